@@ -1,0 +1,79 @@
+//! ERD's best-effort mode: a fixed window, sprayed over the paths (docs/cc/erd.md).
+
+use super::{Ack, AckPolicy, Controller, FlowParams, Loss, Scheme, Sent, Timeout};
+use crate::units::{Ecn, Nanos};
+use alloc::boxed::Box;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+/// Window when none is configured: four to eight large datagrams stay in the processor's cache,
+/// and it covers 10 us at 200 Gb/s.
+pub const WINDOW_DEFAULT_BYTES: u64 = 256 << 10;
+
+/// Builds [`Erd`] controllers.
+#[derive(Clone, Copy, Debug)]
+pub struct ErdScheme {
+    /// Bytes in flight per peer.
+    pub window_bytes: u64,
+}
+
+impl Default for ErdScheme {
+    fn default() -> Self {
+        ErdScheme { window_bytes: WINDOW_DEFAULT_BYTES }
+    }
+}
+
+impl Scheme for ErdScheme {
+    fn name(&self) -> &'static str {
+        "erd"
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        AckPolicy::NackOnly
+    }
+
+    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
+        Box::new(Erd {
+            window_bytes: self.window_bytes.max(u64::from(params.datagram_bytes)),
+            paths: u32::from(params.paths.max(1)),
+            rng: Pcg32::seed_from_u64(seed),
+        })
+    }
+}
+
+/// Best effort: sends up to a fixed window and leaves repair to NACKs.
+#[derive(Clone, Debug)]
+struct Erd {
+    window_bytes: u64,
+    paths: u32,
+    rng: Pcg32,
+}
+
+impl Controller for Erd {
+    fn on_sent(&mut self, _: &Sent) {}
+
+    fn on_ack(&mut self, _: &Ack) {}
+
+    fn on_loss(&mut self, _: &Loss) {}
+
+    fn on_timeout(&mut self, _: &Timeout) {}
+
+    fn window_bytes(&self) -> u64 {
+        self.window_bytes
+    }
+
+    fn pace_bytes_per_s(&self) -> Option<u64> {
+        None
+    }
+
+    fn next_path(&mut self, _: Nanos) -> u16 {
+        if self.paths == 1 {
+            return 0;
+        }
+        ((u64::from(self.rng.next_u32()) * u64::from(self.paths)) >> 32) as u16
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+}

@@ -1,0 +1,124 @@
+//! Settings of one engine, checked once.
+
+use crate::units::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use core::net::SocketAddr;
+
+/// Smallest datagram limit the protocol works with, in bytes: the IPv6 minimum MTU less headers.
+pub const DATAGRAM_MIN_BYTES: u16 = 1232;
+/// Largest path count (protocol.md §2.1: the path field has 8 bits).
+pub const PATHS_MAX: u16 = 256;
+
+/// Settings of an [`crate::Endpoint`]. Start from [`Config::new`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The endpoint's own full name, as peers know it.
+    pub name: SocketAddr,
+    /// Grows with every process that uses this name; wall-clock nanoseconds serve.
+    pub epoch: u64,
+    /// Largest datagram this endpoint receives, in bytes, 1232 to 65507.
+    pub datagram_bytes: u16,
+    /// Most bytes in one [`crate::TxBurst`]; one datagram on ports without segmentation offload.
+    pub burst_bytes: u32,
+    /// Paths to spray over, 1 to 256.
+    pub paths: u16,
+    /// Silence of a peer that owes an answer for this long is its death, at least 10 ms.
+    pub peer_timeout_ns: Nanos,
+    /// Shortest spacing of receive bitmap scans.
+    pub scan_min_ns: Nanos,
+    /// Shortest retransmission (probe) timeout.
+    pub rto_min_ns: Nanos,
+    /// How long an acknowledgement may wait for data to ride on.
+    pub ack_delay_ns: Nanos,
+    /// Messages up to this length are sent without waiting for their match, in bytes.
+    pub eager_bytes: u32,
+    /// Eager bytes of one peer that may wait here for their match.
+    pub eager_credit_bytes: u32,
+    /// Messages of one peer that may wait here for their match.
+    pub unexpected_messages: u32,
+    /// Receive buffering below the engine (the socket's granted buffer), in bytes.
+    pub recv_buffer_bytes: u32,
+    /// Most peers known at a time.
+    pub peers_max: u32,
+    /// Most sends outstanding at a time; a further post returns [`crate::PostError::Full`].
+    pub sends_max: u32,
+    /// First PSN, send order and message number; random from the seed when `None`.
+    pub first_psn: Option<u32>,
+    /// Protect the payload with CRC32C too.
+    pub payload_checksum: bool,
+    /// Offer the TCP information path for control packets.
+    pub info_path: bool,
+    /// CRC32C (Castagnoli) of bytes, continuing from a seed.
+    pub crc32c: fn(u32, &[u8]) -> u32,
+}
+
+/// What is wrong with a [`Config`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// See the text.
+    #[error("datagram_bytes must lie between 1232 and 65507, not {0}")]
+    Datagram(u16),
+    /// See the text.
+    #[error("paths must lie between 1 and 256, not {0}")]
+    Paths(u16),
+    /// See the text.
+    #[error("peer_timeout_ns must be at least 10 ms, not {0} ns")]
+    PeerTimeout(u64),
+    /// See the text.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+}
+
+impl Config {
+    /// Defaults for an endpoint called `name`.
+    #[must_use]
+    pub fn new(name: SocketAddr, epoch: u64, crc32c: fn(u32, &[u8]) -> u32) -> Config {
+        Config {
+            name,
+            epoch,
+            datagram_bytes: 1472,
+            burst_bytes: 64 << 10,
+            paths: 4,
+            peer_timeout_ns: 5 * SECOND,
+            scan_min_ns: 200 * MICROSECOND,
+            rto_min_ns: 10 * MILLISECOND,
+            ack_delay_ns: 20 * MICROSECOND,
+            eager_bytes: 16 << 10,
+            eager_credit_bytes: 1 << 20,
+            unexpected_messages: 1 << 16,
+            recv_buffer_bytes: 1 << 20,
+            peers_max: 1 << 16,
+            sends_max: 1 << 16,
+            first_psn: None,
+            payload_checksum: false,
+            info_path: false,
+            crc32c,
+        }
+    }
+
+    /// Checks ranges.
+    ///
+    /// # Errors
+    /// Names the first setting that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(DATAGRAM_MIN_BYTES..=65507).contains(&self.datagram_bytes) {
+            return Err(ConfigError::Datagram(self.datagram_bytes));
+        }
+        if !(1..=PATHS_MAX).contains(&self.paths) {
+            return Err(ConfigError::Paths(self.paths));
+        }
+        if self.peer_timeout_ns < 10 * MILLISECOND {
+            return Err(ConfigError::PeerTimeout(self.peer_timeout_ns));
+        }
+        let nonzero = [
+            (self.burst_bytes, "burst_bytes"),
+            (self.unexpected_messages, "unexpected_messages"),
+            (self.recv_buffer_bytes, "recv_buffer_bytes"),
+            (self.peers_max, "peers_max"),
+            (self.sends_max, "sends_max"),
+        ];
+        match nonzero.iter().find(|(value, _)| *value == 0) {
+            Some((_, name)) => Err(ConfigError::Zero(name)),
+            None => Ok(()),
+        }
+    }
+}

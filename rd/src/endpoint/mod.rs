@@ -1,0 +1,358 @@
+//! The engine's boundary: one endpoint and its peers.
+//!
+//! Calls in: [`Endpoint::send`], [`Endpoint::accept`], [`Endpoint::release`] (commands),
+//! [`Endpoint::handle_packet`], [`Endpoint::handle_timeout`] (events). Calls out:
+//! [`Endpoint::poll_transmit`], [`Endpoint::poll_timeout`]. After any call in, the driver polls
+//! the calls out. Time never goes backwards. No call blocks or re-enters; each does work bounded
+//! by its input, and `handle_timeout` by [`TIMERS_PER_CALL`].
+
+mod receive;
+mod schedule;
+
+use crate::cc::Scheme;
+use crate::config::{Config, ConfigError};
+use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
+use crate::peer::{Core, Op, Peer, Phase};
+use crate::stats::Stats;
+use crate::transmit::TxBurst;
+use crate::units::{Ecn, Nanos, PeerId};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use receive::Reply;
+use schedule::Schedule;
+use slab::Slab;
+
+pub use schedule::TIMERS_PER_CALL;
+
+/// A message to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkRequest {
+    /// To whom.
+    pub peer: PeerId,
+    /// The driver's name for the operation.
+    pub token: SendToken,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Tag, or `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// Remote completion data.
+    pub data: Option<u64>,
+    /// [`Host::sent`] is called only after the peer matched the message.
+    pub match_complete: bool,
+}
+
+/// What the port knows of a received datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RxMeta {
+    /// Congestion mark.
+    pub ecn: Ecn,
+    /// How long ago the kernel or the NIC received it.
+    pub hold_ns: Nanos,
+    /// Its source, for logs: a peer is known by its session, never by this.
+    pub from: SocketAddr,
+}
+
+/// Why a post was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostError {
+    /// As many operations are outstanding as `Config::sends_max` allows; progress, then retry.
+    #[error("all send slots are in use")]
+    Full,
+    /// The peer is not (or no longer) known.
+    #[error("unknown peer")]
+    UnknownPeer,
+    /// The endpoint was closed.
+    #[error("the endpoint is closed")]
+    Closed,
+    /// As many peers are known as `Config::peers_max` allows.
+    #[error("the peer table is full")]
+    TableFull,
+}
+
+/// One reliable-datagram endpoint.
+pub struct Endpoint {
+    core: Core,
+    peers: Slab<Peer>,
+    names: BTreeMap<SocketAddr, u32>,
+    schedule: Schedule,
+    /// Stateless replies; bounded by `receive::REPLIES_MAX`.
+    replies: VecDeque<Reply>,
+    cookie_key: [u64; 2],
+    generation: u32,
+    closed: bool,
+}
+
+impl Endpoint {
+    /// An endpoint with no peers. `seed` is all the randomness it ever gets; take it from the
+    /// operating system where session ids must not be guessed.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the setting that is out of range.
+    pub fn new(
+        config: Config,
+        scheme: Box<dyn Scheme>,
+        seed: u64,
+    ) -> Result<Endpoint, ConfigError> {
+        config.check()?;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let cookie_key = [rng.next_u64(), rng.next_u64()];
+        Ok(Endpoint {
+            core: Core {
+                cfg: config,
+                scheme,
+                rng,
+                stats: Stats::default(),
+                ops: Slab::new(),
+                active_senders: 0,
+                scratch: Vec::new(),
+                sessions: 0,
+            },
+            peers: Slab::new(),
+            names: BTreeMap::new(),
+            schedule: Schedule::default(),
+            replies: VecDeque::new(),
+            cookie_key,
+            generation: 0,
+            closed: false,
+        })
+    }
+
+    /// Finds or makes the entry of a peer. Sends nothing.
+    ///
+    /// # Errors
+    /// [`PostError::TableFull`], [`PostError::Closed`].
+    pub fn peer<H: Host>(
+        &mut self,
+        _now: Nanos,
+        name: SocketAddr,
+        host: &mut H,
+    ) -> Result<PeerId, PostError> {
+        if self.closed {
+            return Err(PostError::Closed);
+        }
+        let index = self.peer_index(name, host).ok_or(PostError::TableFull)?;
+        Ok(self.peers[index as usize].id)
+    }
+
+    fn peer_index<H: Host>(&mut self, name: SocketAddr, host: &mut H) -> Option<u32> {
+        if let Some(&index) = self.names.get(&name) {
+            return Some(index);
+        }
+        if self.peers.len() >= self.core.cfg.peers_max as usize {
+            return None;
+        }
+        let entry = self.peers.vacant_entry();
+        let index = entry.key() as u32;
+        self.generation = self.generation.wrapping_add(1);
+        let id = PeerId { index, generation: self.generation };
+        let limit = host.datagram_limit_bytes(name).max(crate::config::DATAGRAM_MIN_BYTES);
+        entry.insert(Peer::new(id, name, limit));
+        self.names.insert(name, index);
+        Some(index)
+    }
+
+    fn known(&self, peer: PeerId) -> Option<&Peer> {
+        self.peers.get(peer.index as usize).filter(|p| p.id == peer)
+    }
+
+    /// The peer's name.
+    #[must_use]
+    pub fn peer_name(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.known(peer).map(|p| p.name)
+    }
+
+    /// Ends the session with a peer and forgets it; its sends fail with
+    /// [`OpError::Canceled`]. Unknown peers are ignored.
+    pub fn forget<H: Host>(&mut self, _now: Nanos, peer: PeerId, host: &mut H) {
+        if self.known(peer).is_none() {
+            return;
+        }
+        let mut gone = self.peers.remove(peer.index as usize);
+        self.names.remove(&gone.name);
+        gone.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
+    }
+
+    /// Queues a message. It goes out with the next [`Endpoint::poll_transmit`].
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    pub fn send(&mut self, now: Nanos, wr: WorkRequest) -> Result<(), PostError> {
+        if self.closed {
+            return Err(PostError::Closed);
+        }
+        if self.known(wr.peer).is_none() {
+            return Err(PostError::UnknownPeer);
+        }
+        if self.core.ops.len() >= self.core.cfg.sends_max as usize {
+            return Err(PostError::Full);
+        }
+        let index = self.core.ops.insert(Op {
+            token: wr.token,
+            peer: wr.peer.index,
+            len_bytes: wr.len_bytes,
+            tag: wr.tag,
+            data: wr.data,
+            match_notice: wr.match_complete,
+            order: 0,
+            unacked: 0,
+            sent_bytes: 0,
+            wanted_bytes: None,
+            granted_bytes: 0,
+            announced: false,
+        });
+        let peer = &mut self.peers[wr.peer.index as usize];
+        peer.tx.push(index as u32, wr.len_bytes, self.core.cfg.eager_bytes);
+        peer.touch(now);
+        self.schedule.ready(peer);
+        Ok(())
+    }
+
+    /// Gives an unexpected rendezvous message its buffer. False when its session ended meanwhile:
+    /// the message is void and `to` stays the driver's.
+    pub fn accept<H: Host>(
+        &mut self,
+        _now: Nanos,
+        msg: MsgRef,
+        to: RecvToken,
+        capacity_bytes: u64,
+        host: &mut H,
+    ) -> bool {
+        let Some(peer) = live(&mut self.peers, msg) else { return false };
+        let accepted = peer.accept(&mut self.core, host, msg.order.0, to, capacity_bytes);
+        self.schedule.ready(peer);
+        accepted
+    }
+
+    /// An unexpected eager message was consumed, or an unexpected rendezvous is not wanted (its
+    /// sender sees success). Messages of ended sessions are ignored.
+    pub fn release(&mut self, _now: Nanos, msg: MsgRef) {
+        if let Some(peer) = live(&mut self.peers, msg) {
+            peer.release(&mut self.core, msg.order, msg.credit_bytes);
+            self.schedule.ready(peer);
+        }
+    }
+
+    /// Adds `delta` to the number of directed receives that wait for a peer. While it is above
+    /// zero the open session's liveness is watched.
+    pub fn watch(&mut self, _now: Nanos, peer: PeerId, delta: i32) {
+        if self.known(peer).is_some() {
+            let entry = &mut self.peers[peer.index as usize];
+            entry.watched = entry.watched.saturating_add_signed(delta);
+            self.schedule.reschedule(&self.core, entry);
+        }
+    }
+
+    /// ICMP told that nothing listens at `name`.
+    pub fn handle_unreachable(&mut self, _now: Nanos, name: SocketAddr) {
+        if let Some(&index) = self.names.get(&name) {
+            let peer = &mut self.peers[index as usize];
+            peer.live.refused = peer.live.refused.saturating_add(1);
+        }
+    }
+
+    /// The path to `name` carries datagrams of at most `datagram_bytes` from now on.
+    pub fn handle_path_mtu(&mut self, name: SocketAddr, datagram_bytes: u16) {
+        if let Some(&index) = self.names.get(&name) {
+            let limit = datagram_bytes.max(crate::config::DATAGRAM_MIN_BYTES);
+            let peer = &mut self.peers[index as usize];
+            peer.path_limit_bytes = peer.path_limit_bytes.min(limit);
+            peer.datagram_bytes = peer.datagram_bytes.min(limit);
+        }
+    }
+
+    /// Fills `burst` with the next datagrams to send; false when nothing is due.
+    ///
+    /// With `flush` false (after a post) only what should go at once is sent: small messages
+    /// when nothing is in flight to their peer, or full datagrams. With `flush` true (from
+    /// progress) what queued up goes too.
+    pub fn poll_transmit<H: Host>(
+        &mut self,
+        now: Nanos,
+        flush: bool,
+        host: &mut H,
+        burst: &mut TxBurst,
+    ) -> bool {
+        burst.clear();
+        if let Some(reply) = self.replies.pop_front() {
+            reply.emit(&mut self.core, now, burst);
+            return true;
+        }
+        for _ in 0..self.schedule.ready_len() {
+            let Some(index) = self.schedule.pop_ready() else { break };
+            let Some(peer) = self.peers.get_mut(index as usize) else { continue };
+            peer.ready = false;
+            let sent = peer.transmit(&mut self.core, host, now, flush, burst);
+            self.schedule.reschedule(&self.core, peer);
+            if sent || (!flush && peer.has_queued()) {
+                self.schedule.ready(peer);
+            }
+            if sent {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Runs timers that are due. Drain the port first: an answer may be waiting there.
+    pub fn handle_timeout<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        for _ in 0..TIMERS_PER_CALL {
+            let Some(index) = self.schedule.pop_due(now, &mut self.peers) else { break };
+            let peer = &mut self.peers[index as usize];
+            peer.on_timer(&mut self.core, host, now);
+            self.schedule.ready(peer);
+            self.schedule.reschedule(&self.core, peer);
+        }
+        self.schedule.compact(&self.core, &mut self.peers);
+    }
+
+    /// When [`Endpoint::handle_timeout`] wants to be called; may lie in the past.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        self.schedule.next()
+    }
+
+    /// Sends that have not ended.
+    #[must_use]
+    pub fn outstanding_sends(&self) -> usize {
+        self.core.ops.len()
+    }
+
+    /// Peers known.
+    #[must_use]
+    pub fn peer_count(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Says goodbye to every open session. Sends that are outstanding fail with
+    /// [`OpError::Canceled`]; nothing can be posted any more.
+    pub fn close<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        self.closed = true;
+        for (_, peer) in &mut self.peers {
+            peer.leave(&mut self.core, host, now);
+            self.schedule.ready(peer);
+        }
+    }
+
+    /// True once every goodbye was confirmed or given up.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed && self.peers.iter().all(|(_, p)| p.phase == Phase::Idle)
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.core.stats
+    }
+}
+
+/// The peer of a message whose session still stands.
+fn live(peers: &mut Slab<Peer>, msg: MsgRef) -> Option<&mut Peer> {
+    peers
+        .get_mut(msg.peer.index as usize)
+        .filter(|p| p.id == msg.peer && p.session == msg.session && p.phase == Phase::Open)
+}

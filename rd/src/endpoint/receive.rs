@@ -1,0 +1,250 @@
+//! Datagrams in: demultiplexing, and the replies that need no state (protocol.md §3, §8).
+
+use super::{Endpoint, RxMeta};
+use crate::host::{EndReason, Host, OpError};
+use crate::peer::{Core, Phase, Refusal};
+use crate::stats::DropReason;
+use crate::transmit::TxBurst;
+use crate::units::{Nanos, Psn, SECOND};
+use crate::wire::ack::{AckState, Sections};
+use crate::wire::header::{HEADER_BYTES, Header, Kind, checksum_ok};
+use crate::wire::setup::{Asker, Goodbye, Greeting};
+use crate::wire::{Malformed, Reader};
+use core::hash::Hasher;
+use core::net::SocketAddr;
+use siphasher::sip::SipHasher24;
+
+/// Most stateless replies waiting to be sent; more are dropped, their askers repeat.
+pub(super) const REPLIES_MAX: usize = 1024;
+/// How long a cookie is good: this and the next period.
+const COOKIE_PERIOD_NS: Nanos = 8 * SECOND;
+
+/// An answer to somebody of whom nothing is remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    to: SocketAddr,
+    kind: Kind,
+    session: u64,
+    /// Cookie of a challenge, unknown session of a reset, 0 otherwise.
+    word: u64,
+}
+
+impl Reply {
+    pub(super) fn emit(self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
+        crate::peer::emit_control(core, burst, h, |out| {
+            out.extend_from_slice(&self.word.to_be_bytes());
+        });
+        burst.to = self.to;
+    }
+}
+
+fn malformed(_: Malformed) -> DropReason {
+    DropReason::Malformed
+}
+
+fn refused(refusal: Refusal) -> DropReason {
+    match refusal {
+        Refusal::Stale => DropReason::Cookie,
+        Refusal::Phase => DropReason::WrongState,
+    }
+}
+
+impl Endpoint {
+    /// A datagram came in. Whatever is wrong with it is counted; nothing is returned.
+    pub fn handle_packet<H: Host>(
+        &mut self,
+        now: Nanos,
+        meta: &RxMeta,
+        bytes: &[u8],
+        host: &mut H,
+    ) {
+        if let Err(reason) = self.take_packet(now, meta, bytes, host) {
+            self.core.stats.drop_packet(reason);
+        }
+    }
+
+    fn take_packet<H: Host>(
+        &mut self,
+        now: Nanos,
+        meta: &RxMeta,
+        bytes: &[u8],
+        host: &mut H,
+    ) -> Result<(), DropReason> {
+        let h = Header::parse(bytes).map_err(|e| match e {
+            None => DropReason::Version,
+            Some(_) => DropReason::Malformed,
+        })?;
+        if h.kind == Kind::Data {
+            let peer = self.session_peer(h.session)?;
+            let peer = &mut self.peers[peer as usize];
+            let result = match peer.phase {
+                Phase::Open => peer.on_data(&mut self.core, host, now, meta, &h, bytes),
+                _ => Err(DropReason::WrongState),
+            };
+            self.schedule.ready(peer);
+            self.schedule.reschedule(&self.core, peer);
+            return result;
+        }
+        let whole = bytes.len() == HEADER_BYTES + usize::from(h.s_len);
+        if !whole {
+            return Err(DropReason::Malformed);
+        }
+        if !checksum_ok(bytes, self.core.cfg.crc32c) {
+            return Err(DropReason::HeaderChecksum);
+        }
+        let r = Reader::new(&bytes[HEADER_BYTES..]);
+        let result = match h.kind {
+            Kind::Hello => self.on_hello(now, &h, r, host),
+            Kind::Probe => self.on_probe(now, &h, r),
+            Kind::Goodbye => self.on_goodbye(now, &h, r, host),
+            _ => self.on_answer(now, &h, r, host),
+        };
+        if result.is_ok() {
+            self.core.stats.rx_control += 1;
+        }
+        result
+    }
+
+    /// Index of the peer that a session id of ours belongs to.
+    fn session_peer(&self, session: u64) -> Result<u32, DropReason> {
+        let index = (session & 0xff_ffff) as u32;
+        match self.peers.get(index as usize) {
+            Some(peer) if session != 0 && peer.local_session == session => Ok(index),
+            _ => Err(DropReason::UnknownSession),
+        }
+    }
+
+    fn reply(&mut self, to: SocketAddr, kind: Kind, session: u64, word: u64) {
+        if self.replies.len() < REPLIES_MAX {
+            self.replies.push_back(Reply { to, kind, session, word });
+        }
+    }
+
+    fn cookie(&self, g: &Greeting, period: u64) -> u64 {
+        let mut hash = SipHasher24::new_with_keys(self.cookie_key[0], self.cookie_key[1]);
+        match g.name {
+            SocketAddr::V4(v4) => hash.write(&v4.ip().octets()),
+            SocketAddr::V6(v6) => hash.write(&v6.ip().octets()),
+        }
+        hash.write_u16(g.name.port());
+        hash.write_u64(g.session);
+        hash.write_u64(g.epoch);
+        hash.write_u64(period);
+        hash.finish().max(1)
+    }
+
+    fn on_hello<H: Host>(
+        &mut self,
+        now: Nanos,
+        h: &Header,
+        mut r: Reader<'_>,
+        host: &mut H,
+    ) -> Result<(), DropReason> {
+        let g = Greeting::parse(&mut r).map_err(malformed)?;
+        if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
+            return Err(DropReason::Malformed);
+        }
+        if self.closed {
+            return Err(DropReason::WrongState);
+        }
+        let period = now / COOKIE_PERIOD_NS;
+        let expected = self.cookie(&g, period);
+        let before = self.cookie(&g, period.wrapping_sub(1));
+        if g.cookie != expected && g.cookie != before {
+            self.reply(g.name, Kind::Challenge, g.session, expected);
+            return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
+        }
+        let index = self.peer_index(g.name, host).ok_or(DropReason::TableFull)?;
+        let peer = &mut self.peers[index as usize];
+        let result = peer.on_hello(&mut self.core, host, now, &g, h.sent_at_ns);
+        self.schedule.ready(peer);
+        self.schedule.reschedule(&self.core, peer);
+        result.map_err(refused)
+    }
+
+    fn on_probe(&mut self, now: Nanos, h: &Header, mut r: Reader<'_>) -> Result<(), DropReason> {
+        let asker = Asker::parse(&mut r).map_err(malformed)?;
+        let Ok(index) = self.session_peer(h.session) else {
+            self.reply(asker.name, Kind::Reset, asker.session, h.session);
+            return Err(DropReason::UnknownSession);
+        };
+        let peer = &mut self.peers[index as usize];
+        let result = match peer.phase {
+            Phase::Open if peer.remote.session == asker.session => {
+                peer.on_probe(&self.core, now, Psn(h.psn), h.sent_at_ns)
+            }
+            _ => Err(DropReason::WrongState),
+        };
+        self.schedule.ready(peer);
+        self.schedule.reschedule(&self.core, peer);
+        result
+    }
+
+    fn on_goodbye<H: Host>(
+        &mut self,
+        now: Nanos,
+        h: &Header,
+        mut r: Reader<'_>,
+        host: &mut H,
+    ) -> Result<(), DropReason> {
+        let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
+        let asker = goodbye.asker;
+        self.reply(asker.name, Kind::GoodbyeAck, asker.session, h.session);
+        let index = self.session_peer(h.session)?;
+        let peer = &mut self.peers[index as usize];
+        if peer.remote.session != asker.session {
+            return Err(DropReason::WrongState);
+        }
+        if peer.phase == Phase::Open {
+            peer.on_ack(&mut self.core, host, now, &goodbye.ack, None)?;
+        }
+        peer.end(&mut self.core, host, EndReason::Goodbye);
+        self.schedule.reschedule(&self.core, peer);
+        Ok(())
+    }
+
+    /// Packets that answer something of ours and name our session.
+    fn on_answer<H: Host>(
+        &mut self,
+        now: Nanos,
+        h: &Header,
+        mut r: Reader<'_>,
+        host: &mut H,
+    ) -> Result<(), DropReason> {
+        let index = self.session_peer(h.session)?;
+        let peer = &mut self.peers[index as usize];
+        let core = &mut self.core;
+        let open = peer.phase == Phase::Open;
+        let result = match h.kind {
+            Kind::Ack if open => {
+                let state = AckState::parse(&mut r).map_err(malformed)?;
+                let sections = Sections::parse(&mut r).map_err(malformed)?;
+                peer.on_ack(core, host, now, &state, Some(&sections))
+            }
+            Kind::Challenge => {
+                let cookie = r.u64().map_err(malformed)?;
+                peer.on_challenge(now, cookie).map_err(refused)
+            }
+            Kind::Welcome => {
+                let g = Greeting::parse(&mut r).map_err(malformed)?;
+                if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
+                    return Err(DropReason::Malformed);
+                }
+                peer.on_welcome(core, now, &g).map_err(refused)
+            }
+            Kind::Reset if r.u64().map_err(malformed)? == peer.remote.session && open => {
+                peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));
+                Ok(())
+            }
+            Kind::GoodbyeAck if peer.phase == Phase::Leaving => {
+                peer.end(core, host, EndReason::Failed(OpError::Canceled));
+                Ok(())
+            }
+            _ => Err(DropReason::WrongState),
+        };
+        self.schedule.ready(peer);
+        self.schedule.reschedule(&self.core, peer);
+        result
+    }
+}

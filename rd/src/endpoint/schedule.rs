@@ -1,0 +1,76 @@
+//! Who may send next, and who wakes when.
+
+use crate::peer::{Core, Peer};
+use crate::units::Nanos;
+use alloc::collections::{BinaryHeap, VecDeque};
+use core::cmp::Reverse;
+use slab::Slab;
+
+/// Most peers whose timers one call of [`crate::Endpoint::handle_timeout`] runs.
+pub const TIMERS_PER_CALL: usize = 1024;
+
+/// A ready list (every peer at most once) and a lazy timer heap: an entry that does not carry
+/// its peer's `wake_at` is stale and skipped.
+#[derive(Default)]
+pub(super) struct Schedule {
+    ready: VecDeque<u32>,
+    heap: BinaryHeap<Reverse<(Nanos, u32)>>,
+}
+
+impl Schedule {
+    pub(super) fn ready(&mut self, peer: &mut Peer) {
+        if !core::mem::replace(&mut peer.ready, true) {
+            self.ready.push_back(peer.id.index);
+        }
+    }
+
+    pub(super) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub(super) fn pop_ready(&mut self) -> Option<u32> {
+        self.ready.pop_front()
+    }
+
+    /// Enters the peer's next wake-up if it comes before the one entered.
+    pub(super) fn reschedule(&mut self, core: &Core, peer: &mut Peer) {
+        let at = peer.next_wake(core);
+        if at < peer.wake_at {
+            peer.wake_at = at;
+            self.heap.push(Reverse((at, peer.id.index)));
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Takes a peer whose wake-up is due.
+    pub(super) fn pop_due(&mut self, now: Nanos, peers: &mut Slab<Peer>) -> Option<u32> {
+        while let Some(&Reverse((at, index))) = self.heap.peek() {
+            if at > now {
+                return None;
+            }
+            self.heap.pop();
+            if let Some(peer) = peers.get_mut(index as usize)
+                && peer.wake_at == at
+            {
+                peer.wake_at = Nanos::MAX;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// Rebuilds the heap when stale entries outnumber the peers.
+    pub(super) fn compact(&mut self, core: &Core, peers: &mut Slab<Peer>) {
+        if self.heap.len() <= 4 * peers.len() + 64 {
+            return;
+        }
+        self.heap.clear();
+        for (_, peer) in peers {
+            peer.wake_at = Nanos::MAX;
+            self.reschedule(core, peer);
+        }
+    }
+}

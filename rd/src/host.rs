@@ -1,0 +1,123 @@
+//! What the driver provides to the engine: payload memory, matching and completions.
+
+use crate::units::{Order, PeerId};
+use core::net::SocketAddr;
+
+/// Names a send operation's memory and context at the driver. Opaque to the engine; the driver
+/// should put a generation in it, so that a stale token resolves to nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct SendToken(pub u64);
+
+/// Names a receive buffer at the driver (posted by the user, or held for an unexpected message).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct RecvToken(pub u64);
+
+/// Names an arrived message for the later calls [`crate::Endpoint::accept`] and
+/// [`crate::Endpoint::release`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct MsgRef {
+    /// Who sent it.
+    pub peer: PeerId,
+    /// Session of the peer in which it arrived, counted by the engine.
+    pub session: u32,
+    /// Its place in that peer's send order.
+    pub order: Order,
+    /// Bytes of eager credit that it holds at the receiver (0 for a rendezvous).
+    pub credit_bytes: u32,
+}
+
+/// A message seen for the first time, reported in send order per peer (protocol.md §5.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    /// Its name for later calls.
+    pub msg: MsgRef,
+    /// Tag, or `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// Remote completion data, if the sender attached some.
+    pub data: Option<u64>,
+    /// Whole length in bytes.
+    pub len_bytes: u64,
+    /// True when the payload waits at the sender until the message is accepted.
+    pub rendezvous: bool,
+    /// The buffer that [`Host::hold`] gave for its payload, when the payload came before the
+    /// message's turn. The bytes are all there once [`Host::received`] has named that buffer,
+    /// which may have happened already.
+    pub held: Option<RecvToken>,
+}
+
+/// What becomes of an arrived message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// A posted receive matched. Bytes past `capacity_bytes` are not placed; the message still
+    /// completes with its whole length, from which the driver tells truncation.
+    /// With `Arrived::held` set, the token is ignored: the driver copies when the held buffer
+    /// is complete.
+    Matched(RecvToken, u64),
+    /// Eager and unexpected: the payload goes into this driver-owned buffer, which holds the
+    /// whole message. Its credit returns with [`crate::Endpoint::release`].
+    Held(RecvToken),
+    /// Rendezvous and unexpected (or eager, with `Arrived::held` set): the driver keeps the
+    /// [`MsgRef`] and answers later with accept or release.
+    Wait,
+    /// Nobody wants it: bytes are dropped, the sender sees success.
+    Discard,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpError {
+    /// The peer did not answer within the deadline (protocol.md §7.3).
+    PeerTimeout,
+    /// Nothing listens at the peer's address.
+    PeerUnreachable,
+    /// The peer's process was replaced by another at the same address.
+    PeerRestarted,
+    /// The peer said goodbye before the operation was done.
+    PeerClosed,
+    /// The local endpoint was closed or the peer was removed.
+    Canceled,
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// See [`OpError`]; every operation of the session fails with it.
+    Failed(OpError),
+    /// Orderly goodbye.
+    Goodbye,
+}
+
+/// The driver's side of the boundary. The engine calls these synchronously and never re-enters;
+/// no call may block. Each does bounded work.
+pub trait Host {
+    /// Copies `out.len()` bytes of a send's payload starting at `offset_bytes` into `out`.
+    fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]);
+
+    /// CRC32C over a part of a send's payload, continuing from `seed`.
+    fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32;
+
+    /// A send ended. Its token is not used by the engine again.
+    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>);
+
+    /// A message arrived, in send order of its peer.
+    fn arrived(&mut self, msg: &Arrived) -> Verdict;
+
+    /// Asks for a buffer for an eager message that came before its turn. `None` drops the
+    /// packet, which the sender repeats later.
+    fn hold(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken>;
+
+    /// Places bytes into a receive buffer. `offset_bytes` counts from the message's start; the
+    /// driver ignores what lies beyond the buffer.
+    fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]);
+
+    /// All bytes of the message are placed (`Ok(len)`: the message's whole length), or its
+    /// session ended before. The token is not used by the engine again.
+    fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>);
+
+    /// A session with `peer` ended. Unmatched rendezvous messages of the session are void.
+    fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason);
+
+    /// The largest datagram (UDP payload or UD payload, in bytes) that the path to `name`
+    /// carries unfragmented. Asked once when a peer's entry is made.
+    fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
+}

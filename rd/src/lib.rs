@@ -1,0 +1,34 @@
+//! The erd protocol engine.
+//!
+//! Reliable datagrams over unreliable ones, over many paths. The engine is sans-IO: it has no
+//! clock, no sockets, no threads and no randomness of its own. Time (monotonic nanoseconds) and
+//! a seed are arguments, payload bytes stay with the [`Host`], and one seed replays any run.
+//!
+//! Read in this order: [`endpoint::Endpoint`] (the boundary), [`host::Host`] (what the driver
+//! provides), [`wire`] (formats), [`peer`] (one session: transmit, receive, recovery, set-up),
+//! [`cc`] (congestion control), [`matching`] (tag matching, owned by the driver).
+//!
+//! `docs/protocol.md` is normative; sections are cited as `protocol.md §n`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod bitmap;
+pub mod cc;
+pub mod config;
+pub mod endpoint;
+pub mod host;
+pub mod matching;
+pub mod peer;
+pub mod stats;
+pub mod transmit;
+pub mod units;
+pub mod wire;
+
+pub use config::{Config, ConfigError};
+pub use endpoint::{Endpoint, PostError, RxMeta, WorkRequest};
+pub use host::{Arrived, EndReason, Host, MsgRef, OpError, RecvToken, SendToken, Verdict};
+pub use stats::{DropReason, Stats};
+pub use transmit::{Part, TxBurst};
+pub use units::{Ecn, Nanos, Order, PeerId, Psn};

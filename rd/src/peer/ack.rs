@@ -1,0 +1,121 @@
+//! Writing acknowledgements (protocol.md §6).
+
+use super::session::emit_control;
+use super::{Core, Peer};
+use crate::bitmap::BITS_MAX;
+use crate::transmit::TxBurst;
+use crate::units::{Nanos, Psn};
+use crate::wire::ack::{
+    ACK_ECHO, ACK_PROBE_ANSWER, AckState, NACK_RANGES_MAX, NackRange, SACK_WORDS_MAX,
+    emit_sections,
+};
+use crate::wire::header::{Header, Kind};
+use alloc::vec::Vec;
+
+impl Peer {
+    /// The present acknowledgement state. It counts as told from now on.
+    pub(super) fn ack_state(&mut self, core: &Core, now: Nanos) -> AckState {
+        self.acknowledged();
+        let rx = &mut self.rx;
+        rx.eager_told_bytes = rx.eager_limit(&core.cfg);
+        rx.order_told = rx.order_limit(&core.cfg);
+        let mut state = AckState {
+            cum_psn: rx.cum.0,
+            high_psn: rx.high.0,
+            latest_sent_at_ns: rx.latest_sent_at_ns,
+            spurious: rx.spurious,
+            ce_bytes: rx.ce_bytes,
+            recv_bytes: rx.recv_bytes,
+            eager_limit_bytes: rx.eager_told_bytes,
+            order_limit: rx.order_told,
+            window_bytes: core.recv_window_bytes(self.datagram_bytes),
+            ..AckState::default()
+        };
+        if let Some(last) = rx.last {
+            state.flags |= ACK_ECHO;
+            state.echo_sent_at_ns = last.sent_at_ns;
+            state.echo_path = last.path;
+            state.hold_ns = u32::try_from(now.saturating_sub(last.received_at)).unwrap_or(u32::MAX);
+        }
+        state
+    }
+
+    /// Writes an acknowledgement packet with what the state alone does not say.
+    pub(super) fn emit_ack(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let mut state = self.ack_state(core, now);
+        if core::mem::take(&mut self.rx.probe_answer) {
+            state.flags |= ACK_PROBE_ANSWER;
+        }
+        let mut nacks = Vec::new();
+        if let Some(below) = self.rx.nack_below.take() {
+            self.collect_holes(below, &mut nacks);
+        }
+        let sack = self.collect_sack();
+        let mut echoes = core::mem::take(&mut self.rx.echoes);
+        if !nacks.is_empty() {
+            core.stats.nacks += 1;
+        }
+        let h = Header { sent_at_ns: now as u32, ..Header::new(Kind::Ack, self.remote.session) };
+        let base = self.rx.cum.0;
+        emit_control(core, burst, h, |out| {
+            state.emit(out);
+            emit_sections(out, base, &sack, &nacks, &echoes);
+        });
+        echoes.clear();
+        self.rx.echoes = echoes;
+        burst.to = self.name;
+        burst.info_path = self.info_path;
+    }
+
+    /// Bitmap words from the lowest hole on, as many as fit beside the rest.
+    fn collect_sack(&self) -> Vec<u64> {
+        let span = self.rx.high.since(self.rx.cum).clamp(0, BITS_MAX as i32) as usize;
+        if self.rx.received.ones() == 0 {
+            return Vec::new();
+        }
+        let room = (usize::from(self.datagram_bytes).saturating_sub(700) / 8).max(8);
+        let words = span.div_ceil(64).min(room).min(SACK_WORDS_MAX);
+        (0..words).map(|w| self.rx.received.word(w as u32 * 64)).collect()
+    }
+
+    /// Runs of missing PSNs below `below`.
+    fn collect_holes(&self, below: Psn, out: &mut Vec<NackRange>) {
+        let end = below.since(self.rx.cum).clamp(0, BITS_MAX as i32) as u32;
+        let mut run: Option<NackRange> = None;
+        for i in 0..end {
+            if self.rx.received.get(i) {
+                out.extend(run.take());
+                if out.len() == NACK_RANGES_MAX {
+                    return;
+                }
+            } else {
+                let first_psn = self.rx.cum.plus(i).0;
+                run.get_or_insert(NackRange { first_psn, count: 0 }).count += 1;
+            }
+        }
+        if out.len() < NACK_RANGES_MAX {
+            out.extend(run);
+        }
+    }
+
+    /// Spacing of bitmap scans: T = 2.5 round trips (the paper's 2 to 3), floored.
+    pub(super) fn scan_spacing_ns(&self, core: &Core) -> Nanos {
+        (self.rtt.smoothed_ns * 5 / 2).max(core.cfg.scan_min_ns)
+    }
+
+    /// The receive bitmap's scan: a hole that the previous scan saw too is reported.
+    pub(super) fn scan(&mut self, core: &Core, now: Nanos) {
+        let next = now + self.scan_spacing_ns(core);
+        let rx = &mut self.rx;
+        if rx.high.since(rx.cum) <= 0 {
+            rx.scan_at = None;
+            rx.scan_mark = None;
+            return;
+        }
+        if let Some(mark) = rx.scan_mark.filter(|mark| mark.since(rx.cum) > 0) {
+            rx.nack_below = Some(mark);
+        }
+        rx.scan_mark = Some(rx.high);
+        rx.scan_at = Some(next);
+    }
+}

@@ -1,0 +1,222 @@
+//! One peer: its session, its transmit and receive flows, its timers.
+//!
+//! [`Peer`] holds the state; `session.rs` sets up and ends, `tx.rs` builds packets, `rx.rs`
+//! takes data, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock.
+
+mod ack;
+mod recovery;
+mod rx;
+mod session;
+mod timers;
+mod tx;
+
+pub(crate) use rx::Rx;
+pub(crate) use session::{Refusal, emit_control};
+pub(crate) use tx::Tx;
+
+use crate::cc::{Controller, Scheme};
+use crate::config::Config;
+use crate::host::SendToken;
+use crate::stats::Stats;
+use crate::units::{Nanos, PeerId};
+use crate::wire::record::Record;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+use rand_chacha::ChaCha8Rng;
+use slab::Slab;
+
+/// A send operation, from post to completion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op {
+    pub token: SendToken,
+    /// Index of the peer.
+    pub peer: u32,
+    pub len_bytes: u64,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub match_notice: bool,
+    /// Send order; given when the message is first put on the wire.
+    pub order: u32,
+    /// Packets that carry part of it and are not acknowledged.
+    pub unacked: u32,
+    /// Payload bytes put on the wire.
+    pub sent_bytes: u64,
+    /// Payload bytes to send in all: known at once for eager messages, from the CTS otherwise.
+    pub wanted_bytes: Option<u64>,
+    /// Links granted so far, in bytes; a CTS for less is a repetition.
+    pub granted_bytes: u64,
+    /// Its announcement (record or first segment) is on the wire.
+    pub announced: bool,
+}
+
+impl Op {
+    pub(crate) fn is_done(&self) -> bool {
+        self.announced
+            && self.unacked == 0
+            && !self.match_notice
+            && self.wanted_bytes == Some(self.sent_bytes)
+    }
+}
+
+/// What all peers of an endpoint share.
+pub(crate) struct Core {
+    pub cfg: Config,
+    pub scheme: Box<dyn Scheme>,
+    pub rng: ChaCha8Rng,
+    pub stats: Stats,
+    /// Bounded by `cfg.sends_max`.
+    pub ops: Slab<Op>,
+    /// Peers that sent data lately; they share the receive buffer.
+    pub active_senders: u32,
+    /// Records of the bundle being read; bounded by a datagram.
+    pub scratch: Vec<Record>,
+    /// Sessions begun, over all peers: grows within an epoch.
+    pub sessions: u32,
+}
+
+impl Core {
+    /// Bytes that one sender may have in flight towards this endpoint: its share of half the
+    /// receive buffer (the other half pays for the kernel's bookkeeping), at least two datagrams.
+    pub(crate) fn recv_window_bytes(&self, datagram_bytes: u16) -> u32 {
+        let share = self.cfg.recv_buffer_bytes / 2 / self.active_senders.max(1);
+        share.max(2 * u32::from(datagram_bytes))
+    }
+}
+
+/// Where a peer's session stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// No session.
+    Idle,
+    /// Hellos go out.
+    Opening,
+    /// Both sides know each other.
+    Open,
+    /// Goodbyes go out.
+    Leaving,
+}
+
+/// The other side of an open session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Remote {
+    pub session: u64,
+    pub epoch: u64,
+    pub incarnation: u32,
+}
+
+/// Set-up progress.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Setup {
+    pub cookie: u64,
+    pub tries: u32,
+    /// When the next hello or goodbye is due.
+    pub next_at: Option<Nanos>,
+    /// A welcome is due, echoing this send time.
+    pub welcome: Option<u32>,
+}
+
+/// Whether the peer still answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Liveness {
+    pub last_heard: Nanos,
+    /// Since when the peer owes an answer.
+    pub owed_since: Option<Nanos>,
+    /// Probes (or hellos) unanswered in a row.
+    pub probes: u32,
+    /// When the next probe is due.
+    pub probe_at: Option<Nanos>,
+    /// A probe is to be sent now.
+    pub probe_due: bool,
+    /// ICMP said that nobody listens, since the peer was last heard.
+    pub refused: u32,
+}
+
+/// Round-trip estimate (RFC 6298 arithmetic, without the receiver's hold time).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rtt {
+    pub smoothed_ns: Nanos,
+    pub variance_ns: Nanos,
+}
+
+impl Rtt {
+    pub(crate) fn sample(&mut self, rtt_ns: Nanos) {
+        if self.smoothed_ns == 0 {
+            self.smoothed_ns = rtt_ns.max(1);
+            self.variance_ns = rtt_ns / 2;
+            return;
+        }
+        let error = self.smoothed_ns.abs_diff(rtt_ns);
+        self.variance_ns = (3 * self.variance_ns + error) / 4;
+        self.smoothed_ns = ((7 * self.smoothed_ns + rtt_ns) / 8).max(1);
+    }
+
+    /// Time after which silence is worth a probe.
+    pub(crate) fn probe_timeout_ns(&self, floor_ns: Nanos) -> Nanos {
+        (2 * self.smoothed_ns + 4 * self.variance_ns).max(floor_ns)
+    }
+}
+
+/// One peer.
+pub(crate) struct Peer {
+    pub id: PeerId,
+    pub name: SocketAddr,
+    pub phase: Phase,
+    /// Counts this peer's sessions; names one in [`crate::MsgRef`].
+    pub session: u32,
+    pub local_session: u64,
+    pub remote: Remote,
+    pub setup: Setup,
+    pub live: Liveness,
+    pub rtt: Rtt,
+    /// What the path carries unfragmented, in bytes.
+    pub path_limit_bytes: u16,
+    /// What the session uses, in bytes.
+    pub datagram_bytes: u16,
+    pub info_path: bool,
+    /// Directed receives waiting for this peer.
+    pub watched: u32,
+    pub tx: Tx,
+    pub rx: Rx,
+    pub cc: Option<Box<dyn Controller>>,
+    /// Something happened to the flows since the last reclaim.
+    pub active_at: Nanos,
+    pub reclaimed: bool,
+    /// Queued in the endpoint's ready list.
+    pub ready: bool,
+    /// Earliest entry in the endpoint's timer heap.
+    pub wake_at: Nanos,
+}
+
+impl Peer {
+    pub(crate) fn new(id: PeerId, name: SocketAddr, path_limit_bytes: u16) -> Peer {
+        Peer {
+            id,
+            name,
+            phase: Phase::Idle,
+            session: 0,
+            local_session: 0,
+            remote: Remote::default(),
+            setup: Setup::default(),
+            live: Liveness::default(),
+            rtt: Rtt::default(),
+            path_limit_bytes,
+            datagram_bytes: 0,
+            info_path: false,
+            watched: 0,
+            tx: Tx::default(),
+            rx: Rx::default(),
+            cc: None,
+            active_at: 0,
+            reclaimed: true,
+            ready: false,
+            wake_at: Nanos::MAX,
+        }
+    }
+
+    /// Notes that the flows are in use, so that their memory is not reclaimed yet.
+    pub(crate) fn touch(&mut self, now: Nanos) {
+        self.active_at = now;
+        self.reclaimed = false;
+    }
+}

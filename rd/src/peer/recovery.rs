@@ -1,0 +1,373 @@
+//! Taking acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
+
+use super::tx::{Content, Fate, Transfer, TxRecord};
+use super::{Core, Peer};
+use crate::bitmap::BITS_MAX;
+use crate::cc::{Ack as AckFeedback, Loss, LossKind};
+use crate::host::Host;
+use crate::stats::DropReason;
+use crate::units::{Nanos, Psn};
+use crate::wire::ack::{ACK_ECHO, ACK_PROBE_ANSWER, AckState, Sections};
+use crate::wire::record::Cts;
+
+/// Round trips above this are clock noise (the timestamp has 32 bits of nanoseconds).
+const RTT_MAX_NS: u32 = 2_000_000_000;
+
+impl Peer {
+    /// Anything authentic came from the peer.
+    pub(super) fn heard(&mut self, core: &Core, now: Nanos) {
+        self.live.last_heard = now;
+        self.live.refused = 0;
+        self.live.probes = 0;
+        let waits = self.tx.in_flight_packets > 0;
+        self.live.owed_since = waits.then_some(now);
+        // Hearing from the peer ends a back-off. Only progress postpones the probe: a peer that
+        // talks but does not acknowledge has lost something.
+        let soonest = now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
+        self.live.probe_at = self.live.probe_at.filter(|_| waits).map(|at| at.min(soonest));
+    }
+
+    /// A probe: it names the end of what was sent and wants an acknowledgement now.
+    pub(crate) fn on_probe(
+        &mut self,
+        core: &Core,
+        now: Nanos,
+        end: Psn,
+        sent_at_ns: u32,
+    ) -> Result<(), DropReason> {
+        if end.since(self.rx.cum) > BITS_MAX as i32 {
+            return Err(DropReason::Window);
+        }
+        self.heard(core, now);
+        if end.since(self.rx.high) > 0 {
+            self.rx.high = end;
+        }
+        self.note_sent_at(sent_at_ns);
+        self.rx.probe_answer = true;
+        if self.rx.high != self.rx.cum && self.rx.scan_at.is_none() {
+            self.rx.scan_at = Some(now + self.scan_spacing_ns(core));
+        }
+        Ok(())
+    }
+
+    /// An acknowledgement's state and, when it is a packet of its own, sections.
+    pub(crate) fn on_ack<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        state: &AckState,
+        sections: Option<&Sections<'_>>,
+    ) -> Result<(), DropReason> {
+        let cum = Psn(state.cum_psn);
+        if cum.since(self.tx.next_psn) > 0 {
+            return Err(DropReason::Window);
+        }
+        self.heard(core, now);
+        self.raise_limits(state);
+        let rtt_ns = self.take_rtt(now, state);
+        let mut acked = 0u64;
+        if let Some(sections) = sections {
+            self.take_echoes(core, host, now, sections);
+        }
+        for i in 0..cum.since(self.tx.una).max(0) as usize {
+            acked += self.ack_one(core, host, i);
+        }
+        if let Some(sections) = sections {
+            acked += self.take_sack(core, host, sections);
+            self.take_losses(core, now, state, sections);
+        }
+        self.pop_acked();
+        let ce_bytes = state.ce_bytes.wrapping_sub(self.tx.ce_seen_bytes);
+        let ce_bytes = if ce_bytes < 1 << 31 { ce_bytes } else { 0 };
+        self.tx.ce_seen_bytes = self.tx.ce_seen_bytes.wrapping_add(ce_bytes);
+        if acked > 0 || rtt_ns.is_some() {
+            let ack = AckFeedback {
+                now,
+                acked_bytes: acked,
+                rtt_ns,
+                path: u16::from(state.echo_path),
+                ce_bytes,
+                in_flight_bytes: self.tx.in_flight_bytes,
+                app_limited: !self.tx.wants(),
+            };
+            if let Some(cc) = &mut self.cc {
+                cc.on_ack(&ack);
+            }
+        }
+        self.take_spurious(core, state);
+        if acked > 0 || self.tx.in_flight_packets == 0 {
+            let waits = self.tx.in_flight_packets > 0;
+            self.live.owed_since = waits.then_some(now);
+            let next = now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
+            self.live.probe_at = waits.then_some(next);
+        }
+        Ok(())
+    }
+
+    /// Absolute limits only ever grow; the buffer share may shrink.
+    fn raise_limits(&mut self, state: &AckState) {
+        let tx = &mut self.tx;
+        if (state.eager_limit_bytes.wrapping_sub(tx.eager_limit_bytes) as i32) > 0 {
+            tx.eager_limit_bytes = state.eager_limit_bytes;
+        }
+        if (state.order_limit.wrapping_sub(tx.order_limit) as i32) > 0 {
+            tx.order_limit = state.order_limit;
+        }
+        if Psn(state.cum_psn).since(tx.una) >= 0 {
+            tx.window_bytes = state.window_bytes;
+        }
+    }
+
+    fn take_rtt(&mut self, now: Nanos, state: &AckState) -> Option<Nanos> {
+        if state.flags & ACK_ECHO == 0 || state.echo_sent_at_ns == self.tx.echo_last {
+            return None;
+        }
+        self.tx.echo_last = state.echo_sent_at_ns;
+        let whole = (now as u32).wrapping_sub(state.echo_sent_at_ns);
+        let rtt = whole.checked_sub(state.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS)?;
+        self.rtt.sample(Nanos::from(rtt));
+        Some(Nanos::from(rtt))
+    }
+
+    /// One feedback per packet, for controllers that asked for it.
+    fn take_echoes<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        sections: &Sections<'_>,
+    ) {
+        for echo in sections.echoes() {
+            let at = Psn(echo.psn).since(self.tx.una);
+            let Ok(at) = usize::try_from(at) else { continue };
+            let acked_bytes = self.ack_one(core, host, at);
+            let whole = (now as u32).wrapping_sub(echo.sent_at_ns);
+            let rtt = whole.checked_sub(echo.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS);
+            let feedback = AckFeedback {
+                now,
+                acked_bytes,
+                rtt_ns: rtt.map(Nanos::from),
+                path: u16::from(echo.path),
+                ce_bytes: if echo.ce { acked_bytes as u32 } else { 0 },
+                in_flight_bytes: self.tx.in_flight_bytes,
+                app_limited: !self.tx.wants(),
+            };
+            if let Some(cc) = &mut self.cc {
+                cc.on_ack(&feedback);
+            }
+        }
+    }
+
+    fn take_sack<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        sections: &Sections<'_>,
+    ) -> u64 {
+        let base = Psn(sections.sack_base_psn).since(self.tx.una);
+        let mut acked = 0;
+        for (w, word) in sections.sack_words().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                let bit = rest.trailing_zeros() as i32;
+                rest &= rest - 1;
+                if let Ok(i) = usize::try_from(base.saturating_add(w as i32 * 64 + bit)) {
+                    acked += self.ack_one(core, host, i);
+                }
+            }
+        }
+        acked
+    }
+
+    /// Marks the packet `i` places after `una` as received; returns its bytes if that is new.
+    fn ack_one<H: Host>(&mut self, core: &mut Core, host: &mut H, i: usize) -> u64 {
+        let Some(entry) = self.tx.sent.get_mut(i) else { return 0 };
+        let before = core::mem::replace(&mut entry.fate, Fate::Acked);
+        let entry = *entry;
+        match before {
+            Fate::Acked => return 0,
+            Fate::InFlight => self.leave_flight(entry.bytes, entry.content),
+            Fate::Lost => {}
+        }
+        match entry.content {
+            Content::Segment { op, .. } => self.settle(core, host, op),
+            Content::Bundle { first, count } => {
+                let from = (first - self.tx.records_base) as usize;
+                for r in from..from + usize::from(count) {
+                    if let TxRecord::Eager(op) | TxRecord::Rts(op) = self.tx.records[r] {
+                        self.settle(core, host, op);
+                    }
+                }
+            }
+        }
+        u64::from(entry.bytes)
+    }
+
+    fn leave_flight(&mut self, bytes: u32, content: Content) {
+        self.tx.in_flight_bytes -= u64::from(bytes);
+        self.tx.in_flight_packets -= 1;
+        if matches!(content, Content::Bundle { .. }) {
+            self.tx.bundles_in_flight -= 1;
+        }
+    }
+
+    fn pop_acked(&mut self) {
+        while let Some(front) = self.tx.sent.front() {
+            if front.fate != Fate::Acked {
+                return;
+            }
+            if let Content::Bundle { count, .. } = front.content {
+                self.tx.records.drain(..usize::from(count));
+                self.tx.records_base += u64::from(count);
+            }
+            self.tx.sent.pop_front();
+            self.tx.una = self.tx.una.plus(1);
+        }
+    }
+
+    /// Declares lost what the receiver says it misses and what was sent long enough before the
+    /// newest packet that the receiver had seen (protocol.md §7.1).
+    fn take_losses(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        state: &AckState,
+        sections: &Sections<'_>,
+    ) {
+        let age = (now as u32).wrapping_sub(state.latest_sent_at_ns);
+        let margin = self.rtt.smoothed_ns / 4;
+        let seen_until = now.saturating_sub(Nanos::from(age)).saturating_sub(margin);
+        for range in sections.nacks() {
+            let from = Psn(range.first_psn).since(self.tx.una);
+            for n in 0..i32::from(range.count.min(1 << 14)) {
+                let Ok(i) = usize::try_from(from.saturating_add(n)) else { continue };
+                if i >= self.tx.sent.len() {
+                    break;
+                }
+                self.lose_one(core, now, i, seen_until, LossKind::Nack);
+            }
+        }
+        if state.flags & ACK_PROBE_ANSWER != 0 {
+            let told = Psn(sections.sack_base_psn).plus(64 * sections.sack_words().count() as u32);
+            let high = Psn(state.high_psn);
+            let shown = if sections.sack_words().count() == 0 { high } else { told };
+            let end = shown.since(self.tx.una).min(high.since(self.tx.una)).max(0) as usize;
+            for i in 0..end.min(self.tx.sent.len()) {
+                self.lose_one(core, now, i, seen_until, LossKind::Probe);
+            }
+        }
+    }
+
+    fn lose_one(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        i: usize,
+        seen_until: Nanos,
+        kind: LossKind,
+    ) {
+        let entry = &mut self.tx.sent[i];
+        if entry.fate != Fate::InFlight || entry.sent_at > seen_until {
+            return;
+        }
+        entry.fate = Fate::Lost;
+        let entry = *entry;
+        self.leave_flight(entry.bytes, entry.content);
+        self.tx.retry.push_back(self.tx.una.plus(i as u32));
+        match kind {
+            LossKind::Nack | LossKind::Trim => core.stats.rtx_nack += 1,
+            LossKind::Probe => core.stats.rtx_probe += 1,
+        }
+        let (sent_at, bytes, path) = (entry.sent_at, entry.bytes, entry.path);
+        if let Some(cc) = &mut self.cc {
+            cc.on_loss(&Loss { now, sent_at, bytes, path, kind });
+        }
+    }
+
+    /// Spurious retransmissions that the receiver counted since it last told.
+    fn take_spurious(&mut self, core: &mut Core, state: &AckState) {
+        let new = state.spurious.wrapping_sub(self.tx.spurious_seen);
+        if new < 1 << 15 {
+            self.tx.spurious_seen = state.spurious;
+            core.stats.rtx_spurious += u64::from(new);
+        }
+    }
+
+    /// Permission to send a link of a rendezvous message.
+    pub(super) fn on_cts<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        cts: Cts,
+    ) -> Result<(), DropReason> {
+        let mine = self.id.index;
+        let op = core
+            .ops
+            .get_mut(cts.op as usize)
+            .filter(|op| op.peer == mine && op.announced && op.order == cts.order);
+        // An operation that is gone was granted before: this is a repetition.
+        let Some(op) = op else { return Ok(()) };
+        let end = cts.base_bytes.checked_add(u64::from(cts.len_bytes));
+        let fits = end.is_some_and(|end| end <= cts.total_bytes) && cts.total_bytes <= op.len_bytes;
+        if !fits || op.wanted_bytes.is_some_and(|wanted| wanted != cts.total_bytes) {
+            return Err(DropReason::Message);
+        }
+        if op.wanted_bytes.is_some() && cts.base_bytes < op.granted_bytes {
+            return Ok(());
+        }
+        if cts.base_bytes != op.granted_bytes {
+            // Links are granted in order; an earlier grant is still on its way.
+            return Err(DropReason::WrongState);
+        }
+        op.wanted_bytes = Some(cts.total_bytes);
+        op.granted_bytes += u64::from(cts.len_bytes);
+        if cts.len_bytes > 0 {
+            self.tx.transfers.push_back(Transfer {
+                op: cts.op,
+                msg_id: cts.msg_id,
+                base_bytes: cts.base_bytes,
+                len_bytes: u64::from(cts.len_bytes),
+                done_bytes: 0,
+                eager: false,
+            });
+        }
+        self.finish(core, host, cts.op);
+        Ok(())
+    }
+
+    /// A match notice.
+    pub(super) fn on_matched<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        op: u32,
+        order: u32,
+    ) {
+        let mine = self.id.index;
+        if let Some(entry) = core.ops.get_mut(op as usize)
+            && entry.peer == mine
+            && entry.announced
+            && entry.order == order
+        {
+            entry.match_notice = false;
+            self.finish(core, host, op);
+        }
+    }
+
+    /// One packet of an operation was acknowledged.
+    fn settle<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
+        core.ops[op as usize].unacked -= 1;
+        self.finish(core, host, op);
+    }
+
+    /// Completes an operation that has nothing left to do.
+    fn finish<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
+        if core.ops[op as usize].is_done() {
+            let op = core.ops.remove(op as usize);
+            self.tx.ops -= 1;
+            core.stats.messages_sent += 1;
+            host.sent(op.token, Ok(()));
+        }
+    }
+}

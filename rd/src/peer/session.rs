@@ -1,0 +1,289 @@
+//! Set-up and end of a session (protocol.md §3).
+
+use super::{Core, Liveness, Peer, Phase, Remote, Rtt, Setup};
+use crate::bitmap::BITS_MAX;
+use crate::cc::FlowParams;
+use crate::host::{EndReason, Host, OpError};
+use crate::transmit::TxBurst;
+use crate::units::{Nanos, Psn};
+use crate::wire::header::{Header, Kind, seal};
+use crate::wire::setup::{Asker, FEATURE_INFO_PATH, Goodbye, Greeting};
+use alloc::vec::Vec;
+use rand_chacha::rand_core::Rng;
+
+/// First spacing of hellos and goodbyes; doubles with each.
+const HELLO_FIRST_NS: Nanos = 5 * crate::units::MILLISECOND;
+/// Widest spacing of hellos.
+const HELLO_MAX_NS: Nanos = 250 * crate::units::MILLISECOND;
+/// Goodbyes sent before the peer is left alone.
+const GOODBYES_MAX: u32 = 3;
+
+/// Why a greeting was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// Older than the session that stands.
+    Stale,
+    /// Does not fit the phase.
+    Phase,
+}
+
+impl Peer {
+    /// Starts a session: new random id, fresh flows, hellos from now on.
+    pub(crate) fn begin(&mut self, core: &mut Core, now: Nanos) {
+        debug_assert_eq!(self.phase, Phase::Idle);
+        core.sessions += 1;
+        self.session = core.sessions;
+        let random = (core.rng.next_u64() >> 24).max(1);
+        self.local_session = (random << 24) | u64::from(self.id.index);
+        let first = core.cfg.first_psn.unwrap_or_else(|| core.rng.next_u32());
+        self.tx.start(Psn(first), first);
+        self.setup = Setup { next_at: Some(now), ..Setup::default() };
+        self.live = Liveness { last_heard: now, owed_since: Some(now), ..Liveness::default() };
+        self.phase = Phase::Opening;
+    }
+
+    fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
+        Greeting {
+            features: if core.cfg.info_path { FEATURE_INFO_PATH } else { 0 },
+            session: self.local_session,
+            epoch: core.cfg.epoch,
+            incarnation: self.session,
+            first_psn: self.tx.first_psn.0,
+            first_order: self.tx.first_order,
+            datagram_bytes: core.cfg.datagram_bytes.min(self.path_limit_bytes),
+            paths: core.cfg.paths,
+            ack_policy: core.scheme.ack_policy(),
+            window_bytes: core.recv_window_bytes(self.path_limit_bytes),
+            eager_credit_bytes: core.cfg.eager_credit_bytes,
+            order_window: core.cfg.unexpected_messages,
+            psn_window: BITS_MAX,
+            cookie: self.setup.cookie,
+            echo_sent_at_ns,
+            name: core.cfg.name,
+        }
+    }
+
+    /// Takes over what a greeting says; the session is open afterwards.
+    fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
+        self.remote =
+            Remote { session: g.session, epoch: g.epoch, incarnation: g.incarnation };
+        let cfg = &core.cfg;
+        self.datagram_bytes =
+            cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
+        self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
+        self.tx.open(g);
+        self.rx.start(cfg, g);
+        let seed = core.rng.next_u64();
+        let params = FlowParams {
+            datagram_bytes: u32::from(self.datagram_bytes),
+            paths: core.cfg.paths,
+            first_rtt_ns: self.rtt.smoothed_ns,
+        };
+        self.cc = Some(core.scheme.build(&params, seed));
+        self.phase = Phase::Open;
+        self.setup.next_at = None;
+        self.live = Liveness { last_heard: now, ..Liveness::default() };
+        self.touch(now);
+        core.stats.sessions_opened += 1;
+    }
+
+    /// A hello whose cookie is right.
+    pub(crate) fn on_hello<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        g: &Greeting,
+        sent_at_ns: u32,
+    ) -> Result<(), Refusal> {
+        if matches!(self.phase, Phase::Open | Phase::Leaving) {
+            let known = (self.remote.epoch, self.remote.incarnation);
+            if (g.epoch, g.incarnation) < known {
+                self.live.probe_due = self.phase == Phase::Open;
+                return Err(Refusal::Stale);
+            }
+            if (g.epoch, g.incarnation) == known {
+                if g.session != self.remote.session || self.phase == Phase::Leaving {
+                    return Err(Refusal::Phase);
+                }
+                self.setup.welcome = Some(sent_at_ns);
+                return Ok(());
+            }
+            self.end(core, host, EndReason::Failed(OpError::PeerRestarted));
+        }
+        if self.phase == Phase::Idle {
+            self.begin(core, now);
+        }
+        self.adopt(core, now, g);
+        self.setup.welcome = Some(sent_at_ns);
+        Ok(())
+    }
+
+    /// A challenge to our hello.
+    pub(crate) fn on_challenge(&mut self, now: Nanos, cookie: u64) -> Result<(), Refusal> {
+        if self.phase != Phase::Opening {
+            return Err(Refusal::Phase);
+        }
+        if cookie != self.setup.cookie {
+            self.setup.cookie = cookie;
+            self.setup.next_at = Some(now);
+        }
+        self.live.refused = 0;
+        Ok(())
+    }
+
+    /// A welcome to our hello.
+    pub(crate) fn on_welcome(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        g: &Greeting,
+    ) -> Result<(), Refusal> {
+        match self.phase {
+            Phase::Opening => {
+                let rtt = (now as u32).wrapping_sub(g.echo_sent_at_ns);
+                if rtt < 1 << 31 && g.echo_sent_at_ns != 0 {
+                    self.rtt.sample(Nanos::from(rtt));
+                }
+                self.adopt(core, now, g);
+                Ok(())
+            }
+            Phase::Open if g.session == self.remote.session => Ok(()),
+            _ => Err(Refusal::Phase),
+        }
+    }
+
+    /// Ends the session: every operation of it gets its outcome, the flows are emptied.
+    pub(crate) fn end<H: Host>(&mut self, core: &mut Core, host: &mut H, reason: EndReason) {
+        let error = match reason {
+            EndReason::Failed(error) => error,
+            EndReason::Goodbye => OpError::PeerClosed,
+        };
+        if matches!(reason, EndReason::Failed(e) if e != OpError::Canceled) {
+            core.stats.sessions_failed += 1;
+        }
+        self.fail_ops(core, host, error);
+        if self.rx.is_active() {
+            core.active_senders -= 1;
+        }
+        self.rx.end(host, error);
+        self.tx = super::Tx::default();
+        self.rx = super::Rx::default();
+        self.cc = None;
+        self.rtt = Rtt::default();
+        self.setup = Setup::default();
+        self.live = Liveness::default();
+        self.local_session = 0;
+        self.remote = Remote::default();
+        if self.phase != Phase::Idle {
+            self.phase = Phase::Idle;
+            host.session_ended(self.id, self.session, reason);
+        }
+    }
+
+    fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
+        let mine = |op: &super::Op| op.peer == self.id.index;
+        let ops: Vec<usize> =
+            core.ops.iter().filter(|(_, op)| mine(op)).map(|(i, _)| i).collect();
+        for i in ops {
+            let op = core.ops.remove(i);
+            host.sent(op.token, Err(error));
+        }
+    }
+
+    /// Starts to leave an open session; anything else just ends.
+    pub(crate) fn leave<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        if self.phase != Phase::Open {
+            self.end(core, host, EndReason::Failed(OpError::Canceled));
+            return;
+        }
+        self.fail_ops(core, host, OpError::Canceled);
+        self.phase = Phase::Leaving;
+        self.setup = Setup { next_at: Some(now), ..Setup::default() };
+        self.live = Liveness::default();
+    }
+
+    /// When the next goodbye is due after `tries`; `None` when enough were sent.
+    pub(crate) fn goodbye_spacing_ns(&self, core: &Core) -> Option<Nanos> {
+        (self.setup.tries < GOODBYES_MAX)
+            .then(|| self.rtt.probe_timeout_ns(core.cfg.rto_min_ns))
+    }
+
+    /// Writes a hello and arms the next.
+    pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        self.emit_greeting(core, now, burst, Kind::Hello, 0, 0);
+        let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(HELLO_MAX_NS);
+        self.setup.next_at = Some(now + spacing);
+        self.setup.tries += 1;
+        self.live.probes += 1;
+        self.live.owed_since.get_or_insert(now);
+    }
+
+    /// Writes a welcome.
+    pub(crate) fn emit_welcome(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let echo = self.setup.welcome.take().unwrap_or(0);
+        let to = self.remote.session;
+        self.emit_greeting(core, now, burst, Kind::Welcome, to, echo);
+    }
+
+    fn emit_greeting(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        burst: &mut TxBurst,
+        kind: Kind,
+        session: u64,
+        echo: u32,
+    ) {
+        let greeting = self.greeting(core, echo);
+        let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
+        emit_control(core, burst, h, |out| greeting.emit(out));
+        burst.to = self.name;
+    }
+
+    /// Writes a goodbye and arms the next.
+    pub(crate) fn emit_goodbye(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let ack = self.ack_state(core, now);
+        let asker = Asker { session: self.local_session, name: core.cfg.name };
+        let h = Header { sent_at_ns: now as u32, ..Header::new(Kind::Goodbye, self.remote.session) };
+        emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
+        burst.to = self.name;
+        self.setup.tries += 1;
+        self.setup.next_at =
+            Some(now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns));
+    }
+
+    /// Writes a probe.
+    pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let asker = Asker { session: self.local_session, name: core.cfg.name };
+        let h = Header {
+            sent_at_ns: now as u32,
+            psn: self.tx.next_psn.0,
+            ..Header::new(Kind::Probe, self.remote.session)
+        };
+        emit_control(core, burst, h, |out| asker.emit(out));
+        burst.to = self.name;
+        self.live.probe_due = false;
+        self.live.owed_since.get_or_insert(now);
+        core.stats.probes += 1;
+    }
+}
+
+/// Writes one control datagram: header, body, checksum over both.
+pub(crate) fn emit_control(
+    core: &mut Core,
+    burst: &mut TxBurst,
+    mut header: Header,
+    body: impl FnOnce(&mut Vec<u8>),
+) {
+    let start = burst.bytes.len();
+    header.emit(&mut burst.bytes);
+    body(&mut burst.bytes);
+    let len = burst.bytes.len() - start;
+    header.s_len = (len - crate::wire::header::HEADER_BYTES) as u16;
+    burst.bytes[start + 4..start + 6].copy_from_slice(&header.s_len.to_be_bytes());
+    seal(&mut burst.bytes, start, core.cfg.crc32c);
+    burst.push_inline(start);
+    burst.end_datagram(len as u32);
+    core.stats.tx_control += 1;
+}

@@ -1,0 +1,672 @@
+//! The transmit flow: what waits, what is in flight, and how packets are built
+//! (protocol.md §4, §5).
+
+use super::{Core, Op, Peer};
+use crate::bitmap::BITS_MAX;
+use crate::cc::Sent as SentFeedback;
+use crate::host::Host;
+use crate::transmit::{Part, TxBurst};
+use crate::units::{Nanos, Psn};
+use crate::wire::header::{
+    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind, seal,
+};
+use crate::wire::record::{
+    ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, MsgHeader, RECORD_MAX_BYTES, Record,
+    emit_eager_header,
+};
+use crate::wire::setup::Greeting;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Payloads up to this length are copied into the header buffer instead of being gathered.
+const INLINE_BYTES: u32 = 512;
+/// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
+const BURST_DATAGRAMS: u32 = 64;
+/// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
+/// full datagram (protocol.md §5.2).
+const BUNDLES_IN_FLIGHT: u32 = 2;
+/// Length of a link of a chain (protocol.md §5.4).
+pub(super) const LINK_BYTES: u64 = 1 << 30;
+/// What the kernel's bookkeeping of a small datagram costs of a receive buffer, in bytes.
+const DATAGRAM_COST_BYTES: u64 = 1024;
+
+/// What a packet carried, so that it can be built again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content {
+    Bundle { first: u64, count: u16 },
+    Segment { op: u32, msg_id: u16, s_offset: u32, offset_bytes: u64, len: u16, eager: bool },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    InFlight,
+    /// In the retry queue.
+    Lost,
+    Acked,
+}
+
+/// The send cache's entry for one PSN.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub sent_at: Nanos,
+    pub bytes: u32,
+    pub path: u16,
+    pub attempt: u8,
+    pub fate: Fate,
+    pub content: Content,
+}
+
+/// A record as the send cache keeps it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TxRecord {
+    Eager(u32),
+    Rts(u32),
+    Cts(Cts),
+    Matched { op: u32, order: u32 },
+}
+
+/// Payload that may flow now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    pub op: u32,
+    pub msg_id: u16,
+    pub base_bytes: u64,
+    pub len_bytes: u64,
+    pub done_bytes: u64,
+    pub eager: bool,
+}
+
+/// Transmit state. Empty but for numbers while nothing is outstanding.
+#[derive(Default)]
+pub(crate) struct Tx {
+    pub first_psn: Psn,
+    pub first_order: u32,
+    pub next_psn: Psn,
+    pub una: Psn,
+    next_order: u32,
+    /// The send cache: entry `i` is PSN `una + i`. At most `psn_window` entries.
+    pub(super) sent: VecDeque<Sent>,
+    /// Records of the bundles in the send cache; `records_base` numbers the first.
+    pub(super) records: VecDeque<TxRecord>,
+    pub(super) records_base: u64,
+    /// PSNs to repeat, first of all. May hold entries acknowledged meanwhile.
+    pub(super) retry: VecDeque<Psn>,
+    /// CTS and match notices to send; bounded by the receive side's links.
+    pub(super) control: VecDeque<TxRecord>,
+    /// Posted messages not on the wire; bounded by `sends_max`.
+    pub queue: VecDeque<u32>,
+    /// Operations that have not ended.
+    pub(super) ops: u32,
+    queued_bytes: u64,
+    pub(super) transfers: VecDeque<Transfer>,
+    pub in_flight_bytes: u64,
+    pub in_flight_packets: u32,
+    pub(super) bundles_in_flight: u32,
+    unrequested_bytes: u64,
+    next_msg_id: u16,
+    eager_sent_bytes: u32,
+    pub(super) eager_limit_bytes: u32,
+    pub(super) order_limit: u32,
+    pub(super) window_bytes: u32,
+    psn_window: u32,
+    pub(super) pace_at: Nanos,
+    pub(super) echo_last: u32,
+    pub(super) ce_seen_bytes: u32,
+    pub(super) spurious_seen: u16,
+}
+
+impl Tx {
+    /// Prepares a session: the queue stays, the numbers are new.
+    pub(super) fn start(&mut self, first_psn: Psn, first_order: u32) {
+        let queue = core::mem::take(&mut self.queue);
+        let (queued_bytes, ops) = (self.queued_bytes, self.ops);
+        *self = Tx {
+            first_psn,
+            first_order,
+            next_psn: first_psn,
+            una: first_psn,
+            next_order: first_order,
+            next_msg_id: first_psn.0 as u16,
+            queue,
+            queued_bytes,
+            ops,
+            ..Tx::default()
+        };
+    }
+
+    /// Takes the peer's limits.
+    pub(super) fn open(&mut self, g: &Greeting) {
+        self.eager_limit_bytes = g.eager_credit_bytes;
+        self.order_limit = self.first_order.wrapping_add(g.order_window);
+        self.window_bytes = g.window_bytes;
+        self.psn_window = g.psn_window.clamp(1, BITS_MAX);
+    }
+
+    /// Queues a posted message.
+    pub(crate) fn push(&mut self, op: u32, len_bytes: u64, eager_bytes: u32) {
+        self.queue.push_back(op);
+        self.ops += 1;
+        self.queued_bytes += queued_cost(len_bytes, eager_bytes);
+    }
+
+    /// Something waits that could be sent once the window allows.
+    pub(super) fn wants(&self) -> bool {
+        !(self.queue.is_empty()
+            && self.control.is_empty()
+            && self.transfers.is_empty()
+            && self.retry.is_empty())
+    }
+
+    /// Operations wait for something that the peer's application decides.
+    pub(super) fn awaits_match(&self) -> bool {
+        self.ops > 0
+    }
+
+    /// Messages wait for the peer's credit while nothing is in flight that could bring it.
+    pub(super) fn starved(&self) -> bool {
+        self.in_flight_packets == 0 && self.order_credit() <= 0 && !self.queue.is_empty()
+    }
+
+    fn order_credit(&self) -> i32 {
+        self.order_limit.wrapping_sub(self.next_order) as i32
+    }
+
+    fn eager_fits(&self, len_bytes: u64) -> bool {
+        let room = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
+        room > 0 && len_bytes <= room as u64
+    }
+
+    fn take_order(&mut self) -> u32 {
+        let order = self.next_order;
+        self.next_order = order.wrapping_add(1);
+        order
+    }
+
+    /// Gives heap memory back when nothing is outstanding.
+    pub(super) fn reclaim(&mut self) {
+        if self.sent.is_empty() && !self.wants() {
+            self.sent = VecDeque::new();
+            self.records_base += self.records.len() as u64;
+            self.records = VecDeque::new();
+            self.retry = VecDeque::new();
+            self.control = VecDeque::new();
+            self.queue = VecDeque::new();
+            self.transfers = VecDeque::new();
+        }
+    }
+}
+
+fn queued_cost(len_bytes: u64, eager_bytes: u32) -> u64 {
+    let payload = if len_bytes <= u64::from(eager_bytes) { len_bytes } else { 0 };
+    payload + RECORD_MAX_BYTES as u64
+}
+
+fn msg_header(index: u32, op: &Op) -> MsgHeader {
+    MsgHeader {
+        order: op.order,
+        op: index,
+        tag: op.tag,
+        data: op.data,
+        match_notice: op.match_notice,
+        len_bytes: op.len_bytes,
+    }
+}
+
+impl Peer {
+    /// Whether a packet of `bytes` may go now.
+    fn may_send(&self, now: Nanos, bytes: u64) -> bool {
+        let tx = &self.tx;
+        let Some(cc) = &self.cc else { return false };
+        if tx.next_psn.since(tx.una) as u32 >= tx.psn_window || tx.pace_at > now {
+            return false;
+        }
+        let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
+        tx.in_flight_packets == 0
+            || (tx.in_flight_bytes + bytes <= cc.window_bytes()
+                && buffered + bytes + DATAGRAM_COST_BYTES <= u64::from(tx.window_bytes))
+    }
+
+    /// Payload bytes that fit into a bundle with records of `n` header bytes so far.
+    fn bundle_room(&self, used: usize) -> usize {
+        let fixed = HEADER_BYTES + 2 + ACK_RECORD_BYTES + 4;
+        usize::from(self.datagram_bytes).saturating_sub(fixed + used)
+    }
+
+    /// Repeats a lost packet, if one waits and the window allows.
+    pub(super) fn transmit_retry<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        burst: &mut TxBurst,
+    ) -> bool {
+        while let Some(&psn) = self.tx.retry.front() {
+            let at = psn.since(self.tx.una);
+            let entry = usize::try_from(at).ok().and_then(|i| self.tx.sent.get(i)).copied();
+            let Some(entry) = entry.filter(|e| e.fate == Fate::Lost) else {
+                self.tx.retry.pop_front();
+                continue;
+            };
+            let idle = self.tx.in_flight_packets == 0;
+            let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+            if !idle && self.tx.in_flight_bytes + u64::from(entry.bytes) > window {
+                return false;
+            }
+            self.tx.retry.pop_front();
+            let path = self.next_path(now);
+            let attempt = entry.attempt.saturating_add(1);
+            let h = self.data_header(now, psn, path, attempt, FLAG_ACK_REQUEST);
+            let bytes = match entry.content {
+                Content::Bundle { first, count } => {
+                    self.emit_bundle(core, host, now, burst, h, first, count)
+                }
+                Content::Segment { .. } => {
+                    self.emit_segment(core, host, burst, h, entry.content)
+                }
+            };
+            burst.may_fragment = bytes > u32::from(self.path_limit_bytes);
+            let slot = &mut self.tx.sent[at as usize];
+            (slot.sent_at, slot.path, slot.attempt) = (now, path, attempt);
+            (slot.bytes, slot.fate) = (bytes, Fate::InFlight);
+            if matches!(entry.content, Content::Bundle { .. }) {
+                self.tx.bundles_in_flight += 1;
+            }
+            burst.path = path;
+            self.note_burst(core, now, burst, true);
+            return true;
+        }
+        false
+    }
+
+    fn next_path(&mut self, now: Nanos) -> u16 {
+        self.cc.as_mut().map_or(0, |cc| cc.next_path(now))
+    }
+
+    fn data_header(&self, now: Nanos, psn: Psn, path: u16, attempt: u8, flags: u8) -> Header {
+        Header {
+            flags,
+            path: path as u8,
+            attempt,
+            psn: psn.0,
+            sent_at_ns: now as u32,
+            ..Header::new(Kind::Data, self.remote.session)
+        }
+    }
+
+    /// Counts a finished burst and arms the timers that guard it.
+    fn note_burst(&mut self, core: &Core, now: Nanos, burst: &mut TxBurst, repeated: bool) {
+        let (path, rto_min_ns) = (burst.path, core.cfg.rto_min_ns);
+        burst.to = self.name;
+        let bytes = burst.total_bytes;
+        self.tx.in_flight_bytes += u64::from(bytes);
+        self.tx.in_flight_packets += burst.datagrams;
+        self.touch(now);
+        self.live.owed_since.get_or_insert(now);
+        if let Some(cc) = &mut self.cc {
+            burst.ecn = cc.ecn();
+            cc.on_sent(&SentFeedback {
+                now,
+                bytes,
+                path,
+                in_flight_bytes: self.tx.in_flight_bytes,
+                retransmission: repeated,
+            });
+            if let Some(rate) = cc.pace_bytes_per_s() {
+                let gap = u64::from(bytes) * crate::units::SECOND / rate.max(1);
+                self.tx.pace_at = self.tx.pace_at.max(now) + gap;
+            }
+        }
+        self.arm_probe(rto_min_ns, now);
+    }
+
+    /// Whether small messages should go now (protocol.md §5.2).
+    pub(super) fn bundle_due(&self, flush: bool) -> bool {
+        let tx = &self.tx;
+        if !tx.control.is_empty() {
+            return true;
+        }
+        if tx.queue.is_empty() || tx.order_credit() <= 0 {
+            return false;
+        }
+        tx.in_flight_packets == 0
+            || (flush && tx.bundles_in_flight < BUNDLES_IN_FLIGHT)
+            || tx.queued_bytes >= self.bundle_room(0) as u64
+    }
+
+    /// Sends one datagram of records, if the window allows.
+    pub(super) fn transmit_bundle<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        burst: &mut TxBurst,
+    ) -> bool {
+        let likely = self.tx.queued_bytes.min(u64::from(self.datagram_bytes));
+        if !self.may_send(now, likely) {
+            return false;
+        }
+        let first = self.tx.records_base + self.tx.records.len() as u64;
+        let count = self.fill_bundle(core);
+        if count == 0 {
+            return false;
+        }
+        let psn = self.tx.next_psn;
+        self.tx.next_psn = psn.plus(1);
+        let path = self.next_path(now);
+        let h = self.data_header(now, psn, path, 0, FLAG_ACK_REQUEST);
+        let bytes = self.emit_bundle(core, host, now, burst, h, first, count);
+        let content = Content::Bundle { first, count };
+        let fate = Fate::InFlight;
+        self.tx.sent.push_back(Sent { sent_at: now, bytes, path, attempt: 0, fate, content });
+        self.tx.bundles_in_flight += 1;
+        self.tx.unrequested_bytes = 0;
+        core.stats.tx_data += 1;
+        burst.path = path;
+        self.note_burst(core, now, burst, false);
+        true
+    }
+
+    /// Moves control records and queued messages into the record cache, as many as one datagram
+    /// holds. Multi-packet eager messages become transfers on the way.
+    fn fill_bundle(&mut self, core: &mut Core) -> u16 {
+        let mut used = 0usize;
+        let mut count = 0u16;
+        while self.bundle_room(used) >= RECORD_MAX_BYTES {
+            let Some(record) = self.tx.control.pop_front() else { break };
+            used += 32;
+            self.tx.records.push_back(record);
+            count += 1;
+        }
+        while let Some(&index) = self.tx.queue.front() {
+            if self.tx.order_credit() <= 0 || count == u16::MAX {
+                break;
+            }
+            let op = &mut core.ops[index as usize];
+            let eager =
+                op.len_bytes <= u64::from(core.cfg.eager_bytes) && self.tx.eager_fits(op.len_bytes);
+            let len = op.len_bytes as usize;
+            if eager && len + RECORD_MAX_BYTES > self.bundle_room(0).min(usize::from(u16::MAX)) {
+                self.start_eager_transfer(index, op);
+            } else {
+                let cost = RECORD_MAX_BYTES + if eager { len } else { 0 };
+                if cost > self.bundle_room(used) {
+                    break;
+                }
+                used += cost;
+                count += 1;
+                self.push_message_record(index, op, eager);
+            }
+            self.tx.queue.pop_front();
+            let cost = queued_cost(core.ops[index as usize].len_bytes, core.cfg.eager_bytes);
+            self.tx.queued_bytes -= cost;
+        }
+        count
+    }
+
+    fn push_message_record(&mut self, index: u32, op: &mut Op, eager: bool) {
+        op.order = self.tx.take_order();
+        op.announced = true;
+        op.unacked += 1;
+        if eager {
+            op.wanted_bytes = Some(op.len_bytes);
+            op.sent_bytes = op.len_bytes;
+            self.tx.eager_sent_bytes =
+                self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
+            self.tx.records.push_back(TxRecord::Eager(index));
+        } else {
+            // The match is what a rendezvous waits for anyway.
+            op.match_notice = false;
+            self.tx.records.push_back(TxRecord::Rts(index));
+        }
+    }
+
+    fn start_eager_transfer(&mut self, index: u32, op: &mut Op) {
+        op.order = self.tx.take_order();
+        op.announced = true;
+        op.wanted_bytes = Some(op.len_bytes);
+        self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
+        let msg_id = self.tx.next_msg_id & 0x7fff;
+        self.tx.next_msg_id = self.tx.next_msg_id.wrapping_add(1);
+        self.tx.transfers.push_back(Transfer {
+            op: index,
+            msg_id,
+            base_bytes: 0,
+            len_bytes: op.len_bytes,
+            done_bytes: 0,
+            eager: true,
+        });
+    }
+
+    /// Writes a bundle from the record cache; returns its bytes.
+    #[allow(clippy::too_many_arguments, reason = "one call site each for first and repeat")]
+    fn emit_bundle<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        burst: &mut TxBurst,
+        mut h: Header,
+        first: u64,
+        count: u16,
+    ) -> u32 {
+        let ack = self.rx.ack_pending().then(|| self.ack_state(core, now));
+        let from = (first - self.tx.records_base) as usize;
+        let records = self.tx.records.range(from..from + usize::from(count));
+        let start = burst.bytes.len();
+        if core.cfg.payload_checksum {
+            h.flags |= FLAG_PAYLOAD_CRC;
+        }
+        h.emit(&mut burst.bytes);
+        let total = count + u16::from(ack.is_some());
+        burst.bytes.extend_from_slice(&total.to_be_bytes());
+        if let Some(ack) = ack {
+            Record::Ack(ack).emit(&mut burst.bytes);
+        }
+        for record in records.clone() {
+            wire_record(record, core).emit(&mut burst.bytes);
+        }
+        let region = burst.bytes.len() - start;
+        let mut payload = Payload::new(start, region);
+        for record in records {
+            if let TxRecord::Eager(index) = *record {
+                let op = core.ops[index as usize];
+                payload.add(core, host, burst, &op, 0, op.len_bytes as u32);
+            }
+        }
+        let s_len = (region - HEADER_BYTES + payload.bytes as usize) as u16;
+        burst.bytes[start + 4..start + 6].copy_from_slice(&s_len.to_be_bytes());
+        core.stats.tx_payload_bytes += u64::from(payload.bytes) * u64::from(h.attempt == 0);
+        payload.finish(core, burst)
+    }
+
+    /// Sends segments of the transfer at the front, up to a burst, if the window allows.
+    pub(super) fn transmit_segments<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        burst: &mut TxBurst,
+    ) -> bool {
+        let Some(mut t) = self.tx.transfers.front().copied() else { return false };
+        let room = self.segment_room(t.eager);
+        let path = self.next_path(now);
+        while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
+            let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
+            let bytes = u64::from(burst.total_bytes) + u64::from(self.datagram_bytes);
+            let packets_ahead = u64::from(burst.datagrams) * DATAGRAM_COST_BYTES;
+            let over = burst.datagrams > 0
+                && (bytes > u64::from(core.cfg.burst_bytes)
+                    || !self.may_send_more(bytes + packets_ahead));
+            if over || (burst.datagrams == 0 && !self.may_send(now, bytes)) {
+                break;
+            }
+            self.transmit_segment(core, host, now, burst, &mut t, len, path);
+        }
+        if burst.datagrams == 0 {
+            return false;
+        }
+        match t.done_bytes == t.len_bytes {
+            true => drop(self.tx.transfers.pop_front()),
+            false => self.tx.transfers[0] = t,
+        }
+        burst.path = path;
+        self.note_burst(core, now, burst, false);
+        true
+    }
+
+    /// Whether the windows take `bytes` more, when something is in flight already.
+    fn may_send_more(&self, bytes: u64) -> bool {
+        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        let tx = &self.tx;
+        let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
+        tx.in_flight_bytes + bytes <= window
+            && buffered + bytes <= u64::from(tx.window_bytes)
+            && (tx.next_psn.since(tx.una) as u32) < tx.psn_window
+    }
+
+    /// Payload bytes of one segment.
+    fn segment_room(&self, eager: bool) -> u16 {
+        let header = HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 };
+        self.datagram_bytes - header as u16 - 4
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the loop body of transmit_segments")]
+    fn transmit_segment<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        burst: &mut TxBurst,
+        t: &mut Transfer,
+        len: u16,
+        path: u16,
+    ) {
+        let psn = self.tx.next_psn;
+        self.tx.next_psn = psn.plus(1);
+        let offset_bytes = t.base_bytes + t.done_bytes;
+        t.done_bytes += u64::from(len);
+        self.tx.unrequested_bytes += u64::from(len);
+        let quarter = self.cc.as_ref().map_or(0, |cc| cc.window_bytes()) / 4;
+        let last = t.done_bytes == t.len_bytes;
+        let request = last || self.tx.unrequested_bytes >= quarter;
+        if request {
+            self.tx.unrequested_bytes = 0;
+        }
+        let flags = if request { FLAG_ACK_REQUEST } else { 0 };
+        let content = Content::Segment {
+            op: t.op,
+            msg_id: t.msg_id,
+            s_offset: (offset_bytes - t.base_bytes) as u32,
+            offset_bytes,
+            len,
+            eager: t.eager,
+        };
+        let op = &mut core.ops[t.op as usize];
+        op.unacked += 1;
+        op.sent_bytes += u64::from(len);
+        let h = self.data_header(now, psn, path, 0, flags);
+        let bytes = self.emit_segment(core, host, burst, h, content);
+        let fate = Fate::InFlight;
+        self.tx.sent.push_back(Sent { sent_at: now, bytes, path, attempt: 0, fate, content });
+        core.stats.tx_data += 1;
+        core.stats.tx_payload_bytes += u64::from(len);
+    }
+
+    /// Writes one segment; returns its bytes.
+    fn emit_segment<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        burst: &mut TxBurst,
+        mut h: Header,
+        content: Content,
+    ) -> u32 {
+        let Content::Segment { op: index, msg_id, s_offset, offset_bytes, len, eager } = content
+        else {
+            unreachable!("bundles have their own writer");
+        };
+        let op = core.ops[index as usize];
+        h.long = true;
+        (h.msg_id, h.s_len, h.s_offset) = (msg_id, len, s_offset);
+        if eager {
+            h.flags |= FLAG_EAGER;
+        }
+        if core.cfg.payload_checksum {
+            h.flags |= FLAG_PAYLOAD_CRC;
+        }
+        let start = burst.bytes.len();
+        h.emit(&mut burst.bytes);
+        if eager {
+            emit_eager_header(&mut burst.bytes, &msg_header(index, &op));
+        }
+        let mut payload = Payload::new(start, burst.bytes.len() - start);
+        payload.add(core, host, burst, &op, offset_bytes, u32::from(len));
+        payload.finish(core, burst)
+    }
+}
+
+fn wire_record(record: &TxRecord, core: &Core) -> Record {
+    match *record {
+        TxRecord::Eager(index) => Record::Eager(msg_header(index, &core.ops[index as usize])),
+        TxRecord::Rts(index) => Record::Rts(msg_header(index, &core.ops[index as usize])),
+        TxRecord::Cts(cts) => Record::Cts(cts),
+        TxRecord::Matched { op, order } => Record::Matched { op, order },
+    }
+}
+
+/// Appends a datagram's payload after its sealed header region.
+struct Payload {
+    start: usize,
+    region: usize,
+    /// Start of inline bytes not yet noted as a part.
+    pending: usize,
+    bytes: u32,
+    crc: u32,
+}
+
+impl Payload {
+    fn new(start: usize, region: usize) -> Payload {
+        Payload { start, region, pending: start, bytes: 0, crc: 0 }
+    }
+
+    fn add<H: Host>(
+        &mut self,
+        core: &Core,
+        host: &mut H,
+        burst: &mut TxBurst,
+        op: &Op,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) {
+        if len_bytes == 0 {
+            return;
+        }
+        self.bytes += len_bytes;
+        if core.cfg.payload_checksum {
+            self.crc = host.checksum(op.token, offset_bytes, len_bytes, self.crc);
+        }
+        if len_bytes <= INLINE_BYTES {
+            let at = burst.bytes.len();
+            burst.bytes.resize(at + len_bytes as usize, 0);
+            host.read(op.token, offset_bytes, &mut burst.bytes[at..]);
+            return;
+        }
+        burst.push_inline(self.pending);
+        self.pending = burst.bytes.len();
+        burst.parts.push(Part::Payload { op: op.token, offset_bytes, len_bytes });
+    }
+
+    /// Seals the header and ends the datagram; returns its bytes.
+    fn finish(self, core: &Core, burst: &mut TxBurst) -> u32 {
+        let mut total = self.region as u32 + self.bytes;
+        if core.cfg.payload_checksum {
+            burst.bytes.extend_from_slice(&self.crc.to_be_bytes());
+            total += 4;
+        }
+        let region: &mut Vec<u8> = &mut burst.bytes;
+        seal(&mut region[..self.start + self.region], self.start, core.cfg.crc32c);
+        burst.push_inline(self.pending);
+        burst.end_datagram(total);
+        total
+    }
+}

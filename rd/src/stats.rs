@@ -1,0 +1,105 @@
+//! Counters of one endpoint. Every dropped packet is counted under a reason.
+
+/// Why a received packet was dropped (protocol.md §8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum DropReason {
+    /// Shorter than its header says, or not of any known form.
+    Malformed,
+    /// Another protocol version.
+    Version,
+    /// Header checksum does not match.
+    HeaderChecksum,
+    /// Payload checksum does not match.
+    PayloadChecksum,
+    /// Names a session that does not exist here.
+    UnknownSession,
+    /// Does not fit the session's state.
+    WrongState,
+    /// Already received.
+    Duplicate,
+    /// Outside the receive window.
+    Window,
+    /// Cookie missing its proof, or stale set-up packet.
+    Cookie,
+    /// Names a message or transfer that does not exist, or bytes outside it.
+    Message,
+    /// The sender exceeded the credits given to it.
+    Credit,
+    /// No buffer to hold an early message.
+    NoBuffer,
+    /// A table is full (peers, early messages).
+    TableFull,
+}
+
+/// Number of [`DropReason`]s.
+pub const DROP_REASONS: usize = DropReason::TableFull as usize + 1;
+
+/// Names of the reasons, in order.
+pub const DROP_NAMES: [&str; DROP_REASONS] = [
+    "malformed",
+    "version",
+    "header_checksum",
+    "payload_checksum",
+    "unknown_session",
+    "wrong_state",
+    "duplicate",
+    "window",
+    "cookie",
+    "message",
+    "credit",
+    "no_buffer",
+    "table_full",
+];
+
+/// Counters since the endpoint was made. All count packets unless the name says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Data packets sent for the first time.
+    pub tx_data: u64,
+    /// Payload bytes sent for the first time.
+    pub tx_payload_bytes: u64,
+    /// Control packets sent.
+    pub tx_control: u64,
+    /// Data packets accepted.
+    pub rx_data: u64,
+    /// Payload bytes placed.
+    pub rx_payload_bytes: u64,
+    /// Control packets accepted.
+    pub rx_control: u64,
+    /// Retransmissions asked for by a NACK.
+    pub rtx_nack: u64,
+    /// Retransmissions found necessary by a probe's answer.
+    pub rtx_probe: u64,
+    /// Retransmissions whose original had arrived after all (told by the receiver).
+    pub rtx_spurious: u64,
+    /// Probes sent.
+    pub probes: u64,
+    /// NACKs sent.
+    pub nacks: u64,
+    /// Messages sent whole.
+    pub messages_sent: u64,
+    /// Messages received whole.
+    pub messages_received: u64,
+    /// Sessions set up.
+    pub sessions_opened: u64,
+    /// Sessions ended by an error.
+    pub sessions_failed: u64,
+    /// Received data packets that carried a congestion mark.
+    pub rx_ce: u64,
+    /// Drops by [`DropReason`].
+    pub drops: [u64; DROP_REASONS],
+}
+
+impl Stats {
+    /// Counts a drop.
+    pub fn drop_packet(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+
+    /// Drops counted under `reason`.
+    #[must_use]
+    pub fn drops_for(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+}

@@ -1,0 +1,178 @@
+//! The common header: EETH's four fields first, then what UD hides (protocol.md §2.1).
+
+use super::{Malformed, Reader};
+use alloc::vec::Vec;
+
+/// Bytes of the common header.
+pub const HEADER_BYTES: usize = 32;
+/// Where the header checksum lies.
+const CRC_AT: usize = 28;
+/// Protocol version in the header.
+pub const VERSION: u8 = 1;
+
+/// What a packet is for (protocol.md §2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Payload or a bundle of records; has a PSN and is repaired when lost.
+    Data = 0,
+    /// Acknowledgement state, with SACK, NACK and per-packet sections.
+    Ack = 1,
+    /// Asks for an acknowledgement.
+    Probe = 2,
+    /// Opens a session.
+    Hello = 3,
+    /// Gives the cookie that a hello must carry.
+    Challenge = 4,
+    /// Accepts a session.
+    Welcome = 5,
+    /// Tells a prober that its session is unknown.
+    Reset = 6,
+    /// Ends a session in order.
+    Goodbye = 7,
+    /// Confirms a goodbye.
+    GoodbyeAck = 8,
+}
+
+impl Kind {
+    fn from_bits(bits: u8) -> Option<Kind> {
+        Some(match bits {
+            0 => Kind::Data,
+            1 => Kind::Ack,
+            2 => Kind::Probe,
+            3 => Kind::Hello,
+            4 => Kind::Challenge,
+            5 => Kind::Welcome,
+            6 => Kind::Reset,
+            7 => Kind::Goodbye,
+            8 => Kind::GoodbyeAck,
+            _ => return None,
+        })
+    }
+}
+
+/// The sender asks for an acknowledgement soon.
+pub const FLAG_ACK_REQUEST: u8 = 0x01;
+/// Four bytes of payload checksum end the datagram.
+pub const FLAG_PAYLOAD_CRC: u8 = 0x02;
+/// A segment of an eager message: a message header follows the common header.
+pub const FLAG_EAGER: u8 = 0x04;
+
+/// The common header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// EETH Type: the packet belongs to a long message.
+    pub long: bool,
+    /// What the packet is for.
+    pub kind: Kind,
+    /// `FLAG_*`.
+    pub flags: u8,
+    /// EETH Msg_ID.
+    pub msg_id: u16,
+    /// EETH S_Len: valid payload bytes after the common header (and message header).
+    pub s_len: u16,
+    /// Path the packet was sent on.
+    pub path: u8,
+    /// How often this PSN had been sent before, saturating.
+    pub attempt: u8,
+    /// EETH S_Offset: place of the payload in its message, in bytes.
+    pub s_offset: u32,
+    /// Packet sequence number.
+    pub psn: u32,
+    /// The receiver's session id; 0 in a hello.
+    pub session: u64,
+    /// Send time, low 32 bits of the sender's nanosecond clock.
+    pub sent_at_ns: u32,
+}
+
+impl Header {
+    /// A header with everything but `kind` and `session` zero.
+    #[must_use]
+    pub fn new(kind: Kind, session: u64) -> Header {
+        Header {
+            long: false,
+            kind,
+            flags: 0,
+            msg_id: 0,
+            s_len: 0,
+            path: 0,
+            attempt: 0,
+            s_offset: 0,
+            psn: 0,
+            session,
+            sent_at_ns: 0,
+        }
+    }
+
+    /// Reads a header; the checksum is checked by [`checksum_ok`].
+    ///
+    /// # Errors
+    /// `Err(None)` for another version, `Err(Some(Malformed))` when short or of unknown kind.
+    pub fn parse(bytes: &[u8]) -> Result<Header, Option<Malformed>> {
+        let mut r = Reader::new(bytes);
+        Header::read(&mut r)
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Header, Option<Malformed>> {
+        let first = r.u8().map_err(Some)?;
+        if (first >> 4) & 7 != VERSION {
+            return Err(None);
+        }
+        let kind = Kind::from_bits(first & 15).ok_or(Some(Malformed))?;
+        let mut fields = || -> Result<Header, Malformed> {
+            let header = Header {
+                long: first & 0x80 != 0,
+                kind,
+                flags: r.u8()?,
+                msg_id: r.u16()?,
+                s_len: r.u16()?,
+                path: r.u8()?,
+                attempt: r.u8()?,
+                s_offset: r.u32()?,
+                psn: r.u32()?,
+                session: r.u64()?,
+                sent_at_ns: r.u32()?,
+            };
+            r.u32()?;
+            Ok(header)
+        };
+        fields().map_err(Some)
+    }
+
+    /// Appends the header with a zero checksum.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let mut b = [0u8; HEADER_BYTES];
+        b[0] = (u8::from(self.long) << 7) | (VERSION << 4) | self.kind as u8;
+        b[1] = self.flags;
+        b[2..4].copy_from_slice(&self.msg_id.to_be_bytes());
+        b[4..6].copy_from_slice(&self.s_len.to_be_bytes());
+        b[6] = self.path;
+        b[7] = self.attempt;
+        b[8..12].copy_from_slice(&self.s_offset.to_be_bytes());
+        b[12..16].copy_from_slice(&self.psn.to_be_bytes());
+        b[16..24].copy_from_slice(&self.session.to_be_bytes());
+        b[24..28].copy_from_slice(&self.sent_at_ns.to_be_bytes());
+        out.extend_from_slice(&b);
+    }
+}
+
+/// The header checksum of a header region: the common header with a zero checksum field and
+/// whatever headers follow it.
+fn checksum(region: &[u8], crc: fn(u32, &[u8]) -> u32) -> u32 {
+    let sum = crc(0, &region[..CRC_AT]);
+    let sum = crc(sum, &[0; 4]);
+    if region.len() == HEADER_BYTES { sum } else { crc(sum, &region[HEADER_BYTES..]) }
+}
+
+/// Writes the checksum of the header region that starts at `start` and ends with `out`.
+pub fn seal(out: &mut [u8], start: usize, crc: fn(u32, &[u8]) -> u32) {
+    let sum = checksum(&out[start..], crc);
+    out[start + CRC_AT..start + CRC_AT + 4].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Whether a header region's checksum is right. `region` has at least [`HEADER_BYTES`].
+#[must_use]
+pub fn checksum_ok(region: &[u8], crc: fn(u32, &[u8]) -> u32) -> bool {
+    region.len() >= HEADER_BYTES
+        && region[CRC_AT..HEADER_BYTES] == checksum(region, crc).to_be_bytes()
+}

@@ -1,0 +1,55 @@
+//! Random runs of several engines in virtual time under faults.
+//!
+//! `FAULTS_SEEDS=500` sets how many fresh seeds a test run tries; `FAULTS_SEED=n` replays one.
+
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{SystemTime, UNIX_EPOCH};
+use world::swarm::{Options, Report, add_stats, run};
+
+/// Seeds that a plain test run tries.
+const SEEDS_DEFAULT: u64 = 100;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text}")))
+}
+
+fn run_seed(seed: u64) -> Report {
+    let options = Options::new(seed);
+    catch_unwind(AssertUnwindSafe(|| run(&options))).unwrap_or_else(|panic| {
+        eprintln!("{options:#?}");
+        eprintln!("replay: FAULTS_SEED={seed} cargo test -p erd-rd --test faults swarm");
+        resume_unwind(panic)
+    })
+}
+
+fn base_seed() -> u64 {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
+    // Short enough to type, distinct enough between runs.
+    clock.as_nanos() as u64 % 1_000_000_007 * 100_000
+}
+
+#[test]
+fn swarm() {
+    if let Some(seed) = number("FAULTS_SEED") {
+        println!("{:#?}\n{:#?}", Options::new(seed), run_seed(seed));
+        return;
+    }
+    let (base, count) = (base_seed(), number("FAULTS_SEEDS").unwrap_or(SEEDS_DEFAULT));
+    println!("{count} seeds from {base}");
+    let mut sum = Report::default();
+    for seed in base..base + count {
+        let report = run_seed(seed);
+        add_stats(&mut sum.stats, &report.stats);
+        sum.sends += report.sends;
+        sum.failed += report.failed;
+        sum.events += report.events;
+        sum.span_ns += report.span_ns;
+        sum.datagrams += report.datagrams;
+        sum.kills += report.kills;
+        sum.socket_drops += report.socket_drops;
+    }
+    println!("{sum:#?}");
+}

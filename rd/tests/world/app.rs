@@ -1,0 +1,402 @@
+//! The driver's side of an endpoint: receives, matching, held messages. Deliberately simple and
+//! apart from the library's own matching, so that the two can be held against each other.
+
+use super::ledger::{Forward, Ledger, Life, RecvState};
+use super::pattern;
+use super::rng::Rng;
+use erd_rd::{
+    Arrived, EndReason, Host, MsgRef, Nanos, OpError, PeerId, RecvToken, SendToken, Verdict,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+/// Which messages a receive takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Untagged ones.
+    Untagged,
+    /// Tagged ones with this low byte.
+    Tag(u8),
+    /// Any tagged one.
+    AnyTag,
+}
+
+impl Class {
+    /// The class of a message with this tag.
+    pub fn of(tag: Option<u64>) -> Class {
+        tag.map_or(Class::Untagged, |t| Class::Tag(t as u8))
+    }
+
+    fn takes(self, tag: Option<u64>) -> bool {
+        match self {
+            Class::Untagged => tag.is_none(),
+            Class::Tag(class) => tag.is_some_and(|t| t as u8 == class),
+            Class::AnyTag => tag.is_some(),
+        }
+    }
+}
+
+/// Messages with this tag class are discarded on arrival.
+pub const DISCARDED_CLASS: u8 = 0xff;
+
+/// A receive that waits for its message.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    /// Its buffer in the ledger.
+    pub recv: usize,
+    /// Only from this peer.
+    pub source: Option<PeerId>,
+    /// Only these messages.
+    pub class: Class,
+}
+
+/// A message that waits for its receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Unexpected {
+    /// The engine's name for it.
+    pub msg: MsgRef,
+    /// Its send in the ledger.
+    pub send: Option<usize>,
+    /// The buffer that holds it, unless it waits at its sender.
+    pub held: Option<usize>,
+    /// Its tag.
+    pub tag: Option<u64>,
+}
+
+/// What must be told to the engine after the call in which it came up.
+#[derive(Clone, Copy, Debug)]
+pub enum Deferred {
+    /// An eager message was consumed.
+    Release(MsgRef),
+    /// A directed receive ended.
+    Unwatch(PeerId),
+    /// Judge that nothing of this session is left.
+    SessionEnded(PeerId, u32),
+}
+
+/// Unexpected bytes and messages of one peer's session.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    bytes: u64,
+    messages: u64,
+}
+
+/// Limits that the host checks the engine against, and its own whims.
+#[derive(Clone, Copy, Debug)]
+pub struct HostLimits {
+    /// [`erd_rd::Config::eager_credit_bytes`].
+    pub eager_credit_bytes: u64,
+    /// [`erd_rd::Config::unexpected_messages`].
+    pub unexpected_messages: u64,
+    /// Chance that [`Host::hold`] has no buffer.
+    pub hold_refusal: f64,
+    /// Answer to [`Host::datagram_limit_bytes`].
+    pub datagram_limit_bytes: u16,
+}
+
+impl HostLimits {
+    fn judge(&self, bytes: u64, messages: u64) {
+        assert!(bytes <= self.eager_credit_bytes, "{bytes} eager bytes wait: {self:?}");
+        assert!(messages <= self.unexpected_messages, "{messages} messages wait: {self:?}");
+    }
+}
+
+/// One process's receives and messages.
+#[derive(Debug)]
+pub struct App {
+    /// Which process.
+    pub life: Life,
+    /// Receives that wait, in post order.
+    pub posted: VecDeque<Posted>,
+    /// Messages that wait, in order of arrival.
+    pub unexpected: VecDeque<Unexpected>,
+    /// Take every message that finds no receive.
+    pub drain: bool,
+    /// See [`Deferred`].
+    pub deferred: VecDeque<Deferred>,
+    /// Peers seen in arrivals and the node each must be.
+    pub seen: BTreeMap<PeerId, usize>,
+    limits: HostLimits,
+    accounts: BTreeMap<(PeerId, u32), Account>,
+    early: BTreeMap<PeerId, Account>,
+    rng: Rng,
+}
+
+impl App {
+    /// A process with nothing posted.
+    pub fn new(life: Life, limits: HostLimits, rng: Rng) -> App {
+        App {
+            life,
+            posted: VecDeque::new(),
+            unexpected: VecDeque::new(),
+            drain: false,
+            deferred: VecDeque::new(),
+            seen: BTreeMap::new(),
+            limits,
+            accounts: BTreeMap::new(),
+            early: BTreeMap::new(),
+            rng,
+        }
+    }
+
+    /// [`Host::hold`] always has a buffer from now on.
+    pub fn stop_refusing(&mut self) {
+        self.limits.hold_refusal = 0.0;
+    }
+
+    fn take_posted(&mut self, peer: PeerId, tag: Option<u64>) -> Option<Posted> {
+        let fits = |p: &Posted| p.source.is_none_or(|s| s == peer) && p.class.takes(tag);
+        let at = self.posted.iter().position(fits)?;
+        let posted = self.posted.remove(at)?;
+        if posted.source.is_some() {
+            self.deferred.push_back(Deferred::Unwatch(peer));
+        }
+        Some(posted)
+    }
+
+    /// The first waiting message that a receive takes.
+    pub fn take_unexpected(&mut self, source: Option<PeerId>, class: Class) -> Option<Unexpected> {
+        let fits =
+            |u: &Unexpected| source.is_none_or(|s| s == u.msg.peer) && class.takes(u.tag);
+        let at = self.unexpected.iter().position(fits)?;
+        self.unexpected.remove(at)
+    }
+
+    fn wait(&mut self, arrived: &Arrived, send: Option<usize>, held: Option<usize>) {
+        self.unexpected.push_back(Unexpected { msg: arrived.msg, tag: arrived.tag, send, held });
+    }
+
+    /// Counts a waiting message of `msg`'s session and judges that the engine keeps the limits.
+    fn charge(&mut self, msg: &MsgRef, bytes: u64) {
+        let early = self.early.get(&msg.peer).copied().unwrap_or_default();
+        let account = self.accounts.entry((msg.peer, msg.session)).or_default();
+        account.bytes += bytes;
+        account.messages += 1;
+        self.limits.judge(account.bytes + early.bytes, account.messages + early.messages);
+    }
+
+    fn charge_early(&mut self, peer: PeerId, bytes: u64) {
+        let account = self.early.entry(peer).or_default();
+        account.bytes += bytes;
+        account.messages += 1;
+        self.limits.judge(account.bytes, account.messages);
+    }
+
+    fn uncharge_early(&mut self, peer: PeerId, bytes: u64) {
+        let account = self.early.get_mut(&peer).expect("a held buffer was charged");
+        account.bytes -= bytes;
+        account.messages -= 1;
+    }
+
+    /// Drops the waiting rendezvous messages of an ended session.
+    fn forget_rendezvous(&mut self, peer: PeerId, session: u32) {
+        let of_it = |u: &Unexpected| u.msg.peer == peer && u.msg.session == session;
+        self.unexpected.retain(|u| u.held.is_some() || !of_it(u));
+    }
+
+    /// Takes back the receives that only `peer` could have filled.
+    fn fail_directed(&mut self, peer: PeerId) -> Vec<usize> {
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            self.posted.drain(..).partition(|p| p.source == Some(peer));
+        self.posted = kept.into();
+        self.deferred.extend(gone.iter().map(|_| Deferred::Unwatch(peer)));
+        gone.iter().map(|p| p.recv).collect()
+    }
+
+    /// The message no longer waits.
+    pub fn discharge(&mut self, msg: &MsgRef, held_bytes: u64) {
+        if let Some(account) = self.accounts.get_mut(&(msg.peer, msg.session)) {
+            account.bytes -= held_bytes;
+            account.messages -= 1;
+        }
+    }
+}
+
+/// The host as the engine sees it during one call.
+pub struct View<'a> {
+    /// The process.
+    pub app: &'a mut App,
+    /// The truth.
+    pub ledger: &'a mut Ledger,
+    /// Time of the call.
+    pub now: Nanos,
+}
+
+impl View<'_> {
+    /// The user's receive `user` (or nobody) gets the message of the held buffer, now or when it
+    /// is complete.
+    pub fn consume_held(&mut self, msg: MsgRef, held: usize, to: Forward) {
+        if let Forward::To(user) = to {
+            let send = self.ledger.recvs[held].send;
+            self.ledger.recvs[user].send = send;
+            self.ledger.recvs[user].state = RecvState::Open;
+        }
+        self.ledger.recvs[held].forward = Some(to);
+        if matches!(self.ledger.recvs[held].state, RecvState::Done(Ok(_))) {
+            self.held_complete(msg, held);
+        }
+    }
+
+    /// Notes that a message met its receive, or that nobody wants it.
+    pub fn mark_matched(&mut self, send: Option<usize>) {
+        if let Some(send) = send {
+            self.ledger.sends[send].matched = true;
+        }
+    }
+
+    fn mark_unwanted(&mut self, send: Option<usize>) {
+        self.mark_matched(send);
+        if let Some(send) = send {
+            self.ledger.sends[send].whole = true;
+        }
+    }
+
+    fn match_posted(&mut self, arrived: &Arrived) -> Option<usize> {
+        let found = self.app.take_posted(arrived.msg.peer, arrived.tag);
+        if found.is_some() || !self.app.drain {
+            return found.map(|p| p.recv);
+        }
+        let missing = self.app.rng.below(2) * self.app.rng.below(arrived.len_bytes + 1);
+        Some(self.ledger.add_recv(self.app.life, arrived.len_bytes - missing, false))
+    }
+
+    fn held_complete(&mut self, msg: MsgRef, held: usize) {
+        match self.ledger.recvs[held].forward {
+            Some(Forward::To(user)) => self.ledger.deliver(held, user),
+            Some(Forward::Drop) => self.ledger.drop_bytes(held),
+            None => return,
+        }
+        self.app.discharge(&msg, self.ledger.recvs[held].capacity_bytes);
+        self.app.deferred.push_back(Deferred::Release(msg));
+    }
+
+    fn held_failed(&mut self, held: usize) {
+        let recv = &self.ledger.recvs[held];
+        let (state, capacity_bytes) = (recv.state, recv.capacity_bytes);
+        if let Some(Forward::To(user)) = recv.forward {
+            self.ledger.recvs[user].state = state;
+        }
+        if let Some(msg) = recv.msg {
+            self.app.discharge(&msg, capacity_bytes);
+        }
+        self.app.unexpected.retain(|u| u.held != Some(held));
+    }
+
+    /// An eager message whose payload came before its turn.
+    fn arrived_held(&mut self, arrived: &Arrived, held: usize, send: Option<usize>) -> Verdict {
+        let msg = arrived.msg;
+        self.ledger.claim(held, send, msg);
+        self.app.uncharge_early(msg.peer, self.ledger.recvs[held].capacity_bytes);
+        self.app.charge(&msg, self.ledger.recvs[held].capacity_bytes);
+        if discarded(arrived.tag) {
+            self.mark_unwanted(send);
+            self.consume_held(msg, held, Forward::Drop);
+        } else if let Some(user) = self.match_posted(arrived) {
+            self.mark_matched(send);
+            self.consume_held(msg, held, Forward::To(user));
+            return Verdict::Matched(RecvToken(user as u64), self.ledger.recvs[user].capacity_bytes);
+        } else {
+            self.app.wait(arrived, send, Some(held));
+        }
+        Verdict::Wait
+    }
+}
+
+fn discarded(tag: Option<u64>) -> bool {
+    tag.is_some_and(|t| t as u8 == DISCARDED_CLASS)
+}
+
+impl Host for View<'_> {
+    fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
+        self.ledger.judge_reading(self.app.life, op.0, offset_bytes, out.len() as u64);
+        pattern::fill(op.0, offset_bytes, out);
+    }
+
+    fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
+        self.ledger.judge_reading(self.app.life, op.0, offset_bytes, u64::from(len_bytes));
+        pattern::checksum(op.0, offset_bytes, len_bytes, seed)
+    }
+
+    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
+        self.ledger.sent(self.now, self.app.life, op.0 as usize, outcome);
+    }
+
+    fn arrived(&mut self, arrived: &Arrived) -> Verdict {
+        let (life, msg) = (self.app.life, arrived.msg);
+        let send = self.ledger.arrived(life, arrived);
+        if let Some(send) = send {
+            let node = self.ledger.sends[send].from.node;
+            let known = *self.app.seen.entry(msg.peer).or_insert(node);
+            assert_eq!(known, node, "{:?} names two peers", msg.peer);
+        }
+        if let Some(held) = arrived.held {
+            return self.arrived_held(arrived, held.0 as usize, send);
+        }
+        if discarded(arrived.tag) {
+            self.mark_unwanted(send);
+            return Verdict::Discard;
+        }
+        if let Some(user) = self.match_posted(arrived) {
+            self.mark_matched(send);
+            self.ledger.open_recv(user, msg.peer, Some(msg), send);
+            return Verdict::Matched(RecvToken(user as u64), self.ledger.recvs[user].capacity_bytes);
+        }
+        if arrived.rendezvous {
+            self.app.charge(&msg, 0);
+            self.app.wait(arrived, send, None);
+            return Verdict::Wait;
+        }
+        let held = self.ledger.add_recv(life, arrived.len_bytes, true);
+        self.ledger.open_recv(held, msg.peer, Some(msg), send);
+        self.app.charge(&msg, arrived.len_bytes);
+        self.app.wait(arrived, send, Some(held));
+        Verdict::Held(RecvToken(held as u64))
+    }
+
+    fn hold(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        if self.app.rng.chance(self.app.limits.hold_refusal) {
+            return None;
+        }
+        self.app.charge_early(peer, len_bytes);
+        let held = self.ledger.add_recv(self.app.life, len_bytes, true);
+        self.ledger.open_recv(held, peer, None, None);
+        Some(RecvToken(held as u64))
+    }
+
+    fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        self.ledger.place(self.app.life, to.0 as usize, offset_bytes, bytes);
+    }
+
+    fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
+        let id = to.0 as usize;
+        self.ledger.received(self.app.life, id, outcome);
+        let recv = &self.ledger.recvs[id];
+        if !recv.held {
+            return;
+        }
+        match (outcome, recv.msg) {
+            (Ok(_), Some(msg)) => self.held_complete(msg, id),
+            (Ok(_), None) => {}
+            (Err(_), _) => self.held_failed(id),
+        }
+    }
+
+    fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason) {
+        let life = self.app.life;
+        let fresh = self.ledger.ended_sessions.insert((life, peer, session));
+        assert!(fresh, "session {session} of {peer:?} ended twice");
+        self.ledger.drop_unclaimed(life, peer);
+        self.app.early.remove(&peer);
+        self.app.forget_rendezvous(peer, session);
+        self.app.deferred.push_back(Deferred::SessionEnded(peer, session));
+        if let EndReason::Failed(error) = reason {
+            for recv in self.app.fail_directed(peer) {
+                self.ledger.recvs[recv].state = RecvState::Done(Err(error));
+            }
+        }
+    }
+
+    fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
+        self.app.limits.datagram_limit_bytes
+    }
+}

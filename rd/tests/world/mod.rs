@@ -1,0 +1,16 @@
+//! A world in which real engines run in virtual time, under faults, and are judged.
+//!
+//! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine and its driver),
+//! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`net`] (faults),
+//! [`swarm`] (random runs from a seed).
+#![allow(dead_code, reason = "every test program compiles this module and uses its part of it")]
+
+pub mod app;
+pub mod ledger;
+pub mod net;
+pub mod node;
+pub mod pattern;
+pub mod rng;
+pub mod scheme;
+pub mod sim;
+pub mod swarm;

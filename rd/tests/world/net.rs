@@ -1,0 +1,251 @@
+//! The network between the nodes: delay, loss, duplication, corruption, partitions.
+
+use super::rng::Rng;
+use erd_rd::units::{MICROSECOND, MILLISECOND};
+use erd_rd::wire::header::{HEADER_BYTES, Header, Kind};
+use erd_rd::{Ecn, Nanos};
+
+/// One datagram on its way.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// Sending node.
+    pub from: usize,
+    /// Node that owns the address it goes to.
+    pub to: usize,
+    /// Path it was sent on.
+    pub path: u16,
+    /// ECN codepoint.
+    pub ecn: Ecn,
+    /// When the receiving kernel saw it; set on delivery.
+    pub stamped_at: Nanos,
+    /// It went over the information path, which neither loses nor reorders.
+    pub info_path: bool,
+    /// Contents.
+    pub bytes: Vec<u8>,
+}
+
+/// Probabilities are per datagram, unless they say otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Loss.
+    pub loss: f64,
+    /// A loss takes the next ones too, up to this many.
+    pub loss_run: u64,
+    /// A whole burst is lost.
+    pub burst_loss: f64,
+    /// It comes twice.
+    pub duplicate: f64,
+    /// Duplicates come up to this much later.
+    pub duplicate_delay_ns: Nanos,
+    /// Bits are flipped.
+    pub corrupt: f64,
+    /// Only bits of the header are flipped, because the payload is not protected.
+    pub corrupt_header_only: bool,
+    /// The end is cut off, or something is added.
+    pub resize: f64,
+    /// It is held up.
+    pub spike: f64,
+    /// For this long at most.
+    pub spike_ns: Nanos,
+    /// Congestion mark on ECN-capable ones.
+    pub mark: f64,
+}
+
+/// Delays and rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Links {
+    /// One way on path 0.
+    pub delay_ns: Nanos,
+    /// More for every further path.
+    pub path_step_ns: Nanos,
+    /// At most this much more, at random: packets overtake each other.
+    pub jitter_ns: Nanos,
+    /// Of each node's port.
+    pub bytes_per_us: u64,
+}
+
+impl Default for Links {
+    fn default() -> Links {
+        Links { delay_ns: 10 * MICROSECOND, path_step_ns: 0, jitter_ns: 0, bytes_per_us: 10_000 }
+    }
+}
+
+/// What a script wants done with a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Treat it as the random faults say.
+    Pass,
+    /// Lose it.
+    Drop,
+    /// Deliver it this much later.
+    Delay(Nanos),
+    /// Deliver it, and again this much later.
+    Twice(Nanos),
+}
+
+/// Counts of what was done to datagrams.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NetCounts {
+    /// Handed in.
+    pub sent: u64,
+    /// Lost, partitions included.
+    pub lost: u64,
+    /// Delivered twice.
+    pub duplicated: u64,
+    /// Bits or length changed.
+    pub corrupted: u64,
+}
+
+/// A script: sees each datagram with its header and decides.
+pub type Filter = Box<dyn FnMut(&Datagram, &Header) -> Fate>;
+
+/// See the module.
+pub struct Net {
+    /// Random faults in force.
+    pub faults: Faults,
+    /// Delays.
+    pub links: Links,
+    /// Bit `n` of an entry says which side of the cut node `n` is on; cut until the time.
+    pub cut: Option<(u64, Nanos)>,
+    /// See [`Filter`].
+    pub filter: Option<Filter>,
+    /// See [`NetCounts`].
+    pub counts: NetCounts,
+    rng: Rng,
+    port_free_at: Vec<Nanos>,
+    info_free_at: Vec<Nanos>,
+    loss_left: u64,
+}
+
+impl Net {
+    /// A network for `nodes` nodes without faults.
+    pub fn new(nodes: usize, links: Links, rng: Rng) -> Net {
+        Net {
+            faults: Faults::default(),
+            links,
+            cut: None,
+            filter: None,
+            counts: NetCounts::default(),
+            rng,
+            port_free_at: vec![0; nodes],
+            info_free_at: vec![0; nodes * nodes],
+            loss_left: 0,
+        }
+    }
+
+    fn is_cut(&self, now: Nanos, a: usize, b: usize) -> bool {
+        self.cut.is_some_and(|(sides, until)| now < until && (sides >> a ^ sides >> b) & 1 == 1)
+    }
+
+    /// Takes the datagrams of one burst; returns when each arrives, changed as it may be.
+    pub fn transmit(&mut self, now: Nanos, burst: Vec<Datagram>) -> Vec<(Nanos, Datagram)> {
+        let mut out = Vec::new();
+        let whole_lost = self.rng.chance(self.faults.burst_loss);
+        for datagram in burst {
+            self.counts.sent += 1;
+            let free_at = &mut self.port_free_at[datagram.from];
+            let wire_ns = datagram.bytes.len() as u64 * 1000 / self.links.bytes_per_us;
+            *free_at = (*free_at).max(now) + wire_ns;
+            let leaves_at = *free_at;
+            let fate = match (&mut self.filter, Header::parse(&datagram.bytes)) {
+                (Some(filter), Ok(header)) => filter(&datagram, &header),
+                _ => Fate::Pass,
+            };
+            let cut = self.is_cut(now, datagram.from, datagram.to);
+            if datagram.info_path && fate != Fate::Drop && !cut {
+                out.push(self.over_info_path(leaves_at, datagram));
+                continue;
+            }
+            if cut || fate == Fate::Drop || whole_lost || self.loses() {
+                self.counts.lost += 1;
+                continue;
+            }
+            self.deliver(leaves_at, datagram, fate, &mut out);
+        }
+        out
+    }
+
+    fn over_info_path(&mut self, leaves_at: Nanos, datagram: Datagram) -> (Nanos, Datagram) {
+        let nodes = self.port_free_at.len();
+        let free_at = &mut self.info_free_at[datagram.from * nodes + datagram.to];
+        *free_at = (*free_at).max(leaves_at + self.links.delay_ns) + 1;
+        (*free_at, datagram)
+    }
+
+    fn loses(&mut self) -> bool {
+        if self.loss_left > 0 {
+            self.loss_left -= 1;
+            return true;
+        }
+        let lost = self.rng.chance(self.faults.loss);
+        if lost && self.faults.loss_run > 0 {
+            self.loss_left = self.rng.below(self.faults.loss_run);
+        }
+        lost
+    }
+
+    fn deliver(
+        &mut self,
+        leaves_at: Nanos,
+        mut datagram: Datagram,
+        fate: Fate,
+        out: &mut Vec<(Nanos, Datagram)>,
+    ) {
+        let links = self.links;
+        let mut at = leaves_at
+            + links.delay_ns
+            + links.path_step_ns * u64::from(datagram.path)
+            + self.rng.below(links.jitter_ns + 1);
+        if self.rng.chance(self.faults.spike) {
+            at += self.rng.below(self.faults.spike_ns);
+        }
+        if let Fate::Delay(more) = fate {
+            at += more;
+        }
+        if datagram.ecn != Ecn::NotEct && self.rng.chance(self.faults.mark) {
+            datagram.ecn = Ecn::Ce;
+        }
+        let again = match fate {
+            Fate::Twice(after) => Some(after),
+            _ if self.rng.chance(self.faults.duplicate) => {
+                Some(self.rng.below(self.faults.duplicate_delay_ns + 1))
+            }
+            _ => None,
+        };
+        if let Some(after) = again {
+            self.counts.duplicated += 1;
+            out.push((at + after, datagram.clone()));
+        }
+        self.damage(&mut datagram);
+        out.push((at, datagram));
+    }
+
+    fn damage(&mut self, datagram: &mut Datagram) {
+        let len = datagram.bytes.len() as u64;
+        if len > 0 && self.rng.chance(self.faults.corrupt) {
+            let reach = if self.faults.corrupt_header_only { HEADER_BYTES as u64 } else { len };
+            for _ in 0..self.rng.range(1, 3) {
+                let bit = self.rng.below(reach.min(len) * 8);
+                datagram.bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+            }
+            self.counts.corrupted += 1;
+        }
+        if len > 0 && self.rng.chance(self.faults.resize) {
+            let new = match self.rng.below(4) {
+                0 => len + self.rng.range(1, 64),
+                1 => self.rng.below(len.min(HEADER_BYTES as u64 + 8)),
+                _ => self.rng.below(len),
+            };
+            datagram.bytes.resize(new as usize, 0xa5);
+            self.counts.corrupted += 1;
+        }
+    }
+}
+
+/// Whether a datagram is of `kind`, for scripts.
+pub fn is_kind(header: &Header, kind: Kind) -> bool {
+    header.kind == kind
+}
+
+/// A spike long enough to outlive a session.
+pub const LONG_SPIKE_NS: Nanos = 400 * MILLISECOND;

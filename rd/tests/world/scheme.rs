@@ -1,0 +1,86 @@
+//! A congestion controller that does whatever a run wants, so that the engine is tried with
+//! every acknowledgement policy, small windows, pacing and ECN.
+
+use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, Loss, Scheme, Sent, Timeout};
+use erd_rd::{Ecn, Nanos};
+
+/// Settings of the controller.
+#[derive(Clone, Copy, Debug)]
+pub struct TestScheme {
+    /// Bytes in flight.
+    pub window_bytes: u64,
+    /// Asked of the receivers.
+    pub policy: AckPolicy,
+    /// Bytes per second.
+    pub pace: Option<u64>,
+    /// Codepoint of data packets.
+    pub ecn: Ecn,
+}
+
+impl Scheme for TestScheme {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        self.policy
+    }
+
+    fn build(&self, params: &FlowParams, _: u64) -> Box<dyn Controller> {
+        Box::new(TestController { scheme: *self, paths: params.paths, next: 0, last_now: 0 })
+    }
+}
+
+/// Sprays round robin and judges that what it is told makes sense.
+struct TestController {
+    scheme: TestScheme,
+    paths: u16,
+    next: u16,
+    last_now: Nanos,
+}
+
+impl TestController {
+    fn at(&mut self, now: Nanos) {
+        assert!(now >= self.last_now, "the controller's time runs backwards");
+        self.last_now = now;
+    }
+}
+
+impl Controller for TestController {
+    fn on_sent(&mut self, sent: &Sent) {
+        self.at(sent.now);
+        assert!(sent.bytes > 0 && sent.in_flight_bytes >= u64::from(sent.bytes), "{sent:?}");
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.at(ack.now);
+        assert!(ack.path < self.paths, "{ack:?}");
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.at(loss.now);
+        assert!(loss.path < self.paths && loss.sent_at <= loss.now && loss.bytes > 0, "{loss:?}");
+    }
+
+    fn on_timeout(&mut self, timeout: &Timeout) {
+        self.at(timeout.now);
+        assert!(timeout.in_a_row > 0, "{timeout:?}");
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.scheme.window_bytes
+    }
+
+    fn pace_bytes_per_s(&self) -> Option<u64> {
+        self.scheme.pace
+    }
+
+    fn next_path(&mut self, _: Nanos) -> u16 {
+        self.next = (self.next + 1) % self.paths;
+        self.next
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.scheme.ecn
+    }
+}

@@ -1,0 +1,360 @@
+//! The world: nodes, network and clock, one event after the other.
+
+use super::app::Class;
+use super::ledger::{Ledger, Outgoing, Rules};
+use super::net::{Datagram, Links, Net};
+use super::node::{Node, Sending, Setup};
+use super::rng::Rng;
+use erd_rd::units::{MILLISECOND, SECOND};
+use erd_rd::{Nanos, PeerId, Stats};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+
+/// Something that an application or the world does.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Node `from` posts a send.
+    Send {
+        /// Sending node.
+        from: usize,
+        /// The send.
+        out: Outgoing,
+    },
+    /// A node posts a receive.
+    Recv {
+        /// Receiving node.
+        node: usize,
+        /// Only from this node.
+        source: Option<usize>,
+        /// Which messages.
+        class: Class,
+        /// Bytes that fit.
+        capacity_bytes: u64,
+    },
+    /// A node discards its oldest waiting message.
+    Discard(usize),
+    /// A node's driver does not run until the time.
+    Stall(usize, Nanos),
+    /// Nodes are cut from each other until the time; bit `n` says on which side node `n` is.
+    Cut(u64, Nanos),
+    /// A process dies.
+    Kill(usize),
+    /// A dead process is replaced.
+    Restart(usize),
+}
+
+#[derive(Debug)]
+enum Event {
+    Arrive(Datagram),
+    Wake(usize),
+    Unreachable { at: usize, dead: usize },
+    Do(Action),
+}
+
+/// An event with its place in the order of events.
+struct Entry(Nanos, u64, Event);
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// See the module.
+pub struct World {
+    /// Virtual time.
+    pub now: Nanos,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// The network.
+    pub net: Net,
+    /// The truth.
+    pub ledger: Ledger,
+    /// Chance that a datagram to a dead process is answered by ICMP.
+    pub icmp: f64,
+    /// Datagrams that a full socket dropped.
+    pub socket_drops: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Statistics of processes that died.
+    pub buried: Vec<Stats>,
+    names: Vec<SocketAddr>,
+    queue: BinaryHeap<Reverse<Entry>>,
+    seq: u64,
+    rng: Rng,
+}
+
+/// A run with more events than this does not end by itself.
+const EVENTS_MAX: u64 = 20_000_000;
+
+impl World {
+    /// A world of these nodes, at time 1 s, without faults.
+    pub fn new(seed: u64, setups: Vec<Setup>, links: Links, rules: Rules) -> World {
+        let names = setups.iter().map(|s| s.config.name).collect();
+        let net = Net::new(setups.len(), links, Rng::new(seed, 1));
+        let nodes = setups.into_iter().enumerate();
+        World {
+            now: SECOND,
+            nodes: nodes.map(|(i, setup)| Node::new(setup, i, seed)).collect(),
+            net,
+            ledger: Ledger { rules, ..Ledger::default() },
+            icmp: 0.0,
+            socket_drops: 0,
+            events: 0,
+            buried: Vec::new(),
+            names,
+            queue: BinaryHeap::new(),
+            seq: 0,
+            rng: Rng::new(seed, 2),
+        }
+    }
+
+    fn push(&mut self, at: Nanos, event: Event) {
+        self.seq += 1;
+        self.queue.push(Reverse(Entry(at, self.seq, event)));
+    }
+
+    /// Does something at a later time.
+    pub fn at(&mut self, at: Nanos, action: Action) {
+        self.push(at, Event::Do(action));
+    }
+
+    /// Whether the node's process lives.
+    pub fn lives(&self, node: usize) -> bool {
+        self.nodes[node].endpoint.is_some()
+    }
+
+    /// The engine's number for node `to` at node `at`.
+    pub fn peer(&mut self, at: usize, to: usize) -> PeerId {
+        self.nodes[at].peer(self.now, &mut self.ledger, to, self.names[to])
+    }
+
+    /// Does something now.
+    pub fn act(&mut self, action: Action) {
+        let now = self.now;
+        match action {
+            Action::Send { from, out } => self.send(from, &out),
+            Action::Recv { node, source, class, capacity_bytes } => {
+                self.recv(node, source, class, capacity_bytes);
+            }
+            Action::Discard(node) if self.lives(node) => {
+                self.nodes[node].discard(now, &mut self.ledger);
+                self.wake_soon(node);
+            }
+            Action::Stall(node, until) => {
+                self.nodes[node].stalled_until = until;
+                self.wake(node, until);
+            }
+            Action::Cut(sides, until) => self.net.cut = Some((sides, until)),
+            Action::Kill(node) if self.lives(node) => {
+                self.buried.push(*self.nodes[node].endpoint.as_ref().unwrap().stats());
+                self.nodes[node].kill(&mut self.ledger);
+            }
+            Action::Restart(node) if !self.lives(node) => self.nodes[node].restart(),
+            Action::Discard(_) | Action::Kill(_) | Action::Restart(_) => {}
+        }
+    }
+
+    /// Posts a send at a living node.
+    pub fn send(&mut self, from: usize, out: &Outgoing) {
+        if !self.lives(from) {
+            return;
+        }
+        let (now, name) = (self.now, self.names[out.to]);
+        self.nodes[from].post(now, &mut self.ledger, out, name);
+        let habits = self.nodes[from].setup.habits;
+        if now >= self.nodes[from].stalled_until && self.rng.chance(habits.eager_post) {
+            let sending = self.nodes[from].transmit(now, &mut self.ledger, false, &self.names);
+            self.dispatch(from, sending);
+        }
+        self.wake_soon(from);
+    }
+
+    /// Posts a receive at a living node; returns its number in the ledger.
+    pub fn recv(
+        &mut self,
+        node: usize,
+        source: Option<usize>,
+        class: Class,
+        capacity_bytes: u64,
+    ) -> Option<usize> {
+        if !self.lives(node) {
+            return None;
+        }
+        let source = source.map(|s| self.peer(node, s));
+        let (now, ledger) = (self.now, &mut self.ledger);
+        let recv = self.nodes[node].post_recv(now, ledger, source, class, capacity_bytes);
+        self.wake_soon(node);
+        Some(recv)
+    }
+
+    /// All faults stop, and every node takes every message.
+    pub fn calm(&mut self) {
+        self.net.faults = super::net::Faults::default();
+        self.net.cut = None;
+        self.net.filter = None;
+        for node in 0..self.nodes.len() {
+            let limits = &mut self.nodes[node];
+            limits.stalled_until = 0;
+            limits.setup.habits.port_full = 0.0;
+            limits.app.stop_refusing();
+            self.drain(node);
+        }
+    }
+
+    /// The node takes every message, waiting or to come.
+    pub fn drain(&mut self, node: usize) {
+        self.nodes[node].start_draining(self.now, &mut self.ledger);
+        self.wake_soon(node);
+    }
+
+    /// The node says goodbye to everyone.
+    pub fn close(&mut self, node: usize) {
+        let now = self.now;
+        if let Some(endpoint) = &mut self.nodes[node].endpoint {
+            endpoint.close(now);
+            self.wake_soon(node);
+        }
+    }
+
+    fn wake_soon(&mut self, node: usize) {
+        let at = self.now + self.nodes[node].setup.habits.round_ns;
+        self.wake(node, at.max(self.nodes[node].stalled_until));
+    }
+
+    fn wake(&mut self, node: usize, at: Nanos) {
+        if at < self.nodes[node].wake_at {
+            self.nodes[node].wake_at = at;
+            self.push(at, Event::Wake(node));
+        }
+    }
+
+    fn dispatch(&mut self, from: usize, sending: Sending) {
+        let now = self.now;
+        for burst in sending.bursts {
+            for (at, datagram) in self.net.transmit(now, burst) {
+                self.push(at, Event::Arrive(datagram));
+            }
+        }
+        let at = self.nodes[from].next_run(now, sending.more);
+        if at < Nanos::MAX {
+            self.wake(from, at);
+        }
+    }
+
+    fn run_node(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.endpoint.is_none() || node.wake_at != self.now {
+            return;
+        }
+        node.wake_at = Nanos::MAX;
+        if self.now < node.stalled_until {
+            let until = node.stalled_until;
+            self.wake(index, until);
+            return;
+        }
+        let sending = node.drive(self.now, &mut self.ledger, &self.names);
+        self.dispatch(index, sending);
+    }
+
+    fn arrive(&mut self, mut datagram: Datagram) {
+        let to = datagram.to;
+        if !self.lives(to) {
+            if self.rng.chance(self.icmp) {
+                let at = self.now + self.net.links.delay_ns;
+                self.push(at, Event::Unreachable { at: datagram.from, dead: to });
+            }
+            return;
+        }
+        datagram.stamped_at = self.now;
+        if !self.nodes[to].enqueue(datagram) {
+            self.socket_drops += 1;
+        }
+        self.wake_soon(to);
+    }
+
+    /// Handles the next event, if it comes before `until`; false when there is none.
+    pub fn step(&mut self, until: Nanos) -> bool {
+        if self.queue.peek().is_none_or(|Reverse(e)| e.0 > until) {
+            self.now = self.now.max(until);
+            return false;
+        }
+        let Reverse(Entry(at, _, event)) = self.queue.pop().unwrap();
+        self.now = at;
+        self.events += 1;
+        assert!(self.events < EVENTS_MAX, "the run does not end");
+        match event {
+            Event::Arrive(datagram) => self.arrive(datagram),
+            Event::Wake(node) => self.run_node(node),
+            Event::Do(action) => self.act(action),
+            Event::Unreachable { at, dead } => {
+                let (now, name) = (self.now, self.names[dead]);
+                if let Some(endpoint) = &mut self.nodes[at].endpoint {
+                    endpoint.handle_unreachable(now, name);
+                    self.wake_soon(at);
+                }
+            }
+        }
+        true
+    }
+
+    /// Runs for a span of virtual time.
+    pub fn run_for(&mut self, span_ns: Nanos) {
+        let until = self.now + span_ns;
+        while self.step(until) {}
+    }
+
+    /// Runs until `done`, or for `span_ns` at most; says whether it is done.
+    pub fn run_until(&mut self, span_ns: Nanos, mut done: impl FnMut(&World) -> bool) -> bool {
+        let until = self.now + span_ns;
+        while !done(self) {
+            if !self.step(until) {
+                return done(self);
+            }
+        }
+        true
+    }
+
+    /// Runs until every send of every living process has ended; panics when that takes more
+    /// than `span_ns`.
+    pub fn settle(&mut self, span_ns: Nanos) {
+        let done = self.run_until(span_ns, |w| {
+            w.ledger.outstanding.values().all(|s| s.is_empty())
+                && w.nodes.iter().all(|n| !n.has_waiting_posts())
+        });
+        if done {
+            return;
+        }
+        let left = self.ledger.unfinished();
+        for id in left.iter().take(20) {
+            eprintln!("unfinished: send {id}, {:?}", self.ledger.sends[*id]);
+        }
+        panic!("{} sends do not end within {} ms", left.len(), span_ns / MILLISECOND);
+    }
+
+    /// Statistics of an engine.
+    pub fn stats(&self, node: usize) -> &Stats {
+        self.nodes[node].endpoint.as_ref().expect("the process lives").stats()
+    }
+
+    /// Statistics of all processes that ever ran.
+    pub fn all_stats(&self) -> Vec<Stats> {
+        let living = self.nodes.iter().filter_map(|n| n.endpoint.as_ref());
+        living.map(|e| *e.stats()).chain(self.buried.iter().copied()).collect()
+    }
+}

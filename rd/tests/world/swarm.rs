@@ -1,0 +1,461 @@
+//! Random runs: every option of a run is drawn from its seed, so that the options cover each
+//! other's corners (swarm testing).
+
+use super::app::{Class, DISCARDED_CLASS, HostLimits};
+use super::ledger::{Outgoing, Rules};
+use super::net::{Faults, LONG_SPIKE_NS, Links};
+use super::node::{Habits, Setup};
+use super::rng::Rng;
+use super::scheme::TestScheme;
+use super::sim::{Action, World};
+use erd_rd::cc::AckPolicy;
+use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
+use erd_rd::{Config, Ecn, Nanos, Stats};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// How rough a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weather {
+    /// Nothing is lost: no repair may be needed.
+    Still,
+    /// Packets suffer, but never for long: every operation must succeed.
+    Rough,
+    /// Silence beyond the deadline happens: operations may fail, each once.
+    Storm,
+    /// Like a storm, and processes die and come back.
+    Deadly,
+}
+
+/// The options of one run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where everything comes from.
+    pub seed: u64,
+    /// See [`Weather`].
+    pub weather: Weather,
+    /// Endpoints.
+    pub nodes: usize,
+    /// Sends and receives posted.
+    pub operations: usize,
+    /// Time over which they are posted.
+    pub span_ns: Nanos,
+    /// Largest message.
+    pub len_max_bytes: u64,
+    /// Payload posted in all, about.
+    pub budget_bytes: u64,
+    /// Chance that a receive is wide enough for anything.
+    pub roomy: f64,
+    /// Tag classes in use; few make matching contend.
+    pub classes: u64,
+    /// Chance of a directed receive.
+    pub directed: f64,
+    /// Chance of match-complete sends.
+    pub match_complete: f64,
+    /// Receives are posted this much before (or after) sends, at most.
+    pub spread_ns: Nanos,
+    /// Delays.
+    pub links: Links,
+    /// Random faults.
+    pub faults: Faults,
+    /// What is the same at every node.
+    pub setup: Setup,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Sums over all engines.
+    pub stats: Stats,
+    /// Sends posted.
+    pub sends: u64,
+    /// Sends that ended in error.
+    pub failed: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Virtual time.
+    pub span_ns: Nanos,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Processes killed.
+    pub kills: u64,
+    /// Datagrams that full sockets dropped.
+    pub socket_drops: u64,
+}
+
+fn weather(rng: &mut Rng) -> Weather {
+    rng.pick(&[
+        Weather::Still,
+        Weather::Rough,
+        Weather::Rough,
+        Weather::Rough,
+        Weather::Storm,
+        Weather::Deadly,
+        Weather::Deadly,
+    ])
+}
+
+fn faults(rng: &mut Rng, weather: Weather, payload_checksum: bool, timeout_ns: Nanos) -> Faults {
+    if weather == Weather::Still {
+        return Faults::default();
+    }
+    let harsh = weather != Weather::Rough;
+    let mut some = |p: f64, max: f64| {
+        if rng.chance(p) { max * (rng.below(1000) as f64 / 1000.0).powi(2) } else { 0.0 }
+    };
+    let mut faults = Faults {
+        loss: some(0.8, if harsh { 0.3 } else { 0.1 }),
+        burst_loss: some(0.3, 0.05),
+        duplicate: some(0.6, 0.2),
+        corrupt: some(0.5, 0.05),
+        corrupt_header_only: !payload_checksum,
+        resize: some(0.4, 0.05),
+        spike: some(0.4, 0.02),
+        mark: some(0.3, 0.3),
+        ..Faults::default()
+    };
+    faults.loss_run = rng.pick(&[0, 0, 3, 12]);
+    let slow = if harsh { LONG_SPIKE_NS } else { timeout_ns / 8 };
+    faults.spike_ns = rng.log_range(50 * MICROSECOND, slow.max(MILLISECOND));
+    faults.duplicate_delay_ns = rng.log_range(MICROSECOND, 2 * SECOND);
+    faults
+}
+
+fn config(rng: &mut Rng) -> Config {
+    let name = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let mut c = Config::new(name, 1 + (rng.bits() >> 2), crc32c::crc32c_append);
+    c.datagram_bytes = rng.pick(&[1232, 1472, 1472, 4096, 8972, 65507]);
+    c.burst_bytes = rng.pick(&[1, 16 << 10, 64 << 10, 64 << 10]).max(u32::from(c.datagram_bytes));
+    c.paths = rng.pick(&[1, 2, 4, 4, 16, 256]);
+    c.peer_timeout_ns = rng.pick(&[500 * MILLISECOND, SECOND, 2 * SECOND, 5 * SECOND]);
+    c.scan_min_ns = rng.pick(&[50, 200, 200, 1000]) * MICROSECOND;
+    c.rto_min_ns = rng.pick(&[MILLISECOND, 10 * MILLISECOND, 10 * MILLISECOND]);
+    c.ack_delay_ns = rng.pick(&[0, 20 * MICROSECOND, 500 * MICROSECOND]);
+    c.eager_bytes = rng.pick(&[0, 100, 4 << 10, 16 << 10, 64 << 10]);
+    let eager = u64::from(c.eager_bytes);
+    c.eager_credit_bytes = rng.log_range(eager.max(64), (4 * eager).max(1 << 20)) as u32;
+    c.unexpected_messages = rng.pick(&[1, 2, 8, 64, 1 << 12, 1 << 16]);
+    c.recv_buffer_bytes = rng.pick(&[208 << 10, 1 << 20, 4 << 20]);
+    c.peers_max = 64;
+    c.sends_max = rng.pick(&[1, 4, 64, 1 << 16, 1 << 16]);
+    c.first_psn = rng.pick(&[None, Some(0), Some(u32::MAX), Some(u32::MAX - 300), Some(0xffff)]);
+    c.payload_checksum = rng.chance(0.5);
+    c.info_path = rng.chance(0.3);
+    c
+}
+
+fn scheme(rng: &mut Rng, datagram_bytes: u16) -> TestScheme {
+    let datagram = u64::from(datagram_bytes);
+    TestScheme {
+        window_bytes: rng.log_range(datagram, (1 << 20).max(2 * datagram)),
+        policy: rng.pick(&[
+            AckPolicy::NackOnly,
+            AckPolicy::NackOnly,
+            AckPolicy::PerPacket,
+            AckPolicy::Coalesced { packets: 1 },
+            AckPolicy::Coalesced { packets: 4 },
+            AckPolicy::Coalesced { packets: 255 },
+        ]),
+        pace: rng.pick(&[None, None, None, Some(100_000_000), Some(2_000_000_000)]),
+        ecn: rng.pick(&[Ecn::NotEct, Ecn::Ect0, Ecn::Ect1]),
+    }
+}
+
+fn setup(rng: &mut Rng, weather: Weather) -> Setup {
+    let config = config(rng);
+    let still = weather == Weather::Still;
+    Setup {
+        scheme: scheme(rng, config.datagram_bytes),
+        limits: HostLimits {
+            eager_credit_bytes: u64::from(config.eager_credit_bytes),
+            unexpected_messages: u64::from(config.unexpected_messages),
+            hold_refusal: if still { 0.0 } else { rng.pick(&[0.0, 0.0, 0.1]) },
+            datagram_limit_bytes: config.datagram_bytes.min(rng.pick(&[1232, 1472, 65507])),
+        },
+        habits: Habits {
+            batch: rng.pick(&[1, 8, 64]),
+            bursts: rng.pick(&[1, 4, 16]),
+            round_ns: rng.log_range(200, 20 * MICROSECOND),
+            eager_post: rng.pick(&[0.0, 0.5, 1.0]),
+            port_full: if still { 0.0 } else { rng.pick(&[0.0, 0.0, 0.02]) },
+            info_path: rng.pick(&[0.0, 0.5, 1.0]),
+        },
+        config,
+    }
+}
+
+impl Options {
+    /// The options that `seed` stands for.
+    pub fn new(seed: u64) -> Options {
+        let rng = &mut Rng::new(seed, 0);
+        let weather = weather(rng);
+        let setup = setup(rng, weather);
+        let timeout_ns = setup.config.peer_timeout_ns;
+        let budget_bytes = rng.log_range(1 << 20, 12 << 20);
+        let links = Links {
+            delay_ns: rng.log_range(2 * MICROSECOND, 2 * MILLISECOND),
+            path_step_ns: rng.pick(&[0, 0, MICROSECOND, 10 * MICROSECOND]),
+            jitter_ns: rng.pick(&[0, MICROSECOND, 30 * MICROSECOND, 500 * MICROSECOND]),
+            bytes_per_us: rng.log_range(100, 25_000),
+        };
+        Options {
+            seed,
+            weather,
+            nodes: rng.range(3, 6) as usize,
+            operations: rng.range(200, 320) as usize,
+            span_ns: rng.log_range(MILLISECOND, SECOND),
+            len_max_bytes: rng.pick(&[1 << 12, 1 << 16, 4 << 20, 4 << 20]),
+            budget_bytes,
+            roomy: rng.pick(&[0.5, 0.9, 1.0]),
+            classes: rng.range(1, 4),
+            directed: rng.pick(&[0.0, 0.3, 0.9]),
+            match_complete: rng.pick(&[0.0, 0.1, 0.5]),
+            spread_ns: rng.log_range(10 * MICROSECOND, 50 * MILLISECOND),
+            faults: faults(rng, weather, setup.config.payload_checksum, timeout_ns),
+            links,
+            setup,
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        let harsh = matches!(self.weather, Weather::Storm | Weather::Deadly);
+        Rules {
+            timeouts: harsh,
+            restarts: self.weather == Weather::Deadly,
+            ..Rules::default()
+        }
+    }
+
+    fn setups(&self, rng: &mut Rng) -> Vec<Setup> {
+        let v6 = rng.chance(0.3);
+        let mut setups = Vec::new();
+        for node in 0..self.nodes {
+            let ip = if v6 {
+                IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node as u16 + 1))
+            } else {
+                IpAddr::V4(Ipv4Addr::new(10, 0, 0, node as u8 + 1))
+            };
+            let mut setup = self.setup.clone();
+            setup.config.name = SocketAddr::new(ip, 7000 + node as u16);
+            setups.push(setup);
+        }
+        setups
+    }
+}
+
+/// Draws a message.
+fn message(o: &Options, rng: &mut Rng, left_bytes: &mut u64) -> (u64, Option<u8>) {
+    let len_bytes = match rng.below(10) {
+        0 | 1 => 0,
+        2..=5 => rng.log_range(1, 256),
+        6 | 7 => rng.log_range(1, u64::from(o.setup.config.eager_bytes).max(2) + 1),
+        _ => rng.log_range(1, o.len_max_bytes),
+    };
+    let len_bytes = len_bytes.min(*left_bytes).min(o.len_max_bytes);
+    *left_bytes -= len_bytes;
+    let class = match rng.below(20) {
+        0..=6 => None,
+        7 => Some(DISCARDED_CLASS),
+        _ => Some(rng.below(o.classes) as u8),
+    };
+    (len_bytes, class)
+}
+
+/// Schedules sends, receives and discards.
+fn plan_operations(o: &Options, world: &mut World, rng: &mut Rng) {
+    let mut left_bytes = o.budget_bytes;
+    let start = world.now + o.spread_ns;
+    for _ in 0..o.operations {
+        let at = start + rng.below(o.span_ns);
+        let from = rng.below(o.nodes as u64) as usize;
+        let to = rng.below(o.nodes as u64) as usize;
+        let (len_bytes, tag_class) = message(o, rng, &mut left_bytes);
+        let data = rng.chance(0.3);
+        let match_complete = rng.chance(o.match_complete);
+        let out = Outgoing { to, len_bytes, tag_class, data, match_complete };
+        world.at(at, Action::Send { from, out });
+        if rng.chance(0.1) {
+            world.at(at + rng.below(o.spread_ns), Action::Discard(to));
+        }
+        if tag_class == Some(DISCARDED_CLASS) || !rng.chance(0.85) {
+            continue;
+        }
+        let class = match Class::of(tag_class) {
+            Class::Tag(_) if rng.chance(0.3) => Class::AnyTag,
+            class => class,
+        };
+        let room = if rng.chance(o.roomy) { len_bytes } else { rng.below(len_bytes + 1) };
+        let source = rng.chance(o.directed).then_some(from);
+        let at = at + rng.below(2 * o.spread_ns) - o.spread_ns;
+        let capacity_bytes = room + rng.below(2) * rng.below(64);
+        world.at(at, Action::Recv { node: to, source, class, capacity_bytes });
+    }
+}
+
+/// Schedules stalls, cuts and deaths. In rough weather none lasts near the deadline.
+fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
+    if o.weather == Weather::Still {
+        return;
+    }
+    let timeout_ns = o.setup.config.peer_timeout_ns;
+    let longest = if o.weather == Weather::Rough { timeout_ns / 5 } else { 2 * timeout_ns };
+    let start = world.now + o.spread_ns;
+    let mut at = start;
+    for _ in 0..rng.below(4) {
+        at += rng.below(o.span_ns);
+        let until = at + rng.log_range(MILLISECOND, longest);
+        let action = if rng.chance(0.5) {
+            Action::Stall(rng.below(o.nodes as u64) as usize, until)
+        } else {
+            Action::Cut(rng.bits(), until)
+        };
+        world.at(at, action);
+        // Silences must not add up in rough weather.
+        at = if o.weather == Weather::Rough { until + timeout_ns } else { at };
+    }
+    if o.weather == Weather::Deadly {
+        for _ in 0..rng.range(1, 3) {
+            let node = rng.below(o.nodes as u64) as usize;
+            let at = start + rng.below(o.span_ns * 5 / 4);
+            world.at(at, Action::Kill(node));
+            if rng.chance(0.7) {
+                world.at(at + rng.log_range(MICROSECOND, 2 * timeout_ns), Action::Restart(node));
+            }
+        }
+    }
+}
+
+/// Builds the world of a seed with everything scheduled.
+pub fn build(o: &Options) -> World {
+    let mut rng = Rng::new(o.seed, 9);
+    let setups = o.setups(&mut rng);
+    let mut world = World::new(o.seed, setups, o.links, o.rules());
+    world.net.faults = o.faults;
+    world.icmp = rng.pick(&[0.0, 0.3, 1.0]);
+    plan_operations(o, &mut world, &mut rng);
+    plan_disasters(o, &mut world, &mut rng);
+    world
+}
+
+/// Runs one seed to its end; panics when anything is wrong.
+pub fn run(o: &Options) -> Report {
+    let mut world = build(o);
+    let timeout_ns = o.setup.config.peer_timeout_ns;
+    let start = world.now;
+    world.run_for(2 * o.spread_ns + 2 * o.span_ns);
+    let faults_end = 5 * timeout_ns;
+    if o.weather != Weather::Still {
+        // Late disasters and restarts.
+        world.run_for(faults_end);
+    }
+    world.calm();
+    world.settle(patience_ns(o));
+    epilogue(o, &mut world);
+    let mut report = Report {
+        sends: world.ledger.sends.len() as u64,
+        failed: world.ledger.failures(),
+        events: world.events,
+        span_ns: world.now - start,
+        datagrams: world.net.counts.sent,
+        kills: world.buried.len() as u64,
+        socket_drops: world.socket_drops,
+        ..Report::default()
+    };
+    for stats in world.all_stats() {
+        add_stats(&mut report.stats, &stats);
+    }
+    if o.weather == Weather::Still {
+        judge_still(o, &report);
+    }
+    report
+}
+
+/// Virtual time in which everything must end once the faults are over: the deadline for what
+/// waits for the dead, the transfer of all payload at a packet a round trip, and a margin.
+fn patience_ns(o: &Options) -> Nanos {
+    let trip_ns = 2 * (o.links.delay_ns + 256 * o.links.path_step_ns + o.links.jitter_ns);
+    let trip_ns = trip_ns + 100 * MICROSECOND + o.setup.config.rto_min_ns;
+    3 * o.setup.config.peer_timeout_ns + o.budget_bytes / 1000 * trip_ns + 10 * SECOND
+}
+
+/// After the faults, all living nodes still reach each other, then fall silent, then close.
+fn epilogue(o: &Options, world: &mut World) {
+    let living: Vec<usize> = (0..o.nodes).filter(|n| world.lives(*n)).collect();
+    let rounds = if o.rules() == Rules::default() { 1 } else { 3 };
+    for round in 1..=rounds {
+        let first = world.ledger.sends.len();
+        for from in &living {
+            for to in &living {
+                let out = Outgoing {
+                    to: *to,
+                    len_bytes: 100,
+                    tag_class: Some(1),
+                    data: false,
+                    match_complete: true,
+                };
+                world.send(*from, &out);
+            }
+        }
+        world.settle(patience_ns(o));
+        let failed = (first..world.ledger.sends.len())
+            .filter(|id| !matches!(world.ledger.sends[*id].ended, Some((_, Ok(())))))
+            .count();
+        assert!(failed == 0 || round < rounds, "{failed} sends fail without faults");
+    }
+    world.ledger.judge_end();
+    judge_silence(o, world);
+    for node in &living {
+        world.close(*node);
+    }
+    let closed = world.run_until(3 * o.setup.config.peer_timeout_ns + 10 * SECOND, |w| {
+        w.nodes.iter().all(|n| n.endpoint.as_ref().is_none_or(|e| e.is_closed()))
+    });
+    assert!(closed, "endpoints do not close");
+}
+
+/// With nothing to do, nothing is sent, unless a directed receive has its peer watched.
+fn judge_silence(o: &Options, world: &mut World) {
+    let watching = world.nodes.iter().any(|n| n.app.posted.iter().any(|p| p.source.is_some()));
+    world.run_for(2 * o.setup.config.peer_timeout_ns + SECOND);
+    let before = world.net.counts.sent;
+    world.run_for(2 * o.setup.config.peer_timeout_ns);
+    let chatter = world.net.counts.sent - before;
+    assert!(watching || chatter == 0, "{chatter} datagrams with nothing to do");
+}
+
+/// Without faults there is nothing to repair, as long as the sockets took everything.
+fn judge_still(o: &Options, report: &Report) {
+    let stats = &report.stats;
+    assert_eq!(report.failed, 0);
+    let dropped: u64 = stats.drops.iter().sum();
+    assert!(dropped == stats.rtx_spurious || dropped == 0, "drops without faults: {stats:?}");
+    if o.links.jitter_ns == 0 && o.links.path_step_ns == 0 && report.socket_drops == 0 {
+        assert_eq!(stats.rtx_nack + stats.rtx_probe, 0, "repairs without faults: {stats:?}");
+    }
+}
+
+/// Adds up statistics.
+pub fn add_stats(sum: &mut Stats, s: &Stats) {
+    for (total, one) in [
+        (&mut sum.tx_data, s.tx_data),
+        (&mut sum.tx_payload_bytes, s.tx_payload_bytes),
+        (&mut sum.tx_control, s.tx_control),
+        (&mut sum.rx_data, s.rx_data),
+        (&mut sum.rx_payload_bytes, s.rx_payload_bytes),
+        (&mut sum.rx_control, s.rx_control),
+        (&mut sum.rtx_nack, s.rtx_nack),
+        (&mut sum.rtx_probe, s.rtx_probe),
+        (&mut sum.rtx_spurious, s.rtx_spurious),
+        (&mut sum.probes, s.probes),
+        (&mut sum.nacks, s.nacks),
+        (&mut sum.messages_sent, s.messages_sent),
+        (&mut sum.messages_received, s.messages_received),
+        (&mut sum.sessions_opened, s.sessions_opened),
+        (&mut sum.sessions_failed, s.sessions_failed),
+        (&mut sum.rx_ce, s.rx_ce),
+    ] {
+        *total += one;
+    }
+    for (total, one) in sum.drops.iter_mut().zip(s.drops) {
+        *total += one;
+    }
+}
