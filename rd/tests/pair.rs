@@ -122,7 +122,7 @@ fn run(nodes: &mut [Node; 2], now: &mut u64, limit_ns: u64) {
         let mut moved = false;
         for at in 0..2 {
             let me = &mut nodes[at];
-            while me.engine.poll_transmit(*now, true, &mut me.memory, &mut burst) {
+            if me.engine.poll_transmit(*now, true, &mut me.memory, &mut burst) {
                 moved = true;
                 let packets = datagrams(&burst, &me.memory);
                 let meta = RxMeta { ecn: Ecn::NotEct, hold_ns: 0, from: me.name };
@@ -131,7 +131,6 @@ fn run(nodes: &mut [Node; 2], now: &mut u64, limit_ns: u64) {
                 for packet in packets {
                     other.engine.handle_packet(*now, &meta, &packet, &mut other.memory);
                 }
-                break;
             }
         }
         *now += 1_000;

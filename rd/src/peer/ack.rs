@@ -6,8 +6,7 @@ use crate::bitmap::BITS_MAX;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{
-    ACK_ECHO, ACK_PROBE_ANSWER, AckState, NACK_RANGES_MAX, NackRange, SACK_WORDS_MAX,
-    emit_sections,
+    ACK_ECHO, ACK_PROBE_ANSWER, AckState, NACK_RANGES_MAX, NackRange, SACK_WORDS_MAX, emit_sections,
 };
 use crate::wire::header::{Header, Kind};
 use alloc::vec::Vec;

@@ -174,6 +174,7 @@ pub(crate) struct Peer {
     /// What the session uses, in bytes.
     pub datagram_bytes: u16,
     pub info_path: bool,
+    pub payload_checksum: bool,
     /// Directed receives waiting for this peer.
     pub watched: u32,
     pub tx: Tx,
@@ -203,6 +204,7 @@ impl Peer {
             path_limit_bytes,
             datagram_bytes: 0,
             info_path: false,
+            payload_checksum: false,
             watched: 0,
             tx: Tx::default(),
             rx: Rx::default(),

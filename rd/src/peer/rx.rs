@@ -226,7 +226,12 @@ enum Body<'a> {
 }
 
 /// Parses what follows the common header; leaves a bundle's records in `core.scratch`.
-fn parse_body<'a>(core: &mut Core, h: &Header, bytes: &'a [u8]) -> Result<Body<'a>, DropReason> {
+fn parse_body<'a>(
+    core: &mut Core,
+    protected: bool,
+    h: &Header,
+    bytes: &'a [u8],
+) -> Result<Body<'a>, DropReason> {
     let malformed = |_: Malformed| DropReason::Malformed;
     let mut r = Reader::new(&bytes[HEADER_BYTES..]);
     let eager = if h.long && h.flags & FLAG_EAGER != 0 {
@@ -242,9 +247,7 @@ fn parse_body<'a>(core: &mut Core, h: &Header, bytes: &'a [u8]) -> Result<Body<'
         for _ in 0..count {
             core.scratch.push(Record::parse(&mut r).map_err(malformed)?);
         }
-        expected = expected
-            .checked_sub(before - r.rest().len())
-            .ok_or(DropReason::Malformed)?;
+        expected = expected.checked_sub(before - r.rest().len()).ok_or(DropReason::Malformed)?;
         let payload: usize = core.scratch.iter().map(Record::payload_bytes).sum();
         if payload != expected {
             return Err(DropReason::Malformed);
@@ -255,17 +258,14 @@ fn parse_body<'a>(core: &mut Core, h: &Header, bytes: &'a [u8]) -> Result<Body<'
         return Err(DropReason::HeaderChecksum);
     }
     let payload = r.take(expected).map_err(malformed)?;
-    let trailer = if h.flags & FLAG_PAYLOAD_CRC != 0 {
-        Some(r.u32().map_err(malformed)?)
-    } else {
-        None
-    };
+    let trailer =
+        if h.flags & FLAG_PAYLOAD_CRC != 0 { Some(r.u32().map_err(malformed)?) } else { None };
     if !r.rest().is_empty() {
         return Err(DropReason::Malformed);
     }
     match trailer {
         Some(sum) if sum != (core.cfg.crc32c)(0, payload) => Err(DropReason::PayloadChecksum),
-        None if core.cfg.payload_checksum => Err(DropReason::PayloadChecksum),
+        None if protected => Err(DropReason::PayloadChecksum),
         _ if h.long => Ok(Body::Segment(eager, payload)),
         _ => Ok(Body::Bundle(payload)),
     }
@@ -282,7 +282,7 @@ impl Peer {
         h: &Header,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
-        let body = parse_body(core, h, bytes)?;
+        let body = parse_body(core, self.payload_checksum, h, bytes)?;
         let offset = Psn(h.psn).since(self.rx.cum);
         if offset >= BITS_MAX as i32 {
             return Err(DropReason::Window);
@@ -754,8 +754,7 @@ impl Peer {
 
     /// The latest send time seen, wrapping.
     pub(super) fn note_sent_at(&mut self, sent_at_ns: u32) {
-        if self.rx.last.is_none()
-            || (sent_at_ns.wrapping_sub(self.rx.latest_sent_at_ns) as i32) > 0
+        if self.rx.last.is_none() || (sent_at_ns.wrapping_sub(self.rx.latest_sent_at_ns) as i32) > 0
         {
             self.rx.latest_sent_at_ns = sent_at_ns;
         }

@@ -7,7 +7,7 @@ use crate::host::{EndReason, Host, OpError};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{Header, Kind, seal};
-use crate::wire::setup::{Asker, FEATURE_INFO_PATH, Goodbye, Greeting};
+use crate::wire::setup::{Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, Goodbye, Greeting};
 use alloc::vec::Vec;
 use rand_chacha::rand_core::Rng;
 
@@ -27,6 +27,11 @@ pub(crate) enum Refusal {
     Phase,
 }
 
+fn features(cfg: &crate::Config) -> u32 {
+    (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
+        | (if cfg.payload_checksum { FEATURE_PAYLOAD_CRC } else { 0 })
+}
+
 impl Peer {
     /// Starts a session: new random id, fresh flows, hellos from now on.
     pub(crate) fn begin(&mut self, core: &mut Core, now: Nanos) {
@@ -44,7 +49,7 @@ impl Peer {
 
     fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
         Greeting {
-            features: if core.cfg.info_path { FEATURE_INFO_PATH } else { 0 },
+            features: features(&core.cfg),
             session: self.local_session,
             epoch: core.cfg.epoch,
             incarnation: self.session,
@@ -65,12 +70,11 @@ impl Peer {
 
     /// Takes over what a greeting says; the session is open afterwards.
     fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
-        self.remote =
-            Remote { session: g.session, epoch: g.epoch, incarnation: g.incarnation };
+        self.remote = Remote { session: g.session, epoch: g.epoch, incarnation: g.incarnation };
         let cfg = &core.cfg;
-        self.datagram_bytes =
-            cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
+        self.datagram_bytes = cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
+        self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
         self.tx.open(g);
         self.rx.start(cfg, g);
         let seed = core.rng.next_u64();
@@ -183,8 +187,7 @@ impl Peer {
 
     fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
         let mine = |op: &super::Op| op.peer == self.id.index;
-        let ops: Vec<usize> =
-            core.ops.iter().filter(|(_, op)| mine(op)).map(|(i, _)| i).collect();
+        let ops: Vec<usize> = core.ops.iter().filter(|(_, op)| mine(op)).map(|(i, _)| i).collect();
         for i in ops {
             let op = core.ops.remove(i);
             host.sent(op.token, Err(error));
@@ -205,8 +208,7 @@ impl Peer {
 
     /// When the next goodbye is due after `tries`; `None` when enough were sent.
     pub(crate) fn goodbye_spacing_ns(&self, core: &Core) -> Option<Nanos> {
-        (self.setup.tries < GOODBYES_MAX)
-            .then(|| self.rtt.probe_timeout_ns(core.cfg.rto_min_ns))
+        (self.setup.tries < GOODBYES_MAX).then(|| self.rtt.probe_timeout_ns(core.cfg.rto_min_ns))
     }
 
     /// Writes a hello and arms the next.
@@ -245,12 +247,12 @@ impl Peer {
     pub(crate) fn emit_goodbye(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let ack = self.ack_state(core, now);
         let asker = Asker { session: self.local_session, name: core.cfg.name };
-        let h = Header { sent_at_ns: now as u32, ..Header::new(Kind::Goodbye, self.remote.session) };
+        let h =
+            Header { sent_at_ns: now as u32, ..Header::new(Kind::Goodbye, self.remote.session) };
         emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
         burst.to = self.name;
         self.setup.tries += 1;
-        self.setup.next_at =
-            Some(now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns));
+        self.setup.next_at = Some(now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns));
     }
 
     /// Writes a probe.

@@ -16,7 +16,6 @@ use crate::wire::record::{
 };
 use crate::wire::setup::Greeting;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 /// Payloads up to this length are copied into the header buffer instead of being gathered.
 const INLINE_BYTES: u32 = 512;
@@ -260,9 +259,7 @@ impl Peer {
                 Content::Bundle { first, count } => {
                     self.emit_bundle(core, host, now, burst, h, first, count)
                 }
-                Content::Segment { .. } => {
-                    self.emit_segment(core, host, burst, h, entry.content)
-                }
+                Content::Segment { .. } => self.emit_segment(core, host, burst, h, entry.content),
             };
             burst.may_fragment = bytes > u32::from(self.path_limit_bytes);
             let slot = &mut self.tx.sent[at as usize];
@@ -410,8 +407,7 @@ impl Peer {
         if eager {
             op.wanted_bytes = Some(op.len_bytes);
             op.sent_bytes = op.len_bytes;
-            self.tx.eager_sent_bytes =
-                self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
+            self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
             self.tx.records.push_back(TxRecord::Eager(index));
         } else {
             // The match is what a rendezvous waits for anyway.
@@ -453,7 +449,7 @@ impl Peer {
         let from = (first - self.tx.records_base) as usize;
         let records = self.tx.records.range(from..from + usize::from(count));
         let start = burst.bytes.len();
-        if core.cfg.payload_checksum {
+        if self.payload_checksum {
             h.flags |= FLAG_PAYLOAD_CRC;
         }
         h.emit(&mut burst.bytes);
@@ -466,11 +462,11 @@ impl Peer {
             wire_record(record, core).emit(&mut burst.bytes);
         }
         let region = burst.bytes.len() - start;
-        let mut payload = Payload::new(start, region);
+        let mut payload = Payload::new(start, region, self.payload_checksum);
         for record in records {
             if let TxRecord::Eager(index) = *record {
                 let op = core.ops[index as usize];
-                payload.add(core, host, burst, &op, 0, op.len_bytes as u32);
+                payload.add(host, burst, &op, 0, op.len_bytes as u32);
             }
         }
         let s_len = (region - HEADER_BYTES + payload.bytes as usize) as u16;
@@ -591,7 +587,7 @@ impl Peer {
         if eager {
             h.flags |= FLAG_EAGER;
         }
-        if core.cfg.payload_checksum {
+        if self.payload_checksum {
             h.flags |= FLAG_PAYLOAD_CRC;
         }
         let start = burst.bytes.len();
@@ -599,8 +595,8 @@ impl Peer {
         if eager {
             emit_eager_header(&mut burst.bytes, &msg_header(index, &op));
         }
-        let mut payload = Payload::new(start, burst.bytes.len() - start);
-        payload.add(core, host, burst, &op, offset_bytes, u32::from(len));
+        let mut payload = Payload::new(start, burst.bytes.len() - start, self.payload_checksum);
+        payload.add(host, burst, &op, offset_bytes, u32::from(len));
         payload.finish(core, burst)
     }
 }
@@ -621,17 +617,17 @@ struct Payload {
     /// Start of inline bytes not yet noted as a part.
     pending: usize,
     bytes: u32,
-    crc: u32,
+    /// Running checksum, when the session protects payloads.
+    crc: Option<u32>,
 }
 
 impl Payload {
-    fn new(start: usize, region: usize) -> Payload {
-        Payload { start, region, pending: start, bytes: 0, crc: 0 }
+    fn new(start: usize, region: usize, protected: bool) -> Payload {
+        Payload { start, region, pending: start, bytes: 0, crc: protected.then_some(0) }
     }
 
     fn add<H: Host>(
         &mut self,
-        core: &Core,
         host: &mut H,
         burst: &mut TxBurst,
         op: &Op,
@@ -642,8 +638,8 @@ impl Payload {
             return;
         }
         self.bytes += len_bytes;
-        if core.cfg.payload_checksum {
-            self.crc = host.checksum(op.token, offset_bytes, len_bytes, self.crc);
+        if let Some(crc) = &mut self.crc {
+            *crc = host.checksum(op.token, offset_bytes, len_bytes, *crc);
         }
         if len_bytes <= INLINE_BYTES {
             let at = burst.bytes.len();
@@ -659,12 +655,11 @@ impl Payload {
     /// Seals the header and ends the datagram; returns its bytes.
     fn finish(self, core: &Core, burst: &mut TxBurst) -> u32 {
         let mut total = self.region as u32 + self.bytes;
-        if core.cfg.payload_checksum {
-            burst.bytes.extend_from_slice(&self.crc.to_be_bytes());
+        if let Some(crc) = self.crc {
+            burst.bytes.extend_from_slice(&crc.to_be_bytes());
             total += 4;
         }
-        let region: &mut Vec<u8> = &mut burst.bytes;
-        seal(&mut region[..self.start + self.region], self.start, core.cfg.crc32c);
+        seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c);
         burst.push_inline(self.pending);
         burst.end_datagram(total);
         total

@@ -8,6 +8,8 @@ use core::net::SocketAddr;
 
 /// Control packets may travel over the TCP information path.
 pub const FEATURE_INFO_PATH: u32 = 0x01;
+/// The writer wants payload checksums; either side's wish binds both.
+pub const FEATURE_PAYLOAD_CRC: u32 = 0x02;
 
 /// Body of a hello and of a welcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -272,11 +272,11 @@ impl View<'_> {
 
     fn held_failed(&mut self, held: usize) {
         let recv = &self.ledger.recvs[held];
-        let (state, capacity_bytes) = (recv.state, recv.capacity_bytes);
+        let (state, capacity_bytes, msg) = (recv.state, recv.capacity_bytes, recv.msg);
         if let Some(Forward::To(user)) = recv.forward {
             self.ledger.recvs[user].state = state;
         }
-        if let Some(msg) = recv.msg {
+        if let Some(msg) = msg {
             self.app.discharge(&msg, capacity_bytes);
         }
         self.app.unexpected.retain(|u| u.held != Some(held));
@@ -386,6 +386,9 @@ impl Host for View<'_> {
         let fresh = self.ledger.ended_sessions.insert((life, peer, session));
         assert!(fresh, "session {session} of {peer:?} ended twice");
         self.ledger.drop_unclaimed(life, peer);
+        if let Some(node) = self.app.seen.get(&peer) {
+            self.ledger.name_next(life, *node);
+        }
         self.app.early.remove(&peer);
         self.app.forget_rendezvous(peer, session);
         self.app.deferred.push_back(Deferred::SessionEnded(peer, session));

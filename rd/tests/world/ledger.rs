@@ -154,6 +154,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// An empty ledger.
+    pub fn new(rules: Rules) -> Ledger {
+        Ledger { rules, ..Ledger::default() }
+    }
+
     /// Notes a post. The first send of a process to a node, and the first after a failure,
     /// carries its name, so that a receiver's first message of a session is never anonymous.
     pub fn post(&mut self, now: Nanos, from: Life, out: &Outgoing) -> usize {
@@ -181,6 +186,11 @@ impl Ledger {
         });
         self.outstanding.entry(from).or_default().insert(id);
         id
+    }
+
+    /// The next send of `life` to `node` begins a session.
+    pub fn name_next(&mut self, life: Life, node: usize) {
+        self.named_next.insert((life, node));
     }
 
     /// Takes back the newest post, which the engine refused.
@@ -283,7 +293,7 @@ impl Ledger {
         }
         let send = &self.sends[id];
         let held_early = send.arrived_at.is_none()
-            && self.unclaimed.iter().any(|r| self.holds(*r, send.to, id));
+            && self.open.iter().chain(&self.unclaimed).any(|r| self.holds(*r, send.to, id));
         let there = send.whole || held_early || (send.len_bytes == 0 && send.arrived_at.is_none());
         assert!(there, "send {id} reported done, but its bytes are not there: {send:?}");
         assert!(send.matched || !send.match_complete, "send {id} reported matched: {send:?}");
@@ -291,7 +301,9 @@ impl Ledger {
 
     fn holds(&self, recv: usize, node: usize, send: usize) -> bool {
         let (r, s) = (&self.recvs[recv], &self.sends[send]);
-        r.owner.node == node
+        r.held
+            && r.msg.is_none()
+            && r.owner.node == node
             && r.capacity_bytes == s.len_bytes
             && pattern::equal(send as u64, 0, &r.bytes)
     }

@@ -321,7 +321,7 @@ impl Node {
         let due = |node: &Node| node.endpoint.as_ref().unwrap().poll_timeout();
         if self.inbox.is_empty() && due(self).is_some_and(|at| at <= now) {
             self.call(now, ledger, |e, host| e.handle_timeout(now, host));
-            let again = due(self).is_some_and(|at| at <= now);
+            let again = self.kept.is_empty() && due(self).is_some_and(|at| at <= now);
             self.storm = if again { self.storm + 1 } else { 0 };
             assert!(self.storm < STORM_ROUNDS, "timers of {} never rest", self.name);
         }
@@ -426,11 +426,14 @@ impl Node {
         };
         let soon = now + self.setup.habits.round_ns.max(1);
         let mut at = endpoint.poll_timeout().unwrap_or(Nanos::MAX).max(soon);
-        if more_to_send || !self.inbox.is_empty() {
+        if more_to_send {
             at = soon;
         }
         if !self.kept.is_empty() {
-            at = at.min(self.port_blocked_until.max(soon));
+            at = self.port_blocked_until.max(soon);
+        }
+        if !self.inbox.is_empty() {
+            at = soon;
         }
         at.max(self.stalled_until)
     }

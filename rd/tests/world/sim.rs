@@ -112,7 +112,7 @@ impl World {
             now: SECOND,
             nodes: nodes.map(|(i, setup)| Node::new(setup, i, seed)).collect(),
             net,
-            ledger: Ledger { rules, ..Ledger::default() },
+            ledger: Ledger::new(rules),
             icmp: 0.0,
             socket_drops: 0,
             events: 0,
@@ -225,9 +225,9 @@ impl World {
 
     /// The node says goodbye to everyone.
     pub fn close(&mut self, node: usize) {
-        let now = self.now;
-        if let Some(endpoint) = &mut self.nodes[node].endpoint {
-            endpoint.close(now);
+        if self.lives(node) {
+            let now = self.now;
+            self.nodes[node].call(now, &mut self.ledger, |e, host| e.close(now, host));
             self.wake_soon(node);
         }
     }

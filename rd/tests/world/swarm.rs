@@ -279,7 +279,7 @@ fn plan_operations(o: &Options, world: &mut World, rng: &mut Rng) {
         if tag_class == Some(DISCARDED_CLASS) || !rng.chance(0.85) {
             continue;
         }
-        let class = match Class::of(tag_class) {
+        let class = match Class::of(tag_class.map(u64::from)) {
             Class::Tag(_) if rng.chance(0.3) => Class::AnyTag,
             class => class,
         };
