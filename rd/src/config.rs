@@ -81,7 +81,7 @@ impl Config {
             peer_timeout_ns: 5 * SECOND,
             scan_min_ns: 200 * MICROSECOND,
             rto_min_ns: 10 * MILLISECOND,
-            ack_delay_ns: 20 * MICROSECOND,
+            ack_delay_ns: 10 * MICROSECOND,
             eager_bytes: 16 << 10,
             eager_credit_bytes: 1 << 20,
             unexpected_messages: 1 << 16,

@@ -80,7 +80,10 @@ impl Endpoint {
             let peer = &mut self.peers[peer as usize];
             let result = match peer.phase {
                 Phase::Open => peer.on_data(&mut self.core, host, now, meta, &h, bytes),
-                _ => Err(DropReason::WrongState),
+                _ => {
+                    peer.miss_welcome(now);
+                    Err(DropReason::WrongState)
+                }
             };
             self.schedule.ready(peer);
             self.schedule.reschedule(&self.core, peer);
@@ -174,7 +177,10 @@ impl Endpoint {
             Phase::Open if peer.remote.session == asker.session => {
                 peer.on_probe(&self.core, now, Psn(h.psn), h.sent_at_ns)
             }
-            _ => Err(DropReason::WrongState),
+            _ => {
+                peer.miss_welcome(now);
+                Err(DropReason::WrongState)
+            }
         };
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);

@@ -65,16 +65,21 @@ impl Peer {
         }
         self.heard(core, now);
         self.raise_limits(state);
-        let rtt_ns = self.take_rtt(now, state);
         let mut acked = 0u64;
+        let mut echoed = 0u64;
         if let Some(sections) = sections {
-            self.take_echoes(core, host, now, sections);
+            echoed = self.take_echoes(core, host, now, sections);
         }
         for i in 0..cum.since(self.tx.una).max(0) as usize {
             acked += self.ack_one(core, host, i);
         }
         if let Some(sections) = sections {
             acked += self.take_sack(core, host, sections);
+        }
+        // A late or repeated acknowledgement tells nothing of the present round trip.
+        let progress = acked + echoed > 0;
+        let rtt_ns = if progress { self.take_rtt(now, state) } else { None };
+        if let Some(sections) = sections {
             self.take_losses(core, now, state, sections);
         }
         self.pop_acked();
@@ -96,7 +101,7 @@ impl Peer {
             }
         }
         self.take_spurious(core, state);
-        if acked > 0 || self.tx.in_flight_packets == 0 {
+        if progress || self.tx.in_flight_packets == 0 {
             let waits = self.tx.in_flight_packets > 0;
             self.live.owed_since = waits.then_some(now);
             let next = now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
@@ -130,18 +135,21 @@ impl Peer {
         Some(Nanos::from(rtt))
     }
 
-    /// One feedback per packet, for controllers that asked for it.
+    /// One feedback per packet, for controllers that asked for it; returns the bytes that are
+    /// newly acknowledged.
     fn take_echoes<H: Host>(
         &mut self,
         core: &mut Core,
         host: &mut H,
         now: Nanos,
         sections: &Sections<'_>,
-    ) {
+    ) -> u64 {
+        let mut total = 0;
         for echo in sections.echoes() {
             let at = Psn(echo.psn).since(self.tx.una);
             let Ok(at) = usize::try_from(at) else { continue };
             let acked_bytes = self.ack_one(core, host, at);
+            total += acked_bytes;
             let whole = (now as u32).wrapping_sub(echo.sent_at_ns);
             let rtt = whole.checked_sub(echo.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS);
             let feedback = AckFeedback {
@@ -157,6 +165,7 @@ impl Peer {
                 cc.on_ack(&feedback);
             }
         }
+        total
     }
 
     fn take_sack<H: Host>(

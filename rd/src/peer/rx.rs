@@ -114,6 +114,8 @@ pub(crate) struct Rx {
     pub(super) ack_at: Option<Nanos>,
     pub(super) probe_answer: bool,
     unacked_packets: u32,
+    /// Messages in the packet being taken: a lone one may soon be answered by another.
+    messages_in_packet: u32,
     pub(super) echoes: Vec<Echo>,
     pub(super) last: Option<LastPacket>,
     pub(super) latest_sent_at_ns: u32,
@@ -315,11 +317,13 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let records = core::mem::take(&mut core.scratch);
         let mut outcome = Ok(());
+        self.rx.messages_in_packet = 0;
         for record in &records {
             let result = match *record {
                 Record::Eager(msg) => {
                     let (mine, rest) = payload.split_at(msg.len_bytes as usize);
                     payload = rest;
+                    self.rx.messages_in_packet += 1;
                     self.on_eager(core, host, msg, mine)
                 }
                 Record::Rts(msg) => self.on_rts(core, host, msg),
@@ -779,7 +783,10 @@ impl Peer {
                 Some(if full || (requested && h.long) { now } else { soon })
             }
             Some(AckPolicy::NackOnly) | None if !requested => None,
-            Some(AckPolicy::NackOnly) | None => Some(if h.long { now } else { soon }),
+            Some(AckPolicy::NackOnly) | None => {
+                let stream = h.long || self.rx.messages_in_packet > 1;
+                Some(if stream { now } else { soon })
+            }
         };
         if let Some(due) = due {
             self.rx.ack_at = Some(self.rx.ack_at.map_or(due, |at| at.min(due)));

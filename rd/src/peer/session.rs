@@ -110,6 +110,7 @@ impl Peer {
                 if g.session != self.remote.session || self.phase == Phase::Leaving {
                     return Err(Refusal::Phase);
                 }
+                self.heard(core, now);
                 self.setup.welcome = Some(sent_at_ns);
                 return Ok(());
             }
@@ -131,9 +132,27 @@ impl Peer {
         if cookie != self.setup.cookie {
             self.setup.cookie = cookie;
             self.setup.next_at = Some(now);
+            self.setup.tries = 0;
         }
-        self.live.refused = 0;
+        self.heard_in_setup(now);
         Ok(())
+    }
+
+    /// The peer answers, so the deadline starts again.
+    fn heard_in_setup(&mut self, now: Nanos) {
+        self.live.last_heard = now;
+        self.live.owed_since = Some(now);
+        self.live.probes = 0;
+        self.live.refused = 0;
+    }
+
+    /// A packet of the session came, but its welcome did not: the next hello brings it again.
+    pub(crate) fn miss_welcome(&mut self, now: Nanos) {
+        if self.phase == Phase::Opening {
+            self.heard_in_setup(now);
+            let soon = now + HELLO_FIRST_NS;
+            self.setup.next_at = self.setup.next_at.map(|at| at.min(soon));
+        }
     }
 
     /// A welcome to our hello.

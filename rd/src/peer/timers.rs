@@ -71,6 +71,9 @@ impl Peer {
                 if self.rx.scan_at.is_some_and(|at| at <= now) {
                     self.scan(core, now);
                 }
+                if self.tx.pace_at <= now {
+                    self.tx.pace_at = 0;
+                }
                 self.check_probe(core, now);
                 self.check_deadline(core, host, now);
             }

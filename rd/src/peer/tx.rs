@@ -542,7 +542,8 @@ impl Peer {
         let offset_bytes = t.base_bytes + t.done_bytes;
         t.done_bytes += u64::from(len);
         self.tx.unrequested_bytes += u64::from(len);
-        let quarter = self.cc.as_ref().map_or(0, |cc| cc.window_bytes()) / 4;
+        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        let quarter = window.min(u64::from(self.tx.window_bytes)) / 4;
         let last = t.done_bytes == t.len_bytes;
         let request = last || self.tx.unrequested_bytes >= quarter;
         if request {

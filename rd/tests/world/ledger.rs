@@ -151,6 +151,9 @@ pub struct Ledger {
     pub open: BTreeSet<usize>,
     /// Held buffers, complete, whose message's turn has not come.
     pub unclaimed: BTreeSet<usize>,
+    /// Held buffers whose session or process ended before their message's turn; a sender may
+    /// hear of them yet.
+    gone: Vec<usize>,
 }
 
 impl Ledger {
@@ -293,10 +296,14 @@ impl Ledger {
         }
         let send = &self.sends[id];
         let held_early = send.arrived_at.is_none()
-            && self.open.iter().chain(&self.unclaimed).any(|r| self.holds(*r, send.to, id));
+            && self.early_buffers().any(|r| self.holds(*r, send.to, id));
         let there = send.whole || held_early || (send.len_bytes == 0 && send.arrived_at.is_none());
         assert!(there, "send {id} reported done, but its bytes are not there: {send:?}");
         assert!(send.matched || !send.match_complete, "send {id} reported matched: {send:?}");
+    }
+
+    fn early_buffers(&self) -> impl Iterator<Item = &usize> {
+        self.open.iter().chain(&self.unclaimed).chain(&self.gone)
     }
 
     fn holds(&self, recv: usize, node: usize, send: usize) -> bool {
@@ -365,7 +372,7 @@ impl Ledger {
             (Err(_), _) => {
                 let may = self.rules != Rules::default();
                 assert!(may, "receive {id} failed: {outcome:?}");
-                recv.bytes = Vec::new();
+                self.give_up(id);
             }
         }
     }
@@ -425,10 +432,23 @@ impl Ledger {
         let dead = |recvs: &Vec<Recv>, id: &usize| recvs[*id].owner == life;
         for id in self.open.iter().filter(|id| dead(&self.recvs, id)).copied().collect::<Vec<_>>() {
             self.recvs[id].state = RecvState::Done(Err(OpError::Canceled));
-            self.recvs[id].bytes = Vec::new();
+            self.give_up(id);
             self.open.remove(&id);
         }
-        self.unclaimed.retain(|id| self.recvs[*id].owner != life);
+        let (dead, alive): (BTreeSet<_>, _) =
+            self.unclaimed.iter().partition(|id| self.recvs[**id].owner == life);
+        self.unclaimed = alive;
+        self.gone.extend(dead);
+    }
+
+    /// The buffer's contents reach no user.
+    fn give_up(&mut self, id: usize) {
+        let recv = &mut self.recvs[id];
+        if recv.held && recv.msg.is_none() {
+            self.gone.push(id);
+        } else {
+            recv.bytes = Vec::new();
+        }
     }
 
     /// Judges a session's end after the engine call that reported it: everything that the
@@ -444,13 +464,10 @@ impl Ledger {
 
     /// Early held buffers of `peer` are void: their session ended before their turn.
     pub fn drop_unclaimed(&mut self, life: Life, peer: PeerId) {
-        let recvs = &mut self.recvs;
+        let (recvs, gone) = (&self.recvs, &mut self.gone);
         self.unclaimed.retain(|id| {
-            let recv = &mut recvs[*id];
-            let void = recv.owner == life && recv.peer == Some(peer);
-            if void {
-                recv.bytes = Vec::new();
-            }
+            let void = recvs[*id].owner == life && recvs[*id].peer == Some(peer);
+            gone.extend(void.then_some(*id));
             !void
         });
     }

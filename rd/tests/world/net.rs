@@ -24,6 +24,20 @@ pub struct Datagram {
     pub bytes: Vec<u8>,
 }
 
+impl Datagram {
+    /// One line for a trace.
+    pub fn summary(&self) -> String {
+        let route = format!("{}->{} {:>5} B", self.from, self.to, self.bytes.len());
+        let Ok(h) = Header::parse(&self.bytes) else {
+            return format!("{route} unreadable");
+        };
+        format!(
+            "{route} {:?} psn {} attempt {} msg {:#x} at {} flags {} session {:x}",
+            h.kind, h.psn, h.attempt, h.msg_id, h.s_offset, h.flags, h.session
+        )
+    }
+}
+
 /// Probabilities are per datagram, unless they say otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
@@ -115,7 +129,11 @@ pub struct Net {
     port_free_at: Vec<Nanos>,
     info_free_at: Vec<Nanos>,
     loss_left: u64,
+    loss_until: Nanos,
 }
+
+/// A run of losses is over after this time, however few datagrams it took.
+const LOSS_RUN_NS: Nanos = MILLISECOND;
 
 impl Net {
     /// A network for `nodes` nodes without faults.
@@ -130,6 +148,7 @@ impl Net {
             port_free_at: vec![0; nodes],
             info_free_at: vec![0; nodes * nodes],
             loss_left: 0,
+            loss_until: 0,
         }
     }
 
@@ -156,7 +175,7 @@ impl Net {
                 out.push(self.over_info_path(leaves_at, datagram));
                 continue;
             }
-            if cut || fate == Fate::Drop || whole_lost || self.loses() {
+            if cut || fate == Fate::Drop || whole_lost || self.loses(now) {
                 self.counts.lost += 1;
                 continue;
             }
@@ -172,14 +191,15 @@ impl Net {
         (*free_at, datagram)
     }
 
-    fn loses(&mut self) -> bool {
-        if self.loss_left > 0 {
+    fn loses(&mut self, now: Nanos) -> bool {
+        if self.loss_left > 0 && now < self.loss_until {
             self.loss_left -= 1;
             return true;
         }
         let lost = self.rng.chance(self.faults.loss);
         if lost && self.faults.loss_run > 0 {
             self.loss_left = self.rng.below(self.faults.loss_run);
+            self.loss_until = now + LOSS_RUN_NS;
         }
         lost
     }

@@ -10,7 +10,7 @@ use super::scheme::TestScheme;
 use super::sim::{Action, World};
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
-use erd_rd::{Config, Ecn, Nanos, Stats};
+use erd_rd::{Config, DropReason, Ecn, Nanos, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// How rough a run is.
@@ -114,6 +114,9 @@ fn faults(rng: &mut Rng, weather: Weather, payload_checksum: bool, timeout_ns: N
         ..Faults::default()
     };
     faults.loss_run = rng.pick(&[0, 0, 3, 12]);
+    if !harsh {
+        faults.loss /= 1.0 + faults.loss_run as f64 / 2.0;
+    }
     let slow = if harsh { LONG_SPIKE_NS } else { timeout_ns / 8 };
     faults.spike_ns = rng.log_range(50 * MICROSECOND, slow.max(MILLISECOND));
     faults.duplicate_delay_ns = rng.log_range(MICROSECOND, 2 * SECOND);
@@ -426,8 +429,12 @@ fn judge_silence(o: &Options, world: &mut World) {
 fn judge_still(o: &Options, report: &Report) {
     let stats = &report.stats;
     assert_eq!(report.failed, 0);
+    // Both sides may open or end a session at once; that crosses some control packets.
+    let crossing = [DropReason::WrongState, DropReason::UnknownSession];
+    let crossed: u64 = crossing.iter().map(|r| stats.drops_for(*r)).sum();
     let dropped: u64 = stats.drops.iter().sum();
-    assert!(dropped == stats.rtx_spurious || dropped == 0, "drops without faults: {stats:?}");
+    let repeated = stats.rtx_nack + stats.rtx_probe;
+    assert!(dropped - crossed <= repeated, "drops without faults: {stats:?}");
     if o.links.jitter_ns == 0 && o.links.path_step_ns == 0 && report.socket_drops == 0 {
         assert_eq!(stats.rtx_nack + stats.rtx_probe, 0, "repairs without faults: {stats:?}");
     }

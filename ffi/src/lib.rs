@@ -1,0 +1,17 @@
+//! Everything foreign that erd touches, and the only crate besides the provider that holds `unsafe` code.
+//!
+//! - [`fi`]: the provider side of libfabric's ABI, written out by hand.
+//! - [`guard`]: functions and threads that C code may enter; no panic crosses them.
+//! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`] and [`clock`].
+//! - [`host`]: the libfabric that loaded us, found at run time; [`log`] and [`param`]: its log and
+//!   its configuration.
+
+pub mod clock;
+pub mod fi;
+pub mod guard;
+pub mod host;
+pub mod info_path;
+pub mod log;
+pub mod param;
+pub mod udp;
+pub mod wait;

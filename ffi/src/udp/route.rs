@@ -1,0 +1,145 @@
+//! What the kernel knows of interfaces and routes.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use super::addr::RawAddr;
+use super::{MAX_DATAGRAM_BYTES, sockopt};
+
+/// One address of one interface of this network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The interface's name.
+    pub name: String,
+    /// The address.
+    pub addr: IpAddr,
+    /// Bits of the address that name its network.
+    pub prefix: u8,
+    /// The link's MTU in bytes, IP header included.
+    pub mtu_bytes: u32,
+    /// Up and running.
+    pub up: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// The link's speed in Mbit/s, where the device tells.
+    pub speed_mbps: Option<u32>,
+}
+
+/// The interfaces' addresses, in the kernel's order (`getifaddrs(3)`); empty if it does not tell.
+#[must_use]
+pub fn interfaces() -> Vec<Interface> {
+    let mut head = std::ptr::null_mut();
+    // SAFETY: `head` is writable; on success it is a list that `freeifaddrs` takes back below.
+    if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut links = BTreeMap::new();
+    let mut next = head;
+    while !next.is_null() {
+        // SAFETY: `next` is a non-null entry of the list, which is not yet freed.
+        let entry = unsafe { &*next };
+        // SAFETY: the entry's name is a C string, and its addresses are null or socket addresses.
+        let (name, addr, mask) = unsafe {
+            let name = CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned();
+            (name, RawAddr::read_ip(entry.ifa_addr), RawAddr::read_ip(entry.ifa_netmask))
+        };
+        next = entry.ifa_next;
+        let Some(addr) = addr else { continue };
+        let flags = entry.ifa_flags as i32;
+        let (mtu_bytes, speed_mbps) = *links
+            .entry(name.clone())
+            .or_insert_with(|| (link_mtu_bytes(&name), speed_mbps(&name)));
+        found.push(Interface {
+            addr,
+            prefix: mask.map_or(0, prefix_bits),
+            mtu_bytes,
+            up: flags & libc::IFF_UP != 0 && flags & libc::IFF_RUNNING != 0,
+            loopback: flags & libc::IFF_LOOPBACK != 0,
+            speed_mbps,
+            name,
+        });
+    }
+    // SAFETY: `head` came from `getifaddrs`, and nothing borrowed from the list is left.
+    unsafe { libc::freeifaddrs(head) };
+    found
+}
+
+fn prefix_bits(mask: IpAddr) -> u8 {
+    let bits = match mask {
+        IpAddr::V4(mask) => mask.to_bits().count_ones(),
+        IpAddr::V6(mask) => mask.to_bits().count_ones(),
+    };
+    bits as u8
+}
+
+/// Asked of the kernel, because sysfs shows the namespace that it was mounted in. 0 if unknown.
+fn link_mtu_bytes(name: &str) -> u32 {
+    let Ok(socket) = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))
+    else {
+        return 0;
+    };
+    // SAFETY: an ifreq is integers and a union of them, for which zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let asked = &raw mut request;
+    // SAFETY: the request is a zero-ended name that outlives the call; the answer is its mtu field.
+    let (rc, mtu) = unsafe {
+        let rc = libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, asked);
+        (rc, request.ifr_ifru.ifru_mtu)
+    };
+    if rc == 0 { u32::try_from(mtu).unwrap_or(0) } else { 0 }
+}
+
+fn speed_mbps(name: &str) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    // Devices without a speed say -1, or fail the read.
+    text.trim().parse().ok()
+}
+
+fn probe(local: IpAddr, dst: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((local, 0))?;
+    socket.connect(dst)?;
+    Ok(socket)
+}
+
+/// The MTU in bytes, IP header included, that the kernel knows for the way from `local` to `dst`:
+/// the link's, or less if a router has said so, and at most 65535 whatever the link (so loopback's
+/// 65536 is told as 65535). Sends nothing.
+///
+/// # Errors
+/// If there is no route, or `local` is not an address of this host.
+pub fn path_mtu_bytes(local: IpAddr, dst: SocketAddr) -> io::Result<u32> {
+    let socket = probe(local, dst)?;
+    let (level, name) = match dst {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let mtu = sockopt::int(socket.as_raw_fd(), level, name)?;
+    u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// The most payload of one unfragmented UDP datagram at this MTU, in bytes.
+#[must_use]
+pub fn max_payload_bytes(mtu_bytes: u32, v6: bool) -> usize {
+    let headers: u32 = if v6 { 40 + 8 } else { 20 + 8 };
+    (mtu_bytes.saturating_sub(headers) as usize).min(MAX_DATAGRAM_BYTES)
+}
+
+/// The source address that the kernel takes towards `dst`. Sends nothing.
+///
+/// # Errors
+/// If there is no route.
+pub fn route_source(dst: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match dst {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    Ok(probe(any, dst)?.local_addr()?.ip())
+}

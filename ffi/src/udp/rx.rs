@@ -1,0 +1,349 @@
+//! The receive socket of an endpoint.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::addr::RawAddr;
+use super::sockopt::{self, Side};
+use super::{Ecn, MAX_RECV_SLOTS, PortError, PortOptions, check_range};
+use crate::clock;
+
+/// Room for the largest datagram and the largest GRO batch: a smaller slot cuts a batch off.
+const SLOT_BYTES: usize = 64 << 10;
+
+const SLOTS: usize = MAX_RECV_SLOTS as usize;
+
+/// Control messages of one arrival: a timespec and three integers, 104 bytes with their headers.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+/// One datagram as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct RxDatagram<'a> {
+    /// The UDP payload.
+    pub data: &'a [u8],
+    /// The sender's address. Its port is one of the sender's paths, not its name.
+    pub src: SocketAddr,
+    /// The ECN mark; [`Ecn::NotEct`] where marks are not read.
+    pub ecn: Ecn,
+    /// Time from the kernel's stamp until it was read here, in ns; 0 without stamps.
+    pub hold_ns: u64,
+}
+
+/// An endpoint's one bound socket: its address is the endpoint's name.
+#[derive(Debug)]
+pub struct RxSocket {
+    socket: Socket,
+    local: SocketAddr,
+    slots: Slots,
+    granted_bytes: usize,
+    stamps: bool,
+    /// Messages asked for in the next call.
+    vlen: usize,
+    drops: DropCounter,
+    truncated: u64,
+}
+
+impl RxSocket {
+    /// Binds to `addr`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`PortError::Option`] for a slot count out of range, [`PortError::Bind`] if the address
+    /// cannot be had, [`PortError::Socket`] if set-up fails otherwise.
+    pub fn bind(addr: SocketAddr, options: &PortOptions) -> Result<Self, PortError> {
+        check_range("recv_slots", options.recv_slots.into(), SLOTS)?;
+        let fail = |call| move |source| PortError::Socket { call, source };
+        let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))
+            .map_err(fail("socket"))?;
+        let granted_bytes = sockopt::set_buffer(&socket, options.recv_buffer_bytes, Side::Recv)?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(true).map_err(fail("IPV6_V6ONLY"))?;
+        }
+        let stamps = ask_for_ancillary(&socket, addr, options);
+        socket.bind(&addr.into()).map_err(|source| PortError::Bind { addr, source })?;
+        let local = socket.local_addr().map_err(fail("getsockname"))?;
+        let local = local.as_socket().unwrap_or(addr);
+        let slots = Slots::map(options.recv_slots.into()).map_err(fail("mmap"))?;
+        let drops = DropCounter::default();
+        Ok(Self { socket, local, slots, granted_bytes, stamps, vlen: 1, drops, truncated: 0 })
+    }
+
+    /// The bound address, with the port that was given.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// For a wait set: readable when something has arrived.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The receive buffer in the kernel's accounting, in bytes. A datagram takes its payload plus
+    /// about 0.8 KB of it on loopback, and up to twice its payload from a NIC; the kernel hands
+    /// space back in quarters, so count on three quarters (`udp_rmem_release` in `net/ipv4/udp.c`).
+    #[must_use]
+    pub fn granted_recv_bytes(&self) -> usize {
+        self.granted_bytes
+    }
+
+    /// Datagrams that the kernel dropped because the buffer was full, as far as the arrivals since
+    /// have told (`SO_RXQ_OVFL`).
+    #[must_use]
+    pub fn kernel_drops(&self) -> u64 {
+        self.drops.total
+    }
+
+    /// Arrivals thrown away because they did not fit a slot or carried no usable source address.
+    #[must_use]
+    pub fn truncated_drops(&self) -> u64 {
+        self.truncated
+    }
+
+    /// Takes what has arrived with one system call, and hands it to `f` datagram by datagram.
+    /// Returns how many; 0 means that the queue was empty.
+    ///
+    /// One message is asked for at first, so a lone packet costs least; a full answer doubles the
+    /// next request. At most `budget` messages are taken, but a GRO batch counts as one, and holds
+    /// up to 128 datagrams.
+    ///
+    /// # Errors
+    /// What `recvmmsg(2)` reports, other than an empty queue or an interruption.
+    pub fn recv(&mut self, budget: usize, mut f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize> {
+        let vlen = self.vlen.min(budget);
+        if vlen == 0 {
+            return Ok(0);
+        }
+        let mut frame = Frame::new();
+        let received = frame.receive(&self.socket, &mut self.slots, vlen)?;
+        self.vlen =
+            if received == vlen { (vlen * 2).min(self.slots.count) } else { received.max(1) };
+        if received == 0 {
+            return Ok(0);
+        }
+        let now_ns = if self.stamps { clock::realtime_ns() } else { 0 };
+        let mut datagrams = 0;
+        for slot in 0..received {
+            let Some(arrival) = frame.arrival(slot) else {
+                self.truncated += 1;
+                continue;
+            };
+            if let Some(counter) = arrival.drops {
+                self.drops.saw(counter);
+            }
+            let hold_ns =
+                if arrival.stamp_ns == 0 { 0 } else { now_ns.saturating_sub(arrival.stamp_ns) };
+            let (src, ecn) = (arrival.src, arrival.ecn);
+            // SAFETY: the kernel wrote `bytes` bytes into this slot, and `f` has returned before
+            // the slot is written again.
+            let batch = unsafe { self.slots.bytes(slot, arrival.bytes) };
+            // An empty datagram is a datagram, though it has no chunk.
+            for data in batch.chunks(arrival.segment_bytes).chain(batch.is_empty().then_some(batch))
+            {
+                f(RxDatagram { data, src, ecn, hold_ns });
+                datagrams += 1;
+            }
+        }
+        // What was thrown away was taken from the queue too: 0 is for an empty queue only.
+        Ok(datagrams.max(1))
+    }
+}
+
+/// Asks for everything that arrives beside the payload; says whether there will be stamps.
+fn ask_for_ancillary(socket: &Socket, addr: SocketAddr, options: &PortOptions) -> bool {
+    let (level, tos) = match addr {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    };
+    sockopt::try_on(socket, options.ecn, level, tos, "IP_RECVTOS");
+    sockopt::try_on(socket, options.gro, libc::SOL_UDP, libc::UDP_GRO, "UDP_GRO");
+    sockopt::try_on(socket, true, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, "SO_RXQ_OVFL");
+    let stamps = options.timestamps;
+    sockopt::try_on(socket, stamps, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS")
+}
+
+/// The kernel's 32-bit drop counter, carried on past its wrap.
+#[derive(Debug, Default)]
+struct DropCounter {
+    last: u32,
+    total: u64,
+}
+
+impl DropCounter {
+    fn saw(&mut self, counter: u32) {
+        self.total += u64::from(counter.wrapping_sub(self.last));
+        self.last = counter;
+    }
+}
+
+/// What the control messages of one arrival say.
+struct Arrival {
+    bytes: usize,
+    segment_bytes: usize,
+    src: SocketAddr,
+    ecn: Ecn,
+    stamp_ns: u64,
+    drops: Option<u32>,
+}
+
+/// The kernel's side of one receive call. It lives on the stack; only the first `vlen` of each
+/// array are ever written.
+struct Frame {
+    headers: [MaybeUninit<libc::mmsghdr>; SLOTS],
+    parts: [MaybeUninit<libc::iovec>; SLOTS],
+    names: [MaybeUninit<RawAddr>; SLOTS],
+    controls: [MaybeUninit<Control>; SLOTS],
+    received: usize,
+}
+
+impl Frame {
+    fn new() -> Self {
+        Self {
+            headers: [const { MaybeUninit::uninit() }; SLOTS],
+            parts: [const { MaybeUninit::uninit() }; SLOTS],
+            names: [const { MaybeUninit::uninit() }; SLOTS],
+            controls: [const { MaybeUninit::uninit() }; SLOTS],
+            received: 0,
+        }
+    }
+
+    fn receive(&mut self, socket: &Socket, slots: &mut Slots, vlen: usize) -> io::Result<usize> {
+        for slot in 0..vlen {
+            let base = slots.slot(slot).cast();
+            let part = self.parts[slot].write(libc::iovec { iov_base: base, iov_len: SLOT_BYTES });
+            // SAFETY: a header is integers and pointers, for which zero is a valid value.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_iov = part;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_name = (&raw mut *self.names[slot].write(RawAddr::zeroed())).cast();
+            header.msg_hdr.msg_namelen = RawAddr::BYTES;
+            header.msg_hdr.msg_control = self.controls[slot].as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = size_of::<Control>();
+            self.headers[slot].write(header);
+        }
+        let (fd, headers) = (socket.as_raw_fd(), self.headers.as_mut_ptr().cast());
+        // SAFETY: the first `vlen` headers are written, and point to a slot, a name and a control
+        // buffer of the stated sizes that all outlive the call. No timeout is passed.
+        let rc = unsafe {
+            libc::recvmmsg(fd, headers, vlen as u32, libc::MSG_DONTWAIT, std::ptr::null_mut())
+        };
+        if let Ok(received) = usize::try_from(rc) {
+            self.received = received;
+            return Ok(received);
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
+            _ => Err(error),
+        }
+    }
+
+    fn arrival(&self, slot: usize) -> Option<Arrival> {
+        assert!(slot < self.received, "slot {slot} was not received into");
+        // SAFETY: `receive` wrote the headers and names of all received slots.
+        let (header, name) =
+            unsafe { (self.headers[slot].assume_init_ref(), self.names[slot].assume_init_ref()) };
+        if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            return None;
+        }
+        let mut arrival = Arrival {
+            bytes: header.msg_len as usize,
+            segment_bytes: SLOT_BYTES,
+            src: name.decode(header.msg_hdr.msg_namelen)?,
+            ecn: Ecn::NotEct,
+            stamp_ns: 0,
+            drops: None,
+        };
+        // SAFETY: the header's control pointer is this frame's buffer, of which the kernel wrote
+        // and counted the control messages.
+        unsafe { read_control(&header.msg_hdr, &mut arrival) };
+        Some(arrival)
+    }
+}
+
+/// # Safety
+/// `header` was filled by a successful receive, and its control buffer is still there.
+unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) {
+    // SAFETY: the caller vouches for the header.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !next.is_null() {
+        // SAFETY: the macros give only headers that lie within the control buffer.
+        let (cmsg, data) = unsafe { (&*next, libc::CMSG_DATA(next)) };
+        // SAFETY: the kernel defines the type of each message's data: a byte for IP_TOS, an int
+        // for the traffic class and the segment size, a u32 for the drops, and a timespec.
+        unsafe {
+            match (cmsg.cmsg_level, cmsg.cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_TOS) => arrival.ecn = Ecn::from_tos(data.read()),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    arrival.ecn = Ecn::from_tos(data.cast::<i32>().read_unaligned() as u8);
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let bytes = data.cast::<i32>().read_unaligned();
+                    arrival.segment_bytes = usize::try_from(bytes).unwrap_or(0).max(1);
+                }
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    arrival.drops = Some(data.cast::<u32>().read_unaligned());
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let stamp = data.cast::<libc::timespec>().read_unaligned();
+                    arrival.stamp_ns = clock::timespec_ns(&stamp);
+                }
+                _ => {}
+            }
+            next = libc::CMSG_NXTHDR(header, next);
+        }
+    }
+}
+
+/// The receive slots: mapped, so that a slot costs memory only once it is used.
+#[derive(Debug)]
+struct Slots {
+    base: NonNull<u8>,
+    count: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is tied to no thread.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    fn map(count: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let bytes = count * SLOT_BYTES;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, count })
+    }
+
+    fn slot(&mut self, slot: usize) -> *mut u8 {
+        assert!(slot < self.count, "slot {slot} of {}", self.count);
+        // SAFETY: the mapping has `count` slots.
+        unsafe { self.base.as_ptr().add(slot * SLOT_BYTES) }
+    }
+
+    /// # Safety
+    /// The slot is not written while the bytes are borrowed.
+    unsafe fn bytes(&self, slot: usize, bytes: usize) -> &[u8] {
+        assert!(slot < self.count && bytes <= SLOT_BYTES, "{bytes} bytes in slot {slot}");
+        // SAFETY: within the mapping, which is readable and zeroed from the start.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(slot * SLOT_BYTES), bytes) }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this size, and no borrow of it is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.count * SLOT_BYTES) };
+    }
+}

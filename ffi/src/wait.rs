@@ -1,0 +1,218 @@
+//! What a thread sleeps on: an epoll fd over the ports' fds, a signal and a timer.
+//!
+//! An epoll set is shared with forked children, so a child that removed an fd would silence its
+//! parent. Every call therefore does nothing in another process than the one that made the set.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Events taken by one [`WaitSet::wait`]; the others stay ready.
+const EVENTS: usize = 16;
+
+const TOKEN_FD: u64 = 0;
+const TOKEN_SIGNAL: u64 = 1;
+const TOKEN_TIMER: u64 = 2;
+
+/// What an fd is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Readable, or an error.
+    Readable,
+    /// An error only: for send sockets.
+    Errors,
+    /// Writable, or an error: for a send socket that reported [`crate::udp::Stop::Blocked`].
+    Writable,
+}
+
+/// Why a wait ended; nothing set means the timeout, an interruption or another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// At least one of the fds added is ready.
+    pub fd: bool,
+    /// [`WaitSet::signal`] was called.
+    pub signal: bool,
+    /// The timer has run out.
+    pub timer: bool,
+}
+
+/// An epoll set with a signal and a timer of its own. Its fd may be polled by others
+/// (`FI_WAIT_FD`).
+#[derive(Debug)]
+pub struct WaitSet {
+    epoll: OwnedFd,
+    signal: OwnedFd,
+    timer: OwnedFd,
+    /// The deadline set last, 0 for none: arming the same one again costs no system call.
+    armed_ns: AtomicU64,
+    pid: u32,
+}
+
+impl WaitSet {
+    /// A set with nothing in it but its signal and its timer. All its fds are close-on-exec.
+    ///
+    /// # Errors
+    /// If the process or the system is out of fds.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: these calls take no pointers; each returns a new fd or -1.
+        let (epoll, signal, timer) = unsafe {
+            (
+                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+                owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
+                owned(libc::timerfd_create(
+                    libc::CLOCK_MONOTONIC,
+                    libc::TFD_CLOEXEC | libc::TFD_NONBLOCK,
+                ))?,
+            )
+        };
+        let pid = std::process::id();
+        let set = Self { epoll, signal, timer, armed_ns: AtomicU64::new(0), pid };
+        set.register(set.signal.as_fd(), libc::EPOLLIN, TOKEN_SIGNAL)?;
+        set.register(set.timer.as_fd(), libc::EPOLLIN, TOKEN_TIMER)?;
+        Ok(set)
+    }
+
+    /// Readable whenever [`WaitSet::wait`] would return at once.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Adds an fd. It must be removed before it is closed.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if it is in the set, or what `epoll_ctl(2)` reports.
+    pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
+        let events = match interest {
+            Interest::Readable => libc::EPOLLIN,
+            Interest::Errors => 0,
+            Interest::Writable => libc::EPOLLOUT,
+        };
+        if self.is_foreign() { Ok(()) } else { self.register(fd, events, TOKEN_FD) }
+    }
+
+    /// Removes an fd.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not in the set.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        if self.is_foreign() {
+            return Ok(());
+        }
+        let (op, none) = (libc::EPOLL_CTL_DEL, std::ptr::null_mut());
+        // SAFETY: removal takes no event; both fds are open.
+        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd.as_raw_fd(), none) })
+    }
+
+    /// Wakes the waiter, now or when it next waits. Any thread may call it.
+    pub fn signal(&self) {
+        if self.is_foreign() {
+            return;
+        }
+        let one = 1_u64;
+        // SAFETY: eight readable bytes. It fails only when the counter is full: signalled already.
+        unsafe { libc::write(self.signal.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Takes back the signal and a timer that has run out.
+    pub fn clear(&self) {
+        if self.is_foreign() {
+            return;
+        }
+        take_counter(self.signal.as_fd());
+        if take_counter(self.timer.as_fd()) {
+            self.armed_ns.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the timer to a time of [`crate::clock::monotonic_ns`], or stops it. A time in the past
+    /// runs out at once. Calls of several threads need a lock around them.
+    ///
+    /// # Errors
+    /// What `timerfd_settime(2)` reports: a time beyond its range.
+    pub fn arm_timer(&self, deadline_ns: Option<u64>) -> io::Result<()> {
+        // To the kernel 0 means to stop, so the first instant stands for it.
+        let wanted_ns = deadline_ns.map_or(0, |at| at.max(1));
+        if self.is_foreign() || self.armed_ns.load(Ordering::Relaxed) == wanted_ns {
+            return Ok(());
+        }
+        let at = libc::timespec {
+            tv_sec: libc::time_t::try_from(wanted_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+            tv_nsec: (wanted_ns % 1_000_000_000) as libc::c_long,
+        };
+        let spec = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: at,
+        };
+        let (fd, old) = (self.timer.as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: `spec` outlives the call, and the old value is not asked for.
+        check(unsafe { libc::timerfd_settime(fd, libc::TFD_TIMER_ABSTIME, &raw const spec, old) })?;
+        self.armed_ns.store(wanted_ns, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sleeps until something is ready or `timeout` is over; `None` waits without end. Does not
+    /// clear: see [`WaitSet::clear`]. The timeout is rounded up to milliseconds.
+    ///
+    /// # Errors
+    /// What `epoll_wait(2)` reports, other than an interruption.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Woken> {
+        let mut woken = Woken::default();
+        if self.is_foreign() {
+            return Ok(woken);
+        }
+        let timeout_ms = timeout.map_or(-1, |time| {
+            i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let (fd, room) = (self.epoll.as_raw_fd(), EVENTS as i32);
+        // SAFETY: `events` has room for the stated number and outlives the call.
+        let ready = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), room, timeout_ms) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            let interrupted = error.kind() == io::ErrorKind::Interrupted;
+            return if interrupted { Ok(woken) } else { Err(error) };
+        }
+        for event in &events[..ready as usize] {
+            match event.u64 {
+                TOKEN_SIGNAL => woken.signal = true,
+                TOKEN_TIMER => woken.timer = true,
+                _ => woken.fd = true,
+            }
+        }
+        Ok(woken)
+    }
+
+    fn is_foreign(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    fn register(&self, fd: BorrowedFd<'_>, events: i32, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: token };
+        let (op, fd) = (libc::EPOLL_CTL_ADD, fd.as_raw_fd());
+        // SAFETY: `event` outlives the call, and both fds are open.
+        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &raw mut event) })
+    }
+}
+
+/// Reads the 8-byte counter of an eventfd or timerfd; says whether it was above 0.
+fn take_counter(fd: BorrowedFd<'_>) -> bool {
+    let mut count = 0_u64;
+    // SAFETY: eight writable bytes that outlive the call.
+    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) == 8 }
+}
+
+fn check(rc: libc::c_int) -> io::Result<()> {
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// # Safety
+/// `fd` is -1 with the error in errno, or a new fd that nothing else owns.
+unsafe fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the caller vouches that it is new.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

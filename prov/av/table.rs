@@ -1,0 +1,146 @@
+//! The addresses of an AV: index to address and back.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+
+/// Most addresses in one AV.
+pub const ENTRIES_MAX: usize = 1 << 20;
+
+struct Entry {
+    addr: SocketAddr,
+    /// Insertions not yet taken back.
+    uses: u32,
+}
+
+/// Addresses by index. A new address takes the lowest free index, so that addresses inserted into
+/// an empty table have the indices 0, 1, 2 (`fi_av(3)`, `FI_AV_TABLE`).
+#[derive(Default)]
+pub struct Table {
+    entries: Vec<Option<Entry>>,
+    by_addr: HashMap<SocketAddr, u32>,
+    free: BTreeSet<u32>,
+}
+
+/// The table holds [`ENTRIES_MAX`] addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+/// There is no address at an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotThere;
+
+impl Table {
+    /// A table with room for `count` addresses before it grows.
+    #[must_use]
+    pub fn with_room(count: usize) -> Table {
+        let count = count.min(ENTRIES_MAX);
+        Table {
+            entries: Vec::with_capacity(count),
+            by_addr: HashMap::with_capacity(count),
+            free: BTreeSet::new(),
+        }
+    }
+
+    /// Index of an address; one that is there already keeps its index and counts once more.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn insert(&mut self, addr: SocketAddr) -> Result<u32, Full> {
+        if let Some(&index) = self.by_addr.get(&addr)
+            && let Some(entry) = &mut self.entries[index as usize]
+        {
+            entry.uses += 1;
+            return Ok(index);
+        }
+        let entry = Some(Entry { addr, uses: 1 });
+        let index = match self.free.pop_first() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
+            }
+            None if self.entries.len() < ENTRIES_MAX => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+            None => return Err(Full),
+        };
+        self.by_addr.insert(addr, index);
+        Ok(index)
+    }
+
+    /// Takes one insertion back. Answers the address if that was its last.
+    ///
+    /// # Errors
+    /// [`NotThere`].
+    pub fn remove(&mut self, index: u64) -> Result<Option<SocketAddr>, NotThere> {
+        let place = usize::try_from(index).ok().and_then(|index| self.entries.get_mut(index));
+        let Some(place) = place else { return Err(NotThere) };
+        let Some(entry) = place else { return Err(NotThere) };
+        entry.uses -= 1;
+        if entry.uses > 0 {
+            return Ok(None);
+        }
+        let addr = entry.addr;
+        *place = None;
+        self.by_addr.remove(&addr);
+        self.free.insert(index as u32);
+        Ok(Some(addr))
+    }
+
+    /// The address at an index.
+    #[must_use]
+    pub fn get(&self, index: u64) -> Option<SocketAddr> {
+        let index = usize::try_from(index).ok()?;
+        self.entries.get(index)?.as_ref().map(|entry| entry.addr)
+    }
+
+    /// The index of an address.
+    #[must_use]
+    pub fn find(&self, addr: &SocketAddr) -> Option<u32> {
+        self.by_addr.get(addr).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn indices_follow_the_order_of_insertion_and_freed_ones_are_taken_lowest_first() {
+        let mut table = Table::with_room(2);
+        for port in 1..=5 {
+            assert_eq!(table.insert(addr(port)), Ok(u32::from(port) - 1));
+        }
+        for index in [3, 1] {
+            assert_eq!(table.remove(index), Ok(Some(addr(index as u16 + 1))));
+        }
+        assert_eq!(table.insert(addr(10)), Ok(1));
+        assert_eq!(table.insert(addr(11)), Ok(3));
+        assert_eq!(table.insert(addr(12)), Ok(5));
+        assert_eq!((table.get(1), table.find(&addr(11))), (Some(addr(10)), Some(3)));
+    }
+
+    #[test]
+    fn an_address_inserted_twice_stays_until_it_is_removed_twice() {
+        let mut table = Table::default();
+        assert_eq!(table.insert(addr(7)), Ok(0));
+        assert_eq!(table.insert(addr(7)), Ok(0));
+        assert_eq!(table.remove(0), Ok(None));
+        assert_eq!(table.get(0), Some(addr(7)));
+        assert_eq!(table.remove(0), Ok(Some(addr(7))));
+        assert_eq!((table.get(0), table.find(&addr(7))), (None, None));
+        assert_eq!(table.remove(0), Err(NotThere));
+    }
+
+    #[test]
+    fn indices_that_were_never_given_name_nothing() {
+        let mut table = Table::default();
+        for index in [0, 1, u64::from(u32::MAX), u64::MAX] {
+            assert_eq!((table.get(index), table.remove(index)), (None, Err(NotThere)));
+        }
+    }
+}

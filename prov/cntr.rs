@@ -1,0 +1,241 @@
+//! `fid_cntr`: completion counters (`fi_cntr(3)`).
+
+use crate::domain::DomainInner;
+use crate::object::{self, Class, Use, Users};
+use crate::watch::Watch;
+use erd_ffi::clock::monotonic_ns;
+use erd_ffi::fi::{
+    FI_CLASS_CNTR, FI_CNTR_EVENTS_BYTES, FI_CNTR_EVENTS_COMP, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
+    FI_ETIMEDOUT, NOSYS_CNTR, NOSYS_FID, compat, fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr,
+};
+use erd_ffi::guard::guarded;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// State of a counter.
+pub struct CntrInner {
+    /// Counts bytes, not completions.
+    bytes: bool,
+    value: AtomicU64,
+    errors: AtomicU64,
+    /// A waiter wants to be told of the next change.
+    armed: AtomicBool,
+    /// Endpoints that count here, and what waiters sleep on.
+    pub watch: Watch,
+    users: Users,
+    _domain_use: Use,
+}
+
+// SAFETY: `fid_cntr` begins with its `fid`, and no other state has this class.
+unsafe impl Class for CntrInner {
+    type Abi = fid_cntr;
+    const FCLASS: usize = FI_CLASS_CNTR;
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl CntrInner {
+    /// Keeps the counter open until the answer is dropped.
+    #[must_use]
+    pub fn hold(&self) -> Use {
+        self.users.add()
+    }
+
+    /// An operation of `len_bytes` completed.
+    pub fn completed(&self, len_bytes: u64) {
+        self.change(&self.value, if self.bytes { len_bytes } else { 1 });
+    }
+
+    /// An operation failed.
+    pub fn failed(&self) {
+        self.change(&self.errors, 1);
+    }
+
+    fn change(&self, part: &AtomicU64, by: u64) {
+        part.fetch_add(by, Ordering::SeqCst);
+        self.tell();
+    }
+
+    /// Wakes a waiter. It armed before it looked, so one of both sees the other.
+    fn tell(&self) {
+        if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+            self.watch.wake();
+        }
+    }
+
+    fn values(&self) -> (u64, u64) {
+        (self.value.load(Ordering::SeqCst), self.errors.load(Ordering::SeqCst))
+    }
+
+    fn wait(&self, threshold: u64, timeout_ms: i32) -> c_int {
+        let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
+        let errors_before = self.values().1;
+        loop {
+            self.watch.progress();
+            self.watch.clear();
+            self.armed.store(true, Ordering::SeqCst);
+            let (value, errors) = self.values();
+            if value >= threshold {
+                return 0;
+            }
+            if errors != errors_before {
+                return -FI_EAVAIL;
+            }
+            if end_ns.is_some_and(|end| monotonic_ns() >= end) {
+                return -FI_ETIMEDOUT;
+            }
+            self.watch.sleep(end_ns);
+        }
+    }
+}
+
+static FID_OPS: fi_ops =
+    fi_ops { close: object::close::<CntrInner>, control: cntr_control, ..NOSYS_FID };
+
+static CNTR_OPS: fi_ops_cntr = fi_ops_cntr {
+    read: cntr_read,
+    readerr: cntr_readerr,
+    add: cntr_add,
+    set: cntr_set,
+    wait: cntr_wait,
+    adderr: cntr_adderr,
+    seterr: cntr_seterr,
+    ..NOSYS_CNTR
+};
+
+/// `fi_cntr_open(3)`.
+///
+/// # Safety
+/// `attr` and `cntr` are as the man page says.
+pub unsafe fn open(
+    domain: &Arc<DomainInner>,
+    attr: *mut fi_cntr_attr,
+    cntr: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    if attr.is_null() || cntr.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the caller's attribute, read as far as its API version reaches.
+    let attr = unsafe { compat::read(attr, domain.api_version()) };
+    let bytes = match attr.events {
+        FI_CNTR_EVENTS_COMP => false,
+        FI_CNTR_EVENTS_BYTES => true,
+        events => {
+            tracing::info!(events, "fi_cntr_open: unknown kind of events");
+            return -FI_EINVAL;
+        }
+    };
+    if attr.flags != 0 {
+        tracing::info!(attr.flags, "fi_cntr_open: flags must be 0");
+        return -FI_EINVAL;
+    }
+    let watch = match Watch::new(attr.wait_obj) {
+        Ok(watch) => watch,
+        Err(errno) => return -errno,
+    };
+    let inner = Arc::new(CntrInner {
+        bytes,
+        value: AtomicU64::new(0),
+        errors: AtomicU64::new(0),
+        armed: AtomicBool::new(false),
+        watch,
+        users: Users::default(),
+        _domain_use: domain.hold(),
+    });
+    let abi = fid_cntr { fid: object::base::<CntrInner>(context, &FID_OPS), ops: &CNTR_OPS };
+    // SAFETY: the caller gave a place for the new object.
+    unsafe { *cntr = object::publish(abi, inner) };
+    0
+}
+
+/// `fi_trywait(3)` for a counter: 0 if it is safe to sleep on its fd until it changes.
+///
+/// # Safety
+/// `any` is an open counter of this provider.
+pub unsafe fn trywait(any: *mut fid) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(cntr) = (unsafe { object::from_fid::<CntrInner>(any) }) else {
+        return -FI_EINVAL;
+    };
+    if !cntr.watch.can_sleep() {
+        return -FI_EINVAL;
+    }
+    let before = cntr.values();
+    cntr.watch.progress();
+    cntr.watch.clear();
+    cntr.armed.store(true, Ordering::SeqCst);
+    if cntr.values() == before && cntr.watch.arm_timer() { 0 } else { -FI_EAGAIN }
+}
+
+guarded! {
+    unsafe extern "C" fn cntr_read(cntr: *mut fid_cntr) -> u64 {
+        // SAFETY: libfabric calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        cntr.watch.progress();
+        cntr.values().0
+    }
+
+    unsafe extern "C" fn cntr_readerr(cntr: *mut fid_cntr) -> u64 {
+        // SAFETY: libfabric calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        cntr.watch.progress();
+        cntr.values().1
+    }
+
+    unsafe extern "C" fn cntr_add(cntr: *mut fid_cntr, value: u64) -> c_int {
+        // SAFETY: libfabric calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        cntr.change(&cntr.value, value);
+        0
+    }
+
+    unsafe extern "C" fn cntr_adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
+        // SAFETY: libfabric calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        cntr.change(&cntr.errors, value);
+        0
+    }
+
+    unsafe extern "C" fn cntr_set(cntr: *mut fid_cntr, value: u64) -> c_int {
+        // SAFETY: libfabric calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        cntr.value.store(value, Ordering::SeqCst);
+        cntr.tell();
+        0
+    }
+
+    unsafe extern "C" fn cntr_seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
+        // SAFETY: libfabric calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        cntr.errors.store(value, Ordering::SeqCst);
+        cntr.tell();
+        0
+    }
+
+    unsafe extern "C" fn cntr_wait(
+        cntr: *mut fid_cntr,
+        threshold: u64,
+        timeout_ms: c_int,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        if !cntr.watch.can_sleep() {
+            tracing::info!("fi_cntr_wait: the counter was opened with FI_WAIT_NONE");
+            return -FI_EINVAL;
+        }
+        cntr.wait(threshold, timeout_ms)
+    }
+
+    unsafe extern "C" fn cntr_control(any: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+        // SAFETY: libfabric calls with our open counter.
+        let Some(cntr) = (unsafe { object::from_fid::<CntrInner>(any) }) else {
+            return -FI_EINVAL;
+        };
+        // SAFETY: the argument is what fi_cntr(3) says for the command.
+        unsafe { cntr.watch.control(command, arg) }
+    }
+}

@@ -1,0 +1,171 @@
+//! `fid_cq`: completion queues (`fi_cq(3)`).
+//!
+//! Lock order, for everything that completes: [`Watch`]'s list of endpoints, then an endpoint's
+//! state, then one queue. A reader holds no lock while it sleeps.
+
+mod calls;
+pub mod queue;
+pub mod strerror;
+
+pub use calls::{open, trywait};
+
+use crate::domain::DomainInner;
+use crate::object::{Class, Use, Users};
+use crate::watch::Watch;
+use erd_ffi::clock::monotonic_ns;
+use erd_ffi::fi::{FI_CLASS_CQ, fi_addr_t, fid_cq};
+use parking_lot::Mutex;
+use queue::{Account, AccountId, Entry, Format, Nothing, Queue};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Reads with entries at hand between two looks at the network.
+const READS_PER_PROGRESS: u32 = 32;
+
+/// State of a completion queue.
+pub struct CqInner {
+    format: Format,
+    api_version: u32,
+    /// Reads wait for the number of entries that `cond` says.
+    threshold: bool,
+    queue: Mutex<Queue>,
+    /// Endpoints that complete here, and what readers sleep on.
+    pub watch: Watch,
+    signaled: AtomicBool,
+    reads: AtomicU32,
+    users: Users,
+    _domain_use: Use,
+}
+
+// SAFETY: `fid_cq` begins with its `fid`, and no other state has this class.
+unsafe impl Class for CqInner {
+    type Abi = fid_cq;
+    const FCLASS: usize = FI_CLASS_CQ;
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+/// Where the application wants its completions.
+#[derive(Clone, Copy)]
+struct Target {
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut fi_addr_t,
+}
+
+impl CqInner {
+    fn new(domain: &DomainInner, format: Format, threshold: bool, watch: Watch) -> Arc<CqInner> {
+        Arc::new(CqInner {
+            format,
+            api_version: domain.api_version(),
+            threshold,
+            queue: Mutex::default(),
+            watch,
+            signaled: AtomicBool::new(false),
+            reads: AtomicU32::new(0),
+            users: Users::default(),
+            _domain_use: domain.hold(),
+        })
+    }
+
+    /// Keeps the queue open until the answer is dropped.
+    #[must_use]
+    pub fn hold(&self) -> Use {
+        self.users.add()
+    }
+
+    /// A new account for one direction of an endpoint.
+    #[must_use]
+    pub fn open_account(&self) -> (AccountId, Account) {
+        self.queue.lock().open_account()
+    }
+
+    /// Adds completions, and wakes whoever waits for them.
+    pub fn push(&self, entries: impl Iterator<Item = Entry>) {
+        let mut queue = self.queue.lock();
+        let before = queue.unread();
+        entries.for_each(|entry| queue.push(entry));
+        let wake = queue.unread() > before && std::mem::take(&mut queue.armed);
+        drop(queue);
+        if wake {
+            self.watch.wake();
+        }
+    }
+
+    /// # Safety
+    /// As [`Queue::read`].
+    unsafe fn take(&self, to: Target) -> Result<usize, Nothing> {
+        // SAFETY: the caller vouches for the room.
+        unsafe { self.queue.lock().read(self.format, to.buf, to.count, to.sources) }
+    }
+
+    /// Reads, after progress if nothing is there.
+    ///
+    /// # Safety
+    /// As [`Queue::read`].
+    unsafe fn read(&self, to: Target) -> Result<usize, Nothing> {
+        // SAFETY: the caller vouches for the room.
+        let first = unsafe { self.take(to) };
+        if first == Err(Nothing::Empty) {
+            self.watch.progress();
+            // SAFETY: as above.
+            return unsafe { self.take(to) };
+        }
+        // Who always finds entries must still answer its peers.
+        if self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_PER_PROGRESS) {
+            self.watch.progress();
+        }
+        first
+    }
+
+    /// Reads, and sleeps until `wanted` entries are there, `timeout_ms` is over (never if
+    /// negative) or [`CqInner::signal`] is called.
+    ///
+    /// # Safety
+    /// As [`Queue::read`].
+    unsafe fn read_or_sleep(
+        &self,
+        to: Target,
+        wanted: usize,
+        timeout_ms: i32,
+    ) -> Result<usize, Nothing> {
+        let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
+        loop {
+            if self.queue.lock().unread() < wanted {
+                self.watch.progress();
+            }
+            let over = end_ns.is_some_and(|end| monotonic_ns() >= end);
+            if over || self.signaled.swap(false, Ordering::AcqRel) || self.has(wanted) {
+                // SAFETY: the caller vouches for the room.
+                return unsafe { self.take(to) };
+            }
+            if self.arm(wanted) {
+                self.watch.sleep(end_ns);
+            }
+        }
+    }
+
+    /// True if the next read should not sleep: enough is there, or an error is.
+    fn has(&self, wanted: usize) -> bool {
+        let queue = self.queue.lock();
+        queue.unread() >= wanted || queue.error_is_first()
+    }
+
+    /// Asks for a wake-up by the next entry. False if it came already.
+    fn arm(&self, wanted: usize) -> bool {
+        // What was signaled before must not end the sleep; what comes from here on must.
+        self.watch.clear();
+        let mut queue = self.queue.lock();
+        queue.armed = queue.unread() < wanted && !queue.error_is_first();
+        queue.armed && !self.signaled.load(Ordering::Acquire)
+    }
+
+    /// Ends a sleep, the present one or else the next.
+    fn signal(&self) {
+        self.signaled.store(true, Ordering::Release);
+        self.watch.wake();
+    }
+}

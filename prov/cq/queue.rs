@@ -1,0 +1,324 @@
+//! The entries of one completion queue, in order.
+
+use erd_ffi::fi::{
+    fi_addr_t, fi_cq_data_entry, fi_cq_entry, fi_cq_err_entry, fi_cq_msg_entry, fi_cq_tagged_entry,
+};
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Room kept when a long queue has been read empty, in entries.
+const KEPT_ENTRIES: usize = 4096;
+
+/// One completion, good or bad.
+pub struct Entry {
+    /// The operation's context: the application's, never looked at.
+    pub context: *mut c_void,
+    /// Completion flags of `fi_cq(3)`.
+    pub flags: u64,
+    /// Bytes received.
+    pub len_bytes: usize,
+    /// Where a multi-receive message lies, else NULL.
+    pub buf: *mut c_void,
+    /// Remote CQ data.
+    pub data: u64,
+    /// Tag of the message.
+    pub tag: u64,
+    /// Who sent it, or `FI_ADDR_NOTAVAIL`.
+    pub source: fi_addr_t,
+    /// Which [`Account`] of the queue holds the operation's slot until this is read.
+    pub account: AccountId,
+    /// Set for an operation that failed.
+    pub failure: Option<Box<Failure>>,
+}
+
+// SAFETY: the pointers are the application's; nothing here reads through them.
+unsafe impl Send for Entry {}
+
+/// What an error entry says beyond an [`Entry`].
+#[derive(Clone, Debug, Default)]
+pub struct Failure {
+    /// Positive fabric error number.
+    pub err: c_int,
+    /// A number of [`super::strerror`].
+    pub prov_errno: c_int,
+    /// Bytes that did not fit the buffer.
+    pub overflow_bytes: usize,
+    /// Text for people, ended by a zero byte; empty if there is nothing to add.
+    pub text: Vec<u8>,
+}
+
+/// Completions of one endpoint and direction that have not been read. The endpoint counts them
+/// with its outstanding operations, and so bounds the queue.
+pub type Account = Arc<AtomicU32>;
+
+/// Index of an [`Account`] in one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AccountId(u32);
+
+/// Structures that `fi_cq_read` can fill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// `fi_cq_entry`.
+    Context,
+    /// `fi_cq_msg_entry`.
+    Msg,
+    /// `fi_cq_data_entry`.
+    Data,
+    /// `fi_cq_tagged_entry`.
+    Tagged,
+}
+
+impl Format {
+    /// Bytes of one structure.
+    #[must_use]
+    pub const fn stride_bytes(self) -> usize {
+        match self {
+            Format::Context => size_of::<fi_cq_entry>(),
+            Format::Msg => size_of::<fi_cq_msg_entry>(),
+            Format::Data => size_of::<fi_cq_data_entry>(),
+            Format::Tagged => size_of::<fi_cq_tagged_entry>(),
+        }
+    }
+
+    /// Writes one entry.
+    ///
+    /// # Safety
+    /// `to` is writable for [`Format::stride_bytes`].
+    unsafe fn write(self, to: *mut u8, entry: &Entry) {
+        let tagged = fi_cq_tagged_entry {
+            op_context: entry.context,
+            flags: entry.flags,
+            len: entry.len_bytes,
+            buf: entry.buf,
+            data: entry.data,
+            tag: entry.tag,
+        };
+        // SAFETY: every shorter structure is a prefix of the tagged one (`fi_eq.h`; the layout test
+        // holds the offsets), and the caller vouches for the room.
+        unsafe {
+            let from = (&raw const tagged).cast::<u8>();
+            std::ptr::copy_nonoverlapping(from, to, self.stride_bytes());
+        }
+    }
+}
+
+/// Why nothing was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nothing {
+    /// No entry is there.
+    Empty,
+    /// The first entry is an error: `fi_cq_readerr` takes it.
+    Error,
+}
+
+/// The queue. It grows as needed: its bound is the sum of the operations that its endpoints admit.
+#[derive(Default)]
+pub struct Queue {
+    entries: VecDeque<Entry>,
+    accounts: Vec<Account>,
+    /// A waiter wants to be told of the next entry.
+    pub armed: bool,
+    /// Text of the error entry read last, which C may still look at.
+    shown_text: Vec<u8>,
+}
+
+impl Queue {
+    /// Gives an endpoint a new account.
+    pub fn open_account(&mut self) -> (AccountId, Account) {
+        let account = Account::default();
+        // An account that only the queue still holds is over once all its entries were read.
+        let over = |old: &Account| Arc::strong_count(old) == 1 && old.load(Ordering::Relaxed) == 0;
+        let index = self.accounts.iter().position(over).unwrap_or(self.accounts.len());
+        match self.accounts.get_mut(index) {
+            Some(place) => *place = Arc::clone(&account),
+            None => self.accounts.push(Arc::clone(&account)),
+        }
+        (AccountId(index as u32), account)
+    }
+
+    /// Number of entries that have not been read.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The next read finds an error.
+    #[must_use]
+    pub fn error_is_first(&self) -> bool {
+        self.entries.front().is_some_and(|entry| entry.failure.is_some())
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, entry: Entry) {
+        self.accounts[entry.account.0 as usize].fetch_add(1, Ordering::Relaxed);
+        self.entries.push_back(entry);
+    }
+
+    /// Moves up to `count` good entries to `buf`, and their sources to `sources` unless NULL.
+    ///
+    /// # Errors
+    /// [`Nothing`] if the first entry is missing or an error.
+    ///
+    /// # Safety
+    /// `buf` has room for `count` structures of `format`, and `sources`, unless NULL, for `count`
+    /// addresses.
+    pub unsafe fn read(
+        &mut self,
+        format: Format,
+        buf: *mut c_void,
+        count: usize,
+        sources: *mut fi_addr_t,
+    ) -> Result<usize, Nothing> {
+        let mut done = 0;
+        while done < count {
+            let Some(entry) = self.entries.front() else { break };
+            if entry.failure.is_some() {
+                if done == 0 {
+                    return Err(Nothing::Error);
+                }
+                break;
+            }
+            // SAFETY: `done` is below `count`, for which the caller vouches.
+            unsafe {
+                format.write(buf.cast::<u8>().add(done * format.stride_bytes()), entry);
+                if !sources.is_null() {
+                    sources.add(done).write(entry.source);
+                }
+            }
+            self.pop();
+            done += 1;
+        }
+        if done == 0 {
+            return Err(Nothing::Empty);
+        }
+        Ok(done)
+    }
+
+    /// Takes the error entry at the front. Its text stays valid until the next call.
+    pub fn read_error(&mut self) -> Option<fi_cq_err_entry> {
+        self.entries.front()?.failure.as_ref()?;
+        let entry = self.pop()?;
+        let failure = entry.failure?;
+        self.shown_text = failure.text;
+        let text = &mut self.shown_text;
+        Some(fi_cq_err_entry {
+            op_context: entry.context,
+            flags: entry.flags,
+            len: entry.len_bytes,
+            buf: entry.buf,
+            data: entry.data,
+            tag: entry.tag,
+            olen: failure.overflow_bytes,
+            err: failure.err,
+            prov_errno: failure.prov_errno,
+            err_data: if text.is_empty() { std::ptr::null_mut() } else { text.as_mut_ptr().cast() },
+            err_data_size: text.len(),
+            src_addr: entry.source,
+        })
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        self.accounts[entry.account.0 as usize].fetch_sub(1, Ordering::Relaxed);
+        if self.entries.is_empty() && self.entries.capacity() > KEPT_ENTRIES {
+            self.entries.shrink_to(KEPT_ENTRIES);
+        }
+        Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null_mut;
+
+    fn good(account: AccountId, tag: u64) -> Entry {
+        Entry {
+            context: tag as *mut c_void,
+            flags: 1,
+            len_bytes: 2,
+            buf: null_mut(),
+            data: 3,
+            tag,
+            source: 9,
+            account,
+            failure: None,
+        }
+    }
+
+    fn bad(account: AccountId, tag: u64) -> Entry {
+        let failure = Failure { err: 5, prov_errno: 7, overflow_bytes: 4, text: b"x\0".to_vec() };
+        Entry { failure: Some(Box::new(failure)), ..good(account, tag) }
+    }
+
+    fn read(queue: &mut Queue, count: usize) -> Result<Vec<u64>, Nothing> {
+        let mut out = [fi_cq_tagged_entry::ZERO; 8];
+        let mut sources = [0; 8];
+        // SAFETY: both arrays have room for 8.
+        let done = unsafe {
+            queue.read(Format::Tagged, out.as_mut_ptr().cast(), count, sources.as_mut_ptr())
+        }?;
+        assert!(sources[..done].iter().all(|source| *source == 9));
+        Ok(out[..done].iter().map(|entry| entry.tag).collect())
+    }
+
+    #[test]
+    fn errors_come_in_their_place() {
+        let mut queue = Queue::default();
+        let (id, account) = queue.open_account();
+        queue.push(good(id, 1));
+        queue.push(bad(id, 2));
+        queue.push(good(id, 3));
+        assert_eq!(account.load(Ordering::Relaxed), 3);
+        assert!(queue.read_error().is_none(), "a good entry is first");
+        assert_eq!(read(&mut queue, 8), Ok(vec![1]));
+        assert_eq!(read(&mut queue, 8), Err(Nothing::Error));
+        let error = queue.read_error().unwrap();
+        assert_eq!((error.tag, error.err, error.prov_errno, error.olen), (2, 5, 7, 4));
+        assert_eq!(error.err_data_size, 2);
+        assert_eq!(read(&mut queue, 8), Ok(vec![3]));
+        assert_eq!(read(&mut queue, 8), Err(Nothing::Empty));
+        assert_eq!(account.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn shorter_formats_are_prefixes() {
+        let mut queue = Queue::default();
+        let (id, _account) = queue.open_account();
+        queue.push(good(id, 5));
+        queue.push(good(id, 6));
+        let mut out = [fi_cq_msg_entry::ZERO; 3];
+        let buf = out.as_mut_ptr().cast();
+        // SAFETY: room for 3, and no sources.
+        assert_eq!(unsafe { queue.read(Format::Msg, buf, 3, null_mut()) }, Ok(2));
+        assert_eq!((out[1].op_context as u64, out[1].flags, out[1].len), (6, 1, 2));
+        assert!(out[2].op_context.is_null(), "nothing is written past what was read");
+    }
+
+    #[test]
+    fn an_account_is_reused_only_when_its_entries_are_read() {
+        let mut queue = Queue::default();
+        let (first, account) = queue.open_account();
+        queue.push(good(first, 1));
+        drop(account);
+        let (second, _second_account) = queue.open_account();
+        assert_ne!(first, second);
+        assert_eq!(read(&mut queue, 8), Ok(vec![1]));
+        let (third, _third_account) = queue.open_account();
+        assert_eq!(first, third);
+    }
+
+    #[test]
+    fn the_queue_grows_past_any_size_asked_for() {
+        let mut queue = Queue::default();
+        let (id, _account) = queue.open_account();
+        (0..100_000).for_each(|tag| queue.push(good(id, tag)));
+        assert_eq!(queue.unread(), 100_000);
+        for first in (0..100_000).step_by(8) {
+            assert_eq!(read(&mut queue, 8), Ok((first..first + 8).collect()));
+        }
+        assert!(queue.entries.capacity() <= 2 * KEPT_ENTRIES);
+    }
+}

@@ -1,0 +1,100 @@
+//! Error numbers of completions, and what they mean in words (`fi_cq_strerror`).
+
+use erd_ffi::fi::{
+    FI_ECANCELED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_ENOMSG, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
+};
+use erd_rd::OpError;
+use std::ffi::{CStr, c_int};
+
+/// Why an operation failed; the number is the completion's `prov_errno`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Cause {
+    /// [`OpError::PeerTimeout`].
+    PeerTimeout = 1,
+    /// [`OpError::PeerUnreachable`].
+    PeerUnreachable = 2,
+    /// [`OpError::PeerRestarted`].
+    PeerRestarted = 3,
+    /// [`OpError::PeerClosed`].
+    PeerClosed = 4,
+    /// [`OpError::Canceled`], or `fi_cancel`.
+    Canceled = 5,
+    /// The message was longer than its buffer.
+    Truncated = 6,
+    /// A peek found nothing.
+    NoMessage = 7,
+}
+
+const ALL: [Cause; 7] = [
+    Cause::PeerTimeout,
+    Cause::PeerUnreachable,
+    Cause::PeerRestarted,
+    Cause::PeerClosed,
+    Cause::Canceled,
+    Cause::Truncated,
+    Cause::NoMessage,
+];
+
+impl Cause {
+    /// Positive fabric error number for it.
+    #[must_use]
+    pub const fn fi_errno(self) -> c_int {
+        match self {
+            Cause::PeerTimeout => FI_ETIMEDOUT,
+            Cause::PeerUnreachable => FI_EHOSTUNREACH,
+            Cause::PeerRestarted => FI_ECONNRESET,
+            // The peer shut down in good order, so not ECONNABORTED.
+            Cause::PeerClosed => FI_ESHUTDOWN,
+            Cause::Canceled => FI_ECANCELED,
+            Cause::Truncated => FI_ETRUNC,
+            Cause::NoMessage => FI_ENOMSG,
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub const fn text(self) -> &'static CStr {
+        match self {
+            Cause::PeerTimeout => c"the peer did not answer within FI_ERD_PEER_TIMEOUT_MS",
+            Cause::PeerUnreachable => c"nothing listens at the peer's address",
+            Cause::PeerRestarted => c"the peer's process was replaced by another at its address",
+            Cause::PeerClosed => c"the peer closed its endpoint before the operation was done",
+            Cause::Canceled => c"canceled, or the endpoint or the peer's address was removed",
+            Cause::Truncated => c"the message was longer than the receive buffer",
+            Cause::NoMessage => c"no message matches the peek",
+        }
+    }
+}
+
+impl From<OpError> for Cause {
+    fn from(error: OpError) -> Cause {
+        match error {
+            OpError::PeerTimeout => Cause::PeerTimeout,
+            OpError::PeerUnreachable => Cause::PeerUnreachable,
+            OpError::PeerRestarted => Cause::PeerRestarted,
+            OpError::PeerClosed => Cause::PeerClosed,
+            OpError::Canceled => Cause::Canceled,
+        }
+    }
+}
+
+/// The text for a `prov_errno`.
+#[must_use]
+pub fn text(prov_errno: c_int) -> &'static CStr {
+    let cause = ALL.iter().find(|cause| **cause as c_int == prov_errno);
+    cause.map_or(c"not an error number of erd", |cause| cause.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_cause_has_its_own_number_error_and_text() {
+        let distinct: BTreeSet<_> = ALL.iter().map(|c| (c.fi_errno(), text(*c as c_int))).collect();
+        assert_eq!(distinct.len(), ALL.len());
+        assert!(!distinct.iter().any(|(_, words)| *words == text(0)));
+    }
+}

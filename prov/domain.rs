@@ -1,0 +1,335 @@
+//! `fid_domain`: one interface, and what its endpoints share (`fi_domain(3)`).
+
+use crate::ep::net_errors::NetErrors;
+use crate::eq::EqInner;
+use crate::fabric::FabricInner;
+use crate::mr::MrTable;
+use crate::object::{self, Class, Use, Users};
+use crate::settings::Settings;
+use crate::sockaddr::{self, Family};
+use erd_ffi::fi::compat;
+use erd_ffi::fi::{
+    FI_CLASS_DOMAIN, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENODATA, FI_ENOSYS, FI_MAP_RAW_MR,
+    FI_PROGRESS_AUTO, FI_THREAD_SAFE, FI_THREAD_UNSPEC, FI_UNMAP_KEY, NOSYS_DOMAIN, NOSYS_FID,
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_domain_attr, fi_info, fi_ops, fi_ops_domain,
+    fi_threading, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep,
+};
+use erd_ffi::guard::guarded;
+use erd_ffi::udp::{Interface, PortError, PortOptions, TxSockets, interfaces};
+use parking_lot::Mutex;
+use std::ffi::{CStr, c_int, c_void};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// State of a domain. Everything but the locks is fixed when it is opened.
+pub struct DomainInner {
+    /// The fabric that it was opened under.
+    pub fabric: Arc<FabricInner>,
+    /// Parameters as they were when the domain was opened.
+    pub settings: Settings,
+    /// The address of this host that the domain is on.
+    pub local: IpAddr,
+    /// Name of the interface that has this address.
+    pub iface: String,
+    /// The interface's MTU in bytes, IP header included.
+    pub mtu_bytes: u32,
+    /// The interface is the loopback.
+    pub loopback: bool,
+    /// Paths to spray over, 1 to 256.
+    pub paths: u16,
+    /// Capabilities granted: those of `fi_info` and those of its domain attributes.
+    pub caps: u64,
+    /// The threading model that the application keeps to.
+    pub threading: fi_threading,
+    /// The application may leave all progress to the provider (`FI_PROGRESS_AUTO`).
+    pub auto_progress: bool,
+    /// Memory registered for remote access, and how keys are given.
+    pub regions: MrTable,
+    /// What the network said about sends, for all endpoints.
+    pub net_errors: NetErrors,
+    tx: Mutex<Option<Arc<TxSockets>>>,
+    eq: Mutex<Option<BoundEq>>,
+    users: Users,
+    _fabric_use: Use,
+}
+
+/// An event queue that another object needs open.
+pub struct BoundEq {
+    /// The queue.
+    pub eq: Arc<EqInner>,
+    _use: Use,
+}
+
+impl BoundEq {
+    /// Binds to `eq`, which stays open until this is dropped.
+    #[must_use]
+    pub fn new(eq: &Arc<EqInner>) -> BoundEq {
+        BoundEq { eq: Arc::clone(eq), _use: eq.hold() }
+    }
+}
+
+// SAFETY: `fid_domain` begins with its `fid`, and no other state has this class.
+unsafe impl Class for DomainInner {
+    type Abi = fid_domain;
+    const FCLASS: usize = FI_CLASS_DOMAIN;
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl DomainInner {
+    /// Keeps the domain open until the answer is dropped: for endpoints, CQs, AVs, counters, MRs.
+    #[must_use]
+    pub fn hold(&self) -> Use {
+        self.users.add()
+    }
+
+    /// The API version that the application asked for.
+    #[must_use]
+    pub fn api_version(&self) -> u32 {
+        self.fabric.api_version
+    }
+
+    /// Address family of the domain and of all addresses in its AVs.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of(self.local)
+    }
+
+    /// Options for this domain's sockets.
+    #[must_use]
+    pub fn port_options(&self) -> PortOptions {
+        PortOptions {
+            recv_buffer_bytes: self.settings.recv_buffer_bytes,
+            send_buffer_bytes: self.settings.send_buffer_bytes,
+            paths: self.paths,
+            gso: self.settings.gso,
+            gro: self.settings.gro,
+            ecn: self.settings.ecn,
+            timestamps: self.settings.timestamps,
+            ..PortOptions::default()
+        }
+    }
+
+    /// The send sockets, which all endpoints of the domain share. Opened at the first call.
+    ///
+    /// # Errors
+    /// What keeps them from being opened.
+    pub fn tx_sockets(&self) -> Result<Arc<TxSockets>, PortError> {
+        let mut slot = self.tx.lock();
+        if let Some(sockets) = &*slot {
+            return Ok(Arc::clone(sockets));
+        }
+        let sockets = Arc::new(TxSockets::open(self.local, &self.port_options())?);
+        *slot = Some(Arc::clone(&sockets));
+        Ok(sockets)
+    }
+
+    /// The event queue bound to the domain.
+    #[must_use]
+    pub fn event_queue(&self) -> Option<Arc<EqInner>> {
+        self.eq.lock().as_ref().map(|bound| Arc::clone(&bound.eq))
+    }
+}
+
+/// What `fi_domain` is asked for, out of the caller's `fi_info`.
+struct Request {
+    iface: Option<String>,
+    address: Option<IpAddr>,
+    family: Option<Family>,
+    caps: u64,
+    attr: fi_domain_attr,
+}
+
+/// # Safety
+/// `info` is valid as `fi_domain(3)` says, made for `api_version`.
+unsafe fn read_request(info: &fi_info, api_version: u32) -> Option<Request> {
+    if info.domain_attr.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's attribute, read as far as its API version reaches; its name is NULL or
+    // a C string; an address is as long as its length says.
+    let (attr, iface, source) = unsafe {
+        let attr = compat::read(info.domain_attr, api_version);
+        let name = (!attr.name.is_null()).then(|| CStr::from_ptr(attr.name));
+        (attr, name, sockaddr::read(info.src_addr, info.src_addrlen))
+    };
+    let source = source.ok().flatten();
+    Some(Request {
+        iface: iface.map(|name| name.to_string_lossy().into_owned()),
+        address: source.map(|source| source.ip()).filter(|ip| !ip.is_unspecified()),
+        family: source.map(|source| Family::of(source.ip())).or(Family::named(info.addr_format)),
+        caps: info.caps | attr.caps,
+        attr,
+    })
+}
+
+/// The interface that a request means: by name, then by address, then by family. An address
+/// within a loopback network belongs to it, too.
+fn pick_interface(request: &Request) -> Option<(Interface, IpAddr)> {
+    let fits = |entry: &Interface| {
+        entry.up
+            && request.iface.as_ref().is_none_or(|name| *name == entry.name)
+            && request.family.is_none_or(|family| family == Family::of(entry.addr))
+            && request.address.is_none_or(|ip| crate::info::owns(entry, ip))
+    };
+    let entry = interfaces().into_iter().find(fits)?;
+    let local = request.address.unwrap_or(entry.addr);
+    Some((entry, local))
+}
+
+/// `fi_domain(3)`.
+///
+/// # Safety
+/// `info` and `domain` are as the man page says.
+pub unsafe fn open(
+    fabric: &Arc<FabricInner>,
+    info: *mut fi_info,
+    domain: *mut *mut fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    if info.is_null() || domain.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the caller's `fi_info`, from `fi_getinfo` of the fabric's API version.
+    let Some(request) = (unsafe { read_request(&*info, fabric.api_version) }) else {
+        return -FI_EINVAL;
+    };
+    let settings = match crate::entry::settings() {
+        Ok(settings) => settings,
+        Err(errno) => return -errno,
+    };
+    let Some((entry, local)) = pick_interface(&request) else {
+        tracing::warn!("fi_domain: no interface that is up fits domain_attr->name and src_addr");
+        return -FI_ENODATA;
+    };
+    let inner = Arc::new(DomainInner {
+        fabric: Arc::clone(fabric),
+        paths: settings.paths_on(entry.loopback),
+        settings,
+        local,
+        iface: entry.name,
+        mtu_bytes: entry.mtu_bytes,
+        loopback: entry.loopback,
+        caps: request.caps,
+        threading: match request.attr.threading {
+            FI_THREAD_UNSPEC => FI_THREAD_SAFE,
+            threading => threading,
+        },
+        auto_progress: request.attr.data_progress == FI_PROGRESS_AUTO,
+        regions: MrTable::new(request.attr.mr_mode),
+        net_errors: NetErrors::default(),
+        tx: Mutex::new(None),
+        eq: Mutex::new(None),
+        users: Users::default(),
+        _fabric_use: fabric.hold(),
+    });
+    let abi = fid_domain {
+        fid: object::base::<DomainInner>(context, &FID_OPS),
+        ops: &DOMAIN_OPS,
+        mr: &crate::mr::MR_OPS,
+    };
+    // SAFETY: the caller gave a place for the new object.
+    unsafe { *domain = object::publish(abi, inner) };
+    0
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    close: object::close::<DomainInner>,
+    bind: domain_bind,
+    control: domain_control,
+    ..NOSYS_FID
+};
+
+static DOMAIN_OPS: fi_ops_domain =
+    fi_ops_domain { av_open, cq_open, endpoint, endpoint2, cntr_open, ..NOSYS_DOMAIN };
+
+guarded! {
+    unsafe extern "C" fn domain_bind(domain: *mut fid, other: *mut fid, flags: u64) -> c_int {
+        if flags != 0 {
+            tracing::info!(flags, "fi_domain_bind: registration is never asynchronous");
+            return -FI_EBADFLAGS;
+        }
+        // SAFETY: libfabric calls with our open domain and another open object.
+        let (Some(domain), Some(eq)) = (unsafe {
+            (object::from_fid::<DomainInner>(domain), object::from_fid::<EqInner>(other))
+        }) else {
+            return -FI_EINVAL;
+        };
+        let mut slot = domain.eq.lock();
+        if slot.is_some() {
+            return -FI_EALREADY;
+        }
+        *slot = Some(BoundEq::new(eq));
+        0
+    }
+
+    unsafe extern "C" fn domain_control(domain: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+        // SAFETY: libfabric calls with our open domain.
+        if unsafe { object::from_fid::<DomainInner>(domain) }.is_none() || arg.is_null() {
+            return -FI_EINVAL;
+        }
+        match command {
+            // SAFETY: this command's argument is what fi_mr(3) says.
+            FI_MAP_RAW_MR => unsafe { crate::mr::map_raw(arg.cast()) },
+            FI_UNMAP_KEY => 0,
+            _ => -FI_ENOSYS,
+        }
+    }
+
+    unsafe extern "C" fn av_open(
+        domain: *mut fid_domain,
+        attr: *mut fi_av_attr,
+        av: *mut *mut fid_av,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open domain and pointers as fi_av(3) says.
+        unsafe { crate::av::open(object::inner::<DomainInner>(domain), attr, av, context) }
+    }
+
+    unsafe extern "C" fn cq_open(
+        domain: *mut fid_domain,
+        attr: *mut fi_cq_attr,
+        cq: *mut *mut fid_cq,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open domain and pointers as fi_cq(3) says.
+        unsafe { crate::cq::open(object::inner::<DomainInner>(domain), attr, cq, context) }
+    }
+
+    unsafe extern "C" fn endpoint(
+        domain: *mut fid_domain,
+        info: *mut fi_info,
+        ep: *mut *mut fid_ep,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open domain and pointers as fi_endpoint(3) says.
+        unsafe { crate::ep::open(object::inner::<DomainInner>(domain), info, ep, context) }
+    }
+
+    unsafe extern "C" fn endpoint2(
+        domain: *mut fid_domain,
+        info: *mut fi_info,
+        ep: *mut *mut fid_ep,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int {
+        if flags != 0 {
+            tracing::info!(flags, "fi_endpoint2: peer objects are not supported; flags must be 0");
+            return -FI_ENOSYS;
+        }
+        // SAFETY: as above.
+        unsafe { crate::ep::open(object::inner::<DomainInner>(domain), info, ep, context) }
+    }
+
+    unsafe extern "C" fn cntr_open(
+        domain: *mut fid_domain,
+        attr: *mut fi_cntr_attr,
+        cntr: *mut *mut fid_cntr,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open domain and pointers as fi_cntr(3) says.
+        unsafe { crate::cntr::open(object::inner::<DomainInner>(domain), attr, cntr, context) }
+    }
+}

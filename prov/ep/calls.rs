@@ -1,0 +1,306 @@
+//! The endpoint as an object: opening, control, names and options.
+
+use super::config::EpConfig;
+use super::{EpInner, State, enable, msg, tagged};
+use crate::domain::DomainInner;
+use crate::object::{self, Process, Users};
+use crate::sockaddr;
+use erd_ffi::fi::{
+    FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS, FI_EOPBADSTATE,
+    FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED, FI_OPT_CM_DATA_SIZE,
+    FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, FI_OPT_INJECT_MSG_SIZE,
+    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV,
+    FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV, FI_SEND, FI_SETOPSFLAG, NOSYS_ATOMIC, NOSYS_CM,
+    NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_RMA, fi_info, fi_ops, fi_ops_cm, fi_ops_ep, fid,
+    fid_ep,
+};
+use erd_ffi::guard::guarded;
+use parking_lot::Mutex;
+use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+static FID_OPS: fi_ops =
+    fi_ops { close: object::close::<EpInner>, bind: ep_bind, control: ep_control, ..NOSYS_FID };
+
+static EP_OPS: fi_ops_ep =
+    fi_ops_ep { cancel: ep_cancel, getopt: ep_getopt, setopt: ep_setopt, ..NOSYS_EP };
+
+static CM_OPS: fi_ops_cm = fi_ops_cm { setname: ep_setname, getname: ep_getname, ..NOSYS_CM };
+
+/// `fi_endpoint(3)`.
+///
+/// # Safety
+/// `info` and `ep` are as the man page says.
+pub unsafe fn open(
+    domain: &Arc<DomainInner>,
+    info: *mut fi_info,
+    ep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    if info.is_null() || ep.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the caller's `fi_info`, whose source address is as long as it says.
+    let (config, source) = unsafe {
+        let info = &*info;
+        (EpConfig::read(info, domain), sockaddr::read(info.src_addr, info.src_addrlen))
+    };
+    let Ok(source) = source else {
+        tracing::info!("fi_endpoint: src_addr is no IPv4 or IPv6 address");
+        return -FI_EINVAL;
+    };
+    let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
+    let setup = match enable::setup(domain, config, at) {
+        Ok(setup) => setup,
+        Err(errno) => return -errno,
+    };
+    let inner = Arc::new(EpInner {
+        domain: Arc::clone(domain),
+        state: Mutex::new(State::Setup(Box::new(setup))),
+        tx_flags: AtomicU64::new(config.tx_flags),
+        rx_flags: AtomicU64::new(config.rx_flags),
+        calls: AtomicU64::new(0),
+        sleepers: AtomicU32::new(0),
+        watches: Mutex::default(),
+        failed: AtomicBool::new(false),
+        owner: Process::current(),
+        users: Users::default(),
+        _domain_use: domain.hold(),
+    });
+    let abi = fid_ep {
+        fid: object::base::<EpInner>(context, &FID_OPS),
+        ops: &EP_OPS,
+        cm: &CM_OPS,
+        msg: &msg::MSG_OPS,
+        rma: &NOSYS_RMA,
+        tagged: &tagged::TAGGED_OPS,
+        atomic: &NOSYS_ATOMIC,
+        collective: &NOSYS_COLLECTIVE,
+    };
+    // SAFETY: the caller gave a place for the new object.
+    unsafe { *ep = object::publish(abi, inner) };
+    0
+}
+
+impl EpInner {
+    /// The endpoint's name; `None` once it is closed.
+    fn name(&self) -> Option<SocketAddr> {
+        match &*self.lock() {
+            State::Setup(setup) => Some(enable::name(&self.domain, &setup.rx)),
+            State::Enabled(driver) => Some(enable::name(&self.domain, &driver.rx)),
+            State::Closed => None,
+        }
+    }
+
+    fn set_name(&self, name: SocketAddr) -> Result<(), c_int> {
+        let mut state = self.lock();
+        let State::Setup(setup) = &mut *state else { return Err(FI_EOPBADSTATE) };
+        if setup.rx.local_addr() != name {
+            setup.rx = enable::bind_socket(&self.domain, name)?;
+        }
+        Ok(())
+    }
+
+    /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the flags say which direction is meant.
+    fn ops_flag(&self, flags: &mut u64, set: bool) -> Result<(), c_int> {
+        let direction = *flags & (FI_SEND | FI_RECV);
+        let place = match direction {
+            FI_SEND => &self.tx_flags,
+            FI_RECV => &self.rx_flags,
+            _ => return Err(FI_EINVAL),
+        };
+        if set {
+            place.store(*flags & !direction, Ordering::Relaxed);
+        } else {
+            *flags = place.load(Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn with_config<R>(&self, f: impl FnOnce(&mut EpConfig) -> R) -> Result<R, c_int> {
+        match &mut *self.lock() {
+            State::Setup(setup) => Ok(f(&mut setup.config)),
+            State::Enabled(driver) => Ok(f(&mut driver.config)),
+            State::Closed => Err(FI_EOPBADSTATE),
+        }
+    }
+
+    fn size_option(&self, name: c_int) -> Result<usize, c_int> {
+        self.with_config(|config| match name {
+            FI_OPT_MIN_MULTI_RECV => Ok(config.min_multi_recv_bytes),
+            FI_OPT_CM_DATA_SIZE => Ok(0),
+            FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => Ok(config.max_msg_bytes as usize),
+            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => Ok(config.inject_bytes as usize),
+            _ => Err(FI_ENOPROTOOPT),
+        })?
+    }
+
+    fn set_size_option(&self, name: c_int, bytes: usize) -> Result<(), c_int> {
+        self.with_config(|config| {
+            let place = match name {
+                FI_OPT_MIN_MULTI_RECV => {
+                    config.min_multi_recv_bytes = bytes;
+                    return Ok(());
+                }
+                FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => config.max_msg_bytes,
+                FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => config.inject_bytes,
+                _ => return Err(FI_ENOPROTOOPT),
+            };
+            // A promise to stay below the limit needs nothing of us.
+            if bytes as u64 <= place { Ok(()) } else { Err(FI_EINVAL) }
+        })?
+    }
+}
+
+fn status(result: Result<(), c_int>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => -errno,
+    }
+}
+
+/// Options that are not sizes: all ask to leave something alone that erd never touches.
+///
+/// # Safety
+/// `value` points to `len` bytes.
+unsafe fn set_permission(name: c_int, value: *const c_void, len: usize) -> Result<(), c_int> {
+    // SAFETY: each is read only if it is as long as its option says.
+    let (int, bool) = unsafe {
+        let int = (len >= size_of::<c_int>()).then(|| value.cast::<c_int>().read_unaligned());
+        (int, (len >= 1).then(|| value.cast::<u8>().read() != 0))
+    };
+    match (name, int, bool) {
+        (FI_OPT_FI_HMEM_P2P, Some(FI_HMEM_P2P_DISABLED), _)
+        | (FI_OPT_SHARED_MEMORY_PERMITTED, _, Some(false)) => Ok(()),
+        (FI_OPT_FI_HMEM_P2P, Some(_), _)
+        | (FI_OPT_SHARED_MEMORY_PERMITTED | FI_OPT_CUDA_API_PERMITTED, _, Some(_)) => {
+            Err(FI_EOPNOTSUPP)
+        }
+        (FI_OPT_FI_HMEM_P2P | FI_OPT_SHARED_MEMORY_PERMITTED | FI_OPT_CUDA_API_PERMITTED, ..) => {
+            Err(FI_EINVAL)
+        }
+        _ => Err(FI_ENOPROTOOPT),
+    }
+}
+
+guarded! {
+    unsafe extern "C" fn ep_bind(ep: *mut fid, other: *mut fid, flags: u64) -> c_int {
+        // SAFETY: libfabric calls with our open endpoint and another open object.
+        unsafe {
+            match object::from_fid::<EpInner>(ep) {
+                Some(ep) => status(ep.bind(other, flags)),
+                None => -FI_EINVAL,
+            }
+        }
+    }
+
+    unsafe extern "C" fn ep_control(ep: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+        // SAFETY: libfabric calls with our open endpoint.
+        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+            return -FI_EINVAL;
+        };
+        match command {
+            FI_ENABLE => status(ep.enable()),
+            FI_GETOPSFLAG | FI_SETOPSFLAG if arg.is_null() => -FI_EINVAL,
+            FI_GETOPSFLAG | FI_SETOPSFLAG => {
+                // SAFETY: the argument of these commands points to flags (fi_endpoint(3)).
+                let flags = unsafe { &mut *arg.cast::<u64>() };
+                status(ep.ops_flag(flags, command == FI_SETOPSFLAG))
+            }
+            _ => -FI_ENOSYS,
+        }
+    }
+
+    unsafe extern "C" fn ep_cancel(ep: *mut fid, context: *mut c_void) -> isize {
+        // SAFETY: libfabric calls with our open endpoint.
+        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+            return -(FI_EINVAL as isize);
+        };
+        ep.post(|driver| {
+            let found = driver.host.cancel(context);
+            driver.settle(erd_ffi::clock::monotonic_ns());
+            driver.publish();
+            if found { Ok(()) } else { Err(FI_ENOENT) }
+        })
+    }
+
+    unsafe extern "C" fn ep_getname(ep: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int {
+        // SAFETY: libfabric calls with our open endpoint.
+        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+            return -FI_EINVAL;
+        };
+        let (Some(name), false) = (ep.name(), addrlen.is_null()) else {
+            return -FI_EINVAL;
+        };
+        // SAFETY: the caller's buffer has `*addrlen` bytes.
+        if unsafe { sockaddr::write(name, addr, addrlen) } { 0 } else { -FI_ETOOSMALL }
+    }
+
+    unsafe extern "C" fn ep_setname(ep: *mut fid, addr: *mut c_void, addrlen: usize) -> c_int {
+        // SAFETY: libfabric calls with our open endpoint, and an address of this length.
+        let (ep, name) =
+            unsafe { (object::from_fid::<EpInner>(ep), sockaddr::read(addr, addrlen)) };
+        match (ep, name) {
+            (Some(ep), Ok(Some(name))) => status(ep.set_name(name)),
+            (Some(_), Err(_)) => -FI_EADDRNOTAVAIL,
+            _ => -FI_EINVAL,
+        }
+    }
+
+    unsafe extern "C" fn ep_getopt(
+        ep: *mut fid,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        len: *mut usize,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open endpoint.
+        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+            return -FI_EINVAL;
+        };
+        if level != FI_OPT_ENDPOINT || value.is_null() || len.is_null() {
+            return -FI_ENOPROTOOPT;
+        }
+        let size = match ep.size_option(name) {
+            Ok(size) => size,
+            Err(errno) => return -errno,
+        };
+        // SAFETY: the caller's buffer has `*len` bytes.
+        unsafe {
+            if *len < size_of::<usize>() {
+                return -FI_ETOOSMALL;
+            }
+            value.cast::<usize>().write_unaligned(size);
+            *len = size_of::<usize>();
+        }
+        0
+    }
+
+    unsafe extern "C" fn ep_setopt(
+        ep: *mut fid,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: usize,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open endpoint.
+        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+            return -FI_EINVAL;
+        };
+        if level != FI_OPT_ENDPOINT || value.is_null() {
+            return -FI_ENOPROTOOPT;
+        }
+        // SAFETY: the caller's value has `len` bytes.
+        let permission = unsafe { set_permission(name, value, len) };
+        if permission != Err(FI_ENOPROTOOPT) {
+            return status(permission);
+        }
+        if len < size_of::<usize>() {
+            return -FI_EINVAL;
+        }
+        // SAFETY: as above, and long enough.
+        status(ep.set_size_option(name, unsafe { value.cast::<usize>().read_unaligned() }))
+    }
+}

@@ -1,0 +1,190 @@
+//! From finished operations to queue entries and counters.
+
+use super::host::SendOp;
+use super::recv::RecvOp;
+use crate::cntr::CntrInner;
+use crate::cq::CqInner;
+use crate::cq::queue::{Account, AccountId, Entry, Failure};
+use crate::cq::strerror::Cause;
+use crate::object::Use;
+use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_REMOTE_CQ_DATA};
+use erd_rd::PeerId;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The completion queue of one direction.
+pub(super) struct BoundCq {
+    pub cq: Arc<CqInner>,
+    /// Only operations that ask for it complete there (`FI_SELECTIVE_COMPLETION`).
+    pub selective: bool,
+    account_id: AccountId,
+    account: Account,
+    _use: Use,
+}
+
+impl BoundCq {
+    pub(super) fn new(cq: &Arc<CqInner>, selective: bool) -> BoundCq {
+        let (account_id, account) = cq.open_account();
+        BoundCq { cq: Arc::clone(cq), selective, account_id, account, _use: cq.hold() }
+    }
+}
+
+/// The counter of one direction.
+pub(super) struct BoundCntr {
+    pub cntr: Arc<CntrInner>,
+    _use: Use,
+}
+
+impl BoundCntr {
+    pub(super) fn new(cntr: &Arc<CntrInner>) -> BoundCntr {
+        BoundCntr { cntr: Arc::clone(cntr), _use: cntr.hold() }
+    }
+}
+
+/// An entry on its way to the queue. Names of peers are looked up when it gets there.
+pub(super) struct Done {
+    pub entry: Entry,
+    pub peer: Option<PeerId>,
+}
+
+/// Where sends or receives complete.
+#[derive(Default)]
+pub(super) struct Direction {
+    pub cq: Option<BoundCq>,
+    pub cntr: Option<BoundCntr>,
+    /// Completions of the present call, pushed under one lock at its end.
+    pub done: Vec<Done>,
+}
+
+impl Direction {
+    /// True if operations of this direction can report anywhere.
+    pub(super) fn is_bound(&self) -> bool {
+        self.cq.is_some() || self.cntr.is_some()
+    }
+
+    /// True if an operation that does not ask for a completion gets one.
+    pub(super) fn always_completes(&self) -> bool {
+        self.cq.as_ref().is_none_or(|bound| !bound.selective)
+    }
+
+    /// Completions that the application has not read.
+    pub(super) fn unread(&self) -> usize {
+        let queued = |bound: &BoundCq| bound.account.load(Ordering::Relaxed) as usize;
+        self.done.len() + self.cq.as_ref().map_or(0, queued)
+    }
+
+    pub(super) fn push(&mut self, what: Report, peer: Option<PeerId>) {
+        let Some(bound) = &self.cq else { return };
+        let failure = what.cause.map(|cause| {
+            Box::new(Failure {
+                err: cause.fi_errno(),
+                prov_errno: cause as c_int,
+                overflow_bytes: what.overflow_bytes,
+                text: Vec::new(),
+            })
+        });
+        let entry = Entry {
+            context: what.context,
+            flags: what.flags | if what.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 },
+            len_bytes: what.len_bytes,
+            buf: what.buf,
+            data: what.data.unwrap_or(0),
+            tag: what.tag,
+            source: FI_ADDR_NOTAVAIL,
+            account: bound.account_id,
+            failure,
+        };
+        self.done.push(Done { entry, peer });
+    }
+
+    pub(super) fn send_done(&mut self, op: &SendOp) {
+        if let Some(bound) = &self.cntr {
+            bound.cntr.completed(op.len_bytes);
+        }
+        if op.completion {
+            self.report_send(op);
+        }
+    }
+
+    pub(super) fn report_send(&mut self, op: &SendOp) {
+        self.push(Report::of_send(op, None), op.peer);
+    }
+
+    /// Failures are reported even where successes are not (`fi_cq(3)`).
+    pub(super) fn send_failed(&mut self, op: &SendOp, cause: Cause) {
+        if let Some(bound) = &self.cntr {
+            bound.cntr.failed();
+        }
+        self.push(Report::of_send(op, Some(cause)), op.peer);
+    }
+
+    pub(super) fn recv_done(&mut self, op: &RecvOp, more_flags: u64) {
+        if let Some(bound) = &self.cntr {
+            bound.cntr.completed(op.len_bytes);
+        }
+        if op.completion || more_flags != 0 {
+            let report = Report { flags: op.flags | more_flags, ..Report::of_recv(op) };
+            self.push(report, op.peer);
+        }
+    }
+
+    /// A truncated message has its length and overflow; other failures have neither.
+    pub(super) fn recv_failed(&mut self, op: &RecvOp, cause: Cause, more_flags: u64) {
+        if let Some(bound) = &self.cntr {
+            bound.cntr.failed();
+        }
+        let mut report = Report::of_recv(op);
+        report.flags |= more_flags;
+        if cause == Cause::Truncated {
+            report.len_bytes = op.buffers.len_bytes() as usize;
+            report.overflow_bytes = (op.len_bytes - op.buffers.len_bytes()) as usize;
+        } else {
+            report.len_bytes = 0;
+        }
+        self.push(Report { cause: Some(cause), ..report }, op.peer);
+    }
+}
+
+/// What a completion says.
+#[derive(Clone, Copy)]
+pub(super) struct Report {
+    pub context: *mut c_void,
+    pub flags: u64,
+    pub len_bytes: usize,
+    pub buf: *mut c_void,
+    pub data: Option<u64>,
+    pub tag: u64,
+    pub overflow_bytes: usize,
+    pub cause: Option<Cause>,
+}
+
+impl Report {
+    /// Nothing but a context and flags.
+    pub(super) fn new(context: *mut c_void, flags: u64) -> Report {
+        Report {
+            context,
+            flags,
+            len_bytes: 0,
+            buf: std::ptr::null_mut(),
+            data: None,
+            tag: 0,
+            overflow_bytes: 0,
+            cause: None,
+        }
+    }
+
+    fn of_send(op: &SendOp, cause: Option<Cause>) -> Report {
+        Report { cause, ..Report::new(op.context, op.flags) }
+    }
+
+    fn of_recv(op: &RecvOp) -> Report {
+        Report {
+            len_bytes: op.len_bytes as usize,
+            buf: op.buffers.base(),
+            data: op.data,
+            tag: op.tag,
+            ..Report::new(op.context, op.flags)
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What an endpoint is asked to be, out of the caller's `fi_info`.
+
+use crate::domain::DomainInner;
+use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX, Scheme};
+use erd_ffi::clock::realtime_ns;
+use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, fi_info};
+use erd_ffi::udp::max_payload_bytes;
+use erd_rd::cc;
+use erd_rd::config::Config;
+use std::net::SocketAddr;
+
+/// Datagrams of this size are best on a path that carries any: of the 64 KiB that segmentation
+/// offload takes in one piece, few are headers, and a lost one is soon sent again.
+const BURST_BYTES: u32 = 64 << 10;
+
+/// Least space below which a multi-receive buffer is released, where the application does not say.
+pub(super) const MIN_MULTI_RECV_BYTES: usize = 64;
+
+/// Sizes and capabilities of one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EpConfig {
+    /// Sends outstanding or with unread completions.
+    pub tx_size: usize,
+    /// Receives likewise.
+    pub rx_size: usize,
+    pub inject_bytes: u64,
+    pub max_msg_bytes: u64,
+    /// `FI_OPT_MIN_MULTI_RECV`.
+    pub min_multi_recv_bytes: usize,
+    /// Receives may name their source.
+    pub directed: bool,
+    /// Completions name their source.
+    pub source: bool,
+    /// Default flags of sends and receives.
+    pub tx_flags: u64,
+    pub rx_flags: u64,
+}
+
+impl EpConfig {
+    /// Reads an `fi_info` made by this provider's `fi_getinfo`.
+    ///
+    /// # Safety
+    /// `info` is valid as `fi_endpoint(3)` says; its parts are NULL or valid.
+    pub(super) unsafe fn read(info: &fi_info, domain: &DomainInner) -> EpConfig {
+        let settings = &domain.settings;
+        let mut config = EpConfig {
+            tx_size: settings.tx_size,
+            rx_size: settings.rx_size,
+            inject_bytes: INJECT_BYTES as u64,
+            max_msg_bytes: crate::info::offer::MSG_BYTES_MAX as u64,
+            min_multi_recv_bytes: MIN_MULTI_RECV_BYTES,
+            directed: info.caps & FI_DIRECTED_RECV != 0,
+            source: info.caps & FI_SOURCE != 0,
+            tx_flags: 0,
+            rx_flags: 0,
+        };
+        // SAFETY: the caller's promise; only fields that were always there are read.
+        unsafe {
+            if let Some(tx) = info.tx_attr.as_ref() {
+                config.tx_size = size(tx.size, config.tx_size);
+                config.inject_bytes = config.inject_bytes.min(tx.inject_size as u64);
+                config.tx_flags = tx.op_flags;
+            }
+            if let Some(rx) = info.rx_attr.as_ref() {
+                config.rx_size = size(rx.size, config.rx_size);
+                config.rx_flags = rx.op_flags;
+            }
+            if let Some(ep) = info.ep_attr.as_ref() {
+                config.max_msg_bytes = config.max_msg_bytes.min(ep.max_msg_size as u64);
+            }
+        }
+        config
+    }
+}
+
+fn size(asked: usize, default: usize) -> usize {
+    if asked == 0 { default } else { asked.min(QUEUE_SIZE_MAX) }
+}
+
+/// Largest datagram that an endpoint of the domain sends or takes, in bytes.
+pub(super) fn datagram_bytes(domain: &DomainInner) -> u16 {
+    let payload = max_payload_bytes(domain.mtu_bytes, domain.local.is_ipv6());
+    let limit = domain.settings.mtu_bytes.unwrap_or(u16::MAX);
+    (payload as u16).min(limit).max(erd_rd::config::DATAGRAM_MIN_BYTES)
+}
+
+/// The engine's settings for an endpoint called `name` with this receive buffer.
+pub(super) fn engine_config(
+    domain: &DomainInner,
+    config: &EpConfig,
+    name: SocketAddr,
+    recv_buffer_bytes: usize,
+) -> Config {
+    let settings = &domain.settings;
+    Config {
+        datagram_bytes: datagram_bytes(domain),
+        burst_bytes: BURST_BYTES,
+        paths: domain.paths,
+        peer_timeout_ns: settings.peer_timeout_ns,
+        scan_min_ns: settings.scan_min_ns,
+        rto_min_ns: settings.rto_min_ns,
+        eager_bytes: settings.eager_bytes,
+        // The kernel hands space back in quarters.
+        recv_buffer_bytes: u32::try_from(recv_buffer_bytes / 4 * 3).unwrap_or(u32::MAX),
+        sends_max: config.tx_size as u32,
+        payload_checksum: settings.payload_checksum,
+        info_path: settings.info_path == crate::settings::InfoPath::Tcp,
+        ..Config::new(name, realtime_ns(), crc32c::crc32c_append)
+    }
+}
+
+/// The congestion control scheme that the settings name.
+pub(super) fn scheme(domain: &DomainInner) -> Box<dyn cc::Scheme> {
+    match domain.settings.scheme {
+        Scheme::Erd => Box::new(cc::erd::ErdScheme::default()),
+    }
+}

@@ -1,0 +1,313 @@
+//! One enabled endpoint: the engine, its sockets, and the loop that runs them.
+//!
+//! Everything here happens under the endpoint's lock. A step is: take what arrived, run timers
+//! that are due, tell the engine what was consumed, send, and hand completions to the queues.
+
+use super::config::EpConfig;
+use super::host::EpHost;
+use super::net_errors::Inbox;
+use super::sender::{Outcome, Refusal, Sender};
+use crate::av::AvInner;
+use crate::domain::{BoundEq, DomainInner};
+use crate::object::Use;
+use erd_ffi::clock::monotonic_ns;
+use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM, fi_addr_t};
+use erd_ffi::info_path::InfoPath;
+use erd_ffi::udp::{self, NetError, RxSocket, TxSockets};
+use erd_rd::{Ecn, Endpoint, PeerId, PostError, RxMeta};
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
+const RECV_BATCH: usize = 4;
+/// Times that a step looks for arrivals.
+const ROUNDS: usize = 8;
+/// Batches that a step sends.
+const SEND_BATCHES: usize = 16;
+/// When to try again after the sockets were full.
+const BLOCKED_RETRY_NS: u64 = 100_000;
+/// Least time between two looks for network errors without a sign of any.
+const ERROR_LOOK_NS: u64 = 1_000_000;
+/// A timer this late is run even though arrivals keep coming.
+const LATE_NS: u64 = 1_000_000;
+
+/// See the module's text.
+pub(super) struct Driver {
+    pub engine: Endpoint,
+    pub host: EpHost,
+    pub rx: RxSocket,
+    pub tx: Arc<TxSockets>,
+    pub sender: Sender,
+    pub info_path: Option<InfoPath>,
+    pub inbox: Arc<Inbox>,
+    pub domain: Arc<DomainInner>,
+    pub av: Arc<AvInner>,
+    pub _av_use: Use,
+    pub _eq: Option<BoundEq>,
+    /// Peers by `fi_addr`; what an AV removes is forgotten.
+    pub peers: Vec<Option<PeerId>>,
+    /// `fi_addr` by peer, for completions, with the peer's generation.
+    pub sources: Vec<Option<(u32, fi_addr_t)>>,
+    pub config: EpConfig,
+    /// When the sockets, being full, are to be tried again.
+    pub retry_at_ns: Option<u64>,
+    pub looked_for_errors_ns: u64,
+}
+
+impl Driver {
+    /// The peer at `fi_addr`.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(super) fn peer_at(&mut self, fi_addr: fi_addr_t) -> Result<PeerId, c_int> {
+        let index = usize::try_from(fi_addr).map_err(|_| FI_EINVAL)?;
+        if let Some(Some(peer)) = self.peers.get(index) {
+            return Ok(*peer);
+        }
+        let Some(name) = self.av.addr(fi_addr) else {
+            tracing::info!(fi_addr, "no such address in the AV");
+            return Err(FI_EINVAL);
+        };
+        let peer = match self.engine.peer(monotonic_ns(), name, &mut self.host) {
+            Ok(peer) => peer,
+            Err(error) => return Err(refusal_errno(error)),
+        };
+        if index >= self.peers.len() {
+            self.peers.resize(index + 1, None);
+        }
+        self.peers[index] = Some(peer);
+        Ok(peer)
+    }
+
+    /// An address left the AV.
+    pub(super) fn forget(&mut self, fi_addr: fi_addr_t) {
+        let index = usize::try_from(fi_addr).unwrap_or(usize::MAX);
+        let known = self.peers.get_mut(index).and_then(Option::take);
+        self.sources.clear();
+        if let Some(peer) = known {
+            let now = monotonic_ns();
+            self.engine.forget(now, peer, &mut self.host);
+            self.settle(now);
+            self.transmit(now, true);
+            self.publish();
+        }
+    }
+
+    /// One step.
+    pub(super) fn progress(&mut self) {
+        let mut now = monotonic_ns();
+        let mut drained = false;
+        for _ in 0..ROUNDS {
+            if self.receive(now) == 0 {
+                drained = true;
+                break;
+            }
+            self.settle(now);
+            self.transmit(now, true);
+            // The application waits for what has completed; the rest can follow.
+            if self.host.has_completions() {
+                break;
+            }
+            now = monotonic_ns();
+        }
+        let late_ns = if drained { 0 } else { LATE_NS };
+        if self.engine.poll_timeout().is_some_and(|at| at + late_ns <= now) {
+            self.engine.handle_timeout(now, &mut self.host);
+            self.look_for_errors(now);
+        }
+        self.read_inbox(now);
+        self.feed();
+        self.settle(now);
+        self.transmit(now, true);
+        self.publish();
+    }
+
+    /// Takes a bounded number of arrivals; 0 means that there were none.
+    fn receive(&mut self, now: u64) -> usize {
+        let (engine, host) = (&mut self.engine, &mut self.host);
+        let received = self.rx.recv(RECV_BATCH, |datagram| {
+            let ecn = rd_ecn(datagram.ecn);
+            let meta = RxMeta { ecn, hold_ns: datagram.hold_ns, from: datagram.src };
+            engine.handle_packet(now, &meta, datagram.data, host);
+        });
+        let datagrams = received.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot receive");
+            0
+        });
+        datagrams + self.receive_info(now)
+    }
+
+    fn receive_info(&mut self, now: u64) -> usize {
+        let (engine, host) = (&mut self.engine, &mut self.host);
+        let Some(path) = &mut self.info_path else { return 0 };
+        let received = path.recv(|frame, from| {
+            let meta = RxMeta { ecn: Ecn::NotEct, hold_ns: 0, from };
+            engine.handle_packet(now, &meta, frame, host);
+        });
+        received.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot receive from the information path");
+            0
+        })
+    }
+
+    /// Tells the engine what its callbacks could not answer.
+    pub(super) fn settle(&mut self, now: u64) {
+        let out = &mut self.host.out;
+        for message in out.releases.drain(..) {
+            self.engine.release(now, message);
+        }
+        for (peer, delta) in out.watches.drain(..) {
+            self.engine.watch(now, peer, delta);
+        }
+        for (peer, error) in out.ended.drain(..) {
+            let name = self.engine.peer_name(peer).map(tracing::field::display);
+            tracing::warn!(peer = name, ?error, "the session with a peer failed");
+        }
+    }
+
+    /// Sends what is due, as far as the sockets take it. See `Endpoint::poll_transmit` for
+    /// `flush`.
+    pub(super) fn transmit(&mut self, now: u64, flush: bool) {
+        self.retry_at_ns = None;
+        let mut errors_pending = false;
+        for _ in 0..SEND_BATCHES {
+            self.fill_batch(now, flush);
+            if self.sender.is_empty() {
+                break;
+            }
+            match self.sender.send(&self.host, &self.tx, &mut errors_pending) {
+                Outcome::Empty => {}
+                Outcome::Blocked => {
+                    self.retry_at_ns = Some(now + BLOCKED_RETRY_NS);
+                    break;
+                }
+                Outcome::Refused(to, Refusal::TooBig(bytes)) => {
+                    self.engine.handle_path_mtu(to, bytes);
+                }
+                Outcome::Refused(to, Refusal::Failed(errno)) => {
+                    tracing::debug!(%to, errno, "cannot send");
+                }
+            }
+        }
+        if errors_pending {
+            self.domain.net_errors.drain(&self.tx);
+        }
+    }
+
+    fn fill_batch(&mut self, now: u64, flush: bool) {
+        while let Some(burst) = self.sender.vacant() {
+            if !self.engine.poll_transmit(now, flush, &mut self.host, burst) {
+                return;
+            }
+            let (to, info_path) = (burst.to, burst.info_path);
+            let taken = info_path && self.send_info(to);
+            if !taken {
+                self.sender.filled();
+            }
+        }
+    }
+
+    /// Sends the burst just made over the information path; false if UDP has to take it.
+    fn send_info(&mut self, to: SocketAddr) -> bool {
+        let Some(path) = &mut self.info_path else { return false };
+        self.sender.vacant_bytes(&self.host).is_some_and(|bytes| path.send(to, bytes))
+    }
+
+    fn look_for_errors(&mut self, now: u64) {
+        if now - self.looked_for_errors_ns >= ERROR_LOOK_NS {
+            self.looked_for_errors_ns = now;
+            self.domain.net_errors.drain(&self.tx);
+        }
+    }
+
+    fn read_inbox(&mut self, now: u64) {
+        for (name, error) in self.inbox.take() {
+            match error {
+                NetError::Unreachable(_) => self.engine.handle_unreachable(now, name),
+                NetError::MtuChanged(mtu_bytes) => {
+                    let payload = udp::max_payload_bytes(mtu_bytes, name.is_ipv6());
+                    self.engine.handle_path_mtu(name, payload as u16);
+                }
+                NetError::Other(errno) => tracing::debug!(%name, errno, "ICMP error"),
+            }
+        }
+    }
+
+    /// Hands completions to the queues.
+    pub(super) fn publish(&mut self) {
+        if !self.host.has_completions() {
+            return;
+        }
+        for at in 0..self.host.rx.done.len() {
+            if let (true, Some(peer)) = (self.config.source, self.host.rx.done[at].peer) {
+                self.host.rx.done[at].entry.source = self.source_of(peer);
+            }
+        }
+        for direction in [&mut self.host.tx, &mut self.host.rx] {
+            for done in &mut direction.done {
+                if let (Some(failure), Some(peer)) = (&mut done.entry.failure, done.peer)
+                    && let Some(name) = self.engine.peer_name(peer)
+                {
+                    failure.text = format!("{name}\0").into_bytes();
+                }
+            }
+            if let Some(bound) = &direction.cq {
+                bound.cq.push(direction.done.drain(..).map(|done| done.entry));
+            }
+        }
+    }
+
+    /// Where a peer is in the AV.
+    fn source_of(&mut self, peer: PeerId) -> fi_addr_t {
+        let index = peer.index as usize;
+        if let Some(Some((generation, fi_addr))) = self.sources.get(index)
+            && *generation == peer.generation
+        {
+            return *fi_addr;
+        }
+        let name = self.engine.peer_name(peer);
+        let fi_addr = name.map_or(FI_ADDR_NOTAVAIL, |name| self.av.find(name));
+        // An address that is not there may be inserted later, so that is not remembered.
+        if fi_addr != FI_ADDR_NOTAVAIL {
+            if index >= self.sources.len() {
+                self.sources.resize(index + 1, None);
+            }
+            self.sources[index] = Some((peer.generation, fi_addr));
+        }
+        fi_addr
+    }
+
+    /// When the next step is due even if nothing arrives.
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        self.engine.poll_timeout().into_iter().chain(self.retry_at_ns).min()
+    }
+
+    /// Hands the fds that tell of arrivals to `f`.
+    pub(super) fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        f(self.rx.fd());
+        if let Some(path) = &self.info_path {
+            f(path.fd());
+        }
+    }
+}
+
+/// The positive error number for a refused post.
+pub(super) fn refusal_errno(error: PostError) -> c_int {
+    match error {
+        PostError::Full => erd_ffi::fi::FI_EAGAIN,
+        PostError::UnknownPeer => FI_EINVAL,
+        PostError::Closed => erd_ffi::fi::FI_EOPBADSTATE,
+        PostError::TableFull => FI_ENOMEM,
+    }
+}
+
+fn rd_ecn(mark: udp::Ecn) -> Ecn {
+    match mark {
+        udp::Ecn::NotEct => Ecn::NotEct,
+        udp::Ecn::Ect1 => Ecn::Ect1,
+        udp::Ecn::Ect0 => Ecn::Ect0,
+        udp::Ecn::Ce => Ecn::Ce,
+    }
+}

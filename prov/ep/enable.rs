@@ -1,0 +1,187 @@
+//! From an endpoint that is set up to one that runs, and its end.
+
+use super::config::{self, EpConfig};
+use super::driver::Driver;
+use super::host::{EpHost, Outbox, PARTS_MAX};
+use super::ops::Pool;
+use super::sender::Sender;
+use super::{EpInner, Setup, State};
+use crate::domain::DomainInner;
+use crate::settings::InfoPath as InfoPathSetting;
+use erd_ffi::clock::monotonic_ns;
+use erd_ffi::fi::{FI_EADDRINUSE, FI_EADDRNOTAVAIL, FI_EINVAL, FI_EIO, FI_ENOAV, FI_ENOCQ};
+use erd_ffi::fi::{FI_EMFILE, FI_EOPBADSTATE};
+use erd_ffi::info_path::InfoPath;
+use erd_ffi::udp::{PortError, RxSocket, TxSockets};
+use erd_rd::Endpoint;
+use erd_rd::matching::Matcher;
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+impl EpInner {
+    /// `fi_enable`.
+    ///
+    /// # Errors
+    /// A positive error number; the endpoint is as before then.
+    pub(super) fn enable(self: &Arc<Self>) -> Result<(), c_int> {
+        let mut state = self.lock();
+        let State::Setup(setup) = &mut *state else { return Err(FI_EOPBADSTATE) };
+        if setup.bindings.av.is_none() {
+            return Err(FI_ENOAV);
+        }
+        if !setup.bindings.tx.is_bound() && !setup.bindings.rx.is_bound() {
+            return Err(FI_ENOCQ);
+        }
+        let parts = Parts::open(&self.domain, setup)?;
+        // Nothing can fail from here on.
+        if let State::Setup(setup) = std::mem::replace(&mut *state, State::Closed) {
+            *state = match Driver::assemble(&self.domain, *setup, parts) {
+                Some(driver) => State::Enabled(Box::new(driver)),
+                None => return Err(FI_ENOAV),
+            };
+        }
+        drop(state);
+        self.join_watches();
+        crate::progress::register(self);
+        Ok(())
+    }
+}
+
+/// What has to be opened for an endpoint to run.
+struct Parts {
+    engine: Endpoint,
+    tx: Arc<TxSockets>,
+    info_path: Option<InfoPath>,
+}
+
+impl Parts {
+    fn open(domain: &DomainInner, setup: &Setup) -> Result<Parts, c_int> {
+        let name = name(domain, &setup.rx);
+        let recv_bytes = setup.rx.granted_recv_bytes();
+        let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
+        let seed = crate::random::u64();
+        let engine =
+            Endpoint::new(engine_config, config::scheme(domain), seed).map_err(|error| {
+                tracing::warn!(%error, "fi_enable: a setting is out of range");
+                FI_EINVAL
+            })?;
+        let tx = domain.tx_sockets().map_err(|error| port_errno(&error))?;
+        let info_path = match domain.settings.info_path {
+            InfoPathSetting::Udp => None,
+            InfoPathSetting::Tcp => Some(InfoPath::new(Some(name)).map_err(|error| {
+                tracing::warn!(%name, %error, "cannot open the information path");
+                io_errno(&error)
+            })?),
+        };
+        Ok(Parts { engine, tx, info_path })
+    }
+}
+
+impl Driver {
+    /// `None` if no AV is bound.
+    fn assemble(domain: &Arc<DomainInner>, setup: Setup, parts: Parts) -> Option<Driver> {
+        let Setup { rx, config, bindings } = setup;
+        let (av, av_use) = bindings.av?;
+        let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
+        let host = EpHost {
+            sends: Pool::new(tx_size),
+            promised: 0,
+            recvs: Pool::new(rx_size + PARTS_MAX),
+            multis: Pool::new(rx_size),
+            helds: Pool::new(u32::MAX),
+            // The engine's credits bound what is unexpected.
+            matcher: Matcher::new(rx_size, u32::MAX),
+            claimed: Vec::new(),
+            starved: false,
+            tx: bindings.tx,
+            rx: bindings.rx,
+            out: Outbox::default(),
+            local: domain.local,
+            datagram_bytes: config::datagram_bytes(domain),
+        };
+        Some(Driver {
+            engine: parts.engine,
+            host,
+            rx,
+            tx: parts.tx,
+            sender: Sender::new(),
+            info_path: parts.info_path,
+            inbox: domain.net_errors.join(),
+            domain: Arc::clone(domain),
+            av,
+            _av_use: av_use,
+            _eq: bindings.eq,
+            peers: Vec::new(),
+            sources: Vec::new(),
+            config,
+            retry_at_ns: None,
+            looked_for_errors_ns: 0,
+        })
+    }
+
+    /// Starts the goodbyes.
+    pub(super) fn close(&mut self) {
+        let now = monotonic_ns();
+        self.engine.close(now, &mut self.host);
+        self.settle(now);
+        self.transmit(now, true);
+    }
+
+    /// Writes the counters where the settings say.
+    pub(super) fn write_stats(&self) {
+        let to = &self.domain.settings.stats;
+        if to.is_empty() {
+            return;
+        }
+        let name = name(&self.domain, &self.rx);
+        let drops = self.rx.kernel_drops();
+        if let Err(error) = super::stats::write(to, name, self.engine.stats(), drops) {
+            tracing::warn!(to, %error, "cannot write statistics");
+        }
+    }
+}
+
+/// The receive socket of a new endpoint.
+///
+/// # Errors
+/// A positive error number.
+pub(super) fn bind_socket(domain: &DomainInner, at: SocketAddr) -> Result<RxSocket, c_int> {
+    RxSocket::bind(at, &domain.port_options()).map_err(|error| port_errno(&error))
+}
+
+/// The name of an endpoint: where its socket is bound, or the domain's address if that is
+/// everywhere.
+pub(super) fn name(domain: &DomainInner, rx: &RxSocket) -> SocketAddr {
+    let bound = rx.local_addr();
+    if bound.ip().is_unspecified() { SocketAddr::new(domain.local, bound.port()) } else { bound }
+}
+
+/// A new endpoint's settings before anything is bound.
+pub(super) fn setup(
+    domain: &DomainInner,
+    config: EpConfig,
+    at: SocketAddr,
+) -> Result<Setup, c_int> {
+    let rx = bind_socket(domain, at)?;
+    Ok(Setup { rx, config, bindings: super::bind::Bindings::default() })
+}
+
+fn port_errno(error: &PortError) -> c_int {
+    tracing::warn!(%error, "cannot open a socket");
+    match error {
+        PortError::Bind { source, .. } | PortError::Socket { source, .. } => io_errno(source),
+        _ => FI_EINVAL,
+    }
+}
+
+fn io_errno(error: &io::Error) -> c_int {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => FI_EADDRINUSE,
+        Some(libc::EADDRNOTAVAIL) => FI_EADDRNOTAVAIL,
+        Some(libc::EMFILE | libc::ENFILE) => FI_EMFILE,
+        Some(errno) => errno,
+        None => FI_EIO,
+    }
+}

@@ -1,0 +1,234 @@
+//! The driver's side of the engine's boundary ([`erd_rd::Host`]): operations and their memory.
+//!
+//! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
+//! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
+
+use super::complete::Direction;
+use super::ops::{Buffers, Handle, Pool};
+use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
+use crate::cq::strerror::Cause;
+use erd_ffi::udp;
+use erd_rd::matching::Matcher;
+use erd_rd::{Arrived, EndReason, Host, MsgRef, OpError, PeerId, RecvToken, SendToken, Verdict};
+use std::ffi::c_void;
+use std::net::{IpAddr, SocketAddr};
+
+/// Receives under way beyond those that the application posted: parts of multi-receive buffers.
+pub(super) const PARTS_MAX: u32 = 1 << 16;
+
+/// A send under way.
+pub(super) struct SendOp {
+    pub buffers: Buffers,
+    /// The payload of an injected message.
+    pub bounce: Vec<u8>,
+    /// The payload is in `bounce`.
+    pub bounced: bool,
+    pub context: *mut c_void,
+    /// Flags of its completion.
+    pub flags: u64,
+    /// A success is reported in the CQ.
+    pub completion: bool,
+    /// The application has its buffer back: closing waits for it.
+    pub promised: bool,
+    pub peer: Option<PeerId>,
+    pub len_bytes: u64,
+}
+
+// SAFETY: the context is the application's, never looked at.
+unsafe impl Send for SendOp {}
+
+impl Default for SendOp {
+    fn default() -> Self {
+        SendOp {
+            buffers: Buffers::default(),
+            bounce: Vec::new(),
+            bounced: false,
+            context: std::ptr::null_mut(),
+            flags: 0,
+            completion: false,
+            promised: false,
+            peer: None,
+            len_bytes: 0,
+        }
+    }
+}
+
+impl SendOp {
+    fn read(&self, offset_bytes: u64, out: &mut [u8]) {
+        if self.bounced {
+            let at = offset_bytes as usize;
+            out.copy_from_slice(&self.bounce[at..at + out.len()]);
+        } else {
+            self.buffers.read(offset_bytes, out);
+        }
+    }
+
+    /// Hands a part of the payload to `f`, piece by piece.
+    pub(super) fn pieces(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(libc::iovec)) {
+        if !self.bounced {
+            return self.buffers.pieces(offset_bytes, len_bytes, f);
+        }
+        let at = offset_bytes as usize;
+        let part = &self.bounce[at..at + len_bytes as usize];
+        f(libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    }
+}
+
+/// What waits for the engine's call to return.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// Messages that were consumed.
+    pub releases: Vec<MsgRef>,
+    /// Changes in the number of directed receives.
+    pub watches: Vec<(PeerId, i32)>,
+    /// Sessions that ended by an error.
+    pub ended: Vec<(PeerId, OpError)>,
+}
+
+/// See the module's text.
+pub(super) struct EpHost {
+    /// Bounded by the transmit queue's size.
+    pub sends: Pool<SendOp>,
+    /// Sends that closing waits for.
+    pub promised: usize,
+    /// Bounded by the receive queue's size and [`PARTS_MAX`].
+    pub recvs: Pool<RecvOp>,
+    pub multis: Pool<MultiRecv>,
+    /// Bounded by the eager credit that the engine gives to peers.
+    pub helds: Pool<Held>,
+    pub matcher: Matcher<PeerId, Posted, Unexpected>,
+    /// Messages that a peek claimed.
+    pub claimed: Vec<Claimed>,
+    /// Unexpected messages wait for room, not for a receive, and must be matched before others.
+    pub starved: bool,
+    pub tx: Direction,
+    pub rx: Direction,
+    pub out: Outbox,
+    pub local: IpAddr,
+    /// The interface's limit, or the application's.
+    pub datagram_bytes: u16,
+}
+
+impl EpHost {
+    /// A send that is under way.
+    pub(super) fn send_op(&self, token: SendToken) -> Option<&SendOp> {
+        self.sends.get(Handle::from_token(token.0).0)
+    }
+
+    /// Completions wait to be published.
+    pub(super) fn has_completions(&self) -> bool {
+        !self.tx.done.is_empty() || !self.rx.done.is_empty()
+    }
+
+    /// Reports the success of a send that goes on, its payload being copied.
+    pub(super) fn report_send(&mut self, handle: Handle) {
+        if let Some(op) = self.sends.get(handle) {
+            self.tx.report_send(op);
+        }
+    }
+
+    /// Ends all operations without a word: their memory is the application's again.
+    pub(super) fn abandon(&mut self) {
+        let sends: Vec<Handle> = self.sends.handles().collect();
+        sends.into_iter().for_each(|handle| self.sends.give_back(handle));
+        let recvs: Vec<Handle> = self.recvs.handles().collect();
+        recvs.into_iter().for_each(|handle| self.recvs.give_back(handle));
+        self.matcher = Matcher::new(0, u32::MAX);
+        self.promised = 0;
+    }
+
+    /// Writes into a receive buffer, held or the application's.
+    fn write(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        match Handle::from_token(to.0) {
+            (handle, false) => {
+                if let Some(op) = self.recvs.get(handle) {
+                    op.buffers.write(offset_bytes, bytes);
+                }
+            }
+            (handle, true) => {
+                if let Some(held) = self.helds.get_mut(handle) {
+                    held.write(offset_bytes, bytes);
+                }
+            }
+        }
+    }
+}
+
+impl Host for EpHost {
+    fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
+        if let Some(op) = self.send_op(op) {
+            op.read(offset_bytes, out);
+        }
+    }
+
+    fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
+        let mut sum = seed;
+        if let Some(op) = self.send_op(op) {
+            op.pieces(offset_bytes, len_bytes.into(), |piece| {
+                // SAFETY: the piece lies in the operation's memory, which the application lends
+                // for reading until the operation completes, or in its own copy.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len)
+                };
+                sum = crc32c::crc32c_append(sum, bytes);
+            });
+        }
+        sum
+    }
+
+    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
+        let (handle, _) = Handle::from_token(op.0);
+        let Some(op) = self.sends.get(handle) else { return };
+        self.promised -= usize::from(op.promised);
+        match outcome {
+            Ok(()) => self.tx.send_done(op),
+            Err(error) => self.tx.send_failed(op, Cause::from(error)),
+        }
+        self.sends.give_back(handle);
+    }
+
+    fn arrived(&mut self, msg: &Arrived) -> Verdict {
+        self.message_arrived(msg)
+    }
+
+    fn hold(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        let handle = self.new_held(len_bytes)?;
+        Some(RecvToken(handle.held_token()))
+    }
+
+    fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        self.write(to, offset_bytes, bytes);
+    }
+
+    fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
+        match Handle::from_token(to.0) {
+            (handle, false) => self.recv_ended(handle, outcome.map_err(Cause::from)),
+            (handle, true) => self.held_ended(handle, outcome.err()),
+        }
+    }
+
+    fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason) {
+        let error = match reason {
+            EndReason::Failed(error) => Some(error),
+            EndReason::Goodbye => None,
+        };
+        self.void_messages(peer, session, error.unwrap_or(OpError::PeerClosed));
+        if let Some(error) = error {
+            self.fail_directed(peer, Cause::from(error));
+            self.out.ended.push((peer, error));
+        }
+    }
+
+    fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16 {
+        match udp::path_mtu_bytes(self.local, name) {
+            Ok(mtu_bytes) => {
+                let payload = udp::max_payload_bytes(mtu_bytes, name.is_ipv6());
+                self.datagram_bytes.min(u16::try_from(payload).unwrap_or(u16::MAX))
+            }
+            Err(error) => {
+                tracing::debug!(%name, %error, "no route yet; taking the interface's MTU");
+                self.datagram_bytes
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! `fid_ep`: reliable datagram endpoints (`fi_endpoint(3)`).
+//!
+//! An endpoint has one lock, around everything that its operations touch. The order of locks is: a
+//! watch's list of endpoints, then an endpoint, then queues, counters and what a domain shares.
+//!
+//! - [`open`] and `calls`: the object; `bind`: what it reports to; `config`: what it is asked for;
+//! - `msg`, `tagged`: the calls that transfer data; `post_send`, `post_recv`: posting;
+//! - `driver`: the loop; `host`, `recv`: what the engine asks of it; `sender`: from bursts to sockets;
+//! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
+
+mod bind;
+mod calls;
+mod complete;
+mod config;
+mod driver;
+mod enable;
+mod host;
+mod msg;
+pub mod net_errors;
+pub mod ops;
+mod post_recv;
+mod post_send;
+mod recv;
+mod sender;
+mod stats;
+mod tagged;
+
+pub use calls::open;
+
+use crate::av::Member;
+use crate::domain::DomainInner;
+use crate::object::{Class, Process, Use, Users};
+use bind::{Bindings, Watched};
+use config::EpConfig;
+use driver::Driver;
+use erd_ffi::clock::monotonic_ns;
+use erd_ffi::fi::{FI_CLASS_EP, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t, fid_ep};
+use erd_ffi::udp::RxSocket;
+use parking_lot::{Mutex, MutexGuard};
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Time without a call after which the helper thread steps in, where the application leaves
+/// progress to the provider.
+const AUTO_IDLE_NS: u64 = 1_000_000;
+/// Longest wait of `fi_close` for goodbyes; the engine gives up before.
+const GOODBYE_MAX_NS: u64 = 2_000_000_000;
+/// Pause between two looks while closing.
+const CLOSING_PAUSE: Duration = Duration::from_micros(100);
+
+/// State of an endpoint.
+pub struct EpInner {
+    /// The domain that it belongs to.
+    pub domain: Arc<DomainInner>,
+    state: Mutex<State>,
+    /// Default flags of sends and receives.
+    tx_flags: AtomicU64,
+    rx_flags: AtomicU64,
+    /// Counts the application's calls, so that the helper thread sees whether it progresses.
+    calls: AtomicU64,
+    /// Threads of the application that sleep on a queue or counter of this endpoint.
+    sleepers: AtomicU32,
+    /// Queues and counters that let this endpoint progress.
+    watches: Mutex<Vec<Watched>>,
+    /// A bug was caught in the middle of a call: nothing here is looked at any more.
+    failed: AtomicBool,
+    owner: Process,
+    users: Users,
+    _domain_use: Use,
+}
+
+/// Where an endpoint stands.
+enum State {
+    /// Not enabled yet.
+    Setup(Box<Setup>),
+    Enabled(Box<Driver>),
+    Closed,
+}
+
+/// What is known before an endpoint is enabled.
+struct Setup {
+    rx: RxSocket,
+    config: EpConfig,
+    bindings: Bindings,
+}
+
+/// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed.
+struct Guard<'a> {
+    state: MutexGuard<'a, State>,
+    failed: &'a AtomicBool,
+}
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.failed.store(true, Ordering::Release);
+        }
+    }
+}
+
+// SAFETY: `fid_ep` begins with its `fid`, and no other state has this class.
+unsafe impl Class for EpInner {
+    type Abi = fid_ep;
+    const FCLASS: usize = FI_CLASS_EP;
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
+
+    fn closing(self: &Arc<Self>) -> Result<(), c_int> {
+        crate::progress::unregister(self);
+        self.leave_watches();
+        self.say_goodbye();
+        *self.lock() = State::Closed;
+        Ok(())
+    }
+}
+
+impl Member for EpInner {
+    fn peer_removed(&self, fi_addr: fi_addr_t, _addr: SocketAddr) {
+        if let State::Enabled(driver) = &mut *self.lock() {
+            driver.forget(fi_addr);
+        }
+    }
+}
+
+impl EpInner {
+    fn lock(&self) -> Guard<'_> {
+        Guard { state: self.state.lock(), failed: &self.failed }
+    }
+
+    /// The application called: the helper thread need not.
+    fn touch(&self) {
+        // A lost count of two threads does no harm.
+        self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Number of calls so far, for comparison with an earlier number.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// False in a forked child of the process that made the endpoint.
+    fn is_usable(&self) -> bool {
+        !self.failed.load(Ordering::Acquire) && self.owner.is_current()
+    }
+
+    /// Runs a post.
+    fn post(&self, post: impl FnOnce(&mut Driver) -> Result<(), c_int>) -> isize {
+        self.touch();
+        if self.failed.load(Ordering::Relaxed) {
+            return -(FI_EOTHER as isize);
+        }
+        match &mut *self.lock() {
+            State::Enabled(driver) => match post(driver) {
+                Ok(()) => 0,
+                Err(errno) => -(errno as isize),
+            },
+            State::Setup(_) | State::Closed => -(FI_EOPBADSTATE as isize),
+        }
+    }
+
+    /// Takes what arrived and sends what is due, unless another thread is at it.
+    pub fn progress(&self) {
+        self.touch();
+        self.step();
+    }
+
+    /// [`EpInner::progress`] by the helper thread, who is not the application. Answers when the
+    /// next step is due, or `None` if nothing is.
+    pub fn progress_for(&self) -> Option<u64> {
+        self.step();
+        self.deadline_ns()
+    }
+
+    fn step(&self) {
+        if self.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(state) = self.state.try_lock() else { return };
+        let mut guard = Guard { state, failed: &self.failed };
+        if let State::Enabled(driver) = &mut *guard {
+            driver.progress();
+        }
+    }
+
+    /// When the next step is due even if nothing arrives.
+    #[must_use]
+    pub fn deadline_ns(&self) -> Option<u64> {
+        match &*self.lock() {
+            State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => driver.deadline_ns(),
+            _ => None,
+        }
+    }
+
+    /// Hands the fds that tell of arrivals to `f`.
+    pub fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        if let State::Enabled(driver) = &*self.lock() {
+            driver.each_fd(f);
+        }
+    }
+
+    /// A thread of the application goes to sleep until something arrives.
+    pub fn sleeper_comes(&self) {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is back.
+    pub fn sleeper_goes(&self) {
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Such threads there are.
+    #[must_use]
+    pub fn sleepers(&self) -> u32 {
+        self.sleepers.load(Ordering::Relaxed)
+    }
+
+    /// Time without a call after which the helper thread steps in.
+    #[must_use]
+    pub fn patience_ns(&self) -> u64 {
+        let idle_ns = self.domain.settings.progress_idle_ns;
+        if self.domain.auto_progress { idle_ns.min(AUTO_IDLE_NS) } else { idle_ns }
+    }
+
+    /// Keeps what was promised, then ends all sessions in good order; both within bounds.
+    fn say_goodbye(&self) {
+        if !self.is_usable() {
+            return;
+        }
+        let flush_ns = monotonic_ns() + self.domain.settings.peer_timeout_ns;
+        self.step_until(flush_ns, |driver| driver.host.promised == 0);
+        if let State::Enabled(driver) = &mut *self.lock() {
+            driver.host.abandon();
+            driver.close();
+        }
+        let end_ns = monotonic_ns() + GOODBYE_MAX_NS;
+        self.step_until(end_ns, |driver| driver.engine.is_closed());
+        if let State::Enabled(driver) = &*self.lock() {
+            driver.write_stats();
+            self.domain.net_errors.leave(&driver.inbox);
+        }
+    }
+
+    fn step_until(&self, end_ns: u64, done: impl Fn(&Driver) -> bool) {
+        let mut idle = false;
+        while monotonic_ns() < end_ns {
+            if std::mem::replace(&mut idle, true) {
+                std::thread::sleep(CLOSING_PAUSE);
+            }
+            match &mut *self.lock() {
+                State::Enabled(driver) if self.is_usable() && !done(driver) => driver.progress(),
+                _ => return,
+            }
+        }
+    }
+}

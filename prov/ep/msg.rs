@@ -1,0 +1,186 @@
+//! The calls of `fi_msg(3)`.
+
+use super::EpInner;
+use super::ops::Buffers;
+use super::post_recv::RecvRequest;
+use super::post_send::SendRequest;
+use crate::object;
+use erd_ffi::fi::{
+    FI_EINVAL, FI_INJECT, FI_REMOTE_CQ_DATA, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep,
+};
+use erd_ffi::guard::guarded;
+use libc::iovec;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// All calls, for every endpoint.
+pub(super) static MSG_OPS: fi_ops_msg = fi_ops_msg {
+    recv,
+    recvv,
+    recvmsg,
+    send,
+    sendv,
+    sendmsg,
+    inject,
+    senddata,
+    injectdata,
+    ..NOSYS_MSG
+};
+
+impl EpInner {
+    /// Default flags of sends.
+    pub(super) fn tx_flags(&self) -> u64 {
+        self.tx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Default flags of receives.
+    pub(super) fn rx_flags(&self) -> u64 {
+        self.rx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Posts a send of what the application passed; `None` stands for a list that is not valid.
+    pub(super) fn send(&self, buffers: Option<Buffers>, request: SendRequest) -> isize {
+        match buffers {
+            Some(buffers) => {
+                self.post(|driver| driver.post_send(&SendRequest { buffers, ..request }))
+            }
+            None => -(FI_EINVAL as isize),
+        }
+    }
+
+    /// Posts a receive of what the application passed; `None` stands for a list that is not valid.
+    pub(super) fn recv(&self, buffers: Option<Buffers>, request: RecvRequest) -> isize {
+        match buffers {
+            Some(buffers) => {
+                self.post(|driver| driver.post_recv(&RecvRequest { buffers, ..request }))
+            }
+            None => -(FI_EINVAL as isize),
+        }
+    }
+}
+
+/// The endpoint behind a call.
+///
+/// # Safety
+/// `ep` is an open endpoint of this provider.
+pub(super) unsafe fn state<'a>(ep: *mut fid_ep) -> &'a Arc<EpInner> {
+    // SAFETY: the caller's promise.
+    unsafe { object::inner::<EpInner>(ep) }
+}
+
+guarded! {
+    unsafe extern "C" fn recv(
+        ep: *mut fid_ep,
+        buf: *mut c_void,
+        len: usize,
+        _desc: *mut c_void,
+        src_addr: fi_addr_t,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: libfabric calls with our open endpoint, and a buffer lent until completion.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf, len)) };
+        ep.recv(Some(buffers), RecvRequest::new(src_addr, context, ep.rx_flags()))
+    }
+
+    unsafe extern "C" fn recvv(
+        ep: *mut fid_ep,
+        iov: *const iovec,
+        _desc: *mut *mut c_void,
+        count: usize,
+        src_addr: fi_addr_t,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above, for each of `count` pieces.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
+        ep.recv(buffers, RecvRequest::new(src_addr, context, ep.rx_flags()))
+    }
+
+    unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        // SAFETY: as above; the message is the caller's.
+        let (ep, msg) = unsafe { (state(ep), &*msg) };
+        // SAFETY: as above.
+        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+        ep.recv(buffers, RecvRequest::new(msg.addr, msg.context, flags))
+    }
+
+    unsafe extern "C" fn send(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        _desc: *mut c_void,
+        dest_addr: fi_addr_t,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above; the buffer is only read.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        ep.send(Some(buffers), SendRequest::new(dest_addr, context, ep.tx_flags()))
+    }
+
+    unsafe extern "C" fn sendv(
+        ep: *mut fid_ep,
+        iov: *const iovec,
+        _desc: *mut *mut c_void,
+        count: usize,
+        dest_addr: fi_addr_t,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
+        ep.send(buffers, SendRequest::new(dest_addr, context, ep.tx_flags()))
+    }
+
+    unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        // SAFETY: as above; the message is the caller's.
+        let (ep, msg) = unsafe { (state(ep), &*msg) };
+        // SAFETY: as above.
+        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+        ep.send(buffers, SendRequest { data, ..SendRequest::new(msg.addr, msg.context, flags) })
+    }
+
+    unsafe extern "C" fn inject(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        dest_addr: fi_addr_t,
+    ) -> isize {
+        // SAFETY: as above; the buffer is copied before the call returns.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        ep.send(Some(buffers), SendRequest::silent(dest_addr, FI_INJECT))
+    }
+
+    unsafe extern "C" fn senddata(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        _desc: *mut c_void,
+        data: u64,
+        dest_addr: fi_addr_t,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
+        ep.send(Some(buffers), SendRequest { data: Some(data), ..request })
+    }
+
+    unsafe extern "C" fn injectdata(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        data: u64,
+        dest_addr: fi_addr_t,
+    ) -> isize {
+        // SAFETY: as above; the buffer is copied before the call returns.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let request = SendRequest::silent(dest_addr, FI_INJECT);
+        ep.send(Some(buffers), SendRequest { data: Some(data), ..request })
+    }
+}

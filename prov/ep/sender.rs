@@ -1,0 +1,229 @@
+//! From the engine's bursts to the send sockets.
+//!
+//! Payload is gathered straight from the application's memory. What the sockets do not take now is
+//! kept, by name of operation and not by pointer, and goes first next time.
+
+use super::host::EpHost;
+use erd_ffi::udp::{self, Burst, Dst, SendReport, Stop, TxSockets};
+use erd_rd::{Ecn, Part, TxBurst};
+use libc::iovec;
+use std::net::SocketAddr;
+
+/// Bursts handed over in one call.
+pub(super) const BATCH: usize = 8;
+/// Bytes above which a batch is full.
+const BATCH_BYTES: u32 = 128 << 10;
+/// Pieces above which a burst is copied together first: the kernel takes 1024.
+const PIECES_MAX: usize = 512;
+/// The same for one datagram: the port takes 128.
+const PIECES_PER_DATAGRAM_MAX: usize = 64;
+
+/// Bursts that are to be sent, oldest first.
+pub(super) struct Sender {
+    bursts: [TxBurst; BATCH],
+    first: usize,
+    filled: usize,
+    bytes: u32,
+    /// Datagrams of the first burst that are sent already.
+    done_segments: u32,
+    pieces: Pieces,
+    /// Room to copy bursts of too many pieces together.
+    linear: [Vec<u8>; BATCH],
+}
+
+/// Pointers of the call under way; empty between calls.
+#[derive(Default)]
+struct Pieces(Vec<iovec>);
+
+// SAFETY: the list is empty whenever no call is under way, so no pointer changes threads.
+unsafe impl Send for Pieces {}
+
+/// How far [`Sender::send`] came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// All bursts are sent, or were dropped for good.
+    Empty,
+    /// The sockets are full: try again later.
+    Blocked,
+    /// One destination did not take a burst, which was dropped. Others wait still.
+    Refused(SocketAddr, Refusal),
+}
+
+/// Why a burst was dropped. The engine sends it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// The path carries datagrams of this many bytes only.
+    TooBig(u16),
+    /// The error of `sendmsg(2)`.
+    Failed(i32),
+}
+
+impl Sender {
+    pub(super) fn new() -> Sender {
+        Sender {
+            bursts: std::array::from_fn(|_| TxBurst::new()),
+            first: 0,
+            filled: 0,
+            bytes: 0,
+            done_segments: 0,
+            pieces: Pieces::default(),
+            linear: Default::default(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == self.filled
+    }
+
+    /// A burst to fill; `None` if the batch is full, or waits to be sent again.
+    pub(super) fn vacant(&mut self) -> Option<&mut TxBurst> {
+        if self.is_empty() {
+            (self.first, self.filled, self.bytes, self.done_segments) = (0, 0, 0, 0);
+        }
+        let room = self.first == 0 && self.filled < BATCH && self.bytes < BATCH_BYTES;
+        room.then(|| &mut self.bursts[self.filled])
+    }
+
+    /// The burst given by [`Sender::vacant`] is filled.
+    pub(super) fn filled(&mut self) {
+        self.bytes += self.bursts[self.filled].total_bytes;
+        self.filled += 1;
+    }
+
+    /// The vacant burst in one piece: for the information path.
+    pub(super) fn vacant_bytes(&mut self, host: &EpHost) -> Option<&[u8]> {
+        let burst = &self.bursts[self.filled];
+        let linear = &mut self.linear[self.filled];
+        self.pieces.0.clear();
+        let whole = gather(burst, host, &mut self.pieces.0);
+        // SAFETY: `gather` found memory that is readable now.
+        unsafe { join(&self.pieces.0, linear) };
+        self.pieces.0.clear();
+        whole.then_some(linear)
+    }
+
+    /// Sends what waits. `errors_pending` is set if the sockets have errors to tell.
+    pub(super) fn send(
+        &mut self,
+        host: &EpHost,
+        sockets: &TxSockets,
+        errors_pending: &mut bool,
+    ) -> Outcome {
+        let (spans, count) = self.gather_all(host);
+        let waiting = self.first..self.filled;
+        let to: [Dst; BATCH] = std::array::from_fn(|at| match waiting.contains(&at) {
+            true => Dst::from(self.bursts[at].to),
+            false => Dst::from(SocketAddr::from(([0, 0, 0, 0], 0))),
+        });
+        let bursts: [Burst<'_>; BATCH] = std::array::from_fn(|at| {
+            let (index, start, end) = spans[at];
+            let burst = &self.bursts[index];
+            Burst {
+                dst: &to[index],
+                path: burst.path,
+                ecn: ecn(burst.ecn),
+                iov: &self.pieces.0[start..end],
+                segment_bytes: burst.segment_bytes,
+                total_bytes: burst.total_bytes,
+                done_segments: if index == self.first { self.done_segments } else { 0 },
+            }
+        });
+        // SAFETY: the pieces lie in this sender's own buffers, or in memory of operations that are
+        // under way, which the application lends for reading until they complete.
+        let report = unsafe { sockets.send(&bursts[..count]) };
+        self.pieces.0.clear();
+        *errors_pending |= report.errors_pending;
+        self.advance(report, &spans[..count])
+    }
+
+    /// Gathers all bursts that wait: index, first and last piece of each. Bursts of operations
+    /// that are gone are left out: their bytes are not needed any more, or will be sent again.
+    fn gather_all(&mut self, host: &EpHost) -> ([(usize, usize, usize); BATCH], usize) {
+        let mut spans = [(0, 0, 0); BATCH];
+        let mut count = 0;
+        self.pieces.0.clear();
+        for index in self.first..self.filled {
+            let burst = &self.bursts[index];
+            let start = self.pieces.0.len();
+            if !gather(burst, host, &mut self.pieces.0) {
+                self.pieces.0.truncate(start);
+                continue;
+            }
+            let pieces = self.pieces.0.len() - start;
+            let limit = PIECES_MAX.min(PIECES_PER_DATAGRAM_MAX * burst.datagrams as usize);
+            if pieces > limit {
+                let linear = &mut self.linear[index];
+                // SAFETY: `gather` found memory that is readable now.
+                unsafe { join(&self.pieces.0[start..], linear) };
+                self.pieces.0.truncate(start);
+                let base = linear.as_mut_ptr().cast();
+                self.pieces.0.push(iovec { iov_base: base, iov_len: linear.len() });
+            }
+            spans[count] = (index, start, self.pieces.0.len());
+            count += 1;
+        }
+        (spans, count)
+    }
+
+    /// Moves on past what was sent.
+    fn advance(&mut self, report: SendReport, spans: &[(usize, usize, usize)]) -> Outcome {
+        let Some(stop) = report.stop else {
+            self.first = self.filled;
+            return Outcome::Empty;
+        };
+        self.first = spans[report.bursts].0;
+        self.done_segments = report.segments;
+        let refusal = match stop {
+            Stop::Blocked => return Outcome::Blocked,
+            Stop::TooBig { mtu_bytes } => {
+                let v6 = self.bursts[self.first].to.is_ipv6();
+                Refusal::TooBig(udp::max_payload_bytes(mtu_bytes, v6) as u16)
+            }
+            Stop::Failed { errno } => Refusal::Failed(errno),
+        };
+        let to = self.bursts[self.first].to;
+        self.first += 1;
+        self.done_segments = 0;
+        Outcome::Refused(to, refusal)
+    }
+}
+
+/// Adds a burst's pieces; false if one of its operations is gone.
+fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Vec<iovec>) -> bool {
+    for part in &burst.parts {
+        match *part {
+            Part::Inline { start, len_bytes } => {
+                let bytes = &burst.bytes[start as usize..][..len_bytes as usize];
+                let base = bytes.as_ptr().cast_mut().cast();
+                pieces.push(iovec { iov_base: base, iov_len: bytes.len() });
+            }
+            Part::Payload { op, offset_bytes, len_bytes } => {
+                let Some(op) = host.send_op(op) else { return false };
+                op.pieces(offset_bytes, len_bytes.into(), |piece| pieces.push(piece));
+            }
+        }
+    }
+    true
+}
+
+/// Copies pieces together.
+///
+/// # Safety
+/// Each piece is readable.
+unsafe fn join(pieces: &[iovec], out: &mut Vec<u8>) {
+    out.clear();
+    for piece in pieces {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
+        out.extend_from_slice(bytes);
+    }
+}
+
+fn ecn(mark: Ecn) -> udp::Ecn {
+    match mark {
+        Ecn::NotEct => udp::Ecn::NotEct,
+        Ecn::Ect1 => udp::Ecn::Ect1,
+        Ecn::Ect0 => udp::Ecn::Ect0,
+        Ecn::Ce => udp::Ecn::Ce,
+    }
+}

@@ -1,0 +1,74 @@
+//! The engine's counters for people: one line of JSON per endpoint, written when it closes
+//! (`FI_ERD_STATS`).
+
+use erd_rd::stats::{DROP_NAMES, Stats};
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+
+/// Writes the line to standard error (`to` is "1") or to the end of the file `to`.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(super) fn write(to: &str, name: SocketAddr, stats: &Stats, kernel: u64) -> io::Result<()> {
+    let line = json(name, stats, kernel);
+    if to == "1" {
+        return io::stderr().write_all(line.as_bytes());
+    }
+    // One write of the whole line: those of several processes do not mix.
+    OpenOptions::new().create(true).append(true).open(to)?.write_all(line.as_bytes())
+}
+
+fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64) -> String {
+    let counters = [
+        ("tx_data", stats.tx_data),
+        ("tx_payload_bytes", stats.tx_payload_bytes),
+        ("tx_control", stats.tx_control),
+        ("rx_data", stats.rx_data),
+        ("rx_payload_bytes", stats.rx_payload_bytes),
+        ("rx_control", stats.rx_control),
+        ("rtx_nack", stats.rtx_nack),
+        ("rtx_probe", stats.rtx_probe),
+        ("rtx_spurious", stats.rtx_spurious),
+        ("probes", stats.probes),
+        ("nacks", stats.nacks),
+        ("messages_sent", stats.messages_sent),
+        ("messages_received", stats.messages_received),
+        ("sessions_opened", stats.sessions_opened),
+        ("sessions_failed", stats.sessions_failed),
+        ("rx_ce", stats.rx_ce),
+        ("kernel_drops", kernel_drops),
+    ];
+    let mut line = format!("{{\"endpoint\":\"{name}\",\"pid\":{}", std::process::id());
+    for (name, value) in counters {
+        // Writing to a string does not fail.
+        let _ = write!(line, ",\"{name}\":{value}");
+    }
+    line.push_str(",\"drops\":{");
+    for (index, (name, value)) in DROP_NAMES.iter().zip(stats.drops).enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(line, "{comma}\"{name}\":{value}");
+    }
+    line.push_str("}}\n");
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_every_counter_and_drop_reason() {
+        let mut stats = Stats { tx_data: 7, ..Stats::default() };
+        stats.drops[3] = 2;
+        let line = json("127.0.0.1:9".parse().unwrap(), &stats, 5);
+        assert!(
+            line.starts_with("{\"endpoint\":\"127.0.0.1:9\",\"pid\":") && line.ends_with("}}\n")
+        );
+        assert!(line.contains("\"tx_data\":7,") && line.contains("\"kernel_drops\":5,"));
+        assert!(line.contains(&format!("\"{}\":2", DROP_NAMES[3])));
+        assert!(DROP_NAMES.iter().all(|name| line.contains(name)));
+        assert_eq!(line.matches('\n').count(), 1);
+    }
+}

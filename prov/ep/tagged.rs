@@ -1,0 +1,172 @@
+//! The calls of `fi_tagged(3)`.
+
+use super::msg::state;
+use super::ops::Buffers;
+use super::post_recv::RecvRequest;
+use super::post_send::SendRequest;
+use erd_ffi::fi::{
+    FI_EINVAL, FI_INJECT, FI_MULTI_RECV, FI_REMOTE_CQ_DATA, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged,
+    fi_ops_tagged, fid_ep,
+};
+use erd_ffi::guard::guarded;
+use erd_rd::matching::TagMask;
+use libc::iovec;
+use std::ffi::c_void;
+
+/// All calls, for every endpoint.
+pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
+    recv: trecv,
+    recvv: trecvv,
+    recvmsg: trecvmsg,
+    send: tsend,
+    sendv: tsendv,
+    sendmsg: tsendmsg,
+    inject: tinject,
+    senddata: tsenddata,
+    injectdata: tinjectdata,
+    ..NOSYS_TAGGED
+};
+
+/// Buffers of many messages are for untagged messages, also where they are the default.
+const NOT_TAGGED: u64 = FI_MULTI_RECV;
+
+guarded! {
+    unsafe extern "C" fn trecv(
+        ep: *mut fid_ep,
+        buf: *mut c_void,
+        len: usize,
+        _desc: *mut c_void,
+        src_addr: fi_addr_t,
+        tag: u64,
+        ignore: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: libfabric calls with our open endpoint, and a buffer lent until completion.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf, len)) };
+        let request = RecvRequest::new(src_addr, context, ep.rx_flags() & !NOT_TAGGED);
+        ep.recv(Some(buffers), RecvRequest { tag: Some(TagMask { tag, ignore }), ..request })
+    }
+
+    unsafe extern "C" fn trecvv(
+        ep: *mut fid_ep,
+        iov: *const iovec,
+        _desc: *mut *mut c_void,
+        count: usize,
+        src_addr: fi_addr_t,
+        tag: u64,
+        ignore: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above, for each of `count` pieces.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
+        let request = RecvRequest::new(src_addr, context, ep.rx_flags() & !NOT_TAGGED);
+        ep.recv(buffers, RecvRequest { tag: Some(TagMask { tag, ignore }), ..request })
+    }
+
+    unsafe extern "C" fn trecvmsg(
+        ep: *mut fid_ep,
+        msg: *const fi_msg_tagged,
+        flags: u64,
+    ) -> isize {
+        if msg.is_null() || flags & NOT_TAGGED != 0 {
+            return -(FI_EINVAL as isize);
+        }
+        // SAFETY: as above; the message is the caller's.
+        let (ep, msg) = unsafe { (state(ep), &*msg) };
+        // SAFETY: as above.
+        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+        let request = RecvRequest::new(msg.addr, msg.context, flags);
+        let mask = TagMask { tag: msg.tag, ignore: msg.ignore };
+        ep.recv(buffers, RecvRequest { tag: Some(mask), ..request })
+    }
+
+    unsafe extern "C" fn tsend(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        _desc: *mut c_void,
+        dest_addr: fi_addr_t,
+        tag: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above; the buffer is only read.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
+        ep.send(Some(buffers), SendRequest { tag: Some(tag), ..request })
+    }
+
+    unsafe extern "C" fn tsendv(
+        ep: *mut fid_ep,
+        iov: *const iovec,
+        _desc: *mut *mut c_void,
+        count: usize,
+        dest_addr: fi_addr_t,
+        tag: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
+        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
+        ep.send(buffers, SendRequest { tag: Some(tag), ..request })
+    }
+
+    unsafe extern "C" fn tsendmsg(
+        ep: *mut fid_ep,
+        msg: *const fi_msg_tagged,
+        flags: u64,
+    ) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        // SAFETY: as above; the message is the caller's.
+        let (ep, msg) = unsafe { (state(ep), &*msg) };
+        // SAFETY: as above.
+        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+        let request = SendRequest::new(msg.addr, msg.context, flags);
+        ep.send(buffers, SendRequest { tag: Some(msg.tag), data, ..request })
+    }
+
+    unsafe extern "C" fn tinject(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        dest_addr: fi_addr_t,
+        tag: u64,
+    ) -> isize {
+        // SAFETY: as above; the buffer is copied before the call returns.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let request = SendRequest::silent(dest_addr, FI_INJECT);
+        ep.send(Some(buffers), SendRequest { tag: Some(tag), ..request })
+    }
+
+    unsafe extern "C" fn tsenddata(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        _desc: *mut c_void,
+        data: u64,
+        dest_addr: fi_addr_t,
+        tag: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
+        ep.send(Some(buffers), SendRequest { tag: Some(tag), data: Some(data), ..request })
+    }
+
+    unsafe extern "C" fn tinjectdata(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        len: usize,
+        data: u64,
+        dest_addr: fi_addr_t,
+        tag: u64,
+    ) -> isize {
+        // SAFETY: as above; the buffer is copied before the call returns.
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let request = SendRequest::silent(dest_addr, FI_INJECT);
+        ep.send(Some(buffers), SendRequest { tag: Some(tag), data: Some(data), ..request })
+    }
+}

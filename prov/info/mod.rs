@@ -1,0 +1,252 @@
+//! `fi_getinfo(3)`: one `fi_info` for each address of each usable interface.
+
+pub mod check;
+pub mod hints;
+mod nic;
+pub mod offer;
+pub mod place;
+
+pub use place::owns;
+
+use crate::settings::Settings;
+use crate::sockaddr::{self, Family};
+use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
+use erd_ffi::fi::{
+    FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_SOURCE, fi_domain_attr,
+    fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
+};
+use erd_ffi::udp::{Interface, interfaces};
+use hints::Hints;
+use place::{Place, Query};
+use std::ffi::{c_char, c_int};
+
+/// Whether some interface is in the network of this name.
+#[must_use]
+pub fn is_network(name: &str) -> bool {
+    interfaces().iter().any(|entry| place::network(entry) == name)
+}
+
+/// Answers `fi_getinfo`; `names` are node and service.
+///
+/// # Safety
+/// Pointers are as `fi_getinfo(3)` says, `hints` as far as `version` reaches.
+pub unsafe fn getinfo(
+    version: u32,
+    names: (*const c_char, *const c_char),
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int {
+    if info.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    let (node, service, hints) =
+        unsafe { (hints::text(names.0), hints::text(names.1), Hints::read(hints, version)) };
+    let hints = match hints {
+        Ok(hints) => hints,
+        Err(error) => {
+            tracing::info!(%error, "fi_getinfo: hints src_addr or dest_addr");
+            return -FI_EINVAL;
+        }
+    };
+    let query = Query { node: node.as_deref(), service: service.as_deref(), flags };
+    match answer(version, &hints, query) {
+        Ok(list) => {
+            // SAFETY: the caller gave a place for the answer.
+            unsafe { *info = list.into_raw() };
+            0
+        }
+        Err(errno) => -errno,
+    }
+}
+
+fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_int> {
+    if let Err(refusal) = check::check(hints, version) {
+        tracing::info!("fi_getinfo: {refusal}");
+        return Err(FI_ENODATA);
+    }
+    let settings = crate::entry::settings()?;
+    let grant = Grant::new(&settings, hints, version);
+    let mut list = InfoList::new();
+    for place in place::places(&settings, hints, query, interfaces())? {
+        list.push(grant.info(&place, hints).map_err(|NoMemory| FI_ENOMEM)?);
+    }
+    Ok(list)
+}
+
+/// What an application gets; the same on every interface.
+struct Grant {
+    caps: u64,
+    tx: fi_tx_attr,
+    rx: fi_rx_attr,
+    ep: fi_ep_attr,
+    domain: fi_domain_attr,
+}
+
+/// The value asked for, or else the default.
+fn asked_or<T: Default + PartialEq>(asked: T, default: T) -> T {
+    if asked == T::default() { default } else { asked }
+}
+
+/// Capabilities granted: the transfers asked for, and what the provider does anyway.
+fn granted_caps(asked: u64) -> u64 {
+    if asked == 0 {
+        return offer::CAPS;
+    }
+    let secondary = offer::RX_SECONDARY_CAPS | offer::DOMAIN_CAPS;
+    let caps = (asked & offer::PRIMARY_CAPS) | (secondary & !FI_SOURCE) | (asked & FI_SOURCE);
+    if caps & offer::DIRECTION_CAPS == 0 { caps | offer::DIRECTION_CAPS } else { caps }
+}
+
+/// Capabilities of a part, out of those granted: all that it can have, or those asked for.
+fn part_caps(granted: u64, asked: u64, can_have: u64, primary: u64) -> u64 {
+    let part = granted & can_have;
+    if asked == 0 { part } else { part & (asked | !primary | offer::DIRECTION_CAPS) }
+}
+
+impl Grant {
+    fn new(settings: &Settings, hints: &Hints, version: u32) -> Grant {
+        let caps = granted_caps(hints.caps);
+        let tx = fi_tx_attr {
+            caps: part_caps(caps, hints.tx.caps, offer::TX_CAPS, offer::TX_CAPS),
+            op_flags: hints.tx.op_flags,
+            size: asked_or(hints.tx.size, settings.tx_size),
+            ..offer::TX
+        };
+        let rx = fi_rx_attr {
+            caps: part_caps(caps, hints.rx.caps, offer::RX_CAPS, offer::RX_PRIMARY_CAPS),
+            op_flags: hints.rx.op_flags,
+            size: asked_or(hints.rx.size, settings.rx_size),
+            ..offer::RX
+        };
+        let have = &offer::DOMAIN;
+        let data_progress = asked_or(hints.domain.data_progress, have.data_progress);
+        let domain = fi_domain_attr {
+            threading: asked_or(hints.domain.threading, have.threading),
+            control_progress: asked_or(hints.domain.control_progress, data_progress),
+            data_progress,
+            av_type: asked_or(hints.domain.av_type, have.av_type),
+            mr_mode: mr_mode(hints.domain.mr_mode, version),
+            ..*have
+        };
+        Grant { caps, tx, rx, ep: offer::EP, domain }
+    }
+
+    fn info(&self, place: &Place, hints: &Hints) -> Result<Info, NoMemory> {
+        let mut info = Info::new()?;
+        info.set_caps(self.caps);
+        info.set_addr_format(Family::of(place.src.ip()).format());
+        info.set_handle(hints.handle);
+        *info.tx_mut() = self.tx;
+        *info.rx_mut() = self.rx;
+        info.set_ep(&self.ep);
+        info.set_domain(&self.domain);
+        // The core fills in the provider's name and version, and the API version.
+        info.set_fabric(&fi_fabric_attr::ZERO);
+        self.name(&mut info, place)?;
+        Ok(info)
+    }
+
+    fn name(&self, info: &mut Info, place: &Place) -> Result<(), NoMemory> {
+        let entry: &Interface = &place.interface;
+        info.set_src_addr(sockaddr::encode(place.src).as_bytes())?;
+        if let Some(dest) = place.dest {
+            info.set_dest_addr(sockaddr::encode(dest).as_bytes())?;
+        }
+        info.set_domain_name(&entry.name)?;
+        info.set_fabric_name(&place::network(entry))?;
+        info.set_nic(nic::describe(entry)?);
+        Ok(())
+    }
+}
+
+/// The provider needs no registration mode. Applications of before 1.5 must be told one of two,
+/// and newer ones that name one of the two get it back.
+fn mr_mode(asked: c_int, version: u32) -> c_int {
+    match asked {
+        FI_MR_BASIC | FI_MR_SCALABLE => asked,
+        _ if version < fi_version(1, 5) => FI_MR_SCALABLE,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use erd_ffi::fi::*;
+
+    fn grant(version: u32, change: impl FnOnce(&mut Hints)) -> Grant {
+        let settings = Settings::read(|_| Ok(None)).expect("defaults");
+        let mut hints = Hints::none();
+        change(&mut hints);
+        Grant::new(&settings, &hints, version)
+    }
+
+    const NEW: u32 = fi_version(2, 6);
+
+    #[test]
+    fn without_hints_everything_is_granted() {
+        let all = grant(0, |_| ());
+        let expected = FI_MSG
+            | FI_TAGGED
+            | FI_SEND
+            | FI_RECV
+            | FI_MULTI_RECV
+            | FI_DIRECTED_RECV
+            | FI_SOURCE
+            | FI_LOCAL_COMM
+            | FI_REMOTE_COMM;
+        assert_eq!(all.caps, expected);
+        assert_eq!(all.tx.caps, FI_MSG | FI_TAGGED | FI_SEND);
+        assert_eq!(all.rx.caps, expected & !(FI_SEND | FI_LOCAL_COMM | FI_REMOTE_COMM));
+        assert_eq!((all.tx.op_flags, all.rx.op_flags), (0, 0));
+        assert_eq!((all.tx.size, all.rx.size), (4096, 4096));
+        assert_eq!(all.domain.mr_mode, FI_MR_SCALABLE);
+    }
+
+    #[test]
+    fn transfers_are_granted_as_asked_and_source_only_then() {
+        let tagged = grant(NEW, |hints| hints.caps = FI_TAGGED);
+        let always = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM;
+        assert_eq!(tagged.caps, FI_TAGGED | FI_SEND | FI_RECV | always);
+        assert_eq!(tagged.rx.caps, FI_TAGGED | FI_RECV | FI_MULTI_RECV);
+        let directed = grant(NEW, |hints| {
+            hints.caps = FI_MSG | FI_RECV | FI_SOURCE | FI_DIRECTED_RECV;
+        });
+        assert_eq!(directed.caps, FI_MSG | FI_RECV | FI_SOURCE | FI_DIRECTED_RECV | always);
+        assert_eq!(directed.tx.caps, FI_MSG);
+        assert_eq!(
+            directed.rx.caps,
+            FI_MSG | FI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV
+        );
+    }
+
+    #[test]
+    fn hints_are_echoed() {
+        let mpich = grant(NEW, |hints| {
+            hints.domain.threading = FI_THREAD_DOMAIN;
+            hints.domain.data_progress = FI_PROGRESS_AUTO;
+            hints.domain.av_type = FI_AV_MAP;
+            hints.tx.op_flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+            hints.tx.size = 17;
+        });
+        assert_eq!(mpich.domain.threading, FI_THREAD_DOMAIN);
+        assert_eq!(mpich.domain.control_progress, FI_PROGRESS_AUTO);
+        assert_eq!(mpich.domain.data_progress, FI_PROGRESS_AUTO);
+        assert_eq!(mpich.domain.av_type, FI_AV_MAP);
+        assert_eq!(mpich.tx.op_flags, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+        assert_eq!((mpich.tx.size, mpich.rx.size), (17, 4096));
+    }
+
+    #[test]
+    fn no_registration_mode_is_required() {
+        for version in [fi_version(1, 5), NEW] {
+            assert_eq!(grant(version, |_| ()).domain.mr_mode, 0);
+            let all = FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+            assert_eq!(grant(version, |hints| hints.domain.mr_mode = all).domain.mr_mode, 0);
+            let basic = grant(version, |hints| hints.domain.mr_mode = FI_MR_BASIC);
+            assert_eq!(basic.domain.mr_mode, FI_MR_BASIC);
+        }
+    }
+}

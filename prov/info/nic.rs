@@ -1,0 +1,82 @@
+//! What sysfs tells of the card behind an interface (`fi_nic(3)`).
+
+use erd_ffi::fi::FI_LINK_UP;
+use erd_ffi::fi::alloc::NoMemory;
+use erd_ffi::fi::nic::{Nic, NicSpec, PciAddress};
+use erd_ffi::udp::Interface;
+use std::fs;
+use std::path::Path;
+
+/// `ARPHRD_*` of `/sys/class/net/<name>/type` that have a name.
+const NETWORK_TYPES: [(&str, &str); 2] = [("1", "Ethernet"), ("32", "InfiniBand")];
+
+/// Describes the card of an interface; loopback has none.
+///
+/// # Errors
+/// [`NoMemory`].
+pub fn describe(entry: &Interface) -> Result<Option<Nic>, NoMemory> {
+    if entry.loopback {
+        return Ok(None);
+    }
+    let dir = Path::new("/sys/class/net").join(&entry.name);
+    let device = dir.join("device");
+    let text = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let link = |path: &Path| {
+        let target = fs::read_link(path).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    };
+    let kind = text(&dir.join("type"));
+    let known = NETWORK_TYPES.iter().find(|(number, _)| kind.as_deref() == Some(number));
+    Nic::new(&NicSpec {
+        name: Some(&entry.name),
+        device_id: text(&device.join("device")).as_deref(),
+        device_version: text(&device.join("revision")).as_deref(),
+        vendor_id: text(&device.join("vendor")).as_deref(),
+        driver: link(&device.join("driver")).as_deref(),
+        firmware: None,
+        pci: fs::canonicalize(&device).ok().and_then(|path| pci_address(&path)),
+        address: Some(&entry.addr.to_string()),
+        mtu_bytes: entry.mtu_bytes as usize,
+        speed_bps: entry.speed_mbps.unwrap_or(0) as usize * 1_000_000,
+        link_state: FI_LINK_UP,
+        network_type: known.map(|(_, name)| *name),
+    })
+    .map(Some)
+}
+
+/// The PCI function nearest to a device: the last part of its path that is a PCI address.
+fn pci_address(path: &Path) -> Option<PciAddress> {
+    path.iter().rev().find_map(|part| parse_pci(part.to_str()?))
+}
+
+/// Reads `0000:17:00.1`, as sysfs writes it.
+fn parse_pci(text: &str) -> Option<PciAddress> {
+    let (slot, function) = text.split_once('.')?;
+    let mut fields = slot.split(':');
+    let (domain, bus, device) = (fields.next()?, fields.next()?, fields.next()?);
+    let shape = (domain.len(), bus.len(), device.len(), function.len(), fields.next());
+    if shape != (4, 2, 2, 1, None) {
+        return None;
+    }
+    Some(PciAddress {
+        domain: u16::from_str_radix(domain, 16).ok()?,
+        bus: u8::from_str_radix(bus, 16).ok()?,
+        device: u8::from_str_radix(device, 16).ok()?,
+        function: u8::from_str_radix(function, 16).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_pci_function_is_found() {
+        let found = |path: &str| pci_address(Path::new(path));
+        let card = PciAddress { domain: 0, bus: 0x17, device: 0, function: 1 };
+        assert_eq!(found("/sys/devices/pci0000:16/0000:16:02.0/0000:17:00.1"), Some(card));
+        let virtio = PciAddress { domain: 0, bus: 0, device: 5, function: 0 };
+        assert_eq!(found("/sys/devices/pci0000:00/0000:00:05.0/virtio2"), Some(virtio));
+        assert_eq!(found("/sys/devices/virtual/net/veth0"), None);
+    }
+}

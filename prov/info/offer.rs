@@ -1,0 +1,110 @@
+//! What the provider can do, and its default attributes.
+
+use crate::mr::{MR_IOV_LIMIT, REGIONS_MAX};
+use crate::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
+use erd_ffi::fi::{
+    FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_RDM, FI_INJECT,
+    FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MATCH_COMPLETE, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS,
+    FI_PROGRESS_MANUAL, FI_RECV, FI_REMOTE_COMM, FI_RM_ENABLED, FI_SEND, FI_SOURCE, FI_TAGGED,
+    FI_THREAD_SAFE, FI_TRANSMIT_COMPLETE, fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr,
+};
+
+/// Transfers, each granted when asked for: those of a transmitter. RMA and atomics will stand here.
+pub const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
+/// Likewise those of a receiver.
+pub const RX_PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV;
+/// What a receiver does whether or not it is asked for, `FI_SOURCE` excepted.
+pub const RX_SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_SOURCE;
+/// All of a receiver.
+pub const RX_CAPS: u64 = RX_PRIMARY_CAPS | RX_SECONDARY_CAPS;
+/// Both hold on every interface, on loopback too.
+pub const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+/// Everything.
+pub const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
+/// What is granted only when asked for.
+pub const PRIMARY_CAPS: u64 = TX_CAPS | RX_PRIMARY_CAPS;
+/// Directions, both granted where a transfer is asked for and neither of them is.
+pub const DIRECTION_CAPS: u64 = FI_SEND | FI_RECV;
+
+/// Operation flags that a transmitter can have as its default.
+pub const TX_OP_FLAGS: u64 = FI_INJECT
+    | FI_COMPLETION
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE;
+/// Likewise a receiver.
+pub const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+
+/// Matching is done in send order for each peer.
+pub const MSG_ORDER: u64 = FI_ORDER_SAS;
+
+/// Number of the erd protocol: the top bit marks a provider's own, the rest spells its name.
+pub const PROTOCOL: u32 = 0x8000_0000 | u32::from_be_bytes([0, b'e', b'r', b'd']);
+/// Version of the wire format.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Longest message: the longest run of bytes that a program can have.
+pub const MSG_BYTES_MAX: usize = isize::MAX as usize;
+
+/// Endpoints, queues and counters of a domain that the attributes speak of. Each endpoint holds a
+/// socket, so the process's file descriptors are the real limit.
+const OBJECTS: usize = 1024;
+
+/// Attributes of a transmitter, with the largest queue.
+pub const TX: fi_tx_attr = fi_tx_attr {
+    caps: TX_CAPS,
+    op_flags: TX_OP_FLAGS,
+    msg_order: MSG_ORDER,
+    inject_size: INJECT_BYTES,
+    size: QUEUE_SIZE_MAX,
+    iov_limit: IOV_LIMIT,
+    rma_iov_limit: IOV_LIMIT,
+    ..fi_tx_attr::ZERO
+};
+
+/// Attributes of a receiver, with the largest queue.
+pub const RX: fi_rx_attr = fi_rx_attr {
+    caps: RX_CAPS,
+    op_flags: RX_OP_FLAGS,
+    msg_order: MSG_ORDER,
+    size: QUEUE_SIZE_MAX,
+    iov_limit: IOV_LIMIT,
+    ..fi_rx_attr::ZERO
+};
+
+/// Attributes of an endpoint. A tag has 64 bits.
+pub const EP: fi_ep_attr = fi_ep_attr {
+    r#type: FI_EP_RDM,
+    protocol: PROTOCOL,
+    protocol_version: PROTOCOL_VERSION,
+    max_msg_size: MSG_BYTES_MAX,
+    mem_tag_format: u64::MAX,
+    tx_ctx_cnt: 1,
+    rx_ctx_cnt: 1,
+    ..fi_ep_attr::ZERO
+};
+
+/// Attributes of a domain. No registration mode is required.
+pub const DOMAIN: fi_domain_attr = fi_domain_attr {
+    threading: FI_THREAD_SAFE,
+    control_progress: FI_PROGRESS_MANUAL,
+    data_progress: FI_PROGRESS_MANUAL,
+    resource_mgmt: FI_RM_ENABLED,
+    av_type: FI_AV_TABLE,
+    mr_key_size: size_of::<u64>(),
+    cq_data_size: size_of::<u64>(),
+    cq_cnt: OBJECTS,
+    ep_cnt: OBJECTS,
+    tx_ctx_cnt: OBJECTS,
+    rx_ctx_cnt: OBJECTS,
+    max_ep_tx_ctx: 1,
+    max_ep_rx_ctx: 1,
+    cntr_cnt: OBJECTS,
+    mr_iov_limit: MR_IOV_LIMIT,
+    caps: DOMAIN_CAPS,
+    mr_cnt: REGIONS_MAX,
+    max_cntr_value: u64::MAX,
+    max_err_cntr_value: u64::MAX,
+    ..fi_domain_attr::ZERO
+};

@@ -1,0 +1,27 @@
+//! erd: reliable datagrams over unreliable ones, as a libfabric provider.
+//!
+//! Read in this order: [`entry`] (what libfabric loads), [`info`] (`fi_getinfo`), [`object`] (what
+//! all objects have in common), then one module for each class: [`fabric`], [`domain`], [`av`],
+//! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]. The protocol itself is the crate `erd_rd`; sockets
+//! and libfabric's ABI are in `erd_ffi`.
+
+pub mod av;
+pub mod cntr;
+pub mod cq;
+pub mod domain;
+pub mod entry;
+pub mod ep;
+pub mod eq;
+pub mod fabric;
+pub mod info;
+pub mod mr;
+pub mod object;
+pub mod progress;
+pub mod random;
+pub mod resolve;
+pub mod settings;
+pub mod sockaddr;
+pub mod watch;
+
+#[cfg(test)]
+mod control_tests;

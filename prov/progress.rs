@@ -1,0 +1,192 @@
+//! The helper thread: progress while the application computes.
+//!
+//! A process has one such thread while it has endpoints. Every few milliseconds it looks whether
+//! each endpoint was called. One that was not for a while it drives itself: it takes the endpoint's
+//! lock if that is free, progresses, and then sleeps on the endpoint's sockets and next deadline,
+//! so that peers are answered at once. As soon as the application calls again it backs off.
+//!
+//! Lock order: [`HELPER`]'s lock comes before all others.
+
+use crate::ep::EpInner;
+use crate::object::Process;
+use erd_ffi::clock::monotonic_ns;
+use erd_ffi::wait::{Interest, WaitSet};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest sleep between two looks, where all endpoints are patient.
+const LOOK_MAX_NS: u64 = 1_000_000_000;
+/// Longest wait for the thread to end when the provider is unloaded.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
+
+static HELPER: Mutex<Option<Helper>> = Mutex::new(None);
+static STOPPED: Condvar = Condvar::new();
+
+/// The thread's state. It is the thread's own but for what others add and remove.
+struct Helper {
+    owner: Process,
+    set: Arc<WaitSet>,
+    watched: Vec<Watched>,
+    /// The thread is to end.
+    stop: bool,
+}
+
+/// An endpoint, and when it was last called.
+struct Watched {
+    endpoint: Arc<EpInner>,
+    calls: u64,
+    /// When this number of calls was first seen.
+    since_ns: u64,
+    /// The thread sleeps on its sockets.
+    driven: bool,
+}
+
+/// From now on the thread looks after `endpoint`. Starts the thread if there is none.
+pub fn register(endpoint: &Arc<EpInner>) {
+    let mut slot = HELPER.lock();
+    if slot.as_ref().is_none_or(|helper| !helper.owner.is_current()) {
+        *slot = start();
+    }
+    if let Some(helper) = &mut *slot {
+        helper.watched.push(Watched {
+            endpoint: Arc::clone(endpoint),
+            calls: endpoint.calls(),
+            since_ns: monotonic_ns(),
+            driven: false,
+        });
+        helper.set.signal();
+    }
+}
+
+/// `endpoint` closes.
+pub fn unregister(endpoint: &Arc<EpInner>) {
+    if let Some(helper) = &mut *HELPER.lock() {
+        let set = Arc::clone(&helper.set);
+        helper.watched.retain_mut(|watched| {
+            let other = !Arc::ptr_eq(&watched.endpoint, endpoint);
+            if !other {
+                watched.back_off(&set);
+            }
+            other
+        });
+    }
+}
+
+/// Ends the thread, and waits for it for a bounded time. In a forked child there is none.
+pub fn shutdown() {
+    let mut slot = HELPER.lock();
+    match &mut *slot {
+        Some(helper) if helper.owner.is_current() => {
+            helper.stop = true;
+            helper.set.signal();
+        }
+        _ => return,
+    }
+    while slot.is_some() {
+        if STOPPED.wait_for(&mut slot, SHUTDOWN_WAIT).timed_out() {
+            tracing::warn!("the helper thread does not end");
+            return;
+        }
+    }
+}
+
+/// The thread's state, once it runs. Without it only calls of the application progress.
+fn start() -> Option<Helper> {
+    let set = match WaitSet::new() {
+        Ok(set) => Arc::new(set),
+        Err(error) => {
+            tracing::warn!(%error, "no wait set for the helper thread");
+            return None;
+        }
+    };
+    let theirs = Arc::clone(&set);
+    let ended = || {
+        *HELPER.lock() = None;
+        STOPPED.notify_all();
+    };
+    let body = move || {
+        run(&theirs);
+        ended();
+    };
+    match erd_ffi::guard::spawn("erd-progress", body, ended) {
+        // Nobody joins it: `shutdown` waits with a limit.
+        Ok(_) => Some(Helper { owner: Process::current(), set, watched: Vec::new(), stop: false }),
+        Err(error) => {
+            tracing::warn!(%error, "cannot start the helper thread");
+            None
+        }
+    }
+}
+
+fn run(set: &WaitSet) {
+    loop {
+        let deadline_ns = match &mut *HELPER.lock() {
+            Some(helper) if !helper.stop => helper.look(monotonic_ns()),
+            _ => return,
+        };
+        // Rounded down, so that a short deadline is met by looking once more.
+        if set.arm_timer(Some(deadline_ns)).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        if let Err(error) = set.wait(None) {
+            tracing::warn!(%error, "the helper thread cannot wait");
+            return;
+        }
+        set.clear();
+    }
+}
+
+impl Helper {
+    /// Looks at every endpoint, and drives those that are left alone. Answers when to look again.
+    fn look(&mut self, now: u64) -> u64 {
+        let mut next_ns = now + LOOK_MAX_NS;
+        for watched in &mut self.watched {
+            next_ns = next_ns.min(watched.look(now, &self.set));
+        }
+        next_ns
+    }
+}
+
+impl Watched {
+    fn look(&mut self, now: u64, set: &WaitSet) -> u64 {
+        let patience_ns = self.endpoint.patience_ns();
+        let calls = self.endpoint.calls();
+        if calls != self.calls {
+            (self.calls, self.since_ns) = (calls, now);
+            self.back_off(set);
+            return now + patience_ns;
+        }
+        if now < self.since_ns + patience_ns {
+            return self.since_ns + patience_ns;
+        }
+        let deadline_ns = self.endpoint.progress_for();
+        // A thread that sleeps on the sockets is woken as soon as we are.
+        if self.endpoint.sleepers() > 0 {
+            self.back_off(set);
+        } else if !self.driven {
+            self.take_over(set);
+        }
+        deadline_ns.map_or(now + patience_ns, |at| at.min(now + patience_ns))
+    }
+
+    fn take_over(&mut self, set: &WaitSet) {
+        self.endpoint.each_fd(&mut |fd| {
+            if let Err(error) = set.add(fd, Interest::Readable) {
+                tracing::debug!(%error, "cannot wait for a socket");
+            }
+        });
+        self.driven = true;
+    }
+
+    fn back_off(&mut self, set: &WaitSet) {
+        if std::mem::take(&mut self.driven) {
+            self.endpoint.each_fd(&mut |fd| {
+                if let Err(error) = set.remove(fd) {
+                    tracing::debug!(%error, "an fd was not in the helper's set");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! The configuration of the provider: libfabric parameters, `FI_ERD_*` in the environment.
+//!
+//! [`PARAMETERS`] is the one table of names, defaults, ranges and help texts; `fi_info -e`,
+//! `docs/settings.md` and [`Settings::read`] follow it.
+
+use std::fmt;
+use thiserror::Error;
+
+/// Most bytes of `fi_inject` and its like; they fit one datagram of every path.
+pub const INJECT_BYTES: usize = 1024;
+/// Most pieces of one scattered or gathered operation.
+pub const IOV_LIMIT: usize = 8;
+/// Largest transmit or receive queue that an endpoint can have, in operations.
+pub const QUEUE_SIZE_MAX: usize = 65_536;
+/// Paths to spray over where nothing is said, on a network.
+pub const PATHS_DEFAULT: u16 = 4;
+/// Paths on loopback where nothing is said: it has but one.
+pub const PATHS_LOOPBACK: u16 = 1;
+
+/// What a parameter may be.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Anything.
+    Text,
+    /// A whole number, decimal.
+    Number {
+        /// Least valid value.
+        min: u64,
+        /// Greatest valid value.
+        max: u64,
+    },
+    /// "auto" or a number.
+    AutoNumber {
+        /// Least valid value.
+        min: u64,
+        /// Greatest valid value.
+        max: u64,
+    },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A switch: 0 or 1, no or yes, off or on, false or true.
+    Switch,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Text => f.write_str("text"),
+            Kind::Number { min, max } => write!(f, "{min} to {max}"),
+            Kind::AutoNumber { min, max } => write!(f, "auto, or {min} to {max}"),
+            Kind::Choice(words) => f.write_str(&words.join(" or ")),
+            Kind::Switch => f.write_str("0 or 1"),
+        }
+    }
+}
+
+/// One parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Name after `FI_ERD_`, in lower case, as libfabric registers it.
+    pub name: &'static str,
+    /// Its value where nothing is said.
+    pub default: &'static str,
+    /// What is valid.
+    pub kind: Kind,
+    /// What it does.
+    pub help: &'static str,
+}
+
+impl Parameter {
+    /// Its name in the environment.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("FI_ERD_{}", self.name.to_uppercase())
+    }
+
+    /// What `fi_info -e` shows of it.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let default = if self.default.is_empty() { "empty" } else { self.default };
+        format!("{}. Valid: {} (default: {default})", self.help, self.kind)
+    }
+}
+
+/// Every parameter, in the order in which a user would look for them.
+pub const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "iface",
+        default: "",
+        kind: Kind::Text,
+        help: "Interfaces to use, by name or address, separated by commas; empty for all",
+    },
+    Parameter {
+        name: "paths",
+        default: "auto",
+        kind: Kind::AutoNumber { min: 1, max: 256 },
+        help: "Paths to spray packets over: send sockets of a domain. auto is 4, and 1 on loopback",
+    },
+    Parameter {
+        name: "cc",
+        default: "erd",
+        kind: Kind::Choice(&["erd"]),
+        help: "Congestion control scheme of a domain",
+    },
+    Parameter {
+        name: "peer_timeout_ms",
+        default: "5000",
+        kind: Kind::Number { min: 10, max: 3_600_000 },
+        help: "Silence of a peer that owes an answer, after which its operations fail, in ms",
+    },
+    Parameter {
+        name: "info_path",
+        default: "udp",
+        kind: Kind::Choice(&["udp", "tcp"]),
+        help: "What carries control packets: UDP, or one TCP connection for each peer",
+    },
+    Parameter {
+        name: "checksum",
+        default: "header",
+        kind: Kind::Choice(&["header", "payload"]),
+        help: "What CRC32C protects: the header alone, or the payload too",
+    },
+    Parameter {
+        name: "eager_size",
+        default: "16384",
+        kind: Kind::Number { min: 0, max: 1 << 20 },
+        help: "Longest message that is sent without waiting for its receive, in bytes",
+    },
+    Parameter {
+        name: "tx_size",
+        default: "4096",
+        kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },
+        help: "Transmit queue of an endpoint where the application does not say, in operations",
+    },
+    Parameter {
+        name: "rx_size",
+        default: "4096",
+        kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },
+        help: "Receive queue of an endpoint where the application does not say, in operations",
+    },
+    Parameter {
+        name: "recv_buffer",
+        default: "4194304",
+        kind: Kind::Number { min: 65_536, max: 1 << 30 },
+        help: "Kernel buffer of each receive socket, in bytes; the kernel may grant less",
+    },
+    Parameter {
+        name: "send_buffer",
+        default: "4194304",
+        kind: Kind::Number { min: 65_536, max: 1 << 30 },
+        help: "Kernel buffer of each send socket, in bytes; the kernel may grant less",
+    },
+    Parameter {
+        name: "mtu",
+        default: "auto",
+        kind: Kind::AutoNumber { min: 1232, max: 65_507 },
+        help: "Largest datagram, in bytes of UDP payload. auto is what each path carries",
+    },
+    Parameter {
+        name: "scan_min_us",
+        default: "200",
+        kind: Kind::Number { min: 1, max: 1_000_000 },
+        help: "Shortest time between two scans for lost packets, in us",
+    },
+    Parameter {
+        name: "rto_min_us",
+        default: "10000",
+        kind: Kind::Number { min: 100, max: 10_000_000 },
+        help: "Shortest retransmission timeout, in us",
+    },
+    Parameter {
+        name: "progress_idle_ms",
+        default: "10",
+        kind: Kind::Number { min: 1, max: 1000 },
+        help: "Time without a call after which the helper thread progresses, in ms",
+    },
+    Parameter {
+        name: "gso",
+        default: "1",
+        kind: Kind::Switch,
+        help: "Send bursts in one piece (UDP GSO) where the kernel can",
+    },
+    Parameter {
+        name: "gro",
+        default: "1",
+        kind: Kind::Switch,
+        help: "Receive bursts in one piece (UDP GRO) where the kernel can",
+    },
+    Parameter {
+        name: "ecn",
+        default: "1",
+        kind: Kind::Switch,
+        help: "Mark packets as ECN-capable and heed congestion marks",
+    },
+    Parameter {
+        name: "timestamps",
+        default: "1",
+        kind: Kind::Switch,
+        help: "Take the kernel's receive time stamps, for better round-trip times",
+    },
+    Parameter {
+        name: "stats",
+        default: "",
+        kind: Kind::Text,
+        help: "Where an endpoint that closes writes its counters, as a line of JSON: a file to append to, or 1 for standard error",
+    },
+];
+
+/// What carries control packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InfoPath {
+    /// The UDP port that carries data.
+    Udp,
+    /// One TCP connection for each peer.
+    Tcp,
+}
+
+/// Congestion control scheme.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheme {
+    /// ERD's own best-effort mode.
+    Erd,
+}
+
+/// Values of all parameters, checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Interfaces to use, by name or address; empty for all.
+    pub ifaces: Vec<String>,
+    /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
+    pub paths: Option<u16>,
+    /// Congestion control scheme.
+    pub scheme: Scheme,
+    /// Silence of a peer that owes an answer until it counts as dead.
+    pub peer_timeout_ns: u64,
+    /// What carries control packets.
+    pub info_path: InfoPath,
+    /// CRC32C over the payload as well as the header.
+    pub payload_checksum: bool,
+    /// Longest message that is sent without waiting for its receive.
+    pub eager_bytes: u32,
+    /// Default transmit queue, in operations.
+    pub tx_size: usize,
+    /// Default receive queue, in operations.
+    pub rx_size: usize,
+    /// Kernel buffer to ask for, each receive socket.
+    pub recv_buffer_bytes: usize,
+    /// Kernel buffer to ask for, each send socket.
+    pub send_buffer_bytes: usize,
+    /// Largest datagram (UDP payload), 1232 to 65507; `None` for what each path carries.
+    pub mtu_bytes: Option<u16>,
+    /// Shortest spacing of scans for lost packets.
+    pub scan_min_ns: u64,
+    /// Shortest retransmission timeout.
+    pub rto_min_ns: u64,
+    /// Time without a call until the helper thread progresses.
+    pub progress_idle_ns: u64,
+    /// UDP GSO.
+    pub gso: bool,
+    /// UDP GRO.
+    pub gro: bool,
+    /// ECN.
+    pub ecn: bool,
+    /// Kernel receive time stamps.
+    pub timestamps: bool,
+    /// Where counters are written: a file, "1" for standard error, or nowhere if empty.
+    pub stats: String,
+}
+
+/// The text of a parameter, `None` where nothing is said, or why it cannot be had.
+pub type Found = Result<Option<String>, BadSetting>;
+
+/// A parameter has a value that is not valid.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{variable} is \"{value}\"; valid: {valid}")]
+pub struct BadSetting {
+    /// The parameter's name in the environment.
+    pub variable: String,
+    /// The value found.
+    pub value: String,
+    /// What would be valid.
+    pub valid: String,
+}
+
+impl Settings {
+    /// Reads and checks all parameters; `lookup` answers the text of one, or `None` where nothing
+    /// is said.
+    ///
+    /// # Errors
+    /// The first parameter whose value is not valid, or what `lookup` refuses.
+    pub fn read(lookup: impl Fn(&'static Parameter) -> Found) -> Result<Settings, BadSetting> {
+        let from = Reader { lookup };
+        Ok(Settings {
+            ifaces: from.list("iface")?,
+            paths: from.auto_number("paths")?,
+            scheme: scheme_named(from.choice("cc")?),
+            peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
+            info_path: if from.choice("info_path")? == "tcp" {
+                InfoPath::Tcp
+            } else {
+                InfoPath::Udp
+            },
+            payload_checksum: from.choice("checksum")? == "payload",
+            eager_bytes: from.number("eager_size")?,
+            tx_size: from.number("tx_size")?,
+            rx_size: from.number("rx_size")?,
+            recv_buffer_bytes: from.number("recv_buffer")?,
+            send_buffer_bytes: from.number("send_buffer")?,
+            mtu_bytes: from.auto_number("mtu")?,
+            scan_min_ns: from.number::<u64>("scan_min_us")? * 1000,
+            rto_min_ns: from.number::<u64>("rto_min_us")? * 1000,
+            progress_idle_ns: from.number::<u64>("progress_idle_ms")? * 1_000_000,
+            gso: from.switch("gso")?,
+            gro: from.switch("gro")?,
+            ecn: from.switch("ecn")?,
+            timestamps: from.switch("timestamps")?,
+            stats: from.text("stats")?.1,
+        })
+    }
+
+    /// Paths to use on an interface.
+    #[must_use]
+    pub fn paths_on(&self, loopback: bool) -> u16 {
+        self.paths.unwrap_or(if loopback { PATHS_LOOPBACK } else { PATHS_DEFAULT })
+    }
+}
+
+fn scheme_named(name: &str) -> Scheme {
+    match name {
+        "erd" => Scheme::Erd,
+        other => unreachable!("the table of parameters has no scheme {other}"),
+    }
+}
+
+/// Looks parameters up and checks them against the table.
+struct Reader<L> {
+    lookup: L,
+}
+
+impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
+    fn text(&self, name: &str) -> Result<(&'static Parameter, String), BadSetting> {
+        let parameter = PARAMETERS
+            .iter()
+            .find(|parameter| parameter.name == name)
+            .expect("only parameters of the table are asked for");
+        let text = (self.lookup)(parameter)?.unwrap_or_else(|| parameter.default.to_owned());
+        Ok((parameter, text.trim().to_owned()))
+    }
+
+    fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {
+        let (_, text) = self.text(name)?;
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        Ok(parts.map(str::to_owned).collect())
+    }
+
+    fn number<T: TryFrom<u64>>(&self, name: &str) -> Result<T, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        parse_number(parameter, &text)
+    }
+
+    fn auto_number<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        parse_number(parameter, &text).map(Some)
+    }
+
+    fn choice(&self, name: &str) -> Result<&'static str, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        let Kind::Choice(words) = parameter.kind else {
+            unreachable!("{name} is not a choice");
+        };
+        let found = words.iter().find(|word| word.eq_ignore_ascii_case(&text));
+        found.copied().ok_or_else(|| bad(parameter, text))
+    }
+
+    fn switch(&self, name: &str) -> Result<bool, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        match text.to_ascii_lowercase().as_str() {
+            "1" | "yes" | "on" | "true" => Ok(true),
+            "0" | "no" | "off" | "false" => Ok(false),
+            _ => Err(bad(parameter, text)),
+        }
+    }
+}
+
+fn parse_number<T: TryFrom<u64>>(
+    parameter: &'static Parameter,
+    text: &str,
+) -> Result<T, BadSetting> {
+    let (Kind::Number { min, max } | Kind::AutoNumber { min, max }) = parameter.kind else {
+        unreachable!("{} is not a number", parameter.name);
+    };
+    let number = text.parse::<u64>().ok().filter(|number| (min..=max).contains(number));
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| bad(parameter, text.to_owned()))
+}
+
+fn bad(parameter: &'static Parameter, value: String) -> BadSetting {
+    BadSetting { variable: parameter.variable(), value, valid: parameter.kind.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &'static str) -> Result<Settings, BadSetting> {
+        Settings::read(|asked| Ok((asked.name == name).then(|| value.to_owned())))
+    }
+
+    #[test]
+    fn the_tables_own_defaults_are_valid() {
+        let settings = Settings::read(|_| Ok(None)).expect("defaults");
+        assert_eq!((settings.paths, settings.mtu_bytes), (None, None));
+        assert_eq!((settings.paths_on(false), settings.paths_on(true)), (4, 1));
+        assert_eq!(settings.peer_timeout_ns, 5_000_000_000);
+        assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 16_384));
+        assert!(settings.gso && settings.ecn && !settings.payload_checksum);
+        assert_eq!(settings.info_path, InfoPath::Udp);
+        assert!(settings.ifaces.is_empty());
+    }
+
+    #[test]
+    fn the_manuals_table_is_this_table() {
+        let manual = include_str!("../docs/settings.md");
+        let row = |p: &Parameter| {
+            let default = if p.default.is_empty() { "empty" } else { p.default };
+            format!("| `{}` | {default} | {} | {} |\n", p.variable(), p.kind, p.help)
+        };
+        let table: String = PARAMETERS.iter().map(row).collect();
+        assert!(manual.contains(&table), "docs/settings.md must contain:\n{table}");
+        assert_eq!(manual.matches("| `FI_ERD_").count(), PARAMETERS.len());
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let read = Settings::read(|parameter| {
+            asked.borrow_mut().push(parameter.name);
+            Ok(None)
+        });
+        assert!(read.is_ok());
+        for parameter in PARAMETERS {
+            assert!(asked.borrow().contains(&parameter.name), "{}", parameter.name);
+        }
+    }
+
+    #[test]
+    fn values_are_taken() {
+        assert_eq!(with("paths", "256").map(|got| got.paths), Ok(Some(256)));
+        assert_eq!(with("paths", " Auto ").map(|got| got.paths), Ok(None));
+        assert_eq!(with("info_path", "TCP").map(|got| got.info_path), Ok(InfoPath::Tcp));
+        assert_eq!(with("checksum", "payload").map(|got| got.payload_checksum), Ok(true));
+        assert_eq!(with("gro", "off").map(|got| got.gro), Ok(false));
+        assert_eq!(with("scan_min_us", "7").map(|got| got.scan_min_ns), Ok(7000));
+        let ifaces = with("iface", "eth0, lo,").map(|got| got.ifaces);
+        assert_eq!(ifaces, Ok(vec!["eth0".to_owned(), "lo".to_owned()]));
+    }
+
+    #[test]
+    fn a_bad_value_names_the_parameter_and_what_is_valid() {
+        for (name, value) in [
+            ("paths", "0"),
+            ("paths", "257"),
+            ("paths", "four"),
+            ("paths", "4x"),
+            ("paths", "-1"),
+            ("cc", "cubic"),
+            ("info_path", ""),
+            ("checksum", "none"),
+            ("eager_size", "1048577"),
+            ("mtu", "1000"),
+            ("gso", "2"),
+            ("tx_size", "99999999999999999999"),
+        ] {
+            let error = with(name, value).expect_err(value);
+            assert_eq!(error.value, value);
+            let text = error.to_string();
+            assert!(text.contains(&format!("FI_ERD_{}", name.to_uppercase())), "{text}");
+            assert!(text.contains(&error.valid) && !error.valid.is_empty(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What the readers of a queue or counter watch: the endpoints that report there, and the wait
+//! object that they sleep on.
+//!
+//! Lock order: the list of endpoints comes first, then an endpoint's state. Nobody sleeps while
+//! holding either.
+
+use crate::ep::EpInner;
+use erd_ffi::clock::monotonic_ns;
+use erd_ffi::fi::{
+    FI_EINVAL, FI_ENOSYS, FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_NONE,
+    FI_WAIT_SET, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_wait_obj,
+};
+use erd_ffi::wait::{Interest, WaitSet};
+use parking_lot::{Mutex, RwLock};
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How readers wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Not at all.
+    Never,
+    /// On an fd.
+    Fd,
+    /// By giving up the processor between looks.
+    Yield,
+}
+
+/// See the module's text.
+pub struct Watch {
+    kind: Kind,
+    endpoints: RwLock<Vec<Arc<EpInner>>>,
+    /// Made when first needed: a queue that nobody sleeps on costs no fds.
+    set: OnceLock<WaitSet>,
+    /// Held while the set's timer is set.
+    timer: Mutex<()>,
+}
+
+impl Watch {
+    /// For an object opened with this wait object. `FI_WAIT_UNSPEC` is an fd.
+    ///
+    /// # Errors
+    /// A positive error number if the wait object is not supported, or there is no fd for it.
+    pub fn new(wait_obj: fi_wait_obj) -> Result<Watch, c_int> {
+        let kind = match wait_obj {
+            FI_WAIT_NONE => Kind::Never,
+            FI_WAIT_UNSPEC | FI_WAIT_FD => Kind::Fd,
+            FI_WAIT_YIELD => Kind::Yield,
+            FI_WAIT_SET | FI_WAIT_MUTEX_COND => return Err(FI_ENOSYS),
+            _ => return Err(FI_EINVAL),
+        };
+        Ok(Watch {
+            kind,
+            endpoints: RwLock::default(),
+            set: OnceLock::new(),
+            timer: Mutex::default(),
+        })
+    }
+
+    /// Readers may sleep.
+    #[must_use]
+    pub fn can_sleep(&self) -> bool {
+        self.kind != Kind::Never
+    }
+
+    /// From now on `endpoint` reports here. A second time changes nothing.
+    pub fn add(&self, endpoint: &Arc<EpInner>) {
+        let mut endpoints = self.endpoints.write();
+        if endpoints.iter().any(|known| Arc::ptr_eq(known, endpoint)) {
+            return;
+        }
+        endpoints.push(Arc::clone(endpoint));
+        if let Some(set) = self.set.get() {
+            listen(set, endpoint);
+        }
+    }
+
+    /// `endpoint` closes.
+    pub fn remove(&self, endpoint: &EpInner) {
+        let mut endpoints = self.endpoints.write();
+        endpoints.retain(|known| !std::ptr::eq(Arc::as_ptr(known), endpoint));
+        if let Some(set) = self.set.get() {
+            endpoint.each_fd(&mut |fd| {
+                if let Err(error) = set.remove(fd) {
+                    tracing::debug!(%error, "an fd was not in the wait set");
+                }
+            });
+        }
+    }
+
+    /// Lets every endpoint progress that no other thread is at work on.
+    pub fn progress(&self) {
+        for endpoint in &*self.endpoints.read() {
+            endpoint.progress();
+        }
+    }
+
+    /// Sleeps until something may have happened, at the latest at `end_ns`.
+    pub fn sleep(&self, end_ns: Option<u64>) {
+        if self.kind == Kind::Yield {
+            std::thread::yield_now();
+            return;
+        }
+        let set = match self.set() {
+            Ok(set) => set,
+            Err(error) => {
+                tracing::warn!(%error, "no wait object: polling instead");
+                std::thread::sleep(Duration::from_millis(1));
+                return;
+            }
+        };
+        if !self.arm_timer() {
+            return;
+        }
+        self.each_endpoint(EpInner::sleeper_comes);
+        let timeout_ns = end_ns.map(|end| end.saturating_sub(monotonic_ns()));
+        let woken = set.wait(timeout_ns.map(Duration::from_nanos));
+        self.each_endpoint(EpInner::sleeper_goes);
+        if let Err(error) = woken {
+            tracing::warn!(%error, "cannot wait");
+        }
+    }
+
+    /// Sets the timer to the first deadline of all endpoints. False if one is due already.
+    pub fn arm_timer(&self) -> bool {
+        let Ok(set) = self.set() else { return false };
+        let mut first_ns = None;
+        self.each_endpoint(|endpoint| {
+            first_ns = endpoint.deadline_ns().into_iter().chain(first_ns).min();
+        });
+        if first_ns.is_some_and(|at| at <= monotonic_ns()) {
+            return false;
+        }
+        let _held = self.timer.lock();
+        set.arm_timer(first_ns).is_ok()
+    }
+
+    /// Ends a sleep, the present one or else the next.
+    pub fn wake(&self) {
+        if let Some(set) = self.set.get() {
+            set.signal();
+        }
+    }
+
+    /// Takes back earlier wake-ups, and makes sure that later ones are not missed.
+    pub fn clear(&self) {
+        if self.kind == Kind::Fd
+            && let Ok(set) = self.set()
+        {
+            set.clear();
+        }
+    }
+
+    /// `FI_GETWAIT` and `FI_GETWAITOBJ`.
+    ///
+    /// # Safety
+    /// `arg` is what `fi_control(3)` says for the command, or NULL.
+    pub unsafe fn control(&self, command: c_int, arg: *mut c_void) -> c_int {
+        if arg.is_null() {
+            return -FI_EINVAL;
+        }
+        match command {
+            FI_GETWAIT if self.kind == Kind::Fd => {
+                let Ok(set) = self.set() else { return -FI_ENOSYS };
+                // SAFETY: for an fd the argument points to an int.
+                unsafe { arg.cast::<c_int>().write(set.fd().as_raw_fd()) };
+                0
+            }
+            FI_GETWAITOBJ => {
+                let object = match self.kind {
+                    Kind::Never => FI_WAIT_NONE,
+                    Kind::Fd => FI_WAIT_FD,
+                    Kind::Yield => FI_WAIT_YIELD,
+                };
+                // SAFETY: the argument points to the type of wait object.
+                unsafe { arg.cast::<fi_wait_obj>().write(object) };
+                0
+            }
+            _ => -FI_ENOSYS,
+        }
+    }
+
+    fn each_endpoint(&self, mut f: impl FnMut(&EpInner)) {
+        self.endpoints.read().iter().for_each(|endpoint| f(endpoint));
+    }
+
+    fn set(&self) -> io::Result<&WaitSet> {
+        if let Some(set) = self.set.get() {
+            return Ok(set);
+        }
+        let endpoints = self.endpoints.write();
+        let set = WaitSet::new()?;
+        endpoints.iter().for_each(|endpoint| listen(&set, endpoint));
+        // Another thread may have been first; its set has the same endpoints.
+        Ok(self.set.get_or_init(|| set))
+    }
+}
+
+fn listen(set: &WaitSet, endpoint: &EpInner) {
+    endpoint.each_fd(&mut |fd| {
+        if let Err(error) = set.add(fd, Interest::Readable) {
+            tracing::warn!(%error, "cannot wait for a socket");
+        }
+    });
+}

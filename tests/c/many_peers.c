@@ -1,0 +1,155 @@
+/* Sockets and memory of one process that talks to one peer, and then to 256: the number of sockets
+ * stays, and memory grows by at most 4 KiB a peer once all is quiet. */
+#include "cases.h"
+
+#include <dirent.h>
+
+enum { PEERS = 256, BYTES = 1 << 20, TAG = 3, BYTES_PER_PEER_MAX = 4096 };
+
+static uint8_t buffer[BYTES];
+
+/* All peers are endpoints of one process, with one domain and one CQ. */
+struct crowd {
+    struct node first;
+    struct fid_ep *others[PEERS];
+    struct op recvs[PEERS];
+};
+
+static void crowd_join(struct crowd *crowd, int number, uint8_t *name)
+{
+    struct node *node = &crowd->first;
+    struct fid_ep *ep = node->ep;
+    size_t bytes = NAME_BYTES;
+    if (number > 0) {
+        must(fi_endpoint(node->domain, node->info, &ep, NULL), "fi_endpoint");
+        must(fi_ep_bind(ep, &node->av->fid, 0), "fi_ep_bind of the AV");
+        must(fi_ep_bind(ep, &node->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the CQ");
+        must(fi_enable(ep), "fi_enable");
+    }
+    crowd->others[number] = ep;
+    must(fi_getname(&ep->fid, name, &bytes), "fi_getname");
+    must(fi_trecv(ep, buffer, BYTES, NULL, FI_ADDR_UNSPEC, TAG, 0, &crowd->recvs[number]), "fi_trecv");
+}
+
+static void be_crowd(int fd)
+{
+    struct node_options options = {.provider = provider, .address = "127.0.0.1"};
+    static uint8_t names[PEERS][NAME_BYTES];
+    static struct crowd crowd;
+    struct fi_cq_tagged_entry entry;
+    struct op *op;
+    node_open(&crowd.first, &options);
+    for (int i = 0; i < PEERS; i++)
+        crowd_join(&crowd, i, names[i]);
+    oob_send(fd, names, sizeof names);
+    for (int i = 0; i < PEERS; i++) {
+        uint64_t number;
+        while (crowd.recvs[i].state == 0)
+            must(node_poll(&crowd.first, &op, &entry, NULL), "a receive");
+        pattern_check(buffer, BYTES, (uint64_t)i);
+        memset(buffer, 0, BYTES);
+        number = (uint64_t)i;
+        oob_send(fd, &number, sizeof number);
+    }
+    for (;;)
+        must(node_poll(&crowd.first, &op, &entry, NULL), "an operation");
+}
+
+static size_t sockets(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    char path[300], target[64];
+    size_t count = 0;
+    check(dir != NULL, "/proc/self/fd: %s", strerror(errno));
+    while ((entry = readdir(dir))) {
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        if (readlink(path, target, sizeof target) > 7 && memcmp(target, "socket:", 7) == 0)
+            count++;
+    }
+    closedir(dir);
+    return count;
+}
+
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    check(file && fscanf(file, "%*u %lu", &pages) == 1, "/proc/self/statm");
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void talk_to(struct node *node, int fd, const uint8_t *name, uint64_t number)
+{
+    struct fi_cq_tagged_entry entry;
+    struct op send = {0}, *op;
+    fi_addr_t to = node_insert(node, name);
+    uint64_t answer;
+    ssize_t rc;
+    pattern_fill(buffer, BYTES, number);
+    while ((rc = fi_tsend(node->ep, buffer, BYTES, NULL, to, TAG, &send)) == -FI_EAGAIN)
+        must(node_poll(node, &op, &entry, NULL), "an operation");
+    must(rc, "fi_tsend");
+    while (send.state == 0)
+        must(node_poll(node, &op, &entry, NULL), "a send");
+    oob_recv(fd, &answer, sizeof answer, node);
+    check(answer == number, "peer %llu answered for peer %llu", (unsigned long long)answer,
+          (unsigned long long)number);
+}
+
+static void be_quiet(struct node *node)
+{
+    uint64_t end = now_ns() + 1000000000;
+    struct fi_cq_tagged_entry entry;
+    struct op *op;
+    while (now_ns() < end) {
+        node_poll(node, &op, &entry, NULL);
+        usleep(1000);
+    }
+}
+
+static void be_hub(int fd)
+{
+    struct node_options options = {.provider = provider, .address = "127.0.0.1"};
+    static uint8_t names[PEERS][NAME_BYTES];
+    size_t sockets_first, bytes_first, growth;
+    struct node node;
+    node_open(&node, &options);
+    oob_recv(fd, names, sizeof names, &node);
+    talk_to(&node, fd, names[0], 0);
+    be_quiet(&node);
+    sockets_first = sockets();
+    bytes_first = resident_bytes();
+    for (int i = 1; i < PEERS; i++)
+        talk_to(&node, fd, names[i], (uint64_t)i);
+    be_quiet(&node);
+    growth = resident_bytes();
+    growth = growth > bytes_first ? growth - bytes_first : 0;
+    printf("  %zu sockets with 1 peer, %zu with %d; %zu bytes resident for each further peer\n", sockets_first,
+           sockets(), PEERS, growth / (PEERS - 1));
+    check(sockets() == sockets_first, "the number of sockets grew from %zu to %zu", sockets_first, sockets());
+    check(growth / (PEERS - 1) <= BYTES_PER_PEER_MAX, "%zu bytes for each peer", growth / (PEERS - 1));
+    node_close(&node);
+}
+
+static void many_peers(void)
+{
+    int pair[2];
+    pid_t child;
+    oob_pair(pair);
+    child = fork();
+    check(child >= 0, "fork: %s", strerror(errno));
+    close(pair[child ? 1 : 0]);
+    if (child == 0)
+        be_crowd(pair[1]);
+    be_hub(pair[0]);
+    kill(child, SIGKILL);
+}
+
+static const struct test_case TESTS[] = {{"many_peers", many_peers, 120}};
+
+int main(int argc, char **argv)
+{
+    return run_cases(TESTS, COUNT_OF(TESTS), argc, argv);
+}

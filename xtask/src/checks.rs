@@ -1,0 +1,90 @@
+//! Checks of the source: format, lints, documentation, dependencies, and cargo's own tests.
+
+use crate::deps;
+use crate::layout::Layout;
+use crate::process::{Job, Running, append};
+use crate::report::{Done, Report};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const MINUTES_15: Duration = Duration::from_secs(900);
+/// Seeds of simulated faults that the short tier tries.
+const SHORT_SEEDS: u32 = 500;
+/// Seeds that the full tier tries.
+const FULL_SEEDS: u32 = 10_000;
+
+/// Adds the steps.
+pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
+    report.step("rustfmt", |log| {
+        cargo(layout, &["fmt", "--all", "--check"]).run(log)?;
+        Done::one("no differences")
+    });
+    report.step("clippy", |log| {
+        for features in [&[][..], &["--all-features"]] {
+            let job = cargo(layout, &["clippy", "--workspace", "--all-targets"]).args(features);
+            job.args(["--", "-D", "warnings"]).run(log)?;
+        }
+        Done::one("no warnings")
+    });
+    report.step("rustdoc", |log| {
+        let job = cargo(layout, &["doc", "--workspace", "--no-deps"]);
+        job.env("RUSTDOCFLAGS", "-D warnings").run(log)?;
+        Done::one("no warnings")
+    });
+    report.step("licences and duplicates", |log| deps::check(layout, log));
+    report.step("cargo test", |log| {
+        let job = cargo(layout, &["test", "--workspace", "--no-fail-fast"]);
+        count_tests(&job.finish(log)?.success()?)
+    });
+    report.step("simulated faults", |log| {
+        faults(layout, log, if full { FULL_SEEDS } else { SHORT_SEEDS })
+    });
+}
+
+fn cargo(layout: &Layout, args: &[&str]) -> Job {
+    Job::new("cargo").args(args).dir(&layout.root).limit(MINUTES_15)
+}
+
+/// Adds up the `test result:` lines.
+fn count_tests(output: &str) -> Result<Done> {
+    let (mut passed, mut binaries) = (0, 0);
+    for line in output.lines() {
+        let Some(counts) = line.trim().strip_prefix("test result: ok. ") else { continue };
+        let count = counts.split(' ').next().unwrap_or_default();
+        passed += count.parse::<usize>().with_context(|| format!("cargo test wrote: {line}"))?;
+        binaries += 1;
+    }
+    Done::many(passed, format!("{passed} tests in {binaries} binaries"))
+}
+
+/// Runs the engine under random faults from fresh seeds, in two processes.
+fn faults(layout: &Layout, log: &Path, seeds: u32) -> Result<Done> {
+    let build = cargo(layout, &["test", "--package", "erd-rd", "--test", "faults"])
+        .env("CARGO_PROFILE_TEST_OPT_LEVEL", "2");
+    build.clone().args(["--no-run"]).run(log)?;
+    let run = build
+        .args(["swarm", "--", "--exact", "--nocapture"])
+        .env("FAULTS_SEEDS", (seeds / 2).to_string())
+        .limit(Duration::from_secs(u64::from(seeds) + 600));
+    let halves: Vec<(Running, PathBuf)> = ["a", "b"]
+        .into_iter()
+        .map(|half| {
+            let file = log.with_extension(format!("{half}.log"));
+            let _ = std::fs::remove_file(&file);
+            Ok((run.start(&file)?, file))
+        })
+        .collect::<Result<_>>()?;
+    let mut from = Vec::new();
+    for (half, file) in halves {
+        let ended = half.finish(&file)?;
+        append(log, &ended.output)?;
+        if !ended.is_success() {
+            let replay = ended.output.lines().find(|line| line.starts_with("replay:"));
+            bail!("{}\n{}", replay.unwrap_or("no seed was printed"), ended.success().unwrap_err());
+        }
+        let seeds = ended.output.lines().find(|line| line.contains(" seeds from "));
+        from.push(seeds.context("the run named no seeds")?.to_owned());
+    }
+    Done::one(from.join(", "))
+}

@@ -1,0 +1,244 @@
+//! Which libfabric and which provider a program gets, and erd's counters as proof of what it carried.
+
+use crate::layout::Layout;
+use crate::process::Job;
+use crate::setup;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The provider under test unless another is asked for.
+pub const ERD: &str = "erd";
+
+/// One libfabric installation.
+#[derive(Clone, Debug)]
+pub struct Core {
+    /// What the reports call it.
+    pub name: String,
+    /// Directory of its libfabric.so.1; `None` for the system's.
+    pub library_dir: Option<PathBuf>,
+    /// Directory of its headers; `None` for the system's.
+    pub include_dir: Option<PathBuf>,
+}
+
+impl Core {
+    /// The system's own.
+    #[must_use]
+    pub fn system() -> Core {
+        Core { name: "system libfabric".to_owned(), library_dir: None, include_dir: None }
+    }
+
+    /// The one in the MPICH wheel: libfabric 2.5 or later, without headers.
+    ///
+    /// # Errors
+    /// A wheel that can't be had or has no libfabric.
+    pub fn wheel(layout: &Layout) -> Result<Core> {
+        let venv = setup::venv(layout, "mpich")?;
+        let dir = setup::wheel_libfabric(&venv, "mpich")?;
+        Ok(Core {
+            name: "MPICH wheel's libfabric".to_owned(),
+            library_dir: Some(dir),
+            include_dir: None,
+        })
+    }
+
+    /// An installation under `prefix` (`lib/` and `include/`), or a directory with the library in it.
+    ///
+    /// # Errors
+    /// No libfabric.so.1 there.
+    pub fn at(prefix: &Path) -> Result<Core> {
+        let prefix = fs::canonicalize(prefix).with_context(|| prefix.display().to_string())?;
+        let found = [prefix.join("lib"), prefix.join("lib64"), prefix.clone()]
+            .into_iter()
+            .find(|dir| dir.join("libfabric.so.1").exists());
+        let Some(library) = found else {
+            bail!("no libfabric.so.1 under {}", prefix.display());
+        };
+        let include = prefix.join("include");
+        let include_dir = include.join("rdma/fabric.h").exists().then_some(include);
+        Ok(Core { name: prefix.display().to_string(), library_dir: Some(library), include_dir })
+    }
+
+    /// `job` with this libfabric.
+    #[must_use]
+    pub fn give(&self, job: Job) -> Job {
+        match &self.library_dir {
+            Some(dir) => job.env("LD_LIBRARY_PATH", dir),
+            None => job,
+        }
+    }
+}
+
+/// A provider as programs are told to use it, on loopback.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    /// Its name.
+    pub name: String,
+    dir: PathBuf,
+}
+
+impl Provider {
+    /// The provider `name`; `erd` is the one just built.
+    #[must_use]
+    pub fn new(layout: &Layout, name: &str) -> Provider {
+        Provider { name: name.to_owned(), dir: layout.provider_dir() }
+    }
+
+    /// Whether it is ours.
+    #[must_use]
+    pub fn is_erd(&self) -> bool {
+        self.name == ERD
+    }
+
+    /// Where libfabric shall look for it.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `job` with nothing but this provider, on loopback.
+    #[must_use]
+    pub fn give(&self, job: Job) -> Job {
+        if self.is_erd() {
+            let job = job.env("FI_PROVIDER", ERD).env("FI_PROVIDER_PATH", &self.dir);
+            return job.env("FI_ERD_IFACE", "lo");
+        }
+        let job = job.env("FI_TCP_IFACE", "lo").env("FI_UDP_IFACE", "lo");
+        if self.name.contains(';') { job } else { job.env("FI_PROVIDER", &self.name) }
+    }
+
+    /// Where the programs of a step shall leave erd's counters: beside its log.
+    #[must_use]
+    pub fn counters(&self, log: &Path) -> Counters {
+        let file = log.with_extension("stats");
+        let _ = fs::remove_file(&file);
+        Counters { file: self.is_erd().then_some(file) }
+    }
+}
+
+/// Where the counters of a job's endpoints will be.
+#[derive(Debug)]
+pub struct Counters {
+    file: Option<PathBuf>,
+}
+
+/// Sums over all endpoints of a job.
+#[derive(Debug, Default)]
+pub struct Sums {
+    /// Endpoints that reported.
+    pub endpoints: usize,
+    sums: BTreeMap<String, u64>,
+}
+
+impl Counters {
+    /// `job` with erd writing its counters there; unchanged for other providers.
+    #[must_use]
+    pub fn give(&self, job: Job) -> Job {
+        match &self.file {
+            Some(file) => job.env("FI_ERD_STATS", file),
+            None => job,
+        }
+    }
+
+    /// Reads the counters; `None` for a provider that has none.
+    ///
+    /// # Errors
+    /// erd wrote no counters, or not JSON.
+    pub fn read(&self) -> Result<Option<Sums>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let text = fs::read_to_string(file)
+            .context("erd wrote no counters: it did not carry this program")?;
+        let mut sums = Sums::default();
+        for line in text.lines() {
+            let value: Value = serde_json::from_str(line).with_context(|| format!("counters: {line}"))?;
+            sums.add("", &value);
+            sums.endpoints += 1;
+        }
+        Ok(Some(sums))
+    }
+
+    /// Proof that erd carried at least `bytes` of payload; a remark for the report.
+    ///
+    /// # Errors
+    /// It carried less.
+    pub fn proof(&self, bytes: u64) -> Result<String> {
+        let Some(sums) = self.read()? else { return Ok("no counters of erd".to_owned()) };
+        let carried = sums.get("rx_payload_bytes");
+        if carried < bytes {
+            bail!("erd's counters show {carried} payload bytes received; the program moved {bytes}");
+        }
+        Ok(sums.remark())
+    }
+}
+
+impl Sums {
+    /// A counter's sum; nested ones are named `outer.inner`. 0 when no endpoint has it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> u64 {
+        self.sums.get(name).copied().unwrap_or(0)
+    }
+
+    /// Sum of all counters below `outer`.
+    #[must_use]
+    pub fn below(&self, outer: &str) -> u64 {
+        let prefix = format!("{outer}.");
+        self.sums.iter().filter(|(name, _)| name.starts_with(&prefix)).map(|(_, sum)| sum).sum()
+    }
+
+    /// Retransmissions of all kinds.
+    #[must_use]
+    pub fn retransmissions(&self) -> u64 {
+        self.get("rtx_nack") + self.get("rtx_probe")
+    }
+
+    /// Retransmissions that were not needed, in parts of all data packets.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share for reading, not for counting")]
+    pub fn spurious_share(&self) -> f64 {
+        self.get("rtx_spurious") as f64 / self.get("tx_data").max(1) as f64
+    }
+
+    /// What a report says of them.
+    #[must_use]
+    pub fn remark(&self) -> String {
+        format!(
+            "erd: {} endpoints, {} received, {} retransmitted, {} spurious ({:.3} %)",
+            self.endpoints,
+            bytes_text(self.get("rx_payload_bytes")),
+            self.retransmissions(),
+            self.get("rtx_spurious"),
+            self.spurious_share() * 100.0,
+        )
+    }
+
+    fn add(&mut self, name: &str, value: &Value) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let inner = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                    self.add(&inner, value);
+                }
+            }
+            Value::Number(number) => {
+                *self.sums.entry(name.to_owned()).or_default() += number.as_u64().unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Bytes for reading.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub fn bytes_text(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} GiB")
+}

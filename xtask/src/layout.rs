@@ -1,0 +1,63 @@
+//! Where things are: the repository, its target directory, and what xtask keeps there.
+
+use anyhow::{Context, Result};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Directories that the commands work with.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The repository's root.
+    pub root: PathBuf,
+    /// cargo's target directory.
+    pub target: PathBuf,
+    /// What xtask keeps between runs: virtual environments, C programs, results.
+    pub own: PathBuf,
+    /// One file for each step of the latest run.
+    pub logs: PathBuf,
+}
+
+impl Layout {
+    /// Finds the directories from cargo's environment and makes xtask's own.
+    ///
+    /// # Errors
+    /// A directory that cannot be made.
+    pub fn find() -> Result<Layout> {
+        let manifest = env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+        let manifest = fs::canonicalize(&manifest).context("CARGO_MANIFEST_DIR")?;
+        let root = manifest.parent().context("xtask lies at the file system's root")?.to_owned();
+        let target = match env::var_os("CARGO_TARGET_DIR") {
+            Some(dir) => root.join(dir),
+            None => root.join("target"),
+        };
+        let own = target.join("xtask");
+        let logs = own.join("logs");
+        fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
+        Ok(Layout { root, target, own, logs })
+    }
+
+    /// Directory of the built provider, for `FI_PROVIDER_PATH`.
+    #[must_use]
+    pub fn provider_dir(&self) -> PathBuf {
+        self.target.join("release")
+    }
+
+    /// The shared object itself.
+    #[must_use]
+    pub fn provider_file(&self) -> PathBuf {
+        self.provider_dir().join("liberd_fi.so")
+    }
+
+    /// A virtual environment with one MPI in it.
+    #[must_use]
+    pub fn venv(&self, name: &str) -> PathBuf {
+        self.own.join(format!("venv-{name}"))
+    }
+
+    /// Path as a user would type it in the repository's root.
+    #[must_use]
+    pub fn short<'a>(&self, path: &'a Path) -> &'a Path {
+        path.strip_prefix(&self.root).unwrap_or(path)
+    }
+}

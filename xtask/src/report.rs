@@ -1,0 +1,140 @@
+//! What the steps of a run came to: a line for each as it ends, a table, and the closing line.
+
+use crate::process::append;
+use anyhow::{Result, bail};
+use comfy_table::{Table, presets};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What a step that did not fail has to say.
+#[derive(Debug)]
+pub enum Done {
+    /// It passed: how many checks it made, and a remark.
+    Passed(u32, String),
+    /// It could not be done here, and why.
+    Skipped(String),
+}
+
+impl Done {
+    /// One check passed.
+    pub fn one(remark: impl Into<String>) -> Result<Done> {
+        Ok(Done::Passed(1, remark.into()))
+    }
+
+    /// Several checks passed; none at all is a failure.
+    ///
+    /// # Errors
+    /// When `count` is 0.
+    pub fn many(count: usize, remark: impl Into<String>) -> Result<Done> {
+        if count == 0 {
+            bail!("it ran, but nothing was checked");
+        }
+        Ok(Done::Passed(u32::try_from(count)?, remark.into()))
+    }
+}
+
+/// One step's row.
+#[derive(Debug)]
+struct Row {
+    verdict: &'static str,
+    name: String,
+    took: Duration,
+    remark: String,
+}
+
+/// The rows so far.
+#[derive(Debug)]
+pub struct Report {
+    rows: Vec<Row>,
+    logs: PathBuf,
+    only: Option<String>,
+    list: bool,
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+impl Report {
+    /// No rows yet; `only` limits the run to steps whose name contains it, `list` names the steps
+    /// and runs none.
+    #[must_use]
+    pub fn new(logs: &Path, only: Option<String>, list: bool) -> Report {
+        Report { rows: Vec::new(), logs: logs.to_owned(), only, list, passed: 0, failed: 0, skipped: 0 }
+    }
+
+    /// Whether a step of this name would run.
+    #[must_use]
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+
+    /// Runs one step with its own log file, and says how it ended.
+    pub fn step(&mut self, name: &str, work: impl FnOnce(&Path) -> Result<Done>) {
+        if !self.wants(name) {
+            return;
+        }
+        if self.list {
+            println!("{name}");
+            return;
+        }
+        let log = self.logs.join(format!("{}.log", file_name(name)));
+        let _ = std::fs::remove_file(&log);
+        let start = Instant::now();
+        let outcome = work(&log);
+        let took = start.elapsed();
+        let (verdict, remark) = match outcome {
+            Ok(Done::Passed(count, remark)) => {
+                self.passed += count;
+                ("PASS", remark)
+            }
+            Ok(Done::Skipped(why)) => {
+                self.skipped += 1;
+                ("SKIP", why)
+            }
+            Err(error) => {
+                self.failed += 1;
+                let text = format!("{error:#}");
+                let _ = append(&log, &format!("FAILED: {text}\n"));
+                println!("{}", indented(&text));
+                ("FAIL", format!("{} (see {})", first_line(&text), log.display()))
+            }
+        };
+        println!("{verdict} [{:>7.1} s] {name}: {remark}", took.as_secs_f64());
+        self.rows.push(Row { verdict, name: name.to_owned(), took, remark });
+    }
+
+    /// Prints the table and the closing line; whether nothing failed.
+    #[must_use]
+    pub fn close(self) -> bool {
+        if self.list {
+            return true;
+        }
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(["", "step", "s", "remark"]);
+        for row in &self.rows {
+            let took = format!("{:.1}", row.took.as_secs_f64());
+            table.add_row([row.verdict, row.name.as_str(), took.as_str(), first_line(&row.remark)]);
+        }
+        println!("\n{table}\n");
+        let skipped = match self.skipped {
+            0 => String::new(),
+            count => format!(", {count} skipped"),
+        };
+        println!("{} passed, {} failed{skipped}", self.passed, self.failed);
+        self.failed == 0 && self.passed > 0
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn file_name(step: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    step.chars().map(plain).collect()
+}

@@ -1,0 +1,120 @@
+//! Installing what is missing: Debian packages, and MPI implementations in virtual environments.
+
+use crate::layout::Layout;
+use crate::process::Job;
+use anyhow::{Context, Result, bail};
+use rustix::process::getuid;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What `demo` needs.
+pub const DEMO_PACKAGES: &[&str] =
+    &["gcc", "libc6-dev", "libfabric-dev", "libfabric-bin", "python3", "python3-venv"];
+/// What `bench` needs.
+pub const BENCH_PACKAGES: &[&str] =
+    &["gcc", "libc6-dev", "libfabric-dev", "python3", "python3-venv", "iproute2"];
+/// What `test` needs beside that of the demo.
+pub const TEST_PACKAGES: &[&str] = &[
+    "gcc", "libc6-dev", "libfabric-dev", "libfabric-bin", "python3", "python3-venv", "openmpi-bin", "iproute2",
+    "nftables", "valgrind",
+];
+
+/// Most time for the packages.
+const APT_LIMIT: Duration = Duration::from_secs(600);
+/// Most time for one virtual environment.
+const VENV_LIMIT: Duration = Duration::from_secs(300);
+
+/// Installs those of `packages` that are missing; answers which those were.
+///
+/// # Errors
+/// Packages that are missing and can't be installed: the message names them.
+pub fn packages(layout: &Layout, packages: &[&str]) -> Result<Vec<String>> {
+    let missing: Vec<String> =
+        packages.iter().filter(|name| !is_installed(name)).map(|name| (*name).to_owned()).collect();
+    if missing.is_empty() {
+        return Ok(missing);
+    }
+    println!("installing {}", missing.join(" "));
+    let log = layout.logs.join("setup-packages.log");
+    let as_root: &[&str] = if getuid().is_root() { &[] } else { &["sudo"] };
+    let apt = |args: &[&str]| {
+        Job::new("apt-get")
+            .args(args)
+            .under(as_root.iter().chain(&["env", "DEBIAN_FRONTEND=noninteractive"]))
+            .limit(APT_LIMIT)
+            .run(&log)
+    };
+    apt(&["update"])
+        .and_then(|_| {
+            let mut args = vec!["install", "--yes", "--no-install-recommends"];
+            args.extend(missing.iter().map(String::as_str));
+            apt(&args)
+        })
+        .with_context(|| format!("please install the packages {}", missing.join(" ")))?;
+    Ok(missing)
+}
+
+fn is_installed(package: &str) -> bool {
+    let query = Command::new("dpkg-query").args(["-W", "-f=${db:Status-Status}", package]).output();
+    query.is_ok_and(|query| query.stdout.starts_with(b"installed"))
+}
+
+/// Makes the virtual environment `name` with what tests/mpi/requirements-`name`.txt lists, unless
+/// it is there and up to date.
+///
+/// # Errors
+/// An environment that can't be made, packages that can't be had.
+pub fn venv(layout: &Layout, name: &str) -> Result<PathBuf> {
+    let wanted = layout.root.join(format!("tests/mpi/requirements-{name}.txt"));
+    let list = fs::read_to_string(&wanted).with_context(|| format!("reading {}", wanted.display()))?;
+    let dir = layout.venv(name);
+    let stamp = dir.join("requirements.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == list) {
+        return Ok(dir);
+    }
+    println!("making {}", layout.short(&dir).display());
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    let log = layout.logs.join(format!("setup-venv-{name}.log"));
+    Job::new("python3").args(["-m", "venv"]).args([&dir]).limit(VENV_LIMIT).run(&log)?;
+    Job::new(dir.join("bin/pip"))
+        .args(["install", "--disable-pip-version-check", "--requirement"])
+        .args([&wanted])
+        .limit(VENV_LIMIT)
+        .run(&log)?;
+    fs::write(&stamp, list).with_context(|| format!("writing {}", stamp.display()))?;
+    Ok(dir)
+}
+
+/// The directory of the libfabric that an MPI's wheel carries.
+///
+/// # Errors
+/// A wheel that carries none.
+pub fn wheel_libfabric(venv: &Path, mpi: &str) -> Result<PathBuf> {
+    let dir = venv.join("lib").join(mpi);
+    if !dir.join("libfabric.so.1").exists() {
+        bail!("no libfabric.so.1 in {}", dir.display());
+    }
+    Ok(dir)
+}
+
+/// Builds the release shared object.
+///
+/// # Errors
+/// What the compiler says.
+pub fn build_provider(layout: &Layout) -> Result<()> {
+    println!("building liberd_fi.so");
+    let log = layout.logs.join("build.log");
+    Job::new("cargo")
+        .args(["build", "--release", "--package", "erd-fi"])
+        .dir(&layout.root)
+        .limit(Duration::from_secs(900))
+        .run(&log)?;
+    if !layout.provider_file().exists() {
+        bail!("the build left no {}", layout.provider_file().display());
+    }
+    Ok(())
+}
