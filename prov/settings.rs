@@ -1,7 +1,7 @@
 //! The configuration of the provider: libfabric parameters, `FI_ERD_*` in the environment.
 //!
 //! [`PARAMETERS`] is the one table of names, defaults, ranges and help texts; `fi_info -e`,
-//! `docs/settings.md` and [`Settings::read`] follow it.
+//! the README's table and [`Settings::read`] follow it.
 
 use std::fmt;
 use thiserror::Error;
@@ -101,6 +101,12 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "erd",
         kind: Kind::Choice(&["erd"]),
         help: "Congestion control scheme of a domain",
+    },
+    Parameter {
+        name: "window",
+        default: "262144",
+        kind: Kind::Number { min: 4096, max: 1 << 30 },
+        help: "Window of the scheme erd: bytes in flight to one peer",
     },
     Parameter {
         name: "peer_timeout_ms",
@@ -231,6 +237,8 @@ pub struct Settings {
     pub paths: Option<u16>,
     /// Congestion control scheme.
     pub scheme: Scheme,
+    /// Bytes in flight to one peer under the scheme erd.
+    pub window_bytes: u64,
     /// Silence of a peer that owes an answer until it counts as dead.
     pub peer_timeout_ns: u64,
     /// What carries control packets.
@@ -294,6 +302,7 @@ impl Settings {
             ifaces: from.list("iface")?,
             paths: from.auto_number("paths")?,
             scheme: scheme_named(from.choice("cc")?),
+            window_bytes: from.number("window")?,
             peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
             info_path: if from.choice("info_path")? == "tcp" {
                 InfoPath::Tcp
@@ -424,13 +433,13 @@ mod tests {
 
     #[test]
     fn the_manuals_table_is_this_table() {
-        let manual = include_str!("../docs/settings.md");
+        let manual = include_str!("../README.md");
         let row = |p: &Parameter| {
             let default = if p.default.is_empty() { "empty" } else { p.default };
             format!("| `{}` | {default} | {} | {} |\n", p.variable(), p.kind, p.help)
         };
         let table: String = PARAMETERS.iter().map(row).collect();
-        assert!(manual.contains(&table), "docs/settings.md must contain:\n{table}");
+        assert!(manual.contains(&table), "README.md must contain:\n{table}");
         assert_eq!(manual.matches("| `FI_ERD_").count(), PARAMETERS.len());
     }
 

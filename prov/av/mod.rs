@@ -27,7 +27,7 @@ pub use table::ENTRIES_MAX;
 
 /// What an AV tells an endpoint that is bound to it.
 pub trait Member: Send + Sync {
-    /// `addr` is not at `fi_addr` any more; its sends fail as canceled.
+    /// `addr` is not at `fi_addr` any more. Its session may go on: the other side decides, too.
     fn peer_removed(&self, fi_addr: fi_addr_t, addr: SocketAddr);
 }
 

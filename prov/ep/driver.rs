@@ -81,18 +81,13 @@ impl Driver {
         Ok(peer)
     }
 
-    /// An address left the AV.
+    /// An address left the AV, or moved there. Its session goes on: the peer may know us still.
     pub(super) fn forget(&mut self, fi_addr: fi_addr_t) {
         let index = usize::try_from(fi_addr).unwrap_or(usize::MAX);
-        let known = self.peers.get_mut(index).and_then(Option::take);
-        self.sources.clear();
-        if let Some(peer) = known {
-            let now = monotonic_ns();
-            self.engine.forget(now, peer, &mut self.host);
-            self.settle(now);
-            self.transmit(now, true);
-            self.publish();
+        if let Some(place) = self.peers.get_mut(index) {
+            *place = None;
         }
+        self.sources.clear();
     }
 
     /// One step.

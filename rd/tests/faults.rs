@@ -1,6 +1,7 @@
 //! Random runs of several engines in virtual time under faults.
 //!
-//! `FAULTS_SEEDS=500` sets how many fresh seeds a test run tries; `FAULTS_SEED=n` replays one.
+//! `FAULTS_SEEDS=500` sets how many fresh seeds a test run tries, `FAULTS_BASE=n` the first of
+//! them; `FAULTS_SEED=n` replays one, with `FAULTS_TRACE=1` printing every datagram.
 
 mod world;
 
@@ -37,7 +38,8 @@ fn swarm() {
         println!("{:#?}\n{:#?}", Options::new(seed), run_seed(seed));
         return;
     }
-    let (base, count) = (base_seed(), number("FAULTS_SEEDS").unwrap_or(SEEDS_DEFAULT));
+    let base = number("FAULTS_BASE").unwrap_or_else(base_seed);
+    let count = number("FAULTS_SEEDS").unwrap_or(SEEDS_DEFAULT);
     println!("{count} seeds from {base}");
     let mut sum = Report::default();
     for seed in base..base + count {

@@ -11,6 +11,9 @@ use crate::wire::ack::{
 use crate::wire::header::{Header, Kind};
 use alloc::vec::Vec;
 
+/// Scans without any data in between before their spacing doubles.
+const SCANS_AT_FULL_PACE: u32 = 4;
+
 impl Peer {
     /// The present acknowledgement state. It counts as told from now on.
     pub(super) fn ack_state(&mut self, core: &Core, now: Nanos) -> AckState {
@@ -102,9 +105,10 @@ impl Peer {
         (self.rtt.smoothed_ns * 5 / 2).max(core.cfg.scan_min_ns)
     }
 
-    /// The receive bitmap's scan: a hole that the previous scan saw too is reported.
+    /// The receive bitmap's scan: a hole that the previous scan saw too is reported. Scans during
+    /// which no data comes back off.
     pub(super) fn scan(&mut self, core: &Core, now: Nanos) {
-        let next = now + self.scan_spacing_ns(core);
+        let spacing = self.scan_spacing_ns(core);
         let rx = &mut self.rx;
         if rx.high.since(rx.cum) <= 0 {
             rx.scan_at = None;
@@ -115,6 +119,9 @@ impl Peer {
             rx.nack_below = Some(mark);
         }
         rx.scan_mark = Some(rx.high);
-        rx.scan_at = Some(next);
+        rx.idle_scans += 1;
+        let backed_off = spacing << rx.idle_scans.saturating_sub(SCANS_AT_FULL_PACE).min(16);
+        let longest = (core.cfg.peer_timeout_ns / 8).max(spacing);
+        rx.scan_at = Some(now + backed_off.min(longest));
     }
 }

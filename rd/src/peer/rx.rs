@@ -123,6 +123,8 @@ pub(crate) struct Rx {
     pub(super) ce_bytes: u32,
     pub(super) spurious: u16,
     pub(super) scan_at: Option<Nanos>,
+    /// Scans since data last came.
+    pub(super) idle_scans: u32,
     /// Holes below this PSN were seen by an earlier scan.
     pub(super) scan_mark: Option<Psn>,
     /// Holes below this PSN are to be reported.
@@ -158,7 +160,15 @@ impl Rx {
 
     /// The peer owes us data: something is half received.
     pub(super) fn expects_data(&self) -> bool {
-        !self.incoming.is_empty() || !self.partial.is_empty() || !self.early.is_empty()
+        self.has_holes()
+            || !self.incoming.is_empty()
+            || !self.partial.is_empty()
+            || !self.early.is_empty()
+    }
+
+    /// Packets are known to be missing.
+    pub(super) fn has_holes(&self) -> bool {
+        self.high.since(self.cum) > 0
     }
 
     pub(super) fn eager_limit(&self, cfg: &Config) -> u32 {
@@ -750,8 +760,11 @@ impl Peer {
         if !core::mem::replace(&mut self.rx.active, true) {
             core.active_senders += 1;
         }
-        if self.rx.high != self.rx.cum && self.rx.scan_at.is_none() {
-            self.rx.scan_at = Some(now + self.scan_spacing_ns(core));
+        let paused = self.rx.scan_at.is_none() || self.rx.idle_scans > 0;
+        self.rx.idle_scans = 0;
+        if self.rx.has_holes() && paused {
+            let soon = now + self.scan_spacing_ns(core);
+            self.rx.scan_at = Some(self.rx.scan_at.map_or(soon, |at| at.min(soon)));
         }
         self.choose_ack(core, now, h, received_at, ce);
     }

@@ -91,8 +91,8 @@ pub struct Sending {
     pub more: bool,
 }
 
-/// Rounds in which a due timer may stay due before it counts as a livelock.
-const STORM_ROUNDS: u32 = 1000;
+/// Rounds in a row after which a timer may still be due before it counts as a livelock.
+const STORM_ROUNDS: u32 = 100;
 
 impl Node {
     /// A node whose first process runs.
@@ -306,10 +306,12 @@ impl Node {
         ledger: &mut Ledger,
         names: &[SocketAddr],
     ) -> Sending {
+        let mut idle = true;
         for _ in 0..self.setup.habits.batch {
             let Some(datagram) = self.inbox.pop_front() else {
                 break;
             };
+            idle = false;
             self.inbox_bytes -= datagram.bytes.len() as u64;
             let meta = RxMeta {
                 ecn: datagram.ecn,
@@ -321,9 +323,6 @@ impl Node {
         let due = |node: &Node| node.endpoint.as_ref().unwrap().poll_timeout();
         if self.inbox.is_empty() && due(self).is_some_and(|at| at <= now) {
             self.call(now, ledger, |e, host| e.handle_timeout(now, host));
-            let again = self.kept.is_empty() && due(self).is_some_and(|at| at <= now);
-            self.storm = if again { self.storm + 1 } else { 0 };
-            assert!(self.storm < STORM_ROUNDS, "timers of {} never rest", self.name);
         }
         while let Some(out) = self.waiting_posts.front().copied() {
             if !self.try_post(now, ledger, &out, names[out.to]) {
@@ -331,7 +330,12 @@ impl Node {
             }
             self.waiting_posts.pop_front();
         }
-        self.transmit(now, ledger, true, names)
+        let sending = self.transmit(now, ledger, true, names);
+        let idle = idle && sending.bursts.is_empty() && self.kept.is_empty();
+        let again = idle && due(self).is_some_and(|at| at <= now);
+        self.storm = if again { self.storm + 1 } else { 0 };
+        assert!(self.storm < STORM_ROUNDS, "timers of {} never rest", self.name);
+        sending
     }
 
     /// Asks the engine for bursts and gathers them.
