@@ -175,8 +175,11 @@ guarded! {
     unsafe extern "C" fn cntr_read(cntr: *mut fid_cntr) -> u64 {
         // SAFETY: libfabric calls with our open counter.
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        let before = cntr.values().0;
         cntr.watch.progress();
-        cntr.values().0
+        let after = cntr.values().0;
+        cntr.watch.looked(after != before);
+        after
     }
 
     unsafe extern "C" fn cntr_readerr(cntr: *mut fid_cntr) -> u64 {

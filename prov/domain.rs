@@ -121,7 +121,9 @@ impl DomainInner {
         if let Some(sockets) = &*slot {
             return Ok(Arc::clone(sockets));
         }
-        let sockets = Arc::new(TxSockets::open(self.local, &self.port_options())?);
+        let ecn = self.settings.ecn && self.settings.scheme.heeds_ecn();
+        let options = PortOptions { ecn, ..self.port_options() };
+        let sockets = Arc::new(TxSockets::open(self.local, &options)?);
         *slot = Some(Arc::clone(&sockets));
         Ok(sockets)
     }

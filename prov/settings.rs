@@ -196,7 +196,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "ecn",
         default: "1",
         kind: Kind::Switch,
-        help: "Mark packets as ECN-capable and heed congestion marks",
+        help: "Mark packets as ECN-capable, under schemes that heed congestion marks",
     },
     Parameter {
         name: "timestamps",
@@ -226,6 +226,17 @@ pub enum InfoPath {
 pub enum Scheme {
     /// ERD's own best-effort mode.
     Erd,
+}
+
+impl Scheme {
+    /// Its controllers react to congestion marks. Packets of others are not marked as
+    /// ECN-capable: a switch would then spare them for nothing.
+    #[must_use]
+    pub fn heeds_ecn(self) -> bool {
+        match self {
+            Scheme::Erd => false,
+        }
+    }
 }
 
 /// Values of all parameters, checked.

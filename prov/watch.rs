@@ -17,6 +17,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How readers wait.
@@ -30,9 +31,15 @@ enum Kind {
     Yield,
 }
 
+/// Looks in vain after which each further one gives up the processor: some tens of microseconds.
+/// Where processes outnumber processors, the peer that is waited for may be waiting for this one.
+const LOOKS_BEFORE_YIELD: u32 = 64;
+
 /// See the module's text.
 pub struct Watch {
     kind: Kind,
+    /// Looks in vain since the last that found something.
+    vain: AtomicU32,
     endpoints: RwLock<Vec<Arc<EpInner>>>,
     /// Made when first needed: a queue that nobody sleeps on costs no fds.
     set: OnceLock<WaitSet>,
@@ -55,6 +62,7 @@ impl Watch {
         };
         Ok(Watch {
             kind,
+            vain: AtomicU32::new(0),
             endpoints: RwLock::default(),
             set: OnceLock::new(),
             timer: Mutex::default(),
@@ -96,6 +104,16 @@ impl Watch {
     pub fn progress(&self) {
         for endpoint in &*self.endpoints.read() {
             endpoint.progress();
+        }
+    }
+
+    /// A reader that polls found something, or nothing.
+    pub fn looked(&self, found: bool) {
+        // Lost counts of several threads do no harm.
+        let vain = if found { 0 } else { self.vain.load(Ordering::Relaxed).saturating_add(1) };
+        self.vain.store(vain, Ordering::Relaxed);
+        if vain > LOOKS_BEFORE_YIELD {
+            std::thread::yield_now();
         }
     }
 

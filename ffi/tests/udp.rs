@@ -60,6 +60,7 @@ impl<'a> Parts<'a> {
             segment_bytes,
             total_bytes: self.total_bytes,
             done_segments: 0,
+            may_fragment: false,
         }
     }
 }
@@ -354,6 +355,10 @@ fn a_small_link_refuses_what_does_not_fit() {
             assert_eq!((report.bursts, report.segments, report.stop), (0, 0, too_big));
         }
         assert_nothing_more(&mut rx);
+        // What was cut for a larger path goes out in fragments.
+        let again = Burst { may_fragment: true, ..parts.burst(&dst, 6000) };
+        assert_all_sent(send(&tx, &[again]), 1);
+        assert_eq!(receive(&mut rx, 1)[0].data, data);
         assert_all_sent(send(&tx, &[parts.burst(&dst, 1472)]), 1);
         assert_eq!(receive(&mut rx, 5).len(), 5);
         let unreachable = Dst::from(SocketAddr::from(([192, 0, 2, 1], 9)));

@@ -112,7 +112,9 @@ impl CqInner {
         if first == Err(Nothing::Empty) {
             self.watch.progress();
             // SAFETY: as above.
-            return unsafe { self.take(to) };
+            let second = unsafe { self.take(to) };
+            self.watch.looked(second != Err(Nothing::Empty));
+            return second;
         }
         // Who always finds entries must still answer its peers.
         if self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_PER_PROGRESS) {

@@ -215,7 +215,10 @@ impl Host for EpHost {
         self.void_messages(peer, session, error.unwrap_or(OpError::PeerClosed));
         if let Some(error) = error {
             self.fail_directed(peer, Cause::from(error));
-            self.out.ended.push((peer, error));
+            // Our own closing needs no word in the log.
+            if error != OpError::Canceled {
+                self.out.ended.push((peer, error));
+            }
         }
     }
 

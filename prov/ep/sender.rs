@@ -126,6 +126,7 @@ impl Sender {
                 segment_bytes: burst.segment_bytes,
                 total_bytes: burst.total_bytes,
                 done_segments: if index == self.first { self.done_segments } else { 0 },
+                may_fragment: burst.may_fragment,
             }
         });
         // SAFETY: the pieces lie in this sender's own buffers, or in memory of operations that are

@@ -3,7 +3,7 @@
 use crate::mr::{MR_IOV_LIMIT, REGIONS_MAX};
 use crate::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::{
-    FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_RDM, FI_INJECT,
+    FI_AV_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_RDM, FI_INJECT,
     FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MATCH_COMPLETE, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS,
     FI_PROGRESS_MANUAL, FI_RECV, FI_REMOTE_COMM, FI_RM_ENABLED, FI_SEND, FI_SOURCE, FI_TAGGED,
     FI_THREAD_SAFE, FI_TRANSMIT_COMPLETE, fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr,
@@ -91,7 +91,7 @@ pub const DOMAIN: fi_domain_attr = fi_domain_attr {
     control_progress: FI_PROGRESS_MANUAL,
     data_progress: FI_PROGRESS_MANUAL,
     resource_mgmt: FI_RM_ENABLED,
-    av_type: FI_AV_TABLE,
+    av_type: FI_AV_UNSPEC,
     mr_key_size: size_of::<u64>(),
     cq_data_size: size_of::<u64>(),
     cq_cnt: OBJECTS,

@@ -21,6 +21,7 @@ pub mod endpoint;
 pub mod host;
 pub mod matching;
 pub mod peer;
+pub mod planted;
 pub mod stats;
 pub mod transmit;
 pub mod units;

@@ -217,6 +217,8 @@ static void run_victim(int fd, const struct place *place)
         oob_send(fd, &word, sizeof word);
         oob_recv(fd, &word, sizeof word, NULL);
         shell("ip link set lo up && ip addr add %s/24 dev erd1 && ip link set erd1 up", place->victim_address);
+        /* The carrier comes a moment later. */
+        shell("for i in $(seq 100); do ip link show erd1 | grep -q LOWER_UP && exit; sleep 0.05; done; exit 1");
     }
     be_sink(fd, place->victim_address, place->victim_service, 1);
 }
@@ -276,9 +278,9 @@ static void die_under_traffic(const struct place *place, const char *how)
     victim = begin(run_victim, place);
     if (place->own_namespace)
         lay_link(&victim, place);
+    oob_recv(victim.fd, names.victim, NAME_BYTES, NULL);
     bystander = begin(run_bystander, place);
     observer = begin(again ? run_observer_again : run_observer, place);
-    oob_recv(victim.fd, names.victim, NAME_BYTES, NULL);
     oob_recv(bystander.fd, names.bystander, NAME_BYTES, NULL);
     oob_send(observer.fd, &names, sizeof names);
     oob_recv(observer.fd, &word, sizeof word, NULL);

@@ -229,8 +229,9 @@ def zeros(count):
     return memoryview(bytearray(8 * max(count, 1))).cast("q")[:count]
 
 
-def long(view):
-    return [view, len(view), MPI.INT64_T]
+def long(view, count=None):
+    """A view as MPI takes it; `count` is the part of one rank, where the view has all parts."""
+    return [view, len(view) if count is None else count, MPI.INT64_T]
 
 
 def same(view, values, what):
@@ -246,11 +247,11 @@ def collectives_rooted(comm, words):
         comm.Bcast(long(room), root)
         same(room, everyone[root], f"Bcast of {words} words from {root} of {n}")
         room = zeros(words * n)
-        comm.Gather(long(everyone[me]), long(room) if me == root else None, root)
+        comm.Gather(long(everyone[me]), long(room, words) if me == root else None, root)
         if me == root:
             same(room, [x for view in everyone for x in view], f"Gather of {words} words to {root} of {n}")
         part = zeros(words)
-        comm.Scatter(long(room) if me == root else None, long(part), root)
+        comm.Scatter(long(room, words) if me == root else None, long(part), root)
         same(part, everyone[me], f"Scatter of {words} words from {root} of {n}")
         total = zeros(words)
         comm.Reduce(long(everyone[me]), long(total) if me == root else None, MPI.SUM, root)
@@ -264,7 +265,7 @@ def collectives_flat(comm, words):
     everyone = [vector(words, rank) for rank in range(n)]
     comm.Barrier()
     room = zeros(words * n)
-    comm.Allgather(long(everyone[me]), long(room))
+    comm.Allgather(long(everyone[me]), long(room, words))
     same(room, [x for view in everyone for x in view], f"Allgather of {words} words by {n}")
     total = zeros(words)
     comm.Allreduce(long(everyone[me]), long(total), MPI.SUM)
@@ -280,9 +281,9 @@ def collectives_flat(comm, words):
     flat = zeros(words * n)
     for target in range(n):
         flat[words * target : words * (target + 1)] = grid[me][target]
-    comm.Alltoall(long(flat), long(room))
+    comm.Alltoall(long(flat, words), long(room, words))
     same(room, [x for source in range(n) for x in grid[source][me]], f"Alltoall of {words} words by {n}")
-    comm.Reduce_scatter_block(long(flat), long(total), MPI.SUM)
+    comm.Reduce_scatter_block(long(flat, words), long(total), MPI.SUM)
     same(total, [sum(column) for column in zip(*(grid[source][me] for source in range(n)))],
          f"Reduce_scatter_block of {words} words by {n}")
 
@@ -326,7 +327,7 @@ def collectives_immediate(comm, words):
     totals = [zeros(words) for _ in range(4)]
     room, cast = zeros(words * n), vector(words, 0) if me == 0 else zeros(words)
     requests = [comm.Iallreduce(long(everyone[me]), long(total), MPI.SUM) for total in totals]
-    requests += [comm.Iallgather(long(everyone[me]), long(room)), comm.Ibcast(long(cast), 0), comm.Ibarrier()]
+    requests += [comm.Iallgather(long(everyone[me]), long(room, words)), comm.Ibcast(long(cast), 0), comm.Ibarrier()]
     MPI.Request.Waitall(requests)
     for total in totals:
         same(total, [sum(column) for column in zip(*everyone)], f"Iallreduce of {words} words by {n}")

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -44,6 +45,9 @@ pub struct Burst<'a> {
     /// Datagrams of this burst that an earlier call has sent already: 0 at first, then
     /// [`SendReport::segments`].
     pub done_segments: u32,
+    /// Larger than the path now carries, and already cut: routers may fragment it. Goes out from
+    /// a socket of its own, whatever `path` says.
+    pub may_fragment: bool,
 }
 
 impl Burst<'_> {
@@ -95,6 +99,9 @@ pub struct TxSockets {
     gso_max_segments: u16,
     /// The sockets' own mark, which costs nothing per packet; `None` without ECN.
     default_ecn: Option<Ecn>,
+    /// Opened when the first burst may be fragmented, which takes a path whose MTU shrank.
+    fragmenting: OnceLock<Result<Socket, PortError>>,
+    options: PortOptions,
 }
 
 impl TxSockets {
@@ -106,7 +113,7 @@ impl TxSockets {
     pub fn open(local_ip: IpAddr, options: &PortOptions) -> Result<Self, PortError> {
         check_range("paths", options.paths.into(), MAX_PATHS.into())?;
         let sockets: Result<Box<[Socket]>, PortError> =
-            (0..options.paths).map(|_| open_socket(local_ip, options)).collect();
+            (0..options.paths).map(|_| open_socket(local_ip, options, false)).collect();
         let gso_max_segments = if options.gso { gso::max_segments() } else { 1 };
         Ok(Self {
             sockets: sockets?,
@@ -114,6 +121,8 @@ impl TxSockets {
             gso: AtomicBool::new(gso_max_segments > 1),
             gso_max_segments,
             default_ecn: options.ecn.then_some(Ecn::Ect0),
+            fragmenting: OnceLock::new(),
+            options: options.clone(),
         })
     }
 
@@ -178,8 +187,19 @@ impl TxSockets {
         self.sockets.iter().map(|socket| errqueue::drain(socket.as_fd(), &mut f)).sum()
     }
 
-    fn fd(&self, path: u16) -> RawFd {
-        self.sockets[usize::from(path) % self.sockets.len()].as_raw_fd()
+    fn fd(&self, burst: &Burst<'_>) -> RawFd {
+        let usual = &self.sockets[usize::from(burst.path) % self.sockets.len()];
+        if !burst.may_fragment {
+            return usual.as_raw_fd();
+        }
+        let open = || open_socket(self.local_ip, &self.options, true);
+        match self.fragmenting.get_or_init(open) {
+            Ok(socket) => socket.as_raw_fd(),
+            Err(error) => {
+                tracing::debug!(%error, "no socket for fragments");
+                usual.as_raw_fd()
+            }
+        }
     }
 
     fn goes_whole(&self, burst: &Burst<'_>) -> bool {
@@ -194,10 +214,11 @@ impl TxSockets {
     /// # Safety
     /// As [`TxSockets::send`].
     unsafe fn send_run(&self, bursts: &[Burst<'_>], report: &mut SendReport) -> Result<(), i32> {
-        let path = bursts[0].path;
+        let (path, fragment) = (bursts[0].path, bursts[0].may_fragment);
         let mut messages = Messages::new();
         for burst in bursts.iter().take(MESSAGES) {
-            let joins = messages.count == 0 || (burst.path == path && self.goes_whole(burst));
+            let same = burst.path == path && burst.may_fragment == fragment;
+            let joins = messages.count == 0 || (same && self.goes_whole(burst));
             if !joins {
                 break;
             }
@@ -210,7 +231,7 @@ impl TxSockets {
             messages.push(burst, burst.iov, self.mark(burst), segment_bytes);
         }
         // SAFETY: the caller vouches for the parts, which outlive the call.
-        let sent = unsafe { messages.send(self.fd(path)) }?;
+        let sent = unsafe { messages.send(self.fd(&bursts[0])) }?;
         report.bursts += sent;
         report.segments = 0;
         Ok(())
@@ -232,7 +253,7 @@ impl TxSockets {
         }
         assert!(messages.count > 0, "a datagram of a burst has at most {SPLIT_PARTS} parts");
         // SAFETY: the caller vouches for the parts; `parts` outlives the call.
-        let sent = unsafe { messages.send(self.fd(burst.path)) }?;
+        let sent = unsafe { messages.send(self.fd(burst)) }?;
         report.segments += sent as u32;
         assert!(report.segments <= burst.segments(), "a burst is not sent twice");
         if report.segments == burst.segments() {
@@ -282,24 +303,28 @@ enum Verdict {
     Stop(Stop),
 }
 
-fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Socket, PortError> {
+fn open_socket(
+    local_ip: IpAddr,
+    options: &PortOptions,
+    fragment: bool,
+) -> Result<Socket, PortError> {
     let addr = SocketAddr::new(local_ip, 0);
     let fail = |call| move |source| PortError::Socket { call, source };
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))
         .map_err(fail("socket"))?;
     sockopt::set_buffer(&socket, options.send_buffer_bytes, Side::Send)?;
-    let (level, discover, always, errors, tos) = match local_ip {
+    let (level, discover, [always, never], errors, tos) = match local_ip {
         IpAddr::V4(_) => (
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DO,
+            [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_DONT],
             libc::IP_RECVERR,
             libc::IP_TOS,
         ),
         IpAddr::V6(_) => (
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_DO,
+            [libc::IPV6_PMTUDISC_DO, libc::IPV6_PMTUDISC_DONT],
             libc::IPV6_RECVERR,
             libc::IPV6_TCLASS,
         ),
@@ -310,7 +335,7 @@ fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Socket, PortEr
     let set = |name, value, call| {
         sockopt::set_int(socket.as_raw_fd(), level, name, value).map_err(fail(call))
     };
-    set(discover, always, "IP_MTU_DISCOVER")?;
+    set(discover, if fragment { never } else { always }, "IP_MTU_DISCOVER")?;
     set(errors, 1, "IP_RECVERR")?;
     if options.ecn {
         set(tos, Ecn::Ect0 as i32, "IP_TOS")?;

@@ -6,11 +6,14 @@ use crate::bitmap::BITS_MAX;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{
-    ACK_ECHO, ACK_PROBE_ANSWER, AckState, NACK_RANGES_MAX, NackRange, SACK_WORDS_MAX, emit_sections,
+    ACK_BYTES, ACK_ECHO, ACK_PROBE_ANSWER, AckState, NACK_RANGES_MAX, NackRange, SACK_WORDS_MAX,
+    SECTIONS_HEAD_BYTES, emit_sections,
 };
-use crate::wire::header::{Header, Kind};
+use crate::wire::header::{HEADER_BYTES, Header, Kind};
 use alloc::vec::Vec;
 
+/// Bitmap words that an acknowledgement packet always has room for.
+const SACK_WORDS_MIN: usize = 8;
 /// Scans without any data in between before their spacing doubles.
 const SCANS_AT_FULL_PACE: u32 = 4;
 
@@ -48,12 +51,15 @@ impl Peer {
         if core::mem::take(&mut self.rx.probe_answer) {
             state.flags |= ACK_PROBE_ANSWER;
         }
+        let mut echoes = core::mem::take(&mut self.rx.echoes);
+        let fixed = HEADER_BYTES + ACK_BYTES + SECTIONS_HEAD_BYTES + 16 * echoes.len();
+        let room = usize::from(self.datagram_bytes).saturating_sub(fixed) / 8;
         let mut nacks = Vec::new();
         if let Some(below) = self.rx.nack_below.take() {
-            self.collect_holes(below, &mut nacks);
+            let most = room.saturating_sub(SACK_WORDS_MIN).min(NACK_RANGES_MAX);
+            self.collect_holes(below, most, &mut nacks);
         }
-        let sack = self.collect_sack();
-        let mut echoes = core::mem::take(&mut self.rx.echoes);
+        let sack = self.collect_sack(room - nacks.len());
         if !nacks.is_empty() {
             core.stats.nacks += 1;
         }
@@ -69,25 +75,24 @@ impl Peer {
         burst.info_path = self.info_path;
     }
 
-    /// Bitmap words from the lowest hole on, as many as fit beside the rest.
-    fn collect_sack(&self) -> Vec<u64> {
+    /// Bitmap words from the lowest hole on, at most `room` of them.
+    fn collect_sack(&self, room: usize) -> Vec<u64> {
         let span = self.rx.high.since(self.rx.cum).clamp(0, BITS_MAX as i32) as usize;
         if self.rx.received.ones() == 0 {
             return Vec::new();
         }
-        let room = (usize::from(self.datagram_bytes).saturating_sub(700) / 8).max(8);
         let words = span.div_ceil(64).min(room).min(SACK_WORDS_MAX);
         (0..words).map(|w| self.rx.received.word(w as u32 * 64)).collect()
     }
 
-    /// Runs of missing PSNs below `below`.
-    fn collect_holes(&self, below: Psn, out: &mut Vec<NackRange>) {
+    /// Runs of missing PSNs below `below`, at most `most` of them.
+    fn collect_holes(&self, below: Psn, most: usize, out: &mut Vec<NackRange>) {
         let end = below.since(self.rx.cum).clamp(0, BITS_MAX as i32) as u32;
         let mut run: Option<NackRange> = None;
         for i in 0..end {
             if self.rx.received.get(i) {
                 out.extend(run.take());
-                if out.len() == NACK_RANGES_MAX {
+                if out.len() >= most {
                     return;
                 }
             } else {
@@ -95,7 +100,7 @@ impl Peer {
                 run.get_or_insert(NackRange { first_psn, count: 0 }).count += 1;
             }
         }
-        if out.len() < NACK_RANGES_MAX {
+        if out.len() < most {
             out.extend(run);
         }
     }

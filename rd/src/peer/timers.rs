@@ -3,6 +3,7 @@
 use super::{Core, Peer, Phase};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
+use crate::planted::planted;
 use crate::transmit::TxBurst;
 use crate::units::{MILLISECOND, Nanos};
 
@@ -16,7 +17,7 @@ impl Peer {
     /// directed receive is awaited.
     pub(super) fn needs_watch(&self) -> bool {
         self.phase == Phase::Open
-            && (self.watched > 0 || self.tx.awaits_match() || self.rx.expects_data())
+            && (self.watched > 0 || (self.tx.awaits_match() && !planted(15)) || self.rx.expects_data())
     }
 
     /// Makes sure that a probe follows if no answer comes.
@@ -103,7 +104,7 @@ impl Peer {
         let first = self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
         let doublings = if self.live.refused > 0 { 0 } else { self.live.probes.min(16) };
         let spacing = (first << doublings).min(core.cfg.peer_timeout_ns / 5);
-        self.live.probe_at = Some(now + spacing);
+        self.live.probe_at = (!planted(19)).then_some(now + spacing);
         let (in_flight_bytes, in_a_row) = (self.tx.in_flight_bytes, self.live.probes);
         if in_flight_bytes > 0
             && let Some(cc) = &mut self.cc

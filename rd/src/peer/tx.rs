@@ -5,6 +5,7 @@ use super::{Core, Op, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::Sent as SentFeedback;
 use crate::host::Host;
+use crate::planted::planted;
 use crate::transmit::{Part, TxBurst};
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{
@@ -249,6 +250,9 @@ impl Peer {
             let idle = self.tx.in_flight_packets == 0;
             let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
             if !idle && self.tx.in_flight_bytes + u64::from(entry.bytes) > window {
+                if planted(5) {
+                    self.tx.retry.pop_front();
+                }
                 return false;
             }
             self.tx.retry.pop_front();
@@ -459,7 +463,7 @@ impl Peer {
             Record::Ack(ack).emit(&mut burst.bytes);
         }
         for record in records.clone() {
-            wire_record(record, core).emit(&mut burst.bytes);
+            wire_record(record, core, h.attempt).emit(&mut burst.bytes);
         }
         let region = burst.bytes.len() - start;
         let mut payload = Payload::new(start, region, self.payload_checksum);
@@ -602,8 +606,9 @@ impl Peer {
     }
 }
 
-fn wire_record(record: &TxRecord, core: &Core) -> Record {
+fn wire_record(record: &TxRecord, core: &Core, attempt: u8) -> Record {
     match *record {
+        TxRecord::Cts(_) if planted(12) && attempt > 0 => Record::Matched { op: u32::MAX, order: 0 },
         TxRecord::Eager(index) => Record::Eager(msg_header(index, &core.ops[index as usize])),
         TxRecord::Rts(index) => Record::Rts(msg_header(index, &core.ops[index as usize])),
         TxRecord::Cts(cts) => Record::Cts(cts),

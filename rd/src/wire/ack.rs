@@ -10,6 +10,8 @@ pub const ACK_BYTES: usize = 44;
 pub const ACK_ECHO: u8 = 0x01;
 /// Answers a probe: every packet sent before the probe and not shown as received is lost.
 pub const ACK_PROBE_ANSWER: u8 = 0x02;
+/// Bytes before the first section's content: the bitmap's base and the counts.
+pub const SECTIONS_HEAD_BYTES: usize = 12;
 /// Most 64-bit words of SACK bitmap in one packet.
 pub const SACK_WORDS_MAX: usize = 64;
 /// Most NACK ranges in one packet.

@@ -195,7 +195,7 @@ impl App {
     }
 
     /// Takes back the receives that only `peer` could have filled.
-    fn fail_directed(&mut self, peer: PeerId) -> Vec<usize> {
+    fn take_directed(&mut self, peer: PeerId) -> Vec<usize> {
         let (gone, kept): (Vec<_>, Vec<_>) =
             self.posted.drain(..).partition(|p| p.source == Some(peer));
         self.posted = kept.into();
@@ -241,6 +241,13 @@ impl View<'_> {
     pub fn mark_matched(&mut self, send: Option<usize>) {
         if let Some(send) = send {
             self.ledger.sends[send].matched = true;
+        }
+    }
+
+    /// Fails the receives that only `peer` could have filled.
+    pub fn fail_directed(&mut self, peer: PeerId, error: OpError) {
+        for recv in self.app.take_directed(peer) {
+            self.ledger.recvs[recv].state = RecvState::Done(Err(error));
         }
     }
 
@@ -393,9 +400,7 @@ impl Host for View<'_> {
         self.app.forget_rendezvous(peer, session);
         self.app.deferred.push_back(Deferred::SessionEnded(peer, session));
         if let EndReason::Failed(error) = reason {
-            for recv in self.app.fail_directed(peer) {
-                self.ledger.recvs[recv].state = RecvState::Done(Err(error));
-            }
+            self.fail_directed(peer, error);
         }
     }
 

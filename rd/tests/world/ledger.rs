@@ -136,6 +136,12 @@ pub struct Ledger {
     pub recvs: Vec<Recv>,
     /// See [`Rules`].
     pub rules: Rules,
+    /// Nodes whose process is dead, and since when.
+    pub dead_since: BTreeMap<usize, Nanos>,
+    /// When a node's driver did not run: node, from, until.
+    pub stalls: Vec<(usize, Nanos, Nanos)>,
+    /// Within this time, sends to the dead end. 0 when nothing is known about it.
+    pub deadline_ns: Nanos,
     /// Sends not ended, by process.
     pub outstanding: BTreeMap<Life, BTreeSet<usize>>,
     /// Sends in post order, by sender and receiving node.
@@ -280,7 +286,10 @@ impl Ledger {
         assert_eq!(send.ended, None, "send {id} ended twice, now {outcome:?}");
         match outcome {
             Ok(()) => self.judge_success(id),
-            Err(error) => self.judge_failure(id, error),
+            Err(error) => {
+                self.judge_failure(id, error);
+                self.judge_deadline(now, id);
+            }
         }
         let send = &mut self.sends[id];
         send.ended = Some((now, outcome));
@@ -326,6 +335,19 @@ impl Ledger {
                 OpError::Canceled => rules.closes,
             };
         assert!(allowed, "send {id} failed with {error:?}: {:?}", self.sends[id]);
+    }
+
+    /// A send to a dead peer ends by the deadline, unless its own driver did not run.
+    fn judge_deadline(&self, now: Nanos, id: usize) {
+        let send = &self.sends[id];
+        let Some(died_at) = self.dead_since.get(&send.to) else {
+            return;
+        };
+        let owed_since = send.posted_at.max(*died_at);
+        let mut stalls = self.stalls.iter();
+        let slept = stalls.any(|s| s.0 == send.from.node && s.1 < now && s.2 > owed_since);
+        let in_time = self.deadline_ns == 0 || now - owed_since <= self.deadline_ns;
+        assert!(slept || in_time, "send {id} ended {} ns after the peer's death", now - owed_since);
     }
 
     /// Judges and stores placed bytes.

@@ -7,7 +7,7 @@ use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::{
-    Config, Endpoint, MsgRef, Nanos, Part, PeerId, PostError, RecvToken, RxMeta, SendToken,
+    Config, Endpoint, MsgRef, Nanos, OpError, Part, PeerId, PostError, RecvToken, RxMeta, SendToken,
     TxBurst, WorkRequest,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -194,6 +194,19 @@ impl Node {
         let seen = *self.app.seen.entry(peer).or_insert(to);
         assert_eq!(seen, to, "{peer:?} names two peers");
         peer
+    }
+
+    /// The engine forgets a peer.
+    pub fn forget(&mut self, now: Nanos, ledger: &mut Ledger, peer: usize) {
+        let Some(id) = self.peers.remove(&peer) else {
+            return;
+        };
+        self.call(now, ledger, |endpoint, host| {
+            endpoint.forget(now, id, host);
+            host.fail_directed(id, OpError::Canceled);
+        });
+        self.app.seen.remove(&id);
+        assert_eq!(self.endpoint.as_ref().unwrap().peer_name(id), None, "{id:?} is not forgotten");
     }
 
     /// Posts a send, or keeps it until there is room.

@@ -42,6 +42,8 @@ pub enum Action {
     Kill(usize),
     /// A dead process is replaced.
     Restart(usize),
+    /// The first node forgets the second.
+    Forget(usize, usize),
 }
 
 #[derive(Debug)]
@@ -161,15 +163,24 @@ impl World {
             }
             Action::Stall(node, until) => {
                 self.nodes[node].stalled_until = until;
+                self.ledger.stalls.push((node, now, until));
                 self.wake(node, until);
             }
             Action::Cut(sides, until) => self.net.cut = Some((sides, until)),
             Action::Kill(node) if self.lives(node) => {
                 self.buried.push(*self.nodes[node].endpoint.as_ref().unwrap().stats());
                 self.nodes[node].kill(&mut self.ledger);
+                self.ledger.dead_since.insert(node, now);
             }
-            Action::Restart(node) if !self.lives(node) => self.nodes[node].restart(),
-            Action::Discard(_) | Action::Kill(_) | Action::Restart(_) => {}
+            Action::Restart(node) if !self.lives(node) => {
+                self.nodes[node].restart();
+                self.ledger.dead_since.remove(&node);
+            }
+            Action::Forget(node, peer) if self.lives(node) => {
+                self.nodes[node].forget(now, &mut self.ledger, peer);
+                self.wake_soon(node);
+            }
+            Action::Discard(_) | Action::Kill(_) | Action::Restart(_) | Action::Forget(..) => {}
         }
     }
 
@@ -252,6 +263,10 @@ impl World {
         for burst in sending.bursts {
             if self.trace {
                 burst.iter().for_each(|d| eprintln!("{now:>12} out {}", d.summary()));
+            }
+            for datagram in &burst {
+                let limit = self.nodes[datagram.to].setup.config.datagram_bytes;
+                assert!(datagram.bytes.len() <= usize::from(limit), "too large for its receiver");
             }
             for (at, datagram) in self.net.transmit(now, burst) {
                 self.push(at, Event::Arrive(datagram));

@@ -33,8 +33,6 @@ pub struct Options {
     pub seed: u64,
     /// See [`Weather`].
     pub weather: Weather,
-    /// Endpoints.
-    pub nodes: usize,
     /// Sends and receives posted.
     pub operations: usize,
     /// Time over which they are posted.
@@ -57,8 +55,10 @@ pub struct Options {
     pub links: Links,
     /// Random faults.
     pub faults: Faults,
-    /// What is the same at every node.
-    pub setup: Setup,
+    /// Deadline of every node.
+    pub timeout_ns: Nanos,
+    /// How each node is set up.
+    pub setups: Vec<Setup>,
 }
 
 /// What a run did.
@@ -186,14 +186,36 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
     }
 }
 
+/// Every node alike, or each on its own; they agree on the deadline, and on payload checksums
+/// as far as corruption needs them.
+fn setups(rng: &mut Rng, weather: Weather) -> Vec<Setup> {
+    let nodes = rng.range(3, 6);
+    let (v6, alike) = (rng.chance(0.3), rng.chance(0.6));
+    let common = setup(rng, weather);
+    let mut setups = Vec::new();
+    for node in 0..nodes {
+        let mut own = if alike { common.clone() } else { setup(rng, weather) };
+        let ip = if v6 {
+            IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node as u16 + 1))
+        } else {
+            IpAddr::V4(Ipv4Addr::new(10, 0, 0, node as u8 + 1))
+        };
+        own.config.name = SocketAddr::new(ip, 7000 + node as u16);
+        own.config.peer_timeout_ns = common.config.peer_timeout_ns;
+        own.config.payload_checksum |= common.config.payload_checksum;
+        setups.push(own);
+    }
+    setups
+}
+
 impl Options {
     /// The options that `seed` stands for.
     pub fn new(seed: u64) -> Options {
         let rng = &mut Rng::new(seed, 0);
         let weather = weather(rng);
-        let setup = setup(rng, weather);
-        let timeout_ns = setup.config.peer_timeout_ns;
-        let budget_bytes = rng.log_range(1 << 20, 12 << 20);
+        let setups = setups(rng, weather);
+        let timeout_ns = setups[0].config.peer_timeout_ns;
+        let protected = setups.iter().all(|s| s.config.payload_checksum);
         let links = Links {
             delay_ns: rng.log_range(2 * MICROSECOND, 2 * MILLISECOND),
             path_step_ns: rng.pick(&[0, 0, MICROSECOND, 10 * MICROSECOND]),
@@ -203,20 +225,24 @@ impl Options {
         Options {
             seed,
             weather,
-            nodes: rng.range(3, 6) as usize,
             operations: rng.range(200, 320) as usize,
             span_ns: rng.log_range(MILLISECOND, SECOND),
             len_max_bytes: rng.pick(&[1 << 12, 1 << 16, 4 << 20, 4 << 20]),
-            budget_bytes,
+            budget_bytes: rng.log_range(1 << 20, 12 << 20),
             roomy: rng.pick(&[0.5, 0.9, 1.0]),
             classes: rng.range(1, 4),
             directed: rng.pick(&[0.0, 0.3, 0.9]),
             match_complete: rng.pick(&[0.0, 0.1, 0.5]),
             spread_ns: rng.log_range(10 * MICROSECOND, 50 * MILLISECOND),
-            faults: faults(rng, weather, setup.config.payload_checksum, timeout_ns),
+            faults: faults(rng, weather, protected, timeout_ns),
             links,
-            setup,
+            timeout_ns,
+            setups,
         }
+    }
+
+    fn nodes(&self) -> u64 {
+        self.setups.len() as u64
     }
 
     fn rules(&self) -> Rules {
@@ -224,33 +250,19 @@ impl Options {
         Rules {
             timeouts: harsh,
             restarts: self.weather == Weather::Deadly,
+            closes: harsh,
             ..Rules::default()
         }
-    }
-
-    fn setups(&self, rng: &mut Rng) -> Vec<Setup> {
-        let v6 = rng.chance(0.3);
-        let mut setups = Vec::new();
-        for node in 0..self.nodes {
-            let ip = if v6 {
-                IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node as u16 + 1))
-            } else {
-                IpAddr::V4(Ipv4Addr::new(10, 0, 0, node as u8 + 1))
-            };
-            let mut setup = self.setup.clone();
-            setup.config.name = SocketAddr::new(ip, 7000 + node as u16);
-            setups.push(setup);
-        }
-        setups
     }
 }
 
 /// Draws a message.
 fn message(o: &Options, rng: &mut Rng, left_bytes: &mut u64) -> (u64, Option<u8>) {
+    let eager_bytes = u64::from(o.setups[0].config.eager_bytes);
     let len_bytes = match rng.below(10) {
         0 | 1 => 0,
         2..=5 => rng.log_range(1, 256),
-        6 | 7 => rng.log_range(1, u64::from(o.setup.config.eager_bytes).max(2) + 1),
+        6 | 7 => rng.log_range(1, eager_bytes.max(2) + 1),
         _ => rng.log_range(1, o.len_max_bytes),
     };
     let len_bytes = len_bytes.min(*left_bytes).min(o.len_max_bytes);
@@ -269,8 +281,8 @@ fn plan_operations(o: &Options, world: &mut World, rng: &mut Rng) {
     let start = world.now + o.spread_ns;
     for _ in 0..o.operations {
         let at = start + rng.below(o.span_ns);
-        let from = rng.below(o.nodes as u64) as usize;
-        let to = rng.below(o.nodes as u64) as usize;
+        let from = rng.below(o.nodes()) as usize;
+        let to = rng.below(o.nodes()) as usize;
         let (len_bytes, tag_class) = message(o, rng, &mut left_bytes);
         let data = rng.chance(0.3);
         let match_complete = rng.chance(o.match_complete);
@@ -299,7 +311,7 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
     if o.weather == Weather::Still {
         return;
     }
-    let timeout_ns = o.setup.config.peer_timeout_ns;
+    let timeout_ns = o.timeout_ns;
     let longest = if o.weather == Weather::Rough { timeout_ns / 5 } else { 2 * timeout_ns };
     let start = world.now + o.spread_ns;
     let mut at = start;
@@ -307,7 +319,7 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
         at += rng.below(o.span_ns);
         let until = at + rng.log_range(MILLISECOND, longest);
         let action = if rng.chance(0.5) {
-            Action::Stall(rng.below(o.nodes as u64) as usize, until)
+            Action::Stall(rng.below(o.nodes()) as usize, until)
         } else {
             Action::Cut(rng.bits(), until)
         };
@@ -315,9 +327,13 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
         // Silences must not add up in rough weather.
         at = if o.weather == Weather::Rough { until + timeout_ns } else { at };
     }
+    if o.weather != Weather::Rough && rng.chance(0.5) {
+        let pair = (rng.below(o.nodes()) as usize, rng.below(o.nodes()) as usize);
+        world.at(start + rng.below(o.span_ns), Action::Forget(pair.0, pair.1));
+    }
     if o.weather == Weather::Deadly {
         for _ in 0..rng.range(1, 3) {
-            let node = rng.below(o.nodes as u64) as usize;
+            let node = rng.below(o.nodes()) as usize;
             let at = start + rng.below(o.span_ns * 5 / 4);
             world.at(at, Action::Kill(node));
             if rng.chance(0.7) {
@@ -330,8 +346,12 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
 /// Builds the world of a seed with everything scheduled.
 pub fn build(o: &Options) -> World {
     let mut rng = Rng::new(o.seed, 9);
-    let setups = o.setups(&mut rng);
-    let mut world = World::new(o.seed, setups, o.links, o.rules());
+    let mut world = World::new(o.seed, o.setups.clone(), o.links, o.rules());
+    // Half a deadline for a keepalive to go unanswered, and whatever is late or said twice.
+    world.ledger.deadline_ns = o.timeout_ns * 3 / 2
+        + o.faults.spike_ns
+        + o.faults.duplicate_delay_ns
+        + 500 * MILLISECOND;
     world.net.faults = o.faults;
     world.icmp = rng.pick(&[0.0, 0.3, 1.0]);
     plan_operations(o, &mut world, &mut rng);
@@ -342,7 +362,7 @@ pub fn build(o: &Options) -> World {
 /// Runs one seed to its end; panics when anything is wrong.
 pub fn run(o: &Options) -> Report {
     let mut world = build(o);
-    let timeout_ns = o.setup.config.peer_timeout_ns;
+    let timeout_ns = o.timeout_ns;
     let start = world.now;
     world.run_for(2 * o.spread_ns + 2 * o.span_ns);
     let faults_end = 5 * timeout_ns;
@@ -376,13 +396,13 @@ pub fn run(o: &Options) -> Report {
 /// waits for the dead, the transfer of all payload at a packet a round trip, and a margin.
 fn patience_ns(o: &Options) -> Nanos {
     let trip_ns = 2 * (o.links.delay_ns + 256 * o.links.path_step_ns + o.links.jitter_ns);
-    let trip_ns = trip_ns + 100 * MICROSECOND + o.setup.config.rto_min_ns;
-    3 * o.setup.config.peer_timeout_ns + o.budget_bytes / 1000 * trip_ns + 10 * SECOND
+    let trip_ns = trip_ns + 100 * MICROSECOND + 10 * MILLISECOND;
+    3 * o.timeout_ns + o.budget_bytes / 1000 * trip_ns + 10 * SECOND
 }
 
 /// After the faults, all living nodes still reach each other, then fall silent, then close.
 fn epilogue(o: &Options, world: &mut World) {
-    let living: Vec<usize> = (0..o.nodes).filter(|n| world.lives(*n)).collect();
+    let living: Vec<usize> = (0..o.setups.len()).filter(|n| world.lives(*n)).collect();
     let rounds = if o.rules() == Rules::default() { 1 } else { 3 };
     for round in 1..=rounds {
         let first = world.ledger.sends.len();
@@ -409,7 +429,7 @@ fn epilogue(o: &Options, world: &mut World) {
     for node in &living {
         world.close(*node);
     }
-    let closed = world.run_until(3 * o.setup.config.peer_timeout_ns + 10 * SECOND, |w| {
+    let closed = world.run_until(3 * o.timeout_ns + 10 * SECOND, |w| {
         w.nodes.iter().all(|n| n.endpoint.as_ref().is_none_or(|e| e.is_closed()))
     });
     assert!(closed, "endpoints do not close");
@@ -418,9 +438,9 @@ fn epilogue(o: &Options, world: &mut World) {
 /// With nothing to do, nothing is sent, unless a directed receive has its peer watched.
 fn judge_silence(o: &Options, world: &mut World) {
     let watching = world.nodes.iter().any(|n| n.app.posted.iter().any(|p| p.source.is_some()));
-    world.run_for(2 * o.setup.config.peer_timeout_ns + SECOND);
+    world.run_for(2 * o.timeout_ns + SECOND);
     let before = world.net.counts.sent;
-    world.run_for(2 * o.setup.config.peer_timeout_ns);
+    world.run_for(2 * o.timeout_ns);
     let chatter = world.net.counts.sent - before;
     assert!(watching || chatter == 0, "{chatter} datagrams with nothing to do");
 }

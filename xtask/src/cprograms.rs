@@ -1,0 +1,116 @@
+//! The C programs under tests/c: bad input, dead peers, computing peers, many peers.
+
+use crate::fabric::{Core, Provider};
+use crate::layout::Layout;
+use crate::netns;
+use crate::process::Job;
+use crate::programs::compile;
+use crate::report::{Done, Report};
+use anyhow::{Result, bail};
+use std::path::Path;
+use std::time::Duration;
+
+/// Lost packets of 10,000 where a test runs over a lossy network.
+const LOST_OF_10000: u32 = 500;
+/// Least retransmissions that show that packets were lost at all.
+const RETRANSMISSIONS_MIN: u64 = 5;
+
+/// What runs the steps: where, on which libfabric, with which provider.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// Directories.
+    pub layout: &'a Layout,
+    /// The libfabric.
+    pub core: &'a Core,
+    /// The provider under test.
+    pub provider: &'a Provider,
+}
+
+impl Bench<'_> {
+    fn job(&self, source: &str, args: &[&str]) -> Result<Job> {
+        let program = compile(self.layout, source, self.core)?;
+        let job = Job::new(program).args(["-p", &self.provider.name]).args(args);
+        Ok(self.provider.give(self.core.give(job)).limit(Duration::from_secs(400)))
+    }
+
+    /// Runs cases; every one must have said that it passed.
+    fn cases(&self, job: Job, log: &Path) -> Result<Done> {
+        let counters = self.provider.counters(log);
+        let ended = counters.give(job).finish(log)?;
+        let failed: Vec<&str> = ended.output.lines().filter(|line| line.starts_with("FAILED")).collect();
+        if !failed.is_empty() {
+            bail!("{}", failed.join("\n"));
+        }
+        let output = ended.success()?;
+        let passed: Vec<&str> = output.lines().filter_map(|line| line.strip_prefix("ok ")).collect();
+        let remark = output.lines().filter(|line| line.starts_with("  ")).map(str::trim);
+        let remark: Vec<&str> = remark.collect();
+        Done::many(passed.len(), format!("{} cases. {}", passed.len(), remark.join("; ")))
+    }
+
+    /// Adds the steps that need no network of their own.
+    pub fn steps(&self, report: &mut Report) {
+        let on = &self.core.name;
+        report.step(&format!("bad input, {on}"), |log| self.cases(self.job("tests/c/bad_input", &[])?, log));
+        report.step(&format!("every size with data checking, {on}"), |log| self.checked_sizes(log));
+        report.step(&format!("example ping-pong, {on}"), |log| {
+            let program = compile(self.layout, "examples/pingpong", self.core)?;
+            let job = Job::new(program).args([&self.provider.name]);
+            let output = self.provider.give(self.core.give(job)).run(log)?;
+            Done::one(output.lines().last().unwrap_or_default())
+        });
+    }
+
+    /// Adds the steps of peers that die or compute.
+    pub fn peer_steps(&self, report: &mut Report) {
+        report.step("peers killed, stopped, restarted", |log| {
+            self.cases(self.job("tests/c/peer_death", &["killed", "stopped", "restarted"])?, log)
+        });
+        report.step("peer cut off", |log| {
+            if !netns::available() {
+                return Ok(Done::Skipped(netns::MISSING.to_owned()));
+            }
+            let job = self.job("tests/c/peer_death", &["cut_off"])?;
+            self.cases(netns::private(job), log)
+        });
+        report.step("computing peer", |log| self.cases(self.job("tests/c/computing_peer", &[])?, log));
+        report.step("computing peer, 5 % loss", |log| self.lossy(log, "tests/c/computing_peer"));
+        report.step("sockets and memory, 1 to 256 peers", |log| {
+            self.cases(self.job("tests/c/many_peers", &[])?, log)
+        });
+    }
+
+    fn lossy(&self, log: &Path, source: &str) -> Result<Done> {
+        if !netns::loss_available() {
+            return Ok(Done::Skipped(netns::LOSS_MISSING.to_owned()));
+        }
+        let counters = self.provider.counters(log);
+        let job = counters.give(self.job(source, &[])?);
+        let output = netns::lossy(job, LOST_OF_10000).run(log)?;
+        let dropped = output.lines().find_map(dropped_packets).unwrap_or(0);
+        let Some(sums) = counters.read()? else {
+            return Done::one(format!("{dropped} packets dropped on the way"));
+        };
+        if sums.retransmissions() < RETRANSMISSIONS_MIN || dropped == 0 {
+            bail!("{dropped} packets were dropped and {} sent again", sums.retransmissions());
+        }
+        Done::one(format!("{dropped} packets dropped on the way; {}", sums.remark()))
+    }
+
+    /// The benchmark program as a test: every byte of every message is compared.
+    fn checked_sizes(&self, log: &Path) -> Result<Done> {
+        let counters = self.provider.counters(log);
+        let sizes = "0,1,7,64,1024,1025,8192,16384,16385,65536,262145,1048576,4194304";
+        let job = self.job("tests/c/bench", &["-a", "127.0.0.1", "-k", "-m", "30", "-l", "60"])?;
+        let job = job.args(["-w", "16", "-t", "latency,bandwidth,rate", "-s", sizes]);
+        let output = counters.give(job).run(log)?;
+        let points = output.matches("\"lo_bytes\"").count();
+        Done::many(points, format!("{points} points; {}", counters.proof(64 << 20)?))
+    }
+}
+
+/// The count in a line such as `... counter packets 17 bytes 5000 drop`.
+fn dropped_packets(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("counter packets ")?;
+    rest.split(' ').next()?.parse().ok()
+}
