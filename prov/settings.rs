@@ -104,7 +104,7 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "window",
-        default: "262144",
+        default: "524288",
         kind: Kind::Number { min: 4096, max: 1 << 30 },
         help: "Window of the scheme erd: bytes in flight to one peer",
     },

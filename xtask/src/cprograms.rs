@@ -17,7 +17,7 @@ const RETRANSMISSIONS_MIN: u64 = 5;
 
 /// What runs the steps: where, on which libfabric, with which provider.
 #[derive(Debug)]
-pub struct Bench<'a> {
+pub struct Suite<'a> {
     /// Directories.
     pub layout: &'a Layout,
     /// The libfabric.
@@ -26,7 +26,7 @@ pub struct Bench<'a> {
     pub provider: &'a Provider,
 }
 
-impl Bench<'_> {
+impl Suite<'_> {
     fn job(&self, source: &str, args: &[&str]) -> Result<Job> {
         let program = compile(self.layout, source, self.core)?;
         let job = Job::new(program).args(["-p", &self.provider.name]).args(args);

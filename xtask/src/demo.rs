@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 
 /// Sizes of the ping-pong, and the iterations of each.
-const LATENCY: &[(&str, &str)] = &[("0", "20000"), ("64", "20000"), ("1024", "20000"), ("8192", "10000")];
+const LATENCY: &[(u64, u64)] = &[(0, 10_000), (64, 10_000), (1024, 10_000), (8192, 5000)];
 /// Sizes of the bandwidth runs.
-const BANDWIDTH: &[(&str, &str)] = &[("65536", "5000"), ("1048576", "1000"), ("8388608", "200")];
+const BANDWIDTH: &[(u64, u64)] = &[(65_536, 5000), (1_048_576, 1000), (8_388_608, 200)];
 
 /// Runs the demonstration.
 ///
@@ -38,15 +38,18 @@ fn ping_pong(layout: &Layout, provider: &Provider) -> Result<()> {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["bytes", "round trips", "us one way", "MB/s"]);
+    let mut moved_bytes = 0;
     for (size, iterations) in LATENCY.iter().chain(BANDWIDTH) {
-        let mut run = PingPong::new(&["-m", "tagged", "-S", size, "-I", iterations]);
+        moved_bytes += 2 * size * iterations;
+        let (size, iterations) = (size.to_string(), iterations.to_string());
+        let mut run = PingPong::new(&["-m", "tagged", "-S", &size, "-I", &iterations]);
         run.args.retain(|arg| *arg != "-c");
         let output = run.run(&Core::system(), provider, &counters, &log)?;
         let words: Vec<&str> = result_row(&output).context("fi_pingpong printed no result")?;
-        table.add_row([*size, *iterations, words[6], words[5]]);
+        table.add_row([&size, &iterations, words[6], words[5]]);
     }
     println!("{table}\n");
-    println!("{}", counters.proof(1 << 30)?);
+    println!("{}", counters.proof(moved_bytes)?);
     Ok(())
 }
 

@@ -1,2 +1,99 @@
-//! x
-fn main(){}
+//! The project's own commands, run as `cargo xtask <command>`.
+
+mod bench;
+mod checks;
+mod cprograms;
+mod demo;
+mod deps;
+mod fabric;
+mod layout;
+mod mpi;
+mod mpi4py;
+mod netns;
+mod pingpong;
+mod process;
+mod programs;
+mod report;
+mod setup;
+mod test;
+mod valgrind;
+
+use clap::{Args, Parser, Subcommand};
+use layout::Layout;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Commands of the erd project", disable_version_flag = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what is missing, build, and show a ping-pong, bandwidth, and two ranks of MPI
+    Demo,
+    /// Install what is missing, then run the short tier of tests (under 30 minutes on 2 cores)
+    Test(TestArgs),
+    /// Measure latency, bandwidth and message rate of erd, tcp, udp;ofi_rxd and shm side by side
+    Bench(BenchArgs),
+}
+
+/// Options of `test`.
+#[derive(Debug, Args)]
+pub struct TestArgs {
+    /// Run everything: 10,000 seeds, longer MPI runs, mpi4py's own test suite (hours)
+    #[arg(long)]
+    full: bool,
+    /// Run only the steps whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Name the steps and run none
+    #[arg(long)]
+    list: bool,
+    /// Run the program tests over another provider, to see how it does
+    #[arg(long, value_name = "NAME", default_value = fabric::ERD)]
+    provider: String,
+}
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Fewer sizes, one run, less time for each point
+    #[arg(long)]
+    quick: bool,
+    /// Another libfabric: the prefix of an installation, or a directory with libfabric.so.1
+    /// (default: the one of the MPICH wheel)
+    #[arg(long, value_name = "PATH")]
+    libfabric: Option<PathBuf>,
+    /// The system's libfabric
+    #[arg(long, conflicts_with = "libfabric")]
+    system: bool,
+    /// Providers to measure, separated by commas; the first is compared with the others
+    #[arg(long, value_name = "NAMES", default_value = "erd,tcp,udp;ofi_rxd,shm")]
+    providers: String,
+    /// Alternating runs, of which the medians are taken
+    #[arg(long, value_name = "COUNT")]
+    runs: Option<usize>,
+    /// Where the results go, as JSON (default: xtask/bench.json in the target directory)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = Layout::find().and_then(|layout| match cli.command {
+        Command::Demo => demo::run(&layout).map(|()| true),
+        Command::Test(args) => test::run(&layout, &args),
+        Command::Bench(args) => bench::run(&layout, &args).map(|()| true),
+    });
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -45,7 +45,7 @@ impl Peer {
         if end.since(self.rx.high) > 0 {
             self.rx.high = end;
         }
-        self.note_sent_at(sent_at_ns);
+        self.note_sent_at(now, sent_at_ns);
         self.rx.probe_answer = true;
         if self.rx.high != self.rx.cum && self.rx.scan_at.is_none() {
             self.rx.scan_at = Some(now + self.scan_spacing_ns(core));
@@ -73,9 +73,9 @@ impl Peer {
         self.heard(core, now);
         self.raise_limits(state);
         let mut acked = 0u64;
-        let mut echoed = 0u64;
+        let (mut echoed, mut echoed_ce) = (0u64, 0u32);
         if let Some(sections) = sections {
-            echoed = self.take_echoes(core, host, now, sections);
+            (echoed, echoed_ce) = self.take_echoes(core, host, now, sections);
         }
         for i in 0..cum.since(self.tx.una).max(0) as usize {
             acked += self.ack_one(core, host, i);
@@ -90,23 +90,9 @@ impl Peer {
             self.take_losses(core, now, state, sections);
         }
         self.pop_acked();
-        let ce_bytes = state.ce_bytes.wrapping_sub(self.tx.ce_seen_bytes);
-        let ce_bytes = if ce_bytes < 1 << 31 { ce_bytes } else { 0 };
-        self.tx.ce_seen_bytes = self.tx.ce_seen_bytes.wrapping_add(ce_bytes);
-        if acked > 0 || rtt_ns.is_some() {
-            let ack = AckFeedback {
-                now,
-                acked_bytes: acked,
-                rtt_ns,
-                path: u16::from(state.echo_path),
-                ce_bytes,
-                in_flight_bytes: self.tx.in_flight_bytes,
-                app_limited: !self.tx.wants(),
-            };
-            if let Some(cc) = &mut self.cc {
-                cc.on_ack(&ack);
-            }
-        }
+        // What the records have told the controller is not told twice.
+        let rtt_ns = rtt_ns.filter(|_| echoed == 0);
+        self.feed_back(now, state, acked, rtt_ns, echoed_ce);
         self.take_spurious(core, state);
         if progress || self.tx.in_flight_packets == 0 {
             let waits = self.tx.in_flight_packets > 0;
@@ -117,6 +103,36 @@ impl Peer {
             self.live.probe_at = waits.then_some(next);
         }
         Ok(())
+    }
+
+    /// Tells the controller of an acknowledgement, but for what its records have told.
+    fn feed_back(
+        &mut self,
+        now: Nanos,
+        state: &AckState,
+        acked_bytes: u64,
+        rtt_ns: Option<Nanos>,
+        echoed_ce: u32,
+    ) {
+        let ce_bytes = state.ce_bytes.wrapping_sub(self.tx.ce_seen_bytes);
+        let ce_bytes = if ce_bytes < 1 << 31 { ce_bytes } else { 0 };
+        self.tx.ce_seen_bytes = self.tx.ce_seen_bytes.wrapping_add(ce_bytes);
+        let ce_bytes = ce_bytes.saturating_sub(echoed_ce);
+        if acked_bytes == 0 && rtt_ns.is_none() && ce_bytes == 0 {
+            return;
+        }
+        let ack = AckFeedback {
+            now,
+            acked_bytes,
+            rtt_ns,
+            path: u16::from(state.echo_path),
+            ce_bytes,
+            in_flight_bytes: self.tx.in_flight_bytes,
+            app_limited: !self.tx.wants(),
+        };
+        if let Some(cc) = &mut self.cc {
+            cc.on_ack(&ack);
+        }
     }
 
     /// Absolute limits only ever grow; the buffer share may shrink.
@@ -145,20 +161,22 @@ impl Peer {
     }
 
     /// One feedback per packet, for controllers that asked for it; returns the bytes that are
-    /// newly acknowledged.
+    /// newly acknowledged, and how many of them were marked.
     fn take_echoes<H: Host>(
         &mut self,
         core: &mut Core,
         host: &mut H,
         now: Nanos,
         sections: &Sections<'_>,
-    ) -> u64 {
-        let mut total = 0;
+    ) -> (u64, u32) {
+        let (mut total, mut total_ce) = (0, 0);
         for echo in sections.echoes() {
             let at = Psn(echo.psn).since(self.tx.una);
             let Ok(at) = usize::try_from(at) else { continue };
             let acked_bytes = self.ack_one(core, host, at);
             total += acked_bytes;
+            let ce_bytes = if echo.ce { acked_bytes as u32 } else { 0 };
+            total_ce += ce_bytes;
             let whole = (now as u32).wrapping_sub(echo.sent_at_ns);
             let rtt = whole.checked_sub(echo.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS);
             let feedback = AckFeedback {
@@ -166,7 +184,7 @@ impl Peer {
                 acked_bytes,
                 rtt_ns: rtt.map(Nanos::from),
                 path: u16::from(echo.path),
-                ce_bytes: if echo.ce { acked_bytes as u32 } else { 0 },
+                ce_bytes,
                 in_flight_bytes: self.tx.in_flight_bytes,
                 app_limited: !self.tx.wants(),
             };
@@ -174,7 +192,7 @@ impl Peer {
                 cc.on_ack(&feedback);
             }
         }
-        total
+        (total, total_ce)
     }
 
     fn take_sack<H: Host>(
@@ -256,9 +274,13 @@ impl Peer {
         let age = (now as u32).wrapping_sub(state.latest_sent_at_ns);
         let margin = self.rtt.smoothed_ns / 4;
         let seen_until = now.saturating_sub(Nanos::from(age)).saturating_sub(margin);
+        // Honest ranges do not overlap, so together they fit into the bitmap.
+        let mut budget = BITS_MAX;
         for range in sections.nacks() {
             let from = Psn(range.first_psn).since(self.tx.una);
-            for n in 0..i32::from(range.count.min(1 << 14)) {
+            let count = u32::from(range.count).min(budget);
+            budget -= count;
+            for n in 0..count as i32 {
                 let Ok(i) = usize::try_from(from.saturating_add(n)) else { continue };
                 if i >= self.tx.sent.len() {
                     break;

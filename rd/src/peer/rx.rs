@@ -116,6 +116,8 @@ pub(crate) struct Rx {
     pub(super) echoes: Vec<Echo>,
     pub(super) last: Option<LastPacket>,
     pub(super) latest_sent_at_ns: u32,
+    /// When the latest send time was noted; 0 before any.
+    latest_noted_at: Nanos,
     pub(super) recv_bytes: u32,
     pub(super) ce_bytes: u32,
     pub(super) spurious: u16,
@@ -340,7 +342,7 @@ impl Peer {
         if after.since(self.rx.high) > 0 {
             self.rx.high = after;
         }
-        self.note_sent_at(h.sent_at_ns);
+        self.note_sent_at(now, h.sent_at_ns);
         let received_at = now.saturating_sub(meta.hold_ns);
         let (sent_at_ns, path) = (h.sent_at_ns, h.path);
         self.rx.last = Some(LastPacket { sent_at_ns, path, received_at });
@@ -364,11 +366,12 @@ impl Peer {
         self.choose_ack(core, now, h, received_at, ce);
     }
 
-    /// The latest send time seen, wrapping.
-    pub(super) fn note_sent_at(&mut self, sent_at_ns: u32) {
-        if self.rx.last.is_none() || (sent_at_ns.wrapping_sub(self.rx.latest_sent_at_ns) as i32) > 0
-        {
+    /// The latest send time seen. Send times wrap, so after a quiet second any one is later.
+    pub(super) fn note_sent_at(&mut self, now: Nanos, sent_at_ns: u32) {
+        let ahead = sent_at_ns.wrapping_sub(self.rx.latest_sent_at_ns) as i32;
+        if ahead > 0 || now - self.rx.latest_noted_at >= SECOND {
             self.rx.latest_sent_at_ns = sent_at_ns;
+            self.rx.latest_noted_at = now;
         }
     }
 

@@ -136,8 +136,8 @@ impl Tx {
 
     /// Takes the peer's limits.
     pub(super) fn open(&mut self, g: &Greeting) {
-        self.eager_limit_bytes = g.eager_credit_bytes;
-        self.order_limit = self.first_order.wrapping_add(g.order_window);
+        self.eager_limit_bytes = g.eager_credit_bytes.min(i32::MAX as u32);
+        self.order_limit = self.first_order.wrapping_add(g.order_window.min(i32::MAX as u32));
         self.window_bytes = g.window_bytes;
         self.psn_window = g.psn_window.clamp(1, BITS_MAX);
     }
@@ -213,11 +213,18 @@ fn msg_header(index: u32, op: &Op) -> MsgHeader {
 }
 
 impl Peer {
-    /// Whether a packet of `bytes` may go now.
+    /// Whether a new packet of `bytes` may go now.
     fn may_send(&self, now: Nanos, bytes: u64) -> bool {
+        (self.tx.next_psn.since(self.tx.una) as u32) < self.tx.psn_window
+            && self.windows_take(now, bytes)
+    }
+
+    /// Whether pace, controller and receiver take `bytes` more, new or repeated. One packet is
+    /// always allowed.
+    fn windows_take(&self, now: Nanos, bytes: u64) -> bool {
         let tx = &self.tx;
         let Some(cc) = &self.cc else { return false };
-        if tx.next_psn.since(tx.una) as u32 >= tx.psn_window || tx.pace_at > now {
+        if tx.pace_at > now {
             return false;
         }
         let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
@@ -247,9 +254,7 @@ impl Peer {
                 self.tx.retry.pop_front();
                 continue;
             };
-            let idle = self.tx.in_flight_packets == 0;
-            let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
-            if !idle && self.tx.in_flight_bytes + u64::from(entry.bytes) > window {
+            if !self.windows_take(now, u64::from(entry.bytes)) {
                 if planted(5) {
                     self.tx.retry.pop_front();
                 }
@@ -409,7 +414,7 @@ impl Peer {
         op.announced = true;
         op.unacked += 1;
         if eager {
-            op.wanted_bytes = Some(op.len_bytes);
+            (op.wanted_bytes, op.granted_bytes) = (Some(op.len_bytes), op.len_bytes);
             op.sent_bytes = op.len_bytes;
             self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
             self.tx.records.push_back(TxRecord::Eager(index));
@@ -423,7 +428,7 @@ impl Peer {
     fn start_eager_transfer(&mut self, index: u32, op: &mut Op) {
         op.order = self.tx.take_order();
         op.announced = true;
-        op.wanted_bytes = Some(op.len_bytes);
+        (op.wanted_bytes, op.granted_bytes) = (Some(op.len_bytes), op.len_bytes);
         self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
         let msg_id = self.tx.next_msg_id & 0x7fff;
         self.tx.next_msg_id = self.tx.next_msg_id.wrapping_add(1);
@@ -488,6 +493,9 @@ impl Peer {
         burst: &mut TxBurst,
     ) -> bool {
         let Some(mut t) = self.tx.transfers.front().copied() else { return false };
+        if !self.may_send(now, u64::from(self.datagram_bytes)) {
+            return false;
+        }
         let room = self.segment_room(t.eager);
         let path = self.next_path(now);
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
@@ -496,14 +504,11 @@ impl Peer {
             let packets_ahead = u64::from(burst.datagrams) * DATAGRAM_COST_BYTES;
             let over = burst.datagrams > 0
                 && (bytes > u64::from(core.cfg.burst_bytes)
-                    || !self.may_send_more(bytes + packets_ahead));
-            if over || (burst.datagrams == 0 && !self.may_send(now, bytes)) {
+                    || !self.may_send_more(bytes, packets_ahead));
+            if over {
                 break;
             }
             self.transmit_segment(core, host, now, burst, &mut t, len, path);
-        }
-        if burst.datagrams == 0 {
-            return false;
         }
         match t.done_bytes == t.len_bytes {
             true => drop(self.tx.transfers.pop_front()),
@@ -514,13 +519,14 @@ impl Peer {
         true
     }
 
-    /// Whether the windows take `bytes` more, when something is in flight already.
-    fn may_send_more(&self, bytes: u64) -> bool {
+    /// Whether a burst may grow to `bytes`. `packets_ahead` is what its datagrams so far cost the
+    /// receiver beyond their bytes.
+    fn may_send_more(&self, bytes: u64, packets_ahead: u64) -> bool {
         let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
         let tx = &self.tx;
         let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
         tx.in_flight_bytes + bytes <= window
-            && buffered + bytes <= u64::from(tx.window_bytes)
+            && buffered + bytes + packets_ahead + DATAGRAM_COST_BYTES <= u64::from(tx.window_bytes)
             && (tx.next_psn.since(tx.una) as u32) < tx.psn_window
     }
 
@@ -547,7 +553,8 @@ impl Peer {
         t.done_bytes += u64::from(len);
         self.tx.unrequested_bytes += u64::from(len);
         let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
-        let quarter = window.min(u64::from(self.tx.window_bytes)) / 4;
+        let packets = u64::from(self.tx.psn_window) * u64::from(self.datagram_bytes);
+        let quarter = window.min(u64::from(self.tx.window_bytes)).min(packets) / 4;
         let last = t.done_bytes == t.len_bytes;
         let request = last || self.tx.unrequested_bytes >= quarter;
         if request {
