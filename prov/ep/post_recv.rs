@@ -55,13 +55,13 @@ impl Driver {
             _ => None,
         };
         let pattern = Pattern { source, tag: request.tag };
-        if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
-            return self.search(request, &pattern);
-        }
         let load = self.host.recvs.live() + self.host.multis.live() + self.host.rx.unread();
         if load >= self.config.rx_size {
             self.progress();
             return Err(FI_EAGAIN);
+        }
+        if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
+            return self.search(request, &pattern);
         }
         let started = if request.flags & FI_MULTI_RECV != 0 {
             self.post_many(request, pattern)?
@@ -203,7 +203,7 @@ impl Driver {
         if request.flags & FI_PEEK == 0 {
             return self.take_claimed(request);
         }
-        self.progress();
+        // Looks at what is there, without progress: reading the queue for the answer makes it.
         let Some(key) = self.host.matcher.find_unexpected(at) else {
             let report = Report::new(request.context, request.completion_flags());
             let cause = Some(Cause::NoMessage);
