@@ -12,7 +12,8 @@ use crate::object::Process;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Longest sleep between two looks, where all endpoints are patient.
@@ -22,14 +23,19 @@ const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 
 static HELPER: Mutex<Option<Helper>> = Mutex::new(None);
 static STOPPED: Condvar = Condvar::new();
+/// Who has the thread. A forked child must not touch [`HELPER`]: the thread, which the child does
+/// not have, may have held the lock.
+static OWNER: OnceLock<Process> = OnceLock::new();
 
 /// The thread's state. It is the thread's own but for what others add and remove.
 struct Helper {
-    owner: Process,
+    thread: JoinHandle<()>,
     set: Arc<WaitSet>,
     watched: Vec<Watched>,
     /// The thread is to end.
     stop: bool,
+    /// It has ended, or is just about to.
+    stopped: bool,
 }
 
 /// An endpoint, and when it was last called.
@@ -44,8 +50,12 @@ struct Watched {
 
 /// From now on the thread looks after `endpoint`. Starts the thread if there is none.
 pub fn register(endpoint: &Arc<EpInner>) {
+    if !OWNER.get_or_init(Process::current).is_current() {
+        tracing::info!("a forked child has no helper thread: only its calls progress");
+        return;
+    }
     let mut slot = HELPER.lock();
-    if slot.as_ref().is_none_or(|helper| !helper.owner.is_current()) {
+    if slot.as_ref().is_none_or(|helper| helper.stopped) {
         *slot = start();
     }
     if let Some(helper) = &mut *slot {
@@ -61,6 +71,9 @@ pub fn register(endpoint: &Arc<EpInner>) {
 
 /// `endpoint` closes.
 pub fn unregister(endpoint: &Arc<EpInner>) {
+    if !is_owner() {
+        return;
+    }
     if let Some(helper) = &mut *HELPER.lock() {
         let set = Arc::clone(&helper.set);
         helper.watched.retain_mut(|watched| {
@@ -73,22 +86,32 @@ pub fn unregister(endpoint: &Arc<EpInner>) {
     }
 }
 
-/// Ends the thread, and waits for it for a bounded time. In a forked child there is none.
+/// Ends the thread, and waits for it for a bounded time: its code may be unloaded after this.
 pub fn shutdown() {
-    let mut slot = HELPER.lock();
-    match &mut *slot {
-        Some(helper) if helper.owner.is_current() => {
-            helper.stop = true;
-            helper.set.signal();
-        }
-        _ => return,
+    if !is_owner() {
+        return;
     }
-    while slot.is_some() {
+    let mut slot = HELPER.lock();
+    while let Some(helper) = &mut *slot
+        && !helper.stopped
+    {
+        helper.stop = true;
+        helper.set.signal();
         if STOPPED.wait_for(&mut slot, SHUTDOWN_WAIT).timed_out() {
             tracing::warn!("the helper thread does not end");
             return;
         }
     }
+    let last = slot.take();
+    drop(slot);
+    // It has nothing left to do, so this does not wait. A panic of it was reported.
+    if last.is_some_and(|helper| helper.thread.join().is_err()) {
+        tracing::warn!("the helper thread ended by a panic");
+    }
+}
+
+fn is_owner() -> bool {
+    OWNER.get().is_some_and(|owner| owner.is_current())
 }
 
 /// The thread's state, once it runs. Without it only calls of the application progress.
@@ -102,7 +125,9 @@ fn start() -> Option<Helper> {
     };
     let theirs = Arc::clone(&set);
     let ended = || {
-        *HELPER.lock() = None;
+        if let Some(helper) = &mut *HELPER.lock() {
+            helper.stopped = true;
+        }
         STOPPED.notify_all();
     };
     let body = move || {
@@ -110,8 +135,9 @@ fn start() -> Option<Helper> {
         ended();
     };
     match erd_ffi::guard::spawn("erd-progress", body, ended) {
-        // Nobody joins it: `shutdown` waits with a limit.
-        Ok(_) => Some(Helper { owner: Process::current(), set, watched: Vec::new(), stop: false }),
+        Ok(thread) => {
+            Some(Helper { thread, set, watched: Vec::new(), stop: false, stopped: false })
+        }
         Err(error) => {
             tracing::warn!(%error, "cannot start the helper thread");
             None
@@ -125,7 +151,6 @@ fn run(set: &WaitSet) {
             Some(helper) if !helper.stop => helper.look(monotonic_ns()),
             _ => return,
         };
-        // Rounded down, so that a short deadline is met by looking once more.
         if set.arm_timer(Some(deadline_ns)).is_err() {
             std::thread::sleep(Duration::from_millis(1));
             continue;

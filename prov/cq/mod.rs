@@ -34,6 +34,8 @@ pub struct CqInner {
     pub watch: Watch,
     signaled: AtomicBool,
     reads: AtomicU32,
+    /// Threads asleep in a read.
+    sleepers: AtomicU32,
     users: Users,
     _domain_use: Use,
 }
@@ -66,6 +68,7 @@ impl CqInner {
             watch,
             signaled: AtomicBool::new(false),
             reads: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
             users: Users::default(),
             _domain_use: domain.hold(),
         })
@@ -109,8 +112,11 @@ impl CqInner {
     unsafe fn read(&self, to: Target) -> Result<usize, Nothing> {
         // SAFETY: the caller vouches for the room.
         let first = unsafe { self.take(to) };
-        if first == Err(Nothing::Empty) {
+        if first.is_err() {
+            // Before an error, too: who peeks in vain reads only errors.
             self.watch.progress();
+        }
+        if first == Err(Nothing::Empty) {
             // SAFETY: as above.
             let second = unsafe { self.take(to) };
             self.watch.looked(second != Err(Nothing::Empty));
@@ -142,11 +148,22 @@ impl CqInner {
             let over = end_ns.is_some_and(|end| monotonic_ns() >= end);
             if over || self.signaled.swap(false, Ordering::AcqRel) || self.has(wanted) {
                 // SAFETY: the caller vouches for the room.
-                return unsafe { self.take(to) };
+                let taken = unsafe { self.take(to) };
+                self.pass_on();
+                return taken;
             }
             if self.arm(wanted) {
+                self.sleepers.fetch_add(1, Ordering::Relaxed);
                 self.watch.sleep(end_ns);
+                self.sleepers.fetch_sub(1, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Wakes another sleeper if there is more than this one took: one wake-up wakes one.
+    fn pass_on(&self) {
+        if self.sleepers.load(Ordering::Relaxed) > 0 && self.queue.lock().unread() > 0 {
+            self.watch.wake();
         }
     }
 

@@ -68,28 +68,30 @@ impl EpInner {
             return Err(FI_EOPBADSTATE);
         };
         let bindings = &mut setup.bindings;
-        if let Some(av) = av {
+        let watched = if let Some(av) = av {
             if bindings.av.is_some() || !Arc::ptr_eq(av.domain(), &self.domain) {
                 return Err(FI_EINVAL);
             }
             let member: Weak<dyn Member> = Arc::downgrade(self) as Weak<dyn Member>;
             bindings.av = Some((Arc::clone(av), av.attach(member)));
-            Ok(())
+            None
         } else if let Some(cq) = cq {
             bind_cq(bindings, cq, flags)?;
-            self.watches.lock().push(Watched::Cq(Arc::clone(cq)));
-            Ok(())
+            Some(Watched::Cq(Arc::clone(cq)))
         } else if let Some(cntr) = cntr {
             bind_cntr(bindings, cntr, flags)?;
-            self.watches.lock().push(Watched::Cntr(BoundCntr::new(cntr)));
-            Ok(())
+            Some(Watched::Cntr(BoundCntr::new(cntr)))
         } else if let Some(eq) = eq {
             bindings.eq = Some(BoundEq::new(eq));
-            Ok(())
+            None
         } else {
             tracing::info!("fi_ep_bind: an endpoint takes an AV, a CQ, a counter or an EQ");
-            Err(FI_EINVAL)
-        }
+            return Err(FI_EINVAL);
+        };
+        // Never both locks: readers hold theirs first.
+        drop(state);
+        self.watches.lock().extend(watched);
+        Ok(())
     }
 
     /// From now on readers of the queues and counters let this endpoint progress.

@@ -112,8 +112,6 @@ pub(super) fn engine_config(
 /// The congestion control scheme that the settings name.
 pub(super) fn scheme(domain: &DomainInner) -> Box<dyn cc::Scheme> {
     match domain.settings.scheme {
-        Scheme::Erd => {
-            Box::new(cc::erd::ErdScheme { window_bytes: domain.settings.window_bytes })
-        },
+        Scheme::Erd => Box::new(cc::erd::ErdScheme { window_bytes: domain.settings.window_bytes }),
     }
 }

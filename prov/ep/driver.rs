@@ -54,6 +54,8 @@ pub(super) struct Driver {
     /// When the sockets, being full, are to be tried again.
     pub retry_at_ns: Option<u64>,
     pub looked_for_errors_ns: u64,
+    /// The application was told that it passed memory that is not there.
+    pub told_of_fault: bool,
 }
 
 impl Driver {
@@ -165,11 +167,13 @@ impl Driver {
     /// Sends what is due, as far as the sockets take it. See `Endpoint::poll_transmit` for
     /// `flush`.
     pub(super) fn transmit(&mut self, now: u64, flush: bool) {
-        self.retry_at_ns = None;
+        // If the batches run out, more waits: the next step is due at once.
+        self.retry_at_ns = Some(now);
         let mut errors_pending = false;
         for _ in 0..SEND_BATCHES {
             self.fill_batch(now, flush);
             if self.sender.is_empty() {
+                self.retry_at_ns = None;
                 break;
             }
             match self.sender.send(&self.host, &self.tx, &mut errors_pending) {
@@ -180,6 +184,11 @@ impl Driver {
                 }
                 Outcome::Refused(to, Refusal::TooBig(bytes)) => {
                     self.engine.handle_path_mtu(to, bytes);
+                }
+                Outcome::Refused(to, Refusal::Failed(libc::EFAULT)) if !self.told_of_fault => {
+                    // Seen with buffers that are freed or changed before their completion.
+                    tracing::warn!(%to, "the buffer of a send cannot be read (EFAULT)");
+                    self.told_of_fault = true;
                 }
                 Outcome::Refused(to, Refusal::Failed(errno)) => {
                     tracing::debug!(%to, errno, "cannot send");

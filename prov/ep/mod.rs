@@ -24,6 +24,8 @@ mod recv;
 mod sender;
 mod stats;
 mod tagged;
+#[cfg(test)]
+mod tests;
 
 pub use calls::open;
 

@@ -1,5 +1,6 @@
 //! A ring bitmap over a window of sequence numbers.
 
+use crate::planted::planted;
 use alloc::vec::Vec;
 
 /// Most bits: the widest receive window, in packets. 2 KiB of memory.
@@ -55,7 +56,7 @@ impl Bitmap {
         let bits = (offset + 1).next_power_of_two().clamp(BITS_MIN, BITS_MAX);
         let mut words = alloc::vec![0u64; (bits / 64) as usize];
         for i in 0..self.capacity() {
-            if self.get(i) {
+            if self.get(i) && !planted(19) {
                 words[(i / 64) as usize] |= 1 << (i % 64);
             }
         }
@@ -90,7 +91,15 @@ impl Bitmap {
     /// The 64 bits from `offset` on.
     #[must_use]
     pub fn word(&self, offset: u32) -> u64 {
-        (0..64).fold(0, |w, i| w | (u64::from(self.get(offset + i)) << i))
+        let Some(left) = self.capacity().checked_sub(offset).filter(|left| *left > 0) else {
+            return 0;
+        };
+        let bit = (self.start + offset) & (self.capacity() - 1);
+        let (at, shift) = ((bit / 64) as usize, bit % 64);
+        let next = self.words[(at + 1) % self.words.len()];
+        let word = (self.words[at] >> shift) | next.checked_shl(64 - shift).unwrap_or(0);
+        // What follows the last bit of the ring is its first.
+        if left < 64 { word & ((1 << left) - 1) } else { word }
     }
 
     /// Gives memory back when no bit is set.
@@ -118,6 +127,20 @@ mod tests {
         b.set(300);
         assert!(b.get(300) && !b.get(299) && !b.get(301));
         assert_eq!(b.word(256), 1 << 44);
+    }
+
+    #[test]
+    fn words_agree_with_bits_around_the_ring() {
+        let mut b = Bitmap::default();
+        b.set(255);
+        b.advance(200);
+        for i in [0, 1, 63, 64, 100, 190, 254, 255] {
+            b.set(i);
+        }
+        for offset in 0..300 {
+            let bits = (0..64).fold(0, |w, i| w | (u64::from(b.get(offset + i)) << i));
+            assert_eq!(b.word(offset), bits, "offset {offset}");
+        }
     }
 
     #[test]

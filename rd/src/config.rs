@@ -8,6 +8,11 @@ pub const DATAGRAM_MIN_BYTES: u16 = 1232;
 /// Largest path count (protocol.md §2.1: the path field has 8 bits).
 pub const PATHS_MAX: u16 = 256;
 
+/// Largest peer table.
+pub const PEERS_MAX: u32 = 1 << 24;
+/// Largest credit, in bytes or messages.
+pub const CREDIT_MAX: u32 = 1 << 30;
+
 /// Settings of an [`crate::Endpoint`]. Start from [`Config::new`].
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -21,9 +26,9 @@ pub struct Config {
     pub burst_bytes: u32,
     /// Paths to spray over, 1 to 256.
     pub paths: u16,
-    /// Silence of a peer that owes an answer for this long is its death, at least 10 ms.
+    /// Silence of a peer that owes an answer for this long is its death, 10 ms to 24 h.
     pub peer_timeout_ns: Nanos,
-    /// Shortest spacing of receive bitmap scans.
+    /// Shortest spacing of receive bitmap scans, 1 us to 1 min; likewise the next.
     pub scan_min_ns: Nanos,
     /// Shortest retransmission (probe) timeout.
     pub rto_min_ns: Nanos,
@@ -31,13 +36,13 @@ pub struct Config {
     pub ack_delay_ns: Nanos,
     /// Messages up to this length are sent without waiting for their match, in bytes.
     pub eager_bytes: u32,
-    /// Eager bytes of one peer that may wait here for their match.
+    /// Eager bytes of one peer that may wait here for their match, at most 2^30.
     pub eager_credit_bytes: u32,
-    /// Messages of one peer that may wait here for their match.
+    /// Messages of one peer that may wait here for their match, 1 to 2^30.
     pub unexpected_messages: u32,
     /// Receive buffering below the engine (the socket's granted buffer), in bytes.
     pub recv_buffer_bytes: u32,
-    /// Most peers known at a time.
+    /// Most peers known at a time, at most 2^24.
     pub peers_max: u32,
     /// Most sends outstanding at a time; a further post returns [`crate::PostError::Full`].
     pub sends_max: u32,
@@ -61,8 +66,14 @@ pub enum ConfigError {
     #[error("paths must lie between 1 and 256, not {0}")]
     Paths(u16),
     /// See the text.
-    #[error("peer_timeout_ns must be at least 10 ms, not {0} ns")]
+    #[error("peer_timeout_ns must lie between 10 ms and 24 h, not {0} ns")]
     PeerTimeout(u64),
+    /// See the text.
+    #[error("{0} must lie between 1 us and 1 min, not {1} ns")]
+    Time(&'static str, u64),
+    /// See the text.
+    #[error("{0} must be at most {1}, not {2}")]
+    Large(&'static str, u32, u32),
     /// See the text.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
@@ -106,8 +117,23 @@ impl Config {
         if !(1..=PATHS_MAX).contains(&self.paths) {
             return Err(ConfigError::Paths(self.paths));
         }
-        if self.peer_timeout_ns < 10 * MILLISECOND {
+        if !(10 * MILLISECOND..=24 * 3600 * SECOND).contains(&self.peer_timeout_ns) {
             return Err(ConfigError::PeerTimeout(self.peer_timeout_ns));
+        }
+        for (value, name) in [(self.scan_min_ns, "scan_min_ns"), (self.rto_min_ns, "rto_min_ns")] {
+            if !(MICROSECOND..=60 * SECOND).contains(&value) {
+                return Err(ConfigError::Time(name, value));
+            }
+        }
+        // A session id has 24 bits of table index; credits are compared by the sign of a
+        // difference.
+        let limited = [
+            (self.peers_max, PEERS_MAX, "peers_max"),
+            (self.eager_credit_bytes, CREDIT_MAX, "eager_credit_bytes"),
+            (self.unexpected_messages, CREDIT_MAX, "unexpected_messages"),
+        ];
+        if let Some((value, most, name)) = limited.iter().find(|(value, most, _)| value > most) {
+            return Err(ConfigError::Large(name, *most, *value));
         }
         let nonzero = [
             (self.burst_bytes, "burst_bytes"),

@@ -26,7 +26,7 @@ pub const BUGS: [&str; 20] = [
     "an answer does not stop the deadline",
     "the payload checksum is not checked",
     "a lost packet stays in flight",
-    "only one probe is sent",
+    "the receive bitmap forgets its bits when it grows",
     "receives under way are not failed when their session ends",
 ];
 

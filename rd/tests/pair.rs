@@ -1,12 +1,16 @@
 //! Two engines on a perfect wire: the boundary as a driver uses it, in its shortest form.
 
 use erd_rd::cc::erd::ErdScheme;
+use erd_rd::cc::{AckPolicy, Controller, FlowParams, Scheme};
+use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, seal};
+use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header};
 use erd_rd::{
-    Arrived, Config, Ecn, EndReason, Endpoint, Host, MsgRef, OpError, Part, PeerId, RecvToken,
-    RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
+    Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, MsgRef, OpError, Part, PeerId,
+    RecvToken, RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 /// A driver's memory: sends by token, receives posted in order, matched first come first served.
 #[derive(Default)]
@@ -82,6 +86,9 @@ impl Host for Memory {
     }
 }
 
+/// First PSN and send order of every node.
+const FIRST_PSN: u32 = u32::MAX - 20;
+
 struct Node {
     engine: Endpoint,
     memory: Memory,
@@ -89,10 +96,15 @@ struct Node {
 }
 
 fn node(port: u16) -> Node {
+    node_with(port, Box::new(ErdScheme::default()), |_| ())
+}
+
+fn node_with(port: u16, scheme: Box<dyn Scheme>, change: impl FnOnce(&mut Config)) -> Node {
     let name: SocketAddr = format!("10.0.0.1:{port}").parse().unwrap();
     let mut config = Config::new(name, 1, crc32c::crc32c_append);
-    config.first_psn = Some(u32::MAX - 20);
-    let engine = Endpoint::new(config, Box::new(ErdScheme::default()), u64::from(port)).unwrap();
+    config.first_psn = Some(FIRST_PSN);
+    change(&mut config);
+    let engine = Endpoint::new(config, scheme, u64::from(port)).unwrap();
     Node { engine, memory: Memory::default(), name }
 }
 
@@ -114,22 +126,32 @@ fn datagrams(burst: &TxBurst, memory: &Memory) -> Vec<Vec<u8>> {
     all.chunks(burst.segment_bytes.max(1) as usize).map(<[u8]>::to_vec).collect()
 }
 
-/// Runs both nodes until nothing moves, at most `limit_ns` of virtual time.
-fn run(nodes: &mut [Node; 2], now: &mut u64, limit_ns: u64) {
+/// Runs the nodes until nothing moves, at most `limit_ns` of virtual time.
+fn run(nodes: &mut [Node], now: &mut u64, limit_ns: u64) {
+    run_with(nodes, now, limit_ns, |_, _, _| true);
+}
+
+/// The same over a wire that asks `passes` with the time, the sender's place and the datagram.
+fn run_with(
+    nodes: &mut [Node],
+    now: &mut u64,
+    limit_ns: u64,
+    mut passes: impl FnMut(u64, usize, &[u8]) -> bool,
+) {
     let end = *now + limit_ns;
     let mut burst = TxBurst::new();
     while *now < end {
         let mut moved = false;
-        for at in 0..2 {
+        for at in 0..nodes.len() {
             let me = &mut nodes[at];
             if me.engine.poll_transmit(*now, true, &mut me.memory, &mut burst) {
                 moved = true;
                 let packets = datagrams(&burst, &me.memory);
                 let meta = RxMeta { ecn: Ecn::NotEct, hold_ns: 0, from: me.name };
                 let to = burst.to;
-                let other = nodes.iter_mut().find(|n| n.name == to).unwrap();
-                for packet in packets {
-                    other.engine.handle_packet(*now, &meta, &packet, &mut other.memory);
+                let Some(other) = nodes.iter_mut().find(|n| n.name == to) else { continue };
+                for packet in packets.iter().filter(|packet| passes(*now, at, packet)) {
+                    other.engine.handle_packet(*now, &meta, packet, &mut other.memory);
                 }
             }
         }
@@ -155,8 +177,12 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn post_send(node: &mut Node, token: u64, to: SocketAddr, len: usize) {
+    post_send_at(node, 0, token, to, len);
+}
+
+fn post_send_at(node: &mut Node, now: u64, token: u64, to: SocketAddr, len: usize) {
     node.memory.sends.insert(token, pattern(token, len));
-    let peer = node.engine.peer(0, to, &mut node.memory).unwrap();
+    let peer = node.engine.peer(now, to, &mut node.memory).unwrap();
     let wr = WorkRequest {
         peer,
         token: SendToken(token),
@@ -165,7 +191,7 @@ fn post_send(node: &mut Node, token: u64, to: SocketAddr, len: usize) {
         data: None,
         match_complete: false,
     };
-    node.engine.send(0, wr).unwrap();
+    node.engine.send(now, wr).unwrap();
 }
 
 #[test]
@@ -219,4 +245,255 @@ fn unexpected_messages_wait_for_accept_and_goodbye_ends_the_session() {
     me.engine.close(now, &mut me.memory);
     run(&mut nodes, &mut now, 1_000_000_000);
     assert!(nodes[0].engine.is_closed());
+}
+
+/// Two nodes after one message from the first to the second, and the session ids by which the
+/// first and the second are addressed.
+fn acquainted() -> ([Node; 2], u64, [u64; 2]) {
+    acquaint([node(1), node(2)])
+}
+
+fn acquaint(mut nodes: [Node; 2]) -> ([Node; 2], u64, [u64; 2]) {
+    let to = nodes[1].name;
+    post_send(&mut nodes[0], 1, to, 8);
+    let (mut now, mut ids) = (0, [0; 2]);
+    run_with(&mut nodes, &mut now, SECOND, |_, from, packet| {
+        let h = Header::parse(packet).unwrap();
+        if matches!(h.kind, Kind::Data | Kind::Ack) {
+            ids[1 - from] = h.session;
+        }
+        true
+    });
+    assert_eq!(nodes[0].memory.sent, [(1, Ok(()))]);
+    (nodes, now, ids)
+}
+
+const SECOND: u64 = 1_000_000_000;
+const MILLISECOND: u64 = 1_000_000;
+
+/// A data packet with a right checksum. `headers` follow the common header, then `payload`.
+fn forge(mut h: Header, headers: &[u8], payload: &[u8]) -> Vec<u8> {
+    h.s_len = (payload.len() + if h.long { 0 } else { headers.len() }) as u16;
+    let mut bytes = Vec::new();
+    h.emit(&mut bytes);
+    bytes.extend(headers);
+    seal(&mut bytes, 0, crc32c::crc32c_append);
+    bytes.extend(payload);
+    bytes
+}
+
+fn take(node: &mut Node, now: u64, packet: &[u8]) {
+    let meta = RxMeta { ecn: Ecn::NotEct, hold_ns: 0, from: node.name };
+    node.engine.handle_packet(now, &meta, packet, &mut node.memory);
+}
+
+/// A segment of an eager message that is `ahead` of its turn.
+fn eager_segment(session: u64, nth: u32, ahead: u32, offset: u32, len_bytes: u64) -> Vec<u8> {
+    let mut headers = Vec::new();
+    let order = FIRST_PSN.wrapping_add(1 + ahead);
+    let tag = Some(3);
+    let msg = MsgHeader { order, op: 0, tag, data: None, match_notice: false, len_bytes };
+    emit_eager_header(&mut headers, &msg);
+    let psn = FIRST_PSN.wrapping_add(1 + nth);
+    let h = Header { long: true, flags: FLAG_EAGER, psn, ..Header::new(Kind::Data, session) };
+    forge(Header { s_offset: offset, ..h }, &headers, &[7; 100])
+}
+
+#[test]
+fn permission_for_an_eager_message_starts_nothing() {
+    let (mut nodes, mut now, ids) = acquainted();
+    let to = nodes[1].name;
+    post_send_at(&mut nodes[0], now, 2, to, 64);
+    let mut burst = TxBurst::new();
+    assert!(nodes[0].engine.poll_transmit(now, true, &mut nodes[0].memory, &mut burst));
+    let packet = datagrams(&burst, &nodes[0].memory).remove(0);
+    let mut headers = vec![0, 1];
+    // The operation's number is the first that is free, its order the second of the session.
+    let order = FIRST_PSN.wrapping_add(1);
+    let cts = Cts { order, op: 0, msg_id: 0x8000, base_bytes: 0, len_bytes: 64, total_bytes: 64 };
+    Record::Cts(cts).emit(&mut headers);
+    let h = Header { psn: FIRST_PSN, ..Header::new(Kind::Data, ids[0]) };
+    take(&mut nodes[0], now, &forge(h, &headers, &[]));
+    take(&mut nodes[1], now, &packet);
+    run(&mut nodes, &mut now, SECOND);
+    assert_eq!(nodes[0].memory.sent, [(1, Ok(())), (2, Ok(()))]);
+    let sent_bytes = nodes[0].engine.stats().tx_payload_bytes;
+    assert_eq!(sent_bytes, 8 + 64, "each byte goes out once");
+}
+
+#[test]
+fn buffers_are_asked_for_within_the_credit_only() {
+    let (mut nodes, now, ids) = acquainted();
+    take(&mut nodes[1], now, &eager_segment(ids[1], 0, 1, 0, 1 << 31));
+    assert_eq!(nodes[1].engine.stats().drops_for(DropReason::Credit), 1);
+    let longest = nodes[1].memory.buffers.values().map(Vec::len).max();
+    assert_eq!(longest, Some(8), "only the first message was held");
+}
+
+#[test]
+fn answers_that_a_peer_does_not_take_do_not_pile_up() {
+    let few = node_with(2, Box::new(ErdScheme::default()), |c| c.unexpected_messages = 4);
+    let (mut nodes, now, ids) = acquaint([node(1), few]);
+    for nth in 1..=10 {
+        nodes[1].memory.posted.push_back(u64::from(nth));
+        nodes[1].memory.buffers.insert(u64::from(nth), vec![0; 8]);
+        let mut headers = vec![0, 1];
+        let order = FIRST_PSN.wrapping_add(nth);
+        let (tag, data) = (Some(3), None);
+        let msg = MsgHeader { order, op: nth, tag, data, match_notice: true, len_bytes: 0 };
+        Record::Eager(msg).emit(&mut headers);
+        let h = Header { psn: order, ..Header::new(Kind::Data, ids[1]) };
+        take(&mut nodes[1], now, &forge(h, &headers, &[]));
+    }
+    // One message waits unexpected, three are matched and their notices wait to be sent.
+    assert_eq!(nodes[1].memory.received.len(), 1 + 3);
+    assert_eq!(nodes[1].engine.stats().drops_for(DropReason::Credit), 7);
+}
+
+#[test]
+fn segments_of_a_message_agree_on_its_length() {
+    let (mut nodes, now, ids) = acquainted();
+    take(&mut nodes[1], now, &eager_segment(ids[1], 0, 0, 0, 200));
+    take(&mut nodes[1], now, &eager_segment(ids[1], 1, 0, 100, 5000));
+    assert_eq!(nodes[1].engine.stats().drops_for(DropReason::Message), 1);
+    take(&mut nodes[1], now, &eager_segment(ids[1], 2, 0, 100, 200));
+    assert_eq!(nodes[1].memory.received.last().unwrap().1, Ok(200));
+}
+
+#[test]
+fn losses_after_a_pause_are_repaired_at_once() {
+    // The send times of 32 bits are ambiguous after a pause of 2.2 to 4.3 s.
+    for pause in [1, 3, 4, 6] {
+        let (mut nodes, mut now, _) = acquainted();
+        now += pause * SECOND;
+        let to = nodes[1].name;
+        post_send_at(&mut nodes[0], now, 2, to, 10_000);
+        let mut losses = 3;
+        run_with(&mut nodes, &mut now, 200 * MILLISECOND, |_, from, packet| {
+            let data = Header::parse(packet).unwrap().kind == Kind::Data;
+            let lost = from == 0 && data && losses > 0;
+            losses -= u32::from(lost);
+            !lost
+        });
+        assert_eq!(nodes[0].memory.sent, [(1, Ok(())), (2, Ok(()))], "after {pause} s");
+    }
+}
+
+#[test]
+fn one_call_runs_the_timers_of_all_peers() {
+    let mut nodes = [node(1)];
+    post_send(&mut nodes[0], 1, "10.0.0.9:1".parse().unwrap(), 8);
+    let mut now = 0;
+    run(&mut nodes, &mut now, 4_990 * MILLISECOND);
+    now = 4_990 * MILLISECOND;
+    let me = &mut nodes[0];
+    post_send_at(me, now, 2, "10.0.0.9:2".parse().unwrap(), 8);
+    let mut burst = TxBurst::new();
+    while me.engine.poll_transmit(now, true, &mut me.memory, &mut burst) {}
+    // The second peer's hello has been due for longer than the first peer's deadline.
+    now += 60 * MILLISECOND;
+    me.engine.handle_timeout(now, &mut me.memory);
+    assert_eq!(me.memory.sent, [(1, Err(OpError::PeerTimeout))]);
+}
+
+#[test]
+fn an_unanswered_keepalive_of_long_ago_kills_nobody() {
+    let (mut nodes, mut now, _) = acquainted();
+    let to = nodes[1].name;
+    let peer = nodes[0].engine.peer(now, to, &mut nodes[0].memory).unwrap();
+    nodes[0].engine.watch(now, peer, 1);
+    // A quarter of the deadline later it asks once.
+    let limit_ns = 1_260 * MILLISECOND - now;
+    run_with(&mut nodes, &mut now, limit_ns, |_, _, _| false);
+    assert_eq!(nodes[0].engine.stats().probes, 1);
+    nodes[0].engine.watch(now, peer, -1);
+    run_with(&mut nodes, &mut now, 20 * SECOND, |_, _, _| false);
+    now += 20 * SECOND;
+    post_send_at(&mut nodes[0], now, 2, to, 8);
+    run_with(&mut nodes, &mut now, SECOND, |_, _, _| false);
+    run(&mut nodes, &mut now, SECOND);
+    assert_eq!(nodes[0].memory.sent, [(1, Ok(())), (2, Ok(()))]);
+}
+
+#[test]
+fn a_hello_that_outlives_its_session_begins_none() {
+    let mut nodes = [node(1), node(2)];
+    let to = nodes[1].name;
+    post_send(&mut nodes[0], 1, to, 8);
+    let (mut now, mut hello) = (0, Vec::new());
+    run_with(&mut nodes, &mut now, SECOND, |_, _, packet| {
+        if Header::parse(packet).unwrap().kind == Kind::Hello {
+            hello = packet.to_vec();
+        }
+        true
+    });
+    let me = &mut nodes[0];
+    me.engine.close(now, &mut me.memory);
+    run(&mut nodes, &mut now, SECOND);
+    assert_eq!(nodes[1].engine.stats().sessions_opened, 1);
+    take(&mut nodes[1], now, &hello);
+    assert_eq!(nodes[1].engine.stats().sessions_opened, 1);
+    assert_eq!(nodes[1].engine.stats().drops_for(DropReason::Cookie), 1, "stale, not unproven");
+}
+
+#[test]
+fn a_full_table_forgets_who_left() {
+    let small = node_with(2, Box::new(ErdScheme::default()), |config| config.peers_max = 1);
+    let mut nodes = [node(1), small, node(3)];
+    let to = nodes[1].name;
+    let mut now = 0;
+    for (from, token) in [(0, 1), (2, 2)] {
+        post_send_at(&mut nodes[from], now, token, to, 8);
+        run(&mut nodes, &mut now, SECOND);
+        let me = &mut nodes[from];
+        assert_eq!(me.memory.sent, [(token, Ok(()))]);
+        me.engine.close(now, &mut me.memory);
+        run(&mut nodes, &mut now, SECOND);
+    }
+    assert_eq!(nodes[1].engine.peer_count(), 1);
+}
+
+/// ERD's scheme, with a note of what its controllers are told.
+struct Noting(ErdScheme, Arc<Mutex<Vec<FlowParams>>>);
+
+impl Scheme for Noting {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        self.0.ack_policy()
+    }
+
+    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
+        self.1.lock().unwrap().push(*params);
+        self.0.build(params, seed)
+    }
+}
+
+#[test]
+fn both_sides_know_the_round_trip_of_the_set_up() {
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let mut nodes = [1, 2]
+        .map(|port| node_with(port, Box::new(Noting(ErdScheme::default(), notes.clone())), |_| ()));
+    let to = nodes[1].name;
+    let mut now = 5 * SECOND;
+    post_send_at(&mut nodes[0], now, 1, to, 8);
+    run(&mut nodes, &mut now, SECOND);
+    let notes = notes.lock().unwrap();
+    assert_eq!(notes.len(), 2);
+    assert!(notes.iter().all(|params| params.first_rtt_ns > 0), "{notes:?}");
+}
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let refused = |change: fn(&mut Config)| {
+        let mut config = Config::new("10.0.0.1:1".parse().unwrap(), 1, crc32c::crc32c_append);
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    assert!(refused(|c| c.peers_max = 1 << 25).contains("peers_max"));
+    assert!(refused(|c| c.unexpected_messages = 1 << 31).contains("unexpected_messages"));
+    assert!(refused(|c| c.rto_min_ns = 0).contains("rto_min_ns"));
+    assert!(refused(|c| c.peer_timeout_ns = u64::MAX).contains("peer_timeout_ns"));
 }

@@ -48,6 +48,8 @@ struct node_options {
     const char *service;   /* local port, NULL for any */
     uint64_t caps;         /* added to FI_TAGGED | FI_MSG */
     size_t queue_size;     /* least transmit and receive queue */
+    uint64_t bind_flags;   /* added to those that bind the CQ */
+    enum fi_wait_obj wait; /* of the CQ, by default FI_WAIT_NONE */
 };
 
 /* One operation's context; the first member is what FI_CONTEXT2 asks for. */
@@ -133,17 +135,18 @@ static inline int node_find(struct node *node, const struct node_options *option
 }
 
 /* Opens what node->info describes. */
-static inline void node_open_found(struct node *node, size_t queue_size)
+static inline void node_open_found(struct node *node, const struct node_options *options)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
-    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE, .size = queue_size};
+    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = options->wait};
+    cq.size = options->queue_size ? options->queue_size * 2 : 1024;
     must(fi_fabric(node->info->fabric_attr, &node->fabric, NULL), "fi_fabric");
     must(fi_domain(node->fabric, node->info, &node->domain, NULL), "fi_domain");
     must(fi_av_open(node->domain, &av, &node->av, NULL), "fi_av_open");
     must(fi_cq_open(node->domain, &cq, &node->cq, NULL), "fi_cq_open");
     must(fi_endpoint(node->domain, node->info, &node->ep, NULL), "fi_endpoint");
     must(fi_ep_bind(node->ep, &node->av->fid, 0), "fi_ep_bind of the AV");
-    must(fi_ep_bind(node->ep, &node->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the CQ");
+    must(fi_ep_bind(node->ep, &node->cq->fid, FI_TRANSMIT | FI_RECV | options->bind_flags), "fi_ep_bind of the CQ");
     must(fi_enable(node->ep), "fi_enable");
     node->name_bytes = sizeof node->name;
     must(fi_getname(&node->ep->fid, node->name, &node->name_bytes), "fi_getname");
@@ -153,7 +156,7 @@ static inline void node_open(struct node *node, const struct node_options *optio
 {
     memset(node, 0, sizeof *node);
     must(node_find(node, options), "fi_getinfo");
-    node_open_found(node, options->queue_size ? options->queue_size * 2 : 1024);
+    node_open_found(node, options);
 }
 
 static inline void node_close(struct node *node)

@@ -2,7 +2,7 @@
 
 use crate::deps;
 use crate::layout::Layout;
-use crate::process::{Job, Running, append};
+use crate::process::{Ended, Job, Running, append};
 use crate::report::{Done, Report};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -34,8 +34,14 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     });
     report.step("licences and duplicates", |log| deps::check(layout, log));
     report.step("cargo test", |log| {
-        let job = cargo(layout, &["test", "--workspace", "--no-fail-fast"]);
-        count_tests(&job.finish(log)?.success()?)
+        count_tests(cargo(layout, &["test", "--workspace", "--no-fail-fast"]).finish(log)?)
+    });
+    report.step("planted bugs", |log| {
+        let job = optimised(cargo(layout, &["test", "--package", "erd-rd", "--test", "planted"]));
+        let job = job.args(["--features", "planted-bugs", "--", "--nocapture"]);
+        let output = job.run(log)?;
+        let found = output.lines().filter(|line| line.contains(" found with seed ")).count();
+        Done::many(found, format!("{found} found"))
     });
     report.step("simulated faults", |log| {
         faults(layout, log, if full { FULL_SEEDS } else { SHORT_SEEDS })
@@ -46,10 +52,20 @@ fn cargo(layout: &Layout, args: &[&str]) -> Job {
     Job::new("cargo").args(args).dir(&layout.root).limit(MINUTES_15)
 }
 
-/// Adds up the `test result:` lines.
-fn count_tests(output: &str) -> Result<Done> {
+/// A test that is long enough to be worth optimising; its debug assertions stay.
+fn optimised(job: Job) -> Job {
+    job.env("CARGO_PROFILE_TEST_OPT_LEVEL", "2")
+}
+
+/// Adds up the `test result:` lines, or names the tests that failed.
+fn count_tests(ended: Ended) -> Result<Done> {
+    let failed = |line: &&str| line.ends_with("... FAILED") || line.contains("panicked at");
+    let failed: Vec<&str> = ended.output.lines().filter(failed).collect();
+    if !ended.is_success() && !failed.is_empty() {
+        bail!("{}", failed.join("\n"));
+    }
     let (mut passed, mut binaries) = (0, 0);
-    for line in output.lines() {
+    for line in ended.success()?.lines() {
         let Some(counts) = line.trim().strip_prefix("test result: ok. ") else { continue };
         let count = counts.split(' ').next().unwrap_or_default();
         passed += count.parse::<usize>().with_context(|| format!("cargo test wrote: {line}"))?;
@@ -60,8 +76,7 @@ fn count_tests(output: &str) -> Result<Done> {
 
 /// Runs the engine under random faults from fresh seeds, in two processes.
 fn faults(layout: &Layout, log: &Path, seeds: u32) -> Result<Done> {
-    let build = cargo(layout, &["test", "--package", "erd-rd", "--test", "faults"])
-        .env("CARGO_PROFILE_TEST_OPT_LEVEL", "2");
+    let build = optimised(cargo(layout, &["test", "--package", "erd-rd", "--test", "faults"]));
     build.clone().args(["--no-run"]).run(log)?;
     let run = build
         .args(["swarm", "--", "--exact", "--nocapture"])
@@ -81,7 +96,8 @@ fn faults(layout: &Layout, log: &Path, seeds: u32) -> Result<Done> {
         append(log, &ended.output)?;
         if !ended.is_success() {
             let replay = ended.output.lines().find(|line| line.starts_with("replay:"));
-            bail!("{}\n{}", replay.unwrap_or("no seed was printed"), ended.success().unwrap_err());
+            let replay = replay.unwrap_or("no seed was printed").to_owned();
+            return ended.success().context(replay).and_then(|_| bail!("it failed with status 0"));
         }
         let seeds = ended.output.lines().find(|line| line.contains(" seeds from "));
         from.push(seeds.context("the run named no seeds")?.to_owned());

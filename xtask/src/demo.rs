@@ -21,7 +21,9 @@ pub fn run(layout: &Layout) -> Result<()> {
     setup::packages(layout, setup::DEMO_PACKAGES)?;
     setup::build_provider(layout)?;
     let provider = Provider::new(layout, ERD);
-    println!("\n1. fi_pingpong -e rdm -p erd: two processes, reliable datagrams over UDP on loopback\n");
+    println!(
+        "\n1. fi_pingpong -e rdm -p erd: two processes, reliable datagrams over UDP on loopback\n"
+    );
     ping_pong(layout, &provider)?;
     println!("\n2. MPI: two ranks of MPICH (mpi4py), its own shared memory off\n");
     mpi(layout, &provider)?;
@@ -36,7 +38,7 @@ fn ping_pong(layout: &Layout, provider: &Provider) -> Result<()> {
     let log = layout.logs.join("demo-pingpong.log");
     let counters = provider.counters(&log);
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["bytes", "round trips", "us one way", "MB/s"]);
     let mut moved_bytes = 0;
     for (size, iterations) in LATENCY.iter().chain(BANDWIDTH) {

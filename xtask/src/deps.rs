@@ -9,8 +9,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Licences that a dependency may have; of alternatives (`OR`) one must be here.
-const ALLOWED: &[&str] =
-    &["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "Unlicense"];
+const ALLOWED: &[&str] = &[
+    "MIT",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "Unicode-3.0",
+    "Unlicense",
+];
 
 /// Packages of which two versions are accepted, each with the reason.
 const TWICE: &[(&str, &str)] = &[];
@@ -25,7 +33,8 @@ pub fn check(layout: &Layout, log: &Path) -> Result<Done> {
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .dir(&layout.root)
         .run(log)?;
-    let line = text.lines().find(|line| line.starts_with('{')).context("cargo metadata was silent")?;
+    let line =
+        text.lines().find(|line| line.starts_with('{')).context("cargo metadata was silent")?;
     let packages = used_packages(&serde_json::from_str(line)?)?;
     let found = complaints(&packages);
     if !found.is_empty() {
@@ -75,7 +84,11 @@ fn complaints(packages: &[Package]) -> Vec<String> {
     }
     for (name, versions) in versions {
         if versions.len() > 1 && !TWICE.iter().any(|(twice, _)| *twice == name) {
-            found.push(format!("{name} is there {} times: {}", versions.len(), versions.join(", ")));
+            found.push(format!(
+                "{name} is there {} times: {}",
+                versions.len(),
+                versions.join(", ")
+            ));
         }
     }
     found
@@ -153,7 +166,9 @@ mod tests {
         ] {
             assert!(is_allowed(allowed), "{allowed}");
         }
-        for refused in ["", "GPL-2.0", "MIT AND GPL-2.0", "(MIT OR GPL-2.0) AND MPL-2.0", "MIT MIT", "(MIT"] {
+        for refused in
+            ["", "GPL-2.0", "MIT AND GPL-2.0", "(MIT OR GPL-2.0) AND MPL-2.0", "MIT MIT", "(MIT"]
+        {
             assert!(!is_allowed(refused), "{refused}");
         }
     }

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// The provider under test unless another is asked for.
 pub const ERD: &str = "erd";
 
+/// What the reports call the libfabric of the MPICH wheel.
+pub const WHEEL: &str = "MPICH wheel's libfabric";
+
 /// One libfabric installation.
 #[derive(Clone, Debug)]
 pub struct Core {
@@ -33,15 +36,10 @@ impl Core {
     /// The one in the MPICH wheel: libfabric 2.5 or later, without headers.
     ///
     /// # Errors
-    /// A wheel that can't be had or has no libfabric.
+    /// The wheel's environment has not been made.
     pub fn wheel(layout: &Layout) -> Result<Core> {
-        let venv = setup::venv(layout, "mpich")?;
-        let dir = setup::wheel_libfabric(&venv, "mpich")?;
-        Ok(Core {
-            name: "MPICH wheel's libfabric".to_owned(),
-            library_dir: Some(dir),
-            include_dir: None,
-        })
+        let dir = setup::wheel_libfabric(&layout.venv("mpich"), "mpich")?;
+        Ok(Core { name: WHEEL.to_owned(), library_dir: Some(dir), include_dir: None })
     }
 
     /// An installation under `prefix` (`lib/` and `include/`), or a directory with the library in it.
@@ -77,13 +75,21 @@ pub struct Provider {
     /// Its name.
     pub name: String,
     dir: PathBuf,
+    settings: Vec<(String, String)>,
 }
 
 impl Provider {
     /// The provider `name`; `erd` is the one just built.
     #[must_use]
     pub fn new(layout: &Layout, name: &str) -> Provider {
-        Provider { name: name.to_owned(), dir: layout.provider_dir() }
+        Provider { name: name.to_owned(), dir: layout.provider_dir(), settings: Vec::new() }
+    }
+
+    /// The same with a setting of the environment.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Provider {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Whether it is ours.
@@ -92,15 +98,11 @@ impl Provider {
         self.name == ERD
     }
 
-    /// Where libfabric shall look for it.
-    #[must_use]
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// `job` with nothing but this provider, on loopback.
     #[must_use]
     pub fn give(&self, job: Job) -> Job {
+        let set = |job: Job, (name, value): &(String, String)| job.env(name, value);
+        let job = self.settings.iter().fold(job, set);
         if self.is_erd() {
             let job = job.env("FI_PROVIDER", ERD).env("FI_PROVIDER_PATH", &self.dir);
             return job.env("FI_ERD_IFACE", "lo");
@@ -152,7 +154,8 @@ impl Counters {
             .context("erd wrote no counters: it did not carry this program")?;
         let mut sums = Sums::default();
         for line in text.lines() {
-            let value: Value = serde_json::from_str(line).with_context(|| format!("counters: {line}"))?;
+            let value: Value =
+                serde_json::from_str(line).with_context(|| format!("counters: {line}"))?;
             sums.add("", &value);
             sums.endpoints += 1;
         }
@@ -167,7 +170,9 @@ impl Counters {
         let Some(sums) = self.read()? else { return Ok("no counters of erd".to_owned()) };
         let carried = sums.get("rx_payload_bytes");
         if carried < bytes {
-            bail!("erd's counters show {carried} payload bytes received; the program moved {bytes}");
+            bail!(
+                "erd's counters show {carried} payload bytes received; the program moved {bytes}"
+            );
         }
         Ok(sums.remark())
     }

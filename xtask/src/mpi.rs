@@ -14,6 +14,16 @@ use std::time::Duration;
 /// Share of retransmissions that the full tier accepts as spurious on a loopback that loses nothing.
 const SPURIOUS_SHARE_MAX: f64 = 0.001;
 
+/// Settings under which the exercise runs too: what is off, small or other than by default.
+const SETTINGS: &[&[(&str, &str)]] = &[
+    &[("FI_ERD_INFO_PATH", "tcp")],
+    &[("FI_ERD_CHECKSUM", "payload")],
+    &[("FI_ERD_PATHS", "8")],
+    &[("FI_ERD_MTU", "1232")],
+    &[("FI_ERD_EAGER_SIZE", "0")],
+    &[("FI_ERD_GSO", "0"), ("FI_ERD_GRO", "0"), ("FI_ERD_ECN", "0"), ("FI_ERD_TIMESTAMPS", "0")],
+];
+
 /// An MPI implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -72,16 +82,22 @@ impl Mpi {
     pub fn job(&self, provider: &Provider, ranks: u32, program: &Path) -> Job {
         let bin = self.venv.join("bin");
         let job = match self.kind {
-            Kind::Mpich => Job::new(bin.join("mpiexec")).args(["-launcher", "fork", "-iface", "lo"]),
-            Kind::OpenMpi => {
-                Job::new(bin.join("mpiexec")).args(["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"])
+            Kind::Mpich => {
+                Job::new(bin.join("mpiexec")).args(["-launcher", "fork", "-iface", "lo"])
             }
+            Kind::OpenMpi => Job::new(bin.join("mpiexec")).args([
+                "--map-by",
+                ":OVERSUBSCRIBE",
+                "--bind-to",
+                "none",
+            ]),
             Kind::OpenMpi41 => {
                 Job::new("mpiexec.openmpi").args(["--oversubscribe", "--bind-to", "none"])
             }
         };
         let job = job.args(["-n", &ranks.to_string()]).args([bin.join("python")]).args([program]);
-        let job = provider.give(job.env("OMP_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1"));
+        let job = job.env("OMP_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+        let job = provider.give(job).env("FI_PROVIDER", &provider.name);
         match self.kind {
             Kind::Mpich => job
                 // The wheel's default is UCX, which would never come near libfabric.
@@ -97,6 +113,7 @@ impl Mpi {
             .env("OMPI_MCA_pml", "cm")
             .env("OMPI_MCA_mtl", "ofi")
             .env("OMPI_MCA_btl", "self")
+            .env("OMPI_MCA_osc", "^rdma,ucx")
             .env("OMPI_MCA_opal_common_ofi_provider_include", name)
             .env("OMPI_MCA_mtl_ofi_provider_include", name)
             .env("OMPI_MCA_mpi_yield_when_idle", "1")
@@ -106,7 +123,9 @@ impl Mpi {
             .env("PRTE_ALLOW_RUN_AS_ROOT", "1")
             .env("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         if self.kind == Kind::OpenMpi {
-            return job.env("PRTE_MCA_plm", "^ssh,slurm").env("PRTE_MCA_prte_silence_shared_fs", "1");
+            return job
+                .env("PRTE_MCA_plm", "^ssh,slurm")
+                .env("PRTE_MCA_prte_silence_shared_fs", "1");
         }
         job.env("OMPI_MCA_opal_if_retain_loopback", "1")
             .env("OMPI_MCA_oob_tcp_if_include", "lo")
@@ -162,27 +181,38 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
             let limit = Duration::from_secs(if full { 1800 } else { 240 });
             let network = Network::Loopback;
             let run = Exercise { layout, provider, ranks, full, network, args: &[], limit };
-            report.step(&format!("{}, {ranks} ranks", kind.name()), |log| exercise(kind, &run, log));
+            report
+                .step(&format!("{}, {ranks} ranks", kind.name()), |log| exercise(kind, &run, log));
         }
         report.step(&format!("{} with an empty FI_PROVIDER_PATH", kind.name()), |log| {
             without_provider(layout, provider, kind, log)
         });
     }
+    let small = Exercise {
+        layout,
+        provider,
+        ranks: 2,
+        full: false,
+        network: Network::Loopback,
+        args: &["--most", "1048576"],
+        limit: Duration::from_secs(240),
+    };
     report.step("MPICH 5 (wheel), 2 ranks, 1 % loss", |log| {
         if !netns::loss_available() {
             return Ok(Done::Skipped(netns::LOSS_MISSING.to_owned()));
         }
-        let run = Exercise {
-            layout,
-            provider,
-            ranks: 2,
-            full: false,
-            network: Network::Lossy(100),
-            args: &["--most", "1048576"],
-            limit: Duration::from_secs(240),
-        };
-        exercise(Kind::Mpich, &run, log)
+        exercise(Kind::Mpich, &Exercise { network: Network::Lossy(100), ..small }, log)
     });
+    for settings in SETTINGS.iter().filter(|_| provider.is_erd()) {
+        let shown: Vec<String> =
+            settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let provider = settings
+            .iter()
+            .fold(provider.clone(), |provider, (name, value)| provider.with(name, value));
+        report.step(&format!("MPICH 5 (wheel), 2 ranks, {}", shown.join(" ")), |log| {
+            exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
+        });
+    }
 }
 
 fn exercise(kind: Kind, run: &Exercise<'_>, log: &Path) -> Result<Done> {
@@ -202,7 +232,8 @@ fn exercise(kind: Kind, run: &Exercise<'_>, log: &Path) -> Result<Done> {
 fn payload_bytes(line: &str) -> Result<u64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let place = words.iter().position(|word| word.starts_with("bytes"));
-    let number = place.and_then(|place| words.get(place.checked_sub(1)?)).context("no bytes named")?;
+    let number =
+        place.and_then(|place| words.get(place.checked_sub(1)?)).context("no bytes named")?;
     number.parse().with_context(|| format!("the exercise said: {line}"))
 }
 

@@ -55,7 +55,11 @@ fn wrap(job: Job, script: &str) -> Job {
 }
 
 fn unshare() -> &'static [&'static str] {
-    if getuid().is_root() { &["unshare", "--net"] } else { &["unshare", "--net", "--map-root-user"] }
+    if getuid().is_root() {
+        &["unshare", "--net"]
+    } else {
+        &["unshare", "--net", "--map-root-user"]
+    }
 }
 
 fn succeeds(script: &str) -> bool {

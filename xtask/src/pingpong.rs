@@ -49,7 +49,13 @@ impl<'a> PingPong<'a> {
     ///
     /// # Errors
     /// Either side's failure.
-    pub fn run(&self, core: &Core, provider: &Provider, counters: &Counters, log: &Path) -> Result<String> {
+    pub fn run(
+        &self,
+        core: &Core,
+        provider: &Provider,
+        counters: &Counters,
+        log: &Path,
+    ) -> Result<String> {
         let port = self.port.to_string();
         let job = |port_option: &str| {
             let job = Job::new("fi_pingpong").args(["-p", &provider.name]).args(&self.args);
@@ -147,7 +153,10 @@ pub fn memcheck_steps(report: &mut Report, core: &Core, provider: &Provider) {
 fn checked(run: &PingPong<'_>, core: &Core, provider: &Provider, log: &Path) -> Result<Done> {
     let counters = provider.counters(log);
     let sizes = rows(&run.run(core, provider, &counters, log)?)?;
-    Done::many(sizes.len(), format!("{} sizes; {}", sizes.len(), counters.proof(total_bytes(&sizes))?))
+    Done::many(
+        sizes.len(),
+        format!("{} sizes; {}", sizes.len(), counters.proof(total_bytes(&sizes))?),
+    )
 }
 
 /// Size and iterations of each row of the client's table.

@@ -26,7 +26,7 @@ static JOBS: AtomicU32 = AtomicU32::new(0);
 pub struct Job {
     program: OsString,
     args: Vec<OsString>,
-    env: Vec<(OsString, Option<OsString>)>,
+    env: Vec<(OsString, OsString)>,
     dir: Option<PathBuf>,
     limit: Duration,
 }
@@ -76,28 +76,7 @@ impl Job {
     /// Sets a variable of its environment.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Job {
-        self.env.push((name.as_ref().to_owned(), Some(value.as_ref().to_owned())));
-        self
-    }
-
-    /// Sets several variables.
-    #[must_use]
-    pub fn envs<I, K, V>(mut self, variables: I) -> Job
-    where
-        I: IntoIterator<Item = (K, V)>,
-        K: AsRef<OsStr>,
-        V: AsRef<OsStr>,
-    {
-        for (name, value) in variables {
-            self = self.env(name, value);
-        }
-        self
-    }
-
-    /// Removes a variable from its environment.
-    #[must_use]
-    pub fn without(mut self, name: impl AsRef<OsStr>) -> Job {
-        self.env.push((name.as_ref().to_owned(), None));
+        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -118,7 +97,8 @@ impl Job {
     /// The same job under another program, such as a name space or a memory checker.
     #[must_use]
     pub fn under<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut self, wrapper: I) -> Job {
-        let mut words: Vec<OsString> = wrapper.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        let mut words: Vec<OsString> =
+            wrapper.into_iter().map(|word| word.as_ref().to_owned()).collect();
         if words.is_empty() {
             return self;
         }
@@ -137,10 +117,7 @@ impl Job {
             let _ = write!(line, "cd {} && ", quoted(dir.as_os_str()));
         }
         for (name, value) in &self.env {
-            let _ = match value {
-                Some(value) => write!(line, "{}={} ", name.to_string_lossy(), quoted(value)),
-                None => write!(line, "env -u {} ", name.to_string_lossy()),
-            };
+            let _ = write!(line, "{}={} ", name.to_string_lossy(), quoted(value));
         }
         line.push_str(&quoted(&self.program));
         for arg in &self.args {
@@ -164,12 +141,7 @@ impl Job {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env(MARK, &mark).process_group(0).stdin(Stdio::null());
         command.stdout(file.try_clone()?).stderr(file);
-        for (name, value) in &self.env {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
         }

@@ -25,7 +25,9 @@ pub fn compile(layout: &Layout, source: &str, core: &Core) -> Result<PathBuf> {
     if let (Some(include), Some(library)) = (&core.include_dir, &core.library_dir) {
         job = job.args(["-I".as_ref(), include.as_os_str(), "-L".as_ref(), library.as_os_str()]);
     }
-    job = job.args([layout.root.join(format!("{source}.c"))]).args(["-o".as_ref(), program.as_os_str()]);
+    job = job
+        .args([layout.root.join(format!("{source}.c"))])
+        .args(["-o".as_ref(), program.as_os_str()]);
     job.args(["-lfabric", "-lpthread"]).run(&layout.logs.join(format!("compile-{name}.log")))?;
     Ok(program)
 }

@@ -59,23 +59,29 @@ impl Report {
     /// and runs none.
     #[must_use]
     pub fn new(logs: &Path, only: Option<String>, list: bool) -> Report {
-        Report { rows: Vec::new(), logs: logs.to_owned(), only, list, passed: 0, failed: 0, skipped: 0 }
-    }
-
-    /// Whether a step of this name would run.
-    #[must_use]
-    pub fn wants(&self, name: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+        Report {
+            rows: Vec::new(),
+            logs: logs.to_owned(),
+            only,
+            list,
+            passed: 0,
+            failed: 0,
+            skipped: 0,
+        }
     }
 
     /// Runs one step with its own log file, and says how it ended.
     pub fn step(&mut self, name: &str, work: impl FnOnce(&Path) -> Result<Done>) {
-        if !self.wants(name) {
-            return;
+        if self.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
+            self.needed(name, work);
         }
+    }
+
+    /// Runs a step that others need, whatever was asked for; whether it passed.
+    pub fn needed(&mut self, name: &str, work: impl FnOnce(&Path) -> Result<Done>) -> bool {
         if self.list {
             println!("{name}");
-            return;
+            return true;
         }
         let log = self.logs.join(format!("{}.log", file_name(name)));
         let _ = std::fs::remove_file(&log);
@@ -101,6 +107,7 @@ impl Report {
         };
         println!("{verdict} [{:>7.1} s] {name}: {remark}", took.as_secs_f64());
         self.rows.push(Row { verdict, name: name.to_owned(), took, remark });
+        verdict == "PASS"
     }
 
     /// Prints the table and the closing line; whether nothing failed.
@@ -110,7 +117,7 @@ impl Report {
             return true;
         }
         let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::UTF8_FULL_CONDENSED);
         table.set_header(["", "step", "s", "remark"]);
         for row in &self.rows {
             let took = format!("{:.1}", row.took.as_secs_f64());

@@ -17,8 +17,16 @@ pub const BENCH_PACKAGES: &[&str] =
     &["gcc", "libc6-dev", "libfabric-dev", "python3", "python3-venv", "iproute2"];
 /// What `test` needs beside that of the demo.
 pub const TEST_PACKAGES: &[&str] = &[
-    "gcc", "libc6-dev", "libfabric-dev", "libfabric-bin", "python3", "python3-venv", "openmpi-bin", "iproute2",
-    "nftables", "valgrind",
+    "gcc",
+    "libc6-dev",
+    "libfabric-dev",
+    "libfabric-bin",
+    "python3",
+    "python3-venv",
+    "openmpi-bin",
+    "iproute2",
+    "nftables",
+    "valgrind",
 ];
 
 /// Most time for the packages.
@@ -68,7 +76,8 @@ fn is_installed(package: &str) -> bool {
 /// An environment that can't be made, packages that can't be had.
 pub fn venv(layout: &Layout, name: &str) -> Result<PathBuf> {
     let wanted = layout.root.join(format!("tests/mpi/requirements-{name}.txt"));
-    let list = fs::read_to_string(&wanted).with_context(|| format!("reading {}", wanted.display()))?;
+    let list =
+        fs::read_to_string(&wanted).with_context(|| format!("reading {}", wanted.display()))?;
     let dir = layout.venv(name);
     let stamp = dir.join("requirements.txt");
     if fs::read_to_string(&stamp).is_ok_and(|have| have == list) {

@@ -73,7 +73,8 @@ fn is_ours(block: &str) -> bool {
 }
 
 fn files(log: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let stem = log.file_stem().context("a log without a name")?.to_string_lossy().into_owned() + ".";
+    let stem =
+        log.file_stem().context("a log without a name")?.to_string_lossy().into_owned() + ".";
     let dir = log.parent().context("a log without a directory")?;
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)?.flatten() {

@@ -28,6 +28,9 @@ use slab::Slab;
 
 pub use schedule::TIMERS_PER_CALL;
 
+/// Entries of a full peer table that one newcomer looks at for one that may go.
+const EVICTION_LOOKS: u32 = 64;
+
 /// A message to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkRequest {
@@ -83,6 +86,8 @@ pub struct Endpoint {
     replies: VecDeque<Reply>,
     cookie_key: [u64; 2],
     generation: u32,
+    /// Where [`Endpoint::evict`] looked last.
+    evict_at: u32,
     closed: bool,
 }
 
@@ -117,6 +122,7 @@ impl Endpoint {
             replies: VecDeque::new(),
             cookie_key,
             generation: 0,
+            evict_at: 0,
             closed: false,
         })
     }
@@ -135,14 +141,16 @@ impl Endpoint {
             return Err(PostError::Closed);
         }
         let index = self.peer_index(name, host).ok_or(PostError::TableFull)?;
-        Ok(self.peers[index as usize].id)
+        let peer = &mut self.peers[index as usize];
+        peer.kept = true;
+        Ok(peer.id)
     }
 
     fn peer_index<H: Host>(&mut self, name: SocketAddr, host: &mut H) -> Option<u32> {
         if let Some(&index) = self.names.get(&name) {
             return Some(index);
         }
-        if self.peers.len() >= self.core.cfg.peers_max as usize {
+        if self.peers.len() >= self.core.cfg.peers_max as usize && !self.evict() {
             return None;
         }
         let entry = self.peers.vacant_entry();
@@ -153,6 +161,22 @@ impl Endpoint {
         entry.insert(Peer::new(id, name, limit));
         self.names.insert(name, index);
         Some(index)
+    }
+
+    /// Makes room in a full table: an entry goes that only a peer's hello made and that has no
+    /// session any more. Looks at a bounded number of entries; the next call looks at others.
+    fn evict(&mut self) -> bool {
+        for _ in 0..EVICTION_LOOKS {
+            self.evict_at = (self.evict_at + 1) % self.core.cfg.peers_max;
+            let index = self.evict_at as usize;
+            let idle = |p: &Peer| !p.kept && p.phase == Phase::Idle && p.tx.queue.is_empty();
+            if self.peers.get(index).is_some_and(idle) {
+                let gone = self.peers.remove(index);
+                self.names.remove(&gone.name);
+                return true;
+            }
+        }
+        false
     }
 
     fn known(&self, peer: PeerId) -> Option<&Peer> {
@@ -281,17 +305,21 @@ impl Endpoint {
             reply.emit(&mut self.core, now, burst);
             return true;
         }
+        if flush {
+            self.schedule.flush(&mut self.peers);
+        }
         for _ in 0..self.schedule.ready_len() {
             let Some(index) = self.schedule.pop_ready() else { break };
             let Some(peer) = self.peers.get_mut(index as usize) else { continue };
             peer.ready = false;
             let sent = peer.transmit(&mut self.core, host, now, flush, burst);
             self.schedule.reschedule(&self.core, peer);
-            if sent || (!flush && peer.has_queued()) {
-                self.schedule.ready(peer);
-            }
             if sent {
+                self.schedule.ready(peer);
                 return true;
+            }
+            if !flush && peer.has_queued() {
+                self.schedule.wait_for_flush(peer);
             }
         }
         false
@@ -304,7 +332,7 @@ impl Endpoint {
             let peer = &mut self.peers[index as usize];
             peer.on_timer(&mut self.core, host, now);
             self.schedule.ready(peer);
-            self.schedule.reschedule(&self.core, peer);
+            self.schedule.reschedule_after(&self.core, peer, now);
         }
         self.schedule.compact(&self.core, &mut self.peers);
     }

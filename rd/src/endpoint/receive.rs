@@ -98,11 +98,12 @@ impl Endpoint {
             return Err(DropReason::HeaderChecksum);
         }
         let r = Reader::new(&bytes[HEADER_BYTES..]);
+        let arrived = now.saturating_sub(meta.hold_ns);
         let result = match h.kind {
-            Kind::Hello => self.on_hello(now, &h, r, host),
+            Kind::Hello => self.on_hello(now, arrived, &h, r, host),
             Kind::Probe => self.on_probe(now, &h, r),
-            Kind::Goodbye => self.on_goodbye(now, &h, r, host),
-            _ => self.on_answer(now, &h, r, host),
+            Kind::Goodbye => self.on_goodbye(now, arrived, &h, r, host),
+            _ => self.on_answer(now, arrived, &h, r, host),
         };
         if result.is_ok() {
             self.core.stats.rx_control += 1;
@@ -142,6 +143,7 @@ impl Endpoint {
     fn on_hello<H: Host>(
         &mut self,
         now: Nanos,
+        arrived: Nanos,
         h: &Header,
         mut r: Reader<'_>,
         host: &mut H,
@@ -162,7 +164,7 @@ impl Endpoint {
         }
         let index = self.peer_index(g.name, host).ok_or(DropReason::TableFull)?;
         let peer = &mut self.peers[index as usize];
-        let result = peer.on_hello(&mut self.core, host, now, &g, h.sent_at_ns);
+        let result = peer.on_hello(&mut self.core, host, now, arrived, &g, h.sent_at_ns);
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);
         result.map_err(refused)
@@ -192,6 +194,7 @@ impl Endpoint {
     fn on_goodbye<H: Host>(
         &mut self,
         now: Nanos,
+        arrived: Nanos,
         h: &Header,
         mut r: Reader<'_>,
         host: &mut H,
@@ -205,8 +208,9 @@ impl Endpoint {
             return Err(DropReason::WrongState);
         }
         if peer.phase == Phase::Open {
-            peer.on_ack(&mut self.core, host, now, &goodbye.ack, None)?;
+            peer.on_ack(&mut self.core, host, now, arrived, &goodbye.ack, None)?;
         }
+        peer.retire();
         peer.end(&mut self.core, host, EndReason::Goodbye);
         self.schedule.reschedule(&self.core, peer);
         Ok(())
@@ -216,6 +220,7 @@ impl Endpoint {
     fn on_answer<H: Host>(
         &mut self,
         now: Nanos,
+        arrived: Nanos,
         h: &Header,
         mut r: Reader<'_>,
         host: &mut H,
@@ -228,18 +233,18 @@ impl Endpoint {
             Kind::Ack if open => {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
                 let sections = Sections::parse(&mut r).map_err(malformed)?;
-                peer.on_ack(core, host, now, &state, Some(&sections))
+                peer.on_ack(core, host, now, arrived, &state, Some(&sections))
             }
             Kind::Challenge => {
                 let cookie = r.u64().map_err(malformed)?;
-                peer.on_challenge(now, cookie).map_err(refused)
+                peer.on_challenge(now, cookie, h.sent_at_ns).map_err(refused)
             }
             Kind::Welcome => {
                 let g = Greeting::parse(&mut r).map_err(malformed)?;
                 if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
                     return Err(DropReason::Malformed);
                 }
-                peer.on_welcome(core, now, &g).map_err(refused)
+                peer.on_welcome(core, now, arrived, &g).map_err(refused)
             }
             Kind::Reset if r.u64().map_err(malformed)? == peer.remote.session && open => {
                 peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));

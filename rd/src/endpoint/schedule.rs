@@ -14,6 +14,9 @@ pub const TIMERS_PER_CALL: usize = 1024;
 #[derive(Default)]
 pub(super) struct Schedule {
     ready: VecDeque<u32>,
+    /// Peers whose small messages wait for a flush, so that posts to others need not look at
+    /// them.
+    waiting: VecDeque<u32>,
     heap: BinaryHeap<Reverse<(Nanos, u32)>>,
 }
 
@@ -32,9 +35,38 @@ impl Schedule {
         self.ready.pop_front()
     }
 
+    /// Sets a peer aside until the next flush.
+    pub(super) fn wait_for_flush(&mut self, peer: &mut Peer) {
+        if !core::mem::replace(&mut peer.waits_for_flush, true) {
+            self.waiting.push_back(peer.id.index);
+        }
+    }
+
+    /// Makes ready who waits for a flush.
+    pub(super) fn flush(&mut self, peers: &mut Slab<Peer>) {
+        while let Some(index) = self.waiting.pop_front() {
+            if let Some(peer) = peers.get_mut(index as usize) {
+                peer.waits_for_flush = false;
+                self.ready(peer);
+            }
+        }
+    }
+
     /// Enters the peer's next wake-up if it comes before the one entered.
     pub(super) fn reschedule(&mut self, core: &Core, peer: &mut Peer) {
+        self.enter(peer.next_wake(core), peer);
+    }
+
+    /// The same for a ready peer whose timers have just run: what is still due is for it to send,
+    /// so it enters the heap again when it was asked.
+    pub(super) fn reschedule_after(&mut self, core: &Core, peer: &mut Peer, now: Nanos) {
         let at = peer.next_wake(core);
+        if at > now {
+            self.enter(at, peer);
+        }
+    }
+
+    fn enter(&mut self, at: Nanos, peer: &mut Peer) {
         if at < peer.wake_at {
             peer.wake_at = at;
             self.heap.push(Reverse((at, peer.id.index)));

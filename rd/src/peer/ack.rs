@@ -52,6 +52,9 @@ impl Peer {
             state.flags |= ACK_PROBE_ANSWER;
         }
         let mut echoes = core::mem::take(&mut self.rx.echoes);
+        for echo in &mut echoes {
+            echo.hold_ns = (now as u32).wrapping_sub(echo.hold_ns);
+        }
         let fixed = HEADER_BYTES + ACK_BYTES + SECTIONS_HEAD_BYTES + 16 * echoes.len();
         let room = usize::from(self.datagram_bytes).saturating_sub(fixed) / 8;
         let mut nacks = Vec::new();

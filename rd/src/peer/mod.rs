@@ -110,6 +110,8 @@ pub(crate) struct Remote {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Setup {
     pub cookie: u64,
+    /// When the peer sent the challenge that the next hello answers; 0 for none.
+    pub echo: u32,
     pub tries: u32,
     /// When the next hello or goodbye is due.
     pub next_at: Option<Nanos>,
@@ -133,6 +135,9 @@ pub(crate) struct Liveness {
     pub refused: u32,
 }
 
+/// Probes that fit into the deadline at least, so that bad luck alone is no death.
+const PROBES_PER_DEADLINE: Nanos = 10;
+
 /// Round-trip estimate (RFC 6298 arithmetic, without the receiver's hold time).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rtt {
@@ -153,10 +158,14 @@ impl Rtt {
     }
 
     /// Time after which silence is worth a probe.
-    pub(crate) fn probe_timeout_ns(&self, floor_ns: Nanos) -> Nanos {
-        (2 * self.smoothed_ns + 4 * self.variance_ns).max(floor_ns)
+    pub(crate) fn probe_timeout_ns(&self, cfg: &Config) -> Nanos {
+        let silence = 2 * self.smoothed_ns + 4 * self.variance_ns;
+        silence.min(cfg.peer_timeout_ns / PROBES_PER_DEADLINE).max(cfg.rto_min_ns)
     }
 }
+
+/// With the controller, an idle peer takes less than 4 KiB.
+const _: () = assert!(size_of::<Peer>() <= 2048);
 
 /// One peer.
 pub(crate) struct Peer {
@@ -167,6 +176,9 @@ pub(crate) struct Peer {
     pub session: u32,
     pub local_session: u64,
     pub remote: Remote,
+    /// Epoch and incarnation of the peer's last session: within that epoch, a hello of an earlier
+    /// one is stale even when no session stands.
+    pub oldest: (u64, u32),
     pub setup: Setup,
     pub live: Liveness,
     pub rtt: Rtt,
@@ -178,14 +190,19 @@ pub(crate) struct Peer {
     pub payload_checksum: bool,
     /// Directed receives waiting for this peer.
     pub watched: u32,
+    /// The driver asked for this entry; else a hello made it.
+    pub kept: bool,
     pub tx: Tx,
     pub rx: Rx,
     pub cc: Option<Box<dyn Controller>>,
-    /// Something happened to the flows since the last reclaim.
+    /// When something last happened to the flows.
     pub active_at: Nanos,
-    pub reclaimed: bool,
+    /// When their memory may be given back.
+    pub reclaim_at: Option<Nanos>,
     /// Queued in the endpoint's ready list.
     pub ready: bool,
+    /// Queued in the endpoint's list of those that wait for a flush.
+    pub waits_for_flush: bool,
     /// Earliest entry in the endpoint's timer heap.
     pub wake_at: Nanos,
 }
@@ -199,6 +216,7 @@ impl Peer {
             session: 0,
             local_session: 0,
             remote: Remote::default(),
+            oldest: (0, 0),
             setup: Setup::default(),
             live: Liveness::default(),
             rtt: Rtt::default(),
@@ -207,12 +225,14 @@ impl Peer {
             info_path: false,
             payload_checksum: false,
             watched: 0,
+            kept: false,
             tx: Tx::default(),
             rx: Rx::default(),
             cc: None,
             active_at: 0,
-            reclaimed: true,
+            reclaim_at: None,
             ready: false,
+            waits_for_flush: false,
             wake_at: Nanos::MAX,
         }
     }
@@ -220,6 +240,6 @@ impl Peer {
     /// Notes that the flows are in use, so that their memory is not reclaimed yet.
     pub(crate) fn touch(&mut self, now: Nanos) {
         self.active_at = now;
-        self.reclaimed = false;
+        self.reclaim_at = Some(now + timers::RECLAIM_NS);
     }
 }

@@ -14,6 +14,14 @@ use crate::wire::record::Cts;
 /// Round trips above this are clock noise (the timestamp has 32 bits of nanoseconds).
 const RTT_MAX_NS: u32 = 2_000_000_000;
 
+/// Whether an acknowledgement echoes a path that this flow does not have. Controllers keep state
+/// by path and must never see one.
+fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'_>>) -> bool {
+    let foreign = |path: u8| u16::from(path) >= paths;
+    foreign(state.echo_path)
+        || sections.is_some_and(|sections| sections.echoes().any(|echo| foreign(echo.path)))
+}
+
 impl Peer {
     /// Anything authentic came from the peer.
     pub(super) fn heard(&mut self, core: &Core, now: Nanos) {
@@ -26,7 +34,7 @@ impl Peer {
         }
         // Hearing from the peer ends a back-off. Only progress postpones the probe: a peer that
         // talks but does not acknowledge has lost something.
-        let soonest = now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
+        let soonest = now + self.rtt.probe_timeout_ns(&core.cfg);
         self.live.probe_at = self.live.probe_at.filter(|_| waits).map(|at| at.min(soonest));
     }
 
@@ -53,12 +61,14 @@ impl Peer {
         Ok(())
     }
 
-    /// An acknowledgement's state and, when it is a packet of its own, sections.
+    /// An acknowledgement's state and, when it is a packet of its own, sections. `arrived` is when
+    /// the port received it: the time that it waited for us is no part of the round trip.
     pub(crate) fn on_ack<H: Host>(
         &mut self,
         core: &mut Core,
         host: &mut H,
         now: Nanos,
+        arrived: Nanos,
         state: &AckState,
         sections: Option<&Sections<'_>>,
     ) -> Result<(), DropReason> {
@@ -70,12 +80,15 @@ impl Peer {
         if beyond {
             return Err(DropReason::Window);
         }
+        if names_foreign_path(core.cfg.paths, state, sections) {
+            return Err(DropReason::Malformed);
+        }
         self.heard(core, now);
         self.raise_limits(state);
         let mut acked = 0u64;
         let (mut echoed, mut echoed_ce) = (0u64, 0u32);
         if let Some(sections) = sections {
-            (echoed, echoed_ce) = self.take_echoes(core, host, now, sections);
+            (echoed, echoed_ce) = self.take_echoes(core, host, now, arrived, sections);
         }
         for i in 0..cum.since(self.tx.una).max(0) as usize {
             acked += self.ack_one(core, host, i);
@@ -85,7 +98,7 @@ impl Peer {
         }
         // A late or repeated acknowledgement tells nothing of the present round trip.
         let progress = acked + echoed > 0;
-        let rtt_ns = if progress { self.take_rtt(now, state) } else { None };
+        let rtt_ns = if progress { self.take_rtt(arrived, state) } else { None };
         if let Some(sections) = sections {
             self.take_losses(core, now, state, sections);
         }
@@ -99,7 +112,7 @@ impl Peer {
             if !planted(16) {
                 self.live.owed_since = waits.then_some(now);
             }
-            let next = now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
+            let next = now + self.rtt.probe_timeout_ns(&core.cfg);
             self.live.probe_at = waits.then_some(next);
         }
         Ok(())
@@ -149,12 +162,12 @@ impl Peer {
         }
     }
 
-    fn take_rtt(&mut self, now: Nanos, state: &AckState) -> Option<Nanos> {
+    fn take_rtt(&mut self, arrived: Nanos, state: &AckState) -> Option<Nanos> {
         if state.flags & ACK_ECHO == 0 || state.echo_sent_at_ns == self.tx.echo_last {
             return None;
         }
         self.tx.echo_last = state.echo_sent_at_ns;
-        let whole = (now as u32).wrapping_sub(state.echo_sent_at_ns);
+        let whole = (arrived as u32).wrapping_sub(state.echo_sent_at_ns);
         let rtt = whole.checked_sub(state.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS)?;
         self.rtt.sample(Nanos::from(rtt));
         Some(Nanos::from(rtt))
@@ -167,6 +180,7 @@ impl Peer {
         core: &mut Core,
         host: &mut H,
         now: Nanos,
+        arrived: Nanos,
         sections: &Sections<'_>,
     ) -> (u64, u32) {
         let (mut total, mut total_ce) = (0, 0);
@@ -177,7 +191,7 @@ impl Peer {
             total += acked_bytes;
             let ce_bytes = if echo.ce { acked_bytes as u32 } else { 0 };
             total_ce += ce_bytes;
-            let whole = (now as u32).wrapping_sub(echo.sent_at_ns);
+            let whole = (arrived as u32).wrapping_sub(echo.sent_at_ns);
             let rtt = whole.checked_sub(echo.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS);
             let feedback = AckFeedback {
                 now,

@@ -11,7 +11,7 @@ use crate::endpoint::RxMeta;
 use crate::host::{Host, OpError, RecvToken};
 use crate::planted::planted;
 use crate::stats::DropReason;
-use crate::units::{Ecn, Nanos, Psn};
+use crate::units::{Ecn, Nanos, Psn, SECOND};
 use crate::wire::ack::{ECHOES_MAX, Echo};
 use crate::wire::header::{
     FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
@@ -36,9 +36,9 @@ struct Early {
 /// An eager message of several packets, not yet whole.
 #[derive(Clone, Copy, Debug)]
 struct Partial {
-    /// `None`: its bytes are dropped.
-    to: Option<RecvToken>,
-    got_bytes: u32,
+    to: RecvToken,
+    len_bytes: u64,
+    got_bytes: u64,
     /// It was reported, so its completion may be.
     arrived: bool,
 }
@@ -113,11 +113,13 @@ pub(crate) struct Rx {
     unacked_packets: u32,
     /// Messages in the packet being taken: a lone one may soon be answered by another.
     messages_in_packet: u32,
+    /// Records for the next acknowledgement, at most [`ECHOES_MAX`]. Until it is written, their
+    /// hold times are the times of arrival.
     pub(super) echoes: Vec<Echo>,
     pub(super) last: Option<LastPacket>,
     pub(super) latest_sent_at_ns: u32,
-    /// When the latest send time was noted; 0 before any.
-    latest_noted_at: Nanos,
+    /// When the latest send time was noted.
+    latest_noted_at: Option<Nanos>,
     pub(super) recv_bytes: u32,
     pub(super) ce_bytes: u32,
     pub(super) spurious: u16,
@@ -152,9 +154,13 @@ impl Rx {
         core::mem::take(&mut self.active)
     }
 
-    /// An acknowledgement could ride on the next bundle.
-    pub(super) fn ack_pending(&self) -> bool {
-        self.ack_at.is_some() && self.nack_below.is_none() && !self.probe_answer
+    /// An acknowledgement could ride on the next bundle: the state alone says everything.
+    pub(super) fn ack_may_ride(&self) -> bool {
+        self.ack_at.is_some()
+            && self.nack_below.is_none()
+            && !self.probe_answer
+            && self.received.ones() == 0
+            && self.echoes.is_empty()
     }
 
     /// The peer owes us data: something is half received.
@@ -178,9 +184,10 @@ impl Rx {
         self.first_order.wrapping_add(self.messages_used).wrapping_add(cfg.unexpected_messages)
     }
 
-    /// Counts a message as consumed, which gives its credit back.
-    fn consume(&mut self, credit_bytes: u32) {
-        self.messages_used = self.messages_used.wrapping_add(u32::from(!planted(11)));
+    /// Counts messages as consumed, which gives their credit back.
+    fn consume(&mut self, messages: u32, credit_bytes: u32) {
+        let messages = if planted(11) { 0 } else { messages };
+        self.messages_used = self.messages_used.wrapping_add(messages);
         self.eager_used_bytes = self.eager_used_bytes.wrapping_add(credit_bytes);
     }
 
@@ -196,7 +203,7 @@ impl Rx {
             return;
         }
         let mut tokens: Vec<RecvToken> = self.incoming.iter().map(|(_, i)| i.to).collect();
-        tokens.extend(self.partial.values().filter_map(|p| p.to));
+        tokens.extend(self.partial.values().map(|p| p.to));
         let whole = self.early.values().filter(|e| e.complete);
         tokens.extend(whole.filter_map(|e| e.held));
         tokens.sort_unstable();
@@ -278,7 +285,9 @@ fn parse_body<'a>(
         return Err(DropReason::Malformed);
     }
     match trailer {
-        Some(sum) if sum != (core.cfg.crc32c)(0, payload) && !planted(17) => Err(DropReason::PayloadChecksum),
+        Some(sum) if sum != (core.cfg.crc32c)(0, payload) && !planted(17) => {
+            Err(DropReason::PayloadChecksum)
+        }
         None if protected => Err(DropReason::PayloadChecksum),
         _ if h.long => Ok(Body::Segment(eager, payload)),
         _ => Ok(Body::Bundle(payload)),
@@ -311,7 +320,10 @@ impl Peer {
             return Err(DropReason::Duplicate);
         }
         match body {
-            Body::Bundle(payload) => self.on_bundle(core, host, now, payload)?,
+            Body::Bundle(payload) => {
+                let arrived = now.saturating_sub(meta.hold_ns);
+                self.on_bundle(core, host, now, arrived, payload)?;
+            }
             Body::Segment(Some(msg), payload) => {
                 self.on_eager_segment(core, host, now, h, msg, payload)?;
             }
@@ -369,9 +381,9 @@ impl Peer {
     /// The latest send time seen. Send times wrap, so after a quiet second any one is later.
     pub(super) fn note_sent_at(&mut self, now: Nanos, sent_at_ns: u32) {
         let ahead = sent_at_ns.wrapping_sub(self.rx.latest_sent_at_ns) as i32;
-        if ahead > 0 || now - self.rx.latest_noted_at >= SECOND {
+        if ahead > 0 || self.rx.latest_noted_at.is_none_or(|at| at + SECOND <= now) {
             self.rx.latest_sent_at_ns = sent_at_ns;
-            self.rx.latest_noted_at = now;
+            self.rx.latest_noted_at = Some(now);
         }
     }
 
@@ -383,7 +395,7 @@ impl Peer {
         let due = match self.rx.policy {
             Some(AckPolicy::PerPacket) => {
                 let (psn, sent_at_ns, path) = (h.psn, h.sent_at_ns, h.path);
-                let hold_ns = now.saturating_sub(received_at) as u32;
+                let hold_ns = received_at as u32;
                 if self.rx.echoes.len() < ECHOES_MAX {
                     self.rx.echoes.push(Echo { psn, sent_at_ns, hold_ns, path, ce });
                 }

@@ -48,6 +48,14 @@ impl Peer {
         self.phase = Phase::Opening;
     }
 
+    /// A round trip of the set-up; echo 0 stands for none.
+    fn sample_setup(&mut self, arrived: Nanos, echo_sent_at_ns: u32) {
+        let rtt = (arrived as u32).wrapping_sub(echo_sent_at_ns);
+        if rtt < 1 << 31 && echo_sent_at_ns != 0 {
+            self.rtt.sample(Nanos::from(rtt));
+        }
+    }
+
     fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
         Greeting {
             features: features(&core.cfg),
@@ -72,6 +80,7 @@ impl Peer {
     /// Takes over what a greeting says; the session is open afterwards.
     fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
         self.remote = Remote { session: g.session, epoch: g.epoch, incarnation: g.incarnation };
+        self.oldest = (g.epoch, g.incarnation);
         let cfg = &core.cfg;
         self.datagram_bytes = cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
@@ -98,6 +107,7 @@ impl Peer {
         core: &mut Core,
         host: &mut H,
         now: Nanos,
+        arrived: Nanos,
         g: &Greeting,
         sent_at_ns: u32,
     ) -> Result<(), Refusal> {
@@ -117,21 +127,37 @@ impl Peer {
             }
             self.end(core, host, EndReason::Failed(OpError::PeerRestarted));
         }
+        if g.epoch == self.oldest.0 && g.incarnation < self.oldest.1 {
+            return Err(Refusal::Stale);
+        }
         if self.phase == Phase::Idle {
             self.begin(core, now);
         }
+        self.sample_setup(arrived, g.echo_sent_at_ns);
         self.adopt(core, now, g);
         self.setup.welcome = Some(sent_at_ns);
         Ok(())
     }
 
+    /// The peer said goodbye: no hello of the session that ended, or of an earlier one, is to
+    /// begin another.
+    pub(crate) fn retire(&mut self) {
+        self.oldest.1 = self.oldest.1.saturating_add(1);
+    }
+
     /// A challenge to our hello.
-    pub(crate) fn on_challenge(&mut self, now: Nanos, cookie: u64) -> Result<(), Refusal> {
+    pub(crate) fn on_challenge(
+        &mut self,
+        now: Nanos,
+        cookie: u64,
+        sent_at_ns: u32,
+    ) -> Result<(), Refusal> {
         if self.phase != Phase::Opening {
             return Err(Refusal::Phase);
         }
         if cookie != self.setup.cookie {
             self.setup.cookie = cookie;
+            self.setup.echo = sent_at_ns;
             self.setup.next_at = Some(now);
             self.setup.tries = 0;
         }
@@ -161,14 +187,12 @@ impl Peer {
         &mut self,
         core: &mut Core,
         now: Nanos,
+        arrived: Nanos,
         g: &Greeting,
     ) -> Result<(), Refusal> {
         match self.phase {
             Phase::Opening => {
-                let rtt = (now as u32).wrapping_sub(g.echo_sent_at_ns);
-                if rtt < 1 << 31 && g.echo_sent_at_ns != 0 {
-                    self.rtt.sample(Nanos::from(rtt));
-                }
+                self.sample_setup(arrived, g.echo_sent_at_ns);
                 self.adopt(core, now, g);
                 Ok(())
             }
@@ -206,6 +230,9 @@ impl Peer {
     }
 
     fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
+        if core::mem::take(&mut self.tx.ops) == 0 {
+            return;
+        }
         let mine = |op: &super::Op| op.peer == self.id.index;
         let ops: Vec<usize> = core.ops.iter().filter(|(_, op)| mine(op)).map(|(i, _)| i).collect();
         for i in ops {
@@ -228,12 +255,14 @@ impl Peer {
 
     /// When the next goodbye is due after `tries`; `None` when enough were sent.
     pub(crate) fn goodbye_spacing_ns(&self, core: &Core) -> Option<Nanos> {
-        (self.setup.tries < GOODBYES_MAX).then(|| self.rtt.probe_timeout_ns(core.cfg.rto_min_ns))
+        (self.setup.tries < GOODBYES_MAX).then(|| self.rtt.probe_timeout_ns(&core.cfg))
     }
 
     /// Writes a hello and arms the next.
     pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        self.emit_greeting(core, now, burst, Kind::Hello, 0, 0);
+        // A repetition is too late to tell a round trip.
+        let echo = core::mem::take(&mut self.setup.echo);
+        self.emit_greeting(core, now, burst, Kind::Hello, 0, echo);
         let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(HELLO_MAX_NS);
         self.setup.next_at = Some(now + spacing);
         self.setup.tries += 1;
@@ -272,7 +301,7 @@ impl Peer {
         emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
         burst.to = self.name;
         self.setup.tries += 1;
-        self.setup.next_at = Some(now + self.rtt.probe_timeout_ns(core.cfg.rto_min_ns));
+        self.setup.next_at = Some(now + self.rtt.probe_timeout_ns(&core.cfg));
     }
 
     /// Writes a probe.
@@ -286,7 +315,7 @@ impl Peer {
         emit_control(core, burst, h, |out| asker.emit(out));
         burst.to = self.name;
         self.live.probe_due = false;
-        self.live.owed_since.get_or_insert(now);
+        self.live.probes += 1;
         core.stats.probes += 1;
     }
 }

@@ -1,6 +1,6 @@
 //! What happens when time passes (protocol.md §7).
 
-use super::{Core, Peer, Phase};
+use super::{Core, PROBES_PER_DEADLINE, Peer, Phase};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
 use crate::planted::planted;
@@ -8,7 +8,7 @@ use crate::transmit::TxBurst;
 use crate::units::{MILLISECOND, Nanos};
 
 /// Quiet time after which a flow's memory is given back.
-const RECLAIM_NS: Nanos = 500 * MILLISECOND;
+pub(super) const RECLAIM_NS: Nanos = 500 * MILLISECOND;
 /// Unanswered probes (or hellos) without which no peer is declared dead.
 const PROBES_BEFORE_DEATH: u32 = 3;
 
@@ -17,13 +17,15 @@ impl Peer {
     /// directed receive is awaited.
     pub(super) fn needs_watch(&self) -> bool {
         self.phase == Phase::Open
-            && (self.watched > 0 || (self.tx.awaits_match() && !planted(15)) || self.rx.expects_data())
+            && (self.watched > 0
+                || (self.tx.awaits_match() && !planted(15))
+                || self.rx.expects_data())
     }
 
     /// Makes sure that a probe follows if no answer comes.
-    pub(super) fn arm_probe(&mut self, rto_min_ns: Nanos, now: Nanos) {
+    pub(super) fn arm_probe(&mut self, core: &Core, now: Nanos) {
         if self.live.probe_at.is_none() || self.live.probes == 0 {
-            let at = now + self.rtt.probe_timeout_ns(rto_min_ns);
+            let at = now + self.rtt.probe_timeout_ns(&core.cfg);
             self.live.probe_at = Some(self.live.probe_at.map_or(at, |before| before.min(at)));
         }
     }
@@ -31,30 +33,44 @@ impl Peer {
     /// When this peer wants to be woken; `Nanos::MAX` for never.
     pub(crate) fn next_wake(&self, core: &Core) -> Nanos {
         let mut at = self.setup.next_at.unwrap_or(Nanos::MAX);
-        if self.phase == Phase::Idle {
-            return at;
+        match self.phase {
+            Phase::Idle | Phase::Leaving => return at,
+            Phase::Opening => {
+                if let Some(since) = self.live.owed_since
+                    && self.live.probes >= PROBES_BEFORE_DEATH
+                {
+                    at = at.min(since + core.cfg.peer_timeout_ns);
+                }
+                return at;
+            }
+            Phase::Open => {}
         }
-        let timers = [self.rx.ack_at, self.rx.scan_at, self.live.probe_at];
+        let timers = [self.rx.ack_at, self.rx.scan_at, self.live.probe_at, self.reclaim_at];
         at = timers.into_iter().flatten().fold(at, Nanos::min);
-        if let Some(since) = self.live.owed_since
-            && self.live.probes >= PROBES_BEFORE_DEATH
-        {
-            at = at.min(since + core.cfg.peer_timeout_ns);
-        }
         if self.tx.wants() && self.tx.pace_at > 0 {
             at = at.min(self.tx.pace_at);
         }
-        if self.phase == Phase::Open && self.live.probe_at.is_none() && self.needs_keepalive() {
-            at = at.min(self.live.last_heard + core.cfg.peer_timeout_ns / 4);
-        }
-        if !self.reclaimed {
-            at = at.min(self.active_at + RECLAIM_NS);
+        if self.live.probe_at.is_none() && self.needs_keepalive() {
+            at = at.min(self.keepalive_at(core));
         }
         at
     }
 
     fn needs_keepalive(&self) -> bool {
         self.needs_watch() || self.tx.starved()
+    }
+
+    /// When a probe asks whether the peer still lives though nothing is in flight. A lost grant of
+    /// credit is asked for sooner, then less and less often.
+    fn keepalive_at(&self, core: &Core) -> Nanos {
+        let longest = core.cfg.peer_timeout_ns / 4;
+        let wait = if self.tx.starved() {
+            let quiet = self.live.last_heard.saturating_sub(self.active_at);
+            quiet.clamp(core.cfg.rto_min_ns.min(longest), longest)
+        } else {
+            longest
+        };
+        self.live.last_heard + wait
     }
 
     /// Timers that are due at `now`.
@@ -75,37 +91,45 @@ impl Peer {
                 if self.tx.pace_at <= now {
                     self.tx.pace_at = 0;
                 }
-                self.check_probe(core, now);
-                self.check_deadline(core, host, now);
+                if self.reclaim_at.is_some_and(|at| at <= now) {
+                    self.reclaim(core, now);
+                }
+                // The last probe has had its time when the next one is due.
+                if self.live.probe_at.is_none_or(|at| at <= now) {
+                    self.check_deadline(core, host, now);
+                }
+                if self.phase == Phase::Open {
+                    self.check_probe(core, now);
+                }
             }
-        }
-        if !self.reclaimed && self.active_at + RECLAIM_NS <= now {
-            self.reclaim(core);
         }
     }
 
     fn check_probe(&mut self, core: &mut Core, now: Nanos) {
-        if self.live.probe_at.is_none() && self.needs_keepalive() {
-            let starved = self.tx.starved();
-            let wait = if starved { core.cfg.rto_min_ns } else { core.cfg.peer_timeout_ns / 4 };
-            if self.live.last_heard + wait <= now {
-                self.live.probe_at = Some(now);
-            }
+        if self.live.probe_at.is_none() && self.needs_keepalive() && self.keepalive_at(core) <= now
+        {
+            self.live.probe_at = Some(now);
         }
         if self.live.probe_at.is_none_or(|at| at > now) {
             return;
         }
         if self.tx.in_flight_packets == 0 && !self.needs_keepalive() {
-            self.live.probe_at = None;
+            // Nobody waits any more, so nothing is owed.
+            (self.live.probe_at, self.live.owed_since) = (None, None);
+            (self.live.probe_due, self.live.probes) = (false, 0);
             return;
         }
         self.live.probe_due = true;
-        self.live.probes += 1;
-        let first = self.rtt.probe_timeout_ns(core.cfg.rto_min_ns);
-        let doublings = if self.live.refused > 0 { 0 } else { self.live.probes.min(16) };
-        let spacing = (first << doublings).min(core.cfg.peer_timeout_ns / 5);
-        self.live.probe_at = (!planted(19)).then_some(now + spacing);
-        let (in_flight_bytes, in_a_row) = (self.tx.in_flight_bytes, self.live.probes);
+        let owed_since = *self.live.owed_since.get_or_insert(now);
+        let in_a_row = self.live.probes + 1;
+        let first = self.rtt.probe_timeout_ns(&core.cfg);
+        let doublings = if self.live.refused > 0 { 0 } else { in_a_row.min(16) };
+        let longest = core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE;
+        // The last one is due at the deadline.
+        let left = (owed_since + core.cfg.peer_timeout_ns).saturating_sub(now);
+        let spacing = (first << doublings).min(longest).min(left).max(first.min(longest));
+        self.live.probe_at = Some(now + spacing);
+        let in_flight_bytes = self.tx.in_flight_bytes;
         if in_flight_bytes > 0
             && let Some(cc) = &mut self.cc
         {
@@ -129,13 +153,17 @@ impl Peer {
         }
     }
 
-    fn reclaim(&mut self, core: &mut Core) {
-        self.reclaimed = true;
+    /// Gives back what is not in use. Where the peer owes something, that comes without a further
+    /// touch, so it is looked at again.
+    fn reclaim(&mut self, core: &mut Core, now: Nanos) {
         self.tx.reclaim();
         self.rx.reclaim();
-        if !self.rx.expects_data() && self.rx.set_inactive() {
+        let expects_data = self.rx.expects_data();
+        if !expects_data && self.rx.set_inactive() {
             core.active_senders -= 1;
         }
+        let again = expects_data || self.tx.outstanding();
+        self.reclaim_at = again.then_some(now + RECLAIM_NS);
     }
 
     /// Writes the next burst of this peer, if something is due.

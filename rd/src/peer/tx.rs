@@ -65,6 +65,17 @@ pub(super) enum TxRecord {
     Matched { op: u32, order: u32 },
 }
 
+impl TxRecord {
+    /// It is the first word about a message of the peer's, whose order credit it gives back.
+    fn answers_message(&self) -> bool {
+        match self {
+            TxRecord::Cts(cts) => cts.base_bytes == 0,
+            TxRecord::Matched { .. } => true,
+            TxRecord::Eager(_) | TxRecord::Rts(_) => false,
+        }
+    }
+}
+
 /// Payload that may flow now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
@@ -91,7 +102,7 @@ pub(crate) struct Tx {
     pub(super) records_base: u64,
     /// PSNs to repeat, first of all. May hold entries acknowledged meanwhile.
     pub(super) retry: VecDeque<Psn>,
-    /// CTS and match notices to send; bounded by the receive side's links.
+    /// CTS and match notices to send; bounded by the receive side's links and order window.
     pub(super) control: VecDeque<TxRecord>,
     /// Posted messages not on the wire; bounded by `sends_max`.
     pub queue: VecDeque<u32>,
@@ -182,9 +193,14 @@ impl Tx {
         order
     }
 
+    /// Something is unacknowledged or waits to be sent.
+    pub(super) fn outstanding(&self) -> bool {
+        !self.sent.is_empty() || self.wants()
+    }
+
     /// Gives heap memory back when nothing is outstanding.
     pub(super) fn reclaim(&mut self) {
-        if self.sent.is_empty() && !self.wants() {
+        if !self.outstanding() {
             self.sent = VecDeque::new();
             self.records_base += self.records.len() as u64;
             self.records = VecDeque::new();
@@ -301,7 +317,7 @@ impl Peer {
 
     /// Counts a finished burst and arms the timers that guard it.
     fn note_burst(&mut self, core: &Core, now: Nanos, burst: &mut TxBurst, repeated: bool) {
-        let (path, rto_min_ns) = (burst.path, core.cfg.rto_min_ns);
+        let path = burst.path;
         burst.to = self.name;
         let bytes = burst.total_bytes;
         self.tx.in_flight_bytes += u64::from(bytes);
@@ -322,7 +338,7 @@ impl Peer {
                 self.tx.pace_at = self.tx.pace_at.max(now) + gap;
             }
         }
-        self.arm_probe(rto_min_ns, now);
+        self.arm_probe(core, now);
     }
 
     /// Whether small messages should go now (protocol.md §5.2).
@@ -379,6 +395,9 @@ impl Peer {
         let mut count = 0u16;
         while self.bundle_room(used) >= RECORD_MAX_BYTES {
             let Some(record) = self.tx.control.pop_front() else { break };
+            if record.answers_message() {
+                self.consume(core, 1, 0);
+            }
             used += 32;
             self.tx.records.push_back(record);
             count += 1;
@@ -454,7 +473,7 @@ impl Peer {
         first: u64,
         count: u16,
     ) -> u32 {
-        let ack = self.rx.ack_pending().then(|| self.ack_state(core, now));
+        let ack = self.rx.ack_may_ride().then(|| self.ack_state(core, now));
         let from = (first - self.tx.records_base) as usize;
         let records = self.tx.records.range(from..from + usize::from(count));
         let start = burst.bytes.len();
@@ -615,7 +634,9 @@ impl Peer {
 
 fn wire_record(record: &TxRecord, core: &Core, attempt: u8) -> Record {
     match *record {
-        TxRecord::Cts(_) if planted(12) && attempt > 0 => Record::Matched { op: u32::MAX, order: 0 },
+        TxRecord::Cts(_) if planted(12) && attempt > 0 => {
+            Record::Matched { op: u32::MAX, order: 0 }
+        }
         TxRecord::Eager(index) => Record::Eager(msg_header(index, &core.ops[index as usize])),
         TxRecord::Rts(index) => Record::Rts(msg_header(index, &core.ops[index as usize])),
         TxRecord::Cts(cts) => Record::Cts(cts),

@@ -156,8 +156,7 @@ impl App {
 
     /// The first waiting message that a receive takes.
     pub fn take_unexpected(&mut self, source: Option<PeerId>, class: Class) -> Option<Unexpected> {
-        let fits =
-            |u: &Unexpected| source.is_none_or(|s| s == u.msg.peer) && class.takes(u.tag);
+        let fits = |u: &Unexpected| source.is_none_or(|s| s == u.msg.peer) && class.takes(u.tag);
         let at = self.unexpected.iter().position(fits)?;
         self.unexpected.remove(at)
     }
@@ -263,7 +262,8 @@ impl View<'_> {
         if found.is_some() || !self.app.drain {
             return found.map(|p| p.recv);
         }
-        let missing = self.app.rng.below(2) * self.app.rng.below(arrived.len_bytes + 1);
+        let missing =
+            self.app.rng.below(2) * self.app.rng.below(arrived.len_bytes.saturating_add(1));
         Some(self.ledger.add_recv(self.app.life, arrived.len_bytes - missing, false))
     }
 
@@ -301,7 +301,10 @@ impl View<'_> {
         } else if let Some(user) = self.match_posted(arrived) {
             self.mark_matched(send);
             self.consume_held(msg, held, Forward::To(user));
-            return Verdict::Matched(RecvToken(user as u64), self.ledger.recvs[user].capacity_bytes);
+            return Verdict::Matched(
+                RecvToken(user as u64),
+                self.ledger.recvs[user].capacity_bytes,
+            );
         } else {
             self.app.wait(arrived, send, Some(held));
         }
@@ -346,7 +349,10 @@ impl Host for View<'_> {
         if let Some(user) = self.match_posted(arrived) {
             self.mark_matched(send);
             self.ledger.open_recv(user, msg.peer, Some(msg), send);
-            return Verdict::Matched(RecvToken(user as u64), self.ledger.recvs[user].capacity_bytes);
+            return Verdict::Matched(
+                RecvToken(user as u64),
+                self.ledger.recvs[user].capacity_bytes,
+            );
         }
         if arrived.rendezvous {
             self.app.charge(&msg, 0);

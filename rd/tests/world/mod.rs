@@ -2,15 +2,18 @@
 //!
 //! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine and its driver),
 //! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`net`] (faults),
-//! [`swarm`] (random runs from a seed).
+//! [`swarm`] (random runs from a seed), [`script`] (short worlds for
+//! scripted tests), [`fuzz`] (what the fuzz targets run).
 #![allow(dead_code, reason = "every test program compiles this module and uses its part of it")]
 
 pub mod app;
+pub mod fuzz;
 pub mod ledger;
 pub mod net;
 pub mod node;
 pub mod pattern;
 pub mod rng;
 pub mod scheme;
+pub mod script;
 pub mod sim;
 pub mod swarm;

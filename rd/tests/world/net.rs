@@ -2,7 +2,7 @@
 
 use super::rng::Rng;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
-use erd_rd::wire::header::{HEADER_BYTES, Header, Kind};
+use erd_rd::wire::header::{HEADER_BYTES, Header};
 use erd_rd::{Ecn, Nanos};
 
 /// One datagram on its way.
@@ -108,6 +108,8 @@ pub struct NetCounts {
     pub duplicated: u64,
     /// Bits or length changed.
     pub corrupted: u64,
+    /// Checksum over everything handed in, in order: equal for equal runs.
+    pub digest: u32,
 }
 
 /// A script: sees each datagram with its header and decides.
@@ -162,6 +164,8 @@ impl Net {
         let whole_lost = self.rng.chance(self.faults.burst_loss);
         for datagram in burst {
             self.counts.sent += 1;
+            let stamped = crc32c::crc32c_append(self.counts.digest, &now.to_be_bytes());
+            self.counts.digest = crc32c::crc32c_append(stamped, &datagram.bytes);
             let free_at = &mut self.port_free_at[datagram.from];
             let wire_ns = datagram.bytes.len() as u64 * 1000 / self.links.bytes_per_us;
             *free_at = (*free_at).max(now) + wire_ns;
@@ -260,11 +264,6 @@ impl Net {
             self.counts.corrupted += 1;
         }
     }
-}
-
-/// Whether a datagram is of `kind`, for scripts.
-pub fn is_kind(header: &Header, kind: Kind) -> bool {
-    header.kind == kind
 }
 
 /// A spike long enough to outlive a session.

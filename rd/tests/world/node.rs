@@ -7,8 +7,8 @@ use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::{
-    Config, Endpoint, MsgRef, Nanos, OpError, Part, PeerId, PostError, RecvToken, RxMeta, SendToken,
-    TxBurst, WorkRequest,
+    Config, Endpoint, MsgRef, Nanos, OpError, Part, PeerId, PostError, RecvToken, RxMeta,
+    SendToken, TxBurst, WorkRequest,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -313,12 +313,7 @@ impl Node {
     }
 
     /// One round of the driver. Returns what goes out.
-    pub fn drive(
-        &mut self,
-        now: Nanos,
-        ledger: &mut Ledger,
-        names: &[SocketAddr],
-    ) -> Sending {
+    pub fn drive(&mut self, now: Nanos, ledger: &mut Ledger, names: &[SocketAddr]) -> Sending {
         let mut idle = true;
         for _ in 0..self.setup.habits.batch {
             let Some(datagram) = self.inbox.pop_front() else {
@@ -420,7 +415,11 @@ impl Node {
             }
         }
         assert_eq!(bytes.len(), burst.total_bytes as usize, "the parts of {burst:?}");
-        let to = names.iter().position(|n| *n == burst.to).expect("bursts go to known names");
+        let Some(to) = names.iter().position(|n| *n == burst.to) else {
+            // Only a forged greeting can have named a stranger.
+            assert!(ledger.rules.forged, "{burst:?} goes to nobody");
+            return None;
+        };
         let info_path = burst.info_path && self.rng.chance(self.setup.habits.info_path);
         let datagrams = bytes.chunks(burst.segment_bytes as usize).map(|chunk| Datagram {
             from: self.app.life.node,

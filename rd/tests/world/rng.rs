@@ -1,7 +1,7 @@
 //! Randomness of a run: everything comes from one seed.
 
-use rand_pcg::rand_core::{Rng as _, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng as _, SeedableRng};
 
 /// A generator with the draws that the world needs.
 #[derive(Clone, Debug)]

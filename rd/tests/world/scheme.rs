@@ -15,6 +15,8 @@ pub struct TestScheme {
     pub pace: Option<u64>,
     /// Codepoint of data packets.
     pub ecn: Ecn,
+    /// The window halves with a loss and grows with acknowledgements, up to `window_bytes`.
+    pub adaptive: bool,
 }
 
 impl Scheme for TestScheme {
@@ -27,13 +29,22 @@ impl Scheme for TestScheme {
     }
 
     fn build(&self, params: &FlowParams, _: u64) -> Box<dyn Controller> {
-        Box::new(TestController { scheme: *self, paths: params.paths, next: 0, last_now: 0 })
+        Box::new(TestController {
+            scheme: *self,
+            window_bytes: self.window_bytes,
+            least_bytes: u64::from(params.datagram_bytes),
+            paths: params.paths,
+            next: 0,
+            last_now: 0,
+        })
     }
 }
 
 /// Sprays round robin and judges that what it is told makes sense.
 struct TestController {
     scheme: TestScheme,
+    window_bytes: u64,
+    least_bytes: u64,
     paths: u16,
     next: u16,
     last_now: Nanos,
@@ -55,11 +66,15 @@ impl Controller for TestController {
     fn on_ack(&mut self, ack: &Ack) {
         self.at(ack.now);
         assert!(ack.path < self.paths, "{ack:?}");
+        self.window_bytes = (self.window_bytes + ack.acked_bytes / 4).min(self.scheme.window_bytes);
     }
 
     fn on_loss(&mut self, loss: &Loss) {
         self.at(loss.now);
         assert!(loss.path < self.paths && loss.sent_at <= loss.now && loss.bytes > 0, "{loss:?}");
+        if self.scheme.adaptive {
+            self.window_bytes = (self.window_bytes / 2).max(self.least_bytes);
+        }
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
@@ -68,7 +83,7 @@ impl Controller for TestController {
     }
 
     fn window_bytes(&self) -> u64 {
-        self.scheme.window_bytes
+        self.window_bytes
     }
 
     fn pace_bytes_per_s(&self) -> Option<u64> {

@@ -80,6 +80,8 @@ pub struct Report {
     pub kills: u64,
     /// Datagrams that full sockets dropped.
     pub socket_drops: u64,
+    /// See [`super::net::NetCounts::digest`].
+    pub digest: u32,
 }
 
 fn weather(rng: &mut Rng) -> Weather {
@@ -160,6 +162,7 @@ fn scheme(rng: &mut Rng, datagram_bytes: u16) -> TestScheme {
         ]),
         pace: rng.pick(&[None, None, None, Some(100_000_000), Some(2_000_000_000)]),
         ecn: rng.pick(&[Ecn::NotEct, Ecn::Ect0, Ecn::Ect1]),
+        adaptive: rng.chance(0.5),
     }
 }
 
@@ -348,10 +351,8 @@ pub fn build(o: &Options) -> World {
     let mut rng = Rng::new(o.seed, 9);
     let mut world = World::new(o.seed, o.setups.clone(), o.links, o.rules());
     // Half a deadline for a keepalive to go unanswered, and whatever is late or said twice.
-    world.ledger.deadline_ns = o.timeout_ns * 3 / 2
-        + o.faults.spike_ns
-        + o.faults.duplicate_delay_ns
-        + 500 * MILLISECOND;
+    world.ledger.deadline_ns =
+        o.timeout_ns * 3 / 2 + o.faults.spike_ns + o.faults.duplicate_delay_ns + 500 * MILLISECOND;
     world.net.faults = o.faults;
     world.icmp = rng.pick(&[0.0, 0.3, 1.0]);
     plan_operations(o, &mut world, &mut rng);
@@ -381,6 +382,7 @@ pub fn run(o: &Options) -> Report {
         datagrams: world.net.counts.sent,
         kills: world.buried.len() as u64,
         socket_drops: world.socket_drops,
+        digest: world.net.counts.digest,
         ..Report::default()
     };
     for stats in world.all_stats() {

@@ -1,7 +1,7 @@
 //! Messages: their turn, their match, their bytes (protocol.md §5).
 
 use super::{Early, Incoming, Link, Partial, Waiting};
-use crate::host::{Arrived, Host, MsgRef, OpError, RecvToken, Verdict};
+use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::peer::tx::{LINK_BYTES, TxRecord};
 use crate::peer::{Core, Peer};
 use crate::planted::planted;
@@ -21,6 +21,7 @@ impl Peer {
         core: &mut Core,
         host: &mut H,
         now: Nanos,
+        arrived: Nanos,
         mut payload: &[u8],
     ) -> Result<(), DropReason> {
         let records = core::mem::take(&mut core.scratch);
@@ -40,7 +41,7 @@ impl Peer {
                     self.on_matched(core, host, op, order);
                     Ok(())
                 }
-                Record::Ack(state) => self.on_ack(core, host, now, &state, None),
+                Record::Ack(state) => self.on_ack(core, host, now, arrived, &state, None),
             };
             outcome = outcome.and(result);
         }
@@ -76,6 +77,21 @@ impl Peer {
         Ok(())
     }
 
+    /// Charges an early eager message to the credit given, and gets a buffer for it.
+    fn hold<H: Host>(
+        &mut self,
+        core: &Core,
+        host: &mut H,
+        len_bytes: u64,
+    ) -> Result<RecvToken, DropReason> {
+        let before = self.rx.eager_in_bytes;
+        self.charge(core, len_bytes)?;
+        host.hold(self.id, len_bytes).ok_or_else(|| {
+            self.rx.eager_in_bytes = before;
+            DropReason::NoBuffer
+        })
+    }
+
     fn arrived(&self, msg: &MsgHeader, rendezvous: bool, held: Option<RecvToken>) -> Arrived {
         Arrived {
             msg: MsgRef {
@@ -107,14 +123,8 @@ impl Peer {
         if !in_turn {
             let held = match payload.is_empty() {
                 true => None,
-                false => Some(host.hold(self.id, msg.len_bytes).ok_or(DropReason::NoBuffer)?),
+                false => Some(self.hold(core, host, msg.len_bytes)?),
             };
-            if let Err(reason) = self.charge(core, msg.len_bytes) {
-                if let Some(to) = held {
-                    host.received(to, Err(OpError::Canceled));
-                }
-                return Err(reason);
-            }
             if let Some(to) = held {
                 host.place(to, 0, payload);
             }
@@ -161,7 +171,7 @@ impl Peer {
             }
         };
         if consumed {
-            self.consume(core, msg.len_bytes as u32);
+            self.consume(core, u32::from(!msg.match_notice), msg.len_bytes as u32);
         }
         if msg.match_notice {
             if consumed || planted(13) {
@@ -174,8 +184,10 @@ impl Peer {
         to
     }
 
-    fn consume(&mut self, core: &Core, credit_bytes: u32) {
-        self.rx.consume(credit_bytes);
+    /// Gives credit back. A message that a match notice or a permission answers counts when that
+    /// goes out, so that a peer who takes none cannot make them pile up.
+    pub(in crate::peer) fn consume(&mut self, core: &Core, messages: u32, credit_bytes: u32) {
+        self.rx.consume(messages, credit_bytes);
         if self.rx.credit_worth_telling(&core.cfg) {
             self.rx.ack_at = Some(0);
         }
@@ -214,40 +226,48 @@ impl Peer {
         if payload.is_empty() || end > msg.len_bytes {
             return Err(DropReason::Message);
         }
-        if !self.rx.partial.contains_key(&msg.order) {
-            match self.turn(core, msg.order) {
+        match self.rx.partial.get(&msg.order) {
+            Some(partial) if partial.len_bytes != msg.len_bytes => return Err(DropReason::Message),
+            Some(_) => {}
+            None => match self.turn(core, msg.order) {
                 Ok(in_turn) => self.open_partial(core, host, msg, in_turn)?,
                 Err(None) => return Ok(()),
                 Err(Some(reason)) => return Err(reason),
-            }
+            },
         }
-        let Some(partial) = self.rx.partial.get_mut(&msg.order) else {
-            return Err(DropReason::Message);
-        };
-        partial.got_bytes += payload.len() as u32;
-        let whole = u64::from(partial.got_bytes) >= msg.len_bytes;
-        let partial = *partial;
-        if let Some(to) = partial.to {
-            host.place(to, u64::from(h.s_offset), payload);
-        }
-        core.stats.rx_payload_bytes += payload.len() as u64;
-        if whole {
-            self.rx.partial.remove(&msg.order);
-            self.rx.ack_at = Some(now);
-            if partial.arrived {
-                core.stats.messages_received += 1;
-                if let Some(to) = partial.to {
-                    host.received(to, Ok(msg.len_bytes));
-                }
-            } else if let Some(early) = self.rx.early.get_mut(&msg.order) {
-                early.complete = true;
+        if let Some(partial) = self.rx.partial.get_mut(&msg.order) {
+            partial.got_bytes += payload.len() as u64;
+            let partial = *partial;
+            host.place(partial.to, u64::from(h.s_offset), payload);
+            core.stats.rx_payload_bytes += payload.len() as u64;
+            if partial.got_bytes >= partial.len_bytes {
+                self.rx.partial.remove(&msg.order);
+                self.rx.ack_at = Some(now);
+                self.end_partial(core, host, msg.order, partial);
             }
         }
         self.deliver_early(core, host);
         Ok(())
     }
 
-    /// First segment of an eager message of several packets.
+    /// All bytes of an eager message of several packets are there.
+    fn end_partial<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        order: u32,
+        partial: Partial,
+    ) {
+        if partial.arrived {
+            core.stats.messages_received += 1;
+            host.received(partial.to, Ok(partial.len_bytes));
+        } else if let Some(early) = self.rx.early.get_mut(&order) {
+            early.complete = true;
+        }
+    }
+
+    /// First segment of an eager message of several packets. Of one that nobody wants nothing is
+    /// kept: its segments count as seen.
     fn open_partial<H: Host>(
         &mut self,
         core: &mut Core,
@@ -255,22 +275,20 @@ impl Peer {
         msg: MsgHeader,
         in_turn: bool,
     ) -> Result<(), DropReason> {
+        let len_bytes = msg.len_bytes;
         if in_turn {
-            self.charge(core, msg.len_bytes)?;
+            self.charge(core, len_bytes)?;
             self.rx.next_order = msg.order.wrapping_add(1);
-            let to = self.report(core, host, &msg, None);
-            self.rx.partial.insert(msg.order, Partial { to, got_bytes: 0, arrived: true });
+            if let Some(to) = self.report(core, host, &msg, None) {
+                let partial = Partial { to, len_bytes, got_bytes: 0, arrived: true };
+                self.rx.partial.insert(msg.order, partial);
+            }
             return Ok(());
         }
-        let to = host.hold(self.id, msg.len_bytes).ok_or(DropReason::NoBuffer)?;
-        if let Err(reason) = self.charge(core, msg.len_bytes) {
-            host.received(to, Err(OpError::Canceled));
-            return Err(reason);
-        }
-        let held = Some(to);
-        let early = Early { msg, rendezvous: false, held, complete: false };
+        let to = self.hold(core, host, msg.len_bytes)?;
+        let early = Early { msg, rendezvous: false, held: Some(to), complete: false };
         self.rx.early.insert(msg.order, early);
-        self.rx.partial.insert(msg.order, Partial { to: held, got_bytes: 0, arrived: false });
+        self.rx.partial.insert(msg.order, Partial { to, len_bytes, got_bytes: 0, arrived: false });
         Ok(())
     }
 
@@ -317,7 +335,6 @@ impl Peer {
         capacity_bytes: u64,
     ) -> bool {
         let Some(waiting) = self.rx.waiting.remove(&order) else { return false };
-        self.consume(core, 0);
         let wanted_bytes = waiting.len_bytes.min(capacity_bytes);
         if wanted_bytes == 0 {
             self.push_empty_cts(order, waiting.op);
@@ -347,13 +364,15 @@ impl Peer {
 
     /// An unexpected message left the driver's queue, or is not wanted.
     pub(crate) fn release(&mut self, core: &mut Core, order: Order, credit_bytes: u32) {
+        let answers = self.tx.control.len();
         if let Some(waiting) = self.rx.waiting.remove(&order.0) {
             self.push_empty_cts(order.0, waiting.op);
         }
         if let Some(op) = self.rx.notices.remove(&order.0) {
             self.tx.control.push_back(TxRecord::Matched { op, order: order.0 });
         }
-        self.consume(core, credit_bytes);
+        let answered = self.tx.control.len() > answers;
+        self.consume(core, u32::from(!answered), credit_bytes);
     }
 
     /// Gives links to messages that wait for one.
@@ -425,7 +444,10 @@ impl Peer {
             self.rx.ack_at = Some(now);
             core.stats.messages_received += 1;
             host.received(whole.to, Ok(whole.len_bytes));
-        } else if message.granted_bytes < message.wanted_bytes {
+        } else if message.granted_bytes < message.wanted_bytes
+            && message.links + 1 == LINKS_PER_MESSAGE
+        {
+            // With fewer links it is in the queue already.
             self.rx.grants.push_back(link.incoming);
         }
         self.grant();

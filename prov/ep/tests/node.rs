@@ -1,0 +1,416 @@
+//! One endpoint with all it needs, driven through libfabric's own tables of operations.
+
+use crate::{fabric, info};
+use erd_ffi::fi::*;
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
+
+/// After this long a completion that does not come has failed its test.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a test asks of a node beyond the defaults.
+#[derive(Clone, Copy, Default)]
+pub struct Options {
+    pub rx_size: usize,
+    pub tx_size: usize,
+    /// Flags of binding the CQ, beside the directions.
+    pub bind_flags: u64,
+    pub wait_obj: fi_wait_obj,
+    /// Counters are bound in place of a CQ.
+    pub counters_only: bool,
+}
+
+/// See the module's text.
+pub struct Node {
+    info: *mut fi_info,
+    fabric: *mut fid_fabric,
+    domain: *mut fid_domain,
+    av: *mut fid_av,
+    pub cq: *mut fid_cq,
+    pub cntr: *mut fid_cntr,
+    pub ep: *mut fid_ep,
+}
+
+/// A completion with all that a read can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub context: usize,
+    pub flags: u64,
+    pub len: usize,
+    pub buf: usize,
+    pub data: u64,
+    pub tag: u64,
+    pub source: fi_addr_t,
+}
+
+/// An error entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bad {
+    pub context: usize,
+    pub flags: u64,
+    pub len: usize,
+    pub olen: usize,
+    pub tag: u64,
+    pub err: c_int,
+    pub prov_errno: c_int,
+    pub err_data_size: usize,
+}
+
+pub fn ok(what: &str, rc: isize) {
+    assert_eq!(rc, 0, "{what}");
+}
+
+/// A context that names an operation in a test.
+pub fn ctx(number: usize) -> *mut c_void {
+    number as *mut c_void
+}
+
+impl Node {
+    pub fn new(options: Options) -> Node {
+        let node = Node::disabled(options);
+        ok("enable", node.control(FI_ENABLE, null_mut()) as isize);
+        node
+    }
+
+    /// A node whose endpoint is bound but not enabled.
+    pub fn disabled(options: Options) -> Node {
+        let mut node = Node {
+            info: null_mut(),
+            fabric: null_mut(),
+            domain: null_mut(),
+            av: null_mut(),
+            cq: null_mut(),
+            cntr: null_mut(),
+            ep: null_mut(),
+        };
+        let version = fi_version(2, 0);
+        // SAFETY: the arguments are as the man pages say, and the objects are those just opened.
+        unsafe {
+            let names = (c"127.0.0.1".as_ptr(), null());
+            let rc = info::getinfo(version, names, FI_SOURCE, null(), &raw mut node.info);
+            ok("getinfo", rc as isize);
+            let attr = (*node.info).fabric_attr;
+            (*attr).api_version = version;
+            ok("fabric", fabric::open(attr, &raw mut node.fabric, null_mut()) as isize);
+            let ops = &*(*node.fabric).ops;
+            let rc = (ops.domain)(node.fabric, node.info, &raw mut node.domain, null_mut());
+            ok("domain", rc as isize);
+            if options.rx_size > 0 {
+                (*(*node.info).rx_attr).size = options.rx_size;
+            }
+            if options.tx_size > 0 {
+                (*(*node.info).tx_attr).size = options.tx_size;
+            }
+            node.open_objects(options);
+        }
+        node
+    }
+
+    /// # Safety
+    /// Info, fabric and domain are open.
+    unsafe fn open_objects(&mut self, options: Options) {
+        let mut av_attr = fi_av_attr { r#type: FI_AV_TABLE, ..fi_av_attr::ZERO };
+        let mut cq_attr = fi_cq_attr {
+            format: FI_CQ_FORMAT_TAGGED,
+            wait_obj: options.wait_obj,
+            ..fi_cq_attr::ZERO
+        };
+        let mut cntr_attr = fi_cntr_attr { wait_obj: FI_WAIT_UNSPEC, ..fi_cntr_attr::ZERO };
+        let (domain, none) = (self.domain, null_mut());
+        // SAFETY: the caller's promise; attributes and places are local or our own.
+        unsafe {
+            let ops = &*(*domain).ops;
+            let rc = (ops.av_open)(domain, &raw mut av_attr, &raw mut self.av, none);
+            ok("av", rc as isize);
+            let rc = (ops.cq_open)(domain, &raw mut cq_attr, &raw mut self.cq, none);
+            ok("cq", rc as isize);
+            let rc = (ops.cntr_open)(domain, &raw mut cntr_attr, &raw mut self.cntr, none);
+            ok("cntr", rc as isize);
+            let rc = (ops.endpoint)(domain, self.info, &raw mut self.ep, none);
+            ok("endpoint", rc as isize);
+        }
+        ok("bind av", self.bind(self.av.cast(), 0) as isize);
+        let both = FI_SEND | FI_RECV;
+        if options.counters_only {
+            ok("bind cntr", self.bind(self.cntr.cast(), both) as isize);
+        } else {
+            ok("bind cq", self.bind(self.cq.cast(), both | options.bind_flags) as isize);
+            ok("bind cntr", self.bind(self.cntr.cast(), FI_RECV) as isize);
+        }
+    }
+
+    pub fn bind(&self, other: *mut fid, flags: u64) -> c_int {
+        // SAFETY: the endpoint is open, and so is `other`.
+        unsafe { ((*(*self.ep).fid.ops).bind)(self.ep.cast(), other, flags) }
+    }
+
+    pub fn control(&self, command: c_int, arg: *mut c_void) -> c_int {
+        // SAFETY: the endpoint is open; the callers pass what the command takes.
+        unsafe { ((*(*self.ep).fid.ops).control)(self.ep.cast(), command, arg) }
+    }
+
+    /// Inserts another node's name here.
+    pub fn knows(&self, other: &Node) -> fi_addr_t {
+        let mut name = [0_u8; 64];
+        let mut len = name.len();
+        let mut fi_addr = FI_ADDR_NOTAVAIL;
+        let (at, none) = (name.as_mut_ptr().cast(), null_mut());
+        // SAFETY: both nodes are open, and the buffers as long as stated.
+        unsafe {
+            let rc = ((*(*other.ep).cm).getname)(other.ep.cast(), at, &raw mut len);
+            ok("getname", rc as isize);
+            let insert = (*(*self.av).ops).insert;
+            assert_eq!(insert(self.av, at, 1, &raw mut fi_addr, 0, none), 1);
+        }
+        fi_addr
+    }
+
+    pub fn send(&self, bytes: &[u8], dest: fi_addr_t, context: usize) -> isize {
+        let buf = bytes.as_ptr().cast();
+        // SAFETY: the tests keep their buffers until they have read the completion.
+        unsafe {
+            ((*(*self.ep).msg).send)(self.ep, buf, bytes.len(), null_mut(), dest, ctx(context))
+        }
+    }
+
+    pub fn recv(&self, bytes: &mut [u8], source: fi_addr_t, context: usize) -> isize {
+        let buf = bytes.as_mut_ptr().cast();
+        let none = null_mut();
+        // SAFETY: as above.
+        unsafe { ((*(*self.ep).msg).recv)(self.ep, buf, bytes.len(), none, source, ctx(context)) }
+    }
+
+    pub fn tsend(&self, bytes: &[u8], dest: fi_addr_t, tag: u64, context: usize) -> isize {
+        let (buf, none) = (bytes.as_ptr().cast(), null_mut());
+        let tsend = self.tagged().send;
+        // SAFETY: as above.
+        unsafe { tsend(self.ep, buf, bytes.len(), none, dest, tag, ctx(context)) }
+    }
+
+    pub fn trecv(&self, bytes: &mut [u8], tag: u64, ignore: u64, context: usize) -> isize {
+        let (buf, none) = (bytes.as_mut_ptr().cast(), null_mut());
+        let trecv = self.tagged().recv;
+        // SAFETY: as above.
+        unsafe { trecv(self.ep, buf, bytes.len(), none, FI_ADDR_UNSPEC, tag, ignore, ctx(context)) }
+    }
+
+    /// `fi_trecvmsg` with one buffer and no ignored bits.
+    pub fn trecvmsg(&self, bytes: &mut [u8], tag: u64, context: usize, flags: u64) -> isize {
+        let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let msg = fi_msg_tagged {
+            msg_iov: &raw const iov,
+            iov_count: 1,
+            addr: FI_ADDR_UNSPEC,
+            tag,
+            context: ctx(context),
+            ..fi_msg_tagged::ZERO
+        };
+        // SAFETY: as above; the message is read before the call returns.
+        unsafe { (self.tagged().recvmsg)(self.ep, &raw const msg, flags) }
+    }
+
+    pub fn sendmsg(&self, parts: &[&[u8]], dest: fi_addr_t, context: usize, flags: u64) -> isize {
+        let iov: Vec<libc::iovec> = parts
+            .iter()
+            .map(|part| libc::iovec {
+                iov_base: part.as_ptr().cast_mut().cast(),
+                iov_len: part.len(),
+            })
+            .collect();
+        let msg = fi_msg {
+            msg_iov: iov.as_ptr(),
+            iov_count: iov.len(),
+            addr: dest,
+            context: ctx(context),
+            data: 0xdada,
+            ..fi_msg::ZERO
+        };
+        // SAFETY: as above.
+        unsafe { ((*(*self.ep).msg).sendmsg)(self.ep, &raw const msg, flags) }
+    }
+
+    /// `fi_recvmsg` with `FI_MULTI_RECV`.
+    pub fn recv_many(&self, bytes: &mut [u8], context: usize) -> isize {
+        let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let msg = fi_msg {
+            msg_iov: &raw const iov,
+            iov_count: 1,
+            addr: FI_ADDR_UNSPEC,
+            context: ctx(context),
+            ..fi_msg::ZERO
+        };
+        // SAFETY: as above.
+        unsafe { ((*(*self.ep).msg).recvmsg)(self.ep, &raw const msg, FI_MULTI_RECV) }
+    }
+
+    pub fn inject(&self, bytes: &[u8], dest: fi_addr_t) -> isize {
+        // SAFETY: the bytes are copied before the call returns.
+        unsafe { ((*(*self.ep).msg).inject)(self.ep, bytes.as_ptr().cast(), bytes.len(), dest) }
+    }
+
+    pub fn cancel(&self, context: usize) -> isize {
+        // SAFETY: the endpoint is open.
+        unsafe { ((*(*self.ep).ops).cancel)(self.ep.cast(), ctx(context)) }
+    }
+
+    pub fn set_min_multi_recv(&self, bytes: usize) {
+        let (value, len) = ((&raw const bytes).cast(), size_of::<usize>());
+        let option = FI_OPT_MIN_MULTI_RECV;
+        // SAFETY: the value is as long as stated.
+        let rc = unsafe {
+            ((*(*self.ep).ops).setopt)(self.ep.cast(), FI_OPT_ENDPOINT, option, value, len)
+        };
+        ok("setopt", rc as isize);
+    }
+
+    fn tagged(&self) -> &'static fi_ops_tagged {
+        // SAFETY: every endpoint has the table, which is a static.
+        unsafe { &*(*self.ep).tagged }
+    }
+
+    /// One read of at most `count` completions.
+    pub fn read(&self, count: usize) -> Result<Vec<Done>, isize> {
+        let mut entries = [fi_cq_tagged_entry::ZERO; 16];
+        let mut sources = [0; 16];
+        let (buf, from) = (entries.as_mut_ptr().cast(), sources.as_mut_ptr());
+        // SAFETY: both arrays have room for 16.
+        let rc = unsafe { ((*(*self.cq).ops).readfrom)(self.cq, buf, count.min(16), from) };
+        if rc < 0 {
+            return Err(rc);
+        }
+        let done = entries.iter().zip(sources).take(rc as usize).map(|(entry, source)| Done {
+            context: entry.op_context as usize,
+            flags: entry.flags,
+            len: entry.len,
+            buf: entry.buf as usize,
+            data: entry.data,
+            tag: entry.tag,
+            source,
+        });
+        Ok(done.collect())
+    }
+
+    pub fn read_error(&self) -> Bad {
+        let mut entry = fi_cq_err_entry::ZERO;
+        // SAFETY: a whole entry.
+        let rc = unsafe { ((*(*self.cq).ops).readerr)(self.cq, &raw mut entry, 0) };
+        assert_eq!(rc, 1, "an error was announced");
+        Bad {
+            context: entry.op_context as usize,
+            flags: entry.flags,
+            len: entry.len,
+            olen: entry.olen,
+            tag: entry.tag,
+            err: entry.err,
+            prov_errno: entry.prov_errno,
+            err_data_size: entry.err_data_size,
+        }
+    }
+
+    /// The next completion of this node; `others` progress meanwhile.
+    pub fn next(&self, others: &[&Node]) -> Result<Done, Bad> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            match self.read(1) {
+                Ok(done) => return Ok(done[0]),
+                Err(rc) if rc == -(FI_EAVAIL as isize) => return Err(self.read_error()),
+                Err(rc) => assert_eq!(rc, -(FI_EAGAIN as isize)),
+            }
+            others.iter().for_each(|other| other.poke());
+        }
+        panic!("no completion within {PATIENCE:?}");
+    }
+
+    /// Progress without reading.
+    pub fn poke(&self) {
+        let rc = self.read(0);
+        assert_eq!(rc, Err(-(FI_EAGAIN as isize)));
+    }
+
+    pub fn counted(&self) -> (u64, u64) {
+        // SAFETY: the counter is open.
+        unsafe {
+            let ops = &*(*self.cntr).ops;
+            ((ops.read)(self.cntr), (ops.readerr)(self.cntr))
+        }
+    }
+
+    /// Closes the endpoint alone.
+    pub fn close_ep(&mut self) {
+        close(self.ep.cast());
+        self.ep = null_mut();
+    }
+
+    pub fn trywait(&self) -> c_int {
+        let mut fids: [*mut fid; 1] = [self.cq.cast()];
+        // SAFETY: one open object.
+        unsafe { ((*(*self.fabric).ops).trywait)(self.fabric, fids.as_mut_ptr(), 1) }
+    }
+
+    pub fn wait_fd(&self) -> c_int {
+        let mut fd = -1;
+        let at: *mut c_int = &raw mut fd;
+        // SAFETY: the argument of FI_GETWAIT is an int here.
+        let rc = unsafe { ((*(*self.cq).fid.ops).control)(self.cq.cast(), FI_GETWAIT, at.cast()) };
+        ok("FI_GETWAIT", rc as isize);
+        fd
+    }
+
+    pub fn sread(&self, timeout_ms: c_int) -> isize {
+        let mut entry = fi_cq_tagged_entry::ZERO;
+        let buf = (&raw mut entry).cast();
+        // SAFETY: room for one entry.
+        unsafe { ((*(*self.cq).ops).sread)(self.cq, buf, 1, null(), timeout_ms) }
+    }
+}
+
+fn close(object: *mut fid) {
+    if !object.is_null() {
+        // SAFETY: an open object that nobody uses any more.
+        let rc = unsafe { ((*(*object).ops).close)(object) };
+        ok("close", rc as isize);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        close(self.ep.cast());
+        close(self.cq.cast());
+        close(self.cntr.cast());
+        close(self.av.cast());
+        close(self.domain.cast());
+        close(self.fabric.cast());
+        // SAFETY: the list came from `getinfo`.
+        unsafe { alloc::free_list(self.info) };
+    }
+}
+
+/// Two nodes that know each other.
+pub struct Pair {
+    pub a: Node,
+    pub b: Node,
+    pub a_to_b: fi_addr_t,
+    pub b_to_a: fi_addr_t,
+}
+
+impl Pair {
+    pub fn new(options: Options) -> Pair {
+        let (a, b) = (Node::new(options), Node::new(options));
+        let (a_to_b, b_to_a) = (a.knows(&b), b.knows(&a));
+        Pair { a, b, a_to_b, b_to_a }
+    }
+
+    /// Lets both progress until `done`.
+    pub fn until(&self, mut done: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < end, "not done within {PATIENCE:?}");
+            self.a.poke();
+            self.b.poke();
+        }
+    }
+}

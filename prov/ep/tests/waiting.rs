@@ -1,0 +1,91 @@
+//! Sleeping readers wake: by completions, by signals, by the helper thread.
+
+use super::node::{Node, Options, Pair, ok};
+use erd_ffi::fi::*;
+use std::time::{Duration, Instant};
+
+const FD: Options =
+    Options { rx_size: 0, tx_size: 0, bind_flags: 0, wait_obj: FI_WAIT_FD, counters_only: false };
+
+/// Lets a node be used by another thread of a test; the objects are thread-safe (`FI_THREAD_SAFE`).
+struct Shared<'a>(&'a Node);
+
+// SAFETY: libfabric's objects may be used by several threads under `FI_THREAD_SAFE`, which the
+// provider grants by default.
+unsafe impl Send for Shared<'_> {}
+
+impl Shared<'_> {
+    fn sread(&self) -> isize {
+        self.0.sread(20_000)
+    }
+}
+
+#[test]
+fn a_sleeping_read_wakes_for_a_message() {
+    let pair = Pair::new(FD);
+    let mut got = [0; 8];
+    ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
+    let reader = Shared(&pair.b);
+    std::thread::scope(|scope| {
+        let slept = scope.spawn(move || reader.sread());
+        std::thread::sleep(Duration::from_millis(30));
+        ok("send", pair.a.send(&[4; 8], pair.a_to_b, 2));
+        assert!(pair.a.next(&[]).is_ok(), "the sleeper answers");
+        assert_eq!(slept.join().expect("no panic"), 1);
+    });
+    assert_eq!(got, [4; 8]);
+}
+
+#[test]
+fn a_sleeping_read_wakes_for_a_signal_and_for_its_timeout() {
+    let node = Node::new(FD);
+    let reader = Shared(&node);
+    let again = -(FI_EAGAIN as isize);
+    std::thread::scope(|scope| {
+        let slept = scope.spawn(move || reader.sread());
+        std::thread::sleep(Duration::from_millis(30));
+        // SAFETY: the queue is open.
+        let rc = unsafe { ((*(*node.cq).ops).signal)(node.cq) };
+        ok("signal", rc as isize);
+        assert_eq!(slept.join().expect("no panic"), again);
+    });
+    assert_eq!(node.sread(5), again);
+    let unwaited = Node::new(Options::default());
+    assert_eq!(unwaited.sread(5), -(FI_EINVAL as isize), "FI_WAIT_NONE");
+}
+
+#[test]
+fn an_fd_becomes_readable_for_what_the_helper_thread_completes() {
+    let pair = Pair::new(FD);
+    let fd = pair.b.wait_fd();
+    let (sent, mut got) = (vec![6; 100_000], vec![0; 100_000]);
+    ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
+    ok("send", pair.a.send(&sent, pair.a_to_b, 2));
+    // From here on nobody calls: both helpers do it all, until the fd says so.
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut done = Err(0);
+    while done.is_err() {
+        assert!(Instant::now() < end, "no completion");
+        if pair.b.trywait() == 0 {
+            let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry; the fd is open.
+            let ready = unsafe { libc::poll(&raw mut poll, 1, 20_000) };
+            assert_eq!(ready, 1, "the fd wakes");
+        }
+        done = pair.b.read(1);
+    }
+    assert_eq!(done.expect("one")[0].len, 100_000);
+    assert!(got == sent);
+}
+
+#[test]
+fn a_peer_that_computes_still_answers() {
+    let pair = Pair::new(Options::default());
+    let (sent, mut got) = (vec![8; 300_000], vec![0; 300_000]);
+    ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
+    ok("send", pair.a.send(&sent, pair.a_to_b, 2));
+    // `b` is not called: a rendezvous is answered and placed all the same.
+    assert_eq!(pair.a.next(&[]).expect("sent").context, 2);
+    assert_eq!(pair.b.next(&[]).expect("received").len, 300_000);
+    assert!(got == sent);
+}

@@ -1,0 +1,329 @@
+//! Scripted faults: one thing goes wrong, and what a user would notice is checked. Byte equality,
+//! order and exactly-once are judged by the world's ledger in every test.
+
+mod world;
+
+use erd_rd::units::{MILLISECOND, SECOND};
+use erd_rd::wire::header::Kind;
+use erd_rd::{DropReason, OpError};
+use world::app::Class;
+use world::ledger::{Outgoing, Rules};
+use world::net::Fate;
+use world::script::{ANY_FAILURE, PATIENCE_NS, message, world};
+
+const NONE: Rules = Rules { timeouts: false, restarts: false, closes: false, forged: false };
+
+#[test]
+fn a_clean_network_needs_no_repair() {
+    let mut w = world(2, NONE, |_| {});
+    for _ in 0..20 {
+        w.want(1, 1 << 20);
+        w.post(0, 1, 1 << 20);
+    }
+    w.settle(PATIENCE_NS);
+    w.ledger.judge_end();
+    for stats in w.all_stats() {
+        assert_eq!((stats.rtx_nack, stats.rtx_probe, stats.rtx_spurious), (0, 0, 0));
+    }
+}
+
+#[test]
+fn the_last_packet_of_a_message_is_lost() {
+    let mut w = world(2, NONE, |_| {});
+    let recv = w.want(1, 10_000);
+    w.lose(1, |_, h| h.kind == Kind::Data && h.s_offset > 8000);
+    let send = w.post(0, 1, 10_000);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(10_000))));
+    assert!(w.net.counts.lost == 1 && w.stats(0).probes > 0, "nothing but a probe finds it");
+}
+
+#[test]
+fn a_hole_is_repaired_by_a_nack() {
+    let mut w = world(2, NONE, |_| {});
+    let recv = w.want(1, 4 << 20);
+    w.lose(1, |_, h| h.kind == Kind::Data && h.s_offset > 100_000);
+    let send = w.post(0, 1, 4 << 20);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(4 << 20))));
+    assert_eq!((w.net.counts.lost, w.stats(0).rtx_nack, w.stats(0).rtx_probe), (1, 1, 0));
+}
+
+#[test]
+fn every_packet_comes_twice() {
+    let mut w = world(2, NONE, |_| {});
+    w.net.filter = Some(Box::new(|_, _| Fate::Twice(3 * MILLISECOND)));
+    let lens = [0, 1, 100, 5_000, 100_000, 1 << 20];
+    let recvs = lens.map(|len| w.want(1, len));
+    let sends = lens.map(|len| w.post(0, 1, len));
+    w.settle(PATIENCE_NS);
+    w.run_for(SECOND);
+    assert_eq!(recvs.map(|r| w.result(r)), lens.map(|len| Some(Ok(len))));
+    assert_eq!(sends.map(|s| w.outcome(s)), [Some(Ok(())); 6]);
+    assert_eq!(w.stats(1).messages_received, 6);
+    assert!(w.stats(1).drops_for(DropReason::Duplicate) > 700);
+}
+
+#[test]
+fn the_permission_to_send_is_lost() {
+    let mut w = world(2, NONE, |_| {});
+    let recv = w.want(1, 1 << 20);
+    w.lose(2, |from, h| from == 1 && h.kind == Kind::Data);
+    let send = w.post(0, 1, 1 << 20);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(1 << 20))));
+    assert_eq!(w.net.counts.lost, 2);
+}
+
+#[test]
+fn each_packet_of_the_set_up_is_lost() {
+    for kind in [Kind::Hello, Kind::Challenge, Kind::Welcome] {
+        let mut w = world(2, NONE, |_| {});
+        w.lose(3, move |_, h| h.kind == kind);
+        let recv = w.want(1, 64);
+        let send = w.post(0, 1, 64);
+        w.settle(PATIENCE_NS);
+        assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(64))), "{kind:?}");
+        assert_eq!(w.net.counts.lost, 3, "{kind:?}");
+    }
+}
+
+#[test]
+fn both_sides_open_at_once() {
+    let mut w = world(2, NONE, |_| {});
+    let recvs = [w.want(0, 64), w.want(1, 64)];
+    let sends = [w.post(0, 1, 64), w.post(1, 0, 64)];
+    w.settle(PATIENCE_NS);
+    assert_eq!(sends.map(|s| w.outcome(s)), [Some(Ok(())); 2]);
+    assert_eq!(recvs.map(|r| w.result(r)), [Some(Ok(64)); 2]);
+    assert_eq!([0, 1].map(|n| w.stats(n).sessions_opened), [1, 1], "they share one session");
+}
+
+#[test]
+fn an_endpoint_sends_to_itself() {
+    let mut w = world(1, NONE, |_| {});
+    let lens = [0, 1, 1_000, 20_000, 3 << 20];
+    let recvs = lens.map(|len| w.want(0, len));
+    let sends = lens.map(|len| w.post(0, 0, len));
+    w.settle(PATIENCE_NS);
+    assert_eq!(sends.map(|s| w.outcome(s)), [Some(Ok(())); 5]);
+    assert_eq!(recvs.map(|r| w.result(r)), lens.map(|len| Some(Ok(len))));
+}
+
+#[test]
+fn a_receive_too_small_gets_its_part_and_the_whole_length() {
+    for len in [10, 1_000, 12_000, 300_000] {
+        for capacity in [0, 1, len / 2, len - 1] {
+            let mut w = world(2, NONE, |_| {});
+            let early = w.want(1, capacity);
+            let sends = [w.post(0, 1, len), w.post(0, 1, len)];
+            w.run_for(100 * MILLISECOND);
+            let late = w.want(1, capacity);
+            w.settle(PATIENCE_NS);
+            assert_eq!(sends.map(|s| w.outcome(s)), [Some(Ok(())); 2]);
+            assert_eq!([early, late].map(|r| w.result(r)), [Some(Ok(len)); 2]);
+        }
+    }
+}
+
+#[test]
+fn the_last_acknowledgement_is_lost_before_the_goodbye() {
+    let mut w = world(2, ANY_FAILURE, |_| {});
+    let recv = w.want(1, 64);
+    w.lose(u32::MAX, |from, h| from == 1 && matches!(h.kind, Kind::Ack | Kind::Data));
+    let send = w.post(0, 1, 64);
+    w.run_until(SECOND, |w| w.result(recv).is_some());
+    assert_eq!((w.outcome(send), w.result(recv)), (None, Some(Ok(64))));
+    w.close(1);
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.outcome(send), Some(Ok(())), "a delivered message is no error");
+}
+
+#[test]
+fn goodbyes_that_nobody_confirms_end() {
+    let mut w = world(2, ANY_FAILURE, |_| {});
+    w.want(1, 64);
+    w.post(0, 1, 64);
+    w.settle(PATIENCE_NS);
+    w.lose(u32::MAX, |_, h| matches!(h.kind, Kind::Goodbye | Kind::GoodbyeAck));
+    w.close(0);
+    let closed = w.run_until(PATIENCE_NS, |w| w.nodes[0].endpoint.as_ref().unwrap().is_closed());
+    assert!(closed, "the endpoint does not close");
+}
+
+#[test]
+fn a_restarted_process_is_a_new_peer() {
+    let mut w = world(3, ANY_FAILURE, |_| {});
+    w.drain(1);
+    w.drain(2);
+    let before = w.post(0, 1, 1 << 20);
+    w.settle(PATIENCE_NS);
+    // These wait for a match that the first process never makes.
+    w.nodes[1].app.drain = false;
+    let waiting = w.post(0, 1, 1 << 20);
+    w.run_for(10 * MILLISECOND);
+    w.act(world::sim::Action::Kill(1));
+    w.run_for(MILLISECOND);
+    w.act(world::sim::Action::Restart(1));
+    w.drain(1);
+    let other = w.post(0, 2, 1 << 20);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(before), w.outcome(other)), (Some(Ok(())), Some(Ok(()))));
+    assert_eq!(w.outcome(waiting), Some(Err(OpError::PeerRestarted)));
+    let after = w.post(0, 1, 1 << 20);
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.outcome(after), Some(Ok(())), "the new process is reached");
+    assert_eq!(w.ledger.sends[waiting].arrived_at.map(|l| l.incarnation), Some(0));
+}
+
+#[test]
+fn a_dead_peer_is_found_by_the_deadline_and_harms_nobody_else() {
+    let mut w = world(3, ANY_FAILURE, |_| {});
+    w.drain(2);
+    w.want(1, 64);
+    w.post(0, 1, 64);
+    w.settle(PATIENCE_NS);
+    let directed = w.recv(0, Some(1), Class::Untagged, 64).unwrap();
+    let waiting = w.post(0, 1, 1 << 20);
+    w.run_for(10 * MILLISECOND);
+    w.act(world::sim::Action::Kill(1));
+    let (died_at, timeout_ns) = (w.now, w.nodes[0].setup.config.peer_timeout_ns);
+    let owed = w.post(0, 1, 64);
+    let others: Vec<usize> = (0..50).map(|_| w.post(0, 2, 10_000)).collect();
+    w.run_for(timeout_ns / 2);
+    assert!(others.iter().all(|s| w.outcome(*s) == Some(Ok(()))), "others go on");
+    assert_eq!((w.outcome(owed), w.result(directed)), (None, None), "not yet");
+    w.settle(PATIENCE_NS);
+    for send in [waiting, owed] {
+        let (at, outcome) = w.ledger.sends[send].ended.unwrap();
+        assert_eq!(outcome, Err(OpError::PeerTimeout));
+        assert!(at <= died_at + timeout_ns * 5 / 4, "{} ms late", (at - died_at) / MILLISECOND);
+    }
+    assert_eq!(w.result(directed), Some(Err(OpError::PeerTimeout)), "and who waits for it");
+}
+
+#[test]
+fn a_refused_peer_is_found_before_the_deadline() {
+    let mut w = world(2, ANY_FAILURE, |_| {});
+    w.icmp = 1.0;
+    w.want(1, 64);
+    w.post(0, 1, 64);
+    w.settle(PATIENCE_NS);
+    w.act(world::sim::Action::Kill(1));
+    let (died_at, timeout_ns) = (w.now, w.nodes[0].setup.config.peer_timeout_ns);
+    let send = w.post(0, 1, 64);
+    w.settle(PATIENCE_NS);
+    let (at, outcome) = w.ledger.sends[send].ended.unwrap();
+    assert_eq!(outcome, Err(OpError::PeerUnreachable));
+    assert!(at < died_at + timeout_ns, "refusals tell sooner than silence");
+}
+
+#[test]
+fn a_match_may_take_longer_than_the_deadline() {
+    let mut w = world(2, NONE, |_| {});
+    let sends = [w.post(0, 1, 1 << 20), w.post(0, 1, 3 << 20)];
+    w.run_for(10 * w.nodes[0].setup.config.peer_timeout_ns);
+    assert_eq!(sends.map(|s| w.outcome(s)), [None; 2]);
+    let recvs = [w.want(1, 1 << 20), w.want(1, 3 << 20)];
+    w.settle(PATIENCE_NS);
+    assert_eq!(sends.map(|s| w.outcome(s)), [Some(Ok(())); 2]);
+    assert_eq!(recvs.map(|r| w.result(r)), [Some(Ok(1 << 20)), Some(Ok(3 << 20))]);
+}
+
+#[test]
+fn a_cut_shorter_than_the_deadline_is_no_error() {
+    let mut w = world(2, NONE, |_| {});
+    let recvs = [w.want(1, 8 << 20), w.want(1, 100)];
+    let first = w.post(0, 1, 8 << 20);
+    w.run_for(MILLISECOND / 2);
+    let healed_at = w.now + w.nodes[0].setup.config.peer_timeout_ns * 3 / 5;
+    w.act(world::sim::Action::Cut(1, healed_at));
+    let second = w.post(0, 1, 100);
+    w.run_for(50 * MILLISECOND);
+    assert_eq!([first, second].map(|s| w.outcome(s)), [None; 2], "nothing gets through");
+    w.settle(PATIENCE_NS);
+    assert_eq!([first, second].map(|s| w.outcome(s)), [Some(Ok(())); 2]);
+    assert_eq!(recvs.map(|r| w.result(r)), [Some(Ok(8 << 20)), Some(Ok(100))]);
+}
+
+#[test]
+fn a_message_longer_than_a_link_is_a_chain() {
+    let len = (2 << 30) + 12_345;
+    let mut w = world(2, NONE, |s| {
+        s.config.datagram_bytes = 65_507;
+        s.config.burst_bytes = 65_507;
+        s.config.recv_buffer_bytes = 64 << 20;
+        s.scheme.window_bytes = 16 << 20;
+    });
+    let mut packets = 0;
+    w.net.filter = Some(Box::new(move |_, _| {
+        packets += 1;
+        if packets % 1000 == 0 { Fate::Drop } else { Fate::Pass }
+    }));
+    let recv = w.want(1, len);
+    let send = w.post(0, 1, len);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(len))));
+    assert!(w.net.counts.lost > 30, "links were repaired on the way");
+}
+
+#[test]
+fn messages_beyond_the_credit_wait_at_their_sender() {
+    let mut w = world(2, NONE, |s| {
+        s.config.eager_bytes = 4096;
+        s.config.eager_credit_bytes = 10_000;
+        s.config.unexpected_messages = 8;
+    });
+    let sends: Vec<usize> = (0..100).map(|_| w.post(0, 1, 3000)).collect();
+    // The world judges that never more than the credit waits here.
+    w.run_for(5 * w.nodes[0].setup.config.peer_timeout_ns);
+    let done = sends.iter().filter(|s| w.outcome(**s).is_some()).count();
+    assert!((1..=8).contains(&done), "{done} sends ended without a receive");
+    let recvs: Vec<usize> = sends.iter().map(|_| w.want(1, 3000)).collect();
+    w.settle(PATIENCE_NS);
+    w.ledger.judge_end();
+    assert!(recvs.iter().all(|r| w.result(*r) == Some(Ok(3000))));
+}
+
+#[test]
+fn ten_thousand_unexpected_messages_match_in_order() {
+    let mut w = world(2, NONE, |_| {});
+    let sends: Vec<usize> = (0..10_000).map(|i| w.post(0, 1, i % 90)).collect();
+    w.run_until(PATIENCE_NS, |w| w.nodes[1].app.unexpected.len() == 10_000);
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.nodes[1].app.unexpected.len(), 10_000);
+    assert!(sends.iter().all(|s| w.outcome(*s) == Some(Ok(()))), "buffered is sent");
+    let recvs: Vec<usize> = sends.iter().map(|_| w.want(1, 100)).collect();
+    w.settle(PATIENCE_NS);
+    for (i, recv) in recvs.iter().enumerate() {
+        assert_eq!(w.result(*recv), Some(Ok(i as u64 % 90)));
+        assert_eq!(w.ledger.recvs[*recv].send, Some(sends[i]), "receive {i}");
+    }
+}
+
+#[test]
+fn match_complete_waits_for_the_match() {
+    for len in [0, 100, 10_000, 1 << 20] {
+        let mut w = world(2, NONE, |_| {});
+        let out = Outgoing { match_complete: true, ..message(1, len) };
+        w.send(0, &out);
+        w.run_for(3 * SECOND);
+        assert_eq!(w.outcome(0), None, "{len} bytes ended unmatched");
+        let recv = w.want(1, len);
+        w.settle(PATIENCE_NS);
+        assert_eq!((w.outcome(0), w.result(recv)), (Some(Ok(())), Some(Ok(len))));
+    }
+}
+
+#[test]
+fn a_discarded_message_is_a_success_for_its_sender() {
+    for len in [100, 10_000, 1 << 20] {
+        let mut w = world(2, NONE, |_| {});
+        let send = w.post(0, 1, len);
+        w.run_for(10 * MILLISECOND);
+        w.act(world::sim::Action::Discard(1));
+        w.settle(PATIENCE_NS);
+        assert_eq!(w.outcome(send), Some(Ok(())));
+        assert!(w.nodes[1].app.unexpected.is_empty());
+    }
+}

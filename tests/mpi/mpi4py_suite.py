@@ -1,0 +1,81 @@
+"""Runs mpi4py's own test suite, and writes each rank's results to a file of its own.
+
+usage: mpi4py_suite.py TESTS_DIR RESULTS_DIR [--skip PATTERN]...
+
+A results file has one line for each test: `start ID`, then `ok ID`, `fail ID` or `skip ID`. A test
+that was started and never ended is the one that hung.
+"""
+
+import argparse
+import fnmatch
+import os
+import sys
+import unittest
+
+
+class Lines(unittest.TestResult):
+    """Writes a line as soon as something is known, since the run may hang."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+
+    def line(self, word, test):
+        print(word, test.id().replace(" ", "_"), file=self.out, flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.line("start", test)
+
+    def addSuccess(self, test):
+        self.line("ok", test)
+
+    def addExpectedFailure(self, test, error):
+        self.line("ok", test)
+
+    def addUnexpectedSuccess(self, test):
+        self.line("fail", test)
+
+    def addSkip(self, test, reason):
+        self.line("skip", test)
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self.line("fail", test)
+        print(self.failures[-1][1], file=sys.stderr, flush=True)
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self.line("fail", test)
+        print(self.errors[-1][1], file=sys.stderr, flush=True)
+
+    def addSubTest(self, test, subtest, error):
+        if error is not None:
+            self.line("fail", test)
+
+
+def flat(suite):
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from flat(test)
+        else:
+            yield test
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tests")
+    parser.add_argument("results")
+    parser.add_argument("--skip", action="append", default=[])
+    options = parser.parse_args()
+    sys.path.insert(0, options.tests)
+    from mpi4py import MPI
+
+    found = flat(unittest.defaultTestLoader.discover(options.tests, "test_*.py"))
+    wanted = [test for test in found if not any(fnmatch.fnmatch(test.id(), f"*{p}*") for p in options.skip)]
+    with open(os.path.join(options.results, f"rank.{MPI.COMM_WORLD.rank}"), "w", encoding="utf-8") as out:
+        unittest.TestSuite(wanted).run(Lines(out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+//! `cargo xtask bench`: providers side by side, in alternating runs on the same libfabric.
+
+mod results;
+mod table;
+
+use crate::BenchArgs;
+use crate::fabric::{Core, Provider};
+use crate::layout::Layout;
+use crate::netns;
+use crate::process::{Job, append};
+use crate::programs::compile;
+use crate::setup;
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use results::{Results, Test};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Most time for one point of one run; a provider that needs more is reported as hanging.
+const POINT_LIMIT_S: u64 = 20;
+
+/// What is measured.
+#[derive(Debug)]
+struct Plan {
+    core: Core,
+    program: PathBuf,
+    providers: Vec<String>,
+    runs: usize,
+    point_ms: u64,
+    cpus: String,
+    tests: [(Test, &'static [u64]); 3],
+}
+
+const LATENCY_SIZES: &[u64] = &[0, 8, 64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
+const BANDWIDTH_SIZES: &[u64] = &[64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
+const QUICK_LATENCY_SIZES: &[u64] = &[64, 65_536, 1 << 20];
+const QUICK_BANDWIDTH_SIZES: &[u64] = &[65_536, 1 << 20];
+const RATE_SIZES: &[u64] = &[64];
+
+/// Measures, prints the tables, writes the JSON.
+///
+/// # Errors
+/// What is needed is missing; no provider could be measured.
+pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
+    let plan = Plan::new(layout, args)?;
+    let results = measure(layout, &plan)?;
+    table::print(&plan.providers, &plan.tests, &results);
+    let file = args.json.clone().unwrap_or_else(|| layout.own.join("bench.json"));
+    let text = serde_json::to_string_pretty(&results.json(&plan.core.name, &plan.cpus))?;
+    fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
+    println!("\nresults: {}", layout.short(&file).display());
+    if results.is_empty() {
+        bail!("no provider could be measured");
+    }
+    Ok(())
+}
+
+impl Plan {
+    fn new(layout: &Layout, args: &BenchArgs) -> Result<Plan> {
+        setup::packages(layout, setup::BENCH_PACKAGES)?;
+        let providers: Vec<String> = args.providers.split(',').map(str::to_owned).collect();
+        if providers.iter().any(|name| name == crate::fabric::ERD) {
+            setup::build_provider(layout)?;
+        }
+        let core = match (&args.libfabric, args.system) {
+            (Some(path), _) => Core::at(path)?,
+            (None, true) => Core::system(),
+            (None, false) => {
+                setup::venv(layout, "mpich")?;
+                Core::wheel(layout)?
+            }
+        };
+        let program = compile(layout, "tests/c/bench", &core)?;
+        let quick = args.quick;
+        Ok(Plan {
+            core,
+            program,
+            providers,
+            runs: args.runs.unwrap_or(if quick { 1 } else { 5 }).max(1),
+            point_ms: if quick { 100 } else { 200 },
+            cpus: cpus(),
+            tests: [
+                (Test::Latency, if quick { QUICK_LATENCY_SIZES } else { LATENCY_SIZES }),
+                (Test::Bandwidth, if quick { QUICK_BANDWIDTH_SIZES } else { BANDWIDTH_SIZES }),
+                (Test::Rate, RATE_SIZES),
+            ],
+        })
+    }
+
+    fn points(&self) -> usize {
+        let sizes: usize = self.tests.iter().map(|(_, sizes)| sizes.len()).sum();
+        self.runs * self.providers.len() * sizes
+    }
+
+    fn job(&self, layout: &Layout, name: &str, test: Test, sizes: &[u64]) -> Job {
+        let list: Vec<String> = sizes.iter().map(u64::to_string).collect();
+        let limit = Duration::from_secs(POINT_LIMIT_S * (sizes.len() as u64 + 1) + 20);
+        let job = Job::new(&self.program)
+            .args(["-p", name, "-t", test.name(), "-s", &list.join(","), "-c", &self.cpus])
+            .args(["-m", &self.point_ms.to_string(), "-l", &POINT_LIMIT_S.to_string()])
+            .limit(limit);
+        // Shared memory has no addresses of its own that one could ask for.
+        let job = if name == "shm" { job } else { job.args(["-a", "127.0.0.1"]) };
+        let job =
+            Provider::new(layout, name).give(self.core.give(job)).env("FI_LOG_LEVEL", "error");
+        // A loopback of its own, so that nobody else's bytes are counted.
+        if netns::available() { netns::private(job) } else { job }
+    }
+}
+
+/// Runs everything, `runs` times, in an order that changes from run to run.
+fn measure(layout: &Layout, plan: &Plan) -> Result<Results> {
+    let bar = ProgressBar::new(plan.points() as u64);
+    let style = "{bar:30} {pos}/{len} points, {elapsed} of about {duration}  {msg}";
+    bar.set_style(ProgressStyle::with_template(style)?);
+    let log = layout.logs.join("bench.log");
+    let _ = fs::remove_file(&log);
+    let mut results = Results::default();
+    for run in 0..plan.runs {
+        for (test, sizes) in plan.tests {
+            for turn in 0..plan.providers.len() {
+                let name = &plan.providers[(turn + run) % plan.providers.len()];
+                bar.set_message(format!("{name} {}", test.name()));
+                let ended = plan.job(layout, name, test, sizes).finish(&log)?;
+                let found = results.take(name, &ended.output)?;
+                if !ended.is_success() || found < sizes.len() {
+                    let why = results.gave_up(name, test, &ended.output);
+                    append(&log, &format!("{name} {}: {why}\n", test.name()))?;
+                }
+                bar.inc(sizes.len() as u64);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(results)
+}
+
+/// The first two CPUs that this process may use, as the program takes them.
+fn cpus() -> String {
+    let allowed = rustix::thread::sched_getaffinity(None);
+    let all = |set: rustix::thread::CpuSet| -> Vec<usize> {
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+    };
+    match allowed.map(all).as_deref() {
+        Ok([first, second, ..]) => format!("{first},{second}"),
+        Ok([only]) => format!("{only},{only}"),
+        _ => "-1,-1".to_owned(),
+    }
+}

@@ -1,0 +1,201 @@
+//! Measured points: what the program wrote, medians over the runs, JSON.
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The three tests of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Test {
+    /// Half a round trip.
+    Latency,
+    /// One way, 64 outstanding.
+    Bandwidth,
+    /// One way, acknowledged every 64 messages.
+    Rate,
+}
+
+impl Test {
+    /// As the program names it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Test::Latency => "latency",
+            Test::Bandwidth => "bandwidth",
+            Test::Rate => "rate",
+        }
+    }
+
+    fn named(name: &str) -> Option<Test> {
+        [Test::Latency, Test::Bandwidth, Test::Rate].into_iter().find(|test| test.name() == name)
+    }
+
+    /// The value that the table compares, and whether less is better.
+    #[must_use]
+    pub fn main_value(self) -> (&'static str, bool) {
+        match self {
+            Test::Latency => ("p50_us", true),
+            Test::Bandwidth => ("bytes_per_s", false),
+            Test::Rate => ("messages_per_s", false),
+        }
+    }
+}
+
+/// Provider, test, size in bytes.
+pub type Point = (String, Test, u64);
+
+/// What all runs gave.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// Values by name, one for each run.
+    points: BTreeMap<Point, BTreeMap<String, Vec<f64>>>,
+    /// What went wrong, by provider and test.
+    failures: BTreeMap<(String, Test), String>,
+    /// The provider that really ran, where a name stands for several.
+    runs: BTreeMap<String, String>,
+    libfabric: String,
+}
+
+impl Results {
+    /// Takes the lines of one run of `provider`; answers how many points they held.
+    ///
+    /// # Errors
+    /// A line that is not as the program writes them.
+    pub fn take(&mut self, provider: &str, output: &str) -> Result<usize> {
+        let mut found = 0;
+        for line in output.lines().filter(|line| line.starts_with('{')) {
+            let value: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+            let map = value.as_object().with_context(|| line.to_owned())?;
+            if let Some(runs) = map.get("runs").and_then(Value::as_str) {
+                self.runs.insert(provider.to_owned(), runs.to_owned());
+                map["libfabric"].as_str().unwrap_or_default().clone_into(&mut self.libfabric);
+            } else if map.contains_key("lo_bytes") {
+                self.take_point(provider, map).with_context(|| line.to_owned())?;
+                found += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    fn take_point(&mut self, provider: &str, map: &Map<String, Value>) -> Result<()> {
+        let test =
+            map.get("test").and_then(Value::as_str).and_then(Test::named).context("no test")?;
+        let size = map.get("size").and_then(Value::as_u64).context("no size")?;
+        let point = self.points.entry((provider.to_owned(), test, size)).or_default();
+        for (name, value) in map {
+            if let (Some(value), false) = (value.as_f64(), name == "size") {
+                point.entry(name.clone()).or_default().push(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that `provider` did not get through `test`; answers why, as far as it is known.
+    pub fn gave_up(&mut self, provider: &str, test: Test, output: &str) -> String {
+        let said =
+            output.lines().rev().find(|line| line.contains("\"error\"") || line.contains("FAILED"));
+        let why = said.map_or_else(|| "ended early".to_owned(), str::to_owned);
+        self.failures.insert((provider.to_owned(), test), why.clone());
+        why
+    }
+
+    /// Whether nothing was measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// Median over the runs.
+    #[must_use]
+    pub fn median(&self, provider: &str, test: Test, size: u64, value: &str) -> Option<f64> {
+        let point = self.points.get(&(provider.to_owned(), test, size))?;
+        median(point.get(value)?)
+    }
+
+    /// Bytes on `lo` for each byte of payload, over all runs.
+    #[must_use]
+    pub fn lo_share(&self, provider: &str, test: Test, size: u64) -> Option<f64> {
+        let point = self.points.get(&(provider.to_owned(), test, size))?;
+        let total = |name: &str| point.get(name).map(|values| values.iter().sum::<f64>());
+        let ways = if test == Test::Latency { 2.0 } else { 1.0 };
+        #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+        let payload = total("count")? * size as f64 * ways;
+        (payload > 0.0).then_some(total("lo_bytes")? / payload)
+    }
+
+    /// What went wrong.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, Test, &str)> {
+        self.failures.iter().map(|((name, test), why)| (name.as_str(), *test, why.as_str()))
+    }
+
+    /// The provider that ran under a name.
+    #[must_use]
+    pub fn runs(&self, provider: &str) -> Option<&str> {
+        self.runs.get(provider).map(String::as_str)
+    }
+
+    /// Version of the libfabric that ran.
+    #[must_use]
+    pub fn libfabric(&self) -> &str {
+        &self.libfabric
+    }
+
+    /// Everything, for other programs.
+    #[must_use]
+    pub fn json(&self, core: &str, cpus: &str) -> Value {
+        let points: Vec<Value> = self
+            .points
+            .iter()
+            .map(|((provider, test, size), values)| {
+                let medians: BTreeMap<&String, Option<f64>> =
+                    values.iter().map(|(name, runs)| (name, median(runs))).collect();
+                json!({"provider": provider, "test": test.name(), "size_bytes": size,
+                       "median": medians, "runs": values})
+            })
+            .collect();
+        let failures: Vec<Value> = self
+            .failures()
+            .map(|(provider, test, why)| json!({"provider": provider, "test": test.name(), "why": why}))
+            .collect();
+        json!({"core": core, "libfabric": self.libfabric, "cpus": cpus, "providers": self.runs,
+               "points": points, "failures": failures})
+    }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_taken_over_runs() {
+        let mut results = Results::default();
+        for us in [3.0, 1.0, 2.0] {
+            let line = format!(
+                "{{\"provider\":\"x\",\"test\":\"latency\",\"size\":64,\"count\":10,\
+                 \"lo_bytes\":2560,\"p50_us\":{us}}}\nnoise\n"
+            );
+            assert_eq!(results.take("x", &line).expect("a good line"), 1);
+        }
+        assert_eq!(results.median("x", Test::Latency, 64, "p50_us"), Some(2.0));
+        assert_eq!(results.median("x", Test::Latency, 65, "p50_us"), None);
+        assert_eq!(results.lo_share("x", Test::Latency, 64), Some(2.0));
+        assert!(results.take("x", "{\"lo_bytes\":1}").is_err());
+    }
+
+    #[test]
+    fn an_even_number_of_runs_has_a_median_between() {
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! The tables that a bench run prints.
+
+use super::results::{Results, Test};
+use crate::fabric::bytes_text;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+/// Prints a table for each test, then what the ratios mean and what went wrong.
+pub fn print(providers: &[String], tests: &[(Test, &[u64])], results: &Results) {
+    println!("libfabric {}, medians:", results.libfabric());
+    for (test, sizes) in tests {
+        println!("\n{}", title(*test));
+        println!("{}", table(providers, *test, sizes, results));
+    }
+    if let [first, others @ ..] = providers
+        && !others.is_empty()
+    {
+        println!("\n{first}/other: below 1 is better for latency, above 1 for bandwidth and rate.");
+        println!("lo: bytes on the loopback interface for each byte of {first}'s payload.");
+    }
+    for name in providers {
+        if let Some(runs) = results.runs(name).filter(|runs| runs != name) {
+            println!("{name} runs as {runs}");
+        }
+    }
+    for (name, test, why) in results.failures() {
+        println!("{name}, {}: {why}", test.name());
+    }
+}
+
+fn title(test: Test) -> &'static str {
+    match test {
+        Test::Latency => "Half round trip in us: p50 (p99, p99.9)",
+        Test::Bandwidth => "One-way bandwidth in MB/s, 64 messages outstanding",
+        Test::Rate => "Messages per second in thousands, acknowledged every 64",
+    }
+}
+
+fn table(providers: &[String], test: Test, sizes: &[u64], results: &Results) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    let mut header = vec!["size".to_owned()];
+    header.extend(providers.iter().cloned());
+    if let [first, others @ ..] = providers {
+        header.extend(others.iter().map(|other| format!("{first}/{other}")));
+        header.push("lo".to_owned());
+    }
+    table.set_header(header);
+    for size in sizes {
+        let mut row = vec![bytes_text(*size)];
+        row.extend(providers.iter().map(|name| value(results, name, test, *size)));
+        if let [first, others @ ..] = providers {
+            row.extend(others.iter().map(|other| ratio(results, (first, other), test, *size)));
+            row.push(two_digits(results.lo_share(first, test, *size)));
+        }
+        let right = |text| Cell::new(text).set_alignment(CellAlignment::Right);
+        table.add_row(row.into_iter().map(right));
+    }
+    table
+}
+
+fn value(results: &Results, provider: &str, test: Test, size: u64) -> String {
+    let median = |name| results.median(provider, test, size, name);
+    let Some(main) = median(test.main_value().0) else { return "-".to_owned() };
+    match test {
+        Test::Latency => {
+            let tail = |name| median(name).unwrap_or(f64::NAN);
+            format!("{main:.2} ({:.1}, {:.1})", tail("p99_us"), tail("p999_us"))
+        }
+        Test::Bandwidth => format!("{:.0}", main / 1e6),
+        Test::Rate => format!("{:.0}", main / 1e3),
+    }
+}
+
+fn ratio(results: &Results, (first, other): (&str, &str), test: Test, size: u64) -> String {
+    let (name, _) = test.main_value();
+    let first = results.median(first, test, size, name);
+    let other = results.median(other, test, size, name);
+    two_digits(first.zip(other).map(|(first, other)| first / other))
+}
+
+fn two_digits(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}

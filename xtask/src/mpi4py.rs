@@ -1,0 +1,164 @@
+//! mpi4py's own test suite over the provider: what passes over tcp must pass here too.
+
+use crate::fabric::Provider;
+use crate::layout::Layout;
+use crate::mpi::{KINDS, Kind, Mpi};
+use crate::process::{Job, append};
+use crate::report::{Done, Report};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The source distribution that has the tests; the version of tests/mpi/requirements-*.txt.
+const SOURCE: &str = "mpi4py==4.1.2";
+/// Time for one run of the suite.
+const LIMIT: Duration = Duration::from_secs(1500);
+/// Tests that start processes: that is the launcher's work, not the provider's, and it hangs in
+/// containers.
+const SKIPPED: &[&str] = &["test_spawn.", "test_dynproc."];
+/// Tests that hang or crash with Open MPI 4.1 on any provider.
+const SKIPPED_OMPI41: &[&str] = &["testAlltoallwBottom"];
+/// Tests that hang with Open MPI 4.1 over tcp, which therefore passes none of them.
+const SKIPPED_OMPI41_BASELINE: &[&str] = &[
+    "testCancel",
+    "testISSendAndRecv",
+    "testManyISSendAndRecv",
+    "testProbe",
+    "testTestSomeSend",
+    "testWaitSomeSend",
+    "testSSendAndRecv",
+    "test_util_pkl5.",
+];
+
+/// Adds a step for each implementation and number of ranks.
+pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider) {
+    for kind in KINDS {
+        for ranks in [2, 4] {
+            report.step(&format!("mpi4py's tests, {}, {ranks} ranks", kind.name()), |log| {
+                compare(layout, provider, kind, ranks, log)
+            });
+        }
+    }
+}
+
+/// Test id to whether it passed in every rank that ran it; skipped tests are left out.
+type Outcomes = BTreeMap<String, bool>;
+
+fn compare(
+    layout: &Layout,
+    provider: &Provider,
+    kind: Kind,
+    ranks: u32,
+    log: &Path,
+) -> Result<Done> {
+    // Open MPI cannot use the tcp provider's own reliable datagrams.
+    let name = if kind == Kind::Mpich { "tcp" } else { "tcp;ofi_rxm" };
+    let baseline = Provider::new(layout, name);
+    let mut baseline_skips = skips(kind);
+    if kind == Kind::OpenMpi41 {
+        baseline_skips.extend(SKIPPED_OMPI41_BASELINE);
+    }
+    let theirs = run(layout, &baseline, (kind, ranks), &baseline_skips, log)?;
+    let ours = run(layout, provider, (kind, ranks), &skips(kind), log)?;
+    let passed = |outcomes: &Outcomes| outcomes.values().filter(|passed| **passed).count();
+    let missing: Vec<&str> = theirs
+        .iter()
+        .filter(|(id, passed)| **passed && ours.get(*id) != Some(&true))
+        .map(|(id, _)| id.as_str())
+        .collect();
+    if !missing.is_empty() {
+        bail!("{} tests pass over {name} only:\n{}", missing.len(), missing.join("\n"));
+    }
+    let (ours, theirs) = (passed(&ours), passed(&theirs));
+    Done::many(ours, format!("{ours} pass, {theirs} over {name}, which are all among them"))
+}
+
+fn skips(kind: Kind) -> Vec<&'static str> {
+    let own = if kind == Kind::OpenMpi41 { SKIPPED_OMPI41 } else { &[] };
+    SKIPPED.iter().chain(own).copied().collect()
+}
+
+fn run(
+    layout: &Layout,
+    provider: &Provider,
+    (kind, ranks): (Kind, u32),
+    skips: &[&str],
+    log: &Path,
+) -> Result<Outcomes> {
+    let tests = source(layout, log)?.join("test");
+    let results = log.with_extension(if provider.is_erd() { "results" } else { "baseline" });
+    let _ = fs::remove_dir_all(&results);
+    fs::create_dir_all(&results)?;
+    let program = layout.root.join("tests/mpi/mpi4py_suite.py");
+    let mut job = Mpi::get(layout, kind)?.job(provider, ranks, &program).args([&tests, &results]);
+    for skip in skips {
+        job = job.args(["--skip", skip]);
+    }
+    let ended = job.limit(LIMIT).finish(log)?;
+    if !ended.is_success() {
+        append(log, "the run did not end well: what was under way counts as failed\n")?;
+    }
+    let mut outcomes = Outcomes::new();
+    for entry in fs::read_dir(&results)? {
+        read_rank(&fs::read_to_string(entry?.path())?, &mut outcomes);
+    }
+    Ok(outcomes)
+}
+
+/// Adds one rank's lines: a test passes if it ended well in every rank that started it.
+fn read_rank(text: &str, outcomes: &mut Outcomes) {
+    let mut mine: BTreeMap<&str, Option<bool>> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((word, id)) = line.split_once(' ') else { continue };
+        match word {
+            "start" => mine.insert(id, Some(false)),
+            "ok" => mine.insert(id, Some(true)),
+            "skip" => mine.insert(id, None),
+            _ => mine.insert(id, Some(false)),
+        };
+    }
+    for (id, outcome) in mine {
+        if let Some(passed) = outcome {
+            *outcomes.entry(id.to_owned()).or_insert(true) &= passed;
+        }
+    }
+}
+
+/// Unpacks the source distribution, unless it is there.
+fn source(layout: &Layout, log: &Path) -> Result<PathBuf> {
+    let dir = layout.own.join("mpi4py-source");
+    let unpacked = dir.join(SOURCE.replace("==", "-"));
+    if unpacked.join("test").is_dir() {
+        return Ok(unpacked);
+    }
+    fs::create_dir_all(&dir)?;
+    let pip = layout.venv(Kind::Mpich.venv()).join("bin/pip");
+    Job::new(pip)
+        .args(["download", "--no-deps", "--no-binary", "mpi4py", SOURCE, "--dest"])
+        .args([&dir])
+        .limit(Duration::from_secs(300))
+        .run(log)?;
+    let archive = dir.join(format!("{}.tar.gz", SOURCE.replace("==", "-")));
+    Job::new("tar").args(["-xzf"]).args([&archive]).args(["-C"]).args([&dir]).run(log)?;
+    unpacked.join("test").is_dir().then_some(unpacked).context("the archive has no tests")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_passes_if_it_ended_well_in_every_rank() {
+        let mut outcomes = Outcomes::new();
+        read_rank("start a\nok a\nstart b\nok b\nstart c\nskip c\nstart d\n", &mut outcomes);
+        read_rank(
+            "start a\nok a\nstart b\nfail b\nstart c\nskip c\nstart d\nok d\n",
+            &mut outcomes,
+        );
+        let found: Vec<(&str, bool)> =
+            outcomes.iter().map(|(id, passed)| (id.as_str(), *passed)).collect();
+        assert_eq!(found, [("a", true), ("b", false), ("d", false)]);
+    }
+}

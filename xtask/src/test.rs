@@ -1,0 +1,61 @@
+//! `cargo xtask test`: all steps in order, a table, and the closing line.
+
+use crate::TestArgs;
+use crate::cprograms::Suite;
+use crate::fabric::{Core, Provider, WHEEL};
+use crate::layout::Layout;
+use crate::mpi::KINDS;
+use crate::report::{Done, Report};
+use crate::{checks, mpi, mpi4py, pingpong, setup};
+use anyhow::Result;
+
+/// Runs the tier that `args` asks for; whether nothing failed.
+///
+/// # Errors
+/// What is needed cannot be installed.
+pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
+    let mut report = Report::new(&layout.logs, args.only.clone(), args.list);
+    let provider = Provider::new(layout, &args.provider);
+    let packages = report.needed("packages", |_| {
+        let missing = setup::packages(layout, setup::TEST_PACKAGES)?;
+        Done::one(if missing.is_empty() { "all there".to_owned() } else { missing.join(" ") })
+    });
+    if provider.is_erd() {
+        checks::steps(&mut report, layout, args.full);
+    }
+    if !packages || !prepare(&mut report, layout, &provider) {
+        return Ok(report.close());
+    }
+    let system = Core::system();
+    let wheel = match Core::wheel(layout) {
+        Err(_) if args.list => Core { name: WHEEL.to_owned(), ..Core::system() },
+        found => found?,
+    };
+    for core in [&system, &wheel] {
+        pingpong::steps(&mut report, core, &provider);
+        pingpong::memcheck_steps(&mut report, core, &provider);
+        Suite { layout, core, provider: &provider }.steps(&mut report);
+    }
+    Suite { layout, core: &wheel, provider: &provider }.peer_steps(&mut report);
+    mpi::steps(&mut report, layout, &provider, args.full);
+    if args.full {
+        mpi4py::steps(&mut report, layout, &provider);
+    }
+    Ok(report.close())
+}
+
+/// What the programs need, whatever `--only` asks for.
+fn prepare(report: &mut Report, layout: &Layout, provider: &Provider) -> bool {
+    let environments = report.needed("MPI environments", |_| {
+        for kind in KINDS {
+            setup::venv(layout, kind.venv())?;
+        }
+        Done::one("all there")
+    });
+    let built = !provider.is_erd()
+        || report.needed("release build", |_| {
+            setup::build_provider(layout)?;
+            Done::one("liberd_fi.so")
+        });
+    environments && built
+}
