@@ -428,7 +428,7 @@ mod tests {
             let (source, tag) = ((random.next_u32() % 3) as u8, u64::from(random.next_u32() % 4));
             if random.next_u32().is_multiple_of(2) {
                 let ignore = if random.next_u32().is_multiple_of(4) { 3 } else { 0 };
-                let from = (random.next_u32() % 2 == 0).then_some(source);
+                let from = random.next_u32().is_multiple_of(2).then_some(source);
                 let pattern = tagged(from, tag, ignore);
                 let expected = unexpected.iter().position(|m| pattern.accepts(m.0, m.1));
                 let got = matcher.find_unexpected(&pattern).map(|k| matcher.remove_unexpected(k));
