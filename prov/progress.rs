@@ -5,7 +5,7 @@
 //! lock if that is free, progresses, and then sleeps on the endpoint's sockets and next deadline,
 //! so that peers are answered at once. As soon as the application calls again it backs off.
 //!
-//! Lock order: [`HELPER`]'s lock comes before all others.
+//! Lock order: `HELPER`'s lock comes before all others.
 
 use crate::ep::EpInner;
 use crate::object::Process;

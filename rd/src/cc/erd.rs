@@ -10,7 +10,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 /// and it covers 20 us at 200 Gb/s.
 pub const WINDOW_DEFAULT_BYTES: u64 = 512 << 10;
 
-/// Builds [`Erd`] controllers.
+/// Builds best-effort controllers.
 #[derive(Clone, Copy, Debug)]
 pub struct ErdScheme {
     /// Bytes in flight per peer.

@@ -1,6 +1,6 @@
 //! One peer: its session, its transmit and receive flows, its timers.
 //!
-//! [`Peer`] holds the state; `session.rs` sets up and ends, `tx.rs` builds packets, `rx.rs`
+//! `Peer` holds the state; `session.rs` sets up and ends, `tx.rs` builds packets, `rx.rs`
 //! takes data, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock.
 
 mod ack;
