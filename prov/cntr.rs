@@ -6,7 +6,8 @@ use crate::watch::Watch;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_CLASS_CNTR, FI_CNTR_EVENTS_BYTES, FI_CNTR_EVENTS_COMP, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
-    FI_ETIMEDOUT, NOSYS_CNTR, NOSYS_FID, compat, fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr,
+    FI_EOTHER, FI_ETIMEDOUT, NOSYS_CNTR, NOSYS_FID, compat, fi_cntr_attr, fi_ops, fi_ops_cntr, fid,
+    fid_cntr,
 };
 use erd_ffi::guard::guarded;
 use std::ffi::{c_int, c_void};
@@ -19,6 +20,8 @@ pub struct CntrInner {
     bytes: bool,
     value: AtomicU64,
     errors: AtomicU64,
+    /// Both as the application saw them last: a later change must not be slept through.
+    seen: [AtomicU64; 2],
     /// A waiter wants to be told of the next change.
     armed: AtomicBool,
     /// Endpoints that count here, and what waiters sleep on.
@@ -66,6 +69,22 @@ impl CntrInner {
         }
     }
 
+    /// The application gets to know a part. Answers whether it knew it before.
+    fn show(seen: &AtomicU64, part: u64) -> bool {
+        seen.swap(part, Ordering::Relaxed) == part
+    }
+
+    /// `fi_trywait(3)`: true if nothing has changed since the application last looked, and
+    /// whatever changes makes the fd readable.
+    fn may_sleep(&self) -> bool {
+        self.watch.progress();
+        self.watch.clear();
+        self.armed.store(true, Ordering::SeqCst);
+        let (value, errors) = self.values();
+        let known = Self::show(&self.seen[0], value) & Self::show(&self.seen[1], errors);
+        known && self.watch.arm_timer()
+    }
+
     fn values(&self) -> (u64, u64) {
         (self.value.load(Ordering::SeqCst), self.errors.load(Ordering::SeqCst))
     }
@@ -75,19 +94,23 @@ impl CntrInner {
         let errors_before = self.values().1;
         loop {
             self.watch.progress();
-            self.watch.clear();
+            let wakes = self.watch.clear();
             self.armed.store(true, Ordering::SeqCst);
             let (value, errors) = self.values();
             if value >= threshold {
+                Self::show(&self.seen[0], value);
                 return 0;
             }
             if errors != errors_before {
                 return -FI_EAVAIL;
             }
+            if self.watch.has_failed() {
+                return -FI_EOTHER;
+            }
             if end_ns.is_some_and(|end| monotonic_ns() >= end) {
                 return -FI_ETIMEDOUT;
             }
-            self.watch.sleep(end_ns);
+            self.watch.sleep(wakes, end_ns);
         }
     }
 }
@@ -141,6 +164,7 @@ pub unsafe fn open(
         bytes,
         value: AtomicU64::new(0),
         errors: AtomicU64::new(0),
+        seen: Default::default(),
         armed: AtomicBool::new(false),
         watch,
         users: Users::default(),
@@ -164,11 +188,7 @@ pub unsafe fn trywait(any: *mut fid) -> c_int {
     if !cntr.watch.can_sleep() {
         return -FI_EINVAL;
     }
-    let before = cntr.values();
-    cntr.watch.progress();
-    cntr.watch.clear();
-    cntr.armed.store(true, Ordering::SeqCst);
-    if cntr.values() == before && cntr.watch.arm_timer() { 0 } else { -FI_EAGAIN }
+    if cntr.may_sleep() { 0 } else { -FI_EAGAIN }
 }
 
 guarded! {
@@ -179,6 +199,7 @@ guarded! {
         cntr.watch.progress();
         let after = cntr.values().0;
         cntr.watch.looked(after != before);
+        CntrInner::show(&cntr.seen[0], after);
         after
     }
 
@@ -186,7 +207,9 @@ guarded! {
         // SAFETY: libfabric calls with our open counter.
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };
         cntr.watch.progress();
-        cntr.values().1
+        let errors = cntr.values().1;
+        CntrInner::show(&cntr.seen[1], errors);
+        errors
     }
 
     unsafe extern "C" fn cntr_add(cntr: *mut fid_cntr, value: u64) -> c_int {

@@ -14,8 +14,8 @@
 
 use erd_ffi::fi::{FI_EBUSY, FI_EINVAL, fid};
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 /// State behind one class of libfabric objects.
 ///
@@ -48,21 +48,35 @@ pub struct FidBox<T: Class> {
     inner: Arc<T>,
 }
 
-/// The process that made something.
+/// The process that made something, counted in forks since the library was loaded: a comparison
+/// costs no system call, so every post and every step can make it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process(u32);
+
+/// Forks that lie between the process that loaded the library and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
 
 impl Process {
     /// The calling process.
     #[must_use]
     pub fn current() -> Process {
-        Process(std::process::id())
+        static WATCH_FORKS: Once = Once::new();
+        WATCH_FORKS.call_once(|| {
+            // SAFETY: the handler only counts, and libc drops it when this library is unloaded.
+            let rc = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+            assert_eq!(rc, 0, "no memory for a fork handler");
+        });
+        Process(FORKS.load(Ordering::Relaxed))
     }
 
     /// False in a child that was forked after the thing was made.
     #[must_use]
     pub fn is_current(self) -> bool {
-        self == Process::current()
+        self.0 == FORKS.load(Ordering::Relaxed)
     }
 }
 

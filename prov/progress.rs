@@ -167,8 +167,12 @@ impl Helper {
     /// Looks at every endpoint, and drives those that are left alone. Answers when to look again.
     fn look(&mut self, now: u64) -> u64 {
         let mut next_ns = now + LOOK_MAX_NS;
+        let set = &self.set;
         for watched in &mut self.watched {
-            next_ns = next_ns.min(watched.look(now, &self.set));
+            // A bug caught in one endpoint must not take the thread from the others; the answer
+            // is 0 then.
+            let at_ns = erd_ffi::guard::call("erd-progress", || watched.look(now, set), || ());
+            next_ns = if at_ns == 0 { next_ns } else { next_ns.min(at_ns) };
         }
         next_ns
     }
@@ -176,6 +180,11 @@ impl Helper {
 
 impl Watched {
     fn look(&mut self, now: u64, set: &WaitSet) -> u64 {
+        if self.endpoint.has_failed() {
+            // Nobody takes what arrives there any more.
+            self.back_off(set);
+            return now + LOOK_MAX_NS;
+        }
         let patience_ns = self.endpoint.patience_ns();
         let calls = self.endpoint.calls();
         if calls != self.calls {
@@ -188,7 +197,7 @@ impl Watched {
         }
         let deadline_ns = self.endpoint.progress_for();
         // A thread that sleeps on the sockets is woken as soon as we are.
-        if self.endpoint.sleepers() > 0 {
+        if self.endpoint.has_sleepers() {
             self.back_off(set);
         } else if !self.driven {
             self.take_over(set);

@@ -128,7 +128,7 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "eager_size",
-        default: "16384",
+        default: "65536",
         kind: Kind::Number { min: 0, max: 1 << 20 },
         help: "Longest message that is sent without waiting for its receive, in bytes",
     },
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!((settings.paths, settings.mtu_bytes), (None, None));
         assert_eq!((settings.paths_on(false), settings.paths_on(true)), (4, 1));
         assert_eq!(settings.peer_timeout_ns, 5_000_000_000);
-        assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 16_384));
+        assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 65_536));
         assert!(settings.gso && settings.ecn && !settings.payload_checksum);
         assert_eq!(settings.info_path, InfoPath::Udp);
         assert!(settings.ifaces.is_empty());

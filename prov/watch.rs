@@ -11,7 +11,7 @@ use erd_ffi::fi::{
     FI_WAIT_SET, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_wait_obj,
 };
 use erd_ffi::wait::{Interest, WaitSet};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -35,6 +35,19 @@ enum Kind {
 /// Where processes outnumber processors, the peer that is waited for may be waiting for this one.
 const LOOKS_BEFORE_YIELD: u32 = 64;
 
+/// Wake-ups so far. A thread that goes to sleep says how many it had seen before it last looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wakes(u64);
+
+/// Threads asleep. The first of them, the leader, sleeps on the wait set, the others until it is
+/// back: of several on one set, one could take back the wake-up of another.
+#[derive(Default)]
+struct Sleepers {
+    count: u32,
+    led: bool,
+    wakes: Wakes,
+}
+
 /// See the module's text.
 pub struct Watch {
     kind: Kind,
@@ -45,6 +58,10 @@ pub struct Watch {
     set: OnceLock<WaitSet>,
     /// Held while the set's timer is set.
     timer: Mutex<()>,
+    /// Comes after all other locks.
+    sleepers: Mutex<Sleepers>,
+    /// The leader is back, or there was a wake-up.
+    returned: Condvar,
 }
 
 impl Watch {
@@ -66,6 +83,8 @@ impl Watch {
             endpoints: RwLock::default(),
             set: OnceLock::new(),
             timer: Mutex::default(),
+            sleepers: Mutex::default(),
+            returned: Condvar::new(),
         })
     }
 
@@ -107,6 +126,12 @@ impl Watch {
         }
     }
 
+    /// Something that reports here will not report any more: a bug made it fail.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.endpoints.read().iter().any(|endpoint| endpoint.has_failed())
+    }
+
     /// A reader that polls found something, or nothing.
     pub fn looked(&self, found: bool) {
         // Lost counts of several threads do no harm.
@@ -117,8 +142,9 @@ impl Watch {
         }
     }
 
-    /// Sleeps until something may have happened, at the latest at `end_ns`.
-    pub fn sleep(&self, end_ns: Option<u64>) {
+    /// Sleeps until something may have happened since [`Watch::clear`] answered `seen`, at the
+    /// latest until `end_ns`.
+    pub fn sleep(&self, seen: Wakes, end_ns: Option<u64>) {
         if self.kind == Kind::Yield {
             std::thread::yield_now();
             return;
@@ -134,13 +160,36 @@ impl Watch {
         if !self.arm_timer() {
             return;
         }
-        self.each_endpoint(EpInner::sleeper_comes);
-        let timeout_ns = end_ns.map(|end| end.saturating_sub(monotonic_ns()));
-        let woken = set.wait(timeout_ns.map(Duration::from_nanos));
-        self.each_endpoint(EpInner::sleeper_goes);
+        let left = end_ns.map(|end| Duration::from_nanos(end.saturating_sub(monotonic_ns())));
+        let mut sleepers = self.sleepers.lock();
+        if sleepers.wakes != seen {
+            return;
+        }
+        sleepers.count += 1;
+        if sleepers.led {
+            match left {
+                Some(left) => drop(self.returned.wait_for(&mut sleepers, left)),
+                None => self.returned.wait(&mut sleepers),
+            }
+            sleepers.count -= 1;
+            return;
+        }
+        sleepers.led = true;
+        drop(sleepers);
+        let woken = set.wait(left);
+        let mut sleepers = self.sleepers.lock();
+        (sleepers.led, sleepers.count) = (false, sleepers.count - 1);
+        drop(sleepers);
+        self.returned.notify_all();
         if let Err(error) = woken {
             tracing::warn!(%error, "cannot wait");
         }
+    }
+
+    /// True while a thread of the application sleeps here.
+    #[must_use]
+    pub fn has_sleepers(&self) -> bool {
+        self.sleepers.lock().count > 0
     }
 
     /// Sets the timer to the first deadline of all endpoints. False if one is due already.
@@ -157,20 +206,30 @@ impl Watch {
         set.arm_timer(first_ns).is_ok()
     }
 
-    /// Ends a sleep, the present one or else the next.
+    /// Ends all sleeps, the present ones or else the next.
     pub fn wake(&self) {
         if let Some(set) = self.set.get() {
+            let mut sleepers = self.sleepers.lock();
+            sleepers.wakes = Wakes(sleepers.wakes.0.wrapping_add(1));
+            drop(sleepers);
+            self.returned.notify_all();
             set.signal();
         }
     }
 
-    /// Takes back earlier wake-ups, and makes sure that later ones are not missed.
-    pub fn clear(&self) {
+    /// Takes back earlier wake-ups, unless a thread sleeps that may not have seen them, and makes
+    /// sure that later ones are not missed: [`Watch::sleep`] wants the answer.
+    pub fn clear(&self) -> Wakes {
         if self.kind == Kind::Fd
             && let Ok(set) = self.set()
         {
-            set.clear();
+            let sleepers = self.sleepers.lock();
+            if !sleepers.led {
+                set.clear();
+            }
+            return sleepers.wakes;
         }
+        Wakes::default()
     }
 
     /// `FI_GETWAIT` and `FI_GETWAITOBJ`.

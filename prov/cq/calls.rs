@@ -8,8 +8,8 @@ use crate::watch::Watch;
 use erd_ffi::fi::{
     FI_AFFINITY, FI_CQ_COND_NONE, FI_CQ_COND_THRESHOLD, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA,
     FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED, FI_CQ_FORMAT_UNSPEC, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
-    NOSYS_CQ, NOSYS_FID, compat, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_ops, fi_ops_cq, fid,
-    fid_cq,
+    FI_EOTHER, NOSYS_CQ, NOSYS_FID, compat, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_ops,
+    fi_ops_cq, fid, fid_cq,
 };
 use erd_ffi::guard::guarded;
 use std::ffi::{c_char, c_int, c_void};
@@ -93,13 +93,14 @@ pub unsafe fn trywait(any: *mut fid) -> c_int {
     if !cq.watch.can_sleep() {
         return -FI_EINVAL;
     }
-    cq.watch.progress();
-    if cq.arm(1) && cq.watch.arm_timer() { 0 } else { -FI_EAGAIN }
+    if cq.may_sleep() { 0 } else { -FI_EAGAIN }
 }
 
-fn answer(result: Result<usize, Nothing>) -> isize {
+/// An endpoint that failed through a bug of ours completes nothing any more: who waits is told.
+fn answer(cq: &CqInner, result: Result<usize, Nothing>) -> isize {
     match result {
         Ok(count) => count as isize,
+        Err(Nothing::Empty) if cq.watch.has_failed() => -(FI_EOTHER as isize),
         Err(Nothing::Empty) => -(FI_EAGAIN as isize),
         Err(Nothing::Error) => -(FI_EAVAIL as isize),
     }
@@ -117,14 +118,17 @@ unsafe fn sleep_read(cq: *mut fid_cq, to: Target, cond: *const c_void, timeout_m
     // With FI_CQ_COND_THRESHOLD the pointer is a number.
     let wanted = if cq.threshold { (cond as usize).max(1) } else { 1 };
     // SAFETY: the caller's promise.
-    answer(unsafe { cq.read_or_sleep(to, wanted, timeout_ms) })
+    let result = unsafe { cq.read_or_sleep(to, wanted, timeout_ms) };
+    answer(cq, result)
 }
 
 guarded! {
     unsafe extern "C" fn cq_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
         let to = Target { buf, count, sources: std::ptr::null_mut() };
         // SAFETY: libfabric calls with our open CQ and room as fi_cq(3) says.
-        answer(unsafe { object::inner::<CqInner>(cq).read(to) })
+        let cq = unsafe { object::inner::<CqInner>(cq) };
+        // SAFETY: as above.
+        answer(cq, unsafe { cq.read(to) })
     }
 
     unsafe extern "C" fn cq_readfrom(
@@ -135,7 +139,9 @@ guarded! {
     ) -> isize {
         let to = Target { buf, count, sources };
         // SAFETY: as above.
-        answer(unsafe { object::inner::<CqInner>(cq).read(to) })
+        let cq = unsafe { object::inner::<CqInner>(cq) };
+        // SAFETY: as above.
+        answer(cq, unsafe { cq.read(to) })
     }
 
     unsafe extern "C" fn cq_sread(

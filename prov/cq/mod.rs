@@ -11,7 +11,7 @@ pub use calls::{open, trywait};
 
 use crate::domain::DomainInner;
 use crate::object::{Class, Use, Users};
-use crate::watch::Watch;
+use crate::watch::{Wakes, Watch};
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_CLASS_CQ, fi_addr_t, fid_cq};
 use parking_lot::Mutex;
@@ -34,8 +34,6 @@ pub struct CqInner {
     pub watch: Watch,
     signaled: AtomicBool,
     reads: AtomicU32,
-    /// Threads asleep in a read.
-    sleepers: AtomicU32,
     users: Users,
     _domain_use: Use,
 }
@@ -68,7 +66,6 @@ impl CqInner {
             watch,
             signaled: AtomicBool::new(false),
             reads: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
             users: Users::default(),
             _domain_use: domain.hold(),
         })
@@ -146,24 +143,14 @@ impl CqInner {
                 self.watch.progress();
             }
             let over = end_ns.is_some_and(|end| monotonic_ns() >= end);
+            let over = over || self.watch.has_failed();
             if over || self.signaled.swap(false, Ordering::AcqRel) || self.has(wanted) {
                 // SAFETY: the caller vouches for the room.
-                let taken = unsafe { self.take(to) };
-                self.pass_on();
-                return taken;
+                return unsafe { self.take(to) };
             }
-            if self.arm(wanted) {
-                self.sleepers.fetch_add(1, Ordering::Relaxed);
-                self.watch.sleep(end_ns);
-                self.sleepers.fetch_sub(1, Ordering::Relaxed);
+            if let Some(wakes) = self.arm(wanted) {
+                self.watch.sleep(wakes, end_ns);
             }
-        }
-    }
-
-    /// Wakes another sleeper if there is more than this one took: one wake-up wakes one.
-    fn pass_on(&self) {
-        if self.sleepers.load(Ordering::Relaxed) > 0 && self.queue.lock().unread() > 0 {
-            self.watch.wake();
         }
     }
 
@@ -173,13 +160,30 @@ impl CqInner {
         queue.unread() >= wanted || queue.error_is_first()
     }
 
-    /// Asks for a wake-up by the next entry. False if it came already.
-    fn arm(&self, wanted: usize) -> bool {
+    /// Asks for a wake-up by the next entry. `None` if it came already.
+    fn arm(&self, wanted: usize) -> Option<Wakes> {
         // What was signaled before must not end the sleep; what comes from here on must.
-        self.watch.clear();
+        let wakes = self.watch.clear();
         let mut queue = self.queue.lock();
-        queue.armed = queue.unread() < wanted && !queue.error_is_first();
-        queue.armed && !self.signaled.load(Ordering::Acquire)
+        let enough = queue.unread() >= wanted || queue.error_is_first();
+        if enough || self.signaled.load(Ordering::Acquire) {
+            // Another thread may have armed the queue: that stays.
+            return None;
+        }
+        queue.armed = true;
+        Some(wakes)
+    }
+
+    /// `fi_trywait(3)`: true if nothing is there, and whatever comes makes the fd readable.
+    fn may_sleep(&self) -> bool {
+        self.watch.progress();
+        if self.has(1) {
+            return false;
+        }
+        let armed = self.arm(1).is_some();
+        // A signal ends one sleep: this one does not begin.
+        let signaled = self.signaled.swap(false, Ordering::AcqRel);
+        armed && !signaled && self.watch.arm_timer()
     }
 
     /// Ends a sleep, the present one or else the next.

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static FID_OPS: fi_ops =
     fi_ops { close: object::close::<EpInner>, bind: ep_bind, control: ep_control, ..NOSYS_FID };
@@ -62,7 +62,6 @@ pub unsafe fn open(
         tx_flags: AtomicU64::new(config.tx_flags),
         rx_flags: AtomicU64::new(config.rx_flags),
         calls: AtomicU64::new(0),
-        sleepers: AtomicU32::new(0),
         watches: Mutex::default(),
         failed: AtomicBool::new(false),
         owner: Process::current(),

@@ -44,7 +44,7 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Time without a call after which the helper thread steps in, where the application leaves
@@ -65,8 +65,6 @@ pub struct EpInner {
     rx_flags: AtomicU64,
     /// Counts the application's calls, so that the helper thread sees whether it progresses.
     calls: AtomicU64,
-    /// Threads of the application that sleep on a queue or counter of this endpoint.
-    sleepers: AtomicU32,
     /// Queues and counters that let this endpoint progress.
     watches: Mutex<Vec<Watched>>,
     /// A bug was caught in the middle of a call: nothing here is looked at any more.
@@ -132,7 +130,10 @@ unsafe impl Class for EpInner {
         crate::progress::unregister(self);
         self.leave_watches();
         self.say_goodbye();
-        *self.lock() = State::Closed;
+        let last = std::mem::replace(&mut *self.lock(), State::Closed);
+        if let State::Enabled(driver) = &last {
+            self.domain.net_errors.leave(&driver.inbox);
+        }
         Ok(())
     }
 }
@@ -162,7 +163,8 @@ impl EpInner {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// False in a forked child of the process that made the endpoint.
+    /// False once a bug made a call panic, and in a forked child of the process that made the
+    /// endpoint: its datagrams are the parent's.
     fn is_usable(&self) -> bool {
         !self.failed.load(Ordering::Acquire) && self.owner.is_current()
     }
@@ -170,7 +172,7 @@ impl EpInner {
     /// Runs a post.
     fn post(&self, post: impl FnOnce(&mut Driver) -> Result<(), c_int>) -> isize {
         self.touch();
-        if self.failed.load(Ordering::Relaxed) {
+        if !self.is_usable() {
             return -(FI_EOTHER as isize);
         }
         match &mut *self.lock() {
@@ -196,7 +198,7 @@ impl EpInner {
     }
 
     fn step(&self) {
-        if self.failed.load(Ordering::Relaxed) {
+        if !self.is_usable() {
             return;
         }
         let Some(state) = self.state.try_lock() else { return };
@@ -222,20 +224,16 @@ impl EpInner {
         }
     }
 
-    /// A thread of the application goes to sleep until something arrives.
-    pub fn sleeper_comes(&self) {
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// It is back.
-    pub fn sleeper_goes(&self) {
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Such threads there are.
+    /// True while a thread of the application sleeps until something arrives.
     #[must_use]
-    pub fn sleepers(&self) -> u32 {
-        self.sleepers.load(Ordering::Relaxed)
+    pub fn has_sleepers(&self) -> bool {
+        self.watches.lock().iter().any(|watched| watched.watch().has_sleepers())
+    }
+
+    /// A bug was caught in the middle of a call: see [`EpInner`].
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// Time without a call after which the helper thread steps in.
@@ -260,7 +258,6 @@ impl EpInner {
         self.step_until(end_ns, |driver| driver.engine.is_closed());
         if let State::Enabled(driver) = &*self.lock() {
             driver.write_stats();
-            self.domain.net_errors.leave(&driver.inbox);
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) const BATCH: usize = 8;
 const BATCH_BYTES: u32 = 128 << 10;
 /// Pieces above which a burst is copied together first: the kernel takes 1024.
 const PIECES_MAX: usize = 512;
-/// The same for one datagram: the port takes 128.
+/// Pieces of one datagram above which its burst is copied: the port takes 128.
 const PIECES_PER_DATAGRAM_MAX: usize = 64;
 
 /// Bursts that are to be sent, oldest first.
@@ -150,9 +150,7 @@ impl Sender {
                 self.pieces.0.truncate(start);
                 continue;
             }
-            let pieces = self.pieces.0.len() - start;
-            let limit = PIECES_MAX.min(PIECES_PER_DATAGRAM_MAX * burst.datagrams as usize);
-            if pieces > limit {
+            if too_many(&self.pieces.0[start..], burst.segment_bytes as usize) {
                 let linear = &mut self.linear[index];
                 // SAFETY: `gather` found memory that is readable now.
                 unsafe { join(&self.pieces.0[start..], linear) };
@@ -207,6 +205,30 @@ fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Vec<iovec>) -> bool {
     true
 }
 
+/// True if the port would not take the pieces: all, or those of one datagram, which counts when
+/// a burst has to go out datagram by datagram.
+fn too_many(pieces: &[iovec], segment_bytes: usize) -> bool {
+    if pieces.len() <= PIECES_PER_DATAGRAM_MAX || pieces.len() > PIECES_MAX {
+        return pieces.len() > PIECES_MAX;
+    }
+    let (mut here, mut room_bytes) = (0, segment_bytes);
+    for piece in pieces {
+        let mut left_bytes = piece.iov_len;
+        while left_bytes > 0 {
+            if room_bytes == 0 {
+                (here, room_bytes) = (0, segment_bytes);
+            }
+            let taken_bytes = left_bytes.min(room_bytes);
+            (left_bytes, room_bytes, here) =
+                (left_bytes - taken_bytes, room_bytes - taken_bytes, here + 1);
+            if here > PIECES_PER_DATAGRAM_MAX {
+                return true;
+            }
+        }
+    }
+    false
+}
+
 /// Copies pieces together.
 ///
 /// # Safety
@@ -226,5 +248,25 @@ fn ecn(mark: Ecn) -> udp::Ecn {
         Ecn::Ect1 => udp::Ecn::Ect1,
         Ecn::Ect0 => udp::Ecn::Ect0,
         Ecn::Ce => udp::Ecn::Ce,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(sizes: impl Iterator<Item = usize>) -> Vec<iovec> {
+        sizes.map(|iov_len| iovec { iov_base: std::ptr::null_mut(), iov_len }).collect()
+    }
+
+    #[test]
+    fn a_burst_is_copied_for_its_densest_datagram() {
+        let segment_bytes = 1000;
+        let few = || std::iter::repeat_n(500, 80);
+        assert!(!too_many(&pieces(few()), segment_bytes), "two pieces in each of 40 datagrams");
+        let dense = std::iter::repeat_n(10, 100);
+        assert!(too_many(&pieces(few().chain(dense)), segment_bytes), "100 in the last");
+        assert!(too_many(&pieces(std::iter::repeat_n(500, PIECES_MAX + 1)), segment_bytes));
+        assert!(!too_many(&pieces(std::iter::once(1 << 16)), segment_bytes));
     }
 }

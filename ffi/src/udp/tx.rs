@@ -184,7 +184,9 @@ impl TxSockets {
     /// Reports the network errors that have come in for earlier sends: `f(destination, error)`.
     /// Takes at most 64 per socket, and returns how many it told.
     pub fn drain_errors(&self, mut f: impl FnMut(SocketAddr, NetError)) -> usize {
-        self.sockets.iter().map(|socket| errqueue::drain(socket.as_fd(), &mut f)).sum()
+        let fragmenting = self.fragmenting.get().and_then(|opened| opened.as_ref().ok());
+        let sockets = self.sockets.iter().chain(fragmenting);
+        sockets.map(|socket| errqueue::drain(socket.as_fd(), &mut f)).sum()
     }
 
     fn fd(&self, burst: &Burst<'_>) -> RawFd {

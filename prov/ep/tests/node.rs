@@ -343,7 +343,11 @@ impl Node {
     }
 
     pub fn trywait(&self) -> c_int {
-        let mut fids: [*mut fid; 1] = [self.cq.cast()];
+        self.trywait_on(self.cq.cast())
+    }
+
+    pub fn trywait_on(&self, any: *mut fid) -> c_int {
+        let mut fids: [*mut fid; 1] = [any];
         // SAFETY: one open object.
         unsafe { ((*(*self.fabric).ops).trywait)(self.fabric, fids.as_mut_ptr(), 1) }
     }

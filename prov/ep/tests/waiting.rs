@@ -89,3 +89,48 @@ fn a_peer_that_computes_still_answers() {
     assert_eq!(pair.b.next(&[]).expect("received").len, 300_000);
     assert!(got == sent);
 }
+
+#[test]
+fn readers_asleep_on_one_queue_get_an_entry_each() {
+    let pair = Pair::new(FD);
+    let mut got = [[0; 8]; 3];
+    for (index, buffer) in got.iter_mut().enumerate() {
+        ok("recv", pair.b.recv(buffer, FI_ADDR_UNSPEC, index));
+    }
+    std::thread::scope(|scope| {
+        let mut slept = Vec::new();
+        for _ in 0..3 {
+            let reader = Shared(&pair.b);
+            slept.push(scope.spawn(move || reader.sread()));
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        for _ in 0..3 {
+            ok("send", pair.a.send(&[4; 8], pair.a_to_b, 2));
+            assert!(pair.a.next(&[]).is_ok(), "a sleeper answers");
+        }
+        slept.into_iter().for_each(|reader| assert_eq!(reader.join().expect("no panic"), 1));
+    });
+}
+
+#[test]
+fn a_counter_that_changed_unseen_is_not_slept_on() {
+    let node = Node::new(Options { counters_only: true, ..FD });
+    let (cntr, again) = (node.cntr, -FI_EAGAIN);
+    assert_eq!(node.trywait_on(cntr.cast()), 0);
+    // SAFETY: the counter is open.
+    let rc = unsafe { ((*(*cntr).ops).add)(cntr, 3) };
+    ok("add", rc as isize);
+    assert_eq!(node.trywait_on(cntr.cast()), again, "nobody has read the 3");
+    assert_eq!(node.counted(), (3, 0));
+    assert_eq!(node.trywait_on(cntr.cast()), 0);
+}
+
+#[test]
+fn a_signal_ends_one_sleep_on_the_fd() {
+    let node = Node::new(FD);
+    // SAFETY: the queue is open.
+    let rc = unsafe { ((*(*node.cq).ops).signal)(node.cq) };
+    ok("signal", rc as isize);
+    assert_eq!(node.trywait(), -FI_EAGAIN);
+    assert_eq!(node.trywait(), 0);
+}
