@@ -6,7 +6,7 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, mpi, mpi4py, pingpong, setup};
+use crate::{checks, demo, mpi, mpi4py, pingpong, setup};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
@@ -40,6 +40,12 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     mpi::steps(&mut report, layout, &provider, args.full);
     if args.full {
         mpi4py::steps(&mut report, layout, &provider);
+    }
+    if provider.is_erd() {
+        report.step("demo", |_| {
+            demo::run(layout)?;
+            Done::one("both parts, erd's counters show the bytes")
+        });
     }
     Ok(report.close())
 }
