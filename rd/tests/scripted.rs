@@ -6,6 +6,8 @@ mod world;
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::header::Kind;
 use erd_rd::{DropReason, OpError};
+use std::cell::Cell;
+use std::rc::Rc;
 use world::app::Class;
 use world::ledger::{Outgoing, Rules};
 use world::net::Fate;
@@ -174,6 +176,38 @@ fn a_restarted_process_is_a_new_peer() {
     w.settle(PATIENCE_NS);
     assert_eq!(w.outcome(after), Some(Ok(())), "the new process is reached");
     assert_eq!(w.ledger.sends[waiting].arrived_at.map(|l| l.incarnation), Some(0));
+}
+
+#[test]
+fn nothing_of_a_process_that_dies_in_the_set_up_reaches_its_successor() {
+    let mut w = world(2, ANY_FAILURE, |s| s.config.first_psn = Some(7));
+    w.drain(0);
+    let restarted = Rc::new(Cell::new(false));
+    let second = Rc::clone(&restarted);
+    // The first process takes the hello and sends data, which is late; its welcome is lost.
+    w.net.filter = Some(Box::new(move |datagram, h| match (datagram.from, h.kind) {
+        (1, Kind::Hello | Kind::Welcome) if !second.get() => Fate::Drop,
+        (1, Kind::Data) if !second.get() => Fate::Delay(300 * MILLISECOND),
+        _ => Fate::Pass,
+    }));
+    w.post(0, 1, 64);
+    let old: Vec<usize> = (0..5).map(|_| w.post(1, 0, 9_000)).collect();
+    let sent = w.run_until(SECOND, |w| w.stats(1).tx_data > 20);
+    assert!(sent, "the first process sends at once");
+    w.act(world::sim::Action::Kill(1));
+    restarted.set(true);
+    w.act(world::sim::Action::Restart(1));
+    w.drain(1);
+    let new = w.post(1, 0, 100);
+    w.run_for(SECOND);
+    for _ in 0..30 {
+        w.post(1, 0, 9_000);
+    }
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.outcome(new), Some(Ok(())));
+    for send in old {
+        assert_eq!(w.ledger.sends[send].arrived_at, None, "send {send} of the dead process");
+    }
 }
 
 #[test]

@@ -33,8 +33,12 @@ pub(super) struct Reply {
 impl Reply {
     pub(super) fn emit(self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
+        let epoch = core.cfg.epoch;
         crate::peer::emit_control(core, burst, h, |out| {
             out.extend_from_slice(&self.word.to_be_bytes());
+            if self.kind == Kind::Challenge {
+                out.extend_from_slice(&epoch.to_be_bytes());
+            }
         });
         burst.to = self.to;
     }
@@ -237,7 +241,8 @@ impl Endpoint {
             }
             Kind::Challenge => {
                 let cookie = r.u64().map_err(malformed)?;
-                peer.on_challenge(now, cookie, h.sent_at_ns).map_err(refused)
+                let epoch = r.u64().map_err(malformed)?;
+                peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns).map_err(refused)
             }
             Kind::Welcome => {
                 let g = Greeting::parse(&mut r).map_err(malformed)?;

@@ -110,6 +110,8 @@ pub(crate) struct Remote {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Setup {
     pub cookie: u64,
+    /// Epoch of the only process that may know our session id: the one that gave the cookie.
+    pub proven_to: Option<u64>,
     /// When the peer sent the challenge that the next hello answers; 0 for none.
     pub echo: u32,
     pub tries: u32,

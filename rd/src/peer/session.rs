@@ -37,15 +37,26 @@ impl Peer {
     /// Starts a session: new random id, fresh flows, hellos from now on.
     pub(crate) fn begin(&mut self, core: &mut Core, now: Nanos) {
         debug_assert_eq!(self.phase, Phase::Idle);
-        core.sessions += 1;
-        self.session = core.sessions;
-        let random = (core.rng.next_u64() >> 24).max(1);
-        self.local_session = (random << 24) | u64::from(self.id.index);
+        self.choose_id(core);
         let first = core.cfg.first_psn.unwrap_or_else(|| core.rng.next_u32());
         self.tx.start(Psn(first), first);
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
         self.live = Liveness { last_heard: now, owed_since: Some(now), ..Liveness::default() };
         self.phase = Phase::Opening;
+    }
+
+    fn choose_id(&mut self, core: &mut Core) {
+        core.sessions += 1;
+        self.session = core.sessions;
+        let random = (core.rng.next_u64() >> 24).max(1);
+        self.local_session = (random << 24) | u64::from(self.id.index);
+    }
+
+    /// Another process of the peer answers than the one that may know our session id by now: packets
+    /// of that one may still be under way, so the id is given up.
+    fn renew(&mut self, core: &mut Core, now: Nanos) {
+        self.choose_id(core);
+        self.setup = Setup { next_at: Some(now), ..Setup::default() };
     }
 
     /// A round trip of the set-up; echo 0 stands for none.
@@ -130,8 +141,11 @@ impl Peer {
         if g.epoch == self.oldest.0 && g.incarnation < self.oldest.1 {
             return Err(Refusal::Stale);
         }
-        if self.phase == Phase::Idle {
-            self.begin(core, now);
+        match (self.phase, self.setup.proven_to) {
+            (Phase::Idle, _) => self.begin(core, now),
+            (_, Some(epoch)) if epoch > g.epoch => return Err(Refusal::Stale),
+            (_, Some(epoch)) if epoch < g.epoch => self.renew(core, now),
+            _ => {}
         }
         self.sample_setup(arrived, g.echo_sent_at_ns);
         self.adopt(core, now, g);
@@ -148,12 +162,23 @@ impl Peer {
     /// A challenge to our hello.
     pub(crate) fn on_challenge(
         &mut self,
+        core: &mut Core,
         now: Nanos,
         cookie: u64,
+        epoch: u64,
         sent_at_ns: u32,
     ) -> Result<(), Refusal> {
         if self.phase != Phase::Opening {
             return Err(Refusal::Phase);
+        }
+        match *self.setup.proven_to.get_or_insert(epoch) {
+            known if known > epoch => return Err(Refusal::Stale),
+            known if known < epoch => {
+                self.renew(core, now);
+                self.heard_in_setup(now);
+                return Ok(());
+            }
+            _ => {}
         }
         if cookie != self.setup.cookie {
             self.setup.cookie = cookie;
@@ -191,6 +216,7 @@ impl Peer {
         g: &Greeting,
     ) -> Result<(), Refusal> {
         match self.phase {
+            Phase::Opening if self.setup.proven_to != Some(g.epoch) => Err(Refusal::Stale),
             Phase::Opening => {
                 self.sample_setup(arrived, g.echo_sent_at_ns);
                 self.adopt(core, now, g);
