@@ -139,7 +139,8 @@ impl CqInner {
     ) -> Result<usize, Nothing> {
         let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
         loop {
-            if self.queue.lock().unread() < wanted {
+            // Before an error, too: see [`CqInner::read`].
+            if !self.has(wanted) || self.queue.lock().error_is_first() {
                 self.watch.progress();
             }
             let over = end_ns.is_some_and(|end| monotonic_ns() >= end);

@@ -134,3 +134,21 @@ fn a_signal_ends_one_sleep_on_the_fd() {
     assert_eq!(node.trywait(), -FI_EAGAIN);
     assert_eq!(node.trywait(), 0);
 }
+
+#[test]
+fn who_peeks_and_sleeps_makes_progress() {
+    let pair = Pair::new(FD);
+    let sent = [3; 32];
+    ok("tsend", pair.a.tsend(&sent, pair.a_to_b, 0x900d, 1));
+    // Every sleep ends at once, by the error that tells of no message; only the reads progress.
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < end, "the message is never found");
+        ok("peek", pair.b.trecvmsg(&mut [], 0x900d, 2, FI_PEEK));
+        if pair.b.sread(20_000) == 1 {
+            return;
+        }
+        assert_eq!(pair.b.read_error().err, FI_ENOMSG);
+        pair.a.poke();
+    }
+}
