@@ -28,7 +28,7 @@ pub mod units;
 pub mod wire;
 
 pub use config::{Config, ConfigError};
-pub use endpoint::{Endpoint, PostError, RxMeta, WorkRequest};
+pub use endpoint::{Endpoint, Expected, PostError, RxMeta, WorkRequest};
 pub use host::{Arrived, EndReason, Host, MsgRef, OpError, RecvToken, SendToken, Verdict};
 pub use stats::{DropReason, Stats};
 pub use transmit::{Part, TxBurst};

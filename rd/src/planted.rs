@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What each bug breaks; bug `n` is entry `n - 1`.
-pub const BUGS: [&str; 20] = [
+pub const BUGS: [&str; 21] = [
     "a data packet that came before is taken again",
     "segments are placed in order of arrival, not at their offset",
     "a long message completes with its last segment, whatever is missing",
@@ -28,6 +28,7 @@ pub const BUGS: [&str; 20] = [
     "a lost packet stays in flight",
     "the receive bitmap forgets its bits when it grows",
     "receives under way are not failed when their session ends",
+    "bytes are expected where some have been received",
 ];
 
 #[cfg(feature = "planted-bugs")]

@@ -6,6 +6,7 @@
 //! the calls out. Time never goes backwards. No call blocks or re-enters; each does work bounded
 //! by its input, and `handle_timeout` by [`TIMERS_PER_CALL`].
 
+mod expect;
 mod receive;
 mod schedule;
 
@@ -26,6 +27,8 @@ use receive::Reply;
 use schedule::Schedule;
 use slab::Slab;
 
+pub use expect::Expected;
+pub(crate) use receive::Datagram;
 pub use schedule::TIMERS_PER_CALL;
 
 /// Entries of a full peer table that one newcomer looks at for one that may go.
@@ -115,6 +118,7 @@ impl Endpoint {
                 active_senders: 0,
                 scratch: Vec::new(),
                 sessions: 0,
+                filling: None,
             },
             peers: Slab::new(),
             names: BTreeMap::new(),

@@ -44,6 +44,29 @@ impl Reply {
     }
 }
 
+/// A datagram as it is handed in.
+#[derive(Clone, Copy)]
+pub(crate) enum Datagram<'a> {
+    Whole(&'a [u8]),
+    /// A common header, and a segment's payload that lies elsewhere.
+    Apart(&'a [u8], &'a [u8]),
+}
+
+impl<'a> Datagram<'a> {
+    fn start(self) -> &'a [u8] {
+        match self {
+            Datagram::Whole(bytes) | Datagram::Apart(bytes, _) => bytes,
+        }
+    }
+
+    pub(crate) fn len_bytes(self) -> u32 {
+        match self {
+            Datagram::Whole(bytes) => bytes.len() as u32,
+            Datagram::Apart(head, payload) => (head.len() + payload.len()) as u32,
+        }
+    }
+}
+
 fn malformed(_: Malformed) -> DropReason {
     DropReason::Malformed
 }
@@ -64,7 +87,23 @@ impl Endpoint {
         bytes: &[u8],
         host: &mut H,
     ) {
-        if let Err(reason) = self.take_packet(now, meta, bytes, host) {
+        if let Err(reason) = self.take_packet(now, meta, Datagram::Whole(bytes), host) {
+            self.core.stats.drop_packet(reason);
+        }
+    }
+
+    /// As [`Endpoint::handle_packet`], for a datagram that [`Expected::is`] found to be the
+    /// expected one: `head` is its common header, `payload` what follows, which may lie in its
+    /// place already. [`Host::place`] is called with just these bytes, or not at all.
+    pub fn handle_expected<H: Host>(
+        &mut self,
+        now: Nanos,
+        meta: &RxMeta,
+        head: &[u8],
+        payload: &[u8],
+        host: &mut H,
+    ) {
+        if let Err(reason) = self.take_packet(now, meta, Datagram::Apart(head, payload), host) {
             self.core.stats.drop_packet(reason);
         }
     }
@@ -73,10 +112,10 @@ impl Endpoint {
         &mut self,
         now: Nanos,
         meta: &RxMeta,
-        bytes: &[u8],
+        datagram: Datagram<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
-        let h = Header::parse(bytes).map_err(|e| match e {
+        let h = Header::parse(datagram.start()).map_err(|e| match e {
             None => DropReason::Version,
             Some(_) => DropReason::Malformed,
         })?;
@@ -84,7 +123,7 @@ impl Endpoint {
             let peer = self.session_peer(h.session)?;
             let peer = &mut self.peers[peer as usize];
             let result = match peer.phase {
-                Phase::Open => peer.on_data(&mut self.core, host, now, meta, &h, bytes),
+                Phase::Open => peer.on_data(&mut self.core, host, now, meta, &h, datagram),
                 _ => {
                     peer.miss_welcome(now);
                     Err(DropReason::WrongState)
@@ -94,6 +133,7 @@ impl Endpoint {
             self.schedule.reschedule(&self.core, peer);
             return result;
         }
+        let Datagram::Whole(bytes) = datagram else { return Err(DropReason::Malformed) };
         let whole = bytes.len() == HEADER_BYTES + usize::from(h.s_len);
         if !whole {
             return Err(DropReason::Malformed);

@@ -74,6 +74,8 @@ pub(crate) struct Core {
     pub scratch: Vec<Record>,
     /// Sessions begun, over all peers: grows within an epoch.
     pub sessions: u32,
+    /// The peer whose rendezvous message got a segment last.
+    pub filling: Option<u32>,
 }
 
 impl Core {

@@ -7,7 +7,7 @@ use super::{Core, Peer};
 use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::cc::AckPolicy;
 use crate::config::Config;
-use crate::endpoint::RxMeta;
+use crate::endpoint::{Datagram, RxMeta};
 use crate::host::{Host, OpError, RecvToken};
 use crate::planted::planted;
 use crate::stats::DropReason;
@@ -23,6 +23,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use slab::Slab;
+
+/// Bit of a Msg_ID that names a link (protocol.md §5.4).
+const LINK_ID: u16 = 0x8000;
+/// Links looked at for what comes next: those before it may be waiting for repetitions.
+const LINKS_AHEAD: usize = 64;
 
 /// A message that came before its turn.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +75,8 @@ struct Link {
     base_bytes: u64,
     len_bytes: u32,
     got_bytes: u32,
+    /// Everything from here on has never been received.
+    fresh_bytes: u32,
 }
 
 /// The packet whose round trip the next acknowledgement measures.
@@ -98,6 +105,10 @@ pub(crate) struct Rx {
     notices: HashMap<u32, u32>,
     incoming: Slab<Incoming>,
     links: Slab<Link>,
+    /// The links in the order in which they were granted: that in which they are filled.
+    link_order: VecDeque<u16>,
+    /// Payload of the latest segment that did not end its link.
+    segment_bytes: u16,
     /// Messages that wait for a free link.
     grants: VecDeque<u32>,
     eager_in_bytes: u32,
@@ -232,6 +243,7 @@ impl Rx {
         }
         if self.links.is_empty() {
             self.links = Slab::new();
+            self.link_order = VecDeque::new();
         }
         if self.echoes.is_empty() {
             self.echoes = Vec::new();
@@ -240,10 +252,68 @@ impl Rx {
     }
 }
 
+/// A segment that comes next if nothing is lost or overtaken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NextSegment {
+    pub to: RecvToken,
+    pub msg_id: u16,
+    pub s_offset: u32,
+    pub len_bytes: u16,
+    /// Its place in the message.
+    pub offset_bytes: u64,
+}
+
+impl Rx {
+    /// Hands the segments that come next to `f`, in order, until it returns false.
+    pub(crate) fn each_next_segment(&self, mut f: impl FnMut(NextSegment) -> bool) {
+        for &slot in self.link_order.iter().take(LINKS_AHEAD) {
+            let Some(link) = self.links.get(usize::from(slot)) else { return };
+            let Some(message) = self.incoming.get(link.incoming as usize) else { return };
+            let mut s_offset = link.fresh_bytes;
+            while s_offset < link.len_bytes {
+                let left = link.len_bytes - s_offset;
+                let len_bytes = left.min(self.segment_bytes.into());
+                let next = NextSegment {
+                    to: message.to,
+                    msg_id: LINK_ID | slot,
+                    s_offset,
+                    len_bytes: len_bytes as u16,
+                    offset_bytes: link.base_bytes + u64::from(s_offset),
+                };
+                if len_bytes == 0 || !f(next) {
+                    return;
+                }
+                s_offset += len_bytes;
+            }
+        }
+    }
+}
+
 /// A data packet, parsed and checked, before any of it takes effect.
 enum Body<'a> {
     Bundle(&'a [u8]),
     Segment(Option<MsgHeader>, &'a [u8]),
+}
+
+/// Checks a segment whose payload lies apart from its header.
+fn apart_body<'a>(
+    core: &Core,
+    protected: bool,
+    h: &Header,
+    head: &[u8],
+    payload: &'a [u8],
+) -> Result<Body<'a>, DropReason> {
+    let plain = h.long && h.flags & (FLAG_EAGER | FLAG_PAYLOAD_CRC) == 0;
+    if !plain || head.len() != HEADER_BYTES || usize::from(h.s_len) != payload.len() {
+        return Err(DropReason::Malformed);
+    }
+    if !checksum_ok(head, core.cfg.crc32c) {
+        return Err(DropReason::HeaderChecksum);
+    }
+    if protected {
+        return Err(DropReason::PayloadChecksum);
+    }
+    Ok(Body::Segment(None, payload))
 }
 
 /// Parses what follows the common header; leaves a bundle's records in `core.scratch`.
@@ -303,9 +373,14 @@ impl Peer {
         now: Nanos,
         meta: &RxMeta,
         h: &Header,
-        bytes: &[u8],
+        datagram: Datagram<'_>,
     ) -> Result<(), DropReason> {
-        let body = parse_body(core, self.payload_checksum, h, bytes)?;
+        let body = match datagram {
+            Datagram::Whole(bytes) => parse_body(core, self.payload_checksum, h, bytes)?,
+            Datagram::Apart(head, payload) => {
+                apart_body(core, self.payload_checksum, h, head, payload)?
+            }
+        };
         let offset = Psn(h.psn).since(self.rx.cum);
         if offset >= BITS_MAX as i32 {
             return Err(DropReason::Window);
@@ -329,7 +404,7 @@ impl Peer {
             }
             Body::Segment(None, payload) => self.on_segment(core, host, now, h, payload)?,
         }
-        self.note_received(core, now, meta, h, bytes.len() as u32);
+        self.note_received(core, now, meta, h, datagram.len_bytes());
         Ok(())
     }
 

@@ -377,6 +377,22 @@ impl Ledger {
         }
     }
 
+    /// A port wrote what it should not have into a place where it expected bytes: no harm, if
+    /// none had been received there.
+    pub fn scribble(&mut self, life: Life, id: usize, offset_bytes: u64, len_bytes: usize) {
+        let recv = self.recvs.get_mut(id).unwrap_or_else(|| panic!("bytes expected for {id}"));
+        assert_eq!(recv.owner, life, "receive {id} is another's");
+        assert_eq!(recv.state, RecvState::Open, "bytes expected for receive {id} out of its time");
+        let end = offset_bytes + len_bytes as u64;
+        assert!(end <= recv.capacity_bytes, "bytes expected past the end of receive {id}");
+        if let Some(covered) = &recv.covered {
+            let clash = covered.range(..end).next_back().filter(|(_, to)| **to > offset_bytes);
+            assert_eq!(clash, None, "bytes expected at {offset_bytes} of receive {id}");
+        } else {
+            recv.bytes[offset_bytes as usize..end as usize].fill(0xa5);
+        }
+    }
+
     /// Judges the engine's end of a receive buffer; contents are judged when the send is known.
     pub fn received(&mut self, life: Life, id: usize, outcome: Result<u64, OpError>) {
         let recv = self.recvs.get_mut(id).unwrap_or_else(|| panic!("end of unknown receive {id}"));

@@ -1,6 +1,6 @@
 //! Messages: their turn, their match, their bytes (protocol.md §5).
 
-use super::{Early, Incoming, Link, Partial, Waiting};
+use super::{Early, Incoming, LINK_ID, Link, Partial, Waiting};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::peer::tx::{LINK_BYTES, TxRecord};
 use crate::peer::{Core, Peer};
@@ -385,14 +385,16 @@ impl Peer {
                 }
                 let len_bytes = (m.wanted_bytes - m.granted_bytes).min(LINK_BYTES) as u32;
                 let base_bytes = m.granted_bytes;
-                let link = Link { incoming: index, base_bytes, len_bytes, got_bytes: 0 };
-                let slot = self.rx.links.insert(link);
+                let link =
+                    Link { incoming: index, base_bytes, len_bytes, got_bytes: 0, fresh_bytes: 0 };
+                let slot = self.rx.links.insert(link) as u16;
+                self.rx.link_order.push_back(slot);
                 m.granted_bytes += u64::from(len_bytes);
                 m.links += 1;
                 self.tx.control.push_back(TxRecord::Cts(Cts {
                     order: m.order,
                     op: m.op,
-                    msg_id: 0x8000 | slot as u16,
+                    msg_id: LINK_ID | slot,
                     base_bytes,
                     len_bytes,
                     total_bytes: m.wanted_bytes,
@@ -410,8 +412,8 @@ impl Peer {
         h: &Header,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let slot = usize::from(h.msg_id & 0x7fff);
-        let known = h.msg_id & 0x8000 != 0;
+        let slot = usize::from(h.msg_id & !LINK_ID);
+        let known = h.msg_id & LINK_ID != 0;
         let link = self.rx.links.get_mut(slot).filter(|_| known).ok_or(DropReason::Message)?;
         let room = link.len_bytes - link.got_bytes;
         let end = u64::from(h.s_offset) + payload.len() as u64;
@@ -422,6 +424,12 @@ impl Peer {
             return Err(DropReason::Message);
         }
         link.got_bytes += payload.len() as u32;
+        let before = if planted(21) { 0 } else { link.fresh_bytes };
+        link.fresh_bytes = before.max(end as u32);
+        if end < u64::from(link.len_bytes) {
+            self.rx.segment_bytes = payload.len() as u16;
+        }
+        core.filling = Some(self.id.index);
         if planted(3) && end == u64::from(link.len_bytes) {
             link.got_bytes = link.len_bytes;
         }
@@ -437,6 +445,9 @@ impl Peer {
             return Ok(());
         }
         self.rx.links.remove(slot);
+        if let Some(at) = self.rx.link_order.iter().position(|s| usize::from(*s) == slot) {
+            self.rx.link_order.remove(at);
+        }
         message.links -= 1;
         message.got_bytes += u64::from(link.len_bytes);
         if message.got_bytes == message.wanted_bytes {

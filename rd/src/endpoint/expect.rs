@@ -1,0 +1,66 @@
+//! What will arrive next, so that a port can receive payload straight into its place.
+
+use super::Endpoint;
+use crate::host::RecvToken;
+use crate::peer::Phase;
+use crate::wire::header::{FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind};
+
+/// A segment that comes next if nothing is lost or overtaken, and where its payload belongs.
+/// No byte of that place has been received yet, so a port that guessed wrong does no harm by
+/// writing there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected {
+    /// The receive it is for.
+    pub to: RecvToken,
+    /// Place of the payload in the message, in bytes.
+    pub offset_bytes: u64,
+    /// Length of the payload in bytes.
+    pub len_bytes: u16,
+    session: u64,
+    msg_id: u16,
+    s_offset: u32,
+}
+
+impl Expected {
+    /// Bytes of a segment before its payload.
+    pub const HEAD_BYTES: usize = HEADER_BYTES;
+
+    /// Whether `head`, the first [`Expected::HEAD_BYTES`] of a datagram, is that of the segment.
+    /// The datagram must end with the payload.
+    #[must_use]
+    pub fn is(&self, head: &[u8]) -> bool {
+        Header::parse(head).is_ok_and(|h| {
+            h.kind == Kind::Data
+                && h.long
+                && h.flags & (FLAG_EAGER | FLAG_PAYLOAD_CRC) == 0
+                && (h.session, h.msg_id) == (self.session, self.msg_id)
+                && (h.s_offset, h.s_len) == (self.s_offset, self.len_bytes)
+        })
+    }
+}
+
+impl Endpoint {
+    /// Hands the segments that are to be expected next to `f`, in order, until it returns false:
+    /// those of the peer whose rendezvous message got one last. It knows nothing of lost packets,
+    /// of other peers' and of other kinds; a port should stop asking for a while when many
+    /// guesses were wrong.
+    pub fn each_expected(&self, mut f: impl FnMut(&Expected) -> bool) {
+        let Some(index) = self.core.filling else { return };
+        let Some(peer) = self.peers.get(index as usize) else { return };
+        // A checksum ends the datagram then.
+        if peer.phase != Phase::Open || peer.payload_checksum {
+            return;
+        }
+        let session = peer.local_session;
+        peer.rx.each_next_segment(|next| {
+            f(&Expected {
+                to: next.to,
+                offset_bytes: next.offset_bytes,
+                len_bytes: next.len_bytes,
+                session,
+                msg_id: next.msg_id,
+                s_offset: next.s_offset,
+            })
+        });
+    }
+}
