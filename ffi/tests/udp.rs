@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use erd_ffi::udp::{
-    Burst, Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, PortError, PortOptions, RxSocket, SendReport,
-    Stop, TxSockets, Unreachable, interfaces, max_payload_bytes, path_mtu_bytes, route_source,
+    Burst, Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Plan, PortError, PortOptions, RxDatagram,
+    RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, max_payload_bytes,
+    path_mtu_bytes, route_source,
 };
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -481,4 +482,110 @@ fn interfaces_and_routes_are_known() {
     assert_eq!(max_payload_bytes(1500, true), 1452);
     assert_eq!(max_payload_bytes(65_536, false), MAX_DATAGRAM_BYTES);
     assert_eq!(max_payload_bytes(0, true), 0);
+}
+
+/// What `recv_planned` gave: data, whether it was placed, and what is in memory afterwards.
+fn receive_planned(
+    rx: &mut RxSocket,
+    places: &[usize],
+    expected: impl Fn(usize, &[u8]) -> bool,
+) -> (Vec<Vec<u8>>, bool, Vec<u8>) {
+    let mut memory = vec![0xa5_u8; places.iter().sum()];
+    let mut plan = Plan::new(32);
+    let mut at = std::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
+    for len_bytes in places {
+        assert!(plan.push(at, *len_bytes));
+        // SAFETY: the places together are as long as the memory.
+        at = unsafe { at.add(*len_bytes) };
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "nothing came");
+        let mut got = Vec::new();
+        let take = |datagram: RxDatagram<'_>| {
+            got.push([datagram.data, datagram.placed.unwrap_or(&[])].concat());
+        };
+        // SAFETY: the places are in `memory`, which is not touched meanwhile.
+        let taken = unsafe { rx.recv_planned(&plan, &expected, take) }.unwrap();
+        if taken.datagrams > 0 {
+            assert_eq!(taken.datagrams, got.len());
+            return (got, taken.placed, memory);
+        }
+    }
+}
+
+fn is_head(place: usize, head: &[u8]) -> bool {
+    head == [place as u8; 32]
+}
+
+#[test]
+fn an_expected_payload_is_received_into_its_place() {
+    for ip in [V4, V6] {
+        let (tx, mut rx, dst) = pair(ip, &PortOptions::default());
+        let sent = [vec![0; 32], vec![7; 60_000]].concat();
+        assert_all_sent(send_one(&tx, &dst, &sent), 1);
+        let (got, placed, memory) = receive_planned(&mut rx, &[60_000], is_head);
+        assert!(placed);
+        assert_eq!((got, memory), (vec![sent], vec![7; 60_000]));
+    }
+}
+
+#[test]
+fn an_expected_burst_is_received_into_its_places() {
+    let (tx, mut rx, dst) = pair(V4, &PortOptions::default());
+    assert_all_sent(send_forty(&tx, &dst, 0), 1);
+    let (_, payloads) = forty();
+    let places: Vec<usize> = payloads.iter().map(Vec::len).collect();
+    let (got, placed, memory) = receive_planned(&mut rx, &places, is_head);
+    assert!(placed);
+    assert_eq!((got, memory), (forty_datagrams(), payloads.concat()));
+}
+
+#[test]
+fn what_was_not_expected_arrives_whole() {
+    let (tx, mut rx, dst) = pair(V4, &PortOptions::default());
+    let long: Vec<u8> = (0..5000_u32).map(|at| at as u8).collect();
+    let stranger = UdpSocket::bind((V4, 0)).unwrap();
+    for bytes in [0, 5, 32, 33, 1000, 4032, 5000] {
+        stranger.send_to(&long[..bytes], rx.local_addr()).unwrap();
+        let (got, placed, _) = receive_planned(&mut rx, &[1000, 3000], |_, _| true);
+        assert!(!placed, "{bytes} bytes are no planned arrival");
+        assert_eq!(got, [&long[..bytes]]);
+    }
+    // As long as planned, but another one.
+    assert_all_sent(send_one(&tx, &dst, &long[..1032]), 1);
+    let (got, placed, _) = receive_planned(&mut rx, &[1000], |_, _| false);
+    assert_eq!((got, placed), (vec![long[..1032].to_vec()], false));
+}
+
+#[test]
+fn a_burst_in_which_one_is_not_expected_arrives_whole() {
+    let (tx, mut rx, dst) = pair(V4, &PortOptions::default());
+    let (_, payloads) = forty();
+    let lengths: Vec<usize> = payloads.iter().map(Vec::len).collect();
+    let twenty_is_another = |place: usize, head: &[u8]| place != 20 && is_head(place, head);
+    let other_lengths = vec![900; 40];
+    for (places, expected) in [
+        (&lengths, &twenty_is_another as &dyn Fn(usize, &[u8]) -> bool),
+        (&other_lengths, &is_head),
+        (&lengths[..39].to_vec(), &is_head),
+    ] {
+        assert_all_sent(send_forty(&tx, &dst, 0), 1);
+        let (got, placed, _) = receive_planned(&mut rx, places, expected);
+        assert_eq!((got, placed), (forty_datagrams(), false));
+    }
+}
+
+#[test]
+fn a_plan_has_room_for_one_arrival() {
+    let mut plan = Plan::new(32);
+    let mut memory = vec![0_u8; 70_000];
+    let at = std::ptr::NonNull::new(memory.as_mut_ptr()).unwrap();
+    assert!(!plan.push(at, 65_600));
+    assert!(plan.is_empty());
+    assert!(plan.push(at, 60_000));
+    assert!(!plan.push(at, 6_000));
+    plan.clear();
+    let pushed = (0..1000).take_while(|_| plan.push(at, 100)).count();
+    assert_eq!(pushed, 128);
 }

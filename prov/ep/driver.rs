@@ -3,6 +3,7 @@
 //! Everything here happens under the endpoint's lock. A step is: take what arrived, run timers
 //! that are due, tell the engine what was consumed, send, and hand completions to the queues.
 
+use super::arrivals::Guess;
 use super::config::EpConfig;
 use super::host::EpHost;
 use super::net_errors::Inbox;
@@ -13,7 +14,7 @@ use crate::object::Use;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM, fi_addr_t};
 use erd_ffi::info_path::InfoPath;
-use erd_ffi::udp::{self, NetError, RxSocket, TxSockets};
+use erd_ffi::udp::{self, NetError, RxDatagram, RxSocket, Taken, TxSockets};
 use erd_rd::{Ecn, Endpoint, PeerId, PostError, RxMeta};
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ pub(super) struct Driver {
     pub engine: Endpoint,
     pub host: EpHost,
     pub rx: RxSocket,
+    pub guess: Guess,
     pub tx: Arc<TxSockets>,
     pub sender: Sender,
     pub info_path: Option<InfoPath>,
@@ -86,8 +88,8 @@ impl Driver {
     /// An address left the AV, or moved there. Its session goes on: the peer may know us still.
     pub(super) fn forget(&mut self, fi_addr: fi_addr_t) {
         let index = usize::try_from(fi_addr).unwrap_or(usize::MAX);
-        if let Some(place) = self.peers.get_mut(index) {
-            *place = None;
+        if let Some(peer) = self.peers.get_mut(index).and_then(Option::take) {
+            self.engine.let_go(peer);
         }
         self.sources.clear();
     }
@@ -123,17 +125,53 @@ impl Driver {
 
     /// Takes a bounded number of arrivals; 0 means that there were none.
     fn receive(&mut self, now: u64) -> usize {
+        let mut datagrams = 0;
+        for _ in 0..RECV_BATCH {
+            if !self.guess.make(&self.engine, &self.host) {
+                datagrams += self.receive_batch(now);
+                break;
+            }
+            match self.receive_guessed(now) {
+                0 => break,
+                more => datagrams += more,
+            }
+        }
+        datagrams + self.receive_info(now)
+    }
+
+    fn receive_batch(&mut self, now: u64) -> usize {
         let (engine, host) = (&mut self.engine, &mut self.host);
         let received = self.rx.recv(RECV_BATCH, |datagram| {
-            let ecn = rd_ecn(datagram.ecn);
-            let meta = RxMeta { ecn, hold_ns: datagram.hold_ns, from: datagram.src };
-            engine.handle_packet(now, &meta, datagram.data, host);
+            engine.handle_packet(now, &meta(&datagram), datagram.data, host);
         });
-        let datagrams = received.unwrap_or_else(|error| {
+        received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive");
             0
+        })
+    }
+
+    /// Takes one arrival, the expected one if the guess is right.
+    fn receive_guessed(&mut self, now: u64) -> usize {
+        let (engine, host, expected) = (&mut self.engine, &mut self.host, &self.guess.expected);
+        let mut bytes = 0;
+        let is_expected = |place: usize, head: &[u8]| expected[place].is(head);
+        let take = |datagram: RxDatagram<'_>| {
+            bytes += datagram.data.len() as u64;
+            let meta = meta(&datagram);
+            match datagram.placed {
+                Some(payload) => engine.handle_expected(now, &meta, datagram.data, payload, host),
+                None => engine.handle_packet(now, &meta, datagram.data, host),
+            }
+        };
+        // SAFETY: the places are parts of buffers that the application lends for writing until
+        // their receives complete, which nobody learns before this step ends.
+        let received = unsafe { self.rx.recv_planned(&self.guess.plan, is_expected, take) };
+        let taken = received.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot receive");
+            Taken::default()
         });
-        datagrams + self.receive_info(now)
+        self.guess.learn(taken, bytes);
+        taken.datagrams
     }
 
     fn receive_info(&mut self, now: u64) -> usize {
@@ -305,6 +343,10 @@ pub(super) fn refusal_errno(error: PostError) -> c_int {
         PostError::Closed => erd_ffi::fi::FI_EOPBADSTATE,
         PostError::TableFull => FI_ENOMEM,
     }
+}
+
+fn meta(datagram: &RxDatagram<'_>) -> RxMeta {
+    RxMeta { ecn: rd_ecn(datagram.ecn), hold_ns: datagram.hold_ns, from: datagram.src }
 }
 
 fn rd_ecn(mark: udp::Ecn) -> Ecn {

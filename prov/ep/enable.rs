@@ -1,5 +1,6 @@
 //! From an endpoint that is set up to one that runs, and its end.
 
+use super::arrivals::Guess;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
 use super::host::{EpHost, Outbox, PARTS_MAX};
@@ -107,6 +108,7 @@ impl Driver {
             rx,
             tx: parts.tx,
             sender: Sender::new(),
+            guess: Guess::new(),
             info_path: parts.info_path,
             inbox: domain.net_errors.join(),
             domain: Arc::clone(domain),

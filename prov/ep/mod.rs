@@ -8,6 +8,7 @@
 //! - `driver`: the loop; `host`, `recv`: what the engine asks of it; `sender`: from bursts to sockets;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
 
+mod arrivals;
 mod bind;
 mod calls;
 mod complete;

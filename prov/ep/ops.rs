@@ -3,6 +3,7 @@
 use crate::settings::IOV_LIMIT;
 use libc::iovec;
 use std::ffi::c_void;
+use std::ptr::NonNull;
 
 /// Names a value of one [`Pool`]: its index and the generation of its place, so that a handle kept
 /// too long finds nothing.
@@ -208,6 +209,18 @@ impl Buffers {
         }
     }
 
+    /// Where the `len_bytes` from `offset_bytes` are, if they are all there and in one piece.
+    #[must_use]
+    pub fn run(&self, offset_bytes: u64, len_bytes: usize) -> Option<NonNull<u8>> {
+        let mut run = None;
+        self.pieces(offset_bytes, len_bytes as u64, |piece| {
+            if piece.iov_len == len_bytes {
+                run = NonNull::new(piece.iov_base.cast());
+            }
+        });
+        run
+    }
+
     /// Copies out of the memory.
     pub fn read(&self, offset_bytes: u64, out: &mut [u8]) {
         let mut rest = out;
@@ -222,15 +235,18 @@ impl Buffers {
         });
     }
 
-    /// Copies into the memory; what lies beyond its end is ignored.
+    /// Copies into the memory; what lies beyond its end is ignored. Bytes that were received
+    /// straight into their place ([`Buffers::run`]) are there already.
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) {
         let mut rest = bytes;
         self.pieces(offset_bytes, rest.len() as u64, |piece| {
             let (from, after) = rest.split_at(piece.iov_len);
-            // SAFETY: the piece lies in memory that the application lends for writing (promised
-            // to `one` and `many`), and `from` is as long.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.as_ptr(), piece.iov_base.cast(), from.len());
+            if !std::ptr::eq(from.as_ptr(), piece.iov_base.cast()) {
+                // SAFETY: the piece lies in memory that the application lends for writing
+                // (promised to `one` and `many`), and `from` is as long.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from.as_ptr(), piece.iov_base.cast(), from.len());
+                }
             }
             rest = after;
         });
@@ -291,6 +307,9 @@ mod tests {
         let mut sizes = Vec::new();
         buffers.pieces(0, 4, |piece| sizes.push(piece.iov_len));
         assert_eq!(sizes, [3, 1]);
+        assert_eq!(buffers.run(1, 2).map(NonNull::as_ptr), Some(&raw mut a[1]));
+        assert_eq!(buffers.run(2, 2), None, "two pieces");
+        assert_eq!(buffers.run(4, 2), None, "past the end");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, seal};
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header};
 use erd_rd::{
     Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, MsgRef, OpError, Part, PeerId,
-    RecvToken, RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
+    PostError, RecvToken, RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -451,6 +451,63 @@ fn a_full_table_forgets_who_left() {
         run(&mut nodes, &mut now, SECOND);
     }
     assert_eq!(nodes[1].engine.peer_count(), 1);
+}
+
+#[test]
+fn a_peer_let_go_makes_room_and_may_come_back() {
+    const PEERS: u16 = 20;
+    let small = node_with(1, Box::new(ErdScheme::default()), |config| config.peers_max = 8);
+    let mut nodes = vec![small];
+    nodes.extend((2..2 + PEERS).map(node));
+    let mut now = 0;
+    for round in 0..2 {
+        for at in 1..=usize::from(PEERS) {
+            let (token, to) = ((round * 100 + at) as u64, nodes[at].name);
+            post_send_at(&mut nodes[0], now, token, to, 8);
+            run(&mut nodes, &mut now, 2 * SECOND);
+            assert_eq!(nodes[0].memory.sent.pop(), Some((token, Ok(()))));
+            // It answers within the same session, though the address is gone here.
+            let back = nodes[0].name;
+            let me = &mut nodes[0];
+            let peer = me.engine.peer(now, to, &mut me.memory).unwrap();
+            me.engine.let_go(peer);
+            me.engine.let_go(peer);
+            post_send_at(&mut nodes[at], now, token, back, 8);
+            run(&mut nodes, &mut now, 2 * SECOND);
+            assert_eq!(nodes[at].memory.sent.pop(), Some((token, Ok(()))));
+            assert!(nodes[0].engine.peer_count() <= 8);
+        }
+    }
+    for node in &nodes {
+        assert_eq!(node.engine.stats().sessions_failed, 0, "{}", node.name);
+    }
+}
+
+#[test]
+fn a_peer_that_is_kept_or_busy_stays() {
+    let small = node_with(1, Box::new(ErdScheme::default()), |config| config.peers_max = 2);
+    let mut nodes = vec![small, node(2), node(3), node(4)];
+    let mut now = 0;
+    for at in [1, 2] {
+        let to = nodes[at].name;
+        post_send_at(&mut nodes[0], now, at as u64, to, 8);
+        run(&mut nodes, &mut now, 2 * SECOND);
+    }
+    let full = nodes[3].name;
+    let me = &mut nodes[0];
+    assert_eq!(me.engine.peer(now, full, &mut me.memory), Err(PostError::TableFull));
+    let first = nodes[1].name;
+    let me = &mut nodes[0];
+    let peer = me.engine.peer(now, first, &mut me.memory).unwrap();
+    me.engine.let_go(peer);
+    me.engine.let_go(peer);
+    // A message from it waits for the application: the session must not go.
+    let back = me.name;
+    post_send_at(&mut nodes[1], now, 7, back, 1 << 20);
+    run(&mut nodes, &mut now, 2 * SECOND);
+    let me = &mut nodes[0];
+    assert_eq!(me.engine.peer(now, full, &mut me.memory), Err(PostError::TableFull));
+    assert_eq!(nodes[1].memory.sent, []);
 }
 
 /// ERD's scheme, with a note of what its controllers are told.

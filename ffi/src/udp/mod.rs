@@ -7,6 +7,7 @@
 mod addr;
 mod errqueue;
 mod gso;
+mod plan;
 mod route;
 mod rx;
 mod sockopt;
@@ -18,8 +19,9 @@ use std::net::SocketAddr;
 
 pub use addr::Dst;
 pub use errqueue::{NetError, Unreachable};
+pub use plan::Plan;
 pub use route::{Interface, interfaces, max_payload_bytes, path_mtu_bytes, route_source};
-pub use rx::{RxDatagram, RxSocket};
+pub use rx::{RxDatagram, RxSocket, Taken};
 pub use tx::{Burst, SendReport, Stop, TxSockets};
 
 /// The largest payload of one UDP datagram over IPv4, in bytes; also the largest GSO burst.
@@ -27,6 +29,9 @@ pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 
 /// The most receive slots, that is datagrams or GRO batches of one system call.
 pub const MAX_RECV_SLOTS: u16 = 32;
+
+/// Room for the largest datagram and the largest GRO batch: a smaller slot cuts a batch off.
+const SLOT_BYTES: usize = 64 << 10;
 
 /// The most send sockets (paths) of a domain.
 pub const MAX_PATHS: u16 = 256;

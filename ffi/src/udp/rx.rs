@@ -9,12 +9,10 @@ use std::ptr::NonNull;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::addr::RawAddr;
+use super::plan::Plan;
 use super::sockopt::{self, Side};
-use super::{Ecn, MAX_RECV_SLOTS, PortError, PortOptions, check_range};
+use super::{Ecn, MAX_RECV_SLOTS, PortError, PortOptions, SLOT_BYTES, check_range};
 use crate::clock;
-
-/// Room for the largest datagram and the largest GRO batch: a smaller slot cuts a batch off.
-const SLOT_BYTES: usize = 64 << 10;
 
 const SLOTS: usize = MAX_RECV_SLOTS as usize;
 
@@ -26,8 +24,10 @@ struct Control([u8; 128]);
 /// One datagram as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct RxDatagram<'a> {
-    /// The UDP payload.
+    /// The UDP payload; of a datagram that met its plan, what comes before `placed`.
     pub data: &'a [u8],
+    /// What was received straight into its place; `None` if nothing was.
+    pub placed: Option<&'a [u8]>,
     /// The sender's address. Its port is one of the sender's paths, not its name.
     pub src: SocketAddr,
     /// The ECN mark; [`Ecn::NotEct`] where marks are not read.
@@ -46,6 +46,8 @@ pub struct RxSocket {
     stamps: bool,
     /// Messages asked for in the next call.
     vlen: usize,
+    /// Of the next call; kept for its allocation.
+    parts: Parts,
     drops: DropCounter,
     truncated: u64,
 }
@@ -71,7 +73,17 @@ impl RxSocket {
         let local = local.as_socket().unwrap_or(addr);
         let slots = Slots::map(options.recv_slots.into()).map_err(fail("mmap"))?;
         let drops = DropCounter::default();
-        Ok(Self { socket, local, slots, granted_bytes, stamps, vlen: 1, drops, truncated: 0 })
+        Ok(Self {
+            socket,
+            local,
+            slots,
+            granted_bytes,
+            stamps,
+            vlen: 1,
+            parts: Parts(Vec::new()),
+            drops,
+            truncated: 0,
+        })
     }
 
     /// The bound address, with the port that was given.
@@ -122,7 +134,11 @@ impl RxSocket {
             return Ok(0);
         }
         let mut frame = Frame::new();
-        let received = frame.receive(&self.socket, &mut self.slots, vlen)?;
+        self.parts.0.clear();
+        for slot in 0..vlen {
+            self.parts.push(self.slots.at(slot, 0), SLOT_BYTES);
+        }
+        let received = frame.receive(&self.socket, &mut self.parts.0, vlen)?;
         self.vlen =
             if received == vlen { (vlen * 2).min(self.slots.count) } else { received.max(1) };
         if received == 0 {
@@ -131,28 +147,130 @@ impl RxSocket {
         let now_ns = if self.stamps { clock::realtime_ns() } else { 0 };
         let mut datagrams = 0;
         for slot in 0..received {
-            let Some(arrival) = frame.arrival(slot) else {
-                self.truncated += 1;
-                continue;
-            };
-            if let Some(counter) = arrival.drops {
-                self.drops.saw(counter);
-            }
-            let hold_ns =
-                if arrival.stamp_ns == 0 { 0 } else { now_ns.saturating_sub(arrival.stamp_ns) };
-            let (src, ecn) = (arrival.src, arrival.ecn);
-            // SAFETY: the kernel wrote `bytes` bytes into this slot, and `f` has returned before
-            // the slot is written again.
-            let batch = unsafe { self.slots.bytes(slot, arrival.bytes) };
-            // An empty datagram is a datagram, though it has no chunk.
-            for data in batch.chunks(arrival.segment_bytes).chain(batch.is_empty().then_some(batch))
-            {
-                f(RxDatagram { data, src, ecn, hold_ns });
+            let Some(arrival) = self.account(frame.arrival(slot)) else { continue };
+            for (start, bytes) in arrival.datagrams() {
+                // SAFETY: the kernel wrote these bytes into the slot, and `f` has returned before
+                // it is written again.
+                let data = unsafe { self.slots.bytes(slot, start, bytes) };
+                f(arrival.datagram(data, None, now_ns));
                 datagrams += 1;
             }
         }
         // What was thrown away was taken from the queue too: 0 is for an empty queue only.
         Ok(datagrams.max(1))
+    }
+
+    /// Takes one arrival, with its payloads received straight into the places of `plan`. Of each
+    /// datagram that lies as planned, `is_expected` says whether it is the one that the place is
+    /// meant for, by the place's index and the bytes before the payload. If all are, `f` gets them
+    /// with [`RxDatagram::placed`]; else what landed in places is copied back first, and `f` gets
+    /// whole datagrams.
+    ///
+    /// # Safety
+    /// Every place of the plan can be written to and read from until this returns, by nobody else
+    /// but `f`.
+    ///
+    /// # Errors
+    /// As [`RxSocket::recv`].
+    pub unsafe fn recv_planned(
+        &mut self,
+        plan: &Plan,
+        is_expected: impl FnMut(usize, &[u8]) -> bool,
+        mut f: impl FnMut(RxDatagram<'_>),
+    ) -> io::Result<Taken> {
+        let mut frame = Frame::new();
+        self.write_planned_parts(plan);
+        if frame.receive(&self.socket, &mut self.parts.0, 1)? == 0 {
+            return Ok(Taken { datagrams: 0, placed: false });
+        }
+        let Some(arrival) = self.account(frame.arrival(0)) else {
+            return Ok(Taken { datagrams: 1, placed: false });
+        };
+        let placed = self.meets(&arrival, plan, is_expected);
+        if !placed {
+            // SAFETY: the caller vouches for the places.
+            unsafe { self.slots.take_back(arrival.bytes, plan) };
+        }
+        let now_ns = if self.stamps { clock::realtime_ns() } else { 0 };
+        let mut places = plan.starts();
+        let mut datagrams = 0;
+        for (start, bytes) in arrival.datagrams() {
+            let place = if placed { places.next() } else { None };
+            let in_slot = place.map_or(bytes, |_| plan.head_bytes());
+            // SAFETY: the kernel wrote these bytes into the slot, and `f` has returned before it
+            // is written again.
+            let data = unsafe { self.slots.bytes(0, start, in_slot) };
+            // SAFETY: the caller vouches for the place, which the kernel has filled.
+            let placed = place.map(|(_, place)| unsafe {
+                std::slice::from_raw_parts(place.at.as_ptr().cast_const(), place.len_bytes)
+            });
+            f(arrival.datagram(data, placed, now_ns));
+            datagrams += 1;
+        }
+        Ok(Taken { datagrams, placed })
+    }
+
+    /// Keeps the counters.
+    fn account(&mut self, arrival: Option<Arrival>) -> Option<Arrival> {
+        match &arrival {
+            Some(Arrival { drops: Some(counter), .. }) => self.drops.saw(*counter),
+            Some(_) => {}
+            None => self.truncated += 1,
+        }
+        arrival
+    }
+
+    /// For each place a head in the slot and the place, then the rest of the slot. What lands in a
+    /// place has its gap in the slot.
+    fn write_planned_parts(&mut self, plan: &Plan) {
+        self.parts.0.clear();
+        let mut end = 0;
+        for (start, place) in plan.starts() {
+            self.parts.push(self.slots.at(0, start), plan.head_bytes());
+            self.parts.push(place.at.as_ptr(), place.len_bytes);
+            end = start + plan.head_bytes() + place.len_bytes;
+        }
+        self.parts.push(self.slots.at(0, end), SLOT_BYTES - end);
+    }
+
+    /// Whether each datagram of an arrival lies as planned and is the expected one.
+    fn meets(
+        &self,
+        arrival: &Arrival,
+        plan: &Plan,
+        mut is_expected: impl FnMut(usize, &[u8]) -> bool,
+    ) -> bool {
+        let mut planned = plan.starts().enumerate();
+        arrival.datagrams().all(|(start, bytes)| {
+            let Some((index, (planned_start, place))) = planned.next() else { return false };
+            // SAFETY: the kernel wrote the slot, and nothing writes it meanwhile.
+            let head = || unsafe { self.slots.bytes(0, start, plan.head_bytes()) };
+            planned_start == start
+                && bytes == plan.head_bytes() + place.len_bytes
+                && is_expected(index, head())
+        })
+    }
+}
+
+/// What [`RxSocket::recv_planned`] took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Datagrams; 0 means that the queue was empty.
+    pub datagrams: usize,
+    /// They met the plan.
+    pub placed: bool,
+}
+
+/// Pieces of memory for one call.
+#[derive(Debug)]
+struct Parts(Vec<libc::iovec>);
+
+// SAFETY: the addresses are written anew before each call, and used in that call only.
+unsafe impl Send for Parts {}
+
+impl Parts {
+    fn push(&mut self, base: *mut u8, iov_len: usize) {
+        self.0.push(libc::iovec { iov_base: base.cast(), iov_len });
     }
 }
 
@@ -193,11 +311,33 @@ struct Arrival {
     drops: Option<u32>,
 }
 
+impl Arrival {
+    /// Where each datagram starts, and its length, in bytes. An empty one is a datagram too.
+    fn datagrams(&self) -> impl Iterator<Item = (usize, usize)> {
+        let (bytes, segment_bytes) = (self.bytes, self.segment_bytes);
+        let count = bytes.div_ceil(segment_bytes).max(1);
+        (0..count).map(move |index| {
+            let start = index * segment_bytes;
+            (start, segment_bytes.min(bytes - start))
+        })
+    }
+
+    fn datagram<'a>(
+        &self,
+        data: &'a [u8],
+        placed: Option<&'a [u8]>,
+        now_ns: u64,
+    ) -> RxDatagram<'a> {
+        let stamped = self.stamp_ns != 0;
+        let hold_ns = if stamped { now_ns.saturating_sub(self.stamp_ns) } else { 0 };
+        RxDatagram { data, placed, src: self.src, ecn: self.ecn, hold_ns }
+    }
+}
+
 /// The kernel's side of one receive call. It lives on the stack; only the first `vlen` of each
 /// array are ever written.
 struct Frame {
     headers: [MaybeUninit<libc::mmsghdr>; SLOTS],
-    parts: [MaybeUninit<libc::iovec>; SLOTS],
     names: [MaybeUninit<RawAddr>; SLOTS],
     controls: [MaybeUninit<Control>; SLOTS],
     received: usize,
@@ -207,21 +347,25 @@ impl Frame {
     fn new() -> Self {
         Self {
             headers: [const { MaybeUninit::uninit() }; SLOTS],
-            parts: [const { MaybeUninit::uninit() }; SLOTS],
             names: [const { MaybeUninit::uninit() }; SLOTS],
             controls: [const { MaybeUninit::uninit() }; SLOTS],
             received: 0,
         }
     }
 
-    fn receive(&mut self, socket: &Socket, slots: &mut Slots, vlen: usize) -> io::Result<usize> {
-        for slot in 0..vlen {
-            let base = slots.slot(slot).cast();
-            let part = self.parts[slot].write(libc::iovec { iov_base: base, iov_len: SLOT_BYTES });
+    /// Receives `vlen` messages into `parts`, as many of them for each.
+    fn receive(
+        &mut self,
+        socket: &Socket,
+        parts: &mut [libc::iovec],
+        vlen: usize,
+    ) -> io::Result<usize> {
+        let each = parts.len() / vlen;
+        for (slot, parts) in parts.chunks_mut(each).enumerate() {
             // SAFETY: a header is integers and pointers, for which zero is a valid value.
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            header.msg_hdr.msg_iov = part;
-            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_iov = parts.as_mut_ptr();
+            header.msg_hdr.msg_iovlen = parts.len();
             header.msg_hdr.msg_name = (&raw mut *self.names[slot].write(RawAddr::zeroed())).cast();
             header.msg_hdr.msg_namelen = RawAddr::BYTES;
             header.msg_hdr.msg_control = self.controls[slot].as_mut_ptr().cast();
@@ -229,8 +373,9 @@ impl Frame {
             self.headers[slot].write(header);
         }
         let (fd, headers) = (socket.as_raw_fd(), self.headers.as_mut_ptr().cast());
-        // SAFETY: the first `vlen` headers are written, and point to a slot, a name and a control
-        // buffer of the stated sizes that all outlive the call. No timeout is passed.
+        // SAFETY: the first `vlen` headers are written, and point to parts, a name and a control
+        // buffer of the stated sizes that all outlive the call. The parts are a slot's, and places
+        // for which the caller of `recv_planned` vouches. No timeout is passed.
         let rc = unsafe {
             libc::recvmmsg(fd, headers, vlen as u32, libc::MSG_DONTWAIT, std::ptr::null_mut())
         };
@@ -326,18 +471,36 @@ impl Slots {
         Ok(Self { base, count })
     }
 
-    fn slot(&mut self, slot: usize) -> *mut u8 {
-        assert!(slot < self.count, "slot {slot} of {}", self.count);
+    /// Byte `start` of a slot.
+    fn at(&mut self, slot: usize, start: usize) -> *mut u8 {
+        assert!(slot < self.count && start <= SLOT_BYTES, "byte {start} of slot {slot}");
         // SAFETY: the mapping has `count` slots.
-        unsafe { self.base.as_ptr().add(slot * SLOT_BYTES) }
+        unsafe { self.base.as_ptr().add(slot * SLOT_BYTES + start) }
     }
 
     /// # Safety
     /// The slot is not written while the bytes are borrowed.
-    unsafe fn bytes(&self, slot: usize, bytes: usize) -> &[u8] {
-        assert!(slot < self.count && bytes <= SLOT_BYTES, "{bytes} bytes in slot {slot}");
+    unsafe fn bytes(&self, slot: usize, start: usize, bytes: usize) -> &[u8] {
+        let fits = slot < self.count && start + bytes <= SLOT_BYTES;
+        assert!(fits, "{bytes} bytes from {start} of slot {slot}");
+        let at = slot * SLOT_BYTES + start;
         // SAFETY: within the mapping, which is readable and zeroed from the start.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(slot * SLOT_BYTES), bytes) }
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), bytes) }
+    }
+
+    /// Copies what an arrival of `bytes` has in places to where it would be in the first slot.
+    ///
+    /// # Safety
+    /// The places can be read.
+    unsafe fn take_back(&mut self, bytes: usize, plan: &Plan) {
+        for (start, place) in plan.starts() {
+            let gap = start + plan.head_bytes();
+            let there = bytes.saturating_sub(gap).min(place.len_bytes);
+            let (from, to) = (place.at.as_ptr(), self.at(0, gap));
+            // SAFETY: the caller vouches for the place; the gap in the slot is as long, and the
+            // slots are this port's own.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, there) };
+        }
     }
 }
 

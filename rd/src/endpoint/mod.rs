@@ -33,6 +33,10 @@ pub use schedule::TIMERS_PER_CALL;
 
 /// Entries of a full peer table that one newcomer looks at for one that may go.
 const EVICTION_LOOKS: u32 = 64;
+/// Quiet sessions that one newcomer ends at most.
+const EVICTION_LEAVES: u32 = 4;
+/// Room is made when less than this part of the peer table is free.
+const ROOM_SHARE: u32 = 8;
 
 /// A message to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +93,7 @@ pub struct Endpoint {
     replies: VecDeque<Reply>,
     cookie_key: [u64; 2],
     generation: u32,
-    /// Where [`Endpoint::evict`] looked last.
+    /// Where [`Endpoint::make_room`] looked last.
     evict_at: u32,
     closed: bool,
 }
@@ -131,30 +135,51 @@ impl Endpoint {
         })
     }
 
-    /// Finds or makes the entry of a peer. Sends nothing.
+    /// Finds or makes the entry of a peer, and keeps it until [`Endpoint::let_go`] was called as
+    /// often as this. Sends nothing.
     ///
     /// # Errors
     /// [`PostError::TableFull`], [`PostError::Closed`].
     pub fn peer<H: Host>(
         &mut self,
-        _now: Nanos,
+        now: Nanos,
         name: SocketAddr,
         host: &mut H,
     ) -> Result<PeerId, PostError> {
         if self.closed {
             return Err(PostError::Closed);
         }
-        let index = self.peer_index(name, host).ok_or(PostError::TableFull)?;
+        let index = self.peer_index(now, name, host).ok_or(PostError::TableFull)?;
         let peer = &mut self.peers[index as usize];
-        peer.kept = true;
+        peer.kept = peer.kept.saturating_add(1);
+        if peer.phase == Phase::Leaving {
+            // It was to make room: what is posted now opens another session.
+            peer.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
+            self.schedule.reschedule(&self.core, peer);
+        }
         Ok(peer.id)
     }
 
-    fn peer_index<H: Host>(&mut self, name: SocketAddr, host: &mut H) -> Option<u32> {
+    /// The driver has no use for a peer any more. Its session goes on, for the peer may have; its
+    /// entry goes when room is needed and nothing is under way, after a goodbye. Until then, and
+    /// after another [`Endpoint::peer`], its number stays the same. Unknown peers are ignored.
+    pub fn let_go(&mut self, peer: PeerId) {
+        if self.known(peer).is_some() {
+            let peer = &mut self.peers[peer.index as usize];
+            peer.kept = peer.kept.saturating_sub(1);
+        }
+    }
+
+    fn peer_index<H: Host>(&mut self, now: Nanos, name: SocketAddr, host: &mut H) -> Option<u32> {
         if let Some(&index) = self.names.get(&name) {
             return Some(index);
         }
-        if self.peers.len() >= self.core.cfg.peers_max as usize && !self.evict() {
+        let most = self.core.cfg.peers_max;
+        let known = self.peers.len() as u32;
+        if known >= most - most / ROOM_SHARE {
+            self.make_room(now, host);
+        }
+        if self.peers.len() as u32 >= most {
             return None;
         }
         let entry = self.peers.vacant_entry();
@@ -167,20 +192,25 @@ impl Endpoint {
         Some(index)
     }
 
-    /// Makes room in a full table: an entry goes that only a peer's hello made and that has no
-    /// session any more. Looks at a bounded number of entries; the next call looks at others.
-    fn evict(&mut self) -> bool {
+    /// Makes room in a table that is nearly full. An entry that nobody keeps goes if it has no
+    /// session; one with a quiet session leaves it, and can go later. Looks at a bounded number of
+    /// entries; the next call looks at others.
+    fn make_room<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        let mut leaves = 0;
         for _ in 0..EVICTION_LOOKS {
             self.evict_at = (self.evict_at + 1) % self.core.cfg.peers_max;
             let index = self.evict_at as usize;
-            let idle = |p: &Peer| !p.kept && p.phase == Phase::Idle && p.tx.queue.is_empty();
-            if self.peers.get(index).is_some_and(idle) {
+            let Some(peer) = self.peers.get_mut(index).filter(|p| p.kept == 0) else { continue };
+            if peer.phase == Phase::Idle && !peer.has_queued() {
                 let gone = self.peers.remove(index);
                 self.names.remove(&gone.name);
-                return true;
+            } else if leaves < EVICTION_LEAVES && peer.is_quiet() {
+                leaves += 1;
+                peer.leave(&mut self.core, host, now);
+                self.schedule.ready(peer);
+                self.schedule.reschedule(&self.core, peer);
             }
         }
-        false
     }
 
     fn known(&self, peer: PeerId) -> Option<&Peer> {

@@ -206,7 +206,7 @@ impl Endpoint {
             self.reply(g.name, Kind::Challenge, g.session, expected);
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
-        let index = self.peer_index(g.name, host).ok_or(DropReason::TableFull)?;
+        let index = self.peer_index(now, g.name, host).ok_or(DropReason::TableFull)?;
         let peer = &mut self.peers[index as usize];
         let result = peer.on_hello(&mut self.core, host, now, arrived, &g, h.sent_at_ns);
         self.schedule.ready(peer);

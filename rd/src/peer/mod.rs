@@ -194,8 +194,8 @@ pub(crate) struct Peer {
     pub payload_checksum: bool,
     /// Directed receives waiting for this peer.
     pub watched: u32,
-    /// The driver asked for this entry; else a hello made it.
-    pub kept: bool,
+    /// How often the driver asked for this entry and did not let it go; 0 if a hello made it.
+    pub kept: u32,
     pub tx: Tx,
     pub rx: Rx,
     pub cc: Option<Box<dyn Controller>>,
@@ -229,7 +229,7 @@ impl Peer {
             info_path: false,
             payload_checksum: false,
             watched: 0,
-            kept: false,
+            kept: 0,
             tx: Tx::default(),
             rx: Rx::default(),
             cc: None,

@@ -182,6 +182,11 @@ impl Rx {
             || !self.early.is_empty()
     }
 
+    /// Messages wait here for what the application does.
+    pub(super) fn awaits_application(&self) -> bool {
+        !self.waiting.is_empty() || !self.notices.is_empty()
+    }
+
     /// Packets are known to be missing.
     pub(super) fn has_holes(&self) -> bool {
         self.high.since(self.cum) > 0

@@ -22,6 +22,17 @@ impl Peer {
                 || self.rx.expects_data())
     }
 
+    /// The session is open, but nothing is under way, has been for a while, or waits for the
+    /// application.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.phase == Phase::Open
+            && self.reclaim_at.is_none()
+            && !self.needs_watch()
+            && !self.tx.outstanding()
+            && self.tx.ops == 0
+            && !self.rx.awaits_application()
+    }
+
     /// Makes sure that a probe follows if no answer comes.
     pub(super) fn arm_probe(&mut self, core: &Core, now: Nanos) {
         if self.live.probe_at.is_none() || self.live.probes == 0 {

@@ -1,0 +1,65 @@
+//! Guesses at what arrives next, so that payload is received straight into its place.
+
+use super::host::EpHost;
+use super::ops::Handle;
+use erd_ffi::udp::{Plan, Taken};
+use erd_rd::{Endpoint, Expected};
+
+/// Most receive calls without a guess after wrong ones.
+const PAUSE_MAX: u32 = 64;
+/// Smaller payloads are not worth a guess: a wrong one costs more than a copy.
+const WORTH_BYTES: u64 = 1 << 10;
+
+/// The guess of one receive call, and how well guesses have served.
+pub(super) struct Guess {
+    pub plan: Plan,
+    /// What each place of the plan is for.
+    pub expected: Vec<Expected>,
+    /// Receive calls still to be made without a guess.
+    rest: u32,
+    /// Length of the next such pause; doubles while guesses are wrong.
+    pause: u32,
+}
+
+impl Guess {
+    pub(super) fn new() -> Guess {
+        let plan = Plan::new(Expected::HEAD_BYTES);
+        Guess { plan, expected: Vec::new(), rest: 0, pause: 1 }
+    }
+
+    /// Plans for the next arrival; false if there is nothing to expect, or guesses rest.
+    pub(super) fn make(&mut self, engine: &Endpoint, host: &EpHost) -> bool {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return false;
+        }
+        self.plan.clear();
+        self.expected.clear();
+        engine.each_expected(|expected| {
+            // One receive's bytes, all but the last datagram of one length: that is a batch.
+            let fits = self.expected.last().is_none_or(|last| {
+                last.to == expected.to && last.len_bytes == self.expected[0].len_bytes
+            });
+            let (handle, held) = Handle::from_token(expected.to.0);
+            let recv = if held || !fits { None } else { host.recvs.get(handle) };
+            let len_bytes = usize::from(expected.len_bytes);
+            let place = recv.and_then(|op| op.buffers.run(expected.offset_bytes, len_bytes));
+            let room = place.is_some_and(|place| self.plan.push(place, len_bytes));
+            if room {
+                self.expected.push(*expected);
+            }
+            room
+        });
+        !self.plan.is_empty()
+    }
+
+    /// Learns from what came. Small packets between the expected ones do no harm.
+    pub(super) fn learn(&mut self, taken: Taken, bytes: u64) {
+        if taken.placed {
+            self.pause = 1;
+        } else if bytes >= WORTH_BYTES {
+            self.rest = self.pause;
+            self.pause = (2 * self.pause).min(PAUSE_MAX);
+        }
+    }
+}
