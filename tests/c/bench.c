@@ -5,6 +5,7 @@
  * The client writes one JSON object a line to its output:
  *   latency    half of a round trip, percentiles in us
  *   bandwidth  one way, `window` messages outstanding, until the receiver has said that it has all
+ *   reuse      the same with one buffer a side for all messages, which stays in the cache
  *   rate       one way, an acknowledgement after every `window` messages
  * A point that doesn't end within its limit is reported as such and ends the program with status 3. */
 #include "node.h"
@@ -13,8 +14,8 @@
 #include <sys/prctl.h>
 
 enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16 };
-enum test { LATENCY, BANDWIDTH, RATE, TESTS, END };
-static const char *const TEST_NAMES[TESTS] = {"latency", "bandwidth", "rate"};
+enum test { LATENCY, BANDWIDTH, REUSE, RATE, TESTS, END };
+static const char *const TEST_NAMES[TESTS] = {"latency", "bandwidth", "reuse", "rate"};
 
 /* What both processes know from the command line. */
 struct plan {
@@ -55,6 +56,18 @@ static void on_alarm(int signal)
     _exit(3);
 }
 
+/* Where the buffers of a message start, in bytes. */
+static size_t place(const struct side *side, size_t slot)
+{
+    return side->command.test == REUSE ? 0 : slot * side->slot_bytes;
+}
+
+/* Contents tell messages apart, unless all lie in the same place. */
+static bool verifies(const struct side *side)
+{
+    return side->plan->verify && side->command.test != REUSE;
+}
+
 static void arrived(struct side *side, const struct fi_cq_tagged_entry *entry)
 {
     struct op *op = entry->op_context;
@@ -64,8 +77,8 @@ static void arrived(struct side *side, const struct fi_cq_tagged_entry *entry)
     side->received++;
     check(entry->len == side->command.size, "a message of %llu bytes came with %zu",
           (unsigned long long)side->command.size, entry->len);
-    if (side->plan->verify)
-        pattern_check(side->rx + (size_t)(op - side->rx_ops) * side->slot_bytes, entry->len, op->id);
+    if (verifies(side))
+        pattern_check(side->rx + place(side, (size_t)(op - side->rx_ops)), entry->len, op->id);
 }
 
 /* Progresses once; counts and checks what arrived. */
@@ -95,7 +108,7 @@ static void post_recv(struct side *side, uint64_t number)
     ssize_t rc;
     op->id = number;
     op->state = 0;
-    while ((rc = fi_trecv(side->node.ep, side->rx + slot * side->slot_bytes, side->command.size, NULL,
+    while ((rc = fi_trecv(side->node.ep, side->rx + place(side, slot), side->command.size, NULL,
                           FI_ADDR_UNSPEC, DATA_TAG, 0, op)) == -FI_EAGAIN)
         step(side);
     must(rc, "fi_trecv");
@@ -105,11 +118,11 @@ static void post_send(struct side *side, uint64_t number)
 {
     size_t slot = number % side->plan->window;
     struct op *op = &side->tx_ops[slot];
-    uint8_t *bytes = side->tx + slot * side->slot_bytes;
+    uint8_t *bytes = side->tx + place(side, slot);
     ssize_t rc;
     wait_for(side, op);
     op->state = 0;
-    if (side->plan->verify)
+    if (verifies(side))
         pattern_fill(bytes, side->command.size, number);
     while ((rc = fi_tsend(side->node.ep, bytes, side->command.size, NULL, side->peer, DATA_TAG, op)) == -FI_EAGAIN)
         step(side);
@@ -163,7 +176,7 @@ static void serve_stream(struct side *side)
             send_ack(side);
         }
     }
-    if (side->command.test == BANDWIDTH)
+    if (side->command.test != RATE)
         send_ack(side);
 }
 
@@ -208,7 +221,7 @@ static void ask_latency(struct side *side, uint64_t *samples)
 static void ask_stream(struct side *side)
 {
     uint64_t window = side->plan->window;
-    if (side->command.test == BANDWIDTH)
+    if (side->command.test != RATE)
         post_ack_recv(side);
     for (uint64_t i = 0; i < side->command.count; i++) {
         if (side->command.test == RATE && i % window == 0)
@@ -314,7 +327,7 @@ static void client(struct side *side)
     fflush(stdout);
     for (int test = 0; test < TESTS; test++) {
         for (size_t i = 0; side->plan->tests[test] && i < side->plan->sizes_count; i++) {
-            if (test == BANDWIDTH && side->plan->sizes[i] == 0)
+            if ((test == BANDWIDTH || test == REUSE) && side->plan->sizes[i] == 0)
                 continue;
             side->command.test = (uint64_t)test;
             side->command.size = side->plan->sizes[i];
@@ -380,7 +393,7 @@ static void add_test(struct plan *plan, const char *word)
             return;
         }
     }
-    die("-t %s: there are latency, bandwidth and rate", word);
+    die("-t %s: there are latency, bandwidth, reuse and rate", word);
 }
 
 static void add_size(struct plan *plan, const char *word)

@@ -29,13 +29,14 @@ struct Plan {
     runs: usize,
     point_ms: u64,
     cpus: String,
-    tests: [(Test, &'static [u64]); 3],
+    tests: [(Test, &'static [u64]); 4],
 }
 
 const LATENCY_SIZES: &[u64] = &[0, 8, 64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
 const BANDWIDTH_SIZES: &[u64] = &[64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
 const QUICK_LATENCY_SIZES: &[u64] = &[64, 65_536, 1 << 20];
 const QUICK_BANDWIDTH_SIZES: &[u64] = &[65_536, 1 << 20];
+const REUSE_SIZES: &[u64] = &[1 << 20];
 const RATE_SIZES: &[u64] = &[64];
 
 /// Measures, prints the tables, writes the JSON.
@@ -83,6 +84,7 @@ impl Plan {
             tests: [
                 (Test::Latency, if quick { QUICK_LATENCY_SIZES } else { LATENCY_SIZES }),
                 (Test::Bandwidth, if quick { QUICK_BANDWIDTH_SIZES } else { BANDWIDTH_SIZES }),
+                (Test::Reuse, REUSE_SIZES),
                 (Test::Rate, RATE_SIZES),
             ],
         })

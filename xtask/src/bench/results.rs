@@ -4,13 +4,15 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The three tests of the program.
+/// The tests of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Test {
     /// Half a round trip.
     Latency,
     /// One way, 64 outstanding.
     Bandwidth,
+    /// The same with one buffer a side for all messages, as `osu_bw` and `fi_rdm_tagged_bw` do it.
+    Reuse,
     /// One way, acknowledged every 64 messages.
     Rate,
 }
@@ -22,12 +24,14 @@ impl Test {
         match self {
             Test::Latency => "latency",
             Test::Bandwidth => "bandwidth",
+            Test::Reuse => "reuse",
             Test::Rate => "rate",
         }
     }
 
     fn named(name: &str) -> Option<Test> {
-        [Test::Latency, Test::Bandwidth, Test::Rate].into_iter().find(|test| test.name() == name)
+        let all = [Test::Latency, Test::Bandwidth, Test::Reuse, Test::Rate];
+        all.into_iter().find(|test| test.name() == name)
     }
 
     /// The value that the table compares, and whether less is better.
@@ -35,7 +39,7 @@ impl Test {
     pub fn main_value(self) -> (&'static str, bool) {
         match self {
             Test::Latency => ("p50_us", true),
-            Test::Bandwidth => ("bytes_per_s", false),
+            Test::Bandwidth | Test::Reuse => ("bytes_per_s", false),
             Test::Rate => ("messages_per_s", false),
         }
     }

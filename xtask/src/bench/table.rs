@@ -31,6 +31,7 @@ fn title(test: Test) -> &'static str {
     match test {
         Test::Latency => "Half round trip in us: p50 (p99, p99.9)",
         Test::Bandwidth => "One-way bandwidth in MB/s, 64 messages outstanding",
+        Test::Reuse => "The same with one buffer a side, which stays in the cache",
         Test::Rate => "Messages per second in thousands, acknowledged every 64",
     }
 }
@@ -66,7 +67,7 @@ fn value(results: &Results, provider: &str, test: Test, size: u64) -> String {
             let tail = |name| median(name).unwrap_or(f64::NAN);
             format!("{main:.2} ({:.1}, {:.1})", tail("p99_us"), tail("p999_us"))
         }
-        Test::Bandwidth => format!("{:.0}", main / 1e6),
+        Test::Bandwidth | Test::Reuse => format!("{:.0}", main / 1e6),
         Test::Rate => format!("{:.0}", main / 1e3),
     }
 }
