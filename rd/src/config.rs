@@ -50,6 +50,10 @@ pub struct Config {
     pub first_psn: Option<u32>,
     /// Protect the payload with CRC32C too.
     pub payload_checksum: bool,
+    /// Speed of the local link in bytes per second, for controllers; 0 if unknown.
+    pub link_bytes_per_s: u64,
+    /// Switches cut payloads off instead of dropping packets. Only the simulator's do.
+    pub trimming: bool,
     /// Offer the TCP information path for control packets.
     pub info_path: bool,
     /// CRC32C (Castagnoli) of bytes, continuing from a seed.
@@ -101,6 +105,8 @@ impl Config {
             sends_max: 1 << 16,
             first_psn: None,
             payload_checksum: false,
+            link_bytes_per_s: 0,
+            trimming: false,
             info_path: false,
             crc32c,
         }

@@ -1,7 +1,8 @@
 //! Two engines on a perfect wire: the boundary as a driver uses it, in its shortest form.
 
 use erd_rd::cc::erd::ErdScheme;
-use erd_rd::cc::{AckPolicy, Controller, FlowParams, Scheme};
+use erd_rd::cc::settings::Setting;
+use erd_rd::cc::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
 use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, seal};
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header};
 use erd_rd::{
@@ -520,6 +521,18 @@ impl Scheme for Noting {
 
     fn ack_policy(&self) -> AckPolicy {
         self.0.ack_policy()
+    }
+
+    fn loss_detection(&self) -> LossDetection {
+        self.0.loss_detection()
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        self.0.settings()
+    }
+
+    fn values(&mut self) -> &mut [f32] {
+        self.0.values()
     }
 
     fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {

@@ -1,10 +1,13 @@
 //! ERD's best-effort mode: a fixed window, sprayed over the paths (docs/cc/erd.md).
 
-use super::{Ack, AckPolicy, Controller, FlowParams, Loss, Scheme, Sent, Timeout};
+use super::paths;
+use super::settings::Setting;
+use super::{
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+};
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use rand_pcg::Pcg32;
-use rand_pcg::rand_core::{Rng, SeedableRng};
 
 /// Window when none is configured: eight large datagrams stay in the processor's cache,
 /// and it covers 20 us at 200 Gb/s.
@@ -32,11 +35,23 @@ impl Scheme for ErdScheme {
         AckPolicy::NackOnly
     }
 
+    fn loss_detection(&self) -> LossDetection {
+        LossDetection::Receiver
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[]
+    }
+
+    fn values(&mut self) -> &mut [f32] {
+        &mut []
+    }
+
     fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
         Box::new(Erd {
             window_bytes: self.window_bytes.max(u64::from(params.datagram_bytes)),
-            paths: u32::from(params.paths.max(1)),
-            rng: Pcg32::seed_from_u64(seed),
+            paths: params.paths.max(1),
+            rng: paths::rng(seed),
         })
     }
 }
@@ -45,7 +60,7 @@ impl Scheme for ErdScheme {
 #[derive(Clone, Debug)]
 struct Erd {
     window_bytes: u64,
-    paths: u32,
+    paths: u16,
     rng: Pcg32,
 }
 
@@ -67,13 +82,14 @@ impl Controller for Erd {
     }
 
     fn next_path(&mut self, _: Nanos) -> u16 {
-        if self.paths == 1 {
-            return 0;
-        }
-        ((u64::from(self.rng.next_u32()) * u64::from(self.paths)) >> 32) as u16
+        if self.paths == 1 { 0 } else { paths::uniform(&mut self.rng, self.paths) }
     }
 
     fn ecn(&self) -> Ecn {
         Ecn::NotEct
+    }
+
+    fn view(&self) -> View {
+        View { paths: self.paths, ..View::default() }
     }
 }

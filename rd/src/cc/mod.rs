@@ -4,9 +4,13 @@
 //! table and no clock; the engine enforces what it answers.
 
 pub mod erd;
+pub mod paths;
+pub mod pipe;
+pub mod settings;
 
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
+use settings::Setting;
 
 /// Which acknowledgements a controller needs from the receiver. Agreed in the session set-up
 /// (protocol.md §6.1).
@@ -46,15 +50,37 @@ impl AckPolicy {
     }
 }
 
+/// How a sender finds out about lost packets before the receiver's scan or a probe tells it. One
+/// signal per transmission reaches the controller, whichever came first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LossDetection {
+    /// Not at all: the receiver tells.
+    Receiver,
+    /// When so many packets sent later are acknowledged (STrack, section 3.3.2). At least 1.
+    OutOfOrder {
+        /// How many.
+        packets: u16,
+    },
+    /// When packets sent later on the same path are acknowledged: a path keeps order (LAPS,
+    /// section III-D).
+    PathOrder,
+}
+
 /// What a flow knows of itself when its controller is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowParams {
+    /// When.
+    pub now: Nanos,
     /// Largest datagram on this flow, in bytes.
     pub datagram_bytes: u32,
-    /// Paths to choose from, at least 1.
+    /// Paths to choose from, 1 to 256.
     pub paths: u16,
-    /// Round trip of the session set-up.
+    /// Round trip of the session set-up; 0 if it was not measured.
     pub first_rtt_ns: Nanos,
+    /// Speed of the local link in bytes per second; 0 if unknown.
+    pub link_bytes_per_s: u64,
+    /// Switches cut payloads off instead of dropping packets. Only the simulator's do.
+    pub trimming: bool,
 }
 
 /// A burst goes out.
@@ -64,6 +90,8 @@ pub struct Sent {
     pub now: Nanos,
     /// Wire bytes of the burst.
     pub bytes: u32,
+    /// Packets of the burst.
+    pub packets: u32,
     /// On which path.
     pub path: u16,
     /// Bytes in flight, this burst included.
@@ -72,19 +100,26 @@ pub struct Sent {
     pub retransmission: bool,
 }
 
-/// An acknowledgement came in, or one of its per-packet records.
+/// An acknowledgement came in, or its records of the packets of one burst: one sample, whatever
+/// its weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
     /// When.
     pub now: Nanos,
+    /// When the newest of the packets was sent; `now` without a sample.
+    pub sent_at: Nanos,
     /// Bytes newly acknowledged.
     pub acked_bytes: u64,
-    /// Round trip without the receiver's hold time, when there is a sample.
+    /// Packets newly acknowledged.
+    pub acked_packets: u32,
+    /// Round trip without the receiver's hold time, the least of the burst, when there is a sample.
     pub rtt_ns: Option<Nanos>,
     /// Path of the sample.
     pub path: u16,
     /// Bytes newly reported as marked by the network.
     pub ce_bytes: u32,
+    /// How many packets the sample lies behind the foremost one that is acknowledged.
+    pub lag_packets: u32,
     /// Bytes in flight afterwards.
     pub in_flight_bytes: u64,
     /// The flow had less to send than the window allowed.
@@ -98,6 +133,8 @@ pub enum LossKind {
     Nack,
     /// A probe's answer did not show the packet.
     Probe,
+    /// Packets sent later were acknowledged; see [`LossDetection`].
+    Order,
     /// A switch cut the payload off and the receiver told so. Only the simulator does this.
     Trim,
 }
@@ -115,6 +152,8 @@ pub struct Loss {
     pub path: u16,
     /// How it became known.
     pub kind: LossKind,
+    /// Bytes in flight afterwards.
+    pub in_flight_bytes: u64,
 }
 
 /// The peer has been silent for a probe timeout.
@@ -128,7 +167,25 @@ pub struct Timeout {
     pub in_a_row: u32,
 }
 
+/// What a controller tells of itself. 0 for what it does not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct View {
+    /// Least round trip lately.
+    pub base_rtt_ns: Nanos,
+    /// Round trip without queues, jitter included.
+    pub typical_rtt_ns: Nanos,
+    /// Queueing delay that it aims at, above the base.
+    pub target_ns: Nanos,
+    /// What fits into the network at the typical round trip.
+    pub bdp_bytes: u64,
+    /// Paths that it uses now.
+    pub paths: u16,
+}
+
 /// Rate and path of one peer flow.
+///
+/// The engine always allows one packet when none is in flight, so that no window can stop a flow
+/// for good. It calls `next_path` for every burst right before `on_sent`.
 pub trait Controller: Send {
     /// A burst was handed to the port.
     fn on_sent(&mut self, sent: &Sent);
@@ -138,7 +195,7 @@ pub trait Controller: Send {
     fn on_loss(&mut self, loss: &Loss);
     /// Silence.
     fn on_timeout(&mut self, timeout: &Timeout);
-    /// Bytes that may be in flight. The engine always allows one packet.
+    /// Bytes that may be in flight.
     fn window_bytes(&self) -> u64;
     /// Bytes per second, when the controller paces; the engine spaces bursts by it.
     fn pace_bytes_per_s(&self) -> Option<u64>;
@@ -146,6 +203,8 @@ pub trait Controller: Send {
     fn next_path(&mut self, now: Nanos) -> u16;
     /// Codepoint to send data with.
     fn ecn(&self) -> Ecn;
+    /// For who watches the flow.
+    fn view(&self) -> View;
 }
 
 /// Builds the controllers of a domain.
@@ -154,6 +213,12 @@ pub trait Scheme: Send {
     fn name(&self) -> &'static str;
     /// What its controllers need from receivers.
     fn ack_policy(&self) -> AckPolicy;
+    /// How its senders find lost packets.
+    fn loss_detection(&self) -> LossDetection;
+    /// Its parameters.
+    fn settings(&self) -> &'static [Setting];
+    /// Their values, in the same order; change them with [`settings::set`].
+    fn values(&mut self) -> &mut [f32];
     /// A controller for one flow; `seed` is all the randomness it gets.
     fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller>;
 }

@@ -92,8 +92,8 @@ impl Endpoint {
         }
     }
 
-    /// As [`Endpoint::handle_packet`], for a datagram that [`Expected::is`] found to be the
-    /// expected one: `head` is its common header, `payload` what follows, which may lie in its
+    /// As [`Endpoint::handle_packet`], for a datagram that [`super::Expected::is`] found to be
+    /// the expected one: `head` is its common header, `payload` what follows, which may lie in its
     /// place already. [`Host::place`] is called with just these bytes, or not at all.
     pub fn handle_expected<H: Host>(
         &mut self,

@@ -134,12 +134,17 @@ impl Peer {
         if acked_bytes == 0 && rtt_ns.is_none() && ce_bytes == 0 {
             return;
         }
+        let age = (now as u32).wrapping_sub(state.echo_sent_at_ns);
+        let sent_at = if rtt_ns.is_some() { now.saturating_sub(age.into()) } else { now };
         let ack = AckFeedback {
             now,
+            sent_at,
             acked_bytes,
+            acked_packets: core::mem::take(&mut self.tx.acked_packets),
             rtt_ns,
             path: u16::from(state.echo_path),
             ce_bytes,
+            lag_packets: 0,
             in_flight_bytes: self.tx.in_flight_bytes,
             app_limited: !self.tx.wants(),
         };
@@ -185,20 +190,28 @@ impl Peer {
     ) -> (u64, u32) {
         let (mut total, mut total_ce) = (0, 0);
         for echo in sections.echoes() {
-            let at = Psn(echo.psn).since(self.tx.una);
-            let Ok(at) = usize::try_from(at) else { continue };
-            let acked_bytes = self.ack_one(core, host, at);
+            let (first, count) = (Psn(echo.psn), u32::from(echo.count));
+            let mut acked_bytes = 0;
+            for n in 0..count {
+                if let Ok(at) = usize::try_from(first.plus(n).since(self.tx.una)) {
+                    acked_bytes += self.ack_one(core, host, at);
+                }
+            }
             total += acked_bytes;
-            let ce_bytes = if echo.ce { acked_bytes as u32 } else { 0 };
+            let ce_bytes = (acked_bytes * u64::from(echo.ce) / u64::from(count)) as u32;
             total_ce += ce_bytes;
             let whole = (arrived as u32).wrapping_sub(echo.sent_at_ns);
             let rtt = whole.checked_sub(echo.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS);
+            let age = (now as u32).wrapping_sub(echo.sent_at_ns);
             let feedback = AckFeedback {
                 now,
+                sent_at: now.saturating_sub(age.into()),
                 acked_bytes,
+                acked_packets: core::mem::take(&mut self.tx.acked_packets),
                 rtt_ns: rtt.map(Nanos::from),
                 path: u16::from(echo.path),
                 ce_bytes,
+                lag_packets: self.tx.lag(first.plus(count)),
                 in_flight_bytes: self.tx.in_flight_bytes,
                 app_limited: !self.tx.wants(),
             };
@@ -240,6 +253,7 @@ impl Peer {
             Fate::InFlight => self.leave_flight(entry.bytes, entry.content),
             Fate::Lost => {}
         }
+        self.tx.acked_packets += 1;
         match entry.content {
             Content::Segment { op, .. } => self.settle(core, host, op),
             Content::Bundle { first, count } => {
@@ -332,12 +346,13 @@ impl Peer {
         }
         self.tx.retry.push_back(self.tx.una.plus(i as u32));
         match kind {
-            LossKind::Nack | LossKind::Trim => core.stats.rtx_nack += 1,
+            LossKind::Nack | LossKind::Trim | LossKind::Order => core.stats.rtx_nack += 1,
             LossKind::Probe => core.stats.rtx_probe += 1,
         }
         let (sent_at, bytes, path) = (entry.sent_at, entry.bytes, entry.path);
         if let Some(cc) = &mut self.cc {
-            cc.on_loss(&Loss { now, sent_at, bytes, path, kind });
+            let in_flight_bytes = self.tx.in_flight_bytes;
+            cc.on_loss(&Loss { now, sent_at, bytes, path, kind, in_flight_bytes });
         }
     }
 

@@ -474,11 +474,7 @@ impl Peer {
         let soon = now + core.cfg.ack_delay_ns;
         let due = match self.rx.policy {
             Some(AckPolicy::PerPacket) => {
-                let (psn, sent_at_ns, path) = (h.psn, h.sent_at_ns, h.path);
-                let hold_ns = received_at as u32;
-                if self.rx.echoes.len() < ECHOES_MAX {
-                    self.rx.echoes.push(Echo { psn, sent_at_ns, hold_ns, path, ce });
-                }
+                self.note_echo(h, received_at, ce);
                 Some(now)
             }
             Some(AckPolicy::Coalesced { packets }) => {
@@ -493,6 +489,25 @@ impl Peer {
         };
         if let Some(due) = due {
             self.rx.ack_at = Some(self.rx.ack_at.map_or(due, |at| at.min(due)));
+        }
+    }
+
+    /// Adds a packet to the records for the next acknowledgement.
+    fn note_echo(&mut self, h: &Header, received_at: Nanos, ce: bool) {
+        let ce = u8::from(ce);
+        if let Some(last) = self.rx.echoes.last_mut()
+            && (last.sent_at_ns, last.path) == (h.sent_at_ns, h.path)
+            && Psn(last.psn).plus(last.count.into()) == Psn(h.psn)
+            && last.count < u8::MAX
+        {
+            last.count += 1;
+            last.ce += ce;
+            return;
+        }
+        if self.rx.echoes.len() < ECHOES_MAX {
+            let (psn, sent_at_ns, path) = (h.psn, h.sent_at_ns, h.path);
+            let hold_ns = received_at as u32;
+            self.rx.echoes.push(Echo { psn, sent_at_ns, hold_ns, path, count: 1, ce });
         }
     }
 

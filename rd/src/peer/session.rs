@@ -100,9 +100,12 @@ impl Peer {
         self.rx.start(cfg, g);
         let seed = core.rng.next_u64();
         let params = FlowParams {
+            now,
             datagram_bytes: u32::from(self.datagram_bytes),
             paths: core.cfg.paths,
             first_rtt_ns: self.rtt.smoothed_ns,
+            link_bytes_per_s: core.cfg.link_bytes_per_s,
+            trimming: core.cfg.trimming,
         };
         self.cc = Some(core.scheme.build(&params, seed));
         self.phase = Phase::Open;

@@ -124,6 +124,10 @@ pub(crate) struct Tx {
     pub(super) echo_last: u32,
     pub(super) ce_seen_bytes: u32,
     pub(super) spurious_seen: u16,
+    /// Newly acknowledged packets of which the controller has not been told.
+    pub(super) acked_packets: u32,
+    /// One past the foremost packet that a record named.
+    foremost: Psn,
 }
 
 impl Tx {
@@ -136,6 +140,7 @@ impl Tx {
             first_order,
             next_psn: first_psn,
             una: first_psn,
+            foremost: first_psn,
             next_order: first_order,
             next_msg_id: first_psn.0 as u16,
             queue,
@@ -191,6 +196,14 @@ impl Tx {
         let order = self.next_order;
         self.next_order = order.wrapping_add(1);
         order
+    }
+
+    /// How far packets that end at `end` lie behind the foremost ones acknowledged.
+    pub(super) fn lag(&mut self, end: Psn) -> u32 {
+        if end.since(self.foremost) > 0 {
+            self.foremost = end;
+        }
+        self.foremost.since(end).max(0) as u32
     }
 
     /// Something is unacknowledged or waits to be sent.
@@ -329,6 +342,7 @@ impl Peer {
             cc.on_sent(&SentFeedback {
                 now,
                 bytes,
+                packets: burst.datagrams,
                 path,
                 in_flight_bytes: self.tx.in_flight_bytes,
                 retransmission: repeated,

@@ -93,19 +93,22 @@ impl AckState {
     }
 }
 
-/// One received packet, for controllers that want a record per packet.
+/// Received packets that follow each other and were sent in one burst, for controllers that want
+/// a record of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Echo {
-    /// The packet.
+    /// The first of them.
     pub psn: u32,
-    /// Its send time.
+    /// Their send time.
     pub sent_at_ns: u32,
-    /// How long it waited here before this acknowledgement was written, in nanoseconds.
+    /// How long the first waited here before this acknowledgement was written, in nanoseconds.
     pub hold_ns: u32,
-    /// The path it took.
+    /// The path they took.
     pub path: u8,
-    /// It carried a congestion mark.
-    pub ce: bool,
+    /// How many there are, at least 1.
+    pub count: u8,
+    /// How many of them carried a congestion mark.
+    pub ce: u8,
 }
 
 /// A run of missing packets.
@@ -171,7 +174,8 @@ impl<'a> Sections<'a> {
             sent_at_ns: u32::from_be_bytes([b[4], b[5], b[6], b[7]]),
             hold_ns: u32::from_be_bytes([b[8], b[9], b[10], b[11]]),
             path: b[12],
-            ce: b[13] != 0,
+            count: b[13].max(1),
+            ce: b[14].min(b[13].max(1)),
         })
     }
 }
@@ -200,6 +204,6 @@ pub fn emit_sections(
         out.extend_from_slice(&e.psn.to_be_bytes());
         out.extend_from_slice(&e.sent_at_ns.to_be_bytes());
         out.extend_from_slice(&e.hold_ns.to_be_bytes());
-        out.extend_from_slice(&[e.path, u8::from(e.ce), 0, 0]);
+        out.extend_from_slice(&[e.path, e.count, e.ce, 0]);
     }
 }

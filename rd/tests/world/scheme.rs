@@ -1,7 +1,10 @@
 //! A congestion controller that does whatever a run wants, so that the engine is tried with
 //! every acknowledgement policy, small windows, pacing and ECN.
 
-use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, Loss, Scheme, Sent, Timeout};
+use erd_rd::cc::settings::Setting;
+use erd_rd::cc::{
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+};
 use erd_rd::{Ecn, Nanos};
 
 /// Settings of the controller.
@@ -26,6 +29,18 @@ impl Scheme for TestScheme {
 
     fn ack_policy(&self) -> AckPolicy {
         self.policy
+    }
+
+    fn loss_detection(&self) -> LossDetection {
+        LossDetection::Receiver
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[]
+    }
+
+    fn values(&mut self) -> &mut [f32] {
+        &mut []
     }
 
     fn build(&self, params: &FlowParams, _: u64) -> Box<dyn Controller> {
@@ -97,5 +112,9 @@ impl Controller for TestController {
 
     fn ecn(&self) -> Ecn {
         self.scheme.ecn
+    }
+
+    fn view(&self) -> View {
+        View::default()
     }
 }

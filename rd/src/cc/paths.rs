@@ -1,0 +1,128 @@
+//! Choosing paths (entropies), shared by the controllers.
+
+use crate::units::Nanos;
+use alloc::boxed::Box;
+use alloc::vec;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+/// A uniform path below `paths`.
+#[must_use]
+pub fn uniform(rng: &mut Pcg32, paths: u16) -> u16 {
+    ((u64::from(rng.next_u32()) * u64::from(paths)) >> 32) as u16
+}
+
+/// A generator from a flow's seed.
+#[must_use]
+pub fn rng(seed: u64) -> Pcg32 {
+    Pcg32::seed_from_u64(seed)
+}
+
+/// One bit a path, at most 256 of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathBits([u64; 4]);
+
+impl PathBits {
+    /// Whether a path's bit is set.
+    #[must_use]
+    pub fn get(&self, path: u16) -> bool {
+        self.0[usize::from(path >> 6) & 3] >> (path & 63) & 1 == 1
+    }
+
+    /// Sets a path's bit.
+    pub fn set(&mut self, path: u16, on: bool) {
+        let (word, bit) = (usize::from(path >> 6) & 3, 1 << (path & 63));
+        if on {
+            self.0[word] |= bit;
+        } else {
+            self.0[word] &= !bit;
+        }
+    }
+
+    /// Number of bits set.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// Round robin over the paths that were not marked (STrack, algorithm 3; the same as the Ultra
+/// Ethernet simulator's bitmap): a mark lets the path be skipped once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EcnBitmap {
+    skip: PathBits,
+    next: u16,
+}
+
+impl EcnBitmap {
+    /// An acknowledgement told of a path.
+    pub fn on_ack(&mut self, path: u16, marked: bool) {
+        self.skip.set(path, marked);
+    }
+
+    /// The next path below `paths`.
+    pub fn next(&mut self, paths: u16) -> u16 {
+        for _ in 0..paths {
+            let path = self.next % paths;
+            self.next = (path + 1) % paths;
+            if !self.skip.get(path) {
+                return path;
+            }
+            self.skip.set(path, false);
+        }
+        self.next % paths
+    }
+}
+
+/// Entropies that came back unmarked (REPS: recycled entropy packet spraying).
+const REPS_SLOTS: usize = 8;
+
+/// REPS: entropies whose packets came back unmarked are used again, the oldest first; without one,
+/// a random path is explored. While a loss is fresh, what is cached is used again and again instead
+/// (freezing), so that a dead path is not explored.
+#[derive(Clone, Debug)]
+pub struct Reps {
+    cached: Box<[u8; REPS_SLOTS]>,
+    head: u8,
+    fresh: u8,
+    frozen_until: Nanos,
+}
+
+impl Default for Reps {
+    fn default() -> Self {
+        let cached: Box<[u8]> = vec![0; REPS_SLOTS].into_boxed_slice();
+        let cached = cached.try_into().unwrap_or_else(|_| Box::new([0; REPS_SLOTS]));
+        Reps { cached, head: 0, fresh: 0, frozen_until: 0 }
+    }
+}
+
+impl Reps {
+    /// An acknowledgement told of a path.
+    pub fn on_ack(&mut self, path: u16, marked: bool) {
+        if marked {
+            return;
+        }
+        self.cached[usize::from(self.head) % REPS_SLOTS] = path as u8;
+        self.head = (self.head + 1) % REPS_SLOTS as u8;
+        self.fresh = (self.fresh + 1).min(REPS_SLOTS as u8);
+    }
+
+    /// A timeout or a loss says that some path may be dead.
+    pub fn freeze(&mut self, until: Nanos) {
+        self.frozen_until = until;
+    }
+
+    /// The next path below `paths`.
+    pub fn next(&mut self, now: Nanos, rng: &mut Pcg32, paths: u16) -> u16 {
+        if self.fresh > 0 {
+            let oldest = (self.head + REPS_SLOTS as u8 - self.fresh) % REPS_SLOTS as u8;
+            self.fresh -= 1;
+            return u16::from(self.cached[usize::from(oldest)]) % paths;
+        }
+        if now < self.frozen_until {
+            self.head = (self.head + 1) % REPS_SLOTS as u8;
+            return u16::from(self.cached[usize::from(self.head)]) % paths;
+        }
+        uniform(rng, paths)
+    }
+}
