@@ -511,6 +511,52 @@ fn a_peer_that_is_kept_or_busy_stays() {
     assert_eq!(nodes[1].memory.sent, []);
 }
 
+#[test]
+fn an_id_that_an_earlier_session_used_is_not_used_again() {
+    let mut nodes = [node(1), node(2)];
+    let names = [nodes[0].name, nodes[1].name];
+    let mut now = 0;
+    post_send_at(&mut nodes[0], now, 1, names[1], 8);
+    post_send_at(&mut nodes[1], now, 2, names[0], 8);
+    // The second takes the first's hello; the first hears of no welcome, and no more of it comes
+    // through than what shows that the other lives.
+    let (mut taken, mut late) = (0, Vec::new());
+    run_with(&mut nodes, &mut now, 6 * SECOND, |_, from, packet| {
+        let header = Header::parse(packet).unwrap();
+        if from == 1 && header.kind == Kind::Data {
+            late.push(packet.to_vec());
+        }
+        taken += usize::from(from == 0 && header.kind == Kind::Hello);
+        match header.kind {
+            Kind::Hello => from == 0 && taken <= 2,
+            kind => kind != Kind::Welcome,
+        }
+    });
+    assert_eq!(nodes[1].memory.sent, [(2, Err(OpError::PeerTimeout))]);
+    assert_eq!(nodes[0].memory.sent, []);
+    assert!(!late.is_empty());
+    // The second begins again. What it sent before arrives at last, first of all.
+    post_send_at(&mut nodes[1], now, 3, names[0], 16);
+    let opened = |nodes: &[Node]| nodes[0].engine.stats().sessions_opened;
+    for _ in 0..100 {
+        let soon = now + 1_000;
+        run_with(&mut nodes, &mut now, 1_000, |_, from, packet| {
+            from == 0 || Header::parse(packet).unwrap().kind != Kind::Data
+        });
+        now = now.max(soon);
+        if opened(&nodes) > 0 {
+            late.iter().for_each(|packet| take(&mut nodes[0], now, packet));
+        }
+    }
+    assert_eq!(opened(&nodes), 1);
+    run(&mut nodes, &mut now, 6 * SECOND);
+    let lengths: Vec<u64> =
+        nodes[0].memory.unexpected.iter().map(|(arrived, _)| arrived.len_bytes).collect();
+    assert_eq!(lengths, [16], "the message of the session before is gone");
+    assert_eq!(nodes[0].memory.sent, [(1, Ok(()))]);
+    assert_eq!(nodes[1].memory.sent[1..], [(3, Ok(()))]);
+}
+
 /// ERD's scheme, with a note of what its controllers are told.
 struct Noting(ErdScheme, Arc<Mutex<Vec<FlowParams>>>);
 

@@ -208,6 +208,10 @@ impl Endpoint {
         }
         let index = self.peer_index(now, g.name, host).ok_or(DropReason::TableFull)?;
         let peer = &mut self.peers[index as usize];
+        if g.session == peer.gave_up {
+            self.reply(g.name, Kind::Reset, g.session, g.session);
+            return Err(DropReason::Cookie);
+        }
         let result = peer.on_hello(&mut self.core, host, now, arrived, &g, h.sent_at_ns);
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);
@@ -273,6 +277,7 @@ impl Endpoint {
         let peer = &mut self.peers[index as usize];
         let core = &mut self.core;
         let open = peer.phase == Phase::Open;
+        let unknown = if h.kind == Kind::Reset { r.u64().map_err(malformed)? } else { 0 };
         let result = match h.kind {
             Kind::Ack if open => {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
@@ -291,8 +296,12 @@ impl Endpoint {
                 }
                 peer.on_welcome(core, now, arrived, &g).map_err(refused)
             }
-            Kind::Reset if r.u64().map_err(malformed)? == peer.remote.session && open => {
+            Kind::Reset if unknown == peer.remote.session && open => {
                 peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));
+                Ok(())
+            }
+            Kind::Reset if peer.phase == Phase::Opening && unknown == h.session => {
+                peer.on_used_id(core, now);
                 Ok(())
             }
             Kind::GoodbyeAck if peer.phase == Phase::Leaving => {

@@ -183,6 +183,9 @@ pub(crate) struct Peer {
     /// Epoch and incarnation of the peer's last session: within that epoch, a hello of an earlier
     /// one is stale even when no session stands.
     pub oldest: (u64, u32),
+    /// The peer's id in the last session that ended: packets of ours may still be on their way to
+    /// it, so no other session uses it.
+    pub gave_up: u64,
     pub setup: Setup,
     pub live: Liveness,
     pub rtt: Rtt,
@@ -221,6 +224,7 @@ impl Peer {
             local_session: 0,
             remote: Remote::default(),
             oldest: (0, 0),
+            gave_up: 0,
             setup: Setup::default(),
             live: Liveness::default(),
             rtt: Rtt::default(),

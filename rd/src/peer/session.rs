@@ -59,6 +59,12 @@ impl Peer {
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
     }
 
+    /// The peer used our session id in a session that ended there.
+    pub(crate) fn on_used_id(&mut self, core: &mut Core, now: Nanos) {
+        self.renew(core, now);
+        self.heard_in_setup(now);
+    }
+
     /// A round trip of the set-up; echo 0 stands for none.
     fn sample_setup(&mut self, arrived: Nanos, echo_sent_at_ns: u32) {
         let rtt = (arrived as u32).wrapping_sub(echo_sent_at_ns);
@@ -83,6 +89,7 @@ impl Peer {
             order_window: core.cfg.unexpected_messages,
             psn_window: BITS_MAX,
             cookie: self.setup.cookie,
+            gave_up: self.gave_up,
             echo_sent_at_ns,
             name: core.cfg.name,
         }
@@ -148,6 +155,7 @@ impl Peer {
             (Phase::Idle, _) => self.begin(core, now),
             (_, Some(epoch)) if epoch > g.epoch => return Err(Refusal::Stale),
             (_, Some(epoch)) if epoch < g.epoch => self.renew(core, now),
+            _ if g.gave_up == self.local_session => self.renew(core, now),
             _ => {}
         }
         self.sample_setup(arrived, g.echo_sent_at_ns);
@@ -220,6 +228,7 @@ impl Peer {
     ) -> Result<(), Refusal> {
         match self.phase {
             Phase::Opening if self.setup.proven_to != Some(g.epoch) => Err(Refusal::Stale),
+            Phase::Opening if g.session == self.gave_up => Err(Refusal::Stale),
             Phase::Opening => {
                 self.sample_setup(arrived, g.echo_sent_at_ns);
                 self.adopt(core, now, g);
@@ -251,6 +260,9 @@ impl Peer {
         self.setup = Setup::default();
         self.live = Liveness::default();
         self.local_session = 0;
+        if self.remote.session != 0 {
+            self.gave_up = self.remote.session;
+        }
         self.remote = Remote::default();
         if self.phase != Phase::Idle {
             self.phase = Phase::Idle;

@@ -42,6 +42,8 @@ pub struct Greeting {
     pub psn_window: u32,
     /// The cookie of a challenge, 0 without one.
     pub cookie: u64,
+    /// The reader's session id that an earlier session of the writer used last, 0 for none.
+    pub gave_up: u64,
     /// Send time of the packet that this one answers.
     pub echo_sent_at_ns: u32,
     /// The writer's name.
@@ -70,6 +72,7 @@ impl Greeting {
             out.extend_from_slice(&v.to_be_bytes());
         }
         out.extend_from_slice(&self.cookie.to_be_bytes());
+        out.extend_from_slice(&self.gave_up.to_be_bytes());
         put_name(out, self.name);
     }
 
@@ -85,7 +88,7 @@ impl Greeting {
         let ack_policy = AckPolicy::from_wire([r.u8()?, r.u8()?]).ok_or(Malformed)?;
         let (window_bytes, eager_credit_bytes) = (r.u32()?, r.u32()?);
         let (order_window, psn_window, echo_sent_at_ns) = (r.u32()?, r.u32()?, r.u32()?);
-        let cookie = r.u64()?;
+        let (cookie, gave_up) = (r.u64()?, r.u64()?);
         Ok(Greeting {
             features,
             session,
@@ -101,6 +104,7 @@ impl Greeting {
             order_window,
             psn_window,
             cookie,
+            gave_up,
             echo_sent_at_ns,
             name: r.name()?,
         })
