@@ -178,7 +178,7 @@ impl Driver {
         let (engine, host) = (&mut self.engine, &mut self.host);
         let Some(path) = &mut self.info_path else { return 0 };
         let received = path.recv(|frame, from| {
-            let meta = RxMeta { ecn: Ecn::NotEct, hold_ns: 0, from };
+            let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from };
             engine.handle_packet(now, &meta, frame, host);
         });
         received.unwrap_or_else(|error| {
@@ -346,7 +346,12 @@ pub(super) fn refusal_errno(error: PostError) -> c_int {
 }
 
 fn meta(datagram: &RxDatagram<'_>) -> RxMeta {
-    RxMeta { ecn: rd_ecn(datagram.ecn), hold_ns: datagram.hold_ns, from: datagram.src }
+    RxMeta {
+        ecn: rd_ecn(datagram.ecn),
+        trimmed: false,
+        hold_ns: datagram.hold_ns,
+        from: datagram.src,
+    }
 }
 
 fn rd_ecn(mark: udp::Ecn) -> Ecn {

@@ -30,6 +30,8 @@ fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64) -> String {
         ("rx_control", stats.rx_control),
         ("rtx_nack", stats.rtx_nack),
         ("rtx_probe", stats.rtx_probe),
+        ("rtx_order", stats.rtx_order),
+        ("rtx_trim", stats.rtx_trim),
         ("rtx_spurious", stats.rtx_spurious),
         ("probes", stats.probes),
         ("nacks", stats.nacks),

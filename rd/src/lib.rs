@@ -30,6 +30,7 @@ pub mod wire;
 pub use config::{Config, ConfigError};
 pub use endpoint::{Endpoint, Expected, PostError, RxMeta, WorkRequest};
 pub use host::{Arrived, EndReason, Host, MsgRef, OpError, RecvToken, SendToken, Verdict};
+pub use peer::{FlowView, Repeated};
 pub use stats::{DropReason, Stats};
 pub use transmit::{Part, TxBurst};
 pub use units::{Ecn, Nanos, Order, PeerId, Psn};

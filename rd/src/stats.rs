@@ -30,10 +30,12 @@ pub enum DropReason {
     NoBuffer,
     /// A table is full (peers, early messages).
     TableFull,
+    /// Its payload was cut off on the way; it was asked for again.
+    Trimmed,
 }
 
 /// Number of [`DropReason`]s.
-pub const DROP_REASONS: usize = DropReason::TableFull as usize + 1;
+pub const DROP_REASONS: usize = DropReason::Trimmed as usize + 1;
 
 /// Names of the reasons, in order.
 pub const DROP_NAMES: [&str; DROP_REASONS] = [
@@ -50,6 +52,7 @@ pub const DROP_NAMES: [&str; DROP_REASONS] = [
     "credit",
     "no_buffer",
     "table_full",
+    "trimmed",
 ];
 
 /// Counters since the endpoint was made. All count packets unless the name says otherwise.
@@ -71,6 +74,10 @@ pub struct Stats {
     pub rtx_nack: u64,
     /// Retransmissions found necessary by a probe's answer.
     pub rtx_probe: u64,
+    /// Retransmissions found necessary by what was acknowledged before them.
+    pub rtx_order: u64,
+    /// Retransmissions of packets whose payload was cut off.
+    pub rtx_trim: u64,
     /// Retransmissions whose original had arrived after all (told by the receiver).
     pub rtx_spurious: u64,
     /// Probes sent.

@@ -148,7 +148,7 @@ fn run_with(
             if me.engine.poll_transmit(*now, true, &mut me.memory, &mut burst) {
                 moved = true;
                 let packets = datagrams(&burst, &me.memory);
-                let meta = RxMeta { ecn: Ecn::NotEct, hold_ns: 0, from: me.name };
+                let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from: me.name };
                 let to = burst.to;
                 let Some(other) = nodes.iter_mut().find(|n| n.name == to) else { continue };
                 for packet in packets.iter().filter(|packet| passes(*now, at, packet)) {
@@ -284,7 +284,7 @@ fn forge(mut h: Header, headers: &[u8], payload: &[u8]) -> Vec<u8> {
 }
 
 fn take(node: &mut Node, now: u64, packet: &[u8]) {
-    let meta = RxMeta { ecn: Ecn::NotEct, hold_ns: 0, from: node.name };
+    let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from: node.name };
     node.engine.handle_packet(now, &meta, packet, &mut node.memory);
 }
 

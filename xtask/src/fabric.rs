@@ -195,7 +195,7 @@ impl Sums {
     /// Retransmissions of all kinds.
     #[must_use]
     pub fn retransmissions(&self) -> u64 {
-        self.get("rtx_nack") + self.get("rtx_probe")
+        self.get("rtx_nack") + self.get("rtx_probe") + self.get("rtx_order")
     }
 
     /// Retransmissions that were not needed, in parts of all data packets.

@@ -13,7 +13,7 @@ mod schedule;
 use crate::cc::Scheme;
 use crate::config::{Config, ConfigError};
 use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
-use crate::peer::{Core, Op, Peer, Phase};
+use crate::peer::{Core, FlowView, Op, Peer, Phase};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, PeerId};
@@ -60,6 +60,8 @@ pub struct WorkRequest {
 pub struct RxMeta {
     /// Congestion mark.
     pub ecn: Ecn,
+    /// A switch cut the payload off. Only the simulator's do.
+    pub trimmed: bool,
     /// How long ago the kernel or the NIC received it.
     pub hold_ns: Nanos,
     /// Its source, for logs: a peer is known by its session, never by this.
@@ -403,6 +405,18 @@ impl Endpoint {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed && self.peers.iter().all(|(_, p)| p.phase == Phase::Idle)
+    }
+
+    /// A snapshot of the flow towards a peer; `None` without a session. Cheap enough to be taken
+    /// at any time.
+    #[must_use]
+    pub fn flow(&self, peer: PeerId) -> Option<FlowView> {
+        self.known(peer).filter(|p| p.phase == Phase::Open).map(Peer::flow)
+    }
+
+    /// KiB sent to a peer on each path since the flow was last idle; nothing when it is.
+    pub fn path_kib(&self, peer: PeerId) -> impl Iterator<Item = u32> {
+        self.known(peer).into_iter().flat_map(|p| p.tx.flow.path_kib())
     }
 
     /// Counters.

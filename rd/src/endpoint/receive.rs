@@ -123,6 +123,9 @@ impl Endpoint {
             let peer = self.session_peer(h.session)?;
             let peer = &mut self.peers[peer as usize];
             let result = match peer.phase {
+                Phase::Open if meta.trimmed => {
+                    peer.on_trimmed(&self.core, now, &h, datagram.start())
+                }
                 Phase::Open => peer.on_data(&mut self.core, host, now, meta, &h, datagram),
                 _ => {
                     peer.miss_welcome(now);

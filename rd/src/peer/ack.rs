@@ -62,6 +62,9 @@ impl Peer {
             let most = room.saturating_sub(SACK_WORDS_MIN).min(NACK_RANGES_MAX);
             self.collect_holes(below, most, &mut nacks);
         }
+        let trims = room.saturating_sub(SACK_WORDS_MIN).min(NACK_RANGES_MAX) - nacks.len();
+        let trims = self.rx.trims.len().min(trims);
+        nacks.extend(self.rx.trims.drain(..trims));
         let sack = self.collect_sack(room - nacks.len());
         if !nacks.is_empty() {
             core.stats.nacks += 1;
@@ -76,6 +79,8 @@ impl Peer {
         self.rx.echoes = echoes;
         burst.to = self.name;
         burst.info_path = self.info_path;
+        // One path for all acknowledgements would be one queue for all of them.
+        burst.path = self.rx.last.map_or(0, |last| u16::from(last.path) % core.cfg.paths);
     }
 
     /// Bitmap words from the lowest hole on, at most `room` of them.
@@ -100,7 +105,7 @@ impl Peer {
                 }
             } else {
                 let first_psn = self.rx.cum.plus(i).0;
-                run.get_or_insert(NackRange { first_psn, count: 0 }).count += 1;
+                run.get_or_insert(NackRange { first_psn, count: 0, trimmed: None }).count += 1;
             }
         }
         if out.len() < most {

@@ -4,12 +4,14 @@
 //! takes data, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock.
 
 mod ack;
+mod flow;
 mod recovery;
 mod rx;
 mod session;
 mod timers;
 mod tx;
 
+pub use flow::{FlowView, Repeated};
 pub(crate) use rx::Rx;
 pub(crate) use session::{Refusal, emit_control};
 pub(crate) use tx::Tx;
@@ -242,6 +244,18 @@ impl Peer {
             ready: false,
             waits_for_flush: false,
             wake_at: Nanos::MAX,
+        }
+    }
+
+    /// A snapshot of the flow towards the peer.
+    pub(crate) fn flow(&self) -> FlowView {
+        FlowView {
+            window_bytes: self.cc.as_ref().map_or(0, |cc| cc.window_bytes()),
+            pace_bytes_per_s: self.cc.as_ref().and_then(|cc| cc.pace_bytes_per_s()),
+            in_flight_bytes: self.tx.in_flight_bytes,
+            rtt_ns: self.rtt.smoothed_ns,
+            controller: self.cc.as_ref().map(|cc| cc.view()).unwrap_or_default(),
+            ..self.tx.flow.view()
         }
     }
 

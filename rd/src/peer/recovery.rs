@@ -3,7 +3,7 @@
 use super::tx::{Content, Fate, Transfer, TxRecord};
 use super::{Core, Peer};
 use crate::bitmap::BITS_MAX;
-use crate::cc::{Ack as AckFeedback, Loss, LossKind};
+use crate::cc::{Ack as AckFeedback, Loss, LossDetection, LossKind};
 use crate::host::Host;
 use crate::planted::planted;
 use crate::stats::DropReason;
@@ -103,6 +103,7 @@ impl Peer {
             self.take_losses(core, now, state, sections);
         }
         self.pop_acked();
+        self.judge_order(core, now);
         // What the records have told the controller is not told twice.
         let rtt_ns = rtt_ns.filter(|_| echoed == 0);
         self.feed_back(now, state, acked, rtt_ns, echoed_ce);
@@ -130,6 +131,7 @@ impl Peer {
         let ce_bytes = state.ce_bytes.wrapping_sub(self.tx.ce_seen_bytes);
         let ce_bytes = if ce_bytes < 1 << 31 { ce_bytes } else { 0 };
         self.tx.ce_seen_bytes = self.tx.ce_seen_bytes.wrapping_add(ce_bytes);
+        self.tx.flow.ce_bytes += u64::from(ce_bytes);
         let ce_bytes = ce_bytes.saturating_sub(echoed_ce);
         if acked_bytes == 0 && rtt_ns.is_none() && ce_bytes == 0 {
             return;
@@ -191,6 +193,7 @@ impl Peer {
         let (mut total, mut total_ce) = (0, 0);
         for echo in sections.echoes() {
             let (first, count) = (Psn(echo.psn), u32::from(echo.count));
+            self.tx.flow.note_path_acked(echo.path, echo.sent_at_ns);
             let mut acked_bytes = 0;
             for n in 0..count {
                 if let Ok(at) = usize::try_from(first.plus(n).since(self.tx.una)) {
@@ -211,7 +214,7 @@ impl Peer {
                 rtt_ns: rtt.map(Nanos::from),
                 path: u16::from(echo.path),
                 ce_bytes,
-                lag_packets: self.tx.lag(first.plus(count)),
+                lag_packets: self.tx.flow.lag(first.plus(count)),
                 in_flight_bytes: self.tx.in_flight_bytes,
                 app_limited: !self.tx.wants(),
             };
@@ -254,6 +257,11 @@ impl Peer {
             Fate::Lost => {}
         }
         self.tx.acked_packets += 1;
+        self.tx.flow.acked_bytes += u64::from(entry.bytes);
+        let after = self.tx.una.plus(i as u32 + 1);
+        if after.since(self.tx.acked_end) > 0 {
+            self.tx.acked_end = after;
+        }
         match entry.content {
             Content::Segment { op, .. } => self.settle(core, host, op),
             Content::Bundle { first, count } => {
@@ -313,7 +321,14 @@ impl Peer {
                 if i >= self.tx.sent.len() {
                     break;
                 }
-                self.lose_one(core, now, i, seen_until, LossKind::Nack);
+                match range.trimmed {
+                    None => self.lose_one(core, now, i, seen_until, LossKind::Nack),
+                    // It names the transmission, so there is no doubt about which one was lost.
+                    Some(attempt) if self.tx.sent[i].attempt == attempt => {
+                        self.lose_one(core, now, i, now, LossKind::Trim);
+                    }
+                    Some(_) => {}
+                }
             }
         }
         if state.flags & ACK_PROBE_ANSWER != 0 {
@@ -323,6 +338,36 @@ impl Peer {
             let end = shown.since(self.tx.una).min(high.since(self.tx.una)).max(0) as usize;
             for i in 0..end.min(self.tx.sent.len()) {
                 self.lose_one(core, now, i, seen_until, LossKind::Probe);
+            }
+        }
+    }
+
+    /// Declares lost what the scheme's [`LossDetection`] says, from the order of what was
+    /// acknowledged.
+    fn judge_order(&mut self, core: &mut Core, now: Nanos) {
+        let end = self.tx.acked_end.since(self.tx.una).max(0) as usize;
+        match core.scheme.loss_detection() {
+            LossDetection::Receiver => {}
+            LossDetection::OutOfOrder { packets } => {
+                let from = self.tx.judged.since(self.tx.una).max(0) as usize;
+                let to = end.saturating_sub(usize::from(packets));
+                for i in from..to.min(self.tx.sent.len()) {
+                    // Repeated packets went out later than their numbers say.
+                    if self.tx.sent[i].attempt == 0 {
+                        self.lose_one(core, now, i, now, LossKind::Order);
+                    }
+                }
+                if to > from {
+                    self.tx.judged = self.tx.una.plus(to as u32);
+                }
+            }
+            LossDetection::PathOrder => {
+                for i in 0..end.min(self.tx.sent.len()) {
+                    let entry = &self.tx.sent[i];
+                    if self.tx.flow.was_overtaken(entry.path, entry.sent_at) {
+                        self.lose_one(core, now, i, now, LossKind::Order);
+                    }
+                }
             }
         }
     }
@@ -346,9 +391,12 @@ impl Peer {
         }
         self.tx.retry.push_back(self.tx.una.plus(i as u32));
         match kind {
-            LossKind::Nack | LossKind::Trim | LossKind::Order => core.stats.rtx_nack += 1,
+            LossKind::Nack => core.stats.rtx_nack += 1,
+            LossKind::Trim => core.stats.rtx_trim += 1,
+            LossKind::Order => core.stats.rtx_order += 1,
             LossKind::Probe => core.stats.rtx_probe += 1,
         }
+        self.tx.flow.lost(kind);
         let (sent_at, bytes, path) = (entry.sent_at, entry.bytes, entry.path);
         if let Some(cc) = &mut self.cc {
             let in_flight_bytes = self.tx.in_flight_bytes;
@@ -362,6 +410,7 @@ impl Peer {
         if new < 1 << 15 {
             self.tx.spurious_seen = state.spurious;
             core.stats.rtx_spurious += u64::from(new);
+            self.tx.flow.repeated.spurious += u64::from(new);
         }
     }
 

@@ -12,11 +12,11 @@ use crate::host::{Host, OpError, RecvToken};
 use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Ecn, Nanos, Psn, SECOND};
-use crate::wire::ack::{ECHOES_MAX, Echo};
+use crate::wire::ack::{ECHOES_MAX, Echo, NACK_RANGES_MAX, NackRange};
 use crate::wire::header::{
     FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
 };
-use crate::wire::record::{MsgHeader, Record, parse_eager_header};
+use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
 use crate::wire::setup::Greeting;
 use crate::wire::{Malformed, Reader};
 use alloc::collections::VecDeque;
@@ -141,6 +141,9 @@ pub(crate) struct Rx {
     pub(super) scan_mark: Option<Psn>,
     /// Holes below this PSN are to be reported.
     pub(super) nack_below: Option<Psn>,
+    /// Packets whose payload was cut off, for the next acknowledgement; at most
+    /// [`NACK_RANGES_MAX`].
+    pub(super) trims: Vec<NackRange>,
 }
 
 impl Rx {
@@ -172,6 +175,7 @@ impl Rx {
             && !self.probe_answer
             && self.received.ones() == 0
             && self.echoes.is_empty()
+            && self.trims.is_empty()
     }
 
     /// The peer owes us data: something is half received.
@@ -411,6 +415,33 @@ impl Peer {
         }
         self.note_received(core, now, meta, h, datagram.len_bytes());
         Ok(())
+    }
+
+    /// A packet of this session without its payload: it is asked for again at once.
+    pub(crate) fn on_trimmed(
+        &mut self,
+        core: &Core,
+        now: Nanos,
+        h: &Header,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        let eager = h.flags & FLAG_EAGER != 0;
+        let region = HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 };
+        let head = bytes.get(..region).filter(|_| h.long).ok_or(DropReason::Malformed)?;
+        if !checksum_ok(head, core.cfg.crc32c) {
+            return Err(DropReason::HeaderChecksum);
+        }
+        let offset = Psn(h.psn).since(self.rx.cum);
+        if offset < 0 || offset >= BITS_MAX as i32 || self.rx.received.get(offset as u32) {
+            return Err(DropReason::Duplicate);
+        }
+        self.heard(core, now);
+        if self.rx.trims.len() < NACK_RANGES_MAX {
+            let trimmed = Some(h.attempt);
+            self.rx.trims.push(NackRange { first_psn: h.psn, count: 1, trimmed });
+        }
+        self.rx.ack_at = Some(now);
+        Err(DropReason::Trimmed)
     }
 
     /// Enters an accepted packet into the bitmap and decides on its acknowledgement.

@@ -1,6 +1,7 @@
 //! The transmit flow: what waits, what is in flight, and how packets are built
 //! (protocol.md §4, §5).
 
+use super::flow::Flow;
 use super::{Core, Op, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::Sent as SentFeedback;
@@ -22,6 +23,8 @@ use alloc::collections::VecDeque;
 const INLINE_BYTES: u32 = 512;
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
 const BURST_DATAGRAMS: u32 = 64;
+/// A window takes at least so many bursts.
+const BURSTS_PER_WINDOW: u64 = 4;
 /// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
 /// full datagram (protocol.md §5.2).
 const BUNDLES_IN_FLIGHT: u32 = 2;
@@ -126,8 +129,12 @@ pub(crate) struct Tx {
     pub(super) spurious_seen: u16,
     /// Newly acknowledged packets of which the controller has not been told.
     pub(super) acked_packets: u32,
-    /// One past the foremost packet that a record named.
-    foremost: Psn,
+    /// One past the foremost packet that was acknowledged.
+    pub(super) acked_end: Psn,
+    /// Packets below it were judged by the order of acknowledgements.
+    pub(super) judged: Psn,
+    /// What is known of paths, and counted for who watches the flow.
+    pub(crate) flow: Flow,
 }
 
 impl Tx {
@@ -140,7 +147,9 @@ impl Tx {
             first_order,
             next_psn: first_psn,
             una: first_psn,
-            foremost: first_psn,
+            flow: Flow::new(first_psn),
+            acked_end: first_psn,
+            judged: first_psn,
             next_order: first_order,
             next_msg_id: first_psn.0 as u16,
             queue,
@@ -198,14 +207,6 @@ impl Tx {
         order
     }
 
-    /// How far packets that end at `end` lie behind the foremost ones acknowledged.
-    pub(super) fn lag(&mut self, end: Psn) -> u32 {
-        if end.since(self.foremost) > 0 {
-            self.foremost = end;
-        }
-        self.foremost.since(end).max(0) as u32
-    }
-
     /// Something is unacknowledged or waits to be sent.
     pub(super) fn outstanding(&self) -> bool {
         !self.sent.is_empty() || self.wants()
@@ -221,6 +222,7 @@ impl Tx {
             self.control = VecDeque::new();
             self.queue = VecDeque::new();
             self.transfers = VecDeque::new();
+            self.flow.reclaim();
         }
     }
 }
@@ -337,6 +339,7 @@ impl Peer {
         self.tx.in_flight_packets += burst.datagrams;
         self.touch(now);
         self.live.owed_since.get_or_insert(now);
+        self.tx.flow.sent(core.cfg.paths, path, bytes);
         if let Some(cc) = &mut self.cc {
             burst.ecn = cc.ecn();
             cc.on_sent(&SentFeedback {
@@ -531,13 +534,15 @@ impl Peer {
         }
         let room = self.segment_room(t.eager);
         let path = self.next_path(now);
+        // A burst of the whole window would leave nothing to pace or to steer.
+        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        let most = u64::from(core.cfg.burst_bytes).min(window / BURSTS_PER_WINDOW);
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let bytes = u64::from(burst.total_bytes) + u64::from(self.datagram_bytes);
             let packets_ahead = u64::from(burst.datagrams) * DATAGRAM_COST_BYTES;
-            let over = burst.datagrams > 0
-                && (bytes > u64::from(core.cfg.burst_bytes)
-                    || !self.may_send_more(bytes, packets_ahead));
+            let over =
+                burst.datagrams > 0 && (bytes > most || !self.may_send_more(bytes, packets_ahead));
             if over {
                 break;
             }

@@ -118,6 +118,8 @@ pub struct NackRange {
     pub first_psn: u32,
     /// How many, at least 1.
     pub count: u16,
+    /// A switch cut their payload off: the attempt of the transmission that it happened to.
+    pub trimmed: Option<u8>,
 }
 
 /// The sections that follow the state in an acknowledgement packet.
@@ -163,6 +165,7 @@ impl<'a> Sections<'a> {
         ranges.iter().map(|b| NackRange {
             first_psn: u32::from_be_bytes([b[0], b[1], b[2], b[3]]),
             count: u16::from_be_bytes([b[4], b[5]]),
+            trimmed: (b[6] != 0).then_some(b[7]),
         })
     }
 
@@ -198,7 +201,7 @@ pub fn emit_sections(
     for n in nacks {
         out.extend_from_slice(&n.first_psn.to_be_bytes());
         out.extend_from_slice(&n.count.to_be_bytes());
-        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&[u8::from(n.trimmed.is_some()), n.trimmed.unwrap_or(0)]);
     }
     for e in echoes {
         out.extend_from_slice(&e.psn.to_be_bytes());

@@ -219,6 +219,7 @@ impl Attack {
             path: 0,
             ecn: Ecn::NotEct,
             stamped_at: 0,
+            trimmed: false,
             info_path: false,
             bytes,
         };

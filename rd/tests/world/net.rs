@@ -18,6 +18,8 @@ pub struct Datagram {
     pub ecn: Ecn,
     /// When the receiving kernel saw it; set on delivery.
     pub stamped_at: Nanos,
+    /// Its payload was cut off on the way.
+    pub trimmed: bool,
     /// It went over the information path, which neither loses nor reorders.
     pub info_path: bool,
     /// Contents.
@@ -38,6 +40,9 @@ impl Datagram {
     }
 }
 
+/// What a switch leaves of a datagram.
+const TRIMMED_BYTES: usize = 64;
+
 /// Probabilities are per datagram, unless they say otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
@@ -45,6 +50,8 @@ pub struct Faults {
     pub loss: f64,
     /// A loss takes the next ones too, up to this many.
     pub loss_run: u64,
+    /// A loss cuts the payload off instead.
+    pub trim: f64,
     /// A whole burst is lost.
     pub burst_loss: f64,
     /// It comes twice.
@@ -162,7 +169,7 @@ impl Net {
     pub fn transmit(&mut self, now: Nanos, burst: Vec<Datagram>) -> Vec<(Nanos, Datagram)> {
         let mut out = Vec::new();
         let whole_lost = self.rng.chance(self.faults.burst_loss);
-        for datagram in burst {
+        for mut datagram in burst {
             self.counts.sent += 1;
             let stamped = crc32c::crc32c_append(self.counts.digest, &now.to_be_bytes());
             self.counts.digest = crc32c::crc32c_append(stamped, &datagram.bytes);
@@ -179,9 +186,14 @@ impl Net {
                 out.push(self.over_info_path(leaves_at, datagram));
                 continue;
             }
-            if cut || fate == Fate::Drop || whole_lost || self.loses(now) {
+            let lost = cut || fate == Fate::Drop || whole_lost;
+            if lost || self.loses(now) {
                 self.counts.lost += 1;
-                continue;
+                if lost || !self.rng.chance(self.faults.trim) {
+                    continue;
+                }
+                datagram.bytes.truncate(TRIMMED_BYTES);
+                datagram.trimmed = true;
             }
             self.deliver(leaves_at, datagram, fate, &mut out);
         }

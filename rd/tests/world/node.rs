@@ -355,6 +355,7 @@ impl Node {
             self.inbox_bytes -= datagram.bytes.len() as u64;
             let meta = RxMeta {
                 ecn: datagram.ecn,
+                trimmed: datagram.trimmed,
                 hold_ns: now - datagram.stamped_at,
                 from: names[datagram.from],
             };
@@ -459,6 +460,7 @@ impl Node {
             path: burst.path,
             ecn: burst.ecn,
             stamped_at: 0,
+            trimmed: false,
             info_path,
             bytes: chunk.to_vec(),
         });

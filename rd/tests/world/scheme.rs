@@ -14,6 +14,8 @@ pub struct TestScheme {
     pub window_bytes: u64,
     /// Asked of the receivers.
     pub policy: AckPolicy,
+    /// How losses are found.
+    pub detection: LossDetection,
     /// Bytes per second.
     pub pace: Option<u64>,
     /// Codepoint of data packets.
@@ -32,7 +34,7 @@ impl Scheme for TestScheme {
     }
 
     fn loss_detection(&self) -> LossDetection {
-        LossDetection::Receiver
+        self.detection
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -6,7 +6,7 @@ use super::net::{Fate, Links};
 use super::node::{Habits, Setup};
 use super::scheme::TestScheme;
 use super::sim::World;
-use erd_rd::cc::AckPolicy;
+use erd_rd::cc::{AckPolicy, LossDetection};
 use erd_rd::units::SECOND;
 use erd_rd::wire::header::Header;
 use erd_rd::{Config, Ecn, Nanos, OpError};
@@ -30,6 +30,7 @@ pub fn setup(node: u8) -> Setup {
     let scheme = TestScheme {
         window_bytes: 256 << 10,
         policy: AckPolicy::NackOnly,
+        detection: LossDetection::Receiver,
         pace: None,
         ecn: Ecn::NotEct,
         adaptive: false,

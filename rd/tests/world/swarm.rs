@@ -8,7 +8,7 @@ use super::node::{Habits, Setup};
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use super::sim::{Action, World};
-use erd_rd::cc::AckPolicy;
+use erd_rd::cc::{AckPolicy, LossDetection};
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Config, DropReason, Ecn, Nanos, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -106,6 +106,7 @@ fn faults(rng: &mut Rng, weather: Weather, payload_checksum: bool, timeout_ns: N
     };
     let mut faults = Faults {
         loss: some(0.8, if harsh { 0.3 } else { 0.1 }),
+        trim: some(0.3, 1.0),
         burst_loss: some(0.3, 0.05),
         duplicate: some(0.6, 0.2),
         corrupt: some(0.5, 0.05),
@@ -159,6 +160,13 @@ fn scheme(rng: &mut Rng, datagram_bytes: u16) -> TestScheme {
             AckPolicy::Coalesced { packets: 1 },
             AckPolicy::Coalesced { packets: 4 },
             AckPolicy::Coalesced { packets: 255 },
+        ]),
+        detection: rng.pick(&[
+            LossDetection::Receiver,
+            LossDetection::Receiver,
+            LossDetection::OutOfOrder { packets: 3 },
+            LossDetection::OutOfOrder { packets: 64 },
+            LossDetection::PathOrder,
         ]),
         pace: rng.pick(&[None, None, None, Some(100_000_000), Some(2_000_000_000)]),
         ecn: rng.pick(&[Ecn::NotEct, Ecn::Ect0, Ecn::Ect1]),
@@ -455,10 +463,10 @@ fn judge_still(o: &Options, report: &Report) {
     let crossing = [DropReason::WrongState, DropReason::UnknownSession];
     let crossed: u64 = crossing.iter().map(|r| stats.drops_for(*r)).sum();
     let dropped: u64 = stats.drops.iter().sum();
-    let repeated = stats.rtx_nack + stats.rtx_probe;
+    let repeated = stats.rtx_nack + stats.rtx_probe + stats.rtx_order;
     assert!(dropped - crossed <= repeated, "drops without faults: {stats:?}");
     if o.links.jitter_ns == 0 && o.links.path_step_ns == 0 && report.socket_drops == 0 {
-        assert_eq!(stats.rtx_nack + stats.rtx_probe, 0, "repairs without faults: {stats:?}");
+        assert_eq!(repeated, 0, "repairs without faults: {stats:?}");
     }
 }
 
@@ -473,6 +481,8 @@ pub fn add_stats(sum: &mut Stats, s: &Stats) {
         (&mut sum.rx_control, s.rx_control),
         (&mut sum.rtx_nack, s.rtx_nack),
         (&mut sum.rtx_probe, s.rtx_probe),
+        (&mut sum.rtx_order, s.rtx_order),
+        (&mut sum.rtx_trim, s.rtx_trim),
         (&mut sum.rtx_spurious, s.rtx_spurious),
         (&mut sum.probes, s.probes),
         (&mut sum.nacks, s.nacks),

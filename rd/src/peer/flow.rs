@@ -1,0 +1,153 @@
+//! What a transmit flow knows of its paths, and counts for who watches it.
+
+use crate::cc::{LossKind, View};
+use crate::units::{Nanos, Psn};
+use alloc::vec::Vec;
+
+/// What is known of one path.
+#[derive(Clone, Copy, Debug, Default)]
+struct PathTx {
+    /// KiB sent.
+    sent_kib: u32,
+    /// Bytes sent beyond.
+    sent_rest: u16,
+    /// A packet of it was acknowledged.
+    acked: bool,
+    /// The latest send time of such a packet.
+    acked_sent_at_ns: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// By path; empty until first needed, then as many as there are paths.
+    paths: Vec<PathTx>,
+    /// One past the foremost packet that a record named.
+    foremost: Psn,
+    pub(crate) sent_bytes: u64,
+    pub(crate) acked_bytes: u64,
+    pub(crate) ce_bytes: u64,
+    pub(crate) repeated: Repeated,
+    /// Mean lag of records, in 1/16 packets.
+    lag_16: u32,
+    lag_max: u32,
+}
+
+/// Packets sent again, by what told that they were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repeated {
+    /// The receiver's scan.
+    pub nack: u64,
+    /// A probe's answer.
+    pub probe: u64,
+    /// The order of acknowledgements.
+    pub order: u64,
+    /// A cut-off payload.
+    pub trim: u64,
+    /// Of all these, those whose original had arrived after all.
+    pub spurious: u64,
+}
+
+/// A snapshot of the flow towards one peer, for who watches it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowView {
+    /// Bytes that may be in flight.
+    pub window_bytes: u64,
+    /// Bytes per second, if the controller paces.
+    pub pace_bytes_per_s: Option<u64>,
+    /// Bytes in flight.
+    pub in_flight_bytes: u64,
+    /// Smoothed round trip.
+    pub rtt_ns: Nanos,
+    /// What the controller tells.
+    pub controller: View,
+    /// Wire bytes of data sent in this session, repetitions included.
+    pub sent_bytes: u64,
+    /// Of these, acknowledged.
+    pub acked_bytes: u64,
+    /// Bytes that arrived with a congestion mark.
+    pub ce_bytes: u64,
+    /// Packets sent again.
+    pub repeated: Repeated,
+    /// Mean number of packets that overtook one, in 1/16 packets.
+    pub out_of_order_16: u32,
+    /// Most packets that overtook one.
+    pub out_of_order_max: u32,
+}
+
+impl Flow {
+    pub(super) fn new(first_psn: Psn) -> Flow {
+        Flow { foremost: first_psn, ..Flow::default() }
+    }
+
+    /// Counts a burst.
+    pub(super) fn sent(&mut self, paths: u16, path: u16, bytes: u32) {
+        self.sent_bytes += u64::from(bytes);
+        if self.paths.is_empty() {
+            self.paths.resize(usize::from(paths), PathTx::default());
+        }
+        let p = &mut self.paths[usize::from(path)];
+        let rest = u32::from(p.sent_rest) + bytes;
+        p.sent_kib = p.sent_kib.wrapping_add(rest >> 10);
+        p.sent_rest = (rest & 1023) as u16;
+    }
+
+    pub(super) fn lost(&mut self, kind: LossKind) {
+        match kind {
+            LossKind::Nack => self.repeated.nack += 1,
+            LossKind::Probe => self.repeated.probe += 1,
+            LossKind::Order => self.repeated.order += 1,
+            LossKind::Trim => self.repeated.trim += 1,
+        }
+    }
+
+    /// How far packets that end at `end` lie behind the foremost ones acknowledged.
+    pub(super) fn lag(&mut self, end: Psn) -> u32 {
+        if end.since(self.foremost) > 0 {
+            self.foremost = end;
+        }
+        let lag = self.foremost.since(end).max(0) as u32;
+        self.lag_16 = self.lag_16 - self.lag_16 / 16 + lag;
+        self.lag_max = self.lag_max.max(lag);
+        lag
+    }
+
+    /// A packet that was sent at this time on this path was received.
+    pub(super) fn note_path_acked(&mut self, path: u8, sent_at_ns: u32) {
+        if let Some(p) = self.paths.get_mut(usize::from(path))
+            && (!p.acked || (sent_at_ns.wrapping_sub(p.acked_sent_at_ns) as i32) > 0)
+        {
+            (p.acked, p.acked_sent_at_ns) = (true, sent_at_ns);
+        }
+    }
+
+    /// A packet sent later on the same path was received.
+    pub(super) fn was_overtaken(&self, path: u16, sent_at: Nanos) -> bool {
+        self.paths.get(usize::from(path)).is_some_and(|p| {
+            p.acked && (p.acked_sent_at_ns.wrapping_sub(sent_at as u32) as i32) > 0
+        })
+    }
+
+    /// KiB sent on each path since the flow was last idle.
+    pub(crate) fn path_kib(&self) -> impl Iterator<Item = u32> {
+        self.paths.iter().map(|p| p.sent_kib)
+    }
+
+    /// Gives memory back; what is counted by path begins anew.
+    pub(super) fn reclaim(&mut self) {
+        self.paths = Vec::new();
+    }
+
+    /// Fills in what is counted here.
+    pub(crate) fn view(&self) -> FlowView {
+        FlowView {
+            sent_bytes: self.sent_bytes,
+            acked_bytes: self.acked_bytes,
+            ce_bytes: self.ce_bytes,
+            repeated: self.repeated,
+            out_of_order_16: self.lag_16,
+            out_of_order_max: self.lag_max,
+            ..FlowView::default()
+        }
+    }
+}
