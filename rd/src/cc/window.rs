@@ -101,8 +101,7 @@ impl Window {
 /// all bytes of a sample count that is later than `late_round_trips` typical round trips.
 #[must_use]
 pub fn marked_share(pipe: &Pipe, ack: &Ack, late_round_trips: f32) -> f32 {
-    let is_late =
-        ack.rtt_ns.is_some() && pipe.queue_delay_ns() > pipe.target_ns(late_round_trips);
+    let is_late = ack.rtt_ns.is_some() && pipe.queue_delay_ns() > pipe.target_ns(late_round_trips);
     if !pipe.is_marked(ack, is_late) {
         0.0
     } else if ack.ce_bytes == 0 {
