@@ -21,7 +21,7 @@ pub const SETTINGS: [Setting; 5] = [
         default: 1.0,
         min: 0.01,
         max: 64.0,
-        help: "additive increase, in packets per round trip (Swift, algorithm 1)",
+        help: "additive increase, in packets per round trip (Swift, algorithm 1; 1 as TCP)",
     },
     Setting {
         name: "beta",
@@ -62,9 +62,9 @@ const FS_RANGE: usize = 4;
 /// (htsim).
 const FS_AT_MIN: f32 = 3.162_277_7;
 const FS_AT_MAX: f32 = 0.1;
-/// Least window in packets (Swift, section 3.4: it lets 1000 flows share what one packet fills).
+/// Least window in packets: a thousand flows can share what one packet fills.
 const PACKETS_MIN: f32 = 0.001;
-/// Largest window in BDP: the base target's worth of queue beside what is in flight.
+/// Largest window in BDP: the base target of queue at its default beside what is in flight.
 const WINDOW_BDPS: f32 = 2.0;
 /// Timeouts in a row after which the window starts anew (htsim's threshold of retransmissions).
 const TIMEOUTS_RESET: u32 = 5;

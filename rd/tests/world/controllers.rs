@@ -124,6 +124,7 @@ struct Model<'a> {
     /// What the network is like for now.
     rtt_ns: Nanos,
     marks: u8,
+    loses: bool,
     app_limited: bool,
     seen: Seen,
 }
@@ -159,6 +160,7 @@ impl<'a> Model<'a> {
             timeouts_in_a_row: 0,
             rtt_ns: 10 * MICROSECOND,
             marks: 0,
+            loses: true,
             app_limited: false,
             seen: Seen::default(),
         }
@@ -171,8 +173,9 @@ impl<'a> Model<'a> {
             4..=6 => self.ack_one(),
             7 => self.ack_many(),
             8 | 9 => self.round(),
-            10 | 11 => self.lose(),
-            12 => self.time_out(),
+            10 | 11 if self.loses => self.lose(),
+            12 if self.loses => self.time_out(),
+            10..=12 => self.round(),
             13 => self.ack_nothing(),
             14 => self.rest(),
             _ => self.change(),
@@ -189,6 +192,7 @@ impl<'a> Model<'a> {
     fn change(&mut self) {
         self.rtt_ns = self.span_ns(MICROSECOND, 20).min(SECOND);
         self.marks = [0, 0, 10, 128, 255][self.input.below(5)];
+        self.loses = self.input.below(2) == 0;
         self.app_limited = self.input.below(4) == 0;
     }
 
