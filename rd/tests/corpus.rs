@@ -4,8 +4,8 @@ mod world;
 
 use erd_rd::{DropReason, Stats};
 use std::path::Path;
-use world::fuzz;
 use world::swarm::add_stats;
+use world::{controllers, fuzz};
 
 fn replay(target: &str, mut run: impl FnMut(&[u8])) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
@@ -56,4 +56,9 @@ fn session() {
 fn operations() {
     let sum = replay_counted("operations", fuzz::operations);
     assert!(sum.rtx_nack > 0 && sum.rtx_probe > 0 && sum.sessions_failed > 0, "{sum:?}");
+}
+
+#[test]
+fn controllers_keep_their_promises() {
+    replay("controllers", controllers::fuzz);
 }

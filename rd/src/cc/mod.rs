@@ -3,10 +3,16 @@
 //! A controller is arithmetic on the feedback structs below. It knows no packet format, no peer
 //! table and no clock; the engine enforces what it answers.
 
+pub mod dctcp;
 pub mod erd;
+pub mod fixed;
+pub mod mprdma;
 pub mod paths;
 pub mod pipe;
+pub mod schemes;
 pub mod settings;
+pub mod swift;
+pub mod window;
 
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;

@@ -19,6 +19,9 @@ const GAIN: f32 = 1.0 / 16.0;
 const P90: f32 = 2.3;
 /// Round trip assumed before anything was measured, in ns.
 const RTT_UNKNOWN_NS: f32 = 20_000.0;
+/// Most that a bandwidth-delay product can be, in bytes: 16 GiB, which is 400 Gb/s over 340 ms. A
+/// wrong guess at bandwidth or round trip goes no further.
+const BDP_MAX_BYTES: f32 = 17_179_869_184.0;
 /// Bandwidth assumed before anything was measured: 100 Gb/s, in bytes per ns.
 const LINK_UNKNOWN: f32 = 12.5;
 
@@ -165,10 +168,10 @@ impl Pipe {
         }
     }
 
-    /// Bandwidth-delay product at the typical round trip, in bytes.
+    /// Bandwidth-delay product at the typical round trip, in bytes; at most 16 GiB.
     #[must_use]
     pub fn bdp_bytes(&self) -> f32 {
-        self.bytes_per_ns() * self.typical_rtt_ns()
+        (self.bytes_per_ns() * self.typical_rtt_ns()).min(BDP_MAX_BYTES)
     }
 
     /// Whether a sample counts as marked. Until the network has marked anything, `late` says:

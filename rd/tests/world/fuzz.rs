@@ -71,10 +71,10 @@ fn again<T: PartialEq + std::fmt::Debug>(
 }
 
 /// Reads decisions off an input; an empty input decides 0.
-struct Input<'a>(&'a [u8]);
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
-    fn byte(&mut self) -> u8 {
+    pub(super) fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else {
             return 0;
         };
@@ -88,7 +88,7 @@ impl<'a> Input<'a> {
         head
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         usize::from(self.byte()) % n
     }
 

@@ -3,10 +3,12 @@
 //! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine and its driver),
 //! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`net`] (faults),
 //! [`swarm`] (random runs from a seed), [`script`] (short worlds for
-//! scripted tests), [`fuzz`] (what the fuzz targets run).
+//! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (what the
+//! fuzz targets run).
 #![allow(dead_code, reason = "every test program compiles this module and uses its part of it")]
 
 pub mod app;
+pub mod controllers;
 pub mod fuzz;
 pub mod ledger;
 pub mod net;

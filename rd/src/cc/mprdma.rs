@@ -1,0 +1,380 @@
+//! MP-RDMA (Lu et al., NSDI 2018): one window for all paths, moved by each packet's mark; an
+//! acknowledgement sends the next packet on its own path, unless that path lags behind
+//! (docs/cc/mprdma.md).
+
+use super::paths;
+use super::pipe::Pipe;
+use super::settings::{Setting, defaults};
+use super::window::{Window, marked_share};
+use super::{
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+};
+use crate::units::{Ecn, Nanos};
+use alloc::boxed::Box;
+use alloc::vec;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+/// Parameters.
+pub const SETTINGS: [Setting; 3] = [
+    Setting {
+        name: "delta",
+        default: 64.0,
+        min: 1.0,
+        max: 65_535.0,
+        help: "packets that a path may lag behind the foremost one (64 as in UDMP, fig. 7)",
+    },
+    Setting {
+        name: "probe",
+        default: 0.01,
+        min: 0.0,
+        max: 1.0,
+        help: "probability that a burst tries a random path (MP-RDMA: 1 %)",
+    },
+    Setting {
+        name: "late",
+        default: 1.0,
+        min: 0.05,
+        max: 32.0,
+        help: "queueing delay, in typical round trips, that counts as a mark without ECN",
+    },
+];
+const DELTA: usize = 0;
+const PROBE: usize = 1;
+const LATE: usize = 2;
+
+/// Largest window in BDP.
+const WINDOW_BDPS: f32 = 2.0;
+/// Least window in packets.
+const PACKETS_MIN: f32 = 1.0;
+/// Entries of the clock per path, a byte each, and at most. When it is full, the oldest goes.
+const CLOCK_PER_PATH: usize = 16;
+const CLOCK_MAX: usize = 128;
+
+/// Builds MP-RDMA controllers.
+#[derive(Clone, Debug)]
+pub struct MpRdmaScheme {
+    values: [f32; SETTINGS.len()],
+}
+
+impl Default for MpRdmaScheme {
+    fn default() -> Self {
+        MpRdmaScheme { values: defaults(&SETTINGS) }
+    }
+}
+
+impl Scheme for MpRdmaScheme {
+    fn name(&self) -> &'static str {
+        "mprdma"
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        AckPolicy::PerPacket
+    }
+
+    fn loss_detection(&self) -> LossDetection {
+        LossDetection::Receiver
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn values(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+
+    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
+        Box::new(MpRdma::new(&self.values, params, seed))
+    }
+}
+
+/// Paths that acknowledgements named, oldest first: a ring, allocated with the first one.
+#[derive(Clone, Debug, Default)]
+struct Clock {
+    ring: Box<[u8]>,
+    head: u8,
+    len: u8,
+}
+
+impl Clock {
+    fn push(&mut self, path: u16, paths: u16) {
+        if self.ring.is_empty() {
+            self.ring = vec![0; (usize::from(paths) * CLOCK_PER_PATH).min(CLOCK_MAX)].into();
+        }
+        let size = self.ring.len();
+        if usize::from(self.len) == size {
+            self.pop();
+        }
+        self.ring[(usize::from(self.head) + usize::from(self.len)) % size] = path as u8;
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<u16> {
+        if self.len == 0 {
+            return None;
+        }
+        let path = self.ring[usize::from(self.head)];
+        self.head = ((usize::from(self.head) + 1) % self.ring.len()) as u8;
+        self.len -= 1;
+        Some(u16::from(path))
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+/// One flow.
+#[derive(Clone, Debug)]
+struct MpRdma {
+    pipe: Pipe,
+    window: Window,
+    rng: Pcg32,
+    clock: Clock,
+    delta_packets: u32,
+    probe: f32,
+    late: f32,
+    paths: u16,
+}
+
+impl MpRdma {
+    fn new(values: &[f32; SETTINGS.len()], params: &FlowParams, seed: u64) -> MpRdma {
+        let pipe = Pipe::new(params);
+        MpRdma {
+            pipe,
+            window: Window::new(params, &pipe),
+            rng: paths::rng(seed),
+            clock: Clock::default(),
+            delta_packets: values[DELTA] as u32,
+            probe: values[PROBE],
+            late: values[LATE],
+            paths: params.paths.max(1),
+        }
+    }
+
+    /// An acknowledgement lets its path go on if the window has room for what it frees.
+    fn tick(&mut self, ack: &Ack) {
+        let packet = u64::from(self.window.packet_bytes());
+        let has_room = ack.in_flight_bytes.saturating_add(packet) <= self.window.bytes();
+        if self.paths > 1 && has_room && ack.acked_packets > 0 {
+            self.clock.push(ack.path, self.paths);
+        }
+    }
+
+    fn lose_packets(&mut self, packets: f32) {
+        self.window.shrink_to(self.window.packets() - packets, PACKETS_MIN);
+    }
+}
+
+impl Controller for MpRdma {
+    fn on_sent(&mut self, sent: &Sent) {
+        if self.window.on_sent(sent, &self.pipe) {
+            // What the paths were like before the pause no longer counts.
+            self.clock.clear();
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.pipe.on_ack(ack, self.window.bytes(), self.window.packet_bytes());
+        self.window.bound(&self.pipe, WINDOW_BDPS);
+        let acked = ack.acked_packets as f32;
+        let marked = acked * marked_share(&self.pipe, ack, self.late);
+        if marked > 0.0 {
+            self.lose_packets(marked / 2.0);
+        }
+        if self.window.is_used(ack) {
+            let growth = (acked - marked) / self.window.packets();
+            self.window.grow(growth, &self.pipe, WINDOW_BDPS);
+        }
+        if ack.rtt_ns.is_none() {
+            return;
+        }
+        if ack.lag_packets > self.delta_packets {
+            self.lose_packets(1.0);
+        } else {
+            self.tick(ack);
+        }
+    }
+
+    fn on_loss(&mut self, _: &Loss) {
+        self.lose_packets(1.0);
+    }
+
+    fn on_timeout(&mut self, _: &Timeout) {
+        self.window.shrink_to(PACKETS_MIN, PACKETS_MIN);
+        self.clock.clear();
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window.bytes()
+    }
+
+    fn pace_bytes_per_s(&self) -> Option<u64> {
+        None
+    }
+
+    fn next_path(&mut self, _: Nanos) -> u16 {
+        if self.paths == 1 {
+            return 0;
+        }
+        let clocked = self.clock.pop();
+        // 24 bits are what an f32 holds.
+        let draw = (self.rng.next_u32() >> 8) as f32 / (1 << 24) as f32;
+        match clocked {
+            Some(path) if draw >= self.probe => path,
+            _ => paths::uniform(&mut self.rng, self.paths),
+        }
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::Ect0
+    }
+
+    fn view(&self) -> View {
+        let (base_rtt_ns, typical_rtt_ns) = self.pipe.rtts_ns();
+        View {
+            base_rtt_ns,
+            typical_rtt_ns,
+            target_ns: self.pipe.target_ns(self.late) as Nanos,
+            bdp_bytes: self.pipe.bdp_bytes() as u64,
+            paths: self.paths,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const RTT: Nanos = 10_000;
+
+    /// 100 packets of BDP.
+    fn flow(paths: u16) -> MpRdma {
+        let params = FlowParams {
+            now: 0,
+            datagram_bytes: 1_250,
+            paths,
+            first_rtt_ns: RTT,
+            link_bytes_per_s: 12_500_000_000,
+            trimming: false,
+        };
+        MpRdma::new(&MpRdmaScheme::default().values, &params, 1)
+    }
+
+    /// One packet came back while the window was full.
+    fn ack(flow: &MpRdma, path: u16, marked: bool) -> Ack {
+        Ack {
+            now: 100 * RTT,
+            sent_at: 99 * RTT,
+            acked_bytes: 1_250,
+            acked_packets: 1,
+            rtt_ns: Some(RTT),
+            path,
+            ce_bytes: if marked { 1_250 } else { 0 },
+            lag_packets: 0,
+            in_flight_bytes: flow.window_bytes() - 1_250,
+            app_limited: false,
+        }
+    }
+
+    #[test]
+    fn a_mark_takes_half_a_packet_and_its_absence_gives_a_windowth() {
+        let mut flow = flow(8);
+        let before = flow.window.packets();
+        flow.on_ack(&ack(&flow, 0, false));
+        let grown = flow.window.packets();
+        assert!((grown - before - 0.01).abs() < 1e-3, "{grown}");
+        flow.on_ack(&ack(&flow, 0, true));
+        assert!((grown - flow.window.packets() - 0.5).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_burst_counts_for_its_packets() {
+        let mut flow = flow(8);
+        let burst = Ack { acked_bytes: 12_500, acked_packets: 10, ..ack(&flow, 0, false) };
+        flow.on_ack(&Ack { ce_bytes: 5_000, ..burst });
+        // Four of ten marked: 2 packets less, and 6/98 more.
+        assert!((flow.window.packets() - 98.06).abs() < 0.01, "{}", flow.window.packets());
+    }
+
+    #[test]
+    fn acknowledgements_choose_the_paths() {
+        let mut flow = flow(256);
+        for path in [7, 200, 7] {
+            flow.on_ack(&ack(&flow, path, false));
+        }
+        // One in a hundred bursts is a probe; this seed draws none here.
+        assert_eq!([0; 3].map(|_| flow.next_path(0)), [7, 200, 7]);
+    }
+
+    #[test]
+    fn a_path_that_was_marked_away_is_not_clocked() {
+        let mut flow = flow(256);
+        let full = ack(&flow, 9, true);
+        flow.on_ack(&full);
+        assert_eq!(flow.clock.len, 0, "the window shrank below what is in flight");
+    }
+
+    #[test]
+    fn a_lagging_path_shrinks_the_window_and_is_left() {
+        let mut flow = flow(256);
+        let before = flow.window.packets();
+        flow.on_ack(&Ack { lag_packets: 65, ..ack(&flow, 3, false) });
+        assert!((before - flow.window.packets() - 1.0).abs() < 0.02);
+        assert_eq!(flow.clock.len, 0);
+        flow.on_ack(&Ack { lag_packets: 64, in_flight_bytes: 0, ..ack(&flow, 3, false) });
+        assert_eq!(flow.clock.len, 1);
+    }
+
+    #[test]
+    fn about_one_burst_in_a_hundred_probes() {
+        let mut flow = flow(256);
+        let mut others = 0;
+        for _ in 0..20_000 {
+            flow.clock.push(5, 256);
+            others += u32::from(flow.next_path(0) != 5);
+        }
+        assert!((130..270).contains(&others), "{others}");
+    }
+
+    #[test]
+    fn the_clock_is_bounded_and_keeps_the_newest() {
+        for paths in [2u16, 256] {
+            let mut clock = Clock::default();
+            let size = (usize::from(paths) * CLOCK_PER_PATH).min(CLOCK_MAX);
+            for n in 0..1_000u16 {
+                clock.push(n % paths, paths);
+            }
+            let kept: Vec<u16> = core::iter::from_fn(|| clock.pop()).collect();
+            let newest: Vec<u16> = (1_000 - size as u16..1_000).map(|n| n % paths).collect();
+            assert_eq!(kept, newest);
+        }
+    }
+
+    #[test]
+    fn idleness_and_timeouts_forget_the_paths() {
+        let mut flow = flow(8);
+        flow.on_ack(&ack(&flow, 3, false));
+        flow.on_timeout(&Timeout { now: 200 * RTT, in_flight_bytes: 1_250, in_a_row: 1 });
+        assert_eq!((flow.clock.len, flow.window_bytes()), (0, 1_250));
+        flow.on_ack(&Ack { in_flight_bytes: 0, ..ack(&flow, 3, false) });
+        assert_eq!(flow.clock.len, 1);
+        flow.on_sent(&Sent {
+            now: 1_000_000_000,
+            bytes: 1_250,
+            packets: 1,
+            path: 0,
+            in_flight_bytes: 1_250,
+            retransmission: false,
+        });
+        assert_eq!(flow.clock.len, 0);
+    }
+
+    #[test]
+    fn state_is_small() {
+        let (flow, clock) = (size_of::<MpRdma>(), CLOCK_PER_PATH);
+        assert!(flow <= 128 && clock <= 16, "{flow} {clock}");
+    }
+}
