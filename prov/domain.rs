@@ -5,6 +5,7 @@ use crate::eq::EqInner;
 use crate::fabric::FabricInner;
 use crate::mr::MrTable;
 use crate::object::{self, Class, Use, Users};
+use crate::scheme::SchemeChoice;
 use crate::settings::Settings;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::compat;
@@ -37,6 +38,8 @@ pub struct DomainInner {
     pub loopback: bool,
     /// Paths to spray over, 1 to 256.
     pub paths: u16,
+    /// Speed of the link in bytes per second; 0 if unknown.
+    pub link_bytes_per_s: u64,
     /// Capabilities granted: those of `fi_info` and those of its domain attributes.
     pub caps: u64,
     /// The threading model that the application keeps to.
@@ -47,6 +50,8 @@ pub struct DomainInner {
     pub regions: MrTable,
     /// What the network said about sends, for all endpoints.
     pub net_errors: NetErrors,
+    /// Of the endpoints that are enabled from now on.
+    scheme: Mutex<SchemeChoice>,
     tx: Mutex<Option<Arc<TxSockets>>>,
     eq: Mutex<Option<BoundEq>>,
     users: Users,
@@ -121,11 +126,22 @@ impl DomainInner {
         if let Some(sockets) = &*slot {
             return Ok(Arc::clone(sockets));
         }
-        let ecn = self.settings.ecn && self.settings.scheme.heeds_ecn();
+        let ecn = self.settings.ecn && self.scheme().heeds_ecn();
         let options = PortOptions { ecn, ..self.port_options() };
         let sockets = Arc::new(TxSockets::open(self.local, &options)?);
         *slot = Some(Arc::clone(&sockets));
         Ok(sockets)
+    }
+
+    /// The congestion control of endpoints that are enabled from now on.
+    #[must_use]
+    pub fn scheme(&self) -> SchemeChoice {
+        self.scheme.lock().clone()
+    }
+
+    /// Chooses it.
+    pub fn set_scheme(&self, scheme: SchemeChoice) {
+        *self.scheme.lock() = scheme;
     }
 
     /// The event queue bound to the domain.
@@ -181,6 +197,12 @@ fn pick_interface(request: &Request) -> Option<(Interface, IpAddr)> {
     Some((entry, local))
 }
 
+/// As it was set, or as the interface tells.
+fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
+    let set_mbps = settings.link_gbps.map(|gbps| gbps * 1000);
+    set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * 125_000
+}
+
 /// `fi_domain(3)`.
 ///
 /// # Safety
@@ -209,6 +231,8 @@ pub unsafe fn open(
     let inner = Arc::new(DomainInner {
         fabric: Arc::clone(fabric),
         paths: settings.paths_on(entry.loopback),
+        link_bytes_per_s: link_bytes_per_s(&settings, &entry),
+        scheme: Mutex::new(settings.scheme.clone()),
         settings,
         local,
         iface: entry.name,
@@ -241,6 +265,7 @@ static FID_OPS: fi_ops = fi_ops {
     close: object::close::<DomainInner>,
     bind: domain_bind,
     control: domain_control,
+    ops_open: crate::extension::domain_ops_open,
     ..NOSYS_FID
 };
 

@@ -3,6 +3,7 @@
 //! [`PARAMETERS`] is the one table of names, defaults, ranges and help texts; `fi_info -e`,
 //! the README's table and [`Settings::read`] follow it.
 
+use crate::scheme::SchemeChoice;
 use std::fmt;
 use thiserror::Error;
 
@@ -99,14 +100,20 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "cc",
         default: "erd",
-        kind: Kind::Choice(&["erd"]),
-        help: "Congestion control scheme of a domain",
+        kind: Kind::Choice(erd_rd::cc::schemes::NAMES),
+        help: "Congestion control scheme of domains, unless they choose one",
     },
     Parameter {
-        name: "window",
-        default: "524288",
-        kind: Kind::Number { min: 4096, max: 1 << 30 },
-        help: "Window of the scheme erd: bytes in flight to one peer",
+        name: "cc_options",
+        default: "",
+        kind: Kind::Text,
+        help: "Parameters of the scheme: name=number, separated by commas; docs/cc has them all",
+    },
+    Parameter {
+        name: "link_gbps",
+        default: "auto",
+        kind: Kind::AutoNumber { min: 1, max: 10_000 },
+        help: "Speed of the link in Gb/s, for congestion control. auto is what the interface says; if it says nothing, what is measured",
     },
     Parameter {
         name: "peer_timeout_ms",
@@ -221,35 +228,17 @@ pub enum InfoPath {
     Tcp,
 }
 
-/// Congestion control scheme.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// ERD's own best-effort mode.
-    Erd,
-}
-
-impl Scheme {
-    /// Its controllers react to congestion marks. Packets of others are not marked as
-    /// ECN-capable: a switch would then spare them for nothing.
-    #[must_use]
-    pub fn heeds_ecn(self) -> bool {
-        match self {
-            Scheme::Erd => false,
-        }
-    }
-}
-
 /// Values of all parameters, checked.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// Interfaces to use, by name or address; empty for all.
     pub ifaces: Vec<String>,
     /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
     pub paths: Option<u16>,
     /// Congestion control scheme.
-    pub scheme: Scheme,
-    /// Bytes in flight to one peer under the scheme erd.
-    pub window_bytes: u64,
+    pub scheme: SchemeChoice,
+    /// Speed of the link in Gb/s; `None` leaves it to the interface.
+    pub link_gbps: Option<u64>,
     /// Silence of a peer that owes an answer until it counts as dead.
     pub peer_timeout_ns: u64,
     /// What carries control packets.
@@ -312,8 +301,8 @@ impl Settings {
         Ok(Settings {
             ifaces: from.list("iface")?,
             paths: from.auto_number("paths")?,
-            scheme: scheme_named(from.choice("cc")?),
-            window_bytes: from.number("window")?,
+            scheme: from.scheme()?,
+            link_gbps: from.auto_number("link_gbps")?,
             peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
             info_path: if from.choice("info_path")? == "tcp" {
                 InfoPath::Tcp
@@ -345,13 +334,6 @@ impl Settings {
     }
 }
 
-fn scheme_named(name: &str) -> Scheme {
-    match name {
-        "erd" => Scheme::Erd,
-        other => unreachable!("the table of parameters has no scheme {other}"),
-    }
-}
-
 /// Looks parameters up and checks them against the table.
 struct Reader<L> {
     lookup: L,
@@ -365,6 +347,16 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
             .expect("only parameters of the table are asked for");
         let text = (self.lookup)(parameter)?.unwrap_or_else(|| parameter.default.to_owned());
         Ok((parameter, text.trim().to_owned()))
+    }
+
+    fn scheme(&self) -> Result<SchemeChoice, BadSetting> {
+        let name = self.choice("cc")?;
+        let (parameter, options) = self.text("cc_options")?;
+        SchemeChoice::new(name, &options).map_err(|error| BadSetting {
+            variable: parameter.variable(),
+            value: options,
+            valid: error.to_string(),
+        })
     }
 
     fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {
@@ -488,6 +480,7 @@ mod tests {
             ("paths", "4x"),
             ("paths", "-1"),
             ("cc", "cubic"),
+            ("cc_options", "window_kib=0"),
             ("info_path", ""),
             ("checksum", "none"),
             ("eager_size", "1048577"),

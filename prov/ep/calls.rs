@@ -1,28 +1,35 @@
 //! The endpoint as an object: opening, control, names and options.
 
 use super::config::EpConfig;
+use super::driver::Driver;
 use super::{EpInner, State, enable, msg, tagged};
 use crate::domain::DomainInner;
 use crate::object::{self, Process, Users};
 use crate::sockaddr;
 use erd_ffi::fi::{
-    FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS, FI_EOPBADSTATE,
-    FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED, FI_OPT_CM_DATA_SIZE,
-    FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, FI_OPT_INJECT_MSG_SIZE,
-    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV,
-    FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV, FI_SEND, FI_SETOPSFLAG, NOSYS_ATOMIC, NOSYS_CM,
-    NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_RMA, fi_info, fi_ops, fi_ops_cm, fi_ops_ep, fid,
-    fid_ep,
+    FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS,
+    FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,
+    FI_OPT_CM_DATA_SIZE, FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
+    FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
+    FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV, FI_SEND, FI_SETOPSFLAG,
+    NOSYS_ATOMIC, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_RMA, fi_addr_t, fi_info,
+    fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
+use erd_rd::{FlowView, PeerId};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-static FID_OPS: fi_ops =
-    fi_ops { close: object::close::<EpInner>, bind: ep_bind, control: ep_control, ..NOSYS_FID };
+static FID_OPS: fi_ops = fi_ops {
+    close: object::close::<EpInner>,
+    bind: ep_bind,
+    control: ep_control,
+    ops_open: crate::extension::ep_ops_open,
+    ..NOSYS_FID
+};
 
 static EP_OPS: fi_ops_ep =
     fi_ops_ep { cancel: ep_cancel, getopt: ep_getopt, setopt: ep_setopt, ..NOSYS_EP };
@@ -91,6 +98,33 @@ impl EpInner {
             State::Enabled(driver) => Some(enable::name(&self.domain, &driver.rx)),
             State::Closed => None,
         }
+    }
+
+    /// A snapshot of the flow to a peer.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(crate) fn flow(&self, peer: fi_addr_t) -> Result<FlowView, c_int> {
+        self.with_peer(peer, |driver, peer| driver.engine.flow(peer).ok_or(FI_ENODATA))?
+    }
+
+    /// KiB sent to a peer on each path; empty without a flow.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(crate) fn path_kib(&self, peer: fi_addr_t) -> Result<Vec<u32>, c_int> {
+        self.with_peer(peer, |driver, peer| driver.engine.path_kib(peer).collect())
+    }
+
+    fn with_peer<R>(
+        &self,
+        peer: fi_addr_t,
+        f: impl FnOnce(&mut Driver, PeerId) -> R,
+    ) -> Result<R, c_int> {
+        let mut state = self.lock();
+        let State::Enabled(driver) = &mut *state else { return Err(FI_EOPBADSTATE) };
+        let peer = driver.peer_at(peer)?;
+        Ok(f(driver, peer))
     }
 
     fn set_name(&self, name: SocketAddr) -> Result<(), c_int> {

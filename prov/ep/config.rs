@@ -1,11 +1,10 @@
 //! What an endpoint is asked to be, out of the caller's `fi_info`.
 
 use crate::domain::DomainInner;
-use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX, Scheme};
+use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::clock::realtime_ns;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, fi_info};
 use erd_ffi::udp::max_payload_bytes;
-use erd_rd::cc;
 use erd_rd::config::Config;
 use std::net::SocketAddr;
 
@@ -103,15 +102,9 @@ pub(super) fn engine_config(
         // The kernel hands space back in quarters.
         recv_buffer_bytes: u32::try_from(recv_buffer_bytes / 4 * 3).unwrap_or(u32::MAX),
         sends_max: config.tx_size as u32,
+        link_bytes_per_s: domain.link_bytes_per_s,
         payload_checksum: settings.payload_checksum,
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
         ..Config::new(name, realtime_ns(), crc32c::crc32c_append)
-    }
-}
-
-/// The congestion control scheme that the settings name.
-pub(super) fn scheme(domain: &DomainInner) -> Box<dyn cc::Scheme> {
-    match domain.settings.scheme {
-        Scheme::Erd => Box::new(cc::erd::ErdScheme { window_bytes: domain.settings.window_bytes }),
     }
 }

@@ -64,7 +64,7 @@ impl Parts {
         let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
         let seed = crate::random::u64();
         let engine =
-            Endpoint::new(engine_config, config::scheme(domain), seed).map_err(|error| {
+            Endpoint::new(engine_config, domain.scheme().build(), seed).map_err(|error| {
                 tracing::warn!(%error, "fi_enable: a setting is out of range");
                 FI_EINVAL
             })?;

@@ -1,7 +1,7 @@
 //! ERD's best-effort mode: a fixed window, sprayed over the paths (docs/cc/erd.md).
 
 use super::paths;
-use super::settings::Setting;
+use super::settings::{Setting, defaults};
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
 };
@@ -9,20 +9,25 @@ use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use rand_pcg::Pcg32;
 
-/// Window when none is configured: eight large datagrams stay in the processor's cache,
-/// and it covers 20 us at 200 Gb/s.
-pub const WINDOW_DEFAULT_BYTES: u64 = 512 << 10;
+/// Parameters.
+pub const SETTINGS: [Setting; 1] = [Setting {
+    name: "window_kib",
+    // Eight large datagrams stay in the processor's cache, and it covers 20 us at 200 Gb/s.
+    default: 512.0,
+    min: 1.0,
+    max: 1_048_576.0,
+    help: "bytes in flight per peer, in KiB; at least one datagram",
+}];
 
 /// Builds best-effort controllers.
 #[derive(Clone, Copy, Debug)]
 pub struct ErdScheme {
-    /// Bytes in flight per peer.
-    pub window_bytes: u64,
+    values: [f32; 1],
 }
 
 impl Default for ErdScheme {
     fn default() -> Self {
-        ErdScheme { window_bytes: WINDOW_DEFAULT_BYTES }
+        ErdScheme { values: defaults(&SETTINGS) }
     }
 }
 
@@ -40,16 +45,16 @@ impl Scheme for ErdScheme {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[]
+        &SETTINGS
     }
 
     fn values(&mut self) -> &mut [f32] {
-        &mut []
+        &mut self.values
     }
 
     fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
         Box::new(Erd {
-            window_bytes: self.window_bytes.max(u64::from(params.datagram_bytes)),
+            window_bytes: ((self.values[0] * 1024.0) as u64).max(u64::from(params.datagram_bytes)),
             paths: params.paths.max(1),
             rng: paths::rng(seed),
         })
