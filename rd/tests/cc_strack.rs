@@ -1,12 +1,13 @@
 //! STrack in a closed loop: flows over one bottleneck, a queue that marks or does not.
 
 use erd_rd::cc::strack::StrackScheme;
-use erd_rd::cc::{Ack, Controller, FlowParams, Scheme, Sent};
+use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, Scheme, Sent};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 const PACKET: u64 = 4096;
 const RTT_NS: u64 = 12_000;
+const ACK_DELAY_NS: u64 = 10_000;
 /// 100 Gb/s.
 const PACKET_NS: u64 = 328;
 /// Packets of a BDP.
@@ -18,8 +19,16 @@ struct Flow {
     cc: Box<dyn Controller>,
     in_flight: u64,
     delivered: u64,
-    /// Packets that no acknowledgement has told yet, and how many of them were marked.
-    untold: (u32, u32),
+    untold: Untold,
+}
+
+/// What no acknowledgement has told yet: packets, how many of them were marked, and the newest.
+#[derive(Default)]
+struct Untold {
+    packets: u32,
+    marked: u32,
+    rtt_ns: u64,
+    path: u16,
 }
 
 struct Outcome {
@@ -31,7 +40,8 @@ struct Outcome {
 
 enum Event {
     Arrive { flow: usize, sent_at: u64, path: u16 },
-    Told { flow: usize, sent_at: u64, path: u16, packets: u32, marked: u32 },
+    Told { flow: usize, untold: Untold },
+    AckDelay { flow: usize },
     Lost { flow: usize },
 }
 
@@ -43,6 +53,8 @@ struct World {
     ecn: bool,
     /// Marks are drawn by a counter, so that a run repeats.
     draw: u64,
+    drops: u64,
+    sack_packets: u32,
 }
 
 impl World {
@@ -73,37 +85,66 @@ impl World {
         self.ecn && ((self.draw >> 40) as f64) < share * f64::from(1 << 24)
     }
 
-    /// The packet at the head leaves; every fourth of a flow is acknowledged, and the last.
+    /// The packet at the head leaves the queue.
     fn leave(&mut self, now: u64) {
         let Some((flow, sent_at, path)) = self.queue.pop_front() else { return };
         let marked = u32::from(self.marks());
-        let f = &mut self.flows[flow];
-        f.untold = (f.untold.0 + 1, f.untold.1 + marked);
-        if f.untold.0 >= 4 || u64::from(f.untold.0) >= f.in_flight.div_ceil(4) {
-            let (packets, marked) = std::mem::take(&mut f.untold);
-            let when = now + RTT_NS / 2;
-            self.at(when, Event::Told { flow, sent_at, path, packets, marked });
+        let untold = &mut self.flows[flow].untold;
+        (untold.packets, untold.marked) = (untold.packets + 1, untold.marked + marked);
+        (untold.rtt_ns, untold.path) = (now + RTT_NS / 2 - sent_at, path);
+        let told = untold.packets;
+        // A packet asks for an acknowledgement in each quarter of a window.
+        let quarter = (self.flows[flow].cc.window_bytes() / PACKET / 4) as u32;
+        match told {
+            packets if packets >= self.sack_packets.min(quarter) => self.acknowledge(now, flow),
+            1 => self.at(now + ACK_DELAY_NS, Event::AckDelay { flow }),
+            _ => {}
         }
     }
 
-    fn told(&mut self, now: u64, ack: &Event) {
-        let Event::Told { flow, sent_at, path, packets, marked } = *ack else { return };
+    fn acknowledge(&mut self, now: u64, flow: usize) {
+        let untold = std::mem::take(&mut self.flows[flow].untold);
+        if untold.packets > 0 {
+            self.at(now + RTT_NS / 2, Event::Told { flow, untold });
+        }
+    }
+
+    fn told(&mut self, now: u64, flow: usize, untold: &Untold) {
         let f = &mut self.flows[flow];
-        f.in_flight -= u64::from(packets);
-        f.delivered += u64::from(packets);
+        f.in_flight -= u64::from(untold.packets);
+        f.delivered += u64::from(untold.packets);
         f.cc.on_ack(&Ack {
             now,
-            sent_at,
-            acked_bytes: u64::from(packets) * PACKET,
-            acked_packets: packets,
-            rtt_ns: Some(now - sent_at),
-            path,
-            ce_bytes: marked * PACKET as u32,
+            sent_at: now - untold.rtt_ns,
+            acked_bytes: u64::from(untold.packets) * PACKET,
+            acked_packets: untold.packets,
+            rtt_ns: Some(untold.rtt_ns),
+            path: untold.path,
+            ce_bytes: untold.marked * PACKET as u32,
             lag_packets: 0,
             in_flight_bytes: f.in_flight * PACKET,
             app_limited: false,
         });
         self.send(now, flow);
+    }
+
+    fn happen(&mut self, now: u64, event: Event) {
+        match event {
+            Event::Arrive { flow, sent_at, path } if self.queue.len() < BUFFER => {
+                self.queue.push_back((flow, sent_at, path));
+            }
+            // Found out two round trips later.
+            Event::Arrive { flow, .. } => {
+                self.drops += 1;
+                self.at(now + 2 * RTT_NS, Event::Lost { flow });
+            }
+            Event::Lost { flow } => {
+                self.flows[flow].in_flight -= 1;
+                self.send(now, flow);
+            }
+            Event::AckDelay { flow } => self.acknowledge(now, flow),
+            Event::Told { flow, untold } => self.told(now, flow, &untold),
+        }
     }
 }
 
@@ -117,8 +158,13 @@ fn run(flows: usize, ecn: bool) -> Outcome {
         link_bytes_per_s: 12_500_000_000,
         trimming: false,
     };
-    let build =
-        |seed| Flow { cc: scheme.build(&params, seed), in_flight: 0, delivered: 0, untold: (0, 0) };
+    let AckPolicy::Coalesced { packets } = scheme.ack_policy() else { panic!("not coalesced") };
+    let build = |seed| Flow {
+        cc: scheme.build(&params, seed),
+        in_flight: 0,
+        delivered: 0,
+        untold: Untold::default(),
+    };
     let mut world = World {
         flows: (0..flows as u64).map(build).collect(),
         events: Vec::new(),
@@ -126,44 +172,33 @@ fn run(flows: usize, ecn: bool) -> Outcome {
         queue: VecDeque::new(),
         ecn,
         draw: 1,
+        drops: 0,
+        sack_packets: u32::from(packets),
     };
     for flow in 0..flows {
         world.send(0, flow);
     }
     // 10 ms, of which the last half counts.
     let (slots, half) = (10_000_000 / PACKET_NS, 5_000_000 / PACKET_NS);
-    let (mut drops, mut sum_queue) = (0, 0);
+    let mut sum_queue = 0;
     for slot in 0..slots {
         let now = slot * PACKET_NS;
         while let Some(&Reverse((when, at))) = world.heap.peek()
             && when <= now
         {
             world.heap.pop();
-            let event = std::mem::replace(&mut world.events[at], Event::Lost { flow: 0 });
-            match event {
-                Event::Arrive { flow, sent_at, path } if world.queue.len() < BUFFER => {
-                    world.queue.push_back((flow, sent_at, path));
-                }
-                // Found out after a round trip, which is when it would be sent again.
-                Event::Arrive { flow, .. } => {
-                    drops += u64::from(slot >= half);
-                    world.at(now + 2 * RTT_NS, Event::Lost { flow });
-                }
-                Event::Lost { flow } => {
-                    world.flows[flow].in_flight -= 1;
-                    world.send(now, flow);
-                }
-                told => world.told(now, &told),
-            }
+            let event = std::mem::replace(&mut world.events[at], Event::AckDelay { flow: 0 });
+            world.happen(now, event);
         }
         if slot == half {
             world.flows.iter_mut().for_each(|f| f.delivered = 0);
+            world.drops = 0;
         }
         world.leave(now);
         sum_queue += if slot >= half { world.queue.len() } else { 0 };
     }
     let delivered = world.flows.iter().map(|f| f.delivered).collect();
-    Outcome { delivered, mean_queue: sum_queue as f64 / (slots - half) as f64, drops }
+    Outcome { delivered, mean_queue: sum_queue as f64 / (slots - half) as f64, drops: world.drops }
 }
 
 /// Jain's index: 1 when all get the same.
@@ -179,13 +214,14 @@ fn flows_share_a_bottleneck_at_the_target_queue() {
     for ecn in [true, false] {
         for flows in [1, 2, 8, 32] {
             let outcome = run(flows, ecn);
-            let use_ = outcome.delivered.iter().sum::<u64>() as f64 / capacity;
+            let share = outcome.delivered.iter().sum::<u64>() as f64 / capacity;
             let jain = fairness(&outcome.delivered);
             let queue = outcome.mean_queue / BDP as f64;
-            println!(
-                "ecn {ecn} flows {flows}: use {use_:.3} jain {jain:.3} queue {queue:.2} BDP, {} drops",
-                outcome.drops
-            );
+            let case = format!("ECN {ecn}, {flows} flows: {share:.3}, {jain:.3}, {queue:.2}");
+            assert!(share >= 0.97 && jain >= 0.9, "{case}");
+            // Without marks, growth goes on up to the target and overshoots it more.
+            assert!(queue <= if ecn { 1.5 } else { 2.5 }, "{case}");
+            assert_eq!(outcome.drops, 0, "{case}");
         }
     }
 }
