@@ -489,11 +489,24 @@ mod tests {
     }
 
     #[test]
+    fn little_achieved_alone_cuts_by_half_at_most() {
+        let mut flow = flow(&params());
+        flow.on_sent(&sent(0, 1));
+        let mut before = flow.window_bytes();
+        for n in 1..40 {
+            flow.on_ack(&ack(n * 13_000, 46_000, 1, true));
+            assert!(flow.window_bytes() * 2 >= before);
+            before = flow.window_bytes();
+        }
+        assert!(before < WINDOW_MAX / 4);
+    }
+
+    #[test]
     fn a_high_delay_never_raises_the_window() {
         let mut flow = small(&params());
         let mut before = flow.window_bytes();
         for n in 1..40 {
-            flow.on_ack(&ack(n * 5_000, 72_000, 1, true));
+            flow.on_ack(&ack(n * 7_000, 72_000, 1, true));
             // But for the fairness shuffle, less than a packet.
             assert!(flow.window_bytes() < before + PACKET / 4);
             before = flow.window_bytes();
@@ -555,8 +568,9 @@ mod tests {
         flow.on_ack(&Ack { app_limited: true, ..last });
         flow.on_sent(&sent(1_000_000, 1));
         let before = flow.window_bytes();
-        let windows = feed(&mut flow, 1_012_000, 12, 72_000, true);
-        assert!(windows[11] * 2 >= before, "one cut by half at most");
+        let windows = feed(&mut flow, 1_012_000, 22, 72_000, true);
+        assert!(windows[21] < before);
+        assert!(windows.iter().all(|w| *w * 4 >= before), "two cuts by half at most");
     }
 
     #[test]
@@ -569,6 +583,17 @@ mod tests {
         assert_eq!(flow.window_bytes(), 14 * PACKET, "up to 25 us after the start");
         flow.on_timeout(&silence(3_000_000, 2));
         assert_eq!(flow.window_bytes(), PACKET);
+    }
+
+    #[test]
+    fn a_timeout_never_raises_the_window() {
+        let mut flow = flow(&params());
+        // A delay just below Qhigh, while 24 packets are achieved in each period.
+        feed(&mut flow, 20_000, 200, 47_000, true);
+        let before = flow.window_bytes();
+        assert!(before < 12 * PACKET, "{before}");
+        flow.on_timeout(&silence(1_000_000, 1));
+        assert_eq!(flow.window_bytes(), before);
     }
 
     #[test]
