@@ -11,6 +11,7 @@ pub mod paths;
 pub mod pipe;
 pub mod schemes;
 pub mod settings;
+pub mod strack;
 pub mod swift;
 pub mod window;
 
@@ -62,10 +63,11 @@ impl AckPolicy {
 pub enum LossDetection {
     /// Not at all: the receiver tells.
     Receiver,
-    /// When so many packets sent later are acknowledged (STrack, section 3.3.2). At least 1.
+    /// When as many packets sent later are acknowledged as the window holds, and at least so many
+    /// (STrack, section 3.3.2).
     OutOfOrder {
-        /// How many.
-        packets: u16,
+        /// At least how many, from 1.
+        least_packets: u16,
     },
     /// When packets sent later on the same path are acknowledged: a path keeps order (LAPS,
     /// section III-D).

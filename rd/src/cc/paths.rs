@@ -60,17 +60,28 @@ impl EcnBitmap {
         self.skip.set(path, marked);
     }
 
-    /// The next path below `paths`.
+    /// The next path below `paths`, which is at least 1. One packet clears one bit only, that of
+    /// the first path that it skips.
     pub fn next(&mut self, paths: u16) -> u16 {
+        let first = self.next % paths;
+        let mut path = first;
+        // When all are marked, a whole round ends at the first, which is clear by then.
         for _ in 0..paths {
-            let path = self.next % paths;
-            self.next = (path + 1) % paths;
             if !self.skip.get(path) {
-                return path;
+                break;
             }
-            self.skip.set(path, false);
+            if path == first {
+                self.skip.set(path, false);
+            }
+            path = (path + 1) % paths;
         }
-        self.next % paths
+        self.next = (path + 1) % paths;
+        path
+    }
+
+    /// The round goes on behind `path`, which was chosen otherwise.
+    pub fn resume_after(&mut self, path: u16) {
+        self.next = path.wrapping_add(1);
     }
 }
 
