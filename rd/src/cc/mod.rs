@@ -4,6 +4,7 @@
 //! table and no clock; the engine enforces what it answers.
 
 pub mod erd;
+pub mod nscc;
 pub mod paths;
 pub mod pipe;
 pub mod settings;
