@@ -7,6 +7,7 @@ pub mod dctcp;
 pub mod erd;
 pub mod fixed;
 pub mod mprdma;
+pub mod nscc;
 pub mod paths;
 pub mod pipe;
 pub mod schemes;

@@ -96,6 +96,8 @@ pub struct Reps {
     cached: Box<[u8; REPS_SLOTS]>,
     head: u8,
     fresh: u8,
+    /// How many slots hold a path that came back once.
+    filled: u8,
     frozen_until: Nanos,
 }
 
@@ -103,7 +105,7 @@ impl Default for Reps {
     fn default() -> Self {
         let cached: Box<[u8]> = vec![0; REPS_SLOTS].into_boxed_slice();
         let cached = cached.try_into().unwrap_or_else(|_| Box::new([0; REPS_SLOTS]));
-        Reps { cached, head: 0, fresh: 0, frozen_until: 0 }
+        Reps { cached, head: 0, fresh: 0, filled: 0, frozen_until: 0 }
     }
 }
 
@@ -116,6 +118,7 @@ impl Reps {
         self.cached[usize::from(self.head) % REPS_SLOTS] = path as u8;
         self.head = (self.head + 1) % REPS_SLOTS as u8;
         self.fresh = (self.fresh + 1).min(REPS_SLOTS as u8);
+        self.filled = (self.filled + 1).min(REPS_SLOTS as u8);
     }
 
     /// A timeout or a loss says that some path may be dead.
@@ -123,16 +126,22 @@ impl Reps {
         self.frozen_until = until;
     }
 
+    /// The path that came back unmarked the longest ago and was not used since.
+    pub fn recycle(&mut self, paths: u16) -> Option<u16> {
+        self.fresh = self.fresh.checked_sub(1)?;
+        let at = usize::from(self.head) + REPS_SLOTS - usize::from(self.fresh) - 1;
+        Some(u16::from(self.cached[at % REPS_SLOTS]) % paths)
+    }
+
     /// The next path below `paths`.
     pub fn next(&mut self, now: Nanos, rng: &mut Pcg32, paths: u16) -> u16 {
-        if self.fresh > 0 {
-            let oldest = (self.head + REPS_SLOTS as u8 - self.fresh) % REPS_SLOTS as u8;
-            self.fresh -= 1;
-            return u16::from(self.cached[usize::from(oldest)]) % paths;
+        if let Some(path) = self.recycle(paths) {
+            return path;
         }
-        if now < self.frozen_until {
-            self.head = (self.head + 1) % REPS_SLOTS as u8;
-            return u16::from(self.cached[usize::from(self.head)]) % paths;
+        if now < self.frozen_until && self.filled > 0 {
+            let back = usize::from(uniform(rng, u16::from(self.filled))) + 1;
+            let at = (usize::from(self.head) + REPS_SLOTS - back) % REPS_SLOTS;
+            return u16::from(self.cached[at]) % paths;
         }
         uniform(rng, paths)
     }
