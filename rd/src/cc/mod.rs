@@ -7,6 +7,7 @@ pub mod erd;
 pub mod paths;
 pub mod pipe;
 pub mod settings;
+pub mod udmp;
 
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
