@@ -238,6 +238,7 @@ const MS: Nanos = 1_000_000;
 #[test]
 fn sensitivity() {
     for (name, values) in [
+        ("t_low", vec![0.25, 0.1, 0.5]),
         ("alpha", vec![1.0 / 16.0, 1.0 / 64.0, 1.0 / 4.0]),
         ("t_high", vec![3.0, 2.0, 6.0, 12.0]),
         ("additive", vec![1.0 / 128.0, 1.0 / 512.0, 1.0 / 32.0]),
@@ -273,4 +274,10 @@ fn sensitivity() {
             println!("{line}");
         }
     }
+}
+
+#[test]
+fn debug8() {
+    let mut net = Net::new(&UdmpScheme::default(), 8, 5.0, 1_000.0);
+    net.goodput(10 * MS);
 }

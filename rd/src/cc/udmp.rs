@@ -18,13 +18,14 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 const T_HIGH: usize = 0;
-const ALPHA: usize = 1;
-const ADDITIVE: usize = 2;
-const BETA: usize = 3;
-const LOSS: usize = 4;
-const DELTA: usize = 5;
-const PROBE_US: usize = 6;
-const COUNT: usize = 7;
+const T_LOW: usize = 1;
+const ALPHA: usize = 2;
+const ADDITIVE: usize = 3;
+const BETA: usize = 4;
+const LOSS: usize = 5;
+const DELTA: usize = 6;
+const PROBE_US: usize = 7;
+const COUNT: usize = 8;
 
 /// The paper prints a value for `delta` alone; the others are justified in docs/cc/udmp.md.
 const SETTINGS: [Setting; COUNT] = [
@@ -34,6 +35,13 @@ const SETTINGS: [Setting; COUNT] = [
         min: 1.5,
         max: 50.0,
         help: "severe congestion above so many typical round trips (paper: Thigh)",
+    },
+    Setting {
+        name: "t_low",
+        default: 0.25,
+        min: 0.0,
+        max: 10.0,
+        help: "no congestion up to so many typical round trips above one, or the noise",
     },
     Setting {
         name: "alpha",
@@ -231,7 +239,8 @@ impl Udmp {
     }
 
     fn t_low_ns(&self) -> f32 {
-        self.pipe.typical_rtt_ns() + self.pipe.noise_ns()
+        let typical = self.pipe.typical_rtt_ns();
+        typical + self.pipe.noise_ns().max(self.values[T_LOW] * typical)
     }
 
     fn t_high_ns(&self) -> f32 {
@@ -363,7 +372,8 @@ impl Udmp {
             return share;
         }
         let additive = if low { self.values[ADDITIVE] } else { 0.0 };
-        share + additive + (-gradient).max(0.0) * (1.0 - share)
+        // All flows see the same gradient: together they may take what eq. 3 says is spare.
+        share + additive + (-gradient).max(0.0) * share.min(1.0 - share)
     }
 
     fn restart_interval(&mut self, now: Nanos) {
