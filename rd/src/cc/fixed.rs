@@ -56,7 +56,7 @@ impl Scheme for FixedScheme {
 
     fn loss_detection(&self) -> LossDetection {
         if self.single {
-            LossDetection::OutOfOrder { packets: REORDER_PACKETS }
+            LossDetection::OutOfOrder { least_packets: REORDER_PACKETS }
         } else {
             LossDetection::Receiver
         }

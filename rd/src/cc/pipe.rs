@@ -168,6 +168,12 @@ impl Pipe {
         }
     }
 
+    /// Whether [`Pipe::bytes_per_ns`] is only what was delivered so far.
+    #[must_use]
+    pub fn learns_rate(&self) -> bool {
+        self.link <= 0.0 && self.delivered > 0.0
+    }
+
     /// Bandwidth-delay product at the typical round trip, in bytes; at most 16 GiB.
     #[must_use]
     pub fn bdp_bytes(&self) -> f32 {

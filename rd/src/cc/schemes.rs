@@ -5,15 +5,26 @@ use super::dctcp::DctcpScheme;
 use super::erd::ErdScheme;
 use super::fixed::FixedScheme;
 use super::mprdma::MpRdmaScheme;
+use super::nscc::NsccScheme;
+use super::strack::StrackScheme;
 use super::swift::SwiftScheme;
+use super::udmp::UdmpScheme;
 use alloc::boxed::Box;
 
 /// Name and default scheme.
 type Row = (&'static str, fn() -> Box<dyn Scheme>);
 
-const TABLE: [Row; 6] = [
+const TABLE: [Row; 10] = [
     // ERD's best effort: a fixed window, sprayed; NACKs only.
     ("erd", || Box::new(ErdScheme::default())),
+    // STrack: window by marks and delay, adaptive spray over unmarked paths.
+    ("strack", || Box::new(StrackScheme::default())),
+    // NSCC of the Ultra Ethernet consortium: delay and marks, recycled paths.
+    ("nscc", || Box::new(NsccScheme::nscc())),
+    // SMaRTT, the paper that NSCC grew from.
+    ("smartt", || Box::new(NsccScheme::smartt())),
+    // UDMP: the gradient of the round trip; acknowledgements clock packets onto their paths.
+    ("udmp", || Box::new(UdmpScheme::default())),
     // Swift: AIMD on delay, paced below one packet; oblivious spray.
     ("swift", || Box::new(SwiftScheme::default())),
     // DCTCP: a decrease by the share of marked bytes; oblivious spray or one path.

@@ -348,9 +348,12 @@ impl Peer {
         let end = self.tx.acked_end.since(self.tx.una).max(0) as usize;
         match core.scheme.loss_detection() {
             LossDetection::Receiver => {}
-            LossDetection::OutOfOrder { packets } => {
+            LossDetection::OutOfOrder { least_packets } => {
+                let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+                let held = window / u64::from(self.datagram_bytes.max(1));
+                let packets = held.max(least_packets.into());
                 let from = self.tx.judged.since(self.tx.una).max(0) as usize;
-                let to = end.saturating_sub(usize::from(packets));
+                let to = end.saturating_sub(packets as usize);
                 for i in from..to.min(self.tx.sent.len()) {
                     // Repeated packets went out later than their numbers say.
                     if self.tx.sent[i].attempt == 0 {

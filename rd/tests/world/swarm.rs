@@ -164,8 +164,8 @@ fn scheme(rng: &mut Rng, datagram_bytes: u16) -> TestScheme {
         detection: rng.pick(&[
             LossDetection::Receiver,
             LossDetection::Receiver,
-            LossDetection::OutOfOrder { packets: 3 },
-            LossDetection::OutOfOrder { packets: 64 },
+            LossDetection::OutOfOrder { least_packets: 3 },
+            LossDetection::OutOfOrder { least_packets: 64 },
             LossDetection::PathOrder,
         ]),
         pace: rng.pick(&[None, None, None, Some(100_000_000), Some(2_000_000_000)]),
