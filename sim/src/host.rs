@@ -4,7 +4,7 @@ use crate::ids::{HostId, LinkId};
 use crate::packet::Packet;
 use crate::time::Picos;
 use erd_rd::{
-    Arrived, Endpoint, EndReason, Host, Nanos, OpError, Part, PeerId, RecvToken, RxMeta, SendToken,
+    Arrived, EndReason, Endpoint, Host, Nanos, OpError, Part, PeerId, RecvToken, RxMeta, SendToken,
     TxBurst, Verdict, WorkRequest,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

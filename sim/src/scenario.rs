@@ -183,6 +183,12 @@ impl Run {
         (0..self.flows).map(|flow| host.placed_bytes(flow)).collect()
     }
 
+    /// Operations that ended with an error so far.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        (0..=self.flows).map(|n| self.network.host(HostId(n)).failures()).sum()
+    }
+
     fn snapshot(&self) -> Snapshot {
         let mut links = LinkCounters::default();
         for &path in &self.paths {
@@ -195,7 +201,9 @@ impl Run {
         let mut rtx = [0; 3];
         for n in 0..self.flows {
             let stats = self.network.host(HostId(n)).endpoint().stats();
-            for (sum, one) in rtx.iter_mut().zip([stats.rtx_nack, stats.rtx_probe, stats.rtx_spurious]) {
+            for (sum, one) in
+                rtx.iter_mut().zip([stats.rtx_nack, stats.rtx_probe, stats.rtx_spurious])
+            {
                 *sum += one;
             }
         }
@@ -216,13 +224,18 @@ impl Run {
         }
         let depths: Vec<&DepthMeter> =
             self.paths.iter().map(|&path| self.network.link(path).depth()).collect();
-        let placed: Vec<f64> = before.placed_bytes.iter().zip(&after.placed_bytes).map(|(b, a)| (a - b) as f64).collect();
+        let placed: Vec<f64> = before
+            .placed_bytes
+            .iter()
+            .zip(&after.placed_bytes)
+            .map(|(b, a)| (a - b) as f64)
+            .collect();
         let sum: f64 = placed.iter().sum();
-        let hosts = (0..=self.flows).map(|n| self.network.host(HostId(n)).failures());
         Outcome {
             utilisation: sum / capacity_bytes,
             jain: jain(&placed),
-            queue_mean_bdp: depths.iter().map(|d| d.mean_units()).sum::<f64>() / depths.len() as f64,
+            queue_mean_bdp: depths.iter().map(|d| d.mean_units()).sum::<f64>()
+                / depths.len() as f64,
             queue_p99_bdp: DepthMeter::quantile_units(&depths, 0.01),
             packets: after.links.offered - before.links.offered,
             drops: after.links.drops - before.links.drops,
@@ -231,7 +244,7 @@ impl Run {
             rtx_nack: after.rtx[0] - before.rtx[0],
             rtx_probe: after.rtx[1] - before.rtx[1],
             rtx_spurious: after.rtx[2] - before.rtx[2],
-            failures: hosts.sum(),
+            failures: self.failures(),
             events: self.network.events(),
         }
     }

@@ -85,7 +85,9 @@ impl Bottleneck {
             bytes_per_s: Some(self.path_bytes_per_s()),
             propagation_ps: self.forward_ps(),
             buffer_bytes: bytes(self.buffer_bdp),
-            red: self.red_bdp.map(|(min, max)| Red { min_bytes: bytes(min), max_bytes: bytes(max) }),
+            red: self
+                .red_bdp
+                .map(|(min, max)| Red { min_bytes: bytes(min), max_bytes: bytes(max) }),
             trimming: self.trimming,
             jitter: self.jitter,
             depth_unit_bytes: bytes(1.0),
@@ -106,10 +108,7 @@ impl Bottleneck {
 
     /// Builds it: the network, the paths, and the receiver; senders have the numbers from 0 on.
     #[must_use]
-    pub fn build(
-        &self,
-        scheme: &dyn Fn() -> Box<dyn Scheme>,
-    ) -> (Network, Vec<LinkId>, HostId) {
+    pub fn build(&self, scheme: &dyn Fn() -> Box<dyn Scheme>) -> (Network, Vec<LinkId>, HostId) {
         let mut network = Network::default();
         let receiver = HostId(self.senders);
         let seeds = |n: u32| self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(n.into());
