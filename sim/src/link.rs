@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 
 /// Trimmed headers that may wait at a link; more are dropped.
 const HEADERS_MAX: usize = 4096;
+/// Longest datagram that a full queue which trims takes for a header, in bytes.
+const SHORT_BYTES: usize = 256;
 
 /// Random early detection, applied when a packet leaves the queue: it is marked by what is queued
 /// behind it (SMaRTT, section II; STrack, section 3.2).
@@ -46,7 +48,8 @@ pub struct LinkConfig {
     pub buffer_bytes: u64,
     /// Marking, if any.
     pub red: Option<Red>,
-    /// A full queue cuts payloads off instead of dropping packets; what is left goes first.
+    /// A full queue cuts payloads off instead of dropping packets. What is left goes first, and so
+    /// do short packets then.
     pub trimming: bool,
     /// Noise, if any.
     pub jitter: Option<Jitter>,
@@ -116,7 +119,7 @@ pub struct Link {
     /// Bounded by `config.buffer_bytes`.
     queue: VecDeque<PacketId>,
     queued_bytes: u64,
-    /// Trimmed headers, which overtake; at most [`HEADERS_MAX`].
+    /// What overtakes: trimmed headers, and short packets that found a full queue; at most [`HEADERS_MAX`].
     headers: VecDeque<PacketId>,
     sending: Option<PacketId>,
     /// Packets on their way with their times of arrival, in order. The transmitter bounds it.
@@ -220,11 +223,13 @@ impl Link {
             return false;
         }
         let full = self.queued_bytes + bytes > self.config.buffer_bytes;
+        let short = packet.head.len() <= SHORT_BYTES;
         if full && self.config.trimming && packet.payload_bytes > 0 {
             packet.trim();
             self.counters.trims += 1;
         }
-        if packet.trimmed && self.headers.len() < HEADERS_MAX {
+        let overtakes = packet.trimmed || (full && self.config.trimming);
+        if overtakes && short && self.headers.len() < HEADERS_MAX {
             self.headers.push_back(id);
         } else if full {
             self.counters.drops += 1;
