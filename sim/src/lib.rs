@@ -1,0 +1,26 @@
+//! A packet-level network simulator that runs the erd protocol engine itself in virtual time.
+//!
+//! The pieces know nothing of each other's insides, so that whole fabrics can be built of them:
+//! a [`link::Link`] queues, marks, trims, loses and delays packets; a [`switch::Switch`] picks the
+//! link on which a packet leaves; a [`host::SimHost`] runs one [`erd_rd::Endpoint`];
+//! [`network::Network`] joins them and runs the events. [`topology`] builds networks,
+//! [`scenario`] runs flows over them and measures, [`trial`] breaks paths and measures how traffic
+//! reacts, [`tables`] prints what the repository keeps under `sim/tables`.
+//!
+//! Nothing depends on the machine: one seed gives one run, to the last event.
+#![forbid(unsafe_code)]
+
+pub mod events;
+pub mod host;
+pub mod ids;
+pub mod link;
+pub mod meter;
+pub mod network;
+pub mod packet;
+pub mod scenario;
+pub mod schemes;
+pub mod switch;
+pub mod tables;
+pub mod time;
+pub mod topology;
+pub mod trial;

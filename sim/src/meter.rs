@@ -1,0 +1,77 @@
+//! Depth of a queue over time.
+
+use crate::time::Picos;
+
+/// Bins of the distribution; the last one holds everything deeper.
+const BINS: usize = 512;
+/// Bins of one unit (a BDP of the link).
+const BINS_PER_UNIT: u64 = 64;
+
+/// Time-weighted mean and distribution of a queue's depth, in units given at the start.
+#[derive(Clone, Debug)]
+pub struct DepthMeter {
+    unit_bytes: u64,
+    since: Picos,
+    changed: Picos,
+    depth_bytes: u64,
+    area: u128,
+    bins: Vec<Picos>,
+}
+
+impl DepthMeter {
+    /// An empty queue. `unit_bytes` is what depths are told in.
+    #[must_use]
+    pub fn new(unit_bytes: u64) -> DepthMeter {
+        let unit_bytes = unit_bytes.max(1);
+        DepthMeter {
+            unit_bytes,
+            since: 0,
+            changed: 0,
+            depth_bytes: 0,
+            area: 0,
+            bins: vec![0; BINS],
+        }
+    }
+
+    /// The queue holds `depth_bytes` from now on.
+    pub fn set(&mut self, now: Picos, depth_bytes: u64) {
+        let span = now - self.changed;
+        if span > 0 {
+            self.area += u128::from(span) * u128::from(self.depth_bytes);
+            let bin = (self.depth_bytes * BINS_PER_UNIT / self.unit_bytes) as usize;
+            self.bins[bin.min(BINS - 1)] += span;
+            self.changed = now;
+        }
+        self.depth_bytes = depth_bytes;
+    }
+
+    /// Begins to measure anew.
+    pub fn reset(&mut self, now: Picos) {
+        self.set(now, self.depth_bytes);
+        self.since = now;
+        self.area = 0;
+        self.bins.fill(0);
+    }
+
+    /// Mean depth since the last reset, in units.
+    #[must_use]
+    pub fn mean_units(&self) -> f64 {
+        let span = self.changed - self.since;
+        if span == 0 { 0.0 } else { self.area as f64 / span as f64 / self.unit_bytes as f64 }
+    }
+
+    /// Depth that several queues together exceed for a share of the time at most, in units. It is
+    /// that of a queue looked at at random.
+    #[must_use]
+    pub fn quantile_units(meters: &[&DepthMeter], share: f64) -> f64 {
+        let total: Picos = meters.iter().flat_map(|m| &m.bins).sum();
+        let mut below = 0;
+        for bin in 0..BINS {
+            below += meters.iter().map(|m| m.bins[bin]).sum::<Picos>();
+            if below as f64 >= (1.0 - share) * total as f64 {
+                return (bin + 1) as f64 / BINS_PER_UNIT as f64;
+            }
+        }
+        BINS as f64 / BINS_PER_UNIT as f64
+    }
+}

@@ -1,0 +1,97 @@
+//! Packets, and the store that holds those under way.
+
+use crate::ids::HostId;
+use erd_rd::Ecn;
+
+/// What a datagram costs on the wire besides its own bytes: Ethernet preamble, header, checksum
+/// and gap (38), IPv4 (20), UDP (8).
+pub const FRAME_BYTES: u32 = 66;
+
+/// A packet, by its place in the [`PacketPool`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketId(u32);
+
+/// A datagram under way. Payload that no one reads is not stored.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// Who sent it.
+    pub from: HostId,
+    /// Whom it is for.
+    pub to: HostId,
+    /// Its entropy: what switches choose a path by.
+    pub path: u16,
+    /// ECN codepoint.
+    pub ecn: Ecn,
+    /// The datagram's bytes, or its first ones when payload follows.
+    pub head: Vec<u8>,
+    /// Payload bytes that follow the head. They are all zero.
+    pub payload_bytes: u32,
+    /// A switch cut the payload off.
+    pub trimmed: bool,
+}
+
+impl Packet {
+    /// Bytes that it takes on a link.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u32 {
+        FRAME_BYTES + self.head.len() as u32 + self.payload_bytes
+    }
+
+    /// Cuts the payload off.
+    pub fn trim(&mut self) {
+        self.payload_bytes = 0;
+        self.trimmed = true;
+    }
+}
+
+/// All packets under way. Slots and their buffers are used again.
+#[derive(Debug, Default)]
+pub struct PacketPool {
+    slots: Vec<Packet>,
+    free: Vec<u32>,
+}
+
+impl PacketPool {
+    /// A packet with an empty head, untrimmed; the caller fills it in.
+    pub fn take(&mut self, from: HostId, to: HostId) -> PacketId {
+        if let Some(index) = self.free.pop() {
+            let packet = &mut self.slots[index as usize];
+            packet.head.clear();
+            (packet.from, packet.to) = (from, to);
+            (packet.payload_bytes, packet.trimmed) = (0, false);
+            return PacketId(index);
+        }
+        self.slots.push(Packet {
+            from,
+            to,
+            path: 0,
+            ecn: Ecn::NotEct,
+            head: Vec::new(),
+            payload_bytes: 0,
+            trimmed: false,
+        });
+        PacketId(self.slots.len() as u32 - 1)
+    }
+
+    /// Ends a packet.
+    pub fn give_back(&mut self, id: PacketId) {
+        self.free.push(id.0);
+    }
+
+    /// A packet.
+    #[must_use]
+    pub fn get(&self, id: PacketId) -> &Packet {
+        &self.slots[id.0 as usize]
+    }
+
+    /// A packet, to be changed.
+    pub fn get_mut(&mut self, id: PacketId) -> &mut Packet {
+        &mut self.slots[id.0 as usize]
+    }
+
+    /// Packets under way.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

@@ -1,0 +1,187 @@
+//! The tables that the repository keeps under `sim/tables`: what each scheme reaches. A test holds
+//! them against the simulator, so that a change of a controller shows as a difference.
+
+use crate::link::{Health, Jitter};
+use crate::scenario::{Outcome, Scenario, Start};
+use crate::schemes;
+use crate::time::from_ns;
+use crate::trial::{PathTrial, RevivalTrial};
+use erd_rd::Nanos;
+use std::fmt::Write;
+use std::rc::Rc;
+
+/// Seed of every run.
+const SEED: u64 = 1;
+/// Flow counts of the bottleneck tables.
+const FLOWS: [u32; 4] = [1, 2, 8, 32];
+/// Flows of a trial with broken paths.
+const TRIAL_FLOWS: u32 = 8;
+/// Base round trips that a fault lasts, and that its healing is watched.
+const FAULT_RTTS: u64 = 200;
+/// How long all paths are dead, in RTO.
+const DEAD_RTOS: u64 = 10;
+/// The path that breaks, or that heals first. Control packets travel on path 0.
+const PATH: usize = 3;
+/// Base round trips of a measurement with noise: spikes are rare.
+const JITTER_RTTS: u64 = 5_000;
+
+/// A table.
+pub struct Table {
+    /// Name, and that of its file.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    head: &'static str,
+    rows: fn(&str, &mut String),
+}
+
+const FLOWS_HEAD: &str = "scheme   flows start   util%   jain  queue   p99    drops    trims    \
+                          marks rtx_nack rtx_probe spurious";
+
+/// All tables.
+pub const TABLES: [Table; 5] = [
+    Table {
+        name: "ecn",
+        about: "Flows over 8 paths, 400 Gb/s, 12 us, RED 0.2 to 0.8 BDP, buffer 5 BDP.",
+        head: FLOWS_HEAD,
+        rows: |scheme, out| bottleneck(scheme, out, |_| ()),
+    },
+    Table {
+        name: "noecn",
+        about: "The same without any ECN.",
+        head: FLOWS_HEAD,
+        rows: |scheme, out| bottleneck(scheme, out, |s| s.net.red_bdp = None),
+    },
+    Table {
+        name: "trimming",
+        about: "The same with ECN and trimming, buffer 1 BDP.",
+        head: FLOWS_HEAD,
+        rows: |scheme, out| {
+            bottleneck(scheme, out, |s| (s.net.trimming, s.net.buffer_bdp) = (true, 1.0));
+        },
+    },
+    Table {
+        name: "jitter",
+        about: "A lone flow, noise of the given mean and spikes of 200 us at every path's end.",
+        head: "scheme   mean_us ecn   util%   jain  queue   p99    drops rtx_nack rtx_probe spurious",
+        rows: jitter,
+    },
+    Table {
+        name: "faults",
+        about: "8 flows; one path of 8 breaks and heals. Times in RTO of 100 us. left: until it \
+                carries less\nthan 5 % of the bytes; back: until it carries half an even share; \
+                util%: of the 7 others.\nrevived: until data moves after all were dead for 10 RTO.",
+        head: "scheme   ecn   fault     left    back   util% failures",
+        rows: faults,
+    },
+];
+
+impl Table {
+    /// The table's text, for some schemes.
+    #[must_use]
+    pub fn text(&self, schemes: &[&str]) -> String {
+        let mut out = format!("{}\n\n{}\n", self.about, self.head);
+        for scheme in schemes {
+            (self.rows)(scheme, &mut out);
+        }
+        out
+    }
+
+    /// A table by its name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<&'static Table> {
+        TABLES.iter().find(|table| table.name == name)
+    }
+}
+
+/// A scenario of a scheme by name.
+///
+/// # Panics
+/// There is no such scheme.
+#[must_use]
+pub fn scenario(scheme: &str, flows: u32) -> Scenario {
+    let name = scheme.to_owned();
+    let make = move || schemes::by_name(&name).expect("a scheme of the registry");
+    Scenario::new(Rc::new(make), flows, SEED)
+}
+
+fn bottleneck(scheme: &str, out: &mut String, change: fn(&mut Scenario)) {
+    for start in [Start::Simultaneous, Start::Staggered] {
+        for flows in FLOWS {
+            let mut scenario = scenario(scheme, flows);
+            scenario.start = start;
+            change(&mut scenario);
+            let o = scenario.run();
+            let start = if start == Start::Staggered { "stag" } else { "simul" };
+            write!(out, "{scheme:<8} {flows:>5} {start:<5}").expect(FITS);
+            reached(out, &o);
+            let Outcome { trims, marks, rtx_nack, rtx_probe, rtx_spurious, .. } = o;
+            write!(out, " {trims:>8} {marks:>8}").expect(FITS);
+            writeln!(out, " {rtx_nack:>8} {rtx_probe:>9} {rtx_spurious:>8}").expect(FITS);
+        }
+    }
+}
+
+const FITS: &str = "a string takes everything";
+
+fn reached(out: &mut String, o: &Outcome) {
+    let Outcome { utilisation, jain, queue_mean_bdp, queue_p99_bdp, drops, failures, .. } = o;
+    assert_eq!(*failures, 0, "no operation fails");
+    let percent = 100.0 * utilisation;
+    write!(out, " {percent:>7.1} {jain:>6.3} {queue_mean_bdp:>6.2}").expect(FITS);
+    write!(out, " {queue_p99_bdp:>5.2} {drops:>8}").expect(FITS);
+}
+
+/// Noise with a mean; one poll in a thousand comes 200 us late.
+#[must_use]
+pub fn noise(mean_ns: Nanos) -> Jitter {
+    Jitter { mean_ps: from_ns(mean_ns), spike_ps: from_ns(200_000), spikes_ppm: 1_000 }
+}
+
+fn jitter(scheme: &str, out: &mut String) {
+    for mean_us in [13, 35] {
+        for ecn in [true, false] {
+            let mut scenario = scenario(scheme, 1);
+            scenario.net.jitter = Some(noise(mean_us * 1_000));
+            scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| ecn);
+            scenario.measured_rtts = JITTER_RTTS;
+            let o = scenario.run();
+            write!(out, "{scheme:<8} {mean_us:>7} {:<3}", yes(ecn)).expect(FITS);
+            reached(out, &o);
+            let Outcome { rtx_nack, rtx_probe, rtx_spurious, .. } = o;
+            writeln!(out, " {rtx_nack:>8} {rtx_probe:>9} {rtx_spurious:>8}").expect(FITS);
+        }
+    }
+}
+
+fn yes(ecn: bool) -> &'static str {
+    if ecn { "yes" } else { "no" }
+}
+
+fn faults(scheme: &str, out: &mut String) {
+    let faults = [
+        ("slowed", Health::Slowed { times: 8 }),
+        ("lossy", Health::Lossy { share: 0.05 }),
+        ("dead", Health::Dead),
+    ];
+    let time = |rtos: Option<f64>| rtos.map_or("never".to_owned(), |t| format!("{t:.1}"));
+    for ecn in [true, false] {
+        let mut scenario = scenario(scheme, TRIAL_FLOWS);
+        scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| ecn);
+        for (name, fault) in faults {
+            let scenario = scenario.clone();
+            let o = PathTrial { scenario, path: PATH, fault, held_rtts: FAULT_RTTS }.run();
+            let (left, back) = (time(o.left_rtos), time(o.back_rtos));
+            let (util, failures) = (100.0 * o.utilisation, o.failures);
+            write!(out, "{scheme:<8} {:<5} {name:<8}", yes(ecn)).expect(FITS);
+            writeln!(out, " {left:>5} {back:>7} {util:>7.1} {failures:>8}").expect(FITS);
+        }
+        for path in [0, PATH] {
+            let trial = RevivalTrial { scenario: scenario.clone(), path, dead_rtos: DEAD_RTOS };
+            let revived = time(trial.run());
+            let ecn = yes(ecn);
+            writeln!(out, "{scheme:<8} {ecn:<5} all dead, path {path} heals, revived: {revived}")
+                .expect(FITS);
+        }
+    }
+}
