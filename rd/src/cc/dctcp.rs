@@ -79,7 +79,7 @@ impl Scheme for DctcpScheme {
 
     fn loss_detection(&self) -> LossDetection {
         if self.is_single() {
-            LossDetection::OutOfOrder { packets: REORDER_PACKETS }
+            LossDetection::OutOfOrder { least_packets: REORDER_PACKETS }
         } else {
             LossDetection::Receiver
         }
