@@ -250,8 +250,7 @@ impl SimHost {
     }
 }
 
-/// What a port tells of a packet. A trimmed one is only told by its length: the engine finds the
-/// payload missing.
+/// What a port tells of a packet.
 fn rx_meta(packet: &Packet) -> RxMeta {
-    RxMeta { ecn: packet.ecn, hold_ns: 0, from: name_of(packet.from) }
+    RxMeta { ecn: packet.ecn, trimmed: packet.trimmed, hold_ns: 0, from: name_of(packet.from) }
 }

@@ -201,9 +201,11 @@ impl Run {
         let mut rtx = [0; 3];
         for n in 0..self.flows {
             let stats = self.network.host(HostId(n)).endpoint().stats();
-            for (sum, one) in
-                rtx.iter_mut().zip([stats.rtx_nack, stats.rtx_probe, stats.rtx_spurious])
-            {
+            for (sum, one) in rtx.iter_mut().zip([
+                stats.rtx_nack + stats.rtx_order + stats.rtx_trim,
+                stats.rtx_probe,
+                stats.rtx_spurious,
+            ]) {
                 *sum += one;
             }
         }

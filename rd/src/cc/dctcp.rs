@@ -372,7 +372,7 @@ mod tests {
         assert!((0..100).any(|_| spray.next_path(0) != first));
         let mut scheme = DctcpScheme::default();
         set(&mut scheme, "single_path", 1.0).unwrap();
-        assert_eq!(scheme.loss_detection(), LossDetection::OutOfOrder { packets: 3 });
+        assert_eq!(scheme.loss_detection(), LossDetection::OutOfOrder { least_packets: 3 });
         let used = |seed| {
             let mut flow = Dctcp::new(&scheme, &params(), seed);
             let path = flow.next_path(0);
