@@ -4,6 +4,7 @@ extern crate std;
 
 use super::*;
 use crate::cc::LossKind;
+use crate::units::MILLISECOND;
 
 const PACKET: u32 = 4096;
 /// The paper's second in Figure 3: one packet of the token rate.
@@ -204,6 +205,26 @@ fn exploration_comes_once_a_probe_interval() {
     }
     // p = 20 us / 1 ms.
     assert!((300..500).contains(&explored), "{explored} of {rounds}, 400 expected");
+}
+
+#[test]
+fn a_burst_with_nothing_else_in_flight_restarts_the_flow() {
+    // Every acknowledgement clocked nothing: there are no tokens, but the pool has what they left.
+    let mut udmp = in_stride(1_000_000, 20_000.0, 10.0);
+    assert_eq!(udmp.window_bytes(), 4096, "one datagram at least");
+    send(&mut udmp, 1_000_000, 0, 4096, 1);
+    assert_eq!((udmp.free_bytes, udmp.pool), (9 * PACKET, 0.0));
+    assert!(udmp.window_bytes() >= 2 * 4096 && udmp.pace_bytes_per_s().is_some());
+
+    // After a short pause the path of the last credit still counts, after a long one it does not.
+    for (pause_ns, kept) in [(30_000, true), (10 * MILLISECOND, false)] {
+        let mut udmp = in_stride(1_000_000, 20_000.0, 10.0);
+        udmp.on_ack(&ack(1_000_000, 2, 19_000, 0));
+        assert_eq!(udmp.clocked_bytes(), 2 * PACKET);
+        send(&mut udmp, 1_000_000 + pause_ns, 2, 4096, 1);
+        assert_eq!(udmp.clocked_bytes() == PACKET, kept);
+        assert!(udmp.tokens() <= udmp.bdp(), "one BDP at most, however long the pause");
+    }
 }
 
 #[test]
