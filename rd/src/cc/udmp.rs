@@ -45,7 +45,7 @@ const SETTINGS: [Setting; COUNT] = [
     },
     Setting {
         name: "alpha",
-        default: 1.0 / 16.0,
+        default: 1.0 / 8.0,
         min: 1.0 / 256.0,
         max: 0.5,
         help: "least weight of a sample in the average round trip (paper: alpha)",
@@ -66,7 +66,7 @@ const SETTINGS: [Setting; COUNT] = [
     },
     Setting {
         name: "loss",
-        default: 0.5,
+        default: 0.7,
         min: 0.1,
         max: 1.0,
         help: "what a round trip with losses leaves of the rate",
@@ -282,7 +282,7 @@ impl Udmp {
             self.restart_interval(ack.now);
             return;
         }
-        let window = (ack.in_flight_bytes + ack.acked_bytes).max(1) as f32;
+        let window = ack.in_flight_bytes.saturating_add(ack.acked_bytes).max(1) as f32;
         let weight = (ack.acked_bytes as f32 / window).max(self.values[ALPHA]).min(ALPHA_MAX);
         self.smooth_ns += weight * (rtt_ns - self.smooth_ns);
     }

@@ -4,6 +4,7 @@ extern crate std;
 
 use super::*;
 use crate::cc::LossKind;
+use crate::units::MILLISECOND;
 
 const PACKET: u32 = 4096;
 /// The paper's second in Figure 3: one packet of the token rate.
@@ -184,12 +185,12 @@ fn losses_of_one_window_cut_once() {
     for n in 0..10 {
         udmp.on_loss(&lost(1_000_000 + n, (30 - n) * 4096));
     }
-    assert_eq!(udmp.share, 0.5);
+    assert_eq!(udmp.share, 0.7);
     for n in 0..21 {
         udmp.on_ack(&ack(1_030_000 + n, 0, 20_000, (20 - n) * 4096));
     }
     udmp.on_loss(&lost(1_100_000, 0));
-    assert!(udmp.share < 0.3, "the next window's loss cuts again: {}", udmp.share);
+    assert!(udmp.share < 0.5, "the next window's loss cuts again: {}", udmp.share);
 }
 
 #[test]
@@ -204,6 +205,73 @@ fn exploration_comes_once_a_probe_interval() {
     }
     // p = 20 us / 1 ms.
     assert!((300..500).contains(&explored), "{explored} of {rounds}, 400 expected");
+}
+
+#[test]
+fn a_burst_with_nothing_else_in_flight_restarts_the_flow() {
+    // Every acknowledgement clocked nothing: there are no tokens, but the pool has what they left.
+    let mut udmp = in_stride(1_000_000, 20_000.0, 10.0);
+    assert_eq!(udmp.window_bytes(), 4096, "one datagram at least");
+    send(&mut udmp, 1_000_000, 0, 4096, 1);
+    assert_eq!((udmp.free_bytes, udmp.pool), (9 * PACKET, 0.0));
+    assert!(udmp.window_bytes() >= 2 * 4096 && udmp.pace_bytes_per_s().is_some());
+
+    // After a short pause the path of the last credit still counts, after a long one it does not.
+    for (pause_ns, kept) in [(30_000, true), (10 * MILLISECOND, false)] {
+        let mut udmp = in_stride(1_000_000, 20_000.0, 10.0);
+        udmp.on_ack(&ack(1_000_000, 2, 19_000, 0));
+        assert_eq!(udmp.clocked_bytes(), 2 * PACKET);
+        send(&mut udmp, 1_000_000 + pause_ns, 2, 4096, 1);
+        assert_eq!(udmp.clocked_bytes() == PACKET, kept);
+        assert!(udmp.tokens() <= udmp.bdp(), "one BDP at most, however long the pause");
+    }
+}
+
+#[test]
+fn nonsense_leaves_the_state_sound() {
+    let mut rng = paths::rng(11);
+    for link in [0, 1, 12_500_000_000, u64::MAX] {
+        let mut udmp = udmp(&params(3, 0, link));
+        let mut now = 0;
+        for _ in 0..20_000 {
+            let mut draw = || u64::from(rng.next_u32() >> (rng.next_u32() % 32));
+            let (rtt_ns, in_flight_bytes) = (draw(), draw());
+            now += draw();
+            match draw() % 4 {
+                0 => udmp.on_ack(&Ack {
+                    sent_at: 0,
+                    acked_bytes: draw(),
+                    acked_packets: draw() as u32,
+                    rtt_ns: (rtt_ns % 8 != 0).then_some(rtt_ns),
+                    path: draw() as u16,
+                    app_limited: rtt_ns % 3 == 0,
+                    ..ack(now + rtt_ns, 0, rtt_ns, in_flight_bytes)
+                }),
+                1 => udmp.on_sent(&Sent {
+                    now,
+                    bytes: draw() as u32,
+                    packets: 1,
+                    path: 0,
+                    in_flight_bytes,
+                    retransmission: false,
+                }),
+                2 => udmp.on_loss(&Loss {
+                    now,
+                    sent_at: 0,
+                    bytes: draw() as u32,
+                    path: draw() as u16,
+                    kind: LossKind::Probe,
+                    in_flight_bytes,
+                }),
+                _ => udmp.on_timeout(&Timeout { now, in_flight_bytes, in_a_row: 1 }),
+            }
+            let most = 2.0 * udmp.bdp();
+            assert!(udmp.share > 0.0 && udmp.share <= 1.0, "{}", udmp.share);
+            assert!(udmp.pool >= 0.0 && udmp.pool <= BDP_MAX);
+            assert!((u64::from(PACKET)..=most as u64).contains(&udmp.window_bytes()));
+            assert!(udmp.next_path(now) < 3 && udmp.pace_bytes_per_s() != Some(0));
+        }
+    }
 }
 
 #[test]
