@@ -90,6 +90,7 @@ impl SchemeChoice {
             datagram_bytes: 1472,
             paths: 1,
             first_rtt_ns: 0,
+            base_rtt_ns: 0,
             link_bytes_per_s: 0,
             trimming: false,
         };

@@ -116,6 +116,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Speed of the link in Gb/s, for congestion control. auto is what the interface says; if it says nothing, what is measured",
     },
     Parameter {
+        name: "base_rtt_us",
+        default: "auto",
+        kind: Kind::AutoNumber { min: 1, max: 1_000_000 },
+        help: "Round trip of the network without queues, in us, for congestion control. auto is the least that each flow measures, which newcomers to a loaded network overrate",
+    },
+    Parameter {
         name: "peer_timeout_ms",
         default: "5000",
         kind: Kind::Number { min: 10, max: 3_600_000 },
@@ -237,6 +243,8 @@ pub struct Settings {
     pub paths: Option<u16>,
     /// Congestion control scheme.
     pub scheme: SchemeChoice,
+    /// Round trip without queues; `None` leaves it to measurement.
+    pub base_rtt_us: Option<u64>,
     /// Speed of the link in Gb/s; `None` leaves it to the interface.
     pub link_gbps: Option<u64>,
     /// Silence of a peer that owes an answer until it counts as dead.
@@ -302,6 +310,7 @@ impl Settings {
             ifaces: from.list("iface")?,
             paths: from.auto_number("paths")?,
             scheme: from.scheme()?,
+            base_rtt_us: from.auto_number("base_rtt_us")?,
             link_gbps: from.auto_number("link_gbps")?,
             peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
             info_path: if from.choice("info_path")? == "tcp" {

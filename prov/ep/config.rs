@@ -102,6 +102,7 @@ pub(super) fn engine_config(
         // The kernel hands space back in quarters.
         recv_buffer_bytes: u32::try_from(recv_buffer_bytes / 4 * 3).unwrap_or(u32::MAX),
         sends_max: config.tx_size as u32,
+        base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,
         link_bytes_per_s: domain.link_bytes_per_s,
         payload_checksum: settings.payload_checksum,
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,

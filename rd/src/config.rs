@@ -50,6 +50,8 @@ pub struct Config {
     pub first_psn: Option<u32>,
     /// Protect the payload with CRC32C too.
     pub payload_checksum: bool,
+    /// Round trip without queues, for controllers, where it is known; 0 to measure it.
+    pub base_rtt_ns: Nanos,
     /// Speed of the local link in bytes per second, for controllers; 0 if unknown.
     pub link_bytes_per_s: u64,
     /// Switches cut payloads off instead of dropping packets. Only the simulator's do.
@@ -105,6 +107,7 @@ impl Config {
             sends_max: 1 << 16,
             first_psn: None,
             payload_checksum: false,
+            base_rtt_ns: 0,
             link_bytes_per_s: 0,
             trimming: false,
             info_path: false,

@@ -14,6 +14,7 @@ const SLOW: FlowParams = FlowParams {
     datagram_bytes: PACKET,
     paths: 4,
     first_rtt_ns: BASE,
+    base_rtt_ns: 0,
     link_bytes_per_s: 12_500_000_000,
     trimming: false,
 };

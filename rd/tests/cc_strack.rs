@@ -155,6 +155,7 @@ fn run(flows: usize, ecn: bool) -> Outcome {
         datagram_bytes: PACKET as u32,
         paths: 64,
         first_rtt_ns: RTT_NS,
+        base_rtt_ns: 0,
         link_bytes_per_s: 12_500_000_000,
         trimming: false,
     };

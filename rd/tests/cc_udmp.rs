@@ -78,6 +78,7 @@ impl Net {
 
     fn add_flow(&mut self, scheme: &UdmpScheme, link_bytes_per_s: u64) {
         let params = FlowParams {
+            base_rtt_ns: 0,
             now: 0,
             datagram_bytes: PACKET,
             paths: PATHS as u16,

@@ -146,6 +146,10 @@ impl Scheme for Fault {
         LossDetection::Receiver
     }
 
+    fn learns(&self) -> bool {
+        false
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &[]
     }

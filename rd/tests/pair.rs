@@ -573,6 +573,10 @@ impl Scheme for Noting {
         self.0.loss_detection()
     }
 
+    fn learns(&self) -> bool {
+        self.0.learns()
+    }
+
     fn settings(&self) -> &'static [Setting] {
         self.0.settings()
     }

@@ -110,6 +110,7 @@ impl Scenario {
                 spread: Spread::Modulo,
                 link_bytes_per_s: 50_000_000_000,
                 base_rtt_ns: 12_000,
+                base_known: true,
                 buffer_bdp: 5.0,
                 red_bdp: Some((0.2, 0.8)),
                 trimming: false,

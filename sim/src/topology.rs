@@ -37,6 +37,8 @@ pub struct Bottleneck {
     pub link_bytes_per_s: u64,
     /// Round trip of a lone full segment, all times to send it included.
     pub base_rtt_ns: Nanos,
+    /// Hosts are told the base round trip, as the papers have it.
+    pub base_known: bool,
     /// Buffers of all paths together, in units of the BDP.
     pub buffer_bdp: f64,
     /// Where marking begins and where it reaches certainty, in units of the BDP; none without ECN.
@@ -144,6 +146,7 @@ impl Bottleneck {
         // No receiver's buffer is ever the bottleneck.
         config.recv_buffer_bytes = u32::MAX;
         config.link_bytes_per_s = self.link_bytes_per_s;
+        config.base_rtt_ns = if self.base_known { self.base_rtt_ns } else { 0 };
         config.trimming = self.trimming;
         let seed = self.seed ^ (u64::from(host.0) + 1) << 32;
         Endpoint::new(config, scheme, seed).expect("the settings are within their ranges")

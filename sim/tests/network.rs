@@ -95,6 +95,10 @@ impl Scheme for Window {
         LossDetection::Receiver
     }
 
+    fn learns(&self) -> bool {
+        false
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &[]
     }

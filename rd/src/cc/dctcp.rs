@@ -85,6 +85,10 @@ impl Scheme for DctcpScheme {
         }
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }
@@ -171,7 +175,7 @@ impl Controller for Dctcp {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack, self.window.bytes(), self.window.packet_bytes());
+        self.pipe.on_ack(ack);
         self.window.bound(&self.pipe, WINDOW_BDPS);
         let marked = marked_share(&self.pipe, ack, self.late);
         self.acked_bytes += ack.acked_bytes as f32;
@@ -245,6 +249,7 @@ mod tests {
             datagram_bytes: 1_250,
             paths: 8,
             first_rtt_ns: RTT,
+            base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
             trimming: false,
         }

@@ -44,6 +44,10 @@ impl Scheme for ErdScheme {
         LossDetection::Receiver
     }
 
+    fn learns(&self) -> bool {
+        false
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }

@@ -62,6 +62,10 @@ impl Scheme for FixedScheme {
         }
     }
 
+    fn learns(&self) -> bool {
+        false
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }
@@ -131,6 +135,7 @@ mod tests {
             datagram_bytes,
             paths: 16,
             first_rtt_ns: 0,
+            base_rtt_ns: 0,
             link_bytes_per_s: 0,
             trimming: false,
         }

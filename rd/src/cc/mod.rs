@@ -76,6 +76,10 @@ pub enum LossDetection {
     PathOrder,
 }
 
+/// Round trips that a session samples with few packets in flight before its controller has its way,
+/// if the scheme [learns](Scheme::learns): what varies then is noise, not the flow's own queue.
+pub const LEARNING_SAMPLES: u8 = 126;
+
 /// What a flow knows of itself when its controller is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowParams {
@@ -87,6 +91,8 @@ pub struct FlowParams {
     pub paths: u16,
     /// Round trip of the session set-up; 0 if it was not measured.
     pub first_rtt_ns: Nanos,
+    /// Round trip without queues, where it is known; 0 to measure it.
+    pub base_rtt_ns: Nanos,
     /// Speed of the local link in bytes per second; 0 if unknown.
     pub link_bytes_per_s: u64,
     /// Switches cut payloads off instead of dropping packets. Only the simulator's do.
@@ -225,6 +231,8 @@ pub trait Scheme: Send {
     fn ack_policy(&self) -> AckPolicy;
     /// How its senders find lost packets.
     fn loss_detection(&self) -> LossDetection;
+    /// Its controllers compare round trips, so a flow begins with [`LEARNING_SAMPLES`].
+    fn learns(&self) -> bool;
     /// Its parameters.
     fn settings(&self) -> &'static [Setting];
     /// Their values, in the same order; change them with [`settings::set`].

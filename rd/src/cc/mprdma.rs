@@ -76,6 +76,10 @@ impl Scheme for MpRdmaScheme {
         LossDetection::Receiver
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }
@@ -176,7 +180,7 @@ impl Controller for MpRdma {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack, self.window.bytes(), self.window.packet_bytes());
+        self.pipe.on_ack(ack);
         self.window.bound(&self.pipe, WINDOW_BDPS);
         let acked = ack.acked_packets as f32;
         let marked = acked * marked_share(&self.pipe, ack, self.late);
@@ -257,6 +261,7 @@ mod tests {
             datagram_bytes: 1_250,
             paths,
             first_rtt_ns: RTT,
+            base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
             trimming: false,
         };

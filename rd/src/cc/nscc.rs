@@ -154,6 +154,10 @@ impl Scheme for NsccScheme {
         LossDetection::Receiver
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
     fn settings(&self) -> &'static [Setting] {
         match self.shared.form {
             Form::Nscc => &NSCC,
@@ -531,8 +535,7 @@ impl Controller for Nscc {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        let window = self.window_bytes();
-        self.pipe.on_ack(ack, window, self.datagram_bytes);
+        self.pipe.on_ack(ack);
         self.active_at = ticks(ack.now);
         self.restarted = false;
         let acked = clip(ack.acked_bytes);
@@ -648,6 +651,7 @@ mod tests {
             datagram_bytes: 4096,
             paths: 1,
             first_rtt_ns: 12_000,
+            base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
             trimming: false,
         };

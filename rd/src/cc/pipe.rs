@@ -2,21 +2,28 @@
 //! bandwidth-delay product (BDP). Shared by all controllers.
 //!
 //! On real sockets a round trip has jitter that no queue makes. A controller that compares it with
-//! the least one seen takes jitter for congestion. So the delay is filtered (least of a block of
+//! the least one seen takes jitter for congestion. So the delay is filtered (median of three
 //! samples), the noise that is left is estimated from the differences between neighbours, which a
-//! queue hardly moves, and targets are never below that noise.
+//! queue moves less, and targets are never below that noise.
 
 use super::{Ack, FlowParams};
 use crate::units::{Nanos, SECOND};
 
-/// Samples of one filtered delay at most.
-const BLOCK_MAX: u32 = 8;
-/// How long a least round trip counts: this and the window before it.
-const WINDOW_MS: u32 = 5_000;
+/// Samples of one filtered delay.
+const BLOCK: usize = 3;
+/// Samples after which a flow knows its noise; a multiple of [`BLOCK`]. Until then the engine lets
+/// little be in flight: a flow's own queue is no noise.
+const LEARNED: u8 = super::LEARNING_SAMPLES;
+/// How long a least round trip counts: this and the window before it, in s.
+const WINDOW_S: u16 = 5;
 /// Weight of a new difference, as a power of two.
-const GAIN: f32 = 1.0 / 16.0;
-/// p90 of an exponential distribution in units of its mean.
-const P90: f32 = 2.3;
+const GAIN: f32 = 1.0 / 32.0;
+/// So much of a difference beyond what queues make is noise.
+const REST: f32 = 2.0;
+/// Differences that queues may make, in base round trips.
+const QUEUES: f32 = 0.5;
+/// p97 of an exponential distribution in units of its mean.
+const TAIL: f32 = 3.5;
 /// Round trip assumed before anything was measured, in ns.
 const RTT_UNKNOWN_NS: f32 = 20_000.0;
 /// Most that a bandwidth-delay product can be, in bytes: 16 GiB, which is 400 Gb/s over 340 ms. A
@@ -25,6 +32,11 @@ const BDP_MAX_BYTES: f32 = 17_179_869_184.0;
 /// Bandwidth assumed before anything was measured: 100 Gb/s, in bytes per ns.
 const LINK_UNKNOWN: f32 = 12.5;
 
+/// A mark was seen: the network marks.
+const MARKS: u8 = 1;
+/// The base round trip was given.
+const GIVEN: u8 = 2;
+
 /// See the module. All times are in ns; [`f32`] keeps them to 7 digits.
 #[derive(Clone, Copy, Debug)]
 pub struct Pipe {
@@ -32,31 +44,32 @@ pub struct Pipe {
     link: f32,
     /// Most bytes per ns delivered lately, for when the link's speed is unknown.
     delivered: f32,
-    /// Mean difference of neighbouring raw samples of one path.
+    /// Mean difference of neighbouring raw samples.
     jitter_ns: f32,
     /// Mean difference of neighbouring filtered delays.
     noise_ns: f32,
     least_ns: u32,
     least_before_ns: u32,
-    window_at_ms: u32,
-    /// The sample before, and its path.
-    last_ns: u32,
-    /// Least of the block so far; the delay of the block before.
-    block_ns: u32,
+    /// Median of the latest whole block.
     filtered_ns: u32,
+    /// The latest samples; a block is three of them.
+    recent_ns: [u32; BLOCK],
     /// Bytes delivered since.
     count_bytes: u32,
     count_at_us: u32,
-    last_path: u16,
-    block_len: u8,
-    /// A mark was seen: the network marks.
-    marks: bool,
+    /// Start of the present window of the least round trip, in s.
+    window_at_s: u16,
+    /// Samples taken, as far as it matters.
+    samples: u8,
+    /// [`MARKS`], [`GIVEN`].
+    flags: u8,
 }
 
 impl Pipe {
     /// A flow's first idea of its network.
     #[must_use]
     pub fn new(params: &FlowParams) -> Pipe {
+        let given = params.base_rtt_ns > 0;
         let first = u32::try_from(params.first_rtt_ns).unwrap_or(u32::MAX);
         Pipe {
             link: params.link_bytes_per_s as f32 / SECOND as f32,
@@ -64,46 +77,50 @@ impl Pipe {
             jitter_ns: 0.0,
             noise_ns: 0.0,
             least_ns: if first == 0 { u32::MAX } else { first },
-            least_before_ns: u32::MAX,
-            window_at_ms: (params.now / 1_000_000) as u32,
-            last_ns: 0,
-            block_ns: u32::MAX,
+            least_before_ns: if given { params.base_rtt_ns as u32 } else { u32::MAX },
             filtered_ns: first,
+            recent_ns: [first; BLOCK],
             count_bytes: 0,
             count_at_us: (params.now / 1_000) as u32,
-            last_path: 0,
-            block_len: 0,
-            marks: false,
+            window_at_s: (params.now / SECOND) as u16,
+            samples: 0,
+            flags: if given { GIVEN } else { 0 },
         }
     }
 
-    /// Takes an acknowledgement's sample. Call it first, for each one. `window_bytes` over
-    /// `packet_bytes` bounds the filter: its block is at most half a window.
-    pub fn on_ack(&mut self, ack: &Ack, window_bytes: u64, packet_bytes: u32) {
-        self.marks |= ack.ce_bytes > 0;
+    /// Takes an acknowledgement's sample. Call it first, for each one.
+    pub fn on_ack(&mut self, ack: &Ack) {
+        if ack.ce_bytes > 0 {
+            self.flags |= MARKS;
+        }
         self.count(ack);
         let Some(rtt_ns) = ack.rtt_ns else { return };
         let rtt = u32::try_from(rtt_ns).unwrap_or(u32::MAX).max(1);
-        let now_ms = (ack.now / 1_000_000) as u32;
-        if now_ms.wrapping_sub(self.window_at_ms) >= WINDOW_MS {
-            self.window_at_ms = now_ms;
+        let now_s = (ack.now / SECOND) as u16;
+        if self.flags & GIVEN == 0 && now_s.wrapping_sub(self.window_at_s) >= WINDOW_S {
+            self.window_at_s = now_s;
             self.least_before_ns = self.least_ns;
             self.least_ns = rtt;
         }
         self.least_ns = self.least_ns.min(rtt);
+        // A marked packet has met a queue, which is no noise.
+        let learns = self.samples < LEARNED && ack.ce_bytes == 0;
+        let at = usize::from(self.samples) % BLOCK;
+        let last = self.recent_ns[(at + BLOCK - 1) % BLOCK];
         let base = self.base_rtt_ns();
-        if self.last_ns != 0 && self.last_path == ack.path {
-            track(&mut self.jitter_ns, rtt.abs_diff(self.last_ns), base);
+        if last != 0 && learns {
+            track(&mut self.jitter_ns, rtt.abs_diff(last), base);
         }
-        (self.last_ns, self.last_path) = (rtt, ack.path);
-        self.block_ns = self.block_ns.min(rtt);
-        self.block_len += 1;
-        let half = (window_bytes / u64::from(packet_bytes.max(1)) / 2) as u32;
-        if u32::from(self.block_len) >= half.clamp(1, BLOCK_MAX) {
-            track(&mut self.noise_ns, self.block_ns.abs_diff(self.filtered_ns), base);
-            self.filtered_ns = self.block_ns;
-            (self.block_ns, self.block_len) = (u32::MAX, 0);
+        self.recent_ns[at] = rtt;
+        if at + 1 == BLOCK {
+            let median = median(self.recent_ns);
+            if learns {
+                track(&mut self.noise_ns, median.abs_diff(self.filtered_ns), base);
+            }
+            self.filtered_ns = median;
         }
+        self.samples =
+            if self.samples < LEARNED + BLOCK as u8 - 1 { self.samples + 1 } else { LEARNED };
     }
 
     /// Measures what is delivered, over a typical round trip and at least 100 us.
@@ -125,7 +142,8 @@ impl Pipe {
     /// Least round trip within the last 5 to 10 s.
     #[must_use]
     pub fn base_rtt_ns(&self) -> f32 {
-        match self.least_ns.min(self.least_before_ns) {
+        let least = if self.flags & GIVEN != 0 { u32::MAX } else { self.least_ns };
+        match least.min(self.least_before_ns) {
             u32::MAX => RTT_UNKNOWN_NS,
             least => least as f32,
         }
@@ -134,20 +152,21 @@ impl Pipe {
     /// Base round trip with the mean of the jitter: what a lone packet takes.
     #[must_use]
     pub fn typical_rtt_ns(&self) -> f32 {
-        self.base_rtt_ns() + self.jitter_ns
+        let base = self.base_rtt_ns();
+        base + above(self.jitter_ns, QUEUES * base)
     }
 
-    /// Filtered delay above the base: that of queues, but for [`Pipe::noise_ns`].
+    /// Filtered delay above the base: that of queues, but for [`Pipe::noise_ns`]. Over several
+    /// paths it is that of the path in the middle.
     #[must_use]
     pub fn queue_delay_ns(&self) -> f32 {
-        let rtt = if self.block_ns < self.filtered_ns { self.block_ns } else { self.filtered_ns };
-        (rtt as f32 - self.base_rtt_ns()).max(0.0)
+        (self.filtered_ns as f32 - self.base_rtt_ns()).max(0.0)
     }
 
-    /// p90 of the filtered delay without queues: no target should lie below.
+    /// p97 of the filtered delay without queues: no target should lie below.
     #[must_use]
     pub fn noise_ns(&self) -> f32 {
-        P90 * self.noise_ns
+        TAIL * above(self.noise_ns, QUEUES * self.base_rtt_ns())
     }
 
     /// A paper's target of `round_trips`, raised to what the noise allows.
@@ -184,7 +203,7 @@ impl Pipe {
     /// without ECN a controller that heeds marks alone would control nothing.
     #[must_use]
     pub fn is_marked(&self, ack: &Ack, late: bool) -> bool {
-        ack.ce_bytes > 0 || (late && !self.marks)
+        ack.ce_bytes > 0 || (late && self.flags & MARKS == 0)
     }
 
     /// The base round trip and the typical one, for a [`super::View`].
@@ -199,4 +218,13 @@ impl Pipe {
 fn track(mean_ns: &mut f32, difference_ns: u32, base_ns: f32) {
     let bounded = (difference_ns as f32).min((4.0 * *mean_ns).max(base_ns));
     *mean_ns += GAIN * (bounded - *mean_ns);
+}
+
+/// What is left of a mean difference when that which queues make is taken off.
+fn above(mean_ns: f32, queues_ns: f32) -> f32 {
+    (REST * (mean_ns - queues_ns)).clamp(0.0, mean_ns)
+}
+
+fn median([a, b, c]: [u32; BLOCK]) -> u32 {
+    a.max(b).min(a.min(b).max(c))
 }

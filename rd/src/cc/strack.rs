@@ -80,6 +80,10 @@ impl Scheme for StrackScheme {
         LossDetection::OutOfOrder { least_packets: (self.values[ORDER_PACKETS] as u16).max(1) }
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }
@@ -150,7 +154,7 @@ impl Strack {
     /// arrives.
     fn window_max_bytes(&self) -> f32 {
         let packet = u64::from(self.packet_bytes);
-        let packets = (self.pipe.bdp_bytes() as u64).div_ceil(packet) + 1;
+        let packets = ((1.3 * self.pipe.bdp_bytes()) as u64).div_ceil(packet) + 1;
         (packets * packet) as f32
     }
 
@@ -257,11 +261,7 @@ impl Controller for Strack {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        let sample_bytes = self.packet_bytes.saturating_mul(self.values[SACK_PACKETS] as u32);
-        // All paths count as one: sprayed samples are rarely neighbours on the same path, and a
-        // jitter that is never measured anew would give each flow a target of its own.
-        let sprayed = Ack { path: 0, ..*ack };
-        self.pipe.on_ack(&sprayed, self.window_bytes(), sample_bytes);
+        self.pipe.on_ack(ack);
         self.count(ack);
         if let Some(rtt_ns) = ack.rtt_ns {
             // The path is judged by its own sample, the window by the filtered delay of all.
@@ -354,6 +354,7 @@ mod tests {
             datagram_bytes: PACKET as u32,
             paths: 256,
             first_rtt_ns: RTT_NS,
+            base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
             trimming: false,
         }

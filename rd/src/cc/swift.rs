@@ -96,6 +96,10 @@ impl Scheme for SwiftScheme {
         LossDetection::Receiver
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }
@@ -152,7 +156,7 @@ impl Controller for Swift {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack, self.window.bytes(), self.window.packet_bytes());
+        self.pipe.on_ack(ack);
         self.window.bound(&self.pipe, WINDOW_BDPS);
         let (queue, target) = (self.pipe.queue_delay_ns(), self.target_ns());
         if queue < target {
@@ -238,6 +242,7 @@ mod tests {
             datagram_bytes: 1_250,
             paths: 8,
             first_rtt_ns: RTT,
+            base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
             trimming: false,
         };

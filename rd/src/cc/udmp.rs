@@ -137,6 +137,10 @@ impl Scheme for UdmpScheme {
         LossDetection::Receiver
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }
@@ -436,7 +440,7 @@ impl Controller for Udmp {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack, self.window_bytes(), self.datagram_bytes);
+        self.pipe.on_ack(ack);
         self.in_flight_bytes = small(ack.in_flight_bytes);
         self.left_bytes = self.left_bytes.saturating_sub(small(ack.acked_bytes));
         if let Some(rtt_ns) = ack.rtt_ns {

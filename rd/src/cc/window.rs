@@ -128,6 +128,7 @@ mod tests {
             datagram_bytes: 1_250,
             paths: 4,
             first_rtt_ns: 10_000,
+            base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
             trimming: false,
         }

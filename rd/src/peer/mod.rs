@@ -197,6 +197,8 @@ pub(crate) struct Peer {
     pub datagram_bytes: u16,
     pub info_path: bool,
     pub payload_checksum: bool,
+    /// Path of the latest control packet that was not an acknowledgement.
+    pub control_path: u16,
     /// Directed receives waiting for this peer.
     pub watched: u32,
     /// How often the driver asked for this entry and did not let it go; 0 if a hello made it.
@@ -234,6 +236,7 @@ impl Peer {
             datagram_bytes: 0,
             info_path: false,
             payload_checksum: false,
+            control_path: 0,
             watched: 0,
             kept: 0,
             tx: Tx::default(),
@@ -245,6 +248,14 @@ impl Peer {
             waits_for_flush: false,
             wake_at: Nanos::MAX,
         }
+    }
+
+    /// Path of the next control packet that is no acknowledgement. They take turns, for a path may
+    /// be dead.
+    pub(crate) fn next_control_path(&mut self, paths: u16) -> u16 {
+        let path = self.control_path % paths;
+        self.control_path = path + 1;
+        path
     }
 
     /// A snapshot of the flow towards the peer.

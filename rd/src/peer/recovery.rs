@@ -11,6 +11,9 @@ use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_ECHO, ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::record::Cts;
 
+/// Mean deviations of the round trip that a packet may be late before its order counts: of an
+/// exponential jitter one packet in 400 is later.
+const ORDER_VARIANCES: u64 = 8;
 /// Round trips above this are clock noise (the timestamp has 32 bits of nanoseconds).
 const RTT_MAX_NS: u32 = 2_000_000_000;
 
@@ -150,6 +153,7 @@ impl Peer {
             in_flight_bytes: self.tx.in_flight_bytes,
             app_limited: !self.tx.wants(),
         };
+        self.tx.learning = self.tx.learning.saturating_sub(u8::from(rtt_ns.is_some()));
         if let Some(cc) = &mut self.cc {
             cc.on_ack(&ack);
         }
@@ -218,6 +222,7 @@ impl Peer {
                 in_flight_bytes: self.tx.in_flight_bytes,
                 app_limited: !self.tx.wants(),
             };
+            self.tx.learning = self.tx.learning.saturating_sub(u8::from(rtt.is_some()));
             if let Some(cc) = &mut self.cc {
                 cc.on_ack(&feedback);
             }
@@ -349,19 +354,24 @@ impl Peer {
         match core.scheme.loss_detection() {
             LossDetection::Receiver => {}
             LossDetection::OutOfOrder { least_packets } => {
-                let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+                let window = self.cc_window_bytes();
                 let held = window / u64::from(self.datagram_bytes.max(1));
                 let packets = held.max(least_packets.into());
+                // On a path with jitter an acknowledgement may just be late.
+                let patience_ns = self.rtt.smoothed_ns + ORDER_VARIANCES * self.rtt.variance_ns;
+                let overdue = now.saturating_sub(patience_ns);
                 let from = self.tx.judged.since(self.tx.una).max(0) as usize;
-                let to = end.saturating_sub(packets as usize);
-                for i in from..to.min(self.tx.sent.len()) {
+                let to = end.saturating_sub(packets as usize).min(self.tx.sent.len());
+                for i in from..to {
+                    let entry = &self.tx.sent[i];
+                    if entry.fate == Fate::InFlight && entry.sent_at > overdue {
+                        break;
+                    }
                     // Repeated packets went out later than their numbers say.
-                    if self.tx.sent[i].attempt == 0 {
+                    if entry.attempt == 0 {
                         self.lose_one(core, now, i, now, LossKind::Order);
                     }
-                }
-                if to > from {
-                    self.tx.judged = self.tx.una.plus(to as u32);
+                    self.tx.judged = self.tx.una.plus(i as u32 + 1);
                 }
             }
             LossDetection::PathOrder => {

@@ -2,7 +2,7 @@
 
 use super::{Core, Liveness, Peer, Phase, Remote, Rtt, Setup};
 use crate::bitmap::BITS_MAX;
-use crate::cc::FlowParams;
+use crate::cc::{FlowParams, LEARNING_SAMPLES};
 use crate::host::{EndReason, Host, OpError};
 use crate::planted::planted;
 use crate::transmit::TxBurst;
@@ -111,10 +111,12 @@ impl Peer {
             datagram_bytes: u32::from(self.datagram_bytes),
             paths: core.cfg.paths,
             first_rtt_ns: self.rtt.smoothed_ns,
+            base_rtt_ns: core.cfg.base_rtt_ns,
             link_bytes_per_s: core.cfg.link_bytes_per_s,
             trimming: core.cfg.trimming,
         };
         self.cc = Some(core.scheme.build(&params, seed));
+        self.tx.learning = if core.scheme.learns() { LEARNING_SAMPLES } else { 0 };
         self.phase = Phase::Open;
         self.setup.next_at = None;
         self.live = Liveness { last_heard: now, ..Liveness::default() };
@@ -331,6 +333,7 @@ impl Peer {
         let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
         emit_control(core, burst, h, |out| greeting.emit(out));
         burst.to = self.name;
+        burst.path = self.next_control_path(core.cfg.paths);
     }
 
     /// Writes a goodbye and arms the next.
@@ -341,6 +344,7 @@ impl Peer {
             Header { sent_at_ns: now as u32, ..Header::new(Kind::Goodbye, self.remote.session) };
         emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
         burst.to = self.name;
+        burst.path = self.next_control_path(core.cfg.paths);
         self.setup.tries += 1;
         self.setup.next_at = Some(now + self.rtt.probe_timeout_ns(&core.cfg));
     }
@@ -355,6 +359,7 @@ impl Peer {
         };
         emit_control(core, burst, h, |out| asker.emit(out));
         burst.to = self.name;
+        burst.path = self.next_control_path(core.cfg.paths);
         self.live.probe_due = false;
         self.live.probes += 1;
         core.stats.probes += 1;

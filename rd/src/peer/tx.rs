@@ -23,6 +23,8 @@ use alloc::collections::VecDeque;
 const INLINE_BYTES: u32 = 512;
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
 const BURST_DATAGRAMS: u32 = 64;
+/// Packets in flight while a flow learns.
+const LEARNING_PACKETS: u64 = 4;
 /// A window takes at least so many bursts.
 const BURSTS_PER_WINDOW: u64 = 4;
 /// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
@@ -133,6 +135,8 @@ pub(crate) struct Tx {
     pub(super) acked_end: Psn,
     /// Packets below it were judged by the order of acknowledgements.
     pub(super) judged: Psn,
+    /// Round trips still to be sampled before the controller has its way.
+    pub(super) learning: u8,
     /// What is known of paths, and counted for who watches the flow.
     pub(crate) flow: Flow,
 }
@@ -254,14 +258,22 @@ impl Peer {
     /// always allowed.
     fn windows_take(&self, now: Nanos, bytes: u64) -> bool {
         let tx = &self.tx;
-        let Some(cc) = &self.cc else { return false };
-        if tx.pace_at > now {
+        if self.cc.is_none() || tx.pace_at > now {
             return false;
         }
         let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
         tx.in_flight_packets == 0
-            || (tx.in_flight_bytes + bytes <= cc.window_bytes()
+            || (tx.in_flight_bytes + bytes <= self.cc_window_bytes()
                 && buffered + bytes + DATAGRAM_COST_BYTES <= u64::from(tx.window_bytes))
+    }
+
+    /// What the controller allows in flight; little while the flow learns.
+    pub(super) fn cc_window_bytes(&self) -> u64 {
+        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        if self.tx.learning == 0 {
+            return window;
+        }
+        window.min(LEARNING_PACKETS * u64::from(self.datagram_bytes))
     }
 
     /// Payload bytes that fit into a bundle with records of `n` header bytes so far.
@@ -535,7 +547,7 @@ impl Peer {
         let room = self.segment_room(t.eager);
         let path = self.next_path(now);
         // A burst of the whole window would leave nothing to pace or to steer.
-        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        let window = self.cc_window_bytes();
         let most = u64::from(core.cfg.burst_bytes).min(window / BURSTS_PER_WINDOW);
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
@@ -560,7 +572,7 @@ impl Peer {
     /// Whether a burst may grow to `bytes`. `packets_ahead` is what its datagrams so far cost the
     /// receiver beyond their bytes.
     fn may_send_more(&self, bytes: u64, packets_ahead: u64) -> bool {
-        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        let window = self.cc_window_bytes();
         let tx = &self.tx;
         let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
         tx.in_flight_bytes + bytes <= window
@@ -590,7 +602,7 @@ impl Peer {
         let offset_bytes = t.base_bytes + t.done_bytes;
         t.done_bytes += u64::from(len);
         self.tx.unrequested_bytes += u64::from(len);
-        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        let window = self.cc_window_bytes();
         let packets = u64::from(self.tx.psn_window) * u64::from(self.datagram_bytes);
         let quarter = window.min(u64::from(self.tx.window_bytes)).min(packets) / 4;
         let last = t.done_bytes == t.len_bytes;

@@ -137,6 +137,7 @@ impl<'a> Model<'a> {
             datagram_bytes: [1_232, 1_472, 4_096, 8_972, 65_507][input.below(5)],
             paths: [1, 2, 3, 4, 8, 16, 64, 255, 256][input.below(9)],
             first_rtt_ns: first_rtts[input.below(6)] * MICROSECOND,
+            base_rtt_ns: 0,
             link_bytes_per_s: [0, 125_000_000, 12_500_000_000, 50_000_000_000][input.below(4)],
             trimming: input.below(2) == 1,
         };
@@ -349,7 +350,7 @@ impl<'a> Model<'a> {
         if acked_packets > 0 {
             self.timeouts_in_a_row = 0;
         }
-        self.pipe.on_ack(&ack, self.flow.window_bytes(), self.params.datagram_bytes);
+        self.pipe.on_ack(&ack);
         self.bdp_most_bytes = self.bdp_most_bytes.max(f64::from(self.pipe.bdp_bytes()));
         self.flow.on_ack(&ack);
         self.seen.acks += 1;

@@ -16,6 +16,8 @@ pub struct TestScheme {
     pub policy: AckPolicy,
     /// How losses are found.
     pub detection: LossDetection,
+    /// The engine begins with few packets in flight.
+    pub learns: bool,
     /// Bytes per second.
     pub pace: Option<u64>,
     /// Codepoint of data packets.
@@ -35,6 +37,10 @@ impl Scheme for TestScheme {
 
     fn loss_detection(&self) -> LossDetection {
         self.detection
+    }
+
+    fn learns(&self) -> bool {
+        self.learns
     }
 
     fn settings(&self) -> &'static [Setting] {

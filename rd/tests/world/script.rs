@@ -31,6 +31,7 @@ pub fn setup(node: u8) -> Setup {
         window_bytes: 256 << 10,
         policy: AckPolicy::NackOnly,
         detection: LossDetection::Receiver,
+        learns: false,
         pace: None,
         ecn: Ecn::NotEct,
         adaptive: false,

@@ -168,6 +168,7 @@ fn scheme(rng: &mut Rng, datagram_bytes: u16) -> TestScheme {
             LossDetection::OutOfOrder { least_packets: 64 },
             LossDetection::PathOrder,
         ]),
+        learns: rng.chance(0.2),
         pace: rng.pick(&[None, None, None, Some(100_000_000), Some(2_000_000_000)]),
         ecn: rng.pick(&[Ecn::NotEct, Ecn::Ect0, Ecn::Ect1]),
         adaptive: rng.chance(0.5),

@@ -12,6 +12,7 @@ const SECOND_NS: Nanos = 10_240;
 
 fn params(paths: u16, rtt_ns: Nanos, link_bytes_per_s: u64) -> FlowParams {
     FlowParams {
+        base_rtt_ns: 0,
         now: 0,
         datagram_bytes: PACKET,
         paths,
