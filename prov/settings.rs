@@ -49,7 +49,8 @@ impl fmt::Display for Kind {
             Kind::Text => f.write_str("text"),
             Kind::Number { min, max } => write!(f, "{min} to {max}"),
             Kind::AutoNumber { min, max } => write!(f, "auto, or {min} to {max}"),
-            Kind::Choice(words) => f.write_str(&words.join(" or ")),
+            Kind::Choice([one, other]) => write!(f, "{one} or {other}"),
+            Kind::Choice(words) => f.write_str(&words.join(", ")),
             Kind::Switch => f.write_str("0 or 1"),
         }
     }

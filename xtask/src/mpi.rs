@@ -4,6 +4,7 @@
 use crate::fabric::{Counters, Provider};
 use crate::layout::Layout;
 use crate::netns;
+use crate::pingpong::schemes;
 use crate::process::{Job, last_lines};
 use crate::report::{Done, Report};
 use crate::setup;
@@ -210,6 +211,12 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
             .iter()
             .fold(provider.clone(), |provider, (name, value)| provider.with(name, value));
         report.step(&format!("MPICH 5 (wheel), 2 ranks, {}", shown.join(" ")), |log| {
+            exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
+        });
+    }
+    for name in schemes(layout).unwrap_or_default() {
+        let provider = provider.clone().with("FI_ERD_CC", &name);
+        report.step(&format!("MPICH 5 (wheel), 2 ranks, FI_ERD_CC={name}"), |log| {
             exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
         });
     }

@@ -1,6 +1,7 @@
 //! libfabric's own programs: `fi_info` and `fi_pingpong`.
 
 use crate::fabric::{Core, Counters, Provider};
+use crate::layout::Layout;
 use crate::process::Job;
 use crate::report::{Done, Report};
 use crate::valgrind;
@@ -131,6 +132,29 @@ pub fn steps(report: &mut Report, core: &Core, provider: &Provider) {
         run.address = "::1";
         checked(&run, core, provider, log)
     });
+}
+
+/// The names of the congestion control schemes, from the manual's table of settings, which a test
+/// holds against the provider's.
+///
+/// # Errors
+/// The manual has no such row.
+pub fn schemes(layout: &Layout) -> Result<Vec<String>> {
+    let manual = fs::read_to_string(layout.root.join("README.md"))?;
+    let row = manual.lines().find(|line| line.starts_with("| `FI_ERD_CC` |"));
+    let names = row.and_then(|row| row.split(" | ").nth(2)).context("no row of FI_ERD_CC")?;
+    Ok(names.split(", ").map(str::to_owned).collect())
+}
+
+/// A step for each congestion control scheme.
+pub fn scheme_steps(report: &mut Report, layout: &Layout, core: &Core, provider: &Provider) {
+    for name in schemes(layout).unwrap_or_default() {
+        report.step(&format!("fi_pingpong, FI_ERD_CC={name}, {}", core.name), |log| {
+            let provider = provider.clone().with("FI_ERD_CC", &name).with("FI_ERD_PATHS", "4");
+            let run = PingPong::new(&["-m", "tagged", "-S", "all", "-I", "5"]);
+            checked(&run, core, &provider, log)
+        });
+    }
 }
 
 /// Steps under memcheck.

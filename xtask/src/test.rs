@@ -36,6 +36,9 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         pingpong::memcheck_steps(&mut report, core, &provider);
         Suite { layout, core, provider: &provider }.steps(&mut report);
     }
+    if provider.is_erd() {
+        pingpong::scheme_steps(&mut report, layout, &wheel, &provider);
+    }
     Suite { layout, core: &wheel, provider: &provider }.peer_steps(&mut report);
     mpi::steps(&mut report, layout, &provider, args.full);
     if args.full {
