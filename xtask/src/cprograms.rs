@@ -59,6 +59,11 @@ impl Suite<'_> {
         report.step(&format!("every call, {on}"), |log| {
             self.cases(self.job("tests/c/messages", &[])?, log)
         });
+        if self.provider.is_erd() {
+            report.step(&format!("congestion control by domain, {on}"), |log| {
+                self.cases(self.job("tests/c/congestion", &[])?, log)
+            });
+        }
         report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
         report.step(&format!("every size with data checking, {on}"), |log| self.checked_sizes(log));
         report.step(&format!("example ping-pong, {on}"), |log| {

@@ -25,6 +25,7 @@ pub fn compile(layout: &Layout, source: &str, core: &Core) -> Result<PathBuf> {
     if let (Some(include), Some(library)) = (&core.include_dir, &core.library_dir) {
         job = job.args(["-I".as_ref(), include.as_os_str(), "-L".as_ref(), library.as_os_str()]);
     }
+    job = job.args(["-I".as_ref(), layout.root.join("include").as_os_str()]);
     job = job
         .args([layout.root.join(format!("{source}.c"))])
         .args(["-o".as_ref(), program.as_os_str()]);
