@@ -2,6 +2,8 @@
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
+use erd_rd::config::PATHS_MAX;
+use erd_sim::scenario::Start;
 use erd_sim::schemes;
 use erd_sim::tables::{self, TABLES, Table};
 use std::time::Instant;
@@ -23,21 +25,41 @@ enum Command {
         #[arg(long)]
         scheme: Vec<String>,
     },
-    /// Runs flows for 5000 round trips and tells how fast the simulator is.
-    Speed {
-        /// Scheme of the flows.
-        #[arg(default_value = "erd")]
-        scheme: String,
-        /// How many.
-        #[arg(default_value_t = 8)]
-        flows: u32,
-    },
+    /// Runs flows once, prints what they reach, and how fast the simulator is.
+    Run(RunArgs),
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Scheme of the flows.
+    scheme: String,
+    /// How many flows.
+    #[arg(long, default_value_t = 8)]
+    flows: u32,
+    /// Paths, each with its part of the rate.
+    #[arg(long, default_value_t = 8)]
+    paths: u16,
+    /// Path numbers to spray over; as many as paths unless given.
+    #[arg(long)]
+    entropies: Option<u16>,
+    /// Flows start one after the other.
+    #[arg(long)]
+    staggered: bool,
+    /// No marks.
+    #[arg(long)]
+    no_ecn: bool,
+    /// Base round trips of the measurement.
+    #[arg(long, default_value_t = 500)]
+    rtts: u64,
+    /// Seed of everything.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Table { name, scheme } => table(&name, &scheme),
-        Command::Speed { scheme, flows } => speed(&scheme, flows),
+        Command::Run(args) => run(&args),
     }
 }
 
@@ -55,15 +77,26 @@ fn table(name: &str, only: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn speed(scheme: &str, flows: u32) -> anyhow::Result<()> {
-    known(scheme)?;
-    let mut scenario = tables::scenario(scheme, flows);
-    scenario.measured_rtts = 5_000;
+fn run(args: &RunArgs) -> anyhow::Result<()> {
+    known(&args.scheme)?;
+    let paths = args.paths;
+    ensure!((1..=PATHS_MAX).contains(&paths), "--paths lies between 1 and {PATHS_MAX}");
+    ensure!(args.flows > 0 && args.rtts > 0, "--flows and --rtts are at least 1");
+    let entropies = args.entropies.unwrap_or(paths);
+    ensure!((1..=PATHS_MAX).contains(&entropies), "--entropies lies between 1 and {PATHS_MAX}");
+    let mut scenario = tables::scenario(&args.scheme, args.flows);
+    (scenario.net.paths, scenario.net.entropies) = (paths, entropies);
+    scenario.net.seed = args.seed;
+    scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| !args.no_ecn);
+    scenario.measured_rtts = args.rtts;
+    if args.staggered {
+        scenario.start = Start::Staggered;
+    }
     let began = Instant::now();
     let outcome = scenario.run();
     let seconds = began.elapsed().as_secs_f64();
     println!("{outcome:#?}");
-    let packets = outcome.packets as f64 * 1.1 / seconds / 1e6;
-    println!("{seconds:.2} s, about {packets:.2} million packets a second");
+    let events = outcome.events as f64 / seconds / 1e6;
+    println!("{seconds:.2} s, {events:.2} million events a second");
     Ok(())
 }

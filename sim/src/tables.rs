@@ -24,6 +24,8 @@ const DEAD_RTOS: u64 = 10;
 const PATH: usize = 3;
 /// Base round trips of a measurement with noise: spikes are rare.
 const JITTER_RTTS: u64 = 5_000;
+/// Shortest timeout with noise: above the spikes.
+const JITTER_RTO_NS: Nanos = 500_000;
 
 /// A table.
 pub struct Table {
@@ -62,7 +64,7 @@ pub const TABLES: [Table; 5] = [
     },
     Table {
         name: "jitter",
-        about: "A lone flow, noise of the given mean and spikes of 200 us at every path's end.",
+        about: "A lone flow, noise of the given mean and spikes of 200 us at every path's end; RTO 500 us.",
         head: "scheme   mean_us ecn   util%   jain  queue   p99    drops rtx_nack rtx_probe spurious",
         rows: jitter,
     },
@@ -143,6 +145,7 @@ fn jitter(scheme: &str, out: &mut String) {
         for ecn in [true, false] {
             let mut scenario = scenario(scheme, 1);
             scenario.net.jitter = Some(noise(mean_us * 1_000));
+            scenario.net.rto_min_ns = JITTER_RTO_NS;
             scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| ecn);
             scenario.measured_rtts = JITTER_RTTS;
             let o = scenario.run();
@@ -165,13 +168,15 @@ fn faults(scheme: &str, out: &mut String) {
         ("dead", Health::Dead),
     ];
     let time = |rtos: Option<f64>| rtos.map_or("never".to_owned(), |t| format!("{t:.1}"));
+    // What never left cannot come back.
+    let after = |left: Option<f64>, back| left.map_or("-".to_owned(), |_| time(back));
     for ecn in [true, false] {
         let mut scenario = scenario(scheme, TRIAL_FLOWS);
         scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| ecn);
         for (name, fault) in faults {
             let scenario = scenario.clone();
             let o = PathTrial { scenario, path: PATH, fault, held_rtts: FAULT_RTTS }.run();
-            let (left, back) = (time(o.left_rtos), time(o.back_rtos));
+            let (left, back) = (time(o.left_rtos), after(o.left_rtos, o.back_rtos));
             let (util, failures) = (100.0 * o.utilisation, o.failures);
             write!(out, "{scheme:<8} {:<5} {name:<8}", yes(ecn)).expect(FITS);
             writeln!(out, " {left:>5} {back:>7} {util:>7.1} {failures:>8}").expect(FITS);

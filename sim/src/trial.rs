@@ -34,7 +34,7 @@ pub struct PathTrial {
 pub struct PathOutcome {
     /// From the fault until the path carried less than 5 % of the bytes.
     pub left_rtos: Option<f64>,
-    /// From the healing until it carried half an even share.
+    /// From the healing until it carried half an even share; `None` also if nothing had left.
     pub back_rtos: Option<f64>,
     /// Payload placed while the fault lasted, as a share of what the sound paths can carry.
     pub utilisation: f64,
@@ -59,9 +59,11 @@ impl PathTrial {
         let seconds = (self.held_rtts * self.scenario.net.base_rtt_ns) as f64 / 1e9;
         let capacity = self.scenario.net.payload_bytes_per_s() * (paths - 1.0) / paths;
         let even = 1.0 / paths;
+        let left = faulty.iter().position(|share| *share < LEFT_SHARE);
+        let back = healed.iter().position(|share| *share >= BACK_PART * even);
         PathOutcome {
-            left_rtos: self.rtos(faulty.iter().position(|share| *share < LEFT_SHARE)),
-            back_rtos: self.rtos(healed.iter().position(|share| *share >= BACK_PART * even)),
+            left_rtos: self.rtos(left),
+            back_rtos: self.rtos(left.and(back)),
             utilisation: placed as f64 / (capacity * seconds),
             failures: run.failures(),
         }
