@@ -20,7 +20,7 @@ use table::{Table, Terms};
 const STAGES: usize = 0;
 const KEEP: usize = 1;
 const MARGIN: usize = 2;
-const BETA: usize = 3;
+const QUARTER: usize = 3;
 const WINDOW: usize = 4;
 const STALE: usize = 5;
 const PROBE_EVERY: usize = 6;
@@ -49,11 +49,11 @@ static SETTINGS: [Setting; COUNT] = [
         help: "queue that is none, in packets: 5 at each of 3 switches (section III-F)",
     },
     Setting {
-        name: "beta",
-        default: core::f32::consts::LN_2 * 2.0,
-        min: 0.0,
-        max: 100.0,
-        help: "beta of equation 1 times the margin; ln 4: a path slower by it gets a quarter",
+        name: "quarter",
+        default: 2.0,
+        min: 0.01,
+        max: 1e6,
+        help: "a path slower by so many typical round trips gets a quarter: ln 4 / beta",
     },
     Setting {
         name: "window",
@@ -78,14 +78,17 @@ static SETTINGS: [Setting; COUNT] = [
     },
 ];
 
+const LN_4: f32 = 2.0 * core::f32::consts::LN_2;
 /// Packet that the margin is counted in, at most: larger datagrams would make it many round trips.
 const REFERENCE_PACKET_BYTES: f32 = 4096.0;
+/// Least margin in typical round trips: on fast links 15 packets are next to nothing.
+const MARGIN_RTTS: f32 = 0.25;
 /// Least margin.
 const MARGIN_LEAST_NS: f32 = 1_000.0;
 /// The rate never falls below this share of the greatest one.
 const RATE_LEAST: f32 = 1.0 / 1024.0;
 /// Without a known link speed the rate may grow to so many times what was delivered.
-const LEARNT: f32 = 2.0;
+const LEARNT: f32 = 1.25;
 /// Share of a round trip after which doubtful lateness is looked at again.
 const SOON: f32 = 0.25;
 /// The longest time between two changes of the rate.
@@ -178,11 +181,13 @@ impl Laps {
         }
     }
 
-    /// Queueing delay that counts as none: five packets a switch, and what the noise hides.
+    /// Queueing delay that counts as none: five packets a switch, a quarter round trip, and what the
+    /// noise hides.
     fn margin_ns(&self) -> f32 {
         let packet = f32::from(self.datagram_bytes).min(REFERENCE_PACKET_BYTES);
         let packets_ns = self.values[MARGIN] * packet / self.pipe.bytes_per_ns();
-        packets_ns.min(GATE_MOST_NS).max(self.pipe.noise_ns()).max(MARGIN_LEAST_NS)
+        let share_ns = (MARGIN_RTTS * self.pipe.typical_rtt_ns()).max(MARGIN_LEAST_NS);
+        packets_ns.min(GATE_MOST_NS).max(self.pipe.noise_ns()).max(share_ns)
     }
 
     /// The paper's T: the greatest base of the paths, with the margin.
@@ -192,11 +197,12 @@ impl Laps {
 
     fn terms(&self) -> Terms {
         let margin_ns = self.margin_ns();
-        let jitter_ns = self.pipe.typical_rtt_ns() - self.pipe.base_rtt_ns();
+        let typical_ns = self.pipe.typical_rtt_ns();
+        let jitter_ns = typical_ns - self.pipe.base_rtt_ns();
         let p99_ns = self.table.longest_ns() + P99 * jitter_ns;
         Terms {
             margin_ns,
-            beta: self.values[BETA] / margin_ns,
+            beta: LN_4 / (self.values[QUARTER] * typical_ns).max(margin_ns),
             stale_ns: p99_ns.max(self.values[STALE] * 1e3),
             probe_every: self.values[PROBE_EVERY] as u8,
         }

@@ -34,6 +34,9 @@ const LOOK_MOST: usize = 16;
 /// A sample so far below the least value, in margins, weighs all paths anew.
 const BELOW: f32 = 0.125;
 
+/// Weight of a guess, as a power of two.
+const GUESS_SHIFT: u32 = 4;
+
 /// It was measured once.
 const KNOWN: u8 = 1;
 /// It does not answer.
@@ -152,7 +155,8 @@ impl Path {
     }
 
     /// Equation 1 without its denominator; the least value is subtracted before `exp`, so that the
-    /// fastest path has full weight and nothing underflows as a whole.
+    /// fastest path has full weight and nothing underflows as a whole. What is only a guess gets a
+    /// sixteenth: it waits for its answer.
     fn weigh(&self, least_ns: f32, beta: f32) -> u16 {
         if self.has(DEAD) {
             0
@@ -160,7 +164,8 @@ impl Path {
             FULL
         } else {
             let above = (self.real.ns() - least_ns).max(0.0);
-            (f32::from(FULL) * libm::expf(-beta * above)) as u16
+            let weight = (f32::from(FULL) * libm::expf(-beta * above)) as u16;
+            if self.is_measured() { weight } else { weight >> GUESS_SHIFT }
         }
     }
 }

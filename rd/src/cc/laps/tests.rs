@@ -148,8 +148,8 @@ fn queues_within_the_margin_and_single_spikes_slow_nothing() {
 fn paths_get_softmax_shares() {
     let mut flow = flow(4);
     let now = 100 * MICRO;
-    // Slower by 0, 1, 2 and 3 margins: weights 1, 1/4, 1/16 and 1/64.
-    for (path, rtt_ns) in [(0, 12_000), (1, 16_915), (2, 21_830), (3, 26_746)] {
+    // Slower by 0, 2, 4 and 6 round trips: weights 1, 1/4, 1/16 and 1/64.
+    for (path, rtt_ns) in [(0, 12_000), (1, 36_000), (2, 60_000), (3, 84_000)] {
         flow.on_ack(&ack(now, path, rtt_ns));
     }
     flow.on_ack(&ack(now, 0, 12_000));
@@ -161,9 +161,9 @@ fn paths_get_softmax_shares() {
 }
 
 #[test]
-fn beta_of_zero_sprays_evenly() {
+fn almost_no_beta_sprays_evenly() {
     let mut scheme = LapsScheme::default();
-    settings::set(&mut scheme, "beta", 0.0).unwrap();
+    settings::set(&mut scheme, "quarter", 1e6).unwrap();
     let params = FlowParams {
         now: 0,
         datagram_bytes: 4096,
@@ -191,8 +191,8 @@ fn a_long_idle_path_does_not_look_free() {
         flow.on_ack(&ack(now, 0, 18 * MICRO));
     }
     let shares = shares(&mut flow, now, 2);
-    // 12 us are 2.4 margins.
-    assert!(shares[1] < 0.05 && shares[1] > 0.02, "{shares:?}");
+    // It is 12 us slower, of 20 us that make a quarter.
+    assert!(near(shares[1], 0.303, 0.02), "{shares:?}");
 }
 
 #[test]
@@ -296,9 +296,9 @@ fn a_loss_between_answers_halves_nothing_but_the_liking_for_the_path() {
     for _ in 0..3 {
         flow.on_loss(&loss(now, 1, LossKind::Order));
     }
-    // Its value is doubled once, whatever the number: 12 us are 2.44 margins.
+    // Its value is doubled once, whatever the number, and counts a sixteenth.
     let lossy = shares(&mut flow, now, 2);
-    assert!(near(lossy[1], 0.033, 0.005), "{lossy:?}");
+    assert!(near(lossy[1], 0.030, 0.005), "{lossy:?}");
     for n in 0..20 {
         flow.on_ack(&ack(now + n * 20 * MICRO, 0, 12 * MICRO));
         flow.on_ack(&ack(now + n * 20 * MICRO, 1, 12 * MICRO));
