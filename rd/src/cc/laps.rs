@@ -74,7 +74,7 @@ static SETTINGS: [Setting; COUNT] = [
         default: 8.0,
         min: 1.0,
         max: 255.0,
-        help: "at most one burst in so many probes a stale path",
+        help: "one burst in so many, drawn by lot, may probe a stale path",
     },
 ];
 
@@ -87,14 +87,14 @@ const MARGIN_RTTS: f32 = 0.25;
 const MARGIN_LEAST_NS: f32 = 1_000.0;
 /// The rate never falls below this share of the greatest one.
 const RATE_LEAST: f32 = 1.0 / 1024.0;
+/// Two datagrams are never further apart.
+const SPACING_MOST_NS: f32 = 1e8;
 /// Without a known link speed the rate may grow to so many times what was delivered.
 const LEARNT: f32 = 1.25;
 /// Share of a round trip after which doubtful lateness is looked at again.
 const SOON: f32 = 0.25;
 /// The longest time between two changes of the rate.
 const GATE_MOST_NS: f32 = 1e9;
-/// Most that a BDP can be, in bytes: 16 GiB, which is 400 Gb/s over 340 ms.
-const BDP_MOST_BYTES: f32 = 17_179_869_184.0;
 /// p99 of an exponential distribution in units of its mean.
 const P99: f32 = 4.6;
 /// What a loss adds to the loss score; an acknowledged packet takes off one.
@@ -166,19 +166,20 @@ struct Laps {
 impl Laps {
     fn new(values: &Arc<[f32; COUNT]>, params: &FlowParams, seed: u64) -> Laps {
         let pipe = Pipe::new(params);
-        let rate = pipe.bytes_per_ns();
-        Laps {
+        let mut flow = Laps {
             values: Arc::clone(values),
             table: Table::new(params.now, params.paths, pipe.base_rtt_ns(), seed),
+            rate: pipe.bytes_per_ns(),
+            expected: pipe.bytes_per_ns(),
             pipe,
-            rate,
-            expected: rate,
             gate_at: (params.now >> TICK_SHIFT) as u32,
             datagram_bytes: params.datagram_bytes.clamp(1, u16::MAX.into()) as u16,
             stage: 0,
             loss_score: 0,
             restarted: false,
-        }
+        };
+        flow.bound();
+        flow
     }
 
     /// Queueing delay that counts as none: five packets a switch, a quarter round trip, and what the
@@ -210,14 +211,12 @@ impl Laps {
 
     fn rate_most(&self) -> f32 {
         let factor = if self.pipe.learns_rate() { LEARNT } else { 1.0 };
-        factor * self.pipe.bytes_per_ns()
+        (factor * self.pipe.bytes_per_ns()).max(self.rate_floor())
     }
 
-    /// What fits into the longest path that answers at full speed, with the margin: traffic on
-    /// unequal paths does not fit into the shortest one's.
-    fn bdp_bytes(&self) -> f32 {
-        let rtt_ns = self.threshold_ns().max(self.pipe.typical_rtt_ns());
-        (self.pipe.bytes_per_ns() * rtt_ns).min(BDP_MOST_BYTES)
+    /// One datagram each 100 ms, whatever was measured.
+    fn rate_floor(&self) -> f32 {
+        f32::from(self.datagram_bytes) / SPACING_MOST_NS
     }
 
     fn decrease(&mut self) {
@@ -239,8 +238,9 @@ impl Laps {
     /// Every change of the rates ends here.
     fn bound(&mut self) {
         let most = self.rate_most();
-        self.rate = self.rate.clamp(most * RATE_LEAST, most);
-        self.expected = self.expected.clamp(most * RATE_LEAST, most);
+        let least = (most * RATE_LEAST).max(self.rate_floor());
+        self.rate = self.rate.clamp(least, most);
+        self.expected = self.expected.clamp(least, most);
     }
 
     /// Algorithm 2, once per round trip; `least_ns` is the paper's t.
@@ -267,7 +267,9 @@ impl Laps {
     }
 
     fn gate_is_open(&self, now: Nanos) -> bool {
-        ((now >> TICK_SHIFT) as u32).wrapping_sub(self.gate_at) as i32 >= 0
+        let left = self.gate_at.wrapping_sub((now >> TICK_SHIFT) as u32);
+        // What lies further ahead than any gate is one of long ago.
+        left == 0 || left as f32 * (1u32 << TICK_SHIFT) as f32 > 2.0 * GATE_MOST_NS
     }
 }
 
@@ -282,8 +284,7 @@ impl Controller for Laps {
         let packets = u8::try_from(ack.acked_packets).unwrap_or(u8::MAX);
         self.loss_score = self.loss_score.saturating_sub(packets);
         self.restarted = false;
-        let offset_ns = self.pipe.base_rtt_ns();
-        let rtt_ns = ack.rtt_ns.and_then(|rtt| self.table.on_sample(ack, rtt, offset_ns));
+        let rtt_ns = ack.rtt_ns.and_then(|rtt| self.table.on_sample(ack, rtt));
         let window = self.window_bytes();
         self.pipe.on_ack(&Ack { rtt_ns, ..*ack }, window, self.datagram_bytes.into());
         if rtt_ns.is_none() {
@@ -321,8 +322,10 @@ impl Controller for Laps {
 
     fn window_bytes(&self) -> u64 {
         let bdps = if self.restarted { 1.0 } else { self.values[WINDOW] };
-        let bdp = (self.rate * self.threshold_ns()).min(self.bdp_bytes());
-        (bdps * bdp).max(self.datagram_bytes.into()) as u64
+        let datagram = f32::from(self.datagram_bytes);
+        // On a short slow link a datagram is more than the BDP: two of them keep it busy.
+        let bdp = (self.rate * self.threshold_ns()).min(self.pipe.bdp_bytes().max(datagram));
+        (bdps * bdp).max(datagram) as u64
     }
 
     fn pace_bytes_per_s(&self) -> Option<u64> {
@@ -344,7 +347,7 @@ impl Controller for Laps {
             base_rtt_ns,
             typical_rtt_ns,
             target_ns: self.margin_ns() as Nanos,
-            bdp_bytes: self.bdp_bytes() as u64,
+            bdp_bytes: self.pipe.bdp_bytes() as u64,
             paths: self.table.usable(),
         }
     }

@@ -18,11 +18,14 @@ const TICK_SHIFT: u32 = 7;
 /// Unit of [`Path::sent`]: 4 us. Comparisons hold for round trips up to 134 ms; beyond, a path may
 /// count as idle while it is not, or the other way round, until its next sample.
 const SENT_SHIFT: u32 = 12;
-/// Unit of the ageing clock: 67 ms.
-const AGE_SHIFT: u32 = 26;
-/// Bases are moved once in so many of them, 5 s, by an eighth.
-const AGE_STEPS: u8 = 75;
-const AGE_SHARE: f32 = 0.125;
+/// Unit of the ageing clock, as a power of two in ns: 1.07 s. 8 bits of it wrap after 275 s: after
+/// an idle time near a multiple of it bases are not forgotten but age.
+const AGE_SHIFT: u32 = 30;
+/// Bases are moved half-way to what is measured once in so many units.
+const AGE_STEPS: u8 = 5;
+const AGE_SHARE: f32 = 0.5;
+/// Bases are forgotten when so many units passed without that.
+const FORGET_STEPS: u8 = 10;
 /// A value is doubled at most so often: the interval of probes grows up to 1024 times.
 const DOUBLINGS_MAX: u8 = 10;
 /// Greatest value of a path: 1 s.
@@ -127,6 +130,16 @@ impl Path {
         self.set(WAITING, false);
     }
 
+    /// Lets the base follow a route that became longer, and forgets that of a path that is no more.
+    fn age(&mut self) {
+        if self.has(DEAD) {
+            self.set(KNOWN, false);
+        } else if self.is_measured() {
+            let (base, real) = (self.base.ns(), self.real.ns());
+            self.base = Span::new(base + AGE_SHARE * (real - base).max(0.0));
+        }
+    }
+
     /// Idle, and not heard of for longer than its value and `stale_ns`, doubled with each probe.
     fn is_stale(&self, now: Nanos, stale_ns: f32) -> bool {
         let least = stale_ns * (1u32 << self.doublings) as f32;
@@ -179,7 +192,7 @@ pub(super) struct Terms {
     pub(super) beta: f32,
     /// A path that was not heard of for less is not stale.
     pub(super) stale_ns: f32,
-    /// Bursts from one probe to the next, at least.
+    /// One burst in so many may be a probe.
     pub(super) probe_every: u8,
 }
 
@@ -198,11 +211,10 @@ pub(super) struct Table {
     least: Span,
     /// Greatest base of the paths that answer.
     longest: Span,
+    /// The least base of all paths: the peer's one offset.
+    shortest: Span,
     /// The path with the highest number.
     last: u8,
-    /// Where to look for the next stale path.
-    cursor: u8,
-    since_probe: u8,
     aged_at: u8,
 }
 
@@ -224,9 +236,8 @@ impl Table {
             active_at: ticks(now),
             least: Span::new(rtt_ns),
             longest: Span::new(rtt_ns),
+            shortest: Span::new(REAL_MAX_NS),
             last: (paths.clamp(1, PATHS_MAX) - 1) as u8,
-            cursor: 0,
-            since_probe: 0,
             aged_at: (now >> AGE_SHIFT) as u8,
         }
     }
@@ -278,8 +289,9 @@ impl Table {
 
     /// A path's round trip. Answers what it would have been on the fastest path, for the estimates
     /// of the whole flow; `None` if there is no such path.
-    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: Nanos, offset_ns: f32) -> Option<Nanos> {
+    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: Nanos) -> Option<Nanos> {
         self.active_at = ticks(ack.now);
+        self.forget(ack.now);
         let path = self.slots(ack.now).get_mut(usize::from(ack.path))?;
         let rtt = (rtt_ns as f32).clamp(1.0, REAL_MAX_NS);
         path.take(rtt);
@@ -288,8 +300,26 @@ impl Table {
         if newest {
             path.set(WAITING, false);
         }
-        let longer = (path.base.ns() - offset_ns).max(0.0);
-        Some((rtt - longer).max(1.0) as Nanos)
+        let base = path.base.ns();
+        if base < self.shortest.ns() {
+            self.shortest = Span::new(base);
+        }
+        let longer = base - self.shortest.ns();
+        // Spans are rounded: the difference of two long ones must not look shorter than any path.
+        Some((rtt - longer).max(self.shortest.ns().min(rtt)) as Nanos)
+    }
+
+    /// What was measured long ago says nothing.
+    fn forget(&mut self, now: Nanos) {
+        let aged = (now >> AGE_SHIFT) as u8;
+        if aged.wrapping_sub(self.aged_at) < FORGET_STEPS {
+            return;
+        }
+        self.aged_at = aged;
+        self.shortest = Span::new(REAL_MAX_NS);
+        for path in &mut self.slots {
+            path.set(KNOWN, false);
+        }
     }
 
     /// Something sent on a path was lost. A path that answered since has a queue or an error; one
@@ -320,7 +350,8 @@ impl Table {
     /// Looks at all paths: which do not answer, what is the least and the greatest, all weights.
     /// Answers the least measured value, in ns; infinite without one.
     pub(super) fn survey(&mut self, now: Nanos, terms: &Terms, in_flight: bool) -> f32 {
-        let (mut least, mut measured, mut longest) = (f32::INFINITY, f32::INFINITY, 0.0_f32);
+        let (mut least, mut measured) = (f32::INFINITY, f32::INFINITY);
+        let (mut shortest, mut longest) = (f32::INFINITY, 0.0_f32);
         let aged = (now >> AGE_SHIFT) as u8;
         let age = aged.wrapping_sub(self.aged_at) >= AGE_STEPS;
         for path in self.slots(now) {
@@ -331,22 +362,26 @@ impl Table {
             {
                 path.die(now);
             }
+            if age {
+                path.age();
+            }
+            if path.has(KNOWN) {
+                shortest = shortest.min(path.base.ns());
+            }
             if path.has(DEAD) || !path.has(KNOWN) {
                 continue;
             }
-            let real = path.real.ns();
             if path.is_measured() {
-                measured = measured.min(real);
-                if age {
-                    let base = path.base.ns();
-                    path.base = Span::new(base + AGE_SHARE * (real - base).max(0.0));
-                }
+                measured = measured.min(path.real.ns());
             }
-            least = least.min(real);
+            least = least.min(path.real.ns());
             longest = longest.max(path.base.ns());
         }
         if age {
             self.aged_at = aged;
+        }
+        if shortest.is_finite() {
+            self.shortest = Span::new(shortest);
         }
         if least.is_finite() {
             (self.least, self.longest) = (Span::new(least), Span::new(longest));
@@ -365,17 +400,17 @@ impl Table {
         }
     }
 
-    /// The next burst's path: a stale one now and then, else by weight.
+    /// The next burst's path: a stale one now and then, if there is one, else by weight.
     pub(super) fn next(&mut self, now: Nanos, terms: &Terms) -> u16 {
         if self.last == 0 {
             return 0;
         }
         self.slots(now);
-        self.since_probe = self.since_probe.saturating_add(1);
-        if self.since_probe >= terms.probe_every
+        let random = self.rng.next_u32();
+        // The low bits say whether to probe, the high ones which path it is otherwise.
+        if (random & 0xff) * u32::from(terms.probe_every) < 0x100
             && let Some(path) = self.find_stale(now, terms.stale_ns)
         {
-            self.since_probe = 0;
             let slot = &mut self.slots[usize::from(path)];
             slot.back_off();
             slot.at = ticks(now);
@@ -385,7 +420,7 @@ impl Table {
         if self.total == 0 {
             self.weigh_all(terms.beta);
         }
-        let mut left = ((u64::from(self.rng.next_u32()) * u64::from(self.total)) >> 32) as u32;
+        let mut left = ((u64::from(random) * u64::from(self.total)) >> 32) as u32;
         for (at, path) in self.slots.iter().enumerate() {
             match left.checked_sub(u32::from(path.weight)) {
                 Some(rest) => left = rest,
@@ -397,9 +432,9 @@ impl Table {
 
     fn find_stale(&mut self, now: Nanos, stale_ns: f32) -> Option<u16> {
         let paths = self.slots.len();
-        for _ in 0..paths.min(LOOK_MOST) {
-            let at = usize::from(self.cursor) % paths;
-            self.cursor = ((at + 1) % paths) as u8;
+        let from = usize::from(paths::uniform(&mut self.rng, paths as u16));
+        for step in 0..paths.min(LOOK_MOST) {
+            let at = (from + step) % paths;
             if self.slots[at].is_stale(now, stale_ns) {
                 return Some(at as u16);
             }
