@@ -6,6 +6,7 @@
 pub mod dctcp;
 pub mod erd;
 pub mod fixed;
+pub mod laps;
 pub mod mprdma;
 pub mod nscc;
 pub mod paths;

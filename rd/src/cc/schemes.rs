@@ -4,6 +4,7 @@ use super::Scheme;
 use super::dctcp::DctcpScheme;
 use super::erd::ErdScheme;
 use super::fixed::FixedScheme;
+use super::laps::LapsScheme;
 use super::mprdma::MpRdmaScheme;
 use super::nscc::NsccScheme;
 use super::strack::StrackScheme;
@@ -14,7 +15,7 @@ use alloc::boxed::Box;
 /// Name and default scheme.
 type Row = (&'static str, fn() -> Box<dyn Scheme>);
 
-const TABLE: [Row; 10] = [
+const TABLE: [Row; 11] = [
     // ERD's best effort: a fixed window, sprayed; NACKs only.
     ("erd", || Box::new(ErdScheme::default())),
     // STrack: window by marks and delay, adaptive spray over unmarked paths.
@@ -25,6 +26,8 @@ const TABLE: [Row; 10] = [
     ("smartt", || Box::new(NsccScheme::smartt())),
     // UDMP: the gradient of the round trip; acknowledgements clock packets onto their paths.
     ("udmp", || Box::new(UdmpScheme::default())),
+    // LAPS: bursts by softmax of the paths' round trips, AIMD on the rate.
+    ("laps", || Box::new(LapsScheme::default())),
     // Swift: AIMD on delay, paced below one packet; oblivious spray.
     ("swift", || Box::new(SwiftScheme::default())),
     // DCTCP: a decrease by the share of marked bytes; oblivious spray or one path.

@@ -1,0 +1,354 @@
+//! LAPS: bursts go to the paths with the least round trip, by softmax; the rate falls when even the
+//! fastest path is slower than the slowest should be (docs/cc/laps.md). Sections, equations and
+//! algorithms cited here are the paper's.
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+use super::pipe::Pipe;
+use super::settings::{self, Setting};
+use super::{
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
+    View,
+};
+use crate::units::{Ecn, Nanos, SECOND};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use table::{Table, Terms};
+
+const STAGES: usize = 0;
+const KEEP: usize = 1;
+const MARGIN: usize = 2;
+const QUARTER: usize = 3;
+const WINDOW: usize = 4;
+const STALE: usize = 5;
+const PROBE_EVERY: usize = 6;
+const COUNT: usize = 7;
+
+static SETTINGS: [Setting; COUNT] = [
+    Setting {
+        name: "stages",
+        default: 5.0,
+        min: 1.0,
+        max: 100.0,
+        help: "increases towards the expected rate before it is doubled: N (section III-F)",
+    },
+    Setting {
+        name: "keep",
+        default: 0.5,
+        min: 0.1,
+        max: 0.95,
+        help: "share of the rate that a decrease keeps (algorithm 2)",
+    },
+    Setting {
+        name: "margin",
+        default: 15.0,
+        min: 1.0,
+        max: 1000.0,
+        help: "queue that is none, in packets: 5 at each of 3 switches (section III-F)",
+    },
+    Setting {
+        name: "quarter",
+        default: 2.0,
+        min: 0.01,
+        max: 1e6,
+        help: "a path slower by so many typical round trips gets a quarter: ln 4 / beta",
+    },
+    Setting {
+        name: "window",
+        default: 2.0,
+        min: 1.0,
+        max: 16.0,
+        help: "bytes in flight at most, in BDP of the rate",
+    },
+    Setting {
+        name: "stale_us",
+        default: 200.0,
+        min: 1.0,
+        max: 1e6,
+        help: "a path that was not heard of for less is not probed, in us",
+    },
+    Setting {
+        name: "probe_every",
+        default: 8.0,
+        min: 1.0,
+        max: 255.0,
+        help: "one burst in so many, drawn by lot, may probe a stale path",
+    },
+];
+
+const LN_4: f32 = 2.0 * core::f32::consts::LN_2;
+/// Packet that the margin is counted in, at most: larger datagrams would make it many round trips.
+const REFERENCE_PACKET_BYTES: f32 = 4096.0;
+/// Least margin in typical round trips: on fast links 15 packets are next to nothing.
+const MARGIN_RTTS: f32 = 0.25;
+/// Least margin.
+const MARGIN_LEAST_NS: f32 = 1_000.0;
+/// The rate never falls below this share of the greatest one.
+const RATE_LEAST: f32 = 1.0 / 1024.0;
+/// Two datagrams are never further apart.
+const SPACING_MOST_NS: f32 = 1e8;
+/// Without a known link speed the rate may grow to so many times what was delivered.
+const LEARNT: f32 = 1.25;
+/// Share of a round trip after which doubtful lateness is looked at again.
+const SOON: f32 = 0.25;
+/// The longest time between two changes of the rate.
+const GATE_MOST_NS: f32 = 1e9;
+/// p99 of an exponential distribution in units of its mean.
+const P99: f32 = 4.6;
+/// What a loss adds to the loss score; an acknowledged packet takes off one.
+const LOSS_ADDS: u8 = 16;
+/// A score above this is congestion: more than a sixteenth was lost.
+const LOSS_MANY: u8 = 64;
+/// Unit of the gate, as a power of two in ns. 32 bits of it wrap after 549 s.
+const TICK_SHIFT: u32 = 7;
+
+/// Builds LAPS controllers.
+#[derive(Clone, Debug)]
+pub struct LapsScheme {
+    values: Arc<[f32; COUNT]>,
+}
+
+impl Default for LapsScheme {
+    fn default() -> Self {
+        LapsScheme { values: Arc::new(settings::defaults(&SETTINGS)) }
+    }
+}
+
+impl Scheme for LapsScheme {
+    fn name(&self) -> &'static str {
+        "laps"
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        AckPolicy::PerPacket
+    }
+
+    fn loss_detection(&self) -> LossDetection {
+        LossDetection::PathOrder
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn values(&mut self) -> &mut [f32] {
+        &mut Arc::make_mut(&mut self.values)[..]
+    }
+
+    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
+        Box::new(Laps::new(&self.values, params, seed))
+    }
+}
+
+/// One flow. Rates are in bytes per ns.
+#[derive(Clone, Debug)]
+struct Laps {
+    values: Arc<[f32; COUNT]>,
+    table: Table,
+    pipe: Pipe,
+    /// The paper's curRate.
+    rate: f32,
+    /// The paper's expRate: what increases lead to.
+    expected: f32,
+    /// No change of the rate before, in ticks of 2^[`TICK_SHIFT`] ns.
+    gate_at: u32,
+    datagram_bytes: u16,
+    /// Increases since the last decrease: the paper's incStage.
+    stage: u8,
+    /// Losses on paths that answer, weighed against what arrived.
+    loss_score: u8,
+    /// Sends after idling, without an acknowledgement so far.
+    restarted: bool,
+}
+
+impl Laps {
+    fn new(values: &Arc<[f32; COUNT]>, params: &FlowParams, seed: u64) -> Laps {
+        let pipe = Pipe::new(params);
+        let mut flow = Laps {
+            values: Arc::clone(values),
+            table: Table::new(params.now, params.paths, pipe.base_rtt_ns(), seed),
+            rate: pipe.bytes_per_ns(),
+            expected: pipe.bytes_per_ns(),
+            pipe,
+            gate_at: (params.now >> TICK_SHIFT) as u32,
+            datagram_bytes: params.datagram_bytes.clamp(1, u16::MAX.into()) as u16,
+            stage: 0,
+            loss_score: 0,
+            restarted: false,
+        };
+        flow.bound();
+        flow
+    }
+
+    /// Queueing delay that counts as none: five packets a switch, a quarter round trip, and what the
+    /// noise hides.
+    fn margin_ns(&self) -> f32 {
+        let packet = f32::from(self.datagram_bytes).min(REFERENCE_PACKET_BYTES);
+        let packets_ns = self.values[MARGIN] * packet / self.pipe.bytes_per_ns();
+        let share_ns = (MARGIN_RTTS * self.pipe.typical_rtt_ns()).max(MARGIN_LEAST_NS);
+        packets_ns.min(GATE_MOST_NS).max(self.pipe.noise_ns()).max(share_ns)
+    }
+
+    /// The paper's T: the greatest base of the paths, with the margin.
+    fn threshold_ns(&self) -> f32 {
+        self.table.longest_ns() + self.margin_ns()
+    }
+
+    fn terms(&self) -> Terms {
+        let margin_ns = self.margin_ns();
+        let typical_ns = self.pipe.typical_rtt_ns();
+        let jitter_ns = typical_ns - self.pipe.base_rtt_ns();
+        let p99_ns = self.table.longest_ns() + P99 * jitter_ns;
+        Terms {
+            margin_ns,
+            beta: LN_4 / (self.values[QUARTER] * typical_ns).max(margin_ns),
+            stale_ns: p99_ns.max(self.values[STALE] * 1e3),
+            probe_every: self.values[PROBE_EVERY] as u8,
+        }
+    }
+
+    fn rate_most(&self) -> f32 {
+        let factor = if self.pipe.learns_rate() { LEARNT } else { 1.0 };
+        (factor * self.pipe.bytes_per_ns()).max(self.rate_floor())
+    }
+
+    /// One datagram each 100 ms, whatever was measured.
+    fn rate_floor(&self) -> f32 {
+        f32::from(self.datagram_bytes) / SPACING_MOST_NS
+    }
+
+    fn decrease(&mut self) {
+        self.expected = self.rate;
+        self.rate *= self.values[KEEP];
+        self.stage = 0;
+    }
+
+    fn increase(&mut self) {
+        self.stage = self.stage.saturating_add(1);
+        if f32::from(self.stage) > self.values[STAGES] {
+            self.expected *= 2.0;
+        }
+        // The doubled expectation is bounded before the rate follows it.
+        self.expected = self.expected.min(self.rate_most());
+        self.rate = (self.expected + self.rate) / 2.0;
+    }
+
+    /// Every change of the rates ends here.
+    fn bound(&mut self) {
+        let most = self.rate_most();
+        let least = (most * RATE_LEAST).max(self.rate_floor());
+        self.rate = self.rate.clamp(least, most);
+        self.expected = self.expected.clamp(least, most);
+    }
+
+    /// Algorithm 2, once per round trip; `least_ns` is the paper's t.
+    fn adjust(&mut self, ack: &Ack, least_ns: f32) {
+        let (threshold, margin) = (self.threshold_ns(), self.margin_ns());
+        let over = least_ns.is_finite() && least_ns > threshold;
+        let mut wait_ns = threshold;
+        // A recent sample with less than the margin of queue would be a path below T.
+        if self.loss_score > LOSS_MANY || (over && self.pipe.queue_delay_ns() > margin) {
+            self.loss_score = 0;
+            self.decrease();
+            if over {
+                wait_ns = least_ns;
+            }
+        } else if over {
+            // One late sample, or the first of a queue: the next few tell.
+            wait_ns *= SOON;
+        } else if !ack.app_limited {
+            self.increase();
+        }
+        self.bound();
+        let wait_ns = wait_ns.min(GATE_MOST_NS) as Nanos;
+        self.gate_at = (ack.now.saturating_add(wait_ns) >> TICK_SHIFT) as u32;
+    }
+
+    fn gate_is_open(&self, now: Nanos) -> bool {
+        let left = self.gate_at.wrapping_sub((now >> TICK_SHIFT) as u32);
+        // What lies further ahead than any gate is one of long ago.
+        left == 0 || left as f32 * (1u32 << TICK_SHIFT) as f32 > 2.0 * GATE_MOST_NS
+    }
+}
+
+impl Controller for Laps {
+    fn on_sent(&mut self, sent: &Sent) {
+        let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
+        let idle_ns = self.threshold_ns();
+        self.restarted |= self.table.on_sent(sent.now, sent.path, alone, idle_ns);
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        let packets = u8::try_from(ack.acked_packets).unwrap_or(u8::MAX);
+        self.loss_score = self.loss_score.saturating_sub(packets);
+        self.restarted = false;
+        let rtt_ns = ack.rtt_ns.and_then(|rtt| self.table.on_sample(ack, rtt));
+        let window = self.window_bytes();
+        self.pipe.on_ack(&Ack { rtt_ns, ..*ack }, window, self.datagram_bytes.into());
+        if rtt_ns.is_none() {
+            return;
+        }
+        let terms = self.terms();
+        let changed = self.table.reweigh(ack.path, &terms);
+        let due = self.gate_is_open(ack.now);
+        if due || changed {
+            let least_ns = self.table.survey(ack.now, &terms, ack.in_flight_bytes > 0);
+            if due {
+                self.adjust(ack, least_ns);
+            }
+        }
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        // Only these come from paths that answer: a dead one is no reason to slow down.
+        if matches!(loss.kind, LossKind::Order | LossKind::Trim) {
+            self.loss_score = self.loss_score.saturating_add(LOSS_ADDS);
+        }
+        let terms = self.terms();
+        self.table.on_loss(loss, &terms);
+    }
+
+    fn on_timeout(&mut self, timeout: &Timeout) {
+        let terms = self.terms();
+        self.table.survey(timeout.now, &terms, timeout.in_flight_bytes > 0);
+        // The first may be one lost tail; in further ones even the probes are lost.
+        if timeout.in_a_row > 1 {
+            self.decrease();
+            self.bound();
+        }
+    }
+
+    fn window_bytes(&self) -> u64 {
+        let bdps = if self.restarted { 1.0 } else { self.values[WINDOW] };
+        let datagram = f32::from(self.datagram_bytes);
+        // On a short slow link a datagram is more than the BDP: two of them keep it busy.
+        let bdp = (self.rate * self.threshold_ns()).min(self.pipe.bdp_bytes().max(datagram));
+        (bdps * bdp).max(datagram) as u64
+    }
+
+    fn pace_bytes_per_s(&self) -> Option<u64> {
+        Some((self.rate * SECOND as f32).max(1.0) as u64)
+    }
+
+    fn next_path(&mut self, now: Nanos) -> u16 {
+        let terms = self.terms();
+        self.table.next(now, &terms)
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+
+    fn view(&self) -> View {
+        let (base_rtt_ns, typical_rtt_ns) = self.pipe.rtts_ns();
+        View {
+            base_rtt_ns,
+            typical_rtt_ns,
+            target_ns: self.margin_ns() as Nanos,
+            bdp_bytes: self.pipe.bdp_bytes() as u64,
+            paths: self.table.usable(),
+        }
+    }
+}

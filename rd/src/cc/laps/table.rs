@@ -1,0 +1,444 @@
+//! LAPS' path table (the paper's PIT): what is known of each path, and the weighted choice.
+
+use crate::cc::paths;
+use crate::cc::{Ack, Loss, LossKind};
+use crate::units::Nanos;
+use alloc::boxed::Box;
+use alloc::vec;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+/// Most paths of a peer.
+const PATHS_MAX: u16 = 256;
+/// Weight of the fastest path.
+const FULL: u16 = u16::MAX;
+/// Unit of [`Path::at`], as a power of two in ns. 32 bits of it wrap after 549 s: a path that was
+/// idle so long may then be probed late, by one interval.
+const TICK_SHIFT: u32 = 7;
+/// Unit of [`Path::sent`]: 4 us. Comparisons hold for round trips up to 134 ms; beyond, a path may
+/// count as idle while it is not, or the other way round, until its next sample.
+const SENT_SHIFT: u32 = 12;
+/// Unit of the ageing clock, as a power of two in ns: 1.07 s. 8 bits of it wrap after 275 s: after
+/// an idle time near a multiple of it bases are not forgotten but age.
+const AGE_SHIFT: u32 = 30;
+/// Bases are moved half-way to what is measured once in so many units.
+const AGE_STEPS: u8 = 5;
+const AGE_SHARE: f32 = 0.5;
+/// Bases are forgotten when so many units passed without that.
+const FORGET_STEPS: u8 = 10;
+/// A value is doubled at most so often: the interval of probes grows up to 1024 times.
+const DOUBLINGS_MAX: u8 = 10;
+/// Greatest value of a path: 1 s.
+const REAL_MAX_NS: f32 = 1e9;
+/// A path that does not answer for less than this is not dead.
+const DEAD_LEAST_NS: f32 = 1e6;
+/// Paths looked at for one that is stale, per probe.
+const LOOK_MOST: usize = 16;
+/// A sample so far below the least value, in margins, weighs all paths anew.
+const BELOW: f32 = 0.125;
+
+/// Weight of a guess, as a power of two.
+const GUESS_SHIFT: u32 = 4;
+
+/// It was measured once.
+const KNOWN: u8 = 1;
+/// It does not answer.
+const DEAD: u8 = 2;
+/// Something is in flight on it, as far as is known.
+const WAITING: u8 = 4;
+/// Its value was doubled because of a loss, and no sample came since.
+const LOSSY: u8 = 8;
+
+/// A span of 1 ns to 4 s in 16 bits: 5 of exponent, 11 of mantissa. Relative error 1/4096.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Span(u16);
+
+impl Span {
+    const ONE_BITS: u32 = 127 << 23;
+
+    fn new(ns: f32) -> Span {
+        let bits = ns.clamp(1.0, 4e9).to_bits() - Span::ONE_BITS;
+        Span(((bits + (1 << 11)) >> 12) as u16)
+    }
+
+    fn ns(self) -> f32 {
+        f32::from_bits((u32::from(self.0) << 12) + Span::ONE_BITS)
+    }
+}
+
+/// One path, 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// Since when it waits for an answer or, if it does not, when it was heard or probed last.
+    at: u32,
+    /// Least round trip: the paper's baseVal without its margin.
+    base: Span,
+    /// Round trip now, doubled by probes and losses: the paper's realVal.
+    real: Span,
+    /// Mean deviation of the samples.
+    var: Span,
+    /// Its share of the choice.
+    weight: u16,
+    /// When it was sent on last.
+    sent: u16,
+    flags: u8,
+    doublings: u8,
+}
+
+impl Path {
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn set(&mut self, flag: u8, on: bool) {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+
+    /// Its value is a measured one.
+    fn is_measured(&self) -> bool {
+        self.has(KNOWN) && !self.has(LOSSY) && self.doublings == 0
+    }
+
+    /// Nothing is known of it, good or bad.
+    fn is_untried(&self) -> bool {
+        !self.has(KNOWN) && !self.has(LOSSY) && self.doublings == 0
+    }
+
+    fn double(&mut self) {
+        self.real = Span::new((2.0 * self.real.ns()).min(REAL_MAX_NS));
+    }
+
+    /// Doubles the value and with it the time to the next probe.
+    fn back_off(&mut self) {
+        if self.doublings < DOUBLINGS_MAX {
+            self.doublings += 1;
+            self.double();
+        }
+    }
+
+    /// How long an answer may take: srtt + 4 var.
+    fn patience_ns(&self) -> f32 {
+        self.real.ns() + 4.0 * self.var.ns()
+    }
+
+    fn die(&mut self, now: Nanos) {
+        if !self.has(DEAD) {
+            self.set(DEAD, true);
+            self.at = ticks(now);
+            self.back_off();
+        }
+        self.set(WAITING, false);
+    }
+
+    /// Lets the base follow a route that became longer, and forgets that of a path that is no more.
+    fn age(&mut self) {
+        if self.has(DEAD) {
+            self.set(KNOWN, false);
+        } else if self.is_measured() {
+            let (base, real) = (self.base.ns(), self.real.ns());
+            self.base = Span::new(base + AGE_SHARE * (real - base).max(0.0));
+        }
+    }
+
+    /// Idle, and not heard of for longer than its value and `stale_ns`, doubled with each probe.
+    fn is_stale(&self, now: Nanos, stale_ns: f32) -> bool {
+        let least = stale_ns * (1u32 << self.doublings) as f32;
+        !self.has(WAITING) && since_ns(now, self.at) > self.real.ns().max(least)
+    }
+
+    /// A sample: down at once, up by half, so that one late packet is no queue. A value that was a
+    /// guess is replaced.
+    fn take(&mut self, rtt_ns: f32) {
+        let real = self.real.ns();
+        if !self.has(KNOWN) {
+            self.base = Span::new(rtt_ns);
+            self.var = Span::new(rtt_ns / 2.0);
+        } else if self.is_measured() {
+            let var = self.var.ns();
+            self.var = Span::new(var + 0.25 * ((rtt_ns - real).abs() - var));
+        }
+        let rises = self.is_measured() && rtt_ns > real;
+        self.real = Span::new(if rises { (real + rtt_ns) / 2.0 } else { rtt_ns });
+        if rtt_ns < self.base.ns() {
+            self.base = Span::new(rtt_ns);
+        }
+        self.set(KNOWN, true);
+        self.set(DEAD | LOSSY, false);
+        self.doublings = 0;
+    }
+
+    /// Equation 1 without its denominator; the least value is subtracted before `exp`, so that the
+    /// fastest path has full weight and nothing underflows as a whole. What is only a guess gets a
+    /// sixteenth: it waits for its answer.
+    fn weigh(&self, least_ns: f32, beta: f32) -> u16 {
+        if self.has(DEAD) {
+            0
+        } else if self.is_untried() {
+            FULL
+        } else {
+            let above = (self.real.ns() - least_ns).max(0.0);
+            let weight = (f32::from(FULL) * libm::expf(-beta * above)) as u16;
+            if self.is_measured() { weight } else { weight >> GUESS_SHIFT }
+        }
+    }
+}
+
+/// What the choice depends on now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Queueing delay that is none.
+    pub(super) margin_ns: f32,
+    /// The paper's beta, per ns.
+    pub(super) beta: f32,
+    /// A path that was not heard of for less is not stale.
+    pub(super) stale_ns: f32,
+    /// One burst in so many may be a probe.
+    pub(super) probe_every: u8,
+}
+
+/// All paths of one peer. Round trips are compared as they are: their common part, one offset for
+/// the peer, cancels out, and a longer path stays longer.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// Empty until first needed.
+    slots: Box<[Path]>,
+    rng: Pcg32,
+    /// Sum of the weights.
+    total: u32,
+    /// Last burst or sample.
+    active_at: u32,
+    /// Least value, by which the weights were last reckoned.
+    least: Span,
+    /// Greatest base of the paths that answer.
+    longest: Span,
+    /// The least base of all paths: the peer's one offset.
+    shortest: Span,
+    /// The path with the highest number.
+    last: u8,
+    aged_at: u8,
+}
+
+fn ticks(at: Nanos) -> u32 {
+    (at >> TICK_SHIFT) as u32
+}
+
+fn since_ns(now: Nanos, at: u32) -> f32 {
+    ticks(now).wrapping_sub(at) as f32 * (1u32 << TICK_SHIFT) as f32
+}
+
+impl Table {
+    /// `rtt_ns` is a first guess.
+    pub(super) fn new(now: Nanos, paths: u16, rtt_ns: f32, seed: u64) -> Table {
+        Table {
+            slots: Box::default(),
+            rng: paths::rng(seed),
+            total: 0,
+            active_at: ticks(now),
+            least: Span::new(rtt_ns),
+            longest: Span::new(rtt_ns),
+            shortest: Span::new(REAL_MAX_NS),
+            last: (paths.clamp(1, PATHS_MAX) - 1) as u8,
+            aged_at: (now >> AGE_SHIFT) as u8,
+        }
+    }
+
+    fn slots(&mut self, now: Nanos) -> &mut [Path] {
+        if self.slots.is_empty() {
+            let fresh = Path {
+                at: ticks(now),
+                base: self.least,
+                real: self.least,
+                var: Span::new(self.least.ns() / 2.0),
+                weight: FULL,
+                sent: 0,
+                flags: 0,
+                doublings: 0,
+            };
+            let paths = usize::from(self.last) + 1;
+            self.slots = vec![fresh; paths].into_boxed_slice();
+            self.total = u32::from(FULL) * paths as u32;
+        }
+        &mut self.slots
+    }
+
+    /// Greatest base round trip of the paths that answer.
+    pub(super) fn longest_ns(&self) -> f32 {
+        self.longest.ns()
+    }
+
+    /// Paths that answer, as far as is known.
+    pub(super) fn usable(&self) -> u16 {
+        let dead = self.slots.iter().filter(|path| path.has(DEAD)).count() as u16;
+        u16::from(self.last) + 1 - dead
+    }
+
+    /// A burst goes out on `path`. True if the flow had been idle for longer than `idle_ns`.
+    pub(super) fn on_sent(&mut self, now: Nanos, path: u16, alone: bool, idle_ns: f32) -> bool {
+        let idle = alone && since_ns(now, self.active_at) > idle_ns;
+        self.active_at = ticks(now);
+        if let Some(path) = self.slots(now).get_mut(usize::from(path)) {
+            path.sent = (now >> SENT_SHIFT) as u16;
+            // The wait counts from the oldest burst: later ones do not prolong it.
+            if !path.has(WAITING) {
+                path.set(WAITING, true);
+                path.at = ticks(now);
+            }
+        }
+        idle
+    }
+
+    /// A path's round trip. Answers what it would have been on the fastest path, for the estimates
+    /// of the whole flow; `None` if there is no such path.
+    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: Nanos) -> Option<Nanos> {
+        self.active_at = ticks(ack.now);
+        self.forget(ack.now);
+        let path = self.slots(ack.now).get_mut(usize::from(ack.path))?;
+        let rtt = (rtt_ns as f32).clamp(1.0, REAL_MAX_NS);
+        path.take(rtt);
+        path.at = ticks(ack.now);
+        let newest = ((ack.sent_at >> SENT_SHIFT) as u16).wrapping_sub(path.sent) as i16 >= 0;
+        if newest {
+            path.set(WAITING, false);
+        }
+        let base = path.base.ns();
+        if base < self.shortest.ns() {
+            self.shortest = Span::new(base);
+        }
+        let longer = base - self.shortest.ns();
+        // Spans are rounded: the difference of two long ones must not look shorter than any path.
+        Some((rtt - longer).max(self.shortest.ns().min(rtt)) as Nanos)
+    }
+
+    /// What was measured long ago says nothing.
+    fn forget(&mut self, now: Nanos) {
+        let aged = (now >> AGE_SHIFT) as u8;
+        if aged.wrapping_sub(self.aged_at) < FORGET_STEPS {
+            return;
+        }
+        self.aged_at = aged;
+        self.shortest = Span::new(REAL_MAX_NS);
+        for path in &mut self.slots {
+            path.set(KNOWN, false);
+        }
+    }
+
+    /// Something sent on a path was lost. A path that answered since has a queue or an error; one
+    /// that did not answer in its time is dead, which the loss confirms.
+    pub(super) fn on_loss(&mut self, loss: &Loss, terms: &Terms) {
+        let Some(path) = self.slots(loss.now).get_mut(usize::from(loss.path)) else { return };
+        let silent = matches!(loss.kind, LossKind::Nack | LossKind::Probe);
+        let late = path.has(WAITING) && since_ns(loss.now, path.at) > path.patience_ns();
+        if silent && late {
+            path.die(loss.now);
+        } else if !path.has(LOSSY) {
+            path.set(LOSSY, true);
+            path.double();
+        }
+        self.reweigh(loss.path, terms);
+    }
+
+    /// Reckons one path's weight. True if all should be reckoned anew.
+    pub(super) fn reweigh(&mut self, path: u16, terms: &Terms) -> bool {
+        let least = self.least.ns();
+        let Some(path) = self.slots.get_mut(usize::from(path)) else { return false };
+        let weight = path.weigh(least, terms.beta);
+        self.total = self.total - u32::from(path.weight) + u32::from(weight);
+        path.weight = weight;
+        path.real.ns() < least - BELOW * terms.margin_ns || self.total < u32::from(FULL) / 4
+    }
+
+    /// Looks at all paths: which do not answer, what is the least and the greatest, all weights.
+    /// Answers the least measured value, in ns; infinite without one.
+    pub(super) fn survey(&mut self, now: Nanos, terms: &Terms, in_flight: bool) -> f32 {
+        let (mut least, mut measured) = (f32::INFINITY, f32::INFINITY);
+        let (mut shortest, mut longest) = (f32::INFINITY, 0.0_f32);
+        let aged = (now >> AGE_SHIFT) as u8;
+        let age = aged.wrapping_sub(self.aged_at) >= AGE_STEPS;
+        for path in self.slots(now) {
+            if !in_flight {
+                path.set(WAITING, false);
+            } else if path.has(WAITING)
+                && since_ns(now, path.at) > path.patience_ns().max(DEAD_LEAST_NS)
+            {
+                path.die(now);
+            }
+            if age {
+                path.age();
+            }
+            if path.has(KNOWN) {
+                shortest = shortest.min(path.base.ns());
+            }
+            if path.has(DEAD) || !path.has(KNOWN) {
+                continue;
+            }
+            if path.is_measured() {
+                measured = measured.min(path.real.ns());
+            }
+            least = least.min(path.real.ns());
+            longest = longest.max(path.base.ns());
+        }
+        if age {
+            self.aged_at = aged;
+        }
+        if shortest.is_finite() {
+            self.shortest = Span::new(shortest);
+        }
+        if least.is_finite() {
+            (self.least, self.longest) = (Span::new(least), Span::new(longest));
+        }
+        self.weigh_all(terms.beta);
+        measured
+    }
+
+    fn weigh_all(&mut self, beta: f32) {
+        let least = self.least.ns();
+        let all_dead = self.slots.iter().all(|path| path.has(DEAD));
+        self.total = 0;
+        for path in &mut self.slots {
+            path.weight = if all_dead { FULL } else { path.weigh(least, beta) };
+            self.total += u32::from(path.weight);
+        }
+    }
+
+    /// The next burst's path: a stale one now and then, if there is one, else by weight.
+    pub(super) fn next(&mut self, now: Nanos, terms: &Terms) -> u16 {
+        if self.last == 0 {
+            return 0;
+        }
+        self.slots(now);
+        let random = self.rng.next_u32();
+        // The low bits say whether to probe, the high ones which path it is otherwise.
+        if (random & 0xff) * u32::from(terms.probe_every) < 0x100
+            && let Some(path) = self.find_stale(now, terms.stale_ns)
+        {
+            let slot = &mut self.slots[usize::from(path)];
+            slot.back_off();
+            slot.at = ticks(now);
+            self.reweigh(path, terms);
+            return path;
+        }
+        if self.total == 0 {
+            self.weigh_all(terms.beta);
+        }
+        let mut left = ((u64::from(random) * u64::from(self.total)) >> 32) as u32;
+        for (at, path) in self.slots.iter().enumerate() {
+            match left.checked_sub(u32::from(path.weight)) {
+                Some(rest) => left = rest,
+                None => return at as u16,
+            }
+        }
+        u16::from(self.last)
+    }
+
+    fn find_stale(&mut self, now: Nanos, stale_ns: f32) -> Option<u16> {
+        let paths = self.slots.len();
+        let from = usize::from(paths::uniform(&mut self.rng, paths as u16));
+        for step in 0..paths.min(LOOK_MOST) {
+            let at = (from + step) % paths;
+            if self.slots[at].is_stale(now, stale_ns) {
+                return Some(at as u16);
+            }
+        }
+        None
+    }
+}
