@@ -129,6 +129,10 @@ impl Scheme for LapsScheme {
         LossDetection::PathOrder
     }
 
+    fn learns(&self) -> bool {
+        true
+    }
+
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
     }
@@ -285,8 +289,7 @@ impl Controller for Laps {
         self.loss_score = self.loss_score.saturating_sub(packets);
         self.restarted = false;
         let rtt_ns = ack.rtt_ns.and_then(|rtt| self.table.on_sample(ack, rtt));
-        let window = self.window_bytes();
-        self.pipe.on_ack(&Ack { rtt_ns, ..*ack }, window, self.datagram_bytes.into());
+        self.pipe.on_ack(&Ack { rtt_ns, ..*ack });
         if rtt_ns.is_none() {
             return;
         }

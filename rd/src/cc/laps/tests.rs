@@ -11,6 +11,7 @@ const MARGIN_NS: f32 = 4915.2;
 
 fn flow(paths: u16) -> Laps {
     let params = FlowParams {
+        base_rtt_ns: 0,
         now: 0,
         datagram_bytes: 4096,
         paths,
@@ -165,6 +166,7 @@ fn almost_no_beta_sprays_evenly() {
     let mut scheme = LapsScheme::default();
     settings::set(&mut scheme, "quarter", 1e6).unwrap();
     let params = FlowParams {
+        base_rtt_ns: 0,
         now: 0,
         datagram_bytes: 4096,
         paths: 2,
@@ -381,6 +383,7 @@ fn whatever_is_told_everything_stays_within_bounds() {
     use rand_pcg::rand_core::Rng;
     for (paths, link_bytes_per_s) in [(1, 0), (4, LINK_BYTES_PER_S), (256, u64::MAX), (3, 1)] {
         let params = FlowParams {
+            base_rtt_ns: 0,
             now: u64::MAX - 3_000_000_000,
             datagram_bytes: 65_507,
             paths,
