@@ -2,6 +2,7 @@
 
 mod bench;
 mod checks;
+mod cost;
 mod cprograms;
 mod demo;
 mod deps;
@@ -38,6 +39,8 @@ enum Command {
     Test(TestArgs),
     /// Measure latency, bandwidth and message rate of erd, tcp, udp;ofi_rxd and shm side by side
     Bench(BenchArgs),
+    /// Count the instructions of each congestion controller for an acknowledgement
+    Cost,
 }
 
 /// Options of `test`.
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(&layout).map(|()| true),
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args).map(|()| true),
+        Command::Cost => cost::run(&layout).map(|()| true),
     });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
