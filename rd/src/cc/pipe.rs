@@ -15,7 +15,10 @@ const BLOCK: usize = 3;
 /// little be in flight: a flow's own queue is no noise.
 const LEARNED: u8 = super::LEARNING_SAMPLES;
 /// How long a least round trip counts: this and the window before it, in s.
-const WINDOW_S: u16 = 5;
+const WINDOW_S: u8 = 5;
+/// Binary logarithm of the packet size in bytes up to which all round trips count as alike: the
+/// packets of networks. Those of a loopback can be larger.
+const LARGE: u8 = 13;
 /// Weight of a new difference, as a power of two.
 const GAIN: f32 = 1.0 / 32.0;
 /// So much of a difference beyond what queues make is noise.
@@ -57,8 +60,10 @@ pub struct Pipe {
     /// Bytes delivered since.
     count_bytes: u32,
     count_at_us: u32,
-    /// Start of the present window of the least round trip, in s.
-    window_at_s: u16,
+    /// Start of the present window of the least round trip, in s, wrapping.
+    window_at_s: u8,
+    /// Binary logarithm of the largest mean packet of an acknowledgement, in bytes.
+    size: u8,
     /// Samples taken, as far as it matters.
     samples: u8,
     /// [`MARKS`], [`GIVEN`].
@@ -82,7 +87,8 @@ impl Pipe {
             recent_ns: [first; BLOCK],
             count_bytes: 0,
             count_at_us: (params.now / 1_000) as u32,
-            window_at_s: (params.now / SECOND) as u16,
+            window_at_s: (params.now / SECOND) as u8,
+            size: LARGE,
             samples: 0,
             flags: if given { GIVEN } else { 0 },
         }
@@ -96,7 +102,10 @@ impl Pipe {
         self.count(ack);
         let Some(rtt_ns) = ack.rtt_ns else { return };
         let rtt = u32::try_from(rtt_ns).unwrap_or(u32::MAX).max(1);
-        let now_s = (ack.now / SECOND) as u16;
+        if self.is_small(ack, rtt) {
+            return;
+        }
+        let now_s = (ack.now / SECOND) as u8;
         if self.flags & GIVEN == 0 && now_s.wrapping_sub(self.window_at_s) >= WINDOW_S {
             self.window_at_s = now_s;
             self.least_before_ns = self.least_ns;
@@ -121,6 +130,24 @@ impl Pipe {
         }
         self.samples =
             if self.samples < LEARNED + BLOCK as u8 - 1 { self.samples + 1 } else { LEARNED };
+    }
+
+    /// Small packets take less time than large ones where a large one's copies or its time on the
+    /// link count: the round trips of the largest are what the window is made for. The first larger
+    /// packet begins the least round trip anew.
+    fn is_small(&mut self, ack: &Ack, rtt: u32) -> bool {
+        if ack.acked_packets == 0 || ack.acked_bytes == 0 {
+            return false;
+        }
+        let size = (ack.acked_bytes as u32 / ack.acked_packets).max(1).ilog2() as u8;
+        let size = size.max(LARGE);
+        if size > self.size {
+            self.size = size;
+            if self.flags & GIVEN == 0 {
+                (self.least_ns, self.least_before_ns) = (rtt, u32::MAX);
+            }
+        }
+        size + 1 < self.size
     }
 
     /// Measures what is delivered, over a typical round trip and at least 100 us.
