@@ -220,6 +220,10 @@ impl Controller for Dctcp {
         self.path + paths::uniform(&mut self.rng, self.paths)
     }
 
+    fn may_move(&self) -> bool {
+        self.paths > 1
+    }
+
     fn ecn(&self) -> Ecn {
         Ecn::Ect0
     }

@@ -115,6 +115,10 @@ impl Controller for Fixed {
         self.only.unwrap_or_else(|| paths::uniform(&mut self.rng, self.paths))
     }
 
+    fn may_move(&self) -> bool {
+        self.only.is_none()
+    }
+
     fn ecn(&self) -> Ecn {
         Ecn::NotEct
     }

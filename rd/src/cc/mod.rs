@@ -202,7 +202,8 @@ pub struct View {
 /// Rate and path of one peer flow.
 ///
 /// The engine always allows one packet when none is in flight, so that no window can stop a flow
-/// for good. It calls `next_path` for every burst right before `on_sent`.
+/// for good. It calls `next_path` for every burst right before `on_sent`. When a path is bad it asks
+/// again, a few times, and then takes another (protocol.md §4.5); `on_sent` tells which one it was.
 pub trait Controller: Send {
     /// A burst was handed to the port.
     fn on_sent(&mut self, sent: &Sent);
@@ -218,6 +219,11 @@ pub trait Controller: Send {
     fn pace_bytes_per_s(&self) -> Option<u64>;
     /// Path of the next burst, below the flow's path count.
     fn next_path(&mut self, now: Nanos) -> u16;
+    /// Whether the engine may take another path than [`Controller::next_path`] says, because that
+    /// one is bad.
+    fn may_move(&self) -> bool {
+        true
+    }
     /// Codepoint to send data with.
     fn ecn(&self) -> Ecn;
     /// For who watches the flow.

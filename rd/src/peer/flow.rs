@@ -1,27 +1,14 @@
 //! What a transmit flow knows of its paths, and counts for who watches it.
 
+use super::paths::Paths;
 use crate::cc::{LossKind, View};
 use crate::units::{Nanos, Psn};
-use alloc::vec::Vec;
-
-/// What is known of one path.
-#[derive(Clone, Copy, Debug, Default)]
-struct PathTx {
-    /// KiB sent.
-    sent_kib: u32,
-    /// Bytes sent beyond.
-    sent_rest: u16,
-    /// A packet of it was acknowledged.
-    acked: bool,
-    /// The latest send time of such a packet.
-    acked_sent_at_ns: u32,
-}
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// By path; empty until first needed, then as many as there are paths.
-    paths: Vec<PathTx>,
+    /// What is known of each path.
+    pub(super) paths: Paths,
     /// One past the foremost packet that a record named.
     foremost: Psn,
     pub(crate) sent_bytes: u64,
@@ -80,18 +67,6 @@ impl Flow {
         Flow { foremost: first_psn, ..Flow::default() }
     }
 
-    /// Counts a burst.
-    pub(super) fn sent(&mut self, paths: u16, path: u16, bytes: u32) {
-        self.sent_bytes += u64::from(bytes);
-        if self.paths.is_empty() {
-            self.paths.resize(usize::from(paths), PathTx::default());
-        }
-        let p = &mut self.paths[usize::from(path)];
-        let rest = u32::from(p.sent_rest) + bytes;
-        p.sent_kib = p.sent_kib.wrapping_add(rest >> 10);
-        p.sent_rest = (rest & 1023) as u16;
-    }
-
     pub(super) fn lost(&mut self, kind: LossKind) {
         match kind {
             LossKind::Nack => self.repeated.nack += 1,
@@ -112,30 +87,14 @@ impl Flow {
         lag
     }
 
-    /// A packet that was sent at this time on this path was received.
-    pub(super) fn note_path_acked(&mut self, path: u8, sent_at_ns: u32) {
-        if let Some(p) = self.paths.get_mut(usize::from(path))
-            && (!p.acked || (sent_at_ns.wrapping_sub(p.acked_sent_at_ns) as i32) > 0)
-        {
-            (p.acked, p.acked_sent_at_ns) = (true, sent_at_ns);
-        }
-    }
-
-    /// A packet sent later on the same path was received.
-    pub(super) fn was_overtaken(&self, path: u16, sent_at: Nanos) -> bool {
-        self.paths.get(usize::from(path)).is_some_and(|p| {
-            p.acked && (p.acked_sent_at_ns.wrapping_sub(sent_at as u32) as i32) > 0
-        })
-    }
-
     /// KiB sent on each path since the flow was last idle.
     pub(crate) fn path_kib(&self) -> impl Iterator<Item = u32> {
-        self.paths.iter().map(|p| p.sent_kib)
+        self.paths.kib()
     }
 
     /// Gives memory back; what is counted by path begins anew.
     pub(super) fn reclaim(&mut self) {
-        self.paths = Vec::new();
+        self.paths = Paths::default();
     }
 
     /// Fills in what is counted here.

@@ -5,6 +5,7 @@
 
 mod ack;
 mod flow;
+mod paths;
 mod recovery;
 mod rx;
 mod session;
@@ -135,8 +136,8 @@ pub(crate) struct Liveness {
     pub probes: u32,
     /// When the next probe is due.
     pub probe_at: Option<Nanos>,
-    /// A probe is to be sent now.
-    pub probe_due: bool,
+    /// Probes to be sent now, on as many paths.
+    pub probes_due: u16,
     /// ICMP said that nobody listens, since the peer was last heard.
     pub refused: u32,
 }

@@ -197,7 +197,7 @@ impl Peer {
         let (mut total, mut total_ce) = (0, 0);
         for echo in sections.echoes() {
             let (first, count) = (Psn(echo.psn), u32::from(echo.count));
-            self.tx.flow.note_path_acked(echo.path, echo.sent_at_ns);
+            self.tx.flow.paths.note_acked(echo.path, echo.sent_at_ns);
             let mut acked_bytes = 0;
             for n in 0..count {
                 if let Ok(at) = usize::try_from(first.plus(n).since(self.tx.una)) {
@@ -262,6 +262,8 @@ impl Peer {
             Fate::Lost => {}
         }
         self.tx.acked_packets += 1;
+        let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
+        self.tx.flow.paths.acked(entry.path, entry.sent_at, entry.attempt > 0, timeout_ns);
         self.tx.flow.acked_bytes += u64::from(entry.bytes);
         let after = self.tx.una.plus(i as u32 + 1);
         if after.since(self.tx.acked_end) > 0 {
@@ -377,7 +379,7 @@ impl Peer {
             LossDetection::PathOrder => {
                 for i in 0..end.min(self.tx.sent.len()) {
                     let entry = &self.tx.sent[i];
-                    if self.tx.flow.was_overtaken(entry.path, entry.sent_at) {
+                    if self.tx.flow.paths.was_overtaken(entry.path, entry.sent_at) {
                         self.lose_one(core, now, i, now, LossKind::Order);
                     }
                 }
@@ -410,6 +412,10 @@ impl Peer {
             LossKind::Probe => core.stats.rtx_probe += 1,
         }
         self.tx.flow.lost(kind);
+        match kind {
+            LossKind::Trim => self.tx.flow.paths.cut_off(entry.path),
+            _ => self.tx.flow.paths.lost(now, entry.path),
+        }
         let (sent_at, bytes, path) = (entry.sent_at, entry.bytes, entry.path);
         if let Some(cc) = &mut self.cc {
             let in_flight_bytes = self.tx.in_flight_bytes;

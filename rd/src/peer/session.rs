@@ -137,7 +137,7 @@ impl Peer {
         if matches!(self.phase, Phase::Open | Phase::Leaving) {
             let known = (self.remote.epoch, self.remote.incarnation);
             if (g.epoch, g.incarnation) < known {
-                self.live.probe_due = self.phase == Phase::Open;
+                self.live.probes_due = u16::from(self.phase == Phase::Open);
                 return Err(Refusal::Stale);
             }
             if (g.epoch, g.incarnation) == known && !planted(10) {
@@ -360,8 +360,8 @@ impl Peer {
         emit_control(core, burst, h, |out| asker.emit(out));
         burst.to = self.name;
         burst.path = self.next_control_path(core.cfg.paths);
-        self.live.probe_due = false;
-        self.live.probes += 1;
+        self.live.probes_due -= 1;
+        self.live.probes += u32::from(self.live.probes_due == 0);
         core.stats.probes += 1;
     }
 }

@@ -9,6 +9,11 @@ use crate::units::{MILLISECOND, Nanos};
 
 /// Quiet time after which a flow's memory is given back.
 pub(super) const RECLAIM_NS: Nanos = 500 * MILLISECOND;
+/// Most paths that one round of probes goes out on.
+const PROBE_PATHS_MAX: u16 = 8;
+/// Probes are spaced by the silence so far, divided by this: that is how late a healed path is
+/// found.
+const SILENCE_PARTS: Nanos = 8;
 /// Unanswered probes (or hellos) without which no peer is declared dead.
 const PROBES_BEFORE_DEATH: u32 = 3;
 
@@ -127,23 +132,32 @@ impl Peer {
         if self.tx.in_flight_packets == 0 && !self.needs_keepalive() {
             // Nobody waits any more, so nothing is owed.
             (self.live.probe_at, self.live.owed_since) = (None, None);
-            (self.live.probe_due, self.live.probes) = (false, 0);
+            (self.live.probes_due, self.live.probes) = (0, 0);
             return;
         }
-        self.live.probe_due = true;
         let owed_since = *self.live.owed_since.get_or_insert(now);
         let in_a_row = self.live.probes + 1;
+        // One path may be dead, so the next rounds ask on more of them.
+        let paths = 1u16 << self.live.probes.min(PROBE_PATHS_MAX.ilog2());
+        self.live.probes_due = paths.min(core.cfg.paths);
         let first = self.rtt.probe_timeout_ns(&core.cfg);
-        let doublings = if self.live.refused > 0 { 0 } else { in_a_row.min(16) };
+        // Who waits in vain asks again after a part of the time that it has waited so far.
+        let silence = if self.live.refused > 0 { 0 } else { now - owed_since };
         let longest = core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE;
         // The last one is due at the deadline.
         let left = (owed_since + core.cfg.peer_timeout_ns).saturating_sub(now);
-        let spacing = (first << doublings).min(longest).min(left).max(first.min(longest));
+        let spacing = first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
         self.live.probe_at = Some(now + spacing);
+        if in_a_row > 1 {
+            self.tx.flow.paths.forgive();
+        }
         let in_flight_bytes = self.tx.in_flight_bytes;
+        // The controller's timeouts are spaced exponentially.
         if in_flight_bytes > 0
+            && in_a_row.is_power_of_two()
             && let Some(cc) = &mut self.cc
         {
+            let in_a_row = in_a_row.ilog2() + 1;
             cc.on_timeout(&Timeout { now, in_flight_bytes, in_a_row });
         }
     }
@@ -216,7 +230,7 @@ impl Peer {
             self.emit_welcome(core, now, burst);
             return true;
         }
-        if self.live.probe_due {
+        if self.live.probes_due > 0 {
             self.emit_probe(core, now, burst);
             return true;
         }

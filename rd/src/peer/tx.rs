@@ -2,6 +2,7 @@
 //! (protocol.md §4, §5).
 
 use super::flow::Flow;
+use super::paths::Advice;
 use super::{Core, Op, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::Sent as SentFeedback;
@@ -25,6 +26,8 @@ const INLINE_BYTES: u32 = 512;
 const BURST_DATAGRAMS: u32 = 64;
 /// Packets in flight while a flow learns.
 const LEARNING_PACKETS: u64 = 4;
+/// How often a controller is asked for the path of one burst.
+const PATH_CHOICES: u32 = 3;
 /// A window takes at least so many bursts.
 const BURSTS_PER_WINDOW: u64 = 4;
 /// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
@@ -304,7 +307,8 @@ impl Peer {
                 return false;
             }
             self.tx.retry.pop_front();
-            let path = self.next_path(now);
+            // A packet that is late already tries no bad path.
+            let (path, _) = self.next_path(core, now, false);
             let attempt = entry.attempt.saturating_add(1);
             let h = self.data_header(now, psn, path, attempt, FLAG_ACK_REQUEST);
             let bytes = match entry.content {
@@ -327,8 +331,22 @@ impl Peer {
         false
     }
 
-    fn next_path(&mut self, now: Nanos) -> u16 {
-        self.cc.as_mut().map_or(0, |cc| cc.next_path(now))
+    /// Path of the next burst, and whether it is a bad one that may have one packet (protocol.md
+    /// §4.5). Only `fresh` packets try one.
+    fn next_path(&mut self, core: &Core, now: Nanos, fresh: bool) -> (u16, bool) {
+        let Some(cc) = &mut self.cc else { return (0, false) };
+        let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
+        let paths = &mut self.tx.flow.paths;
+        for _ in 0..PATH_CHOICES {
+            let path = cc.next_path(now);
+            match paths.judge(now, path, timeout_ns) {
+                Advice::Use => return (path, false),
+                _ if !cc.may_move() => return (path, false),
+                Advice::Try if fresh => return (path, true),
+                Advice::Try | Advice::Avoid => {}
+            }
+        }
+        (paths.next_sound(), false)
     }
 
     fn data_header(&self, now: Nanos, psn: Psn, path: u16, attempt: u8, flags: u8) -> Header {
@@ -351,7 +369,9 @@ impl Peer {
         self.tx.in_flight_packets += burst.datagrams;
         self.touch(now);
         self.live.owed_since.get_or_insert(now);
-        self.tx.flow.sent(core.cfg.paths, path, bytes);
+        self.tx.flow.sent_bytes += u64::from(bytes);
+        let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
+        self.tx.flow.paths.sent(now, core.cfg.paths, path, bytes, timeout_ns);
         if let Some(cc) = &mut self.cc {
             burst.ecn = cc.ecn();
             cc.on_sent(&SentFeedback {
@@ -403,7 +423,7 @@ impl Peer {
         }
         let psn = self.tx.next_psn;
         self.tx.next_psn = psn.plus(1);
-        let path = self.next_path(now);
+        let (path, _) = self.next_path(core, now, true);
         let h = self.data_header(now, psn, path, 0, FLAG_ACK_REQUEST);
         let bytes = self.emit_bundle(core, host, now, burst, h, first, count);
         let content = Content::Bundle { first, count };
@@ -545,10 +565,11 @@ impl Peer {
             return false;
         }
         let room = self.segment_room(t.eager);
-        let path = self.next_path(now);
+        let (path, is_try) = self.next_path(core, now, true);
         // A burst of the whole window would leave nothing to pace or to steer.
         let window = self.cc_window_bytes();
         let most = u64::from(core.cfg.burst_bytes).min(window / BURSTS_PER_WINDOW);
+        let most = if is_try { 0 } else { most };
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let bytes = u64::from(burst.total_bytes) + u64::from(self.datagram_bytes);

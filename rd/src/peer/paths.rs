@@ -1,0 +1,256 @@
+//! The health of a flow's paths (protocol.md §4.5): a path that loses more than the others, or
+//! falls silent while they do not, is left alone but for a packet now and then.
+
+use crate::units::Nanos;
+use alloc::vec::Vec;
+
+/// What one lost packet adds to a path's losses; an acknowledged one takes 1 away. So a path
+/// fills up when it loses more than one packet in 65.
+const LOSS: u8 = 64;
+/// Losses at which a path is left: two within 32 packets.
+const LOSSES_MAX: u8 = 96;
+/// Losses that a healed path begins with: the next one is one too many.
+const PROBATION: u8 = LOSSES_MAX - 2;
+/// A path is only left for losses that are so many times those of the others.
+const TIMES_OTHERS: u32 = 2;
+/// A path is tried again after one timeout, then twice as many, up to 8.
+const LEVEL_MAX: u8 = 4;
+/// Longest timeout that is reckoned with: eight of them fit into a difference of 32-bit times.
+const TIMEOUT_MAX_NS: Nanos = 1 << 28;
+
+/// It is left alone.
+const BAD: u8 = 1;
+/// A packet went out on it since it is.
+const TRIED: u8 = 2;
+/// The packet sent at `at_ns` is timed.
+const TIMED: u8 = 4;
+/// A packet of it was acknowledged.
+const ACKED: u8 = 8;
+
+/// What is known of one path.
+#[derive(Clone, Copy, Debug, Default)]
+struct PathTx {
+    /// KiB sent.
+    sent_kib: u32,
+    /// Bytes sent beyond.
+    sent_rest: u16,
+    /// Recent losses, in units of 1 / [`LOSS`] packets.
+    losses: u8,
+    /// [`BAD`] and the others, and how often it turned bad without having been well in between,
+    /// times 16.
+    state: u8,
+    /// The latest send time of such a packet.
+    acked_sent_at_ns: u32,
+    /// When the timed packet was sent. Of a bad path, since when it is bad or when it was last
+    /// tried.
+    at_ns: u32,
+}
+
+const _: () = assert!(size_of::<PathTx>() <= 16);
+
+impl PathTx {
+    fn has(&self, bits: u8) -> bool {
+        self.state & bits != 0
+    }
+
+    fn level(&self) -> u8 {
+        self.state >> 4
+    }
+
+    fn set_level(&mut self, level: u8) {
+        self.state = self.state & 15 | level.min(LEVEL_MAX) << 4;
+    }
+
+    /// How long it is left alone.
+    fn pause_ns(&self, timeout_ns: Nanos) -> u32 {
+        (timeout_ns.min(TIMEOUT_MAX_NS) as u32) << self.level().saturating_sub(1)
+    }
+}
+
+/// What to do about a path that the controller asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Advice {
+    Use,
+    /// It is bad, but may be tried with one packet.
+    Try,
+    Avoid,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    /// Empty until first needed, then as many as there are paths.
+    each: Vec<PathTx>,
+    /// The latest send time that was acknowledged, on any path.
+    newest_ns: Option<u32>,
+    /// Losses of all paths that are not bad.
+    losses: u32,
+    /// How many are bad; fewer than there are.
+    bad: u16,
+    /// Where the search for a sound path goes on.
+    cursor: u16,
+}
+
+fn is_after(a_ns: u32, b_ns: u32) -> bool {
+    (a_ns.wrapping_sub(b_ns) as i32) > 0
+}
+
+impl Paths {
+    /// Counts a burst.
+    pub(super) fn sent(&mut self, now: Nanos, paths: u16, path: u16, bytes: u32, timeout_ns: Nanos) {
+        if self.each.is_empty() {
+            self.each.resize(usize::from(paths), PathTx::default());
+        }
+        let p = &mut self.each[usize::from(path)];
+        let rest = u32::from(p.sent_rest) + bytes;
+        p.sent_kib = p.sent_kib.wrapping_add(rest >> 10);
+        p.sent_rest = (rest & 1023) as u16;
+        let now_ns = now as u32;
+        if p.has(BAD) {
+            // A flow that cannot move sends on it all the time; that is a try now and then.
+            let again = now_ns.wrapping_sub(p.at_ns) >= p.pause_ns(timeout_ns);
+            if again {
+                p.set_level(p.level() + u8::from(p.has(TRIED)));
+            }
+            if again || !p.has(TRIED) {
+                (p.state, p.at_ns) = (p.state | TRIED, now_ns);
+            }
+        } else if !p.has(TIMED) {
+            (p.state, p.at_ns) = (p.state | TIMED, now_ns);
+        }
+    }
+
+    /// A record told that a packet sent at this time on this path was received.
+    pub(super) fn note_acked(&mut self, path: u8, sent_at_ns: u32) {
+        let Some(p) = self.each.get_mut(usize::from(path)) else { return };
+        if !p.has(ACKED) || is_after(sent_at_ns, p.acked_sent_at_ns) {
+            p.state |= ACKED;
+            p.acked_sent_at_ns = sent_at_ns;
+        }
+    }
+
+    /// A packet sent later on the same path was received.
+    pub(super) fn was_overtaken(&self, path: u16, sent_at: Nanos) -> bool {
+        self.each
+            .get(usize::from(path))
+            .is_some_and(|p| p.has(ACKED) && is_after(p.acked_sent_at_ns, sent_at as u32))
+    }
+
+    /// A packet was acknowledged that was last sent on this path at this time.
+    pub(super) fn acked(&mut self, path: u16, sent_at: Nanos, repeated: bool, timeout_ns: Nanos) {
+        let Some(p) = self.each.get_mut(usize::from(path)) else { return };
+        let sent_at_ns = sent_at as u32;
+        // Which transmission of a repeated packet arrived is not known.
+        if !repeated && self.newest_ns.is_none_or(|newest| is_after(sent_at_ns, newest)) {
+            self.newest_ns = Some(sent_at_ns);
+        }
+        let answers = !is_after(p.at_ns, sent_at_ns);
+        if p.has(BAD) {
+            if p.has(TRIED) && answers && !is_late(self.newest_ns, sent_at_ns, timeout_ns) {
+                p.state &= !(BAD | TRIED);
+                p.losses = PROBATION;
+                self.losses += u32::from(PROBATION);
+                self.bad -= 1;
+            }
+            return;
+        }
+        if p.losses > 0 {
+            p.losses -= 1;
+            self.losses -= 1;
+            if p.losses == 0 {
+                p.set_level(0);
+            }
+        }
+        if p.has(TIMED) && answers {
+            p.state &= !TIMED;
+            if is_late(self.newest_ns, p.at_ns, timeout_ns) {
+                self.leave(path, self.newest_ns.unwrap_or_default());
+            }
+        }
+    }
+
+    /// A packet sent on this path was lost.
+    pub(super) fn lost(&mut self, now: Nanos, path: u16) {
+        let Some(p) = self.each.get_mut(usize::from(path)) else { return };
+        if p.has(BAD) {
+            return;
+        }
+        let before = p.losses;
+        p.losses = before.saturating_add(LOSS);
+        let losses = u32::from(p.losses);
+        self.losses += losses - u32::from(before);
+        let others = self.each.len() as u32 - u32::from(self.bad) - 1;
+        if losses >= LOSSES_MAX.into() && losses * others > TIMES_OTHERS * (self.losses - losses) {
+            self.leave(path, now as u32);
+        }
+    }
+
+    /// The header of a packet sent on this path arrived, so the path is neither dead nor lossy.
+    pub(super) fn cut_off(&mut self, path: u16) {
+        if let Some(p) = self.each.get_mut(usize::from(path)) {
+            p.state &= !TIMED;
+        }
+    }
+
+    /// Leaves a path, unless it is the last one.
+    fn leave(&mut self, path: u16, at_ns: u32) {
+        if usize::from(self.bad) + 1 >= self.each.len() {
+            return;
+        }
+        let p = &mut self.each[usize::from(path)];
+        self.bad += 1;
+        self.losses -= u32::from(core::mem::take(&mut p.losses));
+        p.state = p.state & !(TIMED | TRIED) | BAD;
+        p.set_level(p.level() + 1);
+        p.at_ns = at_ns;
+    }
+
+    /// Whether a path should be used.
+    pub(super) fn judge(&mut self, now: Nanos, path: u16, timeout_ns: Nanos) -> Advice {
+        let Some(p) = self.each.get(usize::from(path)) else { return Advice::Use };
+        if p.has(TIMED) && is_late(self.newest_ns, p.at_ns, timeout_ns) {
+            self.leave(path, now as u32);
+        }
+        let p = &self.each[usize::from(path)];
+        if !p.has(BAD) {
+            Advice::Use
+        } else if (now as u32).wrapping_sub(p.at_ns) >= p.pause_ns(timeout_ns) {
+            Advice::Try
+        } else {
+            Advice::Avoid
+        }
+    }
+
+    /// The next path in turn that is not bad.
+    pub(super) fn next_sound(&mut self) -> u16 {
+        let count = self.each.len().max(1);
+        let turn = (0..count).map(|n| (usize::from(self.cursor) + n) % count);
+        let path = turn.clone().find(|&at| self.each.get(at).is_none_or(|p| !p.has(BAD)));
+        let path = path.unwrap_or(0) as u16;
+        self.cursor = path + 1;
+        path
+    }
+
+    /// Everything is silent: all paths are used again, for another one may heal first.
+    pub(super) fn forgive(&mut self) {
+        if self.bad == 0 && self.newest_ns.is_none() {
+            return;
+        }
+        for p in &mut self.each {
+            p.state &= ACKED;
+            p.losses = 0;
+        }
+        (self.losses, self.bad, self.newest_ns) = (0, 0, None);
+    }
+
+    /// KiB sent on each path since the flow was last idle.
+    pub(super) fn kib(&self) -> impl Iterator<Item = u32> {
+        self.each.iter().map(|p| p.sent_kib)
+    }
+}
+
+/// Whether what was sent a timeout after `sent_at_ns` was acknowledged already.
+fn is_late(newest_ns: Option<u32>, sent_at_ns: u32, timeout_ns: Nanos) -> bool {
+    let timeout_ns = timeout_ns.min(TIMEOUT_MAX_NS) as i32;
+    newest_ns.is_some_and(|newest| newest.wrapping_sub(sent_at_ns) as i32 > timeout_ns)
+}
