@@ -145,7 +145,12 @@ pub(crate) struct Liveness {
 /// Probes that fit into the deadline at least, so that bad luck alone is no death.
 const PROBES_PER_DEADLINE: Nanos = 10;
 
-/// Round-trip estimate (RFC 6298 arithmetic, without the receiver's hold time).
+/// One part in so many of a smaller deviation is taken.
+const SHRINK: Nanos = 64;
+
+/// Round-trip estimate (RFC 6298 arithmetic, without the receiver's hold time), but that the
+/// deviation shrinks slowly. Hundreds of samples in a round trip may come from one poll of a
+/// socket and hardly differ; at the RFC's pace they would make it forget what the next poll does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rtt {
     pub smoothed_ns: Nanos,
@@ -160,7 +165,8 @@ impl Rtt {
             return;
         }
         let error = self.smoothed_ns.abs_diff(rtt_ns);
-        self.variance_ns = (3 * self.variance_ns + error) / 4;
+        let gain = if error > self.variance_ns { 4 } else { SHRINK };
+        self.variance_ns = ((gain - 1) * self.variance_ns + error) / gain;
         self.smoothed_ns = ((7 * self.smoothed_ns + rtt_ns) / 8).max(1);
     }
 
