@@ -93,22 +93,21 @@ fn a_flow_starts_at_one_and_a_half_bdp() {
         let tiny = FlowParams { link_bytes_per_s: 1_000, ..SLOW };
         assert_eq!(
             scheme.build(&tiny, 1).window_bytes(),
-            u64::from(PACKET),
-            "never below one packet"
+            2 * u64::from(PACKET),
+            "two packets, however small the BDP"
         );
     }
 }
 
 #[test]
-fn unmarked_and_late_is_a_fair_increase_of_5_packets_a_round_trip() {
-    for scheme in schemes() {
+fn unmarked_and_late_is_a_fair_increase() {
+    // nscc adds its 0.15 packets in any case.
+    for (scheme, packets) in [(NsccScheme::nscc(), 2.15), (NsccScheme::smartt(), 2.5)] {
         let mut flow = scheme.build(&SLOW, 1);
         shrink(&mut *flow, 60_000);
         show_a_mark(&mut *flow);
-        // nscc adds its 0.15 packets in any case.
-        let extra = if scheme.name() == "nscc" { 0.15 } else { 0.0 };
         let bytes = growth(&mut *flow, 18_000, 4);
-        near(bytes, (5.0 + extra) * f64::from(PACKET), 0.1);
+        near(bytes, packets * f64::from(PACKET), 0.1);
     }
 }
 
@@ -125,10 +124,10 @@ fn a_fair_increase_is_the_same_in_bytes_for_large_and_small_windows() {
 
 #[test]
 fn unmarked_and_early_is_a_proportional_increase() {
-    // Half of the target: nscc takes half of 4 packets, the paper 2/5 of a packet (equation 3 with
-    // trtt 18, rtt 15, brtt 12) and a fair increase.
+    // Half of the target: nscc takes half of 4 packets times 8.4 us / 12 us, the paper 2/5 of a
+    // packet (equation 3 with trtt 18, rtt 15, brtt 12) and a fair increase.
     for (scheme, queue_ns, packets) in
-        [(NsccScheme::nscc(), 6_000, 2.15), (NsccScheme::smartt(), 3_000, 5.4)]
+        [(NsccScheme::nscc(), 4_200, 1.55), (NsccScheme::smartt(), 3_000, 2.9)]
     {
         let mut flow = scheme.build(&SLOW, 1);
         shrink(&mut *flow, 60_000);
@@ -161,12 +160,13 @@ fn marked_and_late(flow: &mut dyn Controller, now: Nanos, queue_ns: Nanos) {
 fn marked_and_late_decreases_by_equation_1_once_a_round_trip() {
     for scheme in schemes() {
         let mut flow = scheme.build(&SLOW, 1);
-        // nscc: 1 - 0.8 (24 - 12) / 24. smartt: 1 - 0.8 (36 - 18) / 36.
-        marked_and_late(&mut *flow, 40_000, 24_000);
+        // nscc: 1 - 0.8 (16.8 - 8.4) / 16.8. smartt: 1 - 0.8 (36 - 18) / 36.
+        let queue_ns = if scheme.name() == "nscc" { 16_800 } else { 24_000 };
+        marked_and_late(&mut *flow, 40_000, queue_ns);
         near(flow.window_bytes() as f64, 0.6 * 225_000.0, 0.01);
-        marked_and_late(&mut *flow, 50_000, 24_000);
+        marked_and_late(&mut *flow, 50_000, queue_ns);
         near(flow.window_bytes() as f64, 0.6 * 225_000.0, 0.01);
-        marked_and_late(&mut *flow, 52_500, 24_000);
+        marked_and_late(&mut *flow, 52_500, queue_ns);
         near(flow.window_bytes() as f64, 0.36 * 225_000.0, 0.01);
     }
 }
@@ -196,7 +196,7 @@ fn equality_with_the_target_is_late() {
     let mut flow = NsccScheme::nscc().build(&SLOW, 1);
     shrink(&mut *flow, 60_000);
     show_a_mark(&mut *flow);
-    near(growth(&mut *flow, 12_000, 4), 5.15 * f64::from(PACKET), 0.1);
+    near(growth(&mut *flow, 8_400, 4), 2.15 * f64::from(PACKET), 0.1);
 }
 
 /// An incast of `degree` flows: this one gets its share of the link from `from` on, for `for_ns`.
@@ -418,7 +418,7 @@ fn late_counts_as_marked_until_the_network_has_marked() {
         let mut marking = scheme.build(&SLOW, 1);
         shrink(&mut *marking, 150_000);
         show_a_mark(&mut *marking);
-        assert!(growth(&mut *marking, 20_000, 2) > 10_000.0);
+        assert!(growth(&mut *marking, 20_000, 2) > 8_000.0);
     }
 }
 
@@ -696,7 +696,7 @@ fn flows_share_a_bottleneck_fairly_and_fill_it() {
                     scheme.name()
                 );
                 assert!(filled > 0.95);
-                assert!(jain > 0.9);
+                assert!(jain > if marks { 0.95 } else { 0.85 });
                 // Without marks the paper's larger increases keep more of the 5 BDP in use.
                 assert!(queued < if marks { 1.5 } else { 3.5 });
             }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// Length of the messages of a flow, in bytes.
 const MESSAGE_BYTES: u64 = 1 << 20;
-/// Messages that a flow has outstanding.
+/// Messages that a flow has outstanding, unless a scenario says otherwise.
 const OUTSTANDING: u32 = 8;
 /// Round trips over which staggered flows start.
 const STAGGER_RTTS: u64 = 100;
@@ -39,6 +39,8 @@ pub struct Scenario {
     pub scheme: SchemeMaker,
     /// When flows start.
     pub start: Start,
+    /// Messages of 1 MiB that each flow has outstanding.
+    pub outstanding: u32,
     /// Base round trips before the measurement, after the last flow has started.
     pub warmup_rtts: u64,
     /// Base round trips of the measurement.
@@ -120,6 +122,7 @@ impl Scenario {
             },
             scheme,
             start: Start::Simultaneous,
+            outstanding: OUTSTANDING,
             warmup_rtts: 500,
             measured_rtts: 500,
         }
@@ -153,7 +156,7 @@ impl Scenario {
                 to: receiver,
                 flow,
                 message_bytes: MESSAGE_BYTES,
-                outstanding: OUTSTANDING,
+                outstanding: self.outstanding,
                 start,
             };
             network.host_mut(HostId(flow)).add_source(source);

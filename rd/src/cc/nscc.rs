@@ -42,6 +42,8 @@ const KEEP_LEAST: f32 = 0.5;
 const FAST_MOST: f32 = 2.0;
 /// Increases are applied once so many datagrams were acknowledged, or once per round trip.
 const ADJUST_DATAGRAMS: u32 = 8;
+/// The greatest window takes at least so many datagrams, however small the BDP is.
+const MAX_WINDOW_DATAGRAMS: f32 = 2.0;
 /// Delay fed to the average by an ACK that is late but unmarked, in base round trips.
 const STALE_RTTS: f32 = 0.25;
 /// How long REPS stays with paths that work once one may be dead.
@@ -68,15 +70,20 @@ const fn setting(
 const fn table(
     target: f32,
     target_trim: f32,
+    fair: f32,
     proportional: f32,
     steady: f32,
     fast: f32,
 ) -> [Setting; COUNT] {
     [
-        setting("target", (target, 0.05, 10.0), "queueing delay aimed at, in typical round trips"),
+        setting(
+            "target",
+            (target, 0.05, 10.0),
+            "queueing delay aimed at, in typical round trips, noise apart",
+        ),
         setting("target_trim", (target_trim, 0.05, 10.0), "the same where switches trim"),
         setting("max_window", (1.5, 1.0, 8.0), "greatest window, in BDP (paper III-J)"),
-        setting("fair", (5.0, 0.0, 100.0), "fair increase a round trip, in packets times a"),
+        setting("fair", (fair, 0.0, 100.0), "fair increase a round trip, in packets times a"),
         setting(
             "proportional",
             (proportional, 0.0, 100.0),
@@ -104,8 +111,8 @@ const fn table(
     ]
 }
 
-static NSCC: [Setting; COUNT] = table(1.0, 0.75, 4.0, 0.15, 0.25);
-static SMARTT: [Setting; COUNT] = table(0.5, 0.5, 1.0, 0.0, 2.0);
+static NSCC: [Setting; COUNT] = table(0.7, 0.75, 2.0, 4.0, 0.15, 0.25);
+static SMARTT: [Setting; COUNT] = table(0.5, 0.5, 2.5, 1.0, 0.0, 2.0);
 
 /// What all flows of a scheme share.
 #[derive(Clone, Debug)]
@@ -321,9 +328,10 @@ impl Nscc {
         self.shared.form == Form::Smartt
     }
 
+    /// Queueing delay aimed at. A sample holds the queue's delay and noise on top of it.
     fn target_ns(&self) -> f32 {
         let at = if self.trimming { TARGET_TRIM } else { TARGET };
-        self.pipe.target_ns(self.value(at))
+        self.value(at) * self.pipe.typical_rtt_ns() + self.pipe.noise_ns()
     }
 
     /// The paper's trtt: QuickAdapt's window, and the longest time it ignores feedback.
@@ -331,8 +339,10 @@ impl Nscc {
         self.pipe.typical_rtt_ns() + self.target_ns()
     }
 
+    /// At least two datagrams: with a single one the link would rest while it is acknowledged.
     fn max_window_bytes(&self) -> f32 {
-        self.value(MAX_WINDOW) * self.pipe.bdp_bytes()
+        let least = MAX_WINDOW_DATAGRAMS * self.datagram_bytes as f32;
+        (self.value(MAX_WINDOW) * self.pipe.bdp_bytes()).max(least)
     }
 
     /// Every change of the window ends here.
@@ -341,9 +351,10 @@ impl Nscc {
         self.cwnd = self.cwnd.min(self.max_window_bytes()).max(least);
     }
 
-    /// The scale of the increases: so many times the reference network's BDP.
+    /// The scale of the increases: so many times the reference network's BDP. Where that is next
+    /// to nothing, the greatest window's share, or a small window would never grow again.
     fn scale(&self) -> f32 {
-        self.pipe.bdp_bytes() / REFERENCE_BDP_BYTES
+        self.max_window_bytes() / self.value(MAX_WINDOW) / REFERENCE_BDP_BYTES
     }
 
     /// Packet that increases are counted in.
