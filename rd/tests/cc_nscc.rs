@@ -331,7 +331,8 @@ fn the_ignore_phase_ends_after_one_target_rtt() {
         flow.on_loss(&trim(now + 17_000, now - 1_000));
         assert_eq!(flow.window_bytes(), adapted);
         // More than this was received since, so that nothing is adapted again.
-        flow.on_ack(&Ack { acked_bytes: 300_000, ..marked(now + 17_000, 5_000) });
+        let many = Ack { acked_bytes: 300_000, acked_packets: 74, ..marked(now + 17_000, 5_000) };
+        flow.on_ack(&many);
         flow.on_ack(&Ack { sent_at: now - 1_000, ..marked(now + 22_000, 5_000) });
         let before = flow.window_bytes();
         flow.on_loss(&trim(now + 22_500, now - 1_000));

@@ -97,7 +97,14 @@ fn is_after(a_ns: u32, b_ns: u32) -> bool {
 
 impl Paths {
     /// Counts a burst.
-    pub(super) fn sent(&mut self, now: Nanos, paths: u16, path: u16, bytes: u32, timeout_ns: Nanos) {
+    pub(super) fn sent(
+        &mut self,
+        now: Nanos,
+        paths: u16,
+        path: u16,
+        bytes: u32,
+        timeout_ns: Nanos,
+    ) {
         if self.each.is_empty() {
             self.each.resize(usize::from(paths), PathTx::default());
         }
