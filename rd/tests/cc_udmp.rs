@@ -2,7 +2,7 @@
 
 use erd_rd::cc::settings;
 use erd_rd::cc::udmp::UdmpScheme;
-use erd_rd::cc::{Ack, Controller, FlowParams, Loss, LossKind, Scheme, Sent};
+use erd_rd::cc::{Ack, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, Sent};
 use erd_rd::units::Nanos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -25,6 +25,8 @@ struct Flow {
     acked: u64,
     on_path: [u64; PATHS],
     until: Nanos,
+    /// Samples with few packets in flight, as the engine has it.
+    learning: u8,
 }
 
 /// (when, order, flow, path, sent at, PSN, what).
@@ -96,6 +98,7 @@ impl Net {
             acked: 0,
             on_path: [0; PATHS],
             until: Nanos::MAX,
+            learning: LEARNING_SAMPLES,
         });
     }
 
@@ -115,7 +118,10 @@ impl Net {
             let now = self.now;
             let flow = &mut self.flows[n];
             let size = u64::from(PACKET);
-            let open = |flow: &Flow, bytes| flow.in_flight + bytes <= flow.cc.window_bytes();
+            let open = |flow: &Flow, bytes| {
+                let learning = if flow.learning > 0 { 4 * size } else { u64::MAX };
+                flow.in_flight + bytes <= flow.cc.window_bytes().min(learning)
+            };
             if now >= flow.until || flow.pace_at > now {
                 return;
             }
@@ -186,6 +192,7 @@ impl Net {
             match what {
                 What::Acked => {
                     flow.in_flight -= bytes;
+                    flow.learning = flow.learning.saturating_sub(1);
                     flow.acked += bytes;
                     flow.foremost = flow.foremost.max(psn);
                     flow.cc.on_ack(&Ack {

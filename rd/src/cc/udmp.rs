@@ -25,7 +25,9 @@ const BETA: usize = 4;
 const LOSS: usize = 5;
 const DELTA: usize = 6;
 const PROBE_US: usize = 7;
-const COUNT: usize = 8;
+const RESERVE: usize = 8;
+const SPREAD: usize = 9;
+const COUNT: usize = 10;
 
 /// The paper prints a value for `delta` alone; the others are justified in docs/cc/udmp.md.
 const SETTINGS: [Setting; COUNT] = [
@@ -38,7 +40,7 @@ const SETTINGS: [Setting; COUNT] = [
     },
     Setting {
         name: "t_low",
-        default: 0.25,
+        default: 0.5,
         min: 0.0,
         max: 10.0,
         help: "no congestion up to so many typical round trips above one, or the noise",
@@ -85,6 +87,20 @@ const SETTINGS: [Setting; COUNT] = [
         max: 1e7,
         help: "a random path is tried once in so many microseconds, on average",
     },
+    Setting {
+        name: "reserve",
+        default: 2.0,
+        min: 0.0,
+        max: 64.0,
+        help: "packets that slow paths leave in the pool for faster ones (paper: 0)",
+    },
+    Setting {
+        name: "spread",
+        default: 1.0,
+        min: 0.0,
+        max: 1.0,
+        help: "share of a second clocked packet that any path may carry (paper: 0)",
+    },
 ];
 
 /// The gradient's bound: a round trip cannot make the rate fall below half.
@@ -109,6 +125,9 @@ const IDLE_RTTS: f32 = 4.0;
 const TICK_SHIFT: u32 = 6;
 /// Bound of all pools, whatever a broken clock tells.
 const BDP_MAX: f32 = (1 << 30) as f32;
+/// Tokens without a path are paced at so many times the rate: an engine that wakes late does not
+/// catch up, so at the rate itself it would stay below.
+const PACE: f32 = 2.0;
 /// End of the queue of paths.
 const NONE: u16 = u16::MAX;
 
@@ -164,7 +183,8 @@ struct Udmp {
     credits: Option<Box<Credits>>,
     /// Rate as a share of the line rate, above 0 and at most 1.
     share: f32,
-    /// Byte pool: what the rate has granted and no acknowledgement has clocked.
+    /// Byte pool: what the rate has granted and no acknowledgement has clocked. Below 0, at least
+    /// one BDP, while the first window's advance is not made up for.
     pool: f32,
     /// Average round trip over all paths; 0 before the first sample.
     smooth_ns: f32,
@@ -303,7 +323,9 @@ impl Udmp {
 
     /// How many packets one acknowledged packet clocks (algorithm 2).
     fn grade(&self, ack: &Ack) -> u32 {
-        if ack.lag_packets as f32 > self.values[DELTA] {
+        // A queue of one round trip on one path must not look like a lost order.
+        let window = self.bdp() / self.datagram_bytes as f32;
+        if ack.lag_packets as f32 > self.values[DELTA].max(window) {
             return 0;
         }
         // Without a sample the acknowledgement says nothing about its path.
@@ -313,6 +335,15 @@ impl Udmp {
             return 2;
         }
         u32::from(rtt_ns < self.smooth_ns + self.pipe.base_rtt_ns())
+    }
+
+    /// What an acknowledgement of this grade leaves in the pool, so that slow paths give way to
+    /// faster ones while the pool is short.
+    fn reserve(&self, ack: &Ack, grade: u32) -> f32 {
+        if grade != 1 || ack.app_limited || ack.rtt_ns.is_none() {
+            return 0.0;
+        }
+        self.values[RESERVE] * self.datagram_bytes as f32
     }
 
     /// Moves bytes from the pool to the acknowledgement's path. `excess_bytes` is what the pool
@@ -325,19 +356,24 @@ impl Udmp {
         let size = (ack.acked_bytes as f32 / packets as f32).max(1.0);
         let grade = self.grade(ack);
         let room = (self.bdp() - self.tokens()).max(0.0);
+        let kept = self.reserve(ack, grade);
         // One byte more: a pool filled for exactly one packet must not miss it by rounding.
-        let afford = ((self.pool.min(room) + 1.0) / size) as u32;
+        let afford = (((self.pool - kept).min(room) + 1.0).max(0.0) / size) as u32;
         let clocked = packets.saturating_mul(grade).min(afford) as f32 * size;
-        self.pool = (self.pool - clocked).max(0.0);
+        self.pool = self.pool.min((self.pool - clocked).max(0.0));
         let mut extra = 0.0;
         if !ack.app_limited && self.smooth_ns <= self.t_high_ns() {
             extra = excess_bytes.min((room - clocked).max(0.0));
         }
+        let mut own = clocked.min(packets as f32 * size);
+        own += (clocked - own) * (1.0 - self.values[SPREAD]);
         if grade == 0 || ack.path >= self.paths {
-            self.free_bytes += (clocked + extra) as u32;
-        } else if clocked + extra >= 1.0 {
+            own = 0.0;
+        }
+        self.free_bytes += (clocked - own + extra) as u32;
+        if own >= 1.0 {
             let credits = self.credits.get_or_insert_with(|| Box::new(Credits::new(self.paths)));
-            credits.push(ack.path, (clocked + extra) as u32);
+            credits.push(ack.path, own as u32);
         }
     }
 
@@ -410,7 +446,7 @@ impl Udmp {
             self.forget_paths();
         }
         self.refill(now);
-        let moved = self.pool.min((self.bdp() - self.tokens()).max(0.0));
+        let moved = self.pool.min(self.bdp() - self.tokens()).max(0.0);
         self.pool -= moved;
         self.free_bytes += moved as u32;
     }
@@ -436,7 +472,7 @@ impl Controller for Udmp {
         let free = rest.min(self.free_bytes);
         self.free_bytes -= free;
         // The engine allows one packet without a token.
-        self.pool = (self.pool - (rest - free) as f32).max(0.0);
+        self.pool = self.pool.min((self.pool - (rest - free) as f32).max(0.0));
     }
 
     fn on_ack(&mut self, ack: &Ack) {
@@ -447,7 +483,13 @@ impl Controller for Udmp {
             self.sample(ack, rtt_ns as f32);
         }
         let excess_bytes = self.refill(ack.now);
-        self.clock(ack, excess_bytes);
+        if self.pipe.has_learned() {
+            self.clock(ack, excess_bytes);
+        } else {
+            // The first window is an advance on the rate of one round trip, over all paths.
+            self.pool = -self.bdp();
+            self.free_bytes = self.bdp() as u32;
+        }
         self.control(ack);
     }
 
@@ -474,7 +516,7 @@ impl Controller for Udmp {
     fn pace_bytes_per_s(&self) -> Option<u64> {
         // Acknowledgements clock the rest.
         let unclocked = self.free_bytes > 0 && self.clocked_bytes() == 0;
-        unclocked.then(|| ((self.share * self.line() * SECOND as f32) as u64).max(1))
+        unclocked.then(|| ((PACE * self.share * self.line() * SECOND as f32) as u64).max(1))
     }
 
     fn next_path(&mut self, _: Nanos) -> u16 {
