@@ -326,9 +326,10 @@ impl Controller for Laps {
     fn window_bytes(&self) -> u64 {
         let bdps = if self.restarted { 1.0 } else { self.values[WINDOW] };
         let datagram = f32::from(self.datagram_bytes);
-        // On a short slow link a datagram is more than the BDP: two of them keep it busy.
+        // On a short slow link a datagram is more than the BDP: two of them keep it busy. The pace
+        // holds them apart where that is too much.
         let bdp = (self.rate * self.threshold_ns()).min(self.pipe.bdp_bytes().max(datagram));
-        (bdps * bdp).max(datagram) as u64
+        (bdps * bdp).max(2.0 * datagram) as u64
     }
 
     fn pace_bytes_per_s(&self) -> Option<u64> {

@@ -18,6 +18,8 @@ use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, Loss, LossKind, Scheme,
 use erd_rd::units::{MICROSECOND, SECOND};
 use std::collections::VecDeque;
 
+/// Largest BDP that a controller may tell of.
+const BDP_MAX_BYTES: f64 = (16_u64 << 30) as f64;
 /// Bound of a window, in BDP as [`Pipe`] estimates it. That estimate is at most 16 GiB.
 const BOUND_BDPS: f64 = 4.0;
 /// A window of so many packets is always fine.
@@ -353,6 +355,10 @@ impl<'a> Model<'a> {
         self.pipe.on_ack(&ack);
         self.bdp_most_bytes = self.bdp_most_bytes.max(f64::from(self.pipe.bdp_bytes()));
         self.flow.on_ack(&ack);
+        // One that takes the differences of path lengths off its round trips has a BDP of its own.
+        let own_bytes = self.flow.view().bdp_bytes as f64;
+        assert!(own_bytes <= BDP_MAX_BYTES, "a BDP of {own_bytes} B");
+        self.bdp_most_bytes = self.bdp_most_bytes.max(own_bytes);
         self.seen.acks += 1;
         self.check();
     }
