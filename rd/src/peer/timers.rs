@@ -146,7 +146,8 @@ impl Peer {
         let longest = core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE;
         // The last one is due at the deadline.
         let left = (owed_since + core.cfg.peer_timeout_ns).saturating_sub(now);
-        let spacing = first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
+        let spacing =
+            first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
         self.live.probe_at = Some(now + spacing);
         if in_a_row > 1 {
             self.tx.flow.paths.forgive();
@@ -234,7 +235,7 @@ impl Peer {
             self.emit_probe(core, now, burst);
             return true;
         }
-        if self.rx.probe_answer || self.rx.nack_below.is_some() {
+        if self.rx.probe_answer.is_some() || self.rx.nack_below.is_some() {
             self.emit_ack(core, now, burst);
             return true;
         }
