@@ -180,8 +180,8 @@ impl Paths {
         }
     }
 
-    /// A packet sent on this path was lost.
-    pub(super) fn lost(&mut self, now: Nanos, path: u16) {
+    /// A packet sent on this path was lost; `surely` if the receiver misses it.
+    pub(super) fn lost(&mut self, now: Nanos, path: u16, surely: bool) {
         let others = (self.each.len() as u32).saturating_sub(u32::from(self.bad) + 1);
         let Some(p) = self.each.get_mut(usize::from(path)) else { return };
         if p.has(BAD) {
@@ -197,8 +197,9 @@ impl Paths {
         self.losses += losses - u32::from(before);
         if losses >= LOSSES_MAX.into() && losses * others > TIMES_OTHERS * (self.losses - losses) {
             // One packet that arrives proves little of a lossy path.
-            let level = p.level().max(LEVEL_LOSSY - 1);
-            p.set_level(level);
+            if surely {
+                p.set_level(p.level().max(LEVEL_LOSSY - 1));
+            }
             self.leave(path, now as u32);
         }
     }

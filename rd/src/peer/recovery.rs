@@ -421,7 +421,7 @@ impl Peer {
         self.tx.flow.lost(kind);
         match kind {
             LossKind::Trim => self.tx.flow.paths.cut_off(entry.path),
-            _ => self.tx.flow.paths.lost(now, entry.path),
+            _ => self.tx.flow.paths.lost(now, entry.path, kind != LossKind::Order),
         }
         let (sent_at, bytes, path) = (entry.sent_at, entry.bytes, entry.path);
         if let Some(cc) = &mut self.cc {
