@@ -3,6 +3,7 @@
 
 mod world;
 
+use erd_rd::cc::AckPolicy;
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::header::Kind;
 use erd_rd::{DropReason, OpError};
@@ -359,5 +360,73 @@ fn a_discarded_message_is_a_success_for_its_sender() {
         w.settle(PATIENCE_NS);
         assert_eq!(w.outcome(send), Some(Ok(())));
         assert!(w.nodes[1].app.unexpected.is_empty());
+    }
+}
+
+/// A world whose sender sprays over 8 paths round robin and asks for an acknowledgement of every
+/// packet, and in which a path can be killed.
+fn sprayed(dead: &Rc<Cell<u8>>, sent_on: &Rc<Cell<[u64; 8]>>) -> world::sim::World {
+    let mut w = world(2, NONE, |s| {
+        s.config.paths = 8;
+        s.scheme.policy = AckPolicy::PerPacket;
+        s.config.burst_bytes = u32::from(s.config.datagram_bytes);
+    });
+    let (dead, sent_on) = (Rc::clone(dead), Rc::clone(sent_on));
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        let path = usize::from(datagram.path);
+        if datagram.from == 0 && h.kind == Kind::Data {
+            let mut counts = sent_on.get();
+            counts[path] += 1;
+            sent_on.set(counts);
+        }
+        if dead.get() >> path & 1 == 1 { Fate::Drop } else { Fate::Pass }
+    }));
+    w
+}
+
+#[test]
+fn a_dead_path_is_left_and_a_healed_one_used_again() {
+    let (dead, sent_on) = (Rc::new(Cell::new(0)), Rc::new(Cell::new([0; 8])));
+    let mut w = sprayed(&dead, &sent_on);
+    let mut transfer = |count: usize| {
+        // A bad path is tried after 8 timeouts at the latest.
+        w.run_for(10 * w.nodes[0].setup.config.rto_min_ns);
+        let recvs: Vec<usize> = (0..count).map(|_| w.want(1, 8 << 20)).collect();
+        for _ in 0..count {
+            w.post(0, 1, 8 << 20);
+        }
+        sent_on.set([0; 8]);
+        w.settle(PATIENCE_NS);
+        assert!(recvs.iter().all(|r| w.result(*r) == Some(Ok(8 << 20))));
+        sent_on.get()
+    };
+    let sound = transfer(8);
+    assert!(sound.iter().all(|n| *n > sound[3] / 2 && sound[3] > *n / 2), "{sound:?}");
+    dead.set(1 << 3);
+    transfer(8);
+    let left = transfer(8);
+    assert!(left[3] * 20 < left[4], "a dead path is tried only: {left:?}");
+    dead.set(0);
+    transfer(8);
+    let back = transfer(8);
+    assert!(back[3] > back[4] / 2, "{back:?}");
+}
+
+#[test]
+fn data_moves_on_the_first_path_that_heals() {
+    for healed in 0..8 {
+        let (dead, sent_on) = (Rc::new(Cell::new(0)), Rc::new(Cell::new([0; 8])));
+        let mut w = sprayed(&dead, &sent_on);
+        let recv = w.want(1, 64 << 20);
+        w.post(0, 1, 64 << 20);
+        w.run_for(MILLISECOND);
+        dead.set(0xff);
+        w.run_for(20 * w.nodes[0].setup.config.rto_min_ns);
+        dead.set(!(1 << healed));
+        w.settle(PATIENCE_NS);
+        assert_eq!(w.result(recv), Some(Ok(64 << 20)), "path {healed}");
+        let counts = sent_on.get();
+        let others = counts.iter().sum::<u64>() - counts[healed];
+        assert!(counts[healed] > others, "path {healed}: {counts:?}");
     }
 }

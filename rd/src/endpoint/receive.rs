@@ -6,8 +6,8 @@ use crate::peer::{Core, Phase, Refusal};
 use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::transmit::TxBurst;
-use crate::units::{Nanos, Psn, SECOND};
-use crate::wire::ack::{AckState, Sections};
+use crate::units::{Nanos, SECOND};
+use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::header::{HEADER_BYTES, Header, Kind, checksum_ok};
 use crate::wire::setup::{Asker, Goodbye, Greeting};
 use crate::wire::{Malformed, Reader};
@@ -230,7 +230,7 @@ impl Endpoint {
         let peer = &mut self.peers[index as usize];
         let result = match peer.phase {
             Phase::Open if peer.remote.session == asker.session => {
-                peer.on_probe(&self.core, now, Psn(h.psn), h.sent_at_ns)
+                peer.on_probe(&self.core, now, h)
             }
             _ => {
                 peer.miss_welcome(now);
@@ -285,6 +285,9 @@ impl Endpoint {
             Kind::Ack if open => {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
                 let sections = Sections::parse(&mut r).map_err(malformed)?;
+                if state.flags & ACK_PROBE_ANSWER != 0 {
+                    peer.note_answer(h.path);
+                }
                 peer.on_ack(core, host, now, arrived, &state, Some(&sections))
             }
             Kind::Challenge => {

@@ -48,9 +48,14 @@ impl Peer {
     /// Writes an acknowledgement packet with what the state alone does not say.
     pub(super) fn emit_ack(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let mut state = self.ack_state(core, now);
-        if core::mem::take(&mut self.rx.probe_answer) {
-            state.flags |= ACK_PROBE_ANSWER;
-        }
+        let echoed = self.rx.last.map_or(0, |last| last.path);
+        let path = match self.rx.probe_answer.take() {
+            Some(path) => {
+                state.flags |= ACK_PROBE_ANSWER;
+                path
+            }
+            None => echoed,
+        };
         let mut echoes = core::mem::take(&mut self.rx.echoes);
         for echo in &mut echoes {
             echo.hold_ns = (now as u32).wrapping_sub(echo.hold_ns);
@@ -69,7 +74,8 @@ impl Peer {
         if !nacks.is_empty() {
             core.stats.nacks += 1;
         }
-        let h = Header { sent_at_ns: now as u32, ..Header::new(Kind::Ack, self.remote.session) };
+        let sent_at_ns = now as u32;
+        let h = Header { path, sent_at_ns, ..Header::new(Kind::Ack, self.remote.session) };
         let base = self.rx.cum.0;
         emit_control(core, burst, h, |out| {
             state.emit(out);
@@ -80,7 +86,7 @@ impl Peer {
         burst.to = self.name;
         burst.info_path = self.info_path;
         // One path for all acknowledgements would be one queue for all of them.
-        burst.path = self.rx.last.map_or(0, |last| u16::from(last.path) % core.cfg.paths);
+        burst.path = u16::from(path) % core.cfg.paths;
     }
 
     /// Bitmap words from the lowest hole on, at most `room` of them.

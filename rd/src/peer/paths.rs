@@ -12,9 +12,11 @@ const LOSSES_MAX: u8 = 96;
 /// Losses that a healed path begins with: the next one is one too many.
 const PROBATION: u8 = LOSSES_MAX - 2;
 /// A path is only left for losses that are so many times those of the others.
-const TIMES_OTHERS: u32 = 2;
+const TIMES_OTHERS: u32 = 8;
 /// A path is tried again after one timeout, then twice as many, up to 8.
 const LEVEL_MAX: u8 = 4;
+/// A lossy path is left alone for 4 timeouts at first.
+const LEVEL_LOSSY: u8 = 3;
 /// Longest timeout that is reckoned with: eight of them fit into a difference of 32-bit times.
 const TIMEOUT_MAX_NS: Nanos = 1 << 28;
 
@@ -63,7 +65,10 @@ impl PathTx {
 
     /// How long it is left alone.
     fn pause_ns(&self, timeout_ns: Nanos) -> u32 {
-        (timeout_ns.min(TIMEOUT_MAX_NS) as u32) << self.level().saturating_sub(1)
+        match self.level() {
+            0 => 0,
+            level => (timeout_ns.min(TIMEOUT_MAX_NS) as u32) << (level - 1),
+        }
     }
 }
 
@@ -115,11 +120,10 @@ impl Paths {
         let now_ns = now as u32;
         if p.has(BAD) {
             // A flow that cannot move sends on it all the time; that is a try now and then.
-            let again = now_ns.wrapping_sub(p.at_ns) >= p.pause_ns(timeout_ns);
-            if again {
-                p.set_level(p.level() + u8::from(p.has(TRIED)));
-            }
-            if again || !p.has(TRIED) {
+            let is_due = now_ns.wrapping_sub(p.at_ns) >= p.pause_ns(timeout_ns);
+            if is_due || !p.has(TRIED) {
+                let again = p.has(TRIED) || p.level() == 0;
+                p.set_level(p.level() + u8::from(again));
                 (p.state, p.at_ns) = (p.state | TRIED, now_ns);
             }
         } else if !p.has(TIMED) {
@@ -176,18 +180,26 @@ impl Paths {
         }
     }
 
-    /// A packet sent on this path was lost.
-    pub(super) fn lost(&mut self, now: Nanos, path: u16) {
+    /// A packet sent on this path was lost; `surely` if the receiver misses it.
+    pub(super) fn lost(&mut self, now: Nanos, path: u16, surely: bool) {
+        let others = (self.each.len() as u32).saturating_sub(u32::from(self.bad) + 1);
         let Some(p) = self.each.get_mut(usize::from(path)) else { return };
         if p.has(BAD) {
             return;
         }
         let before = p.losses;
+        if before == 0 {
+            // One loss is no sign, and nothing else may tell of the timed packet.
+            p.state &= !TIMED;
+        }
         p.losses = before.saturating_add(LOSS);
         let losses = u32::from(p.losses);
         self.losses += losses - u32::from(before);
-        let others = self.each.len() as u32 - u32::from(self.bad) - 1;
         if losses >= LOSSES_MAX.into() && losses * others > TIMES_OTHERS * (self.losses - losses) {
+            // One packet that arrives proves little of a lossy path.
+            if surely {
+                p.set_level(p.level().max(LEVEL_LOSSY - 1));
+            }
             self.leave(path, now as u32);
         }
     }
@@ -248,6 +260,25 @@ impl Paths {
             p.losses = 0;
         }
         (self.losses, self.bad, self.newest_ns) = (0, 0, None);
+    }
+
+    /// A probe on this path was answered. `after_silence`: nothing else was for some time. Then the
+    /// others may be dead: each carries one packet, and more once that is acknowledged.
+    pub(super) fn answered(&mut self, path: u16, after_silence: bool) {
+        if usize::from(path) >= self.each.len() {
+            return;
+        }
+        if after_silence {
+            for p in &mut self.each {
+                (p.state, p.losses) = (p.state & ACKED | BAD, 0);
+            }
+            (self.losses, self.bad) = (0, self.each.len() as u16);
+        }
+        let p = &mut self.each[usize::from(path)];
+        if p.has(BAD) && p.level() == 0 {
+            p.state &= !(BAD | TRIED);
+            self.bad -= 1;
+        }
     }
 
     /// KiB sent on each path since the flow was last idle.

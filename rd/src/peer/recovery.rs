@@ -9,6 +9,7 @@ use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_ECHO, ACK_PROBE_ANSWER, AckState, Sections};
+use crate::wire::header::Header;
 use crate::wire::record::Cts;
 
 /// Mean deviations of the round trip that a packet may be late before its order counts: of an
@@ -46,9 +47,9 @@ impl Peer {
         &mut self,
         core: &Core,
         now: Nanos,
-        end: Psn,
-        sent_at_ns: u32,
+        h: &Header,
     ) -> Result<(), DropReason> {
+        let end = Psn(h.psn);
         if end.since(self.rx.cum) > BITS_MAX as i32 {
             return Err(DropReason::Window);
         }
@@ -56,12 +57,18 @@ impl Peer {
         if end.since(self.rx.high) > 0 {
             self.rx.high = end;
         }
-        self.note_sent_at(now, sent_at_ns);
-        self.rx.probe_answer = true;
+        self.note_sent_at(now, h.sent_at_ns);
+        self.rx.probe_answer = Some(h.path);
         if self.rx.high != self.rx.cum && self.rx.scan_at.is_none() {
             self.rx.scan_at = Some(now + self.scan_spacing_ns(core));
         }
         Ok(())
+    }
+
+    /// An acknowledgement that came on `path` answers a probe on the same.
+    pub(crate) fn note_answer(&mut self, path: u8) {
+        let after_silence = self.live.probes > 1;
+        self.tx.flow.paths.answered(path.into(), after_silence);
     }
 
     /// An acknowledgement's state and, when it is a packet of its own, sections. `arrived` is when
@@ -414,7 +421,7 @@ impl Peer {
         self.tx.flow.lost(kind);
         match kind {
             LossKind::Trim => self.tx.flow.paths.cut_off(entry.path),
-            _ => self.tx.flow.paths.lost(now, entry.path),
+            _ => self.tx.flow.paths.lost(now, entry.path, kind != LossKind::Order),
         }
         let (sent_at, bytes, path) = (entry.sent_at, entry.bytes, entry.path);
         if let Some(cc) = &mut self.cc {

@@ -120,7 +120,8 @@ pub(crate) struct Rx {
     policy: Option<AckPolicy>,
     active: bool,
     pub(super) ack_at: Option<Nanos>,
-    pub(super) probe_answer: bool,
+    /// The path of a probe that is to be answered.
+    pub(super) probe_answer: Option<u8>,
     unacked_packets: u32,
     /// Messages in the packet being taken: a lone one may soon be answered by another.
     messages_in_packet: u32,
@@ -172,7 +173,7 @@ impl Rx {
     pub(super) fn ack_may_ride(&self) -> bool {
         self.ack_at.is_some()
             && self.nack_below.is_none()
-            && !self.probe_answer
+            && self.probe_answer.is_none()
             && self.received.ones() == 0
             && self.echoes.is_empty()
             && self.trims.is_empty()

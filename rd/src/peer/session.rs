@@ -352,14 +352,16 @@ impl Peer {
     /// Writes a probe.
     pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let asker = Asker { session: self.local_session, name: core.cfg.name };
+        let path = self.next_control_path(core.cfg.paths);
         let h = Header {
+            path: path as u8,
             sent_at_ns: now as u32,
             psn: self.tx.next_psn.0,
             ..Header::new(Kind::Probe, self.remote.session)
         };
         emit_control(core, burst, h, |out| asker.emit(out));
         burst.to = self.name;
-        burst.path = self.next_control_path(core.cfg.paths);
+        burst.path = path;
         self.live.probes_due -= 1;
         self.live.probes += u32::from(self.live.probes_due == 0);
         core.stats.probes += 1;

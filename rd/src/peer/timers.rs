@@ -235,7 +235,7 @@ impl Peer {
             self.emit_probe(core, now, burst);
             return true;
         }
-        if self.rx.probe_answer || self.rx.nack_below.is_some() {
+        if self.rx.probe_answer.is_some() || self.rx.nack_below.is_some() {
             self.emit_ack(core, now, burst);
             return true;
         }
