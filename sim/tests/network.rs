@@ -233,14 +233,15 @@ fn packets_do_not_leak() {
 }
 
 #[test]
-fn traffic_that_ignores_a_slow_path_does_not_leave_it() {
+fn the_engine_leaves_a_bad_path_that_its_scheme_ignores() {
     let mut scenario = scenario(Law::Fixed, 40.0, 4);
     (scenario.net.paths, scenario.net.entropies) = (4, 4);
-    let fault = Health::Slowed { times: 8 };
-    let trial = PathTrial { scenario: scenario.clone(), path: 2, fault, held_rtts: 100 };
-    let outcome = trial.run();
-    assert_eq!((outcome.left_rtos, outcome.back_rtos), (None, None));
-    assert!(outcome.utilisation < 1.0, "{outcome:?}");
+    for fault in [Health::Slowed { times: 8 }, Health::Dead] {
+        let trial = PathTrial { scenario: scenario.clone(), path: 2, fault, held_rtts: 100 };
+        let outcome = trial.run();
+        assert!(outcome.left_rtos.is_some_and(|rtos| rtos <= 4.0), "{fault:?}: {outcome:?}");
+        assert!(outcome.back_rtos.is_some(), "{fault:?}: {outcome:?}");
+    }
     let revival = RevivalTrial { scenario, path: 0, dead_rtos: 5 };
     assert!(revival.run().is_some_and(|rtos| rtos > 0.05), "data cannot move at once");
 }
