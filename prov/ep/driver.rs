@@ -168,6 +168,8 @@ impl Driver {
         let received = unsafe { self.rx.recv_planned(&self.guess.plan, is_expected, take) };
         let taken = received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive");
+            // A place that cannot be written to must not keep everything else from coming in.
+            bytes = u64::MAX;
             Taken::default()
         });
         self.guess.learn(taken, bytes);
