@@ -102,7 +102,7 @@ fn a_flow_starts_at_one_and_a_half_bdp() {
 #[test]
 fn unmarked_and_late_is_a_fair_increase() {
     // nscc adds its 0.15 packets in any case.
-    for (scheme, packets) in [(NsccScheme::nscc(), 2.15), (NsccScheme::smartt(), 2.5)] {
+    for (scheme, packets) in [(NsccScheme::nscc(), 2.15), (NsccScheme::smartt(), 5.0)] {
         let mut flow = scheme.build(&SLOW, 1);
         shrink(&mut *flow, 60_000);
         show_a_mark(&mut *flow);
@@ -127,7 +127,7 @@ fn unmarked_and_early_is_a_proportional_increase() {
     // Half of the target: nscc takes half of 4 packets times 8.4 us / 12 us, the paper 2/5 of a
     // packet (equation 3 with trtt 18, rtt 15, brtt 12) and a fair increase.
     for (scheme, queue_ns, packets) in
-        [(NsccScheme::nscc(), 4_200, 1.55), (NsccScheme::smartt(), 3_000, 2.9)]
+        [(NsccScheme::nscc(), 4_200, 1.55), (NsccScheme::smartt(), 3_000, 5.4)]
     {
         let mut flow = scheme.build(&SLOW, 1);
         shrink(&mut *flow, 60_000);
@@ -697,7 +697,7 @@ fn flows_share_a_bottleneck_fairly_and_fill_it() {
                     scheme.name()
                 );
                 assert!(filled > 0.95);
-                assert!(jain > if marks { 0.95 } else { 0.85 });
+                assert!(jain > if marks { 0.95 } else { 0.9 });
                 // Without marks the paper's larger increases keep more of the 5 BDP in use.
                 assert!(queued < if marks { 1.5 } else { 3.5 });
             }

@@ -112,7 +112,7 @@ const fn table(
 }
 
 static NSCC: [Setting; COUNT] = table(0.7, 0.75, 2.0, 4.0, 0.15, 0.25);
-static SMARTT: [Setting; COUNT] = table(0.5, 0.5, 2.5, 1.0, 0.0, 2.0);
+static SMARTT: [Setting; COUNT] = table(0.5, 0.5, 5.0, 1.0, 0.0, 2.0);
 
 /// What all flows of a scheme share.
 #[derive(Clone, Debug)]
