@@ -1,7 +1,8 @@
 //! Error numbers of completions, and what they mean in words (`fi_cq_strerror`).
 
 use erd_ffi::fi::{
-    FI_ECANCELED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_ENOMSG, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
+    FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH, FI_ENOMSG, FI_ESHUTDOWN, FI_ETIMEDOUT,
+    FI_ETRUNC,
 };
 use erd_rd::OpError;
 use std::ffi::{CStr, c_int};
@@ -24,9 +25,11 @@ pub enum Cause {
     Truncated = 6,
     /// A peek found nothing.
     NoMessage = 7,
+    /// [`OpError::BadBuffer`].
+    BadBuffer = 8,
 }
 
-const ALL: [Cause; 7] = [
+const ALL: [Cause; 8] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -34,6 +37,7 @@ const ALL: [Cause; 7] = [
     Cause::Canceled,
     Cause::Truncated,
     Cause::NoMessage,
+    Cause::BadBuffer,
 ];
 
 impl Cause {
@@ -49,6 +53,7 @@ impl Cause {
             Cause::Canceled => FI_ECANCELED,
             Cause::Truncated => FI_ETRUNC,
             Cause::NoMessage => FI_ENOMSG,
+            Cause::BadBuffer => FI_EFAULT,
         }
     }
 
@@ -63,6 +68,7 @@ impl Cause {
             Cause::Canceled => c"canceled, or the endpoint or the peer's address was removed",
             Cause::Truncated => c"the message was longer than the receive buffer",
             Cause::NoMessage => c"no message matches the peek",
+            Cause::BadBuffer => c"the buffer of this send, or of another to the same peer, cannot be read",
         }
     }
 }
@@ -75,6 +81,7 @@ impl From<OpError> for Cause {
             OpError::PeerRestarted => Cause::PeerRestarted,
             OpError::PeerClosed => Cause::PeerClosed,
             OpError::Canceled => Cause::Canceled,
+            OpError::BadBuffer => Cause::BadBuffer,
         }
     }
 }

@@ -56,8 +56,6 @@ pub(super) struct Driver {
     /// When the sockets, being full, are to be tried again.
     pub retry_at_ns: Option<u64>,
     pub looked_for_errors_ns: u64,
-    /// The application was told that it passed memory that is not there.
-    pub told_of_fault: bool,
 }
 
 impl Driver {
@@ -225,10 +223,9 @@ impl Driver {
                 Outcome::Refused(to, Refusal::TooBig(bytes)) => {
                     self.engine.handle_path_mtu(to, bytes);
                 }
-                Outcome::Refused(to, Refusal::Failed(libc::EFAULT)) if !self.told_of_fault => {
-                    // Seen with buffers that are freed or changed before their completion.
-                    tracing::warn!(%to, "the buffer of a send cannot be read (EFAULT)");
-                    self.told_of_fault = true;
+                Outcome::Refused(to, Refusal::Failed(libc::EFAULT)) => {
+                    // Seen with buffers that are freed before their completion.
+                    self.engine.handle_bad_buffer(now, to, &mut self.host);
                 }
                 Outcome::Refused(to, Refusal::Failed(errno)) => {
                     tracing::debug!(%to, errno, "cannot send");

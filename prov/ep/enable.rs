@@ -120,7 +120,6 @@ impl Driver {
             config,
             retry_at_ns: None,
             looked_for_errors_ns: 0,
-            told_of_fault: false,
         })
     }
 

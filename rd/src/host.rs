@@ -76,6 +76,8 @@ pub enum OpError {
     PeerClosed,
     /// The local endpoint was closed or the peer was removed.
     Canceled,
+    /// The payload of a send to this peer could not be read (protocol.md §3.3).
+    BadBuffer,
 }
 
 /// Why a session ended.

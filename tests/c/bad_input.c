@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 static void open_group(struct group *group, size_t count)
@@ -357,6 +358,34 @@ static void removed_address(void)
     group_close(&group);
 }
 
+/* A send from memory that is not there ends with an error; the endpoint goes on, with that peer too. */
+static void unreadable_send(void)
+{
+    size_t length = 1 << 20;
+    void *gone = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *received = malloc(length);
+    struct group group;
+    struct op send, recv;
+    fi_addr_t to;
+    int rc;
+    check(gone != MAP_FAILED && received, "no memory");
+    open_group(&group, 3);
+    exchange(&group, 0, 1, 100);
+    to = node_insert(&group.nodes[0], group.nodes[1].name);
+    post_trecv(&group, 1, received, length, &recv);
+    post_tsend(&group, 0, to, gone, length, &send);
+    rc = group_wait(&group, &send);
+    check(rc == -FI_EFAULT, "a send from unreadable memory: %s", rc < 0 ? fi_strerror(-rc) : "success");
+    exchange(&group, 0, 2, 500000);
+    exchange(&group, 1, 2, 500000);
+    rc = group_wait(&group, &recv);
+    check(rc < 0, "its receive succeeded");
+    exchange(&group, 0, 1, 500000);
+    munmap(gone, length);
+    free(received);
+    group_close(&group);
+}
+
 /* Datagrams that no erd sent, of every length, amid traffic: they are dropped. */
 static void hostile_datagrams(void)
 {
@@ -401,6 +430,7 @@ static const struct test_case TESTS[] = {
     {"close_with_receives_posted", close_with_receives_posted, 30},
     {"canceled_receive", canceled_receive, 20},
     {"removed_address", removed_address, 30},
+    {"unreadable_send", unreadable_send, 30},
     {"hostile_datagrams", hostile_datagrams, 60},
 };
 

@@ -314,6 +314,16 @@ impl Endpoint {
         }
     }
 
+    /// The payload of a send to `name` could not be read. There is no telling a receiver that a
+    /// message it has in part is void, so the session ends (protocol.md §3.3).
+    pub fn handle_bad_buffer<H: Host>(&mut self, _now: Nanos, name: SocketAddr, host: &mut H) {
+        if let Some(&index) = self.names.get(&name) {
+            let peer = &mut self.peers[index as usize];
+            peer.end(&mut self.core, host, EndReason::Failed(OpError::BadBuffer));
+            self.schedule.reschedule(&self.core, peer);
+        }
+    }
+
     /// The path to `name` carries datagrams of at most `datagram_bytes` from now on.
     pub fn handle_path_mtu(&mut self, name: SocketAddr, datagram_bytes: u16) {
         if let Some(&index) = self.names.get(&name) {

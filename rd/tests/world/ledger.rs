@@ -336,6 +336,7 @@ impl Ledger {
                 OpError::PeerRestarted => rules.restarts || rules.timeouts,
                 OpError::PeerClosed => rules.closes || rules.timeouts || rules.restarts,
                 OpError::Canceled => rules.closes,
+                OpError::BadBuffer => false,
             };
         assert!(allowed, "send {id} failed with {error:?}: {:?}", self.sends[id]);
     }
