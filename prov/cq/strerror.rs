@@ -68,7 +68,9 @@ impl Cause {
             Cause::Canceled => c"canceled, or the endpoint or the peer's address was removed",
             Cause::Truncated => c"the message was longer than the receive buffer",
             Cause::NoMessage => c"no message matches the peek",
-            Cause::BadBuffer => c"the buffer of this send, or of another to the same peer, cannot be read",
+            Cause::BadBuffer => {
+                c"the buffer of this send, or of another to the same peer, cannot be read"
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! STrack in a closed loop: flows over one bottleneck, a queue that marks or does not.
 
 use erd_rd::cc::strack::StrackScheme;
-use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, Scheme, Sent};
+use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, LEARNING_SAMPLES, Scheme, Sent};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -20,6 +20,15 @@ struct Flow {
     in_flight: u64,
     delivered: u64,
     untold: Untold,
+    /// Samples until the controller has its way, as in the engine.
+    learning: u8,
+}
+
+impl Flow {
+    fn window_bytes(&self) -> u64 {
+        let most = if self.learning > 0 { 4 * PACKET } else { u64::MAX };
+        self.cc.window_bytes().min(most)
+    }
 }
 
 /// What no acknowledgement has told yet: packets, how many of them were marked, and the newest.
@@ -66,7 +75,7 @@ impl World {
     fn send(&mut self, now: u64, flow: usize) {
         loop {
             let f = &mut self.flows[flow];
-            if f.in_flight > 0 && (f.in_flight + 1) * PACKET > f.cc.window_bytes() {
+            if f.in_flight > 0 && (f.in_flight + 1) * PACKET > f.window_bytes() {
                 return;
             }
             let path = f.cc.next_path(now);
@@ -113,6 +122,7 @@ impl World {
         let f = &mut self.flows[flow];
         f.in_flight -= u64::from(untold.packets);
         f.delivered += u64::from(untold.packets);
+        f.learning = f.learning.saturating_sub(1);
         f.cc.on_ack(&Ack {
             now,
             sent_at: now - untold.rtt_ns,
@@ -165,6 +175,7 @@ fn run(flows: usize, ecn: bool) -> Outcome {
         in_flight: 0,
         delivered: 0,
         untold: Untold::default(),
+        learning: LEARNING_SAMPLES,
     };
     let mut world = World {
         flows: (0..flows as u64).map(build).collect(),

@@ -42,7 +42,7 @@ const fn setting(name: &'static str, [min, default, max]: [f32; 3], help: &'stat
 }
 
 const SETTINGS: [Setting; 10] = [
-    setting("target", [0.1, 1.0, 10.0], "target delay in typical round trips (table 1)"),
+    setting("target", [0.1, 1.0, 10.0], "target delay in base round trips, noise apart (table 1)"),
     setting("high", [1.0, 3.0, 100.0], "high delay in target delays (table 1: Qhigh)"),
     setting("ewma", [0.001, 0.125, 1.0], "weight of a new delay in the mean (table 1)"),
     setting("alpha", [0.0, 4.0, 1000.0], "growth below the target, in 4 KiB packets (table 1)"),
@@ -148,8 +148,9 @@ impl Strack {
         strack
     }
 
+    /// A sample holds the queue's delay and noise on top of it.
     fn target_ns(&self) -> f32 {
-        self.pipe.target_ns(self.values[TARGET])
+        self.values[TARGET] * self.pipe.base_rtt_ns() + self.pipe.noise_ns()
     }
 
     /// `max_bdp` BDP in whole packets, and one more that arrives meanwhile. More than one BDP, since
