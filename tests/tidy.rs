@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("erd", &["erd-rd", "erd-ffi"]),
     ("erd-fi", &["erd", "erd-ffi"]),
     ("erd-fuzz", &["erd-rd", "erd-ffi", "erd"]),
+    ("erd-relay", &["erd-rd", "erd-sim"]),
     ("xtask", &[]),
 ];
 
