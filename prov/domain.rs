@@ -199,7 +199,7 @@ fn pick_interface(request: &Request) -> Option<(Interface, IpAddr)> {
 
 /// As it was set, or as the interface tells.
 fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
-    let set_mbps = settings.link_gbps.map(|gbps| gbps * 1000);
+    let set_mbps = settings.link_mbps;
     set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * 125_000
 }
 

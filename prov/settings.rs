@@ -37,6 +37,13 @@ pub enum Kind {
         /// Greatest valid value.
         max: u64,
     },
+    /// "auto" or a number with at most three decimals.
+    AutoThousandths {
+        /// Least valid value, in thousandths.
+        min: u64,
+        /// Greatest valid value, in thousandths.
+        max: u64,
+    },
     /// One of these words.
     Choice(&'static [&'static str]),
     /// A switch: 0 or 1, no or yes, off or on, false or true.
@@ -49,6 +56,10 @@ impl fmt::Display for Kind {
             Kind::Text => f.write_str("text"),
             Kind::Number { min, max } => write!(f, "{min} to {max}"),
             Kind::AutoNumber { min, max } => write!(f, "auto, or {min} to {max}"),
+            Kind::AutoThousandths { min, max } => {
+                let (min, max) = (*min as f64 / 1000.0, *max as f64 / 1000.0);
+                write!(f, "auto, or {min} to {max}")
+            }
             Kind::Choice([one, other]) => write!(f, "{one} or {other}"),
             Kind::Choice(words) => f.write_str(&words.join(", ")),
             Kind::Switch => f.write_str("0 or 1"),
@@ -113,7 +124,7 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "link_gbps",
         default: "auto",
-        kind: Kind::AutoNumber { min: 1, max: 10_000 },
+        kind: Kind::AutoThousandths { min: 1, max: 10_000_000 },
         help: "Speed of the link in Gb/s, for congestion control. auto is what the interface says; if it says nothing, what is measured",
     },
     Parameter {
@@ -246,8 +257,8 @@ pub struct Settings {
     pub scheme: SchemeChoice,
     /// Round trip without queues; `None` leaves it to measurement.
     pub base_rtt_us: Option<u64>,
-    /// Speed of the link in Gb/s; `None` leaves it to the interface.
-    pub link_gbps: Option<u64>,
+    /// Speed of the link in Mb/s; `None` leaves it to the interface.
+    pub link_mbps: Option<u64>,
     /// Silence of a peer that owes an answer until it counts as dead.
     pub peer_timeout_ns: u64,
     /// What carries control packets.
@@ -312,7 +323,7 @@ impl Settings {
             paths: from.auto_number("paths")?,
             scheme: from.scheme()?,
             base_rtt_us: from.auto_number("base_rtt_us")?,
-            link_gbps: from.auto_number("link_gbps")?,
+            link_mbps: from.auto_thousandths("link_gbps")?,
             peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
             info_path: if from.choice("info_path")? == "tcp" {
                 InfoPath::Tcp
@@ -388,6 +399,18 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         parse_number(parameter, &text).map(Some)
     }
 
+    fn auto_thousandths(&self, name: &str) -> Result<Option<u64>, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        let Kind::AutoThousandths { min, max } = parameter.kind else {
+            unreachable!("{name} is not a number of thousandths");
+        };
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        let number = thousandths(&text).filter(|number| (min..=max).contains(number));
+        number.map(Some).ok_or_else(|| bad(parameter, text))
+    }
+
     fn choice(&self, name: &str) -> Result<&'static str, BadSetting> {
         let (parameter, text) = self.text(name)?;
         let Kind::Choice(words) = parameter.kind else {
@@ -418,6 +441,17 @@ fn parse_number<T: TryFrom<u64>>(
     number
         .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| bad(parameter, text.to_owned()))
+}
+
+/// A decimal number such as 2.5, in thousandths.
+fn thousandths(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) || part.len() > 3 {
+        return None;
+    }
+    let part = format!("{part:0<3}").parse::<u64>().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(part)
 }
 
 fn bad(parameter: &'static Parameter, value: String) -> BadSetting {
@@ -477,6 +511,10 @@ mod tests {
         assert_eq!(with("checksum", "payload").map(|got| got.payload_checksum), Ok(true));
         assert_eq!(with("gro", "off").map(|got| got.gro), Ok(false));
         assert_eq!(with("scan_min_us", "7").map(|got| got.scan_min_ns), Ok(7000));
+        assert_eq!(with("link_gbps", "400").map(|got| got.link_mbps), Ok(Some(400_000)));
+        assert_eq!(with("link_gbps", "2.5").map(|got| got.link_mbps), Ok(Some(2500)));
+        assert_eq!(with("link_gbps", "0.05").map(|got| got.link_mbps), Ok(Some(50)));
+        assert_eq!(with("link_gbps", "auto").map(|got| got.link_mbps), Ok(None));
         let ifaces = with("iface", "eth0, lo,").map(|got| got.ifaces);
         assert_eq!(ifaces, Ok(vec!["eth0".to_owned(), "lo".to_owned()]));
     }
@@ -497,6 +535,11 @@ mod tests {
             ("mtu", "1000"),
             ("gso", "2"),
             ("tx_size", "99999999999999999999"),
+            ("link_gbps", "0"),
+            ("link_gbps", "0.0001"),
+            ("link_gbps", "10000.001"),
+            ("link_gbps", "2."),
+            ("link_gbps", "99999999999999999999.5"),
         ] {
             let error = with(name, value).expect_err(value);
             assert_eq!(error.value, value);

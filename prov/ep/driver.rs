@@ -97,7 +97,7 @@ impl Driver {
         let mut now = monotonic_ns();
         let mut drained = false;
         for _ in 0..ROUNDS {
-            if self.receive(now) == 0 {
+            if self.receive(&mut now) == 0 {
                 drained = true;
                 break;
             }
@@ -121,8 +121,10 @@ impl Driver {
         self.publish();
     }
 
-    /// Takes a bounded number of arrivals; 0 means that there were none.
-    fn receive(&mut self, now: u64) -> usize {
+    /// Takes a bounded number of arrivals; 0 means that there were none. Brings `now` up to when
+    /// they were read: how long they had waited is reckoned from then. With an earlier time what
+    /// came while this thread was not scheduled would seem to have come before it was sent.
+    fn receive(&mut self, now: &mut u64) -> usize {
         let mut datagrams = 0;
         for _ in 0..RECV_BATCH {
             if !self.guess.make(&self.engine, &self.host) {
@@ -134,13 +136,15 @@ impl Driver {
                 more => datagrams += more,
             }
         }
-        datagrams + self.receive_info(now)
+        datagrams + self.receive_info(*now)
     }
 
-    fn receive_batch(&mut self, now: u64) -> usize {
+    fn receive_batch(&mut self, now: &mut u64) -> usize {
         let (engine, host) = (&mut self.engine, &mut self.host);
+        let mut read_at = None;
         let received = self.rx.recv(RECV_BATCH, |datagram| {
-            engine.handle_packet(now, &meta(&datagram), datagram.data, host);
+            *now = *read_at.get_or_insert_with(monotonic_ns);
+            engine.handle_packet(*now, &meta(&datagram), datagram.data, host);
         });
         received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive");
@@ -149,16 +153,17 @@ impl Driver {
     }
 
     /// Takes one arrival, the expected one if the guess is right.
-    fn receive_guessed(&mut self, now: u64) -> usize {
+    fn receive_guessed(&mut self, now: &mut u64) -> usize {
         let (engine, host, expected) = (&mut self.engine, &mut self.host, &self.guess.expected);
-        let mut bytes = 0;
+        let (mut bytes, mut read_at) = (0, None);
         let is_expected = |place: usize, head: &[u8]| expected[place].is(head);
         let take = |datagram: RxDatagram<'_>| {
             bytes += datagram.data.len() as u64;
             let meta = meta(&datagram);
+            *now = *read_at.get_or_insert_with(monotonic_ns);
             match datagram.placed {
-                Some(payload) => engine.handle_expected(now, &meta, datagram.data, payload, host),
-                None => engine.handle_packet(now, &meta, datagram.data, host),
+                Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
+                None => engine.handle_packet(*now, &meta, datagram.data, host),
             }
         };
         // SAFETY: the places are parts of buffers that the application lends for writing until

@@ -149,18 +149,16 @@ impl Running {
     /// Sleeps until something is due or there, and does it; false at the end.
     fn turn(&mut self) -> Result<bool> {
         let commanded = self.wait()?;
-        // One time for all: nothing may come into a queue before what left it earlier has left.
-        let now = self.now();
-        self.hand_on(now);
+        self.hand_on();
         for from in 0..2 {
-            self.take(now, from)?;
+            self.take(from)?;
         }
-        if commanded { self.commands(now) } else { Ok(true) }
+        if commanded { self.commands() } else { Ok(true) }
     }
 
     /// Whether there is something on standard input.
     fn wait(&self) -> Result<bool> {
-        let timeout = self.relay.next().map(|at| {
+        let timeout = self.relay.wake_at().map(|at| {
             let left = at.saturating_sub(self.now());
             Timespec {
                 tv_sec: (left / PS_PER_S) as i64,
@@ -176,17 +174,24 @@ impl Running {
         }
     }
 
-    fn hand_on(&mut self, now: Picos) {
+    /// Does everything that is due; answers the time up to which that is.
+    fn hand_on(&mut self) -> Picos {
+        let now = self.now();
         let (devices, refused) = (&self.devices, &mut self.refused);
         self.relay.run(now, |to, packet| {
             *refused += u64::from(devices[to].send(packet).is_err());
         });
+        now
     }
 
-    fn take(&mut self, now: Picos, from: usize) -> Result<()> {
+    fn take(&mut self, from: usize) -> Result<()> {
         for _ in 0..BATCH {
             match self.devices[from].recv(&mut self.packet) {
-                Ok(len) => self.relay.take(now, from, &self.packet[..len]),
+                Ok(len) => {
+                    // Nothing may come into a queue before what left it earlier has left.
+                    let now = self.hand_on();
+                    self.relay.take(now, from, &self.packet[..len]);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // The device is down: it was just moved, or its namespace is going away.
                 Err(error) if error.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => break,
@@ -197,18 +202,18 @@ impl Running {
     }
 
     /// Reads what there is on standard input and does what it says; false at its end.
-    fn commands(&mut self, now: Picos) -> Result<bool> {
+    fn commands(&mut self) -> Result<bool> {
         let mut bytes = [0; LINE_BYTES];
         // Not through the standard library's buffer, of which poll knows nothing.
         let got = rustix::io::read(&self.input, &mut bytes)?;
         if got == 0 {
-            self.report(now);
+            self.report();
             return Ok(false);
         }
         self.line.extend_from_slice(&bytes[..got]);
         while let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.line.drain(..=end).collect();
-            if !self.command(now, String::from_utf8_lossy(&line).trim())? {
+            if !self.command(String::from_utf8_lossy(&line).trim())? {
                 return Ok(false);
             }
         }
@@ -218,18 +223,19 @@ impl Running {
         Ok(true)
     }
 
-    fn command(&mut self, now: Picos, line: &str) -> Result<bool> {
+    fn command(&mut self, line: &str) -> Result<bool> {
         let (word, number) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "report" => self.report(now),
+            "report" => self.report(),
             "dead" | "up" => {
                 let path = number.parse().with_context(|| line.to_owned())?;
+                let now = self.hand_on();
                 if !self.relay.set_dead(now, path, word == "dead") {
                     bail!("{line}: there is no such path");
                 }
             }
             "end" => {
-                self.report(now);
+                self.report();
                 return Ok(false);
             }
             _ => bail!("unknown command: {line}"),
@@ -237,8 +243,8 @@ impl Running {
         Ok(true)
     }
 
-    fn report(&mut self, now: Picos) {
-        let cpu = clock(ClockId::ThreadCPUTime);
+    fn report(&mut self) {
+        let (now, cpu) = (self.hand_on(), clock(ClockId::ThreadCPUTime));
         let mut report = self.relay.report(now, cpu - self.cpu_before);
         report["refused"] = std::mem::take(&mut self.refused).into();
         self.cpu_before = cpu;

@@ -14,6 +14,7 @@ pub struct Path {
     link: Link,
     /// When the packet being sent leaves the transmitter.
     sent_at: Option<Picos>,
+    propagation_ps: Picos,
     normal: Health,
     delivered: u64,
     delivered_bytes: u64,
@@ -48,6 +49,7 @@ impl Path {
         Path {
             link,
             sent_at: None,
+            propagation_ps: config.propagation_ps,
             normal,
             delivered: 0,
             delivered_bytes: 0,
@@ -65,6 +67,12 @@ impl Path {
     /// When something happens next.
     pub fn next(&self) -> Option<Picos> {
         self.sent_at.into_iter().chain(self.link.next_arrival()).min()
+    }
+
+    /// No packet is through before this. What happens meanwhile can be looked up later.
+    pub fn wake_at(&self) -> Option<Picos> {
+        let being_sent = self.sent_at.map(|at| at + self.propagation_ps);
+        self.link.next_arrival().or(being_sent)
     }
 
     /// Lets happen what [`Path::next`] told; answers the packet that is through.

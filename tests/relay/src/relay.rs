@@ -81,9 +81,9 @@ impl Relay {
         direction.paths[path].offer(now, id, &mut self.pool);
     }
 
-    /// When something happens next.
-    pub fn next(&self) -> Option<Picos> {
-        self.each_path().filter_map(|(_, _, path)| path.next()).min()
+    /// No packet is through before this.
+    pub fn wake_at(&self) -> Option<Picos> {
+        self.each_path().filter_map(|(_, _, path)| path.wake_at()).min()
     }
 
     /// Lets everything happen that is due, in order; hands packets that are through to `f` with
@@ -91,11 +91,11 @@ impl Relay {
     pub fn run(&mut self, now: Picos, mut f: impl FnMut(usize, &[u8])) {
         let mut first = true;
         while let Some((at, from, path)) = self.first_due(now) {
+            let step = self.directions[from].paths[path].step(&mut self.pool);
+            let Some(id) = step else { continue };
             if std::mem::take(&mut first) {
                 self.late.note(now - at);
             }
-            let step = self.directions[from].paths[path].step(&mut self.pool);
-            let Some(id) = step else { continue };
             self.mark(id);
             f(1 - from, &self.pool.get(id).head);
             self.pool.give_back(id);
