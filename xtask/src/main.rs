@@ -10,6 +10,7 @@ mod fabric;
 mod layout;
 mod mpi;
 mod mpi4py;
+mod multipath;
 mod netns;
 mod pingpong;
 mod process;

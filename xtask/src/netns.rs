@@ -1,8 +1,10 @@
-//! Network namespaces of our own: a private loopback, with packet loss where a test asks for it.
+//! Network namespaces of our own: a private loopback, with packet loss where a test asks for it, or
+//! several that tests/netns joins.
 //! Nothing of the machine's own network is touched.
 
 use crate::process::Job;
 use rustix::process::getuid;
+use std::ffi::OsString;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -20,8 +22,28 @@ pub fn loss_available() -> bool {
     *ANSWER.get_or_init(|| succeeds(&format!("ip link set lo up && {}", loss_rules(500))))
 }
 
+/// Whether such a namespace can have a TUN device that another namespace gets.
+#[must_use]
+pub fn tun_available() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        succeeds_beside("ip tuntap add mode tun name probe && ip link set probe netns probe")
+    })
+}
+
+/// Whether the kernel limits the rate of a link there.
+#[must_use]
+pub fn limits_available() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    let limit = "tc -n probe qdisc add dev lo root tbf rate 1mbit burst 10000 limit 10000";
+    *ANSWER.get_or_init(|| succeeds_beside(limit))
+}
+
 /// What a report says where they are not to be had.
 pub const MISSING: &str = "this user may not make network namespaces";
+/// What a report says where several namespaces cannot be joined.
+pub const NETWORKS_MISSING: &str =
+    "this user may not make networks of namespaces (TUN devices, token buckets)";
 /// What a report says where packets can't be dropped.
 pub const LOSS_MISSING: &str = "nftables cannot drop packets at random here";
 
@@ -40,6 +62,23 @@ pub fn lossy(job: Job, lost: u32) -> Job {
         loss_rules(lost)
     );
     wrap(job, &script)
+}
+
+/// `job` at the end of the words of a script of tests/netns, which makes namespaces with names. They are
+/// mounted, so it gets mounts of its own too.
+#[must_use]
+pub fn beside(job: Job, script: Vec<OsString>) -> Job {
+    let own: Vec<OsString> =
+        unshare().iter().chain(&["--mount", "sh"]).map(|word| (*word).into()).collect();
+    job.under(own.into_iter().chain(script))
+}
+
+fn succeeds_beside(script: &str) -> bool {
+    let words = unshare();
+    let script = format!("mount -t tmpfs none /run && ip netns add probe && {script}");
+    let mut run = Command::new(words[0]);
+    run.args(&words[1..]).args(["--mount", "sh", "-c", &script]);
+    run.output().is_ok_and(|output| output.status.success())
 }
 
 fn loss_rules(lost: u32) -> String {

@@ -127,3 +127,16 @@ pub fn build_provider(layout: &Layout) -> Result<()> {
     }
     Ok(())
 }
+
+/// Builds the test relay; answers the program.
+///
+/// # Errors
+/// What the compiler says.
+pub fn build_relay(layout: &Layout) -> Result<PathBuf> {
+    Job::new("cargo")
+        .args(["build", "--package", "erd-relay"])
+        .dir(&layout.root)
+        .limit(Duration::from_secs(600))
+        .run(&layout.logs.join("build-relay.log"))?;
+    Ok(layout.target.join("debug/erd-relay"))
+}

@@ -6,7 +6,7 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, pingpong, setup};
+use crate::{checks, demo, mpi, mpi4py, multipath, pingpong, setup};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
@@ -40,6 +40,10 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         pingpong::scheme_steps(&mut report, layout, &wheel, &provider);
     }
     Suite { layout, core: &wheel, provider: &provider }.peer_steps(&mut report);
+    if provider.is_erd() {
+        let core = &wheel;
+        multipath::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
+    }
     mpi::steps(&mut report, layout, &provider, args.full);
     if args.full {
         mpi4py::steps(&mut report, layout, &provider);
