@@ -15,11 +15,14 @@ pub const TAKEN: usize = 1;
 const MBPS: u32 = 25;
 /// Longest IP packet.
 const MTU: u32 = 4200;
-/// Delay of the relay, one way. With it a link's BDP is 15 packets.
-const DELAY_US: u32 = 10_000;
+/// Delay of the relay, one way. With it a link's BDP is 87,500 bytes, 20 packets; of all links it is two
+/// thirds of the default scheme's window.
+const DELAY_US: u32 = 14_000;
 /// The relay marks from 0.2 to 0.8 of a link's BDP on, as the simulator's tables have it.
-const RED_BYTES: [u32; 2] = [12_500, 50_000];
-/// Queue of each link.
+const RED_BYTES: [u32; 2] = [17_500, 70_000];
+/// Queue of each of the relay's links: schemes that heed nothing put their whole window there.
+const RELAY_QUEUE_BYTES: u32 = 1 << 20;
+/// Queue of each of the kernel's links.
 const QUEUE_BYTES: u32 = 256 << 10;
 /// Mean jitter one way, and packets of a million lost each way, where there is noise.
 const JITTER_US: u32 = 1000;
@@ -97,7 +100,7 @@ impl Network {
             format!("--delay-us={DELAY_US}"),
             format!("--red-min-bytes={red_min}"),
             format!("--red-max-bytes={red_max}"),
-            format!("--buffer-bytes={QUEUE_BYTES}"),
+            format!("--buffer-bytes={RELAY_QUEUE_BYTES}"),
         ];
         if self == Network::NoisyRelay {
             options.push(format!("--jitter-us={JITTER_US}"));
