@@ -191,3 +191,94 @@ impl Lateness {
         self.times += u64::from(excess > 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use erd_sim::link::Red;
+    use erd_sim::time::{from_ns, serialization_ps};
+
+    const MS: Picos = from_ns(1_000_000);
+    const PACKET_BYTES: usize = 4200;
+
+    fn link() -> LinkConfig {
+        let red = Some(Red { min_bytes: 10_000, max_bytes: 20_000 });
+        LinkConfig {
+            bytes_per_s: Some(1_000_000),
+            buffer_bytes: 100_000,
+            red,
+            ..LinkConfig::delay(10 * MS)
+        }
+    }
+
+    /// A UDP packet from this port with this type of service.
+    fn packet(port: u16, tos: u8) -> Vec<u8> {
+        let mut packet = vec![0; PACKET_BYTES];
+        (packet[0], packet[1], packet[9]) = (0x45, tos, 17);
+        packet[20..22].copy_from_slice(&port.to_be_bytes());
+        packet
+    }
+
+    fn through(relay: &mut Relay, now: Picos) -> Vec<(usize, Vec<u8>)> {
+        let mut all = Vec::new();
+        relay.run(now, |to, packet| all.push((to, packet.to_vec())));
+        all
+    }
+
+    #[test]
+    fn a_relay_that_looks_late_loses_no_capacity() {
+        let mut relay = Relay::new(link(), 0.0, 1, 1);
+        let each = serialization_ps(PACKET_BYTES as u32 + 66, 1_000_000);
+        for _ in 0..10 {
+            relay.take(0, 0, &packet(7, 2));
+        }
+        assert_eq!(relay.wake_at(), Some(each + 10 * MS));
+        assert_eq!(through(&mut relay, 4 * each + 10 * MS - 1).len(), 3);
+        // Not looked at since the fourth was due: the rest left on time all the same.
+        assert_eq!(through(&mut relay, 10 * each + 10 * MS).len(), 7);
+        assert_eq!(relay.wake_at(), None);
+        let report = relay.report(10 * each + 10 * MS, 0);
+        assert_eq!(report["there"][0]["delivered"], 10);
+        assert!(report["late_share"].as_f64().unwrap() > 0.1);
+    }
+
+    #[test]
+    fn each_port_has_its_path_and_a_dead_path_loses_both_ways() {
+        let mut relay = Relay::new(link(), 0.0, 3, 1);
+        assert!(relay.set_dead(0, 1, true));
+        assert!(!relay.set_dead(0, 3, true));
+        for port in [500, 900, 700, 100] {
+            relay.take(0, 0, &packet(port, 0));
+        }
+        relay.take(0, 1, &packet(1, 0));
+        relay.take(0, 1, &packet(2, 0));
+        relay.take(0, 1, &[0x60; 60]);
+        let got = through(&mut relay, 100 * MS);
+        let ports: Vec<(usize, u16)> =
+            got.iter().map(|(to, packet)| (*to, ip::udp_source_port(packet).unwrap())).collect();
+        assert_eq!(ports, [(1, 500), (1, 700), (0, 1), (1, 100)]);
+        relay.set_dead(100 * MS, 1, false);
+        relay.take(100 * MS, 0, &packet(900, 0));
+        assert_eq!(through(&mut relay, 200 * MS).len(), 1);
+        let report = relay.report(200 * MS, 20 * MS);
+        assert_eq!(report["there"][1]["lost"], 1);
+        assert_eq!(report["back"][1]["lost"], 1);
+        assert_eq!((&report["not_ipv4"], &report["busy_share"]), (&1.into(), &0.1.into()));
+    }
+
+    #[test]
+    fn a_deep_queue_marks_what_may_be_marked() {
+        // The first leaves at once; behind the next four are more than 20,000 bytes.
+        for (tos, marked) in [(2, 4), (0, 0)] {
+            let mut relay = Relay::new(link(), 0.0, 1, 1);
+            for _ in 0..10 {
+                relay.take(0, 0, &packet(7, tos));
+            }
+            let got = through(&mut relay, 1000 * MS);
+            let is_marked = |packet: &[u8]| ip::ecn(packet) == Ecn::Ce;
+            let early = got[..5].iter().filter(|(_, packet)| is_marked(packet)).count();
+            let last = got[7..].iter().filter(|(_, packet)| is_marked(packet)).count();
+            assert_eq!((got.len(), early, last), (10, marked, 0), "tos {tos}");
+        }
+    }
+}
