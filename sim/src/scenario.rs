@@ -54,6 +54,8 @@ pub struct Outcome {
     pub utilisation: f64,
     /// Jain's fairness index of the flows' payload.
     pub jain: f64,
+    /// Payload of the flow that got least, as a share of the mean.
+    pub least: f64,
     /// Mean of all queues together, in units of the BDP.
     pub queue_mean_bdp: f64,
     /// 99th percentile of a path's queue, in units of the path's share of the BDP.
@@ -240,6 +242,7 @@ impl Run {
         Outcome {
             utilisation: sum / capacity_bytes,
             jain: jain(&placed),
+            least: least(&placed),
             queue_mean_bdp: depths.iter().map(|d| d.mean_units()).sum::<f64>()
                 / depths.len() as f64,
             queue_p99_bdp: DepthMeter::quantile_units(&depths, 0.01),
@@ -254,6 +257,14 @@ impl Run {
             events: self.network.events(),
         }
     }
+}
+
+/// The least of all, as a share of their mean; 0 when none has any.
+#[must_use]
+pub fn least(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    if mean > 0.0 { least / mean } else { 0.0 }
 }
 
 /// Jain's fairness index: 1 when all are equal, 1/n when one has everything; 0 when none has any.

@@ -45,7 +45,7 @@ pub struct Table {
     rows: fn(&str, &mut String),
 }
 
-const FLOWS_HEAD: &str = "scheme   flows start   util%   jain  queue   p99    drops    trims    \
+const FLOWS_HEAD: &str = "scheme   flows start   util%   jain least  queue   p99    drops    trims    \
                           marks rtx_nack rtx_probe spurious";
 
 /// All tables.
@@ -75,7 +75,7 @@ pub const TABLES: [Table; 5] = [
     Table {
         name: "jitter",
         about: "A lone flow, noise of the given mean and spikes of 200 us at every path's end; RTO 500 us.",
-        head: "scheme   mean_us ecn   util%   jain  queue   p99    drops rtx_nack rtx_probe spurious",
+        head: "scheme   mean_us ecn   util%   jain least  queue   p99    drops rtx_nack rtx_probe spurious",
         rows: jitter,
     },
     Table {
@@ -146,10 +146,12 @@ fn trim_briefly(scenario: &mut Scenario) {
 const FITS: &str = "a string takes everything";
 
 fn reached(out: &mut String, o: &Outcome) {
-    let Outcome { utilisation, jain, queue_mean_bdp, queue_p99_bdp, drops, failures, .. } = o;
+    let Outcome {
+        utilisation, jain, least, queue_mean_bdp, queue_p99_bdp, drops, failures, ..
+    } = o;
     assert_eq!(*failures, 0, "no operation fails");
     let percent = 100.0 * utilisation;
-    write!(out, " {percent:>7.1} {jain:>6.3} {queue_mean_bdp:>6.2}").expect(FITS);
+    write!(out, " {percent:>7.1} {jain:>6.3} {least:>5.2} {queue_mean_bdp:>6.2}").expect(FITS);
     write!(out, " {queue_p99_bdp:>5.2} {drops:>8}").expect(FITS);
 }
 

@@ -8,7 +8,7 @@ use erd_rd::cc::{
 };
 use erd_sim::ids::HostId;
 use erd_sim::link::Health;
-use erd_sim::scenario::{Scenario, Start, jain};
+use erd_sim::scenario::{Scenario, Start, jain, least};
 use erd_sim::tables::noise;
 use erd_sim::topology::{DATAGRAM_BYTES, SEGMENT_WIRE_BYTES};
 use erd_sim::trial::{PathTrial, RevivalTrial};
@@ -252,4 +252,11 @@ fn jains_index_is_what_he_says() {
     assert_near("one of four", jain(&[0.0, 5.0, 0.0, 0.0]), 0.25, 1e-9);
     assert_near("one and two", jain(&[1.0, 2.0]), 0.9, 1e-9);
     assert_near("none", jain(&[0.0, 0.0]), 0.0, 1e-9);
+}
+
+#[test]
+fn the_least_share_is_of_the_mean() {
+    assert_near("equal", least(&[3.0, 3.0]), 1.0, 1e-9);
+    assert_near("one and three", least(&[3.0, 1.0]), 0.5, 1e-9);
+    assert_near("none", least(&[0.0, 0.0]), 0.0, 1e-9);
 }
