@@ -1,7 +1,7 @@
 //! STrack: a window from delay, marks and what was achieved; paths from marks (docs/cc/strack.md).
 
 use super::paths::EcnBitmap;
-use super::pipe::Pipe;
+use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::settings::{self, Setting};
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
@@ -15,6 +15,10 @@ const PACKET_BYTES: f32 = 4096.0;
 /// BDP and round trip that the paper's constants are for (table 1): 100 Gb/s times 12 us.
 const SCALE_BDP_BYTES: f32 = 150_000.0;
 const SCALE_RTT_NS: f32 = 12_000.0;
+/// Longest span that stored times can tell from a shorter one: half of where their 32 bits wrap, 2.1
+/// s. A longer one counts as this. After a pause by chance near 4.3 s or a multiple of it, what is to
+/// happen once in a span is late by one.
+const SPAN_MOST_NS: f32 = 2_147_483_648.0;
 /// Fewest paths to spray over, if the flow has them (algorithm 3, line 18).
 const PATHS_MIN: u64 = 8;
 /// Most paths that the bitmap holds.
@@ -108,149 +112,221 @@ struct Strack {
     /// Made at the first choice among several paths.
     spray: Option<Box<EcnBitmap>>,
     /// When the window was last cut, when it last grew for fairness, and since when `count_bytes`
-    /// counts.
-    cut_at: Nanos,
-    shuffled_at: Nanos,
-    count_at: Nanos,
+    /// counts: in ns, wrapping.
+    cut_at: u32,
+    shuffled_at: u32,
+    count_at: u32,
+    /// Derived from the shared estimate, when that moves.
+    bdp_bytes: f32,
+    window_max_bytes: f32,
+    target_ns: f32,
+    /// Typical round trip, and the same with the target delay.
+    rtt_ns: u32,
+    period_ns: u32,
     window_bytes: f32,
     mean_delay_ns: f32,
-    packet_bytes: u32,
+    packet_bytes: f32,
     /// Bytes acknowledged in this period.
-    count_bytes: u32,
-    /// The same of the period before; `None` where the flow had too little to send to tell.
-    achieved_bytes: Option<u32>,
+    count_bytes: f32,
+    /// The same of the period before; infinite where the flow had too little to send to tell.
+    achieved_bytes: f32,
     paths: u16,
+    /// As many of them as what is known of a path is fresh for (section 3.1): twice the window.
+    paths_in_use: u16,
     /// The path of an unmarked acknowledgement, for the next packet.
-    clean_path: Option<u16>,
+    clean_path: Option<u8>,
     /// The flow had less to send than the window allowed, some time in this period.
     limited: bool,
 }
 
 impl Strack {
     fn new(params: &FlowParams, values: Arc<Values>) -> Strack {
+        let now = params.now as u32;
         let mut strack = Strack {
             pipe: Pipe::new(params),
             values,
             spray: None,
-            cut_at: params.now,
-            shuffled_at: params.now,
-            count_at: params.now,
+            cut_at: now,
+            shuffled_at: now,
+            count_at: now,
+            bdp_bytes: 0.0,
+            window_max_bytes: 0.0,
+            target_ns: 0.0,
+            rtt_ns: 0,
+            period_ns: 0,
             window_bytes: 0.0,
             mean_delay_ns: 0.0,
-            packet_bytes: params.datagram_bytes.max(1),
-            count_bytes: 0,
-            achieved_bytes: None,
+            packet_bytes: params.datagram_bytes.max(1) as f32,
+            count_bytes: 0.0,
+            achieved_bytes: f32::INFINITY,
             paths: params.paths.clamp(1, PATHS_MAX),
+            paths_in_use: 0,
             clean_path: None,
             limited: true,
         };
-        strack.window_bytes = strack.window_max_bytes();
+        strack.derive();
+        strack.window_bytes = strack.window_max_bytes;
+        strack.choose_paths();
         strack
     }
 
-    /// A sample holds the queue's delay and noise on top of it.
-    fn target_ns(&self) -> f32 {
-        self.values[TARGET] * self.pipe.base_rtt_ns() + self.pipe.noise_ns()
-    }
-
-    /// `max_bdp` BDP in whole packets, and one more that arrives meanwhile. More than one BDP, since
-    /// a lone flow does not load all its paths alike.
-    fn window_max_bytes(&self) -> f32 {
-        let packet = u64::from(self.packet_bytes);
-        let packets = ((self.values[MAX_BDP] * self.pipe.bdp_bytes()) as u64).div_ceil(packet) + 1;
-        (packets * packet) as f32
+    /// What follows from the shared estimate.
+    #[inline(never)]
+    fn derive(&mut self) {
+        // A sample holds the queue's delay and noise on top of it.
+        self.target_ns = self.values[TARGET] * self.pipe.base_rtt_ns() + self.pipe.noise_ns();
+        let rtt_ns = self.pipe.typical_rtt_ns();
+        self.rtt_ns = rtt_ns.min(SPAN_MOST_NS) as u32;
+        self.period_ns = (rtt_ns + self.target_ns).min(SPAN_MOST_NS) as u32;
+        // `max_bdp` BDP in whole packets, and one more that arrives meanwhile. More than one BDP,
+        // since a lone flow does not load all its paths alike.
+        let packet = self.packet_bytes as u64;
+        self.bdp_bytes = self.pipe.bdp_bytes();
+        let packets = ((self.values[MAX_BDP] * self.bdp_bytes) as u64).div_ceil(packet) + 1;
+        self.window_max_bytes = (packets * packet) as f32;
     }
 
     /// Keeps the window between one packet and the most.
     fn clamp(&mut self) {
-        let least = self.packet_bytes as f32;
-        self.window_bytes = self.window_bytes.clamp(least, self.window_max_bytes());
+        let most = lesser(self.window_bytes, self.window_max_bytes);
+        self.window_bytes = greater(most, self.packet_bytes);
     }
 
-    /// A constant in 4 KiB packets as bytes, scaled to the BDP (table 1: `bdp_sf`).
-    fn scaled_bytes(&self, at: usize) -> f32 {
-        self.values[at] * PACKET_BYTES * self.pipe.bdp_bytes() / SCALE_BDP_BYTES
+    /// A constant in 4 KiB packets, scaled to the BDP (table 1: `bdp_sf`), as a share of the BDP.
+    fn scaled_bdps(&self, at: usize) -> f32 {
+        self.values[at] * (PACKET_BYTES / SCALE_BDP_BYTES)
     }
 
     /// Algorithm 2. What was acknowledged within a round trip and the target delay.
+    #[inline(always)]
     fn count(&mut self, ack: &Ack) {
-        let acked = u32::try_from(ack.acked_bytes).unwrap_or(u32::MAX);
-        self.count_bytes = self.count_bytes.saturating_add(acked);
-        self.limited |= ack.app_limited;
-        let period_ns = self.pipe.typical_rtt_ns() + self.target_ns();
-        if since_ns(self.count_at, ack.now) > period_ns {
-            let achieved = (!self.limited).then_some(self.count_bytes);
-            self.start_period(ack.now, achieved);
-            self.limited = ack.app_limited;
+        self.count_bytes += short_f32(ack.acked_bytes);
+        if ack.app_limited {
+            self.limited = true;
+        }
+        if since_ns(self.count_at, ack.now) > self.period_ns {
+            self.end_period(ack);
         }
     }
 
-    fn start_period(&mut self, now: Nanos, achieved_bytes: Option<u32>) {
+    #[inline(always)]
+    fn end_period(&mut self, ack: &Ack) {
+        let achieved = if self.limited { f32::INFINITY } else { self.count_bytes };
+        self.start_period(ack.now, achieved);
+        self.limited = ack.app_limited;
+    }
+
+    fn start_period(&mut self, now: Nanos, achieved_bytes: f32) {
         self.achieved_bytes = achieved_bytes;
-        (self.count_bytes, self.count_at, self.limited) = (0, now, false);
+        (self.count_bytes, self.count_at, self.limited) = (0.0, now as u32, false);
+    }
+
+    /// What is not [`Pipe::plain`].
+    #[inline(never)]
+    fn on_odd_ack(&mut self, ack: &Ack) {
+        if self.pipe.on_odd_sample(ack, ack.rtt_ns) {
+            self.derive();
+        }
+        self.count(ack);
+        match ack.rtt_ns {
+            Some(rtt_ns) => self.on_sample(ack, short_f32(rtt_ns)),
+            None => self.clamp(),
+        }
+    }
+
+    #[inline(always)]
+    fn on_sample(&mut self, ack: &Ack, rtt_ns: f32) {
+        // The path is judged by its own sample, the window by the filtered delay of all.
+        let late = || rtt_ns - self.pipe.base_rtt_ns() > self.target_ns;
+        self.heed_path(ack.path, self.pipe.is_bad(ack, late));
+        self.adjust(ack);
+        self.clamp();
     }
 
     /// Algorithm 3, lines 2 to 10.
+    #[inline(always)]
     fn heed_path(&mut self, path: u16, marked: bool) {
         if path >= self.paths {
             return;
         }
-        self.clean_path = (!marked).then_some(path);
+        self.clean_path = (!marked).then_some(path as u8);
         if let Some(spray) = &mut self.spray {
             spray.on_ack(path, marked);
         }
     }
 
-    /// Paths in use: what is known of a path is fresh for about a window (section 3.1).
-    fn paths_in_use(&self) -> u16 {
-        let twice = (2 * self.window_bytes()).div_ceil(u64::from(self.packet_bytes));
-        twice.max(PATHS_MIN).min(u64::from(self.paths)) as u16
+    /// Sets the paths in use.
+    #[inline(always)]
+    fn choose_paths(&mut self) {
+        let packets = (2.0 * self.window_bytes / self.packet_bytes) as u64;
+        self.paths_in_use = packets.max(PATHS_MIN).min(u64::from(self.paths)) as u16;
     }
 
-    /// Adds `bytes` for each window that is acknowledged, and for one at most.
-    fn grow(&mut self, ack: &Ack, bytes: f32) {
+    /// Adds so many BDP for each window that is acknowledged, and for one at most.
+    #[inline(always)]
+    fn grow(&mut self, ack: &Ack, bdps: f32) {
         if !ack.app_limited {
-            self.window_bytes += bytes * (ack.acked_bytes as f32 / self.window_bytes).min(1.0);
+            let windows = lesser(short_f32(ack.acked_bytes) / self.window_bytes, 1.0);
+            self.window_bytes += bdps * self.bdp_bytes * windows;
         }
     }
 
     /// Algorithm 4, but for the clamp.
+    #[inline(always)]
     fn adjust(&mut self, ack: &Ack) {
-        let (target, delay) = (self.target_ns(), self.pipe.queue_delay_ns());
-        let (high, rtt) = (self.values[HIGH] * target, self.pipe.typical_rtt_ns());
+        let (target, delay) = (self.target_ns, self.pipe.queue_delay_ns());
         self.mean_delay_ns += self.values[EWMA] * (delay - self.mean_delay_ns);
-        let marked = self.pipe.is_marked(ack, delay > target);
-        let may_cut = since_ns(self.cut_at, ack.now) > rtt;
-        if !marked && delay > high {
-            self.grow(ack, self.scaled_bytes(BETA));
-        } else if !marked && delay < target {
-            // alpha (target - delay), where alpha is 4 bdp_sf delay_sf / rtt and delay_sf is
-            // rtt / 12 us.
-            let bytes = self.scaled_bytes(ALPHA) * (target - delay) / SCALE_RTT_NS;
-            self.grow(ack, bytes.min(HALF * self.pipe.bdp_bytes()));
-        } else if may_cut && self.mean_delay_ns > target && delay > target {
-            self.cut(ack.now, target, delay > high);
-        }
-        if since_ns(self.shuffled_at, ack.now) > rtt {
-            self.shuffled_at = ack.now;
-            if !ack.app_limited {
-                self.window_bytes += self.scaled_bytes(ETA);
+        if delay < target {
+            if !self.pipe.is_marked(ack, false) {
+                // alpha (target - delay), where alpha is 4 bdp_sf delay_sf / rtt and delay_sf is
+                // rtt / 12 us.
+                let alpha = self.scaled_bdps(ALPHA) * (1.0 / SCALE_RTT_NS);
+                self.grow(ack, lesser(alpha * (target - delay), HALF));
             }
+        } else {
+            self.heed_delay(ack, delay);
+        }
+        if since_ns(self.shuffled_at, ack.now) > self.rtt_ns {
+            self.shuffle(ack);
         }
     }
 
+    /// Algorithm 4 for a delay that is not below the target.
+    #[inline(always)]
+    fn heed_delay(&mut self, ack: &Ack, delay: f32) {
+        let target = self.target_ns;
+        let is_high = delay > self.values[HIGH] * target;
+        if is_high && !self.pipe.is_marked(ack, delay > target) {
+            self.grow(ack, self.scaled_bdps(BETA));
+        } else if delay > target
+            && self.mean_delay_ns > target
+            && since_ns(self.cut_at, ack.now) > self.rtt_ns
+        {
+            self.cut(ack.now, is_high);
+        }
+    }
+
+    /// Algorithm 4, line 18 on: once in a round trip.
+    #[inline(always)]
+    fn shuffle(&mut self, ack: &Ack) {
+        self.shuffled_at = ack.now as u32;
+        if !ack.app_limited {
+            self.window_bytes += self.scaled_bdps(ETA) * self.bdp_bytes;
+        }
+        self.clamp();
+        self.choose_paths();
+    }
+
     /// Algorithm 4, lines 11 to 17.
-    fn cut(&mut self, now: Nanos, target_ns: f32, high: bool) {
-        self.cut_at = now;
-        let little = self.window_bytes.min(self.window_max_bytes() * ACHIEVED_SHARE);
-        match self.achieved_bytes {
-            Some(achieved) if high && (achieved as f32) < little => {
-                self.window_bytes = achieved as f32;
-            }
-            _ => {
-                let excess = (self.mean_delay_ns - target_ns) / self.mean_delay_ns;
-                self.window_bytes *= (1.0 - self.values[GAMMA] * excess).max(HALF);
-            }
+    #[inline(always)]
+    fn cut(&mut self, now: Nanos, is_high: bool) {
+        self.cut_at = now as u32;
+        let little = self.window_bytes.min(self.window_max_bytes * ACHIEVED_SHARE);
+        if is_high && self.achieved_bytes < little {
+            self.window_bytes = self.achieved_bytes;
+        } else {
+            let excess = (self.mean_delay_ns - self.target_ns) / self.mean_delay_ns;
+            self.window_bytes *= (1.0 - self.values[GAMMA] * excess).max(HALF);
         }
     }
 }
@@ -259,20 +335,19 @@ impl Controller for Strack {
     fn on_sent(&mut self, sent: &Sent) {
         // After a pause, what was achieved before tells nothing of the network.
         if self.limited && sent.in_flight_bytes <= u64::from(sent.bytes) {
-            self.start_period(sent.now, None);
+            self.start_period(sent.now, f32::INFINITY);
         }
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack);
-        self.count(ack);
-        if let Some(rtt_ns) = ack.rtt_ns {
-            // The path is judged by its own sample, the window by the filtered delay of all.
-            let late = rtt_ns as f32 - self.pipe.base_rtt_ns() > self.target_ns();
-            self.heed_path(ack.path, self.pipe.is_marked(ack, late));
-            self.adjust(ack);
+        match self.pipe.plain(ack, ack.rtt_ns) {
+            Some(rtt_ns) => {
+                self.pipe.take(ack.now, rtt_ns);
+                self.count(ack);
+                self.on_sample(ack, rtt_ns);
+            }
+            None => self.on_odd_ack(ack),
         }
-        self.clamp();
     }
 
     fn on_loss(&mut self, loss: &Loss) {
@@ -281,16 +356,18 @@ impl Controller for Strack {
         if let Some(spray) = &mut self.spray {
             spray.on_ack(loss.path, true);
         }
-        self.clean_path = self.clean_path.filter(|path| *path != loss.path);
+        self.clean_path = self.clean_path.filter(|path| u16::from(*path) != loss.path);
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
-        let achieved = self.achieved_bytes.unwrap_or(self.count_bytes) as f32;
+        let is_known = self.achieved_bytes.is_finite();
+        let achieved = if is_known { self.achieved_bytes } else { self.count_bytes };
         self.window_bytes = self.window_bytes.min(achieved);
         self.clamp();
-        self.cut_at = timeout.now;
+        self.choose_paths();
+        self.cut_at = timeout.now as u32;
         // If silence lasts, nothing was achieved since.
-        self.start_period(timeout.now, Some(0));
+        self.start_period(timeout.now, 0.0);
     }
 
     fn window_bytes(&self) -> u64 {
@@ -305,14 +382,13 @@ impl Controller for Strack {
         if self.paths == 1 {
             return 0;
         }
-        let in_use = self.paths_in_use();
         let spray = self.spray.get_or_insert_default();
-        match self.clean_path.take() {
+        match self.clean_path.take().map(u16::from) {
             Some(path) => {
                 spray.resume_after(path);
                 path
             }
-            None => spray.next(in_use),
+            None => spray.next(self.paths_in_use),
         }
     }
 
@@ -325,15 +401,15 @@ impl Controller for Strack {
         View {
             base_rtt_ns,
             typical_rtt_ns,
-            target_ns: self.target_ns() as Nanos,
-            bdp_bytes: self.pipe.bdp_bytes() as u64,
-            paths: self.paths_in_use(),
+            target_ns: self.target_ns as Nanos,
+            bdp_bytes: self.bdp_bytes as u64,
+            paths: self.paths_in_use,
         }
     }
 }
 
-fn since_ns(then: Nanos, now: Nanos) -> f32 {
-    now.saturating_sub(then) as f32
+fn since_ns(then: u32, now: Nanos) -> u32 {
+    (now as u32).wrapping_sub(then)
 }
 
 #[cfg(test)]
