@@ -105,11 +105,10 @@ const REPS_SLOTS: usize = 8;
 pub struct Reps {
     /// A ring.
     cached: [u8; REPS_SLOTS],
-    /// Slot of the next one; counts on and wraps.
-    head: u8,
-    fresh: u8,
-    /// How many slots hold a path that came back once.
-    filled: u8,
+    /// How many came back and how many were used again or overwritten, wrapping. The second may lag
+    /// behind until the next use.
+    came: u32,
+    used: u32,
     frozen_until: Nanos,
 }
 
@@ -120,10 +119,8 @@ impl Reps {
         if marked {
             return;
         }
-        self.cached[usize::from(self.head) % REPS_SLOTS] = path as u8;
-        self.head = self.head.wrapping_add(1);
-        self.fresh = (self.fresh + 1).min(REPS_SLOTS as u8);
-        self.filled = (self.filled + 1).min(REPS_SLOTS as u8);
+        self.cached[self.came as usize % REPS_SLOTS] = path as u8;
+        self.came = self.came.wrapping_add(1);
     }
 
     /// A timeout or a loss says that some path may be dead.
@@ -134,29 +131,31 @@ impl Reps {
     /// The path that came back unmarked the longest ago and was not used since.
     #[inline]
     pub fn recycle(&mut self, paths: u16) -> Option<u16> {
-        let at = self.head.wrapping_sub(self.fresh);
-        self.fresh = self.fresh.checked_sub(1)?;
-        Some(self.cached(at, paths))
+        let mut oldest = self.used;
+        let fresh = self.came.wrapping_sub(oldest);
+        if fresh == 0 {
+            return None;
+        }
+        if fresh > REPS_SLOTS as u32 {
+            oldest = self.came.wrapping_sub(REPS_SLOTS as u32);
+        }
+        self.used = oldest.wrapping_add(1);
+        Some(self.cached(oldest, paths))
     }
 
-    fn cached(&self, at: u8, paths: u16) -> u16 {
-        let path = u16::from(self.cached[usize::from(at) % REPS_SLOTS]);
+    fn cached(&self, at: u32, paths: u16) -> u16 {
+        let path = u16::from(self.cached[at as usize % REPS_SLOTS]);
         if path < paths { path } else { path % paths }
     }
 
-    /// The next path below `paths`.
-    #[inline]
-    pub fn next(&mut self, now: Nanos, rng: &mut Pcg32, paths: u16) -> u16 {
-        match self.recycle(paths) {
-            Some(path) => path,
-            None => self.explore(now, rng, paths),
-        }
-    }
-
-    fn explore(&self, now: Nanos, rng: &mut Pcg32, paths: u16) -> u16 {
-        if now < self.frozen_until && self.filled > 0 {
-            let back = uniform(rng, u16::from(self.filled)) as u8 + 1;
-            return self.cached(self.head.wrapping_sub(back), paths);
+    /// The next path below `paths` where none is to recycle.
+    #[must_use]
+    pub fn explore(&self, now: Nanos, rng: &mut Pcg32, paths: u16) -> u16 {
+        // Slots that hold a path: all but at the beginning, and by chance after 2^32 paths.
+        let filled = self.came.min(REPS_SLOTS as u32);
+        if now < self.frozen_until && filled > 0 {
+            let back = u32::from(uniform(rng, filled as u16)) + 1;
+            return self.cached(self.came.wrapping_sub(back), paths);
         }
         uniform(rng, paths)
     }

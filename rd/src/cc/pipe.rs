@@ -360,6 +360,13 @@ impl Pipe {
         lesser(self.speed * self.typical_ns, BDP_MAX_BYTES)
     }
 
+    /// Whether the network was seen to mark.
+    #[must_use]
+    #[inline]
+    pub fn has_marks(&self) -> bool {
+        self.flags & MARKS != 0
+    }
+
     /// Whether a sample counts as marked. Until the network has marked anything, `late` says:
     /// without ECN a controller that heeds marks alone would control nothing.
     #[must_use]
@@ -375,7 +382,7 @@ impl Pipe {
         if ack.ce_bytes > 0 {
             return true;
         }
-        if self.flags & MARKS != 0 {
+        if self.has_marks() {
             return false;
         }
         core::hint::cold_path();
