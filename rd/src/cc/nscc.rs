@@ -721,7 +721,7 @@ impl Controller for Nscc {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        match self.pipe.plain(ack, ack.rtt_ns) {
+        match self.pipe.plain(ack, ack.rtt_ns.map(short_f32)) {
             Some(rtt_ns) if self.runs_on(ack.now) => {
                 self.pipe.take(ack.now, rtt_ns);
                 self.count(ack);

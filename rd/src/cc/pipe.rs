@@ -129,12 +129,7 @@ impl Pipe {
     /// round trip, the noise or the bandwidth moved, and so whatever was derived from them.
     #[inline]
     pub fn on_ack(&mut self, ack: &Ack) -> bool {
-        self.on_sample(ack, ack.rtt_ns)
-    }
-
-    /// The same with another round trip than the acknowledgement's own.
-    #[inline]
-    pub fn on_sample(&mut self, ack: &Ack, rtt_ns: Option<Nanos>) -> bool {
+        let rtt_ns = ack.rtt_ns.map(short_f32);
         match self.plain(ack, rtt_ns) {
             Some(rtt) => {
                 self.take(ack.now, rtt);
@@ -144,17 +139,18 @@ impl Pipe {
         }
     }
 
-    /// The round trip of nearly every acknowledgement, in ns: that of a flow that knows the speed of
+    /// The round trip `rtt_ns` of nearly every acknowledgement (its own, or one without what its path
+    /// adds): that of a flow that knows the speed of
     /// its link and its noise, and of packets of the usual size, and not a new least one. It goes to
     /// [`Pipe::take`], which moves nothing; without one, the acknowledgement goes to
     /// [`Pipe::on_odd_sample`]. They are apart, and inlined, so that a controller's way for such
     /// acknowledgements is short and calls nothing.
     #[inline(always)]
-    pub fn plain(&mut self, ack: &Ack, rtt_ns: Option<Nanos>) -> Option<f32> {
+    pub fn plain(&mut self, ack: &Ack, rtt_ns: Option<f32>) -> Option<f32> {
         if ack.ce_bytes > 0 {
             self.flags |= MARKS;
         }
-        let rtt = short_f32(rtt_ns?);
+        let rtt = rtt_ns?;
         // Sizes of 2^(LARGE + 1) bytes and above are told apart.
         let is_usual = ack.acked_bytes >> (LARGE + 1) < u64::from(ack.acked_packets);
         let is_plain = is_usual && self.flags & ODD == 0 && rtt >= self.least_ns;
@@ -180,10 +176,10 @@ impl Pipe {
     }
 
     /// See [`Pipe::plain`]. Returns the same as [`Pipe::on_ack`].
-    pub fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: Option<Nanos>) -> bool {
+    pub fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: Option<f32>) -> bool {
         let mut moved = self.flags & NO_LINK != 0 && self.count(ack);
         let Some(rtt_ns) = rtt_ns else { return moved };
-        let (rtt, size) = (greater(short_f32(rtt_ns), 1.0), self.size);
+        let (rtt, size) = (greater(rtt_ns, 1.0), self.size);
         if self.is_small(ack, rtt) {
             return moved;
         }

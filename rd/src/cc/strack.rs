@@ -224,12 +224,13 @@ impl Strack {
     /// What is not [`Pipe::plain`].
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
-        if self.pipe.on_odd_sample(ack, ack.rtt_ns) {
+        let rtt_ns = ack.rtt_ns.map(short_f32);
+        if self.pipe.on_odd_sample(ack, rtt_ns) {
             self.derive();
         }
         self.count(ack);
-        match ack.rtt_ns {
-            Some(rtt_ns) => self.on_sample(ack, short_f32(rtt_ns)),
+        match rtt_ns {
+            Some(rtt_ns) => self.on_sample(ack, rtt_ns),
             None => self.clamp(),
         }
     }
@@ -340,7 +341,7 @@ impl Controller for Strack {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        match self.pipe.plain(ack, ack.rtt_ns) {
+        match self.pipe.plain(ack, ack.rtt_ns.map(short_f32)) {
             Some(rtt_ns) => {
                 self.pipe.take(ack.now, rtt_ns);
                 self.count(ack);

@@ -2,7 +2,7 @@
 //! at one BDP, grows only while it is used, stays within bounds, and forgets what it was above one
 //! BDP when the flow was idle.
 
-use super::pipe::{Pipe, greater, lesser};
+use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::{Ack, FlowParams, Sent};
 use crate::units::Nanos;
 
@@ -98,22 +98,29 @@ impl Window {
     #[must_use]
     pub fn is_used(&self, ack: &Ack) -> bool {
         let used = ack.in_flight_bytes.saturating_add(ack.acked_bytes);
-        !ack.app_limited && used as f32 >= 0.5 * self.bytes_f32()
+        !ack.app_limited && short_f32(used) >= 0.5 * self.bytes_f32()
+    }
+
+    /// Whether one more packet fits beside so many bytes in flight.
+    #[must_use]
+    pub fn has_room(&self, in_flight_bytes: u64) -> bool {
+        short_f32(in_flight_bytes) + self.packet_bytes <= self.bytes_f32()
     }
 }
 
 /// Which part of the newly acknowledged bytes counts as marked, 0 to 1. Without ECN in the network
 /// all bytes of a sample count that is later than `late_round_trips` typical round trips.
 #[must_use]
+#[inline(always)]
 pub fn marked_share(pipe: &Pipe, ack: &Ack, late_round_trips: f32) -> f32 {
-    let is_late = ack.rtt_ns.is_some() && pipe.queue_delay_ns() > pipe.target_ns(late_round_trips);
-    if !pipe.is_marked(ack, is_late) {
-        0.0
-    } else if ack.ce_bytes == 0 {
-        1.0
-    } else {
-        (ack.ce_bytes as f32 / (ack.acked_bytes.max(1) as f32)).min(1.0)
+    if ack.ce_bytes > 0 {
+        return lesser(ack.ce_bytes as f32 / short_f32(ack.acked_bytes.max(1)), 1.0);
     }
+    if pipe.has_marks() {
+        return 0.0;
+    }
+    let is_late = ack.rtt_ns.is_some() && pipe.queue_delay_ns() > pipe.target_ns(late_round_trips);
+    if is_late { 1.0 } else { 0.0 }
 }
 
 /// Whether a round trip has gone by since the last decrease.
