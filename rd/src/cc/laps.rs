@@ -273,29 +273,42 @@ impl Laps {
     /// An acknowledgement without a sample, the first one, or one after a long time.
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
-        if ack.rtt_ns.is_some() {
+        let beta = beta(&self.values, &self.pipe, &self.table);
+        let sample = ack.rtt_ns.map(short_f32).and_then(|rtt_ns| {
             self.table.renew(ack.now);
+            self.table.on_sample(ack, rtt_ns, beta)
+        });
+        match sample {
+            Some((rtt_ns, changed)) => self.on_sample(ack, rtt_ns, changed),
+            None => self.learn(ack, None),
         }
-        let rtt_ns = ack.rtt_ns.map(short_f32).and_then(|rtt| self.table.on_sample(ack, rtt));
-        self.on_odd_sample(ack, rtt_ns);
     }
 
-    /// A sample that is not [`Pipe::plain`], without what its path adds; `None` if there is none.
+    /// A round trip without what its path adds.
+    #[inline(always)]
+    fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, changed: bool) {
+        if self.pipe.is_plain(ack, rtt_ns) {
+            self.pipe.take(ack.now, rtt_ns);
+            if changed || self.gate_is_open(ack.now) {
+                self.survey(ack);
+            }
+        } else {
+            self.on_odd_sample(ack, rtt_ns, changed);
+        }
+    }
+
+    /// The same for what is not [`Pipe::is_plain`].
     #[inline(never)]
-    fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: Option<f32>) {
+    fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: f32, changed: bool) {
+        self.learn(ack, Some(rtt_ns));
+        if changed || self.gate_is_open(ack.now) {
+            self.survey(ack);
+        }
+    }
+
+    fn learn(&mut self, ack: &Ack, rtt_ns: Option<f32>) {
         if self.pipe.on_odd_sample(ack, rtt_ns) {
             self.derive();
-        }
-        if rtt_ns.is_some() {
-            self.heed(ack);
-        }
-    }
-
-    #[inline(always)]
-    fn heed(&mut self, ack: &Ack) {
-        let beta = beta(&self.values, &self.pipe, &self.table);
-        if self.table.reweigh(ack.path, beta) || self.gate_is_open(ack.now) {
-            self.survey(ack);
         }
     }
 
@@ -337,16 +350,15 @@ impl Controller for Laps {
             self.forgive(ack);
         }
         self.restarted = false;
-        let Some(rtt_ns) = ack.rtt_ns.map(short_f32).filter(|_| !self.table.is_due(ack.now)) else {
-            return self.on_odd_ack(ack);
-        };
-        let rtt_ns = self.table.on_sample(ack, rtt_ns);
-        match self.pipe.plain(ack, rtt_ns) {
-            Some(rtt_ns) => {
-                self.pipe.take(ack.now, rtt_ns);
-                self.heed(ack);
+        let beta = beta(&self.values, &self.pipe, &self.table);
+        match ack.rtt_ns.map(short_f32) {
+            Some(rtt_ns) if !self.table.is_due(ack.now) => {
+                match self.table.on_sample(ack, rtt_ns, beta) {
+                    Some((rtt_ns, changed)) => self.on_sample(ack, rtt_ns, changed),
+                    None => self.on_odd_ack(ack),
+                }
             }
-            None => self.on_odd_sample(ack, rtt_ns),
+            _ => self.on_odd_ack(ack),
         }
     }
 

@@ -170,7 +170,7 @@ impl MpRdma {
         }
     }
 
-    /// What is not [`Pipe::plain`].
+    /// What is not [`Pipe::is_plain`].
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
         if self.pipe.on_odd_sample(ack, ack.rtt_ns.map(short_f32)) {
@@ -214,12 +214,13 @@ impl Controller for MpRdma {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        match self.pipe.plain(ack, ack.rtt_ns.map(short_f32)) {
-            Some(rtt_ns) => {
-                self.pipe.take(ack.now, rtt_ns);
-                self.heed(ack);
-            }
-            None => self.on_odd_ack(ack),
+        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+            && self.pipe.is_plain(ack, rtt_ns)
+        {
+            self.pipe.take(ack.now, rtt_ns);
+            self.heed(ack);
+        } else {
+            self.on_odd_ack(ack);
         }
     }
 

@@ -50,10 +50,6 @@ const STALE_RTTS: f32 = 0.25;
 const FREEZE_NS: Nanos = 10 * MILLISECOND;
 /// Most paths of a peer.
 const PATHS_MAX: u16 = 256;
-/// Longest span that stored times can tell from a shorter one, in ns: half of where their 32 bits
-/// wrap, 2.1 s.
-const SPAN_MOST_NS: f32 = 2_147_483_648.0;
-
 /// Where the two schemes differ by more than a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
@@ -224,22 +220,23 @@ impl Spread {
     }
 
     #[inline(always)]
-    fn next(&mut self, now: Nanos, paths: u16) -> u16 {
+    fn next(&mut self, now: Nanos, last_path: u8) -> u16 {
         if let Spread::Reps(reps, rng) = self {
-            return match reps.recycle(paths) {
+            return match reps.recycle(last_path) {
                 Some(path) => path,
-                None => reps.explore(now, rng, paths),
+                None => reps.explore(now, rng, last_path),
             };
         }
-        self.next_of_others(paths)
+        self.next_of_others(last_path)
     }
 
     #[inline(never)]
-    fn next_of_others(&mut self, paths: u16) -> u16 {
+    fn next_of_others(&mut self, last_path: u8) -> u16 {
+        let paths = u16::from(last_path) + 1;
         match self {
             Spread::Oblivious(rng) | Spread::Reps(_, rng) => paths::uniform(rng, paths),
             Spread::Bitmap(bitmap) => bitmap.next(paths),
-            Spread::Mixed(both) => match both.0.recycle(paths) {
+            Spread::Mixed(both) => match both.0.recycle(last_path) {
                 Some(path) => path,
                 None => both.1.next(paths),
             },
@@ -267,8 +264,8 @@ const ODD: u8 = UNMEASURED | RESTARTED | NO_REPS;
 struct Nscc {
     shared: Arc<Shared>,
     spread: Option<Box<Spread>>,
+    seed: u64,
     pipe: Pipe,
-    seed: u32,
     /// At least one datagram, at most `max_window` BDP.
     cwnd: f32,
     /// Increases not yet applied, times the window: in bytes squared.
@@ -281,26 +278,24 @@ struct Nscc {
     left_bytes: f32,
     /// Bytes acknowledged in a row without congestion; infinite while fast increase is on.
     empty_bytes: f32,
-    /// Queueing delay aimed at, see [`Nscc::derive`].
-    target_ns: f32,
+    /// QuickAdapt's window, and the longest time it ignores feedback: the paper's trtt.
+    window_ns: f32,
     /// Fair increase in bytes.
     fair_bytes: f32,
     /// Proportional increase in bytes per ns below the target; smartt: times the round trip.
     slope: f32,
-    /// QuickAdapt's window, and the longest time it ignores feedback: the paper's trtt.
-    window_ns: u32,
-    /// Start of that window.
+    /// Start of QuickAdapt's window.
     window_at: u32,
     decreased_at: u32,
     adjusted_at: u32,
     datagram_bytes: u16,
     last_path: u8,
-    /// [`MEASURING`], [`ADAPTED`] and so on.
+    /// [`UNMEASURED`], [`ADAPTED`] and so on.
     flags: u8,
 }
 
 /// The span since a stored time. It wraps with that time: after a pause of just 4.3 s or a multiple of
-/// it a gate opens late, by less than the span it guards.
+/// it a gate opens late, by less than the span it guards. A gate of more than 4.3 s stays closed.
 fn since_ns(now: Nanos, at: u32) -> u32 {
     (now as u32).wrapping_sub(at)
 }
@@ -316,7 +311,7 @@ impl Nscc {
         let mut flow = Nscc {
             shared: Arc::clone(shared),
             spread: None,
-            seed: (seed ^ seed >> 32) as u32,
+            seed,
             pipe: Pipe::new(params),
             cwnd: f32::INFINITY,
             increase: 0.0,
@@ -324,10 +319,9 @@ impl Nscc {
             achieved_bytes: 0.0,
             left_bytes: 0.0,
             empty_bytes: 0.0,
-            target_ns: 0.0,
+            window_ns: 0.0,
             fair_bytes: 0.0,
             slope: 0.0,
-            window_ns: 0,
             window_at: now,
             // No decrease so far: as far back as can be told.
             decreased_at: now.wrapping_sub(u32::MAX / 2),
@@ -358,18 +352,22 @@ impl Nscc {
     fn derive(&mut self) {
         let at = if self.has(TRIMMING) { TARGET_TRIM } else { TARGET };
         // A sample holds the queue's delay and noise on top of it.
-        self.target_ns = self.value(at) * self.pipe.typical_rtt_ns() + self.pipe.noise_ns();
-        let window_ns = self.pipe.typical_rtt_ns() + self.target_ns;
-        self.window_ns = window_ns.min(SPAN_MOST_NS) as u32;
+        let target = self.value(at) * self.pipe.typical_rtt_ns() + self.pipe.noise_ns();
+        self.window_ns = self.pipe.typical_rtt_ns() + target;
         self.fair_bytes = self.value(FAIR) * self.unit_bytes();
         let most = self.value(PROPORTIONAL) * self.unit_bytes();
         let scale = if self.is_smartt() {
             self.pipe.base_rtt_ns()
         } else {
-            (self.target_ns / REFERENCE_RTT_NS).min(1.0)
+            (target / REFERENCE_RTT_NS).min(1.0)
         };
-        self.slope = most * scale / self.target_ns;
+        self.slope = most * scale / target;
         self.clamp();
+    }
+
+    /// Queueing delay aimed at.
+    fn target_ns(&self) -> f32 {
+        self.window_ns - self.pipe.typical_rtt_ns()
     }
 
     fn datagram(&self) -> f32 {
@@ -401,14 +399,14 @@ impl Nscc {
 
     /// Nothing but a sample is to be heeded: QuickAdapt's window is not over, for one.
     fn runs_on(&self, now: Nanos) -> bool {
-        self.flags & ODD == 0 && since_ns(now, self.window_at) < self.window_ns
+        self.flags & ODD == 0 && (since_ns(now, self.window_at) as f32) < self.window_ns
     }
 
     /// Whether feedback tells of the time before QuickAdapt set the window right.
     fn is_stale(&self, now: Nanos, sent_at: Nanos) -> bool {
         self.has(ADAPTED)
             && self.window_at.wrapping_sub(sent_at as u32) as i32 >= 0
-            && since_ns(now, self.window_at) < self.window_ns
+            && (since_ns(now, self.window_at) as f32) < self.window_ns
     }
 
     #[inline(always)]
@@ -436,12 +434,12 @@ impl Nscc {
     /// Algorithm 2: at the end of a window in which congestion was severe, what was received in it
     /// becomes the congestion window. Returns whether it did.
     fn quick_adapt(&mut self, now: Nanos, delay_ns: f32) -> bool {
-        if !self.has(UNMEASURED) && since_ns(now, self.window_at) < self.window_ns {
+        if !self.has(UNMEASURED) && (since_ns(now, self.window_at) as f32) < self.window_ns {
             return false;
         }
         // With trims the paper needs no further sign.
         let by_trims = self.is_smartt() && self.has(TRIMMING);
-        let late = !by_trims && delay_ns > self.value(QA_DELAY) * self.target_ns;
+        let late = !by_trims && delay_ns > self.value(QA_DELAY) * self.target_ns();
         let achieved = self.achieved_bytes;
         let little = by_trims || achieved < self.value(QA_SHARE) * self.max_window_bytes();
         let fires = !self.has(UNMEASURED) && (self.has(LOST) || late) && little;
@@ -489,8 +487,8 @@ impl Nscc {
 
     /// Equation 3 in the paper's form or the simulator's.
     #[inline(always)]
-    fn proportional_increase(&mut self, bytes: f32, delay_ns: f32) {
-        let step = self.slope * (self.target_ns - delay_ns);
+    fn proportional_increase(&mut self, bytes: f32, delay_ns: f32, target_ns: f32) {
+        let step = self.slope * (target_ns - delay_ns);
         if self.is_smartt() {
             let step = step / (self.pipe.base_rtt_ns() + delay_ns);
             self.increase += bytes * (lesser(step, self.cwnd) + self.fair_bytes);
@@ -502,7 +500,7 @@ impl Nscc {
     /// Equation 1, once a round trip.
     #[inline(always)]
     fn multiplicative_decrease(&mut self, now: Nanos) {
-        let excess = self.average_ns - self.target_ns;
+        let excess = self.average_ns - self.target_ns();
         if excess <= 0.0 || since_ns(now, self.decreased_at) as f32 <= self.pipe.typical_rtt_ns() {
             return;
         }
@@ -534,23 +532,24 @@ impl Nscc {
 
     /// Algorithm 1 for what was not marked.
     #[inline(always)]
-    fn heed_clear(&mut self, ack: &Ack, delay_ns: f32) {
+    fn heed_clear(&mut self, ack: &Ack, delay_ns: f32, target_ns: f32) {
         if ack.app_limited {
             return;
         }
         let bytes = short_f32(ack.acked_bytes);
-        if delay_ns >= self.target_ns {
+        if delay_ns >= target_ns {
             self.stop_fast();
             self.fair_increase(bytes);
         } else if !self.fast_increase(bytes, delay_ns) {
-            self.proportional_increase(bytes, delay_ns);
+            self.proportional_increase(bytes, delay_ns, target_ns);
         }
     }
 
     /// Algorithm 1 for an acknowledgement that counts as marked, part for part.
     #[inline(always)]
     fn heed_marked(&mut self, ack: &Ack, delay_ns: f32) {
-        let late = delay_ns >= self.target_ns;
+        let target_ns = self.target_ns();
+        let late = delay_ns >= target_ns;
         self.stop_fast();
         if late {
             self.multiplicative_decrease(ack.now);
@@ -563,7 +562,7 @@ impl Nscc {
         if late {
             self.fair_increase(bytes);
         } else {
-            self.proportional_increase(bytes, delay_ns);
+            self.proportional_increase(bytes, delay_ns, target_ns);
         }
     }
 
@@ -586,7 +585,7 @@ impl Nscc {
         }
         core::hint::cold_path();
         let own_delay = rtt_ns - self.pipe.base_rtt_ns();
-        (own_delay >= self.target_ns, self.pipe.queue_delay_ns() >= self.target_ns)
+        (own_delay >= self.target_ns(), self.pipe.queue_delay_ns() >= self.target_ns())
     }
 
     #[inline(always)]
@@ -600,7 +599,7 @@ impl Nscc {
     #[inline(always)]
     fn average_clear(&mut self, ack: &Ack, delay_ns: f32) {
         // If it is late, it is out of date: the queue has drained meanwhile.
-        if delay_ns > self.target_ns && !self.is_smartt() {
+        if delay_ns > self.target_ns() && !self.is_smartt() {
             self.average(ack, STALE_RTTS * self.pipe.base_rtt_ns());
         } else {
             self.average(ack, delay_ns);
@@ -621,13 +620,14 @@ impl Nscc {
     #[inline(always)]
     fn on_clear_ack(&mut self, ack: &Ack, path_bad: bool) {
         let delay = self.pipe.queue_delay_ns();
+        let target = self.target_ns();
         self.tell_reps(ack.path, path_bad);
-        if delay >= self.target_ns {
+        if delay >= target {
             self.average_clear(ack, delay);
-            self.heed_clear(ack, delay);
+            self.heed_clear(ack, delay, target);
         } else {
             self.average(ack, delay);
-            self.heed_clear(ack, delay);
+            self.heed_clear(ack, delay, target);
         }
         self.adjust(ack.now, ack.app_limited);
     }
@@ -682,7 +682,7 @@ impl Nscc {
             if marked {
                 self.heed_marked(ack, delay);
             } else {
-                self.heed_clear(ack, delay);
+                self.heed_clear(ack, delay, self.target_ns());
             }
             self.adjust(ack.now, ack.app_limited);
         }
@@ -695,12 +695,11 @@ impl Nscc {
         if self.last_path == 0 {
             return 0;
         }
-        let spread = Spread::new(self.value(PATHS_BY), self.seed.into());
+        let spread = Spread::new(self.value(PATHS_BY), self.seed);
         if !matches!(spread, Spread::Reps(..)) {
             self.flags |= NO_REPS;
         }
-        let paths = u16::from(self.last_path) + 1;
-        self.spread.insert(Box::new(spread)).next(now, paths)
+        self.spread.insert(Box::new(spread)).next(now, self.last_path)
     }
 }
 
@@ -709,7 +708,7 @@ impl Controller for Nscc {
         let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
         if alone
             && !self.has(UNMEASURED)
-            && since_ns(sent.now, self.window_at) / 2 > self.window_ns
+            && since_ns(sent.now, self.window_at) as f32 > 2.0 * self.window_ns
         {
             // What was measured before the pause says little: at most one BDP, paced.
             self.flags = self.flags & !ADAPTED | UNMEASURED | RESTARTED;
@@ -721,19 +720,21 @@ impl Controller for Nscc {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        match self.pipe.plain(ack, ack.rtt_ns.map(short_f32)) {
-            Some(rtt_ns) if self.runs_on(ack.now) => {
-                self.pipe.take(ack.now, rtt_ns);
-                self.count(ack);
-                if ack.ce_bytes > 0 {
-                    self.on_marked_ack(ack, true);
-                } else if !self.pipe.has_marks() {
-                    self.on_unmarking_ack(ack, rtt_ns);
-                } else {
-                    self.on_clear_ack(ack, false);
-                }
+        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+            && self.pipe.is_plain(ack, rtt_ns)
+            && self.runs_on(ack.now)
+        {
+            self.pipe.take(ack.now, rtt_ns);
+            self.count(ack);
+            if ack.ce_bytes > 0 {
+                self.on_marked_ack(ack, true);
+            } else if self.pipe.has_marks() {
+                self.on_clear_ack(ack, false);
+            } else {
+                self.on_unmarking_ack(ack, rtt_ns);
             }
-            _ => self.on_odd_ack(ack),
+        } else {
+            self.on_odd_ack(ack);
         }
     }
 
@@ -783,9 +784,8 @@ impl Controller for Nscc {
     }
 
     fn next_path(&mut self, now: Nanos) -> u16 {
-        let paths = u16::from(self.last_path) + 1;
         match &mut self.spread {
-            Some(spread) => spread.next(now, paths),
+            Some(spread) => spread.next(now, self.last_path),
             None => self.first_path(now),
         }
     }
@@ -799,7 +799,7 @@ impl Controller for Nscc {
         View {
             base_rtt_ns,
             typical_rtt_ns,
-            target_ns: self.target_ns as Nanos,
+            target_ns: libm::roundf(self.target_ns()) as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
             paths: u16::from(self.last_path) + 1,
         }

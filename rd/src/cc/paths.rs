@@ -128,9 +128,9 @@ impl Reps {
         self.frozen_until = until;
     }
 
-    /// The path that came back unmarked the longest ago and was not used since.
+    /// The path that came back unmarked the longest ago and was not used since, at most `last_path`.
     #[inline]
-    pub fn recycle(&mut self, paths: u16) -> Option<u16> {
+    pub fn recycle(&mut self, last_path: u8) -> Option<u16> {
         let mut oldest = self.used;
         let fresh = self.came.wrapping_sub(oldest);
         if fresh == 0 {
@@ -140,23 +140,23 @@ impl Reps {
             oldest = self.came.wrapping_sub(REPS_SLOTS as u32);
         }
         self.used = oldest.wrapping_add(1);
-        Some(self.cached(oldest, paths))
+        Some(self.cached(oldest, last_path))
     }
 
-    fn cached(&self, at: u32, paths: u16) -> u16 {
-        let path = u16::from(self.cached[at as usize % REPS_SLOTS]);
-        if path < paths { path } else { path % paths }
+    fn cached(&self, at: u32, last_path: u8) -> u16 {
+        let path = self.cached[at as usize % REPS_SLOTS];
+        u16::from(if path <= last_path { path } else { last_path })
     }
 
-    /// The next path below `paths` where none is to recycle.
+    /// The next path up to `last_path` where none is to recycle.
     #[must_use]
-    pub fn explore(&self, now: Nanos, rng: &mut Pcg32, paths: u16) -> u16 {
+    pub fn explore(&self, now: Nanos, rng: &mut Pcg32, last_path: u8) -> u16 {
         // Slots that hold a path: all but at the beginning, and by chance after 2^32 paths.
         let filled = self.came.min(REPS_SLOTS as u32);
         if now < self.frozen_until && filled > 0 {
             let back = u32::from(uniform(rng, filled as u16)) + 1;
-            return self.cached(self.came.wrapping_sub(back), paths);
+            return self.cached(self.came.wrapping_sub(back), last_path);
         }
-        uniform(rng, paths)
+        uniform(rng, u16::from(last_path) + 1)
     }
 }

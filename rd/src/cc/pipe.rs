@@ -56,7 +56,7 @@ const LEARNING: u8 = 32;
 const SIZES: u8 = 64;
 /// The window of the least round trip is over.
 const OVER: u8 = 128;
-/// With any of these a sample is not [`Pipe::plain`].
+/// With any of these a sample is not [`Pipe::is_plain`].
 const ODD: u8 = NO_LINK | LEARNING | SIZES | OVER;
 
 /// See the module. All times are in ns; [`f32`] keeps them to 7 digits.
@@ -96,7 +96,8 @@ impl Pipe {
     #[must_use]
     pub fn new(params: &FlowParams) -> Pipe {
         let first = params.first_rtt_ns as f32;
-        let (least_ns, least_before_ns, rtt_flag) = match (params.base_rtt_ns, params.first_rtt_ns) {
+        let (least_ns, least_before_ns, rtt_flag) = match (params.base_rtt_ns, params.first_rtt_ns)
+        {
             (0, 0) => (f32::INFINITY, RTT_UNKNOWN_NS, UNSEEN),
             (0, _) => (first, f32::INFINITY, 0),
             (base, _) => (base as f32, base as f32, GIVEN),
@@ -130,34 +131,31 @@ impl Pipe {
     #[inline]
     pub fn on_ack(&mut self, ack: &Ack) -> bool {
         let rtt_ns = ack.rtt_ns.map(short_f32);
-        match self.plain(ack, rtt_ns) {
-            Some(rtt) => {
-                self.take(ack.now, rtt);
-                false
-            }
-            None => self.on_odd_sample(ack, rtt_ns),
+        if let Some(rtt) = rtt_ns
+            && self.is_plain(ack, rtt)
+        {
+            self.take(ack.now, rtt);
+            return false;
         }
+        self.on_odd_sample(ack, rtt_ns)
     }
 
-    /// The round trip `rtt_ns` of nearly every acknowledgement (its own, or one without what its path
-    /// adds): that of a flow that knows the speed of
-    /// its link and its noise, and of packets of the usual size, and not a new least one. It goes to
-    /// [`Pipe::take`], which moves nothing; without one, the acknowledgement goes to
-    /// [`Pipe::on_odd_sample`]. They are apart, and inlined, so that a controller's way for such
-    /// acknowledgements is short and calls nothing.
+    /// Whether a round trip (the acknowledgement's own, or one without what its path adds) is what
+    /// nearly all are: that of a flow that knows the speed of its link and its noise, and of packets of
+    /// the usual size, and not a new least one. It goes to [`Pipe::take`], which moves nothing; what is
+    /// not plain goes to [`Pipe::on_odd_sample`]. They are apart, and inlined, so that a controller's
+    /// way for such acknowledgements is short and calls nothing.
     #[inline(always)]
-    pub fn plain(&mut self, ack: &Ack, rtt_ns: Option<f32>) -> Option<f32> {
+    pub fn is_plain(&mut self, ack: &Ack, rtt_ns: f32) -> bool {
         if ack.ce_bytes > 0 {
             self.flags |= MARKS;
         }
-        let rtt = rtt_ns?;
         // Sizes of 2^(LARGE + 1) bytes and above are told apart.
         let is_usual = ack.acked_bytes >> (LARGE + 1) < u64::from(ack.acked_packets);
-        let is_plain = is_usual && self.flags & ODD == 0 && rtt >= self.least_ns;
-        is_plain.then_some(rtt)
+        is_usual && self.flags & ODD == 0 && rtt_ns >= self.least_ns
     }
 
-    /// See [`Pipe::plain`].
+    /// See [`Pipe::is_plain`].
     #[inline(always)]
     pub fn take(&mut self, now: Nanos, rtt: f32) {
         match self.samples {
@@ -175,8 +173,11 @@ impl Pipe {
         self.samples += 1;
     }
 
-    /// See [`Pipe::plain`]. Returns the same as [`Pipe::on_ack`].
+    /// See [`Pipe::is_plain`]. Returns the same as [`Pipe::on_ack`].
     pub fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: Option<f32>) -> bool {
+        if ack.ce_bytes > 0 {
+            self.flags |= MARKS;
+        }
         let mut moved = self.flags & NO_LINK != 0 && self.count(ack);
         let Some(rtt_ns) = rtt_ns else { return moved };
         let (rtt, size) = (greater(rtt_ns, 1.0), self.size);

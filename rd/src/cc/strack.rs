@@ -221,7 +221,7 @@ impl Strack {
         (self.count_bytes, self.count_at, self.limited) = (0.0, now as u32, false);
     }
 
-    /// What is not [`Pipe::plain`].
+    /// What is not [`Pipe::is_plain`].
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
         let rtt_ns = ack.rtt_ns.map(short_f32);
@@ -341,13 +341,14 @@ impl Controller for Strack {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        match self.pipe.plain(ack, ack.rtt_ns.map(short_f32)) {
-            Some(rtt_ns) => {
-                self.pipe.take(ack.now, rtt_ns);
-                self.count(ack);
-                self.on_sample(ack, rtt_ns);
-            }
-            None => self.on_odd_ack(ack),
+        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+            && self.pipe.is_plain(ack, rtt_ns)
+        {
+            self.pipe.take(ack.now, rtt_ns);
+            self.count(ack);
+            self.on_sample(ack, rtt_ns);
+        } else {
+            self.on_odd_ack(ack);
         }
     }
 

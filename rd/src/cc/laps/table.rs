@@ -157,37 +157,41 @@ impl Path {
     }
 
     /// A sample: down at once, up by half, so that one late packet is no queue. A value that was a
-    /// guess is replaced.
+    /// guess is replaced. Answers the new value, in ns.
     #[inline(always)]
-    fn take(&mut self, rtt_ns: f32) {
+    fn take(&mut self, rtt_ns: f32) -> f32 {
+        let mut real = rtt_ns;
         if self.is_alive() {
-            let (real, var) = (self.real.ns(), self.var.ns());
-            self.var = Span::new(var + 0.25 * ((rtt_ns - real).abs() - var));
-            self.real = Span::new(if rtt_ns > real { (real + rtt_ns) * 0.5 } else { rtt_ns });
+            let (before, var) = (self.real.ns(), self.var.ns());
+            self.var = Span::new(var + 0.25 * ((rtt_ns - before).abs() - var));
+            if rtt_ns > before {
+                real = 0.5 * (before + rtt_ns);
+            }
         } else {
-            self.take_anew(rtt_ns);
+            real = self.take_anew(real);
         }
+        self.real = Span::new(real);
         if rtt_ns < self.base.ns() {
             self.base = Span::new(rtt_ns);
         }
+        real
     }
 
-    fn take_anew(&mut self, rtt_ns: f32) {
+    fn take_anew(&mut self, rtt_ns: f32) -> f32 {
         if !self.has(KNOWN) {
             self.base = Span::new(rtt_ns);
             self.var = Span::new(rtt_ns / 2.0);
         }
         let rises = self.is_measured() && rtt_ns > self.real.ns();
-        self.real = Span::new(if rises { (self.real.ns() + rtt_ns) / 2.0 } else { rtt_ns });
         self.set(KNOWN, true);
         self.set(DEAD | LOSSY, false);
         self.doublings = 0;
+        if rises { (self.real.ns() + rtt_ns) / 2.0 } else { rtt_ns }
     }
 
     /// Equation 1 without its denominator; the least value is subtracted before `exp`, so that the
     /// fastest path has full weight and nothing underflows as a whole. What is only a guess gets a
     /// sixteenth: it waits for its answer.
-    #[inline(always)]
     fn weigh(&self, least_ns: f32, beta: f32) -> u16 {
         let weight = halve(beta * greater(self.real.ns() - least_ns, 0.0));
         if self.is_alive() {
@@ -332,18 +336,20 @@ impl Table {
     /// Whether [`Table::renew`] has something to do.
     #[inline(always)]
     pub(super) fn is_due(&self, now: Nanos) -> bool {
-        let aged = (now >> AGE_SHIFT) as u8;
-        self.slots.is_empty() || aged.wrapping_sub(self.aged_at) >= FORGET_STEPS
+        ((now >> AGE_SHIFT) as u8).wrapping_sub(self.aged_at) >= FORGET_STEPS
     }
 
     /// A path's round trip in ns. Answers what it would have been on the fastest path, for the
-    /// estimates of the whole flow; `None` if there is no such path.
+    /// estimates of the whole flow, and whether all paths should be weighed anew; `None` if there is
+    /// no such path.
     #[inline(always)]
-    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: f32) -> Option<f32> {
+    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, beta: f32) -> Option<(f32, bool)> {
         self.active_at = ticks(ack.now);
+        let least = self.least.ns();
         let path = self.slots.get_mut(usize::from(ack.path))?;
         let rtt = lesser(greater(rtt_ns, 1.0), REAL_MAX_NS);
-        path.take(rtt);
+        let real = path.take(rtt);
+        path.weight = halve(beta * greater(real - least, 0.0));
         path.at = ticks(ack.now);
         if ((ack.sent_at >> SENT_SHIFT) as u16).wrapping_sub(path.sent) as i16 >= 0 {
             // Nothing newer is under way.
@@ -354,7 +360,8 @@ impl Table {
         }
         let longer = path.base.ns() - self.shortest.ns();
         // Spans are rounded: the difference of two long ones must not look shorter than any path.
-        Some(greater(rtt - longer, lesser(self.shortest.ns(), rtt)))
+        let on_shortest = greater(rtt - longer, lesser(self.shortest.ns(), rtt));
+        Some((on_shortest, real < least - BELOW * self.margin_ns))
     }
 
     /// What was measured long ago says nothing.
@@ -385,13 +392,12 @@ impl Table {
         self.reweigh(loss.path, terms.beta);
     }
 
-    /// Reckons one path's weight. True if all should be reckoned anew.
-    #[inline(always)]
-    pub(super) fn reweigh(&mut self, path: u16, beta: f32) -> bool {
-        let (least, below_ns) = (self.least.ns(), BELOW * self.margin_ns);
-        let Some(path) = self.slots.get_mut(usize::from(path)) else { return false };
-        path.weight = path.weigh(least, beta);
-        path.real.ns() < least - below_ns
+    /// Reckons one path's weight.
+    fn reweigh(&mut self, path: u16, beta: f32) {
+        let least = self.least.ns();
+        if let Some(path) = self.slots.get_mut(usize::from(path)) {
+            path.weight = path.weigh(least, beta);
+        }
     }
 
     /// Looks at all paths: which do not answer, what is the least and the greatest, all weights.
