@@ -2,17 +2,18 @@
 //! docs/cc/smartt.md). One controller with two sets of parameters: `nscc` follows the Ultra
 //! Ethernet Consortium's public simulator, `smartt` the paper (its sections are cited here).
 
-use super::paths::{self, EcnBitmap, Reps};
+mod spread;
+
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::settings::{self, Setting};
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
     View,
 };
-use crate::units::{Ecn, MILLISECOND, Nanos};
+use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use rand_pcg::Pcg32;
+use spread::Spread;
 
 const TARGET: usize = 0;
 const TARGET_TRIM: usize = 1;
@@ -46,8 +47,6 @@ const ADJUST_DATAGRAMS: f32 = 8.0;
 const MAX_WINDOW_DATAGRAMS: f32 = 2.0;
 /// Delay fed to the average by an ACK that is late but unmarked, in base round trips.
 const STALE_RTTS: f32 = 0.25;
-/// How long REPS stays with paths that work once one may be dead.
-const FREEZE_NS: Nanos = 10 * MILLISECOND;
 /// Most paths of a peer.
 const PATHS_MAX: u16 = 256;
 /// Where the two schemes differ by more than a number.
@@ -177,70 +176,6 @@ impl Scheme for NsccScheme {
 
     fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
         Box::new(Nscc::new(&self.shared, params, seed))
-    }
-}
-
-/// How bursts are spread, one variant for each value of `paths_by`. This is the path state; a flow
-/// has it from its first burst over several paths on.
-#[derive(Clone, Debug)]
-enum Spread {
-    Oblivious(Pcg32),
-    Reps(Reps, Pcg32),
-    Bitmap(EcnBitmap),
-    /// Recycled paths first; without one, the next that was not marked.
-    Mixed(Box<(Reps, EcnBitmap)>),
-}
-
-impl Spread {
-    fn new(paths_by: f32, seed: u64) -> Spread {
-        match paths_by as u8 {
-            0 => Spread::Reps(Reps::default(), paths::rng(seed)),
-            1 => Spread::Oblivious(paths::rng(seed)),
-            2 => Spread::Bitmap(EcnBitmap::default()),
-            _ => Spread::Mixed(Box::default()),
-        }
-    }
-
-    fn told(&mut self, path: u16, bad: bool) {
-        match self {
-            Spread::Oblivious(_) => {}
-            Spread::Reps(reps, _) => reps.on_ack(path, bad),
-            Spread::Bitmap(bitmap) => bitmap.on_ack(path, bad),
-            Spread::Mixed(both) => {
-                both.0.on_ack(path, bad);
-                both.1.on_ack(path, bad);
-            }
-        }
-    }
-
-    fn freeze(&mut self, now: Nanos) {
-        if let Spread::Reps(reps, _) = self {
-            reps.freeze(now.saturating_add(FREEZE_NS));
-        }
-    }
-
-    #[inline(always)]
-    fn next(&mut self, now: Nanos, last_path: u8) -> u16 {
-        if let Spread::Reps(reps, rng) = self {
-            return match reps.recycle(last_path) {
-                Some(path) => path,
-                None => reps.explore(now, rng, last_path),
-            };
-        }
-        self.next_of_others(last_path)
-    }
-
-    #[inline(never)]
-    fn next_of_others(&mut self, last_path: u8) -> u16 {
-        let paths = u16::from(last_path) + 1;
-        match self {
-            Spread::Oblivious(rng) | Spread::Reps(_, rng) => paths::uniform(rng, paths),
-            Spread::Bitmap(bitmap) => bitmap.next(paths),
-            Spread::Mixed(both) => match both.0.recycle(last_path) {
-                Some(path) => path,
-                None => both.1.next(paths),
-            },
-        }
     }
 }
 
@@ -810,6 +745,7 @@ impl Controller for Nscc {
 mod tests {
     extern crate std;
 
+    use super::super::paths::{EcnBitmap, Reps};
     use super::*;
     use std::println;
 

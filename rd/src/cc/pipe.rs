@@ -67,13 +67,13 @@ pub struct Pipe {
     /// Mean difference of neighbouring raw samples.
     jitter_ns: f32,
     /// Mean difference of neighbouring filtered delays.
-    noise_ns: f32,
+    swing_ns: f32,
     /// Least of this window and of the one before; infinite without one.
     least_ns: f32,
     least_before_ns: f32,
     /// Derived: see [`Pipe::typical_rtt_ns`] and [`Pipe::noise_ns`].
     typical_ns: f32,
-    tail_ns: f32,
+    noise_ns: f32,
     /// Median of the latest whole block.
     filtered_ns: f32,
     /// The first two samples of this block; until the second comes, that is the last one before.
@@ -108,11 +108,11 @@ impl Pipe {
         let mut pipe = Pipe {
             speed,
             jitter_ns: 0.0,
-            noise_ns: 0.0,
+            swing_ns: 0.0,
             least_ns,
             least_before_ns,
             typical_ns: 0.0,
-            tail_ns: 0.0,
+            noise_ns: 0.0,
             filtered_ns: first,
             recent_ns: [first; BLOCK - 1],
             count_bytes: 0,
@@ -240,7 +240,7 @@ impl Pipe {
         if at + 1 == BLOCK {
             let median = median(self.recent_ns, rtt);
             if learns {
-                track(&mut self.noise_ns, (median - self.filtered_ns).abs(), base);
+                track(&mut self.swing_ns, (median - self.filtered_ns).abs(), base);
             }
             self.filtered_ns = median;
         }
@@ -256,7 +256,7 @@ impl Pipe {
     fn derive(&mut self) {
         let queues_ns = QUEUES * self.base_rtt_ns();
         self.typical_ns = self.base_rtt_ns() + above(self.jitter_ns, queues_ns);
-        self.tail_ns = TAIL * above(self.noise_ns, queues_ns);
+        self.noise_ns = TAIL * above(self.swing_ns, queues_ns);
     }
 
     /// Small packets take less time than large ones where a large one's copies or its time on the
@@ -326,14 +326,14 @@ impl Pipe {
     #[must_use]
     #[inline]
     pub fn noise_ns(&self) -> f32 {
-        self.tail_ns
+        self.noise_ns
     }
 
     /// A paper's target of `round_trips`, raised to what the noise allows.
     #[must_use]
     #[inline]
     pub fn target_ns(&self, round_trips: f32) -> f32 {
-        greater(round_trips * self.typical_ns, self.tail_ns)
+        greater(round_trips * self.typical_ns, self.noise_ns)
     }
 
     /// Bytes per ns of the link; what was delivered at most, if its speed is unknown.

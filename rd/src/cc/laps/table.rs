@@ -212,7 +212,7 @@ fn halve(times: f32) -> u16 {
     // 16 bits before the point, 16 behind.
     let left = (lesser(16.0 - times, 16.0) * 65_536.0) as u32;
     let (whole, part) = (left >> 16, left & 0xffff);
-    let sag = ((part * (0x1_0000 - part)) >> 16) * SAG >> 16;
+    let sag = (((part * (0x1_0000 - part)) >> 16) * SAG) >> 16;
     ((0x1_0000 + part - sag) >> (16 - whole)).min(FULL.into()) as u16
 }
 
