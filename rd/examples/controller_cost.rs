@@ -1,6 +1,8 @@
 //! Feeds one controller with acknowledgements of single packets, for counting what one costs:
-//! `controller_cost SCHEME PATHS ACKS`. Run it under callgrind with two numbers of acknowledgements;
-//! the difference is the cost of those between. `cargo xtask cost` does so.
+//! `controller_cost SCHEME PATHS ACKS NETWORK`, where the network is `ecn` (one packet in eight is
+//! marked) or `noecn`. Run it under callgrind with two numbers of acknowledgements; the difference is
+//! the cost of those between. `--toggle-collect` leaves this loop out of it. `cargo xtask cost` does
+//! so.
 
 use erd_rd::cc::{Ack, FlowParams, Sent, schemes};
 use std::hint::black_box;
@@ -10,8 +12,13 @@ const PACKET_BYTES: u32 = 4096;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let [_, scheme, paths, acks] = args.as_slice() else {
-        panic!("usage: controller_cost SCHEME PATHS ACKS");
+    let [_, scheme, paths, acks, network] = args.as_slice() else {
+        panic!("usage: controller_cost SCHEME PATHS ACKS ecn|noecn");
+    };
+    let marks = match network.as_str() {
+        "ecn" => true,
+        "noecn" => false,
+        other => panic!("{other} is neither ecn nor noecn"),
     };
     let scheme = schemes::by_name(scheme).expect("a scheme's name");
     let paths = paths.parse().expect("a number of paths");
@@ -49,11 +56,11 @@ fn main() {
             acked_packets: 1,
             rtt_ns: Some(rtt_ns),
             path,
-            ce_bytes: if bits >> 29 == 0 { PACKET_BYTES } else { 0 },
+            ce_bytes: if marks && bits >> 29 == 0 { PACKET_BYTES } else { 0 },
             lag_packets: 0,
             in_flight_bytes,
             app_limited: false,
         });
-        black_box(flow.window_bytes());
+        black_box((flow.window_bytes(), flow.pace_bytes_per_s()));
     }
 }

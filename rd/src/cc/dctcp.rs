@@ -175,8 +175,9 @@ impl Controller for Dctcp {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack);
-        self.window.bound(&self.pipe, WINDOW_BDPS);
+        if self.pipe.on_ack(ack) {
+            self.window.bound(&self.pipe, WINDOW_BDPS);
+        }
         let marked = marked_share(&self.pipe, ack, self.late);
         self.acked_bytes += ack.acked_bytes as f32;
         self.marked_bytes += marked * ack.acked_bytes as f32;

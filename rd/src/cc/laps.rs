@@ -6,7 +6,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::pipe::Pipe;
+use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::settings::{self, Setting};
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
@@ -78,7 +78,8 @@ static SETTINGS: [Setting; COUNT] = [
     },
 ];
 
-const LN_4: f32 = 2.0 * core::f32::consts::LN_2;
+/// Halvings that make a quarter.
+const HALVINGS: f32 = 2.0;
 /// Packet that the margin is counted in, at most: larger datagrams would make it many round trips.
 const REFERENCE_PACKET_BYTES: f32 = 4096.0;
 /// Least margin in typical round trips: on fast links 15 packets are next to nothing.
@@ -95,6 +96,8 @@ const LEARNT: f32 = 1.25;
 const SOON: f32 = 0.25;
 /// The longest time between two changes of the rate.
 const GATE_MOST_NS: f32 = 1e9;
+/// Twice as long, in ticks of the gate.
+const GATE_MOST_TICKS: u32 = (2.0 * GATE_MOST_NS) as u32 >> TICK_SHIFT;
 /// p99 of an exponential distribution in units of its mean.
 const P99: f32 = 4.6;
 /// What a loss adds to the loss score; an acknowledged packet takes off one.
@@ -182,35 +185,27 @@ impl Laps {
             loss_score: 0,
             restarted: false,
         };
+        flow.derive();
         flow.bound();
         flow
     }
 
-    /// Queueing delay that counts as none: five packets a switch, a quarter round trip, and what the
-    /// noise hides.
-    fn margin_ns(&self) -> f32 {
+    /// What follows from the shared estimate: queueing delay that counts as none is that of five
+    /// packets a switch, a quarter round trip, and what the noise hides.
+    fn derive(&mut self) {
         let packet = f32::from(self.datagram_bytes).min(REFERENCE_PACKET_BYTES);
         let packets_ns = self.values[MARGIN] * packet / self.pipe.bytes_per_ns();
         let share_ns = (MARGIN_RTTS * self.pipe.typical_rtt_ns()).max(MARGIN_LEAST_NS);
-        packets_ns.min(GATE_MOST_NS).max(self.pipe.noise_ns()).max(share_ns)
+        self.table.margin_ns = packets_ns.min(GATE_MOST_NS).max(self.pipe.noise_ns()).max(share_ns);
     }
 
-    /// The paper's T: the greatest base of the paths, with the margin.
+    /// The paper's T.
     fn threshold_ns(&self) -> f32 {
-        self.table.longest_ns() + self.margin_ns()
+        self.table.threshold_ns()
     }
 
     fn terms(&self) -> Terms {
-        let margin_ns = self.margin_ns();
-        let typical_ns = self.pipe.typical_rtt_ns();
-        let jitter_ns = typical_ns - self.pipe.base_rtt_ns();
-        let p99_ns = self.table.longest_ns() + P99 * jitter_ns;
-        Terms {
-            margin_ns,
-            beta: LN_4 / (self.values[QUARTER] * typical_ns).max(margin_ns),
-            stale_ns: p99_ns.max(self.values[STALE] * 1e3),
-            probe_every: self.values[PROBE_EVERY] as u8,
-        }
+        terms(&self.values, &self.pipe, &self.table)
     }
 
     fn rate_most(&self) -> f32 {
@@ -249,7 +244,7 @@ impl Laps {
 
     /// Algorithm 2, once per round trip; `least_ns` is the paper's t.
     fn adjust(&mut self, ack: &Ack, least_ns: f32) {
-        let (threshold, margin) = (self.threshold_ns(), self.margin_ns());
+        let (threshold, margin) = (self.threshold_ns(), self.table.margin_ns);
         let over = least_ns.is_finite() && least_ns > threshold;
         let mut wait_ns = threshold;
         // A recent sample with less than the margin of queue would be a path below T.
@@ -270,37 +265,100 @@ impl Laps {
         self.gate_at = (ack.now.saturating_add(wait_ns) >> TICK_SHIFT) as u32;
     }
 
+    fn forgive(&mut self, ack: &Ack) {
+        let packets = u8::try_from(ack.acked_packets).unwrap_or(u8::MAX);
+        self.loss_score = self.loss_score.saturating_sub(packets);
+    }
+
+    /// An acknowledgement without a sample, the first one, or one after a long time.
+    #[inline(never)]
+    fn on_odd_ack(&mut self, ack: &Ack) {
+        let beta = beta(&self.values, &self.pipe, &self.table);
+        let sample = ack.rtt_ns.map(short_f32).and_then(|rtt_ns| {
+            self.table.renew(ack.now);
+            self.table.on_sample(ack, rtt_ns, beta)
+        });
+        match sample {
+            Some((rtt_ns, changed)) => self.on_sample(ack, rtt_ns, changed),
+            None => self.learn(ack, None),
+        }
+    }
+
+    /// A round trip without what its path adds.
+    #[inline(always)]
+    fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, changed: bool) {
+        if self.pipe.is_plain(ack, rtt_ns) {
+            self.pipe.take(ack.now, rtt_ns);
+            if changed || self.gate_is_open(ack.now) {
+                self.survey(ack);
+            }
+        } else {
+            self.on_odd_sample(ack, rtt_ns, changed);
+        }
+    }
+
+    /// The same for what is not [`Pipe::is_plain`].
+    #[inline(never)]
+    fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: f32, changed: bool) {
+        self.learn(ack, Some(rtt_ns));
+        if changed || self.gate_is_open(ack.now) {
+            self.survey(ack);
+        }
+    }
+
+    fn learn(&mut self, ack: &Ack, rtt_ns: Option<f32>) {
+        if self.pipe.on_odd_sample(ack, rtt_ns) {
+            self.derive();
+        }
+    }
+
+    /// Looks at all paths, and at the rate if that is due.
+    #[inline(never)]
+    fn survey(&mut self, ack: &Ack) {
+        let least_ns = self.table.survey(ack.now, &self.terms(), ack.in_flight_bytes > 0);
+        if self.gate_is_open(ack.now) {
+            self.adjust(ack, least_ns);
+        }
+    }
+
     fn gate_is_open(&self, now: Nanos) -> bool {
         let left = self.gate_at.wrapping_sub((now >> TICK_SHIFT) as u32);
         // What lies further ahead than any gate is one of long ago.
-        left == 0 || left as f32 * (1u32 << TICK_SHIFT) as f32 > 2.0 * GATE_MOST_NS
+        left == 0 || left > GATE_MOST_TICKS
     }
+}
+
+/// The paper's beta, for powers of two.
+fn beta(values: &[f32; COUNT], pipe: &Pipe, table: &Table) -> f32 {
+    HALVINGS / greater(values[QUARTER] * pipe.typical_rtt_ns(), table.margin_ns)
+}
+
+fn terms(values: &[f32; COUNT], pipe: &Pipe, table: &Table) -> Terms {
+    let jitter_ns = pipe.typical_rtt_ns() - pipe.base_rtt_ns();
+    let p99_ns = table.longest_ns() + P99 * jitter_ns;
+    Terms { beta: beta(values, pipe, table), stale_ns: p99_ns.max(values[STALE] * 1e3) }
 }
 
 impl Controller for Laps {
     fn on_sent(&mut self, sent: &Sent) {
         let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
-        let idle_ns = self.threshold_ns();
-        self.restarted |= self.table.on_sent(sent.now, sent.path, alone, idle_ns);
+        self.restarted |= self.table.on_sent(sent.now, sent.path, alone);
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        let packets = u8::try_from(ack.acked_packets).unwrap_or(u8::MAX);
-        self.loss_score = self.loss_score.saturating_sub(packets);
-        self.restarted = false;
-        let rtt_ns = ack.rtt_ns.and_then(|rtt| self.table.on_sample(ack, rtt));
-        self.pipe.on_ack(&Ack { rtt_ns, ..*ack });
-        if rtt_ns.is_none() {
-            return;
+        if self.loss_score > 0 {
+            self.forgive(ack);
         }
-        let terms = self.terms();
-        let changed = self.table.reweigh(ack.path, &terms);
-        let due = self.gate_is_open(ack.now);
-        if due || changed {
-            let least_ns = self.table.survey(ack.now, &terms, ack.in_flight_bytes > 0);
-            if due {
-                self.adjust(ack, least_ns);
+        self.restarted = false;
+        let beta = beta(&self.values, &self.pipe, &self.table);
+        match ack.rtt_ns.map(short_f32) {
+            Some(rtt_ns) if !self.table.is_due(ack.now) => {
+                match self.table.on_sample(ack, rtt_ns, beta) {
+                    Some((rtt_ns, changed)) => self.on_sample(ack, rtt_ns, changed),
+                    None => self.on_odd_ack(ack),
+                }
             }
+            _ => self.on_odd_ack(ack),
         }
     }
 
@@ -328,8 +386,9 @@ impl Controller for Laps {
         let datagram = f32::from(self.datagram_bytes);
         // On a short slow link a datagram is more than the BDP: two of them keep it busy. The pace
         // holds them apart where that is too much.
-        let bdp = (self.rate * self.threshold_ns()).min(self.pipe.bdp_bytes().max(datagram));
-        (bdps * bdp).max(2.0 * datagram) as u64
+        let most = greater(self.pipe.bdp_bytes(), datagram);
+        let bdp = lesser(self.rate * self.threshold_ns(), most);
+        greater(bdps * bdp, 2.0 * datagram) as u64
     }
 
     fn pace_bytes_per_s(&self) -> Option<u64> {
@@ -337,8 +396,8 @@ impl Controller for Laps {
     }
 
     fn next_path(&mut self, now: Nanos) -> u16 {
-        let terms = self.terms();
-        self.table.next(now, &terms)
+        let (pipe, values) = (&self.pipe, &*self.values);
+        self.table.next(now, values[PROBE_EVERY], |table| terms(values, pipe, table))
     }
 
     fn ecn(&self) -> Ecn {
@@ -350,7 +409,7 @@ impl Controller for Laps {
         View {
             base_rtt_ns,
             typical_rtt_ns,
-            target_ns: self.margin_ns() as Nanos,
+            target_ns: self.table.margin_ns as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
             paths: self.table.usable(),
         }

@@ -3,7 +3,7 @@
 //! (docs/cc/mprdma.md).
 
 use super::paths;
-use super::pipe::Pipe;
+use super::pipe::{Pipe, short_f32};
 use super::settings::{Setting, defaults};
 use super::window::{Window, marked_share};
 use super::{
@@ -110,17 +110,21 @@ impl Clock {
         if usize::from(self.len) == size {
             self.pop();
         }
-        self.ring[(usize::from(self.head) + usize::from(self.len)) % size] = path as u8;
+        let at = self.wrapped(self.head + self.len);
+        self.ring[at] = path as u8;
         self.len += 1;
     }
 
+    /// A place in the ring; head and length are at most [`CLOCK_MAX`] each.
+    fn wrapped(&self, at: u8) -> usize {
+        let (at, size) = (usize::from(at), self.ring.len());
+        if at < size { at } else { at - size }
+    }
+
     fn pop(&mut self) -> Option<u16> {
-        if self.len == 0 {
-            return None;
-        }
+        self.len = self.len.checked_sub(1)?;
         let path = self.ring[usize::from(self.head)];
-        self.head = ((usize::from(self.head) + 1) % self.ring.len()) as u8;
-        self.len -= 1;
+        self.head = self.wrapped(self.head + 1) as u8;
         Some(u16::from(path))
     }
 
@@ -137,7 +141,8 @@ struct MpRdma {
     rng: Pcg32,
     clock: Clock,
     delta_packets: u32,
-    probe: f32,
+    /// Draws below it are probes: a share of 2^32.
+    probe_below: u32,
     late: f32,
     paths: u16,
 }
@@ -151,7 +156,8 @@ impl MpRdma {
             rng: paths::rng(seed),
             clock: Clock::default(),
             delta_packets: values[DELTA] as u32,
-            probe: values[PROBE],
+            // All is one draw in 2^32 short of all.
+            probe_below: (f64::from(values[PROBE]) * f64::from(u32::MAX)) as u32,
             late: values[LATE],
             paths: params.paths.max(1),
         }
@@ -159,10 +165,38 @@ impl MpRdma {
 
     /// An acknowledgement lets its path go on if the window has room for what it frees.
     fn tick(&mut self, ack: &Ack) {
-        let packet = u64::from(self.window.packet_bytes());
-        let has_room = ack.in_flight_bytes.saturating_add(packet) <= self.window.bytes();
-        if self.paths > 1 && has_room && ack.acked_packets > 0 {
+        if self.paths > 1 && ack.acked_packets > 0 && self.window.has_room(ack.in_flight_bytes) {
             self.clock.push(ack.path, self.paths);
+        }
+    }
+
+    /// What is not [`Pipe::is_plain`].
+    #[inline(never)]
+    fn on_odd_ack(&mut self, ack: &Ack) {
+        if self.pipe.on_odd_sample(ack, ack.rtt_ns.map(short_f32)) {
+            self.window.bound(&self.pipe, WINDOW_BDPS);
+        }
+        self.heed(ack);
+    }
+
+    #[inline(always)]
+    fn heed(&mut self, ack: &Ack) {
+        let acked = ack.acked_packets as f32;
+        let marked = acked * marked_share(&self.pipe, ack, self.late);
+        if marked > 0.0 {
+            self.lose_packets(0.5 * marked);
+        }
+        if self.window.is_used(ack) {
+            let growth = (acked - marked) / self.window.packets();
+            self.window.grow(growth, &self.pipe, WINDOW_BDPS);
+        }
+        if ack.rtt_ns.is_none() {
+            return;
+        }
+        if ack.lag_packets > self.delta_packets {
+            self.lose_packets(1.0);
+        } else {
+            self.tick(ack);
         }
     }
 
@@ -180,24 +214,13 @@ impl Controller for MpRdma {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack);
-        self.window.bound(&self.pipe, WINDOW_BDPS);
-        let acked = ack.acked_packets as f32;
-        let marked = acked * marked_share(&self.pipe, ack, self.late);
-        if marked > 0.0 {
-            self.lose_packets(marked / 2.0);
-        }
-        if self.window.is_used(ack) {
-            let growth = (acked - marked) / self.window.packets();
-            self.window.grow(growth, &self.pipe, WINDOW_BDPS);
-        }
-        if ack.rtt_ns.is_none() {
-            return;
-        }
-        if ack.lag_packets > self.delta_packets {
-            self.lose_packets(1.0);
+        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+            && self.pipe.is_plain(ack, rtt_ns)
+        {
+            self.pipe.take(ack.now, rtt_ns);
+            self.heed(ack);
         } else {
-            self.tick(ack);
+            self.on_odd_ack(ack);
         }
     }
 
@@ -223,10 +246,8 @@ impl Controller for MpRdma {
             return 0;
         }
         let clocked = self.clock.pop();
-        // 24 bits are what an f32 holds.
-        let draw = (self.rng.next_u32() >> 8) as f32 / (1 << 24) as f32;
         match clocked {
-            Some(path) if draw >= self.probe => path,
+            Some(path) if self.rng.next_u32() >= self.probe_below => path,
             _ => paths::uniform(&mut self.rng, self.paths),
         }
     }

@@ -2,17 +2,18 @@
 //! docs/cc/smartt.md). One controller with two sets of parameters: `nscc` follows the Ultra
 //! Ethernet Consortium's public simulator, `smartt` the paper (its sections are cited here).
 
-use super::paths::{self, EcnBitmap, Reps};
-use super::pipe::Pipe;
+mod spread;
+
+use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::settings::{self, Setting};
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
     View,
 };
-use crate::units::{Ecn, MILLISECOND, Nanos};
+use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use rand_pcg::Pcg32;
+use spread::Spread;
 
 const TARGET: usize = 0;
 const TARGET_TRIM: usize = 1;
@@ -33,7 +34,7 @@ const REFERENCE_BDP_BYTES: f32 = 150_000.0;
 /// Round trip of that BDP.
 const REFERENCE_RTT_NS: f32 = 12_000.0;
 /// Packet that the increases and the gain are given for. Larger datagrams count as several.
-const REFERENCE_PACKET_BYTES: u32 = 4096;
+const REFERENCE_PACKET_BYTES: f32 = 4096.0;
 /// Queueing delay that counts as none, unless the noise is more.
 const EMPTY_NS: f32 = 1_000.0;
 /// A multiplicative decrease keeps at least this share (equation 1).
@@ -41,16 +42,13 @@ const KEEP_LEAST: f32 = 0.5;
 /// A fast increase adds at most so many bytes per byte acknowledged: 2 MTU per ACK.
 const FAST_MOST: f32 = 2.0;
 /// Increases are applied once so many datagrams were acknowledged, or once per round trip.
-const ADJUST_DATAGRAMS: u32 = 8;
+const ADJUST_DATAGRAMS: f32 = 8.0;
 /// The greatest window takes at least so many datagrams, however small the BDP is.
 const MAX_WINDOW_DATAGRAMS: f32 = 2.0;
 /// Delay fed to the average by an ACK that is late but unmarked, in base round trips.
 const STALE_RTTS: f32 = 0.25;
-/// How long REPS stays with paths that work once one may be dead.
-const FREEZE_NS: Nanos = 10 * MILLISECOND;
-/// Unit of the stored times, as a power of two in ns. 32 bits of it wrap after 549 s.
-const TICK_SHIFT: u32 = 7;
-
+/// Most paths of a peer.
+const PATHS_MAX: u16 = 256;
 /// Where the two schemes differ by more than a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
@@ -181,59 +179,22 @@ impl Scheme for NsccScheme {
     }
 }
 
-/// How bursts are spread, one variant for each value of `paths_by`. This is the path state; a flow
-/// has it from its first burst over several paths on.
-#[derive(Clone, Debug)]
-enum Spread {
-    Oblivious(Pcg32),
-    Reps(Reps, Pcg32),
-    Bitmap(EcnBitmap),
-    /// Recycled paths first; without one, the next that was not marked.
-    Mixed(Box<(Reps, EcnBitmap)>),
-}
+/// QuickAdapt's window does not run.
+const UNMEASURED: u8 = 1;
+/// QuickAdapt fired at `window_at`: feedback on what was sent before is ignored.
+const ADAPTED: u8 = 2;
+/// Something was lost in QuickAdapt's window.
+const LOST: u8 = 4;
+/// Sends after idling, without an acknowledgement so far.
+const RESTARTED: u8 = 8;
+/// Switches trim.
+const TRIMMING: u8 = 16;
+/// Paths are not spread by REPS.
+const NO_REPS: u8 = 32;
+/// With any of these an acknowledgement goes the long way.
+const ODD: u8 = UNMEASURED | RESTARTED | NO_REPS;
 
-impl Spread {
-    fn new(paths_by: f32, seed: u64) -> Spread {
-        match paths_by as u8 {
-            0 => Spread::Reps(Reps::default(), paths::rng(seed)),
-            1 => Spread::Oblivious(paths::rng(seed)),
-            2 => Spread::Bitmap(EcnBitmap::default()),
-            _ => Spread::Mixed(Box::default()),
-        }
-    }
-
-    fn told(&mut self, path: u16, bad: bool) {
-        match self {
-            Spread::Oblivious(_) => {}
-            Spread::Reps(reps, _) => reps.on_ack(path, bad),
-            Spread::Bitmap(bitmap) => bitmap.on_ack(path, bad),
-            Spread::Mixed(both) => {
-                both.0.on_ack(path, bad);
-                both.1.on_ack(path, bad);
-            }
-        }
-    }
-
-    fn freeze(&mut self, now: Nanos) {
-        if let Spread::Reps(reps, _) = self {
-            reps.freeze(now.saturating_add(FREEZE_NS));
-        }
-    }
-
-    fn next(&mut self, now: Nanos, paths: u16) -> u16 {
-        match self {
-            Spread::Oblivious(rng) => paths::uniform(rng, paths),
-            Spread::Reps(reps, rng) => reps.next(now, rng, paths),
-            Spread::Bitmap(bitmap) => bitmap.next(paths),
-            Spread::Mixed(both) => match both.0.recycle(paths) {
-                Some(path) => path,
-                None => both.1.next(paths),
-            },
-        }
-    }
-}
-
-/// One flow. Windows are in bytes, spans in ns, stored times in ticks of 2^[`TICK_SHIFT`] ns.
+/// One flow. Windows are in bytes, spans in ns; so are stored times, which wrap.
 #[derive(Clone, Debug)]
 struct Nscc {
     shared: Arc<Shared>,
@@ -247,76 +208,65 @@ struct Nscc {
     /// Average queueing delay in ns.
     average_ns: f32,
     /// Newly received bytes since QuickAdapt's window began.
-    achieved_bytes: u32,
-    /// Newly received bytes since increases were applied.
-    received_bytes: u32,
-    /// Bytes acknowledged in a row without congestion.
-    empty_bytes: u32,
-    datagram_bytes: u32,
+    achieved_bytes: f32,
+    /// Bytes to be received until increases are applied.
+    left_bytes: f32,
+    /// Bytes acknowledged in a row without congestion; infinite while fast increase is on.
+    empty_bytes: f32,
+    /// QuickAdapt's window, and the longest time it ignores feedback: the paper's trtt.
+    window_ns: f32,
+    /// Fair increase in bytes.
+    fair_bytes: f32,
+    /// Proportional increase in bytes per ns below the target; smartt: times the round trip.
+    slope: f32,
     /// Start of QuickAdapt's window.
     window_at: u32,
     decreased_at: u32,
     adjusted_at: u32,
-    /// Last burst or acknowledgement.
-    active_at: u32,
-    paths: u16,
-    trimming: bool,
-    /// QuickAdapt's window runs.
-    measuring: bool,
-    /// QuickAdapt fired at `window_at`: feedback on what was sent before is ignored.
-    adapted: bool,
-    /// Something was lost in QuickAdapt's window.
-    lost: bool,
-    /// Fast increase is on.
-    fast: bool,
-    /// Sends after idling, without an acknowledgement so far.
-    restarted: bool,
+    datagram_bytes: u16,
+    last_path: u8,
+    /// [`UNMEASURED`], [`ADAPTED`] and so on.
+    flags: u8,
 }
 
-fn ticks(at: Nanos) -> u32 {
-    (at >> TICK_SHIFT) as u32
+/// The span since a stored time. It wraps with that time: after a pause of just 4.3 s or a multiple of
+/// it a gate opens late, by less than the span it guards. A gate of more than 4.3 s stays closed.
+fn since_ns(now: Nanos, at: u32) -> u32 {
+    (now as u32).wrapping_sub(at)
 }
 
-/// The span since a stored time, in ns. Wraps with the ticks: then a gate opens late, by less than
-/// the span it guards.
-fn since_ns(now: Nanos, at: u32) -> f32 {
-    ticks(now).wrapping_sub(at) as f32 * (1u32 << TICK_SHIFT) as f32
-}
-
-fn clip(bytes: u64) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+/// What a sample of so many packets weighs: the gain for one, never more than all.
+fn weight(gain: f32, packets: f32) -> f32 {
+    packets * gain / (1.0 - gain + packets * gain).max(f32::MIN_POSITIVE)
 }
 
 impl Nscc {
     fn new(shared: &Arc<Shared>, params: &FlowParams, seed: u64) -> Nscc {
-        let now = ticks(params.now);
+        let now = params.now as u32;
         let mut flow = Nscc {
             shared: Arc::clone(shared),
             spread: None,
             seed,
             pipe: Pipe::new(params),
-            cwnd: 0.0,
+            cwnd: f32::INFINITY,
             increase: 0.0,
             average_ns: 0.0,
-            achieved_bytes: 0,
-            received_bytes: 0,
-            empty_bytes: 0,
-            datagram_bytes: params.datagram_bytes.max(1),
+            achieved_bytes: 0.0,
+            left_bytes: 0.0,
+            empty_bytes: 0.0,
+            window_ns: 0.0,
+            fair_bytes: 0.0,
+            slope: 0.0,
             window_at: now,
-            // No decrease so far: as far back as the ticks reach.
+            // No decrease so far: as far back as can be told.
             decreased_at: now.wrapping_sub(u32::MAX / 2),
             adjusted_at: now,
-            active_at: now,
-            paths: params.paths.max(1),
-            trimming: params.trimming,
-            measuring: false,
-            adapted: false,
-            lost: false,
-            fast: false,
-            restarted: false,
+            datagram_bytes: params.datagram_bytes.clamp(1, u16::MAX.into()) as u16,
+            last_path: (params.paths.clamp(1, PATHS_MAX) - 1) as u8,
+            flags: UNMEASURED | if params.trimming { TRIMMING } else { 0 },
         };
-        flow.cwnd = flow.max_window_bytes();
-        flow.clamp();
+        flow.drop_increases();
+        flow.derive();
         flow
     }
 
@@ -328,27 +278,47 @@ impl Nscc {
         self.shared.form == Form::Smartt
     }
 
-    /// Queueing delay aimed at. A sample holds the queue's delay and noise on top of it.
-    fn target_ns(&self) -> f32 {
-        let at = if self.trimming { TARGET_TRIM } else { TARGET };
-        self.value(at) * self.pipe.typical_rtt_ns() + self.pipe.noise_ns()
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
     }
 
-    /// The paper's trtt: QuickAdapt's window, and the longest time it ignores feedback.
-    fn target_rtt_ns(&self) -> f32 {
-        self.pipe.typical_rtt_ns() + self.target_ns()
+    /// What follows from the shared estimate.
+    #[inline(never)]
+    fn derive(&mut self) {
+        let at = if self.has(TRIMMING) { TARGET_TRIM } else { TARGET };
+        // A sample holds the queue's delay and noise on top of it.
+        let target = self.value(at) * self.pipe.typical_rtt_ns() + self.pipe.noise_ns();
+        self.window_ns = self.pipe.typical_rtt_ns() + target;
+        self.fair_bytes = self.value(FAIR) * self.unit_bytes();
+        let most = self.value(PROPORTIONAL) * self.unit_bytes();
+        let scale = if self.is_smartt() {
+            self.pipe.base_rtt_ns()
+        } else {
+            (target / REFERENCE_RTT_NS).min(1.0)
+        };
+        self.slope = most * scale / target;
+        self.clamp();
+    }
+
+    /// Queueing delay aimed at.
+    fn target_ns(&self) -> f32 {
+        self.window_ns - self.pipe.typical_rtt_ns()
+    }
+
+    fn datagram(&self) -> f32 {
+        f32::from(self.datagram_bytes)
     }
 
     /// At least two datagrams: with a single one the link would rest while it is acknowledged.
     fn max_window_bytes(&self) -> f32 {
-        let least = MAX_WINDOW_DATAGRAMS * self.datagram_bytes as f32;
-        (self.value(MAX_WINDOW) * self.pipe.bdp_bytes()).max(least)
+        let least = MAX_WINDOW_DATAGRAMS * self.datagram();
+        greater(self.value(MAX_WINDOW) * self.pipe.bdp_bytes(), least)
     }
 
-    /// Every change of the window ends here.
+    /// Every change of the window or its bounds ends here.
+    #[inline(always)]
     fn clamp(&mut self) {
-        let least = self.datagram_bytes as f32;
-        self.cwnd = self.cwnd.min(self.max_window_bytes()).max(least);
+        self.cwnd = greater(lesser(self.cwnd, self.max_window_bytes()), self.datagram());
     }
 
     /// The scale of the increases: so many times the reference network's BDP. Where that is next
@@ -357,234 +327,370 @@ impl Nscc {
         self.max_window_bytes() / self.value(MAX_WINDOW) / REFERENCE_BDP_BYTES
     }
 
-    /// Packet that increases are counted in.
-    fn packet_bytes(&self) -> f32 {
-        self.datagram_bytes.min(REFERENCE_PACKET_BYTES) as f32
+    /// Packet that increases are counted in, scaled to the BDP.
+    fn unit_bytes(&self) -> f32 {
+        self.datagram().min(REFERENCE_PACKET_BYTES) * self.scale()
+    }
+
+    /// Nothing but a sample is to be heeded: QuickAdapt's window is not over, for one.
+    fn runs_on(&self, now: Nanos) -> bool {
+        self.flags & ODD == 0 && (since_ns(now, self.window_at) as f32) < self.window_ns
     }
 
     /// Whether feedback tells of the time before QuickAdapt set the window right.
     fn is_stale(&self, now: Nanos, sent_at: Nanos) -> bool {
-        self.adapted
-            && self.window_at.wrapping_sub(ticks(sent_at)) as i32 >= 0
-            && since_ns(now, self.window_at) < self.target_rtt_ns()
+        self.has(ADAPTED)
+            && self.window_at.wrapping_sub(sent_at as u32) as i32 >= 0
+            && (since_ns(now, self.window_at) as f32) < self.window_ns
     }
 
-    fn average(&mut self, delay_ns: f32, packets: f32) {
-        let gain = self.value(GAIN);
-        let weight = packets * gain / (1.0 - gain + packets * gain);
-        if weight > 0.0 {
-            self.average_ns += weight * (delay_ns - self.average_ns);
-        }
+    #[inline(always)]
+    fn average(&mut self, ack: &Ack, delay_ns: f32) {
+        let (gain, acked) = (self.value(GAIN), short_f32(ack.acked_bytes));
+        let weight = if ack.acked_packets != 1 || acked > REFERENCE_PACKET_BYTES {
+            core::hint::cold_path();
+            weight(gain, greater(acked / REFERENCE_PACKET_BYTES, ack.acked_packets as f32))
+        } else {
+            gain
+        };
+        self.average_ns += weight * (delay_ns - self.average_ns);
     }
 
     /// Forgets the increases that are not applied yet.
     fn drop_increases(&mut self) {
         self.increase = 0.0;
-        self.received_bytes = 0;
+        self.left_bytes = ADJUST_DATAGRAMS * self.datagram();
     }
 
     fn stop_fast(&mut self) {
-        self.fast = false;
-        self.empty_bytes = 0;
+        self.empty_bytes = 0.0;
     }
 
     /// Algorithm 2: at the end of a window in which congestion was severe, what was received in it
     /// becomes the congestion window. Returns whether it did.
     fn quick_adapt(&mut self, now: Nanos, delay_ns: f32) -> bool {
-        if self.measuring && since_ns(now, self.window_at) < self.target_rtt_ns() {
+        if !self.has(UNMEASURED) && (since_ns(now, self.window_at) as f32) < self.window_ns {
             return false;
         }
         // With trims the paper needs no further sign.
-        let by_trims = self.is_smartt() && self.trimming;
+        let by_trims = self.is_smartt() && self.has(TRIMMING);
         let late = !by_trims && delay_ns > self.value(QA_DELAY) * self.target_ns();
-        let achieved = self.achieved_bytes as f32;
+        let achieved = self.achieved_bytes;
         let little = by_trims || achieved < self.value(QA_SHARE) * self.max_window_bytes();
-        let fires = self.measuring && (self.lost || late) && little;
+        let fires = !self.has(UNMEASURED) && (self.has(LOST) || late) && little;
         if fires {
             self.cwnd = self.cwnd.min(achieved);
             self.drop_increases();
             self.stop_fast();
         }
         self.start_window(now);
-        self.adapted = fires;
+        if fires {
+            self.flags |= ADAPTED;
+        }
         fires
     }
 
     fn start_window(&mut self, now: Nanos) {
-        self.measuring = true;
-        self.adapted = false;
-        self.lost = false;
-        self.achieved_bytes = 0;
-        self.window_at = ticks(now);
+        self.flags &= !(UNMEASURED | ADAPTED | LOST);
+        self.achieved_bytes = 0.0;
+        self.window_at = now as u32;
     }
 
     /// Algorithm 3. Returns whether fast increase is on.
-    fn fast_increase(&mut self, bytes: u32, delay_ns: f32) -> bool {
-        if delay_ns >= EMPTY_NS.max(self.pipe.noise_ns()) {
+    #[inline(always)]
+    fn fast_increase(&mut self, bytes: f32, delay_ns: f32) -> bool {
+        if delay_ns >= greater(self.pipe.noise_ns(), EMPTY_NS) {
             self.stop_fast();
             return false;
         }
-        self.empty_bytes = self.empty_bytes.saturating_add(bytes);
-        if self.fast || self.empty_bytes as f32 > self.cwnd {
-            self.fast = true;
-            let scale = if self.is_smartt() { 1.0 } else { self.scale() };
-            self.cwnd += bytes as f32 * (self.value(FAST) * scale).min(FAST_MOST);
+        self.empty_bytes += bytes;
+        if self.empty_bytes <= self.cwnd {
+            return false;
         }
-        self.fast
+        self.empty_bytes = f32::INFINITY;
+        let scale = if self.is_smartt() { 1.0 } else { self.scale() };
+        self.cwnd += bytes * lesser(self.value(FAST) * scale, FAST_MOST);
+        self.clamp();
+        true
     }
 
     /// Equation 2.
-    fn fair_increase(&mut self, bytes: u32) {
-        self.increase += self.value(FAIR) * self.packet_bytes() * self.scale() * bytes as f32;
+    #[inline(always)]
+    fn fair_increase(&mut self, bytes: f32) {
+        self.increase += self.fair_bytes * bytes;
     }
 
     /// Equation 3 in the paper's form or the simulator's.
-    fn proportional_increase(&mut self, bytes: u32, delay_ns: f32) {
-        let bytes_f = bytes as f32;
-        let target = self.target_ns();
-        let most = self.value(PROPORTIONAL) * self.packet_bytes() * self.scale();
+    #[inline(always)]
+    fn proportional_increase(&mut self, bytes: f32, delay_ns: f32, target_ns: f32) {
+        let step = self.slope * (target_ns - delay_ns);
         if self.is_smartt() {
-            let base = self.pipe.base_rtt_ns();
-            let step = most * (target - delay_ns) / (base + delay_ns) * base / target;
-            self.increase += bytes_f * step.min(self.cwnd);
-            self.fair_increase(bytes);
+            let step = step / (self.pipe.base_rtt_ns() + delay_ns);
+            self.increase += bytes * (lesser(step, self.cwnd) + self.fair_bytes);
         } else {
-            let long = (target / REFERENCE_RTT_NS).min(1.0);
-            self.increase += bytes_f * most * long * (target - delay_ns) / target;
+            self.increase += bytes * step;
         }
     }
 
     /// Equation 1, once a round trip.
+    #[inline(always)]
     fn multiplicative_decrease(&mut self, now: Nanos) {
-        let target = self.target_ns();
-        let excess = self.average_ns - target;
-        if excess <= 0.0 || since_ns(now, self.decreased_at) <= self.pipe.typical_rtt_ns() {
+        let excess = self.average_ns - self.target_ns();
+        if excess <= 0.0 || since_ns(now, self.decreased_at) as f32 <= self.pipe.typical_rtt_ns() {
             return;
         }
         let base = if self.is_smartt() { self.pipe.base_rtt_ns() } else { 0.0 };
         let share = excess / (base + self.average_ns);
-        self.cwnd *= (1.0 - self.value(DECREASE) * share).max(KEEP_LEAST);
-        self.decreased_at = ticks(now);
+        self.cwnd *= greater(1.0 - self.value(DECREASE) * share, KEEP_LEAST);
+        self.clamp();
+        self.decreased_at = now as u32;
     }
 
     /// Applies the increases.
+    #[inline(always)]
     fn adjust(&mut self, now: Nanos, app_limited: bool) {
-        let elapsed = since_ns(now, self.adjusted_at);
+        let elapsed = since_ns(now, self.adjusted_at) as f32;
         let rtt = self.pipe.typical_rtt_ns();
-        if self.received_bytes <= ADJUST_DATAGRAMS * self.datagram_bytes && elapsed <= rtt {
+        if self.left_bytes >= 0.0 && elapsed <= rtt {
             return;
         }
         self.cwnd += self.increase / self.cwnd;
         self.drop_increases();
         if elapsed >= rtt {
             if !app_limited {
-                self.cwnd += self.value(STEADY) * self.packet_bytes() * self.scale();
+                self.cwnd += self.value(STEADY) * self.unit_bytes();
             }
-            self.adjusted_at = ticks(now);
+            self.adjusted_at = now as u32;
+        }
+        self.clamp();
+    }
+
+    /// Algorithm 1 for what was not marked.
+    #[inline(always)]
+    fn heed_clear(&mut self, ack: &Ack, delay_ns: f32, target_ns: f32) {
+        if ack.app_limited {
+            return;
+        }
+        let bytes = short_f32(ack.acked_bytes);
+        if delay_ns >= target_ns {
+            self.stop_fast();
+            self.fair_increase(bytes);
+        } else if !self.fast_increase(bytes, delay_ns) {
+            self.proportional_increase(bytes, delay_ns, target_ns);
         }
     }
 
-    /// Algorithm 1, for each part of the burst.
-    fn core_cases(&mut self, ack: &Ack, delay_ns: f32, marked_bytes: u32) {
-        let late = delay_ns >= self.target_ns();
-        if marked_bytes > 0 {
-            self.stop_fast();
-            if late {
-                self.multiplicative_decrease(ack.now);
-            }
+    /// Algorithm 1 for an acknowledgement that counts as marked, part for part.
+    #[inline(always)]
+    fn heed_marked(&mut self, ack: &Ack, delay_ns: f32) {
+        let target_ns = self.target_ns();
+        let late = delay_ns >= target_ns;
+        self.stop_fast();
+        if late {
+            self.multiplicative_decrease(ack.now);
         }
-        let clear_bytes = clip(ack.acked_bytes).saturating_sub(marked_bytes);
-        if ack.app_limited || clear_bytes == 0 {
+        let marked_bytes = if ack.ce_bytes == 0 { ack.acked_bytes } else { ack.ce_bytes.into() };
+        let bytes = short_f32(ack.acked_bytes) - short_f32(marked_bytes);
+        if ack.app_limited || bytes <= 0.0 {
             return;
         }
         if late {
-            self.stop_fast();
-            self.fair_increase(clear_bytes);
-        } else if marked_bytes > 0 || !self.fast_increase(clear_bytes, delay_ns) {
-            self.proportional_increase(clear_bytes, delay_ns);
+            self.fair_increase(bytes);
+        } else {
+            self.proportional_increase(bytes, delay_ns, target_ns);
         }
     }
 
-    /// Takes a sample's delay into the average and tells the path; returns the delay to act on.
-    fn sample(&mut self, ack: &Ack) -> (f32, bool) {
-        let Some(rtt_ns) = ack.rtt_ns else {
-            return (self.average_ns, ack.ce_bytes > 0);
-        };
-        let target = self.target_ns();
-        let own_late = rtt_ns as f32 - self.pipe.base_rtt_ns() >= target;
-        let path_bad = self.pipe.is_marked(ack, own_late);
-        if let Some(spread) = &mut self.spread {
-            spread.told(ack.path, path_bad);
+    /// Counts what was received.
+    #[inline(always)]
+    fn count(&mut self, ack: &Ack) {
+        let acked = short_f32(ack.acked_bytes);
+        self.achieved_bytes += acked;
+        self.left_bytes -= acked;
+    }
+
+    /// Whether a sample counts as marked for its path and for the window.
+    #[inline(always)]
+    fn is_marked(&self, ack: &Ack, rtt_ns: f32) -> (bool, bool) {
+        if ack.ce_bytes > 0 {
+            return (true, true);
         }
+        if self.pipe.has_marks() {
+            return (false, false);
+        }
+        core::hint::cold_path();
+        let own_delay = rtt_ns - self.pipe.base_rtt_ns();
+        (own_delay >= self.target_ns(), self.pipe.queue_delay_ns() >= self.target_ns())
+    }
+
+    #[inline(always)]
+    fn tell(&mut self, path: u16, bad: bool) {
+        if let Some(spread) = &mut self.spread {
+            spread.told(path, bad);
+        }
+    }
+
+    /// Takes the delay of an unmarked sample into the average.
+    #[inline(always)]
+    fn average_clear(&mut self, ack: &Ack, delay_ns: f32) {
+        // If it is late, it is out of date: the queue has drained meanwhile.
+        if delay_ns > self.target_ns() && !self.is_smartt() {
+            self.average(ack, STALE_RTTS * self.pipe.base_rtt_ns());
+        } else {
+            self.average(ack, delay_ns);
+        }
+    }
+
+    /// The same for REPS, without looking for other ways.
+    #[inline(always)]
+    fn tell_reps(&mut self, path: u16, bad: bool) {
+        if let Some(spread) = &mut self.spread
+            && let Spread::Reps(reps, _) = &mut **spread
+        {
+            reps.on_ack(path, bad);
+        }
+    }
+
+    /// An unmarked sample while QuickAdapt's window runs on: most of them.
+    #[inline(always)]
+    fn on_clear_ack(&mut self, ack: &Ack, path_bad: bool) {
         let delay = self.pipe.queue_delay_ns();
-        let marked = self.pipe.is_marked(ack, delay >= target);
-        let packets = ack.acked_bytes as f32 / REFERENCE_PACKET_BYTES as f32;
-        let packets = packets.max(ack.acked_packets as f32);
-        // An unmarked late sample is out of date: the queue has drained meanwhile.
-        let out_of_date = !self.is_smartt() && !marked && delay > target;
-        let fed = if out_of_date { STALE_RTTS * self.pipe.base_rtt_ns() } else { delay };
-        self.average(fed, packets);
-        (delay, marked)
+        let target = self.target_ns();
+        self.tell_reps(ack.path, path_bad);
+        if delay >= target {
+            self.average_clear(ack, delay);
+            self.heed_clear(ack, delay, target);
+        } else {
+            self.average(ack, delay);
+            self.heed_clear(ack, delay, target);
+        }
+        self.adjust(ack.now, ack.app_limited);
+    }
+
+    /// A marked one.
+    #[inline(never)]
+    fn on_marked_ack(&mut self, ack: &Ack, path_bad: bool) {
+        let delay = self.pipe.queue_delay_ns();
+        self.tell_reps(ack.path, path_bad);
+        self.average(ack, delay);
+        if self.is_stale(ack.now, ack.sent_at) {
+            self.drop_increases();
+        } else {
+            self.heed_marked(ack, delay);
+            self.adjust(ack.now, ack.app_limited);
+        }
+    }
+
+    /// One of a network that has marked nothing so far.
+    #[inline(never)]
+    fn on_unmarking_ack(&mut self, ack: &Ack, rtt_ns: f32) {
+        match self.is_marked(ack, rtt_ns) {
+            (path_bad, true) => self.on_marked_ack(ack, path_bad),
+            (path_bad, false) => self.on_clear_ack(ack, path_bad),
+        }
+    }
+
+    /// An acknowledgement without a plain sample, or at the end of QuickAdapt's window.
+    #[inline(never)]
+    fn on_odd_ack(&mut self, ack: &Ack) {
+        if self.pipe.on_ack(ack) {
+            self.derive();
+        }
+        self.flags &= !RESTARTED;
+        self.count(ack);
+        let (delay, marked) = match ack.rtt_ns {
+            Some(rtt_ns) => {
+                let (path_bad, marked) = self.is_marked(ack, short_f32(rtt_ns));
+                self.tell(ack.path, path_bad);
+                (self.pipe.queue_delay_ns(), marked)
+            }
+            None => (self.average_ns, ack.ce_bytes > 0),
+        };
+        match (ack.rtt_ns, marked) {
+            (None, _) => {}
+            (_, true) => self.average(ack, delay),
+            (_, false) => self.average_clear(ack, delay),
+        }
+        if marked && self.is_stale(ack.now, ack.sent_at) {
+            self.drop_increases();
+        } else if !self.quick_adapt(ack.now, delay) {
+            if marked {
+                self.heed_marked(ack, delay);
+            } else {
+                self.heed_clear(ack, delay, self.target_ns());
+            }
+            self.adjust(ack.now, ack.app_limited);
+        }
+        self.clamp();
+    }
+
+    /// The first path, or the only one.
+    #[inline(never)]
+    fn first_path(&mut self, now: Nanos) -> u16 {
+        if self.last_path == 0 {
+            return 0;
+        }
+        let spread = Spread::new(self.value(PATHS_BY), self.seed);
+        if !matches!(spread, Spread::Reps(..)) {
+            self.flags |= NO_REPS;
+        }
+        self.spread.insert(Box::new(spread)).next(now, self.last_path)
     }
 }
 
 impl Controller for Nscc {
     fn on_sent(&mut self, sent: &Sent) {
         let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
-        let idle_ns = since_ns(sent.now, self.active_at);
-        if self.measuring && alone && idle_ns > self.target_rtt_ns() {
+        if alone
+            && !self.has(UNMEASURED)
+            && since_ns(sent.now, self.window_at) as f32 > 2.0 * self.window_ns
+        {
             // What was measured before the pause says little: at most one BDP, paced.
-            self.measuring = false;
-            self.adapted = false;
-            self.restarted = true;
+            self.flags = self.flags & !ADAPTED | UNMEASURED | RESTARTED;
             self.drop_increases();
             self.stop_fast();
             self.cwnd = self.cwnd.min(self.pipe.bdp_bytes());
             self.clamp();
         }
-        self.active_at = ticks(sent.now);
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack);
-        self.active_at = ticks(ack.now);
-        self.restarted = false;
-        let acked = clip(ack.acked_bytes);
-        self.achieved_bytes = self.achieved_bytes.saturating_add(acked);
-        self.received_bytes = self.received_bytes.saturating_add(acked);
-        let (delay, marked) = self.sample(ack);
-        if marked && self.is_stale(ack.now, ack.sent_at) {
-            self.drop_increases();
-        } else if !self.quick_adapt(ack.now, delay) {
-            let marked_bytes = match (marked, ack.ce_bytes) {
-                (false, _) => 0,
-                (true, 0) => acked.max(1),
-                (true, bytes) => bytes,
-            };
-            self.core_cases(ack, delay, marked_bytes);
-            self.clamp();
-            self.adjust(ack.now, ack.app_limited);
+        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+            && self.pipe.is_plain(ack, rtt_ns)
+            && self.runs_on(ack.now)
+        {
+            self.pipe.take(ack.now, rtt_ns);
+            self.count(ack);
+            if ack.ce_bytes > 0 {
+                self.on_marked_ack(ack, true);
+            } else if self.pipe.has_marks() {
+                self.on_clear_ack(ack, false);
+            } else {
+                self.on_unmarking_ack(ack, rtt_ns);
+            }
+        } else {
+            self.on_odd_ack(ack);
         }
-        self.clamp();
     }
 
     fn on_loss(&mut self, loss: &Loss) {
         let trim = loss.kind == LossKind::Trim;
         if let Some(spread) = &mut self.spread {
             spread.told(loss.path, true);
-            if self.trimming && !trim {
+            if self.flags & TRIMMING != 0 && !trim {
                 // Congestion trims; what vanishes met a failure.
                 spread.freeze(loss.now);
             }
         }
         if trim && !self.is_smartt() {
             // A full queue holds about one round trip.
-            self.average(self.pipe.typical_rtt_ns(), 1.0);
+            let gain = self.value(GAIN);
+            self.average_ns += gain * (self.pipe.typical_rtt_ns() - self.average_ns);
         }
         if self.is_stale(loss.now, loss.sent_at) {
             return;
         }
-        self.lost = true;
+        self.flags |= LOST;
         if !self.quick_adapt(loss.now, 0.0) {
             self.cwnd -= loss.bytes as f32;
         }
@@ -592,7 +698,7 @@ impl Controller for Nscc {
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
-        self.lost = true;
+        self.flags |= LOST;
         if let Some(spread) = &mut self.spread {
             spread.freeze(timeout.now);
         }
@@ -609,16 +715,14 @@ impl Controller for Nscc {
 
     fn pace_bytes_per_s(&self) -> Option<u64> {
         let per_ns = self.cwnd / self.pipe.typical_rtt_ns();
-        self.restarted.then_some((per_ns * 1e9) as u64)
+        self.has(RESTARTED).then_some((per_ns * 1e9) as u64)
     }
 
     fn next_path(&mut self, now: Nanos) -> u16 {
-        if self.paths == 1 {
-            return 0;
+        match &mut self.spread {
+            Some(spread) => spread.next(now, self.last_path),
+            None => self.first_path(now),
         }
-        let (by, seed) = (self.value(PATHS_BY), self.seed);
-        let spread = self.spread.get_or_insert_with(|| Box::new(Spread::new(by, seed)));
-        spread.next(now, self.paths)
     }
 
     fn ecn(&self) -> Ecn {
@@ -630,9 +734,9 @@ impl Controller for Nscc {
         View {
             base_rtt_ns,
             typical_rtt_ns,
-            target_ns: self.target_ns() as Nanos,
+            target_ns: libm::roundf(self.target_ns()) as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
-            paths: self.paths,
+            paths: u16::from(self.last_path) + 1,
         }
     }
 }
@@ -641,6 +745,7 @@ impl Controller for Nscc {
 mod tests {
     extern crate std;
 
+    use super::super::paths::{EcnBitmap, Reps};
     use super::*;
     use std::println;
 
@@ -648,10 +753,10 @@ mod tests {
     fn a_flow_takes_at_most_128_bytes_and_its_paths_16_each() {
         let flow = size_of::<Nscc>();
         let fixed = size_of::<Spread>();
-        let (reps, both) = (fixed + 8, fixed + size_of::<(Reps, EcnBitmap)>() + 8);
-        println!("flow {flow}, with REPS {reps}, with the bitmap {fixed}, with both {both}");
+        let both = fixed + size_of::<(Reps, EcnBitmap)>();
+        println!("flow {flow}, with REPS or the bitmap {fixed}, with both {both}");
         assert!(flow <= 128);
-        assert!(reps.max(fixed) <= 16 * 4, "over the usual 4 paths");
+        assert!(fixed <= 16 * 4, "over the usual 4 paths");
         assert!(both <= 16 * 8, "over 8 paths, the most that one domain opens");
     }
 

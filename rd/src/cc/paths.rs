@@ -1,8 +1,6 @@
 //! Choosing paths (entropies), shared by the controllers.
 
 use crate::units::Nanos;
-use alloc::boxed::Box;
-use alloc::vec;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -30,13 +28,26 @@ impl PathBits {
     }
 
     /// Sets a path's bit.
+    #[inline]
     pub fn set(&mut self, path: u16, on: bool) {
-        let (word, bit) = (usize::from(path >> 6) & 3, 1 << (path & 63));
-        if on {
-            self.0[word] |= bit;
-        } else {
-            self.0[word] &= !bit;
+        let word = &mut self.0[usize::from(path >> 6) & 3];
+        *word = *word & !(1 << (path & 63)) | u64::from(on) << (path & 63);
+    }
+
+    /// The first path from `from` on, below `paths`, whose bit is not set. Looks at four words at
+    /// most, and mostly at one.
+    #[must_use]
+    pub fn first_clear(&self, from: u16, paths: u16) -> Option<u16> {
+        let mut mask = u64::MAX << (from & 63);
+        for (at, word) in self.0.iter().enumerate().skip(usize::from(from >> 6)) {
+            let clear = !word & mask;
+            if clear != 0 {
+                let path = (at as u16) << 6 | clear.trailing_zeros() as u16;
+                return (path < paths).then_some(path);
+            }
+            mask = u64::MAX;
         }
+        None
     }
 
     /// Number of bits set.
@@ -62,21 +73,20 @@ impl EcnBitmap {
 
     /// The next path below `paths`, which is at least 1. One packet clears one bit only, that of
     /// the first path that it skips.
+    #[inline]
     pub fn next(&mut self, paths: u16) -> u16 {
-        let first = self.next % paths;
-        let mut path = first;
-        // When all are marked, a whole round ends at the first, which is clear by then.
-        for _ in 0..paths {
-            if !self.skip.get(path) {
-                break;
-            }
-            if path == first {
-                self.skip.set(path, false);
-            }
-            path = (path + 1) % paths;
-        }
-        self.next = (path + 1) % paths;
+        let first = if self.next < paths { self.next } else { self.next % paths };
+        let path = if self.skip.get(first) { self.skip(first, paths) } else { first };
+        self.next = path + 1;
         path
+    }
+
+    /// The next path behind a marked one. When all are marked, a whole round ends at the first,
+    /// which is clear by then.
+    fn skip(&mut self, first: u16, paths: u16) -> u16 {
+        self.skip.set(first, false);
+        let behind = self.skip.first_clear(first + 1, paths);
+        behind.or_else(|| self.skip.first_clear(0, paths)).unwrap_or(first)
     }
 
     /// The round goes on behind `path`, which was chosen otherwise.
@@ -91,34 +101,26 @@ const REPS_SLOTS: usize = 8;
 /// REPS: entropies whose packets came back unmarked are used again, the oldest first; without one,
 /// a random path is explored. While a loss is fresh, what is cached is used again and again instead
 /// (freezing), so that a dead path is not explored.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reps {
-    cached: Box<[u8; REPS_SLOTS]>,
-    head: u8,
-    fresh: u8,
-    /// How many slots hold a path that came back once.
-    filled: u8,
+    /// A ring.
+    cached: [u8; REPS_SLOTS],
+    /// How many came back and how many were used again or overwritten, wrapping. The second may lag
+    /// behind until the next use.
+    came: u32,
+    used: u32,
     frozen_until: Nanos,
-}
-
-impl Default for Reps {
-    fn default() -> Self {
-        let cached: Box<[u8]> = vec![0; REPS_SLOTS].into_boxed_slice();
-        let cached = cached.try_into().unwrap_or_else(|_| Box::new([0; REPS_SLOTS]));
-        Reps { cached, head: 0, fresh: 0, filled: 0, frozen_until: 0 }
-    }
 }
 
 impl Reps {
     /// An acknowledgement told of a path.
+    #[inline]
     pub fn on_ack(&mut self, path: u16, marked: bool) {
         if marked {
             return;
         }
-        self.cached[usize::from(self.head) % REPS_SLOTS] = path as u8;
-        self.head = (self.head + 1) % REPS_SLOTS as u8;
-        self.fresh = (self.fresh + 1).min(REPS_SLOTS as u8);
-        self.filled = (self.filled + 1).min(REPS_SLOTS as u8);
+        self.cached[self.came as usize % REPS_SLOTS] = path as u8;
+        self.came = self.came.wrapping_add(1);
     }
 
     /// A timeout or a loss says that some path may be dead.
@@ -126,23 +128,35 @@ impl Reps {
         self.frozen_until = until;
     }
 
-    /// The path that came back unmarked the longest ago and was not used since.
-    pub fn recycle(&mut self, paths: u16) -> Option<u16> {
-        self.fresh = self.fresh.checked_sub(1)?;
-        let at = usize::from(self.head) + REPS_SLOTS - usize::from(self.fresh) - 1;
-        Some(u16::from(self.cached[at % REPS_SLOTS]) % paths)
+    /// The path that came back unmarked the longest ago and was not used since, at most `last_path`.
+    #[inline]
+    pub fn recycle(&mut self, last_path: u8) -> Option<u16> {
+        let mut oldest = self.used;
+        let fresh = self.came.wrapping_sub(oldest);
+        if fresh == 0 {
+            return None;
+        }
+        if fresh > REPS_SLOTS as u32 {
+            oldest = self.came.wrapping_sub(REPS_SLOTS as u32);
+        }
+        self.used = oldest.wrapping_add(1);
+        Some(self.cached(oldest, last_path))
     }
 
-    /// The next path below `paths`.
-    pub fn next(&mut self, now: Nanos, rng: &mut Pcg32, paths: u16) -> u16 {
-        if let Some(path) = self.recycle(paths) {
-            return path;
+    fn cached(&self, at: u32, last_path: u8) -> u16 {
+        let path = self.cached[at as usize % REPS_SLOTS];
+        u16::from(if path <= last_path { path } else { last_path })
+    }
+
+    /// The next path up to `last_path` where none is to recycle.
+    #[must_use]
+    pub fn explore(&self, now: Nanos, rng: &mut Pcg32, last_path: u8) -> u16 {
+        // Slots that hold a path: all but at the beginning, and by chance after 2^32 paths.
+        let filled = self.came.min(REPS_SLOTS as u32);
+        if now < self.frozen_until && filled > 0 {
+            let back = u32::from(uniform(rng, filled as u16)) + 1;
+            return self.cached(self.came.wrapping_sub(back), last_path);
         }
-        if now < self.frozen_until && self.filled > 0 {
-            let back = usize::from(uniform(rng, u16::from(self.filled))) + 1;
-            let at = (usize::from(self.head) + REPS_SLOTS - back) % REPS_SLOTS;
-            return u16::from(self.cached[at]) % paths;
-        }
-        uniform(rng, paths)
+        uniform(rng, u16::from(last_path) + 1)
     }
 }

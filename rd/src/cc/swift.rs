@@ -156,8 +156,9 @@ impl Controller for Swift {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.pipe.on_ack(ack);
-        self.window.bound(&self.pipe, WINDOW_BDPS);
+        if self.pipe.on_ack(ack) {
+            self.window.bound(&self.pipe, WINDOW_BDPS);
+        }
         let (queue, target) = (self.pipe.queue_delay_ns(), self.target_ns());
         if queue < target {
             if self.window.is_used(ack) {

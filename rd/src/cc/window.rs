@@ -2,7 +2,7 @@
 //! at one BDP, grows only while it is used, stays within bounds, and forgets what it was above one
 //! BDP when the flow was idle.
 
-use super::pipe::Pipe;
+use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::{Ack, FlowParams, Sent};
 use crate::units::Nanos;
 
@@ -20,7 +20,7 @@ pub struct Window {
     packets: f32,
     /// Growth not yet added.
     owed: f32,
-    packet_bytes: u32,
+    packet_bytes: f32,
     /// Time of the last burst; wraps after 49 days.
     sent_at_ms: u32,
 }
@@ -29,8 +29,8 @@ impl Window {
     /// One BDP, at least two packets.
     #[must_use]
     pub fn new(params: &FlowParams, pipe: &Pipe) -> Window {
-        let packet_bytes = params.datagram_bytes.max(1);
-        let bdp = pipe.bdp_bytes() / packet_bytes as f32;
+        let packet_bytes = params.datagram_bytes.max(1) as f32;
+        let bdp = pipe.bdp_bytes() / packet_bytes;
         let sent_at_ms = (params.now / 1_000_000) as u32;
         Window { packets: bdp.max(BOUND_LEAST), owed: 0.0, packet_bytes, sent_at_ms }
     }
@@ -44,13 +44,17 @@ impl Window {
     /// Bytes of one packet.
     #[must_use]
     pub fn packet_bytes(&self) -> u32 {
-        self.packet_bytes
+        self.packet_bytes as u32
     }
 
     /// The window in bytes, at least one packet.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (self.packets.max(1.0) * self.packet_bytes as f32) as u64
+        self.bytes_f32() as u64
+    }
+
+    fn bytes_f32(&self) -> f32 {
+        greater(self.packets, 1.0) * self.packet_bytes
     }
 
     /// Adds packets, up to `round_trips` BDP and at least two packets.
@@ -65,13 +69,13 @@ impl Window {
 
     /// Keeps the window at `round_trips` BDP or below, but not below two packets.
     pub fn bound(&mut self, pipe: &Pipe, round_trips: f32) {
-        let most = round_trips * pipe.bdp_bytes() / self.packet_bytes as f32;
-        self.packets = self.packets.min(most.max(BOUND_LEAST));
+        let most = round_trips * pipe.bdp_bytes() / self.packet_bytes;
+        self.packets = lesser(self.packets, greater(most, BOUND_LEAST));
     }
 
     /// Shrinks it to `packets`, at least `least`. Never grows it.
     pub fn shrink_to(&mut self, packets: f32, least: f32) {
-        self.packets = packets.max(least).min(self.packets);
+        self.packets = lesser(greater(packets, least), self.packets);
         self.owed = 0.0;
     }
 
@@ -81,9 +85,9 @@ impl Window {
         let now_ms = (sent.now / 1_000_000) as u32;
         let rest_ms = now_ms.wrapping_sub(self.sent_at_ms);
         self.sent_at_ms = now_ms;
-        let round_trip_ms = (pipe.typical_rtt_ns() / 1e6) as u32;
         let is_restart = sent.in_flight_bytes <= u64::from(sent.bytes)
-            && rest_ms > round_trip_ms.max(IDLE_LEAST_MS);
+            && rest_ms > IDLE_LEAST_MS
+            && rest_ms > (pipe.typical_rtt_ns() / 1e6) as u32;
         if is_restart {
             self.bound(pipe, 1.0);
         }
@@ -93,22 +97,30 @@ impl Window {
     /// Whether the flow used at least half of its window: only then is progress a reason to grow.
     #[must_use]
     pub fn is_used(&self, ack: &Ack) -> bool {
-        !ack.app_limited && ack.in_flight_bytes.saturating_add(ack.acked_bytes) >= self.bytes() / 2
+        let used = ack.in_flight_bytes.saturating_add(ack.acked_bytes);
+        !ack.app_limited && short_f32(used) >= 0.5 * self.bytes_f32()
+    }
+
+    /// Whether one more packet fits beside so many bytes in flight.
+    #[must_use]
+    pub fn has_room(&self, in_flight_bytes: u64) -> bool {
+        short_f32(in_flight_bytes) + self.packet_bytes <= self.bytes_f32()
     }
 }
 
 /// Which part of the newly acknowledged bytes counts as marked, 0 to 1. Without ECN in the network
 /// all bytes of a sample count that is later than `late_round_trips` typical round trips.
 #[must_use]
+#[inline(always)]
 pub fn marked_share(pipe: &Pipe, ack: &Ack, late_round_trips: f32) -> f32 {
-    let is_late = ack.rtt_ns.is_some() && pipe.queue_delay_ns() > pipe.target_ns(late_round_trips);
-    if !pipe.is_marked(ack, is_late) {
-        0.0
-    } else if ack.ce_bytes == 0 {
-        1.0
-    } else {
-        (ack.ce_bytes as f32 / (ack.acked_bytes.max(1) as f32)).min(1.0)
+    if ack.ce_bytes > 0 {
+        return lesser(ack.ce_bytes as f32 / short_f32(ack.acked_bytes.max(1)), 1.0);
     }
+    if pipe.has_marks() {
+        return 0.0;
+    }
+    let is_late = ack.rtt_ns.is_some() && pipe.queue_delay_ns() > pipe.target_ns(late_round_trips);
+    if is_late { 1.0 } else { 0.0 }
 }
 
 /// Whether a round trip has gone by since the last decrease.

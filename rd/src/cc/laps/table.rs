@@ -1,6 +1,7 @@
 //! LAPS' path table (the paper's PIT): what is known of each path, and the weighted choice.
 
 use crate::cc::paths;
+use crate::cc::pipe::{greater, lesser};
 use crate::cc::{Ack, Loss, LossKind};
 use crate::units::Nanos;
 use alloc::boxed::Box;
@@ -34,9 +35,13 @@ const REAL_MAX_NS: f32 = 1e9;
 const DEAD_LEAST_NS: f32 = 1e6;
 /// Paths looked at for one that is stale, per probe.
 const LOOK_MOST: usize = 16;
+/// Paths drawn at most until one is taken; then all are looked at.
+const DRAWS_MOST: u32 = 4;
 /// A sample so far below the least value, in margins, weighs all paths anew.
 const BELOW: f32 = 0.125;
 
+/// Four times what a parabola through both ends of an octave lies below its chord, in 1 / 65,536: 0.344.
+const SAG: u32 = 22_544;
 /// Weight of a guess, as a power of two.
 const GUESS_SHIFT: u32 = 4;
 
@@ -57,7 +62,7 @@ impl Span {
     const ONE_BITS: u32 = 127 << 23;
 
     fn new(ns: f32) -> Span {
-        let bits = ns.clamp(1.0, 4e9).to_bits() - Span::ONE_BITS;
+        let bits = lesser(greater(ns, 1.0), 4e9).to_bits() - Span::ONE_BITS;
         Span(((bits + (1 << 11)) >> 12) as u16)
     }
 
@@ -97,6 +102,11 @@ impl Path {
     /// Its value is a measured one.
     fn is_measured(&self) -> bool {
         self.has(KNOWN) && !self.has(LOSSY) && self.doublings == 0
+    }
+
+    /// Its value is a measured one, and it answers.
+    fn is_alive(&self) -> bool {
+        self.flags & (KNOWN | LOSSY | DEAD) == KNOWN && self.doublings == 0
     }
 
     /// Nothing is known of it, good or bad.
@@ -147,53 +157,72 @@ impl Path {
     }
 
     /// A sample: down at once, up by half, so that one late packet is no queue. A value that was a
-    /// guess is replaced.
-    fn take(&mut self, rtt_ns: f32) {
-        let real = self.real.ns();
-        if !self.has(KNOWN) {
-            self.base = Span::new(rtt_ns);
-            self.var = Span::new(rtt_ns / 2.0);
-        } else if self.is_measured() {
-            let var = self.var.ns();
-            self.var = Span::new(var + 0.25 * ((rtt_ns - real).abs() - var));
+    /// guess is replaced. Answers the new value, in ns.
+    #[inline(always)]
+    fn take(&mut self, rtt_ns: f32) -> f32 {
+        let mut real = rtt_ns;
+        if self.is_alive() {
+            let (before, var) = (self.real.ns(), self.var.ns());
+            self.var = Span::new(var + 0.25 * ((rtt_ns - before).abs() - var));
+            if rtt_ns > before {
+                real = 0.5 * (before + rtt_ns);
+            }
+        } else {
+            real = self.take_anew(real);
         }
-        let rises = self.is_measured() && rtt_ns > real;
-        self.real = Span::new(if rises { (real + rtt_ns) / 2.0 } else { rtt_ns });
+        self.real = Span::new(real);
         if rtt_ns < self.base.ns() {
             self.base = Span::new(rtt_ns);
         }
+        real
+    }
+
+    fn take_anew(&mut self, rtt_ns: f32) -> f32 {
+        if !self.has(KNOWN) {
+            self.base = Span::new(rtt_ns);
+            self.var = Span::new(rtt_ns / 2.0);
+        }
+        let rises = self.is_measured() && rtt_ns > self.real.ns();
         self.set(KNOWN, true);
         self.set(DEAD | LOSSY, false);
         self.doublings = 0;
+        if rises { (self.real.ns() + rtt_ns) / 2.0 } else { rtt_ns }
     }
 
     /// Equation 1 without its denominator; the least value is subtracted before `exp`, so that the
     /// fastest path has full weight and nothing underflows as a whole. What is only a guess gets a
     /// sixteenth: it waits for its answer.
     fn weigh(&self, least_ns: f32, beta: f32) -> u16 {
-        if self.has(DEAD) {
+        let weight = halve(beta * greater(self.real.ns() - least_ns, 0.0));
+        if self.is_alive() {
+            weight
+        } else if self.has(DEAD) {
             0
         } else if self.is_untried() {
             FULL
         } else {
-            let above = (self.real.ns() - least_ns).max(0.0);
-            let weight = (f32::from(FULL) * libm::expf(-beta * above)) as u16;
-            if self.is_measured() { weight } else { weight >> GUESS_SHIFT }
+            weight >> GUESS_SHIFT
         }
     }
+}
+
+/// 1 halved so many times, within 0.4 %: 2^-x with a parabola in place of each octave, in units of 1 /
+/// [`FULL`].
+fn halve(times: f32) -> u16 {
+    // 16 bits before the point, 16 behind.
+    let left = (lesser(16.0 - times, 16.0) * 65_536.0) as u32;
+    let (whole, part) = (left >> 16, left & 0xffff);
+    let sag = (((part * (0x1_0000 - part)) >> 16) * SAG) >> 16;
+    ((0x1_0000 + part - sag) >> (16 - whole)).min(FULL.into()) as u16
 }
 
 /// What the choice depends on now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// Queueing delay that is none.
-    pub(super) margin_ns: f32,
-    /// The paper's beta, per ns.
+    /// The paper's beta, per ns, for powers of two.
     pub(super) beta: f32,
     /// A path that was not heard of for less is not stale.
     pub(super) stale_ns: f32,
-    /// One burst in so many may be a probe.
-    pub(super) probe_every: u8,
 }
 
 /// All paths of one peer. Round trips are compared as they are: their common part, one offset for
@@ -203,8 +232,6 @@ pub(super) struct Table {
     /// Empty until first needed.
     slots: Box<[Path]>,
     rng: Pcg32,
-    /// Sum of the weights.
-    total: u32,
     /// Last burst or sample.
     active_at: u32,
     /// Least value, by which the weights were last reckoned.
@@ -213,6 +240,8 @@ pub(super) struct Table {
     longest: Span,
     /// The least base of all paths: the peer's one offset.
     shortest: Span,
+    /// Queueing delay that is none.
+    pub(super) margin_ns: f32,
     /// The path with the highest number.
     last: u8,
     aged_at: u8,
@@ -232,16 +261,17 @@ impl Table {
         Table {
             slots: Box::default(),
             rng: paths::rng(seed),
-            total: 0,
             active_at: ticks(now),
             least: Span::new(rtt_ns),
             longest: Span::new(rtt_ns),
             shortest: Span::new(REAL_MAX_NS),
+            margin_ns: 0.0,
             last: (paths.clamp(1, PATHS_MAX) - 1) as u8,
             aged_at: (now >> AGE_SHIFT) as u8,
         }
     }
 
+    #[inline(never)]
     fn slots(&mut self, now: Nanos) -> &mut [Path] {
         if self.slots.is_empty() {
             let fresh = Path {
@@ -256,7 +286,6 @@ impl Table {
             };
             let paths = usize::from(self.last) + 1;
             self.slots = vec![fresh; paths].into_boxed_slice();
-            self.total = u32::from(FULL) * paths as u32;
         }
         &mut self.slots
     }
@@ -266,17 +295,26 @@ impl Table {
         self.longest.ns()
     }
 
+    /// The paper's T: the greatest base of the paths, with the margin.
+    pub(super) fn threshold_ns(&self) -> f32 {
+        self.longest_ns() + self.margin_ns
+    }
+
     /// Paths that answer, as far as is known.
     pub(super) fn usable(&self) -> u16 {
         let dead = self.slots.iter().filter(|path| path.has(DEAD)).count() as u16;
         u16::from(self.last) + 1 - dead
     }
 
-    /// A burst goes out on `path`. True if the flow had been idle for longer than `idle_ns`.
-    pub(super) fn on_sent(&mut self, now: Nanos, path: u16, alone: bool, idle_ns: f32) -> bool {
-        let idle = alone && since_ns(now, self.active_at) > idle_ns;
+    /// A burst goes out on `path`. True if the flow had been idle for longer than
+    /// the margin and the longest path.
+    pub(super) fn on_sent(&mut self, now: Nanos, path: u16, alone: bool) -> bool {
+        let idle = alone && since_ns(now, self.active_at) > self.threshold_ns();
         self.active_at = ticks(now);
-        if let Some(path) = self.slots(now).get_mut(usize::from(path)) {
+        if self.slots.is_empty() {
+            self.slots(now);
+        }
+        if let Some(path) = self.slots.get_mut(usize::from(path)) {
             path.sent = (now >> SENT_SHIFT) as u16;
             // The wait counts from the oldest burst: later ones do not prolong it.
             if !path.has(WAITING) {
@@ -287,26 +325,43 @@ impl Table {
         idle
     }
 
-    /// A path's round trip. Answers what it would have been on the fastest path, for the estimates
-    /// of the whole flow; `None` if there is no such path.
-    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: Nanos) -> Option<Nanos> {
+    /// Makes what is missing and forgets what is old, before a sample. Rarely due: see
+    /// [`Table::is_due`].
+    #[inline(never)]
+    pub(super) fn renew(&mut self, now: Nanos) {
+        self.slots(now);
+        self.forget(now);
+    }
+
+    /// Whether [`Table::renew`] has something to do.
+    #[inline(always)]
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
+        ((now >> AGE_SHIFT) as u8).wrapping_sub(self.aged_at) >= FORGET_STEPS
+    }
+
+    /// A path's round trip in ns. Answers what it would have been on the fastest path, for the
+    /// estimates of the whole flow, and whether all paths should be weighed anew; `None` if there is
+    /// no such path.
+    #[inline(always)]
+    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, beta: f32) -> Option<(f32, bool)> {
         self.active_at = ticks(ack.now);
-        self.forget(ack.now);
-        let path = self.slots(ack.now).get_mut(usize::from(ack.path))?;
-        let rtt = (rtt_ns as f32).clamp(1.0, REAL_MAX_NS);
-        path.take(rtt);
+        let least = self.least.ns();
+        let path = self.slots.get_mut(usize::from(ack.path))?;
+        let rtt = lesser(greater(rtt_ns, 1.0), REAL_MAX_NS);
+        let real = path.take(rtt);
+        path.weight = halve(beta * greater(real - least, 0.0));
         path.at = ticks(ack.now);
-        let newest = ((ack.sent_at >> SENT_SHIFT) as u16).wrapping_sub(path.sent) as i16 >= 0;
-        if newest {
+        if ((ack.sent_at >> SENT_SHIFT) as u16).wrapping_sub(path.sent) as i16 >= 0 {
+            // Nothing newer is under way.
             path.set(WAITING, false);
         }
-        let base = path.base.ns();
-        if base < self.shortest.ns() {
-            self.shortest = Span::new(base);
+        if path.base.0 < self.shortest.0 {
+            self.shortest = path.base;
         }
-        let longer = base - self.shortest.ns();
+        let longer = path.base.ns() - self.shortest.ns();
         // Spans are rounded: the difference of two long ones must not look shorter than any path.
-        Some((rtt - longer).max(self.shortest.ns().min(rtt)) as Nanos)
+        let on_shortest = greater(rtt - longer, lesser(self.shortest.ns(), rtt));
+        Some((on_shortest, real < least - BELOW * self.margin_ns))
     }
 
     /// What was measured long ago says nothing.
@@ -334,17 +389,15 @@ impl Table {
             path.set(LOSSY, true);
             path.double();
         }
-        self.reweigh(loss.path, terms);
+        self.reweigh(loss.path, terms.beta);
     }
 
-    /// Reckons one path's weight. True if all should be reckoned anew.
-    pub(super) fn reweigh(&mut self, path: u16, terms: &Terms) -> bool {
+    /// Reckons one path's weight.
+    fn reweigh(&mut self, path: u16, beta: f32) {
         let least = self.least.ns();
-        let Some(path) = self.slots.get_mut(usize::from(path)) else { return false };
-        let weight = path.weigh(least, terms.beta);
-        self.total = self.total - u32::from(path.weight) + u32::from(weight);
-        path.weight = weight;
-        path.real.ns() < least - BELOW * terms.margin_ns || self.total < u32::from(FULL) / 4
+        if let Some(path) = self.slots.get_mut(usize::from(path)) {
+            path.weight = path.weigh(least, beta);
+        }
     }
 
     /// Looks at all paths: which do not answer, what is the least and the greatest, all weights.
@@ -393,34 +446,81 @@ impl Table {
     fn weigh_all(&mut self, beta: f32) {
         let least = self.least.ns();
         let all_dead = self.slots.iter().all(|path| path.has(DEAD));
-        self.total = 0;
         for path in &mut self.slots {
             path.weight = if all_dead { FULL } else { path.weigh(least, beta) };
-            self.total += u32::from(path.weight);
         }
     }
 
-    /// The next burst's path: a stale one now and then, if there is one, else by weight.
-    pub(super) fn next(&mut self, now: Nanos, terms: &Terms) -> u16 {
-        if self.last == 0 {
-            return 0;
+    /// The next burst's path: one in `probe_every` may be a stale one, if there is one, else by
+    /// weight. `terms` are asked for only if they matter.
+    #[inline(always)]
+    pub(super) fn next(
+        &mut self,
+        now: Nanos,
+        probe_every: f32,
+        terms: impl Fn(&Table) -> Terms,
+    ) -> u16 {
+        if self.slots.len() <= 1 {
+            if self.last == 0 {
+                return 0;
+            }
+            self.slots(now);
         }
-        self.slots(now);
         let random = self.rng.next_u32();
         // The low bits say whether to probe, the high ones which path it is otherwise.
-        if (random & 0xff) * u32::from(terms.probe_every) < 0x100
-            && let Some(path) = self.find_stale(now, terms.stale_ns)
+        if ((random & 0xff) as f32) * probe_every < 256.0
+            && let Some(path) = self.probe(now, &terms(self))
         {
-            let slot = &mut self.slots[usize::from(path)];
-            slot.back_off();
-            slot.at = ticks(now);
-            self.reweigh(path, terms);
             return path;
         }
-        if self.total == 0 {
+        match self.draw(random) {
+            Some(path) => path,
+            None => self.draw_on(terms(self)),
+        }
+    }
+
+    /// A path at random, as often as its weight says.
+    #[inline(always)]
+    fn draw(&self, random: u32) -> Option<u16> {
+        let draw = u64::from(random) * self.slots.len() as u64;
+        let path = self.slots.get((draw >> 32) as usize)?;
+        ((draw as u32) >> 16 < path.weight.into()).then_some((draw >> 32) as u16)
+    }
+
+    /// Draws until one is taken: the same shares as by one draw from the sum of all weights, without
+    /// that sum. After a few it is by the sum.
+    #[inline(never)]
+    fn draw_on(&mut self, terms: Terms) -> u16 {
+        for _ in 1..DRAWS_MOST {
+            let random = self.rng.next_u32();
+            if let Some(path) = self.draw(random) {
+                return path;
+            }
+        }
+        self.look_at_all(&terms)
+    }
+
+    /// A stale path, if there is one.
+    #[inline(never)]
+    fn probe(&mut self, now: Nanos, terms: &Terms) -> Option<u16> {
+        let path = self.find_stale(now, terms.stale_ns)?;
+        let slot = &mut self.slots[usize::from(path)];
+        slot.back_off();
+        slot.at = ticks(now);
+        self.reweigh(path, terms.beta);
+        Some(path)
+    }
+
+    /// A path by its part of all weights. If they are all low, their common measure is of the past.
+    fn look_at_all(&mut self, terms: &Terms) -> u16 {
+        if self.total() < u32::from(FULL) / 4 {
+            let usable = self.slots.iter().filter(|path| path.has(KNOWN) && !path.has(DEAD));
+            let least = usable.map(|path| path.real).min_by_key(|real| real.0);
+            self.least = least.unwrap_or(self.least);
             self.weigh_all(terms.beta);
         }
-        let mut left = ((u64::from(random) * u64::from(self.total)) >> 32) as u32;
+        let random = self.rng.next_u32();
+        let mut left = ((u64::from(random) * u64::from(self.total())) >> 32) as u32;
         for (at, path) in self.slots.iter().enumerate() {
             match left.checked_sub(u32::from(path.weight)) {
                 Some(rest) => left = rest,
@@ -428,6 +528,10 @@ impl Table {
             }
         }
         u16::from(self.last)
+    }
+
+    fn total(&self) -> u32 {
+        self.slots.iter().map(|path| u32::from(path.weight)).sum()
     }
 
     fn find_stale(&mut self, now: Nanos, stale_ns: f32) -> Option<u16> {

@@ -154,7 +154,7 @@ fn paths_get_softmax_shares() {
         flow.on_ack(&ack(now, path, rtt_ns));
     }
     flow.on_ack(&ack(now, 0, 12_000));
-    assert!(near(flow.margin_ns(), MARGIN_NS, 0.5));
+    assert!(near(flow.table.margin_ns, MARGIN_NS, 0.5));
     let shares = shares(&mut flow, now, 4);
     for (share, weight) in shares.iter().zip([1.0, 0.25, 0.0625, 0.015_625]) {
         assert!(near(*share, weight / 1.328_125, 0.006), "{shares:?}");
