@@ -1,0 +1,613 @@
+//! UDMP: delay as the one signal for rate and paths (docs/cc/udmp.md).
+//!
+//! The gradient of the average round trip sets a rate. The rate fills a byte pool. Each
+//! acknowledgement may move bytes of the pool into the token pool, two packets, one or none. What it
+//! clocks goes out on its own path, a second packet on the next path in turn. Sections, algorithms
+//! (A) and lines (l.) cited here are the paper's.
+
+mod clock;
+#[cfg(test)]
+mod tests;
+
+use super::pipe::Pipe;
+use super::settings::{Setting, defaults};
+use super::{
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+};
+use crate::units::{Ecn, Nanos, SECOND};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use clock::Clock;
+
+const T_LOW: usize = 0;
+const T_HIGH: usize = 1;
+const ALPHA: usize = 2;
+const GAIN: usize = 3;
+const ADDITIVE: usize = 4;
+const BETA: usize = 5;
+const LOSS: usize = 6;
+const DELTA: usize = 7;
+const PROBE_US: usize = 8;
+const SPREAD: usize = 9;
+const ADVANCE: usize = 10;
+const COUNT: usize = 11;
+
+/// The paper prints a value for `delta` alone; the others are justified in docs/cc/udmp.md.
+static SETTINGS: [Setting; COUNT] = [
+    Setting {
+        name: "t_low",
+        default: 0.5,
+        min: 0.05,
+        max: 10.0,
+        help: "slack: no congestion up to so many typical round trips above one, or the noise",
+    },
+    Setting {
+        name: "t_high",
+        default: 4.0,
+        min: 1.0,
+        max: 50.0,
+        help: "severe congestion so many times the slack above the typical round trip (Thigh)",
+    },
+    Setting {
+        name: "alpha",
+        default: 2.0,
+        min: 0.1,
+        max: 64.0,
+        help: "weight in the average of the samples of one typical round trip (paper: alpha)",
+    },
+    Setting {
+        name: "gain",
+        default: 0.25,
+        min: 0.0,
+        max: 1.0,
+        help: "strength of the gradient (paper: 1)",
+    },
+    Setting {
+        name: "additive",
+        default: 1.0 / 256.0,
+        min: 0.0001,
+        max: 0.25,
+        help: "increase per round trip without congestion, as a share of the line rate (paper: 0)",
+    },
+    Setting {
+        name: "beta",
+        default: 0.5,
+        min: 0.0,
+        max: 1.0,
+        help: "strength of the decrease per round trip above t_low (paper: 0)",
+    },
+    Setting {
+        name: "loss",
+        default: 1.0,
+        min: 0.0,
+        max: 1.0,
+        help: "decrease for a lost packet, in what it is of the bytes in flight (paper: 0)",
+    },
+    Setting {
+        name: "delta",
+        default: 64.0,
+        min: 1.0,
+        max: 65_535.0,
+        help: "an acknowledgement so many packets, and a BDP, behind the foremost clocks nothing",
+    },
+    Setting {
+        name: "probe_us",
+        default: 1_000.0,
+        min: 10.0,
+        max: 1e7,
+        help: "a burst leaves its path once in so many microseconds, on average (paper: p)",
+    },
+    Setting {
+        name: "spread",
+        default: 0.5,
+        min: 0.0,
+        max: 1.0,
+        help: "part of the packets of a path one base round trip above the average that leave it \
+               (paper: 0, and a second packet stays too)",
+    },
+    Setting {
+        name: "advance",
+        default: 1.0,
+        min: 0.0,
+        max: 1.0,
+        help: "part of a first window that the rate must make up for (paper: 0)",
+    },
+];
+
+/// The gradient's bound: a round trip cannot make the rate fall below half.
+const GRADIENT_MAX: f32 = 0.5;
+/// Greatest weight of a sample.
+const WEIGHT_MAX: f32 = 0.5;
+/// Part of the noise of a single path's delay that is left in the average of all: 8 paths make it
+/// smaller by the root of 8.
+const NOISE_LEFT: f32 = 0.35;
+/// Part of the slack that the bytes in flight may fill: a lone flow stays below its threshold.
+const WINDOW_SLACK: f32 = 0.8;
+/// Increases are so many times greater in the lower half of the slack (TIMELY: N, "hyperactive").
+const HASTE: f32 = 5.0;
+/// Round trips for which the byte pool keeps what no acknowledgement clocks.
+const POOL_RTTS: f32 = 0.25;
+/// Packets that the byte pool and a grant hold at least: an acknowledgement clocks two.
+const POOL_PACKETS: f32 = 2.0;
+/// Packets that a path may send in a row.
+const ROW_PACKETS: u32 = 4;
+/// Least share of the line rate that a flow begins with when it finds a queue.
+const BEGIN_MIN: f32 = 1.0 / 16.0;
+/// A lost packet or a silence leaves at least so much of the rate.
+const KEEP_MIN: f32 = 0.5;
+/// A rate that was only learned from deliveries is exceeded by this factor, or it never rises.
+const HEADROOM: f32 = 1.25;
+/// Round trips of silence after which clocked bytes say nothing about their path.
+const IDLE_RTTS: f32 = 4.0;
+/// A time is kept in units of 64 ns, so that 32 bits last for 4.5 minutes.
+const TICK_SHIFT: u32 = 6;
+/// Bound of all pools, whatever a broken clock tells.
+const POOL_MAX_BYTES: f32 = (1 << 30) as f32;
+/// Tokens without a path are paced at so many times the rate: an engine that wakes late does not
+/// catch up, so at the rate itself it would stay below.
+const PACE: f32 = 2.0;
+
+/// The noise is known, and the first window is out.
+const BEGUN: u8 = 1;
+/// The next burst leaves its path.
+const EXPLORE: u8 = 2;
+
+/// Builds UDMP controllers.
+#[derive(Clone, Debug)]
+pub struct UdmpScheme {
+    values: Arc<[f32; COUNT]>,
+}
+
+impl Default for UdmpScheme {
+    fn default() -> Self {
+        UdmpScheme { values: Arc::new(defaults(&SETTINGS)) }
+    }
+}
+
+impl Scheme for UdmpScheme {
+    fn name(&self) -> &'static str {
+        "udmp"
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        AckPolicy::PerPacket
+    }
+
+    fn loss_detection(&self) -> LossDetection {
+        LossDetection::Receiver
+    }
+
+    fn learns(&self) -> bool {
+        true
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn values(&mut self) -> &mut [f32] {
+        &mut Arc::make_mut(&mut self.values)[..]
+    }
+
+    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
+        Box::new(Udmp::new(params, seed, Arc::clone(&self.values)))
+    }
+}
+
+/// One flow. Times are ns, sizes bytes, rates bytes per ns.
+#[derive(Clone, Debug)]
+struct Udmp {
+    pipe: Pipe,
+    values: Arc<[f32; COUNT]>,
+    /// What acknowledgements have clocked and was not sent yet.
+    clock: Option<Box<Clock>>,
+    /// Rate as a share of the line rate, above 0 and at most 1.
+    share: f32,
+    /// Byte pool: what the rate has granted and no acknowledgement has clocked. Below 0 while the
+    /// first window's advance is not made up for.
+    pool: f32,
+    /// Average round trip over all paths; 0 before the first sample.
+    smooth_ns: f32,
+    /// The same at the last update.
+    last_smooth_ns: f32,
+    /// Least round trip since then.
+    least_ns: f32,
+    /// As of the last update, like the next two.
+    line: f32,
+    typical_ns: f32,
+    /// T_low.
+    low_ns: f32,
+    /// Tokens without a path: the first window, a restart, second packets, and what no
+    /// acknowledgement could clock.
+    free_bytes: u32,
+    in_flight_bytes: u32,
+    refill_at: u32,
+    update_at: u32,
+    datagram_bytes: u16,
+    paths: u16,
+    /// State of the draws.
+    draw: u16,
+    /// The next path in turn.
+    turn: u8,
+    /// [`BEGUN`], [`EXPLORE`].
+    flags: u8,
+}
+
+fn ticks(now: Nanos) -> u32 {
+    (now >> TICK_SHIFT) as u32
+}
+
+fn since_ns(now: Nanos, at: u32) -> f32 {
+    i64::from(ticks(now).wrapping_sub(at)) as f32 * (1 << TICK_SHIFT) as f32
+}
+
+fn small(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+impl Udmp {
+    fn new(params: &FlowParams, seed: u64, values: Arc<[f32; COUNT]>) -> Udmp {
+        let now = ticks(params.now);
+        let paths = params.paths.max(1);
+        let mut udmp = Udmp {
+            pipe: Pipe::new(params),
+            values,
+            clock: None,
+            share: 1.0,
+            pool: 0.0,
+            smooth_ns: 0.0,
+            last_smooth_ns: 0.0,
+            least_ns: f32::MAX,
+            line: 0.0,
+            typical_ns: 0.0,
+            low_ns: 0.0,
+            free_bytes: 0,
+            in_flight_bytes: 0,
+            refill_at: now,
+            update_at: now,
+            datagram_bytes: u16::try_from(params.datagram_bytes).unwrap_or(u16::MAX).max(1),
+            paths,
+            draw: seed as u16,
+            turn: (seed % u64::from(paths)) as u8,
+            flags: 0,
+        };
+        udmp.derive();
+        udmp.free_bytes = udmp.grant(1.0) as u32;
+        udmp
+    }
+
+    /// What follows from the estimates of the network, once per round trip.
+    fn derive(&mut self) {
+        let headroom = if self.pipe.learns_rate() { HEADROOM } else { 1.0 };
+        self.line = self.pipe.bytes_per_ns() * headroom;
+        self.typical_ns = self.pipe.typical_rtt_ns();
+        self.low_ns = self.typical_ns + (self.values[T_LOW] * self.typical_ns).max(self.noise_ns());
+    }
+
+    /// Noise of the average round trip.
+    fn noise_ns(&self) -> f32 {
+        NOISE_LEFT * self.pipe.noise_ns()
+    }
+
+    fn slack_ns(&self) -> f32 {
+        self.low_ns - self.typical_ns
+    }
+
+    fn datagram(&self) -> f32 {
+        f32::from(self.datagram_bytes)
+    }
+
+    fn rate(&self) -> f32 {
+        self.share * self.line
+    }
+
+    /// What the rate grants in so many round trips.
+    fn grant(&self, rtts: f32) -> f32 {
+        let least = POOL_PACKETS * self.datagram();
+        (rtts * self.rate() * self.typical_ns).clamp(least, POOL_MAX_BYTES)
+    }
+
+    /// Bytes in flight at most: what the rate sends in the longest round trip that is no congestion.
+    fn window_most(&self) -> f32 {
+        let rtt_ns = self.typical_ns + WINDOW_SLACK * self.slack_ns();
+        (self.rate() * rtt_ns).clamp(self.datagram(), POOL_MAX_BYTES)
+    }
+
+    fn clocked_bytes(&self) -> u32 {
+        self.clock.as_ref().map_or(0, |clock| clock.total_bytes())
+    }
+
+    fn tokens(&self) -> u32 {
+        self.free_bytes.saturating_add(self.clocked_bytes())
+    }
+
+    /// What may be in flight and neither is nor has a token.
+    fn room(&self) -> f32 {
+        self.window_most() - self.in_flight_bytes as f32 - self.tokens() as f32
+    }
+
+    /// What the next burst may take: the oldest clocked path's bytes, so that no path sends
+    /// another's share. What is less than a datagram joins, or it would block what is behind it.
+    fn allowance_bytes(&self) -> u32 {
+        let datagram = u32::from(self.datagram_bytes);
+        let Some((_, first_bytes)) = self.clock.as_ref().and_then(|clock| clock.first()) else {
+            return self.free_bytes.min(ROW_PACKETS * datagram);
+        };
+        if first_bytes >= datagram { first_bytes } else { self.tokens().min(datagram) }
+    }
+
+    /// One datagram per round trip at least.
+    fn set_share(&mut self, share: f32) {
+        let bytes = self.line * self.typical_ns.max(self.smooth_ns);
+        self.share = share.max(self.datagram() / bytes).min(1.0);
+    }
+
+    /// The average follows each sample (A1 l.18). Packets of a burst come at one time, and are one
+    /// sample. A late one is bounded, so that spikes do not carry the average away.
+    fn sample(&mut self, rtt_ns: f32, elapsed_ns: f32) {
+        if self.smooth_ns == 0.0 {
+            (self.smooth_ns, self.last_smooth_ns) = (rtt_ns, rtt_ns);
+        }
+        self.least_ns = self.least_ns.min(rtt_ns);
+        let weight = (self.values[ALPHA] * elapsed_ns / self.typical_ns).min(WEIGHT_MAX);
+        self.smooth_ns += weight * (rtt_ns - self.smooth_ns).min(self.slack_ns());
+    }
+
+    /// Fills the byte pool (A1 l.20, before clocking). Returns what does not fit.
+    fn refill(&mut self, now: Nanos) -> f32 {
+        let filled = self.pool + self.rate() * since_ns(now, self.refill_at);
+        self.refill_at = ticks(now);
+        self.pool = filled.min(self.grant(POOL_RTTS));
+        filled - self.pool
+    }
+
+    /// How many packets one acknowledged packet clocks (A2), and how late it is.
+    fn grade(&self, ack: &Ack) -> (u32, f32) {
+        let lag = ack.lag_packets as f32;
+        // A queue of one round trip on one path must not look like a lost order.
+        let is_behind =
+            lag > self.values[DELTA] && lag * self.datagram() > self.line * self.typical_ns;
+        // Without a sample the acknowledgement says nothing about its path.
+        let late_ns = ack.rtt_ns.map_or(0.0, |rtt_ns| rtt_ns as i64 as f32 - self.smooth_ns);
+        if is_behind || late_ns >= self.pipe.base_rtt_ns() {
+            return (0, late_ns);
+        }
+        (if late_ns < 0.0 { 2 } else { 1 }, late_ns)
+    }
+
+    /// Moves bytes from the pool to the acknowledgement's path, and a second packet's to any.
+    fn clock(&mut self, ack: &Ack) {
+        let (grade, late_ns) = self.grade(ack);
+        let acked_bytes = small(ack.acked_bytes);
+        let wanted = acked_bytes.saturating_mul(grade);
+        // One byte more: a pool filled for exactly one packet must not miss it by rounding.
+        let afford = (self.pool.min(self.room()) + 1.0).max(0.0) as u32;
+        let mut clocked = wanted;
+        if wanted > afford {
+            let packet = acked_bytes.min(self.datagram_bytes.into()).max(1);
+            clocked = (afford / packet * packet).min(wanted);
+        }
+        if clocked == 0 {
+            return;
+        }
+        self.pool -= clocked as f32;
+        let spread = self.values[SPREAD];
+        let mut own = if spread > 0.0 { clocked.min(acked_bytes) } else { clocked };
+        if late_ns > 0.0 && self.random() * self.pipe.base_rtt_ns() < spread * late_ns {
+            own = 0;
+        }
+        let mut free = clocked;
+        if own > 0 && ack.path < self.paths {
+            let row = ROW_PACKETS * u32::from(self.datagram_bytes);
+            let clock = self.clock.get_or_insert_with(|| Box::new(Clock::new(self.paths)));
+            free = clocked - clock.push(ack.path, own, row);
+        }
+        self.free_bytes = self.free_bytes.saturating_add(free);
+    }
+
+    /// What no acknowledgement could clock becomes tokens of any path.
+    fn overflow(&mut self, ack: &Ack, excess_bytes: f32) {
+        if excess_bytes > 0.0 && !ack.app_limited {
+            self.free_bytes += excess_bytes.min(self.room()).max(0.0) as u32;
+        }
+    }
+
+    /// A1 l.22 to 37: severe congestion at each acknowledgement, the gradient once per round trip.
+    fn control(&mut self, ack: &Ack) {
+        let high_ns = self.typical_ns + self.values[T_HIGH] * self.slack_ns();
+        if self.smooth_ns > high_ns {
+            self.set_share(self.share.min(self.typical_ns / self.smooth_ns));
+        }
+        let age = ack.now.saturating_sub(ack.sent_at) >> TICK_SHIFT;
+        let is_due = u64::from(ticks(ack.now).wrapping_sub(self.update_at)) >= age;
+        if is_due && ack.rtt_ns.is_some() {
+            self.update(ack);
+        }
+    }
+
+    fn update(&mut self, ack: &Ack) {
+        self.derive();
+        let noise_ns = self.noise_ns();
+        let change_ns = self.smooth_ns - self.last_smooth_ns;
+        let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
+        let gradient = change_ns / since_ns(ack.now, self.update_at).max(1.0);
+        self.set_share(self.updated(gradient, ack.app_limited));
+        self.restart_interval(ack.now);
+        // With a probability of base round trip over probe interval, the next burst leaves its path.
+        if self.random() * self.values[PROBE_US] * 1e3 < self.pipe.base_rtt_ns() {
+            self.flags |= EXPLORE;
+        }
+    }
+
+    /// How far the round trip is above what is no congestion, as a share of itself. Where even the
+    /// least one is too long, that is not noise.
+    fn lateness(&self) -> f32 {
+        let clear_ns = (1.0 + self.values[T_LOW]) * self.pipe.base_rtt_ns();
+        (1.0 - self.low_ns / self.smooth_ns).max(1.0 - clear_ns / self.least_ns)
+    }
+
+    /// The share after one round trip with this gradient.
+    fn updated(&self, gradient: f32, app_limited: bool) -> f32 {
+        let gradient = self.values[GAIN] * gradient.clamp(-GRADIENT_MAX, GRADIENT_MAX);
+        let (share, late) = (self.share, self.lateness());
+        let mut change = 0.0;
+        if late > 0.0 {
+            change -= share * (self.values[BETA] * late + gradient.max(0.0));
+        }
+        if app_limited {
+            return share + change;
+        }
+        if gradient < 0.0 {
+            change -= gradient * share.min(1.0 - share);
+        }
+        if late <= 0.0 || gradient <= 0.0 {
+            let is_calm = late <= 0.0 && self.smooth_ns < self.typical_ns + self.slack_ns() / 2.0;
+            change += self.values[ADDITIVE] * if is_calm { HASTE } else { 1.0 };
+        }
+        share + change
+    }
+
+    fn restart_interval(&mut self, now: Nanos) {
+        self.update_at = ticks(now);
+        self.last_smooth_ns = self.smooth_ns;
+        self.least_ns = f32::MAX;
+    }
+
+    /// Even between 0 and 1, in steps of 1/4096: the upper bits of a congruence.
+    fn random(&mut self) -> f32 {
+        self.draw = self.draw.wrapping_mul(25_173).wrapping_add(13_849);
+        f32::from(self.draw >> 4) / 4_096.0
+    }
+
+    /// Clocked bytes forget their paths.
+    fn forget_paths(&mut self) {
+        if let Some(clock) = &mut self.clock {
+            self.free_bytes = self.free_bytes.saturating_add(clock.clear());
+        }
+    }
+
+    /// Nothing was in flight, so no acknowledgement will clock. The flow gets what its rate grants
+    /// in one round trip, as an advance.
+    fn restart(&mut self, now: Nanos) {
+        let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.typical_ns);
+        if since_ns(now, self.refill_at) > idle_ns {
+            self.forget_paths();
+            self.restart_interval(now);
+        }
+        self.refill(now);
+        let advance = (self.grant(1.0) + self.pool.min(0.0) - self.tokens() as f32).max(0.0);
+        self.pool -= self.values[ADVANCE] * advance;
+        self.free_bytes += advance as u32;
+    }
+
+    /// The engine holds a flow that learns its noise at few packets; what they take comes back.
+    /// Then the first window goes out over all paths, a small one where there is a queue.
+    fn learn(&mut self, ack: &Ack) {
+        self.derive();
+        self.refill_at = ticks(ack.now);
+        if !self.pipe.has_learned() {
+            let back = self.free_bytes as f32 + ack.acked_bytes as f32;
+            self.free_bytes = back.min(self.grant(1.0)) as u32;
+            return;
+        }
+        self.flags |= BEGUN;
+        let late = (self.smooth_ns - self.typical_ns) / self.slack_ns();
+        self.set_share((1.0 - late).max(BEGIN_MIN));
+        (self.free_bytes, self.pool) = (0, 0.0);
+        self.restart(ack.now);
+        self.restart_interval(ack.now);
+    }
+
+    fn next_in_turn(&mut self) -> u16 {
+        let path = u16::from(self.turn);
+        let next = path + 1;
+        self.turn = if next < self.paths { next as u8 } else { 0 };
+        path
+    }
+}
+
+impl Controller for Udmp {
+    fn on_sent(&mut self, sent: &Sent) {
+        self.in_flight_bytes = small(sent.in_flight_bytes);
+        if sent.in_flight_bytes <= u64::from(sent.bytes) {
+            self.restart(sent.now);
+        }
+        let mut rest = sent.bytes;
+        if let Some(clock) = &mut self.clock {
+            rest = clock.take(rest);
+        }
+        let free = rest.min(self.free_bytes);
+        self.free_bytes -= free;
+        if rest > free {
+            // The engine allows one packet without a token.
+            self.pool = (self.pool - (rest - free) as f32).max(-self.grant(1.0));
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.pipe.on_ack(ack);
+        self.in_flight_bytes = small(ack.in_flight_bytes);
+        if let Some(rtt_ns) = ack.rtt_ns {
+            self.sample(rtt_ns as i64 as f32, since_ns(ack.now, self.refill_at));
+        }
+        if self.flags & BEGUN == 0 {
+            self.learn(ack);
+            return;
+        }
+        let excess_bytes = self.refill(ack.now);
+        self.clock(ack);
+        self.overflow(ack, excess_bytes);
+        self.control(ack);
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.in_flight_bytes = small(loss.in_flight_bytes);
+        self.refill(loss.now);
+        let window = loss.in_flight_bytes.saturating_add(loss.bytes.into()).max(1) as f32;
+        let part = self.values[LOSS] * loss.bytes as f32 / window;
+        self.set_share(self.share * (1.0 - part).max(KEEP_MIN));
+    }
+
+    fn on_timeout(&mut self, timeout: &Timeout) {
+        self.in_flight_bytes = small(timeout.in_flight_bytes);
+        self.refill(timeout.now);
+        self.set_share(self.share * KEEP_MIN);
+        self.forget_paths();
+    }
+
+    fn window_bytes(&self) -> u64 {
+        let allowed = u64::from(self.in_flight_bytes) + u64::from(self.allowance_bytes());
+        allowed.min(self.window_most() as u64).max(u64::from(self.datagram_bytes))
+    }
+
+    fn pace_bytes_per_s(&self) -> Option<u64> {
+        // Acknowledgements clock the rest.
+        let unclocked = self.free_bytes > 0 && self.clocked_bytes() == 0;
+        unclocked.then(|| ((PACE * self.rate() * SECOND as f32) as u64).max(1))
+    }
+
+    fn next_path(&mut self, _: Nanos) -> u16 {
+        match self.clock.as_ref().and_then(|clock| clock.first()) {
+            Some((path, _)) if self.flags & EXPLORE == 0 => path,
+            _ => {
+                self.flags &= !EXPLORE;
+                self.next_in_turn()
+            }
+        }
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+
+    fn view(&self) -> View {
+        let (base_rtt_ns, typical_rtt_ns) = self.pipe.rtts_ns();
+        View {
+            base_rtt_ns,
+            typical_rtt_ns,
+            target_ns: (self.low_ns - self.pipe.base_rtt_ns()).max(0.0) as Nanos,
+            bdp_bytes: self.pipe.bdp_bytes() as u64,
+            paths: self.paths,
+        }
+    }
+}
