@@ -125,10 +125,10 @@ const NOISE_LEFT: f32 = 0.35;
 const WINDOW_SLACK: f32 = 0.8;
 /// Increases are so many times greater in the lower half of the slack (TIMELY: N, "hyperactive").
 const HASTE: f32 = 5.0;
-/// Round trips for which the byte pool keeps what no acknowledgement clocks.
-const POOL_RTTS: f32 = 0.25;
-/// Packets that the byte pool and a grant hold at least: an acknowledgement clocks two.
-const POOL_PACKETS: f32 = 2.0;
+/// The byte pool keeps at most a quarter of a window, as a power of two, and two packets, since an
+/// acknowledgement clocks two.
+const POOL_SHIFT: u32 = 2;
+const POOL_PACKETS: u32 = 2;
 /// Packets that a path may send in a row.
 const ROW_PACKETS: u32 = 4;
 /// Least share of the line rate that a flow begins with when it finds a queue.
@@ -203,20 +203,20 @@ struct Udmp {
     clock: Option<Box<Clock>>,
     /// Rate as a share of the line rate, above 0 and at most 1.
     share: f32,
+    /// Derived: the rate itself, and what it sends in the longest round trip that is no congestion.
+    rate: f32,
+    window_bytes: u32,
     /// Byte pool: what the rate has granted and no acknowledgement has clocked. Below 0 while the
     /// first window's advance is not made up for.
-    pool: f32,
+    pool_bytes: i32,
     /// Average round trip over all paths; 0 before the first sample.
     smooth_ns: f32,
     /// The same at the last update.
     last_smooth_ns: f32,
     /// Least round trip since then.
     least_ns: f32,
-    /// As of the last update, like the next two.
-    line: f32,
-    typical_ns: f32,
-    /// T_low.
-    low_ns: f32,
+    /// What T_low is above the typical round trip, as of the last update.
+    slack_ns: f32,
     /// Tokens without a path: the first window, a restart, second packets, and what no
     /// acknowledgement could clock.
     free_bytes: u32,
@@ -241,6 +241,11 @@ fn since_ns(now: Nanos, at: u32) -> f32 {
     i64::from(ticks(now).wrapping_sub(at)) as f32 * (1 << TICK_SHIFT) as f32
 }
 
+/// [`f32::min`] takes care of NaN, which costs more than all the rest.
+fn lesser(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
 fn small(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -254,13 +259,13 @@ impl Udmp {
             values,
             clock: None,
             share: 1.0,
-            pool: 0.0,
+            rate: 0.0,
+            window_bytes: 0,
+            pool_bytes: 0,
             smooth_ns: 0.0,
             last_smooth_ns: 0.0,
             least_ns: f32::MAX,
-            line: 0.0,
-            typical_ns: 0.0,
-            low_ns: 0.0,
+            slack_ns: 0.0,
             free_bytes: 0,
             in_flight_bytes: 0,
             refill_at: now,
@@ -271,17 +276,15 @@ impl Udmp {
             turn: (seed % u64::from(paths)) as u8,
             flags: 0,
         };
-        udmp.derive();
-        udmp.free_bytes = udmp.grant(1.0) as u32;
+        udmp.set_share(1.0);
+        udmp.free_bytes = udmp.grant_bytes();
         udmp
     }
 
-    /// What follows from the estimates of the network, once per round trip.
-    fn derive(&mut self) {
+    /// Bytes per ns of the link.
+    fn line(&self) -> f32 {
         let headroom = if self.pipe.learns_rate() { HEADROOM } else { 1.0 };
-        self.line = self.pipe.bytes_per_ns() * headroom;
-        self.typical_ns = self.pipe.typical_rtt_ns();
-        self.low_ns = self.typical_ns + (self.values[T_LOW] * self.typical_ns).max(self.noise_ns());
+        self.pipe.bytes_per_ns() * headroom
     }
 
     /// Noise of the average round trip.
@@ -289,28 +292,30 @@ impl Udmp {
         NOISE_LEFT * self.pipe.noise_ns()
     }
 
-    fn slack_ns(&self) -> f32 {
-        self.low_ns - self.typical_ns
+    fn low_ns(&self) -> f32 {
+        self.pipe.typical_rtt_ns() + self.slack_ns
     }
 
-    fn datagram(&self) -> f32 {
-        f32::from(self.datagram_bytes)
+    /// Sets the share, one datagram per round trip at least, and what follows from it and from the
+    /// estimates of the network.
+    fn set_share(&mut self, share: f32) {
+        let (line, typical_ns) = (self.line(), self.pipe.typical_rtt_ns());
+        let datagram = f32::from(self.datagram_bytes);
+        self.share = share.max(datagram / (line * typical_ns.max(self.smooth_ns))).min(1.0);
+        self.rate = self.share * line;
+        self.slack_ns = (self.values[T_LOW] * typical_ns).max(self.noise_ns());
+        let window = self.rate * (typical_ns + WINDOW_SLACK * self.slack_ns);
+        self.window_bytes = window.clamp(datagram, POOL_MAX_BYTES) as u32;
     }
 
-    fn rate(&self) -> f32 {
-        self.share * self.line
+    /// What the rate grants in a typical round trip.
+    fn grant_bytes(&self) -> u32 {
+        let bytes = self.rate * self.pipe.typical_rtt_ns();
+        (bytes.min(POOL_MAX_BYTES) as u32).max(self.least_bytes())
     }
 
-    /// What the rate grants in so many round trips.
-    fn grant(&self, rtts: f32) -> f32 {
-        let least = POOL_PACKETS * self.datagram();
-        (rtts * self.rate() * self.typical_ns).clamp(least, POOL_MAX_BYTES)
-    }
-
-    /// Bytes in flight at most: what the rate sends in the longest round trip that is no congestion.
-    fn window_most(&self) -> f32 {
-        let rtt_ns = self.typical_ns + WINDOW_SLACK * self.slack_ns();
-        (self.rate() * rtt_ns).clamp(self.datagram(), POOL_MAX_BYTES)
+    fn least_bytes(&self) -> u32 {
+        POOL_PACKETS * u32::from(self.datagram_bytes)
     }
 
     fn clocked_bytes(&self) -> u32 {
@@ -322,8 +327,9 @@ impl Udmp {
     }
 
     /// What may be in flight and neither is nor has a token.
-    fn room(&self) -> f32 {
-        self.window_most() - self.in_flight_bytes as f32 - self.tokens() as f32
+    fn room_bytes(&self) -> u32 {
+        let taken = self.in_flight_bytes.saturating_add(self.tokens());
+        self.window_bytes.saturating_sub(taken)
     }
 
     /// What the next burst may take: the oldest clocked path's bytes, so that no path sends
@@ -336,52 +342,45 @@ impl Udmp {
         if first_bytes >= datagram { first_bytes } else { self.tokens().min(datagram) }
     }
 
-    /// One datagram per round trip at least.
-    fn set_share(&mut self, share: f32) {
-        let bytes = self.line * self.typical_ns.max(self.smooth_ns);
-        self.share = share.max(self.datagram() / bytes).min(1.0);
-    }
-
     /// The average follows each sample (A1 l.18). Packets of a burst come at one time, and are one
     /// sample. A late one is bounded, so that spikes do not carry the average away.
     fn sample(&mut self, rtt_ns: f32, elapsed_ns: f32) {
         if self.smooth_ns == 0.0 {
             (self.smooth_ns, self.last_smooth_ns) = (rtt_ns, rtt_ns);
         }
-        self.least_ns = self.least_ns.min(rtt_ns);
-        let weight = (self.values[ALPHA] * elapsed_ns / self.typical_ns).min(WEIGHT_MAX);
-        self.smooth_ns += weight * (rtt_ns - self.smooth_ns).min(self.slack_ns());
+        self.least_ns = lesser(rtt_ns, self.least_ns);
+        let weight = lesser(self.values[ALPHA] * elapsed_ns, WEIGHT_MAX * self.pipe.typical_rtt_ns());
+        let late_ns = lesser(rtt_ns - self.smooth_ns, self.slack_ns);
+        self.smooth_ns += weight * late_ns / self.pipe.typical_rtt_ns();
     }
 
     /// Fills the byte pool (A1 l.20, before clocking). Returns what does not fit.
-    fn refill(&mut self, now: Nanos) -> f32 {
-        let filled = self.pool + self.rate() * since_ns(now, self.refill_at);
+    fn refill(&mut self, now: Nanos) -> u32 {
+        let granted = lesser(self.rate * since_ns(now, self.refill_at), POOL_MAX_BYTES) as i32;
         self.refill_at = ticks(now);
-        self.pool = filled.min(self.grant(POOL_RTTS));
-        filled - self.pool
+        let filled = self.pool_bytes + granted;
+        let most = (self.window_bytes >> POOL_SHIFT).max(self.least_bytes()) as i32;
+        self.pool_bytes = filled.min(most);
+        (filled - self.pool_bytes) as u32
     }
 
-    /// How many packets one acknowledged packet clocks (A2), and how late it is.
-    fn grade(&self, ack: &Ack) -> (u32, f32) {
-        let lag = ack.lag_packets as f32;
-        // A queue of one round trip on one path must not look like a lost order.
-        let is_behind =
-            lag > self.values[DELTA] && lag * self.datagram() > self.line * self.typical_ns;
-        // Without a sample the acknowledgement says nothing about its path.
-        let late_ns = ack.rtt_ns.map_or(0.0, |rtt_ns| rtt_ns as i64 as f32 - self.smooth_ns);
-        if is_behind || late_ns >= self.pipe.base_rtt_ns() {
-            return (0, late_ns);
+    /// Whether a sample lies so far behind the foremost packet that its path is left alone. A queue
+    /// of one round trip must not look like a lost order.
+    fn is_behind(&self, lag_packets: u32) -> bool {
+        let bytes = lag_packets as f32 * f32::from(self.datagram_bytes);
+        lag_packets as f32 > self.values[DELTA]
+            && bytes > self.line() * self.pipe.typical_rtt_ns()
+    }
+
+    /// Moves bytes from the pool to the path of an acknowledgement that is so late, two packets for
+    /// one, as many, or none (A2). A second packet goes to any path.
+    fn clock(&mut self, ack: &Ack, late_ns: f32) {
+        if late_ns >= self.pipe.base_rtt_ns() || self.is_behind(ack.lag_packets) {
+            return;
         }
-        (if late_ns < 0.0 { 2 } else { 1 }, late_ns)
-    }
-
-    /// Moves bytes from the pool to the acknowledgement's path, and a second packet's to any.
-    fn clock(&mut self, ack: &Ack) {
-        let (grade, late_ns) = self.grade(ack);
         let acked_bytes = small(ack.acked_bytes);
-        let wanted = acked_bytes.saturating_mul(grade);
-        // One byte more: a pool filled for exactly one packet must not miss it by rounding.
-        let afford = (self.pool.min(self.room()) + 1.0).max(0.0) as u32;
+        let wanted = acked_bytes.saturating_mul(if late_ns < 0.0 { 2 } else { 1 });
+        let afford = (self.pool_bytes.max(0) as u32).min(self.room_bytes());
         let mut clocked = wanted;
         if wanted > afford {
             let packet = acked_bytes.min(self.datagram_bytes.into()).max(1);
@@ -390,7 +389,7 @@ impl Udmp {
         if clocked == 0 {
             return;
         }
-        self.pool -= clocked as f32;
+        self.pool_bytes -= clocked as i32;
         let spread = self.values[SPREAD];
         let mut own = if spread > 0.0 { clocked.min(acked_bytes) } else { clocked };
         if late_ns > 0.0 && self.random() * self.pipe.base_rtt_ns() < spread * late_ns {
@@ -405,28 +404,19 @@ impl Udmp {
         self.free_bytes = self.free_bytes.saturating_add(free);
     }
 
-    /// What no acknowledgement could clock becomes tokens of any path.
-    fn overflow(&mut self, ack: &Ack, excess_bytes: f32) {
-        if excess_bytes > 0.0 && !ack.app_limited {
-            self.free_bytes += excess_bytes.min(self.room()).max(0.0) as u32;
-        }
-    }
-
     /// A1 l.22 to 37: severe congestion at each acknowledgement, the gradient once per round trip.
     fn control(&mut self, ack: &Ack) {
-        let high_ns = self.typical_ns + self.values[T_HIGH] * self.slack_ns();
-        if self.smooth_ns > high_ns {
-            self.set_share(self.share.min(self.typical_ns / self.smooth_ns));
+        let typical_ns = self.pipe.typical_rtt_ns();
+        if self.smooth_ns > typical_ns + self.values[T_HIGH] * self.slack_ns {
+            self.set_share(self.share.min(typical_ns / self.smooth_ns));
         }
         let age = ack.now.saturating_sub(ack.sent_at) >> TICK_SHIFT;
-        let is_due = u64::from(ticks(ack.now).wrapping_sub(self.update_at)) >= age;
-        if is_due && ack.rtt_ns.is_some() {
+        if u64::from(ticks(ack.now).wrapping_sub(self.update_at)) >= age {
             self.update(ack);
         }
     }
 
     fn update(&mut self, ack: &Ack) {
-        self.derive();
         let noise_ns = self.noise_ns();
         let change_ns = self.smooth_ns - self.last_smooth_ns;
         let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
@@ -443,7 +433,7 @@ impl Udmp {
     /// least one is too long, that is not noise.
     fn lateness(&self) -> f32 {
         let clear_ns = (1.0 + self.values[T_LOW]) * self.pipe.base_rtt_ns();
-        (1.0 - self.low_ns / self.smooth_ns).max(1.0 - clear_ns / self.least_ns)
+        (1.0 - self.low_ns() / self.smooth_ns).max(1.0 - clear_ns / self.least_ns)
     }
 
     /// The share after one round trip with this gradient.
@@ -461,7 +451,7 @@ impl Udmp {
             change -= gradient * share.min(1.0 - share);
         }
         if late <= 0.0 || gradient <= 0.0 {
-            let is_calm = late <= 0.0 && self.smooth_ns < self.typical_ns + self.slack_ns() / 2.0;
+            let is_calm = late <= 0.0 && self.smooth_ns < self.low_ns() - self.slack_ns / 2.0;
             change += self.values[ADDITIVE] * if is_calm { HASTE } else { 1.0 };
         }
         share + change
@@ -489,31 +479,34 @@ impl Udmp {
     /// Nothing was in flight, so no acknowledgement will clock. The flow gets what its rate grants
     /// in one round trip, as an advance.
     fn restart(&mut self, now: Nanos) {
-        let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.typical_ns);
+        let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.pipe.typical_rtt_ns());
         if since_ns(now, self.refill_at) > idle_ns {
             self.forget_paths();
+            self.free_bytes = self.free_bytes.min(self.grant_bytes());
             self.restart_interval(now);
         }
         self.refill(now);
-        let advance = (self.grant(1.0) + self.pool.min(0.0) - self.tokens() as f32).max(0.0);
-        self.pool -= self.values[ADVANCE] * advance;
-        self.free_bytes += advance as u32;
+        let owed_bytes = self.pool_bytes.min(0).unsigned_abs();
+        let advance = self.grant_bytes().saturating_sub(owed_bytes.saturating_add(self.tokens()));
+        let owed = (self.values[ADVANCE] * advance as f32) as u32;
+        self.pool_bytes -= owed.min(advance) as i32;
+        self.free_bytes += advance;
     }
 
     /// The engine holds a flow that learns its noise at few packets; what they take comes back.
     /// Then the first window goes out over all paths, a small one where there is a queue.
     fn learn(&mut self, ack: &Ack) {
-        self.derive();
         self.refill_at = ticks(ack.now);
         if !self.pipe.has_learned() {
-            let back = self.free_bytes as f32 + ack.acked_bytes as f32;
-            self.free_bytes = back.min(self.grant(1.0)) as u32;
+            self.set_share(1.0);
+            let back = self.free_bytes.saturating_add(small(ack.acked_bytes));
+            self.free_bytes = back.min(self.grant_bytes());
             return;
         }
         self.flags |= BEGUN;
-        let late = (self.smooth_ns - self.typical_ns) / self.slack_ns();
-        self.set_share((1.0 - late).max(BEGIN_MIN));
-        (self.free_bytes, self.pool) = (0, 0.0);
+        let late_ns = self.smooth_ns - self.pipe.typical_rtt_ns();
+        self.set_share((1.0 - late_ns / self.slack_ns).max(BEGIN_MIN));
+        (self.free_bytes, self.pool_bytes) = (0, 0);
         self.restart(ack.now);
         self.restart_interval(ack.now);
     }
@@ -540,24 +533,34 @@ impl Controller for Udmp {
         self.free_bytes -= free;
         if rest > free {
             // The engine allows one packet without a token.
-            self.pool = (self.pool - (rest - free) as f32).max(-self.grant(1.0));
+            let owed = self.pool_bytes.saturating_sub_unsigned(rest - free);
+            self.pool_bytes = owed.max(-(self.grant_bytes() as i32));
         }
     }
 
     fn on_ack(&mut self, ack: &Ack) {
         self.pipe.on_ack(ack);
         self.in_flight_bytes = small(ack.in_flight_bytes);
+        // Without a sample the acknowledgement says nothing about its path.
+        let mut late_ns = 0.0;
         if let Some(rtt_ns) = ack.rtt_ns {
-            self.sample(rtt_ns as i64 as f32, since_ns(ack.now, self.refill_at));
+            let rtt_ns = rtt_ns as i64 as f32;
+            self.sample(rtt_ns, since_ns(ack.now, self.refill_at));
+            late_ns = rtt_ns - self.smooth_ns;
         }
         if self.flags & BEGUN == 0 {
             self.learn(ack);
             return;
         }
         let excess_bytes = self.refill(ack.now);
-        self.clock(ack);
-        self.overflow(ack, excess_bytes);
-        self.control(ack);
+        self.clock(ack, late_ns);
+        if excess_bytes > 0 && !ack.app_limited {
+            // What no acknowledgement could clock becomes tokens of any path.
+            self.free_bytes += excess_bytes.min(self.room_bytes());
+        }
+        if ack.rtt_ns.is_some() {
+            self.control(ack);
+        }
     }
 
     fn on_loss(&mut self, loss: &Loss) {
@@ -577,13 +580,13 @@ impl Controller for Udmp {
 
     fn window_bytes(&self) -> u64 {
         let allowed = u64::from(self.in_flight_bytes) + u64::from(self.allowance_bytes());
-        allowed.min(self.window_most() as u64).max(u64::from(self.datagram_bytes))
+        allowed.min(self.window_bytes.into()).max(u64::from(self.datagram_bytes))
     }
 
     fn pace_bytes_per_s(&self) -> Option<u64> {
         // Acknowledgements clock the rest.
         let unclocked = self.free_bytes > 0 && self.clocked_bytes() == 0;
-        unclocked.then(|| ((PACE * self.rate() * SECOND as f32) as u64).max(1))
+        unclocked.then(|| ((PACE * self.rate * SECOND as f32) as u64).max(1))
     }
 
     fn next_path(&mut self, _: Nanos) -> u16 {
@@ -605,7 +608,7 @@ impl Controller for Udmp {
         View {
             base_rtt_ns,
             typical_rtt_ns,
-            target_ns: (self.low_ns - self.pipe.base_rtt_ns()).max(0.0) as Nanos,
+            target_ns: (self.low_ns() - self.pipe.base_rtt_ns()).max(0.0) as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
             paths: self.paths,
         }

@@ -132,10 +132,12 @@ mod tests {
         let mut clock = Clock::new(256);
         assert_eq!(clock.push(255, u32::MAX, u32::MAX), BYTES_MAX);
         assert_eq!(clock.first(), Some((255, BYTES_MAX)));
+        assert_eq!(clock.take(BYTES_MAX), 0);
         for n in 0..200_000 {
             clock.push(n as u16 % 256, 1, 8);
+            assert_eq!(clock.first(), Some((n as u16 % 256, 1)));
             clock.take(1);
         }
-        assert_eq!(clock.total_bytes(), BYTES_MAX);
+        assert_eq!(clock.total_bytes(), 0);
     }
 }
