@@ -299,12 +299,16 @@ impl Udmp {
     /// Sets the share, one datagram per round trip at least, and what follows from it and from the
     /// estimates of the network.
     fn set_share(&mut self, share: f32) {
-        let (line, typical_ns) = (self.line(), self.pipe.typical_rtt_ns());
+        let typical_ns = self.pipe.typical_rtt_ns();
         let datagram = f32::from(self.datagram_bytes);
-        self.share = share.max(datagram / (line * typical_ns.max(self.smooth_ns))).min(1.0);
+        let least = datagram / typical_ns.max(self.smooth_ns);
+        let line = self.line().max(least);
+        self.share = share.clamp(least / line, 1.0);
         self.rate = self.share * line;
         self.slack_ns = (self.values[T_LOW] * typical_ns).max(self.noise_ns());
-        let window = self.rate * (typical_ns + WINDOW_SLACK * self.slack_ns);
+        // On a short slow link a datagram is more than the BDP: two of them keep it busy.
+        let whole = line * (typical_ns + WINDOW_SLACK * self.slack_ns);
+        let window = self.share * whole.max(POOL_PACKETS as f32 * datagram);
         self.window_bytes = window.clamp(datagram, POOL_MAX_BYTES) as u32;
     }
 
@@ -417,6 +421,7 @@ impl Udmp {
     }
 
     fn update(&mut self, ack: &Ack) {
+
         let noise_ns = self.noise_ns();
         let change_ns = self.smooth_ns - self.last_smooth_ns;
         let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
@@ -486,11 +491,12 @@ impl Udmp {
             self.restart_interval(now);
         }
         self.refill(now);
-        let owed_bytes = self.pool_bytes.min(0).unsigned_abs();
-        let advance = self.grant_bytes().saturating_sub(owed_bytes.saturating_add(self.tokens()));
-        let owed = (self.values[ADVANCE] * advance as f32) as u32;
-        self.pool_bytes -= owed.min(advance) as i32;
-        self.free_bytes += advance;
+        let tokens = self.tokens();
+        let owed = self.pool_bytes.min(0).unsigned_abs();
+        let advance = self.grant_bytes().saturating_sub(owed.saturating_add(tokens));
+        let debt = (self.values[ADVANCE] * advance as f32) as u32;
+        self.pool_bytes -= debt.min(advance) as i32;
+        self.free_bytes += advance.max(self.least_bytes().saturating_sub(tokens));
     }
 
     /// The engine holds a flow that learns its noise at few packets; what they take comes back.
@@ -545,7 +551,10 @@ impl Controller for Udmp {
         let mut late_ns = 0.0;
         if let Some(rtt_ns) = ack.rtt_ns {
             let rtt_ns = rtt_ns as i64 as f32;
-            self.sample(rtt_ns, since_ns(ack.now, self.refill_at));
+            // A lone packet is a whole window's sample.
+            let is_lone = ack.in_flight_bytes == 0;
+            let elapsed_ns = if is_lone { f32::MAX } else { since_ns(ack.now, self.refill_at) };
+            self.sample(rtt_ns, elapsed_ns);
             late_ns = rtt_ns - self.smooth_ns;
         }
         if self.flags & BEGUN == 0 {
@@ -579,7 +588,11 @@ impl Controller for Udmp {
     }
 
     fn window_bytes(&self) -> u64 {
-        let allowed = u64::from(self.in_flight_bytes) + u64::from(self.allowance_bytes());
+        let mut allowed = u64::from(self.in_flight_bytes) + u64::from(self.allowance_bytes());
+        if self.in_flight_bytes == 0 {
+            // A restart gives as much.
+            allowed = allowed.max(self.least_bytes().into());
+        }
         allowed.min(self.window_bytes.into()).max(u64::from(self.datagram_bytes))
     }
 
