@@ -12,7 +12,7 @@ mod tests;
 use super::pipe::Pipe;
 use super::settings::{Setting, defaults};
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout, View,
 };
 use crate::units::{Ecn, Nanos, SECOND};
 use alloc::boxed::Box;
@@ -151,6 +151,8 @@ const PACE: f32 = 2.0;
 const BEGUN: u8 = 1;
 /// The next burst leaves its path.
 const EXPLORE: u8 = 2;
+/// [`Udmp::shunned`] holds.
+const SHUN: u8 = 4;
 
 /// Builds UDMP controllers.
 #[derive(Clone, Debug)]
@@ -229,7 +231,9 @@ struct Udmp {
     draw: u16,
     /// The next path in turn.
     turn: u8,
-    /// [`BEGUN`], [`EXPLORE`].
+    /// The path of the latest loss, which has no turn until the next exploration.
+    shunned: u8,
+    /// [`BEGUN`], [`EXPLORE`], [`SHUN`].
     flags: u8,
 }
 
@@ -274,6 +278,7 @@ impl Udmp {
             paths,
             draw: seed as u16,
             turn: (seed % u64::from(paths)) as u8,
+            shunned: 0,
             flags: 0,
         };
         udmp.set_share(1.0);
@@ -399,6 +404,9 @@ impl Udmp {
         if late_ns > 0.0 && self.random() * self.pipe.base_rtt_ns() < spread * late_ns {
             own = 0;
         }
+        if self.flags & SHUN != 0 && ack.path == u16::from(self.shunned) {
+            own = 0;
+        }
         let mut free = clocked;
         if own > 0 && ack.path < self.paths {
             let row = ROW_PACKETS * u32::from(self.datagram_bytes);
@@ -430,7 +438,7 @@ impl Udmp {
         self.restart_interval(ack.now);
         // With a probability of base round trip over probe interval, the next burst leaves its path.
         if self.random() * self.values[PROBE_US] * 1e3 < self.pipe.base_rtt_ns() {
-            self.flags |= EXPLORE;
+            self.flags = self.flags & !SHUN | EXPLORE;
         }
     }
 
@@ -518,10 +526,17 @@ impl Udmp {
     }
 
     fn next_in_turn(&mut self) -> u16 {
+        if self.flags & SHUN != 0 && self.turn == self.shunned {
+            self.turn = self.turn_after();
+        }
         let path = u16::from(self.turn);
-        let next = path + 1;
-        self.turn = if next < self.paths { next as u8 } else { 0 };
+        self.turn = self.turn_after();
         path
+    }
+
+    fn turn_after(&self) -> u8 {
+        let next = u16::from(self.turn) + 1;
+        if next < self.paths { next as u8 } else { 0 }
     }
 }
 
@@ -578,6 +593,9 @@ impl Controller for Udmp {
         let window = loss.in_flight_bytes.saturating_add(loss.bytes.into()).max(1) as f32;
         let part = self.values[LOSS] * loss.bytes as f32 / window;
         self.set_share(self.share * (1.0 - part).max(KEEP_MIN));
+        if loss.kind != LossKind::Trim {
+            (self.shunned, self.flags) = (loss.path as u8, self.flags | SHUN);
+        }
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {

@@ -3,7 +3,6 @@
 extern crate std;
 
 use super::*;
-use crate::cc::LossKind;
 use crate::units::MILLISECOND;
 use rand_pcg::rand_core::Rng;
 
@@ -311,10 +310,32 @@ fn exploration_comes_once_a_probe_interval() {
 }
 
 #[test]
+fn the_path_of_a_loss_is_left_until_the_next_exploration() {
+    let mut udmp = in_stride(1_000_000, 20_000.0, 0);
+    udmp.on_loss(&Loss {
+        now: 1_000_000,
+        sent_at: 900_000,
+        bytes: PACKET,
+        path: 2,
+        kind: LossKind::Nack,
+        in_flight_bytes: 0,
+    });
+    let turns = |udmp: &mut Udmp| (0..8).map(|_| udmp.next_path(0)).filter(|p| *p == 2).count();
+    assert_eq!(turns(&mut udmp), 0);
+    udmp.pool_bytes = PACKET as i32;
+    udmp.on_ack(&ack(1_000_000, 2, 19_000, 0));
+    assert_eq!((udmp.clocked_bytes(), udmp.free_bytes), (0, PACKET), "nor does it clock");
+    Arc::make_mut(&mut udmp.values)[PROBE_US] = 10.0;
+    udmp.least_ns = 20_000.0;
+    udmp.update(&ack(1_100_000, 0, 20_000, 4096));
+    assert_eq!(turns(&mut udmp), 2);
+}
+
+#[test]
 fn a_burst_with_nothing_else_in_flight_restarts_the_flow() {
     // Every acknowledgement clocked nothing: there are no tokens, but the rate has granted some.
     let mut udmp = in_stride(1_000_000, 20_000.0, 10);
-    assert_eq!(udmp.window_bytes(), 4096, "one datagram at least");
+    assert_eq!(udmp.window_bytes(), 2 * 4096, "two packets at least");
     send(&mut udmp, 1_000_000, 0, 4096, 1);
     assert_eq!(udmp.free_bytes, 250_000 - PACKET, "what the rate grants in a round trip");
     assert!(udmp.pool_bytes <= 10 * PACKET as i32 - 250_000, "as an advance");
