@@ -12,7 +12,8 @@ mod tests;
 use super::pipe::Pipe;
 use super::settings::{Setting, defaults};
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout, View,
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
+    View,
 };
 use crate::units::{Ecn, Nanos, SECOND};
 use alloc::boxed::Box;
@@ -358,7 +359,8 @@ impl Udmp {
             (self.smooth_ns, self.last_smooth_ns) = (rtt_ns, rtt_ns);
         }
         self.least_ns = lesser(rtt_ns, self.least_ns);
-        let weight = lesser(self.values[ALPHA] * elapsed_ns, WEIGHT_MAX * self.pipe.typical_rtt_ns());
+        let weight =
+            lesser(self.values[ALPHA] * elapsed_ns, WEIGHT_MAX * self.pipe.typical_rtt_ns());
         let late_ns = lesser(rtt_ns - self.smooth_ns, self.slack_ns);
         self.smooth_ns += weight * late_ns / self.pipe.typical_rtt_ns();
     }
@@ -377,8 +379,7 @@ impl Udmp {
     /// of one round trip must not look like a lost order.
     fn is_behind(&self, lag_packets: u32) -> bool {
         let bytes = lag_packets as f32 * f32::from(self.datagram_bytes);
-        lag_packets as f32 > self.values[DELTA]
-            && bytes > self.line() * self.pipe.typical_rtt_ns()
+        lag_packets as f32 > self.values[DELTA] && bytes > self.line() * self.pipe.typical_rtt_ns()
     }
 
     /// Moves bytes from the pool to the path of an acknowledgement that is so late, two packets for
@@ -429,7 +430,6 @@ impl Udmp {
     }
 
     fn update(&mut self, ack: &Ack) {
-
         let noise_ns = self.noise_ns();
         let change_ns = self.smooth_ns - self.last_smooth_ns;
         let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
