@@ -142,6 +142,9 @@ const HEADROOM: f32 = 1.25;
 const IDLE_RTTS: f32 = 4.0;
 /// A time is kept in units of 64 ns, so that 32 bits last for 4.5 minutes.
 const TICK_SHIFT: u32 = 6;
+/// A rate is kept in units of 2^-12 bytes per tick: from a datagram in some seconds to 130 Tb/s.
+const RATE_SHIFT: u32 = 12;
+const RATE_UNIT: f32 = (1 << (TICK_SHIFT + RATE_SHIFT)) as f32;
 /// Bound of all pools, whatever a broken clock tells.
 const POOL_MAX_BYTES: f32 = (1 << 30) as f32;
 /// Tokens without a path are paced at so many times the rate: an engine that wakes late does not
@@ -152,8 +155,8 @@ const PACE: f32 = 2.0;
 const BEGUN: u8 = 1;
 /// The next burst leaves its path.
 const EXPLORE: u8 = 2;
-/// [`Udmp::shunned`] holds.
-const SHUN: u8 = 4;
+/// No path.
+const NONE: u16 = u16::MAX;
 
 /// Builds UDMP controllers.
 #[derive(Clone, Debug)]
@@ -206,13 +209,14 @@ struct Udmp {
     clock: Option<Box<Clock>>,
     /// Rate as a share of the line rate, above 0 and at most 1.
     share: f32,
-    /// Derived: the rate itself, and what it sends in the longest round trip that is no congestion.
-    rate: f32,
+    /// Derived: the rate itself, in [`RATE_UNIT`]s of a byte per ns, and what it sends in the longest
+    /// round trip that is no congestion.
+    rate_q: u32,
     window_bytes: u32,
     /// Byte pool: what the rate has granted and no acknowledgement has clocked. Below 0 while the
     /// first window's advance is not made up for.
     pool_bytes: i32,
-    /// Average round trip over all paths; 0 before the first sample.
+    /// Average round trip over all paths.
     smooth_ns: f32,
     /// The same at the last update.
     last_smooth_ns: f32,
@@ -231,10 +235,10 @@ struct Udmp {
     /// State of the draws.
     draw: u16,
     /// The next path in turn.
-    turn: u8,
-    /// The path of the latest loss, which has no turn until the next exploration.
-    shunned: u8,
-    /// [`BEGUN`], [`EXPLORE`], [`SHUN`].
+    turn: u16,
+    /// The path of the latest loss, which has no turn until the next exploration, or [`NONE`].
+    shunned: u16,
+    /// [`BEGUN`], [`EXPLORE`].
     flags: u8,
 }
 
@@ -251,8 +255,9 @@ fn lesser(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
+/// Bounded, so that in flight and tokens, or twice what is acknowledged, fit into 32 bits.
 fn small(bytes: u64) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    bytes.min(POOL_MAX_BYTES as u64) as u32
 }
 
 impl Udmp {
@@ -264,7 +269,7 @@ impl Udmp {
             values,
             clock: None,
             share: 1.0,
-            rate: 0.0,
+            rate_q: 0,
             window_bytes: 0,
             pool_bytes: 0,
             smooth_ns: 0.0,
@@ -278,10 +283,11 @@ impl Udmp {
             datagram_bytes: u16::try_from(params.datagram_bytes).unwrap_or(u16::MAX).max(1),
             paths,
             draw: seed as u16,
-            turn: (seed % u64::from(paths)) as u8,
-            shunned: 0,
+            turn: (seed % u64::from(paths)) as u16,
+            shunned: NONE,
             flags: 0,
         };
+        udmp.smooth_ns = udmp.pipe.typical_rtt_ns();
         udmp.set_share(1.0);
         udmp.free_bytes = udmp.grant_bytes();
         udmp
@@ -291,6 +297,10 @@ impl Udmp {
     fn line(&self) -> f32 {
         let headroom = if self.pipe.learns_rate() { HEADROOM } else { 1.0 };
         self.pipe.bytes_per_ns() * headroom
+    }
+
+    fn rate(&self) -> f32 {
+        self.rate_q as f32 / RATE_UNIT
     }
 
     /// Noise of the average round trip.
@@ -304,13 +314,16 @@ impl Udmp {
 
     /// Sets the share, one datagram per round trip at least, and what follows from it and from the
     /// estimates of the network.
+    #[inline(never)]
     fn set_share(&mut self, share: f32) {
         let typical_ns = self.pipe.typical_rtt_ns();
         let datagram = f32::from(self.datagram_bytes);
         let least = datagram / typical_ns.max(self.smooth_ns);
         let line = self.line().max(least);
         self.share = share.clamp(least / line, 1.0);
-        self.rate = self.share * line;
+        let rate = self.share * line;
+        // Rounded up: a pool filled for one packet must not miss it, and a rate is never 0.
+        self.rate_q = ((rate * RATE_UNIT) as u32).saturating_add(1);
         self.slack_ns = (self.values[T_LOW] * typical_ns).max(self.noise_ns());
         // On a short slow link a datagram is more than the BDP: two of them keep it busy.
         let whole = line * (typical_ns + WINDOW_SLACK * self.slack_ns);
@@ -320,7 +333,7 @@ impl Udmp {
 
     /// What the rate grants in a typical round trip.
     fn grant_bytes(&self) -> u32 {
-        let bytes = self.rate * self.pipe.typical_rtt_ns();
+        let bytes = self.rate() * self.pipe.typical_rtt_ns();
         (bytes.min(POOL_MAX_BYTES) as u32).max(self.least_bytes())
     }
 
@@ -333,12 +346,12 @@ impl Udmp {
     }
 
     fn tokens(&self) -> u32 {
-        self.free_bytes.saturating_add(self.clocked_bytes())
+        self.free_bytes + self.clocked_bytes()
     }
 
     /// What may be in flight and neither is nor has a token.
     fn room_bytes(&self) -> u32 {
-        let taken = self.in_flight_bytes.saturating_add(self.tokens());
+        let taken = self.in_flight_bytes + self.tokens();
         self.window_bytes.saturating_sub(taken)
     }
 
@@ -355,9 +368,6 @@ impl Udmp {
     /// The average follows each sample (A1 l.18). Packets of a burst come at one time, and are one
     /// sample. A late one is bounded, so that spikes do not carry the average away.
     fn sample(&mut self, rtt_ns: f32, elapsed_ns: f32) {
-        if self.smooth_ns == 0.0 {
-            (self.smooth_ns, self.last_smooth_ns) = (rtt_ns, rtt_ns);
-        }
         self.least_ns = lesser(rtt_ns, self.least_ns);
         let weight =
             lesser(self.values[ALPHA] * elapsed_ns, WEIGHT_MAX * self.pipe.typical_rtt_ns());
@@ -367,9 +377,11 @@ impl Udmp {
 
     /// Fills the byte pool (A1 l.20, before clocking). Returns what does not fit.
     fn refill(&mut self, now: Nanos) -> u32 {
-        let granted = lesser(self.rate * since_ns(now, self.refill_at), POOL_MAX_BYTES) as i32;
-        self.refill_at = ticks(now);
-        let filled = self.pool_bytes + granted;
+        let ticks = ticks(now);
+        let elapsed = u64::from(ticks.wrapping_sub(self.refill_at));
+        self.refill_at = ticks;
+        let granted = (elapsed * u64::from(self.rate_q)) >> RATE_SHIFT;
+        let filled = self.pool_bytes + granted.min(POOL_MAX_BYTES as u64) as i32;
         let most = (self.window_bytes >> POOL_SHIFT).max(self.least_bytes()) as i32;
         self.pool_bytes = filled.min(most);
         (filled - self.pool_bytes) as u32
@@ -389,7 +401,7 @@ impl Udmp {
             return;
         }
         let acked_bytes = small(ack.acked_bytes);
-        let wanted = acked_bytes.saturating_mul(if late_ns < 0.0 { 2 } else { 1 });
+        let wanted = if late_ns < 0.0 { 2 * acked_bytes } else { acked_bytes };
         let afford = (self.pool_bytes.max(0) as u32).min(self.room_bytes());
         let mut clocked = wanted;
         if wanted > afford {
@@ -405,7 +417,7 @@ impl Udmp {
         if late_ns > 0.0 && self.random() * self.pipe.base_rtt_ns() < spread * late_ns {
             own = 0;
         }
-        if self.flags & SHUN != 0 && ack.path == u16::from(self.shunned) {
+        if ack.path == self.shunned {
             own = 0;
         }
         let mut free = clocked;
@@ -429,6 +441,7 @@ impl Udmp {
         }
     }
 
+    #[inline(never)]
     fn update(&mut self, ack: &Ack) {
         let noise_ns = self.noise_ns();
         let change_ns = self.smooth_ns - self.last_smooth_ns;
@@ -438,7 +451,7 @@ impl Udmp {
         self.restart_interval(ack.now);
         // With a probability of base round trip over probe interval, the next burst leaves its path.
         if self.random() * self.values[PROBE_US] * 1e3 < self.pipe.base_rtt_ns() {
-            self.flags = self.flags & !SHUN | EXPLORE;
+            (self.shunned, self.flags) = (NONE, self.flags | EXPLORE);
         }
     }
 
@@ -491,6 +504,7 @@ impl Udmp {
 
     /// Nothing was in flight, so no acknowledgement will clock. The flow gets what its rate grants
     /// in one round trip, as an advance.
+    #[inline(never)]
     fn restart(&mut self, now: Nanos) {
         let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.pipe.typical_rtt_ns());
         if since_ns(now, self.refill_at) > idle_ns {
@@ -509,6 +523,7 @@ impl Udmp {
 
     /// The engine holds a flow that learns its noise at few packets; what they take comes back.
     /// Then the first window goes out over all paths, a small one where there is a queue.
+    #[cold]
     fn learn(&mut self, ack: &Ack) {
         self.refill_at = ticks(ack.now);
         if !self.pipe.has_learned() {
@@ -526,17 +541,17 @@ impl Udmp {
     }
 
     fn next_in_turn(&mut self) -> u16 {
-        if self.flags & SHUN != 0 && self.turn == self.shunned {
+        if self.turn == self.shunned {
             self.turn = self.turn_after();
         }
-        let path = u16::from(self.turn);
+        let path = self.turn;
         self.turn = self.turn_after();
         path
     }
 
-    fn turn_after(&self) -> u8 {
-        let next = u16::from(self.turn) + 1;
-        if next < self.paths { next as u8 } else { 0 }
+    fn turn_after(&self) -> u16 {
+        let next = self.turn + 1;
+        if next < self.paths { next } else { 0 }
     }
 }
 
@@ -555,7 +570,7 @@ impl Controller for Udmp {
         if rest > free {
             // The engine allows one packet without a token.
             let owed = self.pool_bytes.saturating_sub_unsigned(rest - free);
-            self.pool_bytes = owed.max(-(self.grant_bytes() as i32));
+            self.pool_bytes = owed.max(-(self.window_bytes as i32));
         }
     }
 
@@ -594,7 +609,7 @@ impl Controller for Udmp {
         let part = self.values[LOSS] * loss.bytes as f32 / window;
         self.set_share(self.share * (1.0 - part).max(KEEP_MIN));
         if loss.kind != LossKind::Trim {
-            (self.shunned, self.flags) = (loss.path as u8, self.flags | SHUN);
+            self.shunned = loss.path;
         }
     }
 
@@ -617,7 +632,7 @@ impl Controller for Udmp {
     fn pace_bytes_per_s(&self) -> Option<u64> {
         // Acknowledgements clock the rest.
         let unclocked = self.free_bytes > 0 && self.clocked_bytes() == 0;
-        unclocked.then(|| ((PACE * self.rate * SECOND as f32) as u64).max(1))
+        unclocked.then(|| ((PACE * self.rate() * SECOND as f32) as u64).max(1))
     }
 
     fn next_path(&mut self, _: Nanos) -> u16 {
