@@ -429,6 +429,26 @@ impl Udmp {
         self.free_bytes = self.free_bytes.saturating_add(free);
     }
 
+    /// What no acknowledgement could clock becomes tokens of any path.
+    #[inline(never)]
+    fn overflow(&mut self, ack: &Ack, excess_bytes: u32) {
+        if !ack.app_limited {
+            self.free_bytes += excess_bytes.min(self.room_bytes());
+        }
+    }
+
+    /// It says nothing about its path, nor about delay.
+    #[cold]
+    fn on_ack_without_sample(&mut self, ack: &Ack) {
+        if self.flags & BEGUN == 0 {
+            self.learn(ack);
+            return;
+        }
+        let excess_bytes = self.refill(ack.now);
+        self.clock(ack, 0.0);
+        self.overflow(ack, excess_bytes);
+    }
+
     /// A1 l.22 to 37: severe congestion at each acknowledgement, the gradient once per round trip.
     fn control(&mut self, ack: &Ack) {
         let typical_ns = self.pipe.typical_rtt_ns();
@@ -561,7 +581,7 @@ impl Controller for Udmp {
         if sent.in_flight_bytes <= u64::from(sent.bytes) {
             self.restart(sent.now);
         }
-        let mut rest = sent.bytes;
+        let mut rest = small(sent.bytes.into());
         if let Some(clock) = &mut self.clock {
             rest = clock.take(rest);
         }
@@ -569,37 +589,35 @@ impl Controller for Udmp {
         self.free_bytes -= free;
         if rest > free {
             // The engine allows one packet without a token.
-            let owed = self.pool_bytes.saturating_sub_unsigned(rest - free);
-            self.pool_bytes = owed.max(-(self.window_bytes as i32));
+            let filled = self.pool_bytes - (rest - free) as i32;
+            self.pool_bytes = filled.max(-(self.window_bytes as i32));
         }
     }
 
     fn on_ack(&mut self, ack: &Ack) {
         self.pipe.on_ack(ack);
         self.in_flight_bytes = small(ack.in_flight_bytes);
-        // Without a sample the acknowledgement says nothing about its path.
-        let mut late_ns = 0.0;
-        if let Some(rtt_ns) = ack.rtt_ns {
-            let rtt_ns = rtt_ns as i64 as f32;
-            // A lone packet is a whole window's sample.
-            let is_lone = ack.in_flight_bytes == 0;
-            let elapsed_ns = if is_lone { f32::MAX } else { since_ns(ack.now, self.refill_at) };
-            self.sample(rtt_ns, elapsed_ns);
-            late_ns = rtt_ns - self.smooth_ns;
-        }
+        let Some(rtt_ns) = ack.rtt_ns else {
+            self.on_ack_without_sample(ack);
+            return;
+        };
+        let rtt_ns = rtt_ns as i64 as f32;
+        // A lone packet is a whole window's sample.
+        let is_lone = ack.in_flight_bytes == 0;
+        let elapsed_ns = if is_lone { f32::MAX } else { since_ns(ack.now, self.refill_at) };
+        self.sample(rtt_ns, elapsed_ns);
         if self.flags & BEGUN == 0 {
             self.learn(ack);
             return;
         }
         let excess_bytes = self.refill(ack.now);
-        self.clock(ack, late_ns);
-        if excess_bytes > 0 && !ack.app_limited {
-            // What no acknowledgement could clock becomes tokens of any path.
-            self.free_bytes += excess_bytes.min(self.room_bytes());
+        if self.pool_bytes > 0 {
+            self.clock(ack, rtt_ns - self.smooth_ns);
         }
-        if ack.rtt_ns.is_some() {
-            self.control(ack);
+        if excess_bytes > 0 {
+            self.overflow(ack, excess_bytes);
         }
+        self.control(ack);
     }
 
     fn on_loss(&mut self, loss: &Loss) {
