@@ -3,9 +3,8 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// Entries of the ring for each path, 4 bytes each, and at least.
+/// Entries of the ring for each path, 4 bytes each.
 const PER_PATH: usize = 4;
-const ENTRIES_MIN: usize = 8;
 /// Bits of an entry that tell its bytes; the path is above them.
 const BYTES_BITS: u32 = 24;
 /// Most bytes of an entry.
@@ -14,7 +13,6 @@ const BYTES_MAX: u32 = (1 << BYTES_BITS) - 1;
 /// A ring of paths with the bytes that each may send.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
-    /// A power of two of them.
     ring: Box<[u32]>,
     head: u16,
     len: u16,
@@ -24,16 +22,18 @@ pub(super) struct Clock {
 impl Clock {
     /// For so many paths, at most 256.
     pub(super) fn new(paths: u16) -> Clock {
-        let entries = (usize::from(paths) * PER_PATH).max(ENTRIES_MIN).next_power_of_two();
-        Clock { ring: vec![0; entries].into_boxed_slice(), head: 0, len: 0, total_bytes: 0 }
+        let ring = vec![0; usize::from(paths.max(1)) * PER_PATH].into_boxed_slice();
+        Clock { ring, head: 0, len: 0, total_bytes: 0 }
     }
 
     pub(super) fn total_bytes(&self) -> u32 {
         self.total_bytes
     }
 
-    fn slot(&self, at: u16) -> usize {
-        usize::from(self.head.wrapping_add(at)) & (self.ring.len() - 1)
+    /// Index of an entry, counted from the oldest one, below the ring's length.
+    fn slot(&self, nth: u16) -> usize {
+        let at = usize::from(self.head) + usize::from(nth);
+        if at < self.ring.len() { at } else { at - self.ring.len() }
     }
 
     /// The oldest path, and its bytes.
@@ -79,7 +79,7 @@ impl Clock {
                 self.ring[first] -= taken;
                 break;
             }
-            self.head = self.head.wrapping_add(1);
+            self.head = self.slot(1) as u16;
             self.len -= 1;
             if rest == 0 {
                 break;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_takes_no_further_path() {
-        let mut clock = Clock::new(1);
+        let mut clock = Clock::new(2);
         for n in 0..8 {
             assert_eq!(clock.push(n % 2, 10, 20), 10);
         }
