@@ -52,6 +52,25 @@ fn a_hole_is_repaired_by_a_nack() {
     assert_eq!((w.net.counts.lost, w.stats(0).rtx_nack, w.stats(0).rtx_probe), (1, 1, 0));
 }
 
+/// More is lost than an acknowledgement can tell, and the window shrinks below what the sender
+/// thinks to be in flight.
+#[test]
+fn the_lowest_hole_is_repaired_whatever_the_window() {
+    let mut w = world(2, NONE, |s| {
+        (s.scheme.window_bytes, s.scheme.adaptive) = (64 << 20, true);
+        s.config.recv_buffer_bytes = 256 << 20;
+        s.config.datagram_bytes = 1_232;
+    });
+    let recv = w.want(1, 8 << 20);
+    w.lose(u32::MAX, |_, h| {
+        let (is_first, at) = (h.kind == Kind::Data && h.attempt == 0, h.s_offset / 1_000);
+        is_first && (at > 0 && at < 2_000 && at % 2 == 0 || at > 6_000)
+    });
+    let send = w.post(0, 1, 8 << 20);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(8 << 20))));
+}
+
 #[test]
 fn every_packet_comes_twice() {
     let mut w = world(2, NONE, |_| {});

@@ -15,6 +15,7 @@ pub mod schemes;
 pub mod settings;
 pub mod strack;
 pub mod swift;
+pub mod udmp;
 pub mod window;
 
 use crate::units::{Ecn, Nanos};

@@ -343,6 +343,13 @@ impl Pipe {
         self.speed
     }
 
+    /// Whether enough samples were taken to know the noise. Until then the engine lets little be
+    /// in flight.
+    #[must_use]
+    pub fn has_learned(&self) -> bool {
+        self.samples >= LEARNED
+    }
+
     /// Whether [`Pipe::bytes_per_ns`] is only what was delivered so far.
     #[must_use]
     #[inline]

@@ -9,12 +9,13 @@ use super::mprdma::MpRdmaScheme;
 use super::nscc::NsccScheme;
 use super::strack::StrackScheme;
 use super::swift::SwiftScheme;
+use super::udmp::UdmpScheme;
 use alloc::boxed::Box;
 
 /// Name and default scheme.
 type Row = (&'static str, fn() -> Box<dyn Scheme>);
 
-const TABLE: [Row; 10] = [
+const TABLE: [Row; 11] = [
     // ERD's best effort: a fixed window, sprayed; NACKs only.
     ("erd", || Box::new(ErdScheme::default())),
     // STrack: window by marks and delay, adaptive spray over unmarked paths.
@@ -23,6 +24,8 @@ const TABLE: [Row; 10] = [
     ("nscc", || Box::new(NsccScheme::nscc())),
     // SMaRTT, the paper that NSCC grew from.
     ("smartt", || Box::new(NsccScheme::smartt())),
+    // UDMP: gradient of the round trip, acknowledgements clock packets onto their paths.
+    ("udmp", || Box::new(UdmpScheme::default())),
     // LAPS: bursts by softmax of the paths' round trips, AIMD on the rate.
     ("laps", || Box::new(LapsScheme::default())),
     // Swift: AIMD on delay, paced below one packet; oblivious spray.

@@ -33,6 +33,11 @@ const HALF: f32 = 0.5;
 /// (algorithm 4, line 11).
 const ACHIEVED_SHARE: f32 = 1.0 / 8.0;
 
+/// Without marks, a path is late that is so many base round trips slower than the one in the middle.
+const PATH_LATE_RTTS: f32 = 0.25;
+/// p99.5 of an exponential distribution in units of its mean.
+const P995: f32 = 5.3;
+
 const TARGET: usize = 0;
 const HIGH: usize = 1;
 const EWMA: usize = 2;
@@ -58,7 +63,7 @@ const SETTINGS: [Setting; 10] = [
     setting("gamma", [0.0, 0.8, 1.0], "multiplicative decrease (table 1)"),
     setting("sack_packets", [1.0, 2.0, 255.0], "packets for each SACK (section 3.3.1)"),
     setting("order_packets", [1.0, 5.0, 65535.0], "least out-of-order threshold (section 3.3.2)"),
-    setting("max_bdp", [1.0, 1.3, 2.0], "largest window in BDP, one packet on top (section 3.2)"),
+    setting("max_bdp", [1.0, 1.36, 2.0], "largest window in BDP, one packet on top (section 3.2)"),
 ];
 
 type Values = [f32; SETTINGS.len()];
@@ -238,11 +243,20 @@ impl Strack {
         }
     }
 
+    /// Without marks, whether a path is slower than the one in the middle by more than its own jitter
+    /// explains. An absolute bound would call all paths late when the queue stands at the target, and
+    /// so leave them unequal.
+    fn is_path_late(&self, rtt_ns: f32) -> bool {
+        let base = self.pipe.base_rtt_ns();
+        let jitter = self.pipe.typical_rtt_ns() - base;
+        rtt_ns - base > self.pipe.queue_delay_ns() + PATH_LATE_RTTS * base + P995 * jitter
+    }
+
     #[inline(always)]
     fn on_sample(&mut self, ack: &Ack, rtt_ns: f32) {
         // The path is judged by its own sample, the window by the filtered delay of all.
-        let late = || rtt_ns - self.pipe.base_rtt_ns() > self.target_ns;
-        self.heed_path(ack.path, self.pipe.is_bad(ack, late));
+        let bad = self.pipe.is_bad(ack, || self.is_path_late(rtt_ns));
+        self.heed_path(ack.path, bad);
         self.adjust(ack);
         self.clamp();
     }

@@ -300,7 +300,10 @@ impl Peer {
                 self.tx.retry.pop_front();
                 continue;
             };
-            if !self.windows_take(now, u64::from(entry.bytes)) {
+            // All others wait for the lowest one. What is known of those in flight may end before
+            // them, so that nothing else would ever make room.
+            let is_lowest = at == 0 && self.tx.pace_at <= now;
+            if !is_lowest && !self.windows_take(now, u64::from(entry.bytes)) {
                 if planted(5) {
                     self.tx.retry.pop_front();
                 }

@@ -1,0 +1,680 @@
+//! UDMP: delay as the one signal for rate and paths (docs/cc/udmp.md).
+//!
+//! The gradient of the average round trip sets a rate. The rate fills a byte pool. Each
+//! acknowledgement may move bytes of the pool into the token pool, two packets, one or none. What it
+//! clocks goes out on its own path, a second packet on the next path in turn. Sections, algorithms
+//! (A) and lines (l.) cited here are the paper's.
+
+mod clock;
+#[cfg(test)]
+mod tests;
+
+use super::pipe::Pipe;
+use super::settings::{Setting, defaults};
+use super::{
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
+    View,
+};
+use crate::units::{Ecn, Nanos, SECOND};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use clock::Clock;
+
+const T_LOW: usize = 0;
+const T_HIGH: usize = 1;
+const ALPHA: usize = 2;
+const GAIN: usize = 3;
+const ADDITIVE: usize = 4;
+const BETA: usize = 5;
+const LOSS: usize = 6;
+const DELTA: usize = 7;
+const PROBE_US: usize = 8;
+const SPREAD: usize = 9;
+const ADVANCE: usize = 10;
+const COUNT: usize = 11;
+
+/// The paper prints a value for `delta` alone; the others are justified in docs/cc/udmp.md.
+static SETTINGS: [Setting; COUNT] = [
+    Setting {
+        name: "t_low",
+        default: 0.5,
+        min: 0.05,
+        max: 10.0,
+        help: "slack: no congestion up to so many typical round trips above one, or the noise",
+    },
+    Setting {
+        name: "t_high",
+        default: 4.0,
+        min: 1.0,
+        max: 50.0,
+        help: "severe congestion so many times the slack above the typical round trip (Thigh)",
+    },
+    Setting {
+        name: "alpha",
+        default: 2.0,
+        min: 0.1,
+        max: 64.0,
+        help: "weight in the average of the samples of one typical round trip (paper: alpha)",
+    },
+    Setting {
+        name: "gain",
+        default: 0.25,
+        min: 0.0,
+        max: 1.0,
+        help: "strength of the gradient (paper: 1)",
+    },
+    Setting {
+        name: "additive",
+        default: 1.0 / 256.0,
+        min: 0.0001,
+        max: 0.25,
+        help: "increase per round trip without congestion, as a share of the line rate (paper: 0)",
+    },
+    Setting {
+        name: "beta",
+        default: 0.5,
+        min: 0.0,
+        max: 1.0,
+        help: "strength of the decrease per round trip above t_low (paper: 0)",
+    },
+    Setting {
+        name: "loss",
+        default: 1.0,
+        min: 0.0,
+        max: 1.0,
+        help: "decrease for a lost packet, in what it is of the bytes in flight (paper: 0)",
+    },
+    Setting {
+        name: "delta",
+        default: 64.0,
+        min: 1.0,
+        max: 65_535.0,
+        help: "an acknowledgement so many packets, and a BDP, behind the foremost clocks nothing",
+    },
+    Setting {
+        name: "probe_us",
+        default: 1_000.0,
+        min: 10.0,
+        max: 1e7,
+        help: "a burst leaves its path once in so many microseconds, on average (paper: p)",
+    },
+    Setting {
+        name: "spread",
+        default: 0.5,
+        min: 0.0,
+        max: 1.0,
+        help: "part of the packets of a path one base round trip above the average that leave it \
+               (paper: 0, and a second packet stays too)",
+    },
+    Setting {
+        name: "advance",
+        default: 1.0,
+        min: 0.0,
+        max: 1.0,
+        help: "part of a first window that the rate must make up for (paper: 0)",
+    },
+];
+
+/// The gradient's bound: a round trip cannot make the rate fall below half.
+const GRADIENT_MAX: f32 = 0.5;
+/// Greatest weight of a sample.
+const WEIGHT_MAX: f32 = 0.5;
+/// Part of the noise of a single path's delay that is left in the average of all: 8 paths make it
+/// smaller by the root of 8.
+const NOISE_LEFT: f32 = 0.35;
+/// Part of the slack that the bytes in flight may fill: a lone flow stays below its threshold.
+const WINDOW_SLACK: f32 = 0.8;
+/// Increases are so many times greater in the lower half of the slack (TIMELY: N, "hyperactive").
+const HASTE: f32 = 5.0;
+/// The byte pool keeps at most a quarter of a window, as a power of two, and two packets, since an
+/// acknowledgement clocks two.
+const POOL_SHIFT: u32 = 2;
+const POOL_PACKETS: u32 = 2;
+/// Packets that a path may send in a row.
+const ROW_PACKETS: u32 = 4;
+/// Least share of the line rate that a flow begins with when it finds a queue.
+const BEGIN_MIN: f32 = 1.0 / 16.0;
+/// A lost packet or a silence leaves at least so much of the rate.
+const KEEP_MIN: f32 = 0.5;
+/// A rate that was only learned from deliveries is exceeded by this factor, or it never rises.
+const HEADROOM: f32 = 1.25;
+/// Round trips of silence after which clocked bytes say nothing about their path.
+const IDLE_RTTS: f32 = 4.0;
+/// A time is kept in units of 64 ns, so that 32 bits last for 4.5 minutes.
+const TICK_SHIFT: u32 = 6;
+/// A rate is kept in units of 2^-12 bytes per tick: from a datagram in some seconds to 130 Tb/s.
+const RATE_SHIFT: u32 = 12;
+const RATE_UNIT: f32 = (1 << (TICK_SHIFT + RATE_SHIFT)) as f32;
+/// Bound of all pools, whatever a broken clock tells.
+const POOL_MAX_BYTES: f32 = (1 << 30) as f32;
+/// Tokens without a path are paced at so many times the rate: an engine that wakes late does not
+/// catch up, so at the rate itself it would stay below.
+const PACE: f32 = 2.0;
+
+/// The noise is known, and the first window is out.
+const BEGUN: u8 = 1;
+/// The next burst leaves its path.
+const EXPLORE: u8 = 2;
+/// No path.
+const NONE: u16 = u16::MAX;
+
+/// Builds UDMP controllers.
+#[derive(Clone, Debug)]
+pub struct UdmpScheme {
+    values: Arc<[f32; COUNT]>,
+}
+
+impl Default for UdmpScheme {
+    fn default() -> Self {
+        UdmpScheme { values: Arc::new(defaults(&SETTINGS)) }
+    }
+}
+
+impl Scheme for UdmpScheme {
+    fn name(&self) -> &'static str {
+        "udmp"
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        AckPolicy::PerPacket
+    }
+
+    fn loss_detection(&self) -> LossDetection {
+        LossDetection::Receiver
+    }
+
+    fn learns(&self) -> bool {
+        true
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &SETTINGS
+    }
+
+    fn values(&mut self) -> &mut [f32] {
+        &mut Arc::make_mut(&mut self.values)[..]
+    }
+
+    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
+        Box::new(Udmp::new(params, seed, Arc::clone(&self.values)))
+    }
+}
+
+/// One flow. Times are ns, sizes bytes, rates bytes per ns.
+#[derive(Clone, Debug)]
+struct Udmp {
+    pipe: Pipe,
+    values: Arc<[f32; COUNT]>,
+    /// What acknowledgements have clocked and was not sent yet.
+    clock: Option<Box<Clock>>,
+    /// Rate as a share of the line rate, above 0 and at most 1.
+    share: f32,
+    /// Derived: the rate itself, in [`RATE_UNIT`]s of a byte per ns, and what it sends in the longest
+    /// round trip that is no congestion.
+    rate_q: u32,
+    window_bytes: u32,
+    /// Byte pool: what the rate has granted and no acknowledgement has clocked. Below 0 while the
+    /// first window's advance is not made up for.
+    pool_bytes: i32,
+    /// Average round trip over all paths.
+    smooth_ns: f32,
+    /// The same at the last update.
+    last_smooth_ns: f32,
+    /// Least round trip since then.
+    least_ns: f32,
+    /// What T_low is above the typical round trip, as of the last update.
+    slack_ns: f32,
+    /// Tokens without a path: the first window, a restart, second packets, and what no
+    /// acknowledgement could clock.
+    free_bytes: u32,
+    in_flight_bytes: u32,
+    refill_at: u32,
+    update_at: u32,
+    datagram_bytes: u16,
+    paths: u16,
+    /// State of the draws.
+    draw: u16,
+    /// The next path in turn.
+    turn: u16,
+    /// The path of the latest loss, which has no turn until the next exploration, or [`NONE`].
+    shunned: u16,
+    /// [`BEGUN`], [`EXPLORE`].
+    flags: u8,
+}
+
+fn ticks(now: Nanos) -> u32 {
+    (now >> TICK_SHIFT) as u32
+}
+
+fn since_ns(now: Nanos, at: u32) -> f32 {
+    i64::from(ticks(now).wrapping_sub(at)) as f32 * (1 << TICK_SHIFT) as f32
+}
+
+/// [`f32::min`] takes care of NaN, which costs more than all the rest.
+fn lesser(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// Bounded, so that in flight and tokens, or twice what is acknowledged, fit into 32 bits.
+fn small(bytes: u64) -> u32 {
+    bytes.min(POOL_MAX_BYTES as u64) as u32
+}
+
+impl Udmp {
+    fn new(params: &FlowParams, seed: u64, values: Arc<[f32; COUNT]>) -> Udmp {
+        let now = ticks(params.now);
+        let paths = params.paths.max(1);
+        let mut udmp = Udmp {
+            pipe: Pipe::new(params),
+            values,
+            clock: None,
+            share: 1.0,
+            rate_q: 0,
+            window_bytes: 0,
+            pool_bytes: 0,
+            smooth_ns: 0.0,
+            last_smooth_ns: 0.0,
+            least_ns: f32::MAX,
+            slack_ns: 0.0,
+            free_bytes: 0,
+            in_flight_bytes: 0,
+            refill_at: now,
+            update_at: now,
+            datagram_bytes: u16::try_from(params.datagram_bytes).unwrap_or(u16::MAX).max(1),
+            paths,
+            draw: seed as u16,
+            turn: (seed % u64::from(paths)) as u16,
+            shunned: NONE,
+            flags: 0,
+        };
+        udmp.smooth_ns = udmp.pipe.typical_rtt_ns();
+        udmp.set_share(1.0);
+        udmp.free_bytes = udmp.grant_bytes();
+        udmp
+    }
+
+    /// Bytes per ns of the link.
+    fn line(&self) -> f32 {
+        let headroom = if self.pipe.learns_rate() { HEADROOM } else { 1.0 };
+        self.pipe.bytes_per_ns() * headroom
+    }
+
+    fn rate(&self) -> f32 {
+        self.rate_q as f32 / RATE_UNIT
+    }
+
+    /// Noise of the average round trip.
+    fn noise_ns(&self) -> f32 {
+        NOISE_LEFT * self.pipe.noise_ns()
+    }
+
+    fn low_ns(&self) -> f32 {
+        self.pipe.typical_rtt_ns() + self.slack_ns
+    }
+
+    /// Sets the share, one datagram per round trip at least, and what follows from it and from the
+    /// estimates of the network.
+    #[inline(never)]
+    fn set_share(&mut self, share: f32) {
+        let typical_ns = self.pipe.typical_rtt_ns();
+        let datagram = f32::from(self.datagram_bytes);
+        let least = datagram / typical_ns.max(self.smooth_ns);
+        let line = self.line().max(least);
+        self.share = share.clamp(least / line, 1.0);
+        let rate = self.share * line;
+        // Rounded up: a pool filled for one packet must not miss it, and a rate is never 0.
+        self.rate_q = ((rate * RATE_UNIT) as u32).saturating_add(1);
+        self.slack_ns = (self.values[T_LOW] * typical_ns).max(self.noise_ns());
+        // On a short slow link a datagram is more than the BDP: two of them keep it busy.
+        let whole = line * (typical_ns + WINDOW_SLACK * self.slack_ns);
+        let window = self.share * whole.max(POOL_PACKETS as f32 * datagram);
+        self.window_bytes = window.clamp(datagram, POOL_MAX_BYTES) as u32;
+    }
+
+    /// What the rate grants in a typical round trip.
+    fn grant_bytes(&self) -> u32 {
+        let bytes = self.rate() * self.pipe.typical_rtt_ns();
+        (bytes.min(POOL_MAX_BYTES) as u32).max(self.least_bytes())
+    }
+
+    fn least_bytes(&self) -> u32 {
+        POOL_PACKETS * u32::from(self.datagram_bytes)
+    }
+
+    fn clocked_bytes(&self) -> u32 {
+        self.clock.as_ref().map_or(0, |clock| clock.total_bytes())
+    }
+
+    fn tokens(&self) -> u32 {
+        self.free_bytes + self.clocked_bytes()
+    }
+
+    /// What may be in flight and neither is nor has a token.
+    fn room_bytes(&self) -> u32 {
+        let taken = self.in_flight_bytes + self.tokens();
+        self.window_bytes.saturating_sub(taken)
+    }
+
+    /// What the next burst may take: the oldest clocked path's bytes, so that no path sends
+    /// another's share. What is less than a datagram joins, or it would block what is behind it.
+    fn allowance_bytes(&self) -> u32 {
+        let datagram = u32::from(self.datagram_bytes);
+        let Some((_, first_bytes)) = self.clock.as_ref().and_then(|clock| clock.first()) else {
+            return self.free_bytes.min(ROW_PACKETS * datagram);
+        };
+        if first_bytes >= datagram { first_bytes } else { self.tokens().min(datagram) }
+    }
+
+    /// The average follows each sample (A1 l.18). Packets of a burst come at one time, and are one
+    /// sample. A late one is bounded, so that spikes do not carry the average away.
+    fn sample(&mut self, rtt_ns: f32, elapsed_ns: f32) {
+        self.least_ns = lesser(rtt_ns, self.least_ns);
+        let weight =
+            lesser(self.values[ALPHA] * elapsed_ns, WEIGHT_MAX * self.pipe.typical_rtt_ns());
+        let late_ns = lesser(rtt_ns - self.smooth_ns, self.slack_ns);
+        self.smooth_ns += weight * late_ns / self.pipe.typical_rtt_ns();
+    }
+
+    /// Fills the byte pool (A1 l.20, before clocking). Returns what does not fit.
+    fn refill(&mut self, now: Nanos) -> u32 {
+        let ticks = ticks(now);
+        let elapsed = u64::from(ticks.wrapping_sub(self.refill_at));
+        self.refill_at = ticks;
+        let granted = (elapsed * u64::from(self.rate_q)) >> RATE_SHIFT;
+        let filled = self.pool_bytes + granted.min(POOL_MAX_BYTES as u64) as i32;
+        let most = (self.window_bytes >> POOL_SHIFT).max(self.least_bytes()) as i32;
+        self.pool_bytes = filled.min(most);
+        (filled - self.pool_bytes) as u32
+    }
+
+    /// Whether a sample lies so far behind the foremost packet that its path is left alone. A queue
+    /// of one round trip must not look like a lost order.
+    fn is_behind(&self, lag_packets: u32) -> bool {
+        let bytes = lag_packets as f32 * f32::from(self.datagram_bytes);
+        lag_packets as f32 > self.values[DELTA] && bytes > self.line() * self.pipe.typical_rtt_ns()
+    }
+
+    /// Moves bytes from the pool to the path of an acknowledgement that is so late, two packets for
+    /// one, as many, or none (A2). A second packet goes to any path.
+    fn clock(&mut self, ack: &Ack, late_ns: f32) {
+        if late_ns >= self.pipe.base_rtt_ns() || self.is_behind(ack.lag_packets) {
+            return;
+        }
+        let acked_bytes = small(ack.acked_bytes);
+        let wanted = if late_ns < 0.0 { 2 * acked_bytes } else { acked_bytes };
+        let afford = (self.pool_bytes.max(0) as u32).min(self.room_bytes());
+        let mut clocked = wanted;
+        if wanted > afford {
+            let packet = acked_bytes.min(self.datagram_bytes.into()).max(1);
+            clocked = (afford / packet * packet).min(wanted);
+        }
+        if clocked == 0 {
+            return;
+        }
+        self.pool_bytes -= clocked as i32;
+        let spread = self.values[SPREAD];
+        let mut own = if spread > 0.0 { clocked.min(acked_bytes) } else { clocked };
+        if late_ns > 0.0 && self.random() * self.pipe.base_rtt_ns() < spread * late_ns {
+            own = 0;
+        }
+        if ack.path == self.shunned {
+            own = 0;
+        }
+        let mut free = clocked;
+        if own > 0 && ack.path < self.paths {
+            let row = ROW_PACKETS * u32::from(self.datagram_bytes);
+            let clock = self.clock.get_or_insert_with(|| Box::new(Clock::new(self.paths)));
+            free = clocked - clock.push(ack.path, own, row);
+        }
+        self.free_bytes = self.free_bytes.saturating_add(free);
+    }
+
+    /// What no acknowledgement could clock becomes tokens of any path.
+    #[inline(never)]
+    fn overflow(&mut self, ack: &Ack, excess_bytes: u32) {
+        if !ack.app_limited {
+            self.free_bytes += excess_bytes.min(self.room_bytes());
+        }
+    }
+
+    /// It says nothing about its path, nor about delay.
+    #[cold]
+    fn on_ack_without_sample(&mut self, ack: &Ack) {
+        if self.flags & BEGUN == 0 {
+            self.learn(ack);
+            return;
+        }
+        let excess_bytes = self.refill(ack.now);
+        self.clock(ack, 0.0);
+        self.overflow(ack, excess_bytes);
+    }
+
+    /// A1 l.22 to 37: severe congestion at each acknowledgement, the gradient once per round trip.
+    fn control(&mut self, ack: &Ack) {
+        let typical_ns = self.pipe.typical_rtt_ns();
+        if self.smooth_ns > typical_ns + self.values[T_HIGH] * self.slack_ns {
+            self.set_share(self.share.min(typical_ns / self.smooth_ns));
+        }
+        let age = ack.now.saturating_sub(ack.sent_at) >> TICK_SHIFT;
+        if u64::from(ticks(ack.now).wrapping_sub(self.update_at)) >= age {
+            self.update(ack);
+        }
+    }
+
+    #[inline(never)]
+    fn update(&mut self, ack: &Ack) {
+        let noise_ns = self.noise_ns();
+        let change_ns = self.smooth_ns - self.last_smooth_ns;
+        let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
+        let gradient = change_ns / since_ns(ack.now, self.update_at).max(1.0);
+        self.set_share(self.updated(gradient, ack.app_limited));
+        self.restart_interval(ack.now);
+        // With a probability of base round trip over probe interval, the next burst leaves its path.
+        if self.random() * self.values[PROBE_US] * 1e3 < self.pipe.base_rtt_ns() {
+            (self.shunned, self.flags) = (NONE, self.flags | EXPLORE);
+        }
+    }
+
+    /// How far the round trip is above what is no congestion, as a share of itself. Where even the
+    /// least one is too long, that is not noise.
+    fn lateness(&self) -> f32 {
+        let clear_ns = (1.0 + self.values[T_LOW]) * self.pipe.base_rtt_ns();
+        (1.0 - self.low_ns() / self.smooth_ns).max(1.0 - clear_ns / self.least_ns)
+    }
+
+    /// The share after one round trip with this gradient.
+    fn updated(&self, gradient: f32, app_limited: bool) -> f32 {
+        let gradient = self.values[GAIN] * gradient.clamp(-GRADIENT_MAX, GRADIENT_MAX);
+        let (share, late) = (self.share, self.lateness());
+        let mut change = 0.0;
+        if late > 0.0 {
+            change -= share * (self.values[BETA] * late + gradient.max(0.0));
+        }
+        if app_limited {
+            return share + change;
+        }
+        if gradient < 0.0 {
+            change -= gradient * share.min(1.0 - share);
+        }
+        if late <= 0.0 || gradient <= 0.0 {
+            let is_calm = late <= 0.0 && self.smooth_ns < self.low_ns() - self.slack_ns / 2.0;
+            change += self.values[ADDITIVE] * if is_calm { HASTE } else { 1.0 };
+        }
+        share + change
+    }
+
+    fn restart_interval(&mut self, now: Nanos) {
+        self.update_at = ticks(now);
+        self.last_smooth_ns = self.smooth_ns;
+        self.least_ns = f32::MAX;
+    }
+
+    /// Even between 0 and 1, in steps of 1/4096: the upper bits of a congruence.
+    fn random(&mut self) -> f32 {
+        self.draw = self.draw.wrapping_mul(25_173).wrapping_add(13_849);
+        f32::from(self.draw >> 4) / 4_096.0
+    }
+
+    /// Clocked bytes forget their paths.
+    fn forget_paths(&mut self) {
+        if let Some(clock) = &mut self.clock {
+            self.free_bytes = self.free_bytes.saturating_add(clock.clear());
+        }
+    }
+
+    /// Nothing was in flight, so no acknowledgement will clock. The flow gets what its rate grants
+    /// in one round trip, as an advance.
+    #[inline(never)]
+    fn restart(&mut self, now: Nanos) {
+        let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.pipe.typical_rtt_ns());
+        if since_ns(now, self.refill_at) > idle_ns {
+            self.forget_paths();
+            self.free_bytes = self.free_bytes.min(self.grant_bytes());
+            self.restart_interval(now);
+        }
+        self.refill(now);
+        let tokens = self.tokens();
+        let owed = self.pool_bytes.min(0).unsigned_abs();
+        let advance = self.grant_bytes().saturating_sub(owed.saturating_add(tokens));
+        let debt = (self.values[ADVANCE] * advance as f32) as u32;
+        self.pool_bytes -= debt.min(advance) as i32;
+        self.free_bytes += advance.max(self.least_bytes().saturating_sub(tokens));
+    }
+
+    /// The engine holds a flow that learns its noise at few packets; what they take comes back.
+    /// Then the first window goes out over all paths, a small one where there is a queue.
+    #[cold]
+    fn learn(&mut self, ack: &Ack) {
+        self.refill_at = ticks(ack.now);
+        if !self.pipe.has_learned() {
+            self.set_share(1.0);
+            let back = self.free_bytes.saturating_add(small(ack.acked_bytes));
+            self.free_bytes = back.min(self.grant_bytes());
+            return;
+        }
+        self.flags |= BEGUN;
+        let late_ns = self.smooth_ns - self.pipe.typical_rtt_ns();
+        self.set_share((1.0 - late_ns / self.slack_ns).max(BEGIN_MIN));
+        (self.free_bytes, self.pool_bytes) = (0, 0);
+        self.restart(ack.now);
+        self.restart_interval(ack.now);
+    }
+
+    fn next_in_turn(&mut self) -> u16 {
+        if self.turn == self.shunned {
+            self.turn = self.turn_after();
+        }
+        let path = self.turn;
+        self.turn = self.turn_after();
+        path
+    }
+
+    fn turn_after(&self) -> u16 {
+        let next = self.turn + 1;
+        if next < self.paths { next } else { 0 }
+    }
+}
+
+impl Controller for Udmp {
+    fn on_sent(&mut self, sent: &Sent) {
+        self.in_flight_bytes = small(sent.in_flight_bytes);
+        if sent.in_flight_bytes <= u64::from(sent.bytes) {
+            self.restart(sent.now);
+        }
+        let mut rest = small(sent.bytes.into());
+        if let Some(clock) = &mut self.clock {
+            rest = clock.take(rest);
+        }
+        let free = rest.min(self.free_bytes);
+        self.free_bytes -= free;
+        if rest > free {
+            // The engine allows one packet without a token.
+            let filled = self.pool_bytes - (rest - free) as i32;
+            self.pool_bytes = filled.max(-(self.window_bytes as i32));
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.pipe.on_ack(ack);
+        self.in_flight_bytes = small(ack.in_flight_bytes);
+        let Some(rtt_ns) = ack.rtt_ns else {
+            self.on_ack_without_sample(ack);
+            return;
+        };
+        let rtt_ns = rtt_ns as i64 as f32;
+        // A lone packet is a whole window's sample.
+        let is_lone = ack.in_flight_bytes == 0;
+        let elapsed_ns = if is_lone { f32::MAX } else { since_ns(ack.now, self.refill_at) };
+        self.sample(rtt_ns, elapsed_ns);
+        if self.flags & BEGUN == 0 {
+            self.learn(ack);
+            return;
+        }
+        let excess_bytes = self.refill(ack.now);
+        if self.pool_bytes > 0 {
+            self.clock(ack, rtt_ns - self.smooth_ns);
+        }
+        if excess_bytes > 0 {
+            self.overflow(ack, excess_bytes);
+        }
+        self.control(ack);
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.in_flight_bytes = small(loss.in_flight_bytes);
+        self.refill(loss.now);
+        let window = loss.in_flight_bytes.saturating_add(loss.bytes.into()).max(1) as f32;
+        let part = self.values[LOSS] * loss.bytes as f32 / window;
+        self.set_share(self.share * (1.0 - part).max(KEEP_MIN));
+        if loss.kind != LossKind::Trim {
+            self.shunned = loss.path;
+        }
+    }
+
+    fn on_timeout(&mut self, timeout: &Timeout) {
+        self.in_flight_bytes = small(timeout.in_flight_bytes);
+        self.refill(timeout.now);
+        self.set_share(self.share * KEEP_MIN);
+        self.forget_paths();
+    }
+
+    fn window_bytes(&self) -> u64 {
+        let mut allowed = u64::from(self.in_flight_bytes) + u64::from(self.allowance_bytes());
+        if self.in_flight_bytes == 0 {
+            // A restart gives as much.
+            allowed = allowed.max(self.least_bytes().into());
+        }
+        allowed.min(self.window_bytes.into()).max(u64::from(self.datagram_bytes))
+    }
+
+    fn pace_bytes_per_s(&self) -> Option<u64> {
+        // Acknowledgements clock the rest.
+        let unclocked = self.free_bytes > 0 && self.clocked_bytes() == 0;
+        unclocked.then(|| ((PACE * self.rate() * SECOND as f32) as u64).max(1))
+    }
+
+    fn next_path(&mut self, _: Nanos) -> u16 {
+        match self.clock.as_ref().and_then(|clock| clock.first()) {
+            Some((path, _)) if self.flags & EXPLORE == 0 => path,
+            _ => {
+                self.flags &= !EXPLORE;
+                self.next_in_turn()
+            }
+        }
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+
+    fn view(&self) -> View {
+        let (base_rtt_ns, typical_rtt_ns) = self.pipe.rtts_ns();
+        View {
+            base_rtt_ns,
+            typical_rtt_ns,
+            target_ns: (self.low_ns() - self.pipe.base_rtt_ns()).max(0.0) as Nanos,
+            bdp_bytes: self.pipe.bdp_bytes() as u64,
+            paths: self.paths,
+        }
+    }
+}
