@@ -1,7 +1,9 @@
 //! NSCC and SMaRTT replay their paper's worked behaviour (docs/cc/nscc.md, docs/cc/smartt.md).
 
 use erd_rd::cc::nscc::NsccScheme;
-use erd_rd::cc::{Ack, Controller, FlowParams, Loss, LossKind, Scheme, Sent, Timeout, settings};
+use erd_rd::cc::{
+    Ack, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, Sent, Timeout, settings,
+};
 use erd_rd::units::Nanos;
 use std::collections::VecDeque;
 
@@ -428,6 +430,9 @@ fn a_burst_is_one_sample_with_its_weight() {
     for scheme in schemes() {
         let windows = [1, 8].map(|packets: u32| {
             let mut flow = scheme.build(&SLOW, 1);
+            for _ in 0..LEARNING_SAMPLES {
+                flow.on_ack(&Ack { acked_bytes: 0, acked_packets: 0, ..ack(0, 0) });
+            }
             shrink(&mut *flow, 100_000);
             show_a_mark(&mut *flow);
             for n in 0..(320 / packets) {

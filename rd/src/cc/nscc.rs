@@ -3,6 +3,8 @@
 //! Ethernet Consortium's public simulator, `smartt` the paper (its sections are cited here).
 
 mod spread;
+#[cfg(test)]
+mod tests;
 
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::settings::{self, Setting};
@@ -14,6 +16,11 @@ use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use spread::Spread;
+
+/// Least share of the greatest window that a flow begins with when it has found a queue.
+const BEGIN_LEAST: f32 = 1.0 / 16.0;
+/// Without marks and jitter, a path is late that is so many base round trips behind the middle one.
+const PATH_LATE_RTTS: f32 = 0.25;
 
 const TARGET: usize = 0;
 const TARGET_TRIM: usize = 1;
@@ -520,7 +527,18 @@ impl Nscc {
         }
         core::hint::cold_path();
         let own_delay = rtt_ns - self.pipe.base_rtt_ns();
-        (own_delay >= self.target_ns(), self.pipe.queue_delay_ns() >= self.target_ns())
+        (own_delay >= self.path_bound_ns(), self.pipe.queue_delay_ns() >= self.target_ns())
+    }
+
+    /// Without marks, the delay from which a path is late. Where hosts have no jitter, a path that is
+    /// hardly slower than the one in the middle is not, even if the queue stands above the target:
+    /// else all would be late then, and stay unequal. Under jitter REPS would send whole polls back
+    /// to the path that they came from, so there the target alone counts.
+    fn path_bound_ns(&self) -> f32 {
+        let base = self.pipe.base_rtt_ns();
+        let is_calm = self.pipe.has_learned() && self.pipe.typical_rtt_ns() <= base;
+        let middle = self.pipe.queue_delay_ns() + PATH_LATE_RTTS * base;
+        if is_calm { greater(self.target_ns(), middle) } else { self.target_ns() }
     }
 
     #[inline(always)]
@@ -593,8 +611,12 @@ impl Nscc {
     /// An acknowledgement without a plain sample, or at the end of QuickAdapt's window.
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
+        let learns = !self.pipe.has_learned();
         if self.pipe.on_ack(ack) {
             self.derive();
+        }
+        if learns && self.pipe.has_learned() {
+            self.begin();
         }
         self.flags &= !RESTARTED;
         self.count(ack);
@@ -622,6 +644,14 @@ impl Nscc {
             self.adjust(ack.now, ack.app_limited);
         }
         self.clamp();
+    }
+
+    /// Learning is over. A newcomer that found a queue begins small: what its first window would add
+    /// to the queue, later newcomers would learn as noise.
+    fn begin(&mut self) {
+        let queue = self.average_ns / (self.value(TARGET) * self.pipe.typical_rtt_ns());
+        let first = greater(1.0 - queue, BEGIN_LEAST) * self.max_window_bytes();
+        self.cwnd = lesser(self.cwnd, first);
     }
 
     /// The first path, or the only one.
@@ -738,46 +768,5 @@ impl Controller for Nscc {
             bdp_bytes: self.pipe.bdp_bytes() as u64,
             paths: u16::from(self.last_path) + 1,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    extern crate std;
-
-    use super::super::paths::{EcnBitmap, Reps};
-    use super::*;
-    use std::println;
-
-    #[test]
-    fn a_flow_takes_at_most_128_bytes_and_its_paths_16_each() {
-        let flow = size_of::<Nscc>();
-        let fixed = size_of::<Spread>();
-        let both = fixed + size_of::<(Reps, EcnBitmap)>();
-        println!("flow {flow}, with REPS or the bitmap {fixed}, with both {both}");
-        assert!(flow <= 128);
-        assert!(fixed <= 16 * 4, "over the usual 4 paths");
-        assert!(both <= 16 * 8, "over 8 paths, the most that one domain opens");
-    }
-
-    #[test]
-    fn path_state_comes_with_the_first_burst_over_several_paths() {
-        let params = FlowParams {
-            now: 0,
-            datagram_bytes: 4096,
-            paths: 1,
-            first_rtt_ns: 12_000,
-            base_rtt_ns: 0,
-            link_bytes_per_s: 12_500_000_000,
-            trimming: false,
-        };
-        let shared = NsccScheme::nscc().shared;
-        let mut lone = Nscc::new(&shared, &params, 1);
-        assert_eq!(lone.next_path(0), 0);
-        assert!(lone.spread.is_none());
-        let mut flow = Nscc::new(&shared, &FlowParams { paths: 4, ..params }, 1);
-        assert!(flow.spread.is_none());
-        assert!(flow.next_path(0) < 4);
-        assert!(flow.spread.is_some());
     }
 }

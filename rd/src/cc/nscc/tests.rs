@@ -1,0 +1,94 @@
+//! What a flow takes, and what it does without marks.
+
+extern crate std;
+
+use super::super::paths::{EcnBitmap, Reps};
+use super::*;
+use std::println;
+
+fn params(paths: u16) -> FlowParams {
+    FlowParams {
+        now: 0,
+        datagram_bytes: 4096,
+        paths,
+        first_rtt_ns: 12_000,
+        base_rtt_ns: 12_000,
+        link_bytes_per_s: 12_500_000_000,
+        trimming: false,
+    }
+}
+
+/// A flow whose first samples, all that it learns from, took `rtt_ns`.
+fn learned(scheme: &NsccScheme, rtt_ns: Nanos) -> Nscc {
+    let mut flow = Nscc::new(&scheme.shared, &params(8), 1);
+    for n in 1..=u64::from(crate::cc::LEARNING_SAMPLES) {
+        flow.on_ack(&ack(n * rtt_ns / 4, rtt_ns, (n % 8) as u16));
+    }
+    flow
+}
+
+fn ack(now: Nanos, rtt_ns: Nanos, path: u16) -> Ack {
+    Ack {
+        now,
+        sent_at: now.saturating_sub(rtt_ns),
+        acked_bytes: 4096,
+        acked_packets: 1,
+        rtt_ns: Some(rtt_ns),
+        path,
+        ce_bytes: 0,
+        lag_packets: 0,
+        in_flight_bytes: 4 * 4096,
+        app_limited: false,
+    }
+}
+
+#[test]
+fn a_flow_that_finds_a_queue_begins_small() {
+    for scheme in [NsccScheme::nscc(), NsccScheme::smartt()] {
+        let (free, queued) = (learned(&scheme, 12_000), learned(&scheme, 30_000));
+        assert_eq!(free.window_bytes(), 225_000, "1.5 BDP where there is none");
+        assert!(queued.window_bytes() < 225_000 / 12, "{}", queued.window_bytes());
+    }
+}
+
+#[test]
+fn without_marks_a_path_is_late_if_it_is_behind_the_others() {
+    let mut flow = learned(&NsccScheme::nscc(), 30_000);
+    let base_ns = 12_000.0;
+    // All stand 18 us above the base, which is more than the target.
+    assert!(flow.target_ns() < 18_000.0);
+    assert!(!flow.is_marked(&ack(1_000_000, 32_000, 0), 32_000.0).0);
+    assert!(flow.is_marked(&ack(1_000_000, 34_000, 0), 34_000.0).0);
+    assert!(flow.is_marked(&ack(1_000_000, 30_000, 0), 30_000.0).1, "but the window heeds it");
+    // Below the target none is late, however unequal.
+    for n in 0..3 {
+        flow.on_ack(&ack(1_000_000 + n, 12_000, 0));
+    }
+    let bound_ns = base_ns + flow.target_ns();
+    assert!(!flow.is_marked(&ack(1_000_100, 20_000, 0), bound_ns - 100.0).0);
+    assert!(flow.is_marked(&ack(1_000_100, 21_000, 0), bound_ns + 100.0).0);
+}
+
+#[test]
+fn a_flow_takes_at_most_128_bytes_and_its_paths_16_each() {
+    let flow = size_of::<Nscc>();
+    let fixed = size_of::<Spread>();
+    let both = fixed + size_of::<(Reps, EcnBitmap)>();
+    println!("flow {flow}, with REPS or the bitmap {fixed}, with both {both}");
+    assert!(flow <= 128);
+    assert!(fixed <= 16 * 4, "over the usual 4 paths");
+    assert!(both <= 16 * 8, "over 8 paths, the most that one domain opens");
+}
+
+#[test]
+fn path_state_comes_with_the_first_burst_over_several_paths() {
+    let params = params(1);
+    let shared = NsccScheme::nscc().shared;
+    let mut lone = Nscc::new(&shared, &params, 1);
+    assert_eq!(lone.next_path(0), 0);
+    assert!(lone.spread.is_none());
+    let mut flow = Nscc::new(&shared, &FlowParams { paths: 4, ..params }, 1);
+    assert!(flow.spread.is_none());
+    assert!(flow.next_path(0) < 4);
+    assert!(flow.spread.is_some());
+}
