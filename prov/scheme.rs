@@ -92,6 +92,7 @@ impl SchemeChoice {
             first_rtt_ns: 0,
             base_rtt_ns: 0,
             link_bytes_per_s: 0,
+            burst_bytes: 0,
             trimming: false,
         };
         self.build().build(&params, 0).ecn() != Ecn::NotEct

@@ -30,6 +30,7 @@ fn main() {
         first_rtt_ns: 12_000,
         base_rtt_ns: 12_000,
         link_bytes_per_s: 50_000_000_000,
+        burst_bytes: 0,
         trimming: false,
     };
     let mut flow = scheme.build(&params, 1);

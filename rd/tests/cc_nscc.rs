@@ -18,6 +18,7 @@ const SLOW: FlowParams = FlowParams {
     first_rtt_ns: BASE,
     base_rtt_ns: 0,
     link_bytes_per_s: 12_500_000_000,
+    burst_bytes: 0,
     trimming: false,
 };
 /// The paper's simulation: 800 Gb/s, so 1.2 MB of BDP and a = 8.

@@ -167,6 +167,7 @@ fn run(flows: usize, ecn: bool) -> Outcome {
         first_rtt_ns: RTT_NS,
         base_rtt_ns: 0,
         link_bytes_per_s: 12_500_000_000,
+        burst_bytes: 0,
         trimming: false,
     };
     let AckPolicy::Coalesced { packets } = scheme.ack_policy() else { panic!("not coalesced") };

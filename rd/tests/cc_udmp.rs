@@ -85,6 +85,7 @@ impl Net {
             paths: PATHS as u16,
             first_rtt_ns: BASE_NS as Nanos,
             link_bytes_per_s,
+            burst_bytes: 0,
             trimming: false,
         };
         self.flows.push(Flow {

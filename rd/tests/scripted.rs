@@ -52,6 +52,22 @@ fn a_hole_is_repaired_by_a_nack() {
     assert_eq!((w.net.counts.lost, w.stats(0).rtx_nack, w.stats(0).rtx_probe), (1, 1, 0));
 }
 
+/// A window made for the network would take 32 MiB across in 250 ms: 64 KiB each time that the
+/// receiver looks.
+#[test]
+fn a_slow_host_is_no_slow_network() {
+    let mut w = world(2, NONE, |s| {
+        (s.scheme.window_bytes, s.scheme.policy) = (64 << 10, AckPolicy::PerPacket);
+        (s.habits.batch, s.config.recv_buffer_bytes) = (1_000, 64 << 20);
+    });
+    w.nodes[1].setup.habits.round_ns = MILLISECOND / 2;
+    let recv = w.want(1, 32 << 20);
+    w.post(0, 1, 32 << 20);
+    w.run_for(100 * MILLISECOND);
+    assert_eq!(w.result(recv), Some(Ok(32 << 20)));
+    assert_eq!((w.stats(0).rtx_spurious, w.socket_drops), (0, 0));
+}
+
 /// More is lost than an acknowledgement can tell, and the window shrinks below what the sender
 /// thinks to be in flight.
 #[test]

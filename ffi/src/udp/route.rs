@@ -98,7 +98,16 @@ fn link_mtu_bytes(name: &str) -> u32 {
 }
 
 fn speed_mbps(name: &str) -> Option<u32> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    let folder = format!("/sys/class/net/{name}");
+    // What has neither hardware nor another interface below it (veth, TUN) makes its speed up.
+    let is_real = std::fs::read_dir(&folder).ok()?.flatten().any(|entry| {
+        let name = entry.file_name();
+        name == "device" || name.as_encoded_bytes().starts_with(b"lower_")
+    });
+    if !is_real {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("{folder}/speed")).ok()?;
     // Devices without a speed say -1, or fail the read.
     text.trim().parse().ok()
 }

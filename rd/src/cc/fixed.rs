@@ -141,6 +141,7 @@ mod tests {
             first_rtt_ns: 0,
             base_rtt_ns: 0,
             link_bytes_per_s: 0,
+            burst_bytes: 0,
             trimming: false,
         }
     }

@@ -96,6 +96,8 @@ pub struct FlowParams {
     pub base_rtt_ns: Nanos,
     /// Speed of the local link in bytes per second; 0 if unknown.
     pub link_bytes_per_s: u64,
+    /// Most bytes that the port sends at once; 0 for a packet at a time.
+    pub burst_bytes: u32,
     /// Switches cut payloads off instead of dropping packets. Only the simulator's do.
     pub trimming: bool,
 }

@@ -535,9 +535,9 @@ impl Nscc {
     /// else all would be late then, and stay unequal. Under jitter REPS would send whole polls back
     /// to the path that they came from, so there the target alone counts.
     fn path_bound_ns(&self) -> f32 {
-        let base = self.pipe.base_rtt_ns();
-        let is_calm = self.pipe.has_learned() && self.pipe.typical_rtt_ns() <= base;
-        let middle = self.pipe.queue_delay_ns() + PATH_LATE_RTTS * base;
+        let scale = self.pipe.scale_ns();
+        let is_calm = self.pipe.has_learned() && self.pipe.typical_rtt_ns() <= scale;
+        let middle = self.pipe.queue_delay_ns() + PATH_LATE_RTTS * scale;
         if is_calm { greater(self.target_ns(), middle) } else { self.target_ns() }
     }
 

@@ -37,6 +37,9 @@ const RTT_UNKNOWN_NS: f32 = 20_000.0;
 /// Most that a bandwidth-delay product can be, in bytes: 16 GiB, which is 400 Gb/s over 340 ms. A
 /// wrong guess at bandwidth or round trip goes no further.
 const BDP_MAX_BYTES: f32 = 17_179_869_184.0;
+/// Bursts of the port that a round trip holds at least, whatever was measured: with fewer a host that
+/// sends and receives in bursts stands still between them.
+const BURSTS: f32 = 2.0;
 /// Bandwidth assumed before anything was measured: 100 Gb/s, in bytes per ns.
 const LINK_UNKNOWN: f32 = 12.5;
 
@@ -83,8 +86,9 @@ pub struct Pipe {
     count_at_us: u32,
     /// Start of the present window of the least round trip, in s, wrapping.
     window_at_s: u8,
-    /// Binary logarithm of the largest mean packet of an acknowledgement, in bytes.
-    size: u8,
+    /// Binary logarithms: in the lower four bits of the largest mean packet of an acknowledgement, in
+    /// bytes; in the others of twice the most that the port sends at once, in KiB, 0 for less than one.
+    sizes: u8,
     /// Samples taken, as far as it matters: [`LEARNED`] and those of the present block.
     samples: u8,
     /// [`MARKS`], [`GIVEN`] and so on.
@@ -118,7 +122,7 @@ impl Pipe {
             count_bytes: 0,
             count_at_us: (params.now / 1_000) as u32,
             window_at_s: (params.now / SECOND) as u8,
-            size: LARGE,
+            sizes: LARGE | burst_exponent(params.burst_bytes) << 4,
             samples: 0,
             flags: rtt_flag | link_flags | LEARNING,
         };
@@ -180,11 +184,11 @@ impl Pipe {
         }
         let mut moved = self.flags & NO_LINK != 0 && self.count(ack);
         let Some(rtt_ns) = rtt_ns else { return moved };
-        let (rtt, size) = (greater(rtt_ns, 1.0), self.size);
+        let (rtt, sizes) = (greater(rtt_ns, 1.0), self.sizes);
         if self.is_small(ack, rtt) {
             return moved;
         }
-        moved |= self.size > size;
+        moved |= self.sizes != sizes;
         if self.flags & OVER != 0 {
             self.turn(ack.now, rtt);
             moved = true;
@@ -254,9 +258,19 @@ impl Pipe {
 
     /// What follows from the estimates.
     fn derive(&mut self) {
-        let queues_ns = QUEUES * self.base_rtt_ns();
-        self.typical_ns = self.base_rtt_ns() + above(self.jitter_ns, queues_ns);
-        self.noise_ns = TAIL * above(self.swing_ns, queues_ns);
+        self.typical_ns = greater(self.lone_ns(), self.bursts_ns());
+        self.noise_ns = TAIL * above(self.swing_ns, QUEUES * self.base_rtt_ns());
+    }
+
+    /// What a lone packet takes: the least round trip and the mean jitter.
+    fn lone_ns(&self) -> f32 {
+        self.base_rtt_ns() + above(self.jitter_ns, QUEUES * self.base_rtt_ns())
+    }
+
+    /// How long [`BURSTS`] take on the link.
+    fn bursts_ns(&self) -> f32 {
+        let burst_bytes = (1_u32 << (self.sizes >> 4) >> 1) << 10;
+        BURSTS * burst_bytes as f32 / self.speed
     }
 
     /// Small packets take less time than large ones where a large one's copies or its time on the
@@ -267,25 +281,24 @@ impl Pipe {
             return false;
         }
         let size = (ack.acked_bytes as u32 / ack.acked_packets).max(1).ilog2() as u8;
-        let size = size.max(LARGE);
-        if size > self.size {
-            self.size = size;
+        let (size, largest) = (size.clamp(LARGE, 15), self.sizes & 15);
+        if size > largest {
+            self.sizes += size - largest;
             self.flags |= SIZES;
             if self.flags & GIVEN == 0 {
                 self.flags |= UNSEEN;
                 self.lower(rtt);
             }
         }
-        size + 1 < self.size
+        size + 1 < largest
     }
 
-    /// Measures what is delivered, over a typical round trip and at least 100 us. True if the
-    /// bandwidth moved.
+    /// Measures what is delivered, over a round trip and at least 100 us. True if the bandwidth moved.
     fn count(&mut self, ack: &Ack) -> bool {
         let now_us = (ack.now / 1_000) as u32;
         self.count_bytes = self.count_bytes.saturating_add(ack.acked_bytes as u32);
         let span_us = now_us.wrapping_sub(self.count_at_us);
-        if (span_us as f32) < greater(self.typical_ns / 1e3, 100.0) {
+        if (span_us as f32) < greater(self.lone_ns() / 1e3, 100.0) {
             return false;
         }
         let rate = self.count_bytes as f32 / (span_us as f32 * 1e3);
@@ -296,6 +309,7 @@ impl Pipe {
         if moved {
             self.speed = greater(rate, before * (1.0 - 1.0 / 1024.0));
             self.flags &= !GUESS;
+            self.derive();
         }
         moved
     }
@@ -307,7 +321,15 @@ impl Pipe {
         lesser(self.least_ns, self.least_before_ns)
     }
 
-    /// Base round trip with the mean of the jitter: what a lone packet takes.
+    /// What targets and patience are measured in: the least round trip or, where that is less, the
+    /// time of [`BURSTS`].
+    #[must_use]
+    pub fn scale_ns(&self) -> f32 {
+        greater(self.base_rtt_ns(), self.bursts_ns())
+    }
+
+    /// Base round trip with the mean of the jitter: what a lone packet takes, or [`BURSTS`] if they
+    /// take longer.
     #[must_use]
     #[inline]
     pub fn typical_rtt_ns(&self) -> f32 {
@@ -423,6 +445,12 @@ pub fn short_f32(number: u64) -> f32 {
     (number & (u64::MAX >> 1)) as f32
 }
 
+/// Binary logarithm of twice as many KiB, rounded up; at most 15, which is 16 MiB. 0 for less than one.
+fn burst_exponent(burst_bytes: u32) -> u8 {
+    let kib = burst_bytes >> 10;
+    if kib == 0 { 0 } else { (kib.next_power_of_two().ilog2() + 1).min(15) as u8 }
+}
+
 /// Follows the mean of a difference. One outlier counts for four times the mean or one base round
 /// trip, so that spikes do not carry it away.
 fn track(mean_ns: &mut f32, difference_ns: f32, base_ns: f32) {
@@ -437,4 +465,30 @@ fn above(mean_ns: f32, queues_ns: f32) -> f32 {
 
 fn median([a, b]: [f32; BLOCK - 1], c: f32) -> f32 {
     greater(lesser(a, b), lesser(greater(a, b), c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_holds_two_bursts() {
+        for (burst_bytes, least_kib) in
+            [(0, 0), (1_000, 0), (1_024, 2), (65_507, 128), (u32::MAX, 32_768)]
+        {
+            let params = FlowParams {
+                now: 0,
+                datagram_bytes: 1_472,
+                paths: 4,
+                first_rtt_ns: 10,
+                base_rtt_ns: 0,
+                link_bytes_per_s: 1_250_000_000,
+                burst_bytes,
+                trimming: false,
+            };
+            let least_bytes = f32::max((least_kib << 10) as f32, 12.5);
+            let bdp_bytes = Pipe::new(&params).bdp_bytes();
+            assert!((bdp_bytes / least_bytes - 1.0).abs() < 0.01, "{burst_bytes}: {bdp_bytes}");
+        }
+    }
 }

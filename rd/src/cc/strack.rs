@@ -182,7 +182,7 @@ impl Strack {
     #[inline(never)]
     fn derive(&mut self) {
         // A sample holds the queue's delay and noise on top of it.
-        self.target_ns = self.values[TARGET] * self.pipe.base_rtt_ns() + self.pipe.noise_ns();
+        self.target_ns = self.values[TARGET] * self.pipe.scale_ns() + self.pipe.noise_ns();
         let rtt_ns = self.pipe.typical_rtt_ns();
         self.rtt_ns = rtt_ns.min(SPAN_MOST_NS) as u32;
         self.period_ns = (rtt_ns + self.target_ns).min(SPAN_MOST_NS) as u32;
@@ -248,8 +248,9 @@ impl Strack {
     /// so leave them unequal.
     fn is_path_late(&self, rtt_ns: f32) -> bool {
         let base = self.pipe.base_rtt_ns();
-        let jitter = self.pipe.typical_rtt_ns() - base;
-        rtt_ns - base > self.pipe.queue_delay_ns() + PATH_LATE_RTTS * base + P995 * jitter
+        let scale = self.pipe.scale_ns();
+        let jitter = self.pipe.typical_rtt_ns() - scale;
+        rtt_ns - base > self.pipe.queue_delay_ns() + PATH_LATE_RTTS * scale + P995 * jitter
     }
 
     #[inline(always)]

@@ -245,6 +245,7 @@ mod tests {
             first_rtt_ns: RTT,
             base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
+            burst_bytes: 0,
             trimming: false,
         };
         Swift::new(SwiftScheme::default().values, &params, 1)

@@ -397,7 +397,7 @@ impl Udmp {
     /// Moves bytes from the pool to the path of an acknowledgement that is so late, two packets for
     /// one, as many, or none (A2). A second packet goes to any path.
     fn clock(&mut self, ack: &Ack, late_ns: f32) {
-        if late_ns >= self.pipe.base_rtt_ns() || self.is_behind(ack.lag_packets) {
+        if late_ns >= self.pipe.scale_ns() || self.is_behind(ack.lag_packets) {
             return;
         }
         let acked_bytes = small(ack.acked_bytes);
@@ -414,7 +414,7 @@ impl Udmp {
         self.pool_bytes -= clocked as i32;
         let spread = self.values[SPREAD];
         let mut own = if spread > 0.0 { clocked.min(acked_bytes) } else { clocked };
-        if late_ns > 0.0 && self.random() * self.pipe.base_rtt_ns() < spread * late_ns {
+        if late_ns > 0.0 && self.random() * self.pipe.scale_ns() < spread * late_ns {
             own = 0;
         }
         if ack.path == self.shunned {
@@ -478,7 +478,7 @@ impl Udmp {
     /// How far the round trip is above what is no congestion, as a share of itself. Where even the
     /// least one is too long, that is not noise.
     fn lateness(&self) -> f32 {
-        let clear_ns = (1.0 + self.values[T_LOW]) * self.pipe.base_rtt_ns();
+        let clear_ns = (1.0 + self.values[T_LOW]) * self.pipe.scale_ns();
         (1.0 - self.low_ns() / self.smooth_ns).max(1.0 - clear_ns / self.least_ns)
     }
 

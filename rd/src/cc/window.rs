@@ -142,6 +142,7 @@ mod tests {
             first_rtt_ns: 10_000,
             base_rtt_ns: 0,
             link_bytes_per_s: 12_500_000_000,
+            burst_bytes: 0,
             trimming: false,
         }
     }

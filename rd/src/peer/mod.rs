@@ -5,6 +5,7 @@
 
 mod ack;
 mod flow;
+mod hosts;
 mod paths;
 mod recovery;
 mod rx;

@@ -109,6 +109,9 @@ impl Peer {
         // A late or repeated acknowledgement tells nothing of the present round trip.
         let progress = acked + echoed > 0;
         let rtt_ns = if progress { self.take_rtt(arrived, state) } else { None };
+        if rtt_ns.is_some() {
+            self.tx.hosts.sample(Nanos::from(state.hold_ns) + now.saturating_sub(arrived));
+        }
         if let Some(sections) = sections {
             self.take_losses(core, now, state, sections);
         }
@@ -216,6 +219,9 @@ impl Peer {
             total_ce += ce_bytes;
             let whole = (arrived as u32).wrapping_sub(echo.sent_at_ns);
             let rtt = whole.checked_sub(echo.hold_ns).filter(|rtt| *rtt < RTT_MAX_NS);
+            if rtt.is_some() {
+                self.tx.hosts.sample(Nanos::from(echo.hold_ns) + now.saturating_sub(arrived));
+            }
             let age = (now as u32).wrapping_sub(echo.sent_at_ns);
             let feedback = AckFeedback {
                 now,

@@ -175,8 +175,18 @@ impl Rx {
             && self.nack_below.is_none()
             && self.probe_answer.is_none()
             && self.received.ones() == 0
-            && self.echoes.is_empty()
+            && (self.echoes.is_empty() || self.has_lone_echo())
             && self.trims.is_empty()
+    }
+
+    /// The only record is that of the last packet, whose round trip the state tells as well.
+    fn has_lone_echo(&self) -> bool {
+        self.unacked_packets == 1 && self.echoes.len() == 1
+    }
+
+    /// An acknowledgement rode on a bundle: what the records would have said is said.
+    pub(super) fn ack_rode(&mut self) {
+        self.echoes.clear();
     }
 
     /// The peer owes us data: something is half received.
@@ -504,20 +514,18 @@ impl Peer {
         self.rx.unacked_packets += 1;
         let requested = h.flags & FLAG_ACK_REQUEST != 0;
         let soon = now + core.cfg.ack_delay_ns;
+        let stream = h.long || self.rx.messages_in_packet > 1;
         let due = match self.rx.policy {
             Some(AckPolicy::PerPacket) => {
                 self.note_echo(h, received_at, ce);
-                Some(now)
+                Some(if stream || self.rx.unacked_packets > 1 { now } else { soon })
             }
             Some(AckPolicy::Coalesced { packets }) => {
                 let full = self.rx.unacked_packets >= u32::from(packets);
                 Some(if full || (requested && h.long) { now } else { soon })
             }
             Some(AckPolicy::NackOnly) | None if !requested => None,
-            Some(AckPolicy::NackOnly) | None => {
-                let stream = h.long || self.rx.messages_in_packet > 1;
-                Some(if stream { now } else { soon })
-            }
+            Some(AckPolicy::NackOnly) | None => Some(if stream { now } else { soon }),
         };
         if let Some(due) = due {
             self.rx.ack_at = Some(self.rx.ack_at.map_or(due, |at| at.min(due)));

@@ -113,6 +113,7 @@ impl Peer {
             first_rtt_ns: self.rtt.smoothed_ns,
             base_rtt_ns: core.cfg.base_rtt_ns,
             link_bytes_per_s: core.cfg.link_bytes_per_s,
+            burst_bytes: core.cfg.burst_bytes,
             trimming: core.cfg.trimming,
         };
         self.cc = Some(core.scheme.build(&params, seed));

@@ -66,6 +66,9 @@ impl Peer {
         if self.tx.wants() && self.tx.pace_at > 0 {
             at = at.min(self.tx.pace_at);
         }
+        if self.tx.wants() && self.tx.hosts.opens_at > 0 {
+            at = at.min(self.tx.hosts.opens_at);
+        }
         if self.live.probe_at.is_none() && self.needs_keepalive() {
             at = at.min(self.keepalive_at(core));
         }
@@ -106,6 +109,9 @@ impl Peer {
                 }
                 if self.tx.pace_at <= now {
                     self.tx.pace_at = 0;
+                }
+                if self.tx.hosts.opens_at <= now {
+                    self.tx.hosts.opens_at = 0;
                 }
                 if self.reclaim_at.is_some_and(|at| at <= now) {
                     self.reclaim(core, now);

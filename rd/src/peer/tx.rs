@@ -2,6 +2,7 @@
 //! (protocol.md §4, §5).
 
 use super::flow::Flow;
+use super::hosts::Hosts;
 use super::paths::Advice;
 use super::{Core, Op, Peer};
 use crate::bitmap::BITS_MAX;
@@ -129,6 +130,7 @@ pub(crate) struct Tx {
     pub(super) window_bytes: u32,
     psn_window: u32,
     pub(super) pace_at: Nanos,
+    pub(super) hosts: Hosts,
     pub(super) echo_last: u32,
     pub(super) ce_seen_bytes: u32,
     pub(super) spurious_seen: u16,
@@ -266,7 +268,7 @@ impl Peer {
         }
         let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
         tx.in_flight_packets == 0
-            || (tx.in_flight_bytes + bytes <= self.cc_window_bytes()
+            || (tx.in_flight_bytes + bytes <= self.limit_bytes(now)
                 && buffered + bytes + DATAGRAM_COST_BYTES <= u64::from(tx.window_bytes))
     }
 
@@ -277,6 +279,12 @@ impl Peer {
             return window;
         }
         window.min(LEARNING_PACKETS * u64::from(self.datagram_bytes))
+    }
+
+    /// What may be in flight now, with what waits at hosts.
+    fn limit_bytes(&self, now: Nanos) -> u64 {
+        let (tx, window) = (&self.tx, self.cc_window_bytes());
+        tx.hosts.limit_bytes(now, tx.in_flight_bytes, window, self.rtt.smoothed_ns)
     }
 
     /// Payload bytes that fit into a bundle with records of `n` header bytes so far.
@@ -373,6 +381,8 @@ impl Peer {
         self.touch(now);
         self.live.owed_since.get_or_insert(now);
         self.tx.flow.sent_bytes += u64::from(bytes);
+        let window = self.cc_window_bytes();
+        self.tx.hosts.sent(now, bytes.into(), window, self.rtt.smoothed_ns);
         let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
         self.tx.flow.paths.sent(now, core.cfg.paths, path, bytes, timeout_ns);
         if let Some(cc) = &mut self.cc {
@@ -526,6 +536,9 @@ impl Peer {
         count: u16,
     ) -> u32 {
         let ack = self.rx.ack_may_ride().then(|| self.ack_state(core, now));
+        if ack.is_some() {
+            self.rx.ack_rode();
+        }
         let from = (first - self.tx.records_base) as usize;
         let records = self.tx.records.range(from..from + usize::from(count));
         let start = burst.bytes.len();
@@ -569,16 +582,14 @@ impl Peer {
         }
         let room = self.segment_room(t.eager);
         let (path, is_try) = self.next_path(core, now, true);
-        // A burst of the whole window would leave nothing to pace or to steer.
-        let window = self.cc_window_bytes();
-        let most = u64::from(core.cfg.burst_bytes).min(window / BURSTS_PER_WINDOW);
-        let most = if is_try { 0 } else { most };
+        let most = if is_try { 0 } else { self.burst_bytes().min(core.cfg.burst_bytes.into()) };
+        let limit = self.limit_bytes(now);
         while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let bytes = u64::from(burst.total_bytes) + u64::from(self.datagram_bytes);
             let packets_ahead = u64::from(burst.datagrams) * DATAGRAM_COST_BYTES;
-            let over =
-                burst.datagrams > 0 && (bytes > most || !self.may_send_more(bytes, packets_ahead));
+            let over = burst.datagrams > 0
+                && (bytes > most || !self.may_send_more(limit, bytes, packets_ahead));
             if over {
                 break;
             }
@@ -593,13 +604,20 @@ impl Peer {
         true
     }
 
-    /// Whether a burst may grow to `bytes`. `packets_ahead` is what its datagrams so far cost the
-    /// receiver beyond their bytes.
-    fn may_send_more(&self, bytes: u64, packets_ahead: u64) -> bool {
+    /// Most bytes of a burst. One of the whole window would leave nothing to pace or to steer,
+    /// unless the hosts hold several windows.
+    fn burst_bytes(&self) -> u64 {
         let window = self.cc_window_bytes();
+        let most = self.tx.hosts.stretched_bytes(window, self.rtt.smoothed_ns);
+        (most / BURSTS_PER_WINDOW).min(window)
+    }
+
+    /// Whether a burst may grow to `bytes` while `limit_bytes` may be in flight. `packets_ahead` is
+    /// what its datagrams so far cost the receiver beyond their bytes.
+    fn may_send_more(&self, limit_bytes: u64, bytes: u64, packets_ahead: u64) -> bool {
         let tx = &self.tx;
         let buffered = tx.in_flight_bytes + u64::from(tx.in_flight_packets) * DATAGRAM_COST_BYTES;
-        tx.in_flight_bytes + bytes <= window
+        tx.in_flight_bytes + bytes <= limit_bytes
             && buffered + bytes + packets_ahead + DATAGRAM_COST_BYTES <= u64::from(tx.window_bytes)
             && (tx.next_psn.since(tx.una) as u32) < tx.psn_window
     }

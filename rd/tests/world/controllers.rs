@@ -141,6 +141,7 @@ impl<'a> Model<'a> {
             first_rtt_ns: first_rtts[input.below(6)] * MICROSECOND,
             base_rtt_ns: 0,
             link_bytes_per_s: [0, 125_000_000, 12_500_000_000, 50_000_000_000][input.below(4)],
+            burst_bytes: 0,
             trimming: input.below(2) == 1,
         };
         let flow = scheme.build(&params, u64::from(input.byte()));

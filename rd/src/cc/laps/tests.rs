@@ -17,6 +17,7 @@ fn flow(paths: u16) -> Laps {
         paths,
         first_rtt_ns: 12 * MICRO,
         link_bytes_per_s: LINK_BYTES_PER_S,
+        burst_bytes: 0,
         trimming: false,
     };
     Laps::new(&LapsScheme::default().values, &params, 7)
@@ -172,6 +173,7 @@ fn almost_no_beta_sprays_evenly() {
         paths: 2,
         first_rtt_ns: 12 * MICRO,
         link_bytes_per_s: LINK_BYTES_PER_S,
+        burst_bytes: 0,
         trimming: false,
     };
     let mut flow = Laps::new(&scheme.values, &params, 7);
@@ -389,6 +391,7 @@ fn whatever_is_told_everything_stays_within_bounds() {
             paths,
             first_rtt_ns: 0,
             link_bytes_per_s,
+            burst_bytes: 0,
             trimming: false,
         };
         let mut flow = Laps::new(&LapsScheme::default().values, &params, 1);

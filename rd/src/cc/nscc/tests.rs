@@ -14,6 +14,7 @@ fn params(paths: u16) -> FlowParams {
         first_rtt_ns: 12_000,
         base_rtt_ns: 12_000,
         link_bytes_per_s: 12_500_000_000,
+        burst_bytes: 0,
         trimming: false,
     }
 }

@@ -19,6 +19,7 @@ fn params() -> FlowParams {
         first_rtt_ns: RTT_NS,
         base_rtt_ns: 0,
         link_bytes_per_s: 12_500_000_000,
+        burst_bytes: 0,
         trimming: false,
     }
 }

@@ -18,6 +18,7 @@ fn params(paths: u16, rtt_ns: Nanos, link_bytes_per_s: u64) -> FlowParams {
         paths,
         first_rtt_ns: rtt_ns,
         link_bytes_per_s,
+        burst_bytes: 0,
         trimming: false,
     }
 }
