@@ -232,7 +232,7 @@ pub unsafe fn open(
         fabric: Arc::clone(fabric),
         paths: settings.paths_on(entry.loopback),
         link_bytes_per_s: link_bytes_per_s(&settings, &entry),
-        scheme: Mutex::new(settings.scheme.clone()),
+        scheme: Mutex::new(settings.scheme_on(entry.loopback)),
         settings,
         local,
         iface: entry.name,

@@ -4,6 +4,7 @@
 //! the README's table and [`Settings::read`] follow it.
 
 use crate::scheme::SchemeChoice;
+use erd_rd::cc::schemes;
 use std::fmt;
 use thiserror::Error;
 
@@ -17,6 +18,24 @@ pub const QUEUE_SIZE_MAX: usize = 65_536;
 pub const PATHS_DEFAULT: u16 = 4;
 /// Paths on loopback where nothing is said: it has but one.
 pub const PATHS_LOOPBACK: u16 = 1;
+/// Scheme where nothing is said, on a network.
+pub const SCHEME_DEFAULT: &str = "nscc";
+/// Scheme on loopback where nothing is said: its queues are the hosts' own buffers.
+pub const SCHEME_LOOPBACK: &str = "erd";
+/// Leaves a choice to the interface.
+const AUTO: &str = "auto";
+/// [`AUTO`] and the names of the schemes.
+const SCHEME_WORDS: &[&str] = &scheme_words();
+
+const fn scheme_words() -> [&'static str; schemes::NAMES.len() + 1] {
+    let mut words = [AUTO; schemes::NAMES.len() + 1];
+    let mut at = 0;
+    while at < schemes::NAMES.len() {
+        words[at + 1] = schemes::NAMES[at];
+        at += 1;
+    }
+    words
+}
 
 /// What a parameter may be.
 #[derive(Clone, Copy, Debug)]
@@ -111,15 +130,15 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "cc",
-        default: "erd",
-        kind: Kind::Choice(erd_rd::cc::schemes::NAMES),
-        help: "Congestion control scheme of domains, unless they choose one",
+        default: AUTO,
+        kind: Kind::Choice(SCHEME_WORDS),
+        help: "Congestion control scheme of domains, unless they choose one. auto is nscc, and erd on loopback",
     },
     Parameter {
         name: "cc_options",
         default: "",
         kind: Kind::Text,
-        help: "Parameters of the scheme: name=number, separated by commas; docs/cc has them all",
+        help: "Parameters of the scheme, which is to be named then: name=number, separated by commas; docs/cc has them all",
     },
     Parameter {
         name: "link_gbps",
@@ -253,8 +272,8 @@ pub struct Settings {
     pub ifaces: Vec<String>,
     /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
     pub paths: Option<u16>,
-    /// Congestion control scheme.
-    pub scheme: SchemeChoice,
+    /// Congestion control scheme; `None` leaves it to the interface.
+    pub scheme: Option<SchemeChoice>,
     /// Round trip without queues; `None` leaves it to measurement.
     pub base_rtt_us: Option<u64>,
     /// Speed of the link in Mb/s; `None` leaves it to the interface.
@@ -353,6 +372,17 @@ impl Settings {
     pub fn paths_on(&self, loopback: bool) -> u16 {
         self.paths.unwrap_or(if loopback { PATHS_LOOPBACK } else { PATHS_DEFAULT })
     }
+
+    /// Scheme to use on an interface.
+    ///
+    /// # Panics
+    /// Never: both defaults are names of the table.
+    #[must_use]
+    pub fn scheme_on(&self, loopback: bool) -> SchemeChoice {
+        let name = if loopback { SCHEME_LOOPBACK } else { SCHEME_DEFAULT };
+        let default = || SchemeChoice::new(name, "").expect("it is a scheme");
+        self.scheme.clone().unwrap_or_else(default)
+    }
 }
 
 /// Looks parameters up and checks them against the table.
@@ -370,14 +400,21 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         Ok((parameter, text.trim().to_owned()))
     }
 
-    fn scheme(&self) -> Result<SchemeChoice, BadSetting> {
+    fn scheme(&self) -> Result<Option<SchemeChoice>, BadSetting> {
         let name = self.choice("cc")?;
         let (parameter, options) = self.text("cc_options")?;
-        SchemeChoice::new(name, &options).map_err(|error| BadSetting {
+        let refused = |valid: String| BadSetting {
             variable: parameter.variable(),
-            value: options,
-            valid: error.to_string(),
-        })
+            value: options.clone(),
+            valid,
+        };
+        match name {
+            AUTO if options.is_empty() => Ok(None),
+            AUTO => Err(refused("nothing, unless FI_ERD_CC names the scheme".to_owned())),
+            _ => SchemeChoice::new(name, &options)
+                .map(Some)
+                .map_err(|error| refused(error.to_string())),
+        }
     }
 
     fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {
@@ -471,6 +508,8 @@ mod tests {
         let settings = Settings::read(|_| Ok(None)).expect("defaults");
         assert_eq!((settings.paths, settings.mtu_bytes), (None, None));
         assert_eq!((settings.paths_on(false), settings.paths_on(true)), (4, 1));
+        let schemes = [false, true].map(|loopback| settings.scheme_on(loopback).name());
+        assert_eq!(schemes, ["nscc", "erd"]);
         assert_eq!(settings.peer_timeout_ns, 5_000_000_000);
         assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 65_536));
         assert!(settings.gso && settings.ecn && !settings.payload_checksum);

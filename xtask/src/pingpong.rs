@@ -143,7 +143,7 @@ pub fn schemes(layout: &Layout) -> Result<Vec<String>> {
     let manual = fs::read_to_string(layout.root.join("README.md"))?;
     let row = manual.lines().find(|line| line.starts_with("| `FI_ERD_CC` |"));
     let names = row.and_then(|row| row.split(" | ").nth(2)).context("no row of FI_ERD_CC")?;
-    Ok(names.split(", ").map(str::to_owned).collect())
+    Ok(names.split(", ").filter(|name| *name != "auto").map(str::to_owned).collect())
 }
 
 /// A step for each congestion control scheme.
