@@ -1,4 +1,4 @@
-//! The C programs under tests/c: bad input, dead peers, computing peers, many peers.
+//! The C programs under tests/c: bad input, dead peers, computing peers, many peers, NCCL's calls.
 
 use crate::fabric::{Core, Provider};
 use crate::layout::Layout;
@@ -18,6 +18,9 @@ const RETRANSMISSIONS_MIN: u64 = 5;
 /// Least drops that the counters show after the hostile datagrams of tests/c/bad_input.c, which are
 /// 4000; some are lost in full socket buffers.
 const DROPS_MIN: u64 = 2000;
+
+/// Least bytes that erd's counters show after the messages of tests/c/nccl_sendrecv.c.
+const NCCL_BYTES_MIN: u64 = 128 << 20;
 
 /// What runs the steps: where, on which libfabric, with which provider.
 #[derive(Debug)]
@@ -62,6 +65,16 @@ impl Suite<'_> {
         if self.provider.is_erd() {
             report.step(&format!("congestion control by domain, {on}"), |log| {
                 self.cases(self.job("tests/c/congestion", &[])?, log)
+            });
+            report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
+                let counters = self.provider.counters(log);
+                let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
+                match self.cases(job, log)? {
+                    Done::Passed(cases, _) => {
+                        Ok(Done::Passed(cases, counters.proof(NCCL_BYTES_MIN)?))
+                    }
+                    skipped => Ok(skipped),
+                }
             });
         }
         report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
