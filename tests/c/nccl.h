@@ -22,6 +22,13 @@ enum {
     OPT_SHARED_MEMORY_PERMITTED = 11,
 };
 
+/* What the plugin asks fi_getinfo for. */
+struct nccl_ask {
+    uint32_t version;
+    bool hmem;                 /* memory of GPUs too */
+    enum fi_progress progress; /* OFI_NCCL_PROGRESS_MODEL, by default unspecified */
+};
+
 /* One network card, as NCCL sees it: one fi_info and the domain opened from it. */
 struct nic {
     struct fi_info *info;
@@ -85,20 +92,22 @@ struct comm {
     struct fid_mr *message_mr;
 };
 
-static inline struct fi_info *nccl_sendrecv_hints(bool hmem)
+static inline struct fi_info *nccl_sendrecv_hints(const struct nccl_ask *ask)
 {
     struct fi_info *hints = fi_allocinfo();
     check(hints != NULL, "fi_allocinfo found no memory");
     hints->caps = FI_LOCAL_COMM | FI_REMOTE_COMM | FI_TAGGED | FI_MSG;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ENDPOINT;
     hints->domain_attr->mr_key_size = MR_KEY_BYTES;
-    if (hmem) {
+    if (ask->hmem) {
         hints->caps |= FI_HMEM | FI_RMA | FI_READ;
         hints->domain_attr->mr_mode |= FI_MR_HMEM;
     }
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->threading = FI_THREAD_SAFE;
+    hints->domain_attr->control_progress = ask->progress;
+    hints->domain_attr->data_progress = ask->progress;
     hints->domain_attr->mr_mode |= FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->tx_attr->msg_order = FI_ORDER_SAS;
     hints->rx_attr->msg_order = FI_ORDER_SAS;
@@ -115,11 +124,11 @@ static inline bool nccl_same_kind(const struct fi_info *a, const struct fi_info 
            strcmp(a->fabric_attr->name, b->fabric_attr->name) == 0;
 }
 
-/* The cards of API `version`, or the negative error. */
-static inline int nccl_find(uint32_t version, bool hmem, struct fi_info **list)
+/* The cards, or the negative error. */
+static inline int nccl_find(const struct nccl_ask *ask, struct fi_info **list)
 {
-    struct fi_info *hints = nccl_sendrecv_hints(hmem), **at;
-    int rc = fi_getinfo(version, NULL, NULL, 0, hints, list);
+    struct fi_info *hints = nccl_sendrecv_hints(ask), **at;
+    int rc = fi_getinfo(ask->version, NULL, NULL, 0, hints, list);
     fi_freeinfo(hints);
     if (rc != 0)
         return rc;

@@ -16,6 +16,9 @@ enum {
 /* API versions that the plugin asks for, newest first. */
 static const uint32_t VERSIONS[] = {FI_VERSION(1, 20), FI_VERSION(1, 18), FI_VERSION(1, 6)};
 
+/* What it asks for last, which every library has. */
+static const struct nccl_ask OLDEST = {.version = FI_VERSION(1, 6)};
+
 struct slot {
     uint8_t *bytes;
     struct fid_mr *mr;
@@ -35,10 +38,10 @@ struct proxy {
     struct link links[LINKS];
 };
 
-static void nic_open(struct nic *nic, uint32_t version)
+static void nic_open(struct nic *nic, struct nccl_ask ask)
 {
     struct fi_info *list;
-    must(nccl_find(version, false, &list), "fi_getinfo");
+    must(nccl_find(&ask, &list), "fi_getinfo");
     nccl_nic_open(nic, list);
     fi_freeinfo(list);
 }
@@ -216,10 +219,11 @@ static void check_distinct(const struct fi_info *list)
 
 static void discovery(void)
 {
-    struct fi_info *hints = nccl_sendrecv_hints(false), *list = NULL;
+    struct fi_info *hints = nccl_sendrecv_hints(&OLDEST), *list = NULL;
+    struct nccl_ask gpu = {.version = FI_VERSION(1, 6), .hmem = true};
     unsetenv("FI_ERD_IFACE");
     for (size_t i = 0; i < COUNT_OF(VERSIONS); i++) {
-        int rc = nccl_find(VERSIONS[i], false, &list);
+        int rc = nccl_find(&(struct nccl_ask){.version = VERSIONS[i]}, &list);
         if (FI_VERSION_LT(fi_version(), VERSIONS[i])) {
             check(rc == -FI_ENOSYS, "an API newer than the library: %s", fi_strerror(-rc));
             continue;
@@ -231,7 +235,7 @@ static void discovery(void)
         fi_freeinfo(list);
     }
     /* With FI_HMEM under an API of before 1.18, NCCL takes GPU memory for granted. */
-    check(nccl_find(FI_VERSION(1, 6), true, &list) == -FI_ENODATA, "FI_HMEM was granted to API 1.6");
+    check(nccl_find(&gpu, &list) == -FI_ENODATA, "FI_HMEM was granted to API 1.6");
     fi_freeinfo(hints);
 }
 
@@ -243,7 +247,7 @@ static void run_transfers(const int *fds, uint64_t rank)
     for (size_t v = 0; v < COUNT_OF(VERSIONS); v++) {
         if (FI_VERSION_LT(fi_version(), VERSIONS[v]))
             continue;
-        nic_open(&nic, VERSIONS[v]);
+        nic_open(&nic, (struct nccl_ask){.version = VERSIONS[v]});
         proxy_open(&proxy, &nic, fds[0], rank);
         for (size_t i = 0; i < COUNT_OF(LENGTHS); i++)
             exchange(&proxy, LENGTHS[i]);
@@ -258,11 +262,11 @@ static void transfers(void)
 }
 
 /* Rank 1 posts its receives and calls nothing until rank 0 has sent everything. */
-static void run_idle(const int *fds, uint64_t rank)
+static void stay_idle(const int *fds, uint64_t rank, struct nccl_ask ask)
 {
     static struct proxy proxy;
     struct nic nic;
-    nic_open(&nic, FI_VERSION(1, 6));
+    nic_open(&nic, ask);
     proxy_open(&proxy, &nic, fds[0], rank);
     if (rank == 1)
         post_recvs(&proxy, BUFFER_BYTES);
@@ -276,6 +280,12 @@ static void run_idle(const int *fds, uint64_t rank)
         wait_recvs(&proxy, BUFFER_BYTES);
     proxy_close(&proxy);
     nccl_nic_close(&nic);
+}
+
+static void run_idle(const int *fds, uint64_t rank)
+{
+    stay_idle(fds, rank, OLDEST);
+    stay_idle(fds, rank, (struct nccl_ask){.version = FI_VERSION(1, 6), .progress = FI_PROGRESS_AUTO});
 }
 
 static void idle_receiver(void)
@@ -308,7 +318,7 @@ static void run_threads(const int *fds, uint64_t rank)
     struct thread_start starts[THREADS];
     pthread_t threads[THREADS];
     struct nic nic;
-    nic_open(&nic, FI_VERSION(1, 6));
+    nic_open(&nic, OLDEST);
     for (size_t i = 0; i < THREADS; i++) {
         starts[i] = (struct thread_start){&nic, fds[i], rank};
         check(pthread_create(&threads[i], NULL, run_thread, &starts[i]) == 0, "pthread_create");
@@ -328,7 +338,7 @@ static void run_abort(const int *fds, uint64_t rank)
 {
     static struct proxy proxy;
     struct nic nic;
-    nic_open(&nic, FI_VERSION(1, 6));
+    nic_open(&nic, OLDEST);
     for (int round = 0; round < 5; round++) {
         proxy_open(&proxy, &nic, fds[0], rank);
         if (rank == 0)
@@ -366,7 +376,7 @@ static void run_too_long(const int *fds, uint64_t rank)
     struct slot *in = &link->in[0], *out = &link->out[0];
     struct nic nic;
     int rc;
-    nic_open(&nic, FI_VERSION(1, 6));
+    nic_open(&nic, OLDEST);
     proxy_open(&proxy, &nic, fds[0], rank);
     if (rank == 0) {
         memset(out->bytes, 1, 1000);
