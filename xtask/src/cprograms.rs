@@ -103,6 +103,11 @@ impl Suite<'_> {
             self.cases(self.job("tests/c/computing_peer", &[])?, log)
         });
         report.step("computing peer, 5 % loss", |log| self.lossy(log, "tests/c/computing_peer"));
+        if self.provider.is_erd() {
+            report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
+                self.lossy(log, "tests/c/nccl_sendrecv")
+            });
+        }
         report.step("sockets and memory, 1 to 256 peers", |log| {
             self.cases(self.job("tests/c/many_peers", &[])?, log)
         });
