@@ -160,3 +160,91 @@ impl Reps {
         uniform(rng, u16::from(last_path) + 1)
     }
 }
+
+/// How long a lossy path is shunned, in us.
+const SHUN_US: u32 = 1_000;
+/// How long after that its loss is remembered, in us.
+const MEMORY_US: u32 = 10_000;
+
+/// The path to shun because it alone loses packets: that of the latest loss, unless the one before was
+/// on another path. So a lossy path is left at its first loss, and where all lose alike none is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lossy {
+    /// Path of the latest loss.
+    path: Option<u8>,
+    /// Until when it is shunned, or since when not. It wraps after 71 minutes, when the path may be
+    /// shunned once more.
+    until_us: u32,
+}
+
+impl Lossy {
+    /// Something sent on a path vanished.
+    pub fn on_loss(&mut self, now: Nanos, path: u16) {
+        let (is_same, is_shunned) = (self.is_suspect(path), self.is_shunned(now));
+        if is_same && is_shunned {
+            // It was sent before.
+            return;
+        }
+        let is_recent = is_shunned || us(now).wrapping_sub(self.until_us) <= MEMORY_US;
+        let is_alone = is_same || self.path.is_none() || !is_recent;
+        self.path = Some(path as u8);
+        self.until_us = us(now).wrapping_add(if is_alone { SHUN_US } else { 0 });
+    }
+
+    /// Whether a path is the one that lost something last. No other one is
+    /// [shunned](Lossy::is_shunned).
+    #[must_use]
+    #[inline(always)]
+    pub fn is_suspect(&self, path: u16) -> bool {
+        self.path == Some(path as u8)
+    }
+
+    /// Whether that path is to be shunned now.
+    #[must_use]
+    pub fn is_shunned(&self, now: Nanos) -> bool {
+        (1..=SHUN_US).contains(&self.until_us.wrapping_sub(us(now)))
+    }
+}
+
+fn us(at: Nanos) -> u32 {
+    (at / 1_000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MILLISECOND;
+
+    fn is_shunned(lossy: &Lossy, now: Nanos, path: u16) -> bool {
+        lossy.is_suspect(path) && lossy.is_shunned(now)
+    }
+
+    #[test]
+    fn the_only_path_that_loses_is_shunned_for_a_while() {
+        let mut lossy = Lossy::default();
+        assert!(!is_shunned(&lossy, 0, 0));
+        lossy.on_loss(MILLISECOND, 3);
+        assert!(is_shunned(&lossy, MILLISECOND, 3));
+        assert!(!is_shunned(&lossy, MILLISECOND, 2));
+        // What was lost before does not prolong it.
+        lossy.on_loss(3 * MILLISECOND / 2, 3);
+        assert!(!is_shunned(&lossy, 2 * MILLISECOND, 3));
+        lossy.on_loss(3 * MILLISECOND, 3);
+        assert!(is_shunned(&lossy, 3 * MILLISECOND, 3));
+    }
+
+    #[test]
+    fn where_all_paths_lose_none_is_shunned() {
+        let mut lossy = Lossy::default();
+        lossy.on_loss(0, 0);
+        for n in 1..100 {
+            let now = Nanos::from(n) * MILLISECOND / 10;
+            lossy.on_loss(now, n % 4);
+            assert!((0..4).all(|path| !is_shunned(&lossy, now, path)), "{n}");
+        }
+        // Long after, it may be one path alone.
+        let later = 30 * MILLISECOND;
+        lossy.on_loss(later, 1);
+        assert!(is_shunned(&lossy, later, 1));
+    }
+}
