@@ -163,7 +163,7 @@ impl Scheme for NsccScheme {
     }
 
     fn loss_detection(&self) -> LossDetection {
-        LossDetection::Receiver
+        LossDetection::PathOrder
     }
 
     fn learns(&self) -> bool {
@@ -562,10 +562,8 @@ impl Nscc {
     /// The same for REPS, without looking for other ways.
     #[inline(always)]
     fn tell_reps(&mut self, path: u16, bad: bool) {
-        if let Some(spread) = &mut self.spread
-            && let Spread::Reps(reps, _) = &mut **spread
-        {
-            reps.on_ack(path, bad);
+        if let Some(spread) = &mut self.spread {
+            spread.tell_reps(path, bad);
         }
     }
 
@@ -661,7 +659,7 @@ impl Nscc {
             return 0;
         }
         let spread = Spread::new(self.value(PATHS_BY), self.seed);
-        if !matches!(spread, Spread::Reps(..)) {
+        if !spread.is_reps() {
             self.flags |= NO_REPS;
         }
         self.spread.insert(Box::new(spread)).next(now, self.last_path)
@@ -707,6 +705,9 @@ impl Controller for Nscc {
         let trim = loss.kind == LossKind::Trim;
         if let Some(spread) = &mut self.spread {
             spread.told(loss.path, true);
+            if !trim {
+                spread.lost(loss.now, loss.path);
+            }
             if self.flags & TRIMMING != 0 && !trim {
                 // Congestion trims; what vanishes met a failure.
                 spread.freeze(loss.now);

@@ -1,6 +1,6 @@
 //! How NSCC spreads its bursts over the paths.
 
-use crate::cc::paths::{self, EcnBitmap, Reps};
+use crate::cc::paths::{self, EcnBitmap, Lossy, Reps};
 use crate::units::{MILLISECOND, Nanos};
 use alloc::boxed::Box;
 use rand_pcg::Pcg32;
@@ -8,10 +8,19 @@ use rand_pcg::Pcg32;
 /// How long REPS stays with paths that work once one may be dead.
 const FREEZE_NS: Nanos = 10 * MILLISECOND;
 
-/// How bursts are spread, one variant for each value of `paths_by`. This is the path state; a flow
-/// has it from its first burst over several paths on.
+/// So often a path is chosen anew in place of one that is shunned.
+const CHOICES: u32 = 8;
+
+/// The path state; a flow has it from its first burst over several paths on.
 #[derive(Clone, Debug)]
-pub(super) enum Spread {
+pub(super) struct Spread {
+    way: Way,
+    lossy: Lossy,
+}
+
+/// How bursts are spread, one variant for each value of `paths_by`.
+#[derive(Clone, Debug)]
+enum Way {
     Oblivious(Pcg32),
     Reps(Reps, Pcg32),
     Bitmap(EcnBitmap),
@@ -22,30 +31,49 @@ pub(super) enum Spread {
 impl Spread {
     /// The way that a value of `paths_by` names.
     pub(super) fn new(paths_by: f32, seed: u64) -> Spread {
-        match paths_by as u8 {
-            0 => Spread::Reps(Reps::default(), paths::rng(seed)),
-            1 => Spread::Oblivious(paths::rng(seed)),
-            2 => Spread::Bitmap(EcnBitmap::default()),
-            _ => Spread::Mixed(Box::default()),
-        }
+        let way = match paths_by as u8 {
+            0 => Way::Reps(Reps::default(), paths::rng(seed)),
+            1 => Way::Oblivious(paths::rng(seed)),
+            2 => Way::Bitmap(EcnBitmap::default()),
+            _ => Way::Mixed(Box::default()),
+        };
+        Spread { way, lossy: Lossy::default() }
+    }
+
+    /// Whether it is REPS.
+    pub(super) fn is_reps(&self) -> bool {
+        matches!(self.way, Way::Reps(..))
     }
 
     /// An acknowledgement or a loss told of a path.
     pub(super) fn told(&mut self, path: u16, bad: bool) {
-        match self {
-            Spread::Oblivious(_) => {}
-            Spread::Reps(reps, _) => reps.on_ack(path, bad),
-            Spread::Bitmap(bitmap) => bitmap.on_ack(path, bad),
-            Spread::Mixed(both) => {
+        match &mut self.way {
+            Way::Oblivious(_) => {}
+            Way::Reps(reps, _) => reps.on_ack(path, bad),
+            Way::Bitmap(bitmap) => bitmap.on_ack(path, bad),
+            Way::Mixed(both) => {
                 both.0.on_ack(path, bad);
                 both.1.on_ack(path, bad);
             }
         }
     }
 
+    /// The same for REPS, without looking for other ways.
+    #[inline(always)]
+    pub(super) fn tell_reps(&mut self, path: u16, bad: bool) {
+        if let Way::Reps(reps, _) = &mut self.way {
+            reps.on_ack(path, bad);
+        }
+    }
+
+    /// Something sent on a path vanished.
+    pub(super) fn lost(&mut self, now: Nanos, path: u16) {
+        self.lossy.on_loss(now, path);
+    }
+
     /// A path may be dead.
     pub(super) fn freeze(&mut self, now: Nanos) {
-        if let Spread::Reps(reps, _) = self {
+        if let Way::Reps(reps, _) = &mut self.way {
             reps.freeze(now.saturating_add(FREEZE_NS));
         }
     }
@@ -53,22 +81,43 @@ impl Spread {
     /// The next burst's path, at most `last_path`.
     #[inline(always)]
     pub(super) fn next(&mut self, now: Nanos, last_path: u8) -> u16 {
-        if let Spread::Reps(reps, rng) = self {
+        let path = self.choose(now, last_path);
+        if self.lossy.is_suspect(path) { self.instead(now, path, last_path) } else { path }
+    }
+
+    #[inline(always)]
+    fn choose(&mut self, now: Nanos, last_path: u8) -> u16 {
+        if let Way::Reps(reps, rng) = &mut self.way {
             return match reps.recycle(last_path) {
                 Some(path) => path,
                 None => reps.explore(now, rng, last_path),
             };
         }
-        self.next_of_others(last_path)
+        self.choose_otherwise(last_path)
+    }
+
+    /// A path in place of one that may be shunned.
+    #[inline(never)]
+    fn instead(&mut self, now: Nanos, shunned: u16, last_path: u8) -> u16 {
+        if !self.lossy.is_shunned(now) {
+            return shunned;
+        }
+        for _ in 0..CHOICES {
+            let path = self.choose(now, last_path);
+            if path != shunned {
+                return path;
+            }
+        }
+        if shunned < last_path.into() { shunned + 1 } else { 0 }
     }
 
     #[inline(never)]
-    fn next_of_others(&mut self, last_path: u8) -> u16 {
+    fn choose_otherwise(&mut self, last_path: u8) -> u16 {
         let paths = u16::from(last_path) + 1;
-        match self {
-            Spread::Oblivious(rng) | Spread::Reps(_, rng) => paths::uniform(rng, paths),
-            Spread::Bitmap(bitmap) => bitmap.next(paths),
-            Spread::Mixed(both) => match both.0.recycle(last_path) {
+        match &mut self.way {
+            Way::Oblivious(rng) | Way::Reps(_, rng) => paths::uniform(rng, paths),
+            Way::Bitmap(bitmap) => bitmap.next(paths),
+            Way::Mixed(both) => match both.0.recycle(last_path) {
                 Some(path) => path,
                 None => both.1.next(paths),
             },

@@ -93,3 +93,21 @@ fn path_state_comes_with_the_first_burst_over_several_paths() {
     assert!(flow.next_path(0) < 4);
     assert!(flow.spread.is_some());
 }
+
+#[test]
+fn the_only_path_that_loses_is_left_for_a_while_however_bursts_are_spread() {
+    for paths_by in 0..4 {
+        let mut spread = Spread::new(paths_by as f32, 1);
+        spread.lost(0, 2);
+        for n in 0..100 {
+            let path = spread.next(n * 9_000, 3);
+            assert_ne!(path, 2);
+            spread.told(2, false);
+        }
+        assert!((0..100).any(|_| spread.next(2_000_000, 3) == 2), "way {paths_by}");
+        // The last path is never left.
+        let mut lone = Spread::new(paths_by as f32, 1);
+        lone.lost(0, 0);
+        assert_eq!(lone.next(0, 0), 0);
+    }
+}
