@@ -19,8 +19,9 @@ use spread::Spread;
 
 /// Least share of the greatest window that a flow begins with when it has found a queue.
 const BEGIN_LEAST: f32 = 1.0 / 16.0;
-/// Without marks and jitter, a path is late that is so many base round trips behind the middle one.
-const PATH_LATE_RTTS: f32 = 0.25;
+/// A linear congruence (Numerical Recipes), whose upper bits are used.
+const DRAW_TIMES: u32 = 1_664_525;
+const DRAW_PLUS: u32 = 1_013_904_223;
 
 const TARGET: usize = 0;
 const TARGET_TRIM: usize = 1;
@@ -116,7 +117,7 @@ const fn table(
     ]
 }
 
-static NSCC: [Setting; COUNT] = table(0.7, 0.75, 2.0, 4.0, 0.15, 0.25);
+static NSCC: [Setting; COUNT] = table(0.6, 0.75, 2.0, 4.0, 0.3, 0.25);
 static SMARTT: [Setting; COUNT] = table(0.5, 0.5, 5.0, 1.0, 0.0, 2.0);
 
 /// What all flows of a scheme share.
@@ -198,15 +199,19 @@ const RESTARTED: u8 = 8;
 const TRIMMING: u8 = 16;
 /// Paths are not spread by REPS.
 const NO_REPS: u8 = 32;
+/// Round trips have jitter.
+const JITTERY: u8 = 64;
 /// With any of these an acknowledgement goes the long way.
-const ODD: u8 = UNMEASURED | RESTARTED | NO_REPS;
+const ODD: u8 = UNMEASURED | RESTARTED | NO_REPS | JITTERY;
 
 /// One flow. Windows are in bytes, spans in ns; so are stored times, which wrap.
 #[derive(Clone, Debug)]
 struct Nscc {
     shared: Arc<Shared>,
     spread: Option<Box<Spread>>,
-    seed: u64,
+    seed: u32,
+    /// The latest random number.
+    draw: u32,
     pipe: Pipe,
     /// At least one datagram, at most `max_window` BDP.
     cwnd: f32,
@@ -253,7 +258,8 @@ impl Nscc {
         let mut flow = Nscc {
             shared: Arc::clone(shared),
             spread: None,
-            seed,
+            seed: (seed ^ seed >> 32) as u32,
+            draw: (seed >> 32) as u32,
             pipe: Pipe::new(params),
             cwnd: f32::INFINITY,
             increase: 0.0,
@@ -304,6 +310,15 @@ impl Nscc {
             (target / REFERENCE_RTT_NS).min(1.0)
         };
         self.slope = most * scale / target;
+        let is_jittery = self.pipe.typical_rtt_ns() > self.pipe.scale_ns();
+        self.flags = self.flags & !JITTERY | if is_jittery { JITTERY } else { 0 };
+        if is_jittery
+            && self.pipe.has_learned()
+            && let Some(spread) = &mut self.spread
+        {
+            // REPS would send what a late poll acknowledges at once back to the path that it came from.
+            spread.take_turns();
+        }
         self.clamp();
     }
 
@@ -517,28 +532,35 @@ impl Nscc {
     }
 
     /// Whether a sample counts as marked for its path and for the window.
-    #[inline(always)]
-    fn is_marked(&self, ack: &Ack, rtt_ns: f32) -> (bool, bool) {
+    fn is_marked(&mut self, ack: &Ack, rtt_ns: f32) -> (bool, bool) {
         if ack.ce_bytes > 0 {
             return (true, true);
         }
         if self.pipe.has_marks() {
             return (false, false);
         }
-        core::hint::cold_path();
-        let own_delay = rtt_ns - self.pipe.base_rtt_ns();
-        (own_delay >= self.path_bound_ns(), self.pipe.queue_delay_ns() >= self.target_ns())
+        let path_bad = if self.has(JITTERY) {
+            rtt_ns - self.pipe.base_rtt_ns() >= self.target_ns()
+        } else {
+            self.is_path_late(rtt_ns)
+        };
+        (path_bad, self.pipe.queue_delay_ns() >= self.target_ns())
     }
 
-    /// Without marks, the delay from which a path is late. Where hosts have no jitter, a path that is
-    /// hardly slower than the one in the middle is not, even if the queue stands above the target:
-    /// else all would be late then, and stay unequal. Under jitter REPS would send whole polls back
-    /// to the path that they came from, so there the target alone counts.
-    fn path_bound_ns(&self) -> f32 {
-        let scale = self.pipe.scale_ns();
-        let is_calm = self.pipe.has_learned() && self.pipe.typical_rtt_ns() <= scale;
-        let middle = self.pipe.queue_delay_ns() + PATH_LATE_RTTS * scale;
-        if is_calm { greater(self.target_ns(), middle) } else { self.target_ns() }
+    /// Without marks and jitter, whether a path is late. The bound is drawn anew for each sample, so that
+    /// the more a path is behind the one in the middle, the more of its packets count as marked, as with
+    /// RED. From a bound that stands still all that is beyond it leaves at once, and comes back at once.
+    #[inline(always)]
+    fn is_path_late(&mut self, rtt_ns: f32) -> bool {
+        let rtt = self.pipe.typical_rtt_ns();
+        // A queue of one round trip is late by itself.
+        let middle = lesser(self.pipe.queue_delay_ns(), rtt);
+        let behind = rtt_ns - self.pipe.base_rtt_ns() - middle;
+        if behind <= 0.0 {
+            return false;
+        }
+        self.draw = self.draw.wrapping_mul(DRAW_TIMES).wrapping_add(DRAW_PLUS);
+        behind * 65_536.0 >= f32::from((self.draw >> 16) as u16) * rtt
     }
 
     #[inline(always)]
@@ -597,12 +619,14 @@ impl Nscc {
         }
     }
 
-    /// One of a network that has marked nothing so far.
+    /// One of a network that has marked nothing so far, without jitter.
     #[inline(never)]
     fn on_unmarking_ack(&mut self, ack: &Ack, rtt_ns: f32) {
-        match self.is_marked(ack, rtt_ns) {
-            (path_bad, true) => self.on_marked_ack(ack, path_bad),
-            (path_bad, false) => self.on_clear_ack(ack, path_bad),
+        let path_bad = self.is_path_late(rtt_ns);
+        if self.pipe.queue_delay_ns() >= self.target_ns() {
+            self.on_marked_ack(ack, path_bad);
+        } else {
+            self.on_clear_ack(ack, path_bad);
         }
     }
 
@@ -658,7 +682,7 @@ impl Nscc {
         if self.last_path == 0 {
             return 0;
         }
-        let spread = Spread::new(self.value(PATHS_BY), self.seed);
+        let spread = Spread::new(self.value(PATHS_BY), self.seed.into());
         if !spread.is_reps() {
             self.flags |= NO_REPS;
         }

@@ -161,6 +161,8 @@ impl Reps {
     }
 }
 
+/// No path has this number.
+const NO_PATH: u16 = u16::MAX;
 /// How long a lossy path is shunned, in us.
 const SHUN_US: u32 = 1_000;
 /// How long after that its loss is remembered, in us.
@@ -168,13 +170,19 @@ const MEMORY_US: u32 = 10_000;
 
 /// The path to shun because it alone loses packets: that of the latest loss, unless the one before was
 /// on another path. So a lossy path is left at its first loss, and where all lose alike none is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Lossy {
-    /// Path of the latest loss.
-    path: Option<u8>,
+    /// Path of the latest loss; none at first.
+    path: u16,
     /// Until when it is shunned, or since when not. It wraps after 71 minutes, when the path may be
     /// shunned once more.
     until_us: u32,
+}
+
+impl Default for Lossy {
+    fn default() -> Self {
+        Lossy { path: NO_PATH, until_us: 0 }
+    }
 }
 
 impl Lossy {
@@ -186,8 +194,8 @@ impl Lossy {
             return;
         }
         let is_recent = is_shunned || us(now).wrapping_sub(self.until_us) <= MEMORY_US;
-        let is_alone = is_same || self.path.is_none() || !is_recent;
-        self.path = Some(path as u8);
+        let is_alone = is_same || self.path == NO_PATH || !is_recent;
+        self.path = path;
         self.until_us = us(now).wrapping_add(if is_alone { SHUN_US } else { 0 });
     }
 
@@ -196,7 +204,7 @@ impl Lossy {
     #[must_use]
     #[inline(always)]
     pub fn is_suspect(&self, path: u16) -> bool {
-        self.path == Some(path as u8)
+        self.path == path
     }
 
     /// Whether that path is to be shunned now.

@@ -66,6 +66,13 @@ impl Spread {
         }
     }
 
+    /// Takes paths in turn, as the bitmap does, in place of REPS.
+    pub(super) fn take_turns(&mut self) {
+        if self.is_reps() {
+            self.way = Way::Bitmap(EcnBitmap::default());
+        }
+    }
+
     /// Something sent on a path vanished.
     pub(super) fn lost(&mut self, now: Nanos, path: u16) {
         self.lossy.on_loss(now, path);

@@ -2,9 +2,11 @@
 
 extern crate std;
 
+use super::super::LEARNING_SAMPLES;
 use super::super::paths::{EcnBitmap, Reps};
 use super::*;
 use std::println;
+use std::vec::Vec;
 
 fn params(paths: u16) -> FlowParams {
     FlowParams {
@@ -22,7 +24,7 @@ fn params(paths: u16) -> FlowParams {
 /// A flow whose first samples, all that it learns from, took `rtt_ns`.
 fn learned(scheme: &NsccScheme, rtt_ns: Nanos) -> Nscc {
     let mut flow = Nscc::new(&scheme.shared, &params(8), 1);
-    for n in 1..=u64::from(crate::cc::LEARNING_SAMPLES) {
+    for n in 1..=u64::from(LEARNING_SAMPLES) {
         flow.on_ack(&ack(n * rtt_ns / 4, rtt_ns, (n % 8) as u16));
     }
     flow
@@ -53,21 +55,35 @@ fn a_flow_that_finds_a_queue_begins_small() {
 }
 
 #[test]
-fn without_marks_a_path_is_late_if_it_is_behind_the_others() {
-    let mut flow = learned(&NsccScheme::nscc(), 30_000);
-    let base_ns = 12_000.0;
-    // All stand 18 us above the base, which is more than the target.
-    assert!(flow.target_ns() < 18_000.0);
-    assert!(!flow.is_marked(&ack(1_000_000, 32_000, 0), 32_000.0).0);
-    assert!(flow.is_marked(&ack(1_000_000, 34_000, 0), 34_000.0).0);
-    assert!(flow.is_marked(&ack(1_000_000, 30_000, 0), 30_000.0).1, "but the window heeds it");
-    // Below the target none is late, however unequal.
-    for n in 0..3 {
-        flow.on_ack(&ack(1_000_000 + n, 12_000, 0));
+fn without_marks_a_path_is_late_as_often_as_it_is_behind_the_others() {
+    let mut flow = learned(&NsccScheme::nscc(), 22_000);
+    // All stand 10 us above the base, which is more than the target.
+    assert!(flow.target_ns() < 10_000.0);
+    let mut late = |rtt_ns: Nanos| {
+        let sample = ack(1_000_000, rtt_ns, 0);
+        (0..1_000).filter(|_| flow.is_marked(&sample, rtt_ns as f32).0).count()
+    };
+    assert_eq!(late(21_900), 0);
+    assert!((450..550).contains(&late(28_000)), "half a round trip behind");
+    assert!((700..800).contains(&late(31_000)));
+    assert_eq!(late(34_000), 1_000);
+    assert!(flow.is_marked(&ack(1_000_000, 22_000, 0), 22_000.0).1, "but the window heeds it");
+    // A queue of more than a round trip is late by itself.
+    let mut full = learned(&NsccScheme::nscc(), 42_000);
+    assert!(full.is_marked(&ack(1_000_000, 36_000, 0), 36_000.0).0);
+}
+
+#[test]
+fn under_jitter_paths_are_taken_in_turn() {
+    let shared = NsccScheme::nscc().shared;
+    let mut flow = Nscc::new(&shared, &params(4), 1);
+    flow.next_path(0);
+    for n in 0..Nanos::from(LEARNING_SAMPLES) {
+        flow.on_ack(&ack(1_000 * n, 12_000 + 60_000 * (n % 2), 0));
     }
-    let bound_ns = base_ns + flow.target_ns();
-    assert!(!flow.is_marked(&ack(1_000_100, 20_000, 0), bound_ns - 100.0).0);
-    assert!(flow.is_marked(&ack(1_000_100, 21_000, 0), bound_ns + 100.0).0);
+    assert!(flow.has(JITTERY));
+    let turn: Vec<u16> = (0..8).map(|n| flow.next_path(1_000_000 + n)).collect();
+    assert_eq!(turn, [0, 1, 2, 3, 0, 1, 2, 3]);
 }
 
 #[test]
