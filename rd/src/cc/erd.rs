@@ -60,6 +60,8 @@ impl Scheme for ErdScheme {
         Box::new(Erd {
             window_bytes: ((self.values[0] * 1024.0) as u64).max(u64::from(params.datagram_bytes)),
             paths: params.paths.max(1),
+            turn: 0,
+            left: 0,
             rng: paths::rng(seed),
         })
     }
@@ -70,6 +72,10 @@ impl Scheme for ErdScheme {
 struct Erd {
     window_bytes: u64,
     paths: u16,
+    /// The path before.
+    turn: u16,
+    /// Paths left in this round.
+    left: u16,
     rng: Pcg32,
 }
 
@@ -91,7 +97,17 @@ impl Controller for Erd {
     }
 
     fn next_path(&mut self, _: Nanos) -> u16 {
-        if self.paths == 1 { 0 } else { paths::uniform(&mut self.rng, self.paths) }
+        if self.paths == 1 {
+            return 0;
+        }
+        if self.left == 0 {
+            self.left = self.paths;
+            self.turn = paths::uniform(&mut self.rng, self.paths);
+        } else {
+            self.turn = if self.turn + 1 < self.paths { self.turn + 1 } else { 0 };
+        }
+        self.left -= 1;
+        self.turn
     }
 
     fn ecn(&self) -> Ecn {
