@@ -124,8 +124,9 @@ struct Strack {
     cut_at: u32,
     shuffled_at: u32,
     count_at: u32,
-    /// Derived from the shared estimate, when that moves.
-    bdp_bytes: f32,
+    /// Derived from the shared estimate, when that moves. What growth is a share of: the BDP, or one
+    /// packet if that is more. Shares of a BDP of a few bytes would never make up a packet.
+    scale_bytes: f32,
     window_max_bytes: f32,
     target_ns: f32,
     /// Typical round trip, and the same with the target delay.
@@ -157,7 +158,7 @@ impl Strack {
             cut_at: now,
             shuffled_at: now,
             count_at: now,
-            bdp_bytes: 0.0,
+            scale_bytes: 0.0,
             window_max_bytes: 0.0,
             target_ns: 0.0,
             rtt_ns: 0,
@@ -188,9 +189,9 @@ impl Strack {
         self.period_ns = (rtt_ns + self.target_ns).min(SPAN_MOST_NS) as u32;
         // `max_bdp` BDP in whole packets, and one more that arrives meanwhile. More than one BDP,
         // since a lone flow does not load all its paths alike.
-        let packet = self.packet_bytes as u64;
-        self.bdp_bytes = self.pipe.bdp_bytes();
-        let packets = ((self.values[MAX_BDP] * self.bdp_bytes) as u64).div_ceil(packet) + 1;
+        let (packet, bdp_bytes) = (self.packet_bytes as u64, self.pipe.bdp_bytes());
+        self.scale_bytes = greater(bdp_bytes, self.packet_bytes);
+        let packets = ((self.values[MAX_BDP] * bdp_bytes) as u64).div_ceil(packet) + 1;
         self.window_max_bytes = (packets * packet) as f32;
     }
 
@@ -200,7 +201,7 @@ impl Strack {
         self.window_bytes = greater(most, self.packet_bytes);
     }
 
-    /// A constant in 4 KiB packets, scaled to the BDP (table 1: `bdp_sf`), as a share of the BDP.
+    /// A constant in 4 KiB packets, scaled to the BDP (table 1: `bdp_sf`), as a share of it.
     fn scaled_bdps(&self, at: usize) -> f32 {
         self.values[at] * (PACKET_BYTES / SCALE_BDP_BYTES)
     }
@@ -286,7 +287,7 @@ impl Strack {
     fn grow(&mut self, ack: &Ack, bdps: f32) {
         if !ack.app_limited {
             let windows = lesser(short_f32(ack.acked_bytes) / self.window_bytes, 1.0);
-            self.window_bytes += bdps * self.bdp_bytes * windows;
+            self.window_bytes += bdps * self.scale_bytes * windows;
         }
     }
 
@@ -330,7 +331,7 @@ impl Strack {
     fn shuffle(&mut self, ack: &Ack) {
         self.shuffled_at = ack.now as u32;
         if !ack.app_limited {
-            self.window_bytes += self.scaled_bdps(ETA) * self.bdp_bytes;
+            self.window_bytes += self.scaled_bdps(ETA) * self.scale_bytes;
         }
         self.clamp();
         self.choose_paths();
@@ -422,7 +423,7 @@ impl Controller for Strack {
             base_rtt_ns,
             typical_rtt_ns,
             target_ns: self.target_ns as Nanos,
-            bdp_bytes: self.bdp_bytes as u64,
+            bdp_bytes: self.pipe.bdp_bytes() as u64,
             paths: self.paths_in_use,
         }
     }
