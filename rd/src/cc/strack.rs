@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::paths::EcnBitmap;
+use super::paths::{EcnBitmap, LossyPath};
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::settings::{self, Setting};
 use super::{
@@ -33,8 +33,11 @@ const HALF: f32 = 0.5;
 /// (algorithm 4, line 11).
 const ACHIEVED_SHARE: f32 = 1.0 / 8.0;
 
-/// Without marks, a path is late that is so many base round trips slower than the one in the middle.
-const PATH_LATE_RTTS: f32 = 0.25;
+/// Without marks, a path is late that is so many base round trips slower than the one in the middle,
+/// and clean if it is as much faster.
+const PATH_APART_RTTS: f32 = 0.5;
+/// Without marks, a queue of so many base round trips is none.
+const EARLY_RTTS: f32 = 0.1;
 /// p99.5 of an exponential distribution in units of its mean.
 const P995: f32 = 5.3;
 
@@ -112,13 +115,20 @@ impl Scheme for StrackScheme {
     }
 }
 
+/// The paths of a flow that has several.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spray {
+    marked: EcnBitmap,
+    lossy: LossyPath,
+}
+
 /// One flow's window and paths.
 #[derive(Clone, Debug)]
 struct Strack {
     pipe: Pipe,
     values: Arc<Values>,
     /// Made at the first choice among several paths.
-    spray: Option<Box<EcnBitmap>>,
+    spray: Option<Box<Spray>>,
     /// When the window was last cut, when it last grew for fairness, and since when `count_bytes`
     /// counts: in ns, wrapping.
     cut_at: u32,
@@ -244,34 +254,37 @@ impl Strack {
         }
     }
 
-    /// Without marks, whether a path is slower than the one in the middle by more than its own jitter
-    /// explains. An absolute bound would call all paths late when the queue stands at the target, and
-    /// so leave them unequal.
-    fn is_path_late(&self, rtt_ns: f32) -> bool {
-        let base = self.pipe.base_rtt_ns();
-        let scale = self.pipe.scale_ns();
-        let jitter = self.pipe.typical_rtt_ns() - scale;
-        rtt_ns - base > self.pipe.queue_delay_ns() + PATH_LATE_RTTS * scale + P995 * jitter
-    }
-
     #[inline(always)]
     fn on_sample(&mut self, ack: &Ack, rtt_ns: f32) {
         // The path is judged by its own sample, the window by the filtered delay of all.
-        let bad = self.pipe.is_bad(ack, || self.is_path_late(rtt_ns));
-        self.heed_path(ack.path, bad);
+        if ack.path < self.paths {
+            if self.pipe.has_marks() {
+                self.heed_path(ack.path, ack.ce_bytes > 0, ack.ce_bytes == 0);
+            } else {
+                self.compare_path(ack.path, rtt_ns);
+            }
+        }
         self.adjust(ack);
         self.clamp();
     }
 
+    /// Without marks, a path is compared with the one in the middle: what is apart by more than jitter
+    /// explains is late or clean. An absolute bound would call all paths late when the queue stands at
+    /// the target, and so leave them unequal.
+    #[inline(always)]
+    fn compare_path(&mut self, path: u16, rtt_ns: f32) {
+        let (base, typical) = (self.pipe.base_rtt_ns(), self.pipe.typical_rtt_ns());
+        let apart = P995 * typical - (P995 - PATH_APART_RTTS) * base;
+        let slower = rtt_ns - self.pipe.middle_rtt_ns();
+        self.heed_path(path, slower > apart, slower < -apart);
+    }
+
     /// Algorithm 3, lines 2 to 10.
     #[inline(always)]
-    fn heed_path(&mut self, path: u16, marked: bool) {
-        if path >= self.paths {
-            return;
-        }
-        self.clean_path = (!marked).then_some(path as u8);
+    fn heed_path(&mut self, path: u16, marked: bool, clean: bool) {
+        self.clean_path = clean.then_some(path as u8);
         if let Some(spray) = &mut self.spray {
-            spray.on_ack(path, marked);
+            spray.marked.on_ack(path, marked);
         }
     }
 
@@ -297,7 +310,7 @@ impl Strack {
         let (target, delay) = (self.target_ns, self.pipe.queue_delay_ns());
         self.mean_delay_ns += self.values[EWMA] * (delay - self.mean_delay_ns);
         if delay < target {
-            if !self.pipe.is_marked(ack, false) {
+            if !self.pipe.is_bad(ack, || self.has_queue(delay)) {
                 // alpha (target - delay), where alpha is 4 bdp_sf delay_sf / rtt and delay_sf is
                 // rtt / 12 us.
                 let alpha = self.scaled_bdps(ALPHA) * (1.0 / SCALE_RTT_NS);
@@ -309,6 +322,14 @@ impl Strack {
         if since_ns(self.shuffled_at, ack.now) > self.rtt_ns {
             self.shuffle(ack);
         }
+    }
+
+    /// Without marks, whether there is a queue at all, beyond jitter and noise. Marks tell of a queue that
+    /// is left behind a packet; a delay tells one queue later, when many flows have grown too far.
+    #[inline(always)]
+    fn has_queue(&self, delay: f32) -> bool {
+        let (base, typical) = (self.pipe.base_rtt_ns(), self.pipe.typical_rtt_ns());
+        delay > typical - (1.0 - EARLY_RTTS) * base + self.pipe.noise_ns()
     }
 
     /// Algorithm 4 for a delay that is not below the target.
@@ -375,7 +396,8 @@ impl Controller for Strack {
         // The window does not react (section 3.3). No acknowledgement tells of a path that drops
         // everything, so the loss does.
         if let Some(spray) = &mut self.spray {
-            spray.on_ack(loss.path, true);
+            spray.marked.on_ack(loss.path, true);
+            spray.lossy.on_loss(loss, Nanos::from(self.rtt_ns));
         }
         self.clean_path = self.clean_path.filter(|path| u16::from(*path) != loss.path);
     }
@@ -387,6 +409,9 @@ impl Controller for Strack {
         self.clamp();
         self.choose_paths();
         self.cut_at = timeout.now as u32;
+        if let Some(spray) = &mut self.spray {
+            spray.lossy.on_timeout();
+        }
         // If silence lasts, nothing was achieved since.
         self.start_period(timeout.now, 0.0);
     }
@@ -399,18 +424,23 @@ impl Controller for Strack {
         None
     }
 
-    fn next_path(&mut self, _: Nanos) -> u16 {
+    fn next_path(&mut self, now: Nanos) -> u16 {
         if self.paths == 1 {
             return 0;
         }
         let spray = self.spray.get_or_insert_default();
-        match self.clean_path.take().map(u16::from) {
+        let path = match self.clean_path.take().map(u16::from) {
             Some(path) => {
-                spray.resume_after(path);
+                spray.marked.resume_after(path);
                 path
             }
-            None => spray.next(self.paths_in_use),
+            None => spray.marked.next(self.paths_in_use),
+        };
+        if spray.lossy.left(now) != Some(path) {
+            return path;
         }
+        spray.marked.on_ack(path, true);
+        spray.marked.next(self.paths_in_use)
     }
 
     fn ecn(&self) -> Ecn {
