@@ -36,8 +36,9 @@ const ACHIEVED_SHARE: f32 = 1.0 / 8.0;
 /// Without marks, a path is late that is so many base round trips slower than the one in the middle,
 /// and clean if it is as much faster.
 const PATH_APART_RTTS: f32 = 0.5;
-/// Without marks, a queue of so many base round trips is none.
-const EARLY_RTTS: f32 = 0.1;
+/// Without marks, a delay up to this part of that difference is no queue: a tenth of a base round trip,
+/// and mean jitter.
+const EARLY_PART: f32 = 0.2;
 /// p99.5 of an exponential distribution in units of its mean.
 const P995: f32 = 5.3;
 
@@ -120,6 +121,10 @@ impl Scheme for StrackScheme {
 struct Spray {
     marked: EcnBitmap,
     lossy: LossyPath,
+    /// As many paths as what is known of a path is fresh for (section 3.1): twice the window.
+    in_use: u16,
+    /// The path of an unmarked acknowledgement, for the next packet.
+    clean: Option<u8>,
 }
 
 /// One flow's window and paths.
@@ -139,6 +144,8 @@ struct Strack {
     scale_bytes: f32,
     window_max_bytes: f32,
     target_ns: f32,
+    /// Without marks, by how much a path's round trip must differ from the one in the middle to tell.
+    apart_ns: f32,
     /// Typical round trip, and the same with the target delay.
     rtt_ns: u32,
     period_ns: u32,
@@ -150,10 +157,6 @@ struct Strack {
     /// The same of the period before; infinite where the flow had too little to send to tell.
     achieved_bytes: f32,
     paths: u16,
-    /// As many of them as what is known of a path is fresh for (section 3.1): twice the window.
-    paths_in_use: u16,
-    /// The path of an unmarked acknowledgement, for the next packet.
-    clean_path: Option<u8>,
     /// The flow had less to send than the window allowed, some time in this period.
     limited: bool,
 }
@@ -171,6 +174,7 @@ impl Strack {
             scale_bytes: 0.0,
             window_max_bytes: 0.0,
             target_ns: 0.0,
+            apart_ns: 0.0,
             rtt_ns: 0,
             period_ns: 0,
             window_bytes: 0.0,
@@ -179,13 +183,10 @@ impl Strack {
             count_bytes: 0.0,
             achieved_bytes: f32::INFINITY,
             paths: params.paths.clamp(1, PATHS_MAX),
-            paths_in_use: 0,
-            clean_path: None,
             limited: true,
         };
         strack.derive();
         strack.window_bytes = strack.window_max_bytes;
-        strack.choose_paths();
         strack
     }
 
@@ -193,8 +194,9 @@ impl Strack {
     #[inline(never)]
     fn derive(&mut self) {
         // A sample holds the queue's delay and noise on top of it.
-        self.target_ns = self.values[TARGET] * self.pipe.scale_ns() + self.pipe.noise_ns();
-        let rtt_ns = self.pipe.typical_rtt_ns();
+        let (scale_ns, rtt_ns) = (self.pipe.scale_ns(), self.pipe.typical_rtt_ns());
+        self.target_ns = self.values[TARGET] * scale_ns + self.pipe.noise_ns();
+        self.apart_ns = PATH_APART_RTTS * scale_ns + P995 * (rtt_ns - scale_ns);
         self.rtt_ns = rtt_ns.min(SPAN_MOST_NS) as u32;
         self.period_ns = (rtt_ns + self.target_ns).min(SPAN_MOST_NS) as u32;
         // `max_bdp` BDP in whole packets, and one more that arrives meanwhile. More than one BDP,
@@ -256,43 +258,54 @@ impl Strack {
 
     #[inline(always)]
     fn on_sample(&mut self, ack: &Ack, rtt_ns: f32) {
-        // The path is judged by its own sample, the window by the filtered delay of all.
-        if ack.path < self.paths {
-            if self.pipe.has_marks() {
-                self.heed_path(ack.path, ack.ce_bytes > 0, ack.ce_bytes == 0);
-            } else {
-                self.compare_path(ack.path, rtt_ns);
-            }
-        }
+        self.heed_path(ack, rtt_ns);
         self.adjust(ack);
         self.clamp();
     }
 
-    /// Without marks, a path is compared with the one in the middle: what is apart by more than jitter
-    /// explains is late or clean. An absolute bound would call all paths late when the queue stands at
-    /// the target, and so leave them unequal.
+    /// Algorithm 3, lines 2 to 10. The path is judged by its own sample, the window by the filtered delay
+    /// of all. Without marks, a path is compared with the one in the middle: what is apart by more than
+    /// jitter explains counts as marked or unmarked, the rest tells nothing. An absolute bound would call all paths late when the queue stands
+    /// at the target, and so leave them unequal.
     #[inline(always)]
-    fn compare_path(&mut self, path: u16, rtt_ns: f32) {
-        let (base, typical) = (self.pipe.base_rtt_ns(), self.pipe.typical_rtt_ns());
-        let apart = P995 * typical - (P995 - PATH_APART_RTTS) * base;
-        let slower = rtt_ns - self.pipe.middle_rtt_ns();
-        self.heed_path(path, slower > apart, slower < -apart);
+    fn heed_path(&mut self, ack: &Ack, rtt_ns: f32) {
+        let Some(spray) = &mut self.spray else { return };
+        if ack.path >= self.paths {
+            return;
+        }
+        let marked = if self.pipe.has_marks() {
+            ack.ce_bytes > 0
+        } else {
+            let slower = rtt_ns - self.pipe.middle_rtt_ns();
+            if slower.abs() <= self.apart_ns {
+                return;
+            }
+            slower > 0.0
+        };
+        spray.clean = (!marked).then_some(ack.path as u8);
+        spray.marked.on_ack(ack.path, marked);
     }
 
-    /// Algorithm 3, lines 2 to 10.
+    /// How many paths should be in use.
     #[inline(always)]
-    fn heed_path(&mut self, path: u16, marked: bool, clean: bool) {
-        self.clean_path = clean.then_some(path as u8);
-        if let Some(spray) = &mut self.spray {
-            spray.marked.on_ack(path, marked);
-        }
+    fn fresh_paths(&self) -> u16 {
+        let packets = (2.0 * self.window_bytes / self.packet_bytes) as u64;
+        packets.max(PATHS_MIN).min(u64::from(self.paths)) as u16
     }
 
     /// Sets the paths in use.
     #[inline(always)]
     fn choose_paths(&mut self) {
-        let packets = (2.0 * self.window_bytes / self.packet_bytes) as u64;
-        self.paths_in_use = packets.max(PATHS_MIN).min(u64::from(self.paths)) as u16;
+        let fresh = self.fresh_paths();
+        if let Some(spray) = &mut self.spray {
+            spray.in_use = fresh;
+        }
+    }
+
+    #[cold]
+    fn begin_spray(&mut self) {
+        let in_use = self.fresh_paths();
+        self.spray = Some(Box::new(Spray { in_use, ..Spray::default() }));
     }
 
     /// Adds so many BDP for each window that is acknowledged, and for one at most.
@@ -328,8 +341,7 @@ impl Strack {
     /// is left behind a packet; a delay tells one queue later, when many flows have grown too far.
     #[inline(always)]
     fn has_queue(&self, delay: f32) -> bool {
-        let (base, typical) = (self.pipe.base_rtt_ns(), self.pipe.typical_rtt_ns());
-        delay > typical - (1.0 - EARLY_RTTS) * base + self.pipe.noise_ns()
+        delay > EARLY_PART * self.apart_ns + self.pipe.noise_ns()
     }
 
     /// Algorithm 4 for a delay that is not below the target.
@@ -398,8 +410,8 @@ impl Controller for Strack {
         if let Some(spray) = &mut self.spray {
             spray.marked.on_ack(loss.path, true);
             spray.lossy.on_loss(loss, Nanos::from(self.rtt_ns));
+            spray.clean = spray.clean.filter(|path| u16::from(*path) != loss.path);
         }
-        self.clean_path = self.clean_path.filter(|path| u16::from(*path) != loss.path);
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
@@ -428,19 +440,22 @@ impl Controller for Strack {
         if self.paths == 1 {
             return 0;
         }
-        let spray = self.spray.get_or_insert_default();
-        let path = match self.clean_path.take().map(u16::from) {
+        if self.spray.is_none() {
+            self.begin_spray();
+        }
+        let Some(spray) = &mut self.spray else { return 0 };
+        let path = match spray.clean.take().map(u16::from) {
             Some(path) => {
                 spray.marked.resume_after(path);
                 path
             }
-            None => spray.marked.next(self.paths_in_use),
+            None => spray.marked.next(spray.in_use),
         };
         if spray.lossy.left(now) != Some(path) {
             return path;
         }
         spray.marked.on_ack(path, true);
-        spray.marked.next(self.paths_in_use)
+        spray.marked.next(spray.in_use)
     }
 
     fn ecn(&self) -> Ecn {
@@ -454,7 +469,7 @@ impl Controller for Strack {
             typical_rtt_ns,
             target_ns: self.target_ns as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
-            paths: self.paths_in_use,
+            paths: self.spray.as_ref().map_or_else(|| self.fresh_paths(), |spray| spray.in_use),
         }
     }
 }

@@ -119,7 +119,7 @@ pub fn marked_share(pipe: &Pipe, ack: &Ack, late_ns: f32) -> f32 {
     if pipe.has_marks() {
         return 0.0;
     }
-    let is_late = ack.rtt_ns.is_some() && pipe.queue_delay_ns() > late_ns;
+    let is_late = ack.rtt_ns.is_some() && pipe.middle_rtt_ns() - pipe.base_rtt_ns() > late_ns;
     if is_late { 1.0 } else { 0.0 }
 }
 
