@@ -430,8 +430,8 @@ fn settings_reach_new_flows_only() {
 
 #[test]
 fn state_is_small() {
-    std::println!("strack {} bitmap {}", size_of::<Strack>(), size_of::<EcnBitmap>());
+    std::println!("strack {} spray {}", size_of::<Strack>(), size_of::<Spray>());
     assert!(size_of::<Strack>() <= 128);
-    assert!(size_of::<EcnBitmap>() <= 16 * PATHS_MIN as usize);
+    assert!(size_of::<Spray>() <= 16 * PATHS_MIN as usize);
     assert!(flow(&params()).spray.is_none());
 }
