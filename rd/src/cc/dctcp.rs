@@ -1,7 +1,7 @@
 //! DCTCP (Alizadeh et al., SIGCOMM 2010; RFC 8257): once per round trip the window shrinks by half
 //! the average share of marked bytes. Oblivious spray, or one path per flow (docs/cc/dctcp.md).
 
-use super::paths;
+use super::paths::{self, Uniform};
 use super::pipe::Pipe;
 use super::settings::{Setting, defaults};
 use super::window::{Window, marked_share, round_trip_since};
@@ -10,7 +10,6 @@ use super::{
 };
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
-use rand_pcg::Pcg32;
 
 /// Parameters.
 pub const SETTINGS: [Setting; 3] = [
@@ -107,11 +106,13 @@ impl Scheme for DctcpScheme {
 struct Dctcp {
     pipe: Pipe,
     window: Window,
-    rng: Pcg32,
+    spray: Box<Uniform>,
     round_at: Nanos,
     cut_at: Nanos,
     gain: f32,
     late: f32,
+    /// The same in ns.
+    late_ns: f32,
     /// Average share of marked bytes.
     alpha: f32,
     /// Bytes of this round trip, and how many of them were marked.
@@ -119,7 +120,6 @@ struct Dctcp {
     marked_bytes: f32,
     /// Below it, in packets, the window doubles per round trip.
     slow_start: f32,
-    paths: u16,
     /// The first path that it uses.
     path: u16,
 }
@@ -133,16 +133,16 @@ impl Dctcp {
         Dctcp {
             pipe,
             window: Window::new(params, &pipe),
-            rng,
+            spray: Box::new(Uniform::new(rng, paths)),
             round_at: params.now,
             cut_at: 0,
             gain: scheme.values[G],
             late: scheme.values[LATE],
+            late_ns: pipe.target_ns(scheme.values[LATE]),
             alpha: 1.0,
             acked_bytes: 0.0,
             marked_bytes: 0.0,
             slow_start: 0.0,
-            paths,
             path,
         }
     }
@@ -176,9 +176,10 @@ impl Controller for Dctcp {
 
     fn on_ack(&mut self, ack: &Ack) {
         if self.pipe.on_ack(ack) {
+            self.late_ns = self.pipe.target_ns(self.late);
             self.window.bound(&self.pipe, WINDOW_BDPS);
         }
-        let marked = marked_share(&self.pipe, ack, self.late);
+        let marked = marked_share(&self.pipe, ack, self.late_ns);
         self.acked_bytes += ack.acked_bytes as f32;
         self.marked_bytes += marked * ack.acked_bytes as f32;
         self.end_round(ack);
@@ -196,10 +197,12 @@ impl Controller for Dctcp {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
+        self.spray.on_loss(loss, self.pipe.typical_rtt_ns());
         self.decrease(loss.now, 0.5);
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
+        self.spray.on_timeout();
         // Slow start goes back to half of the window, as after a TCP timeout. The timeouts that
         // follow in a row find one packet and must not take that memory away.
         if timeout.in_a_row <= 1 {
@@ -217,12 +220,12 @@ impl Controller for Dctcp {
         None
     }
 
-    fn next_path(&mut self, _: Nanos) -> u16 {
-        self.path + paths::uniform(&mut self.rng, self.paths)
+    fn next_path(&mut self, now: Nanos) -> u16 {
+        self.path + self.spray.next(now)
     }
 
     fn may_move(&self) -> bool {
-        self.paths > 1
+        self.spray.paths() > 1
     }
 
     fn ecn(&self) -> Ecn {
@@ -234,9 +237,9 @@ impl Controller for Dctcp {
         View {
             base_rtt_ns,
             typical_rtt_ns,
-            target_ns: self.pipe.target_ns(self.late) as Nanos,
+            target_ns: self.late_ns as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
-            paths: self.paths,
+            paths: self.spray.paths(),
         }
     }
 }

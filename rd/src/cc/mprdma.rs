@@ -2,7 +2,7 @@
 //! acknowledgement sends the next packet on its own path, unless that path lags behind
 //! (docs/cc/mprdma.md).
 
-use super::paths;
+use super::paths::{self, Uniform};
 use super::pipe::{Pipe, short_f32};
 use super::settings::{Setting, defaults};
 use super::window::{Window, marked_share};
@@ -12,8 +12,6 @@ use super::{
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::vec;
-use rand_pcg::Pcg32;
-use rand_pcg::rand_core::Rng;
 
 /// Parameters.
 pub const SETTINGS: [Setting; 3] = [
@@ -138,12 +136,14 @@ impl Clock {
 struct MpRdma {
     pipe: Pipe,
     window: Window,
-    rng: Pcg32,
+    spray: Box<Uniform>,
     clock: Clock,
     delta_packets: u32,
     /// Draws below it are probes: a share of 2^32.
     probe_below: u32,
     late: f32,
+    /// The same in ns.
+    late_ns: f32,
     paths: u16,
 }
 
@@ -153,12 +153,13 @@ impl MpRdma {
         MpRdma {
             pipe,
             window: Window::new(params, &pipe),
-            rng: paths::rng(seed),
+            spray: Box::new(Uniform::new(paths::rng(seed), params.paths)),
             clock: Clock::default(),
             delta_packets: values[DELTA] as u32,
             // All is one draw in 2^32 short of all.
             probe_below: (f64::from(values[PROBE]) * f64::from(u32::MAX)) as u32,
             late: values[LATE],
+            late_ns: pipe.target_ns(values[LATE]),
             paths: params.paths.max(1),
         }
     }
@@ -174,6 +175,7 @@ impl MpRdma {
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
         if self.pipe.on_odd_sample(ack, ack.rtt_ns.map(short_f32)) {
+            self.late_ns = self.pipe.target_ns(self.late);
             self.window.bound(&self.pipe, WINDOW_BDPS);
         }
         self.heed(ack);
@@ -182,7 +184,7 @@ impl MpRdma {
     #[inline(always)]
     fn heed(&mut self, ack: &Ack) {
         let acked = ack.acked_packets as f32;
-        let marked = acked * marked_share(&self.pipe, ack, self.late);
+        let marked = acked * marked_share(&self.pipe, ack, self.late_ns);
         if marked > 0.0 {
             self.lose_packets(0.5 * marked);
         }
@@ -224,13 +226,15 @@ impl Controller for MpRdma {
         }
     }
 
-    fn on_loss(&mut self, _: &Loss) {
+    fn on_loss(&mut self, loss: &Loss) {
+        self.spray.on_loss(loss, self.pipe.typical_rtt_ns());
         self.lose_packets(1.0);
     }
 
     fn on_timeout(&mut self, _: &Timeout) {
         self.window.shrink_to(PACKETS_MIN, PACKETS_MIN);
         self.clock.clear();
+        self.spray.on_timeout();
     }
 
     fn window_bytes(&self) -> u64 {
@@ -241,15 +245,17 @@ impl Controller for MpRdma {
         None
     }
 
-    fn next_path(&mut self, _: Nanos) -> u16 {
+    fn next_path(&mut self, now: Nanos) -> u16 {
         if self.paths == 1 {
             return 0;
         }
-        let clocked = self.clock.pop();
-        match clocked {
-            Some(path) if self.rng.next_u32() >= self.probe_below => path,
-            _ => paths::uniform(&mut self.rng, self.paths),
+        if let Some(path) = self.clock.pop()
+            && self.spray.bits() >= self.probe_below
+            && self.spray.left(now) != Some(path)
+        {
+            return path;
         }
+        self.spray.next(now)
     }
 
     fn ecn(&self) -> Ecn {
@@ -261,7 +267,7 @@ impl Controller for MpRdma {
         View {
             base_rtt_ns,
             typical_rtt_ns,
-            target_ns: self.pipe.target_ns(self.late) as Nanos,
+            target_ns: self.late_ns as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
             paths: self.paths,
         }

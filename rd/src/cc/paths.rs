@@ -1,5 +1,6 @@
 //! Choosing paths (entropies), shared by the controllers.
 
+use super::{Loss, LossKind};
 use crate::units::Nanos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -14,6 +15,121 @@ pub fn uniform(rng: &mut Pcg32, paths: u16) -> u16 {
 #[must_use]
 pub fn rng(seed: u64) -> Pcg32 {
     Pcg32::seed_from_u64(seed)
+}
+
+/// How long a path is left for a loss that it alone has, in typical round trips.
+const LEFT_RTTS: Nanos = 32;
+/// How long a loss is remembered, in typical round trips. Losses that all paths share, one in so many
+/// packets, then cost an eighth of a path at most; more frequent ones are seen to be shared.
+const LOSS_MEMORY_RTTS: Nanos = 256;
+/// Losses of packets sent closer together, in typical round trips, are of one overflow.
+const OVERFLOW_RTTS: Nanos = 4;
+
+/// Leaves a path that loses packets while the others lose none. Two losses in a row on different
+/// paths are everybody's, and nothing is left for them: for as long as a path would be after an overflow,
+/// for as long as losses are remembered otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LossyPath {
+    /// When the newest loss became known, and when what was lost was sent.
+    lost_at: Nanos,
+    sent_at: Nanos,
+    /// Losses count as everybody's until then.
+    shared_until: Nanos,
+    left_until: Nanos,
+    /// The path of the newest loss.
+    path: u16,
+    /// There was one.
+    has_lost: bool,
+}
+
+impl LossyPath {
+    /// A packet was lost, on a flow of this typical round trip. A payload that was cut off tells of
+    /// a queue.
+    pub fn on_loss(&mut self, loss: &Loss, rtt_ns: Nanos) {
+        if loss.kind == LossKind::Trim {
+            return;
+        }
+        let rtts = |count: Nanos| count.saturating_mul(rtt_ns);
+        let is_fresh =
+            self.has_lost && loss.now.saturating_sub(self.lost_at) < rtts(LOSS_MEMORY_RTTS);
+        let is_same = self.path == loss.path;
+        if is_fresh && !is_same {
+            let is_overflow = loss.sent_at.abs_diff(self.sent_at) < rtts(OVERFLOW_RTTS);
+            let memory_ns = rtts(if is_overflow { LEFT_RTTS } else { LOSS_MEMORY_RTTS });
+            self.shared_until = self.shared_until.max(loss.now.saturating_add(memory_ns));
+            self.left_until = 0;
+        } else if loss.now >= self.shared_until {
+            self.left_until = loss.now.saturating_add(rtts(LEFT_RTTS));
+        }
+        (self.lost_at, self.sent_at) = (loss.now, loss.sent_at);
+        (self.path, self.has_lost) = (loss.path, true);
+    }
+
+    /// Nothing arrives at all: another path may heal first.
+    pub fn on_timeout(&mut self) {
+        self.left_until = 0;
+    }
+
+    /// The path that should not be used now.
+    #[must_use]
+    #[inline]
+    pub fn left(&self, now: Nanos) -> Option<u16> {
+        (now < self.left_until).then_some(self.path)
+    }
+}
+
+/// Oblivious spray, but for a [`LossyPath`].
+#[derive(Clone, Debug)]
+pub struct Uniform {
+    rng: Pcg32,
+    lossy: LossyPath,
+    paths: u16,
+}
+
+impl Uniform {
+    /// Over so many paths, at least one.
+    #[must_use]
+    pub fn new(rng: Pcg32, paths: u16) -> Uniform {
+        Uniform { rng, lossy: LossyPath::default(), paths: paths.max(1) }
+    }
+
+    /// How many paths there are.
+    #[must_use]
+    pub fn paths(&self) -> u16 {
+        self.paths
+    }
+
+    /// Random bits.
+    pub fn bits(&mut self) -> u32 {
+        self.rng.next_u32()
+    }
+
+    /// A path at random, all alike but the one that is left.
+    pub fn next(&mut self, now: Nanos) -> u16 {
+        match self.lossy.left(now) {
+            Some(left) if self.paths > 1 => {
+                let path = uniform(&mut self.rng, self.paths - 1);
+                path + u16::from(path >= left)
+            }
+            _ => uniform(&mut self.rng, self.paths),
+        }
+    }
+
+    /// See [`LossyPath::left`].
+    #[must_use]
+    pub fn left(&self, now: Nanos) -> Option<u16> {
+        self.lossy.left(now)
+    }
+
+    /// See [`LossyPath::on_loss`].
+    pub fn on_loss(&mut self, loss: &Loss, rtt_ns: f32) {
+        self.lossy.on_loss(loss, rtt_ns as Nanos);
+    }
+
+    /// See [`LossyPath::on_timeout`].
+    pub fn on_timeout(&mut self) {
+        self.lossy.on_timeout();
+    }
 }
 
 /// One bit a path, at most 256 of them.
@@ -254,5 +370,85 @@ mod tests {
         let later = 30 * MILLISECOND;
         lossy.on_loss(later, 1);
         assert!(is_shunned(&lossy, later, 1));
+    }
+
+    const RTT: Nanos = 10_000;
+
+    fn lose(lossy: &mut LossyPath, rtts: Nanos, path: u16) {
+        let (now, kind) = (rtts * RTT, LossKind::Nack);
+        let loss = Loss { now, sent_at: now, bytes: 1, path, kind, in_flight_bytes: 0 };
+        lossy.on_loss(&loss, RTT);
+    }
+
+    fn is_left(lossy: &LossyPath, rtts: Nanos) -> bool {
+        lossy.left(rtts * RTT).is_some()
+    }
+
+    #[test]
+    fn a_path_that_alone_loses_is_left_for_a_while() {
+        let mut lossy = LossyPath::default();
+        for (lost, until) in [(100, 132), (120, 152), (300, 332), (784, 816)] {
+            lose(&mut lossy, lost, 7);
+            assert_eq!(lossy.left(lost * RTT), Some(7));
+            assert!(is_left(&lossy, until - 1) && !is_left(&lossy, until), "{lost}");
+        }
+    }
+
+    #[test]
+    fn losses_everywhere_leave_nothing() {
+        let mut lossy = LossyPath::default();
+        lose(&mut lossy, 100, 0);
+        for n in 1..1_000 {
+            lose(&mut lossy, 100 + 7 * n, (n % 8) as u16);
+            assert!(!is_left(&lossy, 100 + 7 * n), "{n}");
+        }
+        // Two in a row on one path by chance do not change that.
+        lose(&mut lossy, 7_100, 3);
+        lose(&mut lossy, 7_110, 3);
+        assert!(!is_left(&lossy, 7_110));
+    }
+
+    #[test]
+    fn an_overflow_is_forgotten_sooner() {
+        let mut lossy = LossyPath::default();
+        for path in 0..8 {
+            lose(&mut lossy, 100, path);
+        }
+        assert!(!is_left(&lossy, 100));
+        lose(&mut lossy, 500, 3);
+        assert!(is_left(&lossy, 500));
+        // And what another path loses later takes it back.
+        lose(&mut lossy, 510, 4);
+        assert!(!is_left(&lossy, 510));
+    }
+
+    #[test]
+    fn a_payload_cut_off_leaves_no_path_and_silence_takes_all_back() {
+        let mut lossy = LossyPath::default();
+        let (now, kind) = (RTT, LossKind::Trim);
+        lossy.on_loss(&Loss { now, sent_at: 0, bytes: 1, path: 1, kind, in_flight_bytes: 0 }, RTT);
+        assert!(!is_left(&lossy, 1));
+        lose(&mut lossy, 1, 1);
+        assert!(is_left(&lossy, 2));
+        lossy.on_timeout();
+        assert!(!is_left(&lossy, 2));
+    }
+
+    #[test]
+    fn the_spray_is_even_over_the_paths_that_are_not_left() {
+        let mut spray = Uniform::new(rng(1), 4);
+        let kind = LossKind::Nack;
+        let loss = Loss { now: RTT, sent_at: 0, bytes: 1, path: 1, kind, in_flight_bytes: 0 };
+        spray.on_loss(&loss, RTT as f32);
+        let mut counts = [0; 4];
+        for _ in 0..3_000 {
+            counts[usize::from(spray.next(2 * RTT))] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!([0, 2, 3].iter().all(|&path| (900..1_100).contains(&counts[path])), "{counts:?}");
+        // The only path there is stays in use.
+        let mut single = Uniform::new(rng(1), 1);
+        single.on_loss(&Loss { path: 0, ..loss }, RTT as f32);
+        assert_eq!(single.next(2 * RTT), 0);
     }
 }

@@ -344,6 +344,13 @@ impl Pipe {
         greater(self.filtered_ns - self.base_rtt_ns(), 0.0)
     }
 
+    /// The filtered round trip itself.
+    #[must_use]
+    #[inline]
+    pub fn middle_rtt_ns(&self) -> f32 {
+        self.filtered_ns
+    }
+
     /// p97 of the filtered delay without queues: no target should lie below.
     #[must_use]
     #[inline]

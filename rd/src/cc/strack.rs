@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::paths::EcnBitmap;
+use super::paths::{EcnBitmap, LossyPath};
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::settings::{self, Setting};
 use super::{
@@ -33,8 +33,12 @@ const HALF: f32 = 0.5;
 /// (algorithm 4, line 11).
 const ACHIEVED_SHARE: f32 = 1.0 / 8.0;
 
-/// Without marks, a path is late that is so many base round trips slower than the one in the middle.
-const PATH_LATE_RTTS: f32 = 0.25;
+/// Without marks, a path is late that is so many base round trips slower than the one in the middle,
+/// and clean if it is as much faster.
+const PATH_APART_RTTS: f32 = 0.5;
+/// Without marks, a delay up to this part of that difference is no queue: a tenth of a base round trip,
+/// and mean jitter.
+const EARLY_PART: f32 = 0.2;
 /// p99.5 of an exponential distribution in units of its mean.
 const P995: f32 = 5.3;
 
@@ -112,22 +116,36 @@ impl Scheme for StrackScheme {
     }
 }
 
+/// The paths of a flow that has several.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spray {
+    marked: EcnBitmap,
+    lossy: LossyPath,
+    /// As many paths as what is known of a path is fresh for (section 3.1): twice the window.
+    in_use: u16,
+    /// The path of an unmarked acknowledgement, for the next packet.
+    clean: Option<u8>,
+}
+
 /// One flow's window and paths.
 #[derive(Clone, Debug)]
 struct Strack {
     pipe: Pipe,
     values: Arc<Values>,
     /// Made at the first choice among several paths.
-    spray: Option<Box<EcnBitmap>>,
+    spray: Option<Box<Spray>>,
     /// When the window was last cut, when it last grew for fairness, and since when `count_bytes`
     /// counts: in ns, wrapping.
     cut_at: u32,
     shuffled_at: u32,
     count_at: u32,
-    /// Derived from the shared estimate, when that moves.
-    bdp_bytes: f32,
+    /// Derived from the shared estimate, when that moves. What growth is a share of: the BDP, or one
+    /// packet if that is more. Shares of a BDP of a few bytes would never make up a packet.
+    scale_bytes: f32,
     window_max_bytes: f32,
     target_ns: f32,
+    /// Without marks, by how much a path's round trip must differ from the one in the middle to tell.
+    apart_ns: f32,
     /// Typical round trip, and the same with the target delay.
     rtt_ns: u32,
     period_ns: u32,
@@ -139,10 +157,6 @@ struct Strack {
     /// The same of the period before; infinite where the flow had too little to send to tell.
     achieved_bytes: f32,
     paths: u16,
-    /// As many of them as what is known of a path is fresh for (section 3.1): twice the window.
-    paths_in_use: u16,
-    /// The path of an unmarked acknowledgement, for the next packet.
-    clean_path: Option<u8>,
     /// The flow had less to send than the window allowed, some time in this period.
     limited: bool,
 }
@@ -157,9 +171,10 @@ impl Strack {
             cut_at: now,
             shuffled_at: now,
             count_at: now,
-            bdp_bytes: 0.0,
+            scale_bytes: 0.0,
             window_max_bytes: 0.0,
             target_ns: 0.0,
+            apart_ns: 0.0,
             rtt_ns: 0,
             period_ns: 0,
             window_bytes: 0.0,
@@ -168,13 +183,10 @@ impl Strack {
             count_bytes: 0.0,
             achieved_bytes: f32::INFINITY,
             paths: params.paths.clamp(1, PATHS_MAX),
-            paths_in_use: 0,
-            clean_path: None,
             limited: true,
         };
         strack.derive();
         strack.window_bytes = strack.window_max_bytes;
-        strack.choose_paths();
         strack
     }
 
@@ -182,15 +194,16 @@ impl Strack {
     #[inline(never)]
     fn derive(&mut self) {
         // A sample holds the queue's delay and noise on top of it.
-        self.target_ns = self.values[TARGET] * self.pipe.scale_ns() + self.pipe.noise_ns();
-        let rtt_ns = self.pipe.typical_rtt_ns();
+        let (scale_ns, rtt_ns) = (self.pipe.scale_ns(), self.pipe.typical_rtt_ns());
+        self.target_ns = self.values[TARGET] * scale_ns + self.pipe.noise_ns();
+        self.apart_ns = PATH_APART_RTTS * scale_ns + P995 * (rtt_ns - scale_ns);
         self.rtt_ns = rtt_ns.min(SPAN_MOST_NS) as u32;
         self.period_ns = (rtt_ns + self.target_ns).min(SPAN_MOST_NS) as u32;
         // `max_bdp` BDP in whole packets, and one more that arrives meanwhile. More than one BDP,
         // since a lone flow does not load all its paths alike.
-        let packet = self.packet_bytes as u64;
-        self.bdp_bytes = self.pipe.bdp_bytes();
-        let packets = ((self.values[MAX_BDP] * self.bdp_bytes) as u64).div_ceil(packet) + 1;
+        let (packet, bdp_bytes) = (self.packet_bytes as u64, self.pipe.bdp_bytes());
+        self.scale_bytes = greater(bdp_bytes, self.packet_bytes);
+        let packets = ((self.values[MAX_BDP] * bdp_bytes) as u64).div_ceil(packet) + 1;
         self.window_max_bytes = (packets * packet) as f32;
     }
 
@@ -200,7 +213,7 @@ impl Strack {
         self.window_bytes = greater(most, self.packet_bytes);
     }
 
-    /// A constant in 4 KiB packets, scaled to the BDP (table 1: `bdp_sf`), as a share of the BDP.
+    /// A constant in 4 KiB packets, scaled to the BDP (table 1: `bdp_sf`), as a share of it.
     fn scaled_bdps(&self, at: usize) -> f32 {
         self.values[at] * (PACKET_BYTES / SCALE_BDP_BYTES)
     }
@@ -243,42 +256,56 @@ impl Strack {
         }
     }
 
-    /// Without marks, whether a path is slower than the one in the middle by more than its own jitter
-    /// explains. An absolute bound would call all paths late when the queue stands at the target, and
-    /// so leave them unequal.
-    fn is_path_late(&self, rtt_ns: f32) -> bool {
-        let base = self.pipe.base_rtt_ns();
-        let scale = self.pipe.scale_ns();
-        let jitter = self.pipe.typical_rtt_ns() - scale;
-        rtt_ns - base > self.pipe.queue_delay_ns() + PATH_LATE_RTTS * scale + P995 * jitter
-    }
-
     #[inline(always)]
     fn on_sample(&mut self, ack: &Ack, rtt_ns: f32) {
-        // The path is judged by its own sample, the window by the filtered delay of all.
-        let bad = self.pipe.is_bad(ack, || self.is_path_late(rtt_ns));
-        self.heed_path(ack.path, bad);
+        self.heed_path(ack, rtt_ns);
         self.adjust(ack);
         self.clamp();
     }
 
-    /// Algorithm 3, lines 2 to 10.
+    /// Algorithm 3, lines 2 to 10. The path is judged by its own sample, the window by the filtered delay
+    /// of all. Without marks, a path is compared with the one in the middle: what is apart by more than
+    /// jitter explains counts as marked or unmarked, the rest tells nothing. An absolute bound would call all paths late when the queue stands
+    /// at the target, and so leave them unequal.
     #[inline(always)]
-    fn heed_path(&mut self, path: u16, marked: bool) {
-        if path >= self.paths {
+    fn heed_path(&mut self, ack: &Ack, rtt_ns: f32) {
+        let Some(spray) = &mut self.spray else { return };
+        if ack.path >= self.paths {
             return;
         }
-        self.clean_path = (!marked).then_some(path as u8);
-        if let Some(spray) = &mut self.spray {
-            spray.on_ack(path, marked);
-        }
+        let marked = if self.pipe.has_marks() {
+            ack.ce_bytes > 0
+        } else {
+            let slower = rtt_ns - self.pipe.middle_rtt_ns();
+            if slower.abs() <= self.apart_ns {
+                return;
+            }
+            slower > 0.0
+        };
+        spray.clean = (!marked).then_some(ack.path as u8);
+        spray.marked.on_ack(ack.path, marked);
+    }
+
+    /// How many paths should be in use.
+    #[inline(always)]
+    fn fresh_paths(&self) -> u16 {
+        let packets = (2.0 * self.window_bytes / self.packet_bytes) as u64;
+        packets.max(PATHS_MIN).min(u64::from(self.paths)) as u16
     }
 
     /// Sets the paths in use.
     #[inline(always)]
     fn choose_paths(&mut self) {
-        let packets = (2.0 * self.window_bytes / self.packet_bytes) as u64;
-        self.paths_in_use = packets.max(PATHS_MIN).min(u64::from(self.paths)) as u16;
+        let fresh = self.fresh_paths();
+        if let Some(spray) = &mut self.spray {
+            spray.in_use = fresh;
+        }
+    }
+
+    #[cold]
+    fn begin_spray(&mut self) {
+        let in_use = self.fresh_paths();
+        self.spray = Some(Box::new(Spray { in_use, ..Spray::default() }));
     }
 
     /// Adds so many BDP for each window that is acknowledged, and for one at most.
@@ -286,7 +313,7 @@ impl Strack {
     fn grow(&mut self, ack: &Ack, bdps: f32) {
         if !ack.app_limited {
             let windows = lesser(short_f32(ack.acked_bytes) / self.window_bytes, 1.0);
-            self.window_bytes += bdps * self.bdp_bytes * windows;
+            self.window_bytes += bdps * self.scale_bytes * windows;
         }
     }
 
@@ -296,7 +323,7 @@ impl Strack {
         let (target, delay) = (self.target_ns, self.pipe.queue_delay_ns());
         self.mean_delay_ns += self.values[EWMA] * (delay - self.mean_delay_ns);
         if delay < target {
-            if !self.pipe.is_marked(ack, false) {
+            if !self.pipe.is_bad(ack, || self.has_queue(delay)) {
                 // alpha (target - delay), where alpha is 4 bdp_sf delay_sf / rtt and delay_sf is
                 // rtt / 12 us.
                 let alpha = self.scaled_bdps(ALPHA) * (1.0 / SCALE_RTT_NS);
@@ -308,6 +335,13 @@ impl Strack {
         if since_ns(self.shuffled_at, ack.now) > self.rtt_ns {
             self.shuffle(ack);
         }
+    }
+
+    /// Without marks, whether there is a queue at all, beyond jitter and noise. Marks tell of a queue that
+    /// is left behind a packet; a delay tells one queue later, when many flows have grown too far.
+    #[inline(always)]
+    fn has_queue(&self, delay: f32) -> bool {
+        delay > EARLY_PART * self.apart_ns + self.pipe.noise_ns()
     }
 
     /// Algorithm 4 for a delay that is not below the target.
@@ -330,7 +364,7 @@ impl Strack {
     fn shuffle(&mut self, ack: &Ack) {
         self.shuffled_at = ack.now as u32;
         if !ack.app_limited {
-            self.window_bytes += self.scaled_bdps(ETA) * self.bdp_bytes;
+            self.window_bytes += self.scaled_bdps(ETA) * self.scale_bytes;
         }
         self.clamp();
         self.choose_paths();
@@ -374,9 +408,10 @@ impl Controller for Strack {
         // The window does not react (section 3.3). No acknowledgement tells of a path that drops
         // everything, so the loss does.
         if let Some(spray) = &mut self.spray {
-            spray.on_ack(loss.path, true);
+            spray.marked.on_ack(loss.path, true);
+            spray.lossy.on_loss(loss, Nanos::from(self.rtt_ns));
+            spray.clean = spray.clean.filter(|path| u16::from(*path) != loss.path);
         }
-        self.clean_path = self.clean_path.filter(|path| u16::from(*path) != loss.path);
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
@@ -386,6 +421,9 @@ impl Controller for Strack {
         self.clamp();
         self.choose_paths();
         self.cut_at = timeout.now as u32;
+        if let Some(spray) = &mut self.spray {
+            spray.lossy.on_timeout();
+        }
         // If silence lasts, nothing was achieved since.
         self.start_period(timeout.now, 0.0);
     }
@@ -398,18 +436,26 @@ impl Controller for Strack {
         None
     }
 
-    fn next_path(&mut self, _: Nanos) -> u16 {
+    fn next_path(&mut self, now: Nanos) -> u16 {
         if self.paths == 1 {
             return 0;
         }
-        let spray = self.spray.get_or_insert_default();
-        match self.clean_path.take().map(u16::from) {
+        if self.spray.is_none() {
+            self.begin_spray();
+        }
+        let Some(spray) = &mut self.spray else { return 0 };
+        let path = match spray.clean.take().map(u16::from) {
             Some(path) => {
-                spray.resume_after(path);
+                spray.marked.resume_after(path);
                 path
             }
-            None => spray.next(self.paths_in_use),
+            None => spray.marked.next(spray.in_use),
+        };
+        if spray.lossy.left(now) != Some(path) {
+            return path;
         }
+        spray.marked.on_ack(path, true);
+        spray.marked.next(spray.in_use)
     }
 
     fn ecn(&self) -> Ecn {
@@ -422,8 +468,8 @@ impl Controller for Strack {
             base_rtt_ns,
             typical_rtt_ns,
             target_ns: self.target_ns as Nanos,
-            bdp_bytes: self.bdp_bytes as u64,
-            paths: self.paths_in_use,
+            bdp_bytes: self.pipe.bdp_bytes() as u64,
+            paths: self.spray.as_ref().map_or_else(|| self.fresh_paths(), |spray| spray.in_use),
         }
     }
 }

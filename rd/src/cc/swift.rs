@@ -2,7 +2,7 @@
 //! against a target that grows for small windows; paced below one packet. Oblivious spray
 //! (docs/cc/swift.md).
 
-use super::paths;
+use super::paths::{self, Uniform};
 use super::pipe::Pipe;
 use super::settings::{Setting, defaults};
 use super::window::{Window, round_trip_since};
@@ -12,7 +12,6 @@ use super::{
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use rand_pcg::Pcg32;
 
 /// Parameters. "htsim" is the default of that simulator's Swift, where the paper gives no number.
 pub const SETTINGS: [Setting; 5] = [
@@ -120,17 +119,16 @@ struct Swift {
     values: Arc<[f32; SETTINGS.len()]>,
     pipe: Pipe,
     window: Window,
-    rng: Pcg32,
+    spray: Box<Uniform>,
     decreased_at: Nanos,
-    paths: u16,
 }
 
 impl Swift {
     fn new(values: Arc<[f32; SETTINGS.len()]>, params: &FlowParams, seed: u64) -> Swift {
         let pipe = Pipe::new(params);
         let window = Window::new(params, &pipe);
-        let (rng, paths) = (paths::rng(seed), params.paths.max(1));
-        Swift { values, pipe, window, rng, decreased_at: 0, paths }
+        let spray = Box::new(Uniform::new(paths::rng(seed), params.paths));
+        Swift { values, pipe, window, spray, decreased_at: 0 }
     }
 
     /// Target of the queueing delay: the base target and flow scaling. A small window gets a
@@ -175,10 +173,12 @@ impl Controller for Swift {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
+        self.spray.on_loss(loss, self.pipe.typical_rtt_ns());
         self.decrease(loss.now, 1.0 - self.values[MAX_MDF]);
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
+        self.spray.on_timeout();
         if timeout.in_a_row >= TIMEOUTS_RESET {
             self.window.shrink_to(PACKETS_MIN, PACKETS_MIN);
             self.decreased_at = timeout.now;
@@ -201,8 +201,8 @@ impl Controller for Swift {
         Some(((self.window.packet_bytes() as f32 * 1e9 / gap_ns) as u64).max(1))
     }
 
-    fn next_path(&mut self, _: Nanos) -> u16 {
-        paths::uniform(&mut self.rng, self.paths)
+    fn next_path(&mut self, now: Nanos) -> u16 {
+        self.spray.next(now)
     }
 
     fn ecn(&self) -> Ecn {
@@ -216,7 +216,7 @@ impl Controller for Swift {
             typical_rtt_ns,
             target_ns: self.target_ns() as Nanos,
             bdp_bytes: self.pipe.bdp_bytes() as u64,
-            paths: self.paths,
+            paths: self.spray.paths(),
         }
     }
 }

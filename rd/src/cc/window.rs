@@ -109,17 +109,17 @@ impl Window {
 }
 
 /// Which part of the newly acknowledged bytes counts as marked, 0 to 1. Without ECN in the network
-/// all bytes of a sample count that is later than `late_round_trips` typical round trips.
+/// all bytes of a sample count whose queueing delay is above `late_ns`.
 #[must_use]
 #[inline(always)]
-pub fn marked_share(pipe: &Pipe, ack: &Ack, late_round_trips: f32) -> f32 {
+pub fn marked_share(pipe: &Pipe, ack: &Ack, late_ns: f32) -> f32 {
     if ack.ce_bytes > 0 {
         return lesser(ack.ce_bytes as f32 / short_f32(ack.acked_bytes.max(1)), 1.0);
     }
     if pipe.has_marks() {
         return 0.0;
     }
-    let is_late = ack.rtt_ns.is_some() && pipe.queue_delay_ns() > pipe.target_ns(late_round_trips);
+    let is_late = ack.rtt_ns.is_some() && pipe.middle_rtt_ns() - pipe.base_rtt_ns() > late_ns;
     if is_late { 1.0 } else { 0.0 }
 }
 

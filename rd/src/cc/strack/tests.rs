@@ -62,6 +62,14 @@ fn small(params: &FlowParams) -> Strack {
     flow
 }
 
+/// The same in a network that was seen to mark.
+fn small_with_ecn() -> Strack {
+    let mut flow = small(&params());
+    flow.on_ack(&Ack { app_limited: true, ..ack(100, RTT_NS, 1, true) });
+    assert_eq!(flow.window_bytes(), PACKET);
+    flow
+}
+
 /// Feeds samples 1 us apart, from `from` on; returns the windows after each.
 fn feed(flow: &mut Strack, from: Nanos, count: u64, rtt_ns: Nanos, marked: bool) -> Vec<u64> {
     let step = |n| {
@@ -75,9 +83,9 @@ fn feed(flow: &mut Strack, from: Nanos, count: u64, rtt_ns: Nanos, marked: bool)
 fn unmarked_and_early_grows_by_the_distance_to_the_target() {
     // 1 + 4/1 packets without a queue, 1 + 2/1 at half the target.
     for (rtt_ns, packets) in [(12_000, 5), (18_000, 3)] {
-        let mut flow = small(&params());
+        let mut flow = small_with_ecn();
         // The delay is the median of three samples; the first two may not grow the window.
-        for now in [8_000, 9_000] {
+        for now in [7_000, 8_000, 9_000] {
             flow.on_ack(&Ack { app_limited: true, ..ack(now, rtt_ns, 1, false) });
         }
         assert_eq!(flow.window_bytes(), PACKET);
@@ -116,8 +124,17 @@ fn one_acknowledgement_grows_by_one_round_trip_at_most() {
 }
 
 #[test]
+fn without_ecn_nothing_grows_where_there_is_a_queue() {
+    for (rtt_ns, grows) in [(13_000, true), (14_000, false), (23_000, false)] {
+        let mut flow = small(&params());
+        let windows = feed(&mut flow, 1_000, 10, rtt_ns, false);
+        assert_eq!(windows[9] > windows[2], grows, "{windows:?}");
+    }
+}
+
+#[test]
 fn marked_and_early_keeps_the_window_and_moves_on() {
-    let mut flow = small(&params());
+    let mut flow = small_with_ecn();
     assert_eq!(flow.next_path(0), 0);
     flow.on_ack(&ack(500, RTT_NS, 1, false));
     assert_eq!(flow.next_path(0), 0);
@@ -270,8 +287,7 @@ fn a_timeout_never_raises_the_window() {
 fn a_loss_moves_the_path_not_the_window() {
     let mut flow = flow(&params());
     assert_eq!(flow.next_path(0), 0);
-    let (bytes, kind) = (PACKET as u32, crate::cc::LossKind::Order);
-    flow.on_loss(&Loss { now: 1, sent_at: 0, bytes, path: 1, kind, in_flight_bytes: 0 });
+    flow.on_loss(&loss(1, 1));
     assert_eq!(flow.window_bytes(), WINDOW_MAX);
     assert_eq!(flow.next_path(1), 2);
 }
@@ -320,17 +336,52 @@ fn a_marked_path_is_skipped_once() {
 
 #[test]
 fn an_unmarked_path_is_used_next_even_path_0() {
-    let mut flow = small(&params());
+    let mut flow = small_with_ecn();
+    assert_eq!(flow.next_path(0), 0);
     for path in [5, 0] {
-        // What the other paths take.
-        for _ in 0..3 {
-            flow.on_ack(&Ack { path: 3, ..ack(1_000, RTT_NS, 1, false) });
-        }
-        flow.on_ack(&Ack { path, ..ack(1_000, 60_000, 1, false) });
-        assert_ne!(flow.next_path(0), path, "late without ECN");
         flow.on_ack(&Ack { path, ..ack(2_000, RTT_NS, 1, false) });
         assert_eq!([flow.next_path(0), flow.next_path(0)], [path, path + 1]);
     }
+}
+
+#[test]
+fn without_ecn_paths_are_compared_with_the_one_in_the_middle() {
+    let turns = [0, 1, 2, 3, 4, 5, 6, 7];
+    let on = [1, 2, 3, 4, 5, 6, 7, 0];
+    for (rtt_ns, next) in [
+        (60_000, [1, 2, 4, 5, 6, 7, 0, 1]),
+        (29_000, on),
+        (24_000, on),
+        (19_000, on),
+        (RTT_NS, [3, 4, 5, 6, 7, 0, 1, 2]),
+    ] {
+        let mut flow = small(&params());
+        assert_eq!(turns.map(|_| flow.next_path(0)), turns);
+        // The first acknowledgements of path 0 are later than the first round trip, so it is skipped once.
+        feed(&mut flow, 1_000, 6, 24_000, false);
+        assert_eq!(turns.map(|_| flow.next_path(0)), [1, 2, 3, 4, 5, 6, 7, 0]);
+        flow.on_ack(&Ack { path: 3, ..ack(10_000, rtt_ns, 1, false) });
+        assert_eq!(turns.map(|_| flow.next_path(0)), next, "{rtt_ns}");
+    }
+}
+
+fn loss(now: Nanos, path: u16) -> Loss {
+    let (bytes, kind) = (PACKET as u32, crate::cc::LossKind::Order);
+    Loss { now, sent_at: now, bytes, path, kind, in_flight_bytes: 0 }
+}
+
+#[test]
+fn a_path_that_alone_loses_is_left_for_a_while() {
+    let mut flow = small_with_ecn();
+    assert_eq!(flow.next_path(0), 0);
+    flow.on_loss(&loss(10_000, 3));
+    for _ in 0..30 {
+        // Neither in turn nor for what it still acknowledges.
+        flow.on_ack(&Ack { path: 3, ..ack(11_000, RTT_NS, 1, false) });
+        assert_ne!(flow.next_path(11_000), 3);
+    }
+    // 32 round trips later it is in use again.
+    assert!((0..16).any(|_| flow.next_path(500_000) == 3));
 }
 
 #[test]
@@ -379,8 +430,8 @@ fn settings_reach_new_flows_only() {
 
 #[test]
 fn state_is_small() {
-    std::println!("strack {} bitmap {}", size_of::<Strack>(), size_of::<EcnBitmap>());
+    std::println!("strack {} spray {}", size_of::<Strack>(), size_of::<Spray>());
     assert!(size_of::<Strack>() <= 128);
-    assert!(size_of::<EcnBitmap>() <= 16 * PATHS_MIN as usize);
+    assert!(size_of::<Spray>() <= 16 * PATHS_MIN as usize);
     assert!(flow(&params()).spray.is_none());
 }
