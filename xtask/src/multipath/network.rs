@@ -116,9 +116,9 @@ impl Network {
             Network::Relay | Network::NoisyRelay => {
                 &[("FI_ERD_IFACE", "wire"), ("FI_ERD_LINK_GBPS", "0.15")]
             }
-            // The kernel has no delays here: idle, this network's round trip is 10 us, of which
-            // nothing follows for links on which a packet takes 1.4 ms and a burst of 64 KiB 21.
-            // So the schemes are given one to aim at, twice as long as that.
+            // The kernel has no delays here: idle, this network's round trip is 10 us, while a packet
+            // takes 1.4 ms on a link and a burst of 64 KiB 21. So the schemes are given one to aim
+            // at, twice as long as that.
             Network::Links => &[
                 ("FI_ERD_IFACE", "wire"),
                 ("FI_ERD_LINK_GBPS", "0.125"),
