@@ -35,8 +35,11 @@ impl Hosts {
     /// Bytes that the network and the hosts hold.
     pub(super) fn stretched_bytes(&self, window_bytes: u64, rtt_ns: Nanos) -> u64 {
         let lag_ns = self.lag_ns.saturating_sub(rtt_ns / DEADBAND);
+        if lag_ns == 0 || window_bytes >= STRETCH_MAX_BYTES {
+            return window_bytes;
+        }
         let waiting = window_bytes.saturating_mul(lag_ns) / rtt_ns.max(1);
-        window_bytes.saturating_add(waiting).min(STRETCH_MAX_BYTES).max(window_bytes)
+        window_bytes.saturating_add(waiting).min(STRETCH_MAX_BYTES)
     }
 
     /// Bytes that may be unacknowledged at `now`, when `in_flight_bytes` are: a window, and beyond
@@ -59,12 +62,16 @@ impl Hosts {
 
     /// A burst of `bytes` goes out.
     pub(super) fn sent(&mut self, now: Nanos, bytes: u64, window_bytes: u64, rtt_ns: Nanos) {
+        if window_bytes >= STRETCH_MAX_BYTES {
+            self.opens_at = 0;
+            return;
+        }
         let takes_ns = bytes.saturating_mul(rtt_ns) / window_bytes.max(1);
         self.drained_at = self.drained_at.max(now).saturating_add(takes_ns.min(rtt_ns));
-        let most = self.stretched_bytes(window_bytes, rtt_ns);
+        let is_stretched = self.stretched_bytes(window_bytes, rtt_ns) > window_bytes;
         // By then it takes a quarter of a window.
         let opens_at = self.drained_at.saturating_sub(rtt_ns / 4 * 3);
-        self.opens_at = if most > window_bytes { opens_at.max(now + 1) } else { 0 };
+        self.opens_at = if is_stretched { opens_at.max(now + 1) } else { 0 };
     }
 }
 
