@@ -3,14 +3,16 @@
 //! No registration is needed for local buffers. Memory registered for remote access gets a key in
 //! the domain's table; other registrations succeed and have none.
 
+use crate::cntr::CntrInner;
 use crate::domain::DomainInner;
 use crate::object::{self, Class, Use, Users};
+use crate::region::{Piece, Region};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
-    FI_CLASS_EP, FI_CLASS_MR, FI_EINVAL, FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY, FI_ENOMEM,
-    FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_KEY_NOTAVAIL,
-    FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REFRESH,
-    FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_map_raw,
+    FI_CLASS_EP, FI_CLASS_MR, FI_EBADFLAGS, FI_EINVAL, FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY,
+    FI_ENOMEM, FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM,
+    FI_KEY_NOTAVAIL, FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR,
+    FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_map_raw,
     fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
 };
 use erd_ffi::guard::guarded;
@@ -22,28 +24,12 @@ use std::sync::Arc;
 
 /// Most pieces of memory under one key.
 pub const MR_IOV_LIMIT: usize = 8;
+/// What peers may do.
+const REMOTE_ACCESS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// Most keys of a domain.
 pub const REGIONS_MAX: usize = 1 << 20;
 /// Bytes of a raw key.
 const RAW_KEY_BYTES: usize = size_of::<u64>();
-
-/// One piece of registered memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
-    /// Address of its first byte.
-    pub start: usize,
-    /// Its length.
-    pub len_bytes: usize,
-}
-
-/// Memory that peers may reach.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Region {
-    /// Its pieces, 1 to [`MR_IOV_LIMIT`], which count as one run of bytes.
-    pub pieces: Vec<Piece>,
-    /// `FI_REMOTE_READ` and `FI_REMOTE_WRITE` as registered.
-    pub access: u64,
-}
 
 /// Why a region gets no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +79,12 @@ impl MrTable {
         Ok(key)
     }
 
+    /// The region with this key.
+    #[must_use]
+    pub fn find(&self, key: u64) -> Option<Arc<Region>> {
+        self.regions.lock().get(&key).cloned()
+    }
+
     /// Takes a key back; peers that use it from now on are refused.
     pub fn remove(&self, key: u64) {
         self.regions.lock().remove(&key);
@@ -140,20 +132,20 @@ unsafe impl Class for MrInner {
     fn users(&self) -> &Users {
         &self.users
     }
-}
 
-impl Drop for MrInner {
-    fn drop(&mut self) {
-        let key = *self.key.get_mut();
+    fn closing(self: &Arc<Self>) -> Result<(), c_int> {
+        let key = *self.key.lock();
         if key != FI_KEY_NOTAVAIL {
             self.domain.regions.remove(key);
         }
+        self.region.close();
+        Ok(())
     }
 }
 
 impl MrInner {
     fn is_remote(&self) -> bool {
-        self.region.access != 0
+        self.region.access() != 0
     }
 
     /// Gives the registration its key, if it is to have one. Answers the key.
@@ -179,9 +171,6 @@ impl MrInner {
         if key == FI_KEY_NOTAVAIL {
             return -FI_EKEYREJECTED;
         }
-        // Peers count from the region's start unless the mode says virtual addresses.
-        let base =
-            if self.domain.regions.virtual_addresses { self.region.pieces[0].start } else { 0 };
         // SAFETY: the caller's structure; its pointers are NULL or places as the page says.
         unsafe {
             let attr = &mut *attr;
@@ -193,7 +182,7 @@ impl MrInner {
                 return -FI_ETOOSMALL;
             }
             if !attr.base_addr.is_null() {
-                *attr.base_addr = base as u64;
+                *attr.base_addr = self.region.base();
             }
             attr.raw_key.cast::<[u8; RAW_KEY_BYTES]>().write(key.to_ne_bytes());
         }
@@ -247,10 +236,10 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
         tracing::info!(count = attr.iov_count, "fi_mr_reg: 1 to {MR_IOV_LIMIT} pieces");
         return -FI_EINVAL;
     };
-    let access = attr.access & (FI_REMOTE_READ | FI_REMOTE_WRITE);
+    let access = attr.access & REMOTE_ACCESS;
     let inner = Arc::new(MrInner {
         domain: Arc::clone(domain),
-        region: Arc::new(Region { pieces, access }),
+        region: Arc::new(Region::new(pieces, access, domain.regions.virtual_addresses)),
         requested_key: attr.requested_key,
         key: Mutex::new(FI_KEY_NOTAVAIL),
         users: Users::default(),
@@ -347,15 +336,26 @@ guarded! {
         unsafe { register(domain, &attr, flags, mr) }
     }
 
-    unsafe extern "C" fn mr_bind(mr: *mut fid, other: *mut fid, _flags: u64) -> c_int {
+    unsafe extern "C" fn mr_bind(mr: *mut fid, other: *mut fid, flags: u64) -> c_int {
         // SAFETY: libfabric calls with our open registration and another open object or NULL.
-        let bindable = unsafe {
-            object::from_fid::<MrInner>(mr).is_some()
-                && !other.is_null()
-                && (*other).fclass == FI_CLASS_EP
+        let (mr, cntr, endpoint) = unsafe {
+            let endpoint = !other.is_null() && (*other).fclass == FI_CLASS_EP;
+            (object::from_fid::<MrInner>(mr), object::from_fid::<CntrInner>(other), endpoint)
         };
-        // A key holds for all endpoints of the domain, so there is nothing to note.
-        if bindable { 0 } else { -FI_EINVAL }
+        match (mr, cntr) {
+            // A key holds for all endpoints of the domain, so there is nothing to note.
+            (Some(_), None) if endpoint => 0,
+            (Some(_), Some(_)) if flags & !REMOTE_ACCESS != 0 || flags == 0 => {
+                tracing::info!(flags, "fi_mr_bind: a counter is for FI_REMOTE_READ or _WRITE");
+                -FI_EBADFLAGS
+            }
+            (Some(mr), Some(cntr)) => {
+                mr.region.count_in(cntr, flags);
+                mr.domain.watch_region(cntr);
+                0
+            }
+            _ => -FI_EINVAL,
+        }
     }
 
     unsafe extern "C" fn mr_control(mr: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -388,7 +388,7 @@ mod tests {
 
     fn region() -> Arc<Region> {
         let pieces = vec![Piece { start: 4096, len_bytes: 10 }];
-        Arc::new(Region { pieces, access: FI_REMOTE_READ })
+        Arc::new(Region::new(pieces, FI_REMOTE_READ, false))
     }
 
     #[test]

@@ -1,28 +1,29 @@
 //! The transmit flow: what waits, what is in flight, and how packets are built
 //! (protocol.md §4, §5).
 
+use super::bundle::{bundled, msg_header, wire_record};
 use super::flow::Flow;
 use super::hosts::Hosts;
 use super::paths::Advice;
-use super::{Core, Op, Peer};
+use super::payload::Payload;
+use super::remote::ReadPart;
+use super::{Core, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::Sent as SentFeedback;
 use crate::host::Host;
 use crate::planted::planted;
-use crate::transmit::{Part, TxBurst};
+use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{
-    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind, seal,
+    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_VOID, HEADER_BYTES, Header, Kind,
 };
 use crate::wire::record::{
-    ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, MsgHeader, RECORD_MAX_BYTES, Record,
-    emit_eager_header,
+    ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, RECORD_MAX_BYTES, Record, emit_eager_header,
 };
+use crate::wire::remote::Answer;
 use crate::wire::setup::Greeting;
 use alloc::collections::VecDeque;
 
-/// Payloads up to this length are copied into the header buffer instead of being gathered.
-const INLINE_BYTES: u32 = 512;
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
 const BURST_DATAGRAMS: u32 = 64;
 /// Packets in flight while a flow learns.
@@ -71,16 +72,53 @@ pub(super) enum TxRecord {
     Eager(u32),
     Rts(u32),
     Cts(Cts),
-    Matched { op: u32, order: u32 },
+    Matched {
+        op: u32,
+        order: u32,
+    },
+    /// A write or an atomic.
+    Request(u32),
+    Read(ReadPart),
+    /// An answer with its bytes.
+    Answer(u32),
+    Refused {
+        answer: Answer,
+        is_first: bool,
+    },
+    Done {
+        first: u32,
+        last: u32,
+    },
 }
 
 impl TxRecord {
     /// It is the first word about a message of the peer's, whose order credit it gives back.
-    fn answers_message(&self) -> bool {
+    pub(super) fn answers_message(&self) -> bool {
         match self {
             TxRecord::Cts(cts) => cts.base_bytes == 0,
             TxRecord::Matched { .. } => true,
-            TxRecord::Eager(_) | TxRecord::Rts(_) => false,
+            TxRecord::Refused { is_first, .. } => *is_first,
+            TxRecord::Eager(_)
+            | TxRecord::Rts(_)
+            | TxRecord::Request(_)
+            | TxRecord::Read(_)
+            | TxRecord::Answer(_)
+            | TxRecord::Done { .. } => false,
+        }
+    }
+
+    /// The operation of ours that it is a part of, if it is.
+    pub(super) fn operation(&self) -> Option<u32> {
+        match *self {
+            TxRecord::Eager(op)
+            | TxRecord::Rts(op)
+            | TxRecord::Request(op)
+            | TxRecord::Answer(op)
+            | TxRecord::Read(ReadPart { op, .. }) => Some(op),
+            TxRecord::Cts(_)
+            | TxRecord::Matched { .. }
+            | TxRecord::Refused { .. }
+            | TxRecord::Done { .. } => None,
         }
     }
 }
@@ -115,16 +153,22 @@ pub(crate) struct Tx {
     pub(super) control: VecDeque<TxRecord>,
     /// Posted messages not on the wire; bounded by `sends_max`.
     pub queue: VecDeque<u32>,
-    /// Operations that have not ended.
+    /// Operations that have not ended, but for answers.
     pub(super) ops: u32,
-    queued_bytes: u64,
+    /// Answers to the peer that have not ended; at most `rx::requests::ANSWERS_MAX`.
+    pub(super) answers: u32,
+    /// Requests that wait for bytes in answer, at most `remote::REQUESTS_MAX`.
+    pub(super) requests: u32,
+    /// Writes and updates that wait for word that they were done, by send order.
+    pub(super) awaiting: VecDeque<(u32, u32)>,
+    pub(super) queued_bytes: u64,
     pub(super) transfers: VecDeque<Transfer>,
     pub in_flight_bytes: u64,
     pub in_flight_packets: u32,
     pub(super) bundles_in_flight: u32,
     unrequested_bytes: u64,
-    next_msg_id: u16,
-    eager_sent_bytes: u32,
+    pub(super) next_msg_id: u16,
+    pub(super) eager_sent_bytes: u32,
     pub(super) eager_limit_bytes: u32,
     pub(super) order_limit: u32,
     pub(super) window_bytes: u32,
@@ -201,16 +245,21 @@ impl Tx {
         self.in_flight_packets == 0 && self.order_credit() <= 0 && !self.queue.is_empty()
     }
 
-    fn order_credit(&self) -> i32 {
+    pub(super) fn order_credit(&self) -> i32 {
         self.order_limit.wrapping_sub(self.next_order) as i32
     }
 
-    fn eager_fits(&self, len_bytes: u64) -> bool {
+    pub(super) fn eager_fits(&self, len_bytes: u64) -> bool {
         let room = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
         room > 0 && len_bytes <= room as u64
     }
 
-    fn take_order(&mut self) -> u32 {
+    /// The next send order.
+    pub(super) fn next_order(&self) -> u32 {
+        self.next_order
+    }
+
+    pub(super) fn take_order(&mut self) -> u32 {
         let order = self.next_order;
         self.next_order = order.wrapping_add(1);
         order
@@ -232,24 +281,14 @@ impl Tx {
             self.queue = VecDeque::new();
             self.transfers = VecDeque::new();
             self.flow.reclaim();
+            self.awaiting.shrink_to_fit();
         }
     }
 }
 
-fn queued_cost(len_bytes: u64, eager_bytes: u32) -> u64 {
+pub(super) fn queued_cost(len_bytes: u64, eager_bytes: u32) -> u64 {
     let payload = if len_bytes <= u64::from(eager_bytes) { len_bytes } else { 0 };
     payload + RECORD_MAX_BYTES as u64
-}
-
-fn msg_header(index: u32, op: &Op) -> MsgHeader {
-    MsgHeader {
-        order: op.order,
-        op: index,
-        tag: op.tag,
-        data: op.data,
-        match_notice: op.match_notice,
-        len_bytes: op.len_bytes,
-    }
 }
 
 impl Peer {
@@ -288,7 +327,7 @@ impl Peer {
     }
 
     /// Payload bytes that fit into a bundle with records of `n` header bytes so far.
-    fn bundle_room(&self, used: usize) -> usize {
+    pub(super) fn bundle_room(&self, used: usize) -> usize {
         let fixed = HEADER_BYTES + 2 + ACK_RECORD_BYTES + 4;
         usize::from(self.datagram_bytes).saturating_sub(fixed + used)
     }
@@ -406,7 +445,7 @@ impl Peer {
     /// Whether small messages should go now (protocol.md §5.2).
     pub(super) fn bundle_due(&self, flush: bool) -> bool {
         let tx = &self.tx;
-        if !tx.control.is_empty() {
+        if !tx.control.is_empty() || self.rx.has_done() {
             return true;
         }
         if tx.queue.is_empty() || tx.order_credit() <= 0 {
@@ -430,7 +469,7 @@ impl Peer {
             return false;
         }
         let first = self.tx.records_base + self.tx.records.len() as u64;
-        let count = self.fill_bundle(core);
+        let count = self.fill_bundle(core, host);
         if count == 0 {
             return false;
         }
@@ -448,79 +487,6 @@ impl Peer {
         burst.path = path;
         self.note_burst(core, now, burst, false);
         true
-    }
-
-    /// Moves control records and queued messages into the record cache, as many as one datagram
-    /// holds. Multi-packet eager messages become transfers on the way.
-    fn fill_bundle(&mut self, core: &mut Core) -> u16 {
-        let mut used = 0usize;
-        let mut count = 0u16;
-        while self.bundle_room(used) >= RECORD_MAX_BYTES {
-            let Some(record) = self.tx.control.pop_front() else { break };
-            if record.answers_message() {
-                self.consume(core, 1, 0);
-            }
-            used += 32;
-            self.tx.records.push_back(record);
-            count += 1;
-        }
-        while let Some(&index) = self.tx.queue.front() {
-            if self.tx.order_credit() <= 0 || count == u16::MAX {
-                break;
-            }
-            let op = &mut core.ops[index as usize];
-            let eager =
-                op.len_bytes <= u64::from(core.cfg.eager_bytes) && self.tx.eager_fits(op.len_bytes);
-            let len = op.len_bytes as usize;
-            if eager && len + RECORD_MAX_BYTES > self.bundle_room(0).min(usize::from(u16::MAX)) {
-                self.start_eager_transfer(index, op);
-            } else {
-                let cost = RECORD_MAX_BYTES + if eager { len } else { 0 };
-                if cost > self.bundle_room(used) {
-                    break;
-                }
-                used += cost;
-                count += 1;
-                self.push_message_record(index, op, eager);
-            }
-            self.tx.queue.pop_front();
-            let cost = queued_cost(core.ops[index as usize].len_bytes, core.cfg.eager_bytes);
-            self.tx.queued_bytes -= cost;
-        }
-        count
-    }
-
-    fn push_message_record(&mut self, index: u32, op: &mut Op, eager: bool) {
-        op.order = self.tx.take_order();
-        op.announced = true;
-        op.unacked += 1;
-        if eager {
-            (op.wanted_bytes, op.granted_bytes) = (Some(op.len_bytes), op.len_bytes);
-            op.sent_bytes = op.len_bytes;
-            self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
-            self.tx.records.push_back(TxRecord::Eager(index));
-        } else {
-            // The match is what a rendezvous waits for anyway.
-            op.match_notice = false;
-            self.tx.records.push_back(TxRecord::Rts(index));
-        }
-    }
-
-    fn start_eager_transfer(&mut self, index: u32, op: &mut Op) {
-        op.order = self.tx.take_order();
-        op.announced = true;
-        (op.wanted_bytes, op.granted_bytes) = (Some(op.len_bytes), op.len_bytes);
-        self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
-        let msg_id = self.tx.next_msg_id & 0x7fff;
-        self.tx.next_msg_id = self.tx.next_msg_id.wrapping_add(1);
-        self.tx.transfers.push_back(Transfer {
-            op: index,
-            msg_id,
-            base_bytes: 0,
-            len_bytes: op.len_bytes,
-            done_bytes: 0,
-            eager: true,
-        });
     }
 
     /// Writes a bundle from the record cache; returns its bytes.
@@ -557,9 +523,8 @@ impl Peer {
         let region = burst.bytes.len() - start;
         let mut payload = Payload::new(start, region, self.payload_checksum);
         for record in records {
-            if let TxRecord::Eager(index) = *record {
-                let op = core.ops[index as usize];
-                payload.add(host, burst, &op, 0, op.len_bytes as u32);
+            if let Some((op, len_bytes)) = bundled(core, record) {
+                payload.add(host, burst, &op, 0, len_bytes);
             }
         }
         let s_len = (region - HEADER_BYTES + payload.bytes as usize) as u16;
@@ -694,81 +659,20 @@ impl Peer {
         if self.payload_checksum {
             h.flags |= FLAG_PAYLOAD_CRC;
         }
+        let void = matches!(op.role, Role::Answer { withdrawn: true, .. });
+        if void {
+            h.flags |= FLAG_VOID;
+        }
         let start = burst.bytes.len();
         h.emit(&mut burst.bytes);
         if eager {
             emit_eager_header(&mut burst.bytes, &msg_header(index, &op));
         }
         let mut payload = Payload::new(start, burst.bytes.len() - start, self.payload_checksum);
-        payload.add(host, burst, &op, offset_bytes, u32::from(len));
+        match void {
+            true => payload.add_zeros(core, burst, len),
+            false => payload.add(host, burst, &op, offset_bytes, u32::from(len)),
+        }
         payload.finish(core, burst)
-    }
-}
-
-fn wire_record(record: &TxRecord, core: &Core, attempt: u8) -> Record {
-    match *record {
-        TxRecord::Cts(_) if planted(12) && attempt > 0 => {
-            Record::Matched { op: u32::MAX, order: 0 }
-        }
-        TxRecord::Eager(index) => Record::Eager(msg_header(index, &core.ops[index as usize])),
-        TxRecord::Rts(index) => Record::Rts(msg_header(index, &core.ops[index as usize])),
-        TxRecord::Cts(cts) => Record::Cts(cts),
-        TxRecord::Matched { op, order } => Record::Matched { op, order },
-    }
-}
-
-/// Appends a datagram's payload after its sealed header region.
-struct Payload {
-    start: usize,
-    region: usize,
-    /// Start of inline bytes not yet noted as a part.
-    pending: usize,
-    bytes: u32,
-    /// Running checksum, when the session protects payloads.
-    crc: Option<u32>,
-}
-
-impl Payload {
-    fn new(start: usize, region: usize, protected: bool) -> Payload {
-        Payload { start, region, pending: start, bytes: 0, crc: protected.then_some(0) }
-    }
-
-    fn add<H: Host>(
-        &mut self,
-        host: &mut H,
-        burst: &mut TxBurst,
-        op: &Op,
-        offset_bytes: u64,
-        len_bytes: u32,
-    ) {
-        if len_bytes == 0 {
-            return;
-        }
-        self.bytes += len_bytes;
-        if let Some(crc) = &mut self.crc {
-            *crc = host.checksum(op.token, offset_bytes, len_bytes, *crc);
-        }
-        if len_bytes <= INLINE_BYTES {
-            let at = burst.bytes.len();
-            burst.bytes.resize(at + len_bytes as usize, 0);
-            host.read(op.token, offset_bytes, &mut burst.bytes[at..]);
-            return;
-        }
-        burst.push_inline(self.pending);
-        self.pending = burst.bytes.len();
-        burst.parts.push(Part::Payload { op: op.token, offset_bytes, len_bytes });
-    }
-
-    /// Seals the header and ends the datagram; returns its bytes.
-    fn finish(self, core: &Core, burst: &mut TxBurst) -> u32 {
-        let mut total = self.region as u32 + self.bytes;
-        if let Some(crc) = self.crc {
-            burst.bytes.extend_from_slice(&crc.to_be_bytes());
-            total += 4;
-        }
-        seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c);
-        burst.push_inline(self.pending);
-        burst.end_datagram(total);
-        total
     }
 }
