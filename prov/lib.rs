@@ -19,6 +19,7 @@ pub mod mr;
 pub mod object;
 pub mod progress;
 pub mod random;
+pub mod rdma;
 pub mod resolve;
 pub mod scheme;
 pub mod settings;

@@ -6,6 +6,7 @@
 //! - [`open`] and `calls`: the object; `bind`: what it reports to; `config`: what it is asked for;
 //! - `msg`, `tagged`: the calls that transfer data; `post_send`, `post_recv`: posting;
 //! - `driver`: the loop; `host`, `recv`: what the engine asks of it; `sender`: from bursts to sockets;
+//!   `link`: whether UDP or verbs carries them;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
 
 mod arrivals;
@@ -16,6 +17,7 @@ mod config;
 mod driver;
 mod enable;
 mod host;
+mod link;
 mod msg;
 pub mod net_errors;
 pub mod ops;
@@ -209,10 +211,10 @@ impl EpInner {
         }
     }
 
-    /// When the next step is due even if nothing arrives.
+    /// When the next step is due even if nothing arrives; from here on the fds tell of arrivals.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        match &*self.lock() {
+        match &mut *self.lock() {
             State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => driver.deadline_ns(),
             _ => None,
         }
