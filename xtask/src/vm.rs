@@ -25,6 +25,7 @@ pub const PACKAGES: &[&str] = &[
     "ibverbs-utils",
     "rdmacm-utils",
     "tcpdump",
+    "ethtool",
 ];
 /// The package that names the kernel's.
 const KERNEL: &str = "linux-image-amd64";
