@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
 const RECV_BATCH: usize = 4;
-/// Looks that found something over verbs, for each that looks for UDP too.
+/// Looks while verbs is in use, for each that looks for UDP too: that takes a system call.
 const UDP_EVERY: u32 = 8;
 /// Times that a step looks for arrivals.
 const ROUNDS: usize = 8;
@@ -47,7 +47,7 @@ pub(super) struct Driver {
     pub sender: Sender,
     pub info_path: Option<InfoPath>,
     pub link: Link,
-    /// Looks that found something over verbs, of which few look for UDP too.
+    /// Looks while verbs is in use, of which few look for UDP too.
     pub verbs_rounds: u32,
     pub inbox: Arc<Inbox>,
     pub domain: Arc<DomainInner>,
@@ -132,7 +132,7 @@ impl Driver {
     /// came while this thread was not scheduled would seem to have come before it was sent.
     fn receive(&mut self, now: &mut u64) -> usize {
         let mut datagrams = self.receive_verbs(now);
-        if datagrams > 0 {
+        if self.link.uses_verbs() {
             self.verbs_rounds = self.verbs_rounds.wrapping_add(1);
             if !self.verbs_rounds.is_multiple_of(UDP_EVERY) {
                 return datagrams;

@@ -46,6 +46,11 @@ impl Link {
         self.member.is_some()
     }
 
+    /// Some peer is reached over verbs.
+    pub(super) fn uses_verbs(&self) -> bool {
+        self.peers.any_up()
+    }
+
     pub(super) fn member(&self) -> Option<&Member> {
         self.member.as_ref()
     }
@@ -87,15 +92,16 @@ impl Link {
             *now = *read_at.get_or_insert_with(erd_ffi::clock::monotonic_ns);
             peers.heard(source.gid, source.qpn);
             if PortDatagram::claims(data) {
-                between_ports.push(data.to_vec());
+                let gid = source.gid;
+                between_ports.push((data.to_vec(), (gid.0 != [0; 16]).then_some(gid)));
                 return;
             }
             carried.rx_datagrams += 1;
             carried.rx_bytes += data.len() as u64;
             f(*now, data, source);
         });
-        for datagram in between_ports {
-            self.take(&datagram, Via::Verbs, *now);
+        for (datagram, from) in between_ports {
+            self.take(&datagram, Via::Verbs(from), *now);
         }
         count
     }

@@ -27,6 +27,7 @@ network() {
         ip address add "10.7.0.$((end + 1))/24" dev "v$end"
         ip link set "v$end" up
         ip rule add pref 10 iif "v$end" lookup local
+        ip rule add pref 15 from "10.7.0.$((end + 1))" to "10.7.0.$((end + 1))" lookup local
     done
     ip rule add pref 11 to 127.0.0.0/8 lookup local
     ip rule add pref 20 to 10.7.0.0/24 lookup 100

@@ -67,6 +67,7 @@ impl Port {
 pub(super) struct Device {
     pub(super) library: &'static Library,
     pub(super) context: NonNull<ibv_context>,
+    pid: u32,
 }
 
 // SAFETY: a context may be used by any thread (ibv_open_device(3)); it is closed once.
@@ -104,7 +105,12 @@ impl Device {
         let context = unsafe { (library.ibv_open_device)(device) };
         let context =
             NonNull::new(context).ok_or_else(|| VerbsError::last("ibv_open_device", name))?;
-        Ok(Device { library, context })
+        Ok(Device { library, context, pid: std::process::id() })
+    }
+
+    /// This process is a forked child of the one that opened it.
+    pub(super) fn is_foreign(&self) -> bool {
+        std::process::id() != self.pid
     }
 
     fn attributes(&self) -> Option<ibv_device_attr> {
@@ -192,8 +198,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: the context is open, and everything made with it is gone: who made it holds us.
-        unsafe { (self.library.ibv_close_device)(self.context.as_ptr()) };
+        if !self.is_foreign() {
+            // SAFETY: the context is open, and everything made with it is gone: who made it holds us.
+            unsafe { (self.library.ibv_close_device)(self.context.as_ptr()) };
+        }
     }
 }
 

@@ -15,7 +15,6 @@ use std::sync::Arc;
 pub(super) struct Pd {
     pub(super) device: Device,
     pd: NonNull<ibv_pd>,
-    pid: u32,
 }
 
 // SAFETY: libibverbs' objects may be used by any thread (verbs are thread safe).
@@ -28,12 +27,12 @@ impl Pd {
         // SAFETY: an open context.
         let pd = unsafe { (device.library.ibv_alloc_pd)(device.context.as_ptr()) };
         let pd = NonNull::new(pd).ok_or_else(|| VerbsError::last("ibv_alloc_pd", name))?;
-        Ok(Arc::new(Pd { device, pd, pid: std::process::id() }))
+        Ok(Arc::new(Pd { device, pd }))
     }
 
     /// This process is a forked child of the one that made it.
     pub(super) fn is_foreign(&self) -> bool {
-        std::process::id() != self.pid
+        self.device.is_foreign()
     }
 
     pub(super) fn context(&self) -> *mut ibv_context {

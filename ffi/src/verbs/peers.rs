@@ -7,7 +7,7 @@
 
 use super::address::{Address, DATAGRAM_BYTES, Kind, PortDatagram};
 use super::gid::Gid;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 /// Most peers that are remembered; others are reached over UDP.
@@ -49,8 +49,8 @@ pub enum Target {
 pub enum Via {
     /// UDP.
     Udp,
-    /// Verbs.
-    Verbs,
+    /// Verbs, from this GID; none where the device does not show it.
+    Verbs(Option<Gid>),
 }
 
 /// What an event brought about, for the log.
@@ -97,11 +97,10 @@ pub struct Peers {
     own: Address,
     name: SocketAddr,
     states: HashMap<SocketAddr, State>,
-    /// Those that are asked or checked.
-    pending: Vec<SocketAddr>,
-    /// Where to go on among them.
-    turn: usize,
-    /// Peers with probes that nothing was heard after.
+    /// Those that are asked or checked, by when that is due again.
+    pending: BTreeSet<(u64, SocketAddr)>,
+    /// Peers that are reached over verbs, and those of them with probes that nothing was heard after.
+    up: usize,
     suspects: usize,
 }
 
@@ -109,8 +108,8 @@ impl Peers {
     /// No peers yet; the own address is [`Address::NONE`] without verbs.
     #[must_use]
     pub fn new(own: Address, name: SocketAddr) -> Peers {
-        let (states, pending) = (HashMap::new(), Vec::new());
-        Peers { own, name, states, pending, turn: 0, suspects: 0 }
+        let (states, pending) = (HashMap::new(), BTreeSet::new());
+        Peers { own, name, states, pending, up: 0, suspects: 0 }
     }
 
     /// Where datagrams to a peer go over verbs; `None` if they take UDP. Begins to ask a peer that is
@@ -173,6 +172,12 @@ impl Peers {
         }
     }
 
+    /// Some peer is reached over verbs.
+    #[must_use]
+    pub fn any_up(&self) -> bool {
+        self.up > 0
+    }
+
     /// A datagram came over verbs, from this queue pair.
     pub fn heard(&mut self, gid: Gid, qpn: u32) {
         if self.suspects == 0 {
@@ -192,24 +197,25 @@ impl Peers {
 
     /// The next question or check that is due.
     pub fn poll(&mut self, now: u64) -> Option<Outgoing> {
-        for _ in 0..self.pending.len() {
-            self.turn = (self.turn + 1) % self.pending.len().max(1);
-            let Some(&name) = self.pending.get(self.turn) else { break };
-            let Some(state) = self.states.get_mut(&name) else { continue };
-            let (attempt, kind, to) = match state {
-                State::Asking(attempt) => (attempt, Kind::Ask, Target::Udp(name)),
-                State::Checking(attempt, address) => {
-                    (attempt, Kind::Check, Target::Verbs(*address))
-                }
-                State::Up { .. } | State::Without { .. } => continue,
-            };
-            if now < attempt.next_ns {
-                continue;
+        while let Some((due_ns, name)) = self.pending.first().copied() {
+            if now < due_ns {
+                return None;
             }
+            let (mut attempt, kind, to) = match self.states.get(&name).copied() {
+                Some(State::Asking(attempt)) => (attempt, Kind::Ask, Target::Udp(name)),
+                Some(State::Checking(attempt, to)) => (attempt, Kind::Check, Target::Verbs(to)),
+                _ => unreachable!("who is pending is asked or checked"),
+            };
             if attempt.tries < TRIES_MAX {
                 attempt.step(now);
-                let nonce = attempt.nonce;
-                return Some(self.outgoing(to, kind, nonce));
+                self.enter(
+                    name,
+                    match to {
+                        Target::Udp(_) => State::Asking(attempt),
+                        Target::Verbs(address) => State::Checking(attempt, address),
+                    },
+                );
+                return Some(self.outgoing(to, kind, attempt.nonce));
             }
             self.enter(name, State::Without { until_ns: now + REST_NS });
         }
@@ -219,11 +225,7 @@ impl Peers {
     /// When [`Peers::poll`] has something.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
-        let due = |name: &SocketAddr| match self.states.get(name)? {
-            State::Asking(attempt) | State::Checking(attempt, _) => Some(attempt.next_ns),
-            State::Up { .. } | State::Without { .. } => None,
-        };
-        self.pending.iter().filter_map(due).min()
+        self.pending.first().map(|(due_ns, _)| *due_ns)
     }
 
     /// A port datagram came: the answer to it, and what changed for its sender.
@@ -240,7 +242,12 @@ impl Peers {
             (Kind::Ask, Via::Udp, _) => {
                 (Some(self.outgoing(Target::Udp(name), Kind::Answer, nonce)), None)
             }
-            (Kind::Check, Via::Verbs, _) if address.is_some() && self.own.is_some() => {
+            // An address that is not its sender's would have us look for hosts of a stranger's choice.
+            (Kind::Check, Via::Verbs(from), _)
+                if address.is_some()
+                    && self.own.is_some()
+                    && from.is_none_or(|from| from == address.gid) =>
+            {
                 (Some(self.outgoing(Target::Verbs(address), Kind::Confirm, nonce)), None)
             }
             (Kind::Answer, Via::Udp, Some(State::Asking(attempt))) if attempt.nonce == nonce => {
@@ -251,7 +258,7 @@ impl Peers {
                 self.enter(name, State::Without { until_ns: now + WITHOUT_NS });
                 (None, Some(Change::Without))
             }
-            (Kind::Confirm, Via::Verbs, Some(State::Checking(attempt, address)))
+            (Kind::Confirm, Via::Verbs(_), Some(State::Checking(attempt, address)))
                 if attempt.nonce == nonce =>
             {
                 self.enter(name, State::Up { address, since_ns: now, probes: 0 });
@@ -268,16 +275,19 @@ impl Peers {
     }
 
     fn enter(&mut self, name: SocketAddr, state: State) {
-        let waits = matches!(state, State::Asking(_) | State::Checking(..));
-        let before = self.states.insert(name, state);
-        if matches!(before, Some(State::Up { probes, .. }) if probes > 0) {
-            self.suspects -= 1;
-        }
-        let waited = matches!(before, Some(State::Asking(_) | State::Checking(..)));
-        match (waited, waits) {
-            (false, true) => self.pending.push(name),
-            (true, false) => self.pending.retain(|pending| *pending != name),
+        match self.states.insert(name, state) {
+            Some(State::Asking(attempt) | State::Checking(attempt, _)) => {
+                self.pending.remove(&(attempt.next_ns, name));
+            }
+            Some(State::Up { probes, .. }) => {
+                self.up -= 1;
+                self.suspects -= usize::from(probes > 0);
+            }
             _ => {}
+        }
+        self.up += usize::from(matches!(state, State::Up { .. }));
+        if let State::Asking(attempt) | State::Checking(attempt, _) = state {
+            self.pending.insert((attempt.next_ns, name));
         }
     }
 
@@ -323,7 +333,7 @@ mod tests {
             while let Some(sent) = to_b.take() {
                 let via = match sent.to {
                     Target::Udp(_) => Via::Udp,
-                    Target::Verbs(_) if verbs_works => Via::Verbs,
+                    Target::Verbs(_) if verbs_works => Via::Verbs(None),
                     Target::Verbs(_) => break,
                 };
                 let datagram = PortDatagram::decode(&sent.bytes).expect("a port datagram");
@@ -379,12 +389,14 @@ mod tests {
         let mut a = peers(1);
         let forged = |kind, nonce| PortDatagram { kind, nonce, address: address(9), name: name(2) };
         a.route(name(2), 0, || 11);
-        for (kind, via) in [(Kind::Answer, Via::Udp), (Kind::Confirm, Via::Verbs)] {
+        for (kind, via) in [(Kind::Answer, Via::Udp), (Kind::Confirm, Via::Verbs(None))] {
             assert_eq!(a.handle(&forged(kind, 12), via, 0, || 1), (None, None));
         }
-        assert_eq!(a.handle(&forged(Kind::Confirm, 11), Via::Verbs, 0, || 1), (None, None));
-        assert_eq!(a.handle(&forged(Kind::Answer, 11), Via::Verbs, 0, || 1), (None, None));
+        assert_eq!(a.handle(&forged(Kind::Confirm, 11), Via::Verbs(None), 0, || 1), (None, None));
+        assert_eq!(a.handle(&forged(Kind::Answer, 11), Via::Verbs(None), 0, || 1), (None, None));
         assert_eq!(a.route(name(2), 0, || 13), None);
+        let other = Via::Verbs(Some(address(3).gid));
+        assert_eq!(a.handle(&forged(Kind::Check, 1), other, 0, || 1), (None, None));
     }
 
     #[test]

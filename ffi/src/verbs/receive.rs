@@ -22,7 +22,7 @@ const ALIGN_BYTES: usize = 64;
 /// Where a datagram came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The sender's GID.
+    /// The sender's GID; all zeros if the device does not show it.
     pub gid: Gid,
     /// The queue pair that sent it.
     pub qpn: u32,

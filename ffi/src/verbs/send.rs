@@ -80,8 +80,9 @@ struct Way {
 
 /// The sending half of a port.
 pub(super) struct Sender {
-    ahs: HashMap<Way, Ah>,
+    // Before the handles, which their requests name.
     queues: Vec<Queue>,
+    ahs: HashMap<Way, Ah>,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     chain: Chain,
@@ -113,8 +114,8 @@ impl Sender {
             queues.push(Queue { qp, slab, head: 0, tail: 0, epoch: 0, failed_ns: None });
         }
         Ok(Sender {
-            ahs: HashMap::new(),
             queues,
+            ahs: HashMap::new(),
             cq,
             pd: Arc::clone(pd),
             chain: Chain { requests: Vec::new(), pieces: Vec::new() },
@@ -434,9 +435,9 @@ mod tests {
         for skip in 0..8 {
             let mut gather = Gather::new(&parts, skip);
             let mut out = [0_u8; 8];
-            for at in skip..8 {
+            for byte in &mut out[skip..] {
                 // SAFETY: a byte of room, and parts that are static strings.
-                unsafe { gather.copy(&raw mut out[at], 1) };
+                unsafe { gather.copy(&raw mut *byte, 1) };
             }
             assert_eq!(&out[skip..], &b"abcdefgh"[skip..]);
         }

@@ -5,6 +5,8 @@
 //! initramfs; the guest's root is the host's, read only under an overlay in memory, so whatever was
 //! built or installed here is there under the same path. `tests/vm` has what runs in it.
 
+pub mod steps;
+
 use crate::VmArgs;
 use crate::layout::Layout;
 use crate::process::{Job, append, last_lines};
@@ -162,7 +164,7 @@ impl Machine {
     fn job(&self, out: &Path, console: &Path) -> Job {
         let kernel = self.dir.join("kernel");
         let append = format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off erd.modules={} erd.guest={} erd.out={}",
+            "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable erd.modules={} erd.guest={} erd.out={}",
             kernel.display(),
             self.guest.display(),
             out.display()
