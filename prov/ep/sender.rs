@@ -29,6 +29,8 @@ pub(super) struct Sender {
     /// Datagrams of the first burst that are sent already.
     done_segments: u32,
     pieces: Pieces,
+    /// Where bursts go over verbs.
+    to: [Address; BATCH],
     /// Room to copy bursts of too many pieces together.
     linear: [Vec<u8>; BATCH],
 }
@@ -41,11 +43,12 @@ struct Pieces(Vec<iovec>);
 unsafe impl Send for Pieces {}
 
 /// How the first bursts of a batch go.
+#[derive(Clone, Copy)]
 enum Ways {
     /// So many over UDP.
     Udp(usize),
-    /// Over verbs, one to each address.
-    Verbs(Vec<Address>),
+    /// So many over verbs, to the addresses in [`Sender::to`].
+    Verbs(usize),
 }
 
 /// How far [`Sender::send`] came.
@@ -79,6 +82,7 @@ impl Sender {
             bytes: 0,
             done_segments: 0,
             pieces: Pieces::default(),
+            to: [Address::NONE; BATCH],
             linear: Default::default(),
         }
     }
@@ -146,9 +150,9 @@ impl Sender {
         // SAFETY: the pieces lie in this sender's own buffers, or in memory of operations that are
         // under way, which the application lends for reading until they complete.
         let report = unsafe {
-            match &ways {
-                Ways::Udp(count) => sockets.send(&bursts[..*count]),
-                Ways::Verbs(to) => link.send(to, &bursts[..to.len()], now),
+            match ways {
+                Ways::Udp(count) => sockets.send(&bursts[..count]),
+                Ways::Verbs(count) => link.send(&self.to[..count], &bursts[..count], now),
             }
         };
         self.pieces.0.clear();
@@ -157,20 +161,23 @@ impl Sender {
     }
 
     /// How the first of the bursts that wait go, and those after them that go the same way.
-    fn ways(&self, link: &mut Link, now: u64, spans: &[(usize, usize, usize)]) -> Ways {
-        let mut to = Vec::new();
+    fn ways(&mut self, link: &mut Link, now: u64, spans: &[(usize, usize, usize)]) -> Ways {
+        let mut by_verbs = 0;
         if !link.has_verbs() {
             return Ways::Udp(spans.len());
         }
         for (count, (index, ..)) in spans.iter().enumerate() {
             match link.route(&self.bursts[*index], now) {
-                Some(address) if to.len() == count => to.push(address),
-                None if to.is_empty() => {}
+                Some(address) if by_verbs == count => {
+                    self.to[count] = address;
+                    by_verbs += 1;
+                }
+                None if by_verbs == 0 => {}
                 Some(_) => return Ways::Udp(count),
                 None => break,
             }
         }
-        if to.is_empty() { Ways::Udp(spans.len()) } else { Ways::Verbs(to) }
+        if by_verbs == 0 { Ways::Udp(spans.len()) } else { Ways::Verbs(by_verbs) }
     }
 
     /// Gathers all bursts that wait: index, first and last piece of each. Bursts of operations

@@ -1,4 +1,5 @@
-//! `fi_getinfo(3)`: one `fi_info` for each address of each usable interface.
+//! `fi_getinfo(3)`: one `fi_info` for each address of each usable interface, and one ahead of these for
+//! each that belongs to an RDMA device.
 
 pub mod check;
 pub mod hints;
