@@ -230,12 +230,8 @@ fn open_verbs(
     paths: u16,
 ) -> Result<Option<Arc<VerbsPort>>, c_int> {
     let Some(port) = port else { return Ok(None) };
-    let options = verbs::Options {
-        paths,
-        recv_slots: RECV_SLOTS,
-        ecn: settings.ecn && settings.scheme.heeds_ecn(),
-        qkey: crate::random::u64() as u32,
-    };
+    let options =
+        verbs::Options { paths, recv_slots: RECV_SLOTS, qkey: crate::random::u64() as u32 };
     match VerbsPort::open(port, &options) {
         Ok(open) => Ok(Some(Arc::new(open))),
         Err(error) if settings.port == PortSetting::Verbs => {

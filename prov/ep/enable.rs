@@ -79,11 +79,12 @@ impl Parts {
                 io_errno(&error)
             })?),
         };
+        let ecn = domain.settings.ecn && domain.scheme().heeds_ecn();
         let member = domain.verbs.as_ref().map(Member::join).transpose().map_err(|error| {
             tracing::warn!(%error, "fi_enable: no fd for the verbs port");
             io_errno(&error)
         })?;
-        Ok(Parts { engine, tx, info_path, link: Link::new(member, name) })
+        Ok(Parts { engine, tx, info_path, link: Link::new(member, name, ecn) })
     }
 }
 

@@ -4,7 +4,7 @@
 //! else until verbs has proven to work towards a peer, and again when it does not any more
 //! (`docs/protocol.md` §9).
 
-use erd_ffi::udp::{Burst, Dst, SendReport, Stop, TxSockets};
+use erd_ffi::udp::{Burst, Dst, Ecn, SendReport, Stop, TxSockets};
 use erd_ffi::verbs::address::{Address, PortDatagram};
 use erd_ffi::verbs::peers::{Change, Outgoing, Peers, Target, Via};
 use erd_ffi::verbs::{Member, SendStop};
@@ -32,14 +32,16 @@ pub(super) struct Link {
     member: Option<Member>,
     peers: Peers,
     answers: Vec<Outgoing>,
+    /// Marks are sent.
+    ecn: bool,
     pub carried: Carried,
 }
 
 impl Link {
-    pub(super) fn new(member: Option<Member>, name: SocketAddr) -> Link {
+    pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
         let own = member.as_ref().map_or(Address::NONE, Member::address);
         let peers = Peers::new(own, name);
-        Link { member, peers, answers: Vec::new(), carried: Carried::default() }
+        Link { member, peers, answers: Vec::new(), ecn, carried: Carried::default() }
     }
 
     pub(super) fn has_verbs(&self) -> bool {
@@ -152,8 +154,9 @@ impl Link {
         let mut report = SendReport { bursts: 0, segments: 0, stop: None, errors_pending: false };
         let Some(member) = &self.member else { return report };
         for (to, burst) in to.iter().zip(bursts) {
+            let ecn = if self.ecn { burst.ecn } else { Ecn::NotEct };
             // SAFETY: the caller's promise.
-            let sent = unsafe { member.port().send(to, burst) };
+            let sent = unsafe { member.port().send(to, &Burst { ecn, ..*burst }) };
             self.carried.tx_datagrams += u64::from(sent.segments - burst.done_segments);
             self.carried.tx_bytes += match sent.stop {
                 None => u64::from(burst.total_bytes - burst.done_segments * burst.segment_bytes),
@@ -192,7 +195,7 @@ impl Link {
             let burst = Burst {
                 dst: &Dst::from(name),
                 path: 0,
-                ecn: erd_ffi::udp::Ecn::NotEct,
+                ecn: Ecn::NotEct,
                 iov: &[part],
                 segment_bytes: bytes.len() as u32,
                 total_bytes: bytes.len() as u32,

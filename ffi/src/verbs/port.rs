@@ -27,8 +27,6 @@ pub struct Options {
     /// Receives to keep posted, each as large as the port's datagrams. Fewer are taken if the limit
     /// on locked memory asks for it, down to 128.
     pub recv_slots: u32,
-    /// Send marks ([`crate::udp::Ecn`]) in the traffic class.
-    pub ecn: bool,
     /// Key of the queue pairs, chosen at random; its top bit is not used.
     pub qkey: u32,
 }

@@ -90,8 +90,6 @@ pub(super) struct Sender {
     port: u8,
     gid_index: u8,
     flow_label_paths: bool,
-    /// Marks are sent.
-    ecn: bool,
     /// Datagrams and bytes sent.
     pub(super) datagrams: u64,
     pub(super) bytes: u64,
@@ -123,7 +121,6 @@ impl Sender {
             port: port.number,
             gid_index: port.gid.index,
             flow_label_paths: port.flow_label_paths,
-            ecn: options.ecn,
             datagrams: 0,
             bytes: 0,
         })
@@ -230,7 +227,7 @@ impl Sender {
             gid: to.gid,
             lid: to.lid,
             flow_label: if self.flow_label_paths { flow_label(burst.path) } else { 0 },
-            traffic_class: if self.ecn { burst.ecn as u8 } else { 0 },
+            traffic_class: burst.ecn as u8,
         };
         if let Some(ah) = self.ahs.get(&way) {
             return Ok(ah.ah.as_ptr());
