@@ -247,7 +247,6 @@ local function body(tree, buf, kind)
 end
 
 function erd.dissector(buf, pinfo, root)
-    -- On UD queue pairs the invariant CRC is none of ours.
     local kind = buf(0, 1):uint() % 16
     local tree = root:add(erd, buf())
     pinfo.cols.protocol = "erd"
@@ -263,27 +262,32 @@ function erd.dissector(buf, pinfo, root)
     return buf:len()
 end
 
--- What is surely erd's: version 1, a known kind, and a length that the header tells.
-local function is_erd(buf)
+-- The length that the header tells of what is surely erd's: version 1, a known kind, and bytes enough
+-- for this length, with no more than `slack` of them to spare; false for anything else.
+local function length(buf, slack)
     if buf:len() < HEADER_BYTES then return false end
     local first, flags = buf(0, 1):uint(), buf(1, 1):uint()
     local kind, long = first % 16, first >= 128
     if math.floor(first / 16) % 8 ~= 1 then return false end
     if kind == 15 then
-        return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil
+        return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil and PORT_BYTES
     end
     if KINDS[kind] == nil or flags > 7 or (long and kind ~= 0) then return false end
     local eager = math.floor(flags / 4) % 2 == 1
     local sum = math.floor(flags / 2) % 2 == 1
     local told = HEADER_BYTES + buf(4, 2):uint() + (eager and 32 or 0) + (sum and 4 or 0)
-    return buf:len() == told
+    return told <= buf:len() and buf:len() <= told + slack and told
 end
 
-local function heuristic(buf, pinfo, root)
-    if not is_erd(buf) then return false end
-    erd.dissector(buf, pinfo, root)
-    return true
+local function heuristic(slack)
+    return function(buf, pinfo, root)
+        local told = length(buf, slack)
+        if not told then return false end
+        erd.dissector(buf(0, told):tvb(), pinfo, root)
+        return true
+    end
 end
 
-erd:register_heuristic("udp", heuristic)
-erd:register_heuristic("infiniband.payload", heuristic)
+erd:register_heuristic("udp", heuristic(0))
+-- Payloads are padded to whole words there.
+erd:register_heuristic("infiniband.payload", heuristic(3))

@@ -50,16 +50,19 @@ done
 for end in v0 v1; do tc qdisc del dev "$end" root; done
 
 # The link goes down while packets flow, which takes the routes with it.
+packets=/sys/class/net/v0/statistics/rx_packets
+begun=$(cat "$packets")
 (
-    while ! grep -q . "$OUT/down.begun" 2> /dev/null; do sleep 0.2; done
-    sleep 6
+    for tenth in $(seq 600); do
+        [ $(($(cat "$packets") - begun)) -gt 1500 ] && break
+        sleep 0.1
+    done
     ip link set v0 down
     sleep 1.5
     ip link set v0 up
     ip route replace 10.7.0.2 dev v0 src 10.7.0.1 table 100
     ip route replace 10.7.0.1 dev v1 src 10.7.0.2 table 100
 ) &
-echo now > "$OUT/down.begun"
 pingpong down "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 300
 wait
 

@@ -428,6 +428,52 @@ mod tests {
     }
 
     #[test]
+    fn whatever_happens_the_counts_are_those_of_the_table() {
+        let mut peers = peers(1);
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut now, mut nonces) = (0, vec![0]);
+        for _ in 0..20_000 {
+            let (whose, nonce) = (name(2 + random(4) as u8), random(1 << 20));
+            now += random(20 * MS);
+            match random(8) {
+                0 => drop(peers.route(whose, now, || nonce)),
+                1 => peers.renew(whose, now, || nonce),
+                2 => drop(peers.probed(whose, now, || nonce)),
+                3 if random(50) == 0 => peers.refused(whose, now),
+                4 => peers.heard(address(2).gid, address(2).qpn + 1),
+                5 => {
+                    let sent = peers.poll(now);
+                    let sent = sent.and_then(|sent| PortDatagram::decode(&sent.bytes));
+                    nonces.extend(sent.map(|sent| sent.nonce));
+                }
+                _ => {
+                    let kind =
+                        [Kind::Ask, Kind::Answer, Kind::Check, Kind::Confirm][random(4) as usize];
+                    let via = [Via::Udp, Via::Verbs(None)][random(2) as usize];
+                    let known =
+                        nonces[nonces.len() - 1 - random(nonces.len().min(4) as u64) as usize];
+                    let address = [address(2), Address::NONE][usize::from(random(8) == 0)];
+                    let datagram = PortDatagram { kind, nonce: known, address, name: whose };
+                    peers.handle(&datagram, via, now, || nonce);
+                }
+            }
+            let count = |is: fn(&State) -> bool| peers.states.values().filter(|s| is(s)).count();
+            let pending = count(|s| matches!(s, State::Asking(_) | State::Checking(..)));
+            assert_eq!(peers.pending.len(), pending);
+            assert_eq!(peers.up, count(|s| matches!(s, State::Up { .. })));
+            let suspect = |s: &State| matches!(s, State::Up { probes, .. } if *probes > 0);
+            assert_eq!(peers.suspects, count(suspect));
+        }
+        assert!(nonces.len() > 100, "questions were asked");
+    }
+
+    #[test]
     fn the_table_is_bounded() {
         let mut a = peers(1);
         for at in 0..PEERS_MAX as u32 + 10 {
