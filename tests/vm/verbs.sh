@@ -55,6 +55,25 @@ for kind in "loss 1%" "delay 5ms 5ms" "delay 5ms 5ms loss 1%"; do
 done
 for end in v0 v1; do tc qdisc del dev "$end" root; done
 
+# mpi NAME RANKS ARGUMENTS: tests/mpi/exercise.py with MPICH of the environment MPICH, ranks in turn on
+# rxe0 and rxe1.
+mpi() {
+    name=$1 ranks=$2
+    shift 2
+    env FI_PROVIDER=erd MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 OMP_NUM_THREADS=1 \
+        PYTHONDONTWRITEBYTECODE=1 FI_ERD_PORT=verbs FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 240 \
+        "$MPICH/bin/mpiexec" -launcher fork -iface lo -n "$ranks" sh -c \
+        'FI_ERD_DEVICE=rxe$((PMI_RANK % 2)) exec "$@"' sh \
+        "$MPICH/bin/python" tests/mpi/exercise.py --short "$@" > "$OUT/$name.output" 2>&1
+    echo "$? 0" > "$OUT/$name.status"
+    pkill -9 -f tests/mpi/exercise.py || :
+}
+
+program messages messages untagged_forms tagged_forms tags_and_order multi_recv wait_fd
+program peers many_peers
+program death peer_death killed restarted
+mpi mpi 4 --most 1000
+
 # The link goes down while packets flow, which takes the routes with it; then it is up again.
 packets=/sys/class/net/v0/statistics/rx_packets
 begun=$(cat "$packets")
@@ -72,22 +91,3 @@ begun=$(cat "$packets")
 pingpong down "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 300
 wait
 pingpong again "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 8
-
-# mpi NAME RANKS ARGUMENTS: tests/mpi/exercise.py with MPICH of the environment MPICH, ranks in turn on
-# rxe0 and rxe1.
-mpi() {
-    name=$1 ranks=$2
-    shift 2
-    env FI_PROVIDER=erd MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 OMP_NUM_THREADS=1 \
-        PYTHONDONTWRITEBYTECODE=1 FI_ERD_PORT=verbs FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 240 \
-        "$MPICH/bin/mpiexec" -launcher fork -iface lo -n "$ranks" sh -c \
-        'FI_ERD_DEVICE=rxe$((PMI_RANK % 2)) exec "$@"' sh \
-        "$MPICH/bin/python" tests/mpi/exercise.py --short "$@" > "$OUT/$name.output" 2>&1
-    echo "$? 0" > "$OUT/$name.status"
-    pkill -9 -f tests/mpi/exercise.py || :
-}
-
-mpi mpi 4 --most 1000
-program messages messages untagged_forms tagged_forms tags_and_order multi_recv wait_fd
-program peers many_peers
-program death peer_death killed restarted

@@ -62,12 +62,12 @@ const CASES: &[Case] = &[
         lossy: true,
         ..case("delay5ms5msloss1", "fi_pingpong, 5 ms jitter and 1 % loss", 2 * 20 * (64 << 10))
     },
-    Case { may_fail: true, ..case("down", "fi_pingpong, the link goes down", 64 << 10) },
-    case("again", "fi_pingpong, the link is up again", 2 * 8 * (64 << 10)),
     case("messages", "messages of all kinds", 1 << 20),
-    case("mpi", "MPICH 5 (wheel), 4 ranks", 1 << 10),
     case("peers", "queue pairs, sockets and memory, 1 to 64 peers", 8 << 20),
     case("death", "peers that die and come back", 1),
+    case("mpi", "MPICH 5 (wheel), 4 ranks", 1 << 10),
+    Case { may_fail: true, ..case("down", "fi_pingpong, the link goes down", 64 << 10) },
+    case("again", "fi_pingpong, the link is up again", 2 * 8 * (64 << 10)),
 ];
 
 /// Adds the steps.
