@@ -8,7 +8,7 @@ use crate::fabric::FabricInner;
 use crate::mr::MrTable;
 use crate::object::{self, Class, Use, Users};
 use crate::scheme::SchemeChoice;
-use crate::settings::Settings;
+use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
@@ -19,10 +19,16 @@ use erd_ffi::fi::{
 };
 use erd_ffi::guard::guarded;
 use erd_ffi::udp::{Interface, PortError, PortOptions, TxSockets, interfaces};
+use erd_ffi::verbs::{self, Port, VerbsPort};
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_int, c_void};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
+
+/// Receives that a port of an RDMA device keeps posted.
+const RECV_SLOTS: u32 = 2048;
+/// Paths that are queue pairs.
+const QP_PATHS_MAX: u16 = verbs::QPS_MAX as u16 - 1;
 
 /// State of a domain. Everything but the locks is fixed when it is opened.
 pub struct DomainInner {
@@ -57,6 +63,8 @@ pub struct DomainInner {
     members: Mutex<Members>,
     /// Of the endpoints that are enabled from now on.
     scheme: Mutex<SchemeChoice>,
+    /// What carries data beside UDP.
+    pub verbs: Option<Arc<VerbsPort>>,
     tx: Mutex<Option<Arc<TxSockets>>>,
     eq: Mutex<Option<BoundEq>>,
     users: Users,
@@ -223,18 +231,68 @@ unsafe fn read_request(info: &fi_info, api_version: u32) -> Option<Request> {
     })
 }
 
-/// The interface that a request means: by name, then by address, then by family. An address
-/// within a loopback network belongs to it, too.
-fn pick_interface(request: &Request) -> Option<(Interface, IpAddr)> {
+/// Where a domain is.
+struct Spot {
+    entry: Interface,
+    local: IpAddr,
+    port: Option<Port>,
+}
+
+/// The interface that a request means: by its name or that of its RDMA device, then by address, then by
+/// family. An address within a loopback network belongs to it, too.
+fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     let fits = |entry: &Interface| {
         entry.up
-            && request.iface.as_ref().is_none_or(|name| *name == entry.name)
             && request.family.is_none_or(|family| family == Family::of(entry.addr))
             && request.address.is_none_or(|ip| crate::info::owns(entry, ip))
     };
-    let entry = interfaces().into_iter().find(fits)?;
-    let local = request.address.unwrap_or(entry.addr);
-    Some((entry, local))
+    let found: Vec<Interface> = interfaces().into_iter().filter(fits).collect();
+    let named = |entry: &&Interface| request.iface.as_ref().is_none_or(|name| *name == entry.name);
+    let local = |entry: &Interface| request.address.unwrap_or(entry.addr);
+    if let Some(entry) = found.iter().find(named) {
+        return Some(Spot { entry: entry.clone(), local: local(entry), port: None });
+    }
+    let ports = crate::rdma::usable(settings).ok()?;
+    found.iter().find_map(|entry| {
+        let on = crate::rdma::on_interface(&ports, entry);
+        let port = on.into_iter().find(|port| request.iface.as_ref() == Some(&port.name()))?;
+        Some(Spot { entry: entry.clone(), local: local(entry), port: Some(port) })
+    })
+}
+
+/// Opens the port of an RDMA device; `None`, with one warning, if that fails and UDP will do.
+///
+/// # Errors
+/// `FI_ENODATA` if `FI_ERD_PORT` insists on verbs.
+fn open_verbs(
+    port: Option<&Port>,
+    settings: &Settings,
+    paths: u16,
+) -> Result<Option<Arc<VerbsPort>>, c_int> {
+    let Some(port) = port else { return Ok(None) };
+    let options =
+        verbs::Options { paths, recv_slots: RECV_SLOTS, qkey: crate::random::u64() as u32 };
+    match VerbsPort::open(port, &options) {
+        Ok(open) => Ok(Some(Arc::new(open))),
+        Err(error) if settings.port == PortSetting::Verbs => {
+            tracing::warn!(device = port.name(), %error, "no verbs, on which FI_ERD_PORT insists");
+            Err(FI_ENODATA)
+        }
+        Err(error) => {
+            let name = port.name();
+            crate::rdma::warn_once(format!("{name} cannot be used, UDP is instead: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+/// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle
+/// makes a path too.
+fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16 {
+    let paths = settings.paths_on(entry.loopback);
+    let most =
+        if port.is_some_and(|port| !port.flow_label_paths) { QP_PATHS_MAX } else { u16::MAX };
+    paths.min(most)
 }
 
 /// As it was set, or as the interface tells.
@@ -264,13 +322,19 @@ pub unsafe fn open(
         Ok(settings) => settings,
         Err(errno) => return -errno,
     };
-    let Some((entry, local)) = pick_interface(&request) else {
+    let Some(Spot { entry, local, port }) = pick_spot(&request, &settings) else {
         tracing::warn!("fi_domain: no interface that is up fits domain_attr->name and src_addr");
         return -FI_ENODATA;
     };
+    let paths = paths(&settings, &entry, port.as_ref());
+    let verbs = match open_verbs(port.as_ref(), &settings, paths) {
+        Ok(verbs) => verbs,
+        Err(errno) => return -errno,
+    };
     let inner = Arc::new(DomainInner {
         fabric: Arc::clone(fabric),
-        paths: settings.paths_on(entry.loopback),
+        verbs,
+        paths,
         link_bytes_per_s: link_bytes_per_s(&settings, &entry),
         scheme: Mutex::new(settings.scheme_on(entry.loopback)),
         settings,

@@ -20,6 +20,7 @@ pub mod mr;
 pub mod object;
 pub mod progress;
 pub mod random;
+pub mod rdma;
 pub mod region;
 pub mod resolve;
 pub mod scheme;

@@ -123,6 +123,18 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Interfaces to use, by name or address, separated by commas; empty for all",
     },
     Parameter {
+        name: "device",
+        default: "",
+        kind: Kind::Text,
+        help: "RDMA devices to use, by name, separated by commas; empty for all",
+    },
+    Parameter {
+        name: "port",
+        default: "auto",
+        kind: Kind::Choice(&["auto", "verbs", "udp"]),
+        help: "What carries data: verbs insists on an RDMA device, auto prefers one",
+    },
+    Parameter {
         name: "paths",
         default: "auto",
         kind: Kind::AutoNumber { min: 1, max: 256 },
@@ -265,11 +277,26 @@ pub enum InfoPath {
     Tcp,
 }
 
+/// What carries data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortSetting {
+    /// Verbs where there is a device, and UDP.
+    Auto,
+    /// Verbs, or nothing is offered.
+    Verbs,
+    /// UDP alone.
+    Udp,
+}
+
 /// Values of all parameters, checked.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// Interfaces to use, by name or address; empty for all.
     pub ifaces: Vec<String>,
+    /// RDMA devices to use, by name; empty for all.
+    pub devices: Vec<String>,
+    /// What carries data.
+    pub port: PortSetting,
     /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
     pub paths: Option<u16>,
     /// Congestion control scheme; `None` leaves it to the interface.
@@ -339,6 +366,12 @@ impl Settings {
         let from = Reader { lookup };
         Ok(Settings {
             ifaces: from.list("iface")?,
+            devices: from.list("device")?,
+            port: match from.choice("port")? {
+                "verbs" => PortSetting::Verbs,
+                "udp" => PortSetting::Udp,
+                _ => PortSetting::Auto,
+            },
             paths: from.auto_number("paths")?,
             scheme: from.scheme()?,
             base_rtt_us: from.auto_number("base_rtt_us")?,

@@ -14,4 +14,5 @@ pub mod info_path;
 pub mod log;
 pub mod param;
 pub mod udp;
+pub mod verbs;
 pub mod wait;

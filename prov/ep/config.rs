@@ -12,6 +12,9 @@ use std::net::SocketAddr;
 /// offload takes in one piece, few are headers, and a lost one is soon sent again.
 const BURST_BYTES: u32 = 64 << 10;
 
+/// What a receive that is kept posted counts for in the engine's receive buffer.
+const RECV_SLOT_WORTH_BYTES: usize = 2 << 10;
+
 /// Least space below which a multi-receive buffer is released, where the application does not say.
 pub(super) const MIN_MULTI_RECV_BYTES: usize = 64;
 
@@ -80,7 +83,9 @@ fn size(asked: usize, default: usize) -> usize {
 pub(super) fn datagram_bytes(domain: &DomainInner) -> u16 {
     let payload = max_payload_bytes(domain.mtu_bytes, domain.local.is_ipv6());
     let limit = domain.settings.mtu_bytes.unwrap_or(u16::MAX);
-    (payload as u16).min(limit).max(erd_rd::config::DATAGRAM_MIN_BYTES)
+    // A datagram can always take UDP instead.
+    let verbs = domain.verbs.as_ref().map_or(u16::MAX, |port| port.address().mtu_bytes);
+    (payload as u16).min(verbs).min(limit).max(erd_rd::config::DATAGRAM_MIN_BYTES)
 }
 
 /// The engine's settings for an endpoint called `name` with this receive buffer.
@@ -91,6 +96,13 @@ pub(super) fn engine_config(
     recv_buffer_bytes: usize,
 ) -> Config {
     let settings = &domain.settings;
+    // The engine counts a packet as 1 KiB more than it has, and fills half the buffer at most: so
+    // many bytes are never more packets than there are receives.
+    let recv_buffer_bytes = match &domain.verbs {
+        Some(port) => port.recv_slots() as usize * RECV_SLOT_WORTH_BYTES,
+        // The kernel hands space back in quarters.
+        None => recv_buffer_bytes / 4 * 3,
+    };
     Config {
         datagram_bytes: datagram_bytes(domain),
         burst_bytes: BURST_BYTES,
@@ -99,8 +111,7 @@ pub(super) fn engine_config(
         scan_min_ns: settings.scan_min_ns,
         rto_min_ns: settings.rto_min_ns,
         eager_bytes: settings.eager_bytes,
-        // The kernel hands space back in quarters.
-        recv_buffer_bytes: u32::try_from(recv_buffer_bytes / 4 * 3).unwrap_or(u32::MAX),
+        recv_buffer_bytes: u32::try_from(recv_buffer_bytes).unwrap_or(u32::MAX),
         sends_max: config.tx_size as u32,
         base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,
         link_bytes_per_s: domain.link_bytes_per_s,

@@ -6,6 +6,7 @@
 use super::arrivals::Guess;
 use super::config::EpConfig;
 use super::host::EpHost;
+use super::link::Link;
 use super::net_errors::Inbox;
 use super::sender::{Outcome, Refusal, Sender};
 use crate::av::AvInner;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 /// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
 const RECV_BATCH: usize = 4;
+/// Looks while verbs is in use, for each that looks for UDP too: that takes a system call.
+const UDP_EVERY: u32 = 8;
 /// Times that a step looks for arrivals.
 const ROUNDS: usize = 8;
 /// Batches that a step sends.
@@ -43,6 +46,9 @@ pub(super) struct Driver {
     pub tx: Arc<TxSockets>,
     pub sender: Sender,
     pub info_path: Option<InfoPath>,
+    pub link: Link,
+    /// Looks while verbs is in use, of which few look for UDP too.
+    pub verbs_rounds: u32,
     pub inbox: Arc<Inbox>,
     pub domain: Arc<DomainInner>,
     pub av: Arc<AvInner>,
@@ -125,7 +131,13 @@ impl Driver {
     /// they were read: how long they had waited is reckoned from then. With an earlier time what
     /// came while this thread was not scheduled would seem to have come before it was sent.
     fn receive(&mut self, now: &mut u64) -> usize {
-        let mut datagrams = 0;
+        let mut datagrams = self.receive_verbs(now);
+        if self.link.uses_verbs() {
+            self.verbs_rounds = self.verbs_rounds.wrapping_add(1);
+            if !self.verbs_rounds.is_multiple_of(UDP_EVERY) {
+                return datagrams;
+            }
+        }
         for _ in 0..RECV_BATCH {
             if !self.guess.make(&self.engine, &self.host) {
                 datagrams += self.receive_batch(now);
@@ -139,12 +151,23 @@ impl Driver {
         datagrams + self.receive_info(*now)
     }
 
-    fn receive_batch(&mut self, now: &mut u64) -> usize {
+    fn receive_verbs(&mut self, now: &mut u64) -> usize {
         let (engine, host) = (&mut self.engine, &mut self.host);
+        self.link.recv(now, |now, data, source| {
+            let from = SocketAddr::new(source.gid.ip(), 0);
+            let meta = RxMeta { ecn: rd_ecn(source.ecn), trimmed: false, hold_ns: 0, from };
+            engine.handle_packet(now, &meta, data, host);
+        })
+    }
+
+    fn receive_batch(&mut self, now: &mut u64) -> usize {
+        let (engine, host, link) = (&mut self.engine, &mut self.host, &mut self.link);
         let mut read_at = None;
         let received = self.rx.recv(RECV_BATCH, |datagram| {
             *now = *read_at.get_or_insert_with(monotonic_ns);
-            engine.handle_packet(*now, &meta(&datagram), datagram.data, host);
+            if !link.takes(datagram.data, *now) {
+                engine.handle_packet(*now, &meta(&datagram), datagram.data, host);
+            }
         });
         received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive");
@@ -154,7 +177,8 @@ impl Driver {
 
     /// Takes one arrival, the expected one if the guess is right.
     fn receive_guessed(&mut self, now: &mut u64) -> usize {
-        let (engine, host, expected) = (&mut self.engine, &mut self.host, &self.guess.expected);
+        let (engine, host, link) = (&mut self.engine, &mut self.host, &mut self.link);
+        let expected = &self.guess.expected;
         let (mut bytes, mut read_at) = (0, None);
         let is_expected = |place: usize, head: &[u8]| expected[place].is(head);
         let take = |datagram: RxDatagram<'_>| {
@@ -163,6 +187,7 @@ impl Driver {
             *now = *read_at.get_or_insert_with(monotonic_ns);
             match datagram.placed {
                 Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
+                None if link.takes(datagram.data, *now) => {}
                 None => engine.handle_packet(*now, &meta, datagram.data, host),
             }
         };
@@ -219,12 +244,13 @@ impl Driver {
                 self.retry_at_ns = None;
                 break;
             }
-            let outcome = self.sender.send(&self.host, &self.tx, &mut errors_pending);
+            let carriers = (&*self.tx, &mut self.link);
+            let outcome = self.sender.send(now, &self.host, carriers, &mut errors_pending);
             for token in std::mem::take(&mut self.sender.gone) {
                 self.engine.withdraw(token, &mut self.host);
             }
             match outcome {
-                Outcome::Empty => {}
+                Outcome::Empty | Outcome::More => {}
                 Outcome::Blocked => {
                     self.retry_at_ns = Some(now + BLOCKED_RETRY_NS);
                     break;
@@ -241,6 +267,7 @@ impl Driver {
                 }
             }
         }
+        self.link.exchange(&self.tx, now);
         if errors_pending {
             self.domain.net_errors.drain(&self.tx);
         }
@@ -259,6 +286,7 @@ impl Driver {
                 continue;
             }
             let (to, info_path) = (burst.to, burst.info_path);
+            self.link.note(burst, now);
             let taken = info_path && self.send_info(to);
             if !taken {
                 self.sender.filled();
@@ -336,14 +364,21 @@ impl Driver {
         fi_addr
     }
 
-    /// When the next step is due even if nothing arrives.
-    pub(super) fn deadline_ns(&self) -> Option<u64> {
-        self.engine.poll_timeout().into_iter().chain(self.retry_at_ns).min()
+    /// When the next step is due even if nothing arrives; from here on the fds tell of arrivals.
+    pub(super) fn deadline_ns(&mut self) -> Option<u64> {
+        if self.link.arm() {
+            return Some(0);
+        }
+        let dues = [self.engine.poll_timeout(), self.retry_at_ns, self.link.next_ns()];
+        dues.into_iter().flatten().min()
     }
 
     /// Hands the fds that tell of arrivals to `f`.
     pub(super) fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         f(self.rx.fd());
+        if let Some(member) = self.link.member() {
+            member.each_fd(f);
+        }
         if let Some(path) = &self.info_path {
             f(path.fd());
         }

@@ -4,6 +4,7 @@ use super::arrivals::Guess;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
 use super::host::{EpHost, Outbox, PARTS_MAX};
+use super::link::Link;
 use super::ops::Pool;
 use super::sender::Sender;
 use super::{EpInner, Setup, State};
@@ -14,6 +15,7 @@ use erd_ffi::fi::{FI_EADDRINUSE, FI_EADDRNOTAVAIL, FI_EINVAL, FI_EIO, FI_ENOAV, 
 use erd_ffi::fi::{FI_EMFILE, FI_EOPBADSTATE};
 use erd_ffi::info_path::InfoPath;
 use erd_ffi::udp::{PortError, RxSocket, TxSockets};
+use erd_ffi::verbs::Member;
 use erd_rd::Endpoint;
 use erd_rd::matching::Matcher;
 use std::ffi::c_int;
@@ -55,6 +57,7 @@ struct Parts {
     engine: Endpoint,
     tx: Arc<TxSockets>,
     info_path: Option<InfoPath>,
+    link: Link,
 }
 
 impl Parts {
@@ -76,7 +79,12 @@ impl Parts {
                 io_errno(&error)
             })?),
         };
-        Ok(Parts { engine, tx, info_path })
+        let ecn = domain.settings.ecn && domain.scheme().heeds_ecn();
+        let member = domain.verbs.as_ref().map(Member::join).transpose().map_err(|error| {
+            tracing::warn!(%error, "fi_enable: no fd for the verbs port");
+            io_errno(&error)
+        })?;
+        Ok(Parts { engine, tx, info_path, link: Link::new(member, name, ecn) })
     }
 }
 
@@ -112,6 +120,8 @@ impl Driver {
             sender: Sender::new(),
             guess: Guess::new(),
             info_path: parts.info_path,
+            link: parts.link,
+            verbs_rounds: 0,
             inbox: domain.net_errors.join(),
             domain: Arc::clone(domain),
             av,
@@ -140,8 +150,8 @@ impl Driver {
             return;
         }
         let name = name(&self.domain, &self.rx);
-        let drops = self.rx.kernel_drops();
-        if let Err(error) = super::stats::write(to, name, self.engine.stats(), drops) {
+        let (drops, carried) = (self.rx.kernel_drops(), self.link.carried);
+        if let Err(error) = super::stats::write(to, name, self.engine.stats(), drops, carried) {
             tracing::warn!(to, %error, "cannot write statistics");
         }
     }

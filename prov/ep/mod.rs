@@ -6,7 +6,8 @@
 //! - [`open`] and `calls`: the object; `bind`: what it reports to; `config`: what it is asked for;
 //! - `msg`, `tagged`, `rma`, `atomic`: the calls that transfer data; `post_send`, `post_recv`,
 //!   `post_ask`: posting;
-//! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to sockets;
+//! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
+//!   sockets; `link`: whether UDP or verbs carries them;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
 
 mod arrivals;
@@ -18,6 +19,7 @@ mod config;
 mod driver;
 mod enable;
 mod host;
+mod link;
 mod msg;
 pub mod net_errors;
 pub mod ops;
@@ -216,10 +218,10 @@ impl EpInner {
         }
     }
 
-    /// When the next step is due even if nothing arrives.
+    /// When the next step is due even if nothing arrives; from here on the fds tell of arrivals.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        match &*self.lock() {
+        match &mut *self.lock() {
             State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => driver.deadline_ns(),
             _ => None,
         }

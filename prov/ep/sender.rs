@@ -4,9 +4,11 @@
 //! kept, by name of operation and not by pointer, and goes first next time.
 
 use super::host::EpHost;
+use super::link::Link;
 use super::ops::{Handle, Kind};
 use crate::region::Pass;
 use erd_ffi::udp::{self, Burst, Dst, SendReport, Stop, TxSockets};
+use erd_ffi::verbs::address::Address;
 use erd_rd::{Ecn, Part, SendToken, TxBurst};
 use libc::iovec;
 use std::net::SocketAddr;
@@ -31,6 +33,8 @@ pub(super) struct Sender {
     pieces: Pieces,
     /// Answers that could not be sent, since their memory has gone.
     pub gone: Vec<SendToken>,
+    /// Where bursts go over verbs.
+    to: [Address; BATCH],
     /// Room to copy bursts of too many pieces together.
     linear: [Vec<u8>; BATCH],
 }
@@ -53,11 +57,22 @@ impl Pieces {
 // SAFETY: the list is empty whenever no call is under way, so no pointer changes threads.
 unsafe impl Send for Pieces {}
 
+/// How the first bursts of a batch go.
+#[derive(Clone, Copy)]
+enum Ways {
+    /// So many over UDP.
+    Udp(usize),
+    /// So many over verbs, to the addresses in [`Sender::to`].
+    Verbs(usize),
+}
+
 /// How far [`Sender::send`] came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     /// All bursts are sent, or were dropped for good.
     Empty,
+    /// Others wait still, which can be sent at once.
+    More,
     /// The sockets are full: try again later.
     Blocked,
     /// One destination did not take a burst, which was dropped. Others wait still.
@@ -83,6 +98,7 @@ impl Sender {
             done_segments: 0,
             pieces: Pieces::default(),
             gone: Vec::new(),
+            to: [Address::NONE; BATCH],
             linear: Default::default(),
         }
     }
@@ -121,11 +137,13 @@ impl Sender {
     /// Sends what waits. `errors_pending` is set if the sockets have errors to tell.
     pub(super) fn send(
         &mut self,
+        now: u64,
         host: &EpHost,
-        sockets: &TxSockets,
+        (sockets, link): (&TxSockets, &mut Link),
         errors_pending: &mut bool,
     ) -> Outcome {
         let (spans, count) = self.gather_all(host);
+        let ways = self.ways(link, now, &spans[..count]);
         let waiting = self.first..self.filled;
         let to: [Dst; BATCH] = std::array::from_fn(|at| match waiting.contains(&at) {
             true => Dst::from(self.bursts[at].to),
@@ -148,10 +166,35 @@ impl Sender {
         // SAFETY: the pieces lie in this sender's own buffers, in memory of operations that are
         // under way, which the application lends for reading until they complete, or in registered
         // memory that the passes keep.
-        let report = unsafe { sockets.send(&bursts[..count]) };
+        let report = unsafe {
+            match ways {
+                Ways::Udp(count) => sockets.send(&bursts[..count]),
+                Ways::Verbs(count) => link.send(&self.to[..count], &bursts[..count], now),
+            }
+        };
         self.pieces.clear();
         *errors_pending |= report.errors_pending;
         self.advance(report, &spans[..count])
+    }
+
+    /// How the first of the bursts that wait go, and those after them that go the same way.
+    fn ways(&mut self, link: &mut Link, now: u64, spans: &[(usize, usize, usize)]) -> Ways {
+        let mut by_verbs = 0;
+        if !link.has_verbs() {
+            return Ways::Udp(spans.len());
+        }
+        for (count, (index, ..)) in spans.iter().enumerate() {
+            match link.route(&self.bursts[*index], now) {
+                Some(address) if by_verbs == count => {
+                    self.to[count] = address;
+                    by_verbs += 1;
+                }
+                None if by_verbs == 0 => {}
+                Some(_) => return Ways::Udp(count),
+                None => break,
+            }
+        }
+        if by_verbs == 0 { Ways::Udp(spans.len()) } else { Ways::Verbs(by_verbs) }
     }
 
     /// Gathers all bursts that wait: index, first and last piece of each. Bursts of operations
@@ -185,8 +228,13 @@ impl Sender {
     /// Moves on past what was sent.
     fn advance(&mut self, report: SendReport, spans: &[(usize, usize, usize)]) -> Outcome {
         let Some(stop) = report.stop else {
-            self.first = self.filled;
-            return Outcome::Empty;
+            // Without a stop the next one goes by another way.
+            let Some((next, ..)) = spans.get(report.bursts) else {
+                self.first = self.filled;
+                return Outcome::Empty;
+            };
+            (self.first, self.done_segments) = (*next, report.segments);
+            return Outcome::More;
         };
         self.first = spans[report.bursts].0;
         self.done_segments = report.segments;

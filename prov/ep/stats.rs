@@ -1,6 +1,7 @@
 //! The engine's counters for people: one line of JSON per endpoint, written when it closes
 //! (`FI_ERD_STATS`).
 
+use super::link::Carried;
 use erd_rd::stats::{DROP_NAMES, Stats};
 use erd_rd::wire::remote::REFUSAL_NAMES;
 use std::fmt::Write as _;
@@ -12,8 +13,14 @@ use std::net::SocketAddr;
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(super) fn write(to: &str, name: SocketAddr, stats: &Stats, kernel: u64) -> io::Result<()> {
-    let line = json(name, stats, kernel);
+pub(super) fn write(
+    to: &str,
+    name: SocketAddr,
+    stats: &Stats,
+    kernel: u64,
+    carried: Carried,
+) -> io::Result<()> {
+    let line = json(name, stats, kernel, carried);
     if to == "1" {
         return io::stderr().write_all(line.as_bytes());
     }
@@ -21,7 +28,7 @@ pub(super) fn write(to: &str, name: SocketAddr, stats: &Stats, kernel: u64) -> i
     OpenOptions::new().create(true).append(true).open(to)?.write_all(line.as_bytes())
 }
 
-fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64) -> String {
+fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64, carried: Carried) -> String {
     let counters = [
         ("tx_data", stats.tx_data),
         ("tx_payload_bytes", stats.tx_payload_bytes),
@@ -43,6 +50,10 @@ fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64) -> String {
         ("rx_ce", stats.rx_ce),
         ("requests_served", stats.requests_served),
         ("kernel_drops", kernel_drops),
+        ("verbs_tx_datagrams", carried.tx_datagrams),
+        ("verbs_tx_bytes", carried.tx_bytes),
+        ("verbs_rx_datagrams", carried.rx_datagrams),
+        ("verbs_rx_bytes", carried.rx_bytes),
     ];
     let mut line = format!("{{\"endpoint\":\"{name}\",\"pid\":{}", std::process::id());
     for (name, value) in counters {
@@ -72,7 +83,7 @@ mod tests {
     fn a_line_names_every_counter_and_drop_reason() {
         let mut stats = Stats { tx_data: 7, ..Stats::default() };
         stats.drops[3] = 2;
-        let line = json("127.0.0.1:9".parse().unwrap(), &stats, 5);
+        let line = json("127.0.0.1:9".parse().unwrap(), &stats, 5, Carried::default());
         assert!(
             line.starts_with("{\"endpoint\":\"127.0.0.1:9\",\"pid\":") && line.ends_with("}}\n")
         );

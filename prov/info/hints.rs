@@ -26,7 +26,7 @@ pub struct Hints {
     pub ep: fi_ep_attr,
     /// Domain attributes; fields newer than the application's API are zero.
     pub domain: fi_domain_attr,
-    /// Name of the domain, which is an interface's.
+    /// Name of the domain, which is an interface's or an RDMA device's.
     pub domain_name: Option<String>,
     /// Name of the fabric, which is a network.
     pub fabric_name: Option<String>,

@@ -1,4 +1,5 @@
-//! `fi_getinfo(3)`: one `fi_info` for each address of each usable interface.
+//! `fi_getinfo(3)`: one `fi_info` for each address of each usable interface, and one ahead of these for
+//! each that belongs to an RDMA device.
 
 pub mod check;
 pub mod hints;
@@ -70,7 +71,8 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     let settings = crate::entry::settings()?;
     let grant = Grant::new(&settings, hints, version);
     let mut list = InfoList::new();
-    for place in place::places(&settings, hints, query, interfaces())? {
+    let ports = crate::rdma::usable(&settings)?;
+    for place in place::places(&settings, hints, query, interfaces(), &ports)? {
         list.push(grant.info(&place, hints).map_err(|NoMemory| FI_ENOMEM)?);
     }
     Ok(list)
@@ -165,9 +167,9 @@ impl Grant {
         if let Some(dest) = place.dest {
             info.set_dest_addr(sockaddr::encode(dest).as_bytes())?;
         }
-        info.set_domain_name(&entry.name)?;
+        info.set_domain_name(&place.domain_name())?;
         info.set_fabric_name(&place::network(entry))?;
-        info.set_nic(nic::describe(entry)?);
+        info.set_nic(nic::describe(entry, place.verbs.as_ref())?);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use erd_ffi::fi::FI_LINK_UP;
 use erd_ffi::fi::alloc::NoMemory;
 use erd_ffi::fi::nic::{Nic, NicSpec, PciAddress};
 use erd_ffi::udp::Interface;
+use erd_ffi::verbs::Port;
 use std::fs;
 use std::path::Path;
 
@@ -14,7 +15,7 @@ const NETWORK_TYPES: [(&str, &str); 2] = [("1", "Ethernet"), ("32", "InfiniBand"
 ///
 /// # Errors
 /// [`NoMemory`].
-pub fn describe(entry: &Interface) -> Result<Option<Nic>, NoMemory> {
+pub fn describe(entry: &Interface, port: Option<&Port>) -> Result<Option<Nic>, NoMemory> {
     if entry.loopback {
         return Ok(None);
     }
@@ -26,18 +27,21 @@ pub fn describe(entry: &Interface) -> Result<Option<Nic>, NoMemory> {
         Some(target.file_name()?.to_string_lossy().into_owned())
     };
     let kind = text(&dir.join("type"));
+    let firmware = port.map(|port| port.firmware.as_str()).filter(|text| !text.is_empty());
+    let speed_mbps = entry.speed_mbps.or(port.map(|port| port.speed_mbps)).unwrap_or(0);
+    let name = port.map(Port::name);
     let known = NETWORK_TYPES.iter().find(|(number, _)| kind.as_deref() == Some(number));
     Nic::new(&NicSpec {
-        name: Some(&entry.name),
+        name: Some(name.as_ref().unwrap_or(&entry.name)),
         device_id: text(&device.join("device")).as_deref(),
         device_version: text(&device.join("revision")).as_deref(),
         vendor_id: text(&device.join("vendor")).as_deref(),
         driver: link(&device.join("driver")).as_deref(),
-        firmware: None,
+        firmware,
         pci: fs::canonicalize(&device).ok().and_then(|path| pci_address(&path)),
         address: Some(&entry.addr.to_string()),
-        mtu_bytes: entry.mtu_bytes as usize,
-        speed_bps: entry.speed_mbps.unwrap_or(0) as usize * 1_000_000,
+        mtu_bytes: port.map_or(entry.mtu_bytes, |port| port.mtu_bytes.into()) as usize,
+        speed_bps: speed_mbps as usize * 1_000_000,
         link_state: FI_LINK_UP,
         network_type: known.map(|(_, name)| *name),
     })

@@ -2,10 +2,11 @@
 
 use super::hints::Hints;
 use crate::resolve;
-use crate::settings::Settings;
+use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::Family;
 use erd_ffi::fi::{FI_EINVAL, FI_ENODATA, FI_NUMERICHOST, FI_SOURCE};
 use erd_ffi::udp::{self, Interface};
+use erd_ffi::verbs::Port;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -16,10 +17,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub struct Place {
     /// The interface.
     pub interface: Interface,
+    /// The port of an RDMA device that carries data there; UDP alone without.
+    pub verbs: Option<Port>,
     /// Local address; port 0 for any.
     pub src: SocketAddr,
     /// The peer, if the application named one.
     pub dest: Option<SocketAddr>,
+}
+
+impl Place {
+    /// Name of the domain: the device's, or the interface's.
+    #[must_use]
+    pub fn domain_name(&self) -> String {
+        self.verbs.as_ref().map_or_else(|| self.interface.name.clone(), Port::name)
+    }
 }
 
 /// What `fi_getinfo` was asked besides the hints.
@@ -171,7 +182,7 @@ fn settle(
     dests: &[(SocketAddr, Option<IpAddr>)],
 ) -> Option<Place> {
     let src = source.on(entry)?;
-    let place = |dest| Place { interface: entry.clone(), src, dest };
+    let place = |dest| Place { interface: entry.clone(), verbs: None, src, dest };
     if dests.is_empty() {
         return Some(place(None));
     }
@@ -195,6 +206,7 @@ pub fn places(
     hints: &Hints,
     query: Query<'_>,
     interfaces: Vec<Interface>,
+    ports: &[Port],
 ) -> Result<Vec<Place>, c_int> {
     let family = Family::named(hints.addr_format);
     let offered = offered(settings, interfaces)?;
@@ -205,11 +217,20 @@ pub fn places(
         .collect();
     let meant = |entry: &&Interface| {
         family.is_none_or(|family| family == Family::of(entry.addr))
-            && hints.domain_name.as_ref().is_none_or(|name| *name == entry.name)
             && hints.fabric_name.as_ref().is_none_or(|name| *name == network(entry))
     };
-    let places: Vec<_> =
+    let plain: Vec<_> =
         offered.iter().filter(meant).filter_map(|entry| settle(entry, &source, &dests)).collect();
+    let over_verbs = plain.iter().flat_map(|place| {
+        let ports = crate::rdma::on_interface(ports, &place.interface);
+        ports.into_iter().map(|port| Place { verbs: Some(port), ..place.clone() })
+    });
+    let mut places: Vec<_> = over_verbs.collect();
+    if settings.port != PortSetting::Verbs {
+        places.extend(plain);
+    }
+    places
+        .retain(|place| hints.domain_name.as_ref().is_none_or(|name| *name == place.domain_name()));
     if places.is_empty() {
         tracing::info!(
             domain = hints.domain_name,
@@ -257,7 +278,7 @@ mod tests {
     }
 
     fn sources(hints: &Hints, query: Query<'_>) -> Result<Vec<String>, c_int> {
-        let places = places(&settings(""), hints, query, host())?;
+        let places = places(&settings(""), hints, query, host(), &[])?;
         Ok(places.iter().map(|place| place.src.to_string()).collect())
     }
 
@@ -309,17 +330,17 @@ mod tests {
     #[test]
     fn a_peer_is_reached_from_the_interface_that_its_route_leaves_by() {
         let query = Query { node: Some("127.0.0.1"), service: Some("9228"), flags: FI_NUMERICHOST };
-        let found = places(&settings(""), &Hints::none(), query, host()).expect("loopback");
+        let found = places(&settings(""), &Hints::none(), query, host(), &[]).expect("loopback");
         let only: Vec<_> = found.iter().map(|p| (p.src.to_string(), p.dest)).collect();
         assert_eq!(only, [("127.0.0.1:0".to_owned(), "127.0.0.1:9228".parse().ok())]);
         let hints = Hints { dest: "[::1]:5".parse().ok(), ..Hints::none() };
-        let found = places(&settings(""), &hints, Query::default(), host());
+        let found = places(&settings(""), &hints, Query::default(), host(), &[]);
         // A host without IPv6 has no route to ::1.
         if let Ok(found) = found {
             assert_eq!((found.len(), found[0].dest), (1, hints.dest));
         }
         let hints = Hints { addr_format: FI_SOCKADDR_IN, ..hints };
-        assert_eq!(places(&settings(""), &hints, Query::default(), host()), Err(FI_ENODATA));
+        assert_eq!(places(&settings(""), &hints, Query::default(), host(), &[]), Err(FI_ENODATA));
     }
 
     #[test]

@@ -1,12 +1,23 @@
 /* Sockets and memory of one process that talks to one peer, and then to 256: the number of sockets
- * stays, and memory grows by at most 4 KiB a peer once all is quiet. */
+ * and of queue pairs stays, and memory grows by at most 4 KiB a peer once all is quiet. */
 #include "cases.h"
 
 #include <dirent.h>
 
-enum { PEERS = 256, BYTES = 1 << 20, TAG = 3, BYTES_PER_PEER_MAX = 4096 };
+enum { PEERS = 256, BYTES = 1 << 20, TAG = 3, BYTES_PER_PEER_MAX = 4096, QUEUE_PAIRS_MAX = 8 };
 
 static uint8_t buffer[BYTES];
+
+/* Length of a message, and peers; emulated machines get less of both. */
+static size_t length(void)
+{
+    return BYTES / slowness();
+}
+
+static int peers(void)
+{
+    return slowness() > 1 ? PEERS / 4 : PEERS;
+}
 
 /* All peers are endpoints of one process, with one domain and one CQ. */
 struct crowd {
@@ -28,7 +39,7 @@ static void crowd_join(struct crowd *crowd, int number, uint8_t *name)
     }
     crowd->others[number] = ep;
     must(fi_getname(&ep->fid, name, &bytes), "fi_getname");
-    must(fi_trecv(ep, buffer, BYTES, NULL, FI_ADDR_UNSPEC, TAG, 0, &crowd->recvs[number]), "fi_trecv");
+    must(fi_trecv(ep, buffer, length(), NULL, FI_ADDR_UNSPEC, TAG, 0, &crowd->recvs[number]), "fi_trecv");
 }
 
 static void be_crowd(int fd)
@@ -39,14 +50,14 @@ static void be_crowd(int fd)
     struct fi_cq_tagged_entry entry;
     struct op *op;
     node_open(&crowd.first, &options);
-    for (int i = 0; i < PEERS; i++)
+    for (int i = 0; i < peers(); i++)
         crowd_join(&crowd, i, names[i]);
     oob_send(fd, names, sizeof names);
-    for (int i = 0; i < PEERS; i++) {
+    for (int i = 0; i < peers(); i++) {
         uint64_t number;
         while (crowd.recvs[i].state == 0)
             must(node_poll(&crowd.first, &op, &entry, NULL), "a receive");
-        pattern_check(buffer, BYTES, (uint64_t)i);
+        pattern_check(buffer, length(), (uint64_t)i);
         memset(buffer, 0, BYTES);
         number = (uint64_t)i;
         oob_send(fd, &number, sizeof number);
@@ -71,6 +82,19 @@ static size_t sockets(void)
     return count;
 }
 
+/* Queue pairs of this process, where there are RDMA devices. */
+static size_t queue_pairs(void)
+{
+    char command[80];
+    size_t count = 0;
+    FILE *told;
+    snprintf(command, sizeof command, "rdma resource show qp 2>/dev/null | grep -c -w 'pid %d'", (int)getpid());
+    told = popen(command, "r");
+    check(told && fscanf(told, "%zu", &count) <= 1, "popen: %s", strerror(errno));
+    pclose(told);
+    return count;
+}
+
 static size_t resident_bytes(void)
 {
     unsigned long pages = 0;
@@ -87,8 +111,8 @@ static void talk_to(struct node *node, int fd, const uint8_t *name, uint64_t num
     fi_addr_t to = node_insert(node, name);
     uint64_t answer;
     ssize_t rc;
-    pattern_fill(buffer, BYTES, number);
-    while ((rc = fi_tsend(node->ep, buffer, BYTES, NULL, to, TAG, &send)) == -FI_EAGAIN)
+    pattern_fill(buffer, length(), number);
+    while ((rc = fi_tsend(node->ep, buffer, length(), NULL, to, TAG, &send)) == -FI_EAGAIN)
         must(node_poll(node, &op, &entry, NULL), "an operation");
     must(rc, "fi_tsend");
     while (send.state == 0)
@@ -113,23 +137,26 @@ static void be_hub(int fd)
 {
     struct node_options options = {.provider = provider, .address = "127.0.0.1"};
     static uint8_t names[PEERS][NAME_BYTES];
-    size_t sockets_first, bytes_first, growth;
+    size_t sockets_first, pairs_first, bytes_first, growth;
     struct node node;
     node_open(&node, &options);
     oob_recv(fd, names, sizeof names, &node);
     talk_to(&node, fd, names[0], 0);
     be_quiet(&node);
     sockets_first = sockets();
+    pairs_first = queue_pairs();
     bytes_first = resident_bytes();
-    for (int i = 1; i < PEERS; i++)
+    for (int i = 1; i < peers(); i++)
         talk_to(&node, fd, names[i], (uint64_t)i);
     be_quiet(&node);
     growth = resident_bytes();
     growth = growth > bytes_first ? growth - bytes_first : 0;
-    printf("  %zu sockets with 1 peer, %zu with %d; %zu bytes resident for each further peer\n", sockets_first,
-           sockets(), PEERS, growth / (PEERS - 1));
+    printf("  %zu sockets and %zu queue pairs with 1 peer, %zu and %zu with %d; %zu bytes resident for each further peer\n",
+           sockets_first, pairs_first, sockets(), queue_pairs(), peers(), growth / (size_t)(peers() - 1));
+    check(queue_pairs() == pairs_first && pairs_first <= QUEUE_PAIRS_MAX, "%zu queue pairs, and then %zu", pairs_first,
+          queue_pairs());
     check(sockets() == sockets_first, "the number of sockets grew from %zu to %zu", sockets_first, sockets());
-    check(growth / (PEERS - 1) <= BYTES_PER_PEER_MAX, "%zu bytes for each peer", growth / (PEERS - 1));
+    check(growth <= (size_t)(peers() - 1) * BYTES_PER_PEER_MAX, "%zu bytes for all peers", growth);
     node_close(&node);
 }
 

@@ -10,7 +10,7 @@
 #include <sched.h>
 
 enum { WINDOW = 8, SMALL = 64, LARGE = 256 << 10, WARM_UP = 100, AFTER = 100, TAG = 5, SILENT_TAG = 6 };
-static const char DEADLINE_MS[] = "1500";
+enum { DEADLINE_MS = 1500 };
 
 struct role {
     pid_t pid;
@@ -274,7 +274,9 @@ static void die_under_traffic(const struct place *place, const char *how)
     struct letter names;
     uint64_t word;
     uint8_t name[NAME_BYTES];
-    setenv("FI_ERD_PEER_TIMEOUT_MS", DEADLINE_MS, 1);
+    char deadline[16];
+    snprintf(deadline, sizeof deadline, "%u", DEADLINE_MS * slowness());
+    setenv("FI_ERD_PEER_TIMEOUT_MS", deadline, 1);
     victim = begin(run_victim, place);
     if (place->own_namespace)
         lay_link(&victim, place);

@@ -24,6 +24,7 @@ class Work:
         self.world = MPI.COMM_WORLD
         self.rank, self.size = self.world.rank, self.world.size
         self.sizes = [size for size in SIZES if size <= most]
+        self.words = [words for words in WORDS if 8 * words <= most]
         self.repeats = repeats
         self.random = random.Random(seed)
         self.sent = 0
@@ -354,7 +355,7 @@ def communicators(work):
 
 def collectives(work):
     for comm in communicators(work):
-        for words in WORDS:
+        for words in work.words:
             for group in (collectives_rooted, collectives_flat, collectives_uneven, collectives_immediate):
                 work.doing = f"{group.__name__} of {words} words by {comm.size} ranks"
                 group(comm, words)

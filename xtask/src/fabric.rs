@@ -135,6 +135,12 @@ pub struct Sums {
 }
 
 impl Counters {
+    /// Those that programs left in `file`.
+    #[must_use]
+    pub fn at(file: PathBuf) -> Counters {
+        Counters { file: Some(file) }
+    }
+
     /// `job` with erd writing its counters there; unchanged for other providers.
     #[must_use]
     pub fn give(&self, job: Job) -> Job {

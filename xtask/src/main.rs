@@ -19,6 +19,7 @@ mod report;
 mod setup;
 mod test;
 mod valgrind;
+mod vm;
 
 use clap::{Args, Parser, Subcommand};
 use layout::Layout;
@@ -42,6 +43,25 @@ enum Command {
     Bench(BenchArgs),
     /// Count the instructions of each congestion controller for an acknowledgement
     Cost,
+    /// Boot a virtual machine with two Soft-RoCE devices, and run a command for each, or a script
+    Vm(VmArgs),
+}
+
+/// Options of `vm`.
+#[derive(Debug, Args)]
+pub struct VmArgs {
+    /// Command for rxe0 (on v0, 10.7.0.1), begun first
+    #[arg(long, value_name = "COMMAND", requires = "right")]
+    left: Option<String>,
+    /// Command for rxe1 (on v1, 10.7.0.2)
+    #[arg(long, value_name = "COMMAND", requires = "left")]
+    right: Option<String>,
+    /// Script for sh instead; OUT in its environment names a directory for files
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["left", "right"])]
+    script: Option<PathBuf>,
+    /// Most time for all, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    limit: u64,
 }
 
 /// Options of `test`.
@@ -92,6 +112,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args).map(|()| true),
         Command::Cost => cost::run(&layout).map(|()| true),
+        Command::Vm(args) => vm::run(&layout, &args),
     });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

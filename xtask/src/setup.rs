@@ -25,6 +25,7 @@ pub const TEST_PACKAGES: &[&str] = &[
     "python3-venv",
     "openmpi-bin",
     "iproute2",
+    "libibverbs-dev",
     "nftables",
     "valgrind",
 ];

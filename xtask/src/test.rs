@@ -6,7 +6,7 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, multipath, pingpong, setup};
+use crate::{checks, demo, mpi, mpi4py, multipath, pingpong, setup, vm};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
@@ -43,6 +43,9 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     if provider.is_erd() {
         let core = &wheel;
         multipath::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
+    }
+    if provider.is_erd() {
+        vm::steps::steps(&mut report, layout);
     }
     mpi::steps(&mut report, layout, &provider, args.full);
     if args.full {

@@ -2,6 +2,7 @@
 
 mod failures;
 mod node;
+mod ports;
 mod semantics;
 mod transfers;
 mod waiting;

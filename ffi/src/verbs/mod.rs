@@ -1,0 +1,86 @@
+//! The verbs port: unreliable datagrams over UD queue pairs of an RDMA device, where there is one.
+//!
+//! It stands beside the UDP port and sends and receives the same datagrams; a domain opens one
+//! [`VerbsPort`], whose queue pairs serve all its endpoints and all their peers: one to receive, and
+//! one for each path to send. Start there.
+//!
+//! - [`abi`], `library`, `objects`: libibverbs; `device`, [`gid`]: what there is;
+//! - `port`, `send`, `receive`: the queue pairs;
+//! - [`address`]: what peers tell each other over UDP to find each other here; [`peers`]: what is
+//!   known of each.
+
+pub mod abi;
+pub mod address;
+mod device;
+pub mod gid;
+mod library;
+mod objects;
+pub mod peers;
+mod port;
+mod receive;
+mod send;
+
+use std::io;
+use std::sync::Arc;
+
+pub use device::{Port, ifindex, ports, shares_card};
+pub use port::{Counters, Options, VerbsPort};
+pub use receive::{Member, Source};
+pub use send::{SendStop, Sent};
+
+/// Most queue pairs of a port: one to receive and the others to send.
+pub const QPS_MAX: usize = 8;
+
+/// Why something of verbs cannot be had.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// This machine, or container, has no RDMA devices.
+    #[error("there is no /dev/infiniband: no RDMA devices, or the container was not given them")]
+    NoDevices,
+    /// libibverbs is not installed.
+    #[error("libibverbs.so.1 cannot be loaded: install the package of that name")]
+    NoLibrary,
+    /// The installed libibverbs is too old.
+    #[error("the installed libibverbs has no {symbol}: version 32 or newer is needed")]
+    Old {
+        /// The missing function.
+        symbol: &'static str,
+    },
+    /// No device of this name.
+    #[error("there is no RDMA device {name}")]
+    NoDevice {
+        /// The name asked for.
+        name: String,
+    },
+    /// A call failed.
+    #[error("{call}({what}): {source}{}", advice(call, source))]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// What it was called for.
+        what: String,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+}
+
+impl VerbsError {
+    /// The failure of the last system call.
+    fn last(call: &'static str, what: impl Into<String>) -> Self {
+        Self::Call { call, what: what.into(), source: Arc::new(io::Error::last_os_error()) }
+    }
+}
+
+/// What an operator can do about a failure.
+fn advice(call: &str, error: &io::Error) -> &'static str {
+    match (call, error.raw_os_error()) {
+        ("ibv_open_device", Some(libc::EACCES | libc::EPERM)) => {
+            ": this user may not open /dev/infiniband/uverbs*"
+        }
+        ("ibv_reg_mr" | "ibv_create_qp" | "ibv_create_cq", Some(libc::ENOMEM | libc::EAGAIN)) => {
+            ": raise the limit on locked memory (ulimit -l)"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,455 @@
+//! Sending: a queue pair for each path, each with a ring of registered memory that datagrams are
+//! gathered into.
+
+use super::abi::*;
+use super::address::Address;
+use super::gid::Gid;
+use super::objects::{Ah, Cq, Pd, Qp, Slab};
+use super::{Options, Port, QPS_MAX, VerbsError};
+use crate::clock::monotonic_ns;
+use crate::udp::{Burst, Ecn};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Datagrams that a queue pair can have under way.
+pub(super) const DEPTH: u32 = 128;
+/// A send within a chain is signalled after this many that were not; the last one always is.
+const SIGNAL_EVERY: u32 = 32;
+/// Completions of queues taken in one go.
+const REAP: usize = 32;
+/// Address handles that are kept.
+const AHS_MAX: usize = 4096;
+/// A queue pair that failed is made ready again after this time.
+const REVIVE_NS: u64 = 100_000_000;
+
+/// How far a send came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Datagrams of the burst that are sent, with those of earlier calls.
+    pub segments: u32,
+    /// Why not all of them are.
+    pub stop: Option<SendStop>,
+}
+
+/// Why a burst was not sent whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendStop {
+    /// The queue is full: try again later.
+    Blocked,
+    /// There is no way to the peer over verbs now.
+    Refused,
+}
+
+/// What is sent in one go: chained, so that the device is told once.
+struct Chain {
+    requests: Vec<ibv_send_wr>,
+    pieces: Vec<ibv_sge>,
+}
+
+// SAFETY: the pointers lead to each other and to a slab, are written anew for each send, and are not
+// looked at otherwise.
+unsafe impl Send for Chain {}
+
+/// One path.
+#[derive(Debug)]
+struct Queue {
+    // Before the slab: no request may be left when the memory goes.
+    qp: Qp,
+    slab: Slab,
+    /// Requests posted and completed since the last reset.
+    head: u64,
+    tail: u64,
+    /// Counts resets, so that completions of before are told apart.
+    epoch: u8,
+    failed_ns: Option<u64>,
+}
+
+impl Queue {
+    fn room(&self) -> u32 {
+        DEPTH - (self.head - self.tail) as u32
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    gid: Gid,
+    lid: u16,
+    flow_label: u32,
+    traffic_class: u8,
+}
+
+/// The sending half of a port.
+pub(super) struct Sender {
+    // Before the handles, which their requests name.
+    queues: Vec<Queue>,
+    ahs: HashMap<Way, Ah>,
+    cq: Arc<Cq>,
+    pd: Arc<Pd>,
+    chain: Chain,
+    slot_bytes: usize,
+    port: u8,
+    gid_index: u8,
+    flow_label_paths: bool,
+    /// Datagrams and bytes sent.
+    pub(super) datagrams: u64,
+    pub(super) bytes: u64,
+}
+
+impl Sender {
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        port: &Port,
+        options: &Options,
+        qkey: u32,
+    ) -> Result<Sender, VerbsError> {
+        let paths = options.paths.clamp(1, QPS_MAX as u16 - 1);
+        let cq = Cq::new(pd, DEPTH * u32::from(paths), None)?;
+        let slot_bytes = usize::from(port.mtu_bytes);
+        let mut queues = Vec::new();
+        for _ in 0..paths {
+            let qp = super::port::open_qp(pd, &cq, &cq, (DEPTH, 1), port.number, qkey)?;
+            let slab = Slab::new(pd, slot_bytes * DEPTH as usize)?;
+            queues.push(Queue { qp, slab, head: 0, tail: 0, epoch: 0, failed_ns: None });
+        }
+        Ok(Sender {
+            queues,
+            ahs: HashMap::new(),
+            cq,
+            pd: Arc::clone(pd),
+            chain: Chain { requests: Vec::new(), pieces: Vec::new() },
+            slot_bytes,
+            port: port.number,
+            gid_index: port.gid.index,
+            flow_label_paths: port.flow_label_paths,
+            datagrams: 0,
+            bytes: 0,
+        })
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.queues.iter().map(|queue| queue.qp.number())
+    }
+
+    pub(super) fn inline_bytes(&self) -> u32 {
+        self.queues.first().map_or(0, |queue| queue.qp.inline_bytes)
+    }
+
+    /// Sends what is left of a burst, as far as the path's queue takes it.
+    ///
+    /// # Safety
+    /// Each part of the burst is readable for its length during the call.
+    pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>) -> Sent {
+        let sent = |segments, stop| Sent { segments, stop };
+        let left = burst.segments() - burst.done_segments;
+        let at = usize::from(burst.path) % self.queues.len();
+        if !self.is_ready(at) || burst.segment_bytes as usize > self.slot_bytes {
+            return sent(burst.done_segments, Some(SendStop::Refused));
+        }
+        if self.queues[at].room() < left {
+            self.reap();
+        }
+        let count = self.queues[at].room().min(left);
+        if count == 0 {
+            return sent(burst.done_segments, Some(SendStop::Blocked));
+        }
+        let ah = match self.handle(to, burst) {
+            Ok(ah) => ah,
+            Err(stop) => return sent(burst.done_segments, Some(stop)),
+        };
+        // SAFETY: the caller's parts.
+        unsafe { self.fill(at, to, ah, burst, count) };
+        let taken = self.post(at, count);
+        let segments = burst.done_segments + taken;
+        let stop = match taken {
+            _ if segments == burst.segments() => None,
+            0 => Some(SendStop::Refused),
+            _ => Some(SendStop::Blocked),
+        };
+        sent(segments, stop)
+    }
+
+    /// Whether a queue can be posted to; one that failed is made ready again after a while.
+    fn is_ready(&mut self, at: usize) -> bool {
+        let Some(failed_ns) = self.queues[at].failed_ns else { return true };
+        if monotonic_ns() < failed_ns + REVIVE_NS {
+            return false;
+        }
+        self.reap();
+        let queue = &mut self.queues[at];
+        match queue.qp.reset() {
+            Ok(()) => {
+                (queue.head, queue.tail, queue.failed_ns) = (0, 0, None);
+                queue.epoch = queue.epoch.wrapping_add(1);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a queue pair cannot be made ready again");
+                queue.failed_ns = Some(monotonic_ns());
+                false
+            }
+        }
+    }
+
+    /// Takes completions, and with them frees slots.
+    fn reap(&mut self) {
+        // SAFETY: integers only, for which zero is a valid value.
+        let mut done: [ibv_wc; REAP] = unsafe { core::mem::zeroed() };
+        loop {
+            let count = self.cq.poll(&mut done);
+            for wc in &done[..count] {
+                self.completed(wc);
+            }
+            if count < REAP {
+                return;
+            }
+        }
+    }
+
+    fn completed(&mut self, wc: &ibv_wc) {
+        let (at, epoch, number) = unpack(wc.wr_id);
+        let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.epoch == epoch) else {
+            return;
+        };
+        // Requests complete in order.
+        queue.tail = queue.tail.max(number + 1).min(queue.head);
+        if wc.status == IBV_WC_SUCCESS {
+            return;
+        }
+        if queue.failed_ns.is_none() {
+            let text = self.pd.device.library.status_text(wc.status);
+            tracing::warn!(qp = queue.qp.number(), status = text, "a send failed: the path rests");
+        }
+        queue.failed_ns = Some(monotonic_ns());
+    }
+
+    fn handle(&mut self, to: &Address, burst: &Burst<'_>) -> Result<*mut ibv_ah, SendStop> {
+        let way = Way {
+            gid: to.gid,
+            lid: to.lid,
+            flow_label: if self.flow_label_paths { flow_label(burst.path) } else { 0 },
+            traffic_class: burst.ecn as u8,
+        };
+        if let Some(ah) = self.ahs.get(&way) {
+            return Ok(ah.ah.as_ptr());
+        }
+        if self.ahs.len() >= AHS_MAX {
+            // A handle that a send under way uses must stay. Every chain ends with a signal, so all
+            // of them complete soon.
+            self.reap();
+            if self.queues.iter().any(|queue| queue.tail != queue.head) {
+                return Err(SendStop::Blocked);
+            }
+            self.ahs.clear();
+        }
+        let grh = ibv_global_route {
+            dgid: words(to.gid),
+            flow_label: way.flow_label,
+            sgid_index: self.gid_index,
+            hop_limit: 64,
+            traffic_class: way.traffic_class,
+        };
+        let attr = ibv_ah_attr {
+            grh,
+            dlid: to.lid,
+            sl: 0,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: 1,
+            port_num: self.port,
+        };
+        match Ah::new(&self.pd, attr) {
+            Ok(ah) => Ok(self.ahs.entry(way).or_insert(ah).ah.as_ptr()),
+            Err(error) => {
+                tracing::warn!(gid = %to.gid, %error, "no way to a peer over verbs");
+                Err(SendStop::Refused)
+            }
+        }
+    }
+
+    /// Gathers the next `count` datagrams of a burst into slots, and chains their requests.
+    ///
+    /// # Safety
+    /// As [`Sender::send`]; the queue has room for as many.
+    unsafe fn fill(
+        &mut self,
+        at: usize,
+        to: &Address,
+        ah: *mut ibv_ah,
+        burst: &Burst<'_>,
+        count: u32,
+    ) {
+        let queue = &self.queues[at];
+        let mut gather =
+            Gather::new(burst.iov, burst.done_segments as usize * burst.segment_bytes as usize);
+        self.chain.requests.clear();
+        self.chain.pieces.clear();
+        for nth in 0..count {
+            let number = queue.head + u64::from(nth);
+            let start = (burst.done_segments + nth) * burst.segment_bytes;
+            let len_bytes = burst.segment_bytes.min(burst.total_bytes - start);
+            let slot = (number % u64::from(DEPTH)) as usize * self.slot_bytes;
+            let place = queue.slab.at(slot, len_bytes as usize);
+            // SAFETY: the slot is free, and has room for a segment; the caller's parts.
+            unsafe { gather.copy(place, len_bytes as usize) };
+            let signalled = nth + 1 == count || nth % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+            let inline = len_bytes <= queue.qp.inline_bytes;
+            self.chain.pieces.push(ibv_sge {
+                addr: place.expose_provenance() as u64,
+                length: len_bytes,
+                lkey: queue.slab.key(),
+            });
+            self.chain.requests.push(ibv_send_wr {
+                wr_id: pack(at, queue.epoch, number),
+                next: std::ptr::null_mut(),
+                sg_list: std::ptr::null_mut(),
+                num_sge: 1,
+                opcode: IBV_WR_SEND_WITH_IMM,
+                send_flags: if signalled { IBV_SEND_SIGNALED } else { 0 }
+                    | if inline { IBV_SEND_INLINE } else { 0 },
+                imm_data: to.tag.to_be(),
+                wr: ibv_send_wr_ud::new(ah, to.qpn, to.qkey),
+                qp_type: [0; 2],
+                bind_mw: [0; 6],
+            });
+            self.bytes += u64::from(len_bytes);
+        }
+        let (requests, pieces) = (self.chain.requests.as_mut_ptr(), self.chain.pieces.as_mut_ptr());
+        for nth in 0..count as usize {
+            // SAFETY: both lists have `count` entries, and do not grow any more.
+            unsafe {
+                (*requests.add(nth)).sg_list = pieces.add(nth);
+                if nth + 1 < count as usize {
+                    (*requests.add(nth)).next = requests.add(nth + 1);
+                }
+            }
+        }
+    }
+
+    /// Posts the chain; how many of its requests were taken.
+    fn post(&mut self, at: usize, count: u32) -> u32 {
+        let queue = &mut self.queues[at];
+        let first = self.chain.requests.as_mut_ptr();
+        // SAFETY: `fill` made the chain, of slots that stay until they complete.
+        let bad = unsafe { queue.qp.post_send(first) };
+        let taken = if bad.is_null() {
+            count
+        } else {
+            // SAFETY: the library answers a request of the chain.
+            unsafe { bad.offset_from(first) as u32 }
+        };
+        queue.head += u64::from(taken);
+        if taken < count {
+            // The last that was taken may be unsignalled: without this its slot might stay taken.
+            tracing::warn!(qp = queue.qp.number(), taken, count, "a queue pair takes no sends");
+            queue.failed_ns = Some(monotonic_ns());
+        }
+        self.datagrams += u64::from(taken);
+        taken
+    }
+}
+
+/// A flow label for a path: never 0, which lets the device choose.
+fn flow_label(path: u16) -> u32 {
+    ((u32::from(path) + 1).wrapping_mul(0x9e37_79b1) >> 12) | 1
+}
+
+fn words(gid: Gid) -> [u64; 2] {
+    let (mut high, mut low) = ([0; 8], [0; 8]);
+    high.copy_from_slice(&gid.0[..8]);
+    low.copy_from_slice(&gid.0[8..]);
+    [u64::from_ne_bytes(high), u64::from_ne_bytes(low)]
+}
+
+/// A request's name: queue (4 bits), epoch (8), number (52).
+fn pack(queue: usize, epoch: u8, number: u64) -> u64 {
+    (queue as u64) << 60 | u64::from(epoch) << 52 | (number & NUMBER)
+}
+
+fn unpack(wr_id: u64) -> (usize, u8, u64) {
+    ((wr_id >> 60) as usize, (wr_id >> 52) as u8, wr_id & NUMBER)
+}
+
+const NUMBER: u64 = (1 << 52) - 1;
+
+/// Reads bytes off a list of parts, in order.
+struct Gather<'a> {
+    parts: &'a [libc::iovec],
+    /// Bytes of the first part that were read.
+    skip: usize,
+}
+
+impl<'a> Gather<'a> {
+    fn new(parts: &'a [libc::iovec], mut skip: usize) -> Self {
+        let mut parts = parts;
+        while let Some((first, rest)) = parts.split_first()
+            && skip >= first.iov_len
+        {
+            skip -= first.iov_len;
+            parts = rest;
+        }
+        Self { parts, skip }
+    }
+
+    /// Copies the next bytes.
+    ///
+    /// # Safety
+    /// `to` has room for them, and the parts are readable.
+    unsafe fn copy(&mut self, to: *mut u8, len_bytes: usize) {
+        let mut done = 0;
+        while done < len_bytes {
+            let Some((first, rest)) = self.parts.split_first() else {
+                panic!("a burst's parts add up to its size");
+            };
+            let take = (first.iov_len - self.skip).min(len_bytes - done);
+            // SAFETY: within the part, and within the room.
+            unsafe {
+                let from = first.iov_base.cast::<u8>().add(self.skip);
+                std::ptr::copy_nonoverlapping(from, to.add(done), take);
+            }
+            done += take;
+            self.skip += take;
+            if self.skip == first.iov_len {
+                (self.parts, self.skip) = (rest, 0);
+            }
+        }
+    }
+}
+
+/// What a mark is in a traffic class.
+const _: () = assert!(Ecn::Ect0 as u8 == 2 && Ecn::Ce as u8 == 3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_one_run_of_bytes() {
+        let data = [&b"abc"[..], b"", b"defg", b"h"];
+        let parts = data.map(|part| libc::iovec {
+            iov_base: part.as_ptr().cast_mut().cast(),
+            iov_len: part.len(),
+        });
+        for skip in 0..8 {
+            let mut gather = Gather::new(&parts, skip);
+            let mut out = [0_u8; 8];
+            for byte in &mut out[skip..] {
+                // SAFETY: a byte of room, and parts that are static strings.
+                unsafe { gather.copy(&raw mut *byte, 1) };
+            }
+            assert_eq!(&out[skip..], &b"abcdefgh"[skip..]);
+        }
+    }
+
+    #[test]
+    fn a_request_is_found_by_its_name() {
+        let name = (6, 0xfe, NUMBER - 3);
+        assert_eq!(unpack(pack(name.0, name.1, name.2)), name);
+    }
+
+    #[test]
+    fn paths_have_labels_of_20_bits_of_their_own() {
+        let labels: std::collections::BTreeSet<u32> = (0..256).map(flow_label).collect();
+        assert_eq!(labels.len(), 256);
+        assert!(labels.iter().all(|label| *label != 0 && *label < 1 << 20));
+    }
+}

@@ -1,0 +1,246 @@
+//! What carries an endpoint's datagrams to each peer: UDP, or verbs where both sides have it.
+//!
+//! The engine knows nothing of it. UDP always works, so set-up goes over it, and so does everything
+//! else until verbs has proven to work towards a peer, and again when it does not any more
+//! (`docs/protocol.md` §10).
+
+use erd_ffi::udp::{Burst, Dst, Ecn, SendReport, Stop, TxSockets};
+use erd_ffi::verbs::address::{Address, PortDatagram};
+use erd_ffi::verbs::peers::{Change, Outgoing, Peers, Target, Via};
+use erd_ffi::verbs::{Member, SendStop};
+use erd_rd::TxBurst;
+use erd_rd::wire::header::{Header, Kind};
+use std::net::SocketAddr;
+
+/// Port datagrams sent in one step.
+const SENDS: usize = 16;
+/// Answers that wait to be sent; more are dropped, and asked for again.
+const ANSWERS_MAX: usize = 64;
+
+/// Datagrams that verbs carried for an endpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Carried {
+    pub tx_datagrams: u64,
+    pub tx_bytes: u64,
+    pub rx_datagrams: u64,
+    pub rx_bytes: u64,
+}
+
+/// See the module's text.
+pub(super) struct Link {
+    /// Without it, peers that ask are told so.
+    member: Option<Member>,
+    peers: Peers,
+    answers: Vec<Outgoing>,
+    /// Marks are sent.
+    ecn: bool,
+    pub carried: Carried,
+}
+
+impl Link {
+    pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
+        let own = member.as_ref().map_or(Address::NONE, Member::address);
+        let peers = Peers::new(own, name);
+        Link { member, peers, answers: Vec::new(), ecn, carried: Carried::default() }
+    }
+
+    pub(super) fn has_verbs(&self) -> bool {
+        self.member.is_some()
+    }
+
+    /// Some peer is reached over verbs.
+    pub(super) fn uses_verbs(&self) -> bool {
+        self.peers.any_up()
+    }
+
+    pub(super) fn member(&self) -> Option<&Member> {
+        self.member.as_ref()
+    }
+
+    /// Takes a datagram if it is one between ports; the engine gets the others.
+    pub(super) fn takes(&mut self, bytes: &[u8], now: u64) -> bool {
+        let claimed = PortDatagram::claims(bytes);
+        if claimed {
+            self.take(bytes, Via::Udp, now);
+        }
+        claimed
+    }
+
+    fn take(&mut self, bytes: &[u8], via: Via, now: u64) {
+        let Some(datagram) = PortDatagram::decode(bytes) else {
+            tracing::debug!("a malformed port datagram");
+            return;
+        };
+        let (answer, change) = self.peers.handle(&datagram, via, now, crate::random::u64);
+        if let Some(answer) = answer
+            && self.answers.len() < ANSWERS_MAX
+        {
+            self.answers.push(answer);
+        }
+        log(datagram.name, change);
+    }
+
+    /// Hands what came over verbs to `f`, with its mark.
+    pub(super) fn recv(
+        &mut self,
+        now: &mut u64,
+        mut f: impl FnMut(u64, &[u8], &erd_ffi::verbs::Source),
+    ) -> usize {
+        let Some(member) = &mut self.member else { return 0 };
+        let (peers, carried) = (&mut self.peers, &mut self.carried);
+        let mut between_ports = Vec::new();
+        let mut read_at = None;
+        let count = member.recv(|data, source| {
+            *now = *read_at.get_or_insert_with(erd_ffi::clock::monotonic_ns);
+            peers.heard(source.gid, source.qpn);
+            if PortDatagram::claims(data) {
+                let gid = source.gid;
+                between_ports.push((data.to_vec(), (gid.0 != [0; 16]).then_some(gid)));
+                return;
+            }
+            carried.rx_datagrams += 1;
+            carried.rx_bytes += data.len() as u64;
+            f(*now, data, source);
+        });
+        for (datagram, from) in between_ports {
+            self.take(&datagram, Via::Verbs(from), *now);
+        }
+        count
+    }
+
+    /// Notes what a burst, made just now, tells of its peer.
+    pub(super) fn note(&mut self, burst: &TxBurst, now: u64) {
+        if !self.has_verbs() {
+            return;
+        }
+        match kind(burst) {
+            Some(Kind::Hello | Kind::Welcome) => {
+                self.peers.renew(burst.to, now, crate::random::u64);
+            }
+            Some(Kind::Probe) => {
+                let change = self.peers.probed(burst.to, now, crate::random::u64);
+                log(burst.to, change);
+            }
+            _ => {}
+        }
+    }
+
+    /// Where a burst goes over verbs; `None` if it takes UDP.
+    pub(super) fn route(&mut self, burst: &TxBurst, now: u64) -> Option<Address> {
+        let port = self.member.as_ref()?.port();
+        let for_verbs = match kind(burst)? {
+            Kind::Data | Kind::Ack | Kind::Probe | Kind::Goodbye => !burst.may_fragment,
+            // The peer's address over verbs may be another process's, or none, yet.
+            Kind::Hello | Kind::Challenge | Kind::Welcome | Kind::Reset | Kind::GoodbyeAck => false,
+        };
+        if !for_verbs || !port.is_usable() {
+            return None;
+        }
+        let own_bytes = port.address().mtu_bytes;
+        let address = self.peers.route(burst.to, now, crate::random::u64)?;
+        (burst.segment_bytes <= u32::from(own_bytes.min(address.mtu_bytes))).then_some(address)
+    }
+
+    /// Sends bursts, each to its address, in order until one cannot be sent.
+    ///
+    /// # Safety
+    /// Each part of each burst is readable for its length during the call.
+    pub(super) unsafe fn send(
+        &mut self,
+        to: &[Address],
+        bursts: &[Burst<'_>],
+        now: u64,
+    ) -> SendReport {
+        let mut report = SendReport { bursts: 0, segments: 0, stop: None, errors_pending: false };
+        let Some(member) = &self.member else { return report };
+        for (to, burst) in to.iter().zip(bursts) {
+            let ecn = if self.ecn { burst.ecn } else { Ecn::NotEct };
+            // SAFETY: the caller's promise.
+            let sent = unsafe { member.port().send(to, &Burst { ecn, ..*burst }) };
+            self.carried.tx_datagrams += u64::from(sent.segments - burst.done_segments);
+            self.carried.tx_bytes += match sent.stop {
+                None => u64::from(burst.total_bytes - burst.done_segments * burst.segment_bytes),
+                Some(_) => u64::from((sent.segments - burst.done_segments) * burst.segment_bytes),
+            };
+            match sent.stop {
+                None => report.bursts += 1,
+                Some(stop) => {
+                    report.segments = sent.segments;
+                    report.stop = Some(Stop::Blocked);
+                    if stop == SendStop::Refused {
+                        // The rest takes UDP, at once.
+                        self.peers.refused(burst.dst.addr(), now);
+                        report.stop = None;
+                    }
+                    break;
+                }
+            }
+        }
+        report
+    }
+
+    /// Sends the questions, checks and answers that are due.
+    pub(super) fn exchange(&mut self, sockets: &TxSockets, now: u64) {
+        for _ in 0..SENDS {
+            let Some(outgoing) = self.answers.pop().or_else(|| self.peers.poll(now)) else {
+                return;
+            };
+            let bytes = &outgoing.bytes;
+            let part =
+                libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            let name = match outgoing.to {
+                Target::Udp(name) => name,
+                Target::Verbs(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+            };
+            let burst = Burst {
+                dst: &Dst::from(name),
+                path: 0,
+                ecn: Ecn::NotEct,
+                iov: &[part],
+                segment_bytes: bytes.len() as u32,
+                total_bytes: bytes.len() as u32,
+                done_segments: 0,
+                may_fragment: false,
+            };
+            // What is not sent is sent again, or asked for again.
+            match (outgoing.to, &self.member) {
+                (Target::Udp(_), _) => {
+                    // SAFETY: the one part is the datagram's bytes.
+                    let _ = unsafe { sockets.send(&[burst]) };
+                }
+                (Target::Verbs(address), Some(member)) if member.port().is_usable() => {
+                    // SAFETY: as above.
+                    let _ = unsafe { member.port().send(&address, &burst) };
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// When [`Link::exchange`] has something to send.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.peers.next_ns()
+    }
+
+    /// Before a sleep: true if something is there already.
+    pub(super) fn arm(&mut self) -> bool {
+        self.member.as_mut().is_some_and(Member::arm)
+    }
+}
+
+fn kind(burst: &TxBurst) -> Option<Kind> {
+    Header::parse(&burst.bytes).ok().map(|header| header.kind)
+}
+
+fn log(peer: SocketAddr, change: Option<Change>) {
+    match change {
+        Some(Change::Up(address)) => {
+            tracing::info!(%peer, gid = %address.gid, qpn = address.qpn, "verbs from now on");
+        }
+        Some(Change::Silent) => {
+            tracing::info!(%peer, "nothing comes back over verbs: UDP until it does");
+        }
+        Some(Change::Without) => tracing::info!(%peer, "the peer has no verbs: UDP"),
+        None => {}
+    }
+}

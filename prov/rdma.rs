@@ -1,0 +1,174 @@
+//! Which ports of RDMA devices may be used, as the settings choose.
+
+use crate::settings::{PortSetting, Settings};
+use erd_ffi::fi::FI_ENODATA;
+use erd_ffi::udp::Interface;
+use erd_ffi::verbs::gid::GidKind;
+use erd_ffi::verbs::{Port, VerbsError, ports, shares_card};
+use erd_rd::config::DATAGRAM_MIN_BYTES;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+
+/// Warns of something once in a process.
+pub fn warn_once(text: String) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock();
+    if !said.contains(&text) {
+        tracing::warn!("{text}");
+        said.insert(text);
+    }
+}
+
+/// The ports to use, in the order of the devices; none where verbs is not to be used, or cannot be:
+/// then it is said why, if there is more to say than that there are no devices.
+///
+/// # Errors
+/// `FI_ENODATA` if `FI_ERD_DEVICE` names one that there is not, or `FI_ERD_PORT` insists on verbs and
+/// no port can be used.
+pub fn usable(settings: &Settings) -> Result<Vec<Port>, c_int> {
+    if settings.port == PortSetting::Udp {
+        return Ok(Vec::new());
+    }
+    let found = match ports() {
+        Ok((found, refused)) => {
+            let why = refused.iter().map(ToString::to_string);
+            why.for_each(|why| warn_once(format!("an RDMA device cannot be used: {why}")));
+            found
+        }
+        Err(error) => {
+            if !matches!(error, VerbsError::NoDevices) {
+                warn_once(format!("no verbs: {error}"));
+            }
+            Vec::new()
+        }
+    };
+    let ports = chosen(settings, found)?;
+    if ports.is_empty() && settings.port == PortSetting::Verbs {
+        warn_once(
+            "FI_ERD_PORT is \"verbs\", but no port of an RDMA device can be used (see above, and \
+             docs/verbs.md)"
+                .to_owned(),
+        );
+        return Err(FI_ENODATA);
+    }
+    Ok(ports)
+}
+
+fn chosen(settings: &Settings, mut found: Vec<Port>) -> Result<Vec<Port>, c_int> {
+    let named = |port: &Port, name: &String| port.name() == *name || port.device == *name;
+    for name in &settings.devices {
+        if !found.iter().any(|port| named(port, name)) {
+            let names: Vec<_> = found.iter().map(Port::name).collect();
+            warn_once(format!(
+                "FI_ERD_DEVICE is \"{name}\", which is no RDMA device with an active port; valid: {}",
+                names.join(", ")
+            ));
+            return Err(FI_ENODATA);
+        }
+    }
+    found.retain(|port| {
+        settings.devices.is_empty() || settings.devices.iter().any(|name| named(port, name))
+    });
+    found.retain(|port| {
+        let large = port.mtu_bytes >= DATAGRAM_MIN_BYTES;
+        if !large {
+            warn_once(format!(
+                "{} carries datagrams of {} bytes, and erd needs 2048: set the MTU of its interface \
+                 to 2200 or more, on switches too",
+                port.name(),
+                port.mtu_bytes
+            ));
+        }
+        large
+    });
+    Ok(found)
+}
+
+/// The port of `ports` that an interface's address belongs to, with the GID that is this address.
+#[must_use]
+pub fn on_interface(ports: &[Port], entry: &Interface) -> Vec<Port> {
+    ports.iter().filter_map(|port| on(port, entry)).collect()
+}
+
+fn on(port: &Port, entry: &Interface) -> Option<Port> {
+    if !port.ethernet {
+        return shares_card(&entry.name, &port.device).then(|| port.clone());
+    }
+    let is_this = |gid: &&erd_ffi::verbs::gid::GidEntry| {
+        gid.kind == GidKind::RoceV2 && gid.gid.ip() == entry.addr
+    };
+    let gid = *port.gids.iter().find(is_this)?;
+    Some(Port { gid, ..port.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use erd_ffi::verbs::gid::{Gid, GidEntry};
+
+    fn gid(index: u8, address: &str) -> GidEntry {
+        let ip: std::net::Ipv4Addr = address.parse().expect("address");
+        let gid = Gid(ip.to_ipv6_mapped().octets());
+        GidEntry { index, gid, kind: GidKind::RoceV2, ifindex: 2 }
+    }
+
+    fn port(device: &str, mtu_bytes: u16) -> Port {
+        let gids = vec![gid(1, "192.0.2.1"), gid(3, "192.0.2.9")];
+        Port {
+            device: device.to_owned(),
+            number: 1,
+            ports: 1,
+            gid: gids[0],
+            gids,
+            mtu_bytes,
+            speed_mbps: 0,
+            ethernet: true,
+            lid: 0,
+            flow_label_paths: false,
+            wr_max: 1024,
+            cqe_max: 1024,
+            vendor_id: 0,
+            part_id: 0,
+            firmware: String::new(),
+        }
+    }
+
+    fn settings(device: &str) -> Settings {
+        Settings::read(|parameter| Ok((parameter.name == "device").then(|| device.to_owned())))
+            .expect("settings")
+    }
+
+    #[test]
+    fn devices_are_chosen_by_name_and_must_exist() {
+        let all = || vec![port("mlx5_0", 4096), port("mlx5_1", 4096), port("rxe0", 1024)];
+        let names = |device: &str| {
+            chosen(&settings(device), all())
+                .map(|ports| ports.iter().map(Port::name).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            names(""),
+            Ok(vec!["mlx5_0".to_owned(), "mlx5_1".to_owned()]),
+            "1024 is too few"
+        );
+        assert_eq!(names("mlx5_1"), Ok(vec!["mlx5_1".to_owned()]));
+        assert_eq!(names("mlx4_0"), Err(FI_ENODATA));
+    }
+
+    #[test]
+    fn an_address_has_the_gid_that_it_is() {
+        let entry = |addr: &str| Interface {
+            name: "eth0".to_owned(),
+            addr: addr.parse().expect("address"),
+            prefix: 24,
+            mtu_bytes: 4200,
+            up: true,
+            loopback: false,
+            speed_mbps: None,
+        };
+        let ports = [port("mlx5_0", 4096)];
+        let found = on_interface(&ports, &entry("192.0.2.9"));
+        assert_eq!(found.iter().map(|port| port.gid.index).collect::<Vec<_>>(), [3]);
+        assert_eq!(on_interface(&ports, &entry("192.0.2.2")), []);
+    }
+}

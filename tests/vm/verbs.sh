@@ -1,0 +1,93 @@
+#!/bin/sh
+# Runs in the virtual machine: the provider over its two Soft-RoCE devices. Each case leaves in $OUT
+# NAME.status ("client server"), NAME.output and NAME.stats (erd's counters), which xtask judges.
+# PROVIDERS is the directory of the provider, PROGRAMS that of the C programs.
+export FI_PROVIDER_PATH="$PROVIDERS" FI_LOG_LEVEL=warn FI_LOG_PROV=erd
+export ERD_TEST_ADDRESSES="10.7.0.1 10.7.0.2" ERD_TEST_SLOWNESS=8
+LEFT="FI_ERD_IFACE=v0" RIGHT="FI_ERD_IFACE=v1"
+
+# netem must see single packets.
+for end in v0 v1; do ethtool -K "$end" gso off tso off gro off tx-udp-segmentation off; done
+
+# pingpong NAME LEFT RIGHT ARGUMENTS: both sides, the server on rxe0.
+pingpong() {
+    name=$1 left=$2 right=$3
+    shift 3
+    env $left FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 120 \
+        fi_pingpong -e rdm -p erd -c "$@" > "$OUT/$name.server" 2>&1 &
+    server=$!
+    sleep 2
+    env $right FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 100 \
+        fi_pingpong -e rdm -p erd -c "$@" 10.7.0.1 > "$OUT/$name.output" 2>&1
+    client=$?
+    # A server whose client failed may wait for it on its control connection.
+    for tenth in $(seq 150); do
+        kill -0 $server 2> /dev/null || break
+        sleep 0.1
+    done
+    kill $server 2> /dev/null
+    wait $server
+    echo "$client $?" > "$OUT/$name.status"
+    cat "$OUT/$name.server" >> "$OUT/$name.output"
+}
+
+# program NAME PROGRAM CASES: a C program of tests/c, between the two devices.
+program() {
+    name=$1
+    shift
+    env FI_ERD_PORT=verbs FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 200 \
+        "$PROGRAMS/$@" > "$OUT/$name.output" 2>&1
+    echo "$? 0" > "$OUT/$name.status"
+    pkill -9 -f "^$PROGRAMS/" || :
+}
+
+verbs_left="$LEFT FI_ERD_PORT=verbs" verbs_right="$RIGHT FI_ERD_PORT=verbs"
+
+tcpdump -i v0 -U -s 0 -w "$OUT/capture.pcap" -c 120 udp > /dev/null 2>&1 &
+sleep 1
+pingpong small "$verbs_left" "$verbs_right" -m tagged -S 64 -I 50
+pingpong large "$verbs_left" "$verbs_right" -m tagged -S 262144 -I 8
+pingpong mixed "$verbs_left" "$RIGHT FI_ERD_PORT=udp" -m tagged -S 65536 -I 8
+
+for kind in "loss 1%" "delay 5ms 5ms" "delay 5ms 5ms loss 1%"; do
+    for end in v0 v1; do tc qdisc replace dev "$end" root netem limit 10000 $kind; done
+    pingpong "$(echo "$kind" | tr -d ' %')" "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
+done
+for end in v0 v1; do tc qdisc del dev "$end" root; done
+
+# mpi NAME RANKS ARGUMENTS: tests/mpi/exercise.py with MPICH of the environment MPICH, ranks in turn on
+# rxe0 and rxe1.
+mpi() {
+    name=$1 ranks=$2
+    shift 2
+    env FI_PROVIDER=erd MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 OMP_NUM_THREADS=1 \
+        PYTHONDONTWRITEBYTECODE=1 FI_ERD_PORT=verbs FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 240 \
+        "$MPICH/bin/mpiexec" -launcher fork -iface lo -n "$ranks" sh -c \
+        'FI_ERD_DEVICE=rxe$((PMI_RANK % 2)) exec "$@"' sh \
+        "$MPICH/bin/python" tests/mpi/exercise.py --short "$@" > "$OUT/$name.output" 2>&1
+    echo "$? 0" > "$OUT/$name.status"
+    pkill -9 -f tests/mpi/exercise.py || :
+}
+
+program messages messages untagged_forms tagged_forms tags_and_order multi_recv wait_fd
+program peers many_peers
+program death peer_death killed restarted
+mpi mpi 4 --most 1000
+
+# The link goes down while packets flow, which takes the routes with it; then it is up again.
+packets=/sys/class/net/v0/statistics/rx_packets
+begun=$(cat "$packets")
+(
+    for tenth in $(seq 600); do
+        [ $(($(cat "$packets") - begun)) -gt 1500 ] && break
+        sleep 0.1
+    done
+    ip link set v0 down
+    sleep 1.5
+    ip link set v0 up
+    ip route replace 10.7.0.2 dev v0 src 10.7.0.1 table 100
+    ip route replace 10.7.0.1 dev v1 src 10.7.0.2 table 100
+) &
+pingpong down "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 300
+wait
+pingpong again "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 8

@@ -1,0 +1,256 @@
+//! A virtual machine with two Soft-RoCE devices, for what this host's kernel does not have: UD queue
+//! pairs, and packets that are lost, late or out of order (netem).
+//!
+//! It is made of Debian's packages alone: qemu's software emulation boots Debian's kernel with a small
+//! initramfs; the guest's root is the host's, read only under an overlay in memory, so whatever was
+//! built or installed here is there under the same path. `tests/vm` has what runs in it.
+
+pub mod steps;
+
+use crate::VmArgs;
+use crate::layout::Layout;
+use crate::process::{Job, append, last_lines};
+use crate::setup;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What it is made of, and the programs that show that it works.
+pub const PACKAGES: &[&str] = &[
+    "qemu-system-x86",
+    "busybox-static",
+    "kmod",
+    "procps",
+    "iproute2",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "rdmacm-utils",
+    "tcpdump",
+    "ethtool",
+];
+/// The package that names the kernel's.
+const KERNEL: &str = "linux-image-amd64";
+/// Where in the kernel's modules are those that are kept.
+const KEPT: &[&str] = &[
+    "arch",
+    "crypto",
+    "lib",
+    "net",
+    "fs/9p",
+    "fs/configfs",
+    "fs/netfs",
+    "fs/fscache",
+    "fs/overlayfs",
+    "drivers/infiniband",
+    "drivers/net/veth.ko",
+    "drivers/virtio",
+];
+/// Modules that the initramfs needs to mount the root.
+const EARLY: &[&str] = &["virtio_pci", "9pnet_virtio", "9p", "overlay"];
+/// Most time for the kernel's package.
+const FETCH_LIMIT: Duration = Duration::from_secs(300);
+/// Memory of the machine.
+const MEMORY_MIB: u32 = 3072;
+/// Shown of the console when the machine did not come to its script.
+const CONSOLE_LINES: usize = 30;
+
+/// A machine that can be started, any number of times.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    dir: PathBuf,
+    root: PathBuf,
+    guest: PathBuf,
+    /// As `uname -r` tells it.
+    release: String,
+}
+
+/// What a run of the machine left.
+#[derive(Debug)]
+pub struct Ran {
+    /// Exit status of the script.
+    pub status: i32,
+    /// What it wrote to both outputs.
+    pub output: String,
+    /// Where the script could leave files; its own variable `OUT` names it too.
+    pub out: PathBuf,
+}
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// A machine that does not start, a script that fails to end in time.
+pub fn run(layout: &Layout, args: &VmArgs) -> Result<bool> {
+    setup::packages(layout, PACKAGES)?;
+    let machine = Machine::prepare(layout)?;
+    let script = match (&args.script, &args.left, &args.right) {
+        (Some(path), ..) => {
+            fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?
+        }
+        (None, Some(left), Some(right)) => pair(left, right),
+        _ => bail!("give --script, or --left and --right"),
+    };
+    let ran = machine.run(&script, Duration::from_secs(args.limit), &layout.logs.join("vm.log"))?;
+    print!("{}", ran.output);
+    println!("[exit status {}; files in {}]", ran.status, layout.short(&ran.out).display());
+    Ok(ran.status == 0)
+}
+
+/// A script that runs one command for each device, the second when the first had time to begin.
+#[must_use]
+pub fn pair(left: &str, right: &str) -> String {
+    format!(
+        "( {left}\n) > $OUT/left 2>&1 &\nleft=$!\nsleep 2\n( {right}\n) > $OUT/right 2>&1\nright=$?\n\
+         wait $left; left=$?\nfor side in left right; do echo \"== $side\"; cat $OUT/$side; done\n\
+         echo \"== left ended with $left, right with $right\"\n[ $left = 0 ] && [ $right = 0 ]\n"
+    )
+}
+
+impl Machine {
+    /// Fetches the kernel and makes the initramfs, unless they are there.
+    ///
+    /// # Errors
+    /// Packages that cannot be had, programs that are missing.
+    pub fn prepare(layout: &Layout) -> Result<Machine> {
+        ensure!(cfg!(target_arch = "x86_64"), "the machine is made for x86-64 only");
+        let dir = layout.own.join("vm");
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let log = layout.logs.join("vm-setup.log");
+        let release = fetch_kernel(&dir, &log)?;
+        let root = layout.root.clone();
+        let machine = Machine { guest: root.join("tests/vm/guest.sh"), root, release, dir };
+        machine.make_initramfs(&log)?;
+        Ok(machine)
+    }
+
+    /// Boots, runs `script` (sh, as root, in the repository's root, with `OUT` in its
+    /// environment), and ends, after `limit` at the latest.
+    ///
+    /// # Errors
+    /// A machine that does not come to the script, or not to its end in time.
+    pub fn run(&self, script: &str, limit: Duration, log: &Path) -> Result<Ran> {
+        let out = self.dir.join("out");
+        let console = self.dir.join("console");
+        let _ = fs::remove_dir_all(&out);
+        let _ = fs::remove_file(&console);
+        fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
+        let script = format!("export OUT={}\n{script}", out.display());
+        fs::write(out.join("script"), script)?;
+        fs::write(out.join("dir"), self.root.as_os_str().as_encoded_bytes())?;
+        let ended = self.job(&out, &console).limit(limit).finish(log)?;
+        let read = |name: &str| {
+            let bytes = fs::read(out.join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let (output, console) = (read("output"), fs::read(&console).unwrap_or_default());
+        let console = String::from_utf8_lossy(&console).into_owned();
+        append(
+            log,
+            &format!("console:\n{console}\nsetup:\n{}\noutput:\n{output}\n", read("setup")),
+        )?;
+        let Ok(status) = read("status").trim().parse() else {
+            let told = [&ended.output, &read("setup"), &output, &console];
+            let told: Vec<_> = told.iter().map(|text| last_lines(text, CONSOLE_LINES)).collect();
+            bail!(
+                "the machine did not end its script in {} s:\n{}",
+                limit.as_secs(),
+                told.join("\n")
+            )
+        };
+        ensure!(read("setup").trim().is_empty(), "in the machine: {}", read("setup"));
+        Ok(Ran { status, output, out })
+    }
+
+    fn job(&self, out: &Path, console: &Path) -> Job {
+        let kernel = self.dir.join("kernel");
+        let append = format!(
+            "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable erd.modules={} erd.guest={} erd.out={}",
+            kernel.display(),
+            self.guest.display(),
+            out.display()
+        );
+        let share = |tag: &str, path: &Path, more: &str| {
+            let path = path.display();
+            [
+                "-fsdev".to_owned(),
+                format!("local,id={tag},path={path},security_model=none,multidevs=remap{more}"),
+                "-device".to_owned(),
+                format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+            ]
+        };
+        Job::new("qemu-system-x86_64")
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m"])
+            .args([format!("{MEMORY_MIB}M")])
+            .args(["-nodefaults", "-no-reboot", "-display", "none", "-serial"])
+            .args([format!("file:{}", console.display())])
+            .args(["-kernel".into(), kernel.join(format!("boot/vmlinuz-{}", self.release))])
+            .args(["-initrd".into(), self.dir.join("initramfs.gz")])
+            .args(["-append", &append])
+            .args(share("host", Path::new("/"), ",readonly=on"))
+            .args(share("out", out, ""))
+    }
+
+    /// Made anew each time, since it holds `tests/vm/init`.
+    fn make_initramfs(&self, log: &Path) -> Result<()> {
+        let script = r#"
+            set -e
+            rm -rf initramfs && mkdir -p initramfs/bin initramfs/modules
+            cp "$(command -v busybox)" initramfs/bin/
+            cp "$1/tests/vm/init" initramfs/init && chmod 755 initramfs/init
+            release=$2
+            shift 2
+            for module in "$@"; do
+                modprobe -d "$PWD/kernel" -S "$release" -D "$module"
+            done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | while read -r file; do
+                name=$(basename "$file")
+                [ -e "initramfs/modules/$name" ] || echo "$name" >> initramfs/modules/order
+                cp "$file" initramfs/modules/
+            done
+            (cd initramfs && find . | busybox cpio -o -H newc) | gzip -1 > initramfs.gz
+        "#;
+        Job::new("sh")
+            .args(["-c", script, "sh"])
+            .args([&self.root])
+            .args([&self.release])
+            .args(EARLY)
+            .dir(&self.dir)
+            .run(log)
+            .map(drop)
+    }
+}
+
+/// Fetches and unpacks Debian's kernel into `dir`; answers its release.
+fn fetch_kernel(dir: &Path, log: &Path) -> Result<String> {
+    let depends = Job::new("apt-cache").args(["depends", KERNEL]).run(log)?;
+    let package = depends
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))
+        .with_context(|| format!("no package {KERNEL}: is this Debian?"))?
+        .to_owned();
+    let stamp = dir.join("kernel/release");
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == package) {
+        return Ok(package);
+    }
+    println!("fetching linux-image-{package}");
+    let script = r#"
+        set -e
+        rm -rf kernel fetched && mkdir -p kernel fetched
+        (cd fetched && apt-get download "linux-image-$1")
+        release=$1
+        shift
+        set -- $(for kept in "$@"; do echo "./lib/modules/$release/kernel/$kept"; done)
+        dpkg-deb --fsys-tarfile fetched/*.deb | tar -C kernel -x \
+            "./boot/vmlinuz-$release" "./lib/modules/$release/modules.builtin" \
+            "./lib/modules/$release/modules.order" "$@"
+        rm -r fetched
+        depmod -b kernel "$release"
+        printf %s "$release" > kernel/release
+    "#;
+    Job::new("sh")
+        .args(["-c", script, "sh", &package])
+        .args(KEPT)
+        .dir(dir)
+        .limit(FETCH_LIMIT)
+        .run(log)?;
+    Ok(package)
+}

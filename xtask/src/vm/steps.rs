@@ -1,0 +1,174 @@
+//! Steps of `cargo xtask test` in the virtual machine: the provider between two Soft-RoCE devices. One
+//! boot runs `tests/vm/verbs.sh`; each step then judges what a case of it left.
+
+use super::{Machine, PACKAGES, Ran};
+use crate::fabric::{Core, Counters};
+use crate::layout::Layout;
+use crate::mpi::Kind;
+use crate::process::{Job, last_lines};
+use crate::programs::compile;
+use crate::report::{Done, Report};
+use crate::setup;
+use anyhow::{Context, Result, bail, ensure};
+use std::cell::OnceCell;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Most time for the boot and all cases.
+const LIMIT: Duration = Duration::from_secs(900);
+/// Packages for reading captures.
+const CAPTURE_PACKAGES: &[&str] = &["tshark"];
+/// C programs that the script runs.
+const PROGRAMS: &[&str] = &["tests/c/messages", "tests/c/many_peers", "tests/c/peer_death"];
+
+/// Exit statuses that a shell tells of SIGILL, SIGABRT, SIGBUS and SIGSEGV.
+const CRASHES: [&str; 4] = ["132", "134", "135", "139"];
+
+/// What carried a case's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carrier {
+    Verbs,
+    Udp,
+}
+
+/// One case of the script.
+struct Case {
+    name: &'static str,
+    shown: &'static str,
+    /// Payload that both sides received, or sent, together at least.
+    bytes: u64,
+    carrier: Carrier,
+    /// Packets were lost, so some must have been sent again.
+    lossy: bool,
+    /// Errors are as good as success; a crash is not.
+    may_fail: bool,
+}
+
+const fn case(name: &'static str, shown: &'static str, bytes: u64) -> Case {
+    Case { name, shown, bytes, carrier: Carrier::Verbs, lossy: false, may_fail: false }
+}
+
+const CASES: &[Case] = &[
+    case("small", "fi_pingpong, 64 B", 2 * 50 * 64),
+    case("large", "fi_pingpong, 256 KiB", 2 * 8 * (256 << 10)),
+    Case {
+        carrier: Carrier::Udp,
+        ..case("mixed", "fi_pingpong with a peer that has UDP alone", 2 * 8 * (64 << 10))
+    },
+    Case { lossy: true, ..case("loss1", "fi_pingpong, 1 % loss", 2 * 20 * (64 << 10)) },
+    case("delay5ms5ms", "fi_pingpong, 5 ms jitter", 2 * 20 * (64 << 10)),
+    Case {
+        lossy: true,
+        ..case("delay5ms5msloss1", "fi_pingpong, 5 ms jitter and 1 % loss", 2 * 20 * (64 << 10))
+    },
+    case("messages", "messages of all kinds", 1 << 20),
+    case("peers", "queue pairs, sockets and memory, 1 to 64 peers", 8 << 20),
+    case("death", "peers that die and come back", 1),
+    case("mpi", "MPICH 5 (wheel), 4 ranks", 1 << 10),
+    Case { may_fail: true, ..case("down", "fi_pingpong, the link goes down", 64 << 10) },
+    case("again", "fi_pingpong, the link is up again", 2 * 8 * (64 << 10)),
+];
+
+/// Adds the steps.
+pub fn steps(report: &mut Report, layout: &Layout) {
+    let ran: OnceCell<Result<Ran, String>> = OnceCell::new();
+    let get = |log: &Path| {
+        let ran = ran.get_or_init(|| boot(layout, log).map_err(|error| format!("{error:#}")));
+        ran.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    };
+    if !cfg!(target_arch = "x86_64") {
+        report
+            .step("Soft-RoCE", |_| Ok(Done::Skipped("the machine is made for x86-64".to_owned())));
+        return;
+    }
+    for case in CASES {
+        report.step(&format!("Soft-RoCE: {}", case.shown), |log| judge(case, get(log)?));
+    }
+    report.step("Soft-RoCE: captured packets", |log| captured(layout, get(log)?, log));
+}
+
+fn boot(layout: &Layout, log: &Path) -> Result<Ran> {
+    setup::packages(layout, PACKAGES)?;
+    let programs = PROGRAMS.iter().map(|source| compile(layout, source, &Core::system()));
+    let programs: Vec<_> = programs.collect::<Result<_>>()?;
+    let dir = programs.first().and_then(|program| program.parent()).context("no programs")?;
+    let script = format!(
+        "export PROVIDERS={} PROGRAMS={} MPICH={}\n. tests/vm/verbs.sh\n",
+        layout.provider_dir().display(),
+        dir.display(),
+        setup::venv(layout, Kind::Mpich.venv())?.display()
+    );
+    let ran = Machine::prepare(layout)?.run(&script, LIMIT, log)?;
+    ensure!(ran.status == 0, "the script ended with {}:\n{}", ran.status, ran.output);
+    Ok(ran)
+}
+
+fn read(ran: &Ran, name: &str) -> Result<String> {
+    fs::read_to_string(ran.out.join(name)).with_context(|| format!("the script left no {name}"))
+}
+
+fn judge(case: &Case, ran: &Ran) -> Result<Done> {
+    let status = read(ran, &format!("{}.status", case.name))?;
+    let output = read(ran, &format!("{}.output", case.name))?;
+    let crashed = status.split_whitespace().any(|status| CRASHES.contains(&status));
+    if crashed || (status.trim() != "0 0" && !case.may_fail) {
+        bail!("exit statuses {}\n{}", status.trim(), last_lines(&output, 30));
+    }
+    let counters = Counters::at(ran.out.join(format!("{}.stats", case.name)));
+    let sums = counters.read()?.context("no counters")?;
+    let remark = sums.remark();
+    // Who is killed writes no counters, so either direction counts.
+    let most = |names: [&str; 2]| names.map(|name| sums.get(name)).into_iter().max().unwrap_or(0);
+    let carried = most(["rx_payload_bytes", "tx_payload_bytes"]);
+    let by_verbs = most(["verbs_rx_bytes", "verbs_tx_bytes"]);
+    ensure!(carried >= case.bytes, "erd carried {carried} bytes, of {} at least", case.bytes);
+    match case.carrier {
+        Carrier::Verbs => ensure!(
+            by_verbs >= case.bytes / 2,
+            "verbs carried {by_verbs} bytes only, of {} at least: {remark}",
+            case.bytes
+        ),
+        Carrier::Udp => ensure!(by_verbs == 0, "verbs carried {by_verbs} bytes to a peer without"),
+    }
+    if case.lossy {
+        ensure!(sums.retransmissions() > 0, "nothing was lost: {remark}");
+    }
+    let told = output.lines().filter(|line| line.starts_with("  ")).map(str::trim);
+    let told: Vec<&str> = told.chain([remark.as_str()]).collect();
+    Done::one(format!("{}; verbs: {by_verbs} B", told.join("; ")))
+}
+
+/// The packets are RoCE v2 UD packets that hold erd's, as the dissector reads them: among those on
+/// port 4791 are long messages' segments and acknowledgements, and nothing that is malformed.
+fn captured(layout: &Layout, ran: &Ran, log: &Path) -> Result<Done> {
+    setup::packages(layout, CAPTURE_PACKAGES)?;
+    let file = ran.out.join("capture.pcap");
+    let script = format!("lua_script:{}", layout.root.join("wireshark/erd.lua").display());
+    let tshark = |filter: &str| -> Result<Vec<String>> {
+        let output = Job::new("tshark")
+            .args(["-r".as_ref(), file.as_os_str()])
+            .args(["-X", &script, "-Y", filter, "-T", "fields", "-E", "separator=,"])
+            .args(["-e", "erd.kind", "-e", "infiniband.bth.opcode", "-e", "erd.port.kind"])
+            .run(log)?;
+        Ok(output.lines().filter(|line| line.contains(',')).map(str::to_owned).collect())
+    };
+    let bad = tshark("_ws.malformed || erd.malformed || (udp.port == 4791 && !erd)")?;
+    ensure!(bad.is_empty(), "{} packets are not read: {}", bad.len(), bad.join(" "));
+    let over_verbs = tshark("udp.port == 4791 && erd")?;
+    let is_ud = |line: &&String| line.split(',').nth(1) == Some("101");
+    ensure!(over_verbs.iter().all(|line| is_ud(&line)), "not all are UD sends with immediate data");
+    let over_udp = tshark("erd && !infiniband")?;
+    for (what, lines, wanted) in [
+        ("data over verbs", &over_verbs, "0,101,"),
+        ("checks over verbs", &over_verbs, ",101,3"),
+        ("hellos over UDP", &over_udp, "3,,"),
+        ("questions over UDP", &over_udp, ",,1"),
+    ] {
+        ensure!(lines.iter().any(|line| line == wanted), "no {what} ({wanted}) among {lines:?}");
+    }
+    Done::many(
+        over_verbs.len() + over_udp.len(),
+        format!("{} packets over verbs, {} over UDP", over_verbs.len(), over_udp.len()),
+    )
+}
