@@ -1,6 +1,7 @@
 //! What the driver provides to the engine: payload memory, matching and completions.
 
 use crate::units::{Order, PeerId};
+use crate::wire::remote::{Atomic, Refusal, Targets};
 use core::net::SocketAddr;
 
 /// Names a send operation's memory and context at the driver. Opaque to the engine; the driver
@@ -78,6 +79,28 @@ pub enum OpError {
     Canceled,
     /// The payload of a send to this peer could not be read (protocol.md §3.3).
     BadBuffer,
+    /// The peer refused the access to its memory; the session goes on.
+    Refused(Refusal),
+}
+
+/// A peer's request to memory of this host, whose turn has come (protocol.md §9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Who asks.
+    pub peer: PeerId,
+    /// Which memory. Every access is for the host to check.
+    pub targets: Targets,
+    /// Remote completion data, to be reported once the request is done.
+    pub data: Option<u64>,
+}
+
+/// The bytes that came with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand<'a> {
+    /// In the packet.
+    Here(&'a [u8]),
+    /// In the buffer that [`Host::keep`] gave, which is the host's again.
+    Kept(RecvToken),
 }
 
 /// Why a session ended.
@@ -122,4 +145,73 @@ pub trait Host {
     /// The largest datagram (UDP payload or UD payload, in bytes) that the path to `name`
     /// carries unfragmented. Asked once when a peer's entry is made.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
+
+    /// Asks for a buffer for what came with a request before its turn; the bytes follow with
+    /// [`Host::place`]. `None` drops the packet, which the sender repeats later. The token ends
+    /// as [`Operand::Kept`], or with [`Host::received`] and an error.
+    fn keep(&mut self, _peer: PeerId, _len_bytes: u64) -> Option<RecvToken> {
+        None
+    }
+
+    /// Writes all of `bytes` to memory of this host, or nothing.
+    ///
+    /// # Errors
+    /// Why not, for the peer; likewise for the other requests.
+    fn remote_write(&mut self, _to: &Remote, _bytes: Operand<'_>) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported)
+    }
+
+    /// Admits a write whose bytes follow with [`Host::place`]. The token ends with
+    /// [`Host::remote_written`], or with [`Host::received`] and an error.
+    ///
+    /// # Errors
+    /// See [`Host::remote_write`].
+    fn remote_write_later(&mut self, _to: &Remote) -> Result<RecvToken, Refusal> {
+        Err(Refusal::Unsupported)
+    }
+
+    /// All bytes of a write were placed.
+    ///
+    /// # Errors
+    /// See [`Host::remote_write`]: the memory may have gone meanwhile.
+    fn remote_written(&mut self, _to: RecvToken) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported)
+    }
+
+    /// Names memory of this host as a payload, which is read as those of sends are. The token ends
+    /// with [`Host::sent`].
+    ///
+    /// # Errors
+    /// See [`Host::remote_write`].
+    fn remote_read(&mut self, _from: &Remote) -> Result<SendToken, Refusal> {
+        Err(Refusal::Unsupported)
+    }
+
+    /// Changes memory of this host, [`Form::Update`](crate::wire::remote::Form::Update).
+    ///
+    /// # Errors
+    /// See [`Host::remote_write`].
+    fn remote_update(
+        &mut self,
+        _at: &Remote,
+        _atomic: Atomic,
+        _operand: Operand<'_>,
+    ) -> Result<(), Refusal> {
+        Err(Refusal::Unsupported)
+    }
+
+    /// Changes memory of this host and names its earlier contents as a payload, which ends with
+    /// [`Host::sent`]. With [`Form::Compare`](crate::wire::remote::Form::Compare) the operand's
+    /// second half is the comparand.
+    ///
+    /// # Errors
+    /// See [`Host::remote_write`].
+    fn remote_fetch(
+        &mut self,
+        _at: &Remote,
+        _atomic: Atomic,
+        _operand: Operand<'_>,
+    ) -> Result<SendToken, Refusal> {
+        Err(Refusal::Unsupported)
+    }
 }

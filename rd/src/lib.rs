@@ -28,9 +28,12 @@ pub mod units;
 pub mod wire;
 
 pub use config::{Config, ConfigError};
-pub use endpoint::{Endpoint, Expected, PostError, RxMeta, WorkRequest};
-pub use host::{Arrived, EndReason, Host, MsgRef, OpError, RecvToken, SendToken, Verdict};
+pub use endpoint::{Ask, AskRequest, Endpoint, Expected, PostError, RxMeta, WorkRequest};
+pub use host::{
+    Arrived, EndReason, Host, MsgRef, OpError, Operand, RecvToken, Remote, SendToken, Verdict,
+};
 pub use peer::{FlowView, Repeated};
 pub use stats::{DropReason, Stats};
 pub use transmit::{Part, TxBurst};
 pub use units::{Ecn, Nanos, Order, PeerId, Psn};
+pub use wire::remote::{Atomic, Form, Refusal, Target, Targets};

@@ -1,5 +1,7 @@
 //! Counters of one endpoint. Every dropped packet is counted under a reason.
 
+use crate::wire::remote::{REFUSALS, Refusal};
+
 /// Why a received packet was dropped (protocol.md §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
@@ -94,6 +96,11 @@ pub struct Stats {
     pub sessions_failed: u64,
     /// Received data packets that carried a congestion mark.
     pub rx_ce: u64,
+    /// Requests of peers to this endpoint's memory that were done.
+    pub requests_served: u64,
+    /// Requests of peers that were refused, by [`Refusal`], in the order of
+    /// [`REFUSAL_NAMES`](crate::wire::remote::REFUSAL_NAMES).
+    pub refusals: [u64; REFUSALS],
     /// Drops by [`DropReason`].
     pub drops: [u64; DROP_REASONS],
 }
@@ -102,6 +109,11 @@ impl Stats {
     /// Counts a drop.
     pub fn drop_packet(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
+    }
+
+    /// Counts a refusal.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.refusals[refusal as usize - 1] += 1;
     }
 
     /// Drops counted under `reason`.

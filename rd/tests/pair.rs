@@ -191,6 +191,7 @@ fn post_send_at(node: &mut Node, now: u64, token: u64, to: SocketAddr, len: usiz
         tag: Some(token),
         data: None,
         match_complete: false,
+        fence: false,
     };
     node.engine.send(now, wr).unwrap();
 }

@@ -6,6 +6,7 @@
 //! the calls out. Time never goes backwards. No call blocks or re-enters; each does work bounded
 //! by its input, and `handle_timeout` by [`TIMERS_PER_CALL`].
 
+mod ask;
 mod expect;
 mod receive;
 mod schedule;
@@ -13,7 +14,7 @@ mod schedule;
 use crate::cc::Scheme;
 use crate::config::{Config, ConfigError};
 use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
-use crate::peer::{Core, FlowView, Op, Peer, Phase};
+use crate::peer::{Core, FlowView, Op, Peer, Phase, Role};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, PeerId};
@@ -27,6 +28,7 @@ use receive::Reply;
 use schedule::Schedule;
 use slab::Slab;
 
+pub use ask::{Ask, AskRequest};
 pub use expect::Expected;
 pub(crate) use receive::Datagram;
 pub use schedule::TIMERS_PER_CALL;
@@ -53,6 +55,8 @@ pub struct WorkRequest {
     pub data: Option<u64>,
     /// [`Host::sent`] is called only after the peer matched the message.
     pub match_complete: bool,
+    /// It goes out only when everything before it to the same peer has ended.
+    pub fence: bool,
 }
 
 /// What the port knows of a received datagram.
@@ -83,6 +87,10 @@ pub enum PostError {
     /// As many peers are known as `Config::peers_max` allows.
     #[error("the peer table is full")]
     TableFull,
+    /// An atomic request names more than [`ATOMIC_MAX_BYTES`](crate::wire::remote::ATOMIC_MAX_BYTES)
+    /// of memory, or its operand is not as long as that (twice as long with a comparand) or empty.
+    #[error("an atomic request takes at most 512 bytes of memory, and an operand as long")]
+    Operand,
 }
 
 /// One reliable-datagram endpoint.
@@ -125,6 +133,8 @@ impl Endpoint {
                 scratch: Vec::new(),
                 sessions: 0,
                 filling: None,
+                silent: 0,
+                asked: Slab::new(),
             },
             peers: Slab::new(),
             names: BTreeMap::new(),
@@ -241,16 +251,8 @@ impl Endpoint {
     /// # Errors
     /// See [`PostError`].
     pub fn send(&mut self, now: Nanos, wr: WorkRequest) -> Result<(), PostError> {
-        if self.closed {
-            return Err(PostError::Closed);
-        }
-        if self.known(wr.peer).is_none() {
-            return Err(PostError::UnknownPeer);
-        }
-        if self.core.ops.len() >= self.core.cfg.sends_max as usize {
-            return Err(PostError::Full);
-        }
-        let index = self.core.ops.insert(Op {
+        self.check_post(wr.peer)?;
+        let op = Op {
             token: wr.token,
             peer: wr.peer.index,
             len_bytes: wr.len_bytes,
@@ -263,12 +265,33 @@ impl Endpoint {
             wanted_bytes: None,
             granted_bytes: 0,
             announced: false,
-        });
-        let peer = &mut self.peers[wr.peer.index as usize];
-        peer.tx.push(index as u32, wr.len_bytes, self.core.cfg.eager_bytes);
+            fence: wr.fence,
+            role: Role::Message,
+        };
+        self.post(now, wr.peer, op);
+        Ok(())
+    }
+
+    fn check_post(&self, peer: PeerId) -> Result<(), PostError> {
+        if self.closed {
+            return Err(PostError::Closed);
+        }
+        if self.known(peer).is_none() {
+            return Err(PostError::UnknownPeer);
+        }
+        match self.outstanding_sends() >= self.core.cfg.sends_max as usize {
+            true => Err(PostError::Full),
+            false => Ok(()),
+        }
+    }
+
+    fn post(&mut self, now: Nanos, peer: PeerId, op: Op) {
+        let len_bytes = op.len_bytes;
+        let index = self.core.ops.insert(op);
+        let peer = &mut self.peers[peer.index as usize];
+        peer.tx.push(index as u32, len_bytes, self.core.cfg.eager_bytes);
         peer.touch(now);
         self.schedule.ready(peer);
-        Ok(())
     }
 
     /// Gives an unexpected rendezvous message its buffer. False when its session ended meanwhile:
@@ -392,7 +415,7 @@ impl Endpoint {
     /// Sends that have not ended.
     #[must_use]
     pub fn outstanding_sends(&self) -> usize {
-        self.core.ops.len()
+        self.core.ops.len() - self.core.silent
     }
 
     /// Peers known.

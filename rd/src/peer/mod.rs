@@ -1,19 +1,23 @@
 //! One peer: its session, its transmit and receive flows, its timers.
 //!
 //! `Peer` holds the state; `session.rs` sets up and ends, `tx.rs` builds packets, `rx.rs`
-//! takes data, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock.
+//! takes data, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock, `remote.rs`
+//! asks for a peer's memory.
 
 mod ack;
 mod flow;
 mod hosts;
 mod paths;
+mod payload;
 mod recovery;
+mod remote;
 mod rx;
 mod session;
 mod timers;
 mod tx;
 
 pub use flow::{FlowView, Repeated};
+pub(crate) use remote::{Asked, Role, Task};
 pub(crate) use rx::Rx;
 pub(crate) use session::{Refusal, emit_control};
 pub(crate) use tx::Tx;
@@ -53,6 +57,9 @@ pub(crate) struct Op {
     pub granted_bytes: u64,
     /// Its announcement (record or first segment) is on the wire.
     pub announced: bool,
+    /// It goes out only when all before it to the same peer have ended.
+    pub fence: bool,
+    pub role: Role,
 }
 
 impl Op {
@@ -70,8 +77,13 @@ pub(crate) struct Core {
     pub scheme: Box<dyn Scheme>,
     pub rng: ChaCha8Rng,
     pub stats: Stats,
-    /// Bounded by `cfg.sends_max`.
+    /// Bounded by `cfg.sends_max`, and by what [`remote`] says of those that are silent.
     pub ops: Slab<Op>,
+    /// Operations of which the driver does not think as its sends: answers to peers, and reads of
+    /// which it has heard.
+    pub silent: usize,
+    /// What the requests among `ops` ask for.
+    pub asked: Slab<Asked>,
     /// Peers that sent data lately; they share the receive buffer.
     pub active_senders: u32,
     /// Records of the bundle being read; bounded by a datagram.
@@ -205,6 +217,8 @@ pub(crate) struct Peer {
     pub datagram_bytes: u16,
     pub info_path: bool,
     pub payload_checksum: bool,
+    /// The peer takes requests to its memory.
+    pub takes_requests: bool,
     /// Path of the latest control packet that was not an acknowledgement.
     pub control_path: u16,
     /// Directed receives waiting for this peer.
@@ -244,6 +258,7 @@ impl Peer {
             datagram_bytes: 0,
             info_path: false,
             payload_checksum: false,
+            takes_requests: false,
             control_path: 0,
             watched: 0,
             kept: 0,

@@ -1,7 +1,7 @@
 //! Taking acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
 
-use super::tx::{Content, Fate, Transfer, TxRecord};
-use super::{Core, Peer};
+use super::tx::{Content, Fate, Transfer};
+use super::{Core, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{Ack as AckFeedback, Loss, LossDetection, LossKind};
 use crate::host::Host;
@@ -121,6 +121,10 @@ impl Peer {
         let rtt_ns = rtt_ns.filter(|_| echoed == 0);
         self.feed_back(now, state, acked, rtt_ns, echoed_ce);
         self.take_spurious(core, state);
+        // A request may have waited for room for its answer.
+        if self.rx.has_early_requests() {
+            self.deliver_early(core, host);
+        }
         if progress || self.tx.in_flight_packets == 0 {
             let waits = self.tx.in_flight_packets > 0;
             if !planted(16) {
@@ -287,7 +291,7 @@ impl Peer {
             Content::Bundle { first, count } => {
                 let from = (first - self.tx.records_base) as usize;
                 for r in from..from + usize::from(count) {
-                    if let TxRecord::Eager(op) | TxRecord::Rts(op) = self.tx.records[r] {
+                    if let Some(op) = self.tx.records[r].operation() {
                         self.settle(core, host, op);
                     }
                 }
@@ -457,7 +461,8 @@ impl Peer {
         let op = core
             .ops
             .get_mut(cts.op as usize)
-            .filter(|op| op.peer == mine && op.announced && op.order == cts.order);
+            .filter(|op| op.peer == mine && op.announced && op.order == cts.order)
+            .filter(|op| !matches!(op.role, Role::Answer { .. }));
         // An operation that is gone was granted before: this is a repetition.
         let Some(op) = op else { return Ok(()) };
         let end = cts.base_bytes.checked_add(u64::from(cts.len_bytes));
@@ -514,8 +519,12 @@ impl Peer {
     }
 
     /// Completes an operation that has nothing left to do.
-    fn finish<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
+    pub(super) fn finish<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
         if core.ops[op as usize].is_done() {
+            if !matches!(core.ops[op as usize].role, Role::Message) {
+                self.finish_role(core, host, op);
+                return;
+            }
             let op = core.ops.remove(op as usize);
             self.tx.ops -= 1;
             core.stats.messages_sent += 1;

@@ -1,7 +1,8 @@
 //! The receive flow: what arrived, what is missing, what waits for its turn or its match
-//! (protocol.md §4). What the packets carry is in `rx/messages.rs`.
+//! (protocol.md §4). What the packets carry is in `rx/messages.rs` and `rx/requests.rs`.
 
 mod messages;
+pub(super) mod requests;
 
 use super::{Core, Peer};
 use crate::bitmap::{BITS_MAX, Bitmap};
@@ -17,6 +18,7 @@ use crate::wire::header::{
     FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
 };
 use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
+use crate::wire::remote::Request;
 use crate::wire::setup::Greeting;
 use crate::wire::{Malformed, Reader};
 use alloc::collections::VecDeque;
@@ -26,6 +28,8 @@ use slab::Slab;
 
 /// Bit of a Msg_ID that names a link (protocol.md §5.4).
 const LINK_ID: u16 = 0x8000;
+/// Most links (Msg_IDs) live at a time (protocol.md §5.4).
+const LINKS_MAX: usize = 1 << 15;
 /// Links looked at for what comes next: those before it may be waiting for repetitions.
 const LINKS_AHEAD: usize = 64;
 
@@ -36,6 +40,14 @@ struct Early {
     rendezvous: bool,
     held: Option<RecvToken>,
     complete: bool,
+}
+
+/// A request that came before its turn, or before there was room for its answer.
+#[derive(Clone, Copy, Debug)]
+struct EarlyRequest {
+    request: Request,
+    /// Where what came with it is.
+    kept: Option<RecvToken>,
 }
 
 /// An eager message of several packets, not yet whole.
@@ -55,7 +67,17 @@ struct Waiting {
     len_bytes: u64,
 }
 
-/// A rendezvous message under way.
+/// What bytes under a Msg_ID are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Message,
+    /// The peer writes to memory of ours.
+    Write,
+    /// We read memory of the peer's.
+    Read,
+}
+
+/// A rendezvous message under way, or another large transfer.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
     to: RecvToken,
@@ -66,6 +88,7 @@ struct Incoming {
     granted_bytes: u64,
     got_bytes: u64,
     links: u32,
+    purpose: Purpose,
 }
 
 /// One Msg_ID in use.
@@ -77,6 +100,8 @@ struct Link {
     got_bytes: u32,
     /// Everything from here on has never been received.
     fresh_bytes: u32,
+    /// Send order of the message, or of the request for this part of a read.
+    order: u32,
 }
 
 /// The packet whose round trip the next acknowledgement measures.
@@ -97,6 +122,11 @@ pub(crate) struct Rx {
     next_order: u32,
     /// Bounded by the order window.
     early: HashMap<u32, Early>,
+    /// Bounded by the order window, their operands by the eager credit.
+    early_requests: HashMap<u32, EarlyRequest>,
+    kept_bytes: u64,
+    /// First and last order of writes and updates that were done and not told.
+    done: Option<(u32, u32)>,
     /// Bounded by the eager credit.
     partial: HashMap<u32, Partial>,
     /// Bounded by the order window.
@@ -161,6 +191,16 @@ impl Rx {
         };
     }
 
+    /// Something came before its turn.
+    fn has_early(&self) -> bool {
+        !self.early.is_empty() || !self.early_requests.is_empty()
+    }
+
+    /// What has this order came before its turn.
+    fn is_early(&self, order: u32) -> bool {
+        self.early.contains_key(&order) || self.early_requests.contains_key(&order)
+    }
+
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
@@ -195,6 +235,7 @@ impl Rx {
             || !self.incoming.is_empty()
             || !self.partial.is_empty()
             || !self.early.is_empty()
+            || !self.early_requests.is_empty()
     }
 
     /// Messages wait here for what the application does.
@@ -233,7 +274,10 @@ impl Rx {
         if planted(20) {
             return;
         }
-        let mut tokens: Vec<RecvToken> = self.incoming.iter().map(|(_, i)| i.to).collect();
+        // The end of a read is told as that of an operation.
+        let incoming = self.incoming.iter().filter(|(_, i)| i.purpose != Purpose::Read);
+        let mut tokens: Vec<RecvToken> = incoming.map(|(_, i)| i.to).collect();
+        tokens.extend(self.early_requests.values().filter_map(|e| e.kept));
         tokens.extend(self.partial.values().map(|p| p.to));
         let whole = self.early.values().filter(|e| e.complete);
         tokens.extend(whole.filter_map(|e| e.held));
@@ -248,6 +292,9 @@ impl Rx {
         self.received.shrink();
         if self.early.is_empty() {
             self.early = HashMap::new();
+        }
+        if self.early_requests.is_empty() {
+            self.early_requests = HashMap::new();
         }
         if self.partial.is_empty() {
             self.partial = HashMap::new();

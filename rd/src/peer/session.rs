@@ -8,7 +8,9 @@ use crate::planted::planted;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{Header, Kind, seal};
-use crate::wire::setup::{Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, Goodbye, Greeting};
+use crate::wire::setup::{
+    Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, Goodbye, Greeting,
+};
 use alloc::vec::Vec;
 use rand_chacha::rand_core::Rng;
 
@@ -29,7 +31,8 @@ pub(crate) enum Refusal {
 }
 
 fn features(cfg: &crate::Config) -> u32 {
-    (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
+    FEATURE_REMOTE
+        | (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
         | (if cfg.payload_checksum { FEATURE_PAYLOAD_CRC } else { 0 })
 }
 
@@ -103,6 +106,7 @@ impl Peer {
         self.datagram_bytes = cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
+        self.takes_requests = g.features & FEATURE_REMOTE != 0;
         self.tx.open(g);
         self.rx.start(cfg, g);
         let seed = core.rng.next_u64();
@@ -274,14 +278,17 @@ impl Peer {
     }
 
     fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
-        if core::mem::take(&mut self.tx.ops) == 0 {
+        let answers = core::mem::take(&mut self.tx.answers);
+        if core::mem::take(&mut self.tx.ops) == 0 && answers == 0 {
             return;
         }
         let mine = |op: &super::Op| op.peer == self.id.index;
         let ops: Vec<usize> = core.ops.iter().filter(|(_, op)| mine(op)).map(|(i, _)| i).collect();
         for i in ops {
             let op = core.ops.remove(i);
-            host.sent(op.token, Err(error));
+            if core.forget_role(&op) {
+                host.sent(op.token, Err(error));
+            }
         }
     }
 

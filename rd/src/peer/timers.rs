@@ -35,6 +35,7 @@ impl Peer {
             && !self.needs_watch()
             && !self.tx.outstanding()
             && self.tx.ops == 0
+            && !self.rx.has_done()
             && !self.rx.awaits_application()
     }
 

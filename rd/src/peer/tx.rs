@@ -4,25 +4,26 @@
 use super::flow::Flow;
 use super::hosts::Hosts;
 use super::paths::Advice;
-use super::{Core, Op, Peer};
+use super::payload::Payload;
+use super::remote::{self, Filled, ReadPart};
+use super::{Core, Op, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::Sent as SentFeedback;
 use crate::host::Host;
 use crate::planted::planted;
-use crate::transmit::{Part, TxBurst};
+use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{
-    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind, seal,
+    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind,
 };
 use crate::wire::record::{
     ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, MsgHeader, RECORD_MAX_BYTES, Record,
     emit_eager_header,
 };
+use crate::wire::remote::{Answer, Refusal};
 use crate::wire::setup::Greeting;
 use alloc::collections::VecDeque;
 
-/// Payloads up to this length are copied into the header buffer instead of being gathered.
-const INLINE_BYTES: u32 = 512;
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
 const BURST_DATAGRAMS: u32 = 64;
 /// Packets in flight while a flow learns.
@@ -34,6 +35,8 @@ const BURSTS_PER_WINDOW: u64 = 4;
 /// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
 /// full datagram (protocol.md §5.2).
 const BUNDLES_IN_FLIGHT: u32 = 2;
+/// Longest record of a bundle that is neither a message nor comes with bytes.
+const CONTROL_BYTES: usize = 32;
 /// Length of a link of a chain (protocol.md §5.4).
 pub(super) const LINK_BYTES: u64 = 1 << 30;
 /// What the kernel's bookkeeping of a small datagram costs of a receive buffer, in bytes.
@@ -72,6 +75,13 @@ pub(super) enum TxRecord {
     Rts(u32),
     Cts(Cts),
     Matched { op: u32, order: u32 },
+    /// A write or an atomic.
+    Request(u32),
+    Read(ReadPart),
+    /// An answer with its bytes.
+    Answer(u32),
+    Refused { answer: Answer, is_first: bool },
+    Done { first: u32, last: u32 },
 }
 
 impl TxRecord {
@@ -80,7 +90,28 @@ impl TxRecord {
         match self {
             TxRecord::Cts(cts) => cts.base_bytes == 0,
             TxRecord::Matched { .. } => true,
-            TxRecord::Eager(_) | TxRecord::Rts(_) => false,
+            TxRecord::Refused { is_first, .. } => *is_first,
+            TxRecord::Eager(_)
+            | TxRecord::Rts(_)
+            | TxRecord::Request(_)
+            | TxRecord::Read(_)
+            | TxRecord::Answer(_)
+            | TxRecord::Done { .. } => false,
+        }
+    }
+
+    /// The operation of ours that it is a part of, if it is.
+    pub(super) fn operation(&self) -> Option<u32> {
+        match *self {
+            TxRecord::Eager(op)
+            | TxRecord::Rts(op)
+            | TxRecord::Request(op)
+            | TxRecord::Answer(op)
+            | TxRecord::Read(ReadPart { op, .. }) => Some(op),
+            TxRecord::Cts(_)
+            | TxRecord::Matched { .. }
+            | TxRecord::Refused { .. }
+            | TxRecord::Done { .. } => None,
         }
     }
 }
@@ -115,8 +146,14 @@ pub(crate) struct Tx {
     pub(super) control: VecDeque<TxRecord>,
     /// Posted messages not on the wire; bounded by `sends_max`.
     pub queue: VecDeque<u32>,
-    /// Operations that have not ended.
+    /// Operations that have not ended, but for answers.
     pub(super) ops: u32,
+    /// Answers to the peer that have not ended; at most `rx::requests::ANSWERS_MAX`.
+    pub(super) answers: u32,
+    /// Requests that wait for bytes in answer, at most `remote::REQUESTS_MAX`.
+    pub(super) requests: u32,
+    /// Writes and updates that wait for word that they were done, by send order.
+    pub(super) awaiting: VecDeque<(u32, u32)>,
     queued_bytes: u64,
     pub(super) transfers: VecDeque<Transfer>,
     pub in_flight_bytes: u64,
@@ -210,7 +247,12 @@ impl Tx {
         room > 0 && len_bytes <= room as u64
     }
 
-    fn take_order(&mut self) -> u32 {
+    /// The next send order.
+    pub(super) fn next_order(&self) -> u32 {
+        self.next_order
+    }
+
+    pub(super) fn take_order(&mut self) -> u32 {
         let order = self.next_order;
         self.next_order = order.wrapping_add(1);
         order
@@ -232,6 +274,7 @@ impl Tx {
             self.queue = VecDeque::new();
             self.transfers = VecDeque::new();
             self.flow.reclaim();
+            self.awaiting.shrink_to_fit();
         }
     }
 }
@@ -288,7 +331,7 @@ impl Peer {
     }
 
     /// Payload bytes that fit into a bundle with records of `n` header bytes so far.
-    fn bundle_room(&self, used: usize) -> usize {
+    pub(super) fn bundle_room(&self, used: usize) -> usize {
         let fixed = HEADER_BYTES + 2 + ACK_RECORD_BYTES + 4;
         usize::from(self.datagram_bytes).saturating_sub(fixed + used)
     }
@@ -406,7 +449,7 @@ impl Peer {
     /// Whether small messages should go now (protocol.md §5.2).
     pub(super) fn bundle_due(&self, flush: bool) -> bool {
         let tx = &self.tx;
-        if !tx.control.is_empty() {
+        if !tx.control.is_empty() || self.rx.has_done() {
             return true;
         }
         if tx.queue.is_empty() || tx.order_credit() <= 0 {
@@ -430,7 +473,7 @@ impl Peer {
             return false;
         }
         let first = self.tx.records_base + self.tx.records.len() as u64;
-        let count = self.fill_bundle(core);
+        let count = self.fill_bundle(core, host);
         if count == 0 {
             return false;
         }
@@ -452,42 +495,94 @@ impl Peer {
 
     /// Moves control records and queued messages into the record cache, as many as one datagram
     /// holds. Multi-packet eager messages become transfers on the way.
-    fn fill_bundle(&mut self, core: &mut Core) -> u16 {
-        let mut used = 0usize;
-        let mut count = 0u16;
-        while self.bundle_room(used) >= RECORD_MAX_BYTES {
-            let Some(record) = self.tx.control.pop_front() else { break };
-            if record.answers_message() {
-                self.consume(core, 1, 0);
-            }
-            used += 32;
-            self.tx.records.push_back(record);
-            count += 1;
-        }
+    fn fill_bundle<H: Host>(&mut self, core: &mut Core, host: &mut H) -> u16 {
+        let (mut used, mut count) = self.fill_control(core);
         while let Some(&index) = self.tx.queue.front() {
             if self.tx.order_credit() <= 0 || count == u16::MAX {
                 break;
             }
             let op = &mut core.ops[index as usize];
-            let eager =
-                op.len_bytes <= u64::from(core.cfg.eager_bytes) && self.tx.eager_fits(op.len_bytes);
-            let len = op.len_bytes as usize;
-            if eager && len + RECORD_MAX_BYTES > self.bundle_room(0).min(usize::from(u16::MAX)) {
-                self.start_eager_transfer(index, op);
-            } else {
-                let cost = RECORD_MAX_BYTES + if eager { len } else { 0 };
-                if cost > self.bundle_room(used) {
-                    break;
+            if op.fence && self.tx.ops as usize > self.tx.queue.len() {
+                break;
+            }
+            let cost = queued_cost(op.len_bytes, core.cfg.eager_bytes);
+            if let Role::Request(at) = op.role {
+                match self.fill_request(core, host, index, at, used) {
+                    Filled::Full => break,
+                    Filled::Ended => {}
+                    Filled::Took { bytes, whole } => {
+                        used += bytes;
+                        count += 1;
+                        if !whole {
+                            continue;
+                        }
+                    }
                 }
-                used += cost;
-                count += 1;
-                self.push_message_record(index, op, eager);
+            } else {
+                match self.fill_message(core, index, used) {
+                    None => break,
+                    Some(0) => {}
+                    Some(bytes) => {
+                        used += bytes;
+                        count += 1;
+                    }
+                }
             }
             self.tx.queue.pop_front();
-            let cost = queued_cost(core.ops[index as usize].len_bytes, core.cfg.eager_bytes);
             self.tx.queued_bytes -= cost;
         }
         count
+    }
+
+    /// Moves control records into the record cache; says how many bytes and records.
+    fn fill_control(&mut self, core: &mut Core) -> (usize, u16) {
+        let (mut used, mut count) = (0, 0);
+        if let Some(done) = self.rx.take_done() {
+            self.tx.control.push_back(done);
+        }
+        while let Some(record) = self.tx.control.front() {
+            let bytes = match record {
+                TxRecord::Answer(op) => {
+                    Answer::HEADER_BYTES + core.ops[*op as usize].len_bytes as usize
+                }
+                _ => CONTROL_BYTES,
+            };
+            // The path may carry less now than when an answer was to fit.
+            if count > 0 && bytes.max(RECORD_MAX_BYTES) > self.bundle_room(used) {
+                break;
+            }
+            let Some(record) = self.tx.control.pop_front() else { break };
+            if let TxRecord::Answer(op) = record {
+                let op = &mut core.ops[op as usize];
+                (op.announced, op.unacked, op.sent_bytes) = (true, 1, op.len_bytes);
+            }
+            if record.answers_message() {
+                self.consume(core, 1, 0);
+            }
+            used += bytes;
+            self.tx.records.push_back(record);
+            count += 1;
+        }
+        (used, count)
+    }
+
+    /// Puts the message at the front of the queue into a bundle that has `used` bytes; says how
+    /// many it takes: none if it goes in segments. `None` if it has to wait.
+    fn fill_message(&mut self, core: &mut Core, index: u32, used: usize) -> Option<usize> {
+        let op = &mut core.ops[index as usize];
+        let eager =
+            op.len_bytes <= u64::from(core.cfg.eager_bytes) && self.tx.eager_fits(op.len_bytes);
+        let len = op.len_bytes as usize;
+        if eager && len + RECORD_MAX_BYTES > self.bundle_room(0).min(usize::from(u16::MAX)) {
+            self.start_eager_transfer(index, op);
+            return Some(0);
+        }
+        let cost = RECORD_MAX_BYTES + if eager { len } else { 0 };
+        if cost > self.bundle_room(used) {
+            return None;
+        }
+        self.push_message_record(index, op, eager);
+        Some(cost)
     }
 
     fn push_message_record(&mut self, index: u32, op: &mut Op, eager: bool) {
@@ -557,9 +652,8 @@ impl Peer {
         let region = burst.bytes.len() - start;
         let mut payload = Payload::new(start, region, self.payload_checksum);
         for record in records {
-            if let TxRecord::Eager(index) = *record {
-                let op = core.ops[index as usize];
-                payload.add(host, burst, &op, 0, op.len_bytes as u32);
+            if let Some((op, len_bytes)) = bundled(core, record) {
+                payload.add(host, burst, &op, 0, len_bytes);
             }
         }
         let s_len = (region - HEADER_BYTES + payload.bytes as usize) as u16;
@@ -705,6 +799,22 @@ impl Peer {
     }
 }
 
+/// The operation whose payload goes with a record, and how much that is.
+fn bundled(core: &Core, record: &TxRecord) -> Option<(Op, u32)> {
+    let op = |index: u32| core.ops[index as usize];
+    match *record {
+        TxRecord::Eager(index) => Some((op(index), op(index).len_bytes as u32)),
+        TxRecord::Request(index) => {
+            Some((op(index), remote::request(core, index).operand_bytes.into()))
+        }
+        TxRecord::Answer(index) => match op(index).role {
+            Role::Answer { withdrawn: false, .. } => Some((op(index), op(index).len_bytes as u32)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 fn wire_record(record: &TxRecord, core: &Core, attempt: u8) -> Record {
     match *record {
         TxRecord::Cts(_) if planted(12) && attempt > 0 => {
@@ -714,61 +824,24 @@ fn wire_record(record: &TxRecord, core: &Core, attempt: u8) -> Record {
         TxRecord::Rts(index) => Record::Rts(msg_header(index, &core.ops[index as usize])),
         TxRecord::Cts(cts) => Record::Cts(cts),
         TxRecord::Matched { op, order } => Record::Matched { op, order },
+        TxRecord::Request(index) => Record::Request(remote::request(core, index)),
+        TxRecord::Read(part) => Record::Request(remote::read_request(core, &part)),
+        TxRecord::Answer(index) => Record::Answer(answer(&core.ops[index as usize])),
+        TxRecord::Refused { answer, .. } => Record::Answer(answer),
+        TxRecord::Done { first, last } => Record::Done { first, last },
     }
 }
 
-/// Appends a datagram's payload after its sealed header region.
-struct Payload {
-    start: usize,
-    region: usize,
-    /// Start of inline bytes not yet noted as a part.
-    pending: usize,
-    bytes: u32,
-    /// Running checksum, when the session protects payloads.
-    crc: Option<u32>,
-}
-
-impl Payload {
-    fn new(start: usize, region: usize, protected: bool) -> Payload {
-        Payload { start, region, pending: start, bytes: 0, crc: protected.then_some(0) }
-    }
-
-    fn add<H: Host>(
-        &mut self,
-        host: &mut H,
-        burst: &mut TxBurst,
-        op: &Op,
-        offset_bytes: u64,
-        len_bytes: u32,
-    ) {
-        if len_bytes == 0 {
-            return;
-        }
-        self.bytes += len_bytes;
-        if let Some(crc) = &mut self.crc {
-            *crc = host.checksum(op.token, offset_bytes, len_bytes, *crc);
-        }
-        if len_bytes <= INLINE_BYTES {
-            let at = burst.bytes.len();
-            burst.bytes.resize(at + len_bytes as usize, 0);
-            host.read(op.token, offset_bytes, &mut burst.bytes[at..]);
-            return;
-        }
-        burst.push_inline(self.pending);
-        self.pending = burst.bytes.len();
-        burst.parts.push(Part::Payload { op: op.token, offset_bytes, len_bytes });
-    }
-
-    /// Seals the header and ends the datagram; returns its bytes.
-    fn finish(self, core: &Core, burst: &mut TxBurst) -> u32 {
-        let mut total = self.region as u32 + self.bytes;
-        if let Some(crc) = self.crc {
-            burst.bytes.extend_from_slice(&crc.to_be_bytes());
-            total += 4;
-        }
-        seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c);
-        burst.push_inline(self.pending);
-        burst.end_datagram(total);
-        total
+fn answer(op: &Op) -> Answer {
+    let Role::Answer { op: theirs, msg_id, withdrawn, .. } = op.role else {
+        unreachable!("a record names its own kind of operation")
+    };
+    Answer {
+        order: op.order,
+        op: theirs,
+        msg_id,
+        refusal: withdrawn.then_some(Refusal::Key),
+        len_bytes: if withdrawn { 0 } else { op.len_bytes as u16 },
+        sent_bytes: 0,
     }
 }

@@ -1,10 +1,11 @@
-//! Packet formats (protocol.md §2 to §6). All integers are big-endian.
+//! Packet formats (protocol.md §2 to §6, §9). All integers are big-endian.
 //!
 //! Parsing never panics: every read is checked and a short packet is an error.
 
 pub mod ack;
 pub mod header;
 pub mod record;
+pub mod remote;
 pub mod setup;
 
 use alloc::vec::Vec;

@@ -4,6 +4,7 @@
 //! of its eager records in the same order. So the header checksum covers one contiguous region.
 
 use super::ack::{ACK_BYTES, AckState};
+use super::remote::{self, Answer, Request};
 use super::{Malformed, Reader};
 use alloc::vec::Vec;
 
@@ -72,6 +73,17 @@ pub enum Record {
     },
     /// Acknowledgement state riding along.
     Ack(AckState),
+    /// A request to the reader's memory.
+    Request(Request),
+    /// An answer to one of the reader's requests.
+    Answer(Answer),
+    /// The reader's writes and updates with send orders in this range were done.
+    Done {
+        /// The first of them.
+        first: u32,
+        /// The last of them.
+        last: u32,
+    },
 }
 
 /// Largest record header, in bytes.
@@ -107,6 +119,9 @@ impl Record {
             Record::Cts(_) => 32,
             Record::Matched { .. } => 12,
             Record::Ack(_) => ACK_RECORD_BYTES,
+            Record::Request(request) => request.header_bytes(),
+            Record::Answer(_) => Answer::HEADER_BYTES,
+            Record::Done { .. } => 12,
         }
     }
 
@@ -115,6 +130,8 @@ impl Record {
     pub fn payload_bytes(&self) -> usize {
         match self {
             Record::Eager(m) => m.len_bytes as usize,
+            Record::Request(request) => request.operand_bytes.into(),
+            Record::Answer(answer) => answer.len_bytes.into(),
             _ => 0,
         }
     }
@@ -156,6 +173,13 @@ impl Record {
                 out.extend_from_slice(&[ACK, 0, 0, 0]);
                 a.emit(out);
             }
+            Record::Request(request) => request.emit(out),
+            Record::Answer(answer) => answer.emit(out),
+            Record::Done { first, last } => {
+                out.extend_from_slice(&[remote::DONE, 0, 0, 0]);
+                out.extend_from_slice(&first.to_be_bytes());
+                out.extend_from_slice(&last.to_be_bytes());
+            }
         }
     }
 
@@ -191,6 +215,14 @@ impl Record {
                 Ok(Record::Matched { op: r.u32()?, order })
             }
             ACK => Ok(Record::Ack(AckState::parse(r)?)),
+            remote::WRITE..=remote::ATOMIC => {
+                Ok(Record::Request(Request::parse(kind, flags, half, r)?))
+            }
+            remote::ANSWER => Ok(Record::Answer(Answer::parse(flags, half, r)?)),
+            remote::DONE => {
+                let first = r.u32()?;
+                Ok(Record::Done { first, last: r.u32()? })
+            }
             _ => Err(Malformed),
         }
     }

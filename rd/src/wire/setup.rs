@@ -10,6 +10,8 @@ use core::net::SocketAddr;
 pub const FEATURE_INFO_PATH: u32 = 0x01;
 /// The writer wants payload checksums; either side's wish binds both.
 pub const FEATURE_PAYLOAD_CRC: u32 = 0x02;
+/// The writer takes requests to its memory and answers them (protocol.md §9).
+pub const FEATURE_REMOTE: u32 = 0x04;
 
 /// Body of a hello and of a welcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

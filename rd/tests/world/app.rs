@@ -2,10 +2,12 @@
 //! apart from the library's own matching, so that the two can be held against each other.
 
 use super::ledger::{Forward, Ledger, Life, RecvState};
+use super::memory::{ASK, KIND, SERVED};
 use super::pattern;
 use super::rng::Rng;
 use erd_rd::{
-    Arrived, EndReason, Host, MsgRef, Nanos, OpError, PeerId, RecvToken, SendToken, Verdict,
+    Arrived, Atomic, EndReason, Host, MsgRef, Nanos, OpError, Operand, PeerId, RecvToken, Refusal,
+    Remote, SendToken, Verdict,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -72,6 +74,8 @@ pub enum Deferred {
     Unwatch(PeerId),
     /// Judge that nothing of this session is left.
     SessionEnded(PeerId, u32),
+    /// The memory behind an answer goes.
+    Withdraw(SendToken),
 }
 
 /// Unexpected bytes and messages of one peer's session.
@@ -88,8 +92,10 @@ pub struct HostLimits {
     pub eager_credit_bytes: u64,
     /// [`erd_rd::Config::unexpected_messages`].
     pub unexpected_messages: u64,
-    /// Chance that [`Host::hold`] has no buffer.
+    /// Chance that [`Host::hold`] and [`Host::keep`] have no buffer.
     pub hold_refusal: f64,
+    /// Chance that the memory behind an answer goes soon.
+    pub withdrawal: f64,
     /// Answer to [`Host::datagram_limit_bytes`].
     pub datagram_limit_bytes: u16,
 }
@@ -114,6 +120,8 @@ pub struct App {
     pub drain: bool,
     /// See [`Deferred`].
     pub deferred: VecDeque<Deferred>,
+    /// Answers whose memory goes, each after so many more calls.
+    pub leaving: Vec<(u64, SendToken)>,
     /// Peers seen in arrivals and the node each must be.
     pub seen: BTreeMap<PeerId, usize>,
     limits: HostLimits,
@@ -131,6 +139,7 @@ impl App {
             unexpected: VecDeque::new(),
             drain: false,
             deferred: VecDeque::new(),
+            leaving: Vec::new(),
             seen: BTreeMap::new(),
             limits,
             accounts: BTreeMap::new(),
@@ -142,6 +151,7 @@ impl App {
     /// [`Host::hold`] always has a buffer from now on.
     pub fn stop_refusing(&mut self) {
         self.limits.hold_refusal = 0.0;
+        self.limits.withdrawal = 0.0;
     }
 
     fn take_posted(&mut self, peer: PeerId, tag: Option<u64>) -> Option<Posted> {
@@ -200,6 +210,15 @@ impl App {
         self.posted = kept.into();
         self.deferred.extend(gone.iter().map(|_| Deferred::Unwatch(peer)));
         gone.iter().map(|p| p.recv).collect()
+    }
+
+    /// One call to the engine is over.
+    pub fn next_call(&mut self) {
+        for (calls, _) in &mut self.leaving {
+            *calls -= 1;
+        }
+        let gone = self.leaving.extract_if(.., |(calls, _)| *calls == 0);
+        self.deferred.extend(gone.map(|(_, token)| Deferred::Withdraw(token)));
     }
 
     /// The message no longer waits.
@@ -312,22 +331,62 @@ impl View<'_> {
     }
 }
 
+impl View<'_> {
+    fn meet(
+        &mut self,
+        remote: &Remote,
+        atomic: Option<Atomic>,
+        operand: Operand<'_>,
+    ) -> Result<usize, Refusal> {
+        let rules = self.ledger.rules;
+        let met = self.ledger.memory.meet(self.app.life, remote, atomic, rules);
+        if met.is_err() {
+            self.ledger.memory.take(operand);
+        }
+        met
+    }
+}
+
 fn discarded(tag: Option<u64>) -> bool {
     tag.is_some_and(|t| t as u8 == DISCARDED_CLASS)
 }
 
 impl Host for View<'_> {
     fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
+        if op.0 & KIND != 0 {
+            self.ledger.memory.payload(op.0, offset_bytes, out);
+            return;
+        }
         self.ledger.judge_reading(self.app.life, op.0, offset_bytes, out.len() as u64);
         pattern::fill(op.0, offset_bytes, out);
     }
 
     fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
+        if op.0 & KIND != 0 {
+            let mut bytes = vec![0; len_bytes as usize];
+            self.ledger.memory.payload(op.0, offset_bytes, &mut bytes);
+            return crc32c::crc32c_append(seed, &bytes);
+        }
         self.ledger.judge_reading(self.app.life, op.0, offset_bytes, u64::from(len_bytes));
         pattern::checksum(op.0, offset_bytes, len_bytes, seed)
     }
 
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
+        let rules = self.ledger.rules;
+        match op.0 & KIND {
+            0 => {}
+            ASK => {
+                let (id, life) = ((op.0 & !KIND) as usize, self.app.life);
+                let allowed = |error| rules.allow(error);
+                self.ledger.memory.ended(life, id, outcome, allowed, rules);
+                if outcome.is_err_and(|error| !matches!(error, OpError::Refused(_))) {
+                    let node = self.ledger.memory.asked[id].plan.to;
+                    self.ledger.name_next(life, node);
+                }
+                return;
+            }
+            _ => return self.ledger.memory.void(op.0),
+        }
         self.ledger.sent(self.now, self.app.life, op.0 as usize, outcome);
     }
 
@@ -377,10 +436,20 @@ impl Host for View<'_> {
     }
 
     fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        if to.0 & KIND != 0 {
+            let rules = self.ledger.rules;
+            self.ledger.memory.place(self.app.life, to.0, offset_bytes, bytes, rules);
+            return;
+        }
         self.ledger.place(self.app.life, to.0 as usize, offset_bytes, bytes);
     }
 
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
+        if to.0 & KIND != 0 {
+            let error = outcome.expect_err("requests end otherwise");
+            assert!(self.ledger.rules.allow(error), "a write under way failed with {error:?}");
+            return self.ledger.memory.void(to.0);
+        }
         let id = to.0 as usize;
         self.ledger.received(self.app.life, id, outcome);
         let recv = &self.ledger.recvs[id];
@@ -412,5 +481,63 @@ impl Host for View<'_> {
 
     fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
         self.app.limits.datagram_limit_bytes
+    }
+
+    fn keep(&mut self, _: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        if self.app.rng.chance(self.app.limits.hold_refusal) {
+            return None;
+        }
+        Some(RecvToken(self.ledger.memory.keep(len_bytes)))
+    }
+
+    fn remote_write(&mut self, to: &Remote, bytes: Operand<'_>) -> Result<(), Refusal> {
+        let id = self.meet(to, None, bytes)?;
+        self.ledger.memory.write(self.app.life, id, bytes);
+        Ok(())
+    }
+
+    fn remote_write_later(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
+        let id = self.meet(to, None, Operand::Here(&[]))?;
+        Ok(RecvToken(self.ledger.memory.serve(self.app.life, id, to)))
+    }
+
+    fn remote_written(&mut self, to: RecvToken) -> Result<(), Refusal> {
+        let rules = self.ledger.rules;
+        self.ledger.memory.written(to.0, rules);
+        Ok(())
+    }
+
+    fn remote_read(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
+        let id = self.meet(from, None, Operand::Here(&[]))?;
+        let token = SendToken(self.ledger.memory.serve(self.app.life, id, from));
+        if self.app.rng.chance(self.app.limits.withdrawal) {
+            let calls = self.app.rng.log_range(1, 100);
+            self.app.leaving.push((calls, token));
+        }
+        Ok(token)
+    }
+
+    fn remote_update(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<(), Refusal> {
+        let id = self.meet(at, Some(atomic), operand)?;
+        self.ledger.memory.change(self.app.life, id, atomic, operand);
+        Ok(())
+    }
+
+    fn remote_fetch(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<SendToken, Refusal> {
+        let id = self.meet(at, Some(atomic), operand)?;
+        self.ledger.memory.change(self.app.life, id, atomic, operand);
+        let token = self.ledger.memory.serve(self.app.life, id, at);
+        debug_assert_eq!(token & KIND, SERVED);
+        Ok(SendToken(token))
     }
 }

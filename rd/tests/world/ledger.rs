@@ -3,6 +3,7 @@
 //! One ledger serves all endpoints, so a report of one side is held against the facts of the
 //! other. A wrong report panics: the caller prints the seed.
 
+use super::memory::Memory;
 use super::pattern;
 use erd_rd::{Arrived, MsgRef, Nanos, OpError, PeerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +121,21 @@ pub struct Rules {
     pub forged: bool,
 }
 
+impl Rules {
+    /// Whether an operation may fail like that. Refusals have rules of their own.
+    pub fn allow(self, error: OpError) -> bool {
+        self.forged
+            || match error {
+                OpError::PeerTimeout => self.timeouts || self.restarts,
+                OpError::PeerUnreachable => self.restarts,
+                OpError::PeerRestarted => self.restarts || self.timeouts,
+                OpError::PeerClosed => self.closes || self.timeouts || self.restarts,
+                OpError::Canceled => self.closes,
+                OpError::BadBuffer | OpError::Refused(_) => false,
+            }
+    }
+}
+
 /// Messages of one session as its receiver saw them.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
@@ -134,6 +150,8 @@ pub struct Ledger {
     pub sends: Vec<Send>,
     /// All receive buffers; a [`erd_rd::RecvToken`] is an index here.
     pub recvs: Vec<Recv>,
+    /// Requests to memory.
+    pub memory: Memory,
     /// See [`Rules`].
     pub rules: Rules,
     /// Nodes whose process is dead, and since when.
@@ -328,16 +346,7 @@ impl Ledger {
     }
 
     fn judge_failure(&self, id: usize, error: OpError) {
-        let rules = self.rules;
-        let allowed = rules.forged
-            || match error {
-                OpError::PeerTimeout => rules.timeouts || rules.restarts,
-                OpError::PeerUnreachable => rules.restarts,
-                OpError::PeerRestarted => rules.restarts || rules.timeouts,
-                OpError::PeerClosed => rules.closes || rules.timeouts || rules.restarts,
-                OpError::Canceled => rules.closes,
-                OpError::BadBuffer => false,
-            };
+        let allowed = self.rules.allow(error);
         assert!(allowed, "send {id} failed with {error:?}: {:?}", self.sends[id]);
     }
 
@@ -471,6 +480,7 @@ impl Ledger {
 
     /// A process was killed: what it had is void.
     pub fn killed(&mut self, life: Life) {
+        self.memory.killed(life);
         for id in self.outstanding.remove(&life).unwrap_or_default() {
             self.sends[id].orphan = true;
         }
@@ -526,6 +536,12 @@ impl Ledger {
         assert!(end.is_some_and(|e| e <= send.len_bytes), "send {id} was read past its end");
     }
 
+    /// Operations of a process that have not ended.
+    pub fn outstanding_of(&self, life: Life) -> usize {
+        self.outstanding.get(&life).map_or(0, BTreeSet::len)
+            + self.memory.outstanding.get(&life).map_or(0, BTreeSet::len)
+    }
+
     /// Sends that ended in error.
     pub fn failures(&self) -> u64 {
         self.sends.iter().filter(|s| matches!(s.ended, Some((_, Err(_))))).count() as u64
@@ -534,6 +550,7 @@ impl Ledger {
     /// Judges the books when everything has ended: without failures allowed, every send has
     /// reached its receiver, and no buffer is left open.
     pub fn judge_end(&self) {
+        self.memory.judge_end(self.rules);
         if self.rules != Rules::default() {
             return;
         }
@@ -550,7 +567,7 @@ impl Ledger {
 }
 
 /// Adds the range `start..end` to disjoint, merged ranges.
-fn cover(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+pub fn cover(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     let (mut start, mut end) = (start, end);
     while let Some((s, e)) = ranges.range(..=end).next_back().map(|(s, e)| (*s, *e)) {
         if e < start {

@@ -1,7 +1,8 @@
 //! A world in which real engines run in virtual time, under faults, and are judged.
 //!
 //! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine and its driver),
-//! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`net`] (faults),
+//! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`memory`]
+//! (the same for requests to memory), [`net`] (faults),
 //! [`swarm`] (random runs from a seed), [`script`] (short worlds for
 //! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (what the
 //! fuzz targets run).
@@ -11,6 +12,7 @@ pub mod app;
 pub mod controllers;
 pub mod fuzz;
 pub mod ledger;
+pub mod memory;
 pub mod net;
 pub mod node;
 pub mod pattern;

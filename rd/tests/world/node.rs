@@ -2,12 +2,13 @@
 
 use super::app::{App, Class, Deferred, HostLimits, Posted, View};
 use super::ledger::{Forward, Ledger, Life, Outgoing, RecvState};
+use super::memory::{ASK, KIND, Plan};
 use super::net::Datagram;
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::{
-    Config, Endpoint, Expected, MsgRef, Nanos, OpError, Part, PeerId, PostError, RecvToken, RxMeta,
+    Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, OpError, Part, PeerId, PostError, RecvToken, RxMeta,
     SendToken, TxBurst, WorkRequest,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -75,14 +76,32 @@ pub struct Node {
     pub wake_at: Nanos,
     /// Nodes by the engine's number for them.
     pub peers: BTreeMap<usize, PeerId>,
-    /// Sends that the engine had no room for, in order.
-    waiting_posts: VecDeque<Outgoing>,
+    /// What the engine had no room for, in order.
+    waiting_posts: VecDeque<Post>,
     kept: VecDeque<TxBurst>,
     port_blocked_until: Nanos,
     storm: u32,
     /// Datagrams taken.
     guesses: u32,
     rng: Rng,
+}
+
+/// An operation to be posted.
+#[derive(Clone, Copy, Debug)]
+pub enum Post {
+    /// A message.
+    Send(Outgoing),
+    /// A request to memory.
+    Ask(Plan),
+}
+
+impl Post {
+    fn to(&self) -> usize {
+        match self {
+            Post::Send(out) => out.to,
+            Post::Ask(plan) => plan.to,
+        }
+    }
 }
 
 /// What a round hands to the port.
@@ -184,9 +203,15 @@ impl Node {
                 Deferred::SessionEnded(peer, session) => {
                     ledger.judge_session_end(self.app.life, peer, session);
                 }
+                Deferred::Withdraw(token) => {
+                    if ledger.memory.withdraw(token.0) {
+                        endpoint.withdraw(token, &mut View { app: &mut self.app, ledger, now });
+                    }
+                }
             }
         }
-        let outstanding = ledger.outstanding.get(&self.app.life).map_or(0, |s| s.len());
+        self.app.next_call();
+        let outstanding = ledger.outstanding_of(self.app.life);
         assert_eq!(endpoint.outstanding_sends(), outstanding, "sends outstanding at {}", self.name);
         result
     }
@@ -216,13 +241,57 @@ impl Node {
     }
 
     /// Posts a send, or keeps it until there is room.
-    pub fn post(&mut self, now: Nanos, ledger: &mut Ledger, out: &Outgoing, name: SocketAddr) {
-        if !self.waiting_posts.is_empty() || !self.try_post(now, ledger, out, name) {
-            self.waiting_posts.push_back(*out);
+    pub fn post(&mut self, now: Nanos, ledger: &mut Ledger, post: &Post, name: SocketAddr) {
+        if !self.waiting_posts.is_empty() || !self.try_post(now, ledger, post, name) {
+            self.waiting_posts.push_back(*post);
         }
     }
 
     fn try_post(
+        &mut self,
+        now: Nanos,
+        ledger: &mut Ledger,
+        post: &Post,
+        name: SocketAddr,
+    ) -> bool {
+        match post {
+            Post::Send(out) => self.try_send(now, ledger, out, name),
+            Post::Ask(plan) => self.try_ask(now, ledger, plan, name),
+        }
+    }
+
+    fn try_ask(
+        &mut self,
+        now: Nanos,
+        ledger: &mut Ledger,
+        plan: &Plan,
+        name: SocketAddr,
+    ) -> bool {
+        let peer = self.peer(now, ledger, plan.to, name);
+        let id = ledger.memory.post(now, self.app.life, *plan);
+        let asked = &ledger.memory.asked[id];
+        let (token, to) = (SendToken(ASK | id as u64), RecvToken(ASK | id as u64));
+        let ask = match asked.atomic() {
+            Some(atomic) => {
+                Ask::Atomic { atomic, operand_bytes: asked.operand_bytes() as u16, to }
+            }
+            None if asked.operand_bytes() > 0 || asked.writes() => Ask::Write,
+            None => Ask::Read(to),
+        };
+        let targets = asked.targets(id);
+        let data = plan.data.then_some(id as u64);
+        let request = AskRequest { peer, token, ask, targets, data, fence: plan.fence };
+        match self.endpoint.as_mut().expect("the process lives").ask(now, &request) {
+            Ok(()) => true,
+            Err(PostError::Full) => {
+                ledger.memory.unpost(id);
+                false
+            }
+            Err(error) => panic!("request to {name} failed: {error:?}"),
+        }
+    }
+
+    fn try_send(
         &mut self,
         now: Nanos,
         ledger: &mut Ledger,
@@ -239,6 +308,7 @@ impl Node {
             tag: send.tag,
             data: send.data,
             match_complete: send.match_complete,
+            fence: false,
         };
         let endpoint = self.endpoint.as_mut().expect("the process lives");
         match endpoint.send(now, request) {
@@ -331,7 +401,9 @@ impl Node {
         });
         if let Some(guess) = guess {
             let (to, len_bytes) = (guess.to.0 as usize, usize::from(guess.len_bytes));
-            ledger.scribble(self.app.life, to, guess.offset_bytes, len_bytes);
+            if guess.to.0 & KIND == 0 {
+                ledger.scribble(self.app.life, to, guess.offset_bytes, len_bytes);
+            }
             if bytes.len() == Expected::HEAD_BYTES + len_bytes {
                 let (head, payload) = bytes.split_at(Expected::HEAD_BYTES);
                 if guess.is(head) {
@@ -365,8 +437,8 @@ impl Node {
         if self.inbox.is_empty() && due(self).is_some_and(|at| at <= now) {
             self.call(now, ledger, |e, host| e.handle_timeout(now, host));
         }
-        while let Some(out) = self.waiting_posts.front().copied() {
-            if !self.try_post(now, ledger, &out, names[out.to]) {
+        while let Some(post) = self.waiting_posts.front().copied() {
+            if !self.try_post(now, ledger, &post, names[post.to()]) {
                 break;
             }
             self.waiting_posts.pop_front();
@@ -435,6 +507,17 @@ impl Node {
             match *part {
                 Part::Inline { start, len_bytes } => {
                     bytes.extend_from_slice(&burst.bytes[start as usize..][..len_bytes as usize]);
+                }
+                Part::Payload { op, offset_bytes, len_bytes } if op.0 & KIND != 0 => {
+                    if kept && !ledger.memory.lives(op.0) {
+                        return None;
+                    }
+                    let at = bytes.len();
+                    bytes.resize(at + len_bytes as usize, 0);
+                    let there = ledger.memory.payload(op.0, offset_bytes, &mut bytes[at..]);
+                    if kept && !there {
+                        return None;
+                    }
                 }
                 Part::Payload { op, offset_bytes, len_bytes } => {
                     if kept && ledger.sends[op.0 as usize].ended.is_some() {

@@ -25,6 +25,7 @@ pub fn setup(node: u8) -> Setup {
         eager_credit_bytes: u64::from(config.eager_credit_bytes),
         unexpected_messages: u64::from(config.unexpected_messages),
         hold_refusal: 0.0,
+        withdrawal: 0.0,
         datagram_limit_bytes: config.datagram_bytes,
     };
     let scheme = TestScheme {

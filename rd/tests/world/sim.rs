@@ -2,8 +2,9 @@
 
 use super::app::Class;
 use super::ledger::{Ledger, Outgoing, Rules};
+use super::memory::Plan;
 use super::net::{Datagram, Links, Net};
-use super::node::{Node, Sending, Setup};
+use super::node::{Node, Post, Sending, Setup};
 use super::rng::Rng;
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::{Nanos, PeerId, Stats};
@@ -20,6 +21,13 @@ pub enum Action {
         from: usize,
         /// The send.
         out: Outgoing,
+    },
+    /// Node `from` asks for memory.
+    Ask {
+        /// Asking node.
+        from: usize,
+        /// The request.
+        plan: Plan,
     },
     /// A node posts a receive.
     Recv {
@@ -159,6 +167,7 @@ impl World {
         let now = self.now;
         match action {
             Action::Send { from, out } => self.send(from, &out),
+            Action::Ask { from, plan } => self.ask(from, &plan),
             Action::Recv { node, source, class, capacity_bytes } => {
                 self.recv(node, source, class, capacity_bytes);
             }
@@ -191,11 +200,20 @@ impl World {
 
     /// Posts a send at a living node.
     pub fn send(&mut self, from: usize, out: &Outgoing) {
+        self.post_to(from, out.to, &Post::Send(*out));
+    }
+
+    /// Posts a request to memory at a living node.
+    pub fn ask(&mut self, from: usize, plan: &Plan) {
+        self.post_to(from, plan.to, &Post::Ask(*plan));
+    }
+
+    fn post_to(&mut self, from: usize, to: usize, post: &Post) {
         if !self.lives(from) {
             return;
         }
-        let (now, name) = (self.now, self.names[out.to]);
-        self.nodes[from].post(now, &mut self.ledger, out, name);
+        let (now, name) = (self.now, self.names[to]);
+        self.nodes[from].post(now, &mut self.ledger, post, name);
         let habits = self.nodes[from].setup.habits;
         if now >= self.nodes[from].stalled_until && self.rng.chance(habits.eager_post) {
             let sending = self.nodes[from].transmit(now, &mut self.ledger, false, &self.names);
@@ -374,11 +392,18 @@ impl World {
             let some: Vec<_> = late.iter().take(5).map(|id| (id, &sends[*id])).collect();
             let ms = span_ns / MILLISECOND;
             assert!(some.is_empty(), "{} sends take over {ms} ms: {some:#?}", late.len());
+            let asked = &self.ledger.memory.asked;
+            let requests = self.ledger.memory.outstanding.values().flatten();
+            let age = |id: &usize| self.now - asked[*id].posted_at.max(start);
+            let late: Vec<_> = requests.filter(|id| age(id) > span_ns).take(5).collect();
+            let some: Vec<_> = late.iter().map(|id| (id, &asked[**id])).collect();
+            assert!(some.is_empty(), "requests take over {ms} ms: {some:#?}");
         }
     }
 
     fn is_settled(&self) -> bool {
         self.ledger.outstanding.values().all(|s| s.is_empty())
+            && self.ledger.memory.unfinished() == 0
             && self.nodes.iter().all(|n| !n.has_waiting_posts())
     }
 

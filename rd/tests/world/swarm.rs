@@ -3,6 +3,7 @@
 
 use super::app::{Class, DISCARDED_CLASS, HostLimits};
 use super::ledger::{Outgoing, Rules};
+use super::memory;
 use super::net::{Faults, LONG_SPIKE_NS, Links};
 use super::node::{Habits, Setup};
 use super::rng::Rng;
@@ -184,6 +185,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
             eager_credit_bytes: u64::from(config.eager_credit_bytes),
             unexpected_messages: u64::from(config.unexpected_messages),
             hold_refusal: if still { 0.0 } else { rng.pick(&[0.0, 0.0, 0.1]) },
+            withdrawal: if still { 0.0 } else { 0.1 },
             datagram_limit_bytes: config.datagram_bytes.min(rng.pick(&[1232, 1472, 65507])),
         },
         habits: Habits {
@@ -318,6 +320,28 @@ fn plan_operations(o: &Options, world: &mut World, rng: &mut Rng) {
     }
 }
 
+/// Schedules requests to memory, in most runs. They are drawn apart, so that the messages of a seed
+/// are the same with and without them.
+fn plan_requests(o: &Options, world: &mut World) {
+    let rng = &mut Rng::new(o.seed, 10);
+    let mut left_bytes = o.budget_bytes / 2;
+    let start = world.now + o.spread_ns;
+    for _ in 0..rng.pick(&[0, 20, 200]) {
+        let at = start + rng.below(o.span_ns);
+        let (from, to) = (rng.below(o.nodes()) as usize, rng.below(o.nodes()) as usize);
+        let plan = memory::draw(rng, to, o.len_max_bytes.min(left_bytes).max(8));
+        left_bytes -= plan.len_bytes.min(left_bytes);
+        // In bursts, too.
+        for _ in 0..rng.pick(&[1, 1, 1, 8]) {
+            let small = plan.len_bytes <= 1024;
+            world.at(at, Action::Ask { from, plan });
+            if !small {
+                break;
+            }
+        }
+    }
+}
+
 /// Schedules stalls, cuts and deaths. In rough weather none lasts near the deadline.
 fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
     if o.weather == Weather::Still {
@@ -365,6 +389,7 @@ pub fn build(o: &Options) -> World {
     world.net.faults = o.faults;
     world.icmp = rng.pick(&[0.0, 0.3, 1.0]);
     plan_operations(o, &mut world, &mut rng);
+    plan_requests(o, &mut world);
     plan_disasters(o, &mut world, &mut rng);
     world
 }
@@ -492,10 +517,14 @@ pub fn add_stats(sum: &mut Stats, s: &Stats) {
         (&mut sum.sessions_opened, s.sessions_opened),
         (&mut sum.sessions_failed, s.sessions_failed),
         (&mut sum.rx_ce, s.rx_ce),
+        (&mut sum.requests_served, s.requests_served),
     ] {
         *total += one;
     }
     for (total, one) in sum.drops.iter_mut().zip(s.drops) {
+        *total += one;
+    }
+    for (total, one) in sum.refusals.iter_mut().zip(s.refusals) {
         *total += one;
     }
 }

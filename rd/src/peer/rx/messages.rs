@@ -1,6 +1,6 @@
 //! Messages: their turn, their match, their bytes (protocol.md §5).
 
-use super::{Early, Incoming, LINK_ID, Link, Partial, Waiting};
+use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::peer::tx::{LINK_BYTES, TxRecord};
 use crate::peer::{Core, Peer};
@@ -10,8 +10,6 @@ use crate::units::{Nanos, Order};
 use crate::wire::header::Header;
 use crate::wire::record::{Cts, MsgHeader, Record};
 
-/// Most links (Msg_IDs) live at a time (protocol.md §5.4).
-const LINKS_MAX: usize = 1 << 15;
 /// Links of one message live at a time.
 const LINKS_PER_MESSAGE: u32 = 2;
 
@@ -42,6 +40,21 @@ impl Peer {
                     Ok(())
                 }
                 Record::Ack(state) => self.on_ack(core, host, now, arrived, &state, None),
+                Record::Request(ref request) => {
+                    let (mine, rest) = payload.split_at(request.operand_bytes.into());
+                    payload = rest;
+                    self.rx.messages_in_packet += 1;
+                    self.on_request(core, host, request, mine)
+                }
+                Record::Answer(ref answer) => {
+                    let (mine, rest) = payload.split_at(answer.len_bytes.into());
+                    payload = rest;
+                    self.on_answer(core, host, now, answer, mine)
+                }
+                Record::Done { first, last } => {
+                    self.on_done(core, host, first, last);
+                    Ok(())
+                }
             };
             outcome = outcome.and(result);
         }
@@ -52,12 +65,12 @@ impl Peer {
 
     /// Whether a message of this order is new: `Ok(true)` in turn, `Ok(false)` early.
     /// `Err(None)` when it was seen before.
-    fn turn(&self, core: &Core, order: u32) -> Result<bool, Option<DropReason>> {
+    pub(super) fn turn(&self, core: &Core, order: u32) -> Result<bool, Option<DropReason>> {
         let mut ahead = Order(order).since(Order(self.rx.next_order));
         if planted(8) && order < self.rx.next_order {
             ahead = -1;
         }
-        if ahead < 0 || self.rx.early.contains_key(&order) {
+        if ahead < 0 || self.rx.is_early(order) {
             return Err(None);
         }
         if (self.rx.order_limit(&core.cfg).wrapping_sub(order) as i32) <= 0 {
@@ -144,7 +157,7 @@ impl Peer {
         core.stats.rx_payload_bytes += msg.len_bytes;
         core.stats.messages_received += 1;
         // Later messages may wait for this one; most often none does.
-        if !self.rx.early.is_empty() {
+        if self.rx.has_early() {
             self.deliver_early(core, host);
         }
         Ok(())
@@ -193,9 +206,15 @@ impl Peer {
         }
     }
 
-    /// Reports messages whose turn has come.
-    fn deliver_early<H: Host>(&mut self, core: &mut Core, host: &mut H) {
-        while let Some(early) = self.rx.early.remove(&self.rx.next_order) {
+    /// Reports messages and meets requests whose turn has come.
+    pub(in crate::peer) fn deliver_early<H: Host>(&mut self, core: &mut Core, host: &mut H) {
+        while self.rx.has_early() {
+            let Some(early) = self.rx.early.remove(&self.rx.next_order) else {
+                if self.meet_early(core, host) {
+                    continue;
+                }
+                return;
+            };
             self.rx.next_order = self.rx.next_order.wrapping_add(1);
             if early.rendezvous {
                 self.report_rts(core, host, &early.msg);
@@ -351,6 +370,7 @@ impl Peer {
             granted_bytes: 0,
             got_bytes: 0,
             links: 0,
+            purpose: Purpose::Message,
         });
         self.rx.grants.push_back(index as u32);
         self.grant();
@@ -376,7 +396,7 @@ impl Peer {
     }
 
     /// Gives links to messages that wait for one.
-    fn grant(&mut self) {
+    pub(super) fn grant(&mut self) {
         while let Some(&index) = self.rx.grants.front() {
             let m = &mut self.rx.incoming[index as usize];
             while m.granted_bytes < m.wanted_bytes && m.links < LINKS_PER_MESSAGE {
@@ -385,9 +405,14 @@ impl Peer {
                 }
                 let len_bytes = (m.wanted_bytes - m.granted_bytes).min(LINK_BYTES) as u32;
                 let base_bytes = m.granted_bytes;
-                let link =
-                    Link { incoming: index, base_bytes, len_bytes, got_bytes: 0, fresh_bytes: 0 };
-                let slot = self.rx.links.insert(link) as u16;
+                let slot = self.rx.links.insert(Link {
+                    incoming: index,
+                    base_bytes,
+                    len_bytes,
+                    got_bytes: 0,
+                    fresh_bytes: 0,
+                    order: m.order,
+                }) as u16;
                 self.rx.link_order.push_back(slot);
                 m.granted_bytes += u64::from(len_bytes);
                 m.links += 1;
@@ -434,27 +459,49 @@ impl Peer {
             link.got_bytes = link.len_bytes;
         }
         let link = *link;
-        let message = &mut self.rx.incoming[link.incoming as usize];
+        let message = &self.rx.incoming[link.incoming as usize];
         let at = match planted(2) {
             true => u64::from(link.got_bytes) - payload.len() as u64,
             false => u64::from(h.s_offset),
         };
         host.place(message.to, link.base_bytes + at, payload);
         core.stats.rx_payload_bytes += payload.len() as u64;
-        if link.got_bytes < link.len_bytes {
-            return Ok(());
+        if link.got_bytes == link.len_bytes {
+            self.close_link(core, host, now, slot);
         }
-        self.rx.links.remove(slot);
+        Ok(())
+    }
+
+    /// All bytes of a link are there, or will not come.
+    pub(super) fn close_link<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        slot: usize,
+    ) {
+        let link = self.rx.links.remove(slot);
         if let Some(at) = self.rx.link_order.iter().position(|s| usize::from(*s) == slot) {
             self.rx.link_order.remove(at);
         }
+        let message = &mut self.rx.incoming[link.incoming as usize];
         message.links -= 1;
         message.got_bytes += u64::from(link.len_bytes);
-        if message.got_bytes == message.wanted_bytes {
+        if message.purpose == Purpose::Read {
+            let (op, last) = (message.op, message.links == 0);
+            self.rx.ack_at = Some(now);
+            if self.read_part_ended(core, host, op, last) {
+                self.rx.incoming.remove(link.incoming as usize);
+            }
+        } else if message.got_bytes == message.wanted_bytes {
             let whole = self.rx.incoming.remove(link.incoming as usize);
             self.rx.ack_at = Some(now);
-            core.stats.messages_received += 1;
-            host.received(whole.to, Ok(whole.len_bytes));
+            if whole.purpose == Purpose::Write {
+                self.end_write(core, host, &whole);
+            } else {
+                core.stats.messages_received += 1;
+                host.received(whole.to, Ok(whole.len_bytes));
+            }
         } else if message.granted_bytes < message.wanted_bytes
             && message.links + 1 == LINKS_PER_MESSAGE
         {
@@ -462,6 +509,5 @@ impl Peer {
             self.rx.grants.push_back(link.incoming);
         }
         self.grant();
-        Ok(())
     }
 }

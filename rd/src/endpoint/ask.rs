@@ -1,0 +1,108 @@
+//! Asking for peers' memory (protocol.md §9).
+
+use super::{Endpoint, PostError};
+use crate::host::{Host, RecvToken, SendToken};
+use crate::peer::{Asked, Op, Role, Task};
+use crate::units::{Nanos, PeerId};
+use crate::wire::remote::{ATOMIC_MAX_BYTES, Atomic, Form, Targets};
+
+/// What to do with a peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// Write the operation's payload there, which is as long.
+    Write,
+    /// Bring what is there, with [`Host::place`] into this buffer.
+    Read(RecvToken),
+    /// Change it.
+    Atomic {
+        /// How.
+        atomic: Atomic,
+        /// Length of the payload: operand, then comparand.
+        operand_bytes: u16,
+        /// Where the earlier contents go, if the form asks for them.
+        to: RecvToken,
+    },
+}
+
+/// A request to a peer's memory. It ends with [`Host::sent`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AskRequest {
+    /// Whose memory.
+    pub peer: PeerId,
+    /// The driver's name for the operation.
+    pub token: SendToken,
+    /// What to do.
+    pub ask: Ask,
+    /// Which memory.
+    pub targets: Targets,
+    /// Remote completion data.
+    pub data: Option<u64>,
+    /// It goes out only when everything before it to the same peer has ended.
+    pub fence: bool,
+}
+
+impl Endpoint {
+    /// Queues a request to a peer's memory. It goes out with the next
+    /// [`Endpoint::poll_transmit`].
+    ///
+    /// # Errors
+    /// See [`PostError`].
+    pub fn ask(&mut self, now: Nanos, request: &AskRequest) -> Result<(), PostError> {
+        self.check_post(request.peer)?;
+        let len_bytes = request.targets.len_bytes();
+        let (task, operand_bytes) = match request.ask {
+            Ask::Write => (Task::Write { later: false }, len_bytes),
+            Ask::Read(to) => (Task::Read(to), 0),
+            Ask::Atomic { atomic, operand_bytes, to } => {
+                let whole = if atomic.form == Form::Compare { 2 } else { 1 } * len_bytes;
+                let operand_bytes = u64::from(operand_bytes);
+                let fits = operand_bytes == whole || operand_bytes == 0;
+                if len_bytes > ATOMIC_MAX_BYTES || !fits {
+                    return Err(PostError::Operand);
+                }
+                (Task::Atomic(atomic, to), operand_bytes)
+            }
+        };
+        let asked = self.core.asked.insert(Asked {
+            task,
+            targets: request.targets,
+            operand_bytes,
+            asked_bytes: 0,
+            incoming: None,
+            outcome: None,
+            reported: false,
+        });
+        let op = Op {
+            token: request.token,
+            peer: request.peer.index,
+            len_bytes,
+            tag: None,
+            data: request.data,
+            match_notice: false,
+            order: 0,
+            unacked: 0,
+            sent_bytes: 0,
+            wanted_bytes: None,
+            granted_bytes: 0,
+            announced: false,
+            fence: request.fence,
+            role: Role::Request(asked as u32),
+        };
+        self.post(now, request.peer, op);
+        Ok(())
+    }
+
+    /// The memory behind an answer can not be read any more: `token` is what
+    /// [`Host::remote_read`] gave. The asker is told. What
+    /// [`Host::read`] and the like give for it from now on does not matter.
+    pub fn withdraw<H: Host>(&mut self, token: SendToken, host: &mut H) {
+        let answers = self.core.ops.iter().find(|(_, op)| {
+            op.token == token && matches!(op.role, Role::Answer { .. })
+        });
+        let Some((index, peer)) = answers.map(|(index, op)| (index as u32, op.peer)) else { return };
+        if let Some(peer) = self.peers.get_mut(peer as usize) {
+            peer.withdraw(&mut self.core, host, index);
+            self.schedule.ready(peer);
+        }
+    }
+}

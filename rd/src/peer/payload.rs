@@ -1,0 +1,65 @@
+//! A datagram's payload, appended after its header region.
+
+use super::{Core, Op};
+use crate::host::Host;
+use crate::transmit::{Part, TxBurst};
+use crate::wire::header::seal;
+
+/// Payloads up to this length are copied into the header buffer instead of being gathered.
+const INLINE_BYTES: u32 = 512;
+
+/// Appends a datagram's payload after its sealed header region.
+pub(super) struct Payload {
+    start: usize,
+    region: usize,
+    /// Start of inline bytes not yet noted as a part.
+    pending: usize,
+    pub(super) bytes: u32,
+    /// Running checksum, when the session protects payloads.
+    crc: Option<u32>,
+}
+
+impl Payload {
+    pub(super) fn new(start: usize, region: usize, protected: bool) -> Payload {
+        Payload { start, region, pending: start, bytes: 0, crc: protected.then_some(0) }
+    }
+
+    pub(super) fn add<H: Host>(
+        &mut self,
+        host: &mut H,
+        burst: &mut TxBurst,
+        op: &Op,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) {
+        if len_bytes == 0 {
+            return;
+        }
+        self.bytes += len_bytes;
+        if let Some(crc) = &mut self.crc {
+            *crc = host.checksum(op.token, offset_bytes, len_bytes, *crc);
+        }
+        if len_bytes <= INLINE_BYTES {
+            let at = burst.bytes.len();
+            burst.bytes.resize(at + len_bytes as usize, 0);
+            host.read(op.token, offset_bytes, &mut burst.bytes[at..]);
+            return;
+        }
+        burst.push_inline(self.pending);
+        self.pending = burst.bytes.len();
+        burst.parts.push(Part::Payload { op: op.token, offset_bytes, len_bytes });
+    }
+
+    /// Seals the header and ends the datagram; returns its bytes.
+    pub(super) fn finish(self, core: &Core, burst: &mut TxBurst) -> u32 {
+        let mut total = self.region as u32 + self.bytes;
+        if let Some(crc) = self.crc {
+            burst.bytes.extend_from_slice(&crc.to_be_bytes());
+            total += 4;
+        }
+        seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c);
+        burst.push_inline(self.pending);
+        burst.end_datagram(total);
+        total
+    }
+}

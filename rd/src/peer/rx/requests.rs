@@ -1,0 +1,332 @@
+//! Meeting a peer's requests to memory of this host (protocol.md §9).
+
+use super::{EarlyRequest, Incoming, LINK_ID, Link, Purpose, Rx};
+use crate::host::{Host, Operand, RecvToken, Remote, SendToken};
+use crate::peer::remote::ReadPart;
+use crate::peer::tx::{Transfer, TxRecord};
+use crate::peer::{Core, Op, Peer, Role};
+use crate::stats::DropReason;
+use crate::units::Nanos;
+use crate::wire::remote::{Action, Answer, Form, Refusal, Request};
+
+/// Answers to one peer that may be unacknowledged; further requests that want one wait.
+const ANSWERS_MAX: u32 = 1024;
+
+/// What a request came to.
+enum Met {
+    Done,
+    /// Bytes are to be placed there.
+    Later(RecvToken),
+    /// Bytes are to be sent from there.
+    Answer(SendToken),
+}
+
+impl Rx {
+    /// Writes or updates were done of which the peer has not been told.
+    pub(in crate::peer) fn has_done(&self) -> bool {
+        self.done.is_some()
+    }
+
+    /// Requests wait for their turn, or for room for their answers.
+    pub(in crate::peer) fn has_early_requests(&self) -> bool {
+        !self.early_requests.is_empty()
+    }
+
+    /// The record that tells of them.
+    pub(in crate::peer) fn take_done(&mut self) -> Option<TxRecord> {
+        self.done.take().map(|(first, last)| TxRecord::Done { first, last })
+    }
+
+    /// Opens a link for a part of a read, and with the first one its entry. `None` if all links
+    /// are in use.
+    pub(in crate::peer) fn open_read(
+        &mut self,
+        incoming: Option<u32>,
+        to: RecvToken,
+        part: &ReadPart,
+        len_bytes: u64,
+    ) -> Option<(u32, u16)> {
+        if self.links.len() >= super::LINKS_MAX {
+            return None;
+        }
+        let incoming = incoming.unwrap_or_else(|| {
+            self.incoming.insert(Incoming {
+                to,
+                order: part.order,
+                op: part.op,
+                len_bytes,
+                wanted_bytes: len_bytes,
+                granted_bytes: 0,
+                got_bytes: 0,
+                links: 0,
+                purpose: Purpose::Read,
+            }) as u32
+        });
+        let message = &mut self.incoming[incoming as usize];
+        message.granted_bytes += part.len_bytes;
+        message.links += 1;
+        let slot = self.links.insert(Link {
+            incoming,
+            base_bytes: part.base_bytes,
+            len_bytes: part.len_bytes as u32,
+            got_bytes: 0,
+            fresh_bytes: 0,
+            order: part.order,
+        }) as u16;
+        self.link_order.push_back(slot);
+        Some((incoming, LINK_ID | slot))
+    }
+
+    /// A write or an update of this order was done.
+    fn note_done(&mut self, order: u32) {
+        let first = self.done.map_or(order, |(first, _)| first);
+        self.done = Some((first, order));
+    }
+}
+
+impl Peer {
+    /// A request in a bundle, with what came with it.
+    pub(super) fn on_request<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        request: &Request,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        let in_turn = match self.turn(core, request.order) {
+            Ok(in_turn) => in_turn,
+            Err(None) => return Ok(()),
+            Err(Some(reason)) => return Err(reason),
+        };
+        if in_turn && !self.must_wait(request) {
+            self.rx.next_order = request.order.wrapping_add(1);
+            self.meet(core, host, request, Operand::Here(payload));
+            self.deliver_early(core, host);
+            return Ok(());
+        }
+        let kept = match payload.is_empty() {
+            true => None,
+            false => Some(self.keep(core, host, payload)?),
+        };
+        self.rx.early_requests.insert(request.order, EarlyRequest { request: *request, kept });
+        Ok(())
+    }
+
+    /// Keeps what came with a request before its turn.
+    fn keep<H: Host>(
+        &mut self,
+        core: &Core,
+        host: &mut H,
+        payload: &[u8],
+    ) -> Result<RecvToken, DropReason> {
+        let total_bytes = self.rx.kept_bytes + payload.len() as u64;
+        if total_bytes > u64::from(core.cfg.eager_credit_bytes).max(u64::from(u16::MAX)) {
+            return Err(DropReason::NoBuffer);
+        }
+        let to = host.keep(self.id, payload.len() as u64).ok_or(DropReason::NoBuffer)?;
+        self.rx.kept_bytes = total_bytes;
+        host.place(to, 0, payload);
+        Ok(to)
+    }
+
+    /// Whether too many answers are on their way for one more.
+    fn must_wait(&self, request: &Request) -> bool {
+        let answered = match request.action {
+            Action::Write | Action::WriteLater => false,
+            Action::Read(_) => true,
+            Action::Atomic(atomic) => atomic.form != Form::Update,
+        };
+        answered && self.tx.answers >= ANSWERS_MAX
+    }
+
+    /// Meets the early request whose turn it is. False if there is none, or it must wait.
+    pub(super) fn meet_early<H: Host>(&mut self, core: &mut Core, host: &mut H) -> bool {
+        let order = self.rx.next_order;
+        let Some(early) = self.rx.early_requests.get(&order).copied() else { return false };
+        if self.must_wait(&early.request) {
+            return false;
+        }
+        self.rx.early_requests.remove(&order);
+        self.rx.next_order = order.wrapping_add(1);
+        let operand = match early.kept {
+            None => Operand::Here(&[]),
+            Some(kept) => {
+                self.rx.kept_bytes -= u64::from(early.request.operand_bytes);
+                Operand::Kept(kept)
+            }
+        };
+        self.meet(core, host, &early.request, operand);
+        true
+    }
+
+    /// A request's turn has come.
+    fn meet<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        request: &Request,
+        operand: Operand<'_>,
+    ) {
+        let (targets, data) = (request.targets, request.data);
+        let remote = Remote { peer: self.id, targets, data };
+        let met = match request.action {
+            Action::Write => host.remote_write(&remote, operand).map(|()| Met::Done),
+            Action::WriteLater => host.remote_write_later(&remote).map(Met::Later),
+            Action::Read(_) => host.remote_read(&remote).map(Met::Answer),
+            Action::Atomic(atomic) if atomic.form == Form::Update => {
+                host.remote_update(&remote, atomic, operand).map(|()| Met::Done)
+            }
+            Action::Atomic(atomic) => {
+                host.remote_fetch(&remote, atomic, operand).map(Met::Answer)
+            }
+        };
+        match met {
+            Ok(Met::Done) => {
+                core.stats.requests_served += 1;
+                core.stats.rx_payload_bytes += u64::from(request.operand_bytes);
+                self.rx.note_done(request.order);
+                self.consume(core, 1, 0);
+            }
+            Ok(Met::Later(to)) => self.admit(request, to),
+            Ok(Met::Answer(token)) => {
+                self.consume(core, 1, 0);
+                self.answer(core, request, token);
+            }
+            Err(refusal) => self.refuse(core, request.order, request.op, msg_id(request), refusal, true),
+        }
+    }
+
+    /// Admits a write whose bytes wait for permission.
+    fn admit(&mut self, request: &Request, to: RecvToken) {
+        let len_bytes = request.targets.len_bytes();
+        let index = self.rx.incoming.insert(Incoming {
+            to,
+            order: request.order,
+            op: request.op,
+            len_bytes,
+            wanted_bytes: len_bytes,
+            granted_bytes: 0,
+            got_bytes: 0,
+            links: 0,
+            purpose: Purpose::Write,
+        });
+        self.rx.grants.push_back(index as u32);
+        self.grant();
+    }
+
+    /// Sends an answer, in a bundle if it fits there.
+    fn answer(&mut self, core: &mut Core, request: &Request, token: SendToken) {
+        let len_bytes = request.targets.len_bytes();
+        let msg_id = msg_id(request);
+        let whole = Answer::HEADER_BYTES as u64 + len_bytes;
+        let bundled = whole <= self.bundle_room(0).min(usize::from(u16::MAX)) as u64;
+        let role = Role::Answer { op: request.op, msg_id, bundled, withdrawn: false };
+        let op = core.ops.insert(Op {
+            token,
+            peer: self.id.index,
+            len_bytes,
+            tag: None,
+            data: None,
+            match_notice: false,
+            order: request.order,
+            unacked: 0,
+            sent_bytes: 0,
+            wanted_bytes: Some(len_bytes),
+            granted_bytes: len_bytes,
+            announced: !bundled,
+            fence: false,
+            role,
+        }) as u32;
+        core.silent += 1;
+        core.stats.requests_served += 1;
+        self.tx.answers += 1;
+        if bundled {
+            self.tx.control.push_back(TxRecord::Answer(op));
+        } else {
+            let (base_bytes, done_bytes) = (0, 0);
+            let transfer = Transfer { op, msg_id, base_bytes, len_bytes, done_bytes, eager: false };
+            self.tx.transfers.push_back(transfer);
+        }
+    }
+
+    /// Tells that a request was refused. The range of those that were done ends before it: its
+    /// record may be overtaken.
+    fn refuse(
+        &mut self,
+        core: &mut Core,
+        order: u32,
+        op: u32,
+        msg_id: u16,
+        refusal: Refusal,
+        is_first: bool,
+    ) {
+        core.stats.refuse(refusal);
+        let done = self.rx.take_done();
+        self.tx.control.extend(done);
+        let answer =
+            Answer { order, op, msg_id, refusal: Some(refusal), len_bytes: 0, sent_bytes: 0 };
+        self.tx.control.push_back(TxRecord::Refused { answer, is_first });
+    }
+
+    /// All bytes of a write that had permission were placed.
+    pub(super) fn end_write<H: Host>(&mut self, core: &mut Core, host: &mut H, write: &Incoming) {
+        let (order, op) = (write.order, write.op);
+        match host.remote_written(write.to) {
+            Ok(()) => {
+                core.stats.requests_served += 1;
+                let answer =
+                    Answer { order, op, msg_id: 0, refusal: None, len_bytes: 0, sent_bytes: 0 };
+                self.tx.control.push_back(TxRecord::Refused { answer, is_first: false });
+            }
+            Err(refusal) => self.refuse(core, order, op, 0, refusal, false),
+        }
+    }
+
+    /// The answer to a read: its bytes, or why there are none.
+    pub(in crate::peer) fn on_read_answer<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        answer: &Answer,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        let slot = usize::from(answer.msg_id & !LINK_ID);
+        let of_it = |link: &Link, incoming: &Incoming| {
+            incoming.op == answer.op
+                && link.order == answer.order
+                && matches!(incoming.purpose, Purpose::Read)
+        };
+        let Some(link) = self.rx.links.get_mut(slot) else { return Ok(()) };
+        let incoming = self.rx.incoming[link.incoming as usize];
+        if !of_it(link, &incoming) {
+            return Ok(());
+        }
+        if let Some(refusal) = answer.refusal {
+            if let Role::Request(at) = core.ops[answer.op as usize].role {
+                core.asked[at as usize].outcome.get_or_insert(Err(refusal));
+            }
+            link.len_bytes = link.len_bytes.min(answer.sent_bytes).max(link.got_bytes);
+        } else {
+            if link.got_bytes > 0 || payload.len() as u64 != u64::from(link.len_bytes) {
+                return Err(DropReason::Message);
+            }
+            link.got_bytes = link.len_bytes;
+            if !payload.is_empty() {
+                host.place(incoming.to, link.base_bytes, payload);
+            }
+            core.stats.rx_payload_bytes += payload.len() as u64;
+        }
+        if link.got_bytes == link.len_bytes {
+            self.close_link(core, host, now, slot);
+        }
+        Ok(())
+    }
+}
+
+fn msg_id(request: &Request) -> u16 {
+    match request.action {
+        Action::Read(msg_id) => msg_id,
+        _ => 0,
+    }
+}
