@@ -93,8 +93,8 @@ impl Endpoint {
     }
 
     /// The memory behind an answer can not be read any more: `token` is what
-    /// [`Host::remote_read`] gave. The asker is told. What
-    /// [`Host::read`] and the like give for it from now on does not matter.
+    /// [`Host::remote_read`] gave. The asker is told. The engine reads it no more; bursts made before
+    /// that name it must not be sent, which is repaired as any loss is.
     pub fn withdraw<H: Host>(&mut self, token: SendToken, host: &mut H) {
         let answers = self.core.ops.iter().find(|(_, op)| {
             op.token == token && matches!(op.role, Role::Answer { .. })

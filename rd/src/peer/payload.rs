@@ -50,6 +50,16 @@ impl Payload {
         burst.parts.push(Part::Payload { op: op.token, offset_bytes, len_bytes });
     }
 
+    /// Stands in for bytes of memory that is gone: the peer is told not to use them.
+    pub(super) fn add_zeros(&mut self, core: &Core, burst: &mut TxBurst, len_bytes: u16) {
+        self.bytes += u32::from(len_bytes);
+        let at = burst.bytes.len();
+        burst.bytes.resize(at + usize::from(len_bytes), 0);
+        if let Some(crc) = &mut self.crc {
+            *crc = (core.cfg.crc32c)(*crc, &burst.bytes[at..]);
+        }
+    }
+
     /// Seals the header and ends the datagram; returns its bytes.
     pub(super) fn finish(self, core: &Core, burst: &mut TxBurst) -> u32 {
         let mut total = self.region as u32 + self.bytes;

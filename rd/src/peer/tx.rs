@@ -794,7 +794,10 @@ impl Peer {
             emit_eager_header(&mut burst.bytes, &msg_header(index, &op));
         }
         let mut payload = Payload::new(start, burst.bytes.len() - start, self.payload_checksum);
-        payload.add(host, burst, &op, offset_bytes, u32::from(len));
+        match op.role {
+            Role::Answer { withdrawn: true, .. } => payload.add_zeros(core, burst, len),
+            _ => payload.add(host, burst, &op, offset_bytes, u32::from(len)),
+        }
         payload.finish(core, burst)
     }
 }

@@ -343,17 +343,16 @@ impl Memory {
             return true;
         }
         let Served { ask, base_bytes, len_bytes } = self.served[id];
+        let gone = self.asked[ask].withdrawn;
         let asked = &self.asked[ask];
         assert!(asked.serving.contains(&token), "an answer to {ask} was read after its end");
         assert!(offset_bytes + out.len() as u64 <= len_bytes, "past the end of the answer to {ask}");
         if asked.in_cells() {
             out.copy_from_slice(&asked.result[offset_bytes as usize..][..out.len()]);
-        } else if asked.withdrawn {
-            out.fill(0);
         } else {
             pattern::fill(contents(ask), base_bytes + offset_bytes, out);
         }
-        !asked.withdrawn
+        !gone
     }
 
     /// What goes with a request.

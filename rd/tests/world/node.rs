@@ -515,7 +515,7 @@ impl Node {
                     let at = bytes.len();
                     bytes.resize(at + len_bytes as usize, 0);
                     let there = ledger.memory.payload(op.0, offset_bytes, &mut bytes[at..]);
-                    if kept && !there {
+                    if !there {
                         return None;
                     }
                 }
