@@ -270,7 +270,15 @@ static FID_OPS: fi_ops = fi_ops {
 };
 
 static DOMAIN_OPS: fi_ops_domain =
-    fi_ops_domain { av_open, cq_open, endpoint, endpoint2, cntr_open, ..NOSYS_DOMAIN };
+    fi_ops_domain {
+    av_open,
+    cq_open,
+    endpoint,
+    endpoint2,
+    cntr_open,
+    query_atomic: crate::ep::query_atomic,
+    ..NOSYS_DOMAIN
+};
 
 guarded! {
     unsafe extern "C" fn domain_bind(domain: *mut fid, other: *mut fid, flags: u64) -> c_int {

@@ -5,6 +5,7 @@
 //! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]. The protocol itself is the crate `erd_rd`; sockets
 //! and libfabric's ABI are in `erd_ffi`.
 
+pub mod atomics;
 pub mod av;
 pub mod cntr;
 pub mod cq;
@@ -19,6 +20,7 @@ pub mod mr;
 pub mod object;
 pub mod progress;
 pub mod random;
+pub mod region;
 pub mod resolve;
 pub mod scheme;
 pub mod settings;

@@ -5,6 +5,7 @@
 
 use crate::domain::DomainInner;
 use crate::object::{self, Class, Use, Users};
+use crate::region::{Piece, Region};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
     FI_CLASS_EP, FI_CLASS_MR, FI_EINVAL, FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY, FI_ENOMEM,
@@ -26,24 +27,6 @@ pub const MR_IOV_LIMIT: usize = 8;
 pub const REGIONS_MAX: usize = 1 << 20;
 /// Bytes of a raw key.
 const RAW_KEY_BYTES: usize = size_of::<u64>();
-
-/// One piece of registered memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
-    /// Address of its first byte.
-    pub start: usize,
-    /// Its length.
-    pub len_bytes: usize,
-}
-
-/// Memory that peers may reach.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Region {
-    /// Its pieces, 1 to [`MR_IOV_LIMIT`], which count as one run of bytes.
-    pub pieces: Vec<Piece>,
-    /// `FI_REMOTE_READ` and `FI_REMOTE_WRITE` as registered.
-    pub access: u64,
-}
 
 /// Why a region gets no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +76,12 @@ impl MrTable {
         Ok(key)
     }
 
+    /// The region with this key.
+    #[must_use]
+    pub fn find(&self, key: u64) -> Option<Arc<Region>> {
+        self.regions.lock().get(&key).cloned()
+    }
+
     /// Takes a key back; peers that use it from now on are refused.
     pub fn remove(&self, key: u64) {
         self.regions.lock().remove(&key);
@@ -140,20 +129,20 @@ unsafe impl Class for MrInner {
     fn users(&self) -> &Users {
         &self.users
     }
-}
 
-impl Drop for MrInner {
-    fn drop(&mut self) {
-        let key = *self.key.get_mut();
+    fn closing(self: &Arc<Self>) -> Result<(), c_int> {
+        let key = *self.key.lock();
         if key != FI_KEY_NOTAVAIL {
             self.domain.regions.remove(key);
         }
+        self.region.close();
+        Ok(())
     }
 }
 
 impl MrInner {
     fn is_remote(&self) -> bool {
-        self.region.access != 0
+        self.region.access() != 0
     }
 
     /// Gives the registration its key, if it is to have one. Answers the key.
@@ -179,9 +168,6 @@ impl MrInner {
         if key == FI_KEY_NOTAVAIL {
             return -FI_EKEYREJECTED;
         }
-        // Peers count from the region's start unless the mode says virtual addresses.
-        let base =
-            if self.domain.regions.virtual_addresses { self.region.pieces[0].start } else { 0 };
         // SAFETY: the caller's structure; its pointers are NULL or places as the page says.
         unsafe {
             let attr = &mut *attr;
@@ -193,7 +179,7 @@ impl MrInner {
                 return -FI_ETOOSMALL;
             }
             if !attr.base_addr.is_null() {
-                *attr.base_addr = base as u64;
+                *attr.base_addr = self.region.base();
             }
             attr.raw_key.cast::<[u8; RAW_KEY_BYTES]>().write(key.to_ne_bytes());
         }
@@ -250,7 +236,7 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
     let access = attr.access & (FI_REMOTE_READ | FI_REMOTE_WRITE);
     let inner = Arc::new(MrInner {
         domain: Arc::clone(domain),
-        region: Arc::new(Region { pieces, access }),
+        region: Arc::new(Region::new(pieces, access, domain.regions.virtual_addresses)),
         requested_key: attr.requested_key,
         key: Mutex::new(FI_KEY_NOTAVAIL),
         users: Users::default(),
@@ -388,7 +374,7 @@ mod tests {
 
     fn region() -> Arc<Region> {
         let pieces = vec![Piece { start: 4096, len_bytes: 10 }];
-        Arc::new(Region { pieces, access: FI_REMOTE_READ })
+        Arc::new(Region::new(pieces, FI_REMOTE_READ, false))
     }
 
     #[test]

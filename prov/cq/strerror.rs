@@ -1,10 +1,11 @@
 //! Error numbers of completions, and what they mean in words (`fi_cq_strerror`).
 
 use erd_ffi::fi::{
-    FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH, FI_ENOMSG, FI_ESHUTDOWN, FI_ETIMEDOUT,
-    FI_ETRUNC,
+    FI_EACCES, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH, FI_EINVAL,
+    FI_EKEYREJECTED, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP,
+    FI_EOVERRUN, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
 };
-use erd_rd::OpError;
+use erd_rd::{OpError, Refusal};
 use std::ffi::{CStr, c_int};
 
 /// Why an operation failed; the number is the completion's `prov_errno`.
@@ -27,9 +28,21 @@ pub enum Cause {
     NoMessage = 7,
     /// [`OpError::BadBuffer`].
     BadBuffer = 8,
+    /// [`Refusal::Key`].
+    RefusedKey = 9,
+    /// [`Refusal::Bounds`].
+    RefusedBounds = 10,
+    /// [`Refusal::Rights`].
+    RefusedRights = 11,
+    /// [`Refusal::Operation`].
+    RefusedOperation = 12,
+    /// [`Refusal::Unsupported`].
+    RefusedUnsupported = 13,
+    /// [`Refusal::Room`].
+    RefusedRoom = 14,
 }
 
-const ALL: [Cause; 8] = [
+const ALL: [Cause; 14] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -38,6 +51,12 @@ const ALL: [Cause; 8] = [
     Cause::Truncated,
     Cause::NoMessage,
     Cause::BadBuffer,
+    Cause::RefusedKey,
+    Cause::RefusedBounds,
+    Cause::RefusedRights,
+    Cause::RefusedOperation,
+    Cause::RefusedUnsupported,
+    Cause::RefusedRoom,
 ];
 
 impl Cause {
@@ -54,6 +73,12 @@ impl Cause {
             Cause::Truncated => FI_ETRUNC,
             Cause::NoMessage => FI_ENOMSG,
             Cause::BadBuffer => FI_EFAULT,
+            Cause::RefusedKey => FI_EKEYREJECTED,
+            Cause::RefusedBounds => FI_EINVAL,
+            Cause::RefusedRights => FI_EACCES,
+            Cause::RefusedOperation => FI_EOPNOTSUPP,
+            Cause::RefusedUnsupported => FI_ENOSYS,
+            Cause::RefusedRoom => FI_EOVERRUN,
         }
     }
 
@@ -71,6 +96,14 @@ impl Cause {
             Cause::BadBuffer => {
                 c"the buffer of this send, or of another to the same peer, cannot be read"
             }
+            Cause::RefusedKey => c"the peer has no memory registered under this key",
+            Cause::RefusedBounds => c"the access reaches past the memory registered at the peer",
+            Cause::RefusedRights => c"the peer registered the memory without this kind of access",
+            Cause::RefusedOperation => {
+                c"the peer knows no such atomic operation on this datatype, or not on this length"
+            }
+            Cause::RefusedUnsupported => c"the peer lets nobody access its memory",
+            Cause::RefusedRoom => c"the peer's completion queue holds too many unread entries",
         }
     }
 }
@@ -84,6 +117,14 @@ impl From<OpError> for Cause {
             OpError::PeerClosed => Cause::PeerClosed,
             OpError::Canceled => Cause::Canceled,
             OpError::BadBuffer => Cause::BadBuffer,
+            OpError::Refused(refusal) => match refusal {
+                Refusal::Key => Cause::RefusedKey,
+                Refusal::Bounds => Cause::RefusedBounds,
+                Refusal::Rights => Cause::RefusedRights,
+                Refusal::Operation => Cause::RefusedOperation,
+                Refusal::Unsupported => Cause::RefusedUnsupported,
+                Refusal::Room => Cause::RefusedRoom,
+            },
         }
     }
 }

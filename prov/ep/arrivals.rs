@@ -1,7 +1,7 @@
 //! Guesses at what arrives next, so that payload is received straight into its place.
 
 use super::host::EpHost;
-use super::ops::Handle;
+use super::ops::{Handle, Kind};
 use erd_ffi::udp::{Plan, Taken};
 use erd_rd::{Endpoint, Expected};
 
@@ -40,10 +40,15 @@ impl Guess {
             let fits = self.expected.last().is_none_or(|last| {
                 last.to == expected.to && last.len_bytes == self.expected[0].len_bytes
             });
-            let (handle, held) = Handle::from_token(expected.to.0);
-            let recv = if held || !fits { None } else { host.recvs.get(handle) };
+            let buffers = match Handle::from_token(expected.to.0) {
+                _ if !fits => None,
+                (handle, Kind::Own) => host.recvs.get(handle).map(|op| &op.buffers),
+                (handle, Kind::Result) => host.sends.get(handle).map(|op| &op.buffers),
+                (_, Kind::Held | Kind::Served) => None,
+            };
             let len_bytes = usize::from(expected.len_bytes);
-            let place = recv.and_then(|op| op.buffers.run(expected.offset_bytes, len_bytes));
+            let place =
+                buffers.and_then(|buffers| buffers.run(expected.offset_bytes, len_bytes));
             let room = place.is_some_and(|place| self.plan.push(place, len_bytes));
             if room {
                 self.expected.push(*expected);

@@ -131,13 +131,22 @@ fn bind_cntr(bindings: &mut Bindings, cntr: &Arc<CntrInner>, flags: u64) -> Resu
         tracing::info!(flags, "fi_ep_bind: a counter counts sends, receives, reads or writes");
         return Err(FI_EBADFLAGS);
     }
-    for (flag, direction) in [(FI_SEND, &mut bindings.tx), (FI_RECV, &mut bindings.rx)] {
+    let (tx, rx) = (&mut bindings.tx, &mut bindings.rx);
+    let places = [
+        (FI_SEND, &mut tx.cntr),
+        (FI_READ, &mut tx.reads),
+        (FI_WRITE, &mut tx.writes),
+        (FI_RECV, &mut rx.cntr),
+        (FI_REMOTE_READ, &mut rx.reads),
+        (FI_REMOTE_WRITE, &mut rx.writes),
+    ];
+    for (flag, place) in places {
         if flags & flag != 0 {
-            if direction.cntr.is_some() {
-                tracing::info!("fi_ep_bind: this direction has a counter already");
+            if place.is_some() {
+                tracing::info!("fi_ep_bind: this kind of operation has a counter already");
                 return Err(FI_EINVAL);
             }
-            direction.cntr = Some(BoundCntr::new(cntr));
+            *place = Some(BoundCntr::new(cntr));
         }
     }
     Ok(())

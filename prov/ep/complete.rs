@@ -7,7 +7,9 @@ use crate::cq::CqInner;
 use crate::cq::queue::{Account, AccountId, Entry, Failure};
 use crate::cq::strerror::Cause;
 use crate::object::Use;
-use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_REMOTE_CQ_DATA};
+use erd_ffi::fi::{
+    FI_ADDR_NOTAVAIL, FI_READ, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE,
+};
 use erd_rd::PeerId;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -52,7 +54,12 @@ pub(super) struct Done {
 #[derive(Default)]
 pub(super) struct Direction {
     pub cq: Option<BoundCq>,
+    /// Of messages.
     pub cntr: Option<BoundCntr>,
+    /// Of reads: ours, or peers' reads of our memory.
+    pub reads: Option<BoundCntr>,
+    /// Of writes, likewise.
+    pub writes: Option<BoundCntr>,
     /// Completions of the present call, pushed under one lock at its end.
     pub done: Vec<Done>,
 }
@@ -60,7 +67,8 @@ pub(super) struct Direction {
 impl Direction {
     /// True if operations of this direction can report anywhere.
     pub(super) fn is_bound(&self) -> bool {
-        self.cq.is_some() || self.cntr.is_some()
+        self.cq.is_some()
+            || [&self.cntr, &self.reads, &self.writes].iter().any(|cntr| cntr.is_some())
     }
 
     /// True if an operation that does not ask for a completion gets one.
@@ -98,10 +106,27 @@ impl Direction {
         self.done.push(Done { entry, peer });
     }
 
-    pub(super) fn send_done(&mut self, op: &SendOp) {
-        if let Some(bound) = &self.cntr {
-            bound.cntr.completed(op.len_bytes);
+    /// The counter of operations whose completions have these flags.
+    fn counter(&self, flags: u64) -> Option<&CntrInner> {
+        let bound = if flags & (FI_READ | FI_REMOTE_READ) != 0 {
+            &self.reads
+        } else if flags & (FI_WRITE | FI_REMOTE_WRITE) != 0 {
+            &self.writes
+        } else {
+            &self.cntr
+        };
+        bound.as_ref().map(|bound| &*bound.cntr)
+    }
+
+    /// Counts an operation of `len_bytes` whose completion has these flags.
+    pub(super) fn count(&self, flags: u64, len_bytes: u64) {
+        if let Some(cntr) = self.counter(flags) {
+            cntr.completed(len_bytes);
         }
+    }
+
+    pub(super) fn send_done(&mut self, op: &SendOp) {
+        self.count(op.flags, op.len_bytes);
         if op.completion {
             self.report_send(op);
         }
@@ -113,8 +138,8 @@ impl Direction {
 
     /// Failures are reported even where successes are not (`fi_cq(3)`).
     pub(super) fn send_failed(&mut self, op: &SendOp, cause: Cause) {
-        if let Some(bound) = &self.cntr {
-            bound.cntr.failed();
+        if let Some(cntr) = self.counter(op.flags) {
+            cntr.failed();
         }
         self.push(Report::of_send(op, Some(cause)), op.peer);
     }

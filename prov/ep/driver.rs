@@ -219,7 +219,11 @@ impl Driver {
                 self.retry_at_ns = None;
                 break;
             }
-            match self.sender.send(&self.host, &self.tx, &mut errors_pending) {
+            let outcome = self.sender.send(&self.host, &self.tx, &mut errors_pending);
+            for token in std::mem::take(&mut self.sender.gone) {
+                self.engine.withdraw(token, &mut self.host);
+            }
+            match outcome {
                 Outcome::Empty => {}
                 Outcome::Blocked => {
                     self.retry_at_ns = Some(now + BLOCKED_RETRY_NS);
@@ -246,6 +250,13 @@ impl Driver {
         while let Some(burst) = self.sender.vacant() {
             if !self.engine.poll_transmit(now, flush, &mut self.host, burst) {
                 return;
+            }
+            if !self.host.out.gone.is_empty() {
+                // Made of memory that has gone: the engine repairs it.
+                for token in std::mem::take(&mut self.host.out.gone) {
+                    self.engine.withdraw(token, &mut self.host);
+                }
+                continue;
             }
             let (to, info_path) = (burst.to, burst.info_path);
             let taken = info_path && self.send_info(to);
@@ -346,6 +357,7 @@ pub(super) fn refusal_errno(error: PostError) -> c_int {
         PostError::UnknownPeer => FI_EINVAL,
         PostError::Closed => erd_ffi::fi::FI_EOPBADSTATE,
         PostError::TableFull => FI_ENOMEM,
+        PostError::Operand => erd_ffi::fi::FI_EMSGSIZE,
     }
 }
 

@@ -92,6 +92,8 @@ impl Driver {
             recvs: Pool::new(rx_size + PARTS_MAX),
             multis: Pool::new(rx_size),
             helds: Pool::new(u32::MAX),
+            served: Pool::new(u32::MAX),
+            domain: Arc::clone(domain),
             // The engine's credits bound what is unexpected.
             matcher: Matcher::new(rx_size, u32::MAX),
             claimed: Vec::new(),

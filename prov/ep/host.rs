@@ -4,22 +4,29 @@
 //! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
 
 use super::complete::Direction;
-use super::ops::{Buffers, Handle, Pool};
+use super::ops::{Buffers, Handle, Kind, Pool};
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
+use super::serve::Served;
 use crate::cq::strerror::Cause;
+use crate::domain::DomainInner;
 use erd_ffi::udp;
 use erd_rd::matching::Matcher;
-use erd_rd::{Arrived, EndReason, Host, MsgRef, OpError, PeerId, RecvToken, SendToken, Verdict};
+use erd_rd::{
+    Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
+    SendToken, Verdict,
+};
 use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// Receives under way beyond those that the application posted: parts of multi-receive buffers.
 pub(super) const PARTS_MAX: u32 = 1 << 16;
 
-/// A send under way.
+/// A send, or a request to a peer's memory, under way.
 pub(super) struct SendOp {
+    /// The payload, or where the result of a request goes.
     pub buffers: Buffers,
-    /// The payload of an injected message.
+    /// The payload of an injected message or of an atomic request.
     pub bounce: Vec<u8>,
     /// The payload is in `bounce`.
     pub bounced: bool,
@@ -83,6 +90,8 @@ pub(super) struct Outbox {
     pub watches: Vec<(PeerId, i32)>,
     /// Sessions that ended by an error.
     pub ended: Vec<(PeerId, OpError)>,
+    /// Answers whose memory has gone. The burst being made must not be sent.
+    pub gone: Vec<SendToken>,
 }
 
 /// See the module's text.
@@ -96,6 +105,10 @@ pub(super) struct EpHost {
     pub multis: Pool<MultiRecv>,
     /// Bounded by the eager credit that the engine gives to peers.
     pub helds: Pool<Held>,
+    /// Bounded by what the engine admits of each peer.
+    pub served: Pool<Served>,
+    /// Whose memory peers may reach.
+    pub domain: Arc<DomainInner>,
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
     /// Messages that a peek claimed.
     pub claimed: Vec<Claimed>,
@@ -112,7 +125,10 @@ pub(super) struct EpHost {
 impl EpHost {
     /// A send that is under way.
     pub(super) fn send_op(&self, token: SendToken) -> Option<&SendOp> {
-        self.sends.get(Handle::from_token(token.0).0)
+        match Handle::from_token(token.0) {
+            (handle, Kind::Own) => self.sends.get(handle),
+            _ => None,
+        }
     }
 
     /// Completions wait to be published.
@@ -140,12 +156,18 @@ impl EpHost {
     /// Writes into a receive buffer, held or the application's.
     fn write(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
         match Handle::from_token(to.0) {
-            (handle, false) => {
+            (handle, Kind::Own) => {
                 if let Some(op) = self.recvs.get(handle) {
                     op.buffers.write(offset_bytes, bytes);
                 }
             }
-            (handle, true) => {
+            (handle, Kind::Result) => {
+                if let Some(op) = self.sends.get(handle) {
+                    op.buffers.write(offset_bytes, bytes);
+                }
+            }
+            (handle, Kind::Served) => self.place_served(handle, offset_bytes, bytes),
+            (handle, Kind::Held) => {
                 if let Some(held) = self.helds.get_mut(handle) {
                     held.write(offset_bytes, bytes);
                 }
@@ -156,13 +178,19 @@ impl EpHost {
 
 impl Host for EpHost {
     fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
-        if let Some(op) = self.send_op(op) {
-            op.read(offset_bytes, out);
+        match self.send_op(op) {
+            Some(op) => op.read(offset_bytes, out),
+            None => self.read_served(op, offset_bytes, out),
         }
     }
 
     fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
         let mut sum = seed;
+        if let (_, Kind::Served) = Handle::from_token(op.0) {
+            let mut bytes = vec![0; len_bytes as usize];
+            self.read_served(op, offset_bytes, &mut bytes);
+            return crc32c::crc32c_append(sum, &bytes);
+        }
         if let Some(op) = self.send_op(op) {
             op.pieces(offset_bytes, len_bytes.into(), |piece| {
                 // SAFETY: the piece lies in the operation's memory, which the application lends
@@ -177,7 +205,10 @@ impl Host for EpHost {
     }
 
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
-        let (handle, _) = Handle::from_token(op.0);
+        let (handle, kind) = Handle::from_token(op.0);
+        if kind == Kind::Served {
+            return self.end_answer(handle, outcome.is_ok());
+        }
         let Some(op) = self.sends.get(handle) else { return };
         self.promised -= usize::from(op.promised);
         match outcome {
@@ -193,7 +224,7 @@ impl Host for EpHost {
 
     fn hold(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
         let handle = self.new_held(len_bytes)?;
-        Some(RecvToken(handle.held_token()))
+        Some(RecvToken(handle.token_of(Kind::Held)))
     }
 
     fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
@@ -202,8 +233,9 @@ impl Host for EpHost {
 
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
         match Handle::from_token(to.0) {
-            (handle, false) => self.recv_ended(handle, outcome.map_err(Cause::from)),
-            (handle, true) => self.held_ended(handle, outcome.err()),
+            (handle, Kind::Held) => self.held_ended(handle, outcome.err()),
+            (handle, Kind::Served) => self.served.give_back(handle),
+            (handle, _) => self.recv_ended(handle, outcome.map_err(Cause::from)),
         }
     }
 
@@ -233,5 +265,44 @@ impl Host for EpHost {
                 self.datagram_bytes
             }
         }
+    }
+
+    fn keep(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        let handle = self.new_held(len_bytes)?;
+        Some(RecvToken(handle.token_of(Kind::Held)))
+    }
+
+    fn remote_write(&mut self, to: &Remote, bytes: Operand<'_>) -> Result<(), Refusal> {
+        self.write_here(to, bytes)
+    }
+
+    fn remote_write_later(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
+        self.admit_write(to)
+    }
+
+    fn remote_written(&mut self, to: RecvToken) -> Result<(), Refusal> {
+        self.end_write(to)
+    }
+
+    fn remote_read(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
+        self.read_here(from)
+    }
+
+    fn remote_update(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<(), Refusal> {
+        self.update_here(at, atomic, operand)
+    }
+
+    fn remote_fetch(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<SendToken, Refusal> {
+        self.fetch_here(at, atomic, operand)
     }
 }

@@ -4,11 +4,13 @@
 //! watch's list of endpoints, then an endpoint, then queues, counters and what a domain shares.
 //!
 //! - [`open`] and `calls`: the object; `bind`: what it reports to; `config`: what it is asked for;
-//! - `msg`, `tagged`: the calls that transfer data; `post_send`, `post_recv`: posting;
-//! - `driver`: the loop; `host`, `recv`: what the engine asks of it; `sender`: from bursts to sockets;
+//! - `msg`, `tagged`, `rma`, `atomic`: the calls that transfer data; `post_send`, `post_recv`,
+//!   `post_ask`: posting;
+//! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to sockets;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
 
 mod arrivals;
+mod atomic;
 mod bind;
 mod calls;
 mod complete;
@@ -19,16 +21,21 @@ mod host;
 mod msg;
 pub mod net_errors;
 pub mod ops;
+mod post_ask;
 mod post_recv;
 mod post_send;
 mod recv;
+mod rma;
 mod sender;
+mod serve;
 mod stats;
 mod tagged;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use atomic::query_atomic;
 pub use calls::open;
+pub(crate) use serve::ORDERED_BYTES;
 
 use crate::av::Member;
 use crate::domain::DomainInner;

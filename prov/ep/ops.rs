@@ -13,8 +13,21 @@ pub struct Handle {
     generation: u32,
 }
 
-/// Bit of a token's index that tells held buffers from posted receives; indices stay below it.
-const HELD_BIT: u64 = 1 << 31;
+/// What a token names. Its two bits lie above the index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A send, or a posted receive.
+    Own = 0,
+    /// A buffer held for a message or an operand before its turn.
+    Held = 1,
+    /// Memory of this process that a peer reads or writes.
+    Served = 2,
+    /// Where the result of a request to a peer's memory goes.
+    Result = 3,
+}
+
+/// Where a token's kind begins; indices stay below it.
+const KIND_SHIFT: u32 = 30;
 
 impl Handle {
     /// As a token for the engine.
@@ -23,17 +36,19 @@ impl Handle {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// As a token for a held buffer.
+    /// As a token of this kind.
     #[must_use]
-    pub fn held_token(self) -> u64 {
-        self.token() | HELD_BIT
+    pub fn token_of(self, kind: Kind) -> u64 {
+        self.token() | (kind as u64) << KIND_SHIFT
     }
 
-    /// The handle in a token, and whether it names a held buffer.
+    /// The handle in a token, and what it names.
     #[must_use]
-    pub fn from_token(token: u64) -> (Handle, bool) {
-        let index = (token & (HELD_BIT - 1)) as u32;
-        (Handle { index, generation: (token >> 32) as u32 }, token & HELD_BIT != 0)
+    pub fn from_token(token: u64) -> (Handle, Kind) {
+        let low = token as u32;
+        let kind = [Kind::Own, Kind::Held, Kind::Served, Kind::Result][(low >> KIND_SHIFT) as usize];
+        let index = low & ((1 << KIND_SHIFT) - 1);
+        (Handle { index, generation: (token >> 32) as u32 }, kind)
     }
 }
 
@@ -52,10 +67,10 @@ struct Place<T> {
 }
 
 impl<T: Default> Pool<T> {
-    /// A pool of at most `max` values (at most 2^31).
+    /// A pool of at most `max` values (at most 2^30).
     #[must_use]
     pub fn new(max: u32) -> Pool<T> {
-        Pool { places: Vec::new(), free: Vec::new(), max: max.min(HELD_BIT as u32) }
+        Pool { places: Vec::new(), free: Vec::new(), max: max.min(1 << KIND_SHIFT) }
     }
 
     /// Values in use.
@@ -285,10 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn tokens_tell_held_buffers_apart() {
+    fn tokens_tell_what_they_name() {
         let handle = Handle { index: 5, generation: 9 };
-        assert_eq!(Handle::from_token(handle.token()), (handle, false));
-        assert_eq!(Handle::from_token(handle.held_token()), (handle, true));
+        assert_eq!(Handle::from_token(handle.token()), (handle, Kind::Own));
+        for kind in [Kind::Own, Kind::Held, Kind::Served, Kind::Result] {
+            assert_eq!(Handle::from_token(handle.token_of(kind)), (handle, kind));
+        }
     }
 
     #[test]

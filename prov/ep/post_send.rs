@@ -6,7 +6,7 @@ use super::ops::Buffers;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EMSGSIZE, FI_ENOCQ, FI_EOPNOTSUPP,
-    FI_INJECT, FI_INJECT_COMPLETE, FI_MATCH_COMPLETE, FI_MORE, FI_MSG, FI_SEND, FI_TAGGED,
+    FI_FENCE, FI_INJECT, FI_INJECT_COMPLETE, FI_MATCH_COMPLETE, FI_MORE, FI_MSG, FI_SEND, FI_TAGGED,
     FI_TRIGGER, fi_addr_t,
 };
 use erd_rd::{SendToken, WorkRequest};
@@ -83,6 +83,7 @@ impl Driver {
             tag: request.tag,
             data: request.data,
             match_complete: flags & FI_MATCH_COMPLETE != 0,
+            fence: flags & FI_FENCE != 0,
         };
         if let Err(refused) = self.engine.send(now, work) {
             self.host.sends.give_back(handle);

@@ -6,15 +6,16 @@
 
 use super::complete::Report;
 use super::host::EpHost;
-use super::ops::{Buffers, Handle};
+use super::ops::{Buffers, Handle, Kind};
 use crate::cq::strerror::Cause;
 use erd_ffi::fi::FI_MULTI_RECV;
 use erd_rd::matching::{Key, Pattern};
 use erd_rd::{Arrived, MsgRef, OpError, PeerId, RecvToken, Verdict};
 use std::ffi::c_void;
 
-/// Unread completions of one endpoint above which buffers of many messages take no more.
-const UNREAD_MAX: usize = 1 << 16;
+/// Unread completions of one endpoint above which buffers of many messages take no more,
+/// and no completion data of peers' writes.
+pub(super) const UNREAD_MAX: usize = 1 << 16;
 /// Largest memory that a free held buffer keeps, in bytes.
 const KEPT_BYTES: usize = 16 << 10;
 /// Held buffers in use above which a freed one gives its memory back.
@@ -265,7 +266,7 @@ impl EpHost {
                     held.msg = Some(message.msg);
                 }
                 message.held = Some(handle);
-                Verdict::Held(RecvToken(handle.held_token()))
+                Verdict::Held(RecvToken(handle.token_of(Kind::Held)))
             }
         };
         let kept = self.matcher.push_unexpected(message.msg.peer, message.tag, message);
@@ -286,6 +287,14 @@ impl EpHost {
         held.len_bytes = len_bytes;
         (held.whole, held.msg, held.to, held.discarded) = (false, None, None, false);
         Some(handle)
+    }
+
+    /// What came with a request before its turn.
+    pub(super) fn take_kept(&mut self, token: RecvToken) -> Vec<u8> {
+        let (handle, _) = Handle::from_token(token.0);
+        let bytes = self.helds.get(handle).map(|held| held.bytes[..held.len_bytes].to_vec());
+        self.free_held(handle);
+        bytes.unwrap_or_default()
     }
 
     fn free_held(&mut self, handle: Handle) {

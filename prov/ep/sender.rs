@@ -4,8 +4,10 @@
 //! kept, by name of operation and not by pointer, and goes first next time.
 
 use super::host::EpHost;
+use super::ops::{Handle, Kind};
+use crate::region::Pass;
 use erd_ffi::udp::{self, Burst, Dst, SendReport, Stop, TxSockets};
-use erd_rd::{Ecn, Part, TxBurst};
+use erd_rd::{Ecn, Part, SendToken, TxBurst};
 use libc::iovec;
 use std::net::SocketAddr;
 
@@ -27,13 +29,26 @@ pub(super) struct Sender {
     /// Datagrams of the first burst that are sent already.
     done_segments: u32,
     pieces: Pieces,
+    /// Answers that could not be sent, since their memory has gone.
+    pub gone: Vec<SendToken>,
     /// Room to copy bursts of too many pieces together.
     linear: [Vec<u8>; BATCH],
 }
 
-/// Pointers of the call under way; empty between calls.
+/// Pointers of the call under way, and what keeps registered memory behind them; empty between
+/// calls.
 #[derive(Default)]
-struct Pieces(Vec<iovec>);
+struct Pieces {
+    list: Vec<iovec>,
+    passes: Vec<Pass>,
+}
+
+impl Pieces {
+    fn clear(&mut self) {
+        self.list.clear();
+        self.passes.clear();
+    }
+}
 
 // SAFETY: the list is empty whenever no call is under way, so no pointer changes threads.
 unsafe impl Send for Pieces {}
@@ -67,6 +82,7 @@ impl Sender {
             bytes: 0,
             done_segments: 0,
             pieces: Pieces::default(),
+            gone: Vec::new(),
             linear: Default::default(),
         }
     }
@@ -94,11 +110,11 @@ impl Sender {
     pub(super) fn vacant_bytes(&mut self, host: &EpHost) -> Option<&[u8]> {
         let burst = &self.bursts[self.filled];
         let linear = &mut self.linear[self.filled];
-        self.pieces.0.clear();
-        let whole = gather(burst, host, &mut self.pieces.0);
+        self.pieces.clear();
+        let whole = gather(burst, host, &mut self.pieces).is_ok();
         // SAFETY: `gather` found memory that is readable now.
-        unsafe { join(&self.pieces.0, linear) };
-        self.pieces.0.clear();
+        unsafe { join(&self.pieces.list, linear) };
+        self.pieces.clear();
         whole.then_some(linear)
     }
 
@@ -122,17 +138,18 @@ impl Sender {
                 dst: &to[index],
                 path: burst.path,
                 ecn: ecn(burst.ecn),
-                iov: &self.pieces.0[start..end],
+                iov: &self.pieces.list[start..end],
                 segment_bytes: burst.segment_bytes,
                 total_bytes: burst.total_bytes,
                 done_segments: if index == self.first { self.done_segments } else { 0 },
                 may_fragment: burst.may_fragment,
             }
         });
-        // SAFETY: the pieces lie in this sender's own buffers, or in memory of operations that are
-        // under way, which the application lends for reading until they complete.
+        // SAFETY: the pieces lie in this sender's own buffers, in memory of operations that are
+        // under way, which the application lends for reading until they complete, or in registered
+        // memory that the passes keep.
         let report = unsafe { sockets.send(&bursts[..count]) };
-        self.pieces.0.clear();
+        self.pieces.clear();
         *errors_pending |= report.errors_pending;
         self.advance(report, &spans[..count])
     }
@@ -142,23 +159,24 @@ impl Sender {
     fn gather_all(&mut self, host: &EpHost) -> ([(usize, usize, usize); BATCH], usize) {
         let mut spans = [(0, 0, 0); BATCH];
         let mut count = 0;
-        self.pieces.0.clear();
+        self.pieces.clear();
         for index in self.first..self.filled {
             let burst = &self.bursts[index];
-            let start = self.pieces.0.len();
-            if !gather(burst, host, &mut self.pieces.0) {
-                self.pieces.0.truncate(start);
+            let start = self.pieces.list.len();
+            if let Err(gone) = gather(burst, host, &mut self.pieces) {
+                self.pieces.list.truncate(start);
+                self.gone.extend(gone);
                 continue;
             }
-            if too_many(&self.pieces.0[start..], burst.segment_bytes as usize) {
+            if too_many(&self.pieces.list[start..], burst.segment_bytes as usize) {
                 let linear = &mut self.linear[index];
                 // SAFETY: `gather` found memory that is readable now.
-                unsafe { join(&self.pieces.0[start..], linear) };
-                self.pieces.0.truncate(start);
+                unsafe { join(&self.pieces.list[start..], linear) };
+                self.pieces.list.truncate(start);
                 let base = linear.as_mut_ptr().cast();
-                self.pieces.0.push(iovec { iov_base: base, iov_len: linear.len() });
+                self.pieces.list.push(iovec { iov_base: base, iov_len: linear.len() });
             }
-            spans[count] = (index, start, self.pieces.0.len());
+            spans[count] = (index, start, self.pieces.list.len());
             count += 1;
         }
         (spans, count)
@@ -187,22 +205,37 @@ impl Sender {
     }
 }
 
-/// Adds a burst's pieces; false if one of its operations is gone.
-fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Vec<iovec>) -> bool {
+/// Adds a burst's pieces.
+///
+/// # Errors
+/// If one of its operations is gone, or the memory of an answer, which is named.
+fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
     for part in &burst.parts {
         match *part {
             Part::Inline { start, len_bytes } => {
                 let bytes = &burst.bytes[start as usize..][..len_bytes as usize];
                 let base = bytes.as_ptr().cast_mut().cast();
-                pieces.push(iovec { iov_base: base, iov_len: bytes.len() });
+                pieces.list.push(iovec { iov_base: base, iov_len: bytes.len() });
             }
-            Part::Payload { op, offset_bytes, len_bytes } => {
-                let Some(op) = host.send_op(op) else { return false };
-                op.pieces(offset_bytes, len_bytes.into(), |piece| pieces.push(piece));
+            Part::Payload { op: token, offset_bytes, len_bytes } => {
+                let (list, len_bytes) = (&mut pieces.list, len_bytes.into());
+                if let Some(op) = host.send_op(token) {
+                    op.pieces(offset_bytes, len_bytes, |piece| list.push(piece));
+                } else if Handle::from_token(token.0).1 != Kind::Served {
+                    return Err(None);
+                } else if !host.gather_served(
+                    token,
+                    offset_bytes,
+                    len_bytes,
+                    list,
+                    &mut pieces.passes,
+                ) {
+                    return Err(Some(token));
+                }
             }
         }
     }
-    true
+    Ok(())
 }
 
 /// True if the port would not take the pieces: all, or those of one datagram, which counts when

@@ -2,6 +2,7 @@
 //! (`FI_ERD_STATS`).
 
 use erd_rd::stats::{DROP_NAMES, Stats};
+use erd_rd::wire::remote::REFUSAL_NAMES;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -40,6 +41,7 @@ fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64) -> String {
         ("sessions_opened", stats.sessions_opened),
         ("sessions_failed", stats.sessions_failed),
         ("rx_ce", stats.rx_ce),
+        ("requests_served", stats.requests_served),
         ("kernel_drops", kernel_drops),
     ];
     let mut line = format!("{{\"endpoint\":\"{name}\",\"pid\":{}", std::process::id());
@@ -47,13 +49,19 @@ fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64) -> String {
         // Writing to a string does not fail.
         let _ = write!(line, ",\"{name}\":{value}");
     }
-    line.push_str(",\"drops\":{");
-    for (index, (name, value)) in DROP_NAMES.iter().zip(stats.drops).enumerate() {
+    table(&mut line, "refusals", &REFUSAL_NAMES, &stats.refusals);
+    table(&mut line, "drops", &DROP_NAMES, &stats.drops);
+    line.push_str("}\n");
+    line
+}
+
+fn table(line: &mut String, what: &str, names: &[&str], values: &[u64]) {
+    let _ = write!(line, ",\"{what}\":{{");
+    for (index, (name, value)) in names.iter().zip(values).enumerate() {
         let comma = if index == 0 { "" } else { "," };
         let _ = write!(line, "{comma}\"{name}\":{value}");
     }
-    line.push_str("}}\n");
-    line
+    line.push('}');
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use crate::settings::Settings;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
-    FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_SOURCE, fi_domain_attr,
+    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG, FI_RMA,
+    FI_SOURCE, FI_TAGGED, fi_domain_attr,
     fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
@@ -96,13 +97,21 @@ fn granted_caps(asked: u64) -> u64 {
     }
     let secondary = offer::RX_SECONDARY_CAPS | offer::DOMAIN_CAPS;
     let caps = (asked & offer::PRIMARY_CAPS) | (secondary & !FI_SOURCE) | (asked & FI_SOURCE);
-    if caps & offer::DIRECTION_CAPS == 0 { caps | offer::DIRECTION_CAPS } else { caps }
+    let groups =
+        [(FI_MSG | FI_TAGGED, offer::DIRECTION_CAPS), (FI_RMA | FI_ATOMIC, offer::RMA_DIRECTION_CAPS)];
+    groups.iter().fold(caps, |caps, (transfers, directions)| {
+        let all = caps & transfers != 0 && caps & directions == 0;
+        caps | if all { *directions } else { 0 }
+    })
 }
+
+/// Directions are a part's own whatever is asked of it.
+const DIRECTIONS: u64 = offer::DIRECTION_CAPS | offer::RMA_DIRECTION_CAPS;
 
 /// Capabilities of a part, out of those granted: all that it can have, or those asked for.
 fn part_caps(granted: u64, asked: u64, can_have: u64, primary: u64) -> u64 {
     let part = granted & can_have;
-    if asked == 0 { part } else { part & (asked | !primary | offer::DIRECTION_CAPS) }
+    if asked == 0 { part } else { part & (asked | !primary | DIRECTIONS) }
 }
 
 impl Grant {

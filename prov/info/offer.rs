@@ -1,20 +1,25 @@
 //! What the provider can do, and its default attributes.
 
+use crate::ep::ORDERED_BYTES;
 use crate::mr::{MR_IOV_LIMIT, REGIONS_MAX};
 use crate::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
-use erd_ffi::fi::{
-    FI_AV_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_RDM, FI_INJECT,
-    FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MATCH_COMPLETE, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS,
-    FI_PROGRESS_MANUAL, FI_RECV, FI_REMOTE_COMM, FI_RM_ENABLED, FI_SEND, FI_SOURCE, FI_TAGGED,
-    FI_THREAD_SAFE, FI_TRANSMIT_COMPLETE, fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr,
-};
+use erd_ffi::fi::*;
+use erd_rd::wire::remote::TARGETS_MAX;
 
-/// Transfers, each granted when asked for: those of a transmitter. RMA and atomics will stand here.
-pub const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_SEND;
+/// Transfers, each granted when asked for: those of a transmitter.
+pub const TX_CAPS: u64 =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_FENCE | FI_SEND | FI_READ | FI_WRITE;
 /// Likewise those of a receiver.
-pub const RX_PRIMARY_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV;
+pub const RX_PRIMARY_CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RMA
+    | FI_ATOMIC
+    | FI_RECV
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_DIRECTED_RECV;
 /// What a receiver does whether or not it is asked for, `FI_SOURCE` excepted.
-pub const RX_SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_SOURCE;
+pub const RX_SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_RMA_EVENT | FI_SOURCE;
 /// All of a receiver.
 pub const RX_CAPS: u64 = RX_PRIMARY_CAPS | RX_SECONDARY_CAPS;
 /// Both hold on every interface, on loopback too.
@@ -23,8 +28,10 @@ pub const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 pub const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// What is granted only when asked for.
 pub const PRIMARY_CAPS: u64 = TX_CAPS | RX_PRIMARY_CAPS;
-/// Directions, both granted where a transfer is asked for and neither of them is.
+/// Directions of messages, both granted where messages are asked for and neither of them is.
 pub const DIRECTION_CAPS: u64 = FI_SEND | FI_RECV;
+/// Directions of RMA and atomics, all granted where these are asked for and none of them is.
+pub const RMA_DIRECTION_CAPS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// Operation flags that a transmitter can have as its default.
 pub const TX_OP_FLAGS: u64 = FI_INJECT
@@ -36,8 +43,19 @@ pub const TX_OP_FLAGS: u64 = FI_INJECT
 /// Likewise a receiver.
 pub const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// Matching is done in send order for each peer.
-pub const MSG_ORDER: u64 = FI_ORDER_SAS;
+/// Matching is done in send order for each peer, and so are short accesses to memory and all atomic
+/// ones. Longer ones ([`ORDERED_BYTES`]) are done in any order.
+pub const MSG_ORDER: u64 = FI_ORDER_SAS
+    | FI_ORDER_RAW
+    | FI_ORDER_WAR
+    | FI_ORDER_WAW
+    | FI_ORDER_RMA_RAW
+    | FI_ORDER_RMA_WAR
+    | FI_ORDER_RMA_WAW
+    | FI_ORDER_ATOMIC_RAR
+    | FI_ORDER_ATOMIC_RAW
+    | FI_ORDER_ATOMIC_WAR
+    | FI_ORDER_ATOMIC_WAW;
 
 /// Number of the erd protocol: the top bit marks a provider's own, the rest spells its name.
 pub const PROTOCOL: u32 = 0x8000_0000 | u32::from_be_bytes([0, b'e', b'r', b'd']);
@@ -59,7 +77,7 @@ pub const TX: fi_tx_attr = fi_tx_attr {
     inject_size: INJECT_BYTES,
     size: QUEUE_SIZE_MAX,
     iov_limit: IOV_LIMIT,
-    rma_iov_limit: IOV_LIMIT,
+    rma_iov_limit: TARGETS_MAX,
     ..fi_tx_attr::ZERO
 };
 
@@ -79,6 +97,9 @@ pub const EP: fi_ep_attr = fi_ep_attr {
     protocol: PROTOCOL,
     protocol_version: PROTOCOL_VERSION,
     max_msg_size: MSG_BYTES_MAX,
+    max_order_raw_size: ORDERED_BYTES,
+    max_order_war_size: ORDERED_BYTES,
+    max_order_waw_size: ORDERED_BYTES,
     mem_tag_format: u64::MAX,
     tx_ctx_cnt: 1,
     rx_ctx_cnt: 1,

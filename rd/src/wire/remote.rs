@@ -245,13 +245,16 @@ pub enum Refusal {
     Operation = 4,
     /// The peer takes no requests to its memory.
     Unsupported = 5,
+    /// The peer's application has not read as many completions as its queue holds.
+    Room = 6,
 }
 
 /// Number of [`Refusal`]s.
-pub const REFUSALS: usize = 5;
+pub const REFUSALS: usize = 6;
 
 /// Names of the refusals, in order.
-pub const REFUSAL_NAMES: [&str; REFUSALS] = ["key", "bounds", "rights", "operation", "unsupported"];
+pub const REFUSAL_NAMES: [&str; REFUSALS] =
+    ["key", "bounds", "rights", "operation", "unsupported", "room"];
 
 impl Refusal {
     fn from_wire(status: u8) -> Result<Option<Refusal>, Malformed> {
@@ -262,6 +265,7 @@ impl Refusal {
             3 => Refusal::Rights,
             4 => Refusal::Operation,
             5 => Refusal::Unsupported,
+            6 => Refusal::Room,
             _ => return Err(Malformed),
         }))
     }

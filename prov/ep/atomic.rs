@@ -1,0 +1,553 @@
+//! The calls of `fi_atomic(3)`.
+
+use super::EpInner;
+use super::msg::state;
+use super::ops::Buffers;
+use super::post_ask::{Access, AskPost};
+use crate::atomics::Operation;
+use crate::settings::IOV_LIMIT;
+use erd_ffi::fi::{
+    FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EOPNOTSUPP, FI_FETCH_ATOMIC, FI_INJECT,
+    FI_REMOTE_CQ_DATA, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc, fi_msg_atomic,
+    fi_op, fi_ops_atomic, fi_rma_ioc, fid_domain, fid_ep,
+};
+use erd_ffi::guard::guarded;
+use erd_rd::wire::remote::TARGETS_MAX;
+use erd_rd::{Atomic, Form, Target, Targets};
+use libc::iovec;
+use std::ffi::{c_int, c_void};
+
+/// All calls, for every endpoint.
+pub(super) static ATOMIC_OPS: fi_ops_atomic = fi_ops_atomic {
+    write,
+    writev,
+    writemsg,
+    inject,
+    readwrite,
+    readwritev,
+    readwritemsg,
+    compwrite,
+    compwritev,
+    compwritemsg,
+    writevalid,
+    readwritevalid,
+    compwritevalid,
+    ..NOSYS_ATOMIC
+};
+
+/// Lists of elements as a call passes them: NULL or `count` long.
+#[derive(Clone, Copy)]
+struct Elements(*const fi_ioc, usize);
+
+impl Elements {
+    const NONE: Elements = Elements(std::ptr::null(), 0);
+
+    /// # Safety
+    /// The list is as long as it says, and each part as `fi_atomic(3)` asks for.
+    unsafe fn buffers(self, element_bytes: usize) -> Option<Buffers> {
+        let Elements(list, count) = self;
+        if count > IOV_LIMIT || (list.is_null() && count > 0) {
+            return None;
+        }
+        let mut iov = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOV_LIMIT];
+        for (at, part) in iov[..count].iter_mut().enumerate() {
+            // SAFETY: within the list.
+            let ioc = unsafe { list.add(at).read() };
+            let iov_len = ioc.count.checked_mul(element_bytes)?;
+            *part = iovec { iov_base: ioc.addr, iov_len };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Buffers::many(iov.as_ptr(), count) }
+    }
+}
+
+/// What one call says.
+#[derive(Clone, Copy)]
+struct Call {
+    form: Form,
+    op: fi_op,
+    datatype: fi_datatype,
+    operand: Elements,
+    comparand: Elements,
+    result: Elements,
+    targets: (*const fi_rma_ioc, usize),
+    dest: fi_addr_t,
+    context: *mut c_void,
+    data: Option<u64>,
+    flags: u64,
+    silent: bool,
+}
+
+/// A caller's list of remote elements.
+///
+/// # Safety
+/// `list` is NULL or has `count` elements.
+unsafe fn targets(list: *const fi_rma_ioc, count: usize, element_bytes: usize) -> Option<Targets> {
+    if list.is_null() || count > TARGETS_MAX {
+        return None;
+    }
+    // SAFETY: not NULL, and the caller vouches for the length.
+    let iocs = unsafe { std::slice::from_raw_parts(list, count) };
+    let mut list = [Target::default(); TARGETS_MAX];
+    for (target, ioc) in list.iter_mut().zip(iocs) {
+        let len_bytes = ioc.count.checked_mul(element_bytes)? as u64;
+        *target = Target { addr: ioc.addr, len_bytes, key: ioc.key };
+    }
+    Targets::new(&list[..count])
+}
+
+impl Call {
+    /// # Safety
+    /// All lists are as long as they say, and each part as `fi_atomic(3)` asks for.
+    unsafe fn post(self, ep: &EpInner) -> isize {
+        let Some(operation) = Operation::new(self.op, self.datatype, self.form) else {
+            return -(FI_EOPNOTSUPP as isize);
+        };
+        let element_bytes = operation.element_bytes();
+        // SAFETY: the caller's promise.
+        let (operand, comparand, result, targets) = unsafe {
+            (
+                if self.op == FI_ATOMIC_READ { Elements::NONE } else { self.operand }
+                    .buffers(element_bytes),
+                self.comparand.buffers(element_bytes),
+                self.result.buffers(element_bytes),
+                targets(self.targets.0, self.targets.1, element_bytes),
+            )
+        };
+        let (Some(operand), Some(comparand), Some(buffers), Some(targets)) =
+            (operand, comparand, result, targets)
+        else {
+            return -(FI_EINVAL as isize);
+        };
+        let len_bytes = targets.len_bytes();
+        let given = operand.len_bytes() + comparand.len_bytes();
+        let fits = operation.takes(len_bytes as usize, given as usize)
+            && (self.form == Form::Update || buffers.len_bytes() == len_bytes);
+        if !fits || len_bytes == 0 {
+            tracing::info!("fi_atomic: the lists have different numbers of elements, or none");
+            return -(FI_EINVAL as isize);
+        }
+        let atomic = Atomic { op: self.op as u8, datatype: self.datatype as u8, form: self.form };
+        let post = AskPost {
+            access: Access::Atomic(atomic),
+            buffers,
+            operand,
+            comparand,
+            targets,
+            context: self.context,
+            dest: self.dest,
+            data: self.data,
+            flags: self.flags,
+            silent: self.silent,
+        };
+        ep.post(|driver| driver.post_ask(&post))
+    }
+}
+
+/// One list of remote elements, as many as the local list has.
+///
+/// # Safety
+/// As [`Elements::buffers`].
+unsafe fn one(local: Elements, addr: u64, key: u64) -> fi_rma_ioc {
+    let Elements(list, count) = local;
+    if list.is_null() {
+        return fi_rma_ioc { addr, count: 0, key };
+    }
+    // SAFETY: the caller's promise.
+    let iocs = unsafe { std::slice::from_raw_parts(list, count.min(IOV_LIMIT)) };
+    let sum = iocs.iter().fold(0_usize, |sum, ioc| sum.saturating_add(ioc.count));
+    fi_rma_ioc { addr, count: sum, key }
+}
+
+/// What a message says; its lists of results and comparands are to be filled in.
+///
+/// # Safety
+/// `msg` is valid as `fi_atomic(3)` says.
+unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Call {
+    Call {
+        form,
+        op: msg.op,
+        datatype: msg.datatype,
+        operand: Elements(msg.msg_iov, msg.iov_count),
+        comparand: Elements::NONE,
+        result: Elements::NONE,
+        targets: (msg.rma_iov, msg.rma_iov_count),
+        dest: msg.addr,
+        context: msg.context,
+        data: (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
+        flags,
+        silent: false,
+    }
+}
+
+/// Answers a `*valid` call.
+///
+/// # Safety
+/// `count` is NULL or writable.
+unsafe fn valid(datatype: fi_datatype, op: fi_op, form: Form, count: *mut usize) -> c_int {
+    let Some(operation) = Operation::new(op, datatype, form) else { return -FI_EOPNOTSUPP };
+    if count.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the caller's place.
+    unsafe { *count = operation.elements_max() };
+    0
+}
+
+guarded! {
+    unsafe extern "C" fn write(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        _desc: *mut c_void,
+        dest: fi_addr_t,
+        addr: u64,
+        key: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        context: *mut c_void,
+    ) -> isize {
+        let ioc = fi_ioc { addr: buf.cast_mut(), count };
+        let at = fi_rma_ioc { addr, count, key };
+        // SAFETY: libfabric calls with our open endpoint; the lists are local, and the buffer is
+        // lent for the call.
+        unsafe {
+            let ep = state(ep);
+            let call = Call {
+                form: Form::Update,
+                op,
+                datatype,
+                operand: Elements(&raw const ioc, 1),
+                comparand: Elements::NONE,
+                result: Elements::NONE,
+                targets: (&raw const at, 1),
+                dest,
+                context,
+                data: None,
+                flags: ep.tx_flags(),
+                silent: false,
+            };
+            call.post(ep)
+        }
+    }
+
+    unsafe extern "C" fn writev(
+        ep: *mut fid_ep,
+        iov: *const fi_ioc,
+        _desc: *mut *mut c_void,
+        count: usize,
+        dest: fi_addr_t,
+        addr: u64,
+        key: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        context: *mut c_void,
+    ) -> isize {
+        let operand = Elements(iov, count);
+        // SAFETY: as above, for each of `count` parts.
+        unsafe {
+            let (ep, at) = (state(ep), one(operand, addr, key));
+            let call = Call {
+                form: Form::Update,
+                op,
+                datatype,
+                operand,
+                comparand: Elements::NONE,
+                result: Elements::NONE,
+                targets: (&raw const at, 1),
+                dest,
+                context,
+                data: None,
+                flags: ep.tx_flags(),
+                silent: false,
+            };
+            call.post(ep)
+        }
+    }
+
+    unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        // SAFETY: as above; the message and its lists are the caller's.
+        unsafe { message(&*msg, Form::Update, flags).post(state(ep)) }
+    }
+
+    unsafe extern "C" fn inject(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        dest: fi_addr_t,
+        addr: u64,
+        key: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+    ) -> isize {
+        let ioc = fi_ioc { addr: buf.cast_mut(), count };
+        let at = fi_rma_ioc { addr, count, key };
+        let call = Call {
+            form: Form::Update,
+            op,
+            datatype,
+            operand: Elements(&raw const ioc, 1),
+            comparand: Elements::NONE,
+            result: Elements::NONE,
+            targets: (&raw const at, 1),
+            dest,
+            context: std::ptr::null_mut(),
+            data: None,
+            flags: FI_INJECT,
+            silent: true,
+        };
+        // SAFETY: as above.
+        unsafe { call.post(state(ep)) }
+    }
+
+    unsafe extern "C" fn readwrite(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        _desc: *mut c_void,
+        result: *mut c_void,
+        _result_desc: *mut c_void,
+        dest: fi_addr_t,
+        addr: u64,
+        key: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        context: *mut c_void,
+    ) -> isize {
+        let ioc = fi_ioc { addr: buf.cast_mut(), count };
+        let into = fi_ioc { addr: result, count };
+        let at = fi_rma_ioc { addr, count, key };
+        // SAFETY: as above; the result's buffer is lent until completion.
+        unsafe {
+            let ep = state(ep);
+            let call = Call {
+                form: Form::Fetch,
+                op,
+                datatype,
+                operand: Elements(&raw const ioc, 1),
+                comparand: Elements::NONE,
+                result: Elements(&raw const into, 1),
+                targets: (&raw const at, 1),
+                dest,
+                context,
+                data: None,
+                flags: ep.tx_flags(),
+                silent: false,
+            };
+            call.post(ep)
+        }
+    }
+
+    unsafe extern "C" fn readwritev(
+        ep: *mut fid_ep,
+        iov: *const fi_ioc,
+        _desc: *mut *mut c_void,
+        count: usize,
+        resultv: *mut fi_ioc,
+        _result_desc: *mut *mut c_void,
+        result_count: usize,
+        dest: fi_addr_t,
+        addr: u64,
+        key: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        context: *mut c_void,
+    ) -> isize {
+        let result = Elements(resultv, result_count);
+        // SAFETY: as above, for each part of the lists.
+        unsafe {
+            let (ep, at) = (state(ep), one(result, addr, key));
+            let call = Call {
+                form: Form::Fetch,
+                op,
+                datatype,
+                operand: Elements(iov, count),
+                comparand: Elements::NONE,
+                result,
+                targets: (&raw const at, 1),
+                dest,
+                context,
+                data: None,
+                flags: ep.tx_flags(),
+                silent: false,
+            };
+            call.post(ep)
+        }
+    }
+
+    unsafe extern "C" fn readwritemsg(
+        ep: *mut fid_ep,
+        msg: *const fi_msg_atomic,
+        resultv: *mut fi_ioc,
+        _result_desc: *mut *mut c_void,
+        result_count: usize,
+        flags: u64,
+    ) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        let result = Elements(resultv, result_count);
+        // SAFETY: as above; the message and its lists are the caller's.
+        unsafe { Call { result, ..message(&*msg, Form::Fetch, flags) }.post(state(ep)) }
+    }
+
+    unsafe extern "C" fn compwrite(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        _desc: *mut c_void,
+        compare: *const c_void,
+        _compare_desc: *mut c_void,
+        result: *mut c_void,
+        _result_desc: *mut c_void,
+        dest: fi_addr_t,
+        addr: u64,
+        key: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        context: *mut c_void,
+    ) -> isize {
+        let ioc = fi_ioc { addr: buf.cast_mut(), count };
+        let with = fi_ioc { addr: compare.cast_mut(), count };
+        let into = fi_ioc { addr: result, count };
+        let at = fi_rma_ioc { addr, count, key };
+        // SAFETY: as above; the result's buffer is lent until completion.
+        unsafe {
+            let ep = state(ep);
+            let call = Call {
+                form: Form::Compare,
+                op,
+                datatype,
+                operand: Elements(&raw const ioc, 1),
+                comparand: Elements(&raw const with, 1),
+                result: Elements(&raw const into, 1),
+                targets: (&raw const at, 1),
+                dest,
+                context,
+                data: None,
+                flags: ep.tx_flags(),
+                silent: false,
+            };
+            call.post(ep)
+        }
+    }
+
+    unsafe extern "C" fn compwritev(
+        ep: *mut fid_ep,
+        iov: *const fi_ioc,
+        _desc: *mut *mut c_void,
+        count: usize,
+        comparev: *const fi_ioc,
+        _compare_desc: *mut *mut c_void,
+        compare_count: usize,
+        resultv: *mut fi_ioc,
+        _result_desc: *mut *mut c_void,
+        result_count: usize,
+        dest: fi_addr_t,
+        addr: u64,
+        key: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        context: *mut c_void,
+    ) -> isize {
+        let operand = Elements(iov, count);
+        // SAFETY: as above, for each part of the lists.
+        unsafe {
+            let (ep, at) = (state(ep), one(operand, addr, key));
+            let call = Call {
+                form: Form::Compare,
+                op,
+                datatype,
+                operand,
+                comparand: Elements(comparev, compare_count),
+                result: Elements(resultv, result_count),
+                targets: (&raw const at, 1),
+                dest,
+                context,
+                data: None,
+                flags: ep.tx_flags(),
+                silent: false,
+            };
+            call.post(ep)
+        }
+    }
+
+    unsafe extern "C" fn compwritemsg(
+        ep: *mut fid_ep,
+        msg: *const fi_msg_atomic,
+        comparev: *const fi_ioc,
+        _compare_desc: *mut *mut c_void,
+        compare_count: usize,
+        resultv: *mut fi_ioc,
+        _result_desc: *mut *mut c_void,
+        result_count: usize,
+        flags: u64,
+    ) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        let comparand = Elements(comparev, compare_count);
+        let result = Elements(resultv, result_count);
+        // SAFETY: as above; the message and its lists are the caller's.
+        unsafe { Call { comparand, result, ..message(&*msg, Form::Compare, flags) }.post(state(ep)) }
+    }
+
+    unsafe extern "C" fn writevalid(
+        _ep: *mut fid_ep,
+        datatype: fi_datatype,
+        op: fi_op,
+        count: *mut usize,
+    ) -> c_int {
+        // SAFETY: the caller's place.
+        unsafe { valid(datatype, op, Form::Update, count) }
+    }
+
+    unsafe extern "C" fn readwritevalid(
+        _ep: *mut fid_ep,
+        datatype: fi_datatype,
+        op: fi_op,
+        count: *mut usize,
+    ) -> c_int {
+        // SAFETY: the caller's place.
+        unsafe { valid(datatype, op, Form::Fetch, count) }
+    }
+
+    unsafe extern "C" fn compwritevalid(
+        _ep: *mut fid_ep,
+        datatype: fi_datatype,
+        op: fi_op,
+        count: *mut usize,
+    ) -> c_int {
+        // SAFETY: the caller's place.
+        unsafe { valid(datatype, op, Form::Compare, count) }
+    }
+
+    /// `fi_query_atomic(3)`.
+    pub(crate) unsafe extern "C" fn query_atomic(
+        _domain: *mut fid_domain,
+        datatype: fi_datatype,
+        op: fi_op,
+        attr: *mut fi_atomic_attr,
+        flags: u64,
+    ) -> c_int {
+        let form = match flags {
+            0 => Form::Update,
+            FI_FETCH_ATOMIC => Form::Fetch,
+            FI_COMPARE_ATOMIC => Form::Compare,
+            _ => return -FI_EOPNOTSUPP,
+        };
+        let Some(operation) = Operation::new(op, datatype, form) else { return -FI_EOPNOTSUPP };
+        if attr.is_null() {
+            return -FI_EINVAL;
+        }
+        // SAFETY: the caller's structure.
+        unsafe {
+            (*attr).count = operation.elements_max();
+            (*attr).size = operation.element_bytes();
+        }
+        0
+    }
+}
