@@ -194,23 +194,23 @@ impl Operation {
             }
             (Type::Float, 32) => {
                 let part = |bits: u128| f32::from_bits(bits as u32);
-                real(self.op, part(old), part(value), part(comparand)).map(|new| new.to_bits().into())
+                real(self.op, part(old), part(value), part(comparand))
+                    .map(|new| new.to_bits().into())
             }
             (Type::Float, _) => {
                 let part = |bits: u128| f64::from_bits(bits as u64);
-                real(self.op, part(old), part(value), part(comparand)).map(|new| new.to_bits().into())
+                real(self.op, part(old), part(value), part(comparand))
+                    .map(|new| new.to_bits().into())
             }
             (Type::Complex, 64) => {
-                let parts = |bits: u128| {
-                    [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)]
-                };
+                let parts =
+                    |bits: u128| [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)];
                 let new = complex(self.op, parts(old), parts(value), parts(comparand))?;
                 Some(u128::from(new[0].to_bits()) | u128::from(new[1].to_bits()) << 32)
             }
             (Type::Complex, _) => {
-                let parts = |bits: u128| {
-                    [f64::from_bits(bits as u64), f64::from_bits((bits >> 64) as u64)]
-                };
+                let parts =
+                    |bits: u128| [f64::from_bits(bits as u64), f64::from_bits((bits >> 64) as u64)];
                 let new = complex(self.op, parts(old), parts(value), parts(comparand))?;
                 Some(u128::from(new[0].to_bits()) | u128::from(new[1].to_bits()) << 64)
             }
@@ -331,14 +331,20 @@ mod tests {
         let sum = (FI_SUM, FI_INT8, Form::Fetch);
         assert_eq!(one(sum, [127], &[1]), ([127], [0x80]));
         let min = (FI_MIN, FI_INT16, Form::Update);
-        assert_eq!(one(min, 5_i16.to_le_bytes(), &(-3_i16).to_le_bytes()).1, (-3_i16).to_le_bytes());
+        assert_eq!(
+            one(min, 5_i16.to_le_bytes(), &(-3_i16).to_le_bytes()).1,
+            (-3_i16).to_le_bytes()
+        );
         let min = (FI_MIN, FI_UINT16, Form::Update);
         assert_eq!(one(min, 5_i16.to_le_bytes(), &(-3_i16).to_le_bytes()).1, 5_i16.to_le_bytes());
         let product = (FI_PROD, FI_UINT64, Form::Update);
         let wide = u64::MAX.to_le_bytes();
         assert_eq!(one(product, wide, &3_u64.to_le_bytes()).1, (u64::MAX - 2).to_le_bytes());
         let big = (FI_SUM, FI_INT128, Form::Update);
-        assert_eq!(one(big, (-1_i128).to_le_bytes(), &2_i128.to_le_bytes()).1, 1_i128.to_le_bytes());
+        assert_eq!(
+            one(big, (-1_i128).to_le_bytes(), &2_i128.to_le_bytes()).1,
+            1_i128.to_le_bytes()
+        );
     }
 
     #[test]
@@ -366,7 +372,10 @@ mod tests {
     #[test]
     fn reals_and_complex_numbers() {
         let max = (FI_MAX, FI_DOUBLE, Form::Update);
-        assert_eq!(one(max, 1.5_f64.to_le_bytes(), &2.5_f64.to_le_bytes()).1, 2.5_f64.to_le_bytes());
+        assert_eq!(
+            one(max, 1.5_f64.to_le_bytes(), &2.5_f64.to_le_bytes()).1,
+            2.5_f64.to_le_bytes()
+        );
         let pair = |a: f32, b: f32| -> [u8; 8] {
             [a.to_le_bytes(), b.to_le_bytes()].concat().try_into().expect("two floats")
         };

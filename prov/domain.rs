@@ -1,5 +1,7 @@
 //! `fid_domain`: one interface, and what its endpoints share (`fi_domain(3)`).
 
+use crate::cntr::CntrInner;
+use crate::ep::EpInner;
 use crate::ep::net_errors::NetErrors;
 use crate::eq::EqInner;
 use crate::fabric::FabricInner;
@@ -20,7 +22,7 @@ use erd_ffi::udp::{Interface, PortError, PortOptions, TxSockets, interfaces};
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_int, c_void};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// State of a domain. Everything but the locks is fixed when it is opened.
 pub struct DomainInner {
@@ -50,12 +52,21 @@ pub struct DomainInner {
     pub regions: MrTable,
     /// What the network said about sends, for all endpoints.
     pub net_errors: NetErrors,
+    /// Endpoints that are enabled, and counters of accesses to registered memory: who reads one
+    /// of these lets all of those progress.
+    members: Mutex<Members>,
     /// Of the endpoints that are enabled from now on.
     scheme: Mutex<SchemeChoice>,
     tx: Mutex<Option<Arc<TxSockets>>>,
     eq: Mutex<Option<BoundEq>>,
     users: Users,
     _fabric_use: Use,
+}
+
+#[derive(Default)]
+struct Members {
+    endpoints: Vec<Weak<EpInner>>,
+    counters: Vec<Weak<CntrInner>>,
 }
 
 /// An event queue that another object needs open.
@@ -142,6 +153,35 @@ impl DomainInner {
     /// Chooses it.
     pub fn set_scheme(&self, scheme: SchemeChoice) {
         *self.scheme.lock() = scheme;
+    }
+
+    /// `endpoint` was enabled.
+    pub fn joined(&self, endpoint: &Arc<EpInner>) {
+        let mut members = self.members.lock();
+        members.endpoints.retain(|known| known.strong_count() > 0);
+        members.endpoints.push(Arc::downgrade(endpoint));
+        for cntr in members.counters.iter().filter_map(Weak::upgrade) {
+            cntr.watch.add(endpoint);
+        }
+    }
+
+    /// `endpoint` closes.
+    pub fn left(&self, endpoint: &EpInner) {
+        let mut members = self.members.lock();
+        members.endpoints.retain(|known| !std::ptr::eq(known.as_ptr(), endpoint));
+        for cntr in members.counters.iter().filter_map(Weak::upgrade) {
+            cntr.watch.remove(endpoint);
+        }
+    }
+
+    /// `cntr` counts accesses to registered memory, which any endpoint may bring.
+    pub fn watch_region(&self, cntr: &Arc<CntrInner>) {
+        let mut members = self.members.lock();
+        members.counters.retain(|known| known.strong_count() > 0);
+        members.counters.push(Arc::downgrade(cntr));
+        for endpoint in members.endpoints.iter().filter_map(Weak::upgrade) {
+            cntr.watch.add(&endpoint);
+        }
     }
 
     /// The event queue bound to the domain.
@@ -246,6 +286,7 @@ pub unsafe fn open(
         auto_progress: request.attr.data_progress == FI_PROGRESS_AUTO,
         regions: MrTable::new(request.attr.mr_mode),
         net_errors: NetErrors::default(),
+        members: Mutex::default(),
         tx: Mutex::new(None),
         eq: Mutex::new(None),
         users: Users::default(),
@@ -269,8 +310,7 @@ static FID_OPS: fi_ops = fi_ops {
     ..NOSYS_FID
 };
 
-static DOMAIN_OPS: fi_ops_domain =
-    fi_ops_domain {
+static DOMAIN_OPS: fi_ops_domain = fi_ops_domain {
     av_open,
     cq_open,
     endpoint,

@@ -3,15 +3,16 @@
 //! No registration is needed for local buffers. Memory registered for remote access gets a key in
 //! the domain's table; other registrations succeed and have none.
 
+use crate::cntr::CntrInner;
 use crate::domain::DomainInner;
 use crate::object::{self, Class, Use, Users};
 use crate::region::{Piece, Region};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
-    FI_CLASS_EP, FI_CLASS_MR, FI_EINVAL, FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY, FI_ENOMEM,
-    FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_KEY_NOTAVAIL,
-    FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REFRESH,
-    FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_map_raw,
+    FI_CLASS_EP, FI_CLASS_MR, FI_EBADFLAGS, FI_EINVAL, FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY,
+    FI_ENOMEM, FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM,
+    FI_KEY_NOTAVAIL, FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR,
+    FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_map_raw,
     fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
 };
 use erd_ffi::guard::guarded;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 /// Most pieces of memory under one key.
 pub const MR_IOV_LIMIT: usize = 8;
+/// What peers may do.
+const REMOTE_ACCESS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// Most keys of a domain.
 pub const REGIONS_MAX: usize = 1 << 20;
 /// Bytes of a raw key.
@@ -233,7 +236,7 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
         tracing::info!(count = attr.iov_count, "fi_mr_reg: 1 to {MR_IOV_LIMIT} pieces");
         return -FI_EINVAL;
     };
-    let access = attr.access & (FI_REMOTE_READ | FI_REMOTE_WRITE);
+    let access = attr.access & REMOTE_ACCESS;
     let inner = Arc::new(MrInner {
         domain: Arc::clone(domain),
         region: Arc::new(Region::new(pieces, access, domain.regions.virtual_addresses)),
@@ -333,15 +336,26 @@ guarded! {
         unsafe { register(domain, &attr, flags, mr) }
     }
 
-    unsafe extern "C" fn mr_bind(mr: *mut fid, other: *mut fid, _flags: u64) -> c_int {
+    unsafe extern "C" fn mr_bind(mr: *mut fid, other: *mut fid, flags: u64) -> c_int {
         // SAFETY: libfabric calls with our open registration and another open object or NULL.
-        let bindable = unsafe {
-            object::from_fid::<MrInner>(mr).is_some()
-                && !other.is_null()
-                && (*other).fclass == FI_CLASS_EP
+        let (mr, cntr, endpoint) = unsafe {
+            let endpoint = !other.is_null() && (*other).fclass == FI_CLASS_EP;
+            (object::from_fid::<MrInner>(mr), object::from_fid::<CntrInner>(other), endpoint)
         };
-        // A key holds for all endpoints of the domain, so there is nothing to note.
-        if bindable { 0 } else { -FI_EINVAL }
+        match (mr, cntr) {
+            // A key holds for all endpoints of the domain, so there is nothing to note.
+            (Some(_), None) if endpoint => 0,
+            (Some(_), Some(_)) if flags & !REMOTE_ACCESS != 0 || flags == 0 => {
+                tracing::info!(flags, "fi_mr_bind: a counter is for FI_REMOTE_READ or _WRITE");
+                -FI_EBADFLAGS
+            }
+            (Some(mr), Some(cntr)) => {
+                mr.region.count_in(cntr, flags);
+                mr.domain.watch_region(cntr);
+                0
+            }
+            _ => -FI_EINVAL,
+        }
     }
 
     unsafe extern "C" fn mr_control(mr: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

@@ -3,6 +3,9 @@
 //! A region is the application's memory until it is closed; closing waits for accesses that are
 //! under way, and none begins afterwards ([`Region::enter`]).
 
+use crate::cntr::CntrInner;
+use crate::object::Use;
+use parking_lot::Mutex;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +23,6 @@ pub struct Piece {
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// Memory that peers may reach.
-#[derive(Debug)]
 pub struct Region {
     pieces: Vec<Piece>,
     /// `FI_REMOTE_READ` and `FI_REMOTE_WRITE` as registered.
@@ -29,6 +31,8 @@ pub struct Region {
     base: u64,
     /// Accesses under way, and [`CLOSED`].
     users: AtomicUsize,
+    /// Counters of accesses to this region alone, with the kinds that each counts.
+    counters: Mutex<Vec<(u64, Arc<CntrInner>, Use)>>,
 }
 
 impl Region {
@@ -36,8 +40,10 @@ impl Region {
     /// `by_address`, from the first piece's address.
     #[must_use]
     pub fn new(pieces: Vec<Piece>, access: u64, by_address: bool) -> Region {
-        let base = if by_address { pieces.first().map_or(0, |piece| piece.start as u64) } else { 0 };
-        Region { pieces, access, base, users: AtomicUsize::new(0) }
+        let base =
+            if by_address { pieces.first().map_or(0, |piece| piece.start as u64) } else { 0 };
+        let users = AtomicUsize::new(0);
+        Region { pieces, access, base, users, counters: Mutex::default() }
     }
 
     /// `FI_REMOTE_READ` and `FI_REMOTE_WRITE` as registered.
@@ -50,6 +56,20 @@ impl Region {
     #[must_use]
     pub fn base(&self) -> u64 {
         self.base
+    }
+
+    /// From now on `cntr` counts accesses of these kinds, `FI_REMOTE_READ` and `FI_REMOTE_WRITE`.
+    pub fn count_in(&self, cntr: &Arc<CntrInner>, kinds: u64) {
+        self.counters.lock().push((kinds, Arc::clone(cntr), cntr.hold()));
+    }
+
+    /// An access of this kind is done.
+    pub fn accessed(&self, kind: u64, len_bytes: u64) {
+        for (kinds, cntr, _) in &*self.counters.lock() {
+            if kinds & kind != 0 {
+                cntr.completed(len_bytes);
+            }
+        }
     }
 
     /// Where `len_bytes` from what peers call `addr` lie, as an offset; `None` if not within.
@@ -103,7 +123,6 @@ impl Region {
 }
 
 /// An access to a region; the memory stays the region's until it is dropped.
-#[derive(Debug)]
 pub struct Pass(Arc<Region>);
 
 impl Deref for Pass {

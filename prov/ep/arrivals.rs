@@ -47,8 +47,7 @@ impl Guess {
                 (_, Kind::Held | Kind::Served) => None,
             };
             let len_bytes = usize::from(expected.len_bytes);
-            let place =
-                buffers.and_then(|buffers| buffers.run(expected.offset_bytes, len_bytes));
+            let place = buffers.and_then(|buffers| buffers.run(expected.offset_bytes, len_bytes));
             let room = place.is_some_and(|place| self.plan.push(place, len_bytes));
             if room {
                 self.expected.push(*expected);

@@ -97,10 +97,12 @@ impl EpInner {
     /// From now on readers of the queues and counters let this endpoint progress.
     pub(super) fn join_watches(self: &Arc<Self>) {
         self.watches.lock().iter().for_each(|watched| watched.watch().add(self));
+        self.domain.joined(self);
     }
 
     /// The opposite of [`EpInner::join_watches`], for good.
     pub(super) fn leave_watches(&self) {
+        self.domain.left(self);
         let watches = std::mem::take(&mut *self.watches.lock());
         watches.iter().for_each(|watched| watched.watch().remove(self));
     }

@@ -12,8 +12,8 @@ use erd_ffi::fi::{
     FI_OPT_CM_DATA_SIZE, FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
     FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
     FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV, FI_SEND, FI_SETOPSFLAG,
-    NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info,
-    fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_ep,
+    NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info, fi_ops, fi_ops_cm,
+    fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::{FlowView, PeerId};

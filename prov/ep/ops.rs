@@ -46,7 +46,8 @@ impl Handle {
     #[must_use]
     pub fn from_token(token: u64) -> (Handle, Kind) {
         let low = token as u32;
-        let kind = [Kind::Own, Kind::Held, Kind::Served, Kind::Result][(low >> KIND_SHIFT) as usize];
+        let kind =
+            [Kind::Own, Kind::Held, Kind::Served, Kind::Result][(low >> KIND_SHIFT) as usize];
         let index = low & ((1 << KIND_SHIFT) - 1);
         (Handle { index, generation: (token >> 32) as u32 }, kind)
     }

@@ -101,12 +101,7 @@ unsafe fn many(iov: *const fi_rma_iov, count: usize) -> Option<Targets> {
 
 /// # Safety
 /// As `fi_rma(3)` says of a message.
-unsafe fn message(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_rma,
-    access: Access,
-    flags: u64,
-) -> isize {
+unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, access: Access, flags: u64) -> isize {
     if msg.is_null() {
         return -(FI_EINVAL as isize);
     }

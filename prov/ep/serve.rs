@@ -40,6 +40,12 @@ pub(super) struct Served {
 }
 
 impl Served {
+    /// What serves a request; its stretches are to be filled in.
+    fn of(remote: &Remote, flags: u64) -> Served {
+        let (data, peer) = (remote.data, Some(remote.peer));
+        Served { flags, data, peer, len_bytes: remote.targets.len_bytes(), ..Served::default() }
+    }
+
     /// Hands the places of a part to `f`, in order, while they cannot go. False if one has gone.
     fn each_part(
         &self,
@@ -123,8 +129,12 @@ impl EpHost {
     }
 
     /// A peer has written here, or read.
-    fn accessed(&mut self, peer: Option<PeerId>, flags: u64, data: Option<u64>, len_bytes: u64) {
+    fn accessed(&mut self, served: &Served) {
+        let Served { flags, data, len_bytes, peer, .. } = *served;
         self.rx.count(flags, len_bytes);
+        for stretch in &served.stretches {
+            stretch.region.accessed(flags, stretch.len_bytes);
+        }
         if data.is_some() {
             let report = Report::new(std::ptr::null_mut(), flags);
             self.rx.push(Report { data, len_bytes: len_bytes as usize, ..report }, peer);
@@ -140,9 +150,11 @@ impl EpHost {
     pub(super) fn write_here(&mut self, to: &Remote, operand: Operand<'_>) -> Result<(), Refusal> {
         self.with_operand(operand, |host, bytes| {
             host.check_room(to)?;
-            let len_bytes = to.targets.len_bytes();
-            let stretches = host.find(to, FI_REMOTE_WRITE)?;
-            let served = Served { stretches, ..Served::default() };
+            let served = Served {
+                stretches: host.find(to, FI_REMOTE_WRITE)?,
+                ..Served::of(to, FI_RMA | FI_REMOTE_WRITE)
+            };
+            let len_bytes = served.len_bytes;
             let (mut rest, mut passes) = (bytes, Vec::new());
             if !served.each_part(0, len_bytes, |pass, at, len| passes.push((pass, at, len))) {
                 return Err(Refusal::Key);
@@ -152,7 +164,7 @@ impl EpHost {
                 write(&pass, at, now);
                 rest = after;
             }
-            host.accessed(Some(to.peer), FI_RMA | FI_REMOTE_WRITE, to.data, len_bytes);
+            host.accessed(&served);
             Ok(())
         })
     }
@@ -160,14 +172,8 @@ impl EpHost {
     pub(super) fn admit_write(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
         self.check_room(to)?;
         let stretches = self.find(to, FI_REMOTE_WRITE)?;
-        let handle = self.new_served(Served {
-            stretches,
-            flags: FI_RMA | FI_REMOTE_WRITE,
-            data: to.data,
-            peer: Some(to.peer),
-            len_bytes: to.targets.len_bytes(),
-            ..Served::default()
-        })?;
+        let handle =
+            self.new_served(Served { stretches, ..Served::of(to, FI_RMA | FI_REMOTE_WRITE) })?;
         Ok(RecvToken(handle.token_of(Kind::Served)))
     }
 
@@ -191,21 +197,14 @@ impl EpHost {
         if served.gone {
             return Err(Refusal::Key);
         }
-        self.accessed(served.peer, served.flags, served.data, served.len_bytes);
+        self.accessed(&served);
         Ok(())
     }
 
     pub(super) fn read_here(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
         let stretches = self.find(from, FI_REMOTE_READ)?;
-        let len_bytes = from.targets.len_bytes();
-        let mut served = Served {
-            stretches,
-            flags: FI_RMA | FI_REMOTE_READ,
-            data: from.data,
-            peer: Some(from.peer),
-            len_bytes,
-            ..Served::default()
-        };
+        let mut served = Served { stretches, ..Served::of(from, FI_RMA | FI_REMOTE_READ) };
+        let len_bytes = served.len_bytes;
         if len_bytes <= ORDERED_BYTES as u64 {
             let mut copy = vec![0; len_bytes as usize];
             let mut rest = &mut copy[..];
@@ -223,13 +222,13 @@ impl EpHost {
         Ok(SendToken(handle.token_of(Kind::Served)))
     }
 
-    /// Changes memory; answers what it was.
+    /// Changes memory; what it was is the copy in the answer.
     fn change(
         &mut self,
         at: &Remote,
         atomic: Atomic,
         operand: Operand<'_>,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Served, Refusal> {
         self.with_operand(operand, |host, bytes| {
             host.check_room(at)?;
             let operation = atomics::Operation::find(atomic).ok_or(Refusal::Operation)?;
@@ -238,9 +237,13 @@ impl EpHost {
                 (false, Form::Update) => FI_REMOTE_WRITE,
                 (false, Form::Fetch | Form::Compare) => FI_REMOTE_READ | FI_REMOTE_WRITE,
             };
-            let stretches = host.find(at, right)?;
-            let served = Served { stretches, ..Served::default() };
-            let len_bytes = at.targets.len_bytes();
+            let kind = match atomic.form {
+                Form::Update => FI_REMOTE_WRITE,
+                Form::Fetch | Form::Compare => FI_REMOTE_READ,
+            };
+            let mut served =
+                Served { stretches: host.find(at, right)?, ..Served::of(at, FI_ATOMIC | kind) };
+            let len_bytes = served.len_bytes;
             let mut places = Vec::new();
             let mut passes = Vec::new();
             let there = served.each_part(0, len_bytes, |pass, offset_bytes, len| {
@@ -258,7 +261,8 @@ impl EpHost {
             // SAFETY: the places lie in memory that the application registered for such access,
             // and the passes keep it so.
             unsafe { operation.apply(&places, bytes, &mut before) };
-            Ok(before)
+            served.copy = Some(before);
+            Ok(served)
         })
     }
 
@@ -268,9 +272,8 @@ impl EpHost {
         atomic: Atomic,
         operand: Operand<'_>,
     ) -> Result<(), Refusal> {
-        self.change(at, atomic, operand)?;
-        let flags = FI_ATOMIC | FI_REMOTE_WRITE;
-        self.accessed(Some(at.peer), flags, at.data, at.targets.len_bytes());
+        let served = self.change(at, atomic, operand)?;
+        self.accessed(&served);
         Ok(())
     }
 
@@ -280,15 +283,8 @@ impl EpHost {
         atomic: Atomic,
         operand: Operand<'_>,
     ) -> Result<SendToken, Refusal> {
-        let copy = Some(self.change(at, atomic, operand)?);
-        let handle = self.new_served(Served {
-            copy,
-            flags: FI_ATOMIC | FI_REMOTE_READ,
-            data: at.data,
-            peer: Some(at.peer),
-            len_bytes: at.targets.len_bytes(),
-            ..Served::default()
-        })?;
+        let served = self.change(at, atomic, operand)?;
+        let handle = self.new_served(served)?;
         Ok(SendToken(handle.token_of(Kind::Served)))
     }
 
@@ -298,7 +294,7 @@ impl EpHost {
         let served = std::mem::take(served);
         self.served.give_back(handle);
         if arrived && !served.gone {
-            self.accessed(served.peer, served.flags, served.data, served.len_bytes);
+            self.accessed(&served);
         }
     }
 

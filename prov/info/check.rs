@@ -231,8 +231,13 @@ mod tests {
         for version in [fi_version(1, 5), fi_version(1, 18), fi_version(2, 6)] {
             let asked = refused(version, |hints| {
                 hints.caps = FI_TAGGED | FI_MSG | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV;
+                hints.caps |= FI_RMA | FI_ATOMIC | FI_MULTI_RECV;
                 hints.ep.r#type = FI_EP_RDM;
-                hints.tx.msg_order = FI_ORDER_SAS;
+                hints.tx.msg_order = FI_ORDER_SAS
+                    | FI_ORDER_ATOMIC_RAR
+                    | FI_ORDER_ATOMIC_RAW
+                    | FI_ORDER_ATOMIC_WAR
+                    | FI_ORDER_ATOMIC_WAW;
                 hints.tx.op_flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
                 hints.rx.op_flags = FI_COMPLETION;
                 hints.domain.threading = FI_THREAD_DOMAIN;
@@ -250,9 +255,9 @@ mod tests {
     #[test]
     fn what_cannot_be_met_is_refused_by_name() {
         assert_eq!(refused(NEW, |h| h.ep.r#type = FI_EP_MSG), Some("ep_attr->type"));
-        assert_eq!(refused(NEW, |h| h.caps = FI_MSG | FI_RMA), Some("caps"));
+        assert_eq!(refused(NEW, |h| h.caps = FI_MSG | FI_COLLECTIVE), Some("caps"));
         assert_eq!(refused(NEW, |h| h.addr_format = FI_ADDR_STR), Some("addr_format"));
-        assert_eq!(refused(NEW, |h| h.tx.msg_order = FI_ORDER_RAW), Some("tx_attr->msg_order"));
+        assert_eq!(refused(NEW, |h| h.tx.msg_order = FI_ORDER_SAW), Some("tx_attr->msg_order"));
         assert_eq!(refused(NEW, |h| h.rx.comp_order = 1), Some("rx_attr->comp_order"));
         assert_eq!(refused(NEW, |h| h.tx.inject_size = 1025), Some("tx_attr->inject_size"));
         assert_eq!(refused(NEW, |h| h.rx.size = 1 << 17), Some("rx_attr->size"));
@@ -267,15 +272,18 @@ mod tests {
 
     #[test]
     fn the_log_names_capabilities() {
-        let hints = Hints { caps: FI_MSG | FI_RMA | 1 << 60, ..Hints::none() };
+        let hints = Hints { caps: FI_MSG | FI_COLLECTIVE | 1 << 60, ..Hints::none() };
         let text = check(&hints, NEW).expect_err("RMA").to_string();
-        assert!(text.starts_with("hints caps is FI_MSG|FI_RMA|0x1000000000000000; "), "{text}");
+        assert!(
+            text.starts_with("hints caps is FI_MSG|FI_COLLECTIVE|0x1000000000000000; "),
+            "{text}"
+        );
     }
 
     #[test]
     fn receive_capabilities_on_a_transmitter_are_ignored() {
         assert_eq!(refused(NEW, |h| h.tx.caps = FI_MSG | FI_RECV | FI_SOURCE), None);
-        assert_eq!(refused(NEW, |h| h.tx.caps = FI_ATOMIC), Some("tx_attr->caps"));
+        assert_eq!(refused(NEW, |h| h.tx.caps = FI_COLLECTIVE), Some("tx_attr->caps"));
     }
 
     #[test]

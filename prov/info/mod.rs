@@ -13,8 +13,8 @@ use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
     FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG, FI_RMA,
-    FI_SOURCE, FI_TAGGED, fi_domain_attr,
-    fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
+    FI_SOURCE, FI_TAGGED, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
+    fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
 use hints::Hints;
@@ -97,8 +97,10 @@ fn granted_caps(asked: u64) -> u64 {
     }
     let secondary = offer::RX_SECONDARY_CAPS | offer::DOMAIN_CAPS;
     let caps = (asked & offer::PRIMARY_CAPS) | (secondary & !FI_SOURCE) | (asked & FI_SOURCE);
-    let groups =
-        [(FI_MSG | FI_TAGGED, offer::DIRECTION_CAPS), (FI_RMA | FI_ATOMIC, offer::RMA_DIRECTION_CAPS)];
+    let groups = [
+        (FI_MSG | FI_TAGGED, offer::DIRECTION_CAPS),
+        (FI_RMA | FI_ATOMIC, offer::RMA_DIRECTION_CAPS),
+    ];
     groups.iter().fold(caps, |caps, (transfers, directions)| {
         let all = caps & transfers != 0 && caps & directions == 0;
         caps | if all { *directions } else { 0 }
@@ -197,18 +199,14 @@ mod tests {
     #[test]
     fn without_hints_everything_is_granted() {
         let all = grant(0, |_| ());
-        let expected = FI_MSG
-            | FI_TAGGED
-            | FI_SEND
-            | FI_RECV
-            | FI_MULTI_RECV
-            | FI_DIRECTED_RECV
-            | FI_SOURCE
-            | FI_LOCAL_COMM
-            | FI_REMOTE_COMM;
-        assert_eq!(all.caps, expected);
-        assert_eq!(all.tx.caps, FI_MSG | FI_TAGGED | FI_SEND);
-        assert_eq!(all.rx.caps, expected & !(FI_SEND | FI_LOCAL_COMM | FI_REMOTE_COMM));
+        let transfers = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+        let initiator = FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
+        let target = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_DIRECTED_RECV;
+        let always = FI_MULTI_RECV | FI_RMA_EVENT | FI_SOURCE;
+        let domain = FI_LOCAL_COMM | FI_REMOTE_COMM;
+        assert_eq!(all.caps, transfers | initiator | target | always | domain);
+        assert_eq!(all.tx.caps, transfers | initiator);
+        assert_eq!(all.rx.caps, transfers | target | always);
         assert_eq!((all.tx.op_flags, all.rx.op_flags), (0, 0));
         assert_eq!((all.tx.size, all.rx.size), (4096, 4096));
         assert_eq!(all.domain.mr_mode, FI_MR_SCALABLE);
@@ -217,9 +215,9 @@ mod tests {
     #[test]
     fn transfers_are_granted_as_asked_and_source_only_then() {
         let tagged = grant(NEW, |hints| hints.caps = FI_TAGGED);
-        let always = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM;
+        let always = FI_MULTI_RECV | FI_RMA_EVENT | FI_LOCAL_COMM | FI_REMOTE_COMM;
         assert_eq!(tagged.caps, FI_TAGGED | FI_SEND | FI_RECV | always);
-        assert_eq!(tagged.rx.caps, FI_TAGGED | FI_RECV | FI_MULTI_RECV);
+        assert_eq!(tagged.rx.caps, FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_RMA_EVENT);
         let directed = grant(NEW, |hints| {
             hints.caps = FI_MSG | FI_RECV | FI_SOURCE | FI_DIRECTED_RECV;
         });
@@ -227,8 +225,13 @@ mod tests {
         assert_eq!(directed.tx.caps, FI_MSG);
         assert_eq!(
             directed.rx.caps,
-            FI_MSG | FI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV
+            FI_MSG | FI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_RMA_EVENT
         );
+        let rma = grant(NEW, |hints| hints.caps = FI_RMA | FI_ATOMIC);
+        let directions = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        assert_eq!(rma.caps, FI_RMA | FI_ATOMIC | directions | always);
+        let writer = grant(NEW, |hints| hints.caps = FI_RMA | FI_WRITE);
+        assert_eq!(writer.caps, FI_RMA | FI_WRITE | always);
     }
 
     #[test]

@@ -62,6 +62,9 @@ impl Suite<'_> {
         report.step(&format!("every call, {on}"), |log| {
             self.cases(self.job("tests/c/messages", &[])?, log)
         });
+        report.step(&format!("RMA and atomics, {on}"), |log| {
+            self.cases(self.job("tests/c/memory", &[])?, log)
+        });
         if self.provider.is_erd() {
             report.step(&format!("congestion control by domain, {on}"), |log| {
                 self.cases(self.job("tests/c/congestion", &[])?, log)

@@ -96,10 +96,14 @@ impl Endpoint {
     /// [`Host::remote_read`] gave. The asker is told. The engine reads it no more; bursts made before
     /// that name it must not be sent, which is repaired as any loss is.
     pub fn withdraw<H: Host>(&mut self, token: SendToken, host: &mut H) {
-        let answers = self.core.ops.iter().find(|(_, op)| {
-            op.token == token && matches!(op.role, Role::Answer { .. })
-        });
-        let Some((index, peer)) = answers.map(|(index, op)| (index as u32, op.peer)) else { return };
+        let answers = self
+            .core
+            .ops
+            .iter()
+            .find(|(_, op)| op.token == token && matches!(op.role, Role::Answer { .. }));
+        let Some((index, peer)) = answers.map(|(index, op)| (index as u32, op.peer)) else {
+            return;
+        };
         if let Some(peer) = self.peers.get_mut(peer as usize) {
             peer.withdraw(&mut self.core, host, index);
             self.schedule.ready(peer);

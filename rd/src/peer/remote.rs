@@ -95,7 +95,9 @@ pub(super) enum Filled {
 /// A write or an atomic as it is told to the peer.
 pub(super) fn request(core: &Core, index: u32) -> Request {
     let op = &core.ops[index as usize];
-    let Role::Request(at) = op.role else { unreachable!("a record names its own kind of operation") };
+    let Role::Request(at) = op.role else {
+        unreachable!("a record names its own kind of operation")
+    };
     let asked = &core.asked[at as usize];
     let (action, operand_bytes) = match asked.task {
         Task::Write { later: false } => (Action::Write, asked.operand_bytes as u16),
@@ -110,7 +112,9 @@ pub(super) fn request(core: &Core, index: u32) -> Request {
 /// One link of a read as it is told to the peer.
 pub(super) fn read_request(core: &Core, read: &ReadPart) -> Request {
     let op = &core.ops[read.op as usize];
-    let Role::Request(at) = op.role else { unreachable!("a record names its own kind of operation") };
+    let Role::Request(at) = op.role else {
+        unreachable!("a record names its own kind of operation")
+    };
     Request {
         order: read.order,
         op: read.op,
@@ -254,7 +258,8 @@ impl Peer {
             self.tx.requests -= 1;
         }
         let order = answer.order;
-        if let Ok(place) = self.tx.awaiting.binary_search_by_key(&0, |w| Order(w.0).since(Order(order)))
+        if let Ok(place) =
+            self.tx.awaiting.binary_search_by_key(&0, |w| Order(w.0).since(Order(order)))
         {
             self.tx.awaiting.remove(place);
         }
@@ -263,7 +268,13 @@ impl Peer {
     }
 
     /// Writes and updates in a range of send orders were done.
-    pub(super) fn on_done<H: Host>(&mut self, core: &mut Core, host: &mut H, first: u32, last: u32) {
+    pub(super) fn on_done<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        first: u32,
+        last: u32,
+    ) {
         let before = |waiting: &(u32, u32)| Order(waiting.0).since(Order(first)) < 0;
         let from = self.tx.awaiting.partition_point(before);
         while let Some(&(order, op)) = self.tx.awaiting.get(from) {

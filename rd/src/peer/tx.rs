@@ -74,14 +74,23 @@ pub(super) enum TxRecord {
     Eager(u32),
     Rts(u32),
     Cts(Cts),
-    Matched { op: u32, order: u32 },
+    Matched {
+        op: u32,
+        order: u32,
+    },
     /// A write or an atomic.
     Request(u32),
     Read(ReadPart),
     /// An answer with its bytes.
     Answer(u32),
-    Refused { answer: Answer, is_first: bool },
-    Done { first: u32, last: u32 },
+    Refused {
+        answer: Answer,
+        is_first: bool,
+    },
+    Done {
+        first: u32,
+        last: u32,
+    },
 }
 
 impl TxRecord {

@@ -326,8 +326,10 @@ mod tests {
     #[test]
     fn a_part_keeps_keys_and_counts_as_one_run() {
         let part = targets().part(8, 4);
-        let expected =
-            [Target { addr: 108, len_bytes: 2, key: 100 }, Target { addr: 900, len_bytes: 2, key: 900 }];
+        let expected = [
+            Target { addr: 108, len_bytes: 2, key: 100 },
+            Target { addr: 900, len_bytes: 2, key: 900 },
+        ];
         assert_eq!(part.as_slice(), expected);
         assert_eq!(part.len_bytes(), 4);
         assert_eq!(targets().part(0, 0).as_slice().len(), 1, "a request names some memory");
@@ -348,7 +350,8 @@ mod tests {
         let mut out = Vec::new();
         request.emit(&mut out);
         assert_eq!(out.len(), request.header_bytes());
-        let fixed = super::super::header::HEADER_BYTES + 2 + super::super::record::ACK_RECORD_BYTES + 4;
+        let fixed =
+            super::super::header::HEADER_BYTES + 2 + super::super::record::ACK_RECORD_BYTES + 4;
         let whole = fixed + out.len() + usize::from(request.operand_bytes);
         assert!(whole <= usize::from(crate::config::DATAGRAM_MIN_BYTES), "{whole}");
     }

@@ -2,7 +2,10 @@
 
 use super::app::Class;
 use super::ledger::{Outgoing, Rules};
+use super::memory;
 use super::net::{Datagram, Fate, Faults};
+use super::node::Post;
+use super::rng::Rng;
 use super::script::{ANY_FAILURE, PATIENCE_NS, world};
 use super::sim::{Action, World};
 use super::swarm::add_stats;
@@ -13,8 +16,9 @@ use erd_rd::wire::header::{
     FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind, seal,
 };
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header, parse_eager_header};
+use erd_rd::wire::remote::{Action as Access, Answer, Request};
 use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
-use erd_rd::{Ecn, Nanos, Stats};
+use erd_rd::{Atomic, Ecn, Form, Nanos, Refusal, Stats, Target, Targets};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -124,7 +128,11 @@ impl<'a> Input<'a> {
     fn record(&mut self, near: u32) -> Record {
         let msg = self.msg_header(near);
         let bytes = [0, 1, 1000, 1 << 20, 1 << 30, u64::MAX];
-        match self.below(4) {
+        let choice = self.byte();
+        if choice >= 0xc0 {
+            return self.memory_record(&msg);
+        }
+        match choice % 4 {
             0 => Record::Eager(MsgHeader { len_bytes: msg.len_bytes % 200, ..msg }),
             1 => Record::Rts(msg),
             2 => Record::Cts(Cts {
@@ -137,6 +145,63 @@ impl<'a> Input<'a> {
             }),
             _ => Record::Matched { op: msg.op, order: msg.order },
         }
+    }
+
+    /// A record about memory whose numbers may be real ones.
+    fn memory_record(&mut self, msg: &MsgHeader) -> Record {
+        let (order, op) = (msg.order, msg.op);
+        let msg_id = 0x8000 | u16::from(self.byte() % 4);
+        let bits = self.byte();
+        let lens = [0, 8, 64, 512];
+        let len_bytes = lens[usize::from(bits >> 6)];
+        match bits % 4 {
+            0 => Record::Done { first: order, last: order.wrapping_add(u32::from(self.byte())) },
+            1 => Record::Answer(Answer {
+                order,
+                op,
+                msg_id,
+                refusal: (bits & 4 != 0).then_some(Refusal::Bounds),
+                len_bytes: len_bytes as u16,
+                sent_bytes: self.byte().into(),
+            }),
+            _ => {
+                let form = [Form::Update, Form::Fetch, Form::Compare][self.below(3)];
+                let atomic = Atomic { op: self.byte(), datatype: self.byte(), form };
+                let actions = [
+                    Access::Write,
+                    Access::WriteLater,
+                    Access::Read(msg_id),
+                    Access::Atomic(atomic),
+                ];
+                let action = actions[self.below(4)];
+                let addr = u64::from(self.byte()) << 32;
+                let targets = [Target { addr, len_bytes, key: self.byte().into() }];
+                let operand_bytes = match action {
+                    Access::Write => len_bytes,
+                    Access::WriteLater | Access::Read(_) => 0,
+                    Access::Atomic(_) if form == Form::Compare => 2 * len_bytes,
+                    Access::Atomic(_) => len_bytes,
+                };
+                Record::Request(Request {
+                    order,
+                    op,
+                    action,
+                    operand_bytes: operand_bytes as u16,
+                    data: msg.data,
+                    targets: Targets::new(&targets).expect("one target"),
+                })
+            }
+        }
+    }
+
+    /// A message, or a request to memory.
+    fn post(&mut self, to: usize, left_bytes: &mut u64) -> Post {
+        let out = self.message(to, left_bytes);
+        if self.0.first().is_none_or(|byte| *byte < 0xc0) {
+            return Post::Send(out);
+        }
+        let mut rng = Rng::new(u64::from(self.byte()) << 8 | u64::from(self.byte()), 0);
+        Post::Ask(memory::draw(&mut rng, to, out.len_bytes.max(8)))
     }
 
     fn message(&mut self, to: usize, left_bytes: &mut u64) -> Outgoing {
@@ -347,8 +412,8 @@ impl Attack {
             }
             4 => self.world.run_for(input.span_ns()),
             5 => {
-                let out = input.message(1 - node, &mut self.left_bytes);
-                self.world.send(node, &out);
+                let post = input.post(1 - node, &mut self.left_bytes);
+                self.world.post_to(node, 1 - node, &post);
             }
             6 => {
                 let (class, len) = (input.class(), input.len_bytes());
@@ -443,8 +508,8 @@ fn operate(w: &mut World, input: &mut Input<'_>, left_bytes: &mut u64) {
     let (node, other) = (input.below(3), input.below(3));
     match input.below(12) {
         0..=2 => {
-            let out = input.message(other, left_bytes);
-            w.act(Action::Send { from: node, out });
+            let post = input.post(other, left_bytes);
+            w.post_to(node, other, &post);
         }
         3 | 4 => {
             let source = (input.byte() & 1 != 0).then_some(other);

@@ -346,7 +346,10 @@ impl Memory {
         let gone = self.asked[ask].withdrawn;
         let asked = &self.asked[ask];
         assert!(asked.serving.contains(&token), "an answer to {ask} was read after its end");
-        assert!(offset_bytes + out.len() as u64 <= len_bytes, "past the end of the answer to {ask}");
+        assert!(
+            offset_bytes + out.len() as u64 <= len_bytes,
+            "past the end of the answer to {ask}"
+        );
         if asked.in_cells() {
             out.copy_from_slice(&asked.result[offset_bytes as usize..][..out.len()]);
         } else {
@@ -504,7 +507,10 @@ impl Memory {
     pub fn written(&mut self, token: u64, rules: Rules) {
         let ask = self.served[(token & !KIND) as usize].ask;
         self.void(token);
-        assert!(rules.forged || self.asked[ask].is_covered(), "write {ask} ended without its bytes");
+        assert!(
+            rules.forged || self.asked[ask].is_covered(),
+            "write {ask} ended without its bytes"
+        );
     }
 
     /// An atomic operation; keeps what the cells were.
@@ -515,7 +521,8 @@ impl Memory {
         let part = plan.at as usize..(plan.at + plan.len_bytes) as usize;
         let (real, model) = self.cells.entry(life).or_insert_with(fresh_cells);
         change(&mut real[part.clone()], atomic.op, &bytes);
-        let before = change(&mut model[part], if plan.what == What::Swap { SWAP } else { ADD }, &own);
+        let before =
+            change(&mut model[part], if plan.what == What::Swap { SWAP } else { ADD }, &own);
         assert_eq!(real, model, "cells after request {id}");
         self.asked[id].result = before;
     }

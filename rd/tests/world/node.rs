@@ -8,8 +8,8 @@ use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::{
-    Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, OpError, Part, PeerId, PostError, RecvToken, RxMeta,
-    SendToken, TxBurst, WorkRequest,
+    Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, OpError, Part, PeerId, PostError,
+    RecvToken, RxMeta, SendToken, TxBurst, WorkRequest,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -247,34 +247,20 @@ impl Node {
         }
     }
 
-    fn try_post(
-        &mut self,
-        now: Nanos,
-        ledger: &mut Ledger,
-        post: &Post,
-        name: SocketAddr,
-    ) -> bool {
+    fn try_post(&mut self, now: Nanos, ledger: &mut Ledger, post: &Post, name: SocketAddr) -> bool {
         match post {
             Post::Send(out) => self.try_send(now, ledger, out, name),
             Post::Ask(plan) => self.try_ask(now, ledger, plan, name),
         }
     }
 
-    fn try_ask(
-        &mut self,
-        now: Nanos,
-        ledger: &mut Ledger,
-        plan: &Plan,
-        name: SocketAddr,
-    ) -> bool {
+    fn try_ask(&mut self, now: Nanos, ledger: &mut Ledger, plan: &Plan, name: SocketAddr) -> bool {
         let peer = self.peer(now, ledger, plan.to, name);
         let id = ledger.memory.post(now, self.app.life, *plan);
         let asked = &ledger.memory.asked[id];
         let (token, to) = (SendToken(ASK | id as u64), RecvToken(ASK | id as u64));
         let ask = match asked.atomic() {
-            Some(atomic) => {
-                Ask::Atomic { atomic, operand_bytes: asked.operand_bytes() as u16, to }
-            }
+            Some(atomic) => Ask::Atomic { atomic, operand_bytes: asked.operand_bytes() as u16, to },
             None if asked.operand_bytes() > 0 || asked.writes() => Ask::Write,
             None => Ask::Read(to),
         };

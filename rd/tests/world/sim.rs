@@ -208,7 +208,8 @@ impl World {
         self.post_to(from, plan.to, &Post::Ask(*plan));
     }
 
-    fn post_to(&mut self, from: usize, to: usize, post: &Post) {
+    /// Posts something at a living node.
+    pub fn post_to(&mut self, from: usize, to: usize, post: &Post) {
         if !self.lives(from) {
             return;
         }

@@ -176,9 +176,7 @@ impl Peer {
             Action::Atomic(atomic) if atomic.form == Form::Update => {
                 host.remote_update(&remote, atomic, operand).map(|()| Met::Done)
             }
-            Action::Atomic(atomic) => {
-                host.remote_fetch(&remote, atomic, operand).map(Met::Answer)
-            }
+            Action::Atomic(atomic) => host.remote_fetch(&remote, atomic, operand).map(Met::Answer),
         };
         match met {
             Ok(Met::Done) => {
@@ -192,7 +190,9 @@ impl Peer {
                 self.consume(core, 1, 0);
                 self.answer(core, request, token);
             }
-            Err(refusal) => self.refuse(core, request.order, request.op, msg_id(request), refusal, true),
+            Err(refusal) => {
+                self.refuse(core, request.order, request.op, msg_id(request), refusal, true)
+            }
         }
     }
 
