@@ -212,7 +212,7 @@ static void refusals(void)
 /* Registrations are closed, and their memory unmapped, while peers read and write it. */
 static void memory_goes(void)
 {
-    enum { ROUNDS = 60, READS = 8, BYTES = 1 << 20 };
+    enum { ROUNDS = 40, READS = 8, BYTES = 1 << 20 };
     uint8_t *buffers = malloc((size_t)READS * BYTES);
     struct op ops[2 * READS];
     unsigned refused = 0, served = 0;
@@ -468,7 +468,7 @@ static const struct test_case TESTS[] = {
     {"read_forms", read_forms, 20},
     {"sizes", sizes, 20},
     {"refusals", refusals, 20},
-    {"memory_goes", memory_goes, 60},
+    {"memory_goes", memory_goes, 120},
     {"atomic_forms", atomic_forms, 20},
     {"fetch_and_add", fetch_and_add, 30},
     {"order", order, 60},

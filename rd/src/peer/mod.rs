@@ -1,10 +1,11 @@
 //! One peer: its session, its transmit and receive flows, its timers.
 //!
-//! `Peer` holds the state; `session.rs` sets up and ends, `tx.rs` builds packets, `rx.rs`
+//! `Peer` holds the state; `session.rs` sets up and ends, `tx.rs` and `bundle.rs` build packets, `rx.rs`
 //! takes data, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock, `remote.rs`
 //! asks for a peer's memory.
 
 mod ack;
+mod bundle;
 mod flow;
 mod hosts;
 mod paths;

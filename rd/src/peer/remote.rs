@@ -82,6 +82,15 @@ impl Core {
     }
 }
 
+impl Core {
+    /// A part of a read of ours will not come.
+    pub(super) fn refuse_read(&mut self, op: u32, refusal: Refusal) {
+        if let Role::Request(at) = self.ops[op as usize].role {
+            self.asked[at as usize].outcome.get_or_insert(Err(refusal));
+        }
+    }
+}
+
 /// What became of the request at the front of the queue.
 pub(super) enum Filled {
     /// It takes so many bytes of the bundle; with `whole` it leaves the queue.

@@ -1,12 +1,13 @@
 //! The transmit flow: what waits, what is in flight, and how packets are built
 //! (protocol.md §4, §5).
 
+use super::bundle::{bundled, msg_header, wire_record};
 use super::flow::Flow;
 use super::hosts::Hosts;
 use super::paths::Advice;
 use super::payload::Payload;
-use super::remote::{self, Filled, ReadPart};
-use super::{Core, Op, Peer, Role};
+use super::remote::ReadPart;
+use super::{Core, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::Sent as SentFeedback;
 use crate::host::Host;
@@ -14,13 +15,12 @@ use crate::planted::planted;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{
-    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind,
+    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_VOID, HEADER_BYTES, Header, Kind,
 };
 use crate::wire::record::{
-    ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, MsgHeader, RECORD_MAX_BYTES, Record,
-    emit_eager_header,
+    ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, RECORD_MAX_BYTES, Record, emit_eager_header,
 };
-use crate::wire::remote::{Answer, Refusal};
+use crate::wire::remote::Answer;
 use crate::wire::setup::Greeting;
 use alloc::collections::VecDeque;
 
@@ -35,8 +35,6 @@ const BURSTS_PER_WINDOW: u64 = 4;
 /// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
 /// full datagram (protocol.md §5.2).
 const BUNDLES_IN_FLIGHT: u32 = 2;
-/// Longest record of a bundle that is neither a message nor comes with bytes.
-const CONTROL_BYTES: usize = 32;
 /// Length of a link of a chain (protocol.md §5.4).
 pub(super) const LINK_BYTES: u64 = 1 << 30;
 /// What the kernel's bookkeeping of a small datagram costs of a receive buffer, in bytes.
@@ -95,7 +93,7 @@ pub(super) enum TxRecord {
 
 impl TxRecord {
     /// It is the first word about a message of the peer's, whose order credit it gives back.
-    fn answers_message(&self) -> bool {
+    pub(super) fn answers_message(&self) -> bool {
         match self {
             TxRecord::Cts(cts) => cts.base_bytes == 0,
             TxRecord::Matched { .. } => true,
@@ -163,14 +161,14 @@ pub(crate) struct Tx {
     pub(super) requests: u32,
     /// Writes and updates that wait for word that they were done, by send order.
     pub(super) awaiting: VecDeque<(u32, u32)>,
-    queued_bytes: u64,
+    pub(super) queued_bytes: u64,
     pub(super) transfers: VecDeque<Transfer>,
     pub in_flight_bytes: u64,
     pub in_flight_packets: u32,
     pub(super) bundles_in_flight: u32,
     unrequested_bytes: u64,
-    next_msg_id: u16,
-    eager_sent_bytes: u32,
+    pub(super) next_msg_id: u16,
+    pub(super) eager_sent_bytes: u32,
     pub(super) eager_limit_bytes: u32,
     pub(super) order_limit: u32,
     pub(super) window_bytes: u32,
@@ -247,11 +245,11 @@ impl Tx {
         self.in_flight_packets == 0 && self.order_credit() <= 0 && !self.queue.is_empty()
     }
 
-    fn order_credit(&self) -> i32 {
+    pub(super) fn order_credit(&self) -> i32 {
         self.order_limit.wrapping_sub(self.next_order) as i32
     }
 
-    fn eager_fits(&self, len_bytes: u64) -> bool {
+    pub(super) fn eager_fits(&self, len_bytes: u64) -> bool {
         let room = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
         room > 0 && len_bytes <= room as u64
     }
@@ -288,20 +286,9 @@ impl Tx {
     }
 }
 
-fn queued_cost(len_bytes: u64, eager_bytes: u32) -> u64 {
+pub(super) fn queued_cost(len_bytes: u64, eager_bytes: u32) -> u64 {
     let payload = if len_bytes <= u64::from(eager_bytes) { len_bytes } else { 0 };
     payload + RECORD_MAX_BYTES as u64
-}
-
-fn msg_header(index: u32, op: &Op) -> MsgHeader {
-    MsgHeader {
-        order: op.order,
-        op: index,
-        tag: op.tag,
-        data: op.data,
-        match_notice: op.match_notice,
-        len_bytes: op.len_bytes,
-    }
 }
 
 impl Peer {
@@ -502,131 +489,6 @@ impl Peer {
         true
     }
 
-    /// Moves control records and queued messages into the record cache, as many as one datagram
-    /// holds. Multi-packet eager messages become transfers on the way.
-    fn fill_bundle<H: Host>(&mut self, core: &mut Core, host: &mut H) -> u16 {
-        let (mut used, mut count) = self.fill_control(core);
-        while let Some(&index) = self.tx.queue.front() {
-            if self.tx.order_credit() <= 0 || count == u16::MAX {
-                break;
-            }
-            let op = &mut core.ops[index as usize];
-            if op.fence && self.tx.ops as usize > self.tx.queue.len() {
-                break;
-            }
-            let cost = queued_cost(op.len_bytes, core.cfg.eager_bytes);
-            if let Role::Request(at) = op.role {
-                match self.fill_request(core, host, index, at, used) {
-                    Filled::Full => break,
-                    Filled::Ended => {}
-                    Filled::Took { bytes, whole } => {
-                        used += bytes;
-                        count += 1;
-                        if !whole {
-                            continue;
-                        }
-                    }
-                }
-            } else {
-                match self.fill_message(core, index, used) {
-                    None => break,
-                    Some(0) => {}
-                    Some(bytes) => {
-                        used += bytes;
-                        count += 1;
-                    }
-                }
-            }
-            self.tx.queue.pop_front();
-            self.tx.queued_bytes -= cost;
-        }
-        count
-    }
-
-    /// Moves control records into the record cache; says how many bytes and records.
-    fn fill_control(&mut self, core: &mut Core) -> (usize, u16) {
-        let (mut used, mut count) = (0, 0);
-        if let Some(done) = self.rx.take_done() {
-            self.tx.control.push_back(done);
-        }
-        while let Some(record) = self.tx.control.front() {
-            let bytes = match record {
-                TxRecord::Answer(op) => {
-                    Answer::HEADER_BYTES + core.ops[*op as usize].len_bytes as usize
-                }
-                _ => CONTROL_BYTES,
-            };
-            // The path may carry less now than when an answer was to fit.
-            if count > 0 && bytes.max(RECORD_MAX_BYTES) > self.bundle_room(used) {
-                break;
-            }
-            let Some(record) = self.tx.control.pop_front() else { break };
-            if let TxRecord::Answer(op) = record {
-                let op = &mut core.ops[op as usize];
-                (op.announced, op.unacked, op.sent_bytes) = (true, 1, op.len_bytes);
-            }
-            if record.answers_message() {
-                self.consume(core, 1, 0);
-            }
-            used += bytes;
-            self.tx.records.push_back(record);
-            count += 1;
-        }
-        (used, count)
-    }
-
-    /// Puts the message at the front of the queue into a bundle that has `used` bytes; says how
-    /// many it takes: none if it goes in segments. `None` if it has to wait.
-    fn fill_message(&mut self, core: &mut Core, index: u32, used: usize) -> Option<usize> {
-        let op = &mut core.ops[index as usize];
-        let eager =
-            op.len_bytes <= u64::from(core.cfg.eager_bytes) && self.tx.eager_fits(op.len_bytes);
-        let len = op.len_bytes as usize;
-        if eager && len + RECORD_MAX_BYTES > self.bundle_room(0).min(usize::from(u16::MAX)) {
-            self.start_eager_transfer(index, op);
-            return Some(0);
-        }
-        let cost = RECORD_MAX_BYTES + if eager { len } else { 0 };
-        if cost > self.bundle_room(used) {
-            return None;
-        }
-        self.push_message_record(index, op, eager);
-        Some(cost)
-    }
-
-    fn push_message_record(&mut self, index: u32, op: &mut Op, eager: bool) {
-        op.order = self.tx.take_order();
-        op.announced = true;
-        op.unacked += 1;
-        if eager {
-            (op.wanted_bytes, op.granted_bytes) = (Some(op.len_bytes), op.len_bytes);
-            op.sent_bytes = op.len_bytes;
-            self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
-            self.tx.records.push_back(TxRecord::Eager(index));
-        } else {
-            // The match is what a rendezvous waits for anyway.
-            op.match_notice = false;
-            self.tx.records.push_back(TxRecord::Rts(index));
-        }
-    }
-
-    fn start_eager_transfer(&mut self, index: u32, op: &mut Op) {
-        op.order = self.tx.take_order();
-        op.announced = true;
-        (op.wanted_bytes, op.granted_bytes) = (Some(op.len_bytes), op.len_bytes);
-        self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
-        let msg_id = self.tx.next_msg_id & 0x7fff;
-        self.tx.next_msg_id = self.tx.next_msg_id.wrapping_add(1);
-        self.tx.transfers.push_back(Transfer {
-            op: index,
-            msg_id,
-            base_bytes: 0,
-            len_bytes: op.len_bytes,
-            done_bytes: 0,
-            eager: true,
-        });
-    }
-
     /// Writes a bundle from the record cache; returns its bytes.
     #[allow(clippy::too_many_arguments, reason = "one call site each for first and repeat")]
     fn emit_bundle<H: Host>(
@@ -797,63 +659,20 @@ impl Peer {
         if self.payload_checksum {
             h.flags |= FLAG_PAYLOAD_CRC;
         }
+        let void = matches!(op.role, Role::Answer { withdrawn: true, .. });
+        if void {
+            h.flags |= FLAG_VOID;
+        }
         let start = burst.bytes.len();
         h.emit(&mut burst.bytes);
         if eager {
             emit_eager_header(&mut burst.bytes, &msg_header(index, &op));
         }
         let mut payload = Payload::new(start, burst.bytes.len() - start, self.payload_checksum);
-        match op.role {
-            Role::Answer { withdrawn: true, .. } => payload.add_zeros(core, burst, len),
-            _ => payload.add(host, burst, &op, offset_bytes, u32::from(len)),
+        match void {
+            true => payload.add_zeros(core, burst, len),
+            false => payload.add(host, burst, &op, offset_bytes, u32::from(len)),
         }
         payload.finish(core, burst)
-    }
-}
-
-/// The operation whose payload goes with a record, and how much that is.
-fn bundled(core: &Core, record: &TxRecord) -> Option<(Op, u32)> {
-    let op = |index: u32| core.ops[index as usize];
-    match *record {
-        TxRecord::Eager(index) => Some((op(index), op(index).len_bytes as u32)),
-        TxRecord::Request(index) => {
-            Some((op(index), remote::request(core, index).operand_bytes.into()))
-        }
-        TxRecord::Answer(index) => match op(index).role {
-            Role::Answer { withdrawn: false, .. } => Some((op(index), op(index).len_bytes as u32)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn wire_record(record: &TxRecord, core: &Core, attempt: u8) -> Record {
-    match *record {
-        TxRecord::Cts(_) if planted(12) && attempt > 0 => {
-            Record::Matched { op: u32::MAX, order: 0 }
-        }
-        TxRecord::Eager(index) => Record::Eager(msg_header(index, &core.ops[index as usize])),
-        TxRecord::Rts(index) => Record::Rts(msg_header(index, &core.ops[index as usize])),
-        TxRecord::Cts(cts) => Record::Cts(cts),
-        TxRecord::Matched { op, order } => Record::Matched { op, order },
-        TxRecord::Request(index) => Record::Request(remote::request(core, index)),
-        TxRecord::Read(part) => Record::Request(remote::read_request(core, &part)),
-        TxRecord::Answer(index) => Record::Answer(answer(&core.ops[index as usize])),
-        TxRecord::Refused { answer, .. } => Record::Answer(answer),
-        TxRecord::Done { first, last } => Record::Done { first, last },
-    }
-}
-
-fn answer(op: &Op) -> Answer {
-    let Role::Answer { op: theirs, msg_id, withdrawn, .. } = op.role else {
-        unreachable!("a record names its own kind of operation")
-    };
-    Answer {
-        order: op.order,
-        op: theirs,
-        msg_id,
-        refusal: withdrawn.then_some(Refusal::Key),
-        len_bytes: if withdrawn { 0 } else { op.len_bytes as u16 },
-        sent_bytes: 0,
     }
 }

@@ -57,6 +57,8 @@ pub const FLAG_ACK_REQUEST: u8 = 0x01;
 pub const FLAG_PAYLOAD_CRC: u8 = 0x02;
 /// A segment of an eager message: a message header follows the common header.
 pub const FLAG_EAGER: u8 = 0x04;
+/// A segment of a read whose bytes are not what was asked for: the memory is gone.
+pub const FLAG_VOID: u8 = 0x08;
 
 /// The common header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

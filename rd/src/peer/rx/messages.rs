@@ -7,8 +7,9 @@ use crate::peer::{Core, Peer};
 use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
-use crate::wire::header::Header;
+use crate::wire::header::{FLAG_VOID, Header};
 use crate::wire::record::{Cts, MsgHeader, Record};
+use crate::wire::remote::Refusal;
 
 /// Links of one message live at a time.
 const LINKS_PER_MESSAGE: u32 = 2;
@@ -448,6 +449,10 @@ impl Peer {
         {
             return Err(DropReason::Message);
         }
+        let void = h.flags & FLAG_VOID != 0;
+        if void && self.rx.incoming[link.incoming as usize].purpose != Purpose::Read {
+            return Err(DropReason::Message);
+        }
         link.got_bytes += payload.len() as u32;
         let before = if planted(21) { 0 } else { link.fresh_bytes };
         link.fresh_bytes = before.max(end as u32);
@@ -464,8 +469,12 @@ impl Peer {
             true => u64::from(link.got_bytes) - payload.len() as u64,
             false => u64::from(h.s_offset),
         };
-        host.place(message.to, link.base_bytes + at, payload);
-        core.stats.rx_payload_bytes += payload.len() as u64;
+        if void {
+            core.refuse_read(message.op, Refusal::Key);
+        } else {
+            host.place(message.to, link.base_bytes + at, payload);
+            core.stats.rx_payload_bytes += payload.len() as u64;
+        }
         if link.got_bytes == link.len_bytes {
             self.close_link(core, host, now, slot);
         }

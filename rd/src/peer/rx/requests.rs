@@ -303,9 +303,7 @@ impl Peer {
             return Ok(());
         }
         if let Some(refusal) = answer.refusal {
-            if let Role::Request(at) = core.ops[answer.op as usize].role {
-                core.asked[at as usize].outcome.get_or_insert(Err(refusal));
-            }
+            core.refuse_read(answer.op, refusal);
             link.len_bytes = link.len_bytes.min(answer.sent_bytes).max(link.got_bytes);
         } else {
             if link.got_bytes > 0 || payload.len() as u64 != u64::from(link.len_bytes) {
