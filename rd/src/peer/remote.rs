@@ -56,7 +56,7 @@ pub(crate) struct Asked {
     pub operand_bytes: u64,
     /// Of a read: how much was asked for so far, a link at a time.
     pub asked_bytes: u64,
-    /// Of a read: its entry in the receive flow.
+    /// Of a read: its entry in the receive flow, while that stands.
     pub incoming: Option<u32>,
     pub outcome: Option<Result<(), Refusal>>,
     /// The driver knows it already; only its packet waits to be acknowledged.
@@ -313,6 +313,7 @@ impl Peer {
         if !last || asked.asked_bytes < core.ops[op as usize].len_bytes {
             return false;
         }
+        asked.incoming = None;
         let outcome = *asked.outcome.get_or_insert(Ok(()));
         if core.ops[op as usize].is_done() {
             self.finish(core, host, op);
@@ -337,7 +338,8 @@ impl Peer {
                 host.sent(op.token, Ok(()));
             }
             Role::Request(at) => {
-                if core.asked[at as usize].outcome.is_some() {
+                let asked = &core.asked[at as usize];
+                if asked.outcome.is_some() && asked.incoming.is_none() {
                     self.end_request(core, host, index, at);
                 }
             }
