@@ -44,7 +44,8 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         let core = &wheel;
         multipath::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
     }
-    if provider.is_erd() {
+    // On an emulated processor they take a quarter of an hour.
+    if provider.is_erd() && args.full {
         vm::steps::steps(&mut report, layout);
     }
     mpi::steps(&mut report, layout, &provider, args.full);
