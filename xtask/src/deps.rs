@@ -31,6 +31,19 @@ const TWICE: &[(&str, &str)] = &[(
 /// # Errors
 /// Names each package whose licence or source isn't allowed, or that is there twice.
 pub fn check(layout: &Layout, log: &Path) -> Result<Done> {
+    let packages = used_packages(&metadata(layout, log)?)?;
+    let found = complaints(&packages);
+    if !found.is_empty() {
+        bail!("{}", found.join("\n"));
+    }
+    Done::one(format!("{} packages", packages.len()))
+}
+
+/// All packages of the workspace and how they depend on each other, as cargo tells it.
+///
+/// # Errors
+/// cargo fails or is silent.
+pub fn metadata(layout: &Layout, log: &Path) -> Result<Value> {
     let text = Job::new("cargo")
         .args(["metadata", "--format-version", "1", "--all-features", "--quiet"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
@@ -38,12 +51,7 @@ pub fn check(layout: &Layout, log: &Path) -> Result<Done> {
         .run(log)?;
     let line =
         text.lines().find(|line| line.starts_with('{')).context("cargo metadata was silent")?;
-    let packages = used_packages(&serde_json::from_str(line)?)?;
-    let found = complaints(&packages);
-    if !found.is_empty() {
-        bail!("{}", found.join("\n"));
-    }
-    Done::one(format!("{} packages", packages.len()))
+    Ok(serde_json::from_str(line)?)
 }
 
 /// What is checked of a package.

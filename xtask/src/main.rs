@@ -6,12 +6,14 @@ mod cost;
 mod cprograms;
 mod demo;
 mod deps;
+mod dist;
 mod fabric;
 mod layout;
 mod mpi;
 mod mpi4py;
 mod multipath;
 mod netns;
+mod package;
 mod pingpong;
 mod process;
 mod programs;
@@ -41,6 +43,8 @@ enum Command {
     Test(TestArgs),
     /// Measure latency, bandwidth and message rate of erd, tcp, udp;ofi_rxd and shm side by side
     Bench(BenchArgs),
+    /// Build the Debian package and the tarball, in target/dist
+    Dist,
     /// Count the instructions of each congestion controller for an acknowledgement
     Cost,
     /// Boot a virtual machine with two Soft-RoCE devices, and run a command for each, or a script
@@ -111,6 +115,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(&layout).map(|()| true),
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args).map(|()| true),
+        Command::Dist => dist::run(&layout).map(|_| true),
         Command::Cost => cost::run(&layout).map(|()| true),
         Command::Vm(args) => vm::run(&layout, &args),
     });

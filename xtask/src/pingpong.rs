@@ -184,7 +184,10 @@ fn checked(run: &PingPong<'_>, core: &Core, provider: &Provider, log: &Path) -> 
 }
 
 /// Size and iterations of each row of the client's table.
-fn rows(output: &str) -> Result<Vec<(u64, u64)>> {
+///
+/// # Errors
+/// It has no rows.
+pub fn rows(output: &str) -> Result<Vec<(u64, u64)>> {
     let rows: Vec<(u64, u64)> = output.lines().filter_map(row).collect();
     if rows.is_empty() {
         bail!("fi_pingpong printed no results");

@@ -15,6 +15,8 @@ pub const DEMO_PACKAGES: &[&str] =
 /// What `bench` needs.
 pub const BENCH_PACKAGES: &[&str] =
     &["gcc", "libc6-dev", "libfabric-dev", "python3", "python3-venv", "iproute2"];
+/// What `dist` needs.
+pub const DIST_PACKAGES: &[&str] = &["gcc", "libc6-dev", "dpkg-dev", "git"];
 /// What `test` needs beside that of the demo.
 pub const TEST_PACKAGES: &[&str] = &[
     "gcc",
@@ -28,6 +30,9 @@ pub const TEST_PACKAGES: &[&str] = &[
     "libibverbs-dev",
     "nftables",
     "valgrind",
+    "dpkg-dev",
+    "git",
+    "mandoc",
 ];
 
 /// Most time for the packages.

@@ -6,7 +6,7 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, multipath, pingpong, setup, vm};
+use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, vm};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
@@ -22,6 +22,9 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     });
     if provider.is_erd() {
         checks::steps(&mut report, layout, args.full);
+    }
+    if provider.is_erd() && packages {
+        package::steps(&mut report, layout, &provider, args.full);
     }
     if !packages || !prepare(&mut report, layout, &provider) {
         return Ok(report.close());

@@ -1,0 +1,35 @@
+"""Spack recipe of erd; README.md beside it says how to use it."""
+
+from spack.package import *
+
+
+class Erd(Package):
+    """libfabric provider of reliable datagrams over UDP and many paths."""
+
+    # No source archive is published yet: the recipe builds a checkout, by `spack develop`.
+    version("0.1.0")
+
+    license("MIT OR Apache-2.0")
+
+    depends_on("c", type="build")
+    depends_on("rust@1.95:", type="build")
+    # Nothing links it: libfabric loads the provider.
+    depends_on("libfabric@1.17:", type="run")
+
+    conflicts("platform=darwin", msg="erd is written for Linux")
+    conflicts("platform=windows", msg="erd is written for Linux")
+
+    def install(self, spec, prefix):
+        cargo = which("cargo", required=True)
+        cargo("build", "--release", "--locked", "--package", "erd-fi", "--target-dir", "target")
+        for directory in (prefix.lib.libfabric, prefix.share.man.man7, prefix.share.doc.erd):
+            mkdirp(directory)
+        install("target/release/liberd_fi.so", prefix.lib.libfabric)
+        install("docs/man/fi_erd.7", prefix.share.man.man7)
+        for text in ("README.md", "LICENSE-MIT", "LICENSE-APACHE"):
+            install(text, prefix.share.doc.erd)
+        install_tree("include", prefix.include)
+
+    def setup_run_environment(self, env):
+        # Spack's libfabric looks for providers in its own prefix.
+        env.prepend_path("FI_PROVIDER_PATH", self.prefix.lib.libfabric)

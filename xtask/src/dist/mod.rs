@@ -1,0 +1,140 @@
+//! `cargo xtask dist`: a Debian package and a tarball, in target/dist.
+//!
+//! dpkg's own tools make the package from packaging/debian: they come with every Debian, compute what
+//! the shared object depends on, and write archives that depend on nothing but their content and
+//! SOURCE_DATE_EPOCH. cargo-deb would be one more tool to build, and asks them for the dependencies too;
+//! the tarball, which it does not make, needs the same files laid out here.
+
+mod components;
+mod debian;
+mod stage;
+
+use crate::layout::Layout;
+use crate::process::Job;
+use crate::setup;
+use anyhow::{Context, Result, bail};
+use components::Components;
+use stage::Stage;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Version of the packages: the workspace's.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What was made.
+#[derive(Debug)]
+pub struct Packages {
+    /// The Debian package.
+    pub deb: PathBuf,
+    /// The tarball.
+    pub tarball: PathBuf,
+}
+
+/// What everything else is made from.
+#[derive(Debug)]
+struct Parts {
+    /// Time of the source, in seconds since 1970: that of every file in the packages.
+    epoch: String,
+    /// The shared object, stripped and without a path of this machine.
+    provider: PathBuf,
+    /// What is linked into it.
+    components: Components,
+    /// `epoch` for people.
+    time: String,
+}
+
+/// Builds the packages.
+///
+/// # Errors
+/// A tool that cannot be had, a build that fails.
+pub fn run(layout: &Layout) -> Result<Packages> {
+    setup::packages(layout, setup::DIST_PACKAGES)?;
+    let log = layout.logs.join("dist.log");
+    let _ = fs::remove_file(&log);
+    let epoch = source_date(layout, &log)?;
+    let time = Job::new("date").args(["--utc", "+%FT%TZ", "--date", &format!("@{epoch}")]);
+    let parts = Parts {
+        provider: build(layout, &log)?,
+        components: Components::find(layout, &log)?,
+        time: time.run(&log)?.trim().to_owned(),
+        epoch,
+    };
+    let dir = layout.target.join("dist");
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let packages = Packages {
+        deb: debian::package(layout, &parts, &dir, &log)?,
+        tarball: tarball(layout, &parts, &dir, &log)?,
+    };
+    for file in [&packages.deb, &packages.tarball] {
+        println!("made {}", layout.short(file).display());
+    }
+    Ok(packages)
+}
+
+/// SOURCE_DATE_EPOCH, or the time of the latest commit.
+fn source_date(layout: &Layout, log: &Path) -> Result<String> {
+    let text = match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => Job::new("git")
+            .args(["log", "-1", "--format=%ct"])
+            .dir(&layout.root)
+            .run(log)
+            .context("set SOURCE_DATE_EPOCH where there is no git repository")?,
+    };
+    let seconds: u64 = text
+        .trim()
+        .parse()
+        .with_context(|| format!("SOURCE_DATE_EPOCH must be seconds since 1970, is {text:?}"))?;
+    Ok(seconds.to_string())
+}
+
+/// Builds the shared object apart from `target/release`, whose flags it does not share: without
+/// symbols, and with the same names of source files on every machine.
+fn build(layout: &Layout, log: &Path) -> Result<PathBuf> {
+    println!("building the packages' liberd_fi.so");
+    let cargo_home = match env::var_os("CARGO_HOME") {
+        Some(dir) => PathBuf::from(dir),
+        None => env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo"),
+    };
+    let places = [(layout.root.as_path(), "erd"), (cargo_home.as_path(), "cargo")];
+    let flags = places.map(|(dir, name)| format!("--remap-path-prefix={}={name}", dir.display()));
+    let target = layout.own.join("dist-build");
+    Job::new("cargo")
+        .args(["build", "--release", "--locked", "--package", "erd-fi"])
+        .env("CARGO_TARGET_DIR", &target)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .dir(&layout.root)
+        .limit(Duration::from_secs(900))
+        .run(log)?;
+    let provider = target.join("release/liberd_fi.so");
+    let bytes = fs::read(&provider).with_context(|| format!("reading {}", provider.display()))?;
+    for (dir, _) in places {
+        let path = dir.as_os_str().as_encoded_bytes();
+        if bytes.windows(path.len()).any(|window| window == path) {
+            bail!("{} has the path {} in it", provider.display(), dir.display());
+        }
+    }
+    Ok(provider)
+}
+
+/// The tarball: one directory with what belongs under a prefix such as /usr/local.
+fn tarball(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result<PathBuf> {
+    let triple = debian::architecture("DEB_HOST_GNU_TYPE", log)?;
+    let name = format!("erd-{VERSION}-{triple}");
+    let work = Stage::new(layout.own.join("dist-tarball"))?;
+    let prefix = work.below(&name);
+    prefix.fill(layout, parts, "lib")?;
+    let file = dir.join(format!("{name}.tar.gz"));
+    Job::new("tar")
+        .args(["--create", "--use-compress-program=gzip -9n", "--format=gnu", "--sort=name"])
+        .args(["--owner=0", "--group=0", "--numeric-owner"])
+        .args([&format!("--mtime=@{}", parts.epoch), "--directory"])
+        .args([work.root()])
+        .args(["--file".as_ref(), file.as_os_str(), name.as_ref()])
+        .run(log)?;
+    Ok(file)
+}

@@ -1,0 +1,157 @@
+//! The packages as a user has them: installed, found by libfabric without a word, removed again.
+
+use crate::dist::{self, Packages};
+use crate::fabric::{Core, Provider};
+use crate::layout::Layout;
+use crate::pingpong::{self, PingPong};
+use crate::process::Job;
+use crate::report::{Done, Report};
+use crate::setup;
+use anyhow::{Context, Result, bail};
+use rustix::process::getuid;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An environment with nothing in it but where programs are.
+const NOTHING: [&str; 3] = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"];
+/// What a report says to others than root.
+const NOT_ROOT: &str = "only root may change what lies under /usr, even for one process";
+
+/// Adds the steps: the clean root, which is downloaded, in the full tier only.
+pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool) {
+    report.step("man page", |log| {
+        let page = layout.root.join("docs/man/fi_erd.7");
+        Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args([page]).run(log)?;
+        Done::one("no warnings")
+    });
+    report.step("Spack recipe", |log| {
+        let parse = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
+        let recipe = layout.root.join("packaging/spack/package.py");
+        Job::new("python3").args(["-c", parse]).args([recipe]).run(log)?;
+        Done::one("it is Python; there is no Spack here to run it")
+    });
+    report.step("package", |log| {
+        let packages = twice(layout)?;
+        unpacked_tarball(layout, &packages, log)?;
+        laid_over(layout, &packages, provider, log)
+    });
+    if full {
+        report.step("package in a clean root", |log| {
+            if !getuid().is_root() {
+                return Ok(Done::Skipped(NOT_ROOT.to_owned()));
+            }
+            installed(&clean_root(layout, log)?, &dist::run(layout)?, provider, log)
+        });
+    }
+}
+
+/// Makes the packages two times, which must come to the same bytes.
+fn twice(layout: &Layout) -> Result<Packages> {
+    let read = |packages: &Packages| -> Result<[Vec<u8>; 2]> {
+        Ok([fs::read(&packages.deb)?, fs::read(&packages.tarball)?])
+    };
+    let first = read(&dist::run(layout)?)?;
+    let packages = dist::run(layout)?;
+    if first != read(&packages)? {
+        bail!("made again, the packages are not the same");
+    }
+    Ok(packages)
+}
+
+/// The tarball under a prefix that libfabric is told of.
+fn unpacked_tarball(layout: &Layout, packages: &Packages, log: &Path) -> Result<()> {
+    let prefix = empty(layout.own.join("unpacked-tarball"))?;
+    let unpack = Job::new("tar").args(["--extract", "--strip-components=1", "--file"]);
+    unpack.args([&packages.tarball]).args(["--directory".as_ref(), prefix.as_os_str()]).run(log)?;
+    let job = Job::new("fi_info").args(["-p", "erd"]);
+    job.env("FI_PROVIDER_PATH", prefix.join("lib/libfabric")).run(log)?;
+    Ok(())
+}
+
+/// The Debian package's files over the system's own, for single processes: as if it were installed.
+fn laid_over(
+    layout: &Layout,
+    packages: &Packages,
+    provider: &Provider,
+    log: &Path,
+) -> Result<Done> {
+    let root = empty(layout.own.join("unpacked-package"))?;
+    Job::new("dpkg-deb")
+        .args(["--extract".as_ref(), packages.deb.as_os_str(), root.as_os_str()])
+        .run(log)?;
+    if !getuid().is_root() {
+        return Ok(Done::Skipped(NOT_ROOT.to_owned()));
+    }
+    let overlay = "mount -t overlay -o ro,lowerdir=\"$0\"/usr:/usr erd /usr && exec \"$@\"";
+    let root = root.to_str().context("the target directory's path is not UTF-8")?;
+    let place = ["unshare", "--mount", "sh", "-c", overlay, root];
+    if Job::new("true").under(place).run(log).is_err() {
+        return Ok(Done::Skipped("no overlay file systems here".to_owned()));
+    }
+    works(&place, provider, log)
+}
+
+/// A Debian of this machine's release with libfabric's programs in it; made once.
+fn clean_root(layout: &Layout, log: &Path) -> Result<PathBuf> {
+    let root = layout.own.join("clean-root");
+    if root.exists() {
+        return Ok(root);
+    }
+    setup::packages(layout, &["mmdebstrap"])?;
+    let release = fs::read_to_string("/etc/os-release")?;
+    let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let suite = suite.context("/etc/os-release names no release")?;
+    // Under another name until it is whole.
+    let part = empty(layout.own.join("clean-root.part"))?;
+    Job::new("mmdebstrap")
+        .args(["--variant=essential", "--include=libfabric-bin", suite])
+        .args([&part])
+        .limit(Duration::from_secs(900))
+        .run(log)?;
+    fs::rename(&part, &root)?;
+    Ok(root)
+}
+
+/// Installs, tries and removes the package.
+fn installed(root: &Path, packages: &Packages, provider: &Provider, log: &Path) -> Result<Done> {
+    let directory = root.to_str().context("the target directory's path is not UTF-8")?;
+    let place = ["chroot", directory];
+    let dpkg = |args: &[&str]| Job::new("dpkg").args(args).under(NOTHING).under(place).run(log);
+    fs::copy(&packages.deb, root.join("tmp/erd.deb"))?;
+    dpkg(&["--install", "/tmp/erd.deb"])?;
+    let done = works(&place, provider, log);
+    let files = dpkg(&["--listfiles", "erd"])?;
+    dpkg(&["--purge", "erd"])?;
+    let left = files.lines().find(|file| root.join(file.trim_start_matches('/')).is_file());
+    if let Some(file) = left {
+        bail!("{file} is there after the package was removed");
+    }
+    if fi_info(&place).run(log).is_ok() {
+        bail!("fi_info finds erd after the package was removed");
+    }
+    done
+}
+
+/// Asks for erd where nothing but the package says where it is.
+fn works(place: &[&str], provider: &Provider, log: &Path) -> Result<Done> {
+    fi_info(place).run(log)?;
+    let mut run = PingPong::new(&["-m", "tagged", "-S", "all", "-I", "20"]);
+    run.under = place.iter().chain(&NOTHING).map(|word| (*word).to_owned()).collect();
+    let sizes =
+        pingpong::rows(&run.run(&Core::system(), provider, &provider.counters(log), log)?)?;
+    Done::many(sizes.len(), format!("fi_info; fi_pingpong with {} sizes", sizes.len()))
+}
+
+fn fi_info(place: &[&str]) -> Job {
+    Job::new("fi_info").args(["-p", "erd"]).under(NOTHING).under(place)
+}
+
+/// The directory `dir` with nothing in it.
+fn empty(dir: PathBuf) -> Result<PathBuf> {
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    Ok(dir)
+}
