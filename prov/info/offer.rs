@@ -44,7 +44,7 @@ pub const TX_OP_FLAGS: u64 = FI_INJECT
 pub const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
 /// Matching is done in send order for each peer, and so are short accesses to memory and all atomic
-/// ones. Longer ones ([`ORDERED_BYTES`]) are done in any order.
+/// ones. Longer ones (1 KiB) are done in any order.
 pub const MSG_ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_RAW
     | FI_ORDER_WAR
