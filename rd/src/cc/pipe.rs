@@ -25,7 +25,7 @@ const WINDOW_S: u8 = 5;
 /// packets of networks. Those of a loopback can be larger.
 const LARGE: u8 = 13;
 /// So much of a difference beyond what queues make is noise, up to all of it.
-const REST: f32 = 4.0;
+const REST: f32 = 2.0;
 /// Differences that queues may make, in base round trips.
 const QUEUES: f32 = 0.5;
 /// p97 of an exponential distribution in units of its mean.
