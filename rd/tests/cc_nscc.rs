@@ -629,13 +629,17 @@ struct Switch {
     trims: bool,
 }
 
+/// What the engine lets be in flight while a flow learns.
+const LEARNING_BYTES: u64 = 4 * PACKET as u64;
+
 /// Flows over one 100 Gb/s bottleneck with a buffer of 5 BDP, one packet a slot. Returns each
 /// flow's bytes in the second half, the mean queue there in bytes, and the packets lost.
 fn bottleneck(scheme: &NsccScheme, flows: usize, switch: Switch) -> (Vec<f64>, f64, u64) {
     const SLOTS: u64 = 40_000;
     const SLOT_NS: u64 = 328;
     let params = FlowParams { trimming: switch.trims, ..SLOW };
-    let mut senders: Vec<_> = (0..flows).map(|n| (scheme.build(&params, n as u64), 0u64)).collect();
+    let sender = |n| (scheme.build(&params, n as u64), 0_u64, LEARNING_SAMPLES);
+    let mut senders: Vec<_> = (0..flows).map(sender).collect();
     let mut queue: VecDeque<(usize, Nanos)> = VecDeque::new();
     let mut back: VecDeque<(Nanos, usize, Nanos, Option<bool>)> = VecDeque::new();
     let (mut got, mut queued, mut lost) = (vec![0.0; flows], 0.0, 0);
@@ -643,8 +647,9 @@ fn bottleneck(scheme: &NsccScheme, flows: usize, switch: Switch) -> (Vec<f64>, f
         let now = slot * SLOT_NS;
         while back.front().is_some_and(|packet| packet.0 <= now) {
             let (_, at, sent_at, mark) = back.pop_front().expect("seen");
-            let (flow, in_flight) = &mut senders[at];
+            let (flow, in_flight, learning) = &mut senders[at];
             *in_flight -= u64::from(PACKET);
+            *learning = learning.saturating_sub(u8::from(mark.is_some()));
             let kind = if switch.trims { LossKind::Trim } else { LossKind::Nack };
             match mark {
                 Some(mark) => flow.on_ack(&Ack {
@@ -661,9 +666,11 @@ fn bottleneck(scheme: &NsccScheme, flows: usize, switch: Switch) -> (Vec<f64>, f
         }
         for n in 0..flows {
             let at = (n + slot as usize) % flows;
-            let (flow, in_flight) = &mut senders[at];
+            let (flow, in_flight, learning) = &mut senders[at];
+            // The engine keeps little in flight while a flow learns its noise.
+            let most = if *learning > 0 { LEARNING_BYTES } else { u64::MAX };
             // A host's own link is no faster than the bottleneck.
-            if *in_flight + u64::from(PACKET) <= flow.window_bytes() || *in_flight == 0 {
+            if *in_flight + u64::from(PACKET) <= flow.window_bytes().min(most) || *in_flight == 0 {
                 *in_flight += u64::from(PACKET);
                 if queue.len() < 5 * 36 {
                     queue.push_back((at, now));

@@ -251,7 +251,7 @@ impl Controller for MpRdma {
         }
         if let Some(path) = self.clock.pop()
             && self.spray.bits() >= self.probe_below
-            && self.spray.left(now) != Some(path)
+            && !self.spray.is_left(now, path)
         {
             return path;
         }

@@ -729,9 +729,7 @@ impl Controller for Nscc {
         let trim = loss.kind == LossKind::Trim;
         if let Some(spread) = &mut self.spread {
             spread.told(loss.path, true);
-            if !trim {
-                spread.lost(loss.now, loss.path);
-            }
+            spread.lost(loss, self.pipe.typical_rtt_ns());
             if self.flags & TRIMMING != 0 && !trim {
                 // Congestion trims; what vanishes met a failure.
                 spread.freeze(loss.now);
@@ -755,7 +753,7 @@ impl Controller for Nscc {
     fn on_timeout(&mut self, timeout: &Timeout) {
         self.flags |= LOST;
         if let Some(spread) = &mut self.spread {
-            spread.freeze(timeout.now);
+            spread.on_timeout(timeout.now);
         }
         if timeout.in_a_row > 1 {
             self.stop_fast();

@@ -24,22 +24,33 @@ const LEFT_RTTS: Nanos = 32;
 const LOSS_MEMORY_RTTS: Nanos = 256;
 /// Losses of packets sent closer together, in typical round trips, are of one overflow.
 const OVERFLOW_RTTS: Nanos = 4;
+/// Longest span that counts, in us: 67 s, of the 71 minutes after which times wrap.
+const SPAN_MOST_US: u32 = 1 << 26;
+
+/// No path has this number.
+const NO_PATH: u16 = u16::MAX;
 
 /// Leaves a path that loses packets while the others lose none. Two losses in a row on different
 /// paths are everybody's, and nothing is left for them: for as long as a path would be after an overflow,
-/// for as long as losses are remembered otherwise.
-#[derive(Clone, Copy, Debug, Default)]
+/// for as long as losses are remembered otherwise. Times are in us and wrap after 71 minutes: what is over
+/// by then may by chance count once more, for 67 s at most.
+#[derive(Clone, Copy, Debug)]
 pub struct LossyPath {
     /// When the newest loss became known, and when what was lost was sent.
-    lost_at: Nanos,
-    sent_at: Nanos,
-    /// Losses count as everybody's until then.
-    shared_until: Nanos,
-    left_until: Nanos,
-    /// The path of the newest loss.
-    path: u16,
-    /// There was one.
-    has_lost: bool,
+    lost_at_us: u32,
+    sent_at_us: u32,
+    /// Until then a path is left or, without one, losses count as everybody's.
+    until_us: u32,
+    /// The path of the newest loss; none at first.
+    lost: u16,
+    /// The path that is left, if any.
+    left: u16,
+}
+
+impl Default for LossyPath {
+    fn default() -> Self {
+        LossyPath { lost_at_us: 0, sent_at_us: 0, until_us: 0, lost: NO_PATH, left: NO_PATH }
+    }
 }
 
 impl LossyPath {
@@ -49,33 +60,55 @@ impl LossyPath {
         if loss.kind == LossKind::Trim {
             return;
         }
-        let rtts = |count: Nanos| count.saturating_mul(rtt_ns);
-        let is_fresh =
-            self.has_lost && loss.now.saturating_sub(self.lost_at) < rtts(LOSS_MEMORY_RTTS);
-        let is_same = self.path == loss.path;
-        if is_fresh && !is_same {
-            let is_overflow = loss.sent_at.abs_diff(self.sent_at) < rtts(OVERFLOW_RTTS);
-            let memory_ns = rtts(if is_overflow { LEFT_RTTS } else { LOSS_MEMORY_RTTS });
-            self.shared_until = self.shared_until.max(loss.now.saturating_add(memory_ns));
-            self.left_until = 0;
-        } else if loss.now >= self.shared_until {
-            self.left_until = loss.now.saturating_add(rtts(LEFT_RTTS));
+        let rtts =
+            |count: Nanos| (count.saturating_mul(rtt_ns) / 1_000).min(SPAN_MOST_US.into()) as u32;
+        let (now_us, sent_at_us) = (us(loss.now), us(loss.sent_at));
+        let is_known = self.lost != NO_PATH;
+        let is_fresh = is_known && now_us.wrapping_sub(self.lost_at_us) < rtts(LOSS_MEMORY_RTTS);
+        let is_shared = is_known && self.left == NO_PATH && !self.is_over(loss.now);
+        if is_fresh && self.lost != loss.path {
+            let apart_us = (sent_at_us.wrapping_sub(self.sent_at_us) as i32).unsigned_abs();
+            let is_overflow = apart_us < rtts(OVERFLOW_RTTS);
+            let until_us =
+                now_us.wrapping_add(rtts(if is_overflow { LEFT_RTTS } else { LOSS_MEMORY_RTTS }));
+            if !is_shared || until_us.wrapping_sub(self.until_us) as i32 > 0 {
+                self.until_us = until_us;
+            }
+            self.left = NO_PATH;
+        } else if !is_shared {
+            self.until_us = now_us.wrapping_add(rtts(LEFT_RTTS));
+            self.left = loss.path;
         }
-        (self.lost_at, self.sent_at) = (loss.now, loss.sent_at);
-        (self.path, self.has_lost) = (loss.path, true);
+        (self.lost_at_us, self.sent_at_us, self.lost) = (now_us, sent_at_us, loss.path);
     }
 
     /// Nothing arrives at all: another path may heal first.
     pub fn on_timeout(&mut self) {
-        self.left_until = 0;
+        self.left = NO_PATH;
+        self.until_us = self.lost_at_us;
+    }
+
+    /// Whether a path should not be used now.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_left(&self, now: Nanos, path: u16) -> bool {
+        self.left == path && self.left(now).is_some()
     }
 
     /// The path that should not be used now.
     #[must_use]
-    #[inline]
     pub fn left(&self, now: Nanos) -> Option<u16> {
-        (now < self.left_until).then_some(self.path)
+        (self.left != NO_PATH && !self.is_over(now)).then_some(self.left)
     }
+
+    fn is_over(&self, now: Nanos) -> bool {
+        !(1..=SPAN_MOST_US).contains(&self.until_us.wrapping_sub(us(now)))
+    }
+}
+
+/// As us; see [`LossyPath`] for what wraps.
+fn us(at: Nanos) -> u32 {
+    (at / 1_000) as u32
 }
 
 /// Oblivious spray, but for a [`LossyPath`].
@@ -115,10 +148,11 @@ impl Uniform {
         }
     }
 
-    /// See [`LossyPath::left`].
+    /// See [`LossyPath::is_left`].
     #[must_use]
-    pub fn left(&self, now: Nanos) -> Option<u16> {
-        self.lossy.left(now)
+    #[inline(always)]
+    pub fn is_left(&self, now: Nanos, path: u16) -> bool {
+        self.lossy.is_left(now, path)
     }
 
     /// See [`LossyPath::on_loss`].
@@ -277,100 +311,9 @@ impl Reps {
     }
 }
 
-/// No path has this number.
-const NO_PATH: u16 = u16::MAX;
-/// How long a lossy path is shunned, in us.
-const SHUN_US: u32 = 1_000;
-/// How long after that its loss is remembered, in us.
-const MEMORY_US: u32 = 10_000;
-
-/// The path to shun because it alone loses packets: that of the latest loss, unless the one before was
-/// on another path. So a lossy path is left at its first loss, and where all lose alike none is.
-#[derive(Clone, Copy, Debug)]
-pub struct Lossy {
-    /// Path of the latest loss; none at first.
-    path: u16,
-    /// Until when it is shunned, or since when not. It wraps after 71 minutes, when the path may be
-    /// shunned once more.
-    until_us: u32,
-}
-
-impl Default for Lossy {
-    fn default() -> Self {
-        Lossy { path: NO_PATH, until_us: 0 }
-    }
-}
-
-impl Lossy {
-    /// Something sent on a path vanished.
-    pub fn on_loss(&mut self, now: Nanos, path: u16) {
-        let (is_same, is_shunned) = (self.is_suspect(path), self.is_shunned(now));
-        if is_same && is_shunned {
-            // It was sent before.
-            return;
-        }
-        let is_recent = is_shunned || us(now).wrapping_sub(self.until_us) <= MEMORY_US;
-        let is_alone = is_same || self.path == NO_PATH || !is_recent;
-        self.path = path;
-        self.until_us = us(now).wrapping_add(if is_alone { SHUN_US } else { 0 });
-    }
-
-    /// Whether a path is the one that lost something last. No other one is
-    /// [shunned](Lossy::is_shunned).
-    #[must_use]
-    #[inline(always)]
-    pub fn is_suspect(&self, path: u16) -> bool {
-        self.path == path
-    }
-
-    /// Whether that path is to be shunned now.
-    #[must_use]
-    pub fn is_shunned(&self, now: Nanos) -> bool {
-        (1..=SHUN_US).contains(&self.until_us.wrapping_sub(us(now)))
-    }
-}
-
-fn us(at: Nanos) -> u32 {
-    (at / 1_000) as u32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::MILLISECOND;
-
-    fn is_shunned(lossy: &Lossy, now: Nanos, path: u16) -> bool {
-        lossy.is_suspect(path) && lossy.is_shunned(now)
-    }
-
-    #[test]
-    fn the_only_path_that_loses_is_shunned_for_a_while() {
-        let mut lossy = Lossy::default();
-        assert!(!is_shunned(&lossy, 0, 0));
-        lossy.on_loss(MILLISECOND, 3);
-        assert!(is_shunned(&lossy, MILLISECOND, 3));
-        assert!(!is_shunned(&lossy, MILLISECOND, 2));
-        // What was lost before does not prolong it.
-        lossy.on_loss(3 * MILLISECOND / 2, 3);
-        assert!(!is_shunned(&lossy, 2 * MILLISECOND, 3));
-        lossy.on_loss(3 * MILLISECOND, 3);
-        assert!(is_shunned(&lossy, 3 * MILLISECOND, 3));
-    }
-
-    #[test]
-    fn where_all_paths_lose_none_is_shunned() {
-        let mut lossy = Lossy::default();
-        lossy.on_loss(0, 0);
-        for n in 1..100 {
-            let now = Nanos::from(n) * MILLISECOND / 10;
-            lossy.on_loss(now, n % 4);
-            assert!((0..4).all(|path| !is_shunned(&lossy, now, path)), "{n}");
-        }
-        // Long after, it may be one path alone.
-        let later = 30 * MILLISECOND;
-        lossy.on_loss(later, 1);
-        assert!(is_shunned(&lossy, later, 1));
-    }
 
     const RTT: Nanos = 10_000;
 

@@ -24,9 +24,7 @@ const WINDOW_S: u8 = 5;
 /// Binary logarithm of the packet size in bytes up to which all round trips count as alike: the
 /// packets of networks. Those of a loopback can be larger.
 const LARGE: u8 = 13;
-/// Weight of a new difference, as a power of two.
-const GAIN: f32 = 1.0 / 32.0;
-/// So much of a difference beyond what queues make is noise.
+/// So much of a difference beyond what queues make is noise, up to all of it.
 const REST: f32 = 2.0;
 /// Differences that queues may make, in base round trips.
 const QUEUES: f32 = 0.5;
@@ -67,9 +65,9 @@ const ODD: u8 = NO_LINK | LEARNING | SIZES | OVER;
 pub struct Pipe {
     /// Bytes per ns: the link's or, if that is unknown, the most delivered lately.
     speed: f32,
-    /// Mean difference of neighbouring raw samples.
+    /// Mean difference of neighbouring raw samples; while the flow learns, what those so far add to it.
     jitter_ns: f32,
-    /// Mean difference of neighbouring filtered delays.
+    /// The same of neighbouring filtered delays.
     swing_ns: f32,
     /// Least of this window and of the one before; infinite without one.
     least_ns: f32,
@@ -239,12 +237,15 @@ impl Pipe {
         let last = self.recent_ns[(at + 1) % 2];
         let base = self.base_rtt_ns();
         if last > 0.0 && learns {
-            track(&mut self.jitter_ns, (rtt - last).abs(), base);
+            let taken = f32::from(self.samples);
+            learn_mean(&mut self.jitter_ns, (rtt - last).abs(), base, taken, LEARNED.into());
         }
         if at + 1 == BLOCK {
             let median = median(self.recent_ns, rtt);
             if learns {
-                track(&mut self.swing_ns, (median - self.filtered_ns).abs(), base);
+                let (difference, block) = ((median - self.filtered_ns).abs(), BLOCK as f32);
+                let taken = f32::from(self.samples) / block;
+                learn_mean(&mut self.swing_ns, difference, base, taken, f32::from(LEARNED) / block);
             }
             self.filtered_ns = median;
         }
@@ -458,11 +459,13 @@ fn burst_exponent(burst_bytes: u32) -> u8 {
     if kib == 0 { 0 } else { (kib.next_power_of_two().ilog2() + 1).min(15) as u8 }
 }
 
-/// Follows the mean of a difference. One outlier counts for four times the mean or one base round
-/// trip, so that spikes do not carry it away.
-fn track(mean_ns: &mut f32, difference_ns: f32, base_ns: f32) {
-    let bounded = difference_ns.min((4.0 * *mean_ns).max(base_ns));
-    *mean_ns += GAIN * (bounded - *mean_ns);
+/// Takes one of `all` differences into their mean, after `taken` of them. All weigh alike: with more
+/// weight for the latest, what is learnt would vary more. Those that tell nothing count as none, so
+/// that a few that do are not taken for all. One outlier counts for four times the mean so far or one
+/// base round trip, so that spikes do not carry it away.
+fn learn_mean(mean_ns: &mut f32, difference_ns: f32, base_ns: f32, taken: f32, all: f32) {
+    let so_far_ns = *mean_ns * all / taken.max(1.0);
+    *mean_ns += difference_ns.min((4.0 * so_far_ns).max(base_ns)) / all;
 }
 
 /// What is left of a mean difference when that which queues make is taken off.

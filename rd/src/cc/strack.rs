@@ -451,7 +451,7 @@ impl Controller for Strack {
             }
             None => spray.marked.next(spray.in_use),
         };
-        if spray.lossy.left(now) != Some(path) {
+        if !spray.lossy.is_left(now, path) {
             return path;
         }
         spray.marked.on_ack(path, true);

@@ -1,6 +1,7 @@
 //! How NSCC spreads its bursts over the paths.
 
-use crate::cc::paths::{self, EcnBitmap, Lossy, Reps};
+use crate::cc::Loss;
+use crate::cc::paths::{self, EcnBitmap, LossyPath, Reps};
 use crate::units::{MILLISECOND, Nanos};
 use alloc::boxed::Box;
 use rand_pcg::Pcg32;
@@ -8,14 +9,14 @@ use rand_pcg::Pcg32;
 /// How long REPS stays with paths that work once one may be dead.
 const FREEZE_NS: Nanos = 10 * MILLISECOND;
 
-/// So often a path is chosen anew in place of one that is shunned.
+/// So often a path is chosen anew in place of one that is left.
 const CHOICES: u32 = 8;
 
 /// The path state; a flow has it from its first burst over several paths on.
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
     way: Way,
-    lossy: Lossy,
+    lossy: LossyPath,
 }
 
 /// How bursts are spread, one variant for each value of `paths_by`.
@@ -37,7 +38,7 @@ impl Spread {
             2 => Way::Bitmap(EcnBitmap::default()),
             _ => Way::Mixed(Box::default()),
         };
-        Spread { way, lossy: Lossy::default() }
+        Spread { way, lossy: LossyPath::default() }
     }
 
     /// Whether it is REPS.
@@ -74,8 +75,14 @@ impl Spread {
     }
 
     /// Something sent on a path vanished.
-    pub(super) fn lost(&mut self, now: Nanos, path: u16) {
-        self.lossy.on_loss(now, path);
+    pub(super) fn lost(&mut self, loss: &Loss, rtt_ns: f32) {
+        self.lossy.on_loss(loss, rtt_ns as Nanos);
+    }
+
+    /// Nothing arrives at all.
+    pub(super) fn on_timeout(&mut self, now: Nanos) {
+        self.lossy.on_timeout();
+        self.freeze(now);
     }
 
     /// A path may be dead.
@@ -89,7 +96,10 @@ impl Spread {
     #[inline(always)]
     pub(super) fn next(&mut self, now: Nanos, last_path: u8) -> u16 {
         let path = self.choose(now, last_path);
-        if self.lossy.is_suspect(path) { self.instead(now, path, last_path) } else { path }
+        if self.lossy.is_left(now, path) {
+            return self.instead(now, path, last_path);
+        }
+        path
     }
 
     #[inline(always)]
@@ -103,19 +113,16 @@ impl Spread {
         self.choose_otherwise(last_path)
     }
 
-    /// A path in place of one that may be shunned.
+    /// A path in place of one that is left.
     #[inline(never)]
-    fn instead(&mut self, now: Nanos, shunned: u16, last_path: u8) -> u16 {
-        if !self.lossy.is_shunned(now) {
-            return shunned;
-        }
+    fn instead(&mut self, now: Nanos, left: u16, last_path: u8) -> u16 {
         for _ in 0..CHOICES {
             let path = self.choose(now, last_path);
-            if path != shunned {
+            if path != left {
                 return path;
             }
         }
-        if shunned < last_path.into() { shunned + 1 } else { 0 }
+        if left < last_path.into() { left + 1 } else { 0 }
     }
 
     #[inline(never)]

@@ -114,7 +114,9 @@ fn path_state_comes_with_the_first_burst_over_several_paths() {
 fn the_only_path_that_loses_is_left_for_a_while_however_bursts_are_spread() {
     for paths_by in 0..4 {
         let mut spread = Spread::new(paths_by as f32, 1);
-        spread.lost(0, 2);
+        let kind = LossKind::Nack;
+        let loss = Loss { now: 0, sent_at: 0, bytes: 1, path: 2, kind, in_flight_bytes: 0 };
+        spread.lost(&loss, 30_000.0);
         for n in 0..100 {
             let path = spread.next(n * 9_000, 3);
             assert_ne!(path, 2);
@@ -123,7 +125,7 @@ fn the_only_path_that_loses_is_left_for_a_while_however_bursts_are_spread() {
         assert!((0..100).any(|_| spread.next(2_000_000, 3) == 2), "way {paths_by}");
         // The last path is never left.
         let mut lone = Spread::new(paths_by as f32, 1);
-        lone.lost(0, 0);
+        lone.lost(&Loss { path: 0, ..loss }, 30_000.0);
         assert_eq!(lone.next(0, 0), 0);
     }
 }
