@@ -323,13 +323,13 @@ impl Pipe {
     }
 
     /// What targets and patience are measured in: the least round trip or, where that is less, the
-    /// time of [`BURSTS`].
+    /// time of two bursts of the port.
     #[must_use]
     pub fn scale_ns(&self) -> f32 {
         greater(self.base_rtt_ns(), self.bursts_ns())
     }
 
-    /// Base round trip with the mean of the jitter: what a lone packet takes, or [`BURSTS`] if they
+    /// Base round trip with the mean of the jitter: what a lone packet takes, or two bursts if they
     /// take longer.
     #[must_use]
     #[inline]
