@@ -47,8 +47,8 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         let core = &wheel;
         multipath::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
     }
-    // On an emulated processor they take a quarter of an hour.
-    if provider.is_erd() && args.full {
+    // Not part of the full tier while a process there stands still now and then (docs/verbs.md).
+    if provider.is_erd() && args.vm {
         vm::steps::steps(&mut report, layout);
     }
     mpi::steps(&mut report, layout, &provider, args.full);
