@@ -8,6 +8,9 @@
 #include <rdma/fi_rma.h>
 #include <sys/mman.h>
 
+/* FI_DIFF, which the headers of libfabric 1.17 do not have. */
+#define DIFFERENCE ((enum fi_op)(FI_MSWAP + 1))
+
 enum { KEY = 7, AREA_BYTES = 1 << 20 };
 
 static struct group group;
@@ -273,7 +276,7 @@ static void atomic_forms(void)
     done(&op, "an atomic read");
     check(result[0] == 12 && result[1] == 16, "four sums are %llu", (unsigned long long)result[0]);
     op.state = 0;
-    must(fi_fetch_atomicv(asker(), &in, NULL, 1, &out, NULL, 1, to, 0, KEY, FI_UINT64, FI_DIFF, &op), "a difference");
+    must(fi_fetch_atomicv(asker(), &in, NULL, 1, &out, NULL, 1, to, 0, KEY, FI_UINT64, DIFFERENCE, &op), "a difference");
     int rc = group_wait(&group, &op);
     check(rc == 1 && result[0] == 12 && cells[0] == 9, "a difference: %d", rc);
     op.state = 0;
