@@ -54,10 +54,12 @@ impl Endpoint {
             Ask::Write => (Task::Write { later: false }, len_bytes),
             Ask::Read(to) => (Task::Read(to), 0),
             Ask::Atomic { atomic, operand_bytes, to } => {
+                if len_bytes > ATOMIC_MAX_BYTES {
+                    return Err(PostError::Operand);
+                }
                 let whole = if atomic.form == Form::Compare { 2 } else { 1 } * len_bytes;
                 let operand_bytes = u64::from(operand_bytes);
-                let fits = operand_bytes == whole || operand_bytes == 0;
-                if len_bytes > ATOMIC_MAX_BYTES || !fits {
+                if operand_bytes != whole && operand_bytes != 0 {
                     return Err(PostError::Operand);
                 }
                 (Task::Atomic(atomic, to), operand_bytes)

@@ -223,9 +223,10 @@ impl Request {
         match self.action {
             Action::Write => operand == targets,
             Action::WriteLater | Action::Read(_) => operand == 0,
+            Action::Atomic(_) if targets > ATOMIC_MAX_BYTES => false,
             Action::Atomic(Atomic { form, .. }) => {
                 let whole = if form == Form::Compare { 2 * targets } else { targets };
-                targets <= ATOMIC_MAX_BYTES && (operand == whole || operand == 0)
+                operand == whole || operand == 0
             }
         }
     }
