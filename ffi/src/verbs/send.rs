@@ -21,6 +21,10 @@ const REAP: usize = 32;
 const AHS_MAX: usize = 4096;
 /// A queue pair that failed is made ready again after this time.
 const REVIVE_NS: u64 = 100_000_000;
+/// A full queue of which nothing completes for this time is stuck. Soft-RoCE's can be: Linux 6.1
+/// reads its count of packets under way and only then asks to be told when there are fewer, so
+/// the word may come in between, and who posts nothing more is never served again.
+const STUCK_NS: u64 = 250_000_000;
 
 /// How far a send came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +66,32 @@ struct Queue {
     /// Counts resets, so that completions of before are told apart.
     epoch: u8,
     failed_ns: Option<u64>,
+    standstill: Standstill,
 }
 
 impl Queue {
     fn room(&self) -> u32 {
         DEPTH - (self.head - self.tail) as u32
+    }
+}
+
+/// Whether a full queue moves.
+#[derive(Debug, Default)]
+struct Standstill {
+    /// Requests completed when it was first seen full since it moved, and the time.
+    seen: Option<(u64, u64)>,
+}
+
+impl Standstill {
+    /// The queue is full, with so many requests completed; true once nothing moved for too long.
+    fn is_stuck(&mut self, completed: u64, now: u64) -> bool {
+        match self.seen {
+            Some((at, since_ns)) if at == completed => now >= since_ns + STUCK_NS,
+            _ => {
+                self.seen = Some((completed, now));
+                false
+            }
+        }
     }
 }
 
@@ -109,7 +134,16 @@ impl Sender {
         for _ in 0..paths {
             let qp = super::port::open_qp(pd, &cq, &cq, (DEPTH, 1), port.number, qkey)?;
             let slab = Slab::new(pd, slot_bytes * DEPTH as usize)?;
-            queues.push(Queue { qp, slab, head: 0, tail: 0, epoch: 0, failed_ns: None });
+            let standstill = Standstill::default();
+            queues.push(Queue {
+                qp,
+                slab,
+                head: 0,
+                tail: 0,
+                epoch: 0,
+                failed_ns: None,
+                standstill,
+            });
         }
         Ok(Sender {
             queues,
@@ -150,7 +184,7 @@ impl Sender {
         }
         let count = self.queues[at].room().min(left);
         if count == 0 {
-            return sent(burst.done_segments, Some(SendStop::Blocked));
+            return sent(burst.done_segments, Some(self.full(at)));
         }
         let ah = match self.handle(to, burst) {
             Ok(ah) => ah,
@@ -168,6 +202,18 @@ impl Sender {
         sent(segments, stop)
     }
 
+    /// What a full queue means for a burst. One that is stuck rests, and is emptied then.
+    fn full(&mut self, at: usize) -> SendStop {
+        let now = monotonic_ns();
+        let queue = &mut self.queues[at];
+        if !queue.standstill.is_stuck(queue.tail, now) {
+            return SendStop::Blocked;
+        }
+        tracing::warn!(qp = queue.qp.number(), "a full queue pair stands still: the path rests");
+        queue.failed_ns = Some(now);
+        SendStop::Refused
+    }
+
     /// Whether a queue can be posted to; one that failed is made ready again after a while.
     fn is_ready(&mut self, at: usize) -> bool {
         let Some(failed_ns) = self.queues[at].failed_ns else { return true };
@@ -179,6 +225,7 @@ impl Sender {
         match queue.qp.reset() {
             Ok(()) => {
                 (queue.head, queue.tail, queue.failed_ns) = (0, 0, None);
+                queue.standstill = Standstill::default();
                 queue.epoch = queue.epoch.wrapping_add(1);
                 true
             }
@@ -438,6 +485,14 @@ mod tests {
             }
             assert_eq!(&out[skip..], &b"abcdefgh"[skip..]);
         }
+    }
+
+    #[test]
+    fn a_full_queue_is_stuck_once_nothing_completes_for_long() {
+        let mut queue = Standstill::default();
+        assert!(!queue.is_stuck(7, 1_000) && !queue.is_stuck(7, STUCK_NS));
+        assert!(!queue.is_stuck(8, STUCK_NS + 1_000), "one completed");
+        assert!(!queue.is_stuck(8, 2 * STUCK_NS) && queue.is_stuck(8, 2 * STUCK_NS + 1_000));
     }
 
     #[test]
