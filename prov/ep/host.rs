@@ -234,7 +234,7 @@ impl Host for EpHost {
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
         match Handle::from_token(to.0) {
             (handle, Kind::Held) => self.held_ended(handle, outcome.err()),
-            (handle, Kind::Served) => self.served.give_back(handle),
+            (handle, Kind::Served) => self.drop_served(handle),
             (handle, _) => self.recv_ended(handle, outcome.map_err(Cause::from)),
         }
     }

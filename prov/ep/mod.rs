@@ -60,7 +60,8 @@ use std::time::Duration;
 /// Time without a call after which the helper thread steps in, where the application leaves
 /// progress to the provider.
 const AUTO_IDLE_NS: u64 = 1_000_000;
-/// Longest wait of `fi_close` for goodbyes; the engine gives up before.
+/// Longest wait of `fi_close` for answers to be acknowledged, and for goodbyes; the engine gives
+/// these up before.
 const GOODBYE_MAX_NS: u64 = 2_000_000_000;
 /// Pause between two looks while closing.
 const CLOSING_PAUSE: Duration = Duration::from_micros(100);
@@ -260,6 +261,8 @@ impl EpInner {
         }
         let flush_ns = monotonic_ns() + self.domain.settings.peer_timeout_ns;
         self.step_until(flush_ns, |driver| driver.host.promised == 0);
+        let answers_ns = monotonic_ns() + GOODBYE_MAX_NS;
+        self.step_until(answers_ns, |driver| !driver.engine.owes_answers());
         if let State::Enabled(driver) = &mut *self.lock() {
             driver.host.abandon();
             driver.close();

@@ -283,9 +283,28 @@ impl EpHost {
         atomic: Atomic,
         operand: Operand<'_>,
     ) -> Result<SendToken, Refusal> {
-        let served = self.change(at, atomic, operand)?;
-        let handle = self.new_served(served)?;
-        Ok(SendToken(handle.token_of(Kind::Served)))
+        // A refusal has no effect, so the place comes before the change.
+        let handle = self.new_served(Served::default())?;
+        match self.change(at, atomic, operand) {
+            Ok(served) => {
+                if let Some(place) = self.served.get_mut(handle) {
+                    *place = served;
+                }
+                Ok(SendToken(handle.token_of(Kind::Served)))
+            }
+            Err(refusal) => {
+                self.served.give_back(handle);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// A write ends without all of its bytes. Its regions are let go.
+    pub(super) fn drop_served(&mut self, handle: Handle) {
+        if let Some(served) = self.served.get_mut(handle) {
+            *served = Served::default();
+        }
+        self.served.give_back(handle);
     }
 
     /// An answer has arrived, or never will.

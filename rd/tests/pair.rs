@@ -324,6 +324,33 @@ fn permission_for_an_eager_message_starts_nothing() {
 }
 
 #[test]
+fn permission_comes_in_whole_links() {
+    let (mut nodes, mut now, ids) = acquainted();
+    let to = nodes[1].name;
+    post_send_at(&mut nodes[0], now, 2, to, 1 << 20);
+    let mut burst = TxBurst::new();
+    assert!(nodes[0].engine.poll_transmit(now, true, &mut nodes[0].memory, &mut burst));
+    let permit = |base_bytes: u64, len_bytes: u32| {
+        let (order, op) = (FIRST_PSN.wrapping_add(1), 0);
+        let cts = Cts { order, op, msg_id: 0x8000, base_bytes, len_bytes, total_bytes: 1 << 20 };
+        let mut headers = vec![0, 1];
+        Record::Cts(cts).emit(&mut headers);
+        let h = Header { psn: FIRST_PSN, ..Header::new(Kind::Data, ids[0]) };
+        forge(h, &headers, &[])
+    };
+    // Byte by byte, each would cost more memory than it takes on the wire.
+    for at in 0..4 {
+        take(&mut nodes[0], now, &permit(at, 1));
+    }
+    assert_eq!(nodes[0].engine.stats().drops_for(DropReason::Message), 4);
+    take(&mut nodes[0], now, &permit(0, 1 << 20));
+    assert_eq!(nodes[0].engine.stats().drops_for(DropReason::Message), 4);
+    now += SECOND / 1000;
+    assert!(nodes[0].engine.poll_transmit(now, true, &mut nodes[0].memory, &mut burst));
+    assert!(burst.total_bytes > 1 << 10, "it sends what it was permitted");
+}
+
+#[test]
 fn buffers_are_asked_for_within_the_credit_only() {
     let (mut nodes, now, ids) = acquainted();
     take(&mut nodes[1], now, &eager_segment(ids[1], 0, 1, 0, 1 << 31));
@@ -483,6 +510,23 @@ fn a_peer_let_go_makes_room_and_may_come_back() {
     for node in &nodes {
         assert_eq!(node.engine.stats().sessions_failed, 0, "{}", node.name);
     }
+}
+
+#[test]
+fn a_peer_let_go_before_its_message_went_out_gets_it() {
+    let small = node_with(1, Box::new(ErdScheme::default()), |config| config.peers_max = 2);
+    let mut nodes = vec![small, node(2), node(3), node(4)];
+    let mut now = 0;
+    let [waiting, kept, newcomer] = [1, 2, 3].map(|at| nodes[at].name);
+    post_send_at(&mut nodes[0], now, 7, waiting, 8);
+    let me = &mut nodes[0];
+    me.engine.peer(now, kept, &mut me.memory).unwrap();
+    let peer = me.engine.peer(now, waiting, &mut me.memory).unwrap();
+    me.engine.let_go(peer);
+    me.engine.let_go(peer);
+    assert_eq!(me.engine.peer(now, newcomer, &mut me.memory), Err(PostError::TableFull));
+    run(&mut nodes, &mut now, 2 * SECOND);
+    assert_eq!(nodes[0].memory.sent, [(7, Ok(()))]);
 }
 
 #[test]

@@ -11,8 +11,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use world::app::Class;
 use world::ledger::{Outgoing, Rules};
+use world::memory::{Plan, What, Wrong};
 use world::net::Fate;
 use world::script::{ANY_FAILURE, PATIENCE_NS, message, world};
+use world::sim::World;
 
 const NONE: Rules = Rules { timeouts: false, restarts: false, closes: false, forged: false };
 
@@ -175,6 +177,38 @@ fn the_last_acknowledgement_is_lost_before_the_goodbye() {
     w.close(1);
     w.settle(PATIENCE_NS);
     assert_eq!(w.outcome(send), Some(Ok(())), "a delivered message is no error");
+}
+
+fn write(to: usize, len_bytes: u64) -> Plan {
+    let (what, wrong) = (What::Write, Wrong::No);
+    Plan { to, what, len_bytes, at: 0, stretches: 1, wrong, fence: false, data: false }
+}
+
+#[test]
+fn who_closes_can_see_that_answers_are_owed() {
+    let mut w = world(2, ANY_FAILURE, |_| {});
+    w.lose(3, |from, h| from == 1 && matches!(h.kind, Kind::Ack | Kind::Data));
+    w.ask(0, &write(1, 64));
+    let owes = |w: &World| w.nodes[1].endpoint.as_ref().unwrap().owes_answers();
+    assert!(w.run_until(SECOND, owes), "the write was met");
+    assert_eq!(w.ledger.memory.asked[0].ended, None);
+    assert!(w.run_until(SECOND, |w| !owes(w)), "nothing keeps it from closing");
+    w.close(1);
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.ledger.memory.asked[0].ended, Some(Ok(())), "what was done is no error");
+}
+
+#[test]
+fn word_of_a_write_waits_no_longer_than_the_pace() {
+    let mut w = world(2, NONE, |s| {
+        (s.scheme.pace, s.scheme.policy) = (Some(20_000), AckPolicy::PerPacket);
+    });
+    w.want(0, 1_000);
+    let send = w.post(1, 0, 1_000);
+    assert!(w.run_until(SECOND, |w| w.outcome(send).is_some()));
+    w.ask(0, &write(1, 64));
+    w.run_for(200 * MILLISECOND);
+    assert_eq!(w.ledger.memory.asked[0].ended, Some(Ok(())));
 }
 
 #[test]
@@ -400,7 +434,7 @@ fn a_discarded_message_is_a_success_for_its_sender() {
 
 /// A world whose sender sprays over 8 paths round robin and asks for an acknowledgement of every
 /// packet, and in which a path can be killed.
-fn sprayed(dead: &Rc<Cell<u8>>, sent_on: &Rc<Cell<[u64; 8]>>) -> world::sim::World {
+fn sprayed(dead: &Rc<Cell<u8>>, sent_on: &Rc<Cell<[u64; 8]>>) -> World {
     let mut w = world(2, NONE, |s| {
         s.config.paths = 8;
         s.scheme.policy = AckPolicy::PerPacket;

@@ -213,7 +213,7 @@ impl Endpoint {
             self.evict_at = (self.evict_at + 1) % self.core.cfg.peers_max;
             let index = self.evict_at as usize;
             let Some(peer) = self.peers.get_mut(index).filter(|p| p.kept == 0) else { continue };
-            if peer.phase == Phase::Idle && !peer.has_queued() {
+            if peer.phase == Phase::Idle && peer.tx.queue.is_empty() {
                 let gone = self.peers.remove(index);
                 self.names.remove(&gone.name);
             } else if leaves < EVICTION_LEAVES && peer.is_quiet() {
@@ -432,6 +432,13 @@ impl Endpoint {
             peer.leave(&mut self.core, host, now);
             self.schedule.ready(peer);
         }
+    }
+
+    /// Peers wait for word of requests that were met here, or of matches. Closing now would have
+    /// their operations fail though they were done.
+    #[must_use]
+    pub fn owes_answers(&self) -> bool {
+        self.peers.iter().any(|(_, p)| p.owes_answers())
     }
 
     /// True once every goodbye was confirmed or given up.

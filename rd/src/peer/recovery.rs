@@ -1,6 +1,6 @@
 //! Taking acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
 
-use super::tx::{Content, Fate, Transfer};
+use super::tx::{Content, Fate, LINK_BYTES, Transfer};
 use super::{Core, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{Ack as AckFeedback, Loss, LossDetection, LossKind};
@@ -467,7 +467,12 @@ impl Peer {
         let Some(op) = op else { return Ok(()) };
         let end = cts.base_bytes.checked_add(u64::from(cts.len_bytes));
         let fits = end.is_some_and(|end| end <= cts.total_bytes) && cts.total_bytes <= op.len_bytes;
-        if !fits || op.wanted_bytes.is_some_and(|wanted| wanted != cts.total_bytes) {
+        // Links of other lengths would be as many as the peer likes.
+        let is_link = |left: u64| u64::from(cts.len_bytes) == left.min(LINK_BYTES);
+        if !fits
+            || !is_link(cts.total_bytes - cts.base_bytes)
+            || op.wanted_bytes.is_some_and(|wanted| wanted != cts.total_bytes)
+        {
             return Err(DropReason::Message);
         }
         if op.wanted_bytes.is_some() && cts.base_bytes < op.granted_bytes {

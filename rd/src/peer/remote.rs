@@ -6,12 +6,14 @@ use super::{Core, Op, Peer};
 use crate::host::{Host, OpError, RecvToken};
 use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
-use crate::wire::remote::{Action, Answer, Atomic, Form, Refusal, Request, Targets};
+use crate::wire::remote::{
+    Action, Answer, Atomic, Form, READ_MAX_BYTES, Refusal, Request, Targets,
+};
 
 /// Requests of one endpoint to a peer that may wait for bytes in answer; the others follow.
 const REQUESTS_MAX: u32 = 256;
-/// Most bytes of one read request: those of a link.
-const READ_MAX_BYTES: u64 = super::tx::LINK_BYTES;
+/// Its bytes come as one link.
+const _: () = assert!(READ_MAX_BYTES == super::tx::LINK_BYTES);
 
 /// What an operation is.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +171,7 @@ impl Peer {
         let room = self.bundle_room(0).min(usize::from(u16::MAX));
         let head = request(core, index).header_bytes();
         let asked = &mut core.asked[at as usize];
-        let mut bytes = head + asked.operand_bytes as usize;
+        let mut bytes = head.saturating_add(asked.operand_bytes as usize);
         if let Task::Write { later } = &mut asked.task {
             *later = asked.operand_bytes > room as u64 || bytes > room;
             bytes = if *later { head } else { bytes };
@@ -252,7 +254,13 @@ impl Peer {
         match (answer.refusal, asked.task) {
             (Some(refusal), _) => {
                 asked.outcome = Some(Err(refusal));
-                op.wanted_bytes.get_or_insert(op.sent_bytes);
+                if let Task::Write { later: true } = asked.task {
+                    // What is granted goes out still, so that its links end; no more will be.
+                    op.wanted_bytes = Some(op.granted_bytes);
+                }
+            }
+            (None, Task::Write { later: true }) if op.wanted_bytes != Some(op.len_bytes) => {
+                return Err(DropReason::Message);
             }
             (None, Task::Atomic(_, to)) if asked.task.has_result() => {
                 if payload.len() as u64 != op.len_bytes {

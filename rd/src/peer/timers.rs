@@ -64,10 +64,11 @@ impl Peer {
         }
         let timers = [self.rx.ack_at, self.rx.scan_at, self.live.probe_at, self.reclaim_at];
         at = timers.into_iter().flatten().fold(at, Nanos::min);
-        if self.tx.wants() && self.tx.pace_at > 0 {
+        let wants = self.tx.wants() || self.rx.has_done();
+        if wants && self.tx.pace_at > 0 {
             at = at.min(self.tx.pace_at);
         }
-        if self.tx.wants() && self.tx.hosts.opens_at > 0 {
+        if wants && self.tx.hosts.opens_at > 0 {
             at = at.min(self.tx.hosts.opens_at);
         }
         if self.live.probe_at.is_none() && self.needs_keepalive() {
@@ -195,7 +196,7 @@ impl Peer {
         if !expects_data && self.rx.set_inactive() {
             core.active_senders -= 1;
         }
-        let again = expects_data || self.tx.outstanding();
+        let again = expects_data || self.tx.outstanding() || self.rx.has_done();
         self.reclaim_at = again.then_some(now + RECLAIM_NS);
     }
 
@@ -257,6 +258,11 @@ impl Peer {
             return true;
         }
         self.transmit_segments(core, host, now, burst)
+    }
+
+    /// The peer waits for an answer of ours, or for word of a match, that it has not got yet.
+    pub(crate) fn owes_answers(&self) -> bool {
+        self.phase == Phase::Open && (self.rx.has_done() || self.tx.owes_answers())
     }
 
     /// Something may be sent at a later flush without a further event.

@@ -107,6 +107,11 @@ impl TxRecord {
         }
     }
 
+    /// It ends something of the peer's.
+    fn ends(&self) -> bool {
+        matches!(self, TxRecord::Matched { .. } | TxRecord::Refused { .. } | TxRecord::Done { .. })
+    }
+
     /// The operation of ours that it is a part of, if it is.
     pub(super) fn operation(&self) -> Option<u32> {
         match *self {
@@ -268,6 +273,11 @@ impl Tx {
     /// Something is unacknowledged or waits to be sent.
     pub(super) fn outstanding(&self) -> bool {
         !self.sent.is_empty() || self.wants()
+    }
+
+    /// Answers or notices wait to be sent, or to be acknowledged.
+    pub(super) fn owes_answers(&self) -> bool {
+        self.answers > 0 || self.control.iter().chain(&self.records).any(TxRecord::ends)
     }
 
     /// Gives heap memory back when nothing is outstanding.

@@ -8,6 +8,8 @@ pub const TARGETS_MAX: usize = 4;
 /// Most bytes of a peer's memory that one atomic request changes: with operand, comparand and the
 /// longest header it fits into the smallest datagram.
 pub const ATOMIC_MAX_BYTES: u64 = 512;
+/// Most bytes of one read request: those of a link.
+pub const READ_MAX_BYTES: u64 = 1 << 30;
 
 /// The request carries remote completion data.
 const FLAG_DATA: u8 = 0x02;
@@ -222,7 +224,8 @@ impl Request {
         let (targets, operand) = (self.targets.len_bytes(), u64::from(self.operand_bytes));
         match self.action {
             Action::Write => operand == targets,
-            Action::WriteLater | Action::Read(_) => operand == 0,
+            Action::WriteLater => operand == 0 && targets > 0,
+            Action::Read(_) => operand == 0 && targets <= READ_MAX_BYTES,
             Action::Atomic(_) if targets > ATOMIC_MAX_BYTES => false,
             Action::Atomic(Atomic { form, .. }) => {
                 let whole = if form == Form::Compare { 2 * targets } else { targets };
@@ -334,6 +337,24 @@ mod tests {
         assert_eq!(part.as_slice(), expected);
         assert_eq!(part.len_bytes(), 4);
         assert_eq!(targets().part(0, 0).as_slice().len(), 1, "a request names some memory");
+    }
+
+    #[test]
+    fn lengths_that_no_asker_sends_are_malformed() {
+        let parses = |action: Action, len_bytes: u64| {
+            let targets = Targets::new(&[Target { addr: 0, len_bytes, key: 1 }]).unwrap();
+            let (order, op, operand_bytes, data) = (1, 2, 0, None);
+            let request = Request { order, op, action, operand_bytes, data, targets };
+            let mut out = Vec::new();
+            request.emit(&mut out);
+            let parsed = Request::parse(out[0], out[1], 0, &mut Reader::new(&out[4..]));
+            assert!(parsed.as_ref().is_ok_and(|p| *p == request) || parsed == Err(Malformed));
+            parsed.is_ok()
+        };
+        assert!(parses(Action::Read(7), 0) && parses(Action::Read(7), READ_MAX_BYTES));
+        assert!(!parses(Action::Read(7), READ_MAX_BYTES + 1) && !parses(Action::Read(7), u64::MAX));
+        assert!(parses(Action::WriteLater, 1) && parses(Action::WriteLater, u64::MAX));
+        assert!(!parses(Action::WriteLater, 0), "it would wait for permission to send nothing");
     }
 
     #[test]
