@@ -261,6 +261,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Take the kernel's receive time stamps, for better round-trip times",
     },
     Parameter {
+        name: "pci",
+        default: AUTO,
+        kind: Kind::Choice(&[AUTO, "yes", "no"]),
+        help: "Tell applications where a card is on the PCI bus. auto does, but not to MPICH, which aborts where its hwloc does not see the bus",
+    },
+    Parameter {
         name: "stats",
         default: "",
         kind: Kind::Text,
@@ -337,6 +343,8 @@ pub struct Settings {
     pub ecn: bool,
     /// Kernel receive time stamps.
     pub timestamps: bool,
+    /// Tell the cards' PCI addresses; `None` leaves it to who asks.
+    pub pci: Option<bool>,
     /// Where counters are written: a file, "1" for standard error, or nowhere if empty.
     pub stats: String,
 }
@@ -396,6 +404,11 @@ impl Settings {
             gro: from.switch("gro")?,
             ecn: from.switch("ecn")?,
             timestamps: from.switch("timestamps")?,
+            pci: match from.choice("pci")? {
+                "yes" => Some(true),
+                "no" => Some(false),
+                _ => None,
+            },
             stats: from.text("stats")?.1,
         })
     }

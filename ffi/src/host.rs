@@ -73,6 +73,18 @@ fn open_loaded(name: &CStr) -> Option<*mut c_void> {
     (!handle.is_null()).then_some(handle)
 }
 
+/// The file name of MPICH's library, and of those made to its ABI.
+const MPICH: &CStr = c"libmpi.so.12";
+
+/// This process has MPICH loaded, or an MPI made to its ABI.
+#[must_use]
+pub fn serves_mpich() -> bool {
+    let Some(handle) = open_loaded(MPICH) else { return false };
+    // SAFETY: the handle just taken; the library stays, since others loaded it.
+    unsafe { libc::dlclose(handle) };
+    true
+}
+
 fn by_handle(provider: &'static Provider, handle: Option<*mut c_void>) -> Option<Host> {
     let handle = handle?;
     let log_enabled = symbol(handle, c"fi_log_enabled")?;

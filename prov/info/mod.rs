@@ -85,6 +85,7 @@ struct Grant {
     rx: fi_rx_attr,
     ep: fi_ep_attr,
     domain: fi_domain_attr,
+    tell_pci: bool,
 }
 
 /// The value asked for, or else the default.
@@ -143,7 +144,10 @@ impl Grant {
             mr_mode: mr_mode(hints.domain.mr_mode, version),
             ..*have
         };
-        Grant { caps, tx, rx, ep: offer::EP, domain }
+        // MPICH aborts on an address that its hwloc does not find, and that of its wheels finds
+        // none.
+        let tell_pci = settings.pci.unwrap_or_else(|| !erd_ffi::host::serves_mpich());
+        Grant { caps, tx, rx, ep: offer::EP, domain, tell_pci }
     }
 
     fn info(&self, place: &Place, hints: &Hints) -> Result<Info, NoMemory> {
@@ -169,7 +173,7 @@ impl Grant {
         }
         info.set_domain_name(&place.domain_name())?;
         info.set_fabric_name(&place::network(entry))?;
-        info.set_nic(nic::describe(entry, place.verbs.as_ref())?);
+        info.set_nic(nic::describe(entry, place.verbs.as_ref(), self.tell_pci)?);
         Ok(())
     }
 }

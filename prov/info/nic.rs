@@ -11,11 +11,16 @@ use std::path::Path;
 /// `ARPHRD_*` of `/sys/class/net/<name>/type` that have a name.
 const NETWORK_TYPES: [(&str, &str); 2] = [("1", "Ethernet"), ("32", "InfiniBand")];
 
-/// Describes the card of an interface; loopback has none.
+/// Describes the card of an interface, with its place on the PCI bus if that is to be told; loopback
+/// has none.
 ///
 /// # Errors
 /// [`NoMemory`].
-pub fn describe(entry: &Interface, port: Option<&Port>) -> Result<Option<Nic>, NoMemory> {
+pub fn describe(
+    entry: &Interface,
+    port: Option<&Port>,
+    tell_pci: bool,
+) -> Result<Option<Nic>, NoMemory> {
     if entry.loopback {
         return Ok(None);
     }
@@ -30,6 +35,7 @@ pub fn describe(entry: &Interface, port: Option<&Port>) -> Result<Option<Nic>, N
     let firmware = port.map(|port| port.firmware.as_str()).filter(|text| !text.is_empty());
     let speed_mbps = entry.speed_mbps.or(port.map(|port| port.speed_mbps)).unwrap_or(0);
     let name = port.map(Port::name);
+    let path = if tell_pci { fs::canonicalize(&device).ok() } else { None };
     let known = NETWORK_TYPES.iter().find(|(number, _)| kind.as_deref() == Some(number));
     Nic::new(&NicSpec {
         name: Some(name.as_ref().unwrap_or(&entry.name)),
@@ -38,7 +44,7 @@ pub fn describe(entry: &Interface, port: Option<&Port>) -> Result<Option<Nic>, N
         vendor_id: text(&device.join("vendor")).as_deref(),
         driver: link(&device.join("driver")).as_deref(),
         firmware,
-        pci: fs::canonicalize(&device).ok().and_then(|path| pci_address(&path)),
+        pci: path.and_then(|path| pci_address(&path)),
         address: Some(&entry.addr.to_string()),
         mtu_bytes: port.map_or(entry.mtu_bytes, |port| port.mtu_bytes.into()) as usize,
         speed_bps: speed_mbps as usize * 1_000_000,

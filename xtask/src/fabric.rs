@@ -98,15 +98,15 @@ impl Provider {
         self.name == ERD
     }
 
-    /// `job` with nothing but this provider, on loopback.
+    /// `job` with nothing but this provider, on loopback unless a setting says otherwise.
     #[must_use]
     pub fn give(&self, job: Job) -> Job {
         let set = |job: Job, (name, value): &(String, String)| job.env(name, value);
-        let job = self.settings.iter().fold(job, set);
         if self.is_erd() {
             let job = job.env("FI_PROVIDER", ERD).env("FI_PROVIDER_PATH", &self.dir);
-            return job.env("FI_ERD_IFACE", "lo");
+            return self.settings.iter().fold(job.env("FI_ERD_IFACE", "lo"), set);
         }
+        let job = self.settings.iter().fold(job, set);
         let job = job.env("FI_TCP_IFACE", "lo").env("FI_UDP_IFACE", "lo");
         if self.name.contains(';') { job } else { job.env("FI_PROVIDER", &self.name) }
     }

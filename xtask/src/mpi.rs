@@ -17,6 +17,8 @@ const SPURIOUS_SHARE_MAX: f64 = 0.001;
 
 /// Settings under which the exercise runs too: what is off, small or other than by default.
 const SETTINGS: &[&[(&str, &str)]] = &[
+    // Whatever interface comes first: a card's, where there is one.
+    &[("FI_ERD_IFACE", "")],
     &[("FI_ERD_INFO_PATH", "tcp")],
     &[("FI_ERD_CHECKSUM", "payload")],
     &[("FI_ERD_PATHS", "8")],
