@@ -239,7 +239,7 @@ struct Spot {
 }
 
 /// The interface that a request means: by its name or that of its RDMA device, then by address, then by
-/// family. An address within a loopback network belongs to it, too.
+/// family; where `FI_ERD_PORT` insists on verbs, only by a device. An address within a loopback network belongs to it, too.
 fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     let fits = |entry: &Interface| {
         entry.up
@@ -249,13 +249,15 @@ fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     let found: Vec<Interface> = interfaces().into_iter().filter(fits).collect();
     let named = |entry: &&Interface| request.iface.as_ref().is_none_or(|name| *name == entry.name);
     let local = |entry: &Interface| request.address.unwrap_or(entry.addr);
-    if let Some(entry) = found.iter().find(named) {
+    let interface = found.iter().find(named);
+    if let Some(entry) = interface.filter(|_| settings.port != PortSetting::Verbs) {
         return Some(Spot { entry: entry.clone(), local: local(entry), port: None });
     }
     let ports = crate::rdma::usable(settings).ok()?;
     found.iter().find_map(|entry| {
         let on = crate::rdma::on_interface(&ports, entry);
-        let port = on.into_iter().find(|port| request.iface.as_ref() == Some(&port.name()))?;
+        let named = |port: &Port| request.iface.as_ref().is_none_or(|name| *name == port.name());
+        let port = on.into_iter().find(named)?;
         Some(Spot { entry: entry.clone(), local: local(entry), port: Some(port) })
     })
 }

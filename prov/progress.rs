@@ -202,7 +202,8 @@ impl Watched {
         } else if !self.driven {
             self.take_over(set);
         }
-        deadline_ns.map_or(now + patience_ns, |at| at.min(now + patience_ns))
+        // 0 would tell of a panic.
+        deadline_ns.map_or(now + patience_ns, |at| at.min(now + patience_ns)).max(1)
     }
 
     fn take_over(&mut self, set: &WaitSet) {

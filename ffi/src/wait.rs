@@ -196,6 +196,39 @@ impl WaitSet {
     }
 }
 
+/// Several fds behind one that is readable when one of them is. Whoever hands the one out may have it
+/// in as many sets as there are, and takes an fd back without asking them.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    epoll: OwnedFd,
+}
+
+impl Bundle {
+    /// An empty one.
+    pub(crate) fn new() -> io::Result<Bundle> {
+        // SAFETY: takes no pointers; a new fd or -1.
+        let epoll = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }?;
+        Ok(Bundle { epoll })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: TOKEN_FD };
+        let (op, fd) = (libc::EPOLL_CTL_ADD, fd.as_raw_fd());
+        // SAFETY: `event` outlives the call, and both fds are open.
+        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &raw mut event) })
+    }
+
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let (op, none) = (libc::EPOLL_CTL_DEL, std::ptr::null_mut());
+        // SAFETY: removal takes no event; both fds are open.
+        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd.as_raw_fd(), none) })
+    }
+}
+
 /// Reads the 8-byte counter of an eventfd or timerfd; says whether it was above 0.
 fn take_counter(fd: BorrowedFd<'_>) -> bool {
     let mut count = 0_u64;

@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 /// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
 const RECV_BATCH: usize = 4;
-/// Looks while verbs is in use, for each that looks for UDP too: that takes a system call.
-const UDP_EVERY: u32 = 8;
+/// Time between two looks for UDP while verbs is in use: each takes a system call.
+const UDP_EVERY_NS: u64 = 20_000;
 /// Times that a step looks for arrivals.
 const ROUNDS: usize = 8;
 /// Batches that a step sends.
@@ -47,8 +47,8 @@ pub(super) struct Driver {
     pub sender: Sender,
     pub info_path: Option<InfoPath>,
     pub link: Link,
-    /// Looks while verbs is in use, of which few look for UDP too.
-    pub verbs_rounds: u32,
+    /// When UDP was looked for.
+    pub udp_looked_ns: u64,
     pub inbox: Arc<Inbox>,
     pub domain: Arc<DomainInner>,
     pub av: Arc<AvInner>,
@@ -103,8 +103,9 @@ impl Driver {
         let mut now = monotonic_ns();
         let mut drained = false;
         for _ in 0..ROUNDS {
-            if self.receive(&mut now) == 0 {
-                drained = true;
+            let (taken, everywhere) = self.receive(&mut now);
+            if taken == 0 {
+                drained = everywhere;
                 break;
             }
             self.settle(now);
@@ -127,16 +128,16 @@ impl Driver {
         self.publish();
     }
 
-    /// Takes a bounded number of arrivals; 0 means that there were none. Brings `now` up to when
+    /// Takes a bounded number of arrivals, and says whether it looked everywhere. Brings `now` up to when
     /// they were read: how long they had waited is reckoned from then. With an earlier time what
     /// came while this thread was not scheduled would seem to have come before it was sent.
-    fn receive(&mut self, now: &mut u64) -> usize {
+    fn receive(&mut self, now: &mut u64) -> (usize, bool) {
         let mut datagrams = self.receive_verbs(now);
         if self.link.uses_verbs() {
-            self.verbs_rounds = self.verbs_rounds.wrapping_add(1);
-            if !self.verbs_rounds.is_multiple_of(UDP_EVERY) {
-                return datagrams;
+            if *now < self.udp_looked_ns + UDP_EVERY_NS {
+                return (datagrams, false);
             }
+            self.udp_looked_ns = *now;
         }
         for _ in 0..RECV_BATCH {
             if !self.guess.make(&self.engine, &self.host) {
@@ -148,7 +149,7 @@ impl Driver {
                 more => datagrams += more,
             }
         }
-        datagrams + self.receive_info(*now)
+        (datagrams + self.receive_info(*now), true)
     }
 
     fn receive_verbs(&mut self, now: &mut u64) -> usize {
@@ -377,7 +378,7 @@ impl Driver {
     pub(super) fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         f(self.rx.fd());
         if let Some(member) = self.link.member() {
-            member.each_fd(f);
+            f(member.fd());
         }
         if let Some(path) = &self.info_path {
             f(path.fd());

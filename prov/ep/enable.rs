@@ -121,7 +121,7 @@ impl Driver {
             guess: Guess::new(),
             info_path: parts.info_path,
             link: parts.link,
-            verbs_rounds: 0,
+            udp_looked_ns: 0,
             inbox: domain.net_errors.join(),
             domain: Arc::clone(domain),
             av,

@@ -71,6 +71,8 @@ impl Link {
             tracing::debug!("a malformed port datagram");
             return;
         };
+        let usable = self.member.as_ref().is_some_and(|member| member.port().is_usable());
+        self.peers.set_usable(usable);
         let (answer, change) = self.peers.handle(&datagram, via, now, crate::random::u64);
         if let Some(answer) = answer
             && self.answers.len() < ANSWERS_MAX
@@ -167,11 +169,13 @@ impl Link {
                 Some(stop) => {
                     report.segments = sent.segments;
                     report.stop = Some(Stop::Blocked);
-                    if stop == SendStop::Refused {
-                        // The rest takes UDP, at once.
-                        self.peers.refused(burst.dst.addr(), now);
-                        report.stop = None;
+                    // The rest takes UDP, at once.
+                    match stop {
+                        SendStop::Blocked => break,
+                        SendStop::Refused => self.peers.refused(burst.dst.addr(), now),
+                        SendStop::Unreachable => self.peers.unreachable(burst.dst.addr(), now),
                     }
+                    report.stop = None;
                     break;
                 }
             }
@@ -181,16 +185,20 @@ impl Link {
 
     /// Sends the questions, checks and answers that are due.
     pub(super) fn exchange(&mut self, sockets: &TxSockets, now: u64) {
-        for _ in 0..SENDS {
-            let Some(outgoing) = self.answers.pop().or_else(|| self.peers.poll(now)) else {
-                return;
+        for nth in 0..SENDS {
+            // In turn, so that a flood of questions does not keep ours from going out.
+            let (answers, peers) = (&mut self.answers, &mut self.peers);
+            let next = match nth % 2 {
+                0 => answers.pop().or_else(|| peers.poll(now)),
+                _ => peers.poll(now).or_else(|| answers.pop()),
             };
+            let Some(outgoing) = next else { return };
             let bytes = &outgoing.bytes;
             let part =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             let name = match outgoing.to {
                 Target::Udp(name) => name,
-                Target::Verbs(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+                Target::Verbs(_, name) => name,
             };
             let burst = Burst {
                 dst: &Dst::from(name),
@@ -208,9 +216,12 @@ impl Link {
                     // SAFETY: the one part is the datagram's bytes.
                     let _ = unsafe { sockets.send(&[burst]) };
                 }
-                (Target::Verbs(address), Some(member)) if member.port().is_usable() => {
+                (Target::Verbs(address, name), Some(member)) if member.port().is_usable() => {
                     // SAFETY: as above.
-                    let _ = unsafe { member.port().send(&address, &burst) };
+                    let sent = unsafe { member.port().send(&address, &burst) };
+                    if sent.stop == Some(SendStop::Unreachable) {
+                        self.peers.unreachable(name, now);
+                    }
                 }
                 _ => {}
             }
@@ -219,7 +230,7 @@ impl Link {
 
     /// When [`Link::exchange`] has something to send.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        self.peers.next_ns()
+        if self.answers.is_empty() { self.peers.next_ns() } else { Some(1) }
     }
 
     /// Before a sleep: true if something is there already.

@@ -1,5 +1,5 @@
 //! What peers tell each other over UDP, and then over verbs, before they use verbs
-//! (`docs/protocol.md`, section 9): "port datagrams", which the engine never sees.
+//! (`docs/protocol.md`, section 10): "port datagrams", which the engine never sees.
 
 use super::QPS_MAX;
 use super::gid::Gid;
@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 pub const DATAGRAM_BYTES: usize = 104;
 /// First byte of a port datagram: the protocol's version, and a kind that the engine does not have.
 pub const MARK: u8 = 0x1f;
-/// Where the name stands, and the checksum.
+/// Where the cookie stands, the name, and the checksum.
+const COOKIE_AT: usize = 72;
 const NAME_AT: usize = 76;
 const CRC_AT: usize = 100;
 
@@ -49,6 +50,12 @@ impl Address {
     pub fn is_some(&self) -> bool {
         self.qpn != 0
     }
+
+    /// An endpoint of this name can have the address: on Ethernet the GID is its IP address.
+    #[must_use]
+    pub fn fits(&self, name: SocketAddr) -> bool {
+        self.lid != 0 || self.gid.ip() == name.ip().to_canonical()
+    }
 }
 
 /// What a port datagram is for.
@@ -74,6 +81,9 @@ pub struct PortDatagram {
     pub nonce: u64,
     /// The writer's address.
     pub address: Address,
+    /// Given with an answer and repeated in a check, which so proves that its writer receives at its
+    /// name; else 0.
+    pub cookie: u32,
     /// The writer's name.
     pub name: SocketAddr,
 }
@@ -95,6 +105,7 @@ impl PortDatagram {
         for (to, qpn) in out[44..72].chunks_exact_mut(4).zip(address.senders) {
             to.copy_from_slice(&qpn.to_be_bytes());
         }
+        out[COOKIE_AT..NAME_AT].copy_from_slice(&self.cookie.to_be_bytes());
         put_name(&mut out[NAME_AT..CRC_AT], self.name);
         let sum = crc32c::crc32c(&out[..CRC_AT]);
         out[CRC_AT..].copy_from_slice(&sum.to_be_bytes());
@@ -136,7 +147,8 @@ impl PortDatagram {
             senders: std::array::from_fn(|at| word(44 + 4 * at)),
         };
         let nonce = u64::from(word(8)) << 32 | u64::from(word(12));
-        Some(PortDatagram { kind, nonce, address, name: read_name(&bytes[NAME_AT..CRC_AT])? })
+        let (cookie, name) = (word(COOKIE_AT), read_name(&bytes[NAME_AT..CRC_AT])?);
+        Some(PortDatagram { kind, nonce, address, cookie, name })
     }
 }
 
@@ -189,6 +201,7 @@ mod tests {
                 mtu_bytes: 4096,
                 senders: [18, 19, 0, 0, 0, 0, 0],
             },
+            cookie: 0x0a0b_0c0d,
             name: name.parse().expect("name"),
         }
     }

@@ -66,6 +66,7 @@ functions! {
     ibv_get_async_event: fn(*mut ibv_context, *mut ibv_async_event) -> c_int;
     ibv_ack_async_event: fn(*mut ibv_async_event) -> ();
     ibv_wc_status_str: fn(c_uint) -> *const c_char;
+    ibv_fork_init: fn() -> c_int;
 }
 
 impl Library {
@@ -98,5 +99,13 @@ fn load() -> Result<Library, VerbsError> {
         return Err(VerbsError::NoLibrary);
     }
     // SAFETY: the handle is libibverbs', and is never closed.
-    unsafe { Library::resolve(handle) }
+    let library = unsafe { Library::resolve(handle) }?;
+    // Kernels before 5.12 move pages of a process that forks from under the device; the library's own
+    // queues lie in such pages.
+    // SAFETY: no arguments. It fails if somebody registered memory before, who has then decided.
+    let rc = unsafe { (library.ibv_fork_init)() };
+    if rc != 0 {
+        tracing::debug!(errno = rc, "ibv_fork_init");
+    }
+    Ok(library)
 }

@@ -212,9 +212,9 @@ impl Cq {
         }
     }
 
-    /// Takes events off the channel.
-    pub(super) fn take_events(&self) {
-        let Some(channel) = &self.channel else { return };
+    /// Takes events off the channel; false if it has failed: its fd is readable for ever then.
+    pub(super) fn take_events(&self) -> bool {
+        let Some(channel) = &self.channel else { return true };
         let library = self.pd.device.library;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: a live channel that does not block; every event taken is acknowledged, and is
@@ -225,6 +225,8 @@ impl Cq {
                 (library.ibv_ack_cq_events)(cq, 1);
             }
         }
+        let why = io::Error::last_os_error().kind();
+        matches!(why, io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
     }
 }
 

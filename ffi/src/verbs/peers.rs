@@ -7,18 +7,25 @@
 
 use super::address::{Address, DATAGRAM_BYTES, Kind, PortDatagram};
 use super::gid::Gid;
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
 
 /// Most peers that are remembered; others are reached over UDP.
 pub const PEERS_MAX: usize = 1 << 16;
+/// Time between two looks for peers that can be forgotten, when the table is full.
+const SWEEP_NS: u64 = 1_000_000_000;
+/// A peer whose address was confirmed this long ago may be forgotten: it is asked again if need be.
+const OLD_NS: u64 = 60_000_000_000;
 /// First spacing of questions and checks; doubles with each, up to [`SPACING_MAX_NS`].
 const SPACING_NS: u64 = 5_000_000;
 const SPACING_MAX_NS: u64 = 250_000_000;
 /// Questions or checks without an answer after which the peer is left alone for [`REST_NS`].
 const TRIES_MAX: u32 = 10;
 const REST_NS: u64 = 1_000_000_000;
-/// A peer that says that it has no verbs is asked again after this time.
+/// A peer that says that it has no verbs, or whose address leads nowhere, is asked again after this
+/// time: looking for the way there may stop the caller for a second.
 const WITHOUT_NS: u64 = 10_000_000_000;
 /// An address that was confirmed this long ago is asked for again when a session begins: the peer may
 /// be another process.
@@ -40,8 +47,8 @@ pub struct Outgoing {
 pub enum Target {
     /// Over UDP, to a peer's name.
     Udp(SocketAddr),
-    /// Over verbs.
-    Verbs(Address),
+    /// Over verbs, to the peer of this name.
+    Verbs(Address, SocketAddr),
 }
 
 /// What brought a port datagram.
@@ -82,11 +89,18 @@ impl Attempt {
     }
 }
 
+/// A peer's address, and what it wants repeated in checks.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    address: Address,
+    cookie: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum State {
     Asking(Attempt),
-    Checking(Attempt, Address),
-    Up { address: Address, since_ns: u64, probes: u32 },
+    Checking(Attempt, Way),
+    Up { way: Way, since_ns: u64, probes: u32 },
     Without { until_ns: u64 },
 }
 
@@ -99,17 +113,37 @@ pub struct Peers {
     states: HashMap<SocketAddr, State>,
     /// Those that are asked or checked, by when that is due again.
     pending: BTreeSet<(u64, SocketAddr)>,
-    /// Peers that are reached over verbs, and those of them with probes that nothing was heard after.
+    /// Number of peers that are reached over verbs.
     up: usize,
-    suspects: usize,
+    /// Those of them with probes that nothing was heard after.
+    suspects: BTreeSet<SocketAddr>,
+    /// The own queue pairs can be used now.
+    usable: bool,
+    swept_ns: u64,
+    /// Key of the cookies.
+    key: RandomState,
 }
 
 impl Peers {
     /// No peers yet; the own address is [`Address::NONE`] without verbs.
     #[must_use]
     pub fn new(own: Address, name: SocketAddr) -> Peers {
-        let (states, pending) = (HashMap::new(), BTreeSet::new());
-        Peers { own, name, states, pending, up: 0, suspects: 0 }
+        Peers {
+            own,
+            name,
+            states: HashMap::new(),
+            pending: BTreeSet::new(),
+            up: 0,
+            suspects: BTreeSet::new(),
+            usable: true,
+            swept_ns: 0,
+            key: RandomState::new(),
+        }
+    }
+
+    /// Says whether the own queue pairs can be used now: who asks is told.
+    pub fn set_usable(&mut self, usable: bool) {
+        self.usable = usable;
     }
 
     /// Where datagrams to a peer go over verbs; `None` if they take UDP. Begins to ask a peer that is
@@ -120,11 +154,11 @@ impl Peers {
         now: u64,
         random: impl FnOnce() -> u64,
     ) -> Option<Address> {
-        match self.states.get(&name) {
-            Some(State::Up { address, .. }) => return Some(*address),
-            Some(State::Without { until_ns }) if now >= *until_ns => {}
+        match self.states.get(&name).copied() {
+            Some(State::Up { way, .. }) => return Some(way.address),
+            Some(State::Without { until_ns }) if now >= until_ns => {}
             Some(_) => return None,
-            None if self.states.len() >= PEERS_MAX => return None,
+            None if !self.has_room(now) => return None,
             None => {}
         }
         self.ask(name, now, random());
@@ -133,14 +167,37 @@ impl Peers {
 
     /// A session with the peer begins: what was known of it may be of another process.
     pub fn renew(&mut self, name: SocketAddr, now: u64, random: impl FnOnce() -> u64) {
-        match self.states.get(&name) {
+        match self.states.get(&name).copied() {
             Some(State::Up { since_ns, .. }) if now >= since_ns + FRESH_NS => {}
             Some(State::Without { .. }) => {}
             Some(_) => return,
-            None if self.states.len() >= PEERS_MAX => return,
+            None if !self.has_room(now) => return,
             None => {}
         }
         self.ask(name, now, random());
+    }
+
+    /// Room for one more peer; looks for some that can be forgotten, once in a while.
+    fn has_room(&mut self, now: u64) -> bool {
+        if self.states.len() < PEERS_MAX {
+            return true;
+        }
+        if now < self.swept_ns + SWEEP_NS {
+            return false;
+        }
+        self.swept_ns = now;
+        let (up, suspects) = (&mut self.up, &mut self.suspects);
+        self.states.retain(|name, state| match state {
+            State::Asking(_) | State::Checking(..) => true,
+            State::Without { until_ns } => now < *until_ns,
+            State::Up { since_ns, .. } if now < *since_ns + OLD_NS => true,
+            State::Up { .. } => {
+                *up -= 1;
+                suspects.remove(name);
+                false
+            }
+        });
+        self.states.len() < PEERS_MAX
     }
 
     /// A probe goes to the peer: something was not acknowledged.
@@ -150,25 +207,32 @@ impl Peers {
         now: u64,
         random: impl FnOnce() -> u64,
     ) -> Option<Change> {
-        let Some(State::Up { address, probes, .. }) = self.states.get_mut(&name) else {
+        let Some(State::Up { way, probes, .. }) = self.states.get_mut(&name) else {
             return None;
         };
         *probes += 1;
-        let address = *address;
-        if *probes == 1 {
-            self.suspects += 1;
-        }
+        let way = *way;
+        self.suspects.insert(name);
         if *probes < PROBES_MAX {
             return None;
         }
-        self.enter(name, State::Checking(Attempt::new(random(), now), address));
+        self.enter(name, State::Checking(Attempt::new(random(), now), way));
         Some(Change::Silent)
     }
 
     /// Datagrams to the peer cannot be sent over verbs now.
     pub fn refused(&mut self, name: SocketAddr, now: u64) {
+        self.leave(name, now + REST_NS);
+    }
+
+    /// There is no way to the peer's address.
+    pub fn unreachable(&mut self, name: SocketAddr, now: u64) {
+        self.leave(name, now + WITHOUT_NS);
+    }
+
+    fn leave(&mut self, name: SocketAddr, until_ns: u64) {
         if self.states.contains_key(&name) {
-            self.enter(name, State::Without { until_ns: now + REST_NS });
+            self.enter(name, State::Without { until_ns });
         }
     }
 
@@ -178,21 +242,18 @@ impl Peers {
         self.up > 0
     }
 
-    /// A datagram came over verbs, from this queue pair.
+    /// A datagram came over verbs, from this queue pair; the GID is zero where the device does not
+    /// show it.
     pub fn heard(&mut self, gid: Gid, qpn: u32) {
-        if self.suspects == 0 {
-            return;
-        }
-        for state in self.states.values_mut() {
-            if let State::Up { address, probes, .. } = state
-                && *probes > 0
-                && address.gid == gid
-                && address.senders.contains(&qpn)
-            {
+        let states = &mut self.states;
+        self.suspects.retain(|name| {
+            let Some(State::Up { way, probes, .. }) = states.get_mut(name) else { return false };
+            let fits = gid == Gid([0; 16]) || gid == way.address.gid;
+            if fits && way.address.senders.contains(&qpn) {
                 *probes = 0;
-                self.suspects -= 1;
             }
-        }
+            *probes > 0
+        });
     }
 
     /// The next question or check that is due.
@@ -201,21 +262,20 @@ impl Peers {
             if now < due_ns {
                 return None;
             }
-            let (mut attempt, kind, to) = match self.states.get(&name).copied() {
-                Some(State::Asking(attempt)) => (attempt, Kind::Ask, Target::Udp(name)),
-                Some(State::Checking(attempt, to)) => (attempt, Kind::Check, Target::Verbs(to)),
-                _ => unreachable!("who is pending is asked or checked"),
+            let state = self.states.get(&name).copied();
+            let (Some(State::Asking(mut attempt)) | Some(State::Checking(mut attempt, _))) = state
+            else {
+                unreachable!("who is pending is asked or checked")
             };
             if attempt.tries < TRIES_MAX {
                 attempt.step(now);
-                self.enter(
-                    name,
-                    match to {
-                        Target::Udp(_) => State::Asking(attempt),
-                        Target::Verbs(address) => State::Checking(attempt, address),
-                    },
-                );
-                return Some(self.outgoing(to, kind, attempt.nonce));
+                if let Some(State::Checking(_, way)) = state {
+                    self.enter(name, State::Checking(attempt, way));
+                    let to = Target::Verbs(way.address, name);
+                    return Some(self.outgoing(to, Kind::Check, attempt.nonce, way.cookie));
+                }
+                self.enter(name, State::Asking(attempt));
+                return Some(self.outgoing(Target::Udp(name), Kind::Ask, attempt.nonce, 0));
             }
             self.enter(name, State::Without { until_ns: now + REST_NS });
         }
@@ -236,33 +296,38 @@ impl Peers {
         now: u64,
         random: impl FnOnce() -> u64,
     ) -> (Option<Outgoing>, Option<Change>) {
-        let PortDatagram { nonce, address, name, .. } = *datagram;
+        let PortDatagram { nonce, address, cookie, name, .. } = *datagram;
         let known = self.states.get(&name).copied();
         match (datagram.kind, via, known) {
             (Kind::Ask, Via::Udp, _) => {
-                (Some(self.outgoing(Target::Udp(name), Kind::Answer, nonce)), None)
+                let cookie = self.cookie(name);
+                (Some(self.outgoing(Target::Udp(name), Kind::Answer, nonce, cookie)), None)
             }
-            // An address that is not its sender's would have us look for hosts of a stranger's choice.
+            // An address that is not its sender's would have us look for hosts of a stranger's choice,
+            // which may stop us for a second each; a UD packet's source proves nothing.
             (Kind::Check, Via::Verbs(from), _)
                 if address.is_some()
                     && self.own.is_some()
-                    && from.is_none_or(|from| from == address.gid) =>
+                    && address.fits(name)
+                    && from.is_none_or(|from| from == address.gid)
+                    && cookie == self.cookie(name) =>
             {
-                (Some(self.outgoing(Target::Verbs(address), Kind::Confirm, nonce)), None)
+                (Some(self.outgoing(Target::Verbs(address, name), Kind::Confirm, nonce, 0)), None)
             }
             (Kind::Answer, Via::Udp, Some(State::Asking(attempt))) if attempt.nonce == nonce => {
-                if address.is_some() {
-                    self.enter(name, State::Checking(Attempt::new(random(), now), address));
+                if address.is_some() && address.fits(name) {
+                    let way = Way { address, cookie };
+                    self.enter(name, State::Checking(Attempt::new(random(), now), way));
                     return (None, None);
                 }
                 self.enter(name, State::Without { until_ns: now + WITHOUT_NS });
                 (None, Some(Change::Without))
             }
-            (Kind::Confirm, Via::Verbs(_), Some(State::Checking(attempt, address)))
+            (Kind::Confirm, Via::Verbs(_), Some(State::Checking(attempt, way)))
                 if attempt.nonce == nonce =>
             {
-                self.enter(name, State::Up { address, since_ns: now, probes: 0 });
-                (None, Some(Change::Up(address)))
+                self.enter(name, State::Up { way, since_ns: now, probes: 0 });
+                (None, Some(Change::Up(way.address)))
             }
             _ => (None, None),
         }
@@ -279,9 +344,9 @@ impl Peers {
             Some(State::Asking(attempt) | State::Checking(attempt, _)) => {
                 self.pending.remove(&(attempt.next_ns, name));
             }
-            Some(State::Up { probes, .. }) => {
+            Some(State::Up { .. }) => {
                 self.up -= 1;
-                self.suspects -= usize::from(probes > 0);
+                self.suspects.remove(&name);
             }
             _ => {}
         }
@@ -291,15 +356,21 @@ impl Peers {
         }
     }
 
-    fn outgoing(&self, to: Target, kind: Kind, nonce: u64) -> Outgoing {
-        let datagram = PortDatagram { kind, nonce, address: self.own, name: self.name };
+    fn outgoing(&self, to: Target, kind: Kind, nonce: u64, cookie: u32) -> Outgoing {
+        let address = if self.usable { self.own } else { Address::NONE };
+        let datagram = PortDatagram { kind, nonce, address, cookie, name: self.name };
         Outgoing { to, bytes: datagram.encode() }
+    }
+
+    fn cookie(&self, name: SocketAddr) -> u32 {
+        self.key.hash_one(name) as u32
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     const MS: u64 = 1_000_000;
 
@@ -310,7 +381,7 @@ mod tests {
     fn address(last: u8) -> Address {
         let qpn = u32::from(last) * 16;
         Address {
-            gid: Gid([last; 16]),
+            gid: Gid(std::net::Ipv4Addr::new(192, 0, 2, last).to_ipv6_mapped().octets()),
             lid: 0,
             qpn,
             qkey: 5,
@@ -333,8 +404,8 @@ mod tests {
             while let Some(sent) = to_b.take() {
                 let via = match sent.to {
                     Target::Udp(_) => Via::Udp,
-                    Target::Verbs(_) if verbs_works => Via::Verbs(None),
-                    Target::Verbs(_) => break,
+                    Target::Verbs(..) if verbs_works => Via::Verbs(None),
+                    Target::Verbs(..) => break,
                 };
                 let datagram = PortDatagram::decode(&sent.bytes).expect("a port datagram");
                 let (answer, _) = b.handle(&datagram, via, now, || 0);
@@ -387,7 +458,10 @@ mod tests {
     #[test]
     fn answers_that_nobody_asked_for_change_nothing() {
         let mut a = peers(1);
-        let forged = |kind, nonce| PortDatagram { kind, nonce, address: address(9), name: name(2) };
+        let forged = |kind, nonce| {
+            let (address, name) = (address(2), name(2));
+            PortDatagram { kind, nonce, address, cookie: 0, name }
+        };
         a.route(name(2), 0, || 11);
         for (kind, via) in [(Kind::Answer, Via::Udp), (Kind::Confirm, Via::Verbs(None))] {
             assert_eq!(a.handle(&forged(kind, 12), via, 0, || 1), (None, None));
@@ -397,6 +471,19 @@ mod tests {
         assert_eq!(a.route(name(2), 0, || 13), None);
         let other = Via::Verbs(Some(address(3).gid));
         assert_eq!(a.handle(&forged(Kind::Check, 1), other, 0, || 1), (None, None));
+        let own = Via::Verbs(Some(address(2).gid));
+        assert_eq!(a.handle(&forged(Kind::Check, 1), own, 0, || 1), (None, None), "no cookie");
+        let elsewhere = PortDatagram { address: address(3), ..forged(Kind::Answer, 11) };
+        let without = (None, Some(Change::Without));
+        assert_eq!(a.handle(&elsewhere, Via::Udp, 0, || 1), without, "another host's address");
+    }
+
+    #[test]
+    fn who_cannot_use_verbs_now_says_so() {
+        let (mut a, mut b) = (peers(1), peers(2));
+        b.set_usable(false);
+        a.route(name(2), 0, || 11);
+        assert_eq!(exchange(&mut a, &mut b, 0, true), [Change::Without]);
     }
 
     #[test]
@@ -411,7 +498,7 @@ mod tests {
         assert_eq!(a.probed(name(2), 3 * MS, || 14), Some(Change::Silent));
         assert_eq!(a.route(name(2), 3 * MS, || 15), None);
         assert_eq!(exchange(&mut a, &mut b, 3 * MS, true), [Change::Up(address(2))]);
-        assert_eq!(a.suspects, 0);
+        assert!(a.suspects.is_empty());
     }
 
     #[test]
@@ -423,8 +510,9 @@ mod tests {
         assert!(a.route(name(2), MS, || 13).is_some());
         a.renew(name(2), FRESH_NS, || 14);
         assert_eq!(a.route(name(2), FRESH_NS, || 15), None);
-        let mut other = Peers::new(address(3), name(2));
-        assert_eq!(exchange(&mut a, &mut other, FRESH_NS, true), [Change::Up(address(3))]);
+        let restarted = Address { qpn: 77, ..address(2) };
+        let mut other = Peers::new(restarted, name(2));
+        assert_eq!(exchange(&mut a, &mut other, FRESH_NS, true), [Change::Up(restarted)]);
     }
 
     #[test]
@@ -446,7 +534,10 @@ mod tests {
                 1 => peers.renew(whose, now, || nonce),
                 2 => drop(peers.probed(whose, now, || nonce)),
                 3 if random(50) == 0 => peers.refused(whose, now),
-                4 => peers.heard(address(2).gid, address(2).qpn + 1),
+                4 => {
+                    let theirs = address(2 + random(4) as u8);
+                    peers.heard(theirs.gid, theirs.senders[0]);
+                }
                 5 => {
                     let sent = peers.poll(now);
                     let sent = sent.and_then(|sent| PortDatagram::decode(&sent.bytes));
@@ -458,8 +549,12 @@ mod tests {
                     let via = [Via::Udp, Via::Verbs(None)][random(2) as usize];
                     let known =
                         nonces[nonces.len() - 1 - random(nonces.len().min(4) as u64) as usize];
-                    let address = [address(2), Address::NONE][usize::from(random(8) == 0)];
-                    let datagram = PortDatagram { kind, nonce: known, address, name: whose };
+                    let IpAddr::V4(ip) = whose.ip() else { unreachable!("see `name`") };
+                    let theirs = address(ip.octets()[3]);
+                    let address = [theirs, Address::NONE][usize::from(random(8) == 0)];
+                    let cookie = peers.cookie(whose);
+                    let datagram =
+                        PortDatagram { kind, nonce: known, address, cookie, name: whose };
                     peers.handle(&datagram, via, now, || nonce);
                 }
             }
@@ -468,18 +563,21 @@ mod tests {
             assert_eq!(peers.pending.len(), pending);
             assert_eq!(peers.up, count(|s| matches!(s, State::Up { .. })));
             let suspect = |s: &State| matches!(s, State::Up { probes, .. } if *probes > 0);
-            assert_eq!(peers.suspects, count(suspect));
+            assert_eq!(peers.suspects.len(), count(suspect));
         }
         assert!(nonces.len() > 100, "questions were asked");
     }
 
     #[test]
-    fn the_table_is_bounded() {
+    fn the_table_is_bounded_and_forgets_who_has_no_verbs() {
         let mut a = peers(1);
-        for at in 0..PEERS_MAX as u32 + 10 {
-            let octets = at.to_be_bytes();
-            a.route(SocketAddr::from((octets, 1)), 0, || 1);
-        }
+        let name = |at: u32| SocketAddr::from((at.to_be_bytes(), 1));
+        let more = PEERS_MAX as u32 + 10;
+        (0..more).for_each(|at| assert_eq!(a.route(name(at), 0, || 1), None));
         assert_eq!(a.states.len(), PEERS_MAX);
+        (0..more).for_each(|at| a.refused(name(at), 0));
+        a.route(name(more), REST_NS, || 1);
+        assert_eq!(a.states.len(), 1);
+        assert!(a.pending.iter().all(|(_, pending)| *pending == name(more)));
     }
 }

@@ -7,6 +7,7 @@ use super::objects::{Channel, Cq, Pd, Qp, Slab};
 use super::port::VerbsPort;
 use super::{Port, VerbsError};
 use crate::udp::Ecn;
+use crate::wait::Bundle;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -103,6 +104,8 @@ pub(super) struct Receiver {
     v4: bool,
     /// The queue pair failed: nothing arrives any more.
     pub(super) failed: bool,
+    /// The channel tells of nothing any more: the device has gone.
+    deaf: bool,
     members: HashMap<u32, Arc<Inbox>>,
     next_tag: u32,
     requests: Requests,
@@ -139,6 +142,7 @@ impl Receiver {
             slot_bytes,
             v4: port.gid.gid.ip().is_ipv4(),
             failed: false,
+            deaf: false,
             members: HashMap::new(),
             next_tag: 1,
             requests: Requests::default(),
@@ -161,8 +165,11 @@ impl Receiver {
         self.slots
     }
 
-    /// Gives slots back to the device.
+    /// Gives slots back to the device; one that failed would only hand them back.
     fn post(&mut self, slots: impl Iterator<Item = u32>) {
+        if self.failed {
+            return;
+        }
         let requests = &mut self.requests.0;
         requests.clear();
         for slot in slots {
@@ -232,7 +239,11 @@ impl Receiver {
         };
         let to = if wc.wc_flags & IBV_WC_WITH_IMM == 0 { 0 } else { u32::from_be(wc.imm_data) };
         let fits = (GRH_BYTES..=self.slot_bytes).contains(&(wc.byte_len as usize));
-        if slot >= self.slots || !fits {
+        if slot >= self.slots {
+            tracing::warn!(slot, "a completion of a receive that was not posted");
+            return Ok(());
+        }
+        if !fits {
             return Err(slot);
         }
         self.datagrams += 1;
@@ -251,11 +262,14 @@ impl Receiver {
         }
     }
 
-    /// Makes the channel's fd tell of the next arrival; true if something is there already.
+    /// Makes the channel's fd tell of the next arrival; true if something may be there already.
     fn arm(&mut self, out: &mut Vec<Arrival>, tag: u32) -> bool {
-        self.cq.take_events();
+        if !self.deaf && !self.cq.take_events() {
+            tracing::warn!("the completion channel failed: is the device gone?");
+            (self.deaf, self.failed) = (true, true);
+        }
         self.cq.arm();
-        self.poll(tag, out) > 0
+        self.poll(tag, out) == BATCH || !out.is_empty()
     }
 
     /// Where a datagram came from, as its global header tells.
@@ -296,6 +310,10 @@ pub struct Member {
     tag: u32,
     inbox: Arc<Inbox>,
     taken: Vec<Arrival>,
+    /// The channel's fd and the inbox's.
+    bundle: Bundle,
+    /// The channel's is in there.
+    hears: bool,
 }
 
 impl Member {
@@ -304,7 +322,11 @@ impl Member {
     /// # Errors
     /// The process is out of fds.
     pub fn join(port: &Arc<VerbsPort>) -> io::Result<Member> {
+        use std::os::fd::AsFd;
         let inbox = Arc::new(Inbox::new()?);
+        let bundle = Bundle::new()?;
+        bundle.add(inbox.signal.as_fd())?;
+        bundle.add(port.channel.fd())?;
         let mut receiver = lock(&port.receiver);
         let mut tag = receiver.next_tag;
         while tag == 0 || receiver.members.contains_key(&tag) {
@@ -313,7 +335,8 @@ impl Member {
         receiver.next_tag = tag.wrapping_add(1);
         receiver.members.insert(tag, Arc::clone(&inbox));
         drop(receiver);
-        Ok(Member { port: Arc::clone(port), tag, inbox, taken: Vec::new() })
+        let port = Arc::clone(port);
+        Ok(Member { port, tag, inbox, taken: Vec::new(), bundle, hears: true })
     }
 
     /// The port.
@@ -328,11 +351,10 @@ impl Member {
         super::address::Address { tag: self.tag, ..self.port.address() }
     }
 
-    /// Hands the fds that tell of arrivals to `f`, once [`Member::arm`] was called.
-    pub fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        use std::os::fd::AsFd;
-        f(self.port.channel.fd());
-        f(self.inbox.signal.as_fd());
+    /// Tells of arrivals, once [`Member::arm`] was called.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.bundle.fd()
     }
 
     /// Takes what has arrived, and hands each datagram to `f` with its source. Answers how many; at
@@ -347,8 +369,15 @@ impl Member {
     /// then [`Member::recv`] is due.
     #[must_use]
     pub fn arm(&mut self) -> bool {
-        let found = lock(&self.port.receiver).arm(&mut self.taken, self.tag);
-        found || !self.taken.is_empty()
+        let (found, deaf) = {
+            let mut receiver = lock(&self.port.receiver);
+            (receiver.arm(&mut self.taken, self.tag), receiver.deaf)
+        };
+        if deaf && std::mem::take(&mut self.hears) {
+            // It would be readable for ever.
+            let _ = self.bundle.remove(self.port.channel.fd());
+        }
+        found
     }
 
     fn hand_over(&mut self, f: &mut impl FnMut(&[u8], &Source)) -> usize {

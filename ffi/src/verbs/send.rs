@@ -24,7 +24,9 @@ const REVIVE_NS: u64 = 100_000_000;
 /// A full queue of which nothing completes for this time is stuck. Soft-RoCE's can be: Linux 6.1
 /// reads its count of packets under way and only then asks to be told when there are fewer, so
 /// the word may come in between, and who posts nothing more is never served again.
-const STUCK_NS: u64 = 250_000_000;
+const STUCK_NS: u64 = 100_000_000;
+/// Completions are looked for this often at least while some are due: errors come by them.
+const REAP_NS: u64 = 1_000_000;
 
 /// How far a send came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +42,10 @@ pub struct Sent {
 pub enum SendStop {
     /// The queue is full: try again later.
     Blocked,
-    /// There is no way to the peer over verbs now.
+    /// It cannot be sent over verbs now.
     Refused,
+    /// There is no way to the peer's address.
+    Unreachable,
 }
 
 /// What is sent in one go: chained, so that the device is told once.
@@ -115,6 +119,7 @@ pub(super) struct Sender {
     port: u8,
     gid_index: u8,
     flow_label_paths: bool,
+    reaped_ns: u64,
     /// Datagrams and bytes sent.
     pub(super) datagrams: u64,
     pub(super) bytes: u64,
@@ -155,6 +160,7 @@ impl Sender {
             port: port.number,
             gid_index: port.gid.index,
             flow_label_paths: port.flow_label_paths,
+            reaped_ns: 0,
             datagrams: 0,
             bytes: 0,
         })
@@ -176,6 +182,7 @@ impl Sender {
         let sent = |segments, stop| Sent { segments, stop };
         let left = burst.segments() - burst.done_segments;
         let at = usize::from(burst.path) % self.queues.len();
+        self.look_for_failures();
         if !self.is_ready(at) || burst.segment_bytes as usize > self.slot_bytes {
             return sent(burst.done_segments, Some(SendStop::Refused));
         }
@@ -200,6 +207,14 @@ impl Sender {
             _ => Some(SendStop::Blocked),
         };
         sent(segments, stop)
+    }
+
+    fn look_for_failures(&mut self) {
+        let now = monotonic_ns();
+        if now >= self.reaped_ns + REAP_NS && self.queues.iter().any(|q| q.head != q.tail) {
+            self.reap();
+            self.reaped_ns = now;
+        }
     }
 
     /// What a full queue means for a burst. One that is stuck rests, and is emptied then.
@@ -280,11 +295,12 @@ impl Sender {
             return Ok(ah.ah.as_ptr());
         }
         if self.ahs.len() >= AHS_MAX {
-            // A handle that a send under way uses must stay. Every chain ends with a signal, so all
-            // of them complete soon.
+            // A handle that a send under way uses must stay.
             self.reap();
-            if self.queues.iter().any(|queue| queue.tail != queue.head) {
-                return Err(SendStop::Blocked);
+            let all_done = (0..self.queues.len())
+                .all(|at| self.is_ready(at) && self.queues[at].tail == self.queues[at].head);
+            if !all_done {
+                return Err(SendStop::Refused);
             }
             self.ahs.clear();
         }
@@ -308,7 +324,7 @@ impl Sender {
             Ok(ah) => Ok(self.ahs.entry(way).or_insert(ah).ah.as_ptr()),
             Err(error) => {
                 tracing::warn!(gid = %to.gid, %error, "no way to a peer over verbs");
-                Err(SendStop::Refused)
+                Err(SendStop::Unreachable)
             }
         }
     }

@@ -27,7 +27,7 @@ fn who_asks_an_endpoint_without_verbs_is_told_so() {
     socket.set_nonblocking(true).expect("nonblocking");
     let own = socket.local_addr().expect("its address");
     let address = Address { qpn: 17, mtu_bytes: 4096, ..Address::NONE };
-    let ask = PortDatagram { kind: Kind::Ask, nonce: 77, address, name: own };
+    let ask = PortDatagram { kind: Kind::Ask, nonce: 77, address, cookie: 0, name: own };
     let to = name(&pair);
     let end = Instant::now() + Duration::from_secs(20);
     let mut got = [0; DATAGRAM_BYTES + 1];
