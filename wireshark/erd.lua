@@ -71,6 +71,7 @@ local f = {
     datagram = ProtoField.uint16("erd.datagram", "Largest datagram"),
     paths = ProtoField.uint16("erd.paths", "Paths"),
     cookie = ProtoField.uint64("erd.cookie", "Cookie", base.HEX),
+    port_cookie = ProtoField.uint32("erd.port_cookie", "Cookie", base.HEX),
     features = ProtoField.uint32("erd.features", "Features", base.HEX),
     -- Port datagrams, §10.
     port_kind = ProtoField.uint8("erd.port.kind", "Port datagram", base.DEC, PORT_KINDS),
@@ -212,6 +213,7 @@ local function port_datagram(tree, buf)
     tree:add(f.port_tag, buf(32, 4))
     tree:add(f.qkey, buf(36, 4))
     tree:add(f.qpn, buf(40, 4))
+    tree:add(f.port_cookie, buf(72, 4))
     add_name(tree, buf(76, NAME_BYTES))
     tree:add(f.checksum, buf(100, 4))
     return PORT_KINDS[buf(1, 1):uint()] or "?"
