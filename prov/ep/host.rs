@@ -136,13 +136,6 @@ impl EpHost {
         !self.tx.done.is_empty() || !self.rx.done.is_empty()
     }
 
-    /// Reports the success of a send that goes on, its payload being copied.
-    pub(super) fn report_send(&mut self, handle: Handle) {
-        if let Some(op) = self.sends.get(handle) {
-            self.tx.report_send(op);
-        }
-    }
-
     /// Ends all operations without a word: their memory is the application's again.
     pub(super) fn abandon(&mut self) {
         let sends: Vec<Handle> = self.sends.handles().collect();

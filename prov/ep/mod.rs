@@ -5,7 +5,7 @@
 //!
 //! - [`open`] and `calls`: the object; `bind`: what it reports to; `config`: what it is asked for;
 //! - `msg`, `tagged`, `rma`, `atomic`: the calls that transfer data; `post_send`, `post_recv`,
-//!   `post_ask`: posting;
+//!   `post_ask`: posting; `call`: what these have in common;
 //! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
 //!   sockets; `link`: whether UDP or verbs carries them;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
@@ -13,6 +13,7 @@
 mod arrivals;
 mod atomic;
 mod bind;
+mod call;
 mod calls;
 mod complete;
 mod config;
