@@ -8,12 +8,12 @@ use super::post_ask::{Access, AskPost};
 use crate::atomics::Operation;
 use crate::settings::IOV_LIMIT;
 use erd_ffi::fi::{
-    FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EOPNOTSUPP, FI_FETCH_ATOMIC, NOSYS_ATOMIC,
-    fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc, fi_msg_atomic, fi_op, fi_ops_atomic,
-    fi_rma_ioc, fid_domain, fid_ep,
+    FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EMSGSIZE, FI_EOPNOTSUPP, FI_FETCH_ATOMIC,
+    FI_TAGGED, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc, fi_msg_atomic, fi_op,
+    fi_ops_atomic, fi_rma_ioc, fid_domain, fid_ep,
 };
 use erd_ffi::guard::guarded;
-use erd_rd::wire::remote::TARGETS_MAX;
+use erd_rd::wire::remote::{ATOMIC_MAX_BYTES, TARGETS_MAX};
 use erd_rd::{Atomic, Form, Target};
 use libc::iovec;
 use std::ffi::{c_int, c_void};
@@ -93,7 +93,9 @@ impl Request {
     /// # Safety
     /// All lists are as long as they say, and each part as `fi_atomic(3)` asks for.
     unsafe fn post(self, ep: &EpInner) -> isize {
-        let Some(operation) = Operation::new(self.op, self.datatype, self.form) else {
+        let known = Operation::new(self.op, self.datatype, self.form);
+        // FI_TAGGED is for buffers of receives.
+        let Some(operation) = known.filter(|_| self.call.flags & FI_TAGGED == 0) else {
             return -(FI_EOPNOTSUPP as isize);
         };
         let element_bytes = operation.element_bytes();
@@ -119,12 +121,17 @@ impl Request {
             return -(FI_EINVAL as isize);
         };
         let len_bytes = targets.len_bytes();
-        let given = operand.len_bytes() + comparand.len_bytes();
-        let fits = operation.takes(len_bytes as usize, given as usize)
+        let given_bytes = operand.len_bytes().saturating_add(comparand.len_bytes());
+        let fits = operation.takes(len_bytes, given_bytes)
             && (self.form == Form::Update || buffers.len_bytes() == len_bytes);
         if !fits || len_bytes == 0 {
             tracing::info!("fi_atomic: the lists have different numbers of elements, or none");
             return -(FI_EINVAL as isize);
+        }
+        if len_bytes > ATOMIC_MAX_BYTES {
+            let most = operation.elements_max();
+            tracing::info!(len_bytes, most, "fi_atomic: more elements than a request takes");
+            return -(FI_EMSGSIZE as isize);
         }
         let atomic = Atomic { op: self.op as u8, datatype: self.datatype as u8, form: self.form };
         let (access, call) = (Access::Atomic(atomic), self.call);

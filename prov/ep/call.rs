@@ -5,7 +5,7 @@ use super::driver::{Driver, refusal_errno};
 use super::host::SendOp;
 use super::ops::{Buffers, Handle};
 use erd_ffi::fi::{
-    FI_COMPLETION, FI_EAGAIN, FI_EMSGSIZE, FI_ENOCQ, FI_EOPNOTSUPP, FI_INJECT, FI_MORE,
+    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_EOPNOTSUPP, FI_INJECT, FI_MORE,
     FI_REMOTE_CQ_DATA, FI_TRIGGER, fi_addr_t,
 };
 use erd_rd::wire::remote::TARGETS_MAX;
@@ -56,6 +56,18 @@ pub(super) unsafe fn list<'a, T>(at: *const T, count: usize, max: usize) -> Opti
     }
     // SAFETY: not NULL, and the caller vouches for the length.
     Some(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(at, count) } })
+}
+
+/// Checks that all buffers have addresses: a NULL that is passed by mistake would end the process.
+///
+/// # Errors
+/// `FI_EINVAL`.
+pub(super) fn check_buffers(all: &[&Buffers]) -> Result<(), c_int> {
+    if all.iter().all(|buffers| buffers.are_somewhere()) {
+        return Ok(());
+    }
+    tracing::info!("a buffer is NULL, and its length is not 0");
+    Err(FI_EINVAL)
 }
 
 /// The stretches of a peer's memory that a list of at most [`TARGETS_MAX`] names.

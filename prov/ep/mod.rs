@@ -180,7 +180,7 @@ impl EpInner {
         !self.failed.load(Ordering::Acquire) && self.owner.is_current()
     }
 
-    /// Runs a post.
+    /// Runs a post. If it fails, earlier ones that waited for it (`FI_MORE`) go out.
     fn post(&self, post: impl FnOnce(&mut Driver) -> Result<(), c_int>) -> isize {
         self.touch();
         if !self.is_usable() {
@@ -189,7 +189,10 @@ impl EpInner {
         match &mut *self.lock() {
             State::Enabled(driver) => match post(driver) {
                 Ok(()) => 0,
-                Err(errno) => -(errno as isize),
+                Err(errno) => {
+                    driver.transmit(monotonic_ns(), false);
+                    -(errno as isize)
+                }
             },
             State::Setup(_) | State::Closed => -(FI_EOPBADSTATE as isize),
         }

@@ -1,6 +1,6 @@
 //! Posting requests to peers' memory (`fi_rma(3)`, `fi_atomic(3)`).
 
-use super::call::Call;
+use super::call::{Call, check_buffers};
 use super::driver::Driver;
 use super::ops::{Buffers, Handle, Kind};
 use erd_ffi::clock::monotonic_ns;
@@ -30,6 +30,19 @@ pub(super) struct AskPost {
 }
 
 impl AskPost {
+    /// A read. What belongs to outgoing bytes does not belong to it: neither `FI_INJECT`, even as
+    /// the endpoint's default, nor remote CQ data.
+    pub(super) fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+        let call = Call { data: None, flags: call.flags & !FI_INJECT, ..call };
+        AskPost { access: Access::Read, ..AskPost::write(buffers, targets, call) }
+    }
+
+    /// A write.
+    pub(super) fn write(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+        let (operand, comparand) = (Buffers::default(), Buffers::default());
+        AskPost { access: Access::Write, buffers, operand, comparand, targets, call }
+    }
+
     /// Flags of its completion.
     fn completion_flags(&self) -> u64 {
         match self.access {
@@ -48,6 +61,7 @@ impl Driver {
     /// A positive error number; nothing was posted then.
     pub(super) fn post_ask(&mut self, post: &AskPost) -> Result<(), c_int> {
         let AskPost { call, targets, .. } = post;
+        check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;
         let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes())?;
         let injected = call.flags & FI_INJECT != 0;
         op.flags = post.completion_flags();

@@ -1,6 +1,6 @@
 //! Posting sends (`fi_msg(3)`, `fi_tagged(3)`).
 
-use super::call::Call;
+use super::call::{Call, check_buffers};
 use super::driver::Driver;
 use super::ops::Buffers;
 use erd_ffi::clock::monotonic_ns;
@@ -27,6 +27,7 @@ impl Driver {
     /// A positive error number; nothing was posted then.
     pub(super) fn post_send(&mut self, request: &SendRequest) -> Result<(), c_int> {
         let SendRequest { buffers, tag, call } = request;
+        check_buffers(&[buffers])?;
         let len_bytes = buffers.len_bytes();
         let flags = call.flags;
         let (injected, copied) = self.copies(request);

@@ -4,7 +4,7 @@ use super::EpInner;
 use super::call::{Call, list, targets_of};
 use super::msg::state;
 use super::ops::Buffers;
-use super::post_ask::{Access, AskPost};
+use super::post_ask::AskPost;
 use erd_ffi::fi::{FI_EINVAL, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep};
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::TARGETS_MAX;
@@ -26,60 +26,65 @@ pub(super) static RMA_OPS: fi_ops_rma = fi_ops_rma {
     ..NOSYS_RMA
 };
 
+/// [`AskPost::read`] or [`AskPost::write`].
+type Make = fn(Buffers, Targets, Call) -> AskPost;
+
 impl EpInner {
     /// Posts a transfer between the application's memory and a peer's. `None` stands for a list
     /// that is not valid. Both have one length.
     fn transfer(
         &self,
-        access: Access,
+        make: Make,
         call: Call,
         buffers: Option<Buffers>,
         targets: Option<Targets>,
     ) -> isize {
-        let none = Buffers::default();
         self.post(|driver| {
             let (buffers, targets) = buffers.zip(targets).ok_or(FI_EINVAL)?;
             if buffers.len_bytes() != targets.len_bytes() {
                 tracing::info!("fi_rma: the lengths of msg_iov and rma_iov differ");
                 return Err(FI_EINVAL);
             }
-            let (operand, comparand) = (none, none);
-            driver.post_ask(&AskPost { access, buffers, operand, comparand, targets, call })
+            driver.post_ask(&make(buffers, targets, call))
         })
     }
 
     /// The same with one stretch of the peer's memory, which is as long as the buffers.
     fn transfer_at(
         &self,
-        access: Access,
+        make: Make,
         call: Call,
         buffers: Option<Buffers>,
         (addr, key): (u64, u64),
     ) -> isize {
         let stretch = |buffers: Buffers| Target { addr, len_bytes: buffers.len_bytes(), key };
         let targets = buffers.and_then(|buffers| Targets::new(&[stretch(buffers)]));
-        self.transfer(access, call, buffers, targets)
+        self.transfer(make, call, buffers, targets)
     }
 }
 
 /// # Safety
 /// As `fi_rma(3)` says of a message.
-unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, access: Access, flags: u64) -> isize {
+unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, make: Make, flags: u64) -> isize {
     if msg.is_null() {
         return -(FI_EINVAL as isize);
     }
     // SAFETY: our open endpoint; the message and its lists are the caller's.
-    let (ep, msg, buffers, stretches) = unsafe {
+    let (ep, msg, stretches) = unsafe {
         let msg = &*msg;
-        let buffers = Buffers::many(msg.msg_iov, msg.iov_count);
-        (state(ep), msg, buffers, list(msg.rma_iov, msg.rma_iov_count, TARGETS_MAX))
+        (state(ep), msg, list(msg.rma_iov, msg.rma_iov_count, TARGETS_MAX))
     };
     let target = |part: &fi_rma_iov| {
         Some(Target { addr: part.addr, len_bytes: part.len as u64, key: part.key })
     };
     let targets = stretches.and_then(|stretches| targets_of(stretches, target));
+    // With 0 bytes the count belongs to no list.
+    let empty = msg.msg_iov.is_null() && targets.is_some_and(|targets| targets.len_bytes() == 0);
+    let count = if empty { 0 } else { msg.iov_count };
+    // SAFETY: the caller's list.
+    let buffers = unsafe { Buffers::many(msg.msg_iov, count) };
     let call = Call::new(msg.addr, msg.context, flags).with_message_data(msg.data);
-    ep.transfer(access, call, buffers, targets)
+    ep.transfer(make, call, buffers, targets)
 }
 
 guarded! {
@@ -96,7 +101,7 @@ guarded! {
         // SAFETY: libfabric calls with our open endpoint, and a buffer lent until completion.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf, len)) };
         let call = Call::new(src_addr, context, ep.tx_flags());
-        ep.transfer_at(Access::Read, call, Some(buffers), (addr, key))
+        ep.transfer_at(AskPost::read, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn readv(
@@ -112,12 +117,12 @@ guarded! {
         // SAFETY: as above, for each of `count` pieces.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
         let call = Call::new(src_addr, context, ep.tx_flags());
-        ep.transfer_at(Access::Read, call, buffers, (addr, key))
+        ep.transfer_at(AskPost::read, call, buffers, (addr, key))
     }
 
     unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
         // SAFETY: the caller's promise is the same.
-        unsafe { message(ep, msg, Access::Read, flags) }
+        unsafe { message(ep, msg, AskPost::read, flags) }
     }
 
     unsafe extern "C" fn write(
@@ -133,7 +138,7 @@ guarded! {
         // SAFETY: as above; the buffer is only read.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
         let call = Call::new(dest_addr, context, ep.tx_flags());
-        ep.transfer_at(Access::Write, call, Some(buffers), (addr, key))
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn writev(
@@ -149,12 +154,12 @@ guarded! {
         // SAFETY: as above, for each of `count` pieces.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
         let call = Call::new(dest_addr, context, ep.tx_flags());
-        ep.transfer_at(Access::Write, call, buffers, (addr, key))
+        ep.transfer_at(AskPost::write, call, buffers, (addr, key))
     }
 
     unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
         // SAFETY: the caller's promise is the same.
-        unsafe { message(ep, msg, Access::Write, flags) }
+        unsafe { message(ep, msg, AskPost::write, flags) }
     }
 
     unsafe extern "C" fn inject(
@@ -168,7 +173,7 @@ guarded! {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
         let call = Call::inject(dest_addr);
-        ep.transfer_at(Access::Write, call, Some(buffers), (addr, key))
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn writedata(
@@ -185,7 +190,7 @@ guarded! {
         // SAFETY: as above.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
         let call = Call::new(dest_addr, context, ep.tx_flags()).with_data(data);
-        ep.transfer_at(Access::Write, call, Some(buffers), (addr, key))
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn injectdata(
@@ -200,6 +205,6 @@ guarded! {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
         let call = Call::inject(dest_addr).with_data(data);
-        ep.transfer_at(Access::Write, call, Some(buffers), (addr, key))
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 }
