@@ -47,7 +47,7 @@ use bind::{Bindings, Watched};
 use config::EpConfig;
 use driver::Driver;
 use erd_ffi::clock::monotonic_ns;
-use erd_ffi::fi::{FI_CLASS_EP, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t, fid_ep};
+use erd_ffi::fi::{FI_CLASS_EP, FI_EAGAIN, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t, fid_ep};
 use erd_ffi::udp::RxSocket;
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::c_int;
@@ -190,7 +190,10 @@ impl EpInner {
             State::Enabled(driver) => match post(driver) {
                 Ok(()) => 0,
                 Err(errno) => {
-                    driver.transmit(monotonic_ns(), false);
+                    // Who is to try again has let the endpoint progress.
+                    if errno != FI_EAGAIN {
+                        driver.transmit(monotonic_ns(), false);
+                    }
                     -(errno as isize)
                 }
             },
