@@ -13,9 +13,9 @@ use crate::settings::Settings;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
-    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE,
-    FI_MSG, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_SOURCE, FI_TAGGED, fi_domain_attr,
-    fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
+    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG, FI_RMA,
+    FI_SOURCE, FI_TAGGED, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
+    fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
 use hints::Hints;
@@ -140,7 +140,7 @@ impl Grant {
             control_progress: asked_or(hints.domain.control_progress, data_progress),
             data_progress,
             av_type: asked_or(hints.domain.av_type, have.av_type),
-            mr_mode: mr_mode(hints.domain.mr_mode, caps, version),
+            mr_mode: mr_mode(hints.domain.mr_mode, version),
             ..*have
         };
         Grant { caps, tx, rx, ep: offer::EP, domain }
@@ -174,15 +174,14 @@ impl Grant {
     }
 }
 
-/// Applications of before 1.5 must be told one of two modes, and newer ones that name one of the two
-/// get it back. The provider needs none of the others; but who exposes memory and is ready to take
-/// keys gets the provider's, which nobody guesses.
-fn mr_mode(asked: c_int, caps: u64, version: u32) -> c_int {
-    let target = caps & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0;
+/// The provider needs no registration mode, and clears those that it does not need (`fi_mr(3)`): also
+/// `FI_MR_PROV_KEY`, since libfabric's own fi_multi_mr says that it is ready for that and is not.
+/// Applications of before 1.5 must be told one of two modes, and newer ones that name one of the
+/// two get it back.
+fn mr_mode(asked: c_int, version: u32) -> c_int {
     match asked {
         FI_MR_BASIC | FI_MR_SCALABLE => asked,
         _ if version < fi_version(1, 5) => FI_MR_SCALABLE,
-        _ if target => asked & FI_MR_PROV_KEY,
         _ => 0,
     }
 }
@@ -257,20 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn no_registration_mode_is_required_but_keys_are_given_to_who_takes_them() {
+    fn no_registration_mode_is_required() {
         for version in [fi_version(1, 5), NEW] {
             assert_eq!(grant(version, |_| ()).domain.mr_mode, 0);
-            let all = FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_VIRT_ADDR;
-            let mode = |caps| {
-                let granted = grant(version, |hints| {
-                    (hints.caps, hints.domain.mr_mode) = (caps, all);
-                });
-                granted.domain.mr_mode
-            };
-            assert_eq!(mode(0), FI_MR_PROV_KEY);
-            assert_eq!(mode(FI_MSG | FI_RMA), FI_MR_PROV_KEY);
-            assert_eq!(mode(FI_MSG), 0);
-            assert_eq!(mode(FI_RMA | FI_READ | FI_WRITE), 0);
+            let all = FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+            assert_eq!(grant(version, |hints| hints.domain.mr_mode = all).domain.mr_mode, 0);
             let basic = grant(version, |hints| hints.domain.mr_mode = FI_MR_BASIC);
             assert_eq!(basic.domain.mr_mode, FI_MR_BASIC);
         }

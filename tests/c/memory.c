@@ -472,9 +472,9 @@ static void keys_of_the_provider(void)
     memset(&group, 0, sizeof group);
     for (size_t i = 0; i < 2; i++) {
         must(node_find(&group.nodes[i], &options), "fi_getinfo");
-        check(group.nodes[i].info->domain_attr->mr_mode == FI_MR_PROV_KEY, "of what we are ready for erd wants %#x",
+        check(group.nodes[i].info->domain_attr->mr_mode == 0, "of what we are ready for erd wants %#x",
               (unsigned)group.nodes[i].info->domain_attr->mr_mode);
-        group.nodes[i].info->domain_attr->mr_mode |= FI_MR_VIRT_ADDR;
+        group.nodes[i].info->domain_attr->mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
         node_open_found(&group.nodes[i], &options);
     }
     group.count = 2;
