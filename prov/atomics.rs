@@ -102,9 +102,9 @@ impl Operation {
 
     /// Whether an operand of `operand_bytes` belongs to `len_bytes` of memory.
     #[must_use]
-    pub fn takes(self, len_bytes: usize, operand_bytes: usize) -> bool {
+    pub fn takes(self, len_bytes: u64, operand_bytes: u64) -> bool {
         match self.form {
-            Form::Compare => operand_bytes == 2 * len_bytes,
+            Form::Compare => len_bytes.checked_mul(2) == Some(operand_bytes),
             _ if self.reads_only() => true,
             Form::Update | Form::Fetch => operand_bytes == len_bytes,
         }

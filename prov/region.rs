@@ -5,6 +5,7 @@
 
 use crate::cntr::CntrInner;
 use crate::object::Use;
+use erd_ffi::own_memory;
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -19,6 +20,23 @@ pub struct Piece {
     pub len_bytes: usize,
 }
 
+/// Longer pieces hold addresses where nothing is mapped: no host has as much memory.
+const PIECE_BYTES_MAX: usize = 1 << 46;
+/// Below this address nothing is mapped.
+const ADDRESS_MIN: usize = 4096;
+
+impl Piece {
+    /// All of it can be mapped at once. False of MPI's dynamic windows: they are the whole address
+    /// space.
+    fn can_be_there(&self) -> bool {
+        let end = self.start.checked_add(self.len_bytes);
+        self.len_bytes == 0
+            || self.start >= ADDRESS_MIN
+                && self.len_bytes <= PIECE_BYTES_MAX
+                && end.is_some_and(|end| isize::try_from(end).is_ok())
+    }
+}
+
 /// Bit of [`Region::users`] that says that the region is closed.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
@@ -29,6 +47,9 @@ pub struct Region {
     access: u64,
     /// What peers call its first byte.
     base: u64,
+    /// Parts of it are not mapped, and peers choose where they reach: every access is tried before
+    /// it is made, or made by the kernel.
+    guarded: bool,
     /// Accesses under way, and [`CLOSED`].
     users: AtomicUsize,
     /// Counters of accesses to this region alone, with the kinds that each counts.
@@ -42,8 +63,9 @@ impl Region {
     pub fn new(pieces: Vec<Piece>, access: u64, by_address: bool) -> Region {
         let base =
             if by_address { pieces.first().map_or(0, |piece| piece.start as u64) } else { 0 };
-        let users = AtomicUsize::new(0);
-        Region { pieces, access, base, users, counters: Mutex::default() }
+        let guarded = !pieces.iter().all(Piece::can_be_there) && own_memory::is_offered();
+        let (users, counters) = (AtomicUsize::new(0), Mutex::default());
+        Region { pieces, access, base, guarded, users, counters }
     }
 
     /// `FI_REMOTE_READ` and `FI_REMOTE_WRITE` as registered.
@@ -58,15 +80,22 @@ impl Region {
         self.base
     }
 
+    /// Its parts may be missing: they are only reached by [`Pass::read`] and [`Pass::write`], or after
+    /// [`Pass::is_there`].
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.guarded
+    }
+
     /// From now on `cntr` counts accesses of these kinds, `FI_REMOTE_READ` and `FI_REMOTE_WRITE`.
     pub fn count_in(&self, cntr: &Arc<CntrInner>, kinds: u64) {
         self.counters.lock().push((kinds, Arc::clone(cntr), cntr.hold()));
     }
 
-    /// An access of this kind is done.
-    pub fn accessed(&self, kind: u64, len_bytes: u64) {
-        for (kinds, cntr, _) in &*self.counters.lock() {
-            if kinds & kind != 0 {
+    /// An access of these kinds is done.
+    pub fn accessed(&self, kinds: u64, len_bytes: u64) {
+        for (counted, cntr, _) in &*self.counters.lock() {
+            if counted & kinds != 0 {
                 cntr.completed(len_bytes);
             }
         }
@@ -92,12 +121,14 @@ impl Region {
     }
 
     /// Lets no access begin any more, and waits for those under way: each is a copy, or one system
-    /// call that does not block.
+    /// call that does not block. Its counters are free then, though peers' requests may still know
+    /// the region.
     pub fn close(&self) {
         self.users.fetch_or(CLOSED, Ordering::AcqRel);
         while self.users.load(Ordering::Acquire) != CLOSED {
             std::thread::yield_now();
         }
+        self.counters.lock().clear();
     }
 
     /// Hands the parts of `len_bytes` from `offset_bytes` to `f`, in order. What lies beyond the
@@ -124,6 +155,62 @@ impl Region {
 
 /// An access to a region; the memory stays the region's until it is dropped.
 pub struct Pass(Arc<Region>);
+
+impl Pass {
+    /// Copies out of the memory; false if not all of it is there.
+    #[must_use]
+    pub fn read(&self, offset_bytes: u64, out: &mut [u8]) -> bool {
+        let (mut rest, mut there) = (out, true);
+        self.each_part(offset_bytes, rest.len() as u64, |at, len| {
+            let (to, after) = std::mem::take(&mut rest).split_at_mut(len);
+            if self.guarded {
+                there = there && own_memory::read(at.addr(), to);
+            } else {
+                // SAFETY: the part lies in memory that the application registered, and that stays
+                // so while the pass is held; `to` is as long.
+                unsafe { std::ptr::copy_nonoverlapping(at, to.as_mut_ptr(), len) };
+            }
+            rest = after;
+        });
+        there
+    }
+
+    /// Copies into the memory; false if not all of it is there.
+    #[must_use]
+    pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> bool {
+        let (mut rest, mut there) = (bytes, true);
+        self.each_part(offset_bytes, rest.len() as u64, |at, len| {
+            let (from, after) = rest.split_at(len);
+            // SAFETY: as in `read`, and the application registered it for writing.
+            unsafe {
+                if self.guarded {
+                    there = there && own_memory::write(at.addr(), from);
+                } else {
+                    std::ptr::copy_nonoverlapping(from.as_ptr(), at, len);
+                }
+            }
+            rest = after;
+        });
+        there
+    }
+
+    /// Whether the memory was there a moment ago, as far as its ends can tell; with `changes`, to be
+    /// written. What the application unmaps in between is missing all the same.
+    #[must_use]
+    pub fn is_there(&self, offset_bytes: u64, len_bytes: u64, changes: bool) -> bool {
+        let mut there = true;
+        if self.guarded {
+            self.each_part(offset_bytes, len_bytes, |at, len| {
+                there = there
+                    && match changes {
+                        true => own_memory::is_writable(at.addr(), len),
+                        false => own_memory::has_ends(at.addr(), len),
+                    };
+            });
+        }
+        there
+    }
+}
 
 impl Deref for Pass {
     type Target = Region;
@@ -169,6 +256,33 @@ mod tests {
         let mut parts = Vec::new();
         all.each_part(0x7fff_1234_5678, 8, |at, len| parts.push((at as usize, len)));
         assert_eq!(parts, [(0x7fff_1234_5678, 8)]);
+    }
+
+    #[test]
+    fn pieces_that_cannot_be_mapped_are_told() {
+        let piece = |start, len_bytes| Piece { start, len_bytes };
+        for usual in [piece(4096, 10), piece(0, 0), piece(0x7fff_0000_0000, 1 << 40)] {
+            assert!(usual.can_be_there(), "{usual:?}");
+        }
+        for all in [piece(0, usize::MAX), piece(0, 8), piece(4096, usize::MAX), piece(1 << 63, 8)] {
+            assert!(!all.can_be_there(), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_missing_is_not_touched() {
+        let all = vec![Piece { start: 0, len_bytes: usize::MAX }];
+        let all = Arc::new(Region::new(all, 0, true));
+        assert!(all.is_guarded(), "this test needs process_vm_readv");
+        let pass = all.enter().expect("open");
+        let mut cell = 5_u64.to_ne_bytes();
+        let at = cell.as_mut_ptr().expose_provenance() as u64;
+        let mut out = [0; 8];
+        assert!(pass.read(at, &mut out) && pass.write(at, &9_u64.to_ne_bytes()));
+        assert_eq!((u64::from_ne_bytes(out), u64::from_ne_bytes(cell)), (5, 9));
+        assert!(pass.is_there(at, 8, false) && pass.is_there(at, 8, true));
+        assert!(!pass.read(8, &mut out) && !pass.write(8, &out));
+        assert!(!pass.is_there(8, 8, false) && !pass.is_there(8, 8, true));
     }
 
     #[test]

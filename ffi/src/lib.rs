@@ -4,7 +4,8 @@
 //! - [`guard`]: functions and threads that C code may enter; no panic crosses them.
 //! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`] and [`clock`].
 //! - [`host`]: the libfabric that loaded us, found at run time; [`log`] and [`param`]: its log and
-//!   its configuration.
+//!   its configuration;
+//! - [`own_memory`]: memory of this process that may be missing.
 
 pub mod clock;
 pub mod fi;
@@ -12,6 +13,7 @@ pub mod guard;
 pub mod host;
 pub mod info_path;
 pub mod log;
+pub mod own_memory;
 pub mod param;
 pub mod udp;
 pub mod verbs;

@@ -96,7 +96,9 @@ impl Cause {
                 c"the buffer of this send, or of another to the same peer, cannot be read"
             }
             Cause::RefusedKey => c"the peer has no memory registered under this key",
-            Cause::RefusedBounds => c"the access reaches past the memory registered at the peer",
+            Cause::RefusedBounds => {
+                c"the access reaches past the memory registered at the peer, or where none is mapped"
+            }
             Cause::RefusedRights => c"the peer registered the memory without this kind of access",
             Cause::RefusedOperation => {
                 c"the peer knows no such atomic operation on this datatype, or not on this length"

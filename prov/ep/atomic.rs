@@ -1,19 +1,20 @@
 //! The calls of `fi_atomic(3)`.
 
 use super::EpInner;
+use super::call::{Call, list, targets_of};
 use super::msg::state;
 use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
 use crate::atomics::Operation;
 use crate::settings::IOV_LIMIT;
 use erd_ffi::fi::{
-    FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EOPNOTSUPP, FI_FETCH_ATOMIC, FI_INJECT,
-    FI_REMOTE_CQ_DATA, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc, fi_msg_atomic,
-    fi_op, fi_ops_atomic, fi_rma_ioc, fid_domain, fid_ep,
+    FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EMSGSIZE, FI_EOPNOTSUPP, FI_FETCH_ATOMIC,
+    FI_TAGGED, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc, fi_msg_atomic, fi_op,
+    fi_ops_atomic, fi_rma_ioc, fid_domain, fid_ep,
 };
 use erd_ffi::guard::guarded;
-use erd_rd::wire::remote::TARGETS_MAX;
-use erd_rd::{Atomic, Form, Target, Targets};
+use erd_rd::wire::remote::{ATOMIC_MAX_BYTES, TARGETS_MAX};
+use erd_rd::{Atomic, Form, Target};
 use libc::iovec;
 use std::ffi::{c_int, c_void};
 
@@ -42,28 +43,28 @@ struct Elements(*const fi_ioc, usize);
 impl Elements {
     const NONE: Elements = Elements(std::ptr::null(), 0);
 
+    fn one(part: &fi_ioc) -> Elements {
+        Elements(part, 1)
+    }
+
     /// # Safety
     /// The list is as long as it says, and each part as `fi_atomic(3)` asks for.
     unsafe fn buffers(self, element_bytes: usize) -> Option<Buffers> {
-        let Elements(list, count) = self;
-        if count > IOV_LIMIT || (list.is_null() && count > 0) {
-            return None;
-        }
+        // SAFETY: the caller's promise.
+        let list = unsafe { list(self.0, self.1, IOV_LIMIT) }?;
         let mut iov = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOV_LIMIT];
-        for (at, part) in iov[..count].iter_mut().enumerate() {
-            // SAFETY: within the list.
-            let ioc = unsafe { list.add(at).read() };
+        for (part, ioc) in iov.iter_mut().zip(list) {
             let iov_len = ioc.count.checked_mul(element_bytes)?;
             *part = iovec { iov_base: ioc.addr, iov_len };
         }
         // SAFETY: the caller's promise.
-        unsafe { Buffers::many(iov.as_ptr(), count) }
+        unsafe { Buffers::many(iov.as_ptr(), list.len()) }
     }
 }
 
-/// What one call says.
+/// What one call asks for.
 #[derive(Clone, Copy)]
-struct Call {
+struct Request {
     form: Form,
     op: fi_op,
     datatype: fi_datatype,
@@ -71,36 +72,30 @@ struct Call {
     comparand: Elements,
     result: Elements,
     targets: (*const fi_rma_ioc, usize),
-    dest: fi_addr_t,
-    context: *mut c_void,
-    data: Option<u64>,
-    flags: u64,
-    silent: bool,
+    call: Call,
 }
 
-/// A caller's list of remote elements.
-///
-/// # Safety
-/// `list` is NULL or has `count` elements.
-unsafe fn targets(list: *const fi_rma_ioc, count: usize, element_bytes: usize) -> Option<Targets> {
-    if list.is_null() || count > TARGETS_MAX {
-        return None;
+impl Request {
+    /// An update of one stretch; where it is more, lists of comparands and results are to be filled
+    /// in.
+    fn new(
+        form: Form,
+        (op, datatype): (fi_op, fi_datatype),
+        operand: Elements,
+        at: &fi_rma_ioc,
+        call: Call,
+    ) -> Request {
+        let (comparand, result) = (Elements::NONE, Elements::NONE);
+        let targets = (std::ptr::from_ref(at), 1);
+        Request { form, op, datatype, operand, comparand, result, targets, call }
     }
-    // SAFETY: not NULL, and the caller vouches for the length.
-    let iocs = unsafe { std::slice::from_raw_parts(list, count) };
-    let mut list = [Target::default(); TARGETS_MAX];
-    for (target, ioc) in list.iter_mut().zip(iocs) {
-        let len_bytes = ioc.count.checked_mul(element_bytes)? as u64;
-        *target = Target { addr: ioc.addr, len_bytes, key: ioc.key };
-    }
-    Targets::new(&list[..count])
-}
 
-impl Call {
     /// # Safety
     /// All lists are as long as they say, and each part as `fi_atomic(3)` asks for.
     unsafe fn post(self, ep: &EpInner) -> isize {
-        let Some(operation) = Operation::new(self.op, self.datatype, self.form) else {
+        let known = Operation::new(self.op, self.datatype, self.form);
+        // FI_TAGGED is for buffers of receives.
+        let Some(operation) = known.filter(|_| self.call.flags & FI_TAGGED == 0) else {
             return -(FI_EOPNOTSUPP as isize);
         };
         let element_bytes = operation.element_bytes();
@@ -111,35 +106,36 @@ impl Call {
                     .buffers(element_bytes),
                 self.comparand.buffers(element_bytes),
                 self.result.buffers(element_bytes),
-                targets(self.targets.0, self.targets.1, element_bytes),
+                list(self.targets.0, self.targets.1, TARGETS_MAX),
             )
         };
+        let targets = targets.and_then(|list| {
+            targets_of(list, |ioc| {
+                let len_bytes = ioc.count.checked_mul(element_bytes)? as u64;
+                Some(Target { addr: ioc.addr, len_bytes, key: ioc.key })
+            })
+        });
         let (Some(operand), Some(comparand), Some(buffers), Some(targets)) =
             (operand, comparand, result, targets)
         else {
             return -(FI_EINVAL as isize);
         };
         let len_bytes = targets.len_bytes();
-        let given = operand.len_bytes() + comparand.len_bytes();
-        let fits = operation.takes(len_bytes as usize, given as usize)
+        let given_bytes = operand.len_bytes().saturating_add(comparand.len_bytes());
+        let fits = operation.takes(len_bytes, given_bytes)
             && (self.form == Form::Update || buffers.len_bytes() == len_bytes);
         if !fits || len_bytes == 0 {
             tracing::info!("fi_atomic: the lists have different numbers of elements, or none");
             return -(FI_EINVAL as isize);
         }
+        if len_bytes > ATOMIC_MAX_BYTES {
+            let most = operation.elements_max();
+            tracing::info!(len_bytes, most, "fi_atomic: more elements than a request takes");
+            return -(FI_EMSGSIZE as isize);
+        }
         let atomic = Atomic { op: self.op as u8, datatype: self.datatype as u8, form: self.form };
-        let post = AskPost {
-            access: Access::Atomic(atomic),
-            buffers,
-            operand,
-            comparand,
-            targets,
-            context: self.context,
-            dest: self.dest,
-            data: self.data,
-            flags: self.flags,
-            silent: self.silent,
-        };
+        let (access, call) = (Access::Atomic(atomic), self.call);
+        let post = AskPost { access, buffers, operand, comparand, targets, call };
         ep.post(|driver| driver.post_ask(&post))
     }
 }
@@ -149,22 +145,18 @@ impl Call {
 /// # Safety
 /// As [`Elements::buffers`].
 unsafe fn one(local: Elements, addr: u64, key: u64) -> fi_rma_ioc {
-    let Elements(list, count) = local;
-    if list.is_null() {
-        return fi_rma_ioc { addr, count: 0, key };
-    }
-    // SAFETY: the caller's promise.
-    let iocs = unsafe { std::slice::from_raw_parts(list, count.min(IOV_LIMIT)) };
-    let sum = iocs.iter().fold(0_usize, |sum, ioc| sum.saturating_add(ioc.count));
-    fi_rma_ioc { addr, count: sum, key }
+    // SAFETY: the caller's promise. A list that is none is refused by who makes buffers of it.
+    let parts = unsafe { list(local.0, local.1, IOV_LIMIT) }.unwrap_or_default();
+    let count = parts.iter().fold(0_usize, |sum, ioc| sum.saturating_add(ioc.count));
+    fi_rma_ioc { addr, count, key }
 }
 
 /// What a message says; its lists of results and comparands are to be filled in.
 ///
 /// # Safety
 /// `msg` is valid as `fi_atomic(3)` says.
-unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Call {
-    Call {
+unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Request {
+    Request {
         form,
         op: msg.op,
         datatype: msg.datatype,
@@ -172,11 +164,7 @@ unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Call {
         comparand: Elements::NONE,
         result: Elements::NONE,
         targets: (msg.rma_iov, msg.rma_iov_count),
-        dest: msg.addr,
-        context: msg.context,
-        data: (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
-        flags,
-        silent: false,
+        call: Call::new(msg.addr, msg.context, flags).with_message_data(msg.data),
     }
 }
 
@@ -213,21 +201,10 @@ guarded! {
         // lent for the call.
         unsafe {
             let ep = state(ep);
-            let call = Call {
-                form: Form::Update,
-                op,
-                datatype,
-                operand: Elements(&raw const ioc, 1),
-                comparand: Elements::NONE,
-                result: Elements::NONE,
-                targets: (&raw const at, 1),
-                dest,
-                context,
-                data: None,
-                flags: ep.tx_flags(),
-                silent: false,
-            };
-            call.post(ep)
+            let call = Call::new(dest, context, ep.tx_flags());
+            let operand = Elements::one(&ioc);
+            let request = Request::new(Form::Update, (op, datatype), operand, &at, call);
+            request.post(ep)
         }
     }
 
@@ -247,21 +224,9 @@ guarded! {
         // SAFETY: as above, for each of `count` parts.
         unsafe {
             let (ep, at) = (state(ep), one(operand, addr, key));
-            let call = Call {
-                form: Form::Update,
-                op,
-                datatype,
-                operand,
-                comparand: Elements::NONE,
-                result: Elements::NONE,
-                targets: (&raw const at, 1),
-                dest,
-                context,
-                data: None,
-                flags: ep.tx_flags(),
-                silent: false,
-            };
-            call.post(ep)
+            let call = Call::new(dest, context, ep.tx_flags());
+            let request = Request::new(Form::Update, (op, datatype), operand, &at, call);
+            request.post(ep)
         }
     }
 
@@ -285,22 +250,11 @@ guarded! {
     ) -> isize {
         let ioc = fi_ioc { addr: buf.cast_mut(), count };
         let at = fi_rma_ioc { addr, count, key };
-        let call = Call {
-            form: Form::Update,
-            op,
-            datatype,
-            operand: Elements(&raw const ioc, 1),
-            comparand: Elements::NONE,
-            result: Elements::NONE,
-            targets: (&raw const at, 1),
-            dest,
-            context: std::ptr::null_mut(),
-            data: None,
-            flags: FI_INJECT,
-            silent: true,
-        };
+        let call = Call::inject(dest);
+        let operand = Elements::one(&ioc);
+        let request = Request::new(Form::Update, (op, datatype), operand, &at, call);
         // SAFETY: as above.
-        unsafe { call.post(state(ep)) }
+        unsafe { request.post(state(ep)) }
     }
 
     unsafe extern "C" fn readwrite(
@@ -323,21 +277,10 @@ guarded! {
         // SAFETY: as above; the result's buffer is lent until completion.
         unsafe {
             let ep = state(ep);
-            let call = Call {
-                form: Form::Fetch,
-                op,
-                datatype,
-                operand: Elements(&raw const ioc, 1),
-                comparand: Elements::NONE,
-                result: Elements(&raw const into, 1),
-                targets: (&raw const at, 1),
-                dest,
-                context,
-                data: None,
-                flags: ep.tx_flags(),
-                silent: false,
-            };
-            call.post(ep)
+            let call = Call::new(dest, context, ep.tx_flags());
+            let operand = Elements::one(&ioc);
+            let request = Request::new(Form::Fetch, (op, datatype), operand, &at, call);
+            Request { result: Elements::one(&into), ..request }.post(ep)
         }
     }
 
@@ -360,21 +303,10 @@ guarded! {
         // SAFETY: as above, for each part of the lists.
         unsafe {
             let (ep, at) = (state(ep), one(result, addr, key));
-            let call = Call {
-                form: Form::Fetch,
-                op,
-                datatype,
-                operand: Elements(iov, count),
-                comparand: Elements::NONE,
-                result,
-                targets: (&raw const at, 1),
-                dest,
-                context,
-                data: None,
-                flags: ep.tx_flags(),
-                silent: false,
-            };
-            call.post(ep)
+            let call = Call::new(dest, context, ep.tx_flags());
+            let operand = Elements(iov, count);
+            let request = Request::new(Form::Fetch, (op, datatype), operand, &at, call);
+            Request { result, ..request }.post(ep)
         }
     }
 
@@ -391,7 +323,7 @@ guarded! {
         }
         let result = Elements(resultv, result_count);
         // SAFETY: as above; the message and its lists are the caller's.
-        unsafe { Call { result, ..message(&*msg, Form::Fetch, flags) }.post(state(ep)) }
+        unsafe { Request { result, ..message(&*msg, Form::Fetch, flags) }.post(state(ep)) }
     }
 
     unsafe extern "C" fn compwrite(
@@ -417,21 +349,11 @@ guarded! {
         // SAFETY: as above; the result's buffer is lent until completion.
         unsafe {
             let ep = state(ep);
-            let call = Call {
-                form: Form::Compare,
-                op,
-                datatype,
-                operand: Elements(&raw const ioc, 1),
-                comparand: Elements(&raw const with, 1),
-                result: Elements(&raw const into, 1),
-                targets: (&raw const at, 1),
-                dest,
-                context,
-                data: None,
-                flags: ep.tx_flags(),
-                silent: false,
-            };
-            call.post(ep)
+            let call = Call::new(dest, context, ep.tx_flags());
+            let operand = Elements::one(&ioc);
+            let request = Request::new(Form::Compare, (op, datatype), operand, &at, call);
+            let (comparand, result) = (Elements::one(&with), Elements::one(&into));
+            Request { comparand, result, ..request }.post(ep)
         }
     }
 
@@ -457,21 +379,11 @@ guarded! {
         // SAFETY: as above, for each part of the lists.
         unsafe {
             let (ep, at) = (state(ep), one(operand, addr, key));
-            let call = Call {
-                form: Form::Compare,
-                op,
-                datatype,
-                operand,
-                comparand: Elements(comparev, compare_count),
-                result: Elements(resultv, result_count),
-                targets: (&raw const at, 1),
-                dest,
-                context,
-                data: None,
-                flags: ep.tx_flags(),
-                silent: false,
-            };
-            call.post(ep)
+            let call = Call::new(dest, context, ep.tx_flags());
+            let request = Request::new(Form::Compare, (op, datatype), operand, &at, call);
+            let comparand = Elements(comparev, compare_count);
+            let result = Elements(resultv, result_count);
+            Request { comparand, result, ..request }.post(ep)
         }
     }
 
@@ -492,7 +404,10 @@ guarded! {
         let comparand = Elements(comparev, compare_count);
         let result = Elements(resultv, result_count);
         // SAFETY: as above; the message and its lists are the caller's.
-        unsafe { Call { comparand, result, ..message(&*msg, Form::Compare, flags) }.post(state(ep)) }
+        unsafe {
+            let request = message(&*msg, Form::Compare, flags);
+            Request { comparand, result, ..request }.post(state(ep))
+        }
     }
 
     unsafe extern "C" fn writevalid(

@@ -136,13 +136,6 @@ impl EpHost {
         !self.tx.done.is_empty() || !self.rx.done.is_empty()
     }
 
-    /// Reports the success of a send that goes on, its payload being copied.
-    pub(super) fn report_send(&mut self, handle: Handle) {
-        if let Some(op) = self.sends.get(handle) {
-            self.tx.report_send(op);
-        }
-    }
-
     /// Ends all operations without a word: their memory is the application's again.
     pub(super) fn abandon(&mut self) {
         let sends: Vec<Handle> = self.sends.handles().collect();
@@ -178,9 +171,9 @@ impl EpHost {
 
 impl Host for EpHost {
     fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
-        match self.send_op(op) {
-            Some(op) => op.read(offset_bytes, out),
-            None => self.read_served(op, offset_bytes, out),
+        match Handle::from_token(op.0) {
+            (_, Kind::Served) => self.read_served(op, offset_bytes, out),
+            _ => self.send_op(op).into_iter().for_each(|op| op.read(offset_bytes, out)),
         }
     }
 
@@ -234,7 +227,7 @@ impl Host for EpHost {
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
         match Handle::from_token(to.0) {
             (handle, Kind::Held) => self.held_ended(handle, outcome.err()),
-            (handle, Kind::Served) => self.drop_served(handle),
+            (handle, Kind::Served) => drop(self.take_served(handle)),
             (handle, _) => self.recv_ended(handle, outcome.map_err(Cause::from)),
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! - [`open`] and `calls`: the object; `bind`: what it reports to; `config`: what it is asked for;
 //! - `msg`, `tagged`, `rma`, `atomic`: the calls that transfer data; `post_send`, `post_recv`,
-//!   `post_ask`: posting;
+//!   `post_ask`: posting; `call`: what these have in common;
 //! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
 //!   sockets; `link`: whether UDP or verbs carries them;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
@@ -13,6 +13,7 @@
 mod arrivals;
 mod atomic;
 mod bind;
+mod call;
 mod calls;
 mod complete;
 mod config;
@@ -46,7 +47,7 @@ use bind::{Bindings, Watched};
 use config::EpConfig;
 use driver::Driver;
 use erd_ffi::clock::monotonic_ns;
-use erd_ffi::fi::{FI_CLASS_EP, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t, fid_ep};
+use erd_ffi::fi::{FI_CLASS_EP, FI_EAGAIN, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t, fid_ep};
 use erd_ffi::udp::RxSocket;
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::c_int;
@@ -180,7 +181,7 @@ impl EpInner {
         !self.failed.load(Ordering::Acquire) && self.owner.is_current()
     }
 
-    /// Runs a post.
+    /// Runs a post. If it fails, earlier ones that waited for it (`FI_MORE`) go out.
     fn post(&self, post: impl FnOnce(&mut Driver) -> Result<(), c_int>) -> isize {
         self.touch();
         if !self.is_usable() {
@@ -189,7 +190,13 @@ impl EpInner {
         match &mut *self.lock() {
             State::Enabled(driver) => match post(driver) {
                 Ok(()) => 0,
-                Err(errno) => -(errno as isize),
+                Err(errno) => {
+                    // Who is to try again has let the endpoint progress.
+                    if errno != FI_EAGAIN {
+                        driver.transmit(monotonic_ns(), false);
+                    }
+                    -(errno as isize)
+                }
             },
             State::Setup(_) | State::Closed => -(FI_EOPBADSTATE as isize),
         }

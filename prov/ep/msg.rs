@@ -1,13 +1,12 @@
 //! The calls of `fi_msg(3)`.
 
 use super::EpInner;
+use super::call::Call;
 use super::ops::Buffers;
 use super::post_recv::RecvRequest;
 use super::post_send::SendRequest;
 use crate::object;
-use erd_ffi::fi::{
-    FI_EINVAL, FI_INJECT, FI_REMOTE_CQ_DATA, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep,
-};
+use erd_ffi::fi::{FI_EINVAL, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};
 use erd_ffi::guard::guarded;
 use libc::iovec;
 use std::ffi::c_void;
@@ -40,23 +39,19 @@ impl EpInner {
     }
 
     /// Posts a send of what the application passed; `None` stands for a list that is not valid.
-    pub(super) fn send(&self, buffers: Option<Buffers>, request: SendRequest) -> isize {
-        match buffers {
-            Some(buffers) => {
-                self.post(|driver| driver.post_send(&SendRequest { buffers, ..request }))
-            }
-            None => -(FI_EINVAL as isize),
-        }
+    pub(super) fn send(&self, buffers: Option<Buffers>, tag: Option<u64>, call: Call) -> isize {
+        self.post(|driver| {
+            let buffers = buffers.ok_or(FI_EINVAL)?;
+            driver.post_send(&SendRequest { buffers, tag, call })
+        })
     }
 
     /// Posts a receive of what the application passed; `None` stands for a list that is not valid.
     pub(super) fn recv(&self, buffers: Option<Buffers>, request: RecvRequest) -> isize {
-        match buffers {
-            Some(buffers) => {
-                self.post(|driver| driver.post_recv(&RecvRequest { buffers, ..request }))
-            }
-            None => -(FI_EINVAL as isize),
-        }
+        self.post(|driver| {
+            let buffers = buffers.ok_or(FI_EINVAL)?;
+            driver.post_recv(&RecvRequest { buffers, ..request })
+        })
     }
 }
 
@@ -117,7 +112,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is only read.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        ep.send(Some(buffers), SendRequest::new(dest_addr, context, ep.tx_flags()))
+        ep.send(Some(buffers), None, Call::new(dest_addr, context, ep.tx_flags()))
     }
 
     unsafe extern "C" fn sendv(
@@ -130,7 +125,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
-        ep.send(buffers, SendRequest::new(dest_addr, context, ep.tx_flags()))
+        ep.send(buffers, None, Call::new(dest_addr, context, ep.tx_flags()))
     }
 
     unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
@@ -141,8 +136,8 @@ guarded! {
         let (ep, msg) = unsafe { (state(ep), &*msg) };
         // SAFETY: as above.
         let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-        ep.send(buffers, SendRequest { data, ..SendRequest::new(msg.addr, msg.context, flags) })
+        let call = Call::new(msg.addr, msg.context, flags).with_message_data(msg.data);
+        ep.send(buffers, None, call)
     }
 
     unsafe extern "C" fn inject(
@@ -153,7 +148,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        ep.send(Some(buffers), SendRequest::silent(dest_addr, FI_INJECT))
+        ep.send(Some(buffers), None, Call::inject(dest_addr))
     }
 
     unsafe extern "C" fn senddata(
@@ -167,8 +162,8 @@ guarded! {
     ) -> isize {
         // SAFETY: as above.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
-        ep.send(Some(buffers), SendRequest { data: Some(data), ..request })
+        let call = Call::new(dest_addr, context, ep.tx_flags());
+        ep.send(Some(buffers), None, call.with_data(data))
     }
 
     unsafe extern "C" fn injectdata(
@@ -180,7 +175,6 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let request = SendRequest::silent(dest_addr, FI_INJECT);
-        ep.send(Some(buffers), SendRequest { data: Some(data), ..request })
+        ep.send(Some(buffers), None, Call::inject(dest_addr).with_data(data))
     }
 }

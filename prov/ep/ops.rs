@@ -192,6 +192,12 @@ impl Buffers {
         self.len_bytes
     }
 
+    /// Every piece has an address.
+    #[must_use]
+    pub fn are_somewhere(&self) -> bool {
+        self.parts[..self.count].iter().all(|part| !part.iov_base.is_null())
+    }
+
     /// True if it is one piece, or nothing.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {

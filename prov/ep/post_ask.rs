@@ -1,15 +1,12 @@
 //! Posting requests to peers' memory (`fi_rma(3)`, `fi_atomic(3)`).
 
-use super::driver::{Driver, refusal_errno};
-use super::host::SendOp;
+use super::call::{Call, check_buffers};
+use super::driver::Driver;
 use super::ops::{Buffers, Handle, Kind};
 use erd_ffi::clock::monotonic_ns;
-use erd_ffi::fi::{
-    FI_ATOMIC, FI_COMPLETION, FI_EAGAIN, FI_EMSGSIZE, FI_ENOCQ, FI_EOPNOTSUPP, FI_FENCE, FI_INJECT,
-    FI_MORE, FI_READ, FI_RMA, FI_TRIGGER, FI_WRITE, fi_addr_t,
-};
+use erd_ffi::fi::{FI_ATOMIC, FI_FENCE, FI_INJECT, FI_READ, FI_RMA, FI_WRITE};
 use erd_rd::{Ask, AskRequest, Atomic, Form, RecvToken, SendToken, Targets};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -29,16 +26,23 @@ pub(super) struct AskPost {
     pub operand: Buffers,
     pub comparand: Buffers,
     pub targets: Targets,
-    pub context: *mut c_void,
-    pub dest: fi_addr_t,
-    /// Remote CQ data.
-    pub data: Option<u64>,
-    pub flags: u64,
-    /// A success is not reported, whatever the flags.
-    pub silent: bool,
+    pub call: Call,
 }
 
 impl AskPost {
+    /// A read. What belongs to outgoing bytes does not belong to it: neither `FI_INJECT`, even as
+    /// the endpoint's default, nor remote CQ data.
+    pub(super) fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+        let call = Call { data: None, flags: call.flags & !FI_INJECT, ..call };
+        AskPost { access: Access::Read, ..AskPost::write(buffers, targets, call) }
+    }
+
+    /// A write.
+    pub(super) fn write(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+        let (operand, comparand) = (Buffers::default(), Buffers::default());
+        AskPost { access: Access::Write, buffers, operand, comparand, targets, call }
+    }
+
     /// Flags of its completion.
     fn completion_flags(&self) -> u64 {
         match self.access {
@@ -56,72 +60,27 @@ impl Driver {
     /// # Errors
     /// A positive error number; nothing was posted then.
     pub(super) fn post_ask(&mut self, post: &AskPost) -> Result<(), c_int> {
-        self.check_ask(post)?;
-        let peer = self.peer_at(post.dest)?;
-        let flags = post.flags;
-        let injected = flags & FI_INJECT != 0;
-        let completion =
-            !post.silent && (flags & FI_COMPLETION != 0 || self.host.tx.always_completes());
-        let room = self.host.sends.live() + self.host.tx.unread() < self.config.tx_size;
-        let place = if room { self.host.sends.take() } else { None };
-        let Some((handle, op)) = place else {
-            self.progress();
-            return Err(FI_EAGAIN);
-        };
-        let atomic = matches!(post.access, Access::Atomic(_));
-        *op = SendOp {
-            buffers: post.buffers,
-            bounce: std::mem::take(&mut op.bounce),
-            bounced: injected || atomic,
-            context: post.context,
-            flags: post.completion_flags(),
-            completion,
-            promised: injected,
-            peer: Some(peer),
-            len_bytes: post.targets.len_bytes(),
-        };
+        let AskPost { call, targets, .. } = post;
+        check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;
+        let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes())?;
+        let injected = call.flags & FI_INJECT != 0;
+        op.flags = post.completion_flags();
+        op.bounced = injected || matches!(post.access, Access::Atomic(_));
+        op.promised = injected;
         if op.bounced {
             copy(post, &mut op.bounce);
         }
-        let ask = ask(post, handle);
-        let now = monotonic_ns();
         let request = AskRequest {
             peer,
             token: SendToken(handle.token()),
-            ask,
-            targets: post.targets,
-            data: post.data,
-            fence: flags & FI_FENCE != 0,
+            ask: ask(post, handle),
+            targets: *targets,
+            data: call.data,
+            fence: call.flags & FI_FENCE != 0,
         };
-        if let Err(refused) = self.engine.ask(now, &request) {
-            self.host.sends.give_back(handle);
-            return Err(refusal_errno(refused));
-        }
-        self.host.promised += usize::from(injected);
-        if flags & FI_MORE == 0 {
-            self.transmit(now, false);
-        }
-        self.publish();
-        Ok(())
-    }
-
-    fn check_ask(&self, post: &AskPost) -> Result<(), c_int> {
-        let len_bytes = post.targets.len_bytes();
-        if !self.host.tx.is_bound() {
-            return Err(FI_ENOCQ);
-        }
-        if post.flags & FI_TRIGGER != 0 {
-            return Err(FI_EOPNOTSUPP);
-        }
-        let limit_bytes = match post.flags & FI_INJECT {
-            0 => self.config.max_msg_bytes,
-            _ => self.config.inject_bytes,
-        };
-        if len_bytes > limit_bytes {
-            tracing::info!(len_bytes, limit_bytes, "a transfer is too long");
-            return Err(FI_EMSGSIZE);
-        }
-        Ok(())
+        let now = monotonic_ns();
+        let taken = self.engine.ask(now, &request);
+        self.posted(now, taken, handle, call, false)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Posting receives, peeking and claiming (`fi_msg(3)`, `fi_tagged(3)`).
 
+use super::call::check_buffers;
 use super::complete::Report;
 use super::driver::Driver;
 use super::ops::{Buffers, Handle};
@@ -63,6 +64,7 @@ impl Driver {
         if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
             return self.search(request, &pattern);
         }
+        check_buffers(&[&request.buffers])?;
         let started = if request.flags & FI_MULTI_RECV != 0 {
             self.post_many(request, pattern)?
         } else {

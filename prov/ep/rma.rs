@@ -1,13 +1,11 @@
 //! The calls of `fi_rma(3)`.
 
 use super::EpInner;
+use super::call::{Call, list, targets_of};
 use super::msg::state;
 use super::ops::Buffers;
-use super::post_ask::{Access, AskPost};
-use erd_ffi::fi::{
-    FI_EINVAL, FI_INJECT, FI_REMOTE_CQ_DATA, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma,
-    fi_rma_iov, fid_ep,
-};
+use super::post_ask::AskPost;
+use erd_ffi::fi::{FI_EINVAL, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep};
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{Target, Targets};
@@ -28,92 +26,65 @@ pub(super) static RMA_OPS: fi_ops_rma = fi_ops_rma {
     ..NOSYS_RMA
 };
 
-/// What one call says beside its buffers.
-#[derive(Clone, Copy)]
-struct Call {
-    access: Access,
-    dest: fi_addr_t,
-    context: *mut c_void,
-    data: Option<u64>,
-    flags: u64,
-    silent: bool,
-}
-
-impl Call {
-    fn new(access: Access, dest: fi_addr_t, context: *mut c_void, flags: u64) -> Call {
-        Call { access, dest, context, data: None, flags, silent: false }
-    }
-
-    fn silent(dest: fi_addr_t) -> Call {
-        let none = std::ptr::null_mut();
-        Call { silent: true, ..Call::new(Access::Write, dest, none, FI_INJECT) }
-    }
-}
+/// [`AskPost::read`] or [`AskPost::write`].
+type Make = fn(Buffers, Targets, Call) -> AskPost;
 
 impl EpInner {
     /// Posts a transfer between the application's memory and a peer's. `None` stands for a list
     /// that is not valid. Both have one length.
-    fn transfer(&self, call: Call, buffers: Option<Buffers>, targets: Option<Targets>) -> isize {
-        let (Some(buffers), Some(targets)) = (buffers, targets) else {
-            return -(FI_EINVAL as isize);
-        };
-        if buffers.len_bytes() != targets.len_bytes() {
-            tracing::info!("fi_rma: the lengths of msg_iov and rma_iov differ");
-            return -(FI_EINVAL as isize);
-        }
-        let post = AskPost {
-            access: call.access,
-            buffers,
-            operand: Buffers::default(),
-            comparand: Buffers::default(),
-            targets,
-            context: call.context,
-            dest: call.dest,
-            data: call.data,
-            flags: call.flags,
-            silent: call.silent,
-        };
-        self.post(|driver| driver.post_ask(&post))
+    fn transfer(
+        &self,
+        make: Make,
+        call: Call,
+        buffers: Option<Buffers>,
+        targets: Option<Targets>,
+    ) -> isize {
+        self.post(|driver| {
+            let (buffers, targets) = buffers.zip(targets).ok_or(FI_EINVAL)?;
+            if buffers.len_bytes() != targets.len_bytes() {
+                tracing::info!("fi_rma: the lengths of msg_iov and rma_iov differ");
+                return Err(FI_EINVAL);
+            }
+            driver.post_ask(&make(buffers, targets, call))
+        })
     }
-}
 
-/// One stretch of a peer's memory, as long as what goes there.
-fn one(buffers: Option<&Buffers>, addr: u64, key: u64) -> Option<Targets> {
-    Targets::new(&[Target { addr, len_bytes: buffers?.len_bytes(), key }])
-}
-
-/// The stretches of a caller's list.
-///
-/// # Safety
-/// `iov` is NULL or has `count` elements.
-unsafe fn many(iov: *const fi_rma_iov, count: usize) -> Option<Targets> {
-    if iov.is_null() || count > TARGETS_MAX {
-        return None;
+    /// The same with one stretch of the peer's memory, which is as long as the buffers.
+    fn transfer_at(
+        &self,
+        make: Make,
+        call: Call,
+        buffers: Option<Buffers>,
+        (addr, key): (u64, u64),
+    ) -> isize {
+        let stretch = |buffers: Buffers| Target { addr, len_bytes: buffers.len_bytes(), key };
+        let targets = buffers.and_then(|buffers| Targets::new(&[stretch(buffers)]));
+        self.transfer(make, call, buffers, targets)
     }
-    // SAFETY: not NULL, and the caller vouches for the length.
-    let iov = unsafe { std::slice::from_raw_parts(iov, count) };
-    let mut list = [Target::default(); TARGETS_MAX];
-    for (target, part) in list.iter_mut().zip(iov) {
-        *target = Target { addr: part.addr, len_bytes: part.len as u64, key: part.key };
-    }
-    Targets::new(&list[..count])
 }
 
 /// # Safety
 /// As `fi_rma(3)` says of a message.
-unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, access: Access, flags: u64) -> isize {
+unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, make: Make, flags: u64) -> isize {
     if msg.is_null() {
         return -(FI_EINVAL as isize);
     }
     // SAFETY: our open endpoint; the message and its lists are the caller's.
-    let (ep, msg, buffers, targets) = unsafe {
+    let (ep, msg, stretches) = unsafe {
         let msg = &*msg;
-        let buffers = Buffers::many(msg.msg_iov, msg.iov_count);
-        (state(ep), msg, buffers, many(msg.rma_iov, msg.rma_iov_count))
+        (state(ep), msg, list(msg.rma_iov, msg.rma_iov_count, TARGETS_MAX))
     };
-    let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-    let call = Call::new(access, msg.addr, msg.context, flags);
-    ep.transfer(Call { data, ..call }, buffers, targets)
+    let target = |part: &fi_rma_iov| {
+        Some(Target { addr: part.addr, len_bytes: part.len as u64, key: part.key })
+    };
+    let targets = stretches.and_then(|stretches| targets_of(stretches, target));
+    // With 0 bytes the count belongs to no list.
+    let empty = msg.msg_iov.is_null() && targets.is_some_and(|targets| targets.len_bytes() == 0);
+    let count = if empty { 0 } else { msg.iov_count };
+    // SAFETY: the caller's list.
+    let buffers = unsafe { Buffers::many(msg.msg_iov, count) };
+    let call = Call::new(msg.addr, msg.context, flags).with_message_data(msg.data);
+    ep.transfer(make, call, buffers, targets)
 }
 
 guarded! {
@@ -129,8 +100,8 @@ guarded! {
     ) -> isize {
         // SAFETY: libfabric calls with our open endpoint, and a buffer lent until completion.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf, len)) };
-        let call = Call::new(Access::Read, src_addr, context, ep.tx_flags());
-        ep.transfer(call, Some(buffers), one(Some(&buffers), addr, key))
+        let call = Call::new(src_addr, context, ep.tx_flags());
+        ep.transfer_at(AskPost::read, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn readv(
@@ -145,13 +116,13 @@ guarded! {
     ) -> isize {
         // SAFETY: as above, for each of `count` pieces.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
-        let call = Call::new(Access::Read, src_addr, context, ep.tx_flags());
-        ep.transfer(call, buffers, one(buffers.as_ref(), addr, key))
+        let call = Call::new(src_addr, context, ep.tx_flags());
+        ep.transfer_at(AskPost::read, call, buffers, (addr, key))
     }
 
     unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
         // SAFETY: the caller's promise is the same.
-        unsafe { message(ep, msg, Access::Read, flags) }
+        unsafe { message(ep, msg, AskPost::read, flags) }
     }
 
     unsafe extern "C" fn write(
@@ -166,8 +137,8 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is only read.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let call = Call::new(Access::Write, dest_addr, context, ep.tx_flags());
-        ep.transfer(call, Some(buffers), one(Some(&buffers), addr, key))
+        let call = Call::new(dest_addr, context, ep.tx_flags());
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn writev(
@@ -182,13 +153,13 @@ guarded! {
     ) -> isize {
         // SAFETY: as above, for each of `count` pieces.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
-        let call = Call::new(Access::Write, dest_addr, context, ep.tx_flags());
-        ep.transfer(call, buffers, one(buffers.as_ref(), addr, key))
+        let call = Call::new(dest_addr, context, ep.tx_flags());
+        ep.transfer_at(AskPost::write, call, buffers, (addr, key))
     }
 
     unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
         // SAFETY: the caller's promise is the same.
-        unsafe { message(ep, msg, Access::Write, flags) }
+        unsafe { message(ep, msg, AskPost::write, flags) }
     }
 
     unsafe extern "C" fn inject(
@@ -201,7 +172,8 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        ep.transfer(Call::silent(dest_addr), Some(buffers), one(Some(&buffers), addr, key))
+        let call = Call::inject(dest_addr);
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn writedata(
@@ -217,9 +189,8 @@ guarded! {
     ) -> isize {
         // SAFETY: as above.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let call = Call::new(Access::Write, dest_addr, context, ep.tx_flags());
-        let targets = one(Some(&buffers), addr, key);
-        ep.transfer(Call { data: Some(data), ..call }, Some(buffers), targets)
+        let call = Call::new(dest_addr, context, ep.tx_flags()).with_data(data);
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn injectdata(
@@ -233,7 +204,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let targets = one(Some(&buffers), addr, key);
-        ep.transfer(Call { data: Some(data), ..Call::silent(dest_addr) }, Some(buffers), targets)
+        let call = Call::inject(dest_addr).with_data(data);
+        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
 }

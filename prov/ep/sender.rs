@@ -42,15 +42,32 @@ pub(super) struct Sender {
 /// Pointers of the call under way, and what keeps registered memory behind them; empty between
 /// calls.
 #[derive(Default)]
-struct Pieces {
-    list: Vec<iovec>,
-    passes: Vec<Pass>,
+pub(super) struct Pieces {
+    pub list: Vec<iovec>,
+    pub passes: Vec<Pass>,
+    /// What some pieces point to.
+    copies: Vec<Vec<u8>>,
 }
 
 impl Pieces {
-    fn clear(&mut self) {
+    /// Empty, for the next call.
+    fn cleared(mut self) -> Pieces {
         self.list.clear();
         self.passes.clear();
+        self.copies.clear();
+        self
+    }
+
+    /// A piece that stays until the call ends.
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
+        let iov_base = bytes.as_ptr().cast_mut().cast();
+        self.list.push(iovec { iov_base, iov_len: bytes.len() });
+    }
+
+    /// A piece of its own.
+    pub(super) fn push_copy(&mut self, copy: Vec<u8>) {
+        self.push_bytes(&copy);
+        self.copies.push(copy);
     }
 }
 
@@ -126,11 +143,11 @@ impl Sender {
     pub(super) fn vacant_bytes(&mut self, host: &EpHost) -> Option<&[u8]> {
         let burst = &self.bursts[self.filled];
         let linear = &mut self.linear[self.filled];
-        self.pieces.clear();
-        let whole = gather(burst, host, &mut self.pieces).is_ok();
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let whole = gather(burst, host, &mut pieces).is_ok();
         // SAFETY: `gather` found memory that is readable now.
-        unsafe { join(&self.pieces.list, linear) };
-        self.pieces.clear();
+        unsafe { join(&pieces.list, linear) };
+        self.pieces = pieces.cleared();
         whole.then_some(linear)
     }
 
@@ -142,7 +159,9 @@ impl Sender {
         (sockets, link): (&TxSockets, &mut Link),
         errors_pending: &mut bool,
     ) -> Outcome {
-        let (spans, count) = self.gather_all(host);
+        // Taken out, so that a panic lets go of the memory too.
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let (spans, count) = self.gather_all(host, &mut pieces);
         let ways = self.ways(link, now, &spans[..count]);
         let waiting = self.first..self.filled;
         let to: [Dst; BATCH] = std::array::from_fn(|at| match waiting.contains(&at) {
@@ -156,7 +175,7 @@ impl Sender {
                 dst: &to[index],
                 path: burst.path,
                 ecn: ecn(burst.ecn),
-                iov: &self.pieces.list[start..end],
+                iov: &pieces.list[start..end],
                 segment_bytes: burst.segment_bytes,
                 total_bytes: burst.total_bytes,
                 done_segments: if index == self.first { self.done_segments } else { 0 },
@@ -172,7 +191,7 @@ impl Sender {
                 Ways::Verbs(count) => link.send(&self.to[..count], &bursts[..count], now),
             }
         };
-        self.pieces.clear();
+        self.pieces = pieces.cleared();
         *errors_pending |= report.errors_pending;
         self.advance(report, &spans[..count])
     }
@@ -199,27 +218,30 @@ impl Sender {
 
     /// Gathers all bursts that wait: index, first and last piece of each. Bursts of operations
     /// that are gone are left out: their bytes are not needed any more, or will be sent again.
-    fn gather_all(&mut self, host: &EpHost) -> ([(usize, usize, usize); BATCH], usize) {
+    fn gather_all(
+        &mut self,
+        host: &EpHost,
+        pieces: &mut Pieces,
+    ) -> ([(usize, usize, usize); BATCH], usize) {
         let mut spans = [(0, 0, 0); BATCH];
         let mut count = 0;
-        self.pieces.clear();
         for index in self.first..self.filled {
             let burst = &self.bursts[index];
-            let start = self.pieces.list.len();
-            if let Err(gone) = gather(burst, host, &mut self.pieces) {
-                self.pieces.list.truncate(start);
+            let start = pieces.list.len();
+            if let Err(gone) = gather(burst, host, pieces) {
+                pieces.list.truncate(start);
                 self.gone.extend(gone);
                 continue;
             }
-            if too_many(&self.pieces.list[start..], burst.segment_bytes as usize) {
+            if too_many(&pieces.list[start..], burst.segment_bytes as usize) {
                 let linear = &mut self.linear[index];
                 // SAFETY: `gather` found memory that is readable now.
-                unsafe { join(&self.pieces.list[start..], linear) };
-                self.pieces.list.truncate(start);
+                unsafe { join(&pieces.list[start..], linear) };
+                pieces.list.truncate(start);
                 let base = linear.as_mut_ptr().cast();
-                self.pieces.list.push(iovec { iov_base: base, iov_len: linear.len() });
+                pieces.list.push(iovec { iov_base: base, iov_len: linear.len() });
             }
-            spans[count] = (index, start, self.pieces.list.len());
+            spans[count] = (index, start, pieces.list.len());
             count += 1;
         }
         (spans, count)
@@ -261,23 +283,15 @@ fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Pieces) -> Result<(), Opt
     for part in &burst.parts {
         match *part {
             Part::Inline { start, len_bytes } => {
-                let bytes = &burst.bytes[start as usize..][..len_bytes as usize];
-                let base = bytes.as_ptr().cast_mut().cast();
-                pieces.list.push(iovec { iov_base: base, iov_len: bytes.len() });
+                pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
             }
             Part::Payload { op: token, offset_bytes, len_bytes } => {
-                let (list, len_bytes) = (&mut pieces.list, len_bytes.into());
+                let len_bytes = len_bytes.into();
                 if let Some(op) = host.send_op(token) {
-                    op.pieces(offset_bytes, len_bytes, |piece| list.push(piece));
+                    op.pieces(offset_bytes, len_bytes, |piece| pieces.list.push(piece));
                 } else if Handle::from_token(token.0).1 != Kind::Served {
                     return Err(None);
-                } else if !host.gather_served(
-                    token,
-                    offset_bytes,
-                    len_bytes,
-                    list,
-                    &mut pieces.passes,
-                ) {
+                } else if !host.gather_served(token, offset_bytes, len_bytes, pieces) {
                     return Err(Some(token));
                 }
             }

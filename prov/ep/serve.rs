@@ -1,12 +1,14 @@
 //! Meeting peers' requests to registered memory (`fi_rma(3)`, `fi_atomic(3)`), at the target.
 //!
 //! Every access is checked against the region of its key: that it exists, its rights and its
-//! bounds. Memory is touched only while its region cannot be closed ([`crate::region`]).
+//! bounds. Memory is touched only while its region cannot be closed ([`crate::region`]). Where a
+//! region holds memory that may be missing, what is missing counts as out of bounds.
 
 use super::complete::Report;
 use super::host::EpHost;
 use super::ops::{Handle, Kind};
 use super::recv::UNREAD_MAX;
+use super::sender::Pieces;
 use crate::atomics;
 use crate::region::{Pass, Region};
 use erd_ffi::fi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
@@ -16,6 +18,9 @@ use std::sync::Arc;
 /// Reads up to this length are copied when they are met, so that what comes after them does not
 /// change their answer: `fi_ep_attr.max_order_war_size` says so.
 pub(crate) const ORDERED_BYTES: usize = 1024;
+
+/// The kinds of access that are counted.
+const ACCESS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// A stretch of a region.
 struct Stretch {
@@ -30,64 +35,65 @@ pub(super) struct Served {
     stretches: Vec<Stretch>,
     /// The answer itself, if it is short or was computed.
     copy: Option<Vec<u8>>,
-    /// `FI_RMA` or `FI_ATOMIC`.
+    /// `FI_RMA` or `FI_ATOMIC`, and the kind of access as the endpoint counts it.
     flags: u64,
+    /// The kinds of access as regions count them: fetching an element changes it, too.
+    kinds: u64,
     data: Option<u64>,
     peer: Option<PeerId>,
     len_bytes: u64,
-    /// A region was closed meanwhile.
-    gone: bool,
+    /// Memory has gone meanwhile, or was never there.
+    lost: Option<Refusal>,
 }
 
 impl Served {
     /// What serves a request; its stretches are to be filled in.
     fn of(remote: &Remote, flags: u64) -> Served {
         let (data, peer) = (remote.data, Some(remote.peer));
-        Served { flags, data, peer, len_bytes: remote.targets.len_bytes(), ..Served::default() }
+        let (kinds, len_bytes) = (flags & ACCESS, remote.targets.len_bytes());
+        Served { flags, kinds, data, peer, len_bytes, ..Served::default() }
     }
 
-    /// Hands the places of a part to `f`, in order, while they cannot go. False if one has gone.
+    /// Hands the places of a part to `f`, in order, while they cannot go.
     fn each_part(
         &self,
         offset_bytes: u64,
         len_bytes: u64,
-        mut f: impl FnMut(Pass, u64, u64),
-    ) -> bool {
+        mut f: impl FnMut(Pass, u64, u64) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         let (mut skip, mut left) = (offset_bytes, len_bytes);
         for stretch in &self.stretches {
             let take = stretch.len_bytes.saturating_sub(skip).min(left);
             if take > 0 {
-                let Some(pass) = stretch.region.enter() else { return false };
-                f(pass, stretch.offset_bytes + skip, take);
+                let pass = stretch.region.enter().ok_or(Refusal::Key)?;
+                f(pass, stretch.offset_bytes + skip, take)?;
             }
             skip = skip.saturating_sub(stretch.len_bytes);
             left -= take;
         }
-        true
+        Ok(())
     }
-}
 
-/// Copies out of a region's memory.
-fn read(pass: &Pass, offset_bytes: u64, out: &mut [u8]) {
-    let mut rest = out;
-    pass.each_part(offset_bytes, rest.len() as u64, |at, len| {
-        let (to, after) = std::mem::take(&mut rest).split_at_mut(len);
-        // SAFETY: the part lies in memory that the application registered, and that stays so while
-        // the pass is held; `to` is as long.
-        unsafe { std::ptr::copy_nonoverlapping(at, to.as_mut_ptr(), len) };
-        rest = after;
-    });
-}
+    /// Copies out of the memory.
+    fn read(&self, offset_bytes: u64, out: &mut [u8]) -> Result<(), Refusal> {
+        let len_bytes = out.len() as u64;
+        let mut rest = out;
+        self.each_part(offset_bytes, len_bytes, |pass, at, len| {
+            let (now, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
+            rest = after;
+            pass.read(at, now).then_some(()).ok_or(Refusal::Bounds)
+        })
+    }
 
-/// Copies into a region's memory.
-fn write(pass: &Pass, offset_bytes: u64, bytes: &[u8]) {
-    let mut rest = bytes;
-    pass.each_part(offset_bytes, rest.len() as u64, |at, len| {
-        let (from, after) = rest.split_at(len);
-        // SAFETY: as in `read`, and the application registered it for writing.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), at, len) };
-        rest = after;
-    });
+    /// Copies into the memory.
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let mut rest = bytes;
+        self.each_part(offset_bytes, bytes.len() as u64, |pass, at, len| {
+            let (now, after) = rest.split_at(len as usize);
+            rest = after;
+            pass.write(at, now).then_some(()).ok_or(Refusal::Bounds)
+        })
+    }
 }
 
 impl EpHost {
@@ -98,9 +104,14 @@ impl EpHost {
             if region.access() & right != right {
                 return Err(Refusal::Rights);
             }
-            let offset = region.offset_of(target.addr, target.len_bytes);
-            let offset_bytes = offset.ok_or(Refusal::Bounds)?;
-            Ok(Stretch { region, offset_bytes, len_bytes: target.len_bytes })
+            let (addr, len_bytes) = (target.addr, target.len_bytes);
+            let offset_bytes = region.offset_of(addr, len_bytes).ok_or(Refusal::Bounds)?;
+            if region.is_guarded() {
+                let pass = region.enter().ok_or(Refusal::Key)?;
+                let there = pass.is_there(offset_bytes, len_bytes, false);
+                there.then_some(()).ok_or(Refusal::Bounds)?;
+            }
+            Ok(Stretch { region, offset_bytes, len_bytes })
         };
         remote.targets.as_slice().iter().map(find).collect()
     }
@@ -130,10 +141,14 @@ impl EpHost {
 
     /// A peer has written here, or read.
     fn accessed(&mut self, served: &Served) {
-        let Served { flags, data, len_bytes, peer, .. } = *served;
+        let Served { flags, kinds, data, len_bytes, peer, ref stretches, .. } = *served;
         self.rx.count(flags, len_bytes);
-        for stretch in &served.stretches {
-            stretch.region.accessed(flags, stretch.len_bytes);
+        // Once for each region, though several stretches lie in it.
+        for (at, Stretch { region, .. }) in stretches.iter().enumerate() {
+            let same = |other: &&Stretch| Arc::ptr_eq(&other.region, region);
+            if !stretches[..at].iter().any(|other| same(&other)) {
+                region.accessed(kinds, stretches.iter().filter(same).map(|s| s.len_bytes).sum());
+            }
         }
         if data.is_some() {
             let report = Report::new(std::ptr::null_mut(), flags);
@@ -154,14 +169,16 @@ impl EpHost {
                 stretches: host.find(to, FI_REMOTE_WRITE)?,
                 ..Served::of(to, FI_RMA | FI_REMOTE_WRITE)
             };
-            let len_bytes = served.len_bytes;
-            let (mut rest, mut passes) = (bytes, Vec::new());
-            if !served.each_part(0, len_bytes, |pass, at, len| passes.push((pass, at, len))) {
-                return Err(Refusal::Key);
-            }
-            for (pass, at, len) in passes {
-                let (now, after) = rest.split_at(len as usize);
-                write(&pass, at, now);
+            // All is held before the first byte is written: a region that closes now waits.
+            let mut places = Vec::new();
+            served.each_part(0, served.len_bytes, |pass, at, len| {
+                places.push((pass, at, len as usize));
+                Ok(())
+            })?;
+            let mut rest = bytes;
+            for (pass, at, len) in places {
+                let (now, after) = rest.split_at(len);
+                pass.write(at, now).then_some(()).ok_or(Refusal::Bounds)?;
                 rest = after;
             }
             host.accessed(&served);
@@ -179,43 +196,36 @@ impl EpHost {
 
     /// Bytes of a write.
     pub(super) fn place_served(&mut self, handle: Handle, offset_bytes: u64, bytes: &[u8]) {
-        let Some(served) = self.served.get_mut(handle) else { return };
-        let mut rest = bytes;
-        let there = served.each_part(offset_bytes, bytes.len() as u64, |pass, at, len| {
-            let (now, after) = rest.split_at(len as usize);
-            write(&pass, at, now);
-            rest = after;
-        });
-        served.gone |= !there;
+        if let Some(served) = self.served.get_mut(handle)
+            && let Err(refusal) = served.write(offset_bytes, bytes)
+        {
+            served.lost.get_or_insert(refusal);
+        }
+    }
+
+    /// Takes what a handle stands for, which is free then.
+    pub(super) fn take_served(&mut self, handle: Handle) -> Option<Served> {
+        let served = self.served.get_mut(handle).map(std::mem::take);
+        self.served.give_back(handle);
+        served
     }
 
     pub(super) fn end_write(&mut self, to: RecvToken) -> Result<(), Refusal> {
-        let (handle, _) = Handle::from_token(to.0);
-        let Some(served) = self.served.get_mut(handle) else { return Err(Refusal::Key) };
-        let served = std::mem::take(served);
-        self.served.give_back(handle);
-        if served.gone {
-            return Err(Refusal::Key);
+        let served = self.take_served(Handle::from_token(to.0).0).ok_or(Refusal::Key)?;
+        if let Some(refusal) = served.lost {
+            return Err(refusal);
         }
         self.accessed(&served);
         Ok(())
     }
 
     pub(super) fn read_here(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
+        self.check_room(from)?;
         let stretches = self.find(from, FI_REMOTE_READ)?;
         let mut served = Served { stretches, ..Served::of(from, FI_RMA | FI_REMOTE_READ) };
-        let len_bytes = served.len_bytes;
-        if len_bytes <= ORDERED_BYTES as u64 {
-            let mut copy = vec![0; len_bytes as usize];
-            let mut rest = &mut copy[..];
-            let there = served.each_part(0, len_bytes, |pass, at, len| {
-                let (now, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
-                read(&pass, at, now);
-                rest = after;
-            });
-            if !there {
-                return Err(Refusal::Key);
-            }
+        if served.len_bytes <= ORDERED_BYTES as u64 {
+            let mut copy = vec![0; served.len_bytes as usize];
+            served.read(0, &mut copy)?;
             served.copy = Some(copy);
         }
         let handle = self.new_served(served)?;
@@ -241,20 +251,22 @@ impl EpHost {
                 Form::Update => FI_REMOTE_WRITE,
                 Form::Fetch | Form::Compare => FI_REMOTE_READ,
             };
-            let mut served =
-                Served { stretches: host.find(at, right)?, ..Served::of(at, FI_ATOMIC | kind) };
+            let stretches = host.find(at, right)?;
+            let kinds = kind | right & FI_REMOTE_WRITE;
+            let mut served = Served { stretches, kinds, ..Served::of(at, FI_ATOMIC | kind) };
             let len_bytes = served.len_bytes;
             let mut places = Vec::new();
             let mut passes = Vec::new();
-            let there = served.each_part(0, len_bytes, |pass, offset_bytes, len| {
+            served.each_part(0, len_bytes, |pass, offset_bytes, len| {
+                if !pass.is_there(offset_bytes, len, right & FI_REMOTE_WRITE != 0) {
+                    return Err(Refusal::Bounds);
+                }
                 pass.each_part(offset_bytes, len, |at, len| places.push((at, len)));
                 passes.push(pass);
-            });
-            if !there {
-                return Err(Refusal::Key);
-            }
+                Ok(())
+            })?;
             let whole = places.iter().all(|(_, len)| len % operation.element_bytes() == 0);
-            if !whole || !operation.takes(len_bytes as usize, bytes.len()) {
+            if !whole || !operation.takes(len_bytes, bytes.len() as u64) {
                 return Err(Refusal::Operation);
             }
             let mut before = vec![0; len_bytes as usize];
@@ -299,20 +311,12 @@ impl EpHost {
         }
     }
 
-    /// A write ends without all of its bytes. Its regions are let go.
-    pub(super) fn drop_served(&mut self, handle: Handle) {
-        if let Some(served) = self.served.get_mut(handle) {
-            *served = Served::default();
-        }
-        self.served.give_back(handle);
-    }
-
     /// An answer has arrived, or never will.
     pub(super) fn end_answer(&mut self, handle: Handle, arrived: bool) {
-        let Some(served) = self.served.get_mut(handle) else { return };
-        let served = std::mem::take(served);
-        self.served.give_back(handle);
-        if arrived && !served.gone {
+        if let Some(served) = self.take_served(handle)
+            && arrived
+            && served.lost.is_none()
+        {
             self.accessed(&served);
         }
     }
@@ -325,15 +329,8 @@ impl EpHost {
             out.copy_from_slice(&copy[at..at + out.len()]);
             return;
         }
-        let mut rest = &mut *out;
-        let len_bytes = rest.len() as u64;
-        let there = served.each_part(offset_bytes, len_bytes, |pass, at, len| {
-            let (now, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
-            read(&pass, at, now);
-            rest = after;
-        });
-        if !there {
-            served.gone = true;
+        if let Err(refusal) = served.read(offset_bytes, out) {
+            served.lost = Some(refusal);
             self.out.gone.push(token);
         }
     }
@@ -345,21 +342,27 @@ impl EpHost {
         token: SendToken,
         offset_bytes: u64,
         len_bytes: u64,
-        pieces: &mut Vec<libc::iovec>,
-        passes: &mut Vec<Pass>,
+        pieces: &mut Pieces,
     ) -> bool {
         let Some(served) = self.served.get(Handle::from_token(token.0).0) else { return false };
         if let Some(copy) = &served.copy {
-            let part = &copy[offset_bytes as usize..][..len_bytes as usize];
-            let base = part.as_ptr().cast_mut().cast();
-            pieces.push(libc::iovec { iov_base: base, iov_len: part.len() });
+            pieces.push_bytes(&copy[offset_bytes as usize..][..len_bytes as usize]);
             return true;
         }
-        served.each_part(offset_bytes, len_bytes, |pass, at, len| {
+        let gathered = served.each_part(offset_bytes, len_bytes, |pass, at, len| {
+            // The kernel would fail the whole send.
+            if pass.is_guarded() {
+                let mut copy = vec![0; len as usize];
+                let there = pass.read(at, &mut copy);
+                pieces.push_copy(copy);
+                return there.then_some(()).ok_or(Refusal::Bounds);
+            }
             pass.each_part(at, len, |at, iov_len| {
-                pieces.push(libc::iovec { iov_base: at.cast(), iov_len });
+                pieces.list.push(libc::iovec { iov_base: at.cast(), iov_len });
             });
-            passes.push(pass);
-        })
+            pieces.passes.push(pass);
+            Ok(())
+        });
+        gathered.is_ok()
     }
 }

@@ -1,12 +1,11 @@
 //! The calls of `fi_tagged(3)`.
 
+use super::call::Call;
 use super::msg::state;
 use super::ops::Buffers;
 use super::post_recv::RecvRequest;
-use super::post_send::SendRequest;
 use erd_ffi::fi::{
-    FI_EINVAL, FI_INJECT, FI_MULTI_RECV, FI_REMOTE_CQ_DATA, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged,
-    fi_ops_tagged, fid_ep,
+    FI_EINVAL, FI_MULTI_RECV, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::matching::TagMask;
@@ -91,8 +90,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is only read.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
-        ep.send(Some(buffers), SendRequest { tag: Some(tag), ..request })
+        ep.send(Some(buffers), Some(tag), Call::new(dest_addr, context, ep.tx_flags()))
     }
 
     unsafe extern "C" fn tsendv(
@@ -106,8 +104,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
-        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
-        ep.send(buffers, SendRequest { tag: Some(tag), ..request })
+        ep.send(buffers, Some(tag), Call::new(dest_addr, context, ep.tx_flags()))
     }
 
     unsafe extern "C" fn tsendmsg(
@@ -122,9 +119,8 @@ guarded! {
         let (ep, msg) = unsafe { (state(ep), &*msg) };
         // SAFETY: as above.
         let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-        let request = SendRequest::new(msg.addr, msg.context, flags);
-        ep.send(buffers, SendRequest { tag: Some(msg.tag), data, ..request })
+        let call = Call::new(msg.addr, msg.context, flags).with_message_data(msg.data);
+        ep.send(buffers, Some(msg.tag), call)
     }
 
     unsafe extern "C" fn tinject(
@@ -136,8 +132,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let request = SendRequest::silent(dest_addr, FI_INJECT);
-        ep.send(Some(buffers), SendRequest { tag: Some(tag), ..request })
+        ep.send(Some(buffers), Some(tag), Call::inject(dest_addr))
     }
 
     unsafe extern "C" fn tsenddata(
@@ -152,8 +147,8 @@ guarded! {
     ) -> isize {
         // SAFETY: as above.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let request = SendRequest::new(dest_addr, context, ep.tx_flags());
-        ep.send(Some(buffers), SendRequest { tag: Some(tag), data: Some(data), ..request })
+        let call = Call::new(dest_addr, context, ep.tx_flags());
+        ep.send(Some(buffers), Some(tag), call.with_data(data))
     }
 
     unsafe extern "C" fn tinjectdata(
@@ -166,7 +161,6 @@ guarded! {
     ) -> isize {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
-        let request = SendRequest::silent(dest_addr, FI_INJECT);
-        ep.send(Some(buffers), SendRequest { tag: Some(tag), data: Some(data), ..request })
+        ep.send(Some(buffers), Some(tag), Call::inject(dest_addr).with_data(data))
     }
 }

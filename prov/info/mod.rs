@@ -178,8 +178,10 @@ impl Grant {
     }
 }
 
-/// The provider needs no registration mode. Applications of before 1.5 must be told one of two,
-/// and newer ones that name one of the two get it back.
+/// The provider needs no registration mode, and clears those that it does not need (`fi_mr(3)`): also
+/// `FI_MR_PROV_KEY`, since libfabric's own fi_multi_mr says that it is ready for that and is not.
+/// Applications of before 1.5 must be told one of two modes, and newer ones that name one of the
+/// two get it back.
 fn mr_mode(asked: c_int, version: u32) -> c_int {
     match asked {
         FI_MR_BASIC | FI_MR_SCALABLE => asked,

@@ -7,15 +7,20 @@
  *   bandwidth  one way, `window` messages outstanding, until the receiver has said that it has all
  *   reuse      the same with one buffer a side for all messages, which stays in the cache
  *   rate       one way, an acknowledgement after every `window` messages
+ *   write      into the server's memory, `window` writes outstanding
+ *   read       out of it, likewise
+ *   fetch      an atomic fetch and add of 8 bytes, from the call to the completion
  * A point that doesn't end within its limit is reported as such and ends the program with status 3. */
 #include "node.h"
 
 #include <getopt.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_rma.h>
 #include <sys/prctl.h>
 
 enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16 };
-enum test { LATENCY, BANDWIDTH, REUSE, RATE, TESTS, END };
-static const char *const TEST_NAMES[TESTS] = {"latency", "bandwidth", "reuse", "rate"};
+enum test { LATENCY, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, END };
+static const char *const TEST_NAMES[TESTS] = {"latency", "bandwidth", "reuse", "rate", "write", "read", "fetch"};
 
 /* What both processes know from the command line. */
 struct plan {
@@ -33,6 +38,11 @@ struct command {
     uint64_t test, size, count;
 };
 
+/* The server's receive buffers, as the client reaches them. */
+struct exposed {
+    uint64_t addr, key;
+};
+
 struct side {
     const struct plan *plan;
     struct node node;
@@ -40,7 +50,9 @@ struct side {
     int oob;
     uint8_t *tx, *rx; /* `window` slots of the largest size each */
     size_t slot_bytes;
-    struct op *tx_ops, *rx_ops, ack_op;
+    struct op *tx_ops, *rx_ops, ack_op, through_op;
+    struct fid_mr *mr;
+    struct exposed exposed;
     uint64_t received;
     struct command command;
 };
@@ -62,6 +74,12 @@ static size_t place(const struct side *side, size_t slot)
     return side->command.test == REUSE ? 0 : slot * side->slot_bytes;
 }
 
+/* Tests of the server's memory: it only progresses. */
+static bool reaches_memory(uint64_t test)
+{
+    return test == WRITE || test == READ || test == FETCH;
+}
+
 /* Contents tell messages apart, unless all lie in the same place. */
 static bool verifies(const struct side *side)
 {
@@ -72,7 +90,7 @@ static void arrived(struct side *side, const struct fi_cq_tagged_entry *entry)
 {
     struct op *op = entry->op_context;
     op->state = 1;
-    if (!(entry->flags & FI_RECV) || op == &side->ack_op)
+    if (!(entry->flags & FI_RECV) || op == &side->ack_op || op == &side->through_op)
         return;
     side->received++;
     check(entry->len == side->command.size, "a message of %llu bytes came with %zu",
@@ -129,6 +147,29 @@ static void post_send(struct side *side, uint64_t number)
     must(rc, "fi_tsend");
 }
 
+static void post_access(struct side *side, uint64_t number)
+{
+    static uint64_t one = 1;
+    size_t slot = number % side->plan->window, at = place(side, slot), bytes = side->command.size;
+    struct op *op = &side->tx_ops[slot];
+    const struct exposed *to = &side->exposed;
+    ssize_t rc;
+    wait_for(side, op);
+    op->state = 0;
+    do {
+        if (side->command.test == WRITE)
+            rc = fi_write(side->node.ep, side->tx + at, bytes, NULL, side->peer, to->addr + at, to->key, op);
+        else if (side->command.test == READ)
+            rc = fi_read(side->node.ep, side->tx + at, bytes, NULL, side->peer, to->addr + at, to->key, op);
+        else
+            rc = fi_fetch_atomic(side->node.ep, &one, 1, NULL, side->tx, NULL, side->peer, to->addr, to->key, FI_UINT64,
+                                 FI_SUM, op);
+        if (rc == -FI_EAGAIN)
+            step(side);
+    } while (rc == -FI_EAGAIN);
+    must(rc, "a request to the server's memory");
+}
+
 static void drain_sends(struct side *side)
 {
     for (size_t slot = 0; slot < side->plan->window; slot++)
@@ -163,6 +204,13 @@ static void serve_latency(struct side *side)
     drain_sends(side);
 }
 
+/* Until the client is through, which is what it says last. */
+static void serve_memory(struct side *side)
+{
+    wait_for(side, &side->ack_op);
+    send_ack(side);
+}
+
 static void serve_stream(struct side *side)
 {
     uint64_t count = side->command.count, window = side->plan->window, posted = window < count ? window : count;
@@ -191,12 +239,16 @@ static void serve(struct side *side)
         alarm(side->plan->limit_seconds + 2);
         side->received = 0;
         side->ack_op.id = 0;
-        first = side->command.test == LATENCY ? 1 : side->plan->window;
+        first = reaches_memory(side->command.test) ? 0 : side->command.test == LATENCY ? 1 : side->plan->window;
+        if (reaches_memory(side->command.test))
+            post_ack_recv(side);
         for (uint64_t i = 0; i < first && i < side->command.count; i++)
             post_recv(side, i);
         oob_send(side->oob, &ready, sizeof ready);
         if (side->command.test == LATENCY)
             serve_latency(side);
+        else if (reaches_memory(side->command.test))
+            serve_memory(side);
         else
             serve_stream(side);
         oob_send(side->oob, &ready, sizeof ready);
@@ -234,6 +286,29 @@ static void ask_stream(struct side *side)
     drain_sends(side);
 }
 
+/* Fills samples (ns from call to completion) of a fetch. What is written has arrived before the word
+ * that follows it is answered. */
+static void ask_memory(struct side *side, uint64_t *samples)
+{
+    ssize_t rc;
+    for (uint64_t i = 0; i < side->command.count; i++) {
+        uint64_t start = now_ns();
+        post_access(side, i);
+        if (side->command.test != FETCH)
+            continue;
+        wait_for(side, &side->tx_ops[i % side->plan->window]);
+        samples[i] = now_ns() - start;
+    }
+    drain_sends(side);
+    post_ack_recv(side);
+    side->through_op.state = 0;
+    while ((rc = fi_tsend(side->node.ep, NULL, 0, NULL, side->peer, ACK_TAG, &side->through_op)) == -FI_EAGAIN)
+        step(side);
+    must(rc, "fi_tsend of the last word");
+    wait_for(side, &side->through_op);
+    wait_for(side, &side->ack_op);
+}
+
 /* One command to the server, from its word that it is ready to its word that it is through.
  * Answers the time in ns. */
 static uint64_t ask(struct side *side, uint64_t count, uint64_t *samples)
@@ -246,6 +321,8 @@ static uint64_t ask(struct side *side, uint64_t count, uint64_t *samples)
     start = now_ns();
     if (side->command.test == LATENCY)
         ask_latency(side, samples);
+    else if (reaches_memory(side->command.test))
+        ask_memory(side, samples);
     else
         ask_stream(side);
     took = now_ns() - start;
@@ -281,7 +358,7 @@ static void print_point(struct side *side, uint64_t took_ns, uint64_t *samples, 
     printf("{\"provider\":\"%s\",\"test\":\"%s\",\"size\":%llu,\"count\":%llu,\"lo_bytes\":%llu", side->plan->provider,
            TEST_NAMES[command->test], (unsigned long long)command->size, (unsigned long long)command->count,
            (unsigned long long)lo_bytes);
-    if (command->test == LATENCY) {
+    if (command->test == LATENCY || command->test == FETCH) {
         qsort(samples, command->count, sizeof *samples, ascending);
         printf(",\"p50_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f", (double)samples[command->count / 2] / 1e3,
                (double)samples[command->count * 99 / 100] / 1e3, (double)samples[command->count * 999 / 1000] / 1e3);
@@ -296,7 +373,7 @@ static void print_point(struct side *side, uint64_t took_ns, uint64_t *samples, 
 static void measure(struct side *side, uint64_t *samples)
 {
     const struct plan *plan = side->plan;
-    bool latency = side->command.test == LATENCY;
+    bool latency = side->command.test == LATENCY || side->command.test == FETCH;
     uint64_t unit = latency ? 1 : plan->window, most = latency ? SAMPLES_MAX : 1u << 24, count = latency ? 20 : unit;
     uint64_t took, before;
     late_bytes = (size_t)snprintf(
@@ -327,7 +404,8 @@ static void client(struct side *side)
     fflush(stdout);
     for (int test = 0; test < TESTS; test++) {
         for (size_t i = 0; side->plan->tests[test] && i < side->plan->sizes_count; i++) {
-            if ((test == BANDWIDTH || test == REUSE) && side->plan->sizes[i] == 0)
+            bool stream = test == BANDWIDTH || test == REUSE || test == WRITE || test == READ;
+            if ((stream && side->plan->sizes[i] == 0) || (test == FETCH && side->plan->sizes[i] != sizeof(uint64_t)))
                 continue;
             side->command.test = (uint64_t)test;
             side->command.size = side->plan->sizes[i];
@@ -347,10 +425,27 @@ static void *zeroed(size_t count, size_t bytes)
     return memory;
 }
 
+/* The server lets the client reach its receive buffers. */
+static void expose(struct side *side, bool server)
+{
+    size_t bytes = side->plan->window * side->slot_bytes;
+    uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    if (!server) {
+        oob_recv(side->oob, &side->exposed, sizeof side->exposed, &side->node);
+        return;
+    }
+    must(fi_mr_reg(side->node.domain, side->rx, bytes, access, 0, 1, 0, &side->mr, NULL), "fi_mr_reg");
+    side->exposed.key = fi_mr_key(side->mr);
+    if (side->node.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
+        side->exposed.addr = (uintptr_t)side->rx;
+    oob_send(side->oob, &side->exposed, sizeof side->exposed);
+}
+
 static void run_side(const struct plan *plan, int oob, bool server)
 {
     struct side side = {.plan = plan, .oob = oob};
     struct node_options options = {.provider = plan->provider, .address = plan->address, .queue_size = plan->window * 2};
+    bool memory = plan->tests[WRITE] || plan->tests[READ] || plan->tests[FETCH];
     uint64_t gone = 0;
     signal(SIGALRM, on_alarm);
     alarm(20);
@@ -364,8 +459,12 @@ static void run_side(const struct plan *plan, int oob, bool server)
     side.rx_ops = zeroed(plan->window, sizeof(struct op));
     for (size_t i = 0; i < plan->window; i++)
         side.tx_ops[i].state = 1;
+    options.mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    options.caps = (memory ? FI_RMA : 0) | (plan->tests[FETCH] ? FI_ATOMIC : 0);
     node_open(&side.node, &options);
     side.peer = node_meet(&side.node, oob);
+    if (memory)
+        expose(&side, server);
     if (server)
         serve(&side);
     else
@@ -375,6 +474,8 @@ static void run_side(const struct plan *plan, int oob, bool server)
     alarm(20);
     oob_send(oob, &gone, sizeof gone);
     oob_recv(oob, &gone, sizeof gone, &side.node);
+    if (side.mr)
+        must(fi_close(&side.mr->fid), "fi_close of the registration");
     node_close(&side.node);
 }
 
@@ -393,7 +494,7 @@ static void add_test(struct plan *plan, const char *word)
             return;
         }
     }
-    die("-t %s: there are latency, bandwidth, reuse and rate", word);
+    die("-t %s: there are latency, bandwidth, reuse, rate, write, read and fetch", word);
 }
 
 static void add_size(struct plan *plan, const char *word)
@@ -417,7 +518,7 @@ static void parse(struct plan *plan, int argc, char **argv)
         case 'w': plan->window = strtoull(optarg, NULL, 10); break;
         case 'k': plan->verify = true; break;
         default:
-            die("usage: bench -p PROVIDER [-a ADDRESS] -t latency,bandwidth,rate -s SIZE,... [-m MS a point]\n"
+            die("usage: bench -p PROVIDER [-a ADDRESS] -t TEST,... -s SIZE,... [-m MS a point]\n"
                 "             [-l LIMIT in s a point] [-c CPU,CPU] [-w WINDOW] [-k checks all data]");
         }
     }

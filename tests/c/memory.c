@@ -49,6 +49,14 @@ static void close_nodes(void)
     free(area);
 }
 
+static struct fid_cntr *counter(size_t node)
+{
+    struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
+    struct fid_cntr *cntr;
+    must(fi_cntr_open(group.nodes[node].domain, &attr, &cntr, NULL), "fi_cntr_open");
+    return cntr;
+}
+
 /* Waits until `op` has ended, and expects that it ended well. */
 static void done(const struct op *op, const char *what)
 {
@@ -223,6 +231,8 @@ static void memory_goes(void)
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint8_t *gone = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         struct fid_mr *mr = expose(gone, BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 50);
+        struct fid_cntr *cntr = counter(1);
+        must(fi_mr_bind(mr, &cntr->fid, FI_REMOTE_WRITE), "fi_mr_bind of a counter");
         memset(ops, 0, sizeof ops);
         pattern_fill(gone, 4096, round);
         for (size_t i = 0; i < READS; i++) {
@@ -232,6 +242,7 @@ static void memory_goes(void)
         for (unsigned step = 0; step < round; step++)
             group_step(&group);
         must(fi_close(&mr->fid), "fi_close of a registration in use");
+        must(fi_close(&cntr->fid), "fi_close of its counter");
         munmap(gone, BYTES);
         for (size_t i = 0; i < 2 * READS; i++) {
             int state = group_wait(&group, &ops[i]);
@@ -390,16 +401,79 @@ static void whole_address_space(void)
     close_nodes();
 }
 
+enum access { WRITE, READ, UPDATE, FETCH };
+
+static int attempt(enum access access, uint64_t addr, size_t length)
+{
+    static uint8_t buffer[1 << 20];
+    static uint64_t one, old;
+    struct op op = {0};
+    switch (access) {
+    case WRITE: must(fi_write(asker(), buffer, length, NULL, to, addr, 77, &op), "fi_write"); break;
+    case READ: must(fi_read(asker(), buffer, length, NULL, to, addr, 77, &op), "fi_read"); break;
+    case UPDATE: must(fi_atomic(asker(), &one, 1, NULL, to, addr, 77, FI_UINT64, FI_SUM, &op), "fi_atomic"); break;
+    default:
+        must(fi_fetch_atomic(asker(), NULL, 1, NULL, &old, NULL, to, addr, 77, FI_UINT64, FI_ATOMIC_READ, &op),
+             "fi_fetch_atomic");
+    }
+    return group_wait(&group, &op);
+}
+
+/* Who exposes the whole address space exposes addresses where nothing is mapped: a peer that names
+ * one is refused, and nobody dies. */
+static void missing_memory(void)
+{
+    static const size_t LENGTHS[] = {8, 2000, 30000, 1 << 20};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = 1024 * page;
+    uint8_t *there = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t hole = (uintptr_t)there + 512 * page, constant = (uintptr_t)there + 768 * page;
+    uint64_t missing[] = {0, 16, hole, hole + page - 8, UINT64_MAX - 7 - (1 << 20), 1ull << 55};
+    struct fid_mr *all;
+    open_nodes(2);
+    munmap((void *)hole, page);
+    mprotect((void *)constant, page, PROT_READ);
+    all = expose(NULL, SIZE_MAX, FI_REMOTE_READ | FI_REMOTE_WRITE, 77);
+    for (size_t i = 0; i < COUNT_OF(missing); i++) {
+        for (enum access access = WRITE; access <= FETCH; access++) {
+            for (size_t at = 0; at < (access <= READ ? COUNT_OF(LENGTHS) : 1); at++) {
+                int state = attempt(access, missing[i], LENGTHS[at]);
+                check(state == -FI_EINVAL, "access %d of %zu bytes at %llx ended with %d", access, LENGTHS[at],
+                      (unsigned long long)missing[i], state);
+            }
+        }
+        exchange(&group, 0, 1, 100);
+    }
+    check(attempt(WRITE, constant, 8) == -FI_EINVAL, "a write where only reads are allowed");
+    check(attempt(UPDATE, constant, 8) == -FI_EINVAL, "an update where only reads are allowed");
+    check(attempt(READ, constant, 8) == 1 && attempt(FETCH, constant, 8) == 1, "reads of constant memory");
+    check(attempt(UPDATE, hole - 4, 8) == -FI_EINVAL, "an update half of which is missing");
+    /* The ends are there, but not what is between. */
+    int state = attempt(READ, hole - (1 << 19), 1 << 20);
+    check(state == -FI_EKEYREJECTED || state == -FI_EINVAL, "a long read over a hole ended with %d", state);
+    state = attempt(WRITE, hole - (1 << 19), 1 << 20);
+    check(state == -FI_EINVAL, "a long write over a hole ended with %d", state);
+    for (size_t at = 0; at < COUNT_OF(LENGTHS); at++)
+        check(attempt(WRITE, (uintptr_t)there + 3, LENGTHS[at]) == 1 && attempt(READ, (uintptr_t)there + 3, LENGTHS[at]) == 1,
+              "%zu bytes that are there", LENGTHS[at]);
+    exchange(&group, 0, 1, 100000);
+    must(fi_close(&all->fid), "fi_close");
+    close_nodes();
+    munmap(there, bytes);
+}
+
 /* The provider picks keys, and peers count in virtual addresses, where the application asks so. */
 static void keys_of_the_provider(void)
 {
     struct node_options options = {.provider = provider, .address = "127.0.0.1", .caps = FI_RMA};
+    options.mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
     struct fid_mr *mrs[8];
     uint64_t cells[8] = {0}, value = 9;
     struct op op = {0};
     memset(&group, 0, sizeof group);
     for (size_t i = 0; i < 2; i++) {
         must(node_find(&group.nodes[i], &options), "fi_getinfo");
+        check(group.nodes[i].info->domain_attr->mr_mode == 0, "of what we are ready for erd wants %#x",
+              (unsigned)group.nodes[i].info->domain_attr->mr_mode);
         group.nodes[i].info->domain_attr->mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
         node_open_found(&group.nodes[i], &options);
     }
@@ -419,14 +493,6 @@ static void keys_of_the_provider(void)
     group_close(&group);
 }
 
-static struct fid_cntr *counter(size_t node)
-{
-    struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
-    struct fid_cntr *cntr;
-    must(fi_cntr_open(group.nodes[node].domain, &attr, &cntr, NULL), "fi_cntr_open");
-    return cntr;
-}
-
 /* A write to the own endpoint, counted at both ends, and by the region. */
 static void counters(void)
 {
@@ -436,6 +502,9 @@ static void counters(void)
     struct node *node;
     uint64_t value = 3, old;
     fi_addr_t self;
+    struct iovec piece = {&value, 8};
+    struct fi_rma_iov halves[2] = {{128, 4, KEY}, {256, 4, KEY}};
+    struct fi_msg_rma two = {.msg_iov = &piece, .iov_count = 1, .rma_iov = halves, .rma_iov_count = 2};
     open_nodes(2);
     node = &group.nodes[1];
     must(fi_endpoint(node->domain, node->info, &ep, NULL), "fi_endpoint");
@@ -454,15 +523,85 @@ static void counters(void)
     for (uint64_t i = 1; i <= 30; i++) {
         must(fi_inject_write(ep, &value, 8, self, 64, KEY), "fi_inject_write to itself");
         must(fi_fetch_atomic(ep, &value, 1, NULL, &old, NULL, self, 0, KEY, FI_UINT64, FI_SUM, NULL), "a fetch");
-        for (size_t c = 0; c < 5; c++)
+        for (size_t c = 0; c < 4; c++)
             must(fi_cntr_wait(cntrs[c], i, 10000), "fi_cntr_wait");
+        must(fi_cntr_wait(cntrs[4], 2 * i, 10000), "fi_cntr_wait for all that changed the region");
         check(old == 3 * (i - 1), "fetched %llu", (unsigned long long)old);
     }
+    two.addr = self;
+    must(fi_writemsg(ep, &two, FI_INJECT), "fi_writemsg of two stretches");
+    must(fi_cntr_wait(cntrs[2], 31, 10000), "fi_cntr_wait");
+    check(fi_cntr_read(cntrs[4]) == 61, "one write of two stretches counts as %llu",
+          (unsigned long long)fi_cntr_read(cntrs[4]) - 60);
     must(fi_close(&ep->fid), "fi_close");
     must(fi_close(&region->fid), "fi_close of the registration");
     for (size_t i = 0; i < 5; i++)
         must(fi_close(&cntrs[i]->fid), "fi_close of a counter");
     region = expose(area, 8, FI_REMOTE_READ, KEY);
+    close_nodes();
+}
+
+/* Flags that do not belong to an operation change nothing, those that cannot be met are refused. */
+static void flags(void)
+{
+    static uint8_t rx[100000];
+    uint64_t one = 1;
+    struct op op = {0};
+    struct iovec piece = {rx, sizeof rx};
+    struct fi_rma_iov place = {0, sizeof rx, KEY};
+    struct fi_msg_rma msg = {.msg_iov = &piece, .iov_count = 1, .rma_iov = &place, .rma_iov_count = 1, .context = &op};
+    struct fi_ioc operand = {&one, 1};
+    struct fi_rma_ioc cell = {0, 1, KEY};
+    struct fi_msg_atomic tagged = {.msg_iov = &operand, .iov_count = 1, .rma_iov = &cell, .rma_iov_count = 1};
+    struct fi_cq_tagged_entry entry;
+    struct op *other;
+    open_nodes(2);
+    msg.addr = tagged.addr = to;
+    tagged.datatype = FI_UINT64, tagged.op = FI_SUM, tagged.context = &op, msg.data = 5;
+    pattern_fill(area, sizeof rx, 1);
+    must(fi_readmsg(asker(), &msg, FI_INJECT | FI_REMOTE_CQ_DATA | FI_COMPLETION), "fi_readmsg");
+    while (op.state == 0) {
+        node_poll(&group.nodes[0], &other, &entry, NULL);
+        check(node_poll(&group.nodes[1], &other, &entry, NULL) == 0, "a read has completion data");
+    }
+    done(&op, "a read");
+    pattern_check(rx, sizeof rx, 1);
+    for (int i = 0; i < 1000; i++)
+        check(node_poll(&group.nodes[1], &other, &entry, NULL) == 0, "a read has completion data");
+    check(fi_atomicmsg(asker(), &tagged, FI_TAGGED | FI_COMPLETION) == -FI_EOPNOTSUPP, "an atomic on a tagged buffer");
+    check(fi_atomicmsg(asker(), &tagged, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered atomic");
+    check(fi_query_atomic(group.nodes[0].domain, FI_UINT64, FI_SUM, &(struct fi_atomic_attr){0}, FI_TAGGED) ==
+              -FI_EOPNOTSUPP,
+          "fi_query_atomic of tagged buffers");
+    close_nodes();
+}
+
+/* What a caller can do wrong, and what the page allows although it looks wrong. */
+static void callers(void)
+{
+    uint64_t one = 1, old;
+    struct op op = {0};
+    struct fi_rma_iov nowhere = {0, 0, KEY};
+    struct fi_msg_rma empty = {.msg_iov = NULL, .iov_count = 1, .rma_iov = &nowhere, .rma_iov_count = 1, .context = &op};
+    open_nodes(2);
+    empty.addr = to;
+    must(fi_writemsg(asker(), &empty, FI_COMPLETION), "a write of nothing from nowhere");
+    done(&op, "a write of nothing");
+    nowhere.len = 8;
+    check(fi_writemsg(asker(), &empty, 0) == -FI_EINVAL, "a write from nowhere");
+    check(fi_inject_write(asker(), NULL, 8, to, 0, KEY) == -FI_EINVAL, "an injected write from nowhere");
+    check(fi_read(asker(), NULL, 8, NULL, to, 0, KEY, &op) == -FI_EINVAL, "a read to nowhere");
+    check(fi_atomic(asker(), NULL, 1, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &op) == -FI_EINVAL, "an operand from nowhere");
+    check(fi_fetch_atomic(asker(), &one, 1, NULL, NULL, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &op) == -FI_EINVAL,
+          "a fetch to nowhere");
+    check(fi_atomic(asker(), &one, 1, NULL, 77, 0, KEY, FI_UINT64, FI_SUM, &op) == -FI_EINVAL, "an unknown peer");
+    check(fi_atomic(asker(), &one, 65, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &op) == -FI_EMSGSIZE, "65 elements");
+    check(fi_fetch_atomic(asker(), &one, (size_t)1 << 45, NULL, &old, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &op) ==
+              -FI_EMSGSIZE,
+          "2^45 elements");
+    check(fi_atomic(asker(), &one, SIZE_MAX / 4, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &op) == -FI_EINVAL,
+          "more bytes than there are addresses");
+    exchange(&group, 0, 1, 100);
     close_nodes();
 }
 
@@ -476,8 +615,11 @@ static const struct test_case TESTS[] = {
     {"fetch_and_add", fetch_and_add, 30},
     {"order", order, 60},
     {"whole_address_space", whole_address_space, 20},
+    {"missing_memory", missing_memory, 60},
     {"keys_of_the_provider", keys_of_the_provider, 20},
     {"counters", counters, 30},
+    {"flags", flags, 20},
+    {"callers", callers, 20},
 };
 
 int main(int argc, char **argv)

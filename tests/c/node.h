@@ -49,6 +49,7 @@ struct node_options {
     uint64_t caps;         /* added to FI_TAGGED | FI_MSG */
     size_t queue_size;     /* least transmit and receive queue */
     uint64_t bind_flags;   /* added to those that bind the CQ */
+    int mr_mode;           /* what the program is ready to do about registered memory */
     enum fi_wait_obj wait; /* of the CQ, by default FI_WAIT_NONE */
 };
 
@@ -114,7 +115,7 @@ static inline struct fi_info *node_hints(const struct node_options *options)
     hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     hints->domain_attr->av_type = FI_AV_TABLE;
-    hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    hints->domain_attr->mr_mode = options->mr_mode;
     hints->tx_attr->msg_order = FI_ORDER_SAS;
     hints->rx_attr->msg_order = FI_ORDER_SAS;
     hints->tx_attr->size = options->queue_size;

@@ -1,6 +1,7 @@
 //! Endpoints over loopback, in one process, through libfabric's tables.
 
 mod failures;
+mod memory;
 mod node;
 mod ports;
 mod semantics;

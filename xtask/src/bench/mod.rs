@@ -29,15 +29,17 @@ struct Plan {
     runs: usize,
     point_ms: u64,
     cpus: String,
-    tests: [(Test, &'static [u64]); 4],
+    tests: [(Test, &'static [u64]); 7],
 }
 
 const LATENCY_SIZES: &[u64] = &[0, 8, 64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
 const BANDWIDTH_SIZES: &[u64] = &[64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
-const QUICK_LATENCY_SIZES: &[u64] = &[64, 65_536, 1 << 20];
+const QUICK_LATENCY_SIZES: &[u64] = &[8, 64, 65_536, 1 << 20];
 const QUICK_BANDWIDTH_SIZES: &[u64] = &[65_536, 1 << 20];
 const REUSE_SIZES: &[u64] = &[1 << 20];
 const RATE_SIZES: &[u64] = &[64];
+const MEMORY_SIZES: &[u64] = &[65_536, 1 << 20];
+const FETCH_SIZES: &[u64] = &[8];
 
 /// Measures, prints the tables, writes the JSON.
 ///
@@ -86,6 +88,9 @@ impl Plan {
                 (Test::Bandwidth, if quick { QUICK_BANDWIDTH_SIZES } else { BANDWIDTH_SIZES }),
                 (Test::Reuse, REUSE_SIZES),
                 (Test::Rate, RATE_SIZES),
+                (Test::Write, MEMORY_SIZES),
+                (Test::Read, MEMORY_SIZES),
+                (Test::Fetch, FETCH_SIZES),
             ],
         })
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The tests of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,12 @@ pub enum Test {
     Reuse,
     /// One way, acknowledged every 64 messages.
     Rate,
+    /// Into the peer's memory, 64 outstanding.
+    Write,
+    /// Out of the peer's memory, likewise.
+    Read,
+    /// An atomic fetch and add of 8 bytes, from the call to the completion.
+    Fetch,
 }
 
 impl Test {
@@ -26,11 +32,15 @@ impl Test {
             Test::Bandwidth => "bandwidth",
             Test::Reuse => "reuse",
             Test::Rate => "rate",
+            Test::Write => "write",
+            Test::Read => "read",
+            Test::Fetch => "fetch",
         }
     }
 
     fn named(name: &str) -> Option<Test> {
-        let all = [Test::Latency, Test::Bandwidth, Test::Reuse, Test::Rate];
+        let messages = [Test::Latency, Test::Bandwidth, Test::Reuse, Test::Rate];
+        let all = messages.into_iter().chain([Test::Write, Test::Read, Test::Fetch]);
         all.into_iter().find(|test| test.name() == name)
     }
 
@@ -38,8 +48,8 @@ impl Test {
     #[must_use]
     pub fn main_value(self) -> (&'static str, bool) {
         match self {
-            Test::Latency => ("p50_us", true),
-            Test::Bandwidth | Test::Reuse => ("bytes_per_s", false),
+            Test::Latency | Test::Fetch => ("p50_us", true),
+            Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => ("bytes_per_s", false),
             Test::Rate => ("messages_per_s", false),
         }
     }
@@ -55,8 +65,8 @@ pub struct Results {
     points: BTreeMap<Point, BTreeMap<String, Vec<f64>>>,
     /// What went wrong, by provider and test.
     failures: BTreeMap<(String, Test), String>,
-    /// The provider that really ran, where a name stands for several.
-    runs: BTreeMap<String, String>,
+    /// The providers that really ran: some tests need others over the one that was named.
+    runs: BTreeMap<String, BTreeSet<String>>,
     libfabric: String,
 }
 
@@ -71,7 +81,7 @@ impl Results {
             let value: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
             let map = value.as_object().with_context(|| line.to_owned())?;
             if let Some(runs) = map.get("runs").and_then(Value::as_str) {
-                self.runs.insert(provider.to_owned(), runs.to_owned());
+                self.runs.entry(provider.to_owned()).or_default().insert(runs.to_owned());
                 map["libfabric"].as_str().unwrap_or_default().clone_into(&mut self.libfabric);
             } else if map.contains_key("lo_bytes") {
                 self.take_point(provider, map).with_context(|| line.to_owned())?;
@@ -121,7 +131,8 @@ impl Results {
     pub fn lo_share(&self, provider: &str, test: Test, size: u64) -> Option<f64> {
         let point = self.points.get(&(provider.to_owned(), test, size))?;
         let total = |name: &str| point.get(name).map(|values| values.iter().sum::<f64>());
-        let ways = if test == Test::Latency { 2.0 } else { 1.0 };
+        let both = matches!(test, Test::Latency | Test::Fetch);
+        let ways = if both { 2.0 } else { 1.0 };
         #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
         let payload = total("count")? * size as f64 * ways;
         (payload > 0.0).then_some(total("lo_bytes")? / payload)
@@ -132,10 +143,9 @@ impl Results {
         self.failures.iter().map(|((name, test), why)| (name.as_str(), *test, why.as_str()))
     }
 
-    /// The provider that ran under a name.
-    #[must_use]
-    pub fn runs(&self, provider: &str) -> Option<&str> {
-        self.runs.get(provider).map(String::as_str)
+    /// The providers that ran under a name.
+    pub fn runs(&self, provider: &str) -> impl Iterator<Item = &str> {
+        self.runs.get(provider).into_iter().flatten().map(String::as_str)
     }
 
     /// Version of the libfabric that ran.

@@ -4,6 +4,9 @@ use super::results::{Results, Test};
 use crate::fabric::bytes_text;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+/// What an atomic of the bench changes.
+const FETCH_BYTES: u64 = 8;
+
 /// Prints a table for each test, then what the ratios mean and what went wrong.
 pub fn print(providers: &[String], tests: &[(Test, &[u64])], results: &Results) {
     println!("libfabric {}, medians:", results.libfabric());
@@ -18,8 +21,16 @@ pub fn print(providers: &[String], tests: &[(Test, &[u64])], results: &Results) 
         println!("lo: bytes on the loopback interface for each byte of {first}'s payload.");
     }
     for name in providers {
-        if let Some(runs) = results.runs(name).filter(|runs| runs != name) {
-            println!("{name} runs as {runs}");
+        let p50 = |test| results.median(name, test, FETCH_BYTES, "p50_us");
+        if let (Some(fetch), Some(half)) = (p50(Test::Fetch), p50(Test::Latency)) {
+            let share = fetch / (2.0 * half);
+            println!("{name}: a fetch and add takes {share:.2} round trips of 8 bytes");
+        }
+    }
+    for name in providers {
+        let runs: Vec<&str> = results.runs(name).collect();
+        if runs.iter().any(|runs| runs != name) {
+            println!("{name} runs as {}", runs.join(" and as "));
         }
     }
     for (name, test, why) in results.failures() {
@@ -33,6 +44,9 @@ fn title(test: Test) -> &'static str {
         Test::Bandwidth => "One-way bandwidth in MB/s, 64 messages outstanding",
         Test::Reuse => "The same with one buffer a side, which stays in the cache",
         Test::Rate => "Messages per second in thousands, acknowledged every 64",
+        Test::Write => "Writes into the peer's memory in MB/s, 64 outstanding",
+        Test::Read => "Reads out of the peer's memory in MB/s, 64 outstanding",
+        Test::Fetch => "Atomic fetch and add in us, there and back: p50 (p99, p99.9)",
     }
 }
 
@@ -63,11 +77,11 @@ fn value(results: &Results, provider: &str, test: Test, size: u64) -> String {
     let median = |name| results.median(provider, test, size, name);
     let Some(main) = median(test.main_value().0) else { return "-".to_owned() };
     match test {
-        Test::Latency => {
+        Test::Latency | Test::Fetch => {
             let tail = |name| median(name).unwrap_or(f64::NAN);
             format!("{main:.2} ({:.1}, {:.1})", tail("p99_us"), tail("p999_us"))
         }
-        Test::Bandwidth | Test::Reuse => format!("{:.0}", main / 1e6),
+        Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => format!("{:.0}", main / 1e6),
         Test::Rate => format!("{:.0}", main / 1e3),
     }
 }

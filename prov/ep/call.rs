@@ -1,0 +1,160 @@
+//! What every call that sends, or asks for a peer's memory, says beside the bytes: its checks, and
+//! what its operation begins and ends with.
+
+use super::driver::{Driver, refusal_errno};
+use super::host::SendOp;
+use super::ops::{Buffers, Handle};
+use erd_ffi::fi::{
+    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_EOPNOTSUPP, FI_INJECT, FI_MORE,
+    FI_REMOTE_CQ_DATA, FI_TRIGGER, fi_addr_t,
+};
+use erd_rd::wire::remote::TARGETS_MAX;
+use erd_rd::{PeerId, PostError, Target, Targets};
+use std::ffi::{c_int, c_void};
+
+/// A call as the application makes it.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub dest: fi_addr_t,
+    pub context: *mut c_void,
+    /// Remote CQ data.
+    pub data: Option<u64>,
+    pub flags: u64,
+    /// A success is not reported, whatever the flags (`fi_inject`).
+    pub silent: bool,
+}
+
+impl Call {
+    /// Without data.
+    pub(super) fn new(dest: fi_addr_t, context: *mut c_void, flags: u64) -> Call {
+        Call { dest, context, data: None, flags, silent: false }
+    }
+
+    /// `fi_inject` and its like.
+    pub(super) fn inject(dest: fi_addr_t) -> Call {
+        Call { silent: true, ..Call::new(dest, std::ptr::null_mut(), FI_INJECT) }
+    }
+
+    /// The same call with data.
+    pub(super) fn with_data(self, data: u64) -> Call {
+        Call { data: Some(data), ..self }
+    }
+
+    /// The same call with a message's data, if its flags say that there is some.
+    pub(super) fn with_message_data(self, data: u64) -> Call {
+        if self.flags & FI_REMOTE_CQ_DATA == 0 { self } else { self.with_data(data) }
+    }
+}
+
+/// A caller's list. `None` if it is longer than `max`, or NULL with a count.
+///
+/// # Safety
+/// `at` is NULL or has `count` elements, which stay during `'a`.
+pub(super) unsafe fn list<'a, T>(at: *const T, count: usize, max: usize) -> Option<&'a [T]> {
+    if count > max || (at.is_null() && count > 0) {
+        return None;
+    }
+    // SAFETY: not NULL, and the caller vouches for the length.
+    Some(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(at, count) } })
+}
+
+/// Checks that all buffers have addresses: a NULL that is passed by mistake would end the process.
+///
+/// # Errors
+/// `FI_EINVAL`.
+pub(super) fn check_buffers(all: &[&Buffers]) -> Result<(), c_int> {
+    if all.iter().all(|buffers| buffers.are_somewhere()) {
+        return Ok(());
+    }
+    tracing::info!("a buffer is NULL, and its length is not 0");
+    Err(FI_EINVAL)
+}
+
+/// The stretches of a peer's memory that a list of at most [`TARGETS_MAX`] names.
+pub(super) fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Option<Targets> {
+    let mut targets = [Target::default(); TARGETS_MAX];
+    for (target, part) in targets.iter_mut().zip(list) {
+        *target = f(part)?;
+    }
+    Targets::new(targets.get(..list.len())?)
+}
+
+impl Driver {
+    /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags and
+    /// what is copied are to be filled in.
+    ///
+    /// # Errors
+    /// A positive error number; nothing was taken then.
+    pub(super) fn admit(
+        &mut self,
+        call: &Call,
+        buffers: Buffers,
+        len_bytes: u64,
+    ) -> Result<(PeerId, Handle, &mut SendOp), c_int> {
+        self.check(call, len_bytes)?;
+        let peer = self.peer_at(call.dest)?;
+        let asked = call.flags & FI_COMPLETION != 0 || self.host.tx.always_completes();
+        if self.host.sends.live() + self.host.tx.unread() >= self.config.tx_size {
+            self.progress();
+            return Err(FI_EAGAIN);
+        }
+        let Some((handle, op)) = self.host.sends.take() else { return Err(FI_EAGAIN) };
+        *op = SendOp {
+            buffers,
+            bounce: std::mem::take(&mut op.bounce),
+            context: call.context,
+            completion: asked && !call.silent,
+            peer: Some(peer),
+            len_bytes,
+            ..SendOp::default()
+        };
+        Ok((peer, handle, op))
+    }
+
+    fn check(&self, call: &Call, len_bytes: u64) -> Result<(), c_int> {
+        if !self.host.tx.is_bound() {
+            return Err(FI_ENOCQ);
+        }
+        if call.flags & FI_TRIGGER != 0 {
+            return Err(FI_EOPNOTSUPP);
+        }
+        let limit_bytes = match call.flags & FI_INJECT {
+            0 => self.config.max_msg_bytes,
+            _ => self.config.inject_bytes,
+        };
+        if len_bytes > limit_bytes {
+            tracing::info!(len_bytes, limit_bytes, "a message or transfer is too long");
+            return Err(FI_EMSGSIZE);
+        }
+        Ok(())
+    }
+
+    /// The engine has taken an operation, or not. One that is complete `early` is reported at once.
+    ///
+    /// # Errors
+    /// A positive error number; nothing was posted then.
+    pub(super) fn posted(
+        &mut self,
+        now: u64,
+        taken: Result<(), PostError>,
+        handle: Handle,
+        call: &Call,
+        early: bool,
+    ) -> Result<(), c_int> {
+        if let Err(refused) = taken {
+            self.host.sends.give_back(handle);
+            return Err(refusal_errno(refused));
+        }
+        if let Some(op) = self.host.sends.get_mut(handle) {
+            self.host.promised += usize::from(op.promised);
+            if early && std::mem::take(&mut op.completion) {
+                self.host.tx.report_send(op);
+            }
+        }
+        if call.flags & FI_MORE == 0 {
+            self.transmit(now, false);
+        }
+        self.publish();
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Peers' requests to registered memory, where a caller cannot see it or libfabric's calls do not
+//! reach it.
+
+use super::node::{Node, Options, Pair, ok};
+use crate::ep::EpInner;
+use crate::ep::call::Call;
+use crate::ep::driver::Driver;
+use crate::ep::ops::{Buffers, Handle};
+use crate::ep::post_ask::AskPost;
+use crate::ep::recv::UNREAD_MAX;
+use crate::object;
+use crate::region::{Piece, Region};
+use erd_ffi::fi::*;
+use erd_rd::{Host, PeerId, Refusal, Remote, SendToken, Target, Targets};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+const KEY: u64 = 7;
+
+fn with_driver<R>(node: &Node, f: impl FnOnce(&mut Driver) -> R) -> R {
+    // SAFETY: the node's endpoint is open.
+    let ep = unsafe { object::inner::<EpInner>(node.ep) };
+    let mut answer = None;
+    let rc = ep.post(|driver| {
+        answer = Some(f(driver));
+        Ok(())
+    });
+    ok("a look inside", rc);
+    answer.expect("the endpoint is enabled")
+}
+
+/// Exposes memory; `len_bytes` from `start` on need not be there.
+fn expose(node: &Node, start: usize, len_bytes: usize) -> Arc<Region> {
+    let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    let region = Arc::new(Region::new(vec![Piece { start, len_bytes }], access, false));
+    let insert = |driver: &mut Driver| driver.domain.regions.insert(Arc::clone(&region), KEY);
+    with_driver(node, insert).expect("a key");
+    region
+}
+
+fn remote(addr: u64, len_bytes: u64, data: Option<u64>) -> Remote {
+    let targets = Targets::new(&[Target { addr, len_bytes, key: KEY }]).expect("one");
+    Remote { peer: PeerId { index: 0, generation: 0 }, targets, data }
+}
+
+#[test]
+fn completion_data_of_peers_is_bounded_with_every_kind_of_request() {
+    let node = Node::new(Options::default());
+    let bytes = [5_u8; 8];
+    expose(&node, bytes.as_ptr().expose_provenance(), bytes.len());
+    with_driver(&node, |driver| {
+        let host = &mut driver.host;
+        for done in 0.. {
+            let read = host.remote_read(&remote(0, 8, Some(1)));
+            let Ok(token) = read else {
+                assert_eq!((read, done), (Err(Refusal::Room), UNREAD_MAX));
+                return;
+            };
+            assert!(done < UNREAD_MAX, "unread entries without a bound");
+            host.sent(token, Ok(()));
+        }
+    });
+}
+
+#[test]
+fn a_token_kept_too_long_reads_nobody_elses_bytes() {
+    let node = Node::new(Options::default());
+    let bytes = [5_u8; 8];
+    expose(&node, bytes.as_ptr().expose_provenance(), bytes.len());
+    with_driver(&node, |driver| {
+        let served = driver.host.remote_read(&remote(0, 8, None)).expect("served");
+        let stale = SendToken(Handle::from_token(served.0).0.token());
+        let mut out = [0; 8];
+        driver.host.read(stale, 0, &mut out);
+        assert_eq!(out, [0; 8]);
+        driver.host.read(served, 0, &mut out);
+        assert_eq!(out, bytes);
+    });
+}
+
+#[test]
+fn a_region_is_let_go_when_its_session_fails() {
+    let node = Node::new(Options::default());
+    let bytes = [5_u8; 8];
+    let region = expose(&node, bytes.as_ptr().expose_provenance(), bytes.len());
+    with_driver(&node, |driver| {
+        let admitted = driver.host.remote_write_later(&remote(0, 8, None)).expect("admitted");
+        driver.host.received(admitted, Err(erd_rd::OpError::PeerTimeout));
+        driver.domain.regions.remove(KEY);
+    });
+    assert_eq!(Arc::strong_count(&region), 1);
+}
+
+#[test]
+fn what_waits_for_more_goes_out_when_a_later_call_fails() {
+    let pair = Pair::new(Options::default());
+    let mut got = [0; 4];
+    ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
+    ok("send", pair.a.send(&[1; 4], pair.a_to_b, 1));
+    pair.b.next(&[&pair.a]).expect("received");
+    pair.a.next(&[&pair.b]).expect("sent");
+    let packets = || with_driver(&pair.a, |driver| driver.engine.stats().tx_data);
+    let before = packets();
+    ok("sendmsg", pair.a.sendmsg(&[&[2; 4]], pair.a_to_b, 2, FI_MORE | FI_COMPLETION));
+    assert_eq!(pair.a.send(&[3; 4], 77, 3), -(FI_EINVAL as isize), "no such peer");
+    assert_eq!(packets(), before + 1);
+    pair.a.next(&[&pair.b]).expect("sent");
+}
+
+#[test]
+fn a_request_for_missing_memory_is_refused_and_counted() {
+    let pair = Pair::new(Options::default());
+    expose(&pair.b, 0, usize::MAX);
+    let mut cell = [6_u8; 8];
+    let there = cell.as_mut_ptr().expose_provenance() as u64;
+    let mut own = [0_u8; 8];
+    for (addr, make) in [
+        (there, AskPost::read as fn(Buffers, Targets, Call) -> AskPost),
+        (64, AskPost::read),
+        (64, AskPost::write),
+    ] {
+        let targets = remote(addr, 8, None).targets;
+        with_driver(&pair.a, |driver| {
+            // SAFETY: the test waits for the completion.
+            let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
+            let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION);
+            driver.post_ask(&make(buffers, targets, call)).expect("posted");
+        });
+        let ended = pair.a.next(&[&pair.b]).map_err(|bad| bad.err);
+        assert_eq!(ended.is_ok(), addr == there);
+        assert!(ended.is_ok() || ended == Err(FI_EINVAL));
+    }
+    assert_eq!(own, cell);
+    let refusals = with_driver(&pair.b, |driver| driver.engine.stats().refusals);
+    assert_eq!(refusals[Refusal::Bounds as usize - 1], 2);
+}
