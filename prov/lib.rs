@@ -7,6 +7,7 @@
 
 pub mod atomics;
 pub mod av;
+pub mod capi;
 pub mod cntr;
 pub mod cq;
 pub mod domain;
@@ -26,6 +27,7 @@ pub mod resolve;
 pub mod scheme;
 pub mod settings;
 pub mod sockaddr;
+pub mod verbs;
 pub mod watch;
 
 #[cfg(test)]
