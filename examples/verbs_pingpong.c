@@ -1,7 +1,7 @@
 /* A ping-pong between two processes over erd's queue pairs, without libfabric.
  *
  *     cc verbs_pingpong.c -o verbs_pingpong $(pkg-config --cflags --libs erd)
- *     ./verbs_pingpong
+ *     ./verbs_pingpong [ROUNDS]
  *
  * One program starts both sides: it forks before the library is used, and the two tell each other
  * their names over a socket pair. */
@@ -13,7 +13,7 @@
 
 #include <erd.h>
 
-enum { ROUNDS = 20000, WARM_UP = 1000, BYTES = 64 };
+enum { ROUNDS = 20000, BYTES = 64 };
 
 static struct erd_context *context;
 static struct erd_pd *pd;
@@ -73,7 +73,7 @@ static void complete(int count)
     }
 }
 
-static void play(struct erd_ah *other, int starts)
+static void play(struct erd_ah *other, int starts, int rounds)
 {
     char out[BYTES] = "ping", in[BYTES];
     struct erd_sge out_sge = {out, BYTES}, in_sge = {in, BYTES};
@@ -84,8 +84,9 @@ static void play(struct erd_ah *other, int starts)
                                .ah = other};
     struct erd_recv_wr recv = {.sg_list = &in_sge, .num_sge = 1};
     struct timespec from = {0}, to;
-    for (int i = 0; i < WARM_UP + ROUNDS; i++) {
-        if (i == WARM_UP)
+    int warm_up = rounds / 10;
+    for (int i = 0; i < rounds + warm_up; i++) {
+        if (i == warm_up)
             clock_gettime(CLOCK_MONOTONIC, &from);
         if (erd_post_recv(qp, &recv, NULL))
             fail("erd_post_recv");
@@ -98,13 +99,13 @@ static void play(struct erd_ah *other, int starts)
     }
     clock_gettime(CLOCK_MONOTONIC, &to);
     if (starts)
-        printf("%d rounds of %d bytes: %.2f us one way\n", ROUNDS, BYTES,
-               ((double)(to.tv_sec - from.tv_sec) * 1e6 + (double)(to.tv_nsec - from.tv_nsec) / 1e3) / ROUNDS / 2);
+        printf("%d rounds of %d bytes: %.2f us one way\n", rounds, BYTES,
+               ((double)(to.tv_sec - from.tv_sec) * 1e6 + (double)(to.tv_nsec - from.tv_nsec) / 1e3) / rounds / 2);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    int pair[2], status = 0;
+    int pair[2], status = 0, rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
     struct erd_ah *other;
     pid_t child;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || (child = fork()) < 0) {
@@ -113,7 +114,7 @@ int main(void)
     }
     open_queue_pair();
     other = meet(pair[child == 0]);
-    play(other, child != 0);
+    play(other, child != 0, rounds);
     if (erd_destroy_qp(qp) || erd_destroy_ah(other) || erd_destroy_cq(cq) || erd_dealloc_pd(pd) ||
         erd_close_device(context))
         fail("closing");

@@ -11,6 +11,8 @@ pub(crate) mod handles;
 mod objects;
 mod post;
 mod queues;
+#[cfg(test)]
+mod tests;
 pub mod types;
 
 pub use objects::*;
