@@ -59,8 +59,8 @@ impl Rank {
         };
         for step in 0..2 * (count - 1) {
             let summing = step < count - 1;
-            let out = piece(rank + 2 * count - step + usize::from(!summing) * count);
-            let into = piece(rank + 2 * count - step - 1 + usize::from(!summing) * count);
+            let out = piece(rank + 2 * count - step);
+            let into = piece(rank + 2 * count - step - 1);
             let bytes = numbers[out].iter().flat_map(|number| number.to_le_bytes()).collect();
             let received = self.shift(next, bytes, into.len() * 4)?;
             for (number, bytes) in numbers[into].iter_mut().zip(received.chunks_exact(4)) {

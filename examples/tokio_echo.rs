@@ -75,7 +75,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (near, far) = (context.alloc_pd(), context.alloc_pd());
         let (client, server) = (AsyncQp::new(&context, &near)?, AsyncQp::new(&context, &far)?);
         let name = server.qp.name();
-        let (asked, echoed) = tokio::join!(ask(client, near, name), echo(server, far));
-        asked.and(echoed).map_err(Into::into)
+        let echoing = tokio::spawn(echo(server, far));
+        ask(client, near, name).await?;
+        echoing.await?.map_err(Into::into)
     })
 }

@@ -160,31 +160,31 @@ fn what_the_header_declares_is_exported_and_no_more() {
     assert!(exported.len() > 20);
 }
 
+/// What the NAME section of a page names.
+fn described(page: &str) -> Vec<&str> {
+    let section = page.split_once("\n.SH NAME\n").expect("a NAME section").1;
+    section.split_once(" \\- ").expect("a description").0.split(", ").collect()
+}
+
 #[test]
 fn every_function_has_a_man_page() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/man");
-    let read = |page: &str| {
-        let file = dir.join(page);
-        fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-    };
-    for prototype in prototypes() {
-        let name = name(prototype);
-        let mut page = read(&format!("{name}.3"));
-        // A page that is another's link.
-        if let Some(target) = page.strip_prefix(".so man3/") {
-            page = read(target.trim());
+    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(&dir).expect("the man pages") {
+        let file = entry.expect("a page").path();
+        if file.extension().is_none_or(|section| section != "3") {
+            continue;
         }
-        let synopsis = page.replace(['"', '\\', '\n'], " ");
-        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let wanted = squeezed(prototype);
-        assert!(squeezed(&synopsis).contains(&wanted), "{name}(3) has no \"{wanted}\"");
-        assert!(page.contains(".SH \"RETURN VALUE\""), "{name}(3) does not say what it answers");
+        let (page, shown) = (fs::read_to_string(&file).expect("a page"), file.display());
+        assert!(page.contains(".SH \"RETURN VALUE\""), "{shown} does not say what is answered");
+        let synopsis = squeezed(&page.replace('"', " "));
+        for described in described(&page).into_iter().filter(|name| *name != "erd") {
+            let prototype = prototypes().into_iter().find(|line| name(line) == described);
+            let prototype = prototype.unwrap_or_else(|| panic!("{shown}: no {described}()"));
+            assert!(synopsis.contains(&squeezed(prototype)), "{shown} has no \"{prototype}\"");
+            assert!(names.insert(described.to_owned()), "{described} is described twice");
+        }
     }
-    let pages = fs::read_dir(&dir).expect("the man pages");
-    let names = pages.filter_map(|page| {
-        page.ok()?.file_name().into_string().ok()?.strip_suffix(".3").map(str::to_owned)
-    });
-    let more: Vec<String> =
-        names.filter(|name| name != "erd" && !functions().contains(name.as_str())).collect();
-    assert!(more.is_empty(), "pages of what is not there: {more:?}");
+    assert_eq!(names, functions().into_iter().map(str::to_owned).collect());
 }

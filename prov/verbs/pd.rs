@@ -41,6 +41,16 @@ impl ProtectionDomain {
     ///
     /// Memory that is only sent from or received into needs no registration.
     ///
+    /// The region gives the memory back when its registration ends, not before:
+    ///
+    /// ```compile_fail,E0382
+    /// # use erd::verbs::{Access, ProtectionDomain};
+    /// fn register(pd: &ProtectionDomain, memory: Vec<u8>) {
+    ///     let region = pd.reg_mr(memory, Access::REMOTE_READ).unwrap();
+    ///     assert_eq!(memory.len(), region.len());
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// If the protection domain has 2^20 regions.
     pub fn reg_mr(

@@ -149,6 +149,15 @@ impl QueuePair {
     /// Posts requests in order (`ibv_post_send`). Those of one call share datagrams where they
     /// can.
     ///
+    /// The compiler asks for the promise below:
+    ///
+    /// ```compile_fail,E0133
+    /// # use erd::verbs::{QueuePair, SendRequest};
+    /// fn post(qp: &QueuePair, request: SendRequest<'_>) {
+    ///     qp.post_send(&[request]).unwrap();
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`PostError`] says which request was refused, and why; those before it are posted, those
     /// after it are not.

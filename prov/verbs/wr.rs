@@ -104,6 +104,17 @@ pub enum Operation<'a> {
 }
 
 /// A request to a peer (`struct ibv_send_wr`).
+///
+/// It borrows what it names until it is posted:
+///
+/// ```compile_fail,E0505
+/// # use erd::verbs::{AddressHandle, Operation, QueuePair, SendFlags, SendRequest};
+/// fn post(qp: &QueuePair, to: AddressHandle, operation: Operation<'_>) {
+///     let request = SendRequest { wr_id: 1, to: &to, operation, flags: SendFlags::SIGNALED };
+///     drop(to);
+///     unsafe { qp.post_send(&[request]) }.unwrap();
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct SendRequest<'a> {
     /// The program's own number for it, which its completion has.
