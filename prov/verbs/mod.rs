@@ -11,6 +11,8 @@
 //!   keys; remote keys have 64 bits;
 //! - immediate data has 64 bits, and a write with it uses up no receive of its peer;
 //! - a completion queue never overflows;
+//! - requests complete in the order in which they end: the completion of one that is signaled says
+//!   nothing of those before it that are not;
 //! - its file descriptor may become readable without a completion.
 //!
 //! Nothing here needs libfabric. Settings come from the environment, as `FI_ERD_*`

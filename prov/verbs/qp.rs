@@ -165,8 +165,8 @@ impl QueuePair {
     /// # Safety
     /// The memory that a request names must stay valid until its completion has been polled or the
     /// queue pair has been dropped, and meanwhile nobody may write to what is sent or written, nor
-    /// touch what is read into. Requests without a completion of their own are done when a later
-    /// one to the same peer is. [`SendFlags::INLINE`] ends all this with the call.
+    /// touch what is read into. The end of a request that is not signaled cannot be told, not even
+    /// by the completion of a later one. [`SendFlags::INLINE`] ends all this with the call.
     pub unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise.
         self.post(requests.len(), "send", |at| unsafe { self.make_send(&requests[at]) })

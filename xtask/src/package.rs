@@ -22,10 +22,7 @@ const NOT_ROOT: &str = "only root may change what lies under /usr, even for one 
 pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool) {
     report.step("man pages", |log| {
         let pages = dist::stage::pages(layout)?;
-        Job::new("mandoc")
-            .args(["-T", "lint", "-W", "warning"])
-            .args(&pages)
-            .run(log)?;
+        Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(&pages).run(log)?;
         Done::many(pages.len(), format!("{} pages, no warnings", pages.len()))
     });
     report.step("Spack recipe", |log| {

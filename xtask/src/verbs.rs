@@ -70,11 +70,7 @@ fn flags(layout: &Layout) -> Result<Vec<String>> {
         symlink(layout.provider_file(), &link).with_context(|| format!("making {name}"))?;
     }
     let include = layout.root.join("include");
-    Ok(vec![
-        format!("-I{}", include.display()),
-        format!("-L{}", dir.display()),
-        "-lerd".to_owned(),
-    ])
+    Ok(vec![format!("-I{}", include.display()), format!("-L{}", dir.display()), "-lerd".to_owned()])
 }
 
 /// Compiles an example with these flags; warnings are errors.

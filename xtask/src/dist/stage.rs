@@ -10,11 +10,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Directories with headers, documents and examples, each with its place under the prefix.
-const TREES: &[(&str, &str)] = &[
-    ("include", "include"),
-    ("docs", "share/doc/erd"),
-    ("examples", "share/doc/erd/examples"),
-];
+const TREES: &[(&str, &str)] =
+    &[("include", "include"), ("docs", "share/doc/erd"), ("examples", "share/doc/erd/examples")];
 /// Single files, likewise.
 const FILES: &[(&str, &str)] = &[
     ("README.md", "share/doc/erd/README.md"),
