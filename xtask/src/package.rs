@@ -74,8 +74,9 @@ fn unpacked_tarball(layout: &Layout, packages: &Packages, log: &Path) -> Result<
 fn links(layout: &Layout, prefix: &Path, log: &Path) -> Result<()> {
     let lib = prefix.join("lib");
     let exported = verbs::exported(&lib.join(dist::LIBRARY), log)?;
-    let versioned = verbs::recorded(layout)?.iter().map(|name| format!("{name}@@ERD_1.0"));
-    verbs::same(&versioned.collect(), &exported)?;
+    let recorded = verbs::recorded(layout)?;
+    let versioned = recorded.iter().map(|name| format!("{name}@@ERD_1.0")).collect();
+    verbs::same(&versioned, &exported)?;
     let config = Job::new("pkg-config").args(["--cflags", "--libs", "erd"]);
     let flags = config.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).run(log)?;
     let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
