@@ -55,7 +55,7 @@ pub struct DomainInner {
     /// The application may leave all progress to the provider (`FI_PROGRESS_AUTO`).
     pub auto_progress: bool,
     /// Memory registered for remote access, and how keys are given.
-    pub regions: MrTable,
+    pub regions: Arc<MrTable>,
     /// What the network said about sends, for all endpoints.
     pub net_errors: NetErrors,
     /// Endpoints that are enabled, and counters of accesses to registered memory: who reads one
@@ -103,6 +103,45 @@ unsafe impl Class for DomainInner {
 }
 
 impl DomainInner {
+    /// A domain at `spot`. Its RDMA device, if it has one, is opened, its sockets are not.
+    ///
+    /// # Errors
+    /// `FI_ENODATA` if `FI_ERD_PORT` insists on verbs, and there are none.
+    pub(crate) fn new(
+        fabric: &Arc<FabricInner>,
+        settings: Settings,
+        spot: Spot,
+        terms: &Terms,
+    ) -> Result<Arc<DomainInner>, c_int> {
+        let Spot { entry, local, port } = spot;
+        let paths = paths(&settings, &entry, port.as_ref());
+        Ok(Arc::new(DomainInner {
+            fabric: Arc::clone(fabric),
+            verbs: open_verbs(port.as_ref(), &settings, paths)?,
+            paths,
+            link_bytes_per_s: link_bytes_per_s(&settings, &entry),
+            scheme: Mutex::new(settings.scheme_on(entry.loopback)),
+            settings,
+            local,
+            iface: entry.name,
+            mtu_bytes: entry.mtu_bytes,
+            loopback: entry.loopback,
+            caps: terms.caps,
+            threading: match terms.threading {
+                FI_THREAD_UNSPEC => FI_THREAD_SAFE,
+                threading => threading,
+            },
+            auto_progress: terms.auto_progress,
+            regions: Arc::new(MrTable::new(terms.mr_mode)),
+            net_errors: NetErrors::default(),
+            members: Mutex::default(),
+            tx: Mutex::new(None),
+            eq: Mutex::new(None),
+            users: Users::default(),
+            _fabric_use: fabric.hold(),
+        }))
+    }
+
     /// Keeps the domain open until the answer is dropped: for endpoints, CQs, AVs, counters, MRs.
     #[must_use]
     pub fn hold(&self) -> Use {
@@ -232,10 +271,18 @@ unsafe fn read_request(info: &fi_info, api_version: u32) -> Option<Request> {
 }
 
 /// Where a domain is.
-struct Spot {
-    entry: Interface,
-    local: IpAddr,
-    port: Option<Port>,
+pub(crate) struct Spot {
+    pub entry: Interface,
+    pub local: IpAddr,
+    pub port: Option<Port>,
+}
+
+/// What an application asks of a domain beside where it is.
+pub(crate) struct Terms {
+    pub caps: u64,
+    pub threading: fi_threading,
+    pub auto_progress: bool,
+    pub mr_mode: c_int,
 }
 
 /// The interface that a request means: by its name or that of its RDMA device, then by address, then by
@@ -324,40 +371,20 @@ pub unsafe fn open(
         Ok(settings) => settings,
         Err(errno) => return -errno,
     };
-    let Some(Spot { entry, local, port }) = pick_spot(&request, &settings) else {
+    let Some(spot) = pick_spot(&request, &settings) else {
         tracing::warn!("fi_domain: no interface that is up fits domain_attr->name and src_addr");
         return -FI_ENODATA;
     };
-    let paths = paths(&settings, &entry, port.as_ref());
-    let verbs = match open_verbs(port.as_ref(), &settings, paths) {
-        Ok(verbs) => verbs,
+    let terms = Terms {
+        caps: request.caps,
+        threading: request.attr.threading,
+        auto_progress: request.attr.data_progress == FI_PROGRESS_AUTO,
+        mr_mode: request.attr.mr_mode,
+    };
+    let inner = match DomainInner::new(fabric, settings, spot, &terms) {
+        Ok(inner) => inner,
         Err(errno) => return -errno,
     };
-    let inner = Arc::new(DomainInner {
-        fabric: Arc::clone(fabric),
-        verbs,
-        paths,
-        link_bytes_per_s: link_bytes_per_s(&settings, &entry),
-        scheme: Mutex::new(settings.scheme_on(entry.loopback)),
-        settings,
-        local,
-        iface: entry.name,
-        mtu_bytes: entry.mtu_bytes,
-        loopback: entry.loopback,
-        caps: request.caps,
-        threading: match request.attr.threading {
-            FI_THREAD_UNSPEC => FI_THREAD_SAFE,
-            threading => threading,
-        },
-        auto_progress: request.attr.data_progress == FI_PROGRESS_AUTO,
-        regions: MrTable::new(request.attr.mr_mode),
-        net_errors: NetErrors::default(),
-        members: Mutex::default(),
-        tx: Mutex::new(None),
-        eq: Mutex::new(None),
-        users: Users::default(),
-        _fabric_use: fabric.hold(),
-    });
     let abi = fid_domain {
         fid: object::base::<DomainInner>(context, &FID_OPS),
         ops: &DOMAIN_OPS,

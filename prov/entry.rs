@@ -54,7 +54,7 @@ pub fn start() -> *mut fi_provider {
 /// # Errors
 /// A positive error number; the log names the parameter and what is valid.
 pub fn settings() -> Result<Settings, c_int> {
-    Settings::read(lookup).map_err(|error| {
+    Settings::read(parameter).map_err(|error| {
         tracing::warn!("{error}");
         FI_EINVAL
     })
@@ -129,7 +129,7 @@ impl Registered {
 }
 
 /// Text of a parameter from libfabric or, without it, from the environment.
-fn lookup(parameter: &'static Parameter) -> Found {
+pub(crate) fn parameter(parameter: &'static Parameter) -> Found {
     let registered = registered()
         .iter()
         .find(|registered| registered.parameter.name == parameter.name)

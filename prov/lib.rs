@@ -1,12 +1,17 @@
-//! erd: reliable datagrams over unreliable ones, as a libfabric provider.
+//! erd: reliable datagrams over unreliable ones, as a libfabric provider and as a library.
+//!
+//! Programs use [`verbs`]. Everything else is the provider's own, for who wants to understand or
+//! change it.
 //!
 //! Read in this order: [`entry`] (what libfabric loads), [`info`] (`fi_getinfo`), [`object`] (what
 //! all objects have in common), then one module for each class: [`fabric`], [`domain`], [`av`],
-//! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]. The protocol itself is the crate `erd_rd`; sockets
+//! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]. [`verbs`] are the same objects without libfabric, and
+//! [`capi`] is those for C. The protocol itself is the crate `erd_rd`; sockets
 //! and libfabric's ABI are in `erd_ffi`.
 
 pub mod atomics;
 pub mod av;
+pub mod capi;
 pub mod cntr;
 pub mod cq;
 pub mod domain;
@@ -26,6 +31,7 @@ pub mod resolve;
 pub mod scheme;
 pub mod settings;
 pub mod sockaddr;
+pub mod verbs;
 pub mod watch;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use erd_ffi::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -230,6 +230,14 @@ impl Watch {
             return sleepers.wakes;
         }
         Wakes::default()
+    }
+
+    /// The fd that readers can sleep on.
+    ///
+    /// # Errors
+    /// There is no fd for it.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.set().map(WaitSet::fd)
     }
 
     /// `FI_GETWAIT` and `FI_GETWAITOBJ`.

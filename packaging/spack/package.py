@@ -22,10 +22,14 @@ class Erd(Package):
     def install(self, spec, prefix):
         cargo = which("cargo", required=True)
         cargo("build", "--release", "--locked", "--package", "erd-fi", "--target-dir", "target")
-        for directory in (prefix.lib.libfabric, prefix.share.man.man7, prefix.share.doc.erd):
+        man = prefix.share.man
+        for directory in (prefix.lib.libfabric, man.man3, man.man7, prefix.share.doc.erd):
             mkdirp(directory)
-        install("target/release/liberd_fi.so", prefix.lib.libfabric)
-        install("docs/man/fi_erd.7", prefix.share.man.man7)
+        install("target/release/liberd_fi.so", join_path(prefix.lib, "liberd.so.1"))
+        symlink("liberd.so.1", join_path(prefix.lib, "liberd.so"))
+        symlink("../liberd.so.1", join_path(prefix.lib.libfabric, "liberd_fi.so"))
+        install("docs/man/*.3", man.man3)
+        install("docs/man/*.7", man.man7)
         for text in ("README.md", "LICENSE-MIT", "LICENSE-APACHE"):
             install(text, prefix.share.doc.erd)
         install_tree("include", prefix.include)

@@ -40,10 +40,18 @@ fn usable(addr: SocketAddr, family: Family) -> Result<SocketAddr, Refused> {
 }
 
 impl AvInner {
-    fn insert_one(&self, addr: Result<SocketAddr, Refused>) -> Result<fi_addr_t, Refused> {
-        let addr = usable(addr?, self.domain.family())?;
+    /// Inserts the name of a peer.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(crate) fn insert_name(&self, addr: SocketAddr) -> Result<fi_addr_t, c_int> {
+        let addr = usable(addr, self.domain.family())?;
         let index = self.table.write().insert(addr).map_err(|_| FI_ENOMEM)?;
         Ok(index.into())
+    }
+
+    fn insert_one(&self, addr: Result<SocketAddr, Refused>) -> Result<fi_addr_t, Refused> {
+        self.insert_name(addr?)
     }
 
     /// Inserts `count` addresses and answers as `fi_av_insert` does.

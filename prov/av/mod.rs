@@ -55,6 +55,19 @@ unsafe impl Class for AvInner {
 }
 
 impl AvInner {
+    /// An AV without addresses, with room for `count` before it grows.
+    pub(crate) fn new(domain: &Arc<DomainInner>, count: usize, asynchronous: bool) -> Arc<AvInner> {
+        Arc::new(AvInner {
+            domain: Arc::clone(domain),
+            table: RwLock::new(Table::with_room(count)),
+            asynchronous,
+            eq: Mutex::new(None),
+            members: Mutex::new(Vec::new()),
+            users: Users::default(),
+            _domain_use: domain.hold(),
+        })
+    }
+
     /// The domain that the AV belongs to.
     #[must_use]
     pub fn domain(&self) -> &Arc<DomainInner> {
@@ -83,7 +96,11 @@ impl AvInner {
         self.users.add()
     }
 
-    fn remove(&self, fi_addr: fi_addr_t) -> Result<(), NotThere> {
+    /// Takes one insertion of an address back.
+    ///
+    /// # Errors
+    /// [`NotThere`].
+    pub(crate) fn remove(&self, fi_addr: fi_addr_t) -> Result<(), NotThere> {
         let gone = self.table.write().remove(fi_addr)?;
         if let Some(addr) = gone {
             // Outside the locks: a member may look an address up meanwhile.
@@ -125,15 +142,7 @@ pub unsafe fn open(
         );
         return -FI_EINVAL;
     }
-    let inner = Arc::new(AvInner {
-        domain: Arc::clone(domain),
-        table: RwLock::new(Table::with_room(asked.count)),
-        asynchronous: asked.flags & FI_EVENT != 0,
-        eq: Mutex::new(None),
-        members: Mutex::new(Vec::new()),
-        users: Users::default(),
-        _domain_use: domain.hold(),
-    });
+    let inner = AvInner::new(domain, asked.count, asked.flags & FI_EVENT != 0);
     let abi = fid_av { fid: object::base::<AvInner>(context, &FID_OPS), ops: &AV_OPS };
     // SAFETY: the caller gave its attributes, of which `type` is also an answer, and a place for
     // the new object.

@@ -13,10 +13,10 @@ use crate::domain::DomainInner;
 use crate::object::{Class, Use, Users};
 use crate::watch::{Wakes, Watch};
 use erd_ffi::clock::monotonic_ns;
-use erd_ffi::fi::{FI_CLASS_CQ, fi_addr_t, fid_cq};
+use erd_ffi::fi::{FI_CLASS_CQ, FI_WAIT_FD, fi_addr_t, fid_cq};
 use parking_lot::Mutex;
 use queue::{Account, AccountId, Entry, Format, Nothing, Queue};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -69,6 +69,43 @@ impl CqInner {
             users: Users::default(),
             _domain_use: domain.hold(),
         })
+    }
+
+    /// A queue whose readers are in Rust ([`CqInner::poll`]) and may sleep.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(crate) fn for_polling(domain: &DomainInner) -> Result<Arc<CqInner>, c_int> {
+        Ok(CqInner::new(domain, Format::Tagged, false, Watch::new(FI_WAIT_FD)?))
+    }
+
+    /// Hands up to `count` entries to `f`, good and bad in their order, after progress if none is
+    /// there; how many.
+    pub(crate) fn poll(&self, count: usize, mut f: impl FnMut(Entry)) -> usize {
+        let mut take = || {
+            let mut queue = self.queue.lock();
+            (0..count).map_while(|_| queue.pop()).map(&mut f).count()
+        };
+        let first = take();
+        if first == 0 && count > 0 {
+            self.watch.progress();
+            let second = take();
+            self.watch.looked(second > 0);
+            return second;
+        }
+        if self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_PER_PROGRESS) {
+            self.watch.progress();
+        }
+        first
+    }
+
+    /// Sleeps until an entry is there, for `timeout_ms` at most, or for ever if that is negative;
+    /// false if none came.
+    pub(crate) fn wait(&self, timeout_ms: i32) -> bool {
+        let nowhere = Target { buf: std::ptr::null_mut(), count: 0, sources: std::ptr::null_mut() };
+        // SAFETY: nothing is written, as there is room for no entry.
+        let _ = unsafe { self.read_or_sleep(nowhere, 1, timeout_ms) };
+        self.has(1)
     }
 
     /// Keeps the queue open until the answer is dropped.
@@ -176,7 +213,7 @@ impl CqInner {
     }
 
     /// `fi_trywait(3)`: true if nothing is there, and whatever comes makes the fd readable.
-    fn may_sleep(&self) -> bool {
+    pub(crate) fn may_sleep(&self) -> bool {
         self.watch.progress();
         if self.has(1) {
             return false;

@@ -5,6 +5,7 @@ use erd_ffi::fi::{
 };
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,6 +28,8 @@ pub struct Entry {
     pub tag: u64,
     /// Who sent it, or `FI_ADDR_NOTAVAIL`.
     pub source: fi_addr_t,
+    /// The peer's name, for queue pairs.
+    pub peer: Option<SocketAddr>,
     /// Which [`Account`] of the queue holds the operation's slot until this is read.
     pub account: AccountId,
     /// Set for an operation that failed.
@@ -219,7 +222,8 @@ impl Queue {
         })
     }
 
-    fn pop(&mut self) -> Option<Entry> {
+    /// Takes the entry at the front, good or bad.
+    pub(super) fn pop(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         self.accounts[entry.account.0 as usize].fetch_sub(1, Ordering::Relaxed);
         if self.entries.is_empty() && self.entries.capacity() > KEPT_ENTRIES {
@@ -243,6 +247,7 @@ mod tests {
             data: 3,
             tag,
             source: 9,
+            peer: None,
             account,
             failure: None,
         }

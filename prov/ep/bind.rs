@@ -44,6 +44,15 @@ impl Watched {
     }
 }
 
+/// What an endpoint can be bound to; queues and counters with what they are for.
+#[derive(Clone, Copy)]
+pub(crate) enum Bound<'a> {
+    Av(&'a Arc<AvInner>),
+    Cq(&'a Arc<CqInner>, u64),
+    Cntr(&'a Arc<CntrInner>, u64),
+    Eq(&'a Arc<EqInner>),
+}
+
 impl EpInner {
     /// `fi_ep_bind`.
     ///
@@ -54,39 +63,52 @@ impl EpInner {
     /// `other` is an open object of this provider.
     pub(super) unsafe fn bind(self: &Arc<Self>, other: *mut fid, flags: u64) -> Result<(), c_int> {
         // SAFETY: the caller's promise, for each class.
-        let (av, cq, cntr, eq) = unsafe {
-            (
-                object::from_fid::<AvInner>(other),
-                object::from_fid::<CqInner>(other),
-                object::from_fid::<CntrInner>(other),
-                object::from_fid::<EqInner>(other),
-            )
+        let found = unsafe {
+            let av = object::from_fid::<AvInner>(other).map(Bound::Av);
+            let cq = object::from_fid::<CqInner>(other).map(|cq| Bound::Cq(cq, flags));
+            let cntr = object::from_fid::<CntrInner>(other).map(|cntr| Bound::Cntr(cntr, flags));
+            let eq = object::from_fid::<EqInner>(other).map(Bound::Eq);
+            av.or(cq).or(cntr).or(eq)
         };
+        let Some(what) = found else {
+            tracing::info!("fi_ep_bind: an endpoint takes an AV, a CQ, a counter or an EQ");
+            return Err(FI_EINVAL);
+        };
+        self.attach(what)
+    }
+
+    /// Binds the endpoint, which is not enabled yet.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(crate) fn attach(self: &Arc<Self>, what: Bound<'_>) -> Result<(), c_int> {
         let mut state = self.lock();
         let State::Setup(setup) = &mut *state else {
             tracing::info!("fi_ep_bind: the endpoint is enabled already");
             return Err(FI_EOPBADSTATE);
         };
         let bindings = &mut setup.bindings;
-        let watched = if let Some(av) = av {
-            if bindings.av.is_some() || !Arc::ptr_eq(av.domain(), &self.domain) {
-                return Err(FI_EINVAL);
+        let watched = match what {
+            Bound::Av(av) => {
+                if bindings.av.is_some() || !Arc::ptr_eq(av.domain(), &self.domain) {
+                    return Err(FI_EINVAL);
+                }
+                let member: Weak<dyn Member> = Arc::downgrade(self) as Weak<dyn Member>;
+                bindings.av = Some((Arc::clone(av), av.attach(member)));
+                None
             }
-            let member: Weak<dyn Member> = Arc::downgrade(self) as Weak<dyn Member>;
-            bindings.av = Some((Arc::clone(av), av.attach(member)));
-            None
-        } else if let Some(cq) = cq {
-            bind_cq(bindings, cq, flags)?;
-            Some(Watched::Cq(Arc::clone(cq)))
-        } else if let Some(cntr) = cntr {
-            bind_cntr(bindings, cntr, flags)?;
-            Some(Watched::Cntr(BoundCntr::new(cntr)))
-        } else if let Some(eq) = eq {
-            bindings.eq = Some(BoundEq::new(eq));
-            None
-        } else {
-            tracing::info!("fi_ep_bind: an endpoint takes an AV, a CQ, a counter or an EQ");
-            return Err(FI_EINVAL);
+            Bound::Cq(cq, flags) => {
+                bind_cq(bindings, cq, flags)?;
+                Some(Watched::Cq(Arc::clone(cq)))
+            }
+            Bound::Cntr(cntr, flags) => {
+                bind_cntr(bindings, cntr, flags)?;
+                Some(Watched::Cntr(BoundCntr::new(cntr)))
+            }
+            Bound::Eq(eq) => {
+                bindings.eq = Some(BoundEq::new(eq));
+                None
+            }
         };
         // Never both locks: readers hold theirs first.
         drop(state);

@@ -14,7 +14,7 @@ use std::ffi::{c_int, c_void};
 
 /// A call as the application makes it.
 #[derive(Clone, Copy)]
-pub(super) struct Call {
+pub(crate) struct Call {
     pub dest: fi_addr_t,
     pub context: *mut c_void,
     /// Remote CQ data.
@@ -26,7 +26,7 @@ pub(super) struct Call {
 
 impl Call {
     /// Without data.
-    pub(super) fn new(dest: fi_addr_t, context: *mut c_void, flags: u64) -> Call {
+    pub(crate) fn new(dest: fi_addr_t, context: *mut c_void, flags: u64) -> Call {
         Call { dest, context, data: None, flags, silent: false }
     }
 

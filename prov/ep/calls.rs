@@ -4,6 +4,7 @@ use super::config::EpConfig;
 use super::driver::Driver;
 use super::{EpInner, State, enable, msg, tagged};
 use crate::domain::DomainInner;
+use crate::mr::MrTable;
 use crate::object::{self, Process, Users};
 use crate::sockaddr;
 use erd_ffi::fi::{
@@ -59,22 +60,10 @@ pub unsafe fn open(
         return -FI_EINVAL;
     };
     let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
-    let setup = match enable::setup(domain, config, at) {
-        Ok(setup) => setup,
+    let inner = match EpInner::new(domain, &domain.regions, config, at) {
+        Ok(inner) => inner,
         Err(errno) => return -errno,
     };
-    let inner = Arc::new(EpInner {
-        domain: Arc::clone(domain),
-        state: Mutex::new(State::Setup(Box::new(setup))),
-        tx_flags: AtomicU64::new(config.tx_flags),
-        rx_flags: AtomicU64::new(config.rx_flags),
-        calls: AtomicU64::new(0),
-        watches: Mutex::default(),
-        failed: AtomicBool::new(false),
-        owner: Process::current(),
-        users: Users::default(),
-        _domain_use: domain.hold(),
-    });
     let abi = fid_ep {
         fid: object::base::<EpInner>(context, &FID_OPS),
         ops: &EP_OPS,
@@ -91,8 +80,34 @@ pub unsafe fn open(
 }
 
 impl EpInner {
+    /// An endpoint bound to `at`, to be bound to an AV and queues and to be enabled. Peers may
+    /// reach the memory in `regions`.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(crate) fn new(
+        domain: &Arc<DomainInner>,
+        regions: &Arc<MrTable>,
+        config: EpConfig,
+        at: SocketAddr,
+    ) -> Result<Arc<EpInner>, c_int> {
+        let setup = enable::setup(domain, regions, config, at)?;
+        Ok(Arc::new(EpInner {
+            domain: Arc::clone(domain),
+            state: Mutex::new(State::Setup(Box::new(setup))),
+            tx_flags: AtomicU64::new(config.tx_flags),
+            rx_flags: AtomicU64::new(config.rx_flags),
+            calls: AtomicU64::new(0),
+            watches: Mutex::default(),
+            failed: AtomicBool::new(false),
+            owner: Process::current(),
+            users: Users::default(),
+            _domain_use: domain.hold(),
+        }))
+    }
+
     /// The endpoint's name; `None` once it is closed.
-    fn name(&self) -> Option<SocketAddr> {
+    pub(crate) fn name(&self) -> Option<SocketAddr> {
         match &*self.lock() {
             State::Setup(setup) => Some(enable::name(&self.domain, &setup.rx)),
             State::Enabled(driver) => Some(enable::name(&self.domain, &driver.rx)),

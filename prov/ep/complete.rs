@@ -100,6 +100,7 @@ impl Direction {
             data: what.data.unwrap_or(0),
             tag: what.tag,
             source: FI_ADDR_NOTAVAIL,
+            peer: None,
             account: bound.account_id,
             failure,
         };

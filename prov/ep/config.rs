@@ -20,7 +20,7 @@ pub(super) const MIN_MULTI_RECV_BYTES: usize = 64;
 
 /// Sizes and capabilities of one endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EpConfig {
+pub(crate) struct EpConfig {
     /// Sends outstanding or with unread completions.
     pub tx_size: usize,
     /// Receives likewise.
@@ -33,12 +33,31 @@ pub(super) struct EpConfig {
     pub directed: bool,
     /// Completions name their source.
     pub source: bool,
+    /// Number of the queue pair that this is: completions have it as their tag, and say which
+    /// address they are about.
+    pub queue_pair: Option<u32>,
     /// Default flags of sends and receives.
     pub tx_flags: u64,
     pub rx_flags: u64,
 }
 
 impl EpConfig {
+    /// Of a queue pair: it receives from anyone, and completions say who it was.
+    pub(crate) fn for_queue_pair(number: u32, tx_size: usize, rx_size: usize) -> EpConfig {
+        EpConfig {
+            tx_size,
+            rx_size,
+            inject_bytes: INJECT_BYTES as u64,
+            max_msg_bytes: crate::info::offer::MSG_BYTES_MAX as u64,
+            min_multi_recv_bytes: MIN_MULTI_RECV_BYTES,
+            directed: false,
+            source: false,
+            queue_pair: Some(number),
+            tx_flags: 0,
+            rx_flags: 0,
+        }
+    }
+
     /// Reads an `fi_info` made by this provider's `fi_getinfo`.
     ///
     /// # Safety
@@ -53,6 +72,7 @@ impl EpConfig {
             min_multi_recv_bytes: MIN_MULTI_RECV_BYTES,
             directed: info.caps & FI_DIRECTED_RECV != 0,
             source: info.caps & FI_SOURCE != 0,
+            queue_pair: None,
             tx_flags: 0,
             rx_flags: 0,
         };

@@ -333,6 +333,10 @@ impl Driver {
         }
         for direction in [&mut self.host.tx, &mut self.host.rx] {
             for done in &mut direction.done {
+                if let Some(number) = self.config.queue_pair {
+                    done.entry.tag = number.into();
+                    done.entry.peer = done.peer.and_then(|peer| self.engine.peer_name(peer));
+                }
                 if let (Some(failure), Some(peer)) = (&mut done.entry.failure, done.peer)
                     && let Some(name) = self.engine.peer_name(peer)
                 {

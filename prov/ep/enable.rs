@@ -9,6 +9,7 @@ use super::ops::Pool;
 use super::sender::Sender;
 use super::{EpInner, Setup, State};
 use crate::domain::DomainInner;
+use crate::mr::MrTable;
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_EADDRINUSE, FI_EADDRNOTAVAIL, FI_EINVAL, FI_EIO, FI_ENOAV, FI_ENOCQ};
@@ -28,7 +29,7 @@ impl EpInner {
     ///
     /// # Errors
     /// A positive error number; the endpoint is as before then.
-    pub(super) fn enable(self: &Arc<Self>) -> Result<(), c_int> {
+    pub(crate) fn enable(self: &Arc<Self>) -> Result<(), c_int> {
         let mut state = self.lock();
         let State::Setup(setup) = &mut *state else { return Err(FI_EOPBADSTATE) };
         if setup.bindings.av.is_none() {
@@ -91,7 +92,7 @@ impl Parts {
 impl Driver {
     /// `None` if no AV is bound.
     fn assemble(domain: &Arc<DomainInner>, setup: Setup, parts: Parts) -> Option<Driver> {
-        let Setup { rx, config, bindings } = setup;
+        let Setup { rx, config, bindings, regions } = setup;
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
         let host = EpHost {
@@ -101,7 +102,7 @@ impl Driver {
             multis: Pool::new(rx_size),
             helds: Pool::new(u32::MAX),
             served: Pool::new(u32::MAX),
-            domain: Arc::clone(domain),
+            regions,
             // The engine's credits bound what is unexpected.
             matcher: Matcher::new(rx_size, u32::MAX),
             claimed: Vec::new(),
@@ -175,11 +176,13 @@ pub(super) fn name(domain: &DomainInner, rx: &RxSocket) -> SocketAddr {
 /// A new endpoint's settings before anything is bound.
 pub(super) fn setup(
     domain: &DomainInner,
+    regions: &Arc<MrTable>,
     config: EpConfig,
     at: SocketAddr,
 ) -> Result<Setup, c_int> {
     let rx = bind_socket(domain, at)?;
-    Ok(Setup { rx, config, bindings: super::bind::Bindings::default() })
+    let (regions, bindings) = (Arc::clone(regions), super::bind::Bindings::default());
+    Ok(Setup { rx, config, bindings, regions })
 }
 
 fn port_errno(error: &PortError) -> c_int {

@@ -8,7 +8,7 @@ use super::ops::{Buffers, Handle, Kind, Pool};
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
 use super::serve::Served;
 use crate::cq::strerror::Cause;
-use crate::domain::DomainInner;
+use crate::mr::MrTable;
 use erd_ffi::udp;
 use erd_rd::matching::Matcher;
 use erd_rd::{
@@ -107,8 +107,8 @@ pub(super) struct EpHost {
     pub helds: Pool<Held>,
     /// Bounded by what the engine admits of each peer.
     pub served: Pool<Served>,
-    /// Whose memory peers may reach.
-    pub domain: Arc<DomainInner>,
+    /// The memory that peers may reach.
+    pub regions: Arc<MrTable>,
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
     /// Messages that a peek claimed.
     pub claimed: Vec<Claimed>,

@@ -8,6 +8,7 @@
 //!   `post_ask`: posting; `call`: what these have in common;
 //! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
 //!   sockets; `link`: whether UDP or verbs carries them;
+//! - `direct`: posting by callers in Rust, many in one call;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
 
 mod arrivals;
@@ -16,7 +17,8 @@ mod bind;
 mod call;
 mod calls;
 mod complete;
-mod config;
+pub(crate) mod config;
+mod direct;
 mod driver;
 mod enable;
 mod host;
@@ -37,11 +39,18 @@ mod tagged;
 mod tests;
 
 pub(crate) use atomic::query_atomic;
+pub(crate) use bind::Bound;
+pub(crate) use call::Call;
 pub use calls::open;
+pub(crate) use direct::Post;
+pub(crate) use post_ask::{Access, AskPost};
+pub(crate) use post_recv::RecvRequest;
+pub(crate) use post_send::SendRequest;
 pub(crate) use serve::ORDERED_BYTES;
 
 use crate::av::Member;
 use crate::domain::DomainInner;
+use crate::mr::MrTable;
 use crate::object::{Class, Process, Use, Users};
 use bind::{Bindings, Watched};
 use config::EpConfig;
@@ -99,6 +108,8 @@ struct Setup {
     rx: RxSocket,
     config: EpConfig,
     bindings: Bindings,
+    /// The memory that peers may reach.
+    regions: Arc<MrTable>,
 }
 
 /// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed.

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
-pub(super) enum Access {
+pub(crate) enum Access {
     Write,
     Read,
     Atomic(Atomic),
@@ -18,7 +18,7 @@ pub(super) enum Access {
 
 /// A request as the application posts it.
 #[derive(Clone, Copy)]
-pub(super) struct AskPost {
+pub(crate) struct AskPost {
     pub access: Access,
     /// What is written, or where the result goes.
     pub buffers: Buffers,
@@ -32,13 +32,13 @@ pub(super) struct AskPost {
 impl AskPost {
     /// A read. What belongs to outgoing bytes does not belong to it: neither `FI_INJECT`, even as
     /// the endpoint's default, nor remote CQ data.
-    pub(super) fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+    pub(crate) fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
         let call = Call { data: None, flags: call.flags & !FI_INJECT, ..call };
         AskPost { access: Access::Read, ..AskPost::write(buffers, targets, call) }
     }
 
     /// A write.
-    pub(super) fn write(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+    pub(crate) fn write(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
         let (operand, comparand) = (Buffers::default(), Buffers::default());
         AskPost { access: Access::Write, buffers, operand, comparand, targets, call }
     }

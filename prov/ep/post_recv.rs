@@ -17,7 +17,7 @@ use std::ffi::{c_int, c_void};
 
 /// A receive as the application posts it.
 #[derive(Clone, Copy)]
-pub(super) struct RecvRequest {
+pub(crate) struct RecvRequest {
     pub buffers: Buffers,
     pub context: *mut c_void,
     pub source: fi_addr_t,
@@ -28,7 +28,7 @@ pub(super) struct RecvRequest {
 
 impl RecvRequest {
     /// An untagged receive; the buffers are to be filled in.
-    pub(super) fn new(source: fi_addr_t, context: *mut c_void, flags: u64) -> RecvRequest {
+    pub(crate) fn new(source: fi_addr_t, context: *mut c_void, flags: u64) -> RecvRequest {
         RecvRequest { buffers: Buffers::default(), context, source, tag: None, flags }
     }
 

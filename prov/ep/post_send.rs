@@ -13,7 +13,7 @@ use std::ffi::c_int;
 
 /// A send as the application posts it.
 #[derive(Clone, Copy)]
-pub(super) struct SendRequest {
+pub(crate) struct SendRequest {
     pub buffers: Buffers,
     /// `None` for `fi_send` and its like.
     pub tag: Option<u64>,

@@ -100,7 +100,7 @@ impl EpHost {
     /// The memory that a request names, if it may be accessed so.
     fn find(&self, remote: &Remote, right: u64) -> Result<Vec<Stretch>, Refusal> {
         let find = |target: &erd_rd::Target| {
-            let region = self.domain.regions.find(target.key).ok_or(Refusal::Key)?;
+            let region = self.regions.find(target.key).ok_or(Refusal::Key)?;
             if region.access() & right != right {
                 return Err(Refusal::Rights);
             }

@@ -21,6 +21,7 @@ mod report;
 mod setup;
 mod test;
 mod valgrind;
+mod verbs;
 mod vm;
 
 use clap::{Args, Parser, Subcommand};

@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use crate::pingpong::{self, PingPong};
 use crate::process::Job;
 use crate::report::{Done, Report};
-use crate::setup;
+use crate::{setup, verbs};
 use anyhow::{Context, Result, bail};
 use rustix::process::getuid;
 use std::fs;
@@ -20,10 +20,10 @@ const NOT_ROOT: &str = "only root may change what lies under /usr, even for one 
 
 /// Adds the steps: the clean root, which is downloaded, in the full tier only.
 pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool) {
-    report.step("man page", |log| {
-        let page = layout.root.join("docs/man/fi_erd.7");
-        Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args([page]).run(log)?;
-        Done::one("no warnings")
+    report.step("man pages", |log| {
+        let pages = dist::stage::pages(layout)?;
+        Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(&pages).run(log)?;
+        Done::many(pages.len(), format!("{} pages, no warnings", pages.len()))
     });
     report.step("Spack recipe", |log| {
         let parse = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
@@ -66,6 +66,22 @@ fn unpacked_tarball(layout: &Layout, packages: &Packages, log: &Path) -> Result<
     unpack.args([&packages.tarball]).args(["--directory".as_ref(), prefix.as_os_str()]).run(log)?;
     let job = Job::new("fi_info").args(["-p", "erd"]);
     job.env("FI_PROVIDER_PATH", prefix.join("lib/libfabric")).run(log)?;
+    links(layout, &prefix, log)
+}
+
+/// Compiles and runs a program with what pkg-config says of an unpacked prefix, whose library exports
+/// the recorded functions with their versions.
+fn links(layout: &Layout, prefix: &Path, log: &Path) -> Result<()> {
+    let lib = prefix.join("lib");
+    let exported = verbs::exported(&lib.join(dist::LIBRARY), log)?;
+    let recorded = verbs::recorded(layout)?;
+    let versioned = recorded.iter().map(|name| format!("{name}@@ERD_1.0")).collect();
+    verbs::same(&versioned, &exported)?;
+    let config = Job::new("pkg-config").args(["--cflags", "--libs", "erd"]);
+    let flags = config.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).run(log)?;
+    let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
+    let program = verbs::compile(layout, "verbs_pingpong", &flags, log)?;
+    Job::new(program).args(["1000"]).env("LD_LIBRARY_PATH", lib).run(log)?;
     Ok(())
 }
 

@@ -33,6 +33,8 @@ pub const TEST_PACKAGES: &[&str] = &[
     "dpkg-dev",
     "git",
     "mandoc",
+    "pkgconf",
+    "g++",
 ];
 
 /// Most time for the packages.

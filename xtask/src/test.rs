@@ -6,7 +6,7 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, vm};
+use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, verbs, vm};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
@@ -34,6 +34,9 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         Err(_) if args.list => Core { name: WHEEL.to_owned(), ..Core::system() },
         found => found?,
     };
+    if provider.is_erd() {
+        verbs::steps(&mut report, layout);
+    }
     for core in [&system, &wheel] {
         pingpong::steps(&mut report, core, &provider);
         pingpong::memcheck_steps(&mut report, core, &provider);

@@ -1,7 +1,7 @@
 //! The Debian package.
 
 use super::stage::Stage;
-use super::{Parts, VERSION};
+use super::{LIBRARY, Parts, VERSION};
 use crate::layout::Layout;
 use crate::process::Job;
 use anyhow::{Context, Result, bail};
@@ -21,10 +21,10 @@ pub fn package(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result
     let work = Stage::new(layout.own.join("dist-debian"))?;
     let root = work.below("debian/erd");
     let usr = root.below("usr");
-    usr.fill(layout, parts, &format!("lib/{multiarch}"))?;
+    usr.fill(layout, parts, ("/usr", &format!("lib/{multiarch}")))?;
     usr.copy(&source.join("changelog"), "share/doc/erd/changelog.Debian")?;
     usr.compress("share/doc/erd/changelog.Debian", log)?;
-    usr.compress("share/man/man7/fi_erd.7", log)?;
+    usr.manual(layout, Some(log))?;
     // dpkg's tools read debian/ below the directory that they run in.
     for file in ["control", "changelog"] {
         work.copy(&source.join(file), &format!("debian/{file}"))?;
@@ -32,9 +32,12 @@ pub fn package(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result
     let tool = |name: &str| Job::new(name).dir(work.root()).env("SOURCE_DATE_EPOCH", &parts.epoch);
     tool("dpkg-shlibdeps")
         .args(["-Tdebian/substvars", "-e"])
-        .args([&format!("debian/erd/usr/lib/{multiarch}/libfabric/liberd_fi.so")])
+        .args([&format!("debian/erd/usr/lib/{multiarch}/{LIBRARY}")])
         .run(log)?;
     root.below("DEBIAN").make()?;
+    // Packages of programs that link the library depend on this one; the loader is to know it.
+    root.write("DEBIAN/shlibs", format!("liberd 1 erd (>= {VERSION})\n").as_bytes())?;
+    root.write("DEBIAN/triggers", b"activate-noawait ldconfig\n")?;
     tool("dpkg-gencontrol").args(["-Tdebian/substvars", "-Pdebian/erd"]).run(log)?;
     let file = dir.join(format!("erd_{version}_{arch}.deb"));
     tool("dpkg-deb")

@@ -7,7 +7,7 @@
 
 mod components;
 mod debian;
-mod stage;
+pub mod stage;
 
 use crate::layout::Layout;
 use crate::process::Job;
@@ -22,6 +22,9 @@ use std::time::Duration;
 
 /// Version of the packages: the workspace's.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The shared object: libfabric's provider, and what programs link.
+pub const LIBRARY: &str = "liberd.so.1";
 
 /// What was made.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ struct Parts {
     /// Time of the source, in seconds since 1970: that of every file in the packages.
     epoch: String,
     /// The shared object, stripped and without a path of this machine.
-    provider: PathBuf,
+    library: PathBuf,
     /// What is linked into it.
     components: Components,
     /// `epoch` for people.
@@ -56,7 +59,7 @@ pub fn run(layout: &Layout) -> Result<Packages> {
     let epoch = source_date(layout, &log)?;
     let time = Job::new("date").args(["--utc", "+%FT%TZ", "--date", &format!("@{epoch}")]);
     let parts = Parts {
-        provider: build(layout, &log)?,
+        library: build(layout, &log)?,
         components: Components::find(layout, &log)?,
         time: time.run(&log)?.trim().to_owned(),
         epoch,
@@ -92,8 +95,11 @@ fn source_date(layout: &Layout, log: &Path) -> Result<String> {
 
 /// Builds the shared object apart from `target/release`, whose flags it does not share: without
 /// symbols, and with the same names of source files on every machine.
+///
+/// It is linked here and not by rustc, which passes a list of exports of its own that goes with no
+/// symbol versions.
 fn build(layout: &Layout, log: &Path) -> Result<PathBuf> {
-    println!("building the packages' liberd_fi.so");
+    println!("building the packages' {LIBRARY}");
     let cargo_home = match env::var_os("CARGO_HOME") {
         Some(dir) => PathBuf::from(dir),
         None => env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo"),
@@ -102,7 +108,8 @@ fn build(layout: &Layout, log: &Path) -> Result<PathBuf> {
     let flags = places.map(|(dir, name)| format!("--remap-path-prefix={}={name}", dir.display()));
     let target = layout.own.join("dist-build");
     Job::new("cargo")
-        .args(["build", "--release", "--locked", "--package", "erd-fi"])
+        .args(["rustc", "--release", "--locked", "--package", "erd-fi"])
+        .args(["--crate-type", "staticlib"])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
@@ -110,15 +117,31 @@ fn build(layout: &Layout, log: &Path) -> Result<PathBuf> {
         .dir(&layout.root)
         .limit(Duration::from_secs(900))
         .run(log)?;
-    let provider = target.join("release/liberd_fi.so");
-    let bytes = fs::read(&provider).with_context(|| format!("reading {}", provider.display()))?;
+    let library = link(layout, &target, log)?;
+    let bytes = fs::read(&library).with_context(|| format!("reading {}", library.display()))?;
     for (dir, _) in places {
         let path = dir.as_os_str().as_encoded_bytes();
         if bytes.windows(path.len()).any(|window| window == path) {
-            bail!("{} has the path {} in it", provider.display(), dir.display());
+            bail!("{} has the path {} in it", library.display(), dir.display());
         }
     }
-    Ok(provider)
+    Ok(library)
+}
+
+/// Links the archive that rustc made.
+fn link(layout: &Layout, target: &Path, log: &Path) -> Result<PathBuf> {
+    let library = target.join(LIBRARY);
+    let map = layout.root.join("so/liberd.map");
+    Job::new("cc")
+        .args(["-shared".as_ref(), "-o".as_ref(), library.as_os_str()])
+        .args(["-Wl,--whole-archive".as_ref(), target.join("release/liberd_fi.a").as_os_str()])
+        .args(["-Wl,--no-whole-archive", "-Wl,--gc-sections", "-Wl,--strip-all"])
+        .args(["-Wl,--build-id=none", "-Wl,-z,relro,-z,now", "-Wl,-z,nodelete"])
+        .args([format!("-Wl,-soname,{LIBRARY}"), format!("-Wl,--version-script={}", map.display())])
+        .args(["-lgcc_s", "-lm", "-lc"])
+        .limit(Duration::from_secs(300))
+        .run(log)?;
+    Ok(library)
 }
 
 /// The tarball: one directory with what belongs under a prefix such as /usr/local.
@@ -127,7 +150,8 @@ fn tarball(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result<Pat
     let name = format!("erd-{VERSION}-{triple}");
     let work = Stage::new(layout.own.join("dist-tarball"))?;
     let prefix = work.below(&name);
-    prefix.fill(layout, parts, "lib")?;
+    prefix.fill(layout, parts, ("${pcfiledir}/../..", "lib"))?;
+    prefix.manual(layout, None)?;
     let file = dir.join(format!("{name}.tar.gz"));
     Job::new("tar")
         .args(["--create", "--use-compress-program=gzip -9n", "--format=gnu", "--sort=name"])

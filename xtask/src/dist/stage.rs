@@ -1,21 +1,17 @@
 //! A directory that is filled with the files of a package.
 
-use super::Parts;
+use super::{LIBRARY, Parts, VERSION};
 use crate::layout::Layout;
 use crate::process::Job;
 use anyhow::{Context, Result};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Directories with headers, documents and examples, each with its place under the prefix.
-const TREES: &[(&str, &str)] = &[
-    ("include", "include"),
-    ("docs", "share/doc/erd"),
-    ("examples", "share/doc/erd/examples"),
-    ("docs/man", "share/man/man7"),
-];
+const TREES: &[(&str, &str)] =
+    &[("include", "include"), ("docs", "share/doc/erd"), ("examples", "share/doc/erd/examples")];
 /// Single files, likewise.
 const FILES: &[(&str, &str)] = &[
     ("README.md", "share/doc/erd/README.md"),
@@ -64,12 +60,25 @@ impl Stage {
         make_dir(&self.root)
     }
 
-    /// Puts in everything that a prefix has, the provider below `libdir`.
+    /// Puts in everything that a prefix has, libraries below `libdir`. `prefix` is what pkg-config
+    /// calls it.
     ///
     /// # Errors
     /// A file that cannot be copied.
-    pub fn fill(&self, layout: &Layout, parts: &Parts, libdir: &str) -> Result<()> {
-        self.copy(&parts.provider, &format!("{libdir}/libfabric/liberd_fi.so"))?;
+    pub fn fill(
+        &self,
+        layout: &Layout,
+        parts: &Parts,
+        (prefix, libdir): (&str, &str),
+    ) -> Result<()> {
+        self.copy(&parts.library, &format!("{libdir}/{LIBRARY}"))?;
+        self.link(LIBRARY, &format!("{libdir}/liberd.so"))?;
+        self.link(&format!("../{LIBRARY}"), &format!("{libdir}/libfabric/liberd_fi.so"))?;
+        let module = fs::read_to_string(layout.root.join("packaging/erd.pc"))?
+            .replace("@prefix@", prefix)
+            .replace("@libdir@", &format!("${{prefix}}/{libdir}"))
+            .replace("@version@", VERSION);
+        self.write(&format!("{libdir}/pkgconfig/erd.pc"), module.as_bytes())?;
         for (from, to) in TREES {
             self.copy_tree(&layout.root.join(from), to)?;
         }
@@ -83,6 +92,37 @@ impl Stage {
         self.write("share/doc/erd/erd.cdx.json", list.as_bytes())?;
         let licences = parts.components.licences()?;
         self.write("share/doc/erd/third-party-licences.txt", licences.as_bytes())
+    }
+
+    /// Puts in the man pages, packed or not, with a link for each further name of a page.
+    ///
+    /// # Errors
+    /// A page without a NAME section, a file that cannot be copied.
+    pub fn manual(&self, layout: &Layout, packed: Option<&Path>) -> Result<()> {
+        for page in pages(layout)? {
+            let text = fs::read_to_string(&page)?;
+            let file = page.file_name().unwrap_or_default().to_string_lossy();
+            let section = page.extension().unwrap_or_default().to_string_lossy();
+            let (place, mut end) = (format!("share/man/man{section}"), String::new());
+            self.copy(&page, &format!("{place}/{file}"))?;
+            if let Some(log) = packed {
+                self.compress(&format!("{place}/{file}"), log)?;
+                end.push_str(".gz");
+            }
+            for name in names(&text).with_context(|| format!("{file} names nothing"))? {
+                let link = format!("{name}.{section}");
+                if link != file {
+                    self.link(&format!("{file}{end}"), &format!("{place}/{link}{end}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&self, target: &str, at: &str) -> Result<()> {
+        let file = self.root.join(at);
+        make_dir(file.parent().context("a link has a directory")?)?;
+        symlink(target, &file).with_context(|| format!("making {}", file.display()))
     }
 
     /// Copies a file, readable by all.
@@ -118,7 +158,11 @@ impl Stage {
         Ok(())
     }
 
-    fn write(&self, to: &str, bytes: &[u8]) -> Result<()> {
+    /// Writes a file, readable by all.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, to: &str, bytes: &[u8]) -> Result<()> {
         let file = self.root.join(to);
         let parent = file.parent().context("a file has a directory")?;
         make_dir(parent)?;
@@ -126,6 +170,26 @@ impl Stage {
         fs::set_permissions(&file, Permissions::from_mode(0o644))?;
         Ok(())
     }
+}
+
+/// What a man page describes.
+fn names(page: &str) -> Option<Vec<&str>> {
+    let (_, section) = page.split_once("\n.SH NAME\n")?;
+    let (names, _) = section.split_once(" \\- ")?;
+    Some(names.split(", ").collect())
+}
+
+/// The man pages of the repository.
+///
+/// # Errors
+/// A directory that cannot be read.
+pub fn pages(layout: &Layout) -> Result<Vec<PathBuf>> {
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(layout.root.join("docs/man"))? {
+        pages.push(entry?.path());
+    }
+    pages.sort();
+    Ok(pages)
 }
 
 /// Makes a directory and those above it, whatever the umask.
@@ -139,4 +203,16 @@ fn make_dir(dir: &Path) -> Result<()> {
     fs::create_dir(dir).with_context(|| format!("making {}", dir.display()))?;
     fs::set_permissions(dir, Permissions::from_mode(0o755))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_names_what_it_describes() {
+        let page = ".TH A 3\n.SH NAME\na, b_c \\- letters - of a kind\n.SH SYNOPSIS\nd \\- e\n";
+        assert_eq!(names(page), Some(vec!["a", "b_c"]));
+        assert_eq!(names(".TH A 3\n"), None);
+    }
 }

@@ -1,0 +1,155 @@
+//! A device that is open, and what was chosen for it.
+
+use super::cq::CompletionQueue;
+use super::error::Error;
+use super::pd::ProtectionDomain;
+use crate::domain::{DomainInner, Spot, Terms};
+use crate::fabric::FabricInner;
+use crate::info::place::{self, Place};
+use crate::settings::{BadSetting, PARAMETERS, Settings};
+use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Settings of one context, which come before those of the environment.
+///
+/// ```
+/// use erd::verbs::{ContextOptions, Device};
+///
+/// let options = ContextOptions::new().controller("strack").paths(8);
+/// let context = Device::find("127.0.0.1")?.open_with(&options)?;
+/// assert_eq!((context.controller(), context.paths()), ("strack", 8));
+/// # Ok::<(), erd::verbs::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ContextOptions {
+    set: Vec<(String, String)>,
+}
+
+impl ContextOptions {
+    /// Nothing but what the environment says.
+    #[must_use]
+    pub fn new() -> ContextOptions {
+        ContextOptions::default()
+    }
+
+    /// Congestion controller of the queue pairs, `FI_ERD_CC`: one of
+    /// [`controllers`].
+    #[must_use]
+    pub fn controller(self, name: &str) -> ContextOptions {
+        self.setting("cc", name)
+    }
+
+    /// Its parameters, `FI_ERD_CC_OPTIONS`: "name=number" each, separated by commas.
+    #[must_use]
+    pub fn controller_options(self, options: &str) -> ContextOptions {
+        self.setting("cc_options", options)
+    }
+
+    /// Paths to spray packets over, `FI_ERD_PATHS`: 1 to 256.
+    #[must_use]
+    pub fn paths(self, count: u16) -> ContextOptions {
+        self.setting("paths", &count.to_string())
+    }
+
+    /// Any setting by its name, in text as in the environment but without `FI_ERD_`: "mtu" stands
+    /// for `FI_ERD_MTU`. Values are checked when the context is opened.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> ContextOptions {
+        self.set.push((name.to_ascii_lowercase(), value.to_owned()));
+        self
+    }
+
+    fn read(&self) -> Result<Settings, BadSetting> {
+        let unknown =
+            self.set.iter().find(|(name, _)| PARAMETERS.iter().all(|known| known.name != name));
+        if let Some((name, value)) = unknown {
+            let names: Vec<&str> = PARAMETERS.iter().map(|known| known.name).collect();
+            return Err(BadSetting {
+                variable: format!("setting {name}"),
+                value: value.clone(),
+                valid: format!("one of the settings {}", names.join(", ")),
+            });
+        }
+        let own = |name: &str| self.set.iter().rev().find(|(set, _)| set == name);
+        Settings::read(|parameter| match own(parameter.name) {
+            Some((_, value)) => Ok(Some(value.clone())),
+            None => crate::entry::parameter(parameter),
+        })
+    }
+}
+
+/// Names of the congestion controllers that a context can have.
+#[must_use]
+pub fn controllers() -> &'static [&'static str] {
+    erd_rd::cc::schemes::NAMES
+}
+
+/// A device that is open.
+///
+/// It is the root of all objects. Each of them keeps what it needs open, so they may be dropped in
+/// any order.
+pub struct Context {
+    pub(super) domain: Arc<DomainInner>,
+}
+
+impl Context {
+    pub(super) fn open(place: &Place, options: &ContextOptions) -> Result<Context, Error> {
+        let settings = options.read()?;
+        let fabric = FabricInner::new(place::network(&place.interface), NEWEST_API);
+        let spot = Spot {
+            entry: place.interface.clone(),
+            local: place.src.ip(),
+            port: place.verbs.clone(),
+        };
+        let terms = Terms {
+            caps: crate::info::offer::CAPS,
+            threading: FI_THREAD_SAFE,
+            // As a device does: what peers ask for is answered while the program computes.
+            auto_progress: true,
+            mr_mode: FI_MR_PROV_KEY | FI_MR_VIRT_ADDR,
+        };
+        let domain = DomainInner::new(&fabric, settings, spot, &terms)
+            .map_err(|errno| Error::system("open the RDMA device", errno))?;
+        Ok(Context { domain })
+    }
+
+    /// The address of this host that the context is on.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.domain.local
+    }
+
+    /// The congestion controller of its queue pairs.
+    #[must_use]
+    pub fn controller(&self) -> &'static str {
+        self.domain.scheme().name()
+    }
+
+    /// Paths that packets are sprayed over.
+    #[must_use]
+    pub fn paths(&self) -> u16 {
+        self.domain.paths
+    }
+
+    /// A new protection domain (`ibv_alloc_pd`).
+    #[must_use]
+    pub fn alloc_pd(&self) -> ProtectionDomain {
+        ProtectionDomain::new(&self.domain)
+    }
+
+    /// A new completion queue (`ibv_create_cq`). It needs no size: it never overflows, because a
+    /// request holds its place in its queue pair until its completion has been polled.
+    ///
+    /// # Errors
+    /// If the process is out of file descriptors.
+    pub fn create_cq(&self) -> Result<CompletionQueue, Error> {
+        CompletionQueue::new(&self.domain)
+    }
+
+    /// Objects that need the context.
+    pub(crate) fn users(&self) -> usize {
+        use crate::object::Class;
+        self.domain.users().count()
+    }
+}

@@ -1,0 +1,271 @@
+//! Completion queues, and what they say of a request that is done.
+
+use super::error::Error;
+use crate::cq::CqInner;
+use crate::cq::queue::Entry;
+use crate::cq::strerror::{self, Cause};
+use crate::domain::DomainInner;
+use crate::object::Process;
+use erd_ffi::fi::{FI_ATOMIC, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_WRITE};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a request ended (`enum ibv_wc_status`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Status {
+    /// Well. A send or write has reached the peer's library, a read or atomic has its answer.
+    #[default]
+    Success = 0,
+    /// The message was longer than the receive's memory, which holds its beginning.
+    LocalLength = 1,
+    /// The request's memory cannot be read.
+    LocalProtection = 4,
+    /// The request was withdrawn, or its queue pair or address handle is gone.
+    Flushed = 5,
+    /// The peer cannot do what was asked for.
+    RemoteInvalidRequest = 9,
+    /// No such memory at the peer, or not for this kind of access.
+    RemoteAccess = 10,
+    /// The peer had no room for the completion that the request was to cause.
+    RemoteOperation = 11,
+    /// The peer did not answer in time, or nothing listens at its address.
+    RetryExceeded = 12,
+    /// The peer closed its queue pair, or its process was replaced by another.
+    RemoteAborted = 16,
+    /// None of the others.
+    General = 21,
+}
+
+impl Status {
+    fn of(cause: i32) -> Status {
+        let is = |one: Cause| one as i32 == cause;
+        let statuses: [(&[Cause], Status); 8] = [
+            (&[Cause::Truncated], Status::LocalLength),
+            (&[Cause::BadBuffer], Status::LocalProtection),
+            (&[Cause::Canceled], Status::Flushed),
+            (&[Cause::RefusedOperation, Cause::RefusedUnsupported], Status::RemoteInvalidRequest),
+            (
+                &[Cause::RefusedKey, Cause::RefusedBounds, Cause::RefusedRights],
+                Status::RemoteAccess,
+            ),
+            (&[Cause::RefusedRoom], Status::RemoteOperation),
+            (&[Cause::PeerTimeout, Cause::PeerUnreachable], Status::RetryExceeded),
+            (&[Cause::PeerRestarted, Cause::PeerClosed], Status::RemoteAborted),
+        ];
+        let found = statuses.iter().find(|(causes, _)| causes.iter().any(|cause| is(*cause)));
+        found.map_or(Status::General, |(_, status)| *status)
+    }
+}
+
+/// What kind of request is done (`enum ibv_wc_opcode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Opcode {
+    /// A send.
+    #[default]
+    Send = 0,
+    /// A write to a peer's memory.
+    RdmaWrite = 1,
+    /// A read of a peer's memory.
+    RdmaRead = 2,
+    /// A fetch-and-add or compare-and-swap at a peer.
+    Atomic = 3,
+    /// A receive.
+    Recv = 128,
+    /// A peer wrote to memory of this process, with immediate data. No posted receive is used up,
+    /// so `wr_id` is 0.
+    RecvRdmaWithImm = 129,
+}
+
+impl Opcode {
+    fn of(flags: u64) -> Opcode {
+        let has = |flag| flags & flag != 0;
+        if has(FI_REMOTE_WRITE) {
+            Opcode::RecvRdmaWithImm
+        } else if has(FI_RECV) {
+            Opcode::Recv
+        } else if has(FI_ATOMIC) {
+            Opcode::Atomic
+        } else if has(FI_READ) {
+            Opcode::RdmaRead
+        } else if has(FI_WRITE) {
+            Opcode::RdmaWrite
+        } else {
+            Opcode::Send
+        }
+    }
+}
+
+/// One request that is done (`struct ibv_wc`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Completion {
+    /// The request's.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was; meaningful for failures too.
+    pub opcode: Opcode,
+    /// Number of its queue pair.
+    pub qp_num: u32,
+    /// Bytes received or written by a peer; 0 for the program's own sends, writes and reads.
+    pub byte_len: u64,
+    /// What came along with a message or write.
+    pub imm_data: Option<u64>,
+    /// The peer's address: who sent, or failed. Make an address handle of it to answer.
+    pub peer: Option<SocketAddr>,
+    /// Why it failed, as a [`Cause`]; 0 for a success.
+    pub(super) cause: i32,
+}
+
+impl Completion {
+    pub(crate) fn of(entry: &Entry) -> Completion {
+        let cause = entry.failure.as_ref().map_or(0, |failure| failure.prov_errno);
+        Completion {
+            wr_id: entry.context as u64,
+            status: if cause == 0 { Status::Success } else { Status::of(cause) },
+            opcode: Opcode::of(entry.flags),
+            qp_num: entry.tag as u32,
+            byte_len: entry.len_bytes as u64,
+            imm_data: (entry.flags & FI_REMOTE_CQ_DATA != 0).then_some(entry.data),
+            peer: entry.peer,
+            cause,
+        }
+    }
+
+    /// The request did what it was to do.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.status == Status::Success
+    }
+
+    /// Why it failed, as a number of [`Cause`]; 0 for a success.
+    pub(crate) fn vendor_err(&self) -> u32 {
+        self.cause as u32
+    }
+
+    /// Why it failed, in words.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self.cause {
+            0 => "success",
+            cause => strerror::text(cause).to_str().unwrap_or("failed"),
+        }
+    }
+}
+
+/// What [`CompletionQueue::req_notify`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notify {
+    /// Nothing is there. The file descriptor becomes readable when there is something to do.
+    Armed,
+    /// Completions are there already, or work is due: poll.
+    Ready,
+}
+
+/// Where requests end (`struct ibv_cq`).
+///
+/// Polling it is also what makes its queue pairs progress. A thread of the library's own steps in
+/// when the program has not called for a millisecond.
+pub struct CompletionQueue {
+    pub(super) inner: Arc<CqInner>,
+    process: Process,
+}
+
+impl CompletionQueue {
+    pub(super) fn new(domain: &DomainInner) -> Result<CompletionQueue, Error> {
+        let inner = CqInner::for_polling(domain)
+            .map_err(|errno| Error::system("create a completion queue", errno))?;
+        Ok(CompletionQueue { inner, process: Process::current() })
+    }
+
+    /// Takes completions, as many as there are and fit (`ibv_poll_cq`), and answers them. Does not
+    /// wait.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a queue pair that completes here failed and nothing is left to take.
+    pub fn poll<'a>(&self, into: &'a mut [Completion]) -> Result<&'a [Completion], Error> {
+        let mut places = into.iter_mut();
+        let room = places.len();
+        let count = self.take(room, |entry| {
+            if let Some(place) = places.next() {
+                *place = Completion::of(&entry);
+            }
+        })?;
+        Ok(&into[..count])
+    }
+
+    /// Hands up to `count` entries to `f`; how many.
+    pub(crate) fn take(&self, count: usize, f: impl FnMut(Entry)) -> Result<usize, Error> {
+        if !self.process.is_current() {
+            return Err(Error::Forked);
+        }
+        match self.inner.poll(count, f) {
+            0 if self.inner.watch.has_failed() => Err(Error::Failed),
+            taken => Ok(taken),
+        }
+    }
+
+    /// Sleeps until there are completions; false if the time runs out first. `None` waits without
+    /// end. Times are rounded up to milliseconds.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll`].
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, Error> {
+        if !self.process.is_current() {
+            return Err(Error::Forked);
+        }
+        let timeout_ms = timeout.map_or(-1, |time| {
+            i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        match self.inner.wait(timeout_ms) {
+            false if self.inner.watch.has_failed() => Err(Error::Failed),
+            there => Ok(there),
+        }
+    }
+
+    /// Prepares for a sleep on the file descriptor (`ibv_req_notify_cq`). Once it is readable,
+    /// poll, and ask again before the next sleep: it may have become so without a completion.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll`].
+    pub fn req_notify(&self) -> Result<Notify, Error> {
+        if !self.process.is_current() {
+            return Err(Error::Forked);
+        }
+        if self.inner.may_sleep() {
+            return Ok(Notify::Armed);
+        }
+        if self.inner.watch.has_failed() { Err(Error::Failed) } else { Ok(Notify::Ready) }
+    }
+
+    /// Makes the file descriptor readable, as if a completion had come.
+    pub(crate) fn wake(&self) {
+        self.inner.watch.wake();
+    }
+
+    /// The file descriptor to sleep on; it lives as long as the queue.
+    ///
+    /// # Errors
+    /// If the process is out of file descriptors.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        let action = "make a file descriptor to wait on";
+        self.inner.watch.fd().map_err(|source| Error::System { action, source })
+    }
+
+    /// Queue pairs that complete here.
+    pub(crate) fn users(&self) -> usize {
+        use crate::object::Class;
+        self.inner.users().count()
+    }
+}
+
+/// # Panics
+/// If the process is out of file descriptors: call [`CompletionQueue::fd`] first.
+impl AsFd for CompletionQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd().expect("the process has file descriptors left")
+    }
+}

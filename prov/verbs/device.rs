@@ -1,0 +1,124 @@
+//! Devices: an address of an interface, with or without an RDMA device.
+
+use super::context::{Context, ContextOptions};
+use super::error::Error;
+use crate::info::hints::Hints;
+use crate::info::place::{self, Place, Query};
+use crate::settings::Settings;
+use erd_ffi::udp::interfaces;
+use std::net::{IpAddr, SocketAddr};
+
+/// A place in the network where a program can be.
+///
+/// A device is one address of one interface. Where an RDMA device belongs to the interface there
+/// is a device for it too, ahead of the plain one. `FI_ERD_IFACE`, `FI_ERD_DEVICE` and
+/// `FI_ERD_PORT` in the environment say which of them are there.
+#[derive(Clone, Debug)]
+pub struct Device {
+    place: Place,
+}
+
+impl Device {
+    /// All devices: the fastest first, loopback last.
+    ///
+    /// # Errors
+    /// A setting in the environment that is not valid. No device at all is an empty list.
+    pub fn list() -> Result<Vec<Device>, Error> {
+        Device::fitting(&Hints::none())
+    }
+
+    /// The first device of this name, such as `eth0`, or with this address, such as `127.0.0.1`.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], which names those that there are.
+    pub fn find(name: &str) -> Result<Device, Error> {
+        let found = match name.parse::<IpAddr>() {
+            Ok(ip) => {
+                let src = Some(SocketAddr::new(ip, 0));
+                Device::fitting(&Hints { src, ..Hints::none() })?.into_iter().next()
+            }
+            Err(_) => Device::list()?.into_iter().find(|device| device.name() == name),
+        };
+        match found {
+            Some(device) => Ok(device),
+            None => Err(Device::none(name.to_owned())),
+        }
+    }
+
+    /// The first device from which `peer` is reached.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there is no route.
+    pub fn towards(peer: SocketAddr) -> Result<Device, Error> {
+        let hints = Hints { dest: Some(peer), ..Hints::none() };
+        let found = Device::fitting(&hints)?.into_iter().next();
+        found.ok_or_else(|| Device::none(format!("on the way to {peer}")))
+    }
+
+    fn none(name: String) -> Error {
+        let shown = |device: &Device| format!("{} ({})", device.name(), device.address());
+        let there: Vec<String> = Device::list().unwrap_or_default().iter().map(shown).collect();
+        Error::NoDevice { name, there: there.join(", ") }
+    }
+
+    fn fitting(hints: &Hints) -> Result<Vec<Device>, Error> {
+        let settings = Settings::read(crate::entry::parameter)?;
+        let ports = crate::rdma::usable(&settings)
+            .map_err(|errno| Error::system("look for RDMA devices", errno))?;
+        // The one reason not to find any is that there are none.
+        let places = place::places(&settings, hints, Query::default(), interfaces(), &ports);
+        Ok(places.unwrap_or_default().into_iter().map(|place| Device { place }).collect())
+    }
+
+    /// Name of the interface, or of the RDMA device and its port.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.place.domain_name()
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.place.src.ip()
+    }
+
+    /// The interface's MTU in bytes, IP header included.
+    #[must_use]
+    pub fn mtu_bytes(&self) -> u32 {
+        self.place.interface.mtu_bytes
+    }
+
+    /// Speed of the link in Mb/s, where the interface says it.
+    #[must_use]
+    pub fn speed_mbps(&self) -> Option<u32> {
+        self.place.interface.speed_mbps
+    }
+
+    /// It is the loopback.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.place.interface.loopback
+    }
+
+    /// An RDMA device carries data, not UDP sockets alone.
+    #[must_use]
+    pub fn is_rdma(&self) -> bool {
+        self.place.verbs.is_some()
+    }
+
+    /// Opens the device with the settings of the environment.
+    ///
+    /// # Errors
+    /// A setting that is not valid; an RDMA device that cannot be opened.
+    pub fn open(&self) -> Result<Context, Error> {
+        self.open_with(&ContextOptions::new())
+    }
+
+    /// Opens the device with settings of the program's own.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_with(&self, options: &ContextOptions) -> Result<Context, Error> {
+        Context::open(&self.place, options)
+    }
+}

@@ -1,0 +1,113 @@
+//! What can go wrong in a call.
+
+use crate::settings::BadSetting;
+use erd_ffi::fi::{FI_EAGAIN, FI_EMSGSIZE, FI_EOPBADSTATE, FI_EOTHER};
+use std::fmt::Display;
+use std::io;
+use thiserror::Error;
+
+/// Why a call was refused. Nothing has changed then, and all objects stay usable, unless a variant
+/// says otherwise.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No device fits.
+    #[error("no device is called {name}; there are: {there}")]
+    NoDevice {
+        /// What was asked for.
+        name: String,
+        /// Names and addresses of those that there are.
+        there: String,
+    },
+    /// A setting, of the program or of the environment, has a value that is not valid.
+    #[error(transparent)]
+    Setting(#[from] BadSetting),
+    /// An argument is not valid.
+    #[error("{parameter} is {value}; valid: {valid}")]
+    Argument {
+        /// Name of the argument, or of its field.
+        parameter: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be valid.
+        valid: String,
+    },
+    /// As many requests as the queue takes are outstanding, or have unread completions.
+    #[error("the {queue} queue is full: poll for completions and post again")]
+    Full {
+        /// "send" or "receive".
+        queue: &'static str,
+    },
+    /// Something still needs the object.
+    #[error("the {object} is in use by {users} other objects, which must be destroyed first")]
+    Busy {
+        /// What is in use.
+        object: &'static str,
+        /// By how many.
+        users: usize,
+    },
+    /// The queue pair is closed.
+    #[error("the queue pair is closed")]
+    Closed,
+    /// The object belongs to the process that forked this one.
+    #[error("the object belongs to the process that forked this one")]
+    Forked,
+    /// A bug of the library made the object unusable; the log says more.
+    #[error("an internal error has made the object unusable; the log says more")]
+    Failed,
+    /// The operating system refused.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn argument(
+        parameter: &'static str,
+        value: impl Display,
+        valid: impl Display,
+    ) -> Error {
+        Error::Argument { parameter, value: value.to_string(), valid: valid.to_string() }
+    }
+
+    /// The error for a positive error number of the provider.
+    pub(super) fn system(action: &'static str, errno: i32) -> Error {
+        match errno {
+            FI_EOTHER => Error::Failed,
+            FI_EOPBADSTATE => Error::Closed,
+            errno => Error::System { action, source: io::Error::from_raw_os_error(errno) },
+        }
+    }
+
+    /// The error for a refused post.
+    pub(super) fn of_post(queue: &'static str, errno: i32) -> Error {
+        match errno {
+            FI_EAGAIN => Error::Full { queue },
+            FI_EMSGSIZE => Error::argument(
+                "length",
+                "too long",
+                format_args!("2^63 bytes at most, and {} inline", crate::settings::INJECT_BYTES),
+            ),
+            errno => Error::system("post a request", errno),
+        }
+    }
+
+    /// The error number that the C interface answers.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::NoDevice { .. } => libc::ENODEV,
+            Error::Setting(_) | Error::Argument { .. } => libc::EINVAL,
+            Error::Full { .. } => libc::ENOMEM,
+            Error::Busy { .. } => libc::EBUSY,
+            Error::Closed => libc::ESHUTDOWN,
+            Error::Forked => libc::EPERM,
+            Error::Failed => libc::EIO,
+            Error::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Protection domains, and handles of peers' addresses.
+
+use super::error::Error;
+use super::mr::{Access, MemoryRegion};
+use super::qp::{QpOptions, QueuePair};
+use crate::av::AvInner;
+use crate::domain::DomainInner;
+use crate::mr::MrTable;
+use crate::object::{Process, Use, Users};
+use crate::resolve;
+use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_addr_t};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What belongs together: queue pairs, the memory that their peers may reach, and handles of those
+/// peers' addresses (`struct ibv_pd`).
+pub struct ProtectionDomain {
+    pub(super) inner: Arc<PdInner>,
+}
+
+pub(super) struct PdInner {
+    pub domain: Arc<DomainInner>,
+    pub av: Arc<AvInner>,
+    pub regions: Arc<MrTable>,
+    pub users: Users,
+}
+
+impl ProtectionDomain {
+    pub(super) fn new(domain: &Arc<DomainInner>) -> ProtectionDomain {
+        let inner = PdInner {
+            domain: Arc::clone(domain),
+            av: AvInner::new(domain, 0, false),
+            regions: Arc::new(MrTable::new(FI_MR_PROV_KEY | FI_MR_VIRT_ADDR)),
+            users: Users::default(),
+        };
+        ProtectionDomain { inner: Arc::new(inner) }
+    }
+
+    /// Registers memory, which the region owns until it is dropped (`ibv_reg_mr`). Peers may do
+    /// what `access` says, through the queue pairs of this protection domain.
+    ///
+    /// Memory that is only sent from or received into needs no registration.
+    ///
+    /// The region gives the memory back when its registration ends, not before:
+    ///
+    /// ```compile_fail,E0382
+    /// # use erd::verbs::{Access, ProtectionDomain};
+    /// fn register(pd: &ProtectionDomain, memory: Vec<u8>) {
+    ///     let region = pd.reg_mr(memory, Access::REMOTE_READ).unwrap();
+    ///     assert_eq!(memory.len(), region.len());
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// If the protection domain has 2^20 regions.
+    pub fn reg_mr(
+        &self,
+        memory: impl Into<Box<[u8]>>,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        MemoryRegion::owned(&self.inner, memory.into(), access)
+    }
+
+    /// Registers memory that something else owns.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::reg_mr`].
+    ///
+    /// # Safety
+    /// The `len_bytes` from `start` are readable and writable as `access` says, until the region
+    /// has been dropped; if it is forgotten, for as long as the process lives. Peers change them
+    /// at any time.
+    pub unsafe fn reg_mr_raw(
+        &self,
+        start: *mut u8,
+        len_bytes: usize,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { MemoryRegion::raw(&self.inner, start, len_bytes, access) }
+    }
+
+    /// A handle of the address of a peer's queue pair (`ibv_create_ah`). Nothing is sent.
+    ///
+    /// # Errors
+    /// An address that no queue pair can have: of the other family, port 0, all hosts.
+    pub fn create_ah(&self, peer: SocketAddr) -> Result<AddressHandle, Error> {
+        AddressHandle::new(&self.inner, peer)
+    }
+
+    /// A handle of the address "host:port", which the system's resolver is asked for.
+    ///
+    /// # Errors
+    /// A name without an address of the context's family; as [`ProtectionDomain::create_ah`].
+    pub fn create_ah_by_name(&self, name: &str) -> Result<AddressHandle, Error> {
+        let invalid = |valid: &str| Error::argument("name", format_args!("\"{name}\""), valid);
+        let form = "host:port, with [host] for an IPv6 address";
+        let (host, port) = name.rsplit_once(':').ok_or_else(|| invalid(form))?;
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let family = Some(self.inner.domain.family());
+        let found = resolve::lookup(Some(host), Some(port), family, false)
+            .map_err(|error| invalid(&format!("{form}; {error}")))?;
+        match found.first() {
+            Some(peer) => self.create_ah(*peer),
+            None => Err(invalid("a name with an address of the context's family")),
+        }
+    }
+
+    /// A new queue pair (`ibv_create_qp`), ready to send and receive.
+    ///
+    /// # Errors
+    /// Options that are out of range, a port that is taken, no file descriptors or memory.
+    pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<QueuePair, Error> {
+        QueuePair::new(&self.inner, options)
+    }
+
+    /// Objects that need the protection domain.
+    pub(crate) fn users(&self) -> usize {
+        self.inner.users.count()
+    }
+}
+
+/// Where a peer's queue pair is (`struct ibv_ah`). It may be dropped while requests to the peer
+/// are outstanding.
+pub struct AddressHandle {
+    pub(super) fi_addr: fi_addr_t,
+    pub(super) av: Arc<AvInner>,
+    peer: SocketAddr,
+    process: Process,
+    _pd_use: Use,
+}
+
+impl AddressHandle {
+    fn new(pd: &Arc<PdInner>, peer: SocketAddr) -> Result<AddressHandle, Error> {
+        let fi_addr = pd.av.insert_name(peer).map_err(|errno| match errno {
+            libc::ENOMEM => Error::system("keep more than 2^20 addresses", errno),
+            _ => Error::argument("address", peer, valid_name(&pd.domain)),
+        })?;
+        Ok(AddressHandle {
+            fi_addr,
+            av: Arc::clone(&pd.av),
+            peer,
+            process: Process::current(),
+            _pd_use: pd.users.add(),
+        })
+    }
+
+    /// The peer's address.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+fn valid_name(domain: &DomainInner) -> String {
+    let family = if domain.local.is_ipv4() { "IPv4" } else { "IPv6" };
+    format!("an {family} address of one host, with a port that is not 0")
+}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        if self.process.is_current() {
+            // It was inserted, so it is there.
+            let _ = self.av.remove(self.fi_addr);
+        }
+    }
+}

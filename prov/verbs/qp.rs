@@ -1,0 +1,348 @@
+//! Queue pairs.
+
+use super::cq::CompletionQueue;
+use super::error::Error;
+use super::mr::RemoteAddr;
+use super::pd::{AddressHandle, PdInner};
+use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
+use crate::ep::config::EpConfig;
+use crate::ep::ops::Buffers;
+use crate::ep::{Access, AskPost, Bound, Call, EpInner, Post, RecvRequest};
+use crate::object::{Class, Process, Use};
+use crate::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
+use erd_ffi::fi::{
+    FI_ADDR_UNSPEC, FI_COMPLETION, FI_CSWAP, FI_FENCE, FI_INJECT, FI_RECV, FI_SELECTIVE_COMPLETION,
+    FI_SEND, FI_SUM, FI_UINT64, fi_op,
+};
+use erd_rd::{Atomic, Form, Target, Targets};
+use libc::iovec;
+use std::ffi::c_void;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What a queue pair is to be (`struct ibv_qp_init_attr`).
+#[derive(Clone, Copy)]
+pub struct QpOptions<'a> {
+    /// Where its sends, writes, reads and atomics complete.
+    pub send_cq: &'a CompletionQueue,
+    /// Where its receives complete; it may be the same.
+    pub recv_cq: &'a CompletionQueue,
+    /// Send requests that are outstanding or have unread completions: 1 to 65536, or 0 for the
+    /// setting `FI_ERD_TX_SIZE`.
+    pub max_send_wr: u32,
+    /// Receives likewise, or 0 for `FI_ERD_RX_SIZE`.
+    pub max_recv_wr: u32,
+    /// Every request is signaled.
+    pub sq_sig_all: bool,
+    /// UDP port that peers find it at; 0 for a free one.
+    pub port: u16,
+}
+
+impl<'a> QpOptions<'a> {
+    /// A queue pair that completes everything in `cq`, with sizes from the settings, a free port,
+    /// and success reported only of requests that are signaled.
+    #[must_use]
+    pub fn new(cq: &'a CompletionQueue) -> QpOptions<'a> {
+        QpOptions {
+            send_cq: cq,
+            recv_cq: cq,
+            max_send_wr: 0,
+            max_recv_wr: 0,
+            sq_sig_all: false,
+            port: 0,
+        }
+    }
+}
+
+/// Why not all requests of a list were posted.
+#[derive(Debug, thiserror::Error)]
+#[error("request {posted} was not posted: {error}")]
+pub struct PostError {
+    /// Requests before the one refused: these were posted.
+    pub posted: usize,
+    /// Why this one was not.
+    #[source]
+    pub error: Error,
+}
+
+impl From<PostError> for Error {
+    fn from(refused: PostError) -> Error {
+        refused.error
+    }
+}
+
+/// A reliable-datagram queue pair (`struct ibv_qp`): it sends to any peer, and receives from any.
+///
+/// It is ready to send and receive once it is made. Dropping it delivers what was posted inline,
+/// says goodbye to its peers, and ends all other requests without completions: wait for those of
+/// sends that matter first.
+pub struct QueuePair {
+    ep: Arc<EpInner>,
+    pd: Arc<PdInner>,
+    number: u32,
+    name: SocketAddr,
+    process: Process,
+    closed: AtomicBool,
+    _pd_use: Use,
+}
+
+/// Gives each queue pair of the process its number.
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
+
+fn size(parameter: &'static str, asked: u32, default: usize) -> Result<usize, Error> {
+    match asked as usize {
+        0 => Ok(default),
+        size if size <= QUEUE_SIZE_MAX => Ok(size),
+        size => Err(Error::argument(
+            parameter,
+            size,
+            format_args!("1 to {QUEUE_SIZE_MAX}, or 0 for {default}"),
+        )),
+    }
+}
+
+impl QueuePair {
+    pub(super) fn new(pd: &Arc<PdInner>, options: &QpOptions<'_>) -> Result<QueuePair, Error> {
+        let (domain, settings) = (&pd.domain, &pd.domain.settings);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let config = EpConfig::for_queue_pair(
+            number,
+            size("max_send_wr", options.max_send_wr, settings.tx_size)?,
+            size("max_recv_wr", options.max_recv_wr, settings.rx_size)?,
+        );
+        let make = |errno| Error::system("create a queue pair", errno);
+        let at = SocketAddr::new(domain.local, options.port);
+        let ep = EpInner::new(domain, &pd.regions, config, at).map_err(make)?;
+        let selective = if options.sq_sig_all { 0 } else { FI_SELECTIVE_COMPLETION };
+        let bindings = [
+            Bound::Av(&pd.av),
+            Bound::Cq(&options.send_cq.inner, FI_SEND | selective),
+            Bound::Cq(&options.recv_cq.inner, FI_RECV),
+        ];
+        bindings.into_iter().try_for_each(|bound| ep.attach(bound)).map_err(make)?;
+        ep.enable().map_err(make)?;
+        let name = ep.name().ok_or(Error::Closed)?;
+        Ok(QueuePair {
+            ep,
+            pd: Arc::clone(pd),
+            number,
+            name,
+            process: Process::current(),
+            closed: AtomicBool::new(false),
+            _pd_use: pd.users.add(),
+        })
+    }
+
+    /// Its number in this process, which its completions have.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its address, for peers to make address handles of.
+    #[must_use]
+    pub fn name(&self) -> SocketAddr {
+        self.name
+    }
+
+    /// Posts requests in order (`ibv_post_send`). Those of one call share datagrams where they
+    /// can.
+    ///
+    /// The compiler asks for the promise below:
+    ///
+    /// ```compile_fail,E0133
+    /// # use erd::verbs::{QueuePair, SendRequest};
+    /// fn post(qp: &QueuePair, request: SendRequest<'_>) {
+    ///     qp.post_send(&[request]).unwrap();
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PostError`] says which request was refused, and why; those before it are posted, those
+    /// after it are not.
+    ///
+    /// # Safety
+    /// The memory that a request names must stay valid until its completion has been polled or the
+    /// queue pair has been dropped, and meanwhile nobody may write to what is sent or written, nor
+    /// touch what is read into. The end of a request that is not signaled cannot be told, not even
+    /// by the completion of a later one. [`SendFlags::INLINE`] ends all this with the call.
+    pub unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        // SAFETY: the caller's promise.
+        self.post(requests.len(), "send", |at| unsafe { self.make_send(&requests[at]) })
+    }
+
+    /// Posts memory for messages, which are matched in the order of their arrival
+    /// (`ibv_post_recv`).
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    ///
+    /// # Safety
+    /// The memory must stay valid, and nobody may touch it, until the request's completion has
+    /// been polled or the queue pair has been dropped.
+    pub unsafe fn post_recv(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), PostError> {
+        self.post(requests.len(), "receive", |at| {
+            // SAFETY: the caller's promise.
+            unsafe { make_recv(&requests[at]) }
+        })
+    }
+
+    /// Sends a message of at most 1 KiB, which is copied in the call; success is not reported.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    pub fn send_inline(
+        &self,
+        to: &AddressHandle,
+        bytes: &[u8],
+        imm_data: Option<u64>,
+    ) -> Result<(), Error> {
+        let operation = Operation::Send { sg_list: &[Sge::from(bytes)], imm_data };
+        let flags = SendFlags::INLINE;
+        // SAFETY: the bytes are borrowed for the call, in which they are copied.
+        unsafe { self.post_send(&[SendRequest { wr_id: 0, to, operation, flags }])? };
+        Ok(())
+    }
+
+    /// Posts what `make` answers for 0 to `count - 1`, in order.
+    pub(crate) fn post(
+        &self,
+        count: usize,
+        queue: &'static str,
+        make: impl FnMut(usize) -> Result<Post, Error>,
+    ) -> Result<(), PostError> {
+        if !self.process.is_current() {
+            return Err(PostError { posted: 0, error: Error::Forked });
+        }
+        let refused = |errno| Error::of_post(queue, errno);
+        self.ep
+            .post_each(count, make, refused)
+            .map_err(|(posted, error)| PostError { posted, error })
+    }
+
+    /// # Safety
+    /// As [`QueuePair::post_send`].
+    pub(crate) unsafe fn make_send(&self, request: &SendRequest<'_>) -> Result<Post, Error> {
+        if !Arc::ptr_eq(&request.to.av, &self.pd.av) {
+            let valid = "one of the queue pair's protection domain";
+            return Err(Error::argument("address handle", request.to.peer(), valid));
+        }
+        let call = Call::new(request.to.fi_addr, context(request.wr_id), flags(request)?);
+        // SAFETY: the caller's promise.
+        unsafe {
+            Ok(match request.operation {
+                Operation::Send { sg_list, imm_data } => {
+                    let (buffers, tag) = (buffers(sg_list)?, None);
+                    let call = Call { data: imm_data, ..call };
+                    Post::Send(crate::ep::SendRequest { buffers, tag, call })
+                }
+                Operation::RdmaWrite { sg_list, remote, imm_data } => {
+                    let buffers = buffers(sg_list)?;
+                    let targets = targets(remote, buffers.len_bytes())?;
+                    let call = Call { data: imm_data, ..call };
+                    Post::Ask(AskPost::write(buffers, targets, call))
+                }
+                Operation::RdmaRead { sg_list, remote } => {
+                    let buffers = buffers(sg_list)?;
+                    let targets = targets(remote, buffers.len_bytes())?;
+                    Post::Ask(AskPost::read(buffers, targets, call))
+                }
+                Operation::FetchAdd { result, remote, add } => {
+                    let ask = atomic((FI_SUM, Form::Fetch), &result, remote, call)?;
+                    Post::Atomic(ask, add, None)
+                }
+                Operation::CompareSwap { result, remote, compare, swap } => {
+                    let ask = atomic((FI_CSWAP, Form::Compare), &result, remote, call)?;
+                    Post::Atomic(ask, swap, Some(compare))
+                }
+            })
+        }
+    }
+
+    /// Ends the queue pair; a second time does nothing.
+    pub(crate) fn close(&self) {
+        if self.process.is_current() && !self.closed.swap(true, Ordering::AcqRel) {
+            // It never refuses.
+            let _ = self.ep.closing();
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.close();
+        if !self.process.is_current() {
+            // Its sockets and devices are the parent's.
+            std::mem::forget(Arc::clone(&self.ep));
+        }
+    }
+}
+
+fn context(wr_id: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(wr_id as usize)
+}
+
+fn flags(request: &SendRequest<'_>) -> Result<u64, Error> {
+    let copied = matches!(request.operation, Operation::Send { .. } | Operation::RdmaWrite { .. });
+    if request.flags.contains(SendFlags::INLINE) && !copied {
+        return Err(Error::argument("flags", "INLINE", "INLINE for sends and writes alone"));
+    }
+    let of = |flag, fi| if request.flags.contains(flag) { fi } else { 0 };
+    Ok(of(SendFlags::FENCE, FI_FENCE)
+        | of(SendFlags::SIGNALED, FI_COMPLETION)
+        | of(SendFlags::INLINE, FI_INJECT))
+}
+
+/// # Safety
+/// The pieces are valid until the request that they are for is done.
+unsafe fn buffers(sg_list: &[Sge<'_>]) -> Result<Buffers, Error> {
+    let part = |sge: &Sge<'_>| iovec { iov_base: sge.addr.cast(), iov_len: sge.len_bytes };
+    if let [sge] = sg_list {
+        // SAFETY: the caller's promise.
+        return Ok(unsafe { Buffers::one(sge.addr.cast(), sge.len_bytes) });
+    }
+    let mut parts = [part(&Sge::raw(std::ptr::null_mut(), 0)); IOV_LIMIT];
+    let valid = format_args!("0 to {IOV_LIMIT} pieces of less than 2^63 bytes in all");
+    let refused = || Error::argument("sg_list", format_args!("{} long", sg_list.len()), valid);
+    let list = parts.get_mut(..sg_list.len()).ok_or_else(refused)?;
+    list.iter_mut().zip(sg_list).for_each(|(to, sge)| *to = part(sge));
+    // SAFETY: the caller's promise; the array is local.
+    unsafe { Buffers::many(parts.as_ptr(), sg_list.len()) }.ok_or_else(refused)
+}
+
+/// # Safety
+/// As [`QueuePair::post_recv`].
+pub(crate) unsafe fn make_recv(request: &ReceiveRequest<'_>) -> Result<Post, Error> {
+    // SAFETY: the caller's promise.
+    let buffers = unsafe { buffers(request.sg_list) }?;
+    let post = RecvRequest::new(FI_ADDR_UNSPEC, context(request.wr_id), FI_COMPLETION);
+    Ok(Post::Recv(RecvRequest { buffers, ..post }))
+}
+
+/// So many bytes of a peer's memory.
+fn targets(remote: RemoteAddr, len_bytes: u64) -> Result<Targets, Error> {
+    let target = Target { addr: remote.addr, len_bytes, key: remote.rkey };
+    let wraps = || Error::argument("length", len_bytes, "what lies below 2^64 at the peer");
+    Targets::new(&[target]).ok_or_else(wraps)
+}
+
+/// A request for 8 bytes of a peer's memory, whose old value is the result.
+///
+/// # Safety
+/// As [`QueuePair::post_send`].
+unsafe fn atomic(
+    (op, form): (fi_op, Form),
+    result: &Sge<'_>,
+    remote: RemoteAddr,
+    call: Call,
+) -> Result<AskPost, Error> {
+    const BYTES: usize = size_of::<u64>();
+    if result.len_bytes != BYTES {
+        return Err(Error::argument("length of the result", result.len_bytes, BYTES));
+    }
+    let access = Access::Atomic(Atomic { op: op as u8, datatype: FI_UINT64 as u8, form });
+    // SAFETY: the caller's promise.
+    let buffers = unsafe { Buffers::one(result.addr.cast(), BYTES) };
+    Ok(AskPost { access, ..AskPost::write(buffers, targets(remote, BYTES as u64)?, call) })
+}

@@ -1,0 +1,133 @@
+//! The library without libfabric: what it exports, and the examples in C and in Rust.
+
+use crate::layout::Layout;
+use crate::process::Job;
+use crate::report::{Done, Report};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Examples in Rust, with their arguments here and how the line begins that shows success.
+const IN_RUST: &[(&str, &[&str], &str)] = &[
+    ("pingpong", &["2000"], "2000 rounds of 64 bytes"),
+    ("key_value", &[], "client: 200 values were read"),
+    ("all_reduce", &["4", "200000"], "200000 numbers of 4 ranks summed"),
+    ("controllers", &["8"], "single"),
+    ("tokio_echo", &[], "100 messages came back"),
+];
+/// Those in C, likewise.
+const IN_C: &[(&str, &[&str], &str)] = &[
+    ("verbs_pingpong", &["2000"], "2000 rounds of 64 bytes"),
+    ("verbs_all_reduce", &["4", "200000"], "200000 numbers of 4 ranks summed"),
+];
+
+/// Adds the steps.
+pub fn steps(report: &mut Report, layout: &Layout) {
+    report.step("C API, exported symbols", |log| {
+        let exported = exported(&layout.provider_file(), log)?;
+        let names = exported.iter().map(|symbol| symbol.split('@').next().unwrap_or_default());
+        same(&recorded(layout)?, &names.map(str::to_owned).collect())?;
+        Done::many(exported.len(), format!("{} as recorded", exported.len()))
+    });
+    for (name, args, shows) in IN_C {
+        report.step(&format!("example {name} in C"), |log| {
+            let flags = flags(layout)?;
+            let program = compile(layout, name, &flags, log)?;
+            let library = layout.own.join("lib");
+            let job = Job::new(program).args(*args).env("LD_LIBRARY_PATH", library);
+            shown(job, shows, log)
+        });
+    }
+    for (name, args, shows) in IN_RUST {
+        report.step(&format!("example {name} in Rust"), |log| {
+            let build = Job::new("cargo").args(["build", "--package", "erd", "--example", name]);
+            build.dir(&layout.root).limit(Duration::from_secs(600)).run(log)?;
+            let program = layout.target.join("debug/examples").join(name);
+            shown(Job::new(program).args(*args), shows, log)
+        });
+    }
+}
+
+/// Runs an example, which is to write a line that begins so.
+fn shown(job: Job, begins: &str, log: &Path) -> Result<Done> {
+    let output = job.limit(Duration::from_secs(120)).run(log)?;
+    match output.lines().find(|line| line.starts_with(begins)) {
+        Some(line) => Done::one(line),
+        None => bail!("no line begins with \"{begins}\""),
+    }
+}
+
+/// What a compiler needs to find the library that was built.
+fn flags(layout: &Layout) -> Result<Vec<String>> {
+    let dir = layout.own.join("lib");
+    fs::create_dir_all(&dir)?;
+    for name in ["liberd.so", "liberd.so.1"] {
+        let link = dir.join(name);
+        let _ = fs::remove_file(&link);
+        symlink(layout.provider_file(), &link).with_context(|| format!("making {name}"))?;
+    }
+    let include = layout.root.join("include");
+    Ok(vec![format!("-I{}", include.display()), format!("-L{}", dir.display()), "-lerd".to_owned()])
+}
+
+/// Compiles an example with these flags; warnings are errors.
+///
+/// # Errors
+/// What the compiler says.
+pub fn compile(layout: &Layout, name: &str, flags: &[String], log: &Path) -> Result<PathBuf> {
+    let dir = layout.own.join("bin");
+    fs::create_dir_all(&dir)?;
+    let program = dir.join(name);
+    Job::new("cc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .args([layout.root.join(format!("examples/{name}.c"))])
+        .args(["-o".as_ref(), program.as_os_str()])
+        .args(flags)
+        .run(log)?;
+    Ok(program)
+}
+
+/// Symbols that a shared object exports, with their versions.
+///
+/// # Errors
+/// What nm says.
+pub fn exported(library: &Path, log: &Path) -> Result<BTreeSet<String>> {
+    let args = ["--dynamic", "--defined-only", "--with-symbol-versions"];
+    let list = Job::new("nm").args(args).args([library]).run(log)?;
+    let mut symbols: BTreeSet<String> = list
+        .lines()
+        .filter(|line| !line.contains(" A "))
+        .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
+        .collect();
+    if !symbols.iter().any(|symbol| symbol.starts_with("fi_prov_ini")) {
+        bail!("{} is no provider for libfabric", library.display());
+    }
+    symbols.retain(|symbol| !symbol.starts_with("fi_prov_ini"));
+    Ok(symbols)
+}
+
+/// Functions in the record of the ABI.
+///
+/// # Errors
+/// There is no record.
+pub fn recorded(layout: &Layout) -> Result<BTreeSet<String>> {
+    let record = fs::read_to_string(layout.root.join("tests/abi/liberd.so.1.txt"))?;
+    let name = |line: &str| {
+        let before = line.strip_suffix(");")?.split('(').next()?;
+        before.rsplit([' ', '*']).next().map(str::to_owned)
+    };
+    Ok(record.lines().filter_map(name).collect())
+}
+
+/// # Errors
+/// The two are not the same.
+pub fn same(recorded: &BTreeSet<String>, exported: &BTreeSet<String>) -> Result<()> {
+    let differences: Vec<&String> = recorded.symmetric_difference(exported).collect();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    bail!("exported or recorded, but not both: {differences:?}")
+}
