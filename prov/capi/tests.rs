@@ -196,7 +196,7 @@ fn handles_that_are_null_foreign_or_stale_are_refused() {
     let mut wc: [erd_wc; 1] = [right_now()];
     // SAFETY: wrong handles are what is tested; nothing else is wrong.
     unsafe {
-        for cq in [null_mut(), stale_cq, left.qp.cast(), 1_usize as *mut erd_cq] {
+        for cq in [null_mut(), stale_cq, left.qp.cast(), std::ptr::dangling_mut()] {
             refused(-erd_poll_cq(cq, 1, wc.as_mut_ptr()), libc::EINVAL, &["cq is "]);
             refused(erd_wait_cq(cq, 0), libc::EINVAL, &["erd_wait_cq: cq is "]);
             refused(erd_req_notify_cq(cq), libc::EINVAL, &["cq is "]);

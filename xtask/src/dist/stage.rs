@@ -65,7 +65,7 @@ impl Stage {
     ///
     /// # Errors
     /// A file that cannot be copied.
-    pub fn fill(
+    pub(super) fn fill(
         &self,
         layout: &Layout,
         parts: &Parts,
