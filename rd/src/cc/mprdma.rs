@@ -3,7 +3,7 @@
 //! (docs/cc/mprdma.md).
 
 use super::paths::{self, Uniform};
-use super::pipe::{Pipe, short_f32};
+use super::pipe::{Pipe, plain_ns, short_f32};
 use super::settings::{Setting, defaults};
 use super::window::{Window, marked_share};
 use super::{
@@ -100,17 +100,25 @@ struct Clock {
 }
 
 impl Clock {
+    #[inline(always)]
     fn push(&mut self, path: u16, paths: u16) {
         if self.ring.is_empty() {
-            self.ring = vec![0; (usize::from(paths) * CLOCK_PER_PATH).min(CLOCK_MAX)].into();
+            self.push_first(path, paths);
+            return;
         }
-        let size = self.ring.len();
-        if usize::from(self.len) == size {
+        if usize::from(self.len) == self.ring.len() {
             self.pop();
         }
         let at = self.wrapped(self.head + self.len);
         self.ring[at] = path as u8;
         self.len += 1;
+    }
+
+    #[inline(never)]
+    fn push_first(&mut self, path: u16, paths: u16) {
+        self.ring = vec![0; (usize::from(paths) * CLOCK_PER_PATH).min(CLOCK_MAX)].into();
+        self.ring[0] = path as u8;
+        (self.head, self.len) = (0, 1);
     }
 
     /// A place in the ring; head and length are at most [`CLOCK_MAX`] each.
@@ -216,9 +224,10 @@ impl Controller for MpRdma {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+        if let Some(rtt_ns) = ack.rtt_ns.map(plain_ns)
             && self.pipe.is_plain(ack, rtt_ns)
         {
+            self.pipe.heed_mark(ack);
             self.pipe.take(ack.now, rtt_ns);
             self.heed(ack);
         } else {
@@ -251,9 +260,8 @@ impl Controller for MpRdma {
         }
         if let Some(path) = self.clock.pop()
             && self.spray.bits() >= self.probe_below
-            && !self.spray.is_left(now, path)
         {
-            return path;
+            return self.spray.keep(now, path);
         }
         self.spray.next(now)
     }

@@ -5,8 +5,9 @@
 mod spread;
 #[cfg(test)]
 mod tests;
+mod values;
 
-use super::pipe::{Pipe, greater, lesser, short_f32};
+use super::pipe::{Pipe, greater, lesser, plain_bytes, plain_ns, short_f32};
 use super::settings::{self, Setting};
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
@@ -16,26 +17,13 @@ use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use spread::Spread;
+use values::*;
 
 /// Least share of the greatest window that a flow begins with when it has found a queue.
 const BEGIN_LEAST: f32 = 1.0 / 16.0;
 /// A linear congruence (Numerical Recipes), whose upper bits are used.
 const DRAW_TIMES: u32 = 1_664_525;
 const DRAW_PLUS: u32 = 1_013_904_223;
-
-const TARGET: usize = 0;
-const TARGET_TRIM: usize = 1;
-const MAX_WINDOW: usize = 2;
-const FAIR: usize = 3;
-const PROPORTIONAL: usize = 4;
-const STEADY: usize = 5;
-const FAST: usize = 6;
-const DECREASE: usize = 7;
-const GAIN: usize = 8;
-const QA_SHARE: usize = 9;
-const QA_DELAY: usize = 10;
-const PATHS_BY: usize = 11;
-const COUNT: usize = 12;
 
 /// The increases are given for this BDP: 100 Gb/s times 12 us, in bytes.
 const REFERENCE_BDP_BYTES: f32 = 150_000.0;
@@ -50,7 +38,7 @@ const KEEP_LEAST: f32 = 0.5;
 /// A fast increase adds at most so many bytes per byte acknowledged: 2 MTU per ACK.
 const FAST_MOST: f32 = 2.0;
 /// Increases are applied once so many datagrams were acknowledged, or once per round trip.
-const ADJUST_DATAGRAMS: f32 = 8.0;
+const ADJUST_DATAGRAMS: i32 = 8;
 /// The greatest window takes at least so many datagrams, however small the BDP is.
 const MAX_WINDOW_DATAGRAMS: f32 = 2.0;
 /// Delay fed to the average by an ACK that is late but unmarked, in base round trips.
@@ -63,62 +51,6 @@ enum Form {
     Nscc,
     Smartt,
 }
-
-const fn setting(
-    name: &'static str,
-    (default, min, max): (f32, f32, f32),
-    help: &'static str,
-) -> Setting {
-    Setting { name, default, min, max, help }
-}
-
-/// The parameters; the arguments are where the schemes differ.
-const fn table(
-    target: f32,
-    target_trim: f32,
-    fair: f32,
-    proportional: f32,
-    steady: f32,
-    fast: f32,
-) -> [Setting; COUNT] {
-    [
-        setting(
-            "target",
-            (target, 0.05, 10.0),
-            "queueing delay aimed at, in typical round trips, noise apart",
-        ),
-        setting("target_trim", (target_trim, 0.05, 10.0), "the same where switches trim"),
-        setting("max_window", (1.5, 1.0, 8.0), "greatest window, in BDP (paper III-J)"),
-        setting("fair", (fair, 0.0, 100.0), "fair increase a round trip, in packets times a"),
-        setting(
-            "proportional",
-            (proportional, 0.0, 100.0),
-            "proportional increase a round trip without a queue, in packets times a",
-        ),
-        setting(
-            "steady",
-            (steady, 0.0, 10.0),
-            "increase a round trip in any case, in packets times a",
-        ),
-        setting(
-            "fast",
-            (fast, 0.0, 2.0),
-            "fast increase, bytes per byte acknowledged; nscc: times a",
-        ),
-        setting("decrease", (0.8, 0.05, 1.0), "factor of the multiplicative decrease (equation 1)"),
-        setting("gain", (0.0125, 0.0001, 1.0), "weight of one packet in the average delay"),
-        setting(
-            "qa_share",
-            (0.125, 0.0, 1.0),
-            "QuickAdapt only below this share of the greatest window; smartt: without trimming",
-        ),
-        setting("qa_delay", (4.0, 1.0, 100.0), "QuickAdapt above this delay, in targets"),
-        setting("paths_by", (0.0, 0.0, 3.0), "0 REPS, 1 oblivious, 2 ECN bitmap, 3 mixed"),
-    ]
-}
-
-static NSCC: [Setting; COUNT] = table(0.6, 0.75, 2.0, 4.0, 0.3, 0.25);
-static SMARTT: [Setting; COUNT] = table(0.5, 0.5, 5.0, 1.0, 0.0, 2.0);
 
 /// What all flows of a scheme share.
 #[derive(Clone, Debug)]
@@ -201,17 +133,23 @@ const TRIMMING: u8 = 16;
 const NO_REPS: u8 = 32;
 /// Round trips have jitter.
 const JITTERY: u8 = 64;
+/// [`Nscc::due_at`] is not known, or after silence so long ago that it may seem to lie ahead.
+const SILENT: u8 = 128;
 /// With any of these an acknowledgement goes the long way.
-const ODD: u8 = UNMEASURED | RESTARTED | NO_REPS | JITTERY;
+const ODD: u8 = UNMEASURED | RESTARTED | NO_REPS | JITTERY | SILENT;
+/// Furthest that [`Nscc::due_at`] can lie ahead.
+const DUE_MOST_NS: f32 = 2_147_483_648.0;
 
 /// One flow. Windows are in bytes, spans in ns; so are stored times, which wrap.
 #[derive(Clone, Debug)]
 struct Nscc {
     shared: Arc<Shared>,
     spread: Option<Box<Spread>>,
-    seed: u32,
     /// The latest random number.
     draw: u32,
+    /// From then on something is due once in a round trip or in QuickAdapt's window, or will soon be. The
+    /// seed until there is a first path.
+    due_at: u32,
     pipe: Pipe,
     /// At least one datagram, at most `max_window` BDP.
     cwnd: f32,
@@ -219,10 +157,10 @@ struct Nscc {
     increase: f32,
     /// Average queueing delay in ns.
     average_ns: f32,
-    /// Newly received bytes since QuickAdapt's window began.
-    achieved_bytes: f32,
-    /// Bytes to be received until increases are applied.
-    left_bytes: f32,
+    /// Newly received bytes since QuickAdapt's window began, but for those that `left_bytes` tells of.
+    counted_bytes: f32,
+    /// Bytes to be received until increases are applied, not below 0 between acknowledgements.
+    left_bytes: i32,
     /// Bytes acknowledged in a row without congestion; infinite while fast increase is on.
     empty_bytes: f32,
     /// QuickAdapt's window, and the longest time it ignores feedback: the paper's trtt.
@@ -258,14 +196,14 @@ impl Nscc {
         let mut flow = Nscc {
             shared: Arc::clone(shared),
             spread: None,
-            seed: (seed ^ seed >> 32) as u32,
             draw: (seed >> 32) as u32,
+            due_at: (seed ^ seed >> 32) as u32,
             pipe: Pipe::new(params),
             cwnd: f32::INFINITY,
             increase: 0.0,
             average_ns: 0.0,
-            achieved_bytes: 0.0,
-            left_bytes: 0.0,
+            counted_bytes: 0.0,
+            left_bytes: 0,
             empty_bytes: 0.0,
             window_ns: 0.0,
             fair_bytes: 0.0,
@@ -276,9 +214,9 @@ impl Nscc {
             adjusted_at: now,
             datagram_bytes: params.datagram_bytes.clamp(1, u16::MAX.into()) as u16,
             last_path: (params.paths.clamp(1, PATHS_MAX) - 1) as u8,
-            flags: UNMEASURED | if params.trimming { TRIMMING } else { 0 },
+            flags: UNMEASURED | SILENT | if params.trimming { TRIMMING } else { 0 },
         };
-        flow.drop_increases();
+        flow.left_bytes = flow.batch_bytes();
         flow.derive();
         flow
     }
@@ -354,9 +292,22 @@ impl Nscc {
         self.datagram().min(REFERENCE_PACKET_BYTES) * self.scale()
     }
 
-    /// Nothing but a sample is to be heeded: QuickAdapt's window is not over, for one.
+    /// Nothing but a sample is to be heeded.
+    #[inline(always)]
     fn runs_on(&self, now: Nanos) -> bool {
-        self.flags & ODD == 0 && (since_ns(now, self.window_at) as f32) < self.window_ns
+        self.flags & ODD == 0 && ((now as u32).wrapping_sub(self.due_at) as i32) < 0
+    }
+
+    /// Until QuickAdapt's window is over, or the round trip since the last increase by time.
+    fn set_due(&mut self, now: Nanos) {
+        if self.spread.is_none() && self.last_path > 0 {
+            // It is still the seed.
+            return;
+        }
+        self.flags &= !SILENT;
+        let window = self.window_ns - since_ns(now, self.window_at) as f32;
+        let rtt = self.pipe.typical_rtt_ns() - since_ns(now, self.adjusted_at) as f32;
+        self.due_at = (now as u32).wrapping_add(lesser(lesser(window, rtt), DUE_MOST_NS) as u32);
     }
 
     /// Whether feedback tells of the time before QuickAdapt set the window right.
@@ -367,11 +318,11 @@ impl Nscc {
     }
 
     #[inline(always)]
-    fn average(&mut self, ack: &Ack, delay_ns: f32) {
-        let (gain, acked) = (self.value(GAIN), short_f32(ack.acked_bytes));
-        let weight = if ack.acked_packets != 1 || acked > REFERENCE_PACKET_BYTES {
+    fn average(&mut self, ack: &Ack, bytes: f32, delay_ns: f32) {
+        let gain = self.value(GAIN);
+        let weight = if ack.acked_packets != 1 || ack.acked_bytes > REFERENCE_PACKET_BYTES as u64 {
             core::hint::cold_path();
-            weight(gain, greater(acked / REFERENCE_PACKET_BYTES, ack.acked_packets as f32))
+            weight(gain, greater(bytes / REFERENCE_PACKET_BYTES, ack.acked_packets as f32))
         } else {
             gain
         };
@@ -381,7 +332,18 @@ impl Nscc {
     /// Forgets the increases that are not applied yet.
     fn drop_increases(&mut self) {
         self.increase = 0.0;
-        self.left_bytes = ADJUST_DATAGRAMS * self.datagram();
+        self.counted_bytes += self.uncounted_bytes();
+        self.left_bytes = self.batch_bytes();
+    }
+
+    /// Increases are applied once so much was acknowledged.
+    fn batch_bytes(&self) -> i32 {
+        ADJUST_DATAGRAMS * i32::from(self.datagram_bytes)
+    }
+
+    /// What `left_bytes` tells of.
+    fn uncounted_bytes(&self) -> f32 {
+        (i64::from(self.batch_bytes()) - i64::from(self.left_bytes)) as f32
     }
 
     fn stop_fast(&mut self) {
@@ -397,7 +359,7 @@ impl Nscc {
         // With trims the paper needs no further sign.
         let by_trims = self.is_smartt() && self.has(TRIMMING);
         let late = !by_trims && delay_ns > self.value(QA_DELAY) * self.target_ns();
-        let achieved = self.achieved_bytes;
+        let achieved = self.counted_bytes + self.uncounted_bytes();
         let little = by_trims || achieved < self.value(QA_SHARE) * self.max_window_bytes();
         let fires = !self.has(UNMEASURED) && (self.has(LOST) || late) && little;
         if fires {
@@ -414,7 +376,7 @@ impl Nscc {
 
     fn start_window(&mut self, now: Nanos) {
         self.flags &= !(UNMEASURED | ADAPTED | LOST);
-        self.achieved_bytes = 0.0;
+        self.counted_bytes = -self.uncounted_bytes();
         self.window_at = now as u32;
     }
 
@@ -468,16 +430,29 @@ impl Nscc {
         self.decreased_at = now as u32;
     }
 
-    /// Applies the increases.
+    /// Applies the increases while none is due by time.
     #[inline(always)]
+    fn adjust_by_bytes(&mut self) {
+        if self.left_bytes < 0 {
+            self.apply_increases();
+            self.clamp();
+        }
+    }
+
+    #[inline(always)]
+    fn apply_increases(&mut self) {
+        self.cwnd += self.increase / self.cwnd;
+        self.drop_increases();
+    }
+
+    /// Applies the increases.
     fn adjust(&mut self, now: Nanos, app_limited: bool) {
         let elapsed = since_ns(now, self.adjusted_at) as f32;
         let rtt = self.pipe.typical_rtt_ns();
-        if self.left_bytes >= 0.0 && elapsed <= rtt {
+        if self.left_bytes >= 0 && elapsed <= rtt {
             return;
         }
-        self.cwnd += self.increase / self.cwnd;
-        self.drop_increases();
+        self.apply_increases();
         if elapsed >= rtt {
             if !app_limited {
                 self.cwnd += self.value(STEADY) * self.unit_bytes();
@@ -489,11 +464,10 @@ impl Nscc {
 
     /// Algorithm 1 for what was not marked.
     #[inline(always)]
-    fn heed_clear(&mut self, ack: &Ack, delay_ns: f32, target_ns: f32) {
+    fn heed_clear(&mut self, ack: &Ack, bytes: f32, delay_ns: f32, target_ns: f32) {
         if ack.app_limited {
             return;
         }
-        let bytes = short_f32(ack.acked_bytes);
         if delay_ns >= target_ns {
             self.stop_fast();
             self.fair_increase(bytes);
@@ -504,15 +478,15 @@ impl Nscc {
 
     /// Algorithm 1 for an acknowledgement that counts as marked, part for part.
     #[inline(always)]
-    fn heed_marked(&mut self, ack: &Ack, delay_ns: f32) {
+    fn heed_marked(&mut self, ack: &Ack, bytes: f32, delay_ns: f32) {
         let target_ns = self.target_ns();
         let late = delay_ns >= target_ns;
         self.stop_fast();
         if late {
             self.multiplicative_decrease(ack.now);
         }
-        let marked_bytes = if ack.ce_bytes == 0 { ack.acked_bytes } else { ack.ce_bytes.into() };
-        let bytes = short_f32(ack.acked_bytes) - short_f32(marked_bytes);
+        let marked_bytes = if ack.ce_bytes == 0 { bytes } else { ack.ce_bytes as f32 };
+        let bytes = bytes - marked_bytes;
         if ack.app_limited || bytes <= 0.0 {
             return;
         }
@@ -521,14 +495,6 @@ impl Nscc {
         } else {
             self.proportional_increase(bytes, delay_ns, target_ns);
         }
-    }
-
-    /// Counts what was received.
-    #[inline(always)]
-    fn count(&mut self, ack: &Ack) {
-        let acked = short_f32(ack.acked_bytes);
-        self.achieved_bytes += acked;
-        self.left_bytes -= acked;
     }
 
     /// Whether a sample counts as marked for its path and for the window.
@@ -572,12 +538,12 @@ impl Nscc {
 
     /// Takes the delay of an unmarked sample into the average.
     #[inline(always)]
-    fn average_clear(&mut self, ack: &Ack, delay_ns: f32) {
+    fn average_clear(&mut self, ack: &Ack, bytes: f32, delay_ns: f32) {
         // If it is late, it is out of date: the queue has drained meanwhile.
         if delay_ns > self.target_ns() && !self.is_smartt() {
-            self.average(ack, STALE_RTTS * self.pipe.base_rtt_ns());
+            self.average(ack, bytes, STALE_RTTS * self.pipe.base_rtt_ns());
         } else {
-            self.average(ack, delay_ns);
+            self.average(ack, bytes, delay_ns);
         }
     }
 
@@ -589,33 +555,33 @@ impl Nscc {
         }
     }
 
-    /// An unmarked sample while QuickAdapt's window runs on: most of them.
+    /// An unmarked sample while nothing is due: most of them.
     #[inline(always)]
     fn on_clear_ack(&mut self, ack: &Ack, path_bad: bool) {
         let delay = self.pipe.queue_delay_ns();
-        let target = self.target_ns();
+        let (target, bytes) = (self.target_ns(), plain_bytes(ack) as f32);
         self.tell_reps(ack.path, path_bad);
         if delay >= target {
-            self.average_clear(ack, delay);
-            self.heed_clear(ack, delay, target);
+            self.average_clear(ack, bytes, delay);
+            self.heed_clear(ack, bytes, delay, target);
         } else {
-            self.average(ack, delay);
-            self.heed_clear(ack, delay, target);
+            self.average(ack, bytes, delay);
+            self.heed_clear(ack, bytes, delay, target);
         }
-        self.adjust(ack.now, ack.app_limited);
+        self.adjust_by_bytes();
     }
 
     /// A marked one.
     #[inline(never)]
     fn on_marked_ack(&mut self, ack: &Ack, path_bad: bool) {
-        let delay = self.pipe.queue_delay_ns();
+        let (delay, bytes) = (self.pipe.queue_delay_ns(), plain_bytes(ack) as f32);
         self.tell_reps(ack.path, path_bad);
-        self.average(ack, delay);
+        self.average(ack, bytes, delay);
         if self.is_stale(ack.now, ack.sent_at) {
             self.drop_increases();
         } else {
-            self.heed_marked(ack, delay);
-            self.adjust(ack.now, ack.app_limited);
+            self.heed_marked(ack, bytes, delay);
+            self.adjust_by_bytes();
         }
     }
 
@@ -630,7 +596,7 @@ impl Nscc {
         }
     }
 
-    /// An acknowledgement without a plain sample, or at the end of QuickAdapt's window.
+    /// An acknowledgement without a plain sample, or when something is due.
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
         let learns = !self.pipe.has_learned();
@@ -641,7 +607,8 @@ impl Nscc {
             self.begin();
         }
         self.flags &= !RESTARTED;
-        self.count(ack);
+        let bytes = short_f32(ack.acked_bytes);
+        self.left_bytes -= ack.acked_bytes.min(i32::MAX as u64) as i32;
         let (delay, marked) = match ack.rtt_ns {
             Some(rtt_ns) => {
                 let (path_bad, marked) = self.is_marked(ack, short_f32(rtt_ns));
@@ -652,20 +619,21 @@ impl Nscc {
         };
         match (ack.rtt_ns, marked) {
             (None, _) => {}
-            (_, true) => self.average(ack, delay),
-            (_, false) => self.average_clear(ack, delay),
+            (_, true) => self.average(ack, bytes, delay),
+            (_, false) => self.average_clear(ack, bytes, delay),
         }
         if marked && self.is_stale(ack.now, ack.sent_at) {
             self.drop_increases();
         } else if !self.quick_adapt(ack.now, delay) {
             if marked {
-                self.heed_marked(ack, delay);
+                self.heed_marked(ack, bytes, delay);
             } else {
-                self.heed_clear(ack, delay, self.target_ns());
+                self.heed_clear(ack, bytes, delay, self.target_ns());
             }
             self.adjust(ack.now, ack.app_limited);
         }
         self.clamp();
+        self.set_due(ack.now);
     }
 
     /// Learning is over. A newcomer that found a queue begins small: what its first window would add
@@ -682,7 +650,7 @@ impl Nscc {
         if self.last_path == 0 {
             return 0;
         }
-        let spread = Spread::new(self.value(PATHS_BY), self.seed.into());
+        let spread = Spread::new(self.value(PATHS_BY), self.due_at.into());
         if !spread.is_reps() {
             self.flags |= NO_REPS;
         }
@@ -707,13 +675,14 @@ impl Controller for Nscc {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+        if let Some(rtt_ns) = ack.rtt_ns.map(plain_ns)
             && self.pipe.is_plain(ack, rtt_ns)
             && self.runs_on(ack.now)
         {
             self.pipe.take(ack.now, rtt_ns);
-            self.count(ack);
+            self.left_bytes -= plain_bytes(ack);
             if ack.ce_bytes > 0 {
+                self.pipe.heed_mark(ack);
                 self.on_marked_ack(ack, true);
             } else if self.pipe.has_marks() {
                 self.on_clear_ack(ack, false);
@@ -751,7 +720,7 @@ impl Controller for Nscc {
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
-        self.flags |= LOST;
+        self.flags |= LOST | SILENT;
         if let Some(spread) = &mut self.spread {
             spread.on_timeout(timeout.now);
         }

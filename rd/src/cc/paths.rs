@@ -90,9 +90,16 @@ impl LossyPath {
 
     /// Whether a path should not be used now.
     #[must_use]
-    #[inline(always)]
     pub fn is_left(&self, now: Nanos, path: u16) -> bool {
-        self.left == path && self.left(now).is_some()
+        self.was_left(path) && self.left(now).is_some()
+    }
+
+    /// Whether a path was left of late: only such a one can be [`LossyPath::is_left`]. Most are not, and
+    /// this is one comparison.
+    #[must_use]
+    #[inline(always)]
+    pub fn was_left(&self, path: u16) -> bool {
+        self.left == path
     }
 
     /// The path that should not be used now.
@@ -138,6 +145,7 @@ impl Uniform {
     }
 
     /// A path at random, all alike but the one that is left.
+    #[inline(never)]
     pub fn next(&mut self, now: Nanos) -> u16 {
         match self.lossy.left(now) {
             Some(left) if self.paths > 1 => {
@@ -148,11 +156,15 @@ impl Uniform {
         }
     }
 
-    /// See [`LossyPath::is_left`].
-    #[must_use]
+    /// `path`, or one at random if that is left.
     #[inline(always)]
-    pub fn is_left(&self, now: Nanos, path: u16) -> bool {
-        self.lossy.is_left(now, path)
+    pub fn keep(&mut self, now: Nanos, path: u16) -> u16 {
+        if self.lossy.was_left(path) { self.check(now, path) } else { path }
+    }
+
+    #[inline(never)]
+    fn check(&mut self, now: Nanos, path: u16) -> u16 {
+        if self.lossy.is_left(now, path) { self.next(now) } else { path }
     }
 
     /// See [`LossyPath::on_loss`].

@@ -4,7 +4,7 @@
 mod tests;
 
 use super::paths::{EcnBitmap, LossyPath};
-use super::pipe::{Pipe, greater, lesser, short_f32};
+use super::pipe::{Pipe, greater, lesser, plain_bytes, plain_ns, short_f32};
 use super::settings::{self, Setting};
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
@@ -127,6 +127,37 @@ struct Spray {
     clean: Option<u8>,
 }
 
+impl Spray {
+    /// The path of the next packet: the clean one, or the next in turn that is not marked.
+    #[inline(always)]
+    fn next(&mut self, now: Nanos) -> u16 {
+        let Some(path) = self.clean.take().map(u16::from) else { return self.next_in_turn(now) };
+        self.marked.resume_after(path);
+        self.keep(now, path)
+    }
+
+    #[inline(never)]
+    fn next_in_turn(&mut self, now: Nanos) -> u16 {
+        let path = self.marked.next(self.in_use);
+        self.keep(now, path)
+    }
+
+    /// `path`, or the next one if that is left.
+    #[inline(always)]
+    fn keep(&mut self, now: Nanos, path: u16) -> u16 {
+        if self.lossy.was_left(path) { self.check(now, path) } else { path }
+    }
+
+    #[inline(never)]
+    fn check(&mut self, now: Nanos, path: u16) -> u16 {
+        if !self.lossy.is_left(now, path) {
+            return path;
+        }
+        self.marked.on_ack(path, true);
+        self.marked.next(self.in_use)
+    }
+}
+
 /// One flow's window and paths.
 #[derive(Clone, Debug)]
 struct Strack {
@@ -220,8 +251,8 @@ impl Strack {
 
     /// Algorithm 2. What was acknowledged within a round trip and the target delay.
     #[inline(always)]
-    fn count(&mut self, ack: &Ack) {
-        self.count_bytes += short_f32(ack.acked_bytes);
+    fn count(&mut self, ack: &Ack, bytes: f32) {
+        self.count_bytes += bytes;
         if ack.app_limited {
             self.limited = true;
         }
@@ -249,17 +280,18 @@ impl Strack {
         if self.pipe.on_odd_sample(ack, rtt_ns) {
             self.derive();
         }
-        self.count(ack);
+        let bytes = short_f32(ack.acked_bytes);
+        self.count(ack, bytes);
         match rtt_ns {
-            Some(rtt_ns) => self.on_sample(ack, rtt_ns),
+            Some(rtt_ns) => self.on_sample(ack, bytes, rtt_ns),
             None => self.clamp(),
         }
     }
 
     #[inline(always)]
-    fn on_sample(&mut self, ack: &Ack, rtt_ns: f32) {
+    fn on_sample(&mut self, ack: &Ack, bytes: f32, rtt_ns: f32) {
         self.heed_path(ack, rtt_ns);
-        self.adjust(ack);
+        self.adjust(ack, bytes);
         self.clamp();
     }
 
@@ -302,24 +334,28 @@ impl Strack {
         }
     }
 
-    #[cold]
-    fn begin_spray(&mut self) {
+    /// The first path, or the only one.
+    #[inline(never)]
+    fn first_path(&mut self, now: Nanos) -> u16 {
+        if self.paths == 1 {
+            return 0;
+        }
         let in_use = self.fresh_paths();
-        self.spray = Some(Box::new(Spray { in_use, ..Spray::default() }));
+        self.spray.insert(Box::new(Spray { in_use, ..Spray::default() })).next(now)
     }
 
-    /// Adds so many BDP for each window that is acknowledged, and for one at most.
+    /// Adds so many BDP for each window of `bytes`, and for one at most.
     #[inline(always)]
-    fn grow(&mut self, ack: &Ack, bdps: f32) {
+    fn grow(&mut self, ack: &Ack, bytes: f32, bdps: f32) {
         if !ack.app_limited {
-            let windows = lesser(short_f32(ack.acked_bytes) / self.window_bytes, 1.0);
+            let windows = lesser(bytes / self.window_bytes, 1.0);
             self.window_bytes += bdps * self.scale_bytes * windows;
         }
     }
 
     /// Algorithm 4, but for the clamp.
     #[inline(always)]
-    fn adjust(&mut self, ack: &Ack) {
+    fn adjust(&mut self, ack: &Ack, bytes: f32) {
         let (target, delay) = (self.target_ns, self.pipe.queue_delay_ns());
         self.mean_delay_ns += self.values[EWMA] * (delay - self.mean_delay_ns);
         if delay < target {
@@ -327,10 +363,10 @@ impl Strack {
                 // alpha (target - delay), where alpha is 4 bdp_sf delay_sf / rtt and delay_sf is
                 // rtt / 12 us.
                 let alpha = self.scaled_bdps(ALPHA) * (1.0 / SCALE_RTT_NS);
-                self.grow(ack, lesser(alpha * (target - delay), HALF));
+                self.grow(ack, bytes, lesser(alpha * (target - delay), HALF));
             }
         } else {
-            self.heed_delay(ack, delay);
+            self.heed_delay(ack, bytes, delay);
         }
         if since_ns(self.shuffled_at, ack.now) > self.rtt_ns {
             self.shuffle(ack);
@@ -346,11 +382,11 @@ impl Strack {
 
     /// Algorithm 4 for a delay that is not below the target.
     #[inline(always)]
-    fn heed_delay(&mut self, ack: &Ack, delay: f32) {
+    fn heed_delay(&mut self, ack: &Ack, bytes: f32, delay: f32) {
         let target = self.target_ns;
         let is_high = delay > self.values[HIGH] * target;
         if is_high && !self.pipe.is_marked(ack, delay > target) {
-            self.grow(ack, self.scaled_bdps(BETA));
+            self.grow(ack, bytes, self.scaled_bdps(BETA));
         } else if delay > target
             && self.mean_delay_ns > target
             && since_ns(self.cut_at, ack.now) > self.rtt_ns
@@ -393,12 +429,14 @@ impl Controller for Strack {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
+        if let Some(rtt_ns) = ack.rtt_ns.map(plain_ns)
             && self.pipe.is_plain(ack, rtt_ns)
         {
+            self.pipe.heed_mark(ack);
             self.pipe.take(ack.now, rtt_ns);
-            self.count(ack);
-            self.on_sample(ack, rtt_ns);
+            let bytes = plain_bytes(ack) as f32;
+            self.count(ack, bytes);
+            self.on_sample(ack, bytes, rtt_ns);
         } else {
             self.on_odd_ack(ack);
         }
@@ -437,25 +475,10 @@ impl Controller for Strack {
     }
 
     fn next_path(&mut self, now: Nanos) -> u16 {
-        if self.paths == 1 {
-            return 0;
+        match &mut self.spray {
+            Some(spray) => spray.next(now),
+            None => self.first_path(now),
         }
-        if self.spray.is_none() {
-            self.begin_spray();
-        }
-        let Some(spray) = &mut self.spray else { return 0 };
-        let path = match spray.clean.take().map(u16::from) {
-            Some(path) => {
-                spray.marked.resume_after(path);
-                path
-            }
-            None => spray.marked.next(spray.in_use),
-        };
-        if !spray.lossy.is_left(now, path) {
-            return path;
-        }
-        spray.marked.on_ack(path, true);
-        spray.marked.next(spray.in_use)
     }
 
     fn ecn(&self) -> Ecn {

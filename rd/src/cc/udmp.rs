@@ -37,7 +37,7 @@ const COUNT: usize = 11;
 static SETTINGS: [Setting; COUNT] = [
     Setting {
         name: "t_low",
-        default: 0.5,
+        default: 0.6,
         min: 0.05,
         max: 10.0,
         help: "slack: no congestion up to so many typical round trips above one, or the noise",

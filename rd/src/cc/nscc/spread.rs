@@ -95,27 +95,27 @@ impl Spread {
     /// The next burst's path, at most `last_path`.
     #[inline(always)]
     pub(super) fn next(&mut self, now: Nanos, last_path: u8) -> u16 {
-        let path = self.choose(now, last_path);
-        if self.lossy.is_left(now, path) {
-            return self.instead(now, path, last_path);
+        // Most paths are recycled. All else ends in a call, so that no register has to be kept.
+        if let Way::Reps(reps, _) = &mut self.way
+            && let Some(path) = reps.recycle(last_path)
+        {
+            return if self.lossy.was_left(path) { self.check(now, path, last_path) } else { path };
         }
-        path
+        self.next_unusual(now, last_path)
     }
 
-    #[inline(always)]
-    fn choose(&mut self, now: Nanos, last_path: u8) -> u16 {
-        if let Way::Reps(reps, rng) = &mut self.way {
-            return match reps.recycle(last_path) {
-                Some(path) => path,
-                None => reps.explore(now, rng, last_path),
-            };
-        }
-        self.choose_otherwise(last_path)
-    }
-
-    /// A path in place of one that is left.
     #[inline(never)]
-    fn instead(&mut self, now: Nanos, left: u16, last_path: u8) -> u16 {
+    fn next_unusual(&mut self, now: Nanos, last_path: u8) -> u16 {
+        let path = self.choose(now, last_path);
+        if self.lossy.was_left(path) { self.check(now, path, last_path) } else { path }
+    }
+
+    /// `left`, or another path if that is left indeed.
+    #[inline(never)]
+    fn check(&mut self, now: Nanos, left: u16, last_path: u8) -> u16 {
+        if !self.lossy.is_left(now, left) {
+            return left;
+        }
         for _ in 0..CHOICES {
             let path = self.choose(now, last_path);
             if path != left {
@@ -125,11 +125,14 @@ impl Spread {
         if left < last_path.into() { left + 1 } else { 0 }
     }
 
-    #[inline(never)]
-    fn choose_otherwise(&mut self, last_path: u8) -> u16 {
+    fn choose(&mut self, now: Nanos, last_path: u8) -> u16 {
         let paths = u16::from(last_path) + 1;
         match &mut self.way {
-            Way::Oblivious(rng) | Way::Reps(_, rng) => paths::uniform(rng, paths),
+            Way::Oblivious(rng) => paths::uniform(rng, paths),
+            Way::Reps(reps, rng) => match reps.recycle(last_path) {
+                Some(path) => path,
+                None => reps.explore(now, rng, last_path),
+            },
             Way::Bitmap(bitmap) => bitmap.next(paths),
             Way::Mixed(both) => match both.0.recycle(last_path) {
                 Some(path) => path,

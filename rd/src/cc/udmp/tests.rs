@@ -183,7 +183,7 @@ fn small_bytes_do_not_block_datagrams() {
 fn severe_congestion_cuts_at_once_and_once_per_round_trip() {
     let mut udmp = in_stride(0, 100_000.0, 0);
     let mut now = 1_000_000;
-    // 20 us and four times a slack of 10 us.
+    // 20 us and four times a slack of 12 us.
     udmp.update_at = ticks(now);
     udmp.on_ack(&ack(now, 0, 100_000, 4096));
     let bound = 20_000.0 / udmp.smooth_ns;
@@ -222,7 +222,7 @@ fn a_round_trip_without_congestion_raises_the_rate_and_one_with_it_lowers_it() {
     udmp.smooth_ns = 29_000.0;
     let near = step(&udmp);
     assert!((near * 256.0 - 1.0).abs() < 1e-3 && (calm / near - HASTE).abs() < 1e-3);
-    udmp.smooth_ns = 60_000.0;
+    udmp.smooth_ns = 64_000.0;
     // Twice T_low: half of beta, and one step up.
     assert!((step(&udmp) - near + 0.5 * 0.25).abs() < 1e-3);
     assert_eq!(udmp.updated(0.0, true), 0.5 - 0.5 * 0.25, "limited by the application");
@@ -234,7 +234,7 @@ fn learnt_noise_does_not_hide_a_standing_queue() {
     udmp.slack_ns = 100_000.0;
     assert!(udmp.lateness() < 0.0, "noise, if some packets are fast");
     udmp.least_ns = 45_000.0;
-    assert!((udmp.lateness() - (1.0 - 30.0 / 45.0)).abs() < 1e-3, "the fastest took 45 us");
+    assert!((udmp.lateness() - (1.0 - 32.0 / 45.0)).abs() < 1e-3, "the fastest took 45 us");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn packets_of_a_burst_are_one_sample_and_spikes_are_bounded() {
     assert_eq!(udmp.smooth_ns, once);
     udmp.update_at = ticks(now + 5_000);
     udmp.on_ack(&ack(now + 5_000, 0, 200_000, 10 * 4096));
-    assert!(udmp.smooth_ns < once + 5_100.0, "at most the slack counts: {}", udmp.smooth_ns);
+    assert!(udmp.smooth_ns < once + 6_100.0, "at most the slack counts: {}", udmp.smooth_ns);
 }
 
 #[test]
