@@ -11,6 +11,9 @@
 /* FI_DIFF, which the headers of libfabric 1.17 do not have. */
 #define DIFFERENCE ((enum fi_op)(FI_MSWAP + 1))
 
+/* FI_OPT_MAX_RMA_SIZE and its like, which they do not have either. */
+enum { OPT_MAX_RMA = 14, OPT_MAX_ATOMIC = 15, OPT_INJECT_RMA = 18, OPT_INJECT_ATOMIC = 19 };
+
 enum { KEY = 7, AREA_BYTES = 1 << 20 };
 
 static struct group group;
@@ -576,6 +579,13 @@ static void flags(void)
     close_nodes();
 }
 
+static size_t option(int name)
+{
+    size_t bytes = 0, length = sizeof bytes;
+    must(fi_getopt(&asker()->fid, FI_OPT_ENDPOINT, name, &bytes, &length), "fi_getopt");
+    return bytes;
+}
+
 /* What a caller can do wrong, and what the page allows although it looks wrong. */
 static void callers(void)
 {
@@ -601,6 +611,10 @@ static void callers(void)
           "2^45 elements");
     check(fi_atomic(asker(), &one, SIZE_MAX / 4, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &op) == -FI_EINVAL,
           "more bytes than there are addresses");
+    check(option(OPT_MAX_RMA) == group.nodes[0].info->ep_attr->max_msg_size, "%zu bytes a write", option(OPT_MAX_RMA));
+    check(option(OPT_INJECT_RMA) == group.nodes[0].info->tx_attr->inject_size, "%zu injected", option(OPT_INJECT_RMA));
+    check(option(OPT_MAX_ATOMIC) == 64 * 8 && option(OPT_INJECT_ATOMIC) <= 64 * 8, "%zu bytes an atomic, %zu injected",
+          option(OPT_MAX_ATOMIC), option(OPT_INJECT_ATOMIC));
     exchange(&group, 0, 1, 100);
     close_nodes();
 }
