@@ -3,10 +3,15 @@
 #include "cases.h"
 #include "talk.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_rma.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 /* FI_DIFF, which the headers of libfabric 1.17 do not have. */
 #define DIFFERENCE ((enum fi_op)(FI_MSWAP + 1))
@@ -404,6 +409,22 @@ static void whole_address_space(void)
     close_nodes();
 }
 
+/* Where the kernel does not let the provider ask what is mapped, all goes on as if all were. */
+static void forbidden_question(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = COUNT_OF(code), .filter = code};
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "PR_SET_NO_NEW_PRIVS: %s", strerror(errno));
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        printf("  nothing can be forbidden here: %s\n", strerror(errno));
+    whole_address_space();
+}
+
 enum access { WRITE, READ, UPDATE, FETCH };
 
 static int attempt(enum access access, uint64_t addr, size_t length)
@@ -629,6 +650,7 @@ static const struct test_case TESTS[] = {
     {"fetch_and_add", fetch_and_add, 30},
     {"order", order, 60},
     {"whole_address_space", whole_address_space, 20},
+    {"forbidden_question", forbidden_question, 20},
     {"missing_memory", missing_memory, 60},
     {"keys_of_the_provider", keys_of_the_provider, 20},
     {"counters", counters, 30},
