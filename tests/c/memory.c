@@ -574,6 +574,7 @@ static void flags(void)
     struct iovec piece = {rx, sizeof rx};
     struct fi_rma_iov place = {0, sizeof rx, KEY};
     struct fi_msg_rma msg = {.msg_iov = &piece, .iov_count = 1, .rma_iov = &place, .rma_iov_count = 1, .context = &op};
+    struct fi_msg receive = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
     struct fi_ioc operand = {&one, 1};
     struct fi_rma_ioc cell = {0, 1, KEY};
     struct fi_msg_atomic tagged = {.msg_iov = &operand, .iov_count = 1, .rma_iov = &cell, .rma_iov_count = 1};
@@ -594,6 +595,8 @@ static void flags(void)
         check(node_poll(&group.nodes[1], &other, &entry, NULL) == 0, "a read has completion data");
     check(fi_atomicmsg(asker(), &tagged, FI_TAGGED | FI_COMPLETION) == -FI_EOPNOTSUPP, "an atomic on a tagged buffer");
     check(fi_atomicmsg(asker(), &tagged, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered atomic");
+    check(fi_writemsg(asker(), &msg, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered write");
+    check(fi_recvmsg(asker(), &receive, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered receive");
     check(fi_query_atomic(group.nodes[0].domain, FI_UINT64, FI_SUM, &(struct fi_atomic_attr){0}, FI_TAGGED) ==
               -FI_EOPNOTSUPP,
           "fi_query_atomic of tagged buffers");
