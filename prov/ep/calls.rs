@@ -11,12 +11,14 @@ use erd_ffi::fi::{
     FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS,
     FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,
     FI_OPT_CM_DATA_SIZE, FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
-    FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
-    FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV, FI_SEND, FI_SETOPSFLAG,
-    NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info, fi_ops, fi_ops_cm,
-    fi_ops_ep, fid, fid_ep,
+    FI_OPT_INJECT_ATOMIC_SIZE, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_RMA_SIZE,
+    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_RMA_SIZE,
+    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV,
+    FI_SEND, FI_SETOPSFLAG, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info,
+    fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
+use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
 use erd_rd::{FlowView, PeerId};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
@@ -179,27 +181,34 @@ impl EpInner {
         self.with_config(|config| match name {
             FI_OPT_MIN_MULTI_RECV => Ok(config.min_multi_recv_bytes),
             FI_OPT_CM_DATA_SIZE => Ok(0),
-            FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => Ok(config.max_msg_bytes as usize),
-            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => Ok(config.inject_bytes as usize),
-            _ => Err(FI_ENOPROTOOPT),
+            _ => limit_bytes(config, name),
         })?
     }
 
     fn set_size_option(&self, name: c_int, bytes: usize) -> Result<(), c_int> {
         self.with_config(|config| {
-            let place = match name {
-                FI_OPT_MIN_MULTI_RECV => {
-                    config.min_multi_recv_bytes = bytes;
-                    return Ok(());
-                }
-                FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => config.max_msg_bytes,
-                FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => config.inject_bytes,
-                _ => return Err(FI_ENOPROTOOPT),
-            };
+            if name == FI_OPT_MIN_MULTI_RECV {
+                config.min_multi_recv_bytes = bytes;
+                return Ok(());
+            }
             // A promise to stay below the limit needs nothing of us.
-            if bytes as u64 <= place { Ok(()) } else { Err(FI_EINVAL) }
+            if bytes <= limit_bytes(config, name)? { Ok(()) } else { Err(FI_EINVAL) }
         })?
     }
+}
+
+/// Most bytes of one operation of a kind.
+fn limit_bytes(config: &EpConfig, name: c_int) -> Result<usize, c_int> {
+    let bytes = match name {
+        FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE | FI_OPT_MAX_RMA_SIZE => config.max_msg_bytes,
+        FI_OPT_MAX_ATOMIC_SIZE => config.max_msg_bytes.min(ATOMIC_MAX_BYTES),
+        FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE | FI_OPT_INJECT_RMA_SIZE => {
+            config.inject_bytes
+        }
+        FI_OPT_INJECT_ATOMIC_SIZE => config.inject_bytes.min(ATOMIC_MAX_BYTES),
+        _ => return Err(FI_ENOPROTOOPT),
+    };
+    Ok(bytes as usize)
 }
 
 fn status(result: Result<(), c_int>) -> c_int {

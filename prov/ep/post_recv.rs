@@ -8,8 +8,9 @@ use super::recv::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
 use crate::cq::strerror::Cause;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
-    FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ, FI_MORE,
-    FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, fi_addr_t,
+    FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ,
+    FI_EOPNOTSUPP, FI_MORE, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, FI_TRIGGER,
+    fi_addr_t,
 };
 use erd_rd::matching::{Pattern, TagMask};
 use erd_rd::{PeerId, RecvToken};
@@ -48,6 +49,9 @@ impl Driver {
     pub(super) fn post_recv(&mut self, request: &RecvRequest) -> Result<(), Refused> {
         if !self.host.rx.is_bound() {
             return Err(FI_ENOCQ);
+        }
+        if request.flags & FI_TRIGGER != 0 {
+            return Err(FI_EOPNOTSUPP);
         }
         let source = match request.source {
             fi_addr if self.config.directed && fi_addr != FI_ADDR_UNSPEC => {

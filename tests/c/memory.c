@@ -3,13 +3,21 @@
 #include "cases.h"
 #include "talk.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_rma.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 /* FI_DIFF, which the headers of libfabric 1.17 do not have. */
 #define DIFFERENCE ((enum fi_op)(FI_MSWAP + 1))
+
+/* FI_OPT_MAX_RMA_SIZE and its like, which they do not have either. */
+enum { OPT_MAX_RMA = 14, OPT_MAX_ATOMIC = 15, OPT_INJECT_RMA = 18, OPT_INJECT_ATOMIC = 19 };
 
 enum { KEY = 7, AREA_BYTES = 1 << 20 };
 
@@ -401,6 +409,22 @@ static void whole_address_space(void)
     close_nodes();
 }
 
+/* Where the kernel does not let the provider ask what is mapped, all goes on as if all were. */
+static void forbidden_question(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = COUNT_OF(code), .filter = code};
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "PR_SET_NO_NEW_PRIVS: %s", strerror(errno));
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        printf("  nothing can be forbidden here: %s\n", strerror(errno));
+    whole_address_space();
+}
+
 enum access { WRITE, READ, UPDATE, FETCH };
 
 static int attempt(enum access access, uint64_t addr, size_t length)
@@ -550,6 +574,7 @@ static void flags(void)
     struct iovec piece = {rx, sizeof rx};
     struct fi_rma_iov place = {0, sizeof rx, KEY};
     struct fi_msg_rma msg = {.msg_iov = &piece, .iov_count = 1, .rma_iov = &place, .rma_iov_count = 1, .context = &op};
+    struct fi_msg receive = {.msg_iov = &piece, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
     struct fi_ioc operand = {&one, 1};
     struct fi_rma_ioc cell = {0, 1, KEY};
     struct fi_msg_atomic tagged = {.msg_iov = &operand, .iov_count = 1, .rma_iov = &cell, .rma_iov_count = 1};
@@ -570,10 +595,19 @@ static void flags(void)
         check(node_poll(&group.nodes[1], &other, &entry, NULL) == 0, "a read has completion data");
     check(fi_atomicmsg(asker(), &tagged, FI_TAGGED | FI_COMPLETION) == -FI_EOPNOTSUPP, "an atomic on a tagged buffer");
     check(fi_atomicmsg(asker(), &tagged, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered atomic");
+    check(fi_writemsg(asker(), &msg, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered write");
+    check(fi_recvmsg(asker(), &receive, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered receive");
     check(fi_query_atomic(group.nodes[0].domain, FI_UINT64, FI_SUM, &(struct fi_atomic_attr){0}, FI_TAGGED) ==
               -FI_EOPNOTSUPP,
           "fi_query_atomic of tagged buffers");
     close_nodes();
+}
+
+static size_t option(int name)
+{
+    size_t bytes = 0, length = sizeof bytes;
+    must(fi_getopt(&asker()->fid, FI_OPT_ENDPOINT, name, &bytes, &length), "fi_getopt");
+    return bytes;
 }
 
 /* What a caller can do wrong, and what the page allows although it looks wrong. */
@@ -601,6 +635,10 @@ static void callers(void)
           "2^45 elements");
     check(fi_atomic(asker(), &one, SIZE_MAX / 4, NULL, to, 0, KEY, FI_UINT64, FI_SUM, &op) == -FI_EINVAL,
           "more bytes than there are addresses");
+    check(option(OPT_MAX_RMA) == group.nodes[0].info->ep_attr->max_msg_size, "%zu bytes a write", option(OPT_MAX_RMA));
+    check(option(OPT_INJECT_RMA) == group.nodes[0].info->tx_attr->inject_size, "%zu injected", option(OPT_INJECT_RMA));
+    check(option(OPT_MAX_ATOMIC) == 64 * 8 && option(OPT_INJECT_ATOMIC) <= 64 * 8, "%zu bytes an atomic, %zu injected",
+          option(OPT_MAX_ATOMIC), option(OPT_INJECT_ATOMIC));
     exchange(&group, 0, 1, 100);
     close_nodes();
 }
@@ -615,6 +653,7 @@ static const struct test_case TESTS[] = {
     {"fetch_and_add", fetch_and_add, 30},
     {"order", order, 60},
     {"whole_address_space", whole_address_space, 20},
+    {"forbidden_question", forbidden_question, 20},
     {"missing_memory", missing_memory, 60},
     {"keys_of_the_provider", keys_of_the_provider, 20},
     {"counters", counters, 30},

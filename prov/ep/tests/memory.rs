@@ -134,3 +134,32 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
     let refusals = with_driver(&pair.b, |driver| driver.engine.stats().refusals);
     assert_eq!(refusals[Refusal::Bounds as usize - 1], 2);
 }
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_in_a_send_lets_go_of_the_region() {
+    use erd_ffi::clock::monotonic_ns;
+    use erd_rd::Part;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let node = Node::new(Options::default());
+    let bytes = [5_u8; 2000];
+    let region = expose(&node, bytes.as_ptr().expose_provenance(), bytes.len());
+    with_driver(&node, |driver| {
+        let op = driver.host.remote_read(&remote(0, 2000, None)).expect("served");
+        let burst = driver.sender.vacant().expect("nothing waits");
+        burst.to = "127.0.0.1:9".parse().expect("an address");
+        burst.parts = vec![Part::Payload { op, offset_bytes: 0, len_bytes: 2000 }];
+        (burst.segment_bytes, burst.total_bytes) = (5, 5);
+        driver.sender.filled();
+        let (Driver { sender, host, tx, link, .. }, mut pending) = (driver, false);
+        let send = || sender.send(monotonic_ns(), host, (tx, link), &mut pending);
+        let sent = catch_unwind(AssertUnwindSafe(send));
+        assert!(sent.is_err(), "a burst is as long as its parts");
+    });
+    let closing = std::thread::spawn(move || region.close());
+    let end_ns = monotonic_ns() + 20_000_000_000;
+    while !closing.is_finished() {
+        assert!(monotonic_ns() < end_ns, "the region is held");
+        std::thread::yield_now();
+    }
+}
