@@ -189,7 +189,8 @@ impl Sequence {
                     self.keys.push(rkey);
                 }
                 4 => {
-                    let name = self.names[self.below(self.names.len())];
+                    let at = self.below(self.names.len());
+                    let name = self.names[at];
                     let length = [16, 16, 16, 2, 28][self.below(5)];
                     let ah = erd_create_ah(pd, name.as_ptr().cast(), length);
                     self.made(ah, |all| &mut all.ahs);
