@@ -24,9 +24,7 @@ impl AsyncQp {
     fn new(context: &Context, pd: &ProtectionDomain) -> io::Result<AsyncQp> {
         let qp = OwningQueuePair::new(context, pd, QpSizes::default()).map_err(io::Error::other)?;
         let fd = qp.fd().map_err(io::Error::other)?.try_clone_to_owned()?;
-        #[allow(deprecated, reason = "an OwnedFd stays open as long as it is registered")]
-        let fd = AsyncFd::new(fd)?;
-        Ok(AsyncQp { qp, fd })
+        Ok(AsyncQp { qp, fd: AsyncFd::new(fd)? })
     }
 
     /// The next request that is done.
