@@ -12,6 +12,8 @@ mod objects;
 mod post;
 mod queues;
 #[cfg(test)]
+mod sequences;
+#[cfg(test)]
 mod tests;
 pub mod types;
 

@@ -7,11 +7,25 @@ use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
 /// One side, whose calls are all made through handles.
-struct Side {
+pub(super) struct Side {
     context: *mut erd_context,
     pd: *mut erd_pd,
     cq: *mut erd_cq,
     qp: *mut erd_qp,
+}
+
+/// A device as the environment has it.
+pub(super) const NO_ATTR: erd_context_attr = erd_context_attr {
+    size: size_of::<erd_context_attr>(),
+    controller: null(),
+    controller_options: null(),
+    settings: null(),
+    num_settings: 0,
+    paths: 0,
+};
+
+pub(super) fn setting(name: &'static CStr, value: &'static CStr) -> erd_setting {
+    erd_setting { name: name.as_ptr(), value: value.as_ptr() }
 }
 
 fn attr(cq: *mut erd_cq) -> erd_qp_init_attr {
@@ -27,7 +41,7 @@ fn attr(cq: *mut erd_cq) -> erd_qp_init_attr {
     }
 }
 
-fn last() -> String {
+pub(super) fn last() -> String {
     // SAFETY: a C string of this thread's.
     unsafe { CStr::from_ptr(erd_last_error()) }.to_string_lossy().into_owned()
 }
@@ -48,7 +62,7 @@ fn no_object<T>(object: *mut T, expected: c_int, parts: &[&str]) {
 }
 
 impl Side {
-    fn new() -> Side {
+    pub(super) fn new() -> Side {
         Side::with(|_| ())
     }
 
@@ -86,7 +100,7 @@ impl Side {
         wc
     }
 
-    fn close(self) {
+    pub(super) fn close(self) {
         // SAFETY: as above.
         unsafe {
             for rc in [
@@ -136,7 +150,7 @@ fn post_recv(side: &Side, wr_id: u64, list: &[erd_sge]) -> c_int {
 }
 
 /// A message from one to the other arrives.
-fn talk(from: &Side, to: &Side) {
+pub(super) fn talk(from: &Side, to: &Side) {
     let (mut out, mut into) = (*b"message", [0; 16]);
     assert_eq!(post_recv(to, 1, &[sge(&mut into)]), 0, "{}", last());
     let ah = from.knows(to);
@@ -271,7 +285,7 @@ fn requests_that_are_not_valid_are_named() {
         (erd_send_wr { reserved: 1, ..good }, "reserved is 1; valid: 0"),
         (erd_send_wr { num_sge: 9, ..good }, "num_sge is 9; valid: 0 to 8"),
         (erd_send_wr { sg_list: null(), ..good }, "sg_list is NULL"),
-        (erd_send_wr { sg_list: nowhere.as_ptr(), ..good }, "sg_list->addr is NULL"),
+        (erd_send_wr { sg_list: nowhere.as_ptr(), ..good }, "addr in sg_list is NULL"),
         (
             erd_send_wr { opcode: ERD_WR_ATOMIC_FETCH_AND_ADD, num_sge: 2, ..good },
             "num_sge is 2; valid: 1",
@@ -325,18 +339,7 @@ fn a_full_queue_and_an_endless_list_are_refused() {
 #[test]
 fn attributes_that_are_not_valid_are_named() {
     let side = Side::new();
-    let mut context_attr = erd_context_attr {
-        size: size_of::<erd_context_attr>(),
-        controller: c"strack".as_ptr(),
-        controller_options: null(),
-        settings: null(),
-        num_settings: 0,
-        paths: 2,
-    };
-    let setting = |name: &'static CStr, value: &'static CStr| erd_setting {
-        name: name.as_ptr(),
-        value: value.as_ptr(),
-    };
+    let mut context_attr = erd_context_attr { controller: c"strack".as_ptr(), paths: 2, ..NO_ATTR };
     let open = |attr: &erd_context_attr| {
         // SAFETY: the texts are static, and the lists as long as they say.
         unsafe { erd_open_device(c"127.0.0.1".as_ptr(), attr) }

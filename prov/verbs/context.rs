@@ -6,6 +6,7 @@ use super::pd::ProtectionDomain;
 use crate::domain::{DomainInner, Spot, Terms};
 use crate::fabric::FabricInner;
 use crate::info::place::{self, Place};
+use crate::object::Class;
 use crate::settings::{BadSetting, PARAMETERS, Settings};
 use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
 use std::net::IpAddr;
@@ -149,7 +150,6 @@ impl Context {
 
     /// Objects that need the context.
     pub(crate) fn users(&self) -> usize {
-        use crate::object::Class;
         self.domain.users().count()
     }
 }

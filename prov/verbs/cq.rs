@@ -5,10 +5,10 @@ use crate::cq::CqInner;
 use crate::cq::queue::Entry;
 use crate::cq::strerror::{self, Cause};
 use crate::domain::DomainInner;
-use crate::object::Process;
+use crate::object::{Class, Process};
 use erd_ffi::fi::{FI_ATOMIC, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_WRITE};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -257,15 +257,6 @@ impl CompletionQueue {
 
     /// Queue pairs that complete here.
     pub(crate) fn users(&self) -> usize {
-        use crate::object::Class;
         self.inner.users().count()
-    }
-}
-
-/// # Panics
-/// If the process is out of file descriptors: call [`CompletionQueue::fd`] first.
-impl AsFd for CompletionQueue {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd().expect("the process has file descriptors left")
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong in a call.
 
 use crate::settings::BadSetting;
-use erd_ffi::fi::{FI_EAGAIN, FI_EMSGSIZE, FI_EOPBADSTATE, FI_EOTHER};
+use erd_ffi::fi::{FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_EOPBADSTATE, FI_EOTHER};
 use std::fmt::Display;
 use std::io;
 use thiserror::Error;
@@ -87,6 +87,7 @@ impl Error {
     pub(super) fn of_post(queue: &'static str, errno: i32) -> Error {
         match errno {
             FI_EAGAIN => Error::Full { queue },
+            FI_EINVAL => Error::argument("addr in sg_list", "NULL", "the address of memory"),
             FI_EMSGSIZE => Error::argument(
                 "length",
                 "too long",

@@ -20,11 +20,6 @@ impl<'a> Sge<'a> {
     pub fn raw(addr: *mut u8, len_bytes: usize) -> Sge<'a> {
         Sge { addr, len_bytes, memory: PhantomData }
     }
-
-    /// It has bytes, but no address.
-    pub(crate) fn is_nowhere(&self) -> bool {
-        self.addr.is_null() && self.len_bytes > 0
-    }
 }
 
 impl<'a> From<&'a [u8]> for Sge<'a> {

@@ -21,7 +21,7 @@ const NOT_ROOT: &str = "only root may change what lies under /usr, even for one 
 /// Adds the steps: the clean root, which is downloaded, in the full tier only.
 pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool) {
     report.step("man pages", |log| {
-        let pages = dist::stage::pages(layout)?;
+        let pages = dist::pages(layout)?;
         Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(&pages).run(log)?;
         Done::many(pages.len(), format!("{} pages, no warnings", pages.len()))
     });

@@ -4,12 +4,15 @@ use crate::layout::Layout;
 use crate::process::Job;
 use crate::report::{Done, Report};
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Random sequences of calls that are run under memcheck.
+const SEQUENCES: u32 = 8;
 /// Examples in Rust, with their arguments here and how the line begins that shows success.
 const IN_RUST: &[(&str, &[&str], &str)] = &[
     ("pingpong", &["2000"], "2000 rounds of 64 bytes"),
@@ -32,6 +35,18 @@ pub fn steps(report: &mut Report, layout: &Layout) {
         same(&recorded(layout)?, &names.map(str::to_owned).collect())?;
         Done::many(exported.len(), format!("{} as recorded", exported.len()))
     });
+    report.step("C API, random calls, memcheck", |log| {
+        let program = unit_tests(layout, log)?;
+        for seed in 1..=SEQUENCES {
+            Job::new(&program)
+                .args(["random_calls_are_answered_as_documented"])
+                .env("CAPI_SEED", seed.to_string())
+                .under(["valgrind", "--quiet", "--leak-check=no", "--error-exitcode=9"])
+                .limit(Duration::from_secs(120))
+                .run(log)?;
+        }
+        Done::many(SEQUENCES as usize, format!("{SEQUENCES} sequences, no error"))
+    });
     for (name, args, shows) in IN_C {
         report.step(&format!("example {name} in C"), |log| {
             let flags = flags(layout)?;
@@ -49,6 +64,18 @@ pub fn steps(report: &mut Report, layout: &Layout) {
             shown(Job::new(program).args(*args), shows, log)
         });
     }
+}
+
+/// The program with the unit tests of the root package.
+fn unit_tests(layout: &Layout, log: &Path) -> Result<PathBuf> {
+    let output = Job::new("cargo")
+        .args(["test", "--package", "erd", "--lib", "--no-run", "--message-format", "json"])
+        .dir(&layout.root)
+        .limit(Duration::from_secs(900))
+        .run(log)?;
+    let mut messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let program = messages.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.context("cargo named no program")
 }
 
 /// Runs an example, which is to write a line that begins so.

@@ -7,7 +7,9 @@
 
 mod components;
 mod debian;
-pub mod stage;
+mod stage;
+
+pub use stage::pages;
 
 use crate::layout::Layout;
 use crate::process::Job;
