@@ -10,8 +10,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Directories with headers, documents and examples, each with its place under the prefix.
-const TREES: &[(&str, &str)] =
-    &[("include", "include"), ("docs", "share/doc/erd"), ("examples", "share/doc/erd/examples")];
+const TREES: &[(&str, &str)] = &[
+    ("include", "include"),
+    ("docs", "share/doc/erd"),
+    ("examples", "share/doc/erd/examples"),
+    ("wireshark", "share/doc/erd/wireshark"),
+];
 /// Single files, likewise.
 const FILES: &[(&str, &str)] = &[
     ("README.md", "share/doc/erd/README.md"),
