@@ -5,8 +5,9 @@
 //! kind, made up or left from an object that is gone finds nothing; a slot has to be used 2^32
 //! times before an old handle finds a new object.
 //!
-//! Looking an object up takes its own slot's lock for reading, which nobody holds for longer, and
-//! allocates nothing.
+//! Looking an object up takes its own slot's lock for reading and allocates nothing. Calls that post
+//! or poll hold the lock to their end ([`Table::with`]), so destroying the object waits for them;
+//! others take a share of the object ([`Table::get`]).
 
 use parking_lot::{Mutex, RwLock};
 use std::sync::{Arc, OnceLock};
@@ -78,6 +79,14 @@ impl<T> Table<T> {
         if place.generation == generation { place.object.clone() } else { None }
     }
 
+    /// Calls `f` with the object that a handle names. The object stays in its place meanwhile.
+    pub(crate) fn with<R>(&self, handle: u64, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let (slot, generation) = self.slot(handle)?;
+        let place = slot.0.read();
+        let object = place.object.as_deref().filter(|_| place.generation == generation);
+        object.map(f)
+    }
+
     /// Takes an object out; its handle finds nothing from now on.
     pub(crate) fn take(&self, handle: u64) -> Option<Arc<T>> {
         let (slot, generation) = self.slot(handle)?;
@@ -115,7 +124,9 @@ mod tests {
             (TABLE.get(first).as_deref(), TABLE.get(second).as_deref()),
             (Some(&7), Some(&8))
         );
+        assert_eq!(TABLE.with(first, |number| number + 1), Some(8));
         assert_eq!(TABLE.take(first).as_deref(), Some(&7));
+        assert_eq!(TABLE.with(first, |number| number + 1), None);
         assert_eq!((TABLE.get(first), TABLE.take(first)), (None, None));
         let third = TABLE.insert(Arc::new(9)).unwrap();
         assert_eq!(third as u32 & 0xff_ffff, first as u32 & 0xff_ffff, "the slot is used again");

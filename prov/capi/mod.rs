@@ -39,6 +39,17 @@ fn find<T, H>(table: &Table<T>, parameter: &'static str, handle: *mut H) -> Resu
     table.get(handle.addr() as u64).ok_or_else(|| no_handle(parameter, handle))
 }
 
+/// Calls `f` with the object behind a handle, which is not destroyed meanwhile.
+fn with<T, H, R>(
+    table: &Table<T>,
+    parameter: &'static str,
+    handle: *mut H,
+    f: impl FnOnce(&T) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let outcome = table.with(handle.addr() as u64, f);
+    outcome.unwrap_or_else(|| Err(no_handle(parameter, handle)))
+}
+
 #[cold]
 fn no_handle<H>(parameter: &'static str, handle: *mut H) -> Error {
     let valid = "a handle of its kind that this library gave and that was not destroyed";

@@ -6,9 +6,9 @@ use super::types::{
     ERD_WR_RDMA_WRITE_WITH_IMM, ERD_WR_SEND, ERD_WR_SEND_WITH_IMM, erd_qp, erd_recv_wr,
     erd_send_wr, erd_sge,
 };
-use super::{AHS, QPS, find};
+use super::{AHS, QPS, with};
 use crate::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
-use crate::verbs::make_recv;
+use crate::verbs::recv_one;
 use crate::verbs::{
     Error, Operation, PostError, ReceiveRequest, RemoteAddr, SendFlags, SendRequest, Sge,
 };
@@ -122,31 +122,31 @@ pub unsafe extern "C" fn erd_post_send(
     wr: *const erd_send_wr,
     bad_wr: *mut *const erd_send_wr,
 ) -> c_int {
+    let list = wr;
     status("erd_post_send", || {
-        let qp = find(&QPS, "qp", qp)?;
-        not_null("wr", wr)?;
-        // SAFETY: the caller's list.
-        let count = unsafe { length(wr) };
-        let mut at = wr;
-        let posted = qp.post(count, "send", |_| {
-            // SAFETY: within the list.
-            let wr = unsafe { at.read() };
-            at = wr.next;
-            let invalid =
-                || Error::argument("send_flags", wr.send_flags, "flags of enum erd_send_flags");
-            let flags = SendFlags::from_bits(wr.send_flags).ok_or_else(invalid)?;
-            if wr.reserved != 0 {
-                return Err(Error::argument("reserved", wr.reserved, 0));
-            }
-            let to = find(&AHS, "ah", wr.ah)?;
-            // SAFETY: the caller's list of pieces, which it lends until completion.
-            unsafe {
-                let operation = operation(&wr)?;
-                qp.make_send(&SendRequest { wr_id: wr.wr_id, to: &to, operation, flags })
-            }
-        });
-        // SAFETY: the caller's list and place.
-        unsafe { refused(posted, wr, bad_wr) }
+        with(&QPS, "qp", qp, |qp| {
+            not_null("wr", list)?;
+            // SAFETY: the caller's list.
+            let (count, mut at) = unsafe { (length(list), list) };
+            let posted = qp.post(count, "send", |_, poster| {
+                // SAFETY: within the list.
+                let wr = unsafe { &*at };
+                at = wr.next;
+                let invalid =
+                    || Error::argument("send_flags", wr.send_flags, "flags of enum erd_send_flags");
+                let flags = SendFlags::from_bits(wr.send_flags).ok_or_else(invalid)?;
+                no_reserved(wr.reserved)?;
+                // SAFETY: the caller's list of pieces, which it lends until completion.
+                let operation = unsafe { operation(wr) }?;
+                with(&AHS, "ah", wr.ah, |to| {
+                    let request = SendRequest { wr_id: wr.wr_id, to, operation, flags };
+                    // SAFETY: as above.
+                    unsafe { qp.send_one(poster, &request) }
+                })
+            });
+            // SAFETY: the caller's list and place.
+            unsafe { refused(posted, list, bad_wr) }
+        })
     })
 }
 
@@ -157,26 +157,30 @@ pub unsafe extern "C" fn erd_post_recv(
     wr: *const erd_recv_wr,
     bad_wr: *mut *const erd_recv_wr,
 ) -> c_int {
+    let list = wr;
     status("erd_post_recv", || {
-        let qp = find(&QPS, "qp", qp)?;
-        not_null("wr", wr)?;
-        // SAFETY: the caller's list.
-        let count = unsafe { length(wr) };
-        let mut at = wr;
-        let posted = qp.post(count, "receive", |_| {
-            // SAFETY: within the list.
-            let wr = unsafe { at.read() };
-            at = wr.next;
-            if wr.reserved != 0 {
-                return Err(Error::argument("reserved", wr.reserved, 0));
-            }
-            // SAFETY: the caller's list of pieces, which it lends until completion.
-            unsafe {
-                let sg_list = pieces(wr.sg_list, wr.num_sge)?;
-                make_recv(&ReceiveRequest { wr_id: wr.wr_id, sg_list })
-            }
-        });
-        // SAFETY: the caller's list and place.
-        unsafe { refused(posted, wr, bad_wr) }
+        with(&QPS, "qp", qp, |qp| {
+            not_null("wr", list)?;
+            // SAFETY: the caller's list.
+            let (count, mut at) = unsafe { (length(list), list) };
+            let posted = qp.post(count, "receive", |_, poster| {
+                // SAFETY: within the list.
+                let wr = unsafe { &*at };
+                at = wr.next;
+                no_reserved(wr.reserved)?;
+                // SAFETY: the caller's list of pieces, which it lends until completion.
+                unsafe {
+                    let sg_list = pieces(wr.sg_list, wr.num_sge)?;
+                    recv_one(poster, &ReceiveRequest { wr_id: wr.wr_id, sg_list })
+                }
+            });
+            // SAFETY: the caller's list and place.
+            unsafe { refused(posted, list, bad_wr) }
+        })
     })
+}
+
+/// A field that is not used yet.
+fn no_reserved(value: u32) -> Result<(), Error> {
+    if value == 0 { Ok(()) } else { Err(Error::argument("reserved", value, 0)) }
 }

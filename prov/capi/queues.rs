@@ -4,7 +4,7 @@ use super::boundary::{count, not_null, sized, status, value};
 use super::types::{
     ERD_WC_WITH_IMM, erd_context, erd_cq, erd_pd, erd_qp, erd_qp_init_attr, erd_wc,
 };
-use super::{CONTEXTS, CQS, PDS, QPS, find, publish, remove};
+use super::{CONTEXTS, CQS, PDS, QPS, find, publish, remove, with};
 use crate::cq::strerror;
 use crate::sockaddr;
 use crate::verbs::{Completion, Error, Notify, QpOptions};
@@ -39,17 +39,18 @@ pub unsafe extern "C" fn erd_poll_cq(
     wc: *mut erd_wc,
 ) -> c_int {
     count("erd_poll_cq", || {
-        let cq = find(&CQS, "cq", cq)?;
-        let room = usize::try_from(num_entries)
-            .map_err(|_| Error::argument("num_entries", num_entries, "0 or more"))?;
-        if room > 0 {
-            not_null("wc", wc)?;
-        }
-        let mut at = 0;
-        cq.take(room, |entry| {
-            // SAFETY: the caller's array has `num_entries` places, and no more are handed out.
-            unsafe { wc.add(at).write(completion(&Completion::of(&entry))) };
-            at += 1;
+        with(&CQS, "cq", cq, |cq| {
+            let room = usize::try_from(num_entries)
+                .map_err(|_| Error::argument("num_entries", num_entries, "0 or more"))?;
+            if room > 0 {
+                not_null("wc", wc)?;
+            }
+            let mut at = 0;
+            cq.take(room, |entry| {
+                // SAFETY: the caller's array has `num_entries` places, and no more are handed out.
+                unsafe { wc.add(at).write(completion(&Completion::of(&entry))) };
+                at += 1;
+            })
         })
     })
 }

@@ -10,13 +10,41 @@ use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_EOPBADSTATE, FI_EOTHER, FI_MORE};
 use std::ffi::c_int;
 
-/// One operation.
-pub(crate) enum Post {
-    Send(SendRequest),
-    Ask(AskPost),
-    /// A request with these operands of 8 bytes.
-    Atomic(AskPost, u64, Option<u64>),
-    Recv(RecvRequest),
+/// An endpoint while its lock is held. Each call posts one operation, or answers a positive error
+/// number.
+pub(crate) struct Poster<'a> {
+    driver: &'a mut Driver,
+    /// [`FI_MORE`] if others follow in the same call: they can share a datagram.
+    more: u64,
+}
+
+impl Poster<'_> {
+    pub(crate) fn send(&mut self, mut request: SendRequest) -> Result<(), c_int> {
+        request.call.flags |= self.more;
+        self.driver.post_send(&request)
+    }
+
+    pub(crate) fn recv(&mut self, mut request: RecvRequest) -> Result<(), c_int> {
+        request.flags |= self.more;
+        self.driver.post_recv(&request)
+    }
+
+    pub(crate) fn ask(&mut self, mut request: AskPost) -> Result<(), c_int> {
+        request.call.flags |= self.more;
+        self.driver.post_ask(&request)
+    }
+
+    /// A request with these operands of 8 bytes, which are to be filled in.
+    pub(crate) fn ask_with(
+        &mut self,
+        mut request: AskPost,
+        operand: u64,
+        comparand: Option<u64>,
+    ) -> Result<(), c_int> {
+        request.operand = word(&operand);
+        request.comparand = comparand.as_ref().map_or_else(Buffers::default, word);
+        self.ask(request)
+    }
 }
 
 /// An operand, which posting copies.
@@ -25,42 +53,16 @@ fn word(operand: &u64) -> Buffers {
     unsafe { Buffers::one((&raw const *operand).cast_mut().cast(), size_of::<u64>()) }
 }
 
-impl Driver {
-    fn post(&mut self, post: &Post) -> Result<(), c_int> {
-        match post {
-            Post::Send(request) => self.post_send(request),
-            Post::Ask(request) => self.post_ask(request),
-            Post::Atomic(request, operand, comparand) => {
-                let comparand = comparand.as_ref().map_or_else(Buffers::default, word);
-                self.post_ask(&AskPost { operand: word(operand), comparand, ..*request })
-            }
-            Post::Recv(request) => self.post_recv(request),
-        }
-    }
-}
-
-impl Post {
-    /// What follows in the same call can share its datagram.
-    fn set_more(&mut self) {
-        let flags = match self {
-            Post::Send(request) => &mut request.call.flags,
-            Post::Ask(request) | Post::Atomic(request, ..) => &mut request.call.flags,
-            Post::Recv(request) => &mut request.flags,
-        };
-        *flags |= FI_MORE;
-    }
-}
-
 impl EpInner {
-    /// Posts what `make` answers for 0 to `count - 1`, in order, until one is refused.
+    /// Calls `post` for 0 to `count - 1`, in order, until it refuses one.
     ///
     /// # Errors
-    /// How many were posted, and why not all: the reason of `make`, or `refused` of a positive
+    /// How many were posted, and why not all: the reason of `post`, or `refused` of a positive
     /// error number.
     pub(crate) fn post_each<E>(
         &self,
         count: usize,
-        mut make: impl FnMut(usize) -> Result<Post, E>,
+        mut post: impl FnMut(usize, &mut Poster<'_>) -> Result<(), E>,
         refused: impl Fn(c_int) -> E,
     ) -> Result<(), (usize, E)> {
         self.touch();
@@ -72,13 +74,8 @@ impl EpInner {
             return Err((0, refused(FI_EOPBADSTATE)));
         };
         for index in 0..count {
-            let posted = make(index).and_then(|mut post| {
-                if index + 1 < count {
-                    post.set_more();
-                }
-                driver.post(&post).map_err(&refused)
-            });
-            if let Err(error) = posted {
+            let more = if index + 1 < count { FI_MORE } else { 0 };
+            if let Err(error) = post(index, &mut Poster { driver, more }) {
                 // Those before it were told to wait for it.
                 driver.transmit(monotonic_ns(), true);
                 driver.publish();

@@ -42,7 +42,7 @@ pub(crate) use atomic::query_atomic;
 pub(crate) use bind::Bound;
 pub(crate) use call::Call;
 pub use calls::open;
-pub(crate) use direct::Post;
+pub(crate) use direct::Poster;
 pub(crate) use post_ask::{Access, AskPost};
 pub(crate) use post_recv::RecvRequest;
 pub(crate) use post_send::SendRequest;

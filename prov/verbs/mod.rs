@@ -57,6 +57,6 @@ pub use error::Error;
 pub use mr::{Access, MemoryRegion, RemoteAddr};
 pub use owned::{Done, OwningQueuePair, QpSizes, Rejected};
 pub use pd::{AddressHandle, ProtectionDomain};
-pub(crate) use qp::make_recv;
+pub(crate) use qp::recv_one;
 pub use qp::{PostError, QpOptions, QueuePair};
 pub use wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};

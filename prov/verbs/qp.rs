@@ -7,7 +7,7 @@ use super::pd::{AddressHandle, PdInner};
 use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
 use crate::ep::config::EpConfig;
 use crate::ep::ops::Buffers;
-use crate::ep::{Access, AskPost, Bound, Call, EpInner, Post, RecvRequest};
+use crate::ep::{Access, AskPost, Bound, Call, EpInner, Poster, RecvRequest};
 use crate::object::{Class, Process, Use};
 use crate::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::{
@@ -169,7 +169,9 @@ impl QueuePair {
     /// by the completion of a later one. [`SendFlags::INLINE`] ends all this with the call.
     pub unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise.
-        self.post(requests.len(), "send", |at| unsafe { self.make_send(&requests[at]) })
+        self.post(requests.len(), "send", |at, poster| unsafe {
+            self.send_one(poster, &requests[at])
+        })
     }
 
     /// Posts memory for messages, which are matched in the order of their arrival
@@ -182,9 +184,9 @@ impl QueuePair {
     /// The memory must stay valid, and nobody may touch it, until the request's completion has
     /// been polled or the queue pair has been dropped.
     pub unsafe fn post_recv(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), PostError> {
-        self.post(requests.len(), "receive", |at| {
-            // SAFETY: the caller's promise.
-            unsafe { make_recv(&requests[at]) }
+        // SAFETY: the caller's promise.
+        self.post(requests.len(), "receive", |at, poster| unsafe {
+            recv_one(poster, &requests[at])
         })
     }
 
@@ -205,59 +207,64 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts what `make` answers for 0 to `count - 1`, in order.
+    /// Calls `post` for 0 to `count - 1`, in order, until it refuses one.
     pub(crate) fn post(
         &self,
         count: usize,
         queue: &'static str,
-        make: impl FnMut(usize) -> Result<Post, Error>,
+        post: impl FnMut(usize, &mut Poster<'_>) -> Result<(), Error>,
     ) -> Result<(), PostError> {
         if !self.process.is_current() {
             return Err(PostError { posted: 0, error: Error::Forked });
         }
         let refused = |errno| Error::of_post(queue, errno);
         self.ep
-            .post_each(count, make, refused)
+            .post_each(count, post, refused)
             .map_err(|(posted, error)| PostError { posted, error })
     }
 
     /// # Safety
     /// As [`QueuePair::post_send`].
-    pub(crate) unsafe fn make_send(&self, request: &SendRequest<'_>) -> Result<Post, Error> {
+    pub(crate) unsafe fn send_one(
+        &self,
+        poster: &mut Poster<'_>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), Error> {
         if !Arc::ptr_eq(&request.to.av, &self.pd.av) {
             let valid = "one of the queue pair's protection domain";
             return Err(Error::argument("address handle", request.to.peer(), valid));
         }
         let call = Call::new(request.to.fi_addr, context(request.wr_id), flags(request)?);
         // SAFETY: the caller's promise.
-        unsafe {
-            Ok(match request.operation {
+        let posted = unsafe {
+            match request.operation {
                 Operation::Send { sg_list, imm_data } => {
                     let (buffers, tag) = (buffers(sg_list)?, None);
                     let call = Call { data: imm_data, ..call };
-                    Post::Send(crate::ep::SendRequest { buffers, tag, call })
+                    poster.send(crate::ep::SendRequest { buffers, tag, call })
                 }
                 Operation::RdmaWrite { sg_list, remote, imm_data } => {
                     let buffers = buffers(sg_list)?;
                     let targets = targets(remote, buffers.len_bytes())?;
                     let call = Call { data: imm_data, ..call };
-                    Post::Ask(AskPost::write(buffers, targets, call))
+                    poster.ask(AskPost::write(buffers, targets, call))
                 }
                 Operation::RdmaRead { sg_list, remote } => {
                     let buffers = buffers(sg_list)?;
                     let targets = targets(remote, buffers.len_bytes())?;
-                    Post::Ask(AskPost::read(buffers, targets, call))
+                    poster.ask(AskPost::read(buffers, targets, call))
                 }
                 Operation::FetchAdd { result, remote, add } => {
                     let ask = atomic((FI_SUM, Form::Fetch), &result, remote, call)?;
-                    Post::Atomic(ask, add, None)
+                    poster.ask_with(ask, add, None)
                 }
                 Operation::CompareSwap { result, remote, compare, swap } => {
                     let ask = atomic((FI_CSWAP, Form::Compare), &result, remote, call)?;
-                    Post::Atomic(ask, swap, Some(compare))
+                    poster.ask_with(ask, swap, Some(compare))
                 }
-            })
-        }
+            }
+        };
+        posted.map_err(|errno| Error::of_post("send", errno))
     }
 
     /// Ends the queue pair; a second time does nothing.
@@ -313,11 +320,15 @@ unsafe fn buffers(sg_list: &[Sge<'_>]) -> Result<Buffers, Error> {
 
 /// # Safety
 /// As [`QueuePair::post_recv`].
-pub(crate) unsafe fn make_recv(request: &ReceiveRequest<'_>) -> Result<Post, Error> {
+pub(crate) unsafe fn recv_one(
+    poster: &mut Poster<'_>,
+    request: &ReceiveRequest<'_>,
+) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     let buffers = unsafe { buffers(request.sg_list) }?;
     let post = RecvRequest::new(FI_ADDR_UNSPEC, context(request.wr_id), FI_COMPLETION);
-    Ok(Post::Recv(RecvRequest { buffers, ..post }))
+    let posted = poster.recv(RecvRequest { buffers, ..post });
+    posted.map_err(|errno| Error::of_post("receive", errno))
 }
 
 /// So many bytes of a peer's memory.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Random sequences of calls that are run under memcheck.
-const SEQUENCES: u32 = 8;
+const SEQUENCES: u32 = 4;
 /// Examples in Rust, with their arguments here and how the line begins that shows success.
 const IN_RUST: &[(&str, &[&str], &str)] = &[
     ("pingpong", &["2000"], "2000 rounds of 64 bytes"),
