@@ -208,6 +208,18 @@ mod tests {
     }
 
     #[test]
+    fn all_that_ran_under_a_name_is_told() {
+        let mut results = Results::default();
+        for runs in ["tcp", "tcp;ofi_rxm", "tcp"] {
+            let line =
+                format!("{{\"provider\":\"tcp\",\"runs\":\"{runs}\",\"libfabric\":\"2.5\"}}\n");
+            assert_eq!(results.take("tcp", &line).expect("a good line"), 0);
+        }
+        assert!(results.runs("tcp").eq(["tcp", "tcp;ofi_rxm"]));
+        assert_eq!(results.runs("udp").count(), 0);
+    }
+
+    #[test]
     fn an_even_number_of_runs_has_a_median_between() {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
