@@ -25,6 +25,7 @@ pub mod info;
 pub mod monitor;
 pub mod mr;
 pub mod object;
+pub mod plan;
 pub mod progress;
 pub mod random;
 pub mod rdma;

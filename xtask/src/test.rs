@@ -44,6 +44,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     }
     if provider.is_erd() {
         pingpong::scheme_steps(&mut report, layout, &wheel, &provider);
+        tool::steps(&mut report, layout, &system, &provider);
     }
     Suite { layout, core: &wheel, provider: &provider }.peer_steps(&mut report);
     if provider.is_erd() {

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 pub use addr::Dst;
 pub use errqueue::{NetError, Unreachable};
 pub use plan::Plan;
-pub use probe::Capabilities;
+pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, max_payload_bytes, path_mtu_bytes, route_source};
 pub use rx::{RxDatagram, RxSocket, Taken};
 pub use tx::{Burst, SendReport, Stop, TxSockets};
