@@ -127,8 +127,8 @@ fn written<'a>(
         monotonic_ns(),
     );
     let heads = seen.clone().filter_map(|(domain, seen)| Some((domain, seen.head.as_ref()?, seen)));
-    for (domain, head, seen) in heads.clone() {
-        endpoint_line(&mut text, domain, head, seen.flows.len());
+    for (domain, head, _) in heads.clone() {
+        endpoint_line(&mut text, domain, head);
     }
     let mut flows = 0;
     for (_, head, seen) in heads {
@@ -140,12 +140,12 @@ fn written<'a>(
     text
 }
 
-fn endpoint_line(text: &mut String, domain: &DomainInner, head: &Head, flows: usize) {
+fn endpoint_line(text: &mut String, domain: &DomainInner, head: &Head) {
     let device = domain.verbs.as_ref().map(|port| port.name());
     let _ = write!(
         text,
         "{{\"kind\":\"endpoint\",\"endpoint\":\"{}\",\"iface\":{},\"device\":{},\"cc\":\"{}\",\
-         \"paths\":{},\"peers\":{},\"flows\":{flows},\"recv_buffer_bytes\":{}",
+         \"paths\":{},\"peers\":{},\"recv_buffer_bytes\":{}",
         head.name,
         quoted(&domain.iface),
         device.map_or("null".to_owned(), |name| quoted(&name)),

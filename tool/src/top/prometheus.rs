@@ -89,7 +89,7 @@ fn endpoint_counters(out: &mut String, endpoints: &[(String, &Endpoint)]) {
         .collect();
     names.sort_unstable();
     names.dedup();
-    for counter in names.into_iter().filter(|name| *name != "flows") {
+    for counter in names {
         let name = format!("erd_endpoint_{counter}_total");
         describe(out, &name, "counter", "See erd_rd::stats::Stats in the documents of erd");
         for (labels, endpoint) in endpoints {

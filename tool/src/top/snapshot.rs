@@ -246,7 +246,7 @@ pub mod tests {
     pub const ANSWER: &str = concat!(
         r#"{"kind":"process","format":1,"version":"0.1.0","pid":7,"monotonic_ns":1000000000,"endpoints":1}"#,
         "\n",
-        r#"{"kind":"endpoint","endpoint":"192.0.2.1:4000","iface":"eth0","device":null,"cc":"nscc","paths":4,"peers":2,"flows":1,"recv_buffer_bytes":8388608,"tx_data":10,"tx_payload_bytes":9000,"rx_payload_bytes":500,"messages_sent":3,"messages_received":2,"kernel_drops":1,"refusals":{"key":0},"drops":{"malformed":0,"duplicate":5}}"#,
+        r#"{"kind":"endpoint","endpoint":"192.0.2.1:4000","iface":"eth0","device":null,"cc":"nscc","paths":4,"peers":2,"recv_buffer_bytes":8388608,"tx_data":10,"tx_payload_bytes":9000,"rx_payload_bytes":500,"messages_sent":3,"messages_received":2,"kernel_drops":1,"refusals":{"key":0},"drops":{"malformed":0,"duplicate":5}}"#,
         "\n",
         r#"{"kind":"flow","endpoint":"192.0.2.1:4000","peer":"192.0.2.2:5000","carrier":"udp","window_bytes":524288,"pace_bytes_per_s":0,"in_flight_bytes":4096,"rtt_ns":34000,"base_rtt_ns":30000,"typical_rtt_ns":31000,"target_ns":9000,"bdp_bytes":100000,"paths":2,"sent_bytes":1000000,"acked_bytes":996000,"ce_bytes":50000,"rtx_nack":4,"rtx_probe":1,"rtx_order":0,"rtx_trim":0,"rtx_spurious":1,"out_of_order_max":9,"path_kib":[600,376]}"#,
         "\n",

@@ -2,14 +2,16 @@
 
 use super::snapshot::{Endpoint, Flow, Process};
 use crate::text;
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 /// Marks of what was sent on a path, from nothing to as much as on the path that had most.
 const SHARES: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Paths whose shares are shown; more are counted.
 const PATHS_SHOWN: usize = 16;
+
+/// Least width of a peer's name: room for every IPv4 address with its port.
+const PEER_WIDTH: usize = 21;
 
 /// What a line is, for how it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +70,14 @@ pub fn rows(host: &str, before: &[Process], now: &[Process]) -> Vec<Row> {
         });
         return rows;
     }
-    rows.push(Row { look: Look::Header, text: header() });
+    let flows = now.iter().flat_map(|process| &process.endpoints).flat_map(|it| &it.flows);
+    let longest = flows.map(|flow| flow.peer.to_string().len()).max().unwrap_or(0);
+    let width = longest.max(PEER_WIDTH);
+    rows.push(Row { look: Look::Header, text: header(width) });
     for process in now {
         for endpoint in &process.endpoints {
             let before = since(process, endpoint.name);
-            rows.extend(endpoint_rows(process, endpoint, before.as_ref()));
+            rows.extend(endpoint_rows(process, endpoint, before.as_ref(), width));
         }
         rows.extend(remarks(process));
     }
@@ -97,15 +102,20 @@ fn title(host: &str, now: &[Process]) -> Row {
     Row { look: Look::Title, text }
 }
 
-fn header() -> String {
-    let [peer, via, window, sent, rtt, base] = ["  PEER", "VIA", "WINDOW", "SENT", "RTT", "BASE"];
+fn header(width: usize) -> String {
+    let [peer, via, window, sent, rtt, base] = ["PEER", "VIA", "WINDOW", "SENT", "RTT", "BASE"];
     format!(
-        "{peer:<30} {via:<5} {window:>9} {sent:>9} {rtt:>7} {base:>7} {:>5} {:<20} PATHS",
+        "  {peer:<width$} {via:<5} {window:>9} {sent:>9} {rtt:>7} {base:>7} {:>5} {:<20} PATHS",
         "MARKS", "REPEATED/s"
     )
 }
 
-fn endpoint_rows(process: &Process, endpoint: &Endpoint, before: Option<&Before<'_>>) -> Vec<Row> {
+fn endpoint_rows(
+    process: &Process,
+    endpoint: &Endpoint,
+    before: Option<&Before<'_>>,
+    width: usize,
+) -> Vec<Row> {
     let Process { pid, user, command, .. } = process;
     let rate = |name: &str| {
         let earlier = before.map(|it| (it.endpoint.counter(name), it.elapsed_s));
@@ -114,7 +124,7 @@ fn endpoint_rows(process: &Process, endpoint: &Endpoint, before: Option<&Before<
     let device = endpoint.device.as_ref().map_or(String::new(), |device| format!(" on {device}"));
     let messages =
         rate("messages_sent").zip(rate("messages_received")).map(|(out, r#in)| out + r#in);
-    let mut line = format!(
+    let line = format!(
         "{pid} {user} {command}  {} {}{device}  {}  out {}  in {}  messages {}/s",
         endpoint.iface,
         endpoint.name,
@@ -123,12 +133,16 @@ fn endpoint_rows(process: &Process, endpoint: &Endpoint, before: Option<&Before<
         or_dash(rate("rx_payload_bytes"), text::rate),
         or_dash(messages, text::count),
     );
-    let drops = drops(endpoint);
-    if !drops.is_empty() {
-        // Writing to a string does not fail.
-        let _ = write!(line, "  dropped: {drops}");
-    }
     let mut rows = vec![Row { look: Look::Endpoint, text: line }];
+    let kernel = ("kernel (buffer full)", endpoint.counter("kernel_drops"));
+    for (what, table, more) in
+        [("dropped", &endpoint.drops, Some(kernel)), ("refused", &endpoint.refusals, None)]
+    {
+        let told = counted(table, more);
+        if !told.is_empty() {
+            rows.push(Row { look: Look::Remark, text: format!("  {what} so far: {told}") });
+        }
+    }
     let mut flows: Vec<(f64, String)> = endpoint
         .flows
         .iter()
@@ -137,7 +151,7 @@ fn endpoint_rows(process: &Process, endpoint: &Endpoint, before: Option<&Before<
                 let found = it.endpoint.flows.iter().find(|other| other.peer == flow.peer)?;
                 Some((found, it.elapsed_s))
             });
-            flow_line(flow, earlier)
+            flow_line(flow, earlier, width)
         })
         .collect();
     // The busiest first.
@@ -146,19 +160,16 @@ fn endpoint_rows(process: &Process, endpoint: &Endpoint, before: Option<&Before<
     rows
 }
 
-/// Drops so far, by reason.
-fn drops(endpoint: &Endpoint) -> String {
-    let kernel = ("kernel (buffer full)", endpoint.counter("kernel_drops"));
-    let reasons = endpoint.drops.iter().map(|(reason, count)| (reason.as_str(), *count));
-    let listed = reasons.chain([kernel]).filter(|(_, count)| *count > 0);
-    listed
-        .map(|(reason, count)| format!("{reason} {}", text::count(count as f64)))
-        .collect::<Vec<_>>()
-        .join(", ")
+/// What of a table is not 0, by reason.
+fn counted(table: &BTreeMap<String, u64>, more: Option<(&str, u64)>) -> String {
+    let reasons = table.iter().map(|(reason, count)| (reason.as_str(), *count)).chain(more);
+    let told = reasons.filter(|(_, count)| *count > 0);
+    let told = told.map(|(reason, count)| format!("{reason} {}", text::count(count as f64)));
+    told.collect::<Vec<_>>().join(", ")
 }
 
 /// A flow's bytes per second, and its line.
-fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>) -> (f64, String) {
+fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>, width: usize) -> (f64, String) {
     // A new session of the same name begins at 0.
     let before = before.filter(|(earlier, _)| earlier.sent_bytes <= flow.sent_bytes);
     let rate = |of: fn(&Flow) -> u64| {
@@ -180,7 +191,7 @@ fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>) -> (f64, String) {
         pace => text::rate(pace as f64),
     };
     let line = format!(
-        "  {:<28} {:<5} {window:>9} {:>9} {:>7} {:>7} {marks:>5} {:<20} {}",
+        "  {:<width$} {:<5} {window:>9} {:>9} {:>7} {:>7} {marks:>5} {:<20} {}",
         flow.peer.to_string(),
         flow.carrier,
         or_dash(sent, text::rate),
@@ -240,8 +251,9 @@ fn remarks(process: &Process) -> Vec<Row> {
     for endpoint in &process.endpoints {
         let hidden = endpoint.peers.saturating_sub(endpoint.flows.len() as u64);
         if hidden > 0 {
+            let s = if hidden == 1 { "" } else { "s" };
             texts.push(format!(
-                "  {}: {hidden} more peers, without a session or never sent to",
+                "  {}: {hidden} more peer{s}, without a session or never sent to",
                 endpoint.name
             ));
         }
@@ -266,7 +278,9 @@ mod tests {
             .replace("\"tx_payload_bytes\":9000", "\"tx_payload_bytes\":3009000");
         let rows = rows("here", &[before], &[process(&later)]);
         let looks: Vec<Look> = rows.iter().map(|row| row.look).collect();
-        assert_eq!(looks, [Look::Title, Look::Header, Look::Endpoint, Look::Flow, Look::Remark]);
+        let [title, header, endpoint, flow, remark] =
+            [Look::Title, Look::Header, Look::Endpoint, Look::Flow, Look::Remark];
+        assert_eq!(looks, [title, header, endpoint, remark, flow, remark]);
         assert_eq!(rows[0].text, "erd top on here: 1 process, 1 endpoint, 1 flow");
         let endpoint = &rows[2].text;
         assert!(
@@ -274,11 +288,11 @@ mod tests {
                 .starts_with("7 ann osu_bw  eth0 192.0.2.1:4000  nscc  out 1.50 MB/s  in 0 B/s"),
             "{endpoint}"
         );
-        assert!(endpoint.ends_with("dropped: duplicate 5, kernel (buffer full) 1"), "{endpoint}");
-        let flow: Vec<&str> = rows[3].text.split_whitespace().collect();
+        assert_eq!(rows[3].text, "  dropped so far: duplicate 5, kernel (buffer full) 1");
+        let flow: Vec<&str> = rows[4].text.split_whitespace().collect();
         let expected = "192.0.2.2:5000 udp 512 KiB 2.00 MB/s 34.0 us 30.0 us 10 % nack 10 2/2 \u{2588}\u{2586}";
         assert_eq!(flow.join(" "), expected);
-        assert!(rows[4].text.contains("1 more peers"), "{}", rows[4].text);
+        assert!(rows[5].text.contains("1 more peer,"), "{}", rows[5].text);
     }
 
     #[test]
