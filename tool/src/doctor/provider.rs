@@ -102,6 +102,9 @@ fn asked(has_path: bool) -> Finding {
         Some(dir) if !has_path => {
             finding.mend(format!("export FI_PROVIDER_PATH={}", dir.display()))
         }
+        None if !has_path => finding.mend(format!(
+            "install the package, or: export FI_PROVIDER_PATH=<directory of {FILE}>"
+        )),
         _ => finding.mend("FI_LOG_LEVEL=info fi_info -p erd 2>&1 | grep -i -e erd -e provider"),
     }
 }

@@ -117,7 +117,7 @@ impl Info {
             host,
             kernel,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            left_out: left_out(&found, &offered),
+            left_out: left_out(&found, &offered, settings.is_ok()),
             choice,
             offered,
             devices: ports.iter().map(device).collect(),
@@ -163,11 +163,12 @@ impl Granted {
     }
 }
 
-fn left_out(found: &[Interface], offered: &[Place]) -> Vec<LeftOut> {
+fn left_out(found: &[Interface], offered: &[Place], valid: bool) -> Vec<LeftOut> {
     let is_offered = |entry: &&Interface| !offered.iter().any(|place| place.address == entry.addr);
     let reason = |entry: &Interface| match entry.addr {
         _ if !entry.up => "it is down",
         IpAddr::V6(ip) if ip.is_unicast_link_local() => "peers cannot use an address of one link",
+        _ if !valid => "a setting is not valid",
         _ => "the settings leave it out",
     };
     found

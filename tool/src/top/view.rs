@@ -105,7 +105,7 @@ fn title(host: &str, now: &[Process]) -> Row {
 fn header(width: usize) -> String {
     let [peer, via, window, sent, rtt, base] = ["PEER", "VIA", "WINDOW", "SENT", "RTT", "BASE"];
     format!(
-        "  {peer:<width$} {via:<5} {window:>9} {sent:>9} {rtt:>7} {base:>7} {:>5} {:<20} PATHS",
+        "  {peer:<width$} {via:<5} {window:>9} {sent:>9} {rtt:>7} {base:>7} {:>5} {:<12} PATHS",
         "MARKS", "REPEATED/s"
     )
 }
@@ -191,7 +191,7 @@ fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>, width: usize) -> (f64, S
         pace => text::rate(pace as f64),
     };
     let line = format!(
-        "  {:<width$} {:<5} {window:>9} {:>9} {:>7} {:>7} {marks:>5} {:<20} {}",
+        "  {:<width$} {:<5} {window:>9} {:>9} {:>7} {:>7} {marks:>5} {:<12} {}",
         flow.peer.to_string(),
         flow.carrier,
         or_dash(sent, text::rate),
