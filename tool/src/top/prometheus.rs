@@ -1,6 +1,6 @@
 //! The flows in Prometheus' text format (version 0.0.4).
 
-use super::snapshot::{Endpoint, Flow, Process};
+use super::snapshot::{CAUSES, Endpoint, Flow, Process};
 use std::fmt::Write as _;
 
 /// One metric: its name, what it is, and its value for a flow, if it has one.
@@ -40,14 +40,6 @@ const FLOW_METRICS: &[FlowMetric] = &[
         "Bytes that arrived with a congestion mark",
         |flow| flow.ce_bytes as f64,
     ),
-];
-
-/// What told that a packet was lost.
-const CAUSES: &[(&str, fn(&Flow) -> u64)] = &[
-    ("nack", |flow| flow.rtx_nack),
-    ("probe", |flow| flow.rtx_probe),
-    ("order", |flow| flow.rtx_order),
-    ("trim", |flow| flow.rtx_trim),
 ];
 
 /// All of it.

@@ -88,6 +88,17 @@ pub struct Flow {
     pub path_kib: Vec<u64>,
 }
 
+/// A counter of a flow.
+pub type Count = fn(&Flow) -> u64;
+
+/// What told that a packet was lost, and how many were sent again for that.
+pub const CAUSES: [(&str, Count); 4] = [
+    ("nack", |flow| flow.rtx_nack),
+    ("probe", |flow| flow.rtx_probe),
+    ("order", |flow| flow.rtx_order),
+    ("trim", |flow| flow.rtx_trim),
+];
+
 /// One line of an answer.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]

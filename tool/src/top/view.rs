@@ -1,6 +1,6 @@
 //! The table of `erd top`: an endpoint's line, and one for each of its flows.
 
-use super::snapshot::{Endpoint, Flow, Process};
+use super::snapshot::{CAUSES, Count, Endpoint, Flow, Process};
 use crate::text;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -172,7 +172,7 @@ fn counted(table: &BTreeMap<String, u64>, more: Option<(&str, u64)>) -> String {
 fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>, width: usize) -> (f64, String) {
     // A new session of the same name begins at 0.
     let before = before.filter(|(earlier, _)| earlier.sent_bytes <= flow.sent_bytes);
-    let rate = |of: fn(&Flow) -> u64| {
+    let rate = |of: Count| {
         per_second(of(flow), before.map(|(earlier, elapsed_s)| (of(earlier), elapsed_s)))
     };
     let sent = rate(|flow| flow.sent_bytes);
@@ -204,15 +204,9 @@ fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>, width: usize) -> (f64, S
 }
 
 /// Packets sent again in a second, by what told of the loss.
-fn repeated(rate: &dyn Fn(fn(&Flow) -> u64) -> Option<f64>) -> String {
-    let causes: [(&str, fn(&Flow) -> u64); 4] = [
-        ("nack", |flow| flow.rtx_nack),
-        ("probe", |flow| flow.rtx_probe),
-        ("order", |flow| flow.rtx_order),
-        ("trim", |flow| flow.rtx_trim),
-    ];
+fn repeated(rate: &dyn Fn(Count) -> Option<f64>) -> String {
     let mut told = Vec::new();
-    for (cause, of) in causes {
+    for (cause, of) in CAUSES {
         match rate(of) {
             None => return "-".to_owned(),
             Some(0.0) => {}
