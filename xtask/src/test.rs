@@ -6,7 +6,7 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, verbs, vm};
+use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, tool, verbs, vm};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
