@@ -5,6 +5,8 @@ mod screen;
 mod snapshot;
 mod view;
 
+pub use snapshot::{Flow, flow_of};
+
 use crate::system::{System, host};
 use crate::{TopArgs, text};
 use anyhow::{Context, Result};

@@ -148,6 +148,14 @@ pub fn look(system: &System) -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
+/// The flow of this process from its endpoint `local` to `peer`, if it is not at work just now.
+#[must_use]
+pub fn flow_of(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<Flow> {
+    let own = look(system).ok()?.into_iter().find(|process| process.pid == std::process::id())?;
+    let endpoint = own.endpoints.into_iter().find(|endpoint| endpoint.name == local)?;
+    endpoint.flows.into_iter().find(|flow| flow.peer == peer)
+}
+
 /// `None` for one that has ended meanwhile, or does not talk to this user.
 fn look_at(system: &System, name: &str) -> Option<Process> {
     let (mut stream, who) = visit(name).ok()?;
