@@ -1,6 +1,7 @@
 //! The plot of `erd perf`: latency and rate over message size.
 
 use super::Point;
+use crate::text;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
@@ -24,11 +25,15 @@ pub fn svg(points: &[Point], title: &str) -> Result<String> {
             points.iter().map(|point| (point.bytes as f64, value(point))).collect()
         };
         let latencies = [
-            ("median", BLUE, of(|point| point.latency.median_ns as f64 / 1e3)),
-            ("p99", RED, of(|point| point.latency.p99_ns as f64 / 1e3)),
+            ("median", BLUE, of(|point| point.latency.median_ns as f64)),
+            ("p99", RED, of(|point| point.latency.p99_ns as f64)),
         ];
-        chart(&above, "half round trip, us", &latencies)?;
-        chart(&below, "one way, MB/s", &[("payload", BLUE, of(|point| point.bytes_per_s / 1e6))])?;
+        chart(&above, ("half round trip", |ns| text::time(ns as u64)), &latencies)?;
+        chart(
+            &below,
+            ("one way", text::rate),
+            &[("payload", BLUE, of(|point| point.bytes_per_s))],
+        )?;
         root.present().map_err(|error| anyhow!("{error}"))?;
     }
     Ok(out)
@@ -39,7 +44,7 @@ type Series = (&'static str, RGBColor, Vec<(f64, f64)>);
 
 fn chart(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    label: &str,
+    (label, show): (&str, fn(f64) -> String),
     series: &[Series],
 ) -> Result<()> {
     let fail = |error| anyhow!("the plot: {error}");
@@ -48,20 +53,23 @@ fn chart(
         let (low, high) =
             all().map(of).fold((f64::MAX, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
         // One point alone has a range, too.
-        (low.max(1e-3) / 1.5)..(high.max(1e-3) * 1.5)
+        (low.max(1.0) / 2.0)..(high.max(1.0) * 2.0)
     };
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .x_label_area_size(40)
         .y_label_area_size(70)
-        .build_cartesian_2d(range(|at| at.0).log_scale(), range(|at| at.1).log_scale())
+        .build_cartesian_2d(
+            range(|at| at.0).log_scale().base(4.0),
+            range(|at| at.1).log_scale().base(2.0),
+        )
         .map_err(fail)?;
     chart
         .configure_mesh()
-        .x_desc("message, bytes")
+        .x_desc("message")
         .y_desc(label)
-        .x_label_formatter(&|bytes| format!("{bytes:.0}"))
-        .y_label_formatter(&|value| format!("{value}"))
+        .x_label_formatter(&|bytes| text::bytes(*bytes as u64))
+        .y_label_formatter(&|value| show(*value))
         .label_style((FONT, 13))
         .draw()
         .map_err(fail)?;
@@ -96,7 +104,7 @@ mod tests {
         for points in [vec![point(64)], vec![point(64), point(1 << 20)]] {
             let svg = svg(&points, "a to b").expect("a plot");
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-            for text in ["a to b", "half round trip, us", "one way, MB/s", "p99"] {
+            for text in ["a to b", "half round trip", "one way", "p99"] {
                 assert!(svg.contains(text), "{text}");
             }
         }
