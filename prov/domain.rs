@@ -7,6 +7,7 @@ use crate::eq::EqInner;
 use crate::fabric::FabricInner;
 use crate::mr::MrTable;
 use crate::object::{self, Class, Use, Users};
+use crate::plan;
 use crate::scheme::SchemeChoice;
 use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::{self, Family};
@@ -27,8 +28,6 @@ use std::sync::{Arc, Weak};
 
 /// Receives that a port of an RDMA device keeps posted.
 const RECV_SLOTS: u32 = 2048;
-/// Paths that are queue pairs.
-const QP_PATHS_MAX: u16 = verbs::QPS_MAX as u16 - 1;
 
 /// State of a domain. Everything but the locks is fixed when it is opened.
 pub struct DomainInner {
@@ -114,12 +113,12 @@ impl DomainInner {
         terms: &Terms,
     ) -> Result<Arc<DomainInner>, c_int> {
         let Spot { entry, local, port } = spot;
-        let paths = paths(&settings, &entry, port.as_ref());
+        let paths = plan::paths(&settings, &entry, port.as_ref());
         Ok(Arc::new(DomainInner {
             fabric: Arc::clone(fabric),
             verbs: open_verbs(port.as_ref(), &settings, paths)?,
             paths,
-            link_bytes_per_s: link_bytes_per_s(&settings, &entry),
+            link_bytes_per_s: plan::link_bytes_per_s(&settings, &entry),
             scheme: Mutex::new(settings.scheme_on(entry.loopback)),
             settings,
             local,
@@ -333,21 +332,6 @@ fn open_verbs(
             Ok(None)
         }
     }
-}
-
-/// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle
-/// makes a path too.
-fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16 {
-    let paths = settings.paths_on(entry.loopback);
-    let most =
-        if port.is_some_and(|port| !port.flow_label_paths) { QP_PATHS_MAX } else { u16::MAX };
-    paths.min(most)
-}
-
-/// As it was set, or as the interface tells.
-fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
-    let set_mbps = settings.link_mbps;
-    set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * 125_000
 }
 
 /// `fi_domain(3)`.

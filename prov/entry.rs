@@ -128,8 +128,14 @@ impl Registered {
     }
 }
 
-/// Text of a parameter from libfabric or, without it, from the environment.
-pub(crate) fn parameter(parameter: &'static Parameter) -> Found {
+/// Text of a parameter from libfabric or, without it, from the environment; for [`Settings::read`].
+///
+/// # Errors
+/// The value is not of the parameter's type.
+///
+/// # Panics
+/// Never: all parameters of the table are registered.
+pub fn parameter(parameter: &'static Parameter) -> Found {
     let registered = registered()
         .iter()
         .find(|registered| registered.parameter.name == parameter.name)

@@ -6,7 +6,8 @@
 //! Read in this order: [`entry`] (what libfabric loads), [`info`] (`fi_getinfo`), [`object`] (what
 //! all objects have in common), then one module for each class: [`fabric`], [`domain`], [`av`],
 //! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]. [`verbs`] are the same objects without libfabric, and
-//! [`capi`] is those for C. The protocol itself is the crate `erd_rd`; sockets
+//! [`capi`] is those for C. [`progress`] is the helper thread, [`monitor`] what it shows to who looks
+//! from outside. The protocol itself is the crate `erd_rd`; sockets
 //! and libfabric's ABI are in `erd_ffi`.
 
 pub mod atomics;
@@ -21,8 +22,10 @@ pub mod eq;
 mod extension;
 pub mod fabric;
 pub mod info;
+pub mod monitor;
 pub mod mr;
 pub mod object;
+pub mod plan;
 pub mod progress;
 pub mod random;
 pub mod rdma;

@@ -5,11 +5,15 @@
 //! lock if that is free, progresses, and then sleeps on the endpoint's sockets and next deadline,
 //! so that peers are answered at once. As soon as the application calls again it backs off.
 //!
+//! It also tells who looks at the process from outside ([`crate::monitor`]).
+//!
 //! Lock order: `HELPER`'s lock comes before all others.
 
 use crate::ep::EpInner;
+use crate::monitor::{self, Monitor};
 use crate::object::Process;
 use erd_ffi::clock::monotonic_ns;
+use erd_ffi::visit::Visitor;
 use erd_ffi::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, OnceLock};
@@ -32,6 +36,8 @@ struct Helper {
     thread: JoinHandle<()>,
     set: Arc<WaitSet>,
     watched: Vec<Watched>,
+    /// While there is an endpoint that may be looked at from outside.
+    monitor: Option<Monitor>,
     /// The thread is to end.
     stop: bool,
     /// It has ended, or is just about to.
@@ -65,6 +71,7 @@ pub fn register(endpoint: &Arc<EpInner>) {
             since_ns: monotonic_ns(),
             driven: false,
         });
+        helper.open_monitor();
         helper.set.signal();
     }
 }
@@ -83,6 +90,9 @@ pub fn unregister(endpoint: &Arc<EpInner>) {
             }
             other
         });
+        if !helper.watched.iter().any(Watched::may_be_seen) {
+            helper.close_monitor();
+        }
     }
 }
 
@@ -136,7 +146,8 @@ fn start() -> Option<Helper> {
     };
     match erd_ffi::guard::spawn("erd-progress", body, ended) {
         Ok(thread) => {
-            Some(Helper { thread, set, watched: Vec::new(), stop: false, stopped: false })
+            let (watched, monitor) = (Vec::new(), None);
+            Some(Helper { thread, set, watched, monitor, stop: false, stopped: false })
         }
         Err(error) => {
             tracing::warn!(%error, "cannot start the helper thread");
@@ -155,15 +166,60 @@ fn run(set: &WaitSet) {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         }
-        if let Err(error) = set.wait(None) {
-            tracing::warn!(%error, "the helper thread cannot wait");
-            return;
+        match set.wait(None) {
+            Ok(woken) if woken.visitor => tell_visitors(),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the helper thread cannot wait");
+                return;
+            }
         }
         set.clear();
     }
 }
 
+/// A bug in here must not take the thread from the endpoints.
+fn tell_visitors() {
+    let tell = || {
+        let told = HELPER.lock().as_mut().and_then(Helper::receive_visitors);
+        // The kernel takes what it can; nobody waits for the lock meanwhile.
+        if let Some((visitors, snapshot)) = told {
+            monitor::tell(visitors, &snapshot);
+        }
+    };
+    erd_ffi::guard::call("erd-monitor", tell, || ());
+}
+
 impl Helper {
+    fn open_monitor(&mut self) {
+        if self.monitor.is_some() || !self.watched.iter().any(Watched::may_be_seen) {
+            return;
+        }
+        let Some(monitor) = Monitor::open() else { return };
+        match self.set.add_listener(monitor.fd()) {
+            Ok(()) => self.monitor = Some(monitor),
+            Err(error) => tracing::debug!(%error, "nobody can look in: no wait for it"),
+        }
+    }
+
+    fn close_monitor(&mut self) {
+        if let Some(monitor) = self.monitor.take()
+            && let Err(error) = self.set.remove(monitor.fd())
+        {
+            tracing::debug!(%error, "the monitor was not in the helper's set");
+        }
+    }
+
+    /// Who is there, and what they are to be told.
+    fn receive_visitors(&mut self) -> Option<(Vec<Visitor>, String)> {
+        let Some(visitors) = self.monitor.as_ref()?.visitors() else {
+            self.close_monitor();
+            return None;
+        };
+        let endpoints = self.watched.iter().map(|watched| &*watched.endpoint);
+        (!visitors.is_empty()).then(|| (visitors, monitor::snapshot(endpoints)))
+    }
+
     /// Looks at every endpoint, and drives those that are left alone. Answers when to look again.
     fn look(&mut self, now: u64) -> u64 {
         let mut next_ns = now + LOOK_MAX_NS;
@@ -179,6 +235,10 @@ impl Helper {
 }
 
 impl Watched {
+    fn may_be_seen(&self) -> bool {
+        self.endpoint.domain.settings.monitor
+    }
+
     fn look(&mut self, now: u64, set: &WaitSet) -> u64 {
         if self.endpoint.has_failed() {
             // Nobody takes what arrives there any more.

@@ -272,6 +272,12 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Text,
         help: "Where an endpoint that closes writes its counters, as a line of JSON: a file to append to, or 1 for standard error",
     },
+    Parameter {
+        name: "monitor",
+        default: "1",
+        kind: Kind::Switch,
+        help: "Let the same user and root look at this process's flows, with erd top",
+    },
 ];
 
 /// What carries control packets.
@@ -347,6 +353,8 @@ pub struct Settings {
     pub pci: Option<bool>,
     /// Where counters are written: a file, "1" for standard error, or nowhere if empty.
     pub stats: String,
+    /// The flows may be looked at from outside.
+    pub monitor: bool,
 }
 
 /// The text of a parameter, `None` where nothing is said, or why it cannot be had.
@@ -410,6 +418,7 @@ impl Settings {
                 _ => None,
             },
             stats: from.text("stats")?.1,
+            monitor: from.switch("monitor")?,
         })
     }
 

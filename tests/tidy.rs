@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("erd-ffi", &["erd-rd"]),
     ("erd", &["erd-rd", "erd-ffi"]),
     ("erd-fi", &["erd", "erd-ffi"]),
+    ("erd-tool", &["erd", "erd-ffi"]),
     ("erd-fuzz", &["erd-rd", "erd-ffi", "erd"]),
     ("erd-relay", &["erd-rd", "erd-sim"]),
     ("xtask", &[]),

@@ -14,6 +14,7 @@ const EVENTS: usize = 16;
 const TOKEN_FD: u64 = 0;
 const TOKEN_SIGNAL: u64 = 1;
 const TOKEN_TIMER: u64 = 2;
+const TOKEN_VISITOR: u64 = 3;
 
 /// What an fd is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Woken {
     pub signal: bool,
     /// The timer has run out.
     pub timer: bool,
+    /// Someone is at a listening socket ([`WaitSet::add_listener`]).
+    pub visitor: bool,
 }
 
 /// An epoll set with a signal and a timer of its own. Its fd may be polled by others
@@ -90,6 +93,15 @@ impl WaitSet {
             Interest::Writable => libc::EPOLLOUT,
         };
         if self.is_foreign() { Ok(()) } else { self.register(fd, events, TOKEN_FD) }
+    }
+
+    /// Adds a listening socket, which [`Woken`] tells of apart from all other fds. It must be
+    /// removed before it is closed.
+    ///
+    /// # Errors
+    /// As [`WaitSet::add`].
+    pub fn add_listener(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        if self.is_foreign() { Ok(()) } else { self.register(fd, libc::EPOLLIN, TOKEN_VISITOR) }
     }
 
     /// Removes an fd.
@@ -178,6 +190,7 @@ impl WaitSet {
             match event.u64 {
                 TOKEN_SIGNAL => woken.signal = true,
                 TOKEN_TIMER => woken.timer = true,
+                TOKEN_VISITOR => woken.visitor = true,
                 _ => woken.fd = true,
             }
         }

@@ -21,13 +21,16 @@ class Erd(Package):
 
     def install(self, spec, prefix):
         cargo = which("cargo", required=True)
-        cargo("build", "--release", "--locked", "--package", "erd-fi", "--target-dir", "target")
+        for package in ("erd-fi", "erd-tool"):
+            cargo("build", "--release", "--locked", "--package", package, "--target-dir", "target")
         man = prefix.share.man
-        for directory in (prefix.lib.libfabric, man.man3, man.man7, prefix.share.doc.erd):
+        for directory in (prefix.lib.libfabric, prefix.bin, man.man1, man.man3, man.man7, prefix.share.doc.erd):
             mkdirp(directory)
         install("target/release/liberd_fi.so", join_path(prefix.lib, "liberd.so.1"))
         symlink("liberd.so.1", join_path(prefix.lib, "liberd.so"))
         symlink("../liberd.so.1", join_path(prefix.lib.libfabric, "liberd_fi.so"))
+        install("target/release/erd", prefix.bin)
+        install("docs/man/*.1", man.man1)
         install("docs/man/*.3", man.man3)
         install("docs/man/*.7", man.man7)
         for text in ("README.md", "LICENSE-MIT", "LICENSE-APACHE"):

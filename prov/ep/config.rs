@@ -4,7 +4,6 @@ use crate::domain::DomainInner;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::clock::realtime_ns;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, fi_info};
-use erd_ffi::udp::max_payload_bytes;
 use erd_rd::config::Config;
 use std::net::SocketAddr;
 
@@ -101,11 +100,9 @@ fn size(asked: usize, default: usize) -> usize {
 
 /// Largest datagram that an endpoint of the domain sends or takes, in bytes.
 pub(super) fn datagram_bytes(domain: &DomainInner) -> u16 {
-    let payload = max_payload_bytes(domain.mtu_bytes, domain.local.is_ipv6());
-    let limit = domain.settings.mtu_bytes.unwrap_or(u16::MAX);
-    // A datagram can always take UDP instead.
-    let verbs = domain.verbs.as_ref().map_or(u16::MAX, |port| port.address().mtu_bytes);
-    (payload as u16).min(verbs).min(limit).max(erd_rd::config::DATAGRAM_MIN_BYTES)
+    let verbs_bytes = domain.verbs.as_ref().map(|port| port.address().mtu_bytes);
+    let v6 = domain.local.is_ipv6();
+    crate::plan::datagram_bytes(&domain.settings, domain.mtu_bytes, v6, verbs_bytes)
 }
 
 /// The engine's settings for an endpoint called `name` with this receive buffer.

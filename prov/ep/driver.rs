@@ -47,6 +47,8 @@ pub(super) struct Driver {
     pub sender: Sender,
     pub info_path: Option<InfoPath>,
     pub link: Link,
+    /// Name of the congestion control, for who watches.
+    pub scheme: &'static str,
     /// When UDP was looked for.
     pub udp_looked_ns: u64,
     pub inbox: Arc<Inbox>,

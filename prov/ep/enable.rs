@@ -59,6 +59,7 @@ struct Parts {
     tx: Arc<TxSockets>,
     info_path: Option<InfoPath>,
     link: Link,
+    scheme: &'static str,
 }
 
 impl Parts {
@@ -66,12 +67,11 @@ impl Parts {
         let name = name(domain, &setup.rx);
         let recv_bytes = setup.rx.granted_recv_bytes();
         let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
-        let seed = crate::random::u64();
-        let engine =
-            Endpoint::new(engine_config, domain.scheme().build(), seed).map_err(|error| {
-                tracing::warn!(%error, "fi_enable: a setting is out of range");
-                FI_EINVAL
-            })?;
+        let (scheme, seed) = (domain.scheme(), crate::random::u64());
+        let engine = Endpoint::new(engine_config, scheme.build(), seed).map_err(|error| {
+            tracing::warn!(%error, "fi_enable: a setting is out of range");
+            FI_EINVAL
+        })?;
         let tx = domain.tx_sockets().map_err(|error| port_errno(&error))?;
         let info_path = match domain.settings.info_path {
             InfoPathSetting::Udp => None,
@@ -80,12 +80,13 @@ impl Parts {
                 io_errno(&error)
             })?),
         };
-        let ecn = domain.settings.ecn && domain.scheme().heeds_ecn();
+        let ecn = domain.settings.ecn && scheme.heeds_ecn();
         let member = domain.verbs.as_ref().map(Member::join).transpose().map_err(|error| {
             tracing::warn!(%error, "fi_enable: no fd for the verbs port");
             io_errno(&error)
         })?;
-        Ok(Parts { engine, tx, info_path, link: Link::new(member, name, ecn) })
+        let link = Link::new(member, name, ecn);
+        Ok(Parts { engine, tx, info_path, link, scheme: scheme.name() })
     }
 }
 
@@ -122,6 +123,7 @@ impl Driver {
             guess: Guess::new(),
             info_path: parts.info_path,
             link: parts.link,
+            scheme: parts.scheme,
             udp_looked_ns: 0,
             inbox: domain.net_errors.join(),
             domain: Arc::clone(domain),

@@ -19,7 +19,7 @@ const ANSWERS_MAX: usize = 64;
 
 /// Datagrams that verbs carried for an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Carried {
+pub(crate) struct Carried {
     pub tx_datagrams: u64,
     pub tx_bytes: u64,
     pub rx_datagrams: u64,
@@ -51,6 +51,11 @@ impl Link {
     /// Some peer is reached over verbs.
     pub(super) fn uses_verbs(&self) -> bool {
         self.peers.any_up()
+    }
+
+    /// What data to the peer takes now.
+    pub(super) fn carrier(&self, peer: SocketAddr) -> &'static str {
+        if self.peers.is_up(peer) { "verbs" } else { "udp" }
     }
 
     pub(super) fn member(&self) -> Option<&Member> {

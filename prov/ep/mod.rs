@@ -9,7 +9,8 @@
 //! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
 //!   sockets; `link`: whether UDP or verbs carries them;
 //! - `direct`: posting by callers in Rust, many in one call;
-//! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells.
+//! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells;
+//! - `observe`, `stats`: what is shown to people.
 
 mod arrivals;
 mod atomic;
@@ -25,6 +26,7 @@ mod host;
 mod link;
 mod msg;
 pub mod net_errors;
+pub(crate) mod observe;
 pub mod ops;
 mod post_ask;
 mod post_recv;
@@ -33,7 +35,7 @@ mod recv;
 mod rma;
 mod sender;
 mod serve;
-mod stats;
+pub(crate) mod stats;
 mod tagged;
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,14 @@ pub(super) fn write(
 }
 
 fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64, carried: Carried) -> String {
+    let mut line = format!("{{\"endpoint\":\"{name}\",\"pid\":{}", std::process::id());
+    counters(&mut line, stats, kernel_drops, carried);
+    line.push_str("}\n");
+    line
+}
+
+/// Adds all counters to the members of an object that is not empty.
+pub(crate) fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carried: Carried) {
     let counters = [
         ("tx_data", stats.tx_data),
         ("tx_payload_bytes", stats.tx_payload_bytes),
@@ -55,15 +63,12 @@ fn json(name: SocketAddr, stats: &Stats, kernel_drops: u64, carried: Carried) ->
         ("verbs_rx_datagrams", carried.rx_datagrams),
         ("verbs_rx_bytes", carried.rx_bytes),
     ];
-    let mut line = format!("{{\"endpoint\":\"{name}\",\"pid\":{}", std::process::id());
     for (name, value) in counters {
         // Writing to a string does not fail.
         let _ = write!(line, ",\"{name}\":{value}");
     }
-    table(&mut line, "refusals", &REFUSAL_NAMES, &stats.refusals);
-    table(&mut line, "drops", &DROP_NAMES, &stats.drops);
-    line.push_str("}\n");
-    line
+    table(line, "refusals", &REFUSAL_NAMES, &stats.refusals);
+    table(line, "drops", &DROP_NAMES, &stats.drops);
 }
 
 fn table(line: &mut String, what: &str, names: &[&str], values: &[u64]) {

@@ -20,6 +20,7 @@ mod programs;
 mod report;
 mod setup;
 mod test;
+mod tool;
 mod valgrind;
 mod verbs;
 mod vm;

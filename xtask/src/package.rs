@@ -9,6 +9,7 @@ use crate::report::{Done, Report};
 use crate::{setup, verbs};
 use anyhow::{Context, Result, bail};
 use rustix::process::getuid;
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,6 +67,7 @@ fn unpacked_tarball(layout: &Layout, packages: &Packages, log: &Path) -> Result<
     unpack.args([&packages.tarball]).args(["--directory".as_ref(), prefix.as_os_str()]).run(log)?;
     let job = Job::new("fi_info").args(["-p", "erd"]);
     job.env("FI_PROVIDER_PATH", prefix.join("lib/libfabric")).run(log)?;
+    Job::new(prefix.join("bin/erd")).args(["info"]).run(log)?;
     links(layout, &prefix, log)
 }
 
@@ -152,11 +154,24 @@ fn installed(root: &Path, packages: &Packages, provider: &Provider, log: &Path) 
 /// Asks for erd where nothing but the package says where it is.
 fn works(place: &[&str], provider: &Provider, log: &Path) -> Result<Done> {
     fi_info(place).run(log)?;
+    erd_sees_it(place, log)?;
     let mut run = PingPong::new(&["-m", "tagged", "-S", "all", "-I", "20"]);
     run.under = place.iter().chain(&NOTHING).map(|word| (*word).to_owned()).collect();
     let sizes =
         pingpong::rows(&run.run(&Core::system(), provider, &provider.counters(log), log)?)?;
-    Done::many(sizes.len(), format!("fi_info; fi_pingpong with {} sizes", sizes.len()))
+    Done::many(sizes.len(), format!("fi_info; erd doctor; fi_pingpong with {} sizes", sizes.len()))
+}
+
+/// The doctor finds the provider where the package put it, without a word.
+fn erd_sees_it(place: &[&str], log: &Path) -> Result<()> {
+    let doctor = Job::new("erd").args(["doctor", "--json"]).under(NOTHING).under(place);
+    let found: Value = serde_json::from_str(&doctor.finish(log)?.output).context("erd doctor")?;
+    let found = found.as_array().context("no findings")?;
+    let asked = found.iter().find(|finding| finding["check"] == "libfabric");
+    match asked.map(|finding| (&finding["verdict"], &finding["text"])) {
+        Some((verdict, _)) if verdict == "ok" => Ok(()),
+        told => bail!("erd doctor says of libfabric: {told:?}"),
+    }
 }
 
 fn fi_info(place: &[&str]) -> Job {

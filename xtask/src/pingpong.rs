@@ -2,7 +2,7 @@
 
 use crate::fabric::{Core, Counters, Provider};
 use crate::layout::Layout;
-use crate::process::Job;
+use crate::process::{Job, Running};
 use crate::report::{Done, Report};
 use crate::valgrind;
 use anyhow::{Context, Result, bail};
@@ -57,19 +57,35 @@ impl<'a> PingPong<'a> {
         counters: &Counters,
         log: &Path,
     ) -> Result<String> {
+        let [server, client] = self.jobs(core, provider, counters);
+        let mut server = server.start(log)?;
+        wait_for_listener(self.port, || server.has_ended())?;
+        let client = client.finish(log)?;
+        let server = server.finish(log)?.success();
+        let written = client.success().context("the client")?;
+        server.context("the server")?;
+        Ok(written)
+    }
+
+    /// Starts both sides, which end when the answer is dropped, if not before.
+    ///
+    /// # Errors
+    /// A side that does not start.
+    pub fn start(&self, core: &Core, provider: &Provider, log: &Path) -> Result<[Running; 2]> {
+        let [server, client] = self.jobs(core, provider, &provider.counters(log));
+        let mut server = server.start(log)?;
+        wait_for_listener(self.port, || server.has_ended())?;
+        Ok([server, client.start(log)?])
+    }
+
+    fn jobs(&self, core: &Core, provider: &Provider, counters: &Counters) -> [Job; 2] {
         let port = self.port.to_string();
         let job = |port_option: &str| {
             let job = Job::new("fi_pingpong").args(["-p", &provider.name]).args(&self.args);
             let job = job.args([port_option, &port]).under(&self.under).limit(self.limit);
             counters.give(provider.give(core.give(job)))
         };
-        let mut server = job("-B").start(log)?;
-        wait_for_listener(self.port, || server.has_ended())?;
-        let client = job("-P").args([self.address]).finish(log)?;
-        let server = server.finish(log)?.success();
-        let written = client.success().context("the client")?;
-        server.context("the server")?;
-        Ok(written)
+        [job("-B"), job("-P").args([self.address])]
     }
 }
 

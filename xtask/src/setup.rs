@@ -141,10 +141,24 @@ pub fn build_provider(layout: &Layout) -> Result<()> {
 /// # Errors
 /// What the compiler says.
 pub fn build_relay(layout: &Layout) -> Result<PathBuf> {
+    build(layout, "erd-relay")?;
+    Ok(layout.target.join("debug/erd-relay"))
+}
+
+/// Builds the command `erd`; answers the program.
+///
+/// # Errors
+/// What the compiler says.
+pub fn build_tool(layout: &Layout) -> Result<PathBuf> {
+    build(layout, "erd-tool")?;
+    Ok(layout.target.join("debug/erd"))
+}
+
+fn build(layout: &Layout, package: &str) -> Result<()> {
     Job::new("cargo")
-        .args(["build", "--package", "erd-relay"])
+        .args(["build", "--package", package])
         .dir(&layout.root)
         .limit(Duration::from_secs(600))
-        .run(&layout.logs.join("build-relay.log"))?;
-    Ok(layout.target.join("debug/erd-relay"))
+        .run(&layout.logs.join(format!("build-{package}.log")))?;
+    Ok(())
 }

@@ -6,7 +6,7 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, verbs, vm};
+use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, tool, verbs, vm};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
@@ -44,6 +44,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     }
     if provider.is_erd() {
         pingpong::scheme_steps(&mut report, layout, &wheel, &provider);
+        tool::steps(&mut report, layout, &system, &provider);
     }
     Suite { layout, core: &wheel, provider: &provider }.peer_steps(&mut report);
     if provider.is_erd() {

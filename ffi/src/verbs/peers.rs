@@ -242,6 +242,12 @@ impl Peers {
         self.up > 0
     }
 
+    /// This peer is reached over verbs.
+    #[must_use]
+    pub fn is_up(&self, name: SocketAddr) -> bool {
+        matches!(self.states.get(&name), Some(State::Up { .. }))
+    }
+
     /// A datagram came over verbs, from this queue pair; the GID is zero where the device does not
     /// show it.
     pub fn heard(&mut self, gid: Gid, qpn: u32) {

@@ -204,6 +204,12 @@ impl VerbsPort {
         }
     }
 
+    /// Name of the port, as [`Port::name`].
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.port.name()
+    }
+
     fn turn(&self, up: bool, why: &str) {
         if self.up.swap(up, Ordering::Relaxed) != up {
             tracing::warn!(device = self.port.name(), "{why}");

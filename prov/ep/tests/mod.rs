@@ -2,6 +2,7 @@
 
 mod failures;
 mod memory;
+mod monitor;
 mod node;
 mod ports;
 mod semantics;

@@ -1,8 +1,9 @@
 //! One endpoint with all it needs, driven through libfabric's own tables of operations.
 
-use crate::{fabric, info};
+use crate::{fabric, info, sockaddr};
 use erd_ffi::fi::*;
 use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
@@ -152,18 +153,33 @@ impl Node {
 
     /// Inserts another node's name here.
     pub fn knows(&self, other: &Node) -> fi_addr_t {
-        let mut name = [0_u8; 64];
-        let mut len = name.len();
+        let (mut name, _) = other.raw_name();
         let mut fi_addr = FI_ADDR_NOTAVAIL;
         let (at, none) = (name.as_mut_ptr().cast(), null_mut());
-        // SAFETY: both nodes are open, and the buffers as long as stated.
+        // SAFETY: the node is open, and the buffer holds a name.
         unsafe {
-            let rc = ((*(*other.ep).cm).getname)(other.ep.cast(), at, &raw mut len);
-            ok("getname", rc as isize);
             let insert = (*(*self.av).ops).insert;
             assert_eq!(insert(self.av, at, 1, &raw mut fi_addr, 0, none), 1);
         }
         fi_addr
+    }
+
+    /// The endpoint's name.
+    pub fn name(&self) -> SocketAddr {
+        let (name, len) = self.raw_name();
+        // SAFETY: the buffer is as long as stated.
+        let read = unsafe { sockaddr::read(name.as_ptr().cast(), len) };
+        read.expect("an address").expect("not none")
+    }
+
+    fn raw_name(&self) -> ([u8; 64], usize) {
+        let mut name = [0_u8; 64];
+        let mut len = name.len();
+        let at = name.as_mut_ptr().cast();
+        // SAFETY: the node is open, and the buffer as long as stated.
+        let rc = unsafe { ((*(*self.ep).cm).getname)(self.ep.cast(), at, &raw mut len) };
+        ok("getname", rc as isize);
+        (name, len)
     }
 
     pub fn send(&self, bytes: &[u8], dest: fi_addr_t, context: usize) -> isize {

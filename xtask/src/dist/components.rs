@@ -1,4 +1,5 @@
-//! What is linked into the shared object: a CycloneDX list of it, and the licences' texts.
+//! What is linked into the shared object and the command: a CycloneDX list of it, and the licences'
+//! texts.
 //!
 //! From what cargo knows, in few lines: cargo-cyclonedx writes a list beside each manifest of the
 //! workspace, with this machine's paths as identifiers, and cargo-about is two hundred crates to build.
@@ -14,8 +15,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The package whose dependencies are listed.
-const ROOT: &str = "erd-fi";
+/// The packages whose dependencies are listed: the shared object's, and the command's.
+const ROOTS: [&str; 2] = ["erd-fi", "erd-tool"];
 /// How files begin that have a licence in them.
 const LICENCE_FILES: &[&str] =
     &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
@@ -67,10 +68,9 @@ impl Components {
     /// The list in CycloneDX's form, made at `time`.
     #[must_use]
     pub fn cyclonedx(&self, time: &str) -> String {
-        let root = format!("pkg:cargo/{ROOT}@{VERSION}");
+        let roots = ROOTS.map(|root| format!("pkg:cargo/{root}@{VERSION}"));
         let std = format!("pkg:generic/rust-std@{}", self.rust);
-        let others = self.found.values().filter(|component| component.name != ROOT);
-        let mut components: Vec<Value> = others.map(Component::cyclonedx).collect();
+        let mut components: Vec<Value> = self.found.values().map(Component::cyclonedx).collect();
         components.push(json!({
             "type": "library", "bom-ref": std, "name": "rust-std", "version": self.rust,
             "licenses": [{ "expression": "MIT OR Apache-2.0" }],
@@ -78,11 +78,12 @@ impl Components {
         let graph = self.found.values().map(|component| {
             let mut needs: Vec<String> =
                 component.needs.iter().map(|id| self.found[id].url()).collect();
-            if component.url() == root {
+            if roots.contains(&component.url()) {
                 needs.push(std.clone());
             }
             json!({ "ref": component.url(), "dependsOn": needs })
         });
+        let whole = json!({ "ref": "erd", "dependsOn": roots });
         let list = json!({
             "bomFormat": "CycloneDX",
             "specVersion": "1.6",
@@ -90,12 +91,12 @@ impl Components {
             "metadata": {
                 "timestamp": time,
                 "component": {
-                    "type": "library", "bom-ref": root, "name": "erd", "version": VERSION,
+                    "type": "application", "bom-ref": "erd", "name": "erd", "version": VERSION,
                     "licenses": [{ "expression": "MIT OR Apache-2.0" }],
                 },
             },
             "components": components,
-            "dependencies": graph.collect::<Vec<_>>(),
+            "dependencies": graph.chain([whole]).collect::<Vec<_>>(),
         });
         format!("{list:#}\n")
     }
@@ -106,7 +107,7 @@ impl Components {
     /// A file that cannot be read.
     pub fn licences(&self) -> Result<String> {
         let mut list = format!(
-            "liberd_fi.so {VERSION} is made of erd, Rust's standard library {} (MIT OR Apache-2.0)\n\
+            "liberd_fi.so and the command erd {VERSION} are made of erd, Rust's standard library {} (MIT OR Apache-2.0)\n\
              and these packages:\n\n",
             self.rust
         );
@@ -165,8 +166,11 @@ fn linked(metadata: &Value) -> Result<BTreeMap<String, Component>> {
     };
     let packages = by_id(&metadata["packages"]).context("no packages")?;
     let nodes = by_id(&metadata["resolve"]["nodes"]).context("no resolve graph")?;
-    let root = packages.iter().find(|(_, package)| package["name"] == ROOT);
-    let mut waiting = vec![root.with_context(|| format!("no package {ROOT}"))?.0.clone()];
+    let find = |root: &str| {
+        let found = packages.iter().find(|(_, package)| package["name"] == root);
+        Ok(found.with_context(|| format!("no package {root}"))?.0.clone())
+    };
+    let mut waiting = ROOTS.iter().map(|root| find(root)).collect::<Result<Vec<_>>>()?;
     let mut found = BTreeMap::new();
     while let Some(id) = waiting.pop() {
         let (package, node) = (&packages[&id], &nodes[&id]);
@@ -231,15 +235,19 @@ mod tests {
         let away = json!("registry+somewhere");
         let metadata = json!({
             "packages": [
-                package(ROOT, "cdylib", &Value::Null), package("linked", "lib", &away),
+                package(ROOTS[0], "cdylib", &Value::Null), package("linked", "lib", &away),
+                package(ROOTS[1], "bin", &Value::Null), package("shown", "lib", &away),
                 package("macros", "proc-macro", &away), package("tests", "lib", &away),
                 package("script", "lib", &away),
             ],
-            "resolve": { "nodes": [{ "id": ROOT, "deps": deps }, { "id": "linked", "deps": [] }] },
+            "resolve": { "nodes": [
+                { "id": ROOTS[0], "deps": deps }, { "id": "linked", "deps": [] },
+                { "id": ROOTS[1], "deps": [dep("shown", Value::Null)] }, { "id": "shown", "deps": [] },
+            ] },
         });
         let found = linked(&metadata).expect("a list");
-        assert_eq!(found.keys().collect::<Vec<_>>(), [ROOT, "linked"]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), [ROOTS[0], ROOTS[1], "linked", "shown"]);
         assert_eq!(found["linked"].licence, "MIT OR Apache-2.0");
-        assert!(found[ROOT].is_ours && !found["linked"].is_ours);
+        assert!(found[ROOTS[0]].is_ours && !found["linked"].is_ours);
     }
 }

@@ -33,6 +33,7 @@ pub fn package(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result
     tool("dpkg-shlibdeps")
         .args(["-Tdebian/substvars", "-e"])
         .args([&format!("debian/erd/usr/lib/{multiarch}/{LIBRARY}")])
+        .args(["-e", "debian/erd/usr/bin/erd"])
         .run(log)?;
     root.below("DEBIAN").make()?;
     // Packages of programs that link the library depend on this one; the loader is to know it.

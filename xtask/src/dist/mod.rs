@@ -44,7 +44,9 @@ struct Parts {
     epoch: String,
     /// The shared object, stripped and without a path of this machine.
     library: PathBuf,
-    /// What is linked into it.
+    /// The command `erd`, likewise.
+    tool: PathBuf,
+    /// What is linked into both.
     components: Components,
     /// `epoch` for people.
     time: String,
@@ -61,7 +63,8 @@ pub fn run(layout: &Layout) -> Result<Packages> {
     let epoch = source_date(layout, &log)?;
     let time = Job::new("date").args(["--utc", "+%FT%TZ", "--date", &format!("@{epoch}")]);
     let parts = Parts {
-        library: build(layout, &log)?,
+        library: library(layout, &log)?,
+        tool: tool(layout, &log)?,
         components: Components::find(layout, &log)?,
         time: time.run(&log)?.trim().to_owned(),
         epoch,
@@ -95,23 +98,46 @@ fn source_date(layout: &Layout, log: &Path) -> Result<String> {
     Ok(seconds.to_string())
 }
 
-/// Builds the shared object apart from `target/release`, whose flags it does not share: without
-/// symbols, and with the same names of source files on every machine.
+/// Builds the shared object.
 ///
 /// It is linked here and not by rustc, which passes a list of exports of its own that goes with no
 /// symbol versions.
-fn build(layout: &Layout, log: &Path) -> Result<PathBuf> {
+fn library(layout: &Layout, log: &Path) -> Result<PathBuf> {
     println!("building the packages' {LIBRARY}");
+    let args = ["rustc", "--package", "erd-fi", "--crate-type", "staticlib"];
+    let target = build(layout, &args, log)?;
+    let library = link(layout, &target, log)?;
+    without_paths(layout, &library)?;
+    Ok(library)
+}
+
+/// Builds the command.
+fn tool(layout: &Layout, log: &Path) -> Result<PathBuf> {
+    println!("building the packages' erd");
+    let tool = build(layout, &["build", "--package", "erd-tool"], log)?.join("release/erd");
+    without_paths(layout, &tool)?;
+    Ok(tool)
+}
+
+/// Directories of this machine, and what they are called in the packages.
+fn places(layout: &Layout) -> Result<[(PathBuf, &'static str); 2]> {
     let cargo_home = match env::var_os("CARGO_HOME") {
         Some(dir) => PathBuf::from(dir),
         None => env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo"),
     };
-    let places = [(layout.root.as_path(), "erd"), (cargo_home.as_path(), "cargo")];
-    let flags = places.map(|(dir, name)| format!("--remap-path-prefix={}={name}", dir.display()));
+    Ok([(layout.root.clone(), "erd"), (cargo_home, "cargo")])
+}
+
+/// Has cargo build something apart from `target/release`, whose flags it does not share: without
+/// symbols, and with the same names of source files on every machine. Answers the target directory.
+fn build(layout: &Layout, args: &[&str], log: &Path) -> Result<PathBuf> {
+    let remap =
+        |(dir, name): &(PathBuf, &str)| format!("--remap-path-prefix={}={name}", dir.display());
+    let flags = places(layout)?.each_ref().map(remap);
     let target = layout.own.join("dist-build");
     Job::new("cargo")
-        .args(["rustc", "--release", "--locked", "--package", "erd-fi"])
-        .args(["--crate-type", "staticlib"])
+        .args(args)
+        .args(["--release", "--locked"])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
@@ -119,15 +145,18 @@ fn build(layout: &Layout, log: &Path) -> Result<PathBuf> {
         .dir(&layout.root)
         .limit(Duration::from_secs(900))
         .run(log)?;
-    let library = link(layout, &target, log)?;
-    let bytes = fs::read(&library).with_context(|| format!("reading {}", library.display()))?;
-    for (dir, _) in places {
+    Ok(target)
+}
+
+fn without_paths(layout: &Layout, file: &Path) -> Result<()> {
+    let bytes = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+    for (dir, _) in places(layout)? {
         let path = dir.as_os_str().as_encoded_bytes();
         if bytes.windows(path.len()).any(|window| window == path) {
-            bail!("{} has the path {} in it", library.display(), dir.display());
+            bail!("{} has the path {} in it", file.display(), dir.display());
         }
     }
-    Ok(library)
+    Ok(())
 }
 
 /// Links the archive that rustc made.

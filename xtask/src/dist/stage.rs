@@ -76,6 +76,8 @@ impl Stage {
         (prefix, libdir): (&str, &str),
     ) -> Result<()> {
         self.copy(&parts.library, &format!("{libdir}/{LIBRARY}"))?;
+        self.copy(&parts.tool, "bin/erd")?;
+        fs::set_permissions(self.root.join("bin/erd"), Permissions::from_mode(0o755))?;
         self.link(LIBRARY, &format!("{libdir}/liberd.so"))?;
         self.link(&format!("../{LIBRARY}"), &format!("{libdir}/libfabric/liberd_fi.so"))?;
         let module = fs::read_to_string(layout.root.join("packaging/erd.pc"))?

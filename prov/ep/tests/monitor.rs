@@ -1,0 +1,54 @@
+//! What is seen of endpoints from outside the process.
+
+use super::node::{Options, Pair, ok};
+use crate::monitor::NAME_PREFIX;
+use erd_ffi::fi::FI_ADDR_UNSPEC;
+use erd_ffi::visit::{names, visit};
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+/// What this process tells who looks in.
+fn snapshot() -> String {
+    for name in names(NAME_PREFIX).expect("/proc") {
+        let Ok((mut stream, who)) = visit(&name) else { continue };
+        if who.pid == std::process::id() {
+            let mut text = String::new();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+            stream.read_to_string(&mut text).expect("an answer");
+            return text;
+        }
+    }
+    panic!("nobody listens");
+}
+
+#[test]
+fn a_flow_is_seen_with_its_counters() {
+    let pair = Pair::new(Options::default());
+    let mut got = vec![0; 4096];
+    ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
+    ok("send", pair.a.send(&[5; 4096], pair.a_to_b, 2));
+    assert!(pair.b.next(&[&pair.a]).is_ok() && pair.a.next(&[&pair.b]).is_ok());
+    let [a, b] = [&pair.a, &pair.b].map(|node| node.name());
+    let flow =
+        format!("{{\"kind\":\"flow\",\"endpoint\":\"{a}\",\"peer\":\"{b}\",\"carrier\":\"udp\"");
+    let end = Instant::now() + Duration::from_secs(20);
+    // Tests beside this one have endpoints too, which may be busy at a look.
+    let text = loop {
+        let text = snapshot();
+        if text.contains(&flow) || Instant::now() > end {
+            break text;
+        }
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("{\"kind\":\"process\",\"format\":1,"), "{text}");
+    assert!(lines[lines.len() - 1].starts_with("{\"kind\":\"end\","), "{text}");
+    let line = |start: &str| lines.iter().find(|line| line.starts_with(start)).copied();
+    let flow = line(&flow).expect("the flow");
+    assert!(!flow.contains("\"sent_bytes\":0,") && !flow.contains("\"window_bytes\":0,"), "{flow}");
+    let endpoint =
+        line(&format!("{{\"kind\":\"endpoint\",\"endpoint\":\"{a}\",")).expect("its endpoint");
+    assert!(
+        endpoint.contains("\"cc\":\"erd\",") && endpoint.contains("\"messages_sent\":1,"),
+        "{endpoint}"
+    );
+}

@@ -1,0 +1,108 @@
+//! What a domain on an interface comes to: for who opens one, and for who asks beforehand.
+
+use crate::scheme::SchemeChoice;
+use crate::settings::Settings;
+use erd_ffi::udp::{Interface, max_payload_bytes};
+use erd_ffi::verbs::{self, Port};
+use erd_rd::config::DATAGRAM_MIN_BYTES;
+
+/// Paths that are queue pairs.
+const QP_PATHS_MAX: u16 = verbs::QPS_MAX as u16 - 1;
+
+/// What the settings, the interface and the port of an RDMA device on it amount to.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Paths to spray over, 1 to 256.
+    pub paths: u16,
+    /// Congestion control, unless the application chooses another.
+    pub scheme: SchemeChoice,
+    /// Speed of the link in bytes per second; 0 if unknown.
+    pub link_bytes_per_s: u64,
+    /// Largest datagram that is sent or taken, in bytes of UDP payload.
+    pub datagram_bytes: u16,
+    /// Packets are marked as ECN-capable.
+    pub ecn: bool,
+}
+
+impl Plan {
+    /// On `entry`, over `port` if there is one.
+    #[must_use]
+    pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Plan {
+        let scheme = settings.scheme_on(entry.loopback);
+        let verbs_bytes = port.map(|port| port.mtu_bytes);
+        Plan {
+            paths: paths(settings, entry, port),
+            link_bytes_per_s: link_bytes_per_s(settings, entry),
+            datagram_bytes: datagram_bytes(
+                settings,
+                entry.mtu_bytes,
+                entry.addr.is_ipv6(),
+                verbs_bytes,
+            ),
+            ecn: settings.ecn && scheme.heeds_ecn(),
+            scheme,
+        }
+    }
+}
+
+/// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle
+/// makes a path too.
+pub(crate) fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16 {
+    let paths = settings.paths_on(entry.loopback);
+    let most =
+        if port.is_some_and(|port| !port.flow_label_paths) { QP_PATHS_MAX } else { u16::MAX };
+    paths.min(most)
+}
+
+/// As it was set, or as the interface tells.
+pub(crate) fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
+    let set_mbps = settings.link_mbps;
+    set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * 125_000
+}
+
+/// As large as the link carries in one piece, unless the setting or a device says less.
+pub(crate) fn datagram_bytes(
+    settings: &Settings,
+    mtu_bytes: u32,
+    v6: bool,
+    verbs_bytes: Option<u16>,
+) -> u16 {
+    let payload = max_payload_bytes(mtu_bytes, v6) as u16;
+    let limit = settings.mtu_bytes.unwrap_or(u16::MAX);
+    // A datagram can always take UDP instead.
+    payload.min(verbs_bytes.unwrap_or(u16::MAX)).min(limit).max(DATAGRAM_MIN_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(change: &[(&str, &str)], loopback: bool) -> Plan {
+        let said = |name: &str| change.iter().find(|(asked, _)| *asked == name);
+        let settings =
+            Settings::read(|asked| Ok(said(asked.name).map(|(_, value)| (*value).to_owned())));
+        let entry = Interface {
+            name: "eth0".to_owned(),
+            addr: "192.0.2.1".parse().expect("address"),
+            prefix: 24,
+            mtu_bytes: 9000,
+            up: true,
+            loopback,
+            speed_mbps: Some(100_000),
+        };
+        Plan::new(&settings.expect("settings"), &entry, None)
+    }
+
+    #[test]
+    fn the_interface_decides_unless_a_setting_does() {
+        let plain = plan(&[], false);
+        assert_eq!((plain.paths, plain.scheme.name(), plain.ecn), (4, "nscc", true));
+        assert_eq!((plain.datagram_bytes, plain.link_bytes_per_s), (8972, 12_500_000_000));
+        let loopback = plan(&[], true);
+        assert_eq!((loopback.paths, loopback.scheme.name(), loopback.ecn), (1, "erd", false));
+        let set = [("paths", "16"), ("cc", "swift"), ("mtu", "1400"), ("link_gbps", "1")];
+        let set = plan(&set, true);
+        assert_eq!((set.paths, set.scheme.name(), set.datagram_bytes), (16, "swift", 1400));
+        assert_eq!(set.link_bytes_per_s, 125_000_000);
+    }
+}

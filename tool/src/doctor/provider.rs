@@ -1,0 +1,158 @@
+//! Whether libfabric finds the provider.
+
+use super::{Finding, Host};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What libfabric loads.
+const FILE: &str = "liberd_fi.so";
+/// The function that libfabric calls in it.
+const ENTRY: &[u8] = b"fi_prov_ini";
+/// Longest wait for `fi_info`, and the pause between two looks whether it has ended.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Looks at `FI_PROVIDER_PATH`, and asks libfabric.
+pub fn check(_: &Host) -> Vec<Finding> {
+    let path = env::var("FI_PROVIDER_PATH").ok().filter(|path| !path.is_empty());
+    let mut found: Vec<Finding> = path.as_deref().map(searched).into_iter().collect();
+    found.push(asked(path.is_some()));
+    found
+}
+
+/// Looks where libfabric looks: in directories separated by colons, of which an `@` before the first
+/// says that their order decides.
+fn searched(path: &str) -> Finding {
+    let mut looked = Vec::new();
+    let path = path.strip_prefix('@').unwrap_or(path);
+    for dir in path.split(':').filter(|dir| !dir.is_empty()) {
+        let file = Path::new(dir).join(FILE);
+        match loadable(&file) {
+            Ok(()) => return Finding::ok("provider-path", format!("{} is there", file.display())),
+            Err(why) => looked.push(format!("{dir}: {why}")),
+        }
+    }
+    let text = format!("no {FILE} where FI_PROVIDER_PATH points: {}", looked.join("; "));
+    let finding = Finding::problem("provider-path", text);
+    match beside_this_program() {
+        Some(dir) => finding.mend(format!("export FI_PROVIDER_PATH={}", dir.display())),
+        None => finding.mend(format!("export FI_PROVIDER_PATH=<directory of {FILE}>; or unset it, if the package is installed")),
+    }
+}
+
+/// Whether a file could be the provider for this processor.
+fn loadable(file: &Path) -> Result<(), String> {
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    if !dir.is_dir() {
+        return Err("there is no such directory".to_owned());
+    }
+    if !file.exists() {
+        return Err(format!("it has no {FILE}"));
+    }
+    let bytes = fs::read(file).map_err(|error| format!("{FILE}: {error}"))?;
+    let own = env::current_exe().ok().and_then(|own| fs::read(own).ok()).unwrap_or_default();
+    // ELF: magic, 64 bits, byte order; and the machine, at offset 18.
+    let kind = |bytes: &[u8]| Some([bytes.get(..6)?, bytes.get(18..20)?].concat());
+    if bytes.get(..4) != Some(b"\x7fELF") {
+        return Err(format!("{FILE} is no shared object"));
+    }
+    if !own.is_empty() && kind(&bytes) != kind(&own) {
+        return Err(format!("{FILE} is for another processor"));
+    }
+    if !bytes.windows(ENTRY.len()).any(|window| window == ENTRY) {
+        return Err(format!("{FILE} is no provider of libfabric"));
+    }
+    Ok(())
+}
+
+/// Where a build or an unpacked tarball has it.
+fn beside_this_program() -> Option<PathBuf> {
+    let own = env::current_exe().ok()?;
+    let dir = own.parent()?;
+    let places = [dir.to_owned(), dir.join("../lib/libfabric")];
+    places.into_iter().find(|dir| loadable(&dir.join(FILE)).is_ok())
+}
+
+/// `fi_info -p erd`, which comes with libfabric.
+fn asked(has_path: bool) -> Finding {
+    let check = "libfabric";
+    let output = match limited(Command::new("fi_info").args(["-p", "erd"])) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Finding::skipped(
+                check,
+                "fi_info is not installed: it would show whether libfabric finds erd",
+            );
+        }
+        Err(error) => return Finding::problem(check, format!("fi_info -p erd: {error}")),
+        Ok(output) => output,
+    };
+    if output.contains("provider: erd") {
+        let domains = output.matches("provider: erd").count();
+        return Finding::ok(check, format!("fi_info shows {domains} interfaces of erd"));
+    }
+    let finding = Finding::problem(
+        check,
+        "fi_info -p erd shows nothing: libfabric does not find erd, or a setting is not valid",
+    );
+    match beside_this_program() {
+        Some(dir) if !has_path => {
+            finding.mend(format!("export FI_PROVIDER_PATH={}", dir.display()))
+        }
+        None if !has_path => finding.mend(format!(
+            "install the package, or: export FI_PROVIDER_PATH=<directory of {FILE}>"
+        )),
+        _ => finding.mend("FI_LOG_LEVEL=info fi_info -p erd 2>&1 | grep -i -e erd -e provider"),
+    }
+}
+
+/// Runs a program for a bounded time; answers what it wrote.
+fn limited(command: &mut Command) -> std::io::Result<String> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let end = Instant::now() + PATIENCE;
+    // What it writes is little, so its pipe is never full.
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= end {
+            child.kill()?;
+            child.wait()?;
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(String::from_utf8_lossy(&child.wait_with_output()?.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+    use crate::system::System;
+
+    fn path(system: &System) -> String {
+        system.path("/lib").display().to_string()
+    }
+
+    #[test]
+    fn a_path_without_the_provider_says_what_is_there() {
+        let empty = System::planted(&[("lib/other.so", "")]);
+        let finding = searched(&path(&empty));
+        assert_eq!(finding.verdict, Verdict::Problem);
+        assert!(finding.text.ends_with("it has no liberd_fi.so"), "{}", finding.text);
+        let text = System::planted(&[("lib/liberd_fi.so", "not a library")]);
+        assert!(searched(&path(&text)).text.ends_with("is no shared object"));
+        let own = fs::read(env::current_exe().expect("this test")).expect("readable");
+        let head: String = own[..20].iter().map(|byte| char::from(*byte)).collect();
+        // A file of text is UTF-8, in which bytes above 127 would be others.
+        if head.is_ascii() {
+            let other = System::planted(&[("lib/liberd_fi.so", &head)]);
+            assert!(searched(&path(&other)).text.ends_with("is no provider of libfabric"));
+            let whole = System::planted(&[("lib/liberd_fi.so", &format!("{head}fi_prov_ini"))]);
+            assert_eq!(searched(&format!("@/nowhere:{}", path(&whole))).verdict, Verdict::Ok);
+        }
+        assert!(searched("/nowhere").text.contains("no such directory"));
+    }
+}
