@@ -1,6 +1,6 @@
 //! The process's flows for who looks from outside: `erd top`.
 //!
-//! The helper thread holds a [`Monitor`], a listening socket that is found in /proc/net/unix by its
+//! The helper thread holds a `Monitor`, a listening socket that is found in /proc/net/unix by its
 //! name. It costs nothing until someone connects, who then gets one snapshot and is left: lines of
 //! JSON, each an object with a `kind`, first `process`, then every `endpoint`, then each `flow`, and
 //! `end` last. Without the `end` the kernel did not take all. Numbers are counted as the documents

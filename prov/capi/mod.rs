@@ -1,6 +1,6 @@
 //! The C interface, `include/erd.h`: the objects of [`crate::verbs`] by handles.
 //!
-//! [`handles`] keeps the objects, `boundary` turns errors into numbers and texts and catches
+//! `handles` keeps the objects, `boundary` turns errors into numbers and texts and catches
 //! panics, [`types`] has the header's structures. The functions are in `objects` (devices, domains,
 //! memory, addresses), `queues` (completion queues, queue pairs) and `post`. `tests/capi.rs` and
 //! `cargo xtask test` hold them against the header, the record of the ABI and the man pages.
