@@ -5,7 +5,7 @@ use libc::{c_void, iovec};
 use std::io;
 use std::sync::OnceLock;
 
-/// Whether the kernel offers [`read`] and [`write`]. If it does not, a warning says so once.
+/// Whether the kernel offers [`read()`] and [`write()`]. If it does not, a warning says so once.
 pub fn is_offered() -> bool {
     static OFFERED: OnceLock<bool> = OnceLock::new();
     *OFFERED.get_or_init(|| {

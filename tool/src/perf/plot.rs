@@ -58,7 +58,7 @@ fn chart(
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .x_label_area_size(40)
-        .y_label_area_size(70)
+        .y_label_area_size(90)
         .build_cartesian_2d(
             range(|at| at.0).log_scale().base(4.0),
             range(|at| at.1).log_scale().base(2.0),
