@@ -2,10 +2,12 @@
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
+use erd_rd::cc::settings;
 use erd_rd::config::PATHS_MAX;
-use erd_sim::scenario::Start;
+use erd_sim::scenario::{SchemeMaker, Start};
 use erd_sim::schemes;
 use erd_sim::tables::{self, TABLES, Table};
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Runs the erd engine over simulated networks.
@@ -48,12 +50,18 @@ struct RunArgs {
     /// No marks.
     #[arg(long)]
     no_ecn: bool,
-    /// Base round trips of the measurement.
-    #[arg(long, default_value_t = 500)]
-    rtts: u64,
+    /// Hosts whose polls are late by so many us on average, one in a thousand by 200.
+    #[arg(long)]
+    noise_us: Option<u64>,
+    /// Base round trips of the measurement: 500, or 5000 with noise, unless given.
+    #[arg(long)]
+    rtts: Option<u64>,
     /// Seed of everything.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// A setting of the scheme, as NAME=VALUE; several may be given.
+    #[arg(long, value_parser = setting)]
+    set: Vec<(String, f32)>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -66,6 +74,29 @@ fn main() -> anyhow::Result<()> {
 fn known(scheme: &str) -> anyhow::Result<()> {
     ensure!(schemes::by_name(scheme).is_some(), "schemes are {:?}", schemes::NAMES);
     Ok(())
+}
+
+fn setting(text: &str) -> anyhow::Result<(String, f32)> {
+    let (name, value) = text.split_once('=').context("a setting is given as NAME=VALUE")?;
+    let value = value.parse().with_context(|| format!("{value:?} is no number"))?;
+    Ok((name.to_owned(), value))
+}
+
+/// Makes a scheme with some settings changed.
+fn with_settings(name: &str, values: &[(String, f32)]) -> anyhow::Result<SchemeMaker> {
+    let mut changed = schemes::by_name(name).context("no such scheme")?;
+    for (setting, value) in values {
+        settings::set(&mut *changed, setting, *value)
+            .with_context(|| format!("setting {setting:?} of {name}"))?;
+    }
+    let (name, values) = (name.to_owned(), values.to_vec());
+    Ok(Rc::new(move || {
+        let mut scheme = schemes::by_name(&name).expect("built once before");
+        for (setting, value) in &values {
+            settings::set(&mut *scheme, setting, *value).expect("set once before");
+        }
+        scheme
+    }))
 }
 
 fn table(name: &str, only: &[String]) -> anyhow::Result<()> {
@@ -81,14 +112,18 @@ fn run(args: &RunArgs) -> anyhow::Result<()> {
     known(&args.scheme)?;
     let paths = args.paths;
     ensure!((1..=PATHS_MAX).contains(&paths), "--paths lies between 1 and {PATHS_MAX}");
-    ensure!(args.flows > 0 && args.rtts > 0, "--flows and --rtts are at least 1");
+    ensure!(args.flows > 0 && args.rtts != Some(0), "--flows and --rtts are at least 1");
     let entropies = args.entropies.unwrap_or(paths);
     ensure!((1..=PATHS_MAX).contains(&entropies), "--entropies lies between 1 and {PATHS_MAX}");
     let mut scenario = tables::scenario(&args.scheme, args.flows);
     (scenario.net.paths, scenario.net.entropies) = (paths, entropies);
     scenario.net.seed = args.seed;
     scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| !args.no_ecn);
-    scenario.measured_rtts = args.rtts;
+    if let Some(mean_us) = args.noise_us {
+        tables::make_noisy(&mut scenario, mean_us);
+    }
+    scenario.measured_rtts = args.rtts.unwrap_or(scenario.measured_rtts);
+    scenario.scheme = with_settings(&args.scheme, &args.set)?;
     if args.staggered {
         scenario.start = Start::Staggered;
     }

@@ -161,14 +161,19 @@ pub fn noise(mean_ns: Nanos) -> Jitter {
     Jitter { mean_ps: from_ns(mean_ns), spike_ps: from_ns(200_000), spikes_ppm: 1_000 }
 }
 
+/// Hosts whose polls are late by so many us on average, watched for as long as that asks for.
+pub fn make_noisy(scenario: &mut Scenario, mean_us: Nanos) {
+    scenario.net.jitter = Some(noise(mean_us * 1_000));
+    scenario.net.rto_min_ns = JITTER_RTO_NS;
+    (scenario.outstanding, scenario.measured_rtts) = (JITTER_OUTSTANDING, JITTER_RTTS);
+}
+
 fn jitter(scheme: &str, out: &mut String) {
     for mean_us in [13, 35] {
         for ecn in [true, false] {
             let mut scenario = scenario(scheme, 1);
-            scenario.net.jitter = Some(noise(mean_us * 1_000));
-            scenario.net.rto_min_ns = JITTER_RTO_NS;
+            make_noisy(&mut scenario, mean_us);
             scenario.net.red_bdp = scenario.net.red_bdp.filter(|_| ecn);
-            (scenario.outstanding, scenario.measured_rtts) = (JITTER_OUTSTANDING, JITTER_RTTS);
             let o = scenario.run();
             write!(out, "{scheme:<8} {mean_us:>7} {:<3}", yes(ecn)).expect(FITS);
             reached(out, &o);

@@ -7,7 +7,8 @@ use super::paths::{EcnBitmap, LossyPath};
 use super::pipe::{Pipe, greater, lesser, plain_bytes, plain_ns, short_f32};
 use super::settings::{self, Setting};
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
+    View,
 };
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
@@ -33,9 +34,6 @@ const HALF: f32 = 0.5;
 /// (algorithm 4, line 11).
 const ACHIEVED_SHARE: f32 = 1.0 / 8.0;
 
-/// Without marks, a path is late that is so many base round trips slower than the one in the middle,
-/// and clean if it is as much faster.
-const PATH_APART_RTTS: f32 = 0.5;
 /// Without marks, a delay up to this part of that difference is no queue: a tenth of a base round trip,
 /// and mean jitter.
 const EARLY_PART: f32 = 0.2;
@@ -52,12 +50,13 @@ const GAMMA: usize = 6;
 const SACK_PACKETS: usize = 7;
 const ORDER_PACKETS: usize = 8;
 const MAX_BDP: usize = 9;
+const APART: usize = 10;
 
 const fn setting(name: &'static str, [min, default, max]: [f32; 3], help: &'static str) -> Setting {
     Setting { name, default, min, max, help }
 }
 
-const SETTINGS: [Setting; 10] = [
+const SETTINGS: [Setting; 11] = [
     setting("target", [0.1, 1.0, 10.0], "target delay in base round trips, noise apart (table 1)"),
     setting("high", [1.0, 3.0, 100.0], "high delay in target delays (table 1: Qhigh)"),
     setting("ewma", [0.001, 0.125, 1.0], "weight of a new delay in the mean (table 1)"),
@@ -67,7 +66,12 @@ const SETTINGS: [Setting; 10] = [
     setting("gamma", [0.0, 0.8, 1.0], "multiplicative decrease (table 1)"),
     setting("sack_packets", [1.0, 2.0, 255.0], "packets for each SACK (section 3.3.1)"),
     setting("order_packets", [1.0, 5.0, 65535.0], "least out-of-order threshold (section 3.3.2)"),
-    setting("max_bdp", [1.0, 1.36, 2.0], "largest window in BDP, one packet on top (section 3.2)"),
+    setting("max_bdp", [1.0, 2.0, 3.0], "largest window in BDP, one packet on top (section 3.2)"),
+    setting(
+        "apart",
+        [0.0, 0.5, 10.0],
+        "least difference of paths in base round trips; 0: marks tell",
+    ),
 ];
 
 type Values = [f32; SETTINGS.len()];
@@ -175,7 +179,7 @@ struct Strack {
     scale_bytes: f32,
     window_max_bytes: f32,
     target_ns: f32,
-    /// Without marks, by how much a path's round trip must differ from the one in the middle to tell.
+    /// By how much a path's round trip must differ from the one in the middle to tell; 0 for not at all.
     apart_ns: f32,
     /// Typical round trip, and the same with the target delay.
     rtt_ns: u32,
@@ -217,7 +221,9 @@ impl Strack {
             limited: true,
         };
         strack.derive();
-        strack.window_bytes = strack.window_max_bytes;
+        // With more, flows that come later would push out those that are there.
+        strack.window_bytes = strack.scale_bytes + strack.packet_bytes;
+        strack.clamp();
         strack
     }
 
@@ -227,14 +233,18 @@ impl Strack {
         // A sample holds the queue's delay and noise on top of it.
         let (scale_ns, rtt_ns) = (self.pipe.scale_ns(), self.pipe.typical_rtt_ns());
         self.target_ns = self.values[TARGET] * scale_ns + self.pipe.noise_ns();
-        self.apart_ns = PATH_APART_RTTS * scale_ns + P995 * (rtt_ns - scale_ns);
+        let apart = self.values[APART];
+        let jitter_ns = if apart > 0.0 { P995 * (rtt_ns - scale_ns) } else { 0.0 };
+        self.apart_ns = apart * scale_ns + jitter_ns;
         self.rtt_ns = rtt_ns.min(SPAN_MOST_NS) as u32;
         self.period_ns = (rtt_ns + self.target_ns).min(SPAN_MOST_NS) as u32;
-        // `max_bdp` BDP in whole packets, and one more that arrives meanwhile. More than one BDP,
-        // since a lone flow does not load all its paths alike.
+        // What fills the typical round trip, jitter of hosts and all; what a lone flow may keep in
+        // queues, of which the network has room for so many base round trips; in whole packets, and
+        // one more that arrives meanwhile.
         let (packet, bdp_bytes) = (self.packet_bytes as u64, self.pipe.bdp_bytes());
         self.scale_bytes = greater(bdp_bytes, self.packet_bytes);
-        let packets = ((self.values[MAX_BDP] * bdp_bytes) as u64).div_ceil(packet) + 1;
+        let queue_bytes = (self.values[MAX_BDP] - 1.0) * bdp_bytes * (scale_ns / rtt_ns);
+        let packets = ((bdp_bytes + queue_bytes) as u64).div_ceil(packet) + 1;
         self.window_max_bytes = (packets * packet) as f32;
     }
 
@@ -296,26 +306,26 @@ impl Strack {
     }
 
     /// Algorithm 3, lines 2 to 10. The path is judged by its own sample, the window by the filtered delay
-    /// of all. Without marks, a path is compared with the one in the middle: what is apart by more than
-    /// jitter explains counts as marked or unmarked, the rest tells nothing. An absolute bound would call all paths late when the queue stands
-    /// at the target, and so leave them unequal.
+    /// of all. A path is compared with the one in the middle: one that is slower by more than jitter explains,
+    /// and marked where the network marks, counts as marked; one that is as much faster, and unmarked, as
+    /// unmarked; the rest tells nothing. Marks alone, or an absolute bound, would call all paths marked when
+    /// the queue stands at the target, and so leave them unequal.
     #[inline(always)]
     fn heed_path(&mut self, ack: &Ack, rtt_ns: f32) {
         let Some(spray) = &mut self.spray else { return };
         if ack.path >= self.paths {
             return;
         }
-        let marked = if self.pipe.has_marks() {
-            ack.ce_bytes > 0
-        } else {
-            let slower = rtt_ns - self.pipe.middle_rtt_ns();
-            if slower.abs() <= self.apart_ns {
-                return;
-            }
-            slower > 0.0
-        };
-        spray.clean = (!marked).then_some(ack.path as u8);
-        spray.marked.on_ack(ack.path, marked);
+        let slower = rtt_ns - self.pipe.middle_rtt_ns();
+        let is_slow = slower > 0.0;
+        let has_marks = self.pipe.has_marks();
+        let is_bad = if has_marks { ack.ce_bytes > 0 } else { is_slow };
+        let marks_alone = has_marks && self.apart_ns == 0.0;
+        if !marks_alone && (slower.abs() <= self.apart_ns || is_bad != is_slow) {
+            return;
+        }
+        spray.clean = (!is_bad).then_some(ack.path as u8);
+        spray.marked.on_ack(ack.path, is_bad);
     }
 
     /// How many paths should be in use.
@@ -443,8 +453,13 @@ impl Controller for Strack {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        // The window does not react (section 3.3). No acknowledgement tells of a path that drops
-        // everything, so the loss does.
+        // The window does not react to what vanishes (section 3.3). What is trimmed was too much for
+        // the buffers.
+        if loss.kind == LossKind::Trim {
+            self.window_bytes -= loss.bytes as f32;
+            self.clamp();
+        }
+        // No acknowledgement tells of a path that drops everything, so the loss does.
         if let Some(spray) = &mut self.spray {
             spray.marked.on_ack(loss.path, true);
             spray.lossy.on_loss(loss, Nanos::from(self.rtt_ns));
