@@ -48,7 +48,7 @@ pub unsafe extern "C" fn erd_poll_cq(
             let mut at = 0;
             cq.take(room, |entry| {
                 // SAFETY: the caller's array has `num_entries` places, and no more are handed out.
-                unsafe { wc.add(at).write(completion(&Completion::of(&entry))) };
+                unsafe { wc.add(at).write(completion(&Completion::of(entry))) };
                 at += 1;
             })
         })

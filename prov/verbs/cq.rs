@@ -191,14 +191,14 @@ impl CompletionQueue {
         let room = places.len();
         let count = self.take(room, |entry| {
             if let Some(place) = places.next() {
-                *place = Completion::of(&entry);
+                *place = Completion::of(entry);
             }
         })?;
         Ok(&into[..count])
     }
 
     /// Hands up to `count` entries to `f`; how many.
-    pub(crate) fn take(&self, count: usize, f: impl FnMut(Entry)) -> Result<usize, Error> {
+    pub(crate) fn take(&self, count: usize, f: impl FnMut(&Entry)) -> Result<usize, Error> {
         if !self.process.is_current() {
             return Err(Error::Forked);
         }
