@@ -28,7 +28,10 @@ pub unsafe extern "C" fn erd_create_cq(context: *mut erd_context) -> *mut erd_cq
 /// `erd_create_cq(3)`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn erd_destroy_cq(cq: *mut erd_cq) -> c_int {
-    status("erd_destroy_cq", || remove(&CQS, "cq", cq, |cq| cq.users()).map(drop))
+    status("erd_destroy_cq", || {
+        remove(&CQS, "cq", cq, |cq| cq.users())?.close();
+        Ok(())
+    })
 }
 
 /// `erd_poll_cq(3)`

@@ -245,7 +245,7 @@ impl CqInner {
     }
 
     /// Ends a sleep, the present one or else the next.
-    fn signal(&self) {
+    pub(crate) fn signal(&self) {
         self.signaled.store(true, Ordering::Release);
         self.watch.wake();
     }

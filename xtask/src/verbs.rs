@@ -22,10 +22,11 @@ const IN_RUST: &[(&str, &[&str], &str)] = &[
     ("controllers", &["8"], "single"),
     ("tokio_echo", &[], "100 messages came back"),
 ];
-/// Those in C, likewise.
+/// Programs in C, likewise.
 const IN_C: &[(&str, &[&str], &str)] = &[
-    ("verbs_pingpong", &["2000"], "2000 rounds of 64 bytes"),
-    ("verbs_all_reduce", &["4", "200000"], "200000 numbers of 4 ranks summed"),
+    ("examples/verbs_pingpong", &["2000"], "2000 rounds of 64 bytes"),
+    ("examples/verbs_all_reduce", &["4", "200000"], "200000 numbers of 4 ranks summed"),
+    ("tests/c/forked_verbs", &[], "three children came and went"),
 ];
 
 /// Adds the steps.
@@ -49,9 +50,9 @@ pub fn steps(report: &mut Report, layout: &Layout) {
         Done::many(SEQUENCES as usize, format!("{SEQUENCES} sequences, no error"))
     });
     for (name, args, shows) in IN_C {
-        report.step(&format!("example {name} in C"), |log| {
+        report.step(&format!("{name}.c"), |log| {
             let flags = flags(layout)?;
-            let program = compile(layout, &format!("examples/{name}"), &flags, log)?;
+            let program = compile(layout, name, &flags, log)?;
             let library = layout.own.join("lib");
             let job = Job::new(program).args(*args).env("LD_LIBRARY_PATH", library);
             shown(job, shows, log)
