@@ -73,6 +73,18 @@ impl Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
 
+    /// As a number, which differs from that of a child.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The process of this [`Process::number`].
+    #[must_use]
+    pub fn numbered(number: u32) -> Process {
+        Process(number)
+    }
+
     /// False in a child that was forked after the thing was made.
     #[must_use]
     pub fn is_current(self) -> bool {

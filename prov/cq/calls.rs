@@ -183,6 +183,7 @@ guarded! {
         let Some(entry) = queue.read_error() else {
             return -(FI_EAGAIN as isize);
         };
+        cq.note(&queue);
         // SAFETY: the caller's entry, as long as its API version says; the text that the new entry
         // points to lives in the queue until its next error is read.
         unsafe { compat::write_cq_err(buf, &entry, cq.api_version) };
