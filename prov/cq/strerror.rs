@@ -39,9 +39,11 @@ pub enum Cause {
     RefusedUnsupported = 13,
     /// [`Refusal::Room`].
     RefusedRoom = 14,
+    /// An operation that waited for a counter could not be posted when its time came.
+    NotPosted = 15,
 }
 
-const ALL: [Cause; 14] = [
+const ALL: [Cause; 15] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -56,6 +58,7 @@ const ALL: [Cause; 14] = [
     Cause::RefusedOperation,
     Cause::RefusedUnsupported,
     Cause::RefusedRoom,
+    Cause::NotPosted,
 ];
 
 impl Cause {
@@ -73,7 +76,7 @@ impl Cause {
             Cause::NoMessage => FI_ENOMSG,
             Cause::BadBuffer => FI_EFAULT,
             Cause::RefusedKey => FI_EKEYREJECTED,
-            Cause::RefusedBounds => FI_EINVAL,
+            Cause::RefusedBounds | Cause::NotPosted => FI_EINVAL,
             Cause::RefusedRights => FI_EACCES,
             Cause::RefusedOperation => FI_EOPNOTSUPP,
             Cause::RefusedUnsupported => FI_ENOSYS,
@@ -104,6 +107,9 @@ impl Cause {
                 c"the peer knows no such atomic operation on this datatype, or not on this length"
             }
             Cause::RefusedUnsupported => c"the peer lets nobody access its memory",
+            Cause::NotPosted => {
+                c"the operation could not be posted when its counter reached the threshold"
+            }
             Cause::RefusedRoom => c"the peer's completion queue holds too many unread entries",
         }
     }

@@ -5,8 +5,8 @@ use super::driver::{Driver, refusal_errno};
 use super::host::SendOp;
 use super::ops::{Buffers, Handle};
 use erd_ffi::fi::{
-    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_EOPNOTSUPP, FI_INJECT, FI_MORE,
-    FI_REMOTE_CQ_DATA, FI_TRIGGER, fi_addr_t,
+    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_INJECT, FI_MORE,
+    FI_REMOTE_CQ_DATA, fi_addr_t,
 };
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
@@ -93,7 +93,9 @@ impl Driver {
     ) -> Result<(PeerId, Handle, &mut SendOp), c_int> {
         self.check(call, len_bytes)?;
         let peer = self.peer_at(call.dest)?;
-        let asked = call.flags & FI_COMPLETION != 0 || self.host.tx.always_completes();
+        let owed = self.owed.take();
+        let asked =
+            call.flags & FI_COMPLETION != 0 || (owed.is_none() && self.host.tx.always_completes());
         if self.host.sends.live() + self.host.tx.unread() >= self.config.tx_size {
             self.progress();
             return Err(FI_EAGAIN);
@@ -106,17 +108,19 @@ impl Driver {
             completion: asked && !call.silent,
             peer: Some(peer),
             len_bytes,
+            owed,
             ..SendOp::default()
         };
         Ok((peer, handle, op))
     }
 
-    fn check(&self, call: &Call, len_bytes: u64) -> Result<(), c_int> {
-        if !self.host.tx.is_bound() {
+    /// Checks a call of `len_bytes`.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(super) fn check(&self, call: &Call, len_bytes: u64) -> Result<(), c_int> {
+        if !self.host.tx.is_bound() && self.owed.is_none() {
             return Err(FI_ENOCQ);
-        }
-        if call.flags & FI_TRIGGER != 0 {
-            return Err(FI_EOPNOTSUPP);
         }
         let limit_bytes = match call.flags & FI_INJECT {
             0 => self.config.max_msg_bytes,

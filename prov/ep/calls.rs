@@ -2,20 +2,21 @@
 
 use super::config::EpConfig;
 use super::driver::Driver;
+use super::fid::{EpFid, alias, state_of};
 use super::{EpInner, State, enable, msg, tagged};
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
 use crate::object::{self, Process, Users};
 use crate::sockaddr;
 use erd_ffi::fi::{
-    FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS,
-    FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,
+    FI_ALIAS, FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT,
+    FI_ENOSYS, FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,
     FI_OPT_CM_DATA_SIZE, FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
     FI_OPT_INJECT_ATOMIC_SIZE, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_RMA_SIZE,
     FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_RMA_SIZE,
-    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV,
-    FI_SEND, FI_SETOPSFLAG, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info,
-    fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_ep,
+    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_SETOPSFLAG,
+    NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info, fi_ops, fi_ops_cm,
+    fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
@@ -24,9 +25,9 @@ use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-static FID_OPS: fi_ops = fi_ops {
+pub(super) static FID_OPS: fi_ops = fi_ops {
     close: object::close::<EpInner>,
     bind: ep_bind,
     control: ep_control,
@@ -66,7 +67,8 @@ pub unsafe fn open(
         Ok(inner) => inner,
         Err(errno) => return -errno,
     };
-    let abi = fid_ep {
+    let flags = (config.tx_flags, config.rx_flags);
+    let ep_part = fid_ep {
         fid: object::base::<EpInner>(context, &FID_OPS),
         ops: &EP_OPS,
         cm: &CM_OPS,
@@ -77,7 +79,7 @@ pub unsafe fn open(
         collective: &NOSYS_COLLECTIVE,
     };
     // SAFETY: the caller gave a place for the new object.
-    unsafe { *ep = object::publish(abi, inner) };
+    unsafe { *ep = object::publish(EpFid::new(ep_part, flags, None), inner).cast() };
     0
 }
 
@@ -97,8 +99,6 @@ impl EpInner {
         Ok(Arc::new(EpInner {
             domain: Arc::clone(domain),
             state: Mutex::new(State::Setup(Box::new(setup))),
-            tx_flags: AtomicU64::new(config.tx_flags),
-            rx_flags: AtomicU64::new(config.rx_flags),
             calls: AtomicU64::new(0),
             watches: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -149,22 +149,6 @@ impl EpInner {
         let State::Setup(setup) = &mut *state else { return Err(FI_EOPBADSTATE) };
         if setup.rx.local_addr() != name {
             setup.rx = enable::bind_socket(&self.domain, name)?;
-        }
-        Ok(())
-    }
-
-    /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the flags say which direction is meant.
-    fn ops_flag(&self, flags: &mut u64, set: bool) -> Result<(), c_int> {
-        let direction = *flags & (FI_SEND | FI_RECV);
-        let place = match direction {
-            FI_SEND => &self.tx_flags,
-            FI_RECV => &self.rx_flags,
-            _ => return Err(FI_EINVAL),
-        };
-        if set {
-            place.store(*flags & !direction, Ordering::Relaxed);
-        } else {
-            *flags = place.load(Ordering::Relaxed);
         }
         Ok(())
     }
@@ -255,16 +239,18 @@ guarded! {
 
     unsafe extern "C" fn ep_control(ep: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(caller) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         match command {
-            FI_ENABLE => status(ep.enable()),
+            // SAFETY: the argument of this command is what fi_alias(3) says.
+            FI_ALIAS if !arg.is_null() => unsafe { alias(ep, arg.cast()) },
+            FI_ENABLE => status(caller.ep.enable()),
             FI_GETOPSFLAG | FI_SETOPSFLAG if arg.is_null() => -FI_EINVAL,
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
                 // SAFETY: the argument of these commands points to flags (fi_endpoint(3)).
                 let flags = unsafe { &mut *arg.cast::<u64>() };
-                status(ep.ops_flag(flags, command == FI_SETOPSFLAG))
+                status(caller.ops_flag(flags, command == FI_SETOPSFLAG))
             }
             _ => -FI_ENOSYS,
         }

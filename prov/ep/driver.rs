@@ -4,6 +4,7 @@
 //! that are due, tell the engine what was consumed, send, and hand completions to the queues.
 
 use super::arrivals::Guess;
+use super::complete::Owed;
 use super::config::EpConfig;
 use super::host::EpHost;
 use super::link::Link;
@@ -61,6 +62,8 @@ pub(super) struct Driver {
     /// `fi_addr` by peer, for completions, with the peer's generation.
     pub sources: Vec<Option<(u32, fi_addr_t)>>,
     pub config: EpConfig,
+    /// What the operation about to be posted owes, if it is deferred work.
+    pub owed: Option<Box<Owed>>,
     /// When the sockets, being full, are to be tried again.
     pub retry_at_ns: Option<u64>,
     pub looked_for_errors_ns: u64,

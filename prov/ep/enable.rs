@@ -133,6 +133,7 @@ impl Driver {
             peers: Vec::new(),
             sources: Vec::new(),
             config,
+            owed: None,
             retry_at_ns: None,
             looked_for_errors_ns: 0,
         })

@@ -3,7 +3,7 @@
 //! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
 //! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
 
-use super::complete::Direction;
+use super::complete::{Direction, Owed};
 use super::ops::{Buffers, Handle, Kind, Pool};
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
 use super::serve::Served;
@@ -39,6 +39,8 @@ pub(super) struct SendOp {
     pub promised: bool,
     pub peer: Option<PeerId>,
     pub len_bytes: u64,
+    /// It is deferred work.
+    pub owed: Option<Box<Owed>>,
 }
 
 // SAFETY: the context is the application's, never looked at.
@@ -56,6 +58,7 @@ impl Default for SendOp {
             promised: false,
             peer: None,
             len_bytes: 0,
+            owed: None,
         }
     }
 }

@@ -8,9 +8,8 @@ use super::recv::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
 use crate::cq::strerror::Cause;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
-    FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ,
-    FI_EOPNOTSUPP, FI_MORE, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, FI_TRIGGER,
-    fi_addr_t,
+    FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ, FI_MORE,
+    FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, fi_addr_t,
 };
 use erd_rd::matching::{Pattern, TagMask};
 use erd_rd::{PeerId, RecvToken};
@@ -47,11 +46,8 @@ impl Driver {
     /// # Errors
     /// A positive error number; nothing was posted then.
     pub(super) fn post_recv(&mut self, request: &RecvRequest) -> Result<(), Refused> {
-        if !self.host.rx.is_bound() {
+        if !self.host.rx.is_bound() && self.owed.is_none() {
             return Err(FI_ENOCQ);
-        }
-        if request.flags & FI_TRIGGER != 0 {
-            return Err(FI_EOPNOTSUPP);
         }
         let source = match request.source {
             fi_addr if self.config.directed && fi_addr != FI_ADDR_UNSPEC => {
@@ -85,18 +81,21 @@ impl Driver {
         Ok(())
     }
 
-    fn recv_op(&self, request: &RecvRequest) -> RecvOp {
+    fn recv_op(&mut self, request: &RecvRequest) -> RecvOp {
+        let completion = self.completes(request);
         RecvOp {
             buffers: request.buffers,
             context: request.context,
             flags: request.completion_flags(),
-            completion: self.completes(request),
+            completion,
+            owed: self.owed.take(),
             ..RecvOp::default()
         }
     }
 
     fn completes(&self, request: &RecvRequest) -> bool {
-        request.flags & FI_COMPLETION != 0 || self.host.rx.always_completes()
+        request.flags & FI_COMPLETION != 0
+            || (self.owed.is_none() && self.host.rx.always_completes())
     }
 
     /// Posts a receive of one message. True if it met one that was there already.

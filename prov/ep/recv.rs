@@ -4,7 +4,7 @@
 //! Its payload is placed straight into the application's memory, unless it came before that: then
 //! it is in a held buffer, and copied when both the message is whole and its receive is there.
 
-use super::complete::Report;
+use super::complete::{Owed, Report};
 use super::host::EpHost;
 use super::ops::{Buffers, Handle, Kind};
 use crate::cq::strerror::Cause;
@@ -31,6 +31,8 @@ pub(super) struct RecvOp {
     pub completion: bool,
     /// The buffer that this is a part of.
     pub parent: Option<Handle>,
+    /// It is deferred work.
+    pub owed: Option<Box<Owed>>,
     // What the message says, once it is matched:
     pub peer: Option<PeerId>,
     pub tag: u64,
@@ -49,6 +51,7 @@ impl Default for RecvOp {
             flags: 0,
             completion: false,
             parent: None,
+            owed: None,
             peer: None,
             tag: 0,
             data: None,

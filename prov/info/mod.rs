@@ -212,9 +212,9 @@ mod tests {
         let target = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_DIRECTED_RECV;
         let always = FI_MULTI_RECV | FI_RMA_EVENT | FI_SOURCE;
         let domain = FI_LOCAL_COMM | FI_REMOTE_COMM;
-        assert_eq!(all.caps, transfers | initiator | target | always | domain);
-        assert_eq!(all.tx.caps, transfers | initiator);
-        assert_eq!(all.rx.caps, transfers | target | always);
+        assert_eq!(all.caps, transfers | initiator | target | always | domain | FI_TRIGGER);
+        assert_eq!(all.tx.caps, transfers | initiator | FI_TRIGGER);
+        assert_eq!(all.rx.caps, transfers | target | always | FI_TRIGGER);
         assert_eq!((all.tx.op_flags, all.rx.op_flags), (0, 0));
         assert_eq!((all.tx.size, all.rx.size), (4096, 4096));
         assert_eq!(all.domain.mr_mode, FI_MR_SCALABLE);

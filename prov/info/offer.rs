@@ -8,12 +8,13 @@ use erd_rd::wire::remote::TARGETS_MAX;
 
 /// Transfers, each granted when asked for: those of a transmitter.
 pub const TX_CAPS: u64 =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_FENCE | FI_SEND | FI_READ | FI_WRITE;
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_FENCE | FI_TRIGGER | FI_SEND | FI_READ | FI_WRITE;
 /// Likewise those of a receiver.
 pub const RX_PRIMARY_CAPS: u64 = FI_MSG
     | FI_TAGGED
     | FI_RMA
     | FI_ATOMIC
+    | FI_TRIGGER
     | FI_RECV
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE

@@ -7,4 +7,5 @@ mod node;
 mod ports;
 mod semantics;
 mod transfers;
+mod triggers;
 mod waiting;

@@ -352,6 +352,30 @@ impl Node {
         }
     }
 
+    pub fn domain(&self) -> *mut fid_domain {
+        self.domain
+    }
+
+    /// A counter that no endpoint is bound to.
+    pub fn new_cntr(&self) -> *mut fid_cntr {
+        let mut attr = fi_cntr_attr { wait_obj: FI_WAIT_UNSPEC, ..fi_cntr_attr::ZERO };
+        let mut cntr = null_mut();
+        let open = self.domain_ops().cntr_open;
+        // SAFETY: the domain is open, the attributes and the place are local.
+        let rc = unsafe { open(self.domain, &raw mut attr, &raw mut cntr, null_mut()) };
+        ok("cntr", rc as isize);
+        cntr
+    }
+
+    pub fn domain_ops(&self) -> &'static fi_ops_domain {
+        // SAFETY: the domain is open, and its table is a static.
+        unsafe { &*(*self.domain).ops }
+    }
+
+    pub fn close_cntrs(&self, cntrs: &[*mut fid_cntr]) {
+        cntrs.iter().for_each(|cntr| close(cntr.cast()));
+    }
+
     /// Closes the endpoint alone.
     pub fn close_ep(&mut self) {
         close(self.ep.cast());
