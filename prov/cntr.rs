@@ -2,6 +2,7 @@
 
 use crate::domain::DomainInner;
 use crate::object::{self, Class, Use, Users};
+use crate::poll::Sleepable;
 use crate::trigger::{Waiting, Work};
 use crate::watch::Watch;
 use erd_ffi::clock::monotonic_ns;
@@ -46,6 +47,12 @@ unsafe impl Class for CntrInner {
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {
         self.waiting.clear();
         Ok(())
+    }
+}
+
+impl Sleepable for CntrInner {
+    fn may_sleep(&self) -> bool {
+        CntrInner::may_sleep(self)
     }
 }
 
@@ -125,6 +132,13 @@ impl CntrInner {
         known && self.watch.arm_timer()
     }
 
+    /// True if it changed since the application last read it.
+    pub(crate) fn has_news(&self) -> bool {
+        self.watch.progress();
+        let seen = [0, 1].map(|part: usize| self.seen[part].load(Ordering::Relaxed));
+        self.values() != (seen[0], seen[1])
+    }
+
     fn values(&self) -> (u64, u64) {
         (self.value.load(Ordering::SeqCst), self.errors.load(Ordering::SeqCst))
     }
@@ -201,7 +215,8 @@ pub unsafe fn open(
         tracing::info!(attr.flags, "fi_cntr_open: flags must be 0");
         return -FI_EINVAL;
     }
-    let watch = match Watch::new(attr.wait_obj) {
+    // SAFETY: the caller's attribute, whose wait set is open where one is meant.
+    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set) } {
         Ok(watch) => watch,
         Err(errno) => return -errno,
     };
@@ -217,6 +232,9 @@ pub unsafe fn open(
         users: Users::default(),
         _domain_use: domain.hold(),
     });
+    if let Err(errno) = inner.watch.join_set(&inner) {
+        return -errno;
+    }
     let abi = fid_cntr { fid: object::base::<CntrInner>(context, &FID_OPS), ops: &CNTR_OPS };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cntr = object::publish(abi, inner) };

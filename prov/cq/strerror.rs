@@ -1,8 +1,9 @@
 //! Error numbers of completions, and what they mean in words (`fi_cq_strerror`).
 
 use erd_ffi::fi::{
-    FI_EACCES, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH, FI_EINVAL, FI_EKEYREJECTED,
-    FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
+    FI_EACCES, FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH,
+    FI_EINVAL, FI_EKEYREJECTED, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN, FI_ESHUTDOWN,
+    FI_ETIMEDOUT, FI_ETRUNC,
 };
 use erd_rd::{OpError, Refusal};
 use std::ffi::{CStr, c_int};
@@ -41,9 +42,11 @@ pub enum Cause {
     RefusedRoom = 14,
     /// An operation that waited for a counter could not be posted when its time came.
     NotPosted = 15,
+    /// A message came from an address that is not in the AV, and that was asked for.
+    SourceUnknown = 16,
 }
 
-const ALL: [Cause; 15] = [
+const ALL: [Cause; 16] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -59,6 +62,7 @@ const ALL: [Cause; 15] = [
     Cause::RefusedUnsupported,
     Cause::RefusedRoom,
     Cause::NotPosted,
+    Cause::SourceUnknown,
 ];
 
 impl Cause {
@@ -78,6 +82,7 @@ impl Cause {
             Cause::RefusedKey => FI_EKEYREJECTED,
             Cause::RefusedBounds | Cause::NotPosted => FI_EINVAL,
             Cause::RefusedRights => FI_EACCES,
+            Cause::SourceUnknown => FI_EADDRNOTAVAIL,
             Cause::RefusedOperation => FI_EOPNOTSUPP,
             Cause::RefusedUnsupported => FI_ENOSYS,
             Cause::RefusedRoom => FI_EOVERRUN,
@@ -107,6 +112,9 @@ impl Cause {
                 c"the peer knows no such atomic operation on this datatype, or not on this length"
             }
             Cause::RefusedUnsupported => c"the peer lets nobody access its memory",
+            Cause::SourceUnknown => {
+                c"the message is there; its sender, whose address is the error data, is not in the AV"
+            }
             Cause::NotPosted => {
                 c"the operation could not be posted when its counter reached the threshold"
             }

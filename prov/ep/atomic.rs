@@ -94,9 +94,10 @@ impl Request {
     /// # Safety
     /// All lists are as long as they say, and each part as `fi_atomic(3)` asks for.
     unsafe fn post(self, ep: Caller<'_>) -> isize {
+        let call = Call { ctx: ep.own.ctx, ..self.call };
         // SAFETY: the caller's promise.
-        match unsafe { self.prepare() } {
-            Ok(ask) if ask.call.flags & FI_TRIGGER != 0 => ep.trigger(Post::Ask(ask)),
+        match unsafe { Request { call, ..self }.prepare() } {
+            Ok(ask) if ask.call.flags & FI_TRIGGER != 0 => ep.trigger(Post::Ask(Box::new(ask))),
             Ok(ask) => ep.post(|driver| driver.post_ask(&ask)),
             Err(errno) => -(errno as isize),
         }

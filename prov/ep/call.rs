@@ -2,7 +2,7 @@
 //! what its operation begins and ends with.
 
 use super::driver::{Driver, refusal_errno};
-use super::host::SendOp;
+use super::host::{SendOp, tx_of};
 use super::ops::{Buffers, Handle};
 use erd_ffi::fi::{
     FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_INJECT, FI_MORE,
@@ -22,12 +22,14 @@ pub(crate) struct Call {
     pub flags: u64,
     /// A success is not reported, whatever the flags (`fi_inject`).
     pub silent: bool,
+    /// The transmit context of a scalable endpoint.
+    pub ctx: u8,
 }
 
 impl Call {
     /// Without data.
     pub(crate) fn new(dest: fi_addr_t, context: *mut c_void, flags: u64) -> Call {
-        Call { dest, context, data: None, flags, silent: false }
+        Call { dest, context, data: None, flags, silent: false, ctx: 0 }
     }
 
     /// `fi_inject` and its like.
@@ -94,9 +96,9 @@ impl Driver {
         self.check(call, len_bytes)?;
         let peer = self.peer_at(call.dest)?;
         let owed = self.owed.take();
-        let asked =
-            call.flags & FI_COMPLETION != 0 || (owed.is_none() && self.host.tx.always_completes());
-        if self.host.sends.live() + self.host.tx.unread() >= self.config.tx_size {
+        let tx = self.host.tx_of(call.ctx);
+        let asked = call.flags & FI_COMPLETION != 0 || (owed.is_none() && tx.always_completes());
+        if self.host.sends.live() + tx.unread() >= self.config.tx_size {
             self.progress();
             return Err(FI_EAGAIN);
         }
@@ -109,6 +111,7 @@ impl Driver {
             peer: Some(peer),
             len_bytes,
             owed,
+            ctx: call.ctx,
             ..SendOp::default()
         };
         Ok((peer, handle, op))
@@ -119,7 +122,7 @@ impl Driver {
     /// # Errors
     /// A positive error number.
     pub(super) fn check(&self, call: &Call, len_bytes: u64) -> Result<(), c_int> {
-        if !self.host.tx.is_bound() && self.owed.is_none() {
+        if !self.host.tx_of(call.ctx).is_bound() && self.owed.is_none() {
             return Err(FI_ENOCQ);
         }
         let limit_bytes = match call.flags & FI_INJECT {
@@ -152,7 +155,8 @@ impl Driver {
         if let Some(op) = self.host.sends.get_mut(handle) {
             self.host.promised += usize::from(op.promised);
             if early && std::mem::take(&mut op.completion) {
-                self.host.tx.report_send(op);
+                let tx = tx_of(&mut self.host.tx, &mut self.host.more_tx, op.ctx);
+                tx.report_send(op);
             }
         }
         if call.flags & FI_MORE == 0 {

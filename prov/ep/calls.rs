@@ -68,8 +68,16 @@ pub unsafe fn open(
         Err(errno) => return -errno,
     };
     let flags = (config.tx_flags, config.rx_flags);
-    let ep_part = fid_ep {
-        fid: object::base::<EpInner>(context, &FID_OPS),
+    let ep_part = tables(object::base::<EpInner>(context, &FID_OPS));
+    // SAFETY: the caller gave a place for the new object.
+    unsafe { *ep = object::publish(EpFid::new(ep_part, flags, None), inner).cast() };
+    0
+}
+
+/// C's part of an endpoint, or of a context of one.
+pub(super) fn tables(fid: fid) -> fid_ep {
+    fid_ep {
+        fid,
         ops: &EP_OPS,
         cm: &CM_OPS,
         msg: &msg::MSG_OPS,
@@ -77,10 +85,7 @@ pub unsafe fn open(
         tagged: &tagged::TAGGED_OPS,
         atomic: &super::atomic::ATOMIC_OPS,
         collective: &NOSYS_COLLECTIVE,
-    };
-    // SAFETY: the caller gave a place for the new object.
-    unsafe { *ep = object::publish(EpFid::new(ep_part, flags, None), inner).cast() };
-    0
+    }
 }
 
 impl EpInner {
@@ -230,8 +235,8 @@ guarded! {
     unsafe extern "C" fn ep_bind(ep: *mut fid, other: *mut fid, flags: u64) -> c_int {
         // SAFETY: libfabric calls with our open endpoint and another open object.
         unsafe {
-            match object::from_fid::<EpInner>(ep) {
-                Some(ep) => status(ep.bind(other, flags)),
+            match state_of(ep) {
+                Some(caller) => status(caller.ep.bind(other, flags, caller.own.ctx)),
                 None => -FI_EINVAL,
             }
         }
@@ -258,7 +263,7 @@ guarded! {
 
     unsafe extern "C" fn ep_cancel(ep: *mut fid, context: *mut c_void) -> isize {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -(FI_EINVAL as isize);
         };
         ep.post(|driver| {
@@ -271,7 +276,7 @@ guarded! {
 
     unsafe extern "C" fn ep_getname(ep: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         let (Some(name), false) = (ep.name(), addrlen.is_null()) else {
@@ -284,7 +289,7 @@ guarded! {
     unsafe extern "C" fn ep_setname(ep: *mut fid, addr: *mut c_void, addrlen: usize) -> c_int {
         // SAFETY: libfabric calls with our open endpoint, and an address of this length.
         let (ep, name) =
-            unsafe { (object::from_fid::<EpInner>(ep), sockaddr::read(addr, addrlen)) };
+            unsafe { (state_of(ep), sockaddr::read(addr, addrlen)) };
         match (ep, name) {
             (Some(ep), Ok(Some(name))) => status(ep.set_name(name)),
             (Some(_), Err(_)) => -FI_EADDRNOTAVAIL,
@@ -300,7 +305,7 @@ guarded! {
         len: *mut usize,
     ) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         if level != FI_OPT_ENDPOINT || value.is_null() || len.is_null() {
@@ -329,7 +334,7 @@ guarded! {
         len: usize,
     ) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         if level != FI_OPT_ENDPOINT || value.is_null() {

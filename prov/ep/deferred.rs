@@ -41,18 +41,26 @@ pub(crate) unsafe fn deferred_post<'a>(
             }
             FI_OP_ATOMIC => {
                 let op = &*work.op.atomic;
-                (op.ep, atomic::message(&op.msg, Form::Update, op.flags).prepare().map(Post::Ask))
+                (
+                    op.ep,
+                    atomic::message(&op.msg, Form::Update, op.flags)
+                        .prepare()
+                        .map(|ask| Post::Ask(Box::new(ask))),
+                )
             }
             FI_OP_FETCH_ATOMIC => {
                 let op = &*work.op.fetch_atomic;
                 let request = atomic::message(&op.msg, Form::Fetch, op.flags);
-                (op.ep, request.with_result(&op.fetch).prepare().map(Post::Ask))
+                (
+                    op.ep,
+                    request.with_result(&op.fetch).prepare().map(|ask| Post::Ask(Box::new(ask))),
+                )
             }
             FI_OP_COMPARE_ATOMIC => {
                 let op = &*work.op.compare_atomic;
                 let request = atomic::message(&op.msg, Form::Compare, op.flags);
                 let request = request.with_result(&op.fetch).with_comparand(&op.compare);
-                (op.ep, request.prepare().map(Post::Ask))
+                (op.ep, request.prepare().map(|ask| Post::Ask(Box::new(ask))))
             }
             other => {
                 tracing::info!(op_type = other, "FI_QUEUE_WORK: unknown op_type");

@@ -3,8 +3,12 @@
 
 use super::EpInner;
 use crate::object::{self, Use};
-use erd_ffi::fi::{FI_EBADFLAGS, FI_EINVAL, FI_RECV, FI_SEND, fi_alias, fi_ops, fid, fid_ep};
-use std::ffi::c_int;
+use erd_ffi::fi::{
+    FI_CLASS_EP, FI_CLASS_RX_CTX, FI_CLASS_TX_CTX, FI_EBADFLAGS, FI_EINVAL, FI_RECV, FI_SEND,
+    fi_alias, fi_ops, fid, fid_ep,
+};
+use erd_ffi::guard::guarded;
+use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +25,8 @@ pub(super) struct Own {
     /// Default flags of sends and receives.
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
+    /// The transmit context that it is, or 0.
+    pub ctx: u8,
     /// The endpoint stays open as long as an alias of it is.
     _alias_of: Option<Use>,
 }
@@ -33,7 +39,12 @@ impl EpFid {
         alias_of: Option<Use>,
     ) -> EpFid {
         let (tx_flags, rx_flags) = (AtomicU64::new(tx_flags), AtomicU64::new(rx_flags));
-        EpFid { ep, own: Own { tx_flags, rx_flags, _alias_of: alias_of } }
+        EpFid { ep, own: Own { tx_flags, rx_flags, ctx: 0, _alias_of: alias_of } }
+    }
+
+    fn with_ctx(mut self, ctx: u8) -> EpFid {
+        self.own.ctx = ctx;
+        self
     }
 }
 
@@ -68,10 +79,11 @@ pub(super) unsafe fn state<'a>(ep: *mut fid_ep) -> Caller<'a> {
 /// # Safety
 /// As [`object::from_fid`].
 pub(super) unsafe fn state_of<'a>(any: *mut fid) -> Option<Caller<'a>> {
-    // SAFETY: the caller's promise.
-    unsafe { object::from_fid::<EpInner>(any)? };
-    // SAFETY: it is an endpoint.
-    Some(unsafe { state(any.cast()) })
+    // SAFETY: NULL or an open object.
+    let class = unsafe { any.as_ref() }?.fclass;
+    // SAFETY: it is an endpoint, or a context of one, which have one structure.
+    matches!(class, FI_CLASS_EP | FI_CLASS_TX_CTX | FI_CLASS_RX_CTX)
+        .then(|| unsafe { state(any.cast()) })
 }
 
 impl Caller<'_> {
@@ -128,9 +140,51 @@ pub(super) unsafe fn alias(ep: *mut fid, alias: *mut fi_alias) -> c_int {
     let copy = unsafe { std::ptr::read(ep.cast::<fid_ep>()) };
     let copy = fid_ep { fid: fid { ops: &ALIAS_OPS, ..copy.fid }, ..copy };
     let object = EpFid::new(copy, (tx_flags, rx_flags), Some(caller.users.add()));
+    let object = object.with_ctx(caller.own.ctx);
     // SAFETY: the caller gave a place for the new object.
     unsafe { *alias.fid = object::publish(object, Arc::clone(caller.ep)).cast() };
     0
 }
 
+/// What an object is to its endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// A transmit context of a scalable endpoint.
+    Tx(u8),
+    /// A receive context.
+    Rx(u8),
+}
+
+/// A context of a scalable endpoint, which `sep` keeps open, with default flags of its own.
+pub(crate) fn context_object(
+    role: Role,
+    flags: (u64, u64),
+    sep: Use,
+    context: *mut c_void,
+) -> EpFid {
+    let (fclass, ctx) = match role {
+        Role::Tx(nth) => (FI_CLASS_TX_CTX, nth),
+        Role::Rx(_) => (FI_CLASS_RX_CTX, 0),
+    };
+    let fid = fid { fclass, ..object::base::<EpInner>(context, &CONTEXT_OPS) };
+    EpFid::new(super::calls::tables(fid), flags, Some(sep)).with_ctx(ctx)
+}
+
 static ALIAS_OPS: fi_ops = fi_ops { close: object::release::<EpInner>, ..super::calls::FID_OPS };
+
+static CONTEXT_OPS: fi_ops = fi_ops { close: close_context, ..super::calls::FID_OPS };
+
+guarded! {
+    unsafe extern "C" fn close_context(any: *mut fid) -> c_int {
+        // SAFETY: libfabric calls with our open context.
+        let Some(caller) = (unsafe { state_of(any) }) else { return -FI_EINVAL };
+        // SAFETY: as above.
+        let role = match unsafe { (*any).fclass } {
+            FI_CLASS_TX_CTX => Role::Tx(caller.own.ctx),
+            _ => Role::Rx(0),
+        };
+        caller.ep.detach(role);
+        // SAFETY: as above.
+        unsafe { object::release::<EpInner>(any) }
+    }
+}

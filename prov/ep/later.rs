@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 pub(crate) enum Post {
     Send(SendRequest),
     Recv(RecvRequest),
-    Ask(AskPost),
+    Ask(Box<AskPost>),
 }
 
 /// An operation to be posted later.

@@ -19,7 +19,7 @@ mod bind;
 mod call;
 mod calls;
 mod complete;
-pub(crate) mod config;
+mod config;
 mod deferred;
 mod direct;
 mod driver;
@@ -39,6 +39,7 @@ mod recv;
 mod rma;
 mod sender;
 mod serve;
+mod shared_rx;
 pub(crate) mod stats;
 mod tagged;
 #[cfg(test)]
@@ -48,10 +49,13 @@ pub(crate) use atomic::query_atomic;
 pub(crate) use bind::Bound;
 pub(crate) use call::Call;
 pub use calls::open;
+pub(crate) use config::EpConfig;
 pub(crate) use deferred::deferred_post;
 pub(crate) use direct::Poster;
 pub use fid::EpFid;
+pub(crate) use fid::{Role, context_object};
 pub use later::Later;
+pub(crate) use ops::Buffers;
 pub(crate) use post_ask::{Access, AskPost};
 pub(crate) use post_recv::RecvRequest;
 pub(crate) use post_send::SendRequest;
@@ -62,7 +66,6 @@ use crate::domain::DomainInner;
 use crate::mr::MrTable;
 use crate::object::{Class, Process, Use, Users};
 use bind::{Bindings, Watched};
-use config::EpConfig;
 use driver::Driver;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_CLASS_EP, FI_EAGAIN, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t};
@@ -171,6 +174,12 @@ impl Member for EpInner {
     fn peer_removed(&self, fi_addr: fi_addr_t, _addr: SocketAddr) {
         if let State::Enabled(driver) = &mut *self.lock() {
             driver.forget(fi_addr);
+        }
+    }
+
+    fn names_changed(&self) {
+        if let State::Enabled(driver) = &mut *self.lock() {
+            driver.sources.clear();
         }
     }
 }

@@ -28,6 +28,7 @@ pub(super) static MSG_OPS: fi_ops_msg = fi_ops_msg {
 impl Caller<'_> {
     /// Posts a send of what the application passed; `None` stands for a list that is not valid.
     pub(super) fn send(&self, buffers: Option<Buffers>, tag: Option<u64>, call: Call) -> isize {
+        let call = Call { ctx: self.own.ctx, ..call };
         if call.flags & FI_TRIGGER != 0 {
             let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };
             return self.trigger(Post::Send(SendRequest { buffers, tag, call }));

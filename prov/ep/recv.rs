@@ -175,6 +175,10 @@ impl EpHost {
     /// A message's turn has come: see [`erd_rd::Host::arrived`].
     pub(super) fn message_arrived(&mut self, arrived: &Arrived) -> Verdict {
         let message = Unexpected::new(arrived);
+        if let Some(shared) = &mut self.shared {
+            shared.fresh.push_back((message.msg.peer, message.tag));
+            return self.keep(message, arrived.rendezvous);
+        }
         if let Some(recv) = self.match_posted(&message) {
             let capacity_bytes = self.recvs.get(recv).map_or(0, |op| op.buffers.len_bytes());
             if let Some(held) = message.held {
@@ -351,7 +355,8 @@ impl EpHost {
         match to {
             Some(recv) => self.recv_ended(recv, Err(error.into())),
             None => {
-                self.matcher.take_unexpected(|_, message| message.held == Some(handle));
+                let gone = self.matcher.take_unexpected(|_, message| message.held == Some(handle));
+                self.withdraw(&gone);
                 for claimed in &mut self.claimed {
                     if claimed.message.held == Some(handle) {
                         claimed.void = Some(error.into());
@@ -456,7 +461,8 @@ impl EpHost {
         let lost = |message: &Unexpected| {
             message.held.is_none() && message.msg.peer == peer && message.msg.session == session
         };
-        self.matcher.take_unexpected(|source, message| source == peer && lost(message));
+        let gone = self.matcher.take_unexpected(|source, message| source == peer && lost(message));
+        self.withdraw(&gone);
         for claimed in &mut self.claimed {
             if lost(&claimed.message) {
                 claimed.void = Some(error.into());

@@ -55,9 +55,10 @@ impl Caller<'_> {
         buffers: Option<Buffers>,
         targets: Option<Targets>,
     ) -> isize {
+        let call = Call { ctx: self.own.ctx, ..call };
         if call.flags & FI_TRIGGER != 0 {
             return match ask_of(make, call, buffers, targets) {
-                Ok(ask) => self.trigger(Post::Ask(ask)),
+                Ok(ask) => self.trigger(Post::Ask(Box::new(ask))),
                 Err(errno) => -(errno as isize),
             };
         }
@@ -105,7 +106,7 @@ pub(super) unsafe fn post_of(msg: &fi_msg_rma, flags: u64, reads: bool) -> Resul
     // SAFETY: the caller's promise.
     let (call, buffers, targets) = unsafe { parts_of(msg, flags) };
     let make = if reads { AskPost::read } else { AskPost::write };
-    ask_of(make, call, buffers, targets).map(Post::Ask)
+    ask_of(make, call, buffers, targets).map(|ask| Post::Ask(Box::new(ask)))
 }
 
 /// # Safety
