@@ -195,6 +195,20 @@ unsafe fn try_close<T: Class>(any: *mut fid) -> c_int {
     0
 }
 
+/// `fi_ops.close` of a second object of the same state ([`publish`]): the state stays open.
+///
+/// # Safety
+/// As [`close`].
+pub unsafe extern "C" fn release<T: Class>(any: *mut fid) -> c_int {
+    let whole = any.cast::<FidBox<T>>();
+    // SAFETY: libfabric calls with an open object of this class.
+    if unsafe { (*whole).owner }.is_current() {
+        // SAFETY: `publish` made the box with `Box::into_raw`, and nobody uses it after the call.
+        drop(unsafe { Box::from_raw(whole) });
+    }
+    0
+}
+
 /// Answers a `strerror` call: `text` copied into the caller's buffer as far as it fits, or `text`
 /// itself if there is no buffer.
 ///

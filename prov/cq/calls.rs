@@ -52,11 +52,15 @@ pub unsafe fn open(
         tracing::info!(attr.flags, "fi_cq_open: FI_AFFINITY is the only flag");
         return -FI_EINVAL;
     }
-    let watch = match Watch::new(attr.wait_obj) {
+    // SAFETY: the caller's attribute, whose wait set is open where one is meant.
+    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set) } {
         Ok(watch) => watch,
         Err(errno) => return -errno,
     };
     let inner = CqInner::new(domain, format, threshold, watch);
+    if let Err(errno) = inner.watch.join_set(&inner) {
+        return -errno;
+    }
     let abi = fid_cq { fid: object::base::<CqInner>(context, &FID_OPS), ops: &CQ_OPS };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cq = object::publish(abi, inner) };

@@ -11,6 +11,7 @@ pub use calls::{open, trywait};
 
 use crate::domain::DomainInner;
 use crate::object::{Class, Use, Users};
+use crate::poll::Sleepable;
 use crate::watch::{Wakes, Watch};
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_CLASS_CQ, FI_WAIT_FD, fi_addr_t, fid_cq};
@@ -56,6 +57,12 @@ struct Target {
     buf: *mut c_void,
     count: usize,
     sources: *mut fi_addr_t,
+}
+
+impl Sleepable for CqInner {
+    fn may_sleep(&self) -> bool {
+        CqInner::may_sleep(self)
+    }
 }
 
 impl CqInner {
@@ -230,6 +237,12 @@ impl CqInner {
         }
         queue.armed = true;
         Some(wakes)
+    }
+
+    /// True if the next read finds something.
+    pub(crate) fn has_news(&self) -> bool {
+        self.watch.progress();
+        self.has(1)
     }
 
     /// `fi_trywait(3)`: true if nothing is there, and whatever comes makes the fd readable.

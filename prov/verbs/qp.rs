@@ -5,7 +5,7 @@ use super::error::Error;
 use super::mr::RemoteAddr;
 use super::pd::{AddressHandle, PdInner};
 use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
-use crate::ep::config::EpConfig;
+use crate::ep::EpConfig;
 use crate::ep::ops::Buffers;
 use crate::ep::{Access, AskPost, Bound, Call, EpInner, Poster, RecvRequest};
 use crate::object::{Class, Process, Use};
@@ -119,7 +119,7 @@ impl QueuePair {
             Bound::Cq(&options.send_cq.inner, FI_SEND | selective),
             Bound::Cq(&options.recv_cq.inner, FI_RECV),
         ];
-        bindings.into_iter().try_for_each(|bound| ep.attach(bound)).map_err(make)?;
+        bindings.into_iter().try_for_each(|bound| ep.attach(bound, 0)).map_err(make)?;
         ep.enable().map_err(make)?;
         let name = ep.name().ok_or(Error::Closed)?;
         Ok(QueuePair {
