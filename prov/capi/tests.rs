@@ -406,6 +406,104 @@ fn devices_are_listed_as_far_as_there_is_room() {
     assert_eq!((text(10), text(99)), ("remote access error", "not a status"));
 }
 
+#[test]
+fn lengths_and_places_that_are_not_valid_are_named() {
+    let (left, right) = (Side::with(|attr| attr.max_recv_wr = 2), Side::new());
+    let ah = left.knows(&right);
+    let (mut bytes, mut name, mut length) = ([1_u8; 2000], [0_u32; 7], 0);
+    let list = [sge(&mut bytes); 9];
+    let nowhere = [erd_sge { addr: null_mut(), length: 1 }];
+    let good = erd_recv_wr {
+        wr_id: 1,
+        next: null(),
+        sg_list: &raw const list[0],
+        num_sge: 1,
+        reserved: 0,
+    };
+    for (wr, part) in [
+        (erd_recv_wr { num_sge: 9, ..good }, "num_sge is 9; valid: 0 to 8"),
+        (erd_recv_wr { sg_list: null(), ..good }, "sg_list is NULL"),
+        (erd_recv_wr { sg_list: nowhere.as_ptr(), ..good }, "addr in sg_list is NULL"),
+        (erd_recv_wr { reserved: 7, ..good }, "reserved is 7; valid: 0"),
+    ] {
+        let mut bad = null();
+        // SAFETY: what is wrong is refused before it is used.
+        let rc = unsafe { erd_post_recv(left.qp, &raw const wr, &raw mut bad) };
+        refused(rc, libc::EINVAL, &["erd_post_recv: ", part]);
+        assert!(std::ptr::eq(bad, &raw const wr));
+    }
+    let inline = erd_send_wr { send_flags: 1 << 3, ..send_wr(2, ah, &list[..1]) };
+    refused(post_send(&left, &inline), libc::EINVAL, &["1024 inline"]);
+    let read = erd_send_wr { opcode: ERD_WR_RDMA_READ, ..inline };
+    refused(post_send(&left, &read), libc::EINVAL, &["INLINE for sends and writes alone"]);
+    let add = erd_send_wr { opcode: ERD_WR_ATOMIC_FETCH_AND_ADD, send_flags: 0, ..inline };
+    refused(post_send(&left, &add), libc::EINVAL, &["length of the result is 2000; valid: 8"]);
+    for expected in [0, 0, libc::ENOMEM] {
+        assert_eq!(post_recv(&left, 3, &list[..1]), expected, "{}", last());
+    }
+    assert!(last().contains("the receive queue is full"), "{}", last());
+    // SAFETY: as above; names are as long as they say.
+    unsafe {
+        let query = |qp, name, length| erd_query_qp_name(qp, name, length);
+        refused(query(left.qp, null_mut(), &raw mut length), libc::EINVAL, &["name is NULL"]);
+        refused(
+            query(left.qp, name.as_mut_ptr().cast(), null_mut()),
+            libc::EINVAL,
+            &["length is NULL"],
+        );
+        refused(
+            query(null_mut(), name.as_mut_ptr().cast(), null_mut()),
+            libc::EINVAL,
+            &["qp is NULL"],
+        );
+        assert_eq!(query(right.qp, name.as_mut_ptr().cast(), &raw mut length), 0);
+        for wrong in [0, 1, 15] {
+            no_object(
+                erd_create_ah(left.pd, name.as_ptr().cast(), wrong),
+                libc::EINVAL,
+                &["name is "],
+            );
+        }
+        refused(-erd_query_devices(null_mut(), 1), libc::EINVAL, &["list is NULL"]);
+        refused(
+            -erd_query_devices(null_mut(), -1),
+            libc::EINVAL,
+            &["count is -1; valid: 0 or more"],
+        );
+        no_object(erd_create_ah_from_wc(left.pd, null()), libc::EINVAL, &["wc is NULL"]);
+        assert_eq!(CStr::from_ptr(erd_wc_reason(null())), c"no completion");
+        let mut bad = null();
+        refused(
+            erd_post_send(null_mut(), &raw const inline, &raw mut bad),
+            libc::EINVAL,
+            &["qp is NULL"],
+        );
+        assert!(std::ptr::eq(bad, &raw const inline), "the first is what was refused");
+        assert_eq!(erd_destroy_ah(ah), 0);
+    }
+    talk(&right, &Side::new());
+    left.close();
+}
+
+#[test]
+fn a_queue_that_another_thread_destroys_wakes_who_sleeps_on_it() {
+    // SAFETY: handles as the pages say, but for the one that is destroyed.
+    unsafe {
+        let context = erd_open_device(c"127.0.0.1".as_ptr(), null());
+        let cq = erd_create_cq(context) as usize;
+        let sleepers = [(); 2]
+            .map(|()| std::thread::spawn(move || (erd_wait_cq(cq as *mut erd_cq, -1), last())));
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(erd_destroy_cq(cq as *mut erd_cq), 0);
+        for sleeper in sleepers {
+            let (rc, text) = sleeper.join().unwrap();
+            // One that came late finds no queue.
+            assert!([libc::ESHUTDOWN, libc::EINVAL].contains(&rc), "{rc}: {text}");
+        }
+        assert_eq!(erd_close_device(context), 0);
+    }
+}
+
 /// What the fuzz target `calls` runs, from an input of the given seed.
 fn input_of(seed: u64) -> Vec<u8> {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

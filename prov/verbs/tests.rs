@@ -376,3 +376,49 @@ fn requests_that_are_not_valid_are_refused() {
     assert_eq!(side.send(&to, 1, b"late").unwrap_err().error.errno(), libc::ESHUTDOWN);
     side.nothing();
 }
+
+#[test]
+fn what_belongs_elsewhere_or_to_nobody_is_refused() {
+    let (left, right) = (Side::new(), Side::new());
+    let foreign = right.knows(&left);
+    let error = text(left.send(&foreign, 1, b"lost").unwrap_err());
+    assert!(error.contains("one of the queue pair's protection domain"), "{error}");
+    let mut bytes = [0; 8];
+    for (start, len_bytes, part) in [
+        (std::ptr::null_mut(), 8, "addr is NULL; valid: "),
+        (bytes.as_mut_ptr(), usize::MAX, "what is left of the address space"),
+    ] {
+        // SAFETY: what is wrong is refused before it is used.
+        let refused = unsafe { left.pd.reg_mr_raw(start, len_bytes, Access::REMOTE_READ) };
+        let error = text(refused.err().unwrap());
+        assert!(error.contains(part), "{error}");
+    }
+    let sent = left.knows(&right);
+    let nowhere = Sge::raw(std::ptr::null_mut(), 4);
+    let operation = Operation::Send { sg_list: &[nowhere], imm_data: None };
+    let error = text(left.post(&sent, 1, operation).unwrap_err());
+    assert!(error.starts_with("addr in sg_list is NULL"), "{error}");
+    left.nothing();
+}
+
+#[test]
+fn a_request_that_is_refused_gives_its_buffer_back() {
+    let context = Device::find("127.0.0.1").unwrap().open().unwrap();
+    let (pd, other) = (context.alloc_pd(), context.alloc_pd());
+    let sizes = QpSizes { max_recv_wr: 1, ..QpSizes::default() };
+    let qp = OwningQueuePair::new(&context, &pd, sizes).unwrap();
+    qp.recv(1, vec![1; 4]).unwrap();
+    let full = qp.recv(2, vec![2; 4]).unwrap_err();
+    assert_eq!((full.buffer, full.error.errno()), (vec![2; 4], libc::ENOMEM));
+    let foreign = other.create_ah(qp.name()).unwrap();
+    let refused = qp.send(3, &foreign, vec![3; 4], None).unwrap_err();
+    assert_eq!((refused.buffer, refused.error.errno()), (vec![3; 4], libc::EINVAL));
+    let own = pd.create_ah(qp.name()).unwrap();
+    qp.send(4, &own, vec![4; 4], None).unwrap();
+    let mut done = [0, 0].map(|_| qp.wait(Some(PATIENCE)).unwrap().expect("a completion"));
+    done.sort_by_key(|done| done.completion.wr_id);
+    assert_eq!(
+        done.map(|done| (done.completion.wr_id, done.buffer)),
+        [(1, vec![4; 4]), (4, vec![4; 4])]
+    );
+}
