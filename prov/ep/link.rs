@@ -205,16 +205,8 @@ impl Link {
                 Target::Udp(name) => name,
                 Target::Verbs(_, name) => name,
             };
-            let burst = Burst {
-                dst: &Dst::from(name),
-                path: 0,
-                ecn: Ecn::NotEct,
-                iov: &[part],
-                segment_bytes: bytes.len() as u32,
-                total_bytes: bytes.len() as u32,
-                done_segments: 0,
-                may_fragment: false,
-            };
+            let dst = Dst::from(name);
+            let burst = Burst::single(&dst, Ecn::NotEct, &part);
             // What is not sent is sent again, or asked for again.
             match (outgoing.to, &self.member) {
                 (Target::Udp(_), _) => {

@@ -19,6 +19,24 @@ struct Fault {
 
 const LO: &str = "ip link set lo up";
 
+/// A firewall's rule for what comes in or goes out over UDP, of the family `inet` or `ip`.
+macro_rules! filter {
+    ($family:literal, $hook:literal, $rule:literal) => {
+        concat!(
+            "nft add table ",
+            $family,
+            " f && nft add chain ",
+            $family,
+            " f c '{ type filter hook ",
+            $hook,
+            " priority 0; }' && nft add rule ",
+            $family,
+            " f c meta l4proto udp ",
+            $rule
+        )
+    };
+}
+
 const FAULTS: &[Fault] = &[
     Fault {
         name: "loopback is down, and there is nothing else",
@@ -29,32 +47,28 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "a firewall drops what arrives over UDP",
-        plant: "nft add table inet f && nft add chain inet f in '{ type filter hook input priority 0; }' && \
-            nft add rule inet f in meta l4proto udp drop",
+        plant: filter!("inet", "input", "drop"),
         check: "firewall",
         verdict: "problem",
         says: "does not arrive",
     },
     Fault {
         name: "a firewall refuses to send over UDP",
-        plant: "nft add table inet f && nft add chain inet f out '{ type filter hook output priority 0; }' && \
-            nft add rule inet f out meta l4proto udp drop",
+        plant: filter!("inet", "output", "drop"),
         check: "firewall",
         verdict: "problem",
         says: "not permitted",
     },
     Fault {
         name: "a firewall drops large packets",
-        plant: "nft add table inet f && nft add chain inet f in '{ type filter hook input priority 0; }' && \
-            nft add rule inet f in meta l4proto udp meta length gt 9000 drop",
+        plant: filter!("inet", "input", "meta length gt 9000 drop"),
         check: "firewall",
         verdict: "problem",
         says: "small datagrams pass",
     },
     Fault {
         name: "ECN marks are cleared",
-        plant: "nft add table ip f && nft add chain ip f out '{ type filter hook output priority 0; }' && \
-            nft add rule ip f out meta l4proto udp ip ecn set not-ect",
+        plant: filter!("ip", "output", "ip ecn set not-ect"),
         check: "ecn",
         verdict: "warning",
         says: "ecn set not-ect",

@@ -127,18 +127,9 @@ impl Trial {
 /// [`Trial::Lost`] if it was sent.
 fn send_one(tx: &TxSockets, to: SocketAddr, bytes: &[u8]) -> Trial {
     let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let burst = Burst {
-        dst: &Dst::from(to),
-        path: 0,
-        ecn: Ecn::Ect0,
-        iov: &[part],
-        segment_bytes: bytes.len() as u32,
-        total_bytes: bytes.len() as u32,
-        done_segments: 0,
-        may_fragment: false,
-    };
+    let dst = Dst::from(to);
     // SAFETY: the one part is the datagram's bytes.
-    match unsafe { tx.send(&[burst]) }.stop {
+    match unsafe { tx.send(&[Burst::single(&dst, Ecn::Ect0, &part)]) }.stop {
         Some(Stop::Failed { errno }) => Trial::Refused { errno },
         Some(Stop::TooBig { mtu_bytes }) => Trial::TooBig { mtu_bytes },
         Some(Stop::Blocked) | None => Trial::Lost,

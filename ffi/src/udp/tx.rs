@@ -50,7 +50,23 @@ pub struct Burst<'a> {
     pub may_fragment: bool,
 }
 
-impl Burst<'_> {
+impl<'a> Burst<'a> {
+    /// One datagram, of one part, from the first path's socket.
+    #[must_use]
+    pub fn single(dst: &'a Dst, ecn: Ecn, part: &'a libc::iovec) -> Burst<'a> {
+        let bytes = part.iov_len as u32;
+        Burst {
+            dst,
+            path: 0,
+            ecn,
+            iov: std::slice::from_ref(part),
+            segment_bytes: bytes,
+            total_bytes: bytes,
+            done_segments: 0,
+            may_fragment: false,
+        }
+    }
+
     /// Datagrams in this burst.
     #[must_use]
     pub fn segments(&self) -> u32 {
