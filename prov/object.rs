@@ -62,6 +62,9 @@ extern "C" fn forked() {
 
 impl Process {
     /// The calling process.
+    ///
+    /// # Panics
+    /// The first time, if there is no memory for a fork handler.
     #[must_use]
     pub fn current() -> Process {
         static WATCH_FORKS: Once = Once::new();

@@ -1,6 +1,9 @@
 //! Random numbers that nobody can guess: `getrandom(2)`.
 
 /// 64 random bits of the kernel.
+///
+/// # Panics
+/// The kernel has no `getrandom(2)`: it is older than 3.17.
 #[must_use]
 pub fn u64() -> u64 {
     let mut bytes = [0_u8; 8];

@@ -75,7 +75,7 @@ impl ProtectionDomain {
     /// Registers memory that something else owns.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::reg_mr`].
+    /// As [`ProtectionDomain::reg_mr`]; NULL, and a length beyond the end of the address space.
     ///
     /// # Safety
     /// The `len_bytes` from `start` are readable and writable as `access` says, until the region

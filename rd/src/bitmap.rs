@@ -40,6 +40,9 @@ impl Bitmap {
     }
 
     /// Sets the bit `offset` places after the base; `offset` is below [`BITS_MAX`].
+    ///
+    /// # Panics
+    /// It is not.
     pub fn set(&mut self, offset: u32) {
         assert!(offset < BITS_MAX, "bitmap offset out of its window");
         if offset >= self.capacity() {

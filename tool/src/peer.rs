@@ -90,14 +90,20 @@ pub struct Side {
 }
 
 impl Side {
-    /// A queue pair on `device`; port 0 takes a free one.
+    /// A queue pair on `device` for so many sends at a time, 0 for as many as are usual; port 0 takes a
+    /// free one.
     ///
     /// # Errors
     /// A setting that is not valid, a port that is taken.
-    pub fn open(device: &Device, options: &ContextOptions, port: u16) -> Result<Side> {
+    pub fn open(
+        device: &Device,
+        options: &ContextOptions,
+        (port, max_send_wr): (u16, u32),
+    ) -> Result<Side> {
         let context = device.open_with(options)?;
         let pd = context.alloc_pd();
-        let qp = OwningQueuePair::new(&context, &pd, QpSizes { port, ..QpSizes::default() })?;
+        let sizes = QpSizes { port, max_send_wr, ..QpSizes::default() };
+        let qp = OwningQueuePair::new(&context, &pd, sizes)?;
         Ok(Side { pd, qp, controller: context.controller(), paths: context.paths() })
     }
 

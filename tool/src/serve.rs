@@ -13,6 +13,8 @@ use std::time::Duration;
 const RECEIVES: usize = 64;
 /// Peers that are remembered. When there are more, all are forgotten, and counted anew.
 const PEERS_MAX: usize = 1024;
+/// Answers under way, of 1 MiB at most: what hosts that take no answers can have this one keep.
+const SENDS_MAX: u32 = 256;
 /// How long to sleep without a message, before sleeping again.
 const SLEEP: Duration = Duration::from_secs(3600);
 
@@ -35,7 +37,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
             .next()
             .context("no interface can be used: see erd doctor")?,
     };
-    let side = Side::open(&device, &ContextOptions::new(), args.port)?;
+    let side = Side::open(&device, &ContextOptions::new(), (args.port, SENDS_MAX))?;
     println!("serving at {} on {}, controller {}", side.qp.name(), device.name(), side.controller);
     for number in 0..RECEIVES {
         side.qp.recv(number as u64, vec![0; MESSAGE_BYTES_MAX])?;

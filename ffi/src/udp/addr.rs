@@ -98,6 +98,9 @@ pub struct Dst {
 
 impl Dst {
     /// The address again.
+    ///
+    /// # Panics
+    /// Never: it was made from an address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.raw.decode(self.bytes).expect("a Dst is made from a SocketAddr")

@@ -47,7 +47,7 @@ pub fn run(args: &PerfArgs) -> Result<()> {
     if let Some(paths) = args.paths {
         options = options.paths(paths);
     }
-    let side = Side::open(&device, &options, 0)?;
+    let side = Side::open(&device, &options, (0, 0))?;
     let points = measured(&side, server, args)?;
     if let Some(file) = &args.svg {
         fs::write(file, plot::svg(&points, &title(&side, server))?)?;
