@@ -64,10 +64,11 @@ pub fn age(ns: u64) -> String {
     }
 }
 
-/// What may be shown in a terminal of a text that another process made.
+/// What may be shown in a terminal of a text that another process made: nothing that moves the cursor,
+/// turns the line around or takes another width than one column.
 #[must_use]
 pub fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
 /// A table without frames.
@@ -105,6 +106,6 @@ mod tests {
 
     #[test]
     fn escapes_do_not_reach_the_terminal() {
-        assert_eq!(harmless("eth0\u{1b}[2J\n"), "eth0?[2J?");
+        assert_eq!(harmless("eth0\u{1b}[2J\n\u{202e}a"), "eth0?[2J??a");
     }
 }
