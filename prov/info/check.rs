@@ -5,9 +5,9 @@ use super::offer;
 use crate::entry::PROVIDER_VERSION;
 use crate::sockaddr;
 use erd_ffi::fi::{
-    FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_MR_BASIC, FI_MR_SCALABLE,
-    FI_MR_UNSPEC, FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_THREAD_ENDPOINT,
-    fi_version,
+    FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
+    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC,
+    FI_RM_ENABLED, FI_RMA, FI_TAGGED, FI_THREAD_ENDPOINT, fi_version,
 };
 use std::fmt::Display;
 use thiserror::Error;
@@ -130,7 +130,7 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
         };
         return refuse("ep_attr->type", asked, "FI_EP_RDM");
     }
-    caps("caps", hints.caps, offer::CAPS)?;
+    caps("caps", hints.caps, offer::CAPS | FI_HMEM)?;
     if !sockaddr::is_known_format(hints.addr_format) {
         return refuse("addr_format", hints.addr_format, "FI_SOCKADDR, _IP, _IN and _IN6");
     }
@@ -142,6 +142,25 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
     check_ep(hints)?;
     check_tx(hints)?;
     check_rx(hints)
+}
+
+/// Checks `FI_HMEM`, which erd has for host memory alone. Applications of before 1.18 take it for the
+/// GPU's. Of the newer ones, those that hand over a GPU's memory whenever they see it ask for tags or
+/// atomics too (MPI), or again without (NCCL's SENDRECV protocol). NCCL's RDMA protocol cannot do
+/// without, and finds out for itself that a GPU's memory is not taken.
+///
+/// # Errors
+/// It was asked for and is not granted.
+pub fn check_hmem(hints: &Hints, version: u32, setting: Option<bool>) -> Checked {
+    if hints.caps & FI_HMEM == 0 {
+        return Ok(());
+    }
+    let transfers = hints.caps & (FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC);
+    let granted = setting.unwrap_or(transfers == FI_MSG | FI_RMA);
+    if granted && version >= fi_version(1, 18) {
+        return Ok(());
+    }
+    refuse("caps", "FI_HMEM", "host memory alone (FI_ERD_HMEM)")
 }
 
 fn check_domain(hints: &Hints, version: u32) -> Checked {
@@ -191,7 +210,7 @@ fn check_ep(hints: &Hints) -> Checked {
 
 fn check_tx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.tx, &offer::TX);
-    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps)?;
+    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps | hints.caps & FI_HMEM)?;
     subset("tx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("tx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("tx_attr->comp_order", asked.comp_order, have.comp_order)?;
@@ -203,7 +222,7 @@ fn check_tx(hints: &Hints) -> Checked {
 
 fn check_rx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.rx, &offer::RX);
-    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps)?;
+    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps | hints.caps & FI_HMEM)?;
     subset("rx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("rx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("rx_attr->comp_order", asked.comp_order, have.comp_order)?;

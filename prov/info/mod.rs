@@ -13,8 +13,8 @@ use crate::settings::Settings;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
-    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG, FI_RMA,
-    FI_SOURCE, FI_TAGGED, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
+    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG,
+    FI_RMA, FI_SOURCE, FI_TAGGED, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
     fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
@@ -64,11 +64,13 @@ pub unsafe fn getinfo(
 }
 
 fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_int> {
-    if let Err(refusal) = check::check(hints, version) {
+    let refused = |refusal| {
         tracing::info!("fi_getinfo: {refusal}");
-        return Err(FI_ENODATA);
-    }
+        FI_ENODATA
+    };
+    check::check(hints, version).map_err(refused)?;
     let settings = crate::entry::settings()?;
+    check::check_hmem(hints, version, settings.hmem).map_err(refused)?;
     let grant = Grant::new(&settings, hints, version);
     let mut list = InfoList::new();
     let ports = crate::rdma::usable(&settings)?;
@@ -99,7 +101,8 @@ fn granted_caps(asked: u64) -> u64 {
         return offer::CAPS;
     }
     let secondary = offer::RX_SECONDARY_CAPS | offer::DOMAIN_CAPS;
-    let caps = (asked & offer::PRIMARY_CAPS) | (secondary & !FI_SOURCE) | (asked & FI_SOURCE);
+    let caps =
+        (asked & (offer::PRIMARY_CAPS | FI_HMEM)) | (secondary & !FI_SOURCE) | (asked & FI_SOURCE);
     let groups = [
         (FI_MSG | FI_TAGGED, offer::DIRECTION_CAPS),
         (FI_RMA | FI_ATOMIC, offer::RMA_DIRECTION_CAPS),
@@ -123,13 +126,13 @@ impl Grant {
     fn new(settings: &Settings, hints: &Hints, version: u32) -> Grant {
         let caps = granted_caps(hints.caps);
         let tx = fi_tx_attr {
-            caps: part_caps(caps, hints.tx.caps, offer::TX_CAPS, offer::TX_CAPS),
+            caps: part_caps(caps, hints.tx.caps, offer::TX_CAPS | FI_HMEM, offer::TX_CAPS),
             op_flags: hints.tx.op_flags,
             size: asked_or(hints.tx.size, settings.tx_size),
             ..offer::TX
         };
         let rx = fi_rx_attr {
-            caps: part_caps(caps, hints.rx.caps, offer::RX_CAPS, offer::RX_PRIMARY_CAPS),
+            caps: part_caps(caps, hints.rx.caps, offer::RX_CAPS | FI_HMEM, offer::RX_PRIMARY_CAPS),
             op_flags: hints.rx.op_flags,
             size: asked_or(hints.rx.size, settings.rx_size),
             ..offer::RX
