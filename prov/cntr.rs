@@ -2,6 +2,8 @@
 
 use crate::domain::DomainInner;
 use crate::object::{self, Class, Use, Users};
+use crate::poll::Sleepable;
+use crate::trigger::{Waiting, Work};
 use crate::watch::Watch;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
@@ -24,6 +26,9 @@ pub struct CntrInner {
     seen: [AtomicU64; 2],
     /// A waiter wants to be told of the next change.
     armed: AtomicBool,
+    /// What is done when the counter gets further.
+    pub waiting: Waiting,
+    work: Arc<Work>,
     /// Endpoints that count here, and what waiters sleep on.
     pub watch: Watch,
     users: Users,
@@ -37,6 +42,17 @@ unsafe impl Class for CntrInner {
 
     fn users(&self) -> &Users {
         &self.users
+    }
+
+    fn closing(self: &Arc<Self>) -> Result<(), c_int> {
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+impl Sleepable for CntrInner {
+    fn may_sleep(&self) -> bool {
+        CntrInner::may_sleep(self)
     }
 }
 
@@ -60,6 +76,37 @@ impl CntrInner {
     fn change(&self, part: &AtomicU64, by: u64) {
         part.fetch_add(by, Ordering::SeqCst);
         self.tell();
+        self.fire();
+    }
+
+    /// Makes due what waits for the counter to get where it is.
+    pub fn fire(&self) {
+        if self.waiting.is_needed() {
+            let (value, errors) = self.values();
+            self.waiting.fire(value.saturating_add(errors), &self.work);
+        }
+    }
+
+    /// Increases the value.
+    pub fn add(&self, by: u64) {
+        self.change(&self.value, by);
+    }
+
+    /// Sets the value.
+    pub fn set(&self, value: u64) {
+        self.put(&self.value, value);
+    }
+
+    fn put(&self, part: &AtomicU64, value: u64) {
+        part.store(value, Ordering::SeqCst);
+        self.tell();
+        self.fire();
+    }
+
+    /// Does what the application's own change has made due.
+    fn act(&self) -> c_int {
+        self.work.run();
+        0
     }
 
     /// Wakes a waiter. It armed before it looked, so one of both sees the other.
@@ -83,6 +130,13 @@ impl CntrInner {
         let (value, errors) = self.values();
         let known = Self::show(&self.seen[0], value) & Self::show(&self.seen[1], errors);
         known && self.watch.arm_timer()
+    }
+
+    /// True if it changed since the application last read it.
+    pub(crate) fn has_news(&self) -> bool {
+        self.watch.progress();
+        let seen = [0, 1].map(|part: usize| self.seen[part].load(Ordering::Relaxed));
+        self.values() != (seen[0], seen[1])
     }
 
     fn values(&self) -> (u64, u64) {
@@ -161,7 +215,8 @@ pub unsafe fn open(
         tracing::info!(attr.flags, "fi_cntr_open: flags must be 0");
         return -FI_EINVAL;
     }
-    let watch = match Watch::new(attr.wait_obj) {
+    // SAFETY: the caller's attribute, whose wait set is open where one is meant.
+    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set) } {
         Ok(watch) => watch,
         Err(errno) => return -errno,
     };
@@ -171,10 +226,15 @@ pub unsafe fn open(
         errors: AtomicU64::new(0),
         seen: Default::default(),
         armed: AtomicBool::new(false),
+        waiting: Waiting::default(),
+        work: Arc::clone(&domain.work),
         watch,
         users: Users::default(),
         _domain_use: domain.hold(),
     });
+    if let Err(errno) = inner.watch.join_set(&inner) {
+        return -errno;
+    }
     let abi = fid_cntr { fid: object::base::<CntrInner>(context, &FID_OPS), ops: &CNTR_OPS };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cntr = object::publish(abi, inner) };
@@ -220,31 +280,29 @@ guarded! {
     unsafe extern "C" fn cntr_add(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };
-        cntr.change(&cntr.value, value);
-        0
+        cntr.add(value);
+        cntr.act()
     }
 
     unsafe extern "C" fn cntr_adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };
         cntr.change(&cntr.errors, value);
-        0
+        cntr.act()
     }
 
     unsafe extern "C" fn cntr_set(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };
-        cntr.value.store(value, Ordering::SeqCst);
-        cntr.tell();
-        0
+        cntr.set(value);
+        cntr.act()
     }
 
     unsafe extern "C" fn cntr_seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };
-        cntr.errors.store(value, Ordering::SeqCst);
-        cntr.tell();
-        0
+        cntr.put(&cntr.errors, value);
+        cntr.act()
     }
 
     unsafe extern "C" fn cntr_wait(

@@ -10,13 +10,16 @@ use crate::object::{self, Class, Use, Users};
 use crate::plan;
 use crate::scheme::SchemeChoice;
 use crate::settings::{PortSetting, Settings};
+use crate::shared;
 use crate::sockaddr::{self, Family};
+use crate::trigger::Work;
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
-    FI_CLASS_DOMAIN, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENODATA, FI_ENOSYS, FI_MAP_RAW_MR,
-    FI_PROGRESS_AUTO, FI_THREAD_SAFE, FI_THREAD_UNSPEC, FI_UNMAP_KEY, NOSYS_DOMAIN, NOSYS_FID,
-    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_domain_attr, fi_info, fi_ops, fi_ops_domain,
-    fi_threading, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep,
+    FI_CANCEL_WORK, FI_CLASS_DOMAIN, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENODATA, FI_ENOSYS,
+    FI_FLUSH_WORK, FI_MAP_RAW_MR, FI_PROGRESS_AUTO, FI_QUEUE_WORK, FI_THREAD_SAFE,
+    FI_THREAD_UNSPEC, FI_UNMAP_KEY, NOSYS_DOMAIN, NOSYS_FID, fi_av_attr, fi_cntr_attr, fi_cq_attr,
+    fi_domain_attr, fi_info, fi_ops, fi_ops_domain, fi_poll_attr, fi_rx_attr, fi_threading,
+    fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
 };
 use erd_ffi::guard::guarded;
 use erd_ffi::udp::{Interface, PortError, PortOptions, TxSockets, interfaces};
@@ -60,6 +63,8 @@ pub struct DomainInner {
     /// Endpoints that are enabled, and counters of accesses to registered memory: who reads one
     /// of these lets all of those progress.
     members: Mutex<Members>,
+    /// What counters have made due.
+    pub work: Arc<Work>,
     /// Of the endpoints that are enabled from now on.
     scheme: Mutex<SchemeChoice>,
     /// What carries data beside UDP.
@@ -134,6 +139,7 @@ impl DomainInner {
             regions: Arc::new(MrTable::new(terms.mr_mode)),
             net_errors: NetErrors::default(),
             members: Mutex::default(),
+            work: Arc::default(),
             tx: Mutex::new(None),
             eq: Mutex::new(None),
             users: Users::default(),
@@ -220,10 +226,13 @@ impl DomainInner {
         }
     }
 
-    /// `cntr` counts accesses to registered memory, which any endpoint may bring.
+    /// `cntr` counts what any endpoint may bring: accesses to registered memory, or deferred work.
     pub fn watch_region(&self, cntr: &Arc<CntrInner>) {
         let mut members = self.members.lock();
         members.counters.retain(|known| known.strong_count() > 0);
+        if members.counters.iter().any(|known| std::ptr::eq(known.as_ptr(), &raw const **cntr)) {
+            return;
+        }
         members.counters.push(Arc::downgrade(cntr));
         for endpoint in members.endpoints.iter().filter_map(Weak::upgrade) {
             cntr.watch.add(&endpoint);
@@ -392,6 +401,10 @@ static DOMAIN_OPS: fi_ops_domain = fi_ops_domain {
     cq_open,
     endpoint,
     endpoint2,
+    scalable_ep,
+    stx_ctx,
+    srx_ctx,
+    poll_open: domain_poll_open,
     cntr_open,
     query_atomic: crate::ep::query_atomic,
     ..NOSYS_DOMAIN
@@ -419,10 +432,17 @@ guarded! {
 
     unsafe extern "C" fn domain_control(domain: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open domain.
-        if unsafe { object::from_fid::<DomainInner>(domain) }.is_none() || arg.is_null() {
+        let Some(domain) = (unsafe { object::from_fid::<DomainInner>(domain) }) else {
+            return -FI_EINVAL;
+        };
+        if arg.is_null() && command != FI_FLUSH_WORK {
             return -FI_EINVAL;
         }
         match command {
+            // SAFETY: these commands' argument is what fi_trigger(3) says.
+            FI_QUEUE_WORK | FI_CANCEL_WORK | FI_FLUSH_WORK => unsafe {
+                crate::deferred::control(domain, command, arg)
+            },
             // SAFETY: this command's argument is what fi_mr(3) says.
             FI_MAP_RAW_MR => unsafe { crate::mr::map_raw(arg.cast()) },
             FI_UNMAP_KEY => 0,
@@ -473,6 +493,49 @@ guarded! {
         }
         // SAFETY: as above.
         unsafe { crate::ep::open(object::inner::<DomainInner>(domain), info, ep, context) }
+    }
+
+    unsafe extern "C" fn stx_ctx(
+        domain: *mut fid_domain,
+        attr: *mut fi_tx_attr,
+        stx: *mut *mut fid_stx,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: as above.
+        unsafe {
+            shared::open_transmit(object::inner::<DomainInner>(domain), attr, stx, context)
+        }
+    }
+
+    unsafe extern "C" fn srx_ctx(
+        domain: *mut fid_domain,
+        attr: *mut fi_rx_attr,
+        srx: *mut *mut fid_ep,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: as above.
+        unsafe {
+            shared::open_receive(object::inner::<DomainInner>(domain), attr, srx, context)
+        }
+    }
+
+    unsafe extern "C" fn domain_poll_open(
+        domain: *mut fid_domain,
+        attr: *mut fi_poll_attr,
+        pollset: *mut *mut fid_poll,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open domain and pointers as fi_poll(3) says.
+        unsafe { crate::poll::open(domain, attr, pollset) }
+    }
+
+    unsafe extern "C" fn scalable_ep(
+        domain: *mut fid_domain,
+        info: *mut fi_info,
+        sep: *mut *mut fid_ep,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: as above.
+        unsafe { crate::sep::open(object::inner::<DomainInner>(domain), info, sep, context) }
     }
 
     unsafe extern "C" fn cntr_open(

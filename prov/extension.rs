@@ -172,7 +172,7 @@ guarded! {
             return -FI_EINVAL;
         }
         // SAFETY: the caller's open endpoint.
-        match unsafe { object::inner::<EpInner>(ep) }.flow(peer) {
+        match unsafe { object::inner::<EpInner>(ep.cast()) }.flow(peer) {
             Ok(view) => {
                 let fields = flow_fields(&view);
                 let bytes = len.min(size_of_val(&fields));
@@ -196,7 +196,7 @@ guarded! {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: the caller's open endpoint.
-        match unsafe { object::inner::<EpInner>(ep) }.path_kib(peer) {
+        match unsafe { object::inner::<EpInner>(ep.cast()) }.path_kib(peer) {
             Ok(paths) => {
                 let told = paths.len().min(count);
                 for (at, path_kib) in paths[..told].iter().enumerate() {

@@ -3,8 +3,8 @@
 use crate::object::{self, Class, Use, Users};
 use erd_ffi::fi::{
     FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_EINVAL, FI_ENODATA, FI_ENOSYS,
-    NOSYS_FABRIC, NOSYS_FID, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric, fid,
-    fid_domain, fid_eq, fid_fabric,
+    NOSYS_FABRIC, NOSYS_FID, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric,
+    fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_wait,
 };
 use erd_ffi::guard::guarded;
 use std::ffi::{CStr, c_int, c_void};
@@ -46,8 +46,14 @@ impl FabricInner {
 
 static FID_OPS: fi_ops = fi_ops { close: object::close::<FabricInner>, ..NOSYS_FID };
 
-static FABRIC_OPS: fi_ops_fabric =
-    fi_ops_fabric { domain: open_domain, domain2: open_domain2, eq_open, trywait, ..NOSYS_FABRIC };
+static FABRIC_OPS: fi_ops_fabric = fi_ops_fabric {
+    domain: open_domain,
+    domain2: open_domain2,
+    eq_open,
+    wait_open,
+    trywait,
+    ..NOSYS_FABRIC
+};
 
 guarded! {
     /// `fi_provider.fabric`, see `fi_fabric(3)`.
@@ -115,6 +121,15 @@ guarded! {
     ) -> c_int {
         // SAFETY: libfabric calls with an open fabric of ours and pointers as fi_eq(3) says.
         unsafe { crate::eq::open(object::inner::<FabricInner>(fabric), attr, eq, context) }
+    }
+
+    unsafe extern "C" fn wait_open(
+        fabric: *mut fid_fabric,
+        attr: *mut fi_wait_attr,
+        waitset: *mut *mut fid_wait,
+    ) -> c_int {
+        // SAFETY: libfabric calls with an open fabric of ours and pointers as fi_poll(3) says.
+        unsafe { crate::poll::open_wait(fabric, attr, waitset) }
     }
 
     unsafe extern "C" fn trywait(

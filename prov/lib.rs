@@ -5,7 +5,9 @@
 //!
 //! Read in this order: [`entry`] (what libfabric loads), [`info`] (`fi_getinfo`), [`object`] (what
 //! all objects have in common), then one module for each class: [`fabric`], [`domain`], [`av`],
-//! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]. [`verbs`] are the same objects without libfabric, and
+//! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]; [`trigger`] is what waits
+//! for counters, [`sep`] and [`shared`] are scalable endpoints and shared contexts, [`poll`] poll and
+//! wait sets. [`verbs`] are the same objects without libfabric, and
 //! [`capi`] is those for C. [`progress`] is the helper thread, [`monitor`] what it shows to who looks
 //! from outside. The protocol itself is the crate `erd_rd`; sockets
 //! and libfabric's ABI are in `erd_ffi`.
@@ -15,6 +17,7 @@ pub mod av;
 pub mod capi;
 pub mod cntr;
 pub mod cq;
+mod deferred;
 pub mod domain;
 pub mod entry;
 pub mod ep;
@@ -26,14 +29,18 @@ pub mod monitor;
 pub mod mr;
 pub mod object;
 pub mod plan;
+pub mod poll;
 pub mod progress;
 pub mod random;
 pub mod rdma;
 pub mod region;
 pub mod resolve;
 pub mod scheme;
+pub mod sep;
 pub mod settings;
+pub mod shared;
 pub mod sockaddr;
+pub mod trigger;
 pub mod verbs;
 pub mod watch;
 

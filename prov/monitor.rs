@@ -184,6 +184,7 @@ fn flow_line(text: &mut String, head: &Head, flow: &Flow) {
         ("rtx_trim", again.trim),
         ("rtx_spurious", again.spurious),
         ("out_of_order_max", view.out_of_order_max.into()),
+        ("last_heard_ns", view.last_heard_ns),
     ] {
         let _ = write!(text, ",\"{name}\":{value}");
     }

@@ -9,11 +9,11 @@ use crate::object::{self, Class, Use, Users};
 use crate::region::{Piece, Region};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
-    FI_CLASS_EP, FI_CLASS_MR, FI_EBADFLAGS, FI_EINVAL, FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY,
-    FI_ENOMEM, FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM,
-    FI_KEY_NOTAVAIL, FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR,
-    FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_map_raw,
-    fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
+    FI_CLASS_EP, FI_CLASS_MR, FI_CLASS_RX_CTX, FI_CLASS_SEP, FI_EBADFLAGS, FI_EINVAL,
+    FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY, FI_ENOMEM, FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL,
+    FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_KEY_NOTAVAIL, FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT,
+    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID,
+    NOSYS_MR, fi_mr_attr, fi_mr_map_raw, fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
 };
 use erd_ffi::guard::guarded;
 use libc::iovec;
@@ -339,7 +339,7 @@ guarded! {
     unsafe extern "C" fn mr_bind(mr: *mut fid, other: *mut fid, flags: u64) -> c_int {
         // SAFETY: libfabric calls with our open registration and another open object or NULL.
         let (mr, cntr, endpoint) = unsafe {
-            let endpoint = !other.is_null() && (*other).fclass == FI_CLASS_EP;
+            let endpoint = !other.is_null() && matches!((*other).fclass, FI_CLASS_EP | FI_CLASS_RX_CTX | FI_CLASS_SEP);
             (object::from_fid::<MrInner>(mr), object::from_fid::<CntrInner>(other), endpoint)
         };
         match (mr, cntr) {

@@ -73,6 +73,18 @@ impl Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
 
+    /// As a number, which differs from that of a child.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The process of this [`Process::number`].
+    #[must_use]
+    pub fn numbered(number: u32) -> Process {
+        Process(number)
+    }
+
     /// False in a child that was forked after the thing was made.
     #[must_use]
     pub fn is_current(self) -> bool {
@@ -180,6 +192,20 @@ unsafe fn try_close<T: Class>(any: *mut fid) -> c_int {
     }
     // SAFETY: `publish` made the box with `Box::into_raw`, and nobody uses it after the call.
     drop(unsafe { Box::from_raw(whole) });
+    0
+}
+
+/// `fi_ops.close` of a second object of the same state ([`publish`]): the state stays open.
+///
+/// # Safety
+/// As [`close`].
+pub unsafe extern "C" fn release<T: Class>(any: *mut fid) -> c_int {
+    let whole = any.cast::<FidBox<T>>();
+    // SAFETY: libfabric calls with an open object of this class.
+    if unsafe { (*whole).owner }.is_current() {
+        // SAFETY: `publish` made the box with `Box::into_raw`, and nobody uses it after the call.
+        drop(unsafe { Box::from_raw(whole) });
+    }
     0
 }
 

@@ -5,10 +5,12 @@
 //! holding either.
 
 use crate::ep::EpInner;
+use crate::object::{self, Use};
+use crate::poll::{Sleepable, WaitInner};
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_NONE,
-    FI_WAIT_SET, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_wait_obj,
+    FI_WAIT_SET, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_wait_obj, fid_wait,
 };
 use erd_ffi::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -53,6 +55,8 @@ pub struct Watch {
     kind: Kind,
     /// Looks in vain since the last that found something.
     vain: AtomicU32,
+    /// The wait set (`fi_wait(3)`) that it is slept on with.
+    with: Option<(Arc<WaitInner>, Use)>,
     endpoints: RwLock<Vec<Arc<EpInner>>>,
     /// Made when first needed: a queue that nobody sleeps on costs no fds.
     set: OnceLock<WaitSet>,
@@ -80,12 +84,41 @@ impl Watch {
         Ok(Watch {
             kind,
             vain: AtomicU32::new(0),
+            with: None,
             endpoints: RwLock::default(),
             set: OnceLock::new(),
             timer: Mutex::default(),
             sleepers: Mutex::default(),
             returned: Condvar::new(),
         })
+    }
+
+    /// The same with `FI_WAIT_SET`, too: then readers sleep on `wait_set`.
+    ///
+    /// # Errors
+    /// As [`Watch::new`].
+    ///
+    /// # Safety
+    /// With `FI_WAIT_SET`, `wait_set` is NULL or an open wait set.
+    pub unsafe fn open(wait_obj: fi_wait_obj, wait_set: *mut fid_wait) -> Result<Watch, c_int> {
+        if wait_obj != FI_WAIT_SET {
+            return Watch::new(wait_obj);
+        }
+        // SAFETY: the caller's promise.
+        let set = unsafe { object::from_fid::<WaitInner>(wait_set.cast()) };
+        let set = set.ok_or(FI_EINVAL)?;
+        Ok(Watch { with: Some((Arc::clone(set), set.hold())), ..Watch::new(FI_WAIT_FD)? })
+    }
+
+    /// `owner`, whose watch this is, is slept on with the others of its wait set.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub fn join_set<T: Sleepable + 'static>(&self, owner: &Arc<T>) -> Result<(), c_int> {
+        let Some((set, _)) = &self.with else { return Ok(()) };
+        let fd = self.fd().map_err(|error| error.raw_os_error().unwrap_or(FI_EINVAL))?;
+        let owner = Arc::downgrade(owner);
+        set.add(owner, fd)
     }
 
     /// Readers may sleep.

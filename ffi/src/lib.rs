@@ -5,7 +5,8 @@
 //! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`] and [`clock`].
 //! - [`host`]: the libfabric that loaded us, found at run time; [`log`] and [`param`]: its log and
 //!   its configuration;
-//! - [`own_memory`]: memory of this process that may be missing;
+//! - [`own_memory`]: memory of this process that may be missing; [`shared_words`]: memory that
+//!   processes share;
 //! - [`visit`]: a socket where a process tells its state to whoever comes to look.
 
 pub mod clock;
@@ -16,6 +17,7 @@ pub mod info_path;
 pub mod log;
 pub mod own_memory;
 pub mod param;
+pub mod shared_words;
 pub mod udp;
 pub mod verbs;
 pub mod visit;

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-use socket2::SockRef;
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 /// What the kernel is asked to hold of one answer, in bytes; it takes `net.core.wmem_max` at most.
 const ANSWER_BYTES: usize = 4 << 20;
@@ -125,12 +125,16 @@ fn listening(table: &str, prefix: &str) -> Vec<String> {
     table.lines().filter_map(name).collect()
 }
 
-/// Connects to the listener of that name, and says whose it is.
+/// Connects to the listener of that name, and says whose it is. Does not wait for one whose visitors
+/// stand in line.
 ///
 /// # Errors
 /// There is none, or none that listens.
 pub fn visit(name: &str) -> io::Result<(UnixStream, Credentials)> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    socket.connect(&SockAddr::unix(format!("\0{name}"))?)?;
+    socket.set_nonblocking(false)?;
+    let stream = UnixStream::from(socket);
     let who = credentials(&stream)?;
     Ok((stream, who))
 }

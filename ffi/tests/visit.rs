@@ -2,7 +2,8 @@
 
 use erd_ffi::visit::{Listener, names, visit};
 use erd_ffi::wait::{WaitSet, Woken};
-use std::io::Read;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
@@ -45,6 +46,21 @@ fn who_does_not_read_or_has_left_holds_nobody_up() {
     drop(visit(&name).unwrap());
     // The kernel may have noticed by now or not; no signal ends the process.
     let _ = listener.accept().unwrap().expect("a visitor").tell(&long);
+}
+
+#[test]
+fn a_listener_that_takes_nobody_holds_no_visitor_up() {
+    let name = format!("erd-test-full-{}", std::process::id());
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    socket.bind(&SockAddr::unix(format!("\0{name}")).unwrap()).unwrap();
+    socket.listen(1).unwrap();
+    let visits: Vec<_> = (0..8).map(|_| visit(&name)).collect();
+    let refused = visits.iter().filter_map(|visit| visit.as_ref().err());
+    let kinds: Vec<ErrorKind> = refused.map(std::io::Error::kind).collect();
+    assert!(
+        kinds.len() >= 5 && kinds.iter().all(|kind| *kind == ErrorKind::WouldBlock),
+        "{kinds:?}"
+    );
 }
 
 #[test]

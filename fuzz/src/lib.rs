@@ -1,4 +1,7 @@
-//! What the fuzz targets share with the engine's tests: the world that judges every call.
+//! What the fuzz targets share with the tests: the engine's world, which judges every call, and the
+//! sequences of calls of the C interface.
+
+pub mod capi;
 
 #[path = "../../rd/tests/world/mod.rs"]
 pub mod world;

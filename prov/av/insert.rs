@@ -7,8 +7,8 @@ use crate::eq::{Completion, Failure};
 use crate::object;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::{
-    FI_ADDR_NOTAVAIL, FI_AV_COMPLETE, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EBADFLAGS, FI_EINVAL,
-    FI_ENOEQ, FI_ENOMEM, FI_MORE, FI_SYNC_ERR, fi_addr_t, fid_av,
+    FI_ADDR_NOTAVAIL, FI_AV_COMPLETE, FI_AV_USER_ID, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EBADFLAGS,
+    FI_EINVAL, FI_ENOEQ, FI_MORE, FI_SYNC_ERR, fi_addr_t, fid_av,
 };
 use erd_ffi::guard::guarded;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -46,7 +46,7 @@ impl AvInner {
     /// A positive error number.
     pub(crate) fn insert_name(&self, addr: SocketAddr) -> Result<fi_addr_t, c_int> {
         let addr = usable(addr, self.domain.family())?;
-        let index = self.table.write().insert(addr).map_err(|_| FI_ENOMEM)?;
+        let index = self.table.write().insert(addr)?;
         Ok(index.into())
     }
 
@@ -64,9 +64,14 @@ impl AvInner {
         nth: impl Fn(usize) -> Result<SocketAddr, Refused>,
     ) -> c_int {
         let Request { count, flags, context, .. } = request;
-        if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
-            tracing::info!(flags, "fi_av_insert: flags may be FI_MORE and FI_SYNC_ERR");
+        if flags & !(FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID) != 0 {
+            tracing::info!(flags, "fi_av_insert: flags: FI_MORE, FI_SYNC_ERR, FI_AV_USER_ID");
             return -FI_EBADFLAGS;
+        }
+        let names = flags & FI_AV_USER_ID != 0;
+        if names && (self.user_ids || self.asynchronous || request.fi_addr.is_null()) {
+            tracing::info!("fi_av_insert: FI_AV_USER_ID needs identifiers, and is not for this AV");
+            return -FI_EINVAL;
         }
         let sync_err = flags & FI_SYNC_ERR != 0;
         if (sync_err && (context.is_null() || self.asynchronous)) || count > ENTRIES_MAX {
@@ -83,6 +88,10 @@ impl AvInner {
             inserted += c_int::from(outcome.is_ok());
             // SAFETY: `fi_addr` is NULL or has `count` places, and so has the array of FI_SYNC_ERR.
             unsafe {
+                if let (true, Ok(fi_addr)) = (names, outcome) {
+                    // It was inserted just now.
+                    let _ = self.set_user_id(fi_addr, *request.fi_addr.add(place));
+                }
                 write_outcome(&request, place, outcome);
                 if sync_err {
                     *context.cast::<c_int>().add(place) = outcome.err().unwrap_or(0);

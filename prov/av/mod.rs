@@ -4,17 +4,20 @@
 //! man page encourages. An address that is inserted again keeps its `fi_addr`, and leaves when it
 //! has been removed as often as it was inserted.
 
+mod entries;
 mod insert;
+mod shared;
 mod symmetric;
 mod table;
 
 use crate::domain::{BoundEq, DomainInner};
 use crate::object::{self, Class, Use, Users};
 use crate::sockaddr;
+use entries::Entries;
 use erd_ffi::fi::{
-    FI_ADDR_NOTAVAIL, FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_CLASS_AV, FI_EALREADY, FI_EBADFLAGS,
-    FI_EINVAL, FI_ENOSYS, FI_EVENT, FI_SYMMETRIC, NOSYS_AV, NOSYS_FID, fi_addr_t, fi_av_attr,
-    fi_ops, fi_ops_av, fid, fid_av, fid_xpu_ctx,
+    FI_ADDR_NOTAVAIL, FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_AV_USER_ID, FI_CLASS_AV,
+    FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_EVENT, FI_READ, FI_SYMMETRIC, NOSYS_AV,
+    NOSYS_FID, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av, fid_xpu_ctx,
 };
 use erd_ffi::guard::guarded;
 use parking_lot::{Mutex, RwLock};
@@ -29,12 +32,24 @@ pub use table::ENTRIES_MAX;
 pub trait Member: Send + Sync {
     /// `addr` is not at `fi_addr` any more. Its session may go on: the other side decides, too.
     fn peer_removed(&self, fi_addr: fi_addr_t, addr: SocketAddr);
+
+    /// What [`AvInner::find`] answers has changed.
+    fn names_changed(&self);
 }
+
+/// Most receive contexts of a scalable endpoint.
+pub const RX_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
+/// Most bits of their number.
+const RX_CTX_BITS_MAX: u32 = 6;
 
 /// State of an address vector.
 pub struct AvInner {
     domain: Arc<DomainInner>,
-    table: RwLock<Table>,
+    table: RwLock<Entries>,
+    /// High bits of an `fi_addr` that name a receive context.
+    rx_ctx_bits: u32,
+    /// Users name addresses themselves in all insertions (`FI_AV_USER_ID`).
+    user_ids: bool,
     /// Insertions report on an event queue.
     asynchronous: bool,
     eq: Mutex<Option<BoundEq>>,
@@ -57,10 +72,22 @@ unsafe impl Class for AvInner {
 impl AvInner {
     /// An AV without addresses, with room for `count` before it grows.
     pub(crate) fn new(domain: &Arc<DomainInner>, count: usize, asynchronous: bool) -> Arc<AvInner> {
+        let own = Entries::Own(Table::with_room(count));
+        AvInner::with(domain, own, 0, if asynchronous { FI_EVENT } else { 0 })
+    }
+
+    fn with(
+        domain: &Arc<DomainInner>,
+        entries: Entries,
+        rx_ctx_bits: u32,
+        flags: u64,
+    ) -> Arc<AvInner> {
         Arc::new(AvInner {
             domain: Arc::clone(domain),
-            table: RwLock::new(Table::with_room(count)),
-            asynchronous,
+            table: RwLock::new(entries),
+            rx_ctx_bits,
+            user_ids: flags & FI_AV_USER_ID != 0,
+            asynchronous: flags & FI_EVENT != 0,
             eq: Mutex::new(None),
             members: Mutex::new(Vec::new()),
             users: Users::default(),
@@ -74,16 +101,39 @@ impl AvInner {
         &self.domain
     }
 
-    /// The address at `fi_addr`.
+    /// The address at `fi_addr`. That of a receive context (`fi_rx_addr`) has the port of its
+    /// endpoint plus the context's number.
     #[must_use]
     pub fn addr(&self, fi_addr: fi_addr_t) -> Option<SocketAddr> {
-        self.table.read().get(fi_addr)
+        let mut addr = self.table.read().get(self.base(fi_addr))?;
+        if self.rx_ctx_bits > 0 {
+            let context = u16::try_from(fi_addr >> (u64::BITS - self.rx_ctx_bits)).ok()?;
+            addr.set_port(addr.port().checked_add(context)?);
+        }
+        Some(addr)
     }
 
-    /// Where `addr` is, or `FI_ADDR_NOTAVAIL`.
+    /// An `fi_addr` without the number of a receive context.
+    #[must_use]
+    pub fn base(&self, fi_addr: fi_addr_t) -> fi_addr_t {
+        fi_addr & (fi_addr_t::MAX >> self.rx_ctx_bits)
+    }
+
+    /// Where `addr` is, or what the user calls it, or `FI_ADDR_NOTAVAIL`.
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> fi_addr_t {
-        self.table.read().find(&addr).map_or(FI_ADDR_NOTAVAIL, fi_addr_t::from)
+        self.table.read().name(&addr).unwrap_or(FI_ADDR_NOTAVAIL)
+    }
+
+    /// Completions name the address at `fi_addr` by `user_id` from now on.
+    ///
+    /// # Errors
+    /// [`NotThere`].
+    fn set_user_id(&self, fi_addr: fi_addr_t, user_id: u64) -> Result<(), NotThere> {
+        self.table.write().set_user_id(fi_addr, user_id)?;
+        let members = self.members.lock().clone();
+        members.iter().filter_map(Weak::upgrade).for_each(|member| member.names_changed());
+        Ok(())
     }
 
     /// Binds an endpoint: it is told of removals, and the AV stays open until the answer is
@@ -129,20 +179,25 @@ pub unsafe fn open(
     }
     // SAFETY: the caller's attributes, which never grew.
     let asked = unsafe { *attr };
-    if !asked.name.is_null() || asked.rx_ctx_bits > 0 {
-        tracing::info!("fi_av_open: named AVs and receive context bits are not supported");
-        return -FI_ENOSYS;
-    }
     let known_type = matches!(asked.r#type, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE);
-    if !known_type || asked.flags & !(FI_EVENT | FI_SYMMETRIC) != 0 {
+    let rx_ctx_bits = u32::try_from(asked.rx_ctx_bits).ok().filter(|n| *n <= RX_CTX_BITS_MAX);
+    let (true, Some(rx_ctx_bits), 0) = (known_type, rx_ctx_bits, asked.flags & !OPEN_FLAGS) else {
         tracing::info!(
             av_type = asked.r#type,
+            asked.rx_ctx_bits,
             flags = asked.flags,
-            "fi_av_open: type may be UNSPEC, MAP or TABLE, flags FI_EVENT and FI_SYMMETRIC"
+            "fi_av_open: type may be UNSPEC, MAP or TABLE, rx_ctx_bits 0 to {RX_CTX_BITS_MAX}, \
+             flags FI_EVENT, FI_SYMMETRIC, FI_AV_USER_ID, and FI_READ with a name"
         );
         return -FI_EINVAL;
-    }
-    let inner = AvInner::new(domain, asked.count, asked.flags & FI_EVENT != 0);
+    };
+    // SAFETY: the name is NULL or a C string.
+    let entries = match unsafe { Entries::open(&asked, domain.family()) } {
+        Ok(entries) => entries,
+        Err(errno) => return -errno,
+    };
+    let map_addr = entries.map_addr();
+    let inner = AvInner::with(domain, entries, rx_ctx_bits, asked.flags);
     let abi = fid_av { fid: object::base::<AvInner>(context, &FID_OPS), ops: &AV_OPS };
     // SAFETY: the caller gave its attributes, of which `type` is also an answer, and a place for
     // the new object.
@@ -150,10 +205,16 @@ pub unsafe fn open(
         if asked.r#type == FI_AV_UNSPEC {
             (*attr).r#type = FI_AV_TABLE;
         }
+        if let Some(map_addr) = map_addr {
+            (*attr).map_addr = map_addr;
+        }
         *av = object::publish(abi, inner);
     }
     0
 }
+
+/// Flags of `fi_av_open`.
+const OPEN_FLAGS: u64 = FI_EVENT | FI_SYMMETRIC | FI_AV_USER_ID | FI_READ;
 
 static FID_OPS: fi_ops = fi_ops { close: object::close::<AvInner>, bind: av_bind, ..NOSYS_FID };
 
@@ -165,6 +226,7 @@ static AV_OPS: fi_ops_av = fi_ops_av {
     lookup: av_lookup,
     straddr: av_straddr,
     lookup2: av_lookup2,
+    set_user_id: av_set_user_id,
     ..NOSYS_AV
 };
 
@@ -254,6 +316,24 @@ guarded! {
         }
         // SAFETY: as above.
         unsafe { lookup(av, fi_addr, buf, len) }
+    }
+
+    unsafe extern "C" fn av_set_user_id(
+        av: *mut fid_av,
+        fi_addr: fi_addr_t,
+        user_id: fi_addr_t,
+        flags: u64,
+    ) -> c_int {
+        if flags != 0 {
+            return -FI_EBADFLAGS;
+        }
+        // SAFETY: libfabric calls with our open AV.
+        let av = unsafe { object::inner::<AvInner>(av) };
+        if !av.user_ids {
+            tracing::info!("fi_av_set_user_id: the AV was opened without FI_AV_USER_ID");
+            return -FI_EINVAL;
+        }
+        av.set_user_id(fi_addr, user_id).map_or(-FI_EINVAL, |()| 0)
     }
 
     unsafe extern "C" fn av_straddr(

@@ -10,6 +10,8 @@ struct Entry {
     addr: SocketAddr,
     /// Insertions not yet taken back.
     uses: u32,
+    /// What completions call it, if not by its index.
+    user_id: Option<u64>,
 }
 
 /// Addresses by index. A new address takes the lowest free index, so that addresses inserted into
@@ -52,7 +54,7 @@ impl Table {
             entry.uses += 1;
             return Ok(index);
         }
-        let entry = Some(Entry { addr, uses: 1 });
+        let entry = Some(Entry { addr, uses: 1, user_id: None });
         let index = match self.free.pop_first() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -92,6 +94,25 @@ impl Table {
     pub fn get(&self, index: u64) -> Option<SocketAddr> {
         let index = usize::try_from(index).ok()?;
         self.entries.get(index)?.as_ref().map(|entry| entry.addr)
+    }
+
+    /// What completions call an address.
+    #[must_use]
+    pub fn name(&self, addr: &SocketAddr) -> Option<u64> {
+        let index = self.find(addr)?;
+        let entry = self.entries.get(index as usize)?.as_ref()?;
+        Some(entry.user_id.unwrap_or(index.into()))
+    }
+
+    /// Lets completions call the address at an index so.
+    ///
+    /// # Errors
+    /// [`NotThere`].
+    pub fn set_user_id(&mut self, index: u64, user_id: u64) -> Result<(), NotThere> {
+        let index = usize::try_from(index).map_err(|_| NotThere)?;
+        let entry = self.entries.get_mut(index).and_then(Option::as_mut).ok_or(NotThere)?;
+        entry.user_id = Some(user_id);
+        Ok(())
     }
 
     /// The index of an address.

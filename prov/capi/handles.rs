@@ -8,8 +8,13 @@
 //! Looking an object up takes its own slot's lock for reading and allocates nothing. Calls that post
 //! or poll hold the lock to their end ([`Table::with`]), so destroying the object waits for them;
 //! others take a share of the object ([`Table::get`]).
+//!
+//! A forked child is told that an object is its parent's before any lock is looked at: a thread that
+//! the child does not have may hold it.
 
+use crate::object::Process;
 use parking_lot::{Mutex, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Slots that are allocated together.
@@ -28,7 +33,20 @@ pub(crate) struct Table<T> {
     vacant: Mutex<Vacant>,
 }
 
-struct Slot<T>(RwLock<Place<T>>);
+struct Slot<T> {
+    /// [`Process::number`] of who made the object.
+    owner: AtomicU32,
+    place: RwLock<Place<T>>,
+}
+
+/// Why a handle finds nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Missing {
+    /// It names no object of its kind.
+    Unknown,
+    /// The object is that of the process which forked this one.
+    Forked,
+}
 
 struct Place<T> {
     generation: u32,
@@ -62,10 +80,15 @@ impl<T> Table<T> {
             index
         };
         let chunk = self.chunks[index as usize / CHUNK].get_or_init(|| {
-            let empty = || Slot(RwLock::new(Place { generation: 0, object: None }));
+            let empty = || Slot {
+                owner: AtomicU32::default(),
+                place: RwLock::new(Place { generation: 0, object: None }),
+            };
             (0..CHUNK).map(|_| empty()).collect()
         });
-        let mut place = chunk[index as usize % CHUNK].0.write();
+        let slot = &chunk[index as usize % CHUNK];
+        slot.owner.store(Process::current().number(), Ordering::Relaxed);
+        let mut place = slot.place.write();
         place.generation = place.generation.wrapping_add(1);
         place.object = Some(object);
         let generation = u64::from(place.generation);
@@ -73,41 +96,44 @@ impl<T> Table<T> {
     }
 
     /// The object that a handle names.
-    pub(crate) fn get(&self, handle: u64) -> Option<Arc<T>> {
+    pub(crate) fn get(&self, handle: u64) -> Result<Arc<T>, Missing> {
         let (slot, generation) = self.slot(handle)?;
-        let place = slot.0.read();
-        if place.generation == generation { place.object.clone() } else { None }
+        let place = slot.place.read();
+        let object = place.object.as_ref().filter(|_| place.generation == generation);
+        object.cloned().ok_or(Missing::Unknown)
     }
 
     /// Calls `f` with the object that a handle names. The object stays in its place meanwhile.
-    pub(crate) fn with<R>(&self, handle: u64, f: impl FnOnce(&T) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, handle: u64, f: impl FnOnce(&T) -> R) -> Result<R, Missing> {
         let (slot, generation) = self.slot(handle)?;
-        let place = slot.0.read();
+        let place = slot.place.read();
         let object = place.object.as_deref().filter(|_| place.generation == generation);
-        object.map(f)
+        object.map(f).ok_or(Missing::Unknown)
     }
 
     /// Takes an object out; its handle finds nothing from now on.
-    pub(crate) fn take(&self, handle: u64) -> Option<Arc<T>> {
+    pub(crate) fn take(&self, handle: u64) -> Result<Arc<T>, Missing> {
         let (slot, generation) = self.slot(handle)?;
-        let mut place = slot.0.write();
+        let mut place = slot.place.write();
         let object = if place.generation == generation { place.object.take() } else { None };
         drop(place);
         if object.is_some() {
             let index = handle as u32 & ((1 << INDEX_BITS) - 1);
             self.vacant.lock().freed.push(index);
         }
-        object
+        object.ok_or(Missing::Unknown)
     }
 
-    fn slot(&self, handle: u64) -> Option<(&Slot<T>, u32)> {
+    fn slot(&self, handle: u64) -> Result<(&Slot<T>, u32), Missing> {
         let index = handle as usize & ((1 << INDEX_BITS) - 1);
         let generation = (handle >> INDEX_BITS) as u32;
-        if handle >> KIND_SHIFT != u64::from(self.kind) {
-            return None;
+        let kind = handle >> KIND_SHIFT == u64::from(self.kind);
+        let chunk = self.chunks.get(index / CHUNK).filter(|_| kind).and_then(OnceLock::get);
+        let slot = chunk.and_then(|chunk| chunk.get(index % CHUNK)).ok_or(Missing::Unknown)?;
+        if !Process::numbered(slot.owner.load(Ordering::Relaxed)).is_current() {
+            return Err(Missing::Forked);
         }
-        let slot = self.chunks.get(index / CHUNK)?.get()?.get(index % CHUNK)?;
-        Some((slot, generation))
+        Ok((slot, generation))
     }
 }
 
@@ -115,22 +141,21 @@ impl<T> Table<T> {
 mod tests {
     use super::*;
 
+    const GONE: Option<Missing> = Some(Missing::Unknown);
+
     #[test]
     fn a_handle_finds_its_object_until_it_is_taken() {
         static TABLE: Table<u32> = Table::new(1);
         let first = TABLE.insert(Arc::new(7)).unwrap();
         let second = TABLE.insert(Arc::new(8)).unwrap();
-        assert_eq!(
-            (TABLE.get(first).as_deref(), TABLE.get(second).as_deref()),
-            (Some(&7), Some(&8))
-        );
-        assert_eq!(TABLE.with(first, |number| number + 1), Some(8));
-        assert_eq!(TABLE.take(first).as_deref(), Some(&7));
-        assert_eq!(TABLE.with(first, |number| number + 1), None);
-        assert_eq!((TABLE.get(first), TABLE.take(first)), (None, None));
+        assert_eq!((TABLE.get(first).as_deref(), TABLE.get(second).as_deref()), (Ok(&7), Ok(&8)));
+        assert_eq!(TABLE.with(first, |number| number + 1), Ok(8));
+        assert_eq!(TABLE.take(first).as_deref(), Ok(&7));
+        assert_eq!(TABLE.with(first, |number| number + 1), Err(Missing::Unknown));
+        assert_eq!((TABLE.get(first).err(), TABLE.take(first).err()), (GONE, GONE));
         let third = TABLE.insert(Arc::new(9)).unwrap();
         assert_eq!(third as u32 & 0xff_ffff, first as u32 & 0xff_ffff, "the slot is used again");
-        assert_eq!((TABLE.get(first), TABLE.get(third).as_deref()), (None, Some(&9)));
+        assert_eq!((TABLE.get(first).err(), TABLE.get(third).as_deref()), (GONE, Ok(&9)));
     }
 
     #[test]
@@ -138,11 +163,12 @@ mod tests {
         static TABLE: Table<u32> = Table::new(2);
         static OTHER: Table<u32> = Table::new(3);
         let handle = TABLE.insert(Arc::new(7)).unwrap();
-        assert_eq!(OTHER.get(handle), None, "of another kind");
+        assert_eq!(OTHER.get(handle).err(), GONE, "of another kind");
         for bits in 0..64 {
-            assert_eq!(TABLE.get(handle ^ 1 << bits), None, "bit {bits}");
+            assert_eq!(TABLE.get(handle ^ 1 << bits).err(), GONE, "bit {bits}");
         }
-        assert_eq!((TABLE.get(0), TABLE.get(u64::MAX), TABLE.take(0)), (None, None, None));
+        let found = [TABLE.get(0), TABLE.get(u64::MAX), TABLE.take(0)].map(Result::err);
+        assert_eq!(found, [GONE; 3]);
     }
 
     #[test]
@@ -154,9 +180,9 @@ mod tests {
                     for round in 0..3000 {
                         let value = thread << 32 | round;
                         let handle = TABLE.insert(Arc::new(value)).unwrap();
-                        assert_eq!(TABLE.get(handle).as_deref(), Some(&value));
-                        assert_eq!(TABLE.take(handle).as_deref(), Some(&value));
-                        assert_eq!(TABLE.get(handle), None);
+                        assert_eq!(TABLE.get(handle).as_deref(), Ok(&value));
+                        assert_eq!(TABLE.take(handle).as_deref(), Ok(&value));
+                        assert_eq!(TABLE.get(handle).err(), GONE);
                     }
                 });
             }

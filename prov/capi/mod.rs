@@ -24,7 +24,7 @@ pub use queues::*;
 use crate::verbs::{
     AddressHandle, CompletionQueue, Context, Error, MemoryRegion, ProtectionDomain, QueuePair,
 };
-use handles::{OBJECTS_MAX, Table};
+use handles::{Missing, OBJECTS_MAX, Table};
 use std::sync::Arc;
 
 static CONTEXTS: Table<Context> = Table::new(1);
@@ -36,7 +36,7 @@ static AHS: Table<AddressHandle> = Table::new(6);
 
 /// The object behind a handle; `parameter` is what the header calls it.
 fn find<T, H>(table: &Table<T>, parameter: &'static str, handle: *mut H) -> Result<Arc<T>, Error> {
-    table.get(handle.addr() as u64).ok_or_else(|| no_handle(parameter, handle))
+    table.get(handle.addr() as u64).map_err(|why| no_handle(parameter, handle, why))
 }
 
 /// Calls `f` with the object behind a handle, which is not destroyed meanwhile.
@@ -47,11 +47,14 @@ fn with<T, H, R>(
     f: impl FnOnce(&T) -> Result<R, Error>,
 ) -> Result<R, Error> {
     let outcome = table.with(handle.addr() as u64, f);
-    outcome.unwrap_or_else(|| Err(no_handle(parameter, handle)))
+    outcome.unwrap_or_else(|why| Err(no_handle(parameter, handle, why)))
 }
 
 #[cold]
-fn no_handle<H>(parameter: &'static str, handle: *mut H) -> Error {
+fn no_handle<H>(parameter: &'static str, handle: *mut H, why: Missing) -> Error {
+    if why == Missing::Forked {
+        return Error::Forked;
+    }
     let valid = "a handle of its kind that this library gave and that was not destroyed";
     if handle.is_null() {
         return Error::argument(parameter, "NULL", valid);
@@ -81,5 +84,5 @@ fn remove<T, H>(
     if users > 0 {
         return Err(Error::Busy { object: parameter, users });
     }
-    table.take(handle.addr() as u64).ok_or_else(|| no_handle(parameter, handle))
+    table.take(handle.addr() as u64).map_err(|why| no_handle(parameter, handle, why))
 }

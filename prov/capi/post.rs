@@ -50,11 +50,12 @@ unsafe fn length<W: Linked>(first: *const W) -> usize {
 /// # Safety
 /// `bad` is NULL or writable, and `first` as in [`length`].
 unsafe fn refused<W: Linked>(
-    result: Result<(), PostError>,
+    result: Result<Result<(), PostError>, Error>,
     first: *const W,
     bad: *mut *const W,
 ) -> Result<(), Error> {
-    let Err(PostError { posted, error }) = result else { return Ok(()) };
+    let nothing = |error| Err(PostError { posted: 0, error });
+    let Err(PostError { posted, error }) = result.unwrap_or_else(nothing) else { return Ok(()) };
     let mut at = first;
     for _ in 0..posted {
         // SAFETY: so many requests were read before.
@@ -124,11 +125,11 @@ pub unsafe extern "C" fn erd_post_send(
 ) -> c_int {
     let list = wr;
     status("erd_post_send", || {
-        with(&QPS, "qp", qp, |qp| {
+        let posted = with(&QPS, "qp", qp, |qp| {
             not_null("wr", list)?;
             // SAFETY: the caller's list.
             let (count, mut at) = unsafe { (length(list), list) };
-            let posted = qp.post(count, "send", |_, poster| {
+            Ok(qp.post(count, "send", |_, poster| {
                 // SAFETY: within the list.
                 let wr = unsafe { &*at };
                 at = wr.next;
@@ -143,10 +144,10 @@ pub unsafe extern "C" fn erd_post_send(
                     // SAFETY: as above.
                     unsafe { qp.send_one(poster, &request) }
                 })
-            });
-            // SAFETY: the caller's list and place.
-            unsafe { refused(posted, list, bad_wr) }
-        })
+            }))
+        });
+        // SAFETY: the caller's list and place.
+        unsafe { refused(posted, list, bad_wr) }
     })
 }
 
@@ -159,11 +160,11 @@ pub unsafe extern "C" fn erd_post_recv(
 ) -> c_int {
     let list = wr;
     status("erd_post_recv", || {
-        with(&QPS, "qp", qp, |qp| {
+        let posted = with(&QPS, "qp", qp, |qp| {
             not_null("wr", list)?;
             // SAFETY: the caller's list.
             let (count, mut at) = unsafe { (length(list), list) };
-            let posted = qp.post(count, "receive", |_, poster| {
+            Ok(qp.post(count, "receive", |_, poster| {
                 // SAFETY: within the list.
                 let wr = unsafe { &*at };
                 at = wr.next;
@@ -173,10 +174,10 @@ pub unsafe extern "C" fn erd_post_recv(
                     let sg_list = pieces(wr.sg_list, wr.num_sge)?;
                     recv_one(poster, &ReceiveRequest { wr_id: wr.wr_id, sg_list })
                 }
-            });
-            // SAFETY: the caller's list and place.
-            unsafe { refused(posted, list, bad_wr) }
-        })
+            }))
+        });
+        // SAFETY: the caller's list and place.
+        unsafe { refused(posted, list, bad_wr) }
     })
 }
 

@@ -28,7 +28,10 @@ pub unsafe extern "C" fn erd_create_cq(context: *mut erd_context) -> *mut erd_cq
 /// `erd_create_cq(3)`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn erd_destroy_cq(cq: *mut erd_cq) -> c_int {
-    status("erd_destroy_cq", || remove(&CQS, "cq", cq, |cq| cq.users()).map(drop))
+    status("erd_destroy_cq", || {
+        remove(&CQS, "cq", cq, |cq| cq.users())?.close();
+        Ok(())
+    })
 }
 
 /// `erd_poll_cq(3)`
@@ -48,7 +51,7 @@ pub unsafe extern "C" fn erd_poll_cq(
             let mut at = 0;
             cq.take(room, |entry| {
                 // SAFETY: the caller's array has `num_entries` places, and no more are handed out.
-                unsafe { wc.add(at).write(completion(&Completion::of(&entry))) };
+                unsafe { wc.add(at).write(completion(&Completion::of(entry))) };
                 at += 1;
             })
         })

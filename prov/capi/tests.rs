@@ -6,6 +6,9 @@ use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
+/// Sequences of a run.
+const SEQUENCES: u64 = 40;
+
 /// One side, whose calls are all made through handles.
 pub(super) struct Side {
     context: *mut erd_context,
@@ -401,4 +404,46 @@ fn devices_are_listed_as_far_as_there_is_room() {
     // SAFETY: static texts.
     let text = |status| unsafe { CStr::from_ptr(erd_wc_status_str(status)) }.to_str().unwrap();
     assert_eq!((text(10), text(99)), ("remote access error", "not a status"));
+}
+
+/// What the fuzz target `calls` runs, from an input of the given seed.
+fn input_of(seed: u64) -> Vec<u8> {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut byte = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 33) as u8
+    };
+    (0..1500).map(|_| byte()).collect()
+}
+
+/// `CAPI_SEED` in the environment replays one sequence.
+#[test]
+fn random_calls_are_answered_as_documented() {
+    let seeds = match std::env::var("CAPI_SEED") {
+        Ok(seed) => vec![seed.parse().expect("CAPI_SEED is a number")],
+        Err(_) => (0..SEQUENCES).map(|_| crate::random::u64() >> 1).collect(),
+    };
+    let (mut posted, mut completed) = (0, 0);
+    for seed in &seeds {
+        println!("CAPI_SEED={seed}");
+        let did = super::sequences::run(&input_of(*seed));
+        (posted, completed) = (posted + did.posted, completed + did.completed);
+    }
+    let did = posted.min(completed);
+    assert!(seeds.len() == 1 || did > 50, "{posted} posted, {completed} completed");
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_is_answered_as_documented() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/calls");
+    let mut count = 0;
+    for file in std::fs::read_dir(dir).expect("the corpus") {
+        let file = file.expect("an input").path();
+        println!("{}", file.display());
+        super::sequences::run(&std::fs::read(&file).expect("an input"));
+        count += 1;
+    }
+    assert!(count > 10, "{count} inputs");
 }

@@ -52,11 +52,15 @@ pub unsafe fn open(
         tracing::info!(attr.flags, "fi_cq_open: FI_AFFINITY is the only flag");
         return -FI_EINVAL;
     }
-    let watch = match Watch::new(attr.wait_obj) {
+    // SAFETY: the caller's attribute, whose wait set is open where one is meant.
+    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set) } {
         Ok(watch) => watch,
         Err(errno) => return -errno,
     };
     let inner = CqInner::new(domain, format, threshold, watch);
+    if let Err(errno) = inner.watch.join_set(&inner) {
+        return -errno;
+    }
     let abi = fid_cq { fid: object::base::<CqInner>(context, &FID_OPS), ops: &CQ_OPS };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cq = object::publish(abi, inner) };
@@ -183,6 +187,7 @@ guarded! {
         let Some(entry) = queue.read_error() else {
             return -(FI_EAGAIN as isize);
         };
+        cq.note(&queue);
         // SAFETY: the caller's entry, as long as its API version says; the text that the new entry
         // points to lives in the queue until its next error is read.
         unsafe { compat::write_cq_err(buf, &entry, cq.api_version) };

@@ -11,6 +11,7 @@ pub use calls::{open, trywait};
 
 use crate::domain::DomainInner;
 use crate::object::{Class, Use, Users};
+use crate::poll::Sleepable;
 use crate::watch::{Wakes, Watch};
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_CLASS_CQ, FI_WAIT_FD, fi_addr_t, fid_cq};
@@ -18,7 +19,7 @@ use parking_lot::Mutex;
 use queue::{Account, AccountId, Entry, Format, Nothing, Queue};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Reads with entries at hand between two looks at the network.
 const READS_PER_PROGRESS: u32 = 32;
@@ -30,6 +31,8 @@ pub struct CqInner {
     /// Reads wait for the number of entries that `cond` says.
     threshold: bool,
     queue: Mutex<Queue>,
+    /// Entries in the queue, written under its lock: who finds none need not take that.
+    unread: AtomicUsize,
     /// Endpoints that complete here, and what readers sleep on.
     pub watch: Watch,
     signaled: AtomicBool,
@@ -56,6 +59,12 @@ struct Target {
     sources: *mut fi_addr_t,
 }
 
+impl Sleepable for CqInner {
+    fn may_sleep(&self) -> bool {
+        CqInner::may_sleep(self)
+    }
+}
+
 impl CqInner {
     fn new(domain: &DomainInner, format: Format, threshold: bool, watch: Watch) -> Arc<CqInner> {
         Arc::new(CqInner {
@@ -63,6 +72,7 @@ impl CqInner {
             api_version: domain.api_version(),
             threshold,
             queue: Mutex::default(),
+            unread: AtomicUsize::new(0),
             watch,
             signaled: AtomicBool::new(false),
             reads: AtomicU32::new(0),
@@ -81,10 +91,15 @@ impl CqInner {
 
     /// Hands up to `count` entries to `f`, good and bad in their order, after progress if none is
     /// there; how many.
-    pub(crate) fn poll(&self, count: usize, mut f: impl FnMut(Entry)) -> usize {
+    pub(crate) fn poll(&self, count: usize, mut f: impl FnMut(&Entry)) -> usize {
         let mut take = || {
+            if self.unread.load(Ordering::Acquire) == 0 {
+                return 0;
+            }
             let mut queue = self.queue.lock();
-            (0..count).map_while(|_| queue.pop()).map(&mut f).count()
+            let taken = queue.take(count, &mut f);
+            self.note(&queue);
+            taken
         };
         let first = take();
         if first == 0 && count > 0 {
@@ -125,6 +140,7 @@ impl CqInner {
         let mut queue = self.queue.lock();
         let before = queue.unread();
         entries.for_each(|entry| queue.push(entry));
+        self.note(&queue);
         let wake = queue.unread() > before && std::mem::take(&mut queue.armed);
         drop(queue);
         if wake {
@@ -132,11 +148,22 @@ impl CqInner {
         }
     }
 
+    /// What the locked queue has in it now.
+    fn note(&self, queue: &Queue) {
+        self.unread.store(queue.unread(), Ordering::Release);
+    }
+
     /// # Safety
     /// As [`Queue::read`].
     unsafe fn take(&self, to: Target) -> Result<usize, Nothing> {
+        if self.unread.load(Ordering::Acquire) == 0 {
+            return Err(Nothing::Empty);
+        }
+        let mut queue = self.queue.lock();
         // SAFETY: the caller vouches for the room.
-        unsafe { self.queue.lock().read(self.format, to.buf, to.count, to.sources) }
+        let taken = unsafe { queue.read(self.format, to.buf, to.count, to.sources) };
+        self.note(&queue);
+        taken
     }
 
     /// Reads, after progress if nothing is there.
@@ -212,6 +239,12 @@ impl CqInner {
         Some(wakes)
     }
 
+    /// True if the next read finds something.
+    pub(crate) fn has_news(&self) -> bool {
+        self.watch.progress();
+        self.has(1)
+    }
+
     /// `fi_trywait(3)`: true if nothing is there, and whatever comes makes the fd readable.
     pub(crate) fn may_sleep(&self) -> bool {
         self.watch.progress();
@@ -225,7 +258,7 @@ impl CqInner {
     }
 
     /// Ends a sleep, the present one or else the next.
-    fn signal(&self) {
+    pub(crate) fn signal(&self) {
         self.signaled.store(true, Ordering::Release);
         self.watch.wake();
     }

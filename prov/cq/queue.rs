@@ -222,8 +222,21 @@ impl Queue {
         })
     }
 
+    /// Hands up to `count` entries to `f`, good and bad in their order; how many.
+    pub(super) fn take(&mut self, count: usize, mut f: impl FnMut(&Entry)) -> usize {
+        let mut taken = 0;
+        while taken < count
+            && let Some(entry) = self.entries.front()
+        {
+            f(entry);
+            self.pop();
+            taken += 1;
+        }
+        taken
+    }
+
     /// Takes the entry at the front, good or bad.
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    fn pop(&mut self) -> Option<Entry> {
         let entry = self.entries.pop_front()?;
         self.accounts[entry.account.0 as usize].fetch_sub(1, Ordering::Relaxed);
         if self.entries.is_empty() && self.entries.capacity() > KEPT_ENTRIES {

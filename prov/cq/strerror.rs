@@ -1,8 +1,9 @@
 //! Error numbers of completions, and what they mean in words (`fi_cq_strerror`).
 
 use erd_ffi::fi::{
-    FI_EACCES, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH, FI_EINVAL, FI_EKEYREJECTED,
-    FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
+    FI_EACCES, FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH,
+    FI_EINVAL, FI_EKEYREJECTED, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN, FI_ESHUTDOWN,
+    FI_ETIMEDOUT, FI_ETRUNC,
 };
 use erd_rd::{OpError, Refusal};
 use std::ffi::{CStr, c_int};
@@ -39,9 +40,13 @@ pub enum Cause {
     RefusedUnsupported = 13,
     /// [`Refusal::Room`].
     RefusedRoom = 14,
+    /// An operation that waited for a counter could not be posted when its time came.
+    NotPosted = 15,
+    /// A message came from an address that is not in the AV, and that was asked for.
+    SourceUnknown = 16,
 }
 
-const ALL: [Cause; 14] = [
+const ALL: [Cause; 16] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -56,6 +61,8 @@ const ALL: [Cause; 14] = [
     Cause::RefusedOperation,
     Cause::RefusedUnsupported,
     Cause::RefusedRoom,
+    Cause::NotPosted,
+    Cause::SourceUnknown,
 ];
 
 impl Cause {
@@ -73,8 +80,9 @@ impl Cause {
             Cause::NoMessage => FI_ENOMSG,
             Cause::BadBuffer => FI_EFAULT,
             Cause::RefusedKey => FI_EKEYREJECTED,
-            Cause::RefusedBounds => FI_EINVAL,
+            Cause::RefusedBounds | Cause::NotPosted => FI_EINVAL,
             Cause::RefusedRights => FI_EACCES,
+            Cause::SourceUnknown => FI_EADDRNOTAVAIL,
             Cause::RefusedOperation => FI_EOPNOTSUPP,
             Cause::RefusedUnsupported => FI_ENOSYS,
             Cause::RefusedRoom => FI_EOVERRUN,
@@ -104,6 +112,12 @@ impl Cause {
                 c"the peer knows no such atomic operation on this datatype, or not on this length"
             }
             Cause::RefusedUnsupported => c"the peer lets nobody access its memory",
+            Cause::SourceUnknown => {
+                c"the message is there; its sender, whose address is the error data, is not in the AV"
+            }
+            Cause::NotPosted => {
+                c"the operation could not be posted when its counter reached the threshold"
+            }
             Cause::RefusedRoom => c"the peer's completion queue holds too many unread entries",
         }
     }

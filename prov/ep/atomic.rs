@@ -1,16 +1,17 @@
 //! The calls of `fi_atomic(3)`.
 
-use super::EpInner;
 use super::call::{Call, list, targets_of};
-use super::msg::state;
+use super::fid::{Caller, state};
+use super::later::Post;
 use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
 use crate::atomics::Operation;
 use crate::settings::IOV_LIMIT;
 use erd_ffi::fi::{
     FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EMSGSIZE, FI_EOPNOTSUPP, FI_FETCH_ATOMIC,
-    FI_TAGGED, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc, fi_msg_atomic, fi_op,
-    fi_ops_atomic, fi_rma_ioc, fid_domain, fid_ep,
+    FI_TAGGED, FI_TRIGGER, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc,
+    fi_msg_atomic, fi_msg_compare, fi_msg_fetch, fi_op, fi_ops_atomic, fi_rma_ioc, fid_domain,
+    fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::{ATOMIC_MAX_BYTES, TARGETS_MAX};
@@ -64,7 +65,7 @@ impl Elements {
 
 /// What one call asks for.
 #[derive(Clone, Copy)]
-struct Request {
+pub(super) struct Request {
     form: Form,
     op: fi_op,
     datatype: fi_datatype,
@@ -92,11 +93,26 @@ impl Request {
 
     /// # Safety
     /// All lists are as long as they say, and each part as `fi_atomic(3)` asks for.
-    unsafe fn post(self, ep: &EpInner) -> isize {
+    unsafe fn post(self, ep: Caller<'_>) -> isize {
+        let call = Call { ctx: ep.own.ctx, ..self.call };
+        // SAFETY: the caller's promise.
+        match unsafe { Request { call, ..self }.prepare() } {
+            Ok(ask) if ask.call.flags & FI_TRIGGER != 0 => ep.trigger(Post::Ask(Box::new(ask))),
+            Ok(ask) => ep.post(|driver| driver.post_ask(&ask)),
+            Err(errno) => -(errno as isize),
+        }
+    }
+
+    /// # Errors
+    /// A positive error number.
+    ///
+    /// # Safety
+    /// As [`Request::post`].
+    pub(super) unsafe fn prepare(self) -> Result<AskPost, c_int> {
         let known = Operation::new(self.op, self.datatype, self.form);
         // FI_TAGGED is for buffers of receives.
         let Some(operation) = known.filter(|_| self.call.flags & FI_TAGGED == 0) else {
-            return -(FI_EOPNOTSUPP as isize);
+            return Err(FI_EOPNOTSUPP);
         };
         let element_bytes = operation.element_bytes();
         // SAFETY: the caller's promise.
@@ -118,7 +134,7 @@ impl Request {
         let (Some(operand), Some(comparand), Some(buffers), Some(targets)) =
             (operand, comparand, result, targets)
         else {
-            return -(FI_EINVAL as isize);
+            return Err(FI_EINVAL);
         };
         let len_bytes = targets.len_bytes();
         let given_bytes = operand.len_bytes().saturating_add(comparand.len_bytes());
@@ -126,17 +142,26 @@ impl Request {
             && (self.form == Form::Update || buffers.len_bytes() == len_bytes);
         if !fits || len_bytes == 0 {
             tracing::info!("fi_atomic: the lists have different numbers of elements, or none");
-            return -(FI_EINVAL as isize);
+            return Err(FI_EINVAL);
         }
         if len_bytes > ATOMIC_MAX_BYTES {
             let most = operation.elements_max();
             tracing::info!(len_bytes, most, "fi_atomic: more elements than a request takes");
-            return -(FI_EMSGSIZE as isize);
+            return Err(FI_EMSGSIZE);
         }
         let atomic = Atomic { op: self.op as u8, datatype: self.datatype as u8, form: self.form };
         let (access, call) = (Access::Atomic(atomic), self.call);
-        let post = AskPost { access, buffers, operand, comparand, targets, call };
-        ep.post(|driver| driver.post_ask(&post))
+        Ok(AskPost { access, buffers, operand, comparand, targets, call })
+    }
+
+    /// With the results of a message structure.
+    pub(super) fn with_result(self, fetch: &fi_msg_fetch) -> Request {
+        Request { result: Elements(fetch.msg_iov, fetch.iov_count), ..self }
+    }
+
+    /// With the comparands of a message structure.
+    pub(super) fn with_comparand(self, compare: &fi_msg_compare) -> Request {
+        Request { comparand: Elements(compare.msg_iov, compare.iov_count), ..self }
     }
 }
 
@@ -155,7 +180,7 @@ unsafe fn one(local: Elements, addr: u64, key: u64) -> fi_rma_ioc {
 ///
 /// # Safety
 /// `msg` is valid as `fi_atomic(3)` says.
-unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Request {
+pub(super) unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Request {
     Request {
         form,
         op: msg.op,

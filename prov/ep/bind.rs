@@ -1,6 +1,9 @@
 //! What an endpoint is bound to: an AV, queues, counters, an EQ (`fi_ep_bind`).
 
 use super::complete::{BoundCntr, BoundCq, Direction};
+use super::fid::Role;
+use super::host::{EpHost, tx_of};
+use super::shared_rx::SharedRx;
 use super::{EpInner, State};
 use crate::av::{AvInner, Member};
 use crate::cntr::CntrInner;
@@ -8,6 +11,7 @@ use crate::cq::CqInner;
 use crate::domain::BoundEq;
 use crate::eq::EqInner;
 use crate::object::{self, Use};
+use crate::shared::{SrxInner, StxInner};
 use crate::watch::Watch;
 use erd_ffi::fi::{
     FI_EBADFLAGS, FI_EINVAL, FI_EOPBADSTATE, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
@@ -24,8 +28,13 @@ const REMOTE_FLAGS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 pub(super) struct Bindings {
     pub av: Option<(Arc<AvInner>, Use)>,
     pub tx: Direction,
+    /// Of the transmit contexts of a scalable endpoint after the first.
+    pub more_tx: Vec<Direction>,
     pub rx: Direction,
     pub eq: Option<BoundEq>,
+    /// Shared contexts.
+    pub shared: Option<SharedRx>,
+    pub stx: Option<Use>,
 }
 
 /// Something that an application reads, and so lets endpoints progress. It is open as long as the
@@ -51,6 +60,8 @@ pub(crate) enum Bound<'a> {
     Cq(&'a Arc<CqInner>, u64),
     Cntr(&'a Arc<CntrInner>, u64),
     Eq(&'a Arc<EqInner>),
+    Srx(&'a Arc<SrxInner>),
+    Stx(&'a Arc<StxInner>),
 }
 
 impl EpInner {
@@ -61,33 +72,51 @@ impl EpInner {
     ///
     /// # Safety
     /// `other` is an open object of this provider.
-    pub(super) unsafe fn bind(self: &Arc<Self>, other: *mut fid, flags: u64) -> Result<(), c_int> {
+    pub(super) unsafe fn bind(
+        self: &Arc<Self>,
+        other: *mut fid,
+        flags: u64,
+        ctx: u8,
+    ) -> Result<(), c_int> {
         // SAFETY: the caller's promise, for each class.
         let found = unsafe {
             let av = object::from_fid::<AvInner>(other).map(Bound::Av);
             let cq = object::from_fid::<CqInner>(other).map(|cq| Bound::Cq(cq, flags));
             let cntr = object::from_fid::<CntrInner>(other).map(|cntr| Bound::Cntr(cntr, flags));
             let eq = object::from_fid::<EqInner>(other).map(Bound::Eq);
-            av.or(cq).or(cntr).or(eq)
+            let srx = object::from_fid::<SrxInner>(other).map(Bound::Srx);
+            let stx = object::from_fid::<StxInner>(other).map(Bound::Stx);
+            av.or(cq).or(cntr).or(eq).or(srx).or(stx)
         };
         let Some(what) = found else {
-            tracing::info!("fi_ep_bind: an endpoint takes an AV, a CQ, a counter or an EQ");
+            tracing::info!("fi_ep_bind: an AV, a CQ, a counter, an EQ or a shared context");
             return Err(FI_EINVAL);
         };
-        self.attach(what)
+        self.attach(what, ctx)
     }
 
-    /// Binds the endpoint, which is not enabled yet.
+    /// Binds the endpoint, which is not enabled yet; `ctx` is the transmit context that is meant.
+    /// A context of a scalable endpoint can also be bound when others are enabled already.
     ///
     /// # Errors
     /// A positive error number.
-    pub(crate) fn attach(self: &Arc<Self>, what: Bound<'_>) -> Result<(), c_int> {
+    pub(crate) fn attach(self: &Arc<Self>, what: Bound<'_>, ctx: u8) -> Result<(), c_int> {
         let mut state = self.lock();
-        let State::Setup(setup) = &mut *state else {
-            tracing::info!("fi_ep_bind: the endpoint is enabled already");
-            return Err(FI_EOPBADSTATE);
+        let bindings = match &mut *state {
+            State::Setup(setup) => &mut setup.bindings,
+            State::Enabled(driver) if driver.config.tx_contexts > 0 => {
+                let watched = attach_late(&mut driver.host, what, ctx)?;
+                drop(state);
+                watched.watch().add(self);
+                self.watches.lock().push(watched);
+                return Ok(());
+            }
+            State::Enabled(_) | State::Closed => {
+                tracing::info!("fi_ep_bind: the endpoint is enabled already");
+                return Err(FI_EOPBADSTATE);
+            }
         };
-        let bindings = &mut setup.bindings;
+        let tx = tx_of(&mut bindings.tx, &mut bindings.more_tx, ctx);
         let watched = match what {
             Bound::Av(av) => {
                 if bindings.av.is_some() || !Arc::ptr_eq(av.domain(), &self.domain) {
@@ -98,15 +127,27 @@ impl EpInner {
                 None
             }
             Bound::Cq(cq, flags) => {
-                bind_cq(bindings, cq, flags)?;
+                bind_cq((tx, &mut bindings.rx), cq, flags)?;
                 Some(Watched::Cq(Arc::clone(cq)))
             }
             Bound::Cntr(cntr, flags) => {
-                bind_cntr(bindings, cntr, flags)?;
+                bind_cntr((tx, &mut bindings.rx), cntr, flags)?;
                 Some(Watched::Cntr(BoundCntr::new(cntr)))
             }
             Bound::Eq(eq) => {
                 bindings.eq = Some(BoundEq::new(eq));
+                None
+            }
+            Bound::Srx(srx) => {
+                if bindings.shared.is_some() {
+                    return Err(FI_EINVAL);
+                }
+                bindings.shared = Some(SharedRx::new(srx, self));
+                srx.join(self);
+                None
+            }
+            Bound::Stx(stx) => {
+                bindings.stx = Some(stx.hold());
                 None
             }
         };
@@ -114,6 +155,37 @@ impl EpInner {
         drop(state);
         self.watches.lock().extend(watched);
         Ok(())
+    }
+
+    /// A context of a scalable endpoint closes: what it was bound to may be closed before the
+    /// endpoint.
+    pub(super) fn detach(&self, role: Role) {
+        let mut state = self.lock();
+        let (tx, more_tx, rx) = match &mut *state {
+            State::Setup(setup) => {
+                let bound = &mut setup.bindings;
+                (&mut bound.tx, &mut bound.more_tx, &mut bound.rx)
+            }
+            State::Enabled(driver) => {
+                let host = &mut driver.host;
+                (&mut host.tx, &mut host.more_tx, &mut host.rx)
+            }
+            State::Closed => return,
+        };
+        let left = match role {
+            Role::Tx(ctx) => std::mem::take(tx_of(tx, more_tx, ctx)),
+            Role::Rx(_) => std::mem::take(rx),
+        };
+        let stay: Vec<_> = [&*tx, &*rx].into_iter().chain(&*more_tx).flat_map(watches_of).collect();
+        drop(state);
+        let gone: Vec<_> = watches_of(&left).filter(|watch| !stay.contains(watch)).collect();
+        self.watches.lock().retain(|watched| {
+            let goes = gone.contains(&std::ptr::from_ref(watched.watch()));
+            if goes {
+                watched.watch().remove(self);
+            }
+            !goes
+        });
     }
 
     /// From now on readers of the queues and counters let this endpoint progress.
@@ -130,7 +202,34 @@ impl EpInner {
     }
 }
 
-fn bind_cq(bindings: &mut Bindings, cq: &Arc<CqInner>, flags: u64) -> Result<(), c_int> {
+/// Binds a context of a scalable endpoint whose engine runs already.
+fn attach_late(host: &mut EpHost, what: Bound<'_>, ctx: u8) -> Result<Watched, c_int> {
+    let both = (tx_of(&mut host.tx, &mut host.more_tx, ctx), &mut host.rx);
+    match what {
+        Bound::Cq(cq, flags) => {
+            bind_cq(both, cq, flags)?;
+            Ok(Watched::Cq(Arc::clone(cq)))
+        }
+        Bound::Cntr(cntr, flags) => {
+            bind_cntr(both, cntr, flags)?;
+            Ok(Watched::Cntr(BoundCntr::new(cntr)))
+        }
+        _ => Err(FI_EOPBADSTATE),
+    }
+}
+
+/// What is watched for a direction.
+fn watches_of(direction: &Direction) -> impl Iterator<Item = *const Watch> {
+    let cq = direction.cq.as_ref().map(|bound| &raw const bound.cq.watch);
+    let counters = [&direction.cntr, &direction.reads, &direction.writes];
+    let counters = counters.map(|cntr| cntr.as_ref().map(|bound| &raw const bound.cntr.watch));
+    cq.into_iter().chain(counters.into_iter().flatten())
+}
+
+/// Where sends and receives complete.
+type Both<'a> = (&'a mut Direction, &'a mut Direction);
+
+fn bind_cq((tx, rx): Both<'_>, cq: &Arc<CqInner>, flags: u64) -> Result<(), c_int> {
     if flags & !(FI_SEND | FI_RECV | FI_SELECTIVE_COMPLETION) != 0
         || flags & (FI_SEND | FI_RECV) == 0
     {
@@ -138,7 +237,7 @@ fn bind_cq(bindings: &mut Bindings, cq: &Arc<CqInner>, flags: u64) -> Result<(),
         return Err(FI_EBADFLAGS);
     }
     let selective = flags & FI_SELECTIVE_COMPLETION != 0;
-    for (flag, direction) in [(FI_SEND, &mut bindings.tx), (FI_RECV, &mut bindings.rx)] {
+    for (flag, direction) in [(FI_SEND, tx), (FI_RECV, rx)] {
         if flags & flag != 0 {
             if direction.cq.is_some() {
                 tracing::info!("fi_ep_bind: this direction has a CQ already");
@@ -150,12 +249,11 @@ fn bind_cq(bindings: &mut Bindings, cq: &Arc<CqInner>, flags: u64) -> Result<(),
     Ok(())
 }
 
-fn bind_cntr(bindings: &mut Bindings, cntr: &Arc<CntrInner>, flags: u64) -> Result<(), c_int> {
+fn bind_cntr((tx, rx): Both<'_>, cntr: &Arc<CntrInner>, flags: u64) -> Result<(), c_int> {
     if flags & !(FI_SEND | FI_RECV | REMOTE_FLAGS) != 0 || flags == 0 {
         tracing::info!(flags, "fi_ep_bind: a counter counts sends, receives, reads or writes");
         return Err(FI_EBADFLAGS);
     }
-    let (tx, rx) = (&mut bindings.tx, &mut bindings.rx);
     let places = [
         (FI_SEND, &mut tx.cntr),
         (FI_READ, &mut tx.reads),

@@ -2,11 +2,11 @@
 //! what its operation begins and ends with.
 
 use super::driver::{Driver, refusal_errno};
-use super::host::SendOp;
+use super::host::{SendOp, tx_of};
 use super::ops::{Buffers, Handle};
 use erd_ffi::fi::{
-    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_EOPNOTSUPP, FI_INJECT, FI_MORE,
-    FI_REMOTE_CQ_DATA, FI_TRIGGER, fi_addr_t,
+    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_INJECT, FI_MORE,
+    FI_REMOTE_CQ_DATA, fi_addr_t,
 };
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
@@ -22,12 +22,14 @@ pub(crate) struct Call {
     pub flags: u64,
     /// A success is not reported, whatever the flags (`fi_inject`).
     pub silent: bool,
+    /// The transmit context of a scalable endpoint.
+    pub ctx: u8,
 }
 
 impl Call {
     /// Without data.
     pub(crate) fn new(dest: fi_addr_t, context: *mut c_void, flags: u64) -> Call {
-        Call { dest, context, data: None, flags, silent: false }
+        Call { dest, context, data: None, flags, silent: false, ctx: 0 }
     }
 
     /// `fi_inject` and its like.
@@ -93,8 +95,10 @@ impl Driver {
     ) -> Result<(PeerId, Handle, &mut SendOp), c_int> {
         self.check(call, len_bytes)?;
         let peer = self.peer_at(call.dest)?;
-        let asked = call.flags & FI_COMPLETION != 0 || self.host.tx.always_completes();
-        if self.host.sends.live() + self.host.tx.unread() >= self.config.tx_size {
+        let owed = self.owed.take();
+        let tx = self.host.tx_of(call.ctx);
+        let asked = call.flags & FI_COMPLETION != 0 || (owed.is_none() && tx.always_completes());
+        if self.host.sends.live() + tx.unread() >= self.config.tx_size {
             self.progress();
             return Err(FI_EAGAIN);
         }
@@ -106,17 +110,20 @@ impl Driver {
             completion: asked && !call.silent,
             peer: Some(peer),
             len_bytes,
+            owed,
+            ctx: call.ctx,
             ..SendOp::default()
         };
         Ok((peer, handle, op))
     }
 
-    fn check(&self, call: &Call, len_bytes: u64) -> Result<(), c_int> {
-        if !self.host.tx.is_bound() {
+    /// Checks a call of `len_bytes`.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(super) fn check(&self, call: &Call, len_bytes: u64) -> Result<(), c_int> {
+        if !self.host.tx_of(call.ctx).is_bound() && self.owed.is_none() {
             return Err(FI_ENOCQ);
-        }
-        if call.flags & FI_TRIGGER != 0 {
-            return Err(FI_EOPNOTSUPP);
         }
         let limit_bytes = match call.flags & FI_INJECT {
             0 => self.config.max_msg_bytes,
@@ -148,7 +155,8 @@ impl Driver {
         if let Some(op) = self.host.sends.get_mut(handle) {
             self.host.promised += usize::from(op.promised);
             if early && std::mem::take(&mut op.completion) {
-                self.host.tx.report_send(op);
+                let tx = tx_of(&mut self.host.tx, &mut self.host.more_tx, op.ctx);
+                tx.report_send(op);
             }
         }
         if call.flags & FI_MORE == 0 {

@@ -2,20 +2,21 @@
 
 use super::config::EpConfig;
 use super::driver::Driver;
+use super::fid::{EpFid, alias, state_of};
 use super::{EpInner, State, enable, msg, tagged};
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
 use crate::object::{self, Process, Users};
 use crate::sockaddr;
 use erd_ffi::fi::{
-    FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS,
-    FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,
+    FI_ALIAS, FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT,
+    FI_ENOSYS, FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,
     FI_OPT_CM_DATA_SIZE, FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
     FI_OPT_INJECT_ATOMIC_SIZE, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_RMA_SIZE,
     FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_RMA_SIZE,
-    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_RECV,
-    FI_SEND, FI_SETOPSFLAG, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info,
-    fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_ep,
+    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_SETOPSFLAG,
+    NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info, fi_ops, fi_ops_cm,
+    fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
@@ -24,9 +25,9 @@ use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-static FID_OPS: fi_ops = fi_ops {
+pub(super) static FID_OPS: fi_ops = fi_ops {
     close: object::close::<EpInner>,
     bind: ep_bind,
     control: ep_control,
@@ -66,8 +67,17 @@ pub unsafe fn open(
         Ok(inner) => inner,
         Err(errno) => return -errno,
     };
-    let abi = fid_ep {
-        fid: object::base::<EpInner>(context, &FID_OPS),
+    let flags = (config.tx_flags, config.rx_flags);
+    let ep_part = tables(object::base::<EpInner>(context, &FID_OPS));
+    // SAFETY: the caller gave a place for the new object.
+    unsafe { *ep = object::publish(EpFid::new(ep_part, flags, None), inner).cast() };
+    0
+}
+
+/// C's part of an endpoint, or of a context of one.
+pub(super) fn tables(fid: fid) -> fid_ep {
+    fid_ep {
+        fid,
         ops: &EP_OPS,
         cm: &CM_OPS,
         msg: &msg::MSG_OPS,
@@ -75,10 +85,7 @@ pub unsafe fn open(
         tagged: &tagged::TAGGED_OPS,
         atomic: &super::atomic::ATOMIC_OPS,
         collective: &NOSYS_COLLECTIVE,
-    };
-    // SAFETY: the caller gave a place for the new object.
-    unsafe { *ep = object::publish(abi, inner) };
-    0
+    }
 }
 
 impl EpInner {
@@ -97,8 +104,6 @@ impl EpInner {
         Ok(Arc::new(EpInner {
             domain: Arc::clone(domain),
             state: Mutex::new(State::Setup(Box::new(setup))),
-            tx_flags: AtomicU64::new(config.tx_flags),
-            rx_flags: AtomicU64::new(config.rx_flags),
             calls: AtomicU64::new(0),
             watches: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -149,22 +154,6 @@ impl EpInner {
         let State::Setup(setup) = &mut *state else { return Err(FI_EOPBADSTATE) };
         if setup.rx.local_addr() != name {
             setup.rx = enable::bind_socket(&self.domain, name)?;
-        }
-        Ok(())
-    }
-
-    /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the flags say which direction is meant.
-    fn ops_flag(&self, flags: &mut u64, set: bool) -> Result<(), c_int> {
-        let direction = *flags & (FI_SEND | FI_RECV);
-        let place = match direction {
-            FI_SEND => &self.tx_flags,
-            FI_RECV => &self.rx_flags,
-            _ => return Err(FI_EINVAL),
-        };
-        if set {
-            place.store(*flags & !direction, Ordering::Relaxed);
-        } else {
-            *flags = place.load(Ordering::Relaxed);
         }
         Ok(())
     }
@@ -246,8 +235,8 @@ guarded! {
     unsafe extern "C" fn ep_bind(ep: *mut fid, other: *mut fid, flags: u64) -> c_int {
         // SAFETY: libfabric calls with our open endpoint and another open object.
         unsafe {
-            match object::from_fid::<EpInner>(ep) {
-                Some(ep) => status(ep.bind(other, flags)),
+            match state_of(ep) {
+                Some(caller) => status(caller.ep.bind(other, flags, caller.own.ctx)),
                 None => -FI_EINVAL,
             }
         }
@@ -255,16 +244,18 @@ guarded! {
 
     unsafe extern "C" fn ep_control(ep: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(caller) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         match command {
-            FI_ENABLE => status(ep.enable()),
+            // SAFETY: the argument of this command is what fi_alias(3) says.
+            FI_ALIAS if !arg.is_null() => unsafe { alias(ep, arg.cast()) },
+            FI_ENABLE => status(caller.ep.enable()),
             FI_GETOPSFLAG | FI_SETOPSFLAG if arg.is_null() => -FI_EINVAL,
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
                 // SAFETY: the argument of these commands points to flags (fi_endpoint(3)).
                 let flags = unsafe { &mut *arg.cast::<u64>() };
-                status(ep.ops_flag(flags, command == FI_SETOPSFLAG))
+                status(caller.ops_flag(flags, command == FI_SETOPSFLAG))
             }
             _ => -FI_ENOSYS,
         }
@@ -272,7 +263,7 @@ guarded! {
 
     unsafe extern "C" fn ep_cancel(ep: *mut fid, context: *mut c_void) -> isize {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -(FI_EINVAL as isize);
         };
         ep.post(|driver| {
@@ -285,7 +276,7 @@ guarded! {
 
     unsafe extern "C" fn ep_getname(ep: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         let (Some(name), false) = (ep.name(), addrlen.is_null()) else {
@@ -298,7 +289,7 @@ guarded! {
     unsafe extern "C" fn ep_setname(ep: *mut fid, addr: *mut c_void, addrlen: usize) -> c_int {
         // SAFETY: libfabric calls with our open endpoint, and an address of this length.
         let (ep, name) =
-            unsafe { (object::from_fid::<EpInner>(ep), sockaddr::read(addr, addrlen)) };
+            unsafe { (state_of(ep), sockaddr::read(addr, addrlen)) };
         match (ep, name) {
             (Some(ep), Ok(Some(name))) => status(ep.set_name(name)),
             (Some(_), Err(_)) => -FI_EADDRNOTAVAIL,
@@ -314,7 +305,7 @@ guarded! {
         len: *mut usize,
     ) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         if level != FI_OPT_ENDPOINT || value.is_null() || len.is_null() {
@@ -343,7 +334,7 @@ guarded! {
         len: usize,
     ) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        let Some(ep) = (unsafe { object::from_fid::<EpInner>(ep) }) else {
+        let Some(ep) = (unsafe { state_of(ep) }) else {
             return -FI_EINVAL;
         };
         if level != FI_OPT_ENDPOINT || value.is_null() {

@@ -44,6 +44,23 @@ impl BoundCntr {
     }
 }
 
+/// Deferred work counts here when it is done, and not at its endpoint (`fi_trigger(3)`).
+pub(super) struct Owed {
+    /// The counter that the work names. Closing it does not wait for the work.
+    pub cntr: Option<Arc<CntrInner>>,
+}
+
+impl Owed {
+    fn completed(&self) {
+        // One whatever the counter counts.
+        self.cntr.iter().for_each(|cntr| cntr.add(1));
+    }
+
+    fn failed(&self) {
+        self.cntr.iter().for_each(|cntr| cntr.failed());
+    }
+}
+
 /// An entry on its way to the queue. Names of peers are looked up when it gets there.
 pub(super) struct Done {
     pub entry: Entry,
@@ -127,7 +144,10 @@ impl Direction {
     }
 
     pub(super) fn send_done(&mut self, op: &SendOp) {
-        self.count(op.flags, op.len_bytes);
+        match &op.owed {
+            None => self.count(op.flags, op.len_bytes),
+            Some(owed) => owed.completed(),
+        }
         if op.completion {
             self.report_send(op);
         }
@@ -139,15 +159,19 @@ impl Direction {
 
     /// Failures are reported even where successes are not (`fi_cq(3)`).
     pub(super) fn send_failed(&mut self, op: &SendOp, cause: Cause) {
-        if let Some(cntr) = self.counter(op.flags) {
-            cntr.failed();
+        match (&op.owed, self.counter(op.flags)) {
+            (Some(owed), _) => owed.failed(),
+            (None, Some(cntr)) => cntr.failed(),
+            (None, None) => {}
         }
         self.push(Report::of_send(op, Some(cause)), op.peer);
     }
 
     pub(super) fn recv_done(&mut self, op: &RecvOp, more_flags: u64) {
-        if let Some(bound) = &self.cntr {
-            bound.cntr.completed(op.len_bytes);
+        match (&op.owed, &self.cntr) {
+            (Some(owed), _) => owed.completed(),
+            (None, Some(bound)) => bound.cntr.completed(op.len_bytes),
+            (None, None) => {}
         }
         if op.completion || more_flags != 0 {
             let report = Report { flags: op.flags | more_flags, ..Report::of_recv(op) };
@@ -157,8 +181,10 @@ impl Direction {
 
     /// A truncated message has its length and overflow; other failures have neither.
     pub(super) fn recv_failed(&mut self, op: &RecvOp, cause: Cause, more_flags: u64) {
-        if let Some(bound) = &self.cntr {
-            bound.cntr.failed();
+        match (&op.owed, &self.cntr) {
+            (Some(owed), _) => owed.failed(),
+            (None, Some(bound)) => bound.cntr.failed(),
+            (None, None) => {}
         }
         let mut report = Report::of_recv(op);
         report.flags |= more_flags;

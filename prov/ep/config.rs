@@ -3,7 +3,7 @@
 use crate::domain::DomainInner;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::clock::realtime_ns;
-use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, fi_info};
+use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
 use erd_rd::config::Config;
 use std::net::SocketAddr;
 
@@ -32,9 +32,13 @@ pub(crate) struct EpConfig {
     pub directed: bool,
     /// Completions name their source.
     pub source: bool,
+    /// A message of a source that is not in the AV completes as an error, which has its address.
+    pub source_err: bool,
     /// Number of the queue pair that this is: completions have it as their tag, and say which
     /// address they are about.
     pub queue_pair: Option<u32>,
+    /// Transmit contexts, if it is an engine of a scalable endpoint; else 0.
+    pub tx_contexts: usize,
     /// Default flags of sends and receives.
     pub tx_flags: u64,
     pub rx_flags: u64,
@@ -51,17 +55,25 @@ impl EpConfig {
             min_multi_recv_bytes: MIN_MULTI_RECV_BYTES,
             directed: false,
             source: false,
+            source_err: false,
             queue_pair: Some(number),
+            tx_contexts: 0,
             tx_flags: 0,
             rx_flags: 0,
         }
+    }
+
+    /// The same for an engine of a scalable endpoint, whose contexts share its places for sends.
+    pub(crate) fn scalable(self, tx_contexts: usize) -> EpConfig {
+        let tx_size = (self.tx_size * tx_contexts).min(QUEUE_SIZE_MAX);
+        EpConfig { tx_contexts, tx_size, ..self }
     }
 
     /// Reads an `fi_info` made by this provider's `fi_getinfo`.
     ///
     /// # Safety
     /// `info` is valid as `fi_endpoint(3)` says; its parts are NULL or valid.
-    pub(super) unsafe fn read(info: &fi_info, domain: &DomainInner) -> EpConfig {
+    pub(crate) unsafe fn read(info: &fi_info, domain: &DomainInner) -> EpConfig {
         let settings = &domain.settings;
         let mut config = EpConfig {
             tx_size: settings.tx_size,
@@ -71,7 +83,9 @@ impl EpConfig {
             min_multi_recv_bytes: MIN_MULTI_RECV_BYTES,
             directed: info.caps & FI_DIRECTED_RECV != 0,
             source: info.caps & FI_SOURCE != 0,
+            source_err: info.caps & FI_SOURCE_ERR != 0,
             queue_pair: None,
+            tx_contexts: 0,
             tx_flags: 0,
             rx_flags: 0,
         };

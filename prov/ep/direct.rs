@@ -19,25 +19,25 @@ pub(crate) struct Poster<'a> {
 }
 
 impl Poster<'_> {
-    pub(crate) fn send(&mut self, mut request: SendRequest) -> Result<(), c_int> {
+    pub(crate) fn send(&mut self, request: &mut SendRequest) -> Result<(), c_int> {
         request.call.flags |= self.more;
-        self.driver.post_send(&request)
+        self.driver.post_send(request)
     }
 
-    pub(crate) fn recv(&mut self, mut request: RecvRequest) -> Result<(), c_int> {
+    pub(crate) fn recv(&mut self, request: &mut RecvRequest) -> Result<(), c_int> {
         request.flags |= self.more;
-        self.driver.post_recv(&request)
+        self.driver.post_recv(request)
     }
 
-    pub(crate) fn ask(&mut self, mut request: AskPost) -> Result<(), c_int> {
+    pub(crate) fn ask(&mut self, request: &mut AskPost) -> Result<(), c_int> {
         request.call.flags |= self.more;
-        self.driver.post_ask(&request)
+        self.driver.post_ask(request)
     }
 
     /// A request with these operands of 8 bytes, which are to be filled in.
     pub(crate) fn ask_with(
         &mut self,
-        mut request: AskPost,
+        request: &mut AskPost,
         operand: u64,
         comparand: Option<u64>,
     ) -> Result<(), c_int> {

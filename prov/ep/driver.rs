@@ -4,19 +4,24 @@
 //! that are due, tell the engine what was consumed, send, and hand completions to the queues.
 
 use super::arrivals::Guess;
+use super::complete::Owed;
 use super::config::EpConfig;
 use super::host::EpHost;
 use super::link::Link;
 use super::net_errors::Inbox;
 use super::sender::{Outcome, Refusal, Sender};
 use crate::av::AvInner;
+use crate::cq::queue::Failure;
+use crate::cq::strerror::Cause;
 use crate::domain::{BoundEq, DomainInner};
 use crate::object::Use;
+use crate::sockaddr;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM, fi_addr_t};
 use erd_ffi::info_path::InfoPath;
 use erd_ffi::udp::{self, NetError, RxDatagram, RxSocket, Taken, TxSockets};
 use erd_rd::{Ecn, Endpoint, PeerId, PostError, RxMeta};
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -56,11 +61,16 @@ pub(super) struct Driver {
     pub av: Arc<AvInner>,
     pub _av_use: Use,
     pub _eq: Option<BoundEq>,
+    pub _stx: Option<Use>,
     /// Peers by `fi_addr`; what an AV removes is forgotten.
     pub peers: Vec<Option<PeerId>>,
+    /// Peers by `fi_addr` with the number of a receive context ([`AvInner::base`]).
+    pub contexts: HashMap<fi_addr_t, PeerId>,
     /// `fi_addr` by peer, for completions, with the peer's generation.
     pub sources: Vec<Option<(u32, fi_addr_t)>>,
     pub config: EpConfig,
+    /// What the operation about to be posted owes, if it is deferred work.
+    pub owed: Option<Box<Owed>>,
     /// When the sockets, being full, are to be tried again.
     pub retry_at_ns: Option<u64>,
     pub looked_for_errors_ns: u64,
@@ -76,6 +86,9 @@ impl Driver {
         if let Some(Some(peer)) = self.peers.get(index) {
             return Ok(*peer);
         }
+        if let Some(peer) = self.contexts.get(&fi_addr) {
+            return Ok(*peer);
+        }
         let Some(name) = self.av.addr(fi_addr) else {
             tracing::info!(fi_addr, "no such address in the AV");
             return Err(FI_EINVAL);
@@ -84,6 +97,10 @@ impl Driver {
             Ok(peer) => peer,
             Err(error) => return Err(refusal_errno(error)),
         };
+        if self.av.base(fi_addr) != fi_addr {
+            self.contexts.insert(fi_addr, peer);
+            return Ok(peer);
+        }
         if index >= self.peers.len() {
             self.peers.resize(index + 1, None);
         }
@@ -97,6 +114,14 @@ impl Driver {
         if let Some(peer) = self.peers.get_mut(index).and_then(Option::take) {
             self.engine.let_go(peer);
         }
+        let (av, engine) = (&self.av, &mut self.engine);
+        self.contexts.retain(|context, peer| {
+            let stays = av.base(*context) != fi_addr;
+            if !stays {
+                engine.let_go(*peer);
+            }
+            stays
+        });
         self.sources.clear();
     }
 
@@ -222,6 +247,9 @@ impl Driver {
 
     /// Tells the engine what its callbacks could not answer.
     pub(super) fn settle(&mut self, now: u64) {
+        if self.host.shared.is_some() {
+            self.offer();
+        }
         let out = &mut self.host.out;
         for message in out.releases.drain(..) {
             self.engine.release(now, message);
@@ -330,16 +358,22 @@ impl Driver {
         }
         for at in 0..self.host.rx.done.len() {
             if let (true, Some(peer)) = (self.config.source, self.host.rx.done[at].peer) {
-                self.host.rx.done[at].entry.source = self.source_of(peer);
+                let source = self.source_of(peer);
+                self.host.rx.done[at].entry.source = source;
+                if source == FI_ADDR_NOTAVAIL && self.config.source_err {
+                    self.tell_source(at, peer);
+                }
             }
         }
-        for direction in [&mut self.host.tx, &mut self.host.rx] {
+        let (tx, more_tx) = (&mut self.host.tx, &mut self.host.more_tx);
+        for direction in [tx, &mut self.host.rx].into_iter().chain(more_tx) {
             for done in &mut direction.done {
                 if let Some(number) = self.config.queue_pair {
                     done.entry.tag = number.into();
                     done.entry.peer = done.peer.and_then(|peer| self.engine.peer_name(peer));
                 }
                 if let (Some(failure), Some(peer)) = (&mut done.entry.failure, done.peer)
+                    && failure.text.is_empty()
                     && let Some(name) = self.engine.peer_name(peer)
                 {
                     failure.text = format!("{name}\0").into_bytes();
@@ -348,6 +382,21 @@ impl Driver {
             if let Some(bound) = &direction.cq {
                 bound.cq.push(direction.done.drain(..).map(|done| done.entry));
             }
+        }
+    }
+
+    /// Makes a completion whose source is not in the AV an error that has the address (`fi_cq(3)`).
+    #[cold]
+    fn tell_source(&mut self, at: usize, peer: PeerId) {
+        let entry = &mut self.host.rx.done[at].entry;
+        if let (None, Some(name)) = (&entry.failure, self.engine.peer_name(peer)) {
+            let cause = Cause::SourceUnknown;
+            entry.failure = Some(Box::new(Failure {
+                err: cause.fi_errno(),
+                prov_errno: cause as c_int,
+                overflow_bytes: 0,
+                text: sockaddr::encode(name).as_bytes().to_vec(),
+            }));
         }
     }
 

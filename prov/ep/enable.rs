@@ -1,6 +1,7 @@
 //! From an endpoint that is set up to one that runs, and its end.
 
 use super::arrivals::Guess;
+use super::complete::Direction;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
 use super::host::{EpHost, Outbox, PARTS_MAX};
@@ -31,11 +32,16 @@ impl EpInner {
     /// A positive error number; the endpoint is as before then.
     pub(crate) fn enable(self: &Arc<Self>) -> Result<(), c_int> {
         let mut state = self.lock();
-        let State::Setup(setup) = &mut *state else { return Err(FI_EOPBADSTATE) };
+        let State::Setup(setup) = &mut *state else {
+            // Each context of a scalable endpoint is enabled, and so is the endpoint.
+            let again = matches!(&*state, State::Enabled(driver) if driver.config.tx_contexts > 0);
+            return if again { Ok(()) } else { Err(FI_EOPBADSTATE) };
+        };
         if setup.bindings.av.is_none() {
             return Err(FI_ENOAV);
         }
-        if !setup.bindings.tx.is_bound() && !setup.bindings.rx.is_bound() {
+        let late = setup.config.tx_contexts > 0;
+        if !late && !setup.bindings.tx.is_bound() && !setup.bindings.rx.is_bound() {
             return Err(FI_ENOCQ);
         }
         let parts = Parts::open(&self.domain, setup)?;
@@ -109,7 +115,9 @@ impl Driver {
             claimed: Vec::new(),
             starved: false,
             tx: bindings.tx,
+            more_tx: bindings.more_tx,
             rx: bindings.rx,
+            shared: bindings.shared,
             out: Outbox::default(),
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
@@ -130,9 +138,12 @@ impl Driver {
             av,
             _av_use: av_use,
             _eq: bindings.eq,
+            _stx: bindings.stx,
             peers: Vec::new(),
+            contexts: std::collections::HashMap::new(),
             sources: Vec::new(),
             config,
+            owed: None,
             retry_at_ns: None,
             looked_for_errors_ns: 0,
         })
@@ -183,7 +194,9 @@ pub(super) fn setup(
     at: SocketAddr,
 ) -> Result<Setup, c_int> {
     let rx = bind_socket(domain, at)?;
-    let (regions, bindings) = (Arc::clone(regions), super::bind::Bindings::default());
+    let regions = Arc::clone(regions);
+    let more_tx = (1..config.tx_contexts).map(|_| Direction::default()).collect();
+    let bindings = super::bind::Bindings { more_tx, ..Default::default() };
     Ok(Setup { rx, config, bindings, regions })
 }
 

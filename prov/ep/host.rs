@@ -3,10 +3,11 @@
 //! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
 //! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
 
-use super::complete::Direction;
+use super::complete::{Direction, Owed};
 use super::ops::{Buffers, Handle, Kind, Pool};
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
 use super::serve::Served;
+use super::shared_rx::SharedRx;
 use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use erd_ffi::udp;
@@ -39,6 +40,10 @@ pub(super) struct SendOp {
     pub promised: bool,
     pub peer: Option<PeerId>,
     pub len_bytes: u64,
+    /// It is deferred work.
+    pub owed: Option<Box<Owed>>,
+    /// The transmit context of a scalable endpoint.
+    pub ctx: u8,
 }
 
 // SAFETY: the context is the application's, never looked at.
@@ -56,6 +61,8 @@ impl Default for SendOp {
             promised: false,
             peer: None,
             len_bytes: 0,
+            owed: None,
+            ctx: 0,
         }
     }
 }
@@ -115,11 +122,27 @@ pub(super) struct EpHost {
     /// Unexpected messages wait for room, not for a receive, and must be matched before others.
     pub starved: bool,
     pub tx: Direction,
+    /// Of the transmit contexts of a scalable endpoint after the first.
+    pub more_tx: Vec<Direction>,
     pub rx: Direction,
+    /// Receives come from there.
+    pub shared: Option<SharedRx>,
     pub out: Outbox,
     pub local: IpAddr,
     /// The interface's limit, or the application's.
     pub datagram_bytes: u16,
+}
+
+/// [`EpHost::tx_of`], to be changed while operations are borrowed.
+pub(super) fn tx_of<'a>(
+    tx: &'a mut Direction,
+    more_tx: &'a mut [Direction],
+    ctx: u8,
+) -> &'a mut Direction {
+    match ctx {
+        0 => tx,
+        more => &mut more_tx[usize::from(more) - 1],
+    }
 }
 
 impl EpHost {
@@ -133,7 +156,16 @@ impl EpHost {
 
     /// Completions wait to be published.
     pub(super) fn has_completions(&self) -> bool {
-        !self.tx.done.is_empty() || !self.rx.done.is_empty()
+        let is_pending = |direction: &Direction| !direction.done.is_empty();
+        is_pending(&self.tx) || is_pending(&self.rx) || self.more_tx.iter().any(is_pending)
+    }
+
+    /// Where the sends of a transmit context complete.
+    pub(super) fn tx_of(&self, ctx: u8) -> &Direction {
+        match ctx {
+            0 => &self.tx,
+            more => &self.more_tx[usize::from(more) - 1],
+        }
     }
 
     /// Ends all operations without a word: their memory is the application's again.
@@ -204,9 +236,10 @@ impl Host for EpHost {
         }
         let Some(op) = self.sends.get(handle) else { return };
         self.promised -= usize::from(op.promised);
+        let tx = tx_of(&mut self.tx, &mut self.more_tx, op.ctx);
         match outcome {
-            Ok(()) => self.tx.send_done(op),
-            Err(error) => self.tx.send_failed(op, Cause::from(error)),
+            Ok(()) => tx.send_done(op),
+            Err(error) => tx.send_failed(op, Cause::from(error)),
         }
         self.sends.give_back(handle);
     }

@@ -8,6 +8,7 @@
 //!   `post_ask`: posting; `call`: what these have in common;
 //! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
 //!   sockets; `link`: whether UDP or verbs carries them;
+//! - `fid`: what C holds of an endpoint; `later`, `deferred`: operations that wait for counters;
 //! - `direct`: posting by callers in Rust, many in one call;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells;
 //! - `observe`, `stats`: what is shown to people.
@@ -18,11 +19,14 @@ mod bind;
 mod call;
 mod calls;
 mod complete;
-pub(crate) mod config;
+mod config;
+mod deferred;
 mod direct;
 mod driver;
 mod enable;
+mod fid;
 mod host;
+mod later;
 mod link;
 mod msg;
 pub mod net_errors;
@@ -35,6 +39,7 @@ mod recv;
 mod rma;
 mod sender;
 mod serve;
+mod shared_rx;
 pub(crate) mod stats;
 mod tagged;
 #[cfg(test)]
@@ -44,7 +49,13 @@ pub(crate) use atomic::query_atomic;
 pub(crate) use bind::Bound;
 pub(crate) use call::Call;
 pub use calls::open;
+pub(crate) use config::EpConfig;
+pub(crate) use deferred::deferred_post;
 pub(crate) use direct::Poster;
+pub use fid::EpFid;
+pub(crate) use fid::{Role, context_object};
+pub use later::Later;
+pub(crate) use ops::Buffers;
 pub(crate) use post_ask::{Access, AskPost};
 pub(crate) use post_recv::RecvRequest;
 pub(crate) use post_send::SendRequest;
@@ -55,10 +66,9 @@ use crate::domain::DomainInner;
 use crate::mr::MrTable;
 use crate::object::{Class, Process, Use, Users};
 use bind::{Bindings, Watched};
-use config::EpConfig;
 use driver::Driver;
 use erd_ffi::clock::monotonic_ns;
-use erd_ffi::fi::{FI_CLASS_EP, FI_EAGAIN, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t, fid_ep};
+use erd_ffi::fi::{FI_CLASS_EP, FI_EAGAIN, FI_EOPBADSTATE, FI_EOTHER, fi_addr_t};
 use erd_ffi::udp::RxSocket;
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::c_int;
@@ -83,9 +93,6 @@ pub struct EpInner {
     /// The domain that it belongs to.
     pub domain: Arc<DomainInner>,
     state: Mutex<State>,
-    /// Default flags of sends and receives.
-    tx_flags: AtomicU64,
-    rx_flags: AtomicU64,
     /// Counts the application's calls, so that the helper thread sees whether it progresses.
     calls: AtomicU64,
     /// Queues and counters that let this endpoint progress.
@@ -142,9 +149,9 @@ impl Drop for Guard<'_> {
     }
 }
 
-// SAFETY: `fid_ep` begins with its `fid`, and no other state has this class.
+// SAFETY: `EpFid` begins with `fid_ep`, that with its `fid`, and no other state has this class.
 unsafe impl Class for EpInner {
-    type Abi = fid_ep;
+    type Abi = EpFid;
     const FCLASS: usize = FI_CLASS_EP;
 
     fn users(&self) -> &Users {
@@ -167,6 +174,12 @@ impl Member for EpInner {
     fn peer_removed(&self, fi_addr: fi_addr_t, _addr: SocketAddr) {
         if let State::Enabled(driver) = &mut *self.lock() {
             driver.forget(fi_addr);
+        }
+    }
+
+    fn names_changed(&self) {
+        if let State::Enabled(driver) = &mut *self.lock() {
+            driver.sources.clear();
         }
     }
 }
@@ -236,6 +249,15 @@ impl EpInner {
         let mut guard = Guard { state, failed: &self.failed };
         if let State::Enabled(driver) = &mut *guard {
             driver.progress();
+        }
+        drop(guard);
+        self.work();
+    }
+
+    /// Does what counters have made due. The caller holds no endpoint's lock.
+    fn work(&self) {
+        if self.domain.work.is_due() {
+            self.domain.work.run();
         }
     }
 

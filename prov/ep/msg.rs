@@ -1,17 +1,15 @@
 //! The calls of `fi_msg(3)`.
 
-use super::EpInner;
 use super::call::Call;
+use super::fid::{Caller, state};
+use super::later::Post;
 use super::ops::Buffers;
 use super::post_recv::RecvRequest;
 use super::post_send::SendRequest;
-use crate::object;
-use erd_ffi::fi::{FI_EINVAL, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};
+use erd_ffi::fi::{FI_EINVAL, FI_TRIGGER, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};
 use erd_ffi::guard::guarded;
 use libc::iovec;
-use std::ffi::c_void;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::ffi::{c_int, c_void};
 
 /// All calls, for every endpoint.
 pub(super) static MSG_OPS: fi_ops_msg = fi_ops_msg {
@@ -27,19 +25,14 @@ pub(super) static MSG_OPS: fi_ops_msg = fi_ops_msg {
     ..NOSYS_MSG
 };
 
-impl EpInner {
-    /// Default flags of sends.
-    pub(super) fn tx_flags(&self) -> u64 {
-        self.tx_flags.load(Ordering::Relaxed)
-    }
-
-    /// Default flags of receives.
-    pub(super) fn rx_flags(&self) -> u64 {
-        self.rx_flags.load(Ordering::Relaxed)
-    }
-
+impl Caller<'_> {
     /// Posts a send of what the application passed; `None` stands for a list that is not valid.
     pub(super) fn send(&self, buffers: Option<Buffers>, tag: Option<u64>, call: Call) -> isize {
+        let call = Call { ctx: self.own.ctx, ..call };
+        if call.flags & FI_TRIGGER != 0 {
+            let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };
+            return self.trigger(Post::Send(SendRequest { buffers, tag, call }));
+        }
         self.post(|driver| {
             let buffers = buffers.ok_or(FI_EINVAL)?;
             driver.post_send(&SendRequest { buffers, tag, call })
@@ -48,20 +41,56 @@ impl EpInner {
 
     /// Posts a receive of what the application passed; `None` stands for a list that is not valid.
     pub(super) fn recv(&self, buffers: Option<Buffers>, request: RecvRequest) -> isize {
-        self.post(|driver| {
+        if request.flags & FI_TRIGGER != 0 {
+            let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };
+            return self.trigger(Post::Recv(RecvRequest { buffers, ..request }));
+        }
+        let answer = self.post(|driver| {
             let buffers = buffers.ok_or(FI_EINVAL)?;
             driver.post_recv(&RecvRequest { buffers, ..request })
-        })
+        });
+        // A message that was there already may have brought a counter to a threshold.
+        self.work();
+        answer
     }
 }
 
-/// The endpoint behind a call.
+/// The receive of a message structure; its buffers are `None` for a list that is not valid.
 ///
 /// # Safety
-/// `ep` is an open endpoint of this provider.
-pub(super) unsafe fn state<'a>(ep: *mut fid_ep) -> &'a Arc<EpInner> {
+/// `msg` is as `fi_msg(3)` says.
+unsafe fn recv_of(msg: &fi_msg, flags: u64) -> (Option<Buffers>, RecvRequest) {
     // SAFETY: the caller's promise.
-    unsafe { object::inner::<EpInner>(ep) }
+    let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+    (buffers, RecvRequest::new(msg.addr, msg.context, flags))
+}
+
+/// The send of a message structure, likewise.
+///
+/// # Safety
+/// As [`recv_of`].
+unsafe fn send_of(msg: &fi_msg, flags: u64) -> (Option<Buffers>, Call) {
+    // SAFETY: the caller's promise.
+    let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+    (buffers, Call::new(msg.addr, msg.context, flags).with_message_data(msg.data))
+}
+
+/// A message structure of deferred work.
+///
+/// # Safety
+/// As [`recv_of`].
+pub(super) unsafe fn post_of(msg: &fi_msg, flags: u64, receives: bool) -> Result<Post, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if receives {
+            let (buffers, request) = recv_of(msg, flags);
+            let buffers = buffers.ok_or(FI_EINVAL)?;
+            return Ok(Post::Recv(RecvRequest { buffers, ..request }));
+        }
+        let (buffers, call) = send_of(msg, flags);
+        let buffers = buffers.ok_or(FI_EINVAL)?;
+        Ok(Post::Send(SendRequest { buffers, tag: None, call }))
+    }
 }
 
 guarded! {
@@ -96,10 +125,8 @@ guarded! {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: as above; the message is the caller's.
-        let (ep, msg) = unsafe { (state(ep), &*msg) };
-        // SAFETY: as above.
-        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-        ep.recv(buffers, RecvRequest::new(msg.addr, msg.context, flags))
+        let (ep, (buffers, request)) = unsafe { (state(ep), recv_of(&*msg, flags)) };
+        ep.recv(buffers, request)
     }
 
     unsafe extern "C" fn send(
@@ -133,10 +160,7 @@ guarded! {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: as above; the message is the caller's.
-        let (ep, msg) = unsafe { (state(ep), &*msg) };
-        // SAFETY: as above.
-        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-        let call = Call::new(msg.addr, msg.context, flags).with_message_data(msg.data);
+        let (ep, (buffers, call)) = unsafe { (state(ep), send_of(&*msg, flags)) };
         ep.send(buffers, None, call)
     }
 

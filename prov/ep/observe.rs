@@ -10,7 +10,7 @@ use erd_rd::stats::Stats;
 use erd_rd::{FlowView, PeerId};
 use std::net::SocketAddr;
 
-/// Entries of the tables of peers that one hold of the lock looks at: some tens of microseconds.
+/// Entries of the table of peers that one hold of the lock looks at: some tens of microseconds.
 const ENTRIES_PER_HOLD: usize = 128;
 
 /// An endpoint as it was found.
@@ -74,13 +74,11 @@ impl EpInner {
 impl Driver {
     fn observe(&self, seen: &mut Seen, mut room: usize) -> bool {
         seen.head.get_or_insert_with(|| self.head());
-        let known = self.peers.len();
-        let end = known + self.sources.len();
+        let end = self.engine.peer_places();
         let stop = end.min(seen.next + ENTRIES_PER_HOLD);
         while seen.next < stop && room > 0 {
-            let at = seen.next;
+            let peer = self.engine.peer_at(seen.next);
             seen.next += 1;
-            let peer = if at < known { self.peers[at] } else { self.stranger(at - known) };
             if let Some(flow) = peer.and_then(|peer| self.flow_to(peer)) {
                 seen.flows.push(flow);
                 room -= 1;
@@ -99,14 +97,6 @@ impl Driver {
             kernel_drops: self.rx.kernel_drops(),
             carried: self.link.carried,
         }
-    }
-
-    /// A peer that sent something and was sent nothing so far.
-    fn stranger(&self, index: usize) -> Option<PeerId> {
-        let (generation, fi_addr) = (*self.sources.get(index)?)?;
-        let peer = PeerId { index: index as u32, generation };
-        let known = usize::try_from(fi_addr).ok().and_then(|at| self.peers.get(at));
-        (known != Some(&Some(peer))).then_some(peer)
     }
 
     /// `None` without a session.

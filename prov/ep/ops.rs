@@ -155,12 +155,28 @@ impl Buffers {
     /// completes.
     #[must_use]
     pub unsafe fn one(base: *mut c_void, len_bytes: usize) -> Buffers {
-        let mut buffers = Buffers { len_bytes: len_bytes as u64, ..Buffers::default() };
-        if len_bytes > 0 {
-            buffers.parts[0] = iovec { iov_base: base, iov_len: len_bytes };
-            buffers.count = 1;
-        }
+        let mut buffers = Buffers::default();
+        // SAFETY: the caller's promise. There is room for one.
+        let _ = unsafe { buffers.add(base, len_bytes) };
         buffers
+    }
+
+    /// Adds a piece; an empty one is left out. False if there are [`IOV_LIMIT`] already, or the
+    /// lengths overflow.
+    ///
+    /// # Safety
+    /// As [`Buffers::one`].
+    #[must_use]
+    pub unsafe fn add(&mut self, base: *mut c_void, len_bytes: usize) -> bool {
+        if len_bytes == 0 {
+            return true;
+        }
+        let sum = self.len_bytes.checked_add(len_bytes as u64);
+        let (Some(part), Some(sum)) = (self.parts.get_mut(self.count), sum) else { return false };
+        *part = iovec { iov_base: base, iov_len: len_bytes };
+        self.count += 1;
+        self.len_bytes = sum;
+        true
     }
 
     /// Several pieces; empty ones are left out. `None` if there are more than [`IOV_LIMIT`], the
@@ -177,10 +193,9 @@ impl Buffers {
         for index in 0..count {
             // SAFETY: within the `count` pieces that the caller vouches for.
             let part = unsafe { iov.add(index).read() };
-            if part.iov_len > 0 {
-                buffers.parts[buffers.count] = part;
-                buffers.count += 1;
-                buffers.len_bytes = buffers.len_bytes.checked_add(part.iov_len as u64)?;
+            // SAFETY: the caller vouches for each piece.
+            if !unsafe { buffers.add(part.iov_base, part.iov_len) } {
+                return None;
             }
         }
         Some(buffers)

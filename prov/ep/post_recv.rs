@@ -9,8 +9,7 @@ use crate::cq::strerror::Cause;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ,
-    FI_EOPNOTSUPP, FI_MORE, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, FI_TRIGGER,
-    fi_addr_t,
+    FI_EOPNOTSUPP, FI_MORE, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, fi_addr_t,
 };
 use erd_rd::matching::{Pattern, TagMask};
 use erd_rd::{PeerId, RecvToken};
@@ -33,7 +32,7 @@ impl RecvRequest {
         RecvRequest { buffers: Buffers::default(), context, source, tag: None, flags }
     }
 
-    fn completion_flags(&self) -> u64 {
+    pub(super) fn completion_flags(&self) -> u64 {
         FI_RECV | if self.tag.is_some() { FI_TAGGED } else { FI_MSG }
     }
 }
@@ -47,10 +46,11 @@ impl Driver {
     /// # Errors
     /// A positive error number; nothing was posted then.
     pub(super) fn post_recv(&mut self, request: &RecvRequest) -> Result<(), Refused> {
-        if !self.host.rx.is_bound() {
+        if !self.host.rx.is_bound() && self.owed.is_none() {
             return Err(FI_ENOCQ);
         }
-        if request.flags & FI_TRIGGER != 0 {
+        if self.host.shared.is_some() {
+            tracing::info!("receives of this endpoint are posted to its shared context");
             return Err(FI_EOPNOTSUPP);
         }
         let source = match request.source {
@@ -85,18 +85,21 @@ impl Driver {
         Ok(())
     }
 
-    fn recv_op(&self, request: &RecvRequest) -> RecvOp {
+    pub(super) fn recv_op(&mut self, request: &RecvRequest) -> RecvOp {
+        let completion = self.completes(request);
         RecvOp {
             buffers: request.buffers,
             context: request.context,
             flags: request.completion_flags(),
-            completion: self.completes(request),
+            completion,
+            owed: self.owed.take(),
             ..RecvOp::default()
         }
     }
 
     fn completes(&self, request: &RecvRequest) -> bool {
-        request.flags & FI_COMPLETION != 0 || self.host.rx.always_completes()
+        request.flags & FI_COMPLETION != 0
+            || (self.owed.is_none() && self.host.rx.always_completes())
     }
 
     /// Posts a receive of one message. True if it met one that was there already.
@@ -182,7 +185,7 @@ impl Driver {
     }
 
     /// Brings a receive and its message together. False if the message is void.
-    fn start(&mut self, recv: Handle, message: &Unexpected) -> bool {
+    pub(super) fn start(&mut self, recv: Handle, message: &Unexpected) -> bool {
         let capacity_bytes = self.host.meet(recv, message);
         match message.held {
             Some(held) => {

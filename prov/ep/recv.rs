@@ -4,7 +4,7 @@
 //! Its payload is placed straight into the application's memory, unless it came before that: then
 //! it is in a held buffer, and copied when both the message is whole and its receive is there.
 
-use super::complete::Report;
+use super::complete::{Owed, Report};
 use super::host::EpHost;
 use super::ops::{Buffers, Handle, Kind};
 use crate::cq::strerror::Cause;
@@ -31,6 +31,8 @@ pub(super) struct RecvOp {
     pub completion: bool,
     /// The buffer that this is a part of.
     pub parent: Option<Handle>,
+    /// It is deferred work.
+    pub owed: Option<Box<Owed>>,
     // What the message says, once it is matched:
     pub peer: Option<PeerId>,
     pub tag: u64,
@@ -49,6 +51,7 @@ impl Default for RecvOp {
             flags: 0,
             completion: false,
             parent: None,
+            owed: None,
             peer: None,
             tag: 0,
             data: None,
@@ -172,6 +175,10 @@ impl EpHost {
     /// A message's turn has come: see [`erd_rd::Host::arrived`].
     pub(super) fn message_arrived(&mut self, arrived: &Arrived) -> Verdict {
         let message = Unexpected::new(arrived);
+        if let Some(shared) = &mut self.shared {
+            shared.fresh.push_back((message.msg.peer, message.tag));
+            return self.keep(message, arrived.rendezvous);
+        }
         if let Some(recv) = self.match_posted(&message) {
             let capacity_bytes = self.recvs.get(recv).map_or(0, |op| op.buffers.len_bytes());
             if let Some(held) = message.held {
@@ -348,7 +355,8 @@ impl EpHost {
         match to {
             Some(recv) => self.recv_ended(recv, Err(error.into())),
             None => {
-                self.matcher.take_unexpected(|_, message| message.held == Some(handle));
+                let gone = self.matcher.take_unexpected(|_, message| message.held == Some(handle));
+                self.withdraw(&gone);
                 for claimed in &mut self.claimed {
                     if claimed.message.held == Some(handle) {
                         claimed.void = Some(error.into());
@@ -453,7 +461,8 @@ impl EpHost {
         let lost = |message: &Unexpected| {
             message.held.is_none() && message.msg.peer == peer && message.msg.session == session
         };
-        self.matcher.take_unexpected(|source, message| source == peer && lost(message));
+        let gone = self.matcher.take_unexpected(|source, message| source == peer && lost(message));
+        self.withdraw(&gone);
         for claimed in &mut self.claimed {
             if lost(&claimed.message) {
                 claimed.void = Some(error.into());

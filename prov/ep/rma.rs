@@ -1,16 +1,18 @@
 //! The calls of `fi_rma(3)`.
 
-use super::EpInner;
 use super::call::{Call, list, targets_of};
-use super::msg::state;
+use super::fid::{Caller, state};
+use super::later::Post;
 use super::ops::Buffers;
 use super::post_ask::AskPost;
-use erd_ffi::fi::{FI_EINVAL, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep};
+use erd_ffi::fi::{
+    FI_EINVAL, FI_TRIGGER, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep,
+};
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{Target, Targets};
 use libc::iovec;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 /// All calls, for every endpoint.
 pub(super) static RMA_OPS: fi_ops_rma = fi_ops_rma {
@@ -29,9 +31,23 @@ pub(super) static RMA_OPS: fi_ops_rma = fi_ops_rma {
 /// [`AskPost::read`] or [`AskPost::write`].
 type Make = fn(Buffers, Targets, Call) -> AskPost;
 
-impl EpInner {
-    /// Posts a transfer between the application's memory and a peer's. `None` stands for a list
-    /// that is not valid. Both have one length.
+/// A transfer. `None` stands for a list that is not valid. Both have one length.
+fn ask_of(
+    make: Make,
+    call: Call,
+    buffers: Option<Buffers>,
+    targets: Option<Targets>,
+) -> Result<AskPost, c_int> {
+    let (buffers, targets) = buffers.zip(targets).ok_or(FI_EINVAL)?;
+    if buffers.len_bytes() != targets.len_bytes() {
+        tracing::info!("fi_rma: the lengths of msg_iov and rma_iov differ");
+        return Err(FI_EINVAL);
+    }
+    Ok(make(buffers, targets, call))
+}
+
+impl Caller<'_> {
+    /// Posts a transfer between the application's memory and a peer's: see [`ask_of`].
     fn transfer(
         &self,
         make: Make,
@@ -39,14 +55,14 @@ impl EpInner {
         buffers: Option<Buffers>,
         targets: Option<Targets>,
     ) -> isize {
-        self.post(|driver| {
-            let (buffers, targets) = buffers.zip(targets).ok_or(FI_EINVAL)?;
-            if buffers.len_bytes() != targets.len_bytes() {
-                tracing::info!("fi_rma: the lengths of msg_iov and rma_iov differ");
-                return Err(FI_EINVAL);
-            }
-            driver.post_ask(&make(buffers, targets, call))
-        })
+        let call = Call { ctx: self.own.ctx, ..call };
+        if call.flags & FI_TRIGGER != 0 {
+            return match ask_of(make, call, buffers, targets) {
+                Ok(ask) => self.trigger(Post::Ask(Box::new(ask))),
+                Err(errno) => -(errno as isize),
+            };
+        }
+        self.post(|driver| driver.post_ask(&ask_of(make, call, buffers, targets)?))
     }
 
     /// The same with one stretch of the peer's memory, which is as long as the buffers.
@@ -63,17 +79,13 @@ impl EpInner {
     }
 }
 
+/// What a message structure says: the call, and its lists, `None` for one that is not valid.
+///
 /// # Safety
-/// As `fi_rma(3)` says of a message.
-unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, make: Make, flags: u64) -> isize {
-    if msg.is_null() {
-        return -(FI_EINVAL as isize);
-    }
-    // SAFETY: our open endpoint; the message and its lists are the caller's.
-    let (ep, msg, stretches) = unsafe {
-        let msg = &*msg;
-        (state(ep), msg, list(msg.rma_iov, msg.rma_iov_count, TARGETS_MAX))
-    };
+/// `msg` is as `fi_rma(3)` says.
+unsafe fn parts_of(msg: &fi_msg_rma, flags: u64) -> (Call, Option<Buffers>, Option<Targets>) {
+    // SAFETY: the caller's promise.
+    let stretches = unsafe { list(msg.rma_iov, msg.rma_iov_count, TARGETS_MAX) };
     let target = |part: &fi_rma_iov| {
         Some(Target { addr: part.addr, len_bytes: part.len as u64, key: part.key })
     };
@@ -83,7 +95,28 @@ unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, make: Make, flags: u6
     let count = if empty { 0 } else { msg.iov_count };
     // SAFETY: the caller's list.
     let buffers = unsafe { Buffers::many(msg.msg_iov, count) };
-    let call = Call::new(msg.addr, msg.context, flags).with_message_data(msg.data);
+    (Call::new(msg.addr, msg.context, flags).with_message_data(msg.data), buffers, targets)
+}
+
+/// A message structure of deferred work.
+///
+/// # Safety
+/// As [`parts_of`].
+pub(super) unsafe fn post_of(msg: &fi_msg_rma, flags: u64, reads: bool) -> Result<Post, c_int> {
+    // SAFETY: the caller's promise.
+    let (call, buffers, targets) = unsafe { parts_of(msg, flags) };
+    let make = if reads { AskPost::read } else { AskPost::write };
+    ask_of(make, call, buffers, targets).map(|ask| Post::Ask(Box::new(ask)))
+}
+
+/// # Safety
+/// As `fi_rma(3)` says of a message.
+unsafe fn message(ep: *mut fid_ep, msg: *const fi_msg_rma, make: Make, flags: u64) -> isize {
+    if msg.is_null() {
+        return -(FI_EINVAL as isize);
+    }
+    // SAFETY: our open endpoint; the message and its lists are the caller's.
+    let (ep, (call, buffers, targets)) = unsafe { (state(ep), parts_of(&*msg, flags)) };
     ep.transfer(make, call, buffers, targets)
 }
 

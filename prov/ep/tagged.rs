@@ -1,16 +1,18 @@
 //! The calls of `fi_tagged(3)`.
 
 use super::call::Call;
-use super::msg::state;
+use super::fid::state;
+use super::later::Post;
 use super::ops::Buffers;
 use super::post_recv::RecvRequest;
+use super::post_send::SendRequest;
 use erd_ffi::fi::{
     FI_EINVAL, FI_MULTI_RECV, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::matching::TagMask;
 use libc::iovec;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 /// All calls, for every endpoint.
 pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
@@ -28,6 +30,50 @@ pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
 
 /// Buffers of many messages are for untagged messages, also where they are the default.
 const NOT_TAGGED: u64 = FI_MULTI_RECV;
+
+/// The receive of a message structure; its buffers are `None` for a list that is not valid.
+///
+/// # Safety
+/// `msg` is as `fi_tagged(3)` says.
+unsafe fn recv_of(msg: &fi_msg_tagged, flags: u64) -> (Option<Buffers>, RecvRequest) {
+    // SAFETY: the caller's promise.
+    let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+    let request = RecvRequest::new(msg.addr, msg.context, flags);
+    let mask = TagMask { tag: msg.tag, ignore: msg.ignore };
+    (buffers, RecvRequest { tag: Some(mask), ..request })
+}
+
+/// The send of a message structure, likewise.
+///
+/// # Safety
+/// As [`recv_of`].
+unsafe fn send_of(msg: &fi_msg_tagged, flags: u64) -> (Option<Buffers>, Call) {
+    // SAFETY: the caller's promise.
+    let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+    (buffers, Call::new(msg.addr, msg.context, flags).with_message_data(msg.data))
+}
+
+/// A message structure of deferred work.
+///
+/// # Safety
+/// As [`recv_of`].
+pub(super) unsafe fn post_of(
+    msg: &fi_msg_tagged,
+    flags: u64,
+    receives: bool,
+) -> Result<Post, c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if receives {
+            let (buffers, request) = recv_of(msg, flags);
+            let buffers = buffers.ok_or(FI_EINVAL)?;
+            return Ok(Post::Recv(RecvRequest { buffers, ..request }));
+        }
+        let (buffers, call) = send_of(msg, flags);
+        let buffers = buffers.ok_or(FI_EINVAL)?;
+        Ok(Post::Send(SendRequest { buffers, tag: Some(msg.tag), call }))
+    }
+}
 
 guarded! {
     unsafe extern "C" fn trecv(
@@ -71,12 +117,8 @@ guarded! {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: as above; the message is the caller's.
-        let (ep, msg) = unsafe { (state(ep), &*msg) };
-        // SAFETY: as above.
-        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-        let request = RecvRequest::new(msg.addr, msg.context, flags);
-        let mask = TagMask { tag: msg.tag, ignore: msg.ignore };
-        ep.recv(buffers, RecvRequest { tag: Some(mask), ..request })
+        let (ep, (buffers, request)) = unsafe { (state(ep), recv_of(&*msg, flags)) };
+        ep.recv(buffers, request)
     }
 
     unsafe extern "C" fn tsend(
@@ -118,8 +160,7 @@ guarded! {
         // SAFETY: as above; the message is the caller's.
         let (ep, msg) = unsafe { (state(ep), &*msg) };
         // SAFETY: as above.
-        let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-        let call = Call::new(msg.addr, msg.context, flags).with_message_data(msg.data);
+        let (buffers, call) = unsafe { send_of(msg, flags) };
         ep.send(buffers, Some(msg.tag), call)
     }
 

@@ -2,12 +2,15 @@
 
 use super::hints::Hints;
 use super::offer;
+use crate::av::RX_CONTEXTS_MAX;
 use crate::entry::PROVIDER_VERSION;
+use crate::sep::TX_CONTEXTS_MAX;
 use crate::sockaddr;
 use erd_ffi::fi::{
     FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
-    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC,
-    FI_RM_ENABLED, FI_RMA, FI_TAGGED, FI_THREAD_ENDPOINT, fi_version,
+    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PROGRESS_CONTROL_UNIFIED,
+    FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE_ERR, FI_TAGGED,
+    FI_THREAD_ENDPOINT, fi_version,
 };
 use std::fmt::Display;
 use thiserror::Error;
@@ -130,7 +133,7 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
         };
         return refuse("ep_attr->type", asked, "FI_EP_RDM");
     }
-    caps("caps", hints.caps, offer::CAPS | FI_HMEM)?;
+    caps("caps", hints.caps, offer::CAPS | offer::HINTED_CAPS)?;
     if !sockaddr::is_known_format(hints.addr_format) {
         return refuse("addr_format", hints.addr_format, "FI_SOCKADDR, _IP, _IN and _IN6");
     }
@@ -146,8 +149,8 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
 
 /// Checks `FI_HMEM`, which erd has for host memory alone. Applications of before 1.18 take it for the
 /// GPU's. Of the newer ones, those that hand over a GPU's memory whenever they see it ask for tags or
-/// atomics too (MPI), or again without (NCCL's SENDRECV protocol). NCCL's RDMA protocol cannot do
-/// without, and finds out for itself that a GPU's memory is not taken.
+/// atomics too (MPI), or again without (NCCL's SENDRECV protocol). NCCL's RDMA protocol asks for it
+/// and nothing less.
 ///
 /// # Errors
 /// It was asked for and is not granted.
@@ -156,8 +159,8 @@ pub fn check_hmem(hints: &Hints, version: u32, setting: Option<bool>) -> Checked
         return Ok(());
     }
     let transfers = hints.caps & (FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC);
-    let granted = setting.unwrap_or(transfers == FI_MSG | FI_RMA);
-    if granted && version >= fi_version(1, 18) {
+    let is_granted = setting.unwrap_or(transfers == FI_MSG | FI_RMA);
+    if is_granted && version >= fi_version(1, 18) {
         return Ok(());
     }
     refuse("caps", "FI_HMEM", "host memory alone (FI_ERD_HMEM)")
@@ -181,7 +184,7 @@ fn check_domain(hints: &Hints, version: u32) -> Checked {
     at_most("domain_attr->max_err_data", asked.max_err_data, have.max_err_data)?;
     at_most("domain_attr->auth_key_size", asked.auth_key_size, have.auth_key_size)?;
     at_most("domain_attr->max_ep_auth_key", asked.max_ep_auth_key, have.max_ep_auth_key)?;
-    caps("domain_attr->caps", asked.caps, have.caps)
+    caps("domain_attr->caps", asked.caps, have.caps | offer::HINTED_DOMAIN_CAPS)
 }
 
 /// `FI_MR_BASIC` and `FI_MR_SCALABLE` are whole modes of before 1.5, and stand alone.
@@ -203,14 +206,20 @@ fn check_ep(hints: &Hints) -> Checked {
     let versions = (asked.protocol_version as usize, have.protocol_version as usize);
     at_most("ep_attr->protocol_version", versions.0, versions.1)?;
     at_most("ep_attr->max_msg_size", asked.max_msg_size, have.max_msg_size)?;
-    at_most("ep_attr->tx_ctx_cnt", asked.tx_ctx_cnt, have.tx_ctx_cnt)?;
-    at_most("ep_attr->rx_ctx_cnt", asked.rx_ctx_cnt, have.rx_ctx_cnt)?;
+    for (field, asked, most) in [
+        ("ep_attr->tx_ctx_cnt", asked.tx_ctx_cnt, TX_CONTEXTS_MAX),
+        ("ep_attr->rx_ctx_cnt", asked.rx_ctx_cnt, RX_CONTEXTS_MAX),
+    ] {
+        if asked != FI_SHARED_CONTEXT {
+            at_most(field, asked, most)?;
+        }
+    }
     at_most("ep_attr->auth_key_size", asked.auth_key_size, have.auth_key_size)
 }
 
 fn check_tx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.tx, &offer::TX);
-    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps | hints.caps & FI_HMEM)?;
+    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps | FI_NAMED_RX_CTX | FI_HMEM)?;
     subset("tx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("tx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("tx_attr->comp_order", asked.comp_order, have.comp_order)?;
@@ -222,7 +231,7 @@ fn check_tx(hints: &Hints) -> Checked {
 
 fn check_rx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.rx, &offer::RX);
-    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps | hints.caps & FI_HMEM)?;
+    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps | FI_SOURCE_ERR | FI_HMEM)?;
     subset("rx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("rx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("rx_attr->comp_order", asked.comp_order, have.comp_order)?;
@@ -280,12 +289,10 @@ mod tests {
         assert_eq!(refused(NEW, |h| h.rx.comp_order = 1), Some("rx_attr->comp_order"));
         assert_eq!(refused(NEW, |h| h.tx.inject_size = 1025), Some("tx_attr->inject_size"));
         assert_eq!(refused(NEW, |h| h.rx.size = 1 << 17), Some("rx_attr->size"));
-        assert_eq!(
-            refused(NEW, |h| h.ep.tx_ctx_cnt = FI_SHARED_CONTEXT),
-            Some("ep_attr->tx_ctx_cnt")
-        );
+        assert_eq!(refused(NEW, |h| h.ep.rx_ctx_cnt = 65), Some("ep_attr->rx_ctx_cnt"));
+        assert_eq!(refused(NEW, |h| h.ep.tx_ctx_cnt = FI_SHARED_CONTEXT), None);
         assert_eq!(refused(NEW, |h| h.ep.protocol = FI_PROTO_RXD), Some("ep_attr->protocol"));
-        assert_eq!(refused(NEW, |h| h.domain.caps = FI_SHARED_AV), Some("domain_attr->caps"));
+        assert_eq!(refused(NEW, |h| h.domain.caps = FI_RMA_PMEM), Some("domain_attr->caps"));
         assert_eq!(refused(NEW, |h| h.domain.threading = 9), Some("domain_attr->threading"));
     }
 
@@ -318,5 +325,27 @@ mod tests {
         }
         assert!(mode(old, FI_MR_LOCAL).is_some());
         assert_eq!(mode(new, !(FI_MR_BASIC | FI_MR_SCALABLE)), None);
+    }
+
+    #[test]
+    fn hmem_is_granted_to_who_asks_for_messages_and_rma_alone() {
+        let rdma = FI_MSG | FI_RMA | FI_HMEM;
+        let new = fi_version(1, 18);
+        for (caps, version, setting, granted) in [
+            (rdma, new, None, true),
+            (rdma | FI_LOCAL_COMM | FI_REMOTE_COMM, new, None, true),
+            (rdma, fi_version(1, 17), None, false),
+            (rdma, fi_version(1, 17), Some(true), false),
+            (rdma, new, Some(false), false),
+            (rdma | FI_TAGGED, new, None, false),
+            (rdma | FI_TAGGED, new, Some(true), true),
+            (rdma | FI_ATOMIC, new, None, false),
+            (FI_MSG | FI_HMEM, new, None, false),
+            (FI_MSG | FI_TAGGED, new, Some(false), true),
+        ] {
+            let hints = Hints { caps, ..Hints::none() };
+            let checked = check_hmem(&hints, version, setting);
+            assert_eq!(checked.is_ok(), granted, "{caps:#x} {version:#x} {setting:?}");
+        }
     }
 }

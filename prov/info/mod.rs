@@ -9,13 +9,15 @@ pub mod place;
 
 pub use place::owns;
 
+use crate::av::RX_CONTEXTS_MAX;
+use crate::sep::TX_CONTEXTS_MAX;
 use crate::settings::Settings;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
     FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG,
-    FI_RMA, FI_SOURCE, FI_TAGGED, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
-    fi_tx_attr, fi_version,
+    FI_NAMED_RX_CTX, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
+    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
 use hints::Hints;
@@ -101,8 +103,8 @@ fn granted_caps(asked: u64) -> u64 {
         return offer::CAPS;
     }
     let secondary = offer::RX_SECONDARY_CAPS | offer::DOMAIN_CAPS;
-    let caps =
-        (asked & (offer::PRIMARY_CAPS | FI_HMEM)) | (secondary & !FI_SOURCE) | (asked & FI_SOURCE);
+    let asked_for = offer::PRIMARY_CAPS | offer::HINTED_CAPS;
+    let caps = (asked & asked_for) | (secondary & !FI_SOURCE) | (asked & FI_SOURCE);
     let groups = [
         (FI_MSG | FI_TAGGED, offer::DIRECTION_CAPS),
         (FI_RMA | FI_ATOMIC, offer::RMA_DIRECTION_CAPS),
@@ -125,21 +127,37 @@ fn part_caps(granted: u64, asked: u64, can_have: u64, primary: u64) -> u64 {
 impl Grant {
     fn new(settings: &Settings, hints: &Hints, version: u32) -> Grant {
         let caps = granted_caps(hints.caps);
+        let tx_caps = offer::TX_CAPS | FI_NAMED_RX_CTX | FI_HMEM;
         let tx = fi_tx_attr {
-            caps: part_caps(caps, hints.tx.caps, offer::TX_CAPS | FI_HMEM, offer::TX_CAPS),
+            caps: part_caps(caps, hints.tx.caps, tx_caps, tx_caps),
             op_flags: hints.tx.op_flags,
             size: asked_or(hints.tx.size, settings.tx_size),
             ..offer::TX
         };
+        let rx_caps = offer::RX_CAPS | FI_SOURCE_ERR | FI_HMEM;
         let rx = fi_rx_attr {
-            caps: part_caps(caps, hints.rx.caps, offer::RX_CAPS | FI_HMEM, offer::RX_PRIMARY_CAPS),
+            caps: part_caps(caps, hints.rx.caps, rx_caps, offer::RX_PRIMARY_CAPS),
             op_flags: hints.rx.op_flags,
             size: asked_or(hints.rx.size, settings.rx_size),
             ..offer::RX
         };
         let have = &offer::DOMAIN;
         let data_progress = asked_or(hints.domain.data_progress, have.data_progress);
+        // Some applications open a scalable endpoint wherever they see that they can.
+        let counts = (hints.ep.tx_ctx_cnt, hints.ep.rx_ctx_cnt);
+        let several = |count: usize| (2..FI_SHARED_CONTEXT).contains(&count);
+        let named = hints.caps & FI_NAMED_RX_CTX != 0;
+        let scalable = named || several(counts.0) || several(counts.1);
+        let contexts = if scalable { (TX_CONTEXTS_MAX, RX_CONTEXTS_MAX) } else { (1, 1) };
+        let ep = fi_ep_attr {
+            tx_ctx_cnt: asked_or(counts.0, 1),
+            rx_ctx_cnt: asked_or(counts.1, 1),
+            ..offer::EP
+        };
         let domain = fi_domain_attr {
+            max_ep_tx_ctx: contexts.0,
+            max_ep_rx_ctx: contexts.1,
+            caps: have.caps | ((hints.caps | hints.domain.caps) & offer::HINTED_DOMAIN_CAPS),
             threading: asked_or(hints.domain.threading, have.threading),
             control_progress: asked_or(hints.domain.control_progress, data_progress),
             data_progress,
@@ -150,7 +168,7 @@ impl Grant {
         // MPICH aborts on an address that its hwloc does not find, and that of its wheels finds
         // none.
         let tell_pci = settings.pci.unwrap_or_else(|| !erd_ffi::host::serves_mpich());
-        Grant { caps, tx, rx, ep: offer::EP, domain, tell_pci }
+        Grant { caps, tx, rx, ep, domain, tell_pci }
     }
 
     fn info(&self, place: &Place, hints: &Hints) -> Result<Info, NoMemory> {
@@ -215,9 +233,9 @@ mod tests {
         let target = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_DIRECTED_RECV;
         let always = FI_MULTI_RECV | FI_RMA_EVENT | FI_SOURCE;
         let domain = FI_LOCAL_COMM | FI_REMOTE_COMM;
-        assert_eq!(all.caps, transfers | initiator | target | always | domain);
-        assert_eq!(all.tx.caps, transfers | initiator);
-        assert_eq!(all.rx.caps, transfers | target | always);
+        assert_eq!(all.caps, transfers | initiator | target | always | domain | FI_TRIGGER);
+        assert_eq!(all.tx.caps, transfers | initiator | FI_TRIGGER);
+        assert_eq!(all.rx.caps, transfers | target | always | FI_TRIGGER);
         assert_eq!((all.tx.op_flags, all.rx.op_flags), (0, 0));
         assert_eq!((all.tx.size, all.rx.size), (4096, 4096));
         assert_eq!(all.domain.mr_mode, FI_MR_SCALABLE);

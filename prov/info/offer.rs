@@ -8,12 +8,13 @@ use erd_rd::wire::remote::TARGETS_MAX;
 
 /// Transfers, each granted when asked for: those of a transmitter.
 pub const TX_CAPS: u64 =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_FENCE | FI_SEND | FI_READ | FI_WRITE;
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_FENCE | FI_TRIGGER | FI_SEND | FI_READ | FI_WRITE;
 /// Likewise those of a receiver.
 pub const RX_PRIMARY_CAPS: u64 = FI_MSG
     | FI_TAGGED
     | FI_RMA
     | FI_ATOMIC
+    | FI_TRIGGER
     | FI_RECV
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
@@ -24,7 +25,12 @@ pub const RX_SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_RMA_EVENT | FI_SOURCE;
 pub const RX_CAPS: u64 = RX_PRIMARY_CAPS | RX_SECONDARY_CAPS;
 /// Both hold on every interface, on loopback too.
 pub const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// Everything.
+/// What changes how the provider behaves, or what some applications cannot resist: granted when asked
+/// for, and not shown where nothing is asked.
+pub const HINTED_CAPS: u64 = FI_NAMED_RX_CTX | FI_SOURCE_ERR | FI_HMEM | HINTED_DOMAIN_CAPS;
+/// Those of a domain.
+pub const HINTED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID;
+/// Everything else.
 pub const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// What is granted only when asked for.
 pub const PRIMARY_CAPS: u64 = TX_CAPS | RX_PRIMARY_CAPS;
@@ -121,6 +127,8 @@ pub const DOMAIN: fi_domain_attr = fi_domain_attr {
     rx_ctx_cnt: OBJECTS,
     max_ep_tx_ctx: 1,
     max_ep_rx_ctx: 1,
+    max_ep_stx_ctx: OBJECTS,
+    max_ep_srx_ctx: OBJECTS,
     cntr_cnt: OBJECTS,
     mr_iov_limit: MR_IOV_LIMIT,
     caps: DOMAIN_CAPS,

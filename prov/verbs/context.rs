@@ -6,7 +6,7 @@ use super::pd::ProtectionDomain;
 use crate::domain::{DomainInner, Spot, Terms};
 use crate::fabric::FabricInner;
 use crate::info::place::{self, Place};
-use crate::object::Class;
+use crate::object::{Class, Process};
 use crate::settings::{BadSetting, PARAMETERS, Settings};
 use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
 use std::net::IpAddr;
@@ -92,6 +92,7 @@ pub fn controllers() -> &'static [&'static str] {
 /// any order.
 pub struct Context {
     pub(super) domain: Arc<DomainInner>,
+    process: Process,
 }
 
 impl Context {
@@ -112,7 +113,7 @@ impl Context {
         };
         let domain = DomainInner::new(&fabric, settings, spot, &terms)
             .map_err(|errno| Error::system("open the RDMA device", errno))?;
-        Ok(Context { domain })
+        Ok(Context { domain, process: Process::current() })
     }
 
     /// The address of this host that the context is on.
@@ -136,20 +137,42 @@ impl Context {
     /// A new protection domain (`ibv_alloc_pd`).
     #[must_use]
     pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain::new(&self.domain)
+        ProtectionDomain::new(&self.domain, self.process)
     }
 
     /// A new completion queue (`ibv_create_cq`). It needs no size: it never overflows, because a
     /// request holds its place in its queue pair until its completion has been polled.
     ///
     /// # Errors
-    /// If the process is out of file descriptors.
+    /// If the process is out of file descriptors; [`Error::Forked`] in a child.
     pub fn create_cq(&self) -> Result<CompletionQueue, Error> {
+        self.process.check()?;
         CompletionQueue::new(&self.domain)
     }
 
     /// Objects that need the context.
     pub(crate) fn users(&self) -> usize {
         self.domain.users().count()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        leave_to_parent(&self.domain, self.process);
+    }
+}
+
+/// In a forked child: the domain's sockets and devices are the parent's, and stay as they are.
+pub(super) fn leave_to_parent(domain: &Arc<DomainInner>, process: Process) {
+    if !process.is_current() {
+        std::mem::forget(Arc::clone(domain));
+    }
+}
+
+impl Process {
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process.
+    pub(super) fn check(self) -> Result<(), Error> {
+        if self.is_current() { Ok(()) } else { Err(Error::Forked) }
     }
 }

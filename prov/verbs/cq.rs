@@ -10,6 +10,7 @@ use erd_ffi::fi::{FI_ATOMIC, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRIT
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How a request ended (`enum ibv_wc_status`).
@@ -172,13 +173,15 @@ pub enum Notify {
 pub struct CompletionQueue {
     pub(super) inner: Arc<CqInner>,
     process: Process,
+    /// Destroyed while a thread slept on it.
+    closed: AtomicBool,
 }
 
 impl CompletionQueue {
     pub(super) fn new(domain: &DomainInner) -> Result<CompletionQueue, Error> {
         let inner = CqInner::for_polling(domain)
             .map_err(|errno| Error::system("create a completion queue", errno))?;
-        Ok(CompletionQueue { inner, process: Process::current() })
+        Ok(CompletionQueue { inner, process: Process::current(), closed: AtomicBool::new(false) })
     }
 
     /// Takes completions, as many as there are and fit (`ibv_poll_cq`), and answers them. Does not
@@ -191,14 +194,14 @@ impl CompletionQueue {
         let room = places.len();
         let count = self.take(room, |entry| {
             if let Some(place) = places.next() {
-                *place = Completion::of(&entry);
+                *place = Completion::of(entry);
             }
         })?;
         Ok(&into[..count])
     }
 
     /// Hands up to `count` entries to `f`; how many.
-    pub(crate) fn take(&self, count: usize, f: impl FnMut(Entry)) -> Result<usize, Error> {
+    pub(crate) fn take(&self, count: usize, f: impl FnMut(&Entry)) -> Result<usize, Error> {
         if !self.process.is_current() {
             return Err(Error::Forked);
         }
@@ -220,7 +223,13 @@ impl CompletionQueue {
         let timeout_ms = timeout.map_or(-1, |time| {
             i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
-        match self.inner.wait(timeout_ms) {
+        let there = self.inner.wait(timeout_ms);
+        if self.closed.load(Ordering::Acquire) {
+            // One signal ends one sleep.
+            self.inner.signal();
+            return Err(Error::Closed);
+        }
+        match there {
             false if self.inner.watch.has_failed() => Err(Error::Failed),
             there => Ok(there),
         }
@@ -239,6 +248,12 @@ impl CompletionQueue {
             return Ok(Notify::Armed);
         }
         if self.inner.watch.has_failed() { Err(Error::Failed) } else { Ok(Notify::Ready) }
+    }
+
+    /// Ends all sleeps in [`CompletionQueue::wait`].
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.inner.signal();
     }
 
     /// Makes the file descriptor readable, as if a completion had come.

@@ -46,8 +46,8 @@ pub enum Error {
         /// By how many.
         users: usize,
     },
-    /// The queue pair is closed.
-    #[error("the queue pair is closed")]
+    /// The queue pair or completion queue was closed by another thread.
+    #[error("the object was closed by another thread")]
     Closed,
     /// The object belongs to the process that forked this one.
     #[error("the object belongs to the process that forked this one")]

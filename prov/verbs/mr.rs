@@ -235,7 +235,8 @@ impl MemoryRegion {
         unsafe { AtomicU8::from_ptr(self.start.as_ptr().add(at)) }
     }
 
-    fn end(&self) {
+    /// Ends the registration, and waits for accesses under way; a second time does nothing.
+    pub(crate) fn end(&self) {
         // In a forked child nobody reaches it, and a lock may be held for ever.
         if !self.process.is_current() {
             return;

@@ -1,5 +1,6 @@
 //! Protection domains, and handles of peers' addresses.
 
+use super::context::leave_to_parent;
 use super::error::Error;
 use super::mr::{Access, MemoryRegion};
 use super::qp::{QpOptions, QueuePair};
@@ -23,15 +24,24 @@ pub(super) struct PdInner {
     pub av: Arc<AvInner>,
     pub regions: Arc<MrTable>,
     pub users: Users,
+    /// That of the context.
+    process: Process,
+}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        leave_to_parent(&self.domain, self.process);
+    }
 }
 
 impl ProtectionDomain {
-    pub(super) fn new(domain: &Arc<DomainInner>) -> ProtectionDomain {
+    pub(super) fn new(domain: &Arc<DomainInner>, process: Process) -> ProtectionDomain {
         let inner = PdInner {
             domain: Arc::clone(domain),
             av: AvInner::new(domain, 0, false),
             regions: Arc::new(MrTable::new(FI_MR_PROV_KEY | FI_MR_VIRT_ADDR)),
             users: Users::default(),
+            process,
         };
         ProtectionDomain { inner: Arc::new(inner) }
     }
@@ -52,12 +62,13 @@ impl ProtectionDomain {
     /// ```
     ///
     /// # Errors
-    /// If the protection domain has 2^20 regions.
+    /// If the protection domain has 2^20 regions; [`Error::Forked`] in a child.
     pub fn reg_mr(
         &self,
         memory: impl Into<Box<[u8]>>,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
+        self.inner.process.check()?;
         MemoryRegion::owned(&self.inner, memory.into(), access)
     }
 
@@ -76,6 +87,7 @@ impl ProtectionDomain {
         len_bytes: usize,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
+        self.inner.process.check()?;
         // SAFETY: the caller's promise is the same.
         unsafe { MemoryRegion::raw(&self.inner, start, len_bytes, access) }
     }
@@ -83,8 +95,10 @@ impl ProtectionDomain {
     /// A handle of the address of a peer's queue pair (`ibv_create_ah`). Nothing is sent.
     ///
     /// # Errors
-    /// An address that no queue pair can have: of the other family, port 0, all hosts.
+    /// An address that no queue pair can have: of the other family, port 0, all hosts. More than
+    /// 2^20 addresses; [`Error::Forked`] in a child.
     pub fn create_ah(&self, peer: SocketAddr) -> Result<AddressHandle, Error> {
+        self.inner.process.check()?;
         AddressHandle::new(&self.inner, peer)
     }
 
@@ -109,8 +123,10 @@ impl ProtectionDomain {
     /// A new queue pair (`ibv_create_qp`), ready to send and receive.
     ///
     /// # Errors
-    /// Options that are out of range, a port that is taken, no file descriptors or memory.
+    /// Options that are out of range, a port that is taken, no file descriptors or memory;
+    /// [`Error::Forked`] in a child.
     pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<QueuePair, Error> {
+        self.inner.process.check()?;
         QueuePair::new(&self.inner, options)
     }
 

@@ -5,7 +5,7 @@ use super::error::Error;
 use super::mr::RemoteAddr;
 use super::pd::{AddressHandle, PdInner};
 use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
-use crate::ep::config::EpConfig;
+use crate::ep::EpConfig;
 use crate::ep::ops::Buffers;
 use crate::ep::{Access, AskPost, Bound, Call, EpInner, Poster, RecvRequest};
 use crate::object::{Class, Process, Use};
@@ -15,7 +15,6 @@ use erd_ffi::fi::{
     FI_SEND, FI_SUM, FI_UINT64, fi_op,
 };
 use erd_rd::{Atomic, Form, Target, Targets};
-use libc::iovec;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -120,7 +119,7 @@ impl QueuePair {
             Bound::Cq(&options.send_cq.inner, FI_SEND | selective),
             Bound::Cq(&options.recv_cq.inner, FI_RECV),
         ];
-        bindings.into_iter().try_for_each(|bound| ep.attach(bound)).map_err(make)?;
+        bindings.into_iter().try_for_each(|bound| ep.attach(bound, 0)).map_err(make)?;
         ep.enable().map_err(make)?;
         let name = ep.name().ok_or(Error::Closed)?;
         Ok(QueuePair {
@@ -239,28 +238,31 @@ impl QueuePair {
         let posted = unsafe {
             match request.operation {
                 Operation::Send { sg_list, imm_data } => {
-                    let (buffers, tag) = (buffers(sg_list)?, None);
-                    let call = Call { data: imm_data, ..call };
-                    poster.send(crate::ep::SendRequest { buffers, tag, call })
+                    let (buffers, call) = (Buffers::default(), Call { data: imm_data, ..call });
+                    let mut post = crate::ep::SendRequest { buffers, tag: None, call };
+                    gather(sg_list, &mut post.buffers)?;
+                    poster.send(&mut post)
                 }
                 Operation::RdmaWrite { sg_list, remote, imm_data } => {
-                    let buffers = buffers(sg_list)?;
-                    let targets = targets(remote, buffers.len_bytes())?;
                     let call = Call { data: imm_data, ..call };
-                    poster.ask(AskPost::write(buffers, targets, call))
+                    let mut buffers = Buffers::default();
+                    gather(sg_list, &mut buffers)?;
+                    let targets = targets(remote, buffers.len_bytes())?;
+                    poster.ask(&mut AskPost::write(buffers, targets, call))
                 }
                 Operation::RdmaRead { sg_list, remote } => {
-                    let buffers = buffers(sg_list)?;
+                    let mut buffers = Buffers::default();
+                    gather(sg_list, &mut buffers)?;
                     let targets = targets(remote, buffers.len_bytes())?;
-                    poster.ask(AskPost::read(buffers, targets, call))
+                    poster.ask(&mut AskPost::read(buffers, targets, call))
                 }
                 Operation::FetchAdd { result, remote, add } => {
-                    let ask = atomic((FI_SUM, Form::Fetch), &result, remote, call)?;
-                    poster.ask_with(ask, add, None)
+                    let mut post = atomic((FI_SUM, Form::Fetch), &result, remote, call)?;
+                    poster.ask_with(&mut post, add, None)
                 }
                 Operation::CompareSwap { result, remote, compare, swap } => {
-                    let ask = atomic((FI_CSWAP, Form::Compare), &result, remote, call)?;
-                    poster.ask_with(ask, swap, Some(compare))
+                    let mut post = atomic((FI_CSWAP, Form::Compare), &result, remote, call)?;
+                    poster.ask_with(&mut post, swap, Some(compare))
                 }
             }
         };
@@ -301,21 +303,18 @@ fn flags(request: &SendRequest<'_>) -> Result<u64, Error> {
         | of(SendFlags::INLINE, FI_INJECT))
 }
 
+/// Puts the pieces of a request into its buffers, which are empty.
+///
 /// # Safety
-/// The pieces are valid until the request that they are for is done.
-unsafe fn buffers(sg_list: &[Sge<'_>]) -> Result<Buffers, Error> {
-    let part = |sge: &Sge<'_>| iovec { iov_base: sge.addr.cast(), iov_len: sge.len_bytes };
-    if let [sge] = sg_list {
-        // SAFETY: the caller's promise.
-        return Ok(unsafe { Buffers::one(sge.addr.cast(), sge.len_bytes) });
+/// The pieces are valid until the request is done.
+unsafe fn gather(sg_list: &[Sge<'_>], into: &mut Buffers) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
+    let add = |sge: &Sge<'_>| unsafe { into.add(sge.addr.cast(), sge.len_bytes) };
+    if sg_list.len() <= IOV_LIMIT && sg_list.iter().all(add) {
+        return Ok(());
     }
-    let mut parts = [part(&Sge::raw(std::ptr::null_mut(), 0)); IOV_LIMIT];
     let valid = format_args!("0 to {IOV_LIMIT} pieces of less than 2^63 bytes in all");
-    let refused = || Error::argument("sg_list", format_args!("{} long", sg_list.len()), valid);
-    let list = parts.get_mut(..sg_list.len()).ok_or_else(refused)?;
-    list.iter_mut().zip(sg_list).for_each(|(to, sge)| *to = part(sge));
-    // SAFETY: the caller's promise; the array is local.
-    unsafe { Buffers::many(parts.as_ptr(), sg_list.len()) }.ok_or_else(refused)
+    Err(Error::argument("sg_list", format_args!("{} long", sg_list.len()), valid))
 }
 
 /// # Safety
@@ -324,10 +323,10 @@ pub(crate) unsafe fn recv_one(
     poster: &mut Poster<'_>,
     request: &ReceiveRequest<'_>,
 ) -> Result<(), Error> {
+    let mut post = RecvRequest::new(FI_ADDR_UNSPEC, context(request.wr_id), FI_COMPLETION);
     // SAFETY: the caller's promise.
-    let buffers = unsafe { buffers(request.sg_list) }?;
-    let post = RecvRequest::new(FI_ADDR_UNSPEC, context(request.wr_id), FI_COMPLETION);
-    let posted = poster.recv(RecvRequest { buffers, ..post });
+    unsafe { gather(request.sg_list, &mut post.buffers) }?;
+    let posted = poster.recv(&mut post);
     posted.map_err(|errno| Error::of_post("receive", errno))
 }
 

@@ -92,8 +92,9 @@ fn begin(device: &Device, server: SocketAddr, size: usize, paths: usize) -> Stri
         format!("{mtu}, datagrams of {payload} bytes")
     });
     let s = if paths == 1 { "" } else { "s" };
+    let heads: String = (1..=paths).map(|path| format!(" {:>9}", format!("path {path}"))).collect();
     format!(
-        "{own} {from} on {} to {server}: {} bytes, {paths} path{s}, MTU {mtu}\n",
+        "{own} {from} on {} to {server}: {} bytes, {paths} path{s}, MTU {mtu}\nping:{heads}\n",
         device.name(),
         size,
     )

@@ -54,6 +54,16 @@ pub fn time(ns: u64) -> String {
     }
 }
 
+/// How long ago something was, in whole units.
+#[must_use]
+pub fn age(ns: u64) -> String {
+    match ns / 1_000_000_000 {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
 /// What may be shown in a terminal of a text that another process made.
 #[must_use]
 pub fn harmless(text: &str) -> String {

@@ -44,14 +44,25 @@ pub fn check(layout: &Layout, log: &Path) -> Result<Done> {
 /// # Errors
 /// cargo fails or is silent.
 pub fn metadata(layout: &Layout, log: &Path) -> Result<Value> {
+    let host = host(layout, log)?;
     let text = Job::new("cargo")
         .args(["metadata", "--format-version", "1", "--all-features", "--quiet"])
-        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .args(["--filter-platform", &host])
         .dir(&layout.root)
         .run(log)?;
     let line =
         text.lines().find(|line| line.starts_with('{')).context("cargo metadata was silent")?;
     Ok(serde_json::from_str(line)?)
+}
+
+/// The triple that the compiler builds for by itself, such as `x86_64-unknown-linux-gnu`.
+///
+/// # Errors
+/// rustc does not tell.
+pub fn host(layout: &Layout, log: &Path) -> Result<String> {
+    let text = Job::new("rustc").args(["--version", "--verbose"]).dir(&layout.root).run(log)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc names no host")?.to_owned())
 }
 
 /// What is checked of a package.

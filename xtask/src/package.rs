@@ -19,7 +19,13 @@ const NOTHING: [&str; 3] = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"];
 /// What a report says to others than root.
 const NOT_ROOT: &str = "only root may change what lies under /usr, even for one process";
 
-/// Adds the steps: the clean root, which is downloaded, in the full tier only.
+/// What is in the clean root beside what every Debian has.
+const CLEAN_ROOT_PACKAGES: &str = "libfabric-bin,gcc,libc6-dev,pkgconf";
+/// A program in C that was written from the header and the man pages, and how its line begins that
+/// shows success.
+const BY_THE_MANUAL: (&str, &str) = ("two_processes", "4096 bytes written, read and counted in");
+
+/// Adds the steps; to build everything twice takes minutes, and is in the full tier only.
 pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool) {
     report.step("man pages", |log| {
         let pages = dist::pages(layout)?;
@@ -37,27 +43,41 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
         unpacked_tarball(layout, &packages, log)?;
         laid_over(layout, &packages, provider, log)
     });
+    report.step("package in a clean root", |log| {
+        if !getuid().is_root() {
+            return Ok(Done::Skipped(NOT_ROOT.to_owned()));
+        }
+        installed(layout, &clean_root(layout, log)?, &dist::run(layout)?, provider, log)
+    });
     if full {
-        report.step("package in a clean root", |log| {
-            if !getuid().is_root() {
-                return Ok(Done::Skipped(NOT_ROOT.to_owned()));
-            }
-            installed(&clean_root(layout, log)?, &dist::run(layout)?, provider, log)
-        });
+        report.step("packages built anew", |log| rebuilt(layout, log));
     }
 }
 
-/// Makes the packages two times, which must come to the same bytes.
+fn bytes(packages: &Packages) -> Result<[Vec<u8>; 2]> {
+    Ok([fs::read(&packages.deb)?, fs::read(&packages.tarball)?])
+}
+
+/// Packs two times, which must come to the same bytes.
 fn twice(layout: &Layout) -> Result<Packages> {
-    let read = |packages: &Packages| -> Result<[Vec<u8>; 2]> {
-        Ok([fs::read(&packages.deb)?, fs::read(&packages.tarball)?])
-    };
-    let first = read(&dist::run(layout)?)?;
+    let first = bytes(&dist::run(layout)?)?;
     let packages = dist::run(layout)?;
-    if first != read(&packages)? {
-        bail!("made again, the packages are not the same");
+    if first != bytes(&packages)? {
+        bail!("packed again, the packages are not the same");
     }
     Ok(packages)
+}
+
+/// Builds all of the packages again, in an empty directory of another name.
+fn rebuilt(layout: &Layout, log: &Path) -> Result<Done> {
+    let first = dist::run(layout)?;
+    empty(layout.own.join("dist-again-build"))?;
+    let again = dist::run_in(layout, "dist-again")?;
+    if bytes(&first)? != bytes(&again)? {
+        bail!("built again, the packages are not the same");
+    }
+    let sum = Job::new("sha256sum").args([&first.deb, &again.deb]).run(log)?;
+    Done::one(format!("the same bytes, {}", &sum[..sum.len().min(16)]))
 }
 
 /// The tarball under a prefix that libfabric is told of.
@@ -82,7 +102,7 @@ fn links(layout: &Layout, prefix: &Path, log: &Path) -> Result<()> {
     let config = Job::new("pkg-config").args(["--cflags", "--libs", "erd"]);
     let flags = config.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).run(log)?;
     let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
-    let program = verbs::compile(layout, "verbs_pingpong", &flags, log)?;
+    let program = verbs::compile(layout, "examples/verbs_pingpong", &flags, log)?;
     Job::new(program).args(["1000"]).env("LD_LIBRARY_PATH", lib).run(log)?;
     Ok(())
 }
@@ -107,15 +127,19 @@ fn laid_over(
     if Job::new("true").under(place).run(log).is_err() {
         return Ok(Done::Skipped("no overlay file systems here".to_owned()));
     }
+    let dir = empty(layout.own.join("by-the-manual"))?;
+    by_the_manual(layout, &place, (&dir, &dir), log)?;
     works(&place, provider, log)
 }
 
 /// A Debian of this machine's release with libfabric's programs in it; made once.
 fn clean_root(layout: &Layout, log: &Path) -> Result<PathBuf> {
     let root = layout.own.join("clean-root");
-    if root.exists() {
+    let stamp = layout.own.join("clean-root.packages");
+    if root.exists() && fs::read_to_string(&stamp).is_ok_and(|has| has == CLEAN_ROOT_PACKAGES) {
         return Ok(root);
     }
+    empty(root.clone())?;
     setup::packages(layout, &["mmdebstrap"])?;
     let release = fs::read_to_string("/etc/os-release")?;
     let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
@@ -123,22 +147,30 @@ fn clean_root(layout: &Layout, log: &Path) -> Result<PathBuf> {
     // Under another name until it is whole.
     let part = empty(layout.own.join("clean-root.part"))?;
     Job::new("mmdebstrap")
-        .args(["--variant=essential", "--include=libfabric-bin", suite])
+        .args(["--variant=essential", &format!("--include={CLEAN_ROOT_PACKAGES}"), suite])
         .args([&part])
         .limit(Duration::from_secs(900))
         .run(log)?;
     fs::rename(&part, &root)?;
+    fs::write(&stamp, CLEAN_ROOT_PACKAGES)?;
     Ok(root)
 }
 
 /// Installs, tries and removes the package.
-fn installed(root: &Path, packages: &Packages, provider: &Provider, log: &Path) -> Result<Done> {
+fn installed(
+    layout: &Layout,
+    root: &Path,
+    packages: &Packages,
+    provider: &Provider,
+    log: &Path,
+) -> Result<Done> {
     let directory = root.to_str().context("the target directory's path is not UTF-8")?;
     let place = ["chroot", directory];
     let dpkg = |args: &[&str]| Job::new("dpkg").args(args).under(NOTHING).under(place).run(log);
     fs::copy(&packages.deb, root.join("tmp/erd.deb"))?;
     dpkg(&["--install", "/tmp/erd.deb"])?;
-    let done = works(&place, provider, log);
+    let done = by_the_manual(layout, &place, (&root.join("tmp"), Path::new("/tmp")), log)
+        .and_then(|()| works(&place, provider, log));
     let files = dpkg(&["--listfiles", "erd"])?;
     dpkg(&["--purge", "erd"])?;
     let left = files.lines().find(|file| root.join(file.trim_start_matches('/')).is_file());
@@ -159,7 +191,31 @@ fn works(place: &[&str], provider: &Provider, log: &Path) -> Result<Done> {
     run.under = place.iter().chain(&NOTHING).map(|word| (*word).to_owned()).collect();
     let sizes =
         pingpong::rows(&run.run(&Core::system(), provider, &provider.counters(log), log)?)?;
-    Done::many(sizes.len(), format!("fi_info; erd doctor; fi_pingpong with {} sizes", sizes.len()))
+    Done::many(
+        sizes.len(),
+        format!("C program; fi_info; erd doctor; fi_pingpong with {} sizes", sizes.len()),
+    )
+}
+
+/// Compiles and runs a program with nothing but what the package has installed. The directory is
+/// given as it is called here, and there.
+fn by_the_manual(
+    layout: &Layout,
+    place: &[&str],
+    (here, there): (&Path, &Path),
+    log: &Path,
+) -> Result<()> {
+    let (name, shows) = BY_THE_MANUAL;
+    let source = format!("{name}.c");
+    fs::copy(layout.root.join("tests/c").join(&source), here.join(&source))?;
+    let build = "cd \"$0\" && cc -Wall -Wextra -Werror -o program \"$1\" $(pkg-config --cflags --libs erd) && ./program";
+    let there = there.to_str().context("the target directory's path is not UTF-8")?;
+    let job = Job::new("sh").args(["-c", build, there, &source]).under(NOTHING).under(place);
+    let output = job.run(log)?;
+    if !output.lines().any(|line| line.starts_with(shows)) {
+        bail!("{name} wrote no line that begins with \"{shows}\"");
+    }
+    Ok(())
 }
 
 /// The doctor finds the provider where the package put it, without a word.

@@ -16,15 +16,17 @@ const SEQUENCES: u32 = 4;
 /// Examples in Rust, with their arguments here and how the line begins that shows success.
 const IN_RUST: &[(&str, &[&str], &str)] = &[
     ("pingpong", &["2000"], "2000 rounds of 64 bytes"),
+    ("latency", &["64", "2000"], "{\"test\":\"latency\",\"size\":64,\"count\":2000"),
     ("key_value", &[], "client: 200 values were read"),
     ("all_reduce", &["4", "200000"], "200000 numbers of 4 ranks summed"),
     ("controllers", &["8"], "single"),
     ("tokio_echo", &[], "100 messages came back"),
 ];
-/// Those in C, likewise.
+/// Programs in C, likewise.
 const IN_C: &[(&str, &[&str], &str)] = &[
-    ("verbs_pingpong", &["2000"], "2000 rounds of 64 bytes"),
-    ("verbs_all_reduce", &["4", "200000"], "200000 numbers of 4 ranks summed"),
+    ("examples/verbs_pingpong", &["2000"], "2000 rounds of 64 bytes"),
+    ("examples/verbs_all_reduce", &["4", "200000"], "200000 numbers of 4 ranks summed"),
+    ("tests/c/forked_verbs", &[], "three children came and went"),
 ];
 
 /// Adds the steps.
@@ -48,7 +50,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
         Done::many(SEQUENCES as usize, format!("{SEQUENCES} sequences, no error"))
     });
     for (name, args, shows) in IN_C {
-        report.step(&format!("example {name} in C"), |log| {
+        report.step(&format!("{name}.c"), |log| {
             let flags = flags(layout)?;
             let program = compile(layout, name, &flags, log)?;
             let library = layout.own.join("lib");
@@ -88,7 +90,10 @@ fn shown(job: Job, begins: &str, log: &Path) -> Result<Done> {
 }
 
 /// What a compiler needs to find the library that was built.
-fn flags(layout: &Layout) -> Result<Vec<String>> {
+///
+/// # Errors
+/// Links to it that cannot be made.
+pub fn flags(layout: &Layout) -> Result<Vec<String>> {
     let dir = layout.own.join("lib");
     fs::create_dir_all(&dir)?;
     for name in ["liberd.so", "liberd.so.1"] {
@@ -100,17 +105,18 @@ fn flags(layout: &Layout) -> Result<Vec<String>> {
     Ok(vec![format!("-I{}", include.display()), format!("-L{}", dir.display()), "-lerd".to_owned()])
 }
 
-/// Compiles an example with these flags; warnings are errors.
+/// Compiles `source`, a path in the repository without its `.c`, with these flags; warnings are
+/// errors.
 ///
 /// # Errors
 /// What the compiler says.
-pub fn compile(layout: &Layout, name: &str, flags: &[String], log: &Path) -> Result<PathBuf> {
+pub fn compile(layout: &Layout, source: &str, flags: &[String], log: &Path) -> Result<PathBuf> {
     let dir = layout.own.join("bin");
     fs::create_dir_all(&dir)?;
-    let program = dir.join(name);
+    let program = dir.join(source.rsplit('/').next().unwrap_or(source));
     Job::new("cc")
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
-        .args([layout.root.join(format!("examples/{name}.c"))])
+        .args([layout.root.join(format!("{source}.c"))])
         .args(["-o".as_ref(), program.as_os_str()])
         .args(flags)
         .run(log)?;

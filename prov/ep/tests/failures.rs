@@ -12,7 +12,7 @@ fn who_waits_for_a_failed_endpoint_is_told() {
     let mut got = [0; 8];
     ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
     // SAFETY: an open endpoint of ours.
-    let inner = unsafe { object::inner::<EpInner>(pair.b.ep) };
+    let inner = unsafe { object::inner::<EpInner>(pair.b.ep.cast()) };
     inner.failed.store(true, Ordering::Release);
     let failed = -(FI_EOTHER as isize);
     assert_eq!(pair.b.read(1).map(|_| ()), Err(failed));

@@ -19,7 +19,7 @@ const KEY: u64 = 7;
 
 fn with_driver<R>(node: &Node, f: impl FnOnce(&mut Driver) -> R) -> R {
     // SAFETY: the node's endpoint is open.
-    let ep = unsafe { object::inner::<EpInner>(node.ep) };
+    let ep = unsafe { object::inner::<EpInner>(node.ep.cast()) };
     let mut answer = None;
     let rc = ep.post(|driver| {
         answer = Some(f(driver));

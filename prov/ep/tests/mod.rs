@@ -1,5 +1,6 @@
 //! Endpoints over loopback, in one process, through libfabric's tables.
 
+mod contexts;
 mod failures;
 mod memory;
 mod monitor;
@@ -7,4 +8,5 @@ mod node;
 mod ports;
 mod semantics;
 mod transfers;
+mod triggers;
 mod waiting;

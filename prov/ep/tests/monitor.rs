@@ -29,13 +29,17 @@ fn a_flow_is_seen_with_its_counters() {
     ok("send", pair.a.send(&[5; 4096], pair.a_to_b, 2));
     assert!(pair.b.next(&[&pair.a]).is_ok() && pair.a.next(&[&pair.b]).is_ok());
     let [a, b] = [&pair.a, &pair.b].map(|node| node.name());
-    let flow =
-        format!("{{\"kind\":\"flow\",\"endpoint\":\"{a}\",\"peer\":\"{b}\",\"carrier\":\"udp\"");
+    let to = |from, to| {
+        format!("{{\"kind\":\"flow\",\"endpoint\":\"{from}\",\"peer\":\"{to}\",\"carrier\":\"udp\"")
+    };
+    // The second is that of a peer that was never sent to.
+    let (flow, passive) = (to(a, b), to(b, a));
     let end = Instant::now() + Duration::from_secs(20);
     // Tests beside this one have endpoints too, which may be busy at a look.
     let text = loop {
         let text = snapshot();
-        if text.contains(&flow) || Instant::now() > end {
+        let there = text.contains(&flow) && text.contains(&passive);
+        if there || Instant::now() > end {
             break text;
         }
     };
@@ -45,6 +49,10 @@ fn a_flow_is_seen_with_its_counters() {
     let line = |start: &str| lines.iter().find(|line| line.starts_with(start)).copied();
     let flow = line(&flow).expect("the flow");
     assert!(!flow.contains("\"sent_bytes\":0,") && !flow.contains("\"window_bytes\":0,"), "{flow}");
+    assert!(!flow.contains("\"last_heard_ns\":0,"), "{flow}");
+    let passive = line(&passive).expect("the flow to a peer that was not sent to");
+    assert!(passive.contains("\"sent_bytes\":0,"), "{passive}");
+    assert!(!passive.contains("\"last_heard_ns\":0,"), "{passive}");
     let endpoint =
         line(&format!("{{\"kind\":\"endpoint\",\"endpoint\":\"{a}\",")).expect("its endpoint");
     assert!(

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a test asks of a node beyond the defaults.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Options {
     pub rx_size: usize,
     pub tx_size: usize,
@@ -20,6 +20,27 @@ pub struct Options {
     pub wait_obj: fi_wait_obj,
     /// Counters are bound in place of a CQ.
     pub counters_only: bool,
+    /// Capabilities beside those that everybody gets.
+    pub caps: u64,
+    pub rx_ctx_bits: c_int,
+}
+
+impl Options {
+    pub const NONE: Options = Options {
+        rx_size: 0,
+        tx_size: 0,
+        bind_flags: 0,
+        wait_obj: FI_WAIT_NONE,
+        counters_only: false,
+        caps: 0,
+        rx_ctx_bits: 0,
+    };
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::NONE
+    }
 }
 
 /// See the module's text.
@@ -97,6 +118,7 @@ impl Node {
             let ops = &*(*node.fabric).ops;
             let rc = (ops.domain)(node.fabric, node.info, &raw mut node.domain, null_mut());
             ok("domain", rc as isize);
+            (*node.info).caps |= options.caps;
             if options.rx_size > 0 {
                 (*(*node.info).rx_attr).size = options.rx_size;
             }
@@ -111,7 +133,11 @@ impl Node {
     /// # Safety
     /// Info, fabric and domain are open.
     unsafe fn open_objects(&mut self, options: Options) {
-        let mut av_attr = fi_av_attr { r#type: FI_AV_TABLE, ..fi_av_attr::ZERO };
+        let mut av_attr = fi_av_attr {
+            r#type: FI_AV_TABLE,
+            rx_ctx_bits: options.rx_ctx_bits,
+            ..fi_av_attr::ZERO
+        };
         let mut cq_attr = fi_cq_attr {
             format: FI_CQ_FORMAT_TAGGED,
             wait_obj: options.wait_obj,
@@ -142,8 +168,73 @@ impl Node {
     }
 
     pub fn bind(&self, other: *mut fid, flags: u64) -> c_int {
-        // SAFETY: the endpoint is open, and so is `other`.
-        unsafe { ((*(*self.ep).fid.ops).bind)(self.ep.cast(), other, flags) }
+        bind(self.ep, other, flags)
+    }
+
+    /// Another endpoint with the same AV and CQ, not enabled.
+    pub fn another(&self) -> *mut fid_ep {
+        let mut ep = null_mut();
+        let open = self.domain_ops().endpoint;
+        // SAFETY: the domain is open, the info is what it was made of, the place is local.
+        let rc = unsafe { open(self.domain, self.info, &raw mut ep, null_mut()) };
+        ok("endpoint", rc as isize);
+        ok("bind av", bind(ep, self.av.cast(), 0) as isize);
+        ok("bind cq", bind(ep, self.cq.cast(), FI_SEND | FI_RECV) as isize);
+        ep
+    }
+
+    /// A scalable endpoint of so many contexts of each kind.
+    pub fn scalable(&self, contexts: usize) -> *mut fid_ep {
+        let mut sep = null_mut();
+        let open = self.domain_ops().scalable_ep;
+        // SAFETY: as above.
+        unsafe {
+            (*(*self.info).ep_attr).tx_ctx_cnt = contexts;
+            (*(*self.info).ep_attr).rx_ctx_cnt = contexts;
+            ok("sep", open(self.domain, self.info, &raw mut sep, null_mut()) as isize);
+        }
+        ok("bind av", bind(sep, self.av.cast(), 0) as isize);
+        sep
+    }
+
+    /// A transmit or receive context of it with a queue of its own, not enabled.
+    pub fn context(
+        &self,
+        sep: *mut fid_ep,
+        index: c_int,
+        sends: bool,
+    ) -> (*mut fid_ep, *mut fid_cq) {
+        let mut attr = fi_cq_attr { format: FI_CQ_FORMAT_TAGGED, ..fi_cq_attr::ZERO };
+        let (mut ep, mut cq, none) = (null_mut(), null_mut(), null_mut());
+        // SAFETY: the objects are open, attributes and places are local.
+        unsafe {
+            let ops = &*(*sep).ops;
+            let rc = match sends {
+                true => (ops.tx_ctx)(sep, index, null_mut(), &raw mut ep, none),
+                false => (ops.rx_ctx)(sep, index, null_mut(), &raw mut ep, none),
+            };
+            ok("context", rc as isize);
+            let rc = (self.domain_ops().cq_open)(self.domain, &raw mut attr, &raw mut cq, none);
+            ok("cq", rc as isize);
+        }
+        ok("bind", bind(ep, cq.cast(), if sends { FI_SEND } else { FI_RECV }) as isize);
+        (ep, cq)
+    }
+
+    /// A wait set, and a counter in it.
+    pub fn wait_set(&self) -> (*mut fid_wait, *mut fid_cntr) {
+        let mut attr = fi_wait_attr { wait_obj: FI_WAIT_UNSPEC, flags: 0 };
+        let (mut set, mut cntr) = (null_mut(), null_mut());
+        // SAFETY: the fabric and the domain are open, attributes and places are local.
+        unsafe {
+            let open = (*(*self.fabric).ops).wait_open;
+            ok("wait set", open(self.fabric, &raw mut attr, &raw mut set) as isize);
+            let wait_obj = FI_WAIT_SET;
+            let mut attr = fi_cntr_attr { wait_obj, wait_set: set, ..fi_cntr_attr::ZERO };
+            let open = self.domain_ops().cntr_open;
+            ok("cntr", open(self.domain, &raw mut attr, &raw mut cntr, null_mut()) as isize);
+        }
+        (set, cntr)
     }
 
     pub fn control(&self, command: c_int, arg: *mut c_void) -> c_int {
@@ -153,33 +244,46 @@ impl Node {
 
     /// Inserts another node's name here.
     pub fn knows(&self, other: &Node) -> fi_addr_t {
-        let (mut name, _) = other.raw_name();
-        let mut fi_addr = FI_ADDR_NOTAVAIL;
-        let (at, none) = (name.as_mut_ptr().cast(), null_mut());
+        self.knows_name(&other.name())
+    }
+
+    /// Inserts a name.
+    pub fn knows_name(&self, name: &SocketAddr) -> fi_addr_t {
+        self.insert(name, FI_ADDR_NOTAVAIL, 0)
+    }
+
+    /// Inserts a name that completions call `user_id`.
+    pub fn knows_as(&self, name: &SocketAddr, user_id: u64) -> fi_addr_t {
+        self.insert(name, user_id, FI_AV_USER_ID)
+    }
+
+    fn insert(&self, name: &SocketAddr, mut fi_addr: fi_addr_t, flags: u64) -> fi_addr_t {
+        let name = sockaddr::encode(*name);
+        let (at, none) = (name.as_bytes().as_ptr().cast(), null_mut());
         // SAFETY: the node is open, and the buffer holds a name.
         unsafe {
             let insert = (*(*self.av).ops).insert;
-            assert_eq!(insert(self.av, at, 1, &raw mut fi_addr, 0, none), 1);
+            assert_eq!(insert(self.av, at, 1, &raw mut fi_addr, flags, none), 1);
         }
         fi_addr
     }
 
     /// The endpoint's name.
     pub fn name(&self) -> SocketAddr {
-        let (name, len) = self.raw_name();
-        // SAFETY: the buffer is as long as stated.
-        let read = unsafe { sockaddr::read(name.as_ptr().cast(), len) };
-        read.expect("an address").expect("not none")
+        Node::name_of(self.ep)
     }
 
-    fn raw_name(&self) -> ([u8; 64], usize) {
+    /// The name of an endpoint.
+    pub fn name_of(ep: *mut fid_ep) -> SocketAddr {
         let mut name = [0_u8; 64];
         let mut len = name.len();
-        let at = name.as_mut_ptr().cast();
-        // SAFETY: the node is open, and the buffer as long as stated.
-        let rc = unsafe { ((*(*self.ep).cm).getname)(self.ep.cast(), at, &raw mut len) };
-        ok("getname", rc as isize);
-        (name, len)
+        // SAFETY: the endpoint is open, and the buffer as long as stated.
+        let read = unsafe {
+            let rc = ((*(*ep).cm).getname)(ep.cast(), name.as_mut_ptr().cast(), &raw mut len);
+            ok("getname", rc as isize);
+            sockaddr::read(name.as_ptr().cast(), len)
+        };
+        read.expect("an address").expect("not none")
     }
 
     pub fn send(&self, bytes: &[u8], dest: fi_addr_t, context: usize) -> isize {
@@ -287,11 +391,16 @@ impl Node {
 
     /// One read of at most `count` completions.
     pub fn read(&self, count: usize) -> Result<Vec<Done>, isize> {
+        self.read_from(self.cq, count)
+    }
+
+    /// The same of another queue.
+    pub fn read_from(&self, cq: *mut fid_cq, count: usize) -> Result<Vec<Done>, isize> {
         let mut entries = [fi_cq_tagged_entry::ZERO; 16];
         let mut sources = [0; 16];
         let (buf, from) = (entries.as_mut_ptr().cast(), sources.as_mut_ptr());
         // SAFETY: both arrays have room for 16.
-        let rc = unsafe { ((*(*self.cq).ops).readfrom)(self.cq, buf, count.min(16), from) };
+        let rc = unsafe { ((*(*cq).ops).readfrom)(cq, buf, count.min(16), from) };
         if rc < 0 {
             return Err(rc);
         }
@@ -344,12 +453,41 @@ impl Node {
         assert_eq!(rc, Err(-(FI_EAGAIN as isize)));
     }
 
+    /// Progress of a node whose completions nobody wants.
+    pub fn poke_any(&self) {
+        let _ = self.read(1);
+    }
+
     pub fn counted(&self) -> (u64, u64) {
         // SAFETY: the counter is open.
         unsafe {
             let ops = &*(*self.cntr).ops;
             ((ops.read)(self.cntr), (ops.readerr)(self.cntr))
         }
+    }
+
+    pub fn domain(&self) -> *mut fid_domain {
+        self.domain
+    }
+
+    /// A counter that no endpoint is bound to.
+    pub fn new_cntr(&self) -> *mut fid_cntr {
+        let mut attr = fi_cntr_attr { wait_obj: FI_WAIT_UNSPEC, ..fi_cntr_attr::ZERO };
+        let mut cntr = null_mut();
+        let open = self.domain_ops().cntr_open;
+        // SAFETY: the domain is open, the attributes and the place are local.
+        let rc = unsafe { open(self.domain, &raw mut attr, &raw mut cntr, null_mut()) };
+        ok("cntr", rc as isize);
+        cntr
+    }
+
+    pub fn domain_ops(&self) -> &'static fi_ops_domain {
+        // SAFETY: the domain is open, and its table is a static.
+        unsafe { &*(*self.domain).ops }
+    }
+
+    pub fn close_cntrs(&self, cntrs: &[*mut fid_cntr]) {
+        cntrs.iter().for_each(|cntr| close(cntr.cast()));
     }
 
     /// Closes the endpoint alone.
@@ -383,6 +521,17 @@ impl Node {
         // SAFETY: room for one entry.
         unsafe { ((*(*self.cq).ops).sread)(self.cq, buf, 1, null(), timeout_ms) }
     }
+}
+
+pub fn bind(ep: *mut fid_ep, other: *mut fid, flags: u64) -> c_int {
+    // SAFETY: the endpoint is open, and so is `other`.
+    unsafe { ((*(*ep).fid.ops).bind)(ep.cast(), other, flags) }
+}
+
+pub fn enable(ep: *mut fid_ep) {
+    // SAFETY: the endpoint is open.
+    let rc = unsafe { ((*(*ep).fid.ops).control)(ep.cast(), FI_ENABLE, null_mut()) };
+    ok("enable", rc as isize);
 }
 
 fn close(object: *mut fid) {

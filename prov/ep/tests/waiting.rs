@@ -4,8 +4,7 @@ use super::node::{Node, Options, Pair, ok};
 use erd_ffi::fi::*;
 use std::time::{Duration, Instant};
 
-const FD: Options =
-    Options { rx_size: 0, tx_size: 0, bind_flags: 0, wait_obj: FI_WAIT_FD, counters_only: false };
+const FD: Options = Options { wait_obj: FI_WAIT_FD, ..Options::NONE };
 
 /// Lets a node be used by another thread of a test; the objects are thread-safe (`FI_THREAD_SAFE`).
 struct Shared<'a>(&'a Node);

@@ -229,6 +229,19 @@ impl Endpoint {
         self.peers.get(peer.index as usize).filter(|p| p.id == peer)
     }
 
+    /// Places of the table of peers, [`Config::peers_max`] at most.
+    #[must_use]
+    pub fn peer_places(&self) -> usize {
+        self.peers.capacity()
+    }
+
+    /// The peer in a place of the table, with or without a session: each peer is in one of the places
+    /// below [`Endpoint::peer_places`], also one that was never sent to.
+    #[must_use]
+    pub fn peer_at(&self, place: usize) -> Option<PeerId> {
+        self.peers.get(place).map(|peer| peer.id)
+    }
+
     /// The peer's name.
     #[must_use]
     pub fn peer_name(&self, peer: PeerId) -> Option<SocketAddr> {

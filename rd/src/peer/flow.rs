@@ -60,6 +60,8 @@ pub struct FlowView {
     pub out_of_order_16: u32,
     /// Most packets that overtook one.
     pub out_of_order_max: u32,
+    /// When a packet of the peer's arrived last, of any kind.
+    pub last_heard_ns: Nanos,
 }
 
 impl Flow {

@@ -290,6 +290,7 @@ impl Peer {
             in_flight_bytes: self.tx.in_flight_bytes,
             rtt_ns: self.rtt.smoothed_ns,
             controller: self.cc.as_ref().map(|cc| cc.view()).unwrap_or_default(),
+            last_heard_ns: self.live.last_heard,
             ..self.tx.flow.view()
         }
     }

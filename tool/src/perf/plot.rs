@@ -25,15 +25,13 @@ pub fn svg(points: &[Point], title: &str) -> Result<String> {
             points.iter().map(|point| (point.bytes as f64, value(point))).collect()
         };
         let latencies = [
-            ("median", BLUE, of(|point| point.latency.median_ns as f64)),
-            ("p99", RED, of(|point| point.latency.p99_ns as f64)),
+            ("median", BLUE, of(|point| point.latency.median_ns as f64 / 1e3)),
+            ("p99", RED, of(|point| point.latency.p99_ns as f64 / 1e3)),
         ];
-        chart(&above, ("half round trip", |ns| text::time(ns as u64)), &latencies)?;
-        chart(
-            &below,
-            ("one way", text::rate),
-            &[("payload", BLUE, of(|point| point.bytes_per_s))],
-        )?;
+        // The axes' marks are powers of two of these units: 64 us, 128 us.
+        chart(&above, ("half round trip", |us| text::time((us * 1e3) as u64)), &latencies)?;
+        let rates = [("payload", BLUE, of(|point| point.bytes_per_s / 1e6))];
+        chart(&below, ("one way", |mb_per_s| text::rate(mb_per_s * 1e6)), &rates)?;
         root.present().map_err(|error| anyhow!("{error}"))?;
     }
     Ok(out)
@@ -53,7 +51,7 @@ fn chart(
         let (low, high) =
             all().map(of).fold((f64::MAX, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
         // One point alone has a range, too.
-        (low.max(1.0) / 2.0)..(high.max(1.0) * 2.0)
+        (low.max(0.001) / 2.0)..(high.max(0.001) * 2.0)
     };
     let mut chart = ChartBuilder::on(area)
         .margin(10)

@@ -25,6 +25,12 @@ const FLOW_METRICS: &[FlowMetric] = &[
         flow.base_rtt_ns as f64 * NS
     }),
     (
+        "erd_flow_last_heard_seconds",
+        "gauge",
+        "When the peer was heard last, on the host's monotonic clock; 0 if unknown",
+        |flow| flow.last_heard_ns as f64 * NS,
+    ),
+    (
         "erd_flow_paths_used",
         "gauge",
         "Paths that the controller uses, 0 if it does not say",

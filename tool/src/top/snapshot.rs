@@ -5,7 +5,7 @@ use crate::text::harmless;
 use erd::monitor::{FORMAT, NAME_PREFIX};
 use erd_ffi::visit::{names, visit};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -84,6 +84,9 @@ pub struct Flow {
     pub rtx_trim: u64,
     pub rtx_spurious: u64,
     pub out_of_order_max: u64,
+    /// When the peer was heard last, in the process's own time; 0 if the provider does not say.
+    #[serde(default)]
+    pub last_heard_ns: u64,
     /// KiB sent on each path since the flow was last idle.
     pub path_kib: Vec<u64>,
 }
@@ -137,13 +140,36 @@ impl Endpoint {
     }
 }
 
+/// What is left for the processes of one user. Anybody may make sockets of such names, so many or so
+/// slow that others would not be seen.
+#[derive(Debug)]
+struct Budget {
+    sockets: usize,
+    bytes: u64,
+    patience: Duration,
+    told: bool,
+}
+
+impl Budget {
+    const FULL: Budget =
+        Budget { sockets: 1024, bytes: 64 << 20, patience: Duration::from_secs(3), told: false };
+
+    /// True if another socket may be asked.
+    fn take(&mut self) -> bool {
+        let left = self.sockets > 0 && self.bytes > 0 && !self.patience.is_zero();
+        self.sockets = self.sockets.saturating_sub(1);
+        left
+    }
+}
+
 /// Looks at all processes that may be looked at.
 ///
 /// # Errors
 /// /proc is not mounted.
 pub fn look(system: &System) -> io::Result<Vec<Process>> {
+    let mut budgets = HashMap::new();
     let mut found: Vec<Process> =
-        names(NAME_PREFIX)?.iter().filter_map(|name| look_at(system, name)).collect();
+        names(NAME_PREFIX)?.iter().filter_map(|name| look_at(system, name, &mut budgets)).collect();
     found.sort_by(|a, b| (a.pid, &a.socket).cmp(&(b.pid, &b.socket)));
     Ok(found)
 }
@@ -157,8 +183,13 @@ pub fn flow_of(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<F
 }
 
 /// `None` for one that has ended meanwhile, or does not talk to this user.
-fn look_at(system: &System, name: &str) -> Option<Process> {
+fn look_at(system: &System, name: &str, budgets: &mut HashMap<u32, Budget>) -> Option<Process> {
     let (mut stream, who) = visit(name).ok()?;
+    let budget = budgets.entry(who.uid).or_insert(Budget::FULL);
+    let may_ask = budget.take();
+    if !may_ask && std::mem::replace(&mut budget.told, true) {
+        return None;
+    }
     let mut process = Process {
         socket: harmless(name),
         pid: who.pid,
@@ -170,10 +201,19 @@ fn look_at(system: &System, name: &str) -> Option<Process> {
         busy: 0,
         remark: None,
     };
-    let answer = answer(&mut stream);
+    if !may_ask {
+        process.remark = Some("other sockets of this user are not looked at: too much".to_owned());
+        return Some(process);
+    }
+    let start = Instant::now();
+    let answer = answer(&mut stream, PATIENCE.min(budget.patience));
+    budget.patience = budget.patience.saturating_sub(start.elapsed());
     match answer {
         Ok(answer) if answer.is_empty() => return None,
-        Ok(answer) => process.take(&String::from_utf8_lossy(&answer)),
+        Ok(answer) => {
+            budget.bytes = budget.bytes.saturating_sub(answer.len() as u64);
+            process.take(&String::from_utf8_lossy(&answer));
+        }
         Err(_) => {
             process.remark =
                 Some("does not answer: it stands still, or is being debugged".to_owned())
@@ -185,8 +225,8 @@ fn look_at(system: &System, name: &str) -> Option<Process> {
 }
 
 /// Reads to the end, for a bounded time.
-fn answer(stream: &mut std::os::unix::net::UnixStream) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
+fn answer(stream: &mut std::os::unix::net::UnixStream, patience: Duration) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + patience;
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 64 << 10];
     loop {
@@ -210,6 +250,7 @@ fn answer(stream: &mut std::os::unix::net::UnixStream) -> io::Result<Vec<u8>> {
 impl Process {
     fn take(&mut self, answer: &str) {
         let mut ended = false;
+        let mut places = HashMap::new();
         for line in answer.lines() {
             // The last line may be cut; others are of newer providers.
             match serde_json::from_str(line).unwrap_or(Line::Other) {
@@ -226,13 +267,13 @@ impl Process {
                 }
                 Line::Endpoint(mut endpoint) => {
                     endpoint.make_harmless();
+                    places.insert(endpoint.name, self.endpoints.len());
                     self.endpoints.push(endpoint);
                 }
                 Line::Flow(mut flow) => {
                     flow.carrier = harmless(&flow.carrier);
-                    let of = self.endpoints.iter_mut().find(|endpoint| endpoint.name == flow.local);
-                    if let Some(endpoint) = of {
-                        endpoint.flows.push(flow);
+                    if let Some(at) = places.get(&flow.local) {
+                        self.endpoints[*at].flows.push(flow);
                     }
                 }
                 Line::End { busy } => (self.busy, ended) = (busy, true),
@@ -267,7 +308,7 @@ pub mod tests {
         "\n",
         r#"{"kind":"endpoint","endpoint":"192.0.2.1:4000","iface":"eth0","device":null,"cc":"nscc","paths":4,"peers":2,"recv_buffer_bytes":8388608,"tx_data":10,"tx_payload_bytes":9000,"rx_payload_bytes":500,"messages_sent":3,"messages_received":2,"kernel_drops":1,"refusals":{"key":0},"drops":{"malformed":0,"duplicate":5}}"#,
         "\n",
-        r#"{"kind":"flow","endpoint":"192.0.2.1:4000","peer":"192.0.2.2:5000","carrier":"udp","window_bytes":524288,"pace_bytes_per_s":0,"in_flight_bytes":4096,"rtt_ns":34000,"base_rtt_ns":30000,"typical_rtt_ns":31000,"target_ns":9000,"bdp_bytes":100000,"paths":2,"sent_bytes":1000000,"acked_bytes":996000,"ce_bytes":50000,"rtx_nack":4,"rtx_probe":1,"rtx_order":0,"rtx_trim":0,"rtx_spurious":1,"out_of_order_max":9,"path_kib":[600,376]}"#,
+        r#"{"kind":"flow","endpoint":"192.0.2.1:4000","peer":"192.0.2.2:5000","carrier":"udp","window_bytes":524288,"pace_bytes_per_s":0,"in_flight_bytes":4096,"rtt_ns":34000,"base_rtt_ns":30000,"typical_rtt_ns":31000,"target_ns":9000,"bdp_bytes":100000,"paths":2,"sent_bytes":1000000,"acked_bytes":996000,"ce_bytes":50000,"rtx_nack":4,"rtx_probe":1,"rtx_order":0,"rtx_trim":0,"rtx_spurious":1,"out_of_order_max":9,"last_heard_ns":500000000,"path_kib":[600,376]}"#,
         "\n",
         r#"{"kind":"end","flows":1,"busy":0}"#,
         "\n",
@@ -312,6 +353,19 @@ pub mod tests {
         let odd = process(&ANSWER.replace("eth0", "\\u001b[2J"));
         assert_eq!(odd.endpoints[0].iface, "?[2J");
         assert!(process("{}\n\u{0}garbage").endpoints.is_empty());
+    }
+
+    #[test]
+    fn one_user_cannot_hide_the_others() {
+        let mut budget = Budget::FULL;
+        assert_eq!((0..5000).filter(|_| budget.take()).count(), 1024);
+        for spent in [
+            Budget { bytes: 0, ..Budget::FULL },
+            Budget { patience: Duration::ZERO, ..Budget::FULL },
+        ] {
+            let mut spent = spent;
+            assert!(!spent.take(), "{spent:?}");
+        }
     }
 
     #[test]

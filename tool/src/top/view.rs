@@ -13,6 +13,9 @@ const PATHS_SHOWN: usize = 16;
 /// Least width of a peer's name: room for every IPv4 address with its port.
 const PEER_WIDTH: usize = 21;
 
+/// A peer that was heard within this time is heard now.
+const HEARD_NOW_NS: u64 = 1_000_000_000;
+
 /// What a line is, for how it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -103,9 +106,10 @@ fn title(host: &str, now: &[Process]) -> Row {
 }
 
 fn header(width: usize) -> String {
-    let [peer, via, window, sent, rtt, base] = ["PEER", "VIA", "WINDOW", "SENT", "RTT", "BASE"];
+    let [peer, via, heard, window, sent, rtt, base] =
+        ["PEER", "VIA", "HEARD", "WINDOW", "SENT", "RTT", "BASE"];
     format!(
-        "  {peer:<width$} {via:<5} {window:>9} {sent:>9} {rtt:>7} {base:>7} {:>5} {:<12} PATHS",
+        "  {peer:<width$} {via:<5} {heard:>7} {window:>9} {sent:>9} {rtt:>7} {base:>7} {:>5} {:<12} PATHS",
         "MARKS", "REPEATED/s"
     )
 }
@@ -151,7 +155,7 @@ fn endpoint_rows(
                 let found = it.endpoint.flows.iter().find(|other| other.peer == flow.peer)?;
                 Some((found, it.elapsed_s))
             });
-            flow_line(flow, earlier, width)
+            flow_line(flow, earlier, process.monotonic_ns, width)
         })
         .collect();
     // The busiest first.
@@ -168,8 +172,13 @@ fn counted(table: &BTreeMap<String, u64>, more: Option<(&str, u64)>) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// A flow's bytes per second, and its line.
-fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>, width: usize) -> (f64, String) {
+/// A flow's bytes per second, and its line as of `now_ns`.
+fn flow_line(
+    flow: &Flow,
+    before: Option<(&Flow, f64)>,
+    now_ns: u64,
+    width: usize,
+) -> (f64, String) {
     // A new session of the same name begins at 0.
     let before = before.filter(|(earlier, _)| earlier.sent_bytes <= flow.sent_bytes);
     let rate = |of: Count| {
@@ -187,13 +196,16 @@ fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>, width: usize) -> (f64, S
         (ce, acked) => format!("{:.0} %", 100.0 * ce as f64 / acked as f64),
     };
     let window = match flow.pace_bytes_per_s {
+        // Nothing was sent to it yet.
+        0 if flow.window_bytes == 0 => "-".to_owned(),
         0 => text::bytes(flow.window_bytes),
         pace => text::rate(pace as f64),
     };
     let line = format!(
-        "  {:<width$} {:<5} {window:>9} {:>9} {:>7} {:>7} {marks:>5} {:<12} {}",
+        "  {:<width$} {:<5} {:>7} {window:>9} {:>9} {:>7} {:>7} {marks:>5} {:<12} {}",
         flow.peer.to_string(),
         flow.carrier,
+        heard(flow, now_ns),
         or_dash(sent, text::rate),
         text::time(flow.rtt_ns),
         text::time(flow.base_rtt_ns),
@@ -201,6 +213,15 @@ fn flow_line(flow: &Flow, before: Option<(&Flow, f64)>, width: usize) -> (f64, S
         paths(flow),
     );
     (sent.unwrap_or(0.0), line.trim_end().to_owned())
+}
+
+/// How long ago the peer was heard: "now" within the time in which a peer at work is.
+fn heard(flow: &Flow, now_ns: u64) -> String {
+    match (flow.last_heard_ns, now_ns.saturating_sub(flow.last_heard_ns)) {
+        (0, _) => "-".to_owned(),
+        (_, ago_ns) if ago_ns < HEARD_NOW_NS => "now".to_owned(),
+        (_, ago_ns) => text::age(ago_ns),
+    }
 }
 
 /// Packets sent again in a second, by what told of the loss.
@@ -246,10 +267,7 @@ fn remarks(process: &Process) -> Vec<Row> {
         let hidden = endpoint.peers.saturating_sub(endpoint.flows.len() as u64);
         if hidden > 0 {
             let s = if hidden == 1 { "" } else { "s" };
-            texts.push(format!(
-                "  {}: {hidden} more peer{s}, without a session or never sent to",
-                endpoint.name
-            ));
+            texts.push(format!("  {}: {hidden} more peer{s}, without a session", endpoint.name));
         }
     }
     texts.into_iter().map(|text| Row { look: Look::Remark, text }).collect()
@@ -284,7 +302,7 @@ mod tests {
         );
         assert_eq!(rows[3].text, "  dropped so far: duplicate 5, kernel (buffer full) 1");
         let flow: Vec<&str> = rows[4].text.split_whitespace().collect();
-        let expected = "192.0.2.2:5000 udp 512 KiB 2.00 MB/s 34.0 us 30.0 us 10 % nack 10 2/2 \u{2588}\u{2586}";
+        let expected = "192.0.2.2:5000 udp 2 s 512 KiB 2.00 MB/s 34.0 us 30.0 us 10 % nack 10 2/2 \u{2588}\u{2586}";
         assert_eq!(flow.join(" "), expected);
         assert!(rows[5].text.contains("1 more peer,"), "{}", rows[5].text);
     }

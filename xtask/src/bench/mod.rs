@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: providers side by side, in alternating runs on the same libfabric.
 
+mod faces;
 mod results;
 mod table;
 
@@ -27,6 +28,7 @@ struct Plan {
     program: PathBuf,
     providers: Vec<String>,
     runs: usize,
+    quick: bool,
     point_ms: u64,
     cpus: String,
     tests: [(Test, &'static [u64]); 7],
@@ -49,8 +51,13 @@ pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
     let plan = Plan::new(layout, args)?;
     let results = measure(layout, &plan)?;
     table::print(&plan.providers, &plan.tests, &results);
+    let mut report = results.json(&plan.core.name, &plan.cpus);
+    if plan.providers.iter().any(|name| name == crate::fabric::ERD) {
+        let faces = faces::run(layout, &plan)?;
+        report["faces"] = faces.json(&plan.core.name, &plan.cpus)["points"].take();
+    }
     let file = args.json.clone().unwrap_or_else(|| layout.own.join("bench.json"));
-    let text = serde_json::to_string_pretty(&results.json(&plan.core.name, &plan.cpus))?;
+    let text = serde_json::to_string_pretty(&report)?;
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
     println!("\nresults: {}", layout.short(&file).display());
     if results.is_empty() {
@@ -81,6 +88,7 @@ impl Plan {
             program,
             providers,
             runs: args.runs.unwrap_or(if quick { 1 } else { 5 }).max(1),
+            quick,
             point_ms: if quick { 100 } else { 200 },
             cpus: cpus(),
             tests: [

@@ -83,7 +83,7 @@ impl Results {
             if let Some(runs) = map.get("runs").and_then(Value::as_str) {
                 self.runs.entry(provider.to_owned()).or_default().insert(runs.to_owned());
                 map["libfabric"].as_str().unwrap_or_default().clone_into(&mut self.libfabric);
-            } else if map.contains_key("lo_bytes") {
+            } else if map.contains_key("test") && !map.contains_key("error") {
                 self.take_point(provider, map).with_context(|| line.to_owned())?;
                 found += 1;
             }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(results.median("x", Test::Latency, 64, "p50_us"), Some(2.0));
         assert_eq!(results.median("x", Test::Latency, 65, "p50_us"), None);
         assert_eq!(results.lo_share("x", Test::Latency, 64), Some(2.0));
-        assert!(results.take("x", "{\"lo_bytes\":1}").is_err());
+        assert!(results.take("x", "{\"test\":\"latency\"}").is_err());
     }
 
     #[test]

@@ -50,7 +50,9 @@ fn title(test: Test) -> &'static str {
     }
 }
 
-fn table(providers: &[String], test: Test, sizes: &[u64], results: &Results) -> Table {
+/// Values of the providers, and how the first compares with the others.
+#[must_use]
+pub fn table(providers: &[String], test: Test, sizes: &[u64], results: &Results) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     let mut header = vec!["size".to_owned()];

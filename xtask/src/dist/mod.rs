@@ -11,6 +11,7 @@ mod stage;
 
 pub use stage::pages;
 
+use crate::deps;
 use crate::layout::Layout;
 use crate::process::Job;
 use crate::setup;
@@ -57,20 +58,29 @@ struct Parts {
 /// # Errors
 /// A tool that cannot be had, a build that fails.
 pub fn run(layout: &Layout) -> Result<Packages> {
+    run_in(layout, "dist")
+}
+
+/// Builds the packages in `target/<name>`, all that they are made of in directories of that name.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_in(layout: &Layout, name: &str) -> Result<Packages> {
     setup::packages(layout, setup::DIST_PACKAGES)?;
     let log = layout.logs.join("dist.log");
     let _ = fs::remove_file(&log);
     let epoch = source_date(layout, &log)?;
     let time = Job::new("date").args(["--utc", "+%FT%TZ", "--date", &format!("@{epoch}")]);
     let parts = Parts {
-        library: library(layout, &log)?,
-        tool: tool(layout, &log)?,
+        library: library(layout, name, &log)?,
+        tool: tool(layout, name, &log)?,
         components: Components::find(layout, &log)?,
         time: time.run(&log)?.trim().to_owned(),
         epoch,
     };
-    let dir = layout.target.join("dist");
+    let dir = layout.target.join(name);
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    remove_old(&dir)?;
     let packages = Packages {
         deb: debian::package(layout, &parts, &dir, &log)?,
         tarball: tarball(layout, &parts, &dir, &log)?,
@@ -79,6 +89,20 @@ pub fn run(layout: &Layout) -> Result<Packages> {
         println!("made {}", layout.short(file).display());
     }
     Ok(packages)
+}
+
+/// Removes packages of an earlier version, or another machine: what lies there belongs together.
+fn remove_old(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let ours = name.starts_with("erd_") && name.ends_with(".deb")
+            || name.starts_with("erd-") && name.ends_with(".tar.gz");
+        if ours {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// SOURCE_DATE_EPOCH, or the time of the latest commit.
@@ -102,19 +126,19 @@ fn source_date(layout: &Layout, log: &Path) -> Result<String> {
 ///
 /// It is linked here and not by rustc, which passes a list of exports of its own that goes with no
 /// symbol versions.
-fn library(layout: &Layout, log: &Path) -> Result<PathBuf> {
+fn library(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
     println!("building the packages' {LIBRARY}");
     let args = ["rustc", "--package", "erd-fi", "--crate-type", "staticlib"];
-    let target = build(layout, &args, log)?;
-    let library = link(layout, &target, log)?;
+    let built = build(layout, name, &args, log)?;
+    let library = link(layout, &built, log)?;
     without_paths(layout, &library)?;
     Ok(library)
 }
 
 /// Builds the command.
-fn tool(layout: &Layout, log: &Path) -> Result<PathBuf> {
+fn tool(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
     println!("building the packages' erd");
-    let tool = build(layout, &["build", "--package", "erd-tool"], log)?.join("release/erd");
+    let tool = build(layout, name, &["build", "--package", "erd-tool"], log)?.join("erd");
     without_paths(layout, &tool)?;
     Ok(tool)
 }
@@ -129,15 +153,18 @@ fn places(layout: &Layout) -> Result<[(PathBuf, &'static str); 2]> {
 }
 
 /// Has cargo build something apart from `target/release`, whose flags it does not share: without
-/// symbols, and with the same names of source files on every machine. Answers the target directory.
-fn build(layout: &Layout, args: &[&str], log: &Path) -> Result<PathBuf> {
+/// symbols, and with the same names of source files on every machine. Answers where it is.
+///
+/// The target is named, so that cargo's configuration does not choose another, and build scripts do
+/// not get the flags.
+fn build(layout: &Layout, name: &str, args: &[&str], log: &Path) -> Result<PathBuf> {
     let remap =
         |(dir, name): &(PathBuf, &str)| format!("--remap-path-prefix={}={name}", dir.display());
     let flags = places(layout)?.each_ref().map(remap);
-    let target = layout.own.join("dist-build");
+    let (host, target) = (deps::host(layout, log)?, layout.own.join(format!("{name}-build")));
     Job::new("cargo")
         .args(args)
-        .args(["--release", "--locked"])
+        .args(["--release", "--locked", "--target", &host])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
@@ -145,7 +172,7 @@ fn build(layout: &Layout, args: &[&str], log: &Path) -> Result<PathBuf> {
         .dir(&layout.root)
         .limit(Duration::from_secs(900))
         .run(log)?;
-    Ok(target)
+    Ok(target.join(host).join("release"))
 }
 
 fn without_paths(layout: &Layout, file: &Path) -> Result<()> {
@@ -160,12 +187,12 @@ fn without_paths(layout: &Layout, file: &Path) -> Result<()> {
 }
 
 /// Links the archive that rustc made.
-fn link(layout: &Layout, target: &Path, log: &Path) -> Result<PathBuf> {
-    let library = target.join(LIBRARY);
+fn link(layout: &Layout, built: &Path, log: &Path) -> Result<PathBuf> {
+    let library = built.join(LIBRARY);
     let map = layout.root.join("so/liberd.map");
     Job::new("cc")
         .args(["-shared".as_ref(), "-o".as_ref(), library.as_os_str()])
-        .args(["-Wl,--whole-archive".as_ref(), target.join("release/liberd_fi.a").as_os_str()])
+        .args(["-Wl,--whole-archive".as_ref(), built.join("liberd_fi.a").as_os_str()])
         .args(["-Wl,--no-whole-archive", "-Wl,--gc-sections", "-Wl,--strip-all"])
         .args(["-Wl,--build-id=none", "-Wl,-z,relro,-z,now", "-Wl,-z,nodelete"])
         .args([format!("-Wl,-soname,{LIBRARY}"), format!("-Wl,--version-script={}", map.display())])

@@ -3,11 +3,11 @@
 use super::{LIBRARY, Parts, VERSION};
 use crate::layout::Layout;
 use crate::process::Job;
-use anyhow::{Context, Result};
-use std::ffi::OsStr;
+use anyhow::{Context, Result, bail};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Directories with headers, documents and examples, each with its place under the prefix.
 const TREES: &[(&str, &str)] = &[
@@ -86,7 +86,13 @@ impl Stage {
             .replace("@version@", VERSION);
         self.write(&format!("{libdir}/pkgconfig/erd.pc"), module.as_bytes())?;
         for (from, to) in TREES {
-            self.copy_tree(&layout.root.join(from), to)?;
+            for file in tracked(layout, from)? {
+                // Man pages have a place of their own.
+                if !file.starts_with("man/") {
+                    let source = layout.root.join(from).join(&file);
+                    self.copy(&source, &format!("{to}/{file}"))?;
+                }
+            }
         }
         for (from, to) in FILES {
             self.copy(&layout.root.join(from), to)?;
@@ -148,22 +154,6 @@ impl Stage {
         Job::new("gzip").args(["-9n"]).args([self.root.join(file)]).run(log).map(|_| ())
     }
 
-    fn copy_tree(&self, from: &Path, to: &str) -> Result<()> {
-        let entries = fs::read_dir(from).with_context(|| format!("reading {}", from.display()))?;
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            // Man pages have a place of their own.
-            if entry.file_type()?.is_file() {
-                self.copy(&entry.path(), &format!("{to}/{name}"))?;
-            } else if entry.path().file_name() != Some(OsStr::new("man")) {
-                self.copy_tree(&entry.path(), &format!("{to}/{name}"))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Writes a file, readable by all.
     ///
     /// # Errors
@@ -178,6 +168,23 @@ impl Stage {
     }
 }
 
+/// The files below a directory of the repository that belong to it, by their paths from there: what
+/// an editor or a build left is no part of a package.
+fn tracked(layout: &Layout, dir: &str) -> Result<Vec<String>> {
+    let mut list = Command::new("git");
+    list.args(["ls-files", "-z"]).current_dir(layout.root.join(dir));
+    let files = list.output().context("git ls-files")?;
+    if !files.status.success() {
+        bail!("git ls-files: {}", String::from_utf8_lossy(&files.stderr).trim());
+    }
+    let names = String::from_utf8(files.stdout).context("a file's name is not UTF-8")?;
+    let files: Vec<String> = names.split_terminator('\0').map(str::to_owned).collect();
+    if files.is_empty() {
+        bail!("git knows no file in {dir}");
+    }
+    Ok(files)
+}
+
 /// What a man page describes.
 fn names(page: &str) -> Option<Vec<&str>> {
     let (_, section) = page.split_once("\n.SH NAME\n")?;
@@ -190,12 +197,8 @@ fn names(page: &str) -> Option<Vec<&str>> {
 /// # Errors
 /// A directory that cannot be read.
 pub fn pages(layout: &Layout) -> Result<Vec<PathBuf>> {
-    let mut pages = Vec::new();
-    for entry in fs::read_dir(layout.root.join("docs/man"))? {
-        pages.push(entry?.path());
-    }
-    pages.sort();
-    Ok(pages)
+    let dir = layout.root.join("docs/man");
+    Ok(tracked(layout, "docs/man")?.iter().map(|file| dir.join(file)).collect())
 }
 
 /// Makes a directory and those above it, whatever the umask.

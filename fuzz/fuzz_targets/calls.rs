@@ -1,0 +1,6 @@
+//! Sequences of calls of the C interface.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    erd_fuzz::capi::sequences::run(data);
+});

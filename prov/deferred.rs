@@ -1,0 +1,92 @@
+//! Deferred work queues (`fi_trigger(3)`): `FI_QUEUE_WORK`, `FI_CANCEL_WORK`, `FI_FLUSH_WORK`.
+//!
+//! A request is read when it is queued, lists and all; its structures may be used again.
+
+use crate::cntr::CntrInner;
+use crate::domain::DomainInner;
+use crate::ep::{Later, deferred_post};
+use crate::object;
+use crate::trigger::Action;
+use erd_ffi::fi::{
+    FI_CANCEL_WORK, FI_EINVAL, FI_FLUSH_WORK, FI_OP_CNTR_ADD, FI_OP_CNTR_SET, fi_deferred_work,
+};
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+/// One of the three commands.
+///
+/// # Safety
+/// `arg` is what `fi_trigger(3)` says; NULL only for `FI_FLUSH_WORK`.
+pub unsafe fn control(domain: &Arc<DomainInner>, command: c_int, arg: *mut c_void) -> c_int {
+    let done = match command {
+        FI_CANCEL_WORK => domain.work.cancel(Some(arg as usize)),
+        // SAFETY: the caller's promise.
+        FI_FLUSH_WORK => unsafe { flush(domain, arg) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { queue(domain, arg.cast()) },
+    };
+    match done {
+        Ok(()) => 0,
+        Err(errno) => -errno,
+    }
+}
+
+/// All that waits, or what waits for one counter.
+///
+/// # Safety
+/// `cntr` is NULL or an open counter.
+unsafe fn flush(domain: &DomainInner, cntr: *mut c_void) -> Result<(), c_int> {
+    if cntr.is_null() {
+        return domain.work.cancel(None);
+    }
+    // SAFETY: the caller's promise.
+    let cntr = unsafe { object::from_fid::<CntrInner>(cntr.cast()) }.ok_or(FI_EINVAL)?;
+    cntr.waiting.clear();
+    Ok(())
+}
+
+/// # Safety
+/// `work` is as `fi_trigger(3)` says.
+unsafe fn queue(domain: &Arc<DomainInner>, work: *mut fi_deferred_work) -> Result<(), c_int> {
+    // SAFETY: the caller's structure, whose counters are NULL or open.
+    let (asked, trigger, done) = unsafe {
+        let asked = &*work;
+        let trigger = object::from_fid::<CntrInner>(asked.triggering_cntr.cast());
+        (asked, trigger, object::from_fid::<CntrInner>(asked.completion_cntr.cast()))
+    };
+    let Some(trigger) = trigger else {
+        tracing::info!("FI_QUEUE_WORK: triggering_cntr must be a counter");
+        return Err(FI_EINVAL);
+    };
+    let action = match asked.op_type {
+        FI_OP_CNTR_SET | FI_OP_CNTR_ADD => {
+            // SAFETY: the kind says what the union holds.
+            let (cntr, value) = unsafe {
+                let op = &*asked.op.cntr;
+                (object::from_fid::<CntrInner>(op.cntr.cast()), op.value)
+            };
+            let (Some(cntr), None) = (cntr, done) else {
+                tracing::info!("FI_QUEUE_WORK: a counter's operation completes nowhere else");
+                return Err(FI_EINVAL);
+            };
+            domain.watch_region(cntr);
+            let cntr = Arc::clone(cntr);
+            match asked.op_type {
+                FI_OP_CNTR_SET => Action::Set(cntr, value),
+                _ => Action::Add(cntr, value),
+            }
+        }
+        _ => {
+            // SAFETY: as above.
+            let (endpoint, post) = unsafe { deferred_post(asked) }?;
+            if !Arc::ptr_eq(&endpoint.domain, domain) {
+                tracing::info!("FI_QUEUE_WORK: the endpoint is another domain's");
+                return Err(FI_EINVAL);
+            }
+            done.into_iter().for_each(|cntr| domain.watch_region(cntr));
+            let later = Later::new(endpoint, post, Some(done.map(Arc::clone)))?;
+            Action::Post(Box::new(later))
+        }
+    };
+    domain.work.queue(domain, (trigger, asked.threshold), action, work as usize)
+}

@@ -1,0 +1,78 @@
+//! The operations of deferred work, read out of its structures (`fi_trigger(3)`).
+
+use super::fid::state_of;
+use super::later::Post;
+use super::{EpInner, atomic, msg, rma, tagged};
+use erd_ffi::fi::{
+    FI_EINVAL, FI_ENOSYS, FI_OP_ATOMIC, FI_OP_COMPARE_ATOMIC, FI_OP_FETCH_ATOMIC, FI_OP_READ,
+    FI_OP_RECV, FI_OP_SEND, FI_OP_TRECV, FI_OP_TSEND, FI_OP_WRITE, fi_deferred_work, fid_ep,
+};
+use erd_rd::Form;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// What a request for a transfer asks for, and of which endpoint.
+///
+/// # Errors
+/// A positive error number.
+///
+/// # Safety
+/// `work` is as the man page says.
+pub(crate) unsafe fn deferred_post<'a>(
+    work: &fi_deferred_work,
+) -> Result<(&'a Arc<EpInner>, Post), c_int> {
+    // SAFETY: the kind says what the union holds; its lists are the caller's.
+    let (ep, post) = unsafe {
+        match work.op_type {
+            FI_OP_SEND | FI_OP_RECV => {
+                let op = &*work.op.msg;
+                let receives = work.op_type == FI_OP_RECV;
+                (op.ep, msg::post_of(&op.msg, op.flags, receives))
+            }
+            FI_OP_TSEND | FI_OP_TRECV => {
+                let op = &*work.op.tagged;
+                let receives = work.op_type == FI_OP_TRECV;
+                (op.ep, tagged::post_of(&op.msg, op.flags, receives))
+            }
+            FI_OP_WRITE | FI_OP_READ => {
+                let op = &*work.op.rma;
+                let reads = work.op_type == FI_OP_READ;
+                (op.ep, rma::post_of(&op.msg, op.flags, reads))
+            }
+            FI_OP_ATOMIC => {
+                let op = &*work.op.atomic;
+                (
+                    op.ep,
+                    atomic::message(&op.msg, Form::Update, op.flags)
+                        .prepare()
+                        .map(|ask| Post::Ask(Box::new(ask))),
+                )
+            }
+            FI_OP_FETCH_ATOMIC => {
+                let op = &*work.op.fetch_atomic;
+                let request = atomic::message(&op.msg, Form::Fetch, op.flags);
+                (
+                    op.ep,
+                    request.with_result(&op.fetch).prepare().map(|ask| Post::Ask(Box::new(ask))),
+                )
+            }
+            FI_OP_COMPARE_ATOMIC => {
+                let op = &*work.op.compare_atomic;
+                let request = atomic::message(&op.msg, Form::Compare, op.flags);
+                let request = request.with_result(&op.fetch).with_comparand(&op.compare);
+                (op.ep, request.prepare().map(|ask| Post::Ask(Box::new(ask))))
+            }
+            other => {
+                tracing::info!(op_type = other, "FI_QUEUE_WORK: unknown op_type");
+                return Err(FI_ENOSYS);
+            }
+        }
+    };
+    Ok((endpoint(ep)?, post?))
+}
+
+fn endpoint<'a>(ep: *mut fid_ep) -> Result<&'a Arc<EpInner>, c_int> {
+    // SAFETY: an open endpoint of ours by the promise of who calls [`deferred_post`].
+    let caller = unsafe { state_of(ep.cast()) };
+    caller.map(|caller| caller.ep).ok_or(FI_EINVAL)
+}

@@ -1,0 +1,219 @@
+//! Shared contexts, scalable endpoints, poll and wait sets, and what an AV calls its addresses.
+
+use super::node::{Done, Node, Options, Pair, bind, ctx, enable, ok};
+use erd_ffi::fi::*;
+use std::ptr::null_mut;
+
+const AGAIN: isize = -(FI_EAGAIN as isize);
+
+fn close(any: *mut fid) {
+    // SAFETY: an open object that nobody uses any more.
+    ok("close", unsafe { ((*(*any).ops).close)(any) } as isize);
+}
+
+fn send(ep: *mut fid_ep, text: &[u8], dest: fi_addr_t) {
+    let (at, len) = (text.as_ptr().cast(), text.len());
+    // SAFETY: the endpoint is open, and the text stays until the test ends.
+    ok("send", unsafe { ((*(*ep).msg).send)(ep, at, len, null_mut(), dest, null_mut()) });
+}
+
+fn recv(ep: *mut fid_ep, buffer: &mut [u8], context: usize) -> isize {
+    let (at, len) = (buffer.as_mut_ptr().cast(), buffer.len());
+    // SAFETY: as above.
+    unsafe { ((*(*ep).msg).recv)(ep, at, len, null_mut(), FI_ADDR_UNSPEC, ctx(context)) }
+}
+
+fn next(node: &Node, cq: *mut fid_cq, others: &[&Node]) -> Done {
+    loop {
+        match node.read_from(cq, 1) {
+            Ok(done) => return done[0],
+            Err(rc) => assert_eq!(rc, AGAIN),
+        }
+        others.iter().for_each(|other| other.poke());
+    }
+}
+
+/// Two endpoints of one domain that take their receives from one context.
+struct SharedPair {
+    node: Node,
+    second: *mut fid_ep,
+    srx: *mut fid_ep,
+}
+
+impl SharedPair {
+    fn new() -> SharedPair {
+        let node = Node::disabled(Options::default());
+        let (second, mut srx) = (node.another(), null_mut());
+        let mut attr = fi_rx_attr { size: 8, ..fi_rx_attr::ZERO };
+        let open = node.domain_ops().srx_ctx;
+        // SAFETY: the domain is open, attributes and place are local.
+        let rc = unsafe { open(node.domain(), &raw mut attr, &raw mut srx, null_mut()) };
+        ok("srx", rc as isize);
+        for ep in [node.ep, second] {
+            ok("bind", bind(ep, srx.cast(), 0) as isize);
+            enable(ep);
+        }
+        SharedPair { node, second, srx }
+    }
+
+    fn close(mut self) {
+        close(self.second.cast());
+        self.node.close_ep();
+        close(self.srx.cast());
+    }
+}
+
+#[test]
+fn endpoints_share_receives_posted_before_and_after_their_messages() {
+    let (a, b) = (Node::new(Options::default()), SharedPair::new());
+    let to = [b.node.ep, b.second].map(|ep| a.knows_name(&Node::name_of(ep)));
+    let mut buffers = [[0; 8]; 4];
+    ok("recv", recv(b.srx, &mut buffers[0], 1));
+    ok("recv", recv(b.srx, &mut buffers[1], 2));
+    send(a.ep, b"second! ", to[1]);
+    assert_eq!(b.node.next(&[&a]).expect("a message").context, 1);
+    send(a.ep, b"first!  ", to[0]);
+    assert_eq!(b.node.next(&[&a]).expect("a message").context, 2);
+    let long = vec![7; 100_000];
+    send(a.ep, b"early!  ", to[0]);
+    send(a.ep, &long, to[1]);
+    for _ in 0..200 {
+        assert!(b.node.read(1).is_err(), "nothing is posted");
+        let _ = a.read(1);
+    }
+    let mut room = vec![0; long.len()];
+    ok("recv", recv(b.srx, &mut room, 3));
+    let mut other = vec![0; long.len()];
+    ok("recv", recv(b.srx, &mut other, 4));
+    let mut lens = [(); 2].map(|()| b.node.next(&[&a]).expect("a message").len);
+    lens.sort_unstable();
+    assert_eq!(lens, [8, long.len()]);
+    assert!(room == long || other == long);
+    assert_eq!(recv(b.second, &mut buffers[2], 5), -(FI_EOPNOTSUPP as isize));
+    ok("recv", recv(b.srx, &mut buffers[3], 6));
+    // SAFETY: the context is open.
+    let rc = unsafe { ((*(*b.srx).ops).cancel)(b.srx.cast(), ctx(6)) };
+    ok("cancel", rc);
+    assert_eq!(b.node.next(&[]).expect_err("canceled").err, FI_ECANCELED);
+    b.close();
+}
+
+#[test]
+fn contexts_of_a_scalable_endpoint_have_one_name_and_queues_of_their_own() {
+    let a = Node::new(Options { rx_ctx_bits: 1, ..Options::default() });
+    let b = Node::disabled(Options::default());
+    let sep = b.scalable(2);
+    let [tx, rx] = [true, false].map(|sends| {
+        [0, 1].map(|index| {
+            let (ep, cq) = b.context(sep, index, sends);
+            enable(ep);
+            (ep, cq)
+        })
+    });
+    let base = a.knows_name(&Node::name_of(sep));
+    let mut buffers = [[0; 8]; 2];
+    for ((ep, _), buffer) in rx.iter().zip(&mut buffers) {
+        ok("recv", recv(*ep, buffer, 1));
+    }
+    for (nth, text) in [(1, b"to one! "), (0, b"to none!")] {
+        send(a.ep, text, base | nth << 63);
+        next(&b, rx[nth as usize].1, &[&a]);
+    }
+    assert_eq!(buffers, [*b"to none!", *b"to one! "]);
+    let to_a = b.knows(&a);
+    for (nth, (ep, cq)) in tx.iter().enumerate() {
+        let mut buffer = [0; 8];
+        ok("recv", a.recv(&mut buffer, FI_ADDR_UNSPEC, nth));
+        send(*ep, b"from sep", to_a);
+        let got = loop {
+            // The send of before may be told of first.
+            let done = a.next(&[&b]).expect("a completion");
+            if done.flags & FI_RECV != 0 {
+                break done;
+            }
+        };
+        assert_eq!((got.context, got.source, &buffer), (nth, base, b"from sep"));
+        next(&b, *cq, &[&a]);
+        assert_eq!(b.read_from(tx[1 - nth].1, 1), Err(AGAIN), "the other context's");
+    }
+    for (ep, cq) in tx.into_iter().chain(rx) {
+        close(ep.cast());
+        close(cq.cast());
+    }
+    close(sep.cast());
+}
+
+#[test]
+fn an_unknown_source_is_told_where_that_is_asked_for() {
+    let a = Node::new(Options::default());
+    let b = Node::new(Options { caps: FI_SOURCE_ERR, ..Options::default() });
+    let mut buffer = [0; 8];
+    ok("recv", b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
+    send(a.ep, b"unknown!", a.knows(&b));
+    let error = b.next(&[&a]).expect_err("nobody knows the sender");
+    assert_eq!((error.err, error.context, error.len), (FI_EADDRNOTAVAIL, 1, 8));
+    assert_eq!((error.err_data_size, &buffer), (16, b"unknown!"));
+}
+
+#[test]
+fn an_address_is_called_as_its_user_says() {
+    let pair = Pair::new(Options::default());
+    assert_eq!(pair.b.knows_as(&Node::name_of(pair.a.ep), 77), pair.b_to_a);
+    let mut buffer = [0; 8];
+    ok("recv", pair.b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
+    send(pair.a.ep, b"by name!", pair.a_to_b);
+    assert_eq!(pair.b.next(&[&pair.a]).expect("a message").source, 77);
+}
+
+#[test]
+fn a_poll_set_tells_which_queues_and_counters_have_news() {
+    let pair = Pair::new(Options::default());
+    let mut attr = fi_poll_attr::ZERO;
+    let mut set = null_mut();
+    // SAFETY: the domain is open, attributes and place are local, and so is the array.
+    let poll = |set: *mut fid_poll| unsafe {
+        let mut contexts = [null_mut(); 4];
+        ((*(*set).ops).poll)(set, contexts.as_mut_ptr(), 4)
+    };
+    // SAFETY: as above; the objects are open.
+    unsafe {
+        let open = pair.b.domain_ops().poll_open;
+        ok("poll", open(pair.b.domain(), &raw mut attr, &raw mut set) as isize);
+        for any in [pair.b.cq.cast::<fid>(), pair.b.cntr.cast()] {
+            ok("add", ((*(*set).ops).poll_add)(set, any, 0) as isize);
+        }
+    }
+    let mut buffer = [0; 8];
+    ok("recv", pair.b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
+    assert_eq!(poll(set), 0);
+    send(pair.a.ep, b"news!   ", pair.a_to_b);
+    while poll(set) == 0 {
+        pair.a.poke_any();
+    }
+    assert_eq!(poll(set), 2, "the queue and its counter");
+    assert_eq!(pair.b.counted().0, 1);
+    assert_eq!(poll(set), 1, "the counter was read");
+    assert_eq!(pair.b.read(1).expect("a message").len(), 1);
+    assert_eq!(poll(set), 0);
+    // SAFETY: as above.
+    unsafe {
+        for any in [pair.b.cq.cast::<fid>(), pair.b.cntr.cast()] {
+            ok("del", ((*(*set).ops).poll_del)(set, any, 0) as isize);
+        }
+    }
+    close(set.cast());
+}
+
+#[test]
+fn a_wait_set_wakes_for_any_of_its_queues() {
+    let node = Node::new(Options::default());
+    let (set, cntr) = node.wait_set();
+    // SAFETY: the set is open.
+    let wait = |timeout_ms| unsafe { ((*(*set).ops).wait)(set, timeout_ms) };
+    assert_eq!(wait(5), -FI_ETIMEDOUT);
+    // SAFETY: the counter is open.
+    ok("add", unsafe { ((*(*cntr).ops).add)(cntr, 1) } as isize);
+    assert_eq!(wait(20_000), 0);
+    close(cntr.cast());
+    close(set.cast());
+}

@@ -1,0 +1,157 @@
+//! Operations that wait for counters, and deferred work.
+
+use super::node::{Node, Options, Pair, ctx, ok};
+use erd_ffi::fi::*;
+use std::ptr::null_mut;
+
+fn add(cntr: *mut fid_cntr, by: u64) {
+    // SAFETY: the counter is open.
+    ok("add", unsafe { ((*(*cntr).ops).add)(cntr, by) } as isize);
+}
+
+fn value(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: the counter is open.
+    unsafe { ((*(*cntr).ops).read)(cntr) }
+}
+
+/// The context of an operation that waits for `cntr` to be `threshold`.
+fn at(cntr: *mut fid_cntr, threshold: usize) -> fi_triggered_context2 {
+    let threshold = fi_trigger_threshold { cntr, threshold };
+    fi_triggered_context2 { event_type: FI_TRIGGER_THRESHOLD, trigger: fi_trigger2 { threshold } }
+}
+
+fn send_at(node: &Node, text: &[u8], dest: fi_addr_t, context: &mut fi_triggered_context2) {
+    let context = (&raw mut *context).expose_provenance();
+    ok("send", node.sendmsg(&[text], dest, context, FI_TRIGGER));
+}
+
+fn work(node: &Node, command: i32, work: *mut fi_deferred_work) -> i32 {
+    // SAFETY: the domain is open, and the work as its command takes it.
+    unsafe { ((*(*node.domain()).fid.ops).control)(node.domain().cast(), command, work.cast()) }
+}
+
+#[test]
+fn triggered_sends_go_out_in_the_order_of_their_thresholds() {
+    let pair = Pair::new(Options::default());
+    let mut buffers = [[0; 8]; 3];
+    for (context, buffer) in (1..).zip(&mut buffers) {
+        ok("recv", pair.b.recv(buffer, FI_ADDR_UNSPEC, context));
+    }
+    let mut contexts = [9, 5, 5].map(|threshold| at(pair.a.cntr, threshold));
+    for (text, context) in [b"third", b"first", b"secnd"].iter().zip(&mut contexts) {
+        send_at(&pair.a, *text, pair.a_to_b, context);
+    }
+    assert_eq!(pair.a.read(1), Err(-(FI_EAGAIN as isize)), "nothing is due");
+    add(pair.a.cntr, 20);
+    for context in 1..=3 {
+        assert_eq!(pair.b.next(&[&pair.a]).expect("a message").context, context);
+    }
+    assert_eq!(buffers.map(|text| text[0]), [b'f', b's', b't']);
+    let sent = pair.a.next(&[&pair.b]).expect("a send");
+    assert_eq!(sent.context, (&raw const contexts[1]).expose_provenance());
+}
+
+#[test]
+fn an_alias_with_the_flag_triggers_and_closes_alone() {
+    let pair = Pair::new(Options::default());
+    let mut alias: *mut fid = null_mut();
+    let mut asked = fi_alias { fid: &raw mut alias, flags: FI_SEND | FI_TRIGGER };
+    ok("alias", pair.a.control(FI_ALIAS, (&raw mut asked).cast()) as isize);
+    let mut buffer = [0; 8];
+    ok("recv", pair.b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
+    let mut context = at(pair.a.cntr, 1);
+    let (ep, text) = (alias.cast::<fid_ep>(), b"aliased!");
+    // SAFETY: the alias is open, the text a constant, and the context stays.
+    let rc = unsafe {
+        let (at, len) = (text.as_ptr().cast(), text.len());
+        ((*(*ep).msg).send)(ep, at, len, null_mut(), pair.a_to_b, (&raw mut context).cast())
+    };
+    ok("send", rc);
+    add(pair.a.cntr, 1);
+    assert_eq!(pair.b.next(&[&pair.a]).expect("a message").context, 1);
+    assert_eq!(&buffer, text);
+    // SAFETY: both are open; the endpoint is used by its alias.
+    unsafe {
+        let endpoint = pair.a.ep.cast::<fid>();
+        assert_eq!(((*(*endpoint).ops).close)(endpoint), -FI_EBUSY);
+        ok("close", ((*(*alias).ops).close)(alias) as isize);
+    }
+}
+
+#[test]
+fn deferred_work_counts_at_its_counter_alone_and_can_be_canceled() {
+    let pair = Pair::new(Options::default());
+    let (trigger, done) = (pair.a.new_cntr(), pair.a.new_cntr());
+    let mut buffer = [0; 8];
+    ok("recv", pair.b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
+    let text = *b"deferred";
+    let iov = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
+    let msg = fi_msg {
+        msg_iov: &raw const iov,
+        iov_count: 1,
+        addr: pair.a_to_b,
+        context: ctx(7),
+        ..fi_msg::ZERO
+    };
+    let mut op = fi_op_msg { ep: pair.a.ep, msg, flags: 0 };
+    let mut send = fi_deferred_work {
+        threshold: 2,
+        triggering_cntr: trigger,
+        completion_cntr: done,
+        op_type: FI_OP_SEND,
+        op: fi_deferred_op { msg: &raw mut op },
+        ..fi_deferred_work::ZERO
+    };
+    let mut count = fi_op_cntr { cntr: trigger, value: 5 };
+    let mut canceled = fi_deferred_work {
+        completion_cntr: null_mut(),
+        op_type: FI_OP_CNTR_ADD,
+        op: fi_deferred_op { cntr: &raw mut count },
+        ..send
+    };
+    ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut canceled) as isize);
+    ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut send) as isize);
+    ok("cancel", work(&pair.a, FI_CANCEL_WORK, &raw mut canceled) as isize);
+    assert_eq!(work(&pair.a, FI_CANCEL_WORK, &raw mut canceled), -FI_EINVAL, "it is gone");
+    // All of the message was read when it was queued.
+    send = fi_deferred_work::ZERO;
+    op = fi_op_msg::ZERO;
+    add(trigger, 2);
+    assert_eq!(pair.b.next(&[&pair.a]).expect("a message").context, 1);
+    while value(done) == 0 {
+        assert_eq!(pair.b.read(1), Err(-(FI_EAGAIN as isize)));
+    }
+    assert_eq!((value(done), value(trigger), buffer), (1, 2, text));
+    assert_eq!(pair.a.read(1), Err(-(FI_EAGAIN as isize)), "no completion was asked for");
+    assert_eq!((send.threshold, op.flags), (0, 0));
+    pair.a.close_cntrs(&[trigger, done]);
+}
+
+#[test]
+fn counters_set_each_other_off_and_what_is_flushed_never_happens() {
+    let node = Node::new(Options::default());
+    let [first, second, third] = [(); 3].map(|()| node.new_cntr());
+    let queue = |trigger, op_type, cntr, value| {
+        let mut op = fi_op_cntr { cntr, value };
+        let mut asked = fi_deferred_work {
+            threshold: 3,
+            triggering_cntr: trigger,
+            op_type,
+            op: fi_deferred_op { cntr: &raw mut op },
+            ..fi_deferred_work::ZERO
+        };
+        ok("queue", work(&node, FI_QUEUE_WORK, &raw mut asked) as isize);
+    };
+    queue(first, FI_OP_CNTR_SET, second, 3);
+    queue(second, FI_OP_CNTR_ADD, third, 4);
+    add(first, 3);
+    assert_eq!((value(second), value(third)), (3, 4));
+    queue(first, FI_OP_CNTR_ADD, third, 1);
+    assert_eq!(value(third), 5, "the threshold is reached already");
+    let late = node.new_cntr();
+    queue(late, FI_OP_CNTR_ADD, third, 1);
+    ok("flush", work(&node, FI_FLUSH_WORK, null_mut()) as isize);
+    add(late, 9);
+    assert_eq!(value(third), 5);
+    node.close_cntrs(&[first, second, third, late]);
+}

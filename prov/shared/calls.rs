@@ -1,0 +1,225 @@
+//! The calls of shared contexts.
+
+use super::{SrxInner, StxInner};
+use crate::domain::DomainInner;
+use crate::ep::{Buffers, RecvRequest};
+use crate::object::{self, Users};
+use crate::settings::QUEUE_SIZE_MAX;
+use erd_ffi::fi::{
+    FI_DIRECTED_RECV, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOSYS, NOSYS_ATOMIC, NOSYS_CM,
+    NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_MSG, NOSYS_RMA, NOSYS_TAGGED, fi_addr_t, fi_msg,
+    fi_msg_tagged, fi_ops, fi_ops_ep, fi_ops_msg, fi_ops_tagged, fi_rx_attr, fi_tx_attr, fid,
+    fid_ep, fid_stx,
+};
+use erd_ffi::guard::guarded;
+use erd_rd::matching::TagMask;
+use libc::iovec;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+static STX_FID_OPS: fi_ops = fi_ops { close: object::close::<StxInner>, ..NOSYS_FID };
+
+static SRX_FID_OPS: fi_ops =
+    fi_ops { close: object::close::<SrxInner>, control: srx_control, ..NOSYS_FID };
+
+static SRX_EP_OPS: fi_ops_ep = fi_ops_ep { cancel: srx_cancel, ..NOSYS_EP };
+
+static SRX_MSG_OPS: fi_ops_msg = fi_ops_msg { recv, recvv, recvmsg, ..NOSYS_MSG };
+
+static SRX_TAGGED_OPS: fi_ops_tagged =
+    fi_ops_tagged { recv: trecv, recvv: trecvv, recvmsg: trecvmsg, ..NOSYS_TAGGED };
+
+/// `fi_stx_context`.
+///
+/// # Safety
+/// `stx` is writable or NULL.
+pub unsafe fn open_transmit(
+    domain: &Arc<DomainInner>,
+    _attr: *mut fi_tx_attr,
+    stx: *mut *mut fid_stx,
+    context: *mut c_void,
+) -> c_int {
+    if stx.is_null() {
+        return -FI_EINVAL;
+    }
+    let inner = Arc::new(StxInner { users: Users::default(), _domain_use: domain.hold() });
+    let fid = object::base::<StxInner>(context, &STX_FID_OPS);
+    // SAFETY: the caller gave a place for the new object.
+    unsafe { *stx = object::publish(fid_stx { fid, ops: &NOSYS_EP }, inner) };
+    0
+}
+
+/// `fi_srx_context`.
+///
+/// # Safety
+/// `attr` is valid or NULL, `srx` writable or NULL.
+pub unsafe fn open_receive(
+    domain: &Arc<DomainInner>,
+    attr: *mut fi_rx_attr,
+    srx: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    if srx.is_null() {
+        return -FI_EINVAL;
+    }
+    // SAFETY: the caller's attributes, which never grew.
+    let asked = unsafe { attr.as_ref() };
+    let size = asked.map_or(0, |attr| attr.size.min(QUEUE_SIZE_MAX));
+    let size = if size == 0 { domain.settings.rx_size } else { size };
+    let directed = asked.is_some_and(|attr| attr.caps & FI_DIRECTED_RECV != 0);
+    let inner = SrxInner::new(domain, (size, asked.map_or(0, |attr| attr.op_flags), directed));
+    let abi = fid_ep {
+        fid: object::base::<SrxInner>(context, &SRX_FID_OPS),
+        ops: &SRX_EP_OPS,
+        cm: &NOSYS_CM,
+        msg: &SRX_MSG_OPS,
+        rma: &NOSYS_RMA,
+        tagged: &SRX_TAGGED_OPS,
+        atomic: &NOSYS_ATOMIC,
+        collective: &NOSYS_COLLECTIVE,
+    };
+    // SAFETY: as above.
+    unsafe { *srx = object::publish(abi, inner) };
+    0
+}
+
+/// Posts a receive; without buffers its list was not valid.
+///
+/// # Safety
+/// `srx` is open.
+unsafe fn post(srx: *mut fid_ep, buffers: Option<Buffers>, request: RecvRequest) -> isize {
+    // SAFETY: the caller's promise.
+    let srx = unsafe { object::inner::<SrxInner>(srx) };
+    let Some(buffers) = buffers.filter(Buffers::are_somewhere) else {
+        tracing::info!("a receive's list or a buffer in it is not valid");
+        return -(FI_EINVAL as isize);
+    };
+    match srx.post(&RecvRequest { buffers, ..request }) {
+        Ok(()) => 0,
+        Err(errno) => -(errno as isize),
+    }
+}
+
+/// Default flags of receives.
+///
+/// # Safety
+/// As [`post`].
+unsafe fn flags(srx: *mut fid_ep) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { object::inner::<SrxInner>(srx) }.rx_flags
+}
+
+guarded! {
+    unsafe extern "C" fn srx_control(srx: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {
+        // SAFETY: libfabric calls with our open context. It needs no enabling.
+        match (unsafe { object::from_fid::<SrxInner>(srx) }, command) {
+            (Some(_), FI_ENABLE) => 0,
+            (Some(_), _) => -FI_ENOSYS,
+            (None, _) => -FI_EINVAL,
+        }
+    }
+
+    unsafe extern "C" fn srx_cancel(srx: *mut fid, context: *mut c_void) -> isize {
+        // SAFETY: libfabric calls with our open context.
+        let Some(srx) = (unsafe { object::from_fid::<SrxInner>(srx) }) else {
+            return -(FI_EINVAL as isize);
+        };
+        if srx.cancel(context) { 0 } else { -(FI_ENOENT as isize) }
+    }
+
+    unsafe extern "C" fn recv(
+        srx: *mut fid_ep,
+        buf: *mut c_void,
+        len: usize,
+        _desc: *mut c_void,
+        src_addr: fi_addr_t,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: libfabric calls with our open context, and a buffer lent until completion.
+        unsafe {
+            let request = RecvRequest::new(src_addr, context, flags(srx));
+            post(srx, Some(Buffers::one(buf, len)), request)
+        }
+    }
+
+    unsafe extern "C" fn recvv(
+        srx: *mut fid_ep,
+        iov: *const iovec,
+        _desc: *mut *mut c_void,
+        count: usize,
+        src_addr: fi_addr_t,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above, for each of `count` pieces.
+        unsafe {
+            let request = RecvRequest::new(src_addr, context, flags(srx));
+            post(srx, Buffers::many(iov, count), request)
+        }
+    }
+
+    unsafe extern "C" fn recvmsg(srx: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        // SAFETY: as above; the message is the caller's.
+        unsafe {
+            let msg = &*msg;
+            let request = RecvRequest::new(msg.addr, msg.context, flags);
+            post(srx, Buffers::many(msg.msg_iov, msg.iov_count), request)
+        }
+    }
+
+    unsafe extern "C" fn trecv(
+        srx: *mut fid_ep,
+        buf: *mut c_void,
+        len: usize,
+        _desc: *mut c_void,
+        src_addr: fi_addr_t,
+        tag: u64,
+        ignore: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above.
+        unsafe {
+            let request = RecvRequest::new(src_addr, context, flags(srx));
+            let tag = Some(TagMask { tag, ignore });
+            post(srx, Some(Buffers::one(buf, len)), RecvRequest { tag, ..request })
+        }
+    }
+
+    unsafe extern "C" fn trecvv(
+        srx: *mut fid_ep,
+        iov: *const iovec,
+        _desc: *mut *mut c_void,
+        count: usize,
+        src_addr: fi_addr_t,
+        tag: u64,
+        ignore: u64,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: as above, for each of `count` pieces.
+        unsafe {
+            let request = RecvRequest::new(src_addr, context, flags(srx));
+            let tag = Some(TagMask { tag, ignore });
+            post(srx, Buffers::many(iov, count), RecvRequest { tag, ..request })
+        }
+    }
+
+    unsafe extern "C" fn trecvmsg(
+        srx: *mut fid_ep,
+        msg: *const fi_msg_tagged,
+        flags: u64,
+    ) -> isize {
+        if msg.is_null() {
+            return -(FI_EINVAL as isize);
+        }
+        // SAFETY: as above; the message is the caller's.
+        unsafe {
+            let msg = &*msg;
+            let request = RecvRequest::new(msg.addr, msg.context, flags);
+            let tag = Some(TagMask { tag: msg.tag, ignore: msg.ignore });
+            let buffers = Buffers::many(msg.msg_iov, msg.iov_count);
+            post(srx, buffers, RecvRequest { tag, ..request })
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The library's two faces beside the provider: half round trips over `erd.h`, over the crate's verbs
+//! and over libfabric, in turns. They share one path, so they are to take the same time.
+
+use super::Plan;
+use super::results::{Results, Test};
+use super::table;
+use crate::fabric::{ERD, Provider};
+use crate::layout::Layout;
+use crate::process::Job;
+use crate::{netns, verbs};
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the table calls them, the provider first.
+const FACES: [&str; 3] = [ERD, "erd.h", "erd::verbs"];
+const SIZES: &[u64] = &[64, 1024];
+/// Messages of one point there and back.
+const ROUNDS: &str = "20000";
+/// Turns for each run of the plan: a point takes a fifth of a second, and single ones vary by more
+/// than the faces do.
+const TURNS: usize = 3;
+
+/// Measures, and prints the table; what was measured.
+///
+/// # Errors
+/// A program that does not build, or does not run to its end.
+pub fn run(layout: &Layout, plan: &Plan) -> Result<Results> {
+    let log = layout.logs.join("bench-faces.log");
+    let _ = std::fs::remove_file(&log);
+    let flags = verbs::flags(layout)?;
+    let in_c = verbs::compile(layout, "tests/c/bench_verbs", &flags, &log)?;
+    let in_rust = example(layout, &log)?;
+    let mut results = Results::default();
+    for turn in 0..plan.runs * if plan.quick { 1 } else { TURNS } {
+        for size in SIZES {
+            let bytes = size.to_string();
+            for at in 0..FACES.len() {
+                let face = FACES[(at + turn) % FACES.len()];
+                let job = match face {
+                    "erd.h" => Job::new(&in_c)
+                        .args([bytes.as_str(), ROUNDS])
+                        .args(plan.cpus.split(','))
+                        .env("LD_LIBRARY_PATH", layout.own.join("lib")),
+                    "erd::verbs" => Job::new(&in_rust).args([&bytes, ROUNDS, &plan.cpus]),
+                    _ => plan.job(layout, ERD, Test::Latency, &[*size]),
+                };
+                let job = Provider::new(layout, ERD).give(job).limit(Duration::from_secs(60));
+                let job = if face != ERD && netns::available() { netns::private(job) } else { job };
+                if results.take(face, &job.run(&log)?)? != 1 {
+                    bail!("{face} measured nothing");
+                }
+            }
+        }
+    }
+    let faces = FACES.map(str::to_owned);
+    println!("\nThe provider and the library, half round trip in us: p50 (p99, p99.9)");
+    println!("{}", table::table(&faces, Test::Latency, SIZES, &results));
+    Ok(results)
+}
+
+/// The example in Rust that measures.
+fn example(layout: &Layout, log: &std::path::Path) -> Result<PathBuf> {
+    Job::new("cargo")
+        .args(["build", "--release", "--package", "erd", "--example", "latency"])
+        .dir(&layout.root)
+        .limit(Duration::from_secs(900))
+        .run(log)
+        .context("building the example")?;
+    Ok(layout.target.join("release/examples/latency"))
+}
