@@ -113,9 +113,7 @@ impl Suite<'_> {
             report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
                 self.lossy(log, "tests/c/nccl_sendrecv")
             });
-            report.step("NCCL's calls, RDMA, 5 % loss", |log| {
-                self.lossy(log, "tests/c/nccl_rdma")
-            });
+            report.step("NCCL's calls, RDMA, 5 % loss", |log| self.lossy(log, "tests/c/nccl_rdma"));
         }
         report.step("sockets and memory, 1 to 256 peers", |log| {
             self.cases(self.job("tests/c/many_peers", &[])?, log)
