@@ -267,6 +267,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Tell applications where a card is on the PCI bus. auto does, but not to MPICH, which aborts where its hwloc does not see the bus",
     },
     Parameter {
+        name: "hmem",
+        default: AUTO,
+        kind: Kind::Choice(&[AUTO, "yes", "no"]),
+        help: "Grant FI_HMEM, for host memory, to applications of API 1.18 and later. auto does to who asks for messages and RMA, but neither tags nor atomics: NCCL's RDMA protocol. Others would pass memory of a GPU",
+    },
+    Parameter {
         name: "stats",
         default: "",
         kind: Kind::Text,
@@ -349,6 +355,8 @@ pub struct Settings {
     pub ecn: bool,
     /// Kernel receive time stamps.
     pub timestamps: bool,
+    /// Grant `FI_HMEM`; `None` leaves it to what else is asked for.
+    pub hmem: Option<bool>,
     /// Tell the cards' PCI addresses; `None` leaves it to who asks.
     pub pci: Option<bool>,
     /// Where counters are written: a file, "1" for standard error, or nowhere if empty.
@@ -412,11 +420,8 @@ impl Settings {
             gro: from.switch("gro")?,
             ecn: from.switch("ecn")?,
             timestamps: from.switch("timestamps")?,
-            pci: match from.choice("pci")? {
-                "yes" => Some(true),
-                "no" => Some(false),
-                _ => None,
-            },
+            hmem: from.decision("hmem")?,
+            pci: from.decision("pci")?,
             stats: from.text("stats")?.1,
             monitor: from.switch("monitor")?,
         })
@@ -501,6 +506,15 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         }
         let number = thousandths(&text).filter(|number| (min..=max).contains(number));
         number.map(Some).ok_or_else(|| bad(parameter, text))
+    }
+
+    /// A choice between yes, no and auto, which is none.
+    fn decision(&self, name: &str) -> Result<Option<bool>, BadSetting> {
+        Ok(match self.choice(name)? {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        })
     }
 
     fn choice(&self, name: &str) -> Result<&'static str, BadSetting> {

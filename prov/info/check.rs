@@ -7,9 +7,10 @@ use crate::entry::PROVIDER_VERSION;
 use crate::sep::TX_CONTEXTS_MAX;
 use crate::sockaddr;
 use erd_ffi::fi::{
-    FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_MR_BASIC, FI_MR_SCALABLE,
-    FI_MR_UNSPEC, FI_NAMED_RX_CTX, FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC, FI_RM_ENABLED,
-    FI_SHARED_CONTEXT, FI_SOURCE_ERR, FI_THREAD_ENDPOINT, fi_version,
+    FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
+    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PROGRESS_CONTROL_UNIFIED,
+    FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE_ERR, FI_TAGGED,
+    FI_THREAD_ENDPOINT, fi_version,
 };
 use std::fmt::Display;
 use thiserror::Error;
@@ -146,6 +147,25 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
     check_rx(hints)
 }
 
+/// Checks `FI_HMEM`, which erd has for host memory alone. Applications of before 1.18 take it for the
+/// GPU's. Of the newer ones, those that hand over a GPU's memory whenever they see it ask for tags or
+/// atomics too (MPI), or again without (NCCL's SENDRECV protocol). NCCL's RDMA protocol asks for it
+/// and nothing less.
+///
+/// # Errors
+/// It was asked for and is not granted.
+pub fn check_hmem(hints: &Hints, version: u32, setting: Option<bool>) -> Checked {
+    if hints.caps & FI_HMEM == 0 {
+        return Ok(());
+    }
+    let transfers = hints.caps & (FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC);
+    let is_granted = setting.unwrap_or(transfers == FI_MSG | FI_RMA);
+    if is_granted && version >= fi_version(1, 18) {
+        return Ok(());
+    }
+    refuse("caps", "FI_HMEM", "host memory alone (FI_ERD_HMEM)")
+}
+
 fn check_domain(hints: &Hints, version: u32) -> Checked {
     let asked = &hints.domain;
     known("domain_attr->threading", asked.threading, FI_THREAD_ENDPOINT)?;
@@ -199,7 +219,7 @@ fn check_ep(hints: &Hints) -> Checked {
 
 fn check_tx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.tx, &offer::TX);
-    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps | FI_NAMED_RX_CTX)?;
+    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps | FI_NAMED_RX_CTX | FI_HMEM)?;
     subset("tx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("tx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("tx_attr->comp_order", asked.comp_order, have.comp_order)?;
@@ -211,7 +231,7 @@ fn check_tx(hints: &Hints) -> Checked {
 
 fn check_rx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.rx, &offer::RX);
-    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps | FI_SOURCE_ERR)?;
+    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps | FI_SOURCE_ERR | FI_HMEM)?;
     subset("rx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("rx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("rx_attr->comp_order", asked.comp_order, have.comp_order)?;
@@ -305,5 +325,27 @@ mod tests {
         }
         assert!(mode(old, FI_MR_LOCAL).is_some());
         assert_eq!(mode(new, !(FI_MR_BASIC | FI_MR_SCALABLE)), None);
+    }
+
+    #[test]
+    fn hmem_is_granted_to_who_asks_for_messages_and_rma_alone() {
+        let rdma = FI_MSG | FI_RMA | FI_HMEM;
+        let new = fi_version(1, 18);
+        for (caps, version, setting, granted) in [
+            (rdma, new, None, true),
+            (rdma | FI_LOCAL_COMM | FI_REMOTE_COMM, new, None, true),
+            (rdma, fi_version(1, 17), None, false),
+            (rdma, fi_version(1, 17), Some(true), false),
+            (rdma, new, Some(false), false),
+            (rdma | FI_TAGGED, new, None, false),
+            (rdma | FI_TAGGED, new, Some(true), true),
+            (rdma | FI_ATOMIC, new, None, false),
+            (FI_MSG | FI_HMEM, new, None, false),
+            (FI_MSG | FI_TAGGED, new, Some(false), true),
+        ] {
+            let hints = Hints { caps, ..Hints::none() };
+            let checked = check_hmem(&hints, version, setting);
+            assert_eq!(checked.is_ok(), granted, "{caps:#x} {version:#x} {setting:?}");
+        }
     }
 }

@@ -79,6 +79,9 @@ impl Suite<'_> {
                     skipped => Ok(skipped),
                 }
             });
+            report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
+                self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
+            });
         }
         report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
         report.step(&format!("every size with data checking, {on}"), |log| self.checked_sizes(log));
@@ -110,6 +113,7 @@ impl Suite<'_> {
             report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
                 self.lossy(log, "tests/c/nccl_sendrecv")
             });
+            report.step("NCCL's calls, RDMA, 5 % loss", |log| self.lossy(log, "tests/c/nccl_rdma"));
         }
         report.step("sockets and memory, 1 to 256 peers", |log| {
             self.cases(self.job("tests/c/many_peers", &[])?, log)
