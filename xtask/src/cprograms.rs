@@ -15,6 +15,9 @@ const LOST_OF_10000: u32 = 500;
 /// Least retransmissions that show that packets were lost at all.
 const RETRANSMISSIONS_MIN: u64 = 5;
 
+/// What goes wrong below the engine where a step says so.
+pub const FAULTS: (&str, &str) = ("FI_ERD_TEST_FAULTS", "loss=0.01,dup=0.01,reorder=0.1,seed=1");
+
 /// Least drops that the counters show after the hostile datagrams of tests/c/bad_input.c, which are
 /// 4000; some are lost in full socket buffers.
 const DROPS_MIN: u64 = 2000;
@@ -69,6 +72,13 @@ impl Suite<'_> {
             report.step(&format!("congestion control by domain, {on}"), |log| {
                 self.cases(self.job("tests/c/congestion", &[])?, log)
             });
+            for (name, source) in
+                [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
+            {
+                report.step(&format!("{name}, faults below the engine, {on}"), |log| {
+                    self.with_faults(log, source)
+                });
+            }
             report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
                 let counters = self.provider.counters(log);
                 let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
@@ -124,6 +134,20 @@ impl Suite<'_> {
             && sums.below("drops") < DROPS_MIN
         {
             bail!("{} datagrams were counted as dropped, not {DROPS_MIN}", sums.below("drops"));
+        }
+        Ok(done)
+    }
+
+    /// Over a port that loses, doubles and delays arrivals. The counters must show that it did.
+    fn with_faults(&self, log: &Path, source: &str) -> Result<Done> {
+        let provider = self.provider.clone().with(FAULTS.0, FAULTS.1);
+        let suite = Suite { provider: &provider, ..*self };
+        let counters = provider.counters(log);
+        let done = suite.cases(counters.give(suite.job(source, &[])?), log)?;
+        let sums = counters.read()?;
+        let resent = sums.map_or(0, |sums| sums.retransmissions());
+        if resent < RETRANSMISSIONS_MIN {
+            bail!("only {resent} packets were sent again: there were no faults");
         }
         Ok(done)
     }
