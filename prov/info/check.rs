@@ -7,9 +7,9 @@ use crate::entry::PROVIDER_VERSION;
 use crate::sep::TX_CONTEXTS_MAX;
 use crate::sockaddr;
 use erd_ffi::fi::{
-    FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_MR_BASIC, FI_MR_SCALABLE,
-    FI_MR_UNSPEC, FI_NAMED_RX_CTX, FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC, FI_RM_ENABLED,
-    FI_SHARED_CONTEXT, FI_SOURCE_ERR, FI_THREAD_ENDPOINT, fi_version,
+    FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
+    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_NAMED_RX_CTX, FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC,
+    FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_SOURCE_ERR, FI_THREAD_ENDPOINT, fi_version,
 };
 use std::fmt::Display;
 use thiserror::Error;
@@ -132,7 +132,10 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
         };
         return refuse("ep_attr->type", asked, "FI_EP_RDM");
     }
-    caps("caps", hints.caps, offer::CAPS | offer::HINTED_CAPS)?;
+    // Of the memory that FI_HMEM is about, erd has the host's. Before 1.18 nobody could ask whether
+    // that is all, and NCCL took a GPU's for granted.
+    let unknown = if version < fi_version(1, 18) { FI_HMEM } else { 0 };
+    caps("caps", hints.caps, (offer::CAPS | offer::HINTED_CAPS) & !unknown)?;
     if !sockaddr::is_known_format(hints.addr_format) {
         return refuse("addr_format", hints.addr_format, "FI_SOCKADDR, _IP, _IN and _IN6");
     }
@@ -199,7 +202,7 @@ fn check_ep(hints: &Hints) -> Checked {
 
 fn check_tx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.tx, &offer::TX);
-    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps | FI_NAMED_RX_CTX)?;
+    caps("tx_attr->caps", asked.caps & !IGNORED_TX_CAPS, have.caps | FI_NAMED_RX_CTX | FI_HMEM)?;
     subset("tx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("tx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("tx_attr->comp_order", asked.comp_order, have.comp_order)?;
@@ -211,7 +214,7 @@ fn check_tx(hints: &Hints) -> Checked {
 
 fn check_rx(hints: &Hints) -> Checked {
     let (asked, have) = (&hints.rx, &offer::RX);
-    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps | FI_SOURCE_ERR)?;
+    caps("rx_attr->caps", asked.caps & !IGNORED_RX_CAPS, have.caps | FI_SOURCE_ERR | FI_HMEM)?;
     subset("rx_attr->op_flags", asked.op_flags, have.op_flags)?;
     subset("rx_attr->msg_order", asked.msg_order, have.msg_order)?;
     subset("rx_attr->comp_order", asked.comp_order, have.comp_order)?;
@@ -274,6 +277,13 @@ mod tests {
         assert_eq!(refused(NEW, |h| h.ep.protocol = FI_PROTO_RXD), Some("ep_attr->protocol"));
         assert_eq!(refused(NEW, |h| h.domain.caps = FI_RMA_PMEM), Some("domain_attr->caps"));
         assert_eq!(refused(NEW, |h| h.domain.threading = 9), Some("domain_attr->threading"));
+    }
+
+    #[test]
+    fn memory_of_the_host_alone_is_no_answer_to_who_cannot_ask() {
+        let asked = |version| refused(version, |hints| hints.caps = FI_MSG | FI_HMEM);
+        assert_eq!(asked(fi_version(1, 17)), Some("caps"));
+        assert_eq!(asked(fi_version(1, 18)), None);
     }
 
     #[test]

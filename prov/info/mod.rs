@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
-    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG,
+    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG,
     FI_NAMED_RX_CTX, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
     fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
 };
@@ -125,14 +125,14 @@ fn part_caps(granted: u64, asked: u64, can_have: u64, primary: u64) -> u64 {
 impl Grant {
     fn new(settings: &Settings, hints: &Hints, version: u32) -> Grant {
         let caps = granted_caps(hints.caps);
-        let tx_caps = offer::TX_CAPS | FI_NAMED_RX_CTX;
+        let tx_caps = offer::TX_CAPS | FI_NAMED_RX_CTX | FI_HMEM;
         let tx = fi_tx_attr {
             caps: part_caps(caps, hints.tx.caps, tx_caps, tx_caps),
             op_flags: hints.tx.op_flags,
             size: asked_or(hints.tx.size, settings.tx_size),
             ..offer::TX
         };
-        let rx_caps = offer::RX_CAPS | FI_SOURCE_ERR;
+        let rx_caps = offer::RX_CAPS | FI_SOURCE_ERR | FI_HMEM;
         let rx = fi_rx_attr {
             caps: part_caps(caps, hints.rx.caps, rx_caps, offer::RX_PRIMARY_CAPS),
             op_flags: hints.rx.op_flags,

@@ -27,7 +27,7 @@ pub const RX_CAPS: u64 = RX_PRIMARY_CAPS | RX_SECONDARY_CAPS;
 pub const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// What changes how the provider behaves, or what some applications cannot resist: granted when asked
 /// for, and not shown where nothing is asked.
-pub const HINTED_CAPS: u64 = FI_NAMED_RX_CTX | FI_SOURCE_ERR | HINTED_DOMAIN_CAPS;
+pub const HINTED_CAPS: u64 = FI_NAMED_RX_CTX | FI_SOURCE_ERR | FI_HMEM | HINTED_DOMAIN_CAPS;
 /// Those of a domain.
 pub const HINTED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID;
 /// Everything else.

@@ -1,6 +1,6 @@
 //! The C programs under tests/c: bad input, dead peers, computing peers, many peers, NCCL's calls.
 
-use crate::fabric::{Core, Provider};
+use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::netns;
 use crate::process::Job;
@@ -88,6 +88,14 @@ impl Suite<'_> {
                     }
                     skipped => Ok(skipped),
                 }
+            });
+        }
+        if self.provider.is_erd() && self.core.name == WHEEL {
+            report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
+                self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
+            });
+            report.step(&format!("NCCL's calls, RDMA, faults below the engine, {on}"), |log| {
+                self.with_faults(log, "tests/c/nccl_rdma")
             });
         }
         report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
