@@ -4,6 +4,8 @@
 //! processor's compare-and-swap, so that other processes and the application's own atomic
 //! instructions see whole values. All others change under one lock of this process.
 
+mod long;
+
 use erd_ffi::fi::*;
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
 use erd_rd::{Atomic, Form};
@@ -20,6 +22,8 @@ enum Type {
     Unsigned,
     Float,
     Complex,
+    Long,
+    LongComplex,
 }
 
 /// An operation on elements of one type.
@@ -48,6 +52,8 @@ fn datatype(datatype: fi_datatype) -> Option<(Type, u32)> {
         FI_DOUBLE => (Type::Float, 64),
         FI_FLOAT_COMPLEX => (Type::Complex, 64),
         FI_DOUBLE_COMPLEX => (Type::Complex, 128),
+        FI_LONG_DOUBLE => (Type::Long, 128),
+        FI_LONG_DOUBLE_COMPLEX => (Type::LongComplex, 256),
         _ => return None,
     })
 }
@@ -64,7 +70,7 @@ impl Operation {
     pub fn new(op: fi_op, type_: fi_datatype, form: Form) -> Option<Operation> {
         let (kind, bits) = datatype(type_)?;
         let whole = matches!(kind, Type::Signed | Type::Unsigned);
-        let ordered = kind != Type::Complex;
+        let ordered = !matches!(kind, Type::Complex | Type::LongComplex);
         let known = match op {
             FI_MIN | FI_MAX => ordered && form != Form::Compare,
             FI_SUM | FI_DIFF | FI_PROD | FI_LOR | FI_LAND | FI_LXOR | FI_ATOMIC_WRITE => {
@@ -116,6 +122,10 @@ impl Operation {
     /// # Safety
     /// Each place is readable for its length and, unless the operation only reads, writable.
     pub unsafe fn apply(self, places: &[(*mut u8, usize)], operand: &[u8], before: &mut [u8]) {
+        if matches!(self.kind, Type::Long | Type::LongComplex) {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.apply_long(places, operand, before) };
+        }
         let size = self.element_bytes();
         let (values, comparands) = operand.split_at(operand.len().min(before.len()));
         let mut done = 0;
@@ -208,6 +218,7 @@ impl Operation {
                 let new = complex(self.op, parts(old), parts(value), parts(comparand))?;
                 Some(u128::from(new[0].to_bits()) | u128::from(new[1].to_bits()) << 32)
             }
+            (Type::Long | Type::LongComplex, _) => None,
             (Type::Complex, _) => {
                 let parts =
                     |bits: u128| [f64::from_bits(bits as u64), f64::from_bits((bits >> 64) as u64)];
@@ -229,7 +240,7 @@ fn bits_of(bytes: &[u8], at: usize, size: usize) -> u128 {
 
 /// A number, as operations see it.
 trait Number: Copy + PartialOrd + Default {
-    const ONE: Self;
+    fn one() -> Self;
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -238,7 +249,7 @@ trait Number: Copy + PartialOrd + Default {
 macro_rules! whole_number {
     ($($t:ty),*) => {$(
         impl Number for $t {
-            const ONE: $t = 1;
+            fn one() -> $t { 1 }
             fn plus(self, other: $t) -> $t { self.wrapping_add(other) }
             fn minus(self, other: $t) -> $t { self.wrapping_sub(other) }
             fn times(self, other: $t) -> $t { self.wrapping_mul(other) }
@@ -250,7 +261,7 @@ whole_number!(i128, u128);
 macro_rules! real_number {
     ($($t:ty),*) => {$(
         impl Number for $t {
-            const ONE: $t = 1.0;
+            fn one() -> $t { 1.0 }
             fn plus(self, other: $t) -> $t { self + other }
             fn minus(self, other: $t) -> $t { self - other }
             fn times(self, other: $t) -> $t { self * other }
@@ -266,7 +277,7 @@ fn whole<N: Number>(op: fi_op, old: N, value: N, comparand: N) -> Option<N> {
 
 fn real<N: Number>(op: fi_op, old: N, value: N, comparand: N) -> Option<N> {
     let zero = N::default();
-    let logic = |truth: bool| Some(if truth { N::ONE } else { zero });
+    let logic = |truth: bool| Some(if truth { N::one() } else { zero });
     let (was, is) = (old != zero, value != zero);
     let swap = |allowed: bool| allowed.then_some(value);
     match op {
@@ -290,7 +301,7 @@ fn real<N: Number>(op: fi_op, old: N, value: N, comparand: N) -> Option<N> {
 
 fn complex<N: Number>(op: fi_op, old: [N; 2], value: [N; 2], comparand: [N; 2]) -> Option<[N; 2]> {
     let zero = [N::default(); 2];
-    let logic = |truth: bool| Some([if truth { N::ONE } else { zero[0] }, zero[1]]);
+    let logic = |truth: bool| Some([if truth { N::one() } else { zero[0] }, zero[1]]);
     let (was, is) = (old != zero, value != zero);
     match op {
         FI_SUM => Some([old[0].plus(value[0]), old[1].plus(value[1])]),

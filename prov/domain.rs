@@ -176,6 +176,7 @@ impl DomainInner {
             gro: self.settings.gro,
             ecn: self.settings.ecn,
             timestamps: self.settings.timestamps,
+            faults: self.settings.test_faults,
             ..PortOptions::default()
         }
     }

@@ -4,6 +4,7 @@
 //! the README's table and [`Settings::read`] follow it.
 
 use crate::scheme::SchemeChoice;
+use erd_ffi::udp::FaultRates;
 use erd_rd::cc::schemes;
 use std::fmt;
 use thiserror::Error;
@@ -284,6 +285,12 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: Kind::Switch,
         help: "Let the same user and root look at this process's flows, with erd top",
     },
+    Parameter {
+        name: "test_faults",
+        default: "",
+        kind: Kind::Text,
+        help: "For tests only: lose arriving packets, double them, let others overtake them: loss=0.01,dup=0.01,reorder=0.1,seed=1, of which each part can be left out",
+    },
 ];
 
 /// What carries control packets.
@@ -363,6 +370,8 @@ pub struct Settings {
     pub stats: String,
     /// The flows may be looked at from outside.
     pub monitor: bool,
+    /// What goes wrong below the engine, in tests.
+    pub test_faults: Option<FaultRates>,
 }
 
 /// The text of a parameter, `None` where nothing is said, or why it cannot be had.
@@ -424,6 +433,7 @@ impl Settings {
             pci: from.decision("pci")?,
             stats: from.text("stats")?.1,
             monitor: from.switch("monitor")?,
+            test_faults: from.faults("test_faults")?,
         })
     }
 
@@ -475,6 +485,16 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
                 .map(Some)
                 .map_err(|error| refused(error.to_string())),
         }
+    }
+
+    fn faults(&self, name: &str) -> Result<Option<FaultRates>, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let valid = "loss, dup and reorder from 0 to 1, seed a number: loss=0.01,seed=1".to_owned();
+        let refused = || BadSetting { variable: parameter.variable(), value: text.clone(), valid };
+        FaultRates::parse(&text).map(Some).ok_or_else(refused)
     }
 
     fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {
@@ -648,6 +668,7 @@ mod tests {
             ("link_gbps", "10000.001"),
             ("link_gbps", "2."),
             ("link_gbps", "99999999999999999999.5"),
+            ("test_faults", "loss=1.5"),
         ] {
             let error = with(name, value).expect_err(value);
             assert_eq!(error.value, value);

@@ -15,6 +15,8 @@ pub(super) struct Guess {
     pub plan: Plan,
     /// What each place of the plan is for.
     pub expected: Vec<Expected>,
+    /// There are no guesses.
+    off: bool,
     /// Receive calls still to be made without a guess.
     rest: u32,
     /// Length of the next such pause; doubles while guesses are wrong.
@@ -22,13 +24,16 @@ pub(super) struct Guess {
 }
 
 impl Guess {
-    pub(super) fn new() -> Guess {
+    pub(super) fn new(off: bool) -> Guess {
         let plan = Plan::new(Expected::HEAD_BYTES);
-        Guess { plan, expected: Vec::new(), rest: 0, pause: 1 }
+        Guess { plan, expected: Vec::new(), off, rest: 0, pause: 1 }
     }
 
     /// Plans for the next arrival; false if there is nothing to expect, or guesses rest.
     pub(super) fn make(&mut self, engine: &Endpoint, host: &EpHost) -> bool {
+        if self.off {
+            return false;
+        }
         if self.rest > 0 {
             self.rest -= 1;
             return false;

@@ -122,13 +122,15 @@ impl Driver {
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
         };
+        // What is tampered with is not received into its place.
+        let guess = Guess::new(rx.has_faults());
         Some(Driver {
             engine: parts.engine,
             host,
             rx,
             tx: parts.tx,
             sender: Sender::new(),
-            guess: Guess::new(),
+            guess,
             info_path: parts.info_path,
             link: parts.link,
             scheme: parts.scheme,

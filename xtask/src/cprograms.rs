@@ -1,6 +1,6 @@
 //! The C programs under tests/c: bad input, dead peers, computing peers, many peers, NCCL's calls.
 
-use crate::fabric::{Core, Provider};
+use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::netns;
 use crate::process::Job;
@@ -14,6 +14,9 @@ use std::time::Duration;
 const LOST_OF_10000: u32 = 500;
 /// Least retransmissions that show that packets were lost at all.
 const RETRANSMISSIONS_MIN: u64 = 5;
+
+/// What goes wrong below the engine where a step says so.
+pub const FAULTS: (&str, &str) = ("FI_ERD_TEST_FAULTS", "loss=0.01,dup=0.01,reorder=0.1,seed=1");
 
 /// Least drops that the counters show after the hostile datagrams of tests/c/bad_input.c, which are
 /// 4000; some are lost in full socket buffers.
@@ -69,6 +72,13 @@ impl Suite<'_> {
             report.step(&format!("congestion control by domain, {on}"), |log| {
                 self.cases(self.job("tests/c/congestion", &[])?, log)
             });
+            for (name, source) in
+                [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
+            {
+                report.step(&format!("{name}, faults below the engine, {on}"), |log| {
+                    self.with_faults(log, source)
+                });
+            }
             report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
                 let counters = self.provider.counters(log);
                 let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
@@ -79,8 +89,13 @@ impl Suite<'_> {
                     skipped => Ok(skipped),
                 }
             });
+        }
+        if self.provider.is_erd() && self.core.name == WHEEL {
             report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
                 self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
+            });
+            report.step(&format!("NCCL's calls, RDMA, faults below the engine, {on}"), |log| {
+                self.with_faults(log, "tests/c/nccl_rdma")
             });
         }
         report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
@@ -113,7 +128,6 @@ impl Suite<'_> {
             report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
                 self.lossy(log, "tests/c/nccl_sendrecv")
             });
-            report.step("NCCL's calls, RDMA, 5 % loss", |log| self.lossy(log, "tests/c/nccl_rdma"));
         }
         report.step("sockets and memory, 1 to 256 peers", |log| {
             self.cases(self.job("tests/c/many_peers", &[])?, log)
@@ -128,6 +142,20 @@ impl Suite<'_> {
             && sums.below("drops") < DROPS_MIN
         {
             bail!("{} datagrams were counted as dropped, not {DROPS_MIN}", sums.below("drops"));
+        }
+        Ok(done)
+    }
+
+    /// Over a port that loses, doubles and delays arrivals. The counters must show that it did.
+    fn with_faults(&self, log: &Path, source: &str) -> Result<Done> {
+        let provider = self.provider.clone().with(FAULTS.0, FAULTS.1);
+        let suite = Suite { provider: &provider, ..*self };
+        let counters = provider.counters(log);
+        let done = suite.cases(counters.give(suite.job(source, &[])?), log)?;
+        let sums = counters.read()?;
+        let resent = sums.map_or(0, |sums| sums.retransmissions());
+        if resent < RETRANSMISSIONS_MIN {
+            bail!("only {resent} packets were sent again: there were no faults");
         }
         Ok(done)
     }

@@ -1,6 +1,7 @@
 //! MPI over the provider: MPICH and Open MPI from wheels, Debian's Open MPI, each with its own
 //! shared memory off.
 
+use crate::cprograms::FAULTS;
 use crate::fabric::{Counters, Provider};
 use crate::layout::Layout;
 use crate::netns;
@@ -206,6 +207,11 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
         }
         exercise(Kind::Mpich, &Exercise { network: Network::Lossy(100), ..small }, log)
     });
+    for kind in [Kind::Mpich, Kind::OpenMpi].into_iter().filter(|_| provider.is_erd()) {
+        let provider = provider.clone().with(FAULTS.0, FAULTS.1);
+        let name = format!("one-sided hammer, {}, 4 ranks, faults", kind.name());
+        report.step(&name, |log| hammer(layout, &provider, kind, full, log));
+    }
     for settings in SETTINGS.iter().filter(|_| provider.is_erd()) {
         let shown: Vec<String> =
             settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -235,6 +241,37 @@ fn exercise(kind: Kind, run: &Exercise<'_>, log: &Path) -> Result<Done> {
         bail!("too many spurious retransmissions: {}", sums.remark());
     }
     Done::one(proof)
+}
+
+/// Ranks fight for words of each other's memory; every operation must be done exactly once.
+fn hammer(
+    layout: &Layout,
+    provider: &Provider,
+    kind: Kind,
+    full: bool,
+    log: &Path,
+) -> Result<Done> {
+    let mpi = Mpi::get(layout, kind)?;
+    let counters = provider.counters(log);
+    let mut job = mpi.job(provider, 4, &layout.root.join("tests/mpi/hammer.py"));
+    if kind == Kind::OpenMpi {
+        // Its own atomics go over libfabric with these; else it sends messages.
+        job = job
+            .env("OMPI_MCA_btl", "self,ofi")
+            .env("OMPI_MCA_btl_ofi_provider_include", &provider.name)
+            .env("OMPI_MCA_osc", "rdma")
+            .env("OMPI_MCA_osc_rdma_btls", "ofi");
+    }
+    let seconds = if full { "60" } else { "4" };
+    let job = counters.give(job.args(["--seconds", seconds])).limit(Duration::from_secs(180));
+    let output = job.run(log)?;
+    let line = output.lines().find(|line| line.contains("hammer passed:"));
+    let line = line.with_context(|| last_lines(&output, 15))?.to_owned();
+    let resent = counters.read()?.map_or(0, |sums| sums.retransmissions());
+    if resent == 0 {
+        bail!("no packet was sent again: there were no faults");
+    }
+    Done::one(format!("{line}; {resent} packets sent again"))
 }
 
 /// The bytes that the exercise says it sent.

@@ -6,6 +6,7 @@
 
 mod addr;
 mod errqueue;
+mod faults;
 mod gso;
 mod plan;
 mod probe;
@@ -20,6 +21,7 @@ use std::net::SocketAddr;
 
 pub use addr::Dst;
 pub use errqueue::{NetError, Unreachable};
+pub use faults::FaultRates;
 pub use plan::Plan;
 pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, max_payload_bytes, path_mtu_bytes, route_source};
@@ -86,6 +88,8 @@ pub struct PortOptions {
     pub ecn: bool,
     /// Have the kernel stamp arrivals (`SO_TIMESTAMPNS`), for [`RxDatagram::hold_ns`].
     pub timestamps: bool,
+    /// A bad network, for tests. Nothing is received straight into its place then.
+    pub faults: Option<FaultRates>,
 }
 
 impl Default for PortOptions {
@@ -99,6 +103,7 @@ impl Default for PortOptions {
             gro: true,
             ecn: true,
             timestamps: true,
+            faults: None,
         }
     }
 }

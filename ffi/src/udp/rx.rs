@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::addr::RawAddr;
+use super::faults::Faults;
 use super::plan::Plan;
 use super::sockopt::{self, Side};
 use super::{Ecn, MAX_RECV_SLOTS, PortError, PortOptions, SLOT_BYTES, check_range};
@@ -50,6 +51,7 @@ pub struct RxSocket {
     parts: Parts,
     drops: DropCounter,
     truncated: u64,
+    faults: Option<Box<Faults>>,
 }
 
 impl RxSocket {
@@ -83,6 +85,7 @@ impl RxSocket {
             parts: Parts(Vec::new()),
             drops,
             truncated: 0,
+            faults: options.faults.map(|rates| Box::new(Faults::new(rates, local.port()))),
         })
     }
 
@@ -96,6 +99,12 @@ impl RxSocket {
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Arrivals are tampered with ([`PortOptions::faults`]), which only [`RxSocket::recv`] does.
+    #[must_use]
+    pub fn has_faults(&self) -> bool {
+        self.faults.is_some()
     }
 
     /// The receive buffer in the kernel's accounting, in bytes. A datagram takes its payload plus
@@ -142,7 +151,7 @@ impl RxSocket {
         self.vlen =
             if received == vlen { (vlen * 2).min(self.slots.count) } else { received.max(1) };
         if received == 0 {
-            return Ok(0);
+            return Ok(self.faults.as_mut().map_or(0, |faults| faults.idle(&mut f)));
         }
         let now_ns = if self.stamps { clock::realtime_ns() } else { 0 };
         let mut datagrams = 0;
@@ -152,7 +161,12 @@ impl RxSocket {
                 // SAFETY: the kernel wrote these bytes into the slot, and `f` has returned before
                 // it is written again.
                 let data = unsafe { self.slots.bytes(slot, start, bytes) };
-                f(arrival.datagram(data, None, now_ns));
+                let datagram = arrival.datagram(data, None, now_ns);
+                if let Some(faults) = &mut self.faults {
+                    datagrams += faults.pass(datagram, &mut f);
+                    continue;
+                }
+                f(datagram);
                 datagrams += 1;
             }
         }
