@@ -407,10 +407,10 @@ fn devices_are_listed_as_far_as_there_is_room() {
 }
 
 #[test]
-fn lengths_and_places_that_are_not_valid_are_named() {
+fn receives_and_lengths_that_are_not_valid_are_named() {
     let (left, right) = (Side::with(|attr| attr.max_recv_wr = 2), Side::new());
     let ah = left.knows(&right);
-    let (mut bytes, mut name, mut length) = ([1_u8; 2000], [0_u32; 7], 0);
+    let mut bytes = [1_u8; 2000];
     let list = [sge(&mut bytes); 9];
     let nowhere = [erd_sge { addr: null_mut(), length: 1 }];
     let good = erd_recv_wr {
@@ -442,7 +442,23 @@ fn lengths_and_places_that_are_not_valid_are_named() {
         assert_eq!(post_recv(&left, 3, &list[..1]), expected, "{}", last());
     }
     assert!(last().contains("the receive queue is full"), "{}", last());
-    // SAFETY: as above; names are as long as they say.
+    let mut bad = null();
+    // SAFETY: as above.
+    unsafe {
+        let rc = erd_post_send(null_mut(), &raw const inline, &raw mut bad);
+        refused(rc, libc::EINVAL, &["qp is NULL"]);
+        assert!(std::ptr::eq(bad, &raw const inline), "the first is what was refused");
+        assert_eq!(erd_destroy_ah(ah), 0);
+    }
+    talk(&right, &Side::new());
+    left.close();
+}
+
+#[test]
+fn names_and_places_that_are_not_valid_are_named() {
+    let (left, right) = (Side::new(), Side::new());
+    let (mut name, mut length) = ([0_u32; 7], 0);
+    // SAFETY: what is wrong is refused before it is used; names are as long as they say.
     unsafe {
         let query = |qp, name, length| erd_query_qp_name(qp, name, length);
         refused(query(left.qp, null_mut(), &raw mut length), libc::EINVAL, &["name is NULL"]);
@@ -472,17 +488,10 @@ fn lengths_and_places_that_are_not_valid_are_named() {
         );
         no_object(erd_create_ah_from_wc(left.pd, null()), libc::EINVAL, &["wc is NULL"]);
         assert_eq!(CStr::from_ptr(erd_wc_reason(null())), c"no completion");
-        let mut bad = null();
-        refused(
-            erd_post_send(null_mut(), &raw const inline, &raw mut bad),
-            libc::EINVAL,
-            &["qp is NULL"],
-        );
-        assert!(std::ptr::eq(bad, &raw const inline), "the first is what was refused");
-        assert_eq!(erd_destroy_ah(ah), 0);
     }
-    talk(&right, &Side::new());
+    talk(&left, &right);
     left.close();
+    right.close();
 }
 
 #[test]
