@@ -9,7 +9,7 @@ use erd::verbs::{
     AddressHandle, Device, Error, Opcode, OwningQueuePair, ProtectionDomain, QpSizes,
 };
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 /// Rounds before those that are measured.
@@ -80,6 +80,15 @@ impl Player {
         self.finish(rounds)
     }
 
+    /// Answers the other process, which says its name, and at the end what it measured.
+    fn serve(&mut self, said: ChildStdout, rounds: usize) -> Result<String, Error> {
+        let mut said = BufReader::new(said).lines();
+        let mut next = || said.next().expect("a line").expect("text");
+        let to = self.knows(&next())?;
+        self.answer(&to, rounds + WARM_UP)?;
+        Ok(next())
+    }
+
     /// Half the time of each round, in ns.
     fn ask(&mut self, to: &AddressHandle, rounds: usize) -> Result<Vec<u64>, Error> {
         let mut samples = Vec::with_capacity(rounds);
@@ -132,12 +141,15 @@ fn both(bytes: usize, rounds: usize, cpus: Option<&str>) -> Result<(), Error> {
     }
     command.args(["ask", &bytes.to_string(), &rounds.to_string(), &player.qp.name().to_string()]);
     let mut other = command.stdout(Stdio::piped()).spawn().expect("another process");
-    let mut said = BufReader::new(other.stdout.take().expect("its output")).lines();
-    let mut next = || said.next().expect("a line").expect("text");
-    let talked = player.knows(&next()).and_then(|to| player.answer(&to, rounds + WARM_UP));
-    println!("{}", next());
-    assert!(other.wait().expect("it ends").success());
-    talked
+    let said = other.stdout.take().expect("its output");
+    let told = player.serve(said, rounds);
+    if told.is_err() {
+        let _ = other.kill();
+    }
+    let ended = other.wait().expect("it ends");
+    println!("{}", told?);
+    assert!(ended.success(), "{ended}");
+    Ok(())
 }
 
 /// The other process.
