@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How readers wait.
@@ -33,9 +33,14 @@ enum Kind {
     Yield,
 }
 
-/// Looks in vain after which each further one gives up the processor: some tens of microseconds.
-/// Where processes outnumber processors, the peer that is waited for may be waiting for this one.
-const LOOKS_BEFORE_YIELD: u32 = 64;
+/// Time of looking in vain after which the processor is given up between looks. Where processes
+/// outnumber processors, the peer that is waited for may be waiting for this one.
+const VAIN_NS: u64 = 40_000;
+/// A yield that took at most this many times the shortest found nobody who wanted the processor: ...
+const YIELD_SLACK: u64 = 4;
+/// ... then looks go on for so many times what it took before the next. Otherwise each is followed by
+/// one look.
+const YIELD_PAUSE: u64 = 8;
 
 /// Wake-ups so far. A thread that goes to sleep says how many it had seen before it last looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,10 +58,12 @@ struct Sleepers {
 /// See the module's text.
 pub struct Watch {
     kind: Kind,
-    /// Looks in vain since the last that found something.
-    vain: AtomicU32,
     /// The wait set (`fi_wait(3)`) that it is slept on with.
     with: Option<(Arc<WaitInner>, Use)>,
+    /// When the next look in vain gives up the processor; 0 after one that found something.
+    yield_due_ns: AtomicU64,
+    /// What the shortest yield took.
+    yield_least_ns: AtomicU64,
     endpoints: RwLock<Vec<Arc<EpInner>>>,
     /// Made when first needed: a queue that nobody sleeps on costs no fds.
     set: OnceLock<WaitSet>,
@@ -83,8 +90,9 @@ impl Watch {
         };
         Ok(Watch {
             kind,
-            vain: AtomicU32::new(0),
             with: None,
+            yield_due_ns: AtomicU64::new(0),
+            yield_least_ns: AtomicU64::new(u64::MAX),
             endpoints: RwLock::default(),
             set: OnceLock::new(),
             timer: Mutex::default(),
@@ -167,11 +175,22 @@ impl Watch {
 
     /// A reader that polls found something, or nothing.
     pub fn looked(&self, found: bool) {
-        // Lost counts of several threads do no harm.
-        let vain = if found { 0 } else { self.vain.load(Ordering::Relaxed).saturating_add(1) };
-        self.vain.store(vain, Ordering::Relaxed);
-        if vain > LOOKS_BEFORE_YIELD {
+        // What several threads overwrite of each other does no harm.
+        let due_ns = self.yield_due_ns.load(Ordering::Relaxed);
+        if found {
+            if due_ns != 0 {
+                self.yield_due_ns.store(0, Ordering::Relaxed);
+            }
+            return;
+        }
+        let now = monotonic_ns();
+        if due_ns == 0 {
+            self.yield_due_ns.store(now + VAIN_NS, Ordering::Relaxed);
+        } else if now >= due_ns {
             std::thread::yield_now();
+            let after = monotonic_ns();
+            let least_ns = self.yield_least_ns.fetch_min(after - now, Ordering::Relaxed);
+            self.yield_due_ns.store(after + pause_ns(after - now, least_ns), Ordering::Relaxed);
         }
     }
 
@@ -318,10 +337,27 @@ impl Watch {
     }
 }
 
+/// Time of looks after a yield that took so long, where the shortest before took `least_ns`.
+fn pause_ns(took_ns: u64, least_ns: u64) -> u64 {
+    if took_ns <= least_ns.saturating_mul(YIELD_SLACK) { YIELD_PAUSE * took_ns } else { 0 }
+}
+
 fn listen(set: &WaitSet, endpoint: &EpInner) {
     endpoint.each_fd(&mut |fd| {
         if let Err(error) = set.add(fd, Interest::Readable) {
             tracing::warn!(%error, "cannot wait for a socket");
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_the_processor_gets_it_at_each_look() {
+        assert_eq!(pause_ns(300, u64::MAX), 8 * 300, "the first");
+        assert_eq!(pause_ns(900, 300), 8 * 900, "nobody waited");
+        assert_eq!(pause_ns(3_000_000, 300), 0, "somebody ran");
+    }
 }

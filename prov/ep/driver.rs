@@ -29,8 +29,12 @@ use std::sync::Arc;
 
 /// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
 const RECV_BATCH: usize = 4;
-/// Time between two looks for UDP while verbs is in use: each takes a system call.
+/// Time between two looks for UDP while verbs is in use, at least: each takes a system call.
 const UDP_EVERY_NS: u64 = 20_000;
+/// A look in vain is repeated after so many times what it took, so that looks cost little.
+const UDP_PATIENCE: u64 = 16;
+/// Time between two such looks at most.
+const UDP_EVERY_MAX_NS: u64 = 1_000_000;
 /// Times that a step looks for arrivals.
 const ROUNDS: usize = 8;
 /// Batches that a step sends.
@@ -54,8 +58,8 @@ pub(super) struct Driver {
     pub link: Link,
     /// Name of the congestion control, for who watches.
     pub scheme: &'static str,
-    /// When UDP was looked for.
-    pub udp_looked_ns: u64,
+    /// When UDP is to be looked for again while verbs is in use.
+    pub udp_due_ns: u64,
     pub inbox: Arc<Inbox>,
     pub domain: Arc<DomainInner>,
     pub av: Arc<AvInner>,
@@ -159,13 +163,23 @@ impl Driver {
     /// they were read: how long they had waited is reckoned from then. With an earlier time what
     /// came while this thread was not scheduled would seem to have come before it was sent.
     fn receive(&mut self, now: &mut u64) -> (usize, bool) {
-        let mut datagrams = self.receive_verbs(now);
-        if self.link.uses_verbs() {
-            if *now < self.udp_looked_ns + UDP_EVERY_NS {
-                return (datagrams, false);
-            }
-            self.udp_looked_ns = *now;
+        let over_verbs = self.receive_verbs(now);
+        if !self.link.uses_verbs() {
+            return (over_verbs + self.receive_udp(now), true);
         }
+        if *now < self.udp_due_ns {
+            return (over_verbs, false);
+        }
+        let begun = monotonic_ns();
+        let over_udp = self.receive_udp(now);
+        let ended = monotonic_ns();
+        let pause_ns = if over_udp == 0 { UDP_PATIENCE * (ended - begun) } else { 0 };
+        self.udp_due_ns = ended + pause_ns.clamp(UDP_EVERY_NS, UDP_EVERY_MAX_NS);
+        (over_verbs + over_udp, true)
+    }
+
+    fn receive_udp(&mut self, now: &mut u64) -> usize {
+        let mut datagrams = 0;
         for _ in 0..RECV_BATCH {
             if !self.guess.make(&self.engine, &self.host) {
                 datagrams += self.receive_batch(now);
@@ -176,7 +190,7 @@ impl Driver {
                 more => datagrams += more,
             }
         }
-        (datagrams + self.receive_info(*now), true)
+        datagrams + self.receive_info(*now)
     }
 
     fn receive_verbs(&mut self, now: &mut u64) -> usize {

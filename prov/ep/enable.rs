@@ -134,7 +134,7 @@ impl Driver {
             info_path: parts.info_path,
             link: parts.link,
             scheme: parts.scheme,
-            udp_looked_ns: 0,
+            udp_due_ns: 0,
             inbox: domain.net_errors.join(),
             domain: Arc::clone(domain),
             av,

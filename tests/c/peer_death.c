@@ -180,6 +180,8 @@ static void be_observer(int fd, const char *address, bool again)
               (unsigned long long)me.victim.ended_badly);
     }
     fflush(stdout);
+    /* Its counters tell what carried all this. */
+    node_close(&me.node);
 }
 
 static struct role begin(void (*run)(int, const struct place *), const struct place *place)

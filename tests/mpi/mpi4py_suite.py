@@ -1,6 +1,6 @@
 """Runs mpi4py's own test suite, and writes each rank's results to a file of its own.
 
-usage: mpi4py_suite.py TESTS_DIR RESULTS_DIR [--skip PATTERN]...
+usage: mpi4py_suite.py TESTS_DIR RESULTS_DIR [--only PATTERN]... [--skip PATTERN]...
 
 A results file has one line for each test: `start ID`, then `ok ID`, `fail ID` or `skip ID`. A test
 that was started and never ended is the one that hung.
@@ -66,13 +66,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tests")
     parser.add_argument("results")
+    parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--skip", action="append", default=[])
     options = parser.parse_args()
     sys.path.insert(0, options.tests)
     from mpi4py import MPI
 
     found = flat(unittest.defaultTestLoader.discover(options.tests, "test_*.py"))
-    wanted = [test for test in found if not any(fnmatch.fnmatch(test.id(), f"*{p}*") for p in options.skip)]
+
+    def fits(test, patterns):
+        return any(fnmatch.fnmatch(test.id(), f"*{p}*") for p in patterns)
+
+    chosen = [test for test in found if fits(test, options.only or ["*"])]
+    wanted = [test for test in chosen if not fits(test, options.skip)]
     with open(os.path.join(options.results, f"rank.{MPI.COMM_WORLD.rank}"), "w", encoding="utf-8") as out:
         unittest.TestSuite(wanted).run(Lines(out))
 

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Runs in the virtual machine: the provider over its two Soft-RoCE devices. Each case leaves in $OUT
 # NAME.status ("client server"), NAME.output and NAME.stats (erd's counters), which xtask judges.
-# PROVIDERS is the directory of the provider, PROGRAMS that of the C programs.
+# PROVIDERS is the directory of the provider, PROGRAMS that of the C programs, MPICH an environment with
+# it, DEVICE_TESTS the program with the tests of ffi. SUITE is the directory of mpi4py's tests; empty for
+# the short form, which is without them.
 export FI_PROVIDER_PATH="$PROVIDERS" FI_LOG_LEVEL=warn FI_LOG_PROV=erd
 export ERD_TEST_ADDRESSES="10.7.0.1 10.7.0.2" ERD_TEST_SLOWNESS=8
 LEFT="FI_ERD_IFACE=v0" RIGHT="FI_ERD_IFACE=v1"
@@ -49,30 +51,65 @@ pingpong small "$verbs_left" "$verbs_right" -m tagged -S 64 -I 50
 pingpong large "$verbs_left" "$verbs_right" -m tagged -S 262144 -I 8
 pingpong mixed "$verbs_left" "$RIGHT FI_ERD_PORT=udp" -m tagged -S 65536 -I 8
 
-for kind in "loss 1%" "delay 5ms 5ms" "delay 5ms 5ms loss 1%"; do
-    for end in v0 v1; do tc qdisc replace dev "$end" root netem limit 10000 $kind; done
-    pingpong "$(echo "$kind" | tr -d ' %')" "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
-done
-for end in v0 v1; do tc qdisc del dev "$end" root; done
+# netem KIND: what packets of both ends go through from here on; nothing without a kind.
+netem() {
+    for end in v0 v1; do
+        tc qdisc del dev "$end" root 2> /dev/null
+        [ $# = 0 ] || tc qdisc replace dev "$end" root netem limit 10000 "$@" || exit 1
+    done
+}
 
-# mpi NAME RANKS ARGUMENTS: tests/mpi/exercise.py with MPICH of the environment MPICH, ranks in turn on
-# rxe0 and rxe1.
+netem loss 1%
+pingpong loss1 "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
+netem delay 5ms 5ms
+pingpong jitter "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
+netem delay 5ms 5ms loss 1%
+pingpong both "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
+netem
+
+# mpi NAME LIMIT PROGRAM ARGUMENTS: a Python program with MPICH, four ranks in turn on rxe0 and rxe1.
 mpi() {
-    name=$1 ranks=$2
+    name=$1 limit=$2
     shift 2
     env FI_PROVIDER=erd MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 OMP_NUM_THREADS=1 \
-        PYTHONDONTWRITEBYTECODE=1 FI_ERD_PORT=verbs FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 240 \
-        "$MPICH/bin/mpiexec" -launcher fork -iface lo -n "$ranks" sh -c \
+        PYTHONDONTWRITEBYTECODE=1 FI_ERD_PORT=verbs FI_ERD_STATS="$OUT/$name.stats" timeout -k 5 "$limit" \
+        "$MPICH/bin/mpiexec" -launcher fork -iface lo -n 4 sh -c \
         'FI_ERD_DEVICE=rxe$((PMI_RANK % 2)) exec "$@"' sh \
-        "$MPICH/bin/python" tests/mpi/exercise.py --short "$@" > "$OUT/$name.output" 2>&1
+        "$MPICH/bin/python" "$@" > "$OUT/$name.output" 2>&1
     echo "$? 0" > "$OUT/$name.status"
-    pkill -9 -f tests/mpi/exercise.py || :
+    pkill -9 -f "$1" || :
 }
+
+# suite NAME: of mpi4py's tests those of objects, point to point and collective. Those of buffers repeat
+# each call for some hundred types, which takes hours here.
+suite() {
+    mkdir -p "$OUT/$1.results"
+    mpi "$1" 600 tests/mpi/mpi4py_suite.py "$SUITE" "$OUT/$1.results" \
+        --only test_p2p_obj.TestP2PObjWorld. --only test_cco_obj.TestCCOObjWorld.
+}
+
+timeout -k 5 300 "$DEVICE_TESTS" --ignored --test-threads 1 verbs::device_tests \
+    > "$OUT/queues.output" 2>&1
+echo "$? 0" > "$OUT/queues.status"
 
 program messages messages untagged_forms tagged_forms tags_and_order multi_recv wait_fd
 program peers many_peers
 program death peer_death killed restarted
-mpi mpi 4 --most 1000
+mpi mpi 240 tests/mpi/exercise.py --short --most 1000
+
+if [ -n "$SUITE" ]; then
+    suite suite
+    netem loss 1%
+    suite suite_loss1
+    mpi mpi_loss1 400 tests/mpi/exercise.py --short --most 1000
+    netem delay 5ms 5ms
+    suite suite_jitter
+    mpi mpi_jitter 400 tests/mpi/exercise.py --short --most 1000
+    netem delay 5ms 5ms loss 1%
+    suite suite_both
+    mpi mpi_both 400 tests/mpi/exercise.py --short --most 1000
+    netem
+fi
 
 # The link goes down while packets flow, which takes the routes with it; then it is up again.
 packets=/sys/class/net/v0/statistics/rx_packets

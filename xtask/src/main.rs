@@ -76,9 +76,6 @@ pub struct TestArgs {
     /// Run everything: 10,000 seeds, longer MPI runs, mpi4py's own test suite (hours)
     #[arg(long)]
     full: bool,
-    /// Also run the steps between two Soft-RoCE devices in a virtual machine (a quarter of an hour)
-    #[arg(long)]
-    vm: bool,
     /// Run only the steps whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,

@@ -45,7 +45,7 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider) {
 }
 
 /// Test id to whether it passed in every rank that ran it; skipped tests are left out.
-type Outcomes = BTreeMap<String, bool>;
+pub type Outcomes = BTreeMap<String, bool>;
 
 fn compare(
     layout: &Layout,
@@ -96,8 +96,16 @@ fn run(
     if !ended.is_success() {
         append(log, "the run did not end well: what was under way counts as failed\n")?;
     }
+    outcomes(&results)
+}
+
+/// What the ranks left in a directory for results.
+///
+/// # Errors
+/// They left nothing that can be read.
+pub fn outcomes(results: &Path) -> Result<Outcomes> {
     let mut outcomes = Outcomes::new();
-    for entry in fs::read_dir(&results)? {
+    for entry in fs::read_dir(results)? {
         read_rank(&fs::read_to_string(entry?.path())?, &mut outcomes);
     }
     Ok(outcomes)
@@ -122,8 +130,11 @@ fn read_rank(text: &str, outcomes: &mut Outcomes) {
     }
 }
 
-/// Unpacks the source distribution, unless it is there.
-fn source(layout: &Layout, log: &Path) -> Result<PathBuf> {
+/// Unpacks the source distribution, unless it is there; answers its directory.
+///
+/// # Errors
+/// pip cannot fetch it.
+pub fn source(layout: &Layout, log: &Path) -> Result<PathBuf> {
     let dir = layout.own.join("mpi4py-source");
     let unpacked = dir.join(SOURCE.replace("==", "-"));
     if unpacked.join("test").is_dir() {

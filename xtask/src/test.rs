@@ -51,9 +51,8 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         let core = &wheel;
         multipath::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
     }
-    // Not part of the full tier while a process there stands still now and then (docs/verbs.md).
-    if provider.is_erd() && args.vm {
-        vm::steps::steps(&mut report, layout);
+    if provider.is_erd() {
+        vm::steps::steps(&mut report, layout, args.full);
     }
     mpi::steps(&mut report, layout, &provider, args.full);
     if args.full {

@@ -373,6 +373,15 @@ pub struct ibv_send_wr_ud {
     _atomic: [u64; 2],
 }
 
+impl ibv_wc {
+    /// Room for completions.
+    #[must_use]
+    pub fn room(count: usize) -> Vec<Self> {
+        // SAFETY: integers only, for which zero is a valid value.
+        vec![unsafe { core::mem::zeroed() }; count]
+    }
+}
+
 impl ibv_send_wr_ud {
     pub const fn new(ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) -> Self {
         Self { ah, remote_qpn, remote_qkey, _atomic: [0; 2] }

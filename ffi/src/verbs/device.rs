@@ -150,6 +150,13 @@ impl Device {
         table
     }
 
+    /// The table has this GID still, in the same place.
+    pub(super) fn has_gid(&self, port: u8, gid: &GidEntry) -> bool {
+        let table = self.gids();
+        let mut of_port = table.iter().filter(|entry| entry.port_num == u32::from(port));
+        of_port.any(|entry| gid_entry(entry).as_ref() == Some(gid))
+    }
+
     fn ports(&self, name: &str) -> Vec<Port> {
         let Some(attr) = self.attributes() else { return Vec::new() };
         let gids = self.gids();

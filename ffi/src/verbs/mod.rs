@@ -12,6 +12,8 @@
 pub mod abi;
 pub mod address;
 mod device;
+#[cfg(test)]
+mod device_tests;
 pub mod gid;
 mod library;
 mod objects;

@@ -201,7 +201,7 @@ impl Cq {
         let Some(poll) = self.ops().poll_cq else { return 0 };
         // SAFETY: a live queue, and room for the stated number.
         let count = unsafe { poll(self.cq.as_ptr(), out.len() as c_int, out.as_mut_ptr()) };
-        usize::try_from(count).unwrap_or(0)
+        usize::try_from(count).unwrap_or(0).min(out.len())
     }
 
     /// The next completion makes the channel's fd readable.
@@ -311,6 +311,14 @@ impl Qp {
     pub(super) fn reset(&self) -> Result<(), VerbsError> {
         self.modify("RESET", IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_RESET)?;
         self.make_ready()
+    }
+
+    /// As a failure of the device does.
+    #[cfg(test)]
+    pub(super) fn break_it(&self) {
+        const IBV_QPS_ERR: u32 = 6;
+        self.modify("ERR", IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_ERR)
+            .expect("ibv_modify_qp");
     }
 
     fn make_ready(&self) -> Result<(), VerbsError> {

@@ -55,6 +55,10 @@ pub struct VerbsPort {
     port: Port,
     address: Address,
     up: AtomicBool,
+    /// Its GID is in the device's table.
+    named: AtomicBool,
+    /// Its receiving queue pair works.
+    hears: AtomicBool,
     looked_ns: AtomicU64,
 }
 
@@ -110,6 +114,8 @@ impl VerbsPort {
             port: port.clone(),
             address,
             up: AtomicBool::new(true),
+            named: AtomicBool::new(true),
+            hears: AtomicBool::new(true),
             looked_ns: AtomicU64::new(0),
         })
     }
@@ -156,7 +162,7 @@ impl VerbsPort {
         {
             self.take_events();
         }
-        self.up.load(Ordering::Relaxed)
+        [&self.up, &self.named, &self.hears].into_iter().all(|good| good.load(Ordering::Relaxed))
     }
 
     /// What it has carried.
@@ -193,15 +199,23 @@ impl VerbsPort {
                 IBV_EVENT_PORT_ERR if ours => self.turn(false, "the port went down"),
                 IBV_EVENT_PORT_ACTIVE if ours => self.turn(true, "the port is up"),
                 IBV_EVENT_DEVICE_FATAL => self.turn(false, "the device failed"),
-                IBV_EVENT_GID_CHANGE if ours => {
-                    tracing::warn!(device = self.port.name(), "the table of GIDs changed");
-                }
+                IBV_EVENT_GID_CHANGE if ours => self.look_for_gid(),
                 _ => tracing::debug!(kind, "an event of the device"),
             }
         }
-        if self.receiver.lock().unwrap_or_else(PoisonError::into_inner).failed {
-            self.up.store(false, Ordering::Relaxed);
+        let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        receiver.revive();
+        self.hears.store(receiver.works(), Ordering::Relaxed);
+    }
+
+    /// The table of GIDs changed: ours may have gone, or be there again.
+    fn look_for_gid(&self) {
+        let there = self.pd.device.has_gid(self.port.number, &self.port.gid);
+        if self.named.swap(there, Ordering::Relaxed) != there {
+            let (device, gid) = (self.port.name(), self.port.gid.gid);
+            tracing::warn!(device, %gid, there, "the port's GID has gone, or is there again");
         }
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).retire_all();
     }
 
     /// Name of the port, as [`Port::name`].
@@ -214,6 +228,22 @@ impl VerbsPort {
         if self.up.swap(up, Ordering::Relaxed) != up {
             tracing::warn!(device = self.port.name(), "{why}");
         }
+    }
+}
+
+/// What happens to a port, for tests.
+#[cfg(test)]
+impl VerbsPort {
+    pub(super) fn break_sender(&self, at: usize) {
+        self.sender.lock().expect("the sender").break_queue(at);
+    }
+
+    pub(super) fn break_receiver(&self) {
+        self.receiver.lock().expect("the receiver").break_queue();
+    }
+
+    pub(super) fn retire_handles(&self) {
+        self.sender.lock().expect("the sender").retire_all();
     }
 }
 

@@ -6,6 +6,7 @@ use super::gid::Gid;
 use super::objects::{Channel, Cq, Pd, Qp, Slab};
 use super::port::VerbsPort;
 use super::{Port, VerbsError};
+use crate::clock::monotonic_ns;
 use crate::udp::Ecn;
 use crate::wait::Bundle;
 use std::collections::{HashMap, VecDeque};
@@ -17,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const BATCH: usize = 32;
 /// Share of the slots that may wait for one endpoint that does not look.
 const INBOX_SHARE: usize = 2;
+/// A queue pair that failed is made ready again after this time.
+const REVIVE_NS: u64 = 100_000_000;
 /// Slots begin at multiples of this.
 const ALIGN_BYTES: usize = 64;
 
@@ -102,13 +105,17 @@ pub(super) struct Receiver {
     slots: u32,
     slot_bytes: usize,
     v4: bool,
-    /// The queue pair failed: nothing arrives any more.
-    pub(super) failed: bool,
+    /// The queue pair failed at this time: nothing arrives any more.
+    failed_ns: Option<u64>,
+    /// Slots whose datagrams somebody has, or is to get.
+    held: Vec<bool>,
     /// The channel tells of nothing any more: the device has gone.
     deaf: bool,
     members: HashMap<u32, Arc<Inbox>>,
     next_tag: u32,
     requests: Requests,
+    /// Room for completions.
+    done: Vec<ibv_wc>,
     /// Datagrams and bytes received, and those that no endpoint took.
     pub(super) datagrams: u64,
     pub(super) bytes: u64,
@@ -141,11 +148,13 @@ impl Receiver {
             slots,
             slot_bytes,
             v4: port.gid.gid.ip().is_ipv4(),
-            failed: false,
+            failed_ns: None,
+            held: vec![false; slots as usize],
             deaf: false,
             members: HashMap::new(),
             next_tag: 1,
             requests: Requests::default(),
+            done: ibv_wc::room(BATCH),
             datagrams: 0,
             bytes: 0,
             unclaimed: 0,
@@ -165,14 +174,51 @@ impl Receiver {
         self.slots
     }
 
-    /// Gives slots back to the device; one that failed would only hand them back.
-    fn post(&mut self, slots: impl Iterator<Item = u32>) {
-        if self.failed {
+    /// Something arrives, or may.
+    pub(super) fn works(&self) -> bool {
+        self.failed_ns.is_none()
+    }
+
+    fn fail(&mut self, why: &str) {
+        if self.failed_ns.is_none() {
+            tracing::warn!(qp = self.qp.number(), "{why}");
+            self.failed_ns = Some(monotonic_ns());
+        }
+    }
+
+    /// Makes a queue pair that failed ready again after a while.
+    pub(super) fn revive(&mut self) {
+        let Some(failed_ns) = self.failed_ns else { return };
+        if self.deaf || monotonic_ns() < failed_ns + REVIVE_NS {
             return;
         }
+        self.failed_ns = Some(monotonic_ns());
+        if let Err(error) = self.qp.reset() {
+            tracing::warn!(%error, "the receiving queue pair cannot be made ready again");
+            return;
+        }
+        // What it had completed names slots that are posted again: those who wait for it do so in vain.
+        while self.cq.poll(&mut self.done) > 0 {}
+        self.failed_ns = None;
+        let free: Vec<u32> = (0..self.slots).filter(|slot| !self.held[*slot as usize]).collect();
+        for slots in free.chunks(BATCH) {
+            self.post(slots.iter().copied());
+        }
+        if self.works() {
+            tracing::warn!(qp = self.qp.number(), "the receiving queue pair is ready again");
+        }
+    }
+
+    /// Gives slots back to the device; one that failed would only hand them back.
+    fn post(&mut self, slots: impl Iterator<Item = u32>) {
+        let works = self.works();
         let requests = &mut self.requests.0;
         requests.clear();
         for slot in slots {
+            self.held[slot as usize] = false;
+            if !works {
+                continue;
+            }
             let at = self.slab.at(slot as usize * self.slot_bytes, self.slot_bytes);
             let piece = ibv_sge {
                 addr: at.expose_provenance() as u64,
@@ -197,17 +243,15 @@ impl Receiver {
             }
         }
         // SAFETY: the chain just made, of slots that nobody reads any more.
-        if !unsafe { self.qp.post_recv(&raw mut (*first).0) } && !self.failed {
-            tracing::warn!(qp = self.qp.number(), "the receiving queue pair takes no receives");
-            self.failed = true;
+        if !unsafe { self.qp.post_recv(&raw mut (*first).0) } {
+            self.fail("the receiving queue pair takes no receives");
         }
     }
 
     /// Takes completions; those for `tag` go to `out`, others to their endpoints. Answers how many
     /// there were.
     fn poll(&mut self, tag: u32, out: &mut Vec<Arrival>) -> usize {
-        // SAFETY: integers only, for which zero is a valid value.
-        let mut done: [ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
+        let mut done = std::mem::take(&mut self.done);
         let count = self.cq.poll(&mut done);
         let mut useless = Vec::new();
         for wc in &done[..count] {
@@ -215,6 +259,7 @@ impl Receiver {
                 useless.push(slot);
             }
         }
+        self.done = done;
         if !useless.is_empty() {
             self.post(useless.into_iter());
         }
@@ -224,10 +269,13 @@ impl Receiver {
     /// Puts one completion where it belongs, or gives its slot back.
     fn sort(&mut self, wc: &ibv_wc, tag: u32, out: &mut Vec<Arrival>) -> Result<(), u32> {
         let slot = wc.wr_id as u32;
+        if slot >= self.slots {
+            tracing::warn!(slot, "a completion of a receive that was not posted");
+            return Ok(());
+        }
         if wc.status != IBV_WC_SUCCESS {
-            if wc.status == IBV_WC_WR_FLUSH_ERR && !self.failed {
-                tracing::warn!(qp = self.qp.number(), "the receiving queue pair failed");
-                self.failed = true;
+            if wc.status == IBV_WC_WR_FLUSH_ERR {
+                self.fail("the receiving queue pair failed");
             }
             return Err(slot);
         }
@@ -239,15 +287,12 @@ impl Receiver {
         };
         let to = if wc.wc_flags & IBV_WC_WITH_IMM == 0 { 0 } else { u32::from_be(wc.imm_data) };
         let fits = (GRH_BYTES..=self.slot_bytes).contains(&(wc.byte_len as usize));
-        if slot >= self.slots {
-            tracing::warn!(slot, "a completion of a receive that was not posted");
-            return Ok(());
-        }
         if !fits {
             return Err(slot);
         }
         self.datagrams += 1;
         self.bytes += u64::from(wc.byte_len) - GRH_BYTES as u64;
+        self.held[slot as usize] = true;
         if to == tag {
             out.push(arrival);
             return Ok(());
@@ -266,7 +311,8 @@ impl Receiver {
     fn arm(&mut self, out: &mut Vec<Arrival>, tag: u32) -> bool {
         if !self.deaf && !self.cq.take_events() {
             tracing::warn!("the completion channel failed: is the device gone?");
-            (self.deaf, self.failed) = (true, true);
+            self.deaf = true;
+            self.fail("nothing arrives over verbs any more");
         }
         self.cq.arm();
         self.poll(tag, out) == BATCH || !out.is_empty()
@@ -283,6 +329,13 @@ impl Receiver {
             qpn: arrival.qpn,
             ecn: Ecn::from_tos(tos),
         })
+    }
+}
+
+#[cfg(test)]
+impl Receiver {
+    pub(super) fn break_queue(&self) {
+        self.qp.break_it();
     }
 }
 

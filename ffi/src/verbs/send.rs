@@ -21,10 +21,15 @@ const REAP: usize = 32;
 const AHS_MAX: usize = 4096;
 /// A queue pair that failed is made ready again after this time.
 const REVIVE_NS: u64 = 100_000_000;
-/// A full queue of which nothing completes for this time is stuck. Soft-RoCE's can be: Linux 6.1
-/// reads its count of packets under way and only then asks to be told when there are fewer, so
-/// the word may come in between, and who posts nothing more is never served again.
+/// A full queue of which nothing completes for this time is slow: what should take it takes another.
+const SLOW_NS: u64 = 1_000_000;
+/// After this time it is stuck. Soft-RoCE's can be: Linux 6.1 reads its count of packets under way
+/// and only then asks to be told when there are fewer, so the word may come in between, and who
+/// posts nothing more is never served again.
 const STUCK_NS: u64 = 100_000_000;
+/// An address handle of this age is made anew when it is next used: the peer's hardware address may
+/// have changed.
+const AH_AGE_NS: u64 = 30_000_000_000;
 /// Completions are looked for this often at least while some are due: errors come by them.
 const REAP_NS: u64 = 1_000_000;
 
@@ -87,16 +92,24 @@ struct Standstill {
 }
 
 impl Standstill {
-    /// The queue is full, with so many requests completed; true once nothing moved for too long.
-    fn is_stuck(&mut self, completed: u64, now: u64) -> bool {
+    /// The queue is full, with so many requests completed: for how long nothing has moved.
+    fn lasts_ns(&mut self, completed: u64, now: u64) -> u64 {
         match self.seen {
-            Some((at, since_ns)) if at == completed => now >= since_ns + STUCK_NS,
+            Some((at, since_ns)) if at == completed => now.saturating_sub(since_ns),
             _ => {
                 self.seen = Some((completed, now));
-                false
+                0
             }
         }
     }
+}
+
+/// What keeps a retired address handle: requests of each queue that may name it.
+#[derive(Debug)]
+struct Retired {
+    _ah: Ah,
+    /// Epoch and head of each queue when it was retired.
+    heads: [(u8, u64); QPS_MAX - 1],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,10 +124,14 @@ struct Way {
 pub(super) struct Sender {
     // Before the handles, which their requests name.
     queues: Vec<Queue>,
-    ahs: HashMap<Way, Ah>,
+    /// With the time when each was made.
+    ahs: HashMap<Way, (Ah, u64)>,
+    retired: Vec<Retired>,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     chain: Chain,
+    /// Room for completions.
+    done: Vec<ibv_wc>,
     slot_bytes: usize,
     port: u8,
     gid_index: u8,
@@ -153,9 +170,11 @@ impl Sender {
         Ok(Sender {
             queues,
             ahs: HashMap::new(),
+            retired: Vec::new(),
             cq,
             pd: Arc::clone(pd),
             chain: Chain { requests: Vec::new(), pieces: Vec::new() },
+            done: ibv_wc::room(REAP),
             slot_bytes,
             port: port.number,
             gid_index: port.gid.index,
@@ -181,18 +200,15 @@ impl Sender {
     pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>) -> Sent {
         let sent = |segments, stop| Sent { segments, stop };
         let left = burst.segments() - burst.done_segments;
-        let at = usize::from(burst.path) % self.queues.len();
-        self.look_for_failures();
-        if !self.is_ready(at) || burst.segment_bytes as usize > self.slot_bytes {
+        if burst.segment_bytes as usize > self.slot_bytes {
             return sent(burst.done_segments, Some(SendStop::Refused));
         }
-        if self.queues[at].room() < left {
-            self.reap();
-        }
+        self.look_for_failures();
+        let at = match self.queue_for(usize::from(burst.path) % self.queues.len(), left) {
+            Ok(at) => at,
+            Err(stop) => return sent(burst.done_segments, Some(stop)),
+        };
         let count = self.queues[at].room().min(left);
-        if count == 0 {
-            return sent(burst.done_segments, Some(self.full(at)));
-        }
         let ah = match self.handle(to, burst) {
             Ok(ah) => ah,
             Err(stop) => return sent(burst.done_segments, Some(stop)),
@@ -217,16 +233,41 @@ impl Sender {
         }
     }
 
-    /// What a full queue means for a burst. One that is stuck rests, and is emptied then.
-    fn full(&mut self, at: usize) -> SendStop {
+    /// The queue with room for a burst: that of its path, or another while that one rests or is slow,
+    /// so that it holds nobody up.
+    fn queue_for(&mut self, own: usize, wanted: u32) -> Result<usize, SendStop> {
+        if self.is_ready(own) {
+            if self.queues[own].room() < wanted {
+                self.reap();
+            }
+            if self.queues[own].room() > 0 {
+                return Ok(own);
+            }
+            if !self.is_slow(own) {
+                return Err(SendStop::Blocked);
+            }
+        }
+        let count = self.queues.len();
+        for other in (1..count).map(|step| (own + step) % count) {
+            if self.is_ready(other) && self.queues[other].room() > 0 {
+                return Ok(other);
+            }
+        }
+        let any_ready = self.queues.iter().any(|queue| queue.failed_ns.is_none());
+        Err(if any_ready { SendStop::Blocked } else { SendStop::Refused })
+    }
+
+    /// Whether a full queue has not moved for a while. One that is stuck rests, and is emptied then.
+    fn is_slow(&mut self, at: usize) -> bool {
         let now = monotonic_ns();
         let queue = &mut self.queues[at];
-        if !queue.standstill.is_stuck(queue.tail, now) {
-            return SendStop::Blocked;
+        let lasts_ns = queue.standstill.lasts_ns(queue.tail, now);
+        if lasts_ns >= STUCK_NS {
+            let qp = queue.qp.number();
+            tracing::warn!(qp, "a full queue pair stands still: the path rests");
+            queue.failed_ns = Some(now);
         }
-        tracing::warn!(qp = queue.qp.number(), "a full queue pair stands still: the path rests");
-        queue.failed_ns = Some(now);
-        SendStop::Refused
+        lasts_ns >= SLOW_NS
     }
 
     /// Whether a queue can be posted to; one that failed is made ready again after a while.
@@ -254,16 +295,39 @@ impl Sender {
 
     /// Takes completions, and with them frees slots.
     fn reap(&mut self) {
-        // SAFETY: integers only, for which zero is a valid value.
-        let mut done: [ibv_wc; REAP] = unsafe { core::mem::zeroed() };
+        let mut done = std::mem::take(&mut self.done);
         loop {
             let count = self.cq.poll(&mut done);
-            for wc in &done[..count] {
-                self.completed(wc);
-            }
+            done[..count].iter().for_each(|wc| self.completed(wc));
             if count < REAP {
-                return;
+                break;
             }
+        }
+        self.done = done;
+        let queues = &self.queues;
+        self.retired.retain(|retired| {
+            let under_way =
+                |(queue, head): (&Queue, &(u8, u64))| queue.epoch == head.0 && queue.tail < head.1;
+            queues.iter().zip(&retired.heads).any(under_way)
+        });
+    }
+
+    /// Every address handle is made anew when it is next used.
+    pub(super) fn retire_all(&mut self) {
+        let ways: Vec<Way> = self.ahs.keys().copied().collect();
+        for way in ways {
+            self.retire(way);
+        }
+    }
+
+    /// Takes a handle out of use; it stays for the requests that name it.
+    fn retire(&mut self, way: Way) {
+        if let Some((ah, _)) = self.ahs.remove(&way) {
+            let mut heads = [(0, 0); QPS_MAX - 1];
+            for (head, queue) in heads.iter_mut().zip(&self.queues) {
+                *head = (queue.epoch, queue.head);
+            }
+            self.retired.push(Retired { _ah: ah, heads });
         }
     }
 
@@ -291,18 +355,18 @@ impl Sender {
             flow_label: if self.flow_label_paths { flow_label(burst.path) } else { 0 },
             traffic_class: burst.ecn as u8,
         };
-        if let Some(ah) = self.ahs.get(&way) {
-            return Ok(ah.ah.as_ptr());
+        let now = monotonic_ns();
+        match self.ahs.get(&way) {
+            Some((ah, made_ns)) if now < made_ns + AH_AGE_NS => return Ok(ah.ah.as_ptr()),
+            Some(_) => self.retire(way),
+            None => {}
         }
-        if self.ahs.len() >= AHS_MAX {
-            // A handle that a send under way uses must stay.
+        if self.ahs.len() + self.retired.len() >= AHS_MAX {
+            self.retire_all();
             self.reap();
-            let all_done = (0..self.queues.len())
-                .all(|at| self.is_ready(at) && self.queues[at].tail == self.queues[at].head);
-            if !all_done {
+            if self.ahs.len() + self.retired.len() >= AHS_MAX {
                 return Err(SendStop::Refused);
             }
-            self.ahs.clear();
         }
         let grh = ibv_global_route {
             dgid: words(to.gid),
@@ -321,7 +385,7 @@ impl Sender {
             port_num: self.port,
         };
         match Ah::new(&self.pd, attr) {
-            Ok(ah) => Ok(self.ahs.entry(way).or_insert(ah).ah.as_ptr()),
+            Ok(ah) => Ok(self.ahs.entry(way).or_insert((ah, now)).0.ah.as_ptr()),
             Err(error) => {
                 tracing::warn!(gid = %to.gid, %error, "no way to a peer over verbs");
                 Err(SendStop::Unreachable)
@@ -408,6 +472,13 @@ impl Sender {
         }
         self.datagrams += u64::from(taken);
         taken
+    }
+}
+
+#[cfg(test)]
+impl Sender {
+    pub(super) fn break_queue(&self, at: usize) {
+        self.queues[at].qp.break_it();
     }
 }
 
@@ -504,11 +575,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_stuck_once_nothing_completes_for_long() {
+    fn a_standstill_lasts_until_something_completes() {
         let mut queue = Standstill::default();
-        assert!(!queue.is_stuck(7, 1_000) && !queue.is_stuck(7, STUCK_NS));
-        assert!(!queue.is_stuck(8, STUCK_NS + 1_000), "one completed");
-        assert!(!queue.is_stuck(8, 2 * STUCK_NS) && queue.is_stuck(8, 2 * STUCK_NS + 1_000));
+        assert_eq!((queue.lasts_ns(7, 1_000), queue.lasts_ns(7, 5_000)), (0, 4_000));
+        assert_eq!(queue.lasts_ns(8, 6_000), 0, "one completed");
+        assert_eq!(queue.lasts_ns(8, 6_500), 500);
     }
 
     #[test]

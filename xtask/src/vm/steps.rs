@@ -1,22 +1,28 @@
 //! Steps of `cargo xtask test` in the virtual machine: the provider between two Soft-RoCE devices. One
-//! boot runs `tests/vm/verbs.sh`; each step then judges what a case of it left.
+//! boot runs `tests/vm/verbs.sh`; each step then judges what a case of it left. The short tier leaves out
+//! mpi4py's tests, and MPI over networks that lose or delay packets.
 
 use super::{Machine, PACKAGES, Ran};
 use crate::fabric::{Core, Counters};
 use crate::layout::Layout;
 use crate::mpi::Kind;
+use crate::mpi4py;
 use crate::process::{Job, last_lines};
 use crate::programs::compile;
 use crate::report::{Done, Report};
 use crate::setup;
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 use std::cell::OnceCell;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most time for the boot and all cases.
+/// Most time for the boot and the cases of the short tier, and for those of the full one.
 const LIMIT: Duration = Duration::from_secs(900);
+const FULL_LIMIT: Duration = Duration::from_secs(4500);
+/// Tests of mpi4py that each run of its suite has: 23 point to point, 10 collective.
+const SUITE_TESTS: usize = 33;
 /// Packages for reading captures.
 const CAPTURE_PACKAGES: &[&str] = &["tshark"];
 /// C programs that the script runs.
@@ -43,10 +49,13 @@ struct Case {
     lossy: bool,
     /// Errors are as good as success; a crash is not.
     may_fail: bool,
+    /// It is a run of mpi4py's tests.
+    suite: bool,
 }
 
 const fn case(name: &'static str, shown: &'static str, bytes: u64) -> Case {
-    Case { name, shown, bytes, carrier: Carrier::Verbs, lossy: false, may_fail: false }
+    let carrier = Carrier::Verbs;
+    Case { name, shown, bytes, carrier, lossy: false, may_fail: false, suite: false }
 }
 
 const CASES: &[Case] = &[
@@ -57,10 +66,10 @@ const CASES: &[Case] = &[
         ..case("mixed", "fi_pingpong with a peer that has UDP alone", 2 * 8 * (64 << 10))
     },
     Case { lossy: true, ..case("loss1", "fi_pingpong, 1 % loss", 2 * 20 * (64 << 10)) },
-    case("delay5ms5ms", "fi_pingpong, 5 ms jitter", 2 * 20 * (64 << 10)),
+    case("jitter", "fi_pingpong, 5 ms jitter", 2 * 20 * (64 << 10)),
     Case {
         lossy: true,
-        ..case("delay5ms5msloss1", "fi_pingpong, 5 ms jitter and 1 % loss", 2 * 20 * (64 << 10))
+        ..case("both", "fi_pingpong, 5 ms jitter and 1 % loss", 2 * 20 * (64 << 10))
     },
     case("messages", "messages of all kinds", 1 << 20),
     case("peers", "queue pairs, sockets and memory, 1 to 64 peers", 8 << 20),
@@ -70,38 +79,111 @@ const CASES: &[Case] = &[
     case("again", "fi_pingpong, the link is up again", 2 * 8 * (64 << 10)),
 ];
 
-/// Adds the steps.
-pub fn steps(report: &mut Report, layout: &Layout) {
-    let ran: OnceCell<Result<Ran, String>> = OnceCell::new();
-    let get = |log: &Path| {
-        let ran = ran.get_or_init(|| boot(layout, log).map_err(|error| format!("{error:#}")));
-        ran.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
-    };
-    if !cfg!(target_arch = "x86_64") {
-        report
-            .step("Soft-RoCE", |_| Ok(Done::Skipped("the machine is made for x86-64".to_owned())));
-        return;
-    }
-    for case in CASES {
-        report.step(&format!("Soft-RoCE: {}", case.shown), |log| judge(case, get(log)?));
-    }
-    report.step("Soft-RoCE: captured packets", |log| captured(layout, get(log)?, log));
+const fn mpi(name: &'static str, shown: &'static str, lossy: bool) -> Case {
+    Case { lossy, ..case(name, shown, 1 << 20) }
 }
 
-fn boot(layout: &Layout, log: &Path) -> Result<Ran> {
-    setup::packages(layout, PACKAGES)?;
+const fn suite(name: &'static str, shown: &'static str, lossy: bool) -> Case {
+    Case { suite: true, lossy, ..case(name, shown, 1 << 10) }
+}
+
+/// Those that only the full tier has.
+const FULL_CASES: &[Case] = &[
+    mpi("mpi_loss1", "MPICH 5 (wheel), 4 ranks, 1 % loss", true),
+    mpi("mpi_jitter", "MPICH 5 (wheel), 4 ranks, 5 ms jitter", false),
+    mpi("mpi_both", "MPICH 5 (wheel), 4 ranks, 5 ms jitter and 1 % loss", true),
+    suite("suite", "mpi4py's tests of objects, 4 ranks", false),
+    suite("suite_loss1", "mpi4py's tests of objects, 4 ranks, 1 % loss", true),
+    suite("suite_jitter", "mpi4py's tests of objects, 4 ranks, 5 ms jitter", false),
+    suite("suite_both", "mpi4py's tests of objects, 4 ranks, 5 ms jitter and 1 % loss", true),
+];
+
+/// Tests that the queue pairs have; see ffi/src/verbs/device_tests.rs.
+const DEVICE_TESTS: usize = 6;
+
+/// Adds the steps.
+pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
+    let text = |error: anyhow::Error| format!("{error:#}");
+    let machine: OnceCell<Result<Machine, String>> = OnceCell::new();
+    let found = || machine.get_or_init(|| machine_for(layout).map_err(text));
+    let ran: OnceCell<Result<Ran, String>> = OnceCell::new();
+    let get = |machine: &Machine, log: &Path| {
+        let ran = ran.get_or_init(|| boot(layout, machine, full, log).map_err(text));
+        ran.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    };
+    let cases = CASES.iter().chain(if full { FULL_CASES } else { &[] });
+    for case in cases {
+        report.step(&format!("Soft-RoCE: {}", case.shown), |log| match found() {
+            Ok(machine) => judge(case, get(machine, log)?),
+            Err(why) => Ok(Done::Skipped(why.clone())),
+        });
+    }
+    report.step("Soft-RoCE: queue pairs", |log| match found() {
+        Ok(machine) => device_tests(get(machine, log)?),
+        Err(why) => Ok(Done::Skipped(why.clone())),
+    });
+    report.step("Soft-RoCE: captured packets", |log| match found() {
+        Ok(machine) => captured(layout, get(machine, log)?, log),
+        Err(why) => Ok(Done::Skipped(why.clone())),
+    });
+}
+
+/// What a machine needs, which a host may not have.
+fn machine_for(layout: &Layout) -> Result<Machine> {
+    let why = "there can be no virtual machine here";
+    setup::packages(layout, PACKAGES).context(why)?;
+    Machine::prepare(layout).context(why)
+}
+
+fn boot(layout: &Layout, machine: &Machine, full: bool, log: &Path) -> Result<Ran> {
     let programs = PROGRAMS.iter().map(|source| compile(layout, source, &Core::system()));
     let programs: Vec<_> = programs.collect::<Result<_>>()?;
     let dir = programs.first().and_then(|program| program.parent()).context("no programs")?;
+    let suite = if full { mpi4py::source(layout, log)?.join("test") } else { PathBuf::new() };
     let script = format!(
-        "export PROVIDERS={} PROGRAMS={} MPICH={}\n. tests/vm/verbs.sh\n",
+        "export PROVIDERS={} PROGRAMS={} MPICH={} SUITE={} DEVICE_TESTS={}\n. tests/vm/verbs.sh\n",
         layout.provider_dir().display(),
         dir.display(),
-        setup::venv(layout, Kind::Mpich.venv())?.display()
+        setup::venv(layout, Kind::Mpich.venv())?.display(),
+        suite.display(),
+        device_program(layout, full, log)?.display()
     );
-    let ran = Machine::prepare(layout)?.run(&script, LIMIT, log)?;
+    let ran = machine.run(&script, if full { FULL_LIMIT } else { LIMIT }, log)?;
     ensure!(ran.status == 0, "the script ended with {}:\n{}", ran.status, ran.output);
     Ok(ran)
+}
+
+/// The program with the tests of ffi; for the full tier it is built with AddressSanitizer, where there is
+/// a nightly toolchain.
+fn device_program(layout: &Layout, full: bool, log: &Path) -> Result<PathBuf> {
+    let nightly = || Job::new("rustup").args(["run", "nightly", "rustc", "--version"]).run(log);
+    let sanitized = full && nightly().is_ok();
+    let test = ["test", "--package", "erd-ffi", "--lib", "--no-run", "--message-format", "json"];
+    let job = if sanitized {
+        Job::new("rustup")
+            .args(["run", "nightly", "cargo"])
+            .args(test)
+            .args(["--target", "x86_64-unknown-linux-gnu"])
+            .env("RUSTFLAGS", "-Zsanitizer=address")
+            .env("CARGO_TARGET_DIR", layout.own.join("asan"))
+    } else {
+        Job::new("cargo").args(test)
+    };
+    let output = job.dir(&layout.root).limit(Duration::from_secs(900)).run(log)?;
+    let mut messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let program = messages.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.context("cargo named no program")
+}
+
+fn device_tests(ran: &Ran) -> Result<Done> {
+    let (status, output) = (read(ran, "queues.status")?, read(ran, "queues.output")?);
+    let passed = format!("test result: ok. {DEVICE_TESTS} passed");
+    let script = read(ran, "script")?;
+    let how = if script.contains("/asan/") { "AddressSanitizer" } else { "no sanitizer" };
+    if status.trim() != "0 0" || !output.contains(&passed) {
+        bail!("exit statuses {}\n{}", status.trim(), last_lines(&output, 60));
+    }
+    Done::many(DEVICE_TESTS, format!("{DEVICE_TESTS} pass, {how}"))
 }
 
 fn read(ran: &Ran, name: &str) -> Result<String> {
@@ -136,7 +218,18 @@ fn judge(case: &Case, ran: &Ran) -> Result<Done> {
     }
     let told = output.lines().filter(|line| line.starts_with("  ")).map(str::trim);
     let told: Vec<&str> = told.chain([remark.as_str()]).collect();
-    Done::one(format!("{}; verbs: {by_verbs} B", told.join("; ")))
+    let told = format!("{}; verbs: {by_verbs} B", told.join("; "));
+    if case.suite { suite_passed(case, ran, &told) } else { Done::one(told) }
+}
+
+/// Every test of the suite's run passed in every rank.
+fn suite_passed(case: &Case, ran: &Ran, told: &str) -> Result<Done> {
+    let outcomes = mpi4py::outcomes(&ran.out.join(format!("{}.results", case.name)))?;
+    let failed: Vec<&String> =
+        outcomes.iter().filter(|(_, passed)| !**passed).map(|(id, _)| id).collect();
+    ensure!(failed.is_empty(), "{} tests failed: {failed:?}", failed.len());
+    ensure!(outcomes.len() >= SUITE_TESTS, "{} tests ran, of {SUITE_TESTS}", outcomes.len());
+    Done::many(outcomes.len(), format!("{} pass; {told}", outcomes.len()))
 }
 
 /// The packets are RoCE v2 UD packets that hold erd's, as the dissector reads them: among those on

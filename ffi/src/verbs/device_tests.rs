@@ -1,0 +1,200 @@
+//! Tests that need two ports of RDMA devices that reach each other. `cargo xtask test --full` runs them in
+//! the virtual machine, under AddressSanitizer.
+
+use super::receive::{Member, Source};
+use super::{Options, Sent, VerbsPort, ports};
+use crate::udp::{Burst, Dst, Ecn};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PATHS: u16 = 4;
+/// Longest wait for anything.
+const LIMIT: Duration = Duration::from_secs(20);
+/// More than the time after which what failed is made ready again.
+const REST: Duration = Duration::from_millis(150);
+
+/// An endpoint on a port of its own.
+struct End {
+    port: Arc<VerbsPort>,
+    member: Member,
+    got: Vec<(Vec<u8>, Source)>,
+}
+
+fn two_ends() -> [End; 2] {
+    let (found, _) = ports().expect("RDMA devices");
+    let [left, right, ..] = &found[..] else { panic!("two ports are needed: {found:?}") };
+    [left, right].map(|port| {
+        let options = Options { paths: PATHS, recv_slots: 512, qkey: 77 };
+        let port = Arc::new(VerbsPort::open(port, &options).expect("a port"));
+        let member = Member::join(&port).expect("a member");
+        End { port, member, got: Vec::new() }
+    })
+}
+
+impl End {
+    /// Sends `data` in datagrams of `segment_bytes`, as far as it goes.
+    fn try_send(&self, to: &Member, path: u16, data: &[u8], segment_bytes: u32, done: u32) -> Sent {
+        let part = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+        let burst = Burst {
+            dst: &Dst::from(SocketAddr::from(([192, 0, 2, 1], 1))),
+            path,
+            ecn: Ecn::Ect0,
+            iov: &[part],
+            segment_bytes,
+            total_bytes: data.len() as u32,
+            done_segments: done,
+            may_fragment: false,
+        };
+        // SAFETY: the part is a slice.
+        unsafe { self.port.send(&to.address(), &burst) }
+    }
+
+    /// Sends all of it, while `other` receives.
+    fn send(&self, other: &mut End, path: u16, data: &[u8], segment_bytes: u32) {
+        let (begun, mut done) = (Instant::now(), 0);
+        loop {
+            let sent = self.try_send(&other.member, path, data, segment_bytes, done);
+            done = sent.segments;
+            if sent.stop.is_none() {
+                return;
+            }
+            other.look();
+            assert!(begun.elapsed() < LIMIT, "it is not sent: {sent:?}");
+        }
+    }
+
+    fn look(&mut self) {
+        let got = &mut self.got;
+        self.member.recv(|data, source| got.push((data.to_vec(), *source)));
+    }
+
+    /// What arrives, once there are `count` datagrams.
+    fn receive(&mut self, count: usize) -> Vec<(Vec<u8>, Source)> {
+        let begun = Instant::now();
+        while self.got.len() < count {
+            assert!(begun.elapsed() < LIMIT, "{} of {count} datagrams came", self.got.len());
+            self.look();
+        }
+        std::mem::take(&mut self.got)
+    }
+}
+
+fn bytes(count: usize, seed: usize) -> Vec<u8> {
+    (0..count).map(|at| (at * 31 + seed * 7) as u8).collect()
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn datagrams_of_all_sizes_cross_on_all_paths() {
+    let [left, mut right] = two_ends();
+    let most = usize::from(left.port.address().mtu_bytes);
+    for path in 0..PATHS {
+        for size in [1, 64, 187, 188, 189, 1232, 2048, most] {
+            let data = bytes(size, size + usize::from(path));
+            left.send(&mut right, path, &data, size as u32);
+            let got = right.receive(1);
+            let (arrived, source) = &got[0];
+            assert!(*arrived == data, "{size} bytes on path {path}");
+            assert_eq!(source.qpn, left.port.address().senders[usize::from(path)]);
+            assert_eq!((source.gid, source.ecn), (left.port.address().gid, Ecn::Ect0));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn more_than_a_queue_holds_is_sent_in_turn() {
+    let [left, mut right] = two_ends();
+    let data = bytes(300 * 1000 + 17, 3);
+    left.send(&mut right, 1, &data, 1000);
+    let got = right.receive(301);
+    let joined: Vec<u8> = got.into_iter().flat_map(|(data, _)| data).collect();
+    assert!(joined == data, "in order, as one queue pair sends");
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn a_queue_pair_that_fails_is_stood_in_for_and_comes_back() {
+    let [left, mut right] = two_ends();
+    let senders = left.port.address().senders;
+    left.send(&mut right, 0, b"before", 6);
+    assert_eq!(right.receive(1)[0].1.qpn, senders[0]);
+    left.port.break_sender(0);
+    // What the broken one takes is lost, which the engine repairs.
+    let begun = Instant::now();
+    while right.got.is_empty() {
+        left.send(&mut right, 0, b"meanwhile", 9);
+        std::thread::sleep(Duration::from_millis(2));
+        right.look();
+        assert!(begun.elapsed() < LIMIT, "nothing arrives");
+    }
+    assert_ne!(right.receive(1)[0].1.qpn, senders[0], "another queue pair stands in");
+    std::thread::sleep(REST);
+    left.send(&mut right, 0, b"after", 5);
+    let got = loop {
+        let got = right.receive(1);
+        if let Some(found) = got.into_iter().find(|(data, _)| data == b"after") {
+            break found;
+        }
+    };
+    assert_eq!(got.1.qpn, senders[0], "it is back");
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn a_receiving_queue_pair_that_fails_comes_back_with_all_its_slots() {
+    let [left, mut right] = two_ends();
+    for round in 0..3_u8 {
+        right.port.break_receiver();
+        let begun = Instant::now();
+        while right.port.is_usable() {
+            right.look();
+            assert!(begun.elapsed() < LIMIT, "nobody notices");
+        }
+        while !right.port.is_usable() {
+            std::thread::sleep(Duration::from_millis(5));
+            assert!(begun.elapsed() < LIMIT, "it does not come back");
+        }
+        right.got.clear();
+        let slots = right.port.recv_slots();
+        for at in 0..slots {
+            left.send(&mut right, at as u16 % PATHS, &[round, at as u8], 2);
+        }
+        let got = right.receive(slots as usize);
+        assert!(got.iter().all(|(data, _)| data[0] == round));
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn address_handles_are_made_anew_while_requests_name_the_old_ones() {
+    let [left, mut right] = two_ends();
+    let data = bytes(40 * 1000, 9);
+    for _ in 0..20 {
+        left.send(&mut right, 2, &data, 1000);
+        left.port.retire_handles();
+        right.look();
+    }
+    assert_eq!(right.receive(20 * 40).len(), 20 * 40);
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn members_of_a_port_get_their_own_and_may_leave_with_some_unread() {
+    let [left, mut right] = two_ends();
+    let other = Member::join(&right.port).expect("another member");
+    let mut other = End { port: Arc::clone(&right.port), member: other, got: Vec::new() };
+    for round in 0..100_u8 {
+        left.send(&mut right, 0, &[1, round], 2);
+        left.send(&mut other, 1, &[2, round], 2);
+    }
+    assert!(right.receive(100).iter().all(|(data, _)| data[0] == 1));
+    assert!(other.receive(100).iter().all(|(data, _)| data[0] == 2));
+    left.send(&mut other, 0, b"unread", 6);
+    std::thread::sleep(Duration::from_millis(50));
+    right.look();
+    drop(other);
+    left.send(&mut right, 0, b"last", 4);
+    assert_eq!(right.receive(1)[0].0, b"last");
+}
