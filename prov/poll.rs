@@ -78,7 +78,7 @@ unsafe impl Class for PollInner {
 
 /// What is opened with `FI_WAIT_SET` can be slept on together.
 pub trait Sleepable: Send + Sync {
-    /// True if nothing is there, and whatever comes makes [`Sleepable::fd`] readable.
+    /// True if nothing is there, and whatever comes wakes who sleeps on the wait set.
     fn may_sleep(&self) -> bool;
 }
 

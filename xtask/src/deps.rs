@@ -12,6 +12,7 @@ use std::path::Path;
 const ALLOWED: &[&str] = &[
     "MIT",
     "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "ISC",
@@ -155,13 +156,12 @@ fn one(rest: &mut &[&str]) -> bool {
         *rest = rest.get(1..).unwrap_or_default();
         return inner && closed;
     }
-    let mut allowed = ALLOWED.contains(first);
-    if let ["WITH", _exception, tail @ ..] = *rest {
-        // No exception is on the list, so a licence with one is only allowed beside another.
-        allowed = false;
+    // An exception makes a licence another one.
+    if let ["WITH", exception, tail @ ..] = *rest {
         *rest = tail;
+        return ALLOWED.contains(&format!("{first} WITH {exception}").as_str());
     }
-    allowed
+    ALLOWED.contains(first)
 }
 
 #[cfg(test)]
@@ -185,12 +185,19 @@ mod tests {
             "GPL-2.0 OR MIT",
             "(MIT OR Apache-2.0) AND Unicode-3.0",
             "Apache-2.0 WITH LLVM-exception OR Apache-2.0 OR MIT",
+            "Apache-2.0 WITH LLVM-exception",
         ] {
             assert!(is_allowed(allowed), "{allowed}");
         }
-        for refused in
-            ["", "GPL-2.0", "MIT AND GPL-2.0", "(MIT OR GPL-2.0) AND MPL-2.0", "MIT MIT", "(MIT"]
-        {
+        for refused in [
+            "",
+            "GPL-2.0",
+            "GPL-2.0 WITH LLVM-exception",
+            "MIT AND GPL-2.0",
+            "(MIT OR GPL-2.0) AND MPL-2.0",
+            "MIT MIT",
+            "(MIT",
+        ] {
             assert!(!is_allowed(refused), "{refused}");
         }
     }
