@@ -88,9 +88,14 @@ impl SharedWords {
     }
 
     fn join(file: File, name: &CString) -> io::Result<Option<SharedWords>> {
+        // SAFETY: the call takes nothing and cannot fail.
+        if file.metadata()?.uid() != unsafe { libc::geteuid() } {
+            // Whose it is could write what he likes, or make it shorter under our hands.
+            return Err(ErrorKind::PermissionDenied.into());
+        }
         if flock(&file, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
             // Nobody has it.
-            unlink(name);
+            remove(&file, name);
             return Ok(None);
         }
         flock(&file, libc::LOCK_SH)?;
@@ -179,7 +184,7 @@ impl Drop for SharedWords {
     fn drop(&mut self) {
         let own = self.process == std::process::id();
         if own && flock(&self.file, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
-            unlink(&self.name);
+            remove(&self.file, &self.name);
         }
         let bytes = (self.count + 1) * size_of::<u64>();
         // SAFETY: the mapping is this value's, and no reference into it is left.
@@ -201,9 +206,13 @@ fn flock(file: &File, operation: c_int) -> io::Result<()> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn unlink(name: &CString) {
-    // SAFETY: a C string. If it is gone, somebody else was first.
-    unsafe { libc::shm_unlink(name.as_ptr()) };
+/// Removes the name of a file that is locked for this process alone, unless somebody did so before
+/// the lock was had: then the name may be another file's by now.
+fn remove(file: &File, name: &CString) {
+    if file.metadata().is_ok_and(|meta| meta.nlink() > 0) {
+        // SAFETY: a C string.
+        unsafe { libc::shm_unlink(name.as_ptr()) };
+    }
 }
 
 #[cfg(test)]
@@ -233,5 +242,32 @@ mod tests {
         drop(shm_open(&c_name, libc::O_CREAT).expect("left over"));
         let words = SharedWords::open(&name, 4, true).expect("made anew");
         assert_eq!((words.count(), words.word(0).load(Ordering::Relaxed)), (4, 0));
+    }
+
+    #[test]
+    fn who_comes_late_does_not_remove_the_name_of_others() {
+        let name = format!("erd-test-late-{}", std::process::id());
+        let c_name = CString::new(format!("/{name}")).expect("a name");
+        let stale = shm_open(&c_name, libc::O_CREAT).expect("left over");
+        remove(&stale, &c_name);
+        let words = SharedWords::open(&name, 4, true).expect("made anew");
+        assert!(SharedWords::join(stale, &c_name).expect("a file of ours").is_none());
+        let other = SharedWords::open(&name, 4, false).expect("the name is still there");
+        words.word(0).store(7, Ordering::Relaxed);
+        assert_eq!(other.word(0).load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_not_believed() {
+        // SAFETY: the call takes nothing and cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            // Only root can give a file away.
+            return;
+        }
+        let name = format!("erd-test-owner-{}", std::process::id());
+        let words = SharedWords::open(&name, 4, true).expect("made");
+        std::os::unix::fs::fchown(&words.file, Some(1), None).expect("root may");
+        let refused = SharedWords::open(&name, 4, true).err().map(|error| error.kind());
+        assert_eq!(refused, Some(ErrorKind::PermissionDenied));
     }
 }
