@@ -194,7 +194,25 @@ impl Work {
         let counters = self.counters.lock().clone();
         let canceled = counters.iter().filter_map(Weak::upgrade);
         let some = canceled.fold(false, |some, cntr| cntr.waiting.cancel(id) | some);
+        let some = self.cancel_blocked(id) | some;
         if some || id.is_none() { Ok(()) } else { Err(FI_EINVAL) }
+    }
+
+    /// The same of what is due, and waits for room at its endpoint.
+    fn cancel_blocked(&self, id: Option<usize>) -> bool {
+        // Whoever is at it has what is blocked in hand.
+        let busy = self.busy.lock();
+        let mut ready = self.ready.lock();
+        let before = ready.len();
+        let canceled = |item: &Item| id.is_none_or(|id| item.id == id);
+        let (gone, kept): (VecDeque<Item>, VecDeque<Item>) = ready.drain(..).partition(canceled);
+        *ready = kept;
+        let some = ready.len() < before;
+        drop((ready, busy));
+        // Dropped without locks.
+        drop(gone);
+        self.run();
+        some
     }
 }
 

@@ -5,7 +5,7 @@ use super::later::Post;
 use super::{EpInner, atomic, msg, rma, tagged};
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_OP_ATOMIC, FI_OP_COMPARE_ATOMIC, FI_OP_FETCH_ATOMIC, FI_OP_READ,
-    FI_OP_RECV, FI_OP_SEND, FI_OP_TRECV, FI_OP_TSEND, FI_OP_WRITE, fi_deferred_work, fid_ep,
+    FI_OP_RECV, FI_OP_SEND, FI_OP_TRECV, FI_OP_TSEND, FI_OP_WRITE, fi_deferred_work,
 };
 use erd_rd::Form;
 use std::ffi::c_int;
@@ -68,11 +68,13 @@ pub(crate) unsafe fn deferred_post<'a>(
             }
         }
     };
-    Ok((endpoint(ep)?, post?))
-}
-
-fn endpoint<'a>(ep: *mut fid_ep) -> Result<&'a Arc<EpInner>, c_int> {
-    // SAFETY: an open endpoint of ours by the promise of who calls [`deferred_post`].
-    let caller = unsafe { state_of(ep.cast()) };
-    caller.map(|caller| caller.ep).ok_or(FI_EINVAL)
+    // SAFETY: NULL or an open endpoint of ours by the caller's promise.
+    let caller = unsafe { state_of(ep.cast()) }.ok_or(FI_EINVAL)?;
+    let mut post = post?;
+    match &mut post {
+        Post::Send(request) => request.call.ctx = caller.own.ctx,
+        Post::Ask(request) => request.call.ctx = caller.own.ctx,
+        Post::Recv(_) => {}
+    }
+    Ok((caller.ep, post))
 }

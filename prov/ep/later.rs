@@ -1,8 +1,10 @@
 //! Operations that are posted when a counter gets far enough (`fi_trigger(3)`).
 
+use super::call::check_buffers;
 use super::complete::{Owed, Report};
 use super::driver::Driver;
 use super::fid::Caller;
+use super::host::tx_of;
 use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
 use super::post_recv::RecvRequest;
@@ -59,6 +61,25 @@ impl Post {
         }
     }
 
+    /// The memory that the operation works on.
+    fn buffers(&self) -> [&Buffers; 3] {
+        match self {
+            Post::Send(SendRequest { buffers, .. }) | Post::Recv(RecvRequest { buffers, .. }) => {
+                [buffers; 3]
+            }
+            Post::Ask(request) => [&request.buffers, &request.operand, &request.comparand],
+        }
+    }
+
+    /// The transmit context that it is posted to.
+    fn ctx(&self) -> u8 {
+        match self {
+            Post::Send(request) => request.call.ctx,
+            Post::Ask(request) => request.call.ctx,
+            Post::Recv(_) => 0,
+        }
+    }
+
     /// What an injected operation reads, whose buffers are the caller's again when it returns.
     fn injected(&mut self) -> Option<&mut Buffers> {
         let (flags, buffers) = match self {
@@ -97,13 +118,17 @@ impl Later {
     ) -> Result<Later, c_int> {
         *post.flags() &= !FI_TRIGGER;
         let mut kept = Vec::new();
+        check_buffers(&post.buffers())?;
         endpoint.with_driver(|driver| {
             if owed.is_none() {
                 post.check(driver)?;
             }
             Ok(())
         })?;
-        if let Some(buffers) = post.injected() {
+        // Deferred work is about what its buffers hold when it is posted.
+        if owed.is_none()
+            && let Some(buffers) = post.injected()
+        {
             kept.resize(buffers.len_bytes() as usize, 0);
             buffers.read(0, &mut kept);
             // SAFETY: the bytes stay where they are as long as the operation is not posted, and
@@ -151,7 +176,7 @@ impl Later {
             let report = Report::new(self.post.context(), 0);
             let direction = match self.post {
                 Post::Recv(_) => &mut driver.host.rx,
-                _ => &mut driver.host.tx,
+                _ => tx_of(&mut driver.host.tx, &mut driver.host.more_tx, self.post.ctx()),
             };
             direction.push(Report { cause: Some(Cause::NotPosted), ..report }, None);
             driver.publish();

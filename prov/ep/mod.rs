@@ -166,6 +166,10 @@ unsafe impl Class for EpInner {
         if let State::Enabled(driver) = &last {
             self.domain.net_errors.leave(&driver.inbox);
         }
+        drop(last);
+        // Work that waits for room here ends, and what the last completions have made due is done:
+        // nobody else may let the domain progress.
+        self.work();
         Ok(())
     }
 }

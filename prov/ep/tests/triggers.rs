@@ -155,3 +155,72 @@ fn counters_set_each_other_off_and_what_is_flushed_never_happens() {
     assert_eq!(value(third), 5);
     node.close_cntrs(&[first, second, third, late]);
 }
+
+/// A send of `iov` as deferred work.
+fn send_of(iov: &libc::iovec, (ep, addr): (*mut fid_ep, fi_addr_t), flags: u64) -> fi_op_msg {
+    let msg = fi_msg { msg_iov: iov, iov_count: 1, addr, context: ctx(7), ..fi_msg::ZERO };
+    fi_op_msg { ep, msg, flags }
+}
+
+#[test]
+fn deferred_work_sends_what_its_buffer_holds_when_it_is_posted() {
+    let pair = Pair::new(Options::default());
+    let (trigger, mut buffer, mut text) = (pair.a.new_cntr(), [0; 8], *b"too soon");
+    ok("recv", pair.b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
+    let iov = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
+    let mut op = send_of(&iov, (pair.a.ep, pair.a_to_b), FI_INJECT);
+    let mut asked = fi_deferred_work {
+        threshold: 1,
+        triggering_cntr: trigger,
+        op_type: FI_OP_SEND,
+        op: fi_deferred_op { msg: &raw mut op },
+        ..fi_deferred_work::ZERO
+    };
+    ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut asked) as isize);
+    // SAFETY: the array is local, and nobody else reads it now.
+    unsafe { iov.iov_base.cast::<[u8; 8]>().write(*b"in time!") };
+    add(trigger, 1);
+    assert_eq!(pair.b.next(&[&pair.a]).expect("a message").context, 1);
+    assert_eq!(&buffer, b"in time!");
+    pair.a.close_cntrs(&[trigger]);
+}
+
+#[test]
+fn a_triggered_operation_without_a_buffer_is_refused() {
+    let node = Node::new(Options::default());
+    let mut context = at(node.cntr, 1);
+    let iov = libc::iovec { iov_base: null_mut(), iov_len: 8 };
+    let flags = FI_TRIGGER | FI_INJECT;
+    let msg = fi_msg {
+        msg_iov: &raw const iov,
+        iov_count: 1,
+        context: (&raw mut context).cast(),
+        ..fi_msg::ZERO
+    };
+    // SAFETY: the endpoint is open; the message says that it has a buffer, and is not believed.
+    let rc = unsafe { ((*(*node.ep).msg).sendmsg)(node.ep, &raw const msg, flags) };
+    assert_eq!(rc, -(FI_EINVAL as isize));
+}
+
+#[test]
+fn work_without_room_at_its_endpoint_can_be_canceled_and_keeps_nothing_open() {
+    let pair = Pair::new(Options { tx_size: 1, ..Options::default() });
+    let (trigger, done) = (pair.a.new_cntr(), pair.a.new_cntr());
+    let mut text = *b"no room!";
+    let iov = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
+    // The send's place is taken until its completion is read, which nobody does.
+    ok("send", pair.a.sendmsg(&[b"before"], pair.a_to_b, 1, 0));
+    let mut op = send_of(&iov, (pair.a.ep, pair.a_to_b), 0);
+    let mut asked = fi_deferred_work {
+        triggering_cntr: trigger,
+        completion_cntr: done,
+        op_type: FI_OP_SEND,
+        op: fi_deferred_op { msg: &raw mut op },
+        ..fi_deferred_work::ZERO
+    };
+    ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut asked) as isize);
+    ok("cancel", work(&pair.a, FI_CANCEL_WORK, &raw mut asked) as isize);
+    ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut asked) as isize);
+    pair.a.close_cntrs(&[trigger, done]);
+    // The domain is closed with the pair, and is not busy then.
+}
