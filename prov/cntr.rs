@@ -24,6 +24,8 @@ pub struct CntrInner {
     errors: AtomicU64,
     /// Both as the application saw them last: a later change must not be slept through.
     seen: [AtomicU64; 2],
+    /// Both as the application read them last: until then a poll set tells of them.
+    read: [AtomicU64; 2],
     /// A waiter wants to be told of the next change.
     armed: AtomicBool,
     /// What is done when the counter gets further.
@@ -121,6 +123,12 @@ impl CntrInner {
         seen.swap(part, Ordering::Relaxed) == part
     }
 
+    /// The application reads a part.
+    fn show_read(&self, part: usize, value: u64) {
+        Self::show(&self.seen[part], value);
+        self.read[part].store(value, Ordering::Relaxed);
+    }
+
     /// `fi_trywait(3)`: true if nothing has changed since the application last looked, and
     /// whatever changes makes the fd readable.
     fn may_sleep(&self) -> bool {
@@ -135,8 +143,8 @@ impl CntrInner {
     /// True if it changed since the application last read it.
     pub(crate) fn has_news(&self) -> bool {
         self.watch.progress();
-        let seen = [0, 1].map(|part: usize| self.seen[part].load(Ordering::Relaxed));
-        self.values() != (seen[0], seen[1])
+        let read = [0, 1].map(|part: usize| self.read[part].load(Ordering::Relaxed));
+        self.values() != (read[0], read[1])
     }
 
     fn values(&self) -> (u64, u64) {
@@ -152,7 +160,7 @@ impl CntrInner {
             self.armed.store(true, Ordering::SeqCst);
             let (value, errors) = self.values();
             if value >= threshold {
-                Self::show(&self.seen[0], value);
+                self.show_read(0, value);
                 return 0;
             }
             if errors != errors_before {
@@ -225,6 +233,7 @@ pub unsafe fn open(
         value: AtomicU64::new(0),
         errors: AtomicU64::new(0),
         seen: Default::default(),
+        read: Default::default(),
         armed: AtomicBool::new(false),
         waiting: Waiting::default(),
         work: Arc::clone(&domain.work),
@@ -264,7 +273,7 @@ guarded! {
         cntr.watch.progress();
         let after = cntr.values().0;
         cntr.watch.looked(after != before);
-        CntrInner::show(&cntr.seen[0], after);
+        cntr.show_read(0, after);
         after
     }
 
@@ -273,7 +282,7 @@ guarded! {
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };
         cntr.watch.progress();
         let errors = cntr.values().1;
-        CntrInner::show(&cntr.seen[1], errors);
+        cntr.show_read(1, errors);
         errors
     }
 

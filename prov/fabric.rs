@@ -2,8 +2,8 @@
 
 use crate::object::{self, Class, Use, Users};
 use erd_ffi::fi::{
-    FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_EINVAL, FI_ENODATA, FI_ENOSYS,
-    NOSYS_FABRIC, NOSYS_FID, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric,
+    FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_CLASS_WAIT, FI_EINVAL, FI_ENODATA,
+    FI_ENOSYS, NOSYS_FABRIC, NOSYS_FID, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric,
     fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_wait,
 };
 use erd_ffi::guard::guarded;
@@ -166,6 +166,7 @@ unsafe fn trywait_one(any: *mut fid) -> c_int {
             FI_CLASS_EQ => crate::eq::trywait(any),
             FI_CLASS_CQ => crate::cq::trywait(any),
             FI_CLASS_CNTR => crate::cntr::trywait(any),
+            FI_CLASS_WAIT => crate::poll::trywait(any),
             _ => -FI_EINVAL,
         }
     }

@@ -7,10 +7,10 @@ use crate::fabric::FabricInner;
 use crate::object::{self, Class, Use, Users};
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
-    FI_CLASS_POLL, FI_CLASS_WAIT, FI_EINVAL, FI_ENOSYS, FI_ETIMEDOUT, FI_GETWAIT, FI_GETWAITOBJ,
-    FI_WAIT_FD, FI_WAIT_UNSPEC, NOSYS_FID, NOSYS_POLL, NOSYS_WAIT, fi_ops, fi_ops_poll,
-    fi_ops_wait, fi_poll_attr, fi_wait_attr, fi_wait_obj, fid, fid_domain, fid_fabric, fid_poll,
-    fid_wait,
+    FI_CLASS_POLL, FI_CLASS_WAIT, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_ETIMEDOUT, FI_GETWAIT,
+    FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_UNSPEC, NOSYS_FID, NOSYS_POLL, NOSYS_WAIT, fi_ops,
+    fi_ops_poll, fi_ops_wait, fi_poll_attr, fi_wait_attr, fi_wait_obj, fid, fid_domain, fid_fabric,
+    fid_poll, fid_wait,
 };
 use erd_ffi::guard::guarded;
 use erd_ffi::wait::{Interest, WaitSet};
@@ -124,11 +124,16 @@ impl WaitInner {
         Ok(())
     }
 
+    /// True if no member has anything, and whatever comes makes the set's fd readable.
+    fn may_sleep(&self) -> bool {
+        let members = self.members.lock().clone();
+        members.iter().filter_map(std::sync::Weak::upgrade).all(|one| one.may_sleep())
+    }
+
     fn wait(&self, timeout_ms: c_int) -> c_int {
         let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
         loop {
-            let members = self.members.lock().clone();
-            if members.iter().filter_map(std::sync::Weak::upgrade).any(|one| !one.may_sleep()) {
+            if !self.may_sleep() {
                 return 0;
             }
             let now_ns = monotonic_ns();
@@ -141,6 +146,18 @@ impl WaitInner {
             }
         }
     }
+}
+
+/// `fi_trywait(3)` for a wait set: 0 if it is safe to sleep on its fd.
+///
+/// # Safety
+/// `any` is an open wait set of this provider.
+pub unsafe fn trywait(any: *mut fid) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(set) = (unsafe { object::from_fid::<WaitInner>(any) }) else {
+        return -FI_EINVAL;
+    };
+    if set.may_sleep() { 0 } else { -FI_EAGAIN }
 }
 
 /// `fi_poll_open`.

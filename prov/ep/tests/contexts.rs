@@ -211,9 +211,24 @@ fn a_wait_set_wakes_for_any_of_its_queues() {
     // SAFETY: the set is open.
     let wait = |timeout_ms| unsafe { ((*(*set).ops).wait)(set, timeout_ms) };
     assert_eq!(wait(5), -FI_ETIMEDOUT);
+    assert_eq!(node.trywait_on(set.cast()), 0, "its fd can be slept on");
     // SAFETY: the counter is open.
     ok("add", unsafe { ((*(*cntr).ops).add)(cntr, 1) } as isize);
+    assert_eq!(node.trywait_on(set.cast()), -FI_EAGAIN);
+    // SAFETY: as above.
+    ok("add", unsafe { ((*(*cntr).ops).add)(cntr, 1) } as isize);
     assert_eq!(wait(20_000), 0);
-    close(cntr.cast());
-    close(set.cast());
+    let (mut attr, mut polled, mut found) = (fi_poll_attr::ZERO, null_mut(), [null_mut(); 1]);
+    // SAFETY: the domain and the counter are open, attributes, place and array are local.
+    unsafe {
+        let open = node.domain_ops().poll_open;
+        ok("poll set", open(node.domain(), &raw mut attr, &raw mut polled) as isize);
+        ok("add", ((*(*polled).ops).poll_add)(polled, cntr.cast(), 0) as isize);
+        let news = ((*(*polled).ops).poll)(polled, found.as_mut_ptr(), 1);
+        assert_eq!(news, 1, "the wait took nothing away");
+        ok("del", ((*(*polled).ops).poll_del)(polled, cntr.cast(), 0) as isize);
+    }
+    for any in [polled.cast(), cntr.cast(), set.cast()] {
+        close(any);
+    }
 }
