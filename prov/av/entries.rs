@@ -74,10 +74,10 @@ impl Entries {
         }
     }
 
-    /// What completions call an address.
-    pub fn name(&self, addr: &SocketAddr) -> Option<u64> {
+    /// What completions call an address: see [`Table::name`].
+    pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
         match self {
-            Entries::Own(table) => table.name(addr),
+            Entries::Own(table) => table.name(addr, users_own),
             Entries::Shared(shared) => shared.name(addr),
         }
     }

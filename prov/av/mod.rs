@@ -122,7 +122,13 @@ impl AvInner {
     /// Where `addr` is, or what the user calls it, or `FI_ADDR_NOTAVAIL`.
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> fi_addr_t {
-        self.table.read().name(&addr).unwrap_or(FI_ADDR_NOTAVAIL)
+        self.table.read().name(&addr, self.user_ids).unwrap_or(FI_ADDR_NOTAVAIL)
+    }
+
+    /// True if `addr` is here, whatever it is called.
+    #[must_use]
+    pub fn has(&self, addr: SocketAddr) -> bool {
+        self.table.read().name(&addr, false).is_some()
     }
 
     /// Completions name the address at `fi_addr` by `user_id` from now on.

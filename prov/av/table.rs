@@ -96,12 +96,13 @@ impl Table {
         self.entries.get(index)?.as_ref().map(|entry| entry.addr)
     }
 
-    /// What completions call an address.
+    /// What completions call an address: by its user's name, or else by its index, unless all
+    /// names are `users_own`.
     #[must_use]
-    pub fn name(&self, addr: &SocketAddr) -> Option<u64> {
+    pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
         let index = self.find(addr)?;
         let entry = self.entries.get(index as usize)?.as_ref()?;
-        Some(entry.user_id.unwrap_or(index.into()))
+        entry.user_id.or((!users_own).then_some(index.into()))
     }
 
     /// Lets completions call the address at an index so.
@@ -125,6 +126,15 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_that_its_user_is_to_name_has_no_other_name() {
+        let mut table = Table::with_room(1);
+        assert_eq!(table.insert(addr(7)), Ok(0));
+        assert_eq!((table.name(&addr(7), false), table.name(&addr(7), true)), (Some(0), None));
+        assert_eq!(table.set_user_id(0, 77), Ok(()));
+        assert_eq!((table.name(&addr(7), false), table.name(&addr(7), true)), (Some(77), Some(77)));
+    }
 
     fn addr(port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))

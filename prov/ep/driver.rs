@@ -403,7 +403,9 @@ impl Driver {
     #[cold]
     fn tell_source(&mut self, at: usize, peer: PeerId) {
         let entry = &mut self.host.rx.done[at].entry;
-        if let (None, Some(name)) = (&entry.failure, self.engine.peer_name(peer)) {
+        if let (None, Some(name)) = (&entry.failure, self.engine.peer_name(peer))
+            && !self.av.has(name)
+        {
             let cause = Cause::SourceUnknown;
             entry.failure = Some(Box::new(Failure {
                 err: cause.fi_errno(),
