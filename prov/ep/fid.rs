@@ -183,7 +183,10 @@ guarded! {
             FI_CLASS_TX_CTX => Role::Tx(caller.own.ctx),
             _ => Role::Rx(0),
         };
-        caller.ep.detach(role);
+        // What a forked child's endpoint is bound to is its parent's, fds and all.
+        if caller.ep.owner.is_current() {
+            caller.ep.detach(role);
+        }
         // SAFETY: as above.
         unsafe { object::release::<EpInner>(any) }
     }
