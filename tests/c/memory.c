@@ -594,9 +594,10 @@ static void flags(void)
     for (int i = 0; i < 1000; i++)
         check(node_poll(&group.nodes[1], &other, &entry, NULL) == 0, "a read has completion data");
     check(fi_atomicmsg(asker(), &tagged, FI_TAGGED | FI_COMPLETION) == -FI_EOPNOTSUPP, "an atomic on a tagged buffer");
-    check(fi_atomicmsg(asker(), &tagged, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered atomic");
-    check(fi_writemsg(asker(), &msg, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered write");
-    check(fi_recvmsg(asker(), &receive, FI_TRIGGER) == -FI_EOPNOTSUPP, "a triggered receive");
+    tagged.context = msg.context = receive.context = NULL;
+    check(fi_atomicmsg(asker(), &tagged, FI_TRIGGER) == -FI_EINVAL, "an atomic that nothing triggers");
+    check(fi_writemsg(asker(), &msg, FI_TRIGGER) == -FI_EINVAL, "a write that nothing triggers");
+    check(fi_recvmsg(asker(), &receive, FI_TRIGGER) == -FI_EINVAL, "a receive that nothing triggers");
     check(fi_query_atomic(group.nodes[0].domain, FI_UINT64, FI_SUM, &(struct fi_atomic_attr){0}, FI_TAGGED) ==
               -FI_EOPNOTSUPP,
           "fi_query_atomic of tagged buffers");

@@ -152,10 +152,10 @@ impl Suite<'_> {
         let suite = Suite { provider: &provider, ..*self };
         let counters = provider.counters(log);
         let done = suite.cases(counters.give(suite.job(source, &[])?), log)?;
-        let sums = counters.read()?;
-        let resent = sums.map_or(0, |sums| sums.retransmissions());
-        if resent < RETRANSMISSIONS_MIN {
-            bail!("only {resent} packets were sent again: there were no faults");
+        let sums = counters.read()?.unwrap_or_default();
+        let (resent, doubled) = (sums.retransmissions(), sums.get("drops.duplicate"));
+        if resent == 0 || doubled == 0 {
+            bail!("{resent} packets were sent again, {doubled} came twice: there were no faults");
         }
         Ok(done)
     }
