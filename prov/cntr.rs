@@ -89,6 +89,11 @@ impl CntrInner {
         }
     }
 
+    /// Whether what the counter makes due goes there.
+    pub fn belongs_to(&self, work: &Work) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.work), work)
+    }
+
     /// Increases the value.
     pub fn add(&self, by: u64) {
         self.change(&self.value, by);

@@ -193,11 +193,15 @@ guarded! {
         context: *mut c_void,
     ) -> c_int {
         // SAFETY: libfabric calls with our open endpoint; the attributes are NULL or the caller's.
-        let (sep, asked) = unsafe { (object::inner::<SepInner>(sep), attr.as_ref()) };
+        // Those of an old one are shorter than this structure: no reference is made to it.
+        let (sep, asked) = unsafe {
+            let asked = (!attr.is_null()).then(|| (&raw const (*attr).op_flags).read());
+            (object::inner::<SepInner>(sep), asked)
+        };
         let (Some(index), false) = (nth(index, sep.tx_contexts), tx_ep.is_null()) else {
             return -FI_EINVAL;
         };
-        let tx_flags = asked.map_or(sep.config.tx_flags, |attr| attr.op_flags);
+        let tx_flags = asked.unwrap_or(sep.config.tx_flags);
         let object = sep.context(Role::Tx(index), (tx_flags, 0), context);
         // SAFETY: the caller gave a place for the new object.
         unsafe { *tx_ep = object };
@@ -212,11 +216,14 @@ guarded! {
         context: *mut c_void,
     ) -> c_int {
         // SAFETY: as above.
-        let (sep, asked) = unsafe { (object::inner::<SepInner>(sep), attr.as_ref()) };
+        let (sep, asked) = unsafe {
+            let asked = (!attr.is_null()).then(|| (&raw const (*attr).op_flags).read());
+            (object::inner::<SepInner>(sep), asked)
+        };
         let (Some(index), false) = (nth(index, sep.engines.len()), rx_ep.is_null()) else {
             return -FI_EINVAL;
         };
-        let rx_flags = asked.map_or(sep.config.rx_flags, |attr| attr.op_flags);
+        let rx_flags = asked.unwrap_or(sep.config.rx_flags);
         let object = sep.context(Role::Rx(index), (0, rx_flags), context);
         // SAFETY: as above.
         unsafe { *rx_ep = object };

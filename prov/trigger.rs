@@ -159,7 +159,7 @@ impl Work {
     /// once if they are.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if [`WAITING_MAX`] wait already.
+    /// `FI_EINVAL` if the counter is another domain's, `FI_EAGAIN` if [`WAITING_MAX`] wait already.
     pub fn queue(
         &self,
         domain: &DomainInner,
@@ -167,6 +167,11 @@ impl Work {
         action: Action,
         id: usize,
     ) -> Result<(), c_int> {
+        if !cntr.belongs_to(self) {
+            // Whoever lets that domain progress knows nothing of this one's endpoints.
+            tracing::info!("the triggering counter must be of the endpoint's domain");
+            return Err(FI_EINVAL);
+        }
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(FI_EAGAIN);

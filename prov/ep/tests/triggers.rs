@@ -52,6 +52,15 @@ fn triggered_sends_go_out_in_the_order_of_their_thresholds() {
 }
 
 #[test]
+fn a_counter_of_another_domain_triggers_nothing() {
+    let pair = Pair::new(Options::default());
+    let mut context = at(pair.b.cntr, 1);
+    let context = (&raw mut context).expose_provenance();
+    let refused = pair.a.sendmsg(&[b"nothing"], pair.a_to_b, context, FI_TRIGGER);
+    assert_eq!(refused, -(FI_EINVAL as isize));
+}
+
+#[test]
 fn an_alias_with_the_flag_triggers_and_closes_alone() {
     let pair = Pair::new(Options::default());
     let mut alias: *mut fid = null_mut();
