@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How readers wait.
@@ -33,6 +33,9 @@ enum Kind {
     Yield,
 }
 
+/// Looks in vain before the first that looks at the clock, which a peer that answers at once need not pay
+/// for.
+const LOOKS_BEFORE_CLOCK: u32 = 16;
 /// Time of looking in vain after which the processor is given up between looks. Where processes
 /// outnumber processors, the peer that is waited for may be waiting for this one.
 const VAIN_NS: u64 = 40_000;
@@ -60,7 +63,9 @@ pub struct Watch {
     kind: Kind,
     /// The wait set (`fi_wait(3)`) that it is slept on with.
     with: Option<(Arc<WaitInner>, Use)>,
-    /// When the next look in vain gives up the processor; 0 after one that found something.
+    /// Looks in vain since the last that found something.
+    vain: AtomicU32,
+    /// When the next look in vain gives up the processor; 0 until they have lasted for some.
     yield_due_ns: AtomicU64,
     /// What the shortest yield took.
     yield_least_ns: AtomicU64,
@@ -91,6 +96,7 @@ impl Watch {
         Ok(Watch {
             kind,
             with: None,
+            vain: AtomicU32::new(0),
             yield_due_ns: AtomicU64::new(0),
             yield_least_ns: AtomicU64::new(u64::MAX),
             endpoints: RwLock::default(),
@@ -176,13 +182,20 @@ impl Watch {
     /// A reader that polls found something, or nothing.
     pub fn looked(&self, found: bool) {
         // What several threads overwrite of each other does no harm.
-        let due_ns = self.yield_due_ns.load(Ordering::Relaxed);
-        if found {
-            if due_ns != 0 {
-                self.yield_due_ns.store(0, Ordering::Relaxed);
-            }
+        let vain = if found { 0 } else { self.vain.load(Ordering::Relaxed).wrapping_add(1) };
+        self.vain.store(vain, Ordering::Relaxed);
+        if vain < LOOKS_BEFORE_CLOCK {
             return;
         }
+        if vain == LOOKS_BEFORE_CLOCK {
+            self.yield_due_ns.store(0, Ordering::Relaxed);
+        }
+        self.looked_long();
+    }
+
+    /// Looks in vain last.
+    fn looked_long(&self) {
+        let due_ns = self.yield_due_ns.load(Ordering::Relaxed);
         let now = monotonic_ns();
         if due_ns == 0 {
             self.yield_due_ns.store(now + VAIN_NS, Ordering::Relaxed);
