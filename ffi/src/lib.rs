@@ -2,13 +2,15 @@
 //!
 //! - [`fi`]: the provider side of libfabric's ABI, written out by hand.
 //! - [`guard`]: functions and threads that C code may enter; no panic crosses them.
-//! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`] and [`clock`].
+//! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`] and [`clock`];
+//!   [`barrier`]: a barrier between threads whose frequent half is free.
 //! - [`host`]: the libfabric that loaded us, found at run time; [`log`] and [`param`]: its log and
 //!   its configuration;
 //! - [`own_memory`]: memory of this process that may be missing; [`shared_words`]: memory that
 //!   processes share;
 //! - [`visit`]: a socket where a process tells its state to whoever comes to look.
 
+pub mod barrier;
 pub mod clock;
 pub mod fi;
 pub mod guard;

@@ -5,16 +5,17 @@
 //! kind, made up or left from an object that is gone finds nothing; a slot has to be used 2^32
 //! times before an old handle finds a new object.
 //!
-//! Looking an object up takes its own slot's lock for reading and allocates nothing. Calls that post
-//! or poll hold the lock to their end ([`Table::with`]), so destroying the object waits for them;
-//! others take a share of the object ([`Table::get`]).
+//! Looking an object up takes no lock and allocates nothing. Calls that post or poll stay in the
+//! object's slot to their end ([`Table::with`]), so destroying the object waits for them; others take a
+//! share of the object ([`Table::get`]). `holds` says how.
 //!
-//! A forked child is told that an object is its parent's before any lock is looked at: a thread that
-//! the child does not have may hold it.
+//! A forked child is told that an object is its parent's before anything of it is looked at.
 
+use super::holds::{self, Hold};
 use crate::object::Process;
-use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicU32, Ordering};
+use parking_lot::Mutex;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Slots that are allocated together.
@@ -25,6 +26,8 @@ const CHUNKS: usize = 1024;
 pub(crate) const OBJECTS_MAX: usize = CHUNK * CHUNKS;
 const INDEX_BITS: u32 = 24;
 const KIND_SHIFT: u32 = 56;
+/// Set in [`Slot::there`] while there is an object.
+const THERE: u64 = 1 << 32;
 
 /// All objects of one kind.
 pub(crate) struct Table<T> {
@@ -36,7 +39,12 @@ pub(crate) struct Table<T> {
 struct Slot<T> {
     /// [`Process::number`] of who made the object.
     owner: AtomicU32,
-    place: RwLock<Place<T>>,
+    /// Times that the slot was used, changed by who has its index out of [`Vacant`].
+    generation: AtomicU32,
+    /// The generation with [`THERE`], or 0.
+    there: AtomicU64,
+    /// A share of the object that the slot has; [`Table::take`] takes it out.
+    object: AtomicPtr<T>,
 }
 
 /// Why a handle finds nothing.
@@ -46,11 +54,6 @@ pub(crate) enum Missing {
     Unknown,
     /// The object is that of the process which forked this one.
     Forked,
-}
-
-struct Place<T> {
-    generation: u32,
-    object: Option<Arc<T>>,
 }
 
 struct Vacant {
@@ -82,58 +85,91 @@ impl<T> Table<T> {
         let chunk = self.chunks[index as usize / CHUNK].get_or_init(|| {
             let empty = || Slot {
                 owner: AtomicU32::default(),
-                place: RwLock::new(Place { generation: 0, object: None }),
+                generation: AtomicU32::default(),
+                there: AtomicU64::default(),
+                object: AtomicPtr::new(null_mut()),
             };
             (0..CHUNK).map(|_| empty()).collect()
         });
         let slot = &chunk[index as usize % CHUNK];
         slot.owner.store(Process::current().number(), Ordering::Relaxed);
-        let mut place = slot.place.write();
-        place.generation = place.generation.wrapping_add(1);
-        place.object = Some(object);
-        let generation = u64::from(place.generation);
+        let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
+        slot.generation.store(generation, Ordering::Relaxed);
+        slot.object.store(Arc::into_raw(object).cast_mut(), Ordering::Relaxed);
+        let generation = u64::from(generation);
+        slot.there.store(generation | THERE, Ordering::Release);
         Some(u64::from(self.kind) << KIND_SHIFT | generation << INDEX_BITS | u64::from(index))
     }
 
     /// The object that a handle names.
     pub(crate) fn get(&self, handle: u64) -> Result<Arc<T>, Missing> {
-        let (slot, generation) = self.slot(handle)?;
-        let place = slot.place.read();
-        let object = place.object.as_ref().filter(|_| place.generation == generation);
-        object.cloned().ok_or(Missing::Unknown)
+        let (slot, there) = self.slot(handle)?;
+        let held = slot.hold(there)?;
+        let object = slot.object.load(Ordering::Relaxed);
+        // SAFETY: the pointer came from `Arc::into_raw`, and the slot's share is not dropped while
+        // the slot is held.
+        let shared = unsafe {
+            Arc::increment_strong_count(object);
+            Arc::from_raw(object)
+        };
+        drop(held);
+        Ok(shared)
     }
 
     /// Calls `f` with the object that a handle names. The object stays in its place meanwhile.
+    #[inline]
     pub(crate) fn with<R>(&self, handle: u64, f: impl FnOnce(&T) -> R) -> Result<R, Missing> {
-        let (slot, generation) = self.slot(handle)?;
-        let place = slot.place.read();
-        let object = place.object.as_deref().filter(|_| place.generation == generation);
-        object.map(f).ok_or(Missing::Unknown)
+        let (slot, there) = self.slot(handle)?;
+        let _held = slot.hold(there)?;
+        // SAFETY: as in `get`; the slot is held until `f` is through.
+        Ok(f(unsafe { &*slot.object.load(Ordering::Relaxed) }))
     }
 
-    /// Takes an object out; its handle finds nothing from now on.
+    /// Takes an object out, once no call is in it; its handle finds nothing from now on.
     pub(crate) fn take(&self, handle: u64) -> Result<Arc<T>, Missing> {
-        let (slot, generation) = self.slot(handle)?;
-        let mut place = slot.place.write();
-        let object = if place.generation == generation { place.object.take() } else { None };
-        drop(place);
-        if object.is_some() {
-            let index = handle as u32 & ((1 << INDEX_BITS) - 1);
-            self.vacant.lock().freed.push(index);
-        }
-        object.ok_or(Missing::Unknown)
+        let (slot, there) = self.slot(handle)?;
+        let ours = slot.there.compare_exchange(there, 0, Ordering::AcqRel, Ordering::Relaxed);
+        ours.map_err(|_| Missing::Unknown)?;
+        holds::wait(slot.address());
+        let object = slot.object.swap(null_mut(), Ordering::Relaxed);
+        // SAFETY: the pointer came from `Arc::into_raw`. This call alone took it out, and no other is
+        // in the slot.
+        let object = unsafe { Arc::from_raw(object) };
+        let index = handle as u32 & ((1 << INDEX_BITS) - 1);
+        self.vacant.lock().freed.push(index);
+        Ok(object)
     }
 
-    fn slot(&self, handle: u64) -> Result<(&Slot<T>, u32), Missing> {
+    /// The slot of a handle, and what is in [`Slot::there`] while its object is.
+    #[inline]
+    fn slot(&self, handle: u64) -> Result<(&Slot<T>, u64), Missing> {
         let index = handle as usize & ((1 << INDEX_BITS) - 1);
         let generation = (handle >> INDEX_BITS) as u32;
         let kind = handle >> KIND_SHIFT == u64::from(self.kind);
         let chunk = self.chunks.get(index / CHUNK).filter(|_| kind).and_then(OnceLock::get);
         let slot = chunk.and_then(|chunk| chunk.get(index % CHUNK)).ok_or(Missing::Unknown)?;
-        if !Process::numbered(slot.owner.load(Ordering::Relaxed)).is_current() {
+        if !slot.owner().is_current() {
             return Err(Missing::Forked);
         }
-        Ok((slot, generation))
+        Ok((slot, u64::from(generation) | THERE))
+    }
+}
+
+impl<T> Slot<T> {
+    fn owner(&self) -> Process {
+        Process::numbered(self.owner.load(Ordering::Relaxed))
+    }
+
+    /// What a hold knows the slot by.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Holds the slot while the object of a handle is in it.
+    #[inline]
+    fn hold(&self, there: u64) -> Result<Hold, Missing> {
+        let hold = Hold::new(self.address(), self.owner());
+        if self.there.load(Ordering::Acquire) == there { Ok(hold) } else { Err(Missing::Unknown) }
     }
 }
 
@@ -187,5 +223,50 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn taking_waits_for_the_calls_that_are_in_the_object() {
+        static TABLE: Table<AtomicU32> = Table::new(5);
+        static OTHER: Table<u32> = Table::new(6);
+        let other = OTHER.insert(Arc::new(0)).unwrap();
+        let (mut seen, mut made) = (0, 0);
+        while seen < 200 && made < 200_000 {
+            made += 1;
+            let handle = TABLE.insert(Arc::new(AtomicU32::new(0))).unwrap();
+            let inside = std::thread::scope(|scope| {
+                let caller = scope.spawn(move || {
+                    let call = |object: &AtomicU32| {
+                        object.store(1, Ordering::Relaxed);
+                        OTHER.with(other, |_| std::thread::yield_now()).unwrap();
+                        object.store(2, Ordering::Relaxed);
+                    };
+                    TABLE.with(handle, call).is_ok()
+                });
+                let object = TABLE.get(handle).unwrap();
+                while made % 2 == 0 && object.load(Ordering::Relaxed) == 0 {
+                    std::hint::spin_loop();
+                }
+                drop(object);
+                let object = TABLE.take(handle).unwrap();
+                let state = object.load(Ordering::Relaxed);
+                assert_ne!(state, 1, "a call is in the object");
+                assert_eq!(Arc::strong_count(&object), 1);
+                let called = caller.join().unwrap();
+                assert_eq!((called, state == 2), (called, called), "in it before, or not at all");
+                called
+            });
+            seen += u32::from(inside);
+        }
+        assert_eq!(seen, 200, "calls were met in the object, of {made}");
+    }
+
+    #[test]
+    fn a_panic_lets_go_of_the_object() {
+        static TABLE: Table<u32> = Table::new(7);
+        let handle = TABLE.insert(Arc::new(7)).unwrap();
+        let bug = || TABLE.with(handle, |_| -> u32 { panic!("a bug") });
+        assert!(std::panic::catch_unwind(bug).is_err());
+        assert_eq!(TABLE.take(handle).as_deref(), Ok(&7));
     }
 }

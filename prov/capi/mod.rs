@@ -8,6 +8,7 @@
 
 mod boundary;
 pub(crate) mod handles;
+mod holds;
 mod objects;
 mod post;
 mod queues;

@@ -1,0 +1,134 @@
+//! Who is using which slot of the tables of handles, so that nothing is destroyed under a call.
+//!
+//! Each thread has a record of the slots that its calls are in (hazard pointers: M. M. Michael,
+//! "Hazard Pointers", IEEE TPDS 15(6), 2004). To hold a slot is to store its address there and then to
+//! look whether the object still is; to destroy is to mark the object as gone and then to wait until
+//! no record has the slot. The store and the look of the frequent side are ordered by
+//! [`barrier::light`], so a call that posts or polls takes no lock and makes no atomic change.
+
+use crate::object::Process;
+use erd_ffi::barrier;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Slots that one call is in at once: a queue pair and an address.
+const DEPTH: usize = 2;
+/// Looks of a thread that waits for others, before it sleeps between them.
+const LOOKS_AWAKE: u32 = 64;
+/// How long it sleeps.
+const NAP: Duration = Duration::from_micros(50);
+
+/// What one thread holds.
+#[repr(align(64))]
+struct Record {
+    /// Addresses of slots, 0 where there is none.
+    held: [AtomicUsize; DEPTH],
+    /// [`Process::number`] of the thread's. A child has the records of its parent's threads, and
+    /// not the threads.
+    process: AtomicU32,
+}
+
+/// Records of all threads, and those that no thread has. Records are never freed, and used again:
+/// there are as many as threads were calling at once.
+static RECORDS: Mutex<Records> = Mutex::new(Records { all: Vec::new(), spare: Vec::new() });
+
+struct Records {
+    all: Vec<&'static Record>,
+    spare: Vec<&'static Record>,
+}
+
+thread_local! {
+    static MINE: Cell<Option<&'static Record>> = const { Cell::new(None) };
+    static AT_EXIT: AtExit = const { AtExit };
+}
+
+/// Gives the thread's record back when the thread ends.
+struct AtExit;
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        if let Some(record) = MINE.take() {
+            give_back(record);
+        }
+    }
+}
+
+fn give_back(record: &'static Record) {
+    RECORDS.lock().spare.push(record);
+}
+
+#[cold]
+fn first_hold() -> &'static Record {
+    barrier::prepare();
+    let mut records = RECORDS.lock();
+    let record = records.spare.pop().unwrap_or_else(|| {
+        let record =
+            Box::leak(Box::new(Record { held: Default::default(), process: AtomicU32::new(0) }));
+        records.all.push(record);
+        record
+    });
+    drop(records);
+    // A thread that is ending has no hook any more; each of its calls takes a record for itself.
+    if AT_EXIT.try_with(|_| ()).is_ok() {
+        MINE.set(Some(record));
+    }
+    record
+}
+
+/// A slot is held until this is dropped, by the thread that made it.
+pub(super) struct Hold {
+    record: &'static Record,
+    index: usize,
+    only_here: PhantomData<*const ()>,
+}
+
+impl Hold {
+    /// Holds `slot`. Whether there still is an object in it is to be looked at afterwards.
+    ///
+    /// # Panics
+    /// If the thread is in as many slots as a call of ours ever is.
+    #[inline]
+    pub(super) fn new(slot: usize, process: Process) -> Hold {
+        let record = MINE.get().unwrap_or_else(first_hold);
+        let vacant = |held: &AtomicUsize| held.load(Ordering::Relaxed) == 0;
+        let index = record.held.iter().position(vacant).expect("a call is in two slots at most");
+        record.process.store(process.number(), Ordering::Relaxed);
+        record.held[index].store(slot, Ordering::Relaxed);
+        barrier::light();
+        Hold { record, index, only_here: PhantomData }
+    }
+}
+
+impl Drop for Hold {
+    #[inline]
+    fn drop(&mut self) {
+        self.record.held[self.index].store(0, Ordering::Release);
+        if MINE.get().is_none() {
+            give_back(self.record);
+        }
+    }
+}
+
+/// Waits until no call is in `slot`, of whose object was said before that it is gone.
+pub(super) fn wait(slot: usize) {
+    barrier::prepare();
+    barrier::heavy();
+    let process = Process::current().number();
+    let mut looks = 0_u32;
+    let records = RECORDS.lock().all.clone();
+    for record in records {
+        while record.process.load(Ordering::Relaxed) == process
+            && record.held.iter().any(|held| held.load(Ordering::Acquire) == slot)
+        {
+            looks = looks.saturating_add(1);
+            if looks < LOOKS_AWAKE {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+}
