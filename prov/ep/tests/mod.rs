@@ -7,6 +7,7 @@ mod monitor;
 mod node;
 mod ports;
 mod semantics;
+mod stress;
 mod transfers;
 mod triggers;
 mod waiting;

@@ -2,7 +2,7 @@
 
 use crate::{fabric, info, sockaddr};
 use erd_ffi::fi::*;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ pub struct Options {
     /// Capabilities beside those that everybody gets.
     pub caps: u64,
     pub rx_ctx_bits: c_int,
+    /// Where its endpoint is.
+    pub address: &'static CStr,
 }
 
 impl Options {
@@ -34,6 +36,7 @@ impl Options {
         counters_only: false,
         caps: 0,
         rx_ctx_bits: 0,
+        address: c"127.0.0.1",
     };
 }
 
@@ -109,7 +112,7 @@ impl Node {
         let version = fi_version(2, 0);
         // SAFETY: the arguments are as the man pages say, and the objects are those just opened.
         unsafe {
-            let names = (c"127.0.0.1".as_ptr(), null());
+            let names = (options.address.as_ptr(), null());
             let rc = info::getinfo(version, names, FI_SOURCE, null(), &raw mut node.info);
             ok("getinfo", rc as isize);
             let attr = (*node.info).fabric_attr;
@@ -464,6 +467,10 @@ impl Node {
             let ops = &*(*self.cntr).ops;
             ((ops.read)(self.cntr), (ops.readerr)(self.cntr))
         }
+    }
+
+    pub fn av(&self) -> *mut fid_av {
+        self.av
     }
 
     pub fn domain(&self) -> *mut fid_domain {
