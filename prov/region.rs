@@ -8,6 +8,7 @@ use crate::object::Use;
 use erd_ffi::own_memory;
 use parking_lot::Mutex;
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -175,7 +176,28 @@ impl Pass {
         there
     }
 
-    /// Copies into the memory; false if not all of it is there.
+    /// Whether it is an access to this region.
+    #[must_use]
+    pub fn is_to(&self, region: &Arc<Region>) -> bool {
+        Arc::ptr_eq(&self.0, region)
+    }
+
+    /// Where the `len_bytes` from `offset_bytes` are, if they are in one piece and cannot be missing.
+    #[must_use]
+    pub fn run(&self, offset_bytes: u64, len_bytes: usize) -> Option<NonNull<u8>> {
+        let mut run = None;
+        if !self.guarded {
+            self.each_part(offset_bytes, len_bytes as u64, |at, len| {
+                if len == len_bytes {
+                    run = NonNull::new(at);
+                }
+            });
+        }
+        run
+    }
+
+    /// Copies into the memory; false if not all of it is there. Bytes that were received straight into
+    /// their place ([`Pass::run`]) are there already.
     #[must_use]
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> bool {
         let (mut rest, mut there) = (bytes, true);
@@ -185,7 +207,7 @@ impl Pass {
             unsafe {
                 if self.guarded {
                     there = there && own_memory::write(at.addr(), from);
-                } else {
+                } else if !std::ptr::eq(from.as_ptr(), at) {
                     std::ptr::copy_nonoverlapping(from.as_ptr(), at, len);
                 }
             }
@@ -290,6 +312,20 @@ mod tests {
         let mut parts = Vec::new();
         region(false).each_part(8, 4, |at, len| parts.push((at as usize, len)));
         assert_eq!(parts, [(4104, 2), (8192, 2)]);
+    }
+
+    #[test]
+    fn a_run_is_one_piece_that_cannot_be_missing() {
+        let run = |region: Region, at, len| {
+            let pass = Arc::new(region).enter().expect("open");
+            pass.run(at, len).map(|at| at.as_ptr().addr())
+        };
+        assert_eq!(run(region(false), 8, 2), Some(4104));
+        assert_eq!(run(region(false), 10, 5), Some(8192));
+        assert_eq!(run(region(false), 8, 4), None, "two pieces");
+        assert_eq!(run(region(false), 12, 4), None, "past the end");
+        let all = vec![Piece { start: 0, len_bytes: usize::MAX }];
+        assert_eq!(run(Region::new(all, 0, true), 1 << 20, 8), None, "it may be missing");
     }
 
     #[test]

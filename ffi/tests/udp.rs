@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use erd_ffi::udp::{
-    Burst, Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Plan, PortError, PortOptions, RxDatagram,
+    Burst, Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Next, Plan, PortError, PortOptions, RxDatagram,
     RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, max_payload_bytes,
     path_mtu_bytes, route_source,
 };
@@ -539,6 +539,40 @@ fn an_expected_burst_is_received_into_its_places() {
     let (got, placed, memory) = receive_planned(&mut rx, &places, is_head);
     assert!(placed);
     assert_eq!((got, memory), (forty_datagrams(), payloads.concat()));
+}
+
+#[test]
+fn a_look_ahead_tells_the_expected_and_leaves_it() {
+    for ip in [V4, V6] {
+        let (tx, mut rx, dst) = pair(ip, &PortOptions::default());
+        let mut memory = vec![0xa5_u8; 40 * 968];
+        let mut plan = Plan::new(32);
+        for place in memory.chunks_exact_mut(968) {
+            assert!(plan.push(std::ptr::NonNull::new(place.as_mut_ptr()).unwrap(), 968));
+        }
+        assert_eq!(rx.look_ahead(&plan, |_| true).unwrap(), Next::Nothing);
+        let heads = [vec![0; 32], vec![1; 32]];
+        let arrivals = [(&heads[0], 968), (&heads[1], 968), (&heads[0], 967), (&heads[0], 2967)];
+        for (head, bytes) in arrivals {
+            assert_all_sent(send_one(&tx, &dst, &[head.clone(), vec![7; bytes]].concat()), 1);
+        }
+        assert_all_sent(send_one(&tx, &dst, &[0; 31]), 1);
+        for (at, bytes) in [1000, 1000, 999, 2999, 31].into_iter().enumerate() {
+            let deadline = Instant::now() + PATIENCE;
+            let mut look = |wanted| loop {
+                match rx.look_ahead(&plan, |head| wanted && head == [0; 32]).unwrap() {
+                    Next::Nothing => assert!(Instant::now() < deadline, "nothing came"),
+                    next => return next,
+                }
+            };
+            let next = if at == 0 { Next::Planned { bytes } } else { Next::Other { bytes } };
+            assert_eq!((look(true), look(false)), (next, Next::Other { bytes }));
+            let mut taken = 0;
+            assert_eq!(rx.recv(1, |datagram| taken = datagram.data.len()).unwrap(), 1);
+            assert_eq!(taken, bytes, "it was still there");
+        }
+        assert_eq!(memory, vec![0xa5; 40 * 968]);
+    }
 }
 
 #[test]

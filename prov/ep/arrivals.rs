@@ -2,6 +2,7 @@
 
 use super::host::EpHost;
 use super::ops::{Handle, Kind};
+use crate::region::Pass;
 use erd_ffi::udp::{Plan, Taken};
 use erd_rd::{Endpoint, Expected};
 
@@ -9,6 +10,17 @@ use erd_rd::{Endpoint, Expected};
 const PAUSE_MAX: u32 = 64;
 /// Smaller payloads are not worth a guess: a wrong one costs more than a copy.
 const WORTH_BYTES: u64 = 1 << 10;
+
+/// What keeps the places of a guess from going: nothing but the endpoint's lock, or an access to the region
+/// that a peer writes to.
+pub(super) struct Lease(Option<Pass>);
+
+impl Lease {
+    /// The places are in registered memory: others may look at it, peers among them.
+    pub(super) fn is_of_a_region(&self) -> bool {
+        self.0.is_some()
+    }
+}
 
 /// The guess of one receive call, and how well guesses have served.
 pub(super) struct Guess {
@@ -29,15 +41,16 @@ impl Guess {
         Guess { plan, expected: Vec::new(), off, rest: 0, pause: 1 }
     }
 
-    /// Plans for the next arrival; false if there is nothing to expect, or guesses rest.
-    pub(super) fn make(&mut self, engine: &Endpoint, host: &EpHost) -> bool {
+    /// Plans for the next arrival; `None` if there is nothing to expect, or guesses rest.
+    pub(super) fn make(&mut self, engine: &Endpoint, host: &EpHost) -> Option<Lease> {
         if self.off {
-            return false;
+            return None;
         }
         if self.rest > 0 {
             self.rest -= 1;
-            return false;
+            return None;
         }
+        let mut pass = None;
         self.plan.clear();
         self.expected.clear();
         engine.each_expected(|expected| {
@@ -45,21 +58,27 @@ impl Guess {
             let fits = self.expected.last().is_none_or(|last| {
                 last.to == expected.to && last.len_bytes == self.expected[0].len_bytes
             });
-            let buffers = match Handle::from_token(expected.to.0) {
+            let (at, len_bytes) = (expected.offset_bytes, usize::from(expected.len_bytes));
+            let place = match Handle::from_token(expected.to.0) {
                 _ if !fits => None,
-                (handle, Kind::Own) => host.recvs.get(handle).map(|op| &op.buffers),
-                (handle, Kind::Result) => host.sends.get(handle).map(|op| &op.buffers),
-                (_, Kind::Held | Kind::Served) => None,
+                (handle, Kind::Own) => {
+                    host.recvs.get(handle).and_then(|op| op.buffers.run(at, len_bytes))
+                }
+                (handle, Kind::Result) => {
+                    host.sends.get(handle).and_then(|op| op.buffers.run(at, len_bytes))
+                }
+                (handle, Kind::Served) => {
+                    host.served.get(handle).and_then(|served| served.run(at, len_bytes, &mut pass))
+                }
+                (_, Kind::Held) => None,
             };
-            let len_bytes = usize::from(expected.len_bytes);
-            let place = buffers.and_then(|buffers| buffers.run(expected.offset_bytes, len_bytes));
             let room = place.is_some_and(|place| self.plan.push(place, len_bytes));
             if room {
                 self.expected.push(*expected);
             }
             room
         });
-        !self.plan.is_empty()
+        (!self.plan.is_empty()).then_some(Lease(pass))
     }
 
     /// Learns from what came. Small packets between the expected ones do no harm.

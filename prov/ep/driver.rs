@@ -3,7 +3,7 @@
 //! Everything here happens under the endpoint's lock. A step is: take what arrived, run timers
 //! that are due, tell the engine what was consumed, send, and hand completions to the queues.
 
-use super::arrivals::Guess;
+use super::arrivals::{Guess, Lease};
 use super::complete::Owed;
 use super::config::EpConfig;
 use super::host::EpHost;
@@ -19,7 +19,7 @@ use crate::sockaddr;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM, fi_addr_t};
 use erd_ffi::info_path::InfoPath;
-use erd_ffi::udp::{self, NetError, RxDatagram, RxSocket, Taken, TxSockets};
+use erd_ffi::udp::{self, NetError, Next, RxDatagram, RxSocket, Taken, TxSockets};
 use erd_rd::{Ecn, Endpoint, PeerId, PostError, RxMeta};
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -39,6 +39,8 @@ const UDP_EVERY_MAX_NS: u64 = 1_000_000;
 const ROUNDS: usize = 8;
 /// Batches that a step sends.
 const SEND_BATCHES: usize = 16;
+/// Shorter arrivals are copied to a region sooner than they are looked at.
+const LOOK_WORTH_BYTES: usize = 16 << 10;
 /// When to try again after the sockets were full.
 const BLOCKED_RETRY_NS: u64 = 100_000;
 /// Least time between two looks for network errors without a sign of any.
@@ -181,11 +183,11 @@ impl Driver {
     fn receive_udp(&mut self, now: &mut u64) -> usize {
         let mut datagrams = 0;
         for _ in 0..RECV_BATCH {
-            if !self.guess.make(&self.engine, &self.host) {
+            let Some(lease) = self.guess.make(&self.engine, &self.host) else {
                 datagrams += self.receive_batch(now);
                 break;
-            }
-            match self.receive_guessed(now) {
+            };
+            match self.receive_guessed(now, &lease) {
                 0 => break,
                 more => datagrams += more,
             }
@@ -217,8 +219,34 @@ impl Driver {
         })
     }
 
+    /// Looks whether what comes next is what is expected in a region. There others may look, and peers read:
+    /// so nothing of anybody else's may be there, even for a moment. `None` if nothing comes.
+    fn is_worth_placing(&mut self) -> Option<bool> {
+        let first = self.guess.expected[0];
+        let (right, bytes) = match self.rx.look_ahead(&self.guess.plan, |head| first.is(head)) {
+            Ok(Next::Nothing) => return None,
+            Ok(Next::Planned { bytes }) => (bytes >= LOOK_WORTH_BYTES, bytes),
+            Ok(Next::Other { bytes }) => (false, bytes),
+            Err(error) => {
+                tracing::warn!(%error, "cannot look at what arrives");
+                (false, usize::MAX)
+            }
+        };
+        if !right {
+            self.guess.learn(Taken::default(), bytes as u64);
+        }
+        Some(right)
+    }
+
     /// Takes one arrival, the expected one if the guess is right.
-    fn receive_guessed(&mut self, now: &mut u64) -> usize {
+    fn receive_guessed(&mut self, now: &mut u64, lease: &Lease) -> usize {
+        if lease.is_of_a_region() {
+            match self.is_worth_placing() {
+                Some(true) => {}
+                Some(false) => return self.receive_batch(now),
+                None => return 0,
+            }
+        }
         let (engine, host, link) = (&mut self.engine, &mut self.host, &mut self.link);
         let expected = &self.guess.expected;
         let (mut bytes, mut read_at) = (0, None);
@@ -234,7 +262,9 @@ impl Driver {
             }
         };
         // SAFETY: the places are parts of buffers that the application lends for writing until
-        // their receives complete, which nobody learns before this step ends.
+        // their receives complete, which nobody learns before this step ends, or of a region that
+        // the lease keeps open. Who writes to the places of a write that is under way can spoil
+        // what comes from its writer only.
         let received = unsafe { self.rx.recv_planned(&self.guess.plan, is_expected, take) };
         let taken = received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive");

@@ -13,6 +13,7 @@ use crate::atomics;
 use crate::region::{Pass, Region};
 use erd_ffi::fi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use erd_rd::{Atomic, Form, Operand, PeerId, RecvToken, Refusal, Remote, SendToken};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Reads up to this length are copied when they are met, so that what comes after them does not
@@ -72,6 +73,30 @@ impl Served {
             left -= take;
         }
         Ok(())
+    }
+
+    /// Where a part lies, if it is one run of bytes and cannot be missing. `pass` keeps it from going; what
+    /// lies in another region than that one has no place.
+    pub(super) fn run(
+        &self,
+        offset_bytes: u64,
+        len_bytes: usize,
+        pass: &mut Option<Pass>,
+    ) -> Option<NonNull<u8>> {
+        let mut skip = offset_bytes;
+        let stretch = self.stretches.iter().find(|stretch| {
+            let here = skip < stretch.len_bytes;
+            skip -= if here { 0 } else { stretch.len_bytes };
+            here
+        })?;
+        if self.lost.is_some() || len_bytes as u64 > stretch.len_bytes - skip {
+            return None;
+        }
+        if pass.is_none() {
+            *pass = stretch.region.enter();
+        }
+        let pass = pass.as_ref().filter(|pass| pass.is_to(&stretch.region))?;
+        pass.run(stretch.offset_bytes + skip, len_bytes)
     }
 
     /// Copies out of the memory.

@@ -19,7 +19,7 @@
 /* FI_OPT_MAX_RMA_SIZE and its like, which they do not have either. */
 enum { OPT_MAX_RMA = 14, OPT_MAX_ATOMIC = 15, OPT_INJECT_RMA = 18, OPT_INJECT_ATOMIC = 19 };
 
-enum { KEY = 7, AREA_BYTES = 1 << 20 };
+enum { KEY = 7, AREA_BYTES = 1 << 20, KEPT = 0x3c };
 
 static struct group group;
 static fi_addr_t to; /* node 1 as node 0 knows it */
@@ -231,9 +231,9 @@ static void refusals(void)
 /* Registrations are closed, and their memory unmapped, while peers read and write it. */
 static void memory_goes(void)
 {
-    enum { ROUNDS = 40, READS = 8, BYTES = 1 << 20 };
+    enum { ROUNDS = 40, READS = 8, BYTES = 1 << 20, OPS = 2 * READS + 1 };
     uint8_t *buffers = malloc((size_t)READS * BYTES);
-    struct op ops[2 * READS];
+    struct op ops[OPS];
     unsigned refused = 0, served = 0;
     open_nodes(2);
     for (unsigned round = 0; round < ROUNDS; round++) {
@@ -247,18 +247,28 @@ static void memory_goes(void)
             must(fi_read(asker(), buffers + i * BYTES, BYTES, NULL, to, 0, 50, &ops[i]), "fi_read");
             must(fi_write(asker(), area, 8192, NULL, to, 4096 + i * 8192, 50, &ops[READS + i]), "fi_write");
         }
+        must(fi_write(asker(), area, BYTES - 4096, NULL, to, 4096, 50, &ops[2 * READS]), "fi_write");
         for (unsigned step = 0; step < round; step++)
             group_step(&group);
         must(fi_close(&mr->fid), "fi_close of a registration in use");
         must(fi_close(&cntr->fid), "fi_close of its counter");
-        munmap(gone, BYTES);
-        for (size_t i = 0; i < 2 * READS; i++) {
+        /* From here on the memory is not there, or is there and may not be changed. */
+        bool stays = round % 2 == 1;
+        if (stays)
+            memset(gone, KEPT, BYTES);
+        else
+            munmap(gone, BYTES);
+        for (size_t i = 0; i < OPS; i++) {
             int state = group_wait(&group, &ops[i]);
             check(state == 1 || state == -FI_EKEYREJECTED, "a transfer ended with %d", state);
             if (state == 1 && i < READS)
                 pattern_check(buffers + i * BYTES, 4096, round);
             *(state == 1 ? &served : &refused) += 1;
         }
+        for (size_t i = 0; stays && i < BYTES; i++)
+            check(gone[i] == KEPT, "round %u: byte %zu came after the registration was closed", round, i);
+        if (stays)
+            munmap(gone, BYTES);
     }
     exchange(&group, 0, 1, 100000);
     printf("  memory went: %u transfers refused, %u served\n", refused, served);

@@ -25,7 +25,7 @@ pub use faults::FaultRates;
 pub use plan::Plan;
 pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, max_payload_bytes, path_mtu_bytes, route_source};
-pub use rx::{RxDatagram, RxSocket, Taken};
+pub use rx::{Next, RxDatagram, RxSocket, Taken};
 pub use tx::{Burst, SendReport, Stop, TxSockets};
 
 /// The largest payload of one UDP datagram over IPv4, in bytes; also the largest GSO burst.

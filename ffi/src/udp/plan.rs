@@ -62,6 +62,11 @@ impl Plan {
         self.places.is_empty()
     }
 
+    /// Whether an arrival of so many bytes ends with one of the places.
+    pub(super) fn ends_at(&self, bytes: usize) -> bool {
+        self.starts().any(|(start, place)| start + self.head_bytes + place.len_bytes == bytes)
+    }
+
     pub(super) fn head_bytes(&self) -> usize {
         self.head_bytes
     }

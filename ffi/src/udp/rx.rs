@@ -174,6 +174,34 @@ impl RxSocket {
         Ok(datagrams.max(1))
     }
 
+    /// Looks at what arrives next, and leaves it there: whether it ends where a datagram of the plan does,
+    /// and its first one is the expected one, as `is_expected` says of the bytes before the payload.
+    ///
+    /// # Errors
+    /// What `recv(2)` reports, other than an empty queue or an interruption.
+    pub fn look_ahead(
+        &mut self,
+        plan: &Plan,
+        is_expected: impl FnOnce(&[u8]) -> bool,
+    ) -> io::Result<Next> {
+        let (fd, head_bytes) = (self.socket.as_raw_fd(), plan.head_bytes());
+        let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+        // SAFETY: the slots are this port's own and longer than a head. With MSG_TRUNC the answer
+        // is the arrival's length, and no more than a head is written.
+        let rc = unsafe { libc::recv(fd, self.slots.at(0, 0).cast(), head_bytes, flags) };
+        let Ok(bytes) = usize::try_from(rc) else {
+            let error = io::Error::last_os_error();
+            return if is_empty(&error) { Ok(Next::Nothing) } else { Err(error) };
+        };
+        // SAFETY: nothing writes the slot meanwhile. An arrival that is shorter than a head ends
+        // nowhere in the plan.
+        let head = unsafe { self.slots.bytes(0, 0, head_bytes) };
+        Ok(match plan.ends_at(bytes) && is_expected(head) {
+            true => Next::Planned { bytes },
+            false => Next::Other { bytes },
+        })
+    }
+
     /// Takes one arrival, with its payloads received straight into the places of `plan`. Of each
     /// datagram that lies as planned, `is_expected` says whether it is the one that the place is
     /// meant for, by the place's index and the bytes before the payload. If all are, `f` gets them
@@ -181,8 +209,8 @@ impl RxSocket {
     /// whole datagrams.
     ///
     /// # Safety
-    /// Every place of the plan can be written to and read from until this returns, by nobody else
-    /// but `f`.
+    /// Every place of the plan can be written to and read from until this returns. Who else but `f`
+    /// writes there may spoil what did not meet the plan.
     ///
     /// # Errors
     /// As [`RxSocket::recv`].
@@ -266,6 +294,23 @@ impl RxSocket {
     }
 }
 
+/// What [`RxSocket::look_ahead`] sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The queue is empty.
+    Nothing,
+    /// The planned arrival, as far as can be seen.
+    Planned {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Another one.
+    Other {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
 /// What [`RxSocket::recv_planned`] took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
@@ -286,6 +331,11 @@ impl Parts {
     fn push(&mut self, base: *mut u8, iov_len: usize) {
         self.0.push(libc::iovec { iov_base: base.cast(), iov_len });
     }
+}
+
+/// The queue is empty, or that will be seen at the next look.
+fn is_empty(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Asks for everything that arrives beside the payload; says whether there will be stamps.
@@ -398,10 +448,7 @@ impl Frame {
             return Ok(received);
         }
         let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
-            _ => Err(error),
-        }
+        if is_empty(&error) { Ok(0) } else { Err(error) }
     }
 
     fn arrival(&self, slot: usize) -> Option<Arrival> {

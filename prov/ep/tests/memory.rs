@@ -3,6 +3,7 @@
 
 use super::node::{Node, Options, Pair, ok};
 use crate::ep::EpInner;
+use crate::ep::arrivals::Lease;
 use crate::ep::call::Call;
 use crate::ep::driver::Driver;
 use crate::ep::ops::{Buffers, Handle};
@@ -11,7 +12,8 @@ use crate::ep::recv::UNREAD_MAX;
 use crate::object;
 use crate::region::{Piece, Region};
 use erd_ffi::fi::*;
-use erd_rd::{Host, PeerId, Refusal, Remote, SendToken, Target, Targets};
+use erd_rd::{Expected, Host, PeerId, Refusal, Remote, SendToken, Target, Targets};
+use std::net::UdpSocket;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -133,6 +135,77 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
     assert_eq!(own, cell);
     let refusals = with_driver(&pair.b, |driver| driver.engine.stats().refusals);
     assert_eq!(refusals[Refusal::Bounds as usize - 1], 2);
+}
+
+/// Posts a long write from `a` to the whole region of `b`, and lets both progress until some of it is
+/// there and the rest is expected. Answers the length of the next datagram's payload.
+fn write_under_way(pair: &Pair, own: &[u8]) -> usize {
+    let targets = remote(0, own.len() as u64, None).targets;
+    with_driver(&pair.a, |driver| {
+        // SAFETY: the test waits for the completion; the buffer is only read.
+        let buffers = unsafe { Buffers::one(own.as_ptr().cast_mut().cast(), own.len()) };
+        let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION);
+        driver.post_ask(&AskPost::write(buffers, targets, call)).expect("posted");
+    });
+    let mut next_bytes = 0;
+    pair.until(|| {
+        let lease = lease(&pair.b);
+        next_bytes = with_driver(&pair.b, |driver| {
+            driver.guess.expected.first().map_or(0, |next| next.len_bytes.into())
+        });
+        lease.is_some_and(|lease| lease.is_of_a_region())
+    });
+    next_bytes
+}
+
+/// What keeps the places from going where `node` would receive now.
+fn lease(node: &Node) -> Option<Lease> {
+    with_driver(node, |driver| driver.guess.make(&driver.engine, &driver.host))
+}
+
+#[test]
+fn a_region_closes_between_arrivals_and_gets_nothing_more() {
+    let pair = Pair::new(Options::default());
+    let (own, mut memory) = (vec![7_u8; 8 << 20], vec![1_u8; 8 << 20]);
+    let region = expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
+    write_under_way(&pair, &own);
+    let mut held = None;
+    pair.until(|| {
+        held = lease(&pair.b);
+        held.is_some()
+    });
+    let closing = Arc::clone(&region);
+    let closer = std::thread::spawn(move || closing.close());
+    while region.enter().is_some() {
+        std::thread::yield_now();
+    }
+    assert!(!closer.is_finished(), "bytes may be on their way into it");
+    drop(held);
+    closer.join().expect("closed");
+    let before = memory.clone();
+    assert_ne!(before, own, "the test is to close it in the middle");
+    let ended = pair.a.next(&[&pair.b]).map_err(|bad| bad.err);
+    assert_eq!(ended.map(|_| ()), Err(FI_EKEYREJECTED));
+    assert!(memory == before, "bytes came after the region was closed");
+    assert!((0..100).all(|_| lease(&pair.b).is_none()));
+}
+
+#[test]
+fn nothing_but_a_writes_own_bytes_comes_to_its_region() {
+    let pair = Pair::new(Options::default());
+    let (own, mut memory) = (vec![7_u8; 8 << 20], vec![1_u8; 8 << 20]);
+    expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
+    let next_bytes = write_under_way(&pair, &own);
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let (forged, to) = (vec![0xee; Expected::HEAD_BYTES + next_bytes], pair.b.name());
+    // Most are alone in the queue, since the writer makes no progress meanwhile.
+    for _ in 0..100 {
+        stranger.send_to(&forged, to).expect("sent");
+        pair.b.poke();
+        assert!(!memory.contains(&0xee), "a stranger's bytes are in the region");
+    }
+    pair.a.next(&[&pair.b]).expect("written");
+    assert!(memory == own);
 }
 
 #[cfg(debug_assertions)]

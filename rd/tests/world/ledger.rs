@@ -396,8 +396,8 @@ impl Ledger {
         let end = offset_bytes + len_bytes as u64;
         assert!(end <= recv.capacity_bytes, "bytes expected past the end of receive {id}");
         if let Some(covered) = &recv.covered {
-            let clash = covered.range(..end).next_back().filter(|(_, to)| **to > offset_bytes);
-            assert_eq!(clash, None, "bytes expected at {offset_bytes} of receive {id}");
+            let free = is_free(covered, offset_bytes, end);
+            assert!(free, "bytes expected at {offset_bytes} of receive {id}");
         } else {
             recv.bytes[offset_bytes as usize..end as usize].fill(0xa5);
         }
@@ -564,6 +564,11 @@ impl Ledger {
     pub fn unfinished(&self) -> Vec<usize> {
         self.outstanding.values().flatten().copied().collect()
     }
+}
+
+/// None of these bytes came.
+pub fn is_free(covered: &BTreeMap<u64, u64>, start: u64, end: u64) -> bool {
+    covered.range(..end).next_back().is_none_or(|(_, to)| *to <= start)
 }
 
 /// Adds the range `start..end` to disjoint, merged ranges.

@@ -5,7 +5,7 @@
 //! written or read whole. The cells are real, and every change is made twice: by what came over
 //! the wire, and on a reference model by what the request was made to be.
 
-use super::ledger::{Life, Rules};
+use super::ledger::{Life, Rules, is_free};
 use super::pattern;
 use super::rng::Rng;
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
@@ -406,6 +406,26 @@ impl Memory {
         asked.spoiled |= !same;
         assert!(same || asked.withdrawn, "wrong bytes at {offset_bytes} for request {ask}");
         asked.cover(base_bytes + offset_bytes, bytes.len() as u64);
+    }
+
+    /// A port wrote what it should not have where bytes of a request were expected: no harm, if its
+    /// memory is still lent and none had come there.
+    pub fn scribble(&mut self, life: Life, token: u64, offset_bytes: u64, len_bytes: usize) {
+        let id = (token & !KIND) as usize;
+        let (ask, base_bytes, room_bytes) = match token & KIND {
+            ASK => (id, 0, self.asked[id].plan.len_bytes),
+            SERVED => (self.served[id].ask, self.served[id].base_bytes, self.served[id].len_bytes),
+            kind => panic!("bytes expected for {kind:#x}"),
+        };
+        let (asked, own) = (&self.asked[ask], token & KIND == ASK);
+        let lent = if own { asked.ended.is_none() } else { asked.serving.contains(&token) };
+        assert!(lent, "bytes expected for request {ask} after its end");
+        let right = if own { asked.from == life && !asked.writes() } else { asked.writes() };
+        assert!(right, "bytes expected for request {ask}, which gets none here");
+        let end = offset_bytes + len_bytes as u64;
+        assert!(end <= room_bytes, "bytes expected past the end of request {ask}");
+        let free = is_free(&asked.covered, base_bytes + offset_bytes, base_bytes + end);
+        assert!(free, "bytes expected at {offset_bytes} of request {ask}");
     }
 
     /// A buffer for an operand before its turn.

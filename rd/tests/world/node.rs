@@ -387,8 +387,12 @@ impl Node {
         });
         if let Some(guess) = guess {
             let (to, len_bytes) = (guess.to.0 as usize, usize::from(guess.len_bytes));
-            if guess.to.0 & KIND == 0 {
-                ledger.scribble(self.app.life, to, guess.offset_bytes, len_bytes);
+            match guess.to.0 & KIND {
+                0 => ledger.scribble(self.app.life, to, guess.offset_bytes, len_bytes),
+                _ => {
+                    let (token, at) = (guess.to.0, guess.offset_bytes);
+                    ledger.memory.scribble(self.app.life, token, at, len_bytes);
+                }
             }
             if bytes.len() == Expected::HEAD_BYTES + len_bytes {
                 let (head, payload) = bytes.split_at(Expected::HEAD_BYTES);
