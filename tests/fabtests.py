@@ -3,9 +3,11 @@ out, over erd on loopback, and writes a line for each: pass, notrun (the test sa
 offered) or FAIL with the last words of both sides.
 
 usage: fabtests.py BIN PROVIDER_DIR [--lists unit,functional,short,multinode] [--only TEXT]... [--limit SECONDS]
+       fabtests.py BIN PROVIDER_DIR --uber CONFIG
 
 BIN is where an installation of fabtests has its programs and runfabtests.sh, from which the lists are read;
-PROVIDER_DIR has liberd_fi.so. Run it in a network namespace of its own (`unshare -rn`, `ip link set lo up`):
+PROVIDER_DIR has liberd_fi.so. The lists are unit, functional, short, standard, threaded and multinode.
+--uber runs fi_ubertest with a configuration (tests/ubertest.test) instead, within --limit. Run it in a network namespace of its own (`unshare -rn`, `ip link set lo up`):
 the tests use fixed ports. FI_ERD_TEST_FAULTS and FI_ERD_CC work as everywhere. Ends with 1 if a case failed.
 """
 
@@ -84,6 +86,23 @@ class Runner:
         verdict = "notrun" if all(end in NOT_OFFERED for end in ends) else "FAIL"
         return verdict, "\n".join([f"ended with {ends}"] + said)
 
+    def uber(self, config):
+        """Runs fi_ubertest; true if it tried something and nothing failed."""
+        test = os.path.join(self.bin, "fi_ubertest")
+        with tempfile.TemporaryFile("w+") as one, tempfile.TemporaryFile("w+") as other:
+            server = self.start([test, "-x"], one)
+            time.sleep(1)
+            client = self.start([test, "-u", config, HOST], other)
+            ends = [self.end(client, self.limit), self.end(server, 20)]
+            other.seek(0)
+            said = other.read()
+        results = re.findall(r"^Ending test \d+ / \d+, result: (.*)$", said, re.M)
+        verdicts = {result: results.count(result) for result in results}
+        print(f"fi_ubertest ended with {ends}: {verdicts}")
+        bad = [line for line in said.split("\n") if "failed" in line or "ret=" in line]
+        print("\n".join(bad[:40] + said.strip().split("\n")[-6:]))
+        return ends == [0, 0] and set(verdicts) == {"Success"}
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -92,7 +111,10 @@ def main():
     parser.add_argument("--lists", default="unit,functional,short,multinode")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--limit", type=float, default=300)
+    parser.add_argument("--uber")
     options = parser.parse_args()
+    if options.uber:
+        return 0 if Runner(options).uber(options.uber) else 1
     with open(os.path.join(options.bin, "runfabtests.sh"), encoding="utf-8") as script:
         script = script.read()
     runner, count, seen = Runner(options), {}, set()

@@ -136,6 +136,19 @@ impl Mpi {
             .env("OMPI_MCA_plm_rsh_agent", "/bin/false")
     }
 
+    /// The job with one-sided calls that go over libfabric's: Open MPI sends messages for them
+    /// otherwise.
+    #[must_use]
+    pub fn one_sided(&self, job: Job, provider: &Provider) -> Job {
+        if self.kind != Kind::OpenMpi {
+            return job;
+        }
+        job.env("OMPI_MCA_btl", "self,ofi")
+            .env("OMPI_MCA_btl_ofi_provider_include", &provider.name)
+            .env("OMPI_MCA_osc", "rdma")
+            .env("OMPI_MCA_osc_rdma_btls", "ofi")
+    }
+
     /// Runs the exercise; answers its last words.
     fn exercise(&self, run: &Exercise<'_>, counters: &Counters, log: &Path) -> Result<String> {
         let program = run.layout.root.join("tests/mpi/exercise.py");
@@ -253,15 +266,8 @@ fn hammer(
 ) -> Result<Done> {
     let mpi = Mpi::get(layout, kind)?;
     let counters = provider.counters(log);
-    let mut job = mpi.job(provider, 4, &layout.root.join("tests/mpi/hammer.py"));
-    if kind == Kind::OpenMpi {
-        // Its own atomics go over libfabric with these; else it sends messages.
-        job = job
-            .env("OMPI_MCA_btl", "self,ofi")
-            .env("OMPI_MCA_btl_ofi_provider_include", &provider.name)
-            .env("OMPI_MCA_osc", "rdma")
-            .env("OMPI_MCA_osc_rdma_btls", "ofi");
-    }
+    let job = mpi.job(provider, 4, &layout.root.join("tests/mpi/hammer.py"));
+    let job = mpi.one_sided(job, provider);
     let seconds = if full { "60" } else { "4" };
     let job = counters.give(job.args(["--seconds", seconds])).limit(Duration::from_secs(180));
     let output = job.run(log)?;
