@@ -2,16 +2,18 @@
 
 use crate::domain::DomainInner;
 use crate::object::{self, Class, Use, Users};
+use crate::peer::owner::CntrOwner;
 use crate::poll::Sleepable;
 use crate::trigger::{Waiting, Work};
 use crate::watch::Watch;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_CLASS_CNTR, FI_CNTR_EVENTS_BYTES, FI_CNTR_EVENTS_COMP, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
-    FI_EOTHER, FI_ETIMEDOUT, NOSYS_CNTR, NOSYS_FID, compat, fi_cntr_attr, fi_ops, fi_ops_cntr, fid,
-    fid_cntr,
+    FI_EOTHER, FI_ETIMEDOUT, FI_PEER, NOSYS_CNTR, NOSYS_FID, compat, fi_cntr_attr, fi_ops,
+    fi_ops_cntr, fid, fid_cntr,
 };
 use erd_ffi::guard::guarded;
+use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +35,8 @@ pub struct CntrInner {
     work: Arc<Work>,
     /// Endpoints that count here, and what waiters sleep on.
     pub watch: Watch,
+    /// Where all of it is counted, if that is another provider's counter, and what was so far.
+    owner: Option<(CntrOwner, Mutex<(u64, u64)>)>,
     users: Users,
     _domain_use: Use,
 }
@@ -47,6 +51,7 @@ unsafe impl Class for CntrInner {
     }
 
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {
+        self.hand_over();
         self.waiting.clear();
         Ok(())
     }
@@ -156,6 +161,15 @@ impl CntrInner {
         (self.value.load(Ordering::SeqCst), self.errors.load(Ordering::SeqCst))
     }
 
+    /// Counts at the owner, if there is one, what has not been. It calls, and no lock of an endpoint
+    /// is held.
+    pub(crate) fn hand_over(&self) {
+        let Some((owner, told)) = &self.owner else { return };
+        let now = self.values();
+        let before = std::mem::replace(&mut *told.lock(), now);
+        owner.count(now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+    }
+
     fn wait(&self, threshold: u64, timeout_ms: i32) -> c_int {
         let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
         let errors_before = self.values().1;
@@ -201,10 +215,36 @@ static CNTR_OPS: fi_ops_cntr = fi_ops_cntr {
     ..NOSYS_CNTR
 };
 
+/// The owner's counter is read, not this one.
+static PEER_OPS: fi_ops_cntr = fi_ops_cntr { read: peer_read, ..NOSYS_CNTR };
+
+/// The counter that stands behind one that is opened with `FI_PEER`.
+///
+/// # Safety
+/// `context` is NULL or a `struct fi_peer_cntr_context`.
+unsafe fn owner(domain: &DomainInner, bytes: bool, context: *mut c_void) -> Option<CntrOwner> {
+    if !domain.takes_peers("fi_cntr_open") {
+        return None;
+    }
+    if bytes {
+        tracing::info!("fi_cntr_open: events: with FI_PEER, FI_CNTR_EVENTS_COMP alone");
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let owner = unsafe { CntrOwner::read(context) };
+    if owner.is_none() {
+        tracing::info!(
+            "fi_cntr_open: with FI_PEER the context is a struct fi_peer_cntr_context, whose cntr \
+             has owner_ops with inc and incerr"
+        );
+    }
+    owner
+}
+
 /// `fi_cntr_open(3)`.
 ///
 /// # Safety
-/// `attr` and `cntr` are as the man page says.
+/// `attr` and `cntr` are as the man page says, and `context` with `FI_PEER` as `fi_peer(3)` says.
 pub unsafe fn open(
     domain: &Arc<DomainInner>,
     attr: *mut fi_cntr_attr,
@@ -224,10 +264,21 @@ pub unsafe fn open(
             return -FI_EINVAL;
         }
     };
-    if attr.flags != 0 {
-        tracing::info!(attr.flags, "fi_cntr_open: flags must be 0");
+    if attr.flags & !FI_PEER != 0 {
+        tracing::info!(attr.flags, "fi_cntr_open: flags may be FI_PEER");
         return -FI_EINVAL;
     }
+    let owner = if attr.flags == FI_PEER {
+        // SAFETY: the caller's promise.
+        match unsafe { owner(domain, bytes, context) } {
+            Some(owner) => Some((owner, Mutex::default())),
+            None => return -FI_EINVAL,
+        }
+    } else {
+        None
+    };
+    let (context, ops) =
+        if owner.is_some() { (std::ptr::null_mut(), &PEER_OPS) } else { (context, &CNTR_OPS) };
     // SAFETY: the caller's attribute, whose wait set is open where one is meant.
     let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set) } {
         Ok(watch) => watch,
@@ -243,13 +294,14 @@ pub unsafe fn open(
         waiting: Waiting::default(),
         work: Arc::clone(&domain.work),
         watch,
+        owner,
         users: Users::default(),
         _domain_use: domain.hold(),
     });
     if let Err(errno) = inner.watch.join_set(&inner) {
         return -errno;
     }
-    let abi = fid_cntr { fid: object::base::<CntrInner>(context, &FID_OPS), ops: &CNTR_OPS };
+    let abi = fid_cntr { fid: object::base::<CntrInner>(context, &FID_OPS), ops };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cntr = object::publish(abi, inner) };
     0
@@ -271,6 +323,16 @@ pub unsafe fn trywait(any: *mut fid) -> c_int {
 }
 
 guarded! {
+    /// The owner lets us progress.
+    unsafe extern "C" fn peer_read(cntr: *mut fid_cntr) -> u64 {
+        // SAFETY: the owner calls with our open counter.
+        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        cntr.watch.progress();
+        cntr.watch.serve_owners();
+        cntr.hand_over();
+        0
+    }
+
     unsafe extern "C" fn cntr_read(cntr: *mut fid_cntr) -> u64 {
         // SAFETY: libfabric calls with our open counter.
         let cntr = unsafe { object::inner::<CntrInner>(cntr) };

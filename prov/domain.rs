@@ -16,7 +16,7 @@ use crate::trigger::Work;
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
     FI_CANCEL_WORK, FI_CLASS_DOMAIN, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENODATA, FI_ENOSYS,
-    FI_FLUSH_WORK, FI_MAP_RAW_MR, FI_PROGRESS_AUTO, FI_QUEUE_WORK, FI_THREAD_SAFE,
+    FI_FLUSH_WORK, FI_MAP_RAW_MR, FI_PEER, FI_PROGRESS_AUTO, FI_QUEUE_WORK, FI_THREAD_SAFE,
     FI_THREAD_UNSPEC, FI_UNMAP_KEY, NOSYS_DOMAIN, NOSYS_FID, fi_av_attr, fi_cntr_attr, fi_cq_attr,
     fi_domain_attr, fi_info, fi_ops, fi_ops_domain, fi_poll_attr, fi_rx_attr, fi_threading,
     fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
@@ -240,6 +240,18 @@ impl DomainInner {
         }
     }
 
+    /// Whether objects of another provider may be opened here (`FI_PEER`); `call` would.
+    pub(crate) fn takes_peers(&self, call: &str) -> bool {
+        let granted = self.caps & FI_PEER != 0;
+        if !granted {
+            tracing::info!(
+                "{call}: FI_PEER: the domain was opened without this capability, which hints ask \
+                 for and libfabric 2.3 and later have"
+            );
+        }
+        granted
+    }
+
     /// The event queue bound to the domain.
     #[must_use]
     pub fn event_queue(&self) -> Option<Arc<EqInner>> {
@@ -370,7 +382,8 @@ pub unsafe fn open(
         return -FI_ENODATA;
     };
     let terms = Terms {
-        caps: request.caps,
+        // A caller may have put it there itself.
+        caps: request.caps & !if crate::peer::is_available() { 0 } else { FI_PEER },
         threading: request.attr.threading,
         auto_progress: request.attr.data_progress == FI_PROGRESS_AUTO,
         mr_mode: request.attr.mr_mode,

@@ -7,7 +7,7 @@
 //! all objects have in common), then one module for each class: [`fabric`], [`domain`], [`av`],
 //! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]; [`trigger`] is what waits
 //! for counters, [`sep`] and [`shared`] are scalable endpoints and shared contexts, [`poll`] poll and
-//! wait sets. [`verbs`] are the same objects without libfabric, and
+//! wait sets, `peer` other providers' queues. [`verbs`] are the same objects without libfabric, and
 //! [`capi`] is those for C. [`progress`] is the helper thread, [`monitor`] what it shows to who looks
 //! from outside. The protocol itself is the crate `erd_rd`; sockets
 //! and libfabric's ABI are in `erd_ffi`.
@@ -28,6 +28,7 @@ pub mod info;
 pub mod monitor;
 pub mod mr;
 pub mod object;
+mod peer;
 pub mod plan;
 pub mod poll;
 pub mod progress;

@@ -173,6 +173,13 @@ impl Watch {
         }
     }
 
+    /// Brings the messages of every endpoint to the provider that has their receives.
+    pub fn serve_owners(&self) {
+        for endpoint in &*self.endpoints.read() {
+            endpoint.serve_owner();
+        }
+    }
+
     /// Something that reports here will not report any more: a bug made it fail.
     #[must_use]
     pub fn has_failed(&self) -> bool {

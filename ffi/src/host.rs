@@ -27,11 +27,14 @@ type ParamDefineFn = unsafe extern "C" fn(
     *const c_char,
     ...
 ) -> c_int;
+type VersionFn = unsafe extern "C" fn() -> u32;
 type ParamGetFn = unsafe extern "C" fn(*mut fi_provider, *const c_char, *mut c_void) -> c_int;
 
-/// What we call in libfabric. All four are FABRIC_1.0 symbols.
+/// What we call in libfabric. All five are FABRIC_1.0 symbols.
 pub(crate) struct Host {
     pub(crate) provider: &'static Provider,
+    /// The newest API that it has.
+    version: u32,
     pub(crate) log_enabled: LogEnabledFn,
     pub(crate) log: LogFn,
     pub(crate) param_define: ParamDefineFn,
@@ -51,6 +54,12 @@ pub fn attach(provider: &'static Provider) -> bool {
         let _ = HOST.set(host);
     }
     HOST.get().is_some()
+}
+
+/// The newest API of the libfabric that loaded us, if one did.
+#[must_use]
+pub fn api_version() -> Option<u32> {
+    get().map(|host| host.version)
 }
 
 /// The libfabric that loaded us, if one did.
@@ -91,10 +100,12 @@ fn by_handle(provider: &'static Provider, handle: Option<*mut c_void>) -> Option
     let log = symbol(handle, c"fi_log")?;
     let param_define = symbol(handle, c"fi_param_define")?;
     let param_get = symbol(handle, c"fi_param_get")?;
+    let version = symbol(handle, c"fi_version")?;
     // SAFETY: libfabric declares these names with these types since FABRIC_1.0.
     unsafe {
         Some(Host {
             provider,
+            version: core::mem::transmute::<*mut c_void, VersionFn>(version)(),
             log_enabled: core::mem::transmute::<*mut c_void, LogEnabledFn>(log_enabled),
             log: core::mem::transmute::<*mut c_void, LogFn>(log),
             param_define: core::mem::transmute::<*mut c_void, ParamDefineFn>(param_define),

@@ -98,6 +98,7 @@ impl AvInner {
                 }
             }
         }
+        self.each_member(|member| member.names_added());
         inserted
     }
 
@@ -138,6 +139,8 @@ impl AvInner {
             }
             return -FI_EAGAIN;
         }
+        drop(slot);
+        self.each_member(|member| member.names_added());
         0
     }
 }

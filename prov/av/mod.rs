@@ -33,6 +33,9 @@ pub trait Member: Send + Sync {
     /// `addr` is not at `fi_addr` any more. Its session may go on: the other side decides, too.
     fn peer_removed(&self, fi_addr: fi_addr_t, addr: SocketAddr);
 
+    /// Addresses were inserted.
+    fn names_added(&self);
+
     /// What [`AvInner::find`] answers has changed.
     fn names_changed(&self);
 }
@@ -137,9 +140,14 @@ impl AvInner {
     /// [`NotThere`].
     fn set_user_id(&self, fi_addr: fi_addr_t, user_id: u64) -> Result<(), NotThere> {
         self.table.write().set_user_id(fi_addr, user_id)?;
-        let members = self.members.lock().clone();
-        members.iter().filter_map(Weak::upgrade).for_each(|member| member.names_changed());
+        self.each_member(|member| member.names_changed());
         Ok(())
+    }
+
+    /// Outside the locks: a member may look an address up meanwhile.
+    fn each_member(&self, f: impl FnMut(Arc<dyn Member>)) {
+        let members = self.members.lock().clone();
+        members.iter().filter_map(Weak::upgrade).for_each(f);
     }
 
     /// Binds an endpoint: it is told of removals, and the AV stays open until the answer is
@@ -159,12 +167,7 @@ impl AvInner {
     pub(crate) fn remove(&self, fi_addr: fi_addr_t) -> Result<(), NotThere> {
         let gone = self.table.write().remove(fi_addr)?;
         if let Some(addr) = gone {
-            // Outside the locks: a member may look an address up meanwhile.
-            let members = self.members.lock().clone();
-            members
-                .iter()
-                .filter_map(Weak::upgrade)
-                .for_each(|member| member.peer_removed(fi_addr, addr));
+            self.each_member(|member| member.peer_removed(fi_addr, addr));
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use crate::watch::Watch;
 use erd_ffi::fi::{
     FI_AFFINITY, FI_CQ_COND_NONE, FI_CQ_COND_THRESHOLD, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA,
     FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED, FI_CQ_FORMAT_UNSPEC, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
-    FI_EOTHER, NOSYS_CQ, NOSYS_FID, compat, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_ops,
-    fi_ops_cq, fid, fid_cq,
+    FI_EOTHER, FI_PEER, NOSYS_CQ, NOSYS_FID, compat, fi_addr_t, fi_cq_attr, fi_cq_err_entry,
+    fi_ops, fi_ops_cq, fid, fid_cq,
 };
 use erd_ffi::guard::guarded;
 use std::ffi::{c_char, c_int, c_void};
@@ -44,12 +44,16 @@ pub unsafe fn open(
     }
     // SAFETY: the caller's attribute, read as far as its API version reaches.
     let attr = unsafe { compat::read(attr, domain.api_version()) };
+    if attr.flags == FI_PEER {
+        // SAFETY: the caller's promise.
+        return unsafe { super::peer::open(domain, cq, context) };
+    }
     let (Some(format), Some(threshold)) = (format(&attr), threshold(&attr)) else {
         tracing::info!(attr.format, attr.wait_cond, "fi_cq_open: unknown format or condition");
         return -FI_EINVAL;
     };
     if attr.flags & !FI_AFFINITY != 0 {
-        tracing::info!(attr.flags, "fi_cq_open: FI_AFFINITY is the only flag");
+        tracing::info!(attr.flags, "fi_cq_open: flags may be FI_AFFINITY, or FI_PEER alone");
         return -FI_EINVAL;
     }
     // SAFETY: the caller's attribute, whose wait set is open where one is meant.
@@ -204,7 +208,7 @@ guarded! {
         0
     }
 
-    unsafe extern "C" fn cq_strerror(
+    pub(super) unsafe extern "C" fn cq_strerror(
         _cq: *mut fid_cq,
         prov_errno: c_int,
         _err_data: *const c_void,

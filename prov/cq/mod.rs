@@ -4,6 +4,7 @@
 //! state, then one queue. A reader holds no lock while it sleeps.
 
 mod calls;
+mod peer;
 pub mod queue;
 pub mod strerror;
 
@@ -11,6 +12,7 @@ pub use calls::{open, trywait};
 
 use crate::domain::DomainInner;
 use crate::object::{Class, Use, Users};
+use crate::peer::owner::CqOwner;
 use crate::poll::Sleepable;
 use crate::watch::{Wakes, Watch};
 use erd_ffi::clock::monotonic_ns;
@@ -37,6 +39,10 @@ pub struct CqInner {
     pub watch: Watch,
     signaled: AtomicBool,
     reads: AtomicU32,
+    /// Where the entries go, if that is another provider's queue.
+    owner: Option<CqOwner>,
+    /// Held while the owner is given entries, so that it gets them in order.
+    handing: Mutex<()>,
     users: Users,
     _domain_use: Use,
 }
@@ -67,7 +73,16 @@ impl Sleepable for CqInner {
 
 impl CqInner {
     fn new(domain: &DomainInner, format: Format, threshold: bool, watch: Watch) -> Arc<CqInner> {
-        Arc::new(CqInner {
+        Arc::new(CqInner::with(domain, (format, threshold), watch, None))
+    }
+
+    fn with(
+        domain: &DomainInner,
+        (format, threshold): (Format, bool),
+        watch: Watch,
+        owner: Option<CqOwner>,
+    ) -> CqInner {
+        CqInner {
             format,
             api_version: domain.api_version(),
             threshold,
@@ -76,9 +91,11 @@ impl CqInner {
             watch,
             signaled: AtomicBool::new(false),
             reads: AtomicU32::new(0),
+            owner,
+            handing: Mutex::new(()),
             users: Users::default(),
             _domain_use: domain.hold(),
-        })
+        }
     }
 
     /// A queue whose readers are in Rust ([`CqInner::poll`]) and may sleep.

@@ -159,6 +159,21 @@ impl Queue {
         self.entries.push_back(entry);
     }
 
+    /// Lends the entry at the front, to be returned by [`Queue::put_back`] or [`Queue::written`].
+    pub(super) fn lend(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+
+    /// Puts a lent entry back.
+    pub(super) fn put_back(&mut self, entry: Entry) {
+        self.entries.push_front(entry);
+    }
+
+    /// A lent entry counts as read.
+    pub(super) fn written(&mut self, entry: &Entry) {
+        self.accounts[entry.account.0 as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Moves up to `count` good entries to `buf`, and their sources to `sources` unless NULL.
     ///
     /// # Errors

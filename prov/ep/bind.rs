@@ -3,6 +3,7 @@
 use super::complete::{BoundCntr, BoundCq, Direction};
 use super::fid::Role;
 use super::host::{EpHost, tx_of};
+use super::peer_rx::PeerRx;
 use super::shared_rx::SharedRx;
 use super::{EpInner, State};
 use crate::av::{AvInner, Member};
@@ -34,6 +35,8 @@ pub(super) struct Bindings {
     pub eq: Option<BoundEq>,
     /// Shared contexts.
     pub shared: Option<SharedRx>,
+    /// Another provider's receive context.
+    pub peer: Option<PeerRx>,
     pub stx: Option<Use>,
 }
 
@@ -139,8 +142,14 @@ impl EpInner {
                 None
             }
             Bound::Srx(srx) => {
-                if bindings.shared.is_some() {
+                if bindings.shared.is_some() || bindings.peer.is_some() {
+                    tracing::info!("fi_ep_bind: the endpoint has a shared receive context already");
                     return Err(FI_EINVAL);
+                }
+                if let Some(owner) = srx.owner() {
+                    bindings.peer = Some(PeerRx::new(srx, owner, self));
+                    let _ = self.srx_owner.set(owner);
+                    return Ok(());
                 }
                 bindings.shared = Some(SharedRx::new(srx, self));
                 srx.join(self);

@@ -24,8 +24,8 @@ use erd_rd::{FlowView, PeerId};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 pub(super) static FID_OPS: fi_ops = fi_ops {
     close: object::close::<EpInner>,
@@ -107,6 +107,8 @@ impl EpInner {
             calls: AtomicU64::new(0),
             watches: Mutex::default(),
             failed: AtomicBool::new(false),
+            srx_owner: OnceLock::new(),
+            serving: Mutex::new(()),
             owner: Process::current(),
             users: Users::default(),
             _domain_use: domain.hold(),
@@ -267,6 +269,10 @@ guarded! {
             return -(FI_EINVAL as isize);
         };
         ep.post(|driver| {
+            if driver.host.peer.is_some() {
+                tracing::info!("fi_cancel: another provider has the receives of this endpoint");
+                return Err(FI_ENOSYS);
+            }
             let found = driver.host.cancel(context);
             driver.settle(erd_ffi::clock::monotonic_ns());
             driver.publish();

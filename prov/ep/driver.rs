@@ -447,7 +447,7 @@ impl Driver {
     }
 
     /// Where a peer is in the AV.
-    fn source_of(&mut self, peer: PeerId) -> fi_addr_t {
+    pub(super) fn source_of(&mut self, peer: PeerId) -> fi_addr_t {
         let index = peer.index as usize;
         if let Some(Some((generation, fi_addr))) = self.sources.get(index)
             && *generation == peer.generation

@@ -44,6 +44,12 @@ impl EpInner {
         if !late && !setup.bindings.tx.is_bound() && !setup.bindings.rx.is_bound() {
             return Err(FI_ENOCQ);
         }
+        if setup.bindings.peer.is_some() && !setup.bindings.rx.has_owner() {
+            tracing::info!(
+                "fi_enable: with a receive context of FI_PEER, receives complete in a CQ of FI_PEER"
+            );
+            return Err(FI_ENOCQ);
+        }
         let parts = Parts::open(&self.domain, setup)?;
         // Nothing can fail from here on.
         if let State::Setup(setup) = std::mem::replace(&mut *state, State::Closed) {
@@ -102,10 +108,12 @@ impl Driver {
         let Setup { rx, config, bindings, regions } = setup;
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
+        // What another provider lends is bounded by that.
+        let recvs_max = if bindings.peer.is_some() { u32::MAX } else { rx_size + PARTS_MAX };
         let host = EpHost {
             sends: Pool::new(tx_size),
             promised: 0,
-            recvs: Pool::new(rx_size + PARTS_MAX),
+            recvs: Pool::new(recvs_max),
             multis: Pool::new(rx_size),
             helds: Pool::new(u32::MAX),
             served: Pool::new(u32::MAX),
@@ -118,6 +126,7 @@ impl Driver {
             more_tx: bindings.more_tx,
             rx: bindings.rx,
             shared: bindings.shared,
+            peer: bindings.peer,
             out: Outbox::default(),
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),

@@ -5,6 +5,7 @@
 
 use super::complete::{Direction, Owed};
 use super::ops::{Buffers, Handle, Kind, Pool};
+use super::peer_rx::PeerRx;
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
 use super::serve::Served;
 use super::shared_rx::SharedRx;
@@ -127,6 +128,8 @@ pub(super) struct EpHost {
     pub rx: Direction,
     /// Receives come from there.
     pub shared: Option<SharedRx>,
+    /// Another provider has the receives.
+    pub peer: Option<PeerRx>,
     pub out: Outbox,
     pub local: IpAddr,
     /// The interface's limit, or the application's.
@@ -173,7 +176,10 @@ impl EpHost {
         let sends: Vec<Handle> = self.sends.handles().collect();
         sends.into_iter().for_each(|handle| self.sends.give_back(handle));
         let recvs: Vec<Handle> = self.recvs.handles().collect();
-        recvs.into_iter().for_each(|handle| self.recvs.give_back(handle));
+        for handle in recvs {
+            self.recvs.get(handle).into_iter().for_each(|op| self.return_lent(op));
+            self.recvs.give_back(handle);
+        }
         self.matcher = Matcher::new(0, u32::MAX);
         self.promised = 0;
     }

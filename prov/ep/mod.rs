@@ -10,6 +10,7 @@
 //!   sockets; `link`: whether UDP or verbs carries them;
 //! - `fid`: what C holds of an endpoint; `later`, `deferred`: operations that wait for counters;
 //! - `direct`: posting by callers in Rust, many in one call;
+//! - `shared_rx`, `peer_rx`: receives that are in a shared context, or in another provider's;
 //! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells;
 //! - `observe`, `stats`: what is shown to people.
 
@@ -32,6 +33,7 @@ mod msg;
 pub mod net_errors;
 pub(crate) mod observe;
 pub mod ops;
+mod peer_rx;
 mod post_ask;
 mod post_recv;
 mod post_send;
@@ -56,6 +58,7 @@ pub use fid::EpFid;
 pub(crate) use fid::{Role, context_object};
 pub use later::Later;
 pub(crate) use ops::Buffers;
+pub(crate) use peer_rx::{discard_queued, start_queued};
 pub(crate) use post_ask::{Access, AskPost};
 pub(crate) use post_recv::RecvRequest;
 pub(crate) use post_send::SendRequest;
@@ -65,6 +68,7 @@ use crate::av::Member;
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
 use crate::object::{Class, Process, Use, Users};
+use crate::peer::owner::SrxOwner;
 use bind::{Bindings, Watched};
 use driver::Driver;
 use erd_ffi::clock::monotonic_ns;
@@ -75,8 +79,8 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Time without a call after which the helper thread steps in, where the application leaves
@@ -99,6 +103,10 @@ pub struct EpInner {
     watches: Mutex<Vec<Watched>>,
     /// A bug was caught in the middle of a call: nothing here is looked at any more.
     failed: AtomicBool,
+    /// Another provider that has the receives.
+    srx_owner: OnceLock<SrxOwner>,
+    /// Held while that is asked for them.
+    serving: Mutex<()>,
     owner: Process,
     users: Users,
     _domain_use: Use,
@@ -163,10 +171,13 @@ unsafe impl Class for EpInner {
         self.leave_watches();
         self.say_goodbye();
         let last = std::mem::replace(&mut *self.lock(), State::Closed);
+        let mut queues = [None, None];
         if let State::Enabled(driver) = &last {
             self.domain.net_errors.leave(&driver.inbox);
+            queues = driver.host.queues();
         }
         drop(last);
+        queues.iter().flatten().for_each(|cq| cq.hand_over());
         // Work that waits for room here ends, and what the last completions have made due is done:
         // nobody else may let the domain progress.
         self.work();
@@ -179,6 +190,10 @@ impl Member for EpInner {
         if let State::Enabled(driver) = &mut *self.lock() {
             driver.forget(fi_addr);
         }
+    }
+
+    fn names_added(&self) {
+        self.tell_owner_of_names();
     }
 
     fn names_changed(&self) {

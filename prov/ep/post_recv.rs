@@ -49,7 +49,7 @@ impl Driver {
         if !self.host.rx.is_bound() && self.owed.is_none() {
             return Err(FI_ENOCQ);
         }
-        if self.host.shared.is_some() {
+        if self.host.shared.is_some() || self.host.peer.is_some() {
             tracing::info!("receives of this endpoint are posted to its shared context");
             return Err(FI_EOPNOTSUPP);
         }

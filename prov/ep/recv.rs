@@ -179,6 +179,9 @@ impl EpHost {
             shared.fresh.push_back((message.msg.peer, message.tag));
             return self.keep(message, arrived.rendezvous);
         }
+        if self.peer.is_some() {
+            return self.keep(message, arrived.rendezvous);
+        }
         if let Some(recv) = self.match_posted(&message) {
             let capacity_bytes = self.recvs.get(recv).map_or(0, |op| op.buffers.len_bytes());
             if let Some(held) = message.held {
@@ -276,6 +279,10 @@ impl EpHost {
                 Verdict::Held(RecvToken(handle.token_of(Kind::Held)))
             }
         };
+        if let Some(peer) = &mut self.peer {
+            peer.keep(message);
+            return verdict;
+        }
         let kept = self.matcher.push_unexpected(message.msg.peer, message.tag, message);
         if kept.is_err() {
             tracing::error!("more unexpected messages than the engine admits");
@@ -355,8 +362,12 @@ impl EpHost {
         match to {
             Some(recv) => self.recv_ended(recv, Err(error.into())),
             None => {
-                let gone = self.matcher.take_unexpected(|_, message| message.held == Some(handle));
+                let is_gone = |message: &Unexpected| message.held == Some(handle);
+                let gone = self.matcher.take_unexpected(|_, message| is_gone(message));
                 self.withdraw(&gone);
+                if let Some(peer) = &mut self.peer {
+                    peer.void(error.into(), is_gone);
+                }
                 for claimed in &mut self.claimed {
                     if claimed.message.held == Some(handle) {
                         claimed.void = Some(error.into());
@@ -463,6 +474,9 @@ impl EpHost {
         };
         let gone = self.matcher.take_unexpected(|source, message| source == peer && lost(message));
         self.withdraw(&gone);
+        if let Some(peer) = &mut self.peer {
+            peer.void(error.into(), lost);
+        }
         for claimed in &mut self.claimed {
             if lost(&claimed.message) {
                 claimed.void = Some(error.into());

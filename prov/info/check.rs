@@ -8,7 +8,7 @@ use crate::sep::TX_CONTEXTS_MAX;
 use crate::sockaddr;
 use erd_ffi::fi::{
     FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
-    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PROGRESS_CONTROL_UNIFIED,
+    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_CONTROL_UNIFIED,
     FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE_ERR, FI_TAGGED,
     FI_THREAD_ENDPOINT, fi_version,
 };
@@ -164,6 +164,17 @@ pub fn check_hmem(hints: &Hints, version: u32, setting: Option<bool>) -> Checked
         return Ok(());
     }
     refuse("caps", "FI_HMEM", "host memory alone (FI_ERD_HMEM)")
+}
+
+/// Checks `FI_PEER`, for which the libfabric that asks must be one that erd knows it of.
+///
+/// # Errors
+/// It was asked for and is not granted.
+pub fn check_peer(hints: &Hints, is_available: bool) -> Checked {
+    if (hints.caps | hints.domain.caps) & FI_PEER == 0 || is_available {
+        return Ok(());
+    }
+    refuse("caps", "FI_PEER", "it with libfabric 2.3 and later")
 }
 
 fn check_domain(hints: &Hints, version: u32) -> Checked {

@@ -16,7 +16,7 @@ use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
     FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG,
-    FI_NAMED_RX_CTX, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
+    FI_NAMED_RX_CTX, FI_PEER, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
     fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
@@ -71,12 +71,14 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
         FI_ENODATA
     };
     check::check(hints, version).map_err(refused)?;
+    check::check_peer(hints, crate::peer::is_available()).map_err(refused)?;
     let settings = crate::entry::settings()?;
     check::check_hmem(hints, version, settings.hmem).map_err(refused)?;
     let grant = Grant::new(&settings, hints, version);
     let mut list = InfoList::new();
     let ports = crate::rdma::usable(&settings)?;
-    for place in place::places(&settings, hints, query, interfaces(), &ports)? {
+    let places = place::places(&settings, hints, query, interfaces(), &ports)?;
+    for place in place::for_peers(hints, places) {
         list.push(grant.info(&place, hints).map_err(|NoMemory| FI_ENOMEM)?);
     }
     Ok(list)
@@ -127,18 +129,23 @@ fn part_caps(granted: u64, asked: u64, can_have: u64, primary: u64) -> u64 {
 impl Grant {
     fn new(settings: &Settings, hints: &Hints, version: u32) -> Grant {
         let caps = granted_caps(hints.caps);
+        let peers = caps & FI_PEER != 0;
+        let iov_limit = if peers { offer::PEER_IOV_LIMIT } else { offer::RX.iov_limit };
+        let rx_size = if peers { offer::PEER_RX_SIZE } else { usize::MAX };
         let tx_caps = offer::TX_CAPS | FI_NAMED_RX_CTX | FI_HMEM;
         let tx = fi_tx_attr {
             caps: part_caps(caps, hints.tx.caps, tx_caps, tx_caps),
             op_flags: hints.tx.op_flags,
             size: asked_or(hints.tx.size, settings.tx_size),
+            iov_limit,
             ..offer::TX
         };
         let rx_caps = offer::RX_CAPS | FI_SOURCE_ERR | FI_HMEM;
         let rx = fi_rx_attr {
             caps: part_caps(caps, hints.rx.caps, rx_caps, offer::RX_PRIMARY_CAPS),
             op_flags: hints.rx.op_flags,
-            size: asked_or(hints.rx.size, settings.rx_size),
+            size: asked_or(hints.rx.size, settings.rx_size.min(rx_size)),
+            iov_limit,
             ..offer::RX
         };
         let have = &offer::DOMAIN;
@@ -278,6 +285,16 @@ mod tests {
         assert_eq!(mpich.domain.av_type, FI_AV_MAP);
         assert_eq!(mpich.tx.op_flags, FI_COMPLETION | FI_DELIVERY_COMPLETE);
         assert_eq!((mpich.tx.size, mpich.rx.size), (17, 4096));
+    }
+
+    #[test]
+    fn who_links_providers_sees_what_fits_its_own_attributes() {
+        let linked = grant(NEW, |hints| hints.caps = FI_TAGGED | FI_PEER | FI_AV_USER_ID);
+        assert_eq!(linked.caps & linked.domain.caps & FI_PEER, FI_PEER);
+        assert_eq!((linked.rx.size, linked.rx.iov_limit, linked.tx.iov_limit), (1024, 4, 4));
+        let plain = grant(NEW, |hints| hints.caps = FI_TAGGED);
+        assert_eq!((plain.caps | plain.domain.caps) & FI_PEER, 0);
+        assert_eq!((plain.rx.size, plain.rx.iov_limit), (4096, offer::RX.iov_limit));
     }
 
     #[test]

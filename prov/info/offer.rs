@@ -29,7 +29,7 @@ pub const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// for, and not shown where nothing is asked.
 pub const HINTED_CAPS: u64 = FI_NAMED_RX_CTX | FI_SOURCE_ERR | FI_HMEM | HINTED_DOMAIN_CAPS;
 /// Those of a domain.
-pub const HINTED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID;
+pub const HINTED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
 /// Everything else.
 pub const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// What is granted only when asked for.
@@ -96,6 +96,12 @@ pub const RX: fi_rx_attr = fi_rx_attr {
     iov_limit: IOV_LIMIT,
     ..fi_rx_attr::ZERO
 };
+
+/// Most receives that a receiver is said to have for who links providers (`FI_PEER`), who has the
+/// receives itself: libfabric's `lnx` shows the number as its own, and then refuses more.
+pub const PEER_RX_SIZE: usize = 1024;
+/// Likewise pieces of a message.
+pub const PEER_IOV_LIMIT: usize = 4;
 
 /// Attributes of an endpoint. A tag has 64 bits.
 pub const EP: fi_ep_attr = fi_ep_attr {

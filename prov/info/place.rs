@@ -4,7 +4,7 @@ use super::hints::Hints;
 use crate::resolve;
 use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::Family;
-use erd_ffi::fi::{FI_EINVAL, FI_ENODATA, FI_NUMERICHOST, FI_SOURCE};
+use erd_ffi::fi::{FI_EINVAL, FI_ENODATA, FI_NUMERICHOST, FI_PEER, FI_SOURCE};
 use erd_ffi::udp::{self, Interface};
 use erd_ffi::verbs::Port;
 use std::cmp::Reverse;
@@ -243,6 +243,19 @@ pub fn places(
     Ok(places)
 }
 
+/// Who links providers (`FI_PEER`) takes every domain that is offered, and links those of one fabric
+/// name. Loopback has the same on every host and reaches no other, so it is offered to them only where
+/// nothing else is, or by name.
+#[must_use]
+pub fn for_peers(hints: &Hints, mut places: Vec<Place>) -> Vec<Place> {
+    let named = hints.domain_name.is_some() || hints.fabric_name.is_some();
+    let elsewhere = places.iter().any(|place| !place.interface.loopback);
+    if hints.caps & FI_PEER != 0 && !named && elsewhere {
+        places.retain(|place| !place.interface.loopback);
+    }
+    places
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,6 +365,21 @@ mod tests {
         assert_eq!(offered("slow,127.0.0.1"), Ok(vec!["192.0.2.17".into(), "127.0.0.1".into()]));
         assert_eq!(offered("eth9"), Err(FI_ENODATA));
         assert_eq!(offered("down"), Err(FI_ENODATA));
+    }
+
+    #[test]
+    fn who_links_providers_gets_loopback_only_for_want_of_others() {
+        let found = |change: fn(&mut Hints), iface| {
+            let mut hints = Hints { caps: FI_PEER, ..Hints::none() };
+            change(&mut hints);
+            let found = places(&settings(iface), &hints, Query::default(), host(), &[]);
+            let all = for_peers(&hints, found.expect("places"));
+            all.iter().filter(|place| place.interface.loopback).count()
+        };
+        assert_eq!(found(|_| (), ""), 0);
+        assert_eq!(found(|_| (), "lo"), 2);
+        assert_eq!(found(|hints| hints.domain_name = Some("lo".into()), ""), 2);
+        assert_eq!(found(|hints| hints.caps = 0, ""), 2);
     }
 
     #[test]

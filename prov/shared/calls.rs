@@ -6,7 +6,7 @@ use crate::ep::{Buffers, RecvRequest};
 use crate::object::{self, Users};
 use crate::settings::QUEUE_SIZE_MAX;
 use erd_ffi::fi::{
-    FI_DIRECTED_RECV, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOSYS, NOSYS_ATOMIC, NOSYS_CM,
+    FI_DIRECTED_RECV, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOSYS, FI_PEER, NOSYS_ATOMIC, NOSYS_CM,
     NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_MSG, NOSYS_RMA, NOSYS_TAGGED, fi_addr_t, fi_msg,
     fi_msg_tagged, fi_ops, fi_ops_ep, fi_ops_msg, fi_ops_tagged, fi_rx_attr, fi_tx_attr, fid,
     fid_ep, fid_stx,
@@ -52,7 +52,7 @@ pub unsafe fn open_transmit(
 /// `fi_srx_context`.
 ///
 /// # Safety
-/// `attr` is valid or NULL, `srx` writable or NULL.
+/// `attr` is valid or NULL, `srx` writable or NULL, and `context` with `FI_PEER` as `fi_peer(3)` says.
 pub unsafe fn open_receive(
     domain: &Arc<DomainInner>,
     attr: *mut fi_rx_attr,
@@ -64,6 +64,10 @@ pub unsafe fn open_receive(
     }
     // SAFETY: the caller's attributes, which never grew.
     let asked = unsafe { attr.as_ref() };
+    if let Some(attr) = asked.filter(|attr| attr.op_flags & FI_PEER != 0) {
+        // SAFETY: the caller's promise.
+        return unsafe { crate::peer::open_srx(domain, attr, srx, context) };
+    }
     let size = asked.map_or(0, |attr| attr.size.min(QUEUE_SIZE_MAX));
     let size = if size == 0 { domain.settings.rx_size } else { size };
     let directed = asked.is_some_and(|attr| attr.caps & FI_DIRECTED_RECV != 0);

@@ -13,6 +13,7 @@ pub use calls::{open_receive, open_transmit};
 use crate::domain::DomainInner;
 use crate::ep::{EpInner, RecvRequest};
 use crate::object::{Class, Use, Users};
+use crate::peer::owner::SrxOwner;
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_DISCARD, FI_EAGAIN,
     FI_EOPNOTSUPP, FI_MULTI_RECV, FI_PEEK, FI_TRIGGER, fid_ep, fid_stx,
@@ -54,6 +55,8 @@ pub struct SrxInner {
     directed: bool,
     /// Default flags of receives.
     rx_flags: u64,
+    /// Another provider has the receives.
+    owner: Option<SrxOwner>,
     users: Users,
     _domain_use: Use,
 }
@@ -91,7 +94,25 @@ unsafe impl Class for SrxInner {
 const NOT_SHARED: u64 = FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD | FI_TRIGGER;
 
 impl SrxInner {
-    fn new(domain: &DomainInner, (size, rx_flags, directed): (usize, u64, bool)) -> Arc<SrxInner> {
+    fn new(domain: &DomainInner, terms: (usize, u64, bool)) -> Arc<SrxInner> {
+        SrxInner::with(domain, terms, None)
+    }
+
+    /// A context of another provider's, which has the queue.
+    pub(crate) fn of_owner(domain: &DomainInner, rx_flags: u64, owner: SrxOwner) -> Arc<SrxInner> {
+        SrxInner::with(domain, (0, rx_flags, false), Some(owner))
+    }
+
+    /// The provider that has the receives, if it is another.
+    pub(crate) fn owner(&self) -> Option<SrxOwner> {
+        self.owner
+    }
+
+    fn with(
+        domain: &DomainInner,
+        (size, rx_flags, directed): (usize, u64, bool),
+        owner: Option<SrxOwner>,
+    ) -> Arc<SrxInner> {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         // What waits is bounded by the credit that the endpoints' engines give.
         let matcher = Matcher::new(size, u32::MAX);
@@ -99,6 +120,7 @@ impl SrxInner {
             queue: Mutex::new(Queue { matcher, members: Vec::new() }),
             directed,
             rx_flags,
+            owner,
             users: Users::default(),
             _domain_use: domain.hold(),
         })

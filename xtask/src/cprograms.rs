@@ -22,6 +22,10 @@ pub const FAULTS: (&str, &str) = ("FI_ERD_TEST_FAULTS", "loss=0.01,dup=0.01,reor
 /// 4000; some are lost in full socket buffers.
 const DROPS_MIN: u64 = 2000;
 
+/// Bytes that erd's counters show after the messages of tests/c/linked.c: 3 MiB and the shorter ones of one
+/// peer. The other's are 48 MiB more.
+const LINKED_BYTES: std::ops::Range<u64> = 3 << 20..4 << 20;
+
 /// Least bytes that erd's counters show after the messages of tests/c/nccl_sendrecv.c.
 const NCCL_BYTES_MIN: u64 = 128 << 20;
 
@@ -72,6 +76,9 @@ impl Suite<'_> {
             report.step(&format!("congestion control by domain, {on}"), |log| {
                 self.cases(self.job("tests/c/congestion", &[])?, log)
             });
+            report.step(&format!("queues of another provider, {on}"), |log| {
+                self.cases(self.job("tests/c/peer", &[])?, log)
+            });
             for (name, source) in
                 [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
             {
@@ -91,6 +98,7 @@ impl Suite<'_> {
             });
         }
         if self.provider.is_erd() && self.core.name == WHEEL {
+            report.step(&format!("linked with shared memory by lnx, {on}"), |log| self.linked(log));
             report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
                 self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
             });
@@ -156,6 +164,24 @@ impl Suite<'_> {
         let (resent, doubled) = (sums.retransmissions(), sums.get("drops.duplicate"));
         if resent == 0 || doubled == 0 {
             bail!("{resent} packets were sent again, {doubled} came twice: there were no faults");
+        }
+        Ok(done)
+    }
+
+    /// Two processes send to a third, one through shared memory and one through erd, whose counters
+    /// must show its messages and not the other's.
+    fn linked(&self, log: &Path) -> Result<Done> {
+        if !netns::available() {
+            return Ok(Done::Skipped(netns::MISSING.to_owned()));
+        }
+        let counters = self.provider.counters(log);
+        let job = counters.give(self.job("tests/c/linked", &[])?);
+        let done = self.cases(netns::private(job), log)?;
+        let carried = counters.read()?.unwrap_or_default().get("rx_payload_bytes");
+        if !LINKED_BYTES.contains(&carried) {
+            bail!(
+                "erd carried {carried} bytes, not {LINKED_BYTES:?}: the processes' ways are mixed up"
+            );
         }
         Ok(done)
     }

@@ -1,0 +1,29 @@
+//! Queues of another provider, the owner, into which erd completes (`fi_peer(3)`).
+//!
+//! Each object below is opened with `FI_PEER` and stands for one of the owner's: completions are
+//! written to its queue, counted at its counter, and receives asked of its receive context. So a
+//! provider that links others, as libfabric's `lnx` does, has one queue and one matching for all.
+//!
+//! An owner may have no locks but its callers' own. So its functions are called only from within
+//! its own calls: reading a queue or counter (which is how it lets us progress), starting and
+//! discarding messages, and closing. What comes about at another time, by the helper thread, waits
+//! for the next of these. No lock of an endpoint, queue or counter is held meanwhile.
+//!
+//! - `owner`: the owner's functions; `srx`: its receive context, and what it asks of a message.
+
+pub(crate) mod owner;
+mod srx;
+
+pub(crate) use srx::open as open_srx;
+
+use erd_ffi::fi::fi_version;
+use erd_ffi::host;
+
+/// The interface changed incompatibly in 1.19, 2.0 and 2.3, and not since.
+const SINCE: u32 = fi_version(2, 3);
+
+/// Whether the libfabric that loaded us has the interface in the form that we know.
+#[must_use]
+pub(crate) fn is_available() -> bool {
+    host::api_version().is_some_and(|version| version >= SINCE)
+}
