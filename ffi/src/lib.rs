@@ -2,7 +2,8 @@
 //!
 //! - [`fi`]: the provider side of libfabric's ABI, written out by hand.
 //! - [`guard`]: functions and threads that C code may enter; no panic crosses them.
-//! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`] and [`clock`];
+//! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`], [`clock`] and
+//!   [`checksum`];
 //!   [`barrier`]: a barrier between threads whose frequent half is free.
 //! - [`host`]: the libfabric that loaded us, found at run time; [`log`] and [`param`]: its log and
 //!   its configuration;
@@ -11,6 +12,7 @@
 //! - [`visit`]: a socket where a process tells its state to whoever comes to look.
 
 pub mod barrier;
+pub mod checksum;
 pub mod clock;
 pub mod fi;
 pub mod guard;

@@ -148,6 +148,6 @@ pub(super) fn engine_config(
         link_bytes_per_s: domain.link_bytes_per_s,
         payload_checksum: settings.payload_checksum,
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
-        ..Config::new(name, realtime_ns(), crc32c::crc32c_append)
+        ..Config::new(name, realtime_ns(), erd_ffi::checksum::crc32c)
     }
 }

@@ -411,6 +411,9 @@ impl Driver {
         }
         let (tx, more_tx) = (&mut self.host.tx, &mut self.host.more_tx);
         for direction in [tx, &mut self.host.rx].into_iter().chain(more_tx) {
+            if direction.done.is_empty() {
+                continue;
+            }
             for done in &mut direction.done {
                 if let Some(number) = self.config.queue_pair {
                     done.entry.tag = number.into();

@@ -152,6 +152,8 @@ impl Sender {
     }
 
     /// Sends what waits. `errors_pending` is set if the sockets have errors to tell.
+    // Inlined it would make every look for something to send prepare for sending.
+    #[inline(never)]
     pub(super) fn send(
         &mut self,
         now: u64,
@@ -163,16 +165,36 @@ impl Sender {
         let mut pieces = std::mem::take(&mut self.pieces);
         let (spans, count) = self.gather_all(host, &mut pieces);
         let ways = self.ways(link, now, &spans[..count]);
-        let waiting = self.first..self.filled;
-        let to: [Dst; BATCH] = std::array::from_fn(|at| match waiting.contains(&at) {
-            true => Dst::from(self.bursts[at].to),
+        let carriers = (sockets, link);
+        // Most often there is one, and each costs.
+        let report = match count {
+            1 => self.hand_over::<1>(now, ways, carriers, &pieces, &spans[..1]),
+            _ => self.hand_over::<BATCH>(now, ways, carriers, &pieces, &spans[..count]),
+        };
+        self.pieces = pieces.cleared();
+        *errors_pending |= report.errors_pending;
+        self.advance(report, &spans[..count])
+    }
+
+    /// Hands up to `N` gathered bursts to a port.
+    fn hand_over<const N: usize>(
+        &self,
+        now: u64,
+        ways: Ways,
+        (sockets, link): (&TxSockets, &mut Link),
+        pieces: &Pieces,
+        spans: &[(usize, usize, usize)],
+    ) -> SendReport {
+        let span = |at: usize| spans.get(at).copied().unwrap_or_default();
+        let to: [Dst; N] = std::array::from_fn(|at| match at < spans.len() {
+            true => Dst::from(self.bursts[span(at).0].to),
             false => Dst::from(SocketAddr::from(([0, 0, 0, 0], 0))),
         });
-        let bursts: [Burst<'_>; BATCH] = std::array::from_fn(|at| {
-            let (index, start, end) = spans[at];
+        let bursts: [Burst<'_>; N] = std::array::from_fn(|at| {
+            let (index, start, end) = span(at);
             let burst = &self.bursts[index];
             Burst {
-                dst: &to[index],
+                dst: &to[at],
                 path: burst.path,
                 ecn: ecn(burst.ecn),
                 iov: &pieces.list[start..end],
@@ -185,15 +207,12 @@ impl Sender {
         // SAFETY: the pieces lie in this sender's own buffers, in memory of operations that are
         // under way, which the application lends for reading until they complete, or in registered
         // memory that the passes keep.
-        let report = unsafe {
+        unsafe {
             match ways {
                 Ways::Udp(count) => sockets.send(&bursts[..count]),
                 Ways::Verbs(count) => link.send(&self.to[..count], &bursts[..count], now),
             }
-        };
-        self.pieces = pieces.cleared();
-        *errors_pending |= report.errors_pending;
-        self.advance(report, &spans[..count])
+        }
     }
 
     /// How the first of the bursts that wait go, and those after them that go the same way.

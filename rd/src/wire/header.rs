@@ -161,15 +161,18 @@ impl Header {
 /// The header checksum of a header region: the common header with a zero checksum field and
 /// whatever headers follow it.
 fn checksum(region: &[u8], crc: fn(u32, &[u8]) -> u32) -> u32 {
-    let sum = crc(0, &region[..CRC_AT]);
-    let sum = crc(sum, &[0; 4]);
+    let mut head = [0; HEADER_BYTES];
+    head[..CRC_AT].copy_from_slice(&region[..CRC_AT]);
+    let sum = crc(0, &head);
     if region.len() == HEADER_BYTES { sum } else { crc(sum, &region[HEADER_BYTES..]) }
 }
 
 /// Writes the checksum of the header region that starts at `start` and ends with `out`.
 pub fn seal(out: &mut [u8], start: usize, crc: fn(u32, &[u8]) -> u32) {
-    let sum = checksum(&out[start..], crc);
-    out[start + CRC_AT..start + CRC_AT + 4].copy_from_slice(&sum.to_be_bytes());
+    let region = &mut out[start..];
+    region[CRC_AT..HEADER_BYTES].fill(0);
+    let sum = crc(0, region);
+    region[CRC_AT..HEADER_BYTES].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Whether a header region's checksum is right. `region` has at least [`HEADER_BYTES`].
