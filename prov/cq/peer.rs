@@ -6,7 +6,7 @@ use crate::domain::DomainInner;
 use crate::object;
 use crate::peer::owner::CqOwner;
 use crate::watch::Watch;
-use erd_ffi::fi::{FI_EINVAL, FI_WAIT_NONE, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq};
+use erd_ffi::fi::{FI_EINVAL, FI_EOTHER, FI_WAIT_NONE, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq};
 use erd_ffi::guard::guarded;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -84,6 +84,6 @@ guarded! {
         cq.watch.progress();
         cq.watch.serve_owners();
         cq.hand_over();
-        0
+        if cq.watch.has_failed() { -(FI_EOTHER as isize) } else { 0 }
     }
 }

@@ -370,6 +370,22 @@ static void closed_before_its_messages(void)
     close_both();
 }
 
+/* A receive that is under way when its endpoint is closed is the owner's again. */
+static void closed_while_receiving(void)
+{
+    struct op op = {0};
+    uint8_t *bytes = pattern(LONG, 6), *room = calloc(1, LONG);
+    open_both();
+    must(fi_tsend(plain.ep, bytes, LONG, NULL, to_peer, 1, NULL), "fi_tsend");
+    wait_queued(1);
+    owner_recv(FI_TAGGED, room, LONG, FI_ADDR_UNSPEC, 1, &op);
+    check(entries_in(LENT) == 1, "the message is there without its sender");
+    must(OWNER(fi_close(&peer.ep->fid)), "fi_close");
+    check(entries_in(LENT) == 0, "the receive is not given back");
+    must(fi_endpoint(peer.domain, peer.info, &peer.ep, NULL), "fi_endpoint");
+    close_both();
+}
+
 static void refused_calls(void)
 {
     struct fi_cq_attr plain_cq = {0}, peer_cq = {.flags = PEER}, other_cq = {.flags = PEER | FI_AFFINITY};
@@ -462,6 +478,7 @@ static const struct test_case TESTS[] = {
     {"an_owner_without_room", an_owner_without_room, 30},
     {"a_sender_that_goes", a_sender_that_goes, 30},
     {"closed_before_its_messages", closed_before_its_messages, 30},
+    {"closed_while_receiving", closed_while_receiving, 30},
 };
 
 int main(int argc, char **argv)
