@@ -6,7 +6,9 @@ use crate::domain::DomainInner;
 use crate::object;
 use crate::peer::owner::CqOwner;
 use crate::watch::Watch;
-use erd_ffi::fi::{FI_EINVAL, FI_EOTHER, FI_WAIT_NONE, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq};
+use erd_ffi::fi::{
+    FI_EINVAL, FI_EOTHER, FI_WAIT_NONE, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq,
+};
 use erd_ffi::guard::guarded;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -66,7 +66,7 @@ impl Driver {
             return Err(FI_EAGAIN);
         }
         if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
-            return self.search(request, &pattern);
+            return self.search(request, Some(&pattern));
         }
         check_buffers(&[&request.buffers])?;
         let started = if request.flags & FI_MULTI_RECV != 0 {
@@ -206,14 +206,18 @@ impl Driver {
         }
     }
 
-    /// `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`.
-    fn search(&mut self, request: &RecvRequest, at: &Pattern<PeerId>) -> Result<(), Refused> {
+    /// `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`; without a pattern nothing is found.
+    pub(super) fn search(
+        &mut self,
+        request: &RecvRequest,
+        at: Option<&Pattern<PeerId>>,
+    ) -> Result<(), Refused> {
         let Some(mask) = request.tag else { return Err(FI_EINVAL) };
         if request.flags & FI_PEEK == 0 {
             return self.take_claimed(request);
         }
         // Looks at what is there, without progress: reading the queue for the answer makes it.
-        let Some(key) = self.host.matcher.find_unexpected(at) else {
+        let Some(key) = at.and_then(|at| self.host.matcher.find_unexpected(at)) else {
             let report = Report::new(request.context, request.completion_flags());
             let cause = Some(Cause::NoMessage);
             self.host.rx.push(Report { tag: mask.tag, cause, ..report }, None);

@@ -16,7 +16,8 @@ use crate::shared::SrxInner;
 use erd_ffi::clock::monotonic_ns;
 use erd_rd::PeerId;
 use erd_rd::matching::{Pattern, TagMask};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
@@ -51,9 +52,11 @@ impl EpHost {
     /// Messages without a receive are gone.
     pub(super) fn withdraw(&self, gone: &[Unexpected]) {
         if let Some(shared) = &self.shared {
-            gone.iter().for_each(|message| {
-                shared.srx.withdraw(&shared.endpoint, message.msg.peer, message.tag);
-            });
+            let mut counts = HashMap::new();
+            for message in gone {
+                *counts.entry((message.msg.peer, message.tag)).or_insert(0) += 1;
+            }
+            shared.srx.withdraw(&shared.endpoint, counts);
         }
     }
 }
@@ -80,7 +83,8 @@ impl Driver {
         };
         let made = self.recv_op(request);
         let Some((recv, op)) = self.host.recvs.take() else {
-            // As many as the endpoint may have are coming in.
+            // The context has fewer than an endpoint has places.
+            tracing::error!("more receives are under way than their shared context has");
             self.cancel_shared(request);
             return true;
         };
@@ -122,6 +126,44 @@ impl EpInner {
         });
         self.work();
         met
+    }
+
+    /// Receives under way, and those that the application has not read of.
+    pub(crate) fn receiving(&self) -> usize {
+        match &*self.lock() {
+            State::Enabled(driver) => driver.host.recvs.live() + driver.host.rx.unread(),
+            State::Setup(_) | State::Closed => 0,
+        }
+    }
+
+    /// A message was claimed here with this context.
+    pub(crate) fn claims(&self, context: *mut c_void) -> bool {
+        match &*self.lock() {
+            State::Enabled(driver) => {
+                driver.host.claimed.iter().any(|claimed| claimed.context == context)
+            }
+            State::Setup(_) | State::Closed => false,
+        }
+    }
+
+    /// The shared context looks for a message: the first of a peer with a tag, or one that was
+    /// claimed, or none that is there. False if the first has gone.
+    ///
+    /// # Errors
+    /// A positive error number.
+    pub(crate) fn search_shared(
+        &self,
+        request: &RecvRequest,
+        first: Option<(PeerId, Option<u64>)>,
+    ) -> Result<bool, c_int> {
+        let mut met = true;
+        let answer = self.post(|driver| {
+            let Some((peer, tag)) = first else { return driver.search(request, None) };
+            let at = exactly(peer, tag);
+            met = driver.host.matcher.find_unexpected(&at).is_some();
+            if met { driver.search(request, Some(&at)) } else { Ok(()) }
+        });
+        if answer == 0 { Ok(met) } else { Err(-answer as c_int) }
     }
 
     /// A receive of the shared context was canceled.

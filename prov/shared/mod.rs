@@ -15,12 +15,13 @@ use crate::ep::{EpInner, RecvRequest};
 use crate::object::{Class, Use, Users};
 use crate::peer::owner::SrxOwner;
 use erd_ffi::fi::{
-    FI_ADDR_UNSPEC, FI_CLAIM, FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_DISCARD, FI_EAGAIN,
-    FI_EOPNOTSUPP, FI_MULTI_RECV, FI_PEEK, FI_TRIGGER, fid_ep, fid_stx,
+    FI_ADDR_UNSPEC, FI_CLAIM, FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_DISCARD, FI_EAGAIN, FI_EINVAL,
+    FI_ENOCQ, FI_EOPNOTSUPP, FI_MULTI_RECV, FI_PEEK, FI_TRIGGER, fid_ep, fid_stx,
 };
 use erd_rd::PeerId;
 use erd_rd::matching::{Matcher, Pattern};
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -52,6 +53,8 @@ impl StxInner {
 /// State of a shared receive context.
 pub struct SrxInner {
     queue: Mutex<Queue>,
+    /// Most receives that are posted, under way, or not read of.
+    size: usize,
     directed: bool,
     /// Default flags of receives.
     rx_flags: u64,
@@ -65,6 +68,17 @@ struct Queue {
     matcher: Matcher<SocketAddr, Posted, Waiting>,
     /// Endpoints bound here.
     members: Vec<Weak<EpInner>>,
+    /// Receives that the endpoints had under way, or not read of, when they were last asked.
+    busy: usize,
+    /// Receives that they have got since.
+    taken: usize,
+}
+
+impl Queue {
+    /// At least the receives that count for the context's size.
+    fn load(&self) -> usize {
+        self.matcher.posted_len() + self.busy + self.taken
+    }
 }
 
 struct Posted(RecvRequest);
@@ -91,7 +105,7 @@ unsafe impl Class for SrxInner {
 }
 
 /// What a receive of a shared context cannot be.
-const NOT_SHARED: u64 = FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD | FI_TRIGGER;
+const NOT_SHARED: u64 = FI_MULTI_RECV | FI_TRIGGER;
 
 impl SrxInner {
     fn new(domain: &DomainInner, terms: (usize, u64, bool)) -> Arc<SrxInner> {
@@ -117,7 +131,8 @@ impl SrxInner {
         // What waits is bounded by the credit that the endpoints' engines give.
         let matcher = Matcher::new(size, u32::MAX);
         Arc::new(SrxInner {
-            queue: Mutex::new(Queue { matcher, members: Vec::new() }),
+            queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
+            size: size as usize,
             directed,
             rx_flags,
             owner,
@@ -153,6 +168,7 @@ impl SrxInner {
     ) -> Option<RecvRequest> {
         let mut queue = self.queue.lock();
         if let Some(key) = queue.matcher.find_posted(name, tag) {
+            queue.taken += 1;
             return Some(queue.matcher.remove_posted(key).1.0);
         }
         let waiting = Waiting { endpoint: Weak::clone(endpoint), peer, tag };
@@ -162,17 +178,54 @@ impl SrxInner {
         None
     }
 
-    /// A message that waited will never come.
-    pub fn withdraw(&self, endpoint: &Weak<EpInner>, peer: PeerId, tag: Option<u64>) {
-        let mut found = false;
+    /// Messages that waited will never come: so many of each peer and tag, which are all alike.
+    pub fn withdraw(
+        &self,
+        endpoint: &Weak<EpInner>,
+        mut gone: HashMap<(PeerId, Option<u64>), usize>,
+    ) {
+        if gone.is_empty() {
+            return;
+        }
         self.queue.lock().matcher.take_unexpected(|_, waiting| {
-            let same = waiting.peer == peer
-                && waiting.tag == tag
-                && Weak::ptr_eq(&waiting.endpoint, endpoint);
-            let first = same && !found;
-            found |= same;
-            first
+            let here = Weak::ptr_eq(&waiting.endpoint, endpoint);
+            match gone.get_mut(&(waiting.peer, waiting.tag)) {
+                Some(left) if here && *left > 0 => {
+                    *left -= 1;
+                    true
+                }
+                _ => false,
+            }
         });
+    }
+
+    /// Checks that there is room for one more receive.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`.
+    fn admit(&self) -> Result<(), c_int> {
+        let mut queue = self.queue.lock();
+        if queue.load() < self.size {
+            return Ok(());
+        }
+        queue.taken = 0;
+        drop(queue);
+        let mut busy = 0;
+        self.each_member(|endpoint| {
+            endpoint.progress();
+            busy += endpoint.receiving();
+            false
+        });
+        let mut queue = self.queue.lock();
+        queue.busy = busy;
+        if queue.load() < self.size { Ok(()) } else { Err(FI_EAGAIN) }
+    }
+
+    /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No
+    /// lock is held.
+    fn each_member(&self, f: impl FnMut(Arc<EpInner>) -> bool) -> bool {
+        let members = self.queue.lock().members.clone();
+        members.iter().filter_map(Weak::upgrade).any(f)
     }
 
     /// Posts a receive.
@@ -189,6 +242,10 @@ impl SrxInner {
             _ => None,
         };
         let pattern = Pattern { source, tag: request.tag };
+        self.admit()?;
+        if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
+            return self.search(request, &pattern);
+        }
         loop {
             let mut queue = self.queue.lock();
             let Some(key) = queue.matcher.find_unexpected(&pattern) else {
@@ -196,6 +253,7 @@ impl SrxInner {
                 return posted.map(|_| ()).map_err(|_| FI_EAGAIN);
             };
             let waiting = queue.matcher.remove_unexpected(key);
+            queue.taken += 1;
             drop(queue);
             if let Some(endpoint) = waiting.endpoint.upgrade()
                 && endpoint.receive_shared(request, waiting.peer, waiting.tag)
@@ -206,11 +264,49 @@ impl SrxInner {
         }
     }
 
+    /// `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`. The endpoint that has the message answers.
+    fn search(&self, request: &RecvRequest, at: &Pattern<SocketAddr>) -> Result<(), c_int> {
+        if request.tag.is_none() {
+            tracing::info!(request.flags, "a message is looked for by its tag");
+            return Err(FI_EINVAL);
+        }
+        if request.flags & FI_PEEK == 0 {
+            let mut taken = Err(FI_EINVAL);
+            self.each_member(|endpoint| {
+                let claims = endpoint.claims(request.context);
+                if claims {
+                    taken = endpoint.search_shared(request, None);
+                }
+                claims
+            });
+            return taken.map(|_| ());
+        }
+        loop {
+            let mut queue = self.queue.lock();
+            let Some(key) = queue.matcher.find_unexpected(at) else { break };
+            let found = queue.matcher.unexpected_mut(key);
+            let (peer, tag, endpoint) = (found.peer, found.tag, found.endpoint.upgrade());
+            if request.flags & (FI_CLAIM | FI_DISCARD) != 0 || endpoint.is_none() {
+                queue.matcher.remove_unexpected(key);
+            }
+            drop(queue);
+            // Otherwise the message is void, and so is its word: look for another.
+            if let Some(endpoint) = endpoint
+                && endpoint.search_shared(request, Some((peer, tag)))?
+            {
+                return Ok(());
+            }
+        }
+        // Nothing is there, which any endpoint can tell.
+        let told = self.each_member(|endpoint| endpoint.search_shared(request, None).is_ok());
+        if told { Ok(()) } else { Err(FI_ENOCQ) }
+    }
+
     /// The name at `fi_addr`, in the AV of the endpoints bound here.
     fn name_of(&self, fi_addr: u64) -> Result<SocketAddr, c_int> {
         let members = self.queue.lock().members.clone();
         let name = members.iter().filter_map(Weak::upgrade).find_map(|ep| ep.name_at(fi_addr));
-        name.ok_or(erd_ffi::fi::FI_EINVAL)
+        name.ok_or(FI_EINVAL)
     }
 
     /// `fi_cancel`: true if a posted receive had this context. It completes at some endpoint.

@@ -98,6 +98,83 @@ fn endpoints_share_receives_posted_before_and_after_their_messages() {
     b.close();
 }
 
+/// A receive of the shared context by tag, with flags.
+fn trecvmsg(srx: *mut fid_ep, buffer: &mut [u8], tag: u64, context: usize, flags: u64) -> isize {
+    let iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let msg = fi_msg_tagged {
+        msg_iov: &raw const iov,
+        iov_count: usize::from(!buffer.is_empty()),
+        addr: FI_ADDR_UNSPEC,
+        tag,
+        context: ctx(context),
+        ..fi_msg_tagged::ZERO
+    };
+    // SAFETY: the context is open, the message local, the buffer there until the test ends.
+    unsafe { ((*(*srx).tagged).recvmsg)(srx, &raw const msg, flags) }
+}
+
+#[test]
+fn messages_are_peeked_at_through_their_shared_context() {
+    let (a, b) = (Node::new(Options::default()), SharedPair::new());
+    let to = [b.node.ep, b.second].map(|ep| a.knows_name(&Node::name_of(ep)));
+    let peek = |tag, flags| {
+        ok("peek", trecvmsg(b.srx, &mut [], tag, 0x77, FI_PEEK | flags));
+        b.node.next(&[&a])
+    };
+    assert_eq!(peek(1, 0).expect_err("nothing").err, FI_ENOMSG);
+    let texts = [vec![1; 10], vec![2; 20], vec![3; 100_000]];
+    for (tag, text) in (1..).zip(&texts) {
+        ok("send", a.tsend(text, to[tag as usize % 2], tag, 0));
+        let there = loop {
+            match peek(tag, 0) {
+                Ok(done) => break done,
+                Err(bad) => assert_eq!(bad.err, FI_ENOMSG),
+            }
+        };
+        assert_eq!((there.len, there.tag), (text.len(), tag));
+        if tag < 3 {
+            let _ = a.next(&[&b.node]);
+        }
+    }
+    assert_eq!(peek(2, FI_CLAIM).expect("there").len, 20);
+    assert_eq!(peek(2, 0).expect_err("it is claimed").err, FI_ENOMSG);
+    assert_eq!(peek(1, FI_DISCARD).expect("there").len, 10);
+    assert_eq!(peek(1, 0).expect_err("it is gone").err, FI_ENOMSG);
+    let mut room = [0; 32];
+    ok("claim", trecvmsg(b.srx, &mut room, 2, 0x77, FI_CLAIM));
+    assert_eq!(b.node.next(&[&a]).expect("the claimed one").len, 20);
+    assert_eq!(room[..20], [2; 20]);
+    let refused = -(FI_EINVAL as isize);
+    assert_eq!(trecvmsg(b.srx, &mut room, 2, 0x77, FI_CLAIM), refused, "nothing is claimed");
+    let mut long = vec![0; 100_000];
+    ok("recv", trecvmsg(b.srx, &mut long, 3, 9, 0));
+    assert_eq!(b.node.next(&[&a]).expect("the last").context, 9);
+    assert!(long == texts[2]);
+    b.close();
+}
+
+#[test]
+fn a_shared_context_has_no_more_receives_than_completions_are_read_of() {
+    let (a, b) = (Node::new(Options::default()), SharedPair::new());
+    let to = [b.node.ep, b.second].map(|ep| a.knows_name(&Node::name_of(ep)));
+    let mut buffers = [[0; 8]; 9];
+    for (nth, buffer) in buffers[..8].iter_mut().enumerate() {
+        ok("recv", recv(b.srx, buffer, nth));
+        send(a.ep, b"bounded!", to[nth % 2]);
+        assert!(a.next(&[]).is_ok(), "sent");
+        b.node.poke();
+    }
+    assert_eq!(recv(b.srx, &mut buffers[8], 8), AGAIN, "nothing was read");
+    let done = b.node.next(&[&a]).expect("a message");
+    assert_eq!(done.len, 8);
+    ok("recv", recv(b.srx, &mut buffers[8], 8));
+    assert_eq!(recv(b.srx, &mut [0; 8], 9), AGAIN, "one was read");
+    for _ in 0..7 {
+        assert_eq!(b.node.next(&[&a]).expect("a message").len, 8);
+    }
+    b.close();
+}
+
 #[test]
 fn contexts_of_a_scalable_endpoint_have_one_name_and_queues_of_their_own() {
     let a = Node::new(Options { rx_ctx_bits: 1, ..Options::default() });
