@@ -6,7 +6,7 @@ use crate::cntr::CntrInner;
 use crate::domain::DomainInner;
 use crate::ep::{Later, deferred_post};
 use crate::object;
-use crate::trigger::Action;
+use crate::trigger::{Action, Which};
 use erd_ffi::fi::{
     FI_CANCEL_WORK, FI_EINVAL, FI_FLUSH_WORK, FI_OP_CNTR_ADD, FI_OP_CNTR_SET, fi_deferred_work,
 };
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// `arg` is what `fi_trigger(3)` says; NULL only for `FI_FLUSH_WORK`.
 pub unsafe fn control(domain: &Arc<DomainInner>, command: c_int, arg: *mut c_void) -> c_int {
     let done = match command {
-        FI_CANCEL_WORK => domain.work.cancel(Some(arg as usize)),
+        FI_CANCEL_WORK => domain.work.cancel(Which::Work(arg as usize)),
         // SAFETY: the caller's promise.
         FI_FLUSH_WORK => unsafe { flush(domain, arg) },
         // SAFETY: the caller's promise.
@@ -37,11 +37,12 @@ pub unsafe fn control(domain: &Arc<DomainInner>, command: c_int, arg: *mut c_voi
 /// `cntr` is NULL or an open counter.
 unsafe fn flush(domain: &DomainInner, cntr: *mut c_void) -> Result<(), c_int> {
     if cntr.is_null() {
-        return domain.work.cancel(None);
+        return domain.work.cancel(Which::All);
     }
     // SAFETY: the caller's promise.
     let cntr = unsafe { object::from_fid::<CntrInner>(cntr.cast()) }.ok_or(FI_EINVAL)?;
     cntr.waiting.clear();
+    domain.work.cancel_due(Which::Counter(cntr.waiting.number()));
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::domain::DomainInner;
 use crate::ep::Later;
 use erd_ffi::fi::{FI_EAGAIN, FI_EINVAL};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,7 +36,40 @@ pub struct Item {
     pub action: Action,
     /// See [`Item`].
     pub id: usize,
+    /// What it waited for ([`Waiting::number`]).
+    cntr: u64,
     _counted: Counted,
+}
+
+impl Item {
+    /// The endpoint that it is posted to, as [`Later::endpoint`] numbers it.
+    fn endpoint(&self) -> Option<usize> {
+        match &self.action {
+            Action::Post(later) => Some(later.endpoint()),
+            Action::Set(..) | Action::Add(..) => None,
+        }
+    }
+}
+
+/// Which of the items that wait are meant.
+#[derive(Clone, Copy)]
+pub enum Which {
+    /// All.
+    All,
+    /// What was queued with this address.
+    Work(usize),
+    /// What waits for the counter of this number.
+    Counter(u64),
+}
+
+impl Which {
+    fn means(self, item: &Item) -> bool {
+        match self {
+            Which::All => true,
+            Which::Work(id) => item.id == id,
+            Which::Counter(number) => item.cntr == number,
+        }
+    }
 }
 
 /// A place among [`WAITING_MAX`].
@@ -49,13 +82,23 @@ impl Drop for Counted {
 }
 
 /// What waits for one counter.
-#[derive(Default)]
 pub struct Waiting {
+    /// Of the counter, never given again.
+    number: u64,
     /// Some threshold is there.
     any: AtomicBool,
     list: Mutex<BTreeMap<(u64, u64), Item>>,
     /// Numbers the items of one threshold.
     next: AtomicU64,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let (any, list, next) = Default::default();
+        Waiting { number, any, list, next }
+    }
 }
 
 impl Waiting {
@@ -86,18 +129,24 @@ impl Waiting {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// Drops what was queued with `id`, or everything without one. True if there was any.
-    fn cancel(&self, id: Option<usize>) -> bool {
+    /// The counter's, by which its items are known when they are due.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Drops the items that are meant. True if there was any.
+    fn cancel(&self, which: Which) -> bool {
         let mut list = self.list.lock();
         let before = list.len();
-        list.retain(|_, item| id.is_some_and(|id| item.id != id));
+        list.retain(|_, item| !which.means(item));
         self.any.store(!list.is_empty(), Ordering::SeqCst);
         list.len() < before
     }
 
     /// The counter closes.
     pub fn clear(&self) {
-        self.cancel(None);
+        self.cancel(Which::All);
     }
 }
 
@@ -106,6 +155,9 @@ impl Waiting {
 pub struct Work {
     due: AtomicBool,
     ready: Mutex<VecDeque<Item>>,
+    /// What is due at endpoints that had no room, by endpoint, each in order: its first is tried
+    /// again at each step. Who is `busy` has them.
+    blocked: Mutex<HashMap<usize, VecDeque<Item>>>,
     /// Held by the one thread that does it.
     busy: Mutex<()>,
     counters: Mutex<Vec<Weak<CntrInner>>>,
@@ -137,22 +189,30 @@ impl Work {
 
     /// True if an endpoint has no room for its operation, and so neither for those after it.
     fn drain(&self) -> bool {
-        let mut kept = VecDeque::new();
+        let mut blocked = std::mem::take(&mut *self.blocked.lock());
+        blocked.retain(|_, items| {
+            while let Some(first) = items.front_mut()
+                && act(&mut first.action) != Err(FI_EAGAIN)
+            {
+                items.pop_front();
+            }
+            !items.is_empty()
+        });
         loop {
             let next = self.ready.lock().pop_front();
             let Some(mut item) = next else { break };
-            let waits_for = |other: &Item| match (&other.action, &item.action) {
-                (Action::Post(other), Action::Post(own)) => other.is_for_same(own),
-                _ => false,
-            };
-            if kept.iter().any(waits_for) || act(&mut item.action) == Err(FI_EAGAIN) {
-                kept.push_back(item);
+            let endpoint = item.endpoint();
+            if let Some(items) = endpoint.and_then(|endpoint| blocked.get_mut(&endpoint)) {
+                items.push_back(item);
+            } else if act(&mut item.action) == Err(FI_EAGAIN)
+                && let Some(endpoint) = endpoint
+            {
+                blocked.insert(endpoint, VecDeque::from([item]));
             }
         }
-        let blocked = !kept.is_empty();
-        let mut ready = self.ready.lock();
-        kept.into_iter().rev().for_each(|item| ready.push_front(item));
-        blocked
+        let some = !blocked.is_empty();
+        *self.blocked.lock() = blocked;
+        some
     }
 
     /// Lets `action` wait until the values of `cntr` together are `threshold`, and does it at
@@ -176,7 +236,9 @@ impl Work {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(FI_EAGAIN);
         }
-        let item = Item { action, id, _counted: Counted(Arc::clone(&self.waiting)) };
+        let cntr_number = cntr.waiting.number();
+        let counted = Counted(Arc::clone(&self.waiting));
+        let item = Item { action, id, cntr: cntr_number, _counted: counted };
         let mut counters = self.counters.lock();
         counters.retain(|known| known.strong_count() > 0);
         if !counters.iter().any(|known| std::ptr::eq(known.as_ptr(), &raw const **cntr)) {
@@ -191,30 +253,38 @@ impl Work {
         Ok(())
     }
 
-    /// Drops what was queued with `id`, or everything without one.
+    /// Drops the items that are meant, those too that are due and wait for room.
     ///
     /// # Errors
-    /// `FI_EINVAL` if nothing that waits has this `id`.
-    pub fn cancel(&self, id: Option<usize>) -> Result<(), c_int> {
+    /// `FI_EINVAL` if one is meant and none is there.
+    pub fn cancel(&self, which: Which) -> Result<(), c_int> {
         let counters = self.counters.lock().clone();
         let canceled = counters.iter().filter_map(Weak::upgrade);
-        let some = canceled.fold(false, |some, cntr| cntr.waiting.cancel(id) | some);
-        let some = self.cancel_blocked(id) | some;
-        if some || id.is_none() { Ok(()) } else { Err(FI_EINVAL) }
+        let some = canceled.fold(false, |some, cntr| cntr.waiting.cancel(which) | some);
+        let some = self.cancel_due(which) | some;
+        if some || !matches!(which, Which::Work(_)) { Ok(()) } else { Err(FI_EINVAL) }
     }
 
-    /// The same of what is due, and waits for room at its endpoint.
-    fn cancel_blocked(&self, id: Option<usize>) -> bool {
-        // Whoever is at it has what is blocked in hand.
+    /// The same of what is due, and waits for room at its endpoint. True if there was any.
+    pub fn cancel_due(&self, which: Which) -> bool {
+        // Whoever is at it has items in hand.
         let busy = self.busy.lock();
-        let mut ready = self.ready.lock();
-        let before = ready.len();
-        let canceled = |item: &Item| id.is_none_or(|id| item.id == id);
-        let (gone, kept): (VecDeque<Item>, VecDeque<Item>) = ready.drain(..).partition(canceled);
-        *ready = kept;
-        let some = ready.len() < before;
-        drop((ready, busy));
+        let mut gone = VecDeque::new();
+        let mut sift = |items: &mut VecDeque<Item>| {
+            let (out, kept): (VecDeque<Item>, _) =
+                items.drain(..).partition(|item| which.means(item));
+            *items = kept;
+            gone.extend(out);
+        };
+        let mut blocked = self.blocked.lock();
+        blocked.retain(|_, items| {
+            sift(items);
+            !items.is_empty()
+        });
+        sift(&mut self.ready.lock());
+        drop((blocked, busy));
         // Dropped without locks.
+        let some = !gone.is_empty();
         drop(gone);
         self.run();
         some

@@ -138,9 +138,9 @@ impl Later {
         Ok(Later { endpoint: Arc::downgrade(endpoint), post, kept, owed })
     }
 
-    /// True if both are operations of one endpoint.
-    pub(crate) fn is_for_same(&self, other: &Later) -> bool {
-        Weak::ptr_eq(&self.endpoint, &other.endpoint)
+    /// A number of the endpoint, of no other as long as this is there.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.endpoint.as_ptr() as usize
     }
 
     /// Posts the operation. One that cannot be posted ends by an error.

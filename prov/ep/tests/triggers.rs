@@ -212,6 +212,42 @@ fn a_triggered_operation_without_a_buffer_is_refused() {
 }
 
 #[test]
+fn flushing_a_counter_takes_its_work_that_waits_for_room_and_no_other() {
+    let pair = Pair::new(Options { tx_size: 1, ..Options::default() });
+    let [first, second] = [(); 2].map(|()| pair.a.new_cntr());
+    let (mut text, mut buffers) = (*b"no room!", [[0; 8]; 3]);
+    let iov = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
+    for (context, buffer) in buffers.iter_mut().enumerate() {
+        ok("recv", pair.b.recv(buffer, FI_ADDR_UNSPEC, context));
+    }
+    ok("send", pair.a.sendmsg(&[b"before"], pair.a_to_b, 1, 0));
+    for trigger in [first, second, first] {
+        let mut op = send_of(&iov, (pair.a.ep, pair.a_to_b), 0);
+        let mut asked = fi_deferred_work {
+            triggering_cntr: trigger,
+            completion_cntr: trigger,
+            op_type: FI_OP_SEND,
+            op: fi_deferred_op { msg: &raw mut op },
+            ..fi_deferred_work::ZERO
+        };
+        ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut asked) as isize);
+    }
+    ok("flush", work(&pair.a, FI_FLUSH_WORK, first.cast()) as isize);
+    // With the completion read there is room.
+    assert_eq!(pair.a.next(&[&pair.b]).expect("the first send").context, 1);
+    pair.until(|| value(second) == 1);
+    for context in 0..2 {
+        assert_eq!(pair.b.next(&[&pair.a]).expect("a message").context, context);
+    }
+    for _ in 0..200 {
+        assert!(pair.b.read(1).is_err(), "what was flushed was sent");
+        pair.a.poke();
+    }
+    assert_eq!((value(first), value(second)), (0, 1));
+    pair.a.close_cntrs(&[first, second]);
+}
+
+#[test]
 fn work_without_room_at_its_endpoint_can_be_canceled_and_keeps_nothing_open() {
     let pair = Pair::new(Options { tx_size: 1, ..Options::default() });
     let (trigger, done) = (pair.a.new_cntr(), pair.a.new_cntr());
