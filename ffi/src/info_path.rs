@@ -517,6 +517,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn a_queue_that_goes_out_in_pieces_stays_in_order() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let remote = listener.local_addr().unwrap();

@@ -113,6 +113,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn what_is_missing_or_constant_is_told() {
         assert!(is_offered(), "this test needs process_vm_readv");
         let (at, page) = pages();
@@ -134,6 +135,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn places_are_told_from_constants_and_left_as_they_are() {
         let (at, page) = pages();
         // SAFETY: the test's own page.

@@ -220,6 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn words_are_shared_until_the_last_user_goes() {
         let name = format!("erd-test-words-{}", std::process::id());
         let missing = SharedWords::open(&name, 4, false).err().map(|error| error.kind());
@@ -236,6 +237,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn what_a_crash_left_over_is_made_anew() {
         let name = format!("erd-test-left-{}", std::process::id());
         let c_name = CString::new(format!("/{name}")).expect("a name");
@@ -245,6 +247,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn who_comes_late_does_not_remove_the_name_of_others() {
         let name = format!("erd-test-late-{}", std::process::id());
         let c_name = CString::new(format!("/{name}")).expect("a name");
@@ -258,6 +261,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn a_file_of_another_user_is_not_believed() {
         // SAFETY: the call takes nothing and cannot fail.
         if unsafe { libc::geteuid() } != 0 {

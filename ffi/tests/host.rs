@@ -1,4 +1,5 @@
 //! Our log, parameters and C memory with a real libfabric, loaded as Python loads it (RTLD_LOCAL).
+#![cfg(not(miri))]
 
 use erd_ffi::fi::alloc::{Info, InfoList};
 use erd_ffi::fi::nic::{Nic, NicSpec, PciAddress};

@@ -1,4 +1,5 @@
 //! The TCP information path: framing, limits, and peers that misbehave.
+#![cfg(not(miri))]
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
 //! Looking in at a process: who is told, and that nobody waits.
+#![cfg(not(miri))]
 
 use erd_ffi::visit::{Listener, names, visit};
 use erd_ffi::wait::{WaitSet, Woken};

@@ -1,4 +1,5 @@
 //! What wakes a wait set.
+#![cfg(not(miri))]
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;

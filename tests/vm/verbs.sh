@@ -2,7 +2,8 @@
 # Runs in the virtual machine: the provider over its two Soft-RoCE devices. Each case leaves in $OUT
 # NAME.status ("client server"), NAME.output and NAME.stats (erd's counters), which xtask judges.
 # PROVIDERS is the directory of the provider, PROGRAMS that of the C programs, MPICH an environment with
-# it, DEVICE_TESTS the program with the tests of ffi. SUITE is the directory of mpi4py's tests; empty for
+# it, DEVICE_TESTS the program with the tests of ffi, LIBRARY_TESTS that with the library's, of which
+# STRESS is the name of one. SUITE is the directory of mpi4py's tests; empty for
 # the short form, which is without them.
 export FI_PROVIDER_PATH="$PROVIDERS" FI_LOG_LEVEL=warn FI_LOG_PROV=erd
 export ERD_TEST_ADDRESSES="10.7.0.1 10.7.0.2" ERD_TEST_SLOWNESS=8
@@ -88,6 +89,14 @@ suite() {
         --only test_p2p_obj.TestP2PObjWorld. --only test_cco_obj.TestCCOObjWorld.
 }
 
+# stress NAME: many threads at once, whose domains are on one device or the other in turn. They keep both
+# processors from each other for seconds, which is not to look like death.
+stress() {
+    env FI_ERD_PORT=verbs FI_ERD_PEER_TIMEOUT_MS=60000 FI_ERD_STATS="$OUT/$1.stats" ERD_STRESS_SECONDS=30 timeout -k 5 400 \
+        "$LIBRARY_TESTS" "$STRESS" --exact --nocapture > "$OUT/$1.output" 2>&1
+    echo "$? 0" > "$OUT/$1.status"
+}
+
 timeout -k 5 300 "$DEVICE_TESTS" --ignored --test-threads 1 verbs::device_tests \
     > "$OUT/queues.output" 2>&1
 echo "$? 0" > "$OUT/queues.status"
@@ -98,8 +107,10 @@ program death peer_death killed restarted
 mpi mpi 240 tests/mpi/exercise.py --short --most 1000
 
 if [ -n "$SUITE" ]; then
+    stress stress
     suite suite
     netem loss 1%
+    stress stress_loss1
     suite suite_loss1
     mpi mpi_loss1 400 tests/mpi/exercise.py --short --most 1000
     netem delay 5ms 5ms

@@ -18,6 +18,7 @@ mod pingpong;
 mod process;
 mod programs;
 mod report;
+mod sanitizers;
 mod setup;
 mod test;
 mod tool;

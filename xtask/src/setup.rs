@@ -106,6 +106,25 @@ pub fn venv(layout: &Layout, name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// Adds the standard library's source to the toolchain, unless it is there.
+///
+/// # Errors
+/// A toolchain that it cannot be added to.
+pub fn rust_source(layout: &Layout) -> Result<()> {
+    let log = layout.logs.join("setup-rust-source.log");
+    let sysroot = Job::new("rustc").args(["--print", "sysroot"]).dir(&layout.root).run(&log)?;
+    if Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/std/src/lib.rs").exists() {
+        return Ok(());
+    }
+    Job::new("rustup")
+        .args(["component", "add", "rust-src"])
+        .dir(&layout.root)
+        .limit(VENV_LIMIT)
+        .run(&log)
+        .map(drop)
+        .context("the toolchain has no source of the standard library, and rustup adds none")
+}
+
 /// The directory of the libfabric that an MPI's wheel carries.
 ///
 /// # Errors

@@ -6,7 +6,8 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, setup, tool, verbs, vm};
+use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, sanitizers, setup, tool};
+use crate::{verbs, vm};
 use anyhow::Result;
 
 /// Runs the tier that `args` asks for; whether nothing failed.
@@ -23,7 +24,11 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     if provider.is_erd() {
         checks::steps(&mut report, layout, args.full);
     }
+    if provider.is_erd() && args.full {
+        sanitizers::steps(&mut report, layout);
+    }
     if provider.is_erd() && packages {
+        sanitizers::memcheck_step(&mut report, layout);
         package::steps(&mut report, layout, &provider, args.full);
     }
     if !packages || !prepare(&mut report, layout, &provider) {

@@ -69,7 +69,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
 }
 
 /// The program with the unit tests of the root package.
-fn unit_tests(layout: &Layout, log: &Path) -> Result<PathBuf> {
+pub fn unit_tests(layout: &Layout, log: &Path) -> Result<PathBuf> {
     let output = Job::new("cargo")
         .args(["test", "--package", "erd", "--lib", "--no-run", "--message-format", "json"])
         .dir(&layout.root)

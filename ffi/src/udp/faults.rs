@@ -149,6 +149,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it takes Miri minutes")]
     fn arrivals_are_lost_doubled_and_overtaken_at_their_rates() {
         let rates = FaultRates { loss: 0.1, dup: 0.1, reorder: 0.1, seed: 1 };
         let mut faults = Faults::new(rates, 7);

@@ -144,6 +144,7 @@ mod tests {
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn what_was_not_asked_for_is_not_there() {
         let none = PortOptions {
             gso: false,
@@ -163,6 +164,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn datagrams_of_every_size_arrive_on_loopback() {
         for bytes in [1, 1472, 65_507] {
             let trial = Trial::of(LOOPBACK, bytes, Duration::from_secs(15)).unwrap();

@@ -532,7 +532,7 @@ mod tests {
             (state >> 33) % below
         };
         let (mut now, mut nonces) = (0, vec![0]);
-        for _ in 0..20_000 {
+        for _ in 0..if cfg!(miri) { 2_000 } else { 20_000 } {
             let (whose, nonce) = (name(2 + random(4) as u8), random(1 << 20));
             now += random(20 * MS);
             match random(8) {
@@ -575,6 +575,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it takes Miri minutes")]
     fn the_table_is_bounded_and_forgets_who_has_no_verbs() {
         let mut a = peers(1);
         let name = |at: u32| SocketAddr::from((at.to_be_bytes(), 1));

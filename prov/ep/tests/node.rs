@@ -7,8 +7,12 @@ use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-/// After this long a completion that does not come has failed its test.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// After this long a completion that does not come has failed its test. A machine that is so many times
+/// as slow as others says so in `ERD_TEST_SLOWNESS`.
+fn patience() -> Duration {
+    let slowness = std::env::var("ERD_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(20) * slowness.unwrap_or(1)
+}
 
 /// What a test asks of a node beyond the defaults.
 #[derive(Clone, Copy)]
@@ -438,7 +442,7 @@ impl Node {
 
     /// The next completion of this node; `others` progress meanwhile.
     pub fn next(&self, others: &[&Node]) -> Result<Done, Bad> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         while Instant::now() < end {
             match self.read(1) {
                 Ok(done) => return Ok(done[0]),
@@ -447,7 +451,7 @@ impl Node {
             }
             others.iter().for_each(|other| other.poke());
         }
-        panic!("no completion within {PATIENCE:?}");
+        panic!("no completion within {:?}", patience());
     }
 
     /// Progress without reading.
@@ -582,9 +586,9 @@ impl Pair {
 
     /// Lets both progress until `done`.
     pub fn until(&self, mut done: impl FnMut() -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         while !done() {
-            assert!(Instant::now() < end, "not done within {PATIENCE:?}");
+            assert!(Instant::now() < end, "not done within {:?}", patience());
             self.a.poke();
             self.b.poke();
         }

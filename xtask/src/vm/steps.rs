@@ -10,9 +10,9 @@ use crate::mpi4py;
 use crate::process::{Job, last_lines};
 use crate::programs::compile;
 use crate::report::{Done, Report};
+use crate::sanitizers::{self, Sanitizer};
 use crate::setup;
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Most time for the boot and the cases of the short tier, and for those of the full one.
 const LIMIT: Duration = Duration::from_secs(900);
-const FULL_LIMIT: Duration = Duration::from_secs(4500);
+const FULL_LIMIT: Duration = Duration::from_secs(5000);
 /// Tests of mpi4py that each run of its suite has: 23 point to point, 10 collective.
 const SUITE_TESTS: usize = 33;
 /// Packages for reading captures.
@@ -89,6 +89,8 @@ const fn suite(name: &'static str, shown: &'static str, lossy: bool) -> Case {
 
 /// Those that only the full tier has.
 const FULL_CASES: &[Case] = &[
+    case("stress", "many threads at once", 1 << 20),
+    Case { lossy: true, ..case("stress_loss1", "many threads at once, 1 % loss", 1 << 20) },
     mpi("mpi_loss1", "MPICH 5 (wheel), 4 ranks, 1 % loss", true),
     mpi("mpi_jitter", "MPICH 5 (wheel), 4 ranks, 5 ms jitter", false),
     mpi("mpi_both", "MPICH 5 (wheel), 4 ranks, 5 ms jitter and 1 % loss", true),
@@ -140,39 +142,35 @@ fn boot(layout: &Layout, machine: &Machine, full: bool, log: &Path) -> Result<Ra
     let programs: Vec<_> = programs.collect::<Result<_>>()?;
     let dir = programs.first().and_then(|program| program.parent()).context("no programs")?;
     let suite = if full { mpi4py::source(layout, log)?.join("test") } else { PathBuf::new() };
+    let (device_tests, library_tests) = test_programs(layout, full, log)?;
     let script = format!(
-        "export PROVIDERS={} PROGRAMS={} MPICH={} SUITE={} DEVICE_TESTS={}\n. tests/vm/verbs.sh\n",
+        "export PROVIDERS={} PROGRAMS={} MPICH={} SUITE={} DEVICE_TESTS={} LIBRARY_TESTS={} STRESS={}\n\
+         . tests/vm/verbs.sh\n",
         layout.provider_dir().display(),
         dir.display(),
         setup::venv(layout, Kind::Mpich.venv())?.display(),
         suite.display(),
-        device_program(layout, full, log)?.display()
+        device_tests.display(),
+        library_tests.display(),
+        sanitizers::STRESS,
     );
     let ran = machine.run(&script, if full { FULL_LIMIT } else { LIMIT }, log)?;
     ensure!(ran.status == 0, "the script ended with {}:\n{}", ran.status, ran.output);
     Ok(ran)
 }
 
-/// The program with the tests of ffi; for the full tier it is built with AddressSanitizer, where there is
-/// a nightly toolchain.
-fn device_program(layout: &Layout, full: bool, log: &Path) -> Result<PathBuf> {
-    let nightly = || Job::new("rustup").args(["run", "nightly", "rustc", "--version"]).run(log);
-    let sanitized = full && nightly().is_ok();
-    let test = ["test", "--package", "erd-ffi", "--lib", "--no-run", "--message-format", "json"];
-    let job = if sanitized {
-        Job::new("rustup")
-            .args(["run", "nightly", "cargo"])
-            .args(test)
-            .args(["--target", "x86_64-unknown-linux-gnu"])
-            .env("RUSTFLAGS", "-Zsanitizer=address")
-            .env("CARGO_TARGET_DIR", layout.own.join("asan"))
+/// The programs with the tests of ffi and of the library; for the full tier they are built with
+/// AddressSanitizer.
+fn test_programs(layout: &Layout, full: bool, log: &Path) -> Result<(PathBuf, PathBuf)> {
+    let found = if full && sanitizers::missing().is_none() {
+        Sanitizer::Address.tests(layout, log)?
     } else {
-        Job::new("cargo").args(test)
+        let args = ["test", "--lib", "--no-run", "--message-format", "json"];
+        let packages = sanitizers::PACKAGES.iter().flat_map(|package| ["--package", package]);
+        let job = Job::new("cargo").args(args).args(packages).dir(&layout.root);
+        sanitizers::programs(&job.limit(Duration::from_secs(900)).run(log)?)
     };
-    let output = job.dir(&layout.root).limit(Duration::from_secs(900)).run(log)?;
-    let mut messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = messages.find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    program.context("cargo named no program")
+    sanitizers::by_package(&found)
 }
 
 fn device_tests(ran: &Ran) -> Result<Done> {

@@ -18,7 +18,7 @@ use std::env;
 use std::ffi::{CStr, CString};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use work::{ADDED, Lane, SWAPPED};
@@ -98,9 +98,15 @@ impl World {
 
 /// The two addresses, which stay for the rest of the process.
 fn addresses() -> [&'static CStr; 2] {
-    let Ok(text) = env::var("ERD_TEST_ADDRESSES") else { return [c"127.0.0.1"; 2] };
-    let mut words = text.split_whitespace().map(|word| CString::new(word).expect("no NUL"));
-    [(); 2].map(|()| &*Box::leak(words.next().expect("two addresses").into_boxed_c_str()))
+    static GIVEN: OnceLock<Vec<CString>> = OnceLock::new();
+    let given = GIVEN.get_or_init(|| {
+        let text = env::var("ERD_TEST_ADDRESSES").unwrap_or_default();
+        text.split_whitespace().map(|word| CString::new(word).expect("no NUL")).collect()
+    });
+    match &given[..] {
+        [one, other] => [one, other],
+        _ => [c"127.0.0.1"; 2],
+    }
 }
 
 fn number<T: FromStr>(name: &str, default: T) -> T {

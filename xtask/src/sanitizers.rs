@@ -1,0 +1,251 @@
+//! The library's tests under AddressSanitizer and ThreadSanitizer, and its stress test under both for
+//! longer, over a network that loses, doubles and reorders. Both come with rustc, and are asked for as on
+//! a nightly toolchain (`RUSTC_BOOTSTRAP`), so that what is tested is built by the compiler that builds
+//! what is used. ThreadSanitizer must see what the standard library does too, so that is built from source.
+
+use crate::layout::Layout;
+use crate::process::{Ended, Job, last_lines};
+use crate::report::{Done, Report};
+use crate::{setup, verbs};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The stress test of prov/ep/tests/stress.
+pub const STRESS: &str = "ep::tests::stress::many_threads_do_everything_at_once";
+/// The packages whose unit tests are run, `erd-ffi`'s and the library's.
+pub const PACKAGES: [&str; 2] = ["erd-ffi", "erd"];
+/// What sanitizers are built for.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Most time for a build, of the standard library too.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const RUN_LIMIT: Duration = Duration::from_secs(600);
+/// Tests that are run under memcheck.
+const MEMCHECKED: [&str; 6] = [
+    "ep::tests::contexts",
+    "ep::tests::memory",
+    "ep::tests::triggers",
+    "atomics::",
+    "region::",
+    "mr::",
+];
+/// How long the stress test goes on.
+const STRESS_SECONDS: &str = "25";
+/// What the stress test's network does to datagrams.
+const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.1,seed=1";
+
+/// A sanitizer of rustc's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sanitizer {
+    /// Memory that is used after its end or beyond its bounds, and leaks.
+    Address,
+    /// Races between threads.
+    Thread,
+}
+
+impl Sanitizer {
+    fn name(self) -> &'static str {
+        match self {
+            Sanitizer::Address => "AddressSanitizer",
+            Sanitizer::Thread => "ThreadSanitizer",
+        }
+    }
+
+    /// Cargo with the sanitizer; its outputs are apart from others.
+    fn cargo(self, layout: &Layout) -> Job {
+        let (flags, dir) = match self {
+            Sanitizer::Address => ("-Zsanitizer=address", "asan"),
+            Sanitizer::Thread => ("-Zsanitizer=thread", "tsan"),
+        };
+        // Unoptimised, a race has a tenth of the chances.
+        let levels = ["CARGO_PROFILE_DEV_OPT_LEVEL", "CARGO_PROFILE_TEST_OPT_LEVEL"];
+        let job = levels.iter().fold(Job::new("cargo"), |job, level| job.env(level, "1"));
+        job.dir(&layout.root)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", flags)
+            .env("CARGO_TARGET_DIR", layout.own.join(dir))
+            .limit(BUILD_LIMIT)
+    }
+
+    /// The programs with the packages' unit tests.
+    ///
+    /// # Errors
+    /// What the compiler says.
+    pub fn tests(self, layout: &Layout, log: &Path) -> Result<Vec<PathBuf>> {
+        let std: &[&str] = if self == Sanitizer::Thread { &["-Zbuild-std"] } else { &[] };
+        let output = self
+            .cargo(layout)
+            .args(["test", "--lib", "--no-run", "--message-format", "json", "--target", TARGET])
+            .args(PACKAGES.iter().flat_map(|package| ["--package", package]))
+            .args(std)
+            .run(log)?;
+        Ok(programs(&output))
+    }
+}
+
+/// The programs that cargo's messages name.
+#[must_use]
+pub fn programs(messages: &str) -> Vec<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
+}
+
+/// The program with the tests of `erd-ffi`, and that with the library's.
+///
+/// # Errors
+/// One is not there.
+pub fn by_package(programs: &[PathBuf]) -> Result<(PathBuf, PathBuf)> {
+    let find = |begin: &str| {
+        let name =
+            |path: &&PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let found =
+            programs.iter().find(|path| name(path).is_some_and(|name| name.starts_with(begin)));
+        found.cloned().with_context(|| format!("cargo named no program {begin}..."))
+    };
+    Ok((find("erd_ffi-")?, find("erd-")?))
+}
+
+/// Why there can be no sanitizers here, if so.
+#[must_use]
+pub fn missing() -> Option<String> {
+    let found = cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"));
+    (!found).then(|| format!("not run: the steps build for {TARGET} only"))
+}
+
+/// Adds the step that needs valgrind: peers' memory, atomics, shared and scalable contexts and triggers,
+/// which fi_pingpong does not use. What uses memory that was never written, only memcheck sees.
+pub fn memcheck_step(report: &mut Report, layout: &Layout) {
+    report.step("memory, atomics and contexts, memcheck", |log| {
+        let job = Job::new(verbs::unit_tests(layout, log)?)
+            .args(["--test-threads", "2"])
+            .args(MEMCHECKED)
+            .env("ERD_TEST_SLOWNESS", "8")
+            .under([
+                "valgrind",
+                "--quiet",
+                "--leak-check=no",
+                "--fair-sched=yes",
+                "--error-exitcode=9",
+            ]);
+        let (passed, _) = verdict(job.limit(RUN_LIMIT).finish(log)?)?;
+        Done::many(passed, format!("{passed} tests, no error"))
+    });
+}
+
+/// Adds the steps.
+pub fn steps(report: &mut Report, layout: &Layout) {
+    for sanitizer in [Sanitizer::Address, Sanitizer::Thread] {
+        report.step(&format!("{}: tests and stress", sanitizer.name()), |log| {
+            if let Some(why) = missing() {
+                return Ok(Done::Skipped(why));
+            }
+            if let (Sanitizer::Thread, Err(why)) = (sanitizer, setup::rust_source(layout)) {
+                return Ok(Done::Skipped(format!("not run: {why:#}")));
+            }
+            run(layout, sanitizer, log)
+        });
+    }
+    report.step("Miri: tests of ffi", |log| match miri(layout, log) {
+        Ok(()) => interpreted(layout, log),
+        Err(why) => Ok(Done::Skipped(format!("not run: {why:#}"))),
+    });
+}
+
+/// Sees to Miri, which is a part of nightly toolchains alone.
+///
+/// # Errors
+/// There is no such toolchain, or the parts cannot be added to it.
+fn miri(layout: &Layout, log: &Path) -> Result<()> {
+    let add = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
+    Job::new("rustup").args(add).limit(BUILD_LIMIT).run(log).context("no nightly with Miri")?;
+    let setup = Job::new("rustup").args(["run", "nightly", "cargo", "miri", "setup"]);
+    setup
+        .dir(&layout.root)
+        .limit(BUILD_LIMIT)
+        .run(log)
+        .map(drop)
+        .context("Miri builds no standard library")
+}
+
+/// Runs the tests of ffi that make no system calls but those that Miri knows.
+fn interpreted(layout: &Layout, log: &Path) -> Result<Done> {
+    let ended = Job::new("rustup")
+        .args(["run", "nightly", "cargo", "miri", "test", "--package", "erd-ffi", "--lib"])
+        .dir(&layout.root)
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+        .env("CARGO_TARGET_DIR", layout.own.join("miri"))
+        .limit(BUILD_LIMIT)
+        .finish(log)?;
+    let (passed, _) = verdict(ended)?;
+    Done::many(passed, format!("{passed} tests"))
+}
+
+fn run(layout: &Layout, sanitizer: Sanitizer, log: &Path) -> Result<Done> {
+    let mut passed = 0;
+    let (ffi, library) = by_package(&sanitizer.tests(layout, log)?)?;
+    for program in [&ffi, &library] {
+        let ended = Job::new(program).dir(&layout.root).limit(RUN_LIMIT).finish(log)?;
+        passed += verdict(ended)?.0;
+    }
+    let stress = Job::new(library)
+        .args([STRESS, "--exact", "--nocapture"])
+        .env("ERD_STRESS_SECONDS", STRESS_SECONDS)
+        .env("FI_ERD_TEST_FAULTS", FAULTS)
+        .limit(RUN_LIMIT);
+    let (stressed, output) = verdict(stress.finish(log)?)?;
+    let rounds = output.lines().find(|line| line.starts_with("rounds: "));
+    let rounds = rounds.context("the stress test told no rounds")?;
+    Done::many(passed + stressed, format!("{passed} tests; {STRESS_SECONDS} s of stress, {rounds}"))
+}
+
+/// How many tests passed, and what they wrote; a sanitizer's report is a failure, whatever the tests
+/// themselves said.
+fn verdict(ended: Ended) -> Result<(usize, String)> {
+    if let Some(summary) = ended.output.lines().find(|line| line.starts_with("SUMMARY: ")) {
+        let begins = ["==ERROR: ", "WARNING: ThreadSanitizer"];
+        let report = ended
+            .output
+            .lines()
+            .skip_while(|line| !begins.iter().any(|begin| line.contains(begin)));
+        let report: Vec<&str> = report.take(40).collect();
+        bail!("{summary}\n{}", report.join("\n"));
+    }
+    let output = ended.success()?;
+    let result = output.lines().find_map(|line| line.trim().strip_prefix("test result: ok. "));
+    let count = result.and_then(|counts| counts.split(' ').next()?.parse::<usize>().ok());
+    let count = count.filter(|count| *count > 0);
+    let count = count.with_context(|| format!("no test ran:\n{}", last_lines(&output, 20)))?;
+    Ok((count, output))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(output: &str) -> Ended {
+        use std::os::unix::process::ExitStatusExt;
+        let status = Some(std::process::ExitStatus::from_raw(0));
+        Ended { status, output: output.to_owned(), shown: String::new() }
+    }
+
+    #[test]
+    fn a_report_fails_a_run_that_passed_and_so_does_a_run_of_nothing() {
+        let passed = "running 2 tests\n\ntest result: ok. 2 passed; 0 failed; 0 ignored\n";
+        assert_eq!(verdict(ended(passed)).expect("passed").0, 2);
+        let racy = "WARNING: ThreadSanitizer: data race (pid=1)\n  #0 here\n\
+                    SUMMARY: ThreadSanitizer: data race lib.rs:1 in f\n";
+        let error = verdict(ended(&format!("{racy}{passed}"))).expect_err("a race").to_string();
+        assert!(error.starts_with("SUMMARY") && error.contains("#0 here"), "{error}");
+        assert!(verdict(ended("test result: ok. 0 passed; 0 failed\n")).is_err());
+    }
+
+    #[test]
+    fn programs_are_read_from_cargos_messages() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\nnoise\n\
+                        {\"executable\":\"/t/erd-1\"}\n{\"executable\":\"/t/erd_ffi-2\"}\n";
+        let (ffi, library) = ("/t/erd_ffi-2".into(), "/t/erd-1".into());
+        assert_eq!(by_package(&programs(messages)).expect("both"), (ffi, library));
+        assert!(by_package(&[]).is_err());
+    }
+}
