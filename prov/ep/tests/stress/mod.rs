@@ -113,8 +113,9 @@ fn number<T: FromStr>(name: &str, default: T) -> T {
     env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Runs every lane until `end`, and at least once; answers the rounds of each kind of work.
-fn run(world: &Arc<World>, seed: u64, end: Instant) -> Vec<(&'static str, u64)> {
+/// Runs every lane until `end`, and at least once; answers the rounds of each kind of work, none if a
+/// lane failed.
+fn run(world: &Arc<World>, seed: u64, end: Instant) -> Vec<(&'static str, Option<u64>)> {
     let (stop, lanes) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for site in &world.sites {
@@ -140,9 +141,9 @@ fn run(world: &Arc<World>, seed: u64, end: Instant) -> Vec<(&'static str, u64)> 
             let sites = (0..SITES).flat_map(|site| std::iter::repeat_n(site, threads));
             running.push((name, sites.map(|site| lane(site, work)).collect::<Vec<_>>()));
         }
-        let rounds = running.into_iter().map(|(name, lanes)| {
-            (name, lanes.into_iter().map(|lane| lane.join().unwrap_or(0)).sum())
-        });
+        let rounds = running
+            .into_iter()
+            .map(|(name, lanes)| (name, lanes.into_iter().map(|lane| lane.join().ok()).sum()));
         let rounds = rounds.collect();
         stop.store(true, Ordering::Relaxed);
         rounds
@@ -163,8 +164,9 @@ fn many_threads_do_everything_at_once() {
         }
     }
     drop(kept);
-    for (name, rounds) in &rounds {
-        assert!(*rounds > 0, "a thread of {name} failed");
-    }
+    let rounds: Vec<(&str, u64)> = rounds
+        .into_iter()
+        .map(|(name, rounds)| (name, rounds.unwrap_or_else(|| panic!("a thread of {name} failed"))))
+        .collect();
     println!("rounds: {rounds:?}");
 }

@@ -238,9 +238,9 @@ impl Lane {
         let mut message = self.message();
         ok("trecv", node.trecv(&mut message.got, message.tag, 0, 1));
         there.tsend(&message.sent, to_new, message.tag, &message.send);
+        message.send.succeeded("a send to a new domain");
         let done = node.next(&[]).expect("a message");
         assert_eq!(done.len, message.sent.len());
-        message.send.succeeded("a send to a new domain");
         assert!(message.got == message.sent, "a message to a new domain");
         drop(node);
         self.there().forgets(to_new);
