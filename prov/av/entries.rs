@@ -55,7 +55,8 @@ impl Entries {
         }
     }
 
-    /// Takes one insertion back. Answers the address if that was its last.
+    /// Takes one insertion back. Answers the address if that was its last; its index is not given to
+    /// another before [`Entries::free`].
     ///
     /// # Errors
     /// [`NotThere`].
@@ -63,6 +64,15 @@ impl Entries {
         match self {
             Entries::Own(table) => table.remove(index),
             Entries::Shared(shared) => shared.remove(index),
+        }
+    }
+
+    /// Nobody knows the removed address by its index any more. One that processes share keeps it for
+    /// ever.
+    pub fn free(&mut self, index: u64) {
+        match self {
+            Entries::Own(table) => table.free(index),
+            Entries::Shared(_) => {}
         }
     }
 

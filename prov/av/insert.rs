@@ -135,7 +135,10 @@ impl AvInner {
         if bound.eq.report(&failures, done).is_err() {
             for fi_addr in outcomes.iter().flatten() {
                 // It was inserted just now, so it is there; a peer that stays is not disturbed.
-                let _ = self.table.write().remove(*fi_addr);
+                let mut table = self.table.write();
+                if let Ok(Some(_)) = table.remove(*fi_addr) {
+                    table.free(*fi_addr);
+                }
             }
             return -FI_EAGAIN;
         }

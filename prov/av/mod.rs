@@ -168,6 +168,9 @@ impl AvInner {
         let gone = self.table.write().remove(fi_addr)?;
         if let Some(addr) = gone {
             self.each_member(|member| member.peer_removed(fi_addr, addr));
+            // An address that another thread inserts must not be taken for this one by an endpoint
+            // that was not told yet.
+            self.table.write().free(fi_addr);
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ struct Entry {
 pub struct Table {
     entries: Vec<Option<Entry>>,
     by_addr: HashMap<SocketAddr, u32>,
+    /// Of the indices without an address, those that may get another.
     free: BTreeSet<u32>,
 }
 
@@ -70,7 +71,8 @@ impl Table {
         Ok(index)
     }
 
-    /// Takes one insertion back. Answers the address if that was its last.
+    /// Takes one insertion back. Answers the address if that was its last; its index is not given to
+    /// another before [`Table::free`].
     ///
     /// # Errors
     /// [`NotThere`].
@@ -85,8 +87,13 @@ impl Table {
         let addr = entry.addr;
         *place = None;
         self.by_addr.remove(&addr);
-        self.free.insert(index as u32);
         Ok(Some(addr))
+    }
+
+    /// Nobody knows the removed address by its index any more.
+    pub fn free(&mut self, index: u64) {
+        let vacant = |index: &u32| matches!(self.entries.get(*index as usize), Some(None));
+        self.free.extend(u32::try_from(index).ok().filter(vacant));
     }
 
     /// The address at an index.
@@ -148,6 +155,8 @@ mod tests {
         }
         for index in [3, 1] {
             assert_eq!(table.remove(index), Ok(Some(addr(index as u16 + 1))));
+            table.free(index);
+            table.free(0);
         }
         assert_eq!(table.insert(addr(10)), Ok(1));
         assert_eq!(table.insert(addr(11)), Ok(3));

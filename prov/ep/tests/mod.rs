@@ -1,5 +1,6 @@
 //! Endpoints over loopback, in one process, through libfabric's tables.
 
+mod addresses;
 mod contexts;
 mod failures;
 mod memory;
