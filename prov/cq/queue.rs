@@ -39,6 +39,25 @@ pub struct Entry {
 // SAFETY: the pointers are the application's; nothing here reads through them.
 unsafe impl Send for Entry {}
 
+impl Entry {
+    /// The entry as libfabric tells it of an operation that failed, without a text.
+    pub(crate) fn error(&self, failure: &Failure) -> fi_cq_err_entry {
+        fi_cq_err_entry {
+            op_context: self.context,
+            flags: self.flags,
+            len: self.len_bytes,
+            buf: self.buf,
+            data: self.data,
+            tag: self.tag,
+            olen: failure.overflow_bytes,
+            err: failure.err,
+            prov_errno: failure.prov_errno,
+            src_addr: self.source,
+            ..fi_cq_err_entry::ZERO
+        }
+    }
+}
+
 /// What an error entry says beyond an [`Entry`].
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
@@ -217,23 +236,15 @@ impl Queue {
     /// Takes the error entry at the front. Its text stays valid until the next call.
     pub fn read_error(&mut self) -> Option<fi_cq_err_entry> {
         self.entries.front()?.failure.as_ref()?;
-        let entry = self.pop()?;
-        let failure = entry.failure?;
+        let mut entry = self.pop()?;
+        let failure = entry.failure.take()?;
+        let error = entry.error(&failure);
         self.shown_text = failure.text;
         let text = &mut self.shown_text;
         Some(fi_cq_err_entry {
-            op_context: entry.context,
-            flags: entry.flags,
-            len: entry.len_bytes,
-            buf: entry.buf,
-            data: entry.data,
-            tag: entry.tag,
-            olen: failure.overflow_bytes,
-            err: failure.err,
-            prov_errno: failure.prov_errno,
             err_data: if text.is_empty() { std::ptr::null_mut() } else { text.as_mut_ptr().cast() },
             err_data_size: text.len(),
-            src_addr: entry.source,
+            ..error
         })
     }
 

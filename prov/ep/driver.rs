@@ -261,10 +261,10 @@ impl Driver {
                 None => engine.handle_packet(*now, &meta, datagram.data, host),
             }
         };
-        // SAFETY: the places are parts of buffers that the application lends for writing until
-        // their receives complete, which nobody learns before this step ends, or of a region that
-        // the lease keeps open. Who writes to the places of a write that is under way can spoil
-        // what comes from its writer only.
+        // Who writes to the places of a write that is under way spoils its writer's bytes alone.
+        // SAFETY: the places are of buffers that the application lends until their receives
+        // complete, which nobody learns before this step ends, or of a region that the lease
+        // keeps open.
         let received = unsafe { self.rx.recv_planned(&self.guess.plan, is_expected, take) };
         let taken = received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive");

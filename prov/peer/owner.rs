@@ -99,16 +99,9 @@ impl CqOwner {
                 let error = fi_cq_err_entry {
                     op_context: context,
                     flags,
-                    len: entry.len_bytes,
-                    buf: entry.buf,
-                    data: entry.data,
-                    tag: entry.tag,
-                    olen: failure.overflow_bytes,
-                    err: failure.err,
                     // The owner is asked what it means, and knows libfabric's numbers alone.
                     prov_errno: failure.err,
-                    src_addr: entry.source,
-                    ..fi_cq_err_entry::ZERO
+                    ..entry.error(failure)
                 };
                 // SAFETY: as above; the entry is read before the call returns.
                 unsafe { (self.writeerr)(self.cq, &raw const error) }

@@ -171,6 +171,17 @@ fn send_of(iov: &libc::iovec, (ep, addr): (*mut fid_ep, fi_addr_t), flags: u64) 
     fi_op_msg { ep, msg, flags }
 }
 
+/// `send` as work that is due at once and is counted when it is done.
+fn deferred(send: &mut fi_op_msg, trigger: *mut fid_cntr, done: *mut fid_cntr) -> fi_deferred_work {
+    fi_deferred_work {
+        triggering_cntr: trigger,
+        completion_cntr: done,
+        op_type: FI_OP_SEND,
+        op: fi_deferred_op { msg: send },
+        ..fi_deferred_work::ZERO
+    }
+}
+
 #[test]
 fn deferred_work_sends_what_its_buffer_holds_when_it_is_posted() {
     let pair = Pair::new(Options::default());
@@ -221,16 +232,10 @@ fn flushing_a_counter_takes_its_work_that_waits_for_room_and_no_other() {
         ok("recv", pair.b.recv(buffer, FI_ADDR_UNSPEC, context));
     }
     ok("send", pair.a.sendmsg(&[b"before"], pair.a_to_b, 1, 0));
-    for trigger in [first, second, first] {
-        let mut op = send_of(&iov, (pair.a.ep, pair.a_to_b), 0);
-        let mut asked = fi_deferred_work {
-            triggering_cntr: trigger,
-            completion_cntr: trigger,
-            op_type: FI_OP_SEND,
-            op: fi_deferred_op { msg: &raw mut op },
-            ..fi_deferred_work::ZERO
-        };
-        ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut asked) as isize);
+    let mut op = send_of(&iov, (pair.a.ep, pair.a_to_b), 0);
+    let mut asked = [first, second, first].map(|trigger| deferred(&mut op, trigger, trigger));
+    for asked in &mut asked {
+        ok("queue", work(&pair.a, FI_QUEUE_WORK, asked) as isize);
     }
     ok("flush", work(&pair.a, FI_FLUSH_WORK, first.cast()) as isize);
     // With the completion read there is room.
@@ -256,13 +261,7 @@ fn work_without_room_at_its_endpoint_can_be_canceled_and_keeps_nothing_open() {
     // The send's place is taken until its completion is read, which nobody does.
     ok("send", pair.a.sendmsg(&[b"before"], pair.a_to_b, 1, 0));
     let mut op = send_of(&iov, (pair.a.ep, pair.a_to_b), 0);
-    let mut asked = fi_deferred_work {
-        triggering_cntr: trigger,
-        completion_cntr: done,
-        op_type: FI_OP_SEND,
-        op: fi_deferred_op { msg: &raw mut op },
-        ..fi_deferred_work::ZERO
-    };
+    let mut asked = deferred(&mut op, trigger, done);
     ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut asked) as isize);
     ok("cancel", work(&pair.a, FI_CANCEL_WORK, &raw mut asked) as isize);
     ok("queue", work(&pair.a, FI_QUEUE_WORK, &raw mut asked) as isize);
