@@ -45,6 +45,8 @@ const LOOK_WORTH_BYTES: usize = 16 << 10;
 const BLOCKED_RETRY_NS: u64 = 100_000;
 /// Least time between two looks for network errors without a sign of any.
 const ERROR_LOOK_NS: u64 = 1_000_000;
+/// The same while the sockets carry little, since verbs is in use.
+const ERROR_LOOK_VERBS_NS: u64 = 10_000_000;
 /// A timer this late is run even though arrivals keep coming.
 const LATE_NS: u64 = 1_000_000;
 
@@ -167,9 +169,13 @@ impl Driver {
     fn receive(&mut self, now: &mut u64) -> (usize, bool) {
         let over_verbs = self.receive_verbs(now);
         if !self.link.uses_verbs() {
+            self.engine.set_ack_spacing(0);
             return (over_verbs + self.receive_udp(now), true);
         }
-        if *now < self.udp_due_ns {
+        self.engine.set_ack_spacing(self.link.ack_spacing_ns());
+        // What came over verbs is answered first.
+        let busy_ns = if over_verbs > 0 { UDP_EVERY_MAX_NS } else { 0 };
+        if *now < self.udp_due_ns + busy_ns {
             return (over_verbs, false);
         }
         let begun = monotonic_ns();
@@ -376,7 +382,8 @@ impl Driver {
     }
 
     fn look_for_errors(&mut self, now: u64) {
-        if now - self.looked_for_errors_ns >= ERROR_LOOK_NS {
+        let every_ns = if self.link.uses_verbs() { ERROR_LOOK_VERBS_NS } else { ERROR_LOOK_NS };
+        if now - self.looked_for_errors_ns >= every_ns {
             self.looked_for_errors_ns = now;
             self.domain.net_errors.drain(&self.tx);
         }

@@ -4,6 +4,7 @@
 //! else until verbs has proven to work towards a peer, and again when it does not any more
 //! (`docs/protocol.md` §10).
 
+use erd_ffi::clock::monotonic_ns;
 use erd_ffi::udp::{Burst, Dst, Ecn, SendReport, Stop, TxSockets};
 use erd_ffi::verbs::address::{Address, PortDatagram};
 use erd_ffi::verbs::peers::{Change, Outgoing, Peers, Target, Via};
@@ -14,6 +15,8 @@ use std::net::SocketAddr;
 
 /// Port datagrams sent in one step.
 const SENDS: usize = 16;
+/// An acknowledgement follows another after the time in which so many datagrams can be sent.
+const ACK_PATIENCE: u64 = 4;
 /// Answers that wait to be sent; more are dropped, and asked for again.
 const ANSWERS_MAX: usize = 64;
 
@@ -34,6 +37,8 @@ pub(super) struct Link {
     answers: Vec<Outgoing>,
     /// Marks are sent.
     ecn: bool,
+    /// What sending a datagram over verbs lately took.
+    datagram_ns: u64,
     pub carried: Carried,
 }
 
@@ -41,7 +46,14 @@ impl Link {
     pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
         let own = member.as_ref().map_or(Address::NONE, Member::address);
         let peers = Peers::new(own, name);
-        Link { member, peers, answers: Vec::new(), ecn, carried: Carried::default() }
+        Link {
+            member,
+            peers,
+            answers: Vec::new(),
+            ecn,
+            datagram_ns: 0,
+            carried: Carried::default(),
+        }
     }
 
     pub(super) fn has_verbs(&self) -> bool {
@@ -51,6 +63,11 @@ impl Link {
     /// Some peer is reached over verbs.
     pub(super) fn uses_verbs(&self) -> bool {
         self.peers.any_up()
+    }
+
+    /// Time between acknowledgements that leaves most of the time to the data.
+    pub(super) fn ack_spacing_ns(&self) -> u64 {
+        ACK_PATIENCE * self.datagram_ns
     }
 
     /// What data to the peer takes now.
@@ -98,7 +115,7 @@ impl Link {
         let mut between_ports = Vec::new();
         let mut read_at = None;
         let count = member.recv(|data, source| {
-            *now = *read_at.get_or_insert_with(erd_ffi::clock::monotonic_ns);
+            *now = *read_at.get_or_insert_with(monotonic_ns);
             peers.heard(source.gid, source.qpn);
             if PortDatagram::claims(data) {
                 let gid = source.gid;
@@ -160,6 +177,7 @@ impl Link {
     ) -> SendReport {
         let mut report = SendReport { bursts: 0, segments: 0, stop: None, errors_pending: false };
         let Some(member) = &self.member else { return report };
+        let (begun, before) = (monotonic_ns(), self.carried.tx_datagrams);
         for (to, burst) in to.iter().zip(bursts) {
             let ecn = if self.ecn { burst.ecn } else { Ecn::NotEct };
             // SAFETY: the caller's promise.
@@ -184,6 +202,11 @@ impl Link {
                     break;
                 }
             }
+        }
+        if let Some(each_ns) =
+            (monotonic_ns() - begun).checked_div(self.carried.tx_datagrams - before)
+        {
+            self.datagram_ns = (self.datagram_ns * 7 + each_ns) / 8;
         }
         report
     }

@@ -130,6 +130,7 @@ impl Endpoint {
                 stats: Stats::default(),
                 ops: Slab::new(),
                 active_senders: 0,
+                ack_spacing_ns: 0,
                 scratch: Vec::new(),
                 sessions: 0,
                 filling: None,
@@ -358,6 +359,12 @@ impl Endpoint {
             peer.end(&mut self.core, host, EndReason::Failed(OpError::BadBuffer));
             self.schedule.reschedule(&self.core, peer);
         }
+    }
+
+    /// Acknowledgements of a stream's packets that nobody asked for go out no more often than this, or
+    /// than 4 in a round trip: for ports on which a datagram takes the host long. 0 at first.
+    pub fn set_ack_spacing(&mut self, spacing_ns: Nanos) {
+        self.core.ack_spacing_ns = spacing_ns;
     }
 
     /// The path to `name` carries datagrams of at most `datagram_bytes` from now on.

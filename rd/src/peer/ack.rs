@@ -20,7 +20,7 @@ const SCANS_AT_FULL_PACE: u32 = 4;
 impl Peer {
     /// The present acknowledgement state. It counts as told from now on.
     pub(super) fn ack_state(&mut self, core: &Core, now: Nanos) -> AckState {
-        self.acknowledged();
+        self.acknowledged(now);
         let rx = &mut self.rx;
         rx.eager_told_bytes = rx.eager_limit(&core.cfg);
         rx.order_told = rx.order_limit(&core.cfg);

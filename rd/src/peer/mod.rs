@@ -87,6 +87,8 @@ pub(crate) struct Core {
     pub asked: Slab<Asked>,
     /// Peers that sent data lately; they share the receive buffer.
     pub active_senders: u32,
+    /// See [`crate::Endpoint::set_ack_spacing`].
+    pub ack_spacing_ns: Nanos,
     /// Records of the bundle being read; bounded by a datagram.
     pub scratch: Vec<Record>,
     /// Sessions begun, over all peers: grows within an epoch.

@@ -12,7 +12,7 @@ use crate::endpoint::{Datagram, RxMeta};
 use crate::host::{Host, OpError, RecvToken};
 use crate::planted::planted;
 use crate::stats::DropReason;
-use crate::units::{Ecn, Nanos, Psn, SECOND};
+use crate::units::{Ecn, MILLISECOND, Nanos, Psn, SECOND};
 use crate::wire::ack::{ECHOES_MAX, Echo, NACK_RANGES_MAX, NackRange};
 use crate::wire::header::{
     FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
@@ -30,6 +30,10 @@ use slab::Slab;
 const LINK_ID: u16 = 0x8000;
 /// Most links (Msg_IDs) live at a time (protocol.md §5.4).
 const LINKS_MAX: usize = 1 << 15;
+/// Most segments of a message that is acknowledged as a whole.
+const LONE_SEGMENTS_MAX: u32 = 4;
+/// Longest wait for the rest of such a message.
+const LONE_WAIT_MAX_NS: Nanos = MILLISECOND;
 /// Links looked at for what comes next: those before it may be waiting for repetitions.
 const LINKS_AHEAD: usize = 64;
 
@@ -150,11 +154,18 @@ pub(crate) struct Rx {
     policy: Option<AckPolicy>,
     active: bool,
     pub(super) ack_at: Option<Nanos>,
+    /// When the last acknowledgement went out.
+    acked_at: Nanos,
     /// The path of a probe that is to be answered.
     pub(super) probe_answer: Option<u8>,
     unacked_packets: u32,
     /// Messages in the packet being taken: a lone one may soon be answered by another.
     messages_in_packet: u32,
+    /// The packet being taken ended an eager message of several.
+    ended_message: bool,
+    /// The send order of the eager message that all unacknowledged packets are part of, and when that
+    /// is to be acknowledged.
+    pub(super) lone: Option<(u32, Nanos)>,
     /// Records for the next acknowledgement, at most [`ECHOES_MAX`]. Until it is written, their
     /// hold times are the times of arrival.
     pub(super) echoes: Vec<Echo>,
@@ -461,17 +472,21 @@ impl Peer {
             self.rx.ack_at = Some(now);
             return Err(DropReason::Duplicate);
         }
+        let part_of = match body {
+            Body::Segment(Some(msg), _) => Some(msg.order),
+            _ => None,
+        };
         match body {
             Body::Bundle(payload) => {
                 let arrived = now.saturating_sub(meta.hold_ns);
                 self.on_bundle(core, host, now, arrived, payload)?;
             }
             Body::Segment(Some(msg), payload) => {
-                self.on_eager_segment(core, host, now, h, msg, payload)?;
+                self.on_eager_segment(core, host, h, msg, payload)?;
             }
             Body::Segment(None, payload) => self.on_segment(core, host, now, h, payload)?,
         }
-        self.note_received(core, now, meta, h, datagram.len_bytes());
+        self.note_received(core, now, meta, h, datagram.len_bytes(), part_of);
         Ok(())
     }
 
@@ -502,7 +517,9 @@ impl Peer {
         Err(DropReason::Trimmed)
     }
 
-    /// Enters an accepted packet into the bitmap and decides on its acknowledgement.
+    /// Enters an accepted packet into the bitmap and decides on its acknowledgement. `part_of` is the
+    /// send order of the eager message that it is a segment of.
+    #[allow(clippy::too_many_arguments, reason = "one call site, and what a packet is made of")]
     fn note_received(
         &mut self,
         core: &mut Core,
@@ -510,6 +527,7 @@ impl Peer {
         meta: &RxMeta,
         h: &Header,
         wire_bytes: u32,
+        part_of: Option<u32>,
     ) {
         let offset = Psn(h.psn).since(self.rx.cum) as u32;
         if offset == 0 && self.rx.received.ones() == 0 {
@@ -544,7 +562,7 @@ impl Peer {
             let soon = now + self.scan_spacing_ns(core);
             self.rx.scan_at = Some(self.rx.scan_at.map_or(soon, |at| at.min(soon)));
         }
-        self.choose_ack(core, now, h, received_at, ce);
+        self.choose_ack(core, now, h, (received_at, ce), part_of);
     }
 
     /// The latest send time seen. Send times wrap, so after a quiet second any one is later.
@@ -557,15 +575,29 @@ impl Peer {
     }
 
     /// When to acknowledge, by the policy of the sender's controller (protocol.md §6.1).
-    fn choose_ack(&mut self, core: &Core, now: Nanos, h: &Header, received_at: Nanos, ce: bool) {
+    fn choose_ack(
+        &mut self,
+        core: &Core,
+        now: Nanos,
+        h: &Header,
+        (received_at, ce): (Nanos, bool),
+        part_of: Option<u32>,
+    ) {
         self.rx.unacked_packets += 1;
-        let requested = h.flags & FLAG_ACK_REQUEST != 0;
+        let ended = core::mem::take(&mut self.rx.ended_message);
+        let requested = h.flags & FLAG_ACK_REQUEST != 0 || ended;
         let soon = now + core.cfg.ack_delay_ns;
+        let lone = part_of
+            .and_then(|order| Some((order, self.lone_until(core, now, ended, requested, order)?)));
         let stream = h.long || self.rx.messages_in_packet > 1;
         let due = match self.rx.policy {
             Some(AckPolicy::PerPacket) => {
                 self.note_echo(h, received_at, ce);
-                Some(if stream || self.rx.unacked_packets > 1 { now } else { soon })
+                match stream || self.rx.unacked_packets > 1 {
+                    true if requested => Some(now),
+                    true => Some(self.spaced(core, now)),
+                    false => Some(soon),
+                }
             }
             Some(AckPolicy::Coalesced { packets }) => {
                 let full = self.rx.unacked_packets >= u32::from(packets);
@@ -574,8 +606,53 @@ impl Peer {
             Some(AckPolicy::NackOnly) | None if !requested => None,
             Some(AckPolicy::NackOnly) | None => Some(if stream { now } else { soon }),
         };
-        if let Some(due) = due {
+        let before = core::mem::replace(&mut self.rx.lone, lone);
+        if let Some(mut due) = due {
+            if let Some((_, at)) = lone {
+                due = at;
+                // What was due for the message's earlier segments is due with this one.
+                if self.rx.ack_at == before.map(|(_, at)| at) {
+                    self.rx.ack_at = None;
+                }
+            }
             self.rx.ack_at = Some(self.rx.ack_at.map_or(due, |at| at.min(due)));
+        }
+    }
+
+    /// When the records of a stream go out that nobody asked for: at once, unless writing them costs
+    /// this host too much time, and then before the sender's window or the room for records ends.
+    fn spaced(&self, core: &Core, now: Nanos) -> Nanos {
+        if self.rx.echoes.len() >= ECHOES_MAX / 2 {
+            return now;
+        }
+        let spacing_ns = core.ack_spacing_ns.min(self.rtt.smoothed_ns / 4);
+        now.max(self.rx.acked_at + spacing_ns)
+    }
+
+    /// Until when the acknowledgement of a segment waits for the rest of its message, or for what the
+    /// application has to say to it: if the message is short, and nothing else is unacknowledged.
+    fn lone_until(
+        &self,
+        core: &Core,
+        now: Nanos,
+        ended: bool,
+        requested: bool,
+        order: u32,
+    ) -> Option<Nanos> {
+        let rx = &self.rx;
+        let alone = match rx.unacked_packets {
+            1 => true,
+            more => more <= LONE_SEGMENTS_MAX && rx.lone.is_some_and(|(first, _)| first == order),
+        };
+        if !alone || rx.has_holes() {
+            return None;
+        }
+        let rest_ns = (self.rtt.smoothed_ns / 2).min(LONE_WAIT_MAX_NS).max(core.cfg.ack_delay_ns);
+        match ended {
+            // The next step: the application hears of the message before it.
+            true => Some(now + 1),
+            false if requested => None,
+            false => Some(now + rest_ns),
         }
     }
 
@@ -598,8 +675,10 @@ impl Peer {
         }
     }
 
-    pub(super) fn acknowledged(&mut self) {
+    pub(super) fn acknowledged(&mut self, now: Nanos) {
         self.rx.ack_at = None;
+        self.rx.acked_at = now;
+        self.rx.lone = None;
         self.rx.unacked_packets = 0;
     }
 }

@@ -253,8 +253,12 @@ impl Peer {
         if self.bundle_due(flush) && self.transmit_bundle(core, host, now, burst) {
             return true;
         }
-        if self.rx.ack_at.is_some_and(|at| at <= now) {
-            self.emit_ack(core, now, burst);
+        if let Some(at) = self.rx.ack_at.filter(|at| *at <= now) {
+            // What is said to a lone message goes before the word that it is there: one burst of it.
+            let lone = self.rx.lone.take().is_some_and(|(_, due)| due == at);
+            if !(lone && self.transmit_segments(core, host, now, burst)) {
+                self.emit_ack(core, now, burst);
+            }
             return true;
         }
         self.transmit_segments(core, host, now, burst)

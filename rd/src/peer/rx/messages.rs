@@ -237,7 +237,6 @@ impl Peer {
         &mut self,
         core: &mut Core,
         host: &mut H,
-        now: Nanos,
         h: &Header,
         msg: MsgHeader,
         payload: &[u8],
@@ -262,7 +261,7 @@ impl Peer {
             core.stats.rx_payload_bytes += payload.len() as u64;
             if partial.got_bytes >= partial.len_bytes {
                 self.rx.partial.remove(&msg.order);
-                self.rx.ack_at = Some(now);
+                self.rx.ended_message = true;
                 self.end_partial(core, host, msg.order, partial);
             }
         }

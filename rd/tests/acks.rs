@@ -1,0 +1,79 @@
+//! How many acknowledgements go out, and when (protocol.md §6.1).
+
+mod world;
+
+use erd_rd::cc::AckPolicy;
+use erd_rd::units::MICROSECOND;
+use erd_rd::wire::header::Kind;
+use std::cell::RefCell;
+use std::rc::Rc;
+use world::ledger::Rules;
+use world::script::{PATIENCE_NS, world};
+use world::sim::World;
+
+const NONE: Rules = Rules { timeouts: false, restarts: false, closes: false, forged: false };
+/// Three segments.
+const SHORT_BYTES: u64 = 4_000;
+
+/// Two nodes, the second of which takes each packet by itself.
+fn pair(policy: AckPolicy) -> World {
+    world(2, NONE, |s| {
+        s.scheme.policy = policy;
+        s.habits.batch = 1;
+    })
+}
+
+fn acks_of(w: &mut World, messages: u64, len_bytes: u64) -> u64 {
+    let before = w.stats(1).tx_control;
+    for _ in 0..messages {
+        w.want(1, len_bytes);
+        w.post(0, 1, len_bytes);
+        w.settle(PATIENCE_NS);
+    }
+    w.stats(1).tx_control - before
+}
+
+#[test]
+fn a_short_message_is_acknowledged_once() {
+    for policy in [AckPolicy::PerPacket, AckPolicy::NackOnly, AckPolicy::Coalesced { packets: 2 }] {
+        let mut w = pair(policy);
+        acks_of(&mut w, 5, SHORT_BYTES);
+        assert_eq!(acks_of(&mut w, 20, SHORT_BYTES), 20, "{policy:?}");
+    }
+}
+
+#[test]
+fn the_answer_to_a_short_message_goes_before_its_acknowledgement() {
+    let mut w = pair(AckPolicy::PerPacket);
+    acks_of(&mut w, 5, SHORT_BYTES);
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&order);
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        if datagram.from == 1 {
+            seen.borrow_mut().push(h.kind);
+        }
+        world::net::Fate::Pass
+    }));
+    let request = w.want(1, SHORT_BYTES);
+    w.want(0, SHORT_BYTES);
+    w.post(0, 1, SHORT_BYTES);
+    assert!(w.run_until(PATIENCE_NS, |w| w.result(request).is_some()));
+    w.post(1, 0, SHORT_BYTES);
+    w.settle(PATIENCE_NS);
+    assert_eq!(order.borrow()[..2], [Kind::Data, Kind::Data]);
+    assert_eq!(order.borrow().iter().filter(|kind| **kind == Kind::Ack).count(), 1);
+}
+
+#[test]
+fn a_host_that_sends_slowly_acknowledges_a_stream_less_often() {
+    let streamed = |spacing_ns| {
+        let mut w = pair(AckPolicy::PerPacket);
+        acks_of(&mut w, 5, SHORT_BYTES);
+        if let Some(endpoint) = w.nodes[1].endpoint.as_mut() {
+            endpoint.set_ack_spacing(spacing_ns);
+        }
+        acks_of(&mut w, 4, 1 << 20)
+    };
+    let (at_once, spaced) = (streamed(0), streamed(100 * MICROSECOND));
+    assert!(spaced * 2 < at_once, "{spaced} acknowledgements, {at_once} without spacing");
+}
