@@ -14,7 +14,12 @@ local KINDS = {
 }
 local RECORDS = {
     [1] = "eager", [2] = "announcement (RTS)", [3] = "permission (CTS)", [4] = "matched",
-    [5] = "acknowledgement",
+    [5] = "acknowledgement", [6] = "write", [7] = "write, announced", [8] = "read", [9] = "atomic",
+    [10] = "answer", [11] = "done",
+}
+local REFUSALS = {
+    [0] = "met", [1] = "key", [2] = "bounds", [3] = "rights", [4] = "operation", [5] = "unsupported",
+    [6] = "room",
 }
 local PORT_KINDS = { [1] = "ask", [2] = "answer", [3] = "check", [4] = "confirm" }
 
@@ -30,6 +35,8 @@ local f = {
     ack_wanted = ProtoField.bool("erd.flags.ack_wanted", "Acknowledgement wanted", 8, nil, 0x01),
     payload_sum = ProtoField.bool("erd.flags.payload_checksum", "Payload checksum follows", 8, nil, 0x02),
     eager = ProtoField.bool("erd.flags.eager", "Eager segment", 8, nil, 0x04),
+    void = ProtoField.bool("erd.flags.void", "Void segment", 8, nil, 0x08),
+    ack_rides = ProtoField.bool("erd.flags.ack", "Acknowledgement rides", 8, nil, 0x10),
     path = ProtoField.uint8("erd.path", "Path"),
     attempt = ProtoField.uint8("erd.attempt", "Attempt"),
     psn = ProtoField.uint32("erd.psn", "PSN"),
@@ -48,6 +55,19 @@ local f = {
     link_length = ProtoField.uint32("erd.link.length", "Link length"),
     link_base = ProtoField.uint64("erd.link.base", "Link base"),
     wanted = ProtoField.uint64("erd.wanted", "Wanted bytes"),
+    -- Requests to memory, §9.
+    request_id = ProtoField.uint16("erd.request.msg_id", "Msg_ID of the bytes"),
+    reserved = ProtoField.uint16("erd.request.reserved", "Reserved", base.HEX),
+    atomic_op = ProtoField.uint8("erd.atomic.op", "Atomic operation"),
+    atomic_type = ProtoField.uint8("erd.atomic.datatype", "Datatype"),
+    atomic_form = ProtoField.uint8("erd.atomic.form", "Form", base.DEC, { [0] = "update", [1] = "fetch", [2] = "compare" }),
+    reserved_byte = ProtoField.uint8("erd.atomic.reserved", "Reserved", base.HEX),
+    target = ProtoField.uint64("erd.target.address", "Target address", base.HEX),
+    target_length = ProtoField.uint64("erd.target.length", "Target length"),
+    key = ProtoField.uint64("erd.target.key", "Key", base.HEX),
+    status = ProtoField.uint8("erd.answer.status", "Status", base.DEC, REFUSALS),
+    sent_bytes = ProtoField.uint32("erd.answer.sent", "Sent bytes"),
+    last_order = ProtoField.uint32("erd.done.last", "Last send order"),
     -- Acknowledgement state, §6.2.
     lowest = ProtoField.uint32("erd.ack.lowest", "Lowest missing PSN"),
     ack_end = ProtoField.uint32("erd.ack.end", "End"),
@@ -116,6 +136,19 @@ local function state(tree, buf, at)
     return at + STATE_BYTES
 end
 
+-- The fields of a request to memory.
+local function request(kind, flags)
+    local list = { { "order", 4 }, { "op", 4 } }
+    local function also(more) for _, field in ipairs(more) do list[#list + 1] = field end end
+    if kind == 8 then also({ { "request_id", 2 }, { "reserved", 2 } }) end
+    if kind == 9 then
+        also({ { "atomic_op", 1 }, { "atomic_type", 1 }, { "atomic_form", 1 }, { "reserved_byte", 1 } })
+    end
+    if math.floor(flags / 2) % 2 == 1 then also({ { "data", 8 } }) end
+    for _ = 0, math.floor(flags / 16) % 4 do also({ { "target", 8 }, { "target_length", 8 }, { "key", 8 } }) end
+    return list
+end
+
 -- A record of a bundle; answers where the next begins, and the bytes of its payload.
 local function record(tree, buf, at)
     local kind, flags, half = buf(at, 1):uint(), buf(at + 1, 1):uint(), buf(at + 2, 2):uint()
@@ -135,6 +168,15 @@ local function record(tree, buf, at)
         list = { { "order", 4 }, { "op", 4 } }
     elseif kind == 5 then
         return state(sub, buf, at + 4), 0
+    elseif kind >= 6 and kind <= 9 then
+        payload = half
+        list = request(kind, flags)
+    elseif kind == 10 then
+        payload = half
+        sub:add(f.status, buf(at + 1, 1))
+        list = { { "order", 4 }, { "op", 4 }, { "request_id", 2 }, { "reserved", 2 }, { "sent_bytes", 4 } }
+    elseif kind == 11 then
+        list = { { "order", 4 }, { "last_order", 4 } }
     else
         sub:add_proto_expert_info(malformed)
         return buf:len(), 0
@@ -162,11 +204,13 @@ local function bundle(tree, buf)
     return string.format("bundle of %d", count)
 end
 
-local function segment(tree, buf, eager)
-    local at = HEADER_BYTES
+local function segment(tree, buf)
+    local at, flags = HEADER_BYTES, buf(1, 1):uint()
+    local eager = math.floor(flags / 4) % 2 == 1
     if eager then
         fields(tree, buf, at + 4, { { "order", 4 }, { "length", 8 } })
         at = at + 32
+        if math.floor(flags / 16) % 2 == 1 then at = state(tree, buf, at) end
     end
     local bytes = buf(4, 2):uint()
     if bytes > 0 then tree:add(f.payload, buf(at, bytes)) end
@@ -222,7 +266,9 @@ end
 local function header(tree, buf)
     for _, field in ipairs({ "type", "version", "kind" }) do tree:add(f[field], buf(0, 1)) end
     local flags = tree:add(f.flags, buf(1, 1))
-    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager" }) do flags:add(f[field], buf(1, 1)) end
+    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides" }) do
+        flags:add(f[field], buf(1, 1))
+    end
     fields(tree, buf, 2, {
         { "msg_id", 2 }, { "s_len", 2 }, { "path", 1 }, { "attempt", 1 }, { "s_offset", 4 }, { "psn", 4 },
         { "session", 8 }, { "sent", 4 }, { "checksum", 4 },
@@ -232,7 +278,7 @@ end
 local function body(tree, buf, kind)
     local first = buf(0, 1):uint()
     if kind == 0 and first < 128 then return bundle(tree, buf) end
-    if kind == 0 then return segment(tree, buf, math.floor(buf(1, 1):uint() / 4) % 2 == 1) end
+    if kind == 0 then return segment(tree, buf) end
     if kind == 1 then return acknowledgement(tree, buf) end
     if kind == 3 or kind == 5 then return greeting(tree, buf) end
     if kind == 4 then
@@ -274,10 +320,11 @@ local function length(buf, slack)
     if kind == 15 then
         return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil and PORT_BYTES
     end
-    if KINDS[kind] == nil or flags > 7 or (long and kind ~= 0) then return false end
+    if KINDS[kind] == nil or flags > 31 or (long and kind ~= 0) then return false end
     local eager = math.floor(flags / 4) % 2 == 1
     local sum = math.floor(flags / 2) % 2 == 1
-    local told = HEADER_BYTES + buf(4, 2):uint() + (eager and 32 or 0) + (sum and 4 or 0)
+    local rides = eager and math.floor(flags / 16) % 2 == 1
+    local told = HEADER_BYTES + buf(4, 2):uint() + (eager and 32 or 0) + (rides and STATE_BYTES or 0) + (sum and 4 or 0)
     return told <= buf:len() and buf:len() <= told + slack and told
 end
 

@@ -14,6 +14,10 @@ use world::sim::World;
 const NONE: Rules = Rules { timeouts: false, restarts: false, closes: false, forged: false };
 /// Three segments.
 const SHORT_BYTES: u64 = 4_000;
+/// Three segments, the last of which leaves too little room for an acknowledgement.
+const FULL_BYTES: u64 = 3 * SEGMENT_BYTES - 20;
+/// Payload of an eager segment in a datagram of 1472 bytes.
+const SEGMENT_BYTES: u64 = 1_404;
 
 /// Two nodes, the second of which takes each packet by itself.
 fn pair(policy: AckPolicy) -> World {
@@ -42,12 +46,12 @@ fn a_short_message_is_acknowledged_once() {
     }
 }
 
-#[test]
-fn the_answer_to_a_short_message_goes_before_its_acknowledgement() {
-    let mut w = pair(AckPolicy::PerPacket);
+/// What the second node sends, from a message of the first on, when it answers with `answer_bytes`.
+fn kinds_of_an_answer(policy: AckPolicy, answer_bytes: u64) -> Vec<Kind> {
+    let mut w = pair(policy);
     acks_of(&mut w, 5, SHORT_BYTES);
-    let order = Rc::new(RefCell::new(Vec::new()));
-    let seen = Rc::clone(&order);
+    let kinds = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&kinds);
     w.net.filter = Some(Box::new(move |datagram, h| {
         if datagram.from == 1 {
             seen.borrow_mut().push(h.kind);
@@ -55,13 +59,34 @@ fn the_answer_to_a_short_message_goes_before_its_acknowledgement() {
         world::net::Fate::Pass
     }));
     let request = w.want(1, SHORT_BYTES);
-    w.want(0, SHORT_BYTES);
+    w.want(0, answer_bytes);
     w.post(0, 1, SHORT_BYTES);
     assert!(w.run_until(PATIENCE_NS, |w| w.result(request).is_some()));
-    w.post(1, 0, SHORT_BYTES);
+    w.post(1, 0, answer_bytes);
     w.settle(PATIENCE_NS);
-    assert_eq!(order.borrow()[..2], [Kind::Data, Kind::Data]);
-    assert_eq!(order.borrow().iter().filter(|kind| **kind == Kind::Ack).count(), 1);
+    kinds.take()
+}
+
+const POLICIES: [AckPolicy; 3] =
+    [AckPolicy::PerPacket, AckPolicy::NackOnly, AckPolicy::Coalesced { packets: 4 }];
+
+#[test]
+fn the_acknowledgement_of_a_short_message_rides_on_the_answer() {
+    for policy in POLICIES {
+        for answer_bytes in [8, SHORT_BYTES] {
+            let kinds = kinds_of_an_answer(policy, answer_bytes);
+            let count = answer_bytes.div_ceil(SEGMENT_BYTES) as usize;
+            assert_eq!(kinds, vec![Kind::Data; count], "{policy:?}, {answer_bytes} B");
+        }
+    }
+}
+
+#[test]
+fn an_answer_without_room_goes_before_the_acknowledgement() {
+    for policy in POLICIES {
+        let kinds = kinds_of_an_answer(policy, FULL_BYTES);
+        assert_eq!(kinds, [Kind::Data, Kind::Data, Kind::Data, Kind::Ack], "{policy:?}");
+    }
 }
 
 #[test]

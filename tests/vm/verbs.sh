@@ -46,9 +46,11 @@ program() {
 
 verbs_left="$LEFT FI_ERD_PORT=verbs" verbs_right="$RIGHT FI_ERD_PORT=verbs"
 
-tcpdump -i v0 -U -s 0 -w "$OUT/capture.pcap" -c 120 udp > /dev/null 2>&1 &
+tcpdump -i v0 -U -s 0 -w "$OUT/capture.pcap" -c 800 udp > /dev/null 2>&1 &
 sleep 1
 pingpong small "$verbs_left" "$verbs_right" -m tagged -S 64 -I 50
+pingpong middle "$verbs_left" "$verbs_right" -m tagged -S 4096 -I 20
+program memory memory write_forms read_forms atomic_forms
 pingpong large "$verbs_left" "$verbs_right" -m tagged -S 262144 -I 8
 pingpong mixed "$verbs_left" "$RIGHT FI_ERD_PORT=udp" -m tagged -S 65536 -I 8
 

@@ -45,6 +45,16 @@ impl Peer {
         state
     }
 
+    /// What rides on the next data packet, if an acknowledgement is due and may.
+    pub(super) fn riding_ack(&mut self, core: &Core, now: Nanos) -> Option<AckState> {
+        if !self.rx.ack_may_ride() {
+            return None;
+        }
+        let state = self.ack_state(core, now);
+        self.rx.ack_rode();
+        Some(state)
+    }
+
     /// Writes an acknowledgement packet with what the state alone does not say.
     pub(super) fn emit_ack(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let mut state = self.ack_state(core, now);

@@ -13,9 +13,9 @@ use crate::host::{Host, OpError, RecvToken};
 use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Ecn, MILLISECOND, Nanos, Psn, SECOND};
-use crate::wire::ack::{ECHOES_MAX, Echo, NACK_RANGES_MAX, NackRange};
+use crate::wire::ack::{ACK_BYTES, AckState, ECHOES_MAX, Echo, NACK_RANGES_MAX, NackRange};
 use crate::wire::header::{
-    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
 };
 use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
 use crate::wire::remote::Request;
@@ -220,7 +220,7 @@ impl Rx {
         core::mem::take(&mut self.active)
     }
 
-    /// An acknowledgement could ride on the next bundle: the state alone says everything.
+    /// An acknowledgement could ride on a data packet: the state alone says everything.
     pub(super) fn ack_may_ride(&self) -> bool {
         self.ack_at.is_some()
             && self.nack_below.is_none()
@@ -230,12 +230,19 @@ impl Rx {
             && self.trims.is_empty()
     }
 
-    /// The only record is that of the last packet, whose round trip the state tells as well.
+    /// The only record is that of the last packet, or of the few of a burst that ended with it: their
+    /// round trip the state tells as well.
     fn has_lone_echo(&self) -> bool {
-        self.unacked_packets == 1 && self.echoes.len() == 1
+        match self.echoes[..] {
+            [echo] => {
+                self.unacked_packets == echo.count.into()
+                    && self.unacked_packets <= LONE_SEGMENTS_MAX
+            }
+            _ => false,
+        }
     }
 
-    /// An acknowledgement rode on a bundle: what the records would have said is said.
+    /// An acknowledgement rode on a data packet: what the records would have said is said.
     pub(super) fn ack_rode(&mut self) {
         self.echoes.clear();
     }
@@ -370,7 +377,8 @@ impl Rx {
 /// A data packet, parsed and checked, before any of it takes effect.
 enum Body<'a> {
     Bundle(&'a [u8]),
-    Segment(Option<MsgHeader>, &'a [u8]),
+    /// The message header and the acknowledgement of an eager one.
+    Segment(Option<(MsgHeader, Option<AckState>)>, &'a [u8]),
 }
 
 /// Checks a segment whose payload lies apart from its header.
@@ -404,7 +412,12 @@ fn parse_body<'a>(
     let malformed = |_: Malformed| DropReason::Malformed;
     let mut r = Reader::new(&bytes[HEADER_BYTES..]);
     let eager = if h.long && h.flags & FLAG_EAGER != 0 {
-        Some(parse_eager_header(&mut r).map_err(malformed)?)
+        let msg = parse_eager_header(&mut r).map_err(malformed)?;
+        let ack = match h.flags & FLAG_ACK {
+            0 => None,
+            _ => Some(AckState::parse(&mut r).map_err(malformed)?),
+        };
+        Some((msg, ack))
     } else {
         None
     };
@@ -473,15 +486,16 @@ impl Peer {
             return Err(DropReason::Duplicate);
         }
         let part_of = match body {
-            Body::Segment(Some(msg), _) => Some(msg.order),
+            Body::Segment(Some((msg, _)), _) => Some(msg.order),
             _ => None,
         };
+        let arrived = now.saturating_sub(meta.hold_ns);
         match body {
-            Body::Bundle(payload) => {
-                let arrived = now.saturating_sub(meta.hold_ns);
-                self.on_bundle(core, host, now, arrived, payload)?;
-            }
-            Body::Segment(Some(msg), payload) => {
+            Body::Bundle(payload) => self.on_bundle(core, host, now, arrived, payload)?,
+            Body::Segment(Some((msg, ack)), payload) => {
+                if let Some(state) = ack {
+                    self.on_ack(core, host, now, arrived, &state, None)?;
+                }
                 self.on_eager_segment(core, host, h, msg, payload)?;
             }
             Body::Segment(None, payload) => self.on_segment(core, host, now, h, payload)?,
@@ -498,8 +512,11 @@ impl Peer {
         h: &Header,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
-        let eager = h.flags & FLAG_EAGER != 0;
-        let region = HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 };
+        let region = match (h.flags & FLAG_EAGER, h.flags & FLAG_ACK) {
+            (0, _) => HEADER_BYTES,
+            (_, 0) => HEADER_BYTES + EAGER_HEADER_BYTES,
+            _ => HEADER_BYTES + EAGER_HEADER_BYTES + ACK_BYTES,
+        };
         let head = bytes.get(..region).filter(|_| h.long).ok_or(DropReason::Malformed)?;
         if !checksum_ok(head, core.cfg.crc32c) {
             return Err(DropReason::HeaderChecksum);

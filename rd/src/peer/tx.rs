@@ -14,8 +14,9 @@ use crate::host::Host;
 use crate::planted::planted;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
+use crate::wire::ack::{ACK_BYTES, AckState};
 use crate::wire::header::{
-    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_VOID, HEADER_BYTES, Header, Kind,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_VOID, HEADER_BYTES, Header, Kind,
 };
 use crate::wire::record::{
     ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, RECORD_MAX_BYTES, Record, emit_eager_header,
@@ -375,7 +376,9 @@ impl Peer {
                 Content::Bundle { first, count } => {
                     self.emit_bundle(core, host, now, burst, h, first, count)
                 }
-                Content::Segment { .. } => self.emit_segment(core, host, burst, h, entry.content),
+                Content::Segment { .. } => {
+                    self.emit_segment(core, host, burst, h, entry.content, None)
+                }
             };
             burst.may_fragment = bytes > u32::from(self.path_limit_bytes);
             let slot = &mut self.tx.sent[at as usize];
@@ -511,10 +514,7 @@ impl Peer {
         first: u64,
         count: u16,
     ) -> u32 {
-        let ack = self.rx.ack_may_ride().then(|| self.ack_state(core, now));
-        if ack.is_some() {
-            self.rx.ack_rode();
-        }
+        let ack = self.riding_ack(core, now);
         let from = (first - self.tx.records_base) as usize;
         let records = self.tx.records.range(from..from + usize::from(count));
         let start = burst.bytes.len();
@@ -640,14 +640,20 @@ impl Peer {
         op.unacked += 1;
         op.sent_bytes += u64::from(len);
         let h = self.data_header(now, psn, path, 0, flags);
-        let bytes = self.emit_segment(core, host, burst, h, content);
+        // The end of a message most often leaves room for what its beginning was waiting with.
+        let fits = usize::from(self.segment_room(t.eager)) >= usize::from(len) + ACK_BYTES;
+        let ack = match t.eager && last && fits {
+            true => self.riding_ack(core, now),
+            false => None,
+        };
+        let bytes = self.emit_segment(core, host, burst, h, content, ack);
         let fate = Fate::InFlight;
         self.tx.sent.push_back(Sent { sent_at: now, bytes, path, attempt: 0, fate, content });
         core.stats.tx_data += 1;
         core.stats.tx_payload_bytes += u64::from(len);
     }
 
-    /// Writes one segment; returns its bytes.
+    /// Writes one segment, with what rides on it; returns its bytes.
     fn emit_segment<H: Host>(
         &mut self,
         core: &mut Core,
@@ -655,6 +661,7 @@ impl Peer {
         burst: &mut TxBurst,
         mut h: Header,
         content: Content,
+        ack: Option<AckState>,
     ) -> u32 {
         let Content::Segment { op: index, msg_id, s_offset, offset_bytes, len, eager } = content
         else {
@@ -673,10 +680,16 @@ impl Peer {
         if void {
             h.flags |= FLAG_VOID;
         }
+        if ack.is_some() {
+            h.flags |= FLAG_ACK;
+        }
         let start = burst.bytes.len();
         h.emit(&mut burst.bytes);
         if eager {
             emit_eager_header(&mut burst.bytes, &msg_header(index, &op));
+        }
+        if let Some(ack) = ack {
+            ack.emit(&mut burst.bytes);
         }
         let mut payload = Payload::new(start, burst.bytes.len() - start, self.payload_checksum);
         match void {

@@ -59,6 +59,8 @@ pub const FLAG_PAYLOAD_CRC: u8 = 0x02;
 pub const FLAG_EAGER: u8 = 0x04;
 /// A segment of a read whose bytes are not what was asked for: the memory is gone.
 pub const FLAG_VOID: u8 = 0x08;
+/// An acknowledgement state follows the message header of an eager segment.
+pub const FLAG_ACK: u8 = 0x10;
 
 /// The common header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{AckState, Sections, emit_sections};
 use erd_rd::wire::header::{
-    FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind, seal,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind, seal,
 };
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header, parse_eager_header};
 use erd_rd::wire::remote::{Action as Access, Answer, Request};
@@ -144,6 +144,22 @@ impl<'a> Input<'a> {
                 total_bytes: bytes[self.below(6)],
             }),
             _ => Record::Matched { op: msg.op, order: msg.order },
+        }
+    }
+
+    /// An acknowledgement with limits of any size.
+    fn ack_state(&mut self, near: u32) -> AckState {
+        let psn = near.wrapping_sub(u32::from(self.byte()));
+        let limit = u32::from(self.byte()) << 24;
+        AckState {
+            cum_psn: psn,
+            high_psn: psn.wrapping_add(u32::from(self.byte())),
+            echo_path: self.byte(),
+            flags: self.byte(),
+            eager_limit_bytes: limit,
+            order_limit: limit,
+            window_bytes: limit,
+            ..AckState::default()
         }
     }
 
@@ -384,6 +400,10 @@ impl Attack {
             if input.byte() & 1 == 0 {
                 h.flags |= FLAG_EAGER;
                 emit_eager_header(&mut body, &input.msg_header(psn));
+                if input.byte() & 1 == 0 {
+                    h.flags |= FLAG_ACK;
+                    input.ack_state(psn).emit(&mut body);
+                }
             }
         }
         datagram.bytes.clear();

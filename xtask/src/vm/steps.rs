@@ -26,7 +26,8 @@ const SUITE_TESTS: usize = 33;
 /// Packages for reading captures.
 const CAPTURE_PACKAGES: &[&str] = &["tshark"];
 /// C programs that the script runs.
-const PROGRAMS: &[&str] = &["tests/c/messages", "tests/c/many_peers", "tests/c/peer_death"];
+const PROGRAMS: &[&str] =
+    &["tests/c/messages", "tests/c/memory", "tests/c/many_peers", "tests/c/peer_death"];
 
 /// Exit statuses that a shell tells of SIGILL, SIGABRT, SIGBUS and SIGSEGV.
 const CRASHES: [&str; 4] = ["132", "134", "135", "139"];
@@ -60,6 +61,8 @@ const fn case(name: &'static str, shown: &'static str, bytes: u64) -> Case {
 
 const CASES: &[Case] = &[
     case("small", "fi_pingpong, 64 B", 2 * 50 * 64),
+    case("middle", "fi_pingpong, 4 KiB", 2 * 20 * (4 << 10)),
+    case("memory", "requests to memory", 1),
     case("large", "fi_pingpong, 256 KiB", 2 * 8 * (256 << 10)),
     Case {
         carrier: Carrier::Udp,
@@ -250,6 +253,12 @@ fn captured(layout: &Layout, ran: &Ran, log: &Path) -> Result<Done> {
     let is_ud = |line: &&String| line.split(',').nth(1) == Some("101");
     ensure!(over_verbs.iter().all(|line| is_ud(&line)), "not all are UD sends with immediate data");
     let over_udp = tshark("erd && !infiniband")?;
+    let of_memory = "erd.record >= 6 && erd.record <= 10";
+    for (what, filter) in
+        [("rides on a segment", "erd.flags.ack == 1"), ("asks for memory or answers", of_memory)]
+    {
+        ensure!(!tshark(filter)?.is_empty(), "nothing {what}");
+    }
     for (what, lines, wanted) in [
         ("data over verbs", &over_verbs, "0,101,"),
         ("checks over verbs", &over_verbs, ",101,3"),
