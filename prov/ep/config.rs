@@ -15,7 +15,7 @@ const BURST_BYTES: u32 = 64 << 10;
 const RECV_SLOT_WORTH_BYTES: usize = 2 << 10;
 
 /// Least space below which a multi-receive buffer is released, where the application does not say.
-pub(super) const MIN_MULTI_RECV_BYTES: usize = 64;
+pub(crate) const MIN_MULTI_RECV_BYTES: usize = 64;
 
 /// Sizes and capabilities of one endpoint.
 #[derive(Clone, Copy, Debug)]

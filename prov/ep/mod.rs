@@ -51,7 +51,7 @@ pub(crate) use atomic::query_atomic;
 pub(crate) use bind::Bound;
 pub(crate) use call::Call;
 pub use calls::open;
-pub(crate) use config::EpConfig;
+pub(crate) use config::{EpConfig, MIN_MULTI_RECV_BYTES};
 pub(crate) use deferred::deferred_post;
 pub(crate) use direct::Poster;
 pub use fid::EpFid;

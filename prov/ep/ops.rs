@@ -80,6 +80,12 @@ impl<T: Default> Pool<T> {
         self.places.len() - self.free.len()
     }
 
+    /// There is no place left.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.live() >= self.max as usize
+    }
+
     /// Takes a place into use. Its value is as its last user left it. `None` at the limit.
     pub fn take(&mut self) -> Option<(Handle, &mut T)> {
         let index = match self.free.pop() {

@@ -7,7 +7,9 @@
 use super::complete::{Owed, Report};
 use super::host::EpHost;
 use super::ops::{Buffers, Handle, Kind};
+use super::post_recv::RecvRequest;
 use crate::cq::strerror::Cause;
+use crate::shared::Part;
 use erd_ffi::fi::FI_MULTI_RECV;
 use erd_rd::matching::{Key, Pattern};
 use erd_rd::{Arrived, MsgRef, OpError, PeerId, RecvToken, Verdict};
@@ -31,6 +33,8 @@ pub(super) struct RecvOp {
     pub completion: bool,
     /// The buffer that this is a part of.
     pub parent: Option<Handle>,
+    /// Its part of a buffer of the shared context.
+    pub shared: Part,
     /// It is deferred work.
     pub owed: Option<Box<Owed>>,
     // What the message says, once it is matched:
@@ -51,6 +55,7 @@ impl Default for RecvOp {
             flags: 0,
             completion: false,
             parent: None,
+            shared: Part::default(),
             owed: None,
             peer: None,
             tag: 0,
@@ -394,10 +399,12 @@ impl EpHost {
 
     /// A receive's message is placed, or lost with its session.
     pub(super) fn recv_ended(&mut self, handle: Handle, outcome: Result<u64, Cause>) {
-        let Some(op) = self.recvs.get(handle) else { return };
+        let Some(op) = self.recvs.get_mut(handle) else { return };
         let (parent, fits) = (op.parent, op.len_bytes <= op.buffers.len_bytes());
+        let shared = std::mem::take(&mut op.shared).end();
         let last = parent.and_then(|multi| self.part_ended(multi));
-        let more_flags = if last == Some(None) { FI_MULTI_RECV } else { 0 };
+        let full = last == Some(None) || matches!(shared, Some(None));
+        let more_flags = if full { FI_MULTI_RECV } else { 0 };
         let Some(op) = self.recvs.get(handle) else { return };
         match outcome {
             Ok(_) if fits => self.rx.recv_done(op, more_flags),
@@ -405,9 +412,19 @@ impl EpHost {
             Err(cause) => self.rx.recv_failed(op, cause, more_flags),
         }
         self.recvs.give_back(handle);
+        if let Some(Some((request, cause))) = shared {
+            self.report_ended(&request, cause);
+        }
         if let (Some(multi), Some(reason)) = (parent, last) {
             self.release_multi(multi, reason);
         }
+    }
+
+    /// A receive of the shared context ends without a message, or a buffer of many without being full.
+    pub(super) fn report_ended(&mut self, request: &RecvRequest, cause: Cause) {
+        let flags = request.completion_flags() | request.flags & FI_MULTI_RECV;
+        let report = Report::new(request.context, flags);
+        self.rx.push(Report { cause: Some(cause), ..report }, None);
     }
 
     /// One message of a buffer is complete. Says why the buffer is over, if this was its last.

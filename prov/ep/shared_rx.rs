@@ -3,19 +3,18 @@
 //! A message is first kept as unexpected, since its sender's name, by which a context matches, is
 //! the engine's to tell; what has arrived is offered to the context when the engine's call is over.
 
-use super::complete::Report;
 use super::driver::Driver;
 use super::host::EpHost;
 use super::ops::Handle;
 use super::post_recv::RecvRequest;
-use super::recv::Unexpected;
+use super::recv::{RecvOp, UNREAD_MAX, Unexpected};
 use super::{EpInner, State};
 use crate::cq::strerror::Cause;
 use crate::object::Use;
-use crate::shared::SrxInner;
+use crate::shared::{Part, Posted, SrxInner};
 use erd_ffi::clock::monotonic_ns;
 use erd_rd::PeerId;
-use erd_rd::matching::{Pattern, TagMask};
+use erd_rd::matching::{Key, Pattern, TagMask};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -27,13 +26,21 @@ pub(super) struct SharedRx {
     pub endpoint: Weak<EpInner>,
     /// Messages that were not offered yet, oldest first.
     pub fresh: VecDeque<(PeerId, Option<u64>)>,
+    /// Those that were given a receive when there was no room for it here: they are offered anew, before
+    /// the others.
+    refused: VecDeque<(PeerId, Option<u64>)>,
     pub _use: Use,
 }
 
 impl SharedRx {
     pub(super) fn new(srx: &Arc<SrxInner>, endpoint: &Arc<EpInner>) -> SharedRx {
-        let (endpoint, fresh) = (Arc::downgrade(endpoint), VecDeque::new());
-        SharedRx { srx: Arc::clone(srx), endpoint, fresh, _use: srx.hold() }
+        SharedRx {
+            srx: Arc::clone(srx),
+            endpoint: Arc::downgrade(endpoint),
+            fresh: VecDeque::new(),
+            refused: VecDeque::new(),
+            _use: srx.hold(),
+        }
     }
 }
 
@@ -49,6 +56,11 @@ fn exactly(peer: PeerId, tag: Option<u64>) -> Pattern<PeerId> {
 }
 
 impl EpHost {
+    /// One more message can be received, and its completion kept.
+    fn has_room(&self) -> bool {
+        !self.recvs.is_full() && self.rx.unread() < UNREAD_MAX
+    }
+
     /// Messages without a receive are gone.
     pub(super) fn withdraw(&self, gone: &[Unexpected]) {
         if let Some(shared) = &self.shared {
@@ -62,62 +74,66 @@ impl EpHost {
 }
 
 impl Driver {
-    /// Offers what has arrived.
+    /// Offers what has arrived, as far as there is room for receives.
     pub(super) fn offer(&mut self) {
-        while let Some(shared) = &mut self.host.shared
-            && let Some((peer, tag)) = shared.fresh.pop_front()
+        while self.host.has_room()
+            && let Some(shared) = &mut self.host.shared
+            && let Some((peer, tag)) =
+                shared.refused.pop_front().or_else(|| shared.fresh.pop_front())
         {
             let found = self.host.matcher.find_unexpected(&exactly(peer, tag));
-            let (Some(_), Some(name)) = (found, self.engine.peer_name(peer)) else { continue };
-            let taken = shared.srx.take(name, tag, (&shared.endpoint, peer));
-            if let Some(request) = taken {
-                self.meet_shared(&request, peer, tag);
+            let (Some(key), Some(name)) = (found, self.engine.peer_name(peer)) else { continue };
+            let len_bytes = self.host.matcher.unexpected_mut(key).len_bytes;
+            let taken = shared.srx.take(name, (tag, len_bytes), (&shared.endpoint, peer));
+            if let Some(given) = taken {
+                self.meet_shared(given, key);
             }
         }
     }
 
-    /// Brings a receive of the context to its message. False if that has gone.
-    fn meet_shared(&mut self, request: &RecvRequest, peer: PeerId, tag: Option<u64>) -> bool {
+    /// Brings what is posted at the context to the first message of `peer` with `tag`. False if that has
+    /// gone, or there is no room now.
+    fn take_shared(&mut self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool {
         let Some(key) = self.host.matcher.find_unexpected(&exactly(peer, tag)) else {
             return false;
         };
-        let made = self.recv_op(request);
+        if !self.host.has_room() {
+            if let Some(shared) = &mut self.host.shared {
+                shared.refused.push_back((peer, tag));
+            }
+            return false;
+        }
+        let len_bytes = self.host.matcher.unexpected_mut(key).len_bytes;
+        self.meet_shared(posted.give(len_bytes), key);
+        true
+    }
+
+    /// Brings a receive of the context to its message, for which there is room.
+    fn meet_shared(&mut self, (request, part): (RecvRequest, Part), key: Key) {
+        let made = self.recv_op(&request);
         let Some((recv, op)) = self.host.recvs.take() else {
-            // The context has fewer than an endpoint has places.
-            tracing::error!("more receives are under way than their shared context has");
-            self.cancel_shared(request);
-            return true;
+            debug_assert!(false, "there was room");
+            return self.host.report_ended(&request, Cause::Canceled);
         };
-        *op = made;
+        *op = RecvOp { shared: part, ..made };
         let message = self.host.matcher.remove_unexpected(key);
         if !self.start(recv, &message) {
             self.end_void(recv);
         }
-        true
     }
 
     fn end_void(&mut self, recv: Handle) {
         self.host.recv_ended(recv, Err(Cause::PeerClosed));
     }
-
-    fn cancel_shared(&mut self, request: &RecvRequest) {
-        let report = Report::new(request.context, request.completion_flags());
-        self.host.rx.push(Report { cause: Some(Cause::Canceled), ..report }, None);
-    }
 }
 
 impl EpInner {
-    /// A receive of the shared context is for the first message of `peer` with `tag`. False if
-    /// there is none any more.
-    pub(crate) fn receive_shared(
-        &self,
-        request: &RecvRequest,
-        peer: PeerId,
-        tag: Option<u64>,
-    ) -> bool {
+    /// What is posted at the shared context is for the first message of `peer` with `tag`. False if
+    /// there is none any more, or no room for now.
+    pub(crate) fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool {
         let mut met = false;
         self.post(|driver| {
-            met = driver.meet_shared(request, peer, tag);
+            met = driver.take_shared(posted, peer, tag);
             let now = monotonic_ns();
             driver.settle(now);
             driver.transmit(now, true);
@@ -169,7 +185,7 @@ impl EpInner {
     /// A receive of the shared context was canceled.
     pub(crate) fn report_canceled(&self, request: &RecvRequest) {
         self.post(|driver| {
-            driver.cancel_shared(request);
+            driver.host.report_ended(request, Cause::Canceled);
             driver.publish();
             Ok(())
         });

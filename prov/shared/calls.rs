@@ -6,7 +6,8 @@ use crate::ep::{Buffers, RecvRequest};
 use crate::object::{self, Users};
 use crate::settings::QUEUE_SIZE_MAX;
 use erd_ffi::fi::{
-    FI_DIRECTED_RECV, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOSYS, FI_PEER, NOSYS_ATOMIC, NOSYS_CM,
+    FI_DIRECTED_RECV, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL,
+    FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_PEER, NOSYS_ATOMIC, NOSYS_CM,
     NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_MSG, NOSYS_RMA, NOSYS_TAGGED, fi_addr_t, fi_msg,
     fi_msg_tagged, fi_ops, fi_ops_ep, fi_ops_msg, fi_ops_tagged, fi_rx_attr, fi_tx_attr, fid,
     fid_ep, fid_stx,
@@ -16,13 +17,18 @@ use erd_rd::matching::TagMask;
 use libc::iovec;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Buffers of many messages are for untagged messages, also where they are the default.
+const NOT_TAGGED: u64 = FI_MULTI_RECV;
 
 static STX_FID_OPS: fi_ops = fi_ops { close: object::close::<StxInner>, ..NOSYS_FID };
 
 static SRX_FID_OPS: fi_ops =
     fi_ops { close: object::close::<SrxInner>, control: srx_control, ..NOSYS_FID };
 
-static SRX_EP_OPS: fi_ops_ep = fi_ops_ep { cancel: srx_cancel, ..NOSYS_EP };
+static SRX_EP_OPS: fi_ops_ep =
+    fi_ops_ep { cancel: srx_cancel, getopt: srx_getopt, setopt: srx_setopt, ..NOSYS_EP };
 
 static SRX_MSG_OPS: fi_ops_msg = fi_ops_msg { recv, recvv, recvmsg, ..NOSYS_MSG };
 
@@ -104,6 +110,11 @@ unsafe fn post(srx: *mut fid_ep, buffers: Option<Buffers>, request: RecvRequest)
     }
 }
 
+/// The one option that a context has.
+fn is_min_multi_recv(level: c_int, name: c_int) -> bool {
+    (level, name) == (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV)
+}
+
 /// Default flags of receives.
 ///
 /// # Safety
@@ -120,6 +131,53 @@ guarded! {
             (Some(_), FI_ENABLE) => 0,
             (Some(_), _) => -FI_ENOSYS,
             (None, _) => -FI_EINVAL,
+        }
+    }
+
+    unsafe extern "C" fn srx_getopt(
+        srx: *mut fid,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        len: *mut usize,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open context, and a place of `*len` bytes.
+        unsafe {
+            match object::from_fid::<SrxInner>(srx) {
+                None => -FI_EINVAL,
+                Some(_) if !is_min_multi_recv(level, name) || value.is_null() || len.is_null() => {
+                    -FI_ENOPROTOOPT
+                }
+                Some(_) if *len < size_of::<usize>() => -FI_ETOOSMALL,
+                Some(srx) => {
+                    let bytes = srx.min_multi_recv_bytes.load(Ordering::Relaxed);
+                    value.cast::<usize>().write_unaligned(bytes);
+                    *len = size_of::<usize>();
+                    0
+                }
+            }
+        }
+    }
+
+    unsafe extern "C" fn srx_setopt(
+        srx: *mut fid,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: usize,
+    ) -> c_int {
+        // SAFETY: libfabric calls with our open context, and a value of `len` bytes.
+        unsafe {
+            match object::from_fid::<SrxInner>(srx) {
+                None => -FI_EINVAL,
+                Some(_) if !is_min_multi_recv(level, name) || value.is_null() => -FI_ENOPROTOOPT,
+                Some(_) if len < size_of::<usize>() => -FI_EINVAL,
+                Some(srx) => {
+                    let bytes = value.cast::<usize>().read_unaligned();
+                    srx.min_multi_recv_bytes.store(bytes, Ordering::Relaxed);
+                    0
+                }
+            }
         }
     }
 
@@ -185,7 +243,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above.
         unsafe {
-            let request = RecvRequest::new(src_addr, context, flags(srx));
+            let request = RecvRequest::new(src_addr, context, flags(srx) & !NOT_TAGGED);
             let tag = Some(TagMask { tag, ignore });
             post(srx, Some(Buffers::one(buf, len)), RecvRequest { tag, ..request })
         }
@@ -203,7 +261,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above, for each of `count` pieces.
         unsafe {
-            let request = RecvRequest::new(src_addr, context, flags(srx));
+            let request = RecvRequest::new(src_addr, context, flags(srx) & !NOT_TAGGED);
             let tag = Some(TagMask { tag, ignore });
             post(srx, Buffers::many(iov, count), RecvRequest { tag, ..request })
         }
@@ -214,7 +272,7 @@ guarded! {
         msg: *const fi_msg_tagged,
         flags: u64,
     ) -> isize {
-        if msg.is_null() {
+        if msg.is_null() || flags & NOT_TAGGED != 0 {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: as above; the message is the caller's.

@@ -6,14 +6,17 @@
 //!
 //! Lock order: an endpoint comes before a shared context, which calls none while it is locked.
 
+mod buffer;
 mod calls;
 
+pub(crate) use buffer::Part;
 pub use calls::{open_receive, open_transmit};
 
 use crate::domain::DomainInner;
-use crate::ep::{EpInner, RecvRequest};
+use crate::ep::{EpInner, MIN_MULTI_RECV_BYTES, RecvRequest};
 use crate::object::{Class, Use, Users};
 use crate::peer::owner::SrxOwner;
+use buffer::Buffer;
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_DISCARD, FI_EAGAIN, FI_EINVAL,
     FI_ENOCQ, FI_EOPNOTSUPP, FI_MULTI_RECV, FI_PEEK, FI_TRIGGER, fid_ep, fid_stx,
@@ -24,6 +27,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// A shared transmit context. Endpoints have their own queues, so there is nothing in it.
@@ -58,6 +62,8 @@ pub struct SrxInner {
     directed: bool,
     /// Default flags of receives.
     rx_flags: u64,
+    /// `FI_OPT_MIN_MULTI_RECV`.
+    min_multi_recv_bytes: AtomicUsize,
     /// Another provider has the receives.
     owner: Option<SrxOwner>,
     users: Users,
@@ -81,11 +87,56 @@ impl Queue {
     }
 }
 
-struct Posted(RecvRequest);
+/// What is posted here.
+#[derive(Clone)]
+pub(crate) enum Posted {
+    One(RecvRequest),
+    Many(Arc<Buffer>),
+}
 
 // SAFETY: the memory is lent by the application until the receive completes; contexts are never
 // looked at.
 unsafe impl Send for Posted {}
+
+impl Posted {
+    fn new(request: &RecvRequest, min_free_bytes: usize) -> Result<Posted, c_int> {
+        match request.flags & FI_MULTI_RECV {
+            0 => Ok(Posted::One(*request)),
+            _ => Ok(Posted::Many(Buffer::new(request, min_free_bytes as u64)?)),
+        }
+    }
+
+    /// The receive for one message of `len_bytes`.
+    pub(crate) fn give(&self, len_bytes: u64) -> (RecvRequest, Part) {
+        match self {
+            Posted::One(request) => (*request, Part::default()),
+            Posted::Many(buffer) => buffer.part(len_bytes),
+        }
+    }
+
+    /// It takes no more, having taken a message.
+    fn is_over(&self) -> bool {
+        match self {
+            Posted::One(_) => true,
+            Posted::Many(buffer) => buffer.is_over(),
+        }
+    }
+
+    fn context(&self) -> *mut c_void {
+        match self {
+            Posted::One(request) => request.context,
+            Posted::Many(buffer) => buffer.context(),
+        }
+    }
+
+    /// The request to report when it is canceled, if that is due now.
+    fn cancel(&self) -> Option<RecvRequest> {
+        match self {
+            Posted::One(request) => Some(*request),
+            Posted::Many(buffer) => buffer.cancel(),
+        }
+    }
+}
 
 /// A message that no receive was there for.
 struct Waiting {
@@ -105,7 +156,7 @@ unsafe impl Class for SrxInner {
 }
 
 /// What a receive of a shared context cannot be.
-const NOT_SHARED: u64 = FI_MULTI_RECV | FI_TRIGGER;
+const NOT_SHARED: u64 = FI_TRIGGER;
 
 impl SrxInner {
     fn new(domain: &DomainInner, terms: (usize, u64, bool)) -> Arc<SrxInner> {
@@ -135,6 +186,7 @@ impl SrxInner {
             size: size as usize,
             directed,
             rx_flags,
+            min_multi_recv_bytes: AtomicUsize::new(MIN_MULTI_RECV_BYTES),
             owner,
             users: Users::default(),
             _domain_use: domain.hold(),
@@ -163,13 +215,18 @@ impl SrxInner {
     pub(crate) fn take(
         &self,
         name: SocketAddr,
-        tag: Option<u64>,
+        (tag, len_bytes): (Option<u64>, u64),
         (endpoint, peer): (&Weak<EpInner>, PeerId),
-    ) -> Option<RecvRequest> {
+    ) -> Option<(RecvRequest, Part)> {
         let mut queue = self.queue.lock();
         if let Some(key) = queue.matcher.find_posted(name, tag) {
             queue.taken += 1;
-            return Some(queue.matcher.remove_posted(key).1.0);
+            let posted = queue.matcher.posted_mut(key).1;
+            let given = posted.give(len_bytes);
+            if posted.is_over() {
+                queue.matcher.remove_posted(key);
+            }
+            return Some(given);
         }
         let waiting = Waiting { endpoint: Weak::clone(endpoint), peer, tag };
         if queue.matcher.push_unexpected(name, tag, waiting).is_err() {
@@ -234,7 +291,7 @@ impl SrxInner {
     /// A positive error number.
     fn post(&self, request: &RecvRequest) -> Result<(), c_int> {
         if request.flags & NOT_SHARED != 0 {
-            tracing::info!(request.flags, "a shared context takes plain receives");
+            tracing::info!(request.flags, "a receive of a shared context is not triggered");
             return Err(FI_EOPNOTSUPP);
         }
         let source = match request.source {
@@ -246,21 +303,23 @@ impl SrxInner {
         if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
             return self.search(request, &pattern);
         }
+        let posted = Posted::new(request, self.min_multi_recv_bytes.load(Ordering::Relaxed))?;
         loop {
             let mut queue = self.queue.lock();
             let Some(key) = queue.matcher.find_unexpected(&pattern) else {
-                let posted = queue.matcher.post(pattern, Posted(*request));
+                let posted = queue.matcher.post(pattern, posted);
                 return posted.map(|_| ()).map_err(|_| FI_EAGAIN);
             };
             let waiting = queue.matcher.remove_unexpected(key);
             queue.taken += 1;
             drop(queue);
             if let Some(endpoint) = waiting.endpoint.upgrade()
-                && endpoint.receive_shared(request, waiting.peer, waiting.tag)
+                && endpoint.receive_shared(&posted, waiting.peer, waiting.tag)
+                && posted.is_over()
             {
                 return Ok(());
             }
-            // The message is void, or its endpoint closed: look for another.
+            // The message is void, its endpoint closed or has no room now, or there is room for more.
         }
     }
 
@@ -312,12 +371,14 @@ impl SrxInner {
     /// `fi_cancel`: true if a posted receive had this context. It completes at some endpoint.
     fn cancel(&self, context: *mut c_void) -> bool {
         let mut queue = self.queue.lock();
-        let found = queue.matcher.search_posted(|posted| posted.0.context == context);
+        let found = queue.matcher.search_posted(|posted| posted.context() == context);
         let Some(key) = found else { return false };
-        let (_, Posted(request)) = queue.matcher.remove_posted(key);
+        let (_, posted) = queue.matcher.remove_posted(key);
         let members = queue.members.clone();
         drop(queue);
-        if let Some(endpoint) = members.iter().find_map(Weak::upgrade) {
+        if let Some(request) = posted.cancel()
+            && let Some(endpoint) = members.iter().find_map(Weak::upgrade)
+        {
             endpoint.report_canceled(&request);
         }
         true

@@ -1,6 +1,9 @@
 //! Shared contexts, scalable endpoints, poll and wait sets, and what an AV calls its addresses.
 
-use super::node::{Done, Node, Options, Pair, bind, ctx, enable, ok};
+use super::node::{
+    Done, Node, Options, Pair, bind, ctx, enable, ok, recv_many, set_min_multi_recv,
+};
+use crate::ep::recv::UNREAD_MAX;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;
 
@@ -21,6 +24,11 @@ fn recv(ep: *mut fid_ep, buffer: &mut [u8], context: usize) -> isize {
     let (at, len) = (buffer.as_mut_ptr().cast(), buffer.len());
     // SAFETY: as above.
     unsafe { ((*(*ep).msg).recv)(ep, at, len, null_mut(), FI_ADDR_UNSPEC, ctx(context)) }
+}
+
+fn cancel(srx: *mut fid_ep, context: usize) -> isize {
+    // SAFETY: the context is open.
+    unsafe { ((*(*srx).ops).cancel)(srx.cast(), ctx(context)) }
 }
 
 fn next(node: &Node, cq: *mut fid_cq, others: &[&Node]) -> Done {
@@ -91,9 +99,7 @@ fn endpoints_share_receives_posted_before_and_after_their_messages() {
     assert!(room == long || other == long);
     assert_eq!(recv(b.second, &mut buffers[2], 5), -(FI_EOPNOTSUPP as isize));
     ok("recv", recv(b.srx, &mut buffers[3], 6));
-    // SAFETY: the context is open.
-    let rc = unsafe { ((*(*b.srx).ops).cancel)(b.srx.cast(), ctx(6)) };
-    ok("cancel", rc);
+    ok("cancel", cancel(b.srx, 6));
     assert_eq!(b.node.next(&[]).expect_err("canceled").err, FI_ECANCELED);
     b.close();
 }
@@ -150,6 +156,89 @@ fn messages_are_peeked_at_through_their_shared_context() {
     ok("recv", trecvmsg(b.srx, &mut long, 3, 9, 0));
     assert_eq!(b.node.next(&[&a]).expect("the last").context, 9);
     assert!(long == texts[2]);
+    b.close();
+}
+
+#[test]
+fn a_buffer_of_many_takes_messages_of_all_endpoints_of_a_shared_context() {
+    let (a, b) = (Node::new(Options::default()), SharedPair::new());
+    let to = [b.node.ep, b.second].map(|ep| a.knows_name(&Node::name_of(ep)));
+    set_min_multi_recv(b.srx, 64);
+    let (mut buffer, mut after) = (vec![0; 256], [0; 8]);
+    let base = buffer.as_ptr() as usize;
+    // Some come before the buffer, one for each endpoint, the others after it.
+    send(a.ep, &[1; 100], to[0]);
+    assert!(a.next(&[&b.node]).is_ok(), "sent");
+    send(a.ep, &[2; 50], to[1]);
+    assert!(a.next(&[&b.node]).is_ok(), "sent");
+    for _ in 0..50 {
+        assert!(b.node.read(1).is_err(), "nothing is posted");
+    }
+    ok("recvmsg", recv_many(b.srx, &mut buffer, 9));
+    ok("recv", recv(b.srx, &mut after, 10));
+    send(a.ep, &[3; 43], to[1]);
+    let mut at = 0;
+    for (len, released) in [(100, 0), (50, 0), (43, FI_MULTI_RECV)] {
+        let done = b.node.next(&[&a]).expect("received");
+        assert_eq!((done.context, done.flags), (9, FI_MSG | FI_RECV | released));
+        assert_eq!((done.buf, done.len), (base + at, len));
+        at += len;
+    }
+    assert_eq!(buffer[..193], [[1; 100].as_slice(), &[2; 50], &[3; 43]].concat());
+    send(a.ep, b"the next", to[0]);
+    assert_eq!(b.node.next(&[&a]).expect("received").context, 10);
+    assert_eq!(cancel(b.srx, 9), -(FI_ENOENT as isize), "it is released");
+    assert_eq!(recv_many(b.srx, &mut [0; 32], 9), -(FI_EINVAL as isize), "too short");
+    b.close();
+}
+
+#[test]
+fn a_buffer_of_many_of_a_shared_context_waits_for_completions_to_be_read() {
+    let (a, b) = (Node::new(Options::default()), SharedPair::new());
+    let to = a.knows_name(&Node::name_of(b.second));
+    let count = UNREAD_MAX + 100;
+    let mut buffer = vec![0; 8 * count];
+    set_min_multi_recv(b.srx, 1);
+    ok("recvmsg", recv_many(b.srx, &mut buffer, 9));
+    for nth in 0..count as u64 {
+        while a.inject(&nth.to_be_bytes(), to) != 0 {
+            a.poke();
+            b.node.poke();
+        }
+    }
+    (0..1000).for_each(|_| [&a, &b.node].iter().for_each(|node| node.poke()));
+    assert!(buffer[8 * UNREAD_MAX..].iter().all(|byte| *byte == 0), "more than may be unread");
+    for nth in 0..count {
+        let done = b.node.next(&[&a]).expect("received");
+        let released = if nth + 1 == count { FI_MULTI_RECV } else { 0 };
+        assert_eq!((done.context, done.len, done.flags), (9, 8, FI_MSG | FI_RECV | released));
+    }
+    let texts = (0..count as u64).flat_map(u64::to_be_bytes);
+    assert!(buffer.iter().copied().eq(texts), "in the order in which they were sent");
+    b.close();
+}
+
+#[test]
+fn a_canceled_buffer_of_many_of_a_shared_context_is_released_once_its_messages_are_whole() {
+    let (a, b) = (Node::new(Options::default()), SharedPair::new());
+    let to = a.knows_name(&Node::name_of(b.second));
+    let (mut buffer, long) = (vec![0; 4 << 20], vec![7; 3 << 20]);
+    ok("recvmsg", recv_many(b.srx, &mut buffer, 9));
+    send(a.ep, &long, to);
+    // It is under way when it is canceled, or has come.
+    (0..30).for_each(|_| [&a, &b.node].iter().for_each(|node| node.poke()));
+    ok("cancel", cancel(b.srx, 9));
+    let done = b.node.next(&[&a]).expect("the message is whole");
+    assert_eq!((done.context, done.len, done.flags), (9, long.len(), FI_MSG | FI_RECV));
+    let error = b.node.next(&[&a]).expect_err("canceled");
+    assert_eq!((error.err, error.context), (FI_ECANCELED, 9));
+    assert_eq!(error.flags, FI_MSG | FI_RECV | FI_MULTI_RECV);
+    assert_eq!(buffer[..long.len()], long);
+    ok("recvmsg", recv_many(b.srx, &mut buffer, 8));
+    ok("cancel", cancel(b.srx, 8));
+    let error = b.node.next(&[]).expect_err("canceled");
+    assert_eq!((error.err, error.context), (FI_ECANCELED, 8));
+    assert_eq!(b.node.read(1), Err(AGAIN));
     b.close();
 }
 

@@ -359,16 +359,7 @@ impl Node {
 
     /// `fi_recvmsg` with `FI_MULTI_RECV`.
     pub fn recv_many(&self, bytes: &mut [u8], context: usize) -> isize {
-        let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        let msg = fi_msg {
-            msg_iov: &raw const iov,
-            iov_count: 1,
-            addr: FI_ADDR_UNSPEC,
-            context: ctx(context),
-            ..fi_msg::ZERO
-        };
-        // SAFETY: as above.
-        unsafe { ((*(*self.ep).msg).recvmsg)(self.ep, &raw const msg, FI_MULTI_RECV) }
+        recv_many(self.ep, bytes, context)
     }
 
     pub fn inject(&self, bytes: &[u8], dest: fi_addr_t) -> isize {
@@ -382,13 +373,7 @@ impl Node {
     }
 
     pub fn set_min_multi_recv(&self, bytes: usize) {
-        let (value, len) = ((&raw const bytes).cast(), size_of::<usize>());
-        let option = FI_OPT_MIN_MULTI_RECV;
-        // SAFETY: the value is as long as stated.
-        let rc = unsafe {
-            ((*(*self.ep).ops).setopt)(self.ep.cast(), FI_OPT_ENDPOINT, option, value, len)
-        };
-        ok("setopt", rc as isize);
+        set_min_multi_recv(self.ep, bytes);
     }
 
     fn tagged(&self) -> &'static fi_ops_tagged {
@@ -593,4 +578,27 @@ impl Pair {
             self.b.poke();
         }
     }
+}
+
+/// `fi_recvmsg` with `FI_MULTI_RECV` at an endpoint or a shared context.
+pub fn recv_many(ep: *mut fid_ep, bytes: &mut [u8], context: usize) -> isize {
+    let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let msg = fi_msg {
+        msg_iov: &raw const iov,
+        iov_count: 1,
+        addr: FI_ADDR_UNSPEC,
+        context: ctx(context),
+        ..fi_msg::ZERO
+    };
+    // SAFETY: it is open, the message local, and the buffer stays until the test ends.
+    unsafe { ((*(*ep).msg).recvmsg)(ep, &raw const msg, FI_MULTI_RECV) }
+}
+
+/// Sets `FI_OPT_MIN_MULTI_RECV` of an endpoint or a shared context.
+pub fn set_min_multi_recv(ep: *mut fid_ep, bytes: usize) {
+    let (value, len) = ((&raw const bytes).cast(), size_of::<usize>());
+    let option = FI_OPT_MIN_MULTI_RECV;
+    // SAFETY: it is open, and the value is as long as stated.
+    let rc = unsafe { ((*(*ep).ops).setopt)(ep.cast(), FI_OPT_ENDPOINT, option, value, len) };
+    ok("setopt", rc as isize);
 }
