@@ -16,6 +16,7 @@ use erd_ffi::clock::monotonic_ns;
 use erd_ffi::visit::Visitor;
 use erd_ffi::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,9 +51,12 @@ struct Watched {
     calls: u64,
     /// When this number of calls was first seen.
     since_ns: u64,
-    /// The thread sleeps on its sockets.
-    driven: bool,
+    /// Its fds while the thread sleeps on them.
+    driven: Fds,
 }
+
+/// An endpoint's fds, of which there are three at most.
+type Fds = Vec<RawFd>;
 
 /// From now on the thread looks after `endpoint`. Starts the thread if there is none.
 pub fn register(endpoint: &Arc<EpInner>) {
@@ -69,7 +73,7 @@ pub fn register(endpoint: &Arc<EpInner>) {
             endpoint: Arc::clone(endpoint),
             calls: endpoint.calls(),
             since_ns: monotonic_ns(),
-            driven: false,
+            driven: Fds::new(),
         });
         helper.open_monitor();
         helper.set.signal();
@@ -255,33 +259,41 @@ impl Watched {
         if now < self.since_ns + patience_ns {
             return self.since_ns + patience_ns;
         }
-        let deadline_ns = self.endpoint.progress_for();
+        let mut fds = Fds::new();
+        let Some(deadline_ns) = self.endpoint.attend(&mut |fd| fds.push(fd.as_raw_fd())) else {
+            // A call takes long, or its thread waits for a processor.
+            self.since_ns = now;
+            self.back_off(set);
+            return now + patience_ns;
+        };
         // A thread that sleeps on the sockets is woken as soon as we are.
         if self.endpoint.has_sleepers() {
             self.back_off(set);
-        } else if !self.driven {
-            self.take_over(set);
+        } else if self.driven.is_empty() {
+            self.take_over(set, fds);
         }
         // 0 would tell of a panic.
         deadline_ns.map_or(now + patience_ns, |at| at.min(now + patience_ns)).max(1)
     }
 
-    fn take_over(&mut self, set: &WaitSet) {
-        self.endpoint.each_fd(&mut |fd| {
+    fn take_over(&mut self, set: &WaitSet, fds: Fds) {
+        self.driven = fds;
+        for fd in &self.driven {
+            // SAFETY: an endpoint keeps its fds until it closes, and is taken from here before that.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             if let Err(error) = set.add(fd, Interest::Readable) {
                 tracing::debug!(%error, "cannot wait for a socket");
             }
-        });
-        self.driven = true;
+        }
     }
 
     fn back_off(&mut self, set: &WaitSet) {
-        if std::mem::take(&mut self.driven) {
-            self.endpoint.each_fd(&mut |fd| {
-                if let Err(error) = set.remove(fd) {
-                    tracing::debug!(%error, "an fd was not in the helper's set");
-                }
-            });
+        for fd in self.driven.drain(..) {
+            // SAFETY: as above.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            if let Err(error) = set.remove(fd) {
+                tracing::debug!(%error, "an fd was not in the helper's set");
+            }
         }
     }
 }

@@ -253,11 +253,24 @@ impl EpInner {
         self.step();
     }
 
-    /// [`EpInner::progress`] by the helper thread, who is not the application. Answers when the
-    /// next step is due, or `None` if nothing is.
-    pub fn progress_for(&self) -> Option<u64> {
-        self.step();
-        self.deadline_ns()
+    /// [`EpInner::progress`] by the helper thread, who never waits for the application: the lock would be
+    /// handed to it while it has no processor, and keep the application from its own endpoint. `None`
+    /// while that is in a call. Otherwise when the next step is due, if one is; from here on the
+    /// fds, which `f` gets, tell of arrivals.
+    pub fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<Option<u64>> {
+        if !self.is_usable() {
+            return Some(None);
+        }
+        let mut guard = Guard { state: self.state.try_lock()?, failed: &self.failed };
+        let mut deadline_ns = None;
+        if let State::Enabled(driver) = &mut *guard {
+            driver.progress();
+            deadline_ns = driver.deadline_ns();
+            driver.each_fd(f);
+        }
+        drop(guard);
+        self.work();
+        Some(deadline_ns)
     }
 
     fn step(&self) {
