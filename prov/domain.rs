@@ -119,12 +119,14 @@ impl DomainInner {
     ) -> Result<Arc<DomainInner>, c_int> {
         let Spot { entry, local, port } = spot;
         let paths = plan::paths(&settings, &entry, port.as_ref());
+        let verbs = open_verbs(port.as_ref(), &settings, paths)?;
+        let by_hosts = plan::is_by_hosts(&entry, verbs.as_ref().map(|verbs| verbs.port()));
         Ok(Arc::new(DomainInner {
             fabric: Arc::clone(fabric),
-            verbs: open_verbs(port.as_ref(), &settings, paths)?,
+            verbs,
             paths,
             link_bytes_per_s: plan::link_bytes_per_s(&settings, &entry),
-            scheme: Mutex::new(settings.scheme_on(entry.loopback)),
+            scheme: Mutex::new(settings.scheme_on(by_hosts)),
             settings,
             local,
             iface: entry.name,

@@ -28,7 +28,7 @@ impl Plan {
     /// On `entry`, over `port` if there is one.
     #[must_use]
     pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Plan {
-        let scheme = settings.scheme_on(entry.loopback);
+        let scheme = settings.scheme_on(is_by_hosts(entry, port));
         let verbs_bytes = port.map(|port| port.mtu_bytes);
         Plan {
             paths: paths(settings, entry, port),
@@ -43,6 +43,11 @@ impl Plan {
             scheme,
         }
     }
+}
+
+/// What carries packets is the processors of who sends and receives, which round trips tell of then.
+pub(crate) fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
+    entry.loopback || port.is_some_and(Port::is_software)
 }
 
 /// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle
@@ -76,8 +81,13 @@ pub(crate) fn datagram_bytes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use erd_ffi::verbs::gid::{Gid, GidEntry, GidKind};
 
     fn plan(change: &[(&str, &str)], loopback: bool) -> Plan {
+        plan_over(change, loopback, None)
+    }
+
+    fn plan_over(change: &[(&str, &str)], loopback: bool, port: Option<&Port>) -> Plan {
         let said = |name: &str| change.iter().find(|(asked, _)| *asked == name);
         let settings =
             Settings::read(|asked| Ok(said(asked.name).map(|(_, value)| (*value).to_owned())));
@@ -90,7 +100,38 @@ mod tests {
             loopback,
             speed_mbps: Some(100_000),
         };
-        Plan::new(&settings.expect("settings"), &entry, None)
+        Plan::new(&settings.expect("settings"), &entry, port)
+    }
+
+    fn port_of(vendor_id: u32) -> Port {
+        let gid = GidEntry { index: 1, gid: Gid([1; 16]), kind: GidKind::RoceV2, ifindex: 2 };
+        Port {
+            device: "rdma0".to_owned(),
+            number: 1,
+            ports: 1,
+            gid,
+            gids: vec![gid],
+            mtu_bytes: 4096,
+            speed_mbps: 100_000,
+            ethernet: true,
+            lid: 0,
+            flow_label_paths: false,
+            wr_max: 1024,
+            cqe_max: 1024,
+            vendor_id,
+            part_id: 0,
+            firmware: String::new(),
+        }
+    }
+
+    #[test]
+    fn soft_roce_has_the_scheme_of_loopback_and_cards_that_of_networks() {
+        for (vendor_id, scheme) in [(0xff_ffff, "erd"), (0, "erd"), (0x02c9, "nscc")] {
+            let plan = plan_over(&[], false, Some(&port_of(vendor_id)));
+            assert_eq!(plan.scheme.name(), scheme, "vendor {vendor_id:#x}");
+        }
+        let set = plan_over(&[("cc", "strack")], false, Some(&port_of(0)));
+        assert_eq!(set.scheme.name(), "strack");
     }
 
     #[test]

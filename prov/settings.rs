@@ -21,8 +21,9 @@ pub const PATHS_DEFAULT: u16 = 4;
 pub const PATHS_LOOPBACK: u16 = 1;
 /// Scheme where nothing is said, on a network.
 pub const SCHEME_DEFAULT: &str = "nscc";
-/// Scheme on loopback where nothing is said: its queues are the hosts' own buffers.
-pub const SCHEME_LOOPBACK: &str = "erd";
+/// Scheme where nothing is said and a controller would take busy processors for a busy network: on
+/// loopback, whose queues are the hosts' own buffers, and over Soft-RoCE.
+pub const SCHEME_HOSTS: &str = "erd";
 /// Leaves a choice to the interface.
 const AUTO: &str = "auto";
 /// [`AUTO`] and the names of the schemes.
@@ -145,7 +146,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "cc",
         default: AUTO,
         kind: Kind::Choice(SCHEME_WORDS),
-        help: "Congestion control scheme of domains, unless they choose one. auto is nscc, and erd on loopback",
+        help: "Congestion control scheme of domains, unless they choose one. auto is nscc, and erd on loopback and over Soft-RoCE",
     },
     Parameter {
         name: "cc_options",
@@ -443,13 +444,13 @@ impl Settings {
         self.paths.unwrap_or(if loopback { PATHS_LOOPBACK } else { PATHS_DEFAULT })
     }
 
-    /// Scheme to use on an interface.
+    /// Scheme to use on an interface, `by_hosts` if round trips on it tell of processors.
     ///
     /// # Panics
     /// Never: both defaults are names of the table.
     #[must_use]
-    pub fn scheme_on(&self, loopback: bool) -> SchemeChoice {
-        let name = if loopback { SCHEME_LOOPBACK } else { SCHEME_DEFAULT };
+    pub fn scheme_on(&self, by_hosts: bool) -> SchemeChoice {
+        let name = if by_hosts { SCHEME_HOSTS } else { SCHEME_DEFAULT };
         let default = || SchemeChoice::new(name, "").expect("it is a scheme");
         self.scheme.clone().unwrap_or_else(default)
     }
@@ -597,7 +598,7 @@ mod tests {
         let settings = Settings::read(|_| Ok(None)).expect("defaults");
         assert_eq!((settings.paths, settings.mtu_bytes), (None, None));
         assert_eq!((settings.paths_on(false), settings.paths_on(true)), (4, 1));
-        let schemes = [false, true].map(|loopback| settings.scheme_on(loopback).name());
+        let schemes = [false, true].map(|by_hosts| settings.scheme_on(by_hosts).name());
         assert_eq!(schemes, ["nscc", "erd"]);
         assert_eq!(settings.peer_timeout_ns, 5_000_000_000);
         assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 65_536));

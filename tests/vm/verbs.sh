@@ -62,12 +62,14 @@ netem() {
     done
 }
 
+# Not the default there: a controller, as on a network.
+nscc_left="$verbs_left FI_ERD_CC=nscc" nscc_right="$verbs_right FI_ERD_CC=nscc"
 netem loss 1%
-pingpong loss1 "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
+pingpong loss1 "$nscc_left" "$nscc_right" -m tagged -S 65536 -I 20
 netem delay 5ms 5ms
-pingpong jitter "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
+pingpong jitter "$nscc_left" "$nscc_right" -m tagged -S 65536 -I 20
 netem delay 5ms 5ms loss 1%
-pingpong both "$verbs_left" "$verbs_right" -m tagged -S 65536 -I 20
+pingpong both "$nscc_left" "$nscc_right" -m tagged -S 65536 -I 20
 netem
 
 # mpi NAME LIMIT PROGRAM ARGUMENTS: a Python program with MPICH, four ranks in turn on rxe0 and rxe1.

@@ -16,6 +16,9 @@ const GIDS_MAX: usize = 512;
 /// the flow label of its address handle; what others do is not known to us, and Soft-RoCE does not.
 const VENDOR_FLOW_LABEL: u32 = 0x02c9;
 
+/// What Soft-RoCE tells as its vendor.
+const VENDOR_SOFT_ROCE: u32 = 0xff_ffff;
+
 /// A port of a device that is up, with the GID that was picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -52,6 +55,13 @@ pub struct Port {
 }
 
 impl Port {
+    /// The kernel does the device's work, on the processors of who sends (Soft-RoCE). No card has one of
+    /// these vendor numbers, which the driver tells in newer kernels and in older ones.
+    #[must_use]
+    pub fn is_software(&self) -> bool {
+        [0, VENDOR_SOFT_ROCE].contains(&self.vendor_id)
+    }
+
     /// The port's name: the device's, with `:` and the number if the device has several.
     #[must_use]
     pub fn name(&self) -> String {
