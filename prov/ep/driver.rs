@@ -404,9 +404,16 @@ impl Driver {
 
     /// Hands completions to the queues.
     pub(super) fn publish(&mut self) {
-        if !self.host.has_completions() {
-            return;
+        if self.host.has_completions() {
+            self.publish_done();
         }
+        if !self.host.parts.is_empty() {
+            self.end_parts();
+            self.publish_done();
+        }
+    }
+
+    fn publish_done(&mut self) {
         for at in 0..self.host.rx.done.len() {
             if let (true, Some(peer)) = (self.config.source, self.host.rx.done[at].peer) {
                 let source = self.source_of(peer);

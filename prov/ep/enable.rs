@@ -122,6 +122,7 @@ impl Driver {
             matcher: Matcher::new(rx_size, u32::MAX),
             claimed: Vec::new(),
             starved: false,
+            parts: Vec::new(),
             tx: bindings.tx,
             more_tx: bindings.more_tx,
             rx: bindings.rx,

@@ -11,6 +11,7 @@ use super::serve::Served;
 use super::shared_rx::SharedRx;
 use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
+use crate::shared::Part;
 use erd_ffi::udp;
 use erd_rd::matching::Matcher;
 use erd_rd::{
@@ -122,6 +123,8 @@ pub(super) struct EpHost {
     pub claimed: Vec<Claimed>,
     /// Unexpected messages wait for room, not for a receive, and must be matched before others.
     pub starved: bool,
+    /// Parts of buffers of the shared context whose messages are among the completions of this call.
+    pub parts: Vec<Part>,
     pub tx: Direction,
     /// Of the transmit contexts of a scalable endpoint after the first.
     pub more_tx: Vec<Direction>,

@@ -171,12 +171,14 @@ unsafe impl Class for EpInner {
         self.leave_watches();
         self.say_goodbye();
         let last = std::mem::replace(&mut *self.lock(), State::Closed);
-        let mut queues = [None, None];
+        let (mut queues, mut shared) = ([None, None], None);
         if let State::Enabled(driver) = &last {
             self.domain.net_errors.leave(&driver.inbox);
             queues = driver.host.queues();
+            shared = driver.host.shared.as_ref().map(|shared| Arc::clone(&shared.srx));
         }
         drop(last);
+        shared.iter().for_each(|srx| srx.tell_of_orphans());
         queues.iter().flatten().for_each(|cq| cq.hand_over());
         // Work that waits for room here ends, and what the last completions have made due is done:
         // nobody else may let the domain progress.
@@ -254,8 +256,8 @@ impl EpInner {
     }
 
     /// [`EpInner::progress`] by the helper thread, who never waits for the application: the lock would be
-    /// handed to it while it has no processor, and keep the application from its own endpoint. `None`
-    /// while that is in a call. Otherwise when the next step is due, if one is; from here on the
+    /// handed to it while it has no processor, and keep the application from its own endpoint. (What
+    /// counters have made due is posted as the application would.) `None` while that is in a call. Otherwise when the next step is due, if one is; from here on the
     /// fds, which `f` gets, tell of arrivals.
     pub fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<Option<u64>> {
         if !self.is_usable() {

@@ -7,9 +7,8 @@
 use super::complete::{Owed, Report};
 use super::host::EpHost;
 use super::ops::{Buffers, Handle, Kind};
-use super::post_recv::RecvRequest;
 use crate::cq::strerror::Cause;
-use crate::shared::Part;
+use crate::shared::{Ended, Part};
 use erd_ffi::fi::FI_MULTI_RECV;
 use erd_rd::matching::{Key, Pattern};
 use erd_rd::{Arrived, MsgRef, OpError, PeerId, RecvToken, Verdict};
@@ -401,10 +400,12 @@ impl EpHost {
     pub(super) fn recv_ended(&mut self, handle: Handle, outcome: Result<u64, Cause>) {
         let Some(op) = self.recvs.get_mut(handle) else { return };
         let (parent, fits) = (op.parent, op.len_bytes <= op.buffers.len_bytes());
-        let shared = std::mem::take(&mut op.shared).end();
+        let shared = std::mem::take(&mut op.shared);
+        if !shared.is_none() {
+            self.parts.push(shared);
+        }
         let last = parent.and_then(|multi| self.part_ended(multi));
-        let full = last == Some(None) || matches!(shared, Some(None));
-        let more_flags = if full { FI_MULTI_RECV } else { 0 };
+        let more_flags = if last == Some(None) { FI_MULTI_RECV } else { 0 };
         let Some(op) = self.recvs.get(handle) else { return };
         match outcome {
             Ok(_) if fits => self.rx.recv_done(op, more_flags),
@@ -412,19 +413,20 @@ impl EpHost {
             Err(cause) => self.rx.recv_failed(op, cause, more_flags),
         }
         self.recvs.give_back(handle);
-        if let Some(Some((request, cause))) = shared {
-            self.report_ended(&request, cause);
-        }
         if let (Some(multi), Some(reason)) = (parent, last) {
             self.release_multi(multi, reason);
         }
     }
 
-    /// A receive of the shared context ends without a message, or a buffer of many without being full.
-    pub(super) fn report_ended(&mut self, request: &RecvRequest, cause: Cause) {
-        let flags = request.completion_flags() | request.flags & FI_MULTI_RECV;
+    /// A receive of the shared context ends without a message.
+    pub(super) fn report_ended(&mut self, ended: &Ended) {
+        let request = &ended.request;
+        let flags = match ended.cause {
+            None => FI_MULTI_RECV,
+            Some(_) => request.completion_flags() | request.flags & FI_MULTI_RECV,
+        };
         let report = Report::new(request.context, flags);
-        self.rx.push(Report { cause: Some(cause), ..report }, None);
+        self.rx.push(Report { cause: ended.cause, ..report }, None);
     }
 
     /// One message of a buffer is complete. Says why the buffer is over, if this was its last.

@@ -11,7 +11,7 @@ use super::recv::{RecvOp, UNREAD_MAX, Unexpected};
 use super::{EpInner, State};
 use crate::cq::strerror::Cause;
 use crate::object::Use;
-use crate::shared::{Part, Posted, SrxInner};
+use crate::shared::{Ended, Part, Posted, SrxInner};
 use erd_ffi::clock::monotonic_ns;
 use erd_rd::PeerId;
 use erd_rd::matching::{Key, Pattern, TagMask};
@@ -108,12 +108,23 @@ impl Driver {
         true
     }
 
+    /// The application was told of the parts: what is told of their buffers comes after that, whichever
+    /// endpoints the others were at.
+    pub(super) fn end_parts(&mut self) {
+        let mut parts = std::mem::take(&mut self.host.parts);
+        for ended in parts.drain(..).filter_map(Part::end) {
+            self.host.report_ended(&ended);
+        }
+        self.host.parts = parts;
+    }
+
     /// Brings a receive of the context to its message, for which there is room.
     fn meet_shared(&mut self, (request, part): (RecvRequest, Part), key: Key) {
         let made = self.recv_op(&request);
         let Some((recv, op)) = self.host.recvs.take() else {
             debug_assert!(false, "there was room");
-            return self.host.report_ended(&request, Cause::Canceled);
+            let cause = Some(Cause::Canceled);
+            return self.host.report_ended(&Ended { request, cause });
         };
         *op = RecvOp { shared: part, ..made };
         let message = self.host.matcher.remove_unexpected(key);
@@ -182,10 +193,10 @@ impl EpInner {
         if answer == 0 { Ok(met) } else { Err(-answer as c_int) }
     }
 
-    /// A receive of the shared context was canceled.
-    pub(crate) fn report_canceled(&self, request: &RecvRequest) {
+    /// A receive of the shared context ends without a message, which this endpoint is to tell.
+    pub(crate) fn report_ended(&self, ended: &Ended) {
         self.post(|driver| {
-            driver.host.report_ended(request, Cause::Canceled);
+            driver.host.report_ended(ended);
             driver.publish();
             Ok(())
         });

@@ -9,13 +9,26 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 /// Why a buffer takes no more messages: `None` if it is full.
-pub(crate) type Reason = Option<Cause>;
+type Reason = Option<Cause>;
+
+/// What is told of a receive that ends without a message: a buffer of many, or one that was canceled.
+pub(crate) struct Ended {
+    pub request: RecvRequest,
+    pub cause: Reason,
+}
+
+// SAFETY: nothing is read or written through the request, and its context is never looked at.
+unsafe impl Send for Ended {}
+
+/// Buffers whose last part ended with its endpoint, for another endpoint to tell of.
+pub(super) type Orphans = Arc<Mutex<Vec<Ended>>>;
 
 pub(crate) struct Buffer {
     request: RecvRequest,
     /// Less free space than this ends it; at least 1.
     min_free_bytes: u64,
     state: Mutex<State>,
+    orphans: Orphans,
 }
 
 // SAFETY: the memory is lent by the application until the buffer is released; nobody reads or
@@ -27,30 +40,26 @@ unsafe impl Sync for Buffer {}
 #[derive(Default)]
 struct State {
     used_bytes: u64,
-    /// Messages that have a part and are not complete.
+    /// Messages that have a part and of which the application was not told.
     parts: u32,
     over: Option<Reason>,
-}
-
-impl State {
-    /// One part less. Says why the buffer is over, if that was its last.
-    fn part_ended(&mut self) -> Option<Reason> {
-        self.parts -= 1;
-        if self.parts == 0 { self.over } else { None }
-    }
 }
 
 impl Buffer {
     /// # Errors
     /// `FI_EINVAL`.
-    pub(super) fn new(request: &RecvRequest, min_free_bytes: u64) -> Result<Arc<Buffer>, c_int> {
+    pub(super) fn new(
+        request: &RecvRequest,
+        min_free_bytes: u64,
+        orphans: &Orphans,
+    ) -> Result<Arc<Buffer>, c_int> {
         let (len_bytes, min_free_bytes) = (request.buffers.len_bytes(), min_free_bytes.max(1));
         if !request.buffers.is_contiguous() || len_bytes < min_free_bytes {
             tracing::info!(len_bytes, min_free_bytes, "FI_MULTI_RECV: one piece, not too short");
             return Err(FI_EINVAL);
         }
-        let request = RecvRequest { flags: request.flags & !FI_MULTI_RECV, ..*request };
-        Ok(Arc::new(Buffer { request, min_free_bytes, state: Mutex::default() }))
+        let (request, orphans) = (*request, Arc::clone(orphans));
+        Ok(Arc::new(Buffer { request, min_free_bytes, state: Mutex::default(), orphans }))
     }
 
     pub(super) fn context(&self) -> *mut c_void {
@@ -75,41 +84,48 @@ impl Buffer {
         // SAFETY: base and length lie within the buffer, which the application lends until it is
         // released; that comes after the completion of this part.
         let buffers = unsafe { Buffers::one(base.cast(), take_bytes as usize) };
-        (RecvRequest { buffers, ..self.request }, Part(Some(Arc::clone(self))))
+        let flags = self.request.flags & !FI_MULTI_RECV;
+        (RecvRequest { buffers, flags, ..self.request }, Part(Some(Arc::clone(self))))
     }
 
-    /// It was canceled and takes no more. The request to report as such, unless messages are under
-    /// way to it: the last of them is followed by the report.
-    pub(super) fn cancel(&self) -> Option<RecvRequest> {
+    /// It was canceled and takes no more. What to tell, unless messages are under way to it: that follows
+    /// the last of them.
+    pub(super) fn cancel(&self) -> Option<Ended> {
         let mut state = self.state.lock();
         state.over = Some(Some(Cause::Canceled));
-        (state.parts == 0).then_some(self.released())
+        let cause = Some(Cause::Canceled);
+        (state.parts == 0).then_some(Ended { request: self.request, cause })
     }
 
-    /// What is told of it when it was not simply full.
-    fn released(&self) -> RecvRequest {
-        RecvRequest { flags: self.request.flags | FI_MULTI_RECV, ..self.request }
+    /// One part less. What to tell, if that was the last.
+    fn part_ended(&self) -> Option<Ended> {
+        let mut state = self.state.lock();
+        state.parts -= 1;
+        let cause = state.over.filter(|_| state.parts == 0)?;
+        Some(Ended { request: self.request, cause })
     }
 }
 
-/// One message's part of a buffer. Its end, or that of its endpoint, counts for the buffer's.
+/// One message's part of a buffer, until the application is told of it, or its endpoint closes.
 #[derive(Default)]
 pub(crate) struct Part(Option<Arc<Buffer>>);
 
 impl Part {
-    /// The part's message is complete. If it was the buffer's last: whether that was full, or else
-    /// why it is over, with the request to report.
-    pub(crate) fn end(mut self) -> Option<Option<(RecvRequest, Cause)>> {
-        let buffer = self.0.take()?;
-        let reason = buffer.state.lock().part_ended()?;
-        Some(reason.map(|cause| (buffer.released(), cause)))
+    /// It belongs to no buffer.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The application was told of the message. What to tell of the buffer, if this was its last.
+    pub(crate) fn end(mut self) -> Option<Ended> {
+        self.0.take()?.part_ended()
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if let Some(buffer) = &self.0 {
-            buffer.state.lock().part_ended();
+        if let Some(buffer) = self.0.take() {
+            buffer.orphans.lock().extend(buffer.part_ended());
         }
     }
 }

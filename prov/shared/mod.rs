@@ -9,14 +9,15 @@
 mod buffer;
 mod calls;
 
-pub(crate) use buffer::Part;
+pub(crate) use buffer::{Ended, Part};
 pub use calls::{open_receive, open_transmit};
 
+use crate::cq::strerror::Cause;
 use crate::domain::DomainInner;
 use crate::ep::{EpInner, MIN_MULTI_RECV_BYTES, RecvRequest};
 use crate::object::{Class, Use, Users};
 use crate::peer::owner::SrxOwner;
-use buffer::Buffer;
+use buffer::{Buffer, Orphans};
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_DISCARD, FI_EAGAIN, FI_EINVAL,
     FI_ENOCQ, FI_EOPNOTSUPP, FI_MULTI_RECV, FI_PEEK, FI_TRIGGER, fid_ep, fid_stx,
@@ -64,6 +65,7 @@ pub struct SrxInner {
     rx_flags: u64,
     /// `FI_OPT_MIN_MULTI_RECV`.
     min_multi_recv_bytes: AtomicUsize,
+    orphans: Orphans,
     /// Another provider has the receives.
     owner: Option<SrxOwner>,
     users: Users,
@@ -99,10 +101,11 @@ pub(crate) enum Posted {
 unsafe impl Send for Posted {}
 
 impl Posted {
-    fn new(request: &RecvRequest, min_free_bytes: usize) -> Result<Posted, c_int> {
+    fn new(request: &RecvRequest, srx: &SrxInner) -> Result<Posted, c_int> {
+        let min_free_bytes = srx.min_multi_recv_bytes.load(Ordering::Relaxed) as u64;
         match request.flags & FI_MULTI_RECV {
             0 => Ok(Posted::One(*request)),
-            _ => Ok(Posted::Many(Buffer::new(request, min_free_bytes as u64)?)),
+            _ => Ok(Posted::Many(Buffer::new(request, min_free_bytes, &srx.orphans)?)),
         }
     }
 
@@ -129,10 +132,10 @@ impl Posted {
         }
     }
 
-    /// The request to report when it is canceled, if that is due now.
-    fn cancel(&self) -> Option<RecvRequest> {
+    /// What to tell now that it is canceled.
+    fn cancel(&self) -> Option<Ended> {
         match self {
-            Posted::One(request) => Some(*request),
+            Posted::One(request) => Some(Ended { request: *request, cause: Some(Cause::Canceled) }),
             Posted::Many(buffer) => buffer.cancel(),
         }
     }
@@ -178,15 +181,17 @@ impl SrxInner {
         (size, rx_flags, directed): (usize, u64, bool),
         owner: Option<SrxOwner>,
     ) -> Arc<SrxInner> {
-        let size = u32::try_from(size).unwrap_or(u32::MAX);
-        // What waits is bounded by the credit that the endpoints' engines give.
-        let matcher = Matcher::new(size, u32::MAX);
+        // Receives are bounded as they are admitted: by the size, and one more for each thread that posts at
+        // the same time. A buffer that took messages is not refused any more. What waits is bounded by
+        // the credit that the endpoints' engines give.
+        let matcher = Matcher::new(u32::MAX, u32::MAX);
         Arc::new(SrxInner {
             queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
-            size: size as usize,
+            size,
             directed,
             rx_flags,
             min_multi_recv_bytes: AtomicUsize::new(MIN_MULTI_RECV_BYTES),
+            orphans: Orphans::default(),
             owner,
             users: Users::default(),
             _domain_use: domain.hold(),
@@ -209,6 +214,17 @@ impl SrxInner {
         let mut queue = self.queue.lock();
         queue.members.retain(|member| !Weak::ptr_eq(member, endpoint));
         queue.matcher.take_unexpected(|_, waiting| Weak::ptr_eq(&waiting.endpoint, endpoint));
+    }
+
+    /// An endpoint has closed: tells of buffers that had their last part there.
+    pub(crate) fn tell_of_orphans(&self) {
+        let orphans = std::mem::take(&mut *self.orphans.lock());
+        for ended in orphans {
+            self.each_member(|endpoint| {
+                endpoint.report_ended(&ended);
+                true
+            });
+        }
     }
 
     /// The receive for a message of `name`, or `None`: then it waits.
@@ -303,7 +319,7 @@ impl SrxInner {
         if request.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) != 0 {
             return self.search(request, &pattern);
         }
-        let posted = Posted::new(request, self.min_multi_recv_bytes.load(Ordering::Relaxed))?;
+        let posted = Posted::new(request, self)?;
         loop {
             let mut queue = self.queue.lock();
             let Some(key) = queue.matcher.find_unexpected(&pattern) else {
@@ -376,10 +392,10 @@ impl SrxInner {
         let (_, posted) = queue.matcher.remove_posted(key);
         let members = queue.members.clone();
         drop(queue);
-        if let Some(request) = posted.cancel()
+        if let Some(ended) = posted.cancel()
             && let Some(endpoint) = members.iter().find_map(Weak::upgrade)
         {
-            endpoint.report_canceled(&request);
+            endpoint.report_ended(&ended);
         }
         true
     }

@@ -50,7 +50,11 @@ impl Peer {
         if !self.rx.ack_may_ride() {
             return None;
         }
-        let state = self.ack_state(core, now);
+        let mut state = self.ack_state(core, now);
+        // A record tells the round trip of its first packet.
+        if let [echo] = self.rx.echoes[..] {
+            state.hold_ns = (now as u32).wrapping_sub(echo.hold_ns);
+        }
         self.rx.ack_rode();
         Some(state)
     }
