@@ -137,7 +137,7 @@ static void be_hub(int fd)
 {
     struct node_options options = {.provider = provider, .address = "127.0.0.1"};
     static uint8_t names[PEERS][NAME_BYTES];
-    size_t sockets_first, pairs_first, bytes_first, growth;
+    size_t sockets_first, pairs_first, bytes_first = 0, growth, further;
     struct node node;
     node_open(&node, &options);
     oob_recv(fd, names, sizeof names, &node);
@@ -145,18 +145,23 @@ static void be_hub(int fd)
     be_quiet(&node);
     sockets_first = sockets();
     pairs_first = queue_pairs();
-    bytes_first = resident_bytes();
-    for (int i = 1; i < peers(); i++)
+    /* Memory for what is in flight is needed once, for the peers of some hundred milliseconds: a quarter
+     * of all has made it. */
+    for (int i = 1; i < peers(); i++) {
+        if (i == peers() / 4)
+            bytes_first = resident_bytes();
         talk_to(&node, fd, names[i], (uint64_t)i);
+    }
     be_quiet(&node);
+    further = (size_t)(peers() - peers() / 4);
     growth = resident_bytes();
     growth = growth > bytes_first ? growth - bytes_first : 0;
     printf("  %zu sockets and %zu queue pairs with 1 peer, %zu and %zu with %d; %zu bytes resident for each further peer\n",
-           sockets_first, pairs_first, sockets(), queue_pairs(), peers(), growth / (size_t)(peers() - 1));
+           sockets_first, pairs_first, sockets(), queue_pairs(), peers(), growth / further);
     check(queue_pairs() == pairs_first && pairs_first <= QUEUE_PAIRS_MAX, "%zu queue pairs, and then %zu", pairs_first,
           queue_pairs());
     check(sockets() == sockets_first, "the number of sockets grew from %zu to %zu", sockets_first, sockets());
-    check(growth <= (size_t)(peers() - 1) * BYTES_PER_PEER_MAX, "%zu bytes for all peers", growth);
+    check(growth <= further * BYTES_PER_PEER_MAX, "%zu bytes for %zu peers", growth, further);
     node_close(&node);
 }
 

@@ -51,6 +51,14 @@ sleep 1
 pingpong small "$verbs_left" "$verbs_right" -m tagged -S 64 -I 50
 pingpong middle "$verbs_left" "$verbs_right" -m tagged -S 4096 -I 20
 program memory memory write_forms read_forms atomic_forms
+# Both its endpoints are on one device, which nothing on an interface shows; over UDP they are on the loopback.
+tcpdump -i lo -U -s 0 -w "$OUT/memory.pcap" udp > /dev/null 2>&1 &
+tcpdump=$!
+sleep 1
+FI_ERD_PORT=udp timeout -k 5 100 "$PROGRAMS/memory" write_forms read_forms atomic_forms sizes > "$OUT/memory.udp" 2>&1
+sleep 1
+kill $tcpdump
+wait $tcpdump
 pingpong large "$verbs_left" "$verbs_right" -m tagged -S 262144 -I 8
 pingpong mixed "$verbs_left" "$RIGHT FI_ERD_PORT=udp" -m tagged -S 65536 -I 8
 
