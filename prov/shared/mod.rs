@@ -90,7 +90,6 @@ impl Queue {
 }
 
 /// What is posted here.
-#[derive(Clone)]
 pub(crate) enum Posted {
     One(RecvRequest),
     Many(Arc<Buffer>),
