@@ -8,6 +8,7 @@ use crate::fabric::FabricInner;
 use crate::mr::MrTable;
 use crate::object::{self, Class, Use, Users};
 use crate::plan;
+use crate::region::Region;
 use crate::scheme::SchemeChoice;
 use crate::settings::{PortSetting, Settings};
 use crate::shared;
@@ -16,10 +17,11 @@ use crate::trigger::Work;
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
     FI_CANCEL_WORK, FI_CLASS_DOMAIN, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENODATA, FI_ENOSYS,
-    FI_FLUSH_WORK, FI_MAP_RAW_MR, FI_PEER, FI_PROGRESS_AUTO, FI_QUEUE_WORK, FI_THREAD_SAFE,
-    FI_THREAD_UNSPEC, FI_UNMAP_KEY, NOSYS_DOMAIN, NOSYS_FID, fi_av_attr, fi_cntr_attr, fi_cq_attr,
-    fi_domain_attr, fi_info, fi_ops, fi_ops_domain, fi_poll_attr, fi_rx_attr, fi_threading,
-    fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
+    FI_FLUSH_WORK, FI_MAP_RAW_MR, FI_MR_ALLOCATED, FI_MR_BASIC, FI_PEER, FI_PROGRESS_AUTO,
+    FI_QUEUE_WORK, FI_THREAD_SAFE, FI_THREAD_UNSPEC, FI_UNMAP_KEY, NOSYS_DOMAIN, NOSYS_FID,
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_domain_attr, fi_info, fi_ops, fi_ops_domain,
+    fi_poll_attr, fi_rx_attr, fi_threading, fi_tx_attr, fid, fid_av, fid_cntr, fid_cq, fid_domain,
+    fid_ep, fid_poll, fid_stx,
 };
 use erd_ffi::guard::guarded;
 use erd_ffi::udp::{Interface, PortError, PortOptions, TxSockets, interfaces};
@@ -69,6 +71,10 @@ pub struct DomainInner {
     scheme: Mutex<SchemeChoice>,
     /// What carries data beside UDP.
     pub verbs: Option<Arc<VerbsPort>>,
+    /// Least payload that the port sends from registered memory without a copy.
+    pub zero_copy_bytes: Option<u64>,
+    /// What is registered is there, and stays: the port may know its pages.
+    pins: bool,
     tx: Mutex<Option<Arc<TxSockets>>>,
     eq: Mutex<Option<BoundEq>>,
     users: Users,
@@ -107,6 +113,14 @@ unsafe impl Class for DomainInner {
 }
 
 impl DomainInner {
+    /// A region, registered with the port too if that is to send from it without copying.
+    pub(crate) fn pinned(&self, region: Region) -> Region {
+        match (&self.verbs, self.zero_copy_bytes) {
+            (Some(port), Some(least_bytes)) if self.pins => region.pinned(port, least_bytes),
+            _ => region,
+        }
+    }
+
     /// A domain at `spot`. Its RDMA device, if it has one, is opened, its sockets are not.
     ///
     /// # Errors
@@ -120,10 +134,14 @@ impl DomainInner {
         let Spot { entry, local, port } = spot;
         let paths = plan::paths(&settings, &entry, port.as_ref());
         let verbs = open_verbs(port.as_ref(), &settings, paths)?;
+        let zero_copy_bytes =
+            plan::zero_copy_bytes(&settings, verbs.as_ref().map(|verbs| verbs.port()));
         let by_hosts = plan::is_by_hosts(&entry, verbs.as_ref().map(|verbs| verbs.port()));
         Ok(Arc::new(DomainInner {
             fabric: Arc::clone(fabric),
             verbs,
+            zero_copy_bytes,
+            pins: terms.mr_mode & (FI_MR_ALLOCATED | FI_MR_BASIC) != 0,
             paths,
             link_bytes_per_s: plan::link_bytes_per_s(&settings, &entry),
             scheme: Mutex::new(settings.scheme_on(by_hosts)),

@@ -1,7 +1,8 @@
 //! `fid_mr`: registered memory (`fi_mr(3)`).
 //!
-//! No registration is needed for local buffers. Memory registered for remote access gets a key in
-//! the domain's table; other registrations succeed and have none.
+//! No registration is needed for local buffers; where the domain has an RDMA device, it sends from those that
+//! are registered without copying them (docs/verbs.md). Memory registered for remote access gets a
+//! key in the domain's table; other registrations have none.
 
 use crate::cntr::CntrInner;
 use crate::domain::DomainInner;
@@ -12,10 +13,12 @@ use erd_ffi::fi::{
     FI_CLASS_EP, FI_CLASS_MR, FI_CLASS_RX_CTX, FI_CLASS_SEP, FI_EBADFLAGS, FI_EINVAL,
     FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY, FI_ENOMEM, FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL,
     FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_KEY_NOTAVAIL, FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT,
-    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID,
-    NOSYS_MR, fi_mr_attr, fi_mr_map_raw, fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
+    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
+    FI_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_map_raw, fi_mr_raw_attr, fi_ops, fi_ops_mr,
+    fid, fid_mr,
 };
 use erd_ffi::guard::guarded;
+use erd_ffi::verbs::PinId;
 use libc::iovec;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -26,6 +29,8 @@ use std::sync::Arc;
 pub const MR_IOV_LIMIT: usize = 8;
 /// What peers may do.
 const REMOTE_ACCESS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
+/// What is read to be sent: by messages, by writes, and in answer to peers' reads.
+const SENT_FROM: u64 = FI_SEND | FI_WRITE | FI_REMOTE_READ;
 /// Most keys of a domain.
 pub const REGIONS_MAX: usize = 1 << 20;
 /// Bytes of a raw key.
@@ -237,9 +242,12 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
         return -FI_EINVAL;
     };
     let access = attr.access & REMOTE_ACCESS;
+    let region = Region::new(pieces, access, domain.regions.virtual_addresses);
+    let region = if attr.access & SENT_FROM != 0 { domain.pinned(region) } else { region };
+    let desc = region.memory().map_or(0, PinId::number);
     let inner = Arc::new(MrInner {
         domain: Arc::clone(domain),
-        region: Arc::new(Region::new(pieces, access, domain.regions.virtual_addresses)),
+        region: Arc::new(region),
         requested_key: attr.requested_key,
         key: Mutex::new(FI_KEY_NOTAVAIL),
         users: Users::default(),
@@ -254,7 +262,9 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
         }
     };
     let fid = object::base::<MrInner>(attr.context, &FID_OPS);
-    let abi = fid_mr { fid, mem_desc: std::ptr::null_mut(), key };
+    // Never followed: a number that may be out of date, and then names nothing.
+    let mem_desc = std::ptr::without_provenance_mut(desc as usize);
+    let abi = fid_mr { fid, mem_desc, key };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *mr = object::publish(abi, inner) };
     0

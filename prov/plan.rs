@@ -6,6 +6,8 @@ use erd_ffi::udp::{Interface, max_payload_bytes};
 use erd_ffi::verbs::{self, Port};
 use erd_rd::config::DATAGRAM_MIN_BYTES;
 
+/// Below this a copy costs less than to register memory for it, or to look for it.
+const ZERO_COPY_BYTES: u64 = 16 << 10;
 /// Paths that are queue pairs.
 const QP_PATHS_MAX: u16 = verbs::QPS_MAX as u16 - 1;
 
@@ -57,6 +59,14 @@ pub(crate) fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>)
     let most =
         if port.is_some_and(|port| !port.flow_label_paths) { QP_PATHS_MAX } else { u16::MAX };
     paths.min(most)
+}
+
+/// Least payload that is not copied where its memory is registered; `None` if all are. Soft-RoCE copies
+/// each datagram by itself, and more slowly from two places.
+pub(crate) fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Option<u64> {
+    let port = port?;
+    let default = if port.is_software() { 0 } else { ZERO_COPY_BYTES };
+    Some(settings.zero_copy_bytes.unwrap_or(default)).filter(|bytes| *bytes > 0)
 }
 
 /// As it was set, or as the interface tells.
@@ -132,6 +142,24 @@ mod tests {
         }
         let set = plan_over(&[("cc", "strack")], false, Some(&port_of(0)));
         assert_eq!(set.scheme.name(), "strack");
+    }
+
+    #[test]
+    fn cards_send_without_a_copy_and_soft_roce_only_if_it_is_set() {
+        let least = |value: Option<&str>, vendor_id: Option<u32>| {
+            let settings = Settings::read(|asked| {
+                Ok(value.filter(|_| asked.name == "zero_copy_size").map(str::to_owned))
+            });
+            let port = vendor_id.map(port_of);
+            zero_copy_bytes(&settings.expect("settings"), port.as_ref())
+        };
+        let (card, soft) = (Some(0x02c9), Some(0xff_ffff));
+        assert_eq!((least(None, card), least(None, soft)), (Some(16384), None));
+        assert_eq!(
+            (least(Some("4096"), card), least(Some("4096"), soft)),
+            (Some(4096), Some(4096))
+        );
+        assert_eq!((least(Some("0"), card), least(Some("4096"), None)), (None, None));
     }
 
     #[test]

@@ -6,11 +6,12 @@
 use crate::cntr::CntrInner;
 use crate::object::Use;
 use erd_ffi::own_memory;
+use erd_ffi::verbs::{Pin, PinId, VerbsPort};
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 /// One piece of registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +54,10 @@ pub struct Region {
     guarded: bool,
     /// Accesses under way, and [`CLOSED`].
     users: AtomicUsize,
+    /// Its registration with the domain's verbs port, until it is closed.
+    pin: Mutex<Option<Pin>>,
+    /// What bursts from it name.
+    memory: Option<PinId>,
     /// Counters of accesses to this region alone, with the kinds that each counts.
     counters: Mutex<Vec<(u64, Arc<CntrInner>, Use)>>,
 }
@@ -66,7 +71,31 @@ impl Region {
             if by_address { pieces.first().map_or(0, |piece| piece.start as u64) } else { 0 };
         let guarded = !pieces.iter().all(Piece::can_be_there) && own_memory::is_offered();
         let (users, counters) = (AtomicUsize::new(0), Mutex::default());
-        Region { pieces, access, base, guarded, users, counters }
+        let (pin, memory) = (Mutex::default(), None);
+        Region { pieces, access, base, guarded, users, pin, memory, counters }
+    }
+
+    /// The region registered with a port, if it can be: it is one piece of `least_bytes` or more.
+    #[must_use]
+    pub fn pinned(self, port: &Arc<VerbsPort>, least_bytes: u64) -> Region {
+        let [Piece { start, len_bytes }] = self.pieces[..] else { return self };
+        if self.guarded || (len_bytes as u64) < least_bytes {
+            return self;
+        }
+        match port.pin(std::ptr::with_exposed_provenance(start), len_bytes) {
+            Ok(pin) => Region { memory: Some(pin.id()), pin: Mutex::new(Some(pin)), ..self },
+            Err(error) => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| tracing::warn!(%error, "registered memory is copied to be sent"));
+                self
+            }
+        }
+    }
+
+    /// What bursts from it name.
+    #[must_use]
+    pub fn memory(&self) -> Option<PinId> {
+        self.memory
     }
 
     /// `FI_REMOTE_READ` and `FI_REMOTE_WRITE` as registered.
@@ -122,14 +151,16 @@ impl Region {
     }
 
     /// Lets no access begin any more, and waits for those under way: each is a copy, or one system
-    /// call that does not block. Its counters are free then, though peers' requests may still know
-    /// the region.
+    /// call that does not block. So does what the device is to send from it. Its counters are free then,
+    /// though peers' requests may still know the region.
     pub fn close(&self) {
         self.users.fetch_or(CLOSED, Ordering::AcqRel);
         while self.users.load(Ordering::Acquire) != CLOSED {
             std::thread::yield_now();
         }
         self.counters.lock().clear();
+        let pin = self.pin.lock().take();
+        drop(pin);
     }
 
     /// Hands the parts of `len_bytes` from `offset_bytes` to `f`, in order. What lies beyond the

@@ -191,6 +191,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Longest message that is sent without waiting for its receive, in bytes",
     },
     Parameter {
+        name: "zero_copy_size",
+        default: "auto",
+        kind: Kind::AutoNumber { min: 0, max: 1 << 30 },
+        help: "Least message or transfer that an RDMA device takes from registered memory without a copy, in bytes; 0: every one is copied. auto is 16384, and 0 over Soft-RoCE",
+    },
+    Parameter {
         name: "tx_size",
         default: "4096",
         kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },
@@ -339,6 +345,8 @@ pub struct Settings {
     pub payload_checksum: bool,
     /// Longest message that is sent without waiting for its receive.
     pub eager_bytes: u32,
+    /// Least payload that is sent from registered memory without a copy, 0 for none.
+    pub zero_copy_bytes: Option<u64>,
     /// Default transmit queue, in operations.
     pub tx_size: usize,
     /// Default receive queue, in operations.
@@ -418,6 +426,7 @@ impl Settings {
             },
             payload_checksum: from.choice("checksum")? == "payload",
             eager_bytes: from.number("eager_size")?,
+            zero_copy_bytes: from.auto_number("zero_copy_size")?,
             tx_size: from.number("tx_size")?,
             rx_size: from.number("rx_size")?,
             recv_buffer_bytes: from.number("recv_buffer")?,

@@ -63,6 +63,7 @@ impl<'a> Parts<'a> {
             total_bytes: self.total_bytes,
             done_segments: 0,
             may_fragment: false,
+            memory: None,
         }
     }
 }

@@ -131,6 +131,7 @@ impl Driver {
             out: Outbox::default(),
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
+            zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
         };
         // What is tampered with is not received into its place.
         let guess = Guess::new(rx.has_faults());

@@ -13,6 +13,7 @@ use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use crate::shared::Part;
 use erd_ffi::udp;
+use erd_ffi::verbs::PinId;
 use erd_rd::matching::Matcher;
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
@@ -79,6 +80,12 @@ impl SendOp {
         }
     }
 
+    /// Registered memory that it is sent from without a copy, if it is as long as that asks for.
+    pub(super) fn memory(&self, least_bytes: u64) -> Option<PinId> {
+        let worth_it = !self.bounced && self.len_bytes >= least_bytes;
+        self.buffers.memory().filter(|_| worth_it)
+    }
+
     /// Hands a part of the payload to `f`, piece by piece.
     pub(super) fn pieces(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(libc::iovec)) {
         if !self.bounced {
@@ -101,6 +108,8 @@ pub(super) struct Outbox {
     pub ended: Vec<(PeerId, OpError)>,
     /// Answers whose memory has gone. The burst being made must not be sent.
     pub gone: Vec<SendToken>,
+    /// A send ended whose datagrams may still be on their way out of the application's memory.
+    pub cut_short: bool,
 }
 
 /// See the module's text.
@@ -137,6 +146,8 @@ pub(super) struct EpHost {
     pub local: IpAddr,
     /// The interface's limit, or the application's.
     pub datagram_bytes: u16,
+    /// Length of a payload that is not copied, if its memory is registered.
+    pub zero_copy_bytes: u64,
 }
 
 /// [`EpHost::tx_of`], to be changed while operations are borrowed.
@@ -177,7 +188,11 @@ impl EpHost {
     /// Ends all operations without a word: their memory is the application's again.
     pub(super) fn abandon(&mut self) {
         let sends: Vec<Handle> = self.sends.handles().collect();
-        sends.into_iter().for_each(|handle| self.sends.give_back(handle));
+        for handle in sends {
+            let op = self.sends.get(handle);
+            self.out.cut_short |= op.is_some_and(|op| op.memory(self.zero_copy_bytes).is_some());
+            self.sends.give_back(handle);
+        }
         let recvs: Vec<Handle> = self.recvs.handles().collect();
         for handle in recvs {
             self.recvs.get(handle).into_iter().for_each(|op| self.return_lent(op));
@@ -248,7 +263,10 @@ impl Host for EpHost {
         let tx = tx_of(&mut self.tx, &mut self.more_tx, op.ctx);
         match outcome {
             Ok(()) => tx.send_done(op),
-            Err(error) => tx.send_failed(op, Cause::from(error)),
+            Err(error) => {
+                self.out.cut_short |= op.memory(self.zero_copy_bytes).is_some();
+                tx.send_failed(op, Cause::from(error));
+            }
         }
         self.sends.give_back(handle);
     }

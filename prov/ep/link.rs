@@ -25,6 +25,8 @@ const ANSWERS_MAX: usize = 64;
 pub(crate) struct Carried {
     pub tx_datagrams: u64,
     pub tx_bytes: u64,
+    /// Those of them that were not copied.
+    pub tx_uncopied_bytes: u64,
     pub rx_datagrams: u64,
     pub rx_bytes: u64,
 }
@@ -183,6 +185,7 @@ impl Link {
             // SAFETY: the caller's promise.
             let sent = unsafe { member.port().send(to, &Burst { ecn, ..*burst }) };
             self.carried.tx_datagrams += u64::from(sent.segments - burst.done_segments);
+            self.carried.tx_uncopied_bytes += sent.uncopied_bytes;
             self.carried.tx_bytes += match sent.stop {
                 None => u64::from(burst.total_bytes - burst.done_segments * burst.segment_bytes),
                 Some(_) => u64::from((sent.segments - burst.done_segments) * burst.segment_bytes),

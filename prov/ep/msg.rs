@@ -71,7 +71,9 @@ unsafe fn recv_of(msg: &fi_msg, flags: u64) -> (Option<Buffers>, RecvRequest) {
 /// As [`recv_of`].
 unsafe fn send_of(msg: &fi_msg, flags: u64) -> (Option<Buffers>, Call) {
     // SAFETY: the caller's promise.
-    let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
+    let buffers = unsafe {
+        Buffers::many(msg.msg_iov, msg.iov_count).map(|buffers| buffers.described_by(msg.desc))
+    };
     (buffers, Call::new(msg.addr, msg.context, flags).with_message_data(msg.data))
 }
 
@@ -133,25 +135,25 @@ guarded! {
         ep: *mut fid_ep,
         buf: *const c_void,
         len: usize,
-        _desc: *mut c_void,
+        desc: *mut c_void,
         dest_addr: fi_addr_t,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: as above; the buffer is only read.
-        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len).described(desc)) };
         ep.send(Some(buffers), None, Call::new(dest_addr, context, ep.tx_flags()))
     }
 
     unsafe extern "C" fn sendv(
         ep: *mut fid_ep,
         iov: *const iovec,
-        _desc: *mut *mut c_void,
+        desc: *mut *mut c_void,
         count: usize,
         dest_addr: fi_addr_t,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: as above.
-        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
+        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count).map(|buffers| buffers.described_by(desc))) };
         ep.send(buffers, None, Call::new(dest_addr, context, ep.tx_flags()))
     }
 
@@ -179,13 +181,13 @@ guarded! {
         ep: *mut fid_ep,
         buf: *const c_void,
         len: usize,
-        _desc: *mut c_void,
+        desc: *mut c_void,
         data: u64,
         dest_addr: fi_addr_t,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: as above.
-        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len).described(desc)) };
         let call = Call::new(dest_addr, context, ep.tx_flags());
         ep.send(Some(buffers), None, call.with_data(data))
     }

@@ -1,6 +1,7 @@
 //! Operations under way: their memory, their tokens, and the application's buffers.
 
 use crate::settings::IOV_LIMIT;
+use erd_ffi::verbs::PinId;
 use libc::iovec;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -139,6 +140,8 @@ pub struct Buffers {
     parts: [iovec; IOV_LIMIT],
     count: usize,
     len_bytes: u64,
+    /// Registered memory that some of it may lie in.
+    memory: Option<PinId>,
 }
 
 // SAFETY: the memory is lent by the application until the operation completes (`fi_msg(3)`), for
@@ -149,7 +152,7 @@ const NO_PART: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 impl Default for Buffers {
     fn default() -> Self {
-        Buffers { parts: [NO_PART; IOV_LIMIT], count: 0, len_bytes: 0 }
+        Buffers { parts: [NO_PART; IOV_LIMIT], count: 0, len_bytes: 0, memory: None }
     }
 }
 
@@ -205,6 +208,37 @@ impl Buffers {
             }
         }
         Some(buffers)
+    }
+
+    /// The same, in memory that is registered, if `desc` is what `fi_mr_desc(3)` answered.
+    #[must_use]
+    pub fn described(self, desc: *mut c_void) -> Buffers {
+        self.within(PinId::from_number(desc.addr() as u64))
+    }
+
+    /// The same, likewise, with a descriptor for each piece: the first counts.
+    ///
+    /// # Safety
+    /// `descs` is NULL or has as many elements as there are pieces.
+    #[must_use]
+    pub unsafe fn described_by(self, descs: *const *mut c_void) -> Buffers {
+        if descs.is_null() || self.count == 0 {
+            return self;
+        }
+        // SAFETY: there is one at least.
+        self.described(unsafe { descs.read() })
+    }
+
+    /// The same, in this registered memory.
+    #[must_use]
+    pub fn within(self, memory: Option<PinId>) -> Buffers {
+        Buffers { memory, ..self }
+    }
+
+    /// Registered memory that some of it may lie in.
+    #[must_use]
+    pub fn memory(&self) -> Option<PinId> {
+        self.memory
     }
 
     /// Bytes of all pieces together.
@@ -355,6 +389,23 @@ mod tests {
         assert_eq!(buffers.run(1, 2).map(NonNull::as_ptr), Some(&raw mut a[1]));
         assert_eq!(buffers.run(2, 2), None, "two pieces");
         assert_eq!(buffers.run(4, 2), None, "past the end");
+    }
+
+    #[test]
+    fn a_descriptor_names_memory() {
+        let (mut byte, named) = (0_u8, PinId::from_number(7));
+        let desc = std::ptr::without_provenance_mut(7);
+        // SAFETY: a live byte.
+        let one = unsafe { Buffers::one((&raw mut byte).cast(), 1) };
+        assert_eq!(one.described(desc).memory(), named);
+        assert_eq!(one.described(std::ptr::null_mut()).memory(), None);
+        // SAFETY: no list, and one as long as there are pieces.
+        let listed =
+            unsafe { [one.described_by(std::ptr::null()), one.described_by(&raw const desc)] };
+        assert_eq!(listed.map(|buffers| buffers.memory()), [None, named]);
+        // SAFETY: nothing is read of a list for no pieces.
+        let none = unsafe { Buffers::default().described_by(std::ptr::dangling()) };
+        assert_eq!(none.memory(), None);
     }
 
     #[test]

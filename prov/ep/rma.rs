@@ -94,7 +94,8 @@ unsafe fn parts_of(msg: &fi_msg_rma, flags: u64) -> (Call, Option<Buffers>, Opti
     let empty = msg.msg_iov.is_null() && targets.is_some_and(|targets| targets.len_bytes() == 0);
     let count = if empty { 0 } else { msg.iov_count };
     // SAFETY: the caller's list.
-    let buffers = unsafe { Buffers::many(msg.msg_iov, count) };
+    let buffers =
+        unsafe { Buffers::many(msg.msg_iov, count).map(|buffers| buffers.described_by(msg.desc)) };
     (Call::new(msg.addr, msg.context, flags).with_message_data(msg.data), buffers, targets)
 }
 
@@ -162,14 +163,14 @@ guarded! {
         ep: *mut fid_ep,
         buf: *const c_void,
         len: usize,
-        _desc: *mut c_void,
+        desc: *mut c_void,
         dest_addr: fi_addr_t,
         addr: u64,
         key: u64,
         context: *mut c_void,
     ) -> isize {
         // SAFETY: as above; the buffer is only read.
-        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len).described(desc)) };
         let call = Call::new(dest_addr, context, ep.tx_flags());
         ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }
@@ -177,7 +178,7 @@ guarded! {
     unsafe extern "C" fn writev(
         ep: *mut fid_ep,
         iov: *const iovec,
-        _desc: *mut *mut c_void,
+        desc: *mut *mut c_void,
         count: usize,
         dest_addr: fi_addr_t,
         addr: u64,
@@ -185,7 +186,7 @@ guarded! {
         context: *mut c_void,
     ) -> isize {
         // SAFETY: as above, for each of `count` pieces.
-        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
+        let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count).map(|buffers| buffers.described_by(desc))) };
         let call = Call::new(dest_addr, context, ep.tx_flags());
         ep.transfer_at(AskPost::write, call, buffers, (addr, key))
     }
@@ -213,7 +214,7 @@ guarded! {
         ep: *mut fid_ep,
         buf: *const c_void,
         len: usize,
-        _desc: *mut c_void,
+        desc: *mut c_void,
         data: u64,
         dest_addr: fi_addr_t,
         addr: u64,
@@ -221,7 +222,7 @@ guarded! {
         context: *mut c_void,
     ) -> isize {
         // SAFETY: as above.
-        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
+        let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len).described(desc)) };
         let call = Call::new(dest_addr, context, ep.tx_flags()).with_data(data);
         ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
     }

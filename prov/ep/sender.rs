@@ -8,6 +8,7 @@ use super::link::Link;
 use super::ops::{Handle, Kind};
 use crate::region::Pass;
 use erd_ffi::udp::{self, Burst, Dst, SendReport, Stop, TxSockets};
+use erd_ffi::verbs::PinId;
 use erd_ffi::verbs::address::Address;
 use erd_rd::{Ecn, Part, SendToken, TxBurst};
 use libc::iovec;
@@ -45,6 +46,8 @@ pub(super) struct Sender {
 pub(super) struct Pieces {
     pub list: Vec<iovec>,
     pub passes: Vec<Pass>,
+    /// Registered memory that pieces of the burst at hand lie in.
+    pub memory: Option<PinId>,
     /// What some pieces point to.
     copies: Vec<Vec<u8>>,
 }
@@ -55,6 +58,7 @@ impl Pieces {
         self.list.clear();
         self.passes.clear();
         self.copies.clear();
+        self.memory = None;
         self
     }
 
@@ -73,6 +77,17 @@ impl Pieces {
 
 // SAFETY: the list is empty whenever no call is under way, so no pointer changes threads.
 unsafe impl Send for Pieces {}
+
+/// The pieces of one burst.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    /// Which burst.
+    index: usize,
+    /// Its first piece, and one past its last.
+    start: usize,
+    end: usize,
+    memory: Option<PinId>,
+}
 
 /// How the first bursts of a batch go.
 #[derive(Clone, Copy)]
@@ -183,15 +198,15 @@ impl Sender {
         ways: Ways,
         (sockets, link): (&TxSockets, &mut Link),
         pieces: &Pieces,
-        spans: &[(usize, usize, usize)],
+        spans: &[Span],
     ) -> SendReport {
         let span = |at: usize| spans.get(at).copied().unwrap_or_default();
         let to: [Dst; N] = std::array::from_fn(|at| match at < spans.len() {
-            true => Dst::from(self.bursts[span(at).0].to),
+            true => Dst::from(self.bursts[span(at).index].to),
             false => Dst::from(SocketAddr::from(([0, 0, 0, 0], 0))),
         });
         let bursts: [Burst<'_>; N] = std::array::from_fn(|at| {
-            let (index, start, end) = span(at);
+            let Span { index, start, end, memory } = span(at);
             let burst = &self.bursts[index];
             Burst {
                 dst: &to[at],
@@ -202,6 +217,7 @@ impl Sender {
                 total_bytes: burst.total_bytes,
                 done_segments: if index == self.first { self.done_segments } else { 0 },
                 may_fragment: burst.may_fragment,
+                memory,
             }
         });
         // SAFETY: the pieces lie in this sender's own buffers, in memory of operations that are
@@ -216,13 +232,13 @@ impl Sender {
     }
 
     /// How the first of the bursts that wait go, and those after them that go the same way.
-    fn ways(&mut self, link: &mut Link, now: u64, spans: &[(usize, usize, usize)]) -> Ways {
+    fn ways(&mut self, link: &mut Link, now: u64, spans: &[Span]) -> Ways {
         let mut by_verbs = 0;
         if !link.has_verbs() {
             return Ways::Udp(spans.len());
         }
-        for (count, (index, ..)) in spans.iter().enumerate() {
-            match link.route(&self.bursts[*index], now) {
+        for (count, span) in spans.iter().enumerate() {
+            match link.route(&self.bursts[span.index], now) {
                 Some(address) if by_verbs == count => {
                     self.to[count] = address;
                     by_verbs += 1;
@@ -235,18 +251,15 @@ impl Sender {
         if by_verbs == 0 { Ways::Udp(spans.len()) } else { Ways::Verbs(by_verbs) }
     }
 
-    /// Gathers all bursts that wait: index, first and last piece of each. Bursts of operations
-    /// that are gone are left out: their bytes are not needed any more, or will be sent again.
-    fn gather_all(
-        &mut self,
-        host: &EpHost,
-        pieces: &mut Pieces,
-    ) -> ([(usize, usize, usize); BATCH], usize) {
-        let mut spans = [(0, 0, 0); BATCH];
+    /// Gathers all bursts that wait. Those of operations that are gone are left out: their bytes
+    /// are not needed any more, or will be sent again.
+    fn gather_all(&mut self, host: &EpHost, pieces: &mut Pieces) -> ([Span; BATCH], usize) {
+        let mut spans = [Span::default(); BATCH];
         let mut count = 0;
         for index in self.first..self.filled {
             let burst = &self.bursts[index];
             let start = pieces.list.len();
+            pieces.memory = None;
             if let Err(gone) = gather(burst, host, pieces) {
                 pieces.list.truncate(start);
                 self.gone.extend(gone);
@@ -260,24 +273,25 @@ impl Sender {
                 let base = linear.as_mut_ptr().cast();
                 pieces.list.push(iovec { iov_base: base, iov_len: linear.len() });
             }
-            spans[count] = (index, start, pieces.list.len());
+            let (end, memory) = (pieces.list.len(), pieces.memory);
+            spans[count] = Span { index, start, end, memory };
             count += 1;
         }
         (spans, count)
     }
 
     /// Moves on past what was sent.
-    fn advance(&mut self, report: SendReport, spans: &[(usize, usize, usize)]) -> Outcome {
+    fn advance(&mut self, report: SendReport, spans: &[Span]) -> Outcome {
         let Some(stop) = report.stop else {
             // Without a stop the next one goes by another way.
-            let Some((next, ..)) = spans.get(report.bursts) else {
+            let Some(next) = spans.get(report.bursts) else {
                 self.first = self.filled;
                 return Outcome::Empty;
             };
-            (self.first, self.done_segments) = (*next, report.segments);
+            (self.first, self.done_segments) = (next.index, report.segments);
             return Outcome::More;
         };
-        self.first = spans[report.bursts].0;
+        self.first = spans[report.bursts].index;
         self.done_segments = report.segments;
         let refusal = match stop {
             Stop::Blocked => return Outcome::Blocked,
@@ -307,6 +321,7 @@ fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Pieces) -> Result<(), Opt
             Part::Payload { op: token, offset_bytes, len_bytes } => {
                 let len_bytes = len_bytes.into();
                 if let Some(op) = host.send_op(token) {
+                    pieces.memory = pieces.memory.or_else(|| op.memory(host.zero_copy_bytes));
                     op.pieces(offset_bytes, len_bytes, |piece| pieces.list.push(piece));
                 } else if Handle::from_token(token.0).1 != Kind::Served {
                     return Err(None);

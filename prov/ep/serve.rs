@@ -385,6 +385,9 @@ impl EpHost {
             pass.each_part(at, len, |at, iov_len| {
                 pieces.list.push(libc::iovec { iov_base: at.cast(), iov_len });
             });
+            if served.len_bytes >= self.zero_copy_bytes {
+                pieces.memory = pieces.memory.or_else(|| pass.memory());
+            }
             pieces.passes.push(pass);
             Ok(())
         });

@@ -60,6 +60,7 @@ pub(crate) fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carr
         ("kernel_drops", kernel_drops),
         ("verbs_tx_datagrams", carried.tx_datagrams),
         ("verbs_tx_bytes", carried.tx_bytes),
+        ("verbs_tx_uncopied_bytes", carried.tx_uncopied_bytes),
         ("verbs_rx_datagrams", carried.rx_datagrams),
         ("verbs_rx_bytes", carried.rx_bytes),
     ];

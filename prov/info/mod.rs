@@ -15,9 +15,10 @@ use crate::settings::Settings;
 use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
-    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MSG,
-    FI_NAMED_RX_CTX, FI_PEER, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
-    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
+    FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_ALLOCATED, FI_MR_BASIC,
+    FI_MR_LOCAL, FI_MR_SCALABLE, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_RMA, FI_SHARED_CONTEXT,
+    FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info,
+    fi_rx_attr, fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
 use hints::Hints;
@@ -79,7 +80,7 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     let ports = crate::rdma::usable(&settings)?;
     let places = place::places(&settings, hints, query, interfaces(), &ports)?;
     for place in place::for_peers(hints, places) {
-        list.push(grant.info(&place, hints).map_err(|NoMemory| FI_ENOMEM)?);
+        list.push(grant.info(&place, hints, &settings).map_err(|NoMemory| FI_ENOMEM)?);
     }
     Ok(list)
 }
@@ -91,6 +92,8 @@ struct Grant {
     rx: fi_rx_attr,
     ep: fi_ep_attr,
     domain: fi_domain_attr,
+    /// Modes beside those of `domain` where a device sends without copying.
+    zero_copy_mode: c_int,
     tell_pci: bool,
 }
 
@@ -175,10 +178,18 @@ impl Grant {
         // MPICH aborts on an address that its hwloc does not find, and that of its wheels finds
         // none.
         let tell_pci = settings.pci.unwrap_or_else(|| !erd_ffi::host::serves_mpich());
-        Grant { caps, tx, rx, ep, domain, tell_pci }
+        let zero_copy_mode = zero_copy_mode(hints.domain.mr_mode, version);
+        Grant { caps, tx, rx, ep, domain, zero_copy_mode, tell_pci }
     }
 
-    fn info(&self, place: &Place, hints: &Hints) -> Result<Info, NoMemory> {
+    /// Where a device can send from registered memory, the application is asked to register it.
+    fn domain_at(&self, place: &Place, settings: &Settings) -> fi_domain_attr {
+        let zero_copy = crate::plan::zero_copy_bytes(settings, place.verbs.as_ref()).is_some();
+        let more = if zero_copy { self.zero_copy_mode } else { 0 };
+        fi_domain_attr { mr_mode: self.domain.mr_mode | more, ..self.domain }
+    }
+
+    fn info(&self, place: &Place, hints: &Hints, settings: &Settings) -> Result<Info, NoMemory> {
         let mut info = Info::new()?;
         info.set_caps(self.caps);
         info.set_addr_format(Family::of(place.src.ip()).format());
@@ -186,7 +197,7 @@ impl Grant {
         *info.tx_mut() = self.tx;
         *info.rx_mut() = self.rx;
         info.set_ep(&self.ep);
-        info.set_domain(&self.domain);
+        info.set_domain(&self.domain_at(place, settings));
         // The core fills in the provider's name and version, and the API version.
         info.set_fabric(&fi_fabric_attr::ZERO);
         self.name(&mut info, place)?;
@@ -215,6 +226,16 @@ fn mr_mode(asked: c_int, version: u32) -> c_int {
         FI_MR_BASIC | FI_MR_SCALABLE => asked,
         _ if version < fi_version(1, 5) => FI_MR_SCALABLE,
         _ => 0,
+    }
+}
+
+/// What lets a device send the application's memory without a copy, if the application is ready for it: it
+/// registers what it sends (`FI_MR_LOCAL`), and only what is there (`FI_MR_ALLOCATED`).
+fn zero_copy_mode(asked: c_int, version: u32) -> c_int {
+    let is_new = mr_mode(asked, version) == 0;
+    match is_new && asked & FI_MR_ALLOCATED != 0 {
+        true => asked & (FI_MR_LOCAL | FI_MR_ALLOCATED),
+        false => 0,
     }
 }
 
@@ -303,7 +324,12 @@ mod tests {
             assert_eq!(grant(version, |_| ()).domain.mr_mode, 0);
             let all = FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
             assert_eq!(grant(version, |hints| hints.domain.mr_mode = all).domain.mr_mode, 0);
+            assert_eq!(grant(version, |hints| hints.domain.mr_mode = all).zero_copy_mode, 0);
+            let ready = |hints: &mut Hints| hints.domain.mr_mode = all | FI_MR_ALLOCATED;
+            let modes = FI_MR_LOCAL | FI_MR_ALLOCATED;
+            assert_eq!(grant(version, ready).zero_copy_mode, modes, "where a device sends it");
             let basic = grant(version, |hints| hints.domain.mr_mode = FI_MR_BASIC);
+            assert_eq!(basic.zero_copy_mode, 0);
             assert_eq!(basic.domain.mr_mode, FI_MR_BASIC);
         }
     }

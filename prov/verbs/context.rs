@@ -8,7 +8,7 @@ use crate::fabric::FabricInner;
 use crate::info::place::{self, Place};
 use crate::object::{Class, Process};
 use crate::settings::{BadSetting, PARAMETERS, Settings};
-use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
+use erd_ffi::fi::{FI_MR_ALLOCATED, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Context {
             threading: FI_THREAD_SAFE,
             // As a device does: what peers ask for is answered while the program computes.
             auto_progress: true,
-            mr_mode: FI_MR_PROV_KEY | FI_MR_VIRT_ADDR,
+            mr_mode: FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED,
         };
         let domain = DomainInner::new(&fabric, settings, spot, &terms)
             .map_err(|errno| Error::system("open the RDMA device", errno))?;

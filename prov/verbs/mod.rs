@@ -45,6 +45,7 @@ mod error;
 mod mr;
 mod owned;
 mod pd;
+mod pinned;
 mod qp;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::pd::PdInner;
+use super::pinned::Pinned;
 use crate::mr::MrTable;
 use crate::object::{Process, Use};
 use crate::region::{Piece, Region};
@@ -64,6 +65,7 @@ pub struct MemoryRegion {
     owned: bool,
     region: Arc<Region>,
     regions: Arc<MrTable>,
+    pinned: Arc<Pinned>,
     rkey: u64,
     process: Process,
     _pd_use: Use,
@@ -116,7 +118,7 @@ impl MemoryRegion {
         }
         let rights = access.rights();
         let pieces = vec![Piece { start: begin, len_bytes }];
-        let region = Arc::new(Region::new(pieces, rights, true));
+        let region = Arc::new(pd.domain.pinned(Region::new(pieces, rights, true)));
         let rkey = match rights {
             0 => FI_KEY_NOTAVAIL,
             _ => pd
@@ -124,12 +126,16 @@ impl MemoryRegion {
                 .insert(Arc::clone(&region), 0)
                 .map_err(|_| Error::system("register more than 2^20 regions", libc::ENOMEM))?,
         };
+        if let Some(id) = region.memory() {
+            pd.pinned.add(begin, len_bytes, id);
+        }
         Ok(MemoryRegion {
             start,
             len_bytes,
             owned: false,
             region,
             regions: Arc::clone(&pd.regions),
+            pinned: Arc::clone(&pd.pinned),
             rkey,
             process: Process::current(),
             _pd_use: pd.users.add(),
@@ -243,6 +249,9 @@ impl MemoryRegion {
         }
         if self.rkey != FI_KEY_NOTAVAIL {
             self.regions.remove(self.rkey);
+        }
+        if let Some(id) = self.region.memory() {
+            self.pinned.remove(self.start.as_ptr().addr(), id);
         }
         self.region.close();
     }

@@ -3,6 +3,7 @@
 use super::context::leave_to_parent;
 use super::error::Error;
 use super::mr::{Access, MemoryRegion};
+use super::pinned::Pinned;
 use super::qp::{QpOptions, QueuePair};
 use crate::av::AvInner;
 use crate::domain::DomainInner;
@@ -23,6 +24,7 @@ pub(super) struct PdInner {
     pub domain: Arc<DomainInner>,
     pub av: Arc<AvInner>,
     pub regions: Arc<MrTable>,
+    pub pinned: Arc<Pinned>,
     pub users: Users,
     /// That of the context.
     process: Process,
@@ -40,6 +42,7 @@ impl ProtectionDomain {
             domain: Arc::clone(domain),
             av: AvInner::new(domain, 0, false),
             regions: Arc::new(MrTable::new(FI_MR_PROV_KEY | FI_MR_VIRT_ADDR)),
+            pinned: Arc::default(),
             users: Users::default(),
             process,
         };
@@ -49,7 +52,9 @@ impl ProtectionDomain {
     /// Registers memory, which the region owns until it is dropped (`ibv_reg_mr`). Peers may do
     /// what `access` says, through the queue pairs of this protection domain.
     ///
-    /// Memory that is only sent from or received into needs no registration.
+    /// Memory that is only sent from or received into needs no registration. Where the context has an
+    /// RDMA device, long messages and writes from registered memory are not copied
+    /// (`FI_ERD_ZERO_COPY_SIZE`).
     ///
     /// The region gives the memory back when its registration ends, not before:
     ///

@@ -241,12 +241,14 @@ impl QueuePair {
                     let (buffers, call) = (Buffers::default(), Call { data: imm_data, ..call });
                     let mut post = crate::ep::SendRequest { buffers, tag: None, call };
                     gather(sg_list, &mut post.buffers)?;
+                    post.buffers = self.registered(post.buffers, sg_list);
                     poster.send(&mut post)
                 }
                 Operation::RdmaWrite { sg_list, remote, imm_data } => {
                     let call = Call { data: imm_data, ..call };
                     let mut buffers = Buffers::default();
                     gather(sg_list, &mut buffers)?;
+                    let buffers = self.registered(buffers, sg_list);
                     let targets = targets(remote, buffers.len_bytes())?;
                     poster.ask(&mut AskPost::write(buffers, targets, call))
                 }
@@ -267,6 +269,17 @@ impl QueuePair {
             }
         };
         posted.map_err(|errno| Error::of_post("send", errno))
+    }
+
+    /// The same buffers, with the registered memory that one of the pieces lies in, if they are long enough
+    /// not to be copied.
+    fn registered(&self, buffers: Buffers, sg_list: &[Sge<'_>]) -> Buffers {
+        let least_bytes = self.pd.domain.zero_copy_bytes.unwrap_or(u64::MAX);
+        if buffers.len_bytes() < least_bytes {
+            return buffers;
+        }
+        let find = |sge: &Sge<'_>| self.pd.pinned.find(sge.addr.addr(), sge.len_bytes);
+        buffers.within(sg_list.iter().find_map(find))
     }
 
     /// Ends the queue pair; a second time does nothing.

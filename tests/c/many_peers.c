@@ -1,5 +1,5 @@
 /* Sockets and memory of one process that talks to one peer, and then to 256: the number of sockets
- * and of queue pairs stays, and memory grows by at most 4 KiB a peer once all is quiet. */
+ * and of queue pairs stays, and memory grows by at most 3 KiB a peer once all is quiet. */
 #include "cases.h"
 
 #include <dirent.h>
@@ -8,15 +8,10 @@ enum { PEERS = 256, BYTES = 1 << 20, TAG = 3, BYTES_PER_PEER_MAX = 3072, QUEUE_P
 
 static uint8_t buffer[BYTES];
 
-/* Length of a message, and peers; emulated machines get less of both. */
+/* Length of a message; emulated machines get less. */
 static size_t length(void)
 {
-    return BYTES / slowness();
-}
-
-static int peers(void)
-{
-    return slowness() > 1 ? PEERS / 4 : PEERS;
+    return slowness() > 1 ? BYTES / 4 / slowness() : BYTES;
 }
 
 /* All peers are endpoints of one process, with one domain and one CQ. */
@@ -50,10 +45,10 @@ static void be_crowd(int fd)
     struct fi_cq_tagged_entry entry;
     struct op *op;
     node_open(&crowd.first, &options);
-    for (int i = 0; i < peers(); i++)
+    for (int i = 0; i < PEERS; i++)
         crowd_join(&crowd, i, names[i]);
     oob_send(fd, names, sizeof names);
-    for (int i = 0; i < peers(); i++) {
+    for (int i = 0; i < PEERS; i++) {
         uint64_t number;
         while (crowd.recvs[i].state == 0)
             must(node_poll(&crowd.first, &op, &entry, NULL), "a receive");
@@ -154,9 +149,9 @@ static void be_hub(int fd)
     /* Memory for what is in flight is needed once, for the peers of some hundred milliseconds: an eighth
      * of all has made it. What else is needed once, as when the helper thread first has something to do,
      * comes in one half of the others; what is kept of every peer comes in both. */
-    first = peers() / 8;
-    half = (peers() - first) / 2;
-    for (int i = 1; i < peers(); i++) {
+    first = PEERS / 8;
+    half = (PEERS - first) / 2;
+    for (int i = 1; i < PEERS; i++) {
         if (i == first || i == first + half)
             bytes[i != first] = resident_bytes();
         talk_to(&node, fd, names[i], (uint64_t)i);
@@ -167,7 +162,7 @@ static void be_hub(int fd)
     if ((ssize_t)bytes[2] - (ssize_t)bytes[1] < growth)
         growth = (ssize_t)bytes[2] - (ssize_t)bytes[1];
     printf("  %zu sockets and %zu queue pairs with 1 peer, %zu and %zu with %d; %zd bytes resident for each further peer\n",
-           sockets_first, pairs_first, sockets(), queue_pairs(), peers(), growth / half);
+           sockets_first, pairs_first, sockets(), queue_pairs(), PEERS, growth / half);
     check(queue_pairs() == pairs_first && pairs_first <= QUEUE_PAIRS_MAX, "%zu queue pairs, and then %zu", pairs_first,
           queue_pairs());
     check(sockets() == sockets_first, "the number of sockets grew from %zu to %zu", sockets_first, sockets());

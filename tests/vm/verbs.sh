@@ -60,6 +60,12 @@ sleep 1
 kill $tcpdump
 wait $tcpdump
 pingpong large "$verbs_left" "$verbs_right" -m tagged -S 262144 -I 8
+# Not the default there, where it gains nothing.
+uncopied=FI_ERD_ZERO_COPY_SIZE=4096
+pingpong uncopied "$verbs_left $uncopied" "$verbs_right $uncopied" -m tagged -S 262144 -I 8
+export $uncopied
+program registered registered
+unset FI_ERD_ZERO_COPY_SIZE
 pingpong mixed "$verbs_left" "$RIGHT FI_ERD_PORT=udp" -m tagged -S 65536 -I 8
 
 # netem KIND: what packets of both ends go through from here on; nothing without a kind.
@@ -73,6 +79,7 @@ netem() {
 # Not the default there: a controller, as on a network.
 nscc_left="$verbs_left FI_ERD_CC=nscc" nscc_right="$verbs_right FI_ERD_CC=nscc"
 netem loss 1%
+pingpong uncopied_loss1 "$nscc_left $uncopied" "$nscc_right $uncopied" -m tagged -S 262144 -I 8
 pingpong loss1 "$nscc_left" "$nscc_right" -m tagged -S 65536 -I 20
 netem delay 5ms 5ms
 pingpong jitter "$nscc_left" "$nscc_right" -m tagged -S 65536 -I 20

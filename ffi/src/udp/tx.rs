@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::verbs::PinId;
+
 use super::errqueue::{self, NetError};
 use super::sockopt::{self, Side};
 use super::split::Cursor;
@@ -48,6 +50,8 @@ pub struct Burst<'a> {
     /// Larger than the path now carries, and already cut: routers may fragment it. Goes out from
     /// a socket of its own, whatever `path` says.
     pub may_fragment: bool,
+    /// Registered memory that parts lie in, for the verbs port.
+    pub memory: Option<PinId>,
 }
 
 impl<'a> Burst<'a> {
@@ -64,6 +68,7 @@ impl<'a> Burst<'a> {
             total_bytes: bytes,
             done_segments: 0,
             may_fragment: false,
+            memory: None,
         }
     }
 

@@ -2,7 +2,7 @@
 //! the virtual machine, under AddressSanitizer.
 
 use super::receive::{Member, Source};
-use super::{Options, Sent, VerbsPort, ports};
+use super::{Options, PinId, Sent, VerbsPort, ports};
 use crate::udp::{Burst, Dst, Ecn};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +21,13 @@ struct End {
     got: Vec<(Vec<u8>, Source)>,
 }
 
+/// How a burst is cut, and what of it was sent before.
+#[derive(Clone, Copy)]
+struct Sizes {
+    segment_bytes: u32,
+    done: u32,
+}
+
 fn two_ends() -> [End; 2] {
     let (found, _) = ports().expect("RDMA devices");
     let [left, right, ..] = &found[..] else { panic!("two ports are needed: {found:?}") };
@@ -35,18 +42,37 @@ fn two_ends() -> [End; 2] {
 impl End {
     /// Sends `data` in datagrams of `segment_bytes`, as far as it goes.
     fn try_send(&self, to: &Member, path: u16, data: &[u8], segment_bytes: u32, done: u32) -> Sent {
-        let part = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+        let sizes = Sizes { segment_bytes, done };
+        self.try_send_parts(to, path, &[data], sizes, None)
+    }
+
+    fn try_send_parts(
+        &self,
+        to: &Member,
+        path: u16,
+        parts: &[&[u8]],
+        sizes: Sizes,
+        memory: Option<PinId>,
+    ) -> Sent {
+        let iov: Vec<_> = parts
+            .iter()
+            .map(|part| libc::iovec {
+                iov_base: part.as_ptr().cast_mut().cast(),
+                iov_len: part.len(),
+            })
+            .collect();
         let burst = Burst {
             dst: &Dst::from(SocketAddr::from(([192, 0, 2, 1], 1))),
             path,
             ecn: Ecn::Ect0,
-            iov: &[part],
-            segment_bytes,
-            total_bytes: data.len() as u32,
-            done_segments: done,
+            iov: &iov,
+            segment_bytes: sizes.segment_bytes,
+            total_bytes: parts.iter().map(|part| part.len() as u32).sum(),
+            done_segments: sizes.done,
             may_fragment: false,
+            memory,
         };
-        // SAFETY: the part is a slice.
+        // SAFETY: the parts are slices.
         unsafe { self.port.send(&to.address(), &burst) }
     }
 
@@ -197,4 +223,69 @@ fn members_of_a_port_get_their_own_and_may_leave_with_some_unread() {
     drop(other);
     left.send(&mut right, 0, b"last", 4);
     assert_eq!(right.receive(1)[0].0, b"last");
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn registered_memory_is_sent_from_where_it_lies() {
+    let [left, mut right] = two_ends();
+    let memory = bytes(20_000, 5);
+    let pin = left.port.pin(memory.as_ptr(), memory.len()).expect("a registration");
+    let head = *b"head";
+    // Whole datagrams of 1004 bytes, of which 1000 lie in the memory, and a last one that is short.
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in memory[3000..7300].chunks(1000) {
+        parts.extend([&head[..], part]);
+    }
+    let sizes = Sizes { segment_bytes: 1004, done: 0 };
+    let sent = left.try_send_parts(&right.member, 2, &parts, sizes, Some(pin.id()));
+    assert_eq!((sent.segments, sent.stop), (5, None));
+    assert_eq!(sent.uncopied_bytes, 4000, "300 bytes are sooner copied");
+    let got = right.receive(5);
+    for ((datagram, _), part) in got.iter().zip(memory[3000..7300].chunks(1000)) {
+        assert!(datagram[..4] == head && datagram[4..] == *part);
+    }
+    // It ends while its datagrams are under way, and then names nothing.
+    let id = pin.id();
+    let again = left.try_send_parts(&right.member, 2, &parts, sizes, Some(id));
+    assert_eq!(again.uncopied_bytes, 4000);
+    drop(pin);
+    right.receive(5);
+    let copied = left.try_send_parts(&right.member, 2, &parts, sizes, Some(id));
+    assert_eq!((copied.stop, copied.uncopied_bytes), (None, 0));
+    assert!(right.receive(5)[4].0[4..] == memory[7000..7300]);
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn what_names_memory_can_be_thrown_away() {
+    let [left, mut right] = two_ends();
+    let memory = bytes(20_000, 6);
+    let pin = left.port.pin(memory.as_ptr(), memory.len()).expect("a registration");
+    let sizes = Sizes { segment_bytes: 2004, done: 0 };
+    for round in 0..300_usize {
+        // More often than there are epochs, so that none is mistaken for an older one.
+        let parts: [&[u8]; 2] = [b"head", &memory[round..round + 2000]];
+        let sent = left.try_send_parts(&right.member, 1, &parts, sizes, Some(pin.id()));
+        assert_eq!((sent.stop, sent.uncopied_bytes), (None, 2000), "round {round}");
+        left.port.discard(Some(pin.id()));
+        // It is sent, or lost.
+        right.look();
+    }
+    right.got.clear();
+    left.send(&mut right, 1, b"after it", 8);
+    let begun = Instant::now();
+    while right.got.last().is_none_or(|(data, _)| data != b"after it") {
+        assert!(begun.elapsed() < LIMIT, "what is sent later does not arrive");
+        right.look();
+    }
+    drop(pin);
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn memory_that_is_not_there_is_refused() {
+    let [left, _] = two_ends();
+    let nowhere = std::ptr::without_provenance(1 << 20);
+    assert!(left.port.pin(nowhere, 4096).is_err());
 }

@@ -5,7 +5,7 @@
 //! one for each path to send. Start there.
 //!
 //! - [`abi`], `library`, `objects`: libibverbs; `device`, [`gid`]: what there is;
-//! - `port`, `send`, `receive`: the queue pairs;
+//! - `port`, `send`, `receive`: the queue pairs; `pins`: memory that is sent from without a copy;
 //! - [`address`]: what peers tell each other over UDP to find each other here; [`peers`]: what is
 //!   known of each.
 
@@ -14,10 +14,12 @@ pub mod address;
 mod device;
 #[cfg(test)]
 mod device_tests;
+mod gather;
 pub mod gid;
 mod library;
 mod objects;
 pub mod peers;
+mod pins;
 mod port;
 mod receive;
 mod send;
@@ -26,6 +28,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use device::{Port, ifindex, ports, shares_card};
+pub use pins::{PINS_MAX, Pin, PinId};
 pub use port::{Counters, Options, VerbsPort};
 pub use receive::{Member, Source};
 pub use send::{SendStop, Sent};
@@ -55,6 +58,17 @@ pub enum VerbsError {
         /// The name asked for.
         name: String,
     },
+    /// There is as much registered memory as a port takes.
+    #[error("{max} pieces of memory are registered with the port, which takes no more")]
+    Pins {
+        /// Most pieces.
+        max: usize,
+    },
+    /// Memory of this process may not be given to a device.
+    #[error(
+        "the kernel, before 5.12, or libibverbs, before 35, would take it from forked children"
+    )]
+    Forks,
     /// A call failed.
     #[error("{call}({what}): {source}{}", advice(call, source))]
     Call {

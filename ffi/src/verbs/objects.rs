@@ -49,42 +49,31 @@ impl Drop for Pd {
     }
 }
 
-/// Registered memory of our own: mapped, not inherited by children, which would otherwise take its
-/// pages from under the device.
+/// Registered memory.
 #[derive(Debug)]
-pub(super) struct Slab {
+pub(super) struct Mr {
     pd: Arc<Pd>,
     mr: NonNull<ibv_mr>,
-    base: NonNull<u8>,
-    bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is tied to no thread.
-unsafe impl Send for Slab {}
+// SAFETY: as `Pd`.
+unsafe impl Send for Mr {}
 
-impl Slab {
-    pub(super) fn new(pd: &Arc<Pd>, bytes: usize) -> Result<Slab, VerbsError> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(VerbsError::last("mmap", format!("{bytes} bytes")));
-        }
-        // SAFETY: the mapping just made.
-        unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
+impl Mr {
+    /// Memory that the device may read and, with `access`, more. The kernel keeps its pages for the
+    /// device until this is dropped, whatever becomes of the addresses; what cannot be read is refused.
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        base: *mut u8,
+        bytes: usize,
+        access: c_int,
+    ) -> Result<Mr, VerbsError> {
         let register = pd.device.library.ibv_reg_mr;
-        // SAFETY: the mapping is there until the region is gone (see `drop`).
-        let mr = unsafe { register(pd.pd.as_ptr(), base, bytes, IBV_ACCESS_LOCAL_WRITE) };
-        match (NonNull::new(mr), NonNull::new(base.cast())) {
-            (Some(mr), Some(base)) => Ok(Slab { pd: Arc::clone(pd), mr, base, bytes }),
-            _ => {
-                let error = VerbsError::last("ibv_reg_mr", format!("{bytes} bytes"));
-                // SAFETY: made above, and nothing refers to it.
-                unsafe { libc::munmap(base, bytes) };
-                Err(error)
-            }
-        }
+        // SAFETY: a live protection domain; the kernel checks the addresses.
+        let mr = unsafe { register(pd.pd.as_ptr(), base.cast(), bytes, access) };
+        let mr = NonNull::new(mr)
+            .ok_or_else(|| VerbsError::last("ibv_reg_mr", format!("{bytes} bytes")))?;
+        Ok(Mr { pd: Arc::clone(pd), mr })
     }
 
     /// Names the memory to the device.
@@ -92,31 +81,82 @@ impl Slab {
         // SAFETY: a live region, whose key is written once, when it is made.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
+}
 
-    /// The `len_bytes` from `start`.
-    pub(super) fn at(&self, start: usize, len_bytes: usize) -> *mut u8 {
-        assert!(
-            start + len_bytes <= self.bytes,
-            "{len_bytes} bytes from {start} of {}",
-            self.bytes
-        );
-        // SAFETY: within the mapping.
-        unsafe { self.base.as_ptr().add(start) }
+impl Drop for Mr {
+    fn drop(&mut self) {
+        if !self.pd.is_foreign() {
+            // SAFETY: the region is this value's, and no request names it any more: its owner sees to it.
+            unsafe { (self.pd.device.library.ibv_dereg_mr)(self.mr.as_ptr()) };
+        }
     }
 }
 
-impl Drop for Slab {
+/// Memory of our own, not inherited by children, which would otherwise take its pages from under the
+/// device.
+#[derive(Debug)]
+struct Mapping {
+    pd: Arc<Pd>,
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is tied to no thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(pd: &Arc<Pd>, bytes: usize) -> Result<Mapping, VerbsError> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        match NonNull::new(base.cast()) {
+            Some(start) if base != libc::MAP_FAILED => {
+                // SAFETY: the mapping just made.
+                unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
+                Ok(Mapping { pd: Arc::clone(pd), base: start, bytes })
+            }
+            _ => Err(VerbsError::last("mmap", format!("{bytes} bytes"))),
+        }
+    }
+}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
         // A child does not have the mapping.
-        if self.pd.is_foreign() {
-            return;
+        if !self.pd.is_foreign() {
+            // SAFETY: a mapping of this size that is nobody's any more.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
         }
-        // SAFETY: the region is this value's, and no queue pair uses it any more: whoever has both
-        // drops the queue pairs first. Then the mapping of this size is nobody's.
-        unsafe {
-            (self.pd.device.library.ibv_dereg_mr)(self.mr.as_ptr());
-            libc::munmap(self.base.as_ptr().cast(), self.bytes);
-        }
+    }
+}
+
+/// Registered memory of our own. Whoever has it and queue pairs drops those first.
+#[derive(Debug)]
+pub(super) struct Slab {
+    // Before the mapping, which the device may read and write until then.
+    mr: Mr,
+    mapping: Mapping,
+}
+
+impl Slab {
+    pub(super) fn new(pd: &Arc<Pd>, bytes: usize) -> Result<Slab, VerbsError> {
+        let mapping = Mapping::new(pd, bytes)?;
+        let mr = Mr::new(pd, mapping.base.as_ptr(), bytes, IBV_ACCESS_LOCAL_WRITE)?;
+        Ok(Slab { mr, mapping })
+    }
+
+    /// Names the memory to the device.
+    pub(super) fn key(&self) -> u32 {
+        self.mr.key()
+    }
+
+    /// The `len_bytes` from `start`.
+    pub(super) fn at(&self, start: usize, len_bytes: usize) -> *mut u8 {
+        let all = self.mapping.bytes;
+        assert!(start + len_bytes <= all, "{len_bytes} bytes from {start} of {all}");
+        // SAFETY: within the mapping.
+        unsafe { self.mapping.base.as_ptr().add(start) }
     }
 }
 
@@ -277,7 +317,8 @@ impl Qp {
             cap: ibv_qp_cap {
                 max_send_wr: spec.send_wr,
                 max_recv_wr: spec.recv_wr,
-                max_send_sge: 1,
+                // What was copied, and what is sent from where it lies.
+                max_send_sge: 2,
                 max_recv_sge: 1,
                 max_inline_data: spec.inline_bytes,
             },

@@ -2,7 +2,8 @@
 
 use super::address::Address;
 use super::device::Device;
-use super::objects::{Channel, Cq, Pd, Qp, QpSpec, set_nonblocking};
+use super::objects::{Channel, Cq, Mr, Pd, Qp, QpSpec, set_nonblocking};
+use super::pins::{Pin, PinId};
 use super::receive::Receiver;
 use super::send::{Sender, Sent};
 use super::{Port, QPS_MAX, VerbsError, abi::*};
@@ -10,12 +11,14 @@ use crate::clock::monotonic_ns;
 use crate::udp::Burst;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Least receive slots; with fewer a port is not worth having.
 const SLOTS_MIN: u32 = 128;
 /// Inline bytes asked for: the headers of a packet and a small message.
 const INLINE_BYTES: u32 = 188;
+/// What names memory that is to be taken back is sent within this time, or thrown away.
+const SETTLE_NS: u64 = 20_000_000;
 /// Time between two looks for events of the device.
 const EVENTS_NS: u64 = 10_000_000;
 
@@ -144,9 +147,59 @@ impl VerbsPort {
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
     pub unsafe fn send(&self, to: &Address, burst: &Burst<'_>) -> Sent {
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller's promise.
-        unsafe { sender.send(to, burst) }
+        unsafe { self.sender().send(to, burst) }
+    }
+
+    /// Registers `len_bytes` of the application's memory from `start`, so that bursts that name it
+    /// ([`Burst::memory`]) are sent without being copied. The kernel keeps its pages for that.
+    ///
+    /// # Errors
+    /// It is not all there, or there is too little lockable memory, or too many registrations; or a forked
+    /// child would lose it.
+    pub fn pin(
+        self: &Arc<VerbsPort>,
+        start: *const u8,
+        len_bytes: usize,
+    ) -> Result<Pin, VerbsError> {
+        if !self.pd.device.library.forks_keep_pages() {
+            return Err(VerbsError::Forks);
+        }
+        // For reading alone.
+        let mr = Mr::new(&self.pd, start.cast_mut(), len_bytes, 0)?;
+        let memory = start.expose_provenance()..start.addr() + len_bytes;
+        Ok(Pin::new(self, self.sender().pin(mr, memory)?))
+    }
+
+    pub(super) fn unpin(&self, id: PinId) {
+        // In a child the lock may be held for ever, and the registration is the parent's.
+        if !self.is_foreign() {
+            self.settle(Some(id));
+            // The lock is free before the kernel is called.
+            let mr = self.sender().unpin(id);
+            drop(mr);
+        }
+    }
+
+    /// Waits until what names this memory, or any, is sent. After 20 ms it is thrown away, like what the
+    /// network loses, with the other datagrams of its queue pairs.
+    pub fn settle(&self, of: Option<PinId>) {
+        let begun = monotonic_ns();
+        loop {
+            let mut sender = self.sender();
+            if sender.is_settled(of) {
+                return;
+            }
+            if monotonic_ns() - begun > SETTLE_NS {
+                return sender.discard(of);
+            }
+            drop(sender);
+            std::thread::yield_now();
+        }
+    }
+
+    fn sender(&self) -> MutexGuard<'_, Sender> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The port can be used now: it is up, and the device works. Looks for the device's events once in
@@ -168,7 +221,7 @@ impl VerbsPort {
     /// What it has carried.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = self.sender();
         let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
         Counters {
             tx_datagrams: sender.datagrams,
@@ -215,7 +268,7 @@ impl VerbsPort {
             let (device, gid) = (self.port.name(), self.port.gid.gid);
             tracing::warn!(device, %gid, there, "the port's GID has gone, or is there again");
         }
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner).retire_all();
+        self.sender().retire_all();
     }
 
     /// Name of the port, as [`Port::name`].
@@ -240,6 +293,10 @@ impl VerbsPort {
 
     pub(super) fn break_receiver(&self) {
         self.receiver.lock().expect("the receiver").break_queue();
+    }
+
+    pub(super) fn discard(&self, of: Option<PinId>) {
+        self.sender().discard(of);
     }
 
     pub(super) fn retire_handles(&self) {

@@ -3,12 +3,16 @@
 
 use super::abi::*;
 use super::address::Address;
+use super::gather::Gather;
 use super::gid::Gid;
-use super::objects::{Ah, Cq, Pd, Qp, Slab};
+use super::objects::{Ah, Cq, Mr, Pd, Qp, Slab};
+use super::pins::{PinId, Pins};
 use super::{Options, Port, QPS_MAX, VerbsError};
 use crate::clock::monotonic_ns;
 use crate::udp::{Burst, Ecn};
+use core::ffi::{c_int, c_uint};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Datagrams that a queue pair can have under way.
@@ -32,12 +36,20 @@ const STUCK_NS: u64 = 100_000_000;
 const AH_AGE_NS: u64 = 30_000_000_000;
 /// Completions are looked for this often at least while some are due: errors come by them.
 const REAP_NS: u64 = 1_000_000;
+/// The end of a datagram that is shorter than this is copied: the device fetches each piece by
+/// itself.
+const TAIL_MIN_BYTES: usize = 512;
+
+/// Epoch of each queue, and the number after a request: whether that has completed can be told.
+pub(super) type Marks = [(u8, u64); QPS_MAX - 1];
 
 /// How far a send came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Datagrams of the burst that are sent, with those of earlier calls.
     pub segments: u32,
+    /// Bytes that this call sent without copying them.
+    pub uncopied_bytes: u64,
     /// Why not all of them are.
     pub stop: Option<SendStop>,
 }
@@ -56,12 +68,31 @@ pub enum SendStop {
 /// What is sent in one go: chained, so that the device is told once.
 struct Chain {
     requests: Vec<ibv_send_wr>,
-    pieces: Vec<ibv_sge>,
+    /// Of each request: what was copied to its slot, and what lies in the application's memory.
+    pieces: Vec<[ibv_sge; 2]>,
 }
 
 // SAFETY: the pointers lead to each other and to a slab, are written anew for each send, and are not
 // looked at otherwise.
 unsafe impl Send for Chain {}
+
+impl Chain {
+    /// Points each request to its pieces and to the next one.
+    fn link(&mut self) {
+        assert_eq!(self.requests.len(), self.pieces.len(), "each request has its pieces");
+        let count = self.requests.len();
+        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        for nth in 0..count {
+            // SAFETY: both lists have `count` entries, and do not grow any more.
+            unsafe {
+                (*requests.add(nth)).sg_list = pieces.add(nth).cast();
+                if nth + 1 < count {
+                    (*requests.add(nth)).next = requests.add(nth + 1);
+                }
+            }
+        }
+    }
+}
 
 /// One path.
 #[derive(Debug)]
@@ -81,6 +112,11 @@ struct Queue {
 impl Queue {
     fn room(&self) -> u32 {
         DEPTH - (self.head - self.tail) as u32
+    }
+
+    /// Requests up to a mark have not all completed.
+    fn is_before(&self, mark: (u8, u64)) -> bool {
+        self.epoch == mark.0 && self.tail < mark.1
     }
 }
 
@@ -109,7 +145,7 @@ impl Standstill {
 struct Retired {
     _ah: Ah,
     /// Epoch and head of each queue when it was retired.
-    heads: [(u8, u64); QPS_MAX - 1],
+    heads: Marks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +163,8 @@ pub(super) struct Sender {
     /// With the time when each was made.
     ahs: HashMap<Way, (Ah, u64)>,
     retired: Vec<Retired>,
+    /// After the queues, too.
+    pins: Pins,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     chain: Chain,
@@ -171,6 +209,7 @@ impl Sender {
             queues,
             ahs: HashMap::new(),
             retired: Vec::new(),
+            pins: Pins::default(),
             cq,
             pd: Arc::clone(pd),
             chain: Chain { requests: Vec::new(), pieces: Vec::new() },
@@ -198,31 +237,36 @@ impl Sender {
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
     pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>) -> Sent {
-        let sent = |segments, stop| Sent { segments, stop };
+        let nothing =
+            |stop| Sent { segments: burst.done_segments, uncopied_bytes: 0, stop: Some(stop) };
         let left = burst.segments() - burst.done_segments;
         if burst.segment_bytes as usize > self.slot_bytes {
-            return sent(burst.done_segments, Some(SendStop::Refused));
+            return nothing(SendStop::Refused);
         }
         self.look_for_failures();
         let at = match self.queue_for(usize::from(burst.path) % self.queues.len(), left) {
             Ok(at) => at,
-            Err(stop) => return sent(burst.done_segments, Some(stop)),
+            Err(stop) => return nothing(stop),
         };
         let count = self.queues[at].room().min(left);
         let ah = match self.handle(to, burst) {
             Ok(ah) => ah,
-            Err(stop) => return sent(burst.done_segments, Some(stop)),
+            Err(stop) => return nothing(stop),
         };
+        let memory = burst.memory.and_then(|id| self.pins.find(id));
         // SAFETY: the caller's parts.
-        unsafe { self.fill(at, to, ah, burst, count) };
-        let taken = self.post(at, count);
+        unsafe { self.fill(at, to, ah, (burst, memory), count) };
+        let (taken, uncopied_bytes) = self.post(at, count);
+        if let Some(id) = burst.memory {
+            self.pins.mark(id, at, (self.queues[at].epoch, self.queues[at].head));
+        }
         let segments = burst.done_segments + taken;
         let stop = match taken {
             _ if segments == burst.segments() => None,
             0 => Some(SendStop::Refused),
             _ => Some(SendStop::Blocked),
         };
-        sent(segments, stop)
+        Sent { segments, uncopied_bytes, stop }
     }
 
     fn look_for_failures(&mut self) {
@@ -276,6 +320,11 @@ impl Sender {
         if monotonic_ns() < failed_ns + REVIVE_NS {
             return false;
         }
+        self.reset(at)
+    }
+
+    /// Throws away what a queue has not sent, and makes it ready again; false if that fails.
+    fn reset(&mut self, at: usize) -> bool {
         self.reap();
         let queue = &mut self.queues[at];
         match queue.qp.reset() {
@@ -306,10 +355,42 @@ impl Sender {
         self.done = done;
         let queues = &self.queues;
         self.retired.retain(|retired| {
-            let under_way =
-                |(queue, head): (&Queue, &(u8, u64))| queue.epoch == head.0 && queue.tail < head.1;
-            queues.iter().zip(&retired.heads).any(under_way)
+            queues.iter().zip(&retired.heads).any(|(queue, head)| queue.is_before(*head))
         });
+    }
+
+    /// Memory of the application's, from where it can be sent without being copied.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn pin(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, VerbsError> {
+        self.pins.add(mr, memory)
+    }
+
+    /// Takes it back; no request may name it any more.
+    pub(super) fn unpin(&mut self, id: PinId) -> Option<Mr> {
+        self.pins.remove(id)
+    }
+
+    /// No request under way names this memory, or any.
+    pub(super) fn is_settled(&mut self, of: Option<PinId>) -> bool {
+        self.reap();
+        (0..self.queues.len()).all(|at| !self.names(at, of))
+    }
+
+    /// A queue's requests name this memory, or any.
+    fn names(&self, at: usize, of: Option<PinId>) -> bool {
+        self.pins.named(of).any(|marks| self.queues[at].is_before(marks[at]))
+    }
+
+    /// Throws away the requests that name this memory, or any, and what else is in their queues.
+    pub(super) fn discard(&mut self, of: Option<PinId>) {
+        for at in 0..self.queues.len() {
+            if self.names(at, of) {
+                tracing::debug!(qp = self.queues[at].qp.number(), "a queue pair is emptied");
+                self.reset(at);
+            }
+        }
     }
 
     /// Every address handle is made anew when it is next used.
@@ -323,7 +404,7 @@ impl Sender {
     /// Takes a handle out of use; it stays for the requests that name it.
     fn retire(&mut self, way: Way) {
         if let Some((ah, _)) = self.ahs.remove(&way) {
-            let mut heads = [(0, 0); QPS_MAX - 1];
+            let mut heads: Marks = [(0, 0); QPS_MAX - 1];
             for (head, queue) in heads.iter_mut().zip(&self.queues) {
                 *head = (queue.epoch, queue.head);
             }
@@ -393,7 +474,8 @@ impl Sender {
         }
     }
 
-    /// Gathers the next `count` datagrams of a burst into slots, and chains their requests.
+    /// Gathers the next `count` datagrams of a burst, and chains their requests: what lies in `memory`
+    /// stays there, if it is worth it, and the rest is copied to slots.
     ///
     /// # Safety
     /// As [`Sender::send`]; the queue has room for as many.
@@ -402,7 +484,7 @@ impl Sender {
         at: usize,
         to: &Address,
         ah: *mut ibv_ah,
-        burst: &Burst<'_>,
+        (burst, memory): (&Burst<'_>, Option<(Range<usize>, u32)>),
         count: u32,
     ) {
         let queue = &self.queues[at];
@@ -415,45 +497,42 @@ impl Sender {
             let start = (burst.done_segments + nth) * burst.segment_bytes;
             let len_bytes = burst.segment_bytes.min(burst.total_bytes - start);
             let slot = (number % u64::from(DEPTH)) as usize * self.slot_bytes;
-            let place = queue.slab.at(slot, len_bytes as usize);
+            let (len, mut tail_key) = (len_bytes as usize, 0);
+            let tail = memory.as_ref().and_then(|(memory, key)| {
+                tail_key = *key;
+                gather.tail_in(len, TAIL_MIN_BYTES, memory.clone())
+            });
+            let head_bytes = tail.map_or(len, |tail| tail.after_bytes);
+            let place = queue.slab.at(slot, head_bytes);
             // SAFETY: the slot is free, and has room for a segment; the caller's parts.
-            unsafe { gather.copy(place, len_bytes as usize) };
+            unsafe { gather.copy(place, head_bytes) };
+            let tail_bytes = len - head_bytes;
+            gather.pass(tail_bytes);
             let signalled = nth + 1 == count || nth % SIGNAL_EVERY == SIGNAL_EVERY - 1;
-            let inline = len_bytes <= queue.qp.inline_bytes;
-            self.chain.pieces.push(ibv_sge {
-                addr: place.expose_provenance() as u64,
-                length: len_bytes,
-                lkey: queue.slab.key(),
-            });
-            self.chain.requests.push(ibv_send_wr {
-                wr_id: pack(at, queue.epoch, number),
-                next: std::ptr::null_mut(),
-                sg_list: std::ptr::null_mut(),
-                num_sge: 1,
-                opcode: IBV_WR_SEND_WITH_IMM,
-                send_flags: if signalled { IBV_SEND_SIGNALED } else { 0 }
-                    | if inline { IBV_SEND_INLINE } else { 0 },
-                imm_data: to.tag.to_be(),
-                wr: ibv_send_wr_ud::new(ah, to.qpn, to.qkey),
-                qp_type: [0; 2],
-                bind_mw: [0; 6],
-            });
+            let inline = tail.is_none() && len_bytes <= queue.qp.inline_bytes;
+            self.chain.pieces.push([
+                ibv_sge {
+                    addr: place.expose_provenance() as u64,
+                    length: head_bytes as u32,
+                    lkey: queue.slab.key(),
+                },
+                ibv_sge {
+                    addr: tail.map_or(0, |tail| tail.start as u64),
+                    length: tail_bytes as u32,
+                    lkey: tail_key,
+                },
+            ]);
+            let flags = if signalled { IBV_SEND_SIGNALED } else { 0 }
+                | if inline { IBV_SEND_INLINE } else { 0 };
+            let name = pack(at, queue.epoch, number);
+            self.chain.requests.push(request(name, to, ah, flags, 1 + c_int::from(tail.is_some())));
             self.bytes += u64::from(len_bytes);
         }
-        let (requests, pieces) = (self.chain.requests.as_mut_ptr(), self.chain.pieces.as_mut_ptr());
-        for nth in 0..count as usize {
-            // SAFETY: both lists have `count` entries, and do not grow any more.
-            unsafe {
-                (*requests.add(nth)).sg_list = pieces.add(nth);
-                if nth + 1 < count as usize {
-                    (*requests.add(nth)).next = requests.add(nth + 1);
-                }
-            }
-        }
+        self.chain.link();
     }
 
-    /// Posts the chain; how many of its requests were taken.
-    fn post(&mut self, at: usize, count: u32) -> u32 {
+    /// Posts the chain; how many of its requests were taken, and their bytes that were not copied.
+    fn post(&mut self, at: usize, count: u32) -> (u32, u64) {
         let queue = &mut self.queues[at];
         let first = self.chain.requests.as_mut_ptr();
         // SAFETY: `fill` made the chain, of slots that stay until they complete.
@@ -471,7 +550,8 @@ impl Sender {
             queue.failed_ns = Some(monotonic_ns());
         }
         self.datagrams += u64::from(taken);
-        taken
+        let uncopied = |[_, tail]: &[ibv_sge; 2]| u64::from(tail.length);
+        (taken, self.chain.pieces[..taken as usize].iter().map(uncopied).sum())
     }
 }
 
@@ -479,6 +559,28 @@ impl Sender {
 impl Sender {
     pub(super) fn break_queue(&self, at: usize) {
         self.queues[at].qp.break_it();
+    }
+}
+
+/// A request to send what its pieces, not linked yet, are to be.
+fn request(
+    wr_id: u64,
+    to: &Address,
+    ah: *mut ibv_ah,
+    send_flags: c_uint,
+    num_sge: c_int,
+) -> ibv_send_wr {
+    ibv_send_wr {
+        wr_id,
+        next: std::ptr::null_mut(),
+        sg_list: std::ptr::null_mut(),
+        num_sge,
+        opcode: IBV_WR_SEND_WITH_IMM,
+        send_flags,
+        imm_data: to.tag.to_be(),
+        wr: ibv_send_wr_ud::new(ah, to.qpn, to.qkey),
+        qp_type: [0; 2],
+        bind_mw: [0; 6],
     }
 }
 
@@ -505,74 +607,12 @@ fn unpack(wr_id: u64) -> (usize, u8, u64) {
 
 const NUMBER: u64 = (1 << 52) - 1;
 
-/// Reads bytes off a list of parts, in order.
-struct Gather<'a> {
-    parts: &'a [libc::iovec],
-    /// Bytes of the first part that were read.
-    skip: usize,
-}
-
-impl<'a> Gather<'a> {
-    fn new(parts: &'a [libc::iovec], mut skip: usize) -> Self {
-        let mut parts = parts;
-        while let Some((first, rest)) = parts.split_first()
-            && skip >= first.iov_len
-        {
-            skip -= first.iov_len;
-            parts = rest;
-        }
-        Self { parts, skip }
-    }
-
-    /// Copies the next bytes.
-    ///
-    /// # Safety
-    /// `to` has room for them, and the parts are readable.
-    unsafe fn copy(&mut self, to: *mut u8, len_bytes: usize) {
-        let mut done = 0;
-        while done < len_bytes {
-            let Some((first, rest)) = self.parts.split_first() else {
-                panic!("a burst's parts add up to its size");
-            };
-            let take = (first.iov_len - self.skip).min(len_bytes - done);
-            // SAFETY: within the part, and within the room.
-            unsafe {
-                let from = first.iov_base.cast::<u8>().add(self.skip);
-                std::ptr::copy_nonoverlapping(from, to.add(done), take);
-            }
-            done += take;
-            self.skip += take;
-            if self.skip == first.iov_len {
-                (self.parts, self.skip) = (rest, 0);
-            }
-        }
-    }
-}
-
 /// What a mark is in a traffic class.
 const _: () = assert!(Ecn::Ect0 as u8 == 2 && Ecn::Ce as u8 == 3);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parts_are_one_run_of_bytes() {
-        let data = [&b"abc"[..], b"", b"defg", b"h"];
-        let parts = data.map(|part| libc::iovec {
-            iov_base: part.as_ptr().cast_mut().cast(),
-            iov_len: part.len(),
-        });
-        for skip in 0..8 {
-            let mut gather = Gather::new(&parts, skip);
-            let mut out = [0_u8; 8];
-            for byte in &mut out[skip..] {
-                // SAFETY: a byte of room, and parts that are static strings.
-                unsafe { gather.copy(&raw mut *byte, 1) };
-            }
-            assert_eq!(&out[skip..], &b"abcdefgh"[skip..]);
-        }
-    }
 
     #[test]
     fn a_standstill_lasts_until_something_completes() {

@@ -26,8 +26,13 @@ const SUITE_TESTS: usize = 33;
 /// Packages for reading captures.
 const CAPTURE_PACKAGES: &[&str] = &["tshark"];
 /// C programs that the script runs.
-const PROGRAMS: &[&str] =
-    &["tests/c/messages", "tests/c/memory", "tests/c/many_peers", "tests/c/peer_death"];
+const PROGRAMS: &[&str] = &[
+    "tests/c/messages",
+    "tests/c/memory",
+    "tests/c/registered",
+    "tests/c/many_peers",
+    "tests/c/peer_death",
+];
 
 /// Exit statuses that a shell tells of SIGILL, SIGABRT, SIGBUS and SIGSEGV.
 const CRASHES: [&str; 4] = ["132", "134", "135", "139"];
@@ -52,11 +57,14 @@ struct Case {
     may_fail: bool,
     /// It is a run of mpi4py's tests.
     suite: bool,
+    /// Bytes that verbs sent without copying them, at least.
+    uncopied_bytes: u64,
 }
 
 const fn case(name: &'static str, shown: &'static str, bytes: u64) -> Case {
     let carrier = Carrier::Verbs;
-    Case { name, shown, bytes, carrier, lossy: false, may_fail: false, suite: false }
+    let (lossy, may_fail, suite, uncopied_bytes) = (false, false, false, 0);
+    Case { name, shown, bytes, carrier, lossy, may_fail, suite, uncopied_bytes }
 }
 
 const CASES: &[Case] = &[
@@ -68,6 +76,19 @@ const CASES: &[Case] = &[
         carrier: Carrier::Udp,
         ..case("mixed", "fi_pingpong with a peer that has UDP alone", 2 * 8 * (64 << 10))
     },
+    Case {
+        uncopied_bytes: 2 * 8 * (256 << 10),
+        ..case("uncopied", "fi_pingpong, 256 KiB without a copy", 2 * 8 * (256 << 10))
+    },
+    Case {
+        uncopied_bytes: 10 << 20,
+        ..case("registered", "memory that is sent without a copy", 10 << 20)
+    },
+    Case {
+        uncopied_bytes: 2 * 8 * (256 << 10),
+        lossy: true,
+        ..case("uncopied_loss1", "fi_pingpong without a copy, 1 % loss", 2 * 8 * (256 << 10))
+    },
     Case { lossy: true, ..case("loss1", "fi_pingpong, 1 % loss", 2 * 20 * (64 << 10)) },
     case("jitter", "fi_pingpong, 5 ms jitter", 2 * 20 * (64 << 10)),
     Case {
@@ -75,7 +96,7 @@ const CASES: &[Case] = &[
         ..case("both", "fi_pingpong, 5 ms jitter and 1 % loss", 2 * 20 * (64 << 10))
     },
     case("messages", "messages of all kinds", 1 << 20),
-    case("peers", "queue pairs, sockets and memory, 1 to 64 peers", 8 << 20),
+    case("peers", "queue pairs, sockets and memory, 1 to 256 peers", 8 << 20),
     case("death", "peers that die and come back", 1),
     case("mpi", "MPICH 5 (wheel), 4 ranks", 1 << 10),
     Case { may_fail: true, ..case("down", "fi_pingpong, the link goes down", 64 << 10) },
@@ -104,7 +125,7 @@ const FULL_CASES: &[Case] = &[
 ];
 
 /// Tests that the queue pairs have; see ffi/src/verbs/device_tests.rs.
-const DEVICE_TESTS: usize = 6;
+const DEVICE_TESTS: usize = 9;
 
 /// Adds the steps.
 pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
@@ -214,6 +235,12 @@ fn judge(case: &Case, ran: &Ran) -> Result<Done> {
         ),
         Carrier::Udp => ensure!(by_verbs == 0, "verbs carried {by_verbs} bytes to a peer without"),
     }
+    let uncopied = sums.get("verbs_tx_uncopied_bytes");
+    ensure!(
+        uncopied >= case.uncopied_bytes,
+        "{uncopied} bytes were not copied, of {} at least",
+        case.uncopied_bytes
+    );
     if case.lossy {
         ensure!(sums.retransmissions() > 0, "nothing was lost: {remark}");
     }

@@ -1,0 +1,113 @@
+//! The application's memory that a port sends from without copying it.
+
+use super::objects::Mr;
+use super::port::VerbsPort;
+use super::send::Marks;
+use super::{QPS_MAX, VerbsError};
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most registrations of a port; what is beyond is copied.
+pub const PINS_MAX: usize = 1 << 16;
+
+/// Names memory that is registered with a port. No two of a process ever have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PinId(NonZeroU64);
+
+impl PinId {
+    /// By its number; `None` for 0.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<PinId> {
+        NonZeroU64::new(number).map(PinId)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// The application's memory, registered with a port until this is dropped, which waits for the
+/// datagrams that name it.
+#[derive(Debug)]
+pub struct Pin {
+    port: Arc<VerbsPort>,
+    id: PinId,
+}
+
+impl Pin {
+    pub(super) fn new(port: &Arc<VerbsPort>, id: PinId) -> Pin {
+        Pin { port: Arc::clone(port), id }
+    }
+
+    /// What bursts name it by.
+    #[must_use]
+    pub fn id(&self) -> PinId {
+        self.id
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.port.unpin(self.id);
+    }
+}
+
+/// One registration.
+#[derive(Debug)]
+struct Pinned {
+    mr: Mr,
+    memory: Range<usize>,
+    /// Requests of each queue that may name it.
+    named: Marks,
+}
+
+/// Registrations of a port.
+#[derive(Debug, Default)]
+pub(super) struct Pins {
+    pins: HashMap<PinId, Pinned>,
+}
+
+/// The number of the next registration.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Pins {
+    /// # Errors
+    /// There are [`PINS_MAX`] already.
+    pub(super) fn add(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, VerbsError> {
+        if self.pins.len() >= PINS_MAX {
+            return Err(VerbsError::Pins { max: PINS_MAX });
+        }
+        let number = NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed));
+        let id = PinId(number.expect("nobody registers 2^64 times"));
+        self.pins.insert(id, Pinned { mr, memory, named: [(0, 0); QPS_MAX - 1] });
+        Ok(id)
+    }
+
+    /// Where it is, and what the device calls it.
+    pub(super) fn find(&self, id: PinId) -> Option<(Range<usize>, u32)> {
+        self.pins.get(&id).map(|pin| (pin.memory.clone(), pin.mr.key()))
+    }
+
+    /// Requests of a queue name it, up to this one.
+    pub(super) fn mark(&mut self, id: PinId, queue: usize, mark: (u8, u64)) {
+        if let Some(pin) = self.pins.get_mut(&id) {
+            pin.named[queue] = mark;
+        }
+    }
+
+    /// What may name this one, or any.
+    pub(super) fn named(&self, of: Option<PinId>) -> impl Iterator<Item = &Marks> {
+        let is_meant = move |id: &PinId| of.is_none_or(|of| of == *id);
+        self.pins.iter().filter(move |(id, _)| is_meant(id)).map(|(_, pin)| &pin.named)
+    }
+
+    /// Takes it out; requests may not name it any more.
+    pub(super) fn remove(&mut self, id: PinId) -> Option<Mr> {
+        self.pins.remove(&id).map(|pin| pin.mr)
+    }
+}
