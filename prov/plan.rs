@@ -66,7 +66,9 @@ pub(crate) fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>)
 pub(crate) fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Option<u64> {
     let port = port?;
     let default = if port.is_software() { 0 } else { ZERO_COPY_BYTES };
-    Some(settings.zero_copy_bytes.unwrap_or(default)).filter(|bytes| *bytes > 0)
+    let bytes = settings.zero_copy_bytes.unwrap_or(default);
+    // What is shorter than a datagram may share it with others.
+    (bytes > 0).then(|| bytes.max(port.mtu_bytes.into()))
 }
 
 /// As it was set, or as the interface tells.
@@ -159,6 +161,7 @@ mod tests {
             (least(Some("4096"), card), least(Some("4096"), soft)),
             (Some(4096), Some(4096))
         );
+        assert_eq!(least(Some("100"), card), Some(4096), "the datagrams are so large");
         assert_eq!((least(Some("0"), card), least(Some("4096"), None)), (None, None));
     }
 

@@ -194,7 +194,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "zero_copy_size",
         default: "auto",
         kind: Kind::AutoNumber { min: 0, max: 1 << 30 },
-        help: "Least message or transfer that an RDMA device takes from registered memory without a copy, in bytes; 0: every one is copied. auto is 16384, and 0 over Soft-RoCE",
+        help: "Least message or transfer that an RDMA device takes from registered memory without a copy, in bytes, a datagram's size at least; 0: every one is copied. auto is 16384, and 0 over Soft-RoCE",
     },
     Parameter {
         name: "tx_size",

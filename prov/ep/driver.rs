@@ -301,10 +301,6 @@ impl Driver {
             self.offer();
         }
         let out = &mut self.host.out;
-        // The application is about to have its buffer back, while the peer may not know of an end.
-        if std::mem::take(&mut out.cut_short) {
-            self.link.member().into_iter().for_each(|member| member.port().settle(None));
-        }
         for message in out.releases.drain(..) {
             self.engine.release(now, message);
         }

@@ -13,7 +13,7 @@ use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use crate::shared::Part;
 use erd_ffi::udp;
-use erd_ffi::verbs::PinId;
+use erd_ffi::verbs::{PinId, VerbsPort};
 use erd_rd::matching::Matcher;
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
@@ -108,8 +108,6 @@ pub(super) struct Outbox {
     pub ended: Vec<(PeerId, OpError)>,
     /// Answers whose memory has gone. The burst being made must not be sent.
     pub gone: Vec<SendToken>,
-    /// A send ended whose datagrams may still be on their way out of the application's memory.
-    pub cut_short: bool,
 }
 
 /// See the module's text.
@@ -148,6 +146,16 @@ pub(super) struct EpHost {
     pub datagram_bytes: u16,
     /// Length of a payload that is not copied, if its memory is registered.
     pub zero_copy_bytes: u64,
+    /// What sends it then.
+    pub port: Option<Arc<VerbsPort>>,
+}
+
+/// Waits until datagrams from this memory are sent, or thrown away. Their operation fails: who owns the
+/// memory is about to have it back, while the peer may not know of an end.
+pub(super) fn settle(port: &Option<Arc<VerbsPort>>, memory: Option<PinId>) {
+    if let (Some(port), Some(memory)) = (port, memory) {
+        port.settle(memory);
+    }
 }
 
 /// [`EpHost::tx_of`], to be changed while operations are borrowed.
@@ -185,14 +193,19 @@ impl EpHost {
         }
     }
 
+    /// Waits until no datagram of an operation is on its way out of memory that is not ours.
+    pub(super) fn settle_all(&self) {
+        let sends = self.sends.handles().filter_map(|handle| self.sends.get(handle));
+        sends.for_each(|op| settle(&self.port, op.memory(self.zero_copy_bytes)));
+        let served = self.served.handles().filter_map(|handle| self.served.get(handle));
+        served.for_each(|served| self.settle_served(served));
+    }
+
     /// Ends all operations without a word: their memory is the application's again.
     pub(super) fn abandon(&mut self) {
+        self.settle_all();
         let sends: Vec<Handle> = self.sends.handles().collect();
-        for handle in sends {
-            let op = self.sends.get(handle);
-            self.out.cut_short |= op.is_some_and(|op| op.memory(self.zero_copy_bytes).is_some());
-            self.sends.give_back(handle);
-        }
+        sends.into_iter().for_each(|handle| self.sends.give_back(handle));
         let recvs: Vec<Handle> = self.recvs.handles().collect();
         for handle in recvs {
             self.recvs.get(handle).into_iter().for_each(|op| self.return_lent(op));
@@ -264,7 +277,7 @@ impl Host for EpHost {
         match outcome {
             Ok(()) => tx.send_done(op),
             Err(error) => {
-                self.out.cut_short |= op.memory(self.zero_copy_bytes).is_some();
+                settle(&self.port, op.memory(self.zero_copy_bytes));
                 tx.send_failed(op, Cause::from(error));
             }
         }

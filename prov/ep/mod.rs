@@ -173,6 +173,8 @@ unsafe impl Class for EpInner {
         let last = std::mem::replace(&mut *self.lock(), State::Closed);
         let (mut queues, mut shared) = ([None, None], None);
         if let State::Enabled(driver) = &last {
+            // One that a bug has failed has said no goodbye.
+            driver.host.settle_all();
             self.domain.net_errors.leave(&driver.inbox);
             queues = driver.host.queues();
             shared = driver.host.shared.as_ref().map(|shared| Arc::clone(&shared.srx));

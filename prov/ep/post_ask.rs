@@ -34,7 +34,7 @@ impl AskPost {
     /// the endpoint's default, nor remote CQ data.
     pub(crate) fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
         let call = Call { data: None, flags: call.flags & !FI_INJECT, ..call };
-        AskPost { access: Access::Read, ..AskPost::write(buffers, targets, call) }
+        AskPost { access: Access::Read, ..AskPost::write(buffers.within(None), targets, call) }
     }
 
     /// A write.

@@ -62,6 +62,12 @@ impl Pieces {
         self
     }
 
+    /// Registered memory that pieces of the burst at hand lie in; none if some are our own, which may lie
+    /// there too and do not stay.
+    fn memory_of_others(&self) -> Option<PinId> {
+        self.memory.filter(|_| self.copies.is_empty())
+    }
+
     /// A piece that stays until the call ends.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         let iov_base = bytes.as_ptr().cast_mut().cast();
@@ -272,8 +278,9 @@ impl Sender {
                 pieces.list.truncate(start);
                 let base = linear.as_mut_ptr().cast();
                 pieces.list.push(iovec { iov_base: base, iov_len: linear.len() });
+                pieces.memory = None;
             }
-            let (end, memory) = (pieces.list.len(), pieces.memory);
+            let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
             spans[count] = Span { index, start, end, memory };
             count += 1;
         }

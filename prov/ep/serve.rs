@@ -5,7 +5,7 @@
 //! region holds memory that may be missing, what is missing counts as out of bounds.
 
 use super::complete::Report;
-use super::host::EpHost;
+use super::host::{EpHost, settle};
 use super::ops::{Handle, Kind};
 use super::recv::UNREAD_MAX;
 use super::sender::Pieces;
@@ -338,11 +338,19 @@ impl EpHost {
 
     /// An answer has arrived, or never will.
     pub(super) fn end_answer(&mut self, handle: Handle, arrived: bool) {
-        if let Some(served) = self.take_served(handle)
-            && arrived
-            && served.lost.is_none()
-        {
+        let Some(served) = self.take_served(handle) else { return };
+        if arrived && served.lost.is_none() {
             self.accessed(&served);
+        }
+        if !arrived {
+            self.settle_served(&served);
+        }
+    }
+
+    /// Waits until no datagram of an answer is on its way out of its memory.
+    pub(super) fn settle_served(&self, served: &Served) {
+        if served.copy.is_none() && served.len_bytes >= self.zero_copy_bytes {
+            served.stretches.iter().for_each(|at| settle(&self.port, at.region.memory()));
         }
     }
 

@@ -63,9 +63,10 @@ pingpong large "$verbs_left" "$verbs_right" -m tagged -S 262144 -I 8
 # Not the default there, where it gains nothing.
 uncopied=FI_ERD_ZERO_COPY_SIZE=4096
 pingpong uncopied "$verbs_left $uncopied" "$verbs_right $uncopied" -m tagged -S 262144 -I 8
-export $uncopied
+export $uncopied FI_PROVIDER=erd
 program registered registered
-unset FI_ERD_ZERO_COPY_SIZE
+program nccl nccl_sendrecv discovery transfers
+unset FI_ERD_ZERO_COPY_SIZE FI_PROVIDER
 pingpong mixed "$verbs_left" "$RIGHT FI_ERD_PORT=udp" -m tagged -S 65536 -I 8
 
 # netem KIND: what packets of both ends go through from here on; nothing without a kind.

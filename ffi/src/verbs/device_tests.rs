@@ -268,7 +268,7 @@ fn what_names_memory_can_be_thrown_away() {
         let parts: [&[u8]; 2] = [b"head", &memory[round..round + 2000]];
         let sent = left.try_send_parts(&right.member, 1, &parts, sizes, Some(pin.id()));
         assert_eq!((sent.stop, sent.uncopied_bytes), (None, 2000), "round {round}");
-        left.port.discard(Some(pin.id()));
+        left.port.discard(pin.id());
         // It is sent, or lost.
         right.look();
     }

@@ -12,8 +12,9 @@ macro_rules! functions {
         /// (`infiniband/verbs.h` has them as inline functions).
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> $ret,)*
-            /// `ibv_is_fork_initialized`
-            fork_status: Option<unsafe extern "C" fn() -> c_uint>,
+            /// A child may be forked while the device has pages of this process: since Linux 5.12 the child
+            /// gets copies. Before that, either the parent lost them or the child did without.
+            pub(super) forks_keep_pages: bool,
         }
 
         impl Library {
@@ -28,14 +29,19 @@ macro_rules! functions {
                         return Err(VerbsError::Old { symbol: stringify!($name) });
                     }
                 )*
-                // Older libraries do not have it.
+                // Older libraries do not have it. It asks the kernel, so it is called once.
+                const IBV_FORK_UNNEEDED: c_uint = 2;
                 // SAFETY: as above.
                 let asked = unsafe { libc::dlsym(handle, c"ibv_is_fork_initialized".as_ptr()) };
-                // SAFETY: libibverbs declares this name with this type.
-                let fork_status = (!asked.is_null()).then(|| unsafe {
-                    core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_uint>(asked)
-                });
-                Ok(Self {fork_status, $(
+                let forks_keep_pages = !asked.is_null() && {
+                    // SAFETY: libibverbs declares this name with this type.
+                    let status = unsafe {
+                        core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_uint>(asked)
+                    };
+                    // SAFETY: no arguments.
+                    unsafe { status() == IBV_FORK_UNNEEDED }
+                };
+                Ok(Self {forks_keep_pages, $(
                     // SAFETY: libibverbs declares this name with this type.
                     $name: unsafe {
                         core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> $ret>(
@@ -88,14 +94,6 @@ impl Library {
         LIBRARY.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
-    /// A child may be forked while the device has pages of this process: since Linux 5.12 the child gets
-    /// copies. Before that, either the parent lost them or the child did without.
-    pub(super) fn forks_keep_pages(&self) -> bool {
-        const IBV_FORK_UNNEEDED: c_uint = 2;
-        // SAFETY: no arguments.
-        self.fork_status.is_some_and(|status| unsafe { status() } == IBV_FORK_UNNEEDED)
-    }
-
     /// What a completion's status means.
     pub(super) fn status_text(&self, status: c_uint) -> String {
         // SAFETY: the function answers a static string for every number.
@@ -120,7 +118,7 @@ fn load() -> Result<Library, VerbsError> {
     // Kernels before 5.12 move pages of a process that forks from under the device; the library's own
     // queues lie in such pages.
     // Since then this would only take what is registered away from children.
-    if !library.forks_keep_pages() {
+    if !library.forks_keep_pages {
         // SAFETY: no arguments. It fails if somebody registered memory before, who has then decided.
         let rc = unsafe { (library.ibv_fork_init)() };
         if rc != 0 {

@@ -64,6 +64,9 @@ pub enum VerbsError {
         /// Most pieces.
         max: usize,
     },
+    /// This process is a forked child of the one that opened the device.
+    #[error("the device is the parent's of this process")]
+    Foreign,
     /// Memory of this process may not be given to a device.
     #[error(
         "the kernel, before 5.12, or libibverbs, before 35, would take it from forked children"

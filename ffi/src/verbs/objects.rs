@@ -348,9 +348,14 @@ impl Qp {
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
-    /// Empties it, whatever its state, and makes it ready again.
+    /// Empties it, whatever its state: the device knows nothing of its requests any more.
+    pub(super) fn empty(&self) -> Result<(), VerbsError> {
+        self.modify("RESET", IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_RESET)
+    }
+
+    /// Empties it, and makes it ready again.
     pub(super) fn reset(&self) -> Result<(), VerbsError> {
-        self.modify("RESET", IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_RESET)?;
+        self.empty()?;
         self.make_ready()
     }
 
@@ -362,7 +367,8 @@ impl Qp {
             .expect("ibv_modify_qp");
     }
 
-    fn make_ready(&self) -> Result<(), VerbsError> {
+    /// Makes it ready to send and receive, once it is empty.
+    pub(super) fn make_ready(&self) -> Result<(), VerbsError> {
         let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
         self.modify("INIT", init, |attr| {
             attr.qp_state = IBV_QPS_INIT;

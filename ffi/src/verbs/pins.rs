@@ -1,9 +1,9 @@
 //! The application's memory that a port sends from without copying it.
 
+use super::QPS_MAX;
 use super::objects::Mr;
 use super::port::VerbsPort;
 use super::send::Marks;
-use super::{QPS_MAX, VerbsError};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -64,6 +64,8 @@ struct Pinned {
     memory: Range<usize>,
     /// Requests of each queue that may name it.
     named: Marks,
+    /// It is about to end: nothing is sent from it any more.
+    ends: bool,
 }
 
 /// Registrations of a port.
@@ -77,20 +79,21 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Pins {
     /// # Errors
-    /// There are [`PINS_MAX`] already.
-    pub(super) fn add(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, VerbsError> {
+    /// There are [`PINS_MAX`] already: the registration is handed back.
+    pub(super) fn add(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, Mr> {
         if self.pins.len() >= PINS_MAX {
-            return Err(VerbsError::Pins { max: PINS_MAX });
+            return Err(mr);
         }
         let number = NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed));
         let id = PinId(number.expect("nobody registers 2^64 times"));
-        self.pins.insert(id, Pinned { mr, memory, named: [(0, 0); QPS_MAX - 1] });
+        self.pins.insert(id, Pinned { mr, memory, named: [(0, 0); QPS_MAX - 1], ends: false });
         Ok(id)
     }
 
     /// Where it is, and what the device calls it.
     pub(super) fn find(&self, id: PinId) -> Option<(Range<usize>, u32)> {
-        self.pins.get(&id).map(|pin| (pin.memory.clone(), pin.mr.key()))
+        let pin = self.pins.get(&id).filter(|pin| !pin.ends)?;
+        Some((pin.memory.clone(), pin.mr.key()))
     }
 
     /// Requests of a queue name it, up to this one.
@@ -100,14 +103,20 @@ impl Pins {
         }
     }
 
-    /// What may name this one, or any.
-    pub(super) fn named(&self, of: Option<PinId>) -> impl Iterator<Item = &Marks> {
-        let is_meant = move |id: &PinId| of.is_none_or(|of| of == *id);
-        self.pins.iter().filter(move |(id, _)| is_meant(id)).map(|(_, pin)| &pin.named)
+    /// Up to where requests name it now.
+    pub(super) fn named(&self, id: PinId) -> Option<Marks> {
+        self.pins.get(&id).map(|pin| pin.named)
     }
 
-    /// Takes it out; requests may not name it any more.
-    pub(super) fn remove(&mut self, id: PinId) -> Option<Mr> {
-        self.pins.remove(&id).map(|pin| pin.mr)
+    /// Nothing is sent from it from here on.
+    pub(super) fn end(&mut self, id: PinId) {
+        if let Some(pin) = self.pins.get_mut(&id) {
+            pin.ends = true;
+        }
+    }
+
+    /// Takes it out, with up to where requests named it.
+    pub(super) fn remove(&mut self, id: PinId) -> Option<(Mr, Marks)> {
+        self.pins.remove(&id).map(|pin| (pin.mr, pin.named))
     }
 }

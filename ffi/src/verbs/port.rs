@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::device::Device;
 use super::objects::{Channel, Cq, Mr, Pd, Qp, QpSpec, set_nonblocking};
-use super::pins::{Pin, PinId};
+use super::pins::{PINS_MAX, Pin, PinId};
 use super::receive::Receiver;
 use super::send::{Sender, Sent};
 use super::{Port, QPS_MAX, VerbsError, abi::*};
@@ -162,36 +162,47 @@ impl VerbsPort {
         start: *const u8,
         len_bytes: usize,
     ) -> Result<Pin, VerbsError> {
-        if !self.pd.device.library.forks_keep_pages() {
+        if self.is_foreign() {
+            return Err(VerbsError::Foreign);
+        }
+        if !self.pd.device.library.forks_keep_pages {
             return Err(VerbsError::Forks);
         }
         // For reading alone.
         let mr = Mr::new(&self.pd, start.cast_mut(), len_bytes, 0)?;
         let memory = start.expose_provenance()..start.addr() + len_bytes;
-        Ok(Pin::new(self, self.sender().pin(mr, memory)?))
+        // What is handed back ends when the lock is free.
+        let added = self.sender().pin(mr, memory);
+        let id = added.map_err(|_| VerbsError::Pins { max: PINS_MAX })?;
+        Ok(Pin::new(self, id))
     }
 
     pub(super) fn unpin(&self, id: PinId) {
         // In a child the lock may be held for ever, and the registration is the parent's.
         if !self.is_foreign() {
-            self.settle(Some(id));
+            self.sender().end_pin(id);
+            self.settle(id);
             // The lock is free before the kernel is called.
             let mr = self.sender().unpin(id);
             drop(mr);
         }
     }
 
-    /// Waits until what names this memory, or any, is sent. After 20 ms it is thrown away, like what the
-    /// network loses, with the other datagrams of its queue pairs.
-    pub fn settle(&self, of: Option<PinId>) {
+    /// Waits until what names this memory now is sent. After 20 ms it is thrown away, like what the network
+    /// loses, with the other datagrams of its queue pairs.
+    pub fn settle(&self, id: PinId) {
+        if self.is_foreign() {
+            return;
+        }
         let begun = monotonic_ns();
+        let Some(marks) = self.sender().named(id) else { return };
         loop {
             let mut sender = self.sender();
-            if sender.is_settled(of) {
+            if sender.is_settled(&marks) {
                 return;
             }
             if monotonic_ns() - begun > SETTLE_NS {
-                return sender.discard(of);
+                return sender.discard(&marks);
             }
             drop(sender);
             std::thread::yield_now();
@@ -295,8 +306,10 @@ impl VerbsPort {
         self.receiver.lock().expect("the receiver").break_queue();
     }
 
-    pub(super) fn discard(&self, of: Option<PinId>) {
-        self.sender().discard(of);
+    pub(super) fn discard(&self, id: PinId) {
+        let mut sender = self.sender();
+        let marks = sender.named(id).expect("it is registered");
+        sender.discard(&marks);
     }
 
     pub(super) fn retire_handles(&self) {

@@ -165,6 +165,8 @@ pub(super) struct Sender {
     retired: Vec<Retired>,
     /// After the queues, too.
     pins: Pins,
+    /// Registrations that have ended, and are named still: [`Sender::unpin`].
+    parked: Vec<(Mr, Marks)>,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     chain: Chain,
@@ -210,6 +212,7 @@ impl Sender {
             ahs: HashMap::new(),
             retired: Vec::new(),
             pins: Pins::default(),
+            parked: Vec::new(),
             cq,
             pd: Arc::clone(pd),
             chain: Chain { requests: Vec::new(), pieces: Vec::new() },
@@ -327,19 +330,17 @@ impl Sender {
     fn reset(&mut self, at: usize) -> bool {
         self.reap();
         let queue = &mut self.queues[at];
-        match queue.qp.reset() {
-            Ok(()) => {
-                (queue.head, queue.tail, queue.failed_ns) = (0, 0, None);
-                queue.standstill = Standstill::default();
-                queue.epoch = queue.epoch.wrapping_add(1);
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a queue pair cannot be made ready again");
-                queue.failed_ns = Some(monotonic_ns());
-                false
-            }
+        let ready = queue.qp.empty().and_then(|()| {
+            (queue.head, queue.tail) = (0, 0);
+            queue.standstill = Standstill::default();
+            queue.epoch = queue.epoch.wrapping_add(1);
+            queue.qp.make_ready()
+        });
+        if let Err(error) = &ready {
+            tracing::warn!(%error, "a queue pair cannot be made ready again");
         }
+        queue.failed_ns = ready.is_err().then(monotonic_ns);
+        ready.is_ok()
     }
 
     /// Takes completions, and with them frees slots.
@@ -354,39 +355,49 @@ impl Sender {
         }
         self.done = done;
         let queues = &self.queues;
-        self.retired.retain(|retired| {
-            queues.iter().zip(&retired.heads).any(|(queue, head)| queue.is_before(*head))
-        });
+        self.retired.retain(|retired| is_any_before(queues, &retired.heads));
+        self.parked.retain(|(_, named)| is_any_before(queues, named));
     }
 
     /// Memory of the application's, from where it can be sent without being copied.
     ///
     /// # Errors
-    /// There are too many.
-    pub(super) fn pin(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, VerbsError> {
+    /// There are too many: the registration is handed back.
+    pub(super) fn pin(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, Mr> {
         self.pins.add(mr, memory)
     }
 
-    /// Takes it back; no request may name it any more.
+    /// Nothing is sent from it any more.
+    pub(super) fn end_pin(&mut self, id: PinId) {
+        self.pins.end(id);
+    }
+
+    /// Takes it back. A registration that requests name, since a queue pair could not even be emptied,
+    /// stays until they are gone.
     pub(super) fn unpin(&mut self, id: PinId) -> Option<Mr> {
-        self.pins.remove(id)
+        let (mr, named) = self.pins.remove(id)?;
+        if self.is_settled(&named) {
+            return Some(mr);
+        }
+        self.parked.push((mr, named));
+        None
     }
 
-    /// No request under way names this memory, or any.
-    pub(super) fn is_settled(&mut self, of: Option<PinId>) -> bool {
+    /// Up to where requests name this memory now.
+    pub(super) fn named(&self, id: PinId) -> Option<Marks> {
+        self.pins.named(id)
+    }
+
+    /// The requests up to these marks have completed.
+    pub(super) fn is_settled(&mut self, marks: &Marks) -> bool {
         self.reap();
-        (0..self.queues.len()).all(|at| !self.names(at, of))
+        !is_any_before(&self.queues, marks)
     }
 
-    /// A queue's requests name this memory, or any.
-    fn names(&self, at: usize, of: Option<PinId>) -> bool {
-        self.pins.named(of).any(|marks| self.queues[at].is_before(marks[at]))
-    }
-
-    /// Throws away the requests that name this memory, or any, and what else is in their queues.
-    pub(super) fn discard(&mut self, of: Option<PinId>) {
-        for at in 0..self.queues.len() {
-            if self.names(at, of) {
+    /// Empties the queues whose requests up to these marks have not completed.
+    pub(super) fn discard(&mut self, marks: &Marks) {
+        for (at, mark) in (0..self.queues.len()).zip(marks) {
+            if self.queues[at].is_before(*mark) {
                 tracing::debug!(qp = self.queues[at].qp.number(), "a queue pair is emptied");
                 self.reset(at);
             }
@@ -560,6 +571,11 @@ impl Sender {
     pub(super) fn break_queue(&self, at: usize) {
         self.queues[at].qp.break_it();
     }
+}
+
+/// Requests up to one of these marks have not all completed.
+fn is_any_before(queues: &[Queue], marks: &Marks) -> bool {
+    queues.iter().zip(marks).any(|(queue, mark)| queue.is_before(*mark))
 }
 
 /// A request to send what its pieces, not linked yet, are to be.

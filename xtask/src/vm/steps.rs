@@ -30,6 +30,7 @@ const PROGRAMS: &[&str] = &[
     "tests/c/messages",
     "tests/c/memory",
     "tests/c/registered",
+    "tests/c/nccl_sendrecv",
     "tests/c/many_peers",
     "tests/c/peer_death",
 ];
@@ -84,6 +85,7 @@ const CASES: &[Case] = &[
         uncopied_bytes: 10 << 20,
         ..case("registered", "memory that is sent without a copy", 10 << 20)
     },
+    Case { uncopied_bytes: 32 << 20, ..case("nccl", "NCCL's calls, without a copy", 32 << 20) },
     Case {
         uncopied_bytes: 2 * 8 * (256 << 10),
         lossy: true,
@@ -96,7 +98,7 @@ const CASES: &[Case] = &[
         ..case("both", "fi_pingpong, 5 ms jitter and 1 % loss", 2 * 20 * (64 << 10))
     },
     case("messages", "messages of all kinds", 1 << 20),
-    case("peers", "queue pairs, sockets and memory, 1 to 256 peers", 8 << 20),
+    case("peers", "queue pairs, sockets and memory, 1 to 256 peers", 32 << 20),
     case("death", "peers that die and come back", 1),
     case("mpi", "MPICH 5 (wheel), 4 ranks", 1 << 10),
     Case { may_fail: true, ..case("down", "fi_pingpong, the link goes down", 64 << 10) },
