@@ -158,6 +158,9 @@ impl Driver {
         }
         self.read_inbox(now);
         self.feed();
+        if self.host.settling.has_waited() {
+            now = monotonic_ns();
+        }
         self.settle(now);
         self.transmit(now, true);
         self.publish();
@@ -325,6 +328,7 @@ impl Driver {
                 self.retry_at_ns = None;
                 break;
             }
+            self.host.settling.sends();
             let carriers = (&*self.tx, &mut self.link);
             let outcome = self.sender.send(now, &self.host, carriers, &mut errors_pending);
             for token in std::mem::take(&mut self.sender.gone) {

@@ -4,7 +4,7 @@ use super::arrivals::Guess;
 use super::complete::Direction;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
-use super::host::{EpHost, Outbox, PARTS_MAX};
+use super::host::{EpHost, Outbox, PARTS_MAX, Settling};
 use super::link::Link;
 use super::ops::Pool;
 use super::sender::Sender;
@@ -132,7 +132,7 @@ impl Driver {
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
             zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
-            port: domain.verbs.clone(),
+            settling: Settling::new(domain.verbs.clone()),
         };
         // What is tampered with is not received into its place.
         let guess = Guess::new(rx.has_faults());

@@ -12,8 +12,9 @@ use super::shared_rx::SharedRx;
 use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use crate::shared::Part;
+use erd_ffi::clock::monotonic_ns;
 use erd_ffi::udp;
-use erd_ffi::verbs::{PinId, VerbsPort};
+use erd_ffi::verbs::{PinId, SETTLE_NS, VerbsPort};
 use erd_rd::matching::Matcher;
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
@@ -146,15 +147,44 @@ pub(super) struct EpHost {
     pub datagram_bytes: u16,
     /// Length of a payload that is not copied, if its memory is registered.
     pub zero_copy_bytes: u64,
-    /// What sends it then.
-    pub port: Option<Arc<VerbsPort>>,
+    pub settling: Settling,
 }
 
-/// Waits until datagrams from this memory are sent, or thrown away. Their operation fails: who owns the
-/// memory is about to have it back, while the peer may not know of an end.
-pub(super) fn settle(port: &Option<Arc<VerbsPort>>, memory: Option<PinId>) {
-    if let (Some(port), Some(memory)) = (port, memory) {
-        port.settle(memory);
+/// Sees to it that no datagram of an operation that fails is on its way out of its memory: who owns that is
+/// about to have it back, while the peer may not know of an end.
+pub(super) struct Settling {
+    port: Option<Arc<VerbsPort>>,
+    /// Memory of which nothing has been sent since.
+    done: Vec<PinId>,
+    /// What is under way is thrown away then: all operations of a step wait once.
+    until_ns: u64,
+}
+
+impl Settling {
+    pub(super) fn new(port: Option<Arc<VerbsPort>>) -> Settling {
+        Settling { port, done: Vec::new(), until_ns: 0 }
+    }
+
+    /// Datagrams are about to be sent.
+    pub(super) fn sends(&mut self) {
+        self.done.clear();
+    }
+
+    /// Something waited, so that it is later than it was.
+    pub(super) fn has_waited(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Waits until datagrams from this memory are sent, or thrown away.
+    pub(super) fn settle(&mut self, memory: Option<PinId>) {
+        let (Some(port), Some(memory)) = (&self.port, memory) else { return };
+        if self.done.is_empty() {
+            self.until_ns = monotonic_ns() + SETTLE_NS;
+        }
+        if !self.done.contains(&memory) {
+            port.settle(memory, self.until_ns);
+            self.done.push(memory);
+        }
     }
 }
 
@@ -194,11 +224,12 @@ impl EpHost {
     }
 
     /// Waits until no datagram of an operation is on its way out of memory that is not ours.
-    pub(super) fn settle_all(&self) {
+    pub(super) fn settle_all(&mut self) {
+        let (least_bytes, settling) = (self.zero_copy_bytes, &mut self.settling);
         let sends = self.sends.handles().filter_map(|handle| self.sends.get(handle));
-        sends.for_each(|op| settle(&self.port, op.memory(self.zero_copy_bytes)));
+        sends.for_each(|op| settling.settle(op.memory(least_bytes)));
         let served = self.served.handles().filter_map(|handle| self.served.get(handle));
-        served.for_each(|served| self.settle_served(served));
+        served.for_each(|served| served.settle(least_bytes, settling));
     }
 
     /// Ends all operations without a word: their memory is the application's again.
@@ -277,7 +308,7 @@ impl Host for EpHost {
         match outcome {
             Ok(()) => tx.send_done(op),
             Err(error) => {
-                settle(&self.port, op.memory(self.zero_copy_bytes));
+                self.settling.settle(op.memory(self.zero_copy_bytes));
                 tx.send_failed(op, Cause::from(error));
             }
         }

@@ -170,9 +170,9 @@ unsafe impl Class for EpInner {
         crate::progress::unregister(self);
         self.leave_watches();
         self.say_goodbye();
-        let last = std::mem::replace(&mut *self.lock(), State::Closed);
+        let mut last = std::mem::replace(&mut *self.lock(), State::Closed);
         let (mut queues, mut shared) = ([None, None], None);
-        if let State::Enabled(driver) = &last {
+        if let State::Enabled(driver) = &mut last {
             // One that a bug has failed has said no goodbye.
             driver.host.settle_all();
             self.domain.net_errors.leave(&driver.inbox);

@@ -5,7 +5,7 @@
 //! region holds memory that may be missing, what is missing counts as out of bounds.
 
 use super::complete::Report;
-use super::host::{EpHost, settle};
+use super::host::{EpHost, Settling};
 use super::ops::{Handle, Kind};
 use super::recv::UNREAD_MAX;
 use super::sender::Pieces;
@@ -97,6 +97,13 @@ impl Served {
         }
         let pass = pass.as_ref().filter(|pass| pass.is_to(&stretch.region))?;
         pass.run(stretch.offset_bytes + skip, len_bytes)
+    }
+
+    /// See [`Settling`].
+    pub(super) fn settle(&self, least_bytes: u64, settling: &mut Settling) {
+        if self.copy.is_none() && self.len_bytes >= least_bytes {
+            self.stretches.iter().for_each(|at| settling.settle(at.region.memory()));
+        }
     }
 
     /// Copies out of the memory.
@@ -343,14 +350,7 @@ impl EpHost {
             self.accessed(&served);
         }
         if !arrived {
-            self.settle_served(&served);
-        }
-    }
-
-    /// Waits until no datagram of an answer is on its way out of its memory.
-    pub(super) fn settle_served(&self, served: &Served) {
-        if served.copy.is_none() && served.len_bytes >= self.zero_copy_bytes {
-            served.stretches.iter().for_each(|at| settle(&self.port, at.region.memory()));
+            served.settle(self.zero_copy_bytes, &mut self.settling);
         }
     }
 

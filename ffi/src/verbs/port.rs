@@ -18,7 +18,7 @@ const SLOTS_MIN: u32 = 128;
 /// Inline bytes asked for: the headers of a packet and a small message.
 const INLINE_BYTES: u32 = 188;
 /// What names memory that is to be taken back is sent within this time, or thrown away.
-const SETTLE_NS: u64 = 20_000_000;
+pub const SETTLE_NS: u64 = 20_000_000;
 /// Time between two looks for events of the device.
 const EVENTS_NS: u64 = 10_000_000;
 
@@ -181,27 +181,26 @@ impl VerbsPort {
         // In a child the lock may be held for ever, and the registration is the parent's.
         if !self.is_foreign() {
             self.sender().end_pin(id);
-            self.settle(id);
+            self.settle(id, monotonic_ns() + SETTLE_NS);
             // The lock is free before the kernel is called.
             let mr = self.sender().unpin(id);
             drop(mr);
         }
     }
 
-    /// Waits until what names this memory now is sent. After 20 ms it is thrown away, like what the network
-    /// loses, with the other datagrams of its queue pairs.
-    pub fn settle(&self, id: PinId) {
+    /// Waits until what names this memory now is sent. After `until_ns` ([`SETTLE_NS`] from now) it is thrown
+    /// away, like what the network loses, with the other datagrams of its queue pairs.
+    pub fn settle(&self, id: PinId, until_ns: u64) {
         if self.is_foreign() {
             return;
         }
-        let begun = monotonic_ns();
         let Some(marks) = self.sender().named(id) else { return };
         loop {
             let mut sender = self.sender();
             if sender.is_settled(&marks) {
                 return;
             }
-            if monotonic_ns() - begun > SETTLE_NS {
+            if monotonic_ns() > until_ns {
                 return sender.discard(&marks);
             }
             drop(sender);

@@ -260,7 +260,7 @@ impl Sender {
         // SAFETY: the caller's parts.
         unsafe { self.fill(at, to, ah, (burst, memory), count) };
         let (taken, uncopied_bytes) = self.post(at, count);
-        if let Some(id) = burst.memory {
+        if let Some(id) = burst.memory.filter(|_| uncopied_bytes > 0) {
             self.pins.mark(id, at, (self.queues[at].epoch, self.queues[at].head));
         }
         let segments = burst.done_segments + taken;

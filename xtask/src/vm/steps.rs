@@ -82,10 +82,10 @@ const CASES: &[Case] = &[
         ..case("uncopied", "fi_pingpong, 256 KiB without a copy", 2 * 8 * (256 << 10))
     },
     Case {
-        uncopied_bytes: 10 << 20,
-        ..case("registered", "memory that is sent without a copy", 10 << 20)
+        uncopied_bytes: 4 << 20,
+        ..case("registered", "memory that is sent without a copy", 4 << 20)
     },
-    Case { uncopied_bytes: 32 << 20, ..case("nccl", "NCCL's calls, without a copy", 32 << 20) },
+    Case { uncopied_bytes: 16 << 20, ..case("nccl", "NCCL's calls, without a copy", 32 << 20) },
     Case {
         uncopied_bytes: 2 * 8 * (256 << 10),
         lossy: true,
