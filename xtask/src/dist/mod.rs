@@ -131,7 +131,7 @@ fn library(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
     let args = ["rustc", "--package", "erd-fi", "--crate-type", "staticlib"];
     let built = build(layout, name, &args, log)?;
     let library = link(layout, &built, log)?;
-    without_paths(layout, &library)?;
+    without_paths(layout, &library, log)?;
     Ok(library)
 }
 
@@ -139,17 +139,29 @@ fn library(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
 fn tool(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
     println!("building the packages' erd");
     let tool = build(layout, name, &["build", "--package", "erd-tool"], log)?.join("erd");
-    without_paths(layout, &tool)?;
+    without_paths(layout, &tool, log)?;
     Ok(tool)
 }
 
 /// Directories of this machine, and what they are called in the packages.
-fn places(layout: &Layout) -> Result<[(PathBuf, &'static str); 2]> {
+///
+/// Where the standard library's sources are installed, as some tools need them, rustc names their files
+/// by where they are; elsewhere by the compiler's commit, as here.
+fn places(layout: &Layout, log: &Path) -> Result<[(PathBuf, String); 3]> {
     let cargo_home = match env::var_os("CARGO_HOME") {
         Some(dir) => PathBuf::from(dir),
         None => env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo"),
     };
-    Ok([(layout.root.clone(), "erd"), (cargo_home, "cargo")])
+    let sysroot = Job::new("rustc").args(["--print", "sysroot"]).dir(&layout.root).run(log)?;
+    let sources = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
+    let about = Job::new("rustc").args(["-vV"]).dir(&layout.root).run(log)?;
+    let commit = about.lines().find_map(|line| line.strip_prefix("commit-hash: "));
+    let commit = commit.context("rustc -vV names no commit")?;
+    Ok([
+        (layout.root.clone(), "erd".to_owned()),
+        (cargo_home, "cargo".to_owned()),
+        (sources, format!("/rustc/{commit}")),
+    ])
 }
 
 /// Has cargo build something apart from `target/release`, whose flags it does not share: without
@@ -159,8 +171,8 @@ fn places(layout: &Layout) -> Result<[(PathBuf, &'static str); 2]> {
 /// not get the flags.
 fn build(layout: &Layout, name: &str, args: &[&str], log: &Path) -> Result<PathBuf> {
     let remap =
-        |(dir, name): &(PathBuf, &str)| format!("--remap-path-prefix={}={name}", dir.display());
-    let flags = places(layout)?.each_ref().map(remap);
+        |(dir, name): &(PathBuf, String)| format!("--remap-path-prefix={}={name}", dir.display());
+    let flags = places(layout, log)?.each_ref().map(remap);
     let (host, target) = (deps::host(layout, log)?, layout.own.join(format!("{name}-build")));
     Job::new("cargo")
         .args(args)
@@ -175,9 +187,9 @@ fn build(layout: &Layout, name: &str, args: &[&str], log: &Path) -> Result<PathB
     Ok(target.join(host).join("release"))
 }
 
-fn without_paths(layout: &Layout, file: &Path) -> Result<()> {
+fn without_paths(layout: &Layout, file: &Path, log: &Path) -> Result<()> {
     let bytes = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
-    for (dir, _) in places(layout)? {
+    for (dir, _) in places(layout, log)? {
         let path = dir.as_os_str().as_encoded_bytes();
         if bytes.windows(path.len()).any(|window| window == path) {
             bail!("{} has the path {} in it", file.display(), dir.display());
