@@ -10,16 +10,22 @@
  *   write      into the server's memory, `window` writes outstanding
  *   read       out of it, likewise
  *   fetch      an atomic fetch and add of 8 bytes, from the call to the completion
+ * With -n each point also tells how far apart the two processors are, before it and after it: line_ns is
+ * what a cache line takes there and back. A virtual machine's processors move between its host's.
  * A point that doesn't end within its limit is reported as such and ends the program with status 3. */
 #include "node.h"
 
 #include <getopt.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 #include <sys/prctl.h>
 
 enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16 };
-enum test { LATENCY, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, END };
+/* Turns of a cache line: in all, and for each time that is taken. */
+enum { LINE_TURNS = 2000, LINE_BATCH = 100 };
+enum test { LATENCY, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, LINE, END };
 static const char *const TEST_NAMES[TESTS] = {"latency", "bandwidth", "reuse", "rate", "write", "read", "fetch"};
 
 /* What both processes know from the command line. */
@@ -32,6 +38,7 @@ struct plan {
     int cpus[2];
     size_t window;
     bool verify;
+    _Atomic uint64_t *line; /* in memory of both; NULL where it is not to be timed */
 };
 
 struct command {
@@ -228,6 +235,16 @@ static void serve_stream(struct side *side)
         send_ack(side);
 }
 
+/* Answers each odd number in the line with the even one that follows. */
+static void serve_line(struct side *side)
+{
+    for (uint64_t turn = 0; turn < LINE_TURNS; turn++) {
+        while (atomic_load(side->plan->line) != 2 * turn + 1)
+            ;
+        atomic_store(side->plan->line, 2 * turn + 2);
+    }
+}
+
 static void serve(struct side *side)
 {
     for (;;) {
@@ -237,6 +254,10 @@ static void serve(struct side *side)
         if (side->command.test == END)
             return;
         alarm(side->plan->limit_seconds + 2);
+        if (side->command.test == LINE) {
+            serve_line(side);
+            continue;
+        }
         side->received = 0;
         side->ack_op.id = 0;
         first = reaches_memory(side->command.test) ? 0 : side->command.test == LATENCY ? 1 : side->plan->window;
@@ -345,19 +366,46 @@ static uint64_t bytes_on_loopback(void)
     return bytes;
 }
 
+/* ns of a cache line there and back, of the fastest batch, as others may interrupt one; 0 where it is
+ * not to be timed. */
+static uint64_t line_ns(struct side *side)
+{
+    _Atomic uint64_t *line = side->plan->line;
+    struct command command = {.test = LINE};
+    uint64_t least = UINT64_MAX, start = 0;
+    if (!line)
+        return 0;
+    atomic_store(line, 0);
+    oob_send(side->oob, &command, sizeof command);
+    for (uint64_t turn = 0; turn < LINE_TURNS; turn++) {
+        if (turn % LINE_BATCH == 0)
+            start = now_ns();
+        atomic_store(line, 2 * turn + 1);
+        while (atomic_load(line) != 2 * turn + 2)
+            ;
+        if (turn % LINE_BATCH == LINE_BATCH - 1 && now_ns() - start < least)
+            least = now_ns() - start;
+    }
+    return least / LINE_BATCH;
+}
+
 static int ascending(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
 }
 
-static void print_point(struct side *side, uint64_t took_ns, uint64_t *samples, uint64_t lo_bytes)
+/* `lines`: what line_ns answered before and after. */
+static void print_point(struct side *side, uint64_t took_ns, uint64_t *samples, uint64_t lo_bytes,
+                        const uint64_t lines[2])
 {
     struct command *command = &side->command;
     double seconds = (double)took_ns / 1e9, count = (double)command->count;
     printf("{\"provider\":\"%s\",\"test\":\"%s\",\"size\":%llu,\"count\":%llu,\"lo_bytes\":%llu", side->plan->provider,
            TEST_NAMES[command->test], (unsigned long long)command->size, (unsigned long long)command->count,
            (unsigned long long)lo_bytes);
+    if (side->plan->line)
+        printf(",\"line_ns\":[%llu,%llu]", (unsigned long long)lines[0], (unsigned long long)lines[1]);
     if (command->test == LATENCY || command->test == FETCH) {
         qsort(samples, command->count, sizeof *samples, ascending);
         printf(",\"p50_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f", (double)samples[command->count / 2] / 1e3,
@@ -375,7 +423,7 @@ static void measure(struct side *side, uint64_t *samples)
     const struct plan *plan = side->plan;
     bool latency = side->command.test == LATENCY || side->command.test == FETCH;
     uint64_t unit = latency ? 1 : plan->window, most = latency ? SAMPLES_MAX : 1u << 24, count = latency ? 20 : unit;
-    uint64_t took, before;
+    uint64_t took, before, lines[2];
     late_bytes = (size_t)snprintf(
         late_line, sizeof late_line,
         "{\"provider\":\"%s\",\"test\":\"%s\",\"size\":%llu,\"error\":\"no end within %u s\"}\n", plan->provider,
@@ -389,8 +437,10 @@ static void measure(struct side *side, uint64_t *samples)
     count = count < unit * 4 ? unit * 4 : count > most ? most : count;
     count -= count % unit;
     before = bytes_on_loopback();
+    lines[0] = line_ns(side);
     took = ask(side, count, samples);
-    print_point(side, took, samples, bytes_on_loopback() - before);
+    lines[1] = line_ns(side);
+    print_point(side, took, samples, bytes_on_loopback() - before, lines);
     alarm(0);
 }
 
@@ -503,10 +553,19 @@ static void add_size(struct plan *plan, const char *word)
     plan->sizes[plan->sizes_count++] = strtoull(word, NULL, 10);
 }
 
+/* A word that both processes see, on two processors that spinning can hold. */
+static void share_line(struct plan *plan)
+{
+    check(plan->cpus[0] >= 0 && plan->cpus[1] >= 0 && plan->cpus[0] != plan->cpus[1], "-n wants two CPUs in -c");
+    plan->line = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(plan->line != MAP_FAILED, "mmap: %s", strerror(errno));
+}
+
 static void parse(struct plan *plan, int argc, char **argv)
 {
+    bool lines = false;
     int option;
-    while ((option = getopt(argc, argv, "p:a:t:s:m:l:c:w:k")) != -1) {
+    while ((option = getopt(argc, argv, "p:a:t:s:m:l:c:w:kn")) != -1) {
         switch (option) {
         case 'p': plan->provider = optarg; break;
         case 'a': plan->address = optarg; break;
@@ -517,13 +576,17 @@ static void parse(struct plan *plan, int argc, char **argv)
         case 'c': check(sscanf(optarg, "%d,%d", &plan->cpus[0], &plan->cpus[1]) == 2, "-c wants two CPUs"); break;
         case 'w': plan->window = strtoull(optarg, NULL, 10); break;
         case 'k': plan->verify = true; break;
+        case 'n': lines = true; break;
         default:
             die("usage: bench -p PROVIDER [-a ADDRESS] -t TEST,... -s SIZE,... [-m MS a point]\n"
-                "             [-l LIMIT in s a point] [-c CPU,CPU] [-w WINDOW] [-k checks all data]");
+                "             [-l LIMIT in s a point] [-c CPU,CPU] [-w WINDOW] [-k checks all data]\n"
+                "             [-n times a cache line between the CPUs]");
         }
     }
     check(plan->provider && plan->sizes_count, "-p, -t and -s are needed");
     check(plan->window >= 1 && plan->window <= WINDOW_MAX, "-w: 1 to %d", WINDOW_MAX);
+    if (lines)
+        share_line(plan);
 }
 
 int main(int argc, char **argv)

@@ -108,6 +108,10 @@ impl Plan {
         self.runs * self.providers.len() * sizes
     }
 
+    fn has_two_cpus(&self) -> bool {
+        self.cpus.split_once(',').is_some_and(|(first, second)| first != second)
+    }
+
     fn job(&self, layout: &Layout, name: &str, test: Test, sizes: &[u64]) -> Job {
         let list: Vec<String> = sizes.iter().map(u64::to_string).collect();
         let limit = Duration::from_secs(POINT_LIMIT_S * (sizes.len() as u64 + 1) + 20);
@@ -137,7 +141,9 @@ fn measure(layout: &Layout, plan: &Plan) -> Result<Results> {
             for turn in 0..plan.providers.len() {
                 let name = &plan.providers[(turn + run) % plan.providers.len()];
                 bar.set_message(format!("{name} {}", test.name()));
-                let ended = plan.job(layout, name, test, sizes).finish(&log)?;
+                let job = plan.job(layout, name, test, sizes);
+                let job = if plan.has_two_cpus() { job.args(["-n"]) } else { job };
+                let ended = job.finish(&log)?;
                 let found = results.take(name, &ended.output)?;
                 if !ended.is_success() || found < sizes.len() {
                     let why = results.gave_up(name, test, &ended.output);

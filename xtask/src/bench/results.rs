@@ -55,6 +55,26 @@ impl Test {
     }
 }
 
+/// Which runs of a point are meant. The processors of a virtual machine move between those of its host:
+/// now they share a cache, now they don't, and everything that goes between them is two to three
+/// times as fast in the one case. So runs are compared with runs of the same kind alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Every run.
+    Any,
+    /// Those in which a cache line took the least time between the processors, as nearly as
+    /// [`FAR_TIMES`] tells.
+    Near,
+    /// Those in which it took longer, before and after; what changed in the middle is neither.
+    Far,
+}
+
+/// A line that takes so many times the least is one between caches.
+const FAR_TIMES: f64 = 2.0;
+
+/// Values of a run: what a cache line took before it and after it.
+const LINES: [&str; 2] = ["line_before_ns", "line_after_ns"];
+
 /// Provider, test, size in bytes.
 pub type Point = (String, Test, u64);
 
@@ -101,6 +121,10 @@ impl Results {
                 point.entry(name.clone()).or_default().push(value);
             }
         }
+        let lines = map.get("line_ns").and_then(Value::as_array).into_iter().flatten();
+        for (name, value) in LINES.iter().zip(lines.filter_map(Value::as_f64)) {
+            point.entry((*name).to_owned()).or_default().push(value);
+        }
         Ok(())
     }
 
@@ -119,11 +143,39 @@ impl Results {
         self.points.is_empty()
     }
 
-    /// Median over the runs.
+    /// Median over the runs of a kind.
     #[must_use]
-    pub fn median(&self, provider: &str, test: Test, size: u64, value: &str) -> Option<f64> {
+    pub fn median(
+        &self,
+        provider: &str,
+        test: Test,
+        size: u64,
+        value: &str,
+        place: Place,
+    ) -> Option<f64> {
         let point = self.points.get(&(provider.to_owned(), test, size))?;
-        median(point.get(value)?)
+        let values = point.get(value)?.iter().enumerate();
+        let far_ns = self.far_ns();
+        let of_place = values.filter(|(run, _)| is_at(point, *run, far_ns, place));
+        median(&of_place.map(|(_, value)| *value).collect::<Vec<f64>>())
+    }
+
+    /// The kinds of runs that a size is to be shown for: one, unless the processors moved.
+    #[must_use]
+    pub fn places(&self, test: Test, size: u64) -> &'static [Place] {
+        let far_ns = self.far_ns();
+        let mut points =
+            self.points.iter().filter(|((_, of, bytes), _)| (*of, *bytes) == (test, size));
+        let moved = points.any(|(_, point)| {
+            LINES.iter().filter_map(|name| point.get(*name)).flatten().any(|ns| *ns >= far_ns)
+        });
+        if moved { &[Place::Near, Place::Far] } else { &[Place::Any] }
+    }
+
+    /// From here on a cache line took long.
+    fn far_ns(&self) -> f64 {
+        let lines = self.points.values().flat_map(|point| LINES.map(|name| point.get(name)));
+        FAR_TIMES * lines.flatten().flatten().copied().fold(f64::INFINITY, f64::min)
     }
 
     /// Bytes on `lo` for each byte of payload, over all runs.
@@ -176,6 +228,17 @@ impl Results {
     }
 }
 
+/// Whether a run of a point is of a kind.
+fn is_at(point: &BTreeMap<String, Vec<f64>>, run: usize, far_ns: f64, place: Place) -> bool {
+    let is_far =
+        |name: &str| point.get(name).and_then(|runs| runs.get(run)).map(|ns| *ns >= far_ns);
+    match place {
+        Place::Any => true,
+        Place::Near => LINES.iter().all(|name| is_far(name) == Some(false)),
+        Place::Far => LINES.iter().all(|name| is_far(name) == Some(true)),
+    }
+}
+
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -201,10 +264,35 @@ mod tests {
             );
             assert_eq!(results.take("x", &line).expect("a good line"), 1);
         }
-        assert_eq!(results.median("x", Test::Latency, 64, "p50_us"), Some(2.0));
-        assert_eq!(results.median("x", Test::Latency, 65, "p50_us"), None);
+        assert_eq!(results.median("x", Test::Latency, 64, "p50_us", Place::Any), Some(2.0));
+        assert_eq!(results.median("x", Test::Latency, 65, "p50_us", Place::Any), None);
+        assert_eq!(results.places(Test::Latency, 64), [Place::Any]);
         assert_eq!(results.lo_share("x", Test::Latency, 64), Some(2.0));
         assert!(results.take("x", "{\"test\":\"latency\"}").is_err());
+    }
+
+    #[test]
+    fn runs_between_caches_are_told_from_the_others() {
+        let mut results = Results::default();
+        let runs = [
+            (1.0, [70, 80]),
+            (9.0, [300, 310]),
+            (5.0, [75, 300]),
+            (3.0, [90, 70]),
+            (8.0, [290, 280]),
+        ];
+        for (us, [before, after]) in runs {
+            let line = format!(
+                "{{\"provider\":\"x\",\"test\":\"latency\",\"size\":64,\"count\":10,\"lo_bytes\":1,\
+                 \"line_ns\":[{before},{after}],\"p50_us\":{us}}}\n"
+            );
+            assert_eq!(results.take("x", &line).expect("a good line"), 1);
+        }
+        assert_eq!(results.places(Test::Latency, 64), [Place::Near, Place::Far]);
+        let median = |place| results.median("x", Test::Latency, 64, "p50_us", place);
+        assert_eq!(median(Place::Near), Some(2.0));
+        assert_eq!(median(Place::Far), Some(8.5));
+        assert_eq!(median(Place::Any), Some(5.0));
     }
 
     #[test]

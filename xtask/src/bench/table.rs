@@ -1,6 +1,6 @@
 //! The tables that a bench run prints.
 
-use super::results::{Results, Test};
+use super::results::{Place, Results, Test};
 use crate::fabric::bytes_text;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
@@ -20,11 +20,21 @@ pub fn print(providers: &[String], tests: &[(Test, &[u64])], results: &Results) 
         println!("\n{first}/other: below 1 is better for latency, above 1 for bandwidth and rate.");
         println!("lo: bytes on the loopback interface for each byte of {first}'s payload.");
     }
+    let moved = |(test, sizes): &(Test, &[u64])| {
+        sizes.iter().any(|size| results.places(*test, *size).len() > 1)
+    };
+    if tests.iter().any(moved) {
+        println!(
+            "near, far: the processors shared a cache, or did not; only like runs are compared."
+        );
+    }
     for name in providers {
-        let p50 = |test| results.median(name, test, FETCH_BYTES, "p50_us");
-        if let (Some(fetch), Some(half)) = (p50(Test::Fetch), p50(Test::Latency)) {
-            let share = fetch / (2.0 * half);
-            println!("{name}: a fetch and add takes {share:.2} round trips of 8 bytes");
+        for place in results.places(Test::Fetch, FETCH_BYTES) {
+            let p50 = |test| results.median(name, test, FETCH_BYTES, "p50_us", *place);
+            if let (Some(fetch), Some(half)) = (p50(Test::Fetch), p50(Test::Latency)) {
+                let (share, place) = (fetch / (2.0 * half), place_text(*place));
+                println!("{name}{place}: a fetch and add takes {share:.2} round trips of 8 bytes");
+            }
         }
     }
     for name in providers {
@@ -62,12 +72,16 @@ pub fn table(providers: &[String], test: Test, sizes: &[u64], results: &Results)
         header.push("lo".to_owned());
     }
     table.set_header(header);
-    for size in sizes {
-        let mut row = vec![bytes_text(*size)];
-        row.extend(providers.iter().map(|name| value(results, name, test, *size)));
+    let all =
+        sizes.iter().flat_map(|size| results.places(test, *size).iter().map(|at| (*size, *at)));
+    for (size, place) in all {
+        let mut row = vec![bytes_text(size) + place_text(place)];
+        row.extend(providers.iter().map(|name| value(results, name, test, size, place)));
         if let [first, others @ ..] = providers {
-            row.extend(others.iter().map(|other| ratio(results, (first, other), test, *size)));
-            row.push(two_digits(results.lo_share(first, test, *size)));
+            row.extend(
+                others.iter().map(|other| ratio(results, (first, other), test, size, place)),
+            );
+            row.push(two_digits(results.lo_share(first, test, size)));
         }
         let right = |text| Cell::new(text).set_alignment(CellAlignment::Right);
         table.add_row(row.into_iter().map(right));
@@ -75,8 +89,16 @@ pub fn table(providers: &[String], test: Test, sizes: &[u64], results: &Results)
     table
 }
 
-fn value(results: &Results, provider: &str, test: Test, size: u64) -> String {
-    let median = |name| results.median(provider, test, size, name);
+fn place_text(place: Place) -> &'static str {
+    match place {
+        Place::Any => "",
+        Place::Near => ", near",
+        Place::Far => ", far",
+    }
+}
+
+fn value(results: &Results, provider: &str, test: Test, size: u64, place: Place) -> String {
+    let median = |name| results.median(provider, test, size, name, place);
     let Some(main) = median(test.main_value().0) else { return "-".to_owned() };
     match test {
         Test::Latency | Test::Fetch => {
@@ -88,10 +110,16 @@ fn value(results: &Results, provider: &str, test: Test, size: u64) -> String {
     }
 }
 
-fn ratio(results: &Results, (first, other): (&str, &str), test: Test, size: u64) -> String {
+fn ratio(
+    results: &Results,
+    (first, other): (&str, &str),
+    test: Test,
+    size: u64,
+    place: Place,
+) -> String {
     let (name, _) = test.main_value();
-    let first = results.median(first, test, size, name);
-    let other = results.median(other, test, size, name);
+    let first = results.median(first, test, size, name, place);
+    let other = results.median(other, test, size, name, place);
     two_digits(first.zip(other).map(|(first, other)| first / other))
 }
 
