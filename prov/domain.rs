@@ -24,7 +24,7 @@ use erd_ffi::fi::{
     fid_ep, fid_poll, fid_stx,
 };
 use erd_ffi::guard::guarded;
-use erd_ffi::udp::{Interface, PortError, PortOptions, TxSockets, interfaces};
+use erd_ffi::udp::{Interface, PortError, PortOptions, Shares, TxSockets, interfaces};
 use erd_ffi::verbs::{self, Port, VerbsPort};
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_int, c_void};
@@ -71,6 +71,8 @@ pub struct DomainInner {
     scheme: Mutex<SchemeChoice>,
     /// What carries data beside UDP.
     pub verbs: Option<Arc<VerbsPort>>,
+    /// How peers on this host read payloads where they lie.
+    pub shares: Option<Arc<Shares>>,
     /// Least payload that the port sends from registered memory without a copy.
     pub zero_copy_bytes: Option<u64>,
     /// What is registered is there, and stays: the port may know its pages.
@@ -113,11 +115,15 @@ unsafe impl Class for DomainInner {
 }
 
 impl DomainInner {
-    /// A region, registered with the port too if that is to send from it without copying.
+    /// A region that may be sent from: registered with the port too if that is to send from it without
+    /// copying.
     pub(crate) fn pinned(&self, region: Region) -> Region {
         match (&self.verbs, self.zero_copy_bytes) {
             (Some(port), Some(least_bytes)) if self.pins => region.pinned(port, least_bytes),
-            _ => region,
+            _ => match &self.shares {
+                Some(shares) => region.shared(shares),
+                None => region,
+            },
         }
     }
 
@@ -136,15 +142,23 @@ impl DomainInner {
         let verbs = open_verbs(port.as_ref(), &settings, paths)?;
         let zero_copy_bytes =
             plan::zero_copy_bytes(&settings, verbs.as_ref().map(|verbs| verbs.port()));
-        let by_hosts = plan::is_by_hosts(&entry, verbs.as_ref().map(|verbs| verbs.port()));
+        let shares = plan::shares(&settings, &entry, verbs.as_ref().map(|verbs| verbs.port()))
+            .then(|| Shares::new(local, settings.ecn, settings.send_buffer_bytes))
+            .flatten()
+            .map(Arc::new);
+        let scheme = settings.scheme_on(
+            plan::is_by_hosts(&entry, verbs.as_ref().map(|verbs| verbs.port())),
+            shares.is_some(),
+        );
         Ok(Arc::new(DomainInner {
             fabric: Arc::clone(fabric),
             verbs,
             zero_copy_bytes,
+            shares,
             pins: terms.mr_mode & (FI_MR_ALLOCATED | FI_MR_BASIC) != 0,
             paths,
             link_bytes_per_s: plan::link_bytes_per_s(&settings, &entry),
-            scheme: Mutex::new(settings.scheme_on(by_hosts)),
+            scheme: Mutex::new(scheme),
             settings,
             local,
             iface: entry.name,
@@ -197,6 +211,7 @@ impl DomainInner {
             ecn: self.settings.ecn,
             timestamps: self.settings.timestamps,
             faults: self.settings.test_faults,
+            shares: self.shares.clone(),
             ..PortOptions::default()
         }
     }

@@ -30,7 +30,7 @@ impl Plan {
     /// On `entry`, over `port` if there is one.
     #[must_use]
     pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Plan {
-        let scheme = settings.scheme_on(is_by_hosts(entry, port));
+        let scheme = settings.scheme_on(is_by_hosts(entry, port), shares(settings, entry, port));
         let verbs_bytes = port.map(|port| port.mtu_bytes);
         Plan {
             paths: paths(settings, entry, port),
@@ -50,6 +50,11 @@ impl Plan {
 /// What carries packets is the processors of who sends and receives, which round trips tell of then.
 pub(crate) fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
     entry.loopback || port.is_some_and(Port::is_software)
+}
+
+/// Peers may read payloads where they lie. Elsewhere a datagram carries less than that costs.
+pub(crate) fn shares(settings: &Settings, entry: &Interface, port: Option<&Port>) -> bool {
+    entry.loopback && port.is_none() && settings.share_pages && cfg!(target_arch = "x86_64")
 }
 
 /// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle

@@ -6,6 +6,7 @@
 use crate::cntr::CntrInner;
 use crate::object::Use;
 use erd_ffi::own_memory;
+use erd_ffi::udp::Shares;
 use erd_ffi::verbs::{Pin, PinId, VerbsPort};
 use parking_lot::Mutex;
 use std::ops::Deref;
@@ -58,6 +59,10 @@ pub struct Region {
     pin: Mutex<Option<Pin>>,
     /// What bursts from it name.
     memory: Option<PinId>,
+    /// Peers on this host may read it where it lies.
+    shares: Option<Arc<Shares>>,
+    /// Answers from it that peers have not acknowledged.
+    lent: AtomicUsize,
     /// Counters of accesses to this region alone, with the kinds that each counts.
     counters: Mutex<Vec<(u64, Arc<CntrInner>, Use)>>,
 }
@@ -72,7 +77,14 @@ impl Region {
         let guarded = !pieces.iter().all(Piece::can_be_there) && own_memory::is_offered();
         let (users, counters) = (AtomicUsize::new(0), Mutex::default());
         let (pin, memory) = (Mutex::default(), None);
-        Region { pieces, access, base, guarded, users, pin, memory, counters }
+        let (shares, lent) = (None, AtomicUsize::new(0));
+        Region { pieces, access, base, guarded, users, pin, memory, shares, lent, counters }
+    }
+
+    /// The region, of which peers on this host may read what waits for them where it lies.
+    #[must_use]
+    pub fn shared(self, shares: &Arc<Shares>) -> Region {
+        Region { shares: Some(Arc::clone(shares)), ..self }
     }
 
     /// The region registered with a port, if it can be: it is one piece of `least_bytes` or more.
@@ -140,6 +152,13 @@ impl Region {
         (end <= self.pieces.iter().fold(0, sum)).then_some(offset)
     }
 
+    /// A peer is being answered from it, until the answer is dropped.
+    #[must_use]
+    pub fn lend(self: &Arc<Region>) -> Lent {
+        self.lent.fetch_add(1, Ordering::Relaxed);
+        Lent(Arc::clone(self))
+    }
+
     /// Begins an access; `None` if the region is closed.
     #[must_use]
     pub fn enter(self: &Arc<Region>) -> Option<Pass> {
@@ -159,6 +178,9 @@ impl Region {
             std::thread::yield_now();
         }
         self.counters.lock().clear();
+        if self.lent.load(Ordering::Acquire) != 0 {
+            self.shares.iter().for_each(|shares| shares.recall());
+        }
         let pin = self.pin.lock().take();
         drop(pin);
     }
@@ -182,6 +204,15 @@ impl Region {
             left -= take;
             skip = 0;
         }
+    }
+}
+
+/// See [`Region::lend`].
+pub struct Lent(Arc<Region>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.lent.fetch_sub(1, Ordering::Release);
     }
 }
 

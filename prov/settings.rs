@@ -24,6 +24,9 @@ pub const SCHEME_DEFAULT: &str = "nscc";
 /// Scheme where nothing is said and a controller would take busy processors for a busy network: on
 /// loopback, whose queues are the hosts' own buffers, and over Soft-RoCE.
 pub const SCHEME_HOSTS: &str = "erd";
+/// Its parameters where the peer makes the only copy: it is what is waited for, and acknowledging a quarter
+/// of the window takes its time too (docs/cc/erd.md).
+const SHARED_OPTIONS: &str = "window_kib=2048";
 /// Leaves a choice to the interface.
 const AUTO: &str = "auto";
 /// [`AUTO`] and the names of the schemes.
@@ -197,6 +200,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Least message or transfer that an RDMA device takes from registered memory without a copy, in bytes, a datagram's size at least; 0: every one is copied. auto is 16384, and 0 over Soft-RoCE",
     },
     Parameter {
+        name: "share_pages",
+        default: "1",
+        kind: Kind::Switch,
+        help: "On loopback, let processes of the same user read payloads of 32 KiB and more of each other's messages where they lie: one copy, not two",
+    },
+    Parameter {
         name: "tx_size",
         default: "4096",
         kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },
@@ -365,6 +374,8 @@ pub struct Settings {
     pub progress_idle_ns: u64,
     /// UDP GSO.
     pub gso: bool,
+    /// Peers on this host read long payloads where they lie.
+    pub share_pages: bool,
     /// UDP GRO.
     pub gro: bool,
     /// ECN.
@@ -436,6 +447,7 @@ impl Settings {
             rto_min_ns: from.number::<u64>("rto_min_us")? * 1000,
             progress_idle_ns: from.number::<u64>("progress_idle_ms")? * 1_000_000,
             gso: from.switch("gso")?,
+            share_pages: from.switch("share_pages")?,
             gro: from.switch("gro")?,
             ecn: from.switch("ecn")?,
             timestamps: from.switch("timestamps")?,
@@ -453,14 +465,19 @@ impl Settings {
         self.paths.unwrap_or(if loopback { PATHS_LOOPBACK } else { PATHS_DEFAULT })
     }
 
-    /// Scheme to use on an interface, `by_hosts` if round trips on it tell of processors.
+    /// Scheme to use on an interface, `by_hosts` if round trips on it tell of processors, `shares` if
+    /// peers read payloads where they lie.
     ///
     /// # Panics
-    /// Never: both defaults are names of the table.
+    /// Never: all defaults are of the table.
     #[must_use]
-    pub fn scheme_on(&self, by_hosts: bool) -> SchemeChoice {
-        let name = if by_hosts { SCHEME_HOSTS } else { SCHEME_DEFAULT };
-        let default = || SchemeChoice::new(name, "").expect("it is a scheme");
+    pub fn scheme_on(&self, by_hosts: bool, shares: bool) -> SchemeChoice {
+        let (name, options) = match by_hosts {
+            true if shares => (SCHEME_HOSTS, SHARED_OPTIONS),
+            true => (SCHEME_HOSTS, ""),
+            false => (SCHEME_DEFAULT, ""),
+        };
+        let default = || SchemeChoice::new(name, options).expect("it is a scheme");
         self.scheme.clone().unwrap_or_else(default)
     }
 }
@@ -607,7 +624,7 @@ mod tests {
         let settings = Settings::read(|_| Ok(None)).expect("defaults");
         assert_eq!((settings.paths, settings.mtu_bytes), (None, None));
         assert_eq!((settings.paths_on(false), settings.paths_on(true)), (4, 1));
-        let schemes = [false, true].map(|by_hosts| settings.scheme_on(by_hosts).name());
+        let schemes = [false, true].map(|by_hosts| settings.scheme_on(by_hosts, by_hosts).name());
         assert_eq!(schemes, ["nscc", "erd"]);
         assert_eq!(settings.peer_timeout_ns, 5_000_000_000);
         assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 65_536));

@@ -5,7 +5,7 @@
 local erd = Proto("erd", "erd reliable datagrams")
 
 local HEADER_BYTES, STATE_BYTES, NAME_BYTES = 32, 44, 24
-local PORT_BYTES = 104
+local PORT_BYTES, SEAL_BYTES = 104, 8
 
 local KINDS = {
     [0] = "data", [1] = "acknowledgement", [2] = "probe", [3] = "hello", [4] = "challenge",
@@ -37,6 +37,7 @@ local f = {
     eager = ProtoField.bool("erd.flags.eager", "Eager segment", 8, nil, 0x04),
     void = ProtoField.bool("erd.flags.void", "Void segment", 8, nil, 0x08),
     ack_rides = ProtoField.bool("erd.flags.ack", "Acknowledgement rides", 8, nil, 0x10),
+    sealed = ProtoField.bool("erd.flags.seal", "Seal follows", 8, nil, 0x20),
     path = ProtoField.uint8("erd.path", "Path"),
     attempt = ProtoField.uint8("erd.attempt", "Attempt"),
     psn = ProtoField.uint32("erd.psn", "PSN"),
@@ -44,6 +45,7 @@ local f = {
     sent = ProtoField.uint32("erd.sent", "Sent (ns)"),
     checksum = ProtoField.uint32("erd.checksum", "Header checksum", base.HEX),
     payload = ProtoField.bytes("erd.payload", "Payload"),
+    seal = ProtoField.bytes("erd.seal", "Seal"),
     -- Bundles, §5.2, and segments, §5.3.
     records = ProtoField.uint16("erd.records", "Records"),
     record = ProtoField.uint8("erd.record", "Record", base.DEC, RECORDS),
@@ -214,6 +216,7 @@ local function segment(tree, buf)
     end
     local bytes = buf(4, 2):uint()
     if bytes > 0 then tree:add(f.payload, buf(at, bytes)) end
+    if math.floor(flags / 32) % 2 == 1 then tree:add(f.seal, buf(buf:len() - SEAL_BYTES, SEAL_BYTES)) end
     return string.format("%ssegment of Msg_ID %d, %d bytes at %d", eager and "eager " or "",
         buf(2, 2):uint(), bytes, buf(8, 4):uint())
 end
@@ -266,7 +269,7 @@ end
 local function header(tree, buf)
     for _, field in ipairs({ "type", "version", "kind" }) do tree:add(f[field], buf(0, 1)) end
     local flags = tree:add(f.flags, buf(1, 1))
-    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides" }) do
+    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides", "sealed" }) do
         flags:add(f[field], buf(1, 1))
     end
     fields(tree, buf, 2, {
@@ -320,11 +323,13 @@ local function length(buf, slack)
     if kind == 15 then
         return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil and PORT_BYTES
     end
-    if KINDS[kind] == nil or flags > 31 or (long and kind ~= 0) then return false end
+    if KINDS[kind] == nil or flags > 63 or (long and kind ~= 0) then return false end
     local eager = math.floor(flags / 4) % 2 == 1
     local sum = math.floor(flags / 2) % 2 == 1
     local rides = eager and math.floor(flags / 16) % 2 == 1
+    local sealed = math.floor(flags / 32) % 2 == 1
     local told = HEADER_BYTES + buf(4, 2):uint() + (eager and 32 or 0) + (rides and STATE_BYTES or 0) + (sum and 4 or 0)
+        + (sealed and SEAL_BYTES or 0)
     return told <= buf:len() and buf:len() <= told + slack and told
 end
 

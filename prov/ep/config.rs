@@ -4,7 +4,8 @@ use crate::domain::DomainInner;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::clock::realtime_ns;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
-use erd_rd::config::Config;
+use erd_ffi::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
+use erd_rd::config::{Config, Seals};
 use std::net::SocketAddr;
 
 /// Datagrams of this size are best on a path that carries any: of the 64 KiB that segmentation
@@ -153,6 +154,10 @@ pub(super) fn engine_config(
         base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,
         link_bytes_per_s: domain.link_bytes_per_s,
         payload_checksum: settings.payload_checksum,
+        seals: domain
+            .shares
+            .as_ref()
+            .map(|_| Seals { least_bytes: SHARED_MIN_BYTES, most_bytes: SHARED_MAX_BYTES }),
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
         ..Config::new(name, realtime_ns(), erd_ffi::checksum::crc32c)
     }

@@ -232,15 +232,16 @@ impl Driver {
     /// so nothing of anybody else's may be there, even for a moment. `None` if nothing comes.
     fn is_worth_placing(&mut self) -> Option<bool> {
         let first = self.guess.expected[0];
-        let (right, bytes) = match self.rx.look_ahead(&self.guess.plan, |head| first.is(head)) {
-            Ok(Next::Nothing) => return None,
-            Ok(Next::Planned { bytes }) => (bytes >= LOOK_WORTH_BYTES, bytes),
-            Ok(Next::Other { bytes }) => (false, bytes),
-            Err(error) => {
-                tracing::warn!(%error, "cannot look at what arrives");
-                (false, usize::MAX)
-            }
-        };
+        let (right, bytes) =
+            match self.rx.look_ahead(&self.guess.plan, |head| first.tail_bytes(head)) {
+                Ok(Next::Nothing) => return None,
+                Ok(Next::Planned { bytes }) => (bytes >= LOOK_WORTH_BYTES, bytes),
+                Ok(Next::Other { bytes }) => (false, bytes),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot look at what arrives");
+                    (false, usize::MAX)
+                }
+            };
         if !right {
             self.guess.learn(Taken::default(), bytes as u64);
         }
@@ -259,7 +260,7 @@ impl Driver {
         let (engine, host, link) = (&mut self.engine, &mut self.host, &mut self.link);
         let expected = &self.guess.expected;
         let (mut bytes, mut read_at) = (0, None);
-        let is_expected = |place: usize, head: &[u8]| expected[place].is(head);
+        let is_expected = |place: usize, head: &[u8], tail: &[u8]| expected[place].is(head, tail);
         let take = |datagram: RxDatagram<'_>| {
             bytes += datagram.data.len() as u64;
             let meta = meta(&datagram);
@@ -281,6 +282,12 @@ impl Driver {
             bytes = u64::MAX;
             Taken::default()
         });
+        if lease.is_of_a_region() && taken.datagrams > 0 && !taken.placed {
+            // The head was right, so a seal was broken: what landed there is memory of the writer's process
+            // that is used for something else now, and is not for those who may read the region.
+            // SAFETY: as above. No byte of the places has been received.
+            unsafe { self.guess.plan.wipe() };
+        }
         self.guess.learn(taken, bytes);
         taken.datagrams
     }

@@ -132,7 +132,7 @@ impl Driver {
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
             zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
-            settling: Settling::new(domain.verbs.clone()),
+            settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
         };
         // What is tampered with is not received into its place.
         let guess = Guess::new(rx.has_faults());

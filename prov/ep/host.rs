@@ -13,7 +13,7 @@ use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use crate::shared::Part;
 use erd_ffi::clock::monotonic_ns;
-use erd_ffi::udp;
+use erd_ffi::udp::{self, SHARED_MIN_BYTES, Shares};
 use erd_ffi::verbs::{PinId, SETTLE_NS, VerbsPort};
 use erd_rd::matching::Matcher;
 use erd_rd::{
@@ -154,6 +154,8 @@ pub(super) struct EpHost {
 /// about to have it back, while the peer may not know of an end.
 pub(super) struct Settling {
     port: Option<Arc<VerbsPort>>,
+    /// What peers read where it lies.
+    shares: Option<Arc<Shares>>,
     /// Memory of which nothing has been sent since.
     done: Vec<PinId>,
     /// What is under way is thrown away then: all operations of a step wait once.
@@ -161,8 +163,8 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    pub(super) fn new(port: Option<Arc<VerbsPort>>) -> Settling {
-        Settling { port, done: Vec::new(), until_ns: 0 }
+    pub(super) fn new(port: Option<Arc<VerbsPort>>, shares: Option<Arc<Shares>>) -> Settling {
+        Settling { port, shares, done: Vec::new(), until_ns: 0 }
     }
 
     /// Datagrams are about to be sent.
@@ -173,6 +175,11 @@ impl Settling {
     /// Something waited, so that it is later than it was.
     pub(super) fn has_waited(&self) -> bool {
         !self.done.is_empty()
+    }
+
+    /// An operation fails: peers that have not read its payload are not to read it any more.
+    pub(super) fn recall(&self) {
+        self.shares.iter().for_each(|shares| shares.recall());
     }
 
     /// Waits until datagrams from this memory are sent, or thrown away.
@@ -226,6 +233,9 @@ impl EpHost {
     /// Waits until no datagram of an operation is on its way out of memory that is not ours.
     pub(super) fn settle_all(&mut self) {
         let (least_bytes, settling) = (self.zero_copy_bytes, &mut self.settling);
+        if self.sends.handles().next().is_some() || self.served.handles().next().is_some() {
+            settling.recall();
+        }
         let sends = self.sends.handles().filter_map(|handle| self.sends.get(handle));
         sends.for_each(|op| settling.settle(op.memory(least_bytes)));
         let served = self.served.handles().filter_map(|handle| self.served.get(handle));
@@ -308,6 +318,9 @@ impl Host for EpHost {
         match outcome {
             Ok(()) => tx.send_done(op),
             Err(error) => {
+                if !op.bounced && op.len_bytes >= u64::from(SHARED_MIN_BYTES) {
+                    self.settling.recall();
+                }
                 self.settling.settle(op.memory(self.zero_copy_bytes));
                 tx.send_failed(op, Cause::from(error));
             }
@@ -362,6 +375,10 @@ impl Host for EpHost {
                 self.datagram_bytes
             }
         }
+    }
+
+    fn shares_memory(&mut self, name: SocketAddr) -> bool {
+        self.settling.shares.as_ref().is_some_and(|shares| shares.reaches(name))
     }
 
     fn keep(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {

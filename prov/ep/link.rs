@@ -20,7 +20,7 @@ const ACK_PATIENCE: u64 = 4;
 /// Answers that wait to be sent; more are dropped, and asked for again.
 const ANSWERS_MAX: usize = 64;
 
-/// Datagrams that verbs carried for an endpoint.
+/// What the ports carried for an endpoint: datagrams of verbs, but for the last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Carried {
     pub tx_datagrams: u64,
@@ -29,6 +29,8 @@ pub(crate) struct Carried {
     pub tx_uncopied_bytes: u64,
     pub rx_datagrams: u64,
     pub rx_bytes: u64,
+    /// What UDP carried without a copy.
+    pub udp_tx_uncopied_bytes: u64,
 }
 
 /// See the module's text.
@@ -177,7 +179,7 @@ impl Link {
         bursts: &[Burst<'_>],
         now: u64,
     ) -> SendReport {
-        let mut report = SendReport { bursts: 0, segments: 0, stop: None, errors_pending: false };
+        let mut report = SendReport::default();
         let Some(member) = &self.member else { return report };
         let (begun, before) = (monotonic_ns(), self.carried.tx_datagrams);
         for (to, burst) in to.iter().zip(bursts) {

@@ -93,6 +93,8 @@ struct Span {
     start: usize,
     end: usize,
     memory: Option<PinId>,
+    /// It is sealed, and its payload stays where it is.
+    sealed: bool,
 }
 
 /// How the first bursts of a batch go.
@@ -212,7 +214,7 @@ impl Sender {
             false => Dst::from(SocketAddr::from(([0, 0, 0, 0], 0))),
         });
         let bursts: [Burst<'_>; N] = std::array::from_fn(|at| {
-            let Span { index, start, end, memory } = span(at);
+            let Span { index, start, end, memory, sealed } = span(at);
             let burst = &self.bursts[index];
             Burst {
                 dst: &to[at],
@@ -224,14 +226,20 @@ impl Sender {
                 done_segments: if index == self.first { self.done_segments } else { 0 },
                 may_fragment: burst.may_fragment,
                 memory,
+                sealed,
             }
         });
         // SAFETY: the pieces lie in this sender's own buffers, in memory of operations that are
         // under way, which the application lends for reading until they complete, or in registered
-        // memory that the passes keep.
+        // memory that the passes keep. The payload of a sealed one is an operation's or a region's, which
+        // are recalled when they end before the peer has acknowledged it.
         unsafe {
             match ways {
-                Ways::Udp(count) => sockets.send(&bursts[..count]),
+                Ways::Udp(count) => {
+                    let report = sockets.send(&bursts[..count]);
+                    link.carried.udp_tx_uncopied_bytes += report.uncopied_bytes;
+                    report
+                }
                 Ways::Verbs(count) => link.send(&self.to[..count], &bursts[..count], now),
             }
         }
@@ -281,7 +289,8 @@ impl Sender {
                 pieces.memory = None;
             }
             let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
-            spans[count] = Span { index, start, end, memory };
+            let sealed = burst.sealed && pieces.copies.is_empty();
+            spans[count] = Span { index, start, end, memory, sealed };
             count += 1;
         }
         (spans, count)

@@ -10,7 +10,7 @@ use super::ops::{Handle, Kind};
 use super::recv::UNREAD_MAX;
 use super::sender::Pieces;
 use crate::atomics;
-use crate::region::{Pass, Region};
+use crate::region::{Lent, Pass, Region};
 use erd_ffi::fi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use erd_rd::{Atomic, Form, Operand, PeerId, RecvToken, Refusal, Remote, SendToken};
 use std::ptr::NonNull;
@@ -34,6 +34,8 @@ struct Stretch {
 #[derive(Default)]
 pub(super) struct Served {
     stretches: Vec<Stretch>,
+    /// What their regions are to know of, if the answer is sent from there.
+    lent: Vec<Lent>,
     /// The answer itself, if it is short or was computed.
     copy: Option<Vec<u8>>,
     /// `FI_RMA` or `FI_ATOMIC`, and the kind of access as the endpoint counts it.
@@ -259,6 +261,8 @@ impl EpHost {
             let mut copy = vec![0; served.len_bytes as usize];
             served.read(0, &mut copy)?;
             served.copy = Some(copy);
+        } else {
+            served.lent = served.stretches.iter().map(|at| at.region.lend()).collect();
         }
         let handle = self.new_served(served)?;
         Ok(SendToken(handle.token_of(Kind::Served)))
@@ -350,6 +354,9 @@ impl EpHost {
             self.accessed(&served);
         }
         if !arrived {
+            if !served.lent.is_empty() {
+                self.settling.recall();
+            }
             served.settle(self.zero_copy_bytes, &mut self.settling);
         }
     }

@@ -63,6 +63,7 @@ pub(crate) fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carr
         ("verbs_tx_uncopied_bytes", carried.tx_uncopied_bytes),
         ("verbs_rx_datagrams", carried.rx_datagrams),
         ("verbs_rx_bytes", carried.rx_bytes),
+        ("udp_tx_uncopied_bytes", carried.udp_tx_uncopied_bytes),
     ];
     for (name, value) in counters {
         // Writing to a string does not fail.

@@ -58,8 +58,19 @@ pub struct Config {
     pub trimming: bool,
     /// Offer the TCP information path for control packets.
     pub info_path: bool,
+    /// Payloads are sealed for peers that may share memory with this host; `None` seals none.
+    pub seals: Option<Seals>,
     /// CRC32C (Castagnoli) of bytes, continuing from a seed.
     pub crc32c: fn(u32, &[u8]) -> u32,
+}
+
+/// Which segments are sealed (protocol.md §2.3), by length of their payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seals {
+    /// The shortest.
+    pub least_bytes: u16,
+    /// The longest: segments to such peers are cut to it.
+    pub most_bytes: u16,
 }
 
 /// What is wrong with a [`Config`].
@@ -111,6 +122,7 @@ impl Config {
             link_bytes_per_s: 0,
             trimming: false,
             info_path: false,
+            seals: None,
             crc32c,
         }
     }

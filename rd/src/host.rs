@@ -146,6 +146,13 @@ pub trait Host {
     /// carries unfragmented. Asked once when a peer's entry is made.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
 
+    /// Whether the peer may have pages of this host's memory to read from, for as long as a seal
+    /// holds: a process of the same user and the same host. Asked when a session opens, if
+    /// [`crate::Config::seals`] is set.
+    fn shares_memory(&mut self, _name: SocketAddr) -> bool {
+        false
+    }
+
     /// Asks for a buffer for what came with a request before its turn; the bytes follow with
     /// [`Host::place`]. `None` drops the packet, which the sender repeats later. The token ends
     /// as [`Operand::Kept`], or with [`Host::received`] and an error.

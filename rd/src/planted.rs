@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What each bug breaks; bug `n` is entry `n - 1`.
-pub const BUGS: [&str; 21] = [
+pub const BUGS: [&str; 22] = [
     "a data packet that came before is taken again",
     "segments are placed in order of arrival, not at their offset",
     "a long message completes with its last segment, whatever is missing",
@@ -29,6 +29,7 @@ pub const BUGS: [&str; 21] = [
     "the receive bitmap forgets its bits when it grows",
     "receives under way are not failed when their session ends",
     "bytes are expected where some have been received",
+    "a broken seal is not seen",
 ];
 
 #[cfg(feature = "planted-bugs")]

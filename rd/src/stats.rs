@@ -34,10 +34,12 @@ pub enum DropReason {
     TableFull,
     /// Its payload was cut off on the way; it was asked for again.
     Trimmed,
+    /// Its seal is broken: its sender took the memory back before it was read.
+    Recalled,
 }
 
 /// Number of [`DropReason`]s.
-pub const DROP_REASONS: usize = DropReason::Trimmed as usize + 1;
+pub const DROP_REASONS: usize = DropReason::Recalled as usize + 1;
 
 /// Names of the reasons, in order.
 pub const DROP_NAMES: [&str; DROP_REASONS] = [
@@ -55,6 +57,7 @@ pub const DROP_NAMES: [&str; DROP_REASONS] = [
     "no_buffer",
     "table_full",
     "trimmed",
+    "recalled",
 ];
 
 /// Counters since the endpoint was made. All count packets unless the name says otherwise.

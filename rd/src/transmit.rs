@@ -49,6 +49,9 @@ pub struct TxBurst {
     pub info_path: bool,
     /// Larger than the path now carries: fragmentation is allowed for this one.
     pub may_fragment: bool,
+    /// One sealed datagram: the last 8 bytes are its seal, which holds as it is. A port that has
+    /// the peer read the payload where it lies puts one there that it can break.
+    pub sealed: bool,
     /// Headers and small payloads.
     pub bytes: Vec<u8>,
     /// All parts of all datagrams, in order.
@@ -68,6 +71,7 @@ impl TxBurst {
             total_bytes: 0,
             info_path: false,
             may_fragment: false,
+            sealed: false,
             bytes: Vec::new(),
             parts: Vec::new(),
         }
@@ -82,6 +86,7 @@ impl TxBurst {
         self.ecn = Ecn::NotEct;
         self.info_path = false;
         self.may_fragment = false;
+        self.sealed = false;
         self.bytes.clear();
         self.parts.clear();
     }

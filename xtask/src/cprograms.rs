@@ -6,7 +6,7 @@ use crate::netns;
 use crate::process::Job;
 use crate::programs::compile;
 use crate::report::{Done, Report};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +21,12 @@ pub const FAULTS: (&str, &str) = ("FI_ERD_TEST_FAULTS", "loss=0.01,dup=0.01,reor
 /// Least drops that the counters show after the hostile datagrams of tests/c/bad_input.c, which are
 /// 4000; some are lost in full socket buffers.
 const DROPS_MIN: u64 = 2000;
+
+/// Of the 65 MiB of messages in tests/c/shared.c, and of its four answers: 6 MiB are in datagrams too short
+/// to be shared, at most.
+const UNCOPIED_BYTES_MIN: u64 = 60 << 20;
+/// Datagrams that wait in a socket when their memory goes: 7 in each of four rounds of that program.
+const RECALLED_MIN: u64 = 8;
 
 /// Bytes that erd's counters show after the messages of tests/c/linked.c: 3 MiB and the shorter ones of one
 /// peer. The other's are 48 MiB more.
@@ -132,6 +138,9 @@ impl Suite<'_> {
             self.cases(self.job("tests/c/computing_peer", &[])?, log)
         });
         report.step("computing peer, 5 % loss", |log| self.lossy(log, "tests/c/computing_peer"));
+        if self.provider.is_erd() && cfg!(target_arch = "x86_64") {
+            report.step("payloads read where they lie", |log| self.shared(log));
+        }
         if self.provider.is_erd() {
             report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
                 self.lossy(log, "tests/c/nccl_sendrecv")
@@ -140,6 +149,17 @@ impl Suite<'_> {
         report.step("sockets and memory, 1 to 256 peers", |log| {
             self.cases(self.job("tests/c/many_peers", &[])?, log)
         });
+    }
+
+    /// Payloads must have gone without a copy, and some must have been taken back before they were read.
+    fn shared(&self, log: &Path) -> Result<Done> {
+        let counters = self.provider.counters(log);
+        let done = self.cases(counters.give(self.job("tests/c/shared", &[])?), log)?;
+        let sums = counters.read()?.context("erd keeps counters")?;
+        let (uncopied, recalled) = (sums.get("udp_tx_uncopied_bytes"), sums.get("drops.recalled"));
+        ensure!(uncopied >= UNCOPIED_BYTES_MIN, "{uncopied} bytes were not copied");
+        ensure!(recalled >= RECALLED_MIN, "{recalled} datagrams were recalled");
+        Ok(done)
     }
 
     /// The hostile datagrams among these cases must have been counted as dropped.

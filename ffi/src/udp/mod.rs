@@ -8,16 +8,19 @@ mod addr;
 mod errqueue;
 mod faults;
 mod gso;
+mod owner;
 mod plan;
 mod probe;
 mod route;
 mod rx;
+mod share;
 mod sockopt;
 mod split;
 mod tx;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 pub use addr::Dst;
 pub use errqueue::{NetError, Unreachable};
@@ -26,6 +29,7 @@ pub use plan::Plan;
 pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, max_payload_bytes, path_mtu_bytes, route_source};
 pub use rx::{Next, RxDatagram, RxSocket, Taken};
+pub use share::{SHARED_MAX_BYTES, SHARED_MIN_BYTES, Shares};
 pub use tx::{Burst, SendReport, Stop, TxSockets};
 
 /// The largest payload of one UDP datagram over IPv4, in bytes; also the largest GSO burst.
@@ -90,6 +94,8 @@ pub struct PortOptions {
     pub timestamps: bool,
     /// A bad network, for tests. Nothing is received straight into its place then.
     pub faults: Option<FaultRates>,
+    /// How sealed datagrams go without a copy; `None` copies them.
+    pub shares: Option<Arc<Shares>>,
 }
 
 impl Default for PortOptions {
@@ -104,6 +110,7 @@ impl Default for PortOptions {
             ecn: true,
             timestamps: true,
             faults: None,
+            shares: None,
         }
     }
 }

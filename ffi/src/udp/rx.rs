@@ -175,14 +175,15 @@ impl RxSocket {
     }
 
     /// Looks at what arrives next, and leaves it there: whether it ends where a datagram of the plan does,
-    /// and its first one is the expected one, as `is_expected` says of the bytes before the payload.
+    /// and its first one is the expected one: `tail_bytes` says of the bytes before the payload whether
+    /// they are right, and how many follow the payload then.
     ///
     /// # Errors
     /// What `recv(2)` reports, other than an empty queue or an interruption.
     pub fn look_ahead(
         &mut self,
         plan: &Plan,
-        is_expected: impl FnOnce(&[u8]) -> bool,
+        tail_bytes: impl FnOnce(&[u8]) -> Option<usize>,
     ) -> io::Result<Next> {
         let (fd, head_bytes) = (self.socket.as_raw_fd(), plan.head_bytes());
         let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
@@ -196,7 +197,8 @@ impl RxSocket {
         // SAFETY: nothing writes the slot meanwhile. An arrival that is shorter than a head ends
         // nowhere in the plan.
         let head = unsafe { self.slots.bytes(0, 0, head_bytes) };
-        Ok(match plan.ends_at(bytes) && is_expected(head) {
+        let end = tail_bytes(head).and_then(|tail| bytes.checked_sub(tail));
+        Ok(match end.is_some_and(|end| plan.ends_at(end)) {
             true => Next::Planned { bytes },
             false => Next::Other { bytes },
         })
@@ -204,7 +206,8 @@ impl RxSocket {
 
     /// Takes one arrival, with its payloads received straight into the places of `plan`. Of each
     /// datagram that lies as planned, `is_expected` says whether it is the one that the place is
-    /// meant for, by the place's index and the bytes before the payload. If all are, `f` gets them
+    /// meant for, by the place's index and the bytes before the payload and after it. Only a lone
+    /// datagram may have any after it. If all are, `f` gets them
     /// with [`RxDatagram::placed`]; else what landed in places is copied back first, and `f` gets
     /// whole datagrams.
     ///
@@ -217,7 +220,7 @@ impl RxSocket {
     pub unsafe fn recv_planned(
         &mut self,
         plan: &Plan,
-        is_expected: impl FnMut(usize, &[u8]) -> bool,
+        is_expected: impl FnMut(usize, &[u8], &[u8]) -> bool,
         mut f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken> {
         let mut frame = Frame::new();
@@ -280,16 +283,23 @@ impl RxSocket {
         &self,
         arrival: &Arrival,
         plan: &Plan,
-        mut is_expected: impl FnMut(usize, &[u8]) -> bool,
+        mut is_expected: impl FnMut(usize, &[u8], &[u8]) -> bool,
     ) -> bool {
         let mut planned = plan.starts().enumerate();
         arrival.datagrams().all(|(start, bytes)| {
             let Some((index, (planned_start, place))) = planned.next() else { return false };
-            // SAFETY: the kernel wrote the slot, and nothing writes it meanwhile.
-            let head = || unsafe { self.slots.bytes(0, start, plan.head_bytes()) };
+            let end = plan.head_bytes() + place.len_bytes;
+            let Some(tail_bytes) = bytes.checked_sub(end) else { return false };
+            // SAFETY: the kernel wrote the slot, and nothing writes it meanwhile. As many bytes after
+            // the payload as before it lie in the slot too, where they would without a plan.
+            let (head, tail) = unsafe {
+                let head = self.slots.bytes(0, start, plan.head_bytes());
+                (head, self.slots.bytes(0, start + end, tail_bytes))
+            };
+            let is_alone = bytes == arrival.bytes;
             planned_start == start
-                && bytes == plan.head_bytes() + place.len_bytes
-                && is_expected(index, head())
+                && (tail_bytes == 0 || is_alone && tail_bytes <= plan.head_bytes())
+                && is_expected(index, head, tail)
         })
     }
 }

@@ -52,6 +52,11 @@ pub struct Burst<'a> {
     pub may_fragment: bool,
     /// Registered memory that parts lie in, for the verbs port.
     pub memory: Option<PinId>,
+    /// One datagram, of a head, a payload and a seal of 8 bytes, whose peer may read the payload where it
+    /// lies: it is not used for anything else before that has happened or [`Shares::recall`] was called.
+    ///
+    /// [`Shares::recall`]: super::Shares::recall
+    pub sealed: bool,
 }
 
 impl<'a> Burst<'a> {
@@ -69,6 +74,7 @@ impl<'a> Burst<'a> {
             done_segments: 0,
             may_fragment: false,
             memory: None,
+            sealed: false,
         }
     }
 
@@ -80,13 +86,15 @@ impl<'a> Burst<'a> {
 }
 
 /// How far a send came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct SendReport {
     /// Leading bursts that were sent whole.
     pub bursts: usize,
     /// Datagrams sent of the burst after them. Only where bursts are not sent in one piece.
     pub segments: u32,
+    /// Payload that was not copied.
+    pub uncopied_bytes: u64,
     /// Why the burst after them was not sent whole; `None` when all were.
     pub stop: Option<Stop>,
     /// [`TxSockets::drain_errors`] has something to tell.
@@ -168,17 +176,28 @@ impl TxSockets {
     /// Sends `bursts` in order until one cannot be sent. Never blocks.
     ///
     /// # Safety
-    /// Each part of each `iov` is readable for its length during the call.
+    /// Each part of each `iov` is readable for its length during the call. What [`Burst::sealed`] asks for
+    /// holds afterwards.
     pub unsafe fn send(&self, bursts: &[Burst<'_>]) -> SendReport {
-        let mut report = SendReport { bursts: 0, segments: 0, stop: None, errors_pending: false };
+        let mut report = SendReport::default();
         let mut failures = 0;
         let mut whole = true;
         while let Some(first) = bursts.get(report.bursts) {
             report.segments = report.segments.max(first.done_segments);
             let before = (report.bursts, report.segments);
             // SAFETY: the caller vouches for the parts.
+            let shared = unsafe { self.share(first) };
+            if let Some(Ok(bytes)) = shared {
+                report.bursts += 1;
+                report.uncopied_bytes += bytes;
+                failures = 0;
+                continue;
+            }
+            // SAFETY: as above.
             let result = unsafe {
-                if whole && self.goes_whole(first) {
+                if let Some(Err(errno)) = shared {
+                    Err(errno)
+                } else if whole && self.goes_whole(first) {
                     self.send_run(&bursts[report.bursts..], &mut report)
                 } else {
                     self.send_split(first, &mut report)
@@ -225,6 +244,17 @@ impl TxSockets {
         }
     }
 
+    /// Sends a sealed datagram without a copy; `None` if it is to be copied.
+    ///
+    /// # Safety
+    /// As [`TxSockets::send`], and [`Burst::sealed`].
+    unsafe fn share(&self, burst: &Burst<'_>) -> Option<Result<u64, i32>> {
+        let shares = self.options.shares.as_ref().filter(|_| burst.sealed)?;
+        let usual = !burst.may_fragment && self.mark(burst).is_none();
+        // SAFETY: the caller's promise.
+        if usual { unsafe { shares.send(burst.dst, burst.iov) } } else { None }
+    }
+
     fn goes_whole(&self, burst: &Burst<'_>) -> bool {
         let segments = burst.segments();
         let fits = burst.total_bytes as usize <= MAX_DATAGRAM_BYTES;
@@ -238,10 +268,12 @@ impl TxSockets {
     /// As [`TxSockets::send`].
     unsafe fn send_run(&self, bursts: &[Burst<'_>], report: &mut SendReport) -> Result<(), i32> {
         let (path, fragment) = (bursts[0].path, bursts[0].may_fragment);
+        let shares = self.options.shares.as_ref().is_some_and(|shares| shares.works());
         let mut messages = Messages::new();
         for burst in bursts.iter().take(MESSAGES) {
             let same = burst.path == path && burst.may_fragment == fragment;
-            let joins = messages.count == 0 || (same && self.goes_whole(burst));
+            let shared = burst.sealed && shares;
+            let joins = messages.count == 0 || (same && !shared && self.goes_whole(burst));
             if !joins {
                 break;
             }

@@ -3,7 +3,9 @@
 use super::Endpoint;
 use crate::host::RecvToken;
 use crate::peer::Phase;
-use crate::wire::header::{FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind};
+use crate::wire::header::{
+    FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header, Kind, SEAL_BYTES, seal_holds,
+};
 
 /// A segment that comes next if nothing is lost or overtaken, and where its payload belongs.
 /// No byte of that place has been received yet, so a port that guessed wrong does no harm by
@@ -25,17 +27,24 @@ impl Expected {
     /// Bytes of a segment before its payload.
     pub const HEAD_BYTES: usize = HEADER_BYTES;
 
-    /// Whether `head`, the first [`Expected::HEAD_BYTES`] of a datagram, is that of the segment.
-    /// The datagram must end with the payload.
+    /// Whether `head`, the first [`Expected::HEAD_BYTES`] of a datagram, is that of the segment, and
+    /// how many bytes follow the payload then.
     #[must_use]
-    pub fn is(&self, head: &[u8]) -> bool {
-        Header::parse(head).is_ok_and(|h| {
-            h.kind == Kind::Data
-                && h.long
-                && h.flags & (FLAG_EAGER | FLAG_PAYLOAD_CRC) == 0
-                && (h.session, h.msg_id) == (self.session, self.msg_id)
-                && (h.s_offset, h.s_len) == (self.s_offset, self.len_bytes)
-        })
+    pub fn tail_bytes(&self, head: &[u8]) -> Option<usize> {
+        let h = Header::parse(head).ok()?;
+        let is_it = h.kind == Kind::Data
+            && h.long
+            && h.flags & (FLAG_EAGER | FLAG_PAYLOAD_CRC) == 0
+            && (h.session, h.msg_id) == (self.session, self.msg_id)
+            && (h.s_offset, h.s_len) == (self.s_offset, self.len_bytes);
+        is_it.then_some(if h.flags & FLAG_SEAL == 0 { 0 } else { SEAL_BYTES })
+    }
+
+    /// Whether a datagram is the segment, and its payload what was sent, by what comes before it and what
+    /// follows it.
+    #[must_use]
+    pub fn is(&self, head: &[u8], tail: &[u8]) -> bool {
+        self.tail_bytes(head) == Some(tail.len()) && (tail.is_empty() || seal_holds(tail))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) use session::{Refusal, emit_control};
 pub(crate) use tx::Tx;
 
 use crate::cc::{Controller, Scheme};
-use crate::config::Config;
+use crate::config::{Config, Seals};
 use crate::host::SendToken;
 use crate::planted::planted;
 use crate::stats::Stats;
@@ -220,6 +220,10 @@ pub(crate) struct Peer {
     pub datagram_bytes: u16,
     pub info_path: bool,
     pub payload_checksum: bool,
+    /// Which segments to the peer are sealed.
+    pub seals: Option<Seals>,
+    /// The peer was silent: another process may have its address by now.
+    pub doubted: bool,
     /// The peer takes requests to its memory.
     pub takes_requests: bool,
     /// Path of the latest control packet that was not an acknowledgement.
@@ -261,6 +265,8 @@ impl Peer {
             datagram_bytes: 0,
             info_path: false,
             payload_checksum: false,
+            seals: None,
+            doubted: false,
             takes_requests: false,
             control_path: 0,
             watched: 0,

@@ -3,7 +3,7 @@
 use super::{Core, Op};
 use crate::host::Host;
 use crate::transmit::{Part, TxBurst};
-use crate::wire::header::seal;
+use crate::wire::header::{SEAL_BYTES, seal};
 
 /// Payloads up to this length are copied into the header buffer instead of being gathered.
 const INLINE_BYTES: u32 = 512;
@@ -17,11 +17,24 @@ pub(super) struct Payload {
     pub(super) bytes: u32,
     /// Running checksum, when the session protects payloads.
     crc: Option<u32>,
+    sealed: bool,
 }
 
 impl Payload {
     pub(super) fn new(start: usize, region: usize, protected: bool) -> Payload {
-        Payload { start, region, pending: start, bytes: 0, crc: protected.then_some(0) }
+        Payload {
+            start,
+            region,
+            pending: start,
+            bytes: 0,
+            crc: protected.then_some(0),
+            sealed: false,
+        }
+    }
+
+    /// The same, with a seal at its end.
+    pub(super) fn sealed(self, sealed: bool) -> Payload {
+        Payload { sealed, ..self }
     }
 
     pub(super) fn add<H: Host>(
@@ -66,6 +79,11 @@ impl Payload {
         if let Some(crc) = self.crc {
             burst.bytes.extend_from_slice(&crc.to_be_bytes());
             total += 4;
+        }
+        if self.sealed {
+            burst.bytes.extend_from_slice(&[0; SEAL_BYTES]);
+            burst.sealed = true;
+            total += SEAL_BYTES as u32;
         }
         seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c);
         burst.push_inline(self.pending);

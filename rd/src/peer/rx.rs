@@ -15,7 +15,8 @@ use crate::stats::DropReason;
 use crate::units::{Ecn, MILLISECOND, Nanos, Psn, SECOND};
 use crate::wire::ack::{ACK_BYTES, AckState, ECHOES_MAX, Echo, NACK_RANGES_MAX, NackRange};
 use crate::wire::header::{
-    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header,
+    SEAL_BYTES, checksum_ok, seal_holds,
 };
 use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
 use crate::wire::remote::Request;
@@ -442,8 +443,12 @@ fn parse_body<'a>(
     let payload = r.take(expected).map_err(malformed)?;
     let trailer =
         if h.flags & FLAG_PAYLOAD_CRC != 0 { Some(r.u32().map_err(malformed)?) } else { None };
+    let seal = if h.flags & FLAG_SEAL != 0 { r.take(SEAL_BYTES).map_err(malformed)? } else { &[] };
     if !r.rest().is_empty() {
         return Err(DropReason::Malformed);
+    }
+    if h.flags & FLAG_SEAL != 0 && !seal_holds(seal) {
+        return Err(DropReason::Recalled);
     }
     match trailer {
         Some(sum) if sum != (core.cfg.crc32c)(0, payload) && !planted(17) => {

@@ -9,7 +9,7 @@ use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{Header, Kind, seal};
 use crate::wire::setup::{
-    Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, Goodbye, Greeting,
+    Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS, Goodbye, Greeting,
 };
 use alloc::vec::Vec;
 use rand_chacha::rand_core::Rng;
@@ -32,6 +32,7 @@ pub(crate) enum Refusal {
 
 fn features(cfg: &crate::Config) -> u32 {
     FEATURE_REMOTE
+        | FEATURE_SEALS
         | (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
         | (if cfg.payload_checksum { FEATURE_PAYLOAD_CRC } else { 0 })
 }
@@ -99,13 +100,16 @@ impl Peer {
     }
 
     /// Takes over what a greeting says; the session is open afterwards.
-    fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
+    fn adopt<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, g: &Greeting) {
         self.remote = Remote { session: g.session, epoch: g.epoch, incarnation: g.incarnation };
         self.oldest = (g.epoch, g.incarnation);
         let cfg = &core.cfg;
         self.datagram_bytes = cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
+        let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
+        self.seals = cfg.seals.filter(|_| takes_seals && host.shares_memory(self.name));
+        self.doubted = false;
         self.takes_requests = g.features & FEATURE_REMOTE != 0;
         self.tx.open(g);
         self.rx.start(cfg, g);
@@ -166,7 +170,7 @@ impl Peer {
             _ => {}
         }
         self.sample_setup(arrived, g.echo_sent_at_ns);
-        self.adopt(core, now, g);
+        self.adopt(core, host, now, g);
         self.setup.welcome = Some(sent_at_ns);
         Ok(())
     }
@@ -226,9 +230,10 @@ impl Peer {
     }
 
     /// A welcome to our hello.
-    pub(crate) fn on_welcome(
+    pub(crate) fn on_welcome<H: Host>(
         &mut self,
         core: &mut Core,
+        host: &mut H,
         now: Nanos,
         arrived: Nanos,
         g: &Greeting,
@@ -238,7 +243,7 @@ impl Peer {
             Phase::Opening if g.session == self.gave_up => Err(Refusal::Stale),
             Phase::Opening => {
                 self.sample_setup(arrived, g.echo_sent_at_ns);
-                self.adopt(core, now, g);
+                self.adopt(core, host, now, g);
                 Ok(())
             }
             Phase::Open if g.session == self.remote.session => Ok(()),
@@ -372,6 +377,7 @@ impl Peer {
         burst.path = path;
         self.live.probes_due -= 1;
         self.live.probes += u32::from(self.live.probes_due == 0);
+        self.doubted = true;
         core.stats.probes += 1;
     }
 }

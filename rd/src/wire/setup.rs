@@ -12,6 +12,8 @@ pub const FEATURE_INFO_PATH: u32 = 0x01;
 pub const FEATURE_PAYLOAD_CRC: u32 = 0x02;
 /// The writer takes requests to its memory and answers them (protocol.md §9).
 pub const FEATURE_REMOTE: u32 = 0x04;
+/// The writer takes sealed segments (protocol.md §2.3).
+pub const FEATURE_SEALS: u32 = 0x08;
 
 /// Body of a hello and of a welcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

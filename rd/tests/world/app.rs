@@ -98,6 +98,8 @@ pub struct HostLimits {
     pub withdrawal: f64,
     /// Answer to [`Host::datagram_limit_bytes`].
     pub datagram_limit_bytes: u16,
+    /// Peers read sealed payloads where they lie.
+    pub shares: bool,
 }
 
 impl HostLimits {
@@ -373,6 +375,9 @@ impl Host for View<'_> {
 
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
         let rules = self.ledger.rules;
+        if outcome.is_err() {
+            self.ledger.recall(self.app.life);
+        }
         match op.0 & KIND {
             0 => {}
             ASK => {
@@ -481,6 +486,10 @@ impl Host for View<'_> {
 
     fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
         self.app.limits.datagram_limit_bytes
+    }
+
+    fn shares_memory(&mut self, _: SocketAddr) -> bool {
+        self.app.limits.shares
     }
 
     fn keep(&mut self, _: PeerId, len_bytes: u64) -> Option<RecvToken> {

@@ -303,6 +303,7 @@ impl Attack {
             trimmed: false,
             info_path: false,
             bytes,
+            shared: None,
         };
         self.world.inject(datagram);
     }

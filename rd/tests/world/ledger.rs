@@ -3,7 +3,8 @@
 //! One ledger serves all endpoints, so a report of one side is held against the facts of the
 //! other. A wrong report panics: the caller prints the seed.
 
-use super::memory::Memory;
+use super::memory::{KIND, Memory};
+use super::net::Shared;
 use super::pattern;
 use erd_rd::{Arrived, MsgRef, Nanos, OpError, PeerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,6 +172,8 @@ pub struct Ledger {
     pub ended_sessions: BTreeSet<(Life, PeerId, u32)>,
     /// Sends of a peer whose next one must name itself.
     named_next: BTreeSet<(Life, usize)>,
+    /// How often a process took back what it shared.
+    pub recalls: BTreeMap<Life, u64>,
     /// Receives that the engine may place into.
     pub open: BTreeSet<usize>,
     /// Held buffers, complete, whose message's turn has not come.
@@ -476,6 +479,29 @@ impl Ledger {
     /// Frees the contents of a buffer.
     pub fn drop_bytes(&mut self, id: usize) {
         self.recvs[id].bytes = Vec::new();
+    }
+
+    /// An operation of `life` fails, or memory leaves it: nobody is to read from there any more.
+    pub fn recall(&mut self, life: Life) {
+        *self.recalls.entry(life).or_default() += 1;
+    }
+
+    /// What a datagram holds when it is read: memory of an operation that has ended is used for
+    /// something else by now, and the seal tells if its owner took it back.
+    pub fn read_shared(&self, shared: &Shared, bytes: &mut [u8]) {
+        let id = shared.token as usize;
+        let ended = match shared.token & KIND {
+            0 => self.sends[id].ended.is_some(),
+            _ => !self.memory.is_there(shared.token),
+        };
+        let payload = shared.start..shared.start + shared.len_bytes;
+        if let (true, Some(payload)) = (ended, bytes.get_mut(payload)) {
+            payload.fill(0xee);
+        }
+        let recalled = self.recalls.get(&shared.life).copied().unwrap_or(0) != shared.recalls;
+        if let (true, Some(half)) = (recalled, bytes.get_mut(shared.start + shared.len_bytes)) {
+            *half ^= 1;
+        }
     }
 
     /// A process was killed: what it had is void.

@@ -1,5 +1,6 @@
 //! The network between the nodes: delay, loss, duplication, corruption, partitions.
 
+use super::ledger::Life;
 use super::rng::Rng;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::wire::header::{HEADER_BYTES, Header};
@@ -24,6 +25,23 @@ pub struct Datagram {
     pub info_path: bool,
     /// Contents.
     pub bytes: Vec<u8>,
+    /// Its payload is read when it is taken.
+    pub shared: Option<Shared>,
+}
+
+/// A payload that stays in its sender's memory (protocol.md §2.3).
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// Whose memory.
+    pub life: Life,
+    /// The operation that it belongs to.
+    pub token: u64,
+    /// How often that process had recalled what it shared.
+    pub recalls: u64,
+    /// Where it lies in the datagram.
+    pub start: usize,
+    /// Its length.
+    pub len_bytes: usize,
 }
 
 impl Datagram {

@@ -3,10 +3,11 @@
 use super::app::{App, Class, Deferred, HostLimits, Posted, View};
 use super::ledger::{Forward, Ledger, Life, Outgoing, RecvState};
 use super::memory::{ASK, KIND, Plan};
-use super::net::Datagram;
+use super::net::{Datagram, Shared};
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
+use erd_rd::wire::header::SEAL_BYTES;
 use erd_rd::{
     Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, OpError, Part, PeerId, PostError,
     RecvToken, RxMeta, SendToken, TxBurst, WorkRequest,
@@ -205,6 +206,7 @@ impl Node {
                 }
                 Deferred::Withdraw(token) => {
                     if ledger.memory.withdraw(token.0) {
+                        ledger.recall(self.app.life);
                         endpoint.withdraw(token, &mut View { app: &mut self.app, ledger, now });
                     }
                 }
@@ -394,13 +396,13 @@ impl Node {
                     ledger.memory.scribble(self.app.life, token, at, len_bytes);
                 }
             }
-            if bytes.len() == Expected::HEAD_BYTES + len_bytes {
-                let (head, payload) = bytes.split_at(Expected::HEAD_BYTES);
-                if guess.is(head) {
-                    return self.call(now, ledger, |endpoint, host| {
-                        endpoint.handle_expected(now, meta, head, payload, host);
-                    });
-                }
+            let (head, rest) = bytes.split_at_checked(Expected::HEAD_BYTES).unwrap_or_default();
+            if let Some((payload, tail)) = rest.split_at_checked(len_bytes)
+                && guess.is(head, tail)
+            {
+                return self.call(now, ledger, |endpoint, host| {
+                    endpoint.handle_expected(now, meta, head, payload, host);
+                });
             }
         }
         self.call(now, ledger, |e, host| e.handle_packet(now, meta, bytes, host));
@@ -410,11 +412,14 @@ impl Node {
     pub fn drive(&mut self, now: Nanos, ledger: &mut Ledger, names: &[SocketAddr]) -> Sending {
         let mut idle = true;
         for _ in 0..self.setup.habits.batch {
-            let Some(datagram) = self.inbox.pop_front() else {
+            let Some(mut datagram) = self.inbox.pop_front() else {
                 break;
             };
             idle = false;
             self.inbox_bytes -= datagram.bytes.len() as u64;
+            if let Some(shared) = &datagram.shared {
+                ledger.read_shared(shared, &mut datagram.bytes);
+            }
             let meta = RxMeta {
                 ecn: datagram.ecn,
                 trimmed: datagram.trimmed,
@@ -536,10 +541,30 @@ impl Node {
             trimmed: false,
             info_path,
             bytes: chunk.to_vec(),
+            shared: self.share(ledger, burst),
         });
         let datagrams: Vec<_> = datagrams.collect();
         assert_eq!(datagrams.len(), burst.datagrams as usize, "datagrams of {burst:?}");
         Some(datagrams)
+    }
+
+    /// How a sealed datagram's payload is shared, if it is.
+    fn share(&self, ledger: &Ledger, burst: &TxBurst) -> Option<Shared> {
+        // Few bytes are copied beside the head, and their seal holds as it is.
+        let [head, Part::Payload { op, len_bytes, .. }, seal] = burst.parts[..] else {
+            return None;
+        };
+        if !burst.sealed {
+            return None;
+        }
+        let life = self.app.life;
+        let recalls = ledger.recalls.get(&life).copied().unwrap_or(0);
+        let bytes = |part: Part| match part {
+            Part::Inline { len_bytes, .. } | Part::Payload { len_bytes, .. } => len_bytes as usize,
+        };
+        assert_eq!((burst.datagrams, bytes(seal)), (1, SEAL_BYTES), "{burst:?}");
+        let (start, len_bytes) = (bytes(head), len_bytes as usize);
+        Some(Shared { life, token: op.0, recalls, start, len_bytes })
     }
 
     /// When the driver must run again.

@@ -27,6 +27,7 @@ pub fn setup(node: u8) -> Setup {
         hold_refusal: 0.0,
         withdrawal: 0.0,
         datagram_limit_bytes: config.datagram_bytes,
+        shares: false,
     };
     let scheme = TestScheme {
         window_bytes: 256 << 10,
