@@ -558,6 +558,15 @@ fn a_peer_that_is_kept_or_busy_stays() {
 
 #[test]
 fn an_id_that_an_earlier_session_used_is_not_used_again() {
+    begin_again(false);
+}
+
+#[test]
+fn nor_is_it_where_the_peer_was_forgotten_since() {
+    begin_again(true);
+}
+
+fn begin_again(forgets: bool) {
     let mut nodes = [node(1), node(2)];
     let names = [nodes[0].name, nodes[1].name];
     let mut now = 0;
@@ -580,6 +589,11 @@ fn an_id_that_an_earlier_session_used_is_not_used_again() {
     assert_eq!(nodes[1].memory.sent, [(2, Err(OpError::PeerTimeout))]);
     assert_eq!(nodes[0].memory.sent, []);
     assert!(!late.is_empty());
+    if forgets {
+        let me = &mut nodes[1];
+        let peer = me.engine.peer(now, names[0], &mut me.memory).unwrap();
+        me.engine.forget(now, peer, &mut me.memory);
+    }
     // The second begins again. What it sent before arrives at last, first of all.
     post_send_at(&mut nodes[1], now, 3, names[0], 16);
     let opened = |nodes: &[Node]| nodes[0].engine.stats().sessions_opened;

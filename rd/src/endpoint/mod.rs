@@ -33,6 +33,8 @@ pub use expect::Expected;
 pub(crate) use receive::Datagram;
 pub use schedule::TIMERS_PER_CALL;
 
+/// Most names remembered without a place.
+const FORGOTTEN_MAX: usize = 64;
 /// Entries of a full peer table that one newcomer looks at for one that may go.
 const EVICTION_LOOKS: u32 = 64;
 /// Quiet sessions that one newcomer ends at most.
@@ -103,6 +105,9 @@ pub struct Endpoint {
     replies: VecDeque<Reply>,
     cookie_key: [u64; 2],
     generation: u32,
+    /// Names that lost their places lately, with the session id that was used there last; at most
+    /// [`FORGOTTEN_MAX`].
+    forgotten: VecDeque<(SocketAddr, u64)>,
     /// Where [`Endpoint::make_room`] looked last.
     evict_at: u32,
     closed: bool,
@@ -143,6 +148,7 @@ impl Endpoint {
             replies: VecDeque::new(),
             cookie_key,
             generation: 0,
+            forgotten: VecDeque::new(),
             evict_at: 0,
             closed: false,
         })
@@ -200,7 +206,11 @@ impl Endpoint {
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId { index, generation: self.generation };
         let limit = host.datagram_limit_bytes(name).max(crate::config::DATAGRAM_MIN_BYTES);
-        entry.insert(Peer::new(id, name, limit));
+        let peer = entry.insert(Peer::new(id, name, limit));
+        // What was sent with that id may be under way still: the peer must not take it for ours.
+        if let Some(at) = self.forgotten.iter().position(|(gone, _)| *gone == name) {
+            peer.gave_up = self.forgotten.remove(at).map_or(0, |(_, session)| session);
+        }
         self.names.insert(name, index);
         Some(index)
     }
@@ -216,13 +226,22 @@ impl Endpoint {
             let Some(peer) = self.peers.get_mut(index).filter(|p| p.kept == 0) else { continue };
             if peer.phase == Phase::Idle && peer.tx.queue.is_empty() {
                 let gone = self.peers.remove(index);
-                self.names.remove(&gone.name);
+                self.lost(&gone);
             } else if leaves < EVICTION_LEAVES && peer.is_quiet() {
                 leaves += 1;
                 peer.leave(&mut self.core, host, now);
                 self.schedule.ready(peer);
                 self.schedule.reschedule(&self.core, peer);
             }
+        }
+    }
+
+    /// A peer has lost its place.
+    fn lost(&mut self, gone: &Peer) {
+        self.names.remove(&gone.name);
+        if gone.gave_up != 0 {
+            self.forgotten.truncate(FORGOTTEN_MAX - 1);
+            self.forgotten.push_front((gone.name, gone.gave_up));
         }
     }
 
@@ -256,8 +275,8 @@ impl Endpoint {
             return;
         }
         let mut gone = self.peers.remove(peer.index as usize);
-        self.names.remove(&gone.name);
         gone.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
+        self.lost(&gone);
     }
 
     /// Queues a message. It goes out with the next [`Endpoint::poll_transmit`].
