@@ -1,11 +1,16 @@
 //! Shared contexts, scalable endpoints, poll and wait sets, and what an AV calls its addresses.
 
+use super::memory::with_driver_of;
 use super::node::{
-    Done, Node, Options, Pair, bind, ctx, enable, ok, recv_many, set_min_multi_recv,
+    Done, Node, Options, Pair, bind, ctx, enable, ok, patience, recv_many, set_min_multi_recv,
 };
+use crate::ep::call::Call;
+use crate::ep::ops::Buffers;
+use crate::ep::post_send::SendRequest;
 use crate::ep::recv::UNREAD_MAX;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;
+use std::time::Instant;
 
 const AGAIN: isize = -(FI_EAGAIN as isize);
 
@@ -174,10 +179,26 @@ fn a_buffer_of_many_is_released_though_the_endpoint_of_its_last_message_closes()
     ok("recvmsg", recv_many(b.srx, &mut buffer, 9));
     send(a.ep, &[1; 100], to[0]);
     assert_eq!(b.node.next(&[&a]).expect("received").len, 100);
-    send(a.ep, &long, to[1]);
-    // With it there is too little left. It is under way when its endpoint closes.
-    (0..5).for_each(|_| [&a, &b.node].iter().for_each(|node| node.poke()));
-    close(b.second.cast());
+    // With it there is too little left. It is under way when its endpoint closes: at each step no more of it
+    // comes than a window.
+    with_driver_of(a.ep, |sender| {
+        // SAFETY: the text stays until the test ends, and is only read.
+        let buffers = unsafe { Buffers::one(long.as_ptr().cast_mut().cast(), long.len()) };
+        let call = Call::new(to[1], null_mut(), 0);
+        sender.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
+        let end = Instant::now() + patience();
+        while with_driver_of(b.second, |second| {
+            let begun = second.engine.stats().rx_payload_bytes > 0;
+            if !begun {
+                sender.progress();
+            }
+            !begun
+        }) {
+            assert!(Instant::now() < end, "the message does not begin");
+            b.node.poke();
+        }
+        close(b.second.cast());
+    });
     released(&b.node, &a, 9);
     b.node.close_ep();
     close(b.srx.cast());

@@ -1,7 +1,7 @@
 //! Peers' requests to registered memory, where a caller cannot see it or libfabric's calls do not
 //! reach it.
 
-use super::node::{Node, Options, Pair, ok};
+use super::node::{Node, Options, Pair, ok, patience};
 use crate::ep::EpInner;
 use crate::ep::arrivals::Lease;
 use crate::ep::call::Call;
@@ -16,12 +16,18 @@ use erd_rd::{Expected, Host, PeerId, Refusal, Remote, SendToken, Target, Targets
 use std::net::UdpSocket;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::time::Instant;
 
 const KEY: u64 = 7;
 
 fn with_driver<R>(node: &Node, f: impl FnOnce(&mut Driver) -> R) -> R {
-    // SAFETY: the node's endpoint is open.
-    let ep = unsafe { object::inner::<EpInner>(node.ep.cast()) };
+    with_driver_of(node.ep, f)
+}
+
+/// Calls `f` with the locked inside of an open endpoint.
+pub fn with_driver_of<R>(ep: *mut fid_ep, f: impl FnOnce(&mut Driver) -> R) -> R {
+    // SAFETY: the endpoint is open.
+    let ep = unsafe { object::inner::<EpInner>(ep.cast()) };
     let mut answer = None;
     let rc = ep.post(|driver| {
         answer = Some(f(driver));
@@ -137,25 +143,31 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
     assert_eq!(refusals[Refusal::Bounds as usize - 1], 2);
 }
 
-/// Posts a long write from `a` to the whole region of `b`, and lets both progress until some of it is
-/// there and the rest is expected. Answers the length of the next datagram's payload.
-fn write_under_way(pair: &Pair, own: &[u8]) -> usize {
+/// Posts a long write from `a` to the whole region of `b`, and calls `then` when some of it is there and the
+/// rest is expected, with the length of the next datagram's payload. `a` goes on only as this says, and
+/// while `b` stands still: both are locked, so that no helper thread ends the write on a slow machine.
+fn write_under_way(pair: &Pair, own: &[u8], then: impl FnOnce(usize)) {
     let targets = remote(0, own.len() as u64, None).targets;
-    with_driver(&pair.a, |driver| {
+    with_driver(&pair.a, |a| {
         // SAFETY: the test waits for the completion; the buffer is only read.
         let buffers = unsafe { Buffers::one(own.as_ptr().cast_mut().cast(), own.len()) };
         let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION);
-        driver.post_ask(&AskPost::write(buffers, targets, call)).expect("posted");
+        a.post_ask(&AskPost::write(buffers, targets, call)).expect("posted");
+        let end = Instant::now() + patience();
+        while with_driver(&pair.b, |b| {
+            let lease = b.guess.make(&b.engine, &b.host);
+            let waits = !lease.is_some_and(|lease| lease.is_of_a_region());
+            if waits {
+                a.progress();
+            }
+            waits
+        }) {
+            assert!(Instant::now() < end, "the write does not begin");
+            pair.b.poke();
+        }
+        let expected = |driver: &mut Driver| driver.guess.expected[0].len_bytes.into();
+        then(with_driver(&pair.b, expected));
     });
-    let mut next_bytes = 0;
-    pair.until(|| {
-        let lease = lease(&pair.b);
-        next_bytes = with_driver(&pair.b, |driver| {
-            driver.guess.expected.first().map_or(0, |next| next.len_bytes.into())
-        });
-        lease.is_some_and(|lease| lease.is_of_a_region())
-    });
-    next_bytes
 }
 
 /// What keeps the places from going where `node` would receive now.
@@ -168,22 +180,21 @@ fn a_region_closes_between_arrivals_and_gets_nothing_more() {
     let pair = Pair::new(Options::default());
     let (own, mut memory) = (vec![7_u8; 8 << 20], vec![1_u8; 8 << 20]);
     let region = expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
-    write_under_way(&pair, &own);
-    let mut held = None;
-    pair.until(|| {
-        held = lease(&pair.b);
-        held.is_some()
+    let mut before = Vec::new();
+    write_under_way(&pair, &own, |_| {
+        let held = lease(&pair.b);
+        assert!(held.is_some());
+        let closing = Arc::clone(&region);
+        let closer = std::thread::spawn(move || closing.close());
+        while region.enter().is_some() {
+            std::thread::yield_now();
+        }
+        assert!(!closer.is_finished(), "bytes may be on their way into it");
+        drop(held);
+        closer.join().expect("closed");
+        before.clone_from(&memory);
     });
-    let closing = Arc::clone(&region);
-    let closer = std::thread::spawn(move || closing.close());
-    while region.enter().is_some() {
-        std::thread::yield_now();
-    }
-    assert!(!closer.is_finished(), "bytes may be on their way into it");
-    drop(held);
-    closer.join().expect("closed");
-    let before = memory.clone();
-    assert_ne!(before, own, "the test is to close it in the middle");
+    assert!(before != own, "the test is to close it in the middle");
     let ended = pair.a.next(&[&pair.b]).map_err(|bad| bad.err);
     assert_eq!(ended.map(|_| ()), Err(FI_EKEYREJECTED));
     assert!(memory == before, "bytes came after the region was closed");
@@ -195,17 +206,17 @@ fn nothing_but_a_writes_own_bytes_comes_to_its_region() {
     let pair = Pair::new(Options::default());
     let (own, mut memory) = (vec![7_u8; 8 << 20], vec![1_u8; 8 << 20]);
     expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
-    let next_bytes = write_under_way(&pair, &own);
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    let (forged, to) = (vec![0xee; Expected::HEAD_BYTES + next_bytes], pair.b.name());
-    // Most are alone in the queue, since the writer makes no progress meanwhile.
-    for _ in 0..100 {
-        stranger.send_to(&forged, to).expect("sent");
-        pair.b.poke();
-        // The writer's own are not received by the helper thread meanwhile: the endpoint is locked.
-        let strange = with_driver(&pair.b, |_| memory.contains(&0xee));
-        assert!(!strange, "a stranger's bytes are in the region");
-    }
+    write_under_way(&pair, &own, |next_bytes| {
+        let (forged, to) = (vec![0xee; Expected::HEAD_BYTES + next_bytes], pair.b.name());
+        for _ in 0..100 {
+            stranger.send_to(&forged, to).expect("sent");
+            pair.b.poke();
+            // What the helper thread receives is not received meanwhile: the endpoint is locked.
+            let strange = with_driver(&pair.b, |_| memory.contains(&0xee));
+            assert!(!strange, "a stranger's bytes are in the region");
+        }
+    });
     pair.a.next(&[&pair.b]).expect("written");
     assert!(memory == own);
 }

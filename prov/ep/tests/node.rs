@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// After this long a completion that does not come has failed its test. A machine that is so many times
 /// as slow as others says so in `ERD_TEST_SLOWNESS`.
-fn patience() -> Duration {
+pub fn patience() -> Duration {
     let slowness = std::env::var("ERD_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(20) * slowness.unwrap_or(1)
 }
