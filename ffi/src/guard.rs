@@ -38,6 +38,7 @@ compile_error!("erd catches panics at the C boundary: build with panic = \"unwin
 /// }
 ///
 /// let mut object = fid::ZERO;
+/// // SAFETY: the object is local.
 /// assert_eq!(unsafe { my_close(&raw mut object) }, -FI_EOTHER);
 /// ```
 #[macro_export]

@@ -229,10 +229,10 @@ impl Sender {
                 sealed,
             }
         });
-        // SAFETY: the pieces lie in this sender's own buffers, in memory of operations that are
-        // under way, which the application lends for reading until they complete, or in registered
-        // memory that the passes keep. The payload of a sealed one is an operation's or a region's, which
-        // are recalled when they end before the peer has acknowledged it.
+        // The payload of a sealed one is an operation's or a region's, which are recalled when they end
+        // before the peer has acknowledged it.
+        // SAFETY: beside that, the pieces lie in this sender's own buffers, in memory of operations under
+        // way, which the application lends for reading, or in registered memory that the passes keep.
         unsafe {
             match ways {
                 Ways::Udp(count) => {

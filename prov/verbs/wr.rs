@@ -107,6 +107,7 @@ pub enum Operation<'a> {
 /// fn post(qp: &QueuePair, to: AddressHandle, operation: Operation<'_>) {
 ///     let request = SendRequest { wr_id: 1, to: &to, operation, flags: SendFlags::SIGNALED };
 ///     drop(to);
+///     // SAFETY: nothing is sent, since this does not compile.
 ///     unsafe { qp.post_send(&[request]) }.unwrap();
 /// }
 /// ```
