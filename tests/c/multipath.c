@@ -4,8 +4,9 @@
  *     multipath [-p PROVIDER] -a NETNS -b NETNS [-m BYTES] [-w COUNT] [-g SECONDS] -t SECONDS[:COMMAND]...
  *
  * Each -t is a time since the first message arrived. At it the COMMAND is run by the shell, and a line of
- * JSON says what arrived since the one before: milliseconds, bytes, the longest time without a message, and KiB
- * sent on each path. After the last the stream ends; what was sent must then arrive within the
+ * JSON says what arrived since the one before: milliseconds, bytes, the longest time without a message, KiB
+ * sent on each path, and for how long the machine let this program wait for a processor, in one go for more
+ * than a millisecond. After the last the stream ends; what was sent must then arrive within the
  * grace (-g). Messages are of BYTES, COUNT of them outstanding. */
 #include "node.h"
 
@@ -21,6 +22,8 @@ enum {
     TAG = 0x6d70,
     START_LIMIT_MS = 20000,
     LOOK_EVERY_NS = 2000000,
+    NAP_NS = 2000000,
+    LATE_NS = 1000000,
 };
 
 struct event {
@@ -231,6 +234,19 @@ static void sleep_until_ns(uint64_t at)
         ;
 }
 
+/* Time by which naps have ended later than they were to, beyond LATE_NS each: who is not let run for so long
+ * does not find the others let run either. */
+static uint64_t late_ns;
+
+static void nap_until_ns(uint64_t at)
+{
+    uint64_t now;
+    sleep_until_ns(at);
+    now = now_ns();
+    if (now > at + LATE_NS)
+        late_ns += now - at - LATE_NS;
+}
+
 /* Ends all if one of the two processes has failed; answers how many have ended. */
 static int ended_children(void)
 {
@@ -265,10 +281,11 @@ static void tell(uint64_t began, uint64_t before_messages, const uint64_t *befor
            (double)atomic_exchange(&shared->longest_wait_ns, 0) / 1e6);
     for (uint64_t i = 0; i < paths; i++)
         printf("%s%llu", i ? ", " : "", (unsigned long long)(atomic_load(&shared->path_kib[i]) - before_kib[i]));
-    printf("], \"window_kib\": %llu, \"rtt_us\": %llu, \"base_rtt_us\": %llu, \"typical_rtt_us\": %llu, \"target_us\": %llu, \"rtx\": %llu}\n",
+    printf("], \"window_kib\": %llu, \"rtt_us\": %llu, \"base_rtt_us\": %llu, \"typical_rtt_us\": %llu, \"target_us\": %llu, \"rtx\": %llu, \"late_ms\": %.1f}\n",
            (unsigned long long)atomic_load(&shared->window_bytes) >> 10, (unsigned long long)atomic_load(&shared->rtt_ns) / 1000,
            (unsigned long long)atomic_load(&shared->base_rtt_ns) / 1000, (unsigned long long)atomic_load(&shared->typical_rtt_ns) / 1000,
-           (unsigned long long)atomic_load(&shared->target_ns) / 1000, (unsigned long long)atomic_load(&shared->rtx));
+           (unsigned long long)atomic_load(&shared->target_ns) / 1000, (unsigned long long)atomic_load(&shared->rtx), (double)late_ns / 1e6);
+    late_ns = 0;
 }
 
 static void watch(void)
@@ -276,11 +293,12 @@ static void watch(void)
     uint64_t kib[PATHS_MAX] = {0}, messages = 0, start, began;
     wait_for(0, START_LIMIT_MS, "the first message");
     start = began = now_ns();
+    late_ns = 0;
     for (size_t i = 0; i < options.events_count; i++) {
         uint64_t at = start + (uint64_t)(options.events[i].seconds * 1e9), now, count;
         while (now_ns() < at) {
             ended_children();
-            sleep_until_ns(now_ns() + 50000000 < at ? now_ns() + 50000000 : at);
+            nap_until_ns(now_ns() + NAP_NS < at ? now_ns() + NAP_NS : at);
         }
         count = atomic_load(&shared->received_messages);
         now = now_ns();

@@ -22,6 +22,8 @@ pub struct Phase {
     pub longest_wait_ms: f64,
     /// The flow's smoothed round trip at its end.
     pub rtt_ms: f64,
+    /// Share of the time for which a program that wanted to run was not let, beyond a millisecond each time.
+    pub late_share: f64,
     path_kib: Vec<u64>,
     /// Of each link, bytes towards the receiver.
     link_bytes: Vec<f64>,
@@ -69,13 +71,21 @@ impl Outcome {
         ensure!(phases.iter().all(told), "the relay did not report");
         Ok(Outcome { phases, messages: messages.context("the stream did not end")? })
     }
+
+    /// Share of the time by which the machine, or the relay on it, was late in the worst of the phases
+    /// that are judged: the first is the start.
+    pub fn starved_share(&self) -> f64 {
+        self.phases.iter().skip(1).map(Phase::starved_share).fold(0.0, f64::max)
+    }
 }
 
 impl Phase {
     fn read(value: &Value) -> Result<Phase> {
         let paths = value["path_kib"].as_array().context("path_kib")?;
+        let phase_ms = number(value, "phase_ms")?;
         Ok(Phase {
-            seconds: number(value, "phase_ms")? / 1000.0,
+            seconds: phase_ms / 1000.0,
+            late_share: number(value, "late_ms")? / phase_ms,
             bytes: number(value, "bytes")?,
             longest_wait_ms: number(value, "longest_wait_ms")?,
             rtt_ms: number(value, "rtt_us")? / 1000.0,
@@ -114,6 +124,10 @@ impl Phase {
         self.bytes / self.seconds
     }
 
+    fn starved_share(&self) -> f64 {
+        self.relay.map_or(0.0, |relay| relay.late_share).max(self.late_share)
+    }
+
     /// How much a link carried, as a share of the mean of all.
     pub fn used(&self, link: usize) -> f64 {
         let mean = self.link_bytes.iter().sum::<f64>() / f64::from(LINKS);
@@ -144,7 +158,7 @@ fn number(value: &Value, name: &str) -> Result<f64> {
 mod tests {
     use super::*;
 
-    const PHASE: &str = r#"{"phase_ms": 2000.0, "bytes": 1000, "longest_wait_ms": 3.5, "path_kib": [7, 5], "rtt_us": 20000}"#;
+    const PHASE: &str = r#"{"phase_ms": 2000.0, "bytes": 1000, "longest_wait_ms": 3.5, "path_kib": [7, 5], "rtt_us": 20000, "late_ms": 50.0}"#;
 
     #[test]
     fn queues_of_the_kernel_are_told_since_they_began() {
@@ -160,6 +174,7 @@ mod tests {
         assert_eq!(outcome.phases[0].least_used(), 1.0);
         assert_eq!(outcome.phases[1].link_bytes, [30.0, 10.0, 10.0, 0.0]);
         assert_eq!(outcome.phases[1].used(0), 2.4);
+        assert_eq!(outcome.starved_share(), 0.025);
         assert_eq!(
             (outcome.phases[1].bytes_per_s(), outcome.phases[1].least_path_kib()),
             (500.0, 5)
