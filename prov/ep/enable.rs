@@ -11,6 +11,7 @@ use super::sender::Sender;
 use super::{EpInner, Setup, State};
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
+use crate::plan;
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_EADDRINUSE, FI_EADDRNOTAVAIL, FI_EINVAL, FI_EIO, FI_ENOAV, FI_ENOCQ};
@@ -97,7 +98,8 @@ impl Parts {
             tracing::warn!(%error, "fi_enable: no fd for the verbs port");
             io_errno(&error)
         })?;
-        let link = Link::new(member, name, ecn);
+        let helped = plan::is_helped(domain.verbs.as_ref().map(|verbs| verbs.port()), &scheme);
+        let link = Link::new(member, name, ecn, helped);
         Ok(Parts { engine, tx, info_path, link, scheme: scheme.name() })
     }
 }

@@ -127,7 +127,7 @@ const FULL_CASES: &[Case] = &[
 ];
 
 /// Tests that the queue pairs have; see ffi/src/verbs/device_tests.rs.
-const DEVICE_TESTS: usize = 9;
+const DEVICE_TESTS: usize = 14;
 
 /// Adds the steps.
 pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
