@@ -94,9 +94,10 @@ impl End {
         }
     }
 
+    /// Takes all that is there: a call takes some, and what nobody takes fills the receives.
     fn look(&mut self) {
         let got = &mut self.got;
-        self.member.recv(|data, source| got.push((data.to_vec(), *source)));
+        while self.member.recv(|data, source| got.push((data.to_vec(), *source))) > 0 {}
     }
 
     /// What arrives, once there are `count` datagrams.
