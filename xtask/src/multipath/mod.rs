@@ -25,11 +25,9 @@ const USED_MIN: f64 = 0.5;
 const USED_LOSSY_MIN: f64 = 0.1;
 /// Least share of the remaining links' sum while one is gone.
 const WITHOUT_ONE_MIN: f64 = 0.5;
-/// Share of the time by which the machine or a relay was late, from which on a run was starved: it says
-/// nothing of erd, and is measured again if it fails.
+/// Share of the time by which the machine or a relay was late, from which on the run was starved and its
+/// measurement may be repeated, once.
 const STARVED: f64 = 0.02;
-/// Measurements of starved runs, the last of which counts.
-const TRIES: usize = 3;
 
 /// Schemes that the short tier runs over the relay. The default is one of them.
 const OVER_RELAY: &[&str] = &["erd", "strack", "nscc"];
@@ -151,18 +149,13 @@ impl Suite<'_> {
             if let Some(why) = run.network.missing() {
                 return Ok(Done::Skipped(why.to_owned()));
             }
-            for _ in 1..TRIES {
-                let outcome = self.measure(&run, log)?;
-                let (verdict, starved) = (run.judge(&outcome), outcome.starved_share());
-                let Some(error) = verdict.as_ref().err().filter(|_| starved > STARVED) else {
-                    return verdict;
-                };
-                let percent = 100.0 * starved;
-                append(
-                    log,
-                    &format!("{error:#}\nstarved for {percent:.1} % of the time: again\n"),
-                )?;
-            }
+            let outcome = self.measure(&run, log)?;
+            let (verdict, starved) = (run.judge(&outcome), outcome.phases[1].starved_share());
+            let Some(error) = verdict.as_ref().err().filter(|_| starved > STARVED) else {
+                return verdict;
+            };
+            let percent = 100.0 * starved;
+            append(log, &format!("{error:#}\nstarved for {percent:.1} % of the time: again\n"))?;
             run.judge(&self.measure(&run, log)?)
         });
     }
@@ -267,7 +260,7 @@ impl Run<'_> {
                 percent(back, links),
             );
         }
-        text += &format!("; starved {:.1} %", 100.0 * outcome.starved_share());
+        text += &format!("; starved {:.1} %", 100.0 * steady.starved_share());
         if let Some(relay) = steady.relay {
             text += &format!(
                 "; relay: {:.0} % marked, busy {:.0} %, late {:.1} %",

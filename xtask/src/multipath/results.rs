@@ -71,12 +71,6 @@ impl Outcome {
         ensure!(phases.iter().all(told), "the relay did not report");
         Ok(Outcome { phases, messages: messages.context("the stream did not end")? })
     }
-
-    /// Share of the time by which the machine, or the relay on it, was late in the worst of the phases
-    /// that are judged: the first is the start.
-    pub fn starved_share(&self) -> f64 {
-        self.phases.iter().skip(1).map(Phase::starved_share).fold(0.0, f64::max)
-    }
 }
 
 impl Phase {
@@ -124,7 +118,7 @@ impl Phase {
         self.bytes / self.seconds
     }
 
-    fn starved_share(&self) -> f64 {
+    pub fn starved_share(&self) -> f64 {
         self.relay.map_or(0.0, |relay| relay.late_share).max(self.late_share)
     }
 
@@ -174,7 +168,7 @@ mod tests {
         assert_eq!(outcome.phases[0].least_used(), 1.0);
         assert_eq!(outcome.phases[1].link_bytes, [30.0, 10.0, 10.0, 0.0]);
         assert_eq!(outcome.phases[1].used(0), 2.4);
-        assert_eq!(outcome.starved_share(), 0.025);
+        assert_eq!(outcome.phases[1].starved_share(), 0.025);
         assert_eq!(
             (outcome.phases[1].bytes_per_s(), outcome.phases[1].least_path_kib()),
             (500.0, 5)
