@@ -4,6 +4,7 @@
  * without pause (FI_PROGRESS_MANUAL, FI_WAIT_NONE, FI_THREAD_DOMAIN) and use tagged messages.
  * The client writes one JSON object a line to its output:
  *   latency    half of a round trip, percentiles in us
+ *   exchange   both send at once, and wait for both completions, percentiles in us
  *   bandwidth  one way, `window` messages outstanding, until the receiver has said that it has all
  *   reuse      the same with one buffer a side for all messages, which stays in the cache
  *   rate       one way, an acknowledgement after every `window` messages
@@ -25,8 +26,8 @@
 enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16 };
 /* Turns of a cache line: in all, and for each time that is taken. */
 enum { LINE_TURNS = 2000, LINE_BATCH = 100 };
-enum test { LATENCY, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, LINE, END };
-static const char *const TEST_NAMES[TESTS] = {"latency", "bandwidth", "reuse", "rate", "write", "read", "fetch"};
+enum test { LATENCY, EXCHANGE, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, LINE, END };
+static const char *const TEST_NAMES[TESTS] = {"latency", "exchange", "bandwidth", "reuse", "rate", "write", "read", "fetch"};
 
 /* What both processes know from the command line. */
 struct plan {
@@ -85,6 +86,12 @@ static size_t place(const struct side *side, size_t slot)
 static bool reaches_memory(uint64_t test)
 {
     return test == WRITE || test == READ || test == FETCH;
+}
+
+/* One message a side at a time. */
+static bool is_in_turns(uint64_t test)
+{
+    return test == LATENCY || test == EXCHANGE;
 }
 
 /* Contents tell messages apart, unless all lie in the same place. */
@@ -211,6 +218,17 @@ static void serve_latency(struct side *side)
     drain_sends(side);
 }
 
+/* One message each way, of both sides the same. The receive of the next is posted before the send, so that
+ * none comes unexpected. */
+static void exchange(struct side *side, uint64_t number)
+{
+    if (number + 1 < side->command.count)
+        post_recv(side, number + 1);
+    post_send(side, number);
+    while (side->received <= number || side->tx_ops[number % side->plan->window].state == 0)
+        step(side);
+}
+
 /* Until the client is through, which is what it says last. */
 static void serve_memory(struct side *side)
 {
@@ -260,7 +278,7 @@ static void serve(struct side *side)
         }
         side->received = 0;
         side->ack_op.id = 0;
-        first = reaches_memory(side->command.test) ? 0 : side->command.test == LATENCY ? 1 : side->plan->window;
+        first = reaches_memory(side->command.test) ? 0 : is_in_turns(side->command.test) ? 1 : side->plan->window;
         if (reaches_memory(side->command.test))
             post_ack_recv(side);
         for (uint64_t i = 0; i < first && i < side->command.count; i++)
@@ -268,6 +286,9 @@ static void serve(struct side *side)
         oob_send(side->oob, &ready, sizeof ready);
         if (side->command.test == LATENCY)
             serve_latency(side);
+        else if (side->command.test == EXCHANGE)
+            for (uint64_t i = 0; i < side->command.count; i++)
+                exchange(side, i);
         else if (reaches_memory(side->command.test))
             serve_memory(side);
         else
@@ -289,6 +310,17 @@ static void ask_latency(struct side *side, uint64_t *samples)
         samples[i] = (now_ns() - start) / 2;
     }
     drain_sends(side);
+}
+
+/* Fills samples (ns from the send to both completions). */
+static void ask_exchange(struct side *side, uint64_t *samples)
+{
+    post_recv(side, 0);
+    for (uint64_t i = 0; i < side->command.count; i++) {
+        uint64_t start = now_ns();
+        exchange(side, i);
+        samples[i] = now_ns() - start;
+    }
 }
 
 static void ask_stream(struct side *side)
@@ -342,6 +374,8 @@ static uint64_t ask(struct side *side, uint64_t count, uint64_t *samples)
     start = now_ns();
     if (side->command.test == LATENCY)
         ask_latency(side, samples);
+    else if (side->command.test == EXCHANGE)
+        ask_exchange(side, samples);
     else if (reaches_memory(side->command.test))
         ask_memory(side, samples);
     else
@@ -406,7 +440,7 @@ static void print_point(struct side *side, uint64_t took_ns, uint64_t *samples, 
            (unsigned long long)lo_bytes);
     if (side->plan->line)
         printf(",\"line_ns\":[%llu,%llu]", (unsigned long long)lines[0], (unsigned long long)lines[1]);
-    if (command->test == LATENCY || command->test == FETCH) {
+    if (is_in_turns(command->test) || command->test == FETCH) {
         qsort(samples, command->count, sizeof *samples, ascending);
         printf(",\"p50_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f", (double)samples[command->count / 2] / 1e3,
                (double)samples[command->count * 99 / 100] / 1e3, (double)samples[command->count * 999 / 1000] / 1e3);
@@ -421,7 +455,7 @@ static void print_point(struct side *side, uint64_t took_ns, uint64_t *samples, 
 static void measure(struct side *side, uint64_t *samples)
 {
     const struct plan *plan = side->plan;
-    bool latency = side->command.test == LATENCY || side->command.test == FETCH;
+    bool latency = is_in_turns(side->command.test) || side->command.test == FETCH;
     uint64_t unit = latency ? 1 : plan->window, most = latency ? SAMPLES_MAX : 1u << 24, count = latency ? 20 : unit;
     uint64_t took, before, lines[2];
     late_bytes = (size_t)snprintf(
@@ -544,7 +578,7 @@ static void add_test(struct plan *plan, const char *word)
             return;
         }
     }
-    die("-t %s: there are latency, bandwidth, reuse, rate, write, read and fetch", word);
+    die("-t %s: there are latency, exchange, bandwidth, reuse, rate, write, read and fetch", word);
 }
 
 static void add_size(struct plan *plan, const char *word)

@@ -228,7 +228,7 @@ impl Suite<'_> {
         let counters = self.provider.counters(log);
         let sizes = "0,1,7,64,1024,1025,8192,16384,16385,65536,262145,1048576,4194304";
         let job = self.job("tests/c/bench", &["-a", "127.0.0.1", "-k", "-m", "30", "-l", "60"])?;
-        let job = job.args(["-w", "16", "-t", "latency,bandwidth,rate", "-s", sizes]);
+        let job = job.args(["-w", "16", "-t", "latency,exchange,bandwidth,rate", "-s", sizes]);
         let output = counters.give(job).run(log)?;
         let points = output.matches("\"lo_bytes\"").count();
         Done::many(points, format!("{points} points; {}", counters.proof(64 << 20)?))

@@ -31,13 +31,14 @@ struct Plan {
     quick: bool,
     point_ms: u64,
     cpus: String,
-    tests: [(Test, &'static [u64]); 7],
+    tests: [(Test, &'static [u64]); 8],
 }
 
 const LATENCY_SIZES: &[u64] = &[0, 8, 64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
 const BANDWIDTH_SIZES: &[u64] = &[64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
 const QUICK_LATENCY_SIZES: &[u64] = &[8, 64, 65_536, 1 << 20];
 const QUICK_BANDWIDTH_SIZES: &[u64] = &[65_536, 1 << 20];
+const EXCHANGE_SIZES: &[u64] = &[8, 1024, 4096, 16_384, 65_536];
 const REUSE_SIZES: &[u64] = &[1 << 20];
 const RATE_SIZES: &[u64] = &[64];
 const MEMORY_SIZES: &[u64] = &[65_536, 1 << 20];
@@ -93,6 +94,7 @@ impl Plan {
             cpus: cpus(),
             tests: [
                 (Test::Latency, if quick { QUICK_LATENCY_SIZES } else { LATENCY_SIZES }),
+                (Test::Exchange, EXCHANGE_SIZES),
                 (Test::Bandwidth, if quick { QUICK_BANDWIDTH_SIZES } else { BANDWIDTH_SIZES }),
                 (Test::Reuse, REUSE_SIZES),
                 (Test::Rate, RATE_SIZES),

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Test {
     /// Half a round trip.
     Latency,
+    /// Both send at once, until both completions are there.
+    Exchange,
     /// One way, 64 outstanding.
     Bandwidth,
     /// The same with one buffer a side for all messages, as `osu_bw` and `fi_rdm_tagged_bw` do it.
@@ -29,6 +31,7 @@ impl Test {
     pub fn name(self) -> &'static str {
         match self {
             Test::Latency => "latency",
+            Test::Exchange => "exchange",
             Test::Bandwidth => "bandwidth",
             Test::Reuse => "reuse",
             Test::Rate => "rate",
@@ -39,7 +42,7 @@ impl Test {
     }
 
     fn named(name: &str) -> Option<Test> {
-        let messages = [Test::Latency, Test::Bandwidth, Test::Reuse, Test::Rate];
+        let messages = [Test::Latency, Test::Exchange, Test::Bandwidth, Test::Reuse, Test::Rate];
         let all = messages.into_iter().chain([Test::Write, Test::Read, Test::Fetch]);
         all.into_iter().find(|test| test.name() == name)
     }
@@ -48,7 +51,7 @@ impl Test {
     #[must_use]
     pub fn main_value(self) -> (&'static str, bool) {
         match self {
-            Test::Latency | Test::Fetch => ("p50_us", true),
+            Test::Latency | Test::Exchange | Test::Fetch => ("p50_us", true),
             Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => ("bytes_per_s", false),
             Test::Rate => ("messages_per_s", false),
         }
@@ -183,7 +186,7 @@ impl Results {
     pub fn lo_share(&self, provider: &str, test: Test, size: u64) -> Option<f64> {
         let point = self.points.get(&(provider.to_owned(), test, size))?;
         let total = |name: &str| point.get(name).map(|values| values.iter().sum::<f64>());
-        let both = matches!(test, Test::Latency | Test::Fetch);
+        let both = matches!(test, Test::Latency | Test::Exchange | Test::Fetch);
         let ways = if both { 2.0 } else { 1.0 };
         #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
         let payload = total("count")? * size as f64 * ways;

@@ -51,6 +51,9 @@ pub fn print(providers: &[String], tests: &[(Test, &[u64])], results: &Results) 
 fn title(test: Test) -> &'static str {
     match test {
         Test::Latency => "Half round trip in us: p50 (p99, p99.9)",
+        Test::Exchange => {
+            "Exchange in us, from the send to both completions of both sides: p50 (p99, p99.9)"
+        }
         Test::Bandwidth => "One-way bandwidth in MB/s, 64 messages outstanding",
         Test::Reuse => "The same with one buffer a side, which stays in the cache",
         Test::Rate => "Messages per second in thousands, acknowledged every 64",
@@ -101,7 +104,7 @@ fn value(results: &Results, provider: &str, test: Test, size: u64, place: Place)
     let median = |name| results.median(provider, test, size, name, place);
     let Some(main) = median(test.main_value().0) else { return "-".to_owned() };
     match test {
-        Test::Latency | Test::Fetch => {
+        Test::Latency | Test::Exchange | Test::Fetch => {
             let tail = |name| median(name).unwrap_or(f64::NAN);
             format!("{main:.2} ({:.1}, {:.1})", tail("p99_us"), tail("p999_us"))
         }
