@@ -298,7 +298,8 @@ impl EpHost {
     pub(super) fn new_held(&mut self, len_bytes: u64) -> Option<Handle> {
         let len_bytes = usize::try_from(len_bytes).ok()?;
         let (handle, held) = self.helds.take()?;
-        // Old contents are overwritten before anyone reads them, so only growth costs.
+        // The engine reports a message whole when each of its bytes was written, so nobody reads
+        // old contents, and only growth costs.
         if held.bytes.len() < len_bytes {
             held.bytes.resize(len_bytes, 0);
         }

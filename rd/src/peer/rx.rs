@@ -1,6 +1,7 @@
 //! The receive flow: what arrived, what is missing, what waits for its turn or its match
 //! (protocol.md §4). What the packets carry is in `rx/messages.rs` and `rx/requests.rs`.
 
+mod coverage;
 mod messages;
 pub(super) mod requests;
 
@@ -24,6 +25,7 @@ use crate::wire::setup::Greeting;
 use crate::wire::{Malformed, Reader};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use coverage::{Coverage, Gaps};
 use hashbrown::HashMap;
 use slab::Slab;
 
@@ -56,11 +58,11 @@ struct EarlyRequest {
 }
 
 /// An eager message of several packets, not yet whole.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Partial {
     to: RecvToken,
     len_bytes: u64,
-    got_bytes: u64,
+    coverage: Coverage,
     /// It was reported, so its completion may be.
     arrived: bool,
 }
@@ -97,14 +99,12 @@ struct Incoming {
 }
 
 /// One Msg_ID in use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Link {
     incoming: u32,
     base_bytes: u64,
     len_bytes: u32,
-    got_bytes: u32,
-    /// Everything from here on has never been received.
-    fresh_bytes: u32,
+    coverage: Coverage,
     /// Send order of the message, or of the request for this part of a read.
     order: u32,
 }
@@ -140,6 +140,8 @@ pub(crate) struct Rx {
     notices: HashMap<u32, u32>,
     incoming: Slab<Incoming>,
     links: Slab<Link>,
+    /// What is missing in the middle of `partial` and `links`.
+    gaps: Gaps,
     /// The links in the order in which they were granted: that in which they are filled.
     link_order: VecDeque<u16>,
     /// Payload of the latest segment that did not end its link.
@@ -334,6 +336,7 @@ impl Rx {
         if self.echoes.is_empty() {
             self.echoes = Vec::new();
         }
+        self.gaps.reclaim();
         self.grants.shrink_to_fit();
     }
 }
@@ -355,7 +358,7 @@ impl Rx {
         for &slot in self.link_order.iter().take(LINKS_AHEAD) {
             let Some(link) = self.links.get(usize::from(slot)) else { return };
             let Some(message) = self.incoming.get(link.incoming as usize) else { return };
-            let mut s_offset = link.fresh_bytes;
+            let mut s_offset = link.coverage.fresh_bytes;
             while s_offset < link.len_bytes {
                 let left = link.len_bytes - s_offset;
                 let len_bytes = left.min(self.segment_bytes.into());

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine and its driver),
 //! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`memory`]
-//! (the same for requests to memory), [`net`] (faults),
+//! (the same for requests to memory), [`net`] (faults), [`overlap`] (bytes that come twice),
 //! [`swarm`] (random runs from a seed), [`script`] (short worlds for
 //! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (what the
 //! fuzz targets run).
@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod memory;
 pub mod net;
 pub mod node;
+pub mod overlap;
 pub mod pattern;
 pub mod rng;
 pub mod scheme;

@@ -1,6 +1,7 @@
 //! The network between the nodes: delay, loss, duplication, corruption, partitions.
 
 use super::ledger::Life;
+use super::overlap::Tails;
 use super::rng::Rng;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::wire::header::{HEADER_BYTES, Header};
@@ -88,6 +89,8 @@ pub struct Faults {
     pub spike_ns: Nanos,
     /// Congestion mark on ECN-capable ones.
     pub mark: f64,
+    /// A segment begins with the last bytes of the one before it.
+    pub overlap: f64,
 }
 
 /// Delays and rate.
@@ -157,6 +160,7 @@ pub struct Net {
     info_free_at: Vec<Nanos>,
     loss_left: u64,
     loss_until: Nanos,
+    tails: Tails,
 }
 
 /// A run of losses is over after this time, however few datagrams it took.
@@ -176,6 +180,7 @@ impl Net {
             info_free_at: vec![0; nodes * nodes],
             loss_left: 0,
             loss_until: 0,
+            tails: Tails::default(),
         }
     }
 
@@ -212,6 +217,10 @@ impl Net {
                 }
                 datagram.bytes.truncate(TRIMMED_BYTES);
                 datagram.trimmed = true;
+            }
+            if self.faults.overlap > 0.0 && !datagram.trimmed {
+                let overlap = self.rng.chance(self.faults.overlap);
+                self.tails.pass(&mut datagram.bytes, overlap);
             }
             self.deliver(leaves_at, datagram, fate, &mut out);
         }

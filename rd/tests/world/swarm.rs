@@ -239,6 +239,9 @@ impl Options {
             jitter_ns: rng.pick(&[0, MICROSECOND, 30 * MICROSECOND, 500 * MICROSECOND]),
             bytes_per_us: rng.log_range(100, 25_000),
         };
+        // Drawn apart, so that the rest of a seed is the same with and without it.
+        let overlap = Rng::new(seed, 11).pick(&[0.0, 0.0, 0.02, 0.5]);
+        let overlap = if weather == Weather::Still { 0.0 } else { overlap };
         Options {
             seed,
             weather,
@@ -251,7 +254,7 @@ impl Options {
             directed: rng.pick(&[0.0, 0.3, 0.9]),
             match_complete: rng.pick(&[0.0, 0.1, 0.5]),
             spread_ns: rng.log_range(10 * MICROSECOND, 50 * MILLISECOND),
-            faults: faults(rng, weather, protected, timeout_ns),
+            faults: Faults { overlap, ..faults(rng, weather, protected, timeout_ns) },
             links,
             timeout_ns,
             setups,

@@ -1,5 +1,6 @@
 //! Messages: their turn, their match, their bytes (protocol.md §5).
 
+use super::coverage::Coverage;
 use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::peer::tx::{LINK_BYTES, TxRecord};
@@ -254,18 +255,32 @@ impl Peer {
                 Err(Some(reason)) => return Err(reason),
             },
         }
-        if let Some(partial) = self.rx.partial.get_mut(&msg.order) {
-            partial.got_bytes += payload.len() as u64;
-            let partial = *partial;
-            host.place(partial.to, u64::from(h.s_offset), payload);
-            core.stats.rx_payload_bytes += payload.len() as u64;
-            if partial.got_bytes >= partial.len_bytes {
-                self.rx.partial.remove(&msg.order);
-                self.rx.ended_message = true;
-                self.end_partial(core, host, msg.order, partial);
-            }
-        }
+        let outcome = self.fill_partial(core, host, h, msg.order, payload);
         self.deliver_early(core, host);
+        outcome
+    }
+
+    /// Places a segment of an eager message of several packets.
+    fn fill_partial<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        h: &Header,
+        order: u32,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        // Of a message that nobody wants, nothing is kept.
+        let Some(partial) = self.rx.partial.get_mut(&order) else { return Ok(()) };
+        let end = h.s_offset + payload.len() as u32;
+        partial.coverage.add(&mut self.rx.gaps, h.s_offset, end)?;
+        host.place(partial.to, u64::from(h.s_offset), payload);
+        core.stats.rx_payload_bytes += payload.len() as u64;
+        if u64::from(partial.coverage.got_bytes) >= partial.len_bytes
+            && let Some(whole) = self.rx.partial.remove(&order)
+        {
+            self.rx.ended_message = true;
+            self.end_partial(core, host, order, whole);
+        }
         Ok(())
     }
 
@@ -277,6 +292,7 @@ impl Peer {
         order: u32,
         partial: Partial,
     ) {
+        partial.coverage.end(&mut self.rx.gaps);
         if partial.arrived {
             core.stats.messages_received += 1;
             host.received(partial.to, Ok(partial.len_bytes));
@@ -299,7 +315,8 @@ impl Peer {
             self.charge(core, len_bytes)?;
             self.rx.next_order = msg.order.wrapping_add(1);
             if let Some(to) = self.report(core, host, &msg, None) {
-                let partial = Partial { to, len_bytes, got_bytes: 0, arrived: true };
+                let coverage = Coverage::default();
+                let partial = Partial { to, len_bytes, coverage, arrived: true };
                 self.rx.partial.insert(msg.order, partial);
             }
             return Ok(());
@@ -307,7 +324,8 @@ impl Peer {
         let to = self.hold(core, host, msg.len_bytes)?;
         let early = Early { msg, rendezvous: false, held: Some(to), complete: false };
         self.rx.early.insert(msg.order, early);
-        self.rx.partial.insert(msg.order, Partial { to, len_bytes, got_bytes: 0, arrived: false });
+        let coverage = Coverage::default();
+        self.rx.partial.insert(msg.order, Partial { to, len_bytes, coverage, arrived: false });
         Ok(())
     }
 
@@ -409,8 +427,7 @@ impl Peer {
                     incoming: index,
                     base_bytes,
                     len_bytes,
-                    got_bytes: 0,
-                    fresh_bytes: 0,
+                    coverage: Coverage::default(),
                     order: m.order,
                 }) as u16;
                 self.rx.link_order.push_back(slot);
@@ -440,32 +457,30 @@ impl Peer {
         let slot = usize::from(h.msg_id & !LINK_ID);
         let known = h.msg_id & LINK_ID != 0;
         let link = self.rx.links.get_mut(slot).filter(|_| known).ok_or(DropReason::Message)?;
-        let room = link.len_bytes - link.got_bytes;
         let end = u64::from(h.s_offset) + payload.len() as u64;
-        if payload.is_empty()
-            || end > u64::from(link.len_bytes)
-            || payload.len() as u64 > u64::from(room)
-        {
+        if payload.is_empty() || end > u64::from(link.len_bytes) {
             return Err(DropReason::Message);
         }
         let void = h.flags & FLAG_VOID != 0;
         if void && self.rx.incoming[link.incoming as usize].purpose != Purpose::Read {
             return Err(DropReason::Message);
         }
-        link.got_bytes += payload.len() as u32;
-        let before = if planted(21) { 0 } else { link.fresh_bytes };
-        link.fresh_bytes = before.max(end as u32);
+        let before_bytes = link.coverage.got_bytes;
+        link.coverage.add(&mut self.rx.gaps, h.s_offset, end as u32)?;
+        if planted(21) {
+            link.coverage.fresh_bytes = end as u32;
+        }
         if end < u64::from(link.len_bytes) {
             self.rx.segment_bytes = payload.len() as u16;
         }
         core.filling = Some(self.id.index);
         if planted(3) && end == u64::from(link.len_bytes) {
-            link.got_bytes = link.len_bytes;
+            link.coverage.got_bytes = link.len_bytes;
         }
-        let link = *link;
+        let whole = link.coverage.got_bytes >= link.len_bytes;
         let message = &self.rx.incoming[link.incoming as usize];
         let at = match planted(2) {
-            true => u64::from(link.got_bytes) - payload.len() as u64,
+            true => u64::from(before_bytes),
             false => u64::from(h.s_offset),
         };
         if void {
@@ -474,7 +489,7 @@ impl Peer {
             host.place(message.to, link.base_bytes + at, payload);
             core.stats.rx_payload_bytes += payload.len() as u64;
         }
-        if link.got_bytes == link.len_bytes {
+        if whole {
             self.close_link(core, host, now, slot);
         }
         Ok(())
@@ -489,6 +504,7 @@ impl Peer {
         slot: usize,
     ) {
         let link = self.rx.links.remove(slot);
+        link.coverage.end(&mut self.rx.gaps);
         if let Some(at) = self.rx.link_order.iter().position(|s| usize::from(*s) == slot) {
             self.rx.link_order.remove(at);
         }

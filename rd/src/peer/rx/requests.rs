@@ -1,5 +1,6 @@
 //! Meeting a peer's requests to memory of this host (protocol.md §9).
 
+use super::coverage::Coverage;
 use super::{EarlyRequest, Incoming, LINK_ID, Link, Purpose, Rx};
 use crate::host::{Host, Operand, RecvToken, Remote, SendToken};
 use crate::peer::remote::ReadPart;
@@ -69,8 +70,7 @@ impl Rx {
             incoming,
             base_bytes: part.base_bytes,
             len_bytes: part.len_bytes as u32,
-            got_bytes: 0,
-            fresh_bytes: 0,
+            coverage: Coverage::default(),
             order: part.order,
         }) as u16;
         self.link_order.push_back(slot);
@@ -304,18 +304,19 @@ impl Peer {
         }
         if let Some(refusal) = answer.refusal {
             core.refuse_read(answer.op, refusal);
-            link.len_bytes = link.len_bytes.min(answer.sent_bytes).max(link.got_bytes);
+            link.len_bytes = link.len_bytes.min(answer.sent_bytes).max(link.coverage.got_bytes);
         } else {
-            if link.got_bytes > 0 || payload.len() as u64 != u64::from(link.len_bytes) {
+            let started = link.coverage.got_bytes > 0;
+            if started || payload.len() as u64 != u64::from(link.len_bytes) {
                 return Err(DropReason::Message);
             }
-            link.got_bytes = link.len_bytes;
+            link.coverage.got_bytes = link.len_bytes;
             if !payload.is_empty() {
                 host.place(incoming.to, link.base_bytes, payload);
             }
             core.stats.rx_payload_bytes += payload.len() as u64;
         }
-        if link.got_bytes == link.len_bytes {
+        if link.coverage.got_bytes == link.len_bytes {
             self.close_link(core, host, now, slot);
         }
         Ok(())

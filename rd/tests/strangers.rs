@@ -1,0 +1,375 @@
+//! Peers that keep to the formats but to nothing else: what they send completes only what it is
+//! enough for.
+
+use erd_rd::cc::AckPolicy;
+use erd_rd::cc::erd::ErdScheme;
+use erd_rd::wire::Reader;
+use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, Kind, seal};
+use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
+use erd_rd::wire::remote::{Action, Request};
+use erd_rd::wire::setup::Greeting;
+use erd_rd::{
+    Arrived, Ask, AskRequest, Config, DropReason, Ecn, EndReason, Endpoint, Host, OpError, Part,
+    PeerId, RecvToken, Refusal, Remote, RxMeta, SendToken, Target, Targets, TxBurst, Verdict,
+};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Length of the messages, and of the segments that they would take sixteen of.
+const LEN_BYTES: u32 = 16_000;
+const SEGMENT_BYTES: u32 = 1_000;
+
+/// The victim's memory, and what it was told.
+#[derive(Default)]
+struct Vault {
+    /// Receives take what arrives; without, it waits.
+    takes: bool,
+    buffers: BTreeMap<u64, Vec<u8>>,
+    waiting: Vec<Arrived>,
+    whole: Vec<u64>,
+    sent: Vec<Result<(), OpError>>,
+}
+
+impl Vault {
+    fn buffer(&mut self, len_bytes: u64) -> RecvToken {
+        let token = self.buffers.len() as u64;
+        self.buffers.insert(token, vec![0xee; len_bytes as usize]);
+        RecvToken(token)
+    }
+}
+
+impl Host for Vault {
+    fn read(&mut self, _: SendToken, _: u64, out: &mut [u8]) {
+        out.fill(0);
+    }
+
+    fn checksum(&mut self, _: SendToken, _: u64, _: u32, seed: u32) -> u32 {
+        seed
+    }
+
+    fn sent(&mut self, _: SendToken, outcome: Result<(), OpError>) {
+        self.sent.push(outcome);
+    }
+
+    fn arrived(&mut self, msg: &Arrived) -> Verdict {
+        if self.takes {
+            return Verdict::Matched(self.buffer(msg.len_bytes), msg.len_bytes);
+        }
+        self.waiting.push(*msg);
+        match msg.rendezvous || msg.held.is_some() {
+            true => Verdict::Wait,
+            false => Verdict::Held(self.buffer(msg.len_bytes)),
+        }
+    }
+
+    fn hold(&mut self, _: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        Some(self.buffer(len_bytes))
+    }
+
+    fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        let buffer = self.buffers.get_mut(&to.0).expect("a buffer of ours");
+        buffer[offset_bytes as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
+        if outcome.is_ok() {
+            self.whole.push(to.0);
+        }
+    }
+
+    fn session_ended(&mut self, _: PeerId, _: u32, _: EndReason) {}
+
+    fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
+        1472
+    }
+
+    fn remote_write_later(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
+        Ok(self.buffer(to.targets.len_bytes()))
+    }
+
+    fn remote_written(&mut self, to: RecvToken) -> Result<(), Refusal> {
+        self.whole.push(to.0);
+        Ok(())
+    }
+}
+
+/// The victim.
+struct Victim {
+    engine: Endpoint,
+    vault: Vault,
+    now: u64,
+}
+
+impl Victim {
+    fn new(change: impl FnOnce(&mut Config)) -> Victim {
+        let name = "10.0.0.1:1".parse().unwrap();
+        let mut config = Config::new(name, 1, crc32c::crc32c_append);
+        change(&mut config);
+        let engine = Endpoint::new(config, Box::new(ErdScheme::default()), 1).unwrap();
+        Victim { engine, vault: Vault::default(), now: 1 }
+    }
+
+    /// Takes a datagram in and returns what goes out.
+    fn takes(&mut self, from: SocketAddr, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from };
+        self.engine.handle_packet(self.now, &meta, bytes, &mut self.vault);
+        self.sends()
+    }
+
+    fn sends(&mut self) -> Vec<Vec<u8>> {
+        let (mut burst, mut out) = (TxBurst::new(), Vec::new());
+        while self.engine.poll_transmit(self.now, true, &mut self.vault, &mut burst) {
+            let inline = burst.parts.iter().all(|part| matches!(part, Part::Inline { .. }));
+            assert!(inline, "the victim sends no payload");
+            out.extend(burst.bytes.chunks(burst.segment_bytes as usize).map(<[u8]>::to_vec));
+        }
+        self.now += 1_000;
+        out
+    }
+
+    fn dropped(&self, reason: DropReason) -> u64 {
+        self.engine.stats().drops_for(reason)
+    }
+}
+
+/// Who attacks, under one name.
+struct Stranger {
+    name: SocketAddr,
+    /// The victim's greeting.
+    victim: Greeting,
+    psn: u32,
+}
+
+impl Stranger {
+    /// Opens a session.
+    fn new(victim: &mut Victim, port: u16) -> Stranger {
+        let name = SocketAddr::from(([10, 0, 0, 2], port));
+        let mut greeting = Greeting {
+            features: 4,
+            session: 1 << 30 | u64::from(port),
+            epoch: 1,
+            incarnation: 1,
+            first_psn: 0,
+            first_order: 0,
+            datagram_bytes: 1472,
+            paths: 1,
+            ack_policy: AckPolicy::NackOnly,
+            window_bytes: 1 << 20,
+            eager_credit_bytes: 1 << 20,
+            order_window: 1 << 16,
+            psn_window: 1 << 14,
+            cookie: 0,
+            gave_up: 0,
+            echo_sent_at_ns: 0,
+            name,
+        };
+        let challenge = hello(victim, &greeting, Kind::Challenge);
+        greeting.cookie = u64::from_be_bytes(challenge[HEADER_BYTES..][..8].try_into().unwrap());
+        let welcome = hello(victim, &greeting, Kind::Welcome);
+        let victim = Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).unwrap();
+        Stranger { name, victim, psn: 0 }
+    }
+
+    fn header(&mut self) -> Header {
+        self.psn += 1;
+        Header { psn: self.psn - 1, ..Header::new(Kind::Data, self.victim.session) }
+    }
+
+    /// A bundle of one record. Returns the records of the answer.
+    fn tell(&mut self, victim: &mut Victim, record: &Record) -> Vec<Record> {
+        let mut h = self.header();
+        h.s_len = 2 + record.header_bytes() as u16;
+        let answers = self.send(victim, h, |out| {
+            out.extend(1u16.to_be_bytes());
+            record.emit(out);
+        });
+        records(&answers)
+    }
+
+    /// A segment of a link.
+    fn fill(&mut self, victim: &mut Victim, msg_id: u16, s_offset: u32) {
+        let mut h = self.header();
+        (h.long, h.msg_id, h.s_offset) = (true, msg_id, s_offset);
+        self.send_segment(victim, h, |_| {});
+    }
+
+    /// A segment of an eager message.
+    fn fill_eager(&mut self, victim: &mut Victim, msg: &MsgHeader, s_offset: u32) {
+        let mut h = self.header();
+        (h.long, h.flags, h.s_offset) = (true, FLAG_EAGER, s_offset);
+        self.send_segment(victim, h, |out| emit_eager_header(out, msg));
+    }
+
+    fn send_segment(
+        &self,
+        victim: &mut Victim,
+        mut h: Header,
+        head: impl FnOnce(&mut Vec<u8>),
+    ) -> Vec<Vec<u8>> {
+        h.s_len = SEGMENT_BYTES as u16;
+        let mut bytes = Vec::new();
+        h.emit(&mut bytes);
+        head(&mut bytes);
+        seal(&mut bytes, 0, crc32c::crc32c_append);
+        bytes.extend((0..SEGMENT_BYTES).map(|i| (h.s_offset + i) as u8));
+        victim.takes(self.name, &bytes)
+    }
+
+    fn send(
+        &self,
+        victim: &mut Victim,
+        h: Header,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Vec<Vec<u8>> {
+        let mut bytes = Vec::new();
+        h.emit(&mut bytes);
+        body(&mut bytes);
+        seal(&mut bytes, 0, crc32c::crc32c_append);
+        victim.takes(self.name, &bytes)
+    }
+}
+
+/// Says hello; returns the answer, which is of this kind.
+fn hello(victim: &mut Victim, greeting: &Greeting, answer: Kind) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Header::new(Kind::Hello, 0).emit(&mut bytes);
+    greeting.emit(&mut bytes);
+    let len = (bytes.len() - HEADER_BYTES) as u16;
+    bytes[4..6].copy_from_slice(&len.to_be_bytes());
+    seal(&mut bytes, 0, crc32c::crc32c_append);
+    let answers = victim.takes(greeting.name, &bytes);
+    let mut of_kind = answers.into_iter().filter(|a| Header::parse(a).unwrap().kind == answer);
+    of_kind.next().expect("a hello is answered")
+}
+
+/// The records of all bundles among some datagrams.
+fn records(datagrams: &[Vec<u8>]) -> Vec<Record> {
+    let mut all = Vec::new();
+    for datagram in datagrams {
+        let h = Header::parse(datagram).unwrap();
+        if h.kind == Kind::Data && !h.long {
+            let mut r = Reader::new(&datagram[HEADER_BYTES..]);
+            let count = r.u16().unwrap();
+            all.extend((0..count).map(|_| Record::parse(&mut r).unwrap()));
+        }
+    }
+    all
+}
+
+fn message(order: u32, len_bytes: u32) -> MsgHeader {
+    let len_bytes = len_bytes.into();
+    MsgHeader { order, op: 0, tag: None, data: None, match_notice: false, len_bytes }
+}
+
+/// Sends the second segment sixteen times, which completes nothing; then all of them, overlapping,
+/// which completes what they are for with the right bytes.
+fn judge_filling(victim: &mut Victim, mut fill: impl FnMut(&mut Victim, u32)) {
+    let ended = |victim: &Victim| victim.vault.whole.len() + victim.vault.sent.len();
+    for _ in 0..LEN_BYTES / SEGMENT_BYTES {
+        fill(victim, SEGMENT_BYTES);
+    }
+    assert_eq!(ended(victim), 0, "complete with a sixteenth of its bytes");
+    let last = LEN_BYTES - SEGMENT_BYTES;
+    for s_offset in (0..last).step_by(SEGMENT_BYTES as usize / 3) {
+        fill(victim, s_offset);
+    }
+    assert_eq!(ended(victim), 0, "complete without its last bytes");
+    fill(victim, last);
+    assert_eq!(ended(victim), 1, "each of its bytes has arrived");
+    let buffer = victim.vault.buffers.values().next().unwrap();
+    assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == i as u8), "each is in its place");
+}
+
+#[test]
+fn an_eager_message_is_not_made_of_the_same_bytes() {
+    for (takes, order) in [(true, 0), (false, 0), (false, 1)] {
+        let mut victim = Victim::new(|_| {});
+        victim.vault.takes = takes;
+        let mut stranger = Stranger::new(&mut victim, 1);
+        let msg = message(order, LEN_BYTES);
+        let mut sent = 0;
+        judge_filling(&mut victim, |victim, s_offset| {
+            sent += 1;
+            stranger.fill_eager(victim, &msg, s_offset);
+            if order == 1 && sent == 5 {
+                stranger.tell(victim, &Record::Eager(message(0, 0)));
+                victim.vault.whole.clear();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_rendezvous_message_is_not_made_of_the_same_bytes() {
+    let mut victim = Victim::new(|_| {});
+    victim.vault.takes = true;
+    let mut stranger = Stranger::new(&mut victim, 1);
+    let answer = stranger.tell(&mut victim, &Record::Rts(message(0, LEN_BYTES)));
+    let msg_id = permission(&answer);
+    judge_filling(&mut victim, |victim, s_offset| stranger.fill(victim, msg_id, s_offset));
+}
+
+#[test]
+fn a_write_is_not_made_of_the_same_bytes() {
+    let mut victim = Victim::new(|_| {});
+    let mut stranger = Stranger::new(&mut victim, 1);
+    let target = Target { addr: 0, len_bytes: LEN_BYTES.into(), key: 7 };
+    let answer = stranger.tell(
+        &mut victim,
+        &Record::Request(Request {
+            order: 0,
+            op: 0,
+            action: Action::WriteLater,
+            operand_bytes: 0,
+            data: None,
+            targets: Targets::new(&[target]).unwrap(),
+        }),
+    );
+    let msg_id = permission(&answer);
+    judge_filling(&mut victim, |victim, s_offset| stranger.fill(victim, msg_id, s_offset));
+}
+
+#[test]
+fn a_read_is_not_answered_by_the_same_bytes() {
+    let mut victim = Victim::new(|_| {});
+    let mut stranger = Stranger::new(&mut victim, 1);
+    let target = Target { addr: 0, len_bytes: LEN_BYTES.into(), key: 7 };
+    let to = victim.vault.buffer(LEN_BYTES.into());
+    let peer = victim.engine.peer(victim.now, stranger.name, &mut victim.vault).unwrap();
+    let targets = Targets::new(&[target]).unwrap();
+    let (token, ask, data) = (SendToken(0), Ask::Read(to), None);
+    let request = AskRequest { peer, token, ask, targets, data, fence: false };
+    victim.engine.ask(victim.now, &request).unwrap();
+    let asked = records(&victim.sends());
+    let msg_id = asked.iter().find_map(|record| match record {
+        Record::Request(Request { action: Action::Read(msg_id), .. }) => Some(*msg_id),
+        _ => None,
+    });
+    let msg_id = msg_id.expect("the victim asks");
+    judge_filling(&mut victim, |victim, s_offset| stranger.fill(victim, msg_id, s_offset));
+}
+
+/// The Msg_ID of a permission to send.
+fn permission(answer: &[Record]) -> u16 {
+    let msg_id = answer.iter().find_map(|record| match record {
+        Record::Cts(cts) => Some(cts.msg_id),
+        _ => None,
+    });
+    msg_id.expect("permission to send")
+}
+
+/// Each second segment leaves a gap; the gaps of one peer are bounded.
+#[test]
+fn gaps_are_bounded() {
+    const GAPS_MAX: u32 = 1 << 13;
+    let mut victim = Victim::new(|_| {});
+    victim.vault.takes = true;
+    let mut stranger = Stranger::new(&mut victim, 1);
+    let msg = message(0, 3 * GAPS_MAX * SEGMENT_BYTES);
+    let answer = stranger.tell(&mut victim, &Record::Rts(msg));
+    let msg_id = permission(&answer);
+    for n in 0..GAPS_MAX + 10 {
+        stranger.fill(&mut victim, msg_id, (2 * n + 1) * SEGMENT_BYTES);
+    }
+    assert_eq!(victim.dropped(DropReason::Message), 10);
+}
