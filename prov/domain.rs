@@ -1,5 +1,6 @@
 //! `fid_domain`: one interface, and what its endpoints share (`fi_domain(3)`).
 
+use crate::admission::Admission;
 use crate::cntr::CntrInner;
 use crate::ep::EpInner;
 use crate::ep::net_errors::NetErrors;
@@ -60,6 +61,8 @@ pub struct DomainInner {
     pub auto_progress: bool,
     /// Memory registered for remote access, and how keys are given.
     pub regions: Arc<MrTable>,
+    /// Whose requests the application's keys are good for.
+    pub admission: Arc<Admission>,
     /// What the network said about sends, for all endpoints.
     pub net_errors: NetErrors,
     /// Endpoints that are enabled, and counters of accesses to registered memory: who reads one
@@ -146,6 +149,7 @@ impl DomainInner {
             .then(|| Shares::new(local, settings.ecn, settings.send_buffer_bytes))
             .flatten()
             .map(Arc::new);
+        let admission = Arc::new(Admission::new(settings.key_peers));
         let scheme = settings.scheme_on(
             plan::is_by_hosts(&entry, verbs.as_ref().map(|verbs| verbs.port())),
             shares.is_some(),
@@ -171,6 +175,7 @@ impl DomainInner {
             },
             auto_progress: terms.auto_progress,
             regions: Arc::new(MrTable::new(terms.mr_mode)),
+            admission,
             net_errors: NetErrors::default(),
             members: Mutex::default(),
             work: Arc::default(),

@@ -12,6 +12,7 @@
 //! from outside. The protocol itself is the crate `erd_rd`; sockets
 //! and libfabric's ABI are in `erd_ffi`.
 
+mod admission;
 pub mod atomics;
 pub mod av;
 pub mod capi;

@@ -84,6 +84,12 @@ impl MrTable {
         Ok(key)
     }
 
+    /// A stranger could guess a key: the application chooses them.
+    #[must_use]
+    pub fn has_guessable_keys(&self) -> bool {
+        !self.provider_keys
+    }
+
     /// The region with this key.
     #[must_use]
     pub fn find(&self, key: u64) -> Option<Arc<Region>> {

@@ -290,6 +290,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Grant FI_HMEM, for host memory, to applications of API 1.18 and later. auto does to who asks for messages and RMA, but neither tags nor atomics: NCCL's RDMA protocol. Others would pass memory of a GPU",
     },
     Parameter {
+        name: "key_peers",
+        default: "hosts",
+        kind: Kind::Choice(&["hosts", "names", "any"]),
+        help: "Who may use memory keys that the application chose: endpoints on hosts that an AV of the domain has an address of, those addresses alone, or any. Random keys are good for all who know them",
+    },
+    Parameter {
         name: "stats",
         default: "",
         kind: Kind::Text,
@@ -316,6 +322,17 @@ pub enum InfoPath {
     Udp,
     /// One TCP connection for each peer.
     Tcp,
+}
+
+/// Initiators that may use memory keys which the application chose, and which a stranger can guess.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyPeers {
+    /// Those on hosts (IP addresses) of which an AV of the domain has an address.
+    Hosts,
+    /// Those whose own address is in an AV of the domain.
+    Names,
+    /// All.
+    Any,
 }
 
 /// What carries data.
@@ -386,6 +403,8 @@ pub struct Settings {
     pub hmem: Option<bool>,
     /// Tell the cards' PCI addresses; `None` leaves it to who asks.
     pub pci: Option<bool>,
+    /// Whose requests the keys of applications are good for.
+    pub key_peers: KeyPeers,
     /// Where counters are written: a file, "1" for standard error, or nowhere if empty.
     pub stats: String,
     /// The flows may be looked at from outside.
@@ -453,6 +472,11 @@ impl Settings {
             timestamps: from.switch("timestamps")?,
             hmem: from.decision("hmem")?,
             pci: from.decision("pci")?,
+            key_peers: match from.choice("key_peers")? {
+                "names" => KeyPeers::Names,
+                "any" => KeyPeers::Any,
+                _ => KeyPeers::Hosts,
+            },
             stats: from.text("stats")?.1,
             monitor: from.switch("monitor")?,
             test_faults: from.faults("test_faults")?,

@@ -5,7 +5,7 @@ use super::table::{Full, NotThere, Table};
 use crate::sockaddr::Family;
 use erd_ffi::fi::{FI_EACCES, FI_EINVAL, FI_ENOMEM, FI_READ, fi_av_attr};
 use std::ffi::{CStr, c_int, c_void};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// See the module's text.
 pub enum Entries {
@@ -89,6 +89,14 @@ impl Entries {
         match self {
             Entries::Own(table) => table.name(addr, users_own),
             Entries::Shared(shared) => shared.name(addr),
+        }
+    }
+
+    /// Whether some address is of this host.
+    pub fn has_host(&self, host: IpAddr) -> bool {
+        match self {
+            Entries::Own(table) => table.has_host(host),
+            Entries::Shared(shared) => shared.has_host(host),
         }
     }
 

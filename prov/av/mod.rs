@@ -22,7 +22,7 @@ use erd_ffi::fi::{
 use erd_ffi::guard::guarded;
 use parking_lot::{Mutex, RwLock};
 use std::ffi::{c_char, c_int, c_void};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use table::{NotThere, Table};
 
@@ -72,6 +72,12 @@ unsafe impl Class for AvInner {
     }
 }
 
+impl Drop for AvInner {
+    fn drop(&mut self) {
+        self.domain.admission.shrank();
+    }
+}
+
 impl AvInner {
     /// An AV without addresses, with room for `count` before it grows.
     pub(crate) fn new(domain: &Arc<DomainInner>, count: usize, asynchronous: bool) -> Arc<AvInner> {
@@ -85,7 +91,7 @@ impl AvInner {
         rx_ctx_bits: u32,
         flags: u64,
     ) -> Arc<AvInner> {
-        Arc::new(AvInner {
+        let av = Arc::new(AvInner {
             domain: Arc::clone(domain),
             table: RwLock::new(entries),
             rx_ctx_bits,
@@ -95,7 +101,9 @@ impl AvInner {
             members: Mutex::new(Vec::new()),
             users: Users::default(),
             _domain_use: domain.hold(),
-        })
+        });
+        domain.admission.opened(&av);
+        av
     }
 
     /// The domain that the AV belongs to.
@@ -134,6 +142,12 @@ impl AvInner {
         self.table.read().name(&addr, false).is_some()
     }
 
+    /// True if some address here is of this host.
+    #[must_use]
+    pub fn has_host(&self, host: IpAddr) -> bool {
+        self.table.read().has_host(host)
+    }
+
     /// Completions name the address at `fi_addr` by `user_id` from now on.
     ///
     /// # Errors
@@ -167,6 +181,7 @@ impl AvInner {
     pub(crate) fn remove(&self, fi_addr: fi_addr_t) -> Result<(), NotThere> {
         let gone = self.table.write().remove(fi_addr)?;
         if let Some(addr) = gone {
+            self.domain.admission.shrank();
             self.each_member(|member| member.peer_removed(fi_addr, addr));
             // An address that another thread inserts must not be taken for this one by an endpoint
             // that was not told yet.

@@ -31,8 +31,15 @@ pub struct Shared {
     words: SharedWords,
     room: usize,
     read_only: bool,
-    /// Indices by address, of as many as this process has looked at.
-    by_addr: parking_lot::Mutex<(usize, HashMap<SocketAddr, u32>)>,
+    seen: parking_lot::Mutex<Seen>,
+}
+
+/// The addresses that this process has looked at, in use or not.
+#[derive(Default)]
+struct Seen {
+    count: usize,
+    by_addr: HashMap<SocketAddr, u32>,
+    by_host: HashMap<IpAddr, Vec<u32>>,
 }
 
 impl Shared {
@@ -60,7 +67,7 @@ impl Shared {
             }
         })?;
         let room = words.count().saturating_sub(FI_ADDRS) / (1 + ENTRY_WORDS);
-        Ok(Shared { words, room, read_only, by_addr: parking_lot::Mutex::default() })
+        Ok(Shared { words, room, read_only, seen: parking_lot::Mutex::default() })
     }
 
     /// Nothing can be inserted or removed.
@@ -109,13 +116,26 @@ impl Shared {
 
     /// Index of an address, in use or not.
     fn find(&self, addr: &SocketAddr) -> Option<u32> {
-        let mut known = self.by_addr.lock();
-        let (seen, by_addr) = &mut *known;
-        for index in *seen..self.count() {
-            by_addr.insert(self.at(index).1, index as u32);
-            *seen = index + 1;
+        self.look().by_addr.get(addr).copied()
+    }
+
+    /// Looks at the addresses that have come since the last time.
+    fn look(&self) -> parking_lot::MutexGuard<'_, Seen> {
+        let mut seen = self.seen.lock();
+        for index in seen.count..self.count() {
+            let addr = self.at(index).1;
+            seen.by_addr.insert(addr, index as u32);
+            seen.by_host.entry(addr.ip()).or_default().push(index as u32);
+            seen.count = index + 1;
         }
-        by_addr.get(addr).copied()
+        seen
+    }
+
+    /// Whether some address is of this host.
+    pub fn has_host(&self, host: IpAddr) -> bool {
+        let seen = self.look();
+        let mut indices = seen.by_host.get(&host).into_iter().flatten();
+        indices.any(|index| self.get((*index).into()).is_some())
     }
 
     /// Index of an address; one that was ever there keeps its index and counts once more.
@@ -198,12 +218,14 @@ mod tests {
             assert_eq!(writer.insert(addr), Ok(index));
             assert_eq!(reader.get(index.into()), Some(addr));
             assert_eq!(reader.name(&addr), Some(index.into()));
+            assert!(reader.has_host(addr.ip()));
         }
         assert_eq!((reader.get(2), writer.insert(addrs[0])), (None, Ok(0)));
         assert_eq!(reader.remove(0), Err(NotThere), "it is for reading only");
         assert_eq!(writer.remove(0), Ok(None), "it was inserted twice");
         assert_eq!(writer.remove(0), Ok(Some(addrs[0])));
         assert_eq!((reader.get(0), reader.name(&addrs[0])), (None, None));
+        assert!(!reader.has_host(addrs[0].ip()) && reader.has_host(addrs[1].ip()));
         assert_eq!(writer.insert("127.0.0.1:10".parse().unwrap()), Ok(2), "0 stays free");
         assert_eq!(writer.insert(addrs[0]), Ok(0), "unless it is the same again");
     }

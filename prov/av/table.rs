@@ -1,7 +1,7 @@
 //! The addresses of an AV: index to address and back.
 
-use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap, hash_map};
+use std::net::{IpAddr, SocketAddr};
 
 /// Most addresses in one AV.
 pub const ENTRIES_MAX: usize = 1 << 20;
@@ -20,6 +20,8 @@ struct Entry {
 pub struct Table {
     entries: Vec<Option<Entry>>,
     by_addr: HashMap<SocketAddr, u32>,
+    /// Addresses of each host.
+    by_host: HashMap<IpAddr, u32>,
     /// Of the indices without an address, those that may get another.
     free: BTreeSet<u32>,
 }
@@ -40,6 +42,7 @@ impl Table {
         Table {
             entries: Vec::with_capacity(count),
             by_addr: HashMap::with_capacity(count),
+            by_host: HashMap::new(),
             free: BTreeSet::new(),
         }
     }
@@ -68,6 +71,7 @@ impl Table {
             None => return Err(Full),
         };
         self.by_addr.insert(addr, index);
+        *self.by_host.entry(addr.ip()).or_default() += 1;
         Ok(index)
     }
 
@@ -87,6 +91,12 @@ impl Table {
         let addr = entry.addr;
         *place = None;
         self.by_addr.remove(&addr);
+        if let hash_map::Entry::Occupied(mut host) = self.by_host.entry(addr.ip()) {
+            *host.get_mut() -= 1;
+            if *host.get() == 0 {
+                host.remove();
+            }
+        }
         Ok(Some(addr))
     }
 
@@ -121,6 +131,12 @@ impl Table {
         let entry = self.entries.get_mut(index).and_then(Option::as_mut).ok_or(NotThere)?;
         entry.user_id = Some(user_id);
         Ok(())
+    }
+
+    /// Whether some address is of this host.
+    #[must_use]
+    pub fn has_host(&self, host: IpAddr) -> bool {
+        self.by_host.contains_key(&host)
     }
 
     /// The index of an address.
@@ -174,6 +190,21 @@ mod tests {
         assert_eq!(table.remove(0), Ok(Some(addr(7))));
         assert_eq!((table.get(0), table.find(&addr(7))), (None, None));
         assert_eq!(table.remove(0), Err(NotThere));
+    }
+
+    #[test]
+    fn a_host_is_known_while_one_of_its_addresses_is() {
+        let mut table = Table::default();
+        let other = SocketAddr::from(([127, 0, 0, 2], 7));
+        for addr in [addr(7), addr(8), addr(8)] {
+            table.insert(addr).expect("room");
+        }
+        let knows = |table: &Table| [addr(7), other].map(|addr| table.has_host(addr.ip()));
+        assert_eq!(table.remove(0), Ok(Some(addr(7))));
+        assert_eq!(table.remove(1), Ok(None));
+        assert_eq!(knows(&table), [true, false]);
+        assert_eq!(table.remove(1), Ok(Some(addr(8))));
+        assert_eq!(knows(&table), [false, false]);
     }
 
     #[test]

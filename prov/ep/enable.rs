@@ -9,6 +9,7 @@ use super::link::Link;
 use super::ops::Pool;
 use super::sender::Sender;
 use super::{EpInner, Setup, State};
+use crate::admission::Admitted;
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
 use crate::plan;
@@ -120,6 +121,7 @@ impl Driver {
             helds: Pool::new(u32::MAX),
             served: Pool::new(u32::MAX),
             regions,
+            admitted: Admitted::new(&domain.admission),
             // The engine's credits bound what is unexpected.
             matcher: Matcher::new(rx_size, u32::MAX),
             claimed: Vec::new(),

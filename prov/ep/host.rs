@@ -9,6 +9,7 @@ use super::peer_rx::PeerRx;
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
 use super::serve::Served;
 use super::shared_rx::SharedRx;
+use crate::admission::Admitted;
 use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use crate::shared::Part;
@@ -126,6 +127,8 @@ pub(super) struct EpHost {
     pub served: Pool<Served>,
     /// The memory that peers may reach.
     pub regions: Arc<MrTable>,
+    /// Peers that may use keys of the application.
+    pub admitted: Admitted,
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
     /// Messages that a peek claimed.
     pub claimed: Vec<Claimed>,

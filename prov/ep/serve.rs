@@ -131,8 +131,12 @@ impl Served {
 }
 
 impl EpHost {
-    /// The memory that a request names, if it may be accessed so.
-    fn find(&self, remote: &Remote, right: u64) -> Result<Vec<Stretch>, Refusal> {
+    /// The memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of
+    /// a key: it is answered as if there were none.
+    fn find(&mut self, remote: &Remote, right: u64) -> Result<Vec<Stretch>, Refusal> {
+        if self.regions.has_guessable_keys() && !self.admitted.admits(remote.peer, remote.name) {
+            return Err(Refusal::Key);
+        }
         let find = |target: &erd_rd::Target| {
             let region = self.regions.find(target.key).ok_or(Refusal::Key)?;
             if region.access() & right != right {

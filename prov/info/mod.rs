@@ -16,9 +16,9 @@ use crate::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
     FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_ALLOCATED, FI_MR_BASIC,
-    FI_MR_LOCAL, FI_MR_SCALABLE, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_RMA, FI_SHARED_CONTEXT,
-    FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info,
-    fi_rx_attr, fi_tx_attr, fi_version,
+    FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_RMA,
+    FI_RMA_EVENT, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, fi_domain_attr,
+    fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
 };
 use erd_ffi::udp::{Interface, interfaces};
 use hints::Hints;
@@ -172,7 +172,7 @@ impl Grant {
             control_progress: asked_or(hints.domain.control_progress, data_progress),
             data_progress,
             av_type: asked_or(hints.domain.av_type, have.av_type),
-            mr_mode: mr_mode(hints.domain.mr_mode, version),
+            mr_mode: mr_mode(hints.domain.mr_mode, hints.caps, version),
             ..*have
         };
         // MPICH aborts on an address that its hwloc does not find, and that of its wheels finds
@@ -217,14 +217,17 @@ impl Grant {
     }
 }
 
-/// The provider needs no registration mode, and clears those that it does not need (`fi_mr(3)`): also
-/// `FI_MR_PROV_KEY`, since libfabric's own fi_multi_mr says that it is ready for that and is not.
+/// The provider needs no registration mode, and clears those that it does not need (`fi_mr(3)`), except
+/// `FI_MR_PROV_KEY`: an application that is ready for random keys gets them, since nobody guesses
+/// those. One that asks for `FI_RMA_EVENT` does not: libfabric's own fi_multi_mr says that it is ready, and is not.
 /// Applications of before 1.5 must be told one of two modes, and newer ones that name one of the
 /// two get it back.
-fn mr_mode(asked: c_int, version: u32) -> c_int {
+fn mr_mode(asked: c_int, caps: u64, version: u32) -> c_int {
+    let has_regions = caps == 0 || caps & (FI_RMA | FI_ATOMIC) != 0;
     match asked {
         FI_MR_BASIC | FI_MR_SCALABLE => asked,
         _ if version < fi_version(1, 5) => FI_MR_SCALABLE,
+        _ if has_regions && caps & FI_RMA_EVENT == 0 => asked & FI_MR_PROV_KEY,
         _ => 0,
     }
 }
@@ -232,7 +235,7 @@ fn mr_mode(asked: c_int, version: u32) -> c_int {
 /// What lets a device send the application's memory without a copy, if the application is ready for it: it
 /// registers what it sends (`FI_MR_LOCAL`), and only what is there (`FI_MR_ALLOCATED`).
 fn zero_copy_mode(asked: c_int, version: u32) -> c_int {
-    let is_new = mr_mode(asked, version) == 0;
+    let is_new = version >= fi_version(1, 5) && !matches!(asked, FI_MR_BASIC | FI_MR_SCALABLE);
     match is_new && asked & FI_MR_ALLOCATED != 0 {
         true => asked & (FI_MR_LOCAL | FI_MR_ALLOCATED),
         false => 0,
@@ -319,11 +322,21 @@ mod tests {
     }
 
     #[test]
-    fn no_registration_mode_is_required() {
+    fn no_registration_mode_is_required_and_random_keys_are_given_to_who_is_ready_for_them() {
         for version in [fi_version(1, 5), NEW] {
             assert_eq!(grant(version, |_| ()).domain.mr_mode, 0);
             let all = FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-            assert_eq!(grant(version, |hints| hints.domain.mr_mode = all).domain.mr_mode, 0);
+            let mode = |caps| {
+                let hints = |hints: &mut Hints| {
+                    (hints.domain.mr_mode, hints.caps) = (all, caps);
+                };
+                grant(version, hints).domain.mr_mode
+            };
+            for caps in [0, FI_RMA, FI_MSG | FI_ATOMIC] {
+                assert_eq!(mode(caps), FI_MR_PROV_KEY);
+            }
+            assert_eq!(mode(FI_MSG | FI_TAGGED), 0, "nobody has regions");
+            assert_eq!(mode(FI_MSG | FI_RMA | FI_RMA_EVENT), 0, "fi_multi_mr");
             assert_eq!(grant(version, |hints| hints.domain.mr_mode = all).zero_copy_mode, 0);
             let ready = |hints: &mut Hints| hints.domain.mr_mode = all | FI_MR_ALLOCATED;
             let modes = FI_MR_LOCAL | FI_MR_ALLOCATED;

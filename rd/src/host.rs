@@ -88,6 +88,8 @@ pub enum OpError {
 pub struct Remote {
     /// Who asks.
     pub peer: PeerId,
+    /// The name at which that peer has proven to receive.
+    pub name: SocketAddr,
     /// Which memory. Every access is for the host to check.
     pub targets: Targets,
     /// Remote completion data, to be reported once the request is done.

@@ -44,6 +44,8 @@ static void open_nodes(size_t count)
     options.caps = FI_RMA | FI_ATOMIC | FI_RMA_EVENT | FI_FENCE;
     group_open(&group, count, &options);
     to = node_insert(&group.nodes[0], group.nodes[1].name);
+    /* The key is ours, so the target serves only hosts that it knows. */
+    node_insert(&group.nodes[1], group.nodes[0].name);
     area = calloc(1, AREA_BYTES);
     check(area != NULL, "no memory");
     region = expose(area, AREA_BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, KEY);
@@ -506,7 +508,7 @@ static void keys_of_the_provider(void)
     memset(&group, 0, sizeof group);
     for (size_t i = 0; i < 2; i++) {
         must(node_find(&group.nodes[i], &options), "fi_getinfo");
-        check(group.nodes[i].info->domain_attr->mr_mode == 0, "of what we are ready for erd wants %#x",
+        check(group.nodes[i].info->domain_attr->mr_mode == FI_MR_PROV_KEY, "of what we are ready for erd wants %#x",
               (unsigned)group.nodes[i].info->domain_attr->mr_mode);
         group.nodes[i].info->domain_attr->mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
         node_open_found(&group.nodes[i], &options);

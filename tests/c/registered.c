@@ -29,6 +29,8 @@ static void open_nodes(void)
         check(mode == MODES, "mr_mode is %#x: memory is to be registered", (unsigned)mode);
     }
     to = node_insert(&group.nodes[0], group.nodes[1].name);
+    /* The keys are ours, so a target serves only hosts that it knows. */
+    node_insert(&group.nodes[1], group.nodes[0].name);
     map_area(0);
     rx = calloc(1, BYTES);
     check(rx != NULL, "no memory");

@@ -13,14 +13,16 @@ use crate::object;
 use crate::region::{Piece, Region};
 use erd_ffi::fi::*;
 use erd_rd::{Expected, Host, PeerId, Refusal, Remote, SendToken, Target, Targets};
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
-const KEY: u64 = 7;
+pub const KEY: u64 = 7;
+/// An initiator on a host that [`expose`] makes known.
+const ASKER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 
-fn with_driver<R>(node: &Node, f: impl FnOnce(&mut Driver) -> R) -> R {
+pub fn with_driver<R>(node: &Node, f: impl FnOnce(&mut Driver) -> R) -> R {
     with_driver_of(node.ep, f)
 }
 
@@ -43,12 +45,13 @@ fn expose(node: &Node, start: usize, len_bytes: usize) -> Arc<Region> {
     let region = Arc::new(Region::new(vec![Piece { start, len_bytes }], access, false));
     let insert = |driver: &mut Driver| driver.domain.regions.insert(Arc::clone(&region), KEY);
     with_driver(node, insert).expect("a key");
+    node.knows_name(&ASKER);
     region
 }
 
 fn remote(addr: u64, len_bytes: u64, data: Option<u64>) -> Remote {
     let targets = Targets::new(&[Target { addr, len_bytes, key: KEY }]).expect("one");
-    Remote { peer: PeerId { index: 0, generation: 0 }, targets, data }
+    Remote { peer: PeerId { index: 0, generation: 0 }, name: ASKER, targets, data }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Endpoints over loopback, in one process, through libfabric's tables.
 
 mod addresses;
+mod admission;
 mod contexts;
 mod failures;
 mod memory;

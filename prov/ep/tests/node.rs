@@ -29,6 +29,8 @@ pub struct Options {
     pub rx_ctx_bits: c_int,
     /// Where its endpoint is.
     pub address: &'static CStr,
+    /// As the application sets it to open the domain.
+    pub mr_mode: c_int,
 }
 
 impl Options {
@@ -41,6 +43,7 @@ impl Options {
         caps: 0,
         rx_ctx_bits: 0,
         address: c"127.0.0.1",
+        mr_mode: 0,
     };
 }
 
@@ -122,6 +125,7 @@ impl Node {
             let attr = (*node.info).fabric_attr;
             (*attr).api_version = version;
             ok("fabric", fabric::open(attr, &raw mut node.fabric, null_mut()) as isize);
+            (*(*node.info).domain_attr).mr_mode = options.mr_mode;
             let ops = &*(*node.fabric).ops;
             let rc = (ops.domain)(node.fabric, node.info, &raw mut node.domain, null_mut());
             ok("domain", rc as isize);

@@ -168,7 +168,7 @@ impl Peer {
         operand: Operand<'_>,
     ) {
         let (targets, data) = (request.targets, request.data);
-        let remote = Remote { peer: self.id, targets, data };
+        let remote = Remote { peer: self.id, name: self.name, targets, data };
         let met = match request.action {
             Action::Write => host.remote_write(&remote, operand).map(|()| Met::Done),
             Action::WriteLater => host.remote_write_later(&remote).map(Met::Later),

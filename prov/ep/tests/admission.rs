@@ -1,0 +1,121 @@
+//! Initiators that know the key of a region, but whom the target's application does not know.
+
+use super::memory::{KEY, with_driver};
+use super::node::{Node, Options, ok};
+use crate::admission::{Admission, Admitted};
+use crate::ep::call::Call;
+use crate::ep::ops::Buffers;
+use crate::ep::post_ask::AskPost;
+use crate::region::{Piece, Region};
+use crate::settings::KeyPeers;
+use erd_ffi::fi::*;
+use erd_rd::{Refusal, Target, Targets};
+use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// A target that has exposed a cell, and an initiator on another address of this host. The target's
+/// application has not heard of it.
+struct Strangers {
+    stranger: Node,
+    target: Node,
+    to: fi_addr_t,
+    key: u64,
+    cell: Box<[u8; 8]>,
+}
+
+impl Strangers {
+    fn new(mr_mode: c_int) -> Strangers {
+        let stranger = Node::new(Options { address: c"127.0.0.2", ..Options::default() });
+        let target = Node::new(Options { mr_mode, ..Options::default() });
+        let to = stranger.knows(&target);
+        // Somebody else is known, and the target itself.
+        target.knows_name(&SocketAddr::new(IpAddr::from([127, 0, 0, 3]), 9));
+        target.knows(&target);
+        let mut cell = Box::new([6_u8; 8]);
+        let start = cell.as_mut_ptr().expose_provenance();
+        let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+        let region = Arc::new(Region::new(vec![Piece { start, len_bytes: 8 }], access, false));
+        let insert = with_driver(&target, |driver| driver.domain.regions.insert(region, KEY));
+        Strangers { stranger, target, to, key: insert.expect("a key"), cell }
+    }
+
+    /// How a request of the stranger's ends.
+    fn attempt(&self, addr: u64, make: fn(Buffers, Targets, Call) -> AskPost) -> Result<(), c_int> {
+        let mut own = [1_u8; 8];
+        let target = Target { addr, len_bytes: 8, key: self.key };
+        let targets = Targets::new(&[target]).expect("one");
+        with_driver(&self.stranger, |driver| {
+            // SAFETY: the test waits for the completion.
+            let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
+            let call = Call::new(self.to, null_mut(), FI_COMPLETION);
+            driver.post_ask(&make(buffers, targets, call)).expect("posted");
+        });
+        let ended = self.stranger.next(&[&self.target]);
+        ended.map(|_| ()).map_err(|bad| bad.err)
+    }
+
+    fn judge_by(&self, rule: KeyPeers) {
+        with_driver(&self.target, |driver| {
+            let admission = Arc::new(Admission::new(rule));
+            admission.opened(&driver.av);
+            driver.host.admitted = Admitted::new(&admission);
+        });
+    }
+
+    fn remove(&self, mut fi_addr: fi_addr_t) {
+        let av = self.target.av();
+        // SAFETY: the AV is open, and the array has one place.
+        let rc = unsafe { ((*(*av).ops).remove)(av, &raw mut fi_addr, 1, 0) };
+        ok("remove", rc as isize);
+    }
+}
+
+#[test]
+fn who_is_in_no_address_vector_is_refused_though_it_knows_the_key() {
+    let at = Strangers::new(0);
+    // Nothing tells a right key from a wrong one, or where memory is.
+    for addr in [0, 1 << 40] {
+        assert_eq!(at.attempt(addr, AskPost::read), Err(FI_EKEYREJECTED));
+        assert_eq!(at.attempt(addr, AskPost::write), Err(FI_EKEYREJECTED));
+    }
+    assert_eq!(*at.cell, [6; 8]);
+    let refusals = with_driver(&at.target, |driver| driver.engine.stats().refusals);
+    assert_eq!(refusals[Refusal::Key as usize - 1], 4);
+}
+
+#[test]
+fn an_initiator_is_served_while_an_address_of_its_host_is_known() {
+    let at = Strangers::new(0);
+    let host = at.stranger.name().ip();
+    assert_eq!(at.attempt(0, AskPost::write), Err(FI_EKEYREJECTED));
+    // It sends from a context whose name nobody knows.
+    let published = at.target.knows_name(&SocketAddr::new(host, 9));
+    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+    assert_eq!(*at.cell, [1; 8]);
+    assert_eq!(at.attempt(4, AskPost::read), Err(FI_EINVAL), "to those it says what is wrong");
+    at.remove(published);
+    assert_eq!(at.attempt(0, AskPost::write), Err(FI_EKEYREJECTED));
+}
+
+#[test]
+fn the_setting_asks_for_exact_names_or_for_none() {
+    let at = Strangers::new(0);
+    at.judge_by(KeyPeers::Names);
+    at.target.knows_name(&SocketAddr::new(at.stranger.name().ip(), 9));
+    assert_eq!(at.attempt(0, AskPost::write), Err(FI_EKEYREJECTED));
+    at.target.knows(&at.stranger);
+    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+    let at = Strangers::new(0);
+    at.judge_by(KeyPeers::Any);
+    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+}
+
+#[test]
+fn random_keys_are_good_for_whoever_knows_them() {
+    let at = Strangers::new(FI_MR_PROV_KEY);
+    assert_ne!(at.key, KEY);
+    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+    assert_eq!(*at.cell, [1; 8]);
+}
