@@ -1,8 +1,9 @@
 //! What an endpoint is bound to: an AV, queues, counters, an EQ (`fi_ep_bind`).
 
 use super::complete::{BoundCntr, BoundCq, Direction};
+use super::driver::Driver;
 use super::fid::Role;
-use super::host::{EpHost, tx_of};
+use super::host::tx_of;
 use super::peer_rx::PeerRx;
 use super::shared_rx::SharedRx;
 use super::{EpInner, State};
@@ -98,8 +99,8 @@ impl EpInner {
         self.attach(what, ctx)
     }
 
-    /// Binds the endpoint, which is not enabled yet; `ctx` is the transmit context that is meant.
-    /// A context of a scalable endpoint can also be bound when others are enabled already.
+    /// Binds the endpoint; `ctx` is the transmit context that is meant. An endpoint that is enabled
+    /// takes what [`attach_late`] says.
     ///
     /// # Errors
     /// A positive error number.
@@ -107,17 +108,16 @@ impl EpInner {
         let mut state = self.lock();
         let bindings = match &mut *state {
             State::Setup(setup) => &mut setup.bindings,
-            State::Enabled(driver) if driver.config.tx_contexts > 0 => {
-                let watched = attach_late(&mut driver.host, what, ctx)?;
+            State::Enabled(driver) => {
+                let watched = attach_late(driver, what, ctx)?;
                 drop(state);
-                watched.watch().add(self);
-                self.watches.lock().push(watched);
+                if let Some(watched) = watched {
+                    watched.watch().add(self);
+                    self.watches.lock().push(watched);
+                }
                 return Ok(());
             }
-            State::Enabled(_) | State::Closed => {
-                tracing::info!("fi_ep_bind: the endpoint is enabled already");
-                return Err(FI_EOPBADSTATE);
-            }
+            State::Closed => return Err(FI_EOPBADSTATE),
         };
         let tx = tx_of(&mut bindings.tx, &mut bindings.more_tx, ctx);
         let watched = match what {
@@ -211,19 +211,36 @@ impl EpInner {
     }
 }
 
-/// Binds a context of a scalable endpoint whose engine runs already.
-fn attach_late(host: &mut EpHost, what: Bound<'_>, ctx: u8) -> Result<Watched, c_int> {
+/// Binds an endpoint whose engine runs already. libfabric's manual wants everything bound before;
+/// its own providers take more, and Sandia OpenSHMEM relies on that. A queue or counter for what
+/// has none counts what completes from now on. An AV and a context of receives decide whose
+/// messages came so far, and so come too late.
+fn attach_late(driver: &mut Driver, what: Bound<'_>, ctx: u8) -> Result<Option<Watched>, c_int> {
+    let host = &mut driver.host;
     let both = (tx_of(&mut host.tx, &mut host.more_tx, ctx), &mut host.rx);
     match what {
         Bound::Cq(cq, flags) => {
             bind_cq(both, cq, flags)?;
-            Ok(Watched::Cq(Arc::clone(cq)))
+            Ok(Some(Watched::Cq(Arc::clone(cq))))
         }
         Bound::Cntr(cntr, flags) => {
             bind_cntr(both, cntr, flags)?;
-            Ok(Watched::Cntr(BoundCntr::new(cntr)))
+            Ok(Some(Watched::Cntr(BoundCntr::new(cntr))))
         }
-        _ => Err(FI_EOPBADSTATE),
+        Bound::Eq(eq) => {
+            driver._eq = Some(BoundEq::new(eq));
+            Ok(None)
+        }
+        // All that endpoints send goes through the domain's sockets, with a shared transmit context or
+        // without. Who binds one late may close it before the endpoint, so it is not held.
+        Bound::Stx(_) => Ok(None),
+        Bound::Av(_) | Bound::Srx(_) => {
+            tracing::info!(
+                "fi_ep_bind: an AV or a shared receive context is bound before fi_enable; a CQ, a \
+                 counter, an EQ or a shared transmit context may come later"
+            );
+            Err(FI_EOPBADSTATE)
+        }
     }
 }
 
@@ -246,14 +263,13 @@ fn bind_cq((tx, rx): Both<'_>, cq: &Arc<CqInner>, flags: u64) -> Result<(), c_in
         return Err(FI_EBADFLAGS);
     }
     let selective = flags & FI_SELECTIVE_COMPLETION != 0;
-    for (flag, direction) in [(FI_SEND, tx), (FI_RECV, rx)] {
-        if flags & flag != 0 {
-            if direction.cq.is_some() {
-                tracing::info!("fi_ep_bind: this direction has a CQ already");
-                return Err(FI_EINVAL);
-            }
-            direction.cq = Some(BoundCq::new(cq, selective));
-        }
+    let mut places = [(FI_SEND, &mut tx.cq), (FI_RECV, &mut rx.cq)];
+    if places.iter().any(|(flag, place)| flags & flag != 0 && place.is_some()) {
+        tracing::info!("fi_ep_bind: this direction has a CQ already");
+        return Err(FI_EINVAL);
+    }
+    for (_, place) in places.iter_mut().filter(|(flag, _)| flags & flag != 0) {
+        **place = Some(BoundCq::new(cq, selective));
     }
     Ok(())
 }
@@ -263,7 +279,7 @@ fn bind_cntr((tx, rx): Both<'_>, cntr: &Arc<CntrInner>, flags: u64) -> Result<()
         tracing::info!(flags, "fi_ep_bind: a counter counts sends, receives, reads or writes");
         return Err(FI_EBADFLAGS);
     }
-    let places = [
+    let mut places = [
         (FI_SEND, &mut tx.cntr),
         (FI_READ, &mut tx.reads),
         (FI_WRITE, &mut tx.writes),
@@ -271,14 +287,12 @@ fn bind_cntr((tx, rx): Both<'_>, cntr: &Arc<CntrInner>, flags: u64) -> Result<()
         (FI_REMOTE_READ, &mut rx.reads),
         (FI_REMOTE_WRITE, &mut rx.writes),
     ];
-    for (flag, place) in places {
-        if flags & flag != 0 {
-            if place.is_some() {
-                tracing::info!("fi_ep_bind: this kind of operation has a counter already");
-                return Err(FI_EINVAL);
-            }
-            *place = Some(BoundCntr::new(cntr));
-        }
+    if places.iter().any(|(flag, place)| flags & flag != 0 && place.is_some()) {
+        tracing::info!("fi_ep_bind: this kind of operation has a counter already");
+        return Err(FI_EINVAL);
+    }
+    for (_, place) in places.iter_mut().filter(|(flag, _)| flags & flag != 0) {
+        **place = Some(BoundCntr::new(cntr));
     }
     Ok(())
 }

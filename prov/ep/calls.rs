@@ -351,6 +351,10 @@ guarded! {
         if permission != Err(FI_ENOPROTOOPT) {
             return status(permission);
         }
+        // What is no option is none at any length.
+        if let Err(errno) = ep.size_option(name) {
+            return -errno;
+        }
         if len < size_of::<usize>() {
             return -FI_EINVAL;
         }

@@ -63,8 +63,10 @@ pub const MSG_ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
 
-/// Number of the erd protocol: the top bit marks a provider's own, the rest spells its name.
-pub const PROTOCOL: u32 = 0x8000_0000 | u32::from_be_bytes([0, b'e', b'r', b'd']);
+/// Number of the erd protocol: it spells its name. The top bit, which marks a provider's own by
+/// convention, is clear: Mercury takes the number for an `int` and refuses a negative one.
+pub const PROTOCOL: u32 = u32::from_be_bytes([0, b'e', b'r', b'd']);
+const _: () = assert!(PROTOCOL <= i32::MAX as u32);
 /// Version of the wire format.
 pub const PROTOCOL_VERSION: u32 = 1;
 

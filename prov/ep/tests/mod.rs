@@ -4,6 +4,7 @@ mod addresses;
 mod admission;
 mod contexts;
 mod failures;
+mod late;
 mod memory;
 mod monitor;
 mod node;
