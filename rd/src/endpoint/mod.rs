@@ -25,7 +25,7 @@ use core::net::SocketAddr;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use receive::Reply;
-use schedule::Schedule;
+use schedule::{Peers, Schedule};
 use slab::Slab;
 
 pub use ask::{Ask, AskRequest};
@@ -98,7 +98,7 @@ pub enum PostError {
 /// One reliable-datagram endpoint.
 pub struct Endpoint {
     core: Core,
-    peers: Slab<Peer>,
+    peers: Peers,
     names: BTreeMap<SocketAddr, u32>,
     schedule: Schedule,
     /// Stateless replies; bounded by `receive::REPLIES_MAX`.
@@ -206,7 +206,7 @@ impl Endpoint {
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId { index, generation: self.generation };
         let limit = host.datagram_limit_bytes(name).max(crate::config::DATAGRAM_MIN_BYTES);
-        let peer = entry.insert(Peer::new(id, name, limit));
+        let peer = entry.insert(Box::new(Peer::new(id, name, limit)));
         // What was sent with that id may be under way still: the peer must not take it for ours.
         if let Some(at) = self.forgotten.iter().position(|(gone, _)| *gone == name) {
             peer.gave_up = self.forgotten.remove(at).map_or(0, |(_, session)| session);
@@ -246,7 +246,7 @@ impl Endpoint {
     }
 
     fn known(&self, peer: PeerId) -> Option<&Peer> {
-        self.peers.get(peer.index as usize).filter(|p| p.id == peer)
+        self.peers.get(peer.index as usize).map(Box::as_ref).filter(|p| p.id == peer)
     }
 
     /// Places of the table of peers, [`Config::peers_max`] at most.
@@ -506,8 +506,9 @@ impl Endpoint {
 }
 
 /// The peer of a message whose session still stands.
-fn live(peers: &mut Slab<Peer>, msg: MsgRef) -> Option<&mut Peer> {
+fn live(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
     peers
         .get_mut(msg.peer.index as usize)
+        .map(Box::as_mut)
         .filter(|p| p.id == msg.peer && p.session == msg.session && p.phase == Phase::Open)
 }

@@ -2,9 +2,14 @@
 
 use crate::peer::{Core, Peer};
 use crate::units::Nanos;
+use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
 use core::cmp::Reverse;
 use slab::Slab;
+
+/// The table of peers. They are boxed, so that a table that grows moves pointers alone and asks for no
+/// place of a peer that is not there.
+pub(super) type Peers = Slab<Box<Peer>>;
 
 /// Most peers whose timers one call of [`crate::Endpoint::handle_timeout`] runs.
 pub const TIMERS_PER_CALL: usize = 1024;
@@ -43,7 +48,7 @@ impl Schedule {
     }
 
     /// Makes ready who waits for a flush.
-    pub(super) fn flush(&mut self, peers: &mut Slab<Peer>) {
+    pub(super) fn flush(&mut self, peers: &mut Peers) {
         while let Some(index) = self.waiting.pop_front() {
             if let Some(peer) = peers.get_mut(index as usize) {
                 peer.waits_for_flush = false;
@@ -78,7 +83,7 @@ impl Schedule {
     }
 
     /// Takes a peer whose wake-up is due.
-    pub(super) fn pop_due(&mut self, now: Nanos, peers: &mut Slab<Peer>) -> Option<u32> {
+    pub(super) fn pop_due(&mut self, now: Nanos, peers: &mut Peers) -> Option<u32> {
         while let Some(&Reverse((at, index))) = self.heap.peek() {
             if at > now {
                 return None;
@@ -95,7 +100,7 @@ impl Schedule {
     }
 
     /// Rebuilds the heap when stale entries outnumber the peers.
-    pub(super) fn compact(&mut self, core: &Core, peers: &mut Slab<Peer>) {
+    pub(super) fn compact(&mut self, core: &Core, peers: &mut Peers) {
         if self.heap.len() <= 4 * peers.len() + 64 {
             return;
         }

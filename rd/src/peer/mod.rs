@@ -237,7 +237,7 @@ pub(crate) struct Peer {
     pub cc: Option<Box<dyn Controller>>,
     /// When something last happened to the flows.
     pub active_at: Nanos,
-    /// When their memory may be given back.
+    /// When their memory may be given back, and later what else is kept for flows in use.
     pub reclaim_at: Option<Nanos>,
     /// Queued in the endpoint's ready list.
     pub ready: bool,
@@ -306,6 +306,6 @@ impl Peer {
     /// Notes that the flows are in use, so that their memory is not reclaimed yet.
     pub(crate) fn touch(&mut self, now: Nanos) {
         self.active_at = now;
-        self.reclaim_at = Some(now + timers::RECLAIM_NS);
+        self.reclaim_at = Some(now + timers::GIVE_BACK_NS);
     }
 }

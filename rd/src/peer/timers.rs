@@ -7,8 +7,12 @@ use crate::planted::planted;
 use crate::transmit::TxBurst;
 use crate::units::{MILLISECOND, Nanos};
 
-/// Quiet time after which a flow's memory is given back.
-pub(super) const RECLAIM_NS: Nanos = 500 * MILLISECOND;
+/// Quiet time after which a flow's memory is given back: so long that a peer that is talked to all the time
+/// keeps it, so short that who talks to many peers in turn does not hold it for all of them.
+pub(super) const GIVE_BACK_NS: Nanos = 50 * MILLISECOND;
+/// Quiet time after which a flow no longer counts as in use, and what is known of its paths is forgotten.
+const RECLAIM_NS: Nanos = 500 * MILLISECOND;
+const _: () = assert!(GIVE_BACK_NS < RECLAIM_NS);
 /// Most paths that one round of probes goes out on.
 const PROBE_PATHS_MAX: u16 = 8;
 /// Probes are spaced by the silence so far, divided by this: that is how late a healed path is
@@ -192,6 +196,14 @@ impl Peer {
     fn reclaim(&mut self, core: &mut Core, now: Nanos) {
         self.tx.reclaim();
         self.rx.reclaim();
+        let unused_at = self.active_at + RECLAIM_NS;
+        if now < unused_at {
+            self.reclaim_at = Some(unused_at);
+            return;
+        }
+        if !self.tx.outstanding() {
+            self.tx.flow.reclaim();
+        }
         let expects_data = self.rx.expects_data();
         if !expects_data && self.rx.set_inactive() {
             core.active_senders -= 1;
@@ -272,5 +284,68 @@ impl Peer {
     /// Something may be sent at a later flush without a further event.
     pub(crate) fn has_queued(&self) -> bool {
         self.phase == Phase::Open && !self.tx.queue.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::erd::ErdScheme;
+    use crate::config::Config;
+    use crate::stats::Stats;
+    use crate::units::PeerId;
+    use alloc::boxed::Box;
+    use alloc::vec::Vec;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::SeedableRng;
+    use slab::Slab;
+
+    fn core() -> Core {
+        let name = "10.0.0.1:1".parse().expect("an address");
+        Core {
+            cfg: Config::new(name, 1, |seed, _| seed),
+            scheme: Box::new(ErdScheme::default()),
+            rng: ChaCha8Rng::seed_from_u64(1),
+            stats: Stats::default(),
+            ops: Slab::new(),
+            silent: 0,
+            asked: Slab::new(),
+            active_senders: 0,
+            ack_spacing_ns: 0,
+            scratch: Vec::new(),
+            sessions: 0,
+            filling: None,
+        }
+    }
+
+    #[test]
+    fn a_quiet_flow_gives_its_memory_back_long_before_it_counts_as_unused() {
+        let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
+        let mut peer = Peer::new(id, core.cfg.name, 1472);
+        peer.phase = Phase::Open;
+        peer.touch(7);
+        peer.tx.sent.reserve(32);
+        peer.tx.records.reserve(32);
+        assert_eq!(peer.next_wake(&core), 7 + GIVE_BACK_NS);
+        peer.reclaim(&mut core, 7 + GIVE_BACK_NS);
+        assert_eq!((peer.tx.sent.capacity(), peer.tx.records.capacity()), (0, 0));
+        assert!(!peer.is_quiet(), "what is known of its paths is kept");
+        assert_eq!(peer.next_wake(&core), 7 + RECLAIM_NS);
+        peer.reclaim(&mut core, 7 + RECLAIM_NS);
+        assert!(peer.is_quiet());
+        assert_eq!(peer.next_wake(&core), Nanos::MAX);
+    }
+
+    #[test]
+    fn a_flow_in_use_keeps_its_memory() {
+        let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
+        let mut peer = Peer::new(id, core.cfg.name, 1472);
+        peer.phase = Phase::Open;
+        peer.touch(0);
+        peer.tx.push(0, 8, 0);
+        peer.reclaim(&mut core, GIVE_BACK_NS);
+        peer.reclaim(&mut core, RECLAIM_NS);
+        assert!(peer.tx.queue.capacity() > 0 && !peer.is_quiet());
+        assert_eq!(peer.reclaim_at, Some(2 * RECLAIM_NS));
     }
 }

@@ -292,7 +292,6 @@ impl Tx {
             self.control = VecDeque::new();
             self.queue = VecDeque::new();
             self.transfers = VecDeque::new();
-            self.flow.reclaim();
             self.awaiting.shrink_to_fit();
         }
     }
