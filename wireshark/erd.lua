@@ -6,11 +6,12 @@ local erd = Proto("erd", "erd reliable datagrams")
 
 local HEADER_BYTES, STATE_BYTES, NAME_BYTES = 32, 44, 24
 local PORT_BYTES, SEAL_BYTES = 104, 8
+local VERSION = 2
 
 local KINDS = {
     [0] = "data", [1] = "acknowledgement", [2] = "probe", [3] = "hello", [4] = "challenge",
     [5] = "welcome", [6] = "reset", [7] = "goodbye", [8] = "goodbye confirmation",
-    [15] = "port datagram",
+    [9] = "other version", [15] = "port datagram",
 }
 local RECORDS = {
     [1] = "eager", [2] = "announcement (RTS)", [3] = "permission (CTS)", [4] = "matched",
@@ -90,6 +91,9 @@ local f = {
     epoch = ProtoField.uint64("erd.epoch", "Epoch"),
     incarnation = ProtoField.uint32("erd.incarnation", "Incarnation"),
     own_session = ProtoField.uint64("erd.own_session", "Writer's session", base.HEX),
+    asker = ProtoField.uint64("erd.asker", "Asker id", base.HEX),
+    spoken = ProtoField.uint8("erd.other_version.spoken", "Version of the writer"),
+    refused = ProtoField.uint8("erd.other_version.refused", "Version that it refuses"),
     datagram = ProtoField.uint16("erd.datagram", "Largest datagram"),
     paths = ProtoField.uint16("erd.paths", "Paths"),
     cookie = ProtoField.uint64("erd.cookie", "Cookie", base.HEX),
@@ -242,11 +246,12 @@ local function greeting(tree, buf)
     local at = HEADER_BYTES
     tree:add(f.features, buf(at, 4))
     tree:add(f.own_session, buf(at + 4, 8))
-    tree:add(f.epoch, buf(at + 12, 8))
-    tree:add(f.incarnation, buf(at + 20, 4))
-    tree:add(f.datagram, buf(at + 32, 2))
-    tree:add(f.paths, buf(at + 34, 2))
-    tree:add(f.cookie, buf(at + 58, 8))
+    tree:add(f.asker, buf(at + 12, 8))
+    tree:add(f.epoch, buf(at + 20, 8))
+    tree:add(f.incarnation, buf(at + 28, 4))
+    tree:add(f.datagram, buf(at + 40, 2))
+    tree:add(f.paths, buf(at + 42, 2))
+    tree:add(f.cookie, buf(at + 66, 8))
     local name = buf(buf:len() - NAME_BYTES, NAME_BYTES)
     add_name(tree, name)
     return "from " .. name_text(name)
@@ -288,10 +293,13 @@ local function body(tree, buf, kind)
         return fields(tree, buf, HEADER_BYTES, { { "cookie", 8 }, { "epoch", 8 } }) and ""
     end
     if kind == 2 or kind == 7 then
-        tree:add(f.own_session, buf(HEADER_BYTES, 8))
+        tree:add(f.asker, buf(HEADER_BYTES, 8))
         add_name(tree, buf(HEADER_BYTES + 8, NAME_BYTES))
         if kind == 7 then state(tree, buf, HEADER_BYTES + 8 + NAME_BYTES) end
         return ""
+    end
+    if kind == 9 then
+        return fields(tree, buf, HEADER_BYTES, { { "spoken", 1 }, { "refused", 1 } }) and ""
     end
     tree:add(f.own_session, buf(HEADER_BYTES, 8))
     return ""
@@ -313,13 +321,13 @@ function erd.dissector(buf, pinfo, root)
     return buf:len()
 end
 
--- The length that the header tells of what is surely erd's: version 1, a known kind, and bytes enough
+-- The length that the header tells of what is surely erd's: version 2, a known kind, and bytes enough
 -- for this length, with no more than `slack` of them to spare; false for anything else.
 local function length(buf, slack)
     if buf:len() < HEADER_BYTES then return false end
     local first, flags = buf(0, 1):uint(), buf(1, 1):uint()
     local kind, long = first % 16, first >= 128
-    if math.floor(first / 16) % 8 ~= 1 then return false end
+    if math.floor(first / 16) % 8 ~= VERSION and kind ~= 9 then return false end
     if kind == 15 then
         return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil and PORT_BYTES
     end

@@ -2,50 +2,56 @@
 
 use erd_ffi::fi::{
     FI_EACCES, FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH,
-    FI_EINVAL, FI_EKEYREJECTED, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN, FI_ESHUTDOWN,
-    FI_ETIMEDOUT, FI_ETRUNC,
+    FI_EINVAL, FI_EKEYREJECTED, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN, FI_EPROTO,
+    FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
 };
+use erd_rd::wire::header::VERSION_MAX;
 use erd_rd::{OpError, Refusal};
 use std::ffi::{CStr, c_int};
 
-/// Why an operation failed; the number is the completion's `prov_errno`.
+/// Why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(i32)]
 pub enum Cause {
     /// [`OpError::PeerTimeout`].
-    PeerTimeout = 1,
+    PeerTimeout,
     /// [`OpError::PeerUnreachable`].
-    PeerUnreachable = 2,
+    PeerUnreachable,
     /// [`OpError::PeerRestarted`].
-    PeerRestarted = 3,
+    PeerRestarted,
     /// [`OpError::PeerClosed`].
-    PeerClosed = 4,
+    PeerClosed,
     /// [`OpError::Canceled`], or `fi_cancel`.
-    Canceled = 5,
+    Canceled,
     /// The message was longer than its buffer.
-    Truncated = 6,
+    Truncated,
     /// A peek found nothing.
-    NoMessage = 7,
+    NoMessage,
     /// [`OpError::BadBuffer`].
-    BadBuffer = 8,
+    BadBuffer,
     /// [`Refusal::Key`].
-    RefusedKey = 9,
+    RefusedKey,
     /// [`Refusal::Bounds`].
-    RefusedBounds = 10,
+    RefusedBounds,
     /// [`Refusal::Rights`].
-    RefusedRights = 11,
+    RefusedRights,
     /// [`Refusal::Operation`].
-    RefusedOperation = 12,
+    RefusedOperation,
     /// [`Refusal::Unsupported`].
-    RefusedUnsupported = 13,
+    RefusedUnsupported,
     /// [`Refusal::Room`].
-    RefusedRoom = 14,
+    RefusedRoom,
     /// An operation that waited for a counter could not be posted when its time came.
-    NotPosted = 15,
+    NotPosted,
     /// A message came from an address that is not in the AV, and that was asked for.
-    SourceUnknown = 16,
+    SourceUnknown,
+    /// [`OpError::PeerVersion`], at most [`VERSION_MAX`].
+    PeerVersion(u8),
 }
 
+/// [`Cause::PeerVersion`] of version 0; the others follow.
+const FIRST_VERSION: c_int = 32;
+
+/// All but [`Cause::PeerVersion`].
 const ALL: [Cause; 16] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
@@ -65,7 +71,49 @@ const ALL: [Cause; 16] = [
     Cause::SourceUnknown,
 ];
 
+/// What is said of a peer that speaks each version.
+macro_rules! version_texts {
+    ($own:literal, $($theirs:literal)*) => {
+        [$(match CStr::from_bytes_with_nul(
+            concat!(
+                "the peer speaks version ", $theirs, " of erd's protocol, this process version ", $own,
+                ": both need the same release of erd\0"
+            )
+            .as_bytes(),
+        ) {
+            Ok(text) => text,
+            Err(_) => c"",
+        }),*]
+    };
+}
+
+const VERSION_TEXTS: [&CStr; VERSION_MAX as usize + 1] = version_texts!(2, 0 1 2 3 4 5 6 7);
+
 impl Cause {
+    /// The completion's `prov_errno`.
+    #[must_use]
+    pub const fn number(self) -> c_int {
+        match self {
+            Cause::PeerTimeout => 1,
+            Cause::PeerUnreachable => 2,
+            Cause::PeerRestarted => 3,
+            Cause::PeerClosed => 4,
+            Cause::Canceled => 5,
+            Cause::Truncated => 6,
+            Cause::NoMessage => 7,
+            Cause::BadBuffer => 8,
+            Cause::RefusedKey => 9,
+            Cause::RefusedBounds => 10,
+            Cause::RefusedRights => 11,
+            Cause::RefusedOperation => 12,
+            Cause::RefusedUnsupported => 13,
+            Cause::RefusedRoom => 14,
+            Cause::NotPosted => 15,
+            Cause::SourceUnknown => 16,
+            Cause::PeerVersion(version) => FIRST_VERSION + version as c_int,
+        }
+    }
+
     /// Positive fabric error number for it.
     #[must_use]
     pub const fn fi_errno(self) -> c_int {
@@ -86,6 +134,7 @@ impl Cause {
             Cause::RefusedOperation => FI_EOPNOTSUPP,
             Cause::RefusedUnsupported => FI_ENOSYS,
             Cause::RefusedRoom => FI_EOVERRUN,
+            Cause::PeerVersion(_) => FI_EPROTO,
         }
     }
 
@@ -119,6 +168,7 @@ impl Cause {
                 c"the operation could not be posted when its counter reached the threshold"
             }
             Cause::RefusedRoom => c"the peer's completion queue holds too many unread entries",
+            Cause::PeerVersion(version) => VERSION_TEXTS[(version & VERSION_MAX) as usize],
         }
     }
 }
@@ -132,6 +182,7 @@ impl From<OpError> for Cause {
             OpError::PeerClosed => Cause::PeerClosed,
             OpError::Canceled => Cause::Canceled,
             OpError::BadBuffer => Cause::BadBuffer,
+            OpError::PeerVersion(version) => Cause::PeerVersion(version),
             OpError::Refused(refusal) => match refusal {
                 Refusal::Key => Cause::RefusedKey,
                 Refusal::Bounds => Cause::RefusedBounds,
@@ -147,19 +198,30 @@ impl From<OpError> for Cause {
 /// The text for a `prov_errno`.
 #[must_use]
 pub fn text(prov_errno: c_int) -> &'static CStr {
-    let cause = ALL.iter().find(|cause| **cause as c_int == prov_errno);
+    let versions = (0..=VERSION_MAX).map(Cause::PeerVersion);
+    let cause = ALL.into_iter().chain(versions).find(|cause| cause.number() == prov_errno);
     cause.map_or(c"not an error number of erd", |cause| cause.text())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use erd_rd::wire::header::VERSION;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_cause_has_its_own_number_error_and_text() {
-        let distinct: BTreeSet<_> = ALL.iter().map(|c| (c.fi_errno(), text(*c as c_int))).collect();
+        let distinct: BTreeSet<_> = ALL.iter().map(|c| (c.fi_errno(), text(c.number()))).collect();
         assert_eq!(distinct.len(), ALL.len());
         assert!(!distinct.iter().any(|(_, words)| *words == text(0)));
+    }
+
+    #[test]
+    fn the_error_of_another_version_names_both() {
+        for theirs in 0..=VERSION_MAX {
+            let words = text(Cause::PeerVersion(theirs).number()).to_str().unwrap();
+            assert!(words.contains(&format!("version {theirs} of")), "{words}");
+            assert!(words.contains(&format!("this process version {VERSION}:")), "{words}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use erd_ffi::fi::{
     FI_ADDR_NOTAVAIL, FI_READ, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE,
 };
 use erd_rd::PeerId;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -104,7 +104,7 @@ impl Direction {
         let failure = what.cause.map(|cause| {
             Box::new(Failure {
                 err: cause.fi_errno(),
-                prov_errno: cause as c_int,
+                prov_errno: cause.number(),
                 overflow_bytes: what.overflow_bytes,
                 text: Vec::new(),
             })

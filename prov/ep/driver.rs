@@ -467,7 +467,7 @@ impl Driver {
             let cause = Cause::SourceUnknown;
             entry.failure = Some(Box::new(Failure {
                 err: cause.fi_errno(),
-                prov_errno: cause as c_int,
+                prov_errno: cause.number(),
                 overflow_bytes: 0,
                 text: sockaddr::encode(name).as_bytes().to_vec(),
             }));

@@ -6,13 +6,15 @@
 
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::udp::{Burst, Dst, Ecn, SendReport, Stop, TxSockets};
-use erd_ffi::verbs::address::{Address, PortDatagram};
+use erd_ffi::verbs::address::{Address, MARK, PortDatagram};
 use erd_ffi::verbs::peers::{Change, Outgoing, Peers, Target, Via};
 use erd_ffi::verbs::{Member, SendStop};
 use erd_rd::TxBurst;
-use erd_rd::wire::header::{Header, Kind};
+use erd_rd::wire::header::{Header, Kind, VERSION};
 use std::net::SocketAddr;
 
+/// Their first byte is the engine's version with a kind that the engine does not have.
+const _: () = assert!(MARK == VERSION << 4 | 15);
 /// Port datagrams sent in one step.
 const SENDS: usize = 16;
 /// An acknowledgement follows another after the time in which so many datagrams can be sent.
@@ -162,7 +164,12 @@ impl Link {
         let for_verbs = match kind(burst)? {
             Kind::Data | Kind::Ack | Kind::Probe | Kind::Goodbye => !burst.may_fragment,
             // The peer's address over verbs may be another process's, or none, yet.
-            Kind::Hello | Kind::Challenge | Kind::Welcome | Kind::Reset | Kind::GoodbyeAck => false,
+            Kind::Hello
+            | Kind::Challenge
+            | Kind::Welcome
+            | Kind::Reset
+            | Kind::GoodbyeAck
+            | Kind::Version => false,
         };
         if !for_verbs || !port.is_usable() {
             return None;

@@ -42,7 +42,7 @@ pub enum Status {
 
 impl Status {
     fn of(cause: i32) -> Status {
-        let is = |one: Cause| one as i32 == cause;
+        let is = |one: Cause| one.number() == cause;
         let statuses: [(&[Cause], Status); 8] = [
             (&[Cause::Truncated], Status::LocalLength),
             (&[Cause::BadBuffer], Status::LocalProtection),

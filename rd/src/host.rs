@@ -79,6 +79,8 @@ pub enum OpError {
     Canceled,
     /// The payload of a send to this peer could not be read (protocol.md §3.3).
     BadBuffer,
+    /// The peer speaks this other version of the protocol (protocol.md §3.4).
+    PeerVersion(u8),
     /// The peer refused the access to its memory; the session goes on.
     Refused(Refusal),
 }

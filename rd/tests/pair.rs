@@ -3,7 +3,8 @@
 use erd_rd::cc::erd::ErdScheme;
 use erd_rd::cc::settings::Setting;
 use erd_rd::cc::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
-use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, seal};
+use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, VERSION, seal};
+use erd_rd::wire::put_name;
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header};
 use erd_rd::{
     Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, MsgRef, OpError, Part, PeerId,
@@ -675,4 +676,103 @@ fn settings_out_of_range_are_named() {
     assert!(refused(|c| c.unexpected_messages = 1 << 31).contains("unexpected_messages"));
     assert!(refused(|c| c.rto_min_ns = 0).contains("rto_min_ns"));
     assert!(refused(|c| c.peer_timeout_ns = u64::MAX).contains("peer_timeout_ns"));
+}
+
+/// A hello as an engine of another version may write it: what follows the session id is its own
+/// affair, but for the name at the end.
+fn hello_of(version: u8, session: u64, name: SocketAddr) -> Vec<u8> {
+    let mut hello = Vec::new();
+    Header { s_len: 300, ..Header::new(Kind::Hello, 0) }.emit(&mut hello);
+    hello[0] = version << 4 | Kind::Hello as u8;
+    hello.extend([0xff; 4]);
+    hello.extend(session.to_be_bytes());
+    hello.resize(32 + 300 - 24, 0xee);
+    put_name(&mut hello, name);
+    seal(&mut hello, 0, crc32c::crc32c_append);
+    hello
+}
+
+/// What an endpoint sends at a time, with the name that each burst goes to.
+fn sent_by(node: &mut Node, now: u64) -> Vec<(SocketAddr, Vec<u8>)> {
+    let (mut all, mut burst) = (Vec::new(), TxBurst::new());
+    while node.engine.poll_transmit(now, true, &mut node.memory, &mut burst) {
+        let to = burst.to;
+        all.extend(datagrams(&burst, &node.memory).into_iter().map(|bytes| (to, bytes)));
+    }
+    all
+}
+
+fn hand(node: &mut Node, now: u64, from: SocketAddr, bytes: &[u8]) {
+    let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from };
+    node.engine.handle_packet(now, &meta, bytes, &mut node.memory);
+}
+
+#[test]
+fn a_hello_of_another_version_is_told_ours() {
+    let mut me = node(1);
+    let other: SocketAddr = "10.0.0.1:77".parse().unwrap();
+    hand(&mut me, 0, other, &hello_of(5, 0x1234, other));
+    let answers = sent_by(&mut me, 0);
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    let (to, answer) = &answers[0];
+    let h = Header::parse(answer).unwrap();
+    assert_eq!((*to, h.kind, h.session), (other, Kind::Version, 0x1234));
+    assert_eq!(answer[32..], [VERSION, 5, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(me.engine.stats().drops_for(DropReason::Version), 1);
+    // Nothing else of another version is answered, and nothing that is damaged.
+    let mut data = hello_of(5, 0x1234, other);
+    data[0] = 5 << 4;
+    seal(&mut data, 0, crc32c::crc32c_append);
+    hand(&mut me, 0, other, &data);
+    let mut damaged = hello_of(5, 0x1234, other);
+    damaged[100] ^= 1;
+    hand(&mut me, 0, other, &damaged);
+    assert!(sent_by(&mut me, 0).is_empty());
+    assert_eq!(me.engine.peer_count(), 0);
+}
+
+/// The answer of a peer of version 5 to the hello that the endpoint sent.
+fn refusal(hello: &[u8], refused: u8) -> Vec<u8> {
+    let session = u64::from_be_bytes(hello[36..44].try_into().unwrap());
+    let mut answer = Vec::new();
+    Header { s_len: 8, ..Header::new(Kind::Version, session) }.emit(&mut answer);
+    answer[0] = 5 << 4 | Kind::Version as u8;
+    answer.extend([5, refused, 0, 0, 0, 0, 0, 0]);
+    seal(&mut answer, 0, crc32c::crc32c_append);
+    answer
+}
+
+#[test]
+fn a_peer_of_another_version_fails_what_waits_within_a_round_trip() {
+    let mut me = node(1);
+    let other: SocketAddr = "10.0.0.1:77".parse().unwrap();
+    post_send(&mut me, 1, other, 100);
+    let hello = sent_by(&mut me, 0).remove(0).1;
+    for wrong in [VERSION - 1, 5] {
+        hand(&mut me, 1000, other, &refusal(&hello, wrong));
+    }
+    let mut guessed = refusal(&hello, VERSION);
+    guessed[17] ^= 1;
+    seal(&mut guessed, 0, crc32c::crc32c_append);
+    hand(&mut me, 1000, other, &guessed);
+    assert!(me.memory.sent.is_empty(), "only the answer to our hello counts");
+    hand(&mut me, 1000, other, &refusal(&hello, VERSION));
+    assert_eq!(me.memory.sent, [(1, Err(OpError::PeerVersion(5)))]);
+    // A late one finds no hello under way.
+    hand(&mut me, 2000, other, &refusal(&hello, VERSION));
+    assert_eq!(me.memory.sent.len(), 1);
+}
+
+#[test]
+fn a_session_that_stands_hears_of_no_other_version() {
+    let (mut nodes, now, ids) = acquainted();
+    for id in ids {
+        let mut hello = vec![0; 36];
+        hello.extend(id.to_be_bytes());
+        let name = nodes[1].name;
+        for node in &mut nodes {
+            hand(node, now, name, &refusal(&hello, VERSION));
+        }
+    }
+    assert!(nodes.iter().all(|node| node.engine.stats().sessions_failed == 0));
 }

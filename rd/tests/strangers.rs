@@ -147,6 +147,7 @@ impl Stranger {
         let mut greeting = Greeting {
             features: 4,
             session: 1 << 30 | u64::from(port),
+            asker: 1 << 29 | u64::from(port),
             epoch: 1,
             incarnation: 1,
             first_psn: 0,

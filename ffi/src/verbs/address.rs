@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// Bytes of a port datagram.
 pub const DATAGRAM_BYTES: usize = 104;
 /// First byte of a port datagram: the protocol's version, and a kind that the engine does not have.
-pub const MARK: u8 = 0x1f;
+pub const MARK: u8 = 0x2f;
 /// Where the cookie stands, the name, and the checksum.
 const COOKIE_AT: usize = 72;
 const NAME_AT: usize = 76;

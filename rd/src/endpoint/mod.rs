@@ -103,7 +103,6 @@ pub struct Endpoint {
     schedule: Schedule,
     /// Stateless replies; bounded by `receive::REPLIES_MAX`.
     replies: VecDeque<Reply>,
-    cookie_key: [u64; 2],
     generation: u32,
     /// Names that lost their places lately, with the session id that was used there last; at most
     /// [`FORGOTTEN_MAX`].
@@ -126,12 +125,13 @@ impl Endpoint {
     ) -> Result<Endpoint, ConfigError> {
         config.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let cookie_key = [rng.next_u64(), rng.next_u64()];
+        let key = [rng.next_u64(), rng.next_u64()];
         Ok(Endpoint {
             core: Core {
                 cfg: config,
                 scheme,
                 rng,
+                key,
                 stats: Stats::default(),
                 ops: Slab::new(),
                 active_senders: 0,
@@ -146,7 +146,6 @@ impl Endpoint {
             names: BTreeMap::new(),
             schedule: Schedule::default(),
             replies: VecDeque::new(),
-            cookie_key,
             generation: 0,
             forgotten: VecDeque::new(),
             evict_at: 0,

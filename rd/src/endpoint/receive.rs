@@ -2,14 +2,14 @@
 
 use super::{Endpoint, RxMeta};
 use crate::host::{EndReason, Host, OpError};
-use crate::peer::{Core, Phase, Refusal};
+use crate::peer::{Core, Peer, Phase, Refusal};
 use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, SECOND};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
-use crate::wire::header::{HEADER_BYTES, Header, Kind, checksum_ok};
-use crate::wire::setup::{Asker, Goodbye, Greeting};
+use crate::wire::header::{HEADER_BYTES, Header, Kind, VERSION, VERSION_MAX, checksum_ok};
+use crate::wire::setup::{Asker, ForeignHello, Goodbye, Greeting, VersionNotice};
 use crate::wire::{Malformed, Reader};
 use core::hash::Hasher;
 use core::net::SocketAddr;
@@ -26,7 +26,8 @@ pub(super) struct Reply {
     to: SocketAddr,
     kind: Kind,
     session: u64,
-    /// Cookie of a challenge, unknown session of a reset, 0 otherwise.
+    /// Cookie of a challenge, unknown session of a reset, session of a goodbye, the version that is
+    /// refused.
     word: u64,
 }
 
@@ -35,6 +36,10 @@ impl Reply {
         let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
         let epoch = core.cfg.epoch;
         crate::peer::emit_control(core, burst, h, |out| {
+            if self.kind == Kind::Version {
+                VersionNotice { spoken: VERSION, refused: self.word as u8 }.emit(out);
+                return;
+            }
             out.extend_from_slice(&self.word.to_be_bytes());
             if self.kind == Kind::Challenge {
                 out.extend_from_slice(&epoch.to_be_bytes());
@@ -115,10 +120,14 @@ impl Endpoint {
         datagram: Datagram<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
-        let h = Header::parse(datagram.start()).map_err(|e| match e {
-            None => DropReason::Version,
-            Some(_) => DropReason::Malformed,
-        })?;
+        let h = match Header::parse(datagram.start()) {
+            Ok(h) => h,
+            Err(None) => {
+                self.on_other_version(datagram.start());
+                return Err(DropReason::Version);
+            }
+            Err(Some(Malformed)) => return Err(DropReason::Malformed),
+        };
         if h.kind == Kind::Data {
             let peer = self.session_peer(h.session)?;
             let peer = &mut self.peers[peer as usize];
@@ -150,12 +159,22 @@ impl Endpoint {
             Kind::Hello => self.on_hello(now, arrived, &h, r, host),
             Kind::Probe => self.on_probe(now, &h, r),
             Kind::Goodbye => self.on_goodbye(now, arrived, &h, r, host),
+            Kind::Reset | Kind::GoodbyeAck | Kind::Version => self.on_refusal(now, &h, r, host),
             _ => self.on_answer(now, arrived, &h, r, host),
         };
         if result.is_ok() {
             self.core.stats.rx_control += 1;
         }
         result
+    }
+
+    /// A packet of another version: who says hello so is told ours (protocol.md §3.4).
+    fn on_other_version(&mut self, bytes: &[u8]) {
+        if !self.closed
+            && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
+        {
+            self.reply(hello.name, Kind::Version, hello.session, hello.version.into());
+        }
     }
 
     /// Index of the peer that a session id of ours belongs to.
@@ -168,6 +187,17 @@ impl Endpoint {
         }
     }
 
+    /// Index of the peer to which an asker id of ours belongs.
+    fn asker_peer(&self, id: u64) -> Result<u32, DropReason> {
+        let index = (id & 0xff_ffff) as u32;
+        match self.peers.get(index as usize) {
+            Some(p) if p.local_session != 0 && self.core.asker_id(p.local_session) == id => {
+                Ok(index)
+            }
+            _ => Err(DropReason::UnknownSession),
+        }
+    }
+
     fn reply(&mut self, to: SocketAddr, kind: Kind, session: u64, word: u64) {
         if self.replies.len() < REPLIES_MAX {
             self.replies.push_back(Reply { to, kind, session, word });
@@ -175,7 +205,7 @@ impl Endpoint {
     }
 
     fn cookie(&self, g: &Greeting, period: u64) -> u64 {
-        let mut hash = SipHasher24::new_with_keys(self.cookie_key[0], self.cookie_key[1]);
+        let mut hash = SipHasher24::new_with_keys(self.core.key[0], self.core.key[1]);
         match g.name {
             SocketAddr::V4(v4) => hash.write(&v4.ip().octets()),
             SocketAddr::V6(v6) => hash.write(&v6.ip().octets()),
@@ -223,15 +253,19 @@ impl Endpoint {
 
     fn on_probe(&mut self, now: Nanos, h: &Header, mut r: Reader<'_>) -> Result<(), DropReason> {
         let asker = Asker::parse(&mut r).map_err(malformed)?;
-        let Ok(index) = self.session_peer(h.session) else {
-            self.reply(asker.name, Kind::Reset, asker.session, h.session);
+        // Whose asker id is wrong has guessed the session id: it is not to learn that the guess was right.
+        let may_be_of = |peer: &Peer| match peer.phase {
+            Phase::Open | Phase::Leaving => peer.remote.asker == asker.id,
+            Phase::Opening | Phase::Idle => true,
+        };
+        let found = self.session_peer(h.session);
+        let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
+            self.reply(asker.name, Kind::Reset, asker.id, h.session);
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
         let result = match peer.phase {
-            Phase::Open if peer.remote.session == asker.session => {
-                peer.on_probe(&self.core, now, h)
-            }
+            Phase::Open => peer.on_probe(&self.core, now, h),
             _ => {
                 peer.miss_welcome(now);
                 Err(DropReason::WrongState)
@@ -252,10 +286,10 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
         let asker = goodbye.asker;
-        self.reply(asker.name, Kind::GoodbyeAck, asker.session, h.session);
+        self.reply(asker.name, Kind::GoodbyeAck, asker.id, h.session);
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
-        if peer.remote.session != asker.session {
+        if peer.remote.asker != asker.id {
             return Err(DropReason::WrongState);
         }
         if peer.phase == Phase::Open {
@@ -265,6 +299,47 @@ impl Endpoint {
         peer.end(&mut self.core, host, EndReason::Goodbye);
         self.schedule.reschedule(&self.core, peer);
         Ok(())
+    }
+
+    /// Packets that answer what may have reached a stranger: a probe, a goodbye, or a hello.
+    fn on_refusal<H: Host>(
+        &mut self,
+        now: Nanos,
+        h: &Header,
+        mut r: Reader<'_>,
+        host: &mut H,
+    ) -> Result<(), DropReason> {
+        let by_session = self.session_peer(h.session);
+        let index = by_session.or_else(|_| self.asker_peer(h.session))?;
+        let peer = &mut self.peers[index as usize];
+        let core = &mut self.core;
+        let result = match (h.kind, peer.phase, by_session) {
+            (Kind::Version, Phase::Opening, Ok(_)) => {
+                let notice = VersionNotice::parse(&mut r).map_err(malformed)?;
+                if notice.refused != VERSION || notice.spoken == VERSION {
+                    return Err(DropReason::Malformed);
+                }
+                let error = OpError::PeerVersion(notice.spoken & VERSION_MAX);
+                peer.end(core, host, EndReason::Failed(error));
+                Ok(())
+            }
+            (Kind::Reset, Phase::Opening, Ok(_)) if r.u64() == Ok(h.session) => {
+                peer.on_used_id(core, now);
+                Ok(())
+            }
+            (Kind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.remote.session) => {
+                peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));
+                Ok(())
+            }
+            (Kind::GoodbyeAck, Phase::Leaving, Err(_)) if r.u64() == Ok(peer.remote.session) => {
+                peer.end(core, host, EndReason::Failed(OpError::Canceled));
+                Ok(())
+            }
+            _ => Err(DropReason::WrongState),
+        };
+        self.schedule.ready(peer);
+        self.schedule.reschedule(&self.core, peer);
+        result
     }
 
     /// Packets that answer something of ours and name our session.
@@ -280,7 +355,6 @@ impl Endpoint {
         let peer = &mut self.peers[index as usize];
         let core = &mut self.core;
         let open = peer.phase == Phase::Open;
-        let unknown = if h.kind == Kind::Reset { r.u64().map_err(malformed)? } else { 0 };
         let result = match h.kind {
             Kind::Ack if open => {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
@@ -301,18 +375,6 @@ impl Endpoint {
                     return Err(DropReason::Malformed);
                 }
                 peer.on_welcome(core, host, now, arrived, &g).map_err(refused)
-            }
-            Kind::Reset if unknown == peer.remote.session && open => {
-                peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));
-                Ok(())
-            }
-            Kind::Reset if peer.phase == Phase::Opening && unknown == h.session => {
-                peer.on_used_id(core, now);
-                Ok(())
-            }
-            Kind::GoodbyeAck if peer.phase == Phase::Leaving => {
-                peer.end(core, host, EndReason::Failed(OpError::Canceled));
-                Ok(())
             }
             _ => Err(DropReason::WrongState),
         };

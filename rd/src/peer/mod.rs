@@ -32,8 +32,10 @@ use crate::units::{Nanos, PeerId};
 use crate::wire::record::Record;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::hash::Hasher;
 use core::net::SocketAddr;
 use rand_chacha::ChaCha8Rng;
+use siphasher::sip::SipHasher24;
 use slab::Slab;
 
 /// A send operation, from post to completion.
@@ -77,6 +79,8 @@ pub(crate) struct Core {
     pub cfg: Config,
     pub scheme: Box<dyn Scheme>,
     pub rng: ChaCha8Rng,
+    /// Of cookies and of asker ids: nobody else knows it.
+    pub key: [u64; 2],
     pub stats: Stats,
     /// Bounded by `cfg.sends_max`, and by what [`remote`] says of those that are silent.
     pub ops: Slab<Op>,
@@ -98,6 +102,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// What names us to the peer to which we are `local_session`, where strangers may read it. Only a
+    /// keyed hash: the session id does not follow from it. The index of the peer is in both.
+    pub(crate) fn asker_id(&self, local_session: u64) -> u64 {
+        let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        hash.write_u64(local_session);
+        (hash.finish() << 24) | (local_session & 0xff_ffff)
+    }
+
     /// Bytes that one sender may have in flight towards this endpoint: its share of half the
     /// receive buffer (the other half pays for the kernel's bookkeeping), at least two datagrams.
     pub(crate) fn recv_window_bytes(&self, datagram_bytes: u16) -> u32 {
@@ -123,6 +135,8 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Remote {
     pub session: u64,
+    /// Names it in its probes and goodbyes.
+    pub asker: u64,
     pub epoch: u64,
     pub incarnation: u32,
 }
@@ -224,6 +238,8 @@ pub(crate) struct Peer {
     pub seals: Option<Seals>,
     /// The peer was silent: another process may have its address by now.
     pub doubted: bool,
+    /// The peer has used our session id, so it has our greeting.
+    pub met: bool,
     /// The peer takes requests to its memory.
     pub takes_requests: bool,
     /// Path of the latest control packet that was not an acknowledgement.
@@ -267,6 +283,7 @@ impl Peer {
             payload_checksum: false,
             seals: None,
             doubted: false,
+            met: false,
             takes_requests: false,
             control_path: 0,
             watched: 0,

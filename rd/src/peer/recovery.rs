@@ -27,8 +27,14 @@ fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'
 }
 
 impl Peer {
-    /// Anything authentic came from the peer.
+    /// A packet came that names our session id as only the peer knows it.
     pub(super) fn heard(&mut self, core: &Core, now: Nanos) {
+        self.met = true;
+        self.mark_alive(core, now);
+    }
+
+    /// The peer lives: what it owed counts from now.
+    pub(super) fn mark_alive(&mut self, core: &Core, now: Nanos) {
         self.live.last_heard = now;
         self.live.refused = 0;
         self.live.probes = 0;

@@ -81,6 +81,7 @@ impl Peer {
         Greeting {
             features: features(&core.cfg),
             session: self.local_session,
+            asker: core.asker_id(self.local_session),
             epoch: core.cfg.epoch,
             incarnation: self.session,
             first_psn: self.tx.first_psn.0,
@@ -101,7 +102,8 @@ impl Peer {
 
     /// Takes over what a greeting says; the session is open afterwards.
     fn adopt<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, g: &Greeting) {
-        self.remote = Remote { session: g.session, epoch: g.epoch, incarnation: g.incarnation };
+        let Greeting { session, asker, epoch, incarnation, .. } = *g;
+        self.remote = Remote { session, asker, epoch, incarnation };
         self.oldest = (g.epoch, g.incarnation);
         let cfg = &core.cfg;
         self.datagram_bytes = cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
@@ -109,7 +111,7 @@ impl Peer {
         self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
         let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
         self.seals = cfg.seals.filter(|_| takes_seals && host.shares_memory(self.name));
-        self.doubted = false;
+        (self.doubted, self.met) = (false, false);
         self.takes_requests = g.features & FEATURE_REMOTE != 0;
         self.tx.open(g);
         self.rx.start(cfg, g);
@@ -153,7 +155,12 @@ impl Peer {
                 if g.session != self.remote.session || self.phase == Phase::Leaving {
                     return Err(Refusal::Phase);
                 }
-                self.heard(core, now);
+                if self.met {
+                    // Who has our greeting says hello no more: this one is late, or a stranger's who
+                    // has the peer's port by now and is not to learn our session id.
+                    return Err(Refusal::Stale);
+                }
+                self.mark_alive(core, now);
                 self.setup.welcome = Some(sent_at_ns);
                 return Ok(());
             }
@@ -352,7 +359,7 @@ impl Peer {
     /// Writes a goodbye and arms the next.
     pub(crate) fn emit_goodbye(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let ack = self.ack_state(core, now);
-        let asker = Asker { session: self.local_session, name: core.cfg.name };
+        let asker = Asker { id: core.asker_id(self.local_session), name: core.cfg.name };
         let h =
             Header { sent_at_ns: now as u32, ..Header::new(Kind::Goodbye, self.remote.session) };
         emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
@@ -364,7 +371,7 @@ impl Peer {
 
     /// Writes a probe.
     pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let asker = Asker { session: self.local_session, name: core.cfg.name };
+        let asker = Asker { id: core.asker_id(self.local_session), name: core.cfg.name };
         let path = self.next_control_path(core.cfg.paths);
         let h = Header {
             path: path as u8,

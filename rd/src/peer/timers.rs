@@ -306,6 +306,7 @@ mod tests {
             cfg: Config::new(name, 1, |seed, _| seed),
             scheme: Box::new(ErdScheme::default()),
             rng: ChaCha8Rng::seed_from_u64(1),
+            key: [0; 2],
             stats: Stats::default(),
             ops: Slab::new(),
             silent: 0,

@@ -7,8 +7,12 @@ use alloc::vec::Vec;
 pub const HEADER_BYTES: usize = 32;
 /// Where the header checksum lies.
 const CRC_AT: usize = 28;
-/// Protocol version in the header.
-pub const VERSION: u8 = 1;
+/// Protocol version in the header, at most [`VERSION_MAX`].
+pub const VERSION: u8 = 2;
+/// Largest version: the field has 3 bits.
+pub const VERSION_MAX: u8 = 7;
+/// What a kind's number may be: the field has 4 bits.
+const KIND_BITS: u8 = 15;
 
 /// What a packet is for (protocol.md §2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +36,8 @@ pub enum Kind {
     Goodbye = 7,
     /// Confirms a goodbye.
     GoodbyeAck = 8,
+    /// Refuses a hello of another protocol version. The same in all versions from 2 on.
+    Version = 9,
 }
 
 impl Kind {
@@ -46,6 +52,7 @@ impl Kind {
             6 => Kind::Reset,
             7 => Kind::Goodbye,
             8 => Kind::GoodbyeAck,
+            9 => Kind::Version,
             _ => return None,
         })
     }
@@ -123,10 +130,11 @@ impl Header {
 
     fn read(r: &mut Reader<'_>) -> Result<Header, Option<Malformed>> {
         let first = r.u8().map_err(Some)?;
-        if (first >> 4) & 7 != VERSION {
+        let kind = Kind::from_bits(first & KIND_BITS);
+        if version(first) != VERSION && kind != Some(Kind::Version) {
             return Err(None);
         }
-        let kind = Kind::from_bits(first & 15).ok_or(Some(Malformed))?;
+        let kind = kind.ok_or(Some(Malformed))?;
         let mut fields = || -> Result<Header, Malformed> {
             let header = Header {
                 long: first & 0x80 != 0,
@@ -162,6 +170,17 @@ impl Header {
         b[24..28].copy_from_slice(&self.sent_at_ns.to_be_bytes());
         out.extend_from_slice(&b);
     }
+}
+
+/// The protocol version that a datagram's first byte names.
+#[must_use]
+pub(crate) fn version(first: u8) -> u8 {
+    (first >> 4) & VERSION_MAX
+}
+
+/// Whether a datagram's first byte names this kind, in whatever version.
+pub(crate) fn names_kind(first: u8, kind: Kind) -> bool {
+    first & KIND_BITS == kind as u8
 }
 
 /// Whether a seal holds: the payload before it is what its sender wanted to be read.

@@ -1,7 +1,8 @@
 //! Session set-up and end: hello, challenge, welcome, probe, reset, goodbye (protocol.md §3).
 
 use super::ack::AckState;
-use super::{Malformed, Reader, put_name};
+use super::header::{HEADER_BYTES, Kind, VERSION, checksum_ok, names_kind, version};
+use super::{Malformed, NAME_BYTES, Reader, put_name};
 use crate::cc::AckPolicy;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -22,6 +23,8 @@ pub struct Greeting {
     pub features: u32,
     /// The session id by which the writer wants to be addressed.
     pub session: u64,
+    /// What names the writer in its probes and goodbyes, which may reach a stranger.
+    pub asker: u64,
     /// The writer's epoch: grows with every process at this name.
     pub epoch: u64,
     /// Counts the writer's sessions with this peer within its epoch.
@@ -59,6 +62,7 @@ impl Greeting {
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.features.to_be_bytes());
         out.extend_from_slice(&self.session.to_be_bytes());
+        out.extend_from_slice(&self.asker.to_be_bytes());
         out.extend_from_slice(&self.epoch.to_be_bytes());
         for v in [self.incarnation, self.first_psn, self.first_order] {
             out.extend_from_slice(&v.to_be_bytes());
@@ -86,7 +90,7 @@ impl Greeting {
     /// [`Malformed`] when short or with an unknown value.
     pub fn parse(r: &mut Reader<'_>) -> Result<Greeting, Malformed> {
         let features = r.u32()?;
-        let (session, epoch) = (r.u64()?, r.u64()?);
+        let (session, asker, epoch) = (r.u64()?, r.u64()?, r.u64()?);
         let (incarnation, first_psn, first_order) = (r.u32()?, r.u32()?, r.u32()?);
         let (datagram_bytes, paths) = (r.u16()?, r.u16()?);
         let ack_policy = AckPolicy::from_wire([r.u8()?, r.u8()?]).ok_or(Malformed)?;
@@ -96,6 +100,7 @@ impl Greeting {
         Ok(Greeting {
             features,
             session,
+            asker,
             epoch,
             incarnation,
             first_psn,
@@ -119,8 +124,8 @@ impl Greeting {
 /// can answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asker {
-    /// The session id by which the writer is addressed.
-    pub session: u64,
+    /// The writer's [`Greeting::asker`]. It is no session id: nothing can be sent to it.
+    pub id: u64,
     /// The writer's name.
     pub name: SocketAddr,
 }
@@ -128,7 +133,7 @@ pub struct Asker {
 impl Asker {
     /// Appends the body.
     pub fn emit(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.session.to_be_bytes());
+        out.extend_from_slice(&self.id.to_be_bytes());
         put_name(out, self.name);
     }
 
@@ -137,7 +142,7 @@ impl Asker {
     /// # Errors
     /// [`Malformed`] when short.
     pub fn parse(r: &mut Reader<'_>) -> Result<Asker, Malformed> {
-        Ok(Asker { session: r.u64()?, name: r.name()? })
+        Ok(Asker { id: r.u64()?, name: r.name()? })
     }
 }
 
@@ -163,5 +168,66 @@ impl Goodbye {
     /// [`Malformed`] when short.
     pub fn parse(r: &mut Reader<'_>) -> Result<Goodbye, Malformed> {
         Ok(Goodbye { asker: Asker::parse(r)?, ack: AckState::parse(r)? })
+    }
+}
+
+/// Body of the refusal of another version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VersionNotice {
+    /// The version of the writer.
+    pub spoken: u8,
+    /// The version of the hello that it refuses.
+    pub refused: u8,
+}
+
+impl VersionNotice {
+    /// Appends the body.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.spoken, self.refused, 0, 0, 0, 0, 0, 0]);
+    }
+
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// [`Malformed`] when short.
+    pub fn parse(r: &mut Reader<'_>) -> Result<VersionNotice, Malformed> {
+        let notice = VersionNotice { spoken: r.u8()?, refused: r.u8()? };
+        r.take(6)?;
+        Ok(notice)
+    }
+}
+
+/// What a hello tells in every version (protocol.md §3.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForeignHello {
+    /// Its version.
+    pub version: u8,
+    /// The session id by which the writer wants to be addressed.
+    pub session: u64,
+    /// The writer's name.
+    pub name: SocketAddr,
+}
+
+impl ForeignHello {
+    /// Where the session id of a greeting begins: its features come first.
+    const SESSION_AT: usize = HEADER_BYTES + 4;
+
+    /// Reads a hello of another version; `None` for any other datagram.
+    #[must_use]
+    pub fn parse(bytes: &[u8], crc: fn(u32, &[u8]) -> u32) -> Option<ForeignHello> {
+        let first = *bytes.first()?;
+        let body_bytes = bytes.len().checked_sub(HEADER_BYTES)?;
+        let told = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
+        if version(first) == VERSION || !names_kind(first, Kind::Hello) || told != body_bytes {
+            return None;
+        }
+        let mut r = Reader::new(bytes.get(Self::SESSION_AT..)?);
+        let session = r.u64().ok()?;
+        let name = Reader::new(r.rest().get(r.rest().len().checked_sub(NAME_BYTES)?..)?).name();
+        checksum_ok(bytes, crc).then_some(ForeignHello {
+            version: version(first),
+            session,
+            name: name.ok()?,
+        })
     }
 }

@@ -362,7 +362,7 @@ impl Attack {
             return;
         };
         datagram.bytes.truncate(HEADER_BYTES);
-        datagram.bytes[0] = (datagram.bytes[0] & 0xf0) | (input.byte() % 9);
+        datagram.bytes[0] = (datagram.bytes[0] & 0xf0) | (input.byte() % 10);
         if input.byte() & 1 != 0 {
             datagram.bytes[1..16].iter_mut().for_each(|b| *b = input.byte());
         }

@@ -132,7 +132,7 @@ impl Rules {
                 OpError::PeerRestarted => self.restarts || self.timeouts,
                 OpError::PeerClosed => self.closes || self.timeouts || self.restarts,
                 OpError::Canceled => self.closes,
-                OpError::BadBuffer | OpError::Refused(_) => false,
+                OpError::BadBuffer | OpError::Refused(_) | OpError::PeerVersion(_) => false,
             }
     }
 }
