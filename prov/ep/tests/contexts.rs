@@ -19,15 +19,13 @@ fn close(any: *mut fid) {
     ok("close", unsafe { ((*(*any).ops).close)(any) } as isize);
 }
 
-fn send(ep: *mut fid_ep, text: &[u8], dest: fi_addr_t) {
-    let (at, len) = (text.as_ptr().cast(), text.len());
-    // SAFETY: the endpoint is open, and the text stays until the test ends.
-    ok("send", unsafe { ((*(*ep).msg).send)(ep, at, len, null_mut(), dest, null_mut()) });
+fn send(node: &Node, text: &[u8], dest: fi_addr_t) {
+    ok("send", node.send(text, dest, 0));
 }
 
 fn recv(ep: *mut fid_ep, buffer: &mut [u8], context: usize) -> isize {
     let (at, len) = (buffer.as_mut_ptr().cast(), buffer.len());
-    // SAFETY: as above.
+    // SAFETY: the endpoint is open, and the buffer stays until the test ends.
     unsafe { ((*(*ep).msg).recv)(ep, at, len, null_mut(), FI_ADDR_UNSPEC, ctx(context)) }
 }
 
@@ -83,13 +81,13 @@ fn endpoints_share_receives_posted_before_and_after_their_messages() {
     let mut buffers = [[0; 8]; 4];
     ok("recv", recv(b.srx, &mut buffers[0], 1));
     ok("recv", recv(b.srx, &mut buffers[1], 2));
-    send(a.ep, b"second! ", to[1]);
+    send(&a, b"second! ", to[1]);
     assert_eq!(b.node.next(&[&a]).expect("a message").context, 1);
-    send(a.ep, b"first!  ", to[0]);
+    send(&a, b"first!  ", to[0]);
     assert_eq!(b.node.next(&[&a]).expect("a message").context, 2);
     let long = vec![7; 100_000];
-    send(a.ep, b"early!  ", to[0]);
-    send(a.ep, &long, to[1]);
+    send(&a, b"early!  ", to[0]);
+    send(&a, &long, to[1]);
     for _ in 0..200 {
         assert!(b.node.read(1).is_err(), "nothing is posted");
         let _ = a.read(1);
@@ -174,15 +172,15 @@ fn released(node: &Node, other: &Node, context: usize) {
 fn a_buffer_of_many_is_released_though_the_endpoint_of_its_last_message_closes() {
     let (a, mut b) = (Node::new(Options::default()), SharedPair::new());
     let to = [b.node.ep, b.second].map(|ep| a.knows_name(&Node::name_of(ep)));
-    let (mut buffer, long) = (vec![0; 4 << 20], vec![7; 3 << 20]);
+    let (mut buffer, long) = (vec![0; 4 << 20], a.lend(&vec![7; 3 << 20]));
     set_min_multi_recv(b.srx, 2 << 20);
     ok("recvmsg", recv_many(b.srx, &mut buffer, 9));
-    send(a.ep, &[1; 100], to[0]);
+    send(&a, &[1; 100], to[0]);
     assert_eq!(b.node.next(&[&a]).expect("received").len, 100);
     // With it there is too little left. It is under way when its endpoint closes: at each step no more of it
     // comes than a window.
     with_driver_of(a.ep, |sender| {
-        // SAFETY: the text stays until the test ends, and is only read.
+        // SAFETY: the text stays until the endpoint is closed, and is only read.
         let buffers = unsafe { Buffers::one(long.as_ptr().cast_mut().cast(), long.len()) };
         let call = Call::new(to[1], null_mut(), 0);
         sender.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
@@ -212,16 +210,16 @@ fn a_buffer_of_many_takes_messages_of_all_endpoints_of_a_shared_context() {
     let (mut buffer, mut after) = (vec![0; 256], [0; 8]);
     let base = buffer.as_ptr() as usize;
     // Some come before the buffer, one for each endpoint, the others after it.
-    send(a.ep, &[1; 100], to[0]);
+    send(&a, &[1; 100], to[0]);
     assert!(a.next(&[&b.node]).is_ok(), "sent");
-    send(a.ep, &[2; 50], to[1]);
+    send(&a, &[2; 50], to[1]);
     assert!(a.next(&[&b.node]).is_ok(), "sent");
     for _ in 0..50 {
         assert!(b.node.read(1).is_err(), "nothing is posted");
     }
     ok("recvmsg", recv_many(b.srx, &mut buffer, 9));
     ok("recv", recv(b.srx, &mut after, 10));
-    send(a.ep, &[3; 43], to[1]);
+    send(&a, &[3; 43], to[1]);
     let mut at = 0;
     for len in [100, 50, 43] {
         let done = b.node.next(&[&a]).expect("received");
@@ -231,7 +229,7 @@ fn a_buffer_of_many_takes_messages_of_all_endpoints_of_a_shared_context() {
     }
     released(&b.node, &a, 9);
     assert_eq!(buffer[..193], [[1; 100].as_slice(), &[2; 50], &[3; 43]].concat());
-    send(a.ep, b"the next", to[0]);
+    send(&a, b"the next", to[0]);
     assert_eq!(b.node.next(&[&a]).expect("received").context, 10);
     assert_eq!(cancel(b.srx, 9), -(FI_ENOENT as isize), "it is released");
     assert_eq!(recv_many(b.srx, &mut [0; 32], 9), -(FI_EINVAL as isize), "too short");
@@ -270,7 +268,7 @@ fn a_canceled_buffer_of_many_of_a_shared_context_is_released_once_its_messages_a
     let to = a.knows_name(&Node::name_of(b.second));
     let (mut buffer, long) = (vec![0; 4 << 20], vec![7; 3 << 20]);
     ok("recvmsg", recv_many(b.srx, &mut buffer, 9));
-    send(a.ep, &long, to);
+    send(&a, &long, to);
     // It is under way when it is canceled, or has come.
     (0..30).for_each(|_| [&a, &b.node].iter().for_each(|node| node.poke()));
     ok("cancel", cancel(b.srx, 9));
@@ -295,7 +293,7 @@ fn a_shared_context_has_no_more_receives_than_completions_are_read_of() {
     let mut buffers = [[0; 8]; 9];
     for (nth, buffer) in buffers[..8].iter_mut().enumerate() {
         ok("recv", recv(b.srx, buffer, nth));
-        send(a.ep, b"bounded!", to[nth % 2]);
+        send(&a, b"bounded!", to[nth % 2]);
         assert!(a.next(&[]).is_ok(), "sent");
         b.node.poke();
     }
@@ -328,7 +326,7 @@ fn contexts_of_a_scalable_endpoint_have_one_name_and_queues_of_their_own() {
         ok("recv", recv(*ep, buffer, 1));
     }
     for (nth, text) in [(1, b"to one! "), (0, b"to none!")] {
-        send(a.ep, text, base | nth << 63);
+        send(&a, text, base | nth << 63);
         next(&b, rx[nth as usize].1, &[&a]);
     }
     assert_eq!(buffers, [*b"to none!", *b"to one! "]);
@@ -336,7 +334,7 @@ fn contexts_of_a_scalable_endpoint_have_one_name_and_queues_of_their_own() {
     for (nth, (ep, cq)) in tx.iter().enumerate() {
         let mut buffer = [0; 8];
         ok("recv", a.recv(&mut buffer, FI_ADDR_UNSPEC, nth));
-        send(*ep, b"from sep", to_a);
+        ok("send", b.send_by(*ep, b"from sep", to_a, 0));
         let got = loop {
             // The send of before may be told of first.
             let done = a.next(&[&b]).expect("a completion");
@@ -361,7 +359,7 @@ fn an_unknown_source_is_told_where_that_is_asked_for() {
     let b = Node::new(Options { caps: FI_SOURCE_ERR, ..Options::default() });
     let mut buffer = [0; 8];
     ok("recv", b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
-    send(a.ep, b"unknown!", a.knows(&b));
+    send(&a, b"unknown!", a.knows(&b));
     let error = b.next(&[&a]).expect_err("nobody knows the sender");
     assert_eq!((error.err, error.context, error.len), (FI_EADDRNOTAVAIL, 1, 8));
     assert_eq!((error.err_data_size, &buffer), (16, b"unknown!"));
@@ -373,7 +371,7 @@ fn an_address_is_called_as_its_user_says() {
     assert_eq!(pair.b.knows_as(&Node::name_of(pair.a.ep), 77), pair.b_to_a);
     let mut buffer = [0; 8];
     ok("recv", pair.b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
-    send(pair.a.ep, b"by name!", pair.a_to_b);
+    send(&pair.a, b"by name!", pair.a_to_b);
     assert_eq!(pair.b.next(&[&pair.a]).expect("a message").source, 77);
 }
 
@@ -398,7 +396,7 @@ fn a_poll_set_tells_which_queues_and_counters_have_news() {
     let mut buffer = [0; 8];
     ok("recv", pair.b.recv(&mut buffer, FI_ADDR_UNSPEC, 1));
     assert_eq!(poll(set), 0);
-    send(pair.a.ep, b"news!   ", pair.a_to_b);
+    send(&pair.a, b"news!   ", pair.a_to_b);
     while poll(set) == 0 {
         pair.a.poke_any();
     }

@@ -8,11 +8,14 @@ use crate::ep::call::Call;
 use crate::ep::driver::Driver;
 use crate::ep::ops::{Buffers, Handle};
 use crate::ep::post_ask::AskPost;
+use crate::ep::post_send::SendRequest;
 use crate::ep::recv::UNREAD_MAX;
+use crate::ep::sender::Outcome;
 use crate::object;
 use crate::region::{Piece, Region};
+use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::*;
-use erd_rd::{Expected, Host, PeerId, Refusal, Remote, SendToken, Target, Targets};
+use erd_rd::{Expected, Host, Part, PeerId, Refusal, Remote, SendToken, Target, Targets};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -152,7 +155,8 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
 fn write_under_way(pair: &Pair, own: &[u8], then: impl FnOnce(usize)) {
     let targets = remote(0, own.len() as u64, None).targets;
     with_driver(&pair.a, |a| {
-        // SAFETY: the test waits for the completion; the buffer is only read.
+        let own = pair.a.lend(own);
+        // SAFETY: the buffer stays until the endpoint is closed, and is only read.
         let buffers = unsafe { Buffers::one(own.as_ptr().cast_mut().cast(), own.len()) };
         let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION);
         a.post_ask(&AskPost::write(buffers, targets, call)).expect("posted");
@@ -224,11 +228,52 @@ fn nothing_but_a_writes_own_bytes_comes_to_its_region() {
     assert!(memory == own);
 }
 
+/// Fills a burst with a message of `a` that goes to `to`, as if the sockets had not taken it yet; whether
+/// bytes of the message are in it.
+fn message_waits(pair: &Pair, a: &mut Driver, to: SocketAddr) -> bool {
+    let text = pair.a.lend(&[7; 1200]);
+    // SAFETY: the text stays until the endpoint is closed, and is only read.
+    let buffers = unsafe { Buffers::one(text.as_ptr().cast_mut().cast(), text.len()) };
+    let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION | FI_MORE);
+    a.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
+    let burst = a.sender.vacant().expect("nothing waits");
+    assert!(a.engine.poll_transmit(monotonic_ns(), true, &mut a.host, burst));
+    burst.to = to;
+    let lent = burst.parts.iter().any(|part| matches!(part, Part::Payload { .. }));
+    a.sender.filled();
+    lent
+}
+
+#[test]
+fn nothing_is_sent_of_an_operation_that_ended_while_its_burst_waited() {
+    let pair = Pair::new(Options::default());
+    ok("send", pair.a.send(&[1; 4], pair.a_to_b, 1));
+    pair.a.next(&[&pair.b]).expect("sent");
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    stranger.set_nonblocking(true).expect("set");
+    let to = stranger.local_addr().expect("a name");
+    for ends in [false, true] {
+        with_driver(&pair.a, |a| {
+            assert!(message_waits(&pair, a, to), "its bytes are to be read when they are sent");
+            if ends {
+                let peer = a.engine.peer_at(0).expect("the only one");
+                a.engine.forget(monotonic_ns(), peer, &mut a.host);
+            }
+            let (Driver { sender, host, tx, link, .. }, mut pending) = (a, false);
+            let sent = sender.send(monotonic_ns(), host, (tx, link), &mut pending);
+            assert_eq!(sent, Outcome::Empty);
+        });
+        assert_eq!(
+            stranger.recv(&mut [0; 4096]).is_err(),
+            ends,
+            "a datagram comes unless it ended"
+        );
+    }
+}
+
 #[cfg(debug_assertions)]
 #[test]
 fn a_panic_in_a_send_lets_go_of_the_region() {
-    use erd_ffi::clock::monotonic_ns;
-    use erd_rd::Part;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     let node = Node::new(Options::default());
     let bytes = [5_u8; 2000];

@@ -2,6 +2,7 @@
 
 use crate::{fabric, info, sockaddr};
 use erd_ffi::fi::*;
+use std::cell::RefCell;
 use std::ffi::{CStr, c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
@@ -62,6 +63,9 @@ pub struct Node {
     pub cq: *mut fid_cq,
     pub cntr: *mut fid_cntr,
     pub ep: *mut fid_ep,
+    /// What its operations read. Many a test ends before its last send has: the helper thread may repeat
+    /// that until the endpoint is closed, and this goes after it.
+    lent: RefCell<Vec<Box<[u8]>>>,
 }
 
 /// A completion with all that a read can tell.
@@ -115,6 +119,7 @@ impl Node {
             cq: null_mut(),
             cntr: null_mut(),
             ep: null_mut(),
+            lent: RefCell::default(),
         };
         let version = fi_version(2, 0);
         // SAFETY: the arguments are as the man pages say, and the objects are those just opened.
@@ -297,32 +302,44 @@ impl Node {
         read.expect("an address").expect("not none")
     }
 
+    /// A copy of `bytes` for operations of endpoints of this node, which stays until those are closed.
+    pub fn lend(&self, bytes: &[u8]) -> &[u8] {
+        let copy = Box::<[u8]>::from(bytes);
+        let (at, len) = (copy.as_ptr(), copy.len());
+        self.lent.borrow_mut().push(copy);
+        // SAFETY: a box's bytes stay where they are, nobody writes to them, and boxes only go with the node.
+        unsafe { std::slice::from_raw_parts(at, len) }
+    }
+
     pub fn send(&self, bytes: &[u8], dest: fi_addr_t, context: usize) -> isize {
-        let buf = bytes.as_ptr().cast();
-        // SAFETY: the tests keep their buffers until they have read the completion.
-        unsafe {
-            ((*(*self.ep).msg).send)(self.ep, buf, bytes.len(), null_mut(), dest, ctx(context))
-        }
+        self.send_by(self.ep, bytes, dest, context)
+    }
+
+    /// The same from another endpoint of this node.
+    pub fn send_by(&self, ep: *mut fid_ep, bytes: &[u8], dest: fi_addr_t, context: usize) -> isize {
+        let (buf, none) = (self.lend(bytes).as_ptr().cast(), null_mut());
+        // SAFETY: the endpoint is open, and the bytes stay until it is closed.
+        unsafe { ((*(*ep).msg).send)(ep, buf, bytes.len(), none, dest, ctx(context)) }
     }
 
     pub fn recv(&self, bytes: &mut [u8], source: fi_addr_t, context: usize) -> isize {
         let buf = bytes.as_mut_ptr().cast();
         let none = null_mut();
-        // SAFETY: as above.
+        // SAFETY: the tests keep their buffers until they have read the completion.
         unsafe { ((*(*self.ep).msg).recv)(self.ep, buf, bytes.len(), none, source, ctx(context)) }
     }
 
     pub fn tsend(&self, bytes: &[u8], dest: fi_addr_t, tag: u64, context: usize) -> isize {
-        let (buf, none) = (bytes.as_ptr().cast(), null_mut());
+        let (buf, none) = (self.lend(bytes).as_ptr().cast(), null_mut());
         let tsend = self.tagged().send;
-        // SAFETY: as above.
+        // SAFETY: as in `send`.
         unsafe { tsend(self.ep, buf, bytes.len(), none, dest, tag, ctx(context)) }
     }
 
     pub fn trecv(&self, bytes: &mut [u8], tag: u64, ignore: u64, context: usize) -> isize {
         let (buf, none) = (bytes.as_mut_ptr().cast(), null_mut());
         let trecv = self.tagged().recv;
-        // SAFETY: as above.
+        // SAFETY: as in `recv`.
         unsafe { trecv(self.ep, buf, bytes.len(), none, FI_ADDR_UNSPEC, tag, ignore, ctx(context)) }
     }
 
@@ -337,13 +354,14 @@ impl Node {
             context: ctx(context),
             ..fi_msg_tagged::ZERO
         };
-        // SAFETY: as above; the message is read before the call returns.
+        // SAFETY: as in `recv`; the message is read before the call returns.
         unsafe { (self.tagged().recvmsg)(self.ep, &raw const msg, flags) }
     }
 
     pub fn sendmsg(&self, parts: &[&[u8]], dest: fi_addr_t, context: usize, flags: u64) -> isize {
         let iov: Vec<libc::iovec> = parts
             .iter()
+            .map(|part| self.lend(part))
             .map(|part| libc::iovec {
                 iov_base: part.as_ptr().cast_mut().cast(),
                 iov_len: part.len(),
@@ -357,7 +375,7 @@ impl Node {
             data: 0xdada,
             ..fi_msg::ZERO
         };
-        // SAFETY: as above.
+        // SAFETY: as in `send`; the message is read before the call returns.
         unsafe { ((*(*self.ep).msg).sendmsg)(self.ep, &raw const msg, flags) }
     }
 
@@ -545,6 +563,8 @@ fn close(object: *mut fid) {
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            // The endpoint stays open, and so does what it may read.
+            std::mem::forget(self.lent.take());
             return;
         }
         close(self.ep.cast());

@@ -55,9 +55,8 @@ fn a_sleeping_read_wakes_for_a_signal_and_for_its_timeout() {
 
 #[test]
 fn an_fd_becomes_readable_for_what_the_helper_thread_completes() {
-    // The send is not waited for: its buffer outlives the pair.
-    let (sent, mut got) = (vec![6; 100_000], vec![0; 100_000]);
     let pair = Pair::new(FD);
+    let (sent, mut got) = (vec![6; 100_000], vec![0; 100_000]);
     let fd = pair.b.wait_fd();
     ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
     ok("send", pair.a.send(&sent, pair.a_to_b, 2));
