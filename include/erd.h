@@ -99,7 +99,7 @@ int erd_destroy_ah(struct erd_ah *ah);
 enum erd_wc_status {
     ERD_WC_SUCCESS = 0,
     ERD_WC_LOC_LEN_ERR = 1,      /* The message was longer than the receive's memory. */
-    ERD_WC_LOC_PROT_ERR = 4,     /* The request's memory cannot be read. */
+    ERD_WC_LOC_PROT_ERR = 4,     /* The kernel could not read the request's memory: erd_poll_cq(3). */
     ERD_WC_WR_FLUSH_ERR = 5,     /* The request was withdrawn. */
     ERD_WC_REM_INV_REQ_ERR = 9,  /* The peer cannot do what was asked for. */
     ERD_WC_REM_ACCESS_ERR = 10,  /* No such memory at the peer, or not for this access. */

@@ -1,5 +1,6 @@
 //! What libfabric loads: `fi_prov_ini`, the provider's description, its parameters.
 
+use crate::mistakes;
 use crate::settings::{BadSetting, Found, Kind, PARAMETERS, Parameter, Settings};
 use erd_ffi::fi::{FI_EINVAL, NEWEST_API, Provider, fi_context, fi_info, fi_provider, fi_version};
 use erd_ffi::guard::guarded;
@@ -52,12 +53,19 @@ pub fn start() -> *mut fi_provider {
 /// The parameters as they are now.
 ///
 /// # Errors
-/// A positive error number; the log names the parameter and what is valid.
+/// A positive error number; the log and standard error name the parameter and what is valid.
 pub fn settings() -> Result<Settings, c_int> {
-    Settings::read(parameter).map_err(|error| {
-        tracing::warn!("{error}");
-        FI_EINVAL
-    })
+    match Settings::read(parameter) {
+        Ok(settings) => {
+            mistakes::tell_unknown(&settings);
+            Ok(settings)
+        }
+        Err(error) => {
+            tracing::warn!("{error}");
+            mistakes::tell_bad(&error);
+            Err(FI_EINVAL)
+        }
+    }
 }
 
 guarded! {

@@ -308,6 +308,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Let the same user and root look at this process's flows, with erd top",
     },
     Parameter {
+        name: "quiet",
+        default: "0",
+        kind: Kind::Switch,
+        help: "Say nothing on standard error of settings that are not valid, or that there are not",
+    },
+    Parameter {
         name: "test_faults",
         default: "",
         kind: Kind::Text,
@@ -409,6 +415,8 @@ pub struct Settings {
     pub stats: String,
     /// The flows may be looked at from outside.
     pub monitor: bool,
+    /// Mistakes in the environment are not told on standard error.
+    pub quiet: bool,
     /// What goes wrong below the engine, in tests.
     pub test_faults: Option<FaultRates>,
 }
@@ -479,6 +487,7 @@ impl Settings {
             },
             stats: from.text("stats")?.1,
             monitor: from.switch("monitor")?,
+            quiet: from.switch("quiet")?,
             test_faults: from.faults("test_faults")?,
         })
     }

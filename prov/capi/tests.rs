@@ -2,6 +2,7 @@
 
 use super::types::*;
 use super::*;
+use crate::verbs::Status;
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -201,6 +202,31 @@ fn memory_is_written_read_and_changed_and_all_is_closed() {
     }
     left.close();
     right.close();
+}
+
+/// `erd_poll_cq(3)` says from which length on, and over which ports, the kernel looks at the memory.
+#[test]
+fn a_send_from_memory_that_is_not_there_fails_by_itself_where_the_kernel_reads_it() {
+    let (a, b) = (Side::new(), Side::new());
+    let ah = a.knows(&b);
+    let mut memory = vec![0; 200_000];
+    for length in [513, 4000, 40_000, 200_000] {
+        let list = [erd_sge { addr: std::ptr::without_provenance_mut(0x10), length }];
+        assert_eq!(post_recv(&b, 1, &[sge(&mut memory)]), 0);
+        assert_eq!(post_send(&a, &send_wr(2, ah, &list)), 0);
+        let bad = a.done();
+        assert_eq!((bad.wr_id, bad.status), (2, Status::LocalProtection as _), "{length} bytes");
+        assert_eq!(post_recv(&b, 1, &[sge(&mut memory)]), 0);
+        let mut bytes = [7; 3];
+        assert_eq!(post_send(&a, &send_wr(3, ah, &[sge(&mut bytes)])), 0);
+        assert_eq!(a.done().wr_id, 3, "the queue pair stays usable");
+        // The receive that a long message met ends by an error first.
+        while b.done().byte_len != 3 {}
+    }
+    // SAFETY: the handle is ours.
+    assert_eq!(unsafe { erd_destroy_ah(ah) }, 0);
+    a.close();
+    b.close();
 }
 
 #[test]

@@ -98,6 +98,7 @@ pub struct Context {
 impl Context {
     pub(super) fn open(place: &Place, options: &ContextOptions) -> Result<Context, Error> {
         let settings = options.read()?;
+        crate::mistakes::tell_unknown(&settings);
         let fabric = FabricInner::new(place::network(&place.interface), NEWEST_API);
         let spot = Spot {
             entry: place.interface.clone(),

@@ -22,7 +22,8 @@ pub enum Status {
     Success = 0,
     /// The message was longer than the receive's memory, which holds its beginning.
     LocalLength = 1,
-    /// The request's memory cannot be read.
+    /// The kernel could not read the memory of a send or write. What the library copies itself (up to 512 bytes,
+    /// and all that arrives) is no such error: a bad address there ends the process.
     LocalProtection = 4,
     /// The request was withdrawn, or its queue pair or address handle is gone.
     Flushed = 5,

@@ -124,6 +124,20 @@ const FAULTS: &[Fault] = &[
         says: "ulimit -n 1024",
     },
     Fault {
+        name: "another provider is asked for",
+        plant: "export FI_PROVIDER=tcp",
+        check: "provider-filter",
+        verdict: "problem",
+        says: "export FI_PROVIDER=erd",
+    },
+    Fault {
+        name: "the provider's name is misspelt",
+        plant: "export FI_PROVIDER=edr",
+        check: "provider-filter",
+        verdict: "problem",
+        says: "erd was meant?",
+    },
+    Fault {
         name: "the provider is not where FI_PROVIDER_PATH points",
         plant: "export FI_PROVIDER_PATH=/proc/self",
         check: "provider-path",

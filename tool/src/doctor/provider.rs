@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// What libfabric loads.
 const FILE: &str = "liberd_fi.so";
+/// The provider's name.
+const NAME: &str = "erd";
 /// The function that libfabric calls in it.
 const ENTRY: &[u8] = b"fi_prov_ini";
 /// Longest wait for `fi_info`, and the pause between two looks whether it has ended.
@@ -20,8 +22,37 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub fn check(_: &Host) -> Vec<Finding> {
     let path = env::var("FI_PROVIDER_PATH").ok().filter(|path| !path.is_empty());
     let mut found: Vec<Finding> = path.as_deref().map(searched).into_iter().collect();
+    let filter = env::var("FI_PROVIDER").ok().filter(|filter| !filter.trim().is_empty());
+    found.extend(filter.as_deref().map(filtered));
     found.push(asked(path.is_some()));
     found
+}
+
+/// What `FI_PROVIDER` leaves of libfabric's providers: those that it names, or with a `^` before the first all
+/// others. One name may be of several layers, with semicolons between.
+fn filtered(filter: &str) -> Finding {
+    let (check, filter) = ("provider-filter", filter.trim());
+    let (excludes, names) = match filter.strip_prefix('^') {
+        Some(names) => (true, names),
+        None => (false, filter),
+    };
+    let mut layers = names.split([',', ';']).map(str::trim);
+    match (excludes, layers.clone().any(|name| name.eq_ignore_ascii_case(NAME))) {
+        (false, true) => return Finding::ok(check, format!("FI_PROVIDER={filter} names erd")),
+        (true, false) => return Finding::ok(check, format!("FI_PROVIDER={filter} leaves erd")),
+        (true, true) => {
+            let text = format!("FI_PROVIDER={filter} keeps programs from erd");
+            return Finding::problem(check, text).mend("unset FI_PROVIDER");
+        }
+        (false, false) => {}
+    }
+    let is_slip = |name: &str| strsim::osa_distance(&name.to_lowercase(), NAME) == 1;
+    let slip = layers.find(|name| is_slip(name));
+    let text = match slip {
+        Some(slip) => format!("FI_PROVIDER={filter}: no provider is called {slip}; erd was meant?"),
+        None => format!("FI_PROVIDER={filter} keeps programs from erd: they get those providers"),
+    };
+    Finding::problem(check, text).mend(format!("export FI_PROVIDER={NAME}"))
 }
 
 /// Looks where libfabric looks: in directories separated by colons, of which an `@` before the first
@@ -80,7 +111,9 @@ fn beside_this_program() -> Option<PathBuf> {
 /// `fi_info -p erd`, which comes with libfabric.
 fn asked(has_path: bool) -> Finding {
     let check = "libfabric";
-    let output = match limited(Command::new("fi_info").args(["-p", "erd"])) {
+    // What the filter leaves is looked at by itself.
+    let ask = ["-p", NAME];
+    let output = match limited(Command::new("fi_info").args(ask).env_remove("FI_PROVIDER")) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Finding::skipped(
                 check,
@@ -134,6 +167,19 @@ mod tests {
 
     fn path(system: &System) -> String {
         system.path("/lib").display().to_string()
+    }
+
+    #[test]
+    fn a_filter_that_leaves_erd_out_is_told() {
+        for good in ["erd", "tcp, ERD", "^tcp,udp", "erd;ofi_rxm"] {
+            assert_eq!(filtered(good).verdict, Verdict::Ok, "{good}");
+        }
+        for bad in ["tcp", "edr", "^erd", "udp;ofi_rxd"] {
+            assert_eq!(filtered(bad).verdict, Verdict::Problem, "{bad}");
+        }
+        assert!(filtered("edr").text.ends_with("no provider is called edr; erd was meant?"));
+        assert_eq!(filtered("tcp").mend, ["export FI_PROVIDER=erd"]);
+        assert_eq!(filtered("^erd").mend, ["unset FI_PROVIDER"]);
     }
 
     #[test]
