@@ -4,14 +4,17 @@
 //! cargo run --release --example all_reduce -- 4 1000000    # processes, numbers
 //! ```
 //!
-//! Process 0 starts the others, which tell it their names; it tells each the name of its neighbour.
+//! Process 0 starts the others, which tell it their names over pipes; it tells each the name of its neighbour.
+
+mod together;
 
 use erd::verbs::{AddressHandle, Device, Done, Error, OwningQueuePair, ProtectionDomain, QpSizes};
 use std::net::SocketAddr;
-use std::process::{Child, Command};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use together::Other;
 
-const NAME_BYTES: usize = 64;
+/// A neighbour that sends nothing for so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Rank {
     rank: usize,
@@ -29,7 +32,7 @@ fn open(rank: usize, count: usize) -> Result<Rank, Error> {
 
 impl Rank {
     fn wait(&self) -> Result<Done, Error> {
-        let done = self.qp.wait(None)?.expect("it waits without end");
+        let done = self.qp.wait(Some(PATIENCE))?.expect("the neighbours are quick");
         assert!(done.completion.is_ok(), "{}", done.completion.reason());
         Ok(done)
     }
@@ -95,48 +98,30 @@ impl Rank {
 
 fn lead(count: usize, len: usize) -> Result<(), Error> {
     let zero = open(0, count)?;
-    (1..count).try_for_each(|_| zero.qp.recv(0, Vec::new()))?;
-    let start = |rank: usize| {
-        let args =
-            [zero.qp.name().to_string(), rank.to_string(), count.to_string(), len.to_string()];
-        Command::new(std::env::args().next().expect("a name")).args(args).spawn()
-    };
-    let others: Vec<Child> = (1..count).map(|rank| start(rank).expect("a process")).collect();
-    let mut names = vec![zero.qp.name(); count];
-    for _ in 1..count {
-        let hello = zero.wait()?.completion;
-        let rank = hello.imm_data.expect("a rank") as usize;
-        names[rank] = hello.peer.expect("a name");
+    let args = |rank: usize| [rank.to_string(), count.to_string(), len.to_string()];
+    let mut others: Vec<Other> = (1..count).map(|rank| Other::with_args(&args(rank))).collect();
+    let mut names = vec![zero.qp.name().to_string()];
+    names.extend(others.iter_mut().map(Other::line));
+    for (rank, other) in (1..count).zip(&mut others) {
+        other.tell(&names[(rank + 1) % count]);
     }
-    for rank in 1..count {
-        let next = names[(rank + 1) % count].to_string().into_bytes();
-        zero.qp.send(0, &zero.pd.create_ah(names[rank])?, next, None)?;
-        zero.wait()?;
-    }
-    zero.run(names[1 % count], len)?;
-    for mut other in others {
-        assert!(other.wait().expect("it ends").success());
-    }
+    zero.run(names[1 % count].parse().expect("a name"), len)?;
+    others.into_iter().for_each(Other::finish);
     Ok(())
 }
 
-fn follow(leader: SocketAddr, rank: usize, count: usize, len: usize) -> Result<(), Error> {
+fn follow(rank: usize, count: usize, len: usize) -> Result<(), Error> {
+    let told = together::end_with_first();
     let this = open(rank, count)?;
-    this.qp.recv(0, vec![0; NAME_BYTES])?;
-    this.qp.send(1, &this.pd.create_ah(leader)?, Vec::new(), Some(rank as u64))?;
-    let both = [this.wait()?, this.wait()?];
-    let next = both.iter().find(|done| done.completion.wr_id == 0).expect("one of the two");
-    let next = String::from_utf8_lossy(next.bytes()).parse().expect("a name");
-    this.run(next, len)
+    println!("{}", this.qp.name());
+    this.run(told.recv().expect("a line").parse().expect("a name"), len)
 }
 
 fn main() -> Result<(), Error> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |text: &String| text.parse::<usize>().expect("a number");
     match args.as_slice() {
-        [leader, rank, count, len] => {
-            follow(leader.parse().expect("a name"), number(rank), number(count), number(len))
-        }
+        [rank, count, len] => follow(number(rank), number(count), number(len)),
         [count, len] => lead(number(count).max(1), number(len)),
         _ => lead(4, 1_000_000),
     }

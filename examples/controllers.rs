@@ -4,10 +4,19 @@
 //! cargo run --release --example controllers -- 64    # MiB each
 //! ```
 
-use erd::verbs::{ContextOptions, Device, Error, OwningQueuePair, QpSizes, controllers};
+use erd::verbs::{ContextOptions, Device, Done, Error, OwningQueuePair, QpSizes, controllers};
 use std::time::Instant;
 
 const MESSAGE_BYTES: usize = 1 << 20;
+
+/// The next request that is done, if there is one.
+fn done(qp: &OwningQueuePair) -> Result<Option<Done>, Error> {
+    let done = qp.poll()?;
+    // Without a look at this the other side would be waited for in vain.
+    let failed = done.iter().find(|done| !done.completion.is_ok());
+    assert!(failed.is_none(), "{}", failed.map_or("", |done| done.completion.reason()));
+    Ok(done)
+}
 
 /// Sends so many messages from one queue pair to another; how long that took, in seconds.
 fn transfer(controller: &str, messages: u64) -> Result<f64, Error> {
@@ -23,9 +32,8 @@ fn transfer(controller: &str, messages: u64) -> Result<f64, Error> {
         from.send(wr_id, &peer, vec![wr_id as u8; MESSAGE_BYTES], None)?;
         let (mut sent, mut received) = (false, false);
         while !(sent && received) {
-            sent |= from.poll()?.is_some();
-            if let Some(done) = to.poll()? {
-                assert!(done.completion.is_ok(), "{}", done.completion.reason());
+            sent |= done(&from)?.is_some();
+            if let Some(done) = done(&to)? {
                 assert!(done.bytes().iter().all(|byte| *byte == wr_id as u8));
                 received = true;
             }

@@ -7,11 +7,16 @@
 //! A slot has the key, the value and a checksum over both, so that a client sees when it read a slot
 //! in the middle of a change, and reads again. Changes are messages to the server.
 
+mod together;
+
 use erd::verbs::{
     Access, AddressHandle, Device, Done, Error, OwningQueuePair, QpSizes, RemoteAddr,
 };
-use std::process::Command;
+use std::time::Duration;
+use together::Other;
 
+/// A side that is silent for so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
 const SLOTS: u64 = 1024;
 const VALUE_BYTES: usize = 48;
 const SLOT_BYTES: usize = 8 + VALUE_BYTES + 8;
@@ -43,7 +48,7 @@ fn value(slot: &[u8], key: u64) -> Option<String> {
 }
 
 fn wait(qp: &OwningQueuePair) -> Result<Done, Error> {
-    let done = qp.wait(None)?.expect("it waits without end");
+    let done = qp.wait(Some(PATIENCE))?.expect("the other side is quick");
     assert!(done.completion.is_ok(), "{}", done.completion.reason());
     Ok(done)
 }
@@ -55,13 +60,12 @@ fn serve() -> Result<(), Error> {
     let qp = OwningQueuePair::new(&context, &pd, QpSizes::default())?;
     let table = pd.reg_mr(vec![0; SLOTS as usize * SLOT_BYTES], Access::REMOTE_READ)?;
     let RemoteAddr { addr, rkey } = table.remote();
-    let client = Command::new(std::env::args().next().expect("a name"))
-        .args([qp.name().to_string(), addr.to_string(), rkey.to_string()])
-        .spawn();
-    let mut puts = 0;
     for wr_id in 0..16 {
         qp.recv(wr_id, vec![0; SLOT_BYTES])?;
     }
+    let args = [qp.name().to_string(), addr.to_string(), rkey.to_string()];
+    let client = Other::with_args(&args);
+    let mut puts = 0;
     loop {
         let put = wait(&qp)?;
         let (Some(key), Some(peer)) = (put.completion.imm_data, put.completion.peer) else {
@@ -77,7 +81,7 @@ fn serve() -> Result<(), Error> {
         qp.send(0, &pd.create_ah(peer)?, Vec::new(), Some(key))?;
     }
     println!("server: {puts} values were put, and no read was served");
-    assert!(client.expect("a client").wait().expect("it ends").success());
+    client.finish();
     Ok(())
 }
 
@@ -105,6 +109,7 @@ fn put(qp: &OwningQueuePair, server: &AddressHandle, key: u64, text: &str) -> Re
 }
 
 fn use_server(name: &str, table: RemoteAddr) -> Result<(), Error> {
+    together::end_with_first();
     let address = name.parse().expect("address:port");
     let context = Device::towards(address)?.open()?;
     let pd = context.alloc_pd();

@@ -5,12 +5,14 @@
 //! cargo run --release --example latency -- 1024 5000 0,1      # the processes on CPUs 0 and 1
 //! ```
 
+mod together;
+
 use erd::verbs::{
     AddressHandle, Device, Error, Opcode, OwningQueuePair, ProtectionDomain, QpSizes,
 };
-use std::io::{BufRead, BufReader};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
+use together::Other;
 
 /// Rounds before those that are measured.
 const WARM_UP: usize = 2000;
@@ -80,13 +82,10 @@ impl Player {
         self.finish(rounds)
     }
 
-    /// Answers the other process, which says its name, and at the end what it measured.
-    fn serve(&mut self, said: ChildStdout, rounds: usize) -> Result<String, Error> {
-        let mut said = BufReader::new(said).lines();
-        let mut next = || said.next().expect("a line").expect("text");
-        let to = self.knows(&next())?;
-        self.answer(&to, rounds + WARM_UP)?;
-        Ok(next())
+    /// Answers the other process, which says its name first.
+    fn serve(&mut self, other: &mut Other, rounds: usize) -> Result<(), Error> {
+        let to = self.knows(&other.line())?;
+        self.answer(&to, rounds + WARM_UP)
     }
 
     /// Half the time of each round, in ns.
@@ -140,20 +139,15 @@ fn both(bytes: usize, rounds: usize, cpus: Option<&str>) -> Result<(), Error> {
         command.args(["-c", other, &program]);
     }
     command.args(["ask", &bytes.to_string(), &rounds.to_string(), &player.qp.name().to_string()]);
-    let mut other = command.stdout(Stdio::piped()).spawn().expect("another process");
-    let said = other.stdout.take().expect("its output");
-    let told = player.serve(said, rounds);
-    if told.is_err() {
-        let _ = other.kill();
-    }
-    let ended = other.wait().expect("it ends");
-    println!("{}", told?);
-    assert!(ended.success(), "{ended}");
+    let mut other = Other::start(&mut command);
+    player.serve(&mut other, rounds)?;
+    other.finish();
     Ok(())
 }
 
 /// The other process.
 fn ask(bytes: usize, rounds: usize, whom: &str) -> Result<(), Error> {
+    together::end_with_first();
     let mut player = Player::new(bytes)?;
     println!("{}", player.qp.name());
     let to = player.knows(whom)?;

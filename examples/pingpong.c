@@ -5,9 +5,11 @@
  *
  * One program starts both sides: it forks before libfabric is used, and the two tell each other
  * their names over a pipe. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -118,6 +120,28 @@ static void close_all(void)
     fi_freeinfo(info);
 }
 
+/* The two processes end together: the parent when the child has failed, whatever it waits for. */
+static void child_ended(int number, siginfo_t *info, void *context)
+{
+    (void)number;
+    (void)context;
+    if (info->si_code != CLD_EXITED || info->si_status != 0)
+        _exit(1);
+}
+
+/* Forks; the child ends when its parent does. */
+static pid_t fork_together(void)
+{
+    struct sigaction action = {.sa_sigaction = child_ended, .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP};
+    pid_t parent = getpid(), child;
+    if (sigaction(SIGCHLD, &action, NULL))
+        return -1;
+    child = fork();
+    if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent))
+        _exit(1);
+    return child;
+}
+
 int main(int argc, char **argv)
 {
     int pipes[2], status = 0;
@@ -127,7 +151,7 @@ int main(int argc, char **argv)
         return 2;
     }
     must(socketpair(AF_UNIX, SOCK_STREAM, 0, pipes) == 0 ? 0 : -FI_EIO, "socketpair");
-    child = fork();
+    child = fork_together();
     must(child, "fork");
     open_endpoint(argv[1]);
     play(pipes[child == 0], child != 0);

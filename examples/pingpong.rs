@@ -6,12 +6,18 @@
 //! cargo run --release --example pingpong -- 192.0.2.1:7471  # the other; may end with the rounds
 //! ```
 
+mod together;
+
 use erd::verbs::{AddressHandle, Device, Done, Error, OwningQueuePair, ProtectionDomain, QpSizes};
-use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use together::Other;
 
 const ROUNDS: u32 = 20_000;
 const BYTES: usize = 64;
+/// A side that is silent for so long is gone: a receive from anyone never fails by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 1 << 16;
 /// Where a side that waits can be found.
 const PORT: u16 = 7471;
 
@@ -24,12 +30,21 @@ fn open(device: &Device, port: u16) -> Result<(ProtectionDomain, OwningQueuePair
 
 /// The next completion; polling, as a program does that wants short round trips.
 fn done(qp: &OwningQueuePair) -> Result<Done, Error> {
+    let mut silent_since = None;
     loop {
-        if let Some(done) = qp.poll()? {
-            assert!(done.completion.is_ok(), "{}", done.completion.reason());
-            return Ok(done);
+        for _ in 0..POLLS {
+            if let Some(done) = qp.poll()? {
+                return Ok(succeeded(done));
+            }
         }
+        let since = *silent_since.get_or_insert_with(Instant::now);
+        assert!(since.elapsed() < PATIENCE, "the other side is silent");
     }
+}
+
+fn succeeded(done: Done) -> Done {
+    assert!(done.completion.is_ok(), "{}", done.completion.reason());
+    done
 }
 
 /// Sends a message, and waits until it is sent and another has come.
@@ -66,7 +81,8 @@ fn answer(device: &Device, port: u16, tell: impl FnOnce(&str)) -> Result<(), Err
     let (pd, qp) = open(device, port)?;
     qp.recv(0, Vec::new())?;
     tell(&qp.name().to_string());
-    let first = done(&qp)?.completion;
+    // The other side may be started at any time.
+    let first = succeeded(qp.wait(None)?.expect("it waits without end")).completion;
     let peer = pd.create_ah(first.peer.expect("a message has a sender"))?;
     let rounds = first.imm_data.expect("the first message says how many follow");
     qp.recv(0, vec![0; BYTES])?;
@@ -88,16 +104,16 @@ fn main() -> Result<(), Error> {
             let device = args.get(2).map_or("lo", String::as_str);
             answer(&Device::find(device)?, PORT, |name| println!("waiting at {name}"))
         }
+        Some("with") => {
+            let told = together::end_with_first();
+            play(&told.recv().expect("a line"), rounds(args.get(2)))
+        }
         Some(peer) if peer.contains(':') => play(peer, rounds(args.get(2))),
         _ => {
             let rounds = rounds(args.get(1)).to_string();
-            let mut other = None;
-            answer(&Device::find("127.0.0.1")?, 0, |name| {
-                let started = Command::new(&args[0]).args([name, &rounds]).spawn();
-                other = Some(started.expect("another process"));
-            })?;
-            let status = other.expect("it was started").wait().expect("it ends");
-            assert!(status.success(), "{status}");
+            let mut other = Other::with_args(&["with".to_owned(), rounds]);
+            answer(&Device::find("127.0.0.1")?, 0, |name| other.tell(name))?;
+            other.finish();
             Ok(())
         }
     }

@@ -10,9 +10,13 @@ use erd::verbs::{
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
+use tokio::time::timeout;
 
 const ROUNDS: u64 = 100;
+/// A side that does nothing for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A queue pair whose completions can be awaited.
 struct AsyncQp {
@@ -35,7 +39,7 @@ impl AsyncQp {
             }
             if self.qp.req_notify().map_err(io::Error::other)? == Notify::Armed {
                 // Forgotten at once: what comes from here on makes it ready again.
-                self.fd.readable().await?.clear_ready();
+                timeout(PATIENCE, self.fd.readable()).await??.clear_ready();
             }
         }
     }
@@ -69,7 +73,7 @@ async fn ask(side: AsyncQp, pd: ProtectionDomain, server: SocketAddr) -> Result<
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let context = Device::find("127.0.0.1")?.open()?;
         let (near, far) = (context.alloc_pd(), context.alloc_pd());

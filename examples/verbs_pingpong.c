@@ -5,8 +5,10 @@
  *
  * One program starts both sides: it forks before the library is used, and the two tell each other
  * their names over a socket pair. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -103,12 +105,34 @@ static void play(struct erd_ah *other, int starts, int rounds)
                ((double)(to.tv_sec - from.tv_sec) * 1e6 + (double)(to.tv_nsec - from.tv_nsec) / 1e3) / rounds / 2);
 }
 
+/* The two processes end together: the parent when the child has failed, whatever it waits for. */
+static void child_ended(int number, siginfo_t *info, void *context)
+{
+    (void)number;
+    (void)context;
+    if (info->si_code != CLD_EXITED || info->si_status != 0)
+        _exit(1);
+}
+
+/* Forks; the child ends when its parent does. */
+static pid_t fork_together(void)
+{
+    struct sigaction action = {.sa_sigaction = child_ended, .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP};
+    pid_t parent = getpid(), child;
+    if (sigaction(SIGCHLD, &action, NULL))
+        return -1;
+    child = fork();
+    if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent))
+        _exit(1);
+    return child;
+}
+
 int main(int argc, char **argv)
 {
     int pair[2], status = 0, rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
     struct erd_ah *other;
     pid_t child;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || (child = fork()) < 0) {
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || (child = fork_together()) < 0) {
         perror("two processes");
         return 1;
     }
