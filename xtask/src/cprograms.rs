@@ -128,8 +128,8 @@ impl Suite<'_> {
             self.cases(self.job("tests/c/peer_death", &["killed", "stopped", "restarted"])?, log)
         });
         report.step("peer cut off", |log| {
-            if !netns::available() {
-                return Ok(Done::Skipped(netns::MISSING.to_owned()));
+            if let Some(why) = netns::missing() {
+                return Ok(Done::Skipped(why.to_owned()));
             }
             let job = self.job("tests/c/peer_death", &["cut_off"])?;
             self.cases(netns::private(job), log)
@@ -191,8 +191,8 @@ impl Suite<'_> {
     /// Two processes send to a third, one through shared memory and one through erd, whose counters
     /// must show its messages and not the other's.
     fn linked(&self, log: &Path) -> Result<Done> {
-        if !netns::available() {
-            return Ok(Done::Skipped(netns::MISSING.to_owned()));
+        if let Some(why) = netns::missing() {
+            return Ok(Done::Skipped(why.to_owned()));
         }
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/linked", &[])?);
@@ -207,8 +207,8 @@ impl Suite<'_> {
     }
 
     fn lossy(&self, log: &Path, source: &str) -> Result<Done> {
-        if !netns::loss_available() {
-            return Ok(Done::Skipped(netns::LOSS_MISSING.to_owned()));
+        if let Some(why) = netns::loss_missing() {
+            return Ok(Done::Skipped(why.to_owned()));
         }
         let counters = self.provider.counters(log);
         let job = counters.give(self.job(source, &[])?);

@@ -215,8 +215,8 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
         limit: Duration::from_secs(240),
     };
     report.step("MPICH 5 (wheel), 2 ranks, 1 % loss", |log| {
-        if !netns::loss_available() {
-            return Ok(Done::Skipped(netns::LOSS_MISSING.to_owned()));
+        if let Some(why) = netns::loss_missing() {
+            return Ok(Done::Skipped(why.to_owned()));
         }
         exercise(Kind::Mpich, &Exercise { network: Network::Lossy(100), ..small }, log)
     });

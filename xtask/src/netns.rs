@@ -11,41 +11,43 @@ use std::sync::OnceLock;
 /// Whether this user may make network namespaces.
 #[must_use]
 pub fn available() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| succeeds("ip link set lo up"))
+    missing().is_none()
 }
 
-/// Whether packets can be dropped at random in such a namespace.
+/// Why this user may not, if so.
 #[must_use]
-pub fn loss_available() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| succeeds(&format!("ip link set lo up && {}", loss_rules(500))))
+pub fn missing() -> Option<&'static str> {
+    static ANSWER: OnceLock<Option<String>> = OnceLock::new();
+    let what = "this user may not make network namespaces";
+    ANSWER.get_or_init(|| refused(what, "ip link set lo up")).as_deref()
 }
 
-/// Whether such a namespace can have a TUN device that another namespace gets.
+/// Why packets cannot be dropped at random in such a namespace, if so.
 #[must_use]
-pub fn tun_available() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        succeeds_beside("ip tuntap add mode tun name probe && ip link set probe netns probe")
-    })
+pub fn loss_missing() -> Option<&'static str> {
+    static ANSWER: OnceLock<Option<String>> = OnceLock::new();
+    let script = || format!("ip link set lo up && {}", loss_rules(500));
+    let what = "nftables cannot drop packets at random here";
+    ANSWER.get_or_init(|| refused(what, &script())).as_deref()
 }
 
-/// Whether the kernel limits the rate of a link there.
+/// Why such a namespace cannot have a TUN device that another namespace gets, if so.
 #[must_use]
-pub fn limits_available() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
+pub fn tun_missing() -> Option<&'static str> {
+    static ANSWER: OnceLock<Option<String>> = OnceLock::new();
+    let script = "ip tuntap add mode tun name probe && ip link set probe netns probe";
+    let what = "namespaces cannot be joined by TUN devices here";
+    ANSWER.get_or_init(|| refused_beside(what, script)).as_deref()
+}
+
+/// Why the kernel does not limit the rate of a link there, if so.
+#[must_use]
+pub fn limits_missing() -> Option<&'static str> {
+    static ANSWER: OnceLock<Option<String>> = OnceLock::new();
     let limit = "tc -n probe qdisc add dev lo root tbf rate 1mbit burst 10000 limit 10000";
-    *ANSWER.get_or_init(|| succeeds_beside(limit))
+    let what = "the rate of a namespace's links cannot be limited by token buckets here";
+    ANSWER.get_or_init(|| refused_beside(what, limit)).as_deref()
 }
-
-/// What a report says where they are not to be had.
-pub const MISSING: &str = "this user may not make network namespaces";
-/// What a report says where several namespaces cannot be joined.
-pub const NETWORKS_MISSING: &str =
-    "this user may not make networks of namespaces (TUN devices, token buckets)";
-/// What a report says where packets can't be dropped.
-pub const LOSS_MISSING: &str = "nftables cannot drop packets at random here";
 
 /// `job` in a network namespace with nothing but a loopback.
 #[must_use]
@@ -73,12 +75,12 @@ pub fn beside(job: Job, script: Vec<OsString>) -> Job {
     job.under(own.into_iter().chain(script))
 }
 
-fn succeeds_beside(script: &str) -> bool {
+fn refused_beside(what: &str, script: &str) -> Option<String> {
     let words = unshare();
     let script = format!("mount -t tmpfs none /run && ip netns add probe && {script}");
     let mut run = Command::new(words[0]);
     run.args(&words[1..]).args(["--mount", "sh", "-c", &script]);
-    run.output().is_ok_and(|output| output.status.success())
+    why(what, &mut run)
 }
 
 fn loss_rules(lost: u32) -> String {
@@ -101,8 +103,33 @@ fn unshare() -> &'static [&'static str] {
     }
 }
 
-fn succeeds(script: &str) -> bool {
+fn refused(what: &str, script: &str) -> Option<String> {
     let words = unshare();
-    let run = Command::new(words[0]).args(&words[1..]).args(["sh", "-c", script]).output();
-    run.is_ok_and(|output| output.status.success())
+    why(what, Command::new(words[0]).args(&words[1..]).args(["sh", "-c", script]))
+}
+
+/// What is not to be had when `probe` fails, with the last that it said.
+fn why(what: &str, probe: &mut Command) -> Option<String> {
+    let said = match probe.output() {
+        Ok(output) if output.status.success() => return None,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+        Err(error) => format!("{}: {error}", probe.get_program().display()),
+    };
+    let last = said.lines().last().unwrap_or("its probe said nothing");
+    Some(format!("{what} ({last})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_with_the_reason() {
+        let sh = |script| why("no luck", Command::new("sh").args(["-c", script]));
+        assert_eq!(sh("true"), None);
+        let told = sh("echo first >&2; echo no such table >&2; false");
+        assert_eq!(told.as_deref(), Some("no luck (no such table)"));
+        let none = why("no luck", &mut Command::new("/no/such/program")).expect("told");
+        assert!(none.contains("/no/such/program"), "{none}");
+    }
 }

@@ -4,7 +4,7 @@ use crate::dist::{self, Packages};
 use crate::fabric::{Core, Provider};
 use crate::layout::Layout;
 use crate::pingpong::{self, PingPong};
-use crate::process::Job;
+use crate::process::{Job, last_lines};
 use crate::report::{Done, Report};
 use crate::{setup, verbs};
 use anyhow::{Context, Result, bail};
@@ -124,8 +124,10 @@ fn laid_over(
     let overlay = "mount -t overlay -o ro,lowerdir=\"$0\"/usr:/usr erd /usr && exec \"$@\"";
     let root = root.to_str().context("the target directory's path is not UTF-8")?;
     let place = ["unshare", "--mount", "sh", "-c", overlay, root];
-    if Job::new("true").under(place).run(log).is_err() {
-        return Ok(Done::Skipped("no overlay file systems here".to_owned()));
+    let probe = Job::new("true").under(place).finish(log)?;
+    if !probe.is_success() {
+        let last = last_lines(&probe.output, 1);
+        return Ok(Done::Skipped(format!("nothing can be laid over /usr here ({last})")));
     }
     let dir = empty(layout.own.join("by-the-manual"))?;
     by_the_manual(layout, &place, (&dir, &dir), log)?;

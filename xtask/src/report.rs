@@ -33,6 +33,8 @@ impl Done {
     }
 }
 
+const SKIP: &str = "SKIP";
+
 /// One step's row.
 #[derive(Debug)]
 struct Row {
@@ -95,7 +97,7 @@ impl Report {
             }
             Ok(Done::Skipped(why)) => {
                 self.skipped += 1;
-                ("SKIP", why)
+                (SKIP, why)
             }
             Err(error) => {
                 self.failed += 1;
@@ -121,9 +123,15 @@ impl Report {
         table.set_header(["", "step", "s", "remark"]);
         for row in &self.rows {
             let took = format!("{:.1}", row.took.as_secs_f64());
-            table.add_row([row.verdict, row.name.as_str(), took.as_str(), first_line(&row.remark)]);
+            let remark =
+                if row.verdict == SKIP { in_short(&row.remark) } else { row.remark.clone() };
+            let remark = first_line(&remark);
+            table.add_row([row.verdict, row.name.as_str(), took.as_str(), remark]);
         }
         println!("\n{table}\n");
+        for line in skipped(&self.rows) {
+            println!("{line}");
+        }
         let skipped = match self.skipped {
             0 => String::new(),
             count => format!(", {count} skipped"),
@@ -131,6 +139,29 @@ impl Report {
         println!("{} passed, {} failed{skipped}", self.passed, self.failed);
         self.failed == 0 && self.passed > 0
     }
+}
+
+/// A line for each reason why steps were skipped, which names them.
+fn skipped(rows: &[Row]) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    for row in rows.iter().filter(|row| row.verdict == SKIP) {
+        let why = in_short(&row.remark);
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(&row.name),
+            None => reasons.push((why, vec![&row.name])),
+        }
+    }
+    let line = |(why, names): (String, Vec<&str>)| {
+        format!("{} skipped: {why}: {}", names.len(), names.join("; "))
+    };
+    reasons.into_iter().map(line).collect()
+}
+
+/// The first line and the last: what failed, and what its program said in the end.
+fn in_short(text: &str) -> String {
+    let last = text.trim_end().lines().skip(1).last().map(str::trim);
+    let last = last.filter(|last| !last.is_empty());
+    last.map_or_else(|| first_line(text).to_owned(), |last| format!("{}: {last}", first_line(text)))
 }
 
 fn first_line(text: &str) -> &str {
@@ -144,4 +175,34 @@ fn indented(text: &str) -> String {
 fn file_name(step: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     step.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_for_skipping_are_told_once_with_their_steps() {
+        let row = |verdict, name: &str, remark: &str| Row {
+            verdict,
+            name: name.to_owned(),
+            took: Duration::ZERO,
+            remark: remark.to_owned(),
+        };
+        let rows = [
+            row("PASS", "one", "well"),
+            row(SKIP, "two", "no rules (nft: not found)"),
+            row(
+                SKIP,
+                "three",
+                "no machine: exit status 100: apt-get\nReading\nE: no such package\n",
+            ),
+            row(SKIP, "four", "no rules (nft: not found)"),
+        ];
+        let told = [
+            "2 skipped: no rules (nft: not found): two; four",
+            "1 skipped: no machine: exit status 100: apt-get: E: no such package: three",
+        ];
+        assert_eq!(skipped(&rows), told);
+    }
 }

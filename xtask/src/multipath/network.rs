@@ -58,9 +58,7 @@ pub enum Network {
 impl Network {
     /// Why there is none here.
     pub fn missing(self) -> Option<&'static str> {
-        let there =
-            if self == Network::Links { netns::limits_available() } else { netns::tun_available() };
-        (!there).then_some(netns::NETWORKS_MISSING)
+        if self == Network::Links { netns::limits_missing() } else { netns::tun_missing() }
     }
 
     /// Whether its paths are chosen by a hash of the ports.
