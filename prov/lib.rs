@@ -26,6 +26,7 @@ pub mod eq;
 mod extension;
 pub mod fabric;
 pub mod info;
+mod look;
 pub mod mistakes;
 pub mod monitor;
 pub mod mr;

@@ -5,6 +5,7 @@
 //! holding either.
 
 use crate::ep::EpInner;
+use crate::look::{Look, NEVER_NS};
 use crate::object::{self, Use};
 use crate::poll::{Sleepable, WaitInner};
 use erd_ffi::clock::monotonic_ns;
@@ -33,6 +34,10 @@ enum Kind {
     Yield,
 }
 
+/// Endpoints that are each asked at every look. One system call asks one of them, or all that tell.
+const ASKED_MAX: usize = 4;
+/// Endpoints that one look lets progress because their time has come.
+const DUES_PER_LOOK: usize = 64;
 /// Looks in vain before the first that looks at the clock, which a peer that answers at once need not pay
 /// for.
 const LOOKS_BEFORE_CLOCK: u32 = 16;
@@ -58,6 +63,101 @@ struct Sleepers {
     wakes: Wakes,
 }
 
+/// The endpoints that report to one queue or counter. A few are each asked at every look. When there
+/// are many, those that tell when they are due are asked only then.
+#[derive(Default)]
+struct Members {
+    /// By place; `None` for one that is free.
+    places: Vec<Option<Arc<EpInner>>>,
+    count: usize,
+    /// Places of those that are asked at every look.
+    asked: Vec<u32>,
+    /// What the others tell, once there are many.
+    look: Option<Arc<Look>>,
+}
+
+impl Members {
+    fn all(&self) -> impl Iterator<Item = &Arc<EpInner>> {
+        self.places.iter().flatten()
+    }
+
+    fn asked(&self) -> impl Iterator<Item = &Arc<EpInner>> {
+        self.asked.iter().filter_map(|place| self.at(*place))
+    }
+
+    fn at(&self, place: u32) -> Option<&Arc<EpInner>> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    fn add(&mut self, endpoint: &Arc<EpInner>, set: Option<&WaitSet>) {
+        let free = self.places.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.places.len());
+        if free.is_none() {
+            self.places.push(None);
+        }
+        self.places[place] = Some(Arc::clone(endpoint));
+        self.count += 1;
+        match (&self.look, set) {
+            (Some(look), Some(set)) if endpoint.join_look(look, place as u32) => {
+                listen(set, endpoint, Some(place as u32));
+            }
+            _ => {
+                self.asked.push(place as u32);
+                set.iter().for_each(|set| listen(set, endpoint, None));
+            }
+        }
+    }
+
+    fn remove(&mut self, endpoint: &EpInner, set: Option<&WaitSet>) {
+        let is_it = |known: &Option<Arc<EpInner>>| {
+            known.as_ref().is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), endpoint))
+        };
+        let Some(place) = self.places.iter().position(is_it) else { return };
+        set.iter().for_each(|set| ignore(set, endpoint));
+        self.look.iter().for_each(|look| endpoint.leave_look(look));
+        self.asked.retain(|asked| *asked != place as u32);
+        self.places[place] = None;
+        self.count -= 1;
+    }
+
+    /// From here on there are many.
+    fn share_look(&mut self, set: &WaitSet) {
+        let look = Arc::new(Look::default());
+        for place in std::mem::take(&mut self.asked) {
+            let Some(endpoint) = self.at(place) else { continue };
+            if endpoint.join_look(&look, place) {
+                ignore(set, endpoint);
+                listen(set, endpoint, Some(place));
+            } else {
+                self.asked.push(place);
+            }
+        }
+        self.look = Some(look);
+    }
+
+    /// Lets those progress that have something to do.
+    fn progress(&self, look: &Look, set: &WaitSet) {
+        look.count();
+        // What arrives in this look makes its acknowledgements due at a later one: until then the
+        // application can answer, and they go along.
+        let now = monotonic_ns();
+        self.asked().for_each(|endpoint| endpoint.progress());
+        let arrivals = set.ready(|place| self.at(place).into_iter().for_each(|one| one.progress()));
+        if let Err(error) = arrivals {
+            tracing::warn!(%error, "cannot look for arrivals");
+        }
+        for _ in 0..DUES_PER_LOOK {
+            let Some(place) = look.pop_due(now) else { break };
+            if self.at(place).is_some_and(|one| !one.progress_if_due(now)) {
+                look.tell(place, now);
+                break;
+            }
+        }
+        // What counters have made due is nobody's own.
+        self.all().next().into_iter().for_each(|one| one.work());
+    }
+}
+
 /// See the module's text.
 pub struct Watch {
     kind: Kind,
@@ -69,7 +169,7 @@ pub struct Watch {
     yield_due_ns: AtomicU64,
     /// What the shortest yield took.
     yield_least_ns: AtomicU64,
-    endpoints: RwLock<Vec<Arc<EpInner>>>,
+    members: RwLock<Members>,
     /// Made when first needed: a queue that nobody sleeps on costs no fds.
     set: OnceLock<WaitSet>,
     /// Held while the set's timer is set.
@@ -99,7 +199,7 @@ impl Watch {
             vain: AtomicU32::new(0),
             yield_due_ns: AtomicU64::new(0),
             yield_least_ns: AtomicU64::new(u64::MAX),
-            endpoints: RwLock::default(),
+            members: RwLock::default(),
             set: OnceLock::new(),
             timer: Mutex::default(),
             sleepers: Mutex::default(),
@@ -143,47 +243,42 @@ impl Watch {
 
     /// From now on `endpoint` reports here. A second time changes nothing.
     pub fn add(&self, endpoint: &Arc<EpInner>) {
-        let mut endpoints = self.endpoints.write();
-        if endpoints.iter().any(|known| Arc::ptr_eq(known, endpoint)) {
+        let mut members = self.members.write();
+        if members.all().any(|known| Arc::ptr_eq(known, endpoint)) {
             return;
         }
-        endpoints.push(Arc::clone(endpoint));
-        if let Some(set) = self.set.get() {
-            listen(set, endpoint);
+        members.add(endpoint, self.set.get());
+        if members.count > ASKED_MAX && members.look.is_none() {
+            match self.set_of(&members) {
+                Ok(set) => members.share_look(set),
+                Err(error) => tracing::info!(%error, "each look asks every endpoint"),
+            }
         }
     }
 
     /// `endpoint` closes.
     pub fn remove(&self, endpoint: &EpInner) {
-        let mut endpoints = self.endpoints.write();
-        endpoints.retain(|known| !std::ptr::eq(Arc::as_ptr(known), endpoint));
-        if let Some(set) = self.set.get() {
-            endpoint.each_fd(&mut |fd| {
-                if let Err(error) = set.remove(fd) {
-                    tracing::debug!(%error, "an fd was not in the wait set");
-                }
-            });
-        }
+        self.members.write().remove(endpoint, self.set.get());
     }
 
-    /// Lets every endpoint progress that no other thread is at work on.
+    /// Lets every endpoint progress that has something to do, and that no other thread is at work on.
     pub fn progress(&self) {
-        for endpoint in &*self.endpoints.read() {
-            endpoint.progress();
+        let members = self.members.read();
+        match (&members.look, self.set.get()) {
+            (Some(look), Some(set)) => members.progress(look, set),
+            _ => members.asked().for_each(|endpoint| endpoint.progress()),
         }
     }
 
     /// Brings the messages of every endpoint to the provider that has their receives.
     pub fn serve_owners(&self) {
-        for endpoint in &*self.endpoints.read() {
-            endpoint.serve_owner();
-        }
+        self.members.read().all().for_each(|endpoint| endpoint.serve_owner());
     }
 
     /// Something that reports here will not report any more: a bug made it fail.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.endpoints.read().iter().any(|endpoint| endpoint.has_failed())
+        EpInner::any_has_failed() && self.members.read().all().any(|one| one.has_failed())
     }
 
     /// A reader that polls found something, or nothing.
@@ -267,10 +362,11 @@ impl Watch {
     /// Sets the timer to the first deadline of all endpoints. False if one is due already.
     pub fn arm_timer(&self) -> bool {
         let Ok(set) = self.set() else { return false };
-        let mut first_ns = None;
-        self.each_endpoint(|endpoint| {
-            first_ns = endpoint.deadline_ns().into_iter().chain(first_ns).min();
-        });
+        let members = self.members.read();
+        let told_ns = members.look.as_ref().map(|look| look.next_ns()).filter(|at| *at != NEVER_NS);
+        let asked = members.asked().filter_map(|endpoint| endpoint.deadline_ns());
+        let first_ns = asked.chain(told_ns).min();
+        drop(members);
         if first_ns.is_some_and(|at| at <= monotonic_ns()) {
             return false;
         }
@@ -341,18 +437,21 @@ impl Watch {
         }
     }
 
-    fn each_endpoint(&self, mut f: impl FnMut(&EpInner)) {
-        self.endpoints.read().iter().for_each(|endpoint| f(endpoint));
+    fn set(&self) -> io::Result<&WaitSet> {
+        match self.set.get() {
+            Some(set) => Ok(set),
+            None => self.set_of(&self.members.write()),
+        }
     }
 
-    fn set(&self) -> io::Result<&WaitSet> {
+    /// The set, made with what is there if it is not yet. The members are locked for writing, so that it
+    /// has all of them.
+    fn set_of(&self, members: &Members) -> io::Result<&WaitSet> {
         if let Some(set) = self.set.get() {
             return Ok(set);
         }
-        let endpoints = self.endpoints.write();
         let set = WaitSet::new()?;
-        endpoints.iter().for_each(|endpoint| listen(&set, endpoint));
-        // Another thread may have been first; its set has the same endpoints.
+        members.all().for_each(|endpoint| listen(&set, endpoint, None));
         Ok(self.set.get_or_init(|| set))
     }
 }
@@ -362,10 +461,24 @@ fn pause_ns(took_ns: u64, least_ns: u64) -> u64 {
     if took_ns <= least_ns.saturating_mul(YIELD_SLACK) { YIELD_PAUSE * took_ns } else { 0 }
 }
 
-fn listen(set: &WaitSet, endpoint: &EpInner) {
+/// The set is told of the endpoint's arrivals, and tells of them by its place if that is given.
+fn listen(set: &WaitSet, endpoint: &EpInner, place: Option<u32>) {
     endpoint.each_fd(&mut |fd| {
-        if let Err(error) = set.add(fd, Interest::Readable) {
+        let added = match place {
+            Some(place) => set.add_numbered(fd, place),
+            None => set.add(fd, Interest::Readable),
+        };
+        if let Err(error) = added {
             tracing::warn!(%error, "cannot wait for a socket");
+        }
+    });
+}
+
+/// The opposite.
+fn ignore(set: &WaitSet, endpoint: &EpInner) {
+    endpoint.each_fd(&mut |fd| {
+        if let Err(error) = set.remove(fd) {
+            tracing::debug!(%error, "an fd was not in the wait set");
         }
     });
 }

@@ -10,11 +10,15 @@ use std::time::Duration;
 
 /// Events taken by one [`WaitSet::wait`]; the others stay ready.
 const EVENTS: usize = 16;
+/// Events taken by one [`WaitSet::ready`]; the others come first the next time.
+const READY_EVENTS: usize = 64;
 
 const TOKEN_FD: u64 = 0;
 const TOKEN_SIGNAL: u64 = 1;
 const TOKEN_TIMER: u64 = 2;
 const TOKEN_VISITOR: u64 = 3;
+/// The first of the fds that have numbers.
+const TOKEN_NUMBERED: u64 = 1 << 32;
 
 /// What an fd is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +108,31 @@ impl WaitSet {
         if self.is_foreign() { Ok(()) } else { self.register(fd, libc::EPOLLIN, TOKEN_VISITOR) }
     }
 
+    /// Adds an fd that [`WaitSet::ready`] names by `number` while it is readable. Several fds may have
+    /// the same. It must be removed before it is closed.
+    ///
+    /// # Errors
+    /// As [`WaitSet::add`].
+    pub fn add_numbered(&self, fd: BorrowedFd<'_>, number: u32) -> io::Result<()> {
+        let token = TOKEN_NUMBERED + u64::from(number);
+        if self.is_foreign() { Ok(()) } else { self.register(fd, libc::EPOLLIN, token) }
+    }
+
+    /// Hands the numbers of fds that are ready to `f`, at most 64 of them, without a wait. What stays
+    /// ready is told again, after the others. A forked child gets its parent's: it changes nothing.
+    ///
+    /// # Errors
+    /// What `epoll_wait(2)` reports, other than an interruption.
+    pub fn ready(&self, mut f: impl FnMut(u32)) -> io::Result<()> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY_EVENTS];
+        for event in self.events(&mut events, 0)? {
+            if let Some(number) = event.u64.checked_sub(TOKEN_NUMBERED) {
+                f(number as u32);
+            }
+        }
+        Ok(())
+    }
+
     /// Removes an fd.
     ///
     /// # Errors
@@ -178,15 +207,7 @@ impl WaitSet {
             i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-        let (fd, room) = (self.epoll.as_raw_fd(), EVENTS as i32);
-        // SAFETY: `events` has room for the stated number and outlives the call.
-        let ready = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), room, timeout_ms) };
-        if ready < 0 {
-            let error = io::Error::last_os_error();
-            let interrupted = error.kind() == io::ErrorKind::Interrupted;
-            return if interrupted { Ok(woken) } else { Err(error) };
-        }
-        for event in &events[..ready as usize] {
+        for event in self.events(&mut events, timeout_ms)? {
             match event.u64 {
                 TOKEN_SIGNAL => woken.signal = true,
                 TOKEN_TIMER => woken.timer = true,
@@ -195,6 +216,22 @@ impl WaitSet {
             }
         }
         Ok(woken)
+    }
+
+    /// What is ready; nothing after an interruption.
+    fn events<'a>(
+        &self,
+        events: &'a mut [libc::epoll_event],
+        timeout_ms: i32,
+    ) -> io::Result<&'a [libc::epoll_event]> {
+        let (fd, room) = (self.epoll.as_raw_fd(), events.len() as i32);
+        // SAFETY: `events` has room for the stated number and outlives the call.
+        let ready = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), room, timeout_ms) };
+        if let Ok(ready) = usize::try_from(ready) {
+            return Ok(&events[..ready]);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() == io::ErrorKind::Interrupted { Ok(&[]) } else { Err(error) }
     }
 
     fn is_foreign(&self) -> bool {

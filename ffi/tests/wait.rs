@@ -115,3 +115,34 @@ fn a_send_socket_can_be_watched() {
     set.add(socket.as_fd(), Interest::Writable).unwrap();
     assert!(set.wait(NOT_AT_ALL).unwrap().fd);
 }
+
+#[test]
+fn fds_with_numbers_are_told_while_they_are_readable() {
+    let set = WaitSet::new().unwrap();
+    let mut all: Vec<RxSocket> = (0..100).map(|_| receiver()).collect();
+    for (rx, number) in all.iter().zip(0..) {
+        set.add_numbered(rx.fd(), number).unwrap();
+    }
+    let ready = || {
+        let mut ready = Vec::new();
+        set.ready(|number| ready.push(number)).unwrap();
+        ready.sort_unstable();
+        ready
+    };
+    set.signal();
+    assert!(ready().is_empty(), "a signal has no number");
+    set.clear();
+    send_to(&all[7]);
+    send_to(&all[99]);
+    assert_eq!(ready(), [7, 99]);
+    assert!(set.wait(NOT_AT_ALL).unwrap().fd, "a sleeper wakes for them");
+    all[7].recv(1, |_| ()).unwrap();
+    assert_eq!(ready(), [99]);
+    all.iter().for_each(send_to);
+    let (first, second) = (ready(), ready());
+    assert_eq!((first.len(), second.len()), (64, 64));
+    let mut both: Vec<u32> = first.into_iter().chain(second).collect();
+    both.sort_unstable();
+    both.dedup();
+    assert_eq!(both.len(), 100, "what stays ready comes after the others");
+}

@@ -107,6 +107,7 @@ impl EpInner {
             calls: AtomicU64::new(0),
             watches: Mutex::default(),
             failed: AtomicBool::new(false),
+            teller: Arc::default(),
             srx_owner: OnceLock::new(),
             serving: Mutex::new(()),
             owner: Process::current(),

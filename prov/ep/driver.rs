@@ -14,6 +14,7 @@ use crate::av::AvInner;
 use crate::cq::queue::Failure;
 use crate::cq::strerror::Cause;
 use crate::domain::{BoundEq, DomainInner};
+use crate::look::NEVER_NS;
 use crate::object::Use;
 use crate::sockaddr;
 use erd_ffi::clock::monotonic_ns;
@@ -47,6 +48,9 @@ const BLOCKED_RETRY_NS: u64 = 100_000;
 const ERROR_LOOK_NS: u64 = 1_000_000;
 /// The same while the sockets carry little, since verbs is in use.
 const ERROR_LOOK_VERBS_NS: u64 = 10_000_000;
+/// Time between two looks whether the application has made room, where many endpoints are looked at
+/// at once.
+const ROOM_LOOK_NS: u64 = 100_000;
 /// A timer this late is run even though arrivals keep coming.
 const LATE_NS: u64 = 1_000_000;
 
@@ -501,6 +505,27 @@ impl Driver {
         }
         let dues = [self.engine.poll_timeout(), self.retry_at_ns, self.link.next_ns()];
         dues.into_iter().flatten().min()
+    }
+
+    /// When the next step is due, arrivals on the fds apart; [`NEVER_NS`] for not at all. Right if
+    /// [`Driver::tells`].
+    pub(super) fn due_ns(&self) -> u64 {
+        let host = &self.host;
+        let timers = self.engine.poll_timeout().unwrap_or(NEVER_NS);
+        let due_ns = timers.min(self.link.next_ns().unwrap_or(NEVER_NS));
+        if let Some(retry_ns) = self.retry_at_ns {
+            return due_ns.min(retry_ns);
+        }
+        if self.engine.has_ready() || host.has_completions() || !host.out.is_empty() {
+            return 0;
+        }
+        // Room comes when the application reads, which nobody tells.
+        if host.waits_for_room() { due_ns.min(monotonic_ns() + ROOM_LOOK_NS) } else { due_ns }
+    }
+
+    /// Nothing is to be done but at [`Driver::due_ns`] and when an fd tells of an arrival.
+    pub(super) fn tells(&self) -> bool {
+        !self.link.has_verbs() && !self.rx.has_faults() && self.host.peer.is_none()
     }
 
     /// Hands the fds that tell of arrivals to `f`.

@@ -55,7 +55,7 @@ impl EpInner {
         let parts = Parts::open(&self.domain, setup)?;
         // Nothing can fail from here on.
         if let State::Setup(setup) = std::mem::replace(&mut *state, State::Closed) {
-            *state = match Driver::assemble(&self.domain, *setup, parts) {
+            *state = match Driver::assemble(self, *setup, parts) {
                 Some(driver) => State::Enabled(Box::new(driver)),
                 None => return Err(FI_ENOAV),
             };
@@ -107,7 +107,8 @@ impl Parts {
 
 impl Driver {
     /// `None` if no AV is bound.
-    fn assemble(domain: &Arc<DomainInner>, setup: Setup, parts: Parts) -> Option<Driver> {
+    fn assemble(endpoint: &EpInner, setup: Setup, parts: Parts) -> Option<Driver> {
+        let domain = &endpoint.domain;
         let Setup { rx, config, bindings, regions } = setup;
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
@@ -151,7 +152,7 @@ impl Driver {
             link: parts.link,
             scheme: parts.scheme,
             udp_due_ns: 0,
-            inbox: domain.net_errors.join(),
+            inbox: domain.net_errors.join(&endpoint.teller),
             domain: Arc::clone(domain),
             av,
             _av_use: av_use,

@@ -112,6 +112,13 @@ pub(super) struct Outbox {
     pub gone: Vec<SendToken>,
 }
 
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        let Outbox { releases, watches, ended, gone } = self;
+        releases.is_empty() && watches.is_empty() && ended.is_empty() && gone.is_empty()
+    }
+}
+
 /// See the module's text.
 pub(super) struct EpHost {
     /// Bounded by the transmit queue's size.

@@ -66,6 +66,7 @@ pub(crate) use serve::ORDERED_BYTES;
 
 use crate::av::Member;
 use crate::domain::DomainInner;
+use crate::look::{Look, Teller};
 use crate::mr::MrTable;
 use crate::object::{Class, Process, Use, Users};
 use crate::peer::owner::SrxOwner;
@@ -89,6 +90,8 @@ const AUTO_IDLE_NS: u64 = 1_000_000;
 /// Longest wait of `fi_close` for answers to be acknowledged, and for goodbyes; the engine gives
 /// these up before.
 const GOODBYE_MAX_NS: u64 = 2_000_000_000;
+/// A bug has failed an endpoint of this process.
+static FAILED: AtomicBool = AtomicBool::new(false);
 /// Pause between two looks while closing.
 const CLOSING_PAUSE: Duration = Duration::from_micros(100);
 
@@ -97,12 +100,14 @@ pub struct EpInner {
     /// The domain that it belongs to.
     pub domain: Arc<DomainInner>,
     state: Mutex<State>,
-    /// Counts the application's calls, so that the helper thread sees whether it progresses.
+    /// Counts the application's calls but those that look at many endpoints at once, so that the helper thread sees whether it progresses.
     calls: AtomicU64,
     /// Queues and counters that let this endpoint progress.
     watches: Mutex<Vec<Watched>>,
     /// A bug was caught in the middle of a call: nothing here is looked at any more.
     failed: AtomicBool,
+    /// Tells when something is due to those who look at many endpoints at once.
+    teller: Arc<Teller>,
     /// Another provider that has the receives.
     srx_owner: OnceLock<SrxOwner>,
     /// Held while that is asked for them.
@@ -129,10 +134,11 @@ struct Setup {
     regions: Arc<MrTable>,
 }
 
-/// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed.
+/// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed. Who gives it up tells
+/// when the endpoint is due.
 struct Guard<'a> {
     state: MutexGuard<'a, State>,
-    failed: &'a AtomicBool,
+    endpoint: &'a EpInner,
 }
 
 impl Deref for Guard<'_> {
@@ -151,8 +157,13 @@ impl DerefMut for Guard<'_> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        let endpoint = self.endpoint;
         if std::thread::panicking() {
-            self.failed.store(true, Ordering::Release);
+            endpoint.fail();
+        } else if endpoint.teller.is_asked()
+            && let State::Enabled(driver) = &*self.state
+        {
+            endpoint.teller.tell(driver.due_ns());
         }
     }
 }
@@ -209,7 +220,11 @@ impl Member for EpInner {
 
 impl EpInner {
     fn lock(&self) -> Guard<'_> {
-        Guard { state: self.state.lock(), failed: &self.failed }
+        Guard { state: self.state.lock(), endpoint: self }
+    }
+
+    fn try_lock(&self) -> Option<Guard<'_>> {
+        Some(Guard { state: self.state.try_lock()?, endpoint: self })
     }
 
     /// The application called: the helper thread need not.
@@ -221,7 +236,7 @@ impl EpInner {
     /// Number of calls so far, for comparison with an earlier number.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+        self.calls.load(Ordering::Relaxed).wrapping_add(self.teller.looks())
     }
 
     /// False once a bug made a call panic, and in a forked child of the process that made the
@@ -265,7 +280,7 @@ impl EpInner {
         if !self.is_usable() {
             return Some(None);
         }
-        let mut guard = Guard { state: self.state.try_lock()?, failed: &self.failed };
+        let mut guard = self.try_lock()?;
         let mut deadline_ns = None;
         if let State::Enabled(driver) = &mut *guard {
             driver.progress();
@@ -281,8 +296,7 @@ impl EpInner {
         if !self.is_usable() {
             return;
         }
-        let Some(state) = self.state.try_lock() else { return };
-        let mut guard = Guard { state, failed: &self.failed };
+        let Some(mut guard) = self.try_lock() else { return };
         if let State::Enabled(driver) = &mut *guard {
             driver.progress();
         }
@@ -290,8 +304,44 @@ impl EpInner {
         self.work();
     }
 
+    /// [`EpInner::progress`] by a look that took the endpoint's entry, if something is due. False
+    /// while another thread is at it: that may not have told what is due from here on.
+    pub fn progress_if_due(&self, now: u64) -> bool {
+        self.teller.ask();
+        if !self.is_usable() {
+            return true;
+        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        if let State::Enabled(driver) = &mut *guard
+            && driver.due_ns() <= now
+        {
+            // Most timers are stopped before their time.
+            driver.engine.poll_true_timeout(now);
+            if driver.due_ns() <= now {
+                driver.progress();
+            }
+        }
+        drop(guard);
+        self.work();
+        true
+    }
+
+    /// What is due is told there from now on; false for an endpoint that can only be asked.
+    pub fn join_look(&self, look: &Arc<Look>, place: u32) -> bool {
+        let told = matches!(&*self.lock(), State::Enabled(driver) if driver.tells());
+        if told {
+            self.teller.join(look, place);
+        }
+        told
+    }
+
+    /// The opposite.
+    pub fn leave_look(&self, look: &Arc<Look>) {
+        self.teller.leave(look);
+    }
+
     /// Does what counters have made due. The caller holds no endpoint's lock.
-    fn work(&self) {
+    pub fn work(&self) {
         if self.domain.work.is_due() {
             self.domain.work.run();
         }
@@ -317,6 +367,17 @@ impl EpInner {
     #[must_use]
     pub fn has_sleepers(&self) -> bool {
         self.watches.lock().iter().any(|watched| watched.watch().has_sleepers())
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+        FAILED.store(true, Ordering::Release);
+    }
+
+    /// A bug has failed some endpoint of this process: who has many need not ask each.
+    #[must_use]
+    pub fn any_has_failed() -> bool {
+        FAILED.load(Ordering::Acquire)
     }
 
     /// A bug was caught in the middle of a call: see [`EpInner`].

@@ -3,6 +3,7 @@
 //! The sockets are shared, so whichever endpoint drains them may find errors that concern others.
 //! Every endpoint has an inbox, and gets every error.
 
+use crate::look::Teller;
 use erd_ffi::udp::{NetError, TxSockets};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -21,6 +22,8 @@ pub struct NetErrors {
 /// Errors that one endpoint has not looked at.
 #[derive(Default)]
 pub struct Inbox {
+    /// The endpoint is to be called when there is something.
+    teller: Arc<Teller>,
     waiting: AtomicBool,
     errors: Mutex<Vec<(SocketAddr, NetError)>>,
 }
@@ -28,8 +31,8 @@ pub struct Inbox {
 impl NetErrors {
     /// An inbox for a new endpoint.
     #[must_use]
-    pub fn join(&self) -> Arc<Inbox> {
-        let inbox = Arc::<Inbox>::default();
+    pub fn join(&self, teller: &Arc<Teller>) -> Arc<Inbox> {
+        let inbox = Arc::new(Inbox { teller: Arc::clone(teller), ..Inbox::default() });
         self.inboxes.lock().push(Arc::clone(&inbox));
         inbox
     }
@@ -53,6 +56,8 @@ impl Inbox {
             errors.push((to, error));
         }
         self.waiting.store(true, Ordering::Release);
+        drop(errors);
+        self.teller.tell(0);
     }
 
     /// Takes what is there.
@@ -75,7 +80,7 @@ mod tests {
     #[test]
     fn every_inbox_gets_every_error_once() {
         let all = NetErrors::default();
-        let (one, other) = (all.join(), all.join());
+        let (one, other) = (all.join(&Arc::default()), all.join(&Arc::default()));
         let error = NetError::Unreachable(Unreachable::Port);
         let to = "127.0.0.1:9".parse().unwrap();
         for inbox in &*all.inboxes.lock() {

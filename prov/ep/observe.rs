@@ -5,7 +5,7 @@
 
 use super::driver::Driver;
 use super::link::Carried;
-use super::{EpInner, Guard, State, enable};
+use super::{EpInner, State, enable};
 use erd_rd::stats::Stats;
 use erd_rd::{FlowView, PeerId};
 use std::net::SocketAddr;
@@ -62,8 +62,7 @@ impl EpInner {
         if !self.is_usable() {
             return true;
         }
-        let Some(state) = self.state.try_lock() else { return false };
-        let guard = Guard { state, failed: &self.failed };
+        let Some(guard) = self.try_lock() else { return false };
         match &*guard {
             State::Enabled(driver) => driver.observe(seen, room),
             State::Setup(_) | State::Closed => true,

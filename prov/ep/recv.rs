@@ -511,6 +511,11 @@ impl EpHost {
         op.buffers.len_bytes()
     }
 
+    /// Messages wait until the application has read completions.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.starved || self.shared.as_ref().is_some_and(|shared| shared.waits())
+    }
+
     /// Enough completions were read for buffers of many messages to take more.
     pub(super) fn may_feed(&self) -> bool {
         self.starved && self.rx.unread() < UNREAD_MAX / 2

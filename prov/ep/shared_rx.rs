@@ -42,6 +42,11 @@ impl SharedRx {
             _use: srx.hold(),
         }
     }
+
+    /// Messages wait to be offered.
+    pub(super) fn waits(&self) -> bool {
+        !self.fresh.is_empty() || !self.refused.is_empty()
+    }
 }
 
 impl Drop for SharedRx {

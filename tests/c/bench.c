@@ -4,6 +4,7 @@
  * without pause (FI_PROGRESS_MANUAL, FI_WAIT_NONE, FI_THREAD_DOMAIN) and use tagged messages.
  * The client writes one JSON object a line to its output:
  *   latency    half of a round trip, percentiles in us
+ *   sleep      the same, but both sleep in fi_cq_sread until an answer comes
  *   exchange   both send at once, and wait for both completions, percentiles in us
  *   bandwidth  one way, `window` messages outstanding, until the receiver has said that it has all
  *   reuse      the same with one buffer a side for all messages, which stays in the cache
@@ -23,11 +24,11 @@
 #include <rdma/fi_rma.h>
 #include <sys/prctl.h>
 
-enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16 };
+enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16, SLEEP_MS = 1000 };
 /* Turns of a cache line: in all, and for each time that is taken. */
 enum { LINE_TURNS = 2000, LINE_BATCH = 100 };
-enum test { LATENCY, EXCHANGE, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, LINE, END };
-static const char *const TEST_NAMES[TESTS] = {"latency", "exchange", "bandwidth", "reuse", "rate", "write", "read", "fetch"};
+enum test { LATENCY, SLEEP, EXCHANGE, BANDWIDTH, REUSE, RATE, WRITE, READ, FETCH, TESTS, LINE, END };
+static const char *const TEST_NAMES[TESTS] = {"latency", "sleep", "exchange", "bandwidth", "reuse", "rate", "write", "read", "fetch"};
 
 /* What both processes know from the command line. */
 struct plan {
@@ -91,7 +92,7 @@ static bool reaches_memory(uint64_t test)
 /* One message a side at a time. */
 static bool is_in_turns(uint64_t test)
 {
-    return test == LATENCY || test == EXCHANGE;
+    return test == LATENCY || test == SLEEP || test == EXCHANGE;
 }
 
 /* Contents tell messages apart, unless all lie in the same place. */
@@ -117,7 +118,9 @@ static void arrived(struct side *side, const struct fi_cq_tagged_entry *entry)
 static void step(struct side *side)
 {
     struct fi_cq_tagged_entry entries[BATCH];
-    ssize_t got = fi_cq_read(side->node.cq, entries, BATCH);
+    bool sleeps = side->command.test == SLEEP;
+    ssize_t got = sleeps ? fi_cq_sread(side->node.cq, entries, BATCH, NULL, SLEEP_MS)
+                         : fi_cq_read(side->node.cq, entries, BATCH);
     struct op *op;
     if (got == -FI_EAVAIL)
         must(node_poll(&side->node, &op, entries, NULL), "an operation");
@@ -284,7 +287,7 @@ static void serve(struct side *side)
         for (uint64_t i = 0; i < first && i < side->command.count; i++)
             post_recv(side, i);
         oob_send(side->oob, &ready, sizeof ready);
-        if (side->command.test == LATENCY)
+        if (side->command.test == LATENCY || side->command.test == SLEEP)
             serve_latency(side);
         else if (side->command.test == EXCHANGE)
             for (uint64_t i = 0; i < side->command.count; i++)
@@ -372,7 +375,7 @@ static uint64_t ask(struct side *side, uint64_t count, uint64_t *samples)
     oob_send(side->oob, &side->command, sizeof side->command);
     oob_recv(side->oob, &ready, sizeof ready, &side->node);
     start = now_ns();
-    if (side->command.test == LATENCY)
+    if (side->command.test == LATENCY || side->command.test == SLEEP)
         ask_latency(side, samples);
     else if (side->command.test == EXCHANGE)
         ask_exchange(side, samples);
@@ -543,6 +546,7 @@ static void run_side(const struct plan *plan, int oob, bool server)
     side.rx_ops = zeroed(plan->window, sizeof(struct op));
     for (size_t i = 0; i < plan->window; i++)
         side.tx_ops[i].state = 1;
+    options.wait = plan->tests[SLEEP] ? FI_WAIT_UNSPEC : FI_WAIT_NONE;
     options.mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     options.caps = (memory ? FI_RMA : 0) | (plan->tests[FETCH] ? FI_ATOMIC : 0);
     node_open(&side.node, &options);
@@ -578,7 +582,7 @@ static void add_test(struct plan *plan, const char *word)
             return;
         }
     }
-    die("-t %s: there are latency, exchange, bandwidth, reuse, rate, write, read and fetch", word);
+    die("-t %s: there are latency, sleep, exchange, bandwidth, reuse, rate, write, read and fetch", word);
 }
 
 static void add_size(struct plan *plan, const char *word)

@@ -7,7 +7,6 @@ use crate::object;
 use erd_ffi::fi::*;
 use erd_rd::wire::header::{Header, Kind, VERSION, seal};
 use std::net::UdpSocket;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 #[test]
@@ -17,7 +16,7 @@ fn who_waits_for_a_failed_endpoint_is_told() {
     ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
     // SAFETY: an open endpoint of ours.
     let inner = unsafe { object::inner::<EpInner>(pair.b.ep.cast()) };
-    inner.failed.store(true, Ordering::Release);
+    inner.fail();
     let failed = -(FI_EOTHER as isize);
     assert_eq!(pair.b.read(1).map(|_| ()), Err(failed));
     assert_eq!(pair.b.sread(20_000), failed, "not at the end of the time-out");

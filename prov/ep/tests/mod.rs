@@ -5,6 +5,7 @@ mod admission;
 mod contexts;
 mod failures;
 mod late;
+mod many;
 mod memory;
 mod monitor;
 mod node;

@@ -432,6 +432,12 @@ impl Endpoint {
         false
     }
 
+    /// [`Endpoint::poll_transmit`] with `flush` may have something to send without a further event.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.replies.is_empty() || self.schedule.has_ready()
+    }
+
     /// Runs timers that are due. Drain the port first: an answer may be waiting there.
     pub fn handle_timeout<H: Host>(&mut self, now: Nanos, host: &mut H) {
         for _ in 0..TIMERS_PER_CALL {
@@ -447,6 +453,13 @@ impl Endpoint {
     /// When [`Endpoint::handle_timeout`] wants to be called; may lie in the past.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
+        self.schedule.next()
+    }
+
+    /// [`Endpoint::poll_timeout`] without wake-ups that are due and would do nothing: a timer that was
+    /// stopped, or put off, leaves one.
+    pub fn poll_true_timeout(&mut self, now: Nanos) -> Option<Nanos> {
+        self.schedule.correct(&self.core, now, &mut self.peers);
         self.schedule.next()
     }
 

@@ -36,6 +36,10 @@ impl Schedule {
         self.ready.len()
     }
 
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.waiting.is_empty()
+    }
+
     pub(super) fn pop_ready(&mut self) -> Option<u32> {
         self.ready.pop_front()
     }
@@ -80,6 +84,19 @@ impl Schedule {
 
     pub(super) fn next(&self) -> Option<Nanos> {
         self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Enters the true time of each peer whose wake-up is due and would do nothing, as far as it is
+    /// before one that would.
+    pub(super) fn correct(&mut self, core: &Core, now: Nanos, peers: &mut Peers) {
+        for _ in 0..TIMERS_PER_CALL {
+            let Some(index) = self.pop_due(now, peers) else { return };
+            let peer = &mut peers[index as usize];
+            self.reschedule(core, peer);
+            if peer.wake_at <= now {
+                return;
+            }
+        }
     }
 
     /// Takes a peer whose wake-up is due.

@@ -26,12 +26,13 @@ const POINT_LIMIT_S: u64 = 20;
 struct Plan {
     core: Core,
     program: PathBuf,
+    hub_program: PathBuf,
     providers: Vec<String>,
     runs: usize,
     quick: bool,
     point_ms: u64,
     cpus: String,
-    tests: [(Test, &'static [u64]); 8],
+    tests: [(Test, &'static [u64]); 10],
 }
 
 const LATENCY_SIZES: &[u64] = &[0, 8, 64, 1024, 8192, 65_536, 1 << 20, 4 << 20];
@@ -43,6 +44,9 @@ const REUSE_SIZES: &[u64] = &[1 << 20];
 const RATE_SIZES: &[u64] = &[64];
 const MEMORY_SIZES: &[u64] = &[65_536, 1 << 20];
 const FETCH_SIZES: &[u64] = &[8];
+const SLEEP_SIZES: &[u64] = &[8];
+const HUB_ENDPOINTS: &[u64] = &[1, 16, 256, 1000];
+const QUICK_HUB_ENDPOINTS: &[u64] = &[16, 256];
 
 /// Measures, prints the tables, writes the JSON.
 ///
@@ -83,10 +87,12 @@ impl Plan {
             }
         };
         let program = compile(layout, "tests/c/bench", &core)?;
+        let hub_program = compile(layout, "tests/c/bench_hub", &core)?;
         let quick = args.quick;
         Ok(Plan {
             core,
             program,
+            hub_program,
             providers,
             runs: args.runs.unwrap_or(if quick { 1 } else { 5 }).max(1),
             quick,
@@ -94,6 +100,7 @@ impl Plan {
             cpus: cpus(),
             tests: [
                 (Test::Latency, if quick { QUICK_LATENCY_SIZES } else { LATENCY_SIZES }),
+                (Test::Sleep, SLEEP_SIZES),
                 (Test::Exchange, EXCHANGE_SIZES),
                 (Test::Bandwidth, if quick { QUICK_BANDWIDTH_SIZES } else { BANDWIDTH_SIZES }),
                 (Test::Reuse, REUSE_SIZES),
@@ -101,6 +108,7 @@ impl Plan {
                 (Test::Write, MEMORY_SIZES),
                 (Test::Read, MEMORY_SIZES),
                 (Test::Fetch, FETCH_SIZES),
+                (Test::Hub, if quick { QUICK_HUB_ENDPOINTS } else { HUB_ENDPOINTS }),
             ],
         })
     }
@@ -116,9 +124,15 @@ impl Plan {
 
     fn job(&self, layout: &Layout, name: &str, test: Test, sizes: &[u64]) -> Job {
         let list: Vec<String> = sizes.iter().map(u64::to_string).collect();
+        let list = list.join(",");
         let limit = Duration::from_secs(POINT_LIMIT_S * (sizes.len() as u64 + 1) + 20);
-        let job = Job::new(&self.program)
-            .args(["-p", name, "-t", test.name(), "-s", &list.join(","), "-c", &self.cpus])
+        let job = if test == Test::Hub {
+            Job::new(&self.hub_program).args(["-n", &list])
+        } else {
+            Job::new(&self.program).args(["-t", test.name(), "-s", &list])
+        };
+        let job = job
+            .args(["-p", name, "-c", &self.cpus])
             .args(["-m", &self.point_ms.to_string(), "-l", &POINT_LIMIT_S.to_string()])
             .limit(limit);
         // Shared memory has no addresses of its own that one could ask for.
@@ -144,7 +158,8 @@ fn measure(layout: &Layout, plan: &Plan) -> Result<Results> {
                 let name = &plan.providers[(turn + run) % plan.providers.len()];
                 bar.set_message(format!("{name} {}", test.name()));
                 let job = plan.job(layout, name, test, sizes);
-                let job = if plan.has_two_cpus() { job.args(["-n"]) } else { job };
+                let lines = plan.has_two_cpus() && test != Test::Hub;
+                let job = if lines { job.args(["-n"]) } else { job };
                 let ended = job.finish(&log)?;
                 let found = results.take(name, &ended.output)?;
                 if !ended.is_success() || found < sizes.len() {

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Test {
     /// Half a round trip.
     Latency,
+    /// The same, but both sleep until an answer comes.
+    Sleep,
     /// Both send at once, until both completions are there.
     Exchange,
     /// One way, 64 outstanding.
@@ -23,6 +25,9 @@ pub enum Test {
     Read,
     /// An atomic fetch and add of 8 bytes, from the call to the completion.
     Fetch,
+    /// Round trips between one endpoint and many of another process. In place of a size of messages the
+    /// results have the number of endpoints.
+    Hub,
 }
 
 impl Test {
@@ -31,6 +36,7 @@ impl Test {
     pub fn name(self) -> &'static str {
         match self {
             Test::Latency => "latency",
+            Test::Sleep => "sleep",
             Test::Exchange => "exchange",
             Test::Bandwidth => "bandwidth",
             Test::Reuse => "reuse",
@@ -38,12 +44,14 @@ impl Test {
             Test::Write => "write",
             Test::Read => "read",
             Test::Fetch => "fetch",
+            Test::Hub => "hub",
         }
     }
 
     fn named(name: &str) -> Option<Test> {
-        let messages = [Test::Latency, Test::Exchange, Test::Bandwidth, Test::Reuse, Test::Rate];
-        let all = messages.into_iter().chain([Test::Write, Test::Read, Test::Fetch]);
+        let messages = [Test::Latency, Test::Sleep, Test::Exchange, Test::Bandwidth, Test::Reuse];
+        let others = [Test::Rate, Test::Write, Test::Read, Test::Fetch, Test::Hub];
+        let all = messages.into_iter().chain(others);
         all.into_iter().find(|test| test.name() == name)
     }
 
@@ -51,9 +59,9 @@ impl Test {
     #[must_use]
     pub fn main_value(self) -> (&'static str, bool) {
         match self {
-            Test::Latency | Test::Exchange | Test::Fetch => ("p50_us", true),
+            Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => ("p50_us", true),
             Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => ("bytes_per_s", false),
-            Test::Rate => ("messages_per_s", false),
+            Test::Rate | Test::Hub => ("messages_per_s", false),
         }
     }
 }
@@ -186,7 +194,7 @@ impl Results {
     pub fn lo_share(&self, provider: &str, test: Test, size: u64) -> Option<f64> {
         let point = self.points.get(&(provider.to_owned(), test, size))?;
         let total = |name: &str| point.get(name).map(|values| values.iter().sum::<f64>());
-        let both = matches!(test, Test::Latency | Test::Exchange | Test::Fetch);
+        let both = matches!(test, Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch);
         let ways = if both { 2.0 } else { 1.0 };
         #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
         let payload = total("count")? * size as f64 * ways;

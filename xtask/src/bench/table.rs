@@ -51,6 +51,7 @@ pub fn print(providers: &[String], tests: &[(Test, &[u64])], results: &Results) 
 fn title(test: Test) -> &'static str {
     match test {
         Test::Latency => "Half round trip in us: p50 (p99, p99.9)",
+        Test::Sleep => "The same where both sleep in fi_cq_sread: p50 (p99, p99.9)",
         Test::Exchange => {
             "Exchange in us, from the send to both completions of both sides: p50 (p99, p99.9)"
         }
@@ -60,6 +61,7 @@ fn title(test: Test) -> &'static str {
         Test::Write => "Writes into the peer's memory in MB/s, 64 outstanding",
         Test::Read => "Reads out of the peer's memory in MB/s, 64 outstanding",
         Test::Fetch => "Atomic fetch and add in us, there and back: p50 (p99, p99.9)",
+        Test::Hub => "Round trips of 64 B a second in thousands, of so many endpoints with one",
     }
 }
 
@@ -78,7 +80,8 @@ pub fn table(providers: &[String], test: Test, sizes: &[u64], results: &Results)
     let all =
         sizes.iter().flat_map(|size| results.places(test, *size).iter().map(|at| (*size, *at)));
     for (size, place) in all {
-        let mut row = vec![bytes_text(size) + place_text(place)];
+        let size_text = if test == Test::Hub { size.to_string() } else { bytes_text(size) };
+        let mut row = vec![size_text + place_text(place)];
         row.extend(providers.iter().map(|name| value(results, name, test, size, place)));
         if let [first, others @ ..] = providers {
             row.extend(
@@ -104,12 +107,12 @@ fn value(results: &Results, provider: &str, test: Test, size: u64, place: Place)
     let median = |name| results.median(provider, test, size, name, place);
     let Some(main) = median(test.main_value().0) else { return "-".to_owned() };
     match test {
-        Test::Latency | Test::Exchange | Test::Fetch => {
+        Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => {
             let tail = |name| median(name).unwrap_or(f64::NAN);
             format!("{main:.2} ({:.1}, {:.1})", tail("p99_us"), tail("p999_us"))
         }
         Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => format!("{:.0}", main / 1e6),
-        Test::Rate => format!("{:.0}", main / 1e3),
+        Test::Rate | Test::Hub => format!("{:.0}", main / 1e3),
     }
 }
 
