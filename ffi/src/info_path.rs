@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -20,8 +21,28 @@ pub const MAX_FRAME_BYTES: usize = 16 << 10;
 /// Bytes of frames that wait for a connection to open or to drain.
 pub const QUEUE_BYTES: usize = 64 << 10;
 
-/// Connections that peers may open to us, and that we open, each.
+/// Connections that peers may open to us, and that we open, each. Together all paths of the process have
+/// at most a part of its file descriptors, [`FDS_SHARE`].
 pub const MAX_CONNECTIONS: usize = 4096;
+
+/// Connections take at most this part of the file descriptors that the process may open: the rest is the
+/// application's.
+pub const FDS_SHARE: usize = 4;
+
+/// A connection that proves no session within this time is closed.
+pub const PROOF_NS: u64 = 1_000_000_000;
+
+/// A connection without a frame for this long is closed; its peer opens another when it has need.
+pub const IDLE_NS: u64 = 60_000_000_000;
+
+/// One without a frame for this long gives its place to a new one when there are too many.
+const SPARE_NS: u64 = 1_000_000_000;
+
+/// Time between two looks for connections to close.
+const SWEEP_NS: u64 = 250_000_000;
+
+/// Connections of all paths of this process.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes held of one connection while they are read: a read and what an earlier one left over.
 const READ_BYTES: usize = 128 << 10;
@@ -45,8 +66,38 @@ const TOKEN_LISTENER: u64 = u64::MAX;
 pub struct InfoPathDrops {
     /// The peer sent a length of 0 or above [`MAX_FRAME_BYTES`], or sent on our own connection.
     pub malformed: u64,
-    /// The peer's connection came on top of [`MAX_CONNECTIONS`].
+    /// The peer's connection came on top of [`MAX_CONNECTIONS`], or of the process's descriptors.
     pub refused: u64,
+    /// The peer's connection proved no session within [`PROOF_NS`].
+    pub unproven: u64,
+}
+
+/// A connection's share of what the process may open.
+#[derive(Debug)]
+struct Permit;
+
+impl Permit {
+    fn new(most: usize) -> Option<Permit> {
+        let more = |open: usize| (open < most).then_some(open + 1);
+        OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Permit)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Connections that the process may have, by its limit on file descriptors.
+fn most_connections() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit outlives the call.
+    let rc = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if rc != 0 {
+        return MAX_CONNECTIONS;
+    }
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) / FDS_SHARE
 }
 
 /// All information-path connections of an endpoint.
@@ -60,6 +111,9 @@ pub struct InfoPath {
     free: Vec<usize>,
     peers: HashMap<SocketAddr, Peer>,
     accepted: usize,
+    /// Those of them that have proven no session.
+    unproven: usize,
+    swept_ns: u64,
     read_buffer: Box<[u8]>,
     drops: InfoPathDrops,
     pid: u32,
@@ -76,12 +130,15 @@ struct Connection {
     socket: Socket,
     remote: SocketAddr,
     role: Role,
+    /// When a frame last went over it, or else when it was made.
+    used_ns: u64,
+    _permit: Permit,
 }
 
 #[derive(Debug)]
 enum Role {
     /// Opened by the peer, who sends on it.
-    Inbound { partial: Vec<u8> },
+    Inbound { partial: Vec<u8>, proven: bool },
     /// Opened by us, and sent on by us.
     Outbound { connecting: bool, queue: Vec<u8> },
 }
@@ -108,6 +165,8 @@ impl InfoPath {
             free: Vec::new(),
             peers: HashMap::new(),
             accepted: 0,
+            unproven: 0,
+            swept_ns: monotonic_ns(),
             read_buffer: vec![0; READ_BYTES].into_boxed_slice(),
             drops: InfoPathDrops::default(),
             pid: std::process::id(),
@@ -158,6 +217,7 @@ impl InfoPath {
         let Some(connection) = self.connections[index].as_mut() else {
             unreachable!("an open peer has a connection")
         };
+        connection.used_ns = monotonic_ns();
         match connection.push_frame(bytes) {
             Ok(Pushed::Sent) => true,
             Ok(Pushed::Full) => false,
@@ -170,17 +230,23 @@ impl InfoPath {
     }
 
     /// Accepts, connects, flushes and reads what is ready, and hands each frame to `f` with the
-    /// address of the connection that brought it (whose port is not the peer's name). Returns the
-    /// number of frames. Work is bounded: 32 connections, 16 accepts and one read of 112 KiB each.
+    /// address of the connection that brought it (whose port is not the peer's name). `f` says whether
+    /// the frame was a peer's: a connection that brings none within [`PROOF_NS`] is closed, and any that is
+    /// not used for [`IDLE_NS`]. Returns the number of frames. Work is bounded: 32 connections, 16 accepts and
+    /// one read of 112 KiB each, and 4 times a second a look at all connections.
     ///
     /// # Errors
     /// What `epoll_wait(2)` reports, other than an interruption.
-    pub fn recv(&mut self, mut f: impl FnMut(&[u8], SocketAddr)) -> io::Result<usize> {
+    pub fn recv(&mut self, mut f: impl FnMut(&[u8], SocketAddr) -> bool) -> io::Result<usize> {
         if self.is_foreign() {
             return Ok(0);
         }
-        if self.listener_paused_until_ns.is_some_and(|until| monotonic_ns() >= until) {
+        let now_ns = monotonic_ns();
+        if self.listener_paused_until_ns.is_some_and(|until| now_ns >= until) {
             self.pause_listener(None);
+        }
+        if now_ns >= self.swept_ns + SWEEP_NS {
+            self.sweep(now_ns);
         }
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         let (fd, room) = (self.epoll.as_raw_fd(), EVENTS as i32);
@@ -210,6 +276,54 @@ impl InfoPath {
         Ok(frames)
     }
 
+    /// When [`InfoPath::recv`] has something to close.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        (self.unproven > 0).then_some(self.swept_ns + SWEEP_NS)
+    }
+
+    /// Closes connections that prove nothing and those that nobody uses.
+    fn sweep(&mut self, now_ns: u64) {
+        self.swept_ns = now_ns;
+        for index in 0..self.connections.len() {
+            let Some(connection) = &self.connections[index] else { continue };
+            let quiet_ns = now_ns.saturating_sub(connection.used_ns);
+            match connection.role {
+                Role::Inbound { proven: false, .. } if quiet_ns >= PROOF_NS => {
+                    self.drops.unproven += 1;
+                    self.close(index);
+                }
+                Role::Inbound { .. } if quiet_ns >= IDLE_NS => self.close(index),
+                Role::Outbound { .. } if quiet_ns >= IDLE_NS => {
+                    let remote = connection.remote;
+                    self.close_peer(remote);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A place for one more connection: that of the one that was used least lately, if need be.
+    fn permit(&mut self, now_ns: u64) -> Option<Permit> {
+        let most = most_connections();
+        if self.accepted < MAX_CONNECTIONS
+            && let Some(permit) = Permit::new(most)
+        {
+            return Some(permit);
+        }
+        let inbound = self.connections.iter().enumerate().filter_map(|(index, connection)| {
+            let connection = connection.as_ref()?;
+            let is_inbound = matches!(connection.role, Role::Inbound { .. });
+            is_inbound.then_some((connection.used_ns, index))
+        });
+        let (used_ns, index) = inbound.min()?;
+        if now_ns.saturating_sub(used_ns) < SPARE_NS {
+            return None;
+        }
+        self.close(index);
+        Permit::new(most)
+    }
+
     /// Closes our connection to a peer and forgets its failures.
     pub fn close_peer(&mut self, dst: SocketAddr) {
         if let Some(Peer::Open { index }) = self.peers.remove(&dst)
@@ -234,6 +348,7 @@ impl InfoPath {
         if self.peers.len() >= MAX_CONNECTIONS && !self.peers.contains_key(&dst) {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
+        let _permit = Permit::new(most_connections()).ok_or(io::ErrorKind::QuotaExceeded)?;
         let socket = Socket::new(Domain::for_address(dst), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
@@ -243,7 +358,8 @@ impl InfoPath {
             return Err(error);
         }
         let role = Role::Outbound { connecting: true, queue: Vec::new() };
-        let index = self.insert(Connection { socket, remote: dst, role })?;
+        let used_ns = monotonic_ns();
+        let index = self.insert(Connection { socket, remote: dst, role, used_ns, _permit })?;
         self.peers.insert(dst, Peer::Open { index });
         Ok(index)
     }
@@ -268,8 +384,9 @@ impl InfoPath {
 
     fn close(&mut self, index: usize) {
         let Some(connection) = self.connections[index].take() else { return };
-        if matches!(connection.role, Role::Inbound { .. }) {
+        if let Role::Inbound { proven, .. } = connection.role {
             self.accepted -= 1;
+            self.unproven -= usize::from(!proven);
         }
         // Closing the last reference takes the socket out of the epoll set.
         drop(connection);
@@ -307,17 +424,19 @@ impl InfoPath {
                     return;
                 }
             };
-            if self.accepted >= MAX_CONNECTIONS {
+            let used_ns = monotonic_ns();
+            let Some(_permit) = self.permit(used_ns) else {
                 self.drops.refused += 1;
                 continue;
-            }
+            };
             let Some(remote) = remote.as_socket() else { continue };
             if socket.set_nonblocking(true).is_err() || socket.set_keepalive(true).is_err() {
                 continue;
             }
-            let role = Role::Inbound { partial: Vec::new() };
-            if self.insert(Connection { socket, remote, role }).is_ok() {
+            let role = Role::Inbound { partial: Vec::new(), proven: false };
+            if self.insert(Connection { socket, remote, role, used_ns, _permit }).is_ok() {
                 self.accepted += 1;
+                self.unproven += 1;
             }
         }
     }
@@ -331,12 +450,10 @@ impl InfoPath {
         }
     }
 
-    fn read(&mut self, index: usize, f: &mut impl FnMut(&[u8], SocketAddr)) -> usize {
-        let Some(Connection { socket, remote, role: Role::Inbound { partial } }) =
-            &mut self.connections[index]
-        else {
-            return 0;
-        };
+    fn read(&mut self, index: usize, f: &mut impl FnMut(&[u8], SocketAddr) -> bool) -> usize {
+        let Some(connection) = &mut self.connections[index] else { return 0 };
+        let Connection { socket, remote, role, used_ns, .. } = connection;
+        let Role::Inbound { partial, proven } = role else { return 0 };
         let held = partial.len();
         self.read_buffer[..held].copy_from_slice(partial);
         let end = match (&*socket).read(&mut self.read_buffer[held..]) {
@@ -354,7 +471,10 @@ impl InfoPath {
         loop {
             match next_frame(rest) {
                 Framed::Frame(frame, after) => {
-                    f(frame, *remote);
+                    if f(frame, *remote) {
+                        self.unproven -= usize::from(!core::mem::replace(proven, true));
+                        *used_ns = monotonic_ns();
+                    }
                     frames += 1;
                     rest = after;
                 }
@@ -530,7 +650,8 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let bytes: Vec<u8> = (0..4 * QUEUE_BYTES).map(|index| (index % 251) as u8).collect();
         let role = Role::Outbound { connecting: false, queue: bytes.clone() };
-        let mut connection = Connection { socket, remote, role };
+        let _permit = Permit::new(usize::MAX).unwrap();
+        let mut connection = Connection { socket, remote, role, used_ns: 0, _permit };
         let (mut got, mut piece) = (Vec::new(), [0; 1000]);
         let deadline_ns = monotonic_ns() + 10_000_000_000;
         assert!(!connection.flush().unwrap(), "the queue exceeds the send buffer");

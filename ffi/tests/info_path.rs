@@ -31,7 +31,11 @@ fn run(
     while !done(from, got) {
         assert!(Instant::now() < deadline, "{} frames came", got.len());
         from.recv(|frame, src| panic!("{} bytes from {src}", frame.len())).unwrap();
-        to.recv(|frame, _| got.push(frame.to_vec())).unwrap();
+        to.recv(|frame, _| {
+            got.push(frame.to_vec());
+            true
+        })
+        .unwrap();
     }
 }
 
@@ -71,7 +75,7 @@ fn a_peer_that_does_not_read_fills_a_bounded_queue_and_loses_nothing_of_it() {
     let mut from = InfoPath::new(None).unwrap();
     // The kernel's buffers on both sides hold a few MiB at most.
     let taken = (0..100_000).find(|index| {
-        from.recv(|_, _| ()).unwrap();
+        from.recv(|_, _| false).unwrap();
         !from.send(dst, &[*index as u8; MAX_FRAME_BYTES])
     });
     let taken = taken.expect("1.6 GB were taken for a peer that reads nothing");
@@ -83,7 +87,7 @@ fn a_peer_that_does_not_read_fills_a_bounded_queue_and_loses_nothing_of_it() {
     let mut piece = [0; 10_007];
     while got.len() < taken * (2 + MAX_FRAME_BYTES) {
         assert!(Instant::now() < deadline, "{} bytes of {taken} frames came", got.len());
-        from.recv(|_, _| ()).unwrap();
+        from.recv(|_, _| false).unwrap();
         match stream.read(&mut piece) {
             Ok(bytes) => got.extend_from_slice(&piece[..bytes]),
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
@@ -102,7 +106,7 @@ fn nobody_listening_means_udp() {
     let deadline = Instant::now() + PATIENCE;
     while from.send(dst, b"anyone?") {
         assert!(Instant::now() < deadline);
-        from.recv(|_, _| ()).unwrap();
+        from.recv(|_, _| false).unwrap();
     }
     assert!(!from.send(dst, b"a failed peer is left alone for a while"));
     let (mut to, _) = listening(dst);
@@ -174,7 +178,11 @@ fn what_came_before_a_malformed_length_counts() {
     let mut got = Vec::new();
     while to.drops().malformed == 0 {
         assert!(Instant::now() < deadline);
-        to.recv(|frame, _| got.push(frame.to_vec())).unwrap();
+        to.recv(|frame, _| {
+            got.push(frame.to_vec());
+            true
+        })
+        .unwrap();
     }
     assert_eq!(got, [b"good"]);
 }
@@ -188,12 +196,20 @@ fn a_frame_may_come_byte_by_byte() {
     let mut got = Vec::new();
     for byte in b"\0\x05hello\0\x02yo" {
         stream.write_all(&[*byte]).unwrap();
-        to.recv(|frame, from| got.push((frame.to_vec(), from))).unwrap();
+        to.recv(|frame, from| {
+            got.push((frame.to_vec(), from));
+            true
+        })
+        .unwrap();
     }
     let deadline = Instant::now() + PATIENCE;
     while got.len() < 2 {
         assert!(Instant::now() < deadline);
-        to.recv(|frame, from| got.push((frame.to_vec(), from))).unwrap();
+        to.recv(|frame, from| {
+            got.push((frame.to_vec(), from));
+            true
+        })
+        .unwrap();
     }
     assert_eq!(got, [(b"hello".to_vec(), src), (b"yo".to_vec(), src)]);
 }
@@ -210,8 +226,27 @@ fn a_wait_set_hears_the_path() {
     while frames == 0 {
         assert!(Instant::now() < deadline);
         assert!(set.wait(Some(PATIENCE)).unwrap().fd);
-        frames = to.recv(|_, _| ()).unwrap();
+        frames = to.recv(|_, _| true).unwrap();
     }
     assert_eq!(frames, 1);
     assert!(!set.wait(Some(Duration::ZERO)).unwrap().fd, "an idle path is silent");
+}
+
+#[test]
+fn a_connection_that_proves_no_session_is_closed_and_a_peers_is_not() {
+    let (mut to, dst) = listening(any_port());
+    let mut peer = TcpStream::connect(dst).unwrap();
+    peer.write_all(b"\0\x04peer").unwrap();
+    let mut strangers: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(dst).unwrap()).collect();
+    // Some say something, which is no proof.
+    strangers[0].write_all(b"\0\x08stranger").unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while to.drops().unproven < 20 {
+        assert!(Instant::now() < deadline, "{:?}", to.drops());
+        to.recv(|frame, _| frame == b"peer").unwrap();
+    }
+    assert_closed(&mut to, &mut strangers[0]);
+    peer.set_nonblocking(true).unwrap();
+    let still = peer.read(&mut [0]).expect_err("the peer has proven its session");
+    assert_eq!(still.kind(), std::io::ErrorKind::WouldBlock);
 }

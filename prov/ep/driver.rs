@@ -222,7 +222,7 @@ impl Driver {
         let mut read_at = None;
         let received = self.rx.recv(RECV_BATCH, |datagram| {
             *now = *read_at.get_or_insert_with(monotonic_ns);
-            if !link.takes(datagram.data, *now) {
+            if !link.takes(datagram.data, datagram.src, *now) {
                 engine.handle_packet(*now, &meta(&datagram), datagram.data, host);
             }
         });
@@ -271,7 +271,7 @@ impl Driver {
             *now = *read_at.get_or_insert_with(monotonic_ns);
             match datagram.placed {
                 Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
-                None if link.takes(datagram.data, *now) => {}
+                None if link.takes(datagram.data, datagram.src, *now) => {}
                 None => engine.handle_packet(*now, &meta, datagram.data, host),
             }
         };
@@ -301,7 +301,7 @@ impl Driver {
         let Some(path) = &mut self.info_path else { return 0 };
         let received = path.recv(|frame, from| {
             let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from };
-            engine.handle_packet(now, &meta, frame, host);
+            engine.handle_frame(now, &meta, frame, host)
         });
         received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive from the information path");
@@ -503,7 +503,8 @@ impl Driver {
         if self.link.arm() {
             return Some(0);
         }
-        let dues = [self.engine.poll_timeout(), self.retry_at_ns, self.link.next_ns()];
+        let info_path = self.info_path.as_ref().and_then(InfoPath::next_ns);
+        let dues = [self.engine.poll_timeout(), self.retry_at_ns, self.link.next_ns(), info_path];
         dues.into_iter().flatten().min()
     }
 

@@ -6,12 +6,12 @@
 
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::udp::{Burst, Dst, Ecn, SendReport, Stop, TxSockets};
-use erd_ffi::verbs::address::{Address, MARK, PortDatagram};
+use erd_ffi::verbs::address::{Address, Kind as PortKind, MARK, PortDatagram};
 use erd_ffi::verbs::peers::{Change, Outgoing, Peers, Target, Via};
 use erd_ffi::verbs::{Member, SendStop};
 use erd_rd::TxBurst;
 use erd_rd::wire::header::{Header, Kind, VERSION};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Their first byte is the engine's version with a kind that the engine does not have.
 const _: () = assert!(MARK == VERSION << 4 | 15);
@@ -22,7 +22,7 @@ const ACK_PATIENCE: u64 = 4;
 /// Answers that wait to be sent; more are dropped, and asked for again.
 const ANSWERS_MAX: usize = 64;
 
-/// What the ports carried for an endpoint: datagrams of verbs, but for the last.
+/// What the ports carried for an endpoint: datagrams of verbs, but where the name says otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Carried {
     pub tx_datagrams: u64,
@@ -33,11 +33,16 @@ pub(crate) struct Carried {
     pub rx_bytes: u64,
     /// What UDP carried without a copy.
     pub udp_tx_uncopied_bytes: u64,
+    /// Answers to port datagrams.
+    pub port_answers: u64,
+    /// Port datagrams that were malformed, or not answered: there is no other port than UDP here, the question
+    /// came from another IP address than its name's, or too many answers wait.
+    pub port_drops: u64,
 }
 
 /// See the module's text.
 pub(super) struct Link {
-    /// Without it, peers that ask are told so.
+    /// Without it, peers that ask get no answer.
     member: Option<Member>,
     peers: Peers,
     answers: Vec<Outgoing>,
@@ -88,27 +93,38 @@ impl Link {
         self.member.as_ref()
     }
 
-    /// Takes a datagram if it is one between ports; the engine gets the others.
-    pub(super) fn takes(&mut self, bytes: &[u8], now: u64) -> bool {
+    /// Takes a datagram that came over UDP if it is one between ports; the engine gets the others.
+    pub(super) fn takes(&mut self, bytes: &[u8], from: SocketAddr, now: u64) -> bool {
         let claimed = PortDatagram::claims(bytes);
         if claimed {
-            self.take(bytes, Via::Udp, now);
+            self.take(bytes, Via::Udp, Some(from.ip()), now);
         }
         claimed
     }
 
-    fn take(&mut self, bytes: &[u8], via: Via, now: u64) {
+    /// `from` is the IP address that a question has to come from: answers go to the name in it.
+    fn take(&mut self, bytes: &[u8], via: Via, from: Option<IpAddr>, now: u64) {
         let Some(datagram) = PortDatagram::decode(bytes) else {
             tracing::debug!("a malformed port datagram");
+            self.carried.port_drops += 1;
             return;
         };
+        let of_another = |from: IpAddr| from.to_canonical() != datagram.name.ip().to_canonical();
+        let asks = datagram.kind == PortKind::Ask;
+        if asks && (!self.has_verbs() || from.is_some_and(of_another)) {
+            self.carried.port_drops += 1;
+            return;
+        }
         let usable = self.member.as_ref().is_some_and(|member| member.port().is_usable());
         self.peers.set_usable(usable);
         let (answer, change) = self.peers.handle(&datagram, via, now, crate::random::u64);
-        if let Some(answer) = answer
-            && self.answers.len() < ANSWERS_MAX
-        {
-            self.answers.push(answer);
+        match answer {
+            Some(answer) if self.answers.len() < ANSWERS_MAX => {
+                self.answers.push(answer);
+                self.carried.port_answers += 1;
+            }
+            Some(_) => self.carried.port_drops += 1,
+            None => {}
         }
         log(datagram.name, change);
     }
@@ -136,7 +152,7 @@ impl Link {
             f(*now, data, source);
         });
         for (datagram, from) in between_ports {
-            self.take(&datagram, Via::Verbs(from), *now);
+            self.take(&datagram, Via::Verbs(from), None, *now);
         }
         count
     }

@@ -41,6 +41,11 @@ pub(crate) fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carr
         ("tx_data", stats.tx_data),
         ("tx_payload_bytes", stats.tx_payload_bytes),
         ("tx_control", stats.tx_control),
+        ("tx_challenges", stats.tx_challenges),
+        ("tx_resets", stats.tx_resets),
+        ("tx_goodbye_confirmations", stats.tx_goodbye_confirmations),
+        ("tx_version_refusals", stats.tx_version_refusals),
+        ("answers_withheld", stats.answers_withheld),
         ("rx_data", stats.rx_data),
         ("rx_payload_bytes", stats.rx_payload_bytes),
         ("rx_control", stats.rx_control),
@@ -64,6 +69,8 @@ pub(crate) fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carr
         ("verbs_rx_datagrams", carried.rx_datagrams),
         ("verbs_rx_bytes", carried.rx_bytes),
         ("udp_tx_uncopied_bytes", carried.udp_tx_uncopied_bytes),
+        ("port_answers", carried.port_answers),
+        ("port_drops", carried.port_drops),
     ];
     for (name, value) in counters {
         // Writing to a string does not fail.

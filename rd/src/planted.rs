@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What each bug breaks; bug `n` is entry `n - 1`.
-pub const BUGS: [&str; 23] = [
+pub const BUGS: [&str; 25] = [
     "a data packet that came before is taken again",
     "segments are placed in order of arrival, not at their offset",
     "a long message completes with its last segment, whatever is missing",
@@ -31,6 +31,8 @@ pub const BUGS: [&str; 23] = [
     "bytes are expected where some have been received",
     "a broken seal is not seen",
     "bytes count each time that they come",
+    "limits are raised by a stale acknowledgement",
+    "newcomers of one address have no quota",
 ];
 
 #[cfg(feature = "planted-bugs")]

@@ -36,10 +36,12 @@ pub enum DropReason {
     Trimmed,
     /// Its seal is broken: its sender took the memory back before it was read.
     Recalled,
+    /// A hello from an address whose newcomers have all the places that they may have.
+    Quota,
 }
 
 /// Number of [`DropReason`]s.
-pub const DROP_REASONS: usize = DropReason::Recalled as usize + 1;
+pub const DROP_REASONS: usize = DropReason::Quota as usize + 1;
 
 /// Names of the reasons, in order.
 pub const DROP_NAMES: [&str; DROP_REASONS] = [
@@ -58,6 +60,7 @@ pub const DROP_NAMES: [&str; DROP_REASONS] = [
     "table_full",
     "trimmed",
     "recalled",
+    "quota",
 ];
 
 /// Counters since the endpoint was made. All count packets unless the name says otherwise.
@@ -69,6 +72,17 @@ pub struct Stats {
     pub tx_payload_bytes: u64,
     /// Control packets sent.
     pub tx_control: u64,
+    /// Answers to hellos: proofs asked for before anything is remembered.
+    pub tx_challenges: u64,
+    /// Answers to probes of sessions that do not exist.
+    pub tx_resets: u64,
+    /// Answers to goodbyes.
+    pub tx_goodbye_confirmations: u64,
+    /// Answers to hellos of another version.
+    pub tx_version_refusals: u64,
+    /// Answers that were due and not given: too many at once, or in one second to names at other
+    /// addresses than the question came from.
+    pub answers_withheld: u64,
     /// Data packets accepted.
     pub rx_data: u64,
     /// Payload bytes placed.

@@ -1,10 +1,16 @@
-//! Each planted bug is found by the random runs. Built only with the feature `planted-bugs`.
+//! Each planted bug is found by the random runs, or by a scripted attack where peers that keep to the
+//! protocol do not bring it out. Built only with the feature `planted-bugs`.
 
+mod intruder;
 mod world;
 
 use erd_rd::planted::{BUGS, plant};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use world::swarm::{Options, run};
+
+/// Bugs that only an attack brings out, by number.
+const ATTACKS: [(usize, fn()); 2] =
+    [(24, intruder::raises_limits_by_a_stale_acknowledgement), (25, intruder::takes_all_places)];
 
 /// Seeds within which a bug must show.
 const SEEDS_MAX: u64 = 500;
@@ -16,6 +22,15 @@ fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
     for (index, what) in BUGS.iter().enumerate() {
         plant(index + 1);
+        if let Some((_, attack)) = ATTACKS.iter().find(|(bug, _)| *bug == index + 1) {
+            let found = catch_unwind(*attack).is_err();
+            plant(0);
+            match found && catch_unwind(*attack).is_ok() {
+                true => println!("bug {:2} found by an attack: {what}", index + 1),
+                false => missed.push((*what, None)),
+            }
+            continue;
+        }
         let fails = |seed: &u64| {
             let options = Options::new(*seed);
             catch_unwind(AssertUnwindSafe(|| run(&options))).is_err()

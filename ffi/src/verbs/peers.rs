@@ -21,10 +21,11 @@ const OLD_NS: u64 = 60_000_000_000;
 /// First spacing of questions and checks; doubles with each, up to [`SPACING_MAX_NS`].
 const SPACING_NS: u64 = 5_000_000;
 const SPACING_MAX_NS: u64 = 250_000_000;
-/// Questions or checks without an answer after which the peer is left alone for [`REST_NS`].
+/// Questions without an answer after which the peer is left alone for [`WITHOUT_NS`], and checks after
+/// which it is for [`REST_NS`].
 const TRIES_MAX: u32 = 10;
 const REST_NS: u64 = 1_000_000_000;
-/// A peer that says that it has no verbs, or whose address leads nowhere, is asked again after this
+/// A peer that says that it has no verbs now, that does not answer, or whose address leads nowhere, is asked again after this
 /// time: looking for the way there may stop the caller for a second.
 const WITHOUT_NS: u64 = 10_000_000_000;
 /// An address that was confirmed this long ago is asked for again when a session begins: the peer may
@@ -283,7 +284,9 @@ impl Peers {
                 self.enter(name, State::Asking(attempt));
                 return Some(self.outgoing(Target::Udp(name), Kind::Ask, attempt.nonce, 0));
             }
-            self.enter(name, State::Without { until_ns: now + REST_NS });
+            // Who did not even answer has no verbs, or is not there; who did may be heard soon.
+            let rest_ns = if let Some(State::Asking(_)) = state { WITHOUT_NS } else { REST_NS };
+            self.enter(name, State::Without { until_ns: now + rest_ns });
         }
         None
     }
@@ -305,7 +308,8 @@ impl Peers {
         let PortDatagram { nonce, address, cookie, name, .. } = *datagram;
         let known = self.states.get(&name).copied();
         match (datagram.kind, via, known) {
-            (Kind::Ask, Via::Udp, _) => {
+            // An endpoint without verbs says nothing: whoever asks finds out by the silence.
+            (Kind::Ask, Via::Udp, _) if self.own.is_some() => {
                 let cookie = self.cookie(name);
                 (Some(self.outgoing(Target::Udp(name), Kind::Answer, nonce, cookie)), None)
             }
@@ -452,11 +456,17 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_verbs_says_so() {
+    fn a_peer_without_verbs_says_nothing_and_is_left_alone() {
         let mut a = peers(1);
         let mut b = Peers::new(Address::NONE, name(2));
-        a.route(name(2), 0, || 11);
-        assert_eq!(exchange(&mut a, &mut b, 0, true), [Change::Without]);
+        let mut now = 0;
+        a.route(name(2), now, || 11);
+        while let Some(next) = a.next_ns() {
+            now = next;
+            assert_eq!(exchange(&mut a, &mut b, now, true), []);
+        }
+        assert_eq!(a.route(name(2), now + WITHOUT_NS - 1, || 12), None);
+        assert_eq!(a.next_ns(), None, "it is not asked again so soon");
         assert_eq!(b.route(name(1), 0, || 1), None);
         assert_eq!(b.next_ns(), None, "who has none asks nobody");
     }

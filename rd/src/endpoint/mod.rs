@@ -9,6 +9,7 @@
 mod ask;
 mod expect;
 mod receive;
+mod room;
 mod schedule;
 
 use crate::cc::Scheme;
@@ -24,7 +25,8 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use receive::Reply;
+use receive::{Allowance, Reply};
+use room::Room;
 use schedule::{Peers, Schedule};
 use slab::Slab;
 
@@ -32,15 +34,6 @@ pub use ask::{Ask, AskRequest};
 pub use expect::Expected;
 pub(crate) use receive::Datagram;
 pub use schedule::TIMERS_PER_CALL;
-
-/// Most names remembered without a place.
-const FORGOTTEN_MAX: usize = 64;
-/// Entries of a full peer table that one newcomer looks at for one that may go.
-const EVICTION_LOOKS: u32 = 64;
-/// Quiet sessions that one newcomer ends at most.
-const EVICTION_LEAVES: u32 = 4;
-/// Room is made when less than this part of the peer table is free.
-const ROOM_SHARE: u32 = 8;
 
 /// A message to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +63,8 @@ pub struct RxMeta {
     pub trimmed: bool,
     /// How long ago the kernel or the NIC received it.
     pub hold_ns: Nanos,
-    /// Its source, for logs: a peer is known by its session, never by this.
+    /// Its source: a peer is known by its session, never by this. A stranger's IP address says whether the
+    /// name that it gives may be its own.
     pub from: SocketAddr,
 }
 
@@ -103,12 +97,10 @@ pub struct Endpoint {
     schedule: Schedule,
     /// Stateless replies; bounded by `receive::REPLIES_MAX`.
     replies: VecDeque<Reply>,
+    /// Answers to names at other IP addresses than the question's: how many in this second.
+    elsewhere: Allowance,
     generation: u32,
-    /// Names that lost their places lately, with the session id that was used there last; at most
-    /// [`FORGOTTEN_MAX`].
-    forgotten: VecDeque<(SocketAddr, u64)>,
-    /// Where [`Endpoint::make_room`] looked last.
-    evict_at: u32,
+    room: Room,
     closed: bool,
 }
 
@@ -146,9 +138,9 @@ impl Endpoint {
             names: BTreeMap::new(),
             schedule: Schedule::default(),
             replies: VecDeque::new(),
+            elsewhere: Allowance::default(),
             generation: 0,
-            forgotten: VecDeque::new(),
-            evict_at: 0,
+            room: Room::default(),
             closed: false,
         })
     }
@@ -169,6 +161,9 @@ impl Endpoint {
         }
         let index = self.peer_index(now, name, host).ok_or(PostError::TableFull)?;
         let peer = &mut self.peers[index as usize];
+        if peer.kept == 0 {
+            self.room.left(name);
+        }
         peer.kept = peer.kept.saturating_add(1);
         if peer.phase == Phase::Leaving {
             // It was to make room: what is posted now opens another session.
@@ -184,63 +179,10 @@ impl Endpoint {
     pub fn let_go(&mut self, peer: PeerId) {
         if self.known(peer).is_some() {
             let peer = &mut self.peers[peer.index as usize];
-            peer.kept = peer.kept.saturating_sub(1);
-        }
-    }
-
-    fn peer_index<H: Host>(&mut self, now: Nanos, name: SocketAddr, host: &mut H) -> Option<u32> {
-        if let Some(&index) = self.names.get(&name) {
-            return Some(index);
-        }
-        let most = self.core.cfg.peers_max;
-        let known = self.peers.len() as u32;
-        if known >= most - most / ROOM_SHARE {
-            self.make_room(now, host);
-        }
-        if self.peers.len() as u32 >= most {
-            return None;
-        }
-        let entry = self.peers.vacant_entry();
-        let index = entry.key() as u32;
-        self.generation = self.generation.wrapping_add(1);
-        let id = PeerId { index, generation: self.generation };
-        let limit = host.datagram_limit_bytes(name).max(crate::config::DATAGRAM_MIN_BYTES);
-        let peer = entry.insert(Box::new(Peer::new(id, name, limit)));
-        // What was sent with that id may be under way still: the peer must not take it for ours.
-        if let Some(at) = self.forgotten.iter().position(|(gone, _)| *gone == name) {
-            peer.gave_up = self.forgotten.remove(at).map_or(0, |(_, session)| session);
-        }
-        self.names.insert(name, index);
-        Some(index)
-    }
-
-    /// Makes room in a table that is nearly full. An entry that nobody keeps goes if it has no
-    /// session; one with a quiet session leaves it, and can go later. Looks at a bounded number of
-    /// entries; the next call looks at others.
-    fn make_room<H: Host>(&mut self, now: Nanos, host: &mut H) {
-        let mut leaves = 0;
-        for _ in 0..EVICTION_LOOKS {
-            self.evict_at = (self.evict_at + 1) % self.core.cfg.peers_max;
-            let index = self.evict_at as usize;
-            let Some(peer) = self.peers.get_mut(index).filter(|p| p.kept == 0) else { continue };
-            if peer.phase == Phase::Idle && peer.tx.queue.is_empty() {
-                let gone = self.peers.remove(index);
-                self.lost(&gone);
-            } else if leaves < EVICTION_LEAVES && peer.is_quiet() {
-                leaves += 1;
-                peer.leave(&mut self.core, host, now);
-                self.schedule.ready(peer);
-                self.schedule.reschedule(&self.core, peer);
+            if peer.kept == 1 {
+                self.room.came(peer.name);
             }
-        }
-    }
-
-    /// A peer has lost its place.
-    fn lost(&mut self, gone: &Peer) {
-        self.names.remove(&gone.name);
-        if gone.gave_up != 0 {
-            self.forgotten.truncate(FORGOTTEN_MAX - 1);
-            self.forgotten.push_front((gone.name, gone.gave_up));
+            peer.kept = peer.kept.saturating_sub(1);
         }
     }
 
@@ -275,6 +217,9 @@ impl Endpoint {
         }
         let mut gone = self.peers.remove(peer.index as usize);
         gone.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
+        if gone.kept == 0 {
+            self.room.left(gone.name);
+        }
         self.lost(&gone);
     }
 

@@ -17,6 +17,9 @@ use siphasher::sip::SipHasher24;
 
 /// Most stateless replies waiting to be sent; more are dropped, their askers repeat.
 pub(super) const REPLIES_MAX: usize = 1024;
+/// Answers a second to names at other IP addresses than the question came from: hosts with several
+/// addresses send such questions, and so does who would have us send to others.
+const ELSEWHERE_PER_S: u32 = 1024;
 /// How long a cookie is good: this and the next period.
 const COOKIE_PERIOD_NS: Nanos = 8 * SECOND;
 
@@ -29,6 +32,25 @@ pub(super) struct Reply {
     /// Cookie of a challenge, unknown session of a reset, session of a goodbye, the version that is
     /// refused.
     word: u64,
+}
+
+/// How often something was done within the present second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Allowance {
+    second: Nanos,
+    used: u32,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Nanos, most: u32) -> bool {
+        let second = now / SECOND;
+        if second != self.second {
+            *self = Allowance { second, used: 0 };
+        }
+        let allowed = self.used < most;
+        self.used += u32::from(allowed);
+        allowed
+    }
 }
 
 impl Reply {
@@ -113,6 +135,25 @@ impl Endpoint {
         }
     }
 
+    /// As [`Endpoint::handle_packet`], for what came over the information path (protocol.md §6.3). True if a
+    /// session took it, so that its writer is a peer.
+    pub fn handle_frame<H: Host>(
+        &mut self,
+        now: Nanos,
+        meta: &RxMeta,
+        bytes: &[u8],
+        host: &mut H,
+    ) -> bool {
+        let result = match Header::parse(bytes) {
+            Ok(h) if h.kind != Kind::Ack => Err(DropReason::WrongState),
+            _ => self.take_packet(now, meta, Datagram::Whole(bytes), host),
+        };
+        if let Err(reason) = result {
+            self.core.stats.drop_packet(reason);
+        }
+        result.is_ok()
+    }
+
     fn take_packet<H: Host>(
         &mut self,
         now: Nanos,
@@ -123,7 +164,7 @@ impl Endpoint {
         let h = match Header::parse(datagram.start()) {
             Ok(h) => h,
             Err(None) => {
-                self.on_other_version(datagram.start());
+                self.on_other_version(now, meta.from, datagram.start());
                 return Err(DropReason::Version);
             }
             Err(Some(Malformed)) => return Err(DropReason::Malformed),
@@ -156,9 +197,9 @@ impl Endpoint {
         let r = Reader::new(&bytes[HEADER_BYTES..]);
         let arrived = now.saturating_sub(meta.hold_ns);
         let result = match h.kind {
-            Kind::Hello => self.on_hello(now, arrived, &h, r, host),
-            Kind::Probe => self.on_probe(now, &h, r),
-            Kind::Goodbye => self.on_goodbye(now, arrived, &h, r, host),
+            Kind::Hello => self.on_hello(now, meta, &h, r, host),
+            Kind::Probe => self.on_probe(now, meta.from, &h, r),
+            Kind::Goodbye => self.on_goodbye(now, meta, &h, r, host),
             Kind::Reset | Kind::GoodbyeAck | Kind::Version => self.on_refusal(now, &h, r, host),
             _ => self.on_answer(now, arrived, &h, r, host),
         };
@@ -169,11 +210,13 @@ impl Endpoint {
     }
 
     /// A packet of another version: who says hello so is told ours (protocol.md §3.4).
-    fn on_other_version(&mut self, bytes: &[u8]) {
+    fn on_other_version(&mut self, now: Nanos, from: SocketAddr, bytes: &[u8]) {
         if !self.closed
             && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
         {
-            self.reply(hello.name, Kind::Version, hello.session, hello.version.into());
+            let ForeignHello { name: to, session, version } = hello;
+            let kind = Kind::Version;
+            self.reply(now, from, Reply { to, kind, session, word: version.into() });
         }
     }
 
@@ -198,10 +241,23 @@ impl Endpoint {
         }
     }
 
-    fn reply(&mut self, to: SocketAddr, kind: Kind, session: u64, word: u64) {
-        if self.replies.len() < REPLIES_MAX {
-            self.replies.push_back(Reply { to, kind, session, word });
+    /// Answers who is nobody's peer yet, or any more. `from` is where the question came from: the name
+    /// to answer may be somebody else's.
+    fn reply(&mut self, now: Nanos, from: SocketAddr, reply: Reply) {
+        let own = from.ip().to_canonical() == reply.to.ip().to_canonical();
+        let room = self.replies.len() < REPLIES_MAX;
+        let stats = &mut self.core.stats;
+        if !room || !(own || self.elsewhere.take(now, ELSEWHERE_PER_S)) {
+            stats.answers_withheld += 1;
+            return;
         }
+        match reply.kind {
+            Kind::Challenge => stats.tx_challenges += 1,
+            Kind::Reset => stats.tx_resets += 1,
+            Kind::GoodbyeAck => stats.tx_goodbye_confirmations += 1,
+            _ => stats.tx_version_refusals += 1,
+        }
+        self.replies.push_back(reply);
     }
 
     fn cookie(&self, g: &Greeting, period: u64) -> u64 {
@@ -220,7 +276,7 @@ impl Endpoint {
     fn on_hello<H: Host>(
         &mut self,
         now: Nanos,
-        arrived: Nanos,
+        meta: &RxMeta,
         h: &Header,
         mut r: Reader<'_>,
         host: &mut H,
@@ -236,22 +292,31 @@ impl Endpoint {
         let expected = self.cookie(&g, period);
         let before = self.cookie(&g, period.wrapping_sub(1));
         if g.cookie != expected && g.cookie != before {
-            self.reply(g.name, Kind::Challenge, g.session, expected);
+            let (to, kind, session) = (g.name, Kind::Challenge, g.session);
+            self.reply(now, meta.from, Reply { to, kind, session, word: expected });
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
-        let index = self.peer_index(now, g.name, host).ok_or(DropReason::TableFull)?;
+        let index = self.newcomer_index(now, g.name, host)?;
         let peer = &mut self.peers[index as usize];
         if g.session == peer.gave_up {
-            self.reply(g.name, Kind::Reset, g.session, g.session);
+            let (to, kind, session) = (g.name, Kind::Reset, g.session);
+            self.reply(now, meta.from, Reply { to, kind, session, word: session });
             return Err(DropReason::Cookie);
         }
+        let arrived = now.saturating_sub(meta.hold_ns);
         let result = peer.on_hello(&mut self.core, host, now, arrived, &g, h.sent_at_ns);
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);
         result.map_err(refused)
     }
 
-    fn on_probe(&mut self, now: Nanos, h: &Header, mut r: Reader<'_>) -> Result<(), DropReason> {
+    fn on_probe(
+        &mut self,
+        now: Nanos,
+        from: SocketAddr,
+        h: &Header,
+        mut r: Reader<'_>,
+    ) -> Result<(), DropReason> {
         let asker = Asker::parse(&mut r).map_err(malformed)?;
         // Whose asker id is wrong has guessed the session id: it is not to learn that the guess was right.
         let may_be_of = |peer: &Peer| match peer.phase {
@@ -260,7 +325,8 @@ impl Endpoint {
         };
         let found = self.session_peer(h.session);
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
-            self.reply(asker.name, Kind::Reset, asker.id, h.session);
+            let (to, kind, session) = (asker.name, Kind::Reset, asker.id);
+            self.reply(now, from, Reply { to, kind, session, word: h.session });
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
@@ -279,20 +345,22 @@ impl Endpoint {
     fn on_goodbye<H: Host>(
         &mut self,
         now: Nanos,
-        arrived: Nanos,
+        meta: &RxMeta,
         h: &Header,
         mut r: Reader<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
         let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
         let asker = goodbye.asker;
-        self.reply(asker.name, Kind::GoodbyeAck, asker.id, h.session);
+        let (to, kind, session) = (asker.name, Kind::GoodbyeAck, asker.id);
+        self.reply(now, meta.from, Reply { to, kind, session, word: h.session });
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
         if peer.remote.asker != asker.id {
             return Err(DropReason::WrongState);
         }
         if peer.phase == Phase::Open {
+            let arrived = now.saturating_sub(meta.hold_ns);
             peer.on_ack(&mut self.core, host, now, arrived, &goodbye.ack, None)?;
         }
         peer.retire();

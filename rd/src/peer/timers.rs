@@ -28,7 +28,22 @@ impl Peer {
         self.phase == Phase::Open
             && (self.watched > 0
                 || (self.tx.awaits_match() && !planted(15))
-                || self.rx.expects_data())
+                || self.rx.expects_data()
+                || self.rx.awaits_application())
+    }
+
+    /// All that keeps the session is what the peer began here and nobody may ever end: messages that the
+    /// application does not match, or parts that do not get whole.
+    pub(crate) fn hoards(&self, core: &Core, now: Nanos) -> bool {
+        let patience_ns =
+            if self.rx.expects_data() { core.cfg.peer_timeout_ns } else { RECLAIM_NS };
+        self.phase == Phase::Open
+            && (self.rx.awaits_application() || self.rx.expects_data())
+            && now >= self.active_at + patience_ns
+            && self.watched == 0
+            && self.tx.ops == 0
+            && !self.tx.outstanding()
+            && !self.rx.has_done()
     }
 
     /// The session is open, but nothing is under way, has been for a while, or waits for the
@@ -40,7 +55,6 @@ impl Peer {
             && !self.tx.outstanding()
             && self.tx.ops == 0
             && !self.rx.has_done()
-            && !self.rx.awaits_application()
     }
 
     /// Makes sure that a probe follows if no answer comes.

@@ -1,0 +1,207 @@
+//! Places of the peer table: who gets one, and who gives his up (protocol.md §3.5).
+//!
+//! An entry that the driver keeps stays. All others were made by a hello: they are *newcomers* until the
+//! driver asks for them, and go when room is needed.
+
+use super::Endpoint;
+use crate::host::Host;
+use crate::peer::{Peer, Phase};
+use crate::planted::planted;
+use crate::stats::DropReason;
+use crate::units::{Nanos, PeerId};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Most names remembered without a place.
+const FORGOTTEN_MAX: usize = 64;
+/// Entries of a full peer table that one newcomer looks at for one that may go.
+const EVICTION_LOOKS: usize = 64;
+/// Sessions that one newcomer ends at most.
+const EVICTION_LEAVES: u32 = 4;
+/// Room is made when less than this part of the peer table is free.
+const ROOM_SHARE: u32 = 8;
+/// The newcomers of one address take at most this part of the peer table,
+const QUOTA_SHARE: u32 = 8;
+/// or this many places of a small one.
+const QUOTA_MIN: u32 = 64;
+
+/// Who has places, besides the table itself.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Newcomers by the address they came from; no address is here without one.
+    newcomers: BTreeMap<IpAddr, u32>,
+    /// Names that lost their places lately, with the session id that was used there last; at most
+    /// [`FORGOTTEN_MAX`].
+    forgotten: VecDeque<(SocketAddr, u64)>,
+    /// Where [`Endpoint::make_room`] looked last.
+    evict_at: u32,
+}
+
+/// What counts as one address: a host has a whole /64 of IPv6.
+fn address(name: SocketAddr) -> IpAddr {
+    match name.ip() {
+        IpAddr::V4(ip) => ip.into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+    }
+}
+
+/// The first and the last name of an address.
+fn names(address: IpAddr) -> [SocketAddr; 2] {
+    match address {
+        IpAddr::V4(_) => [SocketAddr::new(address, 0), SocketAddr::new(address, u16::MAX)],
+        IpAddr::V6(ip) => {
+            let last = core::net::SocketAddrV6::new(
+                Ipv6Addr::from_bits(ip.to_bits() | u128::from(u64::MAX)),
+                u16::MAX,
+                u32::MAX,
+                u32::MAX,
+            );
+            [SocketAddr::new(address, 0), last.into()]
+        }
+    }
+}
+
+impl Room {
+    /// A newcomer got a place, or the driver keeps its entry no more.
+    pub(super) fn came(&mut self, name: SocketAddr) {
+        *self.newcomers.entry(address(name)).or_default() += 1;
+    }
+
+    /// A newcomer lost its place, or the driver keeps its entry.
+    pub(super) fn left(&mut self, name: SocketAddr) {
+        let address = address(name);
+        if let Some(count) = self.newcomers.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.newcomers.remove(&address);
+            }
+        }
+    }
+
+    fn newcomers_of(&self, name: SocketAddr) -> u32 {
+        self.newcomers.get(&address(name)).copied().unwrap_or(0)
+    }
+}
+
+impl Endpoint {
+    /// The entry of a peer, for the driver.
+    pub(super) fn peer_index<H: Host>(
+        &mut self,
+        now: Nanos,
+        name: SocketAddr,
+        host: &mut H,
+    ) -> Option<u32> {
+        if let Some(&index) = self.names.get(&name) {
+            return Some(index);
+        }
+        let most = self.core.cfg.peers_max;
+        let known = self.peers.len() as u32;
+        if known >= most - most / ROOM_SHARE {
+            self.make_room(now, host);
+        }
+        if self.peers.len() as u32 >= most {
+            return None;
+        }
+        let entry = self.peers.vacant_entry();
+        let index = entry.key() as u32;
+        self.generation = self.generation.wrapping_add(1);
+        let id = PeerId { index, generation: self.generation };
+        let limit = host.datagram_limit_bytes(name).max(crate::config::DATAGRAM_MIN_BYTES);
+        let peer = entry.insert(Box::new(Peer::new(id, name, limit)));
+        // What was sent with that id may be under way still: the peer must not take it for ours.
+        let forgotten = &mut self.room.forgotten;
+        if let Some(at) = forgotten.iter().position(|(gone, _)| *gone == name) {
+            peer.gave_up = forgotten.remove(at).map_or(0, |(_, session)| session);
+        }
+        self.names.insert(name, index);
+        self.room.came(name);
+        Some(index)
+    }
+
+    /// The entry of a peer that says hello.
+    ///
+    /// # Errors
+    /// [`DropReason::Quota`], [`DropReason::TableFull`].
+    pub(super) fn newcomer_index<H: Host>(
+        &mut self,
+        now: Nanos,
+        name: SocketAddr,
+        host: &mut H,
+    ) -> Result<u32, DropReason> {
+        let quota = (self.core.cfg.peers_max / QUOTA_SHARE).max(QUOTA_MIN);
+        if !self.names.contains_key(&name) && self.room.newcomers_of(name) >= quota && !planted(25)
+        {
+            self.make_room_beside(now, name, host);
+            if self.room.newcomers_of(name) >= quota {
+                return Err(DropReason::Quota);
+            }
+        }
+        self.peer_index(now, name, host).ok_or(DropReason::TableFull)
+    }
+
+    /// Makes room in a table that is nearly full. Looks at a bounded number of entries; the next call
+    /// looks at others.
+    fn make_room<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        let most = self.core.cfg.peers_max;
+        let from = self.room.evict_at;
+        let looks = EVICTION_LOOKS.min(most as usize) as u32;
+        self.room.evict_at = (from + looks) % most;
+        let places: Vec<u32> = (0..looks).map(|i| (from + i) % most).collect();
+        self.free_some(now, &places, host);
+    }
+
+    /// Makes room among the newcomers of an address that has its quota, from the given name on.
+    fn make_room_beside<H: Host>(&mut self, now: Nanos, name: SocketAddr, host: &mut H) {
+        let [first, last] = names(address(name));
+        let (after, before) = (self.names.range(name..=last), self.names.range(first..name));
+        let places = after.chain(before).map(|(_, index)| *index).take(EVICTION_LOOKS);
+        let places: Vec<u32> = places.collect();
+        self.free_some(now, &places, host);
+    }
+
+    /// Frees some of these places, unless the driver keeps them. An entry without a session goes. A session
+    /// is left, and its entry can go later: first those that hold nothing but what nobody here may ever want,
+    /// then those that are quiet.
+    fn free_some<H: Host>(&mut self, now: Nanos, places: &[u32], host: &mut H) {
+        let mut leaves = 0;
+        for hoarders in [true, false] {
+            for place in places {
+                let index = *place as usize;
+                let Some(peer) = self.peers.get_mut(index).filter(|p| p.kept == 0) else {
+                    continue;
+                };
+                if peer.phase == Phase::Idle && peer.tx.queue.is_empty() {
+                    let gone = self.peers.remove(index);
+                    self.room.left(gone.name);
+                    self.lost(&gone);
+                    continue;
+                }
+                let may_go = match hoarders {
+                    true => peer.hoards(&self.core, now),
+                    false => peer.is_quiet(),
+                };
+                if may_go && leaves < EVICTION_LEAVES {
+                    leaves += 1;
+                    peer.leave(&mut self.core, host, now);
+                    self.schedule.ready(peer);
+                    self.schedule.reschedule(&self.core, peer);
+                }
+            }
+            if leaves > 0 {
+                return;
+            }
+        }
+    }
+
+    /// A peer has lost its place.
+    pub(super) fn lost(&mut self, gone: &Peer) {
+        self.names.remove(&gone.name);
+        if gone.gave_up != 0 {
+            let forgotten = &mut self.room.forgotten;
+            forgotten.truncate(FORGOTTEN_MAX - 1);
+            forgotten.push_front((gone.name, gone.gave_up));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What strangers without any secret tried (protocol.md §8), and do not get any more.
+
+mod intruder;
+
+#[test]
+fn one_address_gets_its_share_of_the_table_alone() {
+    intruder::takes_all_places();
+}
+
+#[test]
+fn who_does_not_answer_keeps_no_place() {
+    intruder::fills_the_table_for_good();
+}
+
+#[test]
+fn who_only_announces_goes_first() {
+    intruder::hoarders_go_first();
+}
+
+#[test]
+fn a_probe_tells_nothing_that_could_be_used() {
+    intruder::takes_a_dead_peers_port();
+}
+
+#[test]
+fn a_welcome_is_repeated_until_it_came() {
+    intruder::asks_for_another_welcome();
+}
+
+#[test]
+fn few_answers_go_to_names_that_did_not_ask() {
+    intruder::gives_anothers_name();
+}
+
+#[test]
+fn a_guess_of_a_session_id_learns_nothing() {
+    intruder::guesses_session_ids();
+}
+
+#[test]
+fn a_stale_acknowledgement_raises_no_limit() {
+    intruder::raises_limits_by_a_stale_acknowledgement();
+}
