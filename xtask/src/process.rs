@@ -170,6 +170,12 @@ impl Job {
 }
 
 impl Running {
+    /// The number of the process that was started.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has ended by itself.
     ///
     /// # Errors
