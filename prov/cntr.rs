@@ -175,6 +175,13 @@ impl CntrInner {
         let errors_before = self.values().1;
         loop {
             self.watch.progress();
+            let found = || {
+                let (value, errors) = self.values();
+                value >= threshold || errors != errors_before
+            };
+            if !found() {
+                self.watch.spin(end_ns, found);
+            }
             let wakes = self.watch.clear();
             self.armed.store(true, Ordering::SeqCst);
             let (value, errors) = self.values();
@@ -280,7 +287,8 @@ pub unsafe fn open(
     let (context, ops) =
         if owner.is_some() { (std::ptr::null_mut(), &PEER_OPS) } else { (context, &CNTR_OPS) };
     // SAFETY: the caller's attribute, whose wait set is open where one is meant.
-    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set) } {
+    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set, domain.settings.spin_ns) }
+    {
         Ok(watch) => watch,
         Err(errno) => return -errno,
     };

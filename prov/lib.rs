@@ -44,6 +44,7 @@ pub mod sep;
 pub mod settings;
 pub mod shared;
 pub mod sockaddr;
+mod spin;
 pub mod trigger;
 pub mod verbs;
 pub mod watch;

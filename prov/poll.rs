@@ -5,6 +5,7 @@ use crate::cq::CqInner;
 use crate::domain::DomainInner;
 use crate::fabric::FabricInner;
 use crate::object::{self, Class, Use, Users};
+use crate::spin::{Seen, Spinner};
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_CLASS_POLL, FI_CLASS_WAIT, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_ETIMEDOUT, FI_GETWAIT,
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A queue or a counter, which stays open as long as it is in a set.
@@ -86,6 +88,9 @@ pub trait Sleepable: Send + Sync {
 pub struct WaitInner {
     set: WaitSet,
     members: Mutex<Vec<std::sync::Weak<dyn Sleepable>>>,
+    /// What the last member allows.
+    spin_ns: AtomicU64,
+    spinner: Spinner,
     users: Users,
     _fabric_use: Use,
 }
@@ -107,7 +112,7 @@ impl WaitInner {
         self.users.add()
     }
 
-    /// `member`, whose fd is `fd`, is slept on with the others.
+    /// `member`, whose fd is `fd`, is slept on with the others, after a spin of `spin_ns` at most.
     ///
     /// # Errors
     /// A positive error number.
@@ -115,9 +120,11 @@ impl WaitInner {
         &self,
         member: std::sync::Weak<dyn Sleepable>,
         fd: std::os::fd::BorrowedFd<'_>,
+        spin_ns: u64,
     ) -> Result<(), c_int> {
         let added = self.set.add(fd, Interest::Readable);
         added.map_err(|error| error.raw_os_error().unwrap_or(FI_EINVAL))?;
+        self.spin_ns.store(spin_ns, Ordering::Relaxed);
         let mut members = self.members.lock();
         members.retain(|member| member.strong_count() > 0);
         members.push(member);
@@ -134,6 +141,14 @@ impl WaitInner {
         let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
         loop {
             if !self.may_sleep() {
+                return 0;
+            }
+            let mut found = false;
+            self.spinner.spin(self.spin_ns.load(Ordering::Relaxed), end_ns, || {
+                found = !self.may_sleep();
+                if found { Seen::Found } else { Seen::Nothing }
+            });
+            if found {
                 return 0;
             }
             let now_ns = monotonic_ns();
@@ -210,6 +225,8 @@ pub unsafe fn open_wait(
     let inner = Arc::new(WaitInner {
         set,
         members: Mutex::default(),
+        spin_ns: AtomicU64::new(0),
+        spinner: Spinner::default(),
         users: Users::default(),
         _fabric_use: fabric.hold(),
     });

@@ -254,6 +254,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Time without a call after which the helper thread progresses, in ms",
     },
     Parameter {
+        name: "spin_us",
+        default: "100",
+        kind: Kind::Number { min: 0, max: 10_000 },
+        help: "Longest time without an arrival that a sleeping call looks before it sleeps, in us, as long as answers come within it and the processor is not wanted by others; 0: none",
+    },
+    Parameter {
         name: "gso",
         default: "1",
         kind: Kind::Switch,
@@ -395,6 +401,8 @@ pub struct Settings {
     pub rto_min_ns: u64,
     /// Time without a call until the helper thread progresses.
     pub progress_idle_ns: u64,
+    /// See the table.
+    pub spin_ns: u64,
     /// UDP GSO.
     pub gso: bool,
     /// Peers on this host read long payloads where they lie.
@@ -473,6 +481,7 @@ impl Settings {
             scan_min_ns: from.number::<u64>("scan_min_us")? * 1000,
             rto_min_ns: from.number::<u64>("rto_min_us")? * 1000,
             progress_idle_ns: from.number::<u64>("progress_idle_ms")? * 1_000_000,
+            spin_ns: from.number::<u64>("spin_us")? * 1_000,
             gso: from.switch("gso")?,
             share_pages: from.switch("share_pages")?,
             gro: from.switch("gro")?,

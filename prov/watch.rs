@@ -8,6 +8,7 @@ use crate::ep::EpInner;
 use crate::look::{Look, NEVER_NS};
 use crate::object::{self, Use};
 use crate::poll::{Sleepable, WaitInner};
+use crate::spin::{Seen, Spinner};
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_NONE,
@@ -135,14 +136,16 @@ impl Members {
         self.look = Some(look);
     }
 
-    /// Lets those progress that have something to do.
-    fn progress(&self, look: &Look, set: &WaitSet) {
+    /// Lets those progress that have something to do. Whether something had arrived.
+    fn progress(&self, look: &Look, set: &WaitSet) -> bool {
         look.count();
         // What arrives in this look makes its acknowledgements due at a later one: until then the
         // application can answer, and they go along.
         let now = monotonic_ns();
-        self.asked().for_each(|endpoint| endpoint.progress());
-        let arrivals = set.ready(|place| self.at(place).into_iter().for_each(|one| one.progress()));
+        let mut arrived = self.progress_asked();
+        let arrivals = set.ready(|place| {
+            arrived |= self.at(place).is_some_and(|endpoint| endpoint.progress());
+        });
         if let Err(error) = arrivals {
             tracing::warn!(%error, "cannot look for arrivals");
         }
@@ -155,12 +158,20 @@ impl Members {
         }
         // What counters have made due is nobody's own.
         self.all().next().into_iter().for_each(|one| one.work());
+        arrived
+    }
+
+    fn progress_asked(&self) -> bool {
+        self.asked().fold(false, |arrived, endpoint| endpoint.progress() | arrived)
     }
 }
 
 /// See the module's text.
 pub struct Watch {
     kind: Kind,
+    /// How long a reader spins at most before it sleeps.
+    spin_ns: u64,
+    spinner: Spinner,
     /// The wait set (`fi_wait(3)`) that it is slept on with.
     with: Option<(Arc<WaitInner>, Use)>,
     /// Looks in vain since the last that found something.
@@ -181,11 +192,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// For an object opened with this wait object. `FI_WAIT_UNSPEC` is an fd.
+    /// For an object opened with this wait object, whose readers spin for `spin_ns` at most before they
+    /// sleep. `FI_WAIT_UNSPEC` is an fd.
     ///
     /// # Errors
     /// A positive error number if the wait object is not supported, or there is no fd for it.
-    pub fn new(wait_obj: fi_wait_obj) -> Result<Watch, c_int> {
+    pub fn new(wait_obj: fi_wait_obj, spin_ns: u64) -> Result<Watch, c_int> {
         let kind = match wait_obj {
             FI_WAIT_NONE => Kind::Never,
             FI_WAIT_UNSPEC | FI_WAIT_FD => Kind::Fd,
@@ -195,6 +207,8 @@ impl Watch {
         };
         Ok(Watch {
             kind,
+            spin_ns,
+            spinner: Spinner::default(),
             with: None,
             vain: AtomicU32::new(0),
             yield_due_ns: AtomicU64::new(0),
@@ -214,14 +228,18 @@ impl Watch {
     ///
     /// # Safety
     /// With `FI_WAIT_SET`, `wait_set` is NULL or an open wait set.
-    pub unsafe fn open(wait_obj: fi_wait_obj, wait_set: *mut fid_wait) -> Result<Watch, c_int> {
+    pub unsafe fn open(
+        wait_obj: fi_wait_obj,
+        wait_set: *mut fid_wait,
+        spin_ns: u64,
+    ) -> Result<Watch, c_int> {
         if wait_obj != FI_WAIT_SET {
-            return Watch::new(wait_obj);
+            return Watch::new(wait_obj, spin_ns);
         }
         // SAFETY: the caller's promise.
         let set = unsafe { object::from_fid::<WaitInner>(wait_set.cast()) };
         let set = set.ok_or(FI_EINVAL)?;
-        Ok(Watch { with: Some((Arc::clone(set), set.hold())), ..Watch::new(FI_WAIT_FD)? })
+        Ok(Watch { with: Some((Arc::clone(set), set.hold())), ..Watch::new(FI_WAIT_FD, spin_ns)? })
     }
 
     /// `owner`, whose watch this is, is slept on with the others of its wait set.
@@ -232,7 +250,7 @@ impl Watch {
         let Some((set, _)) = &self.with else { return Ok(()) };
         let fd = self.fd().map_err(|error| error.raw_os_error().unwrap_or(FI_EINVAL))?;
         let owner = Arc::downgrade(owner);
-        set.add(owner, fd)
+        set.add(owner, fd, self.spin_ns)
     }
 
     /// Readers may sleep.
@@ -262,11 +280,12 @@ impl Watch {
     }
 
     /// Lets every endpoint progress that has something to do, and that no other thread is at work on.
-    pub fn progress(&self) {
+    /// Whether something had arrived.
+    pub fn progress(&self) -> bool {
         let members = self.members.read();
         match (&members.look, self.set.get()) {
             (Some(look), Some(set)) => members.progress(look, set),
-            _ => members.asked().for_each(|endpoint| endpoint.progress()),
+            _ => members.progress_asked(),
         }
     }
 
@@ -307,6 +326,22 @@ impl Watch {
             let least_ns = self.yield_least_ns.fetch_min(after - now, Ordering::Relaxed);
             self.yield_due_ns.store(after + pause_ns(after - now, least_ns), Ordering::Relaxed);
         }
+    }
+
+    /// Before a sleep: looks until `found`, for as long as that pays. True if the caller need not sleep,
+    /// also because `end_ns` is over.
+    pub fn spin(&self, end_ns: Option<u64>, found: impl Fn() -> bool) -> bool {
+        if self.kind != Kind::Fd {
+            return false;
+        }
+        self.spinner.spin(self.spin_ns, end_ns, || {
+            let arrived = self.progress();
+            match arrived {
+                _ if found() => Seen::Found,
+                true => Seen::Arrived,
+                false => Seen::Nothing,
+            }
+        })
     }
 
     /// Sleeps until something may have happened since [`Watch::clear`] answered `seen`, at the

@@ -57,7 +57,8 @@ pub unsafe fn open(
         return -FI_EINVAL;
     }
     // SAFETY: the caller's attribute, whose wait set is open where one is meant.
-    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set) } {
+    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set, domain.settings.spin_ns) }
+    {
         Ok(watch) => watch,
         Err(errno) => return -errno,
     };

@@ -103,7 +103,12 @@ impl CqInner {
     /// # Errors
     /// A positive error number.
     pub(crate) fn for_polling(domain: &DomainInner) -> Result<Arc<CqInner>, c_int> {
-        Ok(CqInner::new(domain, Format::Tagged, false, Watch::new(FI_WAIT_FD)?))
+        Ok(CqInner::new(
+            domain,
+            Format::Tagged,
+            false,
+            Watch::new(FI_WAIT_FD, domain.settings.spin_ns)?,
+        ))
     }
 
     /// Hands up to `count` entries to `f`, good and bad in their order, after progress if none is
@@ -230,6 +235,9 @@ impl CqInner {
                 // SAFETY: the caller vouches for the room.
                 return unsafe { self.take(to) };
             }
+            if self.watch.spin(end_ns, || self.may_have(wanted)) {
+                continue;
+            }
             if let Some(wakes) = self.arm(wanted) {
                 self.watch.sleep(wakes, end_ns);
             }
@@ -240,6 +248,14 @@ impl CqInner {
     fn has(&self, wanted: usize) -> bool {
         let queue = self.queue.lock();
         queue.unread() >= wanted || queue.error_is_first()
+    }
+
+    /// The same without the lock as long as nothing is there; or a signal came.
+    fn may_have(&self, wanted: usize) -> bool {
+        let unread = self.unread.load(Ordering::Acquire);
+        unread >= wanted
+            || self.signaled.load(Ordering::Acquire)
+            || (unread > 0 && self.has(wanted))
     }
 
     /// Asks for a wake-up by the next entry. `None` if it came already.

@@ -38,7 +38,7 @@ pub(super) unsafe fn open(
         );
         return -FI_EINVAL;
     };
-    let Ok(watch) = Watch::new(FI_WAIT_NONE) else { return -FI_EINVAL };
+    let Ok(watch) = Watch::new(FI_WAIT_NONE, 0) else { return -FI_EINVAL };
     let inner = Arc::new(CqInner::with(domain, (Format::Tagged, false), watch, Some(owner)));
     let fid = object::base::<CqInner>(std::ptr::null_mut(), &FID_OPS);
     // SAFETY: the caller gave a place for the new object.

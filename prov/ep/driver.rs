@@ -137,16 +137,17 @@ impl Driver {
         self.sources.clear();
     }
 
-    /// One step.
-    pub(super) fn progress(&mut self) {
+    /// One step; whether something had arrived.
+    pub(super) fn progress(&mut self) -> bool {
         let mut now = monotonic_ns();
-        let mut drained = false;
+        let (mut drained, mut arrived) = (false, false);
         for _ in 0..ROUNDS {
             let (taken, everywhere) = self.receive(&mut now);
             if taken == 0 {
                 drained = everywhere;
                 break;
             }
+            arrived = true;
             self.settle(now);
             self.transmit(now, true);
             // The application waits for what has completed; the rest can follow.
@@ -168,6 +169,7 @@ impl Driver {
         self.settle(now);
         self.transmit(now, true);
         self.publish();
+        arrived
     }
 
     /// Takes a bounded number of arrivals, and says whether it looked everywhere. Brings `now` up to when

@@ -266,10 +266,11 @@ impl EpInner {
         }
     }
 
-    /// Takes what arrived and sends what is due, unless another thread is at it.
-    pub fn progress(&self) {
+    /// Takes what arrived and sends what is due, unless another thread is at it. Whether something
+    /// had arrived.
+    pub fn progress(&self) -> bool {
         self.touch();
-        self.step();
+        self.step()
     }
 
     /// [`EpInner::progress`] by the helper thread, who never waits for the application: the lock would be
@@ -292,16 +293,18 @@ impl EpInner {
         Some(deadline_ns)
     }
 
-    fn step(&self) {
+    fn step(&self) -> bool {
         if !self.is_usable() {
-            return;
+            return false;
         }
-        let Some(mut guard) = self.try_lock() else { return };
-        if let State::Enabled(driver) = &mut *guard {
-            driver.progress();
-        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        let arrived = match &mut *guard {
+            State::Enabled(driver) => driver.progress(),
+            State::Setup(_) | State::Closed => false,
+        };
         drop(guard);
         self.work();
+        arrived
     }
 
     /// [`EpInner::progress`] by a look that took the endpoint's entry, if something is due. False
@@ -420,7 +423,9 @@ impl EpInner {
                 std::thread::sleep(CLOSING_PAUSE);
             }
             match &mut *self.lock() {
-                State::Enabled(driver) if self.is_usable() && !done(driver) => driver.progress(),
+                State::Enabled(driver) if self.is_usable() && !done(driver) => {
+                    driver.progress();
+                }
                 _ => return,
             }
         }
