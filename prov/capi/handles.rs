@@ -245,7 +245,7 @@ mod tests {
                 });
                 let object = TABLE.get(handle).unwrap();
                 while made % 2 == 0 && object.load(Ordering::Relaxed) == 0 {
-                    std::hint::spin_loop();
+                    std::thread::yield_now();
                 }
                 drop(object);
                 let object = TABLE.take(handle).unwrap();

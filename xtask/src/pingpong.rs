@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Single sizes that are tried beside `-S all`, which has powers of two and their neighbours.
 const SIZES: &[&str] = &["0", "1", "3", "1023", "16385", "1000003", "8388608"];
 /// How long a server may take to listen.
-const LISTEN_LIMIT: Duration = Duration::from_secs(10);
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// What one ping-pong run is.
 #[derive(Clone, Debug)]
