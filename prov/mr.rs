@@ -21,7 +21,7 @@ use erd_ffi::guard::guarded;
 use erd_ffi::verbs::PinId;
 use libc::iovec;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ const REMOTE_ACCESS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 const SENT_FROM: u64 = FI_SEND | FI_WRITE | FI_REMOTE_READ;
 /// Most keys of a domain.
 pub const REGIONS_MAX: usize = 1 << 20;
+/// Keys remembered after they were taken back.
+const GONE_MAX: usize = 1024;
 /// Bytes of a raw key.
 const RAW_KEY_BYTES: usize = size_of::<u64>();
 
@@ -51,6 +53,8 @@ pub struct MrTable {
     at_enable: bool,
     virtual_addresses: bool,
     regions: Mutex<HashMap<u64, Arc<Region>>>,
+    /// The last [`GONE_MAX`] keys that were taken back: peers may use them still.
+    gone: Mutex<VecDeque<u64>>,
 }
 
 impl MrTable {
@@ -64,6 +68,7 @@ impl MrTable {
             virtual_addresses: has(FI_MR_VIRT_ADDR),
             at_enable: mr_mode & FI_MR_ENDPOINT != 0,
             regions: Mutex::default(),
+            gone: Mutex::default(),
         }
     }
 
@@ -99,6 +104,15 @@ impl MrTable {
     /// Takes a key back; peers that use it from now on are refused.
     pub fn remove(&self, key: u64) {
         self.regions.lock().remove(&key);
+        let mut gone = self.gone.lock();
+        gone.truncate(GONE_MAX - 1);
+        gone.push_front(key);
+    }
+
+    /// Whether a key stands, or was taken back lately.
+    #[must_use]
+    pub fn stood(&self, key: u64) -> bool {
+        self.regions.lock().contains_key(&key) || self.gone.lock().contains(&key)
     }
 
     /// Regions with a key.
@@ -414,6 +428,7 @@ mod tests {
         assert_eq!(table.insert(region(), 7), Err(NoKey::Taken));
         assert_eq!(table.insert(region(), u64::MAX), Err(NoKey::Taken));
         table.remove(7);
+        assert!(table.stood(7) && !table.stood(8));
         assert_eq!(table.insert(region(), 7), Ok(7));
     }
 

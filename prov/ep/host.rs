@@ -396,6 +396,10 @@ impl Host for EpHost {
         Some(RecvToken(handle.token_of(Kind::Held)))
     }
 
+    fn key_stood(&mut self, of: &Remote) -> bool {
+        self.all_keys_stood(of)
+    }
+
     fn remote_write(&mut self, to: &Remote, bytes: Operand<'_>) -> Result<(), Refusal> {
         self.write_here(to, bytes)
     }

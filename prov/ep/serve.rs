@@ -154,6 +154,13 @@ impl EpHost {
         remote.targets.as_slice().iter().map(find).collect()
     }
 
+    /// See [`erd_rd::Host::key_stood`]. A peer that is not admitted has no business with any key.
+    pub(super) fn all_keys_stood(&mut self, remote: &Remote) -> bool {
+        let admits =
+            !self.regions.has_guessable_keys() || self.admitted.admits(remote.peer, remote.name);
+        admits && remote.targets.as_slice().iter().all(|target| self.regions.stood(target.key))
+    }
+
     /// What came with a request, out of the packet or the buffer that kept it.
     fn with_operand<R>(
         &mut self,

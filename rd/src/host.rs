@@ -164,6 +164,12 @@ pub trait Host {
         None
     }
 
+    /// Whether the keys of a request that was refused with [`Refusal::Key`] stood lately, so that the peer
+    /// need not be guessing: who guesses is answered ever more slowly (protocol.md §9.7).
+    fn key_stood(&mut self, _of: &Remote) -> bool {
+        false
+    }
+
     /// Writes all of `bytes` to memory of this host, or nothing.
     ///
     /// # Errors

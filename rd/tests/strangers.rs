@@ -4,6 +4,7 @@
 use erd_rd::cc::AckPolicy;
 use erd_rd::cc::erd::ErdScheme;
 use erd_rd::wire::Reader;
+use erd_rd::wire::ack::AckState;
 use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, Kind, seal};
 use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
 use erd_rd::wire::remote::{Action, Request};
@@ -18,6 +19,8 @@ use std::net::SocketAddr;
 /// Length of the messages, and of the segments that they would take sixteen of.
 const LEN_BYTES: u32 = 16_000;
 const SEGMENT_BYTES: u32 = 1_000;
+/// The key of memory that may be read.
+const RIGHT_KEY: u64 = 99;
 
 /// The victim's memory, and what it was told.
 #[derive(Default)]
@@ -27,6 +30,9 @@ struct Vault {
     buffers: BTreeMap<u64, Vec<u8>>,
     waiting: Vec<Arrived>,
     whole: Vec<u64>,
+    /// Keys that reads named, and whether all of them stood lately.
+    tried: Vec<u64>,
+    keys_stood: bool,
     sent: Vec<Result<(), OpError>>,
 }
 
@@ -83,6 +89,16 @@ impl Host for Vault {
         1472
     }
 
+    fn key_stood(&mut self, _: &Remote) -> bool {
+        self.keys_stood
+    }
+
+    fn remote_read(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
+        let key = from.targets.as_slice()[0].key;
+        self.tried.push(key);
+        if key == RIGHT_KEY { Ok(SendToken(0)) } else { Err(Refusal::Key) }
+    }
+
     fn remote_write_later(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
         Ok(self.buffer(to.targets.len_bytes()))
     }
@@ -98,6 +114,8 @@ struct Victim {
     engine: Endpoint,
     vault: Vault,
     now: u64,
+    /// What each session would have next of the victim's packets.
+    next_psn: BTreeMap<u64, u32>,
 }
 
 impl Victim {
@@ -106,7 +124,7 @@ impl Victim {
         let mut config = Config::new(name, 1, crc32c::crc32c_append);
         change(&mut config);
         let engine = Endpoint::new(config, Box::new(ErdScheme::default()), 1).unwrap();
-        Victim { engine, vault: Vault::default(), now: 1 }
+        Victim { engine, vault: Vault::default(), now: 1, next_psn: BTreeMap::new() }
     }
 
     /// Takes a datagram in and returns what goes out.
@@ -124,6 +142,11 @@ impl Victim {
             out.extend(burst.bytes.chunks(burst.segment_bytes as usize).map(<[u8]>::to_vec));
         }
         self.now += 1_000;
+        for h in out.iter().map(|bytes| Header::parse(bytes).unwrap()) {
+            if h.kind == Kind::Data {
+                self.next_psn.insert(h.session, h.psn.wrapping_add(1));
+            }
+        }
         out
     }
 
@@ -135,6 +158,8 @@ impl Victim {
 /// Who attacks, under one name.
 struct Stranger {
     name: SocketAddr,
+    /// Our own id.
+    session: u64,
     /// The victim's greeting.
     victim: Greeting,
     psn: u32,
@@ -168,7 +193,7 @@ impl Stranger {
         greeting.cookie = u64::from_be_bytes(challenge[HEADER_BYTES..][..8].try_into().unwrap());
         let welcome = hello(victim, &greeting, Kind::Welcome);
         let victim = Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).unwrap();
-        Stranger { name, victim, psn: 0 }
+        Stranger { name, session: greeting.session, victim, psn: 0 }
     }
 
     fn header(&mut self) -> Header {
@@ -185,6 +210,31 @@ impl Stranger {
             record.emit(out);
         });
         records(&answers)
+    }
+
+    /// Acknowledges all that the victim has sent. Returns the records of what it sends then.
+    fn acknowledge(&mut self, victim: &mut Victim) -> Vec<Record> {
+        let first = self.victim.first_psn;
+        let psn = *victim.next_psn.get(&self.session).unwrap_or(&first);
+        let now = victim.now as u32;
+        self.tell(
+            victim,
+            &Record::Ack(AckState {
+                cum_psn: psn,
+                high_psn: psn,
+                latest_sent_at_ns: now,
+                echo_sent_at_ns: now,
+                hold_ns: 0,
+                echo_path: 0,
+                flags: 0,
+                spurious: 0,
+                ce_bytes: 0,
+                recv_bytes: 0,
+                eager_limit_bytes: 1 << 20,
+                order_limit: 1 << 16,
+                window_bytes: 1 << 20,
+            }),
+        )
     }
 
     /// A segment of a link.
@@ -373,4 +423,103 @@ fn gaps_are_bounded() {
         stranger.fill(&mut victim, msg_id, (2 * n + 1) * SEGMENT_BYTES);
     }
     assert_eq!(victim.dropped(DropReason::Message), 10);
+}
+
+/// A read of memory under a key.
+fn read(order: u32, key: u64) -> Record {
+    let target = Target { addr: 0, len_bytes: 8, key };
+    let targets = Targets::new(&[target]).unwrap();
+    let action = Action::Read(0x8000 | (order % 1024) as u16);
+    Record::Request(Request { order, op: order, action, operand_bytes: 0, data: None, targets })
+}
+
+fn refusals(records: &[Record]) -> usize {
+    let is_refusal = |record: &&Record| matches!(record, Record::Answer(a) if a.refusal.is_some());
+    records.iter().filter(is_refusal).count()
+}
+
+/// Lets the victim's time pass, waking it when it asks for that; what it sends meanwhile.
+fn pass(victim: &mut Victim, ns: u64) -> Vec<Record> {
+    let (end, mut out) = (victim.now + ns, Vec::new());
+    while let Some(at) = victim.engine.poll_timeout().filter(|at| *at <= end) {
+        victim.now = victim.now.max(at);
+        victim.engine.handle_timeout(victim.now, &mut victim.vault);
+        out.extend(records(&victim.sends()));
+    }
+    victim.now = victim.now.max(end);
+    out
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// 510 tries found an MPI window's key within 0.25 s.
+#[test]
+fn a_scan_for_keys_is_slow_from_however_many_sessions() {
+    let mut victim = Victim::new(|_| {});
+    let mut strangers: Vec<Stranger> =
+        (1..=8).map(|port| Stranger::new(&mut victim, port)).collect();
+    let (mut answered, mut order) = (0, 0);
+    for n in 0..510 {
+        let session = n % strangers.len();
+        let answer = strangers[session].tell(&mut victim, &read(order, 1 << 40 | n as u64));
+        answered += refusals(&answer);
+        answered += refusals(&strangers[session].acknowledge(&mut victim));
+        order += u32::from(session == strangers.len() - 1);
+    }
+    let tried = victim.vault.tried.len();
+    assert!(tried >= 16 && answered >= 16, "a few mistakes are answered at once: {answered}");
+    assert!(tried < 64, "{tried} keys were tried at once");
+    // They keep their sessions alive, and get on by a key a second.
+    for _ in 0..100 {
+        pass(&mut victim, SECOND);
+        for stranger in &mut strangers {
+            stranger.acknowledge(&mut victim);
+        }
+    }
+    let after = victim.vault.tried.len();
+    assert!(after > tried + 50 && after < tried + 150, "{tried} keys at once, {after} in all");
+    assert_eq!(victim.engine.stats().sessions_failed, 0);
+}
+
+#[test]
+fn what_is_not_a_guess_does_not_wait_for_refusals() {
+    let mut victim = Victim::new(|_| {});
+    victim.vault.takes = true;
+    let mut stranger = Stranger::new(&mut victim, 1);
+    let mut neighbour = Stranger::new(&mut victim, 2);
+    neighbour.tell(&mut victim, &read(0, RIGHT_KEY));
+    for order in 0..30 {
+        stranger.tell(&mut victim, &read(order, 0));
+    }
+    assert_eq!(victim.vault.tried.len(), 31, "its refusals are late, its requests are not");
+    stranger.tell(&mut victim, &Record::Eager(message(30, 0)));
+    assert_eq!(victim.vault.whole.len(), 1, "messages have their turn");
+    for order in 31..100 {
+        stranger.tell(&mut victim, &read(order, 0));
+    }
+    let tried = victim.vault.tried.len();
+    assert!(tried < 64, "{tried} keys were tried at once");
+    neighbour.tell(&mut victim, &read(1, RIGHT_KEY));
+    assert_eq!(victim.vault.tried.len(), tried + 1, "a key that has proven right is no guess");
+    let mut late = 0;
+    for _ in 0..200 {
+        late += refusals(&pass(&mut victim, SECOND));
+        late += refusals(&stranger.acknowledge(&mut victim));
+        neighbour.acknowledge(&mut victim);
+    }
+    assert_eq!(victim.vault.tried.len(), 101, "each has its turn");
+    assert!(late > 60, "and is answered in the end: {late}");
+}
+
+#[test]
+fn keys_that_stood_lately_are_refused_at_once() {
+    let mut victim = Victim::new(|_| {});
+    victim.vault.keys_stood = true;
+    let mut stranger = Stranger::new(&mut victim, 1);
+    let mut answered = 0;
+    for order in 0..200 {
+        answered += refusals(&stranger.tell(&mut victim, &read(order, 0)));
+        answered += refusals(&stranger.acknowledge(&mut victim));
+    }
+    assert_eq!((victim.vault.tried.len(), answered), (200, 200));
 }

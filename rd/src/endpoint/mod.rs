@@ -15,7 +15,7 @@ mod schedule;
 use crate::cc::Scheme;
 use crate::config::{Config, ConfigError};
 use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
-use crate::peer::{Core, FlowView, Op, Peer, Phase, Role};
+use crate::peer::{Core, FlowView, Op, Peer, Phase, Role, WrongKeys};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, PeerId};
@@ -129,6 +129,8 @@ impl Endpoint {
                 active_senders: 0,
                 ack_spacing_ns: 0,
                 scratch: Vec::new(),
+                now: 0,
+                wrong_keys: WrongKeys::default(),
                 sessions: 0,
                 filling: None,
                 silent: 0,
@@ -385,6 +387,7 @@ impl Endpoint {
 
     /// Runs timers that are due. Drain the port first: an answer may be waiting there.
     pub fn handle_timeout<H: Host>(&mut self, now: Nanos, host: &mut H) {
+        self.core.now = now;
         for _ in 0..TIMERS_PER_CALL {
             let Some(index) = self.schedule.pop_due(now, &mut self.peers) else { break };
             let peer = &mut self.peers[index as usize];

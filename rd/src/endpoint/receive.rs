@@ -161,6 +161,7 @@ impl Endpoint {
         datagram: Datagram<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
+        self.core.now = now;
         let h = match Header::parse(datagram.start()) {
             Ok(h) => h,
             Err(None) => {

@@ -16,12 +16,14 @@ mod rx;
 mod session;
 mod timers;
 mod tx;
+mod wrong_keys;
 
 pub use flow::{FlowView, Repeated};
 pub(crate) use remote::{Asked, Role, Task};
 pub(crate) use rx::Rx;
 pub(crate) use session::{Refusal, emit_control};
 pub(crate) use tx::Tx;
+pub(crate) use wrong_keys::WrongKeys;
 
 use crate::cc::{Controller, Scheme};
 use crate::config::{Config, Seals};
@@ -95,6 +97,10 @@ pub(crate) struct Core {
     pub ack_spacing_ns: Nanos,
     /// Records of the bundle being read; bounded by a datagram.
     pub scratch: Vec<Record>,
+    /// Time of the packet or timer being handled.
+    pub now: Nanos,
+    /// See [`wrong_keys`].
+    pub wrong_keys: WrongKeys,
     /// Sessions begun, over all peers: grows within an epoch.
     pub sessions: u32,
     /// The peer whose rendezvous message got a segment last.

@@ -5,6 +5,7 @@ mod coverage;
 mod messages;
 pub(super) mod requests;
 
+use super::wrong_keys::Keys;
 use super::{Core, Peer};
 use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::cc::AckPolicy;
@@ -23,6 +24,7 @@ use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_hea
 use crate::wire::remote::Request;
 use crate::wire::setup::Greeting;
 use crate::wire::{Malformed, Reader};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use coverage::{Coverage, Gaps};
@@ -130,6 +132,8 @@ pub(crate) struct Rx {
     /// Bounded by the order window, their operands by the eager credit.
     early_requests: HashMap<u32, EarlyRequest>,
     kept_bytes: u64,
+    /// What keys the peer has used, from its first request on.
+    pub(super) keys: Option<Box<Keys>>,
     /// First and last order of writes and updates that were done and not told.
     done: Option<(u32, u32)>,
     /// Bounded by the eager credit.

@@ -81,7 +81,7 @@ impl Peer {
             Phase::Open => {}
         }
         let timers = [self.rx.ack_at, self.rx.scan_at, self.live.probe_at, self.reclaim_at];
-        at = timers.into_iter().flatten().fold(at, Nanos::min);
+        at = timers.into_iter().flatten().fold(at, Nanos::min).min(self.rx.keys_wake());
         let wants = self.tx.wants() || self.rx.has_done();
         if wants && self.tx.pace_at > 0 {
             at = at.min(self.tx.pace_at);
@@ -136,6 +136,7 @@ impl Peer {
                 if self.reclaim_at.is_some_and(|at| at <= now) {
                     self.reclaim(core, now);
                 }
+                self.run_keys(core, host, now);
                 // The last probe has had its time when the next one is due.
                 if self.live.probe_at.is_none_or(|at| at <= now) {
                     self.check_deadline(core, host, now);
@@ -306,6 +307,7 @@ mod tests {
     use super::*;
     use crate::cc::erd::ErdScheme;
     use crate::config::Config;
+    use crate::peer::WrongKeys;
     use crate::stats::Stats;
     use crate::units::PeerId;
     use alloc::boxed::Box;
@@ -328,6 +330,8 @@ mod tests {
             active_senders: 0,
             ack_spacing_ns: 0,
             scratch: Vec::new(),
+            now: 0,
+            wrong_keys: WrongKeys::default(),
             sessions: 0,
             filling: None,
         }

@@ -98,7 +98,7 @@ impl Peer {
             Err(None) => return Ok(()),
             Err(Some(reason)) => return Err(reason),
         };
-        if in_turn && !self.must_wait(request) {
+        if in_turn && !self.must_wait(core, request) {
             self.rx.next_order = request.order.wrapping_add(1);
             self.meet(core, host, request, Operand::Here(payload));
             self.deliver_early(core, host);
@@ -129,21 +129,21 @@ impl Peer {
         Ok(to)
     }
 
-    /// Whether too many answers are on their way for one more.
-    fn must_wait(&self, request: &Request) -> bool {
+    /// Whether too many answers are on their way for one more, or too many keys were wrong.
+    fn must_wait(&mut self, core: &Core, request: &Request) -> bool {
         let answered = match request.action {
             Action::Write | Action::WriteLater => false,
             Action::Read(_) => true,
             Action::Atomic(atomic) => atomic.form != Form::Update,
         };
-        answered && self.tx.answers >= ANSWERS_MAX
+        (answered && self.tx.answers >= ANSWERS_MAX) || self.keys_must_wait(core, &request.targets)
     }
 
     /// Meets the early request whose turn it is. False if there is none, or it must wait.
     pub(super) fn meet_early<H: Host>(&mut self, core: &mut Core, host: &mut H) -> bool {
         let order = self.rx.next_order;
         let Some(early) = self.rx.early_requests.get(&order).copied() else { return false };
-        if self.must_wait(&early.request) {
+        if self.must_wait(core, &early.request) {
             return false;
         }
         self.rx.early_requests.remove(&order);
@@ -178,6 +178,9 @@ impl Peer {
             }
             Action::Atomic(atomic) => host.remote_fetch(&remote, atomic, operand).map(Met::Answer),
         };
+        if met.is_ok() {
+            self.rx.prove(&targets);
+        }
         match met {
             Ok(Met::Done) => {
                 core.stats.requests_served += 1;
@@ -191,8 +194,29 @@ impl Peer {
                 self.answer(core, request, token);
             }
             Err(refusal) => {
-                self.refuse(core, request.order, request.op, msg_id(request), refusal, true)
+                let wrong_key = refusal == Refusal::Key && !host.key_stood(&remote);
+                self.refuse_request(core, request, refusal, wrong_key);
             }
+        }
+    }
+
+    /// Refuses a request in its turn; with `wrong_key` nobody hears of it before its time.
+    fn refuse_request(
+        &mut self,
+        core: &mut Core,
+        request: &Request,
+        refusal: Refusal,
+        wrong_key: bool,
+    ) {
+        let (order, op) = (request.order, request.op);
+        if !wrong_key {
+            return self.refuse(core, order, op, msg_id(request), refusal, true);
+        }
+        let (msg_id, refusal) = (msg_id(request), Some(refusal));
+        let answer = Answer { order, op, msg_id, refusal, len_bytes: 0, sent_bytes: 0 };
+        self.end_done(core, &answer);
+        if let Some(answer) = self.delay_refusal(core, answer) {
+            self.tx.control.push_back(TxRecord::Refused { answer, is_first: true });
         }
     }
 
@@ -260,12 +284,21 @@ impl Peer {
         refusal: Refusal,
         is_first: bool,
     ) {
-        core.stats.refuse(refusal);
+        let refusal = Some(refusal);
+        let answer = Answer { order, op, msg_id, refusal, len_bytes: 0, sent_bytes: 0 };
+        self.push_refusal(core, answer, is_first);
+    }
+
+    fn push_refusal(&mut self, core: &mut Core, answer: Answer, is_first: bool) {
+        self.end_done(core, &answer);
+        self.tx.control.push_back(TxRecord::Refused { answer, is_first });
+    }
+
+    /// Counts a refusal, and tells of all that was done before it.
+    fn end_done(&mut self, core: &mut Core, answer: &Answer) {
+        answer.refusal.into_iter().for_each(|refusal| core.stats.refuse(refusal));
         let done = self.rx.take_done();
         self.tx.control.extend(done);
-        let answer =
-            Answer { order, op, msg_id, refusal: Some(refusal), len_bytes: 0, sent_bytes: 0 };
-        self.tx.control.push_back(TxRecord::Refused { answer, is_first });
     }
 
     /// All bytes of a write that had permission were placed.
