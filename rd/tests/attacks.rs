@@ -41,3 +41,8 @@ fn a_guess_of_a_session_id_learns_nothing() {
 fn a_stale_acknowledgement_raises_no_limit() {
     intruder::raises_limits_by_a_stale_acknowledgement();
 }
+
+#[test]
+fn a_packet_is_taken_once() {
+    intruder::repeats_a_packet();
+}

@@ -8,9 +8,12 @@ use erd_rd::planted::{BUGS, plant};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use world::swarm::{Options, run};
 
-/// Bugs that only an attack brings out, by number.
-const ATTACKS: [(usize, fn()); 2] =
-    [(24, intruder::raises_limits_by_a_stale_acknowledgement), (25, intruder::takes_all_places)];
+/// Bugs that an attack brings out, by number: peers that keep to the protocol do not, or hardly.
+const ATTACKS: [(usize, fn()); 3] = [
+    (1, intruder::repeats_a_packet),
+    (24, intruder::raises_limits_by_a_stale_acknowledgement),
+    (25, intruder::takes_all_places),
+];
 
 /// Seeds within which a bug must show.
 const SEEDS_MAX: u64 = 500;

@@ -189,9 +189,8 @@ fn enter(victim: &mut Victim, greeting: &mut Greeting) -> Option<Greeting> {
     Some(Greeting::parse(&mut Reader::new(&welcome.body)).unwrap())
 }
 
-/// Opens a session and announces a message that nobody will ever receive.
-fn announce(victim: &mut Victim, name: SocketAddr) -> bool {
-    let Some(theirs) = enter(victim, &mut greeting_from(name)) else { return false };
+/// Announces a message that nobody will ever receive.
+fn announcement(session: u64, psn: u32) -> Vec<u8> {
     let msg = MsgHeader {
         order: 0,
         op: 0,
@@ -200,11 +199,16 @@ fn announce(victim: &mut Victim, name: SocketAddr) -> bool {
         match_notice: false,
         len_bytes: 1 << 30,
     };
-    let rts = packet(Header::new(Kind::Data, theirs.session), |out| {
+    packet(Header { psn, ..Header::new(Kind::Data, session) }, |out| {
         out.extend(1u16.to_be_bytes());
         Record::Rts(msg).emit(out);
-    });
-    victim.takes(name, &rts);
+    })
+}
+
+/// Opens a session and announces a message.
+fn announce(victim: &mut Victim, name: SocketAddr) -> bool {
+    let Some(theirs) = enter(victim, &mut greeting_from(name)) else { return false };
+    victim.takes(name, &announcement(theirs.session, 0));
     true
 }
 
@@ -382,4 +386,16 @@ pub fn raises_limits_by_a_stale_acknowledgement() {
     }
     assert_eq!(victim.engine.stats().tx_data, before, "the limits were raised");
     assert_eq!(victim.dropped(DropReason::Window), 2);
+}
+
+/// Sends the same packet again beyond one that is missing.
+pub fn repeats_a_packet() {
+    let mut victim = Victim::new("10.0.0.1:1", |_| {});
+    let name = at(1, 9);
+    let theirs = enter(&mut victim, &mut greeting_from(name)).expect("a stranger may say hello");
+    for _ in 0..3 {
+        victim.takes(name, &announcement(theirs.session, 1));
+    }
+    assert_eq!(victim.engine.stats().rx_data, 1, "it is taken once");
+    assert_eq!(victim.dropped(DropReason::Duplicate), 2);
 }
