@@ -5,6 +5,9 @@
 //! lock if that is free, progresses, and then sleeps on the endpoint's sockets and next deadline,
 //! so that peers are answered at once. As soon as the application calls again it backs off.
 //!
+//! When the process ends by itself, what endpoints have promised still goes out, within
+//! [`EXIT_WAIT`].
+//!
 //! It also tells who looks at the process from outside ([`crate::monitor`]).
 //!
 //! Lock order: `HELPER`'s lock comes before all others.
@@ -19,12 +22,15 @@ use parking_lot::{Condvar, Mutex};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest sleep between two looks, where all endpoints are patient.
 const LOOK_MAX_NS: u64 = 1_000_000_000;
 /// Longest wait for the thread to end when the provider is unloaded.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
+
+/// Longest delay of the process's end by what has not been acknowledged, over all endpoints.
+const EXIT_WAIT: Duration = Duration::from_secs(2);
 
 static HELPER: Mutex<Option<Helper>> = Mutex::new(None);
 static STOPPED: Condvar = Condvar::new();
@@ -64,6 +70,9 @@ pub fn register(endpoint: &Arc<EpInner>) {
         tracing::info!("a forked child has no helper thread: only its calls progress");
         return;
     }
+    if let Err(error) = erd_ffi::at_exit::register(flush_all) {
+        tracing::warn!(%error, "what is under way when the process ends may be lost");
+    }
     let mut slot = HELPER.lock();
     if slot.as_ref().is_none_or(|helper| helper.stopped) {
         *slot = start();
@@ -97,6 +106,22 @@ pub fn unregister(endpoint: &Arc<EpInner>) {
         if !helper.watched.iter().any(Watched::may_be_seen) {
             helper.close_monitor();
         }
+    }
+}
+
+/// The process ends: lets go out what programs take for sent. Other threads may be in a call still, and
+/// hold any lock.
+fn flush_all() {
+    let end = Instant::now() + EXIT_WAIT;
+    if !is_owner() {
+        return;
+    }
+    let Some(slot) = HELPER.try_lock_until(end) else { return };
+    let watched = slot.iter().flat_map(|helper| &helper.watched);
+    let endpoints: Vec<_> = watched.map(|watched| Arc::clone(&watched.endpoint)).collect();
+    drop(slot);
+    for endpoint in endpoints {
+        endpoint.flush_until(end);
     }
 }
 

@@ -148,6 +148,9 @@ impl SepInner {
             Role::Rx(nth) => &self.engines[usize::from(nth)],
             Role::Tx(_) => &self.engines[0],
         };
+        if let Role::Tx(nth) = role {
+            engine.report_losses_as(nth, context);
+        }
         let object: EpFid = context_object(role, flags, self.users.add(), context);
         object::publish(object, Arc::clone(engine)).cast()
     }

@@ -4,6 +4,7 @@
 //! - [`guard`]: functions and threads that C code may enter; no panic crosses them.
 //! - [`udp`] and [`info_path`]: the UDP port and the TCP connections beside it; [`wait`], [`clock`] and
 //!   [`checksum`];
+//!   [`at_exit`]: what ends with the process;
 //!   [`barrier`]: a barrier between threads whose frequent half is free.
 //! - [`host`]: the libfabric that loaded us, found at run time; [`log`] and [`param`]: its log and
 //!   its configuration;
@@ -11,6 +12,7 @@
 //!   processes share;
 //! - [`visit`]: a socket where a process tells its state to whoever comes to look.
 
+pub mod at_exit;
 pub mod barrier;
 pub mod checksum;
 pub mod clock;

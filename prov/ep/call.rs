@@ -4,13 +4,23 @@
 use super::driver::{Driver, refusal_errno};
 use super::host::{SendOp, tx_of};
 use super::ops::{Buffers, Handle};
+use crate::settings::INJECT_BYTES;
 use erd_ffi::fi::{
-    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_INJECT, FI_MORE,
-    FI_REMOTE_CQ_DATA, fi_addr_t,
+    FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_FENCE,
+    FI_INJECT, FI_INJECT_COMPLETE, FI_MATCH_COMPLETE, FI_MORE, FI_REMOTE_CQ_DATA,
+    FI_TRANSMIT_COMPLETE, fi_addr_t,
 };
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
 use std::ffi::{c_int, c_void};
+
+/// Longest message or write that completes when it is copied, in bytes.
+pub(super) const EARLY_BYTES_MAX: u64 = 64 << 10;
+/// Operations under way up to which those longer than `inject_size` are copied, and completions reach
+/// their queue within the call: who has more under way has no need to wait for one.
+pub(super) const FEW_SENDS: usize = 8;
+/// Levels of completion that wait for the peer.
+pub(super) const LATE_LEVELS: u64 = FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
 
 /// A call as the application makes it.
 #[derive(Clone, Copy)]
@@ -82,8 +92,9 @@ pub(super) fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Opt
 }
 
 impl Driver {
-    /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags and
-    /// what is copied are to be filled in.
+    /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags are to
+    /// be filled in. The payload of one that `gives` bytes of `buffers` away is copied if the
+    /// application needs not wait for it.
     ///
     /// # Errors
     /// A positive error number; nothing was taken then.
@@ -92,18 +103,26 @@ impl Driver {
         call: &Call,
         buffers: Buffers,
         len_bytes: u64,
+        gives: bool,
     ) -> Result<(PeerId, Handle, &mut SendOp), c_int> {
         self.check(call, len_bytes)?;
         let peer = self.peer_at(call.dest)?;
+        let early = gives && self.is_early(call, len_bytes, peer);
         let owed = self.owed.take();
         let tx = self.host.tx_of(call.ctx);
         let asked = call.flags & FI_COMPLETION != 0 || (owed.is_none() && tx.always_completes());
-        if self.host.sends.live() + tx.unread() >= self.config.tx_size {
+        // What has completed takes a place among the unread completions, until it is read.
+        let (live, tx_size) = (self.host.sends.live(), self.config.tx_size);
+        if live >= tx_size || live - self.host.early + tx.unread() >= tx_size {
             self.progress();
             return Err(FI_EAGAIN);
         }
         let Some((handle, op)) = self.host.sends.take() else { return Err(FI_EAGAIN) };
+        let injected = call.flags & FI_INJECT != 0;
         *op = SendOp {
+            bounced: gives && (injected || early),
+            promised: injected || early,
+            early,
             buffers,
             bounce: std::mem::take(&mut op.bounce),
             context: call.context,
@@ -114,7 +133,36 @@ impl Driver {
             ctx: call.ctx,
             ..SendOp::default()
         };
+        if op.bounced {
+            if len_bytes > INJECT_BYTES as u64 {
+                op.bounce = self.host.long_copies.pop().unwrap_or_default();
+            }
+            op.bounce.clear();
+            buffers.append_to(&mut op.bounce);
+        }
         Ok((peer, handle, op))
+    }
+
+    /// Whether an operation that gives bytes away completes when these are copied, and not when
+    /// they have been delivered.
+    fn is_early(&self, call: &Call, len_bytes: u64, peer: PeerId) -> bool {
+        let few = self.host.sends.live() < FEW_SENDS;
+        let limit_bytes = if few { EARLY_BYTES_MAX } else { self.config.inject_bytes };
+        if len_bytes > limit_bytes || self.owed.is_some() {
+            return false;
+        }
+        match call.flags & (FI_INJECT_COMPLETE | LATE_LEVELS) {
+            FI_INJECT_COMPLETE => true,
+            // Nobody waits for `fi_inject`, and what counts it takes it for delivered. A fence tells
+            // of what came before it.
+            0 => {
+                self.config.completes_early
+                    && !call.silent
+                    && call.flags & FI_FENCE == 0
+                    && self.engine.answers(peer)
+            }
+            _ => false,
+        }
     }
 
     /// Checks a call of `len_bytes`.
@@ -136,7 +184,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The engine has taken an operation, or not. One that is complete `early` is reported at once.
+    /// The engine has taken an operation, or not. One that completes early does so now.
     ///
     /// # Errors
     /// A positive error number; nothing was posted then.
@@ -146,23 +194,25 @@ impl Driver {
         taken: Result<(), PostError>,
         handle: Handle,
         call: &Call,
-        early: bool,
     ) -> Result<(), c_int> {
         if let Err(refused) = taken {
-            self.host.sends.give_back(handle);
+            self.host.end_send(handle);
             return Err(refusal_errno(refused));
         }
         if let Some(op) = self.host.sends.get_mut(handle) {
             self.host.promised += usize::from(op.promised);
-            if early && std::mem::take(&mut op.completion) {
+            if op.early {
+                self.host.early += 1;
                 let tx = tx_of(&mut self.host.tx, &mut self.host.more_tx, op.ctx);
-                tx.report_send(op);
+                tx.send_done(op);
             }
         }
         if call.flags & FI_MORE == 0 {
             self.transmit(now, false);
         }
-        self.publish();
+        if self.host.sends.live() <= FEW_SENDS || self.host.tx_of(call.ctx).may_be_slept_on() {
+            self.publish();
+        }
         Ok(())
     }
 }

@@ -1,8 +1,10 @@
 //! The endpoint as an object: opening, control, names and options.
 
+use super::complete::Context;
 use super::config::EpConfig;
 use super::driver::Driver;
 use super::fid::{EpFid, alias, state_of};
+use super::host::tx_of;
 use super::{EpInner, State, enable, msg, tagged};
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
@@ -67,6 +69,7 @@ pub unsafe fn open(
         Ok(inner) => inner,
         Err(errno) => return -errno,
     };
+    inner.report_losses_as(0, context);
     let flags = (config.tx_flags, config.rx_flags);
     let ep_part = tables(object::base::<EpInner>(context, &FID_OPS));
     // SAFETY: the caller gave a place for the new object.
@@ -114,6 +117,17 @@ impl EpInner {
             users: Users::default(),
             _domain_use: domain.hold(),
         }))
+    }
+
+    /// Failures of operations that completed early have this context, at this transmit context.
+    pub(crate) fn report_losses_as(&self, ctx: u8, context: *mut c_void) {
+        let mut state = self.lock();
+        let (tx, more_tx) = match &mut *state {
+            State::Setup(setup) => (&mut setup.bindings.tx, &mut setup.bindings.more_tx),
+            State::Enabled(driver) => (&mut driver.host.tx, &mut driver.host.more_tx),
+            State::Closed => return,
+        };
+        tx_of(tx, more_tx, ctx).context = Context(context);
     }
 
     /// The endpoint's name; `None` once it is closed.

@@ -79,6 +79,21 @@ pub(super) struct Direction {
     pub writes: Option<BoundCntr>,
     /// Completions of the present call, pushed under one lock at its end.
     pub done: Vec<Done>,
+    /// Of the endpoint, or of the transmit context.
+    pub context: Context,
+}
+
+/// A context of the application's, which is never looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Context(pub *mut c_void);
+
+// SAFETY: see the type's text.
+unsafe impl Send for Context {}
+
+impl Default for Context {
+    fn default() -> Context {
+        Context(std::ptr::null_mut())
+    }
 }
 
 impl Direction {
@@ -91,6 +106,11 @@ impl Direction {
     /// True if an operation that does not ask for a completion gets one.
     pub(super) fn always_completes(&self) -> bool {
         self.cq.as_ref().is_none_or(|bound| !bound.selective)
+    }
+
+    /// A reader may sleep until the next completion: it must not wait for the next call.
+    pub(super) fn may_be_slept_on(&self) -> bool {
+        self.cq.as_ref().is_some_and(|bound| bound.cq.watch.can_sleep())
     }
 
     /// Completions that the application has not read.
@@ -149,22 +169,29 @@ impl Direction {
             Some(owed) => owed.completed(),
         }
         if op.completion {
-            self.report_send(op);
+            self.push(Report::new(op.context, op.flags), op.peer);
         }
-    }
-
-    pub(super) fn report_send(&mut self, op: &SendOp) {
-        self.push(Report::of_send(op, None), op.peer);
     }
 
     /// Failures are reported even where successes are not (`fi_cq(3)`).
     pub(super) fn send_failed(&mut self, op: &SendOp, cause: Cause) {
+        self.fail_send(op, cause, op.context);
+    }
+
+    /// An operation failed of which the application has read that it completed: its context may
+    /// name something else by now.
+    pub(super) fn send_lost(&mut self, op: &SendOp, cause: Cause) {
+        self.fail_send(op, cause, self.context.0);
+    }
+
+    fn fail_send(&mut self, op: &SendOp, cause: Cause, context: *mut c_void) {
         match (&op.owed, self.counter(op.flags)) {
             (Some(owed), _) => owed.failed(),
             (None, Some(cntr)) => cntr.failed(),
             (None, None) => {}
         }
-        self.push(Report::of_send(op, Some(cause)), op.peer);
+        let report = Report { cause: Some(cause), ..Report::new(context, op.flags) };
+        self.push(report, op.peer);
     }
 
     pub(super) fn recv_done(&mut self, op: &RecvOp, more_flags: u64) {
@@ -224,10 +251,6 @@ impl Report {
             overflow_bytes: 0,
             cause: None,
         }
-    }
-
-    fn of_send(op: &SendOp, cause: Option<Cause>) -> Report {
-        Report { cause, ..Report::new(op.context, op.flags) }
     }
 
     fn of_recv(op: &RecvOp) -> Report {

@@ -1,5 +1,6 @@
 //! What an endpoint is asked to be, out of the caller's `fi_info`.
 
+use super::call::LATE_LEVELS;
 use crate::domain::DomainInner;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::clock::realtime_ns;
@@ -43,6 +44,8 @@ pub(crate) struct EpConfig {
     pub queue_pair: Option<u32>,
     /// Transmit contexts, if it is an engine of a scalable endpoint; else 0.
     pub tx_contexts: usize,
+    /// Messages and writes may complete when they are copied.
+    pub completes_early: bool,
     /// Default flags of sends and receives.
     pub tx_flags: u64,
     pub rx_flags: u64,
@@ -62,6 +65,7 @@ impl EpConfig {
             source_err: false,
             queue_pair: Some(number),
             tx_contexts: 0,
+            completes_early: false,
             tx_flags: 0,
             rx_flags: 0,
         }
@@ -90,6 +94,7 @@ impl EpConfig {
             source_err: info.caps & FI_SOURCE_ERR != 0,
             queue_pair: None,
             tx_contexts: 0,
+            completes_early: true,
             tx_flags: 0,
             rx_flags: 0,
         };
@@ -99,6 +104,7 @@ impl EpConfig {
                 config.tx_size = size(tx.size, config.tx_size);
                 config.inject_bytes = config.inject_bytes.min(tx.inject_size as u64);
                 config.tx_flags = tx.op_flags;
+                config.completes_early = tx.op_flags & LATE_LEVELS == 0;
             }
             if let Some(rx) = info.rx_attr.as_ref() {
                 config.rx_size = size(rx.size, config.rx_size);

@@ -421,6 +421,7 @@ impl Driver {
 
     /// Hands completions to the queues.
     pub(super) fn publish(&mut self) {
+        self.host.lost.clear();
         if self.host.has_completions() {
             self.publish_done();
         }

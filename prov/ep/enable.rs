@@ -117,6 +117,9 @@ impl Driver {
         let host = EpHost {
             sends: Pool::new(tx_size),
             promised: 0,
+            early: 0,
+            long_copies: Vec::new(),
+            lost: Vec::new(),
             recvs: Pool::new(recvs_max),
             multis: Pool::new(rx_size),
             helds: Pool::new(u32::MAX),
@@ -174,6 +177,7 @@ impl Driver {
         self.engine.close(now, &mut self.host);
         self.settle(now);
         self.transmit(now, true);
+        self.publish();
     }
 
     /// Writes the counters where the settings say.

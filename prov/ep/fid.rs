@@ -185,6 +185,8 @@ guarded! {
         };
         // What a forked child's endpoint is bound to is its parent's, fds and all.
         if caller.ep.owner.is_current() {
+            // Completions that wait for the next call reach the queue.
+            caller.ep.step();
             caller.ep.detach(role);
         }
         // SAFETY: as above.

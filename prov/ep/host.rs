@@ -3,6 +3,7 @@
 //! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
 //! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
 
+use super::call::FEW_SENDS;
 use super::complete::{Direction, Owed};
 use super::ops::{Buffers, Handle, Kind, Pool};
 use super::peer_rx::PeerRx;
@@ -12,6 +13,7 @@ use super::shared_rx::SharedRx;
 use crate::admission::Admitted;
 use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
+use crate::settings::INJECT_BYTES;
 use crate::shared::Part;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::udp::{self, SHARED_MIN_BYTES, Shares};
@@ -28,11 +30,14 @@ use std::sync::Arc;
 /// Receives under way beyond those that the application posted: parts of multi-receive buffers.
 pub(super) const PARTS_MAX: u32 = 1 << 16;
 
+/// The room of a longer copy is not kept in the operation's place.
+const LONG_COPY_BYTES: usize = 2 * INJECT_BYTES;
+
 /// A send, or a request to a peer's memory, under way.
 pub(super) struct SendOp {
     /// The payload, or where the result of a request goes.
     pub buffers: Buffers,
-    /// The payload of an injected message or of an atomic request.
+    /// A copy of the payload, or the operands of an atomic request.
     pub bounce: Vec<u8>,
     /// The payload is in `bounce`.
     pub bounced: bool,
@@ -43,6 +48,8 @@ pub(super) struct SendOp {
     pub completion: bool,
     /// The application has its buffer back: closing waits for it.
     pub promised: bool,
+    /// It is complete once the engine has taken it: nobody is told of its delivery.
+    pub early: bool,
     pub peer: Option<PeerId>,
     pub len_bytes: u64,
     /// It is deferred work.
@@ -64,6 +71,7 @@ impl Default for SendOp {
             flags: 0,
             completion: false,
             promised: false,
+            early: false,
             peer: None,
             len_bytes: 0,
             owed: None,
@@ -125,6 +133,12 @@ pub(super) struct EpHost {
     pub sends: Pool<SendOp>,
     /// Sends that closing waits for.
     pub promised: usize,
+    /// Sends under way that completed early.
+    pub early: usize,
+    /// Room for copies longer than `inject_size` that nobody uses; [`FEW_SENDS`] at most.
+    pub long_copies: Vec<Vec<u8>>,
+    /// Peers and transmit contexts of which such a send has failed in this call: told once.
+    pub lost: Vec<(PeerId, u8)>,
     /// Bounded by the receive queue's size and [`PARTS_MAX`].
     pub recvs: Pool<RecvOp>,
     pub multis: Pool<MultiRecv>,
@@ -240,6 +254,19 @@ impl EpHost {
         }
     }
 
+    /// A send is through. A short copy's room stays in its place for the next.
+    pub(super) fn end_send(&mut self, handle: Handle) {
+        if let Some(op) = self.sends.get_mut(handle)
+            && op.bounce.capacity() > LONG_COPY_BYTES
+        {
+            let copy = std::mem::take(&mut op.bounce);
+            if self.long_copies.len() < FEW_SENDS {
+                self.long_copies.push(copy);
+            }
+        }
+        self.sends.give_back(handle);
+    }
+
     /// Waits until no datagram of an operation is on its way out of memory that is not ours.
     pub(super) fn settle_all(&mut self) {
         let (least_bytes, settling) = (self.zero_copy_bytes, &mut self.settling);
@@ -256,14 +283,14 @@ impl EpHost {
     pub(super) fn abandon(&mut self) {
         self.settle_all();
         let sends: Vec<Handle> = self.sends.handles().collect();
-        sends.into_iter().for_each(|handle| self.sends.give_back(handle));
+        sends.into_iter().for_each(|handle| self.end_send(handle));
         let recvs: Vec<Handle> = self.recvs.handles().collect();
         for handle in recvs {
             self.recvs.get(handle).into_iter().for_each(|op| self.return_lent(op));
             self.recvs.give_back(handle);
         }
         self.matcher = Matcher::new(0, u32::MAX);
-        self.promised = 0;
+        (self.promised, self.early) = (0, 0);
     }
 
     /// Writes into a receive buffer, held or the application's.
@@ -324,18 +351,28 @@ impl Host for EpHost {
         }
         let Some(op) = self.sends.get(handle) else { return };
         self.promised -= usize::from(op.promised);
+        self.early -= usize::from(op.early);
         let tx = tx_of(&mut self.tx, &mut self.more_tx, op.ctx);
         match outcome {
+            Ok(()) if op.early => {}
             Ok(()) => tx.send_done(op),
             Err(error) => {
-                if !op.bounced && op.len_bytes >= u64::from(SHARED_MIN_BYTES) {
+                if op.len_bytes >= u64::from(SHARED_MIN_BYTES) {
                     self.settling.recall();
                 }
                 self.settling.settle(op.memory(self.zero_copy_bytes));
-                tx.send_failed(op, Cause::from(error));
+                let cause = Cause::from(error);
+                match op.peer.filter(|_| op.early) {
+                    None => tx.send_failed(op, cause),
+                    Some(peer) if self.lost.contains(&(peer, op.ctx)) => {}
+                    Some(peer) => {
+                        self.lost.push((peer, op.ctx));
+                        tx.send_lost(op, cause);
+                    }
+                }
             }
         }
-        self.sends.give_back(handle);
+        self.end_send(handle);
     }
 
     fn arrived(&mut self, msg: &Arrived) -> Verdict {

@@ -82,7 +82,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time without a call after which the helper thread steps in, where the application leaves
 /// progress to the provider.
@@ -251,7 +251,7 @@ impl EpInner {
         if !self.is_usable() {
             return -(FI_EOTHER as isize);
         }
-        match &mut *self.lock() {
+        let posted = match &mut *self.lock() {
             State::Enabled(driver) => match post(driver) {
                 Ok(()) => 0,
                 Err(errno) => {
@@ -263,7 +263,10 @@ impl EpInner {
                 }
             },
             State::Setup(_) | State::Closed => -(FI_EOPBADSTATE as isize),
-        }
+        };
+        // What completes at once may bring a counter to a threshold.
+        self.work();
+        posted
     }
 
     /// Takes what arrived and sends what is due, unless another thread is at it. Whether something
@@ -413,6 +416,22 @@ impl EpInner {
         self.step_until(end_ns, |driver| driver.engine.is_closed());
         if let State::Enabled(driver) = &*self.lock() {
             driver.write_stats();
+        }
+    }
+
+    /// Keeps what was promised, unless another thread holds the endpoint or peers do not answer.
+    pub(crate) fn flush_until(&self, end: Instant) {
+        while self.is_usable() && Instant::now() < end {
+            let Some(state) = self.state.try_lock_until(end) else { return };
+            let mut guard = Guard { state, endpoint: self };
+            match &mut *guard {
+                State::Enabled(driver) if driver.host.promised > 0 => {
+                    driver.progress();
+                }
+                _ => return,
+            }
+            drop(guard);
+            std::thread::sleep(CLOSING_PAUSE);
         }
     }
 

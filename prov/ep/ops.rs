@@ -312,6 +312,17 @@ impl Buffers {
         });
     }
 
+    /// Adds a copy of all of it to `out`.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        self.pieces(0, self.len_bytes, |piece| {
+            // SAFETY: the piece lies in memory that the application lends for reading (promised to
+            // `one` and `many`), at least until the call that posts returns.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len) };
+            out.extend_from_slice(bytes);
+        });
+    }
+
     /// Copies into the memory; what lies beyond its end is ignored. Bytes that were received
     /// straight into their place ([`Buffers::run`]) are there already.
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) {

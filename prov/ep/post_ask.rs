@@ -62,13 +62,14 @@ impl Driver {
     pub(super) fn post_ask(&mut self, post: &AskPost) -> Result<(), c_int> {
         let AskPost { call, targets, .. } = post;
         check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;
-        let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes())?;
-        let injected = call.flags & FI_INJECT != 0;
+        let gives = matches!(post.access, Access::Write);
+        let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes(), gives)?;
         op.flags = post.completion_flags();
-        op.bounced = injected || matches!(post.access, Access::Atomic(_));
-        op.promised = injected;
-        if op.bounced {
-            copy(post, &mut op.bounce);
+        if let Access::Atomic(_) = post.access {
+            op.bounced = true;
+            op.bounce.clear();
+            post.operand.append_to(&mut op.bounce);
+            post.comparand.append_to(&mut op.bounce);
         }
         let request = AskRequest {
             peer,
@@ -80,21 +81,7 @@ impl Driver {
         };
         let now = monotonic_ns();
         let taken = self.engine.ask(now, &request);
-        self.posted(now, taken, handle, call, false)
-    }
-}
-
-/// Copies what must not change after the call.
-fn copy(post: &AskPost, bounce: &mut Vec<u8>) {
-    bounce.clear();
-    let parts = match post.access {
-        Access::Atomic(_) => [&post.operand, &post.comparand],
-        Access::Write | Access::Read => [&post.buffers, &post.comparand],
-    };
-    for part in parts {
-        let at = bounce.len();
-        bounce.resize(at + part.len_bytes() as usize, 0);
-        part.read(0, &mut bounce[at..]);
+        self.posted(now, taken, handle, call)
     }
 }
 

@@ -4,10 +4,7 @@ use super::call::{Call, check_buffers};
 use super::driver::Driver;
 use super::ops::Buffers;
 use erd_ffi::clock::monotonic_ns;
-use erd_ffi::fi::{
-    FI_DELIVERY_COMPLETE, FI_FENCE, FI_INJECT, FI_INJECT_COMPLETE, FI_MATCH_COMPLETE, FI_MSG,
-    FI_SEND, FI_TAGGED,
-};
+use erd_ffi::fi::{FI_FENCE, FI_MATCH_COMPLETE, FI_MSG, FI_SEND, FI_TAGGED};
 use erd_rd::{SendToken, WorkRequest};
 use std::ffi::c_int;
 
@@ -30,15 +27,8 @@ impl Driver {
         check_buffers(&[buffers])?;
         let len_bytes = buffers.len_bytes();
         let flags = call.flags;
-        let (injected, copied) = self.copies(request);
-        let (peer, handle, op) = self.admit(call, *buffers, len_bytes)?;
+        let (peer, handle, op) = self.admit(call, *buffers, len_bytes, true)?;
         op.flags = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
-        (op.bounced, op.promised) = (injected || copied, injected || copied);
-        if op.bounced {
-            // Both fit `inject_size`.
-            op.bounce.resize(len_bytes as usize, 0);
-            buffers.read(0, &mut op.bounce);
-        }
         let work = WorkRequest {
             peer,
             token: SendToken(handle.token()),
@@ -50,16 +40,6 @@ impl Driver {
         };
         let now = monotonic_ns();
         let taken = self.engine.send(now, work);
-        self.posted(now, taken, handle, call, copied)
-    }
-
-    /// Whether the payload is copied at once: because the application injects it, or because it
-    /// asks only for its buffer back, and the message is short.
-    fn copies(&self, request: &SendRequest) -> (bool, bool) {
-        let flags = request.call.flags;
-        let levels = FI_INJECT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
-        let early = flags & levels == FI_INJECT_COMPLETE;
-        let short = request.buffers.len_bytes() <= self.config.inject_bytes;
-        (flags & FI_INJECT != 0, early && short)
+        self.posted(now, taken, handle, call)
     }
 }

@@ -42,6 +42,8 @@ static void open_nodes(size_t count)
 {
     struct node_options options = {.provider = provider, .address = "127.0.0.1"};
     options.caps = FI_RMA | FI_ATOMIC | FI_RMA_EVENT | FI_FENCE;
+    /* The cases look at the target's memory, or for a refusal, when a write has completed. */
+    options.tx_flags = FI_DELIVERY_COMPLETE;
     group_open(&group, count, &options);
     to = node_insert(&group.nodes[0], group.nodes[1].name);
     /* The key is ours, so the target serves only hosts that it knows. */
@@ -502,6 +504,7 @@ static void keys_of_the_provider(void)
 {
     struct node_options options = {.provider = provider, .address = "127.0.0.1", .caps = FI_RMA};
     options.mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
+    options.tx_flags = FI_DELIVERY_COMPLETE;
     struct fid_mr *mrs[8];
     uint64_t cells[8] = {0}, value = 9;
     struct op op = {0};

@@ -48,6 +48,7 @@ struct node_options {
     const char *service;   /* local port, NULL for any */
     uint64_t caps;         /* added to FI_TAGGED | FI_MSG */
     size_t queue_size;     /* least transmit and receive queue */
+    uint64_t tx_flags;     /* default flags of sends */
     uint64_t bind_flags;   /* added to those that bind the CQ */
     int mr_mode;           /* what the program is ready to do about registered memory */
     enum fi_wait_obj wait; /* of the CQ, by default FI_WAIT_NONE */
@@ -118,6 +119,7 @@ static inline struct fi_info *node_hints(const struct node_options *options)
     hints->domain_attr->mr_mode = options->mr_mode;
     hints->tx_attr->msg_order = FI_ORDER_SAS;
     hints->rx_attr->msg_order = FI_ORDER_SAS;
+    hints->tx_attr->op_flags = options->tx_flags;
     hints->tx_attr->size = options->queue_size;
     hints->rx_attr->size = options->queue_size;
     hints->fabric_attr->prov_name = strdup(options->provider);

@@ -127,6 +127,11 @@ impl Suite<'_> {
         report.step("peers killed, stopped, restarted", |log| {
             self.cases(self.job("tests/c/peer_death", &["killed", "stopped", "restarted"])?, log)
         });
+        if self.provider.is_erd() {
+            report.step("messages complete when copied, then a process ends", |log| {
+                self.cases(self.job("tests/c/early", &[])?, log)
+            });
+        }
         report.step("peer cut off", |log| {
             if let Some(why) = netns::missing() {
                 return Ok(Done::Skipped(why.to_owned()));

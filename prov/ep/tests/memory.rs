@@ -43,7 +43,7 @@ pub fn with_driver_of<R>(ep: *mut fid_ep, f: impl FnOnce(&mut Driver) -> R) -> R
 }
 
 /// Exposes memory; `len_bytes` from `start` on need not be there.
-fn expose(node: &Node, start: usize, len_bytes: usize) -> Arc<Region> {
+pub fn expose(node: &Node, start: usize, len_bytes: usize) -> Arc<Region> {
     let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
     let region = Arc::new(Region::new(vec![Piece { start, len_bytes }], access, false));
     let insert = |driver: &mut Driver| driver.domain.regions.insert(Arc::clone(&region), KEY);
@@ -52,7 +52,7 @@ fn expose(node: &Node, start: usize, len_bytes: usize) -> Arc<Region> {
     region
 }
 
-fn remote(addr: u64, len_bytes: u64, data: Option<u64>) -> Remote {
+pub fn remote(addr: u64, len_bytes: u64, data: Option<u64>) -> Remote {
     let targets = Targets::new(&[Target { addr, len_bytes, key: KEY }]).expect("one");
     Remote { peer: PeerId { index: 0, generation: 0 }, name: ASKER, targets, data }
 }
@@ -137,7 +137,9 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
         with_driver(&pair.a, |driver| {
             // SAFETY: the test waits for the completion.
             let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
-            let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION);
+            // A write that completes when it is copied does not tell of this.
+            let flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+            let call = Call::new(pair.a_to_b, null_mut(), flags);
             driver.post_ask(&make(buffers, targets, call)).expect("posted");
         });
         let ended = pair.a.next(&[&pair.b]).map_err(|bad| bad.err);

@@ -3,6 +3,7 @@
 mod addresses;
 mod admission;
 mod contexts;
+mod early;
 mod failures;
 mod late;
 mod many;

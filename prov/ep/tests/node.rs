@@ -97,6 +97,9 @@ pub fn ok(what: &str, rc: isize) {
     assert_eq!(rc, 0, "{what}");
 }
 
+/// The context of every endpoint.
+pub const EP_CONTEXT: usize = 0xe0;
+
 /// A context that names an operation in a test.
 pub fn ctx(number: usize) -> *mut c_void {
     number as *mut c_void
@@ -170,7 +173,7 @@ impl Node {
             ok("cq", rc as isize);
             let rc = (ops.cntr_open)(domain, &raw mut cntr_attr, &raw mut self.cntr, none);
             ok("cntr", rc as isize);
-            let rc = (ops.endpoint)(domain, self.info, &raw mut self.ep, none);
+            let rc = (ops.endpoint)(domain, self.info, &raw mut self.ep, ctx(EP_CONTEXT));
             ok("endpoint", rc as isize);
         }
         ok("bind av", self.bind(self.av.cast(), 0) as isize);
@@ -192,7 +195,7 @@ impl Node {
         let mut ep = null_mut();
         let open = self.domain_ops().endpoint;
         // SAFETY: the domain is open, the info is what it was made of, the place is local.
-        let rc = unsafe { open(self.domain, self.info, &raw mut ep, null_mut()) };
+        let rc = unsafe { open(self.domain, self.info, &raw mut ep, ctx(EP_CONTEXT)) };
         ok("endpoint", rc as isize);
         ok("bind av", bind(ep, self.av.cast(), 0) as isize);
         ok("bind cq", bind(ep, self.cq.cast(), FI_SEND | FI_RECV) as isize);

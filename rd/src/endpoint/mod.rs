@@ -132,6 +132,7 @@ impl Endpoint {
                 now: 0,
                 wrong_keys: WrongKeys::default(),
                 sessions: 0,
+                looked_at: 0,
                 filling: None,
                 silent: 0,
                 asked: Slab::new(),
@@ -360,6 +361,7 @@ impl Endpoint {
             return true;
         }
         if flush {
+            self.core.looked_at = now;
             self.schedule.flush(&mut self.peers);
         }
         for _ in 0..self.schedule.ready_len() {
@@ -451,6 +453,13 @@ impl Endpoint {
     #[must_use]
     pub fn flow(&self, peer: PeerId) -> Option<FlowView> {
         self.known(peer).filter(|p| p.phase == Phase::Open).map(Peer::flow)
+    }
+
+    /// The session with a peer is open, and no probe of it waits for an answer: a message that is
+    /// posted now will most likely be delivered.
+    #[must_use]
+    pub fn answers(&self, peer: PeerId) -> bool {
+        self.known(peer).is_some_and(|p| p.phase == Phase::Open && p.live.probes == 0)
     }
 
     /// KiB sent to a peer on each path since the flow was last idle; nothing when it is.

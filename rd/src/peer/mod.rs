@@ -103,6 +103,8 @@ pub(crate) struct Core {
     pub wrong_keys: WrongKeys,
     /// Sessions begun, over all peers: grows within an epoch.
     pub sessions: u32,
+    /// When the driver last flushed, which it does whenever it has looked for arrivals.
+    pub looked_at: Nanos,
     /// The peer whose rendezvous message got a segment last.
     pub filling: Option<u32>,
 }

@@ -277,7 +277,7 @@ impl Peer {
         if self.transmit_retry(core, host, now, burst) {
             return true;
         }
-        if self.bundle_due(flush) && self.transmit_bundle(core, host, now, burst) {
+        if self.bundle_due(core, flush) && self.transmit_bundle(core, host, now, burst) {
             return true;
         }
         if let Some(at) = self.rx.ack_at.filter(|at| *at <= now) {
@@ -333,6 +333,7 @@ mod tests {
             now: 0,
             wrong_keys: WrongKeys::default(),
             sessions: 0,
+            looked_at: 0,
             filling: None,
         }
     }

@@ -37,6 +37,9 @@ const BURSTS_PER_WINDOW: u64 = 4;
 /// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
 /// full datagram (protocol.md §5.2).
 const BUNDLES_IN_FLIGHT: u32 = 2;
+/// Operations under way, the new one included, up to which a small message goes at once: who has no more
+/// waits for an answer, and for an acknowledgement that comes with it.
+const OPERATIONS_AT_ONCE: u32 = 2;
 /// Length of a link of a chain (protocol.md §5.4).
 pub(super) const LINK_BYTES: u64 = 1 << 30;
 /// What the kernel's bookkeeping of a small datagram costs of a receive buffer, in bytes.
@@ -456,7 +459,7 @@ impl Peer {
     }
 
     /// Whether small messages should go now (protocol.md §5.2).
-    pub(super) fn bundle_due(&self, flush: bool) -> bool {
+    pub(super) fn bundle_due(&self, core: &Core, flush: bool) -> bool {
         let tx = &self.tx;
         if !tx.control.is_empty() || self.rx.has_done() {
             return true;
@@ -464,8 +467,10 @@ impl Peer {
         if tx.queue.is_empty() || tx.order_credit() <= 0 {
             return false;
         }
+        let looked_since = tx.sent.back().is_none_or(|last| core.looked_at > last.sent_at);
+        let alone = tx.ops <= OPERATIONS_AT_ONCE && looked_since;
         tx.in_flight_packets == 0
-            || (flush && tx.bundles_in_flight < BUNDLES_IN_FLIGHT)
+            || ((flush || alone) && tx.bundles_in_flight < BUNDLES_IN_FLIGHT)
             || tx.queued_bytes >= self.bundle_room(0) as u64
     }
 
