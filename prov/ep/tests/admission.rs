@@ -49,7 +49,9 @@ impl Strangers {
         with_driver(&self.stranger, |driver| {
             // SAFETY: the test waits for the completion.
             let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
-            let call = Call::new(self.to, null_mut(), FI_COMPLETION);
+            // A write that completes when it is copied does not tell of a refusal.
+            let flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+            let call = Call::new(self.to, null_mut(), flags);
             driver.post_ask(&make(buffers, targets, call)).expect("posted");
         });
         let ended = self.stranger.next(&[&self.target]);
