@@ -236,6 +236,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Largest datagram, in bytes of UDP payload. auto is what each path carries",
     },
     Parameter {
+        name: "mtu_growth_s",
+        default: "600",
+        kind: Kind::Number { min: 1, max: 86_400 },
+        help: "Time after which a path that carries less than this host's link is tried with larger datagrams again, in s",
+    },
+    Parameter {
         name: "scan_min_us",
         default: "200",
         kind: Kind::Number { min: 1, max: 1_000_000 },
@@ -395,6 +401,8 @@ pub struct Settings {
     pub send_buffer_bytes: usize,
     /// Largest datagram (UDP payload), 1232 to 65507; `None` for what each path carries.
     pub mtu_bytes: Option<u16>,
+    /// How long after a search larger datagrams are tried again.
+    pub mtu_growth_ns: u64,
     /// Shortest spacing of scans for lost packets.
     pub scan_min_ns: u64,
     /// Shortest retransmission timeout.
@@ -478,6 +486,7 @@ impl Settings {
             recv_buffer_bytes: from.number("recv_buffer")?,
             send_buffer_bytes: from.number("send_buffer")?,
             mtu_bytes: from.auto_number("mtu")?,
+            mtu_growth_ns: from.number::<u64>("mtu_growth_s")? * 1_000_000_000,
             scan_min_ns: from.number::<u64>("scan_min_us")? * 1000,
             rto_min_ns: from.number::<u64>("rto_min_us")? * 1000,
             progress_idle_ns: from.number::<u64>("progress_idle_ms")? * 1_000_000,

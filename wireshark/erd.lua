@@ -11,7 +11,7 @@ local VERSION = 2
 local KINDS = {
     [0] = "data", [1] = "acknowledgement", [2] = "probe", [3] = "hello", [4] = "challenge",
     [5] = "welcome", [6] = "reset", [7] = "goodbye", [8] = "goodbye confirmation",
-    [9] = "other version", [15] = "port datagram",
+    [9] = "other version", [10] = "size probe", [11] = "size answer", [15] = "port datagram",
 }
 local RECORDS = {
     [1] = "eager", [2] = "announcement (RTS)", [3] = "permission (CTS)", [4] = "matched",
@@ -58,6 +58,9 @@ local f = {
     link_length = ProtoField.uint32("erd.link.length", "Link length"),
     link_base = ProtoField.uint64("erd.link.base", "Link base"),
     wanted = ProtoField.uint64("erd.wanted", "Wanted bytes"),
+    -- Size probes, §4.6.
+    size_number = ProtoField.uint16("erd.size.number", "Number of the trial"),
+    size_arrived = ProtoField.uint16("erd.size.arrived", "Bytes that arrived"),
     -- Requests to memory, §9.
     request_id = ProtoField.uint16("erd.request.msg_id", "Msg_ID of the bytes"),
     reserved = ProtoField.uint16("erd.request.reserved", "Reserved", base.HEX),
@@ -300,6 +303,10 @@ local function body(tree, buf, kind)
     end
     if kind == 9 then
         return fields(tree, buf, HEADER_BYTES, { { "spoken", 1 }, { "refused", 1 } }) and ""
+    end
+    if kind == 10 then return fields(tree, buf, HEADER_BYTES, { { "size_number", 2 } }) and "" end
+    if kind == 11 then
+        return fields(tree, buf, HEADER_BYTES, { { "size_number", 2 }, { "size_arrived", 2 } }) and ""
     end
     tree:add(f.own_session, buf(HEADER_BYTES, 8))
     return ""

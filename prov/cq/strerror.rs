@@ -2,8 +2,8 @@
 
 use erd_ffi::fi::{
     FI_EACCES, FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH,
-    FI_EINVAL, FI_EKEYREJECTED, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN, FI_EPROTO,
-    FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
+    FI_EINVAL, FI_EKEYREJECTED, FI_EMSGSIZE, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN,
+    FI_EPROTO, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
 };
 use erd_rd::wire::header::VERSION_MAX;
 use erd_rd::{OpError, Refusal};
@@ -44,6 +44,8 @@ pub enum Cause {
     NotPosted,
     /// A message came from an address that is not in the AV, and that was asked for.
     SourceUnknown,
+    /// [`OpError::PathBlocked`].
+    PathBlocked,
     /// [`OpError::PeerVersion`], at most [`VERSION_MAX`].
     PeerVersion(u8),
 }
@@ -52,7 +54,7 @@ pub enum Cause {
 const FIRST_VERSION: c_int = 32;
 
 /// All but [`Cause::PeerVersion`].
-const ALL: [Cause; 16] = [
+const ALL: [Cause; 17] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -69,6 +71,7 @@ const ALL: [Cause; 16] = [
     Cause::RefusedRoom,
     Cause::NotPosted,
     Cause::SourceUnknown,
+    Cause::PathBlocked,
 ];
 
 /// What is said of a peer that speaks each version.
@@ -110,6 +113,7 @@ impl Cause {
             Cause::RefusedRoom => 14,
             Cause::NotPosted => 15,
             Cause::SourceUnknown => 16,
+            Cause::PathBlocked => 17,
             Cause::PeerVersion(version) => FIRST_VERSION + version as c_int,
         }
     }
@@ -135,6 +139,7 @@ impl Cause {
             Cause::RefusedUnsupported => FI_ENOSYS,
             Cause::RefusedRoom => FI_EOVERRUN,
             Cause::PeerVersion(_) => FI_EPROTO,
+            Cause::PathBlocked => FI_EMSGSIZE,
         }
     }
 
@@ -167,6 +172,9 @@ impl Cause {
             Cause::NotPosted => {
                 c"the operation could not be posted when its counter reached the threshold"
             }
+            Cause::PathBlocked => {
+                c"the peer answers, but datagrams of more than 512 bytes do not get there, not even in fragments"
+            }
             Cause::RefusedRoom => c"the peer's completion queue holds too many unread entries",
             Cause::PeerVersion(version) => VERSION_TEXTS[(version & VERSION_MAX) as usize],
         }
@@ -183,6 +191,7 @@ impl From<OpError> for Cause {
             OpError::Canceled => Cause::Canceled,
             OpError::BadBuffer => Cause::BadBuffer,
             OpError::PeerVersion(version) => Cause::PeerVersion(version),
+            OpError::PathBlocked => Cause::PathBlocked,
             OpError::Refused(refusal) => match refusal {
                 Refusal::Key => Cause::RefusedKey,
                 Refusal::Bounds => Cause::RefusedBounds,

@@ -152,6 +152,7 @@ pub(super) fn engine_config(
         },
         paths: domain.paths,
         peer_timeout_ns: settings.peer_timeout_ns,
+        growth_ns: settings.mtu_growth_ns,
         scan_min_ns: settings.scan_min_ns,
         rto_min_ns: settings.rto_min_ns,
         eager_bytes: settings.eager_bytes,

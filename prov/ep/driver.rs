@@ -354,7 +354,7 @@ impl Driver {
                     break;
                 }
                 Outcome::Refused(to, Refusal::TooBig(bytes)) => {
-                    self.engine.handle_path_mtu(to, bytes);
+                    self.engine.handle_too_big(now, to, bytes);
                 }
                 Outcome::Refused(to, Refusal::Failed(libc::EFAULT)) => {
                     // Seen with buffers that are freed before their completion.
@@ -412,7 +412,7 @@ impl Driver {
                 NetError::Unreachable(_) => self.engine.handle_unreachable(now, name),
                 NetError::MtuChanged(mtu_bytes) => {
                     let payload = udp::max_payload_bytes(mtu_bytes, name.is_ipv6());
-                    self.engine.handle_path_mtu(name, payload as u16);
+                    self.engine.handle_path_told(now, name, payload as u16);
                 }
                 NetError::Other(errno) => tracing::debug!(%name, errno, "ICMP error"),
             }

@@ -178,7 +178,8 @@ impl Link {
     pub(super) fn route(&mut self, burst: &TxBurst, now: u64) -> Option<Address> {
         let port = self.member.as_ref()?.port();
         let for_verbs = match kind(burst)? {
-            Kind::Data | Kind::Ack | Kind::Probe | Kind::Goodbye => !burst.may_fragment,
+            Kind::Data | Kind::SizeProbe => !burst.may_fragment,
+            Kind::Ack | Kind::Probe | Kind::Goodbye | Kind::SizeAnswer => true,
             // The peer's address over verbs may be another process's, or none, yet.
             Kind::Hello
             | Kind::Challenge

@@ -55,6 +55,7 @@ pub(crate) fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carr
         ("rtx_trim", stats.rtx_trim),
         ("rtx_spurious", stats.rtx_spurious),
         ("probes", stats.probes),
+        ("size_probes", stats.size_probes),
         ("nacks", stats.nacks),
         ("messages_sent", stats.messages_sent),
         ("messages_received", stats.messages_received),

@@ -54,7 +54,10 @@ impl Status {
                 Status::RemoteAccess,
             ),
             (&[Cause::RefusedRoom], Status::RemoteOperation),
-            (&[Cause::PeerTimeout, Cause::PeerUnreachable], Status::RetryExceeded),
+            (
+                &[Cause::PeerTimeout, Cause::PeerUnreachable, Cause::PathBlocked],
+                Status::RetryExceeded,
+            ),
             (&[Cause::PeerRestarted, Cause::PeerClosed], Status::RemoteAborted),
         ];
         let found = statuses.iter().find(|(causes, _)| causes.iter().any(|cause| is(*cause)));

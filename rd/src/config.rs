@@ -28,6 +28,8 @@ pub struct Config {
     pub paths: u16,
     /// Silence of a peer that owes an answer for this long is its death, 10 ms to 24 h.
     pub peer_timeout_ns: Nanos,
+    /// How long after a search the engine looks again whether a path carries larger datagrams.
+    pub growth_ns: Nanos,
     /// Shortest spacing of receive bitmap scans, 1 us to 1 min; likewise the next.
     pub scan_min_ns: Nanos,
     /// Shortest retransmission (probe) timeout.
@@ -107,6 +109,7 @@ impl Config {
             burst_bytes: 64 << 10,
             paths: 4,
             peer_timeout_ns: 5 * SECOND,
+            growth_ns: 600 * SECOND,
             scan_min_ns: 200 * MICROSECOND,
             rto_min_ns: 10 * MILLISECOND,
             ack_delay_ns: 10 * MICROSECOND,

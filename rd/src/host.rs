@@ -81,6 +81,8 @@ pub enum OpError {
     BadBuffer,
     /// The peer speaks this other version of the protocol (protocol.md §3.4).
     PeerVersion(u8),
+    /// The peer answers, but nothing of more than 512 bytes gets to it (protocol.md §4.6).
+    PathBlocked,
     /// The peer refused the access to its memory; the session goes on.
     Refused(Refusal),
 }
@@ -147,7 +149,8 @@ pub trait Host {
     fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason);
 
     /// The largest datagram (UDP payload or UD payload, in bytes) that the path to `name`
-    /// carries unfragmented. Asked once when a peer's entry is made.
+    /// carries unfragmented, as far as this host knows: a place to start from. Asked once when a
+    /// peer's entry is made.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
 
     /// Whether the peer may have pages of this host's memory to read from, for as long as a seal

@@ -101,6 +101,8 @@ pub struct Stats {
     pub rtx_spurious: u64,
     /// Probes sent.
     pub probes: u64,
+    /// Size probes sent.
+    pub size_probes: u64,
     /// NACKs sent.
     pub nacks: u64,
     /// Messages sent whole.

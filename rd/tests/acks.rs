@@ -11,7 +11,8 @@ use world::ledger::Rules;
 use world::script::{PATIENCE_NS, world};
 use world::sim::World;
 
-const NONE: Rules = Rules { timeouts: false, restarts: false, closes: false, forged: false };
+const NONE: Rules =
+    Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
 /// Three segments.
 const SHORT_BYTES: u64 = 4_000;
 /// Three segments, the last of which leaves too little room for an acknowledgement.

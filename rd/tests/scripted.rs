@@ -16,7 +16,8 @@ use world::net::Fate;
 use world::script::{ANY_FAILURE, PATIENCE_NS, message, world};
 use world::sim::World;
 
-const NONE: Rules = Rules { timeouts: false, restarts: false, closes: false, forged: false };
+const NONE: Rules =
+    Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
 
 #[test]
 fn a_clean_network_needs_no_repair() {

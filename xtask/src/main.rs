@@ -14,6 +14,7 @@ mod mpi4py;
 mod multipath;
 mod netns;
 mod package;
+mod path_mtu;
 mod pingpong;
 mod process;
 mod programs;

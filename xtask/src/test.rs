@@ -6,7 +6,9 @@ use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
 use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, multipath, package, pingpong, sanitizers, setup, tool};
+use crate::{
+    checks, demo, mpi, mpi4py, multipath, package, path_mtu, pingpong, sanitizers, setup, tool,
+};
 use crate::{verbs, vm};
 use anyhow::Result;
 
@@ -55,6 +57,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     if provider.is_erd() {
         let core = &wheel;
         multipath::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
+        path_mtu::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
     }
     if provider.is_erd() {
         vm::steps::steps(&mut report, layout, args.full);

@@ -44,14 +44,14 @@ impl Capabilities {
                 libc::IP_RECVTOS,
                 libc::IP_TOS,
                 libc::IP_MTU_DISCOVER,
-                libc::IP_PMTUDISC_DO,
+                libc::IP_PMTUDISC_PROBE,
             ),
             IpAddr::V6(_) => (
                 libc::IPPROTO_IPV6,
                 libc::IPV6_RECVTCLASS,
                 libc::IPV6_TCLASS,
                 libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DO,
+                libc::IPV6_PMTUDISC_PROBE,
             ),
         };
         let recv = rx.fd().as_raw_fd();

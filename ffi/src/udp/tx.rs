@@ -25,6 +25,9 @@ const MESSAGES: usize = 32;
 /// such datagram may have.
 const SPLIT_PARTS: usize = 128;
 
+/// The MTU that every IPv6 link has.
+const IPV6_MTU_MIN_BYTES: i32 = 1280;
+
 /// Sends tried again in a row because of an error that another destination left on the socket.
 const PENDING_ERRORS: u32 = 8;
 
@@ -47,8 +50,8 @@ pub struct Burst<'a> {
     /// Datagrams of this burst that an earlier call has sent already: 0 at first, then
     /// [`SendReport::segments`].
     pub done_segments: u32,
-    /// Larger than the path now carries, and already cut: routers may fragment it. Goes out from
-    /// a socket of its own, whatever `path` says.
+    /// The path may not carry it whole: this host and routers may fragment it. It goes out from
+    /// another socket with the same source port, datagram by datagram.
     pub may_fragment: bool,
     /// Registered memory that parts lie in, for the verbs port.
     pub memory: Option<PinId>,
@@ -128,8 +131,9 @@ pub struct TxSockets {
     gso_max_segments: u16,
     /// The sockets' own mark, which costs nothing per packet; `None` without ECN.
     default_ecn: Option<Ecn>,
-    /// Opened when the first burst may be fragmented, which takes a path whose MTU shrank.
-    fragmenting: OnceLock<Result<Socket, PortError>>,
+    /// For each of the sockets another one with its port, whose datagrams may be fragmented; opened
+    /// when there is one to send, which takes a path that carries little.
+    fragmenting: Box<[OnceLock<Result<Socket, PortError>>]>,
     options: PortOptions,
 }
 
@@ -142,7 +146,7 @@ impl TxSockets {
     pub fn open(local_ip: IpAddr, options: &PortOptions) -> Result<Self, PortError> {
         check_range("paths", options.paths.into(), MAX_PATHS.into())?;
         let sockets: Result<Box<[Socket]>, PortError> =
-            (0..options.paths).map(|_| open_socket(local_ip, options, false)).collect();
+            (0..options.paths).map(|_| open_socket(local_ip, options)).collect();
         let gso_max_segments = if options.gso { gso::max_segments() } else { 1 };
         Ok(Self {
             sockets: sockets?,
@@ -150,7 +154,7 @@ impl TxSockets {
             gso: AtomicBool::new(gso_max_segments > 1),
             gso_max_segments,
             default_ecn: options.ecn.then_some(Ecn::Ect0),
-            fragmenting: OnceLock::new(),
+            fragmenting: (0..options.paths).map(|_| OnceLock::new()).collect(),
             options: options.clone(),
         })
     }
@@ -224,18 +228,19 @@ impl TxSockets {
     /// Reports the network errors that have come in for earlier sends: `f(destination, error)`.
     /// Takes at most 64 per socket, and returns how many it told.
     pub fn drain_errors(&self, mut f: impl FnMut(SocketAddr, NetError)) -> usize {
-        let fragmenting = self.fragmenting.get().and_then(|opened| opened.as_ref().ok());
+        let fragmenting = self.fragmenting.iter().filter_map(|twin| twin.get()?.as_ref().ok());
         let sockets = self.sockets.iter().chain(fragmenting);
         sockets.map(|socket| errqueue::drain(socket.as_fd(), &mut f)).sum()
     }
 
     fn fd(&self, burst: &Burst<'_>) -> RawFd {
-        let usual = &self.sockets[usize::from(burst.path) % self.sockets.len()];
+        let path = usize::from(burst.path) % self.sockets.len();
+        let usual = &self.sockets[path];
         if !burst.may_fragment {
             return usual.as_raw_fd();
         }
-        let open = || open_socket(self.local_ip, &self.options, true);
-        match self.fragmenting.get_or_init(open) {
+        let open = || open_fragmenting(usual, &self.options);
+        match self.fragmenting[path].get_or_init(open) {
             Ok(socket) => socket.as_raw_fd(),
             Err(error) => {
                 tracing::debug!(%error, "no socket for fragments");
@@ -257,9 +262,10 @@ impl TxSockets {
 
     fn goes_whole(&self, burst: &Burst<'_>) -> bool {
         let segments = burst.segments();
+        // The kernel cuts no fragments out of what it cuts datagrams out of.
+        let gso_segments = if burst.may_fragment { 1 } else { self.gso_max_segments() };
         let fits = burst.total_bytes as usize <= MAX_DATAGRAM_BYTES;
-        segments == 1
-            || (burst.done_segments == 0 && fits && segments <= self.gso_max_segments().into())
+        segments == 1 || (burst.done_segments == 0 && fits && segments <= gso_segments.into())
     }
 
     /// Sends the leading bursts that share a socket and go in one piece, at most [`MESSAGES`].
@@ -358,45 +364,71 @@ enum Verdict {
     Stop(Stop),
 }
 
-fn open_socket(
-    local_ip: IpAddr,
-    options: &PortOptions,
-    fragment: bool,
-) -> Result<Socket, PortError> {
+/// A send socket whose datagrams go whole or not at all. What ICMP says of a path's MTU is reported,
+/// but the kernel does not act on it (`IP_PMTUDISC_PROBE`): anybody can write such a message.
+fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Socket, PortError> {
     let addr = SocketAddr::new(local_ip, 0);
+    let socket = prepare_socket(addr, options, false)?;
+    socket.bind(&addr.into()).map_err(|source| PortError::Bind { addr, source })?;
+    Ok(socket)
+}
+
+/// Another send socket with the port of `usual`, so on the same path, whose datagrams may be
+/// fragmented.
+fn open_fragmenting(usual: &Socket, options: &PortOptions) -> Result<Socket, PortError> {
+    let fail = |call| move |source| PortError::Socket { call, source };
+    let none = || io::Error::from(io::ErrorKind::InvalidData);
+    let addr = usual.local_addr().map_err(fail("getsockname"))?;
+    let addr = addr.as_socket().ok_or_else(none).map_err(fail("getsockname"))?;
+    let socket = prepare_socket(addr, options, true)?;
+    // Not before the first is bound: the kernel might have given two of our sockets one port.
+    usual.set_reuse_port(true).map_err(fail("SO_REUSEPORT"))?;
+    socket.set_reuse_port(true).map_err(fail("SO_REUSEPORT"))?;
+    socket.bind(&addr.into()).map_err(|source| PortError::Bind { addr, source })?;
+    Ok(socket)
+}
+
+fn prepare_socket(
+    addr: SocketAddr,
+    options: &PortOptions,
+    fragments: bool,
+) -> Result<Socket, PortError> {
     let fail = |call| move |source| PortError::Socket { call, source };
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))
         .map_err(fail("socket"))?;
     sockopt::set_buffer(&socket, options.send_buffer_bytes, Side::Send)?;
-    let (level, discover, [always, never], errors, tos) = match local_ip {
-        IpAddr::V4(_) => (
+    let (level, discover, [whole, cut], errors, tos) = match addr {
+        SocketAddr::V4(_) => (
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
-            [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_DONT],
+            [libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_OMIT],
             libc::IP_RECVERR,
             libc::IP_TOS,
         ),
-        IpAddr::V6(_) => (
+        SocketAddr::V6(_) => (
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
-            [libc::IPV6_PMTUDISC_DO, libc::IPV6_PMTUDISC_DONT],
+            [libc::IPV6_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_OMIT],
             libc::IPV6_RECVERR,
             libc::IPV6_TCLASS,
         ),
     };
-    if local_ip.is_ipv6() {
-        socket.set_only_v6(true).map_err(fail("IPV6_V6ONLY"))?;
-    }
-    let set = |name, value, call| {
+    let set = |level, name, value, call| {
         sockopt::set_int(socket.as_raw_fd(), level, name, value).map_err(fail(call))
     };
-    set(discover, if fragment { never } else { always }, "IP_MTU_DISCOVER")?;
-    set(errors, 1, "IP_RECVERR")?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true).map_err(fail("IPV6_V6ONLY"))?;
+        if fragments {
+            // Routers cut no IPv6 packet, so this host cuts to what every link carries.
+            set(level, libc::IPV6_MTU, IPV6_MTU_MIN_BYTES, "IPV6_MTU")?;
+        }
+    }
+    set(level, discover, if fragments { cut } else { whole }, "IP_MTU_DISCOVER")?;
+    set(level, errors, 1, "IP_RECVERR")?;
     if options.ecn {
-        set(tos, Ecn::Ect0 as i32, "IP_TOS")?;
+        set(level, tos, Ecn::Ect0 as i32, "IP_TOS")?;
     }
     errqueue::refuse_packets(socket.as_fd()).map_err(fail("SO_ATTACH_FILTER"))?;
-    socket.bind(&addr.into()).map_err(|source| PortError::Bind { addr, source })?;
     Ok(socket)
 }
 

@@ -333,13 +333,23 @@ impl Endpoint {
         self.core.ack_spacing_ns = spacing_ns;
     }
 
-    /// The path to `name` carries datagrams of at most `datagram_bytes` from now on.
-    pub fn handle_path_mtu(&mut self, name: SocketAddr, datagram_bytes: u16) {
+    /// ICMP told that the path to `name` carries datagrams of at most `datagram_bytes`. That is
+    /// tried before it is believed.
+    pub fn handle_path_told(&mut self, now: Nanos, name: SocketAddr, datagram_bytes: u16) {
         if let Some(&index) = self.names.get(&name) {
-            let limit = datagram_bytes.max(crate::config::DATAGRAM_MIN_BYTES);
             let peer = &mut self.peers[index as usize];
-            peer.path_limit_bytes = peer.path_limit_bytes.min(limit);
-            peer.datagram_bytes = peer.datagram_bytes.min(limit);
+            peer.on_path_told(now, datagram_bytes);
+            self.schedule.ready(peer);
+        }
+    }
+
+    /// This host's kernel did not send a datagram to `name`, since the link carries at most
+    /// `datagram_bytes`.
+    pub fn handle_too_big(&mut self, now: Nanos, name: SocketAddr, datagram_bytes: u16) {
+        if let Some(&index) = self.names.get(&name) {
+            let peer = &mut self.peers[index as usize];
+            peer.on_too_big(now, datagram_bytes);
+            self.schedule.ready(peer);
         }
     }
 

@@ -202,6 +202,7 @@ impl Endpoint {
             Kind::Probe => self.on_probe(now, meta.from, &h, r),
             Kind::Goodbye => self.on_goodbye(now, meta, &h, r, host),
             Kind::Reset | Kind::GoodbyeAck | Kind::Version => self.on_refusal(now, &h, r, host),
+            Kind::SizeProbe | Kind::SizeAnswer => self.on_size(now, &h, r, bytes.len() as u16),
             _ => self.on_answer(now, arrived, &h, r, host),
         };
         if result.is_ok() {
@@ -409,6 +410,30 @@ impl Endpoint {
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);
         result
+    }
+
+    /// A size probe of `bytes`, or the answer to one (protocol.md §4.6).
+    fn on_size(
+        &mut self,
+        now: Nanos,
+        h: &Header,
+        mut r: Reader<'_>,
+        bytes: u16,
+    ) -> Result<(), DropReason> {
+        let number = r.u16().map_err(malformed)?;
+        let index = self.session_peer(h.session)?;
+        let peer = &mut self.peers[index as usize];
+        if peer.phase != Phase::Open {
+            return Err(DropReason::WrongState);
+        }
+        if h.kind == Kind::SizeProbe {
+            peer.on_size_probe(&self.core, now, h, number, bytes);
+        } else {
+            peer.on_size_answer(&self.core, now, number, r.u16().map_err(malformed)?);
+        }
+        self.schedule.ready(peer);
+        self.schedule.reschedule(&self.core, peer);
+        Ok(())
     }
 
     /// Packets that answer something of ours and name our session.

@@ -5,7 +5,7 @@
 
 use super::Endpoint;
 use crate::host::Host;
-use crate::peer::{Peer, Phase};
+use crate::peer::{PathSize, Peer, Phase};
 use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Nanos, PeerId};
@@ -108,8 +108,8 @@ impl Endpoint {
         let index = entry.key() as u32;
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId { index, generation: self.generation };
-        let limit = host.datagram_limit_bytes(name).max(crate::config::DATAGRAM_MIN_BYTES);
-        let peer = entry.insert(Box::new(Peer::new(id, name, limit)));
+        let size = PathSize::new(host.datagram_limit_bytes(name));
+        let peer = entry.insert(Box::new(Peer::new(id, name, size)));
         // What was sent with that id may be under way still: the peer must not take it for ours.
         let forgotten = &mut self.room.forgotten;
         if let Some(at) = forgotten.iter().position(|(gone, _)| *gone == name) {

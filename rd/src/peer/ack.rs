@@ -1,5 +1,6 @@
 //! Writing acknowledgements (protocol.md §6).
 
+use super::path_size::ALWAYS_PASSES_BYTES;
 use super::session::emit_control;
 use super::{Core, Peer};
 use crate::bitmap::BITS_MAX;
@@ -99,6 +100,9 @@ impl Peer {
         self.rx.echoes = echoes;
         burst.to = self.name;
         burst.info_path = self.info_path;
+        // This side may have no data to find out with what passes.
+        let long = burst.total_bytes > ALWAYS_PASSES_BYTES;
+        burst.may_fragment = long || self.size.may_fragment(burst.total_bytes);
         // One path for all acknowledgements would be one queue for all of them.
         burst.path = u16::from(path) % core.cfg.paths;
     }

@@ -8,6 +8,7 @@ mod ack;
 mod bundle;
 mod flow;
 mod hosts;
+mod path_size;
 mod paths;
 mod payload;
 mod recovery;
@@ -19,6 +20,7 @@ mod tx;
 mod wrong_keys;
 
 pub use flow::{FlowView, Repeated};
+pub(crate) use path_size::PathSize;
 pub(crate) use remote::{Asked, Role, Task};
 pub(crate) use rx::Rx;
 pub(crate) use session::{Refusal, emit_control};
@@ -236,9 +238,9 @@ pub(crate) struct Peer {
     pub setup: Setup,
     pub live: Liveness,
     pub rtt: Rtt,
-    /// What the path carries unfragmented, in bytes.
-    pub path_limit_bytes: u16,
-    /// What the session uses, in bytes.
+    /// What the path carries in one piece.
+    pub size: PathSize,
+    /// What the session uses, in bytes: what `size` says, in a shorter way.
     pub datagram_bytes: u16,
     pub info_path: bool,
     pub payload_checksum: bool,
@@ -272,7 +274,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(id: PeerId, name: SocketAddr, path_limit_bytes: u16) -> Peer {
+    pub(crate) fn new(id: PeerId, name: SocketAddr, size: PathSize) -> Peer {
         Peer {
             id,
             name,
@@ -285,7 +287,7 @@ impl Peer {
             setup: Setup::default(),
             live: Liveness::default(),
             rtt: Rtt::default(),
-            path_limit_bytes,
+            size,
             datagram_bytes: 0,
             info_path: false,
             payload_checksum: false,

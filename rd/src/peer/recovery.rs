@@ -111,10 +111,10 @@ impl Peer {
             (echoed, echoed_ce) = self.take_echoes(core, host, now, arrived, sections);
         }
         for i in 0..cum.since(self.tx.una).max(0) as usize {
-            acked += self.ack_one(core, host, i);
+            acked += self.ack_one(core, host, now, i);
         }
         if let Some(sections) = sections {
-            acked += self.take_sack(core, host, sections);
+            acked += self.take_sack(core, host, now, sections);
         }
         // A late or repeated acknowledgement tells nothing of the present round trip.
         let progress = acked + echoed > 0;
@@ -225,7 +225,7 @@ impl Peer {
             let mut acked_bytes = 0;
             for n in 0..count {
                 if let Ok(at) = usize::try_from(first.plus(n).since(self.tx.una)) {
-                    acked_bytes += self.ack_one(core, host, at);
+                    acked_bytes += self.ack_one(core, host, now, at);
                 }
             }
             total += acked_bytes;
@@ -261,6 +261,7 @@ impl Peer {
         &mut self,
         core: &mut Core,
         host: &mut H,
+        now: Nanos,
         sections: &Sections<'_>,
     ) -> u64 {
         let base = Psn(sections.sack_base_psn).since(self.tx.una) + i32::from(planted(6));
@@ -271,7 +272,7 @@ impl Peer {
                 let bit = rest.trailing_zeros() as i32;
                 rest &= rest - 1;
                 if let Ok(i) = usize::try_from(base.saturating_add(w as i32 * 64 + bit)) {
-                    acked += self.ack_one(core, host, i);
+                    acked += self.ack_one(core, host, now, i);
                 }
             }
         }
@@ -279,7 +280,7 @@ impl Peer {
     }
 
     /// Marks the packet `i` places after `una` as received; returns its bytes if that is new.
-    fn ack_one<H: Host>(&mut self, core: &mut Core, host: &mut H, i: usize) -> u64 {
+    fn ack_one<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, i: usize) -> u64 {
         let Some(entry) = self.tx.sent.get_mut(i) else { return 0 };
         let before = core::mem::replace(&mut entry.fate, Fate::Acked);
         let entry = *entry;
@@ -292,6 +293,7 @@ impl Peer {
         let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
         self.tx.flow.paths.acked(entry.path, entry.sent_at, entry.attempt > 0, timeout_ns);
         self.tx.flow.acked_bytes += u64::from(entry.bytes);
+        self.size.acked(now, entry.bytes, entry.sent_at);
         let after = self.tx.una.plus(i as u32 + 1);
         if after.since(self.tx.acked_end) > 0 {
             self.tx.acked_end = after;
@@ -439,6 +441,9 @@ impl Peer {
             LossKind::Probe => core.stats.rtx_probe += 1,
         }
         self.tx.flow.lost(kind);
+        if kind != LossKind::Trim {
+            self.size.lost(now, entry.bytes, entry.attempt);
+        }
         match kind {
             LossKind::Trim => self.tx.flow.paths.cut_off(entry.path),
             _ => self.tx.flow.paths.lost(now, entry.path, kind != LossKind::Order),

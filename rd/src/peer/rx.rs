@@ -5,6 +5,7 @@ mod coverage;
 mod messages;
 pub(super) mod requests;
 
+use super::path_size::SizeQuestion;
 use super::wrong_keys::Keys;
 use super::{Core, Peer};
 use crate::bitmap::{BITS_MAX, Bitmap};
@@ -165,6 +166,8 @@ pub(crate) struct Rx {
     acked_at: Nanos,
     /// The path of a probe that is to be answered.
     pub(super) probe_answer: Option<u8>,
+    /// A size probe to be answered.
+    pub(super) size_question: Option<SizeQuestion>,
     unacked_packets: u32,
     /// Messages in the packet being taken: a lone one may soon be answered by another.
     messages_in_packet: u32,

@@ -86,10 +86,10 @@ impl Peer {
             incarnation: self.session,
             first_psn: self.tx.first_psn.0,
             first_order: self.tx.first_order,
-            datagram_bytes: core.cfg.datagram_bytes.min(self.path_limit_bytes),
+            datagram_bytes: core.cfg.datagram_bytes,
             paths: core.cfg.paths,
             ack_policy: core.scheme.ack_policy(),
-            window_bytes: core.recv_window_bytes(self.path_limit_bytes),
+            window_bytes: core.recv_window_bytes(self.size.limit_bytes()),
             eager_credit_bytes: core.cfg.eager_credit_bytes,
             order_window: core.cfg.unexpected_messages,
             psn_window: BITS_MAX,
@@ -106,7 +106,8 @@ impl Peer {
         self.remote = Remote { session, asker, epoch, incarnation };
         self.oldest = (g.epoch, g.incarnation);
         let cfg = &core.cfg;
-        self.datagram_bytes = cfg.datagram_bytes.min(self.path_limit_bytes).min(g.datagram_bytes);
+        self.size.open(now, cfg.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
+        self.datagram_bytes = self.size.usable_bytes();
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
         let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
@@ -275,6 +276,7 @@ impl Peer {
         self.tx = super::Tx::default();
         self.rx = super::Rx::default();
         self.cc = None;
+        self.size.close();
         self.rtt = Rtt::default();
         self.setup = Setup::default();
         self.live = Liveness::default();

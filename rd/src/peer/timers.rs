@@ -81,7 +81,8 @@ impl Peer {
             Phase::Open => {}
         }
         let timers = [self.rx.ack_at, self.rx.scan_at, self.live.probe_at, self.reclaim_at];
-        at = timers.into_iter().flatten().fold(at, Nanos::min).min(self.rx.keys_wake());
+        let timers = timers.into_iter().chain([self.size.next_at()]).flatten();
+        at = timers.fold(at, Nanos::min).min(self.rx.keys_wake());
         let wants = self.tx.wants() || self.rx.has_done();
         if wants && self.tx.pace_at > 0 {
             at = at.min(self.tx.pace_at);
@@ -143,6 +144,7 @@ impl Peer {
                 }
                 if self.phase == Phase::Open {
                     self.check_probe(core, now);
+                    self.check_size(core, host, now);
                 }
             }
         }
@@ -274,7 +276,7 @@ impl Peer {
             self.emit_ack(core, now, burst);
             return true;
         }
-        if self.transmit_retry(core, host, now, burst) {
+        if self.transmit_size(core, now, burst) || self.transmit_retry(core, host, now, burst) {
             return true;
         }
         if self.bundle_due(core, flush) && self.transmit_bundle(core, host, now, burst) {
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
     use crate::cc::erd::ErdScheme;
     use crate::config::Config;
-    use crate::peer::WrongKeys;
+    use crate::peer::{PathSize, WrongKeys};
     use crate::stats::Stats;
     use crate::units::PeerId;
     use alloc::boxed::Box;
@@ -341,7 +343,7 @@ mod tests {
     #[test]
     fn a_quiet_flow_gives_its_memory_back_long_before_it_counts_as_unused() {
         let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
-        let mut peer = Peer::new(id, core.cfg.name, 1472);
+        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472));
         peer.phase = Phase::Open;
         peer.touch(7);
         peer.tx.sent.reserve(32);
@@ -359,7 +361,7 @@ mod tests {
     #[test]
     fn a_flow_in_use_keeps_its_memory() {
         let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
-        let mut peer = Peer::new(id, core.cfg.name, 1472);
+        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472));
         peer.phase = Phase::Open;
         peer.touch(0);
         peer.tx.push(0, 8, 0);

@@ -383,7 +383,6 @@ impl Peer {
                     self.emit_segment(core, host, burst, h, entry.content, None)
                 }
             };
-            burst.may_fragment = bytes > u32::from(self.path_limit_bytes);
             let slot = &mut self.tx.sent[at as usize];
             (slot.sent_at, slot.path, slot.attempt) = (now, path, attempt);
             (slot.bytes, slot.fate) = (bytes, Fate::InFlight);
@@ -436,6 +435,8 @@ impl Peer {
         self.touch(now);
         self.live.owed_since.get_or_insert(now);
         self.tx.flow.sent_bytes += u64::from(bytes);
+        burst.may_fragment = self.size.may_fragment(burst.segment_bytes);
+        self.size.sending(now);
         let window = self.cc_window_bytes();
         self.tx.hosts.sent(now, bytes.into(), window, self.rtt.smoothed_ns);
         let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);

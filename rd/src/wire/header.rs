@@ -38,6 +38,10 @@ pub enum Kind {
     GoodbyeAck = 8,
     /// Refuses a hello of another protocol version. The same in all versions from 2 on.
     Version = 9,
+    /// Asks whether a datagram of its size arrives.
+    SizeProbe = 10,
+    /// Tells which size arrived.
+    SizeAnswer = 11,
 }
 
 impl Kind {
@@ -53,6 +57,8 @@ impl Kind {
             7 => Kind::Goodbye,
             8 => Kind::GoodbyeAck,
             9 => Kind::Version,
+            10 => Kind::SizeProbe,
+            11 => Kind::SizeAnswer,
             _ => return None,
         })
     }

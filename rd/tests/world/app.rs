@@ -126,7 +126,7 @@ pub struct App {
     pub leaving: Vec<(u64, SendToken)>,
     /// Peers seen in arrivals and the node each must be.
     pub seen: BTreeMap<PeerId, usize>,
-    limits: HostLimits,
+    pub limits: HostLimits,
     accounts: BTreeMap<(PeerId, u32), Account>,
     early: BTreeMap<PeerId, Account>,
     rng: Rng,

@@ -302,6 +302,7 @@ impl Attack {
             stamped_at: 0,
             trimmed: false,
             info_path: false,
+            may_fragment: false,
             bytes,
             shared: None,
         };

@@ -118,6 +118,8 @@ pub struct Rules {
     pub restarts: bool,
     /// Peers are closed or forgotten with operations outstanding.
     pub closes: bool,
+    /// A path passes nothing large, not even in fragments.
+    pub blocked: bool,
     /// Packets may be forged with valid checksums: only the callback contract is judged.
     pub forged: bool,
 }
@@ -132,6 +134,7 @@ impl Rules {
                 OpError::PeerRestarted => self.restarts || self.timeouts,
                 OpError::PeerClosed => self.closes || self.timeouts || self.restarts,
                 OpError::Canceled => self.closes,
+                OpError::PathBlocked => self.blocked,
                 OpError::BadBuffer | OpError::Refused(_) | OpError::PeerVersion(_) => false,
             }
     }

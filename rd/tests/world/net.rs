@@ -24,6 +24,8 @@ pub struct Datagram {
     pub trimmed: bool,
     /// It went over the information path, which neither loses nor reorders.
     pub info_path: bool,
+    /// Routers may cut it into fragments.
+    pub may_fragment: bool,
     /// Contents.
     pub bytes: Vec<u8>,
     /// Its payload is read when it is taken.
@@ -140,6 +142,29 @@ pub struct NetCounts {
     pub digest: u32,
 }
 
+/// What the paths between nodes carry.
+#[derive(Clone, Copy, Debug)]
+pub struct Carries {
+    /// The largest datagram that passes whole.
+    pub limit_bytes: usize,
+    /// Fragments are lost.
+    pub no_fragments: bool,
+    /// Routers tell by ICMP that a datagram was too big.
+    pub tells: bool,
+}
+
+impl Default for Carries {
+    fn default() -> Carries {
+        Carries { limit_bytes: usize::MAX, no_fragments: false, tells: false }
+    }
+}
+
+impl Carries {
+    fn takes(&self, datagram: &Datagram) -> bool {
+        datagram.bytes.len() <= self.limit_bytes || (datagram.may_fragment && !self.no_fragments)
+    }
+}
+
 /// A script: sees each datagram with its header and decides.
 pub type Filter = Box<dyn FnMut(&Datagram, &Header) -> Fate>;
 
@@ -153,6 +178,10 @@ pub struct Net {
     pub cut: Option<(u64, Nanos)>,
     /// See [`Filter`].
     pub filter: Option<Filter>,
+    /// What the paths carry.
+    pub carries: Carries,
+    /// Routers that refused a datagram say so: to whom, and about whom.
+    pub too_big: Vec<(usize, usize)>,
     /// See [`NetCounts`].
     pub counts: NetCounts,
     rng: Rng,
@@ -174,6 +203,8 @@ impl Net {
             links,
             cut: None,
             filter: None,
+            carries: Carries::default(),
+            too_big: Vec::new(),
             counts: NetCounts::default(),
             rng,
             port_free_at: vec![0; nodes],
@@ -209,7 +240,11 @@ impl Net {
                 out.push(self.over_info_path(leaves_at, datagram));
                 continue;
             }
-            let lost = cut || fate == Fate::Drop || whole_lost;
+            let too_big = !self.carries.takes(&datagram);
+            if too_big && self.carries.tells && !datagram.may_fragment && !cut {
+                self.too_big.push((datagram.from, datagram.to));
+            }
+            let lost = cut || too_big || fate == Fate::Drop || whole_lost;
             if lost || self.loses(now) {
                 self.counts.lost += 1;
                 if lost || !self.rng.chance(self.faults.trim) {

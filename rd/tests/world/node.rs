@@ -7,7 +7,7 @@ use super::net::{Datagram, Shared};
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
-use erd_rd::wire::header::SEAL_BYTES;
+use erd_rd::wire::header::{Header, Kind, SEAL_BYTES};
 use erd_rd::{
     Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, OpError, Part, PeerId, PostError,
     RecvToken, RxMeta, SendToken, TxBurst, WorkRequest,
@@ -467,6 +467,11 @@ impl Node {
                 return out;
             }
             self.judge_burst(&burst);
+            if self.refuses(&burst) {
+                let bytes = self.setup.limits.datagram_limit_bytes;
+                self.call(now, ledger, |e, _| e.handle_too_big(now, burst.to, bytes));
+                continue;
+            }
             if self.rng.chance(self.setup.habits.port_full) {
                 self.kept.push_back(burst);
                 self.port_blocked_until = now + self.rng.range(1, MILLISECOND);
@@ -484,9 +489,14 @@ impl Node {
         let fits = burst.total_bytes <= config.burst_bytes.max(burst.segment_bytes);
         assert!(fits, "a burst of {} bytes", burst.total_bytes);
         assert!(burst.path < config.paths, "path {} of {}", burst.path, config.paths);
+        let probes = Header::parse(&burst.bytes).is_ok_and(|h| h.kind == Kind::SizeProbe);
+        assert!(probes || !self.refuses(burst), "a datagram of {} bytes", burst.segment_bytes);
+    }
+
+    /// The node's own link does not carry it.
+    fn refuses(&self, burst: &TxBurst) -> bool {
         let limit = u32::from(self.setup.limits.datagram_limit_bytes);
-        let small = burst.segment_bytes <= limit || burst.may_fragment;
-        assert!(small, "a datagram of {} bytes", burst.segment_bytes);
+        burst.segment_bytes > limit && !burst.may_fragment
     }
 
     /// The datagrams of a burst; nothing when an operation in it has ended while it was kept.
@@ -540,6 +550,7 @@ impl Node {
             stamped_at: 0,
             trimmed: false,
             info_path,
+            may_fragment: burst.may_fragment,
             bytes: chunk.to_vec(),
             shared: self.share(ledger, burst),
         });

@@ -56,7 +56,7 @@ pub fn world(nodes: u8, rules: Rules, mut change: impl FnMut(&mut Setup)) -> Wor
 
 /// Rules under which every kind of failure is allowed; a script then names what it expects.
 pub const ANY_FAILURE: Rules =
-    Rules { timeouts: true, restarts: true, closes: true, forged: false };
+    Rules { timeouts: true, restarts: true, closes: true, blocked: false, forged: false };
 
 /// An untagged message.
 pub fn message(to: usize, len_bytes: u64) -> Outgoing {

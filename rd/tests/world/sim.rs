@@ -59,6 +59,7 @@ enum Event {
     Arrive(Datagram),
     Wake(usize),
     Unreachable { at: usize, dead: usize },
+    TooBig { at: usize, to: usize },
     Do(Action),
 }
 
@@ -295,6 +296,9 @@ impl World {
             for (at, datagram) in self.net.transmit(now, burst) {
                 self.push(at, Event::Arrive(datagram));
             }
+            for (at, to) in std::mem::take(&mut self.net.too_big) {
+                self.push(now + self.net.links.delay_ns, Event::TooBig { at, to });
+            }
         }
         let at = self.nodes[from].next_run(now, sending.more);
         if at < Nanos::MAX {
@@ -353,6 +357,14 @@ impl World {
             Event::Arrive(datagram) => self.arrive(datagram),
             Event::Wake(node) => self.run_node(node),
             Event::Do(action) => self.act(action),
+            Event::TooBig { at, to } => {
+                let (now, name) = (self.now, self.names[to]);
+                let limit = u16::try_from(self.net.carries.limit_bytes).unwrap_or(u16::MAX);
+                if let Some(endpoint) = &mut self.nodes[at].endpoint {
+                    endpoint.handle_path_told(now, name, limit);
+                    self.wake_soon(at);
+                }
+            }
             Event::Unreachable { at, dead } => {
                 let (now, name) = (self.now, self.names[dead]);
                 if let Some(endpoint) = &mut self.nodes[at].endpoint {

@@ -1,0 +1,469 @@
+//! The largest datagram that a path carries in one piece, and how the engine finds it
+//! (protocol.md §4.6).
+//!
+//! [`PathSize`] is the state machine, without packets: `Peer` tells it what was acknowledged, what
+//! was lost and what ICMP said, and sends the size probes that it asks for. A size is only given up
+//! or taken up on the strength of a datagram of that size, so a forged ICMP message changes nothing.
+
+use super::session::emit_control;
+use super::{Core, Peer, Phase};
+use crate::config::DATAGRAM_MIN_BYTES;
+use crate::host::{EndReason, Host, OpError};
+use crate::transmit::TxBurst;
+use crate::units::{MILLISECOND, Nanos};
+use crate::wire::header::{Header, Kind};
+
+/// Datagrams up to this size pass every path: each IPv4 host takes packets of 576 bytes, and each
+/// IPv6 link carries 1280.
+pub(super) const ALWAYS_PASSES_BYTES: u32 = 512;
+/// Packets this much smaller than a size prove it too.
+const NEAR_BYTES: u32 = 64;
+/// What Ethernet carries, with an IPv6 header: a search tries it early.
+const ETHERNET_BYTES: u16 = 1452;
+/// A search ends when the sizes that pass and that do not are this close.
+const STEP_BYTES: u16 = 16;
+/// Size probes in a row without which no size that is in use is given up.
+const TRIES: u8 = 3;
+/// The same for a larger one.
+const SEARCH_TRIES: u8 = 2;
+/// Size probes in a row after which a trial ends without a verdict: the peer is silent altogether.
+const TRIES_MAX: u8 = 12;
+/// Longest time for one size probe, so that a verdict takes less than a second.
+const WAIT_MAX_NS: Nanos = 200 * MILLISECOND;
+/// No size is doubted of which something was acknowledged so lately: what congestion loses again and
+/// again is not looked at.
+const QUIET_NS: Nanos = 50 * MILLISECOND;
+/// Rest between two doubts about the same size: what random losses cost at most.
+const REST_NS: Nanos = 100 * MILLISECOND;
+/// Answers this many trials old are still taken.
+const MEMORY: u16 = 8;
+/// Bit of a trial's number: its datagrams may be fragmented.
+const MAY_FRAGMENT: u16 = 0x8000;
+
+/// What a trial is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// Datagrams of the size in use seem to vanish.
+    Doubt,
+    /// A larger one may pass.
+    Search,
+}
+
+/// A size on trial.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    purpose: Purpose,
+    bytes: u16,
+    number: u16,
+    since: Nanos,
+    tries: u8,
+    /// When the next step is due; `None` while a size probe waits to be sent.
+    next_at: Option<Nanos>,
+}
+
+impl Trial {
+    fn may_fragment(&self) -> bool {
+        self.number & MAY_FRAGMENT != 0
+    }
+}
+
+/// A size probe to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SizeProbe {
+    pub bytes: u16,
+    pub number: u16,
+    pub may_fragment: bool,
+}
+
+/// What a timer brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Nothing,
+    /// The size in use has changed.
+    Changed,
+    /// Not even fragments get through.
+    Blocked,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PathSize {
+    /// Datagrams up to this size go out whole.
+    limit_bytes: u16,
+    /// The session's largest datagram.
+    ceiling_bytes: u16,
+    /// Not even [`DATAGRAM_MIN_BYTES`] are known to pass whole: routers may fragment everything.
+    fragments: bool,
+    /// A search is under way, and this is the least size that does not pass.
+    fails_bytes: Option<u16>,
+    /// What ICMP or the kernel said, to be tried first; 0 for nothing.
+    hint_bytes: u16,
+    trial: Option<Trial>,
+    /// Counts trials.
+    trials: u16,
+    /// No doubt begins before.
+    rests_until: Nanos,
+    /// When larger sizes are tried again; [`Nanos::MAX`] for never.
+    grow_at: Nanos,
+    /// How long after a search that is.
+    grow_ns: Nanos,
+}
+
+impl PathSize {
+    /// Of a path of which the kernel says that it carries `told_bytes`.
+    pub(crate) fn new(told_bytes: u16) -> PathSize {
+        PathSize {
+            limit_bytes: told_bytes.max(DATAGRAM_MIN_BYTES),
+            ceiling_bytes: u16::MAX,
+            fragments: told_bytes < DATAGRAM_MIN_BYTES,
+            fails_bytes: None,
+            hint_bytes: 0,
+            trial: None,
+            trials: 0,
+            rests_until: 0,
+            grow_at: Nanos::MAX,
+            grow_ns: Nanos::MAX,
+        }
+    }
+
+    /// A session begins, whose datagrams have at most `ceiling_bytes`. What the kernel or an earlier
+    /// session knew is a place to start from.
+    pub(super) fn open(&mut self, now: Nanos, ceiling_bytes: u16, grow_ns: Nanos) {
+        (self.ceiling_bytes, self.grow_ns) = (ceiling_bytes, grow_ns);
+        (self.trial, self.fails_bytes, self.hint_bytes) = (None, None, 0);
+        self.rests_until = now + QUIET_NS;
+        self.grow_at = if self.may_grow() { now } else { Nanos::MAX };
+    }
+
+    /// The session has ended.
+    pub(super) fn close(&mut self) {
+        (self.trial, self.fails_bytes, self.grow_at) = (None, None, Nanos::MAX);
+    }
+
+    /// The largest datagram to send, in bytes.
+    pub(super) fn usable_bytes(&self) -> u16 {
+        self.limit_bytes.min(self.ceiling_bytes)
+    }
+
+    /// What is known to pass whole, whatever the session allows.
+    pub(super) fn limit_bytes(&self) -> u16 {
+        self.limit_bytes
+    }
+
+    /// Whether routers may fragment a datagram of this size.
+    pub(super) fn may_fragment(&self, bytes: u32) -> bool {
+        self.fragments || bytes > u32::from(self.limit_bytes)
+    }
+
+    fn may_grow(&self) -> bool {
+        self.fragments || self.limit_bytes < self.ceiling_bytes
+    }
+
+    /// A packet was acknowledged.
+    pub(super) fn acked(&mut self, now: Nanos, bytes: u32, sent_at: Nanos) {
+        if bytes + NEAR_BYTES >= u32::from(self.usable_bytes()) {
+            self.rests_until = self.rests_until.max(now + QUIET_NS);
+        }
+        let ends = |trial: Trial| {
+            trial.purpose == Purpose::Doubt
+                && sent_at >= trial.since
+                && bytes + NEAR_BYTES >= u32::from(trial.bytes)
+        };
+        if self.trial.is_some_and(ends) {
+            self.dispelled(now);
+        }
+    }
+
+    /// A packet was lost, the `attempt`th repetition of it.
+    pub(super) fn lost(&mut self, now: Nanos, bytes: u32, attempt: u8) {
+        if attempt > 0 && bytes > ALWAYS_PASSES_BYTES {
+            self.doubt(now, bytes.try_into().unwrap_or(u16::MAX));
+        }
+    }
+
+    /// ICMP says that the path carries no more than `bytes`, which anybody could say.
+    pub(super) fn told(&mut self, now: Nanos, bytes: u16) {
+        if bytes < self.usable_bytes() && !(self.fragments && bytes < DATAGRAM_MIN_BYTES) {
+            self.hint_bytes = bytes;
+            self.doubt(now, 0);
+        } else if self.is_searching_above(bytes) {
+            self.hint_bytes = bytes;
+        }
+    }
+
+    /// This host's own kernel refused a datagram, and says that the path carries no more than `bytes`.
+    /// The first is certain; the second may be what it heard from ICMP. True if that changes what is in
+    /// use.
+    pub(super) fn refused(&mut self, now: Nanos, bytes: u16) -> bool {
+        let fails_bytes = match self.trial {
+            Some(trial) if self.is_searching_above(bytes) => trial.bytes,
+            _ if bytes < self.usable_bytes() && !(self.fragments && bytes < DATAGRAM_MIN_BYTES) => {
+                self.usable_bytes()
+            }
+            _ => return false,
+        };
+        self.hint_bytes = bytes;
+        self.gives_up(now, fails_bytes)
+    }
+
+    fn is_searching_above(&self, bytes: u16) -> bool {
+        let above = |trial: Trial| trial.purpose == Purpose::Search && trial.bytes > bytes;
+        self.trial.is_some_and(above)
+    }
+
+    /// Datagrams of `bytes` do not pass; true if that changes what is in use.
+    fn gives_up(&mut self, now: Nanos, bytes: u16) -> bool {
+        let in_use = bytes <= self.usable_bytes();
+        if in_use {
+            (self.limit_bytes, self.fragments) = (DATAGRAM_MIN_BYTES, true);
+        }
+        self.trial = None;
+        self.fails_bytes = Some(bytes);
+        self.next_size(now);
+        in_use
+    }
+
+    fn doubt(&mut self, now: Nanos, lost_bytes: u16) {
+        let doubted = self.trial.is_some_and(|trial| trial.purpose == Purpose::Doubt);
+        if doubted || now < self.rests_until {
+            return;
+        }
+        let usable_bytes = self.usable_bytes();
+        let bytes = usable_bytes.max(lost_bytes);
+        let may_fragment = self.fragments || bytes > usable_bytes;
+        self.begin(now, Purpose::Doubt, bytes, may_fragment);
+    }
+
+    fn begin(&mut self, now: Nanos, purpose: Purpose, bytes: u16, may_fragment: bool) {
+        self.trials = (self.trials + 1) % MAY_FRAGMENT;
+        let number = self.trials | if may_fragment { MAY_FRAGMENT } else { 0 };
+        self.trial = Some(Trial { purpose, bytes, number, since: now, tries: 0, next_at: None });
+    }
+
+    /// What was doubted passes. A search that it interrupted goes on.
+    fn dispelled(&mut self, now: Nanos) {
+        (self.trial, self.hint_bytes) = (None, 0);
+        self.rests_until = now + REST_NS;
+        self.next_size(now);
+    }
+
+    /// Data goes out: time to look whether the path carries more than it did.
+    pub(super) fn sending(&mut self, now: Nanos) {
+        if now >= self.grow_at && self.trial.is_none() {
+            self.fails_bytes = Some(self.ceiling_bytes.saturating_add(1));
+            self.next_size(now);
+        }
+    }
+
+    /// Goes on with a search, or ends it.
+    fn next_size(&mut self, now: Nanos) {
+        let Some(fails_bytes) = self.fails_bytes else { return };
+        let passes_bytes = if self.fragments { DATAGRAM_MIN_BYTES - 1 } else { self.limit_bytes };
+        let hint_bytes = core::mem::take(&mut self.hint_bytes);
+        let next = if hint_bytes > passes_bytes && hint_bytes < fails_bytes {
+            // A router that tells the truth ends the search with it.
+            self.fails_bytes = Some(hint_bytes + 1);
+            Some(hint_bytes)
+        } else if self.fragments {
+            Some(DATAGRAM_MIN_BYTES).filter(|bytes| *bytes < fails_bytes)
+        } else if fails_bytes > self.ceiling_bytes {
+            Some(self.ceiling_bytes).filter(|bytes| *bytes > passes_bytes)
+        } else if passes_bytes < ETHERNET_BYTES && fails_bytes > ETHERNET_BYTES {
+            Some(ETHERNET_BYTES)
+        } else {
+            let middle = passes_bytes.midpoint(fails_bytes);
+            Some(middle).filter(|middle| *middle > passes_bytes + STEP_BYTES / 2)
+        };
+        match next {
+            Some(bytes) => self.begin(now, Purpose::Search, bytes, false),
+            None => {
+                self.fails_bytes = None;
+                self.grow_at =
+                    if self.may_grow() { now.saturating_add(self.grow_ns) } else { Nanos::MAX };
+            }
+        }
+    }
+
+    /// The size probe to send now.
+    pub(super) fn due(&self) -> Option<SizeProbe> {
+        let trial = self.trial.filter(|trial| trial.next_at.is_none())?;
+        let (bytes, number) = (trial.bytes, trial.number);
+        Some(SizeProbe { bytes, number, may_fragment: trial.may_fragment() })
+    }
+
+    /// That was sent; an answer is due within `wait_ns`.
+    pub(super) fn sent(&mut self, now: Nanos, wait_ns: Nanos) {
+        if let Some(trial) = &mut self.trial {
+            trial.tries = trial.tries.saturating_add(1);
+            trial.next_at = Some(now + wait_ns.min(WAIT_MAX_NS));
+        }
+    }
+
+    /// When [`PathSize::timer`] is due.
+    pub(super) fn next_at(&self) -> Option<Nanos> {
+        self.trial.and_then(|trial| trial.next_at)
+    }
+
+    /// Time has passed. The peer was heard last at `heard_at`; one that takes nothing of a size for
+    /// `deadline_ns`, though it answers, is not reached.
+    pub(super) fn timer(&mut self, now: Nanos, heard_at: Nanos, deadline_ns: Nanos) -> Outcome {
+        let Some(trial) = &mut self.trial else { return Outcome::Nothing };
+        if trial.next_at.is_none_or(|at| at > now) {
+            return Outcome::Nothing;
+        }
+        let late = now >= trial.since + deadline_ns;
+        let answers = heard_at > trial.since;
+        let tries = if trial.purpose == Purpose::Doubt { TRIES } else { SEARCH_TRIES };
+        if trial.tries < tries || (trial.may_fragment() && answers && !late) {
+            trial.next_at = None;
+            return Outcome::Nothing;
+        }
+        if !answers {
+            // The way of everything is broken, which tells nothing of sizes.
+            trial.next_at = None;
+            if trial.tries >= TRIES_MAX {
+                (self.trial, self.fails_bytes) = (None, None);
+                self.grow_at =
+                    if self.may_grow() { now.saturating_add(self.grow_ns) } else { Nanos::MAX };
+            }
+            return Outcome::Nothing;
+        }
+        let trial = *trial;
+        self.trial = None;
+        if trial.may_fragment() {
+            return Outcome::Blocked;
+        }
+        match self.gives_up(now, trial.bytes) {
+            true => Outcome::Changed,
+            false => Outcome::Nothing,
+        }
+    }
+
+    /// The peer has received a size probe of `bytes`; true if that changes what is in use.
+    pub(super) fn answered(&mut self, now: Nanos, number: u16, bytes: u16) -> bool {
+        let age = self.trials.wrapping_sub(number) % MAY_FRAGMENT;
+        if age >= MEMORY || bytes > self.ceiling_bytes.max(DATAGRAM_MIN_BYTES) {
+            return false;
+        }
+        let whole = number & MAY_FRAGMENT == 0 && bytes >= DATAGRAM_MIN_BYTES;
+        let changed = whole && (bytes > self.limit_bytes || self.fragments);
+        if whole {
+            self.fragments = false;
+            self.limit_bytes = self.limit_bytes.max(bytes);
+        }
+        let Some(trial) = self.trial.filter(|trial| trial.number == number) else {
+            return changed;
+        };
+        match trial.purpose {
+            Purpose::Doubt => self.dispelled(now),
+            Purpose::Search => {
+                self.trial = None;
+                self.next_size(now);
+            }
+        }
+        changed
+    }
+}
+
+/// A size probe that came and is to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SizeQuestion {
+    number: u16,
+    bytes: u16,
+    path: u8,
+}
+
+impl Peer {
+    /// A size probe of `bytes` came.
+    pub(crate) fn on_size_probe(
+        &mut self,
+        core: &Core,
+        now: Nanos,
+        h: &Header,
+        number: u16,
+        bytes: u16,
+    ) {
+        self.heard(core, now);
+        self.rx.size_question = Some(SizeQuestion { number, bytes, path: h.path });
+    }
+
+    /// The peer has received a size probe of `bytes`.
+    pub(crate) fn on_size_answer(&mut self, core: &Core, now: Nanos, number: u16, bytes: u16) {
+        self.heard(core, now);
+        if self.size.answered(now, number, bytes) {
+            self.resize();
+        }
+    }
+
+    /// ICMP says what the path to the peer carries.
+    pub(crate) fn on_path_told(&mut self, now: Nanos, bytes: u16) {
+        if self.phase == Phase::Open {
+            self.size.told(now, bytes);
+        }
+    }
+
+    /// The kernel refused a datagram to the peer and says what would pass.
+    pub(crate) fn on_too_big(&mut self, now: Nanos, bytes: u16) {
+        if self.size.refused(now, bytes) {
+            self.resize();
+        }
+    }
+
+    /// What is sent from now on has the size that passes.
+    fn resize(&mut self) {
+        self.datagram_bytes = self.size.usable_bytes();
+    }
+
+    /// The time of a trial's next step may have come.
+    pub(super) fn check_size<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        let cfg = &core.cfg;
+        let heard_at = self.live.last_heard;
+        match self.size.timer(now, heard_at, cfg.peer_timeout_ns) {
+            Outcome::Nothing => {}
+            Outcome::Changed => self.resize(),
+            Outcome::Blocked => {
+                self.end(core, host, EndReason::Failed(OpError::PathBlocked));
+            }
+        }
+    }
+
+    /// Writes a size probe or the answer to one, if one is due.
+    pub(super) fn transmit_size(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        burst: &mut TxBurst,
+    ) -> bool {
+        let session = self.remote.session;
+        let sent_at_ns = now as u32;
+        if let Some(SizeQuestion { number, bytes, path }) = self.rx.size_question.take() {
+            let h = Header { path, sent_at_ns, ..Header::new(Kind::SizeAnswer, session) };
+            emit_control(core, burst, h, |out| {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.extend_from_slice(&bytes.to_be_bytes());
+            });
+            burst.path = u16::from(path) % core.cfg.paths;
+        } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
+            let path = self.next_control_path(core.cfg.paths);
+            let h =
+                Header { path: path as u8, sent_at_ns, ..Header::new(Kind::SizeProbe, session) };
+            let end = burst.bytes.len() + usize::from(bytes);
+            emit_control(core, burst, h, |out| {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.resize(end, 0);
+            });
+            burst.path = path;
+            burst.may_fragment = may_fragment;
+            self.size.sent(now, self.rtt.probe_timeout_ns(&core.cfg));
+            core.stats.size_probes += 1;
+            if self.tx.in_flight_packets == 0 {
+                // Where nothing else is answered, a probe tells whether the peer is there.
+                self.live.probes_due = self.live.probes_due.max(1);
+            }
+        } else {
+            return false;
+        }
+        burst.to = self.name;
+        true
+    }
+}
