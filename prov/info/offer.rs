@@ -4,7 +4,6 @@ use crate::ep::ORDERED_BYTES;
 use crate::mr::{MR_IOV_LIMIT, REGIONS_MAX};
 use crate::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::*;
-use erd_rd::wire::header::VERSION;
 use erd_rd::wire::remote::TARGETS_MAX;
 
 /// Transfers, each granted when asked for: those of a transmitter.
@@ -68,8 +67,9 @@ pub const MSG_ORDER: u64 = FI_ORDER_SAS
 /// convention, is clear: Mercury takes the number for an `int` and refuses a negative one.
 pub const PROTOCOL: u32 = u32::from_be_bytes([0, b'e', b'r', b'd']);
 const _: () = assert!(PROTOCOL <= i32::MAX as u32);
-/// Version of the wire format.
-pub const PROTOCOL_VERSION: u32 = VERSION as u32;
+/// What libfabric is told is not the version of the wire format, which peers settle between themselves
+/// (protocol.md 3.4): libfabric's lnx takes no provider that tells more than its own 1.
+pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Longest message: the longest run of bytes that a program can have.
 pub const MSG_BYTES_MAX: usize = isize::MAX as usize;
