@@ -15,7 +15,8 @@ const GAP_NS: u64 = 200_000;
 const LOST_PAUSE: u32 = 64;
 /// Lost processors that make the pause longer.
 const LOST_MAX: u32 = 6;
-/// Spins that found something and kept the processor, after which a lost one is forgotten.
+/// Spins that found something and kept the processor, or arrivals in one, after which a lost one is
+/// forgotten.
 const LOST_FORGOTTEN: u32 = 1024;
 /// Arrivals that make up for not finding what was waited for: the peers of a thread that waits for
 /// something else, such as the end of a phase, read its memory.
@@ -71,7 +72,11 @@ impl Habit {
         spins
     }
 
-    fn ended(&mut self, end: End) {
+    /// A spin with so many arrivals that were not what was waited for ended.
+    fn ended(&mut self, end: End, arrivals: u32) {
+        if arrivals >= LOST_FORGOTTEN {
+            self.lost = 0;
+        }
         match end {
             End::Worthwhile => {
                 (self.vain, self.pause) = (0, 0);
@@ -106,7 +111,7 @@ impl Spin {
             Seen::Found => return Some(End::Worthwhile),
             Seen::Arrived => {
                 self.heard_ns = now;
-                self.arrivals += 1;
+                self.arrivals = self.arrivals.saturating_add(1);
                 return None;
             }
             Seen::Nothing if gap_ns >= GAP_NS => return Some(End::Lost),
@@ -141,7 +146,7 @@ impl Spinner {
             let seen = look();
             let now = monotonic_ns();
             if let Some(end) = spin.looked(now, seen) {
-                habit.ended(end);
+                habit.ended(end, spin.arrivals);
                 return seen == Seen::Found;
             }
             if end_ns.is_some_and(|end| now >= end) {
@@ -203,14 +208,14 @@ mod tests {
         assert_eq!(pause(&mut habit), 0, "the first sleep");
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            habit.ended(End::Vain);
+            habit.ended(End::Vain, 0);
             pauses.push(pause(&mut habit));
         }
         assert_eq!(pauses[..4], [1, 3, 7, 15]);
         assert_eq!(pauses[9..], [1023; 3]);
-        habit.ended(End::Worthwhile);
+        habit.ended(End::Worthwhile, 0);
         assert_eq!(pause(&mut habit), 0);
-        habit.ended(End::Vain);
+        habit.ended(End::Vain, 0);
         assert_eq!(pause(&mut habit), 1);
     }
 
@@ -219,14 +224,17 @@ mod tests {
         let mut habit = Habit::default();
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            habit.ended(End::Lost);
+            habit.ended(End::Lost, 0);
             pauses.push(pause(&mut habit));
-            habit.ended(End::Worthwhile);
+            habit.ended(End::Worthwhile, 0);
         }
         assert_eq!(pauses[..3], [64, 128, 256]);
         assert_eq!(pauses[6..], [4096; 3]);
-        (0..LOST_FORGOTTEN).for_each(|_| habit.ended(End::Worthwhile));
-        habit.ended(End::Lost);
+        habit.ended(End::Lost, LOST_FORGOTTEN);
+        assert_eq!(pause(&mut habit), 64, "it had served peers for long");
+        (0..3).for_each(|_| habit.ended(End::Lost, 0));
+        (0..LOST_FORGOTTEN).for_each(|_| habit.ended(End::Worthwhile, 0));
+        habit.ended(End::Lost, 0);
         assert_eq!(pause(&mut habit), 64);
     }
 
