@@ -159,7 +159,7 @@ impl Peer {
                 if self.met {
                     // Who has our greeting says hello no more: this one is late, or a stranger's who
                     // has the peer's port by now and is not to learn our session id.
-                    return Err(Refusal::Stale);
+                    return Err(Refusal::Phase);
                 }
                 self.mark_alive(core, now);
                 self.setup.welcome = Some(sent_at_ns);

@@ -150,7 +150,7 @@ impl Suite<'_> {
                 return Ok(Done::Skipped(why.to_owned()));
             }
             let outcome = self.measure(&run, log)?;
-            let (verdict, starved) = (run.judge(&outcome), run.starved_share(&outcome));
+            let (verdict, starved) = (run.judge(&outcome), outcome.phases[1].starved_share());
             let Some(error) = verdict.as_ref().err().filter(|_| starved > STARVED) else {
                 return verdict;
             };
@@ -207,12 +207,6 @@ impl Run<'_> {
         phase.bytes_per_s() / (links * self.network.payload_bytes_per_s(self.stream.message_bytes))
     }
 
-    /// How starved the worst of the phases was that are judged.
-    fn starved_share(&self, outcome: &Outcome) -> f64 {
-        let judged: &[usize] = if self.plan == Plan::TakeOneAway { &[1, 2, 4] } else { &[1] };
-        judged.iter().map(|nth| outcome.phases[*nth].starved_share()).fold(0.0, f64::max)
-    }
-
     fn judge(&self, outcome: &Outcome) -> Result<Done> {
         let remark = self.remark(outcome);
         let steady = &outcome.phases[1];
@@ -266,7 +260,7 @@ impl Run<'_> {
                 percent(back, links),
             );
         }
-        text += &format!("; starved {:.1} %", 100.0 * self.starved_share(outcome));
+        text += &format!("; starved {:.1} %", 100.0 * steady.starved_share());
         if let Some(relay) = steady.relay {
             text += &format!(
                 "; relay: {:.0} % marked, busy {:.0} %, late {:.1} %",
