@@ -441,8 +441,9 @@ impl Driver {
                 }
             }
         }
+        // Receives first: what a peer's end has let go is reported before its sends that fail.
         let (tx, more_tx) = (&mut self.host.tx, &mut self.host.more_tx);
-        for direction in [tx, &mut self.host.rx].into_iter().chain(more_tx) {
+        for direction in [&mut self.host.rx, tx].into_iter().chain(more_tx) {
             if direction.done.is_empty() {
                 continue;
             }

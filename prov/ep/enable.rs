@@ -21,6 +21,7 @@ use erd_ffi::info_path::InfoPath;
 use erd_ffi::udp::{PortError, RxSocket, TxSockets};
 use erd_ffi::verbs::Member;
 use erd_rd::Endpoint;
+use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
 use std::ffi::c_int;
 use std::io;
@@ -128,6 +129,7 @@ impl Driver {
             admitted: Admitted::new(&domain.admission),
             // The engine's credits bound what is unexpected.
             matcher: Matcher::new(rx_size, u32::MAX),
+            match_order: MatchOrder::default(),
             claimed: Vec::new(),
             starved: false,
             parts: Vec::new(),

@@ -18,6 +18,7 @@ use crate::shared::Part;
 use erd_ffi::clock::monotonic_ns;
 use erd_ffi::udp::{self, SHARED_MIN_BYTES, Shares};
 use erd_ffi::verbs::{PinId, SETTLE_NS, VerbsPort};
+use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
@@ -151,6 +152,8 @@ pub(super) struct EpHost {
     /// Peers that may use keys of the application.
     pub admitted: Admitted,
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
+    /// Receives that have met eager messages and are not reported. Each is one of `recvs`.
+    pub match_order: MatchOrder<Handle>,
     /// Messages that a peek claimed.
     pub claimed: Vec<Claimed>,
     /// Unexpected messages wait for room, not for a receive, and must be matched before others.
@@ -290,6 +293,7 @@ impl EpHost {
             self.recvs.give_back(handle);
         }
         self.matcher = Matcher::new(0, u32::MAX);
+        self.match_order = MatchOrder::default();
         (self.promised, self.early) = (0, 0);
     }
 

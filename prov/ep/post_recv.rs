@@ -189,6 +189,7 @@ impl Driver {
         let capacity_bytes = self.host.meet(recv, message);
         match message.held {
             Some(held) => {
+                self.host.take_place(recv, message.msg.peer);
                 self.host.join(held, recv, message.msg);
                 true
             }

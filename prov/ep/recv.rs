@@ -10,6 +10,7 @@ use super::ops::{Buffers, Handle, Kind};
 use crate::cq::strerror::Cause;
 use crate::shared::{Ended, Part};
 use erd_ffi::fi::FI_MULTI_RECV;
+use erd_rd::match_order::Place;
 use erd_rd::matching::{Key, Pattern};
 use erd_rd::{Arrived, MsgRef, OpError, PeerId, RecvToken, Verdict};
 use std::ffi::c_void;
@@ -36,6 +37,8 @@ pub(super) struct RecvOp {
     pub shared: Part,
     /// It is deferred work.
     pub owed: Option<Box<Owed>>,
+    /// Where its completion stands among those of its peer's messages.
+    pub place: Option<Place>,
     // What the message says, once it is matched:
     pub peer: Option<PeerId>,
     pub tag: u64,
@@ -56,6 +59,7 @@ impl Default for RecvOp {
             parent: None,
             shared: Part::default(),
             owed: None,
+            place: None,
             peer: None,
             tag: 0,
             data: None,
@@ -187,6 +191,9 @@ impl EpHost {
             return self.keep(message, arrived.rendezvous);
         }
         if let Some(recv) = self.match_posted(&message) {
+            if !arrived.rendezvous {
+                self.take_place(recv, message.msg.peer);
+            }
             let capacity_bytes = self.recvs.get(recv).map_or(0, |op| op.buffers.len_bytes());
             if let Some(held) = message.held {
                 self.join(held, recv, message.msg);
@@ -397,8 +404,38 @@ impl EpHost {
         }
     }
 
-    /// A receive's message is placed, or lost with its session.
+    /// A receive has met an eager message: it completes after those that met theirs before.
+    pub(super) fn take_place(&mut self, recv: Handle, peer: PeerId) {
+        if let Some(op) = self.recvs.get_mut(recv) {
+            op.place = Some(self.match_order.matched(peer.index, recv));
+        }
+    }
+
+    /// A receive's message is placed, or lost with its session. What is placed is reported when all
+    /// eager messages of its peer are that were matched before. What is lost lets them go first.
     pub(super) fn recv_ended(&mut self, handle: Handle, outcome: Result<u64, Cause>) {
+        let Some(op) = self.recvs.get(handle) else { return };
+        match (op.place, op.peer, outcome) {
+            (Some(place), Some(peer), Ok(_)) => {
+                self.match_order.ended(place);
+                while let Some(next) = self.match_order.next(peer.index) {
+                    self.report_recv(next, Ok(()));
+                }
+            }
+            (place, Some(peer), Err(cause)) => {
+                while let Some(whole) = self.match_order.whole(peer.index) {
+                    self.report_recv(whole, Ok(()));
+                }
+                if let Some(place) = place {
+                    self.match_order.failed(place);
+                }
+                self.report_recv(handle, Err(cause));
+            }
+            (.., outcome) => self.report_recv(handle, outcome.map(drop)),
+        }
+    }
+
+    fn report_recv(&mut self, handle: Handle, outcome: Result<(), Cause>) {
         let Some(op) = self.recvs.get_mut(handle) else { return };
         let (parent, fits) = (op.parent, op.len_bytes <= op.buffers.len_bytes());
         let shared = std::mem::take(&mut op.shared);
@@ -409,8 +446,8 @@ impl EpHost {
         let more_flags = if last == Some(None) { FI_MULTI_RECV } else { 0 };
         let Some(op) = self.recvs.get(handle) else { return };
         match outcome {
-            Ok(_) if fits => self.rx.recv_done(op, more_flags),
-            Ok(_) => self.rx.recv_failed(op, Cause::Truncated, more_flags),
+            Ok(()) if fits => self.rx.recv_done(op, more_flags),
+            Ok(()) => self.rx.recv_failed(op, Cause::Truncated, more_flags),
             Err(cause) => self.rx.recv_failed(op, cause, more_flags),
         }
         self.recvs.give_back(handle);

@@ -6,7 +6,8 @@
 //!
 //! Read in this order: [`endpoint::Endpoint`] (the boundary), [`host::Host`] (what the driver
 //! provides), [`wire`] (formats), [`peer`] (one session: transmit, receive, recovery, set-up),
-//! [`cc`] (congestion control), [`matching`] (tag matching, owned by the driver).
+//! [`cc`] (congestion control), [`matching`] and [`match_order`] (tag matching, and the
+//! order of completions, both owned by the driver).
 //!
 //! `docs/protocol.md` is normative; sections are cited as `protocol.md §n`.
 #![no_std]
@@ -19,6 +20,7 @@ pub mod cc;
 pub mod config;
 pub mod endpoint;
 pub mod host;
+pub mod match_order;
 pub mod matching;
 pub mod peer;
 pub mod planted;

@@ -173,6 +173,51 @@ static void tags_and_order(void)
     group_close(&group);
 }
 
+/* Lengths of eager messages of one datagram and of several, and of one that waits for its receive. */
+enum { MIXED = 32, LONG_BYTES = 100000, ROUNDS = 40 };
+static const size_t LENGTHS[] = {8, 5000, 16, 3000, 8, LONG_BYTES, 2000, 64};
+
+static void receive_mixed(uint8_t (*in)[LONG_BYTES], struct op *recvs, uint64_t tag)
+{
+    must(fi_trecv(receiver()->ep, in[tag], LONG_BYTES, NULL, FI_ADDR_UNSPEC, tag, 0, &recvs[tag]), "fi_trecv");
+}
+
+/* Whichever message is whole first: eager ones complete in the order of their matches. */
+static void match_order(void)
+{
+    static uint8_t out[LONG_BYTES], in[MIXED][LONG_BYTES];
+    /* Loopback would carry each eager message in one datagram. */
+    setenv("FI_ERD_MTU", "1500", 1);
+    setenv("FI_ERD_PATHS", "4", 1);
+    open_with((struct node_options){0});
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct op recvs[MIXED] = {0}, sends[MIXED] = {0};
+        long last = -1;
+        unsigned count = 0;
+        /* In every other round messages are there before their receives, some of them in part. */
+        for (unsigned i = 0; i < MIXED && round % 2 == 0; i++)
+            receive_mixed(in, recvs, i);
+        for (unsigned i = 0; i < MIXED; i++)
+            must(fi_tsend(sender()->ep, out, LENGTHS[i % COUNT_OF(LENGTHS)], NULL, to, i, &sends[i]), "fi_tsend");
+        for (unsigned i = 0; i < MIXED && round % 2 == 1; i++) {
+            progress(i % 2);
+            receive_mixed(in, recvs, i);
+        }
+        for (; count < MIXED; count++) {
+            struct fi_cq_tagged_entry entry = next_entry(1);
+            long at = (struct op *)entry.op_context - recvs;
+            check(entry.len == LENGTHS[(size_t)at % COUNT_OF(LENGTHS)], "message %ld has %zu bytes", at, entry.len);
+            if (entry.len == LONG_BYTES)
+                continue;
+            check(at > last, "round %u: message %ld completes after %ld", round, at, last);
+            last = at;
+        }
+        for (count = 0; count < MIXED; count++)
+            next_entry(0);
+    }
+    group_close(&group);
+}
+
 static void multi_recv(void)
 {
     static uint8_t room[4096];
@@ -433,6 +478,7 @@ static const struct test_case TESTS[] = {
     {"untagged_forms", untagged_forms, 20},
     {"tagged_forms", tagged_forms, 20},
     {"tags_and_order", tags_and_order, 20},
+    {"match_order", match_order, 30},
     {"multi_recv", multi_recv, 20},
     {"peek_claim_discard", peek_claim_discard, 20},
     {"directed_and_source", directed_and_source, 20},

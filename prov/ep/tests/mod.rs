@@ -7,6 +7,7 @@ mod early;
 mod failures;
 mod late;
 mod many;
+mod match_order;
 mod memory;
 mod monitor;
 mod node;

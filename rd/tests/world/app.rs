@@ -5,6 +5,7 @@ use super::ledger::{Forward, Ledger, Life, RecvState};
 use super::memory::{ASK, KIND, SERVED};
 use super::pattern;
 use super::rng::Rng;
+use erd_rd::match_order::{MatchOrder, Place};
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MsgRef, Nanos, OpError, Operand, PeerId, RecvToken, Refusal,
     Remote, SendToken, Verdict,
@@ -124,6 +125,10 @@ pub struct App {
     pub deferred: VecDeque<Deferred>,
     /// Answers whose memory goes, each after so many more calls.
     pub leaving: Vec<(u64, SendToken)>,
+    /// Which receives of eager messages are reported when: the library's own.
+    order: MatchOrder<usize>,
+    /// Where these stand there.
+    places: BTreeMap<usize, (PeerId, Place)>,
     /// Peers seen in arrivals and the node each must be.
     pub seen: BTreeMap<PeerId, usize>,
     pub limits: HostLimits,
@@ -142,6 +147,8 @@ impl App {
             drain: false,
             deferred: VecDeque::new(),
             leaving: Vec::new(),
+            order: MatchOrder::default(),
+            places: BTreeMap::new(),
             seen: BTreeMap::new(),
             limits,
             accounts: BTreeMap::new(),
@@ -247,6 +254,7 @@ impl View<'_> {
     /// is complete.
     pub fn consume_held(&mut self, msg: MsgRef, held: usize, to: Forward) {
         if let Forward::To(user) = to {
+            self.take_place(user, msg.peer);
             let send = self.ledger.recvs[held].send;
             self.ledger.recvs[user].send = send;
             self.ledger.recvs[user].state = RecvState::Open;
@@ -255,6 +263,45 @@ impl View<'_> {
         if matches!(self.ledger.recvs[held].state, RecvState::Done(Ok(_))) {
             self.held_complete(msg, held);
         }
+    }
+
+    /// The user's receive has met an eager message.
+    fn take_place(&mut self, user: usize, peer: PeerId) {
+        let place = self.app.order.matched(peer.index, user);
+        self.app.places.insert(user, (peer, place));
+        self.ledger.met_eager(self.app.life, peer, user);
+    }
+
+    /// A receive of the user has all its bytes, or will not: it is reported in its turn, as a
+    /// driver does.
+    fn user_ended(&mut self, user: usize) {
+        let whole = matches!(self.ledger.recvs[user].state, RecvState::Done(Ok(_)));
+        let peer = self.ledger.recvs[user].msg.map(|msg| msg.peer);
+        match self.app.places.get(&user).copied() {
+            Some((peer, place)) if whole => {
+                self.app.order.ended(place);
+                while let Some(next) = self.app.order.next(peer.index) {
+                    self.report(next);
+                }
+            }
+            _ if whole => self.report(user),
+            met => {
+                if let Some(peer) = met.map(|(peer, _)| peer).or(peer) {
+                    while let Some(whole) = self.app.order.whole(peer.index) {
+                        self.report(whole);
+                    }
+                }
+                if let Some((_, place)) = met {
+                    self.app.order.failed(place);
+                }
+                self.report(user);
+            }
+        }
+    }
+
+    fn report(&mut self, user: usize) {
+        let peer = self.app.places.remove(&user).map(|(peer, _)| peer);
+        self.ledger.reported(self.app.life, peer, user);
     }
 
     /// Notes that a message met its receive, or that nobody wants it.
@@ -290,7 +337,10 @@ impl View<'_> {
 
     fn held_complete(&mut self, msg: MsgRef, held: usize) {
         match self.ledger.recvs[held].forward {
-            Some(Forward::To(user)) => self.ledger.deliver(held, user),
+            Some(Forward::To(user)) => {
+                self.ledger.deliver(held, user);
+                self.user_ended(user);
+            }
             Some(Forward::Drop) => self.ledger.drop_bytes(held),
             None => return,
         }
@@ -303,6 +353,7 @@ impl View<'_> {
         let (state, capacity_bytes, msg) = (recv.state, recv.capacity_bytes, recv.msg);
         if let Some(Forward::To(user)) = recv.forward {
             self.ledger.recvs[user].state = state;
+            self.user_ended(user);
         }
         if let Some(msg) = msg {
             self.app.discharge(&msg, capacity_bytes);
@@ -413,6 +464,9 @@ impl Host for View<'_> {
         if let Some(user) = self.match_posted(arrived) {
             self.mark_matched(send);
             self.ledger.open_recv(user, msg.peer, Some(msg), send);
+            if !arrived.rendezvous {
+                self.take_place(user, msg.peer);
+            }
             return Verdict::Matched(
                 RecvToken(user as u64),
                 self.ledger.recvs[user].capacity_bytes,
@@ -459,7 +513,7 @@ impl Host for View<'_> {
         self.ledger.received(self.app.life, id, outcome);
         let recv = &self.ledger.recvs[id];
         if !recv.held {
-            return;
+            return self.user_ended(id);
         }
         match (outcome, recv.msg) {
             (Ok(_), Some(msg)) => self.held_complete(msg, id),

@@ -179,6 +179,11 @@ pub struct Ledger {
     pub recalls: BTreeMap<Life, u64>,
     /// Receives that the engine may place into.
     pub open: BTreeSet<usize>,
+    /// Receives that met eager messages and were not reported to their user, in the order in which
+    /// they met them.
+    met: BTreeMap<(Life, PeerId), Vec<usize>>,
+    /// Those of them that a later one overtook, since its peer's messages failed.
+    overtaken: BTreeSet<usize>,
     /// Held buffers, complete, whose message's turn has not come.
     pub unclaimed: BTreeSet<usize>,
     /// Held buffers whose session or process ended before their message's turn; a sender may
@@ -434,6 +439,38 @@ impl Ledger {
         }
     }
 
+    /// A receive met an eager message.
+    pub fn met_eager(&mut self, life: Life, peer: PeerId, id: usize) {
+        self.met.entry((life, peer)).or_default().push(id);
+    }
+
+    /// Judges that a user is told of receives of eager messages in the order in which these were
+    /// matched, and before a failure of what the same peer sent. `peer` is the one of a receive that
+    /// met an eager message.
+    pub fn reported(&mut self, life: Life, peer: Option<PeerId>, id: usize) {
+        let RecvState::Done(outcome) = self.recvs[id].state else {
+            panic!("receive {id} was reported before its end");
+        };
+        let sender = peer.or(self.recvs[id].msg.map(|msg| msg.peer));
+        let Some(list) = sender.and_then(|peer| self.met.get_mut(&(life, peer))) else { return };
+        let at = list.iter().position(|other| *other == id);
+        assert_eq!(at.is_some(), peer.is_some(), "receive {id} met no eager message, or was told");
+        if let Some(at) = at {
+            list.remove(at);
+            if outcome.is_ok() {
+                assert!(!self.overtaken.contains(&id), "receive {id} was overtaken by later ones");
+                self.overtaken.extend(&list[..at]);
+                let allowed = self.rules != Rules::default();
+                assert!(at == 0 || allowed, "receive {id} was reported before {:?}", &list[..at]);
+            }
+        }
+        if outcome.is_err() {
+            let whole = |id: &&usize| matches!(self.recvs[**id].state, RecvState::Done(Ok(_)));
+            let waits = list.iter().find(whole);
+            assert_eq!(waits, None, "receive {id} failed before what is there was reported");
+        }
+    }
+
     /// The message of an early held buffer had its turn.
     pub fn claim(&mut self, id: usize, send: Option<usize>, msg: MsgRef) {
         let recv = &mut self.recvs[id];
@@ -510,6 +547,7 @@ impl Ledger {
     /// A process was killed: what it had is void.
     pub fn killed(&mut self, life: Life) {
         self.memory.killed(life);
+        self.met.retain(|(owner, _), _| *owner != life);
         for id in self.outstanding.remove(&life).unwrap_or_default() {
             self.sends[id].orphan = true;
         }
@@ -544,6 +582,9 @@ impl Ledger {
             let of_it = recv.owner == life && named;
             assert!(!of_it, "receive {id} is still open after its session ended: {recv:?}");
         }
+        let of_it = |id: &&usize| self.recvs[**id].msg.is_some_and(|msg| msg.session == session);
+        let untold = self.met.get(&(life, peer)).into_iter().flatten().find(of_it);
+        assert_eq!(untold, None, "a receive was not reported by the end of its session");
     }
 
     /// Early held buffers of `peer` are void: their session ended before their turn.
@@ -587,6 +628,7 @@ impl Ledger {
             assert!(send.whole && send.matched, "send {id} never reached its receiver: {send:?}");
         }
         assert!(self.open.is_empty() && self.unclaimed.is_empty(), "buffers are left open");
+        assert!(self.met.values().all(Vec::is_empty), "receives were not reported: {:?}", self.met);
     }
 
     /// Sends of living processes that have not ended.
