@@ -5,8 +5,7 @@
 //! lock if that is free, progresses, and then sleeps on the endpoint's sockets and next deadline,
 //! so that peers are answered at once. As soon as the application calls again it backs off.
 //!
-//! When the process ends by itself, what endpoints have promised still goes out, within
-//! [`EXIT_WAIT`].
+//! When the process ends by itself, what endpoints have promised still goes out, within two seconds.
 //!
 //! It also tells who looks at the process from outside ([`crate::monitor`]).
 //!
