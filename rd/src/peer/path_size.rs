@@ -28,6 +28,9 @@ const TRIES: u8 = 3;
 const SEARCH_TRIES: u8 = 2;
 /// Size probes in a row after which a trial ends without a verdict: the peer is silent altogether.
 const TRIES_MAX: u8 = 12;
+/// Size probes in a row, which the network may cut to pieces, without which the session fails although the peer
+/// answers other things. On a path that loses a quarter of all packets twelve may well be lost by chance.
+const BLOCKED_TRIES: u8 = 32;
 /// Longest time for one size probe, so that a verdict takes less than a second.
 const WAIT_MAX_NS: Nanos = 200 * MILLISECOND;
 /// No size is doubted of which something was acknowledged so lately: what congestion loses again and
@@ -314,7 +317,11 @@ impl PathSize {
         let late = now >= trial.since + deadline_ns;
         let answers = heard_at > trial.since;
         let tries = if trial.purpose == Purpose::Doubt { TRIES } else { SEARCH_TRIES };
-        if trial.tries < tries || (trial.may_fragment() && answers && !late) {
+        // A peer that has fallen silent meanwhile is dead or cut off: that is the deadline's to say.
+        let lately = heard_at + deadline_ns / 2 > now;
+        let blocked = late && lately && trial.tries >= BLOCKED_TRIES;
+        let patient = trial.may_fragment() && answers && !blocked;
+        if trial.tries < tries || patient {
             trial.next_at = None;
             return Outcome::Nothing;
         }

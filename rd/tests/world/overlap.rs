@@ -11,10 +11,18 @@ use std::collections::BTreeMap;
 /// Most bytes that come twice so.
 const TAIL_BYTES: usize = 16;
 
-/// Where the latest segment of a message or link ended, and its last bytes.
+/// The latest segment of each message or link.
 #[derive(Debug, Default)]
 pub struct Tails {
-    ends: BTreeMap<(u64, u16), (u32, Vec<u8>)>,
+    latest: BTreeMap<(u64, u16), Segment>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    psn: u32,
+    /// Where it ended, and its last bytes.
+    end: u32,
+    tail: Vec<u8>,
 }
 
 impl Tails {
@@ -31,10 +39,12 @@ impl Tails {
         let payload = bytes[region..region + usize::from(h.s_len)].to_vec();
         let key = (h.session, h.msg_id);
         let tail = payload[payload.len().saturating_sub(TAIL_BYTES)..].to_vec();
-        let before = self.ends.insert(key, (h.s_offset + u32::from(h.s_len), tail));
-        let Some((_, again)) = before.filter(|(end, _)| overlap && *end == h.s_offset) else {
-            return;
-        };
+        let latest = Segment { psn: h.psn, end: h.s_offset + u32::from(h.s_len), tail };
+        // With a packet between them, the one before may be another message's with the same Msg_ID.
+        let follows =
+            |before: &Segment| before.psn.wrapping_add(1) == h.psn && before.end == h.s_offset;
+        let before = self.latest.insert(key, latest).filter(|before| overlap && follows(before));
+        let Some(Segment { tail: again, .. }) = before else { return };
         h.s_offset -= again.len() as u32;
         h.s_len += again.len() as u16;
         bytes[4..6].copy_from_slice(&h.s_len.to_be_bytes());
