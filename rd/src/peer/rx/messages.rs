@@ -82,10 +82,11 @@ impl Peer {
         Ok(ahead == 0 || planted(14))
     }
 
-    /// Charges an eager message to the credit given. Who has none may not send an empty one either.
+    /// Charges an eager message to the credit given. An empty one costs its send order alone: later messages,
+    /// which used up the bytes, may have overtaken it.
     fn charge(&mut self, len_bytes: u64) -> Result<(), DropReason> {
         let room = self.rx.credit.bytes.limit.wrapping_sub(self.rx.eager_in_bytes);
-        if room == 0 || len_bytes > u64::from(room) {
+        if len_bytes > u64::from(room) {
             return Err(DropReason::Credit);
         }
         self.rx.eager_in_bytes = self.rx.eager_in_bytes.wrapping_add(len_bytes as u32);
