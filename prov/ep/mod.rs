@@ -39,7 +39,6 @@ mod post_recv;
 mod post_send;
 mod recv;
 mod rma;
-mod room;
 mod sender;
 mod serve;
 mod shared_rx;

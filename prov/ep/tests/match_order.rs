@@ -39,7 +39,6 @@ impl Played {
             Verdict::Matched(token, _) | Verdict::Held(token) => Some(token),
             Verdict::Wait => None,
             Verdict::Discard => panic!("nobody discards"),
-            Verdict::NoBuffer => panic!("there is memory"),
         }
     }
 

@@ -13,7 +13,6 @@ mod monitor;
 mod node;
 mod ports;
 mod semantics;
-mod strangers;
 mod stress;
 mod transfers;
 mod triggers;

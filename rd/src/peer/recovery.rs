@@ -131,8 +131,8 @@ impl Peer {
         let rtt_ns = rtt_ns.filter(|_| echoed == 0);
         self.feed_back(now, state, acked, rtt_ns, echoed_ce);
         self.take_spurious(core, state);
-        // A request may have waited for room for its answer, a message for memory.
-        if self.rx.has_early() {
+        // A request may have waited for room for its answer.
+        if self.rx.has_early_requests() {
             self.deliver_early(core, host);
         }
         if progress || self.tx.in_flight_packets == 0 {

@@ -44,7 +44,6 @@ impl Peer {
         self.choose_id(core);
         let first = core.cfg.first_psn.unwrap_or_else(|| core.rng.next_u32());
         self.tx.start(Psn(first), first);
-        self.rx.open_credit(&core.cfg, &mut core.budget);
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
         self.live = Liveness { last_heard: now, owed_since: Some(now), ..Liveness::default() };
         self.phase = Phase::Opening;
@@ -79,7 +78,6 @@ impl Peer {
     }
 
     fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
-        let (eager_credit_bytes, order_window) = self.rx.granted();
         Greeting {
             features: features(&core.cfg),
             session: self.local_session,
@@ -92,8 +90,8 @@ impl Peer {
             paths: core.cfg.paths,
             ack_policy: core.scheme.ack_policy(),
             window_bytes: core.recv_window_bytes(self.size.limit_bytes()),
-            eager_credit_bytes,
-            order_window,
+            eager_credit_bytes: core.cfg.eager_credit_bytes,
+            order_window: core.cfg.unexpected_messages,
             psn_window: BITS_MAX,
             cookie: self.setup.cookie,
             gave_up: self.gave_up,
@@ -117,7 +115,7 @@ impl Peer {
         (self.doubted, self.met) = (false, false);
         self.takes_requests = g.features & FEATURE_REMOTE != 0;
         self.tx.open(g);
-        self.rx.start(g);
+        self.rx.start(cfg, g);
         let seed = core.rng.next_u64();
         let params = FlowParams {
             now,
@@ -275,8 +273,6 @@ impl Peer {
             core.active_senders -= 1;
         }
         self.rx.end(host, error);
-        let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
-        core.budget.orphan(self.session, kept);
         self.tx = super::Tx::default();
         self.rx = super::Rx::default();
         self.cc = None;
