@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Never.
 pub const NEVER_NS: u64 = u64::MAX;
-/// Entries for each endpoint beyond which the heap is made anew.
+/// Entries for each endpoint beyond which the heap is rebuilt.
 const ENTRIES_PER_PLACE: usize = 4;
 /// Entries that are always allowed.
 const ENTRIES_FREE: usize = 64;

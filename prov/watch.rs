@@ -479,8 +479,8 @@ impl Watch {
         }
     }
 
-    /// The set, made with what is there if it is not yet. The members are locked for writing, so that it
-    /// has all of them.
+    /// The epoll set of all members; the first call makes it. The caller holds the members' lock for writing,
+    /// so no member is missing from the set.
     fn set_of(&self, members: &Members) -> io::Result<&WaitSet> {
         if let Some(set) = self.set.get() {
             return Ok(set);

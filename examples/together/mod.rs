@@ -5,8 +5,7 @@
 //! process ends too. They tell each other what they need over the pipes, and not in messages: a message could
 //! take the place of one that is waited for.
 
-// Each example uses a part.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "every example compiles this module and uses its part of it")]
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, exit};

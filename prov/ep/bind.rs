@@ -232,7 +232,7 @@ fn attach_late(driver: &mut Driver, what: Bound<'_>, ctx: u8) -> Result<Option<W
             Ok(None)
         }
         // All that endpoints send goes through the domain's sockets, with a shared transmit context or
-        // without. Who binds one late may close it before the endpoint, so it is not held.
+        // without. A program that binds one late may close it before the endpoint, so the endpoint does not hold it.
         Bound::Stx(_) => Ok(None),
         Bound::Av(_) | Bound::Srx(_) => {
             tracing::info!(

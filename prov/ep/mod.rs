@@ -134,8 +134,8 @@ struct Setup {
     regions: Arc<MrTable>,
 }
 
-/// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed. Who gives it up tells
-/// when the endpoint is due.
+/// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed. The caller that
+/// unlocks it tells when the endpoint is due.
 struct Guard<'a> {
     state: MutexGuard<'a, State>,
     endpoint: &'a EpInner,

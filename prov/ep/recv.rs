@@ -411,8 +411,8 @@ impl EpHost {
         }
     }
 
-    /// A receive's message is placed, or lost with its session. What is placed is reported when all
-    /// eager messages of its peer are that were matched before. What is lost lets them go first.
+    /// A receive's message is placed, or lost with its session. The endpoint reports a placed message once all
+    /// eager messages of its peer that were matched before are reported. It reports those before a lost one.
     pub(super) fn recv_ended(&mut self, handle: Handle, outcome: Result<u64, Cause>) {
         let Some(op) = self.recvs.get(handle) else { return };
         match (op.place, op.peer, outcome) {

@@ -679,7 +679,7 @@ fn settings_out_of_range_are_named() {
 }
 
 /// A hello as an engine of another version may write it: what follows the session id is its own
-/// affair, but for the name at the end.
+/// affair, except the name at the end.
 fn hello_of(version: u8, session: u64, name: SocketAddr) -> Vec<u8> {
     let mut hello = Vec::new();
     Header { s_len: 300, ..Header::new(Kind::Hello, 0) }.emit(&mut hello);

@@ -23,7 +23,7 @@ const FIRST_PAUSE_NS: Nanos = MILLISECOND;
 const DOUBLINGS: u32 = 10;
 /// With so many pauses ahead, an address tries no more keys.
 const PAUSES_MAX: u64 = 16;
-/// An address that has used no wrong key for so long begins anew.
+/// The table forgets an address that has used no wrong key for so long.
 const FORGET_NS: Nanos = 600 * SECOND;
 /// Addresses remembered; a newcomer takes over the place, and the count, of the one that has been quiet longest.
 const ADDRESSES_MAX: usize = 256;
