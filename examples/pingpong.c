@@ -4,14 +4,11 @@
  *     FI_PROVIDER_PATH=target/release ./pingpong erd
  *
  * One program starts both sides: it forks before libfabric is used, and the two tell each other
- * their names over a pipe. */
-#include <signal.h>
+ * their names over a socket pair. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +18,8 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
+
+#include "together.h"
 
 enum { ROUNDS = 1000, BYTES = 64, TAG = 1, NAME_BYTES = 64 };
 
@@ -120,44 +119,17 @@ static void close_all(void)
     fi_freeinfo(info);
 }
 
-/* The two processes end together: the parent when the child has failed, whatever it waits for. */
-static void child_ended(int number, siginfo_t *info, void *context)
-{
-    (void)number;
-    (void)context;
-    if (info->si_code != CLD_EXITED || info->si_status != 0)
-        _exit(1);
-}
-
-/* Forks; the child ends when its parent does. */
-static pid_t fork_together(void)
-{
-    struct sigaction action = {.sa_sigaction = child_ended, .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP};
-    pid_t parent = getpid(), child;
-    if (sigaction(SIGCHLD, &action, NULL))
-        return -1;
-    child = fork();
-    if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent))
-        _exit(1);
-    return child;
-}
-
 int main(int argc, char **argv)
 {
-    int pipes[2], status = 0;
-    pid_t child;
+    int pair[2], number;
     if (argc != 2) {
         fprintf(stderr, "usage: pingpong PROVIDER\n");
         return 2;
     }
-    must(socketpair(AF_UNIX, SOCK_STREAM, 0, pipes) == 0 ? 0 : -FI_EIO, "socketpair");
-    child = fork_together();
-    must(child, "fork");
+    must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 ? 0 : -FI_EIO, "socketpair");
+    number = fork_together(2);
     open_endpoint(argv[1]);
-    play(pipes[child == 0], child != 0);
+    play(pair[number], number == 0);
     close_all();
-    if (child == 0)
-        return 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return others_failed();
 }

@@ -6,19 +6,17 @@
  *
  * The processes are forked before the library is used, and tell each other their names in shared
  * memory. */
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <erd.h>
+
+#include "together.h"
 
 enum { RANKS_MAX = 64, RECV = 1 };
 
@@ -124,44 +122,11 @@ static int run(int rank, int ranks, size_t count)
     return 0;
 }
 
-/* All processes end together: rank 0 when one has failed, whatever it waits for. */
-static void child_ended(int number)
-{
-    int status, saved = errno;
-    (void)number;
-    while (waitpid(-1, &status, WNOHANG) > 0)
-        if (status != 0)
-            _exit(1);
-    errno = saved;
-}
-
-/* Forks the others, which end when rank 0 does. Answers the own rank. */
-static int fork_together(int ranks)
-{
-    struct sigaction action = {.sa_handler = child_ended, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
-    pid_t parent = getpid(), child;
-    sigaction(SIGCHLD, &action, NULL);
-    for (int rank = 1; rank < ranks; rank++) {
-        child = fork();
-        if (child == 0) {
-            if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
-                _exit(1);
-            return rank;
-        }
-        if (child < 0) {
-            perror("fork");
-            exit(1);
-        }
-    }
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
-    int ranks = argc > 1 ? atoi(argv[1]) : 4, rank, failed, status = 0;
+    int ranks = argc > 1 ? atoi(argv[1]) : 4, rank;
     size_t count = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000000;
     pthread_barrierattr_t attr;
-    pid_t ended;
     if (ranks < 1 || ranks > RANKS_MAX)
         return 2;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -170,9 +135,7 @@ int main(int argc, char **argv)
     if (shared == MAP_FAILED || pthread_barrier_init(&shared->met, &attr, (unsigned)ranks))
         return 1;
     rank = fork_together(ranks);
-    failed = run(rank, ranks, count);
-    /* Those that end are waited for in the signal's handler: here until there are no more. */
-    while (rank == 0 && ((ended = wait(&status)) > 0 || errno == EINTR))
-        failed |= ended > 0 && status != 0;
-    return failed;
+    if (run(rank, ranks, count))
+        return 1;
+    return others_failed();
 }

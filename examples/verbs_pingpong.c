@@ -5,15 +5,14 @@
  *
  * One program starts both sides: it forks before the library is used, and the two tell each other
  * their names over a socket pair. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <erd.h>
+
+#include "together.h"
 
 enum { ROUNDS = 20000, BYTES = 64 };
 
@@ -105,45 +104,20 @@ static void play(struct erd_ah *other, int starts, int rounds)
                ((double)(to.tv_sec - from.tv_sec) * 1e6 + (double)(to.tv_nsec - from.tv_nsec) / 1e3) / rounds / 2);
 }
 
-/* The two processes end together: the parent when the child has failed, whatever it waits for. */
-static void child_ended(int number, siginfo_t *info, void *context)
-{
-    (void)number;
-    (void)context;
-    if (info->si_code != CLD_EXITED || info->si_status != 0)
-        _exit(1);
-}
-
-/* Forks; the child ends when its parent does. */
-static pid_t fork_together(void)
-{
-    struct sigaction action = {.sa_sigaction = child_ended, .sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP};
-    pid_t parent = getpid(), child;
-    if (sigaction(SIGCHLD, &action, NULL))
-        return -1;
-    child = fork();
-    if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent))
-        _exit(1);
-    return child;
-}
-
 int main(int argc, char **argv)
 {
-    int pair[2], status = 0, rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
+    int pair[2], number, rounds = argc > 1 ? atoi(argv[1]) : ROUNDS;
     struct erd_ah *other;
-    pid_t child;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || (child = fork_together()) < 0) {
-        perror("two processes");
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) {
+        perror("socketpair");
         return 1;
     }
+    number = fork_together(2);
     open_queue_pair();
-    other = meet(pair[child == 0]);
-    play(other, child != 0, rounds);
+    other = meet(pair[number]);
+    play(other, number == 0, rounds);
     if (erd_destroy_qp(qp) || erd_destroy_ah(other) || erd_destroy_cq(cq) || erd_dealloc_pd(pd) ||
         erd_close_device(context))
         fail("closing");
-    if (child == 0)
-        return 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return others_failed();
 }

@@ -22,7 +22,6 @@
 #include <sys/mman.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
-#include <sys/prctl.h>
 
 enum { DATA_TAG = 7, ACK_TAG = 9, SIZES_MAX = 32, SAMPLES_MAX = 200000, WINDOW_MAX = 1024, BATCH = 16, SLEEP_MS = 1000 };
 /* Turns of a cache line: in all, and for each time that is taken. */
@@ -631,19 +630,10 @@ static void parse(struct plan *plan, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct plan plan = {.point_ns = 200000000, .limit_seconds = 20, .cpus = {-1, -1}, .window = 64};
-    int pair[2], status = 0;
-    pid_t child;
+    int oob;
+    pid_t other;
     parse(&plan, argc, argv);
-    oob_pair(pair);
-    child = fork();
-    check(child >= 0, "fork: %s", strerror(errno));
-    close(pair[child == 0 ? 0 : 1]);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        run_side(&plan, pair[1], false);
-        return 0;
-    }
-    run_side(&plan, pair[0], true);
-    check(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    other = fork_side(&oob);
+    run_side(&plan, oob, other != 0);
+    return other == 0 ? 0 : end_of(other);
 }

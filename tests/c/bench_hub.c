@@ -8,7 +8,6 @@
 #include "node.h"
 
 #include <getopt.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 
 enum { ENDPOINTS_MAX = 4096, COUNTS_MAX = 16, RECVS = 256, SENDS = 4 * ENDPOINTS_MAX, BATCH = 16, DESCRIPTORS = 6 };
@@ -280,20 +279,11 @@ static void raise_descriptors(void)
 int main(int argc, char **argv)
 {
     struct plan plan = {.point_ns = 200000000, .limit_seconds = 20, .cpus = {-1, -1}, .bytes = 64};
-    int pair[2], status = 0;
-    pid_t child;
+    int oob;
+    pid_t other;
     parse(&plan, argc, argv);
     raise_descriptors();
-    oob_pair(pair);
-    child = fork();
-    check(child >= 0, "fork: %s", strerror(errno));
-    close(pair[child == 0 ? 0 : 1]);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        run_side(&plan, pair[1], false);
-        return 0;
-    }
-    run_side(&plan, pair[0], true);
-    check(waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno));
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    other = fork_side(&oob);
+    run_side(&plan, oob, other != 0);
+    return other == 0 ? 0 : end_of(other);
 }

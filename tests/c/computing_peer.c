@@ -84,19 +84,15 @@ static void run_side(int fd, bool computes)
 static void computing_peer(void)
 {
     char text[16];
-    int pair[2], status = 0;
+    int oob;
     pid_t child;
     snprintf(text, sizeof text, "%d", DEADLINE_MS);
     setenv("FI_ERD_PEER_TIMEOUT_MS", text, 1);
-    oob_pair(pair);
-    child = fork();
-    check(child >= 0, "fork: %s", strerror(errno));
-    close(pair[child ? 1 : 0]);
-    run_side(pair[child ? 0 : 1], child == 0);
+    child = fork_side(&oob);
+    run_side(oob, child == 0);
     if (child == 0)
         _exit(0);
-    check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
-          "the computing side failed");
+    check(end_of(child) == 0, "the computing side failed");
 }
 
 static const struct test_case TESTS[] = {{"computing_peer", computing_peer, 60}};

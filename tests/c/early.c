@@ -64,22 +64,14 @@ static void send_all(struct side *side)
 
 static pid_t begin(void (*run)(struct side *, int), int *oob)
 {
-    int pair[2];
-    pid_t pid;
-    oob_pair(pair);
-    fflush(NULL);
-    pid = fork();
-    check(pid >= 0, "fork: %s", strerror(errno));
+    pid_t pid = fork_side(oob);
     if (pid == 0) {
         static struct side side;
-        close(pair[0]);
-        open_side(&side, pair[1]);
-        run(&side, pair[1]);
+        open_side(&side, *oob);
+        run(&side, *oob);
         /* Nothing is closed. */
         exit(0);
     }
-    close(pair[1]);
-    *oob = pair[0];
     return pid;
 }
 
@@ -121,20 +113,26 @@ static void await_failure(struct side *side, struct op *expected)
     check(error.err_data_size > 0, "the error does not name the peer");
 }
 
-static void killed_afterwards(void)
+/* Sends all to a process that answers no longer once it has the first. Answers that process. */
+static pid_t send_to_one_that_is_stopped(struct side *side, unsigned timeout_ms)
 {
-    static struct side side;
     uint64_t word;
     pid_t victim;
     int oob;
-    set_peer_timeout(DEADLINE_MS);
+    set_peer_timeout(timeout_ms);
     victim = begin(be_victim, &oob);
-    open_side(&side, oob);
-    oob_recv(oob, &word, sizeof word, &side.node);
-    send_first(&side);
+    open_side(side, oob);
+    oob_recv(oob, &word, sizeof word, &side->node);
+    send_first(side);
     stop(victim);
-    send_all(&side);
-    kill(victim, SIGKILL);
+    send_all(side);
+    return victim;
+}
+
+static void killed_afterwards(void)
+{
+    static struct side side;
+    kill(send_to_one_that_is_stopped(&side, DEADLINE_MS), SIGKILL);
     /* The endpoint's context is NULL. */
     await_failure(&side, NULL);
     for (int number = 0; number < COUNT; number++)
@@ -158,7 +156,7 @@ static void exits_at_once(void)
     static struct side side;
     uint64_t word = 1;
     pid_t leaver;
-    int oob, status = 0;
+    int oob;
     leaver = begin(be_leaver, &oob);
     open_side(&side, oob);
     expect(&side, COUNT);
@@ -169,7 +167,7 @@ static void exits_at_once(void)
         wait_for(&side, &side.ops[number]);
     for (int number = 0; number < COUNT; number++)
         pattern_check(side.bytes[number], length_of(number), (uint64_t)number);
-    check(waitpid(leaver, &status, 0) == leaver && status == 0, "the sender failed");
+    check(end_of(leaver) == 0, "the sender failed");
     node_close(&side.node);
 }
 
@@ -178,17 +176,7 @@ static void exits_at_once(void)
 static void exits_though_nobody_answers(void)
 {
     static struct side side;
-    uint64_t word;
-    pid_t receiver;
-    int oob;
-    set_peer_timeout(MANY_MS);
-    receiver = begin(be_victim, &oob);
-    open_side(&side, oob);
-    oob_recv(oob, &word, sizeof word, &side.node);
-    send_first(&side);
-    stop(receiver);
-    send_all(&side);
-    /* The caller kills the whole group. */
+    send_to_one_that_is_stopped(&side, MANY_MS);
     exit(0);
 }
 

@@ -189,15 +189,11 @@ static void be_hub(int fd)
 
 static void many_peers(void)
 {
-    int pair[2];
-    pid_t child;
-    oob_pair(pair);
-    child = fork();
-    check(child >= 0, "fork: %s", strerror(errno));
-    close(pair[child ? 1 : 0]);
+    int oob;
+    pid_t child = fork_side(&oob);
     if (child == 0)
-        be_crowd(pair[1]);
-    be_hub(pair[0]);
+        be_crowd(oob);
+    be_hub(oob);
     kill(child, SIGKILL);
 }
 

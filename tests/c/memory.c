@@ -10,7 +10,6 @@
 #include <rdma/fi_rma.h>
 #include <stddef.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 /* FI_DIFF, which the headers of libfabric 1.17 do not have. */

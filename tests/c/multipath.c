@@ -13,7 +13,6 @@
 #include <rdma/fi_ext_erd.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
 enum {
     EVENTS_MAX = 32,

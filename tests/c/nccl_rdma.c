@@ -313,18 +313,16 @@ static void transfers(void)
 {
     static const uint32_t VERSIONS[] = {FI_VERSION(1, 20), FI_VERSION(1, 18)};
     for (size_t v = 0; v < COUNT_OF(VERSIONS); v++) {
-        int pair[2], status;
+        int oob;
         pid_t child;
         if (FI_VERSION_LT(fi_version(), VERSIONS[v]))
             continue;
-        oob_pair(pair);
-        child = fork();
-        check(child >= 0, "fork: %s", strerror(errno));
-        run(pair[child ? 0 : 1], child ? 0 : 1, VERSIONS[v]);
+        child = fork_side(&oob);
+        run(oob, child ? 0 : 1, VERSIONS[v]);
         if (child == 0)
             _exit(0);
-        check(waitpid(child, &status, 0) == child && status == 0, "the other process ended with %d", status);
-        (close(pair[0]), close(pair[1]));
+        check(end_of(child) == 0, "the other process failed");
+        close(oob);
     }
 }
 

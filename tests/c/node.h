@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -252,6 +253,31 @@ static inline void oob_recv(int fd, void *bytes, size_t length, struct node *nod
             check(errno == EINTR || errno == EAGAIN, "recv: %s", strerror(errno));
         }
     }
+}
+
+/* Forks the other side, which ends when this thread does. Answers its process, 0 in the other side itself, and
+ * in `oob` the own end of a channel between the two. */
+static inline pid_t fork_side(int *oob)
+{
+    int pair[2];
+    pid_t pid;
+    oob_pair(pair);
+    fflush(NULL);
+    pid = fork();
+    check(pid >= 0, "fork: %s", strerror(errno));
+    if (pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(pair[pid ? 1 : 0]);
+    *oob = pair[pid ? 0 : 1];
+    return pid;
+}
+
+/* Waits for the other side to end. Answers the exit status that it has, or 1 if it was killed. */
+static inline int end_of(pid_t side)
+{
+    int status = 0;
+    check(waitpid(side, &status, 0) == side, "waitpid: %s", strerror(errno));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
 /* Exchanges names over the out-of-band channel; answers the peer's address. */

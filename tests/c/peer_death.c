@@ -187,17 +187,11 @@ static void be_observer(int fd, const char *address, bool again)
 static struct role begin(void (*run)(int, const struct place *), const struct place *place)
 {
     struct role role;
-    int pair[2];
-    oob_pair(pair);
-    role.pid = fork();
-    check(role.pid >= 0, "fork: %s", strerror(errno));
+    role.pid = fork_side(&role.fd);
     if (role.pid == 0) {
-        close(pair[0]);
-        run(pair[1], place);
+        run(role.fd, place);
         _exit(0);
     }
-    close(pair[1]);
-    role.fd = pair[0];
     return role;
 }
 

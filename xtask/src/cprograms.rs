@@ -1,10 +1,9 @@
 //! The C programs under tests/c: bad input, dead peers, computing peers, many peers, NCCL's calls.
 
-use crate::fabric::{Core, Provider, WHEEL};
-use crate::layout::Layout;
+use crate::fabric::WHEEL;
 use crate::netns;
 use crate::process::Job;
-use crate::programs::compile;
+use crate::programs::{Suite, compile};
 use crate::report::{Done, Report};
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
@@ -34,17 +33,6 @@ const LINKED_BYTES: std::ops::Range<u64> = 3 << 20..4 << 20;
 
 /// Least bytes that erd's counters show after the messages of tests/c/nccl_sendrecv.c.
 const NCCL_BYTES_MIN: u64 = 128 << 20;
-
-/// What runs the steps: where, on which libfabric, with which provider.
-#[derive(Debug)]
-pub struct Suite<'a> {
-    /// Directories.
-    pub layout: &'a Layout,
-    /// The libfabric.
-    pub core: &'a Core,
-    /// The provider under test.
-    pub provider: &'a Provider,
-}
 
 impl Suite<'_> {
     fn job(&self, source: &str, args: &[&str]) -> Result<Job> {

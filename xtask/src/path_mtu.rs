@@ -1,11 +1,9 @@
 //! Paths that carry less than the hosts' links: a stream of checked messages between two network
 //! namespaces with two routers between them (tests/netns/mtu.sh), while the MTU there changes.
 
-use crate::fabric::{Core, Provider};
-use crate::layout::Layout;
 use crate::netns;
 use crate::process::Job;
-use crate::programs::compile;
+use crate::programs::{Suite, compile};
 use crate::report::{Done, Report};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -23,20 +21,9 @@ const MESSAGE_BYTES: u64 = 1 << 20;
 /// Outstanding whenever the path changes, and at the end, when they have to arrive.
 const OUTSTANDING: u64 = 20;
 
-/// What the runs have in common.
-#[derive(Debug)]
-pub struct Suite<'a> {
-    /// Directories.
-    pub layout: &'a Layout,
-    /// The libfabric.
-    pub core: &'a Core,
-    /// The provider under test.
-    pub provider: &'a Provider,
-}
-
 impl Suite<'_> {
     /// Adds the steps.
-    pub fn steps(&self, report: &mut Report, full: bool) {
+    pub fn path_mtu_steps(&self, report: &mut Report, full: bool) {
         let mtus = if full { &MTUS[..] } else { &MTUS[..SHORT_MTUS] };
         for mtu in mtus {
             for (icmp, name) in [("tell", "with ICMP"), ("drop", "without ICMP")] {

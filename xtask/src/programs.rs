@@ -1,12 +1,23 @@
 //! Compiling the C programs under tests/c and examples.
 
-use crate::fabric::Core;
+use crate::fabric::{Core, Provider};
 use crate::layout::Layout;
 use crate::process::Job;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What steps run on. Each module of steps adds its own.
+#[derive(Debug)]
+pub struct Suite<'a> {
+    /// Directories.
+    pub layout: &'a Layout,
+    /// The libfabric.
+    pub core: &'a Core,
+    /// The provider under test.
+    pub provider: &'a Provider,
+}
 
 /// Compiles `source`, a path in the repository without its `.c`, against the headers of `core`, or
 /// the system's where it has none; answers the program. The library is taken when it runs.

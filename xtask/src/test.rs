@@ -1,14 +1,12 @@
 //! `cargo xtask test`: all steps in order, a table, and the closing line.
 
 use crate::TestArgs;
-use crate::cprograms::Suite;
 use crate::fabric::{Core, Provider, WHEEL};
 use crate::layout::Layout;
 use crate::mpi::KINDS;
+use crate::programs::Suite;
 use crate::report::{Done, Report};
-use crate::{
-    checks, demo, mpi, mpi4py, multipath, package, path_mtu, pingpong, sanitizers, setup, tool,
-};
+use crate::{checks, demo, mpi, mpi4py, package, pingpong, sanitizers, setup, tool};
 use crate::{verbs, vm};
 use anyhow::Result;
 
@@ -55,9 +53,9 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     }
     Suite { layout, core: &wheel, provider: &provider }.peer_steps(&mut report);
     if provider.is_erd() {
-        let core = &wheel;
-        multipath::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
-        path_mtu::Suite { layout, core, provider: &provider }.steps(&mut report, args.full);
+        let suite = Suite { layout, core: &wheel, provider: &provider };
+        suite.multipath_steps(&mut report, args.full);
+        suite.path_mtu_steps(&mut report, args.full);
     }
     if provider.is_erd() {
         vm::steps::steps(&mut report, layout, args.full);

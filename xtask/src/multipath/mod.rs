@@ -5,11 +5,10 @@
 mod network;
 mod results;
 
-use crate::fabric::{Core, Counters, Provider, Sums};
-use crate::layout::Layout;
+use crate::fabric::{Counters, Sums};
 use crate::pingpong::schemes;
 use crate::process::{Job, append};
-use crate::programs::compile;
+use crate::programs::{Suite, compile};
 use crate::report::{Done, Report};
 use anyhow::{Result, bail, ensure};
 use network::{LINKS, Network, TAKEN};
@@ -70,17 +69,6 @@ enum Ask {
     Nothing,
 }
 
-/// What the runs have in common.
-#[derive(Debug)]
-pub struct Suite<'a> {
-    /// Directories.
-    pub layout: &'a Layout,
-    /// The libfabric.
-    pub core: &'a Core,
-    /// The provider under test.
-    pub provider: &'a Provider,
-}
-
 /// One run.
 #[derive(Clone, Copy, Debug)]
 struct Run<'a> {
@@ -111,7 +99,7 @@ impl Plan {
 
 impl Suite<'_> {
     /// Adds the steps.
-    pub fn steps(&self, report: &mut Report, full: bool) {
+    pub fn multipath_steps(&self, report: &mut Report, full: bool) {
         let stream = |scheme| if SHORT_MESSAGES.contains(&scheme) { SHORT } else { LONG };
         let taken = |network, scheme| {
             let (plan, ask) = (Plan::TakeOneAway, Ask::Goodput);
@@ -163,7 +151,7 @@ impl Suite<'_> {
     /// Runs it; its end shows that all data were right and whole.
     fn measure(&self, run: &Run<'_>, log: &Path) -> Result<Outcome> {
         let counters = self.provider.counters(log);
-        let output = self.job(run, &counters)?.run(log)?;
+        let output = self.multipath_job(run, &counters)?.run(log)?;
         let outcome = Outcome::read(&output, run.network)?;
         let asked = run.plan.times().len();
         ensure!(outcome.phases.len() == asked, "{} phases, not {asked}", outcome.phases.len());
@@ -173,7 +161,7 @@ impl Suite<'_> {
         Ok(outcome)
     }
 
-    fn job(&self, run: &Run<'_>, counters: &Counters) -> Result<Job> {
+    fn multipath_job(&self, run: &Run<'_>, counters: &Counters) -> Result<Job> {
         let program = compile(self.layout, "tests/c/multipath", self.core)?;
         let mut job = Job::new(program).args(["-p", &self.provider.name, "-a", "a", "-b", "b"]);
         job = job.args(["-m", &run.stream.message_bytes.to_string()]);
