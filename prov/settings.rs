@@ -203,7 +203,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "share_pages",
         default: "1",
         kind: Kind::Switch,
-        help: "On loopback, let processes of the same user read payloads of 32 KiB and more of each other's messages where they lie: one copy, not two",
+        help: "On loopback, let processes of the same user read payloads of more than 32 KiB of each other's messages where they lie: one copy, not two",
     },
     Parameter {
         name: "tx_size",

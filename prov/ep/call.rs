@@ -4,18 +4,22 @@
 use super::driver::{Driver, refusal_errno};
 use super::host::{SendOp, tx_of};
 use super::ops::{Buffers, Handle};
-use crate::settings::INJECT_BYTES;
 use erd_ffi::fi::{
     FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_FENCE,
     FI_INJECT, FI_INJECT_COMPLETE, FI_MATCH_COMPLETE, FI_MORE, FI_REMOTE_CQ_DATA,
     FI_TRANSMIT_COMPLETE, fi_addr_t,
 };
+use erd_ffi::udp::SHARED_MIN_BYTES;
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
 use std::ffi::{c_int, c_void};
 
-/// Longest message or write that completes when it is copied, in bytes.
-pub(super) const EARLY_BYTES_MAX: u64 = 64 << 10;
+/// Longest message or write that completes when it is copied, in bytes. A peer on this host may read longer
+/// ones where they lie, so that a copy is not hidden behind the sending: it costs a ping-pong of 64 KiB a
+/// seventh.
+pub(super) const EARLY_BYTES_MAX: u64 = 32 << 10;
+const _: () =
+    assert!(EARLY_BYTES_MAX < SHARED_MIN_BYTES as u64, "what is shared keeps its address");
 /// Operations under way up to which those longer than `inject_size` are copied, and completions reach
 /// their queue within the call: who has more under way has no need to wait for one.
 pub(super) const FEW_SENDS: usize = 8;
@@ -93,8 +97,8 @@ pub(super) fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Opt
 
 impl Driver {
     /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags are to
-    /// be filled in. The payload of one that `gives` bytes of `buffers` away is copied if the
-    /// application needs not wait for it.
+    /// be filled in. [`Driver::posted`] copies the payload of one that `gives` bytes of `buffers` away, if
+    /// the application needs not wait for it.
     ///
     /// # Errors
     /// A positive error number; nothing was taken then.
@@ -107,7 +111,7 @@ impl Driver {
     ) -> Result<(PeerId, Handle, &mut SendOp), c_int> {
         self.check(call, len_bytes)?;
         let peer = self.peer_at(call.dest)?;
-        let early = gives && self.is_early(call, len_bytes, peer);
+        let early = gives && self.is_early(call, &buffers, len_bytes, peer);
         let owed = self.owed.take();
         let tx = self.host.tx_of(call.ctx);
         let asked = call.flags & FI_COMPLETION != 0 || (owed.is_none() && tx.always_completes());
@@ -120,7 +124,7 @@ impl Driver {
         let Some((handle, op)) = self.host.sends.take() else { return Err(FI_EAGAIN) };
         let injected = call.flags & FI_INJECT != 0;
         *op = SendOp {
-            bounced: gives && (injected || early),
+            lent: gives && (injected || early),
             promised: injected || early,
             early,
             buffers,
@@ -133,22 +137,17 @@ impl Driver {
             ctx: call.ctx,
             ..SendOp::default()
         };
-        if op.bounced {
-            if len_bytes > INJECT_BYTES as u64 {
-                op.bounce = self.host.long_copies.pop().unwrap_or_default();
-            }
-            op.bounce.clear();
-            buffers.append_to(&mut op.bounce);
-        }
         Ok((peer, handle, op))
     }
 
     /// Whether an operation that gives bytes away completes when these are copied, and not when
     /// they have been delivered.
-    fn is_early(&self, call: &Call, len_bytes: u64, peer: PeerId) -> bool {
+    fn is_early(&self, call: &Call, buffers: &Buffers, len_bytes: u64, peer: PeerId) -> bool {
         let few = self.host.sends.live() < FEW_SENDS;
         let limit_bytes = if few { EARLY_BYTES_MAX } else { self.config.inject_bytes };
-        if len_bytes > limit_bytes || self.owed.is_some() {
+        // A card reads registered memory itself, after the call.
+        let read_later = buffers.memory().is_some() && len_bytes >= self.host.zero_copy_bytes;
+        if len_bytes > limit_bytes || read_later || self.owed.is_some() {
             return false;
         }
         match call.flags & (FI_INJECT_COMPLETE | LATE_LEVELS) {
@@ -184,7 +183,9 @@ impl Driver {
         Ok(())
     }
 
-    /// The engine has taken an operation, or not. One that completes early does so now.
+    /// The engine has taken an operation, or not. One that completes early does so now. What is sent at
+    /// once is sent from the application's memory, and copied after that: the peer does not wait for the
+    /// copy.
     ///
     /// # Errors
     /// A positive error number; nothing was posted then.
@@ -199,7 +200,9 @@ impl Driver {
             self.host.end_send(handle);
             return Err(refusal_errno(refused));
         }
+        let mut lent = false;
         if let Some(op) = self.host.sends.get_mut(handle) {
+            lent = op.lent;
             self.host.promised += usize::from(op.promised);
             if op.early {
                 self.host.early += 1;
@@ -209,6 +212,9 @@ impl Driver {
         }
         if call.flags & FI_MORE == 0 {
             self.transmit(now, false);
+        }
+        if lent {
+            self.host.copy(handle);
         }
         if self.host.sends.live() <= FEW_SENDS || self.host.tx_of(call.ctx).may_be_slept_on() {
             self.publish();

@@ -42,6 +42,8 @@ pub(super) struct SendOp {
     pub bounce: Vec<u8>,
     /// The payload is in `bounce`.
     pub bounced: bool,
+    /// The application lends the payload until its call returns: it is to be copied by then.
+    pub lent: bool,
     pub context: *mut c_void,
     /// Flags of its completion.
     pub flags: u64,
@@ -68,6 +70,7 @@ impl Default for SendOp {
             buffers: Buffers::default(),
             bounce: Vec::new(),
             bounced: false,
+            lent: false,
             context: std::ptr::null_mut(),
             flags: 0,
             completion: false,
@@ -93,7 +96,7 @@ impl SendOp {
 
     /// Registered memory that it is sent from without a copy, if it is as long as that asks for.
     pub(super) fn memory(&self, least_bytes: u64) -> Option<PinId> {
-        let worth_it = !self.bounced && self.len_bytes >= least_bytes;
+        let worth_it = !self.bounced && !self.lent && self.len_bytes >= least_bytes;
         self.buffers.memory().filter(|_| worth_it)
     }
 
@@ -255,6 +258,17 @@ impl EpHost {
             0 => &self.tx,
             more => &self.more_tx[usize::from(more) - 1],
         }
+    }
+
+    /// Copies a payload that is lent, unless its send has ended.
+    pub(super) fn copy(&mut self, handle: Handle) {
+        let Some(op) = self.sends.get_mut(handle) else { return };
+        if op.len_bytes > INJECT_BYTES as u64 {
+            op.bounce = self.long_copies.pop().unwrap_or_default();
+        }
+        op.bounce.clear();
+        op.buffers.append_to(&mut op.bounce);
+        (op.bounced, op.lent) = (true, false);
     }
 
     /// A send is through. A short copy's room stays in its place for the next.

@@ -40,8 +40,8 @@ const PAGE_BYTES: usize = 4096;
 /// Longest payload that is shared. A socket buffer holds 17 pieces (`MAX_SKB_FRAGS`): the head, these 14
 /// pages, in 15 pieces if they do not begin with one, and the seal.
 pub const SHARED_MAX_BYTES: u16 = (14 * PAGE_BYTES) as u16;
-/// Shortest payload that is shared: below it three system calls cost more than a copy.
-pub const SHARED_MIN_BYTES: u16 = 32 << 10;
+/// Shortest payload that is shared: up to 32 KiB three system calls cost more than a copy.
+pub const SHARED_MIN_BYTES: u16 = (32 << 10) + 1;
 /// Bytes of the segments that such a datagram might be cut to: more than it has, and less than the
 /// MTU of loopback.
 const SEGMENT_BYTES: i32 = 60_000;
