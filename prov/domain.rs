@@ -6,6 +6,7 @@ use crate::ep::EpInner;
 use crate::ep::net_errors::NetErrors;
 use crate::eq::EqInner;
 use crate::fabric::FabricInner;
+use crate::held::Held;
 use crate::mr::MrTable;
 use crate::object::{self, Class, Use, Users};
 use crate::plan;
@@ -70,6 +71,8 @@ pub struct DomainInner {
     members: Mutex<Members>,
     /// What counters have made due.
     pub work: Arc<Work>,
+    /// Endpoints that hold messages back.
+    pub held: Held,
     /// Of the endpoints that are enabled from now on.
     scheme: Mutex<SchemeChoice>,
     /// What carries data beside UDP.
@@ -179,6 +182,7 @@ impl DomainInner {
             net_errors: NetErrors::default(),
             members: Mutex::default(),
             work: Arc::default(),
+            held: Held::default(),
             tx: Mutex::new(None),
             eq: Mutex::new(None),
             users: Users::default(),

@@ -25,6 +25,7 @@ pub mod ep;
 pub mod eq;
 mod extension;
 pub mod fabric;
+pub mod held;
 pub mod info;
 mod look;
 pub mod mistakes;

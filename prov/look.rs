@@ -141,7 +141,12 @@ impl Teller {
         self.tell(0);
     }
 
-    /// The opposite.
+    /// Whether `look` is told.
+    pub fn is_in(&self, look: &Arc<Look>) -> bool {
+        self.looks.lock().iter().any(|(other, _)| Arc::ptr_eq(other, look))
+    }
+
+    /// The opposite of [`Teller::join`].
     pub fn leave(&self, look: &Arc<Look>) {
         let mut looks = self.looks.lock();
         looks.retain(|(other, place)| {

@@ -5,6 +5,7 @@
 //! holding either.
 
 use crate::ep::EpInner;
+use crate::held::{Call, Known};
 use crate::look::{Look, NEVER_NS};
 use crate::object::{self, Use};
 use crate::poll::{Sleepable, WaitInner};
@@ -84,6 +85,12 @@ impl Members {
 
     fn asked(&self) -> impl Iterator<Item = &Arc<EpInner>> {
         self.asked.iter().filter_map(|place| self.at(*place))
+    }
+
+    /// Each look lets `endpoint` progress if it has something to do.
+    fn has(&self, endpoint: &EpInner) -> bool {
+        let is_it = |asked: &Arc<EpInner>| std::ptr::eq(Arc::as_ptr(asked), endpoint);
+        self.asked().any(is_it) || self.look.as_ref().is_some_and(|look| endpoint.is_in(look))
     }
 
     fn at(&self, place: u32) -> Option<&Arc<EpInner>> {
@@ -181,6 +188,8 @@ pub struct Watch {
     /// What the shortest yield took.
     yield_least_ns: AtomicU64,
     members: RwLock<Members>,
+    /// What is known of endpoints of the domain that hold messages back.
+    known: Known,
     /// Made when first needed: a queue that nobody sleeps on costs no fds.
     set: OnceLock<WaitSet>,
     /// Held while the set's timer is set.
@@ -214,6 +223,7 @@ impl Watch {
             yield_due_ns: AtomicU64::new(0),
             yield_least_ns: AtomicU64::new(u64::MAX),
             members: RwLock::default(),
+            known: Known::default(),
             set: OnceLock::new(),
             timer: Mutex::default(),
             sleepers: Mutex::default(),
@@ -283,10 +293,14 @@ impl Watch {
     /// Whether something had arrived.
     pub fn progress(&self) -> bool {
         let members = self.members.read();
-        match (&members.look, self.set.get()) {
+        let arrived = match (&members.look, self.set.get()) {
             (Some(look), Some(set)) => members.progress(look, set),
             _ => members.progress_asked(),
+        };
+        if let Some(one) = members.all().next() {
+            one.domain.held.free(Call::Read, &self.known, |endpoint| members.has(endpoint));
         }
+        arrived
     }
 
     /// Brings the messages of every endpoint to the provider that has their receives.

@@ -7,6 +7,7 @@ use super::fid::{EpFid, alias, state_of};
 use super::host::tx_of;
 use super::{EpInner, State, enable, msg, tagged};
 use crate::domain::DomainInner;
+use crate::held::Known;
 use crate::mr::MrTable;
 use crate::object::{self, Process, Users};
 use crate::sockaddr;
@@ -104,13 +105,16 @@ impl EpInner {
         at: SocketAddr,
     ) -> Result<Arc<EpInner>, c_int> {
         let setup = enable::setup(domain, regions, config, at)?;
-        Ok(Arc::new(EpInner {
+        Ok(Arc::new_cyclic(|me| EpInner {
+            me: me.clone(),
             domain: Arc::clone(domain),
             state: Mutex::new(State::Setup(Box::new(setup))),
             calls: AtomicU64::new(0),
             watches: Mutex::default(),
             failed: AtomicBool::new(false),
             teller: Arc::default(),
+            listed: AtomicBool::new(false),
+            known: Known::default(),
             srx_owner: OnceLock::new(),
             serving: Mutex::new(()),
             owner: Process::current(),

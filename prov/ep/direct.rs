@@ -82,6 +82,8 @@ impl EpInner {
                 return Err((index, error));
             }
         }
+        drop(state);
+        self.free_others();
         Ok(())
     }
 }

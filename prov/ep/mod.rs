@@ -66,6 +66,7 @@ pub(crate) use serve::ORDERED_BYTES;
 
 use crate::av::Member;
 use crate::domain::DomainInner;
+use crate::held::{Call as FreeingCall, Known};
 use crate::look::{Look, Teller};
 use crate::mr::MrTable;
 use crate::object::{Class, Process, Use, Users};
@@ -81,7 +82,7 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Time without a call after which the helper thread steps in, where the application leaves
@@ -97,6 +98,8 @@ const CLOSING_PAUSE: Duration = Duration::from_micros(100);
 
 /// State of an endpoint.
 pub struct EpInner {
+    /// For those whom this endpoint tells of itself.
+    me: Weak<EpInner>,
     /// The domain that it belongs to.
     pub domain: Arc<DomainInner>,
     state: Mutex<State>,
@@ -108,6 +111,11 @@ pub struct EpInner {
     failed: AtomicBool,
     /// Tells when something is due to those who look at many endpoints at once.
     teller: Arc<Teller>,
+    /// It is in the domain's list of those that hold messages back, or is about to be put back there.
+    /// Changed under its lock alone.
+    listed: AtomicBool,
+    /// What its posts know of that list.
+    known: Known,
     /// Another provider that has the receives.
     srx_owner: OnceLock<SrxOwner>,
     /// Held while that is asked for them.
@@ -160,10 +168,13 @@ impl Drop for Guard<'_> {
         let endpoint = self.endpoint;
         if std::thread::panicking() {
             endpoint.fail();
-        } else if endpoint.teller.is_asked()
-            && let State::Enabled(driver) = &*self.state
-        {
-            endpoint.teller.tell(driver.due_ns());
+        } else if let State::Enabled(driver) = &*self.state {
+            if endpoint.teller.is_asked() {
+                endpoint.teller.tell(driver.due_ns());
+            }
+            if driver.engine.has_unsent() && !endpoint.listed.load(Ordering::Relaxed) {
+                endpoint.list();
+            }
         }
     }
 }
@@ -266,7 +277,38 @@ impl EpInner {
         };
         // What completes at once may bring a counter to a threshold.
         self.work();
+        self.free_others();
         posted
+    }
+
+    /// This endpoint holds messages back: others of the domain get to know it.
+    #[cold]
+    fn list(&self) {
+        self.listed.store(self.domain.held.list(Weak::clone(&self.me)), Ordering::Relaxed);
+    }
+
+    /// A call that posts lets others send what they hold back.
+    fn free_others(&self) {
+        self.domain.held.free(FreeingCall::Post, &self.known, |other| std::ptr::eq(other, self));
+    }
+
+    /// Lets go what is held back, as far as it can, by a call into another endpoint or queue that has taken
+    /// this one from the list. False while another thread is at it.
+    pub fn let_out(&self) -> bool {
+        if !self.is_usable() {
+            return true;
+        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        self.listed.store(false, Ordering::Relaxed);
+        if let State::Enabled(driver) = &mut *guard
+            && driver.engine.has_unsent()
+        {
+            driver.progress();
+        }
+        // What still waits brings it back into the list.
+        drop(guard);
+        self.work();
+        true
     }
 
     /// Takes what arrived and sends what is due, unless another thread is at it. Whether something
@@ -341,7 +383,12 @@ impl EpInner {
         told
     }
 
-    /// The opposite.
+    /// Whether it tells `look`.
+    pub fn is_in(&self, look: &Arc<Look>) -> bool {
+        self.teller.is_in(look)
+    }
+
+    /// The opposite of [`EpInner::join_look`].
     pub fn leave_look(&self, look: &Arc<Look>) {
         self.teller.leave(look);
     }

@@ -5,6 +5,7 @@ mod admission;
 mod contexts;
 mod early;
 mod failures;
+mod held;
 mod late;
 mod many;
 mod match_order;

@@ -192,13 +192,29 @@ impl Node {
 
     /// Another endpoint with the same AV and CQ, not enabled.
     pub fn another(&self) -> *mut fid_ep {
+        self.another_on(self.cq)
+    }
+
+    /// A further CQ.
+    pub fn new_cq(&self) -> *mut fid_cq {
+        let mut attr = fi_cq_attr { format: FI_CQ_FORMAT_TAGGED, ..fi_cq_attr::ZERO };
+        let mut cq = null_mut();
+        let open = self.domain_ops().cq_open;
+        // SAFETY: the domain is open, the attributes and the place are local.
+        let rc = unsafe { open(self.domain, &raw mut attr, &raw mut cq, null_mut()) };
+        ok("cq", rc as isize);
+        cq
+    }
+
+    /// Another endpoint with the same AV and this CQ, not enabled.
+    pub fn another_on(&self, cq: *mut fid_cq) -> *mut fid_ep {
         let mut ep = null_mut();
         let open = self.domain_ops().endpoint;
         // SAFETY: the domain is open, the info is what it was made of, the place is local.
         let rc = unsafe { open(self.domain, self.info, &raw mut ep, ctx(EP_CONTEXT)) };
         ok("endpoint", rc as isize);
         ok("bind av", bind(ep, self.av.cast(), 0) as isize);
-        ok("bind cq", bind(ep, self.cq.cast(), FI_SEND | FI_RECV) as isize);
+        ok("bind cq", bind(ep, cq.cast(), FI_SEND | FI_RECV) as isize);
         ep
     }
 
@@ -223,9 +239,8 @@ impl Node {
         index: c_int,
         sends: bool,
     ) -> (*mut fid_ep, *mut fid_cq) {
-        let mut attr = fi_cq_attr { format: FI_CQ_FORMAT_TAGGED, ..fi_cq_attr::ZERO };
-        let (mut ep, mut cq, none) = (null_mut(), null_mut(), null_mut());
-        // SAFETY: the objects are open, attributes and places are local.
+        let (mut ep, none) = (null_mut(), null_mut());
+        // SAFETY: the objects are open, the place is local.
         unsafe {
             let ops = &*(*sep).ops;
             let rc = match sends {
@@ -233,9 +248,8 @@ impl Node {
                 false => (ops.rx_ctx)(sep, index, null_mut(), &raw mut ep, none),
             };
             ok("context", rc as isize);
-            let rc = (self.domain_ops().cq_open)(self.domain, &raw mut attr, &raw mut cq, none);
-            ok("cq", rc as isize);
         }
+        let cq = self.new_cq();
         ok("bind", bind(ep, cq.cast(), if sends { FI_SEND } else { FI_RECV }) as isize);
         (ep, cq)
     }
@@ -505,6 +519,11 @@ impl Node {
     pub fn domain_ops(&self) -> &'static fi_ops_domain {
         // SAFETY: the domain is open, and its table is a static.
         unsafe { &*(*self.domain).ops }
+    }
+
+    /// Closes something of this node.
+    pub fn close(&self, object: *mut fid) {
+        close(object);
     }
 
     pub fn close_cntrs(&self, cntrs: &[*mut fid_cntr]) {

@@ -126,6 +126,7 @@ impl Endpoint {
                 key,
                 stats: Stats::default(),
                 ops: Slab::new(),
+                queued: 0,
                 active_senders: 0,
                 ack_spacing_ns: 0,
                 scratch: Vec::new(),
@@ -270,6 +271,7 @@ impl Endpoint {
         let index = self.core.ops.insert(op);
         let peer = &mut self.peers[peer.index as usize];
         peer.tx.push(index as u32, len_bytes, self.core.cfg.eager_bytes);
+        self.core.queued += 1;
         peer.touch(now);
         self.schedule.ready(peer);
     }
@@ -395,6 +397,13 @@ impl Endpoint {
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.replies.is_empty() || self.schedule.has_ready()
+    }
+
+    /// Something was posted that has not been in a datagram yet. It waits for a call of
+    /// [`Endpoint::poll_transmit`] with `flush`, or for an arrival.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.core.queued > 0
     }
 
     /// Runs timers that are due. Drain the port first: an answer may be waiting there.

@@ -48,6 +48,7 @@ impl Peer {
                 }
             }
             self.tx.queue.pop_front();
+            core.queued -= 1;
             self.tx.queued_bytes -= cost;
         }
         count

@@ -91,6 +91,8 @@ pub(crate) struct Core {
     /// Operations of which the driver does not think as its sends: answers to peers, and reads of
     /// which it has heard.
     pub silent: usize,
+    /// Those among `ops` that are in a peer's queue: not in any datagram yet.
+    pub queued: usize,
     /// What the requests among `ops` ask for.
     pub asked: Slab<Asked>,
     /// Peers that sent data lately; they share the receive buffer.

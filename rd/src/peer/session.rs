@@ -273,6 +273,7 @@ impl Peer {
             core.active_senders -= 1;
         }
         self.rx.end(host, error);
+        core.queued -= self.tx.queue.len();
         self.tx = super::Tx::default();
         self.rx = super::Rx::default();
         self.cc = None;

@@ -327,6 +327,7 @@ mod tests {
             key: [0; 2],
             stats: Stats::default(),
             ops: Slab::new(),
+            queued: 0,
             silent: 0,
             asked: Slab::new(),
             active_senders: 0,

@@ -215,6 +215,7 @@ impl Node {
         self.app.next_call();
         let outstanding = ledger.outstanding_of(self.app.life);
         assert_eq!(endpoint.outstanding_sends(), outstanding, "sends outstanding at {}", self.name);
+        assert!(outstanding > 0 || !endpoint.has_unsent(), "{} holds back what ended", self.name);
         result
     }
 
