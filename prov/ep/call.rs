@@ -26,6 +26,17 @@ pub(super) const FEW_SENDS: usize = 8;
 /// Levels of completion that wait for the peer.
 pub(super) const LATE_LEVELS: u64 = FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
 
+/// What becomes of the bytes in an operation's buffers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Payload {
+    /// A message carries them.
+    Sent,
+    /// A write carries them.
+    Written,
+    /// They are a read's, or an atomic operation's, which are copied elsewhere.
+    Other,
+}
+
 /// A call as the application makes it.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
@@ -97,8 +108,8 @@ pub(super) fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Opt
 
 impl Driver {
     /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags are to
-    /// be filled in. [`Driver::posted`] copies the payload of one that `gives` bytes of `buffers` away, if
-    /// the application needs not wait for it.
+    /// be filled in. [`Driver::posted`] copies the `payload` of a message or write, if the application
+    /// needs not wait for it.
     ///
     /// # Errors
     /// A positive error number; nothing was taken then.
@@ -107,11 +118,12 @@ impl Driver {
         call: &Call,
         buffers: Buffers,
         len_bytes: u64,
-        gives: bool,
+        payload: Payload,
     ) -> Result<(PeerId, Handle, &mut SendOp), c_int> {
         self.check(call, len_bytes)?;
         let peer = self.peer_at(call.dest)?;
-        let early = gives && self.is_early(call, &buffers, len_bytes, peer);
+        let gives = payload != Payload::Other;
+        let early = gives && self.is_early((call, payload), &buffers, len_bytes, peer);
         let owed = self.owed.take();
         let tx = self.host.tx_of(call.ctx);
         let asked = call.flags & FI_COMPLETION != 0 || (owed.is_none() && tx.always_completes());
@@ -142,7 +154,13 @@ impl Driver {
 
     /// Whether an operation that gives bytes away completes when these are copied, and not when
     /// they have been delivered.
-    fn is_early(&self, call: &Call, buffers: &Buffers, len_bytes: u64, peer: PeerId) -> bool {
+    fn is_early(
+        &self,
+        (call, payload): (&Call, Payload),
+        buffers: &Buffers,
+        len_bytes: u64,
+        peer: PeerId,
+    ) -> bool {
         let few = self.host.sends.live() < FEW_SENDS;
         let limit_bytes = if few { EARLY_BYTES_MAX } else { self.config.inject_bytes };
         // A card reads registered memory itself, after the call.
@@ -152,11 +170,15 @@ impl Driver {
         }
         match call.flags & (FI_INJECT_COMPLETE | LATE_LEVELS) {
             FI_INJECT_COMPLETE => true,
-            // Nobody waits for `fi_inject`, and what counts it takes it for delivered. A fence tells
-            // of what came before it.
+            // Nobody waits for `fi_inject`, and what counts it takes it for delivered. So do programs
+            // that count writes: when the number is reached they set a flag at the peer. A fence
+            // tells of what came before it.
             0 => {
+                let counted =
+                    payload == Payload::Written && self.host.tx_of(call.ctx).writes.is_some();
                 self.config.completes_early
                     && !call.silent
+                    && !counted
                     && call.flags & FI_FENCE == 0
                     && self.engine.answers(peer)
             }

@@ -1,6 +1,6 @@
 //! Posting requests to peers' memory (`fi_rma(3)`, `fi_atomic(3)`).
 
-use super::call::{Call, check_buffers};
+use super::call::{Call, Payload, check_buffers};
 use super::driver::Driver;
 use super::ops::{Buffers, Handle, Kind};
 use erd_ffi::clock::monotonic_ns;
@@ -62,8 +62,11 @@ impl Driver {
     pub(super) fn post_ask(&mut self, post: &AskPost) -> Result<(), c_int> {
         let AskPost { call, targets, .. } = post;
         check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;
-        let gives = matches!(post.access, Access::Write);
-        let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes(), gives)?;
+        let payload = match post.access {
+            Access::Write => Payload::Written,
+            Access::Read | Access::Atomic(_) => Payload::Other,
+        };
+        let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes(), payload)?;
         op.flags = post.completion_flags();
         if let Access::Atomic(_) = post.access {
             op.bounced = true;

@@ -1,6 +1,6 @@
 //! Posting sends (`fi_msg(3)`, `fi_tagged(3)`).
 
-use super::call::{Call, check_buffers};
+use super::call::{Call, Payload, check_buffers};
 use super::driver::Driver;
 use super::ops::Buffers;
 use erd_ffi::clock::monotonic_ns;
@@ -27,7 +27,7 @@ impl Driver {
         check_buffers(&[buffers])?;
         let len_bytes = buffers.len_bytes();
         let flags = call.flags;
-        let (peer, handle, op) = self.admit(call, *buffers, len_bytes, true)?;
+        let (peer, handle, op) = self.admit(call, *buffers, len_bytes, Payload::Sent)?;
         op.flags = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
         let work = WorkRequest {
             peer,

@@ -1,5 +1,6 @@
 //! Messages and writes that are complete when they are copied.
 
+use super::late::count;
 use super::memory::{expose, remote, with_driver};
 use super::node::{EP_CONTEXT, Node, Options, Pair, ctx, ok};
 use crate::ep::call::{Call, EARLY_BYTES_MAX, FEW_SENDS};
@@ -76,6 +77,27 @@ fn a_write_that_is_copied_is_complete() {
     });
     assert_eq!(pair.a.next(&[&pair.b]).expect("read").flags, FI_RMA | FI_READ);
     assert_eq!((own, memory), ([9; 8], [9; 8]));
+}
+
+/// Sandia OpenSHMEM waits for its counter of writes, asks for no level, and then sets the flag that
+/// tells the peer to look at the data.
+#[test]
+fn a_write_that_is_counted_waits_for_the_peer() {
+    let pair = met(Options::default());
+    let writes = pair.a.new_cntr();
+    assert_eq!(pair.a.bind(writes.cast(), FI_WRITE), 0);
+    let mut memory = [0_u8; 8];
+    expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
+    let mut own = [9_u8; 8];
+    alone(&pair, |a| {
+        post(a, &pair, &mut own, AskPost::write, 0);
+        assert_eq!((count(writes), a.read(1)), (0, Err(AGAIN)));
+    });
+    assert_eq!(pair.a.next(&[&pair.b]).expect("written").flags, FI_RMA | FI_WRITE);
+    assert_eq!((count(writes), memory), (1, [9; 8]));
+    let Pair { mut a, .. } = pair;
+    a.close_ep();
+    a.close_cntrs(&[writes]);
 }
 
 type Make = fn(Buffers, erd_rd::Targets, Call) -> AskPost;

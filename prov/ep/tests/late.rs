@@ -18,7 +18,7 @@ fn close(object: *mut fid) {
     ok("close", unsafe { ((*(*object).ops).close)(object) } as isize);
 }
 
-fn count(cntr: *mut fid_cntr) -> u64 {
+pub(super) fn count(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: the counter is open.
     unsafe { ((*(*cntr).ops).read)(cntr) }
 }
