@@ -1,6 +1,8 @@
 //! Settings of one engine, checked once.
 
+use crate::cc::Scheme;
 use crate::units::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use alloc::boxed::Box;
 use core::net::SocketAddr;
 
 /// Smallest datagram limit the protocol works with, in bytes: the IPv6 minimum MTU less headers.
@@ -64,6 +66,42 @@ pub struct Config {
     pub seals: Option<Seals>,
     /// CRC32C (Castagnoli) of bytes, continuing from a seed.
     pub crc32c: fn(u32, &[u8]) -> u32,
+}
+
+/// What holds towards peers on this host ([`crate::Host::is_near`]) in place of the settings of the same
+/// names: what joins them is no network.
+pub struct Near {
+    /// See [`Config::datagram_bytes`].
+    pub datagram_bytes: u16,
+    /// See [`Config::paths`]; at most as many.
+    pub paths: u16,
+    /// See [`Config::link_bytes_per_s`].
+    pub link_bytes_per_s: u64,
+    /// See [`Config::seals`].
+    pub seals: Option<Seals>,
+    /// Congestion control.
+    pub scheme: Box<dyn Scheme>,
+}
+
+impl Near {
+    /// Checks ranges.
+    ///
+    /// # Errors
+    /// Names the first that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check_datagram(self.datagram_bytes)?;
+        check_paths(self.paths)
+    }
+}
+
+fn check_datagram(datagram_bytes: u16) -> Result<(), ConfigError> {
+    let fits = (DATAGRAM_MIN_BYTES..=65507).contains(&datagram_bytes);
+    if fits { Ok(()) } else { Err(ConfigError::Datagram(datagram_bytes)) }
+}
+
+fn check_paths(paths: u16) -> Result<(), ConfigError> {
+    let fits = (1..=PATHS_MAX).contains(&paths);
+    if fits { Ok(()) } else { Err(ConfigError::Paths(paths)) }
 }
 
 /// Which segments are sealed (protocol.md §2.3), by length of their payload.
@@ -135,12 +173,8 @@ impl Config {
     /// # Errors
     /// Names the first setting that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if !(DATAGRAM_MIN_BYTES..=65507).contains(&self.datagram_bytes) {
-            return Err(ConfigError::Datagram(self.datagram_bytes));
-        }
-        if !(1..=PATHS_MAX).contains(&self.paths) {
-            return Err(ConfigError::Paths(self.paths));
-        }
+        check_datagram(self.datagram_bytes)?;
+        check_paths(self.paths)?;
         if !(10 * MILLISECOND..=24 * 3600 * SECOND).contains(&self.peer_timeout_ns) {
             return Err(ConfigError::PeerTimeout(self.peer_timeout_ns));
         }

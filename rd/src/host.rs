@@ -149,13 +149,19 @@ pub trait Host {
     fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason);
 
     /// The largest datagram (UDP payload or UD payload, in bytes) that the path to `name`
-    /// carries unfragmented, as far as this host knows: a place to start from. Asked once when a
-    /// peer's entry is made.
+    /// carries unfragmented, as far as this host knows: a place to start from. Asked when a peer's
+    /// entry is made, and when [`Host::is_near`] changes.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
 
+    /// Whether the process called `name` is on this host, so that no network lies between. Asked when
+    /// a session begins, if [`crate::Endpoint::set_near`] was called.
+    fn is_near(&mut self, _name: SocketAddr) -> bool {
+        false
+    }
+
     /// Whether the peer may have pages of this host's memory to read from, for as long as a seal
-    /// holds: a process of the same user and the same host. Asked when a session opens, if
-    /// [`crate::Config::seals`] is set.
+    /// holds: a process of the same user and the same host. Asked when a session opens, if its
+    /// terms have [`crate::Seals`].
     fn shares_memory(&mut self, _name: SocketAddr) -> bool {
         false
     }

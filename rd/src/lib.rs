@@ -29,7 +29,7 @@ pub mod transmit;
 pub mod units;
 pub mod wire;
 
-pub use config::{Config, ConfigError, Seals};
+pub use config::{Config, ConfigError, Near, Seals};
 pub use endpoint::{Ask, AskRequest, Endpoint, Expected, PostError, RxMeta, WorkRequest};
 pub use host::{
     Arrived, EndReason, Host, MsgRef, OpError, Operand, RecvToken, Remote, SendToken, Verdict,

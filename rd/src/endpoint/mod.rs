@@ -13,7 +13,7 @@ mod room;
 mod schedule;
 
 use crate::cc::Scheme;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Near};
 use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
 use crate::peer::{Core, FlowView, Op, Peer, Phase, Role, WrongKeys};
 use crate::stats::Stats;
@@ -122,6 +122,7 @@ impl Endpoint {
             core: Core {
                 cfg: config,
                 scheme,
+                near: None,
                 rng,
                 key,
                 stats: Stats::default(),
@@ -147,6 +148,16 @@ impl Endpoint {
             room: Room::default(),
             closed: false,
         })
+    }
+
+    /// From here on sessions with peers on this host ([`Host::is_near`]) have other terms.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names what is out of range.
+    pub fn set_near(&mut self, near: Near) -> Result<(), ConfigError> {
+        near.check()?;
+        self.core.near = Some(near);
+        Ok(())
     }
 
     /// Finds or makes the entry of a peer, and keeps it until [`Endpoint::let_go`] was called as

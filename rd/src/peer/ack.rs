@@ -104,7 +104,7 @@ impl Peer {
         let long = burst.total_bytes > ALWAYS_PASSES_BYTES;
         burst.may_fragment = long || self.size.may_fragment(burst.total_bytes);
         // One path for all acknowledgements would be one queue for all of them.
-        burst.path = u16::from(path) % core.cfg.paths;
+        burst.path = u16::from(path) % self.paths;
     }
 
     /// Bitmap words from the lowest hole on, at most `room` of them.

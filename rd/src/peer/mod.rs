@@ -28,7 +28,7 @@ pub(crate) use tx::Tx;
 pub(crate) use wrong_keys::WrongKeys;
 
 use crate::cc::{Controller, Scheme};
-use crate::config::{Config, Seals};
+use crate::config::{Config, Near, Seals};
 use crate::host::SendToken;
 use crate::planted::planted;
 use crate::stats::Stats;
@@ -82,6 +82,8 @@ impl Op {
 pub(crate) struct Core {
     pub cfg: Config,
     pub scheme: Box<dyn Scheme>,
+    /// What holds towards peers on this host, where that is something else.
+    pub near: Option<Near>,
     pub rng: ChaCha8Rng,
     /// Of cookies and of asker ids: nobody else knows it.
     pub key: [u64; 2],
@@ -113,7 +115,36 @@ pub(crate) struct Core {
     pub filling: Option<u32>,
 }
 
+/// What a session begins with, which depends on where the peer is.
+pub(crate) struct Terms<'a> {
+    pub datagram_bytes: u16,
+    pub paths: u16,
+    pub link_bytes_per_s: u64,
+    pub seals: Option<Seals>,
+    pub scheme: &'a dyn Scheme,
+}
+
 impl Core {
+    /// Of peers on this host, or of others.
+    pub(crate) fn terms(&self, near: bool) -> Terms<'_> {
+        match self.near.as_ref().filter(|_| near) {
+            Some(near) => Terms {
+                datagram_bytes: near.datagram_bytes,
+                paths: near.paths,
+                link_bytes_per_s: near.link_bytes_per_s,
+                seals: near.seals,
+                scheme: &*near.scheme,
+            },
+            None => Terms {
+                datagram_bytes: self.cfg.datagram_bytes,
+                paths: self.cfg.paths,
+                link_bytes_per_s: self.cfg.link_bytes_per_s,
+                seals: self.cfg.seals,
+                scheme: &*self.scheme,
+            },
+        }
+    }
+
     /// What names us to the peer to which we are `local_session`, where strangers may read it. Only a
     /// keyed hash: the session id does not follow from it. The index of the peer is in both.
     pub(crate) fn asker_id(&self, local_session: u64) -> u64 {
@@ -244,6 +275,10 @@ pub(crate) struct Peer {
     pub size: PathSize,
     /// What the session uses, in bytes: what `size` says, in a shorter way.
     pub datagram_bytes: u16,
+    /// The peer is on this host, and its session has the terms of such.
+    pub near: bool,
+    /// Paths of the session.
+    pub paths: u16,
     pub info_path: bool,
     pub payload_checksum: bool,
     /// Which segments to the peer are sealed.
@@ -291,6 +326,8 @@ impl Peer {
             rtt: Rtt::default(),
             size,
             datagram_bytes: 0,
+            near: false,
+            paths: 1,
             info_path: false,
             payload_checksum: false,
             seals: None,
@@ -313,8 +350,8 @@ impl Peer {
 
     /// Path of the next control packet that is no acknowledgement. They take turns, for a path may
     /// be dead.
-    pub(crate) fn next_control_path(&mut self, paths: u16) -> u16 {
-        let path = self.control_path % paths;
+    pub(crate) fn next_control_path(&mut self) -> u16 {
+        let path = self.control_path % self.paths;
         self.control_path = path + 1;
         path
     }

@@ -449,9 +449,9 @@ impl Peer {
                 out.extend_from_slice(&number.to_be_bytes());
                 out.extend_from_slice(&bytes.to_be_bytes());
             });
-            burst.path = u16::from(path) % core.cfg.paths;
+            burst.path = u16::from(path) % self.paths;
         } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
-            let path = self.next_control_path(core.cfg.paths);
+            let path = self.next_control_path();
             let h =
                 Header { path: path as u8, sent_at_ns, ..Header::new(Kind::SizeProbe, session) };
             let end = burst.bytes.len() + usize::from(bytes);

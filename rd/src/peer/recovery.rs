@@ -100,7 +100,7 @@ impl Peer {
         if beyond || behind || (overlong && !planted(7)) {
             return Err(DropReason::Window);
         }
-        if names_foreign_path(core.cfg.paths, state, sections) {
+        if names_foreign_path(self.paths, state, sections) {
             return Err(DropReason::Malformed);
         }
         self.heard(core, now);
@@ -382,7 +382,7 @@ impl Peer {
     /// acknowledged.
     fn judge_order(&mut self, core: &mut Core, now: Nanos) {
         let end = self.tx.acked_end.since(self.tx.una).max(0) as usize;
-        match core.scheme.loss_detection() {
+        match core.terms(self.near).scheme.loss_detection() {
             LossDetection::Receiver => {}
             LossDetection::OutOfOrder { least_packets } => {
                 let window = self.cc_window_bytes();

@@ -1,6 +1,6 @@
 //! Set-up and end of a session (protocol.md §3).
 
-use super::{Core, Liveness, Peer, Phase, Remote, Rtt, Setup};
+use super::{Core, Liveness, PathSize, Peer, Phase, Remote, Rtt, Setup};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{FlowParams, LEARNING_SAMPLES};
 use crate::host::{EndReason, Host, OpError};
@@ -39,9 +39,15 @@ fn features(cfg: &crate::Config) -> u32 {
 
 impl Peer {
     /// Starts a session: new random id, fresh flows, hellos from now on.
-    pub(crate) fn begin(&mut self, core: &mut Core, now: Nanos) {
+    pub(crate) fn begin<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         debug_assert_eq!(self.phase, Phase::Idle);
         self.choose_id(core);
+        let near = core.near.is_some() && host.is_near(self.name);
+        if near != self.near {
+            self.near = near;
+            self.size = PathSize::new(host.datagram_limit_bytes(self.name));
+        }
+        self.paths = core.terms(near).paths;
         let first = core.cfg.first_psn.unwrap_or_else(|| core.rng.next_u32());
         self.tx.start(Psn(first), first);
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
@@ -78,6 +84,7 @@ impl Peer {
     }
 
     fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
+        let terms = core.terms(self.near);
         Greeting {
             features: features(&core.cfg),
             session: self.local_session,
@@ -86,9 +93,9 @@ impl Peer {
             incarnation: self.session,
             first_psn: self.tx.first_psn.0,
             first_order: self.tx.first_order,
-            datagram_bytes: core.cfg.datagram_bytes,
-            paths: core.cfg.paths,
-            ack_policy: core.scheme.ack_policy(),
+            datagram_bytes: terms.datagram_bytes,
+            paths: terms.paths,
+            ack_policy: terms.scheme.ack_policy(),
             window_bytes: core.recv_window_bytes(self.size.limit_bytes()),
             eager_credit_bytes: core.cfg.eager_credit_bytes,
             order_window: core.cfg.unexpected_messages,
@@ -105,30 +112,30 @@ impl Peer {
         let Greeting { session, asker, epoch, incarnation, .. } = *g;
         self.remote = Remote { session, asker, epoch, incarnation };
         self.oldest = (g.epoch, g.incarnation);
-        let cfg = &core.cfg;
-        self.size.open(now, cfg.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
+        let seed = core.rng.next_u64();
+        let (cfg, terms) = (&core.cfg, core.terms(self.near));
+        self.size.open(now, terms.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
         self.datagram_bytes = self.size.usable_bytes();
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
         let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
-        self.seals = cfg.seals.filter(|_| takes_seals && host.shares_memory(self.name));
+        self.seals = terms.seals.filter(|_| takes_seals && host.shares_memory(self.name));
         (self.doubted, self.met) = (false, false);
         self.takes_requests = g.features & FEATURE_REMOTE != 0;
         self.tx.open(g);
         self.rx.start(cfg, g);
-        let seed = core.rng.next_u64();
         let params = FlowParams {
             now,
             datagram_bytes: u32::from(self.datagram_bytes),
-            paths: core.cfg.paths,
+            paths: terms.paths,
             first_rtt_ns: self.rtt.smoothed_ns,
-            base_rtt_ns: core.cfg.base_rtt_ns,
-            link_bytes_per_s: core.cfg.link_bytes_per_s,
-            burst_bytes: core.cfg.burst_bytes,
-            trimming: core.cfg.trimming,
+            base_rtt_ns: cfg.base_rtt_ns,
+            link_bytes_per_s: terms.link_bytes_per_s,
+            burst_bytes: cfg.burst_bytes,
+            trimming: cfg.trimming,
         };
-        self.cc = Some(core.scheme.build(&params, seed));
-        self.tx.learning = if core.scheme.learns() { LEARNING_SAMPLES } else { 0 };
+        self.cc = Some(terms.scheme.build(&params, seed));
+        self.tx.learning = if terms.scheme.learns() { LEARNING_SAMPLES } else { 0 };
         self.phase = Phase::Open;
         self.setup.next_at = None;
         self.live = Liveness { last_heard: now, ..Liveness::default() };
@@ -171,7 +178,7 @@ impl Peer {
             return Err(Refusal::Stale);
         }
         match (self.phase, self.setup.proven_to) {
-            (Phase::Idle, _) => self.begin(core, now),
+            (Phase::Idle, _) => self.begin(core, host, now),
             (_, Some(epoch)) if epoch > g.epoch => return Err(Refusal::Stale),
             (_, Some(epoch)) if epoch < g.epoch => self.renew(core, now),
             _ if g.gave_up == self.local_session => self.renew(core, now),
@@ -356,7 +363,7 @@ impl Peer {
         let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
         emit_control(core, burst, h, |out| greeting.emit(out));
         burst.to = self.name;
-        burst.path = self.next_control_path(core.cfg.paths);
+        burst.path = self.next_control_path();
     }
 
     /// Writes a goodbye and arms the next.
@@ -367,7 +374,7 @@ impl Peer {
             Header { sent_at_ns: now as u32, ..Header::new(Kind::Goodbye, self.remote.session) };
         emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
         burst.to = self.name;
-        burst.path = self.next_control_path(core.cfg.paths);
+        burst.path = self.next_control_path();
         self.setup.tries += 1;
         self.setup.next_at = Some(now + self.rtt.probe_timeout_ns(&core.cfg));
     }
@@ -375,7 +382,7 @@ impl Peer {
     /// Writes a probe.
     pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let asker = Asker { id: core.asker_id(self.local_session), name: core.cfg.name };
-        let path = self.next_control_path(core.cfg.paths);
+        let path = self.next_control_path();
         let h = Header {
             path: path as u8,
             sent_at_ns: now as u32,

@@ -168,7 +168,7 @@ impl Peer {
         let in_a_row = self.live.probes + 1;
         // One path may be dead, so the next rounds ask on more of them.
         let paths = 1u16 << self.live.probes.min(PROBE_PATHS_MAX.ilog2());
-        self.live.probes_due = paths.min(core.cfg.paths);
+        self.live.probes_due = paths.min(self.paths);
         let first = self.rtt.probe_timeout_ns(&core.cfg);
         // Who waits in vain asks again after a part of the time that it has waited so far.
         let silence = if self.live.refused > 0 { 0 } else { now - owed_since };
@@ -242,7 +242,7 @@ impl Peer {
             if self.tx.queue.is_empty() {
                 return false;
             }
-            self.begin(core, now);
+            self.begin(core, host, now);
         }
         let due = self.setup.next_at.is_some_and(|at| at <= now);
         match self.phase {
@@ -323,6 +323,7 @@ mod tests {
         Core {
             cfg: Config::new(name, 1, |seed, _| seed),
             scheme: Box::new(ErdScheme::default()),
+            near: None,
             rng: ChaCha8Rng::seed_from_u64(1),
             key: [0; 2],
             stats: Stats::default(),

@@ -440,7 +440,7 @@ impl Peer {
         let window = self.cc_window_bytes();
         self.tx.hosts.sent(now, bytes.into(), window, self.rtt.smoothed_ns);
         let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
-        self.tx.flow.paths.sent(now, core.cfg.paths, path, bytes, timeout_ns);
+        self.tx.flow.paths.sent(now, self.paths, path, bytes, timeout_ns);
         if let Some(cc) = &mut self.cc {
             burst.ecn = cc.ecn();
             cc.on_sent(&SentFeedback {

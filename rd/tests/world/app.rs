@@ -11,7 +11,7 @@ use erd_rd::{
     Remote, SendToken, Verdict,
 };
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Which messages a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,9 +101,28 @@ pub struct HostLimits {
     pub datagram_limit_bytes: u16,
     /// Peers read sealed payloads where they lie.
     pub shares: bool,
+    /// Nodes on the same host, a bit for each.
+    pub near: u64,
+    /// Answer to [`Host::datagram_limit_bytes`] for these.
+    pub near_limit_bytes: u16,
 }
 
 impl HostLimits {
+    /// Answer to [`Host::is_near`].
+    pub fn is_near(&self, name: SocketAddr) -> bool {
+        let last = match name.ip() {
+            IpAddr::V4(ip) => ip.octets()[3],
+            IpAddr::V6(ip) => ip.octets()[15],
+        };
+        // Nodes count from 1 there. Others than these are strangers.
+        self.near.checked_shr(u32::from(last).wrapping_sub(1)).is_some_and(|bits| bits & 1 != 0)
+    }
+
+    /// The largest datagram that leaves for `name`.
+    pub fn limit_bytes(&self, name: SocketAddr) -> u16 {
+        if self.is_near(name) { self.near_limit_bytes } else { self.datagram_limit_bytes }
+    }
+
     fn judge(&self, bytes: u64, messages: u64) {
         assert!(bytes <= self.eager_credit_bytes, "{bytes} eager bytes wait: {self:?}");
         assert!(messages <= self.unexpected_messages, "{messages} messages wait: {self:?}");
@@ -538,8 +557,12 @@ impl Host for View<'_> {
         }
     }
 
-    fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
-        self.app.limits.datagram_limit_bytes
+    fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16 {
+        self.app.limits.limit_bytes(name)
+    }
+
+    fn is_near(&mut self, name: SocketAddr) -> bool {
+        self.app.limits.is_near(name)
     }
 
     fn shares_memory(&mut self, _: SocketAddr) -> bool {

@@ -9,8 +9,8 @@ use super::scheme::TestScheme;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::wire::header::{Header, Kind, SEAL_BYTES};
 use erd_rd::{
-    Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, OpError, Part, PeerId, PostError,
-    RecvToken, RxMeta, SendToken, TxBurst, WorkRequest,
+    Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, Near, OpError, Part, PeerId,
+    PostError, RecvToken, RxMeta, Seals, SendToken, TxBurst, WorkRequest,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,6 +26,33 @@ pub struct Setup {
     pub limits: HostLimits,
     /// How its driver behaves.
     pub habits: Habits,
+    /// What holds towards nodes of the same host ([`HostLimits::near`]), if that is something else.
+    pub near: Option<NearSetup>,
+}
+
+/// See [`erd_rd::Near`].
+#[derive(Clone, Debug)]
+pub struct NearSetup {
+    pub datagram_bytes: u16,
+    pub paths: u16,
+    pub seals: Option<Seals>,
+    pub scheme: TestScheme,
+}
+
+impl Setup {
+    fn near_to(&self, name: SocketAddr) -> Option<&NearSetup> {
+        self.near.as_ref().filter(|_| self.limits.is_near(name))
+    }
+
+    /// The largest datagram that it takes from `name`.
+    pub fn datagram_bytes(&self, name: SocketAddr) -> u16 {
+        self.near_to(name).map_or(self.config.datagram_bytes, |near| near.datagram_bytes)
+    }
+
+    /// Paths to `name`.
+    fn paths(&self, name: SocketAddr) -> u16 {
+        self.near_to(name).map_or(self.config.paths, |near| near.paths)
+    }
 }
 
 /// How a driver behaves.
@@ -150,7 +177,13 @@ impl Node {
         config.epoch += u64::from(life.incarnation);
         let seed = self.rng.bits();
         let scheme = Box::new(self.setup.scheme);
-        self.endpoint = Some(Endpoint::new(config, scheme, seed).expect("the settings are valid"));
+        let mut endpoint = Endpoint::new(config, scheme, seed).expect("the settings are valid");
+        if let Some(NearSetup { datagram_bytes, paths, seals, scheme }) = self.setup.near {
+            let scheme = Box::new(scheme);
+            let near = Near { datagram_bytes, paths, link_bytes_per_s: 0, seals, scheme };
+            endpoint.set_near(near).expect("the settings are valid");
+        }
+        self.endpoint = Some(endpoint);
         let drain = self.app.drain;
         self.app = App::new(life, self.setup.limits, Rng::new(seed, 300));
         self.app.drain = drain;
@@ -469,7 +502,7 @@ impl Node {
             }
             self.judge_burst(&burst);
             if self.refuses(&burst) {
-                let bytes = self.setup.limits.datagram_limit_bytes;
+                let bytes = self.setup.limits.limit_bytes(burst.to);
                 self.call(now, ledger, |e, _| e.handle_too_big(now, burst.to, bytes));
                 continue;
             }
@@ -489,14 +522,15 @@ impl Node {
         assert!(burst.datagrams > 0 && burst.total_bytes > 0, "an empty burst: {burst:?}");
         let fits = burst.total_bytes <= config.burst_bytes.max(burst.segment_bytes);
         assert!(fits, "a burst of {} bytes", burst.total_bytes);
-        assert!(burst.path < config.paths, "path {} of {}", burst.path, config.paths);
+        let paths = self.setup.paths(burst.to);
+        assert!(burst.path < paths, "path {} of {paths}", burst.path);
         let probes = Header::parse(&burst.bytes).is_ok_and(|h| h.kind == Kind::SizeProbe);
         assert!(probes || !self.refuses(burst), "a datagram of {} bytes", burst.segment_bytes);
     }
 
     /// The node's own link does not carry it.
     fn refuses(&self, burst: &TxBurst) -> bool {
-        let limit = u32::from(self.setup.limits.datagram_limit_bytes);
+        let limit = u32::from(self.setup.limits.limit_bytes(burst.to));
         burst.segment_bytes > limit && !burst.may_fragment
     }
 

@@ -28,6 +28,8 @@ pub fn setup(node: u8) -> Setup {
         withdrawal: 0.0,
         datagram_limit_bytes: config.datagram_bytes,
         shares: false,
+        near: 0,
+        near_limit_bytes: 0,
     };
     let scheme = TestScheme {
         window_bytes: 256 << 10,
@@ -38,7 +40,7 @@ pub fn setup(node: u8) -> Setup {
         ecn: Ecn::NotEct,
         adaptive: false,
     };
-    Setup { config, scheme, limits, habits: Habits::default() }
+    Setup { config, scheme, limits, habits: Habits::default(), near: None }
 }
 
 /// A world of `nodes` default nodes, each changed by `change`.

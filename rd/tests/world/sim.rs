@@ -290,7 +290,7 @@ impl World {
                 burst.iter().for_each(|d| eprintln!("{now:>12} out {}", d.summary()));
             }
             for datagram in &burst {
-                let limit = self.nodes[datagram.to].setup.config.datagram_bytes;
+                let limit = self.nodes[datagram.to].setup.datagram_bytes(self.nodes[from].name);
                 assert!(datagram.bytes.len() <= usize::from(limit), "too large for its receiver");
             }
             for (at, datagram) in self.net.transmit(now, burst) {

@@ -5,7 +5,7 @@ use super::app::{Class, DISCARDED_CLASS, HostLimits};
 use super::ledger::{Outgoing, Rules};
 use super::memory;
 use super::net::{Faults, LONG_SPIKE_NS, Links};
-use super::node::{Habits, Setup};
+use super::node::{Habits, NearSetup, Setup};
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use super::sim::{Action, World};
@@ -190,6 +190,8 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
             withdrawal: if still { 0.0 } else { 0.1 },
             datagram_limit_bytes: config.datagram_bytes.min(rng.pick(&[1232, 1472, 65507])),
             shares: rng.chance(0.9),
+            near: 0,
+            near_limit_bytes: 0,
         },
         habits: Habits {
             batch: rng.pick(&[1, 8, 64]),
@@ -200,6 +202,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
             info_path: rng.pick(&[0.0, 0.5, 1.0]),
         },
         config,
+        near: None,
     }
 }
 
@@ -225,12 +228,36 @@ fn setups(rng: &mut Rng, weather: Weather) -> Vec<Setup> {
     setups
 }
 
+/// Puts some of the nodes on one host, in half of all runs; most of these have other terms there.
+fn settle(rng: &mut Rng, setups: &mut [Setup]) {
+    if rng.chance(0.5) {
+        return;
+    }
+    let host = rng.below(1 << setups.len());
+    for (node, setup) in setups.iter_mut().enumerate().filter(|(node, _)| host >> node & 1 != 0) {
+        let own = 1 << node;
+        setup.limits.near = host & !if rng.chance(0.1) { own } else { 0 };
+        setup.limits.near_limit_bytes = setup.limits.datagram_limit_bytes;
+        if rng.chance(0.2) {
+            continue;
+        }
+        let datagram_bytes = rng.pick(&[1232, 8972, 65507, 65507]);
+        let paths = rng.pick(&[1, 1, 2]).min(setup.config.paths);
+        let seals = setup.config.seals.filter(|_| rng.chance(0.8));
+        let scheme = scheme(rng, datagram_bytes);
+        setup.limits.near_limit_bytes = datagram_bytes.min(rng.pick(&[1232, 65507, 65507]));
+        setup.near = Some(NearSetup { datagram_bytes, paths, seals, scheme });
+    }
+}
+
 impl Options {
     /// The options that `seed` stands for.
     pub fn new(seed: u64) -> Options {
         let rng = &mut Rng::new(seed, 0);
         let weather = weather(rng);
-        let setups = setups(rng, weather);
+        let mut setups = setups(rng, weather);
+        // Drawn apart, so that the rest of a seed is the same with and without it.
+        settle(&mut Rng::new(seed, 12), &mut setups);
         let timeout_ns = setups[0].config.peer_timeout_ns;
         let protected = setups.iter().all(|s| s.config.payload_checksum);
         let links = Links {
