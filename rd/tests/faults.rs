@@ -18,7 +18,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn run_seed(seed: u64) -> Report {
-    let options = Options::new(seed);
+    let options = Options::with_neighbours(seed);
     catch_unwind(AssertUnwindSafe(|| run(&options))).unwrap_or_else(|panic| {
         eprintln!("{options:#?}");
         eprintln!("replay: FAULTS_SEED={seed} cargo test -p erd-rd --test faults swarm");
@@ -35,7 +35,7 @@ fn base_seed() -> u64 {
 #[test]
 fn swarm() {
     if let Some(seed) = number("FAULTS_SEED") {
-        println!("{:#?}\n{:#?}", Options::new(seed), run_seed(seed));
+        println!("{:#?}\n{:#?}", Options::with_neighbours(seed), run_seed(seed));
         return;
     }
     let base = number("FAULTS_BASE").unwrap_or_else(base_seed);

@@ -251,13 +251,18 @@ fn settle(rng: &mut Rng, setups: &mut [Setup]) {
 }
 
 impl Options {
+    /// The same where some nodes may be on one host.
+    pub fn with_neighbours(seed: u64) -> Options {
+        let mut options = Options::new(seed);
+        settle(&mut Rng::new(seed, 12), &mut options.setups);
+        options
+    }
+
     /// The options that `seed` stands for.
     pub fn new(seed: u64) -> Options {
         let rng = &mut Rng::new(seed, 0);
         let weather = weather(rng);
-        let mut setups = setups(rng, weather);
-        // Drawn apart, so that the rest of a seed is the same with and without it.
-        settle(&mut Rng::new(seed, 12), &mut setups);
+        let setups = setups(rng, weather);
         let timeout_ns = setups[0].config.peer_timeout_ns;
         let protected = setups.iter().all(|s| s.config.payload_checksum);
         let links = Links {
