@@ -9,7 +9,7 @@ use crate::fabric::FabricInner;
 use crate::held::Held;
 use crate::mr::MrTable;
 use crate::object::{self, Class, Use, Users};
-use crate::plan;
+use crate::plan::{self, Near};
 use crate::region::Region;
 use crate::scheme::SchemeChoice;
 use crate::settings::{PortSetting, Settings};
@@ -73,8 +73,12 @@ pub struct DomainInner {
     pub work: Arc<Work>,
     /// Endpoints that hold messages back.
     pub held: Held,
-    /// Of the endpoints that are enabled from now on.
-    scheme: Mutex<SchemeChoice>,
+    /// Congestion control unless the application chooses another.
+    scheme: SchemeChoice,
+    /// What it has chosen, for endpoints that are enabled from then on.
+    chosen: Mutex<Option<SchemeChoice>>,
+    /// What holds towards peers on this host, where that is something else.
+    near: Option<Near>,
     /// What carries data beside UDP.
     pub verbs: Option<Arc<VerbsPort>>,
     /// How peers on this host read payloads where they lie.
@@ -148,15 +152,14 @@ impl DomainInner {
         let verbs = open_verbs(port.as_ref(), &settings, paths)?;
         let zero_copy_bytes =
             plan::zero_copy_bytes(&settings, verbs.as_ref().map(|verbs| verbs.port()));
-        let shares = plan::shares(&settings, &entry, verbs.as_ref().map(|verbs| verbs.port()))
+        let opened = verbs.as_ref().map(|verbs| verbs.port());
+        let near = Near::new(&settings, &entry, opened);
+        let shares = plan::shares(&settings, opened)
             .then(|| Shares::new(local, settings.ecn, settings.send_buffer_bytes))
             .flatten()
             .map(Arc::new);
         let admission = Arc::new(Admission::new(settings.key_peers));
-        let scheme = settings.scheme_on(
-            plan::is_by_hosts(&entry, verbs.as_ref().map(|verbs| verbs.port())),
-            shares.is_some(),
-        );
+        let scheme = settings.scheme_on(plan::is_by_hosts(&entry, opened), shares.is_some());
         Ok(Arc::new(DomainInner {
             fabric: Arc::clone(fabric),
             verbs,
@@ -165,7 +168,9 @@ impl DomainInner {
             pins: terms.mr_mode & (FI_MR_ALLOCATED | FI_MR_BASIC) != 0,
             paths,
             link_bytes_per_s: plan::link_bytes_per_s(&settings, &entry),
-            scheme: Mutex::new(scheme),
+            scheme,
+            chosen: Mutex::new(None),
+            near,
             settings,
             local,
             iface: entry.name,
@@ -244,12 +249,21 @@ impl DomainInner {
     /// The congestion control of endpoints that are enabled from now on.
     #[must_use]
     pub fn scheme(&self) -> SchemeChoice {
-        self.scheme.lock().clone()
+        self.chosen.lock().as_ref().unwrap_or(&self.scheme).clone()
+    }
+
+    /// What endpoints that are enabled from now on use towards peers on this host; `None` if it is what
+    /// they use towards all.
+    #[must_use]
+    pub fn near(&self) -> Option<Near> {
+        let near = self.near.clone()?;
+        let chosen = self.chosen.lock().clone();
+        Some(Near { scheme: chosen.unwrap_or(near.scheme), ..near })
     }
 
     /// Chooses it.
     pub fn set_scheme(&self, scheme: SchemeChoice) {
-        *self.scheme.lock() = scheme;
+        *self.chosen.lock() = Some(scheme);
     }
 
     /// `endpoint` was enabled.

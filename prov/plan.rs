@@ -8,6 +8,10 @@ use erd_rd::config::DATAGRAM_MIN_BYTES;
 
 /// Below this a copy costs less than to register memory for it, or to look for it.
 const ZERO_COPY_BYTES: u64 = 16 << 10;
+/// The MTU of loopback unless somebody changed it, which the kernel tells for each peer.
+const LOOPBACK_MTU_BYTES: u32 = 65_536;
+/// A speed of 1 Mbit/s.
+const BYTES_PER_S_OF_MBPS: u64 = 125_000;
 /// Paths that are queue pairs.
 const QP_PATHS_MAX: u16 = verbs::QPS_MAX as u16 - 1;
 
@@ -24,13 +28,50 @@ pub struct Plan {
     pub datagram_bytes: u16,
     /// Packets are marked as ECN-capable.
     pub ecn: bool,
+    /// What holds towards peers on this host, where that is something else.
+    pub near: Option<Near>,
+}
+
+/// What the settings amount to between processes of one host, whatever interface has their addresses: the
+/// kernel joins them as on loopback.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Near {
+    /// See [`Plan::paths`].
+    pub paths: u16,
+    /// See [`Plan::scheme`].
+    pub scheme: SchemeChoice,
+    /// See [`Plan::link_bytes_per_s`]: that of the interface has nothing to do with it.
+    pub link_bytes_per_s: u64,
+    /// See [`Plan::datagram_bytes`].
+    pub datagram_bytes: u16,
+}
+
+impl Near {
+    /// `None` on loopback, where nobody else is, and on an RDMA device, which has its own way.
+    #[must_use]
+    pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Option<Near> {
+        if entry.loopback || port.is_some() {
+            return None;
+        }
+        Some(Near {
+            paths: settings.paths_on(true),
+            scheme: settings.scheme_on(true, shares(settings, port)),
+            link_bytes_per_s: settings.link_mbps.unwrap_or(0) * BYTES_PER_S_OF_MBPS,
+            datagram_bytes: datagram_bytes(
+                settings,
+                LOOPBACK_MTU_BYTES,
+                entry.addr.is_ipv6(),
+                None,
+            ),
+        })
+    }
 }
 
 impl Plan {
     /// On `entry`, over `port` if there is one.
     #[must_use]
     pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Plan {
-        let scheme = settings.scheme_on(is_by_hosts(entry, port), shares(settings, entry, port));
+        let scheme = settings.scheme_on(is_by_hosts(entry, port), shares(settings, port));
         let verbs_bytes = port.map(|port| port.mtu_bytes);
         Plan {
             paths: paths(settings, entry, port),
@@ -43,6 +84,7 @@ impl Plan {
             ),
             ecn: settings.ecn && scheme.heeds_ecn(),
             scheme,
+            near: Near::new(settings, entry, port),
         }
     }
 }
@@ -59,9 +101,9 @@ pub(crate) fn is_helped(port: Option<&Port>, scheme: &SchemeChoice) -> bool {
     port.is_some_and(Port::is_software) && processors > 1 && scheme.is_blind()
 }
 
-/// Peers may read payloads where they lie. Elsewhere a datagram carries less than that costs.
-pub(crate) fn shares(settings: &Settings, entry: &Interface, port: Option<&Port>) -> bool {
-    entry.loopback && port.is_none() && settings.share_pages && cfg!(target_arch = "x86_64")
+/// Peers on this host may read payloads where they lie. Elsewhere a datagram carries less than that costs.
+pub(crate) fn shares(settings: &Settings, port: Option<&Port>) -> bool {
+    port.is_none() && settings.share_pages && cfg!(target_arch = "x86_64")
 }
 
 /// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle
@@ -86,7 +128,7 @@ pub(crate) fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Optio
 /// As it was set, or as the interface tells.
 pub(crate) fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
     let set_mbps = settings.link_mbps;
-    set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * 125_000
+    set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * BYTES_PER_S_OF_MBPS
 }
 
 /// As large as the link carries in one piece, unless the setting or a device says less.
@@ -194,9 +236,17 @@ mod tests {
         assert_eq!((plain.datagram_bytes, plain.link_bytes_per_s), (8972, 12_500_000_000));
         let loopback = plan(&[], true);
         assert_eq!((loopback.paths, loopback.scheme.name(), loopback.ecn), (1, "erd", false));
-        let set = [("paths", "16"), ("cc", "swift"), ("mtu", "1400"), ("link_gbps", "1")];
-        let set = plan(&set, true);
+        assert_eq!(loopback.near, None, "all peers are");
+        let near = plain.near.expect("peers on this host");
+        assert_eq!((near.paths, near.scheme.clone()), (loopback.paths, loopback.scheme));
+        assert_eq!((near.datagram_bytes, near.link_bytes_per_s), (65_507, 0), "no card is between");
+        let said = [("paths", "16"), ("cc", "swift"), ("mtu", "1400"), ("link_gbps", "1")];
+        let set = plan(&said, true);
         assert_eq!((set.paths, set.scheme.name(), set.datagram_bytes), (16, "swift", 1400));
         assert_eq!(set.link_bytes_per_s, 125_000_000);
+        let near = plan(&said, false).near.expect("peers on this host");
+        assert_eq!((near.paths, near.scheme, near.datagram_bytes), (16, set.scheme, 1400));
+        assert_eq!(near.link_bytes_per_s, 125_000_000);
+        assert_eq!(plan_over(&[], false, Some(&port_of(0x02c9))).near, None, "verbs are its way");
     }
 }

@@ -143,13 +143,13 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "paths",
         default: "auto",
         kind: Kind::AutoNumber { min: 1, max: 256 },
-        help: "Paths to spray packets over: send sockets of a domain. auto is 4, and 1 on loopback",
+        help: "Paths to spray packets over: send sockets of a domain. auto is 4, and 1 towards peers on this host",
     },
     Parameter {
         name: "cc",
         default: AUTO,
         kind: Kind::Choice(SCHEME_WORDS),
-        help: "Congestion control scheme of domains, unless they choose one. auto is nscc, and erd on loopback and over Soft-RoCE",
+        help: "Congestion control scheme of domains, unless they choose one. auto is nscc, and erd towards peers on this host and over Soft-RoCE",
     },
     Parameter {
         name: "cc_options",
@@ -203,7 +203,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "share_pages",
         default: "1",
         kind: Kind::Switch,
-        help: "On loopback, let processes of the same user read payloads of more than 32 KiB of each other's messages where they lie: one copy, not two",
+        help: "Let processes of the same user on one host read payloads of more than 32 KiB of each other's messages where they lie: one copy, not two",
     },
     Parameter {
         name: "tx_size",

@@ -2,11 +2,12 @@
 #![cfg(not(miri))]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use erd_ffi::udp::{
     Burst, Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Next, Plan, PortError, PortOptions, RxDatagram,
-    RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, max_payload_bytes,
+    RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, is_own, max_payload_bytes,
     path_mtu_bytes, route_source,
 };
 
@@ -481,10 +482,52 @@ fn interfaces_and_routes_are_known() {
     assert_eq!(mtu_bytes, lo.mtu_bytes.min(65_535), "no IP packet is longer");
     assert_eq!(route_source(SocketAddr::new(V4, 9)).unwrap(), V4);
     assert_eq!(route_source(SocketAddr::new(V6, 9)).unwrap(), V6);
+    for own in &found {
+        assert!(
+            !own.up || is_own(SocketAddr::new(own.addr, 9)) || is_link_local(own.addr),
+            "{own:?}"
+        );
+    }
+    assert!(is_own(SocketAddr::from(([127, 4, 5, 6], 9))), "all of its network is loopback's");
+    for other in ["203.0.113.77:9", "[2001:db8::77]:9"] {
+        assert!(!is_own(other.parse().unwrap()), "{other}");
+    }
     assert_eq!(max_payload_bytes(1500, false), 1472);
     assert_eq!(max_payload_bytes(1500, true), 1452);
     assert_eq!(max_payload_bytes(65_536, false), MAX_DATAGRAM_BYTES);
     assert_eq!(max_payload_bytes(0, true), 0);
+}
+
+/// Such an address means nothing without its interface.
+fn is_link_local(addr: IpAddr) -> bool {
+    matches!(addr, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+/// An address is a namespace's own, the second one of a network too, and not another namespace's.
+#[test]
+fn own_addresses_are_those_of_this_namespace() {
+    let own = |ip: &str| is_own(SocketAddr::new(ip.parse().unwrap(), 9));
+    let outside = interfaces().into_iter().map(|found| found.addr);
+    let outside: Vec<IpAddr> =
+        outside.filter(|addr| !addr.is_loopback() && !is_link_local(*addr)).collect();
+    let entered = in_namespace(65_536, || {
+        assert!(!own("198.51.100.1"));
+        for address in ["198.51.100.1/24", "198.51.100.2/24"] {
+            let added = Command::new("ip").args(["address", "add", address, "dev", "lo"]).status();
+            if !added.is_ok_and(|status| status.success()) {
+                eprintln!("not run: no ip command");
+                return;
+            }
+        }
+        assert!(own("198.51.100.1") && own("198.51.100.2"));
+        assert!(!own("198.51.101.1"));
+        for addr in &outside {
+            assert!(!is_own(SocketAddr::new(*addr, 9)), "{addr} is of the namespace outside");
+        }
+    });
+    if !entered {
+        eprintln!("not run: no right to make a network namespace");
+    }
 }
 
 /// What `recv_planned` gave: data, whether it was placed, and what is in memory afterwards.

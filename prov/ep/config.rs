@@ -2,11 +2,12 @@
 
 use super::call::LATE_LEVELS;
 use crate::domain::DomainInner;
+use crate::plan;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::clock::realtime_ns;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
 use erd_ffi::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
-use erd_rd::config::{Config, Seals};
+use erd_rd::config::{Config, Near, Seals};
 use std::net::SocketAddr;
 
 /// Datagrams of this size are best on a path that carries any: of the 64 KiB that segmentation
@@ -122,11 +123,23 @@ fn size(asked: usize, default: usize) -> usize {
     if asked == 0 { default } else { asked.min(QUEUE_SIZE_MAX) }
 }
 
-/// Largest datagram that an endpoint of the domain sends or takes, in bytes.
+/// Largest datagram that an endpoint of the domain sends to other hosts or takes from them, in bytes.
 pub(super) fn datagram_bytes(domain: &DomainInner) -> u16 {
     let verbs_bytes = domain.verbs.as_ref().map(|port| port.address().mtu_bytes);
     let v6 = domain.local.is_ipv6();
-    crate::plan::datagram_bytes(&domain.settings, domain.mtu_bytes, v6, verbs_bytes)
+    plan::datagram_bytes(&domain.settings, domain.mtu_bytes, v6, verbs_bytes)
+}
+
+fn seals(domain: &DomainInner) -> Option<Seals> {
+    let seals = Seals { least_bytes: SHARED_MIN_BYTES, most_bytes: SHARED_MAX_BYTES };
+    domain.shares.as_ref().map(|_| seals)
+}
+
+/// The engine's settings towards peers on this host, where these are others.
+pub(super) fn near(domain: &DomainInner) -> Option<Near> {
+    let plan::Near { paths, scheme, link_bytes_per_s, datagram_bytes } = domain.near()?;
+    let (seals, scheme) = (seals(domain), scheme.build());
+    Some(Near { datagram_bytes, paths, link_bytes_per_s, seals, scheme })
 }
 
 /// The engine's settings for an endpoint called `name` with this receive buffer.
@@ -161,10 +174,8 @@ pub(super) fn engine_config(
         base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,
         link_bytes_per_s: domain.link_bytes_per_s,
         payload_checksum: settings.payload_checksum,
-        seals: domain
-            .shares
-            .as_ref()
-            .map(|_| Seals { least_bytes: SHARED_MIN_BYTES, most_bytes: SHARED_MAX_BYTES }),
+        // Where only some peers are on this host, only those share (`near`).
+        seals: seals(domain).filter(|_| domain.loopback),
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
         ..Config::new(name, realtime_ns(), erd_ffi::checksum::crc32c)
     }

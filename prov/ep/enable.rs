@@ -83,10 +83,14 @@ impl Parts {
         let recv_bytes = setup.rx.granted_recv_bytes();
         let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
         let (scheme, seed) = (domain.scheme(), crate::random::u64());
-        let engine = Endpoint::new(engine_config, scheme.build(), seed).map_err(|error| {
+        let refused = |error| {
             tracing::warn!(%error, "fi_enable: a setting is out of range");
             FI_EINVAL
-        })?;
+        };
+        let mut engine = Endpoint::new(engine_config, scheme.build(), seed).map_err(refused)?;
+        if let Some(near) = config::near(domain) {
+            engine.set_near(near).map_err(refused)?;
+        }
         let tx = domain.tx_sockets().map_err(|error| port_errno(&error))?;
         let info_path = match domain.settings.info_path {
             InfoPathSetting::Udp => None,
@@ -141,6 +145,7 @@ impl Driver {
             out: Outbox::default(),
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
+            near_bytes: domain.near().map(|near| near.datagram_bytes),
             zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
             settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
         };

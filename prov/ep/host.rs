@@ -175,6 +175,8 @@ pub(super) struct EpHost {
     pub local: IpAddr,
     /// The interface's limit, or the application's.
     pub datagram_bytes: u16,
+    /// The same towards peers on this host, where it is another.
+    pub near_bytes: Option<u16>,
     /// Length of a payload that is not copied, if its memory is registered.
     pub zero_copy_bytes: u64,
     pub settling: Settling,
@@ -433,13 +435,18 @@ impl Host for EpHost {
         match udp::path_mtu_bytes(self.local, name) {
             Ok(mtu_bytes) => {
                 let payload = udp::max_payload_bytes(mtu_bytes, name.is_ipv6());
-                self.datagram_bytes.min(u16::try_from(payload).unwrap_or(u16::MAX))
+                let most = self.near_bytes.unwrap_or(0).max(self.datagram_bytes);
+                most.min(u16::try_from(payload).unwrap_or(u16::MAX))
             }
             Err(error) => {
                 tracing::debug!(%name, %error, "no route yet; taking the interface's MTU");
                 self.datagram_bytes
             }
         }
+    }
+
+    fn is_near(&mut self, name: SocketAddr) -> bool {
+        udp::is_own(name)
     }
 
     fn shares_memory(&mut self, name: SocketAddr) -> bool {

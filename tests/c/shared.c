@@ -45,7 +45,8 @@ static void progress_for(struct side *side, unsigned ms)
 /* Runs `sender` here and `receiver` in a child; the sender's memory holds the pattern. */
 static void pair_up(void (*sender)(struct side *, unsigned), void (*receiver)(struct side *), unsigned delay_ms)
 {
-    struct node_options options = {.provider = provider, .address = "127.0.0.1", .caps = FI_RMA};
+    const char *card = getenv("CARD_ADDRESS");
+    struct node_options options = {.provider = provider, .address = card ? card : "127.0.0.1", .caps = FI_RMA};
     struct side side = {0};
     int pair[2], status = 0;
     oob_pair(pair);

@@ -132,7 +132,16 @@ impl Suite<'_> {
         });
         report.step("computing peer, 5 % loss", |log| self.lossy(log, "tests/c/computing_peer"));
         if self.provider.is_erd() && cfg!(target_arch = "x86_64") {
-            report.step("payloads read where they lie", |log| self.shared(log));
+            report.step("payloads read where they lie", |log| self.shared(log, |job| job));
+            report.step("payloads read where they lie, at a card's address", |log| {
+                if let Some(why) = netns::missing() {
+                    return Ok(Done::Skipped(why.to_owned()));
+                }
+                self.shared(log, |job| {
+                    let job = job.env("CARD_ADDRESS", netns::CARD_ADDRESS);
+                    netns::carded(job.env("FI_ERD_IFACE", "card"))
+                })
+            });
         }
         if self.provider.is_erd() {
             report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
@@ -145,9 +154,10 @@ impl Suite<'_> {
     }
 
     /// Payloads must have gone without a copy, and some must have been taken back before they were read.
-    fn shared(&self, log: &Path) -> Result<Done> {
+    fn shared(&self, log: &Path, place: impl FnOnce(Job) -> Job) -> Result<Done> {
         let counters = self.provider.counters(log);
-        let done = self.cases(counters.give(self.job("tests/c/shared", &[])?), log)?;
+        let job = counters.give(self.job("tests/c/shared", &[])?);
+        let done = self.cases(place(job), log)?;
         let sums = counters.read()?.context("erd keeps counters")?;
         let (uncopied, recalled) = (sums.get("udp_tx_uncopied_bytes"), sums.get("drops.recalled"));
         ensure!(uncopied >= UNCOPIED_BYTES_MIN, "{uncopied} bytes were not copied");

@@ -27,7 +27,7 @@ pub use errqueue::{NetError, Unreachable};
 pub use faults::FaultRates;
 pub use plan::Plan;
 pub use probe::{Capabilities, Trial};
-pub use route::{Interface, interfaces, max_payload_bytes, path_mtu_bytes, route_source};
+pub use route::{Interface, interfaces, is_own, max_payload_bytes, path_mtu_bytes, route_source};
 pub use rx::{Next, RxDatagram, RxSocket, Taken};
 pub use share::{SHARED_MAX_BYTES, SHARED_MIN_BYTES, Shares};
 pub use tx::{Burst, SendReport, Stop, TxSockets};

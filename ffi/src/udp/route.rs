@@ -9,6 +9,9 @@ use std::os::fd::AsRawFd;
 use super::addr::RawAddr;
 use super::{MAX_DATAGRAM_BYTES, sockopt};
 
+/// What the kernel says of the way to its own addresses, unless somebody made the MTU of loopback smaller.
+const OWN_MTU_BYTES: u32 = 65_535;
+
 /// One address of one interface of this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -31,24 +34,14 @@ pub struct Interface {
 /// The interfaces' addresses, in the kernel's order (`getifaddrs(3)`); empty if it does not tell.
 #[must_use]
 pub fn interfaces() -> Vec<Interface> {
-    let mut head = std::ptr::null_mut();
-    // SAFETY: `head` is writable; on success it is a list that `freeifaddrs` takes back below.
-    if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
-        return Vec::new();
-    }
     let mut found = Vec::new();
     let mut links = BTreeMap::new();
-    let mut next = head;
-    while !next.is_null() {
-        // SAFETY: `next` is a non-null entry of the list, which is not yet freed.
-        let entry = unsafe { &*next };
+    each_address(|addr, entry| {
         // SAFETY: the entry's name is a C string, and its addresses are null or socket addresses.
-        let (name, addr, mask) = unsafe {
+        let (name, mask) = unsafe {
             let name = CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned();
-            (name, RawAddr::read_ip(entry.ifa_addr), RawAddr::read_ip(entry.ifa_netmask))
+            (name, RawAddr::read_ip(entry.ifa_netmask))
         };
-        next = entry.ifa_next;
-        let Some(addr) = addr else { continue };
         let flags = entry.ifa_flags as i32;
         let (mtu_bytes, speed_mbps) = *links
             .entry(name.clone())
@@ -62,10 +55,29 @@ pub fn interfaces() -> Vec<Interface> {
             speed_mbps,
             name,
         });
+    });
+    found
+}
+
+/// Hands each address and its entry in the kernel's list to `f`; none if the kernel does not tell.
+fn each_address(mut f: impl FnMut(IpAddr, &libc::ifaddrs)) {
+    let mut head = std::ptr::null_mut();
+    // SAFETY: `head` is writable; on success it is a list that `freeifaddrs` takes back below.
+    if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
+        return;
+    }
+    let mut next = head;
+    while !next.is_null() {
+        // SAFETY: `next` is a non-null entry of the list, which is not yet freed.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        // SAFETY: an entry's address is null or a socket address.
+        if let Some(addr) = unsafe { RawAddr::read_ip(entry.ifa_addr) } {
+            f(addr, entry);
+        }
     }
     // SAFETY: `head` came from `getifaddrs`, and nothing borrowed from the list is left.
     unsafe { libc::freeifaddrs(head) };
-    found
 }
 
 fn prefix_bits(mask: IpAddr) -> u8 {
@@ -112,10 +124,40 @@ fn speed_mbps(name: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
+/// The address that stands for every address of this host, in the family of `dst`.
+fn any(dst: SocketAddr) -> IpAddr {
+    match dst {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 fn probe(local: IpAddr, dst: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((local, 0))?;
     socket.connect(dst)?;
     Ok(socket)
+}
+
+/// Whether what is sent to `dst` stays on this host, since `dst` is an address of this network namespace.
+/// Sends nothing.
+#[must_use]
+pub fn is_own(dst: SocketAddr) -> bool {
+    let ip = dst.ip();
+    // The kernel sends to an address of its own from there, but for the second ones of a network, to which it
+    // sends from the first.
+    let own = |from: &UdpSocket| {
+        let source = from.local_addr()?.ip();
+        let stays = mtu_bytes(from, dst)? == OWN_MTU_BYTES;
+        Ok::<bool, io::Error>(source == ip || stays && addresses().contains(&ip))
+    };
+    ip.is_loopback() || probe(any(dst), dst).is_ok_and(|from| own(&from).unwrap_or(false))
+}
+
+/// The addresses of all interfaces.
+fn addresses() -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    each_address(|addr, _| found.push(addr));
+    found
 }
 
 /// The MTU in bytes, IP header included, that the kernel knows for the way from `local` to `dst`:
@@ -125,12 +167,15 @@ fn probe(local: IpAddr, dst: SocketAddr) -> io::Result<UdpSocket> {
 /// # Errors
 /// If there is no route, or `local` is not an address of this host.
 pub fn path_mtu_bytes(local: IpAddr, dst: SocketAddr) -> io::Result<u32> {
-    let socket = probe(local, dst)?;
+    mtu_bytes(&probe(local, dst)?, dst)
+}
+
+fn mtu_bytes(from: &UdpSocket, dst: SocketAddr) -> io::Result<u32> {
     let (level, name) = match dst {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
     };
-    let mtu = sockopt::int(socket.as_raw_fd(), level, name)?;
+    let mtu = sockopt::int(from.as_raw_fd(), level, name)?;
     u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
@@ -146,9 +191,5 @@ pub fn max_payload_bytes(mtu_bytes: u32, v6: bool) -> usize {
 /// # Errors
 /// If there is no route.
 pub fn route_source(dst: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match dst {
-        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    Ok(probe(any, dst)?.local_addr()?.ip())
+    Ok(probe(any(dst), dst)?.local_addr()?.ip())
 }

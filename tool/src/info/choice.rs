@@ -25,6 +25,16 @@ pub struct Place {
     pub paths: u16,
     pub controller: &'static str,
     pub ecn: bool,
+    /// Towards peers on this host, where that is something else.
+    pub near: Option<Near>,
+}
+
+/// See [`erd::plan::Near`].
+#[derive(Clone, Debug, Serialize)]
+pub struct Near {
+    pub datagram_bytes: u16,
+    pub paths: u16,
+    pub controller: &'static str,
 }
 
 /// The first place, with reasons; or none.
@@ -99,6 +109,11 @@ fn described(settings: &Settings, place: &place::Place) -> Place {
         paths: plan.paths,
         controller: plan.scheme.name(),
         ecn: plan.ecn,
+        near: plan.near.map(|near| Near {
+            datagram_bytes: near.datagram_bytes,
+            paths: near.paths,
+            controller: near.scheme.name(),
+        }),
     }
 }
 
@@ -147,14 +162,22 @@ fn reasons(
             first.mtu_bytes
         ),
     };
-    vec![
+    let mut said = vec![
         ("interface", interface),
         ("port", port),
         ("controller", controller),
         ("paths", paths),
         ("link speed", link),
         ("datagrams", datagram),
-    ]
+    ];
+    if let Some(near) = &first.near {
+        let (controller, paths, bytes) = (near.controller, near.paths, near.datagram_bytes);
+        let plural = if paths == 1 { "" } else { "s" };
+        let why =
+            format!("controller {controller}, {paths} path{plural}, datagrams of {bytes} bytes");
+        said.push(("peers on this host", why));
+    }
+    said
 }
 
 #[cfg(test)]
