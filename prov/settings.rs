@@ -27,6 +27,10 @@ pub const SCHEME_HOSTS: &str = "erd";
 /// Its parameters where the peer makes the only copy: it is what is waited for, and acknowledging a quarter
 /// of the window takes its time too (docs/cc/erd.md).
 const SHARED_OPTIONS: &str = "window_kib=2048";
+/// Memory of an endpoint for what comes unexpected, and the part of the address space that it is at
+/// most, unless the settings say.
+const UNEXPECTED_BYTES: u64 = 64 << 20;
+const UNEXPECTED_PART: u64 = 8;
 /// Leaves a choice to the interface.
 const AUTO: &str = "auto";
 /// [`AUTO`] and the names of the schemes.
@@ -192,6 +196,12 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "65536",
         kind: Kind::Number { min: 0, max: 1 << 20 },
         help: "Longest message that is sent without waiting for its receive, in bytes",
+    },
+    Parameter {
+        name: "unexpected_size",
+        default: "auto",
+        kind: Kind::AutoNumber { min: 0, max: 1 << 40 },
+        help: "Memory of an endpoint for messages that come before their receives, of all peers together, in bytes; what is beyond it waits at its sender. auto is 67108864, or an eighth of the address space that the process may use if that is less",
     },
     Parameter {
         name: "zero_copy_size",
@@ -389,6 +399,8 @@ pub struct Settings {
     pub payload_checksum: bool,
     /// Longest message that is sent without waiting for its receive.
     pub eager_bytes: u32,
+    /// Memory of an endpoint for what comes unexpected; `None` leaves it to the process's limits.
+    pub unexpected_bytes: Option<u64>,
     /// Least payload that is sent from registered memory without a copy, 0 for none.
     pub zero_copy_bytes: Option<u64>,
     /// Default transmit queue, in operations.
@@ -480,6 +492,7 @@ impl Settings {
             },
             payload_checksum: from.choice("checksum")? == "payload",
             eager_bytes: from.number("eager_size")?,
+            unexpected_bytes: from.auto_number("unexpected_size")?,
             zero_copy_bytes: from.auto_number("zero_copy_size")?,
             tx_size: from.number("tx_size")?,
             rx_size: from.number("rx_size")?,
@@ -508,6 +521,13 @@ impl Settings {
             quiet: from.switch("quiet")?,
             test_faults: from.faults("test_faults")?,
         })
+    }
+
+    /// Memory for what comes unexpected in a process that may map `limit_bytes` in all.
+    #[must_use]
+    pub fn unexpected_within(&self, limit_bytes: Option<u64>) -> u64 {
+        let most = limit_bytes.map_or(u64::MAX, |limit| limit / UNEXPECTED_PART);
+        self.unexpected_bytes.unwrap_or(most.min(UNEXPECTED_BYTES))
     }
 
     /// Paths to use on an interface.
@@ -685,6 +705,15 @@ mod tests {
     }
 
     #[test]
+    fn unexpected_memory_is_a_part_of_what_there_is() {
+        let settings = Settings::read(|_| Ok(None)).expect("defaults");
+        let within = [None, Some(1 << 40), Some(80 << 20)].map(|at| settings.unexpected_within(at));
+        assert_eq!(within, [64 << 20, 64 << 20, 10 << 20]);
+        let settings = with("unexpected_size", "7").expect("valid");
+        assert_eq!(settings.unexpected_within(Some(8)), 7);
+    }
+
+    #[test]
     fn the_manuals_table_is_this_table() {
         let manual = include_str!("../README.md");
         let row = |p: &Parameter| {
@@ -738,6 +767,7 @@ mod tests {
             ("info_path", ""),
             ("checksum", "none"),
             ("eager_size", "1048577"),
+            ("unexpected_size", "-1"),
             ("mtu", "1000"),
             ("gso", "2"),
             ("tx_size", "99999999999999999999"),

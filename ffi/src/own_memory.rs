@@ -54,6 +54,27 @@ pub unsafe fn write(address: usize, bytes: &[u8]) -> bool {
     copied == bytes.len() as isize
 }
 
+/// Whether the kernel would give this process so many bytes more: its limits may forbid it.
+#[must_use]
+pub fn has_room(bytes: usize) -> bool {
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, where nothing is.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes.max(1), access, kind, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the mapping that was just made, which nobody else knows of.
+    let _ = unsafe { libc::munmap(mapped, bytes.max(1)) };
+    true
+}
+
+/// The most memory that this process may map, in bytes; `None` without a limit.
+#[must_use]
+pub fn limit_bytes() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::As).current
+}
+
 /// Whether the first and the last of `len` bytes from `address` on can be read.
 #[must_use]
 pub fn has_ends(address: usize, len: usize) -> bool {

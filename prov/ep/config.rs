@@ -169,6 +169,7 @@ pub(super) fn engine_config(
         scan_min_ns: settings.scan_min_ns,
         rto_min_ns: settings.rto_min_ns,
         eager_bytes: settings.eager_bytes,
+        unexpected_bytes: settings.unexpected_within(erd_ffi::own_memory::limit_bytes()),
         recv_buffer_bytes: u32::try_from(recv_buffer_bytes).unwrap_or(u32::MAX),
         sends_max: config.tx_size as u32,
         base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,

@@ -7,6 +7,7 @@ use super::driver::Driver;
 use super::host::{EpHost, Outbox, PARTS_MAX, Settling};
 use super::link::Link;
 use super::ops::Pool;
+use super::room::Room;
 use super::sender::Sender;
 use super::{EpInner, Setup, State};
 use crate::admission::Admitted;
@@ -134,6 +135,7 @@ impl Driver {
             // The engine's credits bound what is unexpected.
             matcher: Matcher::new(rx_size, u32::MAX),
             match_order: MatchOrder::default(),
+            room: Room::default(),
             claimed: Vec::new(),
             starved: false,
             parts: Vec::new(),

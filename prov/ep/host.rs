@@ -8,6 +8,7 @@ use super::complete::{Direction, Owed};
 use super::ops::{Buffers, Handle, Kind, Pool};
 use super::peer_rx::PeerRx;
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
+use super::room::Room;
 use super::serve::Served;
 use super::shared_rx::SharedRx;
 use crate::admission::Admitted;
@@ -157,6 +158,8 @@ pub(super) struct EpHost {
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
     /// Receives that have met eager messages and are not reported. Each is one of `recvs`.
     pub match_order: MatchOrder<Handle>,
+    /// For what peers send.
+    pub room: Room,
     /// Messages that a peek claimed.
     pub claimed: Vec<Claimed>,
     /// Unexpected messages wait for room, not for a receive, and must be matched before others.
@@ -402,6 +405,10 @@ impl Host for EpHost {
     fn hold(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
         let handle = self.new_held(len_bytes)?;
         Some(RecvToken(handle.token_of(Kind::Held)))
+    }
+
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.room.has(bytes)
     }
 
     fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {

@@ -39,6 +39,7 @@ mod post_recv;
 mod post_send;
 mod recv;
 mod rma;
+mod room;
 mod sender;
 mod serve;
 mod shared_rx;

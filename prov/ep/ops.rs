@@ -87,11 +87,15 @@ impl<T: Default> Pool<T> {
         self.live() >= self.max as usize
     }
 
-    /// Takes a place into use. Its value is as its last user left it. `None` at the limit.
+    /// Takes a place into use. Its value is as its last user left it. `None` at the limit, or
+    /// without memory for another place.
     pub fn take(&mut self) -> Option<(Handle, &mut T)> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.places.len() < self.max as usize => {
+                self.places.try_reserve(1).ok()?;
+                // Giving back finds room.
+                self.free.try_reserve(self.places.len() + 1).ok()?;
                 self.places.push(Place { generation: 0, value: T::default() });
                 (self.places.len() - 1) as u32
             }

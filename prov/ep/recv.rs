@@ -12,7 +12,7 @@ use crate::shared::{Ended, Part};
 use erd_ffi::fi::FI_MULTI_RECV;
 use erd_rd::match_order::Place;
 use erd_rd::matching::{Key, Pattern};
-use erd_rd::{Arrived, MsgRef, OpError, PeerId, RecvToken, Verdict};
+use erd_rd::{Arrived, MESSAGE_COST_BYTES, MsgRef, OpError, PeerId, RecvToken, Verdict};
 use std::ffi::c_void;
 
 /// Unread completions of one endpoint above which buffers of many messages take no more,
@@ -183,9 +183,13 @@ impl EpHost {
     /// A message's turn has come: see [`erd_rd::Host::arrived`].
     pub(super) fn message_arrived(&mut self, arrived: &Arrived) -> Verdict {
         let message = Unexpected::new(arrived);
-        if let Some(shared) = &mut self.shared {
-            shared.fresh.push_back((message.msg.peer, message.tag));
-            return self.keep(message, arrived.rendezvous);
+        if self.shared.is_some() {
+            let (peer, tag) = (message.msg.peer, message.tag);
+            let verdict = self.keep(message, arrived.rendezvous);
+            if let (Some(shared), true) = (&mut self.shared, verdict != Verdict::NoBuffer) {
+                shared.fresh.push_back((peer, tag));
+            }
+            return verdict;
         }
         if self.peer.is_some() {
             return self.keep(message, arrived.rendezvous);
@@ -268,8 +272,12 @@ impl EpHost {
         Some(recv)
     }
 
-    /// Keeps a message that nobody waits for.
+    /// Keeps a message that nobody waits for, if there is memory.
     fn keep(&mut self, mut message: Unexpected, rendezvous: bool) -> Verdict {
+        let grown_bytes = self.matcher.growth_bytes(message.tag.is_some());
+        if !self.room.has(MESSAGE_COST_BYTES as usize + grown_bytes) {
+            return Verdict::NoBuffer;
+        }
         let verdict = match message.held {
             Some(handle) => {
                 if let Some(held) = self.helds.get_mut(handle) {
@@ -280,8 +288,7 @@ impl EpHost {
             None if rendezvous => Verdict::Wait,
             None => {
                 let Some(handle) = self.new_held(message.len_bytes) else {
-                    tracing::error!("no buffer for a message within the credit that was given");
-                    return Verdict::Discard;
+                    return Verdict::NoBuffer;
                 };
                 if let Some(held) = self.helds.get_mut(handle) {
                     held.msg = Some(message.msg);
@@ -301,10 +308,17 @@ impl EpHost {
         verdict
     }
 
-    /// A buffer for a payload without a receive.
+    /// A buffer for a payload without a receive, if there is memory.
     pub(super) fn new_held(&mut self, len_bytes: u64) -> Option<Handle> {
         let len_bytes = usize::try_from(len_bytes).ok()?;
         let (handle, held) = self.helds.take()?;
+        let more = len_bytes.saturating_sub(held.bytes.len());
+        // A buffer that is there already is not asked for.
+        let grows = len_bytes > held.bytes.capacity();
+        if grows && (!self.room.has(more) || held.bytes.try_reserve_exact(more).is_err()) {
+            self.helds.give_back(handle);
+            return None;
+        }
         // The engine reports a message whole when each of its bytes was written, so nobody reads
         // old contents, and only growth costs.
         if held.bytes.len() < len_bytes {
@@ -318,9 +332,13 @@ impl EpHost {
     /// What came with a request before its turn.
     pub(super) fn take_kept(&mut self, token: RecvToken) -> Vec<u8> {
         let (handle, _) = Handle::from_token(token.0);
-        let bytes = self.helds.get(handle).map(|held| held.bytes[..held.len_bytes].to_vec());
+        let mut bytes = Vec::new();
+        if let Some(held) = self.helds.get_mut(handle) {
+            bytes = std::mem::take(&mut held.bytes);
+            bytes.truncate(held.len_bytes);
+        }
         self.free_held(handle);
-        bytes.unwrap_or_default()
+        bytes
     }
 
     fn free_held(&mut self, handle: Handle) {

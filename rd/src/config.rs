@@ -44,6 +44,11 @@ pub struct Config {
     pub eager_credit_bytes: u32,
     /// Messages of one peer that may wait here for their match, 1 to 2^30.
     pub unexpected_messages: u32,
+    /// Memory for what all peers together send before it is wanted, in bytes: their payload, and
+    /// [`MESSAGE_COST_BYTES`](crate::MESSAGE_COST_BYTES) for each message beyond the first
+    /// [`ORDERS_LEAST`](crate::ORDERS_LEAST) of a peer. Peers get credit while there is some, and
+    /// otherwise announce their messages.
+    pub unexpected_bytes: u64,
     /// Receive buffering below the engine (the socket's granted buffer), in bytes.
     pub recv_buffer_bytes: u32,
     /// Most peers known at a time, at most 2^24.
@@ -154,6 +159,7 @@ impl Config {
             eager_bytes: 16 << 10,
             eager_credit_bytes: 1 << 20,
             unexpected_messages: 1 << 16,
+            unexpected_bytes: 64 << 20,
             recv_buffer_bytes: 1 << 20,
             peers_max: 1 << 16,
             sends_max: 1 << 16,

@@ -62,6 +62,9 @@ pub enum Verdict {
     Wait,
     /// Nobody wants it: bytes are dropped, the sender sees success.
     Discard,
+    /// There is no memory for it now. It did not arrive: the engine asks again when its packet is
+    /// repeated, or later if `Arrived::held` is set.
+    NoBuffer,
 }
 
 /// Why an operation failed.
@@ -136,6 +139,12 @@ pub trait Host {
     /// Asks for a buffer for an eager message that came before its turn. `None` drops the
     /// packet, which the sender repeats later.
     fn hold(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken>;
+
+    /// Whether there is memory for so many bytes more. Asked before a table grows with what peers
+    /// send; `false` drops the packet, which the sender repeats later.
+    fn has_room(&mut self, _bytes: usize) -> bool {
+        true
+    }
 
     /// Places bytes into a receive buffer. `offset_bytes` counts from the message's start; the
     /// driver ignores what lies beyond the buffer.

@@ -34,7 +34,7 @@ pub use endpoint::{Ask, AskRequest, Endpoint, Expected, PostError, RxMeta, WorkR
 pub use host::{
     Arrived, EndReason, Host, MsgRef, OpError, Operand, RecvToken, Remote, SendToken, Verdict,
 };
-pub use peer::{FlowView, Repeated};
+pub use peer::{FlowView, MESSAGE_COST_BYTES, ORDERS_LEAST, Repeated};
 pub use stats::{DropReason, Stats};
 pub use transmit::{Part, TxBurst};
 pub use units::{Ecn, Nanos, Order, PeerId, Psn};

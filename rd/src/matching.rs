@@ -171,6 +171,13 @@ impl<S: Copy + Eq, R, U> Matcher<S, R, U> {
         Ok(Key { tagged, slot })
     }
 
+    /// What the next [`Matcher::push_unexpected`] takes of memory, in bytes: nothing, unless its queue
+    /// has to grow.
+    #[must_use]
+    pub fn growth_bytes(&self, tagged: bool) -> usize {
+        self.unexpected[usize::from(tagged)].growth_bytes()
+    }
+
     /// The first unexpected message that a receive with this pattern takes.
     #[must_use]
     pub fn find_unexpected(&self, pattern: &Pattern<S>) -> Option<Key> {
@@ -236,6 +243,11 @@ impl<T> Queue<T> {
 
     fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    fn growth_bytes(&self) -> usize {
+        let (len, capacity) = (self.nodes.len(), self.nodes.capacity());
+        if len < capacity { 0 } else { 2 * (len + 4) * size_of::<Node<T>>() }
     }
 
     fn push(&mut self, item: T) -> Result<u32, QueueFull> {

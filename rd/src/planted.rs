@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// What each bug breaks; bug `n` is entry `n - 1`.
-pub const BUGS: [&str; 26] = [
+pub const BUGS: [&str; 27] = [
     "a data packet that came before is taken again",
     "segments are placed in order of arrival, not at their offset",
     "a long message completes with its last segment, whatever is missing",
@@ -34,6 +34,7 @@ pub const BUGS: [&str; 26] = [
     "limits are raised by a stale acknowledgement",
     "newcomers of one address have no quota",
     "a message is reported before one that was matched earlier",
+    "what is lent to peers is not charged to the budget",
 ];
 
 #[cfg(feature = "planted-bugs")]

@@ -46,3 +46,8 @@ fn a_stale_acknowledgement_raises_no_limit() {
 fn a_packet_is_taken_once() {
     intruder::repeats_a_packet();
 }
+
+#[test]
+fn a_packet_with_a_broken_seal_is_not_read() {
+    intruder::breaks_a_seal();
+}

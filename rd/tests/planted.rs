@@ -9,8 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use world::swarm::{Options, run};
 
 /// Bugs that an attack brings out, by number: peers that keep to the protocol do not, or hardly.
-const ATTACKS: [(usize, fn()); 3] = [
+const ATTACKS: [(usize, fn()); 4] = [
     (1, intruder::repeats_a_packet),
+    (22, intruder::breaks_a_seal),
     (24, intruder::raises_limits_by_a_stale_acknowledgement),
     (25, intruder::takes_all_places),
 ];

@@ -72,22 +72,33 @@ fn a_slow_host_is_no_slow_network() {
 }
 
 /// More is lost than an acknowledgement can tell, and the window shrinks below what the sender
-/// thinks to be in flight.
-#[test]
-fn the_lowest_hole_is_repaired_whatever_the_window() {
+/// thinks to be in flight. The first `lost` transmissions of the lowest hole are among the lost.
+fn repair_the_lowest_hole(lost: u8) {
     let mut w = world(2, NONE, |s| {
         (s.scheme.window_bytes, s.scheme.adaptive) = (64 << 20, true);
         s.config.recv_buffer_bytes = 256 << 20;
         s.config.datagram_bytes = 1_232;
     });
     let recv = w.want(1, 8 << 20);
-    w.lose(u32::MAX, |_, h| {
+    w.lose(u32::MAX, move |_, h| {
         let (is_first, at) = (h.kind == Kind::Data && h.attempt == 0, h.s_offset / 1_000);
-        is_first && (at > 0 && at < 2_000 && at % 2 == 0 || at > 6_000)
+        let is_lowest = h.kind == Kind::Data && at == 2 && h.attempt < lost;
+        is_lowest || is_first && (at > 0 && at < 2_000 && at % 2 == 0 || at > 6_000)
     });
     let send = w.post(0, 1, 8 << 20);
     w.settle(PATIENCE_NS);
     assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(8 << 20))));
+}
+
+#[test]
+fn the_lowest_hole_is_repaired_whatever_the_window() {
+    repair_the_lowest_hole(1);
+}
+
+#[test]
+fn the_lowest_hole_is_repaired_before_others_when_its_repetition_is_lost() {
+    repair_the_lowest_hole(2);
+    repair_the_lowest_hole(4);
 }
 
 #[test]
@@ -388,6 +399,46 @@ fn messages_beyond_the_credit_wait_at_their_sender() {
     w.settle(PATIENCE_NS);
     w.ledger.judge_end();
     assert!(recvs.iter().all(|r| w.result(*r) == Some(Ok(3000))));
+}
+
+/// The receiver has no room left for requests before their turn, and the window takes one packet: what is
+/// in its turn must not wait behind them.
+#[test]
+fn early_requests_do_not_keep_out_the_message_in_its_turn() {
+    let mut w = world(2, NONE, |s| {
+        s.config.unexpected_bytes = 100_000;
+        s.scheme.window_bytes = 1_500;
+    });
+    let recv = w.want(1, 3_000);
+    let send = w.post(0, 1, 3_000);
+    (0..200).for_each(|_| w.ask(0, &write(1, 1_000)));
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(3_000))));
+    let asked = &w.ledger.memory.asked;
+    assert!(asked.iter().all(|request| request.ended == Some(Ok(()))));
+}
+
+/// Without any memory for what is not wanted yet, all messages are announced, and all requests met in
+/// their turn.
+#[test]
+fn a_receiver_without_a_budget_serves_everybody() {
+    let mut w = world(4, NONE, |s| s.config.unexpected_bytes = 0);
+    let mut lost = 0;
+    w.lose(u32::MAX, move |_, h| {
+        lost += u32::from(h.kind == Kind::Data);
+        h.kind == Kind::Data && lost % 5 == 0
+    });
+    let lens = [0, 1, 100, 3_000, 16_000];
+    for n in 0..300 {
+        let from = 1 + n % 3;
+        w.post(from, 0, lens[n % lens.len()]);
+        w.ask(from, &write(0, 1_000));
+    }
+    let recvs: Vec<usize> = (0..300).map(|_| w.want(0, 16_000)).collect();
+    w.settle(PATIENCE_NS);
+    w.ledger.judge_end();
+    assert!(recvs.iter().all(|recv| w.result(*recv).is_some_and(|got| got.is_ok())));
+    assert!(w.stats(0).drops_for(DropReason::NoBuffer) > 0, "there is no room for early requests");
 }
 
 #[test]

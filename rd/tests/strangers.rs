@@ -10,8 +10,9 @@ use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
 use erd_rd::wire::remote::{Action, Request};
 use erd_rd::wire::setup::Greeting;
 use erd_rd::{
-    Arrived, Ask, AskRequest, Config, DropReason, Ecn, EndReason, Endpoint, Host, OpError, Part,
-    PeerId, RecvToken, Refusal, Remote, RxMeta, SendToken, Target, Targets, TxBurst, Verdict,
+    Arrived, Ask, AskRequest, Config, DropReason, Ecn, EndReason, Endpoint, Host,
+    MESSAGE_COST_BYTES, ORDERS_LEAST, OpError, Part, PeerId, RecvToken, Refusal, Remote, RxMeta,
+    SendToken, Target, Targets, TxBurst, Verdict,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -150,6 +151,12 @@ impl Victim {
         out
     }
 
+    /// What the driver keeps of messages that nobody wanted.
+    fn held_bytes(&self) -> u64 {
+        let cost = u64::from(MESSAGE_COST_BYTES);
+        self.vault.waiting.iter().map(|arrived| arrived.len_bytes + cost).sum()
+    }
+
     fn dropped(&self, reason: DropReason) -> u64 {
         self.engine.stats().drops_for(reason)
     }
@@ -163,17 +170,24 @@ struct Stranger {
     /// The victim's greeting.
     victim: Greeting,
     psn: u32,
+    /// Of its next message.
+    order: u32,
 }
 
 impl Stranger {
     /// Opens a session.
     fn new(victim: &mut Victim, port: u16) -> Stranger {
+        Stranger::restarted(victim, port, 1)
+    }
+
+    /// Opens a session as the process of this epoch at the name.
+    fn restarted(victim: &mut Victim, port: u16, epoch: u64) -> Stranger {
         let name = SocketAddr::from(([10, 0, 0, 2], port));
         let mut greeting = Greeting {
             features: 4,
-            session: 1 << 30 | u64::from(port),
-            asker: 1 << 29 | u64::from(port),
-            epoch: 1,
+            session: epoch << 30 | u64::from(port),
+            asker: epoch << 29 | u64::from(port),
+            epoch,
             incarnation: 1,
             first_psn: 0,
             first_order: 0,
@@ -193,7 +207,7 @@ impl Stranger {
         greeting.cookie = u64::from_be_bytes(challenge[HEADER_BYTES..][..8].try_into().unwrap());
         let welcome = hello(victim, &greeting, Kind::Welcome);
         let victim = Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).unwrap();
-        Stranger { name, session: greeting.session, victim, psn: 0 }
+        Stranger { name, session: greeting.session, victim, psn: 0, order: 0 }
     }
 
     fn header(&mut self) -> Header {
@@ -242,6 +256,18 @@ impl Stranger {
         let mut h = self.header();
         (h.long, h.msg_id, h.s_offset) = (true, msg_id, s_offset);
         self.send_segment(victim, h, |_| {});
+    }
+
+    /// One byte of an eager message.
+    fn begin_eager(&mut self, victim: &mut Victim, msg: &MsgHeader) {
+        let mut h = self.header();
+        (h.long, h.flags, h.s_len) = (true, FLAG_EAGER, 1);
+        let mut bytes = Vec::new();
+        h.emit(&mut bytes);
+        emit_eager_header(&mut bytes, msg);
+        seal(&mut bytes, 0, crc32c::crc32c_append);
+        bytes.push(7);
+        victim.takes(self.name, &bytes);
     }
 
     /// A segment of an eager message.
@@ -522,4 +548,86 @@ fn keys_that_stood_lately_are_refused_at_once() {
         answered += refusals(&stranger.acknowledge(&mut victim));
     }
     assert_eq!((victim.vault.tried.len(), answered), (200, 200));
+}
+
+const BUDGET_BYTES: u64 = 4 << 20;
+const NAMES: u16 = 300;
+
+/// What costs nothing of the budget, being part of what a peer's entry costs.
+const FREE_BYTES: u64 = NAMES as u64 * (ORDERS_LEAST * MESSAGE_COST_BYTES) as u64;
+
+fn poor(config: &mut Config) {
+    config.unexpected_bytes = BUDGET_BYTES;
+}
+
+/// A stranger's message that nobody waits for is announced, and gets its permission once it is wanted.
+fn is_served(victim: &mut Victim, stranger: &mut Stranger) {
+    victim.vault.takes = true;
+    let order = stranger.order;
+    let answer = stranger.tell(victim, &Record::Rts(message(order, LEN_BYTES)));
+    permission(&answer);
+}
+
+#[test]
+fn what_many_names_claim_stays_within_the_budget() {
+    let mut victim = Victim::new(poor);
+    let mut granted_bytes = 0;
+    for port in 1..=NAMES {
+        let mut stranger = Stranger::new(&mut victim, port);
+        granted_bytes += u64::from(stranger.victim.eager_credit_bytes);
+        // As much as it may, and then more.
+        let most = stranger.victim.eager_credit_bytes;
+        stranger.begin_eager(&mut victim, &message(0, most.max(2)));
+        stranger.begin_eager(&mut victim, &message(1, 1 << 20));
+    }
+    assert!(granted_bytes <= BUDGET_BYTES, "{granted_bytes} bytes were granted");
+    assert!(victim.engine.lent_bytes() <= BUDGET_BYTES);
+    assert!(victim.held_bytes() <= BUDGET_BYTES + FREE_BYTES);
+    assert!(victim.dropped(DropReason::Credit) >= u64::from(NAMES));
+    let mut honest = Stranger::new(&mut victim, NAMES + 1);
+    is_served(&mut victim, &mut honest);
+}
+
+#[test]
+fn who_uses_little_credit_gets_more() {
+    let mut victim = Victim::new(poor);
+    let mut first: Vec<_> = (1..=60).map(|port| Stranger::new(&mut victim, port)).collect();
+    let grants: Vec<_> = first.iter().map(|s| s.victim.eager_credit_bytes).collect();
+    assert!(grants.is_sorted_by(|a, b| a >= b) && grants[0] > grants[59], "{grants:?}");
+    let last = &mut first[59];
+    let before = victim.engine.lent_bytes();
+    let segments = grants[59] / SEGMENT_BYTES;
+    for order in 0..segments {
+        last.fill_eager(&mut victim, &message(order, SEGMENT_BYTES), 0);
+    }
+    assert!(victim.engine.lent_bytes() > before, "a window that is used grows");
+}
+
+/// Messages that came whole can be received after their session's end, so they are charged until they
+/// are.
+#[test]
+fn sessions_leave_no_more_behind_than_the_budget() {
+    let mut victim = Victim::new(poor);
+    for epoch in 1..=2 * u64::from(NAMES) {
+        let mut stranger = Stranger::restarted(&mut victim, 1, epoch);
+        for order in 0..40 {
+            let msg = message(order, SEGMENT_BYTES);
+            stranger.fill_eager(&mut victim, &msg, 0);
+        }
+    }
+    let left = victim.held_bytes();
+    assert!(left <= BUDGET_BYTES + FREE_BYTES, "{left} bytes are held");
+    assert!(left > BUDGET_BYTES / 2, "most of the budget is used");
+    assert!(victim.engine.lent_bytes() <= BUDGET_BYTES + FREE_BYTES);
+    let mut honest = Stranger::new(&mut victim, 2);
+    is_served(&mut victim, &mut honest);
+    // All that is taken gives the memory back.
+    for arrived in std::mem::take(&mut victim.vault.waiting) {
+        victim.engine.release(victim.now, arrived.msg);
+    }
+    let next = Stranger::new(&mut victim, 3);
+    let greeting = next.victim;
+    // The two sessions that stand have a little.
+    let most = (BUDGET_BYTES / 32) as u32;
+    assert!(greeting.eager_credit_bytes > most - most / 16, "{greeting:?}");
 }

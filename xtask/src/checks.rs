@@ -46,6 +46,13 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     report.step("simulated faults", |log| {
         faults(layout, log, if full { FULL_SEEDS } else { SHORT_SEEDS })
     });
+    if full {
+        report.step("strangers and little memory", |log| {
+            let test = ["test", "--package", "erd", "--lib", "ep::tests::strangers"];
+            let job = cargo(layout, &test).args(["--", "--ignored", "--test-threads", "1"]);
+            count_tests(job.finish(log)?)
+        });
+    }
 }
 
 fn cargo(layout: &Layout, args: &[&str]) -> Job {

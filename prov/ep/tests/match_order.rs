@@ -39,6 +39,7 @@ impl Played {
             Verdict::Matched(token, _) | Verdict::Held(token) => Some(token),
             Verdict::Wait => None,
             Verdict::Discard => panic!("nobody discards"),
+            Verdict::NoBuffer => panic!("there is memory"),
         }
     }
 

@@ -14,6 +14,7 @@ mod monitor;
 mod node;
 mod ports;
 mod semantics;
+mod strangers;
 mod stress;
 mod transfers;
 mod triggers;

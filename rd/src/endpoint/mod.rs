@@ -15,7 +15,7 @@ mod schedule;
 use crate::cc::Scheme;
 use crate::config::{Config, ConfigError, Near};
 use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
-use crate::peer::{Core, FlowView, Op, Peer, Phase, Role, WrongKeys};
+use crate::peer::{Budget, Core, FlowView, Op, Peer, Phase, Role, SpareGaps, WrongKeys};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, PeerId};
@@ -120,6 +120,8 @@ impl Endpoint {
         let key = [rng.next_u64(), rng.next_u64()];
         Ok(Endpoint {
             core: Core {
+                budget: Budget::new(config.unexpected_bytes),
+                spare_gaps: SpareGaps::default(),
                 cfg: config,
                 scheme,
                 near: None,
@@ -304,11 +306,14 @@ impl Endpoint {
     }
 
     /// An unexpected eager message was consumed, or an unexpected rendezvous is not wanted (its
-    /// sender sees success). Messages of ended sessions are ignored.
+    /// sender sees success).
     pub fn release(&mut self, _now: Nanos, msg: MsgRef) {
-        if let Some(peer) = live(&mut self.peers, msg) {
-            peer.release(&mut self.core, msg.order, msg.credit_bytes);
-            self.schedule.ready(peer);
+        match of_session(&mut self.peers, msg) {
+            Some(peer) => {
+                peer.release(&mut self.core, msg.order, msg.credit_bytes);
+                self.schedule.ready(peer);
+            }
+            None => self.core.budget.release(msg.session, msg.credit_bytes),
         }
     }
 
@@ -497,6 +502,12 @@ impl Endpoint {
         self.known(peer).into_iter().flat_map(|p| p.tx.flow.path_kib())
     }
 
+    /// Of [`Config::unexpected_bytes`], what is lent to peers or taken.
+    #[must_use]
+    pub fn lent_bytes(&self) -> u64 {
+        self.core.budget.taken_bytes()
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
@@ -506,8 +517,13 @@ impl Endpoint {
 
 /// The peer of a message whose session still stands.
 fn live(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
+    of_session(peers, msg).filter(|p| p.phase == Phase::Open)
+}
+
+/// The peer of a message whose session has not ended, though it may be about to.
+fn of_session(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
     peers
         .get_mut(msg.peer.index as usize)
         .map(Box::as_mut)
-        .filter(|p| p.id == msg.peer && p.session == msg.session && p.phase == Phase::Open)
+        .filter(|p| p.id == msg.peer && p.session == msg.session && p.phase != Phase::Idle)
 }

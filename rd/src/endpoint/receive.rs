@@ -298,6 +298,9 @@ impl Endpoint {
             self.reply(now, meta.from, Reply { to, kind, session, word: expected });
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
+        if !self.has_room_for(g.name, host) {
+            return Err(DropReason::NoBuffer);
+        }
         let index = self.newcomer_index(now, g.name, host)?;
         let peer = &mut self.peers[index as usize];
         if g.session == peer.gave_up {

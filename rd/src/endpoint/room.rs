@@ -5,7 +5,7 @@
 
 use super::Endpoint;
 use crate::host::Host;
-use crate::peer::{PathSize, Peer, Phase};
+use crate::peer::{PathSize, Peer, Phase, tables};
 use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Nanos, PeerId};
@@ -85,7 +85,16 @@ impl Room {
     }
 }
 
+/// What a peer takes beside its place in the table, about, in bytes.
+const NEWCOMER_BYTES: usize = 16 << 10;
+
 impl Endpoint {
+    /// Whether there is memory for a peer of this name, if it is not known yet.
+    pub(super) fn has_room_for<H: Host>(&self, name: SocketAddr, host: &mut H) -> bool {
+        self.names.contains_key(&name)
+            || (tables::in_slab(host, &self.peers).is_ok() && host.has_room(NEWCOMER_BYTES))
+    }
+
     /// The entry of a peer, for the driver.
     pub(super) fn peer_index<H: Host>(
         &mut self,

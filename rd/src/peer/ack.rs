@@ -23,8 +23,7 @@ impl Peer {
     pub(super) fn ack_state(&mut self, core: &Core, now: Nanos) -> AckState {
         self.acknowledged(now);
         let rx = &mut self.rx;
-        rx.eager_told_bytes = rx.eager_limit(&core.cfg);
-        rx.order_told = rx.order_limit(&core.cfg);
+        let (eager_limit_bytes, order_limit) = rx.tell_limits();
         let mut state = AckState {
             cum_psn: rx.cum.0,
             high_psn: rx.high.0,
@@ -32,8 +31,8 @@ impl Peer {
             spurious: rx.spurious,
             ce_bytes: rx.ce_bytes,
             recv_bytes: rx.recv_bytes,
-            eager_limit_bytes: rx.eager_told_bytes,
-            order_limit: rx.order_told,
+            eager_limit_bytes,
+            order_limit,
             window_bytes: core.recv_window_bytes(self.datagram_bytes),
             ..AckState::default()
         };

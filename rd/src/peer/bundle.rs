@@ -13,11 +13,13 @@ const CONTROL_BYTES: usize = 32;
 
 impl Peer {
     /// Moves control records and queued messages into the record cache, as many as one datagram
-    /// holds. Multi-packet eager messages become transfers on the way.
+    /// holds. A multi-packet eager message becomes a transfer on the way, one at a time; what follows it
+    /// waits until its first segment is sent, since PSNs keep to the send orders (protocol.md §5.1).
     pub(super) fn fill_bundle<H: Host>(&mut self, core: &mut Core, host: &mut H) -> u16 {
         let (mut used, mut count) = self.fill_control(core);
         while let Some(&index) = self.tx.queue.front() {
-            if self.tx.order_credit() <= 0 || count == u16::MAX {
+            let begins = self.tx.eager_done_bytes() == Some(0);
+            if self.tx.order_credit() <= 0 || count == u16::MAX || begins {
                 break;
             }
             let op = &mut core.ops[index as usize];
@@ -94,6 +96,9 @@ impl Peer {
             op.len_bytes <= u64::from(core.cfg.eager_bytes) && self.tx.eager_fits(op.len_bytes);
         let len = op.len_bytes as usize;
         if eager && len + RECORD_MAX_BYTES > self.bundle_room(0).min(usize::from(u16::MAX)) {
+            if self.tx.eager_done_bytes().is_some() {
+                return None;
+            }
             self.start_eager_transfer(index, op);
             return Some(0);
         }
@@ -121,6 +126,7 @@ impl Peer {
         }
     }
 
+    /// It goes before links, as messages in bundles do: what follows it waits for it.
     fn start_eager_transfer(&mut self, index: u32, op: &mut Op) {
         op.order = self.tx.take_order();
         op.announced = true;
@@ -128,7 +134,7 @@ impl Peer {
         self.tx.eager_sent_bytes = self.tx.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
         let msg_id = self.tx.next_msg_id & 0x7fff;
         self.tx.next_msg_id = self.tx.next_msg_id.wrapping_add(1);
-        self.tx.transfers.push_back(Transfer {
+        self.tx.transfers.push_front(Transfer {
             op: index,
             msg_id,
             base_bytes: 0,

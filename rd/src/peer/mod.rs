@@ -22,7 +22,8 @@ mod wrong_keys;
 pub use flow::{FlowView, Repeated};
 pub(crate) use path_size::PathSize;
 pub(crate) use remote::{Asked, Role, Task};
-pub(crate) use rx::Rx;
+pub(crate) use rx::{Budget, Rx, SpareGaps, tables};
+pub use rx::{MESSAGE_COST_BYTES, ORDERS_LEAST};
 pub(crate) use session::{Refusal, emit_control};
 pub(crate) use tx::Tx;
 pub(crate) use wrong_keys::WrongKeys;
@@ -111,6 +112,9 @@ pub(crate) struct Core {
     pub sessions: u32,
     /// When the driver last flushed, which it does whenever it has looked for arrivals.
     pub looked_at: Nanos,
+    /// What is lent of [`Config::unexpected_bytes`].
+    pub budget: Budget,
+    pub spare_gaps: SpareGaps,
     /// The peer whose rendezvous message got a segment last.
     pub filling: Option<u32>,
 }

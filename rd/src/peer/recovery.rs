@@ -1,6 +1,6 @@
 //! Taking acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
 
-use super::tx::{Content, Fate, LINK_BYTES, Transfer};
+use super::tx::{Content, Fate, LINK_BYTES, Transfer, Tx};
 use super::{Core, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{Ack as AckFeedback, Loss, LossDetection, LossKind};
@@ -24,6 +24,18 @@ fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'
     let foreign = |path: u8| u16::from(path) >= paths;
     foreign(state.echo_path)
         || sections.is_some_and(|sections| sections.echoes().any(|echo| foreign(echo.path)))
+}
+
+impl Tx {
+    /// Puts the lowest unacknowledged packet first among those to repeat, if it is lost. It alone may go
+    /// whatever the window, and the peer may have no memory for the others before it.
+    fn put_lowest_first(&mut self) {
+        let is_lost = self.sent.front().is_some_and(|lowest| lowest.fate == Fate::Lost);
+        if is_lost && let Some(at) = self.retry.iter().position(|psn| *psn == self.una) {
+            self.retry.remove(at);
+            self.retry.push_front(self.una);
+        }
+    }
 }
 
 impl Peer {
@@ -131,8 +143,8 @@ impl Peer {
         let rtt_ns = rtt_ns.filter(|_| echoed == 0);
         self.feed_back(now, state, acked, rtt_ns, echoed_ce);
         self.take_spurious(core, state);
-        // A request may have waited for room for its answer.
-        if self.rx.has_early_requests() {
+        // A request may have waited for room for its answer, a message for memory.
+        if self.rx.has_early() {
             self.deliver_early(core, host);
         }
         if progress || self.tx.in_flight_packets == 0 {
@@ -375,6 +387,7 @@ impl Peer {
             for i in 0..end.min(self.tx.sent.len()) {
                 self.lose_one(core, now, i, seen_until, LossKind::Probe);
             }
+            self.tx.put_lowest_first();
         }
     }
 
@@ -550,5 +563,28 @@ impl Peer {
             core.stats.messages_sent += 1;
             host.sent(op.token, Ok(()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::tx::Sent;
+
+    #[test]
+    fn the_lowest_lost_packet_is_repeated_before_others() {
+        let (content, fate) = (Content::Bundle { first: 0, count: 0 }, Fate::Lost);
+        let sent = Sent { sent_at: 0, bytes: 100, path: 0, attempt: 0, fate, content };
+        let psns = |from: u32| (0..3).map(move |n| Psn(from).plus(n));
+        let mut tx = Tx::default();
+        tx.una = Psn(7);
+        tx.sent = [sent; 3].into();
+        tx.retry = psns(7).rev().collect();
+        tx.put_lowest_first();
+        assert!(tx.retry.iter().copied().eq([Psn(7), Psn(9), Psn(8)]));
+        tx.retry.swap(0, 1);
+        tx.sent[0].fate = Fate::InFlight;
+        tx.put_lowest_first();
+        assert_eq!(tx.retry[0], Psn(9), "only what is lost is repeated");
     }
 }

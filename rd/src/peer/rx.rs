@@ -2,8 +2,10 @@
 //! (protocol.md §4). What the packets carry is in `rx/messages.rs` and `rx/requests.rs`.
 
 mod coverage;
+mod credit;
 mod messages;
 pub(super) mod requests;
+pub(crate) mod tables;
 
 use super::path_size::SizeQuestion;
 use super::wrong_keys::Keys;
@@ -28,7 +30,11 @@ use crate::wire::{Malformed, Reader};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+pub(crate) use coverage::SpareGaps;
 use coverage::{Coverage, Gaps};
+pub(crate) use credit::Budget;
+use credit::Credit;
+pub use credit::{MESSAGE_COST_BYTES, ORDERS_LEAST};
 use hashbrown::HashMap;
 use slab::Slab;
 
@@ -68,6 +74,31 @@ struct Partial {
     coverage: Coverage,
     /// It was reported, so its completion may be.
     arrived: bool,
+    /// It is among [`Rx::kept_messages`].
+    kept: bool,
+}
+
+/// Eager messages that the driver keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    messages: u32,
+    bytes: u32,
+}
+
+impl Kept {
+    fn add(&mut self, bytes: u32) {
+        self.messages += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, bytes: u32) {
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn cost_bytes(self) -> u64 {
+        u64::from(self.bytes) + u64::from(self.messages) * u64::from(MESSAGE_COST_BYTES)
+    }
 }
 
 /// An announced message that waits for its match.
@@ -154,11 +185,11 @@ pub(crate) struct Rx {
     /// Messages that wait for a free link.
     grants: VecDeque<u32>,
     eager_in_bytes: u32,
-    eager_used_bytes: u32,
-    messages_used: u32,
     first_order: u32,
-    pub(super) eager_told_bytes: u32,
-    pub(super) order_told: u32,
+    /// Lent from the first greeting on.
+    credit: Credit,
+    /// Eager messages that were reported and not consumed, and their length in all.
+    kept_messages: Kept,
     policy: Option<AckPolicy>,
     active: bool,
     pub(super) ack_at: Option<Nanos>,
@@ -199,21 +230,20 @@ pub(crate) struct Rx {
 }
 
 impl Rx {
-    pub(super) fn start(&mut self, cfg: &Config, g: &Greeting) {
+    pub(super) fn start(&mut self, g: &Greeting) {
         *self = Rx {
             cum: Psn(g.first_psn),
             high: Psn(g.first_psn),
             next_order: g.first_order,
             first_order: g.first_order,
-            eager_told_bytes: cfg.eager_credit_bytes,
-            order_told: g.first_order.wrapping_add(cfg.unexpected_messages),
+            credit: self.credit,
             policy: Some(g.ack_policy),
             ..Rx::default()
         };
     }
 
     /// Something came before its turn.
-    fn has_early(&self) -> bool {
+    pub(super) fn has_early(&self) -> bool {
         !self.early.is_empty() || !self.early_requests.is_empty()
     }
 
@@ -276,25 +306,40 @@ impl Rx {
         self.high.since(self.cum) > 0
     }
 
-    pub(super) fn eager_limit(&self, cfg: &Config) -> u32 {
-        self.eager_used_bytes.wrapping_add(cfg.eager_credit_bytes)
+    /// Lends the first grants of a session.
+    pub(super) fn open_credit(&mut self, cfg: &Config, budget: &mut Budget) {
+        self.credit = Credit::open(cfg, budget);
     }
 
-    pub(super) fn order_limit(&self, cfg: &Config) -> u32 {
-        self.first_order.wrapping_add(self.messages_used).wrapping_add(cfg.unexpected_messages)
+    /// Eager bytes and send orders granted since the session began.
+    pub(super) fn granted(&self) -> (u32, u32) {
+        (self.credit.bytes.limit, self.credit.orders.limit)
     }
 
-    /// Counts messages as consumed, which gives their credit back.
-    fn consume(&mut self, messages: u32, credit_bytes: u32) {
+    fn order_limit(&self) -> u32 {
+        self.first_order.wrapping_add(self.credit.orders.limit)
+    }
+
+    /// The limits for eager bytes and send orders. They count as told from now on.
+    pub(super) fn tell_limits(&mut self) -> (u32, u32) {
+        (self.credit.bytes.tell(), self.first_order.wrapping_add(self.credit.orders.tell()))
+    }
+
+    /// Counts messages as consumed, which gives their credit back. True if that is worth telling.
+    fn consume(&mut self, cfg: &Config, budget: &mut Budget, messages: u32, bytes: u32) -> bool {
         let messages = if planted(11) { 0 } else { messages };
-        self.messages_used = self.messages_used.wrapping_add(messages);
-        self.eager_used_bytes = self.eager_used_bytes.wrapping_add(credit_bytes);
+        self.credit.consume(cfg, budget, messages, bytes)
     }
 
-    /// Whether the sender should be told of credit that came back.
-    fn credit_worth_telling(&self, cfg: &Config) -> bool {
-        self.eager_limit(cfg).wrapping_sub(self.eager_told_bytes) >= cfg.eager_credit_bytes / 2
-            || self.order_limit(cfg).wrapping_sub(self.order_told) >= cfg.unexpected_messages / 2
+    /// The session is over: the budget has back what was lent and taken. What stays with the driver
+    /// is returned; those are whole messages, which may still be received.
+    pub(super) fn close_credit(&mut self, cfg: &Config, budget: &mut Budget) -> Kept {
+        self.credit.close(cfg, budget);
+        budget.give_back(core::mem::take(&mut self.kept_bytes));
+        for partial in self.partial.values().filter(|partial| partial.kept) {
+            self.kept_messages.remove(partial.len_bytes as u32);
+        }
+        core::mem::take(&mut self.kept_messages)
     }
 
     /// Fails everything that is under way.
@@ -343,7 +388,6 @@ impl Rx {
         if self.echoes.is_empty() {
             self.echoes = Vec::new();
         }
-        self.gaps.reclaim();
         self.grants.shrink_to_fit();
     }
 }

@@ -50,6 +50,7 @@ impl Peer {
         self.paths = core.terms(near).paths;
         let first = core.cfg.first_psn.unwrap_or_else(|| core.rng.next_u32());
         self.tx.start(Psn(first), first);
+        self.rx.open_credit(&core.cfg, &mut core.budget);
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
         self.live = Liveness { last_heard: now, owed_since: Some(now), ..Liveness::default() };
         self.phase = Phase::Opening;
@@ -85,6 +86,7 @@ impl Peer {
 
     fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
         let terms = core.terms(self.near);
+        let (eager_credit_bytes, order_window) = self.rx.granted();
         Greeting {
             features: features(&core.cfg),
             session: self.local_session,
@@ -97,8 +99,8 @@ impl Peer {
             paths: terms.paths,
             ack_policy: terms.scheme.ack_policy(),
             window_bytes: core.recv_window_bytes(self.size.limit_bytes()),
-            eager_credit_bytes: core.cfg.eager_credit_bytes,
-            order_window: core.cfg.unexpected_messages,
+            eager_credit_bytes,
+            order_window,
             psn_window: BITS_MAX,
             cookie: self.setup.cookie,
             gave_up: self.gave_up,
@@ -123,7 +125,7 @@ impl Peer {
         (self.doubted, self.met) = (false, false);
         self.takes_requests = g.features & FEATURE_REMOTE != 0;
         self.tx.open(g);
-        self.rx.start(cfg, g);
+        self.rx.start(g);
         let params = FlowParams {
             now,
             datagram_bytes: u32::from(self.datagram_bytes),
@@ -281,6 +283,8 @@ impl Peer {
         }
         self.rx.end(host, error);
         core.queued -= self.tx.queue.len();
+        let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
+        core.budget.orphan(self.session, kept);
         self.tx = super::Tx::default();
         self.rx = super::Rx::default();
         self.cc = None;

@@ -321,6 +321,8 @@ mod tests {
     fn core() -> Core {
         let name = "10.0.0.1:1".parse().expect("an address");
         Core {
+            budget: crate::peer::Budget::new(0),
+            spare_gaps: crate::peer::SpareGaps::default(),
             cfg: Config::new(name, 1, |seed, _| seed),
             scheme: Box::new(ErdScheme::default()),
             near: None,

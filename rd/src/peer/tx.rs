@@ -157,7 +157,7 @@ pub(crate) struct Tx {
     /// Records of the bundles in the send cache; `records_base` numbers the first.
     pub(super) records: VecDeque<TxRecord>,
     pub(super) records_base: u64,
-    /// PSNs to repeat, first of all. May hold entries acknowledged meanwhile.
+    /// PSNs to repeat, before anything new. May hold entries acknowledged meanwhile.
     pub(super) retry: VecDeque<Psn>,
     /// CTS and match notices to send; bounded by the receive side's links and order window.
     pub(super) control: VecDeque<TxRecord>,
@@ -172,6 +172,7 @@ pub(crate) struct Tx {
     /// Writes and updates that wait for word that they were done, by send order.
     pub(super) awaiting: VecDeque<(u32, u32)>,
     pub(super) queued_bytes: u64,
+    /// An eager one is the first, and there is one at most.
     pub(super) transfers: VecDeque<Transfer>,
     pub in_flight_bytes: u64,
     pub in_flight_packets: u32,
@@ -243,6 +244,11 @@ impl Tx {
             && self.control.is_empty()
             && self.transfers.is_empty()
             && self.retry.is_empty())
+    }
+
+    /// An eager message that is sent in segments is under way: how much of it is sent.
+    pub(super) fn eager_done_bytes(&self) -> Option<u64> {
+        self.transfers.front().filter(|t| t.eager).map(|t| t.done_bytes)
     }
 
     /// Operations wait for something that the peer's application decides.

@@ -7,8 +7,8 @@ use super::pattern;
 use super::rng::Rng;
 use erd_rd::match_order::{MatchOrder, Place};
 use erd_rd::{
-    Arrived, Atomic, EndReason, Host, MsgRef, Nanos, OpError, Operand, PeerId, RecvToken, Refusal,
-    Remote, SendToken, Verdict,
+    Arrived, Atomic, EndReason, Host, MESSAGE_COST_BYTES, MsgRef, Nanos, ORDERS_LEAST, OpError,
+    Operand, PeerId, RecvToken, Refusal, Remote, SendToken, Verdict,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -93,7 +93,9 @@ pub struct HostLimits {
     pub eager_credit_bytes: u64,
     /// [`erd_rd::Config::unexpected_messages`].
     pub unexpected_messages: u64,
-    /// Chance that [`Host::hold`] and [`Host::keep`] have no buffer.
+    /// [`erd_rd::Config::unexpected_bytes`].
+    pub unexpected_bytes: u64,
+    /// Chance that the host has no buffer, or no memory for a message.
     pub hold_refusal: f64,
     /// Chance that the memory behind an answer goes soon.
     pub withdrawal: f64,
@@ -154,6 +156,8 @@ pub struct App {
     accounts: BTreeMap<(PeerId, u32), Account>,
     early: BTreeMap<PeerId, Account>,
     rng: Rng,
+    /// When there is no memory; apart, so that the rest of a seed is the same with and without it.
+    shortage: Rng,
 }
 
 impl App {
@@ -172,6 +176,7 @@ impl App {
             limits,
             accounts: BTreeMap::new(),
             early: BTreeMap::new(),
+            shortage: Rng::new(rng.clone().bits(), 12),
             rng,
         }
     }
@@ -210,6 +215,7 @@ impl App {
         account.bytes += bytes;
         account.messages += 1;
         self.limits.judge(account.bytes + early.bytes, account.messages + early.messages);
+        self.judge_budget();
     }
 
     fn charge_early(&mut self, peer: PeerId, bytes: u64) {
@@ -217,6 +223,20 @@ impl App {
         account.bytes += bytes;
         account.messages += 1;
         self.limits.judge(account.bytes, account.messages);
+        self.judge_budget();
+    }
+
+    /// Judges that what waits of all sessions together, also of those that have ended, keeps within
+    /// the budget.
+    fn judge_budget(&self) {
+        let cost = |account: &Account| {
+            let charged = account.messages.saturating_sub(ORDERS_LEAST.into());
+            account.bytes + charged * u64::from(MESSAGE_COST_BYTES)
+        };
+        let waiting = self.accounts.values().map(cost).sum::<u64>();
+        let early = self.early.values().map(|account| account.bytes).sum::<u64>();
+        let (sum, most) = (waiting + early, self.limits.unexpected_bytes);
+        assert!(sum <= most, "{sum} bytes wait in a budget of {most}: {:?}", self.accounts);
     }
 
     fn uncharge_early(&mut self, peer: PeerId, bytes: u64) {
@@ -228,7 +248,11 @@ impl App {
     /// Drops the waiting rendezvous messages of an ended session.
     fn forget_rendezvous(&mut self, peer: PeerId, session: u32) {
         let of_it = |u: &Unexpected| u.msg.peer == peer && u.msg.session == session;
+        let before = self.unexpected.len();
         self.unexpected.retain(|u| u.held.is_some() || !of_it(u));
+        if let Some(account) = self.accounts.get_mut(&(peer, session)) {
+            account.messages -= (before - self.unexpected.len()) as u64;
+        }
     }
 
     /// Takes back the receives that only `peer` could have filled.
@@ -467,6 +491,9 @@ impl Host for View<'_> {
 
     fn arrived(&mut self, arrived: &Arrived) -> Verdict {
         let (life, msg) = (self.app.life, arrived.msg);
+        if self.app.shortage.chance(self.app.limits.hold_refusal) {
+            return Verdict::NoBuffer;
+        }
         let send = self.ledger.arrived(life, arrived);
         if let Some(send) = send {
             let node = self.ledger.sends[send].from.node;
@@ -567,6 +594,10 @@ impl Host for View<'_> {
 
     fn shares_memory(&mut self, _: SocketAddr) -> bool {
         self.app.limits.shares
+    }
+
+    fn has_room(&mut self, _: usize) -> bool {
+        !self.app.shortage.chance(self.app.limits.hold_refusal)
     }
 
     fn keep(&mut self, _: PeerId, len_bytes: u64) -> Option<RecvToken> {

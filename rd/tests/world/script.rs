@@ -24,6 +24,7 @@ pub fn setup(node: u8) -> Setup {
     let limits = HostLimits {
         eager_credit_bytes: u64::from(config.eager_credit_bytes),
         unexpected_messages: u64::from(config.unexpected_messages),
+        unexpected_bytes: config.unexpected_bytes,
         hold_refusal: 0.0,
         withdrawal: 0.0,
         datagram_limit_bytes: config.datagram_bytes,
@@ -50,6 +51,7 @@ pub fn world(nodes: u8, rules: Rules, mut change: impl FnMut(&mut Setup)) -> Wor
         change(&mut setup);
         setup.limits.eager_credit_bytes = u64::from(setup.config.eager_credit_bytes);
         setup.limits.unexpected_messages = u64::from(setup.config.unexpected_messages);
+        setup.limits.unexpected_bytes = setup.config.unexpected_bytes;
         setup.limits.datagram_limit_bytes = setup.config.datagram_bytes;
         setup
     });

@@ -186,6 +186,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
         limits: HostLimits {
             eager_credit_bytes: u64::from(config.eager_credit_bytes),
             unexpected_messages: u64::from(config.unexpected_messages),
+            unexpected_bytes: config.unexpected_bytes,
             hold_refusal: if still { 0.0 } else { rng.pick(&[0.0, 0.0, 0.1]) },
             withdrawal: if still { 0.0 } else { 0.1 },
             datagram_limit_bytes: config.datagram_bytes.min(rng.pick(&[1232, 1472, 65507])),
@@ -262,7 +263,7 @@ impl Options {
     pub fn new(seed: u64) -> Options {
         let rng = &mut Rng::new(seed, 0);
         let weather = weather(rng);
-        let setups = setups(rng, weather);
+        let mut setups = setups(rng, weather);
         let timeout_ns = setups[0].config.peer_timeout_ns;
         let protected = setups.iter().all(|s| s.config.payload_checksum);
         let links = Links {
@@ -274,6 +275,18 @@ impl Options {
         // Drawn apart, so that the rest of a seed is the same with and without it.
         let overlap = Rng::new(seed, 11).pick(&[0.0, 0.0, 0.02, 0.5]);
         let overlap = if weather == Weather::Still { 0.0 } else { overlap };
+        let budget = &mut Rng::new(seed, 12);
+        let plenty = budget.chance(0.3);
+        // Budgets of round numbers, or any.
+        let any = budget.chance(0.5);
+        for setup in &mut setups {
+            let round = budget.pick(&[0, 20_000, 200_000, 64 << 20]);
+            let odd = budget.log_range(256, 2 << 20);
+            let scarce = if any { odd } else { round };
+            let bytes = if plenty { 64 << 20 } else { scarce };
+            setup.config.unexpected_bytes = bytes;
+            setup.limits.unexpected_bytes = bytes;
+        }
         Options {
             seed,
             weather,

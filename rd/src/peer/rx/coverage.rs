@@ -30,19 +30,14 @@ pub(super) struct Coverage {
     gaps: Vec<Gap>,
 }
 
-/// The gaps of all messages and links of a peer.
+/// Memory of a coverage that is whole, for the next one of the endpoint's that needs some.
 #[derive(Debug, Default)]
+pub(crate) struct SpareGaps(Vec<Gap>);
+
+/// The gaps of all messages and links of a peer, by number.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gaps {
     count: u32,
-    /// Memory of a coverage that is whole, for the next one that needs some.
-    spare: Vec<Gap>,
-}
-
-impl Gaps {
-    /// Gives heap memory back.
-    pub fn reclaim(&mut self) {
-        self.spare = Vec::new();
-    }
 }
 
 impl Coverage {
@@ -51,6 +46,7 @@ impl Coverage {
     pub fn add(
         &mut self,
         all: &mut Gaps,
+        spare: &mut SpareGaps,
         from_bytes: u32,
         end_bytes: u32,
     ) -> Result<(), DropReason> {
@@ -63,7 +59,7 @@ impl Coverage {
             .get(first)
             .is_some_and(|gap| gap.from_bytes < from_bytes && end_bytes < gap.end_bytes);
         if ahead || splits {
-            self.make_room(all)?;
+            self.make_room(*all, spare)?;
         }
         if planted(23) {
             self.got_bytes = self.got_bytes.saturating_add(end_bytes - from_bytes);
@@ -90,12 +86,12 @@ impl Coverage {
     }
 
     /// Room for one more gap.
-    fn make_room(&mut self, all: &mut Gaps) -> Result<(), DropReason> {
+    fn make_room(&mut self, all: Gaps, spare: &mut SpareGaps) -> Result<(), DropReason> {
         if all.count >= GAPS_MAX {
             return Err(DropReason::Message);
         }
         if self.gaps.capacity() == 0 {
-            self.gaps = core::mem::take(&mut all.spare);
+            self.gaps = core::mem::take(&mut spare.0);
         }
         self.gaps.try_reserve(1).map_err(|_| DropReason::NoBuffer)
     }
@@ -126,11 +122,11 @@ impl Coverage {
     }
 
     /// The message or link is over.
-    pub fn end(mut self, all: &mut Gaps) {
+    pub fn end(mut self, all: &mut Gaps, spare: &mut SpareGaps) {
         all.count -= self.gaps.len() as u32;
         self.gaps.clear();
-        if self.gaps.capacity() > all.spare.capacity() {
-            all.spare = self.gaps;
+        if spare.0.capacity() == 0 {
+            spare.0 = self.gaps;
         }
     }
 }
@@ -145,7 +141,7 @@ mod tests {
     fn in_order_nothing_is_allocated() {
         let (mut all, mut coverage) = (Gaps::default(), Coverage::default());
         for at in (0..16_000).step_by(1000) {
-            coverage.add(&mut all, at, at + 1000).unwrap();
+            coverage.add(&mut all, &mut SpareGaps::default(), at, at + 1000).unwrap();
         }
         assert_eq!((coverage.got_bytes, coverage.gaps.capacity()), (16_000, 0));
     }
@@ -154,7 +150,7 @@ mod tests {
     fn the_same_bytes_count_once() {
         let (mut all, mut coverage) = (Gaps::default(), Coverage::default());
         for _ in 0..16 {
-            coverage.add(&mut all, 3_000, 4_000).unwrap();
+            coverage.add(&mut all, &mut SpareGaps::default(), 3_000, 4_000).unwrap();
         }
         assert_eq!((coverage.got_bytes, all.count), (1_000, 1));
     }
@@ -172,7 +168,7 @@ mod tests {
                 let from = random.next_u32() % LEN_BYTES;
                 let longest = 1 << (random.next_u32() % 7);
                 let end = (from + 1 + random.next_u32() % longest).min(LEN_BYTES);
-                coverage.add(&mut all, from, end).unwrap();
+                coverage.add(&mut all, &mut SpareGaps::default(), from, end).unwrap();
                 map[from as usize..end as usize].fill(true);
                 let got = map.iter().filter(|there| **there).count();
                 assert_eq!(coverage.got_bytes as usize, got);
@@ -182,7 +178,7 @@ mod tests {
                 assert_eq!(coverage.gaps.len(), starts + usize::from(!map[0]));
                 assert_eq!(all.count as usize, coverage.gaps.len());
             }
-            coverage.end(&mut all);
+            coverage.end(&mut all, &mut SpareGaps::default());
             assert_eq!(all.count, 0);
         }
     }
@@ -192,15 +188,18 @@ mod tests {
         let (mut all, mut first, mut second) =
             (Gaps::default(), Coverage::default(), Coverage::default());
         for n in 0..GAPS_MAX {
-            first.add(&mut all, 2 * n + 1, 2 * n + 2).unwrap();
+            first.add(&mut all, &mut SpareGaps::default(), 2 * n + 1, 2 * n + 2).unwrap();
         }
         let before = (first.got_bytes, first.fresh_bytes);
-        assert_eq!(first.add(&mut all, 1 << 20, 1 << 21), Err(DropReason::Message));
-        assert_eq!(second.add(&mut all, 1, 2), Err(DropReason::Message));
+        assert_eq!(
+            first.add(&mut all, &mut SpareGaps::default(), 1 << 20, 1 << 21),
+            Err(DropReason::Message)
+        );
+        assert_eq!(second.add(&mut all, &mut SpareGaps::default(), 1, 2), Err(DropReason::Message));
         assert_eq!((first.got_bytes, first.fresh_bytes), before, "a refusal changes nothing");
-        first.add(&mut all, 0, 1).unwrap();
-        second.add(&mut all, 1, 2).unwrap();
-        first.end(&mut all);
+        first.add(&mut all, &mut SpareGaps::default(), 0, 1).unwrap();
+        second.add(&mut all, &mut SpareGaps::default(), 1, 2).unwrap();
+        first.end(&mut all, &mut SpareGaps::default());
         assert_eq!(all.count, 1);
     }
 }

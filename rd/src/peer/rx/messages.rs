@@ -1,7 +1,7 @@
 //! Messages: their turn, their match, their bytes (protocol.md §5).
 
 use super::coverage::Coverage;
-use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting};
+use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting, tables};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::peer::tx::{LINK_BYTES, TxRecord};
 use crate::peer::{Core, Peer};
@@ -62,12 +62,13 @@ impl Peer {
         }
         core.scratch = records;
         self.deliver_early(core, host);
+        self.widen_credit(core, false);
         outcome
     }
 
     /// Whether a message of this order is new: `Ok(true)` in turn, `Ok(false)` early.
     /// `Err(None)` when it was seen before.
-    pub(super) fn turn(&self, core: &Core, order: u32) -> Result<bool, Option<DropReason>> {
+    pub(super) fn turn(&self, order: u32) -> Result<bool, Option<DropReason>> {
         let mut ahead = Order(order).since(Order(self.rx.next_order));
         if planted(8) && order < self.rx.next_order {
             ahead = -1;
@@ -75,32 +76,27 @@ impl Peer {
         if ahead < 0 || self.rx.is_early(order) {
             return Err(None);
         }
-        if (self.rx.order_limit(&core.cfg).wrapping_sub(order) as i32) <= 0 {
+        if (self.rx.order_limit().wrapping_sub(order) as i32) <= 0 {
             return Err(Some(DropReason::Credit));
         }
         Ok(ahead == 0 || planted(14))
     }
 
-    /// Charges an eager message to the credit given.
-    fn charge(&mut self, core: &Core, len_bytes: u64) -> Result<(), DropReason> {
-        let total = self.rx.eager_in_bytes.wrapping_add(len_bytes as u32);
-        let room = self.rx.eager_limit(&core.cfg).wrapping_sub(total) as i32;
-        if room < 0 || len_bytes > u64::from(core.cfg.eager_credit_bytes) {
+    /// Charges an eager message to the credit given. An empty one costs its send order alone: later messages,
+    /// which used up the bytes, may have overtaken it.
+    fn charge(&mut self, len_bytes: u64) -> Result<(), DropReason> {
+        let room = self.rx.credit.bytes.limit.wrapping_sub(self.rx.eager_in_bytes);
+        if len_bytes > u64::from(room) {
             return Err(DropReason::Credit);
         }
-        self.rx.eager_in_bytes = total;
+        self.rx.eager_in_bytes = self.rx.eager_in_bytes.wrapping_add(len_bytes as u32);
         Ok(())
     }
 
     /// Charges an early eager message to the credit given, and gets a buffer for it.
-    fn hold<H: Host>(
-        &mut self,
-        core: &Core,
-        host: &mut H,
-        len_bytes: u64,
-    ) -> Result<RecvToken, DropReason> {
+    fn hold<H: Host>(&mut self, host: &mut H, len_bytes: u64) -> Result<RecvToken, DropReason> {
         let before = self.rx.eager_in_bytes;
-        self.charge(core, len_bytes)?;
+        self.charge(len_bytes)?;
         host.hold(self.id, len_bytes).ok_or_else(|| {
             self.rx.eager_in_bytes = before;
             DropReason::NoBuffer
@@ -130,15 +126,16 @@ impl Peer {
         msg: MsgHeader,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let in_turn = match self.turn(core, msg.order) {
+        let in_turn = match self.turn(msg.order) {
             Ok(in_turn) => in_turn,
             Err(None) => return Ok(()),
             Err(Some(reason)) => return Err(reason),
         };
         if !in_turn {
+            tables::in_map(host, &mut self.rx.early)?;
             let held = match payload.is_empty() {
                 true => None,
-                false => Some(self.hold(core, host, msg.len_bytes)?),
+                false => Some(self.hold(host, msg.len_bytes)?),
             };
             if let Some(to) = held {
                 host.place(to, 0, payload);
@@ -148,9 +145,7 @@ impl Peer {
             core.stats.rx_payload_bytes += msg.len_bytes;
             return Ok(());
         }
-        self.charge(core, msg.len_bytes)?;
-        self.rx.next_order = msg.order.wrapping_add(1);
-        if let Some(to) = self.report(core, host, &msg, None) {
+        if let Some(to) = self.report_in_turn(core, host, &msg)? {
             if !payload.is_empty() {
                 host.place(to, 0, payload);
             }
@@ -165,18 +160,38 @@ impl Peer {
         Ok(())
     }
 
+    /// Reports an eager message that comes in its turn, and charges it. Returns where its bytes go.
+    fn report_in_turn<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        msg: &MsgHeader,
+    ) -> Result<Option<RecvToken>, DropReason> {
+        let before = self.rx.eager_in_bytes;
+        self.charge(msg.len_bytes)?;
+        let to = self.report(core, host, msg, None).inspect_err(|_| {
+            self.rx.eager_in_bytes = before;
+        })?;
+        self.rx.next_order = msg.order.wrapping_add(1);
+        Ok(to)
+    }
+
     /// Reports an eager message in its turn. Returns where its bytes go, `None` for nowhere
-    /// (or, with `held`, for where they already are).
+    /// (or, with `held`, for where they already are). Fails without a change.
     fn report<H: Host>(
         &mut self,
         core: &mut Core,
         host: &mut H,
         msg: &MsgHeader,
         held: Option<RecvToken>,
-    ) -> Option<RecvToken> {
+    ) -> Result<Option<RecvToken>, DropReason> {
+        if msg.match_notice {
+            tables::in_map(host, &mut self.rx.notices)?;
+        }
         let arrived = self.arrived(msg, false, held);
         let verdict = host.arrived(&arrived);
         let (to, consumed) = match verdict {
+            Verdict::NoBuffer => return Err(DropReason::NoBuffer),
             Verdict::Discard => (None, true),
             Verdict::Matched(to, _) => (Some(to), held.is_none()),
             Verdict::Held(to) => (Some(to), false),
@@ -185,8 +200,9 @@ impl Peer {
                 (None, false)
             }
         };
-        if consumed {
-            self.consume(core, u32::from(!msg.match_notice), msg.len_bytes as u32);
+        match consumed {
+            true => self.consume(core, u32::from(!msg.match_notice), msg.len_bytes as u32),
+            false => self.rx.kept_messages.add(msg.len_bytes as u32),
         }
         if msg.match_notice {
             if consumed || planted(13) {
@@ -196,14 +212,23 @@ impl Peer {
                 self.rx.notices.insert(msg.order, msg.op);
             }
         }
-        to
+        Ok(to)
     }
 
     /// Gives credit back. A message that a match notice or a permission answers counts when that
     /// goes out, so that a peer who takes none cannot make them pile up.
-    pub(in crate::peer) fn consume(&mut self, core: &Core, messages: u32, credit_bytes: u32) {
-        self.rx.consume(messages, credit_bytes);
-        if self.rx.credit_worth_telling(&core.cfg) {
+    pub(in crate::peer) fn consume(&mut self, core: &mut Core, messages: u32, credit_bytes: u32) {
+        if self.rx.consume(&core.cfg, &mut core.budget, messages, credit_bytes) {
+            self.rx.ack_at = Some(0);
+        }
+    }
+
+    /// Gives a peer that uses its credit more of it. With `short` it would have sent an eager message
+    /// for which it had none.
+    fn widen_credit(&mut self, core: &mut Core, short: bool) {
+        let orders = self.rx.next_order.wrapping_sub(self.rx.first_order);
+        let sent = (self.rx.eager_in_bytes, orders);
+        if self.rx.credit.widen(&core.cfg, &mut core.budget, sent, short) {
             self.rx.ack_at = Some(0);
         }
     }
@@ -211,25 +236,33 @@ impl Peer {
     /// Reports messages and meets requests whose turn has come.
     pub(in crate::peer) fn deliver_early<H: Host>(&mut self, core: &mut Core, host: &mut H) {
         while self.rx.has_early() {
-            let Some(early) = self.rx.early.remove(&self.rx.next_order) else {
+            let order = self.rx.next_order;
+            let Some(early) = self.rx.early.get(&order).copied() else {
                 if self.meet_early(core, host) {
                     continue;
                 }
                 return;
             };
-            self.rx.next_order = self.rx.next_order.wrapping_add(1);
+            let before = self.rx.kept_messages.messages;
+            let reported = match early.rendezvous {
+                true => self.report_rts(core, host, &early.msg).map(|()| None),
+                false => self.report(core, host, &early.msg, early.held),
+            };
+            // Without memory for it, it waits for the next packet.
+            let Ok(to) = reported else { return };
+            self.rx.early.remove(&order);
+            self.rx.next_order = order.wrapping_add(1);
             if early.rendezvous {
-                self.report_rts(core, host, &early.msg);
                 continue;
             }
-            let to = self.report(core, host, &early.msg, early.held);
             if early.complete {
                 core.stats.messages_received += 1;
                 if let Some(to) = early.held.or(to) {
                     host.received(to, Ok(early.msg.len_bytes));
                 }
-            } else if let Some(partial) = self.rx.partial.get_mut(&early.msg.order) {
+            } else if let Some(partial) = self.rx.partial.get_mut(&order) {
                 partial.arrived = true;
+                partial.kept = self.rx.kept_messages.messages > before;
             }
         }
     }
@@ -249,7 +282,7 @@ impl Peer {
         match self.rx.partial.get(&msg.order) {
             Some(partial) if partial.len_bytes != msg.len_bytes => return Err(DropReason::Message),
             Some(_) => {}
-            None => match self.turn(core, msg.order) {
+            None => match self.turn(msg.order) {
                 Ok(in_turn) => self.open_partial(core, host, msg, in_turn)?,
                 Err(None) => return Ok(()),
                 Err(Some(reason)) => return Err(reason),
@@ -272,7 +305,7 @@ impl Peer {
         // Of a message that nobody wants, nothing is kept.
         let Some(partial) = self.rx.partial.get_mut(&order) else { return Ok(()) };
         let end = h.s_offset + payload.len() as u32;
-        partial.coverage.add(&mut self.rx.gaps, h.s_offset, end)?;
+        partial.coverage.add(&mut self.rx.gaps, &mut core.spare_gaps, h.s_offset, end)?;
         host.place(partial.to, u64::from(h.s_offset), payload);
         core.stats.rx_payload_bytes += payload.len() as u64;
         if u64::from(partial.coverage.got_bytes) >= partial.len_bytes
@@ -292,7 +325,7 @@ impl Peer {
         order: u32,
         partial: Partial,
     ) {
-        partial.coverage.end(&mut self.rx.gaps);
+        partial.coverage.end(&mut self.rx.gaps, &mut core.spare_gaps);
         if partial.arrived {
             core.stats.messages_received += 1;
             host.received(partial.to, Ok(partial.len_bytes));
@@ -311,21 +344,26 @@ impl Peer {
         in_turn: bool,
     ) -> Result<(), DropReason> {
         let len_bytes = msg.len_bytes;
+        tables::in_map(host, &mut self.rx.partial)?;
         if in_turn {
-            self.charge(core, len_bytes)?;
-            self.rx.next_order = msg.order.wrapping_add(1);
-            if let Some(to) = self.report(core, host, &msg, None) {
+            let before = self.rx.kept_messages.messages;
+            if let Some(to) = self.report_in_turn(core, host, &msg)? {
                 let coverage = Coverage::default();
-                let partial = Partial { to, len_bytes, coverage, arrived: true };
+                let kept = self.rx.kept_messages.messages > before;
+                let partial = Partial { to, len_bytes, coverage, arrived: true, kept };
                 self.rx.partial.insert(msg.order, partial);
             }
+            self.widen_credit(core, false);
             return Ok(());
         }
-        let to = self.hold(core, host, msg.len_bytes)?;
+        tables::in_map(host, &mut self.rx.early)?;
+        let to = self.hold(host, msg.len_bytes)?;
         let early = Early { msg, rendezvous: false, held: Some(to), complete: false };
         self.rx.early.insert(msg.order, early);
         let coverage = Coverage::default();
-        self.rx.partial.insert(msg.order, Partial { to, len_bytes, coverage, arrived: false });
+        self.rx
+            .partial
+            .insert(msg.order, Partial { to, len_bytes, coverage, arrived: false, kept: false });
         Ok(())
     }
 
@@ -335,12 +373,16 @@ impl Peer {
         host: &mut H,
         msg: MsgHeader,
     ) -> Result<(), DropReason> {
-        match self.turn(core, msg.order) {
+        match self.turn(msg.order) {
             Ok(true) => {
+                self.report_rts(core, host, &msg)?;
                 self.rx.next_order = msg.order.wrapping_add(1);
-                self.report_rts(core, host, &msg);
+                let unspent = self.rx.credit.bytes.limit.wrapping_sub(self.rx.eager_in_bytes);
+                let is_short = msg.len_bytes <= u64::from(core.cfg.eager_bytes);
+                self.widen_credit(core, is_short && msg.len_bytes > u64::from(unspent));
             }
             Ok(false) => {
+                tables::in_map(host, &mut self.rx.early)?;
                 let early = Early { msg, rendezvous: true, held: None, complete: false };
                 self.rx.early.insert(msg.order, early);
             }
@@ -350,16 +392,29 @@ impl Peer {
         Ok(())
     }
 
-    fn report_rts<H: Host>(&mut self, core: &mut Core, host: &mut H, msg: &MsgHeader) {
+    /// Reports an announced message in its turn. Fails without a change.
+    fn report_rts<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        msg: &MsgHeader,
+    ) -> Result<(), DropReason> {
+        tables::in_map(host, &mut self.rx.waiting)?;
+        tables::in_slab(host, &self.rx.incoming)?;
+        tables::in_slab(host, &self.rx.links)?;
         let verdict = host.arrived(&self.arrived(msg, true, None));
+        if verdict == Verdict::NoBuffer {
+            return Err(DropReason::NoBuffer);
+        }
         self.rx.waiting.insert(msg.order, Waiting { op: msg.op, len_bytes: msg.len_bytes });
         match verdict {
             Verdict::Matched(to, capacity) => {
                 self.accept(core, host, msg.order, to, capacity);
             }
             Verdict::Discard => self.release(core, Order(msg.order), 0),
-            Verdict::Held(_) | Verdict::Wait => {}
+            Verdict::Held(_) | Verdict::Wait | Verdict::NoBuffer => {}
         }
+        Ok(())
     }
 
     /// A waiting rendezvous met its receive. False when there is none.
@@ -403,8 +458,9 @@ impl Peer {
     /// An unexpected message left the driver's queue, or is not wanted.
     pub(crate) fn release(&mut self, core: &mut Core, order: Order, credit_bytes: u32) {
         let answers = self.tx.control.len();
-        if let Some(waiting) = self.rx.waiting.remove(&order.0) {
-            self.push_empty_cts(order.0, waiting.op);
+        match self.rx.waiting.remove(&order.0) {
+            Some(waiting) => self.push_empty_cts(order.0, waiting.op),
+            None => self.rx.kept_messages.remove(credit_bytes),
         }
         if let Some(op) = self.rx.notices.remove(&order.0) {
             self.tx.control.push_back(TxRecord::Matched { op, order: order.0 });
@@ -466,7 +522,7 @@ impl Peer {
             return Err(DropReason::Message);
         }
         let before_bytes = link.coverage.got_bytes;
-        link.coverage.add(&mut self.rx.gaps, h.s_offset, end as u32)?;
+        link.coverage.add(&mut self.rx.gaps, &mut core.spare_gaps, h.s_offset, end as u32)?;
         if planted(21) {
             link.coverage.fresh_bytes = end as u32;
         }
@@ -504,7 +560,7 @@ impl Peer {
         slot: usize,
     ) {
         let link = self.rx.links.remove(slot);
-        link.coverage.end(&mut self.rx.gaps);
+        link.coverage.end(&mut self.rx.gaps, &mut core.spare_gaps);
         if let Some(at) = self.rx.link_order.iter().position(|s| usize::from(*s) == slot) {
             self.rx.link_order.remove(at);
         }

@@ -1,7 +1,7 @@
 //! Meeting a peer's requests to memory of this host (protocol.md §9).
 
 use super::coverage::Coverage;
-use super::{EarlyRequest, Incoming, LINK_ID, Link, Purpose, Rx};
+use super::{EarlyRequest, Incoming, LINK_ID, Link, Purpose, Rx, tables};
 use crate::host::{Host, Operand, RecvToken, Remote, SendToken};
 use crate::peer::remote::ReadPart;
 use crate::peer::tx::{Transfer, TxRecord};
@@ -26,11 +26,6 @@ impl Rx {
     /// Writes or updates were done of which the peer has not been told.
     pub(in crate::peer) fn has_done(&self) -> bool {
         self.done.is_some()
-    }
-
-    /// Requests wait for their turn, or for room for their answers.
-    pub(in crate::peer) fn has_early_requests(&self) -> bool {
-        !self.early_requests.is_empty()
     }
 
     /// The record that tells of them.
@@ -93,17 +88,21 @@ impl Peer {
         request: &Request,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let in_turn = match self.turn(core, request.order) {
+        let in_turn = match self.turn(request.order) {
             Ok(in_turn) => in_turn,
             Err(None) => return Ok(()),
             Err(Some(reason)) => return Err(reason),
         };
         if in_turn && !self.must_wait(core, request) {
+            tables::in_slab(host, &self.rx.incoming)?;
+            tables::in_slab(host, &self.rx.links)?;
+            tables::in_slab(host, &core.ops)?;
             self.rx.next_order = request.order.wrapping_add(1);
             self.meet(core, host, request, Operand::Here(payload));
             self.deliver_early(core, host);
             return Ok(());
         }
+        tables::in_map(host, &mut self.rx.early_requests)?;
         let kept = match payload.is_empty() {
             true => None,
             false => Some(self.keep(core, host, payload)?),
@@ -115,15 +114,21 @@ impl Peer {
     /// Keeps what came with a request before its turn.
     fn keep<H: Host>(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         host: &mut H,
         payload: &[u8],
     ) -> Result<RecvToken, DropReason> {
-        let total_bytes = self.rx.kept_bytes + payload.len() as u64;
-        if total_bytes > u64::from(core.cfg.eager_credit_bytes).max(u64::from(u16::MAX)) {
+        let len_bytes = payload.len() as u64;
+        let total_bytes = self.rx.kept_bytes + len_bytes;
+        if total_bytes > u64::from(core.cfg.eager_credit_bytes).max(u64::from(u16::MAX))
+            || !core.budget.take(len_bytes)
+        {
             return Err(DropReason::NoBuffer);
         }
-        let to = host.keep(self.id, payload.len() as u64).ok_or(DropReason::NoBuffer)?;
+        let Some(to) = host.keep(self.id, len_bytes) else {
+            core.budget.give_back(len_bytes);
+            return Err(DropReason::NoBuffer);
+        };
         self.rx.kept_bytes = total_bytes;
         host.place(to, 0, payload);
         Ok(to)
@@ -143,7 +148,10 @@ impl Peer {
     pub(super) fn meet_early<H: Host>(&mut self, core: &mut Core, host: &mut H) -> bool {
         let order = self.rx.next_order;
         let Some(early) = self.rx.early_requests.get(&order).copied() else { return false };
-        if self.must_wait(core, &early.request) {
+        if self.must_wait(core, &early.request)
+            || tables::in_slab(host, &self.rx.incoming).is_err()
+            || tables::in_slab(host, &core.ops).is_err()
+        {
             return false;
         }
         self.rx.early_requests.remove(&order);
@@ -151,7 +159,9 @@ impl Peer {
         let operand = match early.kept {
             None => Operand::Here(&[]),
             Some(kept) => {
-                self.rx.kept_bytes -= u64::from(early.request.operand_bytes);
+                let len_bytes = u64::from(early.request.operand_bytes);
+                self.rx.kept_bytes -= len_bytes;
+                core.budget.give_back(len_bytes);
                 Operand::Kept(kept)
             }
         };

@@ -1,0 +1,44 @@
+//! Whether memory is left for what peers send. The process may have a limit (`RLIMIT_AS`), and Rust's
+//! allocator ends a process that has reached it: so what peers make grow stops before.
+
+use erd_ffi::own_memory;
+
+/// Memory that peers cannot use up: for all that is too small to ask about, and for the application.
+const RESERVE_BYTES: usize = 4 << 20;
+/// The kernel is asked each time that so much more was used.
+const UNCHECKED_BYTES: usize = 256 << 10;
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Used since the kernel was asked.
+    unchecked_bytes: usize,
+    /// There was none then.
+    is_short: bool,
+}
+
+impl Room {
+    /// Whether there is memory for so many bytes more.
+    pub(super) fn has(&mut self, bytes: usize) -> bool {
+        self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes);
+        if self.unchecked_bytes < UNCHECKED_BYTES && !self.is_short {
+            return true;
+        }
+        self.unchecked_bytes = 0;
+        self.is_short = !own_memory::has_room(bytes.saturating_add(RESERVE_BYTES));
+        !self.is_short
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_there_is_is_refused_until_there_is() {
+        let mut room = Room::default();
+        assert!(room.has(1) && !room.is_short);
+        assert!(!room.has(1 << 50), "no process has so much");
+        assert!(room.has(1), "it is asked again");
+    }
+}

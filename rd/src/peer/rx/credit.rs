@@ -1,0 +1,360 @@
+//! What a peer may send before it is matched, and the budget that comes out of (protocol.md §5.3).
+//!
+//! Limits are absolute numbers that only grow, so a grant is a loan: it comes back when the peer has
+//! used it and what it sent was consumed. All loans together are never more than the budget.
+
+use super::Kept;
+use crate::config::Config;
+use crate::planted::planted;
+use hashbrown::HashMap;
+
+/// What a message without a receive takes beside its payload, in the engine and in the driver, in
+/// bytes: rather more than that.
+pub const MESSAGE_COST_BYTES: u32 = 256;
+/// Send orders that each peer has whatever the budget says: who may not even announce a message
+/// could never be told that there is room. They are part of what a peer's entry costs.
+pub const ORDERS_LEAST: u32 = 16;
+/// Send orders of a newcomer while most of the budget is free.
+const ORDERS_ROOMY: u32 = 1 << 10;
+/// Send orders and eager bytes of a newcomer otherwise. Who uses them gets more.
+const ORDERS_FIRST: u32 = 64;
+const BYTES_FIRST: u32 = 16 << 10;
+/// With less than this part of the budget lent, newcomers get all that there is for one peer.
+const ROOMY_PART: u64 = 4;
+/// A newcomer gets at most this part of what is free.
+const NEWCOMER_PART: u64 = 32;
+/// This part of the budget is kept for newcomers and early requests; with as little beyond that,
+/// memory is scarce.
+const KEPT_PART: u64 = 8;
+
+/// The memory of one endpoint for what its peers send before it is wanted.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    total_bytes: u64,
+    taken_bytes: u64,
+    /// Messages of ended sessions that the driver keeps, by session. Each is charged, so the budget
+    /// bounds them.
+    orphans: HashMap<u32, Kept>,
+}
+
+impl Budget {
+    pub fn new(total_bytes: u64) -> Budget {
+        Budget { total_bytes, taken_bytes: 0, orphans: HashMap::new() }
+    }
+
+    /// Lent to peers, or taken.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.taken_bytes)
+    }
+
+    /// What may be lent beyond the first grants.
+    fn spare_bytes(&self) -> u64 {
+        self.free_bytes().saturating_sub(self.total_bytes / KEPT_PART)
+    }
+
+    fn is_scarce(&self) -> bool {
+        self.spare_bytes() < self.total_bytes / KEPT_PART
+    }
+
+    /// Takes so much, if it is there.
+    pub fn take(&mut self, bytes: u64) -> bool {
+        let fits = bytes <= self.free_bytes();
+        if fits && !planted(27) {
+            self.taken_bytes += bytes;
+        }
+        fits
+    }
+
+    pub fn give_back(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.taken_bytes || planted(27), "it was taken before");
+        self.taken_bytes = self.taken_bytes.saturating_sub(bytes);
+    }
+}
+
+impl Budget {
+    /// A session has ended; its whole messages are still there.
+    pub fn orphan(&mut self, session: u32, kept: Kept) {
+        if kept.messages > 0 {
+            // They were lent, but for the send orders that cost nothing.
+            self.taken_bytes += kept.cost_bytes();
+            self.orphans.insert(session, kept);
+        }
+    }
+
+    /// A message of an ended session was consumed.
+    pub fn release(&mut self, session: u32, bytes: u32) {
+        let Some(kept) = self.orphans.get_mut(&session) else { return };
+        let before = kept.cost_bytes();
+        kept.remove(bytes);
+        let mut freed = before - kept.cost_bytes();
+        if kept.messages == 0 {
+            freed = before;
+            self.orphans.remove(&session);
+        }
+        self.give_back(freed);
+    }
+}
+
+/// How one kind of credit is granted.
+struct Terms {
+    /// Of the budget, for each unit.
+    unit_bytes: u64,
+    /// Units that cost nothing.
+    free: u32,
+    /// The window to begin with, when there is plenty and when there is not.
+    roomy: u32,
+    first: u32,
+    /// The widest window.
+    most: u32,
+}
+
+impl Terms {
+    fn of_bytes(cfg: &Config) -> Terms {
+        let most = cfg.eager_credit_bytes;
+        Terms { unit_bytes: 1, free: 0, roomy: most, first: BYTES_FIRST.min(most), most }
+    }
+
+    fn of_orders(cfg: &Config) -> Terms {
+        let most = cfg.unexpected_messages;
+        Terms {
+            unit_bytes: MESSAGE_COST_BYTES.into(),
+            free: ORDERS_LEAST.min(most),
+            roomy: ORDERS_ROOMY.min(most),
+            first: ORDERS_FIRST.min(most),
+            most,
+        }
+    }
+}
+
+/// One kind of credit of one peer. All numbers but the window count from the session's beginning,
+/// and wrap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Grant {
+    /// The peer may go so far.
+    pub limit: u32,
+    /// So much was used and consumed.
+    used: u32,
+    /// So much of that the budget has back.
+    settled: u32,
+    /// The limit that the peer was told last.
+    told: u32,
+    /// How far the limit is to be ahead of what was consumed.
+    window: u32,
+}
+
+impl Grant {
+    fn open(terms: &Terms, budget: &mut Budget) -> Grant {
+        let roomy = budget.taken_bytes < budget.total_bytes / ROOMY_PART;
+        let window = if roomy { terms.roomy } else { terms.first };
+        let part = (budget.free_bytes() / NEWCOMER_PART / terms.unit_bytes).min(terms.most.into());
+        let limit = window.min(part as u32).max(terms.free);
+        let grant = Grant { limit, told: limit, window, ..Grant::default() };
+        let taken = budget.take(grant.cost_bytes(terms));
+        debug_assert!(taken, "a part of what is free is there");
+        grant
+    }
+
+    /// What is lent: what the peer may send, and what it has sent that was not consumed.
+    fn cost_bytes(&self, terms: &Terms) -> u64 {
+        let lent = self.limit.wrapping_sub(self.settled);
+        u64::from(lent.saturating_sub(terms.free)) * terms.unit_bytes
+    }
+
+    /// The peer has used most of it.
+    fn is_low(&self, sent: u32) -> bool {
+        self.limit.wrapping_sub(sent) < self.window.div_ceil(2)
+    }
+
+    /// Counts what was consumed. What comes back is lent again at once, as long as there is plenty.
+    fn consume(&mut self, terms: &Terms, budget: &mut Budget, count: u32) {
+        self.used = self.used.wrapping_add(count);
+        let is_full = self.limit.wrapping_sub(self.settled) == self.window;
+        if is_full && !budget.is_scarce() {
+            self.settled = self.used;
+            self.limit = self.used.wrapping_add(self.window);
+        } else {
+            self.raise(terms, budget, false);
+        }
+    }
+
+    /// Gives back what was consumed, and moves the limit ahead of that as far as the window and the
+    /// budget say. With `wanted`, the peer could use a wider window.
+    fn raise(&mut self, terms: &Terms, budget: &mut Budget, wanted: bool) {
+        let before = self.cost_bytes(terms);
+        self.settled = self.used;
+        budget.give_back(before - self.cost_bytes(terms));
+        if budget.is_scarce() {
+            self.window = (self.window / 2).max(terms.first);
+        } else if wanted {
+            self.window = self.window.saturating_mul(2).min(terms.most);
+        }
+        let lent = self.limit.wrapping_sub(self.used);
+        let affordable = budget.spare_bytes() / terms.unit_bytes;
+        let free = terms.free.saturating_sub(lent);
+        let most = affordable.saturating_add(free.into()).min(u32::MAX.into()) as u32;
+        let more = self.window.saturating_sub(lent).min(most);
+        let before = self.cost_bytes(terms);
+        self.limit = self.limit.wrapping_add(more);
+        let taken = budget.take(self.cost_bytes(terms) - before);
+        debug_assert!(taken, "what can be afforded is there");
+    }
+
+    /// Whether the peer should be told of the limit now.
+    fn is_worth_telling(&self) -> bool {
+        let more = self.limit.wrapping_sub(self.told);
+        let ahead = self.limit.wrapping_sub(self.used).min(self.window);
+        more > 0 && more >= ahead / 2
+    }
+
+    /// The limit, which the peer is about to be told.
+    pub fn tell(&mut self) -> u32 {
+        self.told = self.limit;
+        self.limit
+    }
+}
+
+/// What one peer may send.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Credit {
+    pub bytes: Grant,
+    /// Send orders, counted from the peer's first.
+    pub orders: Grant,
+}
+
+impl Credit {
+    /// The first grants of a session.
+    pub fn open(cfg: &Config, budget: &mut Budget) -> Credit {
+        let bytes = Grant::open(&Terms::of_bytes(cfg), budget);
+        Credit { bytes, orders: Grant::open(&Terms::of_orders(cfg), budget) }
+    }
+
+    /// The session has ended.
+    pub fn close(&mut self, cfg: &Config, budget: &mut Budget) {
+        budget.give_back(self.bytes.cost_bytes(&Terms::of_bytes(cfg)));
+        budget.give_back(self.orders.cost_bytes(&Terms::of_orders(cfg)));
+        *self = Credit::default();
+    }
+
+    /// Messages were consumed. True if the peer should be told what that gives it.
+    pub fn consume(
+        &mut self,
+        cfg: &Config,
+        budget: &mut Budget,
+        messages: u32,
+        bytes: u32,
+    ) -> bool {
+        let (of_bytes, of_orders) = (Terms::of_bytes(cfg), Terms::of_orders(cfg));
+        self.bytes.consume(&of_bytes, budget, bytes);
+        self.orders.consume(&of_orders, budget, messages);
+        self.bytes.is_worth_telling() || self.orders.is_worth_telling()
+    }
+
+    /// The peer has sent so much since the session began; with `short`, it would have sent a message
+    /// eager for which there was no credit. True if it should be told that it has more now.
+    pub fn widen(
+        &mut self,
+        cfg: &Config,
+        budget: &mut Budget,
+        sent: (u32, u32),
+        short: bool,
+    ) -> bool {
+        let (bytes, orders) = sent;
+        if short || self.bytes.is_low(bytes) {
+            self.bytes.raise(&Terms::of_bytes(cfg), budget, true);
+        }
+        if self.orders.is_low(orders) {
+            self.orders.raise(&Terms::of_orders(cfg), budget, true);
+        }
+        self.bytes.is_worth_telling() || self.orders.is_worth_telling()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const TOTAL_BYTES: u64 = 64 << 20;
+
+    fn config() -> Config {
+        let name = "10.0.0.1:1".parse().unwrap();
+        Config::new(name, 1, |_, _| 0)
+    }
+
+    fn cost(credit: &Credit, cfg: &Config) -> u64 {
+        credit.bytes.cost_bytes(&Terms::of_bytes(cfg))
+            + credit.orders.cost_bytes(&Terms::of_orders(cfg))
+    }
+
+    #[test]
+    fn few_peers_have_whole_windows_and_all_together_the_budget() {
+        let (cfg, mut budget) = (config(), Budget::new(TOTAL_BYTES));
+        let mut credits = Vec::new();
+        for n in 0..10_000 {
+            let credit = Credit::open(&cfg, &mut budget);
+            assert!(n >= 8 || credit.bytes.limit == cfg.eager_credit_bytes);
+            assert!(n >= 1000 || credit.bytes.limit >= BYTES_FIRST, "peer {n}");
+            assert!(credit.orders.limit >= ORDERS_LEAST);
+            credits.push(credit);
+        }
+        let sum: u64 = credits.iter().map(|credit| cost(credit, &cfg)).sum();
+        assert!(sum == budget.taken_bytes() && sum <= TOTAL_BYTES);
+        for credit in &mut credits {
+            credit.close(&cfg, &mut budget);
+        }
+        assert_eq!(budget.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn without_a_budget_each_peer_hears_of_the_orders_that_cost_nothing() {
+        let (cfg, mut budget) = (config(), Budget::new(0));
+        let mut credit = Credit::open(&cfg, &mut budget);
+        assert_eq!((credit.bytes.tell(), credit.orders.tell()), (0, ORDERS_LEAST));
+        let mut told = 0;
+        for consumed in 1..=10 * ORDERS_LEAST {
+            if credit.consume(&cfg, &mut budget, 1, 0) {
+                told += 1;
+                assert_eq!(credit.orders.tell(), consumed + ORDERS_LEAST);
+            }
+        }
+        assert_eq!((told, credit.orders.limit), (20, 11 * ORDERS_LEAST));
+        assert_eq!(budget.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn windows_that_are_used_grow_to_the_whole_and_shrink_when_memory_is_scarce() {
+        let (cfg, mut budget) = (config(), Budget::new(TOTAL_BYTES));
+        let mut many: Vec<_> = (0..200).map(|_| Credit::open(&cfg, &mut budget)).collect();
+        let busy = &mut many[150];
+        assert_eq!(busy.bytes.limit, BYTES_FIRST);
+        let mut sent = (0, 0);
+        for _ in 0..10_000 {
+            sent = (sent.0 + 1000, sent.1 + 1);
+            assert!(sent.0 <= busy.bytes.limit, "it never runs dry");
+            busy.widen(&cfg, &mut budget, sent, false);
+            busy.consume(&cfg, &mut budget, 1, 1000);
+        }
+        let lent = busy.bytes.limit - sent.0;
+        assert!(lent > BYTES_FIRST / 2, "{lent} bytes of credit after 10 MB");
+        // Nothing is consumed: the window doubles.
+        for _ in 0..1000 {
+            if sent.0 + 1000 <= busy.bytes.limit {
+                sent.0 += 1000;
+            }
+            busy.widen(&cfg, &mut budget, sent, false);
+        }
+        assert_eq!(busy.bytes.window, cfg.eager_credit_bytes);
+        let spare_bytes = budget.spare_bytes();
+        assert!(budget.take(spare_bytes));
+        while busy.bytes.used < sent.0 {
+            let bytes = (sent.0 - busy.bytes.used).min(10_000);
+            busy.consume(&cfg, &mut budget, 0, bytes);
+        }
+        assert!(busy.bytes.window < cfg.eager_credit_bytes / 2, "others need it");
+        assert!(budget.taken_bytes() <= TOTAL_BYTES);
+    }
+}
