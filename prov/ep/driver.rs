@@ -85,7 +85,6 @@ pub(super) struct Driver {
     pub owed: Option<Box<Owed>>,
     /// When the sockets, being full, are to be tried again.
     pub retry_at_ns: Option<u64>,
-    pub looked_for_errors_ns: u64,
 }
 
 impl Driver {
@@ -400,10 +399,7 @@ impl Driver {
 
     fn look_for_errors(&mut self, now: u64) {
         let every_ns = if self.link.uses_verbs() { ERROR_LOOK_VERBS_NS } else { ERROR_LOOK_NS };
-        if now - self.looked_for_errors_ns >= every_ns {
-            self.looked_for_errors_ns = now;
-            self.domain.net_errors.drain(&self.tx);
-        }
+        self.domain.net_errors.look(&self.tx, now, every_ns);
     }
 
     fn read_inbox(&mut self, now: u64) {

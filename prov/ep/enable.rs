@@ -176,7 +176,6 @@ impl Driver {
             config,
             owed: None,
             retry_at_ns: None,
-            looked_for_errors_ns: 0,
         })
     }
 

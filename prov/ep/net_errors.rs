@@ -8,7 +8,7 @@ use erd_ffi::udp::{NetError, TxSockets};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Errors kept for an endpoint that does not look; more of them say nothing new.
 const INBOX_ERRORS: usize = 64;
@@ -17,6 +17,8 @@ const INBOX_ERRORS: usize = 64;
 #[derive(Default)]
 pub struct NetErrors {
     inboxes: Mutex<Vec<Arc<Inbox>>>,
+    /// When somebody last looked without a sign of an error.
+    looked_ns: AtomicU64,
 }
 
 /// Errors that one endpoint has not looked at.
@@ -40,6 +42,17 @@ impl NetErrors {
     /// The endpoint with this inbox closes.
     pub fn leave(&self, inbox: &Arc<Inbox>) {
         self.inboxes.lock().retain(|other| !Arc::ptr_eq(other, inbox));
+    }
+
+    /// [`NetErrors::drain`], unless some endpoint has looked within `every_ns`: each look takes a system call for each
+    /// of the sockets, which all endpoints share.
+    pub fn look(&self, sockets: &TxSockets, now: u64, every_ns: u64) {
+        let looked_ns = self.looked_ns.load(Ordering::Relaxed);
+        let due = now.saturating_sub(looked_ns) >= every_ns;
+        let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if due && self.looked_ns.compare_exchange(looked_ns, now, order, failed).is_ok() {
+            self.drain(sockets);
+        }
     }
 
     /// Takes what the sockets have, and puts it in every inbox.
