@@ -169,8 +169,9 @@ pub trait Host {
     }
 
     /// Whether the peer may have pages of this host's memory to read from, for as long as a seal
-    /// holds: a process of the same user and the same host. Asked when a session opens, if its
-    /// terms have [`crate::Seals`].
+    /// holds: a process of the same user and the same host. Asked before the first segment of a session
+    /// that would be sealed ([`crate::Seals`]), and again after a silence of the peer. The answer
+    /// may take a while, and most sessions never need it.
     fn shares_memory(&mut self, _name: SocketAddr) -> bool {
         false
     }

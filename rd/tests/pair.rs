@@ -1,5 +1,7 @@
 //! Two engines on a perfect wire: the boundary as a driver uses it, in its shortest form.
 
+mod wire;
+
 use erd_rd::cc::erd::ErdScheme;
 use erd_rd::cc::settings::Setting;
 use erd_rd::cc::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
@@ -7,195 +9,13 @@ use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, VERSION, seal};
 use erd_rd::wire::put_name;
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header};
 use erd_rd::{
-    Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, MsgRef, OpError, Part, PeerId,
-    PostError, RecvToken, RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
+    Config, DropReason, Ecn, MsgRef, OpError, PostError, RecvToken, RxMeta, Seals, TxBurst,
 };
-use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-
-/// A driver's memory: sends by token, receives posted in order, matched first come first served.
-#[derive(Default)]
-struct Memory {
-    sends: BTreeMap<u64, Vec<u8>>,
-    posted: VecDeque<u64>,
-    buffers: BTreeMap<u64, Vec<u8>>,
-    unexpected: VecDeque<(Arrived, Option<u64>)>,
-    /// Held buffers whose message met a receive: held to posted.
-    copies: BTreeMap<u64, u64>,
-    next_held: u64,
-    sent: Vec<(u64, Result<(), OpError>)>,
-    received: Vec<(u64, Result<u64, OpError>)>,
-}
-
-impl Host for Memory {
-    fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
-        let from = offset_bytes as usize;
-        out.copy_from_slice(&self.sends[&op.0][from..from + out.len()]);
-    }
-
-    fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
-        let from = offset_bytes as usize;
-        crc32c::crc32c_append(seed, &self.sends[&op.0][from..from + len_bytes as usize])
-    }
-
-    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
-        self.sent.push((op.0, outcome));
-    }
-
-    fn arrived(&mut self, msg: &Arrived) -> Verdict {
-        if let Some(to) = self.posted.pop_front() {
-            if let Some(held) = msg.held {
-                self.copies.insert(held.0, to);
-            }
-            return Verdict::Matched(RecvToken(to), self.buffers[&to].len() as u64);
-        }
-        if msg.rendezvous {
-            self.unexpected.push_back((*msg, None));
-            return Verdict::Wait;
-        }
-        let to = self.hold(msg.msg.peer, msg.len_bytes).unwrap();
-        self.unexpected.push_back((*msg, Some(to.0)));
-        Verdict::Held(to)
-    }
-
-    fn hold(&mut self, _: PeerId, len_bytes: u64) -> Option<RecvToken> {
-        self.next_held += 1;
-        let token = self.next_held | 1 << 40;
-        self.buffers.insert(token, vec![0; len_bytes as usize]);
-        Some(RecvToken(token))
-    }
-
-    fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
-        let from = offset_bytes as usize;
-        self.buffers.get_mut(&to.0).unwrap()[from..from + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
-        let Some(posted) = self.copies.remove(&to.0) else {
-            self.received.push((to.0, outcome));
-            return;
-        };
-        let bytes = self.buffers.remove(&to.0).unwrap();
-        self.buffers.insert(posted, bytes);
-        self.received.push((posted, outcome));
-    }
-
-    fn session_ended(&mut self, _: PeerId, _: u32, _: EndReason) {}
-
-    fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
-        1472
-    }
-}
-
-/// First PSN and send order of every node.
-const FIRST_PSN: u32 = u32::MAX - 20;
-
-struct Node {
-    engine: Endpoint,
-    memory: Memory,
-    name: SocketAddr,
-}
-
-fn node(port: u16) -> Node {
-    node_with(port, Box::new(ErdScheme::default()), |_| ())
-}
-
-fn node_with(port: u16, scheme: Box<dyn Scheme>, change: impl FnOnce(&mut Config)) -> Node {
-    let name: SocketAddr = format!("10.0.0.1:{port}").parse().unwrap();
-    let mut config = Config::new(name, 1, crc32c::crc32c_append);
-    config.first_psn = Some(FIRST_PSN);
-    change(&mut config);
-    let engine = Endpoint::new(config, scheme, u64::from(port)).unwrap();
-    Node { engine, memory: Memory::default(), name }
-}
-
-/// Bytes of each datagram of a burst.
-fn datagrams(burst: &TxBurst, memory: &Memory) -> Vec<Vec<u8>> {
-    let mut all = Vec::new();
-    for part in &burst.parts {
-        match *part {
-            Part::Inline { start, len_bytes } => {
-                all.extend(&burst.bytes[start as usize..(start + len_bytes) as usize]);
-            }
-            Part::Payload { op, offset_bytes, len_bytes } => {
-                let from = offset_bytes as usize;
-                all.extend(&memory.sends[&op.0][from..from + len_bytes as usize]);
-            }
-        }
-    }
-    assert_eq!(all.len(), burst.total_bytes as usize);
-    all.chunks(burst.segment_bytes.max(1) as usize).map(<[u8]>::to_vec).collect()
-}
-
-/// Runs the nodes until nothing moves, at most `limit_ns` of virtual time.
-fn run(nodes: &mut [Node], now: &mut u64, limit_ns: u64) {
-    run_with(nodes, now, limit_ns, |_, _, _| true);
-}
-
-/// The same over a wire that asks `passes` with the time, the sender's place and the datagram.
-fn run_with(
-    nodes: &mut [Node],
-    now: &mut u64,
-    limit_ns: u64,
-    mut passes: impl FnMut(u64, usize, &[u8]) -> bool,
-) {
-    let end = *now + limit_ns;
-    let mut burst = TxBurst::new();
-    while *now < end {
-        let mut moved = false;
-        for at in 0..nodes.len() {
-            let me = &mut nodes[at];
-            if me.engine.poll_transmit(*now, true, &mut me.memory, &mut burst) {
-                moved = true;
-                let packets = datagrams(&burst, &me.memory);
-                let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from: me.name };
-                let to = burst.to;
-                let Some(other) = nodes.iter_mut().find(|n| n.name == to) else { continue };
-                for packet in packets.iter().filter(|packet| passes(*now, at, packet)) {
-                    other.engine.handle_packet(*now, &meta, packet, &mut other.memory);
-                }
-            }
-        }
-        *now += 1_000;
-        for node in nodes.iter_mut() {
-            if node.engine.poll_timeout().is_some_and(|at| at <= *now) {
-                node.engine.handle_timeout(*now, &mut node.memory);
-                moved = true;
-            }
-        }
-        let next = nodes.iter().filter_map(|n| n.engine.poll_timeout()).min();
-        if !moved {
-            match next {
-                Some(at) if at < end => *now = at.max(*now),
-                _ => return,
-            }
-        }
-    }
-}
-
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| (i.wrapping_mul(31) ^ seed.wrapping_mul(0x9e37)) as u8).collect()
-}
-
-fn post_send(node: &mut Node, token: u64, to: SocketAddr, len: usize) {
-    post_send_at(node, 0, token, to, len);
-}
-
-fn post_send_at(node: &mut Node, now: u64, token: u64, to: SocketAddr, len: usize) {
-    node.memory.sends.insert(token, pattern(token, len));
-    let peer = node.engine.peer(now, to, &mut node.memory).unwrap();
-    let wr = WorkRequest {
-        peer,
-        token: SendToken(token),
-        len_bytes: len as u64,
-        tag: Some(token),
-        data: None,
-        match_complete: false,
-        fence: false,
-    };
-    node.engine.send(now, wr).unwrap();
-}
+use wire::{
+    FIRST_PSN, Node, datagrams, node, node_with, pattern, post_send, post_send_at, run, run_with,
+};
 
 #[test]
 fn messages_of_all_sizes_arrive_in_order() {
@@ -248,6 +68,31 @@ fn unexpected_messages_wait_for_accept_and_goodbye_ends_the_session() {
     me.engine.close(now, &mut me.memory);
     run(&mut nodes, &mut now, 1_000_000_000);
     assert!(nodes[0].engine.is_closed());
+}
+
+#[test]
+fn who_shares_memory_is_asked_with_the_first_long_message() {
+    let sealing = |port| {
+        node_with(port, Box::new(ErdScheme::default()), |config| {
+            config.seals = Some(Seals { least_bytes: 1000, most_bytes: 1000 });
+        })
+    };
+    let mut nodes = [sealing(1), sealing(2)];
+    let (to, mut now) = (nodes[1].name, 0);
+    let mut exchange = |nodes: &mut [Node; 2], token: u64, len: usize| {
+        nodes[1].memory.posted.push_back(token);
+        nodes[1].memory.buffers.insert(token, vec![0; len]);
+        post_send_at(&mut nodes[0], now, token, to, len);
+        run(nodes, &mut now, SECOND);
+        assert!(nodes[1].memory.received.contains(&(token, Ok(len as u64))));
+    };
+    exchange(&mut nodes, 1, 8);
+    exchange(&mut nodes, 2, 5000);
+    assert_eq!(nodes[0].memory.asked, [], "eager messages are copied");
+    exchange(&mut nodes, 3, 50_000);
+    exchange(&mut nodes, 4, 50_000);
+    assert_eq!(nodes[0].memory.asked, [to], "once");
+    assert_eq!(nodes[1].memory.asked, [], "it sends nothing long");
 }
 
 /// Two nodes after one message from the first to the second, and the session ids by which the

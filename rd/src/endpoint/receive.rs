@@ -471,7 +471,7 @@ impl Endpoint {
                 if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
                     return Err(DropReason::Malformed);
                 }
-                peer.on_welcome(core, host, now, arrived, &g).map_err(refused)
+                peer.on_welcome(core, now, arrived, &g).map_err(refused)
             }
             _ => Err(DropReason::WrongState),
         };

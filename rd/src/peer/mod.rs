@@ -287,7 +287,8 @@ pub(crate) struct Peer {
     pub payload_checksum: bool,
     /// Which segments to the peer are sealed.
     pub seals: Option<Seals>,
-    /// The peer was silent: another process may have its address by now.
+    /// The session is new, or the peer was silent: who has its address is asked before the next segment
+    /// that would be sealed.
     pub doubted: bool,
     /// The peer has used our session id, so it has our greeting.
     pub met: bool,

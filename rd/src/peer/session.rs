@@ -110,7 +110,7 @@ impl Peer {
     }
 
     /// Takes over what a greeting says; the session is open afterwards.
-    fn adopt<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, g: &Greeting) {
+    fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
         let Greeting { session, asker, epoch, incarnation, .. } = *g;
         self.remote = Remote { session, asker, epoch, incarnation };
         self.oldest = (g.epoch, g.incarnation);
@@ -121,8 +121,8 @@ impl Peer {
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
         let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
-        self.seals = terms.seals.filter(|_| takes_seals && host.shares_memory(self.name));
-        (self.doubted, self.met) = (false, false);
+        self.seals = terms.seals.filter(|_| takes_seals);
+        (self.doubted, self.met) = (true, false);
         self.takes_requests = g.features & FEATURE_REMOTE != 0;
         self.tx.open(g);
         self.rx.start(g);
@@ -187,7 +187,7 @@ impl Peer {
             _ => {}
         }
         self.sample_setup(arrived, g.echo_sent_at_ns);
-        self.adopt(core, host, now, g);
+        self.adopt(core, now, g);
         self.setup.welcome = Some(sent_at_ns);
         Ok(())
     }
@@ -247,10 +247,9 @@ impl Peer {
     }
 
     /// A welcome to our hello.
-    pub(crate) fn on_welcome<H: Host>(
+    pub(crate) fn on_welcome(
         &mut self,
         core: &mut Core,
-        host: &mut H,
         now: Nanos,
         arrived: Nanos,
         g: &Greeting,
@@ -260,7 +259,7 @@ impl Peer {
             Phase::Opening if g.session == self.gave_up => Err(Refusal::Stale),
             Phase::Opening => {
                 self.sample_setup(arrived, g.echo_sent_at_ns);
-                self.adopt(core, host, now, g);
+                self.adopt(core, now, g);
                 Ok(())
             }
             Phase::Open if g.session == self.remote.session => Ok(()),

@@ -567,7 +567,9 @@ impl Peer {
         if !self.may_send(now, u64::from(self.datagram_bytes)) {
             return false;
         }
-        self.settle_doubt(host);
+        if !t.eager {
+            self.settle_doubt(host);
+        }
         let room = self.segment_room(t.eager);
         let (path, is_try) = self.next_path(core, now, true);
         let most = if is_try { 0 } else { self.burst_bytes().min(core.cfg.burst_bytes.into()) };
@@ -622,7 +624,7 @@ impl Peer {
         }
     }
 
-    /// Asks anew who is at the peer's address when it answers after a silence.
+    /// Asks who is at the peer's address, once it answers.
     fn settle_doubt<H: Host>(&mut self, host: &mut H) {
         if self.doubted && self.live.probes == 0 && self.seals.is_some() {
             self.seals = self.seals.filter(|_| host.shares_memory(self.name));
