@@ -1,7 +1,6 @@
 //! Peers that keep to the formats but to nothing else: what they send completes only what it is
 //! enough for.
 
-use erd_rd::cc::AckPolicy;
 use erd_rd::cc::erd::ErdScheme;
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::AckState;
@@ -16,6 +15,9 @@ use erd_rd::{
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+
+mod stranger;
+use stranger::{bundle, eager_byte, greeting_of, hello, message};
 
 /// Length of the messages, and of the segments that they would take sixteen of.
 const LEN_BYTES: u32 = 16_000;
@@ -183,29 +185,10 @@ impl Stranger {
     /// Opens a session as the process of this epoch at the name.
     fn restarted(victim: &mut Victim, port: u16, epoch: u64) -> Stranger {
         let name = SocketAddr::from(([10, 0, 0, 2], port));
-        let mut greeting = Greeting {
-            features: 4,
-            session: epoch << 30 | u64::from(port),
-            asker: epoch << 29 | u64::from(port),
-            epoch,
-            incarnation: 1,
-            first_psn: 0,
-            first_order: 0,
-            datagram_bytes: 1472,
-            paths: 1,
-            ack_policy: AckPolicy::NackOnly,
-            window_bytes: 1 << 20,
-            eager_credit_bytes: 1 << 20,
-            order_window: 1 << 16,
-            psn_window: 1 << 14,
-            cookie: 0,
-            gave_up: 0,
-            echo_sent_at_ns: 0,
-            name,
-        };
-        let challenge = hello(victim, &greeting, Kind::Challenge);
+        let mut greeting = greeting_of(epoch, name);
+        let challenge = greet(victim, &greeting, Kind::Challenge);
         greeting.cookie = u64::from_be_bytes(challenge[HEADER_BYTES..][..8].try_into().unwrap());
-        let welcome = hello(victim, &greeting, Kind::Welcome);
+        let welcome = greet(victim, &greeting, Kind::Welcome);
         let victim = Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).unwrap();
         Stranger { name, session: greeting.session, victim, psn: 0, order: 0 }
     }
@@ -217,13 +200,7 @@ impl Stranger {
 
     /// A bundle of one record. Returns the records of the answer.
     fn tell(&mut self, victim: &mut Victim, record: &Record) -> Vec<Record> {
-        let mut h = self.header();
-        h.s_len = 2 + record.header_bytes() as u16;
-        let answers = self.send(victim, h, |out| {
-            out.extend(1u16.to_be_bytes());
-            record.emit(out);
-        });
-        records(&answers)
+        records(&victim.takes(self.name, &bundle(self.header(), record)))
     }
 
     /// Acknowledges all that the victim has sent. Returns the records of what it sends then.
@@ -260,13 +237,7 @@ impl Stranger {
 
     /// One byte of an eager message.
     fn begin_eager(&mut self, victim: &mut Victim, msg: &MsgHeader) {
-        let mut h = self.header();
-        (h.long, h.flags, h.s_len) = (true, FLAG_EAGER, 1);
-        let mut bytes = Vec::new();
-        h.emit(&mut bytes);
-        emit_eager_header(&mut bytes, msg);
-        seal(&mut bytes, 0, crc32c::crc32c_append);
-        bytes.push(7);
+        let bytes = eager_byte(self.header(), msg);
         victim.takes(self.name, &bytes);
     }
 
@@ -291,30 +262,11 @@ impl Stranger {
         bytes.extend((0..SEGMENT_BYTES).map(|i| (h.s_offset + i) as u8));
         victim.takes(self.name, &bytes)
     }
-
-    fn send(
-        &self,
-        victim: &mut Victim,
-        h: Header,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Vec<Vec<u8>> {
-        let mut bytes = Vec::new();
-        h.emit(&mut bytes);
-        body(&mut bytes);
-        seal(&mut bytes, 0, crc32c::crc32c_append);
-        victim.takes(self.name, &bytes)
-    }
 }
 
 /// Says hello; returns the answer, which is of this kind.
-fn hello(victim: &mut Victim, greeting: &Greeting, answer: Kind) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Header::new(Kind::Hello, 0).emit(&mut bytes);
-    greeting.emit(&mut bytes);
-    let len = (bytes.len() - HEADER_BYTES) as u16;
-    bytes[4..6].copy_from_slice(&len.to_be_bytes());
-    seal(&mut bytes, 0, crc32c::crc32c_append);
-    let answers = victim.takes(greeting.name, &bytes);
+fn greet(victim: &mut Victim, greeting: &Greeting, answer: Kind) -> Vec<u8> {
+    let answers = victim.takes(greeting.name, &hello(greeting));
     let mut of_kind = answers.into_iter().filter(|a| Header::parse(a).unwrap().kind == answer);
     of_kind.next().expect("a hello is answered")
 }
@@ -331,11 +283,6 @@ fn records(datagrams: &[Vec<u8>]) -> Vec<Record> {
         }
     }
     all
-}
-
-fn message(order: u32, len_bytes: u32) -> MsgHeader {
-    let len_bytes = len_bytes.into();
-    MsgHeader { order, op: 0, tag: None, data: None, match_notice: false, len_bytes }
 }
 
 /// Sends the second segment sixteen times, which completes nothing; then all of them, overlapping,
@@ -363,7 +310,7 @@ fn an_eager_message_is_not_made_of_the_same_bytes() {
         let mut victim = Victim::new(|_| {});
         victim.vault.takes = takes;
         let mut stranger = Stranger::new(&mut victim, 1);
-        let msg = message(order, LEN_BYTES);
+        let msg = message(order, LEN_BYTES.into());
         let mut sent = 0;
         judge_filling(&mut victim, |victim, s_offset| {
             sent += 1;
@@ -381,7 +328,7 @@ fn a_rendezvous_message_is_not_made_of_the_same_bytes() {
     let mut victim = Victim::new(|_| {});
     victim.vault.takes = true;
     let mut stranger = Stranger::new(&mut victim, 1);
-    let answer = stranger.tell(&mut victim, &Record::Rts(message(0, LEN_BYTES)));
+    let answer = stranger.tell(&mut victim, &Record::Rts(message(0, LEN_BYTES.into())));
     let msg_id = permission(&answer);
     judge_filling(&mut victim, |victim, s_offset| stranger.fill(victim, msg_id, s_offset));
 }
@@ -442,7 +389,7 @@ fn gaps_are_bounded() {
     let mut victim = Victim::new(|_| {});
     victim.vault.takes = true;
     let mut stranger = Stranger::new(&mut victim, 1);
-    let msg = message(0, 3 * GAPS_MAX * SEGMENT_BYTES);
+    let msg = message(0, (3 * GAPS_MAX * SEGMENT_BYTES).into());
     let answer = stranger.tell(&mut victim, &Record::Rts(msg));
     let msg_id = permission(&answer);
     for n in 0..GAPS_MAX + 10 {
@@ -564,7 +511,7 @@ fn poor(config: &mut Config) {
 fn is_served(victim: &mut Victim, stranger: &mut Stranger) {
     victim.vault.takes = true;
     let order = stranger.order;
-    let answer = stranger.tell(victim, &Record::Rts(message(order, LEN_BYTES)));
+    let answer = stranger.tell(victim, &Record::Rts(message(order, LEN_BYTES.into())));
     permission(&answer);
 }
 
@@ -577,7 +524,7 @@ fn what_many_names_claim_stays_within_the_budget() {
         granted_bytes += u64::from(stranger.victim.eager_credit_bytes);
         // As much as it may, and then more.
         let most = stranger.victim.eager_credit_bytes;
-        stranger.begin_eager(&mut victim, &message(0, most.max(2)));
+        stranger.begin_eager(&mut victim, &message(0, most.max(2).into()));
         stranger.begin_eager(&mut victim, &message(1, 1 << 20));
     }
     assert!(granted_bytes <= BUDGET_BYTES, "{granted_bytes} bytes were granted");
@@ -598,7 +545,7 @@ fn who_uses_little_credit_gets_more() {
     let before = victim.engine.lent_bytes();
     let segments = grants[59] / SEGMENT_BYTES;
     for order in 0..segments {
-        last.fill_eager(&mut victim, &message(order, SEGMENT_BYTES), 0);
+        last.fill_eager(&mut victim, &message(order, SEGMENT_BYTES.into()), 0);
     }
     assert!(victim.engine.lent_bytes() > before, "a window that is used grows");
 }
@@ -611,7 +558,7 @@ fn sessions_leave_no_more_behind_than_the_budget() {
     for epoch in 1..=2 * u64::from(NAMES) {
         let mut stranger = Stranger::restarted(&mut victim, 1, epoch);
         for order in 0..40 {
-            let msg = message(order, SEGMENT_BYTES);
+            let msg = message(order, SEGMENT_BYTES.into());
             stranger.fill_eager(&mut victim, &msg, 0);
         }
     }

@@ -2,16 +2,18 @@
 //! who is honest.
 
 use super::node::{Node, Options, ok, patience};
-use erd_ffi::checksum::crc32c;
-use erd_rd::cc::AckPolicy;
 use erd_rd::wire::Reader;
-use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, Kind, seal};
-use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
+use erd_rd::wire::header::{HEADER_BYTES, Header, Kind};
+use erd_rd::wire::record::Record;
 use erd_rd::wire::setup::Greeting;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "../../../rd/tests/stranger/mod.rs"]
+mod stranger;
+use stranger::{bundle, eager_byte, greeting_of, hello, message};
 
 /// What the child may map.
 const LIMIT_BYTES: u64 = 300 << 20;
@@ -67,30 +69,11 @@ impl Stranger {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
         let name = socket.local_addr().expect("a name");
-        let mut greeting = Greeting {
-            features: 4,
-            session: (number + 1) << 30 | u64::from(name.port()),
-            asker: (number + 1) << 29 | u64::from(name.port()),
-            epoch: number + 1,
-            incarnation: 1,
-            first_psn: 0,
-            first_order: 0,
-            datagram_bytes: 1472,
-            paths: 1,
-            ack_policy: AckPolicy::NackOnly,
-            window_bytes: 1 << 20,
-            eager_credit_bytes: 1 << 20,
-            order_window: 1 << 16,
-            psn_window: 1 << 14,
-            cookie: 0,
-            gave_up: 0,
-            echo_sent_at_ns: 0,
-            name,
-        };
-        let challenge = hello(&socket, victim, &greeting, Kind::Challenge);
+        let mut greeting = greeting_of(number + 1, name);
+        let challenge = greet(&socket, victim, &greeting, Kind::Challenge);
         let mut r = Reader::new(&challenge[HEADER_BYTES..]);
         greeting.cookie = r.u64().expect("a cookie");
-        let welcome = hello(&socket, victim, &greeting, Kind::Welcome);
+        let welcome = greet(&socket, victim, &greeting, Kind::Welcome);
         let greeting =
             Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).expect("greeting");
         Stranger { socket, to: victim, victim: greeting, psn: 0 }
@@ -103,41 +86,19 @@ impl Stranger {
 
     /// One byte of an eager message.
     fn claim(&mut self, order: u32, len_bytes: u64) {
-        let mut h = self.header();
-        (h.long, h.flags, h.s_len) = (true, FLAG_EAGER, 1);
-        let mut bytes = Vec::new();
-        h.emit(&mut bytes);
-        emit_eager_header(&mut bytes, &message(order, len_bytes));
-        seal(&mut bytes, 0, crc32c);
-        bytes.push(7);
+        let bytes = eager_byte(self.header(), &message(order, len_bytes));
         let _ = self.socket.send_to(&bytes, self.to);
     }
 
     fn announce(&mut self, order: u32) {
-        let record = Record::Rts(message(order, 1 << 30));
-        let mut h = self.header();
-        h.s_len = 2 + record.header_bytes() as u16;
-        let mut bytes = Vec::new();
-        h.emit(&mut bytes);
-        bytes.extend(1u16.to_be_bytes());
-        record.emit(&mut bytes);
-        seal(&mut bytes, 0, crc32c);
+        let bytes = bundle(self.header(), &Record::Rts(message(order, 1 << 30)));
         let _ = self.socket.send_to(&bytes, self.to);
     }
 }
 
-fn message(order: u32, len_bytes: u64) -> MsgHeader {
-    MsgHeader { order, op: 0, tag: None, data: None, match_notice: false, len_bytes }
-}
-
 /// Says hello until an answer of this kind comes.
-fn hello(socket: &UdpSocket, to: SocketAddr, greeting: &Greeting, answer: Kind) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Header::new(Kind::Hello, 0).emit(&mut bytes);
-    greeting.emit(&mut bytes);
-    let len = (bytes.len() - HEADER_BYTES) as u16;
-    bytes[4..6].copy_from_slice(&len.to_be_bytes());
-    seal(&mut bytes, 0, crc32c);
+fn greet(socket: &UdpSocket, to: SocketAddr, greeting: &Greeting, answer: Kind) -> Vec<u8> {
+    let bytes = hello(greeting);
     let end = Instant::now() + patience();
     while Instant::now() < end {
         let _ = socket.send_to(&bytes, to);

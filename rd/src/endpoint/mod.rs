@@ -15,16 +15,13 @@ mod schedule;
 use crate::cc::Scheme;
 use crate::config::{Config, ConfigError, Near};
 use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
-use crate::peer::{Budget, Core, FlowView, Op, Peer, Phase, Role, SpareGaps, WrongKeys};
+use crate::peer::{Core, FlowView, Op, Peer, Phase, Role};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, PeerId};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 use core::net::SocketAddr;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 use receive::{Allowance, Reply};
 use room::Room;
 use schedule::{Peers, Schedule};
@@ -116,31 +113,8 @@ impl Endpoint {
         seed: u64,
     ) -> Result<Endpoint, ConfigError> {
         config.check()?;
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let key = [rng.next_u64(), rng.next_u64()];
         Ok(Endpoint {
-            core: Core {
-                budget: Budget::new(config.unexpected_bytes),
-                spare_gaps: SpareGaps::default(),
-                cfg: config,
-                scheme,
-                near: None,
-                rng,
-                key,
-                stats: Stats::default(),
-                ops: Slab::new(),
-                queued: 0,
-                active_senders: 0,
-                ack_spacing_ns: 0,
-                scratch: Vec::new(),
-                now: 0,
-                wrong_keys: WrongKeys::default(),
-                sessions: 0,
-                looked_at: 0,
-                filling: None,
-                silent: 0,
-                asked: Slab::new(),
-            },
+            core: Core::new(config, scheme, seed),
             peers: Slab::new(),
             names: BTreeMap::new(),
             schedule: Schedule::default(),

@@ -40,6 +40,7 @@ use alloc::vec::Vec;
 use core::hash::Hasher;
 use core::net::SocketAddr;
 use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use siphasher::sip::SipHasher24;
 use slab::Slab;
 
@@ -129,6 +130,34 @@ pub(crate) struct Terms<'a> {
 }
 
 impl Core {
+    /// Of an endpoint without peers. `seed` is all the randomness it ever gets.
+    pub(crate) fn new(cfg: Config, scheme: Box<dyn Scheme>, seed: u64) -> Core {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let key = [rng.next_u64(), rng.next_u64()];
+        Core {
+            budget: Budget::new(cfg.unexpected_bytes),
+            spare_gaps: SpareGaps::default(),
+            cfg,
+            scheme,
+            near: None,
+            rng,
+            key,
+            stats: Stats::default(),
+            ops: Slab::new(),
+            silent: 0,
+            queued: 0,
+            asked: Slab::new(),
+            active_senders: 0,
+            ack_spacing_ns: 0,
+            scratch: Vec::new(),
+            now: 0,
+            wrong_keys: WrongKeys::default(),
+            sessions: 0,
+            looked_at: 0,
+            filling: None,
+        }
+    }
+
     /// Of peers on this host, or of others.
     pub(crate) fn terms(&self, near: bool) -> Terms<'_> {
         match self.near.as_ref().filter(|_| near) {

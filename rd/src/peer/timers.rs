@@ -309,39 +309,13 @@ mod tests {
     use super::*;
     use crate::cc::erd::ErdScheme;
     use crate::config::Config;
-    use crate::peer::{PathSize, WrongKeys};
-    use crate::stats::Stats;
+    use crate::peer::PathSize;
     use crate::units::PeerId;
     use alloc::boxed::Box;
-    use alloc::vec::Vec;
-    use rand_chacha::ChaCha8Rng;
-    use rand_chacha::rand_core::SeedableRng;
-    use slab::Slab;
 
     fn core() -> Core {
         let name = "10.0.0.1:1".parse().expect("an address");
-        Core {
-            budget: crate::peer::Budget::new(0),
-            spare_gaps: crate::peer::SpareGaps::default(),
-            cfg: Config::new(name, 1, |seed, _| seed),
-            scheme: Box::new(ErdScheme::default()),
-            near: None,
-            rng: ChaCha8Rng::seed_from_u64(1),
-            key: [0; 2],
-            stats: Stats::default(),
-            ops: Slab::new(),
-            queued: 0,
-            silent: 0,
-            asked: Slab::new(),
-            active_senders: 0,
-            ack_spacing_ns: 0,
-            scratch: Vec::new(),
-            now: 0,
-            wrong_keys: WrongKeys::default(),
-            sessions: 0,
-            looked_at: 0,
-            filling: None,
-        }
+        Core::new(Config::new(name, 1, |seed, _| seed), Box::new(ErdScheme::default()), 1)
     }
 
     #[test]

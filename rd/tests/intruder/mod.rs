@@ -3,19 +3,22 @@
 
 #![allow(dead_code, reason = "planted.rs runs some of the attacks alone")]
 
-use erd_rd::cc::AckPolicy;
 use erd_rd::cc::erd::ErdScheme;
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{AckState, emit_sections};
 use erd_rd::wire::header::{FLAG_SEAL, HEADER_BYTES, Header, Kind, SEAL_BYTES, seal};
-use erd_rd::wire::record::{MsgHeader, Record};
+use erd_rd::wire::record::Record;
 use erd_rd::wire::setup::{Asker, Greeting};
 use erd_rd::{
     Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, OpError, PeerId, RecvToken,
     RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
 };
 use std::net::SocketAddr;
+
+#[path = "../stranger/mod.rs"]
+mod stranger;
+use stranger::{bundle, greeting_from, hello, message, packet};
 
 /// A driver without memory: what arrives waits.
 #[derive(Default)]
@@ -137,47 +140,8 @@ impl Victim {
     }
 }
 
-/// A packet with this header and body.
-fn packet(mut h: Header, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = vec![0; HEADER_BYTES];
-    body(&mut out);
-    h.s_len = (out.len() - HEADER_BYTES) as u16;
-    let mut head = Vec::new();
-    h.emit(&mut head);
-    out[..HEADER_BYTES].copy_from_slice(&head);
-    seal(&mut out, 0, crc32c::crc32c_append);
-    out
-}
-
 fn only(sent: &[Sent], kind: Kind) -> Option<&Sent> {
     sent.iter().find(|sent| sent.h.kind == kind)
-}
-
-fn greeting_from(name: SocketAddr) -> Greeting {
-    Greeting {
-        features: 4,
-        session: 1 << 30 | u64::from(name.port()),
-        asker: 1 << 29 | u64::from(name.port()),
-        epoch: 1,
-        incarnation: 1,
-        first_psn: 0,
-        first_order: 0,
-        datagram_bytes: 1472,
-        paths: 1,
-        ack_policy: AckPolicy::NackOnly,
-        window_bytes: 1 << 20,
-        eager_credit_bytes: 1 << 20,
-        order_window: 1 << 16,
-        psn_window: 1 << 14,
-        cookie: 0,
-        gave_up: 0,
-        echo_sent_at_ns: 0,
-        name,
-    }
-}
-
-fn hello(greeting: &Greeting) -> Vec<u8> {
-    packet(Header::new(Kind::Hello, 0), |out| greeting.emit(out))
 }
 
 /// Opens a session in this name: the victim's greeting, if it lets anybody in.
@@ -193,18 +157,7 @@ fn enter(victim: &mut Victim, greeting: &mut Greeting) -> Option<Greeting> {
 
 /// Announces a message that nobody will ever receive.
 fn announcement(session: u64, psn: u32) -> Vec<u8> {
-    let msg = MsgHeader {
-        order: 0,
-        op: 0,
-        tag: None,
-        data: None,
-        match_notice: false,
-        len_bytes: 1 << 30,
-    };
-    packet(Header { psn, ..Header::new(Kind::Data, session) }, |out| {
-        out.extend(1u16.to_be_bytes());
-        Record::Rts(msg).emit(out);
-    })
+    bundle(Header { psn, ..Header::new(Kind::Data, session) }, &Record::Rts(message(0, 1 << 30)))
 }
 
 /// Opens a session and announces a message.
