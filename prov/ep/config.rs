@@ -7,6 +7,7 @@ use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::clock::realtime_ns;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
 use erd_ffi::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
+use erd_rd::Ecn;
 use erd_rd::config::{Config, Near, Seals};
 use std::net::SocketAddr;
 
@@ -139,7 +140,9 @@ fn seals(domain: &DomainInner) -> Option<Seals> {
 pub(super) fn near(domain: &DomainInner) -> Option<Near> {
     let plan::Near { paths, scheme, link_bytes_per_s, datagram_bytes } = domain.near()?;
     let (seals, scheme) = (seals(domain), scheme.build());
-    Some(Near { datagram_bytes, paths, link_bytes_per_s, seals, scheme })
+    // The sockets set this one by themselves, if any: another takes a control message a datagram.
+    let ecn = Ecn::Ect0;
+    Some(Near { datagram_bytes, paths, link_bytes_per_s, seals, ecn, scheme })
 }
 
 /// The engine's settings for an endpoint called `name` with this receive buffer.

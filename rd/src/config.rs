@@ -1,7 +1,7 @@
 //! Settings of one engine, checked once.
 
 use crate::cc::Scheme;
-use crate::units::{MICROSECOND, MILLISECOND, Nanos, SECOND};
+use crate::units::{Ecn, MICROSECOND, MILLISECOND, Nanos, SECOND};
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 
@@ -84,6 +84,9 @@ pub struct Near {
     pub link_bytes_per_s: u64,
     /// See [`Config::seals`].
     pub seals: Option<Seals>,
+    /// Mark of data, whatever the scheme says: no switch looks at it, so let it be the one that costs the
+    /// driver least.
+    pub ecn: Ecn,
     /// Congestion control.
     pub scheme: Box<dyn Scheme>,
 }

@@ -3,6 +3,7 @@
 mod world;
 
 use erd_rd::cc::AckPolicy;
+use erd_rd::units::Ecn;
 use erd_rd::wire::header::Kind;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,8 @@ fn neighbours(rules: Rules) -> World {
 struct Seen {
     largest: usize,
     paths: BTreeSet<u8>,
+    marked: usize,
+    unmarked: usize,
 }
 
 type All = Rc<RefCell<BTreeMap<(usize, usize), Seen>>>;
@@ -58,6 +61,7 @@ fn watch(w: &mut World) -> All {
             let of = seen.entry((datagram.from, datagram.to)).or_default();
             of.largest = of.largest.max(datagram.bytes.len());
             of.paths.insert(h.path);
+            *(if datagram.ecn == Ecn::NotEct { &mut of.unmarked } else { &mut of.marked }) += 1;
         }
         Fate::Pass
     }));
@@ -82,11 +86,13 @@ fn exchange(w: &mut World) {
 fn assert_near(seen: &Seen) {
     assert!(seen.largest > 60_000, "{} bytes", seen.largest);
     assert_eq!(seen.paths, [0].into());
+    assert_eq!(seen.unmarked, 0, "the mark that costs the driver least");
 }
 
 fn assert_far(seen: &Seen) {
     assert!(seen.largest <= usize::from(FAR_BYTES), "{} bytes", seen.largest);
     assert_eq!(seen.paths.len(), usize::from(FAR_PATHS));
+    assert_eq!(seen.marked, 0, "the scheme's mark");
 }
 
 #[test]

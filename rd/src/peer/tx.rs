@@ -448,7 +448,10 @@ impl Peer {
         let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
         self.tx.flow.paths.sent(now, self.paths, path, bytes, timeout_ns);
         if let Some(cc) = &mut self.cc {
-            burst.ecn = cc.ecn();
+            burst.ecn = match &core.near {
+                Some(near) if self.near => near.ecn,
+                _ => cc.ecn(),
+            };
             cc.on_sent(&SentFeedback {
                 now,
                 bytes,

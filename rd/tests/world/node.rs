@@ -6,7 +6,7 @@ use super::memory::{ASK, KIND, Plan};
 use super::net::{Datagram, Shared};
 use super::rng::Rng;
 use super::scheme::TestScheme;
-use erd_rd::units::{MICROSECOND, MILLISECOND};
+use erd_rd::units::{Ecn, MICROSECOND, MILLISECOND};
 use erd_rd::wire::header::{Header, Kind, SEAL_BYTES};
 use erd_rd::{
     Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, Near, OpError, Part, PeerId,
@@ -180,7 +180,8 @@ impl Node {
         let mut endpoint = Endpoint::new(config, scheme, seed).expect("the settings are valid");
         if let Some(NearSetup { datagram_bytes, paths, seals, scheme }) = self.setup.near {
             let scheme = Box::new(scheme);
-            let near = Near { datagram_bytes, paths, link_bytes_per_s: 0, seals, scheme };
+            let (link_bytes_per_s, ecn) = (0, Ecn::Ect0);
+            let near = Near { datagram_bytes, paths, link_bytes_per_s, seals, ecn, scheme };
             endpoint.set_near(near).expect("the settings are valid");
         }
         self.endpoint = Some(endpoint);
