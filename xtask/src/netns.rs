@@ -49,6 +49,15 @@ pub fn limits_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused_beside(what, limit)).as_deref()
 }
 
+/// Why a namespace with a name cannot be a router with rules of its own, if so.
+#[must_use]
+pub fn routers_missing() -> Option<&'static str> {
+    static ANSWER: OnceLock<Option<String>> = OnceLock::new();
+    let rules = "ip netns exec probe nft add table inet probe";
+    let what = "a namespace cannot be a router with rules of its own here";
+    ANSWER.get_or_init(|| refused_beside(what, rules)).as_deref()
+}
+
 /// The address of a card in a namespace.
 pub const CARD_ADDRESS: &str = "198.51.100.1";
 

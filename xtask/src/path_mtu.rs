@@ -28,7 +28,7 @@ impl Suite<'_> {
         for mtu in mtus {
             for (icmp, name) in [("tell", "with ICMP"), ("drop", "without ICMP")] {
                 report.step(&format!("path MTU {mtu}, {name}"), |log| {
-                    if let Some(why) = netns::loss_missing() {
+                    if let Some(why) = netns::routers_missing() {
                         return Ok(Done::Skipped(why.to_owned()));
                     }
                     let small = self.run(log, *mtu, icmp, &[Change { at_s: 1, mtu: None }])?;
