@@ -9,8 +9,8 @@
 //! endpoints: a call frees what they hold after 50 us. So does one that posts, since posts to
 //! several endpoints in turn would keep each of these from filling its datagrams.
 //!
-//! Lock order: an endpoint's state comes before the list. Who frees holds the list's lock only while it
-//! takes an entry out or puts it back.
+//! Lock order: a thread takes an endpoint's state before the list. A call that frees holds the list's lock
+//! only while it takes an entry out or puts it back.
 
 use crate::ep::EpInner;
 use crate::look::NEVER_NS;

@@ -205,9 +205,9 @@ impl Driver {
         Ok(())
     }
 
-    /// The engine has taken an operation, or not. One that completes early does so now. What is sent at
-    /// once is sent from the application's memory, and copied after that: the peer does not wait for the
-    /// copy.
+    /// The engine has taken an operation, or not. An operation that completes early completes now. This
+    /// sends from the application's memory what can go at once, and copies the payload after that: the
+    /// peer does not wait for the copy.
     ///
     /// # Errors
     /// A positive error number; nothing was posted then.

@@ -143,8 +143,8 @@ fn probe(local: IpAddr, dst: SocketAddr) -> io::Result<UdpSocket> {
 #[must_use]
 pub fn is_own(dst: SocketAddr) -> bool {
     let ip = dst.ip();
-    // The kernel sends to an address of its own from there, but for the second ones of a network, to which it
-    // sends from the first.
+    // The kernel sends to an address of its own from that address. If an interface has several addresses of one
+    // network, the kernel sends to all of them from the first.
     let own = |from: &UdpSocket| {
         let source = from.local_addr()?.ip();
         let stays = mtu_bytes(from, dst)? == OWN_MTU_BYTES;

@@ -33,7 +33,7 @@ fn status_of(process: u32, what: &str) -> String {
 }
 
 #[test]
-#[ignore = "the child of the tests below"]
+#[ignore = "not a test: the two tests below run it as another process, with a limit on its memory"]
 fn victim() {
     if std::env::var_os(CHILD).is_none() {
         return;
@@ -155,14 +155,14 @@ fn attack(unexpected_size: &str) {
 }
 
 #[test]
-#[ignore = "takes some 10 s, so the full tier alone runs it"]
+#[ignore = "4,000 strangers take some 10 s: `cargo xtask test --full` runs it (strangers and little memory)"]
 fn a_budget_keeps_strangers_from_using_up_the_memory() {
     attack("auto");
 }
 
 /// The budget is no bound here, the process's limit is.
 #[test]
-#[ignore = "likewise"]
+#[ignore = "4,000 strangers take some 10 s: `cargo xtask test --full` runs it (strangers and little memory)"]
 fn a_process_without_memory_left_drops_what_strangers_send() {
     attack("1099511627776");
 }

@@ -331,8 +331,8 @@ impl Rx {
         self.credit.consume(cfg, budget, messages, bytes)
     }
 
-    /// The session is over: the budget has back what was lent and taken. What stays with the driver
-    /// is returned; those are whole messages, which may still be received.
+    /// Gives what a session that has ended was lent, and what it took, back to the budget. Returns what stays
+    /// with the driver: whole messages, which the application may still receive.
     pub(super) fn close_credit(&mut self, cfg: &Config, budget: &mut Budget) -> Kept {
         self.credit.close(cfg, budget);
         budget.give_back(core::mem::take(&mut self.kept_bytes));

@@ -16,7 +16,7 @@ pub const MESSAGE_COST_BYTES: u32 = 256;
 pub const ORDERS_LEAST: u32 = 16;
 /// Send orders of a newcomer while most of the budget is free.
 const ORDERS_ROOMY: u32 = 1 << 10;
-/// Send orders and eager bytes of a newcomer otherwise. Who uses them gets more.
+/// Send orders and eager bytes of a newcomer otherwise. A peer that uses them gets more.
 const ORDERS_FIRST: u32 = 64;
 const BYTES_FIRST: u32 = 16 << 10;
 /// With less than this part of the budget lent, newcomers get all that there is for one peer.
@@ -79,7 +79,7 @@ impl Budget {
     /// A session has ended; its whole messages are still there.
     pub fn orphan(&mut self, session: u32, kept: Kept) {
         if kept.messages > 0 {
-            // They were lent, but for the send orders that cost nothing.
+            // The budget had lent their cost, except for the send orders that cost nothing.
             self.taken_bytes += kept.cost_bytes();
             self.orphans.insert(session, kept);
         }
