@@ -5,12 +5,15 @@
 //! make no such call: it posts to one endpoint and polls the queue of another. So an endpoint that holds
 //! something is listed here, and calls into other endpoints and queues of the domain let it progress.
 //!
-//! A call frees at once what its own thread has posted. Other threads most likely come back to their
-//! endpoints: a call frees what they hold after 50 us. So does one that posts, since posts to
+//! A call frees at once what its own thread has posted since the queue was last read. Other threads most likely
+//! come back to their endpoints: a call frees what they hold after 50 us. So does one that posts, since posts to
 //! several endpoints in turn would keep each of these from filling its datagrams.
 //!
+//! With a thousand endpoints the list is long and the calls are many: a call looks at who has come since the
+//! last, and at who is due, and touches no endpoint before it takes it from the list.
+//!
 //! Lock order: a thread takes an endpoint's state before the list. A call that frees holds the list's lock
-//! only while it takes an entry out or puts it back.
+//! only while it takes entries out or puts them back.
 
 use crate::ep::EpInner;
 use crate::look::NEVER_NS;
@@ -20,7 +23,8 @@ use std::collections::VecDeque;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most endpoints in the list of a domain. The helper thread looks after those that find no room.
+/// Most endpoints in the list of a domain, and those besides that calls under way put back. The helper thread
+/// looks after those that find no room.
 const HOLDERS_MAX: usize = 64;
 /// Most endpoints that one call lets progress.
 const FREED_PER_CALL: usize = 4;
@@ -32,23 +36,37 @@ struct Holder {
     endpoint: Weak<EpInner>,
     /// The thread that called it.
     thread: usize,
+    /// How many had come with it.
+    coming: u64,
     /// When others than this thread's reads may let it progress.
     due_ns: u64,
 }
 
 /// The endpoints of one domain that hold something back.
-#[derive(Default)]
 pub struct Held {
-    /// Each endpoint at most once.
+    /// In the order in which they came, and so in that of their times. Each endpoint at most once.
     list: Mutex<VecDeque<Holder>>,
-    /// Grows with each endpoint that comes into the list.
+    /// Grows with each endpoint that comes into the list. Written under its lock.
     comings: AtomicU64,
+    /// When the first is due; [`NEVER_NS`] while there is none. Written under the list's lock.
+    due_ns: AtomicU64,
 }
 
-/// What a queue, counter or endpoint knows of the list: while nobody has come since, and nobody in it is
-/// due, a call need not look at it.
+impl Default for Held {
+    fn default() -> Held {
+        Held {
+            list: Mutex::default(),
+            comings: AtomicU64::new(0),
+            due_ns: AtomicU64::new(NEVER_NS),
+        }
+    }
+}
+
+/// What a queue, counter or endpoint knows of the list.
 pub struct Known {
+    /// Those who came up to here it has seen.
     comings: AtomicU64,
+    /// When the first of them is due that others than itself have to let progress.
     due_ns: AtomicU64,
 }
 
@@ -71,55 +89,92 @@ impl Held {
     /// `endpoint` holds something back. False if there is no room for it. Called with its lock held.
     #[must_use]
     pub fn list(&self, endpoint: Weak<EpInner>) -> bool {
-        let due_ns = monotonic_ns() + PATIENCE_NS;
-        let holder = Holder { endpoint, thread: this_thread(), due_ns };
         let mut list = self.list.lock();
         let room = list.len() < HOLDERS_MAX;
         if room {
-            list.push_back(holder);
-            self.comings.fetch_add(1, Ordering::Relaxed);
+            self.append(&mut list, endpoint, this_thread());
         }
         room
     }
 
-    /// Lets endpoints progress that hold something back. `is_own` tells of an endpoint whether the caller,
-    /// who knows `known`, lets it progress anyway. The caller holds no endpoint's lock.
+    fn append(&self, list: &mut VecDeque<Holder>, endpoint: Weak<EpInner>, thread: usize) {
+        let coming = self.comings.load(Ordering::Relaxed) + 1;
+        list.push_back(Holder { endpoint, thread, coming, due_ns: monotonic_ns() + PATIENCE_NS });
+        self.note(list);
+        self.comings.store(coming, Ordering::Relaxed);
+    }
+
+    /// What the locked list has in it now.
+    fn note(&self, list: &VecDeque<Holder>) {
+        self.due_ns.store(list.front().map_or(NEVER_NS, |first| first.due_ns), Ordering::Relaxed);
+    }
+
+    /// Lets endpoints progress that hold something back. `is_own` tells of an endpoint's address whether the
+    /// caller, who knows `known`, lets it progress anyway. The caller holds no endpoint's lock.
     #[inline]
-    pub fn free(&self, call: Call, known: &Known, is_own: impl Fn(&EpInner) -> bool) {
-        if self.comings.load(Ordering::Relaxed) == known.comings.load(Ordering::Relaxed) {
-            let due_ns = known.due_ns.load(Ordering::Relaxed);
-            if due_ns == NEVER_NS || monotonic_ns() < due_ns {
-                return;
-            }
+    pub fn free(&self, call: Call, known: &Known, is_own: impl Fn(*const EpInner) -> bool) {
+        let came = self.comings.load(Ordering::Relaxed) != known.comings.load(Ordering::Relaxed);
+        let due_ns = match (came, call) {
+            (true, Call::Read) => 0,
+            // Nobody who came since is due before the first of all.
+            (true, Call::Post) => self.due_ns.load(Ordering::Relaxed),
+            (false, _) => known.due_ns.load(Ordering::Relaxed),
+        };
+        if due_ns == 0 || (due_ns != NEVER_NS && due_ns <= monotonic_ns()) {
+            self.free_some(call, known, is_own);
         }
-        self.free_some(call, known, is_own);
     }
 
     #[cold]
-    fn free_some(&self, call: Call, known: &Known, is_own: impl Fn(&EpInner) -> bool) {
-        // Before the list: who comes meanwhile is looked at next time.
-        known.comings.store(self.comings.load(Ordering::Relaxed), Ordering::Relaxed);
-        let (now, thread) = (monotonic_ns(), this_thread());
-        let (mut next_ns, mut freed) = (NEVER_NS, 0);
-        let listed = self.list.lock().len();
-        for _ in 0..listed {
-            let Some(mut holder) = self.list.lock().pop_front() else { break };
+    fn free_some(&self, call: Call, known: &Known, is_own: impl Fn(*const EpInner) -> bool) {
+        for holder in self.take(call, known, is_own).into_iter().flatten() {
             let Some(endpoint) = holder.endpoint.upgrade() else { continue };
-            if !is_own(&endpoint) {
-                let at_once = call == Call::Read && holder.thread == thread;
-                if freed < FREED_PER_CALL && (at_once || holder.due_ns <= now) {
-                    freed += 1;
-                    if endpoint.let_out() {
-                        continue;
-                    }
-                    // Its own thread is there.
-                    holder.due_ns = now + PATIENCE_NS;
-                }
-                next_ns = next_ns.min(if at_once { now } else { holder.due_ns });
+            if !endpoint.let_out() {
+                // Another thread is there.
+                self.append(&mut self.list.lock(), holder.endpoint, holder.thread);
             }
-            self.list.lock().push_back(holder);
         }
+    }
+
+    /// Takes out those whom the call lets progress, and brings `known` up to date.
+    fn take(
+        &self,
+        call: Call,
+        known: &Known,
+        is_own: impl Fn(*const EpInner) -> bool,
+    ) -> [Option<Holder>; FREED_PER_CALL] {
+        let thread = this_thread();
+        let (mut taken, mut count) = ([const { None }; FREED_PER_CALL], 0);
+        let mut list = self.list.lock();
+        let now = monotonic_ns();
+        let mut seen = self.comings.load(Ordering::Relaxed);
+        let (seen_before, mut next_ns) =
+            (known.comings.load(Ordering::Relaxed), known.due_ns.load(Ordering::Relaxed));
+        let all = next_ns <= now || call == Call::Post;
+        let mut at = if all { 0 } else { list.partition_point(|one| one.coming <= seen_before) };
+        next_ns = if all { NEVER_NS } else { next_ns };
+        while let Some(holder) = list.get(at) {
+            let at_once =
+                call == Call::Read && holder.thread == thread && holder.coming > seen_before;
+            if is_own(holder.endpoint.as_ptr()) {
+                at += 1;
+            } else if !at_once && holder.due_ns > now {
+                next_ns = next_ns.min(holder.due_ns);
+                at += 1;
+            } else if count == FREED_PER_CALL {
+                // The next call goes on here.
+                next_ns = now;
+                seen = seen.min(holder.coming.max(seen_before + 1) - 1);
+                break;
+            } else {
+                taken[count] = list.remove(at);
+                count += 1;
+            }
+        }
+        self.note(&list);
+        known.comings.store(seen, Ordering::Relaxed);
         known.due_ns.store(next_ns, Ordering::Relaxed);
+        taken
     }
 }
 

@@ -141,11 +141,6 @@ impl Teller {
         self.tell(0);
     }
 
-    /// Whether `look` is told.
-    pub fn is_in(&self, look: &Arc<Look>) -> bool {
-        self.looks.lock().iter().any(|(other, _)| Arc::ptr_eq(other, look))
-    }
-
     /// The opposite of [`Teller::join`].
     pub fn leave(&self, look: &Arc<Look>) {
         let mut looks = self.looks.lock();

@@ -17,6 +17,7 @@ use erd_ffi::fi::{
 };
 use erd_ffi::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -72,6 +73,8 @@ struct Members {
     /// By place; `None` for one that is free.
     places: Vec<Option<Arc<EpInner>>>,
     count: usize,
+    /// Where they are in memory, for those who ask whether an endpoint is among them.
+    addresses: HashSet<usize>,
     /// Places of those that are asked at every look.
     asked: Vec<u32>,
     /// What the others tell, once there are many.
@@ -87,10 +90,9 @@ impl Members {
         self.asked.iter().filter_map(|place| self.at(*place))
     }
 
-    /// Each look lets `endpoint` progress if it has something to do.
-    fn has(&self, endpoint: &EpInner) -> bool {
-        let is_it = |asked: &Arc<EpInner>| std::ptr::eq(Arc::as_ptr(asked), endpoint);
-        self.asked().any(is_it) || self.look.as_ref().is_some_and(|look| endpoint.is_in(look))
+    /// Each look lets the endpoint at this address progress if it has something to do.
+    fn has(&self, endpoint: *const EpInner) -> bool {
+        self.addresses.contains(&endpoint.addr())
     }
 
     fn at(&self, place: u32) -> Option<&Arc<EpInner>> {
@@ -104,6 +106,7 @@ impl Members {
             self.places.push(None);
         }
         self.places[place] = Some(Arc::clone(endpoint));
+        self.addresses.insert(Arc::as_ptr(endpoint).addr());
         self.count += 1;
         match (&self.look, set) {
             (Some(look), Some(set)) if endpoint.join_look(look, place as u32) => {
@@ -125,6 +128,7 @@ impl Members {
         self.look.iter().for_each(|look| endpoint.leave_look(look));
         self.asked.retain(|asked| *asked != place as u32);
         self.places[place] = None;
+        self.addresses.remove(&std::ptr::from_ref(endpoint).addr());
         self.count -= 1;
     }
 
@@ -272,7 +276,7 @@ impl Watch {
     /// From now on `endpoint` reports here. A second time changes nothing.
     pub fn add(&self, endpoint: &Arc<EpInner>) {
         let mut members = self.members.write();
-        if members.all().any(|known| Arc::ptr_eq(known, endpoint)) {
+        if members.has(Arc::as_ptr(endpoint)) {
             return;
         }
         members.add(endpoint, self.set.get());

@@ -384,11 +384,6 @@ impl EpInner {
         told
     }
 
-    /// Whether it tells `look`.
-    pub fn is_in(&self, look: &Arc<Look>) -> bool {
-        self.teller.is_in(look)
-    }
-
     /// The opposite of [`EpInner::join_look`].
     pub fn leave_look(&self, look: &Arc<Look>) {
         self.teller.leave(look);

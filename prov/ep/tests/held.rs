@@ -111,6 +111,26 @@ fn a_read_for_many_other_endpoints_does_so_too() {
 }
 
 #[test]
+fn reads_send_what_more_endpoints_hold_than_one_call_frees() {
+    let setting = Setting::new(1);
+    let holders = [(); MANY].map(|()| setting.node.another());
+    for ep in holders {
+        enable(ep);
+        progress::unregister(state(ep));
+        setting.post_recvs(1);
+        // The message waits for the session at least.
+        ok("send", setting.node.send_by(ep, TEXT, setting.to, 1));
+    }
+    let (mut received, end) = (0, Instant::now() + patience());
+    while received < MANY {
+        assert!(Instant::now() < end, "{received} of {MANY} messages came");
+        setting.read();
+        received += setting.peer.read(16).map_or(0, |done| done.len());
+    }
+    holders.iter().for_each(|ep| setting.node.close(ep.cast()));
+}
+
+#[test]
 fn a_read_of_anothers_counter_does_so_too() {
     let setting = Setting::new(0);
     let cntr = setting.node.new_cntr();
