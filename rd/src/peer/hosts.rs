@@ -20,6 +20,8 @@ const DEADBAND: Nanos = 4;
 pub(super) struct Hosts {
     /// Time that packets and their acknowledgements lately waited for a process.
     lag_ns: Nanos,
+    /// The longest of these times that is not long ago.
+    longest_ns: Nanos,
     /// When the network would be empty if it drained at a window each round trip.
     drained_at: Nanos,
     /// When it takes the next burst; 0 for nothing to wait for.
@@ -30,6 +32,12 @@ impl Hosts {
     /// A packet and its acknowledgement waited for `lag_ns` in all.
     pub(super) fn sample(&mut self, lag_ns: Nanos) {
         self.lag_ns = ((GAIN - 1) * self.lag_ns + lag_ns) / GAIN;
+        self.longest_ns = lag_ns.max(self.longest_ns - self.longest_ns / GAIN);
+    }
+
+    /// For how long at most a packet and its acknowledgement lately waited for a process.
+    pub(super) fn longest_ns(&self) -> Nanos {
+        self.longest_ns
     }
 
     /// Bytes that the network and the hosts hold.

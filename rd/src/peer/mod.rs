@@ -276,9 +276,10 @@ impl Rtt {
         self.smoothed_ns = ((7 * self.smoothed_ns + rtt_ns) / 8).max(1);
     }
 
-    /// Time after which silence is worth a probe.
-    pub(crate) fn probe_timeout_ns(&self, cfg: &Config) -> Nanos {
-        let silence = 2 * self.smoothed_ns + 4 * self.variance_ns;
+    /// Time after which silence is worth a probe, where packets and their acknowledgements may wait for
+    /// processes for `lag_ns`.
+    pub(crate) fn probe_timeout_ns(&self, cfg: &Config, lag_ns: Nanos) -> Nanos {
+        let silence = 2 * (self.smoothed_ns + lag_ns) + 4 * self.variance_ns;
         silence.min(cfg.peer_timeout_ns / PROBES_PER_DEADLINE).max(cfg.rto_min_ns)
     }
 }

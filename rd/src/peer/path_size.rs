@@ -461,7 +461,7 @@ impl Peer {
             });
             burst.path = path;
             burst.may_fragment = may_fragment;
-            self.size.sent(now, self.rtt.probe_timeout_ns(&core.cfg));
+            self.size.sent(now, self.probe_timeout_ns(core));
             core.stats.size_probes += 1;
             if self.tx.in_flight_packets == 0 {
                 // Where nothing else is answered, a probe tells whether the peer is there.

@@ -56,7 +56,7 @@ impl Peer {
         }
         // Hearing from the peer ends a back-off. Only progress postpones the probe: a peer that
         // talks but does not acknowledge has lost something.
-        let soonest = now + self.rtt.probe_timeout_ns(&core.cfg);
+        let soonest = now + self.probe_timeout_ns(core);
         self.live.probe_at = self.live.probe_at.filter(|_| waits).map(|at| at.min(soonest));
     }
 
@@ -152,7 +152,7 @@ impl Peer {
             if !planted(16) {
                 self.live.owed_since = waits.then_some(now);
             }
-            let next = now + self.rtt.probe_timeout_ns(&core.cfg);
+            let next = now + self.probe_timeout_ns(core);
             self.live.probe_at = waits.then_some(next);
         }
         Ok(())
@@ -302,7 +302,7 @@ impl Peer {
             Fate::Lost => {}
         }
         self.tx.acked_packets += 1;
-        let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg);
+        let timeout_ns = self.probe_timeout_ns(core);
         self.tx.flow.paths.acked(entry.path, entry.sent_at, entry.attempt > 0, timeout_ns);
         self.tx.flow.acked_bytes += u64::from(entry.bytes);
         self.size.acked(now, entry.bytes, entry.sent_at);

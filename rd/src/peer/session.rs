@@ -331,7 +331,7 @@ impl Peer {
 
     /// When the next goodbye is due after `tries`; `None` when enough were sent.
     pub(crate) fn goodbye_spacing_ns(&self, core: &Core) -> Option<Nanos> {
-        (self.setup.tries < GOODBYES_MAX).then(|| self.rtt.probe_timeout_ns(&core.cfg))
+        (self.setup.tries < GOODBYES_MAX).then(|| self.probe_timeout_ns(core))
     }
 
     /// Writes a hello and arms the next.
@@ -379,7 +379,7 @@ impl Peer {
         burst.to = self.name;
         burst.path = self.next_control_path();
         self.setup.tries += 1;
-        self.setup.next_at = Some(now + self.rtt.probe_timeout_ns(&core.cfg));
+        self.setup.next_at = Some(now + self.probe_timeout_ns(core));
     }
 
     /// Writes a probe.

@@ -57,10 +57,15 @@ impl Peer {
             && !self.rx.has_done()
     }
 
+    /// Time after which silence is worth a probe. A busy peer answers late: to ask it again makes it busier.
+    pub(super) fn probe_timeout_ns(&self, core: &Core) -> Nanos {
+        self.rtt.probe_timeout_ns(&core.cfg, self.tx.hosts.longest_ns())
+    }
+
     /// Makes sure that a probe follows if no answer comes.
     pub(super) fn arm_probe(&mut self, core: &Core, now: Nanos) {
         if self.live.probe_at.is_none() || self.live.probes == 0 {
-            let at = now + self.rtt.probe_timeout_ns(&core.cfg);
+            let at = now + self.probe_timeout_ns(core);
             self.live.probe_at = Some(self.live.probe_at.map_or(at, |before| before.min(at)));
         }
     }
@@ -169,7 +174,7 @@ impl Peer {
         // One path may be dead, so the next rounds ask on more of them.
         let paths = 1u16 << self.live.probes.min(PROBE_PATHS_MAX.ilog2());
         self.live.probes_due = paths.min(self.paths);
-        let first = self.rtt.probe_timeout_ns(&core.cfg);
+        let first = self.probe_timeout_ns(core);
         // Who waits in vain asks again after a part of the time that it has waited so far.
         let silence = if self.live.refused > 0 { 0 } else { now - owed_since };
         let longest = core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE;
