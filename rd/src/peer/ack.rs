@@ -20,10 +20,10 @@ const SCANS_AT_FULL_PACE: u32 = 4;
 
 impl Peer {
     /// The present acknowledgement state. It counts as told from now on.
-    pub(super) fn ack_state(&mut self, core: &Core, now: Nanos) -> AckState {
+    pub(super) fn ack_state(&mut self, core: &mut Core, now: Nanos) -> AckState {
         self.acknowledged(now);
         let rx = &mut self.rx;
-        let (eager_limit_bytes, order_limit) = rx.tell_limits();
+        let (eager_limit_bytes, order_limit) = rx.tell_limits(&core.cfg, &mut core.budget);
         let mut state = AckState {
             cum_psn: rx.cum.0,
             high_psn: rx.high.0,
@@ -46,7 +46,7 @@ impl Peer {
     }
 
     /// What rides on the next data packet, if an acknowledgement is due and may.
-    pub(super) fn riding_ack(&mut self, core: &Core, now: Nanos) -> Option<AckState> {
+    pub(super) fn riding_ack(&mut self, core: &mut Core, now: Nanos) -> Option<AckState> {
         if !self.rx.ack_may_ride() {
             return None;
         }

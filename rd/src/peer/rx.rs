@@ -321,8 +321,9 @@ impl Rx {
     }
 
     /// The limits for eager bytes and send orders. They count as told from now on.
-    pub(super) fn tell_limits(&mut self) -> (u32, u32) {
-        (self.credit.bytes.tell(), self.first_order.wrapping_add(self.credit.orders.tell()))
+    pub(super) fn tell_limits(&mut self, cfg: &Config, budget: &mut Budget) -> (u32, u32) {
+        let (bytes, orders) = self.credit.tell(cfg, budget);
+        (bytes, self.first_order.wrapping_add(orders))
     }
 
     /// Counts messages as consumed, which gives their credit back. True if that is worth telling.

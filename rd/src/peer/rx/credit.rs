@@ -23,6 +23,9 @@ const BYTES_FIRST: u32 = 16 << 10;
 const ROOMY_PART: u64 = 4;
 /// A newcomer gets at most this part of what is free.
 const NEWCOMER_PART: u64 = 32;
+/// What was consumed is counted until it is this part of a window: to settle each message took a tenth of what
+/// it costs the engine.
+const SETTLED_PART: u32 = 8;
 /// This part of the budget is kept for newcomers and early requests; with as little beyond that,
 /// memory is scarce.
 const KEPT_PART: u64 = 8;
@@ -169,9 +172,20 @@ impl Grant {
         self.limit.wrapping_sub(sent) < self.window.div_ceil(2)
     }
 
-    /// Counts what was consumed. What comes back is lent again at once, as long as there is plenty.
-    fn consume(&mut self, terms: &Terms, budget: &mut Budget, count: u32) {
+    /// Counts what was consumed. Where there is plenty, it comes back in parts of the window. True if the
+    /// limit may have moved.
+    fn consume(&mut self, terms: &Terms, budget: &mut Budget, count: u32) -> bool {
         self.used = self.used.wrapping_add(count);
+        let due = self.used.wrapping_sub(self.settled) >= self.window / SETTLED_PART;
+        if due || budget.is_scarce() {
+            self.settle(terms, budget);
+            return true;
+        }
+        false
+    }
+
+    /// What was consumed comes back, and is lent again at once as long as there is plenty.
+    fn settle(&mut self, terms: &Terms, budget: &mut Budget) {
         let is_full = self.limit.wrapping_sub(self.settled) == self.window;
         if is_full && !budget.is_scarce() {
             self.settled = self.used;
@@ -211,7 +225,10 @@ impl Grant {
     }
 
     /// The limit, which the peer is about to be told.
-    pub fn tell(&mut self) -> u32 {
+    fn tell(&mut self, terms: &Terms, budget: &mut Budget) -> u32 {
+        if self.used != self.settled {
+            self.settle(terms, budget);
+        }
         self.told = self.limit;
         self.limit
     }
@@ -248,9 +265,16 @@ impl Credit {
         bytes: u32,
     ) -> bool {
         let (of_bytes, of_orders) = (Terms::of_bytes(cfg), Terms::of_orders(cfg));
-        self.bytes.consume(&of_bytes, budget, bytes);
-        self.orders.consume(&of_orders, budget, messages);
-        self.bytes.is_worth_telling() || self.orders.is_worth_telling()
+        let more_bytes = self.bytes.consume(&of_bytes, budget, bytes);
+        let more_orders = self.orders.consume(&of_orders, budget, messages);
+        (more_bytes || more_orders)
+            && (self.bytes.is_worth_telling() || self.orders.is_worth_telling())
+    }
+
+    /// The limits for bytes and for send orders, which the peer is about to be told.
+    pub fn tell(&mut self, cfg: &Config, budget: &mut Budget) -> (u32, u32) {
+        let bytes = self.bytes.tell(&Terms::of_bytes(cfg), budget);
+        (bytes, self.orders.tell(&Terms::of_orders(cfg), budget))
     }
 
     /// The peer has sent so much since the session began; with `short`, it would have sent a message
@@ -313,12 +337,12 @@ mod tests {
     fn without_a_budget_each_peer_hears_of_the_orders_that_cost_nothing() {
         let (cfg, mut budget) = (config(), Budget::new(0));
         let mut credit = Credit::open(&cfg, &mut budget);
-        assert_eq!((credit.bytes.tell(), credit.orders.tell()), (0, ORDERS_LEAST));
+        assert_eq!(credit.tell(&cfg, &mut budget), (0, ORDERS_LEAST));
         let mut told = 0;
         for consumed in 1..=10 * ORDERS_LEAST {
             if credit.consume(&cfg, &mut budget, 1, 0) {
                 told += 1;
-                assert_eq!(credit.orders.tell(), consumed + ORDERS_LEAST);
+                assert_eq!(credit.tell(&cfg, &mut budget), (0, consumed + ORDERS_LEAST));
             }
         }
         assert_eq!((told, credit.orders.limit), (20, 11 * ORDERS_LEAST));
