@@ -195,8 +195,11 @@ impl EpHost {
             return self.keep(message, arrived.rendezvous);
         }
         if let Some(recv) = self.match_posted(&message) {
-            if !arrived.rendezvous {
-                self.take_place(recv, message.msg.peer);
+            let peer = message.msg.peer;
+            // What is there at once, and waits for no other, needs no place among those that wait.
+            let at_once = arrived.whole && self.match_order.is_clear(peer.index);
+            if !arrived.rendezvous && !at_once {
+                self.take_place(recv, peer);
             }
             let capacity_bytes = self.recvs.get(recv).map_or(0, |op| op.buffers.len_bytes());
             if let Some(held) = message.held {

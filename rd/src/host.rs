@@ -40,6 +40,8 @@ pub struct Arrived {
     pub len_bytes: u64,
     /// True when the payload waits at the sender until the message is accepted.
     pub rendezvous: bool,
+    /// The payload came with it: if the verdict names a receive, [`Host::received`] follows at once.
+    pub whole: bool,
     /// The buffer that [`Host::hold`] gave for its payload, when the payload came before the
     /// message's turn. The bytes are all there once [`Host::received`] has named that buffer,
     /// which may have happened already.

@@ -74,6 +74,12 @@ impl<T: Copy> MatchOrder<T> {
         Place { source, slot }
     }
 
+    /// All messages of `source` are reported: one that is whole when it is matched can be, too.
+    #[must_use]
+    pub fn is_clear(&self, source: u32) -> bool {
+        self.ends.get(source as usize).is_none_or(|ends| ends.head == NONE)
+    }
+
     /// All bytes of a message are there. [`MatchOrder::next`] gives it in its turn.
     pub fn ended(&mut self, place: Place) {
         self.nodes[place.slot as usize].whole = true;

@@ -34,7 +34,8 @@ impl Played {
         let credit_bytes = if rendezvous { 0 } else { len_bytes as u32 };
         // No session has this number, so the engine takes no answers to these messages.
         let msg = MsgRef { peer: self.peer, session: 77, order: Order(order), credit_bytes };
-        let arrived = Arrived { msg, tag: None, data: None, len_bytes, rendezvous, held: None };
+        let arrived =
+            Arrived { msg, tag: None, data: None, len_bytes, rendezvous, whole: false, held: None };
         match self.host(|driver| driver.host.arrived(&arrived)) {
             Verdict::Matched(token, _) | Verdict::Held(token) => Some(token),
             Verdict::Wait => None,

@@ -103,7 +103,7 @@ impl Peer {
         })
     }
 
-    fn arrived(&self, msg: &MsgHeader, rendezvous: bool, held: Option<RecvToken>) -> Arrived {
+    fn arrived(&self, msg: &MsgHeader, rendezvous: bool) -> Arrived {
         Arrived {
             msg: MsgRef {
                 peer: self.id,
@@ -115,7 +115,8 @@ impl Peer {
             data: msg.data,
             len_bytes: msg.len_bytes,
             rendezvous,
-            held,
+            whole: false,
+            held: None,
         }
     }
 
@@ -145,7 +146,7 @@ impl Peer {
             core.stats.rx_payload_bytes += msg.len_bytes;
             return Ok(());
         }
-        if let Some(to) = self.report_in_turn(core, host, &msg)? {
+        if let Some(to) = self.report_in_turn(core, host, &msg, true)? {
             if !payload.is_empty() {
                 host.place(to, 0, payload);
             }
@@ -166,10 +167,12 @@ impl Peer {
         core: &mut Core,
         host: &mut H,
         msg: &MsgHeader,
+        whole: bool,
     ) -> Result<Option<RecvToken>, DropReason> {
         let before = self.rx.eager_in_bytes;
         self.charge(msg.len_bytes)?;
-        let to = self.report(core, host, msg, None).inspect_err(|_| {
+        let arrived = Arrived { whole, ..self.arrived(msg, false) };
+        let to = self.report(core, host, msg, &arrived).inspect_err(|_| {
             self.rx.eager_in_bytes = before;
         })?;
         self.rx.next_order = msg.order.wrapping_add(1);
@@ -177,19 +180,19 @@ impl Peer {
     }
 
     /// Reports an eager message in its turn. Returns where its bytes go, `None` for nowhere
-    /// (or, with `held`, for where they already are). Fails without a change.
+    /// (or, if they came early, for where they already are). Fails without a change.
     fn report<H: Host>(
         &mut self,
         core: &mut Core,
         host: &mut H,
         msg: &MsgHeader,
-        held: Option<RecvToken>,
+        arrived: &Arrived,
     ) -> Result<Option<RecvToken>, DropReason> {
         if msg.match_notice {
             tables::in_map(host, &mut self.rx.notices)?;
         }
-        let arrived = self.arrived(msg, false, held);
-        let verdict = host.arrived(&arrived);
+        let held = arrived.held;
+        let verdict = host.arrived(arrived);
         let (to, consumed) = match verdict {
             Verdict::NoBuffer => return Err(DropReason::NoBuffer),
             Verdict::Discard => (None, true),
@@ -246,7 +249,11 @@ impl Peer {
             let before = self.rx.kept_messages.messages;
             let reported = match early.rendezvous {
                 true => self.report_rts(core, host, &early.msg).map(|()| None),
-                false => self.report(core, host, &early.msg, early.held),
+                false => {
+                    let arrived = self.arrived(&early.msg, false);
+                    let arrived = Arrived { held: early.held, ..arrived };
+                    self.report(core, host, &early.msg, &arrived)
+                }
             };
             // Without memory for it, it waits for the next packet.
             let Ok(to) = reported else { return };
@@ -347,7 +354,7 @@ impl Peer {
         tables::in_map(host, &mut self.rx.partial)?;
         if in_turn {
             let before = self.rx.kept_messages.messages;
-            if let Some(to) = self.report_in_turn(core, host, &msg)? {
+            if let Some(to) = self.report_in_turn(core, host, &msg, false)? {
                 let coverage = Coverage::default();
                 let kept = self.rx.kept_messages.messages > before;
                 let partial = Partial { to, len_bytes, coverage, arrived: true, kept };
@@ -402,7 +409,7 @@ impl Peer {
         tables::in_map(host, &mut self.rx.waiting)?;
         tables::in_slab(host, &self.rx.incoming)?;
         tables::in_slab(host, &self.rx.links)?;
-        let verdict = host.arrived(&self.arrived(msg, true, None));
+        let verdict = host.arrived(&self.arrived(msg, true));
         if verdict == Verdict::NoBuffer {
             return Err(DropReason::NoBuffer);
         }
