@@ -232,7 +232,8 @@ impl Driver {
                 tx.send_done(op);
             }
         }
-        if call.flags & FI_MORE == 0 {
+        let is_due = self.engine.has_due() || !self.sender.is_empty();
+        if call.flags & FI_MORE == 0 && is_due {
             self.transmit(now, false);
         }
         if lent {

@@ -260,7 +260,10 @@ impl Endpoint {
         peer.tx.push(index as u32, len_bytes, self.core.cfg.eager_bytes);
         self.core.queued += 1;
         peer.touch(now);
-        self.schedule.ready(peer);
+        // Those before it wait for a flush, and this one makes nothing due either.
+        if !peer.waits_for_flush || peer.bundle_due(&self.core, false) {
+            self.schedule.ready(peer);
+        }
     }
 
     /// Gives an unexpected rendezvous message its buffer. False when its session ended meanwhile:
@@ -387,6 +390,12 @@ impl Endpoint {
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.replies.is_empty() || self.schedule.has_ready()
+    }
+
+    /// [`Endpoint::poll_transmit`] without `flush` may have something to send.
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        !self.replies.is_empty() || self.schedule.ready_len() > 0
     }
 
     /// Something was posted that has not been in a datagram yet. It waits for a call of

@@ -469,7 +469,7 @@ impl Peer {
     }
 
     /// Whether small messages should go now (protocol.md §5.2).
-    pub(super) fn bundle_due(&self, core: &Core, flush: bool) -> bool {
+    pub(crate) fn bundle_due(&self, core: &Core, flush: bool) -> bool {
         let tx = &self.tx;
         if !tx.control.is_empty() || self.rx.has_done() {
             return true;
