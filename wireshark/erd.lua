@@ -39,6 +39,7 @@ local f = {
     void = ProtoField.bool("erd.flags.void", "Void segment", 8, nil, 0x08),
     ack_rides = ProtoField.bool("erd.flags.ack", "Acknowledgement rides", 8, nil, 0x10),
     sealed = ProtoField.bool("erd.flags.seal", "Seal follows", 8, nil, 0x20),
+    awaited = ProtoField.bool("erd.flags.awaited", "Application waits", 8, nil, 0x40),
     path = ProtoField.uint8("erd.path", "Path"),
     attempt = ProtoField.uint8("erd.attempt", "Attempt"),
     psn = ProtoField.uint32("erd.psn", "PSN"),
@@ -277,7 +278,7 @@ end
 local function header(tree, buf)
     for _, field in ipairs({ "type", "version", "kind" }) do tree:add(f[field], buf(0, 1)) end
     local flags = tree:add(f.flags, buf(1, 1))
-    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides", "sealed" }) do
+    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides", "sealed", "awaited" }) do
         flags:add(f[field], buf(1, 1))
     end
     fields(tree, buf, 2, {

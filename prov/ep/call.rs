@@ -9,17 +9,15 @@ use erd_ffi::fi::{
     FI_INJECT, FI_INJECT_COMPLETE, FI_MATCH_COMPLETE, FI_MORE, FI_REMOTE_CQ_DATA,
     FI_TRANSMIT_COMPLETE, fi_addr_t,
 };
-use erd_ffi::udp::SHARED_MIN_BYTES;
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
 use std::ffi::{c_int, c_void};
 
-/// Longest message or write that completes when it is copied, in bytes. A peer on this host may read longer
-/// ones where they lie, so that a copy is not hidden behind the sending: it costs a ping-pong of 64 KiB a
-/// seventh.
-pub(super) const EARLY_BYTES_MAX: u64 = 32 << 10;
-const _: () =
-    assert!(EARLY_BYTES_MAX < SHARED_MIN_BYTES as u64, "what is shared keeps its address");
+/// Longest message or write that completes when it is copied, in bytes. The copy costs a ping-pong of 64 KiB
+/// 4 % of its time, and saves an exchange of 33,000 to 65,536 B 20 to 45 %, since nobody waits for an
+/// acknowledgement. (A payload that the peer reads where it lies is announced first. So the copy is made before
+/// its pages are lent: they are the copy's.)
+pub(super) const EARLY_BYTES_MAX: u64 = 64 << 10;
 /// Operations under way up to which those longer than `inject_size` are copied, and completions reach
 /// their queue within the call: who has more under way has no need to wait for one.
 pub(super) const FEW_SENDS: usize = 8;

@@ -28,6 +28,7 @@ impl Driver {
         let len_bytes = buffers.len_bytes();
         let flags = call.flags;
         let (peer, handle, op) = self.admit(call, *buffers, len_bytes, Payload::Sent)?;
+        let awaited = op.completion && !op.early;
         op.flags = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
         let work = WorkRequest {
             peer,
@@ -36,6 +37,7 @@ impl Driver {
             tag: *tag,
             data: call.data,
             match_complete: flags & FI_MATCH_COMPLETE != 0,
+            awaited,
             fence: flags & FI_FENCE != 0,
         };
         let now = monotonic_ns();

@@ -3,7 +3,7 @@
 mod world;
 
 use erd_rd::cc::AckPolicy;
-use erd_rd::units::MICROSECOND;
+use erd_rd::units::{MICROSECOND, MILLISECOND, Nanos};
 use erd_rd::wire::header::Kind;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -102,4 +102,47 @@ fn a_host_that_sends_slowly_acknowledges_a_stream_less_often() {
     };
     let (at_once, spaced) = (streamed(0), streamed(100 * MICROSECOND));
     assert!(spaced * 2 < at_once, "{spaced} acknowledgements, {at_once} without spacing");
+}
+
+/// How long a sender waits for word of its message once the message has been received.
+fn wait_ns(policy: AckPolicy, awaits: bool, len_bytes: u64) -> Nanos {
+    let mut w = world(2, NONE, |s| {
+        s.config.datagram_bytes = 1_472;
+        s.scheme.policy = policy;
+        s.habits.batch = 1;
+        s.habits.awaits = awaits;
+    });
+    acks_of(&mut w, 5, len_bytes);
+    let (received, sent) = (w.want(1, len_bytes), w.post(0, 1, len_bytes));
+    assert!(w.run_until(PATIENCE_NS, |w| w.result(received).is_some()));
+    let received_at = w.now;
+    assert!(w.run_until(PATIENCE_NS, |w| w.outcome(sent).is_some()));
+    w.now - received_at
+}
+
+#[test]
+fn an_application_that_waits_for_its_message_hears_of_it_at_once() {
+    for policy in POLICIES {
+        for len_bytes in [8, SHORT_BYTES] {
+            let waits = [true, false].map(|awaits| wait_ns(policy, awaits, len_bytes));
+            let sooner = waits[0] + 5 * MICROSECOND < waits[1];
+            assert!(sooner, "{policy:?}, {len_bytes} B: {waits:?} ns");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_is_always_late_is_not_asked_each_time() {
+    let mut nodes = 0;
+    let mut w = world(2, NONE, |s| {
+        nodes += 1;
+        if nodes == 2 {
+            s.habits.round_ns = 15 * MILLISECOND;
+        }
+    });
+    acks_of(&mut w, 10, 8);
+    let before = w.stats(0).probes;
+    acks_of(&mut w, 50, 8);
+    let probes = w.stats(0).probes - before;
+    assert!(probes <= 5, "{probes} probes for 50 messages");
 }

@@ -200,6 +200,7 @@ impl SimHost {
                 tag: Some(source.flow.into()),
                 data: None,
                 match_complete: false,
+                awaited: false,
                 fence: false,
             };
             if self.endpoint.send(now_ns, wr).is_err() {

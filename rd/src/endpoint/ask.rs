@@ -81,6 +81,7 @@ impl Endpoint {
             tag: None,
             data: request.data,
             match_notice: false,
+            awaited: false,
             order: 0,
             unacked: 0,
             sent_bytes: 0,

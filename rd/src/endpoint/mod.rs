@@ -47,6 +47,8 @@ pub struct WorkRequest {
     pub data: Option<u64>,
     /// [`Host::sent`] is called only after the peer matched the message.
     pub match_complete: bool,
+    /// The application waits for [`Host::sent`].
+    pub awaited: bool,
     /// It goes out only when everything before it to the same peer has ended.
     pub fence: bool,
 }
@@ -227,6 +229,7 @@ impl Endpoint {
             tag: wr.tag,
             data: wr.data,
             match_notice: wr.match_complete,
+            awaited: wr.awaited,
             order: 0,
             unacked: 0,
             sent_bytes: 0,

@@ -54,6 +54,8 @@ pub(crate) struct Op {
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub match_notice: bool,
+    /// The application waits for its end.
+    pub awaited: bool,
     /// Send order; given when the message is first put on the wire.
     pub order: u32,
     /// Packets that carry part of it and are not acknowledged.

@@ -20,8 +20,8 @@ use crate::stats::DropReason;
 use crate::units::{Ecn, MILLISECOND, Nanos, Psn, SECOND};
 use crate::wire::ack::{ACK_BYTES, AckState, ECHOES_MAX, Echo, NACK_RANGES_MAX, NackRange};
 use crate::wire::header::{
-    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header,
-    SEAL_BYTES, checksum_ok, seal_holds,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_AWAITED, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL,
+    HEADER_BYTES, Header, SEAL_BYTES, checksum_ok, seal_holds,
 };
 use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
 use crate::wire::remote::Request;
@@ -204,9 +204,9 @@ pub(crate) struct Rx {
     messages_in_packet: u32,
     /// The packet being taken ended an eager message of several.
     ended_message: bool,
-    /// The send order of the eager message that all unacknowledged packets are part of, and when that
-    /// is to be acknowledged.
-    pub(super) lone: Option<(u32, Nanos)>,
+    /// The eager message that all unacknowledged packets are part of, by its send order if it comes in
+    /// segments, and when it is to be acknowledged.
+    pub(super) lone: Option<(Option<u32>, Nanos)>,
     /// Records for the next acknowledgement, at most [`ECHOES_MAX`]. Until it is written, their
     /// hold times are the times of arrival.
     pub(super) echoes: Vec<Echo>,
@@ -664,8 +664,16 @@ impl Peer {
         let ended = core::mem::take(&mut self.rx.ended_message);
         let requested = h.flags & FLAG_ACK_REQUEST != 0 || ended;
         let soon = now + core.cfg.ack_delay_ns;
-        let lone = part_of
-            .and_then(|order| Some((order, self.lone_until(core, now, ended, requested, order)?)));
+        let awaited = h.flags & FLAG_AWAITED != 0;
+        // The step after this one: the application hears of the message before it.
+        let next_step = now + 1;
+        let whole = ended || (awaited && !h.long && self.rx.messages_in_packet == 1);
+        let lone = match whole || part_of.is_some() {
+            true if self.is_lone(part_of) && whole => Some(if awaited { next_step } else { soon }),
+            true if self.is_lone(part_of) && !requested => Some(now + self.rest_ns(core)),
+            _ => None,
+        };
+        let lone = lone.map(|due| (part_of, due));
         let stream = h.long || self.rx.messages_in_packet > 1;
         let due = match self.rx.policy {
             Some(AckPolicy::PerPacket) => {
@@ -706,31 +714,20 @@ impl Peer {
         now.max(self.rx.acked_at + spacing_ns)
     }
 
-    /// Until when the acknowledgement of a segment waits for the rest of its message, or for what the
-    /// application has to say to it: if the message is short, and nothing else is unacknowledged.
-    fn lone_until(
-        &self,
-        core: &Core,
-        now: Nanos,
-        ended: bool,
-        requested: bool,
-        order: u32,
-    ) -> Option<Nanos> {
+    /// All unacknowledged packets are of one short message, or this one is the only one.
+    fn is_lone(&self, part_of: Option<u32>) -> bool {
         let rx = &self.rx;
+        let same = part_of.is_some() && rx.lone.is_some_and(|(first, _)| first == part_of);
         let alone = match rx.unacked_packets {
             1 => true,
-            more => more <= LONE_SEGMENTS_MAX && rx.lone.is_some_and(|(first, _)| first == order),
+            more => more <= LONE_SEGMENTS_MAX && same,
         };
-        if !alone || rx.has_holes() {
-            return None;
-        }
-        let rest_ns = (self.rtt.smoothed_ns / 2).min(LONE_WAIT_MAX_NS).max(core.cfg.ack_delay_ns);
-        match ended {
-            // The next step: the application hears of the message before it.
-            true => Some(now + 1),
-            false if requested => None,
-            false => Some(now + rest_ns),
-        }
+        alone && !rx.has_holes()
+    }
+
+    /// How long the acknowledgement of a message's segments waits for the rest of it.
+    fn rest_ns(&self, core: &Core) -> Nanos {
+        (self.rtt.smoothed_ns / 2).min(LONE_WAIT_MAX_NS).max(core.cfg.ack_delay_ns)
     }
 
     /// Adds a packet to the records for the next acknowledgement.

@@ -16,8 +16,8 @@ use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_BYTES, AckState};
 use crate::wire::header::{
-    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, FLAG_VOID, HEADER_BYTES,
-    Header, Kind, SEAL_BYTES,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_AWAITED, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, FLAG_VOID,
+    HEADER_BYTES, Header, Kind, SEAL_BYTES,
 };
 use crate::wire::record::{
     ACK_RECORD_BYTES, Cts, EAGER_HEADER_BYTES, RECORD_MAX_BYTES, Record, emit_eager_header,
@@ -504,7 +504,8 @@ impl Peer {
         let psn = self.tx.next_psn;
         self.tx.next_psn = psn.plus(1);
         let (path, _) = self.next_path(core, now, true);
-        let h = self.data_header(now, psn, path, 0, FLAG_ACK_REQUEST);
+        let awaited = if self.awaits_only(core, count) { FLAG_AWAITED } else { 0 };
+        let h = self.data_header(now, psn, path, 0, FLAG_ACK_REQUEST | awaited);
         let bytes = self.emit_bundle(core, host, now, burst, h, first, count);
         let content = Content::Bundle { first, count };
         let fate = Fate::InFlight;
@@ -515,6 +516,19 @@ impl Peer {
         burst.path = path;
         self.note_burst(core, now, burst, false);
         true
+    }
+
+    /// The application waits for the only message of a bundle of `count` records, and nothing else is under way
+    /// to the peer: no later acknowledgement comes anyway.
+    fn awaits_only(&self, core: &Core, count: u16) -> bool {
+        let awaited = |record: &TxRecord| match *record {
+            TxRecord::Eager(index) => core.ops[index as usize].awaited,
+            _ => false,
+        };
+        count == 1
+            && self.tx.in_flight_packets == 0
+            && self.tx.queue.is_empty()
+            && self.tx.records.back().is_some_and(awaited)
     }
 
     /// Writes a bundle from the record cache; returns its bytes.
@@ -665,7 +679,10 @@ impl Peer {
         if request {
             self.tx.unrequested_bytes = 0;
         }
+        let awaited =
+            last && t.eager && core.ops[t.op as usize].awaited && self.tx.queue.is_empty();
         let flags = if request { FLAG_ACK_REQUEST } else { 0 };
+        let flags = if awaited { flags | FLAG_AWAITED } else { flags };
         let content = Content::Segment {
             op: t.op,
             msg_id: t.msg_id,

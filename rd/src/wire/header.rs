@@ -76,6 +76,8 @@ pub const FLAG_VOID: u8 = 0x08;
 pub const FLAG_ACK: u8 = 0x10;
 /// A seal ends the datagram (protocol.md §2.3).
 pub const FLAG_SEAL: u8 = 0x20;
+/// The sender's application waits for the acknowledgement of a lone message (protocol.md §6.1).
+pub const FLAG_AWAITED: u8 = 0x40;
 /// Bytes of a seal: two equal halves.
 pub const SEAL_BYTES: usize = 8;
 

@@ -129,6 +129,7 @@ impl Victim {
             tag: None,
             data: None,
             match_complete: false,
+            awaited: false,
             fence: false,
         };
         self.engine.send(self.now, wr).unwrap();

@@ -194,6 +194,7 @@ pub fn post_send_at(node: &mut Node, now: u64, token: u64, to: SocketAddr, len: 
         tag: Some(token),
         data: None,
         match_complete: false,
+        awaited: false,
         fence: false,
     };
     node.engine.send(now, wr).unwrap();

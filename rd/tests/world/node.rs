@@ -70,6 +70,8 @@ pub struct Habits {
     pub port_full: f64,
     /// Chance that a control burst finds an information path open.
     pub info_path: f64,
+    /// The application waits for the ends of its sends.
+    pub awaits: bool,
 }
 
 impl Default for Habits {
@@ -81,6 +83,7 @@ impl Default for Habits {
             eager_post: 1.0,
             port_full: 0.0,
             info_path: 0.0,
+            awaits: false,
         }
     }
 }
@@ -331,6 +334,7 @@ impl Node {
             tag: send.tag,
             data: send.data,
             match_complete: send.match_complete,
+            awaited: self.setup.habits.awaits,
             fence: false,
         };
         let endpoint = self.endpoint.as_mut().expect("the process lives");

@@ -201,6 +201,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
             eager_post: rng.pick(&[0.0, 0.5, 1.0]),
             port_full: if still { 0.0 } else { rng.pick(&[0.0, 0.0, 0.02]) },
             info_path: rng.pick(&[0.0, 0.5, 1.0]),
+            awaits: rng.chance(0.5),
         },
         config,
         near: None,

@@ -262,6 +262,7 @@ impl Peer {
             tag: None,
             data: None,
             match_notice: false,
+            awaited: false,
             order: request.order,
             unacked: 0,
             sent_bytes: 0,
