@@ -9,7 +9,7 @@
 //!
 //! It also tells who looks at the process from outside ([`crate::monitor`]).
 //!
-//! Lock order: `HELPER`'s lock comes before all others.
+//! Lock order: the lock of the helper's [`Seat`] comes before all others.
 
 use crate::ep::EpInner;
 use crate::monitor::{self, Monitor};
@@ -31,11 +31,43 @@ const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 /// Longest delay of the process's end by what has not been acknowledged, over all endpoints.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
 
-static HELPER: Mutex<Option<Helper>> = Mutex::new(None);
-static STOPPED: Condvar = Condvar::new();
-/// Who has the thread. A forked child must not touch [`HELPER`]: the thread, which the child does
-/// not have, may have held the lock.
-static OWNER: OnceLock<Process> = OnceLock::new();
+/// Of the first process that needs a thread.
+static SEAT: OnceLock<Seat> = OnceLock::new();
+
+/// The thread's place in a process. A forked child has its own: it has not its parent's thread, which may have held
+/// the lock.
+struct Seat {
+    process: Process,
+    helper: Mutex<Option<Helper>>,
+    stopped: Condvar,
+    /// Of a child, and of its child in turn.
+    child: OnceLock<Box<Seat>>,
+}
+
+impl Seat {
+    fn new() -> Seat {
+        let (helper, stopped) = (Mutex::new(None), Condvar::new());
+        Seat { process: Process::current(), helper, stopped, child: OnceLock::new() }
+    }
+
+    /// This process's, made if need be.
+    fn take() -> &'static Seat {
+        let mut seat = SEAT.get_or_init(Seat::new);
+        while !seat.process.is_current() {
+            seat = seat.child.get_or_init(|| Box::new(Seat::new()));
+        }
+        seat
+    }
+
+    /// This process's, if it has one.
+    fn get() -> Option<&'static Seat> {
+        let mut seat = SEAT.get()?;
+        while !seat.process.is_current() {
+            seat = seat.child.get()?;
+        }
+        Some(seat)
+    }
+}
 
 /// The thread's state. It is the thread's own but for what others add and remove.
 struct Helper {
@@ -65,16 +97,13 @@ type Fds = Vec<RawFd>;
 
 /// From now on the thread looks after `endpoint`. Starts the thread if there is none.
 pub fn register(endpoint: &Arc<EpInner>) {
-    if !OWNER.get_or_init(Process::current).is_current() {
-        tracing::info!("a forked child has no helper thread: only its calls progress");
-        return;
-    }
     if let Err(error) = erd_ffi::at_exit::register(flush_all) {
         tracing::warn!(%error, "what is under way when the process ends may be lost");
     }
-    let mut slot = HELPER.lock();
+    let seat = Seat::take();
+    let mut slot = seat.helper.lock();
     if slot.as_ref().is_none_or(|helper| helper.stopped) {
-        *slot = start();
+        *slot = start(seat);
     }
     if let Some(helper) = &mut *slot {
         helper.watched.push(Watched {
@@ -90,10 +119,8 @@ pub fn register(endpoint: &Arc<EpInner>) {
 
 /// `endpoint` closes.
 pub fn unregister(endpoint: &Arc<EpInner>) {
-    if !is_owner() {
-        return;
-    }
-    if let Some(helper) = &mut *HELPER.lock() {
+    let Some(seat) = Seat::get() else { return };
+    if let Some(helper) = &mut *seat.helper.lock() {
         let set = Arc::clone(&helper.set);
         helper.watched.retain_mut(|watched| {
             let other = !Arc::ptr_eq(&watched.endpoint, endpoint);
@@ -112,10 +139,7 @@ pub fn unregister(endpoint: &Arc<EpInner>) {
 /// hold any lock.
 fn flush_all() {
     let end = Instant::now() + EXIT_WAIT;
-    if !is_owner() {
-        return;
-    }
-    let Some(slot) = HELPER.try_lock_until(end) else { return };
+    let Some(slot) = Seat::get().and_then(|seat| seat.helper.try_lock_until(end)) else { return };
     let watched = slot.iter().flat_map(|helper| &helper.watched);
     let endpoints: Vec<_> = watched.map(|watched| Arc::clone(&watched.endpoint)).collect();
     drop(slot);
@@ -126,16 +150,14 @@ fn flush_all() {
 
 /// Ends the thread, and waits for it for a bounded time: its code may be unloaded after this.
 pub fn shutdown() {
-    if !is_owner() {
-        return;
-    }
-    let mut slot = HELPER.lock();
+    let Some(seat) = Seat::get() else { return };
+    let mut slot = seat.helper.lock();
     while let Some(helper) = &mut *slot
         && !helper.stopped
     {
         helper.stop = true;
         helper.set.signal();
-        if STOPPED.wait_for(&mut slot, SHUTDOWN_WAIT).timed_out() {
+        if seat.stopped.wait_for(&mut slot, SHUTDOWN_WAIT).timed_out() {
             tracing::warn!("the helper thread does not end");
             return;
         }
@@ -148,12 +170,8 @@ pub fn shutdown() {
     }
 }
 
-fn is_owner() -> bool {
-    OWNER.get().is_some_and(|owner| owner.is_current())
-}
-
 /// The thread's state, once it runs. Without it only calls of the application progress.
-fn start() -> Option<Helper> {
+fn start(seat: &'static Seat) -> Option<Helper> {
     let set = match WaitSet::new() {
         Ok(set) => Arc::new(set),
         Err(error) => {
@@ -162,14 +180,14 @@ fn start() -> Option<Helper> {
         }
     };
     let theirs = Arc::clone(&set);
-    let ended = || {
-        if let Some(helper) = &mut *HELPER.lock() {
+    let ended = move || {
+        if let Some(helper) = &mut *seat.helper.lock() {
             helper.stopped = true;
         }
-        STOPPED.notify_all();
+        seat.stopped.notify_all();
     };
     let body = move || {
-        run(&theirs);
+        run(seat, &theirs);
         ended();
     };
     match erd_ffi::guard::spawn("erd-progress", body, ended) {
@@ -184,9 +202,9 @@ fn start() -> Option<Helper> {
     }
 }
 
-fn run(set: &WaitSet) {
+fn run(seat: &Seat, set: &WaitSet) {
     loop {
-        let deadline_ns = match &mut *HELPER.lock() {
+        let deadline_ns = match &mut *seat.helper.lock() {
             Some(helper) if !helper.stop => helper.look(monotonic_ns()),
             _ => return,
         };
@@ -195,7 +213,7 @@ fn run(set: &WaitSet) {
             continue;
         }
         match set.wait(None) {
-            Ok(woken) if woken.visitor => tell_visitors(),
+            Ok(woken) if woken.visitor => tell_visitors(seat),
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "the helper thread cannot wait");
@@ -207,9 +225,9 @@ fn run(set: &WaitSet) {
 }
 
 /// A bug in here must not take the thread from the endpoints.
-fn tell_visitors() {
+fn tell_visitors(seat: &Seat) {
     let tell = || {
-        let told = HELPER.lock().as_mut().and_then(Helper::receive_visitors);
+        let told = seat.helper.lock().as_mut().and_then(Helper::receive_visitors);
         // The kernel takes what it can; nobody waits for the lock meanwhile.
         if let Some((visitors, snapshot)) = told {
             monitor::tell(visitors, &snapshot);
