@@ -125,11 +125,28 @@ static void messages(void)
     pair_up(send_all, receive_all, 0);
 }
 
+/* Both know each other from here on: what one sends, the other hears of, however late it runs. */
+static void meet(struct side *side)
+{
+    struct op op;
+    char met = 1;
+    if (side->other) {
+        post_send(side, side->bytes, 8, &op);
+        check(outcome(side, &op) == 0, "the first send failed");
+        oob_recv(side->oob, &met, sizeof met, &side->node);
+    } else {
+        post_recv(side, side->bytes, 8, &op);
+        check(outcome(side, &op) == 0, "the first receive failed");
+        oob_send(side->oob, &met, sizeof met);
+    }
+}
+
 /* The peer stands still with datagrams unread until the send has failed, and its memory holds other bytes. */
 static void send_in_vain(struct side *side, unsigned delay_ms)
 {
     struct op op;
     int failed;
+    meet(side);
     post_send(side, side->bytes, BYTES, &op);
     progress_for(side, delay_ms);
     kill(side->other, SIGSTOP);
@@ -143,6 +160,7 @@ static void send_in_vain(struct side *side, unsigned delay_ms)
 static void receive_late(struct side *side)
 {
     struct op op;
+    meet(side);
     post_recv(side, side->bytes, BYTES, &op);
     if (outcome(side, &op) == 0)
         pattern_check(side->bytes, BYTES, SEED);
