@@ -339,7 +339,7 @@ local function length(buf, slack)
     if kind == 15 then
         return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil and PORT_BYTES
     end
-    if KINDS[kind] == nil or flags > 63 or (long and kind ~= 0) then return false end
+    if KINDS[kind] == nil or flags > 127 or (long and kind ~= 0) then return false end
     local eager = math.floor(flags / 4) % 2 == 1
     local sum = math.floor(flags / 2) % 2 == 1
     local rides = eager and math.floor(flags / 16) % 2 == 1
