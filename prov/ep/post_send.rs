@@ -28,7 +28,7 @@ impl Driver {
         let len_bytes = buffers.len_bytes();
         let flags = call.flags;
         let (peer, handle, op) = self.admit(call, *buffers, len_bytes, Payload::Sent)?;
-        let awaited = op.completion && !op.early;
+        let awaited = !op.early && !call.silent;
         op.flags = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
         let work = WorkRequest {
             peer,

@@ -9,7 +9,8 @@
 //! waits for its receiver, and for as long as its length makes it, so it neither holds others back
 //! nor waits for them.
 //!
-//! The owner calls [`MatchOrder::matched`] with each match, and [`MatchOrder::ended`] when the
+//! The owner calls [`MatchOrder::matched`] with each match (except of a message that is whole by then and has none to
+//! wait for: [`MatchOrder::is_clear`]), and [`MatchOrder::ended`] when the
 //! message is whole. It then reports what [`MatchOrder::next`] gives, until that gives nothing. A message
 //! that fails is taken out by [`MatchOrder::failed`]; before its failure is reported, so is all that
 //! [`MatchOrder::whole`] gives: these messages are there, and wait for one that may never come.

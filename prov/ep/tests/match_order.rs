@@ -31,11 +31,22 @@ impl Played {
 
     /// A message's turn has come. The place of its bytes, if that is known.
     fn arrives(&self, order: u32, len_bytes: u64, rendezvous: bool) -> Option<RecvToken> {
+        self.comes(order, len_bytes, rendezvous, false)
+    }
+
+    /// A message's turn has come, with all its bytes if it is `whole`.
+    fn comes(
+        &self,
+        order: u32,
+        len_bytes: u64,
+        rendezvous: bool,
+        whole: bool,
+    ) -> Option<RecvToken> {
         let credit_bytes = if rendezvous { 0 } else { len_bytes as u32 };
         // No session has this number, so the engine takes no answers to these messages.
         let msg = MsgRef { peer: self.peer, session: 77, order: Order(order), credit_bytes };
         let arrived =
-            Arrived { msg, tag: None, data: None, len_bytes, rendezvous, whole: false, held: None };
+            Arrived { msg, tag: None, data: None, len_bytes, rendezvous, whole, held: None };
         match self.host(|driver| driver.host.arrived(&arrived)) {
             Verdict::Matched(token, _) | Verdict::Held(token) => Some(token),
             Verdict::Wait => None,
@@ -102,6 +113,27 @@ fn eager_messages_wait_for_each_other_and_others_do_not() {
     played.ends(first, Ok(16));
     assert_eq!(played.contexts(), [0, 1, 3]);
     assert_eq!(played.node().counted(), (4, 0));
+    played.done();
+}
+
+#[test]
+fn a_message_that_is_whole_waits_for_those_before_it_alone() {
+    let mut buffers = [[0; 16]; 4];
+    let played = Played::new();
+    played.post(&mut buffers);
+    let whole = |order| {
+        let token = played.comes(order, 16, false, true).expect("a place");
+        played.ends(token, Ok(16));
+    };
+    whole(0);
+    assert_eq!(played.contexts(), [0]);
+    let slow = played.eager(1, 16);
+    whole(2);
+    assert_eq!(played.contexts(), []);
+    played.ends(slow, Ok(16));
+    assert_eq!(played.contexts(), [1, 2]);
+    whole(3);
+    assert_eq!(played.contexts(), [3]);
     played.done();
 }
 

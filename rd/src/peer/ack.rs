@@ -36,8 +36,8 @@ impl Peer {
             window_bytes: core.recv_window_bytes(self.datagram_bytes),
             ..AckState::default()
         };
-        if let Some(last) = rx.last {
-            state.flags |= ACK_ECHO;
+        if let Some(last) = &mut rx.last {
+            state.flags |= if core::mem::replace(&mut last.told, true) { 0 } else { ACK_ECHO };
             state.echo_sent_at_ns = last.sent_at_ns;
             state.echo_path = last.path;
             state.hold_ns = u32::try_from(now.saturating_sub(last.received_at)).unwrap_or(u32::MAX);

@@ -5,13 +5,15 @@
 //! packets too. Between fast links and processes that take turns they are most of it, and a window
 //! that counted them would starve the flow.
 
-use crate::units::Nanos;
+use crate::units::{MILLISECOND, Nanos};
 
 /// Bytes up to which time at hosts may stretch a window: the window of best effort, which keeps
 /// hosts busy.
 const STRETCH_MAX_BYTES: u64 = 512 << 10;
 /// A sample weighs one part in so many.
 const GAIN: Nanos = 16;
+/// A longer wait was a pause, after which the next will be short again.
+const LONGEST_MAX_NS: Nanos = 50 * MILLISECOND;
 /// Time at hosts below one part in so many of the round trip does not count.
 const DEADBAND: Nanos = 4;
 
@@ -32,6 +34,7 @@ impl Hosts {
     /// A packet and its acknowledgement waited for `lag_ns` in all.
     pub(super) fn sample(&mut self, lag_ns: Nanos) {
         self.lag_ns = ((GAIN - 1) * self.lag_ns + lag_ns) / GAIN;
+        let lag_ns = lag_ns.min(LONGEST_MAX_NS);
         self.longest_ns = lag_ns.max(self.longest_ns - self.longest_ns / GAIN);
     }
 

@@ -302,7 +302,7 @@ impl Peer {
             Fate::Lost => {}
         }
         self.tx.acked_packets += 1;
-        let timeout_ns = self.probe_timeout_ns(core);
+        let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg, 0);
         self.tx.flow.paths.acked(entry.path, entry.sent_at, entry.attempt > 0, timeout_ns);
         self.tx.flow.acked_bytes += u64::from(entry.bytes);
         self.size.acked(now, entry.bytes, entry.sent_at);

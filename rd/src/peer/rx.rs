@@ -150,6 +150,9 @@ pub(super) struct LastPacket {
     pub path: u8,
     /// When the port received it, on our clock.
     pub received_at: Nanos,
+    /// An acknowledgement has told of it. A later one, which repeats what was lost, would count the time since as
+    /// time that it waited here.
+    pub told: bool,
 }
 
 /// Receive state. Empty but for numbers while nothing is outstanding.
@@ -621,7 +624,7 @@ impl Peer {
         self.note_sent_at(now, h.sent_at_ns);
         let received_at = now.saturating_sub(meta.hold_ns);
         let (sent_at_ns, path) = (h.sent_at_ns, h.path);
-        self.rx.last = Some(LastPacket { sent_at_ns, path, received_at });
+        self.rx.last = Some(LastPacket { sent_at_ns, path, received_at, told: false });
         self.rx.recv_bytes = self.rx.recv_bytes.wrapping_add(wire_bytes);
         let ce = meta.ecn == Ecn::Ce;
         if ce {
@@ -665,15 +668,15 @@ impl Peer {
         let requested = h.flags & FLAG_ACK_REQUEST != 0 || ended;
         let soon = now + core.cfg.ack_delay_ns;
         let awaited = h.flags & FLAG_AWAITED != 0;
-        // The step after this one: the application hears of the message before it.
-        let next_step = now + 1;
         let whole = ended || (awaited && !h.long && self.rx.messages_in_packet == 1);
-        let lone = match whole || part_of.is_some() {
-            true if self.is_lone(part_of) && whole => Some(if awaited { next_step } else { soon }),
-            true if self.is_lone(part_of) && !requested => Some(now + self.rest_ns(core)),
+        let due = match (whole, requested) {
+            // The step after this one: the application hears of the message before it.
+            (true, _) if awaited => Some(now + 1),
+            (true, _) => Some(soon),
+            (false, false) if part_of.is_some() => Some(now + self.rest_ns(core)),
             _ => None,
         };
-        let lone = lone.map(|due| (part_of, due));
+        let lone = due.filter(|_| self.is_lone(part_of)).map(|due| (part_of, due));
         let stream = h.long || self.rx.messages_in_packet > 1;
         let due = match self.rx.policy {
             Some(AckPolicy::PerPacket) => {

@@ -174,9 +174,12 @@ impl Peer {
         // One path may be dead, so the next rounds ask on more of them.
         let paths = 1u16 << self.live.probes.min(PROBE_PATHS_MAX.ilog2());
         self.live.probes_due = paths.min(self.paths);
-        let first = self.probe_timeout_ns(core);
-        // Who waits in vain asks again after a part of the time that it has waited so far.
-        let silence = if self.live.refused > 0 { 0 } else { now - owed_since };
+        // Who waits in vain asks again after a part of the time that it has waited so far. Where nobody listens,
+        // nobody is busy.
+        let (first, silence) = match self.live.refused {
+            0 => (self.probe_timeout_ns(core), now - owed_since),
+            _ => (self.rtt.probe_timeout_ns(&core.cfg, 0), 0),
+        };
         let longest = core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE;
         // The last one is due at the deadline.
         let left = (owed_since + core.cfg.peer_timeout_ns).saturating_sub(now);

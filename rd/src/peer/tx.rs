@@ -405,7 +405,7 @@ impl Peer {
     /// Path of the next burst, and whether it is a bad one that may have one packet (protocol.md
     /// §4.5). Only `fresh` packets try one.
     fn next_path(&mut self, core: &Core, now: Nanos, fresh: bool) -> (u16, bool) {
-        let timeout_ns = self.probe_timeout_ns(core);
+        let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg, 0);
         let Some(cc) = &mut self.cc else { return (0, false) };
         let paths = &mut self.tx.flow.paths;
         for _ in 0..PATH_CHOICES {
@@ -445,7 +445,7 @@ impl Peer {
         self.size.sending(now);
         let window = self.cc_window_bytes();
         self.tx.hosts.sent(now, bytes.into(), window, self.rtt.smoothed_ns);
-        let timeout_ns = self.probe_timeout_ns(core);
+        let timeout_ns = self.rtt.probe_timeout_ns(&core.cfg, 0);
         self.tx.flow.paths.sent(now, self.paths, path, bytes, timeout_ns);
         if let Some(cc) = &mut self.cc {
             burst.ecn = match &core.near {

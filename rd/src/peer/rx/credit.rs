@@ -176,7 +176,8 @@ impl Grant {
     /// limit may have moved.
     fn consume(&mut self, terms: &Terms, budget: &mut Budget, count: u32) -> bool {
         self.used = self.used.wrapping_add(count);
-        let due = self.used.wrapping_sub(self.settled) >= self.window / SETTLED_PART;
+        let lent = self.limit.wrapping_sub(self.settled).min(self.window);
+        let due = self.used.wrapping_sub(self.settled) >= lent / SETTLED_PART;
         if due || budget.is_scarce() {
             self.settle(terms, budget);
             return true;
