@@ -9,7 +9,7 @@
 //!
 //! It also tells who looks at the process from outside ([`crate::monitor`]).
 //!
-//! Lock order: the lock of the helper's [`Seat`] comes before all others.
+//! Lock order: the lock of the helper's `Seat` comes before all others.
 
 use crate::ep::EpInner;
 use crate::monitor::{self, Monitor};
