@@ -146,3 +146,23 @@ fn a_peer_that_is_always_late_is_not_asked_each_time() {
     let probes = w.stats(0).probes - before;
     assert!(probes <= 5, "{probes} probes for 50 messages");
 }
+
+#[test]
+fn lost_acknowledgements_do_not_make_the_next_repair_later() {
+    const MESSAGES: u64 = 20;
+    let mut w = pair(AckPolicy::NackOnly);
+    acks_of(&mut w, 5, 8);
+    let mut acks = 0;
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        acks += u64::from(datagram.from == 1 && h.kind == Kind::Ack);
+        // The answer to the probe that follows a lost one comes through.
+        match datagram.from == 1 && h.kind == Kind::Ack && acks % 2 == 1 {
+            true => world::net::Fate::Drop,
+            false => world::net::Fate::Pass,
+        }
+    }));
+    let begun_at = w.now;
+    acks_of(&mut w, MESSAGES, 8);
+    let each_ns = (w.now - begun_at) / MESSAGES;
+    assert!(each_ns < 20 * MILLISECOND, "{each_ns} ns for each repair");
+}
