@@ -4,6 +4,7 @@ use crate::deps;
 use crate::layout::Layout;
 use crate::process::{Ended, Job, Running, append};
 use crate::report::{Done, Report};
+use crate::sanitizers::STRESS;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +14,8 @@ const MINUTES_15: Duration = Duration::from_secs(900);
 const SHORT_SEEDS: u32 = 500;
 /// Seeds that the full tier tries.
 const FULL_SEEDS: u32 = 10_000;
+/// How long many threads work at once, beside what `cargo test` gives them over loopback's datagrams.
+const STRESS_SECONDS: &str = "5";
 
 /// Adds the steps.
 pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
@@ -35,6 +38,12 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     report.step("licences and duplicates", |log| deps::check(layout, log));
     report.step("cargo test", |log| {
         count_tests(cargo(layout, &["test", "--workspace", "--no-fail-fast"]).finish(log)?)
+    });
+    report.step("many threads at once, an Ethernet's datagrams", |log| {
+        let test = ["test", "--package", "erd", "--lib", STRESS];
+        let job = cargo(layout, &test).args(["--", "--exact"]);
+        let job = job.env("FI_ERD_MTU", "1472").env("ERD_STRESS_SECONDS", STRESS_SECONDS);
+        count_tests(job.finish(log)?)
     });
     report.step("planted bugs", |log| {
         let job = optimised(cargo(layout, &["test", "--package", "erd-rd", "--test", "planted"]));

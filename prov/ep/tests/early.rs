@@ -3,6 +3,7 @@
 use super::late::count;
 use super::memory::{expose, remote, with_driver};
 use super::node::{EP_CONTEXT, Node, Options, Pair, ctx, ok};
+use crate::ep::ORDERED_BYTES;
 use crate::ep::call::{Call, EARLY_BYTES_MAX, FEW_SENDS};
 use crate::ep::ops::Buffers;
 use crate::ep::post_ask::AskPost;
@@ -79,6 +80,25 @@ fn a_write_that_is_copied_is_complete() {
     assert_eq!((own, memory), ([9; 8], [9; 8]));
 }
 
+/// A long write is not met at once, so that the read after it might be met first.
+#[test]
+fn a_write_that_may_be_overtaken_waits_for_the_peer() {
+    let pair = met(Options::default());
+    let mut memory = [0_u8; ORDERED_BYTES + 1];
+    expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
+    let mut own = [9_u8; ORDERED_BYTES + 1];
+    alone(&pair, |a| {
+        post(a, &pair, &mut own[1..], AskPost::write, 0);
+        assert_eq!(a.read(1).expect("it has its turn")[0].flags, FI_RMA | FI_WRITE);
+        post(a, &pair, &mut own, AskPost::write, 0);
+        assert_eq!(a.read(1), Err(AGAIN), "one that is longer by a byte");
+        post(a, &pair, &mut own, AskPost::write, FI_INJECT_COMPLETE);
+        assert_eq!(a.read(1).expect("as asked for")[0].flags, FI_RMA | FI_WRITE);
+    });
+    assert_eq!(pair.a.next(&[&pair.b]).expect("written").flags, FI_RMA | FI_WRITE);
+    assert_eq!(memory, own);
+}
+
 /// Sandia OpenSHMEM waits for its counter of writes, asks for no level, and then sets the flag that
 /// tells the peer to look at the data.
 #[test]
@@ -102,11 +122,11 @@ fn a_write_that_is_counted_waits_for_the_peer() {
 
 type Make = fn(Buffers, erd_rd::Targets, Call) -> AskPost;
 
-fn post(a: &Node, pair: &Pair, own: &mut [u8; 8], make: Make, flags: u64) {
+fn post(a: &Node, pair: &Pair, own: &mut [u8], make: Make, flags: u64) {
     // SAFETY: the tests keep the bytes until the request is complete.
     let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
     let call = Call::new(pair.a_to_b, ctx(5), FI_COMPLETION | flags);
-    let request = make(buffers, remote(0, 8, None).targets, call);
+    let request = make(buffers, remote(0, own.len() as u64, None).targets, call);
     with_driver(a, |driver| driver.post_ask(&request)).expect("posted");
 }
 
