@@ -96,6 +96,7 @@ fn a_write_that_may_be_overtaken_waits_for_the_peer() {
         assert_eq!(a.read(1).expect("as asked for")[0].flags, FI_RMA | FI_WRITE);
     });
     assert_eq!(pair.a.next(&[&pair.b]).expect("written").flags, FI_RMA | FI_WRITE);
+    settle(&pair);
     assert_eq!(memory, own);
 }
 
