@@ -13,9 +13,10 @@
 //! A process that was forked owns none of its parent's objects: closing them there does nothing.
 
 use erd_ffi::fi::{FI_EBUSY, FI_EINVAL, fid};
+use erd_ffi::process::Process;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// State behind one class of libfabric objects.
 ///
@@ -46,53 +47,6 @@ pub struct FidBox<T: Class> {
     fid: T::Abi,
     owner: Process,
     inner: Arc<T>,
-}
-
-/// The process that made something, counted in forks since the library was loaded: a comparison
-/// costs no system call, so every post and every step can make it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Process(u32);
-
-/// Forks that lie between the process that loaded the library and this one.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
-impl Process {
-    /// The calling process.
-    ///
-    /// # Panics
-    /// The first time, if there is no memory for a fork handler.
-    #[must_use]
-    pub fn current() -> Process {
-        static WATCH_FORKS: Once = Once::new();
-        WATCH_FORKS.call_once(|| {
-            // SAFETY: the handler only counts, and libc drops it when this library is unloaded.
-            let rc = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-            assert_eq!(rc, 0, "no memory for a fork handler");
-        });
-        Process(FORKS.load(Ordering::Relaxed))
-    }
-
-    /// As a number, which differs from that of a child.
-    #[must_use]
-    pub fn number(self) -> u32 {
-        self.0
-    }
-
-    /// The process of this [`Process::number`].
-    #[must_use]
-    pub fn numbered(number: u32) -> Process {
-        Process(number)
-    }
-
-    /// False in a child that was forked after the thing was made.
-    #[must_use]
-    pub fn is_current(self) -> bool {
-        self.0 == FORKS.load(Ordering::Relaxed)
-    }
 }
 
 /// Counts who needs an object.

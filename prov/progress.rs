@@ -13,8 +13,8 @@
 
 use crate::ep::EpInner;
 use crate::monitor::{self, Monitor};
-use crate::object::Process;
 use erd_ffi::clock::monotonic_ns;
+use erd_ffi::process::Process;
 use erd_ffi::visit::Visitor;
 use erd_ffi::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex};

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::clock::monotonic_ns;
+use crate::process::Process;
 
 /// The largest frame. A longer control packet goes over UDP.
 pub const MAX_FRAME_BYTES: usize = 16 << 10;
@@ -116,7 +117,7 @@ pub struct InfoPath {
     swept_ns: u64,
     read_buffer: Box<[u8]>,
     drops: InfoPathDrops,
-    pid: u32,
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -169,7 +170,7 @@ impl InfoPath {
             swept_ns: monotonic_ns(),
             read_buffer: vec![0; READ_BYTES].into_boxed_slice(),
             drops: InfoPathDrops::default(),
-            pid: std::process::id(),
+            process: Process::current(),
         };
         if let Some(listener) = &path.listener {
             path.watch(libc::EPOLL_CTL_ADD, listener, libc::EPOLLIN, TOKEN_LISTENER)?;
@@ -334,7 +335,7 @@ impl InfoPath {
     }
 
     fn is_foreign(&self) -> bool {
-        std::process::id() != self.pid
+        !self.process.is_current()
     }
 
     fn connect(&mut self, dst: SocketAddr) -> io::Result<usize> {

@@ -8,7 +8,8 @@
 //!   [`barrier`]: a barrier between threads whose frequent half is free.
 //! - [`host`]: the libfabric that loaded us, found at run time; [`log`] and [`param`]: its log and
 //!   its configuration;
-//! - [`own_memory`]: memory of this process that may be missing; [`shared_words`]: memory that
+//! - [`process`]: which process this is;
+//!   [`own_memory`]: memory of this process that may be missing; [`shared_words`]: memory that
 //!   processes share;
 //! - [`visit`]: a socket where a process tells its state to whoever comes to look.
 
@@ -23,6 +24,7 @@ pub mod info_path;
 pub mod log;
 pub mod own_memory;
 pub mod param;
+pub mod process;
 pub mod shared_words;
 pub mod udp;
 pub mod verbs;

@@ -3,6 +3,7 @@
 //! An epoll set is shared with forked children, so a child that removed an fd would silence its
 //! parent. Every call therefore does nothing in another process than the one that made the set.
 
+use crate::process::Process;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +54,7 @@ pub struct WaitSet {
     timer: OwnedFd,
     /// The deadline set last, 0 for none: arming the same one again costs no system call.
     armed_ns: AtomicU64,
-    pid: u32,
+    process: Process,
 }
 
 impl WaitSet {
@@ -73,8 +74,8 @@ impl WaitSet {
                 ))?,
             )
         };
-        let pid = std::process::id();
-        let set = Self { epoll, signal, timer, armed_ns: AtomicU64::new(0), pid };
+        let process = Process::current();
+        let set = Self { epoll, signal, timer, armed_ns: AtomicU64::new(0), process };
         set.register(set.signal.as_fd(), libc::EPOLLIN, TOKEN_SIGNAL)?;
         set.register(set.timer.as_fd(), libc::EPOLLIN, TOKEN_TIMER)?;
         Ok(set)
@@ -235,7 +236,7 @@ impl WaitSet {
     }
 
     fn is_foreign(&self) -> bool {
-        std::process::id() != self.pid
+        !self.process.is_current()
     }
 
     fn register(&self, fd: BorrowedFd<'_>, events: i32, token: u64) -> io::Result<()> {

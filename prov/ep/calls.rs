@@ -9,7 +9,7 @@ use super::{EpInner, State, enable, msg, tagged};
 use crate::domain::DomainInner;
 use crate::held::Known;
 use crate::mr::MrTable;
-use crate::object::{self, Process, Users};
+use crate::object::{self, Users};
 use crate::sockaddr;
 use erd_ffi::fi::{
     FI_ALIAS, FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT,
@@ -22,6 +22,7 @@ use erd_ffi::fi::{
     fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
+use erd_ffi::process::Process;
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
 use erd_rd::{FlowView, PeerId};
 use parking_lot::Mutex;

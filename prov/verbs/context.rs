@@ -6,9 +6,10 @@ use super::pd::ProtectionDomain;
 use crate::domain::{DomainInner, Spot, Terms};
 use crate::fabric::FabricInner;
 use crate::info::place::{self, Place};
-use crate::object::{Class, Process};
+use crate::object::Class;
 use crate::settings::{BadSetting, PARAMETERS, Settings};
 use erd_ffi::fi::{FI_MR_ALLOCATED, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
+use erd_ffi::process::Process;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -147,7 +148,7 @@ impl Context {
     /// # Errors
     /// If the process is out of file descriptors; [`Error::Forked`] in a child.
     pub fn create_cq(&self) -> Result<CompletionQueue, Error> {
-        self.process.check()?;
+        check_owner(self.process)?;
         CompletionQueue::new(&self.domain)
     }
 
@@ -170,10 +171,8 @@ pub(super) fn leave_to_parent(domain: &Arc<DomainInner>, process: Process) {
     }
 }
 
-impl Process {
-    /// # Errors
-    /// [`Error::Forked`] in a child of the process.
-    pub(super) fn check(self) -> Result<(), Error> {
-        if self.is_current() { Ok(()) } else { Err(Error::Forked) }
-    }
+/// # Errors
+/// [`Error::Forked`] in a child of the process.
+pub(super) fn check_owner(process: Process) -> Result<(), Error> {
+    if process.is_current() { Ok(()) } else { Err(Error::Forked) }
 }

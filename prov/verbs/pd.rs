@@ -1,6 +1,6 @@
 //! Protection domains, and handles of peers' addresses.
 
-use super::context::leave_to_parent;
+use super::context::{check_owner, leave_to_parent};
 use super::error::Error;
 use super::mr::{Access, MemoryRegion};
 use super::pinned::Pinned;
@@ -8,9 +8,10 @@ use super::qp::{QpOptions, QueuePair};
 use crate::av::AvInner;
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
-use crate::object::{Process, Use, Users};
+use crate::object::{Use, Users};
 use crate::resolve;
 use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_addr_t};
+use erd_ffi::process::Process;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -73,7 +74,7 @@ impl ProtectionDomain {
         memory: impl Into<Box<[u8]>>,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
-        self.inner.process.check()?;
+        check_owner(self.inner.process)?;
         MemoryRegion::owned(&self.inner, memory.into(), access)
     }
 
@@ -92,7 +93,7 @@ impl ProtectionDomain {
         len_bytes: usize,
         access: Access,
     ) -> Result<MemoryRegion, Error> {
-        self.inner.process.check()?;
+        check_owner(self.inner.process)?;
         // SAFETY: the caller's promise is the same.
         unsafe { MemoryRegion::raw(&self.inner, start, len_bytes, access) }
     }
@@ -103,7 +104,7 @@ impl ProtectionDomain {
     /// An address that no queue pair can have: of the other family, port 0, all hosts. More than
     /// 2^20 addresses; [`Error::Forked`] in a child.
     pub fn create_ah(&self, peer: SocketAddr) -> Result<AddressHandle, Error> {
-        self.inner.process.check()?;
+        check_owner(self.inner.process)?;
         AddressHandle::new(&self.inner, peer)
     }
 
@@ -131,7 +132,7 @@ impl ProtectionDomain {
     /// Options that are out of range, a port that is taken, no file descriptors or memory;
     /// [`Error::Forked`] in a child.
     pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<QueuePair, Error> {
-        self.inner.process.check()?;
+        check_owner(self.inner.process)?;
         QueuePair::new(&self.inner, options)
     }
 

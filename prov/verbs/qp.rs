@@ -8,12 +8,13 @@ use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
 use crate::ep::EpConfig;
 use crate::ep::ops::Buffers;
 use crate::ep::{Access, AskPost, Bound, Call, EpInner, Poster, RecvRequest};
-use crate::object::{Class, Process, Use};
+use crate::object::{Class, Use};
 use crate::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_CSWAP, FI_FENCE, FI_INJECT, FI_RECV, FI_SELECTIVE_COMPLETION,
     FI_SEND, FI_SUM, FI_UINT64, fi_op,
 };
+use erd_ffi::process::Process;
 use erd_rd::{Atomic, Form, Target, Targets};
 use std::ffi::c_void;
 use std::net::SocketAddr;

@@ -47,10 +47,8 @@ fn a_short_message_is_acknowledged_once() {
     }
 }
 
-/// What the second node sends, from a message of the first on, when it answers with `answer_bytes`.
-fn kinds_of_an_answer(policy: AckPolicy, answer_bytes: u64) -> Vec<Kind> {
-    let mut w = pair(policy);
-    acks_of(&mut w, 5, SHORT_BYTES);
+/// Notes what the second node sends from now on.
+fn watch(w: &mut World) -> Rc<RefCell<Vec<Kind>>> {
     let kinds = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&kinds);
     w.net.filter = Some(Box::new(move |datagram, h| {
@@ -59,12 +57,27 @@ fn kinds_of_an_answer(policy: AckPolicy, answer_bytes: u64) -> Vec<Kind> {
         }
         world::net::Fate::Pass
     }));
-    let request = w.want(1, SHORT_BYTES);
+    kinds
+}
+
+/// Sends messages together, and lets the second node answer once it has them.
+fn ask(w: &mut World, messages: u64, len_bytes: u64, answer_bytes: u64) {
+    let requests: Vec<_> = (0..messages).map(|_| w.want(1, len_bytes)).collect();
     w.want(0, answer_bytes);
-    w.post(0, 1, SHORT_BYTES);
-    assert!(w.run_until(PATIENCE_NS, |w| w.result(request).is_some()));
+    for _ in 0..messages {
+        w.post(0, 1, len_bytes);
+    }
+    assert!(w.run_until(PATIENCE_NS, |w| requests.iter().all(|r| w.result(*r).is_some())));
     w.post(1, 0, answer_bytes);
     w.settle(PATIENCE_NS);
+}
+
+/// What the second node sends, from a message of the first on, when it answers with `answer_bytes`.
+fn kinds_of_an_answer(policy: AckPolicy, answer_bytes: u64) -> Vec<Kind> {
+    let mut w = pair(policy);
+    acks_of(&mut w, 5, SHORT_BYTES);
+    let kinds = watch(&mut w);
+    ask(&mut w, 1, SHORT_BYTES, answer_bytes);
     kinds.take()
 }
 
@@ -80,6 +93,28 @@ fn the_acknowledgement_of_a_short_message_rides_on_the_answer() {
             assert_eq!(kinds, vec![Kind::Data; count], "{policy:?}, {answer_bytes} B");
         }
     }
+}
+
+#[test]
+fn the_acknowledgement_of_a_few_small_messages_rides_on_the_answer() {
+    for policy in [AckPolicy::NackOnly, AckPolicy::Coalesced { packets: 4 }] {
+        let mut w = pair(policy);
+        ask(&mut w, 1, 8, 8);
+        let kinds = watch(&mut w);
+        ask(&mut w, 4, 8, 8);
+        assert_eq!(kinds.take(), [Kind::Data], "{policy:?}");
+    }
+}
+
+#[test]
+fn who_never_answers_acknowledges_small_messages_at_once() {
+    let mut w = pair(AckPolicy::NackOnly);
+    acks_of(&mut w, 5, 8);
+    let kinds = watch(&mut w);
+    ask(&mut w, 4, 8, 8);
+    assert_eq!(kinds.take(), [Kind::Ack, Kind::Data]);
+    ask(&mut w, 4, 8, 8);
+    assert_eq!(kinds.take(), [Kind::Data], "it did answer");
 }
 
 #[test]

@@ -30,6 +30,7 @@ use super::errqueue;
 use super::owner;
 use super::sockopt::{self, Side};
 use super::{Dst, Ecn};
+use crate::process::Process;
 
 /// Bytes of a seal.
 const SEAL_BYTES: usize = size_of::<Seal>();
@@ -60,7 +61,7 @@ pub struct Shares {
     send_buffer_bytes: usize,
     /// The process that made it. A forked child has the same socket and the same pipe, which two cannot
     /// use, and the same seals, which are not its to break.
-    owner: libc::pid_t,
+    owner: Process,
     /// Who finds it in use copies.
     way: Mutex<Way>,
     /// Counts up to [`FAILURES_MAX`].
@@ -78,7 +79,7 @@ impl Shares {
             local_ip,
             ecn,
             send_buffer_bytes,
-            owner: own_pid(),
+            owner: Process::current(),
             way: Mutex::new(Way { channel: None, page: Page::map(), used: 0 }),
             failures: AtomicU32::new(0),
         })
@@ -95,13 +96,13 @@ impl Shares {
     /// Sealed datagrams go without a copy: this is the process, and splicing has not failed.
     #[must_use]
     pub fn works(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) < FAILURES_MAX && own_pid() == self.owner
+        self.failures.load(Ordering::Relaxed) < FAILURES_MAX && self.owner.is_current()
     }
 
     /// Nobody takes what waits in a peer's socket for what was sent, from now on. What is owed still
     /// is sent again by the engine, as whatever is lost.
     pub fn recall(&self) {
-        if own_pid() != self.owner {
+        if !self.owner.is_current() {
             return;
         }
         self.way.lock().unwrap_or_else(PoisonError::into_inner).recall();
@@ -166,11 +167,6 @@ impl Drop for Shares {
     fn drop(&mut self) {
         self.recall();
     }
-}
-
-fn own_pid() -> libc::pid_t {
-    // SAFETY: it takes nothing and cannot fail.
-    unsafe { libc::getpid() }
 }
 
 /// Pages that the parts lie in, each counted for every part in it.

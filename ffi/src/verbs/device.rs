@@ -4,6 +4,7 @@ use super::VerbsError;
 use super::abi::*;
 use super::gid::{self, Gid, GidEntry, GidKind};
 use super::library::Library;
+use crate::process::Process;
 use core::ffi::{CStr, c_int};
 use std::fs;
 use std::io;
@@ -77,7 +78,7 @@ impl Port {
 pub(super) struct Device {
     pub(super) library: &'static Library,
     pub(super) context: NonNull<ibv_context>,
-    pid: u32,
+    process: Process,
 }
 
 // SAFETY: a context may be used by any thread (ibv_open_device(3)); it is closed once.
@@ -115,12 +116,12 @@ impl Device {
         let context = unsafe { (library.ibv_open_device)(device) };
         let context =
             NonNull::new(context).ok_or_else(|| VerbsError::last("ibv_open_device", name))?;
-        Ok(Device { library, context, pid: std::process::id() })
+        Ok(Device { library, context, process: Process::current() })
     }
 
     /// This process is a forked child of the one that opened it.
     pub(super) fn is_foreign(&self) -> bool {
-        std::process::id() != self.pid
+        !self.process.is_current()
     }
 
     fn attributes(&self) -> Option<ibv_device_attr> {

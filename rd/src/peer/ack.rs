@@ -45,8 +45,9 @@ impl Peer {
         state
     }
 
-    /// What rides on the next data packet, if an acknowledgement is due and may.
+    /// What rides on the message that leaves now, if an acknowledgement is due and may.
     pub(super) fn riding_ack(&mut self, core: &mut Core, now: Nanos) -> Option<AckState> {
+        self.rx.acks_alone = 0;
         if !self.rx.ack_may_ride() {
             return None;
         }
@@ -61,6 +62,7 @@ impl Peer {
 
     /// Writes an acknowledgement packet with what the state alone does not say.
     pub(super) fn emit_ack(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        self.rx.acks_alone = self.rx.acks_alone.saturating_add(1);
         let mut state = self.ack_state(core, now);
         let echoed = self.rx.last.map_or(0, |last| last.path);
         let path = match self.rx.probe_answer.take() {

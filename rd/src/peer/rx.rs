@@ -46,6 +46,8 @@ const LINKS_MAX: usize = 1 << 15;
 const LONE_SEGMENTS_MAX: u32 = 4;
 /// Longest wait for the rest of such a message.
 const LONE_WAIT_MAX_NS: Nanos = MILLISECOND;
+/// Acknowledgement packets without a message of this side in between, after which none is expected.
+const ACKS_ALONE_MAX: u32 = 4;
 /// Links looked at for what comes next: those before it may be waiting for repetitions.
 const LINKS_AHEAD: usize = 64;
 
@@ -198,6 +200,8 @@ pub(crate) struct Rx {
     pub(super) ack_at: Option<Nanos>,
     /// When the last acknowledgement went out.
     acked_at: Nanos,
+    /// Acknowledgement packets since a message of this side last left that one could have ridden on.
+    pub(super) acks_alone: u32,
     /// The path of a probe that is to be answered.
     pub(super) probe_answer: Option<u8>,
     /// A size probe to be answered.
@@ -642,7 +646,7 @@ impl Peer {
             let soon = now + self.scan_spacing_ns(core);
             self.rx.scan_at = Some(self.rx.scan_at.map_or(soon, |at| at.min(soon)));
         }
-        self.choose_ack(core, now, h, (received_at, ce), part_of);
+        self.choose_ack(core, now, h, (received_at, ce), wire_bytes, part_of);
     }
 
     /// The latest send time seen. Send times wrap, so after a quiet second any one is later.
@@ -661,6 +665,7 @@ impl Peer {
         now: Nanos,
         h: &Header,
         (received_at, ce): (Nanos, bool),
+        wire_bytes: u32,
         part_of: Option<u32>,
     ) {
         self.rx.unacked_packets += 1;
@@ -677,7 +682,7 @@ impl Peer {
             _ => None,
         };
         let lone = due.filter(|_| self.is_lone(part_of)).map(|due| (part_of, due));
-        let stream = h.long || self.rx.messages_in_packet > 1;
+        let stream = h.long || (self.rx.messages_in_packet > 1 && !self.answers_to(wire_bytes));
         let due = match self.rx.policy {
             Some(AckPolicy::PerPacket) => {
                 self.note_echo(h, received_at, ce);
@@ -715,6 +720,12 @@ impl Peer {
         }
         let spacing_ns = core.ack_spacing_ns.min(self.rtt.smoothed_ns / 4);
         now.max(self.rx.acked_at + spacing_ns)
+    }
+
+    /// A message of this side is likely to follow a bundle of this size soon: lately one did, and its
+    /// sender had no more to fill it with.
+    fn answers_to(&self, wire_bytes: u32) -> bool {
+        self.rx.acks_alone < ACKS_ALONE_MAX && wire_bytes <= u32::from(self.datagram_bytes) / 2
     }
 
     /// All unacknowledged packets are of one short message, or this one is the only one.

@@ -1,0 +1,51 @@
+//! Which process this is, without a system call.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The process that made something, counted in forks since the library was loaded: a comparison
+/// costs no system call, so every post, step and datagram can make it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Process(u32);
+
+/// Forks that lie between the process that loaded the library and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Process {
+    /// The calling process.
+    ///
+    /// # Panics
+    /// The first time, if there is no memory for a fork handler.
+    #[must_use]
+    pub fn current() -> Process {
+        static WATCH_FORKS: Once = Once::new();
+        WATCH_FORKS.call_once(|| {
+            // SAFETY: the handler only counts, and libc drops it when this library is unloaded.
+            let rc = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+            assert_eq!(rc, 0, "no memory for a fork handler");
+        });
+        Process(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// As a number, which differs from that of a child.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The process of this [`Process::number`].
+    #[must_use]
+    pub fn numbered(number: u32) -> Process {
+        Process(number)
+    }
+
+    /// False in a child that was forked after the thing was made.
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        self.0 == FORKS.load(Ordering::Relaxed)
+    }
+}
