@@ -160,6 +160,9 @@ unsafe impl Class for SrxInner {
 /// What a receive of a shared context cannot be.
 const NOT_SHARED: u64 = FI_TRIGGER;
 
+/// Times that the receives are counted while messages come.
+const COUNTS_MAX: usize = 4;
+
 impl SrxInner {
     fn new(domain: &DomainInner, terms: (usize, u64, bool)) -> Arc<SrxInner> {
         SrxInner::with(domain, terms, None)
@@ -276,21 +279,35 @@ impl SrxInner {
     /// # Errors
     /// `FI_EAGAIN`.
     fn admit(&self) -> Result<(), c_int> {
-        let mut queue = self.queue.lock();
-        if queue.load() < self.size {
+        if self.has_room() {
             return Ok(());
         }
-        queue.taken = 0;
-        drop(queue);
-        let mut busy = 0;
         self.each_member(|endpoint| {
             endpoint.progress();
-            busy += endpoint.receiving();
             false
         });
-        let mut queue = self.queue.lock();
-        queue.busy = busy;
-        if queue.load() < self.size { Ok(()) } else { Err(FI_EAGAIN) }
+        // What another thread takes while it is counted may be counted twice: it is counted again.
+        for _ in 0..COUNTS_MAX {
+            self.queue.lock().taken = 0;
+            let mut busy = 0;
+            self.each_member(|endpoint| {
+                busy += endpoint.receiving();
+                false
+            });
+            let mut queue = self.queue.lock();
+            queue.busy = busy;
+            if queue.load() < self.size {
+                return Ok(());
+            }
+            if queue.taken == 0 {
+                break;
+            }
+        }
+        Err(FI_EAGAIN)
+    }
+
+    fn has_room(&self) -> bool {
+        self.queue.lock().load() < self.size
     }
 
     /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No

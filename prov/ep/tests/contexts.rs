@@ -313,6 +313,21 @@ fn a_shared_context_has_no_more_receives_than_completions_are_read_of() {
 }
 
 #[test]
+fn a_message_that_comes_while_a_shared_context_counts_its_receives_is_counted_once() {
+    let (a, b) = (Node::new(Options::default()), SharedPair::new());
+    let to = a.knows_name(&Node::name_of(b.second));
+    let mut buffers = [[0; 8]; 9];
+    for buffer in &mut buffers[..8] {
+        ok("recv", recv(b.srx, buffer, 1));
+    }
+    send(&a, b"is read ", to);
+    assert_eq!(b.node.next(&[&a]).expect("a message").len, 8);
+    send(&a, b"to come ", to);
+    ok("recv", recv(b.srx, &mut buffers[8], 1));
+    b.close();
+}
+
+#[test]
 fn contexts_of_a_scalable_endpoint_have_one_name_and_queues_of_their_own() {
     let a = Node::new(Options { rx_ctx_bits: 1, ..Options::default() });
     let b = Node::disabled(Options::default());
