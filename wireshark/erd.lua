@@ -1,6 +1,8 @@
 -- Wireshark dissector for erd's datagrams, over UDP and over UD queue pairs (RoCE v2, InfiniBand).
 -- Formats: docs/protocol.md, whose sections are cited. Use it with
 --     wireshark -X lua_script:erd.lua     or copy it to Wireshark's directory of plugins.
+-- erd's ports are any. Add  -o udp.try_heuristic_first:TRUE  (a setting of Wireshark's UDP), or the
+-- protocol that is registered for such a port reads the packets.
 
 local erd = Proto("erd", "erd reliable datagrams")
 

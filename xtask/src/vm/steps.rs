@@ -283,6 +283,8 @@ fn captured(layout: &Layout, ran: &Ran, log: &Path) -> Result<Done> {
         let file = ran.out.join(file);
         let output = Job::new("tshark")
             .args(["-r".as_ref(), file.as_os_str()])
+            // The ports are any: a protocol that owns one would take erd's packets.
+            .args(["-o", "udp.try_heuristic_first:TRUE"])
             .args(["-X", &script, "-Y", filter, "-T", "fields", "-E", "separator=,"])
             .args(["-e", "erd.kind", "-e", "infiniband.bth.opcode", "-e", "erd.port.kind"])
             .run(log)?;
