@@ -722,8 +722,8 @@ impl Peer {
         now.max(self.rx.acked_at + spacing_ns)
     }
 
-    /// A message of this side is likely to follow a bundle of this size soon: lately one did, and its
-    /// sender had no more to fill it with.
+    /// This side is likely to answer a bundle of this size soon: it lately sent a message, and the bundle
+    /// is so small that its sender had no more to say.
     fn answers_to(&self, wire_bytes: u32) -> bool {
         self.rx.acks_alone < ACKS_ALONE_MAX && wire_bytes <= u32::from(self.datagram_bytes) / 2
     }
