@@ -290,6 +290,25 @@ fn an_unanswered_keepalive_of_long_ago_kills_nobody() {
     assert_eq!(nodes[0].memory.sent, [(1, Ok(())), (2, Ok(()))]);
 }
 
+/// A suspended virtual machine, or a job that its scheduler stops and continues as a whole: while this side
+/// stood still, so may all others.
+#[test]
+fn who_stood_still_holds_no_silence_of_that_time_against_a_peer() {
+    let (mut nodes, mut now, _) = acquainted();
+    let to = nodes[1].name;
+    post_send_at(&mut nodes[0], now, 2, to, 8);
+    // The peer is late by some probes, and then neither side runs for long.
+    let (mut probes, until) = (0, now + 200 * MILLISECOND);
+    run_with(&mut nodes, &mut now, 200 * MILLISECOND, |_, from, packet| {
+        probes += u32::from(from == 0 && Header::parse(packet).unwrap().kind == Kind::Probe);
+        false
+    });
+    assert!(probes >= 3, "{probes} probes");
+    now = until + 10 * SECOND;
+    run(&mut nodes, &mut now, SECOND);
+    assert_eq!(nodes[0].memory.sent[1..], [(2, Ok(()))]);
+}
+
 #[test]
 fn a_hello_that_outlives_its_session_begins_none() {
     let mut nodes = [node(1), node(2)];

@@ -122,7 +122,13 @@ impl Peer {
     pub(crate) fn on_timer<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         match self.phase {
             Phase::Idle => {}
-            Phase::Opening => self.check_deadline(core, host, now),
+            Phase::Opening => {
+                // A hello that cannot be sent stays due, and is excused once.
+                if self.excuse(core, self.setup.next_at, now) {
+                    self.setup.next_at = Some(now);
+                }
+                self.check_deadline(core, host, now);
+            }
             Phase::Leaving => {
                 let due = self.setup.next_at.is_some_and(|at| at <= now);
                 if due && self.goodbye_spacing_ns(core).is_none() {
@@ -145,6 +151,7 @@ impl Peer {
                 self.run_keys(core, host, now);
                 // The last probe has had its time when the next one is due.
                 if self.live.probe_at.is_none_or(|at| at <= now) {
+                    self.excuse(core, self.live.probe_at, now);
                     self.check_deadline(core, host, now);
                 }
                 if self.phase == Phase::Open {
@@ -198,6 +205,16 @@ impl Peer {
             let in_a_row = in_a_row.ilog2() + 1;
             cc.on_timeout(&Timeout { now, in_flight_bytes, in_a_row });
         }
+    }
+
+    /// A timer that comes late by more than the longest spacing of probes says that this side stood still: a
+    /// suspended machine, a stopped job. The peer may have done so too, so the rest of that time is not held
+    /// against it. Each round counts, so that the deadline comes even where every timer is late. True if so.
+    fn excuse(&mut self, core: &Core, due: Option<Nanos>, now: Nanos) -> bool {
+        let late = now.saturating_sub(due.unwrap_or(now));
+        let beyond = late.saturating_sub(core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE);
+        self.live.owed_since = self.live.owed_since.map(|since| (since + beyond).min(now));
+        beyond > 0
     }
 
     fn check_deadline<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
