@@ -310,6 +310,37 @@ fn who_stood_still_holds_no_silence_of_that_time_against_a_peer() {
 }
 
 #[test]
+fn nor_does_who_asks_for_a_session() {
+    let mut nodes = [node(1), node(2)];
+    let (to, mut now) = (nodes[1].name, 0);
+    post_send(&mut nodes[0], 1, to, 8);
+    let mut hellos = 0;
+    run_with(&mut nodes, &mut now, 500 * MILLISECOND, |_, _, _| {
+        hellos += 1;
+        false
+    });
+    assert!(hellos >= 3, "{hellos} hellos");
+    now = 10 * SECOND;
+    run(&mut nodes, &mut now, 2 * SECOND);
+    assert_eq!(nodes[0].memory.sent, [(1, Ok(()))]);
+}
+
+#[test]
+fn the_deadline_comes_though_every_timer_is_late() {
+    let (mut nodes, mut now, _) = acquainted();
+    let to = nodes[1].name;
+    post_send_at(&mut nodes[0], now, 2, to, 8);
+    let mut rounds = 0;
+    while nodes[0].memory.sent.len() == 1 {
+        run_with(&mut nodes, &mut now, 10_000, |_, _, _| false);
+        now += 3 * SECOND;
+        rounds += 1;
+        assert!(rounds < 15, "its silence counts for a tenth of the deadline each time");
+    }
+    assert_eq!(nodes[0].memory.sent[1..], [(2, Err(OpError::PeerTimeout))]);
+}
+
+#[test]
 fn a_hello_that_outlives_its_session_begins_none() {
     let mut nodes = [node(1), node(2)];
     let to = nodes[1].name;

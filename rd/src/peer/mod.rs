@@ -253,6 +253,11 @@ pub(crate) struct Liveness {
 /// Probes that fit into the deadline at least, so that bad luck alone is no death.
 const PROBES_PER_DEADLINE: Nanos = 10;
 
+/// The longest time between two probes.
+fn longest_spacing_ns(cfg: &Config) -> Nanos {
+    cfg.peer_timeout_ns / PROBES_PER_DEADLINE
+}
+
 /// One part in so many of a smaller deviation is taken.
 const SHRINK: Nanos = 64;
 
@@ -282,7 +287,7 @@ impl Rtt {
     /// processes for `lag_ns`.
     pub(crate) fn probe_timeout_ns(&self, cfg: &Config, lag_ns: Nanos) -> Nanos {
         let silence = 2 * (self.smoothed_ns + lag_ns) + 4 * self.variance_ns;
-        silence.min(cfg.peer_timeout_ns / PROBES_PER_DEADLINE).max(cfg.rto_min_ns)
+        silence.min(longest_spacing_ns(cfg)).max(cfg.rto_min_ns)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens when time passes (protocol.md §7).
 
-use super::{Core, PROBES_PER_DEADLINE, Peer, Phase};
+use super::{Core, Peer, Phase, longest_spacing_ns};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
 use crate::planted::planted;
@@ -187,7 +187,7 @@ impl Peer {
             0 => (self.probe_timeout_ns(core), now - owed_since),
             _ => (self.rtt.probe_timeout_ns(&core.cfg, 0), 0),
         };
-        let longest = core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE;
+        let longest = longest_spacing_ns(&core.cfg);
         // The last one is due at the deadline.
         let left = (owed_since + core.cfg.peer_timeout_ns).saturating_sub(now);
         let spacing =
@@ -212,7 +212,7 @@ impl Peer {
     /// against it. Each round counts, so that the deadline comes even where every timer is late. True if so.
     fn excuse(&mut self, core: &Core, due: Option<Nanos>, now: Nanos) -> bool {
         let late = now.saturating_sub(due.unwrap_or(now));
-        let beyond = late.saturating_sub(core.cfg.peer_timeout_ns / PROBES_PER_DEADLINE);
+        let beyond = late.saturating_sub(longest_spacing_ns(&core.cfg));
         self.live.owed_since = self.live.owed_since.map(|since| (since + beyond).min(now));
         beyond > 0
     }
