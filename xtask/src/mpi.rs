@@ -102,6 +102,8 @@ impl Mpi {
         let job = job.args(["-n", &ranks.to_string()]).args([bin.join("python")]).args([program]);
         let job = job.env("OMP_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
         let job = provider.give(job).env("FI_PROVIDER", &provider.name);
+        // A rank that fails is killed before it writes its counters: its warnings are what is left.
+        let job = job.env("FI_LOG_LEVEL", "warn").env("FI_LOG_PROV", &provider.name);
         match self.kind {
             Kind::Mpich => job
                 // The wheel's default is UCX, which would never come near libfabric.
