@@ -6,13 +6,13 @@ use crate::peer::owner::CntrOwner;
 use crate::poll::Sleepable;
 use crate::trigger::{Waiting, Work};
 use crate::watch::Watch;
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_CLASS_CNTR, FI_CNTR_EVENTS_BYTES, FI_CNTR_EVENTS_COMP, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
     FI_EOTHER, FI_ETIMEDOUT, FI_PEER, NOSYS_CNTR, NOSYS_FID, compat, fi_cntr_attr, fi_ops,
     fi_ops_cntr, fid, fid_cntr,
 };
 use erd_ffi::guard::guarded;
+use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -26,8 +26,8 @@ use erd_ffi::fi::{
     fid_ep, fid_poll, fid_stx,
 };
 use erd_ffi::guard::guarded;
-use erd_ffi::udp::{Interface, PortError, PortOptions, Shares, TxSockets, interfaces};
-use erd_ffi::verbs::{self, Port, VerbsPort};
+use erd_port::udp::{Interface, PortError, PortOptions, Shares, TxSockets, interfaces};
+use erd_port::verbs::{self, Port, VerbsPort};
 use parking_lot::Mutex;
 use std::ffi::{CStr, c_int, c_void};
 use std::net::IpAddr;

@@ -9,7 +9,7 @@ use erd_ffi::fi::{
     fi_eq_err_entry, fi_ops, fi_ops_eq, fi_version, fi_wait_obj, fid, fid_eq,
 };
 use erd_ffi::guard::guarded;
-use erd_ffi::wait::WaitSet;
+use erd_sys::wait::WaitSet;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};

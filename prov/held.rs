@@ -17,7 +17,7 @@
 
 use crate::ep::EpInner;
 use crate::look::NEVER_NS;
-use erd_ffi::clock::monotonic_ns;
+use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Weak;

@@ -10,7 +10,7 @@
 //! wait sets, `peer` other providers' queues. [`verbs`] are the same objects without libfabric, and
 //! [`capi`] is those for C. [`progress`] is the helper thread, [`monitor`] what it shows to who looks
 //! from outside. The protocol itself is the crate `erd_rd`; sockets
-//! and libfabric's ABI are in `erd_ffi`.
+//! and queue pairs are in `erd_port`, libfabric's ABI in `erd_ffi`, the operating system in `erd_sys`.
 
 mod admission;
 pub mod atomics;

@@ -12,8 +12,8 @@
 use crate::domain::DomainInner;
 use crate::ep::observe::{Flow, Head, Seen};
 use crate::ep::{EpInner, stats};
-use erd_ffi::clock::monotonic_ns;
-use erd_ffi::visit::{Listener, Visitor};
+use erd_sys::clock::monotonic_ns;
+use erd_sys::visit::{Listener, Visitor};
 use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

@@ -13,7 +13,7 @@
 //! A process that was forked owns none of its parent's objects: closing them there does nothing.
 
 use erd_ffi::fi::{FI_EBUSY, FI_EINVAL, fid};
-use erd_ffi::process::Process;
+use erd_sys::process::Process;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

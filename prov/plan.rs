@@ -2,8 +2,8 @@
 
 use crate::scheme::SchemeChoice;
 use crate::settings::Settings;
-use erd_ffi::udp::{Interface, max_payload_bytes};
-use erd_ffi::verbs::{self, Port};
+use erd_port::udp::{Interface, max_payload_bytes};
+use erd_port::verbs::{self, Port};
 use erd_rd::config::DATAGRAM_MIN_BYTES;
 
 /// Below this a copy costs less than to register memory for it, or to look for it.
@@ -147,7 +147,7 @@ pub(crate) fn datagram_bytes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use erd_ffi::verbs::gid::{Gid, GidEntry, GidKind};
+    use erd_port::verbs::gid::{Gid, GidEntry, GidKind};
 
     fn plan(change: &[(&str, &str)], loopback: bool) -> Plan {
         plan_over(change, loopback, None)

@@ -6,7 +6,6 @@ use crate::domain::DomainInner;
 use crate::fabric::FabricInner;
 use crate::object::{self, Class, Use, Users};
 use crate::spin::{Seen, Spinner};
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_CLASS_POLL, FI_CLASS_WAIT, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_ETIMEDOUT, FI_GETWAIT,
     FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_UNSPEC, NOSYS_FID, NOSYS_POLL, NOSYS_WAIT, fi_ops,
@@ -14,7 +13,8 @@ use erd_ffi::fi::{
     fid_poll, fid_wait,
 };
 use erd_ffi::guard::guarded;
-use erd_ffi::wait::{Interest, WaitSet};
+use erd_sys::clock::monotonic_ns;
+use erd_sys::wait::{Interest, WaitSet};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;

@@ -13,10 +13,10 @@
 
 use crate::ep::EpInner;
 use crate::monitor::{self, Monitor};
-use erd_ffi::clock::monotonic_ns;
-use erd_ffi::process::Process;
-use erd_ffi::visit::Visitor;
-use erd_ffi::wait::{Interest, WaitSet};
+use erd_sys::clock::monotonic_ns;
+use erd_sys::process::Process;
+use erd_sys::visit::Visitor;
+use erd_sys::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};

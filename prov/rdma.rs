@@ -2,9 +2,9 @@
 
 use crate::settings::{PortSetting, Settings};
 use erd_ffi::fi::FI_ENODATA;
-use erd_ffi::udp::Interface;
-use erd_ffi::verbs::gid::GidKind;
-use erd_ffi::verbs::{Port, VerbsError, ports, shares_card};
+use erd_port::udp::Interface;
+use erd_port::verbs::gid::GidKind;
+use erd_port::verbs::{Port, VerbsError, ports, shares_card};
 use erd_rd::config::DATAGRAM_MIN_BYTES;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -95,7 +95,7 @@ fn on(port: &Port, entry: &Interface) -> Option<Port> {
     if !port.ethernet {
         return shares_card(&entry.name, &port.device).then(|| port.clone());
     }
-    let is_this = |gid: &&erd_ffi::verbs::gid::GidEntry| {
+    let is_this = |gid: &&erd_port::verbs::gid::GidEntry| {
         gid.kind == GidKind::RoceV2 && gid.gid.ip() == entry.addr
     };
     let gid = *port.gids.iter().find(is_this)?;
@@ -105,7 +105,7 @@ fn on(port: &Port, entry: &Interface) -> Option<Port> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use erd_ffi::verbs::gid::{Gid, GidEntry};
+    use erd_port::verbs::gid::{Gid, GidEntry};
 
     fn gid(index: u8, address: &str) -> GidEntry {
         let ip: std::net::Ipv4Addr = address.parse().expect("address");

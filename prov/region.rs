@@ -5,9 +5,9 @@
 
 use crate::cntr::CntrInner;
 use crate::object::Use;
-use erd_ffi::own_memory;
-use erd_ffi::udp::Shares;
-use erd_ffi::verbs::{Pin, PinId, VerbsPort};
+use erd_port::udp::Shares;
+use erd_port::verbs::{Pin, PinId, VerbsPort};
+use erd_sys::own_memory;
 use parking_lot::Mutex;
 use std::ops::Deref;
 use std::ptr::NonNull;

@@ -4,7 +4,7 @@
 //! the README's table and [`Settings::read`] follow it.
 
 use crate::scheme::SchemeChoice;
-use erd_ffi::udp::FaultRates;
+use erd_port::udp::FaultRates;
 use erd_rd::cc::schemes;
 use std::fmt;
 use thiserror::Error;

@@ -4,7 +4,7 @@
 //! A spin that ends in vain is followed by sleeps without one, twice as many each time. One in which
 //! the thread lost its processor tells that others want it, and is followed by more of them.
 
-use erd_ffi::clock::monotonic_ns;
+use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
 
 /// Spins in vain, one after the other, that make the pause longer.

@@ -10,12 +10,12 @@ use crate::look::{Look, NEVER_NS};
 use crate::object::{self, Use};
 use crate::poll::{Sleepable, WaitInner};
 use crate::spin::{Seen, Spinner};
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_NONE,
     FI_WAIT_SET, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_wait_obj, fid_wait,
 };
-use erd_ffi::wait::{Interest, WaitSet};
+use erd_sys::clock::monotonic_ns;
+use erd_sys::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};

@@ -2,14 +2,14 @@
 //! compare with.
 #![cfg(not(miri))]
 
-use erd_ffi::verbs::abi;
+use erd_ffi::ibv;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 /// Constants that the header has as members of enumerations.
 macro_rules! constants {
-    ($($name:ident)*) => { [$((stringify!($name), abi::$name as i64)),*] };
+    ($($name:ident)*) => { [$((stringify!($name), ibv::$name as i64)),*] };
 }
 
 /// Fields that the header spells otherwise, being members of unions.
@@ -36,8 +36,8 @@ fn assertions() -> String {
     for (name, value) in constants {
         hold(format!("{name} == {value}"));
     }
-    hold(format!("sizeof(struct ibv_grh) == {}", abi::GRH_BYTES));
-    for (name, bytes, fields) in abi::layouts() {
+    hold(format!("sizeof(struct ibv_grh) == {}", ibv::GRH_BYTES));
+    for (name, bytes, fields) in ibv::layouts() {
         hold(format!("sizeof(struct {name}) == {bytes}"));
         for (field, place) in fields {
             hold(format!("offsetof(struct {name}, {}) == {place}", spelled(name, field)));

@@ -1,7 +1,10 @@
-//! What the fuzz targets share with the tests: the engine's world, which judges every call, and the
-//! sequences of calls of the C interface.
+//! What the fuzz targets share with the tests: the engine's world, which judges every call, the
+//! sequences of calls of the C interface, and two sides that negotiate verbs.
 
 pub mod capi;
+
+#[path = "../../port/tests/world/mod.rs"]
+pub mod negotiation;
 
 #[path = "../../rd/tests/world/mod.rs"]
 pub mod world;

@@ -6,7 +6,7 @@
 use super::table::{ENTRIES_MAX, Full, NotThere};
 use crate::sockaddr::Family;
 use erd_ffi::fi::{FI_EINVAL, FI_EIO, FI_ENOENT};
-use erd_ffi::shared_words::SharedWords;
+use erd_sys::shared_words::SharedWords;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::io::ErrorKind;

@@ -12,7 +12,7 @@
 //! A forked child is told that an object is its parent's before anything of it is looked at.
 
 use super::holds::{self, Hold};
-use erd_ffi::process::Process;
+use erd_sys::process::Process;
 use parking_lot::Mutex;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

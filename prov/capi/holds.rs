@@ -6,8 +6,8 @@
 //! no record has the slot. The store and the look of the frequent side are ordered by
 //! [`barrier::light`], so a call that posts or polls takes no lock and makes no atomic change.
 
-use erd_ffi::barrier;
-use erd_ffi::process::Process;
+use erd_sys::barrier;
+use erd_sys::process::Process;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -3,7 +3,7 @@
 use super::host::EpHost;
 use super::ops::{Handle, Kind};
 use crate::region::Pass;
-use erd_ffi::udp::{Plan, Taken};
+use erd_port::udp::{Plan, Taken};
 use erd_rd::{Endpoint, Expected};
 
 /// Most receive calls without a guess after wrong ones.

@@ -22,9 +22,9 @@ use erd_ffi::fi::{
     fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
-use erd_ffi::process::Process;
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
 use erd_rd::{FlowView, PeerId};
+use erd_sys::process::Process;
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -294,7 +294,7 @@ guarded! {
                 return Err(FI_ENOSYS);
             }
             let found = driver.host.cancel(context);
-            driver.settle(erd_ffi::clock::monotonic_ns());
+            driver.settle(erd_sys::clock::monotonic_ns());
             driver.publish();
             if found { Ok(()) } else { Err(FI_ENOENT) }
         })

@@ -4,11 +4,11 @@ use super::call::LATE_LEVELS;
 use crate::domain::DomainInner;
 use crate::plan;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
-use erd_ffi::clock::realtime_ns;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
-use erd_ffi::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
+use erd_port::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
 use erd_rd::Ecn;
 use erd_rd::config::{Config, Near, Seals};
+use erd_sys::clock::realtime_ns;
 use std::net::SocketAddr;
 
 /// Datagrams of this size are best on a path that carries any: of the 64 KiB that segmentation
@@ -172,7 +172,7 @@ pub(super) fn engine_config(
         scan_min_ns: settings.scan_min_ns,
         rto_min_ns: settings.rto_min_ns,
         eager_bytes: settings.eager_bytes,
-        unexpected_bytes: settings.unexpected_within(erd_ffi::own_memory::limit_bytes()),
+        unexpected_bytes: settings.unexpected_within(erd_sys::own_memory::limit_bytes()),
         recv_buffer_bytes: u32::try_from(recv_buffer_bytes).unwrap_or(u32::MAX),
         sends_max: config.tx_size as u32,
         base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,
@@ -181,6 +181,6 @@ pub(super) fn engine_config(
         // Where only some peers are on this host, only those share (`near`).
         seals: seals(domain).filter(|_| domain.loopback),
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
-        ..Config::new(name, realtime_ns(), erd_ffi::checksum::crc32c)
+        ..Config::new(name, realtime_ns(), erd_sys::checksum::crc32c)
     }
 }

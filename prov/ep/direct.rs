@@ -6,8 +6,8 @@ use super::post_ask::AskPost;
 use super::post_recv::RecvRequest;
 use super::post_send::SendRequest;
 use super::{EpInner, State};
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_EOPBADSTATE, FI_EOTHER, FI_MORE};
+use erd_sys::clock::monotonic_ns;
 use std::ffi::c_int;
 
 /// An endpoint while its lock is held. Each call posts one operation, or answers a positive error

@@ -17,11 +17,11 @@ use crate::domain::{BoundEq, DomainInner};
 use crate::look::NEVER_NS;
 use crate::object::Use;
 use crate::sockaddr;
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM, fi_addr_t};
-use erd_ffi::info_path::InfoPath;
-use erd_ffi::udp::{self, NetError, Next, RxDatagram, RxSocket, Taken, TxSockets};
+use erd_port::info_path::InfoPath;
+use erd_port::udp::{self, NetError, Next, RxDatagram, RxSocket, Taken, TxSockets};
 use erd_rd::{Ecn, Endpoint, PeerId, PostError, RxMeta};
+use erd_sys::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -213,7 +213,7 @@ impl Driver {
         let (engine, host) = (&mut self.engine, &mut self.host);
         self.link.recv(now, |now, data, source| {
             let from = SocketAddr::new(source.gid.ip(), 0);
-            let meta = RxMeta { ecn: rd_ecn(source.ecn), trimmed: false, hold_ns: 0, from };
+            let meta = RxMeta { ecn: source.ecn, trimmed: false, hold_ns: 0, from };
             engine.handle_packet(now, &meta, data, host);
         })
     }
@@ -553,19 +553,5 @@ pub(super) fn refusal_errno(error: PostError) -> c_int {
 }
 
 fn meta(datagram: &RxDatagram<'_>) -> RxMeta {
-    RxMeta {
-        ecn: rd_ecn(datagram.ecn),
-        trimmed: false,
-        hold_ns: datagram.hold_ns,
-        from: datagram.src,
-    }
-}
-
-fn rd_ecn(mark: udp::Ecn) -> Ecn {
-    match mark {
-        udp::Ecn::NotEct => Ecn::NotEct,
-        udp::Ecn::Ect1 => Ecn::Ect1,
-        udp::Ecn::Ect0 => Ecn::Ect0,
-        udp::Ecn::Ce => Ecn::Ce,
-    }
+    RxMeta { ecn: datagram.ecn, trimmed: false, hold_ns: datagram.hold_ns, from: datagram.src }
 }

@@ -16,15 +16,15 @@ use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use crate::settings::INJECT_BYTES;
 use crate::shared::Part;
-use erd_ffi::clock::monotonic_ns;
-use erd_ffi::udp::{self, SHARED_MIN_BYTES, Shares};
-use erd_ffi::verbs::{PinId, SETTLE_NS, VerbsPort};
+use erd_port::udp::{self, SHARED_MIN_BYTES, Shares};
+use erd_port::verbs::{PinId, SETTLE_NS, VerbsPort};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
     SendToken, Verdict,
 };
+use erd_sys::clock::monotonic_ns;
 use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -4,13 +4,13 @@
 //! else until verbs has proven to work towards a peer, and again when it does not any more
 //! (`docs/protocol.md` §10).
 
-use erd_ffi::clock::monotonic_ns;
-use erd_ffi::udp::{Burst, Dst, Ecn, SendReport, Stop, TxSockets};
-use erd_ffi::verbs::address::{Address, Kind as PortKind, MARK, PortDatagram};
-use erd_ffi::verbs::peers::{Change, Outgoing, Peers, Target, Via};
-use erd_ffi::verbs::{Member, SendStop};
-use erd_rd::TxBurst;
+use erd_port::udp::{Burst, Dst, SendReport, Stop, TxSockets};
+use erd_port::verbs::negotiation::address::{Address, Kind as PortKind, MARK, PortDatagram};
+use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
+use erd_port::verbs::{Member, SendStop};
 use erd_rd::wire::header::{Header, Kind, VERSION};
+use erd_rd::{Ecn, TxBurst};
+use erd_sys::clock::monotonic_ns;
 use std::net::{IpAddr, SocketAddr};
 
 /// Their first byte is the engine's version with a kind that the engine does not have.
@@ -58,7 +58,7 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool, helped: bool) -> Link {
         let own = member.as_ref().map_or(Address::NONE, Member::address);
-        let peers = Peers::new(own, name);
+        let peers = Peers::new(own, name, [crate::random::u64(), crate::random::u64()]);
         Link {
             member,
             peers,
@@ -133,7 +133,7 @@ impl Link {
     pub(super) fn recv(
         &mut self,
         now: &mut u64,
-        mut f: impl FnMut(u64, &[u8], &erd_ffi::verbs::Source),
+        mut f: impl FnMut(u64, &[u8], &erd_port::verbs::Source),
     ) -> usize {
         let Some(member) = &mut self.member else { return 0 };
         let (peers, carried) = (&mut self.peers, &mut self.carried);

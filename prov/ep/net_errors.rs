@@ -4,7 +4,7 @@
 //! Every endpoint has an inbox, and gets every error.
 
 use crate::look::Teller;
-use erd_ffi::udp::{NetError, TxSockets};
+use erd_port::udp::{NetError, TxSockets};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use erd_ffi::udp::Unreachable;
+    use erd_port::udp::Unreachable;
 
     #[test]
     fn every_inbox_gets_every_error_once() {

@@ -15,12 +15,12 @@ use crate::cq::strerror::Cause;
 use crate::object::Use;
 use crate::peer::owner::{Answer, Lent, SrxOwner};
 use crate::shared::SrxInner;
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_ADDR_NOTAVAIL, FI_COMPLETION, FI_EINVAL, FI_EOTHER, FI_MSG, FI_MULTI_RECV, FI_PEER, FI_RECV,
     FI_REMOTE_CQ_DATA, FI_TAGGED, fi_addr_t, fi_peer_rx_entry,
 };
 use erd_rd::PeerId;
+use erd_sys::clock::monotonic_ns;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{c_int, c_void};

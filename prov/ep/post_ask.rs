@@ -3,9 +3,9 @@
 use super::call::{Call, Payload, check_buffers};
 use super::driver::Driver;
 use super::ops::{Buffers, Handle, Kind};
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_ATOMIC, FI_FENCE, FI_INJECT, FI_READ, FI_RMA, FI_WRITE};
 use erd_rd::{Ask, AskRequest, Atomic, Form, RecvToken, SendToken, Targets};
+use erd_sys::clock::monotonic_ns;
 use std::ffi::c_int;
 
 /// What is asked for.

@@ -6,13 +6,13 @@ use super::driver::Driver;
 use super::ops::{Buffers, Handle};
 use super::recv::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
 use crate::cq::strerror::Cause;
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ,
     FI_EOPNOTSUPP, FI_MORE, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, fi_addr_t,
 };
 use erd_rd::matching::{Pattern, TagMask};
 use erd_rd::{PeerId, RecvToken};
+use erd_sys::clock::monotonic_ns;
 use std::ffi::{c_int, c_void};
 
 /// A receive as the application posts it.

@@ -3,9 +3,9 @@
 use super::call::{Call, Payload, check_buffers};
 use super::driver::Driver;
 use super::ops::Buffers;
-use erd_ffi::clock::monotonic_ns;
 use erd_ffi::fi::{FI_FENCE, FI_MATCH_COMPLETE, FI_MSG, FI_SEND, FI_TAGGED};
 use erd_rd::{SendToken, WorkRequest};
+use erd_sys::clock::monotonic_ns;
 use std::ffi::c_int;
 
 /// A send as the application posts it.

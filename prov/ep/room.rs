@@ -1,7 +1,7 @@
 //! Whether memory is left for what peers send. The process may have a limit (`RLIMIT_AS`), and Rust's
 //! allocator ends a process that has reached it: so what peers make grow stops before.
 
-use erd_ffi::own_memory;
+use erd_sys::own_memory;
 
 /// Memory that peers cannot use up: for all that is too small to ask about, and for the application.
 const RESERVE_BYTES: usize = 4 << 20;

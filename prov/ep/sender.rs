@@ -7,10 +7,10 @@ use super::host::EpHost;
 use super::link::Link;
 use super::ops::{Handle, Kind};
 use crate::region::Pass;
-use erd_ffi::udp::{self, Burst, Dst, SendReport, Stop, TxSockets};
-use erd_ffi::verbs::PinId;
-use erd_ffi::verbs::address::Address;
-use erd_rd::{Ecn, Part, SendToken, TxBurst};
+use erd_port::udp::{self, Burst, Dst, SendReport, Stop, TxSockets};
+use erd_port::verbs::PinId;
+use erd_port::verbs::negotiation::address::Address;
+use erd_rd::{Part, SendToken, TxBurst};
 use libc::iovec;
 use std::net::SocketAddr;
 
@@ -219,7 +219,7 @@ impl Sender {
             Burst {
                 dst: &to[at],
                 path: burst.path,
-                ecn: ecn(burst.ecn),
+                ecn: burst.ecn,
                 iov: &pieces.list[start..end],
                 segment_bytes: burst.segment_bytes,
                 total_bytes: burst.total_bytes,
@@ -384,15 +384,6 @@ unsafe fn join(pieces: &[iovec], out: &mut Vec<u8>) {
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
         out.extend_from_slice(bytes);
-    }
-}
-
-fn ecn(mark: Ecn) -> udp::Ecn {
-    match mark {
-        Ecn::NotEct => udp::Ecn::NotEct,
-        Ecn::Ect1 => udp::Ecn::Ect1,
-        Ecn::Ect0 => udp::Ecn::Ect0,
-        Ecn::Ce => udp::Ecn::Ce,
     }
 }
 

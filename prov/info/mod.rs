@@ -20,7 +20,7 @@ use erd_ffi::fi::{
     FI_RMA_EVENT, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, fi_domain_attr,
     fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
 };
-use erd_ffi::udp::{Interface, interfaces};
+use erd_port::udp::{Interface, interfaces};
 use hints::Hints;
 use place::{Place, Query};
 use std::ffi::{c_char, c_int};

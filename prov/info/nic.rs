@@ -3,8 +3,8 @@
 use erd_ffi::fi::FI_LINK_UP;
 use erd_ffi::fi::alloc::NoMemory;
 use erd_ffi::fi::nic::{Nic, NicSpec, PciAddress};
-use erd_ffi::udp::Interface;
-use erd_ffi::verbs::Port;
+use erd_port::udp::Interface;
+use erd_port::verbs::Port;
 use std::fs;
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use crate::cq::strerror::{self, Cause};
 use crate::domain::DomainInner;
 use crate::object::Class;
 use erd_ffi::fi::{FI_ATOMIC, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_WRITE};
-use erd_ffi::process::Process;
+use erd_sys::process::Process;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

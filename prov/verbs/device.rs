@@ -5,7 +5,7 @@ use super::error::Error;
 use crate::info::hints::Hints;
 use crate::info::place::{self, Place, Query};
 use crate::settings::Settings;
-use erd_ffi::udp::interfaces;
+use erd_port::udp::interfaces;
 use std::net::{IpAddr, SocketAddr};
 
 /// A place in the network where a program can be.

@@ -8,7 +8,7 @@ use crate::object::Use;
 use crate::region::{Piece, Region};
 use bitflags::bitflags;
 use erd_ffi::fi::{FI_KEY_NOTAVAIL, FI_REMOTE_READ, FI_REMOTE_WRITE};
-use erd_ffi::process::Process;
+use erd_sys::process::Process;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::mr::MrTable;
 use crate::object::{Use, Users};
 use crate::resolve;
 use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_addr_t};
-use erd_ffi::process::Process;
+use erd_sys::process::Process;
 use std::net::SocketAddr;
 use std::sync::Arc;
 

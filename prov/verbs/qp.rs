@@ -14,8 +14,8 @@ use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_CSWAP, FI_FENCE, FI_INJECT, FI_RECV, FI_SELECTIVE_COMPLETION,
     FI_SEND, FI_SUM, FI_UINT64, fi_op,
 };
-use erd_ffi::process::Process;
 use erd_rd::{Atomic, Form, Target, Targets};
+use erd_sys::process::Process;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,14 +1,6 @@
 //! Numbers with a meaning: time, sequence numbers, identifiers.
 
-/// Monotonic time or a span of it, in nanoseconds. The zero point is the driver's choice.
-pub type Nanos = u64;
-
-/// One microsecond in [`Nanos`].
-pub const MICROSECOND: Nanos = 1_000;
-/// One millisecond in [`Nanos`].
-pub const MILLISECOND: Nanos = 1_000_000;
-/// One second in [`Nanos`].
-pub const SECOND: Nanos = 1_000_000_000;
+pub use erd_types::{Ecn, MICROSECOND, MILLISECOND, Nanos, SECOND};
 
 /// Packet sequence number of one flow direction; wraps at 2^32 (protocol.md §4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -54,18 +46,4 @@ pub struct PeerId {
     pub index: u32,
     /// Generation of that slot.
     pub generation: u32,
-}
-
-/// The two ECN bits of the IP header (RFC 3168).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ecn {
-    /// The sender's transport does not take part, or the port cannot tell.
-    #[default]
-    NotEct,
-    /// ECN-capable, codepoint ECT(1).
-    Ect1,
-    /// ECN-capable, codepoint ECT(0).
-    Ect0,
-    /// Congestion experienced: a switch marked the packet.
-    Ce,
 }

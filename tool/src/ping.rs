@@ -7,7 +7,7 @@ use crate::{PingArgs, text};
 use anyhow::Result;
 use erd::settings::{PATHS_DEFAULT, PATHS_LOOPBACK};
 use erd::verbs::{AddressHandle, ContextOptions, Device, Opcode};
-use erd_ffi::udp::{max_payload_bytes, path_mtu_bytes};
+use erd_port::udp::{max_payload_bytes, path_mtu_bytes};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -14,8 +14,14 @@ use std::time::Duration;
 
 /// The stress test of prov/ep/tests/stress.
 pub const STRESS: &str = "ep::tests::stress::many_threads_do_everything_at_once";
-/// The packages whose unit tests are run, `erd-ffi`'s and the library's.
-pub const PACKAGES: [&str; 2] = ["erd-ffi", "erd"];
+/// The package of the ports, whose tests of queue pairs the virtual machine runs.
+pub const PORT: &str = "erd-port";
+/// The library's.
+pub const LIBRARY: &str = "erd";
+/// The packages below the library that have unsafe code, whose unit tests Miri runs as far as it can.
+const BELOW: [&str; 3] = ["erd-sys", "erd-ffi", PORT];
+/// The packages whose unit tests are run.
+pub const PACKAGES: [&str; 4] = [BELOW[0], BELOW[1], BELOW[2], LIBRARY];
 /// What sanitizers are built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Most time for a build, of the standard library too.
@@ -93,19 +99,17 @@ pub fn programs(messages: &str) -> Vec<PathBuf> {
     messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
 }
 
-/// The program with the tests of `erd-ffi`, and that with the library's.
+/// The program with a package's unit tests.
 ///
 /// # Errors
-/// One is not there.
-pub fn by_package(programs: &[PathBuf]) -> Result<(PathBuf, PathBuf)> {
-    let find = |begin: &str| {
-        let name =
-            |path: &&PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let found =
-            programs.iter().find(|path| name(path).is_some_and(|name| name.starts_with(begin)));
-        found.cloned().with_context(|| format!("cargo named no program {begin}..."))
+/// It is not there.
+pub fn of_package<'a>(programs: &'a [PathBuf], package: &str) -> Result<&'a Path> {
+    let begin = format!("{}-", package.replace('-', "_"));
+    let named = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begin))
     };
-    Ok((find("erd_ffi-")?, find("erd-")?))
+    let found = programs.iter().find(named);
+    found.map(PathBuf::as_path).with_context(|| format!("cargo named no program {begin}..."))
 }
 
 /// Why there can be no sanitizers here, if so.
@@ -148,7 +152,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
             run(layout, sanitizer, log)
         });
     }
-    report.step("Miri: tests of ffi", |log| match miri(layout, log) {
+    report.step("Miri: tests of sys, ffi and port", |log| match miri(layout, log) {
         Ok(()) => interpreted(layout, log),
         Err(why) => Ok(Done::Skipped(format!("not run: {why:#}"))),
     });
@@ -170,10 +174,11 @@ fn miri(layout: &Layout, log: &Path) -> Result<()> {
         .context("Miri builds no standard library")
 }
 
-/// Runs the tests of ffi that make no system calls but those that Miri knows.
+/// Runs the tests that make no system calls but those that Miri knows.
 fn interpreted(layout: &Layout, log: &Path) -> Result<Done> {
     let ended = Job::new("rustup")
-        .args(["run", "nightly", "cargo", "miri", "test", "--package", "erd-ffi", "--lib"])
+        .args(["run", "nightly", "cargo", "miri", "test", "--lib"])
+        .args(BELOW.iter().flat_map(|package| ["--package", package]))
         .dir(&layout.root)
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .env("CARGO_TARGET_DIR", layout.own.join("miri"))
@@ -185,14 +190,16 @@ fn interpreted(layout: &Layout, log: &Path) -> Result<Done> {
 
 fn run(layout: &Layout, sanitizer: Sanitizer, log: &Path) -> Result<Done> {
     let mut passed = 0;
-    let (ffi, library) = by_package(&sanitizer.tests(layout, log)?)?;
-    for program in [&ffi, &library] {
+    let programs = sanitizer.tests(layout, log)?;
+    for package in PACKAGES {
+        let program = of_package(&programs, package)?;
         let ended = Job::new(program).dir(&layout.root).limit(RUN_LIMIT).finish(log)?;
         passed += verdict(ended)?.0;
     }
+    let library = of_package(&programs, LIBRARY)?;
     let mut told = Vec::new();
     for mtu in MTUS {
-        let stress = Job::new(&library)
+        let stress = Job::new(library)
             .args([STRESS, "--exact", "--nocapture"])
             .env("ERD_STRESS_SECONDS", STRESS_SECONDS)
             .env("FI_ERD_TEST_FAULTS", FAULTS)
@@ -207,7 +214,7 @@ fn run(layout: &Layout, sanitizer: Sanitizer, log: &Path) -> Result<Done> {
     Done::many(passed, format!("{passed} tests; twice {STRESS_SECONDS} s of stress, {told}"))
 }
 
-/// How many tests passed, and what they wrote; a sanitizer's report is a failure, whatever the tests
+/// How many tests passed, of one program or several, and what they wrote; a sanitizer's report is a failure, whatever the tests
 /// themselves said.
 fn verdict(ended: Ended) -> Result<(usize, String)> {
     if let Some(summary) = ended.output.lines().find(|line| line.starts_with("SUMMARY: ")) {
@@ -220,9 +227,9 @@ fn verdict(ended: Ended) -> Result<(usize, String)> {
         bail!("{summary}\n{}", report.join("\n"));
     }
     let output = ended.success()?;
-    let result = output.lines().find_map(|line| line.trim().strip_prefix("test result: ok. "));
-    let count = result.and_then(|counts| counts.split(' ').next()?.parse::<usize>().ok());
-    let count = count.filter(|count| *count > 0);
+    let results = output.lines().filter_map(|line| line.trim().strip_prefix("test result: ok. "));
+    let counts = results.filter_map(|counts| counts.split(' ').next()?.parse::<usize>().ok());
+    let count = Some(counts.sum()).filter(|count| *count > 0);
     let count = count.with_context(|| format!("no test ran:\n{}", last_lines(&output, 20)))?;
     Ok((count, output))
 }
@@ -252,8 +259,10 @@ mod tests {
     fn programs_are_read_from_cargos_messages() {
         let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\nnoise\n\
                         {\"executable\":\"/t/erd-1\"}\n{\"executable\":\"/t/erd_ffi-2\"}\n";
-        let (ffi, library) = ("/t/erd_ffi-2".into(), "/t/erd-1".into());
-        assert_eq!(by_package(&programs(messages)).expect("both"), (ffi, library));
-        assert!(by_package(&[]).is_err());
+        let found = programs(messages);
+        for (package, program) in [("erd-ffi", "/t/erd_ffi-2"), (LIBRARY, "/t/erd-1")] {
+            assert_eq!(of_package(&found, package).expect("named"), Path::new(program));
+        }
+        assert!(of_package(&found, PORT).is_err());
     }
 }

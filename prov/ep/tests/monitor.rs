@@ -3,7 +3,7 @@
 use super::node::{Options, Pair, ok};
 use crate::monitor::NAME_PREFIX;
 use erd_ffi::fi::FI_ADDR_UNSPEC;
-use erd_ffi::visit::{names, visit};
+use erd_sys::visit::{names, visit};
 use std::io::Read;
 use std::time::{Duration, Instant};
 

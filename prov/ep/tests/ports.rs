@@ -5,7 +5,7 @@ use crate::ep::EpInner;
 use crate::ep::observe::Seen;
 use crate::object;
 use erd_ffi::fi::FI_EAGAIN;
-use erd_ffi::verbs::address::{Address, Kind, PortDatagram};
+use erd_port::verbs::negotiation::address::{Address, Kind, PortDatagram};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 

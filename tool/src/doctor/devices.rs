@@ -4,7 +4,7 @@
 use super::{Finding, Host};
 use crate::text;
 use erd::settings::PortSetting;
-use erd_ffi::verbs::{VerbsError, ports};
+use erd_port::verbs::{VerbsError, ports};
 use rustix::process::{Resource, getrlimit};
 use std::io::ErrorKind;
 
@@ -36,12 +36,12 @@ fn usable(host: &Host) -> Finding {
                 bad("no device has an active port".to_owned()).mend("rdma link; ibv_devinfo")
             }
             (ports, None) => {
-                let names: Vec<String> = ports.iter().map(erd_ffi::verbs::Port::name).collect();
+                let names: Vec<String> = ports.iter().map(erd_port::verbs::Port::name).collect();
                 Finding::ok("rdma", names.join(", "))
             }
         },
         Err(VerbsError::NoDevices) => none(host, insists),
-        Err(error @ (VerbsError::NoLibrary | VerbsError::Old { .. })) => {
+        Err(error @ VerbsError::Library(_)) => {
             bad(error.to_string()).mend("sudo apt install libibverbs1 ibverbs-providers")
         }
         Err(error) => bad(error.to_string()),

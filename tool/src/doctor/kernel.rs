@@ -3,7 +3,7 @@
 use super::{Finding, Host};
 use crate::info::port_options;
 use crate::system::System;
-use erd_ffi::udp::{Capabilities, PortOptions};
+use erd_port::udp::{Capabilities, PortOptions};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

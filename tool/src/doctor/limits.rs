@@ -5,7 +5,7 @@ use crate::info::port_options;
 use crate::system::System;
 use crate::text;
 use erd::settings::InfoPath;
-use erd_ffi::udp::Capabilities;
+use erd_port::udp::Capabilities;
 use rustix::process::{Resource, getrlimit};
 
 /// Descriptors that a process has beside those of erd.

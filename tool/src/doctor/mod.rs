@@ -15,7 +15,7 @@ use crate::system::System;
 use crate::{DoctorArgs, text};
 use anyhow::Result;
 use erd::settings::Settings;
-use erd_ffi::udp::{Interface, interfaces};
+use erd_port::udp::{Interface, interfaces};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::net::IpAddr;

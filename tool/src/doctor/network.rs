@@ -2,7 +2,7 @@
 
 use super::{Finding, Host, Site};
 use crate::text;
-use erd_ffi::udp::{Ecn, Trial, max_payload_bytes};
+use erd_port::udp::{Ecn, Trial, max_payload_bytes};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use erd::info::hints::Hints;
 use erd::info::place::{self, Query};
 use erd::plan::Plan;
 use erd::settings::{PortSetting, Settings};
-use erd_ffi::udp::Interface;
+use erd_port::udp::Interface;
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -102,7 +102,7 @@ fn described(settings: &Settings, place: &place::Place) -> Place {
         address: entry.addr,
         network: place::network(entry),
         loopback: entry.loopback,
-        device: place.verbs.as_ref().map(erd_ffi::verbs::Port::name),
+        device: place.verbs.as_ref().map(erd_port::verbs::Port::name),
         mtu_bytes: entry.mtu_bytes,
         speed_mbps: entry.speed_mbps,
         datagram_bytes: plan.datagram_bytes,

@@ -8,8 +8,8 @@ use crate::{InfoArgs, system, text};
 use anyhow::Result;
 use choice::Place;
 use erd::settings::Settings;
-use erd_ffi::udp::{Capabilities, Interface, PortOptions, interfaces};
-use erd_ffi::verbs::{Port, gid::GidKind, ports};
+use erd_port::udp::{Capabilities, Interface, PortOptions, interfaces};
+use erd_port::verbs::{Port, gid::GidKind, ports};
 use serde::Serialize;
 use std::net::IpAddr;
 

@@ -3,7 +3,7 @@
 use crate::system::System;
 use crate::text::harmless;
 use erd::monitor::{FORMAT, NAME_PREFIX};
-use erd_ffi::visit::{names, visit};
+use erd_sys::visit::{names, visit};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};

@@ -133,7 +133,7 @@ const FULL_CASES: &[Case] = &[
     suite("suite_both", "mpi4py's tests of objects, 4 ranks, 5 ms jitter and 1 % loss", true),
 ];
 
-/// Tests that the queue pairs have; see ffi/src/verbs/device_tests.rs.
+/// Tests that the queue pairs have; see port/src/verbs/device_tests.rs.
 const DEVICE_TESTS: usize = 14;
 
 /// Adds the steps.
@@ -192,7 +192,7 @@ fn boot(layout: &Layout, machine: &Machine, full: bool, log: &Path) -> Result<Ra
     Ok(ran)
 }
 
-/// The programs with the tests of ffi and of the library; for the full tier they are built with
+/// The programs with the tests of the ports and of the library; for the full tier they are built with
 /// AddressSanitizer.
 fn test_programs(layout: &Layout, full: bool, log: &Path) -> Result<(PathBuf, PathBuf)> {
     let found = if full && sanitizers::missing().is_none() {
@@ -203,7 +203,8 @@ fn test_programs(layout: &Layout, full: bool, log: &Path) -> Result<(PathBuf, Pa
         let job = Job::new("cargo").args(args).args(packages).dir(&layout.root);
         sanitizers::programs(&job.limit(Duration::from_secs(900)).run(log)?)
     };
-    sanitizers::by_package(&found)
+    let of = |package| sanitizers::of_package(&found, package).map(PathBuf::from);
+    Ok((of(sanitizers::PORT)?, of(sanitizers::LIBRARY)?))
 }
 
 fn device_tests(ran: &Ran) -> Result<Done> {

@@ -1,0 +1,130 @@
+//! The UDP port: one bound receive socket per endpoint and the send sockets of a domain.
+//!
+//! Set-up goes through `socket2`; the packet path is plain `recvmmsg(2)` and `sendmmsg(2)` with
+//! everything on the stack, so no packet costs an allocation. Start with [`RxSocket`] and
+//! [`TxSockets`].
+
+mod addr;
+mod errqueue;
+mod faults;
+mod gso;
+mod owner;
+mod plan;
+mod probe;
+mod route;
+mod rx;
+mod share;
+mod sockopt;
+mod split;
+mod tx;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+pub use addr::Dst;
+pub use erd_types::Ecn;
+pub use errqueue::{NetError, Unreachable};
+pub use faults::FaultRates;
+pub use plan::Plan;
+pub use probe::{Capabilities, Trial};
+pub use route::{Interface, interfaces, is_own, max_payload_bytes, path_mtu_bytes, route_source};
+pub use rx::{Next, RxDatagram, RxSocket, Taken};
+pub use share::{SHARED_MAX_BYTES, SHARED_MIN_BYTES, Shares};
+pub use tx::{Burst, SendReport, Stop, TxSockets};
+
+/// The largest payload of one UDP datagram over IPv4, in bytes; also the largest GSO burst.
+pub const MAX_DATAGRAM_BYTES: usize = 65_507;
+
+/// The most receive slots, that is datagrams or GRO batches of one system call.
+pub const MAX_RECV_SLOTS: u16 = 32;
+
+/// Room for the largest datagram and the largest GRO batch: a smaller slot cuts a batch off.
+const SLOT_BYTES: usize = 64 << 10;
+
+/// The most send sockets (paths) of a domain.
+pub const MAX_PATHS: u16 = 256;
+
+/// What a port asks of the kernel. Whatever this kernel lacks is done without, with one log line.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// Receive buffer to ask for. The kernel doubles it to account for its own overhead; what it
+    /// granted is [`RxSocket::granted_recv_bytes`].
+    pub recv_buffer_bytes: usize,
+    /// Send buffer of each send socket, likewise.
+    pub send_buffer_bytes: usize,
+    /// Send sockets, each with its own source port and so its own path: 1 to [`MAX_PATHS`].
+    pub paths: u16,
+    /// Receive slots of 64 KiB: 1 to [`MAX_RECV_SLOTS`].
+    pub recv_slots: u16,
+    /// Send a burst of several datagrams in one piece (`UDP_SEGMENT`).
+    pub gso: bool,
+    /// Receive a burst in one piece (`UDP_GRO`).
+    pub gro: bool,
+    /// Send as ECT(0) unless a burst says otherwise, and read the marks of what arrives.
+    pub ecn: bool,
+    /// Have the kernel stamp arrivals (`SO_TIMESTAMPNS`), for [`RxDatagram::hold_ns`].
+    pub timestamps: bool,
+    /// A bad network, for tests. Nothing is received straight into its place then.
+    pub faults: Option<FaultRates>,
+    /// How sealed datagrams go without a copy; `None` copies them.
+    pub shares: Option<Arc<Shares>>,
+}
+
+impl Default for PortOptions {
+    fn default() -> Self {
+        Self {
+            recv_buffer_bytes: 4 << 20,
+            send_buffer_bytes: 4 << 20,
+            paths: 1,
+            recv_slots: 16,
+            gso: true,
+            gro: true,
+            ecn: true,
+            timestamps: true,
+            faults: None,
+            shares: None,
+        }
+    }
+}
+
+/// Why a port could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// An option is out of range.
+    #[error("{name} is {value}; valid values are {min} to {max}")]
+    Option {
+        /// The field of [`PortOptions`].
+        name: &'static str,
+        /// What it was.
+        value: usize,
+        /// The least valid value.
+        min: usize,
+        /// The greatest valid value.
+        max: usize,
+    },
+    /// The address is taken, or not one of this host.
+    #[error("cannot bind a UDP socket to {addr}: {source}")]
+    Bind {
+        /// The address asked for.
+        addr: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A system call failed in setting up.
+    #[error("{call} failed: {source}")]
+    Socket {
+        /// The system call or socket option.
+        call: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+fn check_range(name: &'static str, value: usize, max: usize) -> Result<(), PortError> {
+    if (1..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(PortError::Option { name, value, min: 1, max })
+}

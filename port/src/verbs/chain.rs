@@ -1,0 +1,65 @@
+//! What is sent in one go: requests that are chained, so that the device is told once.
+
+use erd_ffi::ibv::*;
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Chain {
+    pub(super) requests: Vec<ibv_send_wr>,
+    /// Of each request: what was copied to its slot, and what lies in the application's memory.
+    pub(super) pieces: Vec<[ibv_sge; 2]>,
+}
+
+// SAFETY: it has one owner at a time. Its pointers lead within its two lists, whose buffers stay where
+// they are when it moves, and to what their owner keeps until the requests have completed.
+unsafe impl Send for Chain {}
+
+impl Chain {
+    /// Empty, with what it can hold.
+    pub(super) fn clear(&mut self) {
+        self.requests.clear();
+        self.pieces.clear();
+    }
+
+    /// Its datagrams.
+    pub(super) fn len(&self) -> u32 {
+        self.requests.len() as u32
+    }
+
+    /// Bytes of its first datagrams that lie in the application's memory.
+    pub(super) fn uncopied_bytes(&self, datagrams: u32) -> u64 {
+        self.pieces[..datagrams as usize].iter().map(|[_, tail]| u64::from(tail.length)).sum()
+    }
+
+    /// Points each request to its pieces and to the next one.
+    pub(super) fn link(&mut self) {
+        assert_eq!(self.requests.len(), self.pieces.len(), "each request has its pieces");
+        let count = self.requests.len();
+        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        for nth in 0..count {
+            // SAFETY: both lists have `count` entries, and do not grow any more.
+            unsafe {
+                (*requests.add(nth)).sg_list = pieces.add(nth).cast();
+                if nth + 1 < count {
+                    (*requests.add(nth)).next = requests.add(nth + 1);
+                }
+            }
+        }
+    }
+
+    /// Posts it; how many of its requests, from the first, were taken.
+    ///
+    /// # Safety
+    /// It is linked and not empty. Its slots and address handles stay until the requests have completed, and so does
+    /// the memory that its pieces lie in.
+    pub(super) unsafe fn post(&mut self, qp: &super::objects::Qp) -> u32 {
+        let first = self.requests.as_mut_ptr();
+        // SAFETY: the caller's promise.
+        let bad = unsafe { qp.post_send(first) };
+        if bad.is_null() {
+            return self.len();
+        }
+        // SAFETY: the library answers a request of the chain.
+        unsafe { bad.offset_from(first) as u32 }
+    }
+}

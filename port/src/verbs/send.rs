@@ -1,0 +1,796 @@
+//! Sending: a queue pair for each path, each with a ring of registered memory that datagrams are
+//! gathered into.
+
+use super::chain::Chain;
+use super::gather::Gather;
+use super::gid::Gid;
+use super::helper::{Helper, Lost, Work};
+use super::negotiation::address::Address;
+use super::objects::{Ah, Cq, Mr, Pd, Qp, Slab};
+use super::pins::{PinId, Pins};
+use super::{Options, Port, QPS_MAX, VerbsError};
+use crate::udp::Burst;
+use core::ffi::{c_int, c_uint};
+use erd_ffi::ibv::*;
+use erd_sys::clock::monotonic_ns;
+use erd_types::Ecn;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Datagrams that a queue pair can have under way.
+pub(super) const DEPTH: u32 = 128;
+/// A send within a chain is signalled after this many that were not; the last one always is.
+const SIGNAL_EVERY: u32 = 32;
+/// Completions of queues taken in one go.
+const REAP: usize = 32;
+/// Address handles that are kept.
+const AHS_MAX: usize = 4096;
+/// A queue pair that failed is made ready again after this time.
+const REVIVE_NS: u64 = 100_000_000;
+/// A full queue of which nothing completes for this time is slow: what should take it takes another.
+const SLOW_NS: u64 = 1_000_000;
+/// After this time it is stuck. Soft-RoCE's can be: Linux 6.1 reads its count of packets under way
+/// and only then asks to be told when there are fewer, so the word may come in between, and who
+/// posts nothing more is never served again.
+const STUCK_NS: u64 = 100_000_000;
+/// An address handle of this age is made anew when it is next used: the peer's hardware address may
+/// have changed.
+const AH_AGE_NS: u64 = 30_000_000_000;
+/// Completions are looked for this often at least while some are due: errors come by them.
+const REAP_NS: u64 = 1_000_000;
+/// The end of a datagram that is shorter than this is copied: the device fetches each piece by
+/// itself.
+const TAIL_MIN_BYTES: usize = 512;
+/// A helper gets half of bursts of so many datagrams and more: waking it has to be worth it.
+const HELPED_MIN: u32 = 16;
+
+/// Epoch of each queue, and the number after a request: whether that has completed can be told.
+pub(super) type Marks = [(u8, u64); QPS_MAX - 1];
+
+/// How far a send came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Datagrams of the burst that are sent, with those of earlier calls.
+    pub segments: u32,
+    /// Bytes that this call sent without copying them.
+    pub uncopied_bytes: u64,
+    /// Those of this call's datagrams that another thread hands to the device.
+    pub helped: u32,
+    /// Why not all of them are.
+    pub stop: Option<SendStop>,
+}
+
+/// Why a burst was not sent whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendStop {
+    /// The queue is full: try again later.
+    Blocked,
+    /// It cannot be sent over verbs now.
+    Refused,
+    /// There is no way to the peer's address.
+    Unreachable,
+}
+
+/// One path.
+#[derive(Debug)]
+struct Queue {
+    // Before the slab: no request may be left when the memory goes.
+    qp: Arc<Qp>,
+    slab: Slab,
+    /// Requests posted and completed since the last reset.
+    head: u64,
+    tail: u64,
+    /// Counts resets, so that completions of before are told apart.
+    epoch: u8,
+    failed_ns: Option<u64>,
+    standstill: Standstill,
+}
+
+impl Queue {
+    fn room(&self) -> u32 {
+        DEPTH - (self.head - self.tail) as u32
+    }
+
+    /// It took only so many of a chain's requests. The last of them may be unsignalled: without a reset
+    /// its slot might stay taken.
+    fn refuses(&mut self, taken: u32, count: u32) {
+        tracing::warn!(qp = self.qp.number(), taken, count, "a queue pair takes no sends");
+        self.failed_ns = Some(monotonic_ns());
+    }
+
+    /// Requests up to a mark have not all completed.
+    fn is_before(&self, mark: (u8, u64)) -> bool {
+        self.epoch == mark.0 && self.tail < mark.1
+    }
+}
+
+/// Whether a full queue moves.
+#[derive(Debug, Default)]
+struct Standstill {
+    /// Requests completed when it was first seen full since it moved, and the time.
+    seen: Option<(u64, u64)>,
+}
+
+impl Standstill {
+    /// The queue is full, with so many requests completed: for how long nothing has moved.
+    fn lasts_ns(&mut self, completed: u64, now: u64) -> u64 {
+        match self.seen {
+            Some((at, since_ns)) if at == completed => now.saturating_sub(since_ns),
+            _ => {
+                self.seen = Some((completed, now));
+                0
+            }
+        }
+    }
+}
+
+/// Half a burst that another thread posts.
+struct Job {
+    qp: Arc<Qp>,
+    /// The queue.
+    at: usize,
+    chain: Chain,
+    /// How many of its requests the queue pair took, once they are posted.
+    taken: Option<u32>,
+}
+
+impl Work for Job {
+    fn run(&mut self) {
+        // SAFETY: `fill` linked the chain. The sender keeps slots, handles and memory until the requests have
+        // completed, takes the job back before it resets the queue pair, and ends the helper first.
+        self.taken = Some(unsafe { self.chain.post(&self.qp) });
+    }
+}
+
+/// What keeps a retired address handle: requests of each queue that may name it.
+#[derive(Debug)]
+struct Retired {
+    _ah: Ah,
+    /// Epoch and head of each queue when it was retired.
+    heads: Marks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    gid: Gid,
+    lid: u16,
+    flow_label: u32,
+    traffic_class: u8,
+}
+
+/// The sending half of a port.
+pub(super) struct Sender {
+    /// Before the queues, whose requests it posts.
+    helper: Option<Helper<Job>>,
+    /// There is another queue beside the one that it posts to, and there is none only because nobody
+    /// needed it yet.
+    may_have_helper: bool,
+    /// The queue that the helper posts to. Nobody else does meanwhile.
+    helped: Option<usize>,
+    // Before the handles, which their requests name.
+    queues: Vec<Queue>,
+    /// With the time when each was made.
+    ahs: HashMap<Way, (Ah, u64)>,
+    retired: Vec<Retired>,
+    /// After the queues, too.
+    pins: Pins,
+    /// Registrations that have ended, and are named still: [`Sender::unpin`].
+    parked: Vec<(Mr, Marks)>,
+    cq: Arc<Cq>,
+    pd: Arc<Pd>,
+    chain: Chain,
+    /// The one that came back from the helper.
+    spare: Chain,
+    /// Room for completions.
+    done: Vec<ibv_wc>,
+    slot_bytes: usize,
+    port: u8,
+    gid_index: u8,
+    flow_label_paths: bool,
+    reaped_ns: u64,
+    /// Datagrams and bytes sent.
+    pub(super) datagrams: u64,
+    pub(super) bytes: u64,
+    /// Of the datagrams, those that the helper was given.
+    #[cfg(test)]
+    pub(super) helped_datagrams: u64,
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if self.pd.is_foreign()
+            && let Some(helper) = self.helper.take()
+        {
+            helper.forget();
+        }
+    }
+}
+
+impl Sender {
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        port: &Port,
+        options: &Options,
+        qkey: u32,
+    ) -> Result<Sender, VerbsError> {
+        let paths = options.paths.clamp(1, QPS_MAX as u16 - 1);
+        let cq = Cq::new(pd, DEPTH * u32::from(paths), None)?;
+        let slot_bytes = usize::from(port.mtu_bytes);
+        let mut queues = Vec::new();
+        for _ in 0..paths {
+            let qp = super::port::open_qp(pd, &cq, &cq, (DEPTH, 1), port.number, qkey)?;
+            let qp = Arc::new(qp);
+            let slab = Slab::new(pd, slot_bytes * DEPTH as usize)?;
+            let standstill = Standstill::default();
+            queues.push(Queue {
+                qp,
+                slab,
+                head: 0,
+                tail: 0,
+                epoch: 0,
+                failed_ns: None,
+                standstill,
+            });
+        }
+        Ok(Sender {
+            helper: None,
+            may_have_helper: paths > 1,
+            helped: None,
+            queues,
+            ahs: HashMap::new(),
+            retired: Vec::new(),
+            pins: Pins::default(),
+            parked: Vec::new(),
+            cq,
+            pd: Arc::clone(pd),
+            chain: Chain::default(),
+            spare: Chain::default(),
+            done: ibv_wc::room(REAP),
+            slot_bytes,
+            port: port.number,
+            gid_index: port.gid.index,
+            flow_label_paths: port.flow_label_paths,
+            reaped_ns: 0,
+            datagrams: 0,
+            bytes: 0,
+            #[cfg(test)]
+            helped_datagrams: 0,
+        })
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.queues.iter().map(|queue| queue.qp.number())
+    }
+
+    pub(super) fn inline_bytes(&self) -> u32 {
+        self.queues.first().map_or(0, |queue| queue.qp.inline_bytes)
+    }
+
+    /// Sends what is left of a burst, as far as the path's queue takes it.
+    ///
+    /// # Safety
+    /// Each part of the burst is readable for its length during the call.
+    pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>, may_help: bool) -> Sent {
+        let done = burst.done_segments;
+        let mut first = Sent { segments: done, uncopied_bytes: 0, helped: 0, stop: None };
+        if burst.segment_bytes as usize > self.slot_bytes {
+            return Sent { stop: Some(SendStop::Refused), ..first };
+        }
+        self.take_back();
+        if !may_help {
+            // Its path is to keep order.
+            self.recall(usize::from(burst.path) % self.queues.len(), true);
+        }
+        self.look_for_failures();
+        let left = burst.segments() - done;
+        if may_help && left >= HELPED_MIN && self.has_help() {
+            // Half of it, so that both are done at about the same time.
+            // SAFETY: the caller's parts.
+            first = unsafe { self.send_some(to, burst, left / 2, true) };
+            if first.stop == Some(SendStop::Unreachable) {
+                return first;
+            }
+        }
+        let (helped, left) = (first.segments - done, burst.segments() - first.segments);
+        let rest = Burst { done_segments: first.segments, ..*burst };
+        // SAFETY: the caller's parts.
+        let rest = unsafe { self.send_some(to, &rest, left, false) };
+        Sent { uncopied_bytes: first.uncopied_bytes + rest.uncopied_bytes, helped, ..rest }
+    }
+
+    /// Sends so many of the datagrams that are left of a burst, as far as a queue takes them.
+    ///
+    /// # Safety
+    /// As [`Sender::send`].
+    unsafe fn send_some(
+        &mut self,
+        to: &Address,
+        burst: &Burst<'_>,
+        wanted: u32,
+        by_helper: bool,
+    ) -> Sent {
+        let nothing = |stop| Sent {
+            segments: burst.done_segments,
+            uncopied_bytes: 0,
+            helped: 0,
+            stop: Some(stop),
+        };
+        let at = match self.queue_for(usize::from(burst.path) % self.queues.len(), wanted) {
+            Ok(at) => at,
+            Err(stop) => return nothing(stop),
+        };
+        let count = self.queues[at].room().min(wanted);
+        let ah = match self.handle(to, burst) {
+            Ok(ah) => ah,
+            Err(stop) => return nothing(stop),
+        };
+        let memory = burst.memory.and_then(|id| self.pins.find(id));
+        // SAFETY: the caller's parts.
+        unsafe { self.fill(at, to, ah, (burst, memory), count) };
+        let (taken, uncopied_bytes) = if by_helper { self.hand_over(at) } else { self.post(at) };
+        if let Some(id) = burst.memory.filter(|_| uncopied_bytes > 0) {
+            self.pins.mark(id, at, (self.queues[at].epoch, self.queues[at].head));
+        }
+        let stop = match taken {
+            _ if taken == wanted => None,
+            0 => Some(SendStop::Refused),
+            _ => Some(SendStop::Blocked),
+        };
+        let segments = burst.done_segments + taken;
+        Sent { segments, uncopied_bytes, helped: 0, stop }
+    }
+
+    /// The helper is there and has nothing to do.
+    fn has_help(&mut self) -> bool {
+        if self.may_have_helper && self.helper.is_none() {
+            self.helper = Helper::start().unwrap_or_else(|error| {
+                tracing::warn!(%error, "no thread to post with: the caller posts all");
+                None
+            });
+            self.may_have_helper = self.helper.is_some();
+        }
+        self.helped.is_none() && self.helper.is_some()
+    }
+
+    /// Takes back what the helper has posted. What it has not begun, as it was not let run, is posted
+    /// here.
+    fn take_back(&mut self) {
+        if let Some(helper) = &mut self.helper {
+            let back = helper.take_back();
+            self.taken_back(back, true);
+        }
+    }
+
+    /// From here on the helper does not post to this queue. What it has not begun is posted here, or
+    /// thrown away.
+    fn recall(&mut self, at: usize, post: bool) {
+        if let Some(helper) = self.helper.as_mut().filter(|_| self.helped == Some(at)) {
+            let back = helper.recall();
+            self.taken_back(back, post);
+        }
+    }
+
+    /// What is not posted is lost, like what the network loses.
+    fn taken_back(&mut self, back: Result<Option<Job>, Lost>, post: bool) {
+        match back {
+            Ok(Some(mut job)) => {
+                if post && job.taken.is_none() {
+                    job.run();
+                }
+                let (taken, count) = (job.taken.unwrap_or(0), job.chain.len());
+                if job.taken.is_some() && taken < count {
+                    self.queues[job.at].refuses(taken, count);
+                }
+                self.datagrams -= u64::from(count - taken);
+                (self.helped, self.spare) = (None, job.chain);
+            }
+            Ok(None) => {}
+            Err(Lost) => {
+                (self.helper, self.may_have_helper) = (None, false);
+                if let Some(at) = self.helped.take() {
+                    self.queues[at].failed_ns = Some(monotonic_ns());
+                }
+            }
+        }
+    }
+
+    fn look_for_failures(&mut self) {
+        let now = monotonic_ns();
+        if now >= self.reaped_ns + REAP_NS && self.queues.iter().any(|q| q.head != q.tail) {
+            self.reap();
+            self.reaped_ns = now;
+        }
+    }
+
+    /// The queue with room for a burst: that of its path, or another while that one rests, is slow or the
+    /// helper's, so that it holds nobody up.
+    fn queue_for(&mut self, own: usize, wanted: u32) -> Result<usize, SendStop> {
+        if self.helped != Some(own) && self.is_ready(own) {
+            if self.queues[own].room() < wanted {
+                self.reap();
+            }
+            if self.queues[own].room() > 0 {
+                return Ok(own);
+            }
+            if !self.is_slow(own) {
+                return Err(SendStop::Blocked);
+            }
+        }
+        if let Some(other) = self.stand_in(own, wanted) {
+            return Ok(other);
+        }
+        let any_ready = self.queues.iter().any(|queue| queue.failed_ns.is_none());
+        Err(if any_ready { SendStop::Blocked } else { SendStop::Refused })
+    }
+
+    /// Another queue with room for a burst, or that with most room.
+    fn stand_in(&mut self, own: usize, wanted: u32) -> Option<usize> {
+        self.reap();
+        let (count, mut best, mut most) = (self.queues.len(), None, 0);
+        for other in (1..count).map(|step| (own + step) % count) {
+            if self.helped == Some(other) || !self.is_ready(other) {
+                continue;
+            }
+            let room = self.queues[other].room().min(wanted);
+            if room > most {
+                (best, most) = (Some(other), room);
+            }
+        }
+        best
+    }
+
+    /// Whether a full queue has not moved for a while. One that is stuck rests, and is emptied then.
+    fn is_slow(&mut self, at: usize) -> bool {
+        let now = monotonic_ns();
+        let queue = &mut self.queues[at];
+        let lasts_ns = queue.standstill.lasts_ns(queue.tail, now);
+        if lasts_ns >= STUCK_NS {
+            let qp = queue.qp.number();
+            tracing::warn!(qp, "a full queue pair stands still: the path rests");
+            queue.failed_ns = Some(now);
+        }
+        lasts_ns >= SLOW_NS
+    }
+
+    /// Whether a queue can be posted to; one that failed is made ready again after a while.
+    fn is_ready(&mut self, at: usize) -> bool {
+        let Some(failed_ns) = self.queues[at].failed_ns else { return true };
+        if monotonic_ns() < failed_ns + REVIVE_NS {
+            return false;
+        }
+        self.reset(at)
+    }
+
+    /// Throws away what a queue has not sent, and makes it ready again; false if that fails.
+    fn reset(&mut self, at: usize) -> bool {
+        self.recall(at, false);
+        self.reap();
+        let queue = &mut self.queues[at];
+        let ready = queue.qp.empty().and_then(|()| {
+            (queue.head, queue.tail) = (0, 0);
+            queue.standstill = Standstill::default();
+            queue.epoch = queue.epoch.wrapping_add(1);
+            queue.qp.make_ready()
+        });
+        if let Err(error) = &ready {
+            tracing::warn!(%error, "a queue pair cannot be made ready again");
+        }
+        queue.failed_ns = ready.is_err().then(monotonic_ns);
+        ready.is_ok()
+    }
+
+    /// Takes completions, and with them frees slots.
+    fn reap(&mut self) {
+        let mut done = std::mem::take(&mut self.done);
+        loop {
+            let count = self.cq.poll(&mut done);
+            done[..count].iter().for_each(|wc| self.completed(wc));
+            if count < REAP {
+                break;
+            }
+        }
+        self.done = done;
+        let queues = &self.queues;
+        self.retired.retain(|retired| is_any_before(queues, &retired.heads));
+        self.parked.retain(|(_, named)| is_any_before(queues, named));
+    }
+
+    /// Memory of the application's, from where it can be sent without being copied.
+    ///
+    /// # Errors
+    /// There are too many: the registration is handed back.
+    pub(super) fn pin(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, Mr> {
+        self.pins.add(mr, memory)
+    }
+
+    /// Nothing is sent from it any more.
+    pub(super) fn end_pin(&mut self, id: PinId) {
+        self.pins.end(id);
+    }
+
+    /// Takes it back. A registration that requests name, since a queue pair could not even be emptied,
+    /// stays until they are gone.
+    pub(super) fn unpin(&mut self, id: PinId) -> Option<Mr> {
+        let (mr, named) = self.pins.remove(id)?;
+        if self.is_settled(&named) {
+            return Some(mr);
+        }
+        self.parked.push((mr, named));
+        None
+    }
+
+    /// Up to where requests name this memory now.
+    pub(super) fn named(&self, id: PinId) -> Option<Marks> {
+        self.pins.named(id)
+    }
+
+    /// The requests up to these marks have completed.
+    pub(super) fn is_settled(&mut self, marks: &Marks) -> bool {
+        self.reap();
+        !is_any_before(&self.queues, marks)
+    }
+
+    /// Empties the queues whose requests up to these marks have not completed.
+    pub(super) fn discard(&mut self, marks: &Marks) {
+        for (at, mark) in (0..self.queues.len()).zip(marks) {
+            if self.queues[at].is_before(*mark) {
+                tracing::debug!(qp = self.queues[at].qp.number(), "a queue pair is emptied");
+                self.reset(at);
+            }
+        }
+    }
+
+    /// Every address handle is made anew when it is next used.
+    pub(super) fn retire_all(&mut self) {
+        let ways: Vec<Way> = self.ahs.keys().copied().collect();
+        for way in ways {
+            self.retire(way);
+        }
+    }
+
+    /// Takes a handle out of use; it stays for the requests that name it.
+    fn retire(&mut self, way: Way) {
+        if let Some((ah, _)) = self.ahs.remove(&way) {
+            let mut heads: Marks = [(0, 0); QPS_MAX - 1];
+            for (head, queue) in heads.iter_mut().zip(&self.queues) {
+                *head = (queue.epoch, queue.head);
+            }
+            self.retired.push(Retired { _ah: ah, heads });
+        }
+    }
+
+    fn completed(&mut self, wc: &ibv_wc) {
+        let (at, epoch, number) = unpack(wc.wr_id);
+        let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.epoch == epoch) else {
+            return;
+        };
+        // Requests complete in order.
+        queue.tail = queue.tail.max(number + 1).min(queue.head);
+        if wc.status == IBV_WC_SUCCESS {
+            return;
+        }
+        if queue.failed_ns.is_none() {
+            let text = self.pd.device.library.status_text(wc.status);
+            tracing::warn!(qp = queue.qp.number(), status = text, "a send failed: the path rests");
+        }
+        queue.failed_ns = Some(monotonic_ns());
+    }
+
+    fn handle(&mut self, to: &Address, burst: &Burst<'_>) -> Result<*mut ibv_ah, SendStop> {
+        let way = Way {
+            gid: to.gid,
+            lid: to.lid,
+            flow_label: if self.flow_label_paths { flow_label(burst.path) } else { 0 },
+            traffic_class: burst.ecn as u8,
+        };
+        let now = monotonic_ns();
+        match self.ahs.get(&way) {
+            Some((ah, made_ns)) if now < made_ns + AH_AGE_NS => return Ok(ah.ah.as_ptr()),
+            Some(_) => self.retire(way),
+            None => {}
+        }
+        if self.ahs.len() + self.retired.len() >= AHS_MAX {
+            self.retire_all();
+            self.reap();
+            if self.ahs.len() + self.retired.len() >= AHS_MAX {
+                return Err(SendStop::Refused);
+            }
+        }
+        let grh = ibv_global_route {
+            dgid: words(to.gid),
+            flow_label: way.flow_label,
+            sgid_index: self.gid_index,
+            hop_limit: 64,
+            traffic_class: way.traffic_class,
+        };
+        let attr = ibv_ah_attr {
+            grh,
+            dlid: to.lid,
+            sl: 0,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: 1,
+            port_num: self.port,
+        };
+        match Ah::new(&self.pd, attr) {
+            Ok(ah) => Ok(self.ahs.entry(way).or_insert((ah, now)).0.ah.as_ptr()),
+            Err(error) => {
+                tracing::warn!(gid = %to.gid, %error, "no way to a peer over verbs");
+                Err(SendStop::Unreachable)
+            }
+        }
+    }
+
+    /// Gathers the next `count` datagrams of a burst, and chains their requests: what lies in `memory`
+    /// stays there, if it is worth it, and the rest is copied to slots.
+    ///
+    /// # Safety
+    /// As [`Sender::send`]; the queue has room for as many.
+    unsafe fn fill(
+        &mut self,
+        at: usize,
+        to: &Address,
+        ah: *mut ibv_ah,
+        (burst, memory): (&Burst<'_>, Option<(Range<usize>, u32)>),
+        count: u32,
+    ) {
+        let queue = &self.queues[at];
+        let mut gather =
+            Gather::new(burst.iov, burst.done_segments as usize * burst.segment_bytes as usize);
+        self.chain.clear();
+        for nth in 0..count {
+            let number = queue.head + u64::from(nth);
+            let start = (burst.done_segments + nth) * burst.segment_bytes;
+            let len_bytes = burst.segment_bytes.min(burst.total_bytes - start);
+            let slot = (number % u64::from(DEPTH)) as usize * self.slot_bytes;
+            let (len, mut tail_key) = (len_bytes as usize, 0);
+            let tail = memory.as_ref().and_then(|(memory, key)| {
+                tail_key = *key;
+                gather.tail_in(len, TAIL_MIN_BYTES, memory.clone())
+            });
+            let head_bytes = tail.map_or(len, |tail| tail.after_bytes);
+            let place = queue.slab.at(slot, head_bytes);
+            // SAFETY: the slot is free, and has room for a segment; the caller's parts.
+            unsafe { gather.copy(place, head_bytes) };
+            let tail_bytes = len - head_bytes;
+            gather.pass(tail_bytes);
+            let signalled = nth + 1 == count || nth % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+            let inline = tail.is_none() && len_bytes <= queue.qp.inline_bytes;
+            self.chain.pieces.push([
+                ibv_sge {
+                    addr: place.expose_provenance() as u64,
+                    length: head_bytes as u32,
+                    lkey: queue.slab.key(),
+                },
+                ibv_sge {
+                    addr: tail.map_or(0, |tail| tail.start as u64),
+                    length: tail_bytes as u32,
+                    lkey: tail_key,
+                },
+            ]);
+            let flags = if signalled { IBV_SEND_SIGNALED } else { 0 }
+                | if inline { IBV_SEND_INLINE } else { 0 };
+            let name = pack(at, queue.epoch, number);
+            self.chain.requests.push(request(name, to, ah, flags, 1 + c_int::from(tail.is_some())));
+            self.bytes += u64::from(len_bytes);
+        }
+        self.chain.link();
+    }
+
+    /// Posts the chain; how many of its requests were taken, and their bytes that were not copied.
+    fn post(&mut self, at: usize) -> (u32, u64) {
+        let (queue, count) = (&mut self.queues[at], self.chain.len());
+        // SAFETY: `fill` linked the chain, of slots that stay until they complete.
+        let taken = unsafe { self.chain.post(&queue.qp) };
+        queue.head += u64::from(taken);
+        if taken < count {
+            queue.refuses(taken, count);
+        }
+        self.datagrams += u64::from(taken);
+        (taken, self.chain.uncopied_bytes(taken))
+    }
+
+    /// Gives the chain to the helper; what it will not be able to post is lost.
+    fn hand_over(&mut self, at: usize) -> (u32, u64) {
+        let (queue, count) = (&mut self.queues[at], self.chain.len());
+        let uncopied_bytes = self.chain.uncopied_bytes(count);
+        let chain = std::mem::replace(&mut self.chain, std::mem::take(&mut self.spare));
+        let helper = self.helper.as_mut().expect("who asked for it has it");
+        helper.give(Job { qp: Arc::clone(&queue.qp), at, chain, taken: None });
+        self.helped = Some(at);
+        queue.head += u64::from(count);
+        self.datagrams += u64::from(count);
+        #[cfg(test)]
+        {
+            self.helped_datagrams += u64::from(count);
+        }
+        (count, uncopied_bytes)
+    }
+}
+
+#[cfg(test)]
+impl Sender {
+    pub(super) fn break_queue(&self, at: usize) {
+        self.queues[at].qp.break_it();
+    }
+}
+
+/// Requests up to one of these marks have not all completed.
+fn is_any_before(queues: &[Queue], marks: &Marks) -> bool {
+    queues.iter().zip(marks).any(|(queue, mark)| queue.is_before(*mark))
+}
+
+/// A request to send what its pieces, not linked yet, are to be.
+fn request(
+    wr_id: u64,
+    to: &Address,
+    ah: *mut ibv_ah,
+    send_flags: c_uint,
+    num_sge: c_int,
+) -> ibv_send_wr {
+    ibv_send_wr {
+        wr_id,
+        next: std::ptr::null_mut(),
+        sg_list: std::ptr::null_mut(),
+        num_sge,
+        opcode: IBV_WR_SEND_WITH_IMM,
+        send_flags,
+        imm_data: to.tag.to_be(),
+        wr: ibv_send_wr_ud::new(ah, to.qpn, to.qkey),
+        qp_type: [0; 2],
+        bind_mw: [0; 6],
+    }
+}
+
+/// A flow label for a path: never 0, which lets the device choose.
+fn flow_label(path: u16) -> u32 {
+    ((u32::from(path) + 1).wrapping_mul(0x9e37_79b1) >> 12) | 1
+}
+
+fn words(gid: Gid) -> [u64; 2] {
+    let (mut high, mut low) = ([0; 8], [0; 8]);
+    high.copy_from_slice(&gid.0[..8]);
+    low.copy_from_slice(&gid.0[8..]);
+    [u64::from_ne_bytes(high), u64::from_ne_bytes(low)]
+}
+
+/// A request's name: queue (4 bits), epoch (8), number (52).
+fn pack(queue: usize, epoch: u8, number: u64) -> u64 {
+    (queue as u64) << 60 | u64::from(epoch) << 52 | (number & NUMBER)
+}
+
+fn unpack(wr_id: u64) -> (usize, u8, u64) {
+    ((wr_id >> 60) as usize, (wr_id >> 52) as u8, wr_id & NUMBER)
+}
+
+const NUMBER: u64 = (1 << 52) - 1;
+
+/// What a mark is in a traffic class.
+const _: () = assert!(Ecn::Ect0 as u8 == 2 && Ecn::Ce as u8 == 3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standstill_lasts_until_something_completes() {
+        let mut queue = Standstill::default();
+        assert_eq!((queue.lasts_ns(7, 1_000), queue.lasts_ns(7, 5_000)), (0, 4_000));
+        assert_eq!(queue.lasts_ns(8, 6_000), 0, "one completed");
+        assert_eq!(queue.lasts_ns(8, 6_500), 500);
+    }
+
+    #[test]
+    fn a_request_is_found_by_its_name() {
+        let name = (6, 0xfe, NUMBER - 3);
+        assert_eq!(unpack(pack(name.0, name.1, name.2)), name);
+    }
+
+    #[test]
+    fn paths_have_labels_of_20_bits_of_their_own() {
+        let labels: std::collections::BTreeSet<u32> = (0..256).map(flow_label).collect();
+        assert_eq!(labels.len(), 256);
+        assert!(labels.iter().all(|label| *label != 0 && *label < 1 << 20));
+    }
+}

@@ -1,0 +1,41 @@
+//! What the protocol engine and the ports both speak of, while neither knows the other.
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// Monotonic time or a span of it, in nanoseconds. The zero point is the driver's choice.
+pub type Nanos = u64;
+
+/// One microsecond in [`Nanos`].
+pub const MICROSECOND: Nanos = 1_000;
+/// One millisecond in [`Nanos`].
+pub const MILLISECOND: Nanos = 1_000_000;
+/// One second in [`Nanos`].
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// The two ECN bits of the IPv4 TOS byte or the IPv6 traffic class (RFC 3168, section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ecn {
+    /// The sender's transport does not take part, or the port cannot tell.
+    #[default]
+    NotEct = 0,
+    /// ECN-capable, codepoint ECT(1).
+    Ect1 = 1,
+    /// ECN-capable, codepoint ECT(0).
+    Ect0 = 2,
+    /// Congestion experienced: a switch marked the packet.
+    Ce = 3,
+}
+
+impl Ecn {
+    /// The ECN bits of a TOS or traffic class byte.
+    #[must_use]
+    pub const fn from_tos(tos: u8) -> Self {
+        match tos & 3 {
+            0 => Self::NotEct,
+            1 => Self::Ect1,
+            2 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+}
