@@ -294,7 +294,7 @@ guarded! {
                 return Err(FI_ENOSYS);
             }
             let found = driver.host.cancel(context);
-            driver.settle(erd_sys::clock::monotonic_ns());
+            driver.settle();
             driver.publish();
             if found { Ok(()) } else { Err(FI_ENOENT) }
         })

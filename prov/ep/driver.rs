@@ -147,7 +147,7 @@ impl Driver {
                 break;
             }
             arrived = true;
-            self.settle(now);
+            self.settle();
             self.transmit(now, true);
             // The application waits for what has completed; the rest can follow.
             if self.host.has_completions() {
@@ -165,7 +165,7 @@ impl Driver {
         if self.host.settling.has_waited() {
             now = monotonic_ns();
         }
-        self.settle(now);
+        self.settle();
         self.transmit(now, true);
         self.publish();
         arrived
@@ -311,16 +311,16 @@ impl Driver {
     }
 
     /// Tells the engine what its callbacks could not answer.
-    pub(super) fn settle(&mut self, now: u64) {
+    pub(super) fn settle(&mut self) {
         if self.host.shared.is_some() {
             self.offer();
         }
         let out = &mut self.host.out;
         for message in out.releases.drain(..) {
-            self.engine.release(now, message);
+            self.engine.release(message);
         }
         for (peer, delta) in out.watches.drain(..) {
-            self.engine.watch(now, peer, delta);
+            self.engine.watch(peer, delta);
         }
         for (peer, error) in out.ended.drain(..) {
             let name = self.engine.peer_name(peer).map(tracing::field::display);
@@ -357,7 +357,7 @@ impl Driver {
                 }
                 Outcome::Refused(to, Refusal::Failed(libc::EFAULT)) => {
                     // Seen with buffers that are freed before their completion.
-                    self.engine.handle_bad_buffer(now, to, &mut self.host);
+                    self.engine.handle_bad_buffer(to, &mut self.host);
                 }
                 Outcome::Refused(to, Refusal::Failed(errno)) => {
                     tracing::debug!(%to, errno, "cannot send");
@@ -405,7 +405,7 @@ impl Driver {
     fn read_inbox(&mut self, now: u64) {
         for (name, error) in self.inbox.take() {
             match error {
-                NetError::Unreachable(_) => self.engine.handle_unreachable(now, name),
+                NetError::Unreachable(_) => self.engine.handle_unreachable(name),
                 NetError::MtuChanged(mtu_bytes) => {
                     let payload = udp::max_payload_bytes(mtu_bytes, name.is_ipv6());
                     self.engine.handle_path_told(now, name, payload as u16);

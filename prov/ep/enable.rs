@@ -183,7 +183,7 @@ impl Driver {
     pub(super) fn close(&mut self) {
         let now = monotonic_ns();
         self.engine.close(now, &mut self.host);
-        self.settle(now);
+        self.settle();
         self.transmit(now, true);
         self.publish();
     }

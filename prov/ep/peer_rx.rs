@@ -230,7 +230,7 @@ impl Driver {
     /// Says what has come of receives that begin.
     fn after_begin(&mut self) -> Option<()> {
         let now = monotonic_ns();
-        self.settle(now);
+        self.settle();
         self.transmit(now, true);
         self.publish();
         Some(())

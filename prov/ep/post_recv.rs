@@ -76,7 +76,7 @@ impl Driver {
         };
         if started {
             let now = monotonic_ns();
-            self.settle(now);
+            self.settle();
             if request.flags & FI_MORE == 0 {
                 self.transmit(now, true);
             }
@@ -195,15 +195,14 @@ impl Driver {
             }
             None => {
                 let to = RecvToken(recv.token());
-                let now = monotonic_ns();
-                self.engine.accept(now, message.msg, to, capacity_bytes, &mut self.host)
+                self.engine.accept(message.msg, to, capacity_bytes, &mut self.host)
             }
         }
     }
 
     fn watch(&mut self, pattern: &Pattern<PeerId>) {
         if let Some(peer) = pattern.source {
-            self.engine.watch(monotonic_ns(), peer, 1);
+            self.engine.watch(peer, 1);
         }
     }
 
@@ -235,7 +234,7 @@ impl Driver {
             self.host.matcher.remove_unexpected(key);
             self.host.claimed.push(Claimed { context, message, void: None });
         }
-        self.settle(monotonic_ns());
+        self.settle();
         self.publish();
         Ok(())
     }
@@ -277,7 +276,7 @@ impl Driver {
             }
         }
         let now = monotonic_ns();
-        self.settle(now);
+        self.settle();
         self.transmit(now, true);
         self.publish();
         Ok(())

@@ -151,7 +151,7 @@ impl EpInner {
         self.post(|driver| {
             met = driver.take_shared(posted, peer, tag);
             let now = monotonic_ns();
-            driver.settle(now);
+            driver.settle();
             driver.transmit(now, true);
             driver.publish();
             Ok(())

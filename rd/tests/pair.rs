@@ -57,10 +57,10 @@ fn unexpected_messages_wait_for_accept_and_goodbye_ends_the_session() {
     let held = unexpected[0].1.unwrap();
     assert!(nodes[1].memory.buffers[&held] == pattern(1, 100));
     let me = &mut nodes[1];
-    me.engine.release(now, eager);
+    me.engine.release(eager);
     me.memory.buffers.insert(7, vec![0; 50_000]);
     let late = unexpected[1].0.msg;
-    assert!(me.engine.accept(now, late, RecvToken(7), 50_000, &mut me.memory));
+    assert!(me.engine.accept(late, RecvToken(7), 50_000, &mut me.memory));
     run(&mut nodes, &mut now, 1_000_000_000);
     assert_eq!(nodes[0].memory.sent, [(1, Ok(())), (2, Ok(()))]);
     assert!(nodes[1].memory.buffers[&7] == pattern(2, 50_000));
@@ -276,12 +276,12 @@ fn an_unanswered_keepalive_of_long_ago_kills_nobody() {
     let (mut nodes, mut now, _) = acquainted();
     let to = nodes[1].name;
     let peer = nodes[0].engine.peer(now, to, &mut nodes[0].memory).unwrap();
-    nodes[0].engine.watch(now, peer, 1);
+    nodes[0].engine.watch(peer, 1);
     // A quarter of the deadline later it asks once.
     let limit_ns = 1_260 * MILLISECOND - now;
     run_with(&mut nodes, &mut now, limit_ns, |_, _, _| false);
     assert_eq!(nodes[0].engine.stats().probes, 1);
-    nodes[0].engine.watch(now, peer, -1);
+    nodes[0].engine.watch(peer, -1);
     run_with(&mut nodes, &mut now, 20 * SECOND, |_, _, _| false);
     now += 20 * SECOND;
     post_send_at(&mut nodes[0], now, 2, to, 8);
@@ -488,7 +488,7 @@ fn begin_again(forgets: bool) {
     if forgets {
         let me = &mut nodes[1];
         let peer = me.engine.peer(now, names[0], &mut me.memory).unwrap();
-        me.engine.forget(now, peer, &mut me.memory);
+        me.engine.forget(peer, &mut me.memory);
     }
     // The second begins again. What it sent before arrives at last, first of all.
     post_send_at(&mut nodes[1], now, 3, names[0], 16);

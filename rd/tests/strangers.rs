@@ -570,7 +570,7 @@ fn sessions_leave_no_more_behind_than_the_budget() {
     is_served(&mut victim, &mut honest);
     // All that is taken gives the memory back.
     for arrived in std::mem::take(&mut victim.vault.waiting) {
-        victim.engine.release(victim.now, arrived.msg);
+        victim.engine.release(arrived.msg);
     }
     let next = Stranger::new(&mut victim, 3);
     let greeting = next.victim;

@@ -215,7 +215,7 @@ fn a_peer_that_is_lost_is_told_once_with_the_endpoints_context() {
             assert_eq!(a.read(1).expect("complete")[0].context, at);
         }
         with_driver(a, |driver| {
-            driver.engine.handle_bad_buffer(0, name, &mut driver.host);
+            driver.engine.handle_bad_buffer(name, &mut driver.host);
             driver.publish();
         });
         assert_eq!(a.read(1), Err(-(FI_EAVAIL as isize)));

@@ -67,7 +67,7 @@ impl Played {
     fn host<R>(&self, f: impl FnOnce(&mut Driver) -> R) -> R {
         with_driver(self.node(), |driver| {
             let answer = f(driver);
-            driver.settle(erd_sys::clock::monotonic_ns());
+            driver.settle();
             driver.publish();
             answer
         })

@@ -259,7 +259,7 @@ fn nothing_is_sent_of_an_operation_that_ended_while_its_burst_waited() {
             assert!(message_waits(&pair, a, to), "its bytes are to be read when they are sent");
             if ends {
                 let peer = a.engine.peer_at(0).expect("the only one");
-                a.engine.forget(monotonic_ns(), peer, &mut a.host);
+                a.engine.forget(peer, &mut a.host);
             }
             let (Driver { sender, host, tx, link, .. }, mut pending) = (a, false);
             let sent = sender.send(monotonic_ns(), host, (tx, link), &mut pending);

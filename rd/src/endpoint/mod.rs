@@ -204,7 +204,7 @@ impl Endpoint {
 
     /// Ends the session with a peer and forgets it; its sends fail with
     /// [`OpError::Canceled`]. Unknown peers are ignored.
-    pub fn forget<H: Host>(&mut self, _now: Nanos, peer: PeerId, host: &mut H) {
+    pub fn forget<H: Host>(&mut self, peer: PeerId, host: &mut H) {
         if self.known(peer).is_none() {
             return;
         }
@@ -273,7 +273,6 @@ impl Endpoint {
     /// the message is void and `to` stays the driver's.
     pub fn accept<H: Host>(
         &mut self,
-        _now: Nanos,
         msg: MsgRef,
         to: RecvToken,
         capacity_bytes: u64,
@@ -287,7 +286,7 @@ impl Endpoint {
 
     /// An unexpected eager message was consumed, or an unexpected rendezvous is not wanted (its
     /// sender sees success).
-    pub fn release(&mut self, _now: Nanos, msg: MsgRef) {
+    pub fn release(&mut self, msg: MsgRef) {
         match of_session(&mut self.peers, msg) {
             Some(peer) => {
                 peer.release(&mut self.core, msg.order, msg.credit_bytes);
@@ -299,7 +298,7 @@ impl Endpoint {
 
     /// Adds `delta` to the number of directed receives that wait for a peer. While it is above
     /// zero the open session's liveness is watched.
-    pub fn watch(&mut self, _now: Nanos, peer: PeerId, delta: i32) {
+    pub fn watch(&mut self, peer: PeerId, delta: i32) {
         if self.known(peer).is_some() {
             let entry = &mut self.peers[peer.index as usize];
             entry.watched = entry.watched.saturating_add_signed(delta);
@@ -308,7 +307,7 @@ impl Endpoint {
     }
 
     /// ICMP told that nothing listens at `name`.
-    pub fn handle_unreachable(&mut self, _now: Nanos, name: SocketAddr) {
+    pub fn handle_unreachable(&mut self, name: SocketAddr) {
         if let Some(&index) = self.names.get(&name) {
             let peer = &mut self.peers[index as usize];
             peer.live.refused = peer.live.refused.saturating_add(1);
@@ -317,7 +316,7 @@ impl Endpoint {
 
     /// The payload of a send to `name` could not be read. There is no telling a receiver that a
     /// message it has in part is void, so the session ends (protocol.md §3.3).
-    pub fn handle_bad_buffer<H: Host>(&mut self, _now: Nanos, name: SocketAddr, host: &mut H) {
+    pub fn handle_bad_buffer<H: Host>(&mut self, name: SocketAddr, host: &mut H) {
         if let Some(&index) = self.names.get(&name) {
             let peer = &mut self.peers[index as usize];
             peer.end(&mut self.core, host, EndReason::Failed(OpError::BadBuffer));

@@ -236,8 +236,8 @@ impl Node {
         let result = f(endpoint, &mut View { app: &mut self.app, ledger: &mut *ledger, now });
         while let Some(deferred) = self.app.deferred.pop_front() {
             match deferred {
-                Deferred::Release(msg) => endpoint.release(now, msg),
-                Deferred::Unwatch(peer) => endpoint.watch(now, peer, -1),
+                Deferred::Release(msg) => endpoint.release(msg),
+                Deferred::Unwatch(peer) => endpoint.watch(peer, -1),
                 Deferred::SessionEnded(peer, session) => {
                     ledger.judge_session_end(self.app.life, peer, session);
                 }
@@ -273,7 +273,7 @@ impl Node {
             return;
         };
         self.call(now, ledger, |endpoint, host| {
-            endpoint.forget(now, id, host);
+            endpoint.forget(id, host);
             host.fail_directed(id, OpError::Canceled);
         });
         self.app.seen.remove(&id);
@@ -373,14 +373,14 @@ impl Node {
                     host.consume_held(msg, held, Forward::To(recv));
                     true
                 }
-                None => accept(endpoint, host, now, msg, recv, found.send),
+                None => accept(endpoint, host, msg, recv, found.send),
             });
             if taken {
                 return recv;
             }
         }
         if let Some(peer) = source {
-            self.call(now, ledger, |endpoint, _| endpoint.watch(now, peer, 1));
+            self.call(now, ledger, |endpoint, _| endpoint.watch(peer, 1));
         }
         self.app.posted.push_back(Posted { recv, source, class });
         recv
@@ -400,7 +400,7 @@ impl Node {
                     if let Some(send) = found.send {
                         host.ledger.sends[send].whole = true;
                     }
-                    endpoint.release(now, found.msg);
+                    endpoint.release(found.msg);
                 }
             }
         });
@@ -646,7 +646,6 @@ impl Node {
 fn accept(
     endpoint: &mut Endpoint,
     host: &mut View<'_>,
-    now: Nanos,
     msg: MsgRef,
     recv: usize,
     send: Option<usize>,
@@ -655,7 +654,7 @@ fn accept(
     host.mark_matched(send);
     let capacity_bytes = host.ledger.recvs[recv].capacity_bytes;
     host.ledger.open_recv(recv, msg.peer, Some(msg), send);
-    let taken = endpoint.accept(now, msg, RecvToken(recv as u64), capacity_bytes, host);
+    let taken = endpoint.accept(msg, RecvToken(recv as u64), capacity_bytes, host);
     if !taken {
         let state = &mut host.ledger.recvs[recv].state;
         assert_eq!(*state, RecvState::Open, "a void message completed");

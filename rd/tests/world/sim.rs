@@ -366,9 +366,9 @@ impl World {
                 }
             }
             Event::Unreachable { at, dead } => {
-                let (now, name) = (self.now, self.names[dead]);
+                let name = self.names[dead];
                 if let Some(endpoint) = &mut self.nodes[at].endpoint {
-                    endpoint.handle_unreachable(now, name);
+                    endpoint.handle_unreachable(name);
                     self.wake_soon(at);
                 }
             }
