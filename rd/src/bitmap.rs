@@ -1,6 +1,6 @@
 //! A ring bitmap over a window of sequence numbers.
 
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use alloc::vec::Vec;
 
 /// Most bits: the widest receive window, in packets. 2 KiB of memory.
@@ -59,7 +59,7 @@ impl Bitmap {
         let bits = (offset + 1).next_power_of_two().clamp(BITS_MIN, BITS_MAX);
         let mut words = alloc::vec![0u64; (bits / 64) as usize];
         for i in 0..self.capacity() {
-            if self.get(i) && !planted(19) {
+            if self.get(i) && !mutant(Mutant::ClearsTheBitmapOnGrowth) {
                 words[(i / 64) as usize] |= 1 << (i % 64);
             }
         }

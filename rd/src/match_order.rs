@@ -17,7 +17,7 @@
 //!
 //! It keeps one entry for each match without a report, so whatever bounds those bounds it.
 
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use alloc::vec::Vec;
 use slab::Slab;
 
@@ -88,7 +88,7 @@ impl<T: Copy> MatchOrder<T> {
 
     /// The oldest message of `source`, taken out, if it is whole.
     pub fn next(&mut self, source: u32) -> Option<T> {
-        if planted(26) {
+        if mutant(Mutant::ReportsOutOfMatchOrder) {
             return self.whole(source);
         }
         let head = self.ends.get(source as usize)?.head;

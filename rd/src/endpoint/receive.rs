@@ -2,8 +2,8 @@
 
 use super::{Endpoint, RxMeta};
 use crate::host::{EndReason, Host, OpError};
+use crate::mutants::{Mutant, mutant};
 use crate::peer::{Core, Peer, Phase, Refusal};
-use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, SECOND};
@@ -227,7 +227,7 @@ impl Endpoint {
         let index = (session & 0xff_ffff) as u32;
         match self.peers.get(index as usize) {
             Some(peer) if session != 0 && peer.local_session == session => Ok(index),
-            Some(_) if planted(9) => Ok(index),
+            Some(_) if mutant(Mutant::IgnoresTheSessionId) => Ok(index),
             _ => Err(DropReason::UnknownSession),
         }
     }

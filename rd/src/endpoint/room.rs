@@ -5,8 +5,8 @@
 
 use super::Endpoint;
 use crate::host::Host;
+use crate::mutants::{Mutant, mutant};
 use crate::peer::{PathSize, Peer, Phase, tables};
-use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Nanos, PeerId};
 use alloc::boxed::Box;
@@ -140,7 +140,9 @@ impl Endpoint {
         host: &mut H,
     ) -> Result<u32, DropReason> {
         let quota = (self.core.cfg.peers_max / QUOTA_SHARE).max(QUOTA_MIN);
-        if !self.names.contains_key(&name) && self.room.newcomers_of(name) >= quota && !planted(25)
+        if !self.names.contains_key(&name)
+            && self.room.newcomers_of(name) >= quota
+            && !mutant(Mutant::SkipsTheNewcomerQuota)
         {
             self.make_room_beside(now, name, host);
             if self.room.newcomers_of(name) >= quota {

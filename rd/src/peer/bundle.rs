@@ -4,7 +4,7 @@ use super::remote::{self, Filled};
 use super::tx::{Transfer, TxRecord, queued_cost};
 use super::{Core, Op, Peer, Role};
 use crate::host::Host;
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::wire::record::{MsgHeader, RECORD_MAX_BYTES, Record};
 use crate::wire::remote::{Answer, Refusal};
 
@@ -174,7 +174,7 @@ pub(super) fn bundled(core: &Core, record: &TxRecord) -> Option<(Op, u32)> {
 
 pub(super) fn wire_record(record: &TxRecord, core: &Core, attempt: u8) -> Record {
     match *record {
-        TxRecord::Cts(_) if planted(12) && attempt > 0 => {
+        TxRecord::Cts(_) if mutant(Mutant::OmitsTheCtsFromRetransmissions) && attempt > 0 => {
             Record::Matched { op: u32::MAX, order: 0 }
         }
         TxRecord::Eager(index) => Record::Eager(msg_header(index, &core.ops[index as usize])),

@@ -31,7 +31,7 @@ pub(crate) use wrong_keys::WrongKeys;
 use crate::cc::{Controller, Scheme};
 use crate::config::{Config, Near, Seals};
 use crate::host::SendToken;
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::stats::Stats;
 use crate::units::{Nanos, PeerId};
 use crate::wire::record::Record;
@@ -76,7 +76,7 @@ pub(crate) struct Op {
 impl Op {
     pub(crate) fn is_done(&self) -> bool {
         self.announced
-            && (self.unacked == 0 || planted(4))
+            && (self.unacked == 0 || mutant(Mutant::CompletesBeforeTheAck))
             && !self.match_notice
             && self.wanted_bytes == Some(self.sent_bytes)
     }

@@ -5,7 +5,7 @@ use super::{Core, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{Ack as AckFeedback, Loss, LossDetection, LossKind};
 use crate::host::Host;
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_ECHO, ACK_PROBE_ANSWER, AckState, Sections};
@@ -51,7 +51,7 @@ impl Peer {
         self.live.refused = 0;
         self.live.probes = 0;
         let waits = self.tx.in_flight_packets > 0;
-        if !planted(16) {
+        if !mutant(Mutant::KeepsTheDeadlineRunning) {
             self.live.owed_since = waits.then_some(now);
         }
         // Hearing from the peer ends a back-off. Only progress postpones the probe: a peer that
@@ -101,15 +101,16 @@ impl Peer {
         sections: Option<&Sections<'_>>,
     ) -> Result<(), DropReason> {
         let cum = Psn(state.cum_psn);
-        let beyond = match planted(7) {
+        let beyond = match mutant(Mutant::IgnoresThePsnWrap) {
             true => cum.0 > self.tx.next_psn.0,
             false => cum.since(self.tx.next_psn) > 0,
         };
         // Half of all numbers lie behind, and a packet that was delayed for so long tells nothing new.
-        let behind = cum.since(self.tx.una) < -(BITS_MAX as i32) && !planted(24);
+        let behind =
+            cum.since(self.tx.una) < -(BITS_MAX as i32) && !mutant(Mutant::RaisesLimitsOnAStaleAck);
         let high = Psn(state.high_psn);
         let overlong = high.since(cum) < 0 || high.since(self.tx.next_psn) > 0;
-        if beyond || behind || (overlong && !planted(7)) {
+        if beyond || behind || (overlong && !mutant(Mutant::IgnoresThePsnWrap)) {
             return Err(DropReason::Window);
         }
         if names_foreign_path(self.paths, state, sections) {
@@ -149,7 +150,7 @@ impl Peer {
         }
         if progress || self.tx.in_flight_packets == 0 {
             let waits = self.tx.in_flight_packets > 0;
-            if !planted(16) {
+            if !mutant(Mutant::KeepsTheDeadlineRunning) {
                 self.live.owed_since = waits.then_some(now);
             }
             let next = now + self.probe_timeout_ns(core);
@@ -276,7 +277,8 @@ impl Peer {
         now: Nanos,
         sections: &Sections<'_>,
     ) -> u64 {
-        let base = Psn(sections.sack_base_psn).since(self.tx.una) + i32::from(planted(6));
+        let base = Psn(sections.sack_base_psn).since(self.tx.una)
+            + i32::from(mutant(Mutant::ReadsSacksOneOff));
         let mut acked = 0;
         for (w, word) in sections.sack_words().enumerate() {
             let mut rest = word;
@@ -443,7 +445,7 @@ impl Peer {
         }
         entry.fate = Fate::Lost;
         let entry = *entry;
-        if !planted(18) {
+        if !mutant(Mutant::KeepsLostPacketsInFlight) {
             self.leave_flight(entry.bytes, entry.content);
         }
         self.tx.retry.push_back(self.tx.una.plus(i as u32));

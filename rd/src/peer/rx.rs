@@ -15,7 +15,7 @@ use crate::cc::AckPolicy;
 use crate::config::Config;
 use crate::endpoint::{Datagram, RxMeta};
 use crate::host::{Host, OpError, RecvToken};
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use crate::units::{Ecn, MILLISECOND, Nanos, Psn, SECOND};
 use crate::wire::ack::{ACK_BYTES, AckState, ECHOES_MAX, Echo, NACK_RANGES_MAX, NackRange};
@@ -335,7 +335,7 @@ impl Rx {
 
     /// Counts messages as consumed, which gives their credit back. True if that is worth telling.
     fn consume(&mut self, cfg: &Config, budget: &mut Budget, messages: u32, bytes: u32) -> bool {
-        let messages = if planted(11) { 0 } else { messages };
+        let messages = if mutant(Mutant::WithholdsOrderCredit) { 0 } else { messages };
         self.credit.consume(cfg, budget, messages, bytes)
     }
 
@@ -352,7 +352,7 @@ impl Rx {
 
     /// Fails everything that is under way.
     pub(super) fn end<H: Host>(&mut self, host: &mut H, error: OpError) {
-        if planted(20) {
+        if mutant(Mutant::LeavesReceivesPending) {
             return;
         }
         // The end of a read is told as that of an operation.
@@ -513,7 +513,9 @@ fn parse_body<'a>(
         return Err(DropReason::Recalled);
     }
     match trailer {
-        Some(sum) if sum != (core.cfg.crc32c)(0, payload) && !planted(17) => {
+        Some(sum)
+            if sum != (core.cfg.crc32c)(0, payload) && !mutant(Mutant::SkipsThePayloadChecksum) =>
+        {
             Err(DropReason::PayloadChecksum)
         }
         None if protected => Err(DropReason::PayloadChecksum),
@@ -545,7 +547,7 @@ impl Peer {
         }
         self.heard(core, now);
         let seen = offset < 0 || self.rx.received.get(offset as u32);
-        if seen && !(planted(1) && offset >= 0) {
+        if seen && !(mutant(Mutant::AcceptsDuplicates) && offset >= 0) {
             if h.attempt > 0 {
                 self.rx.spurious = self.rx.spurious.wrapping_add(1);
             }

@@ -4,7 +4,7 @@ use super::{Core, Liveness, PathSize, Peer, Phase, Remote, Rtt, Setup};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{FlowParams, LEARNING_SAMPLES};
 use crate::host::{EndReason, Host, OpError};
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{Header, Kind, seal};
@@ -161,7 +161,7 @@ impl Peer {
                 self.live.probes_due = u16::from(self.phase == Phase::Open);
                 return Err(Refusal::Stale);
             }
-            if (g.epoch, g.incarnation) == known && !planted(10) {
+            if (g.epoch, g.incarnation) == known && !mutant(Mutant::RestartsOnARepeatedHello) {
                 if g.session != self.remote.session || self.phase == Phase::Leaving {
                     return Err(Refusal::Phase);
                 }

@@ -3,7 +3,7 @@
 use super::{Core, Peer, Phase, longest_spacing_ns};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{MILLISECOND, Nanos};
 
@@ -27,7 +27,7 @@ impl Peer {
     pub(super) fn needs_watch(&self) -> bool {
         self.phase == Phase::Open
             && (self.watched > 0
-                || (self.tx.awaits_match() && !planted(15))
+                || (self.tx.awaits_match() && !mutant(Mutant::LeavesTheRendezvousUnwatched))
                 || self.rx.expects_data()
                 || self.rx.awaits_application())
     }

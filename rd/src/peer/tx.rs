@@ -11,7 +11,7 @@ use super::{Core, Peer, Role};
 use crate::bitmap::BITS_MAX;
 use crate::cc::Sent as SentFeedback;
 use crate::host::Host;
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_BYTES, AckState};
@@ -371,7 +371,7 @@ impl Peer {
             // them, so that nothing else would ever make room.
             let is_lowest = at == 0 && self.tx.pace_at <= now;
             if !is_lowest && !self.windows_take(now, u64::from(entry.bytes)) {
-                if planted(5) {
+                if mutant(Mutant::DropsRetransmissionsAtAClosedWindow) {
                     self.tx.retry.pop_front();
                 }
                 return false;

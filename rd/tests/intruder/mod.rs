@@ -1,7 +1,7 @@
 //! A stranger without any secret, and what it tries. Each function is one attack and judges the
-//! victim; `attacks.rs` runs them, and `planted.rs` those that have to find a planted bug.
+//! victim; `attacks.rs` runs them, and `mutants.rs` those that have to find a mutant.
 
-#![allow(dead_code, reason = "planted.rs runs some of the attacks alone")]
+#![allow(dead_code, reason = "mutants.rs runs some of the attacks alone")]
 
 use erd_rd::cc::erd::ErdScheme;
 use erd_rd::units::{MILLISECOND, SECOND};

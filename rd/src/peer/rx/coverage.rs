@@ -4,7 +4,7 @@
 //! not be complete because the same bytes came twice.
 
 use crate::bitmap::BITS_MAX;
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 
@@ -61,7 +61,7 @@ impl Coverage {
         if ahead || splits {
             self.make_room(*all, spare)?;
         }
-        if planted(23) {
+        if mutant(Mutant::CountsDuplicateBytes) {
             self.got_bytes = self.got_bytes.saturating_add(end_bytes - from_bytes);
         }
         let before = self.gaps.len();
@@ -79,7 +79,7 @@ impl Coverage {
             new_bytes += self.fill(first, from_bytes, end_bytes);
         }
         all.count = all.count + self.gaps.len() as u32 - before as u32;
-        if !planted(23) {
+        if !mutant(Mutant::CountsDuplicateBytes) {
             self.got_bytes += new_bytes;
         }
         Ok(())

@@ -5,7 +5,7 @@
 
 use super::Kept;
 use crate::config::Config;
-use crate::planted::planted;
+use crate::mutants::{Mutant, mutant};
 use hashbrown::HashMap;
 
 /// What a message without a receive takes beside its payload, in the engine and in the driver, in
@@ -66,14 +66,17 @@ impl Budget {
     /// Takes so much, if it is there.
     pub fn take(&mut self, bytes: u64) -> bool {
         let fits = bytes <= self.free_bytes();
-        if fits && !planted(27) {
+        if fits && !mutant(Mutant::LendsOutsideTheBudget) {
             self.taken_bytes += bytes;
         }
         fits
     }
 
     pub fn give_back(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.taken_bytes || planted(27), "it was taken before");
+        debug_assert!(
+            bytes <= self.taken_bytes || mutant(Mutant::LendsOutsideTheBudget),
+            "it was taken before"
+        );
         self.taken_bytes = self.taken_bytes.saturating_sub(bytes);
     }
 }

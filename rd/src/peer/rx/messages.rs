@@ -3,9 +3,9 @@
 use super::coverage::Coverage;
 use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting, tables};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
+use crate::mutants::{Mutant, mutant};
 use crate::peer::tx::{LINK_BYTES, TxRecord};
 use crate::peer::{Core, Peer};
-use crate::planted::planted;
 use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
 use crate::wire::header::{FLAG_VOID, Header};
@@ -70,7 +70,7 @@ impl Peer {
     /// `Err(None)` when it was seen before.
     pub(super) fn turn(&self, order: u32) -> Result<bool, Option<DropReason>> {
         let mut ahead = Order(order).since(Order(self.rx.next_order));
-        if planted(8) && order < self.rx.next_order {
+        if mutant(Mutant::IgnoresTheOrderWrap) && order < self.rx.next_order {
             ahead = -1;
         }
         if ahead < 0 || self.rx.is_early(order) {
@@ -79,7 +79,7 @@ impl Peer {
         if (self.rx.order_limit().wrapping_sub(order) as i32) <= 0 {
             return Err(Some(DropReason::Credit));
         }
-        Ok(ahead == 0 || planted(14))
+        Ok(ahead == 0 || mutant(Mutant::DeliversOutOfOrder))
     }
 
     /// Charges an eager message to the credit given. An empty one costs its send order alone: later messages,
@@ -208,7 +208,7 @@ impl Peer {
             false => self.rx.kept_messages.add(msg.len_bytes as u32),
         }
         if msg.match_notice {
-            if consumed || planted(13) {
+            if consumed || mutant(Mutant::NotifiesTheMatchOnArrival) {
                 let notice = TxRecord::Matched { op: msg.op, order: msg.order };
                 self.tx.control.push_back(notice);
             } else {
@@ -530,19 +530,19 @@ impl Peer {
         }
         let before_bytes = link.coverage.got_bytes;
         link.coverage.add(&mut self.rx.gaps, &mut core.spare_gaps, h.s_offset, end as u32)?;
-        if planted(21) {
+        if mutant(Mutant::LowersTheHighWaterMark) {
             link.coverage.fresh_bytes = end as u32;
         }
         if end < u64::from(link.len_bytes) {
             self.rx.segment_bytes = payload.len() as u16;
         }
         core.filling = Some(self.id.index);
-        if planted(3) && end == u64::from(link.len_bytes) {
+        if mutant(Mutant::CompletesOnTheLastSegment) && end == u64::from(link.len_bytes) {
             link.coverage.got_bytes = link.len_bytes;
         }
         let whole = link.coverage.got_bytes >= link.len_bytes;
         let message = &self.rx.incoming[link.incoming as usize];
-        let at = match planted(2) {
+        let at = match mutant(Mutant::PlacesInOrderOfArrival) {
             true => u64::from(before_bytes),
             false => u64::from(h.s_offset),
         };

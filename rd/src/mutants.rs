@@ -1,0 +1,162 @@
+//! Mutants of the protocol: bugs that tests switch on, one at a time, to prove that the tests find them.
+//!
+//! Without the feature `mutants` each call of `mutant` is the constant `false` and compiles to nothing.
+//! The whole process has one switch, so tests that use it run alone.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use core::str::FromStr;
+#[cfg(feature = "mutants")]
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Declares the mutants once, so that none can be missing from their list.
+macro_rules! mutants {
+    ($(#[doc = $effect:literal] $name:ident,)+) => {
+        /// A bug that a test can switch on. A new one needs a line here, and a place that asks for it.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Mutant {
+            $(#[doc = $effect] $name,)+
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Mutant] = &[$(Mutant::$name,)+];
+
+            /// The sentence that says what it does.
+            #[must_use]
+            pub fn effect(self) -> &'static str {
+                match self {
+                    $(Mutant::$name => $effect.trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+mutants! {
+    /// The receiver takes a data packet again that it received before.
+    AcceptsDuplicates,
+    /// The receiver places segments in their order of arrival, not at their offsets.
+    PlacesInOrderOfArrival,
+    /// The receiver completes a long message with its last segment, whatever is missing.
+    CompletesOnTheLastSegment,
+    /// The sender completes a send when its packets are sent, not when the peer has acknowledged them.
+    CompletesBeforeTheAck,
+    /// The sender forgets a lost packet when the window is closed.
+    DropsRetransmissionsAtAClosedWindow,
+    /// The sender reads the bitmap of an acknowledgement one place off.
+    ReadsSacksOneOff,
+    /// The sender compares PSNs without regard to their wrap.
+    IgnoresThePsnWrap,
+    /// The receiver compares send orders without regard to their wrap.
+    IgnoresTheOrderWrap,
+    /// The endpoint takes any packet for a peer's table entry, whatever its session.
+    IgnoresTheSessionId,
+    /// A repeated hello starts the session anew.
+    RestartsOnARepeatedHello,
+    /// The receiver does not give the order credit of a consumed message back.
+    WithholdsOrderCredit,
+    /// The receiver leaves permissions to send out when it repeats their bundle.
+    OmitsTheCtsFromRetransmissions,
+    /// The receiver says that a message is matched when it arrives.
+    NotifiesTheMatchOnArrival,
+    /// The receiver reports a message at once that came before its turn.
+    DeliversOutOfOrder,
+    /// The sender of a waiting rendezvous does not watch for its peer's death.
+    LeavesTheRendezvousUnwatched,
+    /// The peer's answer does not stop the deadline.
+    KeepsTheDeadlineRunning,
+    /// The receiver does not check the payload checksum.
+    SkipsThePayloadChecksum,
+    /// The sender counts a lost packet among those in flight.
+    KeepsLostPacketsInFlight,
+    /// The receive bitmap forgets its bits when it grows.
+    ClearsTheBitmapOnGrowth,
+    /// The end of a session does not fail its receives that are under way.
+    LeavesReceivesPending,
+    /// The receiver expects new bytes where it has received some.
+    LowersTheHighWaterMark,
+    /// The receiver does not see that a seal is broken.
+    AcceptsBrokenSeals,
+    /// The receiver counts bytes each time that they come.
+    CountsDuplicateBytes,
+    /// A stale acknowledgement raises the sender's limits.
+    RaisesLimitsOnAStaleAck,
+    /// The endpoint sets no quota for the newcomers of one address.
+    SkipsTheNewcomerQuota,
+    /// The receiver reports a message before one that was matched earlier.
+    ReportsOutOfMatchOrder,
+    /// The endpoint does not charge the budget for what it lends to peers.
+    LendsOutsideTheBudget,
+}
+
+/// No mutant has this name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0} is not a mutant; these are: {all:?}", all = Mutant::ALL)]
+pub struct UnknownMutant(String);
+
+impl FromStr for Mutant {
+    type Err = UnknownMutant;
+
+    /// The mutant of this name, which is the variant's.
+    fn from_str(name: &str) -> Result<Mutant, UnknownMutant> {
+        let named = |mutant: &&Mutant| alloc::format!("{mutant:?}") == name;
+        Mutant::ALL.iter().find(named).copied().ok_or_else(|| UnknownMutant(name.to_owned()))
+    }
+}
+
+/// What is on: a mutant's place in the list, from 1; 0 for none.
+#[cfg(feature = "mutants")]
+static ON: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(feature = "mutants")]
+const fn place(mutant: Mutant) -> usize {
+    mutant as usize + 1
+}
+
+/// Switches one mutant on, and any other off.
+#[cfg(feature = "mutants")]
+pub fn switch_on(mutant: Mutant) {
+    ON.store(place(mutant), Ordering::Relaxed);
+}
+
+/// Switches off what is on.
+#[cfg(feature = "mutants")]
+pub fn switch_off() {
+    ON.store(0, Ordering::Relaxed);
+}
+
+/// Whether this mutant is on.
+#[cfg(feature = "mutants")]
+pub(crate) fn mutant(which: Mutant) -> bool {
+    ON.load(Ordering::Relaxed) == place(which)
+}
+
+/// Whether this mutant is on.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn mutant(_: Mutant) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn each_mutant_has_its_name_and_its_effect() {
+        for mutant in Mutant::ALL {
+            assert_eq!(alloc::format!("{mutant:?}").parse(), Ok(*mutant));
+            assert!(mutant.effect().ends_with('.'), "{mutant:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_all_names() {
+        let text = "ReadsTheClock".parse::<Mutant>().unwrap_err().to_string();
+        assert!(text.contains("ReadsTheClock is not a mutant"), "{text}");
+        for mutant in Mutant::ALL {
+            assert!(text.contains(&alloc::format!("{mutant:?}")), "{text}");
+        }
+    }
+}

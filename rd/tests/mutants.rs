@@ -1,0 +1,83 @@
+//! The random runs find each mutant, or a scripted attack does where peers that keep to the protocol do not
+//! bring it out. Cargo builds this test only with the feature `mutants`.
+//!
+//! `MUTANTS_ONLY=ReadsSacksOneOff` hunts that one alone and shows how it fails.
+
+mod intruder;
+mod world;
+
+use erd_rd::mutants::{Mutant, switch_off, switch_on};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use world::swarm::{Options, run};
+
+/// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
+const ATTACKS: [(Mutant, fn()); 4] = [
+    (Mutant::AcceptsDuplicates, intruder::repeats_a_packet),
+    (Mutant::AcceptsBrokenSeals, intruder::breaks_a_seal),
+    (Mutant::RaisesLimitsOnAStaleAck, intruder::raises_limits_by_a_stale_acknowledgement),
+    (Mutant::SkipsTheNewcomerQuota, intruder::takes_all_places),
+];
+
+/// Seeds within which a mutant must show.
+const SEEDS_MAX: u64 = 500;
+
+/// The mutant that the caller wants alone; an empty name stands for all.
+fn only() -> Option<Mutant> {
+    let name = std::env::var("MUTANTS_ONLY").ok().filter(|name| !name.is_empty())?;
+    Some(name.parse().unwrap_or_else(|error| panic!("MUTANTS_ONLY: {error}")))
+}
+
+/// Whether the attack succeeds with the mutant and fails without.
+fn is_found_by(attack: fn(), mutant: Mutant) -> bool {
+    switch_on(mutant);
+    let found = catch_unwind(attack).is_err();
+    switch_off();
+    found && catch_unwind(attack).is_ok()
+}
+
+/// The first seed that fails with the mutant, and whether it passes without.
+fn first_seed(mutant: Mutant) -> Option<(u64, bool)> {
+    let fails = |seed: &u64| {
+        let options = Options::new(*seed);
+        catch_unwind(AssertUnwindSafe(|| run(&options))).is_err()
+    };
+    switch_on(mutant);
+    let found = (1..=SEEDS_MAX).find(fails);
+    switch_off();
+    found.map(|seed| (seed, !fails(&seed)))
+}
+
+/// How the mutant was found, or why it counts as missed.
+fn hunt(mutant: Mutant) -> Result<String, String> {
+    if let Some((_, attack)) = ATTACKS.iter().find(|(attacked, _)| *attacked == mutant) {
+        let found = is_found_by(*attack, mutant);
+        return if found { Ok("by an attack".into()) } else { Err("by no attack".into()) };
+    }
+    match first_seed(mutant) {
+        Some((seed, true)) => Ok(format!("with seed {seed}")),
+        // A seed that fails without the mutant too has not found it.
+        Some((seed, false)) => Err(format!("seed {seed} fails without it too")),
+        None => Err(format!("by none of {SEEDS_MAX} seeds")),
+    }
+}
+
+/// One test hunts all, because the whole process has one switch. A mutant that no place in the engine asks
+/// for changes nothing, so this test misses it.
+#[test]
+fn every_mutant_is_found() {
+    let only = only();
+    let hook = take_hook();
+    if only.is_none() {
+        set_hook(Box::new(|_| {}));
+    }
+    let mut missed = Vec::new();
+    for mutant in Mutant::ALL.iter().copied().filter(|mutant| only.is_none_or(|it| it == *mutant)) {
+        match hunt(mutant) {
+            Ok(how) => println!("{mutant:?} found {how}: {}", mutant.effect()),
+            Err(why) => missed.push(format!("{mutant:?}, {why}: {}", mutant.effect())),
+        }
+    }
+    // Whoever reads the log sees this test's own failure.
+    set_hook(hook);
+    assert!(missed.is_empty(), "mutants that were not found: {missed:#?}");
+}
