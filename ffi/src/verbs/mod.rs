@@ -6,7 +6,6 @@
 //!
 //! - [`abi`], `library`, `objects`: libibverbs; `device`, [`gid`]: what there is;
 //! - `port`, `send`, `receive`: the queue pairs; `pins`: memory that is sent from without a copy;
-//!   `helper`: a second processor for devices that the kernel plays;
 //! - [`address`]: what peers tell each other over UDP to find each other here; [`peers`]: what is
 //!   known of each.
 
@@ -18,7 +17,6 @@ mod device;
 mod device_tests;
 mod gather;
 pub mod gid;
-mod helper;
 mod library;
 mod objects;
 pub mod peers;
