@@ -94,13 +94,6 @@ pub(crate) fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
     entry.loopback || port.is_some_and(Port::is_software)
 }
 
-/// Two threads may post: where that takes the time of a processor, there is another one, and the scheme
-/// neither looks at round trips nor at the order of a path.
-pub(crate) fn is_helped(port: Option<&Port>, scheme: &SchemeChoice) -> bool {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    port.is_some_and(Port::is_software) && processors > 1 && scheme.is_blind()
-}
-
 /// Peers on this host may read payloads where they lie. Elsewhere a datagram carries less than that costs.
 pub(crate) fn shares(settings: &Settings, port: Option<&Port>) -> bool {
     port.is_none() && settings.share_pages && cfg!(target_arch = "x86_64")
@@ -198,16 +191,6 @@ mod tests {
         }
         let set = plan_over(&[("cc", "strack")], false, Some(&port_of(0)));
         assert_eq!(set.scheme.name(), "strack");
-    }
-
-    #[test]
-    fn soft_roce_is_helped_with_schemes_that_do_not_mind() {
-        let (card, soft) = (port_of(0x02c9), port_of(0xff_ffff));
-        let helped = |port, name| is_helped(port, &SchemeChoice::new(name, "").expect("a scheme"));
-        let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
-        assert_eq!(helped(Some(&soft), "erd"), several);
-        assert!(!helped(Some(&soft), "nscc"), "it compares round trips");
-        assert!(!helped(Some(&card), "erd") && !helped(None, "erd"), "nothing to help with");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use erd_rd::Ecn;
 use erd_rd::cc::settings::{SettingError, set};
-use erd_rd::cc::{FlowParams, LossDetection, Scheme, schemes};
+use erd_rd::cc::{FlowParams, Scheme, schemes};
 use std::fmt::Write as _;
 use thiserror::Error;
 
@@ -81,13 +81,6 @@ impl SchemeChoice {
         scheme
     }
 
-    /// It neither compares round trips nor takes the order of acknowledgements for news of a loss.
-    #[must_use]
-    pub fn is_blind(&self) -> bool {
-        let scheme = self.build();
-        !scheme.learns() && scheme.loss_detection() == LossDetection::Receiver
-    }
-
     /// Its controllers react to congestion marks. Packets of others are not marked as
     /// ECN-capable: a switch would then spare them for nothing.
     #[must_use]
@@ -133,8 +126,6 @@ mod tests {
         }
         assert!(!SchemeChoice::new("ERD", "").unwrap().heeds_ecn());
         assert!(SchemeChoice::new("dctcp", "").unwrap().heeds_ecn());
-        let blind = |name: &&&str| SchemeChoice::new(name, "").unwrap().is_blind();
-        assert_eq!(schemes::NAMES.iter().filter(blind).collect::<Vec<_>>(), [&"erd", &"spray"]);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use super::{EpInner, Setup, State};
 use crate::admission::Admitted;
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
-use crate::plan;
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_ffi::fi::{FI_EADDRINUSE, FI_EADDRNOTAVAIL, FI_EINVAL, FI_EIO, FI_ENOAV, FI_ENOCQ};
 use erd_ffi::fi::{FI_EMFILE, FI_EOPBADSTATE};
@@ -105,8 +104,7 @@ impl Parts {
             tracing::warn!(%error, "fi_enable: no fd for the verbs port");
             io_errno(&error)
         })?;
-        let helped = plan::is_helped(domain.verbs.as_ref().map(|verbs| verbs.port()), &scheme);
-        let link = Link::new(member, name, ecn, helped);
+        let link = Link::new(member, name, ecn);
         Ok(Parts { engine, tx, info_path, link, scheme: scheme.name() })
     }
 }

@@ -48,15 +48,13 @@ pub(super) struct Link {
     answers: Vec<Outgoing>,
     /// Marks are sent.
     ecn: bool,
-    /// Another thread may post some bursts.
-    helped: bool,
-    /// What sending a datagram over verbs lately took, if it was not left to another thread.
+    /// What sending a datagram over verbs lately took.
     datagram_ns: u64,
     pub carried: Carried,
 }
 
 impl Link {
-    pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool, helped: bool) -> Link {
+    pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
         let own = member.as_ref().map_or(Address::NONE, Member::address);
         let peers = Peers::new(own, name, [crate::random::u64(), crate::random::u64()]);
         Link {
@@ -64,7 +62,6 @@ impl Link {
             peers,
             answers: Vec::new(),
             ecn,
-            helped,
             datagram_ns: 0,
             carried: Carried::default(),
         }
@@ -208,14 +205,12 @@ impl Link {
     ) -> SendReport {
         let mut report = SendReport::default();
         let Some(member) = &self.member else { return report };
-        let (begun, mut own) = (monotonic_ns(), 0);
+        let (begun, before) = (monotonic_ns(), self.carried.tx_datagrams);
         for (to, burst) in to.iter().zip(bursts) {
             let ecn = if self.ecn { burst.ecn } else { Ecn::NotEct };
             // SAFETY: the caller's promise.
-            let sent = unsafe { member.port().send(to, &Burst { ecn, ..*burst }, self.helped) };
-            let datagrams = u64::from(sent.segments - burst.done_segments);
-            self.carried.tx_datagrams += datagrams;
-            own += datagrams - u64::from(sent.helped);
+            let sent = unsafe { member.port().send(to, &Burst { ecn, ..*burst }) };
+            self.carried.tx_datagrams += u64::from(sent.segments - burst.done_segments);
             self.carried.tx_uncopied_bytes += sent.uncopied_bytes;
             self.carried.tx_bytes += match sent.stop {
                 None => u64::from(burst.total_bytes - burst.done_segments * burst.segment_bytes),
@@ -237,7 +232,9 @@ impl Link {
                 }
             }
         }
-        if let Some(each_ns) = (monotonic_ns() - begun).checked_div(own) {
+        if let Some(each_ns) =
+            (monotonic_ns() - begun).checked_div(self.carried.tx_datagrams - before)
+        {
             self.datagram_ns = (self.datagram_ns * 7 + each_ns) / 8;
         }
         report
@@ -270,7 +267,7 @@ impl Link {
                 }
                 (Target::Verbs(address, name), Some(member)) if member.port().is_usable() => {
                     // SAFETY: as above.
-                    let sent = unsafe { member.port().send(&address, &burst, false) };
+                    let sent = unsafe { member.port().send(&address, &burst) };
                     if sent.stop == Some(SendStop::Unreachable) {
                         self.peers.unreachable(name, now);
                     }

@@ -6,7 +6,6 @@
 //!
 //! - `objects`: libibverbs' objects; `device`, [`gid`]: what there is;
 //! - `port`, `send`, `receive`: the queue pairs; `pins`: memory that is sent from without a copy;
-//!   `helper`: a second processor for devices that the kernel plays;
 //! - [`negotiation`]: what peers tell each other over UDP to find each other here.
 
 mod chain;
@@ -15,7 +14,6 @@ mod device;
 mod device_tests;
 mod gather;
 pub mod gid;
-mod helper;
 pub mod negotiation;
 mod objects;
 mod pins;

@@ -293,8 +293,6 @@ pub(super) struct Qp {
 
 // SAFETY: as `Pd`.
 unsafe impl Send for Qp {}
-// SAFETY: as `Pd`.
-unsafe impl Sync for Qp {}
 
 /// What a queue pair is made with.
 pub(super) struct QpSpec<'a> {

@@ -145,14 +145,11 @@ impl VerbsPort {
     /// Sends what is left of a burst to a peer, as far as the path's queue takes it. Never blocks, but
     /// for the first datagram to a peer, whose hardware address may have to be found.
     ///
-    /// With `may_help` a thread may post half of the burst while the caller goes on: that is sent later than
-    /// it seems then, and what comes after it may overtake it.
-    ///
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
-    pub unsafe fn send(&self, to: &Address, burst: &Burst<'_>, may_help: bool) -> Sent {
+    pub unsafe fn send(&self, to: &Address, burst: &Burst<'_>) -> Sent {
         // SAFETY: the caller's promise.
-        unsafe { self.sender().send(to, burst, may_help) }
+        unsafe { self.sender().send(to, burst) }
     }
 
     /// Registers `len_bytes` of the application's memory from `start`, so that bursts that name it
@@ -313,10 +310,6 @@ impl VerbsPort {
         let mut sender = self.sender();
         let marks = sender.named(id).expect("it is registered");
         sender.discard(&marks);
-    }
-
-    pub(super) fn helped_datagrams(&self) -> u64 {
-        self.sender().helped_datagrams
     }
 
     pub(super) fn retire_handles(&self) {

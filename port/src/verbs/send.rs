@@ -4,7 +4,6 @@
 use super::chain::Chain;
 use super::gather::Gather;
 use super::gid::Gid;
-use super::helper::{Helper, Lost, Work};
 use super::negotiation::address::Address;
 use super::objects::{Ah, Cq, Mr, Pd, Qp, Slab};
 use super::pins::{PinId, Pins};
@@ -42,8 +41,6 @@ const REAP_NS: u64 = 1_000_000;
 /// The end of a datagram that is shorter than this is copied: the device fetches each piece by
 /// itself.
 const TAIL_MIN_BYTES: usize = 512;
-/// A helper gets half of bursts of so many datagrams and more: waking it has to be worth it.
-const HELPED_MIN: u32 = 16;
 
 /// Epoch of each queue, and the number after a request: whether that has completed can be told.
 pub(super) type Marks = [(u8, u64); QPS_MAX - 1];
@@ -55,8 +52,6 @@ pub struct Sent {
     pub segments: u32,
     /// Bytes that this call sent without copying them.
     pub uncopied_bytes: u64,
-    /// Those of this call's datagrams that another thread hands to the device.
-    pub helped: u32,
     /// Why not all of them are.
     pub stop: Option<SendStop>,
 }
@@ -76,7 +71,7 @@ pub enum SendStop {
 #[derive(Debug)]
 struct Queue {
     // Before the slab: no request may be left when the memory goes.
-    qp: Arc<Qp>,
+    qp: Qp,
     slab: Slab,
     /// Requests posted and completed since the last reset.
     head: u64,
@@ -90,13 +85,6 @@ struct Queue {
 impl Queue {
     fn room(&self) -> u32 {
         DEPTH - (self.head - self.tail) as u32
-    }
-
-    /// It took only so many of a chain's requests. The last of them may be unsignalled: without a reset
-    /// its slot might stay taken.
-    fn refuses(&mut self, taken: u32, count: u32) {
-        tracing::warn!(qp = self.qp.number(), taken, count, "a queue pair takes no sends");
-        self.failed_ns = Some(monotonic_ns());
     }
 
     /// Requests up to a mark have not all completed.
@@ -125,24 +113,6 @@ impl Standstill {
     }
 }
 
-/// Half a burst that another thread posts.
-struct Job {
-    qp: Arc<Qp>,
-    /// The queue.
-    at: usize,
-    chain: Chain,
-    /// How many of its requests the queue pair took, once they are posted.
-    taken: Option<u32>,
-}
-
-impl Work for Job {
-    fn run(&mut self) {
-        // SAFETY: `fill` linked the chain. The sender keeps slots, handles and memory until the requests have
-        // completed, takes the job back before it resets the queue pair, and ends the helper first.
-        self.taken = Some(unsafe { self.chain.post(&self.qp) });
-    }
-}
-
 /// What keeps a retired address handle: requests of each queue that may name it.
 #[derive(Debug)]
 struct Retired {
@@ -161,13 +131,6 @@ struct Way {
 
 /// The sending half of a port.
 pub(super) struct Sender {
-    /// Before the queues, whose requests it posts.
-    helper: Option<Helper<Job>>,
-    /// There is another queue beside the one that it posts to, and there is none only because nobody
-    /// needed it yet.
-    may_have_helper: bool,
-    /// The queue that the helper posts to. Nobody else does meanwhile.
-    helped: Option<usize>,
     // Before the handles, which their requests name.
     queues: Vec<Queue>,
     /// With the time when each was made.
@@ -180,8 +143,6 @@ pub(super) struct Sender {
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     chain: Chain,
-    /// The one that came back from the helper.
-    spare: Chain,
     /// Room for completions.
     done: Vec<ibv_wc>,
     slot_bytes: usize,
@@ -192,19 +153,6 @@ pub(super) struct Sender {
     /// Datagrams and bytes sent.
     pub(super) datagrams: u64,
     pub(super) bytes: u64,
-    /// Of the datagrams, those that the helper was given.
-    #[cfg(test)]
-    pub(super) helped_datagrams: u64,
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        if self.pd.is_foreign()
-            && let Some(helper) = self.helper.take()
-        {
-            helper.forget();
-        }
-    }
 }
 
 impl Sender {
@@ -220,7 +168,6 @@ impl Sender {
         let mut queues = Vec::new();
         for _ in 0..paths {
             let qp = super::port::open_qp(pd, &cq, &cq, (DEPTH, 1), port.number, qkey)?;
-            let qp = Arc::new(qp);
             let slab = Slab::new(pd, slot_bytes * DEPTH as usize)?;
             let standstill = Standstill::default();
             queues.push(Queue {
@@ -234,9 +181,6 @@ impl Sender {
             });
         }
         Ok(Sender {
-            helper: None,
-            may_have_helper: paths > 1,
-            helped: None,
             queues,
             ahs: HashMap::new(),
             retired: Vec::new(),
@@ -245,7 +189,6 @@ impl Sender {
             cq,
             pd: Arc::clone(pd),
             chain: Chain::default(),
-            spare: Chain::default(),
             done: ibv_wc::room(REAP),
             slot_bytes,
             port: port.number,
@@ -254,8 +197,6 @@ impl Sender {
             reaped_ns: 0,
             datagrams: 0,
             bytes: 0,
-            #[cfg(test)]
-            helped_datagrams: 0,
         })
     }
 
@@ -271,56 +212,19 @@ impl Sender {
     ///
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
-    pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>, may_help: bool) -> Sent {
-        let done = burst.done_segments;
-        let mut first = Sent { segments: done, uncopied_bytes: 0, helped: 0, stop: None };
+    pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>) -> Sent {
+        let nothing =
+            |stop| Sent { segments: burst.done_segments, uncopied_bytes: 0, stop: Some(stop) };
         if burst.segment_bytes as usize > self.slot_bytes {
-            return Sent { stop: Some(SendStop::Refused), ..first };
-        }
-        self.take_back();
-        if !may_help {
-            // Its path is to keep order.
-            self.recall(usize::from(burst.path) % self.queues.len(), true);
+            return nothing(SendStop::Refused);
         }
         self.look_for_failures();
-        let left = burst.segments() - done;
-        if may_help && left >= HELPED_MIN && self.has_help() {
-            // Half of it, so that both are done at about the same time.
-            // SAFETY: the caller's parts.
-            first = unsafe { self.send_some(to, burst, left / 2, true) };
-            if first.stop == Some(SendStop::Unreachable) {
-                return first;
-            }
-        }
-        let (helped, left) = (first.segments - done, burst.segments() - first.segments);
-        let rest = Burst { done_segments: first.segments, ..*burst };
-        // SAFETY: the caller's parts.
-        let rest = unsafe { self.send_some(to, &rest, left, false) };
-        Sent { uncopied_bytes: first.uncopied_bytes + rest.uncopied_bytes, helped, ..rest }
-    }
-
-    /// Sends so many of the datagrams that are left of a burst, as far as a queue takes them.
-    ///
-    /// # Safety
-    /// As [`Sender::send`].
-    unsafe fn send_some(
-        &mut self,
-        to: &Address,
-        burst: &Burst<'_>,
-        wanted: u32,
-        by_helper: bool,
-    ) -> Sent {
-        let nothing = |stop| Sent {
-            segments: burst.done_segments,
-            uncopied_bytes: 0,
-            helped: 0,
-            stop: Some(stop),
-        };
-        let at = match self.queue_for(usize::from(burst.path) % self.queues.len(), wanted) {
+        let left = burst.segments() - burst.done_segments;
+        let at = match self.queue_for(usize::from(burst.path) % self.queues.len(), left) {
             Ok(at) => at,
             Err(stop) => return nothing(stop),
         };
-        let count = self.queues[at].room().min(wanted);
+        let count = self.queues[at].room().min(left);
         let ah = match self.handle(to, burst) {
             Ok(ah) => ah,
             Err(stop) => return nothing(stop),
@@ -328,71 +232,16 @@ impl Sender {
         let memory = burst.memory.and_then(|id| self.pins.find(id));
         // SAFETY: the caller's parts.
         unsafe { self.fill(at, to, ah, (burst, memory), count) };
-        let (taken, uncopied_bytes) = if by_helper { self.hand_over(at) } else { self.post(at) };
+        let (taken, uncopied_bytes) = self.post(at);
         if let Some(id) = burst.memory.filter(|_| uncopied_bytes > 0) {
             self.pins.mark(id, at, (self.queues[at].epoch, self.queues[at].head));
         }
         let stop = match taken {
-            _ if taken == wanted => None,
+            _ if taken == left => None,
             0 => Some(SendStop::Refused),
             _ => Some(SendStop::Blocked),
         };
-        let segments = burst.done_segments + taken;
-        Sent { segments, uncopied_bytes, helped: 0, stop }
-    }
-
-    /// The helper is there and has nothing to do.
-    fn has_help(&mut self) -> bool {
-        if self.may_have_helper && self.helper.is_none() {
-            self.helper = Helper::start().unwrap_or_else(|error| {
-                tracing::warn!(%error, "no thread to post with: the caller posts all");
-                None
-            });
-            self.may_have_helper = self.helper.is_some();
-        }
-        self.helped.is_none() && self.helper.is_some()
-    }
-
-    /// Takes back what the helper has posted. What it has not begun, as it was not let run, is posted
-    /// here.
-    fn take_back(&mut self) {
-        if let Some(helper) = &mut self.helper {
-            let back = helper.take_back();
-            self.taken_back(back, true);
-        }
-    }
-
-    /// From here on the helper does not post to this queue. What it has not begun is posted here, or
-    /// thrown away.
-    fn recall(&mut self, at: usize, post: bool) {
-        if let Some(helper) = self.helper.as_mut().filter(|_| self.helped == Some(at)) {
-            let back = helper.recall();
-            self.taken_back(back, post);
-        }
-    }
-
-    /// What is not posted is lost, like what the network loses.
-    fn taken_back(&mut self, back: Result<Option<Job>, Lost>, post: bool) {
-        match back {
-            Ok(Some(mut job)) => {
-                if post && job.taken.is_none() {
-                    job.run();
-                }
-                let (taken, count) = (job.taken.unwrap_or(0), job.chain.len());
-                if job.taken.is_some() && taken < count {
-                    self.queues[job.at].refuses(taken, count);
-                }
-                self.datagrams -= u64::from(count - taken);
-                (self.helped, self.spare) = (None, job.chain);
-            }
-            Ok(None) => {}
-            Err(Lost) => {
-                (self.helper, self.may_have_helper) = (None, false);
-                if let Some(at) = self.helped.take() {
-                    self.queues[at].failed_ns = Some(monotonic_ns());
-                }
-            }
-        }
+        Sent { segments: burst.done_segments + taken, uncopied_bytes, stop }
     }
 
     fn look_for_failures(&mut self) {
@@ -403,10 +252,10 @@ impl Sender {
         }
     }
 
-    /// The queue with room for a burst: that of its path, or another while that one rests, is slow or the
-    /// helper's, so that it holds nobody up.
+    /// The queue with room for a burst: that of its path, or another while that one rests or is slow,
+    /// so that it holds nobody up.
     fn queue_for(&mut self, own: usize, wanted: u32) -> Result<usize, SendStop> {
-        if self.helped != Some(own) && self.is_ready(own) {
+        if self.is_ready(own) {
             if self.queues[own].room() < wanted {
                 self.reap();
             }
@@ -429,7 +278,7 @@ impl Sender {
         self.reap();
         let (count, mut best, mut most) = (self.queues.len(), None, 0);
         for other in (1..count).map(|step| (own + step) % count) {
-            if self.helped == Some(other) || !self.is_ready(other) {
+            if !self.is_ready(other) {
                 continue;
             }
             let room = self.queues[other].room().min(wanted);
@@ -464,7 +313,6 @@ impl Sender {
 
     /// Throws away what a queue has not sent, and makes it ready again; false if that fails.
     fn reset(&mut self, at: usize) -> bool {
-        self.recall(at, false);
         self.reap();
         let queue = &mut self.queues[at];
         let ready = queue.qp.empty().and_then(|()| {
@@ -685,27 +533,12 @@ impl Sender {
         let taken = unsafe { self.chain.post(&queue.qp) };
         queue.head += u64::from(taken);
         if taken < count {
-            queue.refuses(taken, count);
+            // The last that was taken may be unsignalled: without a reset its slot might stay taken.
+            tracing::warn!(qp = queue.qp.number(), taken, count, "a queue pair takes no sends");
+            queue.failed_ns = Some(monotonic_ns());
         }
         self.datagrams += u64::from(taken);
         (taken, self.chain.uncopied_bytes(taken))
-    }
-
-    /// Gives the chain to the helper; what it will not be able to post is lost.
-    fn hand_over(&mut self, at: usize) -> (u32, u64) {
-        let (queue, count) = (&mut self.queues[at], self.chain.len());
-        let uncopied_bytes = self.chain.uncopied_bytes(count);
-        let chain = std::mem::replace(&mut self.chain, std::mem::take(&mut self.spare));
-        let helper = self.helper.as_mut().expect("who asked for it has it");
-        helper.give(Job { qp: Arc::clone(&queue.qp), at, chain, taken: None });
-        self.helped = Some(at);
-        queue.head += u64::from(count);
-        self.datagrams += u64::from(count);
-        #[cfg(test)]
-        {
-            self.helped_datagrams += u64::from(count);
-        }
-        (count, uncopied_bytes)
     }
 }
 
