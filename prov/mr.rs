@@ -18,7 +18,7 @@ use erd_ffi::fi::{
     fid, fid_mr,
 };
 use erd_ffi::guard::guarded;
-use erd_port::verbs::PinId;
+use erd_port::PinId;
 use libc::iovec;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};

@@ -5,8 +5,9 @@
 
 use crate::cntr::CntrInner;
 use crate::object::Use;
+use erd_port::PinId;
 use erd_port::udp::Shares;
-use erd_port::verbs::{Pin, PinId, VerbsPort};
+use erd_port::verbs::{Pin, VerbsPort};
 use erd_sys::own_memory;
 use parking_lot::Mutex;
 use std::ops::Deref;

@@ -1,10 +1,15 @@
 //! What carries datagrams between endpoints. The ports know nothing of the protocol, which is the
 //! engine's (`erd_rd`), nor of applications.
 //!
+//! A [`Burst`] is what they are given to send.
+//!
 //! - [`udp`]: UDP sockets, which every endpoint has;
 //! - [`verbs`]: UD queue pairs of RDMA devices, where there are some;
 //! - [`info_path`]: the TCP connections beside them, for control packets alone.
 
+mod burst;
 pub mod info_path;
 pub mod udp;
 pub mod verbs;
+
+pub use burst::{Burst, PinId};

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use erd_port::Burst;
 use erd_port::udp::{
-    Burst, Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Next, Plan, PortError, PortOptions, RxDatagram,
+    Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Next, Plan, PortError, PortOptions, RxDatagram,
     RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, is_own, max_payload_bytes,
     path_mtu_bytes, route_source,
 };

@@ -16,8 +16,9 @@ use crate::cq::strerror::Cause;
 use crate::mr::MrTable;
 use crate::settings::INJECT_BYTES;
 use crate::shared::Part;
+use erd_port::PinId;
 use erd_port::udp::{self, SHARED_MIN_BYTES, Shares};
-use erd_port::verbs::{PinId, SETTLE_NS, VerbsPort};
+use erd_port::verbs::{SETTLE_NS, VerbsPort};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
 use erd_rd::{

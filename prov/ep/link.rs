@@ -4,7 +4,8 @@
 //! else until verbs has proven to work towards a peer, and again when it does not any more
 //! (`docs/protocol.md` §10).
 
-use erd_port::udp::{Burst, Dst, SendReport, Stop, TxSockets};
+use erd_port::Burst;
+use erd_port::udp::{Dst, SendReport, Stop, TxSockets};
 use erd_port::verbs::negotiation::address::{Address, Kind as PortKind, MARK, PortDatagram};
 use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
 use erd_port::verbs::{Member, SendStop};

@@ -1,7 +1,7 @@
 //! Operations under way: their memory, their tokens, and the application's buffers.
 
 use crate::settings::IOV_LIMIT;
-use erd_port::verbs::PinId;
+use erd_port::PinId;
 use libc::iovec;
 use std::ffi::c_void;
 use std::ptr::NonNull;

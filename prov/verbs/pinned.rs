@@ -1,6 +1,6 @@
 //! Where registered memory is that an RDMA device sends without copying it.
 
-use erd_port::verbs::PinId;
+use erd_port::PinId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 

@@ -12,18 +12,16 @@
 //! - [`Provider`]: what `fi_prov_ini` returns a pointer to.
 //! - [`alloc`] and [`nic`]: `fi_info` lists and `fid_nic` in C memory, as `fi_freeinfo` frees them.
 
-mod attr;
 mod consts;
 mod errno;
-mod info;
 mod layout;
-mod msg;
 mod nosys;
 mod object;
 mod ops;
 mod ops_data;
 mod peer;
 mod provider;
+mod structs;
 mod trigger;
 mod xpu;
 
@@ -31,28 +29,24 @@ pub mod alloc;
 pub mod compat;
 pub mod nic;
 
-pub use attr::*;
 pub use consts::*;
 pub use errno::*;
-pub use info::*;
 pub use layout::{Constant, Field, Layout};
-pub use msg::*;
 pub use nosys::CReturn;
 pub use object::*;
 pub use ops::*;
 pub use ops_data::*;
 pub use peer::*;
 pub use provider::*;
+pub use structs::*;
 pub use trigger::*;
 pub use xpu::*;
 
 /// Every structure declared here, for comparison with C headers.
 pub fn layouts() -> impl Iterator<Item = &'static Layout> {
     [
-        attr::LAYOUTS,
         object::LAYOUTS,
-        info::LAYOUTS,
-        msg::LAYOUTS,
+        structs::LAYOUTS,
         ops::LAYOUTS,
         ops_data::LAYOUTS,
         peer::LAYOUTS,

@@ -3,12 +3,10 @@
 #![allow(missing_docs, reason = "libfabric's names and meanings: the man pages above")]
 #![allow(non_camel_case_types, reason = "libfabric's names")]
 
-use super::attr::*;
 use super::consts::*;
-use super::info::*;
-use super::msg::*;
 use super::nosys::ops_tables;
 use super::object::*;
+use super::structs::*;
 use super::xpu::*;
 use core::ffi::{c_char, c_int, c_void};
 use libc::iovec;

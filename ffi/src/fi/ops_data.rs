@@ -4,9 +4,9 @@
 #![allow(non_camel_case_types, reason = "libfabric's names")]
 
 use super::consts::*;
-use super::msg::*;
 use super::nosys::ops_tables;
 use super::object::fid_ep;
+use super::structs::*;
 use core::ffi::{c_int, c_void};
 use libc::iovec;
 

@@ -5,13 +5,13 @@
 #![allow(missing_docs, reason = "libfabric's names and meanings: fi_peer(3)")]
 #![allow(non_camel_case_types, reason = "libfabric's names")]
 
-use super::attr::fi_av_attr;
 use super::consts::*;
-use super::info::fi_info;
 use super::layout::c_structs;
-use super::msg::{fi_cq_err_entry, fi_cq_tagged_entry};
 use super::nosys::ops_tables;
 use super::object::*;
+use super::structs::fi_av_attr;
+use super::structs::fi_info;
+use super::structs::{fi_cq_err_entry, fi_cq_tagged_entry};
 use core::ffi::{c_int, c_void};
 use libc::iovec;
 

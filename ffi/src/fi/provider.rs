@@ -3,10 +3,10 @@
 #![allow(missing_docs, reason = "libfabric's names and meanings: fi_provider(3)")]
 #![allow(non_camel_case_types, reason = "libfabric's names")]
 
-use super::info::{fi_fabric_attr, fi_info};
 use super::layout::{c_consts, layout_of};
-use super::msg::fi_context;
 use super::object::fid_fabric;
+use super::structs::fi_context;
+use super::structs::{fi_fabric_attr, fi_info};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 

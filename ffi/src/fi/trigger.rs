@@ -4,8 +4,8 @@
 
 use super::consts::*;
 use super::layout::c_structs;
-use super::msg::*;
 use super::object::{fid_cntr, fid_ep};
+use super::structs::*;
 use core::ffi::{c_int, c_void};
 
 /// What triggers an operation, by `event_type`; the last member only gives the size.

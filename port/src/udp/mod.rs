@@ -31,7 +31,7 @@ pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, is_own, max_payload_bytes, path_mtu_bytes, route_source};
 pub use rx::{Next, RxDatagram, RxSocket, Taken};
 pub use share::{SHARED_MAX_BYTES, SHARED_MIN_BYTES, Shares};
-pub use tx::{Burst, SendReport, Stop, TxSockets};
+pub use tx::{SendReport, Stop, TxSockets};
 
 /// The largest payload of one UDP datagram over IPv4, in bytes; also the largest GSO burst.
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;

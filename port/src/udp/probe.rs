@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use super::{Burst, Dst, PortError, PortOptions, RxSocket, Stop, TxSockets, sockopt};
+use super::{Dst, PortError, PortOptions, RxSocket, Stop, TxSockets, sockopt};
+use crate::Burst;
 use erd_sys::wait::{Interest, WaitSet};
 
 /// What the sockets of an endpoint got, read back from them.

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::tx::Burst;
+use crate::Burst;
 
 /// A place in a burst's parts.
 pub(super) struct Cursor<'a> {

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::verbs::PinId;
+use crate::Burst;
 
 use super::errqueue::{self, NetError};
 use super::sockopt::{self, Side};
 use super::split::Cursor;
-use super::{Dst, MAX_DATAGRAM_BYTES, MAX_PATHS, PortError, PortOptions, check_range, gso, route};
+use super::{MAX_DATAGRAM_BYTES, MAX_PATHS, PortError, PortOptions, check_range, gso, route};
 
 /// Messages of one system call.
 const MESSAGES: usize = 32;
@@ -29,63 +29,6 @@ const IPV6_MTU_MIN_BYTES: i32 = 1280;
 
 /// Sends tried again in a row because of an error that another destination left on the socket.
 const PENDING_ERRORS: u32 = 8;
-
-/// Datagrams that travel together: same destination, path and mark, equal in size but for the last.
-#[derive(Clone, Copy, Debug)]
-pub struct Burst<'a> {
-    /// Where to.
-    pub dst: &'a Dst,
-    /// Which send socket, counted modulo [`TxSockets::path_count`].
-    pub path: u16,
-    /// The mark; ignored if the port was opened without ECN.
-    pub ecn: Ecn,
-    /// Header and payload parts of all datagrams, in order; at most 1024 of them (`UIO_MAXIOV`),
-    /// and at most 128 for each datagram of a burst of several.
-    pub iov: &'a [libc::iovec],
-    /// Size of each datagram but the last; at least 1.
-    pub segment_bytes: u32,
-    /// Size of all together; at least 1, and what the lengths in `iov` add up to.
-    pub total_bytes: u32,
-    /// Datagrams of this burst that an earlier call has sent already: 0 at first, then
-    /// [`SendReport::segments`].
-    pub done_segments: u32,
-    /// The path may not carry it whole: this host and routers may fragment it. It goes out from
-    /// another socket with the same source port, datagram by datagram.
-    pub may_fragment: bool,
-    /// Registered memory that parts lie in, for the verbs port.
-    pub memory: Option<PinId>,
-    /// One datagram, of a head, a payload and a seal of 8 bytes, whose peer may read the payload where it
-    /// lies: it is not used for anything else before that has happened or [`Shares::recall`] was called.
-    ///
-    /// [`Shares::recall`]: super::Shares::recall
-    pub sealed: bool,
-}
-
-impl<'a> Burst<'a> {
-    /// One datagram, of one part, from the first path's socket.
-    #[must_use]
-    pub fn single(dst: &'a Dst, ecn: Ecn, part: &'a libc::iovec) -> Burst<'a> {
-        let bytes = part.iov_len as u32;
-        Burst {
-            dst,
-            path: 0,
-            ecn,
-            iov: std::slice::from_ref(part),
-            segment_bytes: bytes,
-            total_bytes: bytes,
-            done_segments: 0,
-            may_fragment: false,
-            memory: None,
-            sealed: false,
-        }
-    }
-
-    /// Datagrams in this burst.
-    #[must_use]
-    pub fn segments(&self) -> u32 {
-        self.total_bytes.div_ceil(self.segment_bytes)
-    }
-}
 
 /// How far a send came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 //! the virtual machine, under AddressSanitizer.
 
 use super::receive::{Member, Source};
-use super::{Options, PinId, Sent, VerbsPort, ports};
-use crate::udp::{Burst, Dst};
+use super::{Options, Sent, VerbsPort, ports};
+use crate::udp::Dst;
+use crate::{Burst, PinId};
 use erd_types::Ecn;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use device::{Port, ifindex, ports, shares_card};
-pub use pins::{PINS_MAX, Pin, PinId};
+pub use pins::{PINS_MAX, Pin};
 pub use port::{Counters, Options, SETTLE_NS, VerbsPort};
 pub use receive::{Member, Source};
 pub use send::{SendStop, Sent};

@@ -4,32 +4,14 @@ use super::QPS_MAX;
 use super::objects::Mr;
 use super::port::VerbsPort;
 use super::send::Marks;
+use crate::PinId;
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most registrations of a port; what is beyond is copied.
 pub const PINS_MAX: usize = 1 << 16;
-
-/// Names memory that is registered with a port. No two of a process ever have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PinId(NonZeroU64);
-
-impl PinId {
-    /// By its number; `None` for 0.
-    #[must_use]
-    pub fn from_number(number: u64) -> Option<PinId> {
-        NonZeroU64::new(number).map(PinId)
-    }
-
-    /// Its number.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        self.0.get()
-    }
-}
 
 /// The application's memory, registered with a port until this is dropped, which waits for the
 /// datagrams that name it.
@@ -84,8 +66,8 @@ impl Pins {
         if self.pins.len() >= PINS_MAX {
             return Err(mr);
         }
-        let number = NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed));
-        let id = PinId(number.expect("nobody registers 2^64 times"));
+        let id = PinId::from_number(NEXT.fetch_add(1, Ordering::Relaxed));
+        let id = id.expect("nobody registers 2^64 times");
         self.pins.insert(id, Pinned { mr, memory, named: [(0, 0); QPS_MAX - 1], ends: false });
         Ok(id)
     }

@@ -3,11 +3,11 @@
 use super::device::Device;
 use super::negotiation::address::Address;
 use super::objects::{Channel, Cq, Mr, Pd, Qp, QpSpec, set_nonblocking};
-use super::pins::{PINS_MAX, Pin, PinId};
+use super::pins::{PINS_MAX, Pin};
 use super::receive::Receiver;
 use super::send::{Sender, Sent};
 use super::{Port, QPS_MAX, VerbsError};
-use crate::udp::Burst;
+use crate::{Burst, PinId};
 use erd_ffi::ibv::*;
 use erd_sys::clock::monotonic_ns;
 use std::fmt;
