@@ -146,14 +146,19 @@ struct Headers {
 }
 
 impl Headers {
-    fn open() -> Self {
-        let include = std::env::var_os("ERD_FABRIC_INCLUDE")
-            .map_or_else(|| PathBuf::from("/usr/include"), PathBuf::from);
-        assert!(
-            include.join("rdma/fabric.h").exists(),
-            "no rdma/fabric.h in {}: install libfabric-dev (Debian) or libfabric-devel (Fedora)",
-            include.display()
-        );
+    /// The headers; `None` without any, unless a directory was named.
+    fn open() -> Option<Self> {
+        let named = std::env::var_os("ERD_FABRIC_INCLUDE").map(PathBuf::from);
+        let include = named.clone().unwrap_or_else(|| PathBuf::from("/usr/include"));
+        if !include.join("rdma/fabric.h").exists() {
+            let missing = format!(
+                "no rdma/fabric.h in {}: install libfabric-dev (Debian) or libfabric-devel (Fedora)",
+                include.display()
+            );
+            assert!(named.is_none(), "{missing}");
+            eprintln!("skipped: {missing}");
+            return None;
+        }
         let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let mut prologue = String::from(
             "#include <stdio.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n",
@@ -176,7 +181,7 @@ impl Headers {
         }
         let number = |name| values.get(name).and_then(|v| v.parse().ok()).expect("a version");
         let version = (number("FI_MAJOR_VERSION"), number("FI_MINOR_VERSION"));
-        Self { include, scratch, prologue, text, names, version }
+        Some(Self { include, scratch, prologue, text, names, version })
     }
 
     fn have(&self, since: Since) -> bool {
@@ -271,7 +276,7 @@ fn present_fields(
 
 #[test]
 fn structures_lie_as_in_the_installed_headers() {
-    let headers = Headers::open();
+    let Some(headers) = Headers::open() else { return };
     let mut errors = Vec::new();
     let mut statements = String::new();
     for layout in fi::layouts() {
@@ -323,7 +328,7 @@ fn differences(layout: &Layout, theirs: &HashMap<String, i128>) -> Vec<String> {
 
 #[test]
 fn constants_have_the_values_of_the_installed_headers() {
-    let headers = Headers::open();
+    let Some(headers) = Headers::open() else { return };
     let mut errors = Vec::new();
     let mut statements = String::new();
     for constant in fi::constants() {

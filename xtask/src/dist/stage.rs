@@ -19,6 +19,9 @@ const TREES: &[(&str, &str)] = &[
 /// Single files, likewise.
 const FILES: &[(&str, &str)] = &[
     ("README.md", "share/doc/erd/README.md"),
+    ("CHANGELOG.md", "share/doc/erd/CHANGELOG.md"),
+    ("CONTRIBUTING.md", "share/doc/erd/CONTRIBUTING.md"),
+    ("SECURITY.md", "share/doc/erd/SECURITY.md"),
     ("LICENSE-MIT", "share/doc/erd/LICENSE-MIT"),
     ("LICENSE-APACHE", "share/doc/erd/LICENSE-APACHE"),
     ("packaging/debian/copyright", "share/doc/erd/copyright"),
