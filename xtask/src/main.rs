@@ -9,6 +9,7 @@ mod deps;
 mod dist;
 mod fabric;
 mod layout;
+mod lines;
 mod mpi;
 mod mpi4py;
 mod multipath;
@@ -51,6 +52,8 @@ enum Command {
     Dist,
     /// Count the instructions of each congestion controller for an acknowledgement
     Cost,
+    /// Count the lines of production code: no tests, comments or blank lines
+    Lines,
     /// Boot a virtual machine with two Soft-RoCE devices, and run a command for each, or a script
     Vm(VmArgs),
 }
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&layout, &args).map(|()| true),
         Command::Dist => dist::run(&layout).map(|_| true),
         Command::Cost => cost::run(&layout).map(|()| true),
+        Command::Lines => lines::run(&layout).map(|()| true),
         Command::Vm(args) => vm::run(&layout, &args),
     });
     match outcome {
