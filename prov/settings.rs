@@ -1,7 +1,7 @@
 //! The configuration of the provider: libfabric parameters, `FI_ERD_*` in the environment.
 //!
 //! [`PARAMETERS`] is the one table of names, defaults, ranges and help texts; `fi_info -e`,
-//! the README's table and [`Settings::read`] follow it.
+//! `docs/settings.md`, `docs/man/fi_erd.7` and [`Settings::read`] follow it.
 
 use crate::scheme::SchemeChoice;
 use erd_port::udp::FaultRates;
@@ -129,217 +129,217 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "iface",
         default: "",
         kind: Kind::Text,
-        help: "Interfaces to use, by name or address, separated by commas; empty for all",
+        help: "erd uses these interfaces, given by name or address and separated by commas. Empty means all",
     },
     Parameter {
         name: "device",
         default: "",
         kind: Kind::Text,
-        help: "RDMA devices to use, by name, separated by commas; empty for all",
+        help: "erd uses these RDMA devices, given by name and separated by commas. Empty means all",
     },
     Parameter {
         name: "port",
         default: "auto",
         kind: Kind::Choice(&["auto", "verbs", "udp"]),
-        help: "What carries data: verbs insists on an RDMA device, auto prefers one",
+        help: "This chooses what carries data. verbs requires an RDMA device, udp uses none, and auto prefers one",
     },
     Parameter {
         name: "paths",
         default: "auto",
         kind: Kind::AutoNumber { min: 1, max: 256 },
-        help: "Paths to spray packets over: send sockets of a domain. auto is 4, and 1 towards peers on this host",
+        help: "A domain sprays packets over this many paths, each with a send socket of its own. auto means 4, and 1 towards peers on this host",
     },
     Parameter {
         name: "cc",
         default: AUTO,
         kind: Kind::Choice(SCHEME_WORDS),
-        help: "Congestion control scheme of domains, unless they choose one. auto is nscc, and erd towards peers on this host and over Soft-RoCE",
+        help: "A domain uses this congestion control scheme unless the program chooses one. auto means nscc, and erd towards peers on this host and over Soft-RoCE",
     },
     Parameter {
         name: "cc_options",
         default: "",
         kind: Kind::Text,
-        help: "Parameters of the scheme, which is to be named then: name=number, separated by commas; docs/cc has them all",
+        help: "The scheme takes these parameters: name=number, separated by commas (docs/cc lists them). FI_ERD_CC must then name the scheme",
     },
     Parameter {
         name: "link_gbps",
         default: "auto",
         kind: Kind::AutoThousandths { min: 1, max: 10_000_000 },
-        help: "Speed of the link in Gb/s, for congestion control. auto is what the interface says; if it says nothing, what is measured",
+        help: "Congestion control takes this as the speed of the link, in Gb/s. auto means what the interface says, or a measured speed if it says nothing",
     },
     Parameter {
         name: "base_rtt_us",
         default: "auto",
         kind: Kind::AutoNumber { min: 1, max: 1_000_000 },
-        help: "Round trip of the network without queues, in us, for congestion control. auto is the least that each flow measures, which newcomers to a loaded network overrate",
+        help: "Congestion control takes this as the round trip of the idle network, in us. auto means the least that each flow measures, which is too high for flows that begin under load",
     },
     Parameter {
         name: "peer_timeout_ms",
         default: "5000",
         kind: Kind::Number { min: 10, max: 3_600_000 },
-        help: "Silence of a peer that owes an answer, after which its operations fail, in ms",
+        help: "Operations fail when their peer owes an answer and stays silent for this many ms",
     },
     Parameter {
         name: "info_path",
         default: "udp",
         kind: Kind::Choice(&["udp", "tcp"]),
-        help: "What carries control packets: UDP, or one TCP connection for each peer",
+        help: "Control packets travel this way: over UDP, or over one TCP connection for each peer",
     },
     Parameter {
         name: "checksum",
         default: "header",
         kind: Kind::Choice(&["header", "payload"]),
-        help: "What CRC32C protects: the header alone, or the payload too",
+        help: "A CRC32C protects the header alone, or the payload too",
     },
     Parameter {
         name: "eager_size",
         default: "65536",
         kind: Kind::Number { min: 0, max: 1 << 20 },
-        help: "Longest message that is sent without waiting for its receive, in bytes",
+        help: "erd sends messages of up to this many bytes without waiting for their receives",
     },
     Parameter {
         name: "unexpected_size",
         default: "auto",
         kind: Kind::AutoNumber { min: 0, max: 1 << 40 },
-        help: "Memory of an endpoint for messages that come before their receives, of all peers together, in bytes; what is beyond it waits at its sender. auto is 67108864, or an eighth of the address space that the process may use if that is less",
+        help: "An endpoint spends at most this many bytes on unexpected messages of all peers together; the rest wait at their senders. auto means 67108864, or an eighth of the address space that the process may use if that is less",
     },
     Parameter {
         name: "zero_copy_size",
         default: "auto",
         kind: Kind::AutoNumber { min: 0, max: 1 << 30 },
-        help: "Least message or transfer that an RDMA device takes from registered memory without a copy, in bytes, a datagram's size at least; 0: every one is copied. auto is 16384, and 0 over Soft-RoCE",
+        help: "An RDMA device sends registered memory without a copy from this many bytes on, and never below a datagram's size; 0 means never. auto means 16384, and 0 over Soft-RoCE",
     },
     Parameter {
         name: "share_pages",
         default: "1",
         kind: Kind::Switch,
-        help: "Let processes of the same user on one host read payloads of more than 32 KiB of each other's messages where they lie: one copy, not two",
+        help: "Processes of the same user on one host read each other's payloads of more than 32 KiB in place, with one copy instead of two",
     },
     Parameter {
         name: "tx_size",
         default: "4096",
         kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },
-        help: "Transmit queue of an endpoint where the application does not say, in operations",
+        help: "The transmit queue of an endpoint holds this many operations, unless the application says otherwise",
     },
     Parameter {
         name: "rx_size",
         default: "4096",
         kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },
-        help: "Receive queue of an endpoint where the application does not say, in operations",
+        help: "The receive queue of an endpoint holds this many operations, unless the application says otherwise",
     },
     Parameter {
         name: "recv_buffer",
         default: "4194304",
         kind: Kind::Number { min: 65_536, max: 1 << 30 },
-        help: "Kernel buffer of each receive socket, in bytes; the kernel may grant less",
+        help: "erd asks the kernel for a buffer of this many bytes for each receive socket; the kernel may grant less",
     },
     Parameter {
         name: "send_buffer",
         default: "4194304",
         kind: Kind::Number { min: 65_536, max: 1 << 30 },
-        help: "Kernel buffer of each send socket, in bytes; the kernel may grant less",
+        help: "erd asks the kernel for a buffer of this many bytes for each send socket; the kernel may grant less",
     },
     Parameter {
         name: "mtu",
         default: "auto",
         kind: Kind::AutoNumber { min: 1232, max: 65_507 },
-        help: "Largest datagram, in bytes of UDP payload. auto is what each path carries",
+        help: "A datagram has at most this many bytes of UDP payload. auto means as many as each path carries",
     },
     Parameter {
         name: "mtu_growth_s",
         default: "600",
         kind: Kind::Number { min: 1, max: 86_400 },
-        help: "Time after which a path that carries less than this host's link is tried with larger datagrams again, in s",
+        help: "After this many seconds erd tries larger datagrams again on a path that carries less than this host's link",
     },
     Parameter {
         name: "scan_min_us",
         default: "200",
         kind: Kind::Number { min: 1, max: 1_000_000 },
-        help: "Shortest time between two scans for lost packets, in us",
+        help: "Two scans for lost packets are at least this many us apart",
     },
     Parameter {
         name: "rto_min_us",
         default: "10000",
         kind: Kind::Number { min: 100, max: 10_000_000 },
-        help: "Shortest retransmission timeout, in us",
+        help: "A retransmission timeout is at least this many us long",
     },
     Parameter {
         name: "progress_idle_ms",
         default: "10",
         kind: Kind::Number { min: 1, max: 1000 },
-        help: "Time without a call after which the helper thread progresses, in ms",
+        help: "The helper thread steps in when the application makes no call for this many ms",
     },
     Parameter {
         name: "spin_us",
         default: "100",
         kind: Kind::Number { min: 0, max: 10_000 },
-        help: "Longest time without an arrival that a sleeping call looks before it sleeps, in us, as long as answers come within it and the processor is not wanted by others; 0: none",
+        help: "A call that would sleep first polls until nothing has arrived for this many us; 0 means never. It does so only while answers come within that time and no other thread wants the processor",
     },
     Parameter {
         name: "gso",
         default: "1",
         kind: Kind::Switch,
-        help: "Send bursts in one piece (UDP GSO) where the kernel can",
+        help: "erd sends bursts in one piece (UDP GSO) where the kernel can",
     },
     Parameter {
         name: "gro",
         default: "1",
         kind: Kind::Switch,
-        help: "Receive bursts in one piece (UDP GRO) where the kernel can",
+        help: "erd receives bursts in one piece (UDP GRO) where the kernel can",
     },
     Parameter {
         name: "ecn",
         default: "1",
         kind: Kind::Switch,
-        help: "Mark packets as ECN-capable, under schemes that heed congestion marks",
+        help: "erd marks packets as ECN-capable under schemes that respond to congestion marks",
     },
     Parameter {
         name: "timestamps",
         default: "1",
         kind: Kind::Switch,
-        help: "Take the kernel's receive time stamps, for better round-trip times",
+        help: "erd takes the kernel's receive time stamps, for better round-trip times",
     },
     Parameter {
         name: "pci",
         default: AUTO,
         kind: Kind::Choice(&[AUTO, "yes", "no"]),
-        help: "Tell applications where a card is on the PCI bus. auto does, but not to MPICH, which aborts where its hwloc does not see the bus",
+        help: "erd tells applications where a card is on the PCI bus. auto does so except for MPICH, which aborts where its hwloc does not see the bus",
     },
     Parameter {
         name: "hmem",
         default: AUTO,
         kind: Kind::Choice(&[AUTO, "yes", "no"]),
-        help: "Grant FI_HMEM, for host memory, to applications of API 1.18 and later. auto does to who asks for messages and RMA, but neither tags nor atomics: NCCL's RDMA protocol. Others would pass memory of a GPU",
+        help: "erd grants FI_HMEM, for host memory alone, to applications of API 1.18 and later. auto grants it only to hints with messages and RMA but neither tags nor atomics, as NCCL's RDMA protocol has them",
     },
     Parameter {
         name: "key_peers",
         default: "hosts",
         kind: Kind::Choice(&["hosts", "names", "any"]),
-        help: "Who may use memory keys that the application chose: endpoints on hosts that an AV of the domain has an address of, those addresses alone, or any. Random keys are good for all who know them",
+        help: "A memory key that the application chose serves the hosts in the domain's address vectors (hosts), the exact addresses in them (names), or any peer. A random key serves every peer that knows it",
     },
     Parameter {
         name: "stats",
         default: "",
         kind: Kind::Text,
-        help: "Where an endpoint that closes writes its counters, as a line of JSON: a file to append to, or 1 for standard error",
+        help: "An endpoint that closes writes its counters here, as a line of JSON. The value is a file to append to, or 1 for standard error",
     },
     Parameter {
         name: "monitor",
         default: "1",
         kind: Kind::Switch,
-        help: "Let the same user and root look at this process's flows, with erd top",
+        help: "erd top shows this process's flows to the same user and root",
     },
     Parameter {
         name: "quiet",
         default: "0",
         kind: Kind::Switch,
-        help: "Say nothing on standard error of settings that are not valid, or that there are not",
+        help: "The value 1 stops erd's lines on standard error about invalid and unknown settings",
     },
     Parameter {
         name: "test_faults",
         default: "",
         kind: Kind::Text,
-        help: "For tests only: lose arriving packets, double them, let others overtake them: loss=0.01,dup=0.01,reorder=0.1,seed=1, of which each part can be left out",
+        help: "For tests only: erd loses, doubles and reorders arriving packets, as in loss=0.01,dup=0.01,reorder=0.1,seed=1. Each part is optional",
     },
 ];
 
@@ -715,13 +715,13 @@ mod tests {
 
     #[test]
     fn the_manuals_table_is_this_table() {
-        let manual = include_str!("../README.md");
+        let manual = include_str!("../docs/settings.md");
         let row = |p: &Parameter| {
             let default = if p.default.is_empty() { "empty" } else { p.default };
             format!("| `{}` | {default} | {} | {} |\n", p.variable(), p.kind, p.help)
         };
         let table: String = PARAMETERS.iter().map(row).collect();
-        assert!(manual.contains(&table), "README.md must contain:\n{table}");
+        assert!(manual.contains(&table), "docs/settings.md must contain:\n{table}");
         assert_eq!(manual.matches("| `FI_ERD_").count(), PARAMETERS.len());
     }
 

@@ -1,8 +1,10 @@
-//! Holds the man page against the provider's table of parameters.
+//! Holds the man page, and the settings that the README shows, against the provider's table of
+//! parameters.
 
 use erd::settings::{PARAMETERS, Parameter};
 
 const PAGE: &str = include_str!("../docs/man/fi_erd.7");
+const README: &str = include_str!("../README.md");
 
 /// Words with single spaces between them: the page breaks its lines where it likes.
 fn flowed(text: &str) -> String {
@@ -21,6 +23,20 @@ fn the_man_page_has_the_parameters() {
     let expected = flowed(&entries.join(" "));
     assert!(flowed(PAGE).contains(&expected), "docs/man/fi_erd.7 must contain:\n{expected}");
     assert_eq!(PAGE.matches(".TP\n.B FI_ERD_").count(), PARAMETERS.len());
+}
+
+#[test]
+fn the_readme_shows_settings_as_they_are() {
+    let row = |p: &Parameter| {
+        let default = if p.default.is_empty() { "empty" } else { p.default };
+        format!("| `{}` | {default} | {} | {} |", p.variable(), p.kind, p.help)
+    };
+    let rows: Vec<String> = PARAMETERS.iter().map(row).collect();
+    let shown: Vec<&str> = README.lines().filter(|line| line.starts_with("| `FI_ERD_")).collect();
+    for line in &shown {
+        assert!(rows.iter().any(|row| row == line), "the README has no row of the table:\n{line}");
+    }
+    assert_eq!(shown.len(), 6, "the README says that it shows six");
 }
 
 #[test]

@@ -35,6 +35,8 @@ class Erd(Package):
         install("docs/man/*.7", man.man7)
         for text in ("README.md", "LICENSE-MIT", "LICENSE-APACHE"):
             install(text, prefix.share.doc.erd)
+        install("docs/*.md", prefix.share.doc.erd)
+        install_tree("docs/cc", prefix.share.doc.erd.cc)
         install_tree("include", prefix.include)
 
     def setup_run_environment(self, env):

@@ -150,14 +150,14 @@ pub fn steps(report: &mut Report, core: &Core, provider: &Provider) {
     });
 }
 
-/// The names of the congestion control schemes, from the manual's table of settings, which a test
+/// The names of the congestion control schemes, from the table of settings, which a test
 /// holds against the provider's.
 ///
 /// # Errors
-/// The manual has no such row.
+/// The table has no such row.
 pub fn schemes(layout: &Layout) -> Result<Vec<String>> {
-    let manual = fs::read_to_string(layout.root.join("README.md"))?;
-    let row = manual.lines().find(|line| line.starts_with("| `FI_ERD_CC` |"));
+    let table = fs::read_to_string(layout.root.join("docs/settings.md"))?;
+    let row = table.lines().find(|line| line.starts_with("| `FI_ERD_CC` |"));
     let names = row.and_then(|row| row.split(" | ").nth(2)).context("no row of FI_ERD_CC")?;
     Ok(names.split(", ").filter(|name| *name != "auto").map(str::to_owned).collect())
 }
