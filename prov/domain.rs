@@ -4,7 +4,7 @@ use crate::admission::Admission;
 use crate::cntr::CntrInner;
 use crate::ep::EpInner;
 use crate::ep::net_errors::NetErrors;
-use crate::eq::EqInner;
+use crate::eq::{BoundEq, EqInner};
 use crate::fabric::FabricInner;
 use crate::held::Held;
 use crate::mr::MrTable;
@@ -97,21 +97,6 @@ pub struct DomainInner {
 struct Members {
     endpoints: Vec<Weak<EpInner>>,
     counters: Vec<Weak<CntrInner>>,
-}
-
-/// An event queue that another object needs open.
-pub struct BoundEq {
-    /// The queue.
-    pub eq: Arc<EqInner>,
-    _use: Use,
-}
-
-impl BoundEq {
-    /// Binds to `eq`, which stays open until this is dropped.
-    #[must_use]
-    pub fn new(eq: &Arc<EqInner>) -> BoundEq {
-        BoundEq { eq: Arc::clone(eq), _use: eq.hold() }
-    }
 }
 
 // SAFETY: `fid_domain` begins with its `fid`, and no other state has this class.

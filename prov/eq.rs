@@ -24,6 +24,21 @@ pub const EVENTS_MAX: usize = 1 << 16;
 /// Longest event that an application may write, in bytes.
 const EVENT_BYTES_MAX: usize = 4096;
 
+/// An event queue that another object needs open.
+pub struct BoundEq {
+    /// The queue.
+    pub eq: Arc<EqInner>,
+    _use: Use,
+}
+
+impl BoundEq {
+    /// Binds to `eq`, which stays open until this is dropped.
+    #[must_use]
+    pub fn new(eq: &Arc<EqInner>) -> BoundEq {
+        BoundEq { eq: Arc::clone(eq), _use: eq.hold() }
+    }
+}
+
 /// One event.
 enum Event {
     /// Reported by `fi_eq_read`.

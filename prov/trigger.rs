@@ -8,7 +8,6 @@
 
 use crate::cntr::CntrInner;
 use crate::domain::DomainInner;
-use crate::ep::Later;
 use erd_ffi::fi::{FI_EAGAIN, FI_EINVAL};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -19,10 +18,22 @@ use std::sync::{Arc, Weak};
 /// Operations of a domain that may wait; more are refused with `FI_EAGAIN`.
 pub const WAITING_MAX: usize = 1 << 16;
 
+/// An operation that an endpoint posts once a counter is there.
+pub trait Deferred: Send + Sync {
+    /// A number of the endpoint, of no other as long as this is there.
+    fn endpoint(&self) -> usize;
+
+    /// Posts the operation. One that cannot be posted ends by an error.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` if it is to be tried again.
+    fn post(&mut self) -> Result<(), c_int>;
+}
+
 /// What happens when a counter reaches a threshold.
 pub enum Action {
     /// An operation is posted.
-    Post(Box<Later>),
+    Post(Box<dyn Deferred>),
     /// A counter is set.
     Set(Arc<CntrInner>, u64),
     /// A counter is increased.
@@ -42,7 +53,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The endpoint that it is posted to, as [`Later::endpoint`] numbers it.
+    /// The endpoint that it is posted to, as [`Deferred::endpoint`] numbers it.
     fn endpoint(&self) -> Option<usize> {
         match &self.action {
             Action::Post(later) => Some(later.endpoint()),

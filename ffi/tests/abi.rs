@@ -2,7 +2,8 @@
 //!
 //! Headers older than ours may lack fields and constants at the end of what they have, but only
 //! those listed as newer here; all else must lie at the same place and have the same value. Other
-//! headers than `/usr/include` are taken from the directory in `ERD_FABRIC_INCLUDE`.
+//! headers than `/usr/include` are taken from the directory in `ERD_FABRIC_INCLUDE`. Without libfabric's
+//! headers there is nothing to compare with, unless that names a directory: then they have to be there.
 #![cfg(not(miri))]
 
 use erd_ffi::fi::{self, Layout};

@@ -33,7 +33,7 @@ class Erd(Package):
         install("docs/man/*.1", man.man1)
         install("docs/man/*.3", man.man3)
         install("docs/man/*.7", man.man7)
-        for text in ("README.md", "LICENSE-MIT", "LICENSE-APACHE"):
+        for text in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE-MIT", "LICENSE-APACHE"):
             install(text, prefix.share.doc.erd)
         install("docs/*.md", prefix.share.doc.erd)
         install_tree("docs/cc", prefix.share.doc.erd.cc)

@@ -10,7 +10,8 @@ mod shared;
 mod symmetric;
 mod table;
 
-use crate::domain::{BoundEq, DomainInner};
+use crate::domain::DomainInner;
+use crate::eq::BoundEq;
 use crate::object::{self, Class, Use, Users};
 use crate::sockaddr;
 use entries::Entries;

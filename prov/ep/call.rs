@@ -3,29 +3,15 @@
 
 use super::driver::{Driver, refusal_errno};
 use super::host::{SendOp, tx_of};
+use super::limits::{EARLY_BYTES_MAX, FEW_SENDS, LATE_LEVELS, ORDERED_BYTES};
 use super::ops::{Buffers, Handle};
-use super::serve::ORDERED_BYTES;
 use erd_ffi::fi::{
-    FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_FENCE,
-    FI_INJECT, FI_INJECT_COMPLETE, FI_MATCH_COMPLETE, FI_MORE, FI_REMOTE_CQ_DATA,
-    FI_TRANSMIT_COMPLETE, fi_addr_t,
+    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_ENOCQ, FI_FENCE, FI_INJECT,
+    FI_INJECT_COMPLETE, FI_MORE, FI_REMOTE_CQ_DATA, fi_addr_t,
 };
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
 use std::ffi::{c_int, c_void};
-
-/// Longest message that completes when it is copied, in bytes. A write that asks for no level does so up to
-/// [`ORDERED_BYTES`]: it is met whole and in its turn, so that a read or a message that is posted after its
-/// completion is met after it. A longer write may be overtaken on its way. The copy costs a ping-pong of
-/// 64 KiB 4 to 7 % of its time, and saves an exchange of 33,000 to 65,536 B 20 to 45 %, since nobody waits for an
-/// acknowledgement. (A payload that the peer reads where it lies is announced first. So the copy is made before
-/// its pages are lent: they are the copy's.)
-pub(super) const EARLY_BYTES_MAX: u64 = 64 << 10;
-/// Operations under way up to which those longer than `inject_size` are copied, and completions reach
-/// their queue within the call: who has more under way has no need to wait for one.
-pub(super) const FEW_SENDS: usize = 8;
-/// Levels of completion that wait for the peer.
-pub(super) const LATE_LEVELS: u64 = FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
 
 /// What becomes of the bytes in an operation's buffers.
 #[derive(Clone, Copy, PartialEq, Eq)]

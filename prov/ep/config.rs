@@ -1,6 +1,6 @@
 //! What an endpoint is asked to be, out of the caller's `fi_info`.
 
-use super::call::LATE_LEVELS;
+use super::limits::{LATE_LEVELS, MIN_MULTI_RECV_BYTES};
 use crate::domain::DomainInner;
 use crate::plan;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
@@ -20,9 +20,6 @@ const BURST_SOFTWARE_BYTES: u32 = 128 << 10;
 
 /// What a receive that is kept posted counts for in the engine's receive buffer.
 const RECV_SLOT_WORTH_BYTES: usize = 2 << 10;
-
-/// Least space below which a multi-receive buffer is released, where the application does not say.
-pub(crate) const MIN_MULTI_RECV_BYTES: usize = 64;
 
 /// Sizes and capabilities of one endpoint.
 #[derive(Clone, Copy, Debug)]

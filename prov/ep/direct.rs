@@ -3,8 +3,8 @@
 use super::driver::Driver;
 use super::ops::Buffers;
 use super::post_ask::AskPost;
-use super::post_recv::RecvRequest;
 use super::post_send::SendRequest;
+use super::request::RecvRequest;
 use super::{EpInner, State};
 use erd_ffi::fi::{FI_EOPBADSTATE, FI_EOTHER, FI_MORE};
 use erd_sys::clock::monotonic_ns;

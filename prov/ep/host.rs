@@ -3,8 +3,8 @@
 //! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
 //! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
 
-use super::call::FEW_SENDS;
 use super::complete::{Direction, Owed};
+use super::limits::FEW_SENDS;
 use super::ops::{Buffers, Handle, Kind, Pool};
 use super::peer_rx::PeerRx;
 use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};

@@ -7,13 +7,13 @@ use super::fid::Caller;
 use super::host::tx_of;
 use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
-use super::post_recv::RecvRequest;
 use super::post_send::SendRequest;
+use super::request::RecvRequest;
 use super::{EpInner, State};
 use crate::cntr::CntrInner;
 use crate::cq::strerror::Cause;
 use crate::object;
-use crate::trigger::Action;
+use crate::trigger::{Action, Deferred};
 use erd_ffi::fi::{
     FI_CLAIM, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_EOTHER, FI_INJECT, FI_MULTI_RECV,
     FI_PEEK, FI_TRIGGER, FI_TRIGGER_THRESHOLD, fi_triggered_context,
@@ -138,29 +138,6 @@ impl Later {
         Ok(Later { endpoint: Arc::downgrade(endpoint), post, kept, owed })
     }
 
-    /// A number of the endpoint, of no other as long as this is there.
-    pub(crate) fn endpoint(&self) -> usize {
-        self.endpoint.as_ptr() as usize
-    }
-
-    /// Posts the operation. One that cannot be posted ends by an error.
-    ///
-    /// # Errors
-    /// `FI_EAGAIN` if it is to be tried again.
-    pub(crate) fn post(&mut self) -> Result<(), c_int> {
-        debug_assert!(self.kept.is_empty() || self.post.injected().is_some());
-        let posted = match self.endpoint.upgrade() {
-            Some(endpoint) => endpoint.with_driver(|driver| self.post_to(driver)),
-            None => Err(FI_EOTHER),
-        };
-        match posted {
-            Err(FI_EAGAIN) => return Err(FI_EAGAIN),
-            Err(_) => self.owed.iter().flatten().for_each(|cntr| cntr.failed()),
-            Ok(()) => {}
-        }
-        Ok(())
-    }
-
     fn post_to(&self, driver: &mut Driver) -> Result<(), c_int> {
         driver.owed = self.owed.as_ref().map(|cntr| Box::new(Owed { cntr: cntr.clone() }));
         let posted = match &self.post {
@@ -182,6 +159,26 @@ impl Later {
             driver.publish();
         }
         posted
+    }
+}
+
+impl Deferred for Later {
+    fn endpoint(&self) -> usize {
+        self.endpoint.as_ptr() as usize
+    }
+
+    fn post(&mut self) -> Result<(), c_int> {
+        debug_assert!(self.kept.is_empty() || self.post.injected().is_some());
+        let posted = match self.endpoint.upgrade() {
+            Some(endpoint) => endpoint.with_driver(|driver| self.post_to(driver)),
+            None => Err(FI_EOTHER),
+        };
+        match posted {
+            Err(FI_EAGAIN) => return Err(FI_EAGAIN),
+            Err(_) => self.owed.iter().flatten().for_each(|cntr| cntr.failed()),
+            Ok(()) => {}
+        }
+        Ok(())
     }
 }
 

@@ -3,39 +3,18 @@
 use super::call::check_buffers;
 use super::complete::Report;
 use super::driver::Driver;
-use super::ops::{Buffers, Handle};
+use super::ops::Handle;
 use super::recv::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
+use super::request::RecvRequest;
 use crate::cq::strerror::Cause;
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ,
-    FI_EOPNOTSUPP, FI_MORE, FI_MSG, FI_MULTI_RECV, FI_PEEK, FI_RECV, FI_TAGGED, fi_addr_t,
+    FI_EOPNOTSUPP, FI_MORE, FI_MULTI_RECV, FI_PEEK,
 };
-use erd_rd::matching::{Pattern, TagMask};
+use erd_rd::matching::Pattern;
 use erd_rd::{PeerId, RecvToken};
 use erd_sys::clock::monotonic_ns;
-use std::ffi::{c_int, c_void};
-
-/// A receive as the application posts it.
-#[derive(Clone, Copy)]
-pub(crate) struct RecvRequest {
-    pub buffers: Buffers,
-    pub context: *mut c_void,
-    pub source: fi_addr_t,
-    /// `None` for `fi_recv` and its like.
-    pub tag: Option<TagMask>,
-    pub flags: u64,
-}
-
-impl RecvRequest {
-    /// An untagged receive; the buffers are to be filled in.
-    pub(crate) fn new(source: fi_addr_t, context: *mut c_void, flags: u64) -> RecvRequest {
-        RecvRequest { buffers: Buffers::default(), context, source, tag: None, flags }
-    }
-
-    pub(super) fn completion_flags(&self) -> u64 {
-        FI_RECV | if self.tag.is_some() { FI_TAGGED } else { FI_MSG }
-    }
-}
+use std::ffi::c_int;
 
 /// A positive error number.
 type Refused = c_int;

@@ -6,6 +6,7 @@
 
 use super::complete::{Owed, Report};
 use super::host::EpHost;
+use super::limits::UNREAD_MAX;
 use super::ops::{Buffers, Handle, Kind};
 use crate::cq::strerror::Cause;
 use crate::shared::{Ended, Part};
@@ -15,9 +16,6 @@ use erd_rd::matching::{Key, Pattern};
 use erd_rd::{Arrived, MESSAGE_COST_BYTES, MsgRef, OpError, PeerId, RecvToken, Verdict};
 use std::ffi::c_void;
 
-/// Unread completions of one endpoint above which buffers of many messages take no more,
-/// and no completion data of peers' writes.
-pub(super) const UNREAD_MAX: usize = 1 << 16;
 /// Largest memory that a free held buffer keeps, in bytes.
 const KEPT_BYTES: usize = 16 << 10;
 /// Held buffers in use above which a freed one gives its memory back.

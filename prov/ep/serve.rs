@@ -6,8 +6,8 @@
 
 use super::complete::Report;
 use super::host::{EpHost, Settling};
+use super::limits::{ORDERED_BYTES, UNREAD_MAX};
 use super::ops::{Handle, Kind};
-use super::recv::UNREAD_MAX;
 use super::sender::Pieces;
 use crate::atomics;
 use crate::region::{Lent, Pass, Region};
@@ -15,10 +15,6 @@ use erd_ffi::fi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use erd_rd::{Atomic, Form, Operand, PeerId, RecvToken, Refusal, Remote, SendToken};
 use std::ptr::NonNull;
 use std::sync::Arc;
-
-/// Reads up to this length are copied when they are met, so that what comes after them does not
-/// change their answer: `fi_ep_attr.max_order_war_size` says so.
-pub(crate) const ORDERED_BYTES: usize = 1024;
 
 /// The kinds of access that are counted.
 const ACCESS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;

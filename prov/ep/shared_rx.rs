@@ -5,9 +5,10 @@
 
 use super::driver::Driver;
 use super::host::EpHost;
+use super::limits::UNREAD_MAX;
 use super::ops::Handle;
-use super::post_recv::RecvRequest;
-use super::recv::{RecvOp, UNREAD_MAX, Unexpected};
+use super::recv::{RecvOp, Unexpected};
+use super::request::RecvRequest;
 use super::{EpInner, State};
 use crate::cq::strerror::Cause;
 use crate::object::Use;

@@ -4,8 +4,8 @@ use super::call::Call;
 use super::fid::state;
 use super::later::Post;
 use super::ops::Buffers;
-use super::post_recv::RecvRequest;
 use super::post_send::SendRequest;
+use super::request::RecvRequest;
 use erd_ffi::fi::{
     FI_EINVAL, FI_MULTI_RECV, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep,
 };

@@ -2,26 +2,31 @@
 //!
 //! A file imports another if one of its `use` items, outside tests, leads to something that the other
 //! declares. What a parent module re-exports leads to the file that declares it, and the re-exports
-//! themselves are left out.
+//! themselves are left out. Paths within code are not looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use syn::{Attribute, Item, UseTree};
 
-/// Crates whose files are looked at: the root file, and how many files import each other in the
-/// largest circle. A number may go down, never up.
+/// Crates whose files are looked at: the root file, and how many files are in circles of imports. Who
+/// breaks a circle notes the smaller number here; nobody notes a larger one.
 const CRATES: &[(&str, usize)] = &[
     ("types/src/lib.rs", 0),
-    ("rd/src/lib.rs", 3),
+    ("rd/src/lib.rs", 13),
     ("sys/src/lib.rs", 0),
-    ("ffi/src/lib.rs", 4),
-    ("port/src/lib.rs", 4),
-    ("prov/lib.rs", 31),
+    ("ffi/src/lib.rs", 6),
+    ("port/src/lib.rs", 6),
+    ("prov/lib.rs", 30),
     ("sim/src/lib.rs", 0),
+    ("so/src/lib.rs", 0),
+    ("tests/relay/src/main.rs", 0),
     ("tool/src/main.rs", 0),
     ("xtask/src/main.rs", 3),
 ];
+
+/// Keywords before a name that a macro declares; `table` is our own.
+const DECLARING: [&str; 8] = ["const", "enum", "fn", "static", "struct", "table", "type", "union"];
 
 /// A module with a file of its own, by its path from the crate's root.
 type Name = Vec<String>;
@@ -129,6 +134,7 @@ impl Module {
                         module.note(path, alias, exported);
                     }
                 }
+                Item::Macro(item) => module.declares.extend(named_in(&item.mac.tokens.to_string())),
                 item => module.declares.extend(declared(item)),
             }
         }
@@ -183,7 +189,6 @@ fn declared(item: &Item) -> Option<String> {
         Item::Const(item) => &item.ident,
         Item::Enum(item) => &item.ident,
         Item::Fn(item) => &item.sig.ident,
-        Item::Macro(item) => item.ident.as_ref()?,
         Item::Mod(item) => &item.ident,
         Item::Static(item) => &item.ident,
         Item::Struct(item) => &item.ident,
@@ -193,6 +198,14 @@ fn declared(item: &Item) -> Option<String> {
         _ => return None,
     };
     Some(ident.to_string())
+}
+
+/// The names that come after a keyword of declarations in what a macro is given.
+fn named_in(tokens: &str) -> Vec<String> {
+    let words: Vec<&str> = tokens.split_whitespace().collect();
+    let declares = |word: &str| DECLARING.contains(&word);
+    let pairs = words.windows(2).filter(|pair| declares(pair[0]));
+    pairs.map(|pair| pair[1].trim_end_matches(|c| "(:;<{".contains(c)).to_owned()).collect()
 }
 
 /// The paths of a `use` item, and the names that they get.
@@ -229,15 +242,9 @@ fn absolute(path: Name, module: &[String], children: &BTreeSet<String>) -> Optio
     Some([start, rest].concat())
 }
 
-/// The largest set of modules each of which leads to each other.
-fn largest_circle<'a>(arrows: &BTreeMap<&'a Name, BTreeSet<&'a Name>>) -> Vec<&'a Name> {
-    let reached: BTreeMap<_, BTreeSet<_>> =
-        arrows.keys().map(|from| (*from, reach(arrows, from))).collect();
-    let circle = |from: &'a Name| -> Vec<&'a Name> {
-        let back = |to: &&'a Name| reached[*to].contains(from);
-        reached[from].iter().copied().filter(back).collect()
-    };
-    arrows.keys().map(|from| circle(from)).max_by_key(Vec::len).unwrap_or_default()
+/// The modules that lead back to themselves.
+fn in_circles<'a>(arrows: &BTreeMap<&'a Name, BTreeSet<&'a Name>>) -> Vec<&'a Name> {
+    arrows.keys().copied().filter(|from| reach(arrows, from).contains(*from)).collect()
 }
 
 /// The modules that `from` leads to, over any number of arrows.
@@ -259,14 +266,12 @@ fn circles_of_imports_do_not_grow() {
     for (file, allowed) in CRATES {
         let found = Crate::read(&root.join(file));
         let arrows = found.arrows();
-        let circle = largest_circle(&arrows);
-        println!("{file}: {} files, largest circle {}", found.modules.len(), circle.len());
-        if circle.len() != *allowed {
-            let names: Vec<String> = circle.iter().map(|name| name.join("::")).collect();
-            let (len, names) = (circle.len(), names.join(", "));
-            wrong.push(format!(
-                "{file}: {len} files import each other, {allowed} are noted: {names}"
-            ));
+        let circles = in_circles(&arrows);
+        println!("{file}: {} files, {} in circles", found.modules.len(), circles.len());
+        if circles.len() != *allowed {
+            let names: Vec<String> = circles.iter().map(|name| name.join("::")).collect();
+            let (len, names) = (circles.len(), names.join(", "));
+            wrong.push(format!("{file}: {len} files in circles, {allowed} are noted: {names}"));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -292,18 +297,24 @@ fn planted_circles_are_found() {
         ("b", "use super::C; pub struct B;"),
         ("c", "use crate::a::A as Other; pub struct C; #[cfg(test)] mod tests {}"),
     ]);
-    assert_eq!(largest_circle(&circle.arrows()).len(), 3, "over a re-export and another name");
+    assert_eq!(in_circles(&circle.arrows()).len(), 3, "over a re-export and another name");
     let line = planted(&[
         lib,
         ("a", "use crate::b::B; pub struct A;"),
         ("b", "use crate::C; use std::fmt; #[cfg(test)] use crate::a::A; pub struct B;"),
         ("c", "pub struct C;"),
     ]);
-    assert_eq!(largest_circle(&line.arrows()).len(), 0, "tests may import what they test");
+    assert_eq!(in_circles(&line.arrows()).len(), 0, "tests may import what they test");
+    let macros = planted(&[
+        ("", "mod a; mod b; pub use b::*;"),
+        ("a", "use super::B; pub struct A;"),
+        ("b", "use super::a::A; structs! { struct B { a: u8 } }"),
+    ]);
+    assert_eq!(in_circles(&macros.arrows()).len(), 2, "over what a macro declares");
     let glob = planted(&[
         ("", "mod a; mod b; pub use b::*;"),
         ("a", "use crate::B; pub struct A;"),
         ("b", "use super::a::*; pub struct B;"),
     ]);
-    assert_eq!(largest_circle(&glob.arrows()).len(), 2, "over everything that a module has");
+    assert_eq!(in_circles(&glob.arrows()).len(), 2, "over everything that a module has");
 }

@@ -1,7 +1,8 @@
-//! Counts the lines of production code: Rust without tests, comments and blank lines.
+//! Counts the lines of production code: Rust without tests, comments and blank lines. What single items
+//! have for tests alone, outside modules of tests, is counted.
 
 use crate::layout::Layout;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub fn run(layout: &Layout) -> Result<()> {
 
 fn count(root: &Path) -> Result<BTreeMap<String, usize>> {
     let listed = Command::new("git").arg("-C").arg(root).args(["ls-files", "*.rs"]).output()?;
+    ensure!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr).trim());
     let listed = String::from_utf8(listed.stdout).context("git names a file that is not UTF-8")?;
     let is_production = |path: &&str| {
         let in_tests = path.contains("/tests/") || path.contains("/benches/");

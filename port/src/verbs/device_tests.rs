@@ -5,6 +5,7 @@ use super::receive::{Member, Source};
 use super::{Options, Sent, VerbsPort, ports};
 use crate::udp::Dst;
 use crate::{Burst, PinId};
+use erd_sys::clock::monotonic_ns;
 use erd_types::Ecn;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -296,6 +297,52 @@ fn memory_that_is_not_there_is_refused() {
 
 /// Datagrams of a long burst.
 const LONG: usize = 40;
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn a_path_keeps_the_order_of_its_bursts() {
+    let [left, mut right] = two_ends();
+    let size = 1000;
+    let mut next = 0;
+    for round in 0..40_u8 {
+        let data = bytes(LONG * size, 0);
+        left.send(&mut right, 2, &data, size as u32);
+        left.send(&mut right, 2, &[round; 3], 3);
+        right.look();
+    }
+    let got = right.receive(40 * (LONG + 1));
+    let path = left.port.address().senders[2];
+    for (data, source) in got.iter().filter(|(data, _)| data.len() == 3) {
+        assert_eq!((source.qpn, &data[..]), (path, &[next; 3][..]));
+        next += 1;
+    }
+    assert_eq!(next, 40);
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn memory_is_waited_for_until_long_bursts_have_left_it() {
+    let [left, mut right] = two_ends();
+    for round in 0..20_u8 {
+        let memory = vec![round; LONG * 1000];
+        let pin = left.port.pin(memory.as_ptr(), memory.len()).expect("a registration");
+        let head = [round; 4];
+        let mut parts: Vec<&[u8]> = Vec::new();
+        for part in memory.chunks(1000) {
+            parts.extend([&head[..], part]);
+        }
+        let sizes = Sizes { segment_bytes: 1004, done: 0 };
+        let path = u16::from(round) % PATHS;
+        let sent = left.try_send_parts(&right.member, path, &parts, sizes, Some(pin.id()));
+        assert_eq!((sent.stop, sent.uncopied_bytes), (None, LONG as u64 * 1000));
+        // Otherwise what is not sent within SETTLE_NS would be thrown away.
+        left.port.settle(pin.id(), monotonic_ns() + LIMIT.as_nanos() as u64);
+        drop(pin);
+        drop(memory);
+        let got = right.receive(LONG);
+        assert!(got.iter().all(|(data, _)| data.len() == 1004 && data.iter().all(|b| *b == round)));
+    }
+}
 
 #[test]
 #[ignore = "needs RDMA devices"]

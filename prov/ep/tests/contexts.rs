@@ -5,9 +5,9 @@ use super::node::{
     Done, Node, Options, Pair, bind, ctx, enable, ok, patience, recv_many, set_min_multi_recv,
 };
 use crate::ep::call::Call;
+use crate::ep::limits::UNREAD_MAX;
 use crate::ep::ops::Buffers;
 use crate::ep::post_send::SendRequest;
-use crate::ep::recv::UNREAD_MAX;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;
 use std::time::Instant;

@@ -98,7 +98,9 @@ impl Stage {
             }
         }
         for (from, to) in FILES {
-            self.copy(&layout.root.join(from), to)?;
+            let text = fs::read_to_string(layout.root.join(from)).context(*from)?;
+            // The documents lie beside these files there.
+            self.write(to, text.replace("](docs/", "](").as_bytes())?;
         }
         if let Some(notices) = parts.components.rust_notices() {
             self.copy(notices, "share/doc/erd/rust-library-copyright.html")?;
