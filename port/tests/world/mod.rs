@@ -4,6 +4,7 @@
 use erd_port::verbs::gid::Gid;
 use erd_port::verbs::negotiation::address::{Address, DATAGRAM_BYTES, Kind, PortDatagram};
 use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Most port datagrams under way at once; later ones are lost.
@@ -65,6 +66,17 @@ struct World<'a> {
     under_way: Vec<Outgoing>,
     now: u64,
     counts: Counts,
+    /// Nonces that each side was given, all different.
+    nonces: [HashSet<u64>; 2],
+}
+
+/// The next nonce for a side, of which it may take note or not.
+fn fresh(nonces: &mut [HashSet<u64>; 2], at: usize) -> u64 {
+    let count = nonces[0].len() as u64 + nonces[1].len() as u64 + 1;
+    // An odd factor: no two counts have the same product.
+    let nonce = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    nonces[at].insert(nonce);
+    nonce
 }
 
 /// Runs what the bytes say.
@@ -79,6 +91,7 @@ pub fn run(data: &[u8]) -> Counts {
         under_way: Vec::new(),
         now: 1,
         counts: Counts::default(),
+        nonces: Default::default(),
     };
     while let Some(choice) = world.choices.next() {
         world.step(choice);
@@ -92,7 +105,7 @@ impl World<'_> {
         let at = usize::from(choice >> 7);
         let argument = self.choices.next().unwrap_or(0);
         let (peer, now) = (name(argument), self.now);
-        let nonce = u64::from(argument) << 32 | now;
+        let nonce = fresh(&mut self.nonces, at);
         let side = &mut self.sides[at];
         match choice & 0x0f {
             0 | 1 => drop(side.route(peer, now, || nonce)),
@@ -200,9 +213,16 @@ impl World<'_> {
         }
     }
 
+    /// Hands a side a datagram. One that has no nonce of the side's own changes nothing for anybody.
     fn hand(&mut self, at: usize, datagram: &PortDatagram, via: Via) {
-        let nonce = self.now ^ 0x5a5a;
+        let is_known = self.nonces[at].contains(&datagram.nonce);
+        let nonce = fresh(&mut self.nonces, at);
+        let before = self.reached_over_verbs(at);
         let (answer, change) = self.sides[at].handle(datagram, via, self.now, || nonce);
+        if !is_known {
+            assert_eq!(change, None, "{datagram:?} has a nonce of nobody's");
+            assert_eq!(self.reached_over_verbs(at), before, "{datagram:?}");
+        }
         if let Some(answer) = answer {
             let to = match answer.to {
                 Target::Udp(to) | Target::Verbs(_, to) => to,
@@ -214,6 +234,11 @@ impl World<'_> {
             assert!(address.fits(datagram.name) && address.is_some(), "{address:?}");
         }
         self.count(change);
+    }
+
+    /// Which names a side reaches over verbs.
+    fn reached_over_verbs(&self, at: usize) -> [bool; NAMES as usize] {
+        std::array::from_fn(|last| self.sides[at].is_up(name(last as u8)))
     }
 
     fn count(&mut self, change: Option<Change>) {
