@@ -7,7 +7,9 @@
 mod ack;
 mod bundle;
 mod flow;
+mod grants;
 mod hosts;
+mod next_packet;
 mod path_size;
 mod paths;
 mod payload;
