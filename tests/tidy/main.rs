@@ -320,6 +320,41 @@ fn wrong_arrows(source: &Source) -> Vec<String> {
     wrong.map(|need| format!("{}: {name} must not depend on {need}", source.path)).collect()
 }
 
+/// The folder of a crate: its manifest's, but `prov` for the crate at the root.
+fn folder(manifest: &Source) -> &str {
+    manifest.path.strip_suffix("/Cargo.toml").unwrap_or("prov")
+}
+
+/// What each crate of ours uses of the others, as ARCHITECTURE.md has it: `folder -> folder, folder`.
+fn arrows_of(manifests: &[&Source]) -> Vec<String> {
+    let names: Vec<(String, &str)> =
+        manifests.iter().map(|source| (manifest(&source.text).0, folder(source))).collect();
+    let arrow = |source: &&Source| {
+        let needs = manifest(&source.text).1;
+        let used = ARROWS.iter().filter(|(known, _)| needs.iter().any(|need| need == known));
+        let used = used.filter_map(|(known, _)| names.iter().find(|(name, _)| name == known));
+        let mut used: Vec<&str> = used.map(|(_, folder)| *folder).collect();
+        used.sort_unstable();
+        format!("{} -> {}", folder(source), used.join(", "))
+    };
+    manifests.iter().map(arrow).collect()
+}
+
+/// The arrows of a document, in the same form.
+fn arrows_told(text: &str) -> Vec<String> {
+    let lines = text.lines().filter_map(|line| line.split_once("->"));
+    let plain =
+        lines.filter(|(from, _)| !from.trim().is_empty() && !from.contains(['`', '(', '"']));
+    plain
+        .map(|(from, to)| {
+            let mut used: Vec<&str> =
+                to.split(',').map(str::trim).filter(|to| !to.is_empty()).collect();
+            used.sort_unstable();
+            format!("{} -> {}", from.trim(), used.join(", "))
+        })
+        .collect()
+}
+
 fn assert_none(check: impl Fn(&Source) -> Vec<String>) {
     let found: Vec<String> = tree().iter().flat_map(check).collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
@@ -351,6 +386,21 @@ fn the_engine_forbids_unsafe_code() {
 #[test]
 fn crates_depend_one_way() {
     assert_none(wrong_arrows);
+}
+
+#[test]
+fn the_architectures_arrows_are_those_of_the_manifests() {
+    let tree = tree();
+    let manifests: Vec<&Source> =
+        tree.iter().filter(|source| source.path.ends_with("Cargo.toml")).collect();
+    let path = "docs/ARCHITECTURE.md";
+    let document = tree.iter().find(|source| source.path == path).expect(path);
+    let block = document.text.split("```text").nth(1).expect("the list of arrows");
+    let mut told = arrows_told(block.split("```").next().unwrap_or_default());
+    let mut real = arrows_of(&manifests);
+    told.sort_unstable();
+    real.sort_unstable();
+    assert_eq!(told, real, "{path}");
 }
 
 #[test]
