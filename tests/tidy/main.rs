@@ -403,6 +403,33 @@ fn the_architectures_arrows_are_those_of_the_manifests() {
     assert_eq!(told, real, "{path}");
 }
 
+/// The files and functions in the rows of a table: both in backticks, in its first two columns.
+fn steps_told(text: &str) -> Vec<(&str, Vec<&str>)> {
+    fn ticked(cell: &str) -> Vec<&str> {
+        cell.split('`').skip(1).step_by(2).collect()
+    }
+    let rows = text.lines().map(|line| line.split('|').collect::<Vec<_>>());
+    let rows = rows.filter(|cells| cells.len() == 5 && cells[1].contains(".rs`"));
+    rows.filter_map(|cells| Some((*ticked(cells[1]).first()?, ticked(cells[2])))).collect()
+}
+
+#[test]
+fn the_way_of_a_send_names_real_functions() {
+    let tree = tree();
+    let document = tree.iter().find(|source| source.path == "docs/ARCHITECTURE.md").expect("it");
+    let section = document.text.split("file by file").nth(1).expect("the way of a send");
+    let steps = steps_told(section.split("\nRMA").next().unwrap_or_default());
+    assert!(steps.len() > 10, "{steps:?}");
+    for (file, functions) in steps {
+        let source = tree.iter().find(|source| source.path == file).expect(file);
+        let named: Vec<String> =
+            rust_functions(&source.text).into_iter().map(|(_, name, _)| name).collect();
+        for function in functions {
+            assert!(named.iter().any(|name| name == function), "{file} has no fn {function}");
+        }
+    }
+}
+
 #[test]
 fn planted_lengths_are_found() {
     let body = "    let _ = '{';\n".repeat(FUNCTION_LINES_MAX - 2);
