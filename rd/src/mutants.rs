@@ -52,7 +52,7 @@ mutants! {
     IgnoresTheOrderWrap,
     /// The endpoint takes any packet for a peer's table entry, whatever its session.
     IgnoresTheSessionId,
-    /// A repeated hello starts the session anew.
+    /// A repeated hello starts the session again.
     RestartsOnARepeatedHello,
     /// The receiver does not give the order credit of a consumed message back.
     WithholdsOrderCredit,
