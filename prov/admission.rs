@@ -5,7 +5,7 @@
 //! an address of it (`FI_ERD_KEY_PEERS`). Random keys need no such rule: to know one is the proof.
 
 use crate::av::AvInner;
-use crate::settings::KeyPeers;
+use erd_core::settings::KeyPeers;
 use erd_rd::PeerId;
 use parking_lot::Mutex;
 use std::net::SocketAddr;

@@ -146,7 +146,7 @@ impl Open<fid_av> {
         for text in addrs {
             let mut place = [0; 16];
             if let Ok(addr) = text.parse::<SocketAddr>() {
-                let encoded = crate::sockaddr::encode(addr);
+                let encoded = erd_core::sockaddr::encode(addr);
                 place.copy_from_slice(&encoded.as_bytes()[..16]);
             }
             bytes.extend(place);
@@ -169,7 +169,11 @@ impl Open<fid_av> {
         // SAFETY: the AV is open, the buffer as long as said.
         let rc =
             unsafe { ((*(*av).ops).lookup)(av, fi_addr, place.as_mut_ptr().cast(), &raw mut len) };
-        if rc == 0 { Ok(crate::sockaddr::decode(&place[..len]).expect("address")) } else { Err(rc) }
+        if rc == 0 {
+            Ok(erd_core::sockaddr::decode(&place[..len]).expect("address"))
+        } else {
+            Err(rc)
+        }
     }
 }
 
@@ -210,7 +214,7 @@ fn every_info_names_its_interface_and_loopback_comes_last() {
         for info in infos.iter() {
             // SAFETY: the provider fills all attributes.
             let (name, domain, fabric) = unsafe {
-                let name = crate::sockaddr::read(info.src_addr, info.src_addrlen);
+                let name = erd_core::sockaddr::read(info.src_addr, info.src_addrlen);
                 (name, &*info.domain_attr, &*info.fabric_attr)
             };
             let name = name.expect("source address").expect("source address");
@@ -233,8 +237,8 @@ fn a_peer_is_given_back_with_the_address_to_reach_it_from() {
     // SAFETY: addresses are as long as said.
     let (src, dest) = unsafe {
         (
-            crate::sockaddr::read(all[0].src_addr, all[0].src_addrlen),
-            crate::sockaddr::read(all[0].dest_addr, all[0].dest_addrlen),
+            erd_core::sockaddr::read(all[0].src_addr, all[0].src_addrlen),
+            erd_core::sockaddr::read(all[0].dest_addr, all[0].dest_addrlen),
         )
     };
     assert_eq!(src, Ok("127.0.0.1:0".parse().ok()));
@@ -308,7 +312,7 @@ fn runs_of_names_are_inserted_and_addresses_shown_as_text() {
     };
     assert_eq!((rc, places), (4, [0, 1, 2, 3]));
     assert_eq!(av.lookup(3), Ok("127.0.0.2:9001".parse().expect("address")));
-    let addr = crate::sockaddr::encode("127.0.0.2:9001".parse().expect("address"));
+    let addr = erd_core::sockaddr::encode("127.0.0.2:9001".parse().expect("address"));
     let (mut text, mut len) = ([1; 64], 64);
     // SAFETY: the AV is open, the buffer as long as said, and the answer a C string.
     let shown = unsafe {

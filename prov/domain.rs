@@ -9,13 +9,13 @@ use crate::fabric::FabricInner;
 use crate::held::Held;
 use crate::mr::MrTable;
 use crate::object::{self, Class, Use, Users};
-use crate::plan::{self, Near};
 use crate::region::Region;
-use crate::scheme::SchemeChoice;
-use crate::settings::{PortSetting, Settings};
 use crate::shared;
-use crate::sockaddr::{self, Family};
 use crate::trigger::Work;
+use erd_core::plan::{self, Near};
+use erd_core::scheme::SchemeChoice;
+use erd_core::settings::{PortSetting, Settings};
+use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
     FI_CANCEL_WORK, FI_CLASS_DOMAIN, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENODATA, FI_ENOSYS,
@@ -328,7 +328,9 @@ unsafe fn read_request(info: &fi_info, api_version: u32) -> Option<Request> {
     Some(Request {
         iface: iface.map(|name| name.to_string_lossy().into_owned()),
         address: source.map(|source| source.ip()).filter(|ip| !ip.is_unspecified()),
-        family: source.map(|source| Family::of(source.ip())).or(Family::named(info.addr_format)),
+        family: source
+            .map(|source| Family::of(source.ip()))
+            .or(crate::addr_format::family(info.addr_format)),
         caps: info.caps | attr.caps,
         attr,
     })
@@ -364,9 +366,9 @@ fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     if let Some(entry) = interface.filter(|_| settings.port != PortSetting::Verbs) {
         return Some(Spot { entry: entry.clone(), local: local(entry), port: None });
     }
-    let ports = crate::rdma::usable(settings).ok()?;
+    let ports = erd_core::rdma::usable(settings).ok()?;
     found.iter().find_map(|entry| {
-        let on = crate::rdma::on_interface(&ports, entry);
+        let on = erd_core::rdma::on_interface(&ports, entry);
         let named = |port: &Port| request.iface.as_ref().is_none_or(|name| *name == port.name());
         let port = on.into_iter().find(named)?;
         Some(Spot { entry: entry.clone(), local: local(entry), port: Some(port) })
@@ -384,7 +386,7 @@ fn open_verbs(
 ) -> Result<Option<Arc<VerbsPort>>, c_int> {
     let Some(port) = port else { return Ok(None) };
     let options =
-        verbs::Options { paths, recv_slots: RECV_SLOTS, qkey: crate::random::u64() as u32 };
+        verbs::Options { paths, recv_slots: RECV_SLOTS, qkey: erd_core::random::u64() as u32 };
     match VerbsPort::open(port, &options) {
         Ok(open) => Ok(Some(Arc::new(open))),
         Err(error) if settings.port == PortSetting::Verbs => {
@@ -393,7 +395,7 @@ fn open_verbs(
         }
         Err(error) => {
             let name = port.name();
-            crate::rdma::warn_once(format!("{name} cannot be used, UDP is instead: {error}"));
+            erd_core::rdma::warn_once(format!("{name} cannot be used, UDP is instead: {error}"));
             Ok(None)
         }
     }

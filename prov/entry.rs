@@ -1,7 +1,7 @@
 //! What libfabric loads: `fi_prov_ini`, the provider's description, its parameters.
 
 use crate::mistakes;
-use crate::settings::{BadSetting, Found, Kind, PARAMETERS, Parameter, Settings};
+use erd_core::settings::{BadSetting, Found, Kind, PARAMETERS, Parameter, Settings};
 use erd_ffi::fi::{FI_EINVAL, NEWEST_API, Provider, fi_context, fi_info, fi_provider, fi_version};
 use erd_ffi::guard::guarded;
 use erd_ffi::param::{DefineError, Param, ParamError};

@@ -3,7 +3,7 @@
 use crate::domain::DomainInner;
 use crate::ep::EpInner;
 use crate::object;
-use crate::scheme::SchemeChoice;
+use erd_core::scheme::SchemeChoice;
 use erd_ffi::fi::{FI_EINVAL, FI_ENOSYS, FI_ETOOSMALL, fi_addr_t, fid, fid_domain, fid_ep};
 use erd_ffi::guard::guarded;
 use erd_rd::FlowView;

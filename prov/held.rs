@@ -16,7 +16,7 @@
 //! only while it takes entries out or puts them back.
 
 use crate::ep::EpInner;
-use crate::look::NEVER_NS;
+use erd_core::look::NEVER_NS;
 use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
 use std::collections::VecDeque;

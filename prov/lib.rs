@@ -12,8 +12,8 @@
 //! from outside. The protocol itself is the crate `erd_rd`; sockets
 //! and queue pairs are in `erd_port`, libfabric's ABI in `erd_ffi`, the operating system in `erd_sys`.
 
+mod addr_format;
 mod admission;
-pub mod atomics;
 pub mod av;
 pub mod capi;
 pub mod cntr;
@@ -23,29 +23,21 @@ pub mod domain;
 pub mod entry;
 pub mod ep;
 pub mod eq;
+pub mod errno;
 mod extension;
 pub mod fabric;
 pub mod held;
 pub mod info;
-mod look;
 pub mod mistakes;
 pub mod monitor;
 pub mod mr;
 pub mod object;
 mod peer;
-pub mod plan;
 pub mod poll;
 pub mod progress;
-pub mod random;
-pub mod rdma;
 pub mod region;
-pub mod resolve;
-pub mod scheme;
 pub mod sep;
-pub mod settings;
 pub mod shared;
-pub mod sockaddr;
-mod spin;
 pub mod trigger;
 pub mod verbs;
 pub mod watch;

@@ -3,7 +3,7 @@
 //!
 //! Each is one line on standard error, once a process; `FI_ERD_QUIET=1` silences them.
 
-use crate::settings::{BadSetting, PARAMETERS, Parameter, Settings};
+use erd_core::settings::{BadSetting, PARAMETERS, Parameter, Settings};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -41,7 +41,7 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// `None` where there can be no such socket; nothing else suffers.
     pub(crate) fn open() -> Option<Monitor> {
-        let name = format!("{NAME_PREFIX}{:016x}", crate::random::u64());
+        let name = format!("{NAME_PREFIX}{:016x}", erd_core::random::u64());
         match Listener::open(&name) {
             Ok(listener) => Some(Monitor { listener }),
             Err(error) => {

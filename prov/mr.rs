@@ -131,7 +131,7 @@ impl MrTable {
 /// A random key that is not in use.
 fn fresh_key(regions: &HashMap<u64, Arc<Region>>) -> u64 {
     loop {
-        let key = crate::random::u64();
+        let key = erd_core::random::u64();
         if key != FI_KEY_NOTAVAIL && !regions.contains_key(&key) {
             return key;
         }

@@ -5,7 +5,7 @@ use crate::cq::CqInner;
 use crate::domain::DomainInner;
 use crate::fabric::FabricInner;
 use crate::object::{self, Class, Use, Users};
-use crate::spin::{Seen, Spinner};
+use erd_core::spin::{Seen, Spinner};
 use erd_ffi::fi::{
     FI_CLASS_POLL, FI_CLASS_WAIT, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_ETIMEDOUT, FI_GETWAIT,
     FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_UNSPEC, NOSYS_FID, NOSYS_POLL, NOSYS_WAIT, fi_ops,

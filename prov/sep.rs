@@ -9,7 +9,7 @@ use crate::av::RX_CONTEXTS_MAX;
 use crate::domain::DomainInner;
 use crate::ep::{Bound, EpConfig, EpFid, EpInner, Role, context_object};
 use crate::object::{self, Class, Use, Users};
-use crate::sockaddr;
+use erd_core::sockaddr;
 use erd_ffi::fi::{
     FI_CLASS_AV, FI_CLASS_SEP, FI_EADDRINUSE, FI_EINVAL, FI_ENABLE, FI_ENOSYS, FI_ETOOSMALL,
     NOSYS_ATOMIC, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_MSG, NOSYS_RMA,

@@ -6,10 +6,10 @@
 
 use crate::ep::EpInner;
 use crate::held::{Call, Known};
-use crate::look::{Look, NEVER_NS};
 use crate::object::{self, Use};
 use crate::poll::{Sleepable, WaitInner};
-use crate::spin::{Seen, Spinner};
+use erd_core::look::{Look, NEVER_NS};
+use erd_core::spin::{Seen, Spinner};
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_NONE,
     FI_WAIT_SET, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_wait_obj, fid_wait,

@@ -1,11 +1,11 @@
 //! Insertion: from addresses, from a name, from a run of names.
 
 use super::AvInner;
-use super::symmetric::Run;
-use super::table::ENTRIES_MAX;
 use crate::eq::{Completion, Failure};
-use crate::object;
-use crate::sockaddr::{self, Family};
+use crate::{errno, object};
+use erd_core::av::symmetric::Run;
+use erd_core::av::table::ENTRIES_MAX;
+use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::{
     FI_ADDR_NOTAVAIL, FI_AV_COMPLETE, FI_AV_USER_ID, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EBADFLAGS,
     FI_EINVAL, FI_ENOEQ, FI_MORE, FI_SYNC_ERR, fi_addr_t, fid_av,
@@ -46,7 +46,7 @@ impl AvInner {
     /// A positive error number.
     pub(crate) fn insert_name(&self, addr: SocketAddr) -> Result<fi_addr_t, c_int> {
         let addr = usable(addr, self.domain.family())?;
-        let index = self.table.write().insert(addr)?;
+        let index = self.table.write().insert(addr).map_err(errno::of)?;
         Ok(index.into())
     }
 

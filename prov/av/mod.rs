@@ -4,17 +4,15 @@
 //! man page encourages. An address that is inserted again keeps its `fi_addr`, and leaves when it
 //! has been removed as often as it was inserted.
 
-mod entries;
 mod insert;
-mod shared;
-mod symmetric;
-mod table;
 
 use crate::domain::DomainInner;
 use crate::eq::BoundEq;
+use crate::errno;
 use crate::object::{self, Class, Use, Users};
-use crate::sockaddr;
-use entries::Entries;
+use erd_core::av::entries::Entries;
+use erd_core::av::table::{NotThere, Table};
+use erd_core::sockaddr;
 use erd_ffi::fi::{
     FI_ADDR_NOTAVAIL, FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_AV_USER_ID, FI_CLASS_AV,
     FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_EVENT, FI_READ, FI_SYMMETRIC, NOSYS_AV,
@@ -22,12 +20,11 @@ use erd_ffi::fi::{
 };
 use erd_ffi::guard::guarded;
 use parking_lot::{Mutex, RwLock};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
-use table::{NotThere, Table};
 
-pub use table::ENTRIES_MAX;
+pub use erd_core::av::table::ENTRIES_MAX;
 
 /// What an AV tells an endpoint that is bound to it.
 pub trait Member: Send + Sync {
@@ -219,10 +216,19 @@ pub unsafe fn open(
         );
         return -FI_EINVAL;
     };
-    // SAFETY: the name is NULL or a C string.
-    let entries = match unsafe { Entries::open(&asked, domain.family()) } {
+    let name = if asked.name.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's name is a C string.
+        match unsafe { CStr::from_ptr(asked.name) }.to_str() {
+            Ok(name) => Some(name),
+            Err(_) => return -FI_EINVAL,
+        }
+    };
+    let read_only = asked.flags & FI_READ != 0;
+    let entries = match Entries::open(name, asked.count, domain.family(), read_only) {
         Ok(entries) => entries,
-        Err(errno) => return -errno,
+        Err(error) => return -errno::of(error),
     };
     let map_addr = entries.map_addr();
     let inner = AvInner::with(domain, entries, rx_ctx_bits, asked.flags);

@@ -6,8 +6,8 @@ use super::types::{
     erd_mr, erd_pd, erd_setting, erd_wc,
 };
 use super::{AHS, CONTEXTS, MRS, PDS, find, publish, remove};
-use crate::sockaddr;
 use crate::verbs::{Access, ContextOptions, Device, Error};
+use erd_core::sockaddr;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Once;

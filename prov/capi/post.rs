@@ -7,11 +7,11 @@ use super::types::{
     erd_send_wr, erd_sge,
 };
 use super::{AHS, QPS, with};
-use crate::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
 use crate::verbs::recv_one;
 use crate::verbs::{
     Error, Operation, PostError, ReceiveRequest, RemoteAddr, SendFlags, SendRequest, Sge,
 };
+use erd_core::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
 use std::ffi::c_int;
 
 /// A list of requests that C has linked.

@@ -5,9 +5,9 @@ use super::types::{
     ERD_WC_WITH_IMM, erd_context, erd_cq, erd_pd, erd_qp, erd_qp_init_attr, erd_wc,
 };
 use super::{CONTEXTS, CQS, PDS, QPS, find, publish, remove, with};
-use crate::cq::strerror;
-use crate::sockaddr;
 use crate::verbs::{Completion, Error, Notify, QpOptions};
+use erd_core::cause;
+use erd_core::sockaddr;
 use std::ffi::{c_char, c_int, c_void};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn erd_wc_reason(wc: *const erd_wc) -> *const c_char {
     // SAFETY: the caller's completion.
     match unsafe { (*wc).vendor_err } {
         0 => c"success".as_ptr(),
-        cause => strerror::text(cause as c_int).as_ptr(),
+        cause => cause::text(cause as c_int).as_ptr(),
     }
 }
 

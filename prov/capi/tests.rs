@@ -556,7 +556,7 @@ fn input_of(seed: u64) -> Vec<u8> {
 fn random_calls_are_answered_as_documented() {
     let seeds = match std::env::var("CAPI_SEED") {
         Ok(seed) => vec![seed.parse().expect("CAPI_SEED is a number")],
-        Err(_) => (0..SEQUENCES).map(|_| crate::random::u64() >> 1).collect(),
+        Err(_) => (0..SEQUENCES).map(|_| erd_core::random::u64() >> 1).collect(),
     };
     let (mut posted, mut completed) = (0, 0);
     for seed in &seeds {

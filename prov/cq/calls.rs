@@ -1,7 +1,7 @@
 //! The calls of `fi_cq(3)`.
 
 use super::queue::{Format, Nothing};
-use super::{CqInner, Target, strerror};
+use super::{CqInner, Target};
 use crate::domain::DomainInner;
 use crate::object;
 use crate::watch::Watch;
@@ -216,7 +216,7 @@ guarded! {
         buf: *mut c_char,
         len: usize,
     ) -> *const c_char {
-        let text = strerror::text(prov_errno);
+        let text = erd_core::cause::text(prov_errno);
         if buf.is_null() || len == 0 {
             return text.as_ptr();
         }

@@ -6,7 +6,6 @@
 mod calls;
 mod peer;
 pub mod queue;
-pub mod strerror;
 
 pub use calls::{open, trywait};
 

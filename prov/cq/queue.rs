@@ -1,10 +1,12 @@
 //! The entries of one completion queue, in order.
 
+use crate::errno;
+use erd_core::cause::Cause;
 use erd_ffi::fi::{
     fi_addr_t, fi_cq_data_entry, fi_cq_entry, fi_cq_err_entry, fi_cq_msg_entry, fi_cq_tagged_entry,
 };
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,8 +52,8 @@ impl Entry {
             data: self.data,
             tag: self.tag,
             olen: failure.overflow_bytes,
-            err: failure.err,
-            prov_errno: failure.prov_errno,
+            err: errno::of_cause(failure.cause),
+            prov_errno: failure.cause.number(),
             src_addr: self.source,
             ..fi_cq_err_entry::ZERO
         }
@@ -59,12 +61,10 @@ impl Entry {
 }
 
 /// What an error entry says beyond an [`Entry`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Failure {
-    /// Positive fabric error number.
-    pub err: c_int,
-    /// A number of [`super::strerror`].
-    pub prov_errno: c_int,
+    /// Why it failed.
+    pub cause: Cause,
     /// Bytes that did not fit the buffer.
     pub overflow_bytes: usize,
     /// Text for people, ended by a zero byte; empty if there is nothing to add.
@@ -275,6 +275,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use erd_ffi::fi::FI_EFAULT;
     use std::ptr::null_mut;
 
     fn good(account: AccountId, tag: u64) -> Entry {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     fn bad(account: AccountId, tag: u64) -> Entry {
-        let failure = Failure { err: 5, prov_errno: 7, overflow_bytes: 4, text: b"x\0".to_vec() };
+        let failure = Failure { cause: Cause::BadBuffer, overflow_bytes: 4, text: b"x\0".to_vec() };
         Entry { failure: Some(Box::new(failure)), ..good(account, tag) }
     }
 
@@ -320,7 +321,8 @@ mod tests {
         assert_eq!(read(&mut queue, 8), Ok(vec![1]));
         assert_eq!(read(&mut queue, 8), Err(Nothing::Error));
         let error = queue.read_error().unwrap();
-        assert_eq!((error.tag, error.err, error.prov_errno, error.olen), (2, 5, 7, 4));
+        assert_eq!((error.tag, error.err, error.olen), (2, FI_EFAULT, 4));
+        assert_eq!(error.prov_errno, Cause::BadBuffer.number());
         assert_eq!(error.err_data_size, 2);
         assert_eq!(read(&mut queue, 8), Ok(vec![3]));
         assert_eq!(read(&mut queue, 8), Err(Nothing::Empty));

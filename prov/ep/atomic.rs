@@ -5,8 +5,8 @@ use super::fid::{Caller, state};
 use super::later::Post;
 use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
-use crate::atomics::Operation;
-use crate::settings::IOV_LIMIT;
+use erd_core::atomics::Operation;
+use erd_core::settings::IOV_LIMIT;
 use erd_ffi::fi::{
     FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EMSGSIZE, FI_EOPNOTSUPP, FI_FETCH_ATOMIC,
     FI_TAGGED, FI_TRIGGER, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc,
@@ -109,7 +109,7 @@ impl Request {
     /// # Safety
     /// As [`Request::post`].
     pub(super) unsafe fn prepare(self) -> Result<AskPost, c_int> {
-        let known = Operation::new(self.op, self.datatype, self.form);
+        let known = Operation::numbered(self.op, self.datatype, self.form);
         // FI_TAGGED is for buffers of receives.
         let Some(operation) = known.filter(|_| self.call.flags & FI_TAGGED == 0) else {
             return Err(FI_EOPNOTSUPP);
@@ -198,7 +198,7 @@ pub(super) unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Req
 /// # Safety
 /// `count` is NULL or writable.
 unsafe fn valid(datatype: fi_datatype, op: fi_op, form: Form, count: *mut usize) -> c_int {
-    let Some(operation) = Operation::new(op, datatype, form) else { return -FI_EOPNOTSUPP };
+    let Some(operation) = Operation::numbered(op, datatype, form) else { return -FI_EOPNOTSUPP };
     if count.is_null() {
         return -FI_EINVAL;
     }
@@ -479,7 +479,7 @@ guarded! {
             FI_COMPARE_ATOMIC => Form::Compare,
             _ => return -FI_EOPNOTSUPP,
         };
-        let Some(operation) = Operation::new(op, datatype, form) else { return -FI_EOPNOTSUPP };
+        let Some(operation) = Operation::numbered(op, datatype, form) else { return -FI_EOPNOTSUPP };
         if attr.is_null() {
             return -FI_EINVAL;
         }

@@ -10,7 +10,7 @@ use crate::domain::DomainInner;
 use crate::held::Known;
 use crate::mr::MrTable;
 use crate::object::{self, Users};
-use crate::sockaddr;
+use erd_core::sockaddr;
 use erd_ffi::fi::{
     FI_ALIAS, FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT,
     FI_ENOSYS, FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,

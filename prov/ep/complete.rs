@@ -5,8 +5,8 @@ use super::recv::RecvOp;
 use crate::cntr::CntrInner;
 use crate::cq::CqInner;
 use crate::cq::queue::{Account, AccountId, Entry, Failure};
-use crate::cq::strerror::Cause;
 use crate::object::Use;
+use erd_core::cause::Cause;
 use erd_ffi::fi::{
     FI_ADDR_NOTAVAIL, FI_READ, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_WRITE,
 };
@@ -122,12 +122,7 @@ impl Direction {
     pub(super) fn push(&mut self, what: Report, peer: Option<PeerId>) {
         let Some(bound) = &self.cq else { return };
         let failure = what.cause.map(|cause| {
-            Box::new(Failure {
-                err: cause.fi_errno(),
-                prov_errno: cause.number(),
-                overflow_bytes: what.overflow_bytes,
-                text: Vec::new(),
-            })
+            Box::new(Failure { cause, overflow_bytes: what.overflow_bytes, text: Vec::new() })
         });
         let entry = Entry {
             context: what.context,

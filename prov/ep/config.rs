@@ -2,8 +2,8 @@
 
 use super::limits::{LATE_LEVELS, MIN_MULTI_RECV_BYTES};
 use crate::domain::DomainInner;
-use crate::plan;
-use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
+use erd_core::plan;
+use erd_core::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
 use erd_port::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
 use erd_rd::Ecn;
@@ -177,7 +177,7 @@ pub(super) fn engine_config(
         payload_checksum: settings.payload_checksum,
         // Where only some peers are on this host, only those share (`near`).
         seals: seals(domain).filter(|_| domain.loopback),
-        info_path: settings.info_path == crate::settings::InfoPath::Tcp,
+        info_path: settings.info_path == erd_core::settings::InfoPath::Tcp,
         ..Config::new(name, realtime_ns(), erd_sys::checksum::crc32c)
     }
 }

@@ -12,12 +12,12 @@ use super::net_errors::Inbox;
 use super::sender::{Outcome, Refusal, Sender};
 use crate::av::AvInner;
 use crate::cq::queue::Failure;
-use crate::cq::strerror::Cause;
 use crate::domain::DomainInner;
 use crate::eq::BoundEq;
-use crate::look::NEVER_NS;
 use crate::object::Use;
-use crate::sockaddr;
+use erd_core::cause::Cause;
+use erd_core::look::NEVER_NS;
+use erd_core::sockaddr;
 use erd_ffi::fi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM, fi_addr_t};
 use erd_port::info_path::InfoPath;
 use erd_port::udp::{self, NetError, Next, RxDatagram, RxSocket, Taken, TxSockets};
@@ -471,8 +471,7 @@ impl Driver {
         {
             let cause = Cause::SourceUnknown;
             entry.failure = Some(Box::new(Failure {
-                err: cause.fi_errno(),
-                prov_errno: cause.number(),
+                cause,
                 overflow_bytes: 0,
                 text: sockaddr::encode(name).as_bytes().to_vec(),
             }));

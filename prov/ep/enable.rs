@@ -13,7 +13,7 @@ use super::{EpInner, Setup, State};
 use crate::admission::Admitted;
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
-use crate::settings::InfoPath as InfoPathSetting;
+use erd_core::settings::InfoPath as InfoPathSetting;
 use erd_ffi::fi::{FI_EADDRINUSE, FI_EADDRNOTAVAIL, FI_EINVAL, FI_EIO, FI_ENOAV, FI_ENOCQ};
 use erd_ffi::fi::{FI_EMFILE, FI_EOPBADSTATE};
 use erd_port::info_path::InfoPath;
@@ -82,7 +82,7 @@ impl Parts {
         let name = name(domain, &setup.rx);
         let recv_bytes = setup.rx.granted_recv_bytes();
         let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
-        let (scheme, seed) = (domain.scheme(), crate::random::u64());
+        let (scheme, seed) = (domain.scheme(), erd_core::random::u64());
         let refused = |error| {
             tracing::warn!(%error, "fi_enable: a setting is out of range");
             FI_EINVAL

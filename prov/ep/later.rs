@@ -11,9 +11,9 @@ use super::post_send::SendRequest;
 use super::request::RecvRequest;
 use super::{EpInner, State};
 use crate::cntr::CntrInner;
-use crate::cq::strerror::Cause;
 use crate::object;
 use crate::trigger::{Action, Deferred};
+use erd_core::cause::Cause;
 use erd_ffi::fi::{
     FI_CLAIM, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_EOTHER, FI_INJECT, FI_MULTI_RECV,
     FI_PEEK, FI_TRIGGER, FI_TRIGGER_THRESHOLD, fi_triggered_context,

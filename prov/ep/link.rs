@@ -57,7 +57,7 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
         let own = member.as_ref().map_or(Address::NONE, Member::address);
-        let peers = Peers::new(own, name, [crate::random::u64(), crate::random::u64()]);
+        let peers = Peers::new(own, name, [erd_core::random::u64(), erd_core::random::u64()]);
         Link {
             member,
             peers,
@@ -115,7 +115,7 @@ impl Link {
         }
         let usable = self.member.as_ref().is_some_and(|member| member.port().is_usable());
         self.peers.set_usable(usable);
-        let (answer, change) = self.peers.handle(&datagram, via, now, crate::random::u64);
+        let (answer, change) = self.peers.handle(&datagram, via, now, erd_core::random::u64);
         match answer {
             Some(answer) if self.answers.len() < ANSWERS_MAX => {
                 self.answers.push(answer);
@@ -162,10 +162,10 @@ impl Link {
         }
         match kind(burst) {
             Some(Kind::Hello | Kind::Welcome) => {
-                self.peers.renew(burst.to, now, crate::random::u64);
+                self.peers.renew(burst.to, now, erd_core::random::u64);
             }
             Some(Kind::Probe) => {
-                let change = self.peers.probed(burst.to, now, crate::random::u64);
+                let change = self.peers.probed(burst.to, now, erd_core::random::u64);
                 log(burst.to, change);
             }
             _ => {}
@@ -190,7 +190,7 @@ impl Link {
             return None;
         }
         let own_bytes = port.address().mtu_bytes;
-        let address = self.peers.route(burst.to, now, crate::random::u64)?;
+        let address = self.peers.route(burst.to, now, erd_core::random::u64)?;
         (burst.segment_bytes <= u32::from(own_bytes.min(address.mtu_bytes))).then_some(address)
     }
 

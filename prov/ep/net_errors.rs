@@ -3,7 +3,7 @@
 //! The sockets are shared, so whichever endpoint drains them may find errors that concern others.
 //! Every endpoint has an inbox, and gets every error.
 
-use crate::look::Teller;
+use erd_core::look::Teller;
 use erd_port::udp::{NetError, TxSockets};
 use parking_lot::Mutex;
 use std::net::SocketAddr;

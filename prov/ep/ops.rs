@@ -1,6 +1,6 @@
 //! Operations under way: their memory, their tokens, and the application's buffers.
 
-use crate::settings::IOV_LIMIT;
+use erd_core::settings::IOV_LIMIT;
 use erd_port::PinId;
 use libc::iovec;
 use std::ffi::c_void;

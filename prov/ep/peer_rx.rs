@@ -11,10 +11,10 @@ use super::ops::Buffers;
 use super::recv::{RecvOp, Unexpected};
 use super::{EpInner, State};
 use crate::cq::CqInner;
-use crate::cq::strerror::Cause;
 use crate::object::Use;
 use crate::peer::owner::{Answer, Lent, SrxOwner};
 use crate::shared::SrxInner;
+use erd_core::cause::Cause;
 use erd_ffi::fi::{
     FI_ADDR_NOTAVAIL, FI_COMPLETION, FI_EINVAL, FI_EOTHER, FI_MSG, FI_MULTI_RECV, FI_PEER, FI_RECV,
     FI_REMOTE_CQ_DATA, FI_TAGGED, fi_addr_t, fi_peer_rx_entry,

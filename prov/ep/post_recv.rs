@@ -6,7 +6,7 @@ use super::driver::Driver;
 use super::ops::Handle;
 use super::recv::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
 use super::request::RecvRequest;
-use crate::cq::strerror::Cause;
+use erd_core::cause::Cause;
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_EAGAIN, FI_EINVAL, FI_ENOCQ,
     FI_EOPNOTSUPP, FI_MORE, FI_MULTI_RECV, FI_PEEK,

@@ -5,7 +5,6 @@ use super::offer;
 use crate::av::RX_CONTEXTS_MAX;
 use crate::entry::PROVIDER_VERSION;
 use crate::sep::TX_CONTEXTS_MAX;
-use crate::sockaddr;
 use erd_ffi::fi::{
     FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
     FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_CONTROL_UNIFIED,
@@ -134,7 +133,7 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
         return refuse("ep_attr->type", asked, "FI_EP_RDM");
     }
     caps("caps", hints.caps, offer::CAPS | offer::HINTED_CAPS)?;
-    if !sockaddr::is_known_format(hints.addr_format) {
+    if !crate::addr_format::is_known(hints.addr_format) {
         return refuse("addr_format", hints.addr_format, "FI_SOCKADDR, _IP, _IN and _IN6");
     }
     if hints.prov_version > PROVIDER_VERSION {

@@ -1,6 +1,6 @@
 //! The application's hints, read out of its `fi_info`.
 
-use crate::sockaddr::{self, BadAddress};
+use erd_core::sockaddr::{self, BadAddress};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{fi_domain_attr, fi_ep_attr, fi_info, fi_rx_attr, fi_tx_attr, fid};
 use std::ffi::{CStr, c_char};

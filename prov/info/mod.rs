@@ -11,8 +11,8 @@ pub use place::owns;
 
 use crate::av::RX_CONTEXTS_MAX;
 use crate::sep::TX_CONTEXTS_MAX;
-use crate::settings::Settings;
-use crate::sockaddr::{self, Family};
+use erd_core::settings::Settings;
+use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
     FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_ALLOCATED, FI_MR_BASIC,
@@ -77,7 +77,7 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     check::check_hmem(hints, version, settings.hmem).map_err(refused)?;
     let grant = Grant::new(&settings, hints, version);
     let mut list = InfoList::new();
-    let ports = crate::rdma::usable(&settings)?;
+    let ports = erd_core::rdma::usable(&settings).map_err(crate::errno::of)?;
     let places = place::places(&settings, hints, query, interfaces(), &ports)?;
     for place in place::for_peers(hints, places) {
         list.push(grant.info(&place, hints, &settings).map_err(|NoMemory| FI_ENOMEM)?);
@@ -184,7 +184,7 @@ impl Grant {
 
     /// Where a device can send from registered memory, the application is asked to register it.
     fn domain_at(&self, place: &Place, settings: &Settings) -> fi_domain_attr {
-        let zero_copy = crate::plan::zero_copy_bytes(settings, place.verbs.as_ref()).is_some();
+        let zero_copy = erd_core::plan::zero_copy_bytes(settings, place.verbs.as_ref()).is_some();
         let more = if zero_copy { self.zero_copy_mode } else { 0 };
         fi_domain_attr { mr_mode: self.domain.mr_mode | more, ..self.domain }
     }
@@ -192,7 +192,7 @@ impl Grant {
     fn info(&self, place: &Place, hints: &Hints, settings: &Settings) -> Result<Info, NoMemory> {
         let mut info = Info::new()?;
         info.set_caps(self.caps);
-        info.set_addr_format(Family::of(place.src.ip()).format());
+        info.set_addr_format(crate::addr_format::of(Family::of(place.src.ip())));
         info.set_handle(hints.handle);
         *info.tx_mut() = self.tx;
         *info.rx_mut() = self.rx;

@@ -2,7 +2,7 @@
 
 use crate::ep::ORDERED_BYTES;
 use crate::mr::{MR_IOV_LIMIT, REGIONS_MAX};
-use crate::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
+use erd_core::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::*;
 use erd_rd::wire::remote::TARGETS_MAX;
 

@@ -1,9 +1,9 @@
 //! Which interfaces, local addresses and peers an application means.
 
 use super::hints::Hints;
-use crate::resolve;
-use crate::settings::{PortSetting, Settings};
-use crate::sockaddr::Family;
+use erd_core::resolve;
+use erd_core::settings::{PortSetting, Settings};
+use erd_core::sockaddr::Family;
 use erd_ffi::fi::{FI_EINVAL, FI_ENODATA, FI_NUMERICHOST, FI_PEER, FI_SOURCE};
 use erd_port::udp::{self, Interface};
 use erd_port::verbs::Port;
@@ -208,7 +208,7 @@ pub fn places(
     interfaces: Vec<Interface>,
     ports: &[Port],
 ) -> Result<Vec<Place>, c_int> {
-    let family = Family::named(hints.addr_format);
+    let family = crate::addr_format::family(hints.addr_format);
     let offered = offered(settings, interfaces)?;
     let source = source(hints, query, family)?;
     let dests: Vec<_> = destinations(hints, query, family)?
@@ -222,7 +222,7 @@ pub fn places(
     let plain: Vec<_> =
         offered.iter().filter(meant).filter_map(|entry| settle(entry, &source, &dests)).collect();
     let over_verbs = plain.iter().flat_map(|place| {
-        let ports = crate::rdma::on_interface(ports, &place.interface);
+        let ports = erd_core::rdma::on_interface(ports, &place.interface);
         ports.into_iter().map(|port| Place { verbs: Some(port), ..place.clone() })
     });
     let mut places: Vec<_> = over_verbs.collect();

@@ -1,6 +1,7 @@
 //! The owner's functions.
 
 use crate::cq::queue::Entry;
+use crate::errno;
 use erd_ffi::fi::{
     FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_ENOENT, FI_PEER, fi_addr_t, fi_cq_err_entry,
     fi_ops_cntr_owner, fi_ops_cq_owner, fi_ops_srx_owner, fi_ops_srx_peer, fi_peer_cntr_context,
@@ -100,7 +101,7 @@ impl CqOwner {
                     op_context: context,
                     flags,
                     // The owner is asked what it means, and knows libfabric's numbers alone.
-                    prov_errno: failure.err,
+                    prov_errno: errno::of_cause(failure.cause),
                     ..entry.error(failure)
                 };
                 // SAFETY: as above; the entry is read before the call returns.

@@ -1,8 +1,8 @@
 //! A buffer of a shared receive context that takes messages until too little of it is left
 //! (`FI_MULTI_RECV`). Its parts may go to messages of different endpoints.
 
-use crate::cq::strerror::Cause;
 use crate::ep::{Buffers, RecvRequest};
+use erd_core::cause::Cause;
 use erd_ffi::fi::{FI_EINVAL, FI_MULTI_RECV};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};

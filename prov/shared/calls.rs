@@ -4,7 +4,7 @@ use super::{SrxInner, StxInner};
 use crate::domain::DomainInner;
 use crate::ep::{Buffers, RecvRequest};
 use crate::object::{self, Users};
-use crate::settings::QUEUE_SIZE_MAX;
+use erd_core::settings::QUEUE_SIZE_MAX;
 use erd_ffi::fi::{
     FI_DIRECTED_RECV, FI_EINVAL, FI_ENABLE, FI_ENOENT, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL,
     FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_PEER, NOSYS_ATOMIC, NOSYS_CM,

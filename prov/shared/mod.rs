@@ -12,12 +12,12 @@ mod calls;
 pub(crate) use buffer::{Ended, Part};
 pub use calls::{open_receive, open_transmit};
 
-use crate::cq::strerror::Cause;
 use crate::domain::DomainInner;
 use crate::ep::{EpInner, MIN_MULTI_RECV_BYTES, RecvRequest};
 use crate::object::{Class, Use, Users};
 use crate::peer::owner::SrxOwner;
 use buffer::{Buffer, Orphans};
+use erd_core::cause::Cause;
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_DISCARD, FI_EAGAIN, FI_EINVAL,
     FI_ENOCQ, FI_EOPNOTSUPP, FI_MULTI_RECV, FI_PEEK, FI_TRIGGER, fid_ep, fid_stx,

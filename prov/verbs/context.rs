@@ -7,7 +7,7 @@ use crate::domain::{DomainInner, Spot, Terms};
 use crate::fabric::FabricInner;
 use crate::info::place::{self, Place};
 use crate::object::Class;
-use crate::settings::{BadSetting, PARAMETERS, Settings};
+use erd_core::settings::{BadSetting, PARAMETERS, Settings};
 use erd_ffi::fi::{FI_MR_ALLOCATED, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
 use erd_sys::process::Process;
 use std::net::IpAddr;

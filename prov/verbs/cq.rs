@@ -3,9 +3,9 @@
 use super::error::Error;
 use crate::cq::CqInner;
 use crate::cq::queue::Entry;
-use crate::cq::strerror::{self, Cause};
 use crate::domain::DomainInner;
 use crate::object::Class;
+use erd_core::cause::{self, Cause};
 use erd_ffi::fi::{FI_ATOMIC, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_WRITE};
 use erd_sys::process::Process;
 use std::net::SocketAddr;
@@ -128,7 +128,7 @@ pub struct Completion {
 
 impl Completion {
     pub(crate) fn of(entry: &Entry) -> Completion {
-        let cause = entry.failure.as_ref().map_or(0, |failure| failure.prov_errno);
+        let cause = entry.failure.as_ref().map_or(0, |failure| failure.cause.number());
         Completion {
             wr_id: entry.context as u64,
             status: if cause == 0 { Status::Success } else { Status::of(cause) },
@@ -157,7 +157,7 @@ impl Completion {
     pub fn reason(&self) -> &'static str {
         match self.cause {
             0 => "success",
-            cause => strerror::text(cause).to_str().unwrap_or("failed"),
+            cause => cause::text(cause).to_str().unwrap_or("failed"),
         }
     }
 }

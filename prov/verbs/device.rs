@@ -4,7 +4,7 @@ use super::context::{Context, ContextOptions};
 use super::error::Error;
 use crate::info::hints::Hints;
 use crate::info::place::{self, Place, Query};
-use crate::settings::Settings;
+use erd_core::settings::Settings;
 use erd_port::udp::interfaces;
 use std::net::{IpAddr, SocketAddr};
 
@@ -63,8 +63,8 @@ impl Device {
 
     fn fitting(hints: &Hints) -> Result<Vec<Device>, Error> {
         let settings = Settings::read(crate::entry::parameter)?;
-        let ports = crate::rdma::usable(&settings)
-            .map_err(|errno| Error::system("look for RDMA devices", errno))?;
+        let ports = erd_core::rdma::usable(&settings)
+            .map_err(|error| Error::system("look for RDMA devices", crate::errno::of(error)))?;
         // The one reason not to find any is that there are none.
         let places = place::places(&settings, hints, Query::default(), interfaces(), &ports);
         Ok(places.unwrap_or_default().into_iter().map(|place| Device { place }).collect())

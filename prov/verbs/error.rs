@@ -1,6 +1,6 @@
 //! What can go wrong in a call.
 
-use crate::settings::BadSetting;
+use erd_core::settings::BadSetting;
 use erd_ffi::fi::{FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_EOPBADSTATE, FI_EOTHER};
 use std::fmt::Display;
 use std::io;
@@ -91,7 +91,7 @@ impl Error {
             FI_EMSGSIZE => Error::argument(
                 "length",
                 "too long",
-                format_args!("2^63 bytes at most, and {} inline", crate::settings::INJECT_BYTES),
+                format_args!("2^63 bytes at most, and {} inline", erd_core::settings::INJECT_BYTES),
             ),
             errno => Error::system("post a request", errno),
         }

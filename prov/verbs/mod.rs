@@ -16,7 +16,7 @@
 //! - its file descriptor may become readable without a completion.
 //!
 //! Nothing here needs libfabric. Settings come from the environment, as `FI_ERD_*`
-//! ([`crate::settings`]), and from the program ([`ContextOptions`]). The log is `tracing`'s: it
+//! ([`erd_core::settings`]), and from the program ([`ContextOptions`]). The log is `tracing`'s: it
 //! goes where the program's subscriber sends it.
 //!
 //! Posting is unsafe, because a peer or the network reads and writes the memory later.

@@ -9,7 +9,7 @@ use crate::av::AvInner;
 use crate::domain::DomainInner;
 use crate::mr::MrTable;
 use crate::object::{Use, Users};
-use crate::resolve;
+use erd_core::resolve;
 use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_addr_t};
 use erd_sys::process::Process;
 use std::net::SocketAddr;

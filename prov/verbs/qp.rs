@@ -9,7 +9,7 @@ use crate::ep::EpConfig;
 use crate::ep::ops::Buffers;
 use crate::ep::{Access, AskPost, Bound, Call, EpInner, Poster, RecvRequest};
 use crate::object::{Class, Use};
-use crate::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
+use erd_core::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_CSWAP, FI_FENCE, FI_INJECT, FI_RECV, FI_SELECTIVE_COMPLETION,
     FI_SEND, FI_SUM, FI_UINT64, fi_op,

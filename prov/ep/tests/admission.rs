@@ -7,7 +7,7 @@ use crate::ep::call::Call;
 use crate::ep::ops::Buffers;
 use crate::ep::post_ask::AskPost;
 use crate::region::{Piece, Region};
-use crate::settings::KeyPeers;
+use erd_core::settings::KeyPeers;
 use erd_ffi::fi::*;
 use erd_rd::{Refusal, Target, Targets};
 use std::ffi::c_int;

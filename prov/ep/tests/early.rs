@@ -8,7 +8,7 @@ use crate::ep::call::Call;
 use crate::ep::limits::{EARLY_BYTES_MAX, FEW_SENDS};
 use crate::ep::ops::Buffers;
 use crate::ep::post_ask::AskPost;
-use crate::settings::INJECT_BYTES;
+use erd_core::settings::INJECT_BYTES;
 use erd_ffi::fi::*;
 
 const AGAIN: isize = -(FI_EAGAIN as isize);

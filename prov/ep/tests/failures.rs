@@ -1,9 +1,9 @@
 //! Endpoints that must not be used any more: failed by a bug, or in a forked child.
 
 use super::node::{Node, Options, Pair, ok, patience};
-use crate::cq::strerror;
 use crate::ep::EpInner;
 use crate::object;
+use erd_core::cause;
 use erd_ffi::fi::*;
 use erd_rd::wire::header::{Header, Kind, VERSION, seal};
 use std::net::UdpSocket;
@@ -67,6 +67,6 @@ fn a_send_to_a_peer_of_another_version_fails_at_once_and_names_both() {
     peer.send_to(&answer, node.name()).expect("sent");
     let error = node.next(&[]).expect_err("the peer cannot be talked to");
     assert_eq!((error.context, error.err), (1, FI_EPROTO));
-    let words = strerror::text(error.prov_errno).to_str().expect("text");
+    let words = cause::text(error.prov_errno).to_str().expect("text");
     assert!(words.contains("version 7 of") && words.contains("version 2:"), "{words}");
 }

@@ -1,8 +1,8 @@
 //! What libfabric's man pages promise of completions, matching and errors.
 
 use super::node::{Node, Options, Pair, ok};
-use crate::cq::strerror::Cause;
-use crate::settings::INJECT_BYTES;
+use erd_core::cause::Cause;
+use erd_core::settings::INJECT_BYTES;
 use erd_ffi::fi::*;
 
 const AGAIN: isize = -(FI_EAGAIN as isize);

@@ -2,37 +2,39 @@
 
 use super::shared::Shared;
 use super::table::{Full, NotThere, Table};
+use crate::error::Error;
 use crate::sockaddr::Family;
-use erd_ffi::fi::{FI_EACCES, FI_EINVAL, FI_ENOMEM, FI_READ, fi_av_attr};
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
 
 /// See the module's text.
 pub enum Entries {
+    /// Its own.
     Own(Table),
+    /// Those of a name.
     Shared(Shared),
 }
 
 impl Entries {
-    /// What `fi_av_open` asks for.
+    /// An AV's own addresses, with room for `count`; those called `name` where one is given.
     ///
     /// # Errors
-    /// A positive error number.
-    ///
-    /// # Safety
-    /// The name is NULL or a C string.
-    pub unsafe fn open(asked: &fi_av_attr, family: Family) -> Result<Entries, c_int> {
-        let read_only = asked.flags & FI_READ != 0;
-        if asked.name.is_null() {
-            if read_only {
+    /// [`Error::Invalid`] if addresses without a name are to be read only, or what keeps shared ones
+    /// from being opened.
+    pub fn open(
+        name: Option<&str>,
+        count: usize,
+        family: Family,
+        read_only: bool,
+    ) -> Result<Entries, Error> {
+        match name {
+            Some(name) => Shared::open(name, count, family, read_only).map(Entries::Shared),
+            None if read_only => {
                 tracing::info!("fi_av_open: FI_READ is for an AV with a name");
-                return Err(FI_EINVAL);
+                Err(Error::Invalid)
             }
-            return Ok(Entries::Own(Table::with_room(asked.count)));
+            None => Ok(Entries::Own(Table::with_room(count))),
         }
-        // SAFETY: the caller's promise.
-        let name = unsafe { CStr::from_ptr(asked.name) }.to_str().map_err(|_| FI_EINVAL)?;
-        Shared::open(name, asked.count, family, read_only).map(Entries::Shared)
     }
 
     /// The `fi_addr` of each address in turn, in memory that all processes see.
@@ -46,12 +48,12 @@ impl Entries {
     /// Index of an address; one that is there already keeps its index and counts once more.
     ///
     /// # Errors
-    /// A positive error number.
-    pub fn insert(&mut self, addr: SocketAddr) -> Result<u32, c_int> {
+    /// [`Error::NoMemory`] if the table is full, [`Error::Access`] if it may only be read.
+    pub fn insert(&mut self, addr: SocketAddr) -> Result<u32, Error> {
         match self {
-            Entries::Own(table) => table.insert(addr).map_err(|Full| FI_ENOMEM),
-            Entries::Shared(shared) if shared.is_read_only() => Err(FI_EACCES),
-            Entries::Shared(shared) => shared.insert(addr).map_err(|Full| FI_ENOMEM),
+            Entries::Own(table) => table.insert(addr).map_err(|Full| Error::NoMemory),
+            Entries::Shared(shared) if shared.is_read_only() => Err(Error::Access),
+            Entries::Shared(shared) => shared.insert(addr).map_err(|Full| Error::NoMemory),
         }
     }
 

@@ -4,11 +4,11 @@
 //! another, which is not told.
 
 use super::table::{ENTRIES_MAX, Full, NotThere};
+use crate::error::Error;
 use crate::sockaddr::Family;
-use erd_ffi::fi::{FI_EINVAL, FI_EIO, FI_ENOENT};
 use erd_sys::shared_words::SharedWords;
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -46,13 +46,13 @@ impl Shared {
     /// The addresses called `name`, with room for `count` if they are new.
     ///
     /// # Errors
-    /// A positive error number.
+    /// What keeps them from being opened.
     pub fn open(
         name: &str,
         count: usize,
         family: Family,
         read_only: bool,
-    ) -> Result<Shared, c_int> {
+    ) -> Result<Shared, Error> {
         let room = count.clamp(ROOM_MIN, ENTRIES_MAX);
         // SAFETY: the call takes nothing and cannot fail.
         let user = unsafe { libc::getuid() };
@@ -61,9 +61,9 @@ impl Shared {
         let words = SharedWords::open(&file, words, !read_only).map_err(|error| {
             tracing::info!(name, %error, "fi_av_open: cannot open the addresses of this name");
             match error.kind() {
-                ErrorKind::NotFound => FI_ENOENT,
-                ErrorKind::InvalidInput => FI_EINVAL,
-                _ => error.raw_os_error().unwrap_or(FI_EIO),
+                ErrorKind::NotFound => Error::NotFound,
+                ErrorKind::InvalidInput => Error::Invalid,
+                _ => Error::of_system(&error, Error::Failed),
             }
         })?;
         let room = words.count().saturating_sub(FI_ADDRS) / (1 + ENTRY_WORDS);
@@ -203,14 +203,14 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn open(name: &str, read_only: bool) -> Result<Shared, c_int> {
+    fn open(name: &str, read_only: bool) -> Result<Shared, Error> {
         let name = format!("{name}-{}", std::process::id());
         Shared::open(&name, 0, Family::V4, read_only)
     }
 
     #[test]
     fn who_opens_a_name_sees_what_others_insert() {
-        assert_eq!(open("test-av", true).err(), Some(FI_ENOENT));
+        assert_eq!(open("test-av", true).err(), Some(Error::NotFound));
         let (writer, reader) = (open("test-av", false).unwrap(), open("test-av", true).unwrap());
         let addrs: [SocketAddr; 2] =
             ["127.0.0.1:9".parse().unwrap(), "[fe80::1%3]:70".parse().unwrap()];

@@ -90,18 +90,18 @@ impl Plan {
 }
 
 /// What carries packets is the processors of who sends and receives, which round trips tell of then.
-pub(crate) fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
+pub fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
     entry.loopback || port.is_some_and(Port::is_software)
 }
 
 /// Peers on this host may read payloads where they lie. Elsewhere a datagram carries less than that costs.
-pub(crate) fn shares(settings: &Settings, port: Option<&Port>) -> bool {
+pub fn shares(settings: &Settings, port: Option<&Port>) -> bool {
     port.is_none() && settings.share_pages && cfg!(target_arch = "x86_64")
 }
 
 /// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle
 /// makes a path too.
-pub(crate) fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16 {
+pub fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16 {
     let paths = settings.paths_on(entry.loopback);
     let most =
         if port.is_some_and(|port| !port.flow_label_paths) { QP_PATHS_MAX } else { u16::MAX };
@@ -110,7 +110,7 @@ pub(crate) fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>)
 
 /// Least payload that is not copied where its memory is registered; `None` if all are. Soft-RoCE copies
 /// each datagram by itself, and more slowly from two places.
-pub(crate) fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Option<u64> {
+pub fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Option<u64> {
     let port = port?;
     let default = if port.is_software() { 0 } else { ZERO_COPY_BYTES };
     let bytes = settings.zero_copy_bytes.unwrap_or(default);
@@ -119,13 +119,13 @@ pub(crate) fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Optio
 }
 
 /// As it was set, or as the interface tells.
-pub(crate) fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
+pub fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
     let set_mbps = settings.link_mbps;
     set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * BYTES_PER_S_OF_MBPS
 }
 
 /// As large as the link carries in one piece, unless the setting or a device says less.
-pub(crate) fn datagram_bytes(
+pub fn datagram_bytes(
     settings: &Settings,
     mtu_bytes: u32,
     v6: bool,

@@ -1,8 +1,7 @@
 //! `long double` and its complex numbers: what the processor's own arithmetic of C's type does,
 //! done in software, since Rust has no such type.
 
-use super::{LOCK, Number, Operation, complex, real};
-use erd_ffi::fi::{FI_ATOMIC_READ, FI_ATOMIC_WRITE};
+use super::{LOCK, Number, Op, Operation, complex, real};
 use rustc_apfloat::Float;
 
 /// C's type: 80 bits in 16 bytes.
@@ -100,10 +99,10 @@ impl Operation {
         new: &mut [u8],
     ) -> bool {
         let size = new.len();
-        if self.op == FI_ATOMIC_READ {
+        if self.op == Op::Read {
             return false;
         }
-        if self.op == FI_ATOMIC_WRITE {
+        if self.op == Op::Write {
             new.copy_from_slice(&values[at..at + size]);
             return true;
         }
@@ -126,8 +125,8 @@ impl Operation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Datatype;
     use super::*;
-    use erd_ffi::fi::*;
     use erd_rd::Form;
 
     fn bytes(number: f64) -> [u8; BYTES] {
@@ -139,8 +138,8 @@ mod tests {
         bytes
     }
 
-    fn one<const N: usize>(op: fi_op, type_: fi_datatype, old: [u8; N], operand: &[u8]) -> [u8; N] {
-        let form = if op == FI_CSWAP_LE { Form::Compare } else { Form::Fetch };
+    fn one<const N: usize>(op: Op, type_: Datatype, old: [u8; N], operand: &[u8]) -> [u8; N] {
+        let form = if op == Op::CswapLe { Form::Compare } else { Form::Fetch };
         let operation = Operation::new(op, type_, form).expect("known");
         let (mut cell, mut before) = (old, [0; N]);
         // SAFETY: a local array.
@@ -151,29 +150,29 @@ mod tests {
 
     #[test]
     fn long_doubles_are_added_compared_and_swapped() {
-        let type_ = FI_LONG_DOUBLE;
-        assert_eq!(one(FI_SUM, type_, bytes(1.5), &bytes(-4.0)), bytes(-2.5));
-        assert_eq!(one(FI_PROD, type_, bytes(1.5), &bytes(-4.0)), bytes(-6.0));
-        assert_eq!(one(FI_MAX, type_, bytes(1.5), &bytes(1.25)), bytes(1.5));
-        assert_eq!(one(FI_LAND, type_, bytes(1.5), &bytes(2.0)), bytes(1.0));
-        assert_eq!(one(FI_ATOMIC_WRITE, type_, bytes(1.5), &bytes(7.0)), bytes(7.0));
+        let type_ = Datatype::LongDouble;
+        assert_eq!(one(Op::Sum, type_, bytes(1.5), &bytes(-4.0)), bytes(-2.5));
+        assert_eq!(one(Op::Prod, type_, bytes(1.5), &bytes(-4.0)), bytes(-6.0));
+        assert_eq!(one(Op::Max, type_, bytes(1.5), &bytes(1.25)), bytes(1.5));
+        assert_eq!(one(Op::Land, type_, bytes(1.5), &bytes(2.0)), bytes(1.0));
+        assert_eq!(one(Op::Write, type_, bytes(1.5), &bytes(7.0)), bytes(7.0));
         let swap = |comparand| [bytes(9.0), bytes(comparand)].concat();
-        assert_eq!(one(FI_CSWAP_LE, type_, bytes(5.0), &swap(5.0)), bytes(9.0));
-        assert_eq!(one(FI_CSWAP_LE, type_, bytes(5.0), &swap(6.0)), bytes(5.0));
+        assert_eq!(one(Op::CswapLe, type_, bytes(5.0), &swap(5.0)), bytes(9.0));
+        assert_eq!(one(Op::CswapLe, type_, bytes(5.0), &swap(6.0)), bytes(5.0));
     }
 
     #[test]
     fn more_digits_are_kept_than_a_double_has() {
         let tiny = bytes(2_f64.powi(-60));
-        let sum = one(FI_SUM, FI_LONG_DOUBLE, bytes(1.0), &tiny);
+        let sum = one(Op::Sum, Datatype::LongDouble, bytes(1.0), &tiny);
         assert_ne!(sum, bytes(1.0));
-        assert_eq!(one(FI_DIFF, FI_LONG_DOUBLE, sum, &bytes(1.0)), tiny);
+        assert_eq!(one(Op::Diff, Datatype::LongDouble, sum, &bytes(1.0)), tiny);
     }
 
     #[test]
     fn complex_numbers_of_two_long_doubles_are_multiplied() {
         let pair = |a, b| -> [u8; 32] { [bytes(a), bytes(b)].concat().try_into().expect("two") };
-        let product = one(FI_PROD, FI_LONG_DOUBLE_COMPLEX, pair(1.0, 2.0), &pair(3.0, 4.0));
+        let product = one(Op::Prod, Datatype::LongDoubleComplex, pair(1.0, 2.0), &pair(3.0, 4.0));
         assert_eq!(product, pair(-5.0, 10.0));
     }
 }

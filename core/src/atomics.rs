@@ -1,12 +1,13 @@
-//! The operations of `fi_atomic(3)` on memory of this host.
+//! Atomic operations on memory of this host (docs/protocol.md §9).
 //!
 //! Elements of up to 8 bytes at an address that is a multiple of their size change by the
 //! processor's compare-and-swap, so that other processes and the application's own atomic
 //! instructions see whole values. All others change under one lock of this process.
 
+mod codes;
 mod long;
 
-use erd_ffi::fi::*;
+pub use codes::{Datatype, Op};
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
 use erd_rd::{Atomic, Form};
 use parking_lot::Mutex;
@@ -29,61 +30,65 @@ enum Type {
 /// An operation on elements of one type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    op: fi_op,
+    op: Op,
     form: Form,
     kind: Type,
     bits: u32,
 }
 
 /// Kind of a datatype and the bits of its elements.
-fn datatype(datatype: fi_datatype) -> Option<(Type, u32)> {
-    Some(match datatype {
-        FI_INT8 => (Type::Signed, 8),
-        FI_UINT8 => (Type::Unsigned, 8),
-        FI_INT16 => (Type::Signed, 16),
-        FI_UINT16 => (Type::Unsigned, 16),
-        FI_INT32 => (Type::Signed, 32),
-        FI_UINT32 => (Type::Unsigned, 32),
-        FI_INT64 => (Type::Signed, 64),
-        FI_UINT64 => (Type::Unsigned, 64),
-        FI_INT128 => (Type::Signed, 128),
-        FI_UINT128 => (Type::Unsigned, 128),
-        FI_FLOAT => (Type::Float, 32),
-        FI_DOUBLE => (Type::Float, 64),
-        FI_FLOAT_COMPLEX => (Type::Complex, 64),
-        FI_DOUBLE_COMPLEX => (Type::Complex, 128),
-        FI_LONG_DOUBLE => (Type::Long, 128),
-        FI_LONG_DOUBLE_COMPLEX => (Type::LongComplex, 256),
-        _ => return None,
-    })
+fn datatype(datatype: Datatype) -> (Type, u32) {
+    match datatype {
+        Datatype::Int8 => (Type::Signed, 8),
+        Datatype::Uint8 => (Type::Unsigned, 8),
+        Datatype::Int16 => (Type::Signed, 16),
+        Datatype::Uint16 => (Type::Unsigned, 16),
+        Datatype::Int32 => (Type::Signed, 32),
+        Datatype::Uint32 => (Type::Unsigned, 32),
+        Datatype::Int64 => (Type::Signed, 64),
+        Datatype::Uint64 => (Type::Unsigned, 64),
+        Datatype::Int128 => (Type::Signed, 128),
+        Datatype::Uint128 => (Type::Unsigned, 128),
+        Datatype::Float => (Type::Float, 32),
+        Datatype::Double => (Type::Float, 64),
+        Datatype::FloatComplex => (Type::Complex, 64),
+        Datatype::DoubleComplex => (Type::Complex, 128),
+        Datatype::LongDouble => (Type::Long, 128),
+        Datatype::LongDoubleComplex => (Type::LongComplex, 256),
+    }
 }
 
 impl Operation {
     /// What a request asks for; `None` if there is no such operation.
     #[must_use]
     pub fn find(atomic: Atomic) -> Option<Operation> {
-        Operation::new(atomic.op.into(), atomic.datatype.into(), atomic.form)
+        Operation::numbered(atomic.op.into(), atomic.datatype.into(), atomic.form)
     }
 
-    /// The operation, as `fi_query_atomic(3)` asks for it; `None` if there is none.
+    /// The operation by its numbers; `None` if there is none.
     #[must_use]
-    pub fn new(op: fi_op, type_: fi_datatype, form: Form) -> Option<Operation> {
-        let (kind, bits) = datatype(type_)?;
+    pub fn numbered(op: u32, datatype: u32, form: Form) -> Option<Operation> {
+        Operation::new(Op::of(op)?, Datatype::of(datatype)?, form)
+    }
+
+    /// The operation; `None` if it makes no sense.
+    #[must_use]
+    pub fn new(op: Op, type_: Datatype, form: Form) -> Option<Operation> {
+        let (kind, bits) = datatype(type_);
         let whole = matches!(kind, Type::Signed | Type::Unsigned);
         let ordered = !matches!(kind, Type::Complex | Type::LongComplex);
         let known = match op {
-            FI_MIN | FI_MAX => ordered && form != Form::Compare,
-            FI_SUM | FI_DIFF | FI_PROD | FI_LOR | FI_LAND | FI_LXOR | FI_ATOMIC_WRITE => {
+            Op::Min | Op::Max => ordered && form != Form::Compare,
+            Op::Sum | Op::Diff | Op::Prod | Op::Lor | Op::Land | Op::Lxor | Op::Write => {
                 form != Form::Compare
             }
-            FI_BOR | FI_BAND | FI_BXOR => whole && form != Form::Compare,
-            FI_ATOMIC_READ => form == Form::Fetch,
-            FI_CSWAP | FI_CSWAP_NE => form == Form::Compare,
-            FI_CSWAP_LE | FI_CSWAP_LT | FI_CSWAP_GE | FI_CSWAP_GT => {
+            Op::Bor | Op::Band | Op::Bxor => whole && form != Form::Compare,
+            Op::Read => form == Form::Fetch,
+            Op::Cswap | Op::CswapNe => form == Form::Compare,
+            Op::CswapLe | Op::CswapLt | Op::CswapGe | Op::CswapGt => {
                 ordered && form == Form::Compare
             }
-            FI_MSWAP => whole && form == Form::Compare,
-            _ => false,
+            Op::Mswap => whole && form == Form::Compare,
         };
         known.then_some(Operation { op, form, kind, bits })
     }
@@ -103,7 +108,7 @@ impl Operation {
     /// It changes nothing.
     #[must_use]
     pub fn reads_only(self) -> bool {
-        self.op == FI_ATOMIC_READ
+        self.op == Op::Read
     }
 
     /// Whether an operand of `operand_bytes` belongs to `len_bytes` of memory.
@@ -184,12 +189,12 @@ impl Operation {
     /// What an element becomes; `None` if it stays.
     fn compute(self, old: u128, value: u128, comparand: u128) -> Option<u128> {
         match self.op {
-            FI_ATOMIC_READ => return None,
-            FI_ATOMIC_WRITE => return Some(value),
-            FI_MSWAP => return Some(value & comparand | old & !comparand),
-            FI_BOR => return Some(old | value),
-            FI_BAND => return Some(old & value),
-            FI_BXOR => return Some(old ^ value),
+            Op::Read => return None,
+            Op::Write => return Some(value),
+            Op::Mswap => return Some(value & comparand | old & !comparand),
+            Op::Bor => return Some(old | value),
+            Op::Band => return Some(old & value),
+            Op::Bxor => return Some(old ^ value),
             _ => {}
         }
         let sign = 128 - self.bits;
@@ -271,50 +276,50 @@ macro_rules! real_number {
 real_number!(f32, f64);
 
 /// Arithmetic wraps, at the width of the type since the result is cut to it.
-fn whole<N: Number>(op: fi_op, old: N, value: N, comparand: N) -> Option<N> {
+fn whole<N: Number>(op: Op, old: N, value: N, comparand: N) -> Option<N> {
     real(op, old, value, comparand)
 }
 
-fn real<N: Number>(op: fi_op, old: N, value: N, comparand: N) -> Option<N> {
+fn real<N: Number>(op: Op, old: N, value: N, comparand: N) -> Option<N> {
     let zero = N::default();
     let logic = |truth: bool| Some(if truth { N::one() } else { zero });
     let (was, is) = (old != zero, value != zero);
     let swap = |allowed: bool| allowed.then_some(value);
     match op {
-        FI_MIN => (value < old).then_some(value),
-        FI_MAX => (value > old).then_some(value),
-        FI_SUM => Some(old.plus(value)),
-        FI_DIFF => Some(old.minus(value)),
-        FI_PROD => Some(old.times(value)),
-        FI_LOR => logic(was || is),
-        FI_LAND => logic(was && is),
-        FI_LXOR => logic(was != is),
-        FI_CSWAP => swap(comparand == old),
-        FI_CSWAP_NE => swap(comparand != old),
-        FI_CSWAP_LE => swap(comparand <= old),
-        FI_CSWAP_LT => swap(comparand < old),
-        FI_CSWAP_GE => swap(comparand >= old),
-        FI_CSWAP_GT => swap(comparand > old),
+        Op::Min => (value < old).then_some(value),
+        Op::Max => (value > old).then_some(value),
+        Op::Sum => Some(old.plus(value)),
+        Op::Diff => Some(old.minus(value)),
+        Op::Prod => Some(old.times(value)),
+        Op::Lor => logic(was || is),
+        Op::Land => logic(was && is),
+        Op::Lxor => logic(was != is),
+        Op::Cswap => swap(comparand == old),
+        Op::CswapNe => swap(comparand != old),
+        Op::CswapLe => swap(comparand <= old),
+        Op::CswapLt => swap(comparand < old),
+        Op::CswapGe => swap(comparand >= old),
+        Op::CswapGt => swap(comparand > old),
         _ => None,
     }
 }
 
-fn complex<N: Number>(op: fi_op, old: [N; 2], value: [N; 2], comparand: [N; 2]) -> Option<[N; 2]> {
+fn complex<N: Number>(op: Op, old: [N; 2], value: [N; 2], comparand: [N; 2]) -> Option<[N; 2]> {
     let zero = [N::default(); 2];
     let logic = |truth: bool| Some([if truth { N::one() } else { zero[0] }, zero[1]]);
     let (was, is) = (old != zero, value != zero);
     match op {
-        FI_SUM => Some([old[0].plus(value[0]), old[1].plus(value[1])]),
-        FI_DIFF => Some([old[0].minus(value[0]), old[1].minus(value[1])]),
-        FI_PROD => Some([
+        Op::Sum => Some([old[0].plus(value[0]), old[1].plus(value[1])]),
+        Op::Diff => Some([old[0].minus(value[0]), old[1].minus(value[1])]),
+        Op::Prod => Some([
             old[0].times(value[0]).minus(old[1].times(value[1])),
             old[0].times(value[1]).plus(old[1].times(value[0])),
         ]),
-        FI_LOR => logic(was || is),
-        FI_LAND => logic(was && is),
-        FI_LXOR => logic(was != is),
-        FI_CSWAP => (comparand == old).then_some(value),
-        FI_CSWAP_NE => (comparand != old).then_some(value),
+        Op::Lor => logic(was || is),
+        Op::Land => logic(was && is),
+        Op::Lxor => logic(was != is),
+        Op::Cswap => (comparand == old).then_some(value),
+        Op::CswapNe => (comparand != old).then_some(value),
         _ => None,
     }
 }
@@ -325,7 +330,7 @@ mod tests {
 
     /// Does an operation on one element; answers what it was and what it is.
     fn one<const N: usize>(
-        (op, type_, form): (fi_op, fi_datatype, Form),
+        (op, type_, form): (Op, Datatype, Form),
         old: [u8; N],
         operand: &[u8],
     ) -> ([u8; N], [u8; N]) {
@@ -339,19 +344,19 @@ mod tests {
 
     #[test]
     fn whole_numbers_keep_their_width_and_sign() {
-        let sum = (FI_SUM, FI_INT8, Form::Fetch);
+        let sum = (Op::Sum, Datatype::Int8, Form::Fetch);
         assert_eq!(one(sum, [127], &[1]), ([127], [0x80]));
-        let min = (FI_MIN, FI_INT16, Form::Update);
+        let min = (Op::Min, Datatype::Int16, Form::Update);
         assert_eq!(
             one(min, 5_i16.to_le_bytes(), &(-3_i16).to_le_bytes()).1,
             (-3_i16).to_le_bytes()
         );
-        let min = (FI_MIN, FI_UINT16, Form::Update);
+        let min = (Op::Min, Datatype::Uint16, Form::Update);
         assert_eq!(one(min, 5_i16.to_le_bytes(), &(-3_i16).to_le_bytes()).1, 5_i16.to_le_bytes());
-        let product = (FI_PROD, FI_UINT64, Form::Update);
+        let product = (Op::Prod, Datatype::Uint64, Form::Update);
         let wide = u64::MAX.to_le_bytes();
         assert_eq!(one(product, wide, &3_u64.to_le_bytes()).1, (u64::MAX - 2).to_le_bytes());
-        let big = (FI_SUM, FI_INT128, Form::Update);
+        let big = (Op::Sum, Datatype::Int128, Form::Update);
         assert_eq!(
             one(big, (-1_i128).to_le_bytes(), &2_i128.to_le_bytes()).1,
             1_i128.to_le_bytes()
@@ -361,28 +366,28 @@ mod tests {
     #[test]
     fn comparisons_are_of_the_comparand_with_the_memory() {
         for (op, allowed) in [
-            (FI_CSWAP, [false, true, false]),
-            (FI_CSWAP_NE, [true, false, true]),
-            (FI_CSWAP_LE, [true, true, false]),
-            (FI_CSWAP_LT, [true, false, false]),
-            (FI_CSWAP_GE, [false, true, true]),
-            (FI_CSWAP_GT, [false, false, true]),
+            (Op::Cswap, [false, true, false]),
+            (Op::CswapNe, [true, false, true]),
+            (Op::CswapLe, [true, true, false]),
+            (Op::CswapLt, [true, false, false]),
+            (Op::CswapGe, [false, true, true]),
+            (Op::CswapGt, [false, false, true]),
         ] {
             for (comparand, allowed) in [4_i32, 5, 6].into_iter().zip(allowed) {
                 let operand = [9_i32.to_le_bytes(), comparand.to_le_bytes()].concat();
-                let swap = (op, FI_INT32, Form::Compare);
+                let swap = (op, Datatype::Int32, Form::Compare);
                 let (before, after) = one(swap, 5_i32.to_le_bytes(), &operand);
                 let expected: i32 = if allowed { 9 } else { 5 };
                 assert_eq!((before, after), (5_i32.to_le_bytes(), expected.to_le_bytes()));
             }
         }
-        let mask = (FI_MSWAP, FI_UINT8, Form::Compare);
+        let mask = (Op::Mswap, Datatype::Uint8, Form::Compare);
         assert_eq!(one(mask, [0b1100], &[0b1010, 0b0110]).1, [0b1010]);
     }
 
     #[test]
     fn reals_and_complex_numbers() {
-        let max = (FI_MAX, FI_DOUBLE, Form::Update);
+        let max = (Op::Max, Datatype::Double, Form::Update);
         assert_eq!(
             one(max, 1.5_f64.to_le_bytes(), &2.5_f64.to_le_bytes()).1,
             2.5_f64.to_le_bytes()
@@ -390,26 +395,26 @@ mod tests {
         let pair = |a: f32, b: f32| -> [u8; 8] {
             [a.to_le_bytes(), b.to_le_bytes()].concat().try_into().expect("two floats")
         };
-        let product = (FI_PROD, FI_FLOAT_COMPLEX, Form::Update);
+        let product = (Op::Prod, Datatype::FloatComplex, Form::Update);
         assert_eq!(one(product, pair(1.0, 2.0), &pair(3.0, 4.0)).1, pair(-5.0, 10.0));
-        let or = (FI_LOR, FI_FLOAT_COMPLEX, Form::Update);
+        let or = (Op::Lor, Datatype::FloatComplex, Form::Update);
         assert_eq!(one(or, pair(0.0, 0.0), &pair(0.0, 2.0)).1, pair(1.0, 0.0));
     }
 
     #[test]
     fn what_makes_no_sense_is_not_there() {
-        assert!(Operation::new(FI_BOR, FI_FLOAT, Form::Update).is_none());
-        assert!(Operation::new(FI_MIN, FI_DOUBLE_COMPLEX, Form::Fetch).is_none());
-        assert!(Operation::new(FI_CSWAP, FI_INT8, Form::Fetch).is_none());
-        assert!(Operation::new(FI_SUM, FI_INT8, Form::Compare).is_none());
-        assert!(Operation::new(FI_ATOMIC_READ, FI_INT8, Form::Update).is_none());
-        assert!(Operation::new(FI_SUM, FI_VOID, Form::Update).is_none());
+        assert!(Operation::new(Op::Bor, Datatype::Float, Form::Update).is_none());
+        assert!(Operation::new(Op::Min, Datatype::DoubleComplex, Form::Fetch).is_none());
+        assert!(Operation::new(Op::Cswap, Datatype::Int8, Form::Fetch).is_none());
+        assert!(Operation::new(Op::Sum, Datatype::Int8, Form::Compare).is_none());
+        assert!(Operation::new(Op::Read, Datatype::Int8, Form::Update).is_none());
+        assert!(Operation::numbered(2, 256, Form::Update).is_none(), "an element of no type");
     }
 
     #[test]
     fn elements_at_odd_addresses_change_too() {
         let mut bytes = [0_u8; 9];
-        let operation = Operation::new(FI_SUM, FI_UINT64, Form::Update).expect("known");
+        let operation = Operation::new(Op::Sum, Datatype::Uint64, Form::Update).expect("known");
         let odd = usize::from(bytes.as_ptr().addr().is_multiple_of(2));
         let places = [(bytes[odd..].as_mut_ptr(), 8)];
         // SAFETY: within the array: it has one byte more.

@@ -1,10 +1,5 @@
-//! Error numbers of completions, and what they mean in words (`fi_cq_strerror`).
+//! Why operations fail: numbers for programs, words for people.
 
-use erd_ffi::fi::{
-    FI_EACCES, FI_EADDRNOTAVAIL, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT, FI_EHOSTUNREACH,
-    FI_EINVAL, FI_EKEYREJECTED, FI_EMSGSIZE, FI_ENOMSG, FI_ENOSYS, FI_EOPNOTSUPP, FI_EOVERRUN,
-    FI_EPROTO, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
-};
 use erd_rd::wire::header::VERSION_MAX;
 use erd_rd::{OpError, Refusal};
 use std::ffi::{CStr, c_int};
@@ -54,7 +49,7 @@ pub enum Cause {
 const FIRST_VERSION: c_int = 32;
 
 /// All but [`Cause::PeerVersion`].
-const ALL: [Cause; 17] = [
+pub const ALL: [Cause; 17] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -93,7 +88,7 @@ macro_rules! version_texts {
 const VERSION_TEXTS: [&CStr; VERSION_MAX as usize + 1] = version_texts!(2, 0 1 2 3 4 5 6 7);
 
 impl Cause {
-    /// The completion's `prov_errno`.
+    /// Its number, which completions carry. It is never given to another cause.
     #[must_use]
     pub const fn number(self) -> c_int {
         match self {
@@ -115,31 +110,6 @@ impl Cause {
             Cause::SourceUnknown => 16,
             Cause::PathBlocked => 17,
             Cause::PeerVersion(version) => FIRST_VERSION + version as c_int,
-        }
-    }
-
-    /// Positive fabric error number for it.
-    #[must_use]
-    pub const fn fi_errno(self) -> c_int {
-        match self {
-            Cause::PeerTimeout => FI_ETIMEDOUT,
-            Cause::PeerUnreachable => FI_EHOSTUNREACH,
-            Cause::PeerRestarted => FI_ECONNRESET,
-            // The peer shut down in good order, so not ECONNABORTED.
-            Cause::PeerClosed => FI_ESHUTDOWN,
-            Cause::Canceled => FI_ECANCELED,
-            Cause::Truncated => FI_ETRUNC,
-            Cause::NoMessage => FI_ENOMSG,
-            Cause::BadBuffer => FI_EFAULT,
-            Cause::RefusedKey => FI_EKEYREJECTED,
-            Cause::RefusedBounds | Cause::NotPosted => FI_EINVAL,
-            Cause::RefusedRights => FI_EACCES,
-            Cause::SourceUnknown => FI_EADDRNOTAVAIL,
-            Cause::RefusedOperation => FI_EOPNOTSUPP,
-            Cause::RefusedUnsupported => FI_ENOSYS,
-            Cause::RefusedRoom => FI_EOVERRUN,
-            Cause::PeerVersion(_) => FI_EPROTO,
-            Cause::PathBlocked => FI_EMSGSIZE,
         }
     }
 
@@ -204,7 +174,7 @@ impl From<OpError> for Cause {
     }
 }
 
-/// The text for a `prov_errno`.
+/// The text for [`Cause::number`].
 #[must_use]
 pub fn text(prov_errno: c_int) -> &'static CStr {
     let versions = (0..=VERSION_MAX).map(Cause::PeerVersion);
@@ -219,8 +189,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_cause_has_its_own_number_error_and_text() {
-        let distinct: BTreeSet<_> = ALL.iter().map(|c| (c.fi_errno(), text(c.number()))).collect();
+    fn every_cause_has_its_own_number_and_text() {
+        let distinct: BTreeSet<_> = ALL.iter().map(|c| text(c.number())).collect();
         assert_eq!(distinct.len(), ALL.len());
         assert!(!distinct.iter().any(|(_, words)| *words == text(0)));
     }

@@ -1,14 +1,13 @@
 //! Which ports of RDMA devices may be used, as the settings choose.
 
+use crate::error::Error;
 use crate::settings::{PortSetting, Settings};
-use erd_ffi::fi::FI_ENODATA;
 use erd_port::udp::Interface;
 use erd_port::verbs::gid::GidKind;
 use erd_port::verbs::{Port, VerbsError, ports, shares_card};
 use erd_rd::config::DATAGRAM_MIN_BYTES;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::ffi::c_int;
 
 /// Warns of something once in a process.
 pub fn warn_once(text: String) {
@@ -24,9 +23,9 @@ pub fn warn_once(text: String) {
 /// then it is said why, if there is more to say than that there are no devices.
 ///
 /// # Errors
-/// `FI_ENODATA` if `FI_ERD_DEVICE` names one that there is not, or `FI_ERD_PORT` insists on verbs and
+/// [`Error::NoData`] if `FI_ERD_DEVICE` names one that there is not, or `FI_ERD_PORT` insists on verbs and
 /// no port can be used.
-pub fn usable(settings: &Settings) -> Result<Vec<Port>, c_int> {
+pub fn usable(settings: &Settings) -> Result<Vec<Port>, Error> {
     if settings.port == PortSetting::Udp {
         return Ok(Vec::new());
     }
@@ -50,12 +49,12 @@ pub fn usable(settings: &Settings) -> Result<Vec<Port>, c_int> {
              docs/verbs.md)"
                 .to_owned(),
         );
-        return Err(FI_ENODATA);
+        return Err(Error::NoData);
     }
     Ok(ports)
 }
 
-fn chosen(settings: &Settings, mut found: Vec<Port>) -> Result<Vec<Port>, c_int> {
+fn chosen(settings: &Settings, mut found: Vec<Port>) -> Result<Vec<Port>, Error> {
     let named = |port: &Port, name: &String| port.name() == *name || port.device == *name;
     for name in &settings.devices {
         if !found.iter().any(|port| named(port, name)) {
@@ -64,7 +63,7 @@ fn chosen(settings: &Settings, mut found: Vec<Port>) -> Result<Vec<Port>, c_int>
                 "FI_ERD_DEVICE is \"{name}\", which is no RDMA device with an active port; valid: {}",
                 names.join(", ")
             ));
-            return Err(FI_ENODATA);
+            return Err(Error::NoData);
         }
     }
     found.retain(|port| {
@@ -152,7 +151,7 @@ mod tests {
             "1024 is too few"
         );
         assert_eq!(names("mlx5_1"), Ok(vec!["mlx5_1".to_owned()]));
-        assert_eq!(names("mlx4_0"), Err(FI_ENODATA));
+        assert_eq!(names("mlx4_0"), Err(Error::NoData));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Socket addresses as libfabric passes them: `struct sockaddr_in` and `sockaddr_in6` in bytes.
 
-use erd_ffi::fi::{FI_FORMAT_UNSPEC, FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR_IP};
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use thiserror::Error;
@@ -26,25 +25,6 @@ impl Family {
         if ip.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// The family that an `addr_format` names, if it names one.
-    #[must_use]
-    pub fn named(addr_format: u32) -> Option<Family> {
-        match addr_format {
-            FI_SOCKADDR_IN => Some(Family::V4),
-            FI_SOCKADDR_IN6 => Some(Family::V6),
-            _ => None,
-        }
-    }
-
-    /// The family's `addr_format`.
-    #[must_use]
-    pub fn format(self) -> u32 {
-        match self {
-            Family::V4 => FI_SOCKADDR_IN,
-            Family::V6 => FI_SOCKADDR_IN6,
-        }
-    }
-
     /// `AF_INET` or `AF_INET6`.
     #[must_use]
     pub fn raw(self) -> libc::sa_family_t {
@@ -63,15 +43,6 @@ impl Family {
             Family::V6 => V6_BYTES,
         }
     }
-}
-
-/// Whether addresses of `addr_format` can be used at all.
-#[must_use]
-pub fn is_known_format(addr_format: u32) -> bool {
-    matches!(
-        addr_format,
-        FI_FORMAT_UNSPEC | FI_SOCKADDR | FI_SOCKADDR_IP | FI_SOCKADDR_IN | FI_SOCKADDR_IN6
-    )
 }
 
 /// Bytes that are no IPv4 or IPv6 socket address.

@@ -1,0 +1,6 @@
+//! Address vectors: peers' names by index.
+
+pub mod entries;
+pub mod shared;
+pub mod symmetric;
+pub mod table;
