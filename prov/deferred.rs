@@ -2,11 +2,13 @@
 //!
 //! A request is read when it is queued, lists and all; its structures may be used again.
 
-use crate::cntr::CntrInner;
-use crate::domain::DomainInner;
-use crate::ep::{Later, deferred_post};
-use crate::object;
-use crate::trigger::{Action, Which};
+use crate::domain::DomainFid;
+use crate::ep::deferred_post;
+use crate::{errno, object};
+use erd_core::cntr::CntrInner;
+use erd_core::domain::DomainInner;
+use erd_core::ep::Later;
+use erd_core::trigger::{Action, Which};
 use erd_ffi::fi::{
     FI_CANCEL_WORK, FI_EINVAL, FI_FLUSH_WORK, FI_OP_CNTR_ADD, FI_OP_CNTR_SET, fi_deferred_work,
 };
@@ -17,13 +19,13 @@ use std::sync::Arc;
 ///
 /// # Safety
 /// `arg` is what `fi_trigger(3)` says; NULL only for `FI_FLUSH_WORK`.
-pub unsafe fn control(domain: &Arc<DomainInner>, command: c_int, arg: *mut c_void) -> c_int {
+pub unsafe fn control(domain: &Arc<DomainFid>, command: c_int, arg: *mut c_void) -> c_int {
     let done = match command {
-        FI_CANCEL_WORK => domain.work.cancel(Which::Work(arg as usize)),
+        FI_CANCEL_WORK => domain.work.cancel(Which::Work(arg as usize)).map_err(errno::of),
         // SAFETY: the caller's promise.
         FI_FLUSH_WORK => unsafe { flush(domain, arg) },
         // SAFETY: the caller's promise.
-        _ => unsafe { queue(domain, arg.cast()) },
+        _ => unsafe { queue(&domain.domain, arg.cast()) },
     };
     match done {
         Ok(()) => 0,
@@ -37,7 +39,7 @@ pub unsafe fn control(domain: &Arc<DomainInner>, command: c_int, arg: *mut c_voi
 /// `cntr` is NULL or an open counter.
 unsafe fn flush(domain: &DomainInner, cntr: *mut c_void) -> Result<(), c_int> {
     if cntr.is_null() {
-        return domain.work.cancel(Which::All);
+        return domain.work.cancel(Which::All).map_err(errno::of);
     }
     // SAFETY: the caller's promise.
     let cntr = unsafe { object::from_fid::<CntrInner>(cntr.cast()) }.ok_or(FI_EINVAL)?;
@@ -85,9 +87,11 @@ unsafe fn queue(domain: &Arc<DomainInner>, work: *mut fi_deferred_work) -> Resul
                 return Err(FI_EINVAL);
             }
             done.into_iter().for_each(|cntr| domain.watch_region(cntr));
-            let later = Later::new(endpoint, post, Some(done.map(Arc::clone)))?;
+            let later =
+                Later::new(endpoint, post, Some(done.map(Arc::clone))).map_err(errno::of)?;
             Action::Post(Box::new(later))
         }
     };
-    domain.work.queue(domain, (trigger, asked.threshold), action, work as usize)
+    let at = (trigger, asked.threshold);
+    domain.work.queue(domain, at, action, work as usize).map_err(errno::of)
 }

@@ -82,7 +82,7 @@ guarded! {
     }
 
     unsafe extern "C" fn cleanup() {
-        crate::progress::shutdown();
+        erd_core::progress::shutdown();
     }
 }
 

@@ -1,7 +1,8 @@
 //! `fid_eq`: the event queue, where asynchronous AV insertions report (`fi_eq(3)`).
 
 use crate::fabric::FabricInner;
-use crate::object::{self, Class, Use, Users};
+use crate::object::{self, Class};
+use erd_core::uses::{Use, Users};
 use erd_ffi::fi::{
     FI_AFFINITY, FI_CLASS_EQ, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EAVAIL, FI_EINVAL, FI_EIO, FI_ENOMEM,
     FI_ENOSYS, FI_ETOOSMALL, FI_GETWAIT, FI_GETWAITOBJ, FI_PEEK, FI_WAIT_FD, FI_WAIT_NONE,

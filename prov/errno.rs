@@ -36,6 +36,21 @@ pub const fn of(error: Error) -> c_int {
     }
 }
 
+/// What a call answers.
+#[must_use]
+pub fn answer(result: Result<(), Error>) -> isize {
+    status(result) as isize
+}
+
+/// The same of calls that answer an `int`.
+#[must_use]
+pub fn status(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => -of(error),
+    }
+}
+
 /// Positive fabric error number of an operation that failed.
 #[must_use]
 pub const fn of_cause(cause: Cause) -> c_int {

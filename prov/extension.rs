@@ -1,8 +1,9 @@
 //! The provider's own operations, for `fi_open_ops(3)`: `include/rdma/fi_ext_erd.h`.
 
-use crate::domain::DomainInner;
-use crate::ep::EpInner;
+use crate::domain::DomainFid;
+use crate::errno;
 use crate::object;
+use erd_core::ep::EpInner;
 use erd_core::scheme::SchemeChoice;
 use erd_ffi::fi::{FI_EINVAL, FI_ENOSYS, FI_ETOOSMALL, fi_addr_t, fid, fid_domain, fid_ep};
 use erd_ffi::guard::guarded;
@@ -99,7 +100,7 @@ guarded! {
         _context: *mut c_void,
     ) -> c_int {
         // SAFETY: libfabric calls with our open domain.
-        if flags != 0 || unsafe { object::from_fid::<DomainInner>(domain) }.is_none() {
+        if flags != 0 || unsafe { object::from_fid::<DomainFid>(domain) }.is_none() {
             return -FI_EINVAL;
         }
         // SAFETY: the caller's pointers, as fi_open_ops(3) says.
@@ -132,7 +133,7 @@ guarded! {
         }
         // SAFETY: the caller's open domain and strings.
         let (domain, name, options) =
-            unsafe { (object::inner::<DomainInner>(domain), text(name), text(options)) };
+            unsafe { (object::inner::<DomainFid>(domain), text(name), text(options)) };
         match SchemeChoice::new(&name, &options) {
             Ok(choice) => {
                 domain.set_scheme(choice);
@@ -150,7 +151,7 @@ guarded! {
             return -FI_EINVAL;
         }
         // SAFETY: the caller's open domain.
-        let scheme = unsafe { object::inner::<DomainInner>(domain) }.scheme().name();
+        let scheme = unsafe { object::inner::<DomainFid>(domain) }.scheme().name();
         if len <= scheme.len() {
             return -FI_ETOOSMALL;
         }
@@ -182,7 +183,7 @@ guarded! {
                 }
                 0
             }
-            Err(errno) => -errno,
+            Err(error) => -errno::of(error),
         }
     }
 
@@ -205,7 +206,7 @@ guarded! {
                 }
                 told as isize
             }
-            Err(errno) => -(errno as isize),
+            Err(error) => errno::answer(Err(error)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `fid_fabric`: one network, under which domains and event queues are opened (`fi_fabric(3)`).
 
-use crate::object::{self, Class, Use, Users};
+use crate::object::{self, Class};
+use erd_core::uses::{Use, Users};
 use erd_ffi::fi::{
     FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_CLASS_WAIT, FI_EINVAL, FI_ENODATA,
     FI_ENOSYS, NOSYS_FABRIC, NOSYS_FID, fi_eq_attr, fi_fabric_attr, fi_info, fi_ops, fi_ops_fabric,

@@ -13,7 +13,6 @@
 //! and queue pairs are in `erd_port`, libfabric's ABI in `erd_ffi`, the operating system in `erd_sys`.
 
 mod addr_format;
-mod admission;
 pub mod av;
 pub mod capi;
 pub mod cntr;
@@ -26,21 +25,16 @@ pub mod eq;
 pub mod errno;
 mod extension;
 pub mod fabric;
-pub mod held;
 pub mod info;
 pub mod mistakes;
-pub mod monitor;
 pub mod mr;
 pub mod object;
 mod peer;
 pub mod poll;
-pub mod progress;
-pub mod region;
 pub mod sep;
 pub mod shared;
-pub mod trigger;
 pub mod verbs;
-pub mod watch;
+mod wait_obj;
 
 #[cfg(test)]
 mod control_tests;

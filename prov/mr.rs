@@ -1,153 +1,28 @@
 //! `fid_mr`: registered memory (`fi_mr(3)`).
-//!
-//! No registration is needed for local buffers; where the domain has an RDMA device, it sends from those that
-//! are registered without copying them (docs/verbs.md). Memory registered for remote access gets a
-//! key in the domain's table; other registrations have none.
 
-use crate::cntr::CntrInner;
-use crate::domain::DomainInner;
-use crate::object::{self, Class, Use, Users};
-use crate::region::{Piece, Region};
+use crate::domain::DomainFid;
+use crate::errno;
+use crate::object::{self, Class};
+use erd_core::cntr::CntrInner;
+use erd_core::flags::Flags;
+use erd_core::mr::{MR_IOV_LIMIT, MrInner, Wanted};
+use erd_core::region::Piece;
+use erd_core::uses::Users;
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
     FI_CLASS_EP, FI_CLASS_MR, FI_CLASS_RX_CTX, FI_CLASS_SEP, FI_EBADFLAGS, FI_EINVAL,
-    FI_EKEYREJECTED, FI_ENABLE, FI_ENOKEY, FI_ENOMEM, FI_ENOSYS, FI_EOPBADSTATE, FI_ETOOSMALL,
-    FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_KEY_NOTAVAIL, FI_MR_BASIC, FI_MR_DMABUF, FI_MR_ENDPOINT,
-    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
-    FI_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_map_raw, fi_mr_raw_attr, fi_ops, fi_ops_mr,
-    fid, fid_mr,
+    FI_EKEYREJECTED, FI_ENABLE, FI_ENOSYS, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM,
+    FI_KEY_NOTAVAIL, FI_MR_DMABUF, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID,
+    NOSYS_MR, fi_mr_attr, fi_mr_map_raw, fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
 };
 use erd_ffi::guard::guarded;
 use erd_port::PinId;
 use libc::iovec;
-use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-/// Most pieces of memory under one key.
-pub const MR_IOV_LIMIT: usize = 8;
-/// What peers may do.
-const REMOTE_ACCESS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
-/// What is read to be sent: by messages, by writes, and in answer to peers' reads.
-const SENT_FROM: u64 = FI_SEND | FI_WRITE | FI_REMOTE_READ;
-/// Most keys of a domain.
-pub const REGIONS_MAX: usize = 1 << 20;
-/// Keys remembered after they were taken back.
-const GONE_MAX: usize = 1024;
 /// Bytes of a raw key.
 const RAW_KEY_BYTES: usize = size_of::<u64>();
-
-/// Why a region gets no key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoKey {
-    /// The key that the application asked for is in use.
-    Taken,
-    /// The domain has [`REGIONS_MAX`] regions.
-    Full,
-}
-
-/// A domain's regions by key.
-pub struct MrTable {
-    provider_keys: bool,
-    at_enable: bool,
-    virtual_addresses: bool,
-    regions: Mutex<HashMap<u64, Arc<Region>>>,
-    /// The last [`GONE_MAX`] keys that were taken back: peers may use them still.
-    gone: Mutex<VecDeque<u64>>,
-}
-
-impl MrTable {
-    /// An empty table for a domain of this `mr_mode`.
-    #[must_use]
-    pub fn new(mr_mode: c_int) -> MrTable {
-        // FI_MR_BASIC is the name of before 1.5 for these modes together.
-        let has = |bit| mr_mode & (bit | FI_MR_BASIC) != 0;
-        MrTable {
-            provider_keys: has(FI_MR_PROV_KEY),
-            virtual_addresses: has(FI_MR_VIRT_ADDR),
-            at_enable: mr_mode & FI_MR_ENDPOINT != 0,
-            regions: Mutex::default(),
-            gone: Mutex::default(),
-        }
-    }
-
-    /// Gives a region its key: an unguessable one, or the one that the application asks for.
-    ///
-    /// # Errors
-    /// [`NoKey`].
-    pub fn insert(&self, region: Arc<Region>, requested_key: u64) -> Result<u64, NoKey> {
-        let mut regions = self.regions.lock();
-        if regions.len() >= REGIONS_MAX {
-            return Err(NoKey::Full);
-        }
-        let key = if self.provider_keys { fresh_key(&regions) } else { requested_key };
-        if key == FI_KEY_NOTAVAIL || regions.contains_key(&key) {
-            return Err(NoKey::Taken);
-        }
-        regions.insert(key, region);
-        Ok(key)
-    }
-
-    /// A stranger could guess a key: the application chooses them.
-    #[must_use]
-    pub fn has_guessable_keys(&self) -> bool {
-        !self.provider_keys
-    }
-
-    /// The region with this key.
-    #[must_use]
-    pub fn find(&self, key: u64) -> Option<Arc<Region>> {
-        self.regions.lock().get(&key).cloned()
-    }
-
-    /// Takes a key back; peers that use it from now on are refused.
-    pub fn remove(&self, key: u64) {
-        self.regions.lock().remove(&key);
-        let mut gone = self.gone.lock();
-        gone.truncate(GONE_MAX - 1);
-        gone.push_front(key);
-    }
-
-    /// Whether a key stands, or was taken back lately.
-    #[must_use]
-    pub fn stood(&self, key: u64) -> bool {
-        self.regions.lock().contains_key(&key) || self.gone.lock().contains(&key)
-    }
-
-    /// Regions with a key.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.regions.lock().len()
-    }
-
-    /// True if no region has a key.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// A random key that is not in use.
-fn fresh_key(regions: &HashMap<u64, Arc<Region>>) -> u64 {
-    loop {
-        let key = erd_core::random::u64();
-        if key != FI_KEY_NOTAVAIL && !regions.contains_key(&key) {
-            return key;
-        }
-    }
-}
-
-/// State of a registration.
-pub struct MrInner {
-    domain: Arc<DomainInner>,
-    region: Arc<Region>,
-    requested_key: u64,
-    /// `FI_KEY_NOTAVAIL` without remote access, and before it is enabled.
-    key: Mutex<u64>,
-    users: Users,
-    _domain_use: Use,
-}
 
 // SAFETY: `fid_mr` begins with its `fid`, and no other state has this class.
 unsafe impl Class for MrInner {
@@ -155,64 +30,38 @@ unsafe impl Class for MrInner {
     const FCLASS: usize = FI_CLASS_MR;
 
     fn users(&self) -> &Users {
-        &self.users
+        MrInner::users(self)
     }
 
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {
-        let key = *self.key.lock();
-        if key != FI_KEY_NOTAVAIL {
-            self.domain.regions.remove(key);
-        }
-        self.region.close();
+        self.close();
         Ok(())
     }
 }
 
-impl MrInner {
-    fn is_remote(&self) -> bool {
-        self.region.access() != 0
+/// # Safety
+/// `attr` is as `fi_mr_raw_attr` of `fi_mr(3)` says.
+unsafe fn raw_attr(mr: &MrInner, attr: *mut fi_mr_raw_attr) -> c_int {
+    let key = mr.key();
+    if key == FI_KEY_NOTAVAIL {
+        return -FI_EKEYREJECTED;
     }
-
-    /// Gives the registration its key, if it is to have one. Answers the key.
-    fn enable(&self) -> Result<u64, c_int> {
-        let mut key = self.key.lock();
-        if *key != FI_KEY_NOTAVAIL {
-            return Err(FI_EOPBADSTATE);
+    // SAFETY: the caller's structure; its pointers are NULL or places as the page says.
+    unsafe {
+        let attr = &mut *attr;
+        if attr.key_size.is_null() {
+            return -FI_EINVAL;
         }
-        if self.is_remote() {
-            let inserted = self.domain.regions.insert(Arc::clone(&self.region), self.requested_key);
-            *key = inserted.map_err(|reason| match reason {
-                NoKey::Taken => FI_ENOKEY,
-                NoKey::Full => FI_ENOMEM,
-            })?;
+        let room = std::mem::replace(&mut *attr.key_size, RAW_KEY_BYTES);
+        if room < RAW_KEY_BYTES || attr.raw_key.is_null() {
+            return -FI_ETOOSMALL;
         }
-        Ok(*key)
+        if !attr.base_addr.is_null() {
+            *attr.base_addr = mr.region().base();
+        }
+        attr.raw_key.cast::<[u8; RAW_KEY_BYTES]>().write(key.to_ne_bytes());
     }
-
-    /// # Safety
-    /// `attr` is as `fi_mr_raw_attr` of `fi_mr(3)` says.
-    unsafe fn raw_attr(&self, attr: *mut fi_mr_raw_attr) -> c_int {
-        let key = *self.key.lock();
-        if key == FI_KEY_NOTAVAIL {
-            return -FI_EKEYREJECTED;
-        }
-        // SAFETY: the caller's structure; its pointers are NULL or places as the page says.
-        unsafe {
-            let attr = &mut *attr;
-            if attr.key_size.is_null() {
-                return -FI_EINVAL;
-            }
-            let room = std::mem::replace(&mut *attr.key_size, RAW_KEY_BYTES);
-            if room < RAW_KEY_BYTES || attr.raw_key.is_null() {
-                return -FI_ETOOSMALL;
-            }
-            if !attr.base_addr.is_null() {
-                *attr.base_addr = self.region.base();
-            }
-            attr.raw_key.cast::<[u8; RAW_KEY_BYTES]>().write(key.to_ne_bytes());
-        }
-        0
-    }
+    0
 }
 
 /// `fi_mr_map_raw`: a raw key is the key.
@@ -256,31 +105,22 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
     }
     // SAFETY: the caller's promise.
     let (domain, pieces) =
-        unsafe { (object::from_fid::<DomainInner>(domain), pieces(attr.mr_iov, attr.iov_count)) };
+        unsafe { (object::from_fid::<DomainFid>(domain), pieces(attr.mr_iov, attr.iov_count)) };
     let (Some(domain), Some(pieces), false) = (domain, pieces, mr.is_null()) else {
         tracing::info!(count = attr.iov_count, "fi_mr_reg: 1 to {MR_IOV_LIMIT} pieces");
         return -FI_EINVAL;
     };
-    let access = attr.access & REMOTE_ACCESS;
-    let region = Region::new(pieces, access, domain.regions.virtual_addresses);
-    let region = if attr.access & SENT_FROM != 0 { domain.pinned(region) } else { region };
-    let desc = region.memory().map_or(0, PinId::number);
-    let inner = Arc::new(MrInner {
-        domain: Arc::clone(domain),
-        region: Arc::new(region),
-        requested_key: attr.requested_key,
-        key: Mutex::new(FI_KEY_NOTAVAIL),
-        users: Users::default(),
-        _domain_use: domain.hold(),
-    });
-    let key = if domain.regions.at_enable { Ok(FI_KEY_NOTAVAIL) } else { inner.enable() };
-    let key = match key {
-        Ok(key) => key,
-        Err(errno) => {
-            tracing::info!(errno, key = attr.requested_key, "fi_mr_reg: no key");
-            return -errno;
+    let access = Flags::from_bits_retain(attr.access);
+    let wanted = Wanted { pieces, access, key: attr.requested_key };
+    let inner = match MrInner::register(&domain.domain, wanted) {
+        Ok(inner) => inner,
+        Err(error) => {
+            tracing::info!(%error, key = attr.requested_key, "fi_mr_reg: no key");
+            return -errno::of(error);
         }
     };
+    let desc = inner.region().memory().map_or(0, PinId::number);
+    let key = inner.key();
     let fid = object::base::<MrInner>(attr.context, &FID_OPS);
     // Never followed: a number that may be out of date, and then names nothing.
     let mem_desc = std::ptr::without_provenance_mut(desc as usize);
@@ -354,7 +194,7 @@ guarded! {
         mr: *mut *mut fid_mr,
     ) -> c_int {
         // SAFETY: libfabric calls with our open domain.
-        let Some(state) = (unsafe { object::from_fid::<DomainInner>(domain) }) else {
+        let Some(state) = (unsafe { object::from_fid::<DomainFid>(domain) }) else {
             return -FI_EINVAL;
         };
         if attr.is_null() {
@@ -375,13 +215,13 @@ guarded! {
         match (mr, cntr) {
             // A key holds for all endpoints of the domain, so there is nothing to note.
             (Some(_), None) if endpoint => 0,
-            (Some(_), Some(_)) if flags & !REMOTE_ACCESS != 0 || flags == 0 => {
+            (Some(_), Some(_)) if flags & !(FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 || flags == 0 => {
                 tracing::info!(flags, "fi_mr_bind: a counter is for FI_REMOTE_READ or _WRITE");
                 -FI_EBADFLAGS
             }
             (Some(mr), Some(cntr)) => {
-                mr.region.count_in(cntr, flags);
-                mr.domain.watch_region(cntr);
+                mr.region().count_in(cntr, Flags::from_bits_retain(flags));
+                mr.domain().watch_region(cntr);
                 0
             }
             _ => -FI_EINVAL,
@@ -394,19 +234,19 @@ guarded! {
             return -FI_EINVAL;
         };
         match command {
-            FI_ENABLE if state.domain.regions.at_enable => match state.enable() {
+            FI_ENABLE if state.domain().regions.terms().at_enable => match state.enable() {
                 Ok(key) => {
                     // SAFETY: the object's C part, of which no reference exists; `fi_mr_key` may
                     // be called after this returns.
                     unsafe { (*mr.cast::<fid_mr>()).key = key };
                     0
                 }
-                Err(errno) => -errno,
+                Err(error) => -errno::of(error),
             },
             // Without FI_MR_ENDPOINT a registration is enabled from the start.
             FI_ENABLE | FI_REFRESH => 0,
             // SAFETY: this command's argument is what fi_mr(3) says.
-            FI_GET_RAW_MR if !arg.is_null() => unsafe { state.raw_attr(arg.cast()) },
+            FI_GET_RAW_MR if !arg.is_null() => unsafe { raw_attr(state, arg.cast()) },
             _ => -FI_ENOSYS,
         }
     }
@@ -414,31 +254,16 @@ guarded! {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn region() -> Arc<Region> {
-        let pieces = vec![Piece { start: 4096, len_bytes: 10 }];
-        Arc::new(Region::new(pieces, FI_REMOTE_READ, false))
-    }
+    use crate::domain::key_terms;
+    use erd_core::mr::KeyTerms;
+    use erd_ffi::fi::{FI_MR_BASIC, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR};
 
     #[test]
-    fn an_applications_key_is_kept_and_cannot_be_given_twice() {
-        let table = MrTable::new(0);
-        assert_eq!(table.insert(region(), 7), Ok(7));
-        assert_eq!(table.insert(region(), 7), Err(NoKey::Taken));
-        assert_eq!(table.insert(region(), u64::MAX), Err(NoKey::Taken));
-        table.remove(7);
-        assert!(table.stood(7) && !table.stood(8));
-        assert_eq!(table.insert(region(), 7), Ok(7));
-    }
-
-    #[test]
-    fn the_providers_keys_differ_from_each_other_and_from_what_was_asked() {
-        for mode in [FI_MR_PROV_KEY, FI_MR_BASIC] {
-            let table = MrTable::new(mode);
-            let keys: Vec<_> = (0..64).map(|_| table.insert(region(), 7).expect("key")).collect();
-            assert_eq!(table.len(), 64);
-            assert!(keys.iter().all(|key| *key > 1 << 32), "{keys:?}");
-        }
+    fn the_basic_mode_stands_for_its_parts() {
+        let basic = key_terms(FI_MR_BASIC);
+        assert_eq!(basic, key_terms(FI_MR_PROV_KEY | FI_MR_VIRT_ADDR));
+        assert_eq!(basic, KeyTerms { random: true, at_enable: false, by_address: true });
+        assert!(key_terms(FI_MR_ENDPOINT).at_enable);
+        assert_eq!(key_terms(0), KeyTerms::default());
     }
 }

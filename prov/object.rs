@@ -9,14 +9,14 @@
 //!
 //! [`publish`] makes the box and gives its pointer to C, [`inner`] and [`from_fid`] find the state
 //! behind a pointer that C hands back, and [`close`] is the `fi_ops.close` of every class. A child
-//! holds a [`Use`] of each object that it needs; an object with uses answers `-FI_EBUSY` to close.
+//! holds a `Use` of each object that it needs; an object with uses answers `-FI_EBUSY` to close.
 //! A process that was forked owns none of its parent's objects: closing them there does nothing.
 
+use erd_core::uses::Users;
 use erd_ffi::fi::{FI_EBUSY, FI_EINVAL, fid};
 use erd_sys::process::Process;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// State behind one class of libfabric objects.
 ///
@@ -47,35 +47,6 @@ pub struct FidBox<T: Class> {
     fid: T::Abi,
     owner: Process,
     inner: Arc<T>,
-}
-
-/// Counts who needs an object.
-#[derive(Debug, Default)]
-pub struct Users(Arc<AtomicUsize>);
-
-impl Users {
-    /// One more.
-    #[must_use]
-    pub fn add(&self) -> Use {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Use(Arc::clone(&self.0))
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// The need of one object for another; dropping it ends the need.
-#[derive(Debug)]
-pub struct Use(Arc<AtomicUsize>);
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
-    }
 }
 
 /// Makes the box of an object and hands it to C; [`close`] takes it back.

@@ -1,11 +1,14 @@
 //! Poll sets and wait sets (`fi_poll(3)`).
 
-use crate::cntr::CntrInner;
-use crate::cq::CqInner;
-use crate::domain::DomainInner;
+use crate::cq::CqFid;
+use crate::domain::DomainFid;
+use crate::errno;
 use crate::fabric::FabricInner;
-use crate::object::{self, Class, Use, Users};
-use erd_core::spin::{Seen, Spinner};
+use crate::object::{self, Class};
+use erd_core::cntr::CntrInner;
+use erd_core::cq::CqInner;
+use erd_core::sleep::WaitInner;
+use erd_core::uses::{Use, Users};
 use erd_ffi::fi::{
     FI_CLASS_POLL, FI_CLASS_WAIT, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_ETIMEDOUT, FI_GETWAIT,
     FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_UNSPEC, NOSYS_FID, NOSYS_POLL, NOSYS_WAIT, fi_ops,
@@ -13,14 +16,10 @@ use erd_ffi::fi::{
     fid_poll, fid_wait,
 };
 use erd_ffi::guard::guarded;
-use erd_sys::clock::monotonic_ns;
-use erd_sys::wait::{Interest, WaitSet};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// A queue or a counter, which stays open as long as it is in a set.
 struct Member {
@@ -44,7 +43,7 @@ impl Member {
     unsafe fn of(any: *mut fid) -> Option<Member> {
         // SAFETY: the caller's promise.
         unsafe {
-            if let Some(cq) = object::from_fid::<CqInner>(any) {
+            if let Some(CqFid { cq, .. }) = object::from_fid::<CqFid>(any).map(|cq| &**cq) {
                 return Some(Member { fid: any, what: What::Cq(Arc::clone(cq)), _use: cq.hold() });
             }
             let cntr = object::from_fid::<CntrInner>(any)?;
@@ -78,88 +77,20 @@ unsafe impl Class for PollInner {
     }
 }
 
-/// What is opened with `FI_WAIT_SET` can be slept on together.
-pub trait Sleepable: Send + Sync {
-    /// True if nothing is there, and whatever comes wakes who sleeps on the wait set.
-    fn may_sleep(&self) -> bool;
-}
-
-/// State of a wait set.
-pub struct WaitInner {
-    set: WaitSet,
-    members: Mutex<Vec<std::sync::Weak<dyn Sleepable>>>,
-    /// What the last member allows.
-    spin_ns: AtomicU64,
-    spinner: Spinner,
-    users: Users,
+/// A wait set, which keeps its fabric open.
+pub struct WaitFid {
+    /// The set.
+    pub set: Arc<WaitInner>,
     _fabric_use: Use,
 }
 
 // SAFETY: `fid_wait` begins with its `fid`, and no other state has this class.
-unsafe impl Class for WaitInner {
+unsafe impl Class for WaitFid {
     type Abi = fid_wait;
     const FCLASS: usize = FI_CLASS_WAIT;
 
     fn users(&self) -> &Users {
-        &self.users
-    }
-}
-
-impl WaitInner {
-    /// Keeps the set open until the answer is dropped.
-    #[must_use]
-    pub fn hold(&self) -> Use {
-        self.users.add()
-    }
-
-    /// `member`, whose fd is `fd`, is slept on with the others, after a spin of `spin_ns` at most.
-    ///
-    /// # Errors
-    /// A positive error number.
-    pub fn add(
-        &self,
-        member: std::sync::Weak<dyn Sleepable>,
-        fd: std::os::fd::BorrowedFd<'_>,
-        spin_ns: u64,
-    ) -> Result<(), c_int> {
-        let added = self.set.add(fd, Interest::Readable);
-        added.map_err(|error| error.raw_os_error().unwrap_or(FI_EINVAL))?;
-        self.spin_ns.store(spin_ns, Ordering::Relaxed);
-        let mut members = self.members.lock();
-        members.retain(|member| member.strong_count() > 0);
-        members.push(member);
-        Ok(())
-    }
-
-    /// True if no member has anything, and whatever comes makes the set's fd readable.
-    fn may_sleep(&self) -> bool {
-        let members = self.members.lock().clone();
-        members.iter().filter_map(std::sync::Weak::upgrade).all(|one| one.may_sleep())
-    }
-
-    fn wait(&self, timeout_ms: c_int) -> c_int {
-        let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
-        loop {
-            if !self.may_sleep() {
-                return 0;
-            }
-            let mut found = false;
-            self.spinner.spin(self.spin_ns.load(Ordering::Relaxed), end_ns, || {
-                found = !self.may_sleep();
-                if found { Seen::Found } else { Seen::Nothing }
-            });
-            if found {
-                return 0;
-            }
-            let now_ns = monotonic_ns();
-            if end_ns.is_some_and(|end| now_ns >= end) {
-                return -FI_ETIMEDOUT;
-            }
-            let left = end_ns.map(|end| Duration::from_nanos(end - now_ns));
-            if let Err(error) = self.set.wait(left) {
-                return -error.raw_os_error().unwrap_or(FI_EINVAL);
-            }
-        }
+        self.set.users()
     }
 }
 
@@ -169,10 +100,10 @@ impl WaitInner {
 /// `any` is an open wait set of this provider.
 pub unsafe fn trywait(any: *mut fid) -> c_int {
     // SAFETY: the caller's promise.
-    let Some(set) = (unsafe { object::from_fid::<WaitInner>(any) }) else {
+    let Some(set) = (unsafe { object::from_fid::<WaitFid>(any) }) else {
         return -FI_EINVAL;
     };
-    if set.may_sleep() { 0 } else { -FI_EAGAIN }
+    if set.set.may_sleep() { 0 } else { -FI_EAGAIN }
 }
 
 /// `fi_poll_open`.
@@ -185,9 +116,8 @@ pub unsafe fn open(
     pollset: *mut *mut fid_poll,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let (domain, flags) = unsafe {
-        (object::inner::<DomainInner>(domain), attr.as_ref().map_or(0, |attr| attr.flags))
-    };
+    let (domain, flags) =
+        unsafe { (object::inner::<DomainFid>(domain), attr.as_ref().map_or(0, |attr| attr.flags)) };
     if pollset.is_null() || flags != 0 {
         return -FI_EINVAL;
     }
@@ -218,19 +148,12 @@ pub unsafe fn open_wait(
         tracing::info!(asked.wait_obj, "fi_wait_open: FI_WAIT_UNSPEC or FI_WAIT_FD, no flags");
         return if asked.flags == 0 { -FI_ENOSYS } else { -FI_EINVAL };
     }
-    let set = match WaitSet::new() {
+    let set = match WaitInner::new() {
         Ok(set) => set,
         Err(error) => return -error.raw_os_error().unwrap_or(FI_EINVAL),
     };
-    let inner = Arc::new(WaitInner {
-        set,
-        members: Mutex::default(),
-        spin_ns: AtomicU64::new(0),
-        spinner: Spinner::default(),
-        users: Users::default(),
-        _fabric_use: fabric.hold(),
-    });
-    let fid = object::base::<WaitInner>(std::ptr::null_mut(), &WAIT_FID_OPS);
+    let inner = Arc::new(WaitFid { set, _fabric_use: fabric.hold() });
+    let fid = object::base::<WaitFid>(std::ptr::null_mut(), &WAIT_FID_OPS);
     // SAFETY: the caller gave a place for the new object.
     unsafe { *waitset = object::publish(fid_wait { fid, ops: &WAIT_OPS }, inner) };
     0
@@ -241,7 +164,7 @@ static POLL_FID_OPS: fi_ops = fi_ops { close: object::close::<PollInner>, ..NOSY
 static POLL_OPS: fi_ops_poll = fi_ops_poll { poll, poll_add, poll_del, ..NOSYS_POLL };
 
 static WAIT_FID_OPS: fi_ops =
-    fi_ops { close: object::close::<WaitInner>, control: wait_control, ..NOSYS_FID };
+    fi_ops { close: object::close::<WaitFid>, control: wait_control, ..NOSYS_FID };
 
 static WAIT_OPS: fi_ops_wait = fi_ops_wait { wait, ..NOSYS_WAIT };
 
@@ -288,12 +211,16 @@ guarded! {
 
     unsafe extern "C" fn wait(waitset: *mut fid_wait, timeout_ms: c_int) -> c_int {
         // SAFETY: libfabric calls with our open set.
-        unsafe { object::inner::<WaitInner>(waitset) }.wait(timeout_ms)
+        match unsafe { object::inner::<WaitFid>(waitset) }.set.wait(timeout_ms) {
+            Ok(true) => 0,
+            Ok(false) => -FI_ETIMEDOUT,
+            Err(error) => -errno::of(error),
+        }
     }
 
     unsafe extern "C" fn wait_control(any: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open set.
-        let Some(set) = (unsafe { object::from_fid::<WaitInner>(any) }) else {
+        let Some(set) = (unsafe { object::from_fid::<WaitFid>(any) }) else {
             return -FI_EINVAL;
         };
         match command {

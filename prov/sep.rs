@@ -5,11 +5,18 @@
 //! the endpoint's name finds a named receive context. All transmit contexts send from the
 //! first engine, so that a peer sees one source; each has its own queue and counters.
 
-use crate::av::RX_CONTEXTS_MAX;
-use crate::domain::DomainInner;
-use crate::ep::{Bound, EpConfig, EpFid, EpInner, Role, context_object};
-use crate::object::{self, Class, Use, Users};
+use crate::av::AvFid;
+use crate::domain::DomainFid;
+use crate::ep::{EpFid, config_of, context_object};
+use crate::errno;
+use crate::object::{self, Class};
+use erd_core::av::RX_CONTEXTS_MAX;
+use erd_core::domain::DomainInner;
+use erd_core::ep::bind::Role;
+use erd_core::ep::{Bound, EpConfig, EpInner};
+use erd_core::error::Error;
 use erd_core::sockaddr;
+use erd_core::uses::{Use, Users};
 use erd_ffi::fi::{
     FI_CLASS_AV, FI_CLASS_SEP, FI_EADDRINUSE, FI_EINVAL, FI_ENABLE, FI_ENOSYS, FI_ETOOSMALL,
     NOSYS_ATOMIC, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_MSG, NOSYS_RMA,
@@ -24,6 +31,9 @@ use std::sync::Arc;
 pub const TX_CONTEXTS_MAX: usize = 16;
 /// Times that ports in a row are looked for.
 const PORT_TRIES: usize = 64;
+
+/// A port is taken.
+const IN_USE: Error = Error::System(FI_EADDRINUSE);
 
 /// State of a scalable endpoint.
 pub struct SepInner {
@@ -45,7 +55,8 @@ unsafe impl Class for SepInner {
     }
 
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {
-        self.engines.iter().try_for_each(EpInner::closing)
+        self.engines.iter().for_each(EpInner::close);
+        Ok(())
     }
 }
 
@@ -55,13 +66,13 @@ fn engines(
     config: EpConfig,
     at: SocketAddr,
     count: usize,
-) -> Result<Vec<Arc<EpInner>>, c_int> {
+) -> Result<Vec<Arc<EpInner>>, Error> {
     let first = EpInner::new(domain, &domain.regions, config, at)?;
     let port = first.name().map_or(0, |name| name.port());
     let mut all = vec![first];
     for nth in 1..count {
         let next = u16::try_from(nth).ok().and_then(|nth| port.checked_add(nth));
-        let at = SocketAddr::new(at.ip(), next.ok_or(FI_EADDRINUSE)?);
+        let at = SocketAddr::new(at.ip(), next.ok_or(IN_USE)?);
         all.push(EpInner::new(domain, &domain.regions, config, at)?);
     }
     Ok(all)
@@ -72,7 +83,7 @@ fn engines(
 /// # Safety
 /// `info` and `sep` are as `fi_endpoint(3)` says.
 pub unsafe fn open(
-    domain: &Arc<DomainInner>,
+    domain: &Arc<DomainFid>,
     info: *mut fi_info,
     sep: *mut *mut fid_ep,
     context: *mut c_void,
@@ -85,7 +96,7 @@ pub unsafe fn open(
         let info = &*info;
         let counts = info.ep_attr.as_ref().map(|ep| (ep.tx_ctx_cnt, ep.rx_ctx_cnt));
         let source = sockaddr::read(info.src_addr, info.src_addrlen);
-        (EpConfig::read(info, domain), source, counts.unwrap_or((1, 1)))
+        (config_of(info, domain), source, counts.unwrap_or((1, 1)))
     };
     let (tx_contexts, rx_contexts) = (counts.0.max(1), counts.1.max(1));
     let (Ok(source), true, true) =
@@ -101,16 +112,16 @@ pub unsafe fn open(
     let config = config.scalable(tx_contexts);
     let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
     let tries = if at.port() == 0 { PORT_TRIES } else { 1 };
-    let mut opened = Err(FI_EADDRINUSE);
+    let mut opened = Err(IN_USE);
     for _ in 0..tries {
-        opened = engines(domain, config, at, rx_contexts);
-        if opened.as_ref().err() != Some(&FI_EADDRINUSE) {
+        opened = engines(&domain.domain, config, at, rx_contexts);
+        if opened.as_ref().err() != Some(&IN_USE) {
             break;
         }
     }
     let engines = match opened {
         Ok(engines) => engines,
-        Err(errno) => return -errno,
+        Err(error) => return -errno::of(error),
     };
     let inner = Arc::new(SepInner {
         engines,
@@ -143,11 +154,14 @@ static CM_OPS: fi_ops_cm = fi_ops_cm { getname: sep_getname, ..NOSYS_CM };
 
 impl SepInner {
     /// The object of a context: its engine, and what it is there.
-    fn context(&self, role: Role, flags: (u64, u64), context: *mut c_void) -> *mut fid_ep {
-        let engine = match role {
-            Role::Rx(nth) => &self.engines[usize::from(nth)],
-            Role::Tx(_) => &self.engines[0],
-        };
+    fn context(
+        &self,
+        engine: usize,
+        role: Role,
+        flags: (u64, u64),
+        context: *mut c_void,
+    ) -> *mut fid_ep {
+        let engine = &self.engines[engine];
         if let Role::Tx(nth) = role {
             engine.report_losses_as(nth, context);
         }
@@ -167,13 +181,13 @@ fn nth(index: c_int, count: usize) -> Option<u8> {
 guarded! {
     unsafe extern "C" fn sep_bind(sep: *mut fid, other: *mut fid, _flags: u64) -> c_int {
         // SAFETY: libfabric calls with our open endpoint and another open object or NULL.
-        let (Some(sep), Some(av)) = (unsafe { (object::from_fid::<SepInner>(sep), object::from_fid(other)) })
+        let (Some(sep), Some(av)) = (unsafe { (object::from_fid::<SepInner>(sep), object::from_fid::<AvFid>(other)) })
         else {
             tracing::info!("fi_scalable_ep_bind: an AV ({FI_CLASS_AV}); the rest binds to contexts");
             return -FI_EINVAL;
         };
-        let bound = sep.engines.iter().try_for_each(|engine| engine.attach(Bound::Av(av), 0));
-        bound.map_or_else(|errno| -errno, |()| 0)
+        let bound = sep.engines.iter().try_for_each(|engine| engine.attach(Bound::Av(&av.av), 0));
+        errno::status(bound)
     }
 
     unsafe extern "C" fn sep_control(sep: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {
@@ -185,7 +199,7 @@ guarded! {
             return -FI_ENOSYS;
         }
         let enabled = sep.engines.iter().try_for_each(EpInner::enable);
-        enabled.map_or_else(|errno| -errno, |()| 0)
+        errno::status(enabled)
     }
 
     unsafe extern "C" fn sep_tx_ctx(
@@ -204,8 +218,8 @@ guarded! {
         let (Some(index), false) = (nth(index, sep.tx_contexts), tx_ep.is_null()) else {
             return -FI_EINVAL;
         };
-        let tx_flags = asked.unwrap_or(sep.config.tx_flags);
-        let object = sep.context(Role::Tx(index), (tx_flags, 0), context);
+        let tx_flags = asked.unwrap_or(sep.config.tx_flags.bits());
+        let object = sep.context(0, Role::Tx(index), (tx_flags, 0), context);
         // SAFETY: the caller gave a place for the new object.
         unsafe { *tx_ep = object };
         0
@@ -226,8 +240,8 @@ guarded! {
         let (Some(index), false) = (nth(index, sep.engines.len()), rx_ep.is_null()) else {
             return -FI_EINVAL;
         };
-        let rx_flags = asked.unwrap_or(sep.config.rx_flags);
-        let object = sep.context(Role::Rx(index), (0, rx_flags), context);
+        let rx_flags = asked.unwrap_or(sep.config.rx_flags.bits());
+        let object = sep.context(index.into(), Role::Rx, (0, rx_flags), context);
         // SAFETY: as above.
         unsafe { *rx_ep = object };
         0

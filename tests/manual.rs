@@ -1,7 +1,7 @@
 //! Holds the man page, and the settings that the README shows, against the provider's table of
 //! parameters.
 
-use erd::settings::{PARAMETERS, Parameter};
+use erd_core::settings::{PARAMETERS, Parameter};
 
 const PAGE: &str = include_str!("../docs/man/fi_erd.7");
 const README: &str = include_str!("../README.md");

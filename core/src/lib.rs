@@ -4,16 +4,33 @@
 //! This crate joins the protocol engine (`erd_rd`) with what carries its datagrams (`erd_port`). It
 //! knows no foreign ABI: its flags and errors are types of its own.
 
+pub mod admission;
 pub mod atomics;
 pub mod av;
 pub mod cause;
+pub mod cntr;
+pub mod cq;
+pub mod domain;
+pub mod ep;
 pub mod error;
+pub mod flags;
+pub mod foreign;
+pub mod held;
 pub mod look;
+pub mod monitor;
+pub mod mr;
 pub mod plan;
+pub mod progress;
 pub mod random;
 pub mod rdma;
+pub mod region;
 pub mod resolve;
 pub mod scheme;
 pub mod settings;
+pub mod shared;
+pub mod sleep;
 pub mod sockaddr;
 pub mod spin;
+pub mod trigger;
+pub mod uses;
+pub mod watch;

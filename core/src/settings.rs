@@ -715,7 +715,7 @@ mod tests {
 
     #[test]
     fn the_manuals_table_is_this_table() {
-        let manual = include_str!("../docs/settings.md");
+        let manual = include_str!("../../docs/settings.md");
         let row = |p: &Parameter| {
             let default = if p.default.is_empty() { "empty" } else { p.default };
             format!("| `{}` | {default} | {} | {} |\n", p.variable(), p.kind, p.help)

@@ -1,18 +1,12 @@
-//! Functions and threads that C code may enter.
+//! Functions that C code may enter.
 //!
 //! A panic is a bug of ours. It must not unwind into C, which would abort the application. So
-//! every exported function and every thread body is made here: a panic inside is caught, logged,
+//! every exported function is made here: a panic inside is caught, logged,
 //! reported to the object's owner through a hook (which marks the object as failed), and answered
 //! with `-FI_EOTHER`. Running out of memory still aborts, as Rust does not unwind then.
 
 use crate::fi::{CReturn, FI_EOTHER};
 use crate::log::{self, Level, Subsys};
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::{Builder, JoinHandle};
-
-#[cfg(not(panic = "unwind"))]
-compile_error!("erd catches panics at the C boundary: build with panic = \"unwind\"");
 
 /// Writes `extern "C"` functions from which no panic escapes.
 ///
@@ -83,78 +77,18 @@ pub use guarded;
 /// If `body` panics, `on_panic` runs (a panic of its own is swallowed) and the answer is that of
 /// [`CReturn::from_errno`] for `FI_EOTHER`.
 pub fn call<R: CReturn>(name: &str, body: impl FnOnce() -> R, on_panic: impl FnOnce()) -> R {
-    // The closures may leave an object half changed; the hook marks it as failed, after which
-    // nothing looks into it any more.
-    match catch_unwind(AssertUnwindSafe(body)) {
+    match erd_sys::guard::caught(body, on_panic) {
         Ok(value) => value,
-        Err(payload) => {
-            report(name, payload, on_panic);
+        Err(text) => {
+            log::emit(Level::Warn, Subsys::Core, name, 0, format_args!("internal error: {text}"));
             R::from_errno(FI_EOTHER)
         }
     }
 }
 
-/// Starts a thread whose panic is caught, logged and reported through `on_panic`.
-///
-/// The thread takes no signals: the application's handlers run on its own threads.
-///
-/// # Errors
-///
-/// What the operating system answers when it has no thread to give.
-pub fn spawn<B, H>(name: &'static str, body: B, on_panic: H) -> std::io::Result<JoinHandle<()>>
-where
-    B: FnOnce() + Send + 'static,
-    H: FnOnce() + Send + 'static,
-{
-    let old = block_signals();
-    let thread = Builder::new().name(name.into()).spawn(move || call(name, body, on_panic));
-    restore_signals(&old);
-    thread
-}
-
-#[cold]
-fn report(name: &str, payload: Box<dyn Any + Send>, on_panic: impl FnOnce()) {
-    let text = payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    log::emit(Level::Warn, Subsys::Core, name, 0, format_args!("internal error: {text}"));
-    if let Err(second) = catch_unwind(AssertUnwindSafe(on_panic)) {
-        forget(second);
-    }
-    forget(payload);
-}
-
-/// Leaks a panic's payload unless it is plain text: its `Drop` is foreign code that could panic.
-fn forget(payload: Box<dyn Any + Send>) {
-    if !(payload.is::<&str>() || payload.is::<String>()) {
-        std::mem::forget(payload);
-    }
-}
-
-/// Blocks all signals for this thread and returns the mask there was.
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: both sets are ours; `sigfillset` initialises one, `pthread_sigmask` the other, and
-    // with valid arguments neither can fail.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
-        old
-    }
-}
-
-fn restore_signals(old: &libc::sigset_t) {
-    // SAFETY: the set came from `block_signals`; nothing is to be written.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old, std::ptr::null_mut()) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     unsafe fn count(failures: *mut AtomicU32) {
@@ -205,21 +139,5 @@ mod tests {
     fn a_panic_in_the_hook_is_swallowed() {
         let answer: i32 = call("test", || panic!("first"), || panic!("second"));
         assert_eq!(answer, -FI_EOTHER);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
-    fn a_panicking_thread_ends_and_tells() {
-        let told = Arc::new(AtomicU32::new(0));
-        let hook = Arc::clone(&told);
-        let thread = spawn(
-            "erd-test",
-            || panic!("a bug"),
-            move || {
-                hook.fetch_add(1, Ordering::Relaxed);
-            },
-        );
-        assert!(thread.is_ok_and(|thread| thread.join().is_ok()));
-        assert_eq!(told.load(Ordering::Relaxed), 1);
     }
 }

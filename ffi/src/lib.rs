@@ -2,11 +2,9 @@
 //!
 //! - [`fi`]: the provider side of libfabric's ABI; [`host`]: the libfabric that loaded us; [`log`]
 //!   and [`param`]: its log and its configuration;
-//! - [`guard`]: functions and threads that C code may enter; no panic crosses them. [`at_exit`]: what
-//!   ends with the process;
+//! - [`guard`]: functions that C code may enter; no panic crosses them;
 //! - [`mod@ibv`]: the ABI of libibverbs.
 
-pub mod at_exit;
 pub mod fi;
 pub mod guard;
 pub mod host;

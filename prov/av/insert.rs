@@ -1,11 +1,11 @@
 //! Insertion: from addresses, from a name, from a run of names.
 
-use super::AvInner;
+use super::AvFid;
 use crate::eq::{Completion, Failure};
 use crate::{errno, object};
 use erd_core::av::symmetric::Run;
 use erd_core::av::table::ENTRIES_MAX;
-use erd_core::sockaddr::{self, Family};
+use erd_core::sockaddr;
 use erd_ffi::fi::{
     FI_ADDR_NOTAVAIL, FI_AV_COMPLETE, FI_AV_USER_ID, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EBADFLAGS,
     FI_EINVAL, FI_ENOEQ, FI_MORE, FI_SYNC_ERR, fi_addr_t, fid_av,
@@ -28,30 +28,9 @@ struct Request {
 /// Why one address was refused: a positive error number.
 type Refused = c_int;
 
-/// Checks the address of a peer.
-fn usable(addr: SocketAddr, family: Family) -> Result<SocketAddr, Refused> {
-    if Family::of(addr.ip()) != family {
-        return Err(FI_EINVAL);
-    }
-    if addr.port() == 0 || addr.ip().is_unspecified() || addr.ip().is_multicast() {
-        return Err(FI_EADDRNOTAVAIL);
-    }
-    Ok(addr)
-}
-
-impl AvInner {
-    /// Inserts the name of a peer.
-    ///
-    /// # Errors
-    /// A positive error number.
-    pub(crate) fn insert_name(&self, addr: SocketAddr) -> Result<fi_addr_t, c_int> {
-        let addr = usable(addr, self.domain.family())?;
-        let index = self.table.write().insert(addr).map_err(errno::of)?;
-        Ok(index.into())
-    }
-
+impl AvFid {
     fn insert_one(&self, addr: Result<SocketAddr, Refused>) -> Result<fi_addr_t, Refused> {
-        self.insert_name(addr?)
+        self.insert_name(addr?).map_err(errno::of)
     }
 
     /// Inserts `count` addresses and answers as `fi_av_insert` does.
@@ -69,7 +48,7 @@ impl AvInner {
             return -FI_EBADFLAGS;
         }
         let names = flags & FI_AV_USER_ID != 0;
-        if names && (self.user_ids || self.asynchronous || request.fi_addr.is_null()) {
+        if names && (self.has_user_ids() || self.asynchronous || request.fi_addr.is_null()) {
             tracing::info!("fi_av_insert: FI_AV_USER_ID needs identifiers, and is not for this AV");
             return -FI_EINVAL;
         }
@@ -98,14 +77,14 @@ impl AvInner {
                 }
             }
         }
-        self.each_member(|member| member.names_added());
+        self.tell_of_names();
         inserted
     }
 
     /// Inserts, and reports on the event queue. Nothing is inserted if the queue has no room.
     ///
     /// # Safety
-    /// As [`AvInner::insert`].
+    /// As [`AvFid::insert`].
     unsafe fn insert_async(
         &self,
         request: Request,
@@ -135,15 +114,12 @@ impl AvInner {
         if bound.eq.report(&failures, done).is_err() {
             for fi_addr in outcomes.iter().flatten() {
                 // It was inserted just now, so it is there; a peer that stays is not disturbed.
-                let mut table = self.table.write();
-                if let Ok(Some(_)) = table.remove(*fi_addr) {
-                    table.free(*fi_addr);
-                }
+                self.take_back(*fi_addr);
             }
             return -FI_EAGAIN;
         }
         drop(slot);
-        self.each_member(|member| member.names_added());
+        self.tell_of_names();
         0
     }
 }
@@ -173,7 +149,7 @@ unsafe fn utf8<'a>(text: *const c_char) -> Option<&'a str> {
 /// `fi_av_insertsym`.
 ///
 /// # Safety
-/// As [`AvInner::insert`]; `node` and `service` are C strings or NULL.
+/// As [`AvFid::insert`]; `node` and `service` are C strings or NULL.
 unsafe fn insert_run(
     mut request: Request,
     node: (*const c_char, usize),
@@ -181,12 +157,12 @@ unsafe fn insert_run(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let (av, names) =
-        unsafe { (object::inner::<AvInner>(request.av), (utf8(node.0), utf8(service.0))) };
+        unsafe { (object::inner::<AvFid>(request.av), (utf8(node.0), utf8(service.0))) };
     let (Some(first_node), Some(first_service)) = names else {
         tracing::info!("fi_av_insertsym: node and service must be given");
         return -FI_EINVAL;
     };
-    let run = Run::new((first_node, node.1), (first_service, service.1), av.domain.family());
+    let run = Run::new((first_node, node.1), (first_service, service.1), av.domain().family());
     let Some(count) = run.count() else {
         return -FI_EINVAL;
     };
@@ -215,8 +191,8 @@ guarded! {
             return -FI_EINVAL;
         }
         // SAFETY: libfabric calls with our open AV.
-        let state = unsafe { object::inner::<AvInner>(av) };
-        let stride = state.domain.family().addr_bytes();
+        let state = unsafe { object::inner::<AvFid>(av) };
+        let stride = state.domain().family().addr_bytes();
         let nth = |place: usize| {
             // SAFETY: the caller's array has `count` addresses of the domain's format.
             let read = unsafe { sockaddr::read(addr.byte_add(place * stride), stride) };

@@ -1,191 +1,54 @@
 //! `fid_av`: the address vector, peers' names by index (`fi_av(3)`).
 //!
-//! Inserting an address never touches the network. `FI_AV_MAP` behaves as `FI_AV_TABLE`, as the
-//! man page encourages. An address that is inserted again keeps its `fi_addr`, and leaves when it
-//! has been removed as often as it was inserted.
+//! `FI_AV_MAP` behaves as `FI_AV_TABLE`, as the man page encourages.
 
 mod insert;
 
-use crate::domain::DomainInner;
+use crate::domain::DomainFid;
 use crate::eq::BoundEq;
 use crate::errno;
-use crate::object::{self, Class, Use, Users};
+use crate::object::{self, Class};
 use erd_core::av::entries::Entries;
-use erd_core::av::table::{NotThere, Table};
+use erd_core::av::table::NotThere;
+use erd_core::av::{AvInner, RX_CTX_BITS_MAX};
 use erd_core::sockaddr;
+use erd_core::uses::Users;
 use erd_ffi::fi::{
-    FI_ADDR_NOTAVAIL, FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_AV_USER_ID, FI_CLASS_AV,
-    FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_EVENT, FI_READ, FI_SYMMETRIC, NOSYS_AV,
-    NOSYS_FID, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av, fid_xpu_ctx,
+    FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_AV_USER_ID, FI_CLASS_AV, FI_EALREADY, FI_EBADFLAGS,
+    FI_EINVAL, FI_ENOSYS, FI_EVENT, FI_READ, FI_SYMMETRIC, NOSYS_AV, NOSYS_FID, fi_addr_t,
+    fi_av_attr, fi_ops, fi_ops_av, fid, fid_av, fid_xpu_ctx,
 };
 use erd_ffi::guard::guarded;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
 
-pub use erd_core::av::table::ENTRIES_MAX;
-
-/// What an AV tells an endpoint that is bound to it.
-pub trait Member: Send + Sync {
-    /// `addr` is not at `fi_addr` any more. Its session may go on: the other side decides, too.
-    fn peer_removed(&self, fi_addr: fi_addr_t, addr: SocketAddr);
-
-    /// Addresses were inserted.
-    fn names_added(&self);
-
-    /// What [`AvInner::find`] answers has changed.
-    fn names_changed(&self);
-}
-
-/// Most receive contexts of a scalable endpoint.
-pub const RX_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
-/// Most bits of their number.
-const RX_CTX_BITS_MAX: u32 = 6;
-
-/// State of an address vector.
-pub struct AvInner {
-    domain: Arc<DomainInner>,
-    table: RwLock<Entries>,
-    /// High bits of an `fi_addr` that name a receive context.
-    rx_ctx_bits: u32,
-    /// Users name addresses themselves in all insertions (`FI_AV_USER_ID`).
-    user_ids: bool,
+/// An address vector, and what libfabric alone asks of it.
+pub struct AvFid {
+    /// The vector.
+    pub av: Arc<AvInner>,
     /// Insertions report on an event queue.
     asynchronous: bool,
     eq: Mutex<Option<BoundEq>>,
-    /// Endpoints bound here; those that are gone are swept out when one is added.
-    members: Mutex<Vec<Weak<dyn Member>>>,
-    users: Users,
-    _domain_use: Use,
+}
+
+impl Deref for AvFid {
+    type Target = AvInner;
+
+    fn deref(&self) -> &AvInner {
+        &self.av
+    }
 }
 
 // SAFETY: `fid_av` begins with its `fid`, and no other state has this class.
-unsafe impl Class for AvInner {
+unsafe impl Class for AvFid {
     type Abi = fid_av;
     const FCLASS: usize = FI_CLASS_AV;
 
     fn users(&self) -> &Users {
-        &self.users
-    }
-}
-
-impl Drop for AvInner {
-    fn drop(&mut self) {
-        self.domain.admission.shrank();
-    }
-}
-
-impl AvInner {
-    /// An AV without addresses, with room for `count` before it grows.
-    pub(crate) fn new(domain: &Arc<DomainInner>, count: usize, asynchronous: bool) -> Arc<AvInner> {
-        let own = Entries::Own(Table::with_room(count));
-        AvInner::with(domain, own, 0, if asynchronous { FI_EVENT } else { 0 })
-    }
-
-    fn with(
-        domain: &Arc<DomainInner>,
-        entries: Entries,
-        rx_ctx_bits: u32,
-        flags: u64,
-    ) -> Arc<AvInner> {
-        let av = Arc::new(AvInner {
-            domain: Arc::clone(domain),
-            table: RwLock::new(entries),
-            rx_ctx_bits,
-            user_ids: flags & FI_AV_USER_ID != 0,
-            asynchronous: flags & FI_EVENT != 0,
-            eq: Mutex::new(None),
-            members: Mutex::new(Vec::new()),
-            users: Users::default(),
-            _domain_use: domain.hold(),
-        });
-        domain.admission.opened(&av);
-        av
-    }
-
-    /// The domain that the AV belongs to.
-    #[must_use]
-    pub fn domain(&self) -> &Arc<DomainInner> {
-        &self.domain
-    }
-
-    /// The address at `fi_addr`. That of a receive context (`fi_rx_addr`) has the port of its
-    /// endpoint plus the context's number.
-    #[must_use]
-    pub fn addr(&self, fi_addr: fi_addr_t) -> Option<SocketAddr> {
-        let mut addr = self.table.read().get(self.base(fi_addr))?;
-        if self.rx_ctx_bits > 0 {
-            let context = u16::try_from(fi_addr >> (u64::BITS - self.rx_ctx_bits)).ok()?;
-            addr.set_port(addr.port().checked_add(context)?);
-        }
-        Some(addr)
-    }
-
-    /// An `fi_addr` without the number of a receive context.
-    #[must_use]
-    pub fn base(&self, fi_addr: fi_addr_t) -> fi_addr_t {
-        fi_addr & (fi_addr_t::MAX >> self.rx_ctx_bits)
-    }
-
-    /// Where `addr` is, or what the user calls it, or `FI_ADDR_NOTAVAIL`.
-    #[must_use]
-    pub fn find(&self, addr: SocketAddr) -> fi_addr_t {
-        self.table.read().name(&addr, self.user_ids).unwrap_or(FI_ADDR_NOTAVAIL)
-    }
-
-    /// True if `addr` is here, whatever it is called.
-    #[must_use]
-    pub fn has(&self, addr: SocketAddr) -> bool {
-        self.table.read().name(&addr, false).is_some()
-    }
-
-    /// True if some address here is of this host.
-    #[must_use]
-    pub fn has_host(&self, host: IpAddr) -> bool {
-        self.table.read().has_host(host)
-    }
-
-    /// Completions name the address at `fi_addr` by `user_id` from now on.
-    ///
-    /// # Errors
-    /// [`NotThere`].
-    fn set_user_id(&self, fi_addr: fi_addr_t, user_id: u64) -> Result<(), NotThere> {
-        self.table.write().set_user_id(fi_addr, user_id)?;
-        self.each_member(|member| member.names_changed());
-        Ok(())
-    }
-
-    /// Outside the locks: a member may look an address up meanwhile.
-    fn each_member(&self, f: impl FnMut(Arc<dyn Member>)) {
-        let members = self.members.lock().clone();
-        members.iter().filter_map(Weak::upgrade).for_each(f);
-    }
-
-    /// Binds an endpoint: it is told of removals, and the AV stays open until the answer is
-    /// dropped.
-    #[must_use]
-    pub fn attach(&self, member: Weak<dyn Member>) -> Use {
-        let mut members = self.members.lock();
-        members.retain(|member| member.strong_count() > 0);
-        members.push(member);
-        self.users.add()
-    }
-
-    /// Takes one insertion of an address back.
-    ///
-    /// # Errors
-    /// [`NotThere`].
-    pub(crate) fn remove(&self, fi_addr: fi_addr_t) -> Result<(), NotThere> {
-        let gone = self.table.write().remove(fi_addr)?;
-        if let Some(addr) = gone {
-            self.domain.admission.shrank();
-            self.each_member(|member| member.peer_removed(fi_addr, addr));
-            // An address that another thread inserts must not be taken for this one by an endpoint
-            // that was not told yet.
-            self.table.write().free(fi_addr);
-        }
-        Ok(())
+        self.av.users()
     }
 }
 
@@ -194,7 +57,7 @@ impl AvInner {
 /// # Safety
 /// `attr` and `av` are as the man page says.
 pub unsafe fn open(
-    domain: &Arc<DomainInner>,
+    domain: &Arc<DomainFid>,
     attr: *mut fi_av_attr,
     av: *mut *mut fid_av,
     context: *mut c_void,
@@ -231,8 +94,13 @@ pub unsafe fn open(
         Err(error) => return -errno::of(error),
     };
     let map_addr = entries.map_addr();
-    let inner = AvInner::with(domain, entries, rx_ctx_bits, asked.flags);
-    let abi = fid_av { fid: object::base::<AvInner>(context, &FID_OPS), ops: &AV_OPS };
+    let user_ids = asked.flags & FI_AV_USER_ID != 0;
+    let inner = Arc::new(AvFid {
+        av: AvInner::with(&domain.domain, entries, rx_ctx_bits, user_ids),
+        asynchronous: asked.flags & FI_EVENT != 0,
+        eq: Mutex::new(None),
+    });
+    let abi = fid_av { fid: object::base::<AvFid>(context, &FID_OPS), ops: &AV_OPS };
     // SAFETY: the caller gave its attributes, of which `type` is also an answer, and a place for
     // the new object.
     unsafe {
@@ -250,7 +118,7 @@ pub unsafe fn open(
 /// Flags of `fi_av_open`.
 const OPEN_FLAGS: u64 = FI_EVENT | FI_SYMMETRIC | FI_AV_USER_ID | FI_READ;
 
-static FID_OPS: fi_ops = fi_ops { close: object::close::<AvInner>, bind: av_bind, ..NOSYS_FID };
+static FID_OPS: fi_ops = fi_ops { close: object::close::<AvFid>, bind: av_bind, ..NOSYS_FID };
 
 static AV_OPS: fi_ops_av = fi_ops_av {
     insert: insert::av_insert,
@@ -275,7 +143,7 @@ unsafe fn lookup(
     addrlen: *mut usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let found = unsafe { object::inner::<AvInner>(av) }.addr(fi_addr);
+    let found = unsafe { object::inner::<AvFid>(av) }.addr(fi_addr);
     let (Some(found), false) = (found, addrlen.is_null()) else {
         return -FI_EINVAL;
     };
@@ -292,7 +160,7 @@ guarded! {
         }
         // SAFETY: libfabric calls with our open AV and another open object.
         let (Some(av), Some(eq)) = (unsafe {
-            (object::from_fid::<AvInner>(av), object::from_fid(other))
+            (object::from_fid::<AvFid>(av), object::from_fid(other))
         }) else {
             return -FI_EINVAL;
         };
@@ -314,7 +182,7 @@ guarded! {
             return -FI_EINVAL;
         }
         // SAFETY: libfabric calls with our open AV.
-        let av = unsafe { object::inner::<AvInner>(av) };
+        let av = unsafe { object::inner::<AvFid>(av) };
         let mut answer = 0;
         for index in 0..count {
             // SAFETY: the caller's array has `count` places.
@@ -362,8 +230,8 @@ guarded! {
             return -FI_EBADFLAGS;
         }
         // SAFETY: libfabric calls with our open AV.
-        let av = unsafe { object::inner::<AvInner>(av) };
-        if !av.user_ids {
+        let av = unsafe { object::inner::<AvFid>(av) };
+        if !av.has_user_ids() {
             tracing::info!("fi_av_set_user_id: the AV was opened without FI_AV_USER_ID");
             return -FI_EINVAL;
         }
@@ -377,7 +245,7 @@ guarded! {
         len: *mut usize,
     ) -> *const c_char {
         // SAFETY: libfabric calls with our open AV, whose addresses all have one length.
-        let family = unsafe { object::inner::<AvInner>(av) }.domain.family();
+        let family = unsafe { object::inner::<AvFid>(av) }.domain().family();
         // SAFETY: the caller's address and, unless NULL, its length.
         let (decoded, no_len) =
             unsafe { (sockaddr::read(addr, family.addr_bytes()), len.is_null()) };

@@ -1,10 +1,11 @@
 //! The calls of `fi_cq(3)`.
 
-use super::queue::{Format, Nothing};
-use super::{CqInner, Target};
-use crate::domain::DomainInner;
-use crate::object;
-use crate::watch::Watch;
+use super::format::{self, Format};
+use super::{CqFid, Target};
+use crate::domain::DomainFid;
+use crate::{errno, object, wait_obj};
+use erd_core::cq::CqInner;
+use erd_core::cq::queue::Nothing;
 use erd_ffi::fi::{
     FI_AFFINITY, FI_CQ_COND_NONE, FI_CQ_COND_THRESHOLD, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA,
     FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED, FI_CQ_FORMAT_UNSPEC, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
@@ -12,11 +13,11 @@ use erd_ffi::fi::{
     fi_ops, fi_ops_cq, fid, fid_cq,
 };
 use erd_ffi::guard::guarded;
+use parking_lot::Mutex;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-static FID_OPS: fi_ops =
-    fi_ops { close: object::close::<CqInner>, control: cq_control, ..NOSYS_FID };
+static FID_OPS: fi_ops = fi_ops { close: object::close::<CqFid>, control: cq_control, ..NOSYS_FID };
 
 static CQ_OPS: fi_ops_cq = fi_ops_cq {
     read: cq_read,
@@ -34,7 +35,7 @@ static CQ_OPS: fi_ops_cq = fi_ops_cq {
 /// # Safety
 /// `attr` and `cq` are as the man page says.
 pub unsafe fn open(
-    domain: &Arc<DomainInner>,
+    domain: &Arc<DomainFid>,
     attr: *mut fi_cq_attr,
     cq: *mut *mut fid_cq,
     context: *mut c_void,
@@ -57,16 +58,23 @@ pub unsafe fn open(
         return -FI_EINVAL;
     }
     // SAFETY: the caller's attribute, whose wait set is open where one is meant.
-    let watch = match unsafe { Watch::open(attr.wait_obj, attr.wait_set, domain.settings.spin_ns) }
-    {
-        Ok(watch) => watch,
-        Err(errno) => return -errno,
-    };
-    let inner = CqInner::new(domain, format, threshold, watch);
-    if let Err(errno) = inner.watch.join_set(&inner) {
-        return -errno;
+    let watch =
+        match unsafe { wait_obj::watch(attr.wait_obj, attr.wait_set, domain.settings.spin_ns) } {
+            Ok(watch) => watch,
+            Err(errno) => return -errno,
+        };
+    let cq_inner = CqInner::new(domain, watch, None);
+    if let Err(error) = cq_inner.watch.join_set(&cq_inner) {
+        return -errno::of(error);
     }
-    let abi = fid_cq { fid: object::base::<CqInner>(context, &FID_OPS), ops: &CQ_OPS };
+    let inner = Arc::new(CqFid {
+        cq: cq_inner,
+        format,
+        api_version: domain.api_version(),
+        threshold,
+        shown: Mutex::default(),
+    });
+    let abi = fid_cq { fid: object::base::<CqFid>(context, &FID_OPS), ops: &CQ_OPS };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cq = object::publish(abi, inner) };
     0
@@ -96,7 +104,7 @@ fn threshold(attr: &fi_cq_attr) -> Option<bool> {
 /// `any` is an open CQ of this provider.
 pub unsafe fn trywait(any: *mut fid) -> c_int {
     // SAFETY: the caller's promise.
-    let Some(cq) = (unsafe { object::from_fid::<CqInner>(any) }) else {
+    let Some(cq) = (unsafe { object::from_fid::<CqFid>(any) }) else {
         return -FI_EINVAL;
     };
     if !cq.watch.can_sleep() {
@@ -117,27 +125,33 @@ fn answer(cq: &CqInner, result: Result<usize, Nothing>) -> isize {
 
 /// # Safety
 /// `cq` is an open CQ of ours, and `to` as `fi_cq_sreadfrom(3)` says.
-unsafe fn sleep_read(cq: *mut fid_cq, to: Target, cond: *const c_void, timeout_ms: c_int) -> isize {
-    // SAFETY: the caller's promise.
-    let cq = unsafe { object::inner::<CqInner>(cq) };
+unsafe fn sleep_read(
+    cq: &CqFid,
+    (buf, count, sources): (*mut c_void, usize, *mut fi_addr_t),
+    cond: *const c_void,
+    timeout_ms: c_int,
+) -> isize {
     if !cq.watch.can_sleep() {
         tracing::info!("fi_cq_sread: the CQ was opened with FI_WAIT_NONE");
         return -(FI_EINVAL as isize);
     }
     // With FI_CQ_COND_THRESHOLD the pointer is a number.
     let wanted = if cq.threshold { (cond as usize).max(1) } else { 1 };
-    // SAFETY: the caller's promise.
-    let result = unsafe { cq.read_or_sleep(to, wanted, timeout_ms) };
+    let to = Target { format: cq.format, buf, sources };
+    let result = cq.read_or_sleep(count, wanted, timeout_ms, |place, entry| {
+        // SAFETY: the caller vouches for `count` places.
+        unsafe { to.write(place, entry) };
+    });
     answer(cq, result)
 }
 
 guarded! {
     unsafe extern "C" fn cq_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-        let to = Target { buf, count, sources: std::ptr::null_mut() };
-        // SAFETY: libfabric calls with our open CQ and room as fi_cq(3) says.
-        let cq = unsafe { object::inner::<CqInner>(cq) };
-        // SAFETY: as above.
-        answer(cq, unsafe { cq.read(to) })
+        // SAFETY: libfabric calls with our open CQ.
+        let cq = unsafe { object::inner::<CqFid>(cq) };
+        let to = Target { format: cq.format, buf, sources: std::ptr::null_mut() };
+        // SAFETY: the caller's buffer has `count` places.
+        answer(cq, cq.read(count, |place, entry| unsafe { to.write(place, entry) }))
     }
 
     unsafe extern "C" fn cq_readfrom(
@@ -146,11 +160,11 @@ guarded! {
         count: usize,
         sources: *mut fi_addr_t,
     ) -> isize {
-        let to = Target { buf, count, sources };
         // SAFETY: as above.
-        let cq = unsafe { object::inner::<CqInner>(cq) };
-        // SAFETY: as above.
-        answer(cq, unsafe { cq.read(to) })
+        let cq = unsafe { object::inner::<CqFid>(cq) };
+        let to = Target { format: cq.format, buf, sources };
+        // SAFETY: as above, and so have the sources.
+        answer(cq, cq.read(count, |place, entry| unsafe { to.write(place, entry) }))
     }
 
     unsafe extern "C" fn cq_sread(
@@ -160,9 +174,11 @@ guarded! {
         cond: *const c_void,
         timeout_ms: c_int,
     ) -> isize {
-        let to = Target { buf, count, sources: std::ptr::null_mut() };
         // SAFETY: as above.
-        unsafe { sleep_read(cq, to, cond, timeout_ms) }
+        unsafe {
+            let room = (buf, count, std::ptr::null_mut());
+            sleep_read(object::inner::<CqFid>(cq), room, cond, timeout_ms)
+        }
     }
 
     unsafe extern "C" fn cq_sreadfrom(
@@ -173,9 +189,10 @@ guarded! {
         cond: *const c_void,
         timeout_ms: c_int,
     ) -> isize {
-        let to = Target { buf, count, sources };
         // SAFETY: as above.
-        unsafe { sleep_read(cq, to, cond, timeout_ms) }
+        unsafe {
+            sleep_read(object::inner::<CqFid>(cq), (buf, count, sources), cond, timeout_ms)
+        }
     }
 
     unsafe extern "C" fn cq_readerr(
@@ -187,21 +204,27 @@ guarded! {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: libfabric calls with our open CQ.
-        let cq = unsafe { object::inner::<CqInner>(cq) };
-        let mut queue = cq.queue.lock();
-        let Some(entry) = queue.read_error() else {
-            return -(FI_EAGAIN as isize);
+        let cq = unsafe { object::inner::<CqFid>(cq) };
+        // The text is the caller's until it reads the next error.
+        let mut shown = cq.shown.lock();
+        let Some(mut entry) = cq.read_error() else { return -(FI_EAGAIN as isize) };
+        let Some(failure) = entry.failure.take() else { return -(FI_EAGAIN as isize) };
+        let error = format::error(&entry, &failure);
+        *shown = failure.text;
+        let empty = shown.is_empty();
+        let error = fi_cq_err_entry {
+            err_data: if empty { std::ptr::null_mut() } else { shown.as_mut_ptr().cast() },
+            err_data_size: shown.len(),
+            ..error
         };
-        cq.note(&queue);
-        // SAFETY: the caller's entry, as long as its API version says; the text that the new entry
-        // points to lives in the queue until its next error is read.
-        unsafe { compat::write_cq_err(buf, &entry, cq.api_version) };
+        // SAFETY: the caller's entry, as long as its API version says.
+        unsafe { compat::write_cq_err(buf, &error, cq.api_version) };
         1
     }
 
     unsafe extern "C" fn cq_signal(cq: *mut fid_cq) -> c_int {
         // SAFETY: libfabric calls with our open CQ.
-        let cq = unsafe { object::inner::<CqInner>(cq) };
+        let cq = unsafe { object::inner::<CqFid>(cq) };
         if !cq.watch.can_sleep() {
             return -FI_EINVAL;
         }
@@ -232,10 +255,10 @@ guarded! {
 
     unsafe extern "C" fn cq_control(any: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open CQ.
-        let Some(cq) = (unsafe { object::from_fid::<CqInner>(any) }) else {
+        let Some(cq) = (unsafe { object::from_fid::<CqFid>(any) }) else {
             return -FI_EINVAL;
         };
         // SAFETY: the argument is what fi_cq(3) says for the command.
-        unsafe { cq.watch.control(command, arg) }
+        unsafe { wait_obj::control(&cq.watch, command, arg) }
     }
 }

@@ -1,19 +1,19 @@
 //! Queues whose entries go to another provider's ([`crate::peer`]).
 
-use super::queue::Format;
-use super::{CqInner, calls};
-use crate::domain::DomainInner;
+use super::format::Format;
+use super::{CqFid, calls};
+use crate::domain::DomainFid;
 use crate::object;
 use crate::peer::owner::CqOwner;
-use crate::watch::Watch;
-use erd_ffi::fi::{
-    FI_EINVAL, FI_EOTHER, FI_WAIT_NONE, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq,
-};
+use erd_core::cq::CqInner;
+use erd_core::watch::{WaitKind, Watch};
+use erd_ffi::fi::{FI_EINVAL, FI_EOTHER, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq};
 use erd_ffi::guard::guarded;
+use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-static FID_OPS: fi_ops = fi_ops { close: object::close::<CqInner>, ..NOSYS_FID };
+static FID_OPS: fi_ops = fi_ops { close: object::close::<CqFid>, ..NOSYS_FID };
 
 /// The owner's queue is read, not this one.
 static CQ_OPS: fi_ops_cq = fi_ops_cq { read: peer_read, strerror: calls::cq_strerror, ..NOSYS_CQ };
@@ -23,7 +23,7 @@ static CQ_OPS: fi_ops_cq = fi_ops_cq { read: peer_read, strerror: calls::cq_stre
 /// # Safety
 /// `cq` is writable, `context` NULL or as said.
 pub(super) unsafe fn open(
-    domain: &Arc<DomainInner>,
+    domain: &Arc<DomainFid>,
     cq: *mut *mut fid_cq,
     context: *mut c_void,
 ) -> c_int {
@@ -38,40 +38,18 @@ pub(super) unsafe fn open(
         );
         return -FI_EINVAL;
     };
-    let Ok(watch) = Watch::new(FI_WAIT_NONE, 0) else { return -FI_EINVAL };
-    let inner = Arc::new(CqInner::with(domain, (Format::Tagged, false), watch, Some(owner)));
-    let fid = object::base::<CqInner>(std::ptr::null_mut(), &FID_OPS);
+    let watch = Watch::new(WaitKind::Never, 0);
+    let inner = Arc::new(CqFid {
+        cq: CqInner::new(domain, watch, Some(Box::new(owner))),
+        format: Format::Tagged,
+        api_version: domain.api_version(),
+        threshold: false,
+        shown: Mutex::default(),
+    });
+    let fid = object::base::<CqFid>(std::ptr::null_mut(), &FID_OPS);
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cq = object::publish(fid_cq { fid, ops: &CQ_OPS }, inner) };
     0
-}
-
-impl CqInner {
-    /// Whether entries go to another provider's queue.
-    pub(crate) fn has_owner(&self) -> bool {
-        self.owner.is_some()
-    }
-
-    /// Gives the owner, if there is one, the entries that are there. It calls, and no lock of an
-    /// endpoint is held.
-    pub(crate) fn hand_over(&self) {
-        let Some(owner) = &self.owner else { return };
-        // Who is at it already takes all.
-        let Some(_handing) = self.handing.try_lock() else { return };
-        let mut queue = self.queue.lock();
-        while let Some(entry) = queue.lend() {
-            self.note(&queue);
-            drop(queue);
-            let written = owner.write(&entry);
-            queue = self.queue.lock();
-            if !written {
-                queue.put_back(entry);
-                self.note(&queue);
-                return;
-            }
-            queue.written(&entry);
-        }
-    }
 }
 
 guarded! {
@@ -82,10 +60,8 @@ guarded! {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: the owner calls with our open CQ.
-        let cq = unsafe { object::inner::<CqInner>(cq) };
-        cq.watch.progress();
-        cq.watch.serve_owners();
-        cq.hand_over();
+        let cq = unsafe { object::inner::<CqFid>(cq) };
+        cq.serve();
         if cq.watch.has_failed() { -(FI_EOTHER as isize) } else { 0 }
     }
 }

@@ -1,17 +1,19 @@
 //! The calls of `fi_atomic(3)`.
 
-use super::call::{Call, list, targets_of};
 use super::fid::{Caller, state};
-use super::later::Post;
-use super::ops::Buffers;
-use super::post_ask::{Access, AskPost};
+use crate::errno;
 use erd_core::atomics::Operation;
+use erd_core::ep::Buffers;
+use erd_core::ep::Call;
+use erd_core::ep::Post;
+use erd_core::ep::call::{list, targets_of};
+use erd_core::ep::{Access, AskPost};
+use erd_core::flags::Flags;
 use erd_core::settings::IOV_LIMIT;
 use erd_ffi::fi::{
     FI_ATOMIC_READ, FI_COMPARE_ATOMIC, FI_EINVAL, FI_EMSGSIZE, FI_EOPNOTSUPP, FI_FETCH_ATOMIC,
-    FI_TAGGED, FI_TRIGGER, NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc,
-    fi_msg_atomic, fi_msg_compare, fi_msg_fetch, fi_op, fi_ops_atomic, fi_rma_ioc, fid_domain,
-    fid_ep,
+    NOSYS_ATOMIC, fi_addr_t, fi_atomic_attr, fi_datatype, fi_ioc, fi_msg_atomic, fi_msg_compare,
+    fi_msg_fetch, fi_op, fi_ops_atomic, fi_rma_ioc, fid_domain, fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::{ATOMIC_MAX_BYTES, TARGETS_MAX};
@@ -97,8 +99,10 @@ impl Request {
         let call = Call { ctx: ep.own.ctx, ..self.call };
         // SAFETY: the caller's promise.
         match unsafe { Request { call, ..self }.prepare() } {
-            Ok(ask) if ask.call.flags & FI_TRIGGER != 0 => ep.trigger(Post::Ask(Box::new(ask))),
-            Ok(ask) => ep.post(|driver| driver.post_ask(&ask)),
+            Ok(ask) if ask.call.flags.intersects(Flags::TRIGGER) => {
+                ep.trigger(Post::Ask(Box::new(ask)))
+            }
+            Ok(ask) => errno::answer(ep.post(|driver| driver.post_ask(&ask))),
             Err(errno) => -(errno as isize),
         }
     }
@@ -111,7 +115,7 @@ impl Request {
     pub(super) unsafe fn prepare(self) -> Result<AskPost, c_int> {
         let known = Operation::numbered(self.op, self.datatype, self.form);
         // FI_TAGGED is for buffers of receives.
-        let Some(operation) = known.filter(|_| self.call.flags & FI_TAGGED == 0) else {
+        let Some(operation) = known.filter(|_| !self.call.flags.contains(Flags::TAGGED)) else {
             return Err(FI_EOPNOTSUPP);
         };
         let element_bytes = operation.element_bytes();
@@ -189,7 +193,8 @@ pub(super) unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Req
         comparand: Elements::NONE,
         result: Elements::NONE,
         targets: (msg.rma_iov, msg.rma_iov_count),
-        call: Call::new(msg.addr, msg.context, flags).with_message_data(msg.data),
+        call: Call::new(msg.addr, msg.context, Flags::from_bits_retain(flags))
+            .with_message_data(msg.data),
     }
 }
 

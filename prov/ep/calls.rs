@@ -1,35 +1,28 @@
 //! The endpoint as an object: opening, control, names and options.
 
-use super::complete::Context;
-use super::config::EpConfig;
-use super::driver::Driver;
-use super::fid::{EpFid, alias, state_of};
-use super::host::tx_of;
-use super::{EpInner, State, enable, msg, tagged};
-use crate::domain::DomainInner;
-use crate::held::Known;
-use crate::mr::MrTable;
-use crate::object::{self, Users};
+use super::attr::config_of;
+use super::fid::{Caller, EpFid, alias, state_of};
+use super::{msg, tagged};
+use crate::domain::DomainFid;
+use crate::errno;
+use crate::object::{self, Class};
+use erd_core::ep::{EpConfig, EpInner};
 use erd_core::sockaddr;
+use erd_core::uses::Users;
 use erd_ffi::fi::{
-    FI_ALIAS, FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENODATA, FI_ENOENT, FI_ENOPROTOOPT,
-    FI_ENOSYS, FI_EOPBADSTATE, FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED,
-    FI_OPT_CM_DATA_SIZE, FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P,
-    FI_OPT_INJECT_ATOMIC_SIZE, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_RMA_SIZE,
-    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_RMA_SIZE,
-    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_SETOPSFLAG,
-    NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_addr_t, fi_info, fi_ops, fi_ops_cm,
-    fi_ops_ep, fid, fid_ep,
+    FI_ALIAS, FI_CLASS_EP, FI_EADDRNOTAVAIL, FI_EINVAL, FI_ENABLE, FI_ENOPROTOOPT, FI_ENOSYS,
+    FI_EOPNOTSUPP, FI_ETOOSMALL, FI_GETOPSFLAG, FI_HMEM_P2P_DISABLED, FI_OPT_CM_DATA_SIZE,
+    FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, FI_OPT_INJECT_ATOMIC_SIZE,
+    FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_RMA_SIZE, FI_OPT_INJECT_TAGGED_SIZE,
+    FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_RMA_SIZE, FI_OPT_MAX_TAGGED_SIZE,
+    FI_OPT_MIN_MULTI_RECV, FI_OPT_SHARED_MEMORY_PERMITTED, FI_SETOPSFLAG, NOSYS_CM,
+    NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, fi_info, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_ep,
 };
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
-use erd_rd::{FlowView, PeerId};
-use erd_sys::process::Process;
-use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 pub(super) static FID_OPS: fi_ops = fi_ops {
     close: object::close::<EpInner>,
@@ -49,7 +42,7 @@ static CM_OPS: fi_ops_cm = fi_ops_cm { setname: ep_setname, getname: ep_getname,
 /// # Safety
 /// `info` and `ep` are as the man page says.
 pub unsafe fn open(
-    domain: &Arc<DomainInner>,
+    domain: &Arc<DomainFid>,
     info: *mut fi_info,
     ep: *mut *mut fid_ep,
     context: *mut c_void,
@@ -60,19 +53,19 @@ pub unsafe fn open(
     // SAFETY: the caller's `fi_info`, whose source address is as long as it says.
     let (config, source) = unsafe {
         let info = &*info;
-        (EpConfig::read(info, domain), sockaddr::read(info.src_addr, info.src_addrlen))
+        (config_of(info, domain), sockaddr::read(info.src_addr, info.src_addrlen))
     };
     let Ok(source) = source else {
         tracing::info!("fi_endpoint: src_addr is no IPv4 or IPv6 address");
         return -FI_EINVAL;
     };
     let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
-    let inner = match EpInner::new(domain, &domain.regions, config, at) {
+    let inner = match EpInner::new(&domain.domain, &domain.regions, config, at) {
         Ok(inner) => inner,
-        Err(errno) => return -errno,
+        Err(error) => return -errno::of(error),
     };
     inner.report_losses_as(0, context);
-    let flags = (config.tx_flags, config.rx_flags);
+    let flags = (config.tx_flags.bits(), config.rx_flags.bits());
     let ep_part = tables(object::base::<EpInner>(context, &FID_OPS));
     // SAFETY: the caller gave a place for the new object.
     unsafe { *ep = object::publish(EpFid::new(ep_part, flags, None), inner).cast() };
@@ -93,118 +86,41 @@ pub(super) fn tables(fid: fid) -> fid_ep {
     }
 }
 
-impl EpInner {
-    /// An endpoint bound to `at`, to be bound to an AV and queues and to be enabled. Peers may
-    /// reach the memory in `regions`.
-    ///
-    /// # Errors
-    /// A positive error number.
-    pub(crate) fn new(
-        domain: &Arc<DomainInner>,
-        regions: &Arc<MrTable>,
-        config: EpConfig,
-        at: SocketAddr,
-    ) -> Result<Arc<EpInner>, c_int> {
-        let setup = enable::setup(domain, regions, config, at)?;
-        Ok(Arc::new_cyclic(|me| EpInner {
-            me: me.clone(),
-            domain: Arc::clone(domain),
-            state: Mutex::new(State::Setup(Box::new(setup))),
-            calls: AtomicU64::new(0),
-            watches: Mutex::default(),
-            failed: AtomicBool::new(false),
-            teller: Arc::default(),
-            listed: AtomicBool::new(false),
-            known: Known::default(),
-            srx_owner: OnceLock::new(),
-            serving: Mutex::new(()),
-            owner: Process::current(),
-            users: Users::default(),
-            _domain_use: domain.hold(),
-        }))
+// SAFETY: `EpFid` begins with `fid_ep`, that with its `fid`, and no other state has this class.
+unsafe impl Class for EpInner {
+    type Abi = EpFid;
+    const FCLASS: usize = FI_CLASS_EP;
+
+    fn users(&self) -> &Users {
+        EpInner::users(self)
     }
 
-    /// Failures of operations that completed early have this context, at this transmit context.
-    pub(crate) fn report_losses_as(&self, ctx: u8, context: *mut c_void) {
-        let mut state = self.lock();
-        let (tx, more_tx) = match &mut *state {
-            State::Setup(setup) => (&mut setup.bindings.tx, &mut setup.bindings.more_tx),
-            State::Enabled(driver) => (&mut driver.host.tx, &mut driver.host.more_tx),
-            State::Closed => return,
-        };
-        tx_of(tx, more_tx, ctx).context = Context(context);
-    }
-
-    /// The endpoint's name; `None` once it is closed.
-    pub(crate) fn name(&self) -> Option<SocketAddr> {
-        match &*self.lock() {
-            State::Setup(setup) => Some(enable::name(&self.domain, &setup.rx)),
-            State::Enabled(driver) => Some(enable::name(&self.domain, &driver.rx)),
-            State::Closed => None,
-        }
-    }
-
-    /// A snapshot of the flow to a peer.
-    ///
-    /// # Errors
-    /// A positive error number.
-    pub(crate) fn flow(&self, peer: fi_addr_t) -> Result<FlowView, c_int> {
-        self.with_peer(peer, |driver, peer| driver.engine.flow(peer).ok_or(FI_ENODATA))?
-    }
-
-    /// KiB sent to a peer on each path; empty without a flow.
-    ///
-    /// # Errors
-    /// A positive error number.
-    pub(crate) fn path_kib(&self, peer: fi_addr_t) -> Result<Vec<u32>, c_int> {
-        self.with_peer(peer, |driver, peer| driver.engine.path_kib(peer).collect())
-    }
-
-    fn with_peer<R>(
-        &self,
-        peer: fi_addr_t,
-        f: impl FnOnce(&mut Driver, PeerId) -> R,
-    ) -> Result<R, c_int> {
-        let mut state = self.lock();
-        let State::Enabled(driver) = &mut *state else { return Err(FI_EOPBADSTATE) };
-        let peer = driver.peer_at(peer)?;
-        Ok(f(driver, peer))
-    }
-
-    fn set_name(&self, name: SocketAddr) -> Result<(), c_int> {
-        let mut state = self.lock();
-        let State::Setup(setup) = &mut *state else { return Err(FI_EOPBADSTATE) };
-        if setup.rx.local_addr() != name {
-            setup.rx = enable::bind_socket(&self.domain, name)?;
-        }
+    fn closing(self: &Arc<Self>) -> Result<(), c_int> {
+        self.close();
         Ok(())
     }
+}
 
-    fn with_config<R>(&self, f: impl FnOnce(&mut EpConfig) -> R) -> Result<R, c_int> {
-        match &mut *self.lock() {
-            State::Setup(setup) => Ok(f(&mut setup.config)),
-            State::Enabled(driver) => Ok(f(&mut driver.config)),
-            State::Closed => Err(FI_EOPBADSTATE),
-        }
-    }
-
+impl Caller<'_> {
     fn size_option(&self, name: c_int) -> Result<usize, c_int> {
-        self.with_config(|config| match name {
+        let option = self.with_config(|config| match name {
             FI_OPT_MIN_MULTI_RECV => Ok(config.min_multi_recv_bytes),
             FI_OPT_CM_DATA_SIZE => Ok(0),
             _ => limit_bytes(config, name),
-        })?
+        });
+        option.map_err(errno::of)?
     }
 
     fn set_size_option(&self, name: c_int, bytes: usize) -> Result<(), c_int> {
-        self.with_config(|config| {
+        let set = self.with_config(|config| {
             if name == FI_OPT_MIN_MULTI_RECV {
                 config.min_multi_recv_bytes = bytes;
                 return Ok(());
             }
             // A promise to stay below the limit needs nothing of us.
             if bytes <= limit_bytes(config, name)? { Ok(()) } else { Err(FI_EINVAL) }
-        })?
+        });
+        set.map_err(errno::of)?
     }
 }
 
@@ -258,7 +174,7 @@ guarded! {
         // SAFETY: libfabric calls with our open endpoint and another open object.
         unsafe {
             match state_of(ep) {
-                Some(caller) => status(caller.ep.bind(other, flags, caller.own.ctx)),
+                Some(caller) => status(caller.bind(other, flags)),
                 None => -FI_EINVAL,
             }
         }
@@ -272,7 +188,7 @@ guarded! {
         match command {
             // SAFETY: the argument of this command is what fi_alias(3) says.
             FI_ALIAS if !arg.is_null() => unsafe { alias(ep, arg.cast()) },
-            FI_ENABLE => status(caller.ep.enable()),
+            FI_ENABLE => errno::status(caller.ep.enable()),
             FI_GETOPSFLAG | FI_SETOPSFLAG if arg.is_null() => -FI_EINVAL,
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
                 // SAFETY: the argument of these commands points to flags (fi_endpoint(3)).
@@ -288,16 +204,7 @@ guarded! {
         let Some(ep) = (unsafe { state_of(ep) }) else {
             return -(FI_EINVAL as isize);
         };
-        ep.post(|driver| {
-            if driver.host.peer.is_some() {
-                tracing::info!("fi_cancel: another provider has the receives of this endpoint");
-                return Err(FI_ENOSYS);
-            }
-            let found = driver.host.cancel(context);
-            driver.settle();
-            driver.publish();
-            if found { Ok(()) } else { Err(FI_ENOENT) }
-        })
+        errno::answer(ep.ep.cancel(context))
     }
 
     unsafe extern "C" fn ep_getname(ep: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int {
@@ -317,7 +224,7 @@ guarded! {
         let (ep, name) =
             unsafe { (state_of(ep), sockaddr::read(addr, addrlen)) };
         match (ep, name) {
-            (Some(ep), Ok(Some(name))) => status(ep.set_name(name)),
+            (Some(ep), Ok(Some(name))) => errno::status(ep.set_name(name)),
             (Some(_), Err(_)) => -FI_EADDRNOTAVAIL,
             _ => -FI_EINVAL,
         }

@@ -1,8 +1,8 @@
 //! The operations of deferred work, read out of its structures (`fi_trigger(3)`).
 
 use super::fid::state_of;
-use super::later::Post;
-use super::{EpInner, atomic, msg, rma, tagged};
+use super::{atomic, msg, rma, tagged};
+use erd_core::ep::{EpInner, Post};
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_OP_ATOMIC, FI_OP_COMPARE_ATOMIC, FI_OP_FETCH_ATOMIC, FI_OP_READ,
     FI_OP_RECV, FI_OP_SEND, FI_OP_TRECV, FI_OP_TSEND, FI_OP_WRITE, fi_deferred_work,

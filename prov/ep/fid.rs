@@ -1,8 +1,11 @@
 //! The endpoint's object for C, of which one endpoint can have several (`fi_alias(3)`): each has
 //! default flags of its own.
 
-use super::EpInner;
-use crate::object::{self, Use};
+use crate::object::{self, Class};
+use erd_core::ep::EpInner;
+use erd_core::ep::bind::Role;
+use erd_core::flags::Flags;
+use erd_core::uses::Use;
 use erd_ffi::fi::{
     FI_CLASS_EP, FI_CLASS_RX_CTX, FI_CLASS_TX_CTX, FI_EBADFLAGS, FI_EINVAL, FI_RECV, FI_SEND,
     fi_alias, fi_ops, fid, fid_ep,
@@ -88,13 +91,13 @@ pub(super) unsafe fn state_of<'a>(any: *mut fid) -> Option<Caller<'a>> {
 
 impl Caller<'_> {
     /// Default flags of sends.
-    pub(super) fn tx_flags(&self) -> u64 {
-        self.own.tx_flags.load(Ordering::Relaxed)
+    pub(super) fn tx_flags(&self) -> Flags {
+        Flags::from_bits_retain(self.own.tx_flags.load(Ordering::Relaxed))
     }
 
     /// Default flags of receives.
-    pub(super) fn rx_flags(&self) -> u64 {
-        self.own.rx_flags.load(Ordering::Relaxed)
+    pub(super) fn rx_flags(&self) -> Flags {
+        Flags::from_bits_retain(self.own.rx_flags.load(Ordering::Relaxed))
     }
 
     /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the flags say which direction is meant.
@@ -126,8 +129,8 @@ pub(super) unsafe fn alias(ep: *mut fid, alias: *mut fi_alias) -> c_int {
     let direction = alias.flags & (FI_SEND | FI_RECV);
     let flags = alias.flags & !direction;
     let (tx_flags, rx_flags) = match direction {
-        FI_SEND => (flags, caller.rx_flags()),
-        FI_RECV => (caller.tx_flags(), flags),
+        FI_SEND => (flags, caller.rx_flags().bits()),
+        FI_RECV => (caller.tx_flags().bits(), flags),
         _ => {
             tracing::info!(alias.flags, "fi_ep_alias: flags are for FI_TRANSMIT or for FI_RECV");
             return -FI_EBADFLAGS;
@@ -139,20 +142,11 @@ pub(super) unsafe fn alias(ep: *mut fid, alias: *mut fi_alias) -> c_int {
     // SAFETY: C's part of an open endpoint, which changes only while it is opened.
     let copy = unsafe { std::ptr::read(ep.cast::<fid_ep>()) };
     let copy = fid_ep { fid: fid { ops: &ALIAS_OPS, ..copy.fid }, ..copy };
-    let object = EpFid::new(copy, (tx_flags, rx_flags), Some(caller.users.add()));
+    let object = EpFid::new(copy, (tx_flags, rx_flags), Some(Class::users(&**caller.ep).add()));
     let object = object.with_ctx(caller.own.ctx);
     // SAFETY: the caller gave a place for the new object.
     unsafe { *alias.fid = object::publish(object, Arc::clone(caller.ep)).cast() };
     0
-}
-
-/// What an object is to its endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    /// A transmit context of a scalable endpoint.
-    Tx(u8),
-    /// A receive context.
-    Rx(u8),
 }
 
 /// A context of a scalable endpoint, which `sep` keeps open, with default flags of its own.
@@ -164,7 +158,7 @@ pub(crate) fn context_object(
 ) -> EpFid {
     let (fclass, ctx) = match role {
         Role::Tx(nth) => (FI_CLASS_TX_CTX, nth),
-        Role::Rx(_) => (FI_CLASS_RX_CTX, 0),
+        Role::Rx => (FI_CLASS_RX_CTX, 0),
     };
     let fid = fid { fclass, ..object::base::<EpInner>(context, &CONTEXT_OPS) };
     EpFid::new(super::calls::tables(fid), flags, Some(sep)).with_ctx(ctx)
@@ -181,10 +175,10 @@ guarded! {
         // SAFETY: as above.
         let role = match unsafe { (*any).fclass } {
             FI_CLASS_TX_CTX => Role::Tx(caller.own.ctx),
-            _ => Role::Rx(0),
+            _ => Role::Rx,
         };
         // What a forked child's endpoint is bound to is its parent's, fds and all.
-        if caller.ep.owner.is_current() {
+        if caller.ep.is_own() {
             // Completions that wait for the next call reach the queue.
             caller.ep.step();
             caller.ep.detach(role);

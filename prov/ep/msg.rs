@@ -1,12 +1,15 @@
 //! The calls of `fi_msg(3)`.
 
-use super::call::Call;
 use super::fid::{Caller, state};
-use super::later::Post;
-use super::ops::Buffers;
-use super::post_send::SendRequest;
-use super::request::RecvRequest;
-use erd_ffi::fi::{FI_EINVAL, FI_TRIGGER, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};
+use crate::errno;
+use erd_core::ep::Buffers;
+use erd_core::ep::Call;
+use erd_core::ep::Post;
+use erd_core::ep::RecvRequest;
+use erd_core::ep::SendRequest;
+use erd_core::error::Error;
+use erd_core::flags::Flags;
+use erd_ffi::fi::{FI_EINVAL, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};
 use erd_ffi::guard::guarded;
 use libc::iovec;
 use std::ffi::{c_int, c_void};
@@ -29,26 +32,26 @@ impl Caller<'_> {
     /// Posts a send of what the application passed; `None` stands for a list that is not valid.
     pub(super) fn send(&self, buffers: Option<Buffers>, tag: Option<u64>, call: Call) -> isize {
         let call = Call { ctx: self.own.ctx, ..call };
-        if call.flags & FI_TRIGGER != 0 {
+        if call.flags.intersects(Flags::TRIGGER) {
             let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };
             return self.trigger(Post::Send(SendRequest { buffers, tag, call }));
         }
-        self.post(|driver| {
-            let buffers = buffers.ok_or(FI_EINVAL)?;
+        errno::answer(self.post(|driver| {
+            let buffers = buffers.ok_or(Error::Invalid)?;
             driver.post_send(&SendRequest { buffers, tag, call })
-        })
+        }))
     }
 
     /// Posts a receive of what the application passed; `None` stands for a list that is not valid.
     pub(super) fn recv(&self, buffers: Option<Buffers>, request: RecvRequest) -> isize {
-        if request.flags & FI_TRIGGER != 0 {
+        if request.flags.intersects(Flags::TRIGGER) {
             let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };
             return self.trigger(Post::Recv(RecvRequest { buffers, ..request }));
         }
-        self.post(|driver| {
-            let buffers = buffers.ok_or(FI_EINVAL)?;
+        errno::answer(self.post(|driver| {
+            let buffers = buffers.ok_or(Error::Invalid)?;
             driver.post_recv(&RecvRequest { buffers, ..request })
-        })
+        }))
     }
 }
 
@@ -59,7 +62,7 @@ impl Caller<'_> {
 unsafe fn recv_of(msg: &fi_msg, flags: u64) -> (Option<Buffers>, RecvRequest) {
     // SAFETY: the caller's promise.
     let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-    (buffers, RecvRequest::new(msg.addr, msg.context, flags))
+    (buffers, RecvRequest::new(msg.addr, msg.context, Flags::from_bits_retain(flags)))
 }
 
 /// The send of a message structure, likewise.
@@ -71,7 +74,11 @@ unsafe fn send_of(msg: &fi_msg, flags: u64) -> (Option<Buffers>, Call) {
     let buffers = unsafe {
         Buffers::many(msg.msg_iov, msg.iov_count).map(|buffers| buffers.described_by(msg.desc))
     };
-    (buffers, Call::new(msg.addr, msg.context, flags).with_message_data(msg.data))
+    (
+        buffers,
+        Call::new(msg.addr, msg.context, Flags::from_bits_retain(flags))
+            .with_message_data(msg.data),
+    )
 }
 
 /// A message structure of deferred work.

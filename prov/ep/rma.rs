@@ -1,13 +1,15 @@
 //! The calls of `fi_rma(3)`.
 
-use super::call::{Call, list, targets_of};
 use super::fid::{Caller, state};
-use super::later::Post;
-use super::ops::Buffers;
-use super::post_ask::AskPost;
-use erd_ffi::fi::{
-    FI_EINVAL, FI_TRIGGER, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep,
-};
+use crate::errno;
+use erd_core::ep::AskPost;
+use erd_core::ep::Buffers;
+use erd_core::ep::Call;
+use erd_core::ep::Post;
+use erd_core::ep::call::{list, targets_of};
+use erd_core::error::Error;
+use erd_core::flags::Flags;
+use erd_ffi::fi::{FI_EINVAL, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep};
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{Target, Targets};
@@ -37,11 +39,11 @@ fn ask_of(
     call: Call,
     buffers: Option<Buffers>,
     targets: Option<Targets>,
-) -> Result<AskPost, c_int> {
-    let (buffers, targets) = buffers.zip(targets).ok_or(FI_EINVAL)?;
+) -> Result<AskPost, Error> {
+    let (buffers, targets) = buffers.zip(targets).ok_or(Error::Invalid)?;
     if buffers.len_bytes() != targets.len_bytes() {
         tracing::info!("fi_rma: the lengths of msg_iov and rma_iov differ");
-        return Err(FI_EINVAL);
+        return Err(Error::Invalid);
     }
     Ok(make(buffers, targets, call))
 }
@@ -56,13 +58,13 @@ impl Caller<'_> {
         targets: Option<Targets>,
     ) -> isize {
         let call = Call { ctx: self.own.ctx, ..call };
-        if call.flags & FI_TRIGGER != 0 {
+        if call.flags.intersects(Flags::TRIGGER) {
             return match ask_of(make, call, buffers, targets) {
                 Ok(ask) => self.trigger(Post::Ask(Box::new(ask))),
-                Err(errno) => -(errno as isize),
+                Err(error) => errno::answer(Err(error)),
             };
         }
-        self.post(|driver| driver.post_ask(&ask_of(make, call, buffers, targets)?))
+        errno::answer(self.post(|driver| driver.post_ask(&ask_of(make, call, buffers, targets)?)))
     }
 
     /// The same with one stretch of the peer's memory, which is as long as the buffers.
@@ -96,7 +98,12 @@ unsafe fn parts_of(msg: &fi_msg_rma, flags: u64) -> (Call, Option<Buffers>, Opti
     // SAFETY: the caller's list.
     let buffers =
         unsafe { Buffers::many(msg.msg_iov, count).map(|buffers| buffers.described_by(msg.desc)) };
-    (Call::new(msg.addr, msg.context, flags).with_message_data(msg.data), buffers, targets)
+    (
+        Call::new(msg.addr, msg.context, Flags::from_bits_retain(flags))
+            .with_message_data(msg.data),
+        buffers,
+        targets,
+    )
 }
 
 /// A message structure of deferred work.
@@ -107,7 +114,7 @@ pub(super) unsafe fn post_of(msg: &fi_msg_rma, flags: u64, reads: bool) -> Resul
     // SAFETY: the caller's promise.
     let (call, buffers, targets) = unsafe { parts_of(msg, flags) };
     let make = if reads { AskPost::read } else { AskPost::write };
-    ask_of(make, call, buffers, targets).map(|ask| Post::Ask(Box::new(ask)))
+    ask_of(make, call, buffers, targets).map(|ask| Post::Ask(Box::new(ask))).map_err(errno::of)
 }
 
 /// # Safety

@@ -1,14 +1,13 @@
 //! The calls of `fi_tagged(3)`.
 
-use super::call::Call;
 use super::fid::state;
-use super::later::Post;
-use super::ops::Buffers;
-use super::post_send::SendRequest;
-use super::request::RecvRequest;
-use erd_ffi::fi::{
-    FI_EINVAL, FI_MULTI_RECV, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep,
-};
+use erd_core::ep::Buffers;
+use erd_core::ep::Call;
+use erd_core::ep::Post;
+use erd_core::ep::RecvRequest;
+use erd_core::ep::SendRequest;
+use erd_core::flags::Flags;
+use erd_ffi::fi::{FI_EINVAL, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep};
 use erd_ffi::guard::guarded;
 use erd_rd::matching::TagMask;
 use libc::iovec;
@@ -29,7 +28,7 @@ pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
 };
 
 /// Buffers of many messages are for untagged messages, also where they are the default.
-const NOT_TAGGED: u64 = FI_MULTI_RECV;
+const NOT_TAGGED: Flags = Flags::MULTI_RECV;
 
 /// The receive of a message structure; its buffers are `None` for a list that is not valid.
 ///
@@ -38,7 +37,7 @@ const NOT_TAGGED: u64 = FI_MULTI_RECV;
 unsafe fn recv_of(msg: &fi_msg_tagged, flags: u64) -> (Option<Buffers>, RecvRequest) {
     // SAFETY: the caller's promise.
     let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-    let request = RecvRequest::new(msg.addr, msg.context, flags);
+    let request = RecvRequest::new(msg.addr, msg.context, Flags::from_bits_retain(flags));
     let mask = TagMask { tag: msg.tag, ignore: msg.ignore };
     (buffers, RecvRequest { tag: Some(mask), ..request })
 }
@@ -52,7 +51,11 @@ unsafe fn send_of(msg: &fi_msg_tagged, flags: u64) -> (Option<Buffers>, Call) {
     let buffers = unsafe {
         Buffers::many(msg.msg_iov, msg.iov_count).map(|buffers| buffers.described_by(msg.desc))
     };
-    (buffers, Call::new(msg.addr, msg.context, flags).with_message_data(msg.data))
+    (
+        buffers,
+        Call::new(msg.addr, msg.context, Flags::from_bits_retain(flags))
+            .with_message_data(msg.data),
+    )
 }
 
 /// A message structure of deferred work.
@@ -90,7 +93,7 @@ guarded! {
     ) -> isize {
         // SAFETY: libfabric calls with our open endpoint, and a buffer lent until completion.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf, len)) };
-        let request = RecvRequest::new(src_addr, context, ep.rx_flags() & !NOT_TAGGED);
+        let request = RecvRequest::new(src_addr, context, ep.rx_flags().difference(NOT_TAGGED));
         ep.recv(Some(buffers), RecvRequest { tag: Some(TagMask { tag, ignore }), ..request })
     }
 
@@ -106,7 +109,7 @@ guarded! {
     ) -> isize {
         // SAFETY: as above, for each of `count` pieces.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
-        let request = RecvRequest::new(src_addr, context, ep.rx_flags() & !NOT_TAGGED);
+        let request = RecvRequest::new(src_addr, context, ep.rx_flags().difference(NOT_TAGGED));
         ep.recv(buffers, RecvRequest { tag: Some(TagMask { tag, ignore }), ..request })
     }
 
@@ -115,7 +118,7 @@ guarded! {
         msg: *const fi_msg_tagged,
         flags: u64,
     ) -> isize {
-        if msg.is_null() || flags & NOT_TAGGED != 0 {
+        if msg.is_null() || flags & NOT_TAGGED.bits() != 0 {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: as above; the message is the caller's.

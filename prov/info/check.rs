@@ -2,9 +2,9 @@
 
 use super::hints::Hints;
 use super::offer;
-use crate::av::RX_CONTEXTS_MAX;
 use crate::entry::PROVIDER_VERSION;
 use crate::sep::TX_CONTEXTS_MAX;
+use erd_core::av::RX_CONTEXTS_MAX;
 use erd_ffi::fi::{
     FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
     FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_CONTROL_UNIFIED,

@@ -9,8 +9,8 @@ pub mod place;
 
 pub use place::owns;
 
-use crate::av::RX_CONTEXTS_MAX;
 use crate::sep::TX_CONTEXTS_MAX;
+use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::settings::Settings;
 use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};

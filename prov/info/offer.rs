@@ -1,7 +1,7 @@
 //! What the provider can do, and its default attributes.
 
-use crate::ep::ORDERED_BYTES;
-use crate::mr::{MR_IOV_LIMIT, REGIONS_MAX};
+use erd_core::ep::{MSG_BYTES_MAX, ORDERED_BYTES};
+use erd_core::mr::{MR_IOV_LIMIT, REGIONS_MAX};
 use erd_core::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::*;
 use erd_rd::wire::remote::TARGETS_MAX;
@@ -70,9 +70,6 @@ const _: () = assert!(PROTOCOL <= i32::MAX as u32);
 /// What libfabric is told is not the version of the wire format, which peers settle between themselves
 /// (protocol.md 3.4): libfabric's lnx takes no provider that tells more than its own 1.
 pub const PROTOCOL_VERSION: u32 = 1;
-
-/// Longest message: the longest run of bytes that a program can have.
-pub const MSG_BYTES_MAX: usize = isize::MAX as usize;
 
 /// Endpoints, queues and counters of a domain that the attributes speak of. Each endpoint holds a
 /// socket, so the process's file descriptors are the real limit.

@@ -1,13 +1,19 @@
 //! The owner's functions.
 
-use crate::cq::queue::Entry;
+use crate::cq::format;
 use crate::errno;
+use erd_core::cq::queue::Entry;
+use erd_core::ep::Buffers;
+use erd_core::ep::peer_rx::source_of_queued;
+use erd_core::flags::Flags;
+use erd_core::foreign::{Answer, CounterOwner, LentReceive, Offer, QueueOwner, ReceiveOwner, Slip};
 use erd_ffi::fi::{
-    FI_COMPLETION, FI_EAGAIN, FI_EINVAL, FI_ENOENT, FI_PEER, fi_addr_t, fi_cq_err_entry,
+    FI_EAGAIN, FI_EINVAL, FI_ENOENT, FI_REMOTE_CQ_DATA, fi_addr_t, fi_cq_err_entry,
     fi_ops_cntr_owner, fi_ops_cq_owner, fi_ops_srx_owner, fi_ops_srx_peer, fi_peer_cntr_context,
     fi_peer_cq_context, fi_peer_get_addr, fi_peer_match_attr, fi_peer_rx_entry,
     fi_peer_srx_context, fid_peer_cntr, fid_peer_cq, fid_peer_srx,
 };
+use erd_ffi::guard::guarded;
 use std::ffi::{c_int, c_void};
 
 /// A context that an owner passes in place of the usual one, if it is whole.
@@ -68,27 +74,8 @@ impl CqOwner {
         }
     }
 
-    /// Writes an entry of ours to the owner's queue, and gives back the receive that it was about.
-    /// False if there is no room now.
-    pub(crate) fn write(&self, entry: &Entry) -> bool {
-        if entry.flags & FI_PEER == 0 {
-            return self.tell(entry, entry.context, entry.flags);
-        }
-        let lent = entry.context.cast::<Lent>();
-        // SAFETY: operations of an owner's receives have the flag, and no others; their context is
-        // what `Lent::into_context` made of an entry, which is still lent.
-        let context = unsafe { (*(*lent).entry).context };
-        let flags = entry.flags & !(FI_PEER | FI_COMPLETION);
-        let wanted = entry.flags & FI_COMPLETION != 0 || entry.failure.is_some();
-        if wanted && !self.tell(entry, context, flags) {
-            return false;
-        }
-        // SAFETY: as above; an entry that is written is looked at no more.
-        unsafe { Lent::from_context(lent.cast()) }.give_back();
-        true
-    }
-
-    fn tell(&self, entry: &Entry, context: *mut c_void, flags: u64) -> bool {
+    fn tell(&self, entry: &Entry, context: *mut c_void, flags: Flags) -> bool {
+        let flags = flags.bits();
         let answer = match &entry.failure {
             // SAFETY: the owner's queue is there as long as ours, and takes such a call.
             None => unsafe {
@@ -102,7 +89,7 @@ impl CqOwner {
                     flags,
                     // The owner is asked what it means, and knows libfabric's numbers alone.
                     prov_errno: errno::of_cause(failure.cause),
-                    ..entry.error(failure)
+                    ..format::error(entry, failure)
                 };
                 // SAFETY: as above; the entry is read before the call returns.
                 unsafe { (self.writeerr)(self.cq, &raw const error) }
@@ -112,6 +99,26 @@ impl CqOwner {
             tracing::warn!(answer, "the owner of a completion queue refused a completion");
         }
         answer != -(FI_EAGAIN as isize)
+    }
+}
+
+impl QueueOwner for CqOwner {
+    fn write(&self, entry: &Entry) -> bool {
+        if !entry.flags.contains(Flags::PEER) {
+            return self.tell(entry, entry.context, entry.flags);
+        }
+        let lent = entry.context.cast::<Lent>();
+        // SAFETY: operations of an owner's receives have the flag, and no others; their context is
+        // what `Lent::into_context` made of an entry, which is still lent.
+        let context = unsafe { (*(*lent).entry).context };
+        let flags = entry.flags.difference(Flags::PEER | Flags::COMPLETION);
+        let wanted = entry.flags.contains(Flags::COMPLETION) || entry.failure.is_some();
+        if wanted && !self.tell(entry, context, flags) {
+            return false;
+        }
+        // SAFETY: as above; an entry that is written is looked at no more.
+        unsafe { Lent::from_context(lent.cast()) }.give_back();
+        true
     }
 }
 
@@ -140,9 +147,10 @@ impl CntrOwner {
             Some(CntrOwner { cntr, inc: ops.inc?, incerr: ops.incerr? })
         }
     }
+}
 
-    /// Counts this many completions and failures.
-    pub(crate) fn count(&self, completions: u64, failures: u64) {
+impl CounterOwner for CntrOwner {
+    fn count(&self, completions: u64, failures: u64) {
         // SAFETY: the owner's counter is there as long as ours.
         (0..completions).for_each(|_| unsafe { (self.inc)(self.cntr) });
         // SAFETY: as above.
@@ -174,16 +182,6 @@ unsafe impl Send for SrxOwner {}
 // SAFETY: as above.
 unsafe impl Sync for SrxOwner {}
 
-/// An owner's answer for a message.
-pub(crate) enum Answer {
-    /// Its receive.
-    Receive(*mut fi_peer_rx_entry),
-    /// An entry to queue it with.
-    NoReceive(*mut fi_peer_rx_entry),
-    /// Nothing now, by this error number.
-    Refused(c_int),
-}
-
 impl SrxOwner {
     /// # Safety
     /// `context` is NULL or a `struct fi_peer_srx_context`, whose context stays until ours is closed.
@@ -210,47 +208,84 @@ impl SrxOwner {
         unsafe { (*self.srx).peer_ops = ops };
     }
 
-    /// Asks for the receive of a message.
-    pub(crate) fn get(&self, source: fi_addr_t, len_bytes: u64, tag: Option<u64>) -> Answer {
-        let (msg_size, tag_or_0) = (len_bytes as usize, tag.unwrap_or(0));
-        let mut attr = fi_peer_match_attr { addr: source, msg_size, tag: tag_or_0 };
+    fn free_entry(&self, entry: *mut fi_peer_rx_entry) {
+        // SAFETY: an entry of the owner's, which it gave us.
+        unsafe { (self.free_entry)(entry) };
+    }
+}
+
+impl ReceiveOwner for SrxOwner {
+    fn get(&self, offer: &Offer) -> Answer {
+        let (msg_size, tag) = (offer.len_bytes as usize, offer.tag.unwrap_or(0));
+        let mut attr = fi_peer_match_attr { addr: offer.source, msg_size, tag };
         let mut entry = std::ptr::null_mut();
-        let get = if tag.is_some() { self.get_tag } else { self.get_msg };
+        let get = if offer.tag.is_some() { self.get_tag } else { self.get_msg };
         // SAFETY: the owner's context is there as long as ours; both places are local.
         let answer = unsafe { get(self.srx, &raw mut attr, &raw mut entry) };
         match answer {
             _ if entry.is_null() => Answer::Refused(if answer < 0 { -answer } else { FI_EINVAL }),
-            0 => Answer::Receive(entry),
-            answer if answer == -FI_ENOENT => Answer::NoReceive(entry),
+            0 => Answer::Receive(Slip(entry.cast())),
+            answer if answer == -FI_ENOENT => Answer::NoReceive(Slip(entry.cast())),
             answer => Answer::Refused(-answer),
         }
     }
 
-    /// Queues an entry that the owner gave for a message without a receive.
-    ///
-    /// # Errors
-    /// A positive error number; the entry is still ours.
-    pub(crate) fn queue(&self, entry: *mut fi_peer_rx_entry, tagged: bool) -> Result<(), c_int> {
-        let queue = if tagged { self.queue_tag } else { self.queue_msg };
-        // SAFETY: an entry of the owner's, which it gave us.
-        match unsafe { queue(entry) } {
-            0 => Ok(()),
-            answer => Err(-answer),
-        }
+    fn lend(&self, slip: Slip) -> LentReceive {
+        let entry = slip.0.cast::<fi_peer_rx_entry>();
+        // SAFETY: an entry of the owner's, which lends it and its memory until the completion.
+        let (flags, buffers) = unsafe {
+            let entry = &*entry;
+            (entry.flags, Buffers::many(entry.iov, entry.count))
+        };
+        let context = Lent { entry, owner: *self }.into_context();
+        LentReceive { buffers, flags: Flags::from_bits_retain(flags), context }
     }
 
-    /// Addresses have become known: the owner asks for those of its entries by `get_addr`.
-    pub(crate) fn addresses_changed(&self, get_addr: fi_peer_get_addr) {
+    fn queue(&self, slip: Slip, key: u64, offer: &Offer) -> bool {
+        let entry = slip.0.cast::<fi_peer_rx_entry>();
+        let queue = if offer.tag.is_some() { self.queue_tag } else { self.queue_msg };
+        // SAFETY: the owner has given the entry for this message, and nobody else has it before it is
+        // queued.
+        let answer = unsafe {
+            (*entry).peer_context = std::ptr::without_provenance_mut(key as usize);
+            (*entry).msg_size = offer.len_bytes as usize;
+            if let Some(data) = offer.data {
+                (*entry).cq_data = data;
+                (*entry).flags |= FI_REMOTE_CQ_DATA;
+            }
+            queue(entry)
+        };
+        if answer != 0 {
+            tracing::info!(errno = -answer, "the owner of receives does not queue a message");
+            self.free_entry(entry);
+        }
+        answer == 0
+    }
+
+    fn free(&self, slip: Slip) {
+        self.free_entry(slip.0.cast());
+    }
+
+    fn addresses_changed(&self) {
         if let Some(foreach) = self.foreach_unspec_addr {
             // SAFETY: the owner's context is there as long as ours.
-            unsafe { foreach(self.srx, get_addr) };
+            unsafe { foreach(self.srx, source_of_entry) };
         }
     }
 
-    /// Gives an entry back that nobody needs any more.
-    pub(crate) fn free(&self, entry: *mut fi_peer_rx_entry) {
-        // SAFETY: an entry of the owner's, which it gave us.
-        unsafe { (self.free_entry)(entry) };
+    fn give_back(&self, context: *mut c_void) {
+        // SAFETY: the context of a receive that the owner lent, which is not used again.
+        unsafe { Lent::from_context(context) }.give_back();
+    }
+}
+
+const _: () = assert!(size_of::<*mut c_void>() == 8, "a key has 64 bits");
+
+guarded! {
+    /// Where the sender of a queued message is in the AV now.
+    unsafe extern "C" fn source_of_entry(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
+        // SAFETY: the owner asks about an entry that it has queued.
+        source_of_queued(unsafe { (*entry).peer_context } as u64)
     }
 }
 
@@ -261,12 +296,8 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    pub(crate) fn new(entry: *mut fi_peer_rx_entry, owner: SrxOwner) -> Lent {
-        Lent { entry, owner }
-    }
-
     /// As the context of our own operation.
-    pub(crate) fn into_context(self) -> *mut c_void {
+    fn into_context(self) -> *mut c_void {
         Box::into_raw(Box::new(self)).cast()
     }
 
@@ -279,6 +310,6 @@ impl Lent {
 
     /// The owner has its receive back.
     pub(crate) fn give_back(self) {
-        self.owner.free(self.entry);
+        self.owner.free_entry(self.entry);
     }
 }

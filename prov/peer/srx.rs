@@ -1,10 +1,12 @@
 //! An owner's receive context: opening it, and what the owner asks of messages that it has queued.
 
 use super::owner::SrxOwner;
-use crate::domain::DomainInner;
-use crate::ep::{discard_queued, start_queued};
-use crate::object;
-use crate::shared::SrxInner;
+use crate::domain::DomainFid;
+use crate::{errno, object};
+use erd_core::ep::peer_rx::{discard_queued, start_queued};
+use erd_core::flags::Flags;
+use erd_core::foreign::Slip;
+use erd_core::shared::SrxInner;
 use erd_ffi::fi::{
     FI_EINVAL, FI_PEER, NOSYS_ATOMIC, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_MSG,
     NOSYS_RMA, NOSYS_SRX_PEER, NOSYS_TAGGED, fi_ops, fi_ops_srx_peer, fi_peer_rx_entry, fi_rx_attr,
@@ -29,7 +31,7 @@ static PEER_OPS: fi_ops_srx_peer = fi_ops_srx_peer {
 /// # Safety
 /// `srx` is writable, `context` NULL or as said.
 pub(crate) unsafe fn open(
-    domain: &Arc<DomainInner>,
+    domain: &Arc<DomainFid>,
     attr: &fi_rx_attr,
     srx: *mut *mut fid_ep,
     context: *mut c_void,
@@ -45,7 +47,8 @@ pub(crate) unsafe fn open(
         );
         return -FI_EINVAL;
     };
-    let inner = SrxInner::of_owner(domain, attr.op_flags & !FI_PEER, owner);
+    let rx_flags = Flags::from_bits_retain(attr.op_flags & !FI_PEER);
+    let inner = SrxInner::of_owner(domain, rx_flags, Arc::new(owner));
     let abi = fid_ep {
         fid: object::base::<SrxInner>(std::ptr::null_mut(), &FID_OPS),
         ops: &NOSYS_EP,
@@ -70,7 +73,8 @@ guarded! {
             return -FI_EINVAL;
         }
         // SAFETY: an entry that was queued, which the owner lends us again.
-        unsafe { start_queued(entry) }
+        let key = unsafe { (*entry).peer_context } as u64;
+        errno::status(start_queued(key, Slip(entry.cast())))
     }
 
     /// Nobody wants a message that was queued. Its entry is the owner's.
@@ -80,7 +84,7 @@ guarded! {
             return -FI_EINVAL;
         }
         // SAFETY: an entry that was queued.
-        unsafe { discard_queued((*entry).peer_context) };
+        discard_queued(unsafe { (*entry).peer_context } as u64);
         0
     }
 }

@@ -3,12 +3,10 @@
 use super::cq::CompletionQueue;
 use super::error::Error;
 use super::pd::ProtectionDomain;
-use crate::domain::{DomainInner, Spot, Terms};
-use crate::fabric::FabricInner;
-use crate::info::place::{self, Place};
-use crate::object::Class;
+use crate::info::place::Place;
+use erd_core::domain::{DomainInner, Spot, Terms};
+use erd_core::mr::KeyTerms;
 use erd_core::settings::{BadSetting, PARAMETERS, Settings};
-use erd_ffi::fi::{FI_MR_ALLOCATED, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_THREAD_SAFE, NEWEST_API};
 use erd_sys::process::Process;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -87,6 +85,9 @@ pub fn controllers() -> &'static [&'static str] {
     erd_rd::cc::schemes::NAMES
 }
 
+/// Nobody can guess a key, and peers name memory by its addresses.
+pub(super) const KEYS: KeyTerms = KeyTerms { random: true, at_enable: false, by_address: true };
+
 /// A device that is open.
 ///
 /// It is the root of all objects. Each of them keeps what it needs open, so they may be dropped in
@@ -100,21 +101,19 @@ impl Context {
     pub(super) fn open(place: &Place, options: &ContextOptions) -> Result<Context, Error> {
         let settings = options.read()?;
         crate::mistakes::tell_unknown(&settings);
-        let fabric = FabricInner::new(place::network(&place.interface), NEWEST_API);
         let spot = Spot {
             entry: place.interface.clone(),
             local: place.src.ip(),
             port: place.verbs.clone(),
         };
         let terms = Terms {
-            caps: crate::info::offer::CAPS,
-            threading: FI_THREAD_SAFE,
             // As a device does: what peers ask for is answered while the program computes.
             auto_progress: true,
-            mr_mode: FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED,
+            stays: true,
+            keys: KEYS,
         };
-        let domain = DomainInner::new(&fabric, settings, spot, &terms)
-            .map_err(|errno| Error::system("open the RDMA device", errno))?;
+        let domain = DomainInner::new(settings, spot, &terms)
+            .map_err(|error| Error::system("open the RDMA device", error))?;
         Ok(Context { domain, process: Process::current() })
     }
 
@@ -149,7 +148,7 @@ impl Context {
     /// If the process is out of file descriptors; [`Error::Forked`] in a child.
     pub fn create_cq(&self) -> Result<CompletionQueue, Error> {
         check_owner(self.process)?;
-        CompletionQueue::new(&self.domain)
+        Ok(CompletionQueue::new(&self.domain))
     }
 
     /// Objects that need the context.

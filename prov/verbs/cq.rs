@@ -1,12 +1,11 @@
 //! Completion queues, and what they say of a request that is done.
 
 use super::error::Error;
-use crate::cq::CqInner;
-use crate::cq::queue::Entry;
-use crate::domain::DomainInner;
-use crate::object::Class;
 use erd_core::cause::{self, Cause};
-use erd_ffi::fi::{FI_ATOMIC, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_WRITE};
+use erd_core::cq::CqInner;
+use erd_core::cq::queue::Entry;
+use erd_core::domain::DomainInner;
+use erd_core::flags::Flags;
 use erd_sys::process::Process;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -87,17 +86,17 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    fn of(flags: u64) -> Opcode {
-        let has = |flag| flags & flag != 0;
-        if has(FI_REMOTE_WRITE) {
+    fn of(flags: Flags) -> Opcode {
+        let has = |flag| flags.intersects(flag);
+        if has(Flags::REMOTE_WRITE) {
             Opcode::RecvRdmaWithImm
-        } else if has(FI_RECV) {
+        } else if has(Flags::RECV) {
             Opcode::Recv
-        } else if has(FI_ATOMIC) {
+        } else if has(Flags::ATOMIC) {
             Opcode::Atomic
-        } else if has(FI_READ) {
+        } else if has(Flags::READ) {
             Opcode::RdmaRead
-        } else if has(FI_WRITE) {
+        } else if has(Flags::WRITE) {
             Opcode::RdmaWrite
         } else {
             Opcode::Send
@@ -135,7 +134,7 @@ impl Completion {
             opcode: Opcode::of(entry.flags),
             qp_num: entry.tag as u32,
             byte_len: entry.len_bytes as u64,
-            imm_data: (entry.flags & FI_REMOTE_CQ_DATA != 0).then_some(entry.data),
+            imm_data: entry.flags.contains(Flags::REMOTE_CQ_DATA).then_some(entry.data),
             peer: entry.peer,
             cause,
         }
@@ -183,10 +182,9 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(super) fn new(domain: &DomainInner) -> Result<CompletionQueue, Error> {
-        let inner = CqInner::for_polling(domain)
-            .map_err(|errno| Error::system("create a completion queue", errno))?;
-        Ok(CompletionQueue { inner, process: Process::current(), closed: AtomicBool::new(false) })
+    pub(super) fn new(domain: &DomainInner) -> CompletionQueue {
+        let inner = CqInner::for_polling(domain);
+        CompletionQueue { inner, process: Process::current(), closed: AtomicBool::new(false) }
     }
 
     /// Takes completions, as many as there are and fit (`ibv_poll_cq`), and answers them. Does not

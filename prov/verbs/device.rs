@@ -64,7 +64,7 @@ impl Device {
     fn fitting(hints: &Hints) -> Result<Vec<Device>, Error> {
         let settings = Settings::read(crate::entry::parameter)?;
         let ports = erd_core::rdma::usable(&settings)
-            .map_err(|error| Error::system("look for RDMA devices", crate::errno::of(error)))?;
+            .map_err(|error| Error::system("look for RDMA devices", error))?;
         // The one reason not to find any is that there are none.
         let places = place::places(&settings, hints, Query::default(), interfaces(), &ports);
         Ok(places.unwrap_or_default().into_iter().map(|place| Device { place }).collect())

@@ -1,7 +1,7 @@
 //! What can go wrong in a call.
 
+use erd_core::error::Error as CoreError;
 use erd_core::settings::BadSetting;
-use erd_ffi::fi::{FI_EAGAIN, FI_EINVAL, FI_EMSGSIZE, FI_EOPBADSTATE, FI_EOTHER};
 use std::fmt::Display;
 use std::io;
 use thiserror::Error;
@@ -74,26 +74,42 @@ impl Error {
         Error::Argument { parameter, value: value.to_string(), valid: valid.to_string() }
     }
 
-    /// The error for a positive error number of the provider.
-    pub(super) fn system(action: &'static str, errno: i32) -> Error {
-        match errno {
-            FI_EOTHER => Error::Failed,
-            FI_EOPBADSTATE => Error::Closed,
-            errno => Error::System { action, source: io::Error::from_raw_os_error(errno) },
-        }
+    /// The error for one of core's.
+    pub(super) fn system(action: &'static str, error: CoreError) -> Error {
+        let errno = match error {
+            CoreError::Failed => return Error::Failed,
+            CoreError::State => return Error::Closed,
+            CoreError::System(errno) => errno,
+            CoreError::NoData | CoreError::NotFound => libc::ENODEV,
+            CoreError::NoMemory => libc::ENOMEM,
+            CoreError::Address => libc::EADDRNOTAVAIL,
+            CoreError::Again => libc::EAGAIN,
+            CoreError::Access => libc::EACCES,
+            CoreError::TooLong => libc::EMSGSIZE,
+            CoreError::Already | CoreError::NoKey => libc::EBUSY,
+            CoreError::Unimplemented | CoreError::Unsupported => libc::EOPNOTSUPP,
+            CoreError::Invalid
+            | CoreError::Flags
+            | CoreError::NoQueue
+            | CoreError::NoAddresses
+            | CoreError::NoEvents => libc::EINVAL,
+        };
+        Error::System { action, source: io::Error::from_raw_os_error(errno) }
     }
 
     /// The error for a refused post.
-    pub(super) fn of_post(queue: &'static str, errno: i32) -> Error {
-        match errno {
-            FI_EAGAIN => Error::Full { queue },
-            FI_EINVAL => Error::argument("addr in sg_list", "NULL", "the address of memory"),
-            FI_EMSGSIZE => Error::argument(
+    pub(super) fn of_post(queue: &'static str, error: CoreError) -> Error {
+        match error {
+            CoreError::Again => Error::Full { queue },
+            CoreError::Invalid => {
+                Error::argument("addr in sg_list", "NULL", "the address of memory")
+            }
+            CoreError::TooLong => Error::argument(
                 "length",
                 "too long",
                 format_args!("2^63 bytes at most, and {} inline", erd_core::settings::INJECT_BYTES),
             ),
-            errno => Error::system("post a request", errno),
+            error => Error::system("post a request", error),
         }
     }
 

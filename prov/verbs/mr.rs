@@ -3,11 +3,12 @@
 use super::error::Error;
 use super::pd::PdInner;
 use super::pinned::Pinned;
-use crate::mr::MrTable;
-use crate::object::Use;
-use crate::region::{Piece, Region};
 use bitflags::bitflags;
-use erd_ffi::fi::{FI_KEY_NOTAVAIL, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use erd_core::error::Error as CoreError;
+use erd_core::flags::Flags;
+use erd_core::mr::{MrTable, NO_KEY};
+use erd_core::region::{Piece, Region};
+use erd_core::uses::Use;
 use erd_sys::process::Process;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -30,12 +31,11 @@ bitflags! {
 
 impl Access {
     /// In the provider's terms, where atomics need both other rights.
-    fn rights(self) -> u64 {
-        let both = FI_REMOTE_READ | FI_REMOTE_WRITE;
-        let of = |flag, rights| if self.contains(flag) { rights } else { 0 };
-        of(Access::REMOTE_WRITE, FI_REMOTE_WRITE)
-            | of(Access::REMOTE_READ, FI_REMOTE_READ)
-            | of(Access::REMOTE_ATOMIC, both)
+    fn rights(self) -> Flags {
+        let of = |flag, rights| if self.contains(flag) { rights } else { Flags::empty() };
+        of(Access::REMOTE_WRITE, Flags::REMOTE_WRITE)
+            | of(Access::REMOTE_READ, Flags::REMOTE_READ)
+            | of(Access::REMOTE_ATOMIC, Flags::REMOTE)
     }
 }
 
@@ -120,12 +120,11 @@ impl MemoryRegion {
         let rights = access.rights();
         let pieces = vec![Piece { start: begin, len_bytes }];
         let region = Arc::new(pd.domain.pinned(Region::new(pieces, rights, true)));
-        let rkey = match rights {
-            0 => FI_KEY_NOTAVAIL,
-            _ => pd
-                .regions
-                .insert(Arc::clone(&region), 0)
-                .map_err(|_| Error::system("register more than 2^20 regions", libc::ENOMEM))?,
+        let rkey = if rights.is_empty() {
+            NO_KEY
+        } else {
+            let full = |_| Error::system("register more than 2^20 regions", CoreError::NoMemory);
+            pd.regions.insert(Arc::clone(&region), 0).map_err(full)?
         };
         if let Some(id) = region.memory() {
             pd.pinned.add(begin, len_bytes, id);
@@ -248,7 +247,7 @@ impl MemoryRegion {
         if !self.process.is_current() {
             return;
         }
-        if self.rkey != FI_KEY_NOTAVAIL {
+        if self.rkey != NO_KEY {
             self.regions.remove(self.rkey);
         }
         if let Some(id) = self.region.memory() {

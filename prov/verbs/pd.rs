@@ -1,16 +1,16 @@
 //! Protection domains, and handles of peers' addresses.
 
-use super::context::{check_owner, leave_to_parent};
+use super::context::{KEYS, check_owner, leave_to_parent};
 use super::error::Error;
 use super::mr::{Access, MemoryRegion};
 use super::pinned::Pinned;
 use super::qp::{QpOptions, QueuePair};
-use crate::av::AvInner;
-use crate::domain::DomainInner;
-use crate::mr::MrTable;
-use crate::object::{Use, Users};
+use erd_core::av::{AvInner, PeerIndex};
+use erd_core::domain::DomainInner;
+use erd_core::error::Error as CoreError;
+use erd_core::mr::MrTable;
 use erd_core::resolve;
-use erd_ffi::fi::{FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_addr_t};
+use erd_core::uses::{Use, Users};
 use erd_sys::process::Process;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl ProtectionDomain {
     pub(super) fn new(domain: &Arc<DomainInner>, process: Process) -> ProtectionDomain {
         let inner = PdInner {
             domain: Arc::clone(domain),
-            av: AvInner::new(domain, 0, false),
-            regions: Arc::new(MrTable::new(FI_MR_PROV_KEY | FI_MR_VIRT_ADDR)),
+            av: AvInner::new(domain, 0),
+            regions: Arc::new(MrTable::new(KEYS)),
             pinned: Arc::default(),
             users: Users::default(),
             process,
@@ -145,7 +145,7 @@ impl ProtectionDomain {
 /// Where a peer's queue pair is (`struct ibv_ah`). It may be dropped while requests to the peer
 /// are outstanding.
 pub struct AddressHandle {
-    pub(super) fi_addr: fi_addr_t,
+    pub(super) fi_addr: PeerIndex,
     pub(super) av: Arc<AvInner>,
     peer: SocketAddr,
     process: Process,
@@ -154,8 +154,8 @@ pub struct AddressHandle {
 
 impl AddressHandle {
     fn new(pd: &Arc<PdInner>, peer: SocketAddr) -> Result<AddressHandle, Error> {
-        let fi_addr = pd.av.insert_name(peer).map_err(|errno| match errno {
-            libc::ENOMEM => Error::system("keep more than 2^20 addresses", errno),
+        let fi_addr = pd.av.insert_name(peer).map_err(|error| match error {
+            CoreError::NoMemory => Error::system("keep more than 2^20 addresses", error),
             _ => Error::argument("address", peer, valid_name(&pd.domain)),
         })?;
         Ok(AddressHandle {

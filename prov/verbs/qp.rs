@@ -5,15 +5,15 @@ use super::error::Error;
 use super::mr::RemoteAddr;
 use super::pd::{AddressHandle, PdInner};
 use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
-use crate::ep::EpConfig;
-use crate::ep::ops::Buffers;
-use crate::ep::{Access, AskPost, Bound, Call, EpInner, Poster, RecvRequest};
-use crate::object::{Class, Use};
-use erd_core::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
-use erd_ffi::fi::{
-    FI_ADDR_UNSPEC, FI_COMPLETION, FI_CSWAP, FI_FENCE, FI_INJECT, FI_RECV, FI_SELECTIVE_COMPLETION,
-    FI_SEND, FI_SUM, FI_UINT64, fi_op,
+use erd_core::atomics::{Datatype, Op};
+use erd_core::av::ANYONE;
+use erd_core::ep::{
+    Access, AskPost, Bound, Buffers, Call, EpConfig, EpInner, Poster, RecvRequest,
+    SendRequest as SendPost,
 };
+use erd_core::flags::Flags;
+use erd_core::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
+use erd_core::uses::Use;
 use erd_rd::{Atomic, Form, Target, Targets};
 use erd_sys::process::Process;
 use std::ffi::c_void;
@@ -114,11 +114,11 @@ impl QueuePair {
         let make = |errno| Error::system("create a queue pair", errno);
         let at = SocketAddr::new(domain.local, options.port);
         let ep = EpInner::new(domain, &pd.regions, config, at).map_err(make)?;
-        let selective = if options.sq_sig_all { 0 } else { FI_SELECTIVE_COMPLETION };
+        let (send_cq, recv_cq) = (&options.send_cq.inner, &options.recv_cq.inner);
         let bindings = [
             Bound::Av(&pd.av),
-            Bound::Cq(&options.send_cq.inner, FI_SEND | selective),
-            Bound::Cq(&options.recv_cq.inner, FI_RECV),
+            Bound::Cq { cq: send_cq, of: Flags::SEND, selective: !options.sq_sig_all },
+            Bound::Cq { cq: recv_cq, of: Flags::RECV, selective: false },
         ];
         bindings.into_iter().try_for_each(|bound| ep.attach(bound, 0)).map_err(make)?;
         ep.enable().map_err(make)?;
@@ -240,7 +240,7 @@ impl QueuePair {
             match request.operation {
                 Operation::Send { sg_list, imm_data } => {
                     let (buffers, call) = (Buffers::default(), Call { data: imm_data, ..call });
-                    let mut post = crate::ep::SendRequest { buffers, tag: None, call };
+                    let mut post = SendPost { buffers, tag: None, call };
                     gather(sg_list, &mut post.buffers)?;
                     post.buffers = self.registered(post.buffers, sg_list);
                     poster.send(&mut post)
@@ -260,11 +260,11 @@ impl QueuePair {
                     poster.ask(&mut AskPost::read(buffers, targets, call))
                 }
                 Operation::FetchAdd { result, remote, add } => {
-                    let mut post = atomic((FI_SUM, Form::Fetch), &result, remote, call)?;
+                    let mut post = atomic((Op::Sum, Form::Fetch), &result, remote, call)?;
                     poster.ask_with(&mut post, add, None)
                 }
                 Operation::CompareSwap { result, remote, compare, swap } => {
-                    let mut post = atomic((FI_CSWAP, Form::Compare), &result, remote, call)?;
+                    let mut post = atomic((Op::Cswap, Form::Compare), &result, remote, call)?;
                     poster.ask_with(&mut post, swap, Some(compare))
                 }
             }
@@ -286,8 +286,7 @@ impl QueuePair {
     /// Ends the queue pair; a second time does nothing.
     pub(crate) fn close(&self) {
         if self.process.is_current() && !self.closed.swap(true, Ordering::AcqRel) {
-            // It never refuses.
-            let _ = self.ep.closing();
+            self.ep.close();
         }
     }
 }
@@ -306,15 +305,15 @@ fn context(wr_id: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(wr_id as usize)
 }
 
-fn flags(request: &SendRequest<'_>) -> Result<u64, Error> {
+fn flags(request: &SendRequest<'_>) -> Result<Flags, Error> {
     let copied = matches!(request.operation, Operation::Send { .. } | Operation::RdmaWrite { .. });
     if request.flags.contains(SendFlags::INLINE) && !copied {
         return Err(Error::argument("flags", "INLINE", "INLINE for sends and writes alone"));
     }
-    let of = |flag, fi| if request.flags.contains(flag) { fi } else { 0 };
-    Ok(of(SendFlags::FENCE, FI_FENCE)
-        | of(SendFlags::SIGNALED, FI_COMPLETION)
-        | of(SendFlags::INLINE, FI_INJECT))
+    let of = |flag, fi| if request.flags.contains(flag) { fi } else { Flags::empty() };
+    Ok(of(SendFlags::FENCE, Flags::FENCE)
+        | of(SendFlags::SIGNALED, Flags::COMPLETION)
+        | of(SendFlags::INLINE, Flags::INJECT))
 }
 
 /// Puts the pieces of a request into its buffers, which are empty.
@@ -337,7 +336,7 @@ pub(crate) unsafe fn recv_one(
     poster: &mut Poster<'_>,
     request: &ReceiveRequest<'_>,
 ) -> Result<(), Error> {
-    let mut post = RecvRequest::new(FI_ADDR_UNSPEC, context(request.wr_id), FI_COMPLETION);
+    let mut post = RecvRequest::new(ANYONE, context(request.wr_id), Flags::COMPLETION);
     // SAFETY: the caller's promise.
     unsafe { gather(request.sg_list, &mut post.buffers) }?;
     let posted = poster.recv(&mut post);
@@ -356,7 +355,7 @@ fn targets(remote: RemoteAddr, len_bytes: u64) -> Result<Targets, Error> {
 /// # Safety
 /// As [`QueuePair::post_send`].
 unsafe fn atomic(
-    (op, form): (fi_op, Form),
+    (op, form): (Op, Form),
     result: &Sge<'_>,
     remote: RemoteAddr,
     call: Call,
@@ -365,7 +364,7 @@ unsafe fn atomic(
     if result.len_bytes != BYTES {
         return Err(Error::argument("length of the result", result.len_bytes, BYTES));
     }
-    let access = Access::Atomic(Atomic { op: op as u8, datatype: FI_UINT64 as u8, form });
+    let access = Access::Atomic(Atomic { op: op as u8, datatype: Datatype::Uint64 as u8, form });
     // SAFETY: the caller's promise.
     let buffers = unsafe { Buffers::one(result.addr.cast(), BYTES) };
     Ok(AskPost { access, ..AskPost::write(buffers, targets(remote, BYTES as u64)?, call) })

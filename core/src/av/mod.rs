@@ -1,6 +1,226 @@
 //! Address vectors: peers' names by index.
+//!
+//! Inserting an address never touches the network. An address that is inserted again keeps its index, and leaves when it
+//! has been removed as often as it was inserted.
 
 pub mod entries;
 pub mod shared;
 pub mod symmetric;
 pub mod table;
+
+use crate::domain::DomainInner;
+use crate::error::Error;
+use crate::sockaddr::Family;
+use crate::uses::{Use, Users};
+use entries::Entries;
+use parking_lot::{Mutex, RwLock};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
+use table::{NotThere, Table};
+
+pub use table::ENTRIES_MAX;
+
+/// Where the name of a peer is in an address vector, or what the user calls it.
+pub type PeerIndex = u64;
+/// The name is in no address vector.
+pub const NOWHERE: PeerIndex = u64::MAX;
+/// A receive takes messages of any peer.
+pub const ANYONE: PeerIndex = u64::MAX;
+
+/// What an AV tells an endpoint that is bound to it.
+pub trait Member: Send + Sync {
+    /// `addr` is not at `fi_addr` any more. Its session may go on: the other side decides, too.
+    fn peer_removed(&self, fi_addr: PeerIndex, addr: SocketAddr);
+
+    /// Addresses were inserted.
+    fn names_added(&self);
+
+    /// What [`AvInner::find`] answers has changed.
+    fn names_changed(&self);
+}
+
+/// Most receive contexts of a scalable endpoint.
+pub const RX_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
+/// Most bits of their number.
+pub const RX_CTX_BITS_MAX: u32 = 6;
+
+/// State of an address vector.
+pub struct AvInner {
+    domain: Arc<DomainInner>,
+    table: RwLock<Entries>,
+    /// High bits of an `fi_addr` that name a receive context.
+    rx_ctx_bits: u32,
+    /// Users name addresses themselves in all insertions.
+    user_ids: bool,
+    /// Endpoints bound here; those that are gone are swept out when one is added.
+    members: Mutex<Vec<Weak<dyn Member>>>,
+    users: Users,
+    _domain_use: Use,
+}
+
+impl Drop for AvInner {
+    fn drop(&mut self) {
+        self.domain.admission.shrank();
+    }
+}
+
+impl AvInner {
+    /// An AV without addresses, with room for `count` before it grows.
+    #[must_use]
+    pub fn new(domain: &Arc<DomainInner>, count: usize) -> Arc<AvInner> {
+        AvInner::with(domain, Entries::Own(Table::with_room(count)), 0, false)
+    }
+
+    /// An AV of these addresses, whose users name them themselves if `user_ids`. The high bits of an
+    /// index name a receive context.
+    #[must_use]
+    pub fn with(
+        domain: &Arc<DomainInner>,
+        entries: Entries,
+        rx_ctx_bits: u32,
+        user_ids: bool,
+    ) -> Arc<AvInner> {
+        let av = Arc::new(AvInner {
+            domain: Arc::clone(domain),
+            table: RwLock::new(entries),
+            rx_ctx_bits,
+            user_ids,
+            members: Mutex::new(Vec::new()),
+            users: Users::default(),
+            _domain_use: domain.hold(),
+        });
+        domain.admission.opened(&av);
+        av
+    }
+
+    /// Who needs the AV.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Users name addresses themselves in all insertions.
+    #[must_use]
+    pub fn has_user_ids(&self) -> bool {
+        self.user_ids
+    }
+
+    /// Inserts the name of a peer.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name of another family, [`Error::Address`] for one that cannot be a
+    /// peer's, else as [`Entries::insert`].
+    pub fn insert_name(&self, addr: SocketAddr) -> Result<PeerIndex, Error> {
+        let addr = usable(addr, self.domain.family())?;
+        let index = self.table.write().insert(addr)?;
+        Ok(index.into())
+    }
+
+    /// Takes an insertion back of which nobody knows.
+    pub fn take_back(&self, index: PeerIndex) {
+        let mut table = self.table.write();
+        if let Ok(Some(_)) = table.remove(index) {
+            table.free(index);
+        }
+    }
+
+    /// Tells endpoints that addresses were inserted.
+    pub fn tell_of_names(&self) {
+        self.each_member(|member| member.names_added());
+    }
+
+    /// The domain that the AV belongs to.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<DomainInner> {
+        &self.domain
+    }
+
+    /// The address at `fi_addr`. That of a receive context (`fi_rx_addr`) has the port of its
+    /// endpoint plus the context's number.
+    #[must_use]
+    pub fn addr(&self, fi_addr: PeerIndex) -> Option<SocketAddr> {
+        let mut addr = self.table.read().get(self.base(fi_addr))?;
+        if self.rx_ctx_bits > 0 {
+            let context = u16::try_from(fi_addr >> (u64::BITS - self.rx_ctx_bits)).ok()?;
+            addr.set_port(addr.port().checked_add(context)?);
+        }
+        Some(addr)
+    }
+
+    /// An `fi_addr` without the number of a receive context.
+    #[must_use]
+    pub fn base(&self, fi_addr: PeerIndex) -> PeerIndex {
+        fi_addr & (PeerIndex::MAX >> self.rx_ctx_bits)
+    }
+
+    /// Where `addr` is, or what the user calls it, or [`NOWHERE`].
+    #[must_use]
+    pub fn find(&self, addr: SocketAddr) -> PeerIndex {
+        self.table.read().name(&addr, self.user_ids).unwrap_or(NOWHERE)
+    }
+
+    /// True if `addr` is here, whatever it is called.
+    #[must_use]
+    pub fn has(&self, addr: SocketAddr) -> bool {
+        self.table.read().name(&addr, false).is_some()
+    }
+
+    /// True if some address here is of this host.
+    #[must_use]
+    pub fn has_host(&self, host: IpAddr) -> bool {
+        self.table.read().has_host(host)
+    }
+
+    /// Completions name the address at `fi_addr` by `user_id` from now on.
+    ///
+    /// # Errors
+    /// [`NotThere`].
+    pub fn set_user_id(&self, fi_addr: PeerIndex, user_id: u64) -> Result<(), NotThere> {
+        self.table.write().set_user_id(fi_addr, user_id)?;
+        self.each_member(|member| member.names_changed());
+        Ok(())
+    }
+
+    /// Outside the locks: a member may look an address up meanwhile.
+    fn each_member(&self, f: impl FnMut(Arc<dyn Member>)) {
+        let members = self.members.lock().clone();
+        members.iter().filter_map(Weak::upgrade).for_each(f);
+    }
+
+    /// Binds an endpoint: it is told of removals, and the AV stays open until the answer is
+    /// dropped.
+    #[must_use]
+    pub fn attach(&self, member: Weak<dyn Member>) -> Use {
+        let mut members = self.members.lock();
+        members.retain(|member| member.strong_count() > 0);
+        members.push(member);
+        self.users.add()
+    }
+
+    /// Takes one insertion of an address back.
+    ///
+    /// # Errors
+    /// [`NotThere`].
+    pub fn remove(&self, fi_addr: PeerIndex) -> Result<(), NotThere> {
+        let gone = self.table.write().remove(fi_addr)?;
+        if let Some(addr) = gone {
+            self.domain.admission.shrank();
+            self.each_member(|member| member.peer_removed(fi_addr, addr));
+            // An address that another thread inserts must not be taken for this one by an endpoint
+            // that was not told yet.
+            self.table.write().free(fi_addr);
+        }
+        Ok(())
+    }
+}
+
+/// Checks the address of a peer.
+fn usable(addr: SocketAddr, family: Family) -> Result<SocketAddr, Error> {
+    if Family::of(addr.ip()) != family {
+        return Err(Error::Invalid);
+    }
+    if addr.port() == 0 || addr.ip().is_unspecified() || addr.ip().is_multicast() {
+        return Err(Error::Address);
+    }
+    Ok(addr)
+}

@@ -1,8 +1,9 @@
 //! Addresses that come and go while endpoints use them.
 
 use super::node::{Node, Options};
-use crate::av::{AvInner, Member};
+use crate::av::AvFid;
 use crate::object;
+use erd_core::av::{AvInner, Member};
 use erd_ffi::fi::{FI_ADDR_NOTAVAIL, fi_addr_t};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,7 @@ impl Member for Late {
 fn an_index_names_nobody_else_before_every_endpoint_was_told_that_it_is_free() {
     let node = Node::new(Options::default());
     // SAFETY: the node's AV is open.
-    let av = Arc::clone(unsafe { object::inner::<AvInner>(node.av()) });
+    let av = Arc::clone(unsafe { &object::inner::<AvFid>(node.av()).av });
     let [first, next, last] = [9, 10, 11].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let given = AtomicU64::new(FI_ADDR_NOTAVAIL);
     let late = Arc::new(Late { av: Arc::clone(&av), next, given });

@@ -2,11 +2,12 @@
 
 use super::memory::{KEY, with_driver};
 use super::node::{Node, Options, ok};
-use crate::admission::{Admission, Admitted};
-use crate::ep::call::Call;
-use crate::ep::ops::Buffers;
-use crate::ep::post_ask::AskPost;
-use crate::region::{Piece, Region};
+use erd_core::admission::{Admission, Admitted};
+use erd_core::ep::call::Call;
+use erd_core::ep::ops::Buffers;
+use erd_core::ep::post_ask::AskPost;
+use erd_core::flags::Flags;
+use erd_core::region::{Piece, Region};
 use erd_core::settings::KeyPeers;
 use erd_ffi::fi::*;
 use erd_rd::{Refusal, Target, Targets};
@@ -35,7 +36,7 @@ impl Strangers {
         target.knows(&target);
         let mut cell = Box::new([6_u8; 8]);
         let start = cell.as_mut_ptr().expose_provenance();
-        let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+        let access = Flags::REMOTE;
         let region = Arc::new(Region::new(vec![Piece { start, len_bytes: 8 }], access, false));
         let insert = with_driver(&target, |driver| driver.domain.regions.insert(region, KEY));
         Strangers { stranger, target, to, key: insert.expect("a key"), cell }
@@ -50,7 +51,7 @@ impl Strangers {
             // SAFETY: the test waits for the completion.
             let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
             // A write that completes when it is copied does not tell of a refusal.
-            let flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+            let flags = Flags::COMPLETION | Flags::DELIVERY_COMPLETE;
             let call = Call::new(self.to, null_mut(), flags);
             driver.post_ask(&make(buffers, targets, call)).expect("posted");
         });

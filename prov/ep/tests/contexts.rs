@@ -4,10 +4,11 @@ use super::memory::with_driver_of;
 use super::node::{
     Done, Node, Options, Pair, bind, ctx, enable, ok, patience, recv_many, set_min_multi_recv,
 };
-use crate::ep::call::Call;
-use crate::ep::limits::UNREAD_MAX;
-use crate::ep::ops::Buffers;
-use crate::ep::post_send::SendRequest;
+use erd_core::ep::call::Call;
+use erd_core::ep::limits::UNREAD_MAX;
+use erd_core::ep::ops::Buffers;
+use erd_core::ep::post_send::SendRequest;
+use erd_core::flags::Flags;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;
 use std::time::Instant;
@@ -182,7 +183,7 @@ fn a_buffer_of_many_is_released_though_the_endpoint_of_its_last_message_closes()
     with_driver_of(a.ep, |sender| {
         // SAFETY: the text stays until the endpoint is closed, and is only read.
         let buffers = unsafe { Buffers::one(long.as_ptr().cast_mut().cast(), long.len()) };
-        let call = Call::new(to[1], null_mut(), 0);
+        let call = Call::new(to[1], null_mut(), Flags::empty());
         sender.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
         let end = Instant::now() + patience();
         while with_driver_of(b.second, |second| {

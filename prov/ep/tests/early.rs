@@ -3,11 +3,12 @@
 use super::late::count;
 use super::memory::{expose, remote, with_driver};
 use super::node::{EP_CONTEXT, Node, Options, Pair, ctx, ok};
-use crate::ep::ORDERED_BYTES;
-use crate::ep::call::Call;
-use crate::ep::limits::{EARLY_BYTES_MAX, FEW_SENDS};
-use crate::ep::ops::Buffers;
-use crate::ep::post_ask::AskPost;
+use erd_core::ep::ORDERED_BYTES;
+use erd_core::ep::call::Call;
+use erd_core::ep::limits::{EARLY_BYTES_MAX, FEW_SENDS};
+use erd_core::ep::ops::Buffers;
+use erd_core::ep::post_ask::AskPost;
+use erd_core::flags::Flags;
 use erd_core::settings::INJECT_BYTES;
 use erd_ffi::fi::*;
 
@@ -37,7 +38,7 @@ fn read(node: &Node) -> u64 {
 
 /// Until everything that `a` sent has been acknowledged.
 fn settle(pair: &Pair) {
-    pair.until(|| with_driver(&pair.a, |driver| driver.host.sends.live() == 0));
+    pair.until(|| with_driver(&pair.a, |driver| driver.host.live_sends() == 0));
 }
 
 /// Calls `f` while `b` stands still: nobody acknowledges anything.
@@ -127,7 +128,7 @@ type Make = fn(Buffers, erd_rd::Targets, Call) -> AskPost;
 fn post(a: &Node, pair: &Pair, own: &mut [u8], make: Make, flags: u64) {
     // SAFETY: the tests keep the bytes until the request is complete.
     let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
-    let call = Call::new(pair.a_to_b, ctx(5), FI_COMPLETION | flags);
+    let call = Call::new(pair.a_to_b, ctx(5), Flags::COMPLETION | Flags::from_bits_retain(flags));
     let request = make(buffers, remote(0, own.len() as u64, None).targets, call);
     with_driver(a, |driver| driver.post_ask(&request)).expect("posted");
 }

@@ -1,9 +1,9 @@
 //! Endpoints that must not be used any more: failed by a bug, or in a forked child.
 
 use super::node::{Node, Options, Pair, ok, patience};
-use crate::ep::EpInner;
 use crate::object;
 use erd_core::cause;
+use erd_core::ep::EpInner;
 use erd_ffi::fi::*;
 use erd_rd::wire::header::{Header, Kind, VERSION, seal};
 use std::net::UdpSocket;

@@ -2,9 +2,9 @@
 //! would send it in the end, does not know the endpoint here.
 
 use super::node::{Node, Options, bind, ctx, enable, ok, patience};
-use crate::ep::{EpInner, State};
 use crate::object;
-use crate::progress;
+use erd_core::ep::EpInner;
+use erd_core::progress;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Setting {
 
     fn holds(&self) -> bool {
         let endpoint = state(self.node.ep);
-        matches!(&*endpoint.lock(), State::Enabled(driver) if driver.engine.has_unsent())
+        endpoint.with_driver(|driver| Ok(driver.engine.has_unsent())).expect("enabled")
     }
 
     /// The node's endpoint posts more than goes out at once; the peer gets all while `call` is called again and again.

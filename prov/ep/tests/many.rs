@@ -1,13 +1,12 @@
 //! Many endpoints on one queue: idle ones are not asked, and get what they need all the same.
 
 use super::node::{Node, Options, bind, ctx, enable, ok, patience};
-use crate::ep::EpInner;
 use crate::object;
+use erd_core::ep::EpInner;
 use erd_ffi::fi::*;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// More than a queue asks one by one.
@@ -44,7 +43,7 @@ impl Crowd {
 
     /// Times that each endpoint was asked for itself.
     fn asked(&self) -> Vec<u64> {
-        self.all().map(|ep| state(ep).calls.load(Ordering::Relaxed)).collect()
+        self.all().map(|ep| state(ep).own_calls()).collect()
     }
 
     /// Reads until nobody had anything to do for a hundred reads.

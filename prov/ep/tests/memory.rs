@@ -2,17 +2,18 @@
 //! reach it.
 
 use super::node::{Node, Options, Pair, ok, patience};
-use crate::ep::EpInner;
-use crate::ep::arrivals::Lease;
-use crate::ep::call::Call;
-use crate::ep::driver::Driver;
-use crate::ep::limits::UNREAD_MAX;
-use crate::ep::ops::{Buffers, Handle};
-use crate::ep::post_ask::AskPost;
-use crate::ep::post_send::SendRequest;
-use crate::ep::sender::Outcome;
 use crate::object;
-use crate::region::{Piece, Region};
+use erd_core::ep::EpInner;
+use erd_core::ep::arrivals::Lease;
+use erd_core::ep::call::Call;
+use erd_core::ep::driver::Driver;
+use erd_core::ep::limits::UNREAD_MAX;
+use erd_core::ep::ops::{Buffers, Handle};
+use erd_core::ep::post_ask::AskPost;
+use erd_core::ep::post_send::SendRequest;
+use erd_core::ep::sender::Outcome;
+use erd_core::flags::Flags;
+use erd_core::region::{Piece, Region};
 use erd_ffi::fi::*;
 use erd_rd::{Expected, Host, Part, PeerId, Refusal, Remote, SendToken, Target, Targets};
 use erd_sys::clock::monotonic_ns;
@@ -38,13 +39,13 @@ pub fn with_driver_of<R>(ep: *mut fid_ep, f: impl FnOnce(&mut Driver) -> R) -> R
         answer = Some(f(driver));
         Ok(())
     });
-    ok("a look inside", rc);
+    rc.expect("a look inside");
     answer.expect("the endpoint is enabled")
 }
 
 /// Exposes memory; `len_bytes` from `start` on need not be there.
 pub fn expose(node: &Node, start: usize, len_bytes: usize) -> Arc<Region> {
-    let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    let access = Flags::REMOTE;
     let region = Arc::new(Region::new(vec![Piece { start, len_bytes }], access, false));
     let insert = |driver: &mut Driver| driver.domain.regions.insert(Arc::clone(&region), KEY);
     with_driver(node, insert).expect("a key");
@@ -138,7 +139,7 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
             // SAFETY: the test waits for the completion.
             let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
             // A write that completes when it is copied does not tell of this.
-            let flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
+            let flags = Flags::COMPLETION | Flags::DELIVERY_COMPLETE;
             let call = Call::new(pair.a_to_b, null_mut(), flags);
             driver.post_ask(&make(buffers, targets, call)).expect("posted");
         });
@@ -160,7 +161,7 @@ fn write_under_way(pair: &Pair, own: &[u8], then: impl FnOnce(usize)) {
         let own = pair.a.lend(own);
         // SAFETY: the buffer stays until the endpoint is closed, and is only read.
         let buffers = unsafe { Buffers::one(own.as_ptr().cast_mut().cast(), own.len()) };
-        let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION);
+        let call = Call::new(pair.a_to_b, null_mut(), Flags::COMPLETION);
         a.post_ask(&AskPost::write(buffers, targets, call)).expect("posted");
         let end = Instant::now() + patience();
         while with_driver(&pair.b, |b| {
@@ -236,7 +237,7 @@ fn message_waits(pair: &Pair, a: &mut Driver, to: SocketAddr) -> bool {
     let text = pair.a.lend(&[7; 1200]);
     // SAFETY: the text stays until the endpoint is closed, and is only read.
     let buffers = unsafe { Buffers::one(text.as_ptr().cast_mut().cast(), text.len()) };
-    let call = Call::new(pair.a_to_b, null_mut(), FI_COMPLETION | FI_MORE);
+    let call = Call::new(pair.a_to_b, null_mut(), Flags::COMPLETION | Flags::MORE);
     a.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
     let burst = a.sender.vacant().expect("nothing waits");
     assert!(a.engine.poll_transmit(monotonic_ns(), true, &mut a.host, burst));

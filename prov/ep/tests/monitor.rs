@@ -1,7 +1,7 @@
 //! What is seen of endpoints from outside the process.
 
 use super::node::{Options, Pair, ok};
-use crate::monitor::NAME_PREFIX;
+use erd_core::monitor::NAME_PREFIX;
 use erd_ffi::fi::FI_ADDR_UNSPEC;
 use erd_sys::visit::{names, visit};
 use std::io::Read;

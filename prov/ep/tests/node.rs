@@ -1,6 +1,7 @@
 //! One endpoint with all it needs, driven through libfabric's own tables of operations.
 
-use crate::{fabric, info, sockaddr};
+use crate::{fabric, info};
+use erd_core::sockaddr;
 use erd_ffi::fi::*;
 use std::cell::RefCell;
 use std::ffi::{CStr, c_int, c_void};

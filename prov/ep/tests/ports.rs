@@ -1,9 +1,9 @@
 //! Port datagrams at endpoints without verbs.
 
 use super::node::{Node, Options};
-use crate::ep::EpInner;
-use crate::ep::observe::Seen;
 use crate::object;
+use erd_core::ep::EpInner;
+use erd_core::ep::observe::Seen;
 use erd_ffi::fi::FI_EAGAIN;
 use erd_port::verbs::negotiation::address::{Address, Kind, PortDatagram};
 use std::net::UdpSocket;

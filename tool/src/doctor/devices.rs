@@ -3,7 +3,7 @@
 
 use super::{Finding, Host};
 use crate::text;
-use erd::settings::PortSetting;
+use erd_core::settings::PortSetting;
 use erd_port::verbs::{VerbsError, ports};
 use rustix::process::{Resource, getrlimit};
 use std::io::ErrorKind;

@@ -4,7 +4,7 @@ use super::{Finding, Host};
 use crate::info::port_options;
 use crate::system::System;
 use crate::text;
-use erd::settings::InfoPath;
+use erd_core::settings::InfoPath;
 use erd_port::udp::Capabilities;
 use rustix::process::{Resource, getrlimit};
 

@@ -14,7 +14,7 @@ use crate::info::{choose, read_settings};
 use crate::system::System;
 use crate::{DoctorArgs, text};
 use anyhow::Result;
-use erd::settings::Settings;
+use erd_core::settings::Settings;
 use erd_port::udp::{Interface, interfaces};
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 use super::{Finding, Host};
 use crate::info::setting_problems;
 use erd::mistakes::{is_unknown, meant_name, meant_value};
-use erd::settings::PARAMETERS;
+use erd_core::settings::PARAMETERS;
 use std::env;
 
 /// Looks at `FI_ERD_*`.
@@ -18,7 +18,7 @@ pub fn check(_: &Host) -> Vec<Finding> {
     found
 }
 
-fn bad(bad: &erd::settings::BadSetting) -> Finding {
+fn bad(bad: &erd_core::settings::BadSetting) -> Finding {
     let mend = match meant_value(bad) {
         Some(word) => format!("export {}={word}", bad.variable),
         None => format!("unset {}", bad.variable),
@@ -52,7 +52,7 @@ mod tests {
     fn a_valid_word_is_suggested() {
         let value = |variable: &str, value: &str, valid: &str| {
             let [variable, value, valid] = [variable, value, valid].map(str::to_owned);
-            bad(&erd::settings::BadSetting { variable, value, valid }).mend
+            bad(&erd_core::settings::BadSetting { variable, value, valid }).mend
         };
         assert_eq!(value("FI_ERD_CC", "nscx", "auto, erd, nscc"), ["export FI_ERD_CC=nscc"]);
         assert_eq!(value("FI_ERD_PATHS", "0", "auto, or 1 to 256"), ["unset FI_ERD_PATHS"]);

@@ -3,8 +3,8 @@
 use crate::text;
 use erd::info::hints::Hints;
 use erd::info::place::{self, Query};
-use erd::plan::Plan;
-use erd::settings::{PortSetting, Settings};
+use erd_core::plan::Plan;
+use erd_core::settings::{PortSetting, Settings};
 use erd_port::udp::Interface;
 use serde::Serialize;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub struct Place {
     pub near: Option<Near>,
 }
 
-/// See [`erd::plan::Near`].
+/// See [`erd_core::plan::Near`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Near {
     pub datagram_bytes: u16,
@@ -60,7 +60,7 @@ pub fn choose(
     found: Vec<Interface>,
     no_devices: Option<&str>,
 ) -> (Choice, Vec<Place>) {
-    let ports = match erd::rdma::usable(settings) {
+    let ports = match erd_core::rdma::usable(settings) {
         Ok(ports) => ports,
         Err(_) if !settings.devices.is_empty() => {
             let why = format!("FI_ERD_DEVICE is {}: no such device", settings.devices.join(","));

@@ -7,7 +7,7 @@ mod show;
 use crate::{InfoArgs, system, text};
 use anyhow::Result;
 use choice::Place;
-use erd::settings::Settings;
+use erd_core::settings::Settings;
 use erd_port::udp::{Capabilities, Interface, PortOptions, interfaces};
 use erd_port::verbs::{Port, gid::GidKind, ports};
 use serde::Serialize;

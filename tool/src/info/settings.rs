@@ -1,7 +1,7 @@
 //! `FI_ERD_*` as they are in this environment.
 
 use erd::entry::parameter as lookup;
-use erd::settings::{BadSetting, PARAMETERS, Settings};
+use erd_core::settings::{BadSetting, PARAMETERS, Settings};
 use serde::Serialize;
 
 /// One setting.
@@ -27,7 +27,7 @@ pub fn read() -> Result<Settings, BadSetting> {
 /// All of them.
 #[must_use]
 pub fn rows() -> Vec<Row> {
-    let row = |parameter: &'static erd::settings::Parameter| {
+    let row = |parameter: &'static erd_core::settings::Parameter| {
         let variable = parameter.variable();
         let found = std::env::var_os(&variable).map(|text| text.to_string_lossy().into_owned());
         let bad = problems().into_iter().find(|bad| bad.variable == variable);

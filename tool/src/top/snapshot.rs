@@ -1,8 +1,8 @@
-//! What the processes of this host tell of their flows (`erd::monitor` has the format).
+//! What the processes of this host tell of their flows (`erd_core::monitor` has the format).
 
 use crate::system::System;
 use crate::text::harmless;
-use erd::monitor::{FORMAT, NAME_PREFIX};
+use erd_core::monitor::{FORMAT, NAME_PREFIX};
 use erd_sys::visit::{names, visit};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

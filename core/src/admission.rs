@@ -1,0 +1,85 @@
+//! Whose requests to memory are met, where a stranger could guess the key.
+//!
+//! A key that the application chose is often a small number. So a region of such a key serves only initiators
+//! that the application has named: a host counts as known when an address vector of the domain has
+//! an address of it (`FI_ERD_KEY_PEERS`). Random keys need no such rule: to know one is the proof.
+
+use crate::av::AvInner;
+use crate::settings::KeyPeers;
+use erd_rd::PeerId;
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// The rule of a domain, and the addresses that it goes by.
+pub struct Admission {
+    rule: KeyPeers,
+    /// The domain's address vectors; those that are gone are swept out when one is opened.
+    avs: Mutex<Vec<Weak<AvInner>>>,
+    /// Grows when an address leaves: what was decided before is decided again.
+    shrunk: AtomicU64,
+}
+
+impl Admission {
+    /// A rule without addresses.
+    pub fn new(rule: KeyPeers) -> Admission {
+        Admission { rule, avs: Mutex::default(), shrunk: AtomicU64::new(0) }
+    }
+
+    /// The domain has one more address vector.
+    pub fn opened(&self, av: &Arc<AvInner>) {
+        let mut avs = self.avs.lock();
+        avs.retain(|av| av.strong_count() > 0);
+        avs.push(Arc::downgrade(av));
+    }
+
+    /// Addresses have left an address vector.
+    pub fn shrank(&self) {
+        self.shrunk.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether the endpoint that has proven to receive at `name` may use keys of the application.
+    pub fn admits(&self, name: SocketAddr) -> bool {
+        let knows = |av: Arc<AvInner>| match self.rule {
+            KeyPeers::Any => true,
+            KeyPeers::Names => av.has(name),
+            KeyPeers::Hosts => av.has_host(name.ip()),
+        };
+        self.rule == KeyPeers::Any || self.avs.lock().iter().filter_map(Weak::upgrade).any(knows)
+    }
+}
+
+/// The peers of an endpoint that were admitted, so that the address vectors are not asked for every request.
+pub struct Admitted {
+    admission: Arc<Admission>,
+    /// By the peer's index: its generation, and [`Admission::shrunk`] when it was admitted. As many
+    /// as the engine has peers at most.
+    peers: Vec<Option<(u32, u64)>>,
+}
+
+impl Admitted {
+    /// Nobody.
+    pub fn new(admission: &Arc<Admission>) -> Admitted {
+        Admitted { admission: Arc::clone(admission), peers: Vec::new() }
+    }
+
+    /// See [`Admission::admits`]. Addresses that other processes take out of a shared address vector
+    /// count for peers that were admitted before.
+    pub fn admits(&mut self, peer: PeerId, name: SocketAddr) -> bool {
+        let shrunk = self.admission.shrunk.load(Ordering::Acquire);
+        let index = peer.index as usize;
+        let admitted = Some((peer.generation, shrunk));
+        if self.peers.get(index).is_some_and(|known| *known == admitted) {
+            return true;
+        }
+        let admits = self.admission.admits(name);
+        if admits {
+            if index >= self.peers.len() {
+                self.peers.resize(index + 1, None);
+            }
+            self.peers[index] = admitted;
+        }
+        admits
+    }
+}

@@ -1,0 +1,285 @@
+//! Completion counters.
+
+use crate::domain::DomainInner;
+use crate::error::Error;
+use crate::foreign::CounterOwner;
+use crate::sleep::Sleepable;
+use crate::trigger::{Waiting, Work};
+use crate::uses::{Use, Users};
+use crate::watch::Watch;
+use erd_sys::clock::monotonic_ns;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// State of a counter.
+pub struct CntrInner {
+    /// Counts bytes, not completions.
+    bytes: bool,
+    value: AtomicU64,
+    errors: AtomicU64,
+    /// Both as the application saw them last: a later change must not be slept through.
+    seen: [AtomicU64; 2],
+    /// Both as the application read them last: until then a poll set tells of them.
+    read: [AtomicU64; 2],
+    /// A waiter wants to be told of the next change.
+    armed: AtomicBool,
+    /// What is done when the counter gets further.
+    pub waiting: Waiting,
+    work: Arc<Work>,
+    /// Endpoints that count here, and what waiters sleep on.
+    pub watch: Watch,
+    /// Where all of it is counted, if that is another library's counter.
+    owner: Option<Owner>,
+    users: Users,
+    _domain_use: Use,
+}
+
+impl Sleepable for CntrInner {
+    fn may_sleep(&self) -> bool {
+        CntrInner::may_sleep(self)
+    }
+}
+
+/// Another library's counter, and the completions and failures that it has been told of.
+struct Owner {
+    counter: Box<dyn CounterOwner>,
+    told: Mutex<(u64, u64)>,
+}
+
+/// How a wait for a counter ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// The counter is there.
+    Reached,
+    /// An operation failed meanwhile.
+    Errors,
+    /// A bug has failed an endpoint that counts here.
+    Failed,
+    /// The time is over.
+    TimedOut,
+}
+
+impl CntrInner {
+    /// A counter of completions, or of `bytes`; where all is counted at `owner`, if that is given.
+    ///
+    /// # Errors
+    /// What keeps it from its wait set.
+    pub fn new(
+        domain: &DomainInner,
+        bytes: bool,
+        watch: Watch,
+        owner: Option<Box<dyn CounterOwner>>,
+    ) -> Result<Arc<CntrInner>, Error> {
+        let inner = Arc::new(CntrInner {
+            bytes,
+            value: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            seen: Default::default(),
+            read: Default::default(),
+            armed: AtomicBool::new(false),
+            waiting: Waiting::default(),
+            work: Arc::clone(&domain.work),
+            watch,
+            owner: owner.map(|counter| Owner { counter, told: Mutex::default() }),
+            users: Users::default(),
+            _domain_use: domain.hold(),
+        });
+        inner.watch.join_set(&inner)?;
+        Ok(inner)
+    }
+
+    /// Who needs the counter.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// What is counted reaches the owner, and what waits is dropped.
+    pub fn close(&self) {
+        self.hand_over();
+        self.waiting.clear();
+    }
+
+    /// Keeps the counter open until the answer is dropped.
+    #[must_use]
+    pub fn hold(&self) -> Use {
+        self.users.add()
+    }
+
+    /// An operation of `len_bytes` completed.
+    pub fn completed(&self, len_bytes: u64) {
+        self.change(&self.value, if self.bytes { len_bytes } else { 1 });
+    }
+
+    /// An operation failed.
+    pub fn failed(&self) {
+        self.change(&self.errors, 1);
+    }
+
+    fn change(&self, part: &AtomicU64, by: u64) {
+        part.fetch_add(by, Ordering::SeqCst);
+        self.tell();
+        self.fire();
+    }
+
+    /// Makes due what waits for the counter to get where it is.
+    pub fn fire(&self) {
+        if self.waiting.is_needed() {
+            let (value, errors) = self.values();
+            self.waiting.fire(value.saturating_add(errors), &self.work);
+        }
+    }
+
+    /// Whether what the counter makes due goes there.
+    pub fn belongs_to(&self, work: &Work) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.work), work)
+    }
+
+    /// Increases the value.
+    pub fn add(&self, by: u64) {
+        self.change(&self.value, by);
+    }
+
+    /// Increases the number of failures.
+    pub fn add_errors(&self, by: u64) {
+        self.change(&self.errors, by);
+    }
+
+    /// Sets the number of failures.
+    pub fn set_errors(&self, value: u64) {
+        self.put(&self.errors, value);
+    }
+
+    /// Sets the value.
+    pub fn set(&self, value: u64) {
+        self.put(&self.value, value);
+    }
+
+    fn put(&self, part: &AtomicU64, value: u64) {
+        part.store(value, Ordering::SeqCst);
+        self.tell();
+        self.fire();
+    }
+
+    /// Does what the application's own change has made due.
+    pub fn act(&self) {
+        self.work.run();
+    }
+
+    /// Wakes a waiter. It armed before it looked, so one of both sees the other.
+    fn tell(&self) {
+        if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+            self.watch.wake();
+        }
+    }
+
+    /// The application gets to know a part. Answers whether it knew it before.
+    fn show(seen: &AtomicU64, part: u64) -> bool {
+        seen.swap(part, Ordering::Relaxed) == part
+    }
+
+    /// The value, after progress.
+    #[must_use]
+    pub fn read_value(&self) -> u64 {
+        let before = self.values().0;
+        self.watch.progress();
+        let after = self.values().0;
+        self.watch.looked(after != before);
+        self.show_read(0, after);
+        after
+    }
+
+    /// The number of failures, after progress.
+    #[must_use]
+    pub fn read_errors(&self) -> u64 {
+        self.watch.progress();
+        let errors = self.values().1;
+        self.show_read(1, errors);
+        errors
+    }
+
+    /// Lets endpoints progress for the owner, who gets what has been counted.
+    pub fn serve(&self) {
+        self.watch.progress();
+        self.watch.serve_owners();
+        self.hand_over();
+    }
+
+    /// The application reads a part.
+    fn show_read(&self, part: usize, value: u64) {
+        Self::show(&self.seen[part], value);
+        self.read[part].store(value, Ordering::Relaxed);
+    }
+
+    /// `fi_trywait(3)`: true if nothing has changed since the application last looked, and
+    /// whatever changes makes the fd readable.
+    pub fn may_sleep(&self) -> bool {
+        self.watch.progress();
+        self.watch.clear();
+        self.armed.store(true, Ordering::SeqCst);
+        let (value, errors) = self.values();
+        let known = Self::show(&self.seen[0], value) & Self::show(&self.seen[1], errors);
+        known && self.watch.arm_timer()
+    }
+
+    /// True if it changed since the application last read it.
+    pub fn has_news(&self) -> bool {
+        self.watch.progress();
+        let read = [0, 1].map(|part: usize| self.read[part].load(Ordering::Relaxed));
+        self.values() != (read[0], read[1])
+    }
+
+    fn values(&self) -> (u64, u64) {
+        (self.value.load(Ordering::SeqCst), self.errors.load(Ordering::SeqCst))
+    }
+
+    /// Counts at the owner, if there is one, what has not been. It calls, and no lock of an endpoint
+    /// is held.
+    pub fn hand_over(&self) {
+        let Some(Owner { counter, told }) = &self.owner else { return };
+        let now = self.values();
+        let before = std::mem::replace(&mut *told.lock(), now);
+        counter.count(now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+    }
+
+    /// Waits until the value is `threshold` or a failure comes, for `timeout_ms` at most, or for ever if
+    /// that is negative.
+    #[must_use]
+    pub fn wait(&self, threshold: u64, timeout_ms: i32) -> Waited {
+        let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
+        let errors_before = self.values().1;
+        loop {
+            self.watch.progress();
+            let found = || {
+                let (value, errors) = self.values();
+                value >= threshold || errors != errors_before
+            };
+            if !found() {
+                self.watch.spin(end_ns, found);
+            }
+            let wakes = self.watch.clear();
+            self.armed.store(true, Ordering::SeqCst);
+            let (value, errors) = self.values();
+            if value >= threshold {
+                self.show_read(0, value);
+                return Waited::Reached;
+            }
+            if errors != errors_before {
+                return Waited::Errors;
+            }
+            if self.watch.has_failed() {
+                return Waited::Failed;
+            }
+            if end_ns.is_some_and(|end| monotonic_ns() >= end) {
+                return Waited::TimedOut;
+            }
+            if self.watch.can_sleep() {
+                self.watch.sleep(wakes, end_ns);
+            } else {
+                // Nobody is to sleep here: libfabric's own tests wait on such a counter all the same.
+                std::thread::yield_now();
+            }
+        }
+    }
+}

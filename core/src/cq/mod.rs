@@ -1,0 +1,303 @@
+//! Completion queues.
+//!
+//! Lock order, for everything that completes: [`Watch`]'s list of endpoints, then an endpoint's
+//! state, then one queue. A reader holds no lock while it sleeps.
+
+pub mod queue;
+
+use crate::domain::DomainInner;
+use crate::foreign::QueueOwner;
+use crate::sleep::Sleepable;
+use crate::uses::{Use, Users};
+use crate::watch::{WaitKind, Wakes, Watch};
+use erd_sys::clock::monotonic_ns;
+use parking_lot::Mutex;
+use queue::{Account, AccountId, Entry, Nothing, Queue};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// Reads with entries at hand between two looks at the network.
+const READS_PER_PROGRESS: u32 = 32;
+
+/// State of a completion queue.
+pub struct CqInner {
+    queue: Mutex<Queue>,
+    /// Entries in the queue, written under its lock: who finds none need not take that.
+    unread: AtomicUsize,
+    /// Endpoints that complete here, and what readers sleep on.
+    pub watch: Watch,
+    signaled: AtomicBool,
+    reads: AtomicU32,
+    /// Where the entries go, if that is another provider's queue.
+    owner: Option<Box<dyn QueueOwner>>,
+    /// Held while the owner is given entries, so that it gets them in order.
+    handing: Mutex<()>,
+    users: Users,
+    _domain_use: Use,
+}
+
+impl Sleepable for CqInner {
+    fn may_sleep(&self) -> bool {
+        CqInner::may_sleep(self)
+    }
+}
+
+impl CqInner {
+    /// A queue, whose entries go to `owner` if that is given.
+    #[must_use]
+    pub fn new(
+        domain: &DomainInner,
+        watch: Watch,
+        owner: Option<Box<dyn QueueOwner>>,
+    ) -> Arc<CqInner> {
+        Arc::new(CqInner {
+            queue: Mutex::default(),
+            unread: AtomicUsize::new(0),
+            watch,
+            signaled: AtomicBool::new(false),
+            reads: AtomicU32::new(0),
+            owner,
+            handing: Mutex::new(()),
+            users: Users::default(),
+            _domain_use: domain.hold(),
+        })
+    }
+
+    /// A queue whose readers may sleep.
+    #[must_use]
+    pub fn for_polling(domain: &DomainInner) -> Arc<CqInner> {
+        CqInner::new(domain, Watch::new(WaitKind::Fd, domain.settings.spin_ns), None)
+    }
+
+    /// Who needs the queue.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Hands up to `count` entries to `f`, good and bad in their order, after progress if none is
+    /// there; how many.
+    pub fn poll(&self, count: usize, mut f: impl FnMut(&Entry)) -> usize {
+        let mut take = || {
+            if self.unread.load(Ordering::Acquire) == 0 {
+                return 0;
+            }
+            let mut queue = self.queue.lock();
+            let taken = queue.take(count, &mut f);
+            self.note(&queue);
+            taken
+        };
+        let first = take();
+        if first == 0 && count > 0 {
+            self.watch.progress();
+            let second = take();
+            self.watch.looked(second > 0);
+            return second;
+        }
+        if self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_PER_PROGRESS) {
+            self.watch.progress();
+        }
+        first
+    }
+
+    /// Sleeps until an entry is there, for `timeout_ms` at most, or for ever if that is negative;
+    /// false if none came.
+    pub fn wait(&self, timeout_ms: i32) -> bool {
+        // There is room for no entry.
+        let _ = self.read_or_sleep(0, 1, timeout_ms, |_, _| ());
+        self.has(1)
+    }
+
+    /// Keeps the queue open until the answer is dropped.
+    #[must_use]
+    pub fn hold(&self) -> Use {
+        self.users.add()
+    }
+
+    /// A new account for one direction of an endpoint.
+    #[must_use]
+    pub fn open_account(&self) -> (AccountId, Account) {
+        self.queue.lock().open_account()
+    }
+
+    /// Adds completions, and wakes whoever waits for them.
+    pub fn push(&self, entries: impl Iterator<Item = Entry>) {
+        let mut queue = self.queue.lock();
+        let before = queue.unread();
+        entries.for_each(|entry| queue.push(entry));
+        self.note(&queue);
+        let wake = queue.unread() > before && std::mem::take(&mut queue.armed);
+        drop(queue);
+        if wake {
+            self.watch.wake();
+        }
+    }
+
+    /// What the locked queue has in it now.
+    fn note(&self, queue: &Queue) {
+        self.unread.store(queue.unread(), Ordering::Release);
+    }
+
+    fn take(&self, count: usize, sink: &mut impl FnMut(usize, &Entry)) -> Result<usize, Nothing> {
+        if self.unread.load(Ordering::Acquire) == 0 {
+            return Err(Nothing::Empty);
+        }
+        let mut queue = self.queue.lock();
+        let taken = queue.read(count, sink);
+        self.note(&queue);
+        taken
+    }
+
+    /// Hands up to `count` good entries to `sink`, each with its place, after progress if none is there;
+    /// how many.
+    ///
+    /// # Errors
+    /// [`Nothing`] if none is there, or an error is first.
+    pub fn read(
+        &self,
+        count: usize,
+        mut sink: impl FnMut(usize, &Entry),
+    ) -> Result<usize, Nothing> {
+        let first = self.take(count, &mut sink);
+        if first.is_err() {
+            // Before an error, too: who peeks in vain reads only errors.
+            self.watch.progress();
+        }
+        if first == Err(Nothing::Empty) {
+            let second = self.take(count, &mut sink);
+            self.watch.looked(second != Err(Nothing::Empty));
+            return second;
+        }
+        // Who always finds entries must still answer its peers.
+        if self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_PER_PROGRESS) {
+            self.watch.progress();
+        }
+        first
+    }
+
+    /// Takes the error that is first, if one is.
+    #[must_use]
+    pub fn read_error(&self) -> Option<Entry> {
+        let mut queue = self.queue.lock();
+        let taken = queue.read_error();
+        self.note(&queue);
+        taken
+    }
+
+    /// [`CqInner::read`] that sleeps until `wanted` entries are there, `timeout_ms` is over (never if
+    /// negative) or [`CqInner::signal`] is called.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_or_sleep(
+        &self,
+        count: usize,
+        wanted: usize,
+        timeout_ms: i32,
+        mut sink: impl FnMut(usize, &Entry),
+    ) -> Result<usize, Nothing> {
+        let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
+        loop {
+            // Before an error, too: see [`CqInner::read`].
+            if !self.has(wanted) || self.queue.lock().error_is_first() {
+                self.watch.progress();
+            }
+            let over = end_ns.is_some_and(|end| monotonic_ns() >= end);
+            let over = over || self.watch.has_failed();
+            if over || self.signaled.swap(false, Ordering::AcqRel) || self.has(wanted) {
+                return self.take(count, &mut sink);
+            }
+            if self.watch.spin(end_ns, || self.may_have(wanted)) {
+                continue;
+            }
+            if let Some(wakes) = self.arm(wanted) {
+                self.watch.sleep(wakes, end_ns);
+            }
+        }
+    }
+
+    /// True if the next read should not sleep: enough is there, or an error is.
+    fn has(&self, wanted: usize) -> bool {
+        let queue = self.queue.lock();
+        queue.unread() >= wanted || queue.error_is_first()
+    }
+
+    /// The same without the lock as long as nothing is there; or a signal came.
+    fn may_have(&self, wanted: usize) -> bool {
+        let unread = self.unread.load(Ordering::Acquire);
+        unread >= wanted
+            || self.signaled.load(Ordering::Acquire)
+            || (unread > 0 && self.has(wanted))
+    }
+
+    /// Asks for a wake-up by the next entry. `None` if it came already.
+    fn arm(&self, wanted: usize) -> Option<Wakes> {
+        // What was signaled before must not end the sleep; what comes from here on must.
+        let wakes = self.watch.clear();
+        let mut queue = self.queue.lock();
+        let enough = queue.unread() >= wanted || queue.error_is_first();
+        if enough || self.signaled.load(Ordering::Acquire) {
+            // Another thread may have armed the queue: that stays.
+            return None;
+        }
+        queue.armed = true;
+        Some(wakes)
+    }
+
+    /// True if the next read finds something.
+    pub fn has_news(&self) -> bool {
+        self.watch.progress();
+        self.has(1)
+    }
+
+    /// `fi_trywait(3)`: true if nothing is there, and whatever comes makes the fd readable.
+    pub fn may_sleep(&self) -> bool {
+        self.watch.progress();
+        if self.has(1) {
+            return false;
+        }
+        let armed = self.arm(1).is_some();
+        // A signal ends one sleep: this one does not begin.
+        let signaled = self.signaled.swap(false, Ordering::AcqRel);
+        armed && !signaled && self.watch.arm_timer()
+    }
+
+    /// Lets endpoints progress for the owner, who gets the entries.
+    pub fn serve(&self) {
+        self.watch.progress();
+        self.watch.serve_owners();
+        self.hand_over();
+    }
+
+    /// Ends a sleep, the present one or else the next.
+    pub fn signal(&self) {
+        self.signaled.store(true, Ordering::Release);
+        self.watch.wake();
+    }
+
+    /// Whether entries go to another provider's queue.
+    pub fn has_owner(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Gives the owner, if there is one, the entries that are there. It calls, and no lock of an
+    /// endpoint is held.
+    pub fn hand_over(&self) {
+        let Some(owner) = &self.owner else { return };
+        // Who is at it already takes all.
+        let Some(_handing) = self.handing.try_lock() else { return };
+        let mut queue = self.queue.lock();
+        while let Some(entry) = queue.lend() {
+            self.note(&queue);
+            drop(queue);
+            let written = owner.write(&entry);
+            queue = self.queue.lock();
+            if !written {
+                queue.put_back(entry);
+                self.note(&queue);
+                return;
+            }
+            queue.written(&entry);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Domains: one interface, and what its endpoints share.
+
+use crate::admission::Admission;
+use crate::cntr::CntrInner;
+use crate::ep::EpInner;
+use crate::ep::net_errors::NetErrors;
+use crate::error::Error;
+use crate::held::Held;
+use crate::mr::{KeyTerms, MrTable};
+use crate::plan::{self, Near};
+use crate::region::Region;
+use crate::scheme::SchemeChoice;
+use crate::settings::{PortSetting, Settings};
+use crate::sockaddr::Family;
+use crate::trigger::Work;
+use crate::uses::{Use, Users};
+use erd_port::udp::{Interface, PortError, PortOptions, Shares, TxSockets};
+use erd_port::verbs::{self, Port, VerbsPort};
+use parking_lot::Mutex;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+/// Receives that a port of an RDMA device keeps posted.
+const RECV_SLOTS: u32 = 2048;
+
+/// State of a domain. Everything but the locks is fixed when it is opened.
+pub struct DomainInner {
+    /// Parameters as they were when the domain was opened.
+    pub settings: Settings,
+    /// The address of this host that the domain is on.
+    pub local: IpAddr,
+    /// Name of the interface that has this address.
+    pub iface: String,
+    /// The interface's MTU in bytes, IP header included.
+    pub mtu_bytes: u32,
+    /// The interface is the loopback.
+    pub loopback: bool,
+    /// Paths to spray over, 1 to 256.
+    pub paths: u16,
+    /// Speed of the link in bytes per second; 0 if unknown.
+    pub link_bytes_per_s: u64,
+    /// The application may leave all progress to the provider .
+    pub auto_progress: bool,
+    /// Memory registered for remote access, and how keys are given.
+    pub regions: Arc<MrTable>,
+    /// Whose requests the application's keys are good for.
+    pub admission: Arc<Admission>,
+    /// What the network said about sends, for all endpoints.
+    pub net_errors: NetErrors,
+    /// Endpoints that are enabled, and counters of accesses to registered memory: who reads one
+    /// of these lets all of those progress.
+    members: Mutex<Members>,
+    /// What counters have made due.
+    pub work: Arc<Work>,
+    /// Endpoints that hold messages back.
+    pub held: Held,
+    /// Congestion control unless the application chooses another.
+    scheme: SchemeChoice,
+    /// What it has chosen, for endpoints that are enabled from then on.
+    chosen: Mutex<Option<SchemeChoice>>,
+    /// What holds towards peers on this host, where that is something else.
+    near: Option<Near>,
+    /// What carries data beside UDP.
+    pub verbs: Option<Arc<VerbsPort>>,
+    /// How peers on this host read payloads where they lie.
+    pub shares: Option<Arc<Shares>>,
+    /// Least payload that the port sends from registered memory without a copy.
+    pub zero_copy_bytes: Option<u64>,
+    /// What is registered is there, and stays: the port may know its pages.
+    pins: bool,
+    tx: Mutex<Option<Arc<TxSockets>>>,
+    users: Users,
+}
+
+#[derive(Default)]
+struct Members {
+    endpoints: Vec<Weak<EpInner>>,
+    counters: Vec<Weak<CntrInner>>,
+}
+
+impl DomainInner {
+    /// A region that may be sent from: registered with the port too if that is to send from it without
+    /// copying.
+    pub fn pinned(&self, region: Region) -> Region {
+        match (&self.verbs, self.zero_copy_bytes) {
+            (Some(port), Some(least_bytes)) if self.pins => region.pinned(port, least_bytes),
+            _ => match &self.shares {
+                Some(shares) => region.shared(shares),
+                None => region,
+            },
+        }
+    }
+
+    /// A domain at `spot`. Its RDMA device, if it has one, is opened, its sockets are not.
+    ///
+    /// # Errors
+    /// [`Error::NoData`] if `FI_ERD_PORT` insists on verbs, and there are none.
+    pub fn new(settings: Settings, spot: Spot, terms: &Terms) -> Result<Arc<DomainInner>, Error> {
+        let Spot { entry, local, port } = spot;
+        let paths = plan::paths(&settings, &entry, port.as_ref());
+        let verbs = open_verbs(port.as_ref(), &settings, paths)?;
+        let zero_copy_bytes =
+            plan::zero_copy_bytes(&settings, verbs.as_ref().map(|verbs| verbs.port()));
+        let opened = verbs.as_ref().map(|verbs| verbs.port());
+        let near = Near::new(&settings, &entry, opened);
+        let shares = plan::shares(&settings, opened)
+            .then(|| Shares::new(local, settings.ecn, settings.send_buffer_bytes))
+            .flatten()
+            .map(Arc::new);
+        let admission = Arc::new(Admission::new(settings.key_peers));
+        let scheme = settings.scheme_on(plan::is_by_hosts(&entry, opened), shares.is_some());
+        Ok(Arc::new(DomainInner {
+            verbs,
+            zero_copy_bytes,
+            shares,
+            pins: terms.stays,
+            paths,
+            link_bytes_per_s: plan::link_bytes_per_s(&settings, &entry),
+            scheme,
+            chosen: Mutex::new(None),
+            near,
+            settings,
+            local,
+            iface: entry.name,
+            mtu_bytes: entry.mtu_bytes,
+            loopback: entry.loopback,
+            auto_progress: terms.auto_progress,
+            regions: Arc::new(MrTable::new(terms.keys)),
+            admission,
+            net_errors: NetErrors::default(),
+            members: Mutex::default(),
+            work: Arc::default(),
+            held: Held::default(),
+            tx: Mutex::new(None),
+            users: Users::default(),
+        }))
+    }
+
+    /// Keeps the domain open until the answer is dropped: for endpoints, CQs, AVs, counters, MRs.
+    #[must_use]
+    pub fn hold(&self) -> Use {
+        self.users.add()
+    }
+
+    /// Address family of the domain and of all addresses in its AVs.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of(self.local)
+    }
+
+    /// Options for this domain's sockets.
+    #[must_use]
+    pub fn port_options(&self) -> PortOptions {
+        PortOptions {
+            recv_buffer_bytes: self.settings.recv_buffer_bytes,
+            send_buffer_bytes: self.settings.send_buffer_bytes,
+            paths: self.paths,
+            gso: self.settings.gso,
+            gro: self.settings.gro,
+            ecn: self.settings.ecn,
+            timestamps: self.settings.timestamps,
+            faults: self.settings.test_faults,
+            shares: self.shares.clone(),
+            ..PortOptions::default()
+        }
+    }
+
+    /// The send sockets, which all endpoints of the domain share. Opened at the first call.
+    ///
+    /// # Errors
+    /// What keeps them from being opened.
+    pub fn tx_sockets(&self) -> Result<Arc<TxSockets>, PortError> {
+        let mut slot = self.tx.lock();
+        if let Some(sockets) = &*slot {
+            return Ok(Arc::clone(sockets));
+        }
+        let ecn = self.settings.ecn && self.scheme().heeds_ecn();
+        let options = PortOptions { ecn, ..self.port_options() };
+        let sockets = Arc::new(TxSockets::open(self.local, &options)?);
+        *slot = Some(Arc::clone(&sockets));
+        Ok(sockets)
+    }
+
+    /// The congestion control of endpoints that are enabled from now on.
+    #[must_use]
+    pub fn scheme(&self) -> SchemeChoice {
+        self.chosen.lock().as_ref().unwrap_or(&self.scheme).clone()
+    }
+
+    /// What endpoints that are enabled from now on use towards peers on this host; `None` if it is what
+    /// they use towards all.
+    #[must_use]
+    pub fn near(&self) -> Option<Near> {
+        let near = self.near.clone()?;
+        let chosen = self.chosen.lock().clone();
+        Some(Near { scheme: chosen.unwrap_or(near.scheme), ..near })
+    }
+
+    /// Chooses it.
+    pub fn set_scheme(&self, scheme: SchemeChoice) {
+        *self.chosen.lock() = Some(scheme);
+    }
+
+    /// `endpoint` was enabled.
+    pub fn joined(&self, endpoint: &Arc<EpInner>) {
+        let mut members = self.members.lock();
+        members.endpoints.retain(|known| known.strong_count() > 0);
+        members.endpoints.push(Arc::downgrade(endpoint));
+        for cntr in members.counters.iter().filter_map(Weak::upgrade) {
+            cntr.watch.add(endpoint);
+        }
+    }
+
+    /// `endpoint` closes.
+    pub fn left(&self, endpoint: &EpInner) {
+        let mut members = self.members.lock();
+        members.endpoints.retain(|known| !std::ptr::eq(known.as_ptr(), endpoint));
+        for cntr in members.counters.iter().filter_map(Weak::upgrade) {
+            cntr.watch.remove(endpoint);
+        }
+    }
+
+    /// `cntr` counts what any endpoint may bring: accesses to registered memory, or deferred work.
+    pub fn watch_region(&self, cntr: &Arc<CntrInner>) {
+        let mut members = self.members.lock();
+        members.counters.retain(|known| known.strong_count() > 0);
+        if members.counters.iter().any(|known| std::ptr::eq(known.as_ptr(), &raw const **cntr)) {
+            return;
+        }
+        members.counters.push(Arc::downgrade(cntr));
+        for endpoint in members.endpoints.iter().filter_map(Weak::upgrade) {
+            cntr.watch.add(&endpoint);
+        }
+    }
+
+    /// Who needs the domain open.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+/// Where a domain is.
+pub struct Spot {
+    /// The interface.
+    pub entry: Interface,
+    /// Its address that is meant.
+    pub local: IpAddr,
+    /// The port of an RDMA device on it, if one is to be used.
+    pub port: Option<Port>,
+}
+
+/// What an application asks of a domain beside where it is.
+#[derive(Clone, Copy)]
+pub struct Terms {
+    /// The application may leave all progress to the library.
+    pub auto_progress: bool,
+    /// What is registered is there, and stays until that ends.
+    pub stays: bool,
+    /// How keys of registered memory are given.
+    pub keys: KeyTerms,
+}
+
+/// Opens the port of an RDMA device; `None`, with one warning, if that fails and UDP will do.
+///
+/// # Errors
+/// [`Error::NoData`] if `FI_ERD_PORT` insists on verbs.
+fn open_verbs(
+    port: Option<&Port>,
+    settings: &Settings,
+    paths: u16,
+) -> Result<Option<Arc<VerbsPort>>, Error> {
+    let Some(port) = port else { return Ok(None) };
+    let options =
+        verbs::Options { paths, recv_slots: RECV_SLOTS, qkey: crate::random::u64() as u32 };
+    match VerbsPort::open(port, &options) {
+        Ok(open) => Ok(Some(Arc::new(open))),
+        Err(error) if settings.port == PortSetting::Verbs => {
+            tracing::warn!(device = port.name(), %error, "no verbs, on which FI_ERD_PORT insists");
+            Err(Error::NoData)
+        }
+        Err(error) => {
+            let name = port.name();
+            crate::rdma::warn_once(format!("{name} cannot be used, UDP is instead: {error}"));
+            Ok(None)
+        }
+    }
+}

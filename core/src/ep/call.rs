@@ -1,0 +1,240 @@
+//! What every call that sends, or asks for a peer's memory, says beside the bytes: its checks, and
+//! what its operation begins and ends with.
+
+use super::driver::{Driver, refusal};
+use super::host::{SendOp, tx_of};
+use super::limits::{EARLY_BYTES_MAX, FEW_SENDS, ORDERED_BYTES};
+use super::ops::{Buffers, Handle};
+use crate::av::PeerIndex;
+use crate::error::Error;
+use crate::flags::Flags;
+use erd_rd::wire::remote::TARGETS_MAX;
+use erd_rd::{PeerId, PostError, Target, Targets};
+use std::ffi::c_void;
+
+/// What becomes of the bytes in an operation's buffers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Payload {
+    /// A message carries them.
+    Sent,
+    /// A write carries them.
+    Written,
+    /// They are a read's, or an atomic operation's, which are copied elsewhere.
+    Other,
+}
+
+/// A call as the application makes it.
+#[derive(Clone, Copy)]
+pub struct Call {
+    /// The peer.
+    pub dest: PeerIndex,
+    /// The application's context.
+    pub context: *mut c_void,
+    /// Remote CQ data.
+    pub data: Option<u64>,
+    /// What is asked for.
+    pub flags: Flags,
+    /// A success is not reported, whatever the flags (`fi_inject`).
+    pub silent: bool,
+    /// The transmit context of a scalable endpoint.
+    pub ctx: u8,
+}
+
+impl Call {
+    /// Without data.
+    pub fn new(dest: PeerIndex, context: *mut c_void, flags: Flags) -> Call {
+        Call { dest, context, data: None, flags, silent: false, ctx: 0 }
+    }
+
+    /// `fi_inject` and its like.
+    pub fn inject(dest: PeerIndex) -> Call {
+        Call { silent: true, ..Call::new(dest, std::ptr::null_mut(), Flags::INJECT) }
+    }
+
+    /// The same call with data.
+    pub fn with_data(self, data: u64) -> Call {
+        Call { data: Some(data), ..self }
+    }
+
+    /// The same call with a message's data, if its flags say that there is some.
+    pub fn with_message_data(self, data: u64) -> Call {
+        if !self.flags.intersects(Flags::REMOTE_CQ_DATA) { self } else { self.with_data(data) }
+    }
+}
+
+/// A caller's list. `None` if it is longer than `max`, or NULL with a count.
+///
+/// # Safety
+/// `at` is NULL or has `count` elements, which stay during `'a`.
+pub unsafe fn list<'a, T>(at: *const T, count: usize, max: usize) -> Option<&'a [T]> {
+    if count > max || (at.is_null() && count > 0) {
+        return None;
+    }
+    // SAFETY: not NULL, and the caller vouches for the length.
+    Some(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(at, count) } })
+}
+
+/// Checks that all buffers have addresses: a NULL that is passed by mistake would end the process.
+///
+/// # Errors
+/// `FI_EINVAL`.
+pub(super) fn check_buffers(all: &[&Buffers]) -> Result<(), Error> {
+    if all.iter().all(|buffers| buffers.are_somewhere()) {
+        return Ok(());
+    }
+    tracing::info!("a buffer is NULL, and its length is not 0");
+    Err(Error::Invalid)
+}
+
+/// The stretches of a peer's memory that a list of at most [`TARGETS_MAX`] names.
+pub fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Option<Targets> {
+    let mut targets = [Target::default(); TARGETS_MAX];
+    for (target, part) in targets.iter_mut().zip(list) {
+        *target = f(part)?;
+    }
+    Targets::new(targets.get(..list.len())?)
+}
+
+impl Driver {
+    /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags are to
+    /// be filled in. [`Driver::posted`] copies the `payload` of a message or write, if the application
+    /// needs not wait for it.
+    ///
+    /// # Errors
+    /// Why nothing was taken.
+    pub(super) fn admit(
+        &mut self,
+        call: &Call,
+        buffers: Buffers,
+        len_bytes: u64,
+        payload: Payload,
+    ) -> Result<(PeerId, Handle, &mut SendOp), Error> {
+        self.check(call, len_bytes)?;
+        let peer = self.peer_at(call.dest)?;
+        let gives = payload != Payload::Other;
+        let early = gives && self.is_early((call, payload), &buffers, len_bytes, peer);
+        let owed = self.owed.take();
+        let tx = self.host.tx_of(call.ctx);
+        let asked =
+            call.flags.intersects(Flags::COMPLETION) || (owed.is_none() && tx.always_completes());
+        // What has completed takes a place among the unread completions, until it is read.
+        let (live, tx_size) = (self.host.sends.live(), self.config.tx_size);
+        if live >= tx_size || live - self.host.early + tx.unread() >= tx_size {
+            self.progress();
+            return Err(Error::Again);
+        }
+        let Some((handle, op)) = self.host.sends.take() else { return Err(Error::Again) };
+        let injected = call.flags.intersects(Flags::INJECT);
+        *op = SendOp {
+            lent: gives && (injected || early),
+            promised: injected || early,
+            early,
+            buffers,
+            bounce: std::mem::take(&mut op.bounce),
+            context: call.context,
+            completion: asked && !call.silent,
+            peer: Some(peer),
+            len_bytes,
+            owed,
+            ctx: call.ctx,
+            ..SendOp::default()
+        };
+        Ok((peer, handle, op))
+    }
+
+    /// Whether an operation that gives bytes away completes when these are copied, and not when
+    /// they have been delivered.
+    fn is_early(
+        &self,
+        (call, payload): (&Call, Payload),
+        buffers: &Buffers,
+        len_bytes: u64,
+        peer: PeerId,
+    ) -> bool {
+        let few = self.host.sends.live() < FEW_SENDS;
+        let limit_bytes = if few { EARLY_BYTES_MAX } else { self.config.inject_bytes };
+        // A card reads registered memory itself, after the call.
+        let read_later = buffers.memory().is_some() && len_bytes >= self.host.zero_copy_bytes;
+        if len_bytes > limit_bytes || read_later || self.owed.is_some() {
+            return false;
+        }
+        let written = payload == Payload::Written;
+        let level = call.flags & (Flags::INJECT_COMPLETE | Flags::LATE_LEVELS);
+        match level {
+            Flags::INJECT_COMPLETE => true,
+            _ if !level.is_empty() => false,
+            _ if written && len_bytes > ORDERED_BYTES as u64 => false,
+            // Nobody waits for `fi_inject`, and what counts it takes it for delivered. So do programs
+            // that count writes: when the number is reached they set a flag at the peer. A fence
+            // tells of what came before it.
+            _ => {
+                let counted = written && self.host.tx_of(call.ctx).writes.is_some();
+                self.config.completes_early
+                    && !call.silent
+                    && !counted
+                    && !call.flags.intersects(Flags::FENCE)
+                    && self.engine.answers(peer)
+            }
+        }
+    }
+
+    /// Checks a call of `len_bytes`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check(&self, call: &Call, len_bytes: u64) -> Result<(), Error> {
+        if !self.host.tx_of(call.ctx).is_bound() && self.owed.is_none() {
+            return Err(Error::NoQueue);
+        }
+        let limit_bytes = if call.flags.contains(Flags::INJECT) {
+            self.config.inject_bytes
+        } else {
+            self.config.max_msg_bytes
+        };
+        if len_bytes > limit_bytes {
+            tracing::info!(len_bytes, limit_bytes, "a message or transfer is too long");
+            return Err(Error::TooLong);
+        }
+        Ok(())
+    }
+
+    /// The engine has taken an operation, or not. An operation that completes early completes now. This
+    /// sends from the application's memory what can go at once, and copies the payload after that: the
+    /// peer does not wait for the copy.
+    ///
+    /// # Errors
+    /// Why nothing was posted.
+    pub(super) fn posted(
+        &mut self,
+        now: u64,
+        taken: Result<(), PostError>,
+        handle: Handle,
+        call: &Call,
+    ) -> Result<(), Error> {
+        if let Err(refused) = taken {
+            self.host.end_send(handle);
+            return Err(refusal(refused));
+        }
+        let mut lent = false;
+        if let Some(op) = self.host.sends.get_mut(handle) {
+            lent = op.lent;
+            self.host.promised += usize::from(op.promised);
+            if op.early {
+                self.host.early += 1;
+                let tx = tx_of(&mut self.host.tx, &mut self.host.more_tx, op.ctx);
+                tx.send_done(op);
+            }
+        }
+        let is_due = self.engine.has_due() || !self.sender.is_empty();
+        if !call.flags.intersects(Flags::MORE) && is_due {
+            self.transmit(now, false);
+        }
+        if lent {
+            self.host.copy(handle);
+        }
+        if self.host.sends.live() <= FEW_SENDS || self.host.tx_of(call.ctx).may_be_slept_on() {
+            self.publish();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! From finished operations to queue entries and counters.
+
+use super::host::SendOp;
+use super::recv::RecvOp;
+use crate::av::NOWHERE;
+use crate::cause::Cause;
+use crate::cntr::CntrInner;
+use crate::cq::CqInner;
+use crate::cq::queue::{Account, AccountId, Entry, Failure};
+use crate::flags::Flags;
+use crate::uses::Use;
+use erd_rd::PeerId;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The completion queue of one direction.
+pub(super) struct BoundCq {
+    pub cq: Arc<CqInner>,
+    /// Only operations that ask for it complete there (`FI_SELECTIVE_COMPLETION`).
+    pub selective: bool,
+    account_id: AccountId,
+    account: Account,
+    _use: Use,
+}
+
+impl BoundCq {
+    pub(super) fn new(cq: &Arc<CqInner>, selective: bool) -> BoundCq {
+        let (account_id, account) = cq.open_account();
+        BoundCq { cq: Arc::clone(cq), selective, account_id, account, _use: cq.hold() }
+    }
+}
+
+/// The counter of one direction.
+pub(super) struct BoundCntr {
+    pub cntr: Arc<CntrInner>,
+    _use: Use,
+}
+
+impl BoundCntr {
+    pub(super) fn new(cntr: &Arc<CntrInner>) -> BoundCntr {
+        BoundCntr { cntr: Arc::clone(cntr), _use: cntr.hold() }
+    }
+}
+
+/// Deferred work counts here when it is done, and not at its endpoint (`fi_trigger(3)`).
+pub(super) struct Owed {
+    /// The counter that the work names. Closing it does not wait for the work.
+    pub cntr: Option<Arc<CntrInner>>,
+}
+
+impl Owed {
+    fn completed(&self) {
+        // One whatever the counter counts.
+        self.cntr.iter().for_each(|cntr| cntr.add(1));
+    }
+
+    fn failed(&self) {
+        self.cntr.iter().for_each(|cntr| cntr.failed());
+    }
+}
+
+/// An entry on its way to the queue. Names of peers are looked up when it gets there.
+pub(super) struct Done {
+    pub entry: Entry,
+    pub peer: Option<PeerId>,
+}
+
+/// Where sends or receives complete.
+#[derive(Default)]
+pub(super) struct Direction {
+    pub cq: Option<BoundCq>,
+    /// Of messages.
+    pub cntr: Option<BoundCntr>,
+    /// Of reads: ours, or peers' reads of our memory.
+    pub reads: Option<BoundCntr>,
+    /// Of writes, likewise.
+    pub writes: Option<BoundCntr>,
+    /// Completions of the present call, pushed under one lock at its end.
+    pub done: Vec<Done>,
+    /// Of the endpoint, or of the transmit context.
+    pub context: Context,
+}
+
+/// A context of the application's, which is never looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Context(pub *mut c_void);
+
+// SAFETY: see the type's text.
+unsafe impl Send for Context {}
+
+impl Default for Context {
+    fn default() -> Context {
+        Context(std::ptr::null_mut())
+    }
+}
+
+impl Direction {
+    /// True if operations of this direction can report anywhere.
+    pub(super) fn is_bound(&self) -> bool {
+        self.cq.is_some()
+            || [&self.cntr, &self.reads, &self.writes].iter().any(|cntr| cntr.is_some())
+    }
+
+    /// True if an operation that does not ask for a completion gets one.
+    pub(super) fn always_completes(&self) -> bool {
+        self.cq.as_ref().is_none_or(|bound| !bound.selective)
+    }
+
+    /// A reader may sleep until the next completion: it must not wait for the next call.
+    pub(super) fn may_be_slept_on(&self) -> bool {
+        self.cq.as_ref().is_some_and(|bound| bound.cq.watch.can_sleep())
+    }
+
+    /// Completions that the application has not read.
+    pub(super) fn unread(&self) -> usize {
+        let queued = |bound: &BoundCq| bound.account.load(Ordering::Relaxed) as usize;
+        self.done.len() + self.cq.as_ref().map_or(0, queued)
+    }
+
+    pub(super) fn push(&mut self, what: Report, peer: Option<PeerId>) {
+        let Some(bound) = &self.cq else { return };
+        let failure = what.cause.map(|cause| {
+            Box::new(Failure { cause, overflow_bytes: what.overflow_bytes, text: Vec::new() })
+        });
+        let entry = Entry {
+            context: what.context,
+            flags: what.flags
+                | if what.data.is_some() { Flags::REMOTE_CQ_DATA } else { Flags::empty() },
+            len_bytes: what.len_bytes,
+            buf: what.buf,
+            data: what.data.unwrap_or(0),
+            tag: what.tag,
+            source: NOWHERE,
+            peer: None,
+            account: bound.account_id,
+            failure,
+        };
+        self.done.push(Done { entry, peer });
+    }
+
+    /// The counter of operations whose completions have these flags.
+    fn counter(&self, flags: Flags) -> Option<&CntrInner> {
+        let bound = if flags.intersects(Flags::READ | Flags::REMOTE_READ) {
+            &self.reads
+        } else if flags.intersects(Flags::WRITE | Flags::REMOTE_WRITE) {
+            &self.writes
+        } else {
+            &self.cntr
+        };
+        bound.as_ref().map(|bound| &*bound.cntr)
+    }
+
+    /// Counts an operation of `len_bytes` whose completion has these flags.
+    pub(super) fn count(&self, flags: Flags, len_bytes: u64) {
+        if let Some(cntr) = self.counter(flags) {
+            cntr.completed(len_bytes);
+        }
+    }
+
+    pub(super) fn send_done(&mut self, op: &SendOp) {
+        match &op.owed {
+            None => self.count(op.flags, op.len_bytes),
+            Some(owed) => owed.completed(),
+        }
+        if op.completion {
+            self.push(Report::new(op.context, op.flags), op.peer);
+        }
+    }
+
+    /// Failures are reported even where successes are not (`fi_cq(3)`).
+    pub(super) fn send_failed(&mut self, op: &SendOp, cause: Cause) {
+        self.fail_send(op, cause, op.context);
+    }
+
+    /// An operation failed of which the application has read that it completed: its context may
+    /// name something else by now.
+    pub(super) fn send_lost(&mut self, op: &SendOp, cause: Cause) {
+        self.fail_send(op, cause, self.context.0);
+    }
+
+    fn fail_send(&mut self, op: &SendOp, cause: Cause, context: *mut c_void) {
+        match (&op.owed, self.counter(op.flags)) {
+            (Some(owed), _) => owed.failed(),
+            (None, Some(cntr)) => cntr.failed(),
+            (None, None) => {}
+        }
+        let report = Report { cause: Some(cause), ..Report::new(context, op.flags) };
+        self.push(report, op.peer);
+    }
+
+    pub(super) fn recv_done(&mut self, op: &RecvOp, more_flags: Flags) {
+        match (&op.owed, &self.cntr) {
+            (Some(owed), _) => owed.completed(),
+            (None, Some(bound)) => bound.cntr.completed(op.len_bytes),
+            (None, None) => {}
+        }
+        if op.completion || !more_flags.is_empty() {
+            let report = Report { flags: op.flags | more_flags, ..Report::of_recv(op) };
+            self.push(report, op.peer);
+        }
+    }
+
+    /// A truncated message has its length and overflow; other failures have neither.
+    pub(super) fn recv_failed(&mut self, op: &RecvOp, cause: Cause, more_flags: Flags) {
+        match (&op.owed, &self.cntr) {
+            (Some(owed), _) => owed.failed(),
+            (None, Some(bound)) => bound.cntr.failed(),
+            (None, None) => {}
+        }
+        let mut report = Report::of_recv(op);
+        report.flags |= more_flags;
+        if cause == Cause::Truncated {
+            report.len_bytes = op.buffers.len_bytes() as usize;
+            report.overflow_bytes = (op.len_bytes - op.buffers.len_bytes()) as usize;
+        } else {
+            report.len_bytes = 0;
+        }
+        self.push(Report { cause: Some(cause), ..report }, op.peer);
+    }
+}
+
+/// What a completion says.
+#[derive(Clone, Copy)]
+pub(super) struct Report {
+    pub context: *mut c_void,
+    pub flags: Flags,
+    pub len_bytes: usize,
+    pub buf: *mut c_void,
+    pub data: Option<u64>,
+    pub tag: u64,
+    pub overflow_bytes: usize,
+    pub cause: Option<Cause>,
+}
+
+impl Report {
+    /// Nothing but a context and flags.
+    pub(super) fn new(context: *mut c_void, flags: Flags) -> Report {
+        Report {
+            context,
+            flags,
+            len_bytes: 0,
+            buf: std::ptr::null_mut(),
+            data: None,
+            tag: 0,
+            overflow_bytes: 0,
+            cause: None,
+        }
+    }
+
+    fn of_recv(op: &RecvOp) -> Report {
+        Report {
+            len_bytes: op.len_bytes as usize,
+            buf: op.buffers.base(),
+            data: op.data,
+            tag: op.tag,
+            ..Report::new(op.context, op.flags)
+        }
+    }
+}

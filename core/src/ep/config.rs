@@ -1,0 +1,142 @@
+//! What an endpoint is asked to be.
+
+use super::limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
+use crate::domain::DomainInner;
+use crate::flags::Flags;
+use crate::plan;
+use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
+use erd_port::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
+use erd_rd::Ecn;
+use erd_rd::config::{Config, Near, Seals};
+use erd_sys::clock::realtime_ns;
+use std::net::SocketAddr;
+
+/// Datagrams of this size are best on a path that carries any: of the 64 KiB that segmentation
+/// offload takes in one piece, few are headers, and a lost one is soon sent again.
+const BURST_BYTES: u32 = 64 << 10;
+/// The same over Soft-RoCE, where a doorbell costs nearly as much as a datagram: `ib_send_bw -c UD` sends
+/// 45 MB/s with one datagram for each and twice that with 32 (docs/verbs.md).
+const BURST_SOFTWARE_BYTES: u32 = 128 << 10;
+
+/// What a receive that is kept posted counts for in the engine's receive buffer.
+const RECV_SLOT_WORTH_BYTES: usize = 2 << 10;
+
+/// Sizes and capabilities of one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct EpConfig {
+    /// Sends outstanding or with unread completions.
+    pub tx_size: usize,
+    /// Receives likewise.
+    pub rx_size: usize,
+    /// Most bytes of a payload that is the caller's again when the call returns.
+    pub inject_bytes: u64,
+    /// Longest message.
+    pub max_msg_bytes: u64,
+    /// Least space below which a buffer of many messages is released.
+    pub min_multi_recv_bytes: usize,
+    /// Receives may name their source.
+    pub directed: bool,
+    /// Completions name their source.
+    pub source: bool,
+    /// A message of a source that is not in the AV completes as an error, which has its address.
+    pub source_err: bool,
+    /// Number of the queue pair that this is: completions have it as their tag, and say which
+    /// address they are about.
+    pub queue_pair: Option<u32>,
+    /// Transmit contexts, if it is an engine of a scalable endpoint; else 0.
+    pub tx_contexts: usize,
+    /// Messages and writes may complete when they are copied.
+    pub completes_early: bool,
+    /// Default flags of sends.
+    pub tx_flags: Flags,
+    /// Default flags of receives.
+    pub rx_flags: Flags,
+}
+
+impl EpConfig {
+    /// Of a queue pair: it receives from anyone, and completions say who it was.
+    pub fn for_queue_pair(number: u32, tx_size: usize, rx_size: usize) -> EpConfig {
+        EpConfig {
+            tx_size,
+            rx_size,
+            inject_bytes: INJECT_BYTES as u64,
+            max_msg_bytes: MSG_BYTES_MAX as u64,
+            min_multi_recv_bytes: MIN_MULTI_RECV_BYTES,
+            directed: false,
+            source: false,
+            source_err: false,
+            queue_pair: Some(number),
+            tx_contexts: 0,
+            completes_early: false,
+            tx_flags: Flags::empty(),
+            rx_flags: Flags::empty(),
+        }
+    }
+
+    /// The same for an engine of a scalable endpoint, whose contexts share its places for sends.
+    pub fn scalable(self, tx_contexts: usize) -> EpConfig {
+        let tx_size = (self.tx_size * tx_contexts).min(QUEUE_SIZE_MAX);
+        EpConfig { tx_contexts, tx_size, ..self }
+    }
+}
+
+/// Largest datagram that an endpoint of the domain sends to other hosts or takes from them, in bytes.
+pub(super) fn datagram_bytes(domain: &DomainInner) -> u16 {
+    let verbs_bytes = domain.verbs.as_ref().map(|port| port.address().mtu_bytes);
+    let v6 = domain.local.is_ipv6();
+    plan::datagram_bytes(&domain.settings, domain.mtu_bytes, v6, verbs_bytes)
+}
+
+fn seals(domain: &DomainInner) -> Option<Seals> {
+    let seals = Seals { least_bytes: SHARED_MIN_BYTES, most_bytes: SHARED_MAX_BYTES };
+    domain.shares.as_ref().map(|_| seals)
+}
+
+/// The engine's settings towards peers on this host, where these are others.
+pub(super) fn near(domain: &DomainInner) -> Option<Near> {
+    let plan::Near { paths, scheme, link_bytes_per_s, datagram_bytes } = domain.near()?;
+    let (seals, scheme) = (seals(domain), scheme.build());
+    // The sockets set this one by themselves, if any: another takes a control message a datagram.
+    let ecn = Ecn::Ect0;
+    Some(Near { datagram_bytes, paths, link_bytes_per_s, seals, ecn, scheme })
+}
+
+/// The engine's settings for an endpoint called `name` with this receive buffer.
+pub(super) fn engine_config(
+    domain: &DomainInner,
+    config: &EpConfig,
+    name: SocketAddr,
+    recv_buffer_bytes: usize,
+) -> Config {
+    let settings = &domain.settings;
+    // The engine counts a packet as 1 KiB more than it has, and fills half the buffer at most: so
+    // many bytes are never more packets than there are receives.
+    let recv_buffer_bytes = match &domain.verbs {
+        Some(port) => port.recv_slots() as usize * RECV_SLOT_WORTH_BYTES,
+        // The kernel hands space back in quarters.
+        None => recv_buffer_bytes / 4 * 3,
+    };
+    Config {
+        datagram_bytes: datagram_bytes(domain),
+        burst_bytes: match &domain.verbs {
+            Some(verbs) if verbs.port().is_software() => BURST_SOFTWARE_BYTES,
+            _ => BURST_BYTES,
+        },
+        paths: domain.paths,
+        peer_timeout_ns: settings.peer_timeout_ns,
+        growth_ns: settings.mtu_growth_ns,
+        scan_min_ns: settings.scan_min_ns,
+        rto_min_ns: settings.rto_min_ns,
+        eager_bytes: settings.eager_bytes,
+        unexpected_bytes: settings.unexpected_within(erd_sys::own_memory::limit_bytes()),
+        recv_buffer_bytes: u32::try_from(recv_buffer_bytes).unwrap_or(u32::MAX),
+        sends_max: config.tx_size as u32,
+        base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,
+        link_bytes_per_s: domain.link_bytes_per_s,
+        payload_checksum: settings.payload_checksum,
+        // Where only some peers are on this host, only those share (`near`).
+        seals: seals(domain).filter(|_| domain.loopback),
+        info_path: settings.info_path == crate::settings::InfoPath::Tcp,
+        ..Config::new(name, realtime_ns(), erd_sys::checksum::crc32c)
+    }
+}

@@ -1,0 +1,240 @@
+//! From an endpoint that is set up to one that runs, and its end.
+
+use super::arrivals::Guess;
+use super::complete::Direction;
+use super::config::{self, EpConfig};
+use super::driver::Driver;
+use super::host::{EpHost, Outbox, PARTS_MAX, Settling};
+use super::link::Link;
+use super::ops::Pool;
+use super::room::Room;
+use super::sender::Sender;
+use super::{EpInner, Setup, State};
+use crate::admission::Admitted;
+use crate::domain::DomainInner;
+use crate::error::Error;
+use crate::mr::MrTable;
+use crate::settings::InfoPath as InfoPathSetting;
+use erd_port::info_path::InfoPath;
+use erd_port::udp::{PortError, RxSocket, TxSockets};
+use erd_port::verbs::Member;
+use erd_rd::Endpoint;
+use erd_rd::match_order::MatchOrder;
+use erd_rd::matching::Matcher;
+use erd_sys::clock::monotonic_ns;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+impl EpInner {
+    /// `fi_enable`.
+    ///
+    /// # Errors
+    /// Why not; the endpoint is as before then.
+    pub fn enable(self: &Arc<Self>) -> Result<(), Error> {
+        let mut state = self.lock();
+        let State::Setup(setup) = &mut *state else {
+            // Each context of a scalable endpoint is enabled, and so is the endpoint.
+            let again = matches!(&*state, State::Enabled(driver) if driver.config.tx_contexts > 0);
+            return if again { Ok(()) } else { Err(Error::State) };
+        };
+        if setup.bindings.av.is_none() {
+            return Err(Error::NoAddresses);
+        }
+        let late = setup.config.tx_contexts > 0;
+        if !late && !setup.bindings.tx.is_bound() && !setup.bindings.rx.is_bound() {
+            return Err(Error::NoQueue);
+        }
+        if setup.bindings.peer.is_some() && !setup.bindings.rx.has_owner() {
+            tracing::info!(
+                "fi_enable: with a receive context of FI_PEER, receives complete in a CQ of FI_PEER"
+            );
+            return Err(Error::NoQueue);
+        }
+        let parts = Parts::open(&self.domain, setup)?;
+        // Nothing can fail from here on.
+        if let State::Setup(setup) = std::mem::replace(&mut *state, State::Closed) {
+            *state = match Driver::assemble(self, *setup, parts) {
+                Some(driver) => State::Enabled(Box::new(driver)),
+                None => return Err(Error::NoAddresses),
+            };
+        }
+        drop(state);
+        self.join_watches();
+        crate::progress::register(self);
+        Ok(())
+    }
+}
+
+/// What has to be opened for an endpoint to run.
+struct Parts {
+    engine: Endpoint,
+    tx: Arc<TxSockets>,
+    info_path: Option<InfoPath>,
+    link: Link,
+    scheme: &'static str,
+}
+
+impl Parts {
+    fn open(domain: &DomainInner, setup: &Setup) -> Result<Parts, Error> {
+        let name = name(domain, &setup.rx);
+        let recv_bytes = setup.rx.granted_recv_bytes();
+        let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
+        let (scheme, seed) = (domain.scheme(), crate::random::u64());
+        let refused = |error| {
+            tracing::warn!(%error, "fi_enable: a setting is out of range");
+            Error::Invalid
+        };
+        let mut engine = Endpoint::new(engine_config, scheme.build(), seed).map_err(refused)?;
+        if let Some(near) = config::near(domain) {
+            engine.set_near(near).map_err(refused)?;
+        }
+        let tx = domain.tx_sockets().map_err(|error| port_error(&error))?;
+        let info_path = match domain.settings.info_path {
+            InfoPathSetting::Udp => None,
+            InfoPathSetting::Tcp => Some(InfoPath::new(Some(name)).map_err(|error| {
+                tracing::warn!(%name, %error, "cannot open the information path");
+                io_error(&error)
+            })?),
+        };
+        let ecn = domain.settings.ecn && scheme.heeds_ecn();
+        let member = domain.verbs.as_ref().map(Member::join).transpose().map_err(|error| {
+            tracing::warn!(%error, "fi_enable: no fd for the verbs port");
+            io_error(&error)
+        })?;
+        let link = Link::new(member, name, ecn);
+        Ok(Parts { engine, tx, info_path, link, scheme: scheme.name() })
+    }
+}
+
+impl Driver {
+    /// `None` if no AV is bound.
+    fn assemble(endpoint: &EpInner, setup: Setup, parts: Parts) -> Option<Driver> {
+        let domain = &endpoint.domain;
+        let Setup { rx, config, bindings, regions } = setup;
+        let (av, av_use) = bindings.av?;
+        let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
+        // What another provider lends is bounded by that.
+        let recvs_max = if bindings.peer.is_some() { u32::MAX } else { rx_size + PARTS_MAX };
+        let host = EpHost {
+            sends: Pool::new(tx_size),
+            promised: 0,
+            early: 0,
+            long_copies: Vec::new(),
+            lost: Vec::new(),
+            recvs: Pool::new(recvs_max),
+            multis: Pool::new(rx_size),
+            helds: Pool::new(u32::MAX),
+            served: Pool::new(u32::MAX),
+            regions,
+            admitted: Admitted::new(&domain.admission),
+            // The engine's credits bound what is unexpected.
+            matcher: Matcher::new(rx_size, u32::MAX),
+            match_order: MatchOrder::default(),
+            room: Room::default(),
+            claimed: Vec::new(),
+            starved: false,
+            parts: Vec::new(),
+            tx: bindings.tx,
+            more_tx: bindings.more_tx,
+            rx: bindings.rx,
+            shared: bindings.shared,
+            peer: bindings.peer,
+            out: Outbox::default(),
+            local: domain.local,
+            datagram_bytes: config::datagram_bytes(domain),
+            near_bytes: domain.near().map(|near| near.datagram_bytes),
+            zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
+            settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
+        };
+        // What is tampered with is not received into its place.
+        let guess = Guess::new(rx.has_faults());
+        Some(Driver {
+            engine: parts.engine,
+            host,
+            rx,
+            tx: parts.tx,
+            sender: Sender::new(),
+            guess,
+            info_path: parts.info_path,
+            link: parts.link,
+            scheme: parts.scheme,
+            udp_due_ns: 0,
+            inbox: domain.net_errors.join(&endpoint.teller),
+            domain: Arc::clone(domain),
+            av,
+            _av_use: av_use,
+            _eq: bindings.eq,
+            _stx: bindings.stx,
+            peers: Vec::new(),
+            contexts: std::collections::HashMap::new(),
+            sources: Vec::new(),
+            config,
+            owed: None,
+            retry_at_ns: None,
+        })
+    }
+
+    /// Starts the goodbyes.
+    pub(super) fn close(&mut self) {
+        let now = monotonic_ns();
+        self.engine.close(now, &mut self.host);
+        self.settle();
+        self.transmit(now, true);
+        self.publish();
+    }
+
+    /// Writes the counters where the settings say.
+    pub(super) fn write_stats(&self) {
+        let to = &self.domain.settings.stats;
+        if to.is_empty() {
+            return;
+        }
+        let name = name(&self.domain, &self.rx);
+        let (drops, carried) = (self.rx.kernel_drops(), self.link.carried);
+        if let Err(error) = super::stats::write(to, name, self.engine.stats(), drops, carried) {
+            tracing::warn!(to, %error, "cannot write statistics");
+        }
+    }
+}
+
+/// The receive socket of a new endpoint.
+///
+/// # Errors
+/// Why not.
+pub(super) fn bind_socket(domain: &DomainInner, at: SocketAddr) -> Result<RxSocket, Error> {
+    RxSocket::bind(at, &domain.port_options()).map_err(|error| port_error(&error))
+}
+
+/// The name of an endpoint: where its socket is bound, or the domain's address if that is
+/// everywhere.
+pub(super) fn name(domain: &DomainInner, rx: &RxSocket) -> SocketAddr {
+    let bound = rx.local_addr();
+    if bound.ip().is_unspecified() { SocketAddr::new(domain.local, bound.port()) } else { bound }
+}
+
+/// A new endpoint's settings before anything is bound.
+pub(super) fn setup(
+    domain: &DomainInner,
+    regions: &Arc<MrTable>,
+    config: EpConfig,
+    at: SocketAddr,
+) -> Result<Setup, Error> {
+    let rx = bind_socket(domain, at)?;
+    let regions = Arc::clone(regions);
+    let more_tx = (1..config.tx_contexts).map(|_| Direction::default()).collect();
+    let bindings = super::bind::Bindings { more_tx, ..Default::default() };
+    Ok(Setup { rx, config, bindings, regions })
+}
+
+fn port_error(error: &PortError) -> Error {
+    tracing::warn!(%error, "cannot open a socket");
+    match error {
+        PortError::Bind { source, .. } | PortError::Socket { source, .. } => io_error(source),
+        _ => Error::Invalid,
+    }
+}
+
+fn io_error(error: &io::Error) -> Error {
+    Error::of_system(error, Error::Failed)
+}

@@ -1,0 +1,513 @@
+//! The driver's side of the engine's boundary ([`erd_rd::Host`]): operations and their memory.
+//!
+//! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
+//! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
+
+use super::complete::{Direction, Owed};
+use super::limits::FEW_SENDS;
+use super::ops::{Buffers, Handle, Kind, Pool};
+use super::peer_rx::PeerRx;
+use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
+use super::room::Room;
+use super::serve::Served;
+use super::shared_rx::SharedRx;
+use crate::admission::Admitted;
+use crate::cause::Cause;
+use crate::flags::Flags;
+use crate::mr::MrTable;
+use crate::settings::INJECT_BYTES;
+use crate::shared::Part;
+use erd_port::PinId;
+use erd_port::udp::{self, SHARED_MIN_BYTES, Shares};
+use erd_port::verbs::{SETTLE_NS, VerbsPort};
+use erd_rd::match_order::MatchOrder;
+use erd_rd::matching::Matcher;
+use erd_rd::{
+    Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
+    SendToken, Verdict,
+};
+use erd_sys::clock::monotonic_ns;
+use std::ffi::c_void;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Receives under way beyond those that the application posted: parts of multi-receive buffers.
+pub(super) const PARTS_MAX: u32 = 1 << 16;
+
+/// The room of a longer copy is not kept in the operation's place.
+const LONG_COPY_BYTES: usize = 2 * INJECT_BYTES;
+
+/// A send, or a request to a peer's memory, under way.
+pub(super) struct SendOp {
+    /// The payload, or where the result of a request goes.
+    pub buffers: Buffers,
+    /// A copy of the payload, or the operands of an atomic request.
+    pub bounce: Vec<u8>,
+    /// The payload is in `bounce`.
+    pub bounced: bool,
+    /// The application lends the payload until its call returns: it is to be copied by then.
+    pub lent: bool,
+    pub context: *mut c_void,
+    /// Flags of its completion.
+    pub flags: Flags,
+    /// A success is reported in the CQ.
+    pub completion: bool,
+    /// The application has its buffer back: closing waits for it.
+    pub promised: bool,
+    /// It is complete once the engine has taken it: nobody is told of its delivery.
+    pub early: bool,
+    pub peer: Option<PeerId>,
+    pub len_bytes: u64,
+    /// It is deferred work.
+    pub owed: Option<Box<Owed>>,
+    /// The transmit context of a scalable endpoint.
+    pub ctx: u8,
+}
+
+// SAFETY: the context is the application's, never looked at.
+unsafe impl Send for SendOp {}
+
+impl Default for SendOp {
+    fn default() -> Self {
+        SendOp {
+            buffers: Buffers::default(),
+            bounce: Vec::new(),
+            bounced: false,
+            lent: false,
+            context: std::ptr::null_mut(),
+            flags: Flags::empty(),
+            completion: false,
+            promised: false,
+            early: false,
+            peer: None,
+            len_bytes: 0,
+            owed: None,
+            ctx: 0,
+        }
+    }
+}
+
+impl SendOp {
+    fn read(&self, offset_bytes: u64, out: &mut [u8]) {
+        if self.bounced {
+            let at = offset_bytes as usize;
+            out.copy_from_slice(&self.bounce[at..at + out.len()]);
+        } else {
+            self.buffers.read(offset_bytes, out);
+        }
+    }
+
+    /// Registered memory that it is sent from without a copy, if it is as long as that asks for.
+    pub(super) fn memory(&self, least_bytes: u64) -> Option<PinId> {
+        let worth_it = !self.bounced && !self.lent && self.len_bytes >= least_bytes;
+        self.buffers.memory().filter(|_| worth_it)
+    }
+
+    /// Hands a part of the payload to `f`, piece by piece.
+    pub(super) fn pieces(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(libc::iovec)) {
+        if !self.bounced {
+            return self.buffers.pieces(offset_bytes, len_bytes, f);
+        }
+        let at = offset_bytes as usize;
+        let part = &self.bounce[at..at + len_bytes as usize];
+        f(libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    }
+}
+
+/// What waits for the engine's call to return.
+#[derive(Default)]
+pub(super) struct Outbox {
+    /// Messages that were consumed.
+    pub releases: Vec<MsgRef>,
+    /// Changes in the number of directed receives.
+    pub watches: Vec<(PeerId, i32)>,
+    /// Sessions that ended by an error.
+    pub ended: Vec<(PeerId, OpError)>,
+    /// Answers whose memory has gone. The burst being made must not be sent.
+    pub gone: Vec<SendToken>,
+}
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        let Outbox { releases, watches, ended, gone } = self;
+        releases.is_empty() && watches.is_empty() && ended.is_empty() && gone.is_empty()
+    }
+}
+
+/// See the module's text.
+pub struct EpHost {
+    /// Bounded by the transmit queue's size.
+    pub(super) sends: Pool<SendOp>,
+    /// Sends that closing waits for.
+    pub(super) promised: usize,
+    /// Sends under way that completed early.
+    pub(super) early: usize,
+    /// Room for copies longer than `inject_size` that nobody uses; [`FEW_SENDS`] at most.
+    pub(super) long_copies: Vec<Vec<u8>>,
+    /// Peers and transmit contexts of which such a send has failed in this call: told once.
+    pub(super) lost: Vec<(PeerId, u8)>,
+    /// Bounded by the receive queue's size and [`PARTS_MAX`].
+    pub(super) recvs: Pool<RecvOp>,
+    pub(super) multis: Pool<MultiRecv>,
+    /// Bounded by the eager credit that the engine gives to peers.
+    pub(super) helds: Pool<Held>,
+    /// Bounded by what the engine admits of each peer.
+    pub(super) served: Pool<Served>,
+    /// The memory that peers may reach.
+    pub(super) regions: Arc<MrTable>,
+    /// Peers that may use keys of the application.
+    pub admitted: Admitted,
+    pub(super) matcher: Matcher<PeerId, Posted, Unexpected>,
+    /// Receives that have met eager messages and are not reported. Each is one of `recvs`.
+    pub match_order: MatchOrder<Handle>,
+    /// For what peers send.
+    pub(super) room: Room,
+    /// Messages that a peek claimed.
+    pub(super) claimed: Vec<Claimed>,
+    /// Unexpected messages wait for room, not for a receive, and must be matched before others.
+    pub(super) starved: bool,
+    /// Parts of buffers of the shared context whose messages are among the completions of this call.
+    pub(super) parts: Vec<Part>,
+    pub(super) tx: Direction,
+    /// Of the transmit contexts of a scalable endpoint after the first.
+    pub(super) more_tx: Vec<Direction>,
+    pub(super) rx: Direction,
+    /// Receives come from there.
+    pub(super) shared: Option<SharedRx>,
+    /// Another provider has the receives.
+    pub(super) peer: Option<PeerRx>,
+    pub(super) out: Outbox,
+    pub(super) local: IpAddr,
+    /// The interface's limit, or the application's.
+    pub(super) datagram_bytes: u16,
+    /// The same towards peers on this host, where it is another.
+    pub(super) near_bytes: Option<u16>,
+    /// Length of a payload that is not copied, if its memory is registered.
+    pub(super) zero_copy_bytes: u64,
+    pub(super) settling: Settling,
+}
+
+/// Sees to it that no datagram of an operation that fails is on its way out of its memory: who owns that is
+/// about to have it back, while the peer may not know of an end.
+pub(super) struct Settling {
+    port: Option<Arc<VerbsPort>>,
+    /// What peers read where it lies.
+    shares: Option<Arc<Shares>>,
+    /// Memory of which nothing has been sent since.
+    done: Vec<PinId>,
+    /// What is under way is thrown away then: all operations of a step wait once.
+    until_ns: u64,
+}
+
+impl Settling {
+    pub(super) fn new(port: Option<Arc<VerbsPort>>, shares: Option<Arc<Shares>>) -> Settling {
+        Settling { port, shares, done: Vec::new(), until_ns: 0 }
+    }
+
+    /// Datagrams are about to be sent.
+    pub(super) fn sends(&mut self) {
+        self.done.clear();
+    }
+
+    /// Something waited, so that it is later than it was.
+    pub(super) fn has_waited(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// An operation fails: peers that have not read its payload are not to read it any more.
+    pub(super) fn recall(&self) {
+        self.shares.iter().for_each(|shares| shares.recall());
+    }
+
+    /// Waits until datagrams from this memory are sent, or thrown away.
+    pub(super) fn settle(&mut self, memory: Option<PinId>) {
+        let (Some(port), Some(memory)) = (&self.port, memory) else { return };
+        if self.done.is_empty() {
+            self.until_ns = monotonic_ns() + SETTLE_NS;
+        }
+        if !self.done.contains(&memory) {
+            port.settle(memory, self.until_ns);
+            self.done.push(memory);
+        }
+    }
+}
+
+/// [`EpHost::tx_of`], to be changed while operations are borrowed.
+pub(super) fn tx_of<'a>(
+    tx: &'a mut Direction,
+    more_tx: &'a mut [Direction],
+    ctx: u8,
+) -> &'a mut Direction {
+    match ctx {
+        0 => tx,
+        more => &mut more_tx[usize::from(more) - 1],
+    }
+}
+
+impl EpHost {
+    /// Sends that are under way.
+    #[must_use]
+    pub fn live_sends(&self) -> usize {
+        self.sends.live()
+    }
+
+    /// A send that is under way.
+    pub(super) fn send_op(&self, token: SendToken) -> Option<&SendOp> {
+        match Handle::from_token(token.0) {
+            (handle, Kind::Own) => self.sends.get(handle),
+            _ => None,
+        }
+    }
+
+    /// Completions wait to be published.
+    pub(super) fn has_completions(&self) -> bool {
+        let is_pending = |direction: &Direction| !direction.done.is_empty();
+        is_pending(&self.tx) || is_pending(&self.rx) || self.more_tx.iter().any(is_pending)
+    }
+
+    /// Where the sends of a transmit context complete.
+    pub(super) fn tx_of(&self, ctx: u8) -> &Direction {
+        match ctx {
+            0 => &self.tx,
+            more => &self.more_tx[usize::from(more) - 1],
+        }
+    }
+
+    /// Copies a payload that is lent, unless its send has ended.
+    pub(super) fn copy(&mut self, handle: Handle) {
+        let Some(op) = self.sends.get_mut(handle) else { return };
+        if op.len_bytes > INJECT_BYTES as u64 {
+            op.bounce = self.long_copies.pop().unwrap_or_default();
+        }
+        op.bounce.clear();
+        op.buffers.append_to(&mut op.bounce);
+        (op.bounced, op.lent) = (true, false);
+    }
+
+    /// A send is through. A short copy's room stays in its place for the next.
+    pub(super) fn end_send(&mut self, handle: Handle) {
+        if let Some(op) = self.sends.get_mut(handle)
+            && op.bounce.capacity() > LONG_COPY_BYTES
+        {
+            let copy = std::mem::take(&mut op.bounce);
+            if self.long_copies.len() < FEW_SENDS {
+                self.long_copies.push(copy);
+            }
+        }
+        self.sends.give_back(handle);
+    }
+
+    /// Waits until no datagram of an operation is on its way out of memory that is not ours.
+    pub(super) fn settle_all(&mut self) {
+        let (least_bytes, settling) = (self.zero_copy_bytes, &mut self.settling);
+        if self.sends.handles().next().is_some() || self.served.handles().next().is_some() {
+            settling.recall();
+        }
+        let sends = self.sends.handles().filter_map(|handle| self.sends.get(handle));
+        sends.for_each(|op| settling.settle(op.memory(least_bytes)));
+        let served = self.served.handles().filter_map(|handle| self.served.get(handle));
+        served.for_each(|served| served.settle(least_bytes, settling));
+    }
+
+    /// Ends all operations without a word: their memory is the application's again.
+    pub(super) fn abandon(&mut self) {
+        self.settle_all();
+        let sends: Vec<Handle> = self.sends.handles().collect();
+        sends.into_iter().for_each(|handle| self.end_send(handle));
+        let recvs: Vec<Handle> = self.recvs.handles().collect();
+        for handle in recvs {
+            self.recvs.get(handle).into_iter().for_each(|op| self.return_lent(op));
+            self.recvs.give_back(handle);
+        }
+        self.matcher = Matcher::new(0, u32::MAX);
+        self.match_order = MatchOrder::default();
+        (self.promised, self.early) = (0, 0);
+    }
+
+    /// Writes into a receive buffer, held or the application's.
+    fn write(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        match Handle::from_token(to.0) {
+            (handle, Kind::Own) => {
+                if let Some(op) = self.recvs.get(handle) {
+                    op.buffers.write(offset_bytes, bytes);
+                }
+            }
+            (handle, Kind::Result) => {
+                if let Some(op) = self.sends.get(handle) {
+                    op.buffers.write(offset_bytes, bytes);
+                }
+            }
+            (handle, Kind::Served) => self.place_served(handle, offset_bytes, bytes),
+            (handle, Kind::Held) => {
+                if let Some(held) = self.helds.get_mut(handle) {
+                    held.write(offset_bytes, bytes);
+                }
+            }
+        }
+    }
+}
+
+impl Host for EpHost {
+    fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
+        match Handle::from_token(op.0) {
+            (_, Kind::Served) => self.read_served(op, offset_bytes, out),
+            _ => self.send_op(op).into_iter().for_each(|op| op.read(offset_bytes, out)),
+        }
+    }
+
+    fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
+        let mut sum = seed;
+        if let (_, Kind::Served) = Handle::from_token(op.0) {
+            let mut bytes = vec![0; len_bytes as usize];
+            self.read_served(op, offset_bytes, &mut bytes);
+            return crc32c::crc32c_append(sum, &bytes);
+        }
+        if let Some(op) = self.send_op(op) {
+            op.pieces(offset_bytes, len_bytes.into(), |piece| {
+                // SAFETY: the piece lies in the operation's memory, which the application lends
+                // for reading until the operation completes, or in its own copy.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len)
+                };
+                sum = crc32c::crc32c_append(sum, bytes);
+            });
+        }
+        sum
+    }
+
+    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
+        let (handle, kind) = Handle::from_token(op.0);
+        if kind == Kind::Served {
+            return self.end_answer(handle, outcome.is_ok());
+        }
+        let Some(op) = self.sends.get(handle) else { return };
+        self.promised -= usize::from(op.promised);
+        self.early -= usize::from(op.early);
+        let tx = tx_of(&mut self.tx, &mut self.more_tx, op.ctx);
+        match outcome {
+            Ok(()) if op.early => {}
+            Ok(()) => tx.send_done(op),
+            Err(error) => {
+                if op.len_bytes >= u64::from(SHARED_MIN_BYTES) {
+                    self.settling.recall();
+                }
+                self.settling.settle(op.memory(self.zero_copy_bytes));
+                let cause = Cause::from(error);
+                match op.peer.filter(|_| op.early) {
+                    None => tx.send_failed(op, cause),
+                    Some(peer) if self.lost.contains(&(peer, op.ctx)) => {}
+                    Some(peer) => {
+                        self.lost.push((peer, op.ctx));
+                        tx.send_lost(op, cause);
+                    }
+                }
+            }
+        }
+        self.end_send(handle);
+    }
+
+    fn arrived(&mut self, msg: &Arrived) -> Verdict {
+        self.message_arrived(msg)
+    }
+
+    fn hold(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        let handle = self.new_held(len_bytes)?;
+        Some(RecvToken(handle.token_of(Kind::Held)))
+    }
+
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.room.has(bytes)
+    }
+
+    fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        self.write(to, offset_bytes, bytes);
+    }
+
+    fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
+        match Handle::from_token(to.0) {
+            (handle, Kind::Held) => self.held_ended(handle, outcome.err()),
+            (handle, Kind::Served) => drop(self.take_served(handle)),
+            (handle, _) => self.recv_ended(handle, outcome.map_err(Cause::from)),
+        }
+    }
+
+    fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason) {
+        let error = match reason {
+            EndReason::Failed(error) => Some(error),
+            EndReason::Goodbye => None,
+        };
+        self.void_messages(peer, session, error.unwrap_or(OpError::PeerClosed));
+        if let Some(error) = error {
+            self.fail_directed(peer, Cause::from(error));
+            // Our own closing needs no word in the log.
+            if error != OpError::Canceled {
+                self.out.ended.push((peer, error));
+            }
+        }
+    }
+
+    fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16 {
+        match udp::path_mtu_bytes(self.local, name) {
+            Ok(mtu_bytes) => {
+                let payload = udp::max_payload_bytes(mtu_bytes, name.is_ipv6());
+                let most = self.near_bytes.unwrap_or(0).max(self.datagram_bytes);
+                most.min(u16::try_from(payload).unwrap_or(u16::MAX))
+            }
+            Err(error) => {
+                tracing::debug!(%name, %error, "no route yet; taking the interface's MTU");
+                self.datagram_bytes
+            }
+        }
+    }
+
+    fn is_near(&mut self, name: SocketAddr) -> bool {
+        udp::is_own(name)
+    }
+
+    fn shares_memory(&mut self, name: SocketAddr) -> bool {
+        self.settling.shares.as_ref().is_some_and(|shares| shares.reaches(name))
+    }
+
+    fn keep(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        let handle = self.new_held(len_bytes)?;
+        Some(RecvToken(handle.token_of(Kind::Held)))
+    }
+
+    fn key_stood(&mut self, of: &Remote) -> bool {
+        self.all_keys_stood(of)
+    }
+
+    fn remote_write(&mut self, to: &Remote, bytes: Operand<'_>) -> Result<(), Refusal> {
+        self.write_here(to, bytes)
+    }
+
+    fn remote_write_later(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
+        self.admit_write(to)
+    }
+
+    fn remote_written(&mut self, to: RecvToken) -> Result<(), Refusal> {
+        self.end_write(to)
+    }
+
+    fn remote_read(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
+        self.read_here(from)
+    }
+
+    fn remote_update(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<(), Refusal> {
+        self.update_here(at, atomic, operand)
+    }
+
+    fn remote_fetch(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<SendToken, Refusal> {
+        self.fetch_here(at, atomic, operand)
+    }
+}

@@ -1,0 +1,203 @@
+//! Operations that are posted when a counter gets far enough .
+
+use super::call::check_buffers;
+use super::complete::{Owed, Report};
+use super::driver::Driver;
+use super::host::tx_of;
+use super::ops::Buffers;
+use super::post_ask::{Access, AskPost};
+use super::post_send::SendRequest;
+use super::request::RecvRequest;
+use super::{EpInner, State};
+use crate::cause::Cause;
+use crate::cntr::CntrInner;
+use crate::error::Error;
+use crate::flags::Flags;
+use crate::trigger::Deferred;
+use std::ffi::c_void;
+use std::sync::{Arc, Weak};
+
+/// What is posted.
+pub enum Post {
+    /// A send.
+    Send(SendRequest),
+    /// A receive.
+    Recv(RecvRequest),
+    /// A request for a peer's memory.
+    Ask(Box<AskPost>),
+}
+
+/// An operation to be posted later.
+pub struct Later {
+    endpoint: Weak<EpInner>,
+    post: Post,
+    /// Bytes of an injected message, which the post's buffers point to.
+    kept: Vec<u8>,
+    /// Where deferred work counts; `None` for an operation that completes as others do.
+    owed: Option<Option<Arc<CntrInner>>>,
+}
+
+// SAFETY: the buffers are lent by the application until the operation completes, and contexts are
+// never looked at.
+unsafe impl Send for Later {}
+// SAFETY: a shared reference reads nothing but the endpoint's pointer.
+unsafe impl Sync for Later {}
+
+impl Post {
+    fn flags(&mut self) -> &mut Flags {
+        match self {
+            Post::Send(request) => &mut request.call.flags,
+            Post::Recv(request) => &mut request.flags,
+            Post::Ask(request) => &mut request.call.flags,
+        }
+    }
+
+    /// The context that it is posted with.
+    #[must_use]
+    pub fn context(&self) -> *mut c_void {
+        match self {
+            Post::Send(request) => request.call.context,
+            Post::Recv(request) => request.context,
+            Post::Ask(request) => request.call.context,
+        }
+    }
+
+    /// The memory that the operation works on.
+    fn buffers(&self) -> [&Buffers; 3] {
+        match self {
+            Post::Send(SendRequest { buffers, .. }) | Post::Recv(RecvRequest { buffers, .. }) => {
+                [buffers; 3]
+            }
+            Post::Ask(request) => [&request.buffers, &request.operand, &request.comparand],
+        }
+    }
+
+    /// The transmit context that it is posted to.
+    fn ctx(&self) -> u8 {
+        match self {
+            Post::Send(request) => request.call.ctx,
+            Post::Ask(request) => request.call.ctx,
+            Post::Recv(_) => 0,
+        }
+    }
+
+    /// What an injected operation reads, whose buffers are the caller's again when it returns.
+    fn injected(&mut self) -> Option<&mut Buffers> {
+        let (flags, buffers) = match self {
+            Post::Send(request) => (request.call.flags, &mut request.buffers),
+            Post::Ask(request) => match request.access {
+                Access::Write => (request.call.flags, &mut request.buffers),
+                Access::Atomic(_) => (request.call.flags, &mut request.operand),
+                Access::Read => return None,
+            },
+            Post::Recv(_) => return None,
+        };
+        (flags.intersects(Flags::INJECT)).then_some(buffers)
+    }
+
+    fn check(&self, driver: &Driver) -> Result<(), Error> {
+        match self {
+            Post::Send(request) => driver.check(&request.call, request.buffers.len_bytes()),
+            Post::Ask(request) => driver.check(&request.call, request.targets.len_bytes()),
+            Post::Recv(request) => {
+                let others = Flags::MULTI_RECV | Flags::PEEK | Flags::CLAIM | Flags::DISCARD;
+                if !request.flags.intersects(others) { Ok(()) } else { Err(Error::Unimplemented) }
+            }
+        }
+    }
+}
+
+impl Later {
+    /// An operation of `endpoint`; `owed` says where it counts if it is deferred work.
+    ///
+    /// # Errors
+    /// A positive error number: what can be checked is checked at once.
+    pub fn new(
+        endpoint: &Arc<EpInner>,
+        mut post: Post,
+        owed: Option<Option<Arc<CntrInner>>>,
+    ) -> Result<Later, Error> {
+        post.flags().remove(Flags::TRIGGER);
+        let mut kept = Vec::new();
+        check_buffers(&post.buffers())?;
+        endpoint.with_driver(|driver| {
+            if owed.is_none() {
+                post.check(driver)?;
+            }
+            Ok(())
+        })?;
+        // Deferred work is about what its buffers hold when it is posted.
+        if owed.is_none()
+            && let Some(buffers) = post.injected()
+        {
+            kept.resize(buffers.len_bytes() as usize, 0);
+            buffers.read(0, &mut kept);
+            // SAFETY: the bytes stay where they are as long as the operation is not posted, and
+            // posting copies them.
+            *buffers = unsafe { Buffers::one(kept.as_mut_ptr().cast(), kept.len()) };
+        }
+        Ok(Later { endpoint: Arc::downgrade(endpoint), post, kept, owed })
+    }
+
+    fn post_to(&self, driver: &mut Driver) -> Result<(), Error> {
+        driver.owed = self.owed.as_ref().map(|cntr| Box::new(Owed { cntr: cntr.clone() }));
+        let posted = match &self.post {
+            Post::Send(request) => driver.post_send(request),
+            Post::Recv(request) => driver.post_recv(request),
+            Post::Ask(request) => driver.post_ask(request),
+        };
+        driver.owed = None;
+        if let Err(errno) = posted
+            && errno != Error::Again
+        {
+            tracing::info!(%errno, "an operation cannot be posted now that its counter is there");
+            let report = Report::new(self.post.context(), Flags::empty());
+            let direction = match self.post {
+                Post::Recv(_) => &mut driver.host.rx,
+                _ => tx_of(&mut driver.host.tx, &mut driver.host.more_tx, self.post.ctx()),
+            };
+            direction.push(Report { cause: Some(Cause::NotPosted), ..report }, None);
+            driver.publish();
+        }
+        posted
+    }
+}
+
+impl Deferred for Later {
+    fn endpoint(&self) -> usize {
+        self.endpoint.as_ptr() as usize
+    }
+
+    fn post(&mut self) -> Result<(), Error> {
+        debug_assert!(self.kept.is_empty() || self.post.injected().is_some());
+        let posted = match self.endpoint.upgrade() {
+            Some(endpoint) => endpoint.with_driver(|driver| self.post_to(driver)),
+            None => Err(Error::Failed),
+        };
+        match posted {
+            Err(Error::Again) => return Err(Error::Again),
+            Err(_) => self.owed.iter().flatten().for_each(|cntr| cntr.failed()),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+}
+
+impl EpInner {
+    /// Calls `f` if the endpoint is enabled and sound.
+    ///
+    /// # Errors
+    /// [`Error::State`] if it is not enabled, [`Error::Failed`], or those of `f`.
+    pub fn with_driver<R>(
+        &self,
+        f: impl FnOnce(&mut Driver) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        if !self.is_usable() {
+            return Err(Error::Failed);
+        }
+        match &mut *self.lock() {
+            State::Enabled(driver) => f(driver),
+            State::Setup(_) | State::Closed => Err(Error::State),
+        }
+    }
+}

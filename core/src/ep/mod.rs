@@ -1,0 +1,496 @@
+//! Reliable datagram endpoints.
+//!
+//! An endpoint has one lock, around everything that its operations touch. The order of locks is: a
+//! watch's list of endpoints, then an endpoint, then queues, counters and what a domain shares.
+//!
+//! - [`Endpoint`](EpInner): the object; `object`: opening it, names and options; `bind`: what it reports
+//!   to; `config`: what it is asked for;
+//! - `post_send`, `post_recv`, `post_ask`: posting; `call`: what these have in common; `direct`: many in
+//!   one call; `later`: operations that wait for counters;
+//! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
+//!   sockets; `link`: whether UDP or verbs carries them;
+//! - `shared_rx`, `peer_rx`: receives that are in a shared context, or in another provider's;
+//! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells;
+//! - `observe`, `stats`: what is shown to people.
+
+pub mod arrivals;
+pub mod bind;
+pub mod call;
+mod complete;
+pub mod config;
+pub mod direct;
+pub mod driver;
+mod enable;
+pub mod host;
+pub mod later;
+pub mod limits;
+pub mod link;
+pub mod net_errors;
+mod object;
+pub mod observe;
+pub mod ops;
+pub mod peer_rx;
+pub mod post_ask;
+mod post_recv;
+pub mod post_send;
+mod recv;
+pub mod request;
+mod room;
+pub mod sender;
+mod serve;
+mod shared_rx;
+pub mod stats;
+
+pub use bind::Bound;
+pub use call::Call;
+pub use config::EpConfig;
+pub use direct::Poster;
+pub use later::{Later, Post};
+pub use limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX, ORDERED_BYTES};
+pub use ops::Buffers;
+pub use post_ask::{Access, AskPost};
+pub use post_send::SendRequest;
+pub use request::RecvRequest;
+
+use crate::av::Member;
+use crate::av::PeerIndex;
+use crate::domain::DomainInner;
+use crate::error::Error;
+use crate::foreign::ReceiveOwner;
+use crate::held::{Call as FreeingCall, Known};
+use crate::look::{Look, Teller};
+use crate::mr::MrTable;
+use crate::uses::{Use, Users};
+use bind::{Bindings, Watched};
+use driver::Driver;
+use erd_port::udp::RxSocket;
+use erd_sys::clock::monotonic_ns;
+use erd_sys::process::Process;
+use parking_lot::{Mutex, MutexGuard};
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// Time without a call after which the helper thread steps in, where the application leaves
+/// progress to the provider.
+const AUTO_IDLE_NS: u64 = 1_000_000;
+/// Longest wait of `fi_close` for answers to be acknowledged, and for goodbyes; the engine gives
+/// these up before.
+const GOODBYE_MAX_NS: u64 = 2_000_000_000;
+/// A bug has failed an endpoint of this process.
+static FAILED: AtomicBool = AtomicBool::new(false);
+/// Pause between two looks while closing.
+const CLOSING_PAUSE: Duration = Duration::from_micros(100);
+
+/// State of an endpoint.
+pub struct EpInner {
+    /// For those whom this endpoint tells of itself.
+    me: Weak<EpInner>,
+    /// The domain that it belongs to.
+    pub domain: Arc<DomainInner>,
+    state: Mutex<State>,
+    /// Counts the application's calls but those that look at many endpoints at once, so that the helper thread sees whether it progresses.
+    calls: AtomicU64,
+    /// Queues and counters that let this endpoint progress.
+    watches: Mutex<Vec<Watched>>,
+    /// A bug was caught in the middle of a call: nothing here is looked at any more.
+    failed: AtomicBool,
+    /// Tells when something is due to those who look at many endpoints at once.
+    teller: Arc<Teller>,
+    /// It is in the domain's list of those that hold messages back, or is about to be put back there.
+    /// Changed under its lock alone.
+    listed: AtomicBool,
+    /// What its posts know of that list.
+    known: Known,
+    /// Another provider that has the receives.
+    srx_owner: OnceLock<Arc<dyn ReceiveOwner>>,
+    /// Held while that is asked for them.
+    serving: Mutex<()>,
+    owner: Process,
+    users: Users,
+    _domain_use: Use,
+}
+
+/// Where an endpoint stands.
+enum State {
+    /// Not enabled yet.
+    Setup(Box<Setup>),
+    Enabled(Box<Driver>),
+    Closed,
+}
+
+/// What is known before an endpoint is enabled.
+struct Setup {
+    rx: RxSocket,
+    config: EpConfig,
+    bindings: Bindings,
+    /// The memory that peers may reach.
+    regions: Arc<MrTable>,
+}
+
+/// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed. The caller that
+/// unlocks it tells when the endpoint is due.
+struct Guard<'a> {
+    state: MutexGuard<'a, State>,
+    endpoint: &'a EpInner,
+}
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let endpoint = self.endpoint;
+        if std::thread::panicking() {
+            endpoint.fail();
+        } else if let State::Enabled(driver) = &*self.state {
+            if endpoint.teller.is_asked() {
+                endpoint.teller.tell(driver.due_ns());
+            }
+            if driver.engine.has_unsent() && !endpoint.listed.load(Ordering::Relaxed) {
+                endpoint.list();
+            }
+        }
+    }
+}
+
+impl Member for EpInner {
+    fn peer_removed(&self, fi_addr: PeerIndex, _addr: SocketAddr) {
+        if let State::Enabled(driver) = &mut *self.lock() {
+            driver.forget(fi_addr);
+        }
+    }
+
+    fn names_added(&self) {
+        self.tell_owner_of_names();
+    }
+
+    fn names_changed(&self) {
+        if let State::Enabled(driver) = &mut *self.lock() {
+            driver.sources.clear();
+        }
+    }
+}
+
+impl EpInner {
+    /// Who needs the endpoint.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Ends the endpoint: keeps what was promised and ends all sessions in good order, within bounds.
+    pub fn close(self: &Arc<Self>) {
+        crate::progress::unregister(self);
+        self.leave_watches();
+        self.say_goodbye();
+        let mut last = std::mem::replace(&mut *self.lock(), State::Closed);
+        let (mut queues, mut shared) = ([None, None], None);
+        if let State::Enabled(driver) = &mut last {
+            // One that a bug has failed has said no goodbye.
+            driver.host.settle_all();
+            self.domain.net_errors.leave(&driver.inbox);
+            queues = driver.host.queues();
+            shared = driver.host.shared.as_ref().map(|shared| Arc::clone(&shared.srx));
+        }
+        drop(last);
+        shared.iter().for_each(|srx| srx.tell_of_orphans());
+        queues.iter().flatten().for_each(|cq| cq.hand_over());
+        // Work that waits for room here ends, and what the last completions have made due is done:
+        // nobody else may let the domain progress.
+        self.work();
+    }
+
+    fn lock(&self) -> Guard<'_> {
+        Guard { state: self.state.lock(), endpoint: self }
+    }
+
+    fn try_lock(&self) -> Option<Guard<'_>> {
+        Some(Guard { state: self.state.try_lock()?, endpoint: self })
+    }
+
+    /// The application called: the helper thread need not.
+    fn touch(&self) {
+        // A lost count of two threads does no harm.
+        self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Calls of the application but those that look at many endpoints at once.
+    #[must_use]
+    pub fn own_calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Number of calls so far, for comparison with an earlier number.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed).wrapping_add(self.teller.looks())
+    }
+
+    /// The endpoint is this process's, and not that of the process that forked this one.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.owner.is_current()
+    }
+
+    /// False once a bug made a call panic, and in a forked child of the process that made the
+    /// endpoint: its datagrams are the parent's.
+    fn is_usable(&self) -> bool {
+        !self.failed.load(Ordering::Acquire) && self.owner.is_current()
+    }
+
+    /// Runs a post. If it fails, earlier ones that waited for it (`FI_MORE`) go out.
+    ///
+    /// # Errors
+    /// Those of `post`, [`Error::State`] if the endpoint is not enabled, [`Error::Failed`].
+    pub fn post(&self, post: impl FnOnce(&mut Driver) -> Result<(), Error>) -> Result<(), Error> {
+        self.touch();
+        if !self.is_usable() {
+            return Err(Error::Failed);
+        }
+        let posted = match &mut *self.lock() {
+            State::Enabled(driver) => match post(driver) {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    // Who is to try again has let the endpoint progress.
+                    if error != Error::Again {
+                        driver.transmit(monotonic_ns(), false);
+                    }
+                    Err(error)
+                }
+            },
+            State::Setup(_) | State::Closed => Err(Error::State),
+        };
+        // What completes at once may bring a counter to a threshold.
+        self.work();
+        self.free_others();
+        posted
+    }
+
+    /// This endpoint holds messages back: others of the domain get to know it.
+    #[cold]
+    fn list(&self) {
+        self.listed.store(self.domain.held.list(Weak::clone(&self.me)), Ordering::Relaxed);
+    }
+
+    /// A call that posts lets others send what they hold back.
+    fn free_others(&self) {
+        self.domain.held.free(FreeingCall::Post, &self.known, |other| std::ptr::eq(other, self));
+    }
+
+    /// Lets go what is held back, as far as it can, by a call into another endpoint or queue that has taken
+    /// this one from the list. False while another thread is at it.
+    pub fn let_out(&self) -> bool {
+        if !self.is_usable() {
+            return true;
+        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        self.listed.store(false, Ordering::Relaxed);
+        if let State::Enabled(driver) = &mut *guard
+            && driver.engine.has_unsent()
+        {
+            driver.progress();
+        }
+        // What still waits brings it back into the list.
+        drop(guard);
+        self.work();
+        true
+    }
+
+    /// Takes what arrived and sends what is due, unless another thread is at it. Whether something
+    /// had arrived.
+    pub fn progress(&self) -> bool {
+        self.touch();
+        self.step()
+    }
+
+    /// [`EpInner::progress`] by the helper thread, who never waits for the application: the lock would be
+    /// handed to it while it has no processor, and keep the application from its own endpoint. (What
+    /// counters have made due is posted as the application would.) `None` while that is in a call. Otherwise when the next step is due, if one is; from here on the
+    /// fds, which `f` gets, tell of arrivals.
+    pub fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<Option<u64>> {
+        if !self.is_usable() {
+            return Some(None);
+        }
+        let mut guard = self.try_lock()?;
+        let mut deadline_ns = None;
+        if let State::Enabled(driver) = &mut *guard {
+            driver.progress();
+            deadline_ns = driver.deadline_ns();
+            driver.each_fd(f);
+        }
+        drop(guard);
+        self.work();
+        Some(deadline_ns)
+    }
+
+    /// [`EpInner::progress`] that does not count as a call.
+    pub fn step(&self) -> bool {
+        if !self.is_usable() {
+            return false;
+        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        let arrived = match &mut *guard {
+            State::Enabled(driver) => driver.progress(),
+            State::Setup(_) | State::Closed => false,
+        };
+        drop(guard);
+        self.work();
+        arrived
+    }
+
+    /// [`EpInner::progress`] by a look that took the endpoint's entry, if something is due. False
+    /// while another thread is at it: that may not have told what is due from here on.
+    pub fn progress_if_due(&self, now: u64) -> bool {
+        self.teller.ask();
+        if !self.is_usable() {
+            return true;
+        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        if let State::Enabled(driver) = &mut *guard
+            && driver.due_ns() <= now
+        {
+            // Most timers are stopped before their time.
+            driver.engine.poll_true_timeout(now);
+            if driver.due_ns() <= now {
+                driver.progress();
+            }
+        }
+        drop(guard);
+        self.work();
+        true
+    }
+
+    /// What is due is told there from now on; false for an endpoint that can only be asked.
+    pub fn join_look(&self, look: &Arc<Look>, place: u32) -> bool {
+        let told = matches!(&*self.lock(), State::Enabled(driver) if driver.tells());
+        if told {
+            self.teller.join(look, place);
+        }
+        told
+    }
+
+    /// The opposite of [`EpInner::join_look`].
+    pub fn leave_look(&self, look: &Arc<Look>) {
+        self.teller.leave(look);
+    }
+
+    /// Does what counters have made due. The caller holds no endpoint's lock.
+    pub fn work(&self) {
+        if self.domain.work.is_due() {
+            self.domain.work.run();
+        }
+    }
+
+    /// When the next step is due even if nothing arrives; from here on the fds tell of arrivals.
+    #[must_use]
+    pub fn deadline_ns(&self) -> Option<u64> {
+        match &mut *self.lock() {
+            State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => driver.deadline_ns(),
+            _ => None,
+        }
+    }
+
+    /// Hands the fds that tell of arrivals to `f`.
+    pub fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        if let State::Enabled(driver) = &*self.lock() {
+            driver.each_fd(f);
+        }
+    }
+
+    /// True while a thread of the application sleeps until something arrives.
+    #[must_use]
+    pub fn has_sleepers(&self) -> bool {
+        self.watches.lock().iter().any(|watched| watched.watch().has_sleepers())
+    }
+
+    /// A bug was caught: nothing here is looked at any more.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+        FAILED.store(true, Ordering::Release);
+    }
+
+    /// A bug has failed some endpoint of this process: who has many need not ask each.
+    #[must_use]
+    pub fn any_has_failed() -> bool {
+        FAILED.load(Ordering::Acquire)
+    }
+
+    /// A bug was caught in the middle of a call: see [`EpInner`].
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Time without a call after which the helper thread steps in.
+    #[must_use]
+    pub fn patience_ns(&self) -> u64 {
+        let idle_ns = self.domain.settings.progress_idle_ns;
+        if self.domain.auto_progress { idle_ns.min(AUTO_IDLE_NS) } else { idle_ns }
+    }
+
+    /// Keeps what was promised, then ends all sessions in good order; both within bounds.
+    fn say_goodbye(&self) {
+        if !self.is_usable() {
+            return;
+        }
+        let flush_ns = monotonic_ns() + self.domain.settings.peer_timeout_ns;
+        self.step_until(flush_ns, |driver| driver.host.promised == 0);
+        let answers_ns = monotonic_ns() + GOODBYE_MAX_NS;
+        self.step_until(answers_ns, |driver| !driver.engine.owes_answers());
+        if let State::Enabled(driver) = &mut *self.lock() {
+            driver.host.abandon();
+            driver.close();
+        }
+        let end_ns = monotonic_ns() + GOODBYE_MAX_NS;
+        self.step_until(end_ns, |driver| driver.engine.is_closed());
+        if let State::Enabled(driver) = &*self.lock() {
+            driver.write_stats();
+        }
+    }
+
+    /// Keeps what was promised, unless another thread holds the endpoint or peers do not answer.
+    pub fn flush_until(&self, end: Instant) {
+        while self.is_usable() && Instant::now() < end {
+            let Some(state) = self.state.try_lock_until(end) else { return };
+            let mut guard = Guard { state, endpoint: self };
+            match &mut *guard {
+                State::Enabled(driver) if driver.host.promised > 0 => {
+                    driver.progress();
+                }
+                _ => return,
+            }
+            drop(guard);
+            std::thread::sleep(CLOSING_PAUSE);
+        }
+    }
+
+    fn step_until(&self, end_ns: u64, done: impl Fn(&Driver) -> bool) {
+        let mut idle = false;
+        while monotonic_ns() < end_ns {
+            if std::mem::replace(&mut idle, true) {
+                std::thread::sleep(CLOSING_PAUSE);
+            }
+            match &mut *self.lock() {
+                State::Enabled(driver) if self.is_usable() && !done(driver) => {
+                    driver.progress();
+                }
+                _ => return,
+            }
+        }
+    }
+}

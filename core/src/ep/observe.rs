@@ -1,0 +1,115 @@
+//! What an endpoint shows to who looks at the process from outside ([`crate::monitor`]).
+//!
+//! Under the lock things are only copied, a bounded number at a time; who looks writes them down
+//! afterwards, and comes back for the rest.
+
+use super::driver::Driver;
+use super::link::Carried;
+use super::{EpInner, State, enable};
+use erd_rd::stats::Stats;
+use erd_rd::{FlowView, PeerId};
+use std::net::SocketAddr;
+
+/// Entries of the table of peers that one hold of the lock looks at: some tens of microseconds.
+const ENTRIES_PER_HOLD: usize = 128;
+
+/// An endpoint as it was found.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// Its name.
+    pub name: SocketAddr,
+    /// Its congestion control.
+    pub scheme: &'static str,
+    /// Peers that the engine has entries for, with or without a session.
+    pub peers: usize,
+    /// Receive buffer that the kernel granted, in its accounting.
+    pub recv_buffer_bytes: usize,
+    /// What its engine counted.
+    pub stats: Stats,
+    /// Datagrams that the kernel dropped.
+    pub kernel_drops: u64,
+    /// What its ports carried.
+    pub carried: Carried,
+}
+
+/// The flow to one peer as it was found.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// The name of the peer.
+    pub peer: SocketAddr,
+    /// "udp" or "verbs".
+    pub carrier: &'static str,
+    /// What the engine knows of it.
+    pub view: FlowView,
+    /// KiB sent on each path since the flow was last idle.
+    pub path_kib: Vec<u32>,
+}
+
+/// What was seen of an endpoint so far.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// `None` before the first look, and for an endpoint that is not enabled (any more).
+    pub head: Option<Head>,
+    /// Its flows.
+    pub flows: Vec<Flow>,
+    /// The entry to look at next.
+    next: usize,
+}
+
+impl Seen {
+    /// Entries looked at so far, or `None` before the first look.
+    pub fn progress(&self) -> Option<usize> {
+        self.head.is_some().then_some(self.next)
+    }
+}
+
+impl EpInner {
+    /// Looks at the next part of the endpoint, for `room` more flows at most; true if nothing is
+    /// left to look at. If another thread is at work on it, nothing is seen.
+    pub fn observe(&self, seen: &mut Seen, room: usize) -> bool {
+        if !self.is_usable() {
+            return true;
+        }
+        let Some(guard) = self.try_lock() else { return false };
+        match &*guard {
+            State::Enabled(driver) => driver.observe(seen, room),
+            State::Setup(_) | State::Closed => true,
+        }
+    }
+}
+
+impl Driver {
+    fn observe(&self, seen: &mut Seen, mut room: usize) -> bool {
+        seen.head.get_or_insert_with(|| self.head());
+        let end = self.engine.peer_places();
+        let stop = end.min(seen.next + ENTRIES_PER_HOLD);
+        while seen.next < stop && room > 0 {
+            let peer = self.engine.peer_at(seen.next);
+            seen.next += 1;
+            if let Some(flow) = peer.and_then(|peer| self.flow_to(peer)) {
+                seen.flows.push(flow);
+                room -= 1;
+            }
+        }
+        seen.next >= end || room == 0
+    }
+
+    fn head(&self) -> Head {
+        Head {
+            name: enable::name(&self.domain, &self.rx),
+            scheme: self.scheme,
+            peers: self.engine.peer_count(),
+            recv_buffer_bytes: self.rx.granted_recv_bytes(),
+            stats: *self.engine.stats(),
+            kernel_drops: self.rx.kernel_drops(),
+            carried: self.link.carried,
+        }
+    }
+
+    /// `None` without a session.
+    fn flow_to(&self, peer: PeerId) -> Option<Flow> {
+        let (view, name) = (self.engine.flow(peer)?, self.engine.peer_name(peer)?);
+        let carrier = self.link.carrier(name);
+        Some(Flow { peer: name, carrier, view, path_kib: self.engine.path_kib(peer).collect() })
+    }
+}

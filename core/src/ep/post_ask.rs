@@ -1,0 +1,110 @@
+//! Posting requests to peers' memory (`fi_rma(3)`, `fi_atomic(3)`).
+
+use super::call::{Call, Payload, check_buffers};
+use super::driver::Driver;
+use super::ops::{Buffers, Handle, Kind};
+use crate::error::Error;
+use crate::flags::Flags;
+use erd_rd::{Ask, AskRequest, Atomic, Form, RecvToken, SendToken, Targets};
+use erd_sys::clock::monotonic_ns;
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub enum Access {
+    /// A write.
+    Write,
+    /// A read.
+    Read,
+    /// An atomic.
+    Atomic(Atomic),
+}
+
+/// A request as the application posts it.
+#[derive(Clone, Copy)]
+pub struct AskPost {
+    /// What is asked for.
+    pub access: Access,
+    /// What is written, or where the result goes.
+    pub buffers: Buffers,
+    /// Operand of an atomic request.
+    pub operand: Buffers,
+    /// Comparand of an atomic request.
+    pub comparand: Buffers,
+    /// Where in the peer's memory.
+    pub targets: Targets,
+    /// The call.
+    pub call: Call,
+}
+
+impl AskPost {
+    /// A read. What belongs to outgoing bytes does not belong to it: neither `FI_INJECT`, even as
+    /// the endpoint's default, nor remote CQ data.
+    pub fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+        let call = Call { data: None, flags: call.flags.difference(Flags::INJECT), ..call };
+        AskPost { access: Access::Read, ..AskPost::write(buffers.within(None), targets, call) }
+    }
+
+    /// A write.
+    pub fn write(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+        let (operand, comparand) = (Buffers::default(), Buffers::default());
+        AskPost { access: Access::Write, buffers, operand, comparand, targets, call }
+    }
+
+    /// Flags of its completion.
+    fn completion_flags(&self) -> Flags {
+        match self.access {
+            Access::Write => Flags::RMA | Flags::WRITE,
+            Access::Read => Flags::RMA | Flags::READ,
+            Access::Atomic(Atomic { form: Form::Update, .. }) => Flags::ATOMIC | Flags::WRITE,
+            Access::Atomic(_) => Flags::ATOMIC | Flags::READ,
+        }
+    }
+}
+
+impl Driver {
+    /// Posts a request.
+    ///
+    /// # Errors
+    /// Why nothing was posted.
+    pub fn post_ask(&mut self, post: &AskPost) -> Result<(), Error> {
+        let AskPost { call, targets, .. } = post;
+        check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;
+        let payload = match post.access {
+            Access::Write => Payload::Written,
+            Access::Read | Access::Atomic(_) => Payload::Other,
+        };
+        let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes(), payload)?;
+        op.flags = post.completion_flags();
+        if let Access::Atomic(_) = post.access {
+            op.bounced = true;
+            op.bounce.clear();
+            post.operand.append_to(&mut op.bounce);
+            post.comparand.append_to(&mut op.bounce);
+        }
+        let request = AskRequest {
+            peer,
+            token: SendToken(handle.token()),
+            ask: ask(post, handle),
+            targets: *targets,
+            data: call.data,
+            fence: call.flags.intersects(Flags::FENCE),
+        };
+        let now = monotonic_ns();
+        let taken = self.engine.ask(now, &request);
+        self.posted(now, taken, handle, call)
+    }
+}
+
+fn ask(post: &AskPost, handle: Handle) -> Ask {
+    let to = RecvToken(handle.token_of(Kind::Result));
+    match post.access {
+        Access::Write => Ask::Write,
+        Access::Read => Ask::Read(to),
+        Access::Atomic(atomic) => {
+            let operand_bytes = post.operand.len_bytes() + post.comparand.len_bytes();
+            // What is too long for this is too long for the engine, which says so.
+            let operand_bytes = u16::try_from(operand_bytes).unwrap_or(u16::MAX);
+            Ask::Atomic { atomic, operand_bytes, to }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Posting sends (`fi_msg(3)`, `fi_tagged(3)`).
+
+use super::call::{Call, Payload, check_buffers};
+use super::driver::Driver;
+use super::ops::Buffers;
+use crate::error::Error;
+use crate::flags::Flags;
+use erd_rd::{SendToken, WorkRequest};
+use erd_sys::clock::monotonic_ns;
+
+/// A send as the application posts it.
+#[derive(Clone, Copy)]
+pub struct SendRequest {
+    /// What is sent.
+    pub buffers: Buffers,
+    /// `None` for `fi_send` and its like.
+    pub tag: Option<u64>,
+    /// The call.
+    pub call: Call,
+}
+
+impl Driver {
+    /// Posts a send.
+    ///
+    /// # Errors
+    /// Why nothing was posted.
+    pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
+        let SendRequest { buffers, tag, call } = request;
+        check_buffers(&[buffers])?;
+        let len_bytes = buffers.len_bytes();
+        let flags = call.flags;
+        let (peer, handle, op) = self.admit(call, *buffers, len_bytes, Payload::Sent)?;
+        let awaited = !op.early && !call.silent;
+        op.flags = Flags::SEND | if tag.is_some() { Flags::TAGGED } else { Flags::MSG };
+        let work = WorkRequest {
+            peer,
+            token: SendToken(handle.token()),
+            len_bytes,
+            tag: *tag,
+            data: call.data,
+            match_complete: flags.intersects(Flags::MATCH_COMPLETE),
+            awaited,
+            fence: flags.intersects(Flags::FENCE),
+        };
+        let now = monotonic_ns();
+        let taken = self.engine.send(now, work);
+        self.posted(now, taken, handle, call)
+    }
+}

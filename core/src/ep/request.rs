@@ -1,0 +1,33 @@
+//! A receive as applications ask for it, of an endpoint or of a shared context.
+
+use super::ops::Buffers;
+use crate::av::PeerIndex;
+use crate::flags::Flags;
+use erd_rd::matching::TagMask;
+use std::ffi::c_void;
+
+/// A receive as the application posts it.
+#[derive(Clone, Copy)]
+pub struct RecvRequest {
+    /// Where it goes.
+    pub buffers: Buffers,
+    /// The application's context.
+    pub context: *mut c_void,
+    /// Whose messages it takes, or [`crate::av::ANYONE`]'s.
+    pub source: PeerIndex,
+    /// `None` for `fi_recv` and its like.
+    pub tag: Option<TagMask>,
+    /// What is asked for.
+    pub flags: Flags,
+}
+
+impl RecvRequest {
+    /// An untagged receive; the buffers are to be filled in.
+    pub fn new(source: PeerIndex, context: *mut c_void, flags: Flags) -> RecvRequest {
+        RecvRequest { buffers: Buffers::default(), context, source, tag: None, flags }
+    }
+
+    pub(super) fn completion_flags(&self) -> Flags {
+        Flags::RECV | if self.tag.is_some() { Flags::TAGGED } else { Flags::MSG }
+    }
+}

@@ -1,0 +1,408 @@
+//! From the engine's bursts to the send sockets.
+//!
+//! Payload is gathered straight from the application's memory. What the sockets do not take now is
+//! kept, by name of operation and not by pointer, and goes first next time.
+
+use super::host::EpHost;
+use super::link::Link;
+use super::ops::{Handle, Kind};
+use crate::region::Pass;
+use erd_port::udp::{self, Dst, SendReport, Stop, TxSockets};
+use erd_port::verbs::negotiation::address::Address;
+use erd_port::{Burst, PinId};
+use erd_rd::{Part, SendToken, TxBurst};
+use libc::iovec;
+use std::net::SocketAddr;
+
+/// Bursts handed over in one call.
+pub(super) const BATCH: usize = 8;
+/// Bytes above which a batch is full.
+const BATCH_BYTES: u32 = 128 << 10;
+/// Pieces above which a burst is copied together first: the kernel takes 1024.
+const PIECES_MAX: usize = 512;
+/// Pieces of one datagram above which its burst is copied: the port takes 128.
+const PIECES_PER_DATAGRAM_MAX: usize = 64;
+
+/// Bursts that are to be sent, oldest first.
+pub struct Sender {
+    bursts: [TxBurst; BATCH],
+    first: usize,
+    filled: usize,
+    bytes: u32,
+    /// Datagrams of the first burst that are sent already.
+    done_segments: u32,
+    pieces: Pieces,
+    /// Answers that could not be sent, since their memory has gone.
+    pub gone: Vec<SendToken>,
+    /// Where bursts go over verbs.
+    to: [Address; BATCH],
+    /// Room to copy bursts of too many pieces together.
+    linear: [Vec<u8>; BATCH],
+}
+
+/// Pointers of the call under way, and what keeps registered memory behind them; empty between
+/// calls.
+#[derive(Default)]
+pub(super) struct Pieces {
+    pub list: Vec<iovec>,
+    pub passes: Vec<Pass>,
+    /// Registered memory that pieces of the burst at hand lie in.
+    pub memory: Option<PinId>,
+    /// What some pieces point to.
+    copies: Vec<Vec<u8>>,
+}
+
+impl Pieces {
+    /// Empty, for the next call.
+    fn cleared(mut self) -> Pieces {
+        self.list.clear();
+        self.passes.clear();
+        self.copies.clear();
+        self.memory = None;
+        self
+    }
+
+    /// Registered memory that pieces of the burst at hand lie in; none if some are our own, which may lie
+    /// there too and do not stay.
+    fn memory_of_others(&self) -> Option<PinId> {
+        self.memory.filter(|_| self.copies.is_empty())
+    }
+
+    /// A piece that stays until the call ends.
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
+        let iov_base = bytes.as_ptr().cast_mut().cast();
+        self.list.push(iovec { iov_base, iov_len: bytes.len() });
+    }
+
+    /// A piece of its own.
+    pub(super) fn push_copy(&mut self, copy: Vec<u8>) {
+        self.push_bytes(&copy);
+        self.copies.push(copy);
+    }
+}
+
+// SAFETY: the list is empty whenever no call is under way, so no pointer changes threads.
+unsafe impl Send for Pieces {}
+
+/// The pieces of one burst.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    /// Which burst.
+    index: usize,
+    /// Its first piece, and one past its last.
+    start: usize,
+    end: usize,
+    memory: Option<PinId>,
+    /// It is sealed, and its payload stays where it is.
+    sealed: bool,
+}
+
+/// How the first bursts of a batch go.
+#[derive(Clone, Copy)]
+enum Ways {
+    /// So many over UDP.
+    Udp(usize),
+    /// So many over verbs, to the addresses in [`Sender::to`].
+    Verbs(usize),
+}
+
+/// How far [`Sender::send`] came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All bursts are sent, or were dropped for good.
+    Empty,
+    /// Others wait still, which can be sent at once.
+    More,
+    /// The sockets are full: try again later.
+    Blocked,
+    /// One destination did not take a burst, which was dropped. Others wait still.
+    Refused(SocketAddr, Refusal),
+}
+
+/// Why a burst was dropped. The engine sends it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The path carries datagrams of this many bytes only.
+    TooBig(u16),
+    /// The error of `sendmsg(2)`.
+    Failed(i32),
+}
+
+impl Sender {
+    pub(super) fn new() -> Sender {
+        Sender {
+            bursts: std::array::from_fn(|_| TxBurst::new()),
+            first: 0,
+            filled: 0,
+            bytes: 0,
+            done_segments: 0,
+            pieces: Pieces::default(),
+            gone: Vec::new(),
+            to: [Address::NONE; BATCH],
+            linear: Default::default(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == self.filled
+    }
+
+    /// A burst to fill; `None` if the batch is full, or waits to be sent again.
+    pub fn vacant(&mut self) -> Option<&mut TxBurst> {
+        if self.is_empty() {
+            (self.first, self.filled, self.bytes, self.done_segments) = (0, 0, 0, 0);
+        }
+        let room = self.first == 0 && self.filled < BATCH && self.bytes < BATCH_BYTES;
+        room.then(|| &mut self.bursts[self.filled])
+    }
+
+    /// The burst given by [`Sender::vacant`] is filled.
+    pub fn filled(&mut self) {
+        self.bytes += self.bursts[self.filled].total_bytes;
+        self.filled += 1;
+    }
+
+    /// The vacant burst in one piece: for the information path.
+    pub(super) fn vacant_bytes(&mut self, host: &EpHost) -> Option<&[u8]> {
+        let burst = &self.bursts[self.filled];
+        let linear = &mut self.linear[self.filled];
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let whole = gather(burst, host, &mut pieces).is_ok();
+        // SAFETY: `gather` found memory that is readable now.
+        unsafe { join(&pieces.list, linear) };
+        self.pieces = pieces.cleared();
+        whole.then_some(linear)
+    }
+
+    /// Sends what waits. `errors_pending` is set if the sockets have errors to tell.
+    // Inlined it would make every look for something to send prepare for sending.
+    #[inline(never)]
+    pub fn send(
+        &mut self,
+        now: u64,
+        host: &EpHost,
+        (sockets, link): (&TxSockets, &mut Link),
+        errors_pending: &mut bool,
+    ) -> Outcome {
+        // Taken out, so that a panic lets go of the memory too.
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let (spans, count) = self.gather_all(host, &mut pieces);
+        let ways = self.ways(link, now, &spans[..count]);
+        let carriers = (sockets, link);
+        // Most often there is one, and each costs.
+        let report = match count {
+            1 => self.hand_over::<1>(now, ways, carriers, &pieces, &spans[..1]),
+            _ => self.hand_over::<BATCH>(now, ways, carriers, &pieces, &spans[..count]),
+        };
+        self.pieces = pieces.cleared();
+        *errors_pending |= report.errors_pending;
+        self.advance(report, &spans[..count])
+    }
+
+    /// Hands up to `N` gathered bursts to a port.
+    fn hand_over<const N: usize>(
+        &self,
+        now: u64,
+        ways: Ways,
+        (sockets, link): (&TxSockets, &mut Link),
+        pieces: &Pieces,
+        spans: &[Span],
+    ) -> SendReport {
+        let span = |at: usize| spans.get(at).copied().unwrap_or_default();
+        let to: [Dst; N] = std::array::from_fn(|at| match at < spans.len() {
+            true => Dst::from(self.bursts[span(at).index].to),
+            false => Dst::from(SocketAddr::from(([0, 0, 0, 0], 0))),
+        });
+        let bursts: [Burst<'_>; N] = std::array::from_fn(|at| {
+            let Span { index, start, end, memory, sealed } = span(at);
+            let burst = &self.bursts[index];
+            Burst {
+                dst: &to[at],
+                path: burst.path,
+                ecn: burst.ecn,
+                iov: &pieces.list[start..end],
+                segment_bytes: burst.segment_bytes,
+                total_bytes: burst.total_bytes,
+                done_segments: if index == self.first { self.done_segments } else { 0 },
+                may_fragment: burst.may_fragment,
+                memory,
+                sealed,
+            }
+        });
+        // The payload of a sealed one is an operation's or a region's, which are recalled when they end
+        // before the peer has acknowledged it.
+        // SAFETY: beside that, the pieces lie in this sender's own buffers, in memory of operations under
+        // way, which the application lends for reading, or in registered memory that the passes keep.
+        unsafe {
+            match ways {
+                Ways::Udp(count) => {
+                    let report = sockets.send(&bursts[..count]);
+                    link.carried.udp_tx_uncopied_bytes += report.uncopied_bytes;
+                    report
+                }
+                Ways::Verbs(count) => link.send(&self.to[..count], &bursts[..count], now),
+            }
+        }
+    }
+
+    /// How the first of the bursts that wait go, and those after them that go the same way.
+    fn ways(&mut self, link: &mut Link, now: u64, spans: &[Span]) -> Ways {
+        let mut by_verbs = 0;
+        if !link.has_verbs() {
+            return Ways::Udp(spans.len());
+        }
+        for (count, span) in spans.iter().enumerate() {
+            match link.route(&self.bursts[span.index], now) {
+                Some(address) if by_verbs == count => {
+                    self.to[count] = address;
+                    by_verbs += 1;
+                }
+                None if by_verbs == 0 => {}
+                Some(_) => return Ways::Udp(count),
+                None => break,
+            }
+        }
+        if by_verbs == 0 { Ways::Udp(spans.len()) } else { Ways::Verbs(by_verbs) }
+    }
+
+    /// Gathers all bursts that wait. Those of operations that are gone are left out: their bytes
+    /// are not needed any more, or will be sent again.
+    fn gather_all(&mut self, host: &EpHost, pieces: &mut Pieces) -> ([Span; BATCH], usize) {
+        let mut spans = [Span::default(); BATCH];
+        let mut count = 0;
+        for index in self.first..self.filled {
+            let burst = &self.bursts[index];
+            let start = pieces.list.len();
+            pieces.memory = None;
+            if let Err(gone) = gather(burst, host, pieces) {
+                pieces.list.truncate(start);
+                self.gone.extend(gone);
+                continue;
+            }
+            if too_many(&pieces.list[start..], burst.segment_bytes as usize) {
+                let linear = &mut self.linear[index];
+                // SAFETY: `gather` found memory that is readable now.
+                unsafe { join(&pieces.list[start..], linear) };
+                pieces.list.truncate(start);
+                let base = linear.as_mut_ptr().cast();
+                pieces.list.push(iovec { iov_base: base, iov_len: linear.len() });
+                pieces.memory = None;
+            }
+            let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
+            let sealed = burst.sealed && pieces.copies.is_empty();
+            spans[count] = Span { index, start, end, memory, sealed };
+            count += 1;
+        }
+        (spans, count)
+    }
+
+    /// Moves on past what was sent.
+    fn advance(&mut self, report: SendReport, spans: &[Span]) -> Outcome {
+        let Some(stop) = report.stop else {
+            // Without a stop the next one goes by another way.
+            let Some(next) = spans.get(report.bursts) else {
+                self.first = self.filled;
+                return Outcome::Empty;
+            };
+            (self.first, self.done_segments) = (next.index, report.segments);
+            return Outcome::More;
+        };
+        self.first = spans[report.bursts].index;
+        self.done_segments = report.segments;
+        let refusal = match stop {
+            Stop::Blocked => return Outcome::Blocked,
+            Stop::TooBig { mtu_bytes } => {
+                let v6 = self.bursts[self.first].to.is_ipv6();
+                Refusal::TooBig(udp::max_payload_bytes(mtu_bytes, v6) as u16)
+            }
+            Stop::Failed { errno } => Refusal::Failed(errno),
+        };
+        let to = self.bursts[self.first].to;
+        self.first += 1;
+        self.done_segments = 0;
+        Outcome::Refused(to, refusal)
+    }
+}
+
+/// Adds a burst's pieces.
+///
+/// # Errors
+/// If one of its operations is gone, or the memory of an answer, which is named.
+fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
+    for part in &burst.parts {
+        match *part {
+            Part::Inline { start, len_bytes } => {
+                pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
+            }
+            Part::Payload { op: token, offset_bytes, len_bytes } => {
+                let len_bytes = len_bytes.into();
+                if let Some(op) = host.send_op(token) {
+                    pieces.memory = pieces.memory.or_else(|| op.memory(host.zero_copy_bytes));
+                    op.pieces(offset_bytes, len_bytes, |piece| pieces.list.push(piece));
+                } else if Handle::from_token(token.0).1 != Kind::Served {
+                    return Err(None);
+                } else if !host.gather_served(token, offset_bytes, len_bytes, pieces) {
+                    return Err(Some(token));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True if the port would not take the pieces: all, or those of one datagram, which counts when
+/// a burst has to go out datagram by datagram.
+fn too_many(pieces: &[iovec], segment_bytes: usize) -> bool {
+    if pieces.len() <= PIECES_PER_DATAGRAM_MAX || pieces.len() > PIECES_MAX {
+        return pieces.len() > PIECES_MAX;
+    }
+    let (mut here, mut room_bytes) = (0, segment_bytes);
+    for piece in pieces {
+        let mut left_bytes = piece.iov_len;
+        while left_bytes > 0 {
+            if room_bytes == 0 {
+                (here, room_bytes) = (0, segment_bytes);
+            }
+            let taken_bytes = left_bytes.min(room_bytes);
+            (left_bytes, room_bytes, here) =
+                (left_bytes - taken_bytes, room_bytes - taken_bytes, here + 1);
+            if here > PIECES_PER_DATAGRAM_MAX {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Copies pieces together.
+///
+/// # Safety
+/// Each piece is readable.
+unsafe fn join(pieces: &[iovec], out: &mut Vec<u8>) {
+    out.clear();
+    for piece in pieces {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
+        out.extend_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(sizes: impl Iterator<Item = usize>) -> Vec<iovec> {
+        sizes.map(|iov_len| iovec { iov_base: std::ptr::null_mut(), iov_len }).collect()
+    }
+
+    #[test]
+    fn a_burst_is_copied_for_its_densest_datagram() {
+        let segment_bytes = 1000;
+        let few = || std::iter::repeat_n(500, 80);
+        assert!(!too_many(&pieces(few()), segment_bytes), "two pieces in each of 40 datagrams");
+        let dense = std::iter::repeat_n(10, 100);
+        assert!(too_many(&pieces(few().chain(dense)), segment_bytes), "100 in the last");
+        assert!(too_many(&pieces(std::iter::repeat_n(500, PIECES_MAX + 1)), segment_bytes));
+        assert!(!too_many(&pieces(std::iter::once(1 << 16)), segment_bytes));
+    }
+}

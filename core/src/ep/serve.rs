@@ -1,0 +1,415 @@
+//! Meeting peers' requests to registered memory (`fi_rma(3)`, `fi_atomic(3)`), at the target.
+//!
+//! Every access is checked against the region of its key: that it exists, its rights and its
+//! bounds. Memory is touched only while its region cannot be closed ([`crate::region`]). Where a
+//! region holds memory that may be missing, what is missing counts as out of bounds.
+
+use super::complete::Report;
+use super::host::{EpHost, Settling};
+use super::limits::{ORDERED_BYTES, UNREAD_MAX};
+use super::ops::{Handle, Kind};
+use super::sender::Pieces;
+use crate::atomics;
+use crate::flags::Flags;
+use crate::region::{Lent, Pass, Region};
+use erd_rd::{Atomic, Form, Operand, PeerId, RecvToken, Refusal, Remote, SendToken};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A stretch of a region.
+struct Stretch {
+    region: Arc<Region>,
+    offset_bytes: u64,
+    len_bytes: u64,
+}
+
+/// An answer that is being sent, or a write whose bytes are coming.
+#[derive(Default)]
+pub(super) struct Served {
+    stretches: Vec<Stretch>,
+    /// What their regions are to know of, if the answer is sent from there.
+    lent: Vec<Lent>,
+    /// The answer itself, if it is short or was computed.
+    copy: Option<Vec<u8>>,
+    /// `FI_RMA` or `FI_ATOMIC`, and the kind of access as the endpoint counts it.
+    flags: Flags,
+    /// The kinds of access as regions count them: fetching an element changes it, too.
+    kinds: Flags,
+    data: Option<u64>,
+    peer: Option<PeerId>,
+    len_bytes: u64,
+    /// Memory has gone meanwhile, or was never there.
+    lost: Option<Refusal>,
+}
+
+impl Served {
+    /// What serves a request; its stretches are to be filled in.
+    fn of(remote: &Remote, flags: Flags) -> Served {
+        let (data, peer) = (remote.data, Some(remote.peer));
+        let (kinds, len_bytes) = (flags & Flags::REMOTE, remote.targets.len_bytes());
+        Served { flags, kinds, data, peer, len_bytes, ..Served::default() }
+    }
+
+    /// Hands the places of a part to `f`, in order, while they cannot go.
+    fn each_part(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        mut f: impl FnMut(Pass, u64, u64) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let (mut skip, mut left) = (offset_bytes, len_bytes);
+        for stretch in &self.stretches {
+            let take = stretch.len_bytes.saturating_sub(skip).min(left);
+            if take > 0 {
+                let pass = stretch.region.enter().ok_or(Refusal::Key)?;
+                f(pass, stretch.offset_bytes + skip, take)?;
+            }
+            skip = skip.saturating_sub(stretch.len_bytes);
+            left -= take;
+        }
+        Ok(())
+    }
+
+    /// Where a part lies, if it is one run of bytes and cannot be missing. `pass` keeps it from going; what
+    /// lies in another region than that one has no place.
+    pub(super) fn run(
+        &self,
+        offset_bytes: u64,
+        len_bytes: usize,
+        pass: &mut Option<Pass>,
+    ) -> Option<NonNull<u8>> {
+        let mut skip = offset_bytes;
+        let stretch = self.stretches.iter().find(|stretch| {
+            let here = skip < stretch.len_bytes;
+            skip -= if here { 0 } else { stretch.len_bytes };
+            here
+        })?;
+        if self.lost.is_some() || len_bytes as u64 > stretch.len_bytes - skip {
+            return None;
+        }
+        if pass.is_none() {
+            *pass = stretch.region.enter();
+        }
+        let pass = pass.as_ref().filter(|pass| pass.is_to(&stretch.region))?;
+        pass.run(stretch.offset_bytes + skip, len_bytes)
+    }
+
+    /// See [`Settling`].
+    pub(super) fn settle(&self, least_bytes: u64, settling: &mut Settling) {
+        if self.copy.is_none() && self.len_bytes >= least_bytes {
+            self.stretches.iter().for_each(|at| settling.settle(at.region.memory()));
+        }
+    }
+
+    /// Copies out of the memory.
+    fn read(&self, offset_bytes: u64, out: &mut [u8]) -> Result<(), Refusal> {
+        let len_bytes = out.len() as u64;
+        let mut rest = out;
+        self.each_part(offset_bytes, len_bytes, |pass, at, len| {
+            let (now, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
+            rest = after;
+            pass.read(at, now).then_some(()).ok_or(Refusal::Bounds)
+        })
+    }
+
+    /// Copies into the memory.
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let mut rest = bytes;
+        self.each_part(offset_bytes, bytes.len() as u64, |pass, at, len| {
+            let (now, after) = rest.split_at(len as usize);
+            rest = after;
+            pass.write(at, now).then_some(()).ok_or(Refusal::Bounds)
+        })
+    }
+}
+
+impl EpHost {
+    /// The memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of
+    /// a key: it is answered as if there were none.
+    fn find(&mut self, remote: &Remote, right: Flags) -> Result<Vec<Stretch>, Refusal> {
+        if self.regions.has_guessable_keys() && !self.admitted.admits(remote.peer, remote.name) {
+            return Err(Refusal::Key);
+        }
+        let find = |target: &erd_rd::Target| {
+            let region = self.regions.find(target.key).ok_or(Refusal::Key)?;
+            if !region.access().contains(right) {
+                return Err(Refusal::Rights);
+            }
+            let (addr, len_bytes) = (target.addr, target.len_bytes);
+            let offset_bytes = region.offset_of(addr, len_bytes).ok_or(Refusal::Bounds)?;
+            if region.is_guarded() {
+                let pass = region.enter().ok_or(Refusal::Key)?;
+                let there = pass.is_there(offset_bytes, len_bytes, false);
+                there.then_some(()).ok_or(Refusal::Bounds)?;
+            }
+            Ok(Stretch { region, offset_bytes, len_bytes })
+        };
+        remote.targets.as_slice().iter().map(find).collect()
+    }
+
+    /// See [`erd_rd::Host::key_stood`]. A peer that is not admitted has no business with any key.
+    pub(super) fn all_keys_stood(&mut self, remote: &Remote) -> bool {
+        let admits =
+            !self.regions.has_guessable_keys() || self.admitted.admits(remote.peer, remote.name);
+        admits && remote.targets.as_slice().iter().all(|target| self.regions.stood(target.key))
+    }
+
+    /// What came with a request, out of the packet or the buffer that kept it.
+    fn with_operand<R>(
+        &mut self,
+        operand: Operand<'_>,
+        f: impl FnOnce(&mut EpHost, &[u8]) -> R,
+    ) -> R {
+        match operand {
+            Operand::Here(bytes) => f(self, bytes),
+            Operand::Kept(token) => {
+                let bytes = self.take_kept(token);
+                f(self, &bytes)
+            }
+        }
+    }
+
+    /// Completion data needs room in the queue.
+    fn check_room(&self, remote: &Remote) -> Result<(), Refusal> {
+        match remote.data.is_some() && self.rx.unread() >= UNREAD_MAX {
+            true => Err(Refusal::Room),
+            false => Ok(()),
+        }
+    }
+
+    /// A peer has written here, or read.
+    fn accessed(&mut self, served: &Served) {
+        let Served { flags, kinds, data, len_bytes, peer, ref stretches, .. } = *served;
+        self.rx.count(flags, len_bytes);
+        // Once for each region, though several stretches lie in it.
+        for (at, Stretch { region, .. }) in stretches.iter().enumerate() {
+            let same = |other: &&Stretch| Arc::ptr_eq(&other.region, region);
+            if !stretches[..at].iter().any(|other| same(&other)) {
+                region.accessed(kinds, stretches.iter().filter(same).map(|s| s.len_bytes).sum());
+            }
+        }
+        if data.is_some() {
+            let report = Report::new(std::ptr::null_mut(), flags);
+            self.rx.push(Report { data, len_bytes: len_bytes as usize, ..report }, peer);
+        }
+    }
+
+    fn new_served(&mut self, served: Served) -> Result<Handle, Refusal> {
+        let (handle, place) = self.served.take().ok_or(Refusal::Room)?;
+        *place = served;
+        Ok(handle)
+    }
+
+    pub(super) fn write_here(&mut self, to: &Remote, operand: Operand<'_>) -> Result<(), Refusal> {
+        self.with_operand(operand, |host, bytes| {
+            host.check_room(to)?;
+            let served = Served {
+                stretches: host.find(to, Flags::REMOTE_WRITE)?,
+                ..Served::of(to, Flags::RMA | Flags::REMOTE_WRITE)
+            };
+            // All is held before the first byte is written: a region that closes now waits.
+            let mut places = Vec::new();
+            served.each_part(0, served.len_bytes, |pass, at, len| {
+                places.push((pass, at, len as usize));
+                Ok(())
+            })?;
+            let mut rest = bytes;
+            for (pass, at, len) in places {
+                let (now, after) = rest.split_at(len);
+                pass.write(at, now).then_some(()).ok_or(Refusal::Bounds)?;
+                rest = after;
+            }
+            host.accessed(&served);
+            Ok(())
+        })
+    }
+
+    pub(super) fn admit_write(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
+        self.check_room(to)?;
+        let stretches = self.find(to, Flags::REMOTE_WRITE)?;
+        let handle = self
+            .new_served(Served { stretches, ..Served::of(to, Flags::RMA | Flags::REMOTE_WRITE) })?;
+        Ok(RecvToken(handle.token_of(Kind::Served)))
+    }
+
+    /// Bytes of a write.
+    pub(super) fn place_served(&mut self, handle: Handle, offset_bytes: u64, bytes: &[u8]) {
+        if let Some(served) = self.served.get_mut(handle)
+            && let Err(refusal) = served.write(offset_bytes, bytes)
+        {
+            served.lost.get_or_insert(refusal);
+        }
+    }
+
+    /// Takes what a handle stands for, which is free then.
+    pub(super) fn take_served(&mut self, handle: Handle) -> Option<Served> {
+        let served = self.served.get_mut(handle).map(std::mem::take);
+        self.served.give_back(handle);
+        served
+    }
+
+    pub(super) fn end_write(&mut self, to: RecvToken) -> Result<(), Refusal> {
+        let served = self.take_served(Handle::from_token(to.0).0).ok_or(Refusal::Key)?;
+        if let Some(refusal) = served.lost {
+            return Err(refusal);
+        }
+        self.accessed(&served);
+        Ok(())
+    }
+
+    pub(super) fn read_here(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
+        self.check_room(from)?;
+        let stretches = self.find(from, Flags::REMOTE_READ)?;
+        let mut served = Served { stretches, ..Served::of(from, Flags::RMA | Flags::REMOTE_READ) };
+        if served.len_bytes <= ORDERED_BYTES as u64 {
+            let mut copy = vec![0; served.len_bytes as usize];
+            served.read(0, &mut copy)?;
+            served.copy = Some(copy);
+        } else {
+            served.lent = served.stretches.iter().map(|at| at.region.lend()).collect();
+        }
+        let handle = self.new_served(served)?;
+        Ok(SendToken(handle.token_of(Kind::Served)))
+    }
+
+    /// Changes memory; what it was is the copy in the answer.
+    fn change(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<Served, Refusal> {
+        self.with_operand(operand, |host, bytes| {
+            host.check_room(at)?;
+            let operation = atomics::Operation::find(atomic).ok_or(Refusal::Operation)?;
+            let right = match (operation.reads_only(), atomic.form) {
+                (true, _) => Flags::REMOTE_READ,
+                (false, Form::Update) => Flags::REMOTE_WRITE,
+                (false, Form::Fetch | Form::Compare) => Flags::REMOTE_READ | Flags::REMOTE_WRITE,
+            };
+            let kind = match atomic.form {
+                Form::Update => Flags::REMOTE_WRITE,
+                Form::Fetch | Form::Compare => Flags::REMOTE_READ,
+            };
+            let stretches = host.find(at, right)?;
+            let kinds = kind | right & Flags::REMOTE_WRITE;
+            let mut served = Served { stretches, kinds, ..Served::of(at, Flags::ATOMIC | kind) };
+            let len_bytes = served.len_bytes;
+            let mut places = Vec::new();
+            let mut passes = Vec::new();
+            served.each_part(0, len_bytes, |pass, offset_bytes, len| {
+                if !pass.is_there(offset_bytes, len, right.intersects(Flags::REMOTE_WRITE)) {
+                    return Err(Refusal::Bounds);
+                }
+                pass.each_part(offset_bytes, len, |at, len| places.push((at, len)));
+                passes.push(pass);
+                Ok(())
+            })?;
+            let whole = places.iter().all(|(_, len)| len % operation.element_bytes() == 0);
+            if !whole || !operation.takes(len_bytes, bytes.len() as u64) {
+                return Err(Refusal::Operation);
+            }
+            let mut before = vec![0; len_bytes as usize];
+            // SAFETY: the places lie in memory that the application registered for such access,
+            // and the passes keep it so.
+            unsafe { operation.apply(&places, bytes, &mut before) };
+            served.copy = Some(before);
+            Ok(served)
+        })
+    }
+
+    pub(super) fn update_here(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<(), Refusal> {
+        let served = self.change(at, atomic, operand)?;
+        self.accessed(&served);
+        Ok(())
+    }
+
+    pub(super) fn fetch_here(
+        &mut self,
+        at: &Remote,
+        atomic: Atomic,
+        operand: Operand<'_>,
+    ) -> Result<SendToken, Refusal> {
+        // A refusal has no effect, so the place comes before the change.
+        let handle = self.new_served(Served::default())?;
+        match self.change(at, atomic, operand) {
+            Ok(served) => {
+                if let Some(place) = self.served.get_mut(handle) {
+                    *place = served;
+                }
+                Ok(SendToken(handle.token_of(Kind::Served)))
+            }
+            Err(refusal) => {
+                self.served.give_back(handle);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// An answer has arrived, or never will.
+    pub(super) fn end_answer(&mut self, handle: Handle, arrived: bool) {
+        let Some(served) = self.take_served(handle) else { return };
+        if arrived && served.lost.is_none() {
+            self.accessed(&served);
+        }
+        if !arrived {
+            if !served.lent.is_empty() {
+                self.settling.recall();
+            }
+            served.settle(self.zero_copy_bytes, &mut self.settling);
+        }
+    }
+
+    /// Copies a part of an answer. If its memory has gone, the engine is to hear of it.
+    pub(super) fn read_served(&mut self, token: SendToken, offset_bytes: u64, out: &mut [u8]) {
+        let Some(served) = self.served.get_mut(Handle::from_token(token.0).0) else { return };
+        if let Some(copy) = &served.copy {
+            let at = offset_bytes as usize;
+            out.copy_from_slice(&copy[at..at + out.len()]);
+            return;
+        }
+        if let Err(refusal) = served.read(offset_bytes, out) {
+            served.lost = Some(refusal);
+            self.out.gone.push(token);
+        }
+    }
+
+    /// Adds the pieces of a part of an answer, and what keeps them from going. False if they have
+    /// gone.
+    pub(super) fn gather_served(
+        &self,
+        token: SendToken,
+        offset_bytes: u64,
+        len_bytes: u64,
+        pieces: &mut Pieces,
+    ) -> bool {
+        let Some(served) = self.served.get(Handle::from_token(token.0).0) else { return false };
+        if let Some(copy) = &served.copy {
+            pieces.push_bytes(&copy[offset_bytes as usize..][..len_bytes as usize]);
+            return true;
+        }
+        let gathered = served.each_part(offset_bytes, len_bytes, |pass, at, len| {
+            // The kernel would fail the whole send.
+            if pass.is_guarded() {
+                let mut copy = vec![0; len as usize];
+                let there = pass.read(at, &mut copy);
+                pieces.push_copy(copy);
+                return there.then_some(()).ok_or(Refusal::Bounds);
+            }
+            pass.each_part(at, len, |at, iov_len| {
+                pieces.list.push(libc::iovec { iov_base: at.cast(), iov_len });
+            });
+            if served.len_bytes >= self.zero_copy_bytes {
+                pieces.memory = pieces.memory.or_else(|| pass.memory());
+            }
+            pieces.passes.push(pass);
+            Ok(())
+        });
+        gathered.is_ok()
+    }
+}

@@ -1,0 +1,413 @@
+//! Shared receive contexts.
+//!
+//! Receives that are posted to a shared receive context wait here, and so does the word of every
+//! message that found none. The message itself stays with its endpoint, which takes the receive
+//! as its own when the two meet, and completes it on its own queue.
+//!
+//! Lock order: an endpoint comes before a shared context, which calls none while it is locked.
+
+mod buffer;
+
+pub use buffer::{Ended, Part};
+
+use crate::av::ANYONE;
+use crate::cause::Cause;
+use crate::domain::DomainInner;
+use crate::ep::{EpInner, MIN_MULTI_RECV_BYTES, RecvRequest};
+use crate::error::Error;
+use crate::flags::Flags;
+use crate::foreign::ReceiveOwner;
+use crate::uses::{Use, Users};
+use buffer::{Buffer, Orphans};
+use erd_rd::PeerId;
+use erd_rd::matching::{Matcher, Pattern};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// State of a shared receive context.
+pub struct SrxInner {
+    queue: Mutex<Queue>,
+    /// Most receives that are posted, under way, or not read of.
+    size: usize,
+    directed: bool,
+    /// Default flags of receives.
+    rx_flags: Flags,
+    /// `FI_OPT_MIN_MULTI_RECV`.
+    min_multi_recv_bytes: AtomicUsize,
+    orphans: Orphans,
+    /// Another provider has the receives.
+    owner: Option<Arc<dyn ReceiveOwner>>,
+    users: Users,
+    _domain_use: Use,
+}
+
+struct Queue {
+    matcher: Matcher<SocketAddr, Posted, Waiting>,
+    /// Endpoints bound here.
+    members: Vec<Weak<EpInner>>,
+    /// Receives that the endpoints had under way, or not read of, when they were last asked.
+    busy: usize,
+    /// Receives that they have got since.
+    taken: usize,
+}
+
+impl Queue {
+    /// At least the receives that count for the context's size.
+    fn load(&self) -> usize {
+        self.matcher.posted_len() + self.busy + self.taken
+    }
+}
+
+/// What is posted here.
+pub enum Posted {
+    /// A receive of one message.
+    One(RecvRequest),
+    /// A buffer of many.
+    Many(Arc<Buffer>),
+}
+
+// SAFETY: the memory is lent by the application until the receive completes; contexts are never
+// looked at.
+unsafe impl Send for Posted {}
+
+impl Posted {
+    fn new(request: &RecvRequest, srx: &SrxInner) -> Result<Posted, Error> {
+        let min_free_bytes = srx.min_multi_recv_bytes.load(Ordering::Relaxed) as u64;
+        if request.flags.intersects(Flags::MULTI_RECV) {
+            Ok(Posted::Many(Buffer::new(request, min_free_bytes, &srx.orphans)?))
+        } else {
+            Ok(Posted::One(*request))
+        }
+    }
+
+    /// The receive for one message of `len_bytes`.
+    pub fn give(&self, len_bytes: u64) -> (RecvRequest, Part) {
+        match self {
+            Posted::One(request) => (*request, Part::default()),
+            Posted::Many(buffer) => buffer.part(len_bytes),
+        }
+    }
+
+    /// It takes no more, having taken a message.
+    fn is_over(&self) -> bool {
+        match self {
+            Posted::One(_) => true,
+            Posted::Many(buffer) => buffer.is_over(),
+        }
+    }
+
+    fn context(&self) -> *mut c_void {
+        match self {
+            Posted::One(request) => request.context,
+            Posted::Many(buffer) => buffer.context(),
+        }
+    }
+
+    /// What to tell now that it is canceled.
+    fn cancel(&self) -> Option<Ended> {
+        match self {
+            Posted::One(request) => Some(Ended { request: *request, cause: Some(Cause::Canceled) }),
+            Posted::Many(buffer) => buffer.cancel(),
+        }
+    }
+}
+
+/// A message that no receive was there for.
+struct Waiting {
+    endpoint: Weak<EpInner>,
+    peer: PeerId,
+    tag: Option<u64>,
+}
+
+/// What a receive of a shared context cannot be.
+const NOT_SHARED: Flags = Flags::TRIGGER;
+
+/// Times that the receives are counted while messages come.
+const COUNTS_MAX: usize = 4;
+
+impl SrxInner {
+    /// A context with room for so many receives, their default flags, and whether they may name their source.
+    #[must_use]
+    pub fn new(domain: &DomainInner, terms: (usize, Flags, bool)) -> Arc<SrxInner> {
+        SrxInner::with(domain, terms, None)
+    }
+
+    /// A context of another provider's, which has the queue.
+    pub fn of_owner(
+        domain: &DomainInner,
+        rx_flags: Flags,
+        owner: Arc<dyn ReceiveOwner>,
+    ) -> Arc<SrxInner> {
+        SrxInner::with(domain, (0, rx_flags, false), Some(owner))
+    }
+
+    /// The provider that has the receives, if it is another.
+    pub fn owner(&self) -> Option<&Arc<dyn ReceiveOwner>> {
+        self.owner.as_ref()
+    }
+
+    fn with(
+        domain: &DomainInner,
+        (size, rx_flags, directed): (usize, Flags, bool),
+        owner: Option<Arc<dyn ReceiveOwner>>,
+    ) -> Arc<SrxInner> {
+        // Receives are bounded as they are admitted: by the size, and one more for each thread that posts at
+        // the same time. A buffer that took messages is not refused any more. What waits is bounded by
+        // the credit that the endpoints' engines give.
+        let matcher = Matcher::new(u32::MAX, u32::MAX);
+        Arc::new(SrxInner {
+            queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
+            size,
+            directed,
+            rx_flags,
+            min_multi_recv_bytes: AtomicUsize::new(MIN_MULTI_RECV_BYTES),
+            orphans: Orphans::default(),
+            owner,
+            users: Users::default(),
+            _domain_use: domain.hold(),
+        })
+    }
+
+    /// Who needs the context.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Default flags of receives.
+    #[must_use]
+    pub fn rx_flags(&self) -> Flags {
+        self.rx_flags
+    }
+
+    /// Least space below which a buffer of many messages is released.
+    #[must_use]
+    pub fn min_multi_recv_bytes(&self) -> usize {
+        self.min_multi_recv_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set_min_multi_recv_bytes(&self, bytes: usize) {
+        self.min_multi_recv_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Keeps the context open until the answer is dropped.
+    #[must_use]
+    pub fn hold(&self) -> Use {
+        self.users.add()
+    }
+
+    /// `endpoint` takes its receives from here.
+    pub fn join(&self, endpoint: &Arc<EpInner>) {
+        self.queue.lock().members.push(Arc::downgrade(endpoint));
+    }
+
+    /// `endpoint` closes.
+    pub fn leave(&self, endpoint: &Weak<EpInner>) {
+        let mut queue = self.queue.lock();
+        queue.members.retain(|member| !Weak::ptr_eq(member, endpoint));
+        queue.matcher.take_unexpected(|_, waiting| Weak::ptr_eq(&waiting.endpoint, endpoint));
+    }
+
+    /// An endpoint has closed: tells of buffers that had their last part there.
+    pub fn tell_of_orphans(&self) {
+        let orphans = std::mem::take(&mut *self.orphans.lock());
+        for ended in orphans {
+            self.each_member(|endpoint| {
+                endpoint.report_ended(&ended);
+                true
+            });
+        }
+    }
+
+    /// The receive for a message of `name`, or `None`: then it waits.
+    pub fn take(
+        &self,
+        name: SocketAddr,
+        (tag, len_bytes): (Option<u64>, u64),
+        (endpoint, peer): (&Weak<EpInner>, PeerId),
+    ) -> Option<(RecvRequest, Part)> {
+        let mut queue = self.queue.lock();
+        if let Some(key) = queue.matcher.find_posted(name, tag) {
+            queue.taken += 1;
+            let posted = queue.matcher.posted_mut(key).1;
+            let given = posted.give(len_bytes);
+            if posted.is_over() {
+                queue.matcher.remove_posted(key);
+            }
+            return Some(given);
+        }
+        let waiting = Waiting { endpoint: Weak::clone(endpoint), peer, tag };
+        if queue.matcher.push_unexpected(name, tag, waiting).is_err() {
+            tracing::error!("more unexpected messages than engines admit");
+        }
+        None
+    }
+
+    /// Messages that waited will never come: so many of each peer and tag, which are all alike.
+    pub fn withdraw(
+        &self,
+        endpoint: &Weak<EpInner>,
+        mut gone: HashMap<(PeerId, Option<u64>), usize>,
+    ) {
+        if gone.is_empty() {
+            return;
+        }
+        self.queue.lock().matcher.take_unexpected(|_, waiting| {
+            let here = Weak::ptr_eq(&waiting.endpoint, endpoint);
+            match gone.get_mut(&(waiting.peer, waiting.tag)) {
+                Some(left) if here && *left > 0 => {
+                    *left -= 1;
+                    true
+                }
+                _ => false,
+            }
+        });
+    }
+
+    /// Checks that there is room for one more receive.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`.
+    fn admit(&self) -> Result<(), Error> {
+        if self.has_room() {
+            return Ok(());
+        }
+        self.each_member(|endpoint| {
+            endpoint.progress();
+            false
+        });
+        // What another thread takes while it is counted may be counted twice: it is counted again.
+        for _ in 0..COUNTS_MAX {
+            self.queue.lock().taken = 0;
+            let mut busy = 0;
+            self.each_member(|endpoint| {
+                busy += endpoint.receiving();
+                false
+            });
+            let mut queue = self.queue.lock();
+            queue.busy = busy;
+            if queue.load() < self.size {
+                return Ok(());
+            }
+            if queue.taken == 0 {
+                break;
+            }
+        }
+        Err(Error::Again)
+    }
+
+    fn has_room(&self) -> bool {
+        self.queue.lock().load() < self.size
+    }
+
+    /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No
+    /// lock is held.
+    fn each_member(&self, f: impl FnMut(Arc<EpInner>) -> bool) -> bool {
+        let members = self.queue.lock().members.clone();
+        members.iter().filter_map(Weak::upgrade).any(f)
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn post(&self, request: &RecvRequest) -> Result<(), Error> {
+        if request.flags.intersects(NOT_SHARED) {
+            tracing::info!(?request.flags, "a receive of a shared context is not triggered");
+            return Err(Error::Unsupported);
+        }
+        let source = match request.source {
+            fi_addr if self.directed && fi_addr != ANYONE => Some(self.name_of(fi_addr)?),
+            _ => None,
+        };
+        let pattern = Pattern { source, tag: request.tag };
+        self.admit()?;
+        if request.flags.intersects(Flags::PEEK | Flags::CLAIM | Flags::DISCARD) {
+            return self.search(request, &pattern);
+        }
+        let posted = Posted::new(request, self)?;
+        loop {
+            let mut queue = self.queue.lock();
+            let Some(key) = queue.matcher.find_unexpected(&pattern) else {
+                let posted = queue.matcher.post(pattern, posted);
+                return posted.map(|_| ()).map_err(|_| Error::Again);
+            };
+            let waiting = queue.matcher.remove_unexpected(key);
+            queue.taken += 1;
+            drop(queue);
+            if let Some(endpoint) = waiting.endpoint.upgrade()
+                && endpoint.receive_shared(&posted, waiting.peer, waiting.tag)
+                && posted.is_over()
+            {
+                return Ok(());
+            }
+            // The message is void, its endpoint closed or has no room now, or there is room for more.
+        }
+    }
+
+    /// `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`. The endpoint that has the message answers.
+    fn search(&self, request: &RecvRequest, at: &Pattern<SocketAddr>) -> Result<(), Error> {
+        if request.tag.is_none() {
+            tracing::info!(?request.flags, "a message is looked for by its tag");
+            return Err(Error::Invalid);
+        }
+        if !request.flags.intersects(Flags::PEEK) {
+            let mut taken = Err(Error::Invalid);
+            self.each_member(|endpoint| {
+                let claims = endpoint.claims(request.context);
+                if claims {
+                    taken = endpoint.search_shared(request, None);
+                }
+                claims
+            });
+            return taken.map(|_| ());
+        }
+        loop {
+            let mut queue = self.queue.lock();
+            let Some(key) = queue.matcher.find_unexpected(at) else { break };
+            let found = queue.matcher.unexpected_mut(key);
+            let (peer, tag, endpoint) = (found.peer, found.tag, found.endpoint.upgrade());
+            if request.flags.intersects(Flags::CLAIM | Flags::DISCARD) || endpoint.is_none() {
+                queue.matcher.remove_unexpected(key);
+            }
+            drop(queue);
+            // Otherwise the message is void, and so is its word: look for another.
+            if let Some(endpoint) = endpoint
+                && endpoint.search_shared(request, Some((peer, tag)))?
+            {
+                return Ok(());
+            }
+        }
+        // Nothing is there, which any endpoint can tell.
+        let told = self.each_member(|endpoint| endpoint.search_shared(request, None).is_ok());
+        if told { Ok(()) } else { Err(Error::NoQueue) }
+    }
+
+    /// The name at `fi_addr`, in the AV of the endpoints bound here.
+    fn name_of(&self, fi_addr: u64) -> Result<SocketAddr, Error> {
+        let members = self.queue.lock().members.clone();
+        let name = members.iter().filter_map(Weak::upgrade).find_map(|ep| ep.name_at(fi_addr));
+        name.ok_or(Error::Invalid)
+    }
+
+    /// `fi_cancel`: true if a posted receive had this context. It completes at some endpoint.
+    pub fn cancel(&self, context: *mut c_void) -> bool {
+        let mut queue = self.queue.lock();
+        let found = queue.matcher.search_posted(|posted| posted.context() == context);
+        let Some(key) = found else { return false };
+        let (_, posted) = queue.matcher.remove_posted(key);
+        let members = queue.members.clone();
+        drop(queue);
+        if let Some(ended) = posted.cancel()
+            && let Some(endpoint) = members.iter().find_map(Weak::upgrade)
+        {
+            endpoint.report_ended(&ended);
+        }
+        true
+    }
+}

@@ -1,0 +1,33 @@
+//! Who needs an object open.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts who needs an object.
+#[derive(Debug, Default)]
+pub struct Users(Arc<AtomicUsize>);
+
+impl Users {
+    /// One more.
+    #[must_use]
+    pub fn add(&self) -> Use {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Use(Arc::clone(&self.0))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// The need of one object for another; dropping it ends the need.
+#[derive(Debug)]
+pub struct Use(Arc<AtomicUsize>);
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,51 @@
+//! What an endpoint is asked to be, out of the caller's `fi_info`.
+
+use erd_core::domain::DomainInner;
+use erd_core::ep::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
+use erd_core::flags::Flags;
+use erd_core::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
+use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
+
+/// Reads an `fi_info` made by this provider's `fi_getinfo`.
+///
+/// # Safety
+/// `info` is valid as `fi_endpoint(3)` says; its parts are NULL or valid.
+pub(crate) unsafe fn config_of(info: &fi_info, domain: &DomainInner) -> EpConfig {
+    let settings = &domain.settings;
+    let mut config = EpConfig {
+        tx_size: settings.tx_size,
+        rx_size: settings.rx_size,
+        inject_bytes: INJECT_BYTES as u64,
+        max_msg_bytes: MSG_BYTES_MAX as u64,
+        min_multi_recv_bytes: MIN_MULTI_RECV_BYTES,
+        directed: info.caps & FI_DIRECTED_RECV != 0,
+        source: info.caps & FI_SOURCE != 0,
+        source_err: info.caps & FI_SOURCE_ERR != 0,
+        queue_pair: None,
+        tx_contexts: 0,
+        completes_early: true,
+        tx_flags: Flags::empty(),
+        rx_flags: Flags::empty(),
+    };
+    // SAFETY: the caller's promise; only fields that were always there are read.
+    unsafe {
+        if let Some(tx) = info.tx_attr.as_ref() {
+            config.tx_size = size(tx.size, config.tx_size);
+            config.inject_bytes = config.inject_bytes.min(tx.inject_size as u64);
+            config.tx_flags = Flags::from_bits_retain(tx.op_flags);
+            config.completes_early = !config.tx_flags.intersects(Flags::LATE_LEVELS);
+        }
+        if let Some(rx) = info.rx_attr.as_ref() {
+            config.rx_size = size(rx.size, config.rx_size);
+            config.rx_flags = Flags::from_bits_retain(rx.op_flags);
+        }
+        if let Some(ep) = info.ep_attr.as_ref() {
+            config.max_msg_bytes = config.max_msg_bytes.min(ep.max_msg_size as u64);
+        }
+    }
+    config
+}
+
+fn size(asked: usize, default: usize) -> usize {
+    if asked == 0 { default } else { asked.min(QUEUE_SIZE_MAX) }
+}
