@@ -5,7 +5,7 @@ use crate::errno;
 use crate::object::{self, Class};
 use crate::peer::owner::CntrOwner;
 use crate::wait_obj;
-use erd_core::cntr::{CntrInner, Waited};
+use erd_core::counter::{Counter, Waited};
 use erd_core::foreign::CounterOwner;
 use erd_core::uses::Users;
 use erd_ffi::fi::{
@@ -18,12 +18,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 // SAFETY: `fid_cntr` begins with its `fid`, and no other state has this class.
-unsafe impl Class for CntrInner {
+unsafe impl Class for Counter {
     type Abi = fid_cntr;
     const FCLASS: usize = FI_CLASS_CNTR;
 
     fn users(&self) -> &Users {
-        CntrInner::users(self)
+        Counter::users(self)
     }
 
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {
@@ -33,7 +33,7 @@ unsafe impl Class for CntrInner {
 }
 
 static FID_OPS: fi_ops =
-    fi_ops { close: object::close::<CntrInner>, control: cntr_control, ..NOSYS_FID };
+    fi_ops { close: object::close::<Counter>, control: cntr_control, ..NOSYS_FID };
 
 static CNTR_OPS: fi_ops_cntr = fi_ops_cntr {
     read: cntr_read,
@@ -116,11 +116,11 @@ pub unsafe fn open(
             Ok(watch) => watch,
             Err(errno) => return -errno,
         };
-    let inner = match CntrInner::new(&domain.domain, bytes, watch, owner) {
+    let inner = match Counter::new(&domain.domain, bytes, watch, owner) {
         Ok(inner) => inner,
         Err(error) => return -errno::of(error),
     };
-    let abi = fid_cntr { fid: object::base::<CntrInner>(context, &FID_OPS), ops };
+    let abi = fid_cntr { fid: object::base::<Counter>(context, &FID_OPS), ops };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *cntr = object::publish(abi, inner) };
     0
@@ -132,7 +132,7 @@ pub unsafe fn open(
 /// `any` is an open counter of this provider.
 pub unsafe fn trywait(any: *mut fid) -> c_int {
     // SAFETY: the caller's promise.
-    let Some(cntr) = (unsafe { object::from_fid::<CntrInner>(any) }) else {
+    let Some(cntr) = (unsafe { object::from_fid::<Counter>(any) }) else {
         return -FI_EINVAL;
     };
     if !cntr.watch.can_sleep() {
@@ -145,23 +145,23 @@ guarded! {
     /// The owner lets us progress.
     unsafe extern "C" fn peer_read(cntr: *mut fid_cntr) -> u64 {
         // SAFETY: the owner calls with our open counter.
-        unsafe { object::inner::<CntrInner>(cntr) }.serve();
+        unsafe { object::inner::<Counter>(cntr) }.serve();
         0
     }
 
     unsafe extern "C" fn cntr_read(cntr: *mut fid_cntr) -> u64 {
         // SAFETY: libfabric calls with our open counter.
-        unsafe { object::inner::<CntrInner>(cntr) }.read_value()
+        unsafe { object::inner::<Counter>(cntr) }.read_value()
     }
 
     unsafe extern "C" fn cntr_readerr(cntr: *mut fid_cntr) -> u64 {
         // SAFETY: libfabric calls with our open counter.
-        unsafe { object::inner::<CntrInner>(cntr) }.read_errors()
+        unsafe { object::inner::<Counter>(cntr) }.read_errors()
     }
 
     unsafe extern "C" fn cntr_add(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
-        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        let cntr = unsafe { object::inner::<Counter>(cntr) };
         cntr.add(value);
         cntr.act();
         0
@@ -169,7 +169,7 @@ guarded! {
 
     unsafe extern "C" fn cntr_adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
-        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        let cntr = unsafe { object::inner::<Counter>(cntr) };
         cntr.add_errors(value);
         cntr.act();
         0
@@ -177,7 +177,7 @@ guarded! {
 
     unsafe extern "C" fn cntr_set(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
-        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        let cntr = unsafe { object::inner::<Counter>(cntr) };
         cntr.set(value);
         cntr.act();
         0
@@ -185,7 +185,7 @@ guarded! {
 
     unsafe extern "C" fn cntr_seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
         // SAFETY: libfabric calls with our open counter.
-        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        let cntr = unsafe { object::inner::<Counter>(cntr) };
         cntr.set_errors(value);
         cntr.act();
         0
@@ -197,7 +197,7 @@ guarded! {
         timeout_ms: c_int,
     ) -> c_int {
         // SAFETY: libfabric calls with our open counter.
-        let cntr = unsafe { object::inner::<CntrInner>(cntr) };
+        let cntr = unsafe { object::inner::<Counter>(cntr) };
         match cntr.wait(threshold, timeout_ms) {
             Waited::Reached => 0,
             Waited::Errors => -FI_EAVAIL,
@@ -208,7 +208,7 @@ guarded! {
 
     unsafe extern "C" fn cntr_control(any: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open counter.
-        let Some(cntr) = (unsafe { object::from_fid::<CntrInner>(any) }) else {
+        let Some(cntr) = (unsafe { object::from_fid::<Counter>(any) }) else {
             return -FI_EINVAL;
         };
         // SAFETY: the argument is what fi_cntr(3) says for the command.

@@ -5,9 +5,9 @@
 use crate::domain::DomainFid;
 use crate::ep::deferred_post;
 use crate::{errno, object};
-use erd_core::cntr::CntrInner;
-use erd_core::domain::DomainInner;
-use erd_core::ep::Later;
+use erd_core::counter::Counter;
+use erd_core::domain::Domain;
+use erd_core::endpoint::Later;
 use erd_core::trigger::{Action, Which};
 use erd_ffi::fi::{
     FI_CANCEL_WORK, FI_EINVAL, FI_FLUSH_WORK, FI_OP_CNTR_ADD, FI_OP_CNTR_SET, fi_deferred_work,
@@ -37,12 +37,12 @@ pub unsafe fn control(domain: &Arc<DomainFid>, command: c_int, arg: *mut c_void)
 ///
 /// # Safety
 /// `cntr` is NULL or an open counter.
-unsafe fn flush(domain: &DomainInner, cntr: *mut c_void) -> Result<(), c_int> {
+unsafe fn flush(domain: &Domain, cntr: *mut c_void) -> Result<(), c_int> {
     if cntr.is_null() {
         return domain.work.cancel(Which::All).map_err(errno::of);
     }
     // SAFETY: the caller's promise.
-    let cntr = unsafe { object::from_fid::<CntrInner>(cntr.cast()) }.ok_or(FI_EINVAL)?;
+    let cntr = unsafe { object::from_fid::<Counter>(cntr.cast()) }.ok_or(FI_EINVAL)?;
     cntr.waiting.clear();
     domain.work.cancel_due(Which::Counter(cntr.waiting.number()));
     Ok(())
@@ -50,12 +50,12 @@ unsafe fn flush(domain: &DomainInner, cntr: *mut c_void) -> Result<(), c_int> {
 
 /// # Safety
 /// `work` is as `fi_trigger(3)` says.
-unsafe fn queue(domain: &Arc<DomainInner>, work: *mut fi_deferred_work) -> Result<(), c_int> {
+unsafe fn queue(domain: &Arc<Domain>, work: *mut fi_deferred_work) -> Result<(), c_int> {
     // SAFETY: the caller's structure, whose counters are NULL or open.
     let (asked, trigger, done) = unsafe {
         let asked = &*work;
-        let trigger = object::from_fid::<CntrInner>(asked.triggering_cntr.cast());
-        (asked, trigger, object::from_fid::<CntrInner>(asked.completion_cntr.cast()))
+        let trigger = object::from_fid::<Counter>(asked.triggering_cntr.cast());
+        (asked, trigger, object::from_fid::<Counter>(asked.completion_cntr.cast()))
     };
     let Some(trigger) = trigger else {
         tracing::info!("FI_QUEUE_WORK: triggering_cntr must be a counter");
@@ -66,7 +66,7 @@ unsafe fn queue(domain: &Arc<DomainInner>, work: *mut fi_deferred_work) -> Resul
             // SAFETY: the kind says what the union holds.
             let (cntr, value) = unsafe {
                 let op = &*asked.op.cntr;
-                (object::from_fid::<CntrInner>(op.cntr.cast()), op.value)
+                (object::from_fid::<Counter>(op.cntr.cast()), op.value)
             };
             let (Some(cntr), None) = (cntr, done) else {
                 tracing::info!("FI_QUEUE_WORK: a counter's operation completes nowhere else");

@@ -3,9 +3,9 @@
 use crate::eq::{BoundEq, EqInner};
 use crate::fabric::FabricInner;
 use crate::object::{self, Class};
-use crate::{addr_format, errno, shared};
-use erd_core::domain::{DomainInner, Spot, Terms};
-use erd_core::mr::KeyTerms;
+use crate::{addr_format, errno};
+use erd_core::domain::{Domain, Spot, Terms};
+use erd_core::registration::KeyTerms;
 use erd_core::settings::{PortSetting, Settings};
 use erd_core::sockaddr::{self, Family};
 use erd_core::uses::{Use, Users};
@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// A domain, and what libfabric alone asks of it.
 pub struct DomainFid {
     /// The domain.
-    pub domain: Arc<DomainInner>,
+    pub domain: Arc<Domain>,
     /// Capabilities granted: those of `fi_info` and those of its domain attributes.
     caps: u64,
     /// The event queue bound to it.
@@ -40,9 +40,9 @@ pub struct DomainFid {
 }
 
 impl Deref for DomainFid {
-    type Target = DomainInner;
+    type Target = Domain;
 
-    fn deref(&self) -> &DomainInner {
+    fn deref(&self) -> &Domain {
         &self.domain
     }
 }
@@ -177,7 +177,7 @@ pub unsafe fn open(
         stays: mr_mode & (FI_MR_ALLOCATED | FI_MR_BASIC) != 0,
         keys: key_terms(mr_mode),
     };
-    let opened = match DomainInner::new(settings, spot, &terms) {
+    let opened = match Domain::new(settings, spot, &terms) {
         Ok(opened) => opened,
         Err(error) => return -errno::of(error),
     };
@@ -314,7 +314,7 @@ guarded! {
     ) -> c_int {
         // SAFETY: as above.
         unsafe {
-            shared::open_transmit(object::inner::<DomainFid>(domain), attr, stx, context)
+            crate::shared::open_transmit(object::inner::<DomainFid>(domain), attr, stx, context)
         }
     }
 
@@ -326,7 +326,7 @@ guarded! {
     ) -> c_int {
         // SAFETY: as above.
         unsafe {
-            shared::open_receive(object::inner::<DomainFid>(domain), attr, srx, context)
+            crate::shared::open_receive(object::inner::<DomainFid>(domain), attr, srx, context)
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::domain::DomainFid;
 use crate::errno;
 use crate::object;
-use erd_core::ep::EpInner;
+use erd_core::endpoint::Endpoint;
 use erd_core::scheme::SchemeChoice;
 use erd_ffi::fi::{FI_EINVAL, FI_ENOSYS, FI_ETOOSMALL, fi_addr_t, fid, fid_domain, fid_ep};
 use erd_ffi::guard::guarded;
@@ -116,7 +116,7 @@ guarded! {
         _context: *mut c_void,
     ) -> c_int {
         // SAFETY: libfabric calls with our open endpoint.
-        if flags != 0 || unsafe { object::from_fid::<EpInner>(ep) }.is_none() {
+        if flags != 0 || unsafe { object::from_fid::<Endpoint>(ep) }.is_none() {
             return -FI_EINVAL;
         }
         // SAFETY: the caller's pointers, as fi_open_ops(3) says.
@@ -173,7 +173,7 @@ guarded! {
             return -FI_EINVAL;
         }
         // SAFETY: the caller's open endpoint.
-        match unsafe { object::inner::<EpInner>(ep.cast()) }.flow(peer) {
+        match unsafe { object::inner::<Endpoint>(ep.cast()) }.flow(peer) {
             Ok(view) => {
                 let fields = flow_fields(&view);
                 let bytes = len.min(size_of_val(&fields));
@@ -197,7 +197,7 @@ guarded! {
             return -(FI_EINVAL as isize);
         }
         // SAFETY: the caller's open endpoint.
-        match unsafe { object::inner::<EpInner>(ep.cast()) }.path_kib(peer) {
+        match unsafe { object::inner::<Endpoint>(ep.cast()) }.path_kib(peer) {
             Ok(paths) => {
                 let told = paths.len().min(count);
                 for (at, path_kib) in paths[..told].iter().enumerate() {

@@ -1,16 +1,16 @@
 //! erd: reliable datagrams over unreliable ones, as a libfabric provider and as a library.
 //!
 //! Programs use [`verbs`]. Everything else is the provider's own, for who wants to understand or
-//! change it.
+//! change it: this crate has the three faces of `erd_core`, which is what endpoints, queues and regions are.
 //!
-//! Read in this order: [`entry`] (what libfabric loads), [`info`] (`fi_getinfo`), [`object`] (what
-//! all objects have in common), then one module for each class: [`fabric`], [`domain`], [`av`],
-//! [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]; [`trigger`] is what waits
-//! for counters, [`sep`] and [`shared`] are scalable endpoints and shared contexts, [`poll`] poll and
-//! wait sets, `peer` other providers' queues. [`verbs`] are the same objects without libfabric, and
-//! [`capi`] is those for C. [`progress`] is the helper thread, [`monitor`] what it shows to who looks
-//! from outside. The protocol itself is the crate `erd_rd`; sockets
-//! and queue pairs are in `erd_port`, libfabric's ABI in `erd_ffi`, the operating system in `erd_sys`.
+//! - libfabric's: [`entry`] (what libfabric loads), [`info`] (`fi_getinfo`), [`object`] (what all objects
+//!   have in common), then one module for each class: [`fabric`], [`domain`], [`av`], [`eq`], [`mr`],
+//!   [`ep`], [`cq`], [`cntr`]; [`sep`] and [`shared`] are scalable endpoints and shared contexts,
+//!   [`poll`] poll and wait sets, `peer` other providers' queues;
+//! - [`verbs`]: for Rust; [`capi`]: for C.
+//!
+//! The protocol itself is the crate `erd_rd`; sockets and queue pairs are in `erd_port`, libfabric's ABI
+//! in `erd_ffi`, the operating system in `erd_sys`.
 
 mod addr_format;
 pub mod av;
@@ -25,6 +25,7 @@ pub mod eq;
 pub mod errno;
 mod extension;
 pub mod fabric;
+mod flags;
 pub mod info;
 pub mod mistakes;
 pub mod mr;

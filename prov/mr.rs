@@ -3,10 +3,10 @@
 use crate::domain::DomainFid;
 use crate::errno;
 use crate::object::{self, Class};
-use erd_core::cntr::CntrInner;
+use erd_core::counter::Counter;
 use erd_core::flags::Flags;
-use erd_core::mr::{MR_IOV_LIMIT, MrInner, Wanted};
 use erd_core::region::Piece;
+use erd_core::registration::{MR_IOV_LIMIT, Registration, Wanted};
 use erd_core::uses::Users;
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
@@ -25,12 +25,12 @@ use std::sync::Arc;
 const RAW_KEY_BYTES: usize = size_of::<u64>();
 
 // SAFETY: `fid_mr` begins with its `fid`, and no other state has this class.
-unsafe impl Class for MrInner {
+unsafe impl Class for Registration {
     type Abi = fid_mr;
     const FCLASS: usize = FI_CLASS_MR;
 
     fn users(&self) -> &Users {
-        MrInner::users(self)
+        Registration::users(self)
     }
 
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {
@@ -41,7 +41,7 @@ unsafe impl Class for MrInner {
 
 /// # Safety
 /// `attr` is as `fi_mr_raw_attr` of `fi_mr(3)` says.
-unsafe fn raw_attr(mr: &MrInner, attr: *mut fi_mr_raw_attr) -> c_int {
+unsafe fn raw_attr(mr: &Registration, attr: *mut fi_mr_raw_attr) -> c_int {
     let key = mr.key();
     if key == FI_KEY_NOTAVAIL {
         return -FI_EKEYREJECTED;
@@ -112,7 +112,7 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
     };
     let access = Flags::from_bits_retain(attr.access);
     let wanted = Wanted { pieces, access, key: attr.requested_key };
-    let inner = match MrInner::register(&domain.domain, wanted) {
+    let inner = match Registration::register(&domain.domain, wanted) {
         Ok(inner) => inner,
         Err(error) => {
             tracing::info!(%error, key = attr.requested_key, "fi_mr_reg: no key");
@@ -121,7 +121,7 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
     };
     let desc = inner.region().memory().map_or(0, PinId::number);
     let key = inner.key();
-    let fid = object::base::<MrInner>(attr.context, &FID_OPS);
+    let fid = object::base::<Registration>(attr.context, &FID_OPS);
     // Never followed: a number that may be out of date, and then names nothing.
     let mem_desc = std::ptr::without_provenance_mut(desc as usize);
     let abi = fid_mr { fid, mem_desc, key };
@@ -130,8 +130,12 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
     0
 }
 
-static FID_OPS: fi_ops =
-    fi_ops { close: object::close::<MrInner>, bind: mr_bind, control: mr_control, ..NOSYS_FID };
+static FID_OPS: fi_ops = fi_ops {
+    close: object::close::<Registration>,
+    bind: mr_bind,
+    control: mr_control,
+    ..NOSYS_FID
+};
 
 /// Registration, for the domain's table.
 pub static MR_OPS: fi_ops_mr =
@@ -210,7 +214,7 @@ guarded! {
         // SAFETY: libfabric calls with our open registration and another open object or NULL.
         let (mr, cntr, endpoint) = unsafe {
             let endpoint = !other.is_null() && matches!((*other).fclass, FI_CLASS_EP | FI_CLASS_RX_CTX | FI_CLASS_SEP);
-            (object::from_fid::<MrInner>(mr), object::from_fid::<CntrInner>(other), endpoint)
+            (object::from_fid::<Registration>(mr), object::from_fid::<Counter>(other), endpoint)
         };
         match (mr, cntr) {
             // A key holds for all endpoints of the domain, so there is nothing to note.
@@ -230,7 +234,7 @@ guarded! {
 
     unsafe extern "C" fn mr_control(mr: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open registration.
-        let Some(state) = (unsafe { object::from_fid::<MrInner>(mr) }) else {
+        let Some(state) = (unsafe { object::from_fid::<Registration>(mr) }) else {
             return -FI_EINVAL;
         };
         match command {
@@ -255,7 +259,7 @@ guarded! {
 #[cfg(test)]
 mod tests {
     use crate::domain::key_terms;
-    use erd_core::mr::KeyTerms;
+    use erd_core::registration::KeyTerms;
     use erd_ffi::fi::{FI_MR_BASIC, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR};
 
     #[test]

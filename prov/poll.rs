@@ -5,10 +5,10 @@ use crate::domain::DomainFid;
 use crate::errno;
 use crate::fabric::FabricInner;
 use crate::object::{self, Class};
-use erd_core::cntr::CntrInner;
-use erd_core::cq::CqInner;
-use erd_core::sleep::WaitInner;
+use erd_core::completion::CompletionQueue;
+use erd_core::counter::Counter;
 use erd_core::uses::{Use, Users};
+use erd_core::wait_group::WaitGroup;
 use erd_ffi::fi::{
     FI_CLASS_POLL, FI_CLASS_WAIT, FI_EAGAIN, FI_EINVAL, FI_ENOSYS, FI_ETIMEDOUT, FI_GETWAIT,
     FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_UNSPEC, NOSYS_FID, NOSYS_POLL, NOSYS_WAIT, fi_ops,
@@ -29,8 +29,8 @@ struct Member {
 }
 
 enum What {
-    Cq(Arc<CqInner>),
-    Cntr(Arc<CntrInner>),
+    Cq(Arc<CompletionQueue>),
+    Cntr(Arc<Counter>),
 }
 
 // SAFETY: the pointer names an object that is open as long as the member is there; of it only the
@@ -46,7 +46,7 @@ impl Member {
             if let Some(CqFid { cq, .. }) = object::from_fid::<CqFid>(any).map(|cq| &**cq) {
                 return Some(Member { fid: any, what: What::Cq(Arc::clone(cq)), _use: cq.hold() });
             }
-            let cntr = object::from_fid::<CntrInner>(any)?;
+            let cntr = object::from_fid::<Counter>(any)?;
             Some(Member { fid: any, what: What::Cntr(Arc::clone(cntr)), _use: cntr.hold() })
         }
     }
@@ -80,7 +80,7 @@ unsafe impl Class for PollInner {
 /// A wait set, which keeps its fabric open.
 pub struct WaitFid {
     /// The set.
-    pub set: Arc<WaitInner>,
+    pub set: Arc<WaitGroup>,
     _fabric_use: Use,
 }
 
@@ -148,7 +148,7 @@ pub unsafe fn open_wait(
         tracing::info!(asked.wait_obj, "fi_wait_open: FI_WAIT_UNSPEC or FI_WAIT_FD, no flags");
         return if asked.flags == 0 { -FI_ENOSYS } else { -FI_EINVAL };
     }
-    let set = match WaitInner::new() {
+    let set = match WaitGroup::new() {
         Ok(set) => set,
         Err(error) => return -error.raw_os_error().unwrap_or(FI_EINVAL),
     };

@@ -11,9 +11,9 @@ use crate::ep::{EpFid, config_of, context_object};
 use crate::errno;
 use crate::object::{self, Class};
 use erd_core::av::RX_CONTEXTS_MAX;
-use erd_core::domain::DomainInner;
-use erd_core::ep::bind::Role;
-use erd_core::ep::{Bound, EpConfig, EpInner};
+use erd_core::domain::Domain;
+use erd_core::endpoint::bind::Role;
+use erd_core::endpoint::{Bound, Endpoint, EpConfig};
 use erd_core::error::Error;
 use erd_core::sockaddr;
 use erd_core::uses::{Use, Users};
@@ -38,7 +38,7 @@ const IN_USE: Error = Error::System(FI_EADDRINUSE);
 /// State of a scalable endpoint.
 pub struct SepInner {
     /// One for each receive context.
-    engines: Vec<Arc<EpInner>>,
+    engines: Vec<Arc<Endpoint>>,
     tx_contexts: usize,
     config: EpConfig,
     users: Users,
@@ -55,25 +55,25 @@ unsafe impl Class for SepInner {
     }
 
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {
-        self.engines.iter().for_each(EpInner::close);
+        self.engines.iter().for_each(Endpoint::close);
         Ok(())
     }
 }
 
 /// Engines on ports in a row, from the port of `at` on; from any if that is 0.
 fn engines(
-    domain: &Arc<DomainInner>,
+    domain: &Arc<Domain>,
     config: EpConfig,
     at: SocketAddr,
     count: usize,
-) -> Result<Vec<Arc<EpInner>>, Error> {
-    let first = EpInner::new(domain, &domain.regions, config, at)?;
+) -> Result<Vec<Arc<Endpoint>>, Error> {
+    let first = Endpoint::new(domain, &domain.regions, config, at)?;
     let port = first.name().map_or(0, |name| name.port());
     let mut all = vec![first];
     for nth in 1..count {
         let next = u16::try_from(nth).ok().and_then(|nth| port.checked_add(nth));
         let at = SocketAddr::new(at.ip(), next.ok_or(IN_USE)?);
-        all.push(EpInner::new(domain, &domain.regions, config, at)?);
+        all.push(Endpoint::new(domain, &domain.regions, config, at)?);
     }
     Ok(all)
 }
@@ -198,7 +198,7 @@ guarded! {
         if command != FI_ENABLE {
             return -FI_ENOSYS;
         }
-        let enabled = sep.engines.iter().try_for_each(EpInner::enable);
+        let enabled = sep.engines.iter().try_for_each(Endpoint::enable);
         errno::status(enabled)
     }
 

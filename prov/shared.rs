@@ -3,10 +3,10 @@
 use crate::domain::DomainFid;
 use crate::errno;
 use crate::object::{self, Class};
-use erd_core::ep::{Buffers, RecvRequest};
+use erd_core::endpoint::{Buffers, RecvRequest};
 use erd_core::flags::Flags;
 use erd_core::settings::QUEUE_SIZE_MAX;
-use erd_core::shared::SrxInner;
+use erd_core::shared_receive::SharedReceives;
 use erd_core::uses::{Use, Users};
 use erd_ffi::fi::{
     FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_DIRECTED_RECV, FI_EINVAL, FI_ENABLE, FI_ENOENT,
@@ -49,19 +49,19 @@ impl StxInner {
 }
 
 // SAFETY: `fid_ep` begins with its `fid`, and no other state has this class.
-unsafe impl Class for SrxInner {
+unsafe impl Class for SharedReceives {
     type Abi = fid_ep;
     const FCLASS: usize = FI_CLASS_SRX_CTX;
 
     fn users(&self) -> &Users {
-        SrxInner::users(self)
+        SharedReceives::users(self)
     }
 }
 
 static STX_FID_OPS: fi_ops = fi_ops { close: object::close::<StxInner>, ..NOSYS_FID };
 
 static SRX_FID_OPS: fi_ops =
-    fi_ops { close: object::close::<SrxInner>, control: srx_control, ..NOSYS_FID };
+    fi_ops { close: object::close::<SharedReceives>, control: srx_control, ..NOSYS_FID };
 
 static SRX_EP_OPS: fi_ops_ep =
     fi_ops_ep { cancel: srx_cancel, getopt: srx_getopt, setopt: srx_setopt, ..NOSYS_EP };
@@ -114,9 +114,9 @@ pub unsafe fn open_receive(
     let size = if size == 0 { domain.settings.rx_size } else { size };
     let directed = asked.is_some_and(|attr| attr.caps & FI_DIRECTED_RECV != 0);
     let rx_flags = asked.map_or(0, |attr| attr.op_flags);
-    let inner = SrxInner::new(domain, (size, Flags::from_bits_retain(rx_flags), directed));
+    let inner = SharedReceives::new(domain, (size, Flags::from_bits_retain(rx_flags), directed));
     let abi = fid_ep {
-        fid: object::base::<SrxInner>(context, &SRX_FID_OPS),
+        fid: object::base::<SharedReceives>(context, &SRX_FID_OPS),
         ops: &SRX_EP_OPS,
         cm: &NOSYS_CM,
         msg: &SRX_MSG_OPS,
@@ -136,7 +136,7 @@ pub unsafe fn open_receive(
 /// `srx` is open.
 unsafe fn post(srx: *mut fid_ep, buffers: Option<Buffers>, request: RecvRequest) -> isize {
     // SAFETY: the caller's promise.
-    let srx = unsafe { object::inner::<SrxInner>(srx) };
+    let srx = unsafe { object::inner::<SharedReceives>(srx) };
     let Some(buffers) = buffers.filter(Buffers::are_somewhere) else {
         tracing::info!("a receive's list or a buffer in it is not valid");
         return -(FI_EINVAL as isize);
@@ -155,13 +155,13 @@ fn is_min_multi_recv(level: c_int, name: c_int) -> bool {
 /// As [`post`].
 unsafe fn flags(srx: *mut fid_ep) -> Flags {
     // SAFETY: the caller's promise.
-    unsafe { object::inner::<SrxInner>(srx) }.rx_flags()
+    unsafe { object::inner::<SharedReceives>(srx) }.rx_flags()
 }
 
 guarded! {
     unsafe extern "C" fn srx_control(srx: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {
         // SAFETY: libfabric calls with our open context. It needs no enabling.
-        match (unsafe { object::from_fid::<SrxInner>(srx) }, command) {
+        match (unsafe { object::from_fid::<SharedReceives>(srx) }, command) {
             (Some(_), FI_ENABLE) => 0,
             (Some(_), _) => -FI_ENOSYS,
             (None, _) => -FI_EINVAL,
@@ -177,7 +177,7 @@ guarded! {
     ) -> c_int {
         // SAFETY: libfabric calls with our open context, and a place of `*len` bytes.
         unsafe {
-            match object::from_fid::<SrxInner>(srx) {
+            match object::from_fid::<SharedReceives>(srx) {
                 None => -FI_EINVAL,
                 Some(_) if !is_min_multi_recv(level, name) || value.is_null() || len.is_null() => {
                     -FI_ENOPROTOOPT
@@ -202,7 +202,7 @@ guarded! {
     ) -> c_int {
         // SAFETY: libfabric calls with our open context, and a value of `len` bytes.
         unsafe {
-            match object::from_fid::<SrxInner>(srx) {
+            match object::from_fid::<SharedReceives>(srx) {
                 None => -FI_EINVAL,
                 Some(_) if !is_min_multi_recv(level, name) || value.is_null() => -FI_ENOPROTOOPT,
                 Some(_) if len < size_of::<usize>() => -FI_EINVAL,
@@ -217,7 +217,7 @@ guarded! {
 
     unsafe extern "C" fn srx_cancel(srx: *mut fid, context: *mut c_void) -> isize {
         // SAFETY: libfabric calls with our open context.
-        let Some(srx) = (unsafe { object::from_fid::<SrxInner>(srx) }) else {
+        let Some(srx) = (unsafe { object::from_fid::<SharedReceives>(srx) }) else {
             return -(FI_EINVAL as isize);
         };
         if srx.cancel(context) { 0 } else { -(FI_ENOENT as isize) }

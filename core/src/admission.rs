@@ -4,7 +4,7 @@
 //! that the application has named: a host counts as known when an address vector of the domain has
 //! an address of it (`FI_ERD_KEY_PEERS`). Random keys need no such rule: to know one is the proof.
 
-use crate::av::AvInner;
+use crate::av::AddressVector;
 use crate::settings::KeyPeers;
 use erd_rd::PeerId;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 pub struct Admission {
     rule: KeyPeers,
     /// The domain's address vectors; those that are gone are swept out when one is opened.
-    avs: Mutex<Vec<Weak<AvInner>>>,
+    avs: Mutex<Vec<Weak<AddressVector>>>,
     /// Grows when an address leaves: what was decided before is decided again.
     shrunk: AtomicU64,
 }
@@ -28,7 +28,7 @@ impl Admission {
     }
 
     /// The domain has one more address vector.
-    pub fn opened(&self, av: &Arc<AvInner>) {
+    pub fn opened(&self, av: &Arc<AddressVector>) {
         let mut avs = self.avs.lock();
         avs.retain(|av| av.strong_count() > 0);
         avs.push(Arc::downgrade(av));
@@ -41,7 +41,7 @@ impl Admission {
 
     /// Whether the endpoint that has proven to receive at `name` may use keys of the application.
     pub fn admits(&self, name: SocketAddr) -> bool {
-        let knows = |av: Arc<AvInner>| match self.rule {
+        let knows = |av: Arc<AddressVector>| match self.rule {
             KeyPeers::Any => true,
             KeyPeers::Names => av.has(name),
             KeyPeers::Hosts => av.has_host(name.ip()),

@@ -1,14 +1,14 @@
 //! Domains: one interface, and what its endpoints share.
 
 use crate::admission::Admission;
-use crate::cntr::CntrInner;
-use crate::ep::EpInner;
-use crate::ep::net_errors::NetErrors;
+use crate::counter::Counter;
+use crate::endpoint::Endpoint;
+use crate::endpoint::net_errors::NetErrors;
 use crate::error::Error;
 use crate::held::Held;
-use crate::mr::{KeyTerms, MrTable};
 use crate::plan::{self, Near};
 use crate::region::Region;
+use crate::registration::{KeyTable, KeyTerms};
 use crate::scheme::SchemeChoice;
 use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::Family;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 const RECV_SLOTS: u32 = 2048;
 
 /// State of a domain. Everything but the locks is fixed when it is opened.
-pub struct DomainInner {
+pub struct Domain {
     /// Parameters as they were when the domain was opened.
     pub settings: Settings,
     /// The address of this host that the domain is on.
@@ -42,7 +42,7 @@ pub struct DomainInner {
     /// The application may leave all progress to the provider .
     pub auto_progress: bool,
     /// Memory registered for remote access, and how keys are given.
-    pub regions: Arc<MrTable>,
+    pub regions: Arc<KeyTable>,
     /// Whose requests the application's keys are good for.
     pub admission: Arc<Admission>,
     /// What the network said about sends, for all endpoints.
@@ -74,11 +74,11 @@ pub struct DomainInner {
 
 #[derive(Default)]
 struct Members {
-    endpoints: Vec<Weak<EpInner>>,
-    counters: Vec<Weak<CntrInner>>,
+    endpoints: Vec<Weak<Endpoint>>,
+    counters: Vec<Weak<Counter>>,
 }
 
-impl DomainInner {
+impl Domain {
     /// A region that may be sent from: registered with the port too if that is to send from it without
     /// copying.
     pub fn pinned(&self, region: Region) -> Region {
@@ -95,7 +95,7 @@ impl DomainInner {
     ///
     /// # Errors
     /// [`Error::NoData`] if `FI_ERD_PORT` insists on verbs, and there are none.
-    pub fn new(settings: Settings, spot: Spot, terms: &Terms) -> Result<Arc<DomainInner>, Error> {
+    pub fn new(settings: Settings, spot: Spot, terms: &Terms) -> Result<Arc<Domain>, Error> {
         let Spot { entry, local, port } = spot;
         let paths = plan::paths(&settings, &entry, port.as_ref());
         let verbs = open_verbs(port.as_ref(), &settings, paths)?;
@@ -109,7 +109,7 @@ impl DomainInner {
             .map(Arc::new);
         let admission = Arc::new(Admission::new(settings.key_peers));
         let scheme = settings.scheme_on(plan::is_by_hosts(&entry, opened), shares.is_some());
-        Ok(Arc::new(DomainInner {
+        Ok(Arc::new(Domain {
             verbs,
             zero_copy_bytes,
             shares,
@@ -125,7 +125,7 @@ impl DomainInner {
             mtu_bytes: entry.mtu_bytes,
             loopback: entry.loopback,
             auto_progress: terms.auto_progress,
-            regions: Arc::new(MrTable::new(terms.keys)),
+            regions: Arc::new(KeyTable::new(terms.keys)),
             admission,
             net_errors: NetErrors::default(),
             members: Mutex::default(),
@@ -202,7 +202,7 @@ impl DomainInner {
     }
 
     /// `endpoint` was enabled.
-    pub fn joined(&self, endpoint: &Arc<EpInner>) {
+    pub fn joined(&self, endpoint: &Arc<Endpoint>) {
         let mut members = self.members.lock();
         members.endpoints.retain(|known| known.strong_count() > 0);
         members.endpoints.push(Arc::downgrade(endpoint));
@@ -212,7 +212,7 @@ impl DomainInner {
     }
 
     /// `endpoint` closes.
-    pub fn left(&self, endpoint: &EpInner) {
+    pub fn left(&self, endpoint: &Endpoint) {
         let mut members = self.members.lock();
         members.endpoints.retain(|known| !std::ptr::eq(known.as_ptr(), endpoint));
         for cntr in members.counters.iter().filter_map(Weak::upgrade) {
@@ -221,7 +221,7 @@ impl DomainInner {
     }
 
     /// `cntr` counts what any endpoint may bring: accesses to registered memory, or deferred work.
-    pub fn watch_region(&self, cntr: &Arc<CntrInner>) {
+    pub fn watch_region(&self, cntr: &Arc<Counter>) {
         let mut members = self.members.lock();
         members.counters.retain(|known| known.strong_count() > 0);
         if members.counters.iter().any(|known| std::ptr::eq(known.as_ptr(), &raw const **cntr)) {

@@ -5,10 +5,10 @@
 //! from within its own calls. What comes about at another time, by the helper thread, waits for the
 //! next of these. No lock of an endpoint, queue or counter is held meanwhile.
 
-use crate::av::PeerIndex;
-use crate::cq::queue::Entry;
-use crate::ep::Buffers;
+use crate::completion::queue::Entry;
+use crate::endpoint::Buffers;
 use crate::flags::Flags;
+use crate::peer_index::PeerIndex;
 use std::ffi::c_void;
 
 /// An owner's completion queue.

@@ -9,9 +9,9 @@
 //! Applications do not wait for it: a snapshot takes an endpoint's lock only when that is free,
 //! holds it for some tens of microseconds, and gives up after some milliseconds.
 
-use crate::domain::DomainInner;
-use crate::ep::observe::{Flow, Head, Seen};
-use crate::ep::{EpInner, stats};
+use crate::domain::Domain;
+use crate::endpoint::observe::{Flow, Head, Seen};
+use crate::endpoint::{Endpoint, stats};
 use erd_sys::clock::monotonic_ns;
 use erd_sys::visit::{Listener, Visitor};
 use std::fmt::Write as _;
@@ -83,8 +83,8 @@ pub fn tell(visitors: Vec<Visitor>, snapshot: &str) {
 }
 
 /// What is to be told of these endpoints.
-pub fn snapshot<'a>(endpoints: impl Iterator<Item = &'a EpInner>) -> String {
-    let endpoints: Vec<&EpInner> =
+pub fn snapshot<'a>(endpoints: impl Iterator<Item = &'a Endpoint>) -> String {
+    let endpoints: Vec<&Endpoint> =
         endpoints.filter(|endpoint| endpoint.domain.settings.monitor).collect();
     let mut all = vec![Seen::default(); endpoints.len()];
     let mut left: Vec<usize> = (0..all.len()).collect();
@@ -103,7 +103,7 @@ pub fn snapshot<'a>(endpoints: impl Iterator<Item = &'a EpInner>) -> String {
 }
 
 /// Looks until all is seen, or another thread is at work; whether all is seen.
-fn look(endpoint: &EpInner, seen: &mut Seen, room: &mut usize) -> bool {
+fn look(endpoint: &Endpoint, seen: &mut Seen, room: &mut usize) -> bool {
     loop {
         let (flows, looked) = (seen.flows.len(), seen.progress());
         let done = endpoint.observe(seen, *room);
@@ -115,7 +115,7 @@ fn look(endpoint: &EpInner, seen: &mut Seen, room: &mut usize) -> bool {
 }
 
 fn written<'a>(
-    seen: impl Iterator<Item = (&'a DomainInner, &'a Seen)> + Clone,
+    seen: impl Iterator<Item = (&'a Domain, &'a Seen)> + Clone,
     endpoints: usize,
     busy: usize,
 ) -> String {
@@ -140,7 +140,7 @@ fn written<'a>(
     text
 }
 
-fn endpoint_line(text: &mut String, domain: &DomainInner, head: &Head) {
+fn endpoint_line(text: &mut String, domain: &Domain, head: &Head) {
     let device = domain.verbs.as_ref().map(|port| port.name());
     let _ = write!(
         text,

@@ -11,7 +11,7 @@
 //!
 //! Lock order: the lock of the helper's `Seat` comes before all others.
 
-use crate::ep::EpInner;
+use crate::endpoint::Endpoint;
 use crate::monitor::{self, Monitor};
 use erd_sys::clock::monotonic_ns;
 use erd_sys::process::Process;
@@ -84,7 +84,7 @@ struct Helper {
 
 /// An endpoint, and when it was last called.
 struct Watched {
-    endpoint: Arc<EpInner>,
+    endpoint: Arc<Endpoint>,
     calls: u64,
     /// When this number of calls was first seen.
     since_ns: u64,
@@ -96,7 +96,7 @@ struct Watched {
 type Fds = Vec<RawFd>;
 
 /// From now on the thread looks after `endpoint`. Starts the thread if there is none.
-pub fn register(endpoint: &Arc<EpInner>) {
+pub fn register(endpoint: &Arc<Endpoint>) {
     if let Err(error) = erd_sys::at_exit::register(flush_all) {
         tracing::warn!(%error, "what is under way when the process ends may be lost");
     }
@@ -118,7 +118,7 @@ pub fn register(endpoint: &Arc<EpInner>) {
 }
 
 /// `endpoint` closes.
-pub fn unregister(endpoint: &Arc<EpInner>) {
+pub fn unregister(endpoint: &Arc<Endpoint>) {
     let Some(seat) = Seat::get() else { return };
     if let Some(helper) = &mut *seat.helper.lock() {
         let set = Arc::clone(&helper.set);

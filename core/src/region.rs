@@ -3,7 +3,7 @@
 //! A region is the application's memory until it is closed; closing waits for accesses that are
 //! under way, and none begins afterwards ([`Region::enter`]).
 
-use crate::cntr::CntrInner;
+use crate::counter::Counter;
 use crate::flags::Flags;
 use crate::uses::Use;
 use erd_port::PinId;
@@ -66,7 +66,7 @@ pub struct Region {
     /// Answers from it that peers have not acknowledged.
     lent: AtomicUsize,
     /// Counters of accesses to this region alone, with the kinds that each counts.
-    counters: Mutex<Vec<(Flags, Arc<CntrInner>, Use)>>,
+    counters: Mutex<Vec<(Flags, Arc<Counter>, Use)>>,
 }
 
 impl Region {
@@ -132,7 +132,7 @@ impl Region {
     }
 
     /// From now on `cntr` counts accesses of these kinds, [`Flags::REMOTE_READ`] and [`Flags::REMOTE_WRITE`].
-    pub fn count_in(&self, cntr: &Arc<CntrInner>, kinds: Flags) {
+    pub fn count_in(&self, cntr: &Arc<Counter>, kinds: Flags) {
         self.counters.lock().push((kinds, Arc::clone(cntr), cntr.hold()));
     }
 

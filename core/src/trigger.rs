@@ -6,8 +6,8 @@
 //!
 //! Lock order: a counter's list, then the domain's queue; both come after an endpoint's lock.
 
-use crate::cntr::CntrInner;
-use crate::domain::DomainInner;
+use crate::counter::Counter;
+use crate::domain::Domain;
 use crate::error::Error;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -34,9 +34,9 @@ pub enum Action {
     /// An operation is posted.
     Post(Box<dyn Deferred>),
     /// A counter is set.
-    Set(Arc<CntrInner>, u64),
+    Set(Arc<Counter>, u64),
     /// A counter is increased.
-    Add(Arc<CntrInner>, u64),
+    Add(Arc<Counter>, u64),
 }
 
 /// An action, and the address of the `fi_deferred_work` that it was queued with, by which it can
@@ -170,7 +170,7 @@ pub struct Work {
     blocked: Mutex<HashMap<usize, VecDeque<Item>>>,
     /// Held by the one thread that does it.
     busy: Mutex<()>,
-    counters: Mutex<Vec<Weak<CntrInner>>>,
+    counters: Mutex<Vec<Weak<Counter>>>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -232,8 +232,8 @@ impl Work {
     /// `FI_EINVAL` if the counter is another domain's, `FI_EAGAIN` if [`WAITING_MAX`] wait already.
     pub fn queue(
         &self,
-        domain: &DomainInner,
-        (cntr, threshold): (&Arc<CntrInner>, u64),
+        domain: &Domain,
+        (cntr, threshold): (&Arc<Counter>, u64),
         action: Action,
         id: usize,
     ) -> Result<(), Error> {

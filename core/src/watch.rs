@@ -4,13 +4,13 @@
 //! Lock order: the list of endpoints comes first, then an endpoint's state. Nobody sleeps while
 //! holding either.
 
-use crate::ep::EpInner;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::held::{Call, Known};
 use crate::look::{Look, NEVER_NS};
-use crate::sleep::{Sleepable, WaitInner};
 use crate::spin::{Seen, Spinner};
 use crate::uses::Use;
+use crate::wait_group::{Sleepable, WaitGroup};
 use erd_sys::clock::monotonic_ns;
 use erd_sys::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -67,7 +67,7 @@ struct Sleepers {
 #[derive(Default)]
 struct Members {
     /// By place; `None` for one that is free.
-    places: Vec<Option<Arc<EpInner>>>,
+    places: Vec<Option<Arc<Endpoint>>>,
     count: usize,
     /// Where they are in memory, for those who ask whether an endpoint is among them.
     addresses: HashSet<usize>,
@@ -78,24 +78,24 @@ struct Members {
 }
 
 impl Members {
-    fn all(&self) -> impl Iterator<Item = &Arc<EpInner>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.places.iter().flatten()
     }
 
-    fn asked(&self) -> impl Iterator<Item = &Arc<EpInner>> {
+    fn asked(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.asked.iter().filter_map(|place| self.at(*place))
     }
 
     /// Each look lets the endpoint at this address progress if it has something to do.
-    fn has(&self, endpoint: *const EpInner) -> bool {
+    fn has(&self, endpoint: *const Endpoint) -> bool {
         self.addresses.contains(&endpoint.addr())
     }
 
-    fn at(&self, place: u32) -> Option<&Arc<EpInner>> {
+    fn at(&self, place: u32) -> Option<&Arc<Endpoint>> {
         self.places.get(place as usize)?.as_ref()
     }
 
-    fn add(&mut self, endpoint: &Arc<EpInner>, set: Option<&WaitSet>) {
+    fn add(&mut self, endpoint: &Arc<Endpoint>, set: Option<&WaitSet>) {
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or(self.places.len());
         if free.is_none() {
@@ -115,8 +115,8 @@ impl Members {
         }
     }
 
-    fn remove(&mut self, endpoint: &EpInner, set: Option<&WaitSet>) {
-        let is_it = |known: &Option<Arc<EpInner>>| {
+    fn remove(&mut self, endpoint: &Endpoint, set: Option<&WaitSet>) {
+        let is_it = |known: &Option<Arc<Endpoint>>| {
             known.as_ref().is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), endpoint))
         };
         let Some(place) = self.places.iter().position(is_it) else { return };
@@ -180,7 +180,7 @@ pub struct Watch {
     spin_ns: u64,
     spinner: Spinner,
     /// The wait set (`fi_wait(3)`) that it is slept on with.
-    with: Option<(Arc<WaitInner>, Use)>,
+    with: Option<(Arc<WaitGroup>, Use)>,
     /// Looks in vain since the last that found something.
     vain: AtomicU32,
     /// When the next look in vain gives up the processor; 0 until they have lasted for some.
@@ -223,7 +223,7 @@ impl Watch {
 
     /// For an object whose readers sleep on a wait set.
     #[must_use]
-    pub fn in_set(set: &Arc<WaitInner>, spin_ns: u64) -> Watch {
+    pub fn in_set(set: &Arc<WaitGroup>, spin_ns: u64) -> Watch {
         let with = Some((Arc::clone(set), set.hold()));
         Watch { with, ..Watch::new(WaitKind::Fd, spin_ns) }
     }
@@ -252,7 +252,7 @@ impl Watch {
     }
 
     /// From now on `endpoint` reports here. A second time changes nothing.
-    pub fn add(&self, endpoint: &Arc<EpInner>) {
+    pub fn add(&self, endpoint: &Arc<Endpoint>) {
         let mut members = self.members.write();
         if members.has(Arc::as_ptr(endpoint)) {
             return;
@@ -267,7 +267,7 @@ impl Watch {
     }
 
     /// `endpoint` closes.
-    pub fn remove(&self, endpoint: &EpInner) {
+    pub fn remove(&self, endpoint: &Endpoint) {
         self.members.write().remove(endpoint, self.set.get());
     }
 
@@ -293,7 +293,7 @@ impl Watch {
     /// Something that reports here will not report any more: a bug made it fail.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        EpInner::any_has_failed() && self.members.read().all().any(|one| one.has_failed())
+        Endpoint::any_has_failed() && self.members.read().all().any(|one| one.has_failed())
     }
 
     /// A reader that polls found something, or nothing.
@@ -464,7 +464,7 @@ fn pause_ns(took_ns: u64, least_ns: u64) -> u64 {
 }
 
 /// The set is told of the endpoint's arrivals, and tells of them by its place if that is given.
-fn listen(set: &WaitSet, endpoint: &EpInner, place: Option<u32>) {
+fn listen(set: &WaitSet, endpoint: &Endpoint, place: Option<u32>) {
     endpoint.each_fd(&mut |fd| {
         let added = match place {
             Some(place) => set.add_numbered(fd, place),
@@ -477,7 +477,7 @@ fn listen(set: &WaitSet, endpoint: &EpInner, place: Option<u32>) {
 }
 
 /// The opposite.
-fn ignore(set: &WaitSet, endpoint: &EpInner) {
+fn ignore(set: &WaitSet, endpoint: &Endpoint) {
     endpoint.each_fd(&mut |fd| {
         if let Err(error) = set.remove(fd) {
             tracing::debug!(%error, "an fd was not in the wait set");

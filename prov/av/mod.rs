@@ -10,7 +10,7 @@ use crate::errno;
 use crate::object::{self, Class};
 use erd_core::av::entries::Entries;
 use erd_core::av::table::NotThere;
-use erd_core::av::{AvInner, RX_CTX_BITS_MAX};
+use erd_core::av::{AddressVector, RX_CTX_BITS_MAX};
 use erd_core::sockaddr;
 use erd_core::uses::Users;
 use erd_ffi::fi::{
@@ -28,16 +28,16 @@ use std::sync::Arc;
 /// An address vector, and what libfabric alone asks of it.
 pub struct AvFid {
     /// The vector.
-    pub av: Arc<AvInner>,
+    pub av: Arc<AddressVector>,
     /// Insertions report on an event queue.
     asynchronous: bool,
     eq: Mutex<Option<BoundEq>>,
 }
 
 impl Deref for AvFid {
-    type Target = AvInner;
+    type Target = AddressVector;
 
-    fn deref(&self) -> &AvInner {
+    fn deref(&self) -> &AddressVector {
         &self.av
     }
 }
@@ -96,7 +96,7 @@ pub unsafe fn open(
     let map_addr = entries.map_addr();
     let user_ids = asked.flags & FI_AV_USER_ID != 0;
     let inner = Arc::new(AvFid {
-        av: AvInner::with(&domain.domain, entries, rx_ctx_bits, user_ids),
+        av: AddressVector::with(&domain.domain, entries, rx_ctx_bits, user_ids),
         asynchronous: asked.flags & FI_EVENT != 0,
         eq: Mutex::new(None),
     });

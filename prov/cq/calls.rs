@@ -4,8 +4,8 @@ use super::format::{self, Format};
 use super::{CqFid, Target};
 use crate::domain::DomainFid;
 use crate::{errno, object, wait_obj};
-use erd_core::cq::CqInner;
-use erd_core::cq::queue::Nothing;
+use erd_core::completion::CompletionQueue;
+use erd_core::completion::queue::Nothing;
 use erd_ffi::fi::{
     FI_AFFINITY, FI_CQ_COND_NONE, FI_CQ_COND_THRESHOLD, FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA,
     FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED, FI_CQ_FORMAT_UNSPEC, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
@@ -63,7 +63,7 @@ pub unsafe fn open(
             Ok(watch) => watch,
             Err(errno) => return -errno,
         };
-    let cq_inner = CqInner::new(domain, watch, None);
+    let cq_inner = CompletionQueue::new(domain, watch, None);
     if let Err(error) = cq_inner.watch.join_set(&cq_inner) {
         return -errno::of(error);
     }
@@ -114,7 +114,7 @@ pub unsafe fn trywait(any: *mut fid) -> c_int {
 }
 
 /// An endpoint that failed through a bug of ours completes nothing any more: who waits is told.
-fn answer(cq: &CqInner, result: Result<usize, Nothing>) -> isize {
+fn answer(cq: &CompletionQueue, result: Result<usize, Nothing>) -> isize {
     match result {
         Ok(count) => count as isize,
         Err(Nothing::Empty) if cq.watch.has_failed() => -(FI_EOTHER as isize),

@@ -1,7 +1,7 @@
 //! Entries as libfabric's structures have them.
 
 use crate::errno;
-use erd_core::cq::queue::{Entry, Failure};
+use erd_core::completion::queue::{Entry, Failure};
 use erd_ffi::fi::{
     fi_cq_data_entry, fi_cq_entry, fi_cq_err_entry, fi_cq_msg_entry, fi_cq_tagged_entry,
 };
@@ -73,7 +73,7 @@ pub(crate) fn error(entry: &Entry, failure: &Failure) -> fi_cq_err_entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use erd_core::cq::queue::AccountId;
+    use erd_core::completion::queue::AccountId;
     use erd_core::flags::Flags;
 
     #[test]

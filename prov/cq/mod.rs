@@ -7,8 +7,8 @@ mod peer;
 pub use calls::{open, trywait};
 
 use crate::object::Class;
-use erd_core::cq::CqInner;
-use erd_core::cq::queue::Entry;
+use erd_core::completion::CompletionQueue;
+use erd_core::completion::queue::Entry;
 use erd_core::uses::Users;
 use erd_ffi::fi::{FI_CLASS_CQ, fi_addr_t, fid_cq};
 use format::Format;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// A completion queue, and how libfabric reads it.
 pub struct CqFid {
     /// The queue.
-    pub cq: Arc<CqInner>,
+    pub cq: Arc<CompletionQueue>,
     format: Format,
     api_version: u32,
     /// Reads wait for the number of entries that `cond` says.
@@ -30,9 +30,9 @@ pub struct CqFid {
 }
 
 impl Deref for CqFid {
-    type Target = CqInner;
+    type Target = CompletionQueue;
 
-    fn deref(&self) -> &CqInner {
+    fn deref(&self) -> &CompletionQueue {
         &self.cq
     }
 }

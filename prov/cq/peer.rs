@@ -5,7 +5,7 @@ use super::{CqFid, calls};
 use crate::domain::DomainFid;
 use crate::object;
 use crate::peer::owner::CqOwner;
-use erd_core::cq::CqInner;
+use erd_core::completion::CompletionQueue;
 use erd_core::watch::{WaitKind, Watch};
 use erd_ffi::fi::{FI_EINVAL, FI_EOTHER, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq};
 use erd_ffi::guard::guarded;
@@ -40,7 +40,7 @@ pub(super) unsafe fn open(
     };
     let watch = Watch::new(WaitKind::Never, 0);
     let inner = Arc::new(CqFid {
-        cq: CqInner::new(domain, watch, Some(Box::new(owner))),
+        cq: CompletionQueue::new(domain, watch, Some(Box::new(owner))),
         format: Format::Tagged,
         api_version: domain.api_version(),
         threshold: false,

@@ -3,11 +3,11 @@
 use super::fid::{Caller, state};
 use crate::errno;
 use erd_core::atomics::Operation;
-use erd_core::ep::Buffers;
-use erd_core::ep::Call;
-use erd_core::ep::Post;
-use erd_core::ep::call::{list, targets_of};
-use erd_core::ep::{Access, AskPost};
+use erd_core::endpoint::Buffers;
+use erd_core::endpoint::Call;
+use erd_core::endpoint::Post;
+use erd_core::endpoint::call::{list, targets_of};
+use erd_core::endpoint::{Access, AskPost};
 use erd_core::flags::Flags;
 use erd_core::settings::IOV_LIMIT;
 use erd_ffi::fi::{

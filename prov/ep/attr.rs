@@ -1,7 +1,7 @@
 //! What an endpoint is asked to be, out of the caller's `fi_info`.
 
-use erd_core::domain::DomainInner;
-use erd_core::ep::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
+use erd_core::domain::Domain;
+use erd_core::endpoint::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
 use erd_core::flags::Flags;
 use erd_core::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
@@ -10,7 +10,7 @@ use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
 ///
 /// # Safety
 /// `info` is valid as `fi_endpoint(3)` says; its parts are NULL or valid.
-pub(crate) unsafe fn config_of(info: &fi_info, domain: &DomainInner) -> EpConfig {
+pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
     let settings = &domain.settings;
     let mut config = EpConfig {
         tx_size: settings.tx_size,

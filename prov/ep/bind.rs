@@ -7,10 +7,10 @@ use crate::eq::EqInner;
 use crate::errno;
 use crate::object::{self, Class};
 use crate::shared::StxInner;
-use erd_core::cntr::CntrInner;
-use erd_core::ep::Bound;
+use erd_core::counter::Counter;
+use erd_core::endpoint::Bound;
 use erd_core::flags::Flags;
-use erd_core::shared::SrxInner;
+use erd_core::shared_receive::SharedReceives;
 use erd_ffi::fi::{FI_EBADFLAGS, FI_EINVAL, FI_RECV, FI_SELECTIVE_COMPLETION, FI_SEND, fid};
 use std::ffi::c_int;
 
@@ -39,9 +39,9 @@ unsafe fn bound<'a>(other: *mut fid, flags: u64) -> Result<Bound<'a>, c_int> {
         (
             object::from_fid::<AvFid>(other),
             object::from_fid::<CqFid>(other),
-            object::from_fid::<CntrInner>(other),
+            object::from_fid::<Counter>(other),
             object::from_fid::<EqInner>(other),
-            object::from_fid::<SrxInner>(other),
+            object::from_fid::<SharedReceives>(other),
             object::from_fid::<StxInner>(other),
         )
     };

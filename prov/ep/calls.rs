@@ -6,7 +6,7 @@ use super::{msg, tagged};
 use crate::domain::DomainFid;
 use crate::errno;
 use crate::object::{self, Class};
-use erd_core::ep::{EpConfig, EpInner};
+use erd_core::endpoint::{Endpoint, EpConfig};
 use erd_core::sockaddr;
 use erd_core::uses::Users;
 use erd_ffi::fi::{
@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub(super) static FID_OPS: fi_ops = fi_ops {
-    close: object::close::<EpInner>,
+    close: object::close::<Endpoint>,
     bind: ep_bind,
     control: ep_control,
     ops_open: crate::extension::ep_ops_open,
@@ -60,13 +60,13 @@ pub unsafe fn open(
         return -FI_EINVAL;
     };
     let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
-    let inner = match EpInner::new(&domain.domain, &domain.regions, config, at) {
+    let inner = match Endpoint::new(&domain.domain, &domain.regions, config, at) {
         Ok(inner) => inner,
         Err(error) => return -errno::of(error),
     };
     inner.report_losses_as(0, context);
     let flags = (config.tx_flags.bits(), config.rx_flags.bits());
-    let ep_part = tables(object::base::<EpInner>(context, &FID_OPS));
+    let ep_part = tables(object::base::<Endpoint>(context, &FID_OPS));
     // SAFETY: the caller gave a place for the new object.
     unsafe { *ep = object::publish(EpFid::new(ep_part, flags, None), inner).cast() };
     0
@@ -87,12 +87,12 @@ pub(super) fn tables(fid: fid) -> fid_ep {
 }
 
 // SAFETY: `EpFid` begins with `fid_ep`, that with its `fid`, and no other state has this class.
-unsafe impl Class for EpInner {
+unsafe impl Class for Endpoint {
     type Abi = EpFid;
     const FCLASS: usize = FI_CLASS_EP;
 
     fn users(&self) -> &Users {
-        EpInner::users(self)
+        Endpoint::users(self)
     }
 
     fn closing(self: &Arc<Self>) -> Result<(), c_int> {

@@ -2,7 +2,7 @@
 
 use super::fid::state_of;
 use super::{atomic, msg, rma, tagged};
-use erd_core::ep::{EpInner, Post};
+use erd_core::endpoint::{Endpoint, Post};
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_OP_ATOMIC, FI_OP_COMPARE_ATOMIC, FI_OP_FETCH_ATOMIC, FI_OP_READ,
     FI_OP_RECV, FI_OP_SEND, FI_OP_TRECV, FI_OP_TSEND, FI_OP_WRITE, fi_deferred_work,
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// `work` is as the man page says.
 pub(crate) unsafe fn deferred_post<'a>(
     work: &fi_deferred_work,
-) -> Result<(&'a Arc<EpInner>, Post), c_int> {
+) -> Result<(&'a Arc<Endpoint>, Post), c_int> {
     // SAFETY: the kind says what the union holds; its lists are the caller's.
     let (ep, post) = unsafe {
         match work.op_type {

@@ -2,8 +2,8 @@
 //! default flags of its own.
 
 use crate::object::{self, Class};
-use erd_core::ep::EpInner;
-use erd_core::ep::bind::Role;
+use erd_core::endpoint::Endpoint;
+use erd_core::endpoint::bind::Role;
 use erd_core::flags::Flags;
 use erd_core::uses::Use;
 use erd_ffi::fi::{
@@ -54,14 +54,14 @@ impl EpFid {
 /// The endpoint behind a call, as the object sees it that the call was made on.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
-    pub ep: &'a Arc<EpInner>,
+    pub ep: &'a Arc<Endpoint>,
     pub own: &'a Own,
 }
 
 impl Deref for Caller<'_> {
-    type Target = EpInner;
+    type Target = Endpoint;
 
-    fn deref(&self) -> &EpInner {
+    fn deref(&self) -> &Endpoint {
         self.ep
     }
 }
@@ -74,7 +74,7 @@ pub(super) unsafe fn state<'a>(ep: *mut fid_ep) -> Caller<'a> {
     let object = ep.cast::<EpFid>();
     // SAFETY: the caller's promise: endpoints are published with this structure. The reference
     // leaves out C's part.
-    unsafe { Caller { ep: object::inner::<EpInner>(object), own: &(*object).own } }
+    unsafe { Caller { ep: object::inner::<Endpoint>(object), own: &(*object).own } }
 }
 
 /// [`state`] of what may be another object.
@@ -160,11 +160,11 @@ pub(crate) fn context_object(
         Role::Tx(nth) => (FI_CLASS_TX_CTX, nth),
         Role::Rx => (FI_CLASS_RX_CTX, 0),
     };
-    let fid = fid { fclass, ..object::base::<EpInner>(context, &CONTEXT_OPS) };
+    let fid = fid { fclass, ..object::base::<Endpoint>(context, &CONTEXT_OPS) };
     EpFid::new(super::calls::tables(fid), flags, Some(sep)).with_ctx(ctx)
 }
 
-static ALIAS_OPS: fi_ops = fi_ops { close: object::release::<EpInner>, ..super::calls::FID_OPS };
+static ALIAS_OPS: fi_ops = fi_ops { close: object::release::<Endpoint>, ..super::calls::FID_OPS };
 
 static CONTEXT_OPS: fi_ops = fi_ops { close: close_context, ..super::calls::FID_OPS };
 
@@ -184,6 +184,6 @@ guarded! {
             caller.ep.detach(role);
         }
         // SAFETY: as above.
-        unsafe { object::release::<EpInner>(any) }
+        unsafe { object::release::<Endpoint>(any) }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::fid::{Caller, state};
 use crate::errno;
-use erd_core::ep::Buffers;
-use erd_core::ep::Call;
-use erd_core::ep::Post;
-use erd_core::ep::RecvRequest;
-use erd_core::ep::SendRequest;
+use erd_core::endpoint::Buffers;
+use erd_core::endpoint::Call;
+use erd_core::endpoint::Post;
+use erd_core::endpoint::RecvRequest;
+use erd_core::endpoint::SendRequest;
 use erd_core::error::Error;
 use erd_core::flags::Flags;
 use erd_ffi::fi::{FI_EINVAL, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};

@@ -2,11 +2,11 @@
 
 use super::fid::{Caller, state};
 use crate::errno;
-use erd_core::ep::AskPost;
-use erd_core::ep::Buffers;
-use erd_core::ep::Call;
-use erd_core::ep::Post;
-use erd_core::ep::call::{list, targets_of};
+use erd_core::endpoint::AskPost;
+use erd_core::endpoint::Buffers;
+use erd_core::endpoint::Call;
+use erd_core::endpoint::Post;
+use erd_core::endpoint::call::{list, targets_of};
 use erd_core::error::Error;
 use erd_core::flags::Flags;
 use erd_ffi::fi::{FI_EINVAL, NOSYS_RMA, fi_addr_t, fi_msg_rma, fi_ops_rma, fi_rma_iov, fid_ep};

@@ -1,11 +1,11 @@
 //! The calls of `fi_tagged(3)`.
 
 use super::fid::state;
-use erd_core::ep::Buffers;
-use erd_core::ep::Call;
-use erd_core::ep::Post;
-use erd_core::ep::RecvRequest;
-use erd_core::ep::SendRequest;
+use erd_core::endpoint::Buffers;
+use erd_core::endpoint::Call;
+use erd_core::endpoint::Post;
+use erd_core::endpoint::RecvRequest;
+use erd_core::endpoint::SendRequest;
 use erd_core::flags::Flags;
 use erd_ffi::fi::{FI_EINVAL, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep};
 use erd_ffi::guard::guarded;

@@ -2,8 +2,8 @@
 
 use super::fid::Caller;
 use crate::{errno, object};
-use erd_core::cntr::CntrInner;
-use erd_core::ep::{Later, Post};
+use erd_core::counter::Counter;
+use erd_core::endpoint::{Later, Post};
 use erd_core::trigger::Action;
 use erd_ffi::fi::{FI_EINVAL, FI_ENOSYS, FI_TRIGGER_THRESHOLD, fi_triggered_context};
 use std::ffi::c_int;
@@ -32,7 +32,7 @@ impl Caller<'_> {
                 return Err(FI_ENOSYS);
             }
             let asked = (*context).trigger.threshold;
-            (object::from_fid::<CntrInner>(asked.cntr.cast()), asked.threshold)
+            (object::from_fid::<Counter>(asked.cntr.cast()), asked.threshold)
         };
         let Some(cntr) = cntr else { return Err(FI_EINVAL) };
         let later = Later::new(self.ep, post, None).map_err(errno::of)?;

@@ -3,10 +3,10 @@
 use super::owner::SrxOwner;
 use crate::domain::DomainFid;
 use crate::{errno, object};
-use erd_core::ep::peer_rx::{discard_queued, start_queued};
+use erd_core::endpoint::peer_rx::{discard_queued, start_queued};
 use erd_core::flags::Flags;
 use erd_core::foreign::Slip;
-use erd_core::shared::SrxInner;
+use erd_core::shared_receive::SharedReceives;
 use erd_ffi::fi::{
     FI_EINVAL, FI_PEER, NOSYS_ATOMIC, NOSYS_CM, NOSYS_COLLECTIVE, NOSYS_EP, NOSYS_FID, NOSYS_MSG,
     NOSYS_RMA, NOSYS_SRX_PEER, NOSYS_TAGGED, fi_ops, fi_ops_srx_peer, fi_peer_rx_entry, fi_rx_attr,
@@ -16,7 +16,7 @@ use erd_ffi::guard::guarded;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-static FID_OPS: fi_ops = fi_ops { close: object::close::<SrxInner>, ..NOSYS_FID };
+static FID_OPS: fi_ops = fi_ops { close: object::close::<SharedReceives>, ..NOSYS_FID };
 
 static PEER_OPS: fi_ops_srx_peer = fi_ops_srx_peer {
     start_msg: start,
@@ -48,9 +48,9 @@ pub(crate) unsafe fn open(
         return -FI_EINVAL;
     };
     let rx_flags = Flags::from_bits_retain(attr.op_flags & !FI_PEER);
-    let inner = SrxInner::of_owner(domain, rx_flags, Arc::new(owner));
+    let inner = SharedReceives::of_owner(domain, rx_flags, Arc::new(owner));
     let abi = fid_ep {
-        fid: object::base::<SrxInner>(std::ptr::null_mut(), &FID_OPS),
+        fid: object::base::<SharedReceives>(std::ptr::null_mut(), &FID_OPS),
         ops: &NOSYS_EP,
         cm: &NOSYS_CM,
         msg: &NOSYS_MSG,

@@ -4,8 +4,8 @@ use super::cq::CompletionQueue;
 use super::error::Error;
 use super::pd::ProtectionDomain;
 use crate::info::place::Place;
-use erd_core::domain::{DomainInner, Spot, Terms};
-use erd_core::mr::KeyTerms;
+use erd_core::domain::{Domain, Spot, Terms};
+use erd_core::registration::KeyTerms;
 use erd_core::settings::{BadSetting, PARAMETERS, Settings};
 use erd_sys::process::Process;
 use std::net::IpAddr;
@@ -93,7 +93,7 @@ pub(super) const KEYS: KeyTerms = KeyTerms { random: true, at_enable: false, by_
 /// It is the root of all objects. Each of them keeps what it needs open, so they may be dropped in
 /// any order.
 pub struct Context {
-    pub(super) domain: Arc<DomainInner>,
+    pub(super) domain: Arc<Domain>,
     process: Process,
 }
 
@@ -112,7 +112,7 @@ impl Context {
             stays: true,
             keys: KEYS,
         };
-        let domain = DomainInner::new(settings, spot, &terms)
+        let domain = Domain::new(settings, spot, &terms)
             .map_err(|error| Error::system("open the RDMA device", error))?;
         Ok(Context { domain, process: Process::current() })
     }
@@ -164,7 +164,7 @@ impl Drop for Context {
 }
 
 /// In a forked child: the domain's sockets and devices are the parent's, and stay as they are.
-pub(super) fn leave_to_parent(domain: &Arc<DomainInner>, process: Process) {
+pub(super) fn leave_to_parent(domain: &Arc<Domain>, process: Process) {
     if !process.is_current() {
         std::mem::forget(Arc::clone(domain));
     }

@@ -2,9 +2,9 @@
 
 use super::error::Error;
 use erd_core::cause::{self, Cause};
-use erd_core::cq::CqInner;
-use erd_core::cq::queue::Entry;
-use erd_core::domain::DomainInner;
+use erd_core::completion::CompletionQueue as Queue;
+use erd_core::completion::queue::Entry;
+use erd_core::domain::Domain;
 use erd_core::flags::Flags;
 use erd_sys::process::Process;
 use std::net::SocketAddr;
@@ -175,15 +175,15 @@ pub enum Notify {
 /// Polling it is also what makes its queue pairs progress. A thread of the library's own steps in
 /// when the program has not called for a millisecond.
 pub struct CompletionQueue {
-    pub(super) inner: Arc<CqInner>,
+    pub(super) inner: Arc<Queue>,
     process: Process,
     /// Destroyed while a thread slept on it.
     closed: AtomicBool,
 }
 
 impl CompletionQueue {
-    pub(super) fn new(domain: &DomainInner) -> CompletionQueue {
-        let inner = CqInner::for_polling(domain);
+    pub(super) fn new(domain: &Domain) -> CompletionQueue {
+        let inner = Queue::for_polling(domain);
         CompletionQueue { inner, process: Process::current(), closed: AtomicBool::new(false) }
     }
 

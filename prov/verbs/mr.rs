@@ -6,8 +6,8 @@ use super::pinned::Pinned;
 use bitflags::bitflags;
 use erd_core::error::Error as CoreError;
 use erd_core::flags::Flags;
-use erd_core::mr::{MrTable, NO_KEY};
 use erd_core::region::{Piece, Region};
+use erd_core::registration::{KeyTable, NO_KEY};
 use erd_core::uses::Use;
 use erd_sys::process::Process;
 use std::ops::Range;
@@ -65,7 +65,7 @@ pub struct MemoryRegion {
     /// The memory is a boxed slice of the region's own.
     owned: bool,
     region: Arc<Region>,
-    regions: Arc<MrTable>,
+    regions: Arc<KeyTable>,
     pinned: Arc<Pinned>,
     rkey: u64,
     process: Process,

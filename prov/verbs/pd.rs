@@ -5,10 +5,11 @@ use super::error::Error;
 use super::mr::{Access, MemoryRegion};
 use super::pinned::Pinned;
 use super::qp::{QpOptions, QueuePair};
-use erd_core::av::{AvInner, PeerIndex};
-use erd_core::domain::DomainInner;
+use erd_core::av::AddressVector;
+use erd_core::domain::Domain;
 use erd_core::error::Error as CoreError;
-use erd_core::mr::MrTable;
+use erd_core::peer_index::PeerIndex;
+use erd_core::registration::KeyTable;
 use erd_core::resolve;
 use erd_core::uses::{Use, Users};
 use erd_sys::process::Process;
@@ -22,9 +23,9 @@ pub struct ProtectionDomain {
 }
 
 pub(super) struct PdInner {
-    pub domain: Arc<DomainInner>,
-    pub av: Arc<AvInner>,
-    pub regions: Arc<MrTable>,
+    pub domain: Arc<Domain>,
+    pub av: Arc<AddressVector>,
+    pub regions: Arc<KeyTable>,
     pub pinned: Arc<Pinned>,
     pub users: Users,
     /// That of the context.
@@ -38,11 +39,11 @@ impl Drop for PdInner {
 }
 
 impl ProtectionDomain {
-    pub(super) fn new(domain: &Arc<DomainInner>, process: Process) -> ProtectionDomain {
+    pub(super) fn new(domain: &Arc<Domain>, process: Process) -> ProtectionDomain {
         let inner = PdInner {
             domain: Arc::clone(domain),
-            av: AvInner::new(domain, 0),
-            regions: Arc::new(MrTable::new(KEYS)),
+            av: AddressVector::new(domain, 0),
+            regions: Arc::new(KeyTable::new(KEYS)),
             pinned: Arc::default(),
             users: Users::default(),
             process,
@@ -146,7 +147,7 @@ impl ProtectionDomain {
 /// are outstanding.
 pub struct AddressHandle {
     pub(super) fi_addr: PeerIndex,
-    pub(super) av: Arc<AvInner>,
+    pub(super) av: Arc<AddressVector>,
     peer: SocketAddr,
     process: Process,
     _pd_use: Use,
@@ -174,7 +175,7 @@ impl AddressHandle {
     }
 }
 
-fn valid_name(domain: &DomainInner) -> String {
+fn valid_name(domain: &Domain) -> String {
     let family = if domain.local.is_ipv4() { "IPv4" } else { "IPv6" };
     format!("an {family} address of one host, with a port that is not 0")
 }

@@ -6,12 +6,12 @@ use super::mr::RemoteAddr;
 use super::pd::{AddressHandle, PdInner};
 use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
 use erd_core::atomics::{Datatype, Op};
-use erd_core::av::ANYONE;
-use erd_core::ep::{
-    Access, AskPost, Bound, Buffers, Call, EpConfig, EpInner, Poster, RecvRequest,
+use erd_core::endpoint::{
+    Access, AskPost, Bound, Buffers, Call, Endpoint, EpConfig, Poster, RecvRequest,
     SendRequest as SendPost,
 };
 use erd_core::flags::Flags;
+use erd_core::peer_index::ANYONE;
 use erd_core::settings::{IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_core::uses::Use;
 use erd_rd::{Atomic, Form, Target, Targets};
@@ -78,7 +78,7 @@ impl From<PostError> for Error {
 /// says goodbye to its peers, and ends all other requests without completions: wait for those of
 /// sends that matter first.
 pub struct QueuePair {
-    ep: Arc<EpInner>,
+    ep: Arc<Endpoint>,
     pd: Arc<PdInner>,
     number: u32,
     name: SocketAddr,
@@ -113,7 +113,7 @@ impl QueuePair {
         );
         let make = |errno| Error::system("create a queue pair", errno);
         let at = SocketAddr::new(domain.local, options.port);
-        let ep = EpInner::new(domain, &pd.regions, config, at).map_err(make)?;
+        let ep = Endpoint::new(domain, &pd.regions, config, at).map_err(make)?;
         let (send_cq, recv_cq) = (&options.send_cq.inner, &options.recv_cq.inner);
         let bindings = [
             Bound::Av(&pd.av),

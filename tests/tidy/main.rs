@@ -15,7 +15,7 @@ const SOURCES: &[&str] = &["rs", "c", "h", "py", "sh"];
 /// Other files that are read for words.
 const TEXTS: &[&str] = &["md", "toml", "txt", "yml", "yaml"];
 /// Where unsafe code may be.
-const UNSAFE_CODE: &[&str] = &["sys/", "ffi/", "port/", "prov/", "so/"];
+const UNSAFE_CODE: &[&str] = &["sys/", "ffi/", "port/", "core/", "prov/", "so/"];
 /// Directories that are not the project's own text.
 const OUTSIDE: &[&str] = &["target", ".git", "corpus", "artifacts", "node_modules"];
 /// The crates of the workspace, and which of them each may depend on.
@@ -24,11 +24,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("erd-rd", &["erd-types"]),
     ("erd-sim", &["erd-rd"]),
     ("erd-sys", &[]),
-    ("erd-ffi", &[]),
+    ("erd-ffi", &["erd-sys"]),
     ("erd-port", &["erd-types", "erd-sys", "erd-ffi"]),
-    ("erd", &["erd-rd", "erd-sys", "erd-ffi", "erd-port"]),
+    ("erd-core", &["erd-rd", "erd-sys", "erd-port"]),
+    ("erd", &["erd-core", "erd-rd", "erd-sys", "erd-ffi", "erd-port"]),
     ("erd-fi", &["erd", "erd-ffi"]),
-    ("erd-tool", &["erd", "erd-sys", "erd-ffi", "erd-port"]),
+    ("erd-tool", &["erd", "erd-core", "erd-sys", "erd-ffi", "erd-port"]),
     ("erd-fuzz", &["erd-rd", "erd-port", "erd"]),
     ("erd-relay", &["erd-rd", "erd-sim"]),
     ("xtask", &[]),

@@ -38,7 +38,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
         Done::many(exported.len(), format!("{} as recorded", exported.len()))
     });
     report.step("C API, random calls, memcheck", |log| {
-        let program = unit_tests(layout, log)?;
+        let program = unit_tests(layout, "erd", log)?;
         for seed in 1..=SEQUENCES {
             Job::new(&program)
                 .args(["random_calls_are_answered_as_documented"])
@@ -68,10 +68,10 @@ pub fn steps(report: &mut Report, layout: &Layout) {
     }
 }
 
-/// The program with the unit tests of the root package.
-pub fn unit_tests(layout: &Layout, log: &Path) -> Result<PathBuf> {
+/// The program with the unit tests of a package.
+pub fn unit_tests(layout: &Layout, package: &str, log: &Path) -> Result<PathBuf> {
     let output = Job::new("cargo")
-        .args(["test", "--package", "erd", "--lib", "--no-run", "--message-format", "json"])
+        .args(["test", "--package", package, "--lib", "--no-run", "--message-format", "json"])
         .dir(&layout.root)
         .limit(Duration::from_secs(900))
         .run(log)?;

@@ -8,8 +8,9 @@ pub mod shared;
 pub mod symmetric;
 pub mod table;
 
-use crate::domain::DomainInner;
+use crate::domain::Domain;
 use crate::error::Error;
+use crate::peer_index::{NOWHERE, PeerIndex};
 use crate::sockaddr::Family;
 use crate::uses::{Use, Users};
 use entries::Entries;
@@ -20,13 +21,6 @@ use table::{NotThere, Table};
 
 pub use table::ENTRIES_MAX;
 
-/// Where the name of a peer is in an address vector, or what the user calls it.
-pub type PeerIndex = u64;
-/// The name is in no address vector.
-pub const NOWHERE: PeerIndex = u64::MAX;
-/// A receive takes messages of any peer.
-pub const ANYONE: PeerIndex = u64::MAX;
-
 /// What an AV tells an endpoint that is bound to it.
 pub trait Member: Send + Sync {
     /// `addr` is not at `fi_addr` any more. Its session may go on: the other side decides, too.
@@ -35,7 +29,7 @@ pub trait Member: Send + Sync {
     /// Addresses were inserted.
     fn names_added(&self);
 
-    /// What [`AvInner::find`] answers has changed.
+    /// What [`AddressVector::find`] answers has changed.
     fn names_changed(&self);
 }
 
@@ -45,8 +39,8 @@ pub const RX_CONTEXTS_MAX: usize = 1 << RX_CTX_BITS_MAX;
 pub const RX_CTX_BITS_MAX: u32 = 6;
 
 /// State of an address vector.
-pub struct AvInner {
-    domain: Arc<DomainInner>,
+pub struct AddressVector {
+    domain: Arc<Domain>,
     table: RwLock<Entries>,
     /// High bits of an `fi_addr` that name a receive context.
     rx_ctx_bits: u32,
@@ -58,29 +52,29 @@ pub struct AvInner {
     _domain_use: Use,
 }
 
-impl Drop for AvInner {
+impl Drop for AddressVector {
     fn drop(&mut self) {
         self.domain.admission.shrank();
     }
 }
 
-impl AvInner {
+impl AddressVector {
     /// An AV without addresses, with room for `count` before it grows.
     #[must_use]
-    pub fn new(domain: &Arc<DomainInner>, count: usize) -> Arc<AvInner> {
-        AvInner::with(domain, Entries::Own(Table::with_room(count)), 0, false)
+    pub fn new(domain: &Arc<Domain>, count: usize) -> Arc<AddressVector> {
+        AddressVector::with(domain, Entries::Own(Table::with_room(count)), 0, false)
     }
 
     /// An AV of these addresses, whose users name them themselves if `user_ids`. The high bits of an
     /// index name a receive context.
     #[must_use]
     pub fn with(
-        domain: &Arc<DomainInner>,
+        domain: &Arc<Domain>,
         entries: Entries,
         rx_ctx_bits: u32,
         user_ids: bool,
-    ) -> Arc<AvInner> {
-        let av = Arc::new(AvInner {
+    ) -> Arc<AddressVector> {
+        let av = Arc::new(AddressVector {
             domain: Arc::clone(domain),
             table: RwLock::new(entries),
             rx_ctx_bits,
@@ -131,7 +125,7 @@ impl AvInner {
 
     /// The domain that the AV belongs to.
     #[must_use]
-    pub fn domain(&self) -> &Arc<DomainInner> {
+    pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 

@@ -3,7 +3,7 @@
 use super::node::{Node, Options};
 use crate::av::AvFid;
 use crate::object;
-use erd_core::av::{AvInner, Member};
+use erd_core::av::{AddressVector, Member};
 use erd_ffi::fi::{FI_ADDR_NOTAVAIL, fi_addr_t};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 /// An endpoint that is told late: another thread inserts an address before.
 struct Late {
-    av: Arc<AvInner>,
+    av: Arc<AddressVector>,
     next: SocketAddr,
     given: AtomicU64,
 }

@@ -3,9 +3,9 @@
 use super::memory::{KEY, with_driver};
 use super::node::{Node, Options, ok};
 use erd_core::admission::{Admission, Admitted};
-use erd_core::ep::call::Call;
-use erd_core::ep::ops::Buffers;
-use erd_core::ep::post_ask::AskPost;
+use erd_core::endpoint::call::Call;
+use erd_core::endpoint::ops::Buffers;
+use erd_core::endpoint::post_ask::AskPost;
 use erd_core::flags::Flags;
 use erd_core::region::{Piece, Region};
 use erd_core::settings::KeyPeers;

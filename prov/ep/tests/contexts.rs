@@ -4,10 +4,10 @@ use super::memory::with_driver_of;
 use super::node::{
     Done, Node, Options, Pair, bind, ctx, enable, ok, patience, recv_many, set_min_multi_recv,
 };
-use erd_core::ep::call::Call;
-use erd_core::ep::limits::UNREAD_MAX;
-use erd_core::ep::ops::Buffers;
-use erd_core::ep::post_send::SendRequest;
+use erd_core::endpoint::call::Call;
+use erd_core::endpoint::limits::UNREAD_MAX;
+use erd_core::endpoint::ops::Buffers;
+use erd_core::endpoint::post_send::SendRequest;
 use erd_core::flags::Flags;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;

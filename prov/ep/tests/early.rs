@@ -3,11 +3,11 @@
 use super::late::count;
 use super::memory::{expose, remote, with_driver};
 use super::node::{EP_CONTEXT, Node, Options, Pair, ctx, ok};
-use erd_core::ep::ORDERED_BYTES;
-use erd_core::ep::call::Call;
-use erd_core::ep::limits::{EARLY_BYTES_MAX, FEW_SENDS};
-use erd_core::ep::ops::Buffers;
-use erd_core::ep::post_ask::AskPost;
+use erd_core::endpoint::ORDERED_BYTES;
+use erd_core::endpoint::call::Call;
+use erd_core::endpoint::limits::{EARLY_BYTES_MAX, FEW_SENDS};
+use erd_core::endpoint::ops::Buffers;
+use erd_core::endpoint::post_ask::AskPost;
 use erd_core::flags::Flags;
 use erd_core::settings::INJECT_BYTES;
 use erd_ffi::fi::*;

@@ -3,7 +3,7 @@
 use super::node::{Node, Options, Pair, ok, patience};
 use crate::object;
 use erd_core::cause;
-use erd_core::ep::EpInner;
+use erd_core::endpoint::Endpoint;
 use erd_ffi::fi::*;
 use erd_rd::wire::header::{Header, Kind, VERSION, seal};
 use std::net::UdpSocket;
@@ -15,7 +15,7 @@ fn who_waits_for_a_failed_endpoint_is_told() {
     let mut got = [0; 8];
     ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
     // SAFETY: an open endpoint of ours.
-    let inner = unsafe { object::inner::<EpInner>(pair.b.ep.cast()) };
+    let inner = unsafe { object::inner::<Endpoint>(pair.b.ep.cast()) };
     inner.fail();
     let failed = -(FI_EOTHER as isize);
     assert_eq!(pair.b.read(1).map(|_| ()), Err(failed));

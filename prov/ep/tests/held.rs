@@ -3,7 +3,7 @@
 
 use super::node::{Node, Options, bind, ctx, enable, ok, patience};
 use crate::object;
-use erd_core::ep::EpInner;
+use erd_core::endpoint::Endpoint;
 use erd_core::progress;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;
@@ -92,9 +92,9 @@ impl Drop for Setting {
     }
 }
 
-fn state<'a>(ep: *mut fid_ep) -> &'a Arc<EpInner> {
+fn state<'a>(ep: *mut fid_ep) -> &'a Arc<Endpoint> {
     // SAFETY: an open endpoint of ours.
-    unsafe { object::inner::<EpInner>(ep.cast()) }
+    unsafe { object::inner::<Endpoint>(ep.cast()) }
 }
 
 #[test]

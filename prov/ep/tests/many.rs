@@ -2,7 +2,7 @@
 
 use super::node::{Node, Options, bind, ctx, enable, ok, patience};
 use crate::object;
-use erd_core::ep::EpInner;
+use erd_core::endpoint::Endpoint;
 use erd_ffi::fi::*;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::ptr::null_mut;
@@ -73,9 +73,9 @@ fn close(ep: *mut fid_ep) {
     ok("close", unsafe { ((*(*ep).fid.ops).close)(ep.cast()) } as isize);
 }
 
-fn state<'a>(ep: *mut fid_ep) -> &'a Arc<EpInner> {
+fn state<'a>(ep: *mut fid_ep) -> &'a Arc<Endpoint> {
     // SAFETY: an open endpoint of ours.
-    unsafe { object::inner::<EpInner>(ep.cast()) }
+    unsafe { object::inner::<Endpoint>(ep.cast()) }
 }
 
 fn send(ep: *mut fid_ep, dest: fi_addr_t) {

@@ -3,15 +3,15 @@
 
 use super::node::{Node, Options, Pair, ok, patience};
 use crate::object;
-use erd_core::ep::EpInner;
-use erd_core::ep::arrivals::Lease;
-use erd_core::ep::call::Call;
-use erd_core::ep::driver::Driver;
-use erd_core::ep::limits::UNREAD_MAX;
-use erd_core::ep::ops::{Buffers, Handle};
-use erd_core::ep::post_ask::AskPost;
-use erd_core::ep::post_send::SendRequest;
-use erd_core::ep::sender::Outcome;
+use erd_core::endpoint::Endpoint;
+use erd_core::endpoint::arrivals::Lease;
+use erd_core::endpoint::call::Call;
+use erd_core::endpoint::driver::Driver;
+use erd_core::endpoint::limits::UNREAD_MAX;
+use erd_core::endpoint::ops::{Buffers, Handle};
+use erd_core::endpoint::post_ask::AskPost;
+use erd_core::endpoint::post_send::SendRequest;
+use erd_core::endpoint::sender::Outcome;
 use erd_core::flags::Flags;
 use erd_core::region::{Piece, Region};
 use erd_ffi::fi::*;
@@ -33,7 +33,7 @@ pub fn with_driver<R>(node: &Node, f: impl FnOnce(&mut Driver) -> R) -> R {
 /// Calls `f` with the locked inside of an open endpoint.
 pub fn with_driver_of<R>(ep: *mut fid_ep, f: impl FnOnce(&mut Driver) -> R) -> R {
     // SAFETY: the endpoint is open.
-    let ep = unsafe { object::inner::<EpInner>(ep.cast()) };
+    let ep = unsafe { object::inner::<Endpoint>(ep.cast()) };
     let mut answer = None;
     let rc = ep.post(|driver| {
         answer = Some(f(driver));

@@ -2,8 +2,8 @@
 
 use super::node::{Node, Options};
 use crate::object;
-use erd_core::ep::EpInner;
-use erd_core::ep::observe::Seen;
+use erd_core::endpoint::Endpoint;
+use erd_core::endpoint::observe::Seen;
 use erd_ffi::fi::FI_EAGAIN;
 use erd_port::verbs::negotiation::address::{Address, Kind, PortDatagram};
 use std::net::UdpSocket;
@@ -19,7 +19,7 @@ fn who_asks_an_endpoint_without_verbs_gets_no_answer() {
     let ask = PortDatagram { kind: Kind::Ask, nonce: 77, address, cookie: 0, name: own };
     socket.send_to(&ask.encode(), node.name()).expect("sent");
     // SAFETY: an open endpoint of ours.
-    let inner = unsafe { object::inner::<EpInner>(node.ep.cast()) };
+    let inner = unsafe { object::inner::<Endpoint>(node.ep.cast()) };
     let carried = || {
         let mut seen = Seen::default();
         inner.observe(&mut seen, 0);

@@ -9,16 +9,16 @@ use super::link::Link;
 use super::ops::Pool;
 use super::room::Room;
 use super::sender::Sender;
-use super::{EpInner, Setup, State};
+use super::{Endpoint, Setup, State};
 use crate::admission::Admitted;
-use crate::domain::DomainInner;
+use crate::domain::Domain;
 use crate::error::Error;
-use crate::mr::MrTable;
+use crate::registration::KeyTable;
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_port::info_path::InfoPath;
 use erd_port::udp::{PortError, RxSocket, TxSockets};
 use erd_port::verbs::Member;
-use erd_rd::Endpoint;
+use erd_rd::Endpoint as Engine;
 use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
 use erd_sys::clock::monotonic_ns;
@@ -26,7 +26,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-impl EpInner {
+impl Endpoint {
     /// `fi_enable`.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl EpInner {
 
 /// What has to be opened for an endpoint to run.
 struct Parts {
-    engine: Endpoint,
+    engine: Engine,
     tx: Arc<TxSockets>,
     info_path: Option<InfoPath>,
     link: Link,
@@ -76,7 +76,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn open(domain: &DomainInner, setup: &Setup) -> Result<Parts, Error> {
+    fn open(domain: &Domain, setup: &Setup) -> Result<Parts, Error> {
         let name = name(domain, &setup.rx);
         let recv_bytes = setup.rx.granted_recv_bytes();
         let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
@@ -85,7 +85,7 @@ impl Parts {
             tracing::warn!(%error, "fi_enable: a setting is out of range");
             Error::Invalid
         };
-        let mut engine = Endpoint::new(engine_config, scheme.build(), seed).map_err(refused)?;
+        let mut engine = Engine::new(engine_config, scheme.build(), seed).map_err(refused)?;
         if let Some(near) = config::near(domain) {
             engine.set_near(near).map_err(refused)?;
         }
@@ -109,7 +109,7 @@ impl Parts {
 
 impl Driver {
     /// `None` if no AV is bound.
-    fn assemble(endpoint: &EpInner, setup: Setup, parts: Parts) -> Option<Driver> {
+    fn assemble(endpoint: &Endpoint, setup: Setup, parts: Parts) -> Option<Driver> {
         let domain = &endpoint.domain;
         let Setup { rx, config, bindings, regions } = setup;
         let (av, av_use) = bindings.av?;
@@ -202,21 +202,21 @@ impl Driver {
 ///
 /// # Errors
 /// Why not.
-pub(super) fn bind_socket(domain: &DomainInner, at: SocketAddr) -> Result<RxSocket, Error> {
+pub(super) fn bind_socket(domain: &Domain, at: SocketAddr) -> Result<RxSocket, Error> {
     RxSocket::bind(at, &domain.port_options()).map_err(|error| port_error(&error))
 }
 
 /// The name of an endpoint: where its socket is bound, or the domain's address if that is
 /// everywhere.
-pub(super) fn name(domain: &DomainInner, rx: &RxSocket) -> SocketAddr {
+pub(super) fn name(domain: &Domain, rx: &RxSocket) -> SocketAddr {
     let bound = rx.local_addr();
     if bound.ip().is_unspecified() { SocketAddr::new(domain.local, bound.port()) } else { bound }
 }
 
 /// A new endpoint's settings before anything is bound.
 pub(super) fn setup(
-    domain: &DomainInner,
-    regions: &Arc<MrTable>,
+    domain: &Domain,
+    regions: &Arc<KeyTable>,
     config: EpConfig,
     at: SocketAddr,
 ) -> Result<Setup, Error> {

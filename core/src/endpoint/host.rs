@@ -1,7 +1,7 @@
 //! The driver's side of the engine's boundary ([`erd_rd::Host`]): operations and their memory.
 //!
 //! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
-//! be answered to it, and what is to be completed, goes into the [`Outbox`] until the call returns.
+//! be answered to it, and what is to be completed, goes into the `Outbox` until the call returns.
 
 use super::complete::{Direction, Owed};
 use super::limits::FEW_SENDS;
@@ -14,9 +14,9 @@ use super::shared_rx::SharedRx;
 use crate::admission::Admitted;
 use crate::cause::Cause;
 use crate::flags::Flags;
-use crate::mr::MrTable;
+use crate::registration::KeyTable;
 use crate::settings::INJECT_BYTES;
-use crate::shared::Part;
+use crate::shared_receive::Part;
 use erd_port::PinId;
 use erd_port::udp::{self, SHARED_MIN_BYTES, Shares};
 use erd_port::verbs::{SETTLE_NS, VerbsPort};
@@ -154,7 +154,7 @@ pub struct EpHost {
     /// Bounded by what the engine admits of each peer.
     pub(super) served: Pool<Served>,
     /// The memory that peers may reach.
-    pub(super) regions: Arc<MrTable>,
+    pub(super) regions: Arc<KeyTable>,
     /// Peers that may use keys of the application.
     pub admitted: Admitted,
     pub(super) matcher: Matcher<PeerId, Posted, Unexpected>,

@@ -1,8 +1,8 @@
 //! The entries of one completion queue, in order.
 
-use crate::av::PeerIndex;
 use crate::cause::Cause;
 use crate::flags::Flags;
+use crate::peer_index::PeerIndex;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub struct Entry {
     pub data: u64,
     /// Tag of the message.
     pub tag: u64,
-    /// Who sent it, or [`NOWHERE`].
+    /// Who sent it, or [`crate::peer_index::NOWHERE`].
     pub source: PeerIndex,
     /// The peer's name, for queue pairs.
     pub peer: Option<SocketAddr>,

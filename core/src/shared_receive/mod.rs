@@ -10,13 +10,13 @@ mod buffer;
 
 pub use buffer::{Ended, Part};
 
-use crate::av::ANYONE;
 use crate::cause::Cause;
-use crate::domain::DomainInner;
-use crate::ep::{EpInner, MIN_MULTI_RECV_BYTES, RecvRequest};
+use crate::domain::Domain;
+use crate::endpoint::{Endpoint, MIN_MULTI_RECV_BYTES, RecvRequest};
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
+use crate::peer_index::ANYONE;
 use crate::uses::{Use, Users};
 use buffer::{Buffer, Orphans};
 use erd_rd::PeerId;
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// State of a shared receive context.
-pub struct SrxInner {
+pub struct SharedReceives {
     queue: Mutex<Queue>,
     /// Most receives that are posted, under way, or not read of.
     size: usize,
@@ -48,7 +48,7 @@ pub struct SrxInner {
 struct Queue {
     matcher: Matcher<SocketAddr, Posted, Waiting>,
     /// Endpoints bound here.
-    members: Vec<Weak<EpInner>>,
+    members: Vec<Weak<Endpoint>>,
     /// Receives that the endpoints had under way, or not read of, when they were last asked.
     busy: usize,
     /// Receives that they have got since.
@@ -75,7 +75,7 @@ pub enum Posted {
 unsafe impl Send for Posted {}
 
 impl Posted {
-    fn new(request: &RecvRequest, srx: &SrxInner) -> Result<Posted, Error> {
+    fn new(request: &RecvRequest, srx: &SharedReceives) -> Result<Posted, Error> {
         let min_free_bytes = srx.min_multi_recv_bytes.load(Ordering::Relaxed) as u64;
         if request.flags.intersects(Flags::MULTI_RECV) {
             Ok(Posted::Many(Buffer::new(request, min_free_bytes, &srx.orphans)?))
@@ -118,7 +118,7 @@ impl Posted {
 
 /// A message that no receive was there for.
 struct Waiting {
-    endpoint: Weak<EpInner>,
+    endpoint: Weak<Endpoint>,
     peer: PeerId,
     tag: Option<u64>,
 }
@@ -129,20 +129,20 @@ const NOT_SHARED: Flags = Flags::TRIGGER;
 /// Times that the receives are counted while messages come.
 const COUNTS_MAX: usize = 4;
 
-impl SrxInner {
+impl SharedReceives {
     /// A context with room for so many receives, their default flags, and whether they may name their source.
     #[must_use]
-    pub fn new(domain: &DomainInner, terms: (usize, Flags, bool)) -> Arc<SrxInner> {
-        SrxInner::with(domain, terms, None)
+    pub fn new(domain: &Domain, terms: (usize, Flags, bool)) -> Arc<SharedReceives> {
+        SharedReceives::with(domain, terms, None)
     }
 
     /// A context of another provider's, which has the queue.
     pub fn of_owner(
-        domain: &DomainInner,
+        domain: &Domain,
         rx_flags: Flags,
         owner: Arc<dyn ReceiveOwner>,
-    ) -> Arc<SrxInner> {
-        SrxInner::with(domain, (0, rx_flags, false), Some(owner))
+    ) -> Arc<SharedReceives> {
+        SharedReceives::with(domain, (0, rx_flags, false), Some(owner))
     }
 
     /// The provider that has the receives, if it is another.
@@ -151,15 +151,15 @@ impl SrxInner {
     }
 
     fn with(
-        domain: &DomainInner,
+        domain: &Domain,
         (size, rx_flags, directed): (usize, Flags, bool),
         owner: Option<Arc<dyn ReceiveOwner>>,
-    ) -> Arc<SrxInner> {
+    ) -> Arc<SharedReceives> {
         // Receives are bounded as they are admitted: by the size, and one more for each thread that posts at
         // the same time. A buffer that took messages is not refused any more. What waits is bounded by
         // the credit that the endpoints' engines give.
         let matcher = Matcher::new(u32::MAX, u32::MAX);
-        Arc::new(SrxInner {
+        Arc::new(SharedReceives {
             queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
             size,
             directed,
@@ -202,12 +202,12 @@ impl SrxInner {
     }
 
     /// `endpoint` takes its receives from here.
-    pub fn join(&self, endpoint: &Arc<EpInner>) {
+    pub fn join(&self, endpoint: &Arc<Endpoint>) {
         self.queue.lock().members.push(Arc::downgrade(endpoint));
     }
 
     /// `endpoint` closes.
-    pub fn leave(&self, endpoint: &Weak<EpInner>) {
+    pub fn leave(&self, endpoint: &Weak<Endpoint>) {
         let mut queue = self.queue.lock();
         queue.members.retain(|member| !Weak::ptr_eq(member, endpoint));
         queue.matcher.take_unexpected(|_, waiting| Weak::ptr_eq(&waiting.endpoint, endpoint));
@@ -229,7 +229,7 @@ impl SrxInner {
         &self,
         name: SocketAddr,
         (tag, len_bytes): (Option<u64>, u64),
-        (endpoint, peer): (&Weak<EpInner>, PeerId),
+        (endpoint, peer): (&Weak<Endpoint>, PeerId),
     ) -> Option<(RecvRequest, Part)> {
         let mut queue = self.queue.lock();
         if let Some(key) = queue.matcher.find_posted(name, tag) {
@@ -251,7 +251,7 @@ impl SrxInner {
     /// Messages that waited will never come: so many of each peer and tag, which are all alike.
     pub fn withdraw(
         &self,
-        endpoint: &Weak<EpInner>,
+        endpoint: &Weak<Endpoint>,
         mut gone: HashMap<(PeerId, Option<u64>), usize>,
     ) {
         if gone.is_empty() {
@@ -307,7 +307,7 @@ impl SrxInner {
 
     /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No
     /// lock is held.
-    fn each_member(&self, f: impl FnMut(Arc<EpInner>) -> bool) -> bool {
+    fn each_member(&self, f: impl FnMut(Arc<Endpoint>) -> bool) -> bool {
         let members = self.queue.lock().members.clone();
         members.iter().filter_map(Weak::upgrade).any(f)
     }

@@ -4,7 +4,7 @@ use super::host::EpHost;
 use super::ops::{Handle, Kind};
 use crate::region::Pass;
 use erd_port::udp::{Plan, Taken};
-use erd_rd::{Endpoint, Expected};
+use erd_rd::{Endpoint as Engine, Expected};
 
 /// Most receive calls without a guess after wrong ones.
 const PAUSE_MAX: u32 = 64;
@@ -43,7 +43,7 @@ impl Guess {
     }
 
     /// Plans for the next arrival; `None` if there is nothing to expect, or guesses rest.
-    pub fn make(&mut self, engine: &Endpoint, host: &EpHost) -> Option<Lease> {
+    pub fn make(&mut self, engine: &Engine, host: &EpHost) -> Option<Lease> {
         if self.off {
             return None;
         }

@@ -1,7 +1,7 @@
 //! What an endpoint is asked to be.
 
 use super::limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
-use crate::domain::DomainInner;
+use crate::domain::Domain;
 use crate::flags::Flags;
 use crate::plan;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
@@ -81,19 +81,19 @@ impl EpConfig {
 }
 
 /// Largest datagram that an endpoint of the domain sends to other hosts or takes from them, in bytes.
-pub(super) fn datagram_bytes(domain: &DomainInner) -> u16 {
+pub(super) fn datagram_bytes(domain: &Domain) -> u16 {
     let verbs_bytes = domain.verbs.as_ref().map(|port| port.address().mtu_bytes);
     let v6 = domain.local.is_ipv6();
     plan::datagram_bytes(&domain.settings, domain.mtu_bytes, v6, verbs_bytes)
 }
 
-fn seals(domain: &DomainInner) -> Option<Seals> {
+fn seals(domain: &Domain) -> Option<Seals> {
     let seals = Seals { least_bytes: SHARED_MIN_BYTES, most_bytes: SHARED_MAX_BYTES };
     domain.shares.as_ref().map(|_| seals)
 }
 
 /// The engine's settings towards peers on this host, where these are others.
-pub(super) fn near(domain: &DomainInner) -> Option<Near> {
+pub(super) fn near(domain: &Domain) -> Option<Near> {
     let plan::Near { paths, scheme, link_bytes_per_s, datagram_bytes } = domain.near()?;
     let (seals, scheme) = (seals(domain), scheme.build());
     // The sockets set this one by themselves, if any: another takes a control message a datagram.
@@ -103,7 +103,7 @@ pub(super) fn near(domain: &DomainInner) -> Option<Near> {
 
 /// The engine's settings for an endpoint called `name` with this receive buffer.
 pub(super) fn engine_config(
-    domain: &DomainInner,
+    domain: &Domain,
     config: &EpConfig,
     name: SocketAddr,
     recv_buffer_bytes: usize,

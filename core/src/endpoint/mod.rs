@@ -3,7 +3,7 @@
 //! An endpoint has one lock, around everything that its operations touch. The order of locks is: a
 //! watch's list of endpoints, then an endpoint, then queues, counters and what a domain shares.
 //!
-//! - [`Endpoint`](EpInner): the object; `object`: opening it, names and options; `bind`: what it reports
+//! - [`Endpoint`]: the object; `object`: opening it, names and options; `bind`: what it reports
 //!   to; `config`: what it is asked for;
 //! - `post_send`, `post_recv`, `post_ask`: posting; `call`: what these have in common; `direct`: many in
 //!   one call; `later`: operations that wait for counters;
@@ -53,13 +53,13 @@ pub use post_send::SendRequest;
 pub use request::RecvRequest;
 
 use crate::av::Member;
-use crate::av::PeerIndex;
-use crate::domain::DomainInner;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::foreign::ReceiveOwner;
 use crate::held::{Call as FreeingCall, Known};
 use crate::look::{Look, Teller};
-use crate::mr::MrTable;
+use crate::peer_index::PeerIndex;
+use crate::registration::KeyTable;
 use crate::uses::{Use, Users};
 use bind::{Bindings, Watched};
 use driver::Driver;
@@ -86,11 +86,11 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 const CLOSING_PAUSE: Duration = Duration::from_micros(100);
 
 /// State of an endpoint.
-pub struct EpInner {
+pub struct Endpoint {
     /// For those whom this endpoint tells of itself.
-    me: Weak<EpInner>,
+    me: Weak<Endpoint>,
     /// The domain that it belongs to.
-    pub domain: Arc<DomainInner>,
+    pub domain: Arc<Domain>,
     state: Mutex<State>,
     /// Counts the application's calls but those that look at many endpoints at once, so that the helper thread sees whether it progresses.
     calls: AtomicU64,
@@ -128,14 +128,14 @@ struct Setup {
     config: EpConfig,
     bindings: Bindings,
     /// The memory that peers may reach.
-    regions: Arc<MrTable>,
+    regions: Arc<KeyTable>,
 }
 
 /// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed. The caller that
 /// unlocks it tells when the endpoint is due.
 struct Guard<'a> {
     state: MutexGuard<'a, State>,
-    endpoint: &'a EpInner,
+    endpoint: &'a Endpoint,
 }
 
 impl Deref for Guard<'_> {
@@ -168,7 +168,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-impl Member for EpInner {
+impl Member for Endpoint {
     fn peer_removed(&self, fi_addr: PeerIndex, _addr: SocketAddr) {
         if let State::Enabled(driver) = &mut *self.lock() {
             driver.forget(fi_addr);
@@ -186,7 +186,7 @@ impl Member for EpInner {
     }
 }
 
-impl EpInner {
+impl Endpoint {
     /// Who needs the endpoint.
     #[must_use]
     pub fn users(&self) -> &Users {
@@ -318,7 +318,7 @@ impl EpInner {
         self.step()
     }
 
-    /// [`EpInner::progress`] by the helper thread, who never waits for the application: the lock would be
+    /// [`Endpoint::progress`] by the helper thread, who never waits for the application: the lock would be
     /// handed to it while it has no processor, and keep the application from its own endpoint. (What
     /// counters have made due is posted as the application would.) `None` while that is in a call. Otherwise when the next step is due, if one is; from here on the
     /// fds, which `f` gets, tell of arrivals.
@@ -338,7 +338,7 @@ impl EpInner {
         Some(deadline_ns)
     }
 
-    /// [`EpInner::progress`] that does not count as a call.
+    /// [`Endpoint::progress`] that does not count as a call.
     pub fn step(&self) -> bool {
         if !self.is_usable() {
             return false;
@@ -353,7 +353,7 @@ impl EpInner {
         arrived
     }
 
-    /// [`EpInner::progress`] by a look that took the endpoint's entry, if something is due. False
+    /// [`Endpoint::progress`] by a look that took the endpoint's entry, if something is due. False
     /// while another thread is at it: that may not have told what is due from here on.
     pub fn progress_if_due(&self, now: u64) -> bool {
         self.teller.ask();
@@ -384,7 +384,7 @@ impl EpInner {
         told
     }
 
-    /// The opposite of [`EpInner::join_look`].
+    /// The opposite of [`Endpoint::join_look`].
     pub fn leave_look(&self, look: &Arc<Look>) {
         self.teller.leave(look);
     }
@@ -430,7 +430,7 @@ impl EpInner {
         FAILED.load(Ordering::Acquire)
     }
 
-    /// A bug was caught in the middle of a call: see [`EpInner`].
+    /// A bug was caught in the middle of a call: see [`Endpoint`].
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)

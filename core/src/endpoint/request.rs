@@ -1,8 +1,8 @@
 //! A receive as applications ask for it, of an endpoint or of a shared context.
 
 use super::ops::Buffers;
-use crate::av::PeerIndex;
 use crate::flags::Flags;
+use crate::peer_index::PeerIndex;
 use erd_rd::matching::TagMask;
 use std::ffi::c_void;
 
@@ -13,7 +13,7 @@ pub struct RecvRequest {
     pub buffers: Buffers,
     /// The application's context.
     pub context: *mut c_void,
-    /// Whose messages it takes, or [`crate::av::ANYONE`]'s.
+    /// Whose messages it takes, or [`crate::peer_index::ANYONE`]'s.
     pub source: PeerIndex,
     /// `None` for `fi_recv` and its like.
     pub tag: Option<TagMask>,

@@ -2,7 +2,7 @@
 //! (`FI_MULTI_RECV`). Its parts may go to messages of different endpoints.
 
 use crate::cause::Cause;
-use crate::ep::{Buffers, RecvRequest};
+use crate::endpoint::{Buffers, RecvRequest};
 use crate::error::Error;
 use crate::flags::Flags;
 use parking_lot::Mutex;

@@ -2,12 +2,12 @@
 
 use super::host::SendOp;
 use super::recv::RecvOp;
-use crate::av::NOWHERE;
 use crate::cause::Cause;
-use crate::cntr::CntrInner;
-use crate::cq::CqInner;
-use crate::cq::queue::{Account, AccountId, Entry, Failure};
+use crate::completion::CompletionQueue;
+use crate::completion::queue::{Account, AccountId, Entry, Failure};
+use crate::counter::Counter;
 use crate::flags::Flags;
+use crate::peer_index::NOWHERE;
 use crate::uses::Use;
 use erd_rd::PeerId;
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 /// The completion queue of one direction.
 pub(super) struct BoundCq {
-    pub cq: Arc<CqInner>,
+    pub cq: Arc<CompletionQueue>,
     /// Only operations that ask for it complete there (`FI_SELECTIVE_COMPLETION`).
     pub selective: bool,
     account_id: AccountId,
@@ -25,7 +25,7 @@ pub(super) struct BoundCq {
 }
 
 impl BoundCq {
-    pub(super) fn new(cq: &Arc<CqInner>, selective: bool) -> BoundCq {
+    pub(super) fn new(cq: &Arc<CompletionQueue>, selective: bool) -> BoundCq {
         let (account_id, account) = cq.open_account();
         BoundCq { cq: Arc::clone(cq), selective, account_id, account, _use: cq.hold() }
     }
@@ -33,12 +33,12 @@ impl BoundCq {
 
 /// The counter of one direction.
 pub(super) struct BoundCntr {
-    pub cntr: Arc<CntrInner>,
+    pub cntr: Arc<Counter>,
     _use: Use,
 }
 
 impl BoundCntr {
-    pub(super) fn new(cntr: &Arc<CntrInner>) -> BoundCntr {
+    pub(super) fn new(cntr: &Arc<Counter>) -> BoundCntr {
         BoundCntr { cntr: Arc::clone(cntr), _use: cntr.hold() }
     }
 }
@@ -46,7 +46,7 @@ impl BoundCntr {
 /// Deferred work counts here when it is done, and not at its endpoint (`fi_trigger(3)`).
 pub(super) struct Owed {
     /// The counter that the work names. Closing it does not wait for the work.
-    pub cntr: Option<Arc<CntrInner>>,
+    pub cntr: Option<Arc<Counter>>,
 }
 
 impl Owed {
@@ -140,7 +140,7 @@ impl Direction {
     }
 
     /// The counter of operations whose completions have these flags.
-    fn counter(&self, flags: Flags) -> Option<&CntrInner> {
+    fn counter(&self, flags: Flags) -> Option<&Counter> {
         let bound = if flags.intersects(Flags::READ | Flags::REMOTE_READ) {
             &self.reads
         } else if flags.intersects(Flags::WRITE | Flags::REMOTE_WRITE) {

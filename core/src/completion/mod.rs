@@ -5,10 +5,10 @@
 
 pub mod queue;
 
-use crate::domain::DomainInner;
+use crate::domain::Domain;
 use crate::foreign::QueueOwner;
-use crate::sleep::Sleepable;
 use crate::uses::{Use, Users};
+use crate::wait_group::Sleepable;
 use crate::watch::{WaitKind, Wakes, Watch};
 use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 const READS_PER_PROGRESS: u32 = 32;
 
 /// State of a completion queue.
-pub struct CqInner {
+pub struct CompletionQueue {
     queue: Mutex<Queue>,
     /// Entries in the queue, written under its lock: who finds none need not take that.
     unread: AtomicUsize,
@@ -36,21 +36,21 @@ pub struct CqInner {
     _domain_use: Use,
 }
 
-impl Sleepable for CqInner {
+impl Sleepable for CompletionQueue {
     fn may_sleep(&self) -> bool {
-        CqInner::may_sleep(self)
+        CompletionQueue::may_sleep(self)
     }
 }
 
-impl CqInner {
+impl CompletionQueue {
     /// A queue, whose entries go to `owner` if that is given.
     #[must_use]
     pub fn new(
-        domain: &DomainInner,
+        domain: &Domain,
         watch: Watch,
         owner: Option<Box<dyn QueueOwner>>,
-    ) -> Arc<CqInner> {
-        Arc::new(CqInner {
+    ) -> Arc<CompletionQueue> {
+        Arc::new(CompletionQueue {
             queue: Mutex::default(),
             unread: AtomicUsize::new(0),
             watch,
@@ -65,8 +65,8 @@ impl CqInner {
 
     /// A queue whose readers may sleep.
     #[must_use]
-    pub fn for_polling(domain: &DomainInner) -> Arc<CqInner> {
-        CqInner::new(domain, Watch::new(WaitKind::Fd, domain.settings.spin_ns), None)
+    pub fn for_polling(domain: &Domain) -> Arc<CompletionQueue> {
+        CompletionQueue::new(domain, Watch::new(WaitKind::Fd, domain.settings.spin_ns), None)
     }
 
     /// Who needs the queue.
@@ -184,8 +184,8 @@ impl CqInner {
         taken
     }
 
-    /// [`CqInner::read`] that sleeps until `wanted` entries are there, `timeout_ms` is over (never if
-    /// negative) or [`CqInner::signal`] is called.
+    /// [`CompletionQueue::read`] that sleeps until `wanted` entries are there, `timeout_ms` is over (never if
+    /// negative) or [`CompletionQueue::signal`] is called.
     ///
     /// # Errors
     /// As there.
@@ -198,7 +198,7 @@ impl CqInner {
     ) -> Result<usize, Nothing> {
         let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
         loop {
-            // Before an error, too: see [`CqInner::read`].
+            // Before an error, too: see [`CompletionQueue::read`].
             if !self.has(wanted) || self.queue.lock().error_is_first() {
                 self.watch.progress();
             }

@@ -5,13 +5,13 @@ use super::driver::Driver;
 use super::host::tx_of;
 use super::peer_rx::PeerRx;
 use super::shared_rx::SharedRx;
-use super::{EpInner, State};
-use crate::av::{AvInner, Member};
-use crate::cntr::CntrInner;
-use crate::cq::CqInner;
+use super::{Endpoint, State};
+use crate::av::{AddressVector, Member};
+use crate::completion::CompletionQueue;
+use crate::counter::Counter;
 use crate::error::Error;
 use crate::flags::Flags;
-use crate::shared::SrxInner;
+use crate::shared_receive::SharedReceives;
 use crate::uses::{Use, Users};
 use crate::watch::Watch;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ const REMOTE_FLAGS: Flags = Flags::REMOTE.union(Flags::READ).union(Flags::WRITE)
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Bindings {
-    pub av: Option<(Arc<AvInner>, Use)>,
+    pub av: Option<(Arc<AddressVector>, Use)>,
     pub tx: Direction,
     /// Of the transmit contexts of a scalable endpoint after the first.
     pub more_tx: Vec<Direction>,
@@ -48,7 +48,7 @@ pub enum Role {
 /// Something that an application reads, and so lets endpoints progress. It is open as long as the
 /// endpoint is bound to it.
 pub(super) enum Watched {
-    Cq(Arc<CqInner>),
+    Cq(Arc<CompletionQueue>),
     Cntr(BoundCntr),
 }
 
@@ -65,29 +65,29 @@ impl Watched {
 #[derive(Clone, Copy)]
 pub enum Bound<'a> {
     /// An address vector.
-    Av(&'a Arc<AvInner>),
+    Av(&'a Arc<AddressVector>),
     /// A queue for sends, receives or both. With `selective`, only operations complete there that ask for it.
     Cq {
         /// The queue.
-        cq: &'a Arc<CqInner>,
+        cq: &'a Arc<CompletionQueue>,
         /// [`Flags::SEND`], [`Flags::RECV`] or both.
         of: Flags,
         /// See above.
         selective: bool,
     },
     /// A counter of these kinds of operations.
-    Cntr(&'a Arc<CntrInner>, Flags),
+    Cntr(&'a Arc<Counter>, Flags),
     /// An event queue, to stay open as long as the endpoint.
     Events(&'a Users),
     /// A shared receive context.
-    Srx(&'a Arc<SrxInner>),
+    Srx(&'a Arc<SharedReceives>),
     /// A shared transmit context, of which there is nothing else.
     Stx(&'a Users),
 }
 
-impl EpInner {
+impl Endpoint {
     /// Binds the endpoint; `ctx` is the transmit context that is meant. An endpoint that is enabled
-    /// takes what [`attach_late`] says.
+    /// takes what `attach_late` says.
     ///
     /// # Errors
     /// Why not.
@@ -190,7 +190,7 @@ impl EpInner {
         self.domain.joined(self);
     }
 
-    /// The opposite of [`EpInner::join_watches`], for good.
+    /// The opposite of [`Endpoint::join_watches`], for good.
     pub(super) fn leave_watches(&self) {
         self.domain.left(self);
         let watches = std::mem::take(&mut *self.watches.lock());
@@ -242,7 +242,12 @@ fn watches_of(direction: &Direction) -> impl Iterator<Item = *const Watch> {
 /// Where sends and receives complete.
 type Both<'a> = (&'a mut Direction, &'a mut Direction);
 
-fn bind_cq((tx, rx): Both<'_>, cq: &Arc<CqInner>, of: Flags, selective: bool) -> Result<(), Error> {
+fn bind_cq(
+    (tx, rx): Both<'_>,
+    cq: &Arc<CompletionQueue>,
+    of: Flags,
+    selective: bool,
+) -> Result<(), Error> {
     let mut places = [(Flags::SEND, &mut tx.cq), (Flags::RECV, &mut rx.cq)];
     if places.iter().any(|(flag, place)| of.contains(*flag) && place.is_some()) {
         tracing::info!("fi_ep_bind: this direction has a CQ already");
@@ -254,7 +259,7 @@ fn bind_cq((tx, rx): Both<'_>, cq: &Arc<CqInner>, of: Flags, selective: bool) ->
     Ok(())
 }
 
-fn bind_cntr((tx, rx): Both<'_>, cntr: &Arc<CntrInner>, flags: Flags) -> Result<(), Error> {
+fn bind_cntr((tx, rx): Both<'_>, cntr: &Arc<Counter>, flags: Flags) -> Result<(), Error> {
     if !(Flags::SEND | Flags::RECV | REMOTE_FLAGS).contains(flags) || flags.is_empty() {
         tracing::info!(?flags, "fi_ep_bind: a counter counts sends, receives, reads or writes");
         return Err(Error::Flags);

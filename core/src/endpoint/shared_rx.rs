@@ -1,4 +1,4 @@
-//! The endpoint's side of a shared receive context ([`crate::shared`]).
+//! The endpoint's side of a shared receive context ([`crate::shared_receive`]).
 //!
 //! A message is first kept as unexpected, since its sender's name, by which a context matches, is
 //! the engine's to tell; what has arrived is offered to the context when the engine's call is over.
@@ -9,10 +9,10 @@ use super::limits::UNREAD_MAX;
 use super::ops::Handle;
 use super::recv::{RecvOp, Unexpected};
 use super::request::RecvRequest;
-use super::{EpInner, State};
+use super::{Endpoint, State};
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::shared::{Ended, Part, Posted, SrxInner};
+use crate::shared_receive::{Ended, Part, Posted, SharedReceives};
 use crate::uses::Use;
 use erd_rd::PeerId;
 use erd_rd::matching::{Key, Pattern, TagMask};
@@ -24,8 +24,8 @@ use std::sync::{Arc, Weak};
 
 /// The context that an endpoint is bound to.
 pub(super) struct SharedRx {
-    pub srx: Arc<SrxInner>,
-    pub endpoint: Weak<EpInner>,
+    pub srx: Arc<SharedReceives>,
+    pub endpoint: Weak<Endpoint>,
     /// Messages that were not offered yet, oldest first.
     pub fresh: VecDeque<(PeerId, Option<u64>)>,
     /// Those that were given a receive when there was no room for it here: they are offered anew, before
@@ -35,7 +35,7 @@ pub(super) struct SharedRx {
 }
 
 impl SharedRx {
-    pub(super) fn new(srx: &Arc<SrxInner>, endpoint: &Arc<EpInner>) -> SharedRx {
+    pub(super) fn new(srx: &Arc<SharedReceives>, endpoint: &Arc<Endpoint>) -> SharedRx {
         SharedRx {
             srx: Arc::clone(srx),
             endpoint: Arc::downgrade(endpoint),
@@ -145,7 +145,7 @@ impl Driver {
     }
 }
 
-impl EpInner {
+impl Endpoint {
     /// What is posted at the shared context is for the first message of `peer` with `tag`. False if
     /// there is none any more, or no room for now.
     pub(crate) fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool {

@@ -19,7 +19,7 @@ pub trait Sleepable: Send + Sync {
 }
 
 /// State of a wait set.
-pub struct WaitInner {
+pub struct WaitGroup {
     set: WaitSet,
     members: Mutex<Vec<Weak<dyn Sleepable>>>,
     /// What the last member allows.
@@ -28,13 +28,13 @@ pub struct WaitInner {
     users: Users,
 }
 
-impl WaitInner {
+impl WaitGroup {
     /// A set without members.
     ///
     /// # Errors
     /// There is no fd for it.
-    pub fn new() -> io::Result<Arc<WaitInner>> {
-        Ok(Arc::new(WaitInner {
+    pub fn new() -> io::Result<Arc<WaitGroup>> {
+        Ok(Arc::new(WaitGroup {
             set: WaitSet::new()?,
             members: Mutex::default(),
             spin_ns: AtomicU64::new(0),

@@ -4,7 +4,7 @@
 //! are registered without copying them (docs/verbs.md). Memory registered for remote access gets a
 //! key in the domain's table; other registrations have none.
 
-use crate::domain::DomainInner;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::region::{Piece, Region};
@@ -45,18 +45,18 @@ pub struct KeyTerms {
 }
 
 /// A domain's regions by key.
-pub struct MrTable {
+pub struct KeyTable {
     terms: KeyTerms,
     regions: Mutex<HashMap<u64, Arc<Region>>>,
     /// The last [`GONE_MAX`] keys that were taken back: peers may use them still.
     gone: Mutex<VecDeque<u64>>,
 }
 
-impl MrTable {
+impl KeyTable {
     /// An empty table.
     #[must_use]
-    pub fn new(terms: KeyTerms) -> MrTable {
-        MrTable { terms, regions: Mutex::default(), gone: Mutex::default() }
+    pub fn new(terms: KeyTerms) -> KeyTable {
+        KeyTable { terms, regions: Mutex::default(), gone: Mutex::default() }
     }
 
     /// How keys are given.
@@ -142,8 +142,8 @@ pub struct Wanted {
 }
 
 /// A registration.
-pub struct MrInner {
-    domain: Arc<DomainInner>,
+pub struct Registration {
+    domain: Arc<Domain>,
     region: Arc<Region>,
     requested_key: u64,
     /// [`NO_KEY`] without remote access, and before it is enabled.
@@ -152,17 +152,17 @@ pub struct MrInner {
     _domain_use: Use,
 }
 
-impl MrInner {
+impl Registration {
     /// Registers memory. It has its key at once, unless the domain's terms are others.
     ///
     /// # Errors
     /// [`Error::NoKey`] if the key is in use, [`Error::NoMemory`] if the domain has [`REGIONS_MAX`].
-    pub fn register(domain: &Arc<DomainInner>, wanted: Wanted) -> Result<Arc<MrInner>, Error> {
+    pub fn register(domain: &Arc<Domain>, wanted: Wanted) -> Result<Arc<Registration>, Error> {
         let Wanted { pieces, access, key } = wanted;
         let terms = domain.regions.terms();
         let region = Region::new(pieces, access & Flags::REMOTE, terms.by_address);
         let region = if access.intersects(SENT_FROM) { domain.pinned(region) } else { region };
-        let inner = Arc::new(MrInner {
+        let inner = Arc::new(Registration {
             domain: Arc::clone(domain),
             region: Arc::new(region),
             requested_key: key,
@@ -190,7 +190,7 @@ impl MrInner {
 
     /// The domain.
     #[must_use]
-    pub fn domain(&self) -> &Arc<DomainInner> {
+    pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
@@ -209,7 +209,7 @@ impl MrInner {
     /// Gives the registration its key, if it is to have one. Answers the key.
     ///
     /// # Errors
-    /// [`Error::State`] if it has one, else as [`MrInner::register`].
+    /// [`Error::State`] if it has one, else as [`Registration::register`].
     pub fn enable(&self) -> Result<u64, Error> {
         let mut key = self.key.lock();
         if *key != NO_KEY {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_applications_key_is_kept_and_cannot_be_given_twice() {
-        let table = MrTable::new(KeyTerms::default());
+        let table = KeyTable::new(KeyTerms::default());
         assert_eq!(table.insert(region(), 7), Ok(7));
         assert_eq!(table.insert(region(), 7), Err(NoKey::Taken));
         assert_eq!(table.insert(region(), u64::MAX), Err(NoKey::Taken));
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_providers_keys_differ_from_each_other_and_from_what_was_asked() {
-        let table = MrTable::new(KeyTerms { random: true, ..KeyTerms::default() });
+        let table = KeyTable::new(KeyTerms { random: true, ..KeyTerms::default() });
         let keys: Vec<_> = (0..64).map(|_| table.insert(region(), 7).expect("key")).collect();
         assert_eq!(table.len(), 64);
         assert!(keys.iter().all(|key| *key > 1 << 32), "{keys:?}");

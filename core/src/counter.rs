@@ -1,11 +1,11 @@
 //! Completion counters.
 
-use crate::domain::DomainInner;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::foreign::CounterOwner;
-use crate::sleep::Sleepable;
 use crate::trigger::{Waiting, Work};
 use crate::uses::{Use, Users};
+use crate::wait_group::Sleepable;
 use crate::watch::Watch;
 use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// State of a counter.
-pub struct CntrInner {
+pub struct Counter {
     /// Counts bytes, not completions.
     bytes: bool,
     value: AtomicU64,
@@ -35,9 +35,9 @@ pub struct CntrInner {
     _domain_use: Use,
 }
 
-impl Sleepable for CntrInner {
+impl Sleepable for Counter {
     fn may_sleep(&self) -> bool {
-        CntrInner::may_sleep(self)
+        Counter::may_sleep(self)
     }
 }
 
@@ -60,18 +60,18 @@ pub enum Waited {
     TimedOut,
 }
 
-impl CntrInner {
+impl Counter {
     /// A counter of completions, or of `bytes`; where all is counted at `owner`, if that is given.
     ///
     /// # Errors
     /// What keeps it from its wait set.
     pub fn new(
-        domain: &DomainInner,
+        domain: &Domain,
         bytes: bool,
         watch: Watch,
         owner: Option<Box<dyn CounterOwner>>,
-    ) -> Result<Arc<CntrInner>, Error> {
-        let inner = Arc::new(CntrInner {
+    ) -> Result<Arc<Counter>, Error> {
+        let inner = Arc::new(Counter {
             bytes,
             value: AtomicU64::new(0),
             errors: AtomicU64::new(0),

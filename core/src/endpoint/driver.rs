@@ -10,18 +10,18 @@ use super::host::EpHost;
 use super::link::Link;
 use super::net_errors::Inbox;
 use super::sender::{Outcome, Refusal, Sender};
-use crate::av::AvInner;
-use crate::av::{NOWHERE, PeerIndex};
+use crate::av::AddressVector;
 use crate::cause::Cause;
-use crate::cq::queue::Failure;
-use crate::domain::DomainInner;
+use crate::completion::queue::Failure;
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::look::NEVER_NS;
+use crate::peer_index::{NOWHERE, PeerIndex};
 use crate::sockaddr;
 use crate::uses::Use;
 use erd_port::info_path::InfoPath;
 use erd_port::udp::{self, NetError, Next, RxDatagram, RxSocket, Taken, TxSockets};
-use erd_rd::{Ecn, Endpoint, PeerId, PostError, RxMeta};
+use erd_rd::{Ecn, Endpoint as Engine, PeerId, PostError, RxMeta};
 use erd_sys::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -57,7 +57,7 @@ const LATE_NS: u64 = 1_000_000;
 /// See the module's text.
 pub struct Driver {
     /// The protocol engine.
-    pub engine: Endpoint,
+    pub engine: Engine,
     /// What the engine asks of the endpoint.
     pub host: EpHost,
     pub(super) rx: RxSocket,
@@ -76,15 +76,15 @@ pub struct Driver {
     pub(super) udp_due_ns: u64,
     pub(super) inbox: Arc<Inbox>,
     /// The domain.
-    pub domain: Arc<DomainInner>,
+    pub domain: Arc<Domain>,
     /// The address vector.
-    pub av: Arc<AvInner>,
+    pub av: Arc<AddressVector>,
     pub(super) _av_use: Use,
     pub(super) _eq: Option<Use>,
     pub(super) _stx: Option<Use>,
     /// Peers by `fi_addr`; what an AV removes is forgotten.
     pub(super) peers: Vec<Option<PeerId>>,
-    /// Peers by `fi_addr` with the number of a receive context ([`AvInner::base`]).
+    /// Peers by `fi_addr` with the number of a receive context ([`AddressVector::base`]).
     pub(super) contexts: HashMap<PeerIndex, PeerId>,
     /// `fi_addr` by peer, for completions, with the peer's generation.
     pub(super) sources: Vec<Option<(u32, PeerIndex)>>,
@@ -336,7 +336,7 @@ impl Driver {
         }
     }
 
-    /// Sends what is due, as far as the sockets take it. See `Endpoint::poll_transmit` for
+    /// Sends what is due, as far as the sockets take it. See `Engine::poll_transmit` for
     /// `flush`.
     pub(super) fn transmit(&mut self, now: u64, flush: bool) {
         // If the batches run out, more waits: the next step is due at once.

@@ -5,7 +5,7 @@ use super::ops::Buffers;
 use super::post_ask::AskPost;
 use super::post_send::SendRequest;
 use super::request::RecvRequest;
-use super::{EpInner, State};
+use super::{Endpoint, State};
 use crate::error::Error;
 use crate::flags::Flags;
 use erd_sys::clock::monotonic_ns;
@@ -64,7 +64,7 @@ fn word(operand: &u64) -> Buffers {
     unsafe { Buffers::one((&raw const *operand).cast_mut().cast(), size_of::<u64>()) }
 }
 
-impl EpInner {
+impl Endpoint {
     /// Calls `post` for 0 to `count - 1`, in order, until it refuses one.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use super::driver::Driver;
 use super::link::Carried;
-use super::{EpInner, State, enable};
+use super::{Endpoint, State, enable};
 use erd_rd::stats::Stats;
 use erd_rd::{FlowView, PeerId};
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ impl Seen {
     }
 }
 
-impl EpInner {
+impl Endpoint {
     /// Looks at the next part of the endpoint, for `room` more flows at most; true if nothing is
     /// left to look at. If another thread is at work on it, nothing is seen.
     pub fn observe(&self, seen: &mut Seen, room: usize) -> bool {

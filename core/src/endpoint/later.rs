@@ -8,9 +8,9 @@ use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
 use super::post_send::SendRequest;
 use super::request::RecvRequest;
-use super::{EpInner, State};
+use super::{Endpoint, State};
 use crate::cause::Cause;
-use crate::cntr::CntrInner;
+use crate::counter::Counter;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::trigger::Deferred;
@@ -29,12 +29,12 @@ pub enum Post {
 
 /// An operation to be posted later.
 pub struct Later {
-    endpoint: Weak<EpInner>,
+    endpoint: Weak<Endpoint>,
     post: Post,
     /// Bytes of an injected message, which the post's buffers point to.
     kept: Vec<u8>,
     /// Where deferred work counts; `None` for an operation that completes as others do.
-    owed: Option<Option<Arc<CntrInner>>>,
+    owed: Option<Option<Arc<Counter>>>,
 }
 
 // SAFETY: the buffers are lent by the application until the operation completes, and contexts are
@@ -113,9 +113,9 @@ impl Later {
     /// # Errors
     /// A positive error number: what can be checked is checked at once.
     pub fn new(
-        endpoint: &Arc<EpInner>,
+        endpoint: &Arc<Endpoint>,
         mut post: Post,
-        owed: Option<Option<Arc<CntrInner>>>,
+        owed: Option<Option<Arc<Counter>>>,
     ) -> Result<Later, Error> {
         post.flags().remove(Flags::TRIGGER);
         let mut kept = Vec::new();
@@ -183,7 +183,7 @@ impl Deferred for Later {
     }
 }
 
-impl EpInner {
+impl Endpoint {
     /// Calls `f` if the endpoint is enabled and sound.
     ///
     /// # Errors

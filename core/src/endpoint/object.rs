@@ -4,12 +4,12 @@ use super::complete::Context;
 use super::config::EpConfig;
 use super::driver::Driver;
 use super::host::tx_of;
-use super::{EpInner, State, enable};
-use crate::av::PeerIndex;
-use crate::domain::DomainInner;
+use super::{Endpoint, State, enable};
+use crate::domain::Domain;
 use crate::error::Error;
 use crate::held::Known;
-use crate::mr::MrTable;
+use crate::peer_index::PeerIndex;
+use crate::registration::KeyTable;
 use crate::uses::Users;
 use erd_rd::{FlowView, PeerId};
 use erd_sys::process::Process;
@@ -19,20 +19,20 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-impl EpInner {
+impl Endpoint {
     /// An endpoint bound to `at`, to be bound to an AV and queues and to be enabled. Peers may
     /// reach the memory in `regions`.
     ///
     /// # Errors
     /// Why not.
     pub fn new(
-        domain: &Arc<DomainInner>,
-        regions: &Arc<MrTable>,
+        domain: &Arc<Domain>,
+        regions: &Arc<KeyTable>,
         config: EpConfig,
         at: SocketAddr,
-    ) -> Result<Arc<EpInner>, Error> {
+    ) -> Result<Arc<Endpoint>, Error> {
         let setup = enable::setup(domain, regions, config, at)?;
-        Ok(Arc::new_cyclic(|me| EpInner {
+        Ok(Arc::new_cyclic(|me| Endpoint {
             me: me.clone(),
             domain: Arc::clone(domain),
             state: Mutex::new(State::Setup(Box::new(setup))),
@@ -126,7 +126,7 @@ impl EpInner {
     ///
     /// # Errors
     /// [`Error::NotFound`] if nothing was, [`Error::Unimplemented`] if another provider has the
-    /// receives, or as [`EpInner::post`].
+    /// receives, or as [`Endpoint::post`].
     pub fn cancel(&self, context: *mut c_void) -> Result<(), Error> {
         self.post(|driver| {
             if driver.host.peer.is_some() {

@@ -10,7 +10,7 @@ use super::limits::UNREAD_MAX;
 use super::ops::{Buffers, Handle, Kind};
 use crate::cause::Cause;
 use crate::flags::Flags;
-use crate::shared::{Ended, Part};
+use crate::shared_receive::{Ended, Part};
 use erd_rd::match_order::Place;
 use erd_rd::matching::{Key, Pattern};
 use erd_rd::{Arrived, MESSAGE_COST_BYTES, MsgRef, OpError, PeerId, RecvToken, Verdict};

@@ -8,14 +8,14 @@ use super::complete::Direction;
 use super::driver::Driver;
 use super::host::EpHost;
 use super::recv::{RecvOp, Unexpected};
-use super::{EpInner, State};
-use crate::av::{NOWHERE, PeerIndex};
+use super::{Endpoint, State};
 use crate::cause::Cause;
-use crate::cq::CqInner;
+use crate::completion::CompletionQueue;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::foreign::{Answer, LentReceive, Offer, ReceiveOwner, Slip};
-use crate::shared::SrxInner;
+use crate::peer_index::{NOWHERE, PeerIndex};
+use crate::shared_receive::SharedReceives;
 use crate::uses::Use;
 use erd_rd::PeerId;
 use erd_sys::clock::monotonic_ns;
@@ -29,7 +29,7 @@ static ENDPOINTS: RwLock<Endpoints> = RwLock::new(Endpoints { last: 0, all: BTre
 
 struct Endpoints {
     last: u32,
-    all: BTreeMap<u32, Weak<EpInner>>,
+    all: BTreeMap<u32, Weak<Endpoint>>,
 }
 
 /// What an owner keeps of a message: the endpoint and the message, by number.
@@ -48,7 +48,7 @@ impl Key {
         Key { endpoint: (bits >> 32) as u32, message: bits as u32 }
     }
 
-    fn endpoint(self) -> Option<Arc<EpInner>> {
+    fn endpoint(self) -> Option<Arc<Endpoint>> {
         ENDPOINTS.read().all.get(&self.endpoint)?.upgrade()
     }
 }
@@ -74,9 +74,9 @@ struct Message {
 
 impl PeerRx {
     pub(super) fn new(
-        srx: &SrxInner,
+        srx: &SharedReceives,
         owner: &Arc<dyn ReceiveOwner>,
-        endpoint: &Arc<EpInner>,
+        endpoint: &Arc<Endpoint>,
     ) -> PeerRx {
         let mut endpoints = ENDPOINTS.write();
         loop {
@@ -135,7 +135,7 @@ impl EpHost {
 
 impl EpHost {
     /// Where sends and receives complete.
-    pub(super) fn queues(&self) -> [Option<Arc<CqInner>>; 2] {
+    pub(super) fn queues(&self) -> [Option<Arc<CompletionQueue>>; 2] {
         [&self.tx, &self.rx].map(|part| part.cq.as_ref().map(|bound| Arc::clone(&bound.cq)))
     }
 }
@@ -218,7 +218,7 @@ impl Driver {
     }
 }
 
-impl EpInner {
+impl Endpoint {
     /// Asks the owner, which calls, for the receives of messages that have come.
     pub(crate) fn serve_owner(&self) {
         let Some(owner) = self.srx_owner.get() else { return };

@@ -1,0 +1,8 @@
+//! How calls and completions name a peer.
+
+/// Where the name of a peer is in an address vector, or what the user calls it.
+pub type PeerIndex = u64;
+/// The name is in no address vector.
+pub const NOWHERE: PeerIndex = u64::MAX;
+/// A receive takes messages of any peer.
+pub const ANYONE: PeerIndex = u64::MAX;
