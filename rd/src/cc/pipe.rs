@@ -10,6 +10,7 @@
 //! trip, the noise) is kept, and reckoned anew only when one of them moves: while a flow learns, when
 //! the least round trip changes, and about once a round trip where the link's speed is unknown.
 
+use super::options::TypicalRtts;
 use super::{Ack, FlowParams};
 use crate::units::{Nanos, SECOND};
 
@@ -367,8 +368,8 @@ impl Pipe {
     /// A paper's target of `round_trips`, raised to what the noise allows.
     #[must_use]
     #[inline]
-    pub fn target_ns(&self, round_trips: f32) -> f32 {
-        greater(round_trips * self.typical_ns, self.noise_ns)
+    pub fn target_ns(&self, round_trips: TypicalRtts) -> f32 {
+        greater(round_trips.0 * self.typical_ns, self.noise_ns)
     }
 
     /// Bytes per ns of the link; what was delivered at most, if its speed is unknown.

@@ -1,5 +1,6 @@
 //! LAPS' path table (the paper's PIT): what is known of each path, and the weighted choice.
 
+use crate::cc::options::Count;
 use crate::cc::paths;
 use crate::cc::pipe::{greater, lesser};
 use crate::cc::{Ack, Loss, LossKind};
@@ -218,7 +219,7 @@ fn halve(times: f32) -> u16 {
 
 /// What the choice depends on now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct ChoiceTerms {
     /// The paper's beta, per ns, for powers of two.
     pub(super) beta: f32,
     /// A path that was not heard of for less is not stale.
@@ -228,7 +229,7 @@ pub(super) struct Terms {
 /// All paths of one peer. Round trips are compared as they are: their common part, one offset for
 /// the peer, cancels out, and a longer path stays longer.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct PathTable {
     /// Empty until first needed.
     slots: Box<[Path]>,
     rng: Pcg32,
@@ -255,10 +256,10 @@ fn since_ns(now: Nanos, at: u32) -> f32 {
     ticks(now).wrapping_sub(at) as f32 * (1u32 << TICK_SHIFT) as f32
 }
 
-impl Table {
+impl PathTable {
     /// `rtt_ns` is a first guess.
-    pub(super) fn new(now: Nanos, paths: u16, rtt_ns: f32, seed: u64) -> Table {
-        Table {
+    pub(super) fn new(now: Nanos, paths: u16, rtt_ns: f32, seed: u64) -> PathTable {
+        PathTable {
             slots: Box::default(),
             rng: paths::rng(seed),
             active_at: ticks(now),
@@ -326,14 +327,14 @@ impl Table {
     }
 
     /// Makes what is missing and forgets what is old, before a sample. Rarely due: see
-    /// [`Table::is_due`].
+    /// [`PathTable::is_due`].
     #[inline(never)]
     pub(super) fn renew(&mut self, now: Nanos) {
         self.slots(now);
         self.forget(now);
     }
 
-    /// Whether [`Table::renew`] has something to do.
+    /// Whether [`PathTable::renew`] has something to do.
     #[inline(always)]
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         ((now >> AGE_SHIFT) as u8).wrapping_sub(self.aged_at) >= FORGET_STEPS
@@ -379,7 +380,7 @@ impl Table {
 
     /// Something sent on a path was lost. A path that answered since has a queue or an error; one
     /// that did not answer in its time is dead, which the loss confirms.
-    pub(super) fn on_loss(&mut self, loss: &Loss, terms: &Terms) {
+    pub(super) fn on_loss(&mut self, loss: &Loss, terms: &ChoiceTerms) {
         let Some(path) = self.slots(loss.now).get_mut(usize::from(loss.path)) else { return };
         let silent = matches!(loss.kind, LossKind::Nack | LossKind::Probe);
         let late = path.has(WAITING) && since_ns(loss.now, path.at) > path.patience_ns();
@@ -402,7 +403,7 @@ impl Table {
 
     /// Looks at all paths: which do not answer, what is the least and the greatest, all weights.
     /// Answers the least measured value, in ns; infinite without one.
-    pub(super) fn survey(&mut self, now: Nanos, terms: &Terms, in_flight: bool) -> f32 {
+    pub(super) fn survey(&mut self, now: Nanos, terms: &ChoiceTerms, in_flight: bool) -> f32 {
         let (mut least, mut measured) = (f32::INFINITY, f32::INFINITY);
         let (mut shortest, mut longest) = (f32::INFINITY, 0.0_f32);
         let aged = (now >> AGE_SHIFT) as u8;
@@ -457,8 +458,8 @@ impl Table {
     pub(super) fn next(
         &mut self,
         now: Nanos,
-        probe_every: f32,
-        terms: impl Fn(&Table) -> Terms,
+        probe_every: Count,
+        terms: impl Fn(&PathTable) -> ChoiceTerms,
     ) -> u16 {
         if self.slots.len() <= 1 {
             if self.last == 0 {
@@ -468,7 +469,7 @@ impl Table {
         }
         let random = self.rng.next_u32();
         // The low bits say whether to probe, the high ones which path it is otherwise.
-        if ((random & 0xff) as f32) * probe_every < 256.0
+        if ((random & 0xff) as f32) * probe_every.0 < 256.0
             && let Some(path) = self.probe(now, &terms(self))
         {
             return path;
@@ -490,7 +491,7 @@ impl Table {
     /// Draws until one is taken: the same shares as by one draw from the sum of all weights, without
     /// that sum. After a few it is by the sum.
     #[inline(never)]
-    fn draw_on(&mut self, terms: Terms) -> u16 {
+    fn draw_on(&mut self, terms: ChoiceTerms) -> u16 {
         for _ in 1..DRAWS_MOST {
             let random = self.rng.next_u32();
             if let Some(path) = self.draw(random) {
@@ -502,7 +503,7 @@ impl Table {
 
     /// A stale path, if there is one.
     #[inline(never)]
-    fn probe(&mut self, now: Nanos, terms: &Terms) -> Option<u16> {
+    fn probe(&mut self, now: Nanos, terms: &ChoiceTerms) -> Option<u16> {
         let path = self.find_stale(now, terms.stale_ns)?;
         let slot = &mut self.slots[usize::from(path)];
         slot.back_off();
@@ -512,7 +513,7 @@ impl Table {
     }
 
     /// A path by its part of all weights. If they are all low, their common measure is of the past.
-    fn look_at_all(&mut self, terms: &Terms) -> u16 {
+    fn look_at_all(&mut self, terms: &ChoiceTerms) -> u16 {
         if self.total() < u32::from(FULL) / 4 {
             let usable = self.slots.iter().filter(|path| path.has(KNOWN) && !path.has(DEAD));
             let least = usable.map(|path| path.real).min_by_key(|real| real.0);
