@@ -55,8 +55,6 @@ impl DctcpOptions {
 const ACK_PACKETS: u8 = 4;
 /// Duplicate acknowledgements that TCP takes for a loss (RFC 5681); one path keeps order.
 const REORDER_PACKETS: u16 = 3;
-/// Largest window in BDP.
-const WINDOW_BDPS: f32 = 2.0;
 /// Least window in packets.
 const PACKETS_MIN: f32 = 1.0;
 
@@ -136,7 +134,7 @@ impl Controller for Dctcp {
     fn on_ack(&mut self, ack: &Ack) {
         if self.pipe.on_ack(ack) {
             self.late_ns = self.pipe.target_ns(self.late);
-            self.window.bound(&self.pipe, WINDOW_BDPS);
+            self.window.bound(&self.pipe);
         }
         let marked = marked_share(&self.pipe, ack, self.late_ns);
         self.acked_bytes += ack.acked_bytes as f32;
@@ -151,7 +149,7 @@ impl Controller for Dctcp {
             } else {
                 acked / packets
             };
-            self.window.grow(growth, &self.pipe, WINDOW_BDPS);
+            self.window.grow(growth, &self.pipe);
         }
     }
 

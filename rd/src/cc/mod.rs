@@ -13,6 +13,7 @@ pub mod paths;
 pub mod pipe;
 pub mod scheme;
 pub mod schemes;
+pub mod stamp;
 pub mod strack;
 pub mod swift;
 pub mod udmp;

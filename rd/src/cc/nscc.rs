@@ -8,8 +8,9 @@ mod spread;
 mod tests;
 
 use super::options::{REFERENCE_BDP_BYTES, REFERENCE_PACKET_BYTES, REFERENCE_RTT_NS};
-use super::pipe::{Pipe, greater, lesser, plain_bytes, plain_ns, short_f32};
+use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::scheme::SchemeTable;
+use super::stamp::Stamp;
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
 };
@@ -112,20 +113,15 @@ struct Nscc {
     fair_bytes: f32,
     /// Proportional increase in bytes per ns below the target; smartt: times the round trip.
     slope: f32,
-    /// Start of QuickAdapt's window.
-    window_at: u32,
-    decreased_at: u32,
-    adjusted_at: u32,
+    /// Start of QuickAdapt's window. The times here wrap: after a pause of just 4.3 s or a multiple of it a
+    /// gate opens late, by less than the span it guards. A gate of more than 4.3 s stays closed.
+    window_at: Stamp<0>,
+    decreased_at: Stamp<0>,
+    adjusted_at: Stamp<0>,
     datagram_bytes: u16,
     last_path: u8,
     /// [`UNMEASURED`], [`ADAPTED`] and so on.
     flags: u8,
-}
-
-/// The span since a stored time. It wraps with that time: after a pause of just 4.3 s or a multiple of
-/// it a gate opens late, by less than the span it guards. A gate of more than 4.3 s stays closed.
-fn since_ns(now: Nanos, at: u32) -> u32 {
-    (now as u32).wrapping_sub(at)
 }
 
 /// What a sample of so many packets weighs: the gain for one, never more than all.
@@ -135,7 +131,7 @@ fn weight(gain: f32, packets: f32) -> f32 {
 
 impl Nscc {
     fn new(options: &Arc<NsccOptions>, params: &FlowParams, seed: u64) -> Nscc {
-        let now = params.now as u32;
+        let now = Stamp::of(params.now);
         let mut flow = Nscc {
             options: Arc::clone(options),
             spread: None,
@@ -153,7 +149,7 @@ impl Nscc {
             slope: 0.0,
             window_at: now,
             // No decrease so far: as far back as can be told.
-            decreased_at: now.wrapping_sub(u32::MAX / 2),
+            decreased_at: Stamp::of(params.now.wrapping_sub(u64::from(u32::MAX / 2))),
             adjusted_at: now,
             datagram_bytes: params.datagram_bytes.clamp(1, u16::MAX.into()) as u16,
             last_path: (params.paths.clamp(1, PATHS_MAX) - 1) as u8,
@@ -245,16 +241,16 @@ impl Nscc {
             return;
         }
         self.flags &= !SILENT;
-        let window = self.window_ns - since_ns(now, self.window_at) as f32;
-        let rtt = self.pipe.typical_rtt_ns() - since_ns(now, self.adjusted_at) as f32;
+        let window = self.window_ns - self.window_at.ns_until(now);
+        let rtt = self.pipe.typical_rtt_ns() - self.adjusted_at.ns_until(now);
         self.due_at = (now as u32).wrapping_add(lesser(lesser(window, rtt), DUE_MOST_NS) as u32);
     }
 
     /// Whether feedback tells of the time before QuickAdapt set the window right.
     fn is_stale(&self, now: Nanos, sent_at: Nanos) -> bool {
         self.has(ADAPTED)
-            && self.window_at.wrapping_sub(sent_at as u32) as i32 >= 0
-            && (since_ns(now, self.window_at) as f32) < self.window_ns
+            && self.window_at.is_since(sent_at)
+            && self.window_at.ns_until(now) < self.window_ns
     }
 
     #[inline(always)]
@@ -293,7 +289,7 @@ impl Nscc {
     /// Algorithm 2: at the end of a window in which congestion was severe, what was received in it
     /// becomes the congestion window. Returns whether it did.
     fn quick_adapt(&mut self, now: Nanos, delay_ns: f32) -> bool {
-        if !self.has(UNMEASURED) && (since_ns(now, self.window_at) as f32) < self.window_ns {
+        if !self.has(UNMEASURED) && self.window_at.ns_until(now) < self.window_ns {
             return false;
         }
         // With trims the paper needs no further sign.
@@ -317,7 +313,7 @@ impl Nscc {
     fn start_window(&mut self, now: Nanos) {
         self.flags &= !(UNMEASURED | ADAPTED | LOST);
         self.counted_bytes = -self.uncounted_bytes();
-        self.window_at = now as u32;
+        self.window_at = Stamp::of(now);
     }
 
     /// Algorithm 3. Returns whether fast increase is on.
@@ -360,14 +356,14 @@ impl Nscc {
     #[inline(always)]
     fn multiplicative_decrease(&mut self, now: Nanos) {
         let excess = self.average_ns - self.target_ns();
-        if excess <= 0.0 || since_ns(now, self.decreased_at) as f32 <= self.pipe.typical_rtt_ns() {
+        if excess <= 0.0 || self.decreased_at.ns_until(now) <= self.pipe.typical_rtt_ns() {
             return;
         }
         let base = if self.is_smartt() { self.pipe.base_rtt_ns() } else { 0.0 };
         let share = excess / (base + self.average_ns);
         self.cwnd *= greater(1.0 - self.options.decrease.0 * share, KEEP_LEAST);
         self.clamp();
-        self.decreased_at = now as u32;
+        self.decreased_at = Stamp::of(now);
     }
 
     /// Applies the increases while none is due by time.
@@ -387,7 +383,7 @@ impl Nscc {
 
     /// Applies the increases.
     fn adjust(&mut self, now: Nanos, app_limited: bool) {
-        let elapsed = since_ns(now, self.adjusted_at) as f32;
+        let elapsed = self.adjusted_at.ns_until(now);
         let rtt = self.pipe.typical_rtt_ns();
         if self.left_bytes >= 0 && elapsed <= rtt {
             return;
@@ -397,7 +393,7 @@ impl Nscc {
             if !app_limited {
                 self.cwnd += self.options.steady.0 * self.unit_bytes();
             }
-            self.adjusted_at = now as u32;
+            self.adjusted_at = Stamp::of(now);
         }
         self.clamp();
     }
@@ -487,7 +483,7 @@ impl Nscc {
         }
     }
 
-    /// The same for REPS, without looking for other ways.
+    /// See [`PathSpread::tell_reps`].
     #[inline(always)]
     fn tell_reps(&mut self, path: u16, bad: bool) {
         if let Some(spread) = &mut self.spread {
@@ -499,7 +495,7 @@ impl Nscc {
     #[inline(always)]
     fn on_clear_ack(&mut self, ack: &Ack, path_bad: bool) {
         let delay = self.pipe.queue_delay_ns();
-        let (target, bytes) = (self.target_ns(), plain_bytes(ack) as f32);
+        let (target, bytes) = (self.target_ns(), short_f32(ack.acked_bytes));
         self.tell_reps(ack.path, path_bad);
         if delay >= target {
             self.average_clear(ack, bytes, delay);
@@ -514,7 +510,7 @@ impl Nscc {
     /// A marked one.
     #[inline(never)]
     fn on_marked_ack(&mut self, ack: &Ack, path_bad: bool) {
-        let (delay, bytes) = (self.pipe.queue_delay_ns(), plain_bytes(ack) as f32);
+        let (delay, bytes) = (self.pipe.queue_delay_ns(), short_f32(ack.acked_bytes));
         self.tell_reps(ack.path, path_bad);
         self.average(ack, bytes, delay);
         if self.is_stale(ack.now, ack.sent_at) {
@@ -603,7 +599,7 @@ impl Controller for Nscc {
         let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
         if alone
             && !self.has(UNMEASURED)
-            && since_ns(sent.now, self.window_at) as f32 > 2.0 * self.window_ns
+            && self.window_at.ns_until(sent.now) > 2.0 * self.window_ns
         {
             // What was measured before the pause says little: at most one BDP, paced.
             self.flags = self.flags & !ADAPTED | UNMEASURED | RESTARTED;
@@ -615,12 +611,13 @@ impl Controller for Nscc {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        if let Some(rtt_ns) = ack.rtt_ns.map(plain_ns)
+        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
             && self.pipe.is_plain(ack, rtt_ns)
             && self.runs_on(ack.now)
         {
             self.pipe.take(ack.now, rtt_ns);
-            self.left_bytes -= plain_bytes(ack);
+            // What is plain has less than 2^30.
+            self.left_bytes -= ack.acked_bytes as i32;
             if ack.ce_bytes > 0 {
                 self.pipe.heed_mark(ack);
                 self.on_marked_ack(ack, true);

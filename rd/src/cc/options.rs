@@ -128,7 +128,7 @@ pub struct OptionRow<O> {
     /// Least and greatest valid value.
     pub range: [f32; 2],
     /// What justifies the default: the paper's section, table or algorithm, htsim, or after "docs:" a
-    /// passage of docs/cc/&lt;scheme&gt;.md.
+    /// passage of docs/cc/NAME.md, which lists the rows (rd/tests/options.rs).
     pub source: &'static str,
 }
 

@@ -53,8 +53,6 @@ const FS_AT_MIN: f32 = 3.162_277_7;
 const FS_AT_MAX: f32 = 0.1;
 /// Least window in packets: a thousand flows can share what one packet fills.
 const PACKETS_MIN: f32 = 0.001;
-/// Largest window in BDP: the base target of queue at its default beside what is in flight.
-const WINDOW_BDPS: f32 = 2.0;
 /// Timeouts in a row after which the window starts anew (htsim's threshold of retransmissions).
 const TIMEOUTS_RESET: u32 = 5;
 /// A paced packet waits no longer, in ns: a second, so that a flow is slow but never stuck.
@@ -102,7 +100,7 @@ impl Controller for Swift {
 
     fn on_ack(&mut self, ack: &Ack) {
         if self.pipe.on_ack(ack) {
-            self.window.bound(&self.pipe, WINDOW_BDPS);
+            self.window.bound(&self.pipe);
         }
         let (queue, target) = (self.pipe.queue_delay_ns(), self.target_ns());
         if queue < target {
@@ -110,7 +108,7 @@ impl Controller for Swift {
                 // Below one packet, each acknowledgement stands for one packet of growth.
                 let per_packet = self.options.ai.0 / self.window.packets().max(1.0);
                 let growth = per_packet * ack.acked_packets as f32;
-                self.window.grow(growth, &self.pipe, WINDOW_BDPS);
+                self.window.grow(growth, &self.pipe);
             }
         } else if ack.rtt_ns.is_some() {
             let excess = (queue - target) / (self.pipe.base_rtt_ns() + queue);

@@ -10,8 +10,9 @@ mod clock;
 mod tests;
 
 use super::options::{Factor, Field, Micros, OptionRow, Packets, Share, TypicalRtts, row};
-use super::pipe::{Pipe, lesser};
+use super::pipe::{Pipe, lesser, short_f32};
 use super::scheme::SchemeTable;
+use super::stamp::Stamp;
 use super::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
 };
@@ -106,6 +107,7 @@ const HEADROOM: f32 = 1.25;
 const IDLE_RTTS: f32 = 4.0;
 /// A time is kept in units of 64 ns, so that 32 bits last for 4.5 minutes.
 const TICK_SHIFT: u32 = 6;
+type Tick = Stamp<TICK_SHIFT>;
 /// A rate is kept in units of 2^-12 bytes per tick: from a datagram in some seconds to 130 Tb/s.
 const RATE_SHIFT: u32 = 12;
 const RATE_UNIT: f32 = (1 << (TICK_SHIFT + RATE_SHIFT)) as f32;
@@ -150,8 +152,8 @@ struct Udmp {
     /// acknowledgement could clock.
     free_bytes: u32,
     in_flight_bytes: u32,
-    refill_at: u32,
-    update_at: u32,
+    refill_at: Tick,
+    update_at: Tick,
     datagram_bytes: u16,
     paths: u16,
     /// State of the draws.
@@ -164,14 +166,6 @@ struct Udmp {
     flags: u8,
 }
 
-fn ticks(now: Nanos) -> u32 {
-    (now >> TICK_SHIFT) as u32
-}
-
-fn since_ns(now: Nanos, at: u32) -> f32 {
-    i64::from(ticks(now).wrapping_sub(at)) as f32 * (1 << TICK_SHIFT) as f32
-}
-
 /// Bounded, so that in flight and tokens, or twice what is acknowledged, fit into 32 bits.
 fn small(bytes: u64) -> u32 {
     bytes.min(POOL_MAX_BYTES as u64) as u32
@@ -179,7 +173,7 @@ fn small(bytes: u64) -> u32 {
 
 impl Udmp {
     fn new(params: &FlowParams, seed: u64, options: &Arc<UdmpOptions>) -> Udmp {
-        let now = ticks(params.now);
+        let now = Tick::of(params.now);
         let paths = params.paths.max(1);
         let mut udmp = Udmp {
             pipe: Pipe::new(params),
@@ -294,9 +288,8 @@ impl Udmp {
 
     /// Fills the byte pool (A1 l.20, before clocking). Returns what does not fit.
     fn refill(&mut self, now: Nanos) -> u32 {
-        let ticks = ticks(now);
-        let elapsed = u64::from(ticks.wrapping_sub(self.refill_at));
-        self.refill_at = ticks;
+        let elapsed = u64::from(self.refill_at.units_until(now));
+        self.refill_at = Tick::of(now);
         let granted = (elapsed * u64::from(self.rate_q)) >> RATE_SHIFT;
         let filled = self.pool_bytes + granted.min(POOL_MAX_BYTES as u64) as i32;
         let most = (self.window_bytes >> POOL_SHIFT).max(self.least_bytes()) as i32;
@@ -374,7 +367,7 @@ impl Udmp {
             self.set_share(self.share.min(typical_ns / self.smooth_ns));
         }
         let age = ack.now.saturating_sub(ack.sent_at) >> TICK_SHIFT;
-        if u64::from(ticks(ack.now).wrapping_sub(self.update_at)) >= age {
+        if u64::from(self.update_at.units_until(ack.now)) >= age {
             self.update(ack);
         }
     }
@@ -384,7 +377,7 @@ impl Udmp {
         let noise_ns = self.noise_ns();
         let change_ns = self.smooth_ns - self.last_smooth_ns;
         let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
-        let gradient = change_ns / since_ns(ack.now, self.update_at).max(1.0);
+        let gradient = change_ns / self.update_at.ns_until(ack.now).max(1.0);
         self.set_share(self.updated(gradient, ack.app_limited));
         self.restart_interval(ack.now);
         // With a probability of base round trip over probe interval, the next burst leaves its path.
@@ -422,7 +415,7 @@ impl Udmp {
     }
 
     fn restart_interval(&mut self, now: Nanos) {
-        self.update_at = ticks(now);
+        self.update_at = Tick::of(now);
         self.last_smooth_ns = self.smooth_ns;
         self.least_ns = f32::MAX;
     }
@@ -445,7 +438,7 @@ impl Udmp {
     #[inline(never)]
     fn restart(&mut self, now: Nanos) {
         let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.pipe.typical_rtt_ns());
-        if since_ns(now, self.refill_at) > idle_ns {
+        if self.refill_at.ns_until(now) > idle_ns {
             self.forget_paths();
             self.free_bytes = self.free_bytes.min(self.grant_bytes());
             self.restart_interval(now);
@@ -463,7 +456,7 @@ impl Udmp {
     /// Then the first window goes out over all paths, a small one where there is a queue.
     #[cold]
     fn learn(&mut self, ack: &Ack) {
-        self.refill_at = ticks(ack.now);
+        self.refill_at = Tick::of(ack.now);
         if !self.pipe.has_learned() {
             self.set_share(1.0);
             let back = self.free_bytes.saturating_add(small(ack.acked_bytes));
@@ -519,10 +512,10 @@ impl Controller for Udmp {
             self.on_ack_without_sample(ack);
             return;
         };
-        let rtt_ns = rtt_ns as i64 as f32;
+        let rtt_ns = short_f32(rtt_ns);
         // A lone packet is a whole window's sample.
         let is_lone = ack.in_flight_bytes == 0;
-        let elapsed_ns = if is_lone { f32::MAX } else { since_ns(ack.now, self.refill_at) };
+        let elapsed_ns = if is_lone { f32::MAX } else { self.refill_at.ns_until(ack.now) };
         self.sample(rtt_ns, elapsed_ns);
         if self.flags & BEGUN == 0 {
             self.learn(ack);

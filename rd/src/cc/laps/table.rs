@@ -3,6 +3,7 @@
 use crate::cc::options::Count;
 use crate::cc::paths;
 use crate::cc::pipe::{greater, lesser};
+use crate::cc::stamp::Stamp;
 use crate::cc::{Ack, Loss, LossKind};
 use crate::units::Nanos;
 use alloc::boxed::Box;
@@ -17,6 +18,7 @@ const FULL: u16 = u16::MAX;
 /// Unit of [`Path::at`], as a power of two in ns. 32 bits of it wrap after 549 s: a path that was
 /// idle so long may then be probed late, by one interval.
 const TICK_SHIFT: u32 = 7;
+type Tick = Stamp<TICK_SHIFT>;
 /// Unit of [`Path::sent`]: 4 us. Comparisons hold for round trips up to 134 ms; beyond, a path may
 /// count as idle while it is not, or the other way round, until its next sample.
 const SENT_SHIFT: u32 = 12;
@@ -76,7 +78,7 @@ impl Span {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     /// Since when it waits for an answer or, if it does not, when it was heard or probed last.
-    at: u32,
+    at: Tick,
     /// Least round trip: the paper's baseVal without its margin.
     base: Span,
     /// Round trip now, doubled by probes and losses: the paper's realVal.
@@ -135,7 +137,7 @@ impl Path {
     fn die(&mut self, now: Nanos) {
         if !self.has(DEAD) {
             self.set(DEAD, true);
-            self.at = ticks(now);
+            self.at = Tick::of(now);
             self.back_off();
         }
         self.set(WAITING, false);
@@ -154,7 +156,7 @@ impl Path {
     /// Idle, and not heard of for longer than its value and `stale_ns`, doubled with each probe.
     fn is_stale(&self, now: Nanos, stale_ns: f32) -> bool {
         let least = stale_ns * (1u32 << self.doublings) as f32;
-        !self.has(WAITING) && since_ns(now, self.at) > self.real.ns().max(least)
+        !self.has(WAITING) && self.at.ns_until(now) > self.real.ns().max(least)
     }
 
     /// A sample: down at once, up by half, so that one late packet is no queue. A value that was a
@@ -234,7 +236,7 @@ pub(super) struct PathTable {
     slots: Box<[Path]>,
     rng: Pcg32,
     /// Last burst or sample.
-    active_at: u32,
+    active_at: Tick,
     /// Least value, by which the weights were last reckoned.
     least: Span,
     /// Greatest base of the paths that answer.
@@ -248,21 +250,13 @@ pub(super) struct PathTable {
     aged_at: u8,
 }
 
-fn ticks(at: Nanos) -> u32 {
-    (at >> TICK_SHIFT) as u32
-}
-
-fn since_ns(now: Nanos, at: u32) -> f32 {
-    ticks(now).wrapping_sub(at) as f32 * (1u32 << TICK_SHIFT) as f32
-}
-
 impl PathTable {
     /// `rtt_ns` is a first guess.
     pub(super) fn new(now: Nanos, paths: u16, rtt_ns: f32, seed: u64) -> PathTable {
         PathTable {
             slots: Box::default(),
             rng: paths::rng(seed),
-            active_at: ticks(now),
+            active_at: Tick::of(now),
             least: Span::new(rtt_ns),
             longest: Span::new(rtt_ns),
             shortest: Span::new(REAL_MAX_NS),
@@ -276,7 +270,7 @@ impl PathTable {
     fn slots(&mut self, now: Nanos) -> &mut [Path] {
         if self.slots.is_empty() {
             let fresh = Path {
-                at: ticks(now),
+                at: Tick::of(now),
                 base: self.least,
                 real: self.least,
                 var: Span::new(self.least.ns() / 2.0),
@@ -310,8 +304,8 @@ impl PathTable {
     /// A burst goes out on `path`. True if the flow had been idle for longer than
     /// the margin and the longest path.
     pub(super) fn on_sent(&mut self, now: Nanos, path: u16, alone: bool) -> bool {
-        let idle = alone && since_ns(now, self.active_at) > self.threshold_ns();
-        self.active_at = ticks(now);
+        let idle = alone && self.active_at.ns_until(now) > self.threshold_ns();
+        self.active_at = Tick::of(now);
         if self.slots.is_empty() {
             self.slots(now);
         }
@@ -320,7 +314,7 @@ impl PathTable {
             // The wait counts from the oldest burst: later ones do not prolong it.
             if !path.has(WAITING) {
                 path.set(WAITING, true);
-                path.at = ticks(now);
+                path.at = Tick::of(now);
             }
         }
         idle
@@ -345,13 +339,13 @@ impl PathTable {
     /// no such path.
     #[inline(always)]
     pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, beta: f32) -> Option<(f32, bool)> {
-        self.active_at = ticks(ack.now);
+        self.active_at = Tick::of(ack.now);
         let least = self.least.ns();
         let path = self.slots.get_mut(usize::from(ack.path))?;
         let rtt = lesser(greater(rtt_ns, 1.0), REAL_MAX_NS);
         let real = path.take(rtt);
         path.weight = halve(beta * greater(real - least, 0.0));
-        path.at = ticks(ack.now);
+        path.at = Tick::of(ack.now);
         if ((ack.sent_at >> SENT_SHIFT) as u16).wrapping_sub(path.sent) as i16 >= 0 {
             // Nothing newer is under way.
             path.set(WAITING, false);
@@ -383,7 +377,7 @@ impl PathTable {
     pub(super) fn on_loss(&mut self, loss: &Loss, terms: &ChoiceTerms) {
         let Some(path) = self.slots(loss.now).get_mut(usize::from(loss.path)) else { return };
         let silent = matches!(loss.kind, LossKind::Nack | LossKind::Probe);
-        let late = path.has(WAITING) && since_ns(loss.now, path.at) > path.patience_ns();
+        let late = path.has(WAITING) && path.at.ns_until(loss.now) > path.patience_ns();
         if silent && late {
             path.die(loss.now);
         } else if !path.has(LOSSY) {
@@ -412,7 +406,7 @@ impl PathTable {
             if !in_flight {
                 path.set(WAITING, false);
             } else if path.has(WAITING)
-                && since_ns(now, path.at) > path.patience_ns().max(DEAD_LEAST_NS)
+                && path.at.ns_until(now) > path.patience_ns().max(DEAD_LEAST_NS)
             {
                 path.die(now);
             }
@@ -507,7 +501,7 @@ impl PathTable {
         let path = self.find_stale(now, terms.stale_ns)?;
         let slot = &mut self.slots[usize::from(path)];
         slot.back_off();
-        slot.at = ticks(now);
+        slot.at = Tick::of(now);
         self.reweigh(path, terms.beta);
         Some(path)
     }

@@ -60,7 +60,9 @@ impl PathSpread {
         }
     }
 
-    /// The same for REPS, without looking for other ways.
+    /// The same for REPS, without looking for other ways: 124 instructions for each packet. With
+    /// [`PathSpread::told`] it is 149, and 138 where that looks for REPS first and calls a function for
+    /// the others (`cargo xtask cost`, 8 paths).
     #[inline(always)]
     pub(super) fn tell_reps(&mut self, path: u16, bad: bool) {
         if let Way::Reps(reps, _) = &mut self.way {

@@ -70,7 +70,7 @@ fn in_stride(now: Nanos, smooth_ns: f32, pool_packets: i32) -> Udmp {
     (udmp.free_bytes, udmp.in_flight_bytes) = (0, 0);
     udmp.pool_bytes = pool_packets * PACKET as i32;
     // The next update is far away.
-    (udmp.refill_at, udmp.update_at) = (ticks(now), ticks(now));
+    (udmp.refill_at, udmp.update_at) = (Tick::of(now), Tick::of(now));
     udmp
 }
 
@@ -84,7 +84,7 @@ fn figure_3_sends_four_and_two() {
     let mut udmp = learned(&params, rtt[0], rtt[0], &printed);
     assert_eq!(udmp.free_bytes, 2 * PACKET, "one packet a second over 2 s");
     // What the figure takes as given: the average and the rate stay, no path is explored.
-    udmp.refill_at = 0;
+    udmp.refill_at = Tick::of(0);
     let mut log = std::vec::Vec::new();
     // (acknowledged at, path); sent at 0, one each.
     let mut flying = std::collections::BTreeSet::new();
@@ -101,7 +101,7 @@ fn figure_3_sends_four_and_two() {
         }
         let path = 1 - other;
         let bytes = flying.len() as u64 * u64::from(PACKET);
-        udmp.update_at = ticks(now);
+        udmp.update_at = Tick::of(now);
         // The sample pulls the average as far from 2.5 as it puts it.
         udmp.smooth_ns = 2.5 * SECOND_NS as f32;
         udmp.on_ack(&ack(now, path, rtt[usize::from(path)], bytes));
@@ -183,7 +183,7 @@ fn severe_congestion_cuts_at_once_and_once_per_round_trip() {
     let mut udmp = in_stride(0, 100_000.0, 0);
     let mut now = 1_000_000;
     // 20 us and four times a slack of 12 us.
-    udmp.update_at = ticks(now);
+    udmp.update_at = Tick::of(now);
     udmp.on_ack(&ack(now, 0, 100_000, 4096));
     let bound = 20_000.0 / udmp.smooth_ns;
     assert!((udmp.share - bound).abs() < 1e-3, "line 23: {} is not {bound}", udmp.share);
@@ -255,7 +255,7 @@ fn a_flow_that_finds_a_queue_begins_small() {
 fn packets_of_a_burst_are_one_sample_and_spikes_are_bounded() {
     let mut udmp = in_stride(1_000_000, 20_000.0, 0);
     let now = 1_005_000;
-    udmp.update_at = ticks(now);
+    udmp.update_at = Tick::of(now);
     udmp.on_ack(&ack(now, 0, 28_000, 10 * 4096));
     let once = udmp.smooth_ns;
     // Weight 2 * 5 / 20.
@@ -264,7 +264,7 @@ fn packets_of_a_burst_are_one_sample_and_spikes_are_bounded() {
         udmp.on_ack(&ack(now, 0, 28_000, 10 * 4096));
     }
     assert_eq!(udmp.smooth_ns, once);
-    udmp.update_at = ticks(now + 5_000);
+    udmp.update_at = Tick::of(now + 5_000);
     udmp.on_ack(&ack(now + 5_000, 0, 200_000, 10 * 4096));
     assert!(udmp.smooth_ns < once + 6_100.0, "at most the slack counts: {}", udmp.smooth_ns);
 }
