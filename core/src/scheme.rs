@@ -1,9 +1,8 @@
 //! Which congestion control a domain's endpoints get, with its parameters.
 
 use erd_rd::Ecn;
-use erd_rd::cc::settings::{SettingError, set};
+use erd_rd::cc::options::{OptionError, OptionInfo};
 use erd_rd::cc::{FlowParams, Scheme, schemes};
-use std::fmt::Write as _;
 use thiserror::Error;
 
 /// A scheme by its name, and those of its parameters that were set.
@@ -30,7 +29,7 @@ pub enum SchemeError {
         /// What was asked for.
         text: String,
         /// Why not.
-        error: SettingError,
+        error: OptionError,
     },
 }
 
@@ -51,13 +50,13 @@ impl SchemeChoice {
             let (option, value) = text.split_once('=').ok_or_else(form)?;
             let value = value.trim().parse::<f32>().map_err(|_| form())?;
             let option = option.trim().to_ascii_lowercase();
-            set(&mut *scheme, &option, value).map_err(|error| SchemeError::Option {
+            scheme.set(&option, value).map_err(|error| SchemeError::Option {
                 scheme: name,
                 text: text.to_owned(),
                 error,
             })?;
-            let setting = scheme.settings().iter().find(|setting| setting.name == option);
-            choice.options.extend(setting.map(|setting| (setting.name, value)));
+            let known = scheme.options().into_iter().find(|known| known.name == option);
+            choice.options.extend(known.map(|known| (known.name, value)));
         }
         Ok(choice)
     }
@@ -76,7 +75,7 @@ impl SchemeChoice {
     pub fn build(&self) -> Box<dyn Scheme> {
         let mut scheme = schemes::by_name(self.name).expect("the name is of the table");
         for (option, value) in &self.options {
-            set(&mut *scheme, option, *value).expect("the option was taken before");
+            scheme.set(option, *value).expect("the option was taken before");
         }
         scheme
     }
@@ -99,19 +98,10 @@ impl SchemeChoice {
     }
 }
 
-/// The parameters of a scheme with their ranges and defaults, for messages.
+/// The parameters of a scheme with their ranges, units and defaults, for messages.
 fn listed(name: &str) -> String {
-    let mut list = String::new();
-    for setting in schemes::by_name(name).iter().flat_map(|scheme| scheme.settings()) {
-        let comma = if list.is_empty() { "" } else { ", " };
-        // Writing to a string does not fail.
-        let _ = write!(
-            list,
-            "{comma}{} {} to {} (default {})",
-            setting.name, setting.min, setting.max, setting.default
-        );
-    }
-    if list.is_empty() { "none".to_owned() } else { list }
+    let options = schemes::by_name(name).map(|scheme| scheme.options()).unwrap_or_default();
+    options.iter().map(OptionInfo::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -131,13 +121,13 @@ mod tests {
     #[test]
     fn options_are_taken_and_refused_with_their_reason() {
         let choice = SchemeChoice::new("erd", " window_kib = 64,").unwrap();
-        assert_eq!(choice.build().values(), [64.0]);
+        assert_eq!(choice.build().options()[0].value, 64.0);
         for (name, options, part) in [
             ("cubic", "", "there are: erd,"),
             ("erd", "window_kib", "name=number"),
             ("erd", "window_kib=many", "name=number"),
-            ("erd", "window_kib=0", "between 1 and 1048576"),
-            ("erd", "gain=1", "parameters of erd are: window_kib 1 to 1048576 (default 512)"),
+            ("erd", "window_kib=0", "between 1 and 1048576 KiB"),
+            ("erd", "gain=1", "parameters of erd are: window_kib 1 to 1048576 KiB (default 512)"),
             ("erd", "window_kib=NaN", "between 1 and"),
         ] {
             let text = SchemeChoice::new(name, options).unwrap_err().to_string();

@@ -1,8 +1,9 @@
 //! NSCC and SMaRTT replay their paper's worked behaviour (docs/cc/nscc.md, docs/cc/smartt.md).
 
-use erd_rd::cc::nscc::NsccScheme;
+use erd_rd::cc::nscc::{NSCC, NsccOptions, SMARTT};
+use erd_rd::cc::scheme::TableScheme;
 use erd_rd::cc::{
-    Ack, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, Sent, Timeout, settings,
+    Ack, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, Sent, Timeout,
 };
 use erd_rd::units::Nanos;
 use std::collections::VecDeque;
@@ -25,8 +26,8 @@ const SLOW: FlowParams = FlowParams {
 const FAST: FlowParams = FlowParams { link_bytes_per_s: 100_000_000_000, ..SLOW };
 const FAST_TRIM: FlowParams = FlowParams { trimming: true, ..FAST };
 
-fn schemes() -> [NsccScheme; 2] {
-    [NsccScheme::nscc(), NsccScheme::smartt()]
+fn schemes() -> [TableScheme<NsccOptions>; 2] {
+    [NSCC.scheme(), SMARTT.scheme()]
 }
 
 /// A packet that waited `queue_ns` comes back, unmarked.
@@ -105,7 +106,7 @@ fn a_flow_starts_at_one_and_a_half_bdp() {
 #[test]
 fn unmarked_and_late_is_a_fair_increase() {
     // nscc adds its 0.3 packets in any case, once in 12 us: twice in these round trips of 30 us.
-    for (scheme, packets) in [(NsccScheme::nscc(), 2.6), (NsccScheme::smartt(), 5.0)] {
+    for (scheme, packets) in [(NSCC.scheme(), 2.6), (SMARTT.scheme(), 5.0)] {
         let mut flow = scheme.build(&SLOW, 1);
         shrink(&mut *flow, 60_000);
         show_a_mark(&mut *flow);
@@ -117,7 +118,7 @@ fn unmarked_and_late_is_a_fair_increase() {
 #[test]
 fn a_fair_increase_is_the_same_in_bytes_for_large_and_small_windows() {
     let grown = [20_000, 100_000].map(|window| {
-        let mut flow = NsccScheme::smartt().build(&SLOW, 1);
+        let mut flow = SMARTT.scheme().build(&SLOW, 1);
         shrink(&mut *flow, window);
         show_a_mark(&mut *flow);
         growth(&mut *flow, 18_000, 3)
@@ -129,8 +130,7 @@ fn a_fair_increase_is_the_same_in_bytes_for_large_and_small_windows() {
 fn unmarked_and_early_is_a_proportional_increase() {
     // Half of the target: nscc takes half of 4 packets times 7.2 us / 12 us, and 0.3; the paper 2/5 of a
     // packet (equation 3 with trtt 18, rtt 15, brtt 12) and a fair increase.
-    for (scheme, queue_ns, packets) in
-        [(NsccScheme::nscc(), 3_600, 1.5), (NsccScheme::smartt(), 3_000, 5.4)]
+    for (scheme, queue_ns, packets) in [(NSCC.scheme(), 3_600, 1.5), (SMARTT.scheme(), 3_000, 5.4)]
     {
         let mut flow = scheme.build(&SLOW, 1);
         shrink(&mut *flow, 60_000);
@@ -187,7 +187,7 @@ fn a_decrease_halves_at_most() {
 
 #[test]
 fn marked_and_early_leaves_the_window_to_the_path_choice() {
-    let mut flow = NsccScheme::smartt().build(&SLOW, 1);
+    let mut flow = SMARTT.scheme().build(&SLOW, 1);
     shrink(&mut *flow, 60_000);
     let before = flow.window_bytes();
     for n in 0..200 {
@@ -198,7 +198,7 @@ fn marked_and_early_leaves_the_window_to_the_path_choice() {
 
 #[test]
 fn equality_with_the_target_is_late() {
-    let mut flow = NsccScheme::nscc().build(&SLOW, 1);
+    let mut flow = NSCC.scheme().build(&SLOW, 1);
     shrink(&mut *flow, 60_000);
     show_a_mark(&mut *flow);
     near(growth(&mut *flow, 8_400, 4), 2.15 * f64::from(PACKET), 0.1);
@@ -241,7 +241,7 @@ fn adapt(flow: &mut dyn Controller, degree: u64, kind: LossKind) -> Option<Nanos
 #[test]
 fn quick_adapt_drops_a_16_to_1_incast_to_a_sixteenth_in_one_target_rtt() {
     // Section III-E. Target RTT: 18 us in the paper, 21 us in the simulator.
-    for (scheme, target_rtt) in [(NsccScheme::smartt(), 18_000), (NsccScheme::nscc(), 21_000)] {
+    for (scheme, target_rtt) in [(SMARTT.scheme(), 18_000), (NSCC.scheme(), 21_000)] {
         let mut flow = scheme.build(&FAST_TRIM, 1);
         let now = incast(&mut *flow, 16, 3_000, BASE, target_rtt);
         flow.on_loss(&trim(now, now - BASE));
@@ -254,7 +254,7 @@ fn quick_adapt_drops_a_16_to_1_incast_to_a_sixteenth_in_one_target_rtt() {
 
 #[test]
 fn with_trims_the_paper_adapts_to_any_share_and_the_simulator_below_an_eighth() {
-    for (scheme, adapts) in [(NsccScheme::smartt(), true), (NsccScheme::nscc(), false)] {
+    for (scheme, adapts) in [(SMARTT.scheme(), true), (NSCC.scheme(), false)] {
         let mut flow = scheme.build(&FAST_TRIM, 1);
         assert_eq!(adapt(&mut *flow, 4, LossKind::Trim).is_some(), adapts);
         let mut flow = scheme.build(&FAST_TRIM, 1);
@@ -361,11 +361,9 @@ fn trims_saturate_at_one_packet() {
 #[test]
 fn fast_increase_begins_once_a_window_came_back_without_a_queue() {
     // Per byte: 0.25 a in the simulator, 2 MTU an ACK in the paper.
-    for (scheme, params, gain) in [
-        (NsccScheme::nscc(), SLOW, 0.25),
-        (NsccScheme::nscc(), FAST, 2.0),
-        (NsccScheme::smartt(), SLOW, 2.0),
-    ] {
+    for (scheme, params, gain) in
+        [(NSCC.scheme(), SLOW, 0.25), (NSCC.scheme(), FAST, 2.0), (SMARTT.scheme(), SLOW, 2.0)]
+    {
         let mut flow = scheme.build(&params, 1);
         shrink(&mut *flow, 41_000);
         // Other increases come in batches; three equal steps in a row are fast increase.
@@ -400,7 +398,7 @@ fn fast_increase_reaches_and_keeps_the_greatest_window() {
 #[test]
 fn a_queue_or_a_mark_ends_fast_increase() {
     for end in [ack(40_000, 3_000), marked(40_000, 0)] {
-        let mut flow = NsccScheme::smartt().build(&FAST, 1);
+        let mut flow = SMARTT.scheme().build(&FAST, 1);
         shrink(&mut *flow, 20_000);
         for n in 0..20 {
             flow.on_ack(&ack(BASE + 330 * n, 0));
@@ -490,7 +488,7 @@ fn a_flow_restarts_at_one_bdp_and_paced_after_idling() {
 
 #[test]
 fn silence_halves_the_window_from_the_second_timeout_on() {
-    let mut flow = NsccScheme::nscc().build(&SLOW, 1);
+    let mut flow = NSCC.scheme().build(&SLOW, 1);
     let silence = |in_a_row| Timeout { now: 1_000_000, in_flight_bytes: 4096, in_a_row };
     flow.on_timeout(&silence(1));
     assert_eq!(flow.window_bytes(), 225_000);
@@ -534,8 +532,8 @@ fn no_feedback_breaks_the_bounds() {
 }
 
 fn with_paths_by(by: f32) -> Box<dyn Controller> {
-    let mut scheme = NsccScheme::nscc();
-    settings::set(&mut scheme, "paths_by", by).expect("a valid choice");
+    let mut scheme = NSCC.scheme();
+    scheme.set("paths_by", by).expect("a valid choice");
     scheme.build(&FlowParams { paths: 16, ..SLOW }, 7)
 }
 
@@ -613,11 +611,11 @@ fn oblivious_heeds_nothing() {
 
 #[test]
 fn a_parameter_out_of_range_is_refused_and_old_flows_keep_theirs() {
-    let mut scheme = NsccScheme::smartt();
+    let mut scheme = SMARTT.scheme();
     let old = scheme.build(&SLOW, 1);
-    assert!(settings::set(&mut scheme, "paths_by", 4.0).is_err());
-    settings::set(&mut scheme, "max_window", 1.0).expect("in range");
-    settings::set(&mut scheme, "target", 1.0).expect("in range");
+    assert!(scheme.set("paths_by", 4.0).is_err());
+    scheme.set("max_window", 1.0).expect("in range");
+    scheme.set("target", 1.0).expect("in range");
     assert_eq!(scheme.build(&SLOW, 1).window_bytes(), 150_000);
     assert_eq!((old.window_bytes(), old.view().target_ns), (225_000, 6_000));
 }
@@ -662,7 +660,7 @@ fn jain(shares: &[f64]) -> f64 {
 
 /// Flows over one 100 Gb/s bottleneck with a buffer of 5 BDP, one packet a slot. With seed 0 all begin
 /// at once, with another each in one of the first [`STARTS`] slots.
-fn bottleneck(scheme: &NsccScheme, flows: usize, switch: Switch, seed: u64) -> Reached {
+fn bottleneck(scheme: &dyn Scheme, flows: usize, switch: Switch, seed: u64) -> Reached {
     const SLOTS: u64 = 40_000;
     const SLOT_NS: u64 = 328;
     let params = FlowParams { trimming: switch.trims, ..SLOW };

@@ -1,6 +1,6 @@
 //! STrack in a closed loop: flows over one bottleneck, a queue that marks or does not.
 
-use erd_rd::cc::strack::StrackScheme;
+use erd_rd::cc::strack::STRACK;
 use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, LEARNING_SAMPLES, Scheme, Sent};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -159,7 +159,7 @@ impl World {
 }
 
 fn run(flows: usize, ecn: bool) -> Outcome {
-    let scheme = StrackScheme::default();
+    let scheme = STRACK.scheme();
     let params = FlowParams {
         now: 0,
         datagram_bytes: PACKET as u32,

@@ -1,6 +1,6 @@
 //! UDMP's flows over a small model of a network: four paths, one shared exit, jitter.
 
-use erd_rd::cc::udmp::UdmpScheme;
+use erd_rd::cc::udmp::UDMP;
 use erd_rd::cc::{Ack, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, Sent};
 use erd_rd::units::Nanos;
 use rand_pcg::Pcg32;
@@ -56,7 +56,7 @@ struct Net {
 }
 
 impl Net {
-    fn new(scheme: &UdmpScheme, flows: usize, buffer_bdp: f64, jitter_ns: f64) -> Net {
+    fn new(scheme: &dyn Scheme, flows: usize, buffer_bdp: f64, jitter_ns: f64) -> Net {
         let mut net = Net {
             now: 0,
             flows: Vec::new(),
@@ -77,7 +77,7 @@ impl Net {
         net
     }
 
-    fn add_flow(&mut self, scheme: &UdmpScheme, link_bytes_per_s: u64) {
+    fn add_flow(&mut self, scheme: &dyn Scheme, link_bytes_per_s: u64) {
         let params = FlowParams {
             base_rtt_ns: 0,
             now: 0,
@@ -254,7 +254,7 @@ const MS: Nanos = 1_000_000;
 #[test]
 fn a_lone_flow_fills_the_link_despite_jitter() {
     for (jitter_ns, least) in [(0.0, 0.98), (1_000.0, 0.98), (5_000.0, 0.95), (20_000.0, 0.9)] {
-        let mut net = Net::new(&UdmpScheme::default(), 1, 5.0, jitter_ns);
+        let mut net = Net::new(&UDMP.scheme(), 1, 5.0, jitter_ns);
         net.goodput(5 * MS);
         let goodput = net.goodput(20 * MS);
         assert!(goodput > least, "{goodput} of the line at a jitter of {jitter_ns} ns");
@@ -264,7 +264,7 @@ fn a_lone_flow_fills_the_link_despite_jitter() {
 #[test]
 fn flows_share_an_exit_without_losses_or_long_queues() {
     for flows in [2, 8, 32] {
-        let mut net = Net::new(&UdmpScheme::default(), flows, 5.0, 1_000.0);
+        let mut net = Net::new(&UDMP.scheme(), flows, 5.0, 1_000.0);
         net.goodput(10 * MS);
         let (before, lost) = (net.acked(), net.lost);
         let goodput = net.goodput(40 * MS);
@@ -278,7 +278,7 @@ fn flows_share_an_exit_without_losses_or_long_queues() {
 
 #[test]
 fn a_flow_grows_back_when_the_others_are_gone() {
-    let mut net = Net::new(&UdmpScheme::default(), 16, 5.0, 1_000.0);
+    let mut net = Net::new(&UDMP.scheme(), 16, 5.0, 1_000.0);
     net.goodput(10 * MS);
     let now = net.now;
     for flow in &mut net.flows[1..] {
@@ -290,7 +290,7 @@ fn a_flow_grows_back_when_the_others_are_gone() {
 
 #[test]
 fn a_slow_path_gets_little_and_costs_little() {
-    let mut net = Net::new(&UdmpScheme::default(), 1, 5.0, 1_000.0);
+    let mut net = Net::new(&UDMP.scheme(), 1, 5.0, 1_000.0);
     net.path_rate = [LINE / 2.0, LINE / 2.0, LINE / 2.0, LINE / 20.0];
     net.goodput(5 * MS);
     net.flows[0].on_path = [0; PATHS];
@@ -304,7 +304,7 @@ fn a_slow_path_gets_little_and_costs_little() {
 
 #[test]
 fn idle_flows_restart_with_a_bdp_at_most_and_paced() {
-    let mut net = Net::new(&UdmpScheme::default(), 1, 5.0, 0.0);
+    let mut net = Net::new(&UDMP.scheme(), 1, 5.0, 0.0);
     net.goodput(5 * MS);
     let flow = &mut net.flows[0];
     flow.until = 5 * MS;
@@ -336,7 +336,7 @@ fn idle_flows_restart_with_a_bdp_at_most_and_paced() {
 #[test]
 fn flows_go_on_when_no_acknowledgement_clocks() {
     // Every acknowledgement lies further back than the tolerance.
-    let mut net = Net::new(&UdmpScheme::default(), 1, 5.0, 1_000.0);
+    let mut net = Net::new(&UDMP.scheme(), 1, 5.0, 1_000.0);
     net.flows[0].foremost = 1 << 40;
     net.goodput(5 * MS);
     assert!(net.goodput(10 * MS) > 0.5, "the pool must find its way out");
@@ -344,8 +344,8 @@ fn flows_go_on_when_no_acknowledgement_clocks() {
 
 #[test]
 fn an_unknown_link_is_learned() {
-    let mut net = Net::new(&UdmpScheme::default(), 0, 5.0, 1_000.0);
-    net.add_flow(&UdmpScheme::default(), 0);
+    let mut net = Net::new(&UDMP.scheme(), 0, 5.0, 1_000.0);
+    net.add_flow(&UDMP.scheme(), 0);
     net.path_rate = [LINE / 20.0; PATHS];
     net.goodput(10 * MS);
     net.path_rate = [LINE; PATHS];

@@ -5,7 +5,6 @@
 
 mod world;
 
-use erd_rd::cc::settings::Setting;
 use erd_rd::cc::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
     schemes,
@@ -148,14 +147,6 @@ impl Scheme for Fault {
 
     fn learns(&self) -> bool {
         false
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[]
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        &mut []
     }
 
     fn build(&self, params: &FlowParams, _: u64) -> Box<dyn Controller> {

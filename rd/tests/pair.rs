@@ -2,8 +2,7 @@
 
 mod wire;
 
-use erd_rd::cc::erd::ErdScheme;
-use erd_rd::cc::settings::Setting;
+use erd_rd::cc::fixed::ERD;
 use erd_rd::cc::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
 use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, VERSION, seal};
 use erd_rd::wire::put_name;
@@ -73,7 +72,7 @@ fn unexpected_messages_wait_for_accept_and_goodbye_ends_the_session() {
 #[test]
 fn who_shares_memory_is_asked_with_the_first_long_message() {
     let sealing = |port| {
-        node_with(port, Box::new(ErdScheme::default()), |config| {
+        node_with(port, Box::new(ERD.scheme()), |config| {
             config.seals = Some(Seals { least_bytes: 1000, most_bytes: 1000 });
         })
     };
@@ -207,7 +206,7 @@ fn buffers_are_asked_for_within_the_credit_only() {
 
 #[test]
 fn answers_that_a_peer_does_not_take_do_not_pile_up() {
-    let few = node_with(2, Box::new(ErdScheme::default()), |c| c.unexpected_messages = 4);
+    let few = node_with(2, Box::new(ERD.scheme()), |c| c.unexpected_messages = 4);
     let (mut nodes, now, ids) = acquaint([node(1), few]);
     for nth in 1..=10 {
         nodes[1].memory.posted.push_back(u64::from(nth));
@@ -363,7 +362,7 @@ fn a_hello_that_outlives_its_session_begins_none() {
 
 #[test]
 fn a_full_table_forgets_who_left() {
-    let small = node_with(2, Box::new(ErdScheme::default()), |config| config.peers_max = 1);
+    let small = node_with(2, Box::new(ERD.scheme()), |config| config.peers_max = 1);
     let mut nodes = [node(1), small, node(3)];
     let to = nodes[1].name;
     let mut now = 0;
@@ -381,7 +380,7 @@ fn a_full_table_forgets_who_left() {
 #[test]
 fn a_peer_let_go_makes_room_and_may_come_back() {
     const PEERS: u16 = 20;
-    let small = node_with(1, Box::new(ErdScheme::default()), |config| config.peers_max = 8);
+    let small = node_with(1, Box::new(ERD.scheme()), |config| config.peers_max = 8);
     let mut nodes = vec![small];
     nodes.extend((2..2 + PEERS).map(node));
     let mut now = 0;
@@ -410,7 +409,7 @@ fn a_peer_let_go_makes_room_and_may_come_back() {
 
 #[test]
 fn a_peer_let_go_before_its_message_went_out_gets_it() {
-    let small = node_with(1, Box::new(ErdScheme::default()), |config| config.peers_max = 2);
+    let small = node_with(1, Box::new(ERD.scheme()), |config| config.peers_max = 2);
     let mut nodes = vec![small, node(2), node(3), node(4)];
     let mut now = 0;
     let [waiting, kept, newcomer] = [1, 2, 3].map(|at| nodes[at].name);
@@ -427,7 +426,7 @@ fn a_peer_let_go_before_its_message_went_out_gets_it() {
 
 #[test]
 fn a_peer_that_is_kept_or_busy_stays() {
-    let small = node_with(1, Box::new(ErdScheme::default()), |config| config.peers_max = 2);
+    let small = node_with(1, Box::new(ERD.scheme()), |config| config.peers_max = 2);
     let mut nodes = vec![small, node(2), node(3), node(4)];
     let mut now = 0;
     for at in [1, 2] {
@@ -513,7 +512,7 @@ fn begin_again(forgets: bool) {
 }
 
 /// ERD's scheme, with a note of what its controllers are told.
-struct Noting(ErdScheme, Arc<Mutex<Vec<FlowParams>>>);
+struct Noting(Box<dyn Scheme>, Arc<Mutex<Vec<FlowParams>>>);
 
 impl Scheme for Noting {
     fn name(&self) -> &'static str {
@@ -532,14 +531,6 @@ impl Scheme for Noting {
         self.0.learns()
     }
 
-    fn settings(&self) -> &'static [Setting] {
-        self.0.settings()
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        self.0.values()
-    }
-
     fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
         self.1.lock().unwrap().push(*params);
         self.0.build(params, seed)
@@ -549,8 +540,9 @@ impl Scheme for Noting {
 #[test]
 fn both_sides_know_the_round_trip_of_the_set_up() {
     let notes = Arc::new(Mutex::new(Vec::new()));
-    let mut nodes = [1, 2]
-        .map(|port| node_with(port, Box::new(Noting(ErdScheme::default(), notes.clone())), |_| ()));
+    let mut nodes = [1, 2].map(|port| {
+        node_with(port, Box::new(Noting(Box::new(ERD.scheme()), notes.clone())), |_| ())
+    });
     let to = nodes[1].name;
     let mut now = 5 * SECOND;
     post_send_at(&mut nodes[0], now, 1, to, 8);

@@ -1,7 +1,7 @@
 //! Peers that keep to the formats but to nothing else: what they send completes only what it is
 //! enough for.
 
-use erd_rd::cc::erd::ErdScheme;
+use erd_rd::cc::fixed::ERD;
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::AckState;
 use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, Kind, seal};
@@ -126,7 +126,7 @@ impl Victim {
         let name = "10.0.0.1:1".parse().unwrap();
         let mut config = Config::new(name, 1, crc32c::crc32c_append);
         change(&mut config);
-        let engine = Endpoint::new(config, Box::new(ErdScheme::default()), 1).unwrap();
+        let engine = Endpoint::new(config, Box::new(ERD.scheme()), 1).unwrap();
         Victim { engine, vault: Vault::default(), now: 1, next_psn: BTreeMap::new() }
     }
 

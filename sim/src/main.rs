@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
-use erd_rd::cc::settings;
+use erd_rd::cc::options::OptionInfo;
 use erd_rd::config::PATHS_MAX;
 use erd_sim::scenario::{SchemeMaker, Start};
 use erd_sim::schemes;
@@ -86,14 +86,16 @@ fn setting(text: &str) -> anyhow::Result<(String, f32)> {
 fn with_settings(name: &str, values: &[(String, f32)]) -> anyhow::Result<SchemeMaker> {
     let mut changed = schemes::by_name(name).context("no such scheme")?;
     for (setting, value) in values {
-        settings::set(&mut *changed, setting, *value)
-            .with_context(|| format!("setting {setting:?} of {name}"))?;
+        changed.set(setting, *value).with_context(|| {
+            let options = changed.options().iter().map(OptionInfo::to_string).collect::<Vec<_>>();
+            format!("setting {setting:?} of {name}, which has: {}", options.join(", "))
+        })?;
     }
     let (name, values) = (name.to_owned(), values.to_vec());
     Ok(Rc::new(move || {
         let mut scheme = schemes::by_name(&name).expect("built once before");
         for (setting, value) in &values {
-            settings::set(&mut *scheme, setting, *value).expect("set once before");
+            scheme.set(setting, *value).expect("set once before");
         }
         scheme
     }))

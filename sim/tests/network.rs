@@ -2,7 +2,6 @@
 //! fairness of a plain additive increase.
 
 use erd_rd::Ecn;
-use erd_rd::cc::settings::Setting;
 use erd_rd::cc::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
 };
@@ -97,14 +96,6 @@ impl Scheme for Window {
 
     fn learns(&self) -> bool {
         false
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[]
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        &mut []
     }
 
     fn build(&self, params: &FlowParams, _: u64) -> Box<dyn Controller> {

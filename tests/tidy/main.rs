@@ -2,6 +2,7 @@
 //! depend one way, unsafe code where it belongs.
 
 mod imports;
+mod names;
 
 use std::fs;
 use std::path::{Path, PathBuf};

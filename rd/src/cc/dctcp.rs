@@ -1,105 +1,62 @@
 //! DCTCP (Alizadeh et al., SIGCOMM 2010; RFC 8257): once per round trip the window shrinks by half
 //! the average share of marked bytes. Oblivious spray, or one path per flow (docs/cc/dctcp.md).
 
+use super::options::{Choice, Field, OptionRow, Share, TypicalRtts, row};
 use super::paths::{self, Uniform};
 use super::pipe::Pipe;
-use super::settings::{Setting, defaults};
+use super::scheme::SchemeTable;
 use super::window::{Window, marked_share, round_trip_since};
-use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
-};
+use super::{Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Sent, Timeout, View};
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 
-/// Parameters.
-pub const SETTINGS: [Setting; 3] = [
-    Setting {
-        name: "g",
-        default: 0.0625,
-        min: 0.001,
-        max: 1.0,
-        help: "weight of a round trip's marked share in the average (RFC 8257, section 4.2)",
-    },
-    Setting {
-        name: "late",
-        default: 1.0,
-        min: 0.05,
-        max: 32.0,
-        help: "queueing delay, in typical round trips, that counts as a mark without ECN",
-    },
-    Setting {
-        name: "single_path",
-        default: 0.0,
-        min: 0.0,
-        max: 1.0,
-        help: "1: each flow keeps to one path; 0: oblivious spray",
-    },
+/// Options of DCTCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DctcpOptions {
+    /// Weight of a round trip's marked share in the average.
+    pub g: Share,
+    /// Queueing delay that counts as a mark without ECN.
+    pub late: TypicalRtts,
+    /// 1: each flow keeps to one path; 0: oblivious spray.
+    pub single_path: Choice,
+}
+
+const OPTIONS: [OptionRow<DctcpOptions>; 3] = [
+    row("g", Field::Share(|o| &mut o.g), 0.0625, [0.001, 1.0], "RFC 8257, section 4.2"),
+    row("late", Field::TypicalRtts(|o| &mut o.late), 1.0, [0.05, 32.0], "docs: counts as a mark"),
+    row("single_path", Field::Choice(|o| &mut o.single_path), 0.0, [0.0, 1.0], "docs: one path"),
 ];
-const G: usize = 0;
-const LATE: usize = 1;
-const SINGLE_PATH: usize = 2;
+
+/// DCTCP.
+pub static DCTCP: SchemeTable<DctcpOptions> = SchemeTable {
+    name: "dctcp",
+    options: &OPTIONS,
+    start: DctcpOptions::default,
+    ack_policy: |_| AckPolicy::Coalesced { packets: ACK_PACKETS },
+    loss_detection: |options| {
+        if options.is_single() {
+            LossDetection::OutOfOrder { least_packets: REORDER_PACKETS }
+        } else {
+            LossDetection::Receiver
+        }
+    },
+    learns: true,
+    build: |options, params, seed| Box::new(Dctcp::new(options, params, seed)),
+};
+
+impl DctcpOptions {
+    fn is_single(&self) -> bool {
+        self.single_path.0 >= 0.5
+    }
+}
 
 /// Packets per acknowledgement: marks are counted in bytes, and delayed acknowledgements of a few
 /// packets are what DCTCP was made for.
 const ACK_PACKETS: u8 = 4;
 /// Duplicate acknowledgements that TCP takes for a loss (RFC 5681); one path keeps order.
 const REORDER_PACKETS: u16 = 3;
-/// Largest window in BDP.
-const WINDOW_BDPS: f32 = 2.0;
 /// Least window in packets.
 const PACKETS_MIN: f32 = 1.0;
-
-/// Builds DCTCP controllers.
-#[derive(Clone, Debug)]
-pub struct DctcpScheme {
-    values: [f32; SETTINGS.len()],
-}
-
-impl Default for DctcpScheme {
-    fn default() -> Self {
-        DctcpScheme { values: defaults(&SETTINGS) }
-    }
-}
-
-impl DctcpScheme {
-    fn is_single(&self) -> bool {
-        self.values[SINGLE_PATH] >= 0.5
-    }
-}
-
-impl Scheme for DctcpScheme {
-    fn name(&self) -> &'static str {
-        "dctcp"
-    }
-
-    fn ack_policy(&self) -> AckPolicy {
-        AckPolicy::Coalesced { packets: ACK_PACKETS }
-    }
-
-    fn loss_detection(&self) -> LossDetection {
-        if self.is_single() {
-            LossDetection::OutOfOrder { least_packets: REORDER_PACKETS }
-        } else {
-            LossDetection::Receiver
-        }
-    }
-
-    fn learns(&self) -> bool {
-        true
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &SETTINGS
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        &mut self.values
-    }
-
-    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
-        Box::new(Dctcp::new(self, params, seed))
-    }
-}
 
 /// One flow.
 #[derive(Clone, Debug)]
@@ -110,7 +67,7 @@ struct Dctcp {
     round_at: Nanos,
     cut_at: Nanos,
     gain: f32,
-    late: f32,
+    late: TypicalRtts,
     /// The same in ns.
     late_ns: f32,
     /// Average share of marked bytes.
@@ -125,20 +82,20 @@ struct Dctcp {
 }
 
 impl Dctcp {
-    fn new(scheme: &DctcpScheme, params: &FlowParams, seed: u64) -> Dctcp {
+    fn new(options: &DctcpOptions, params: &FlowParams, seed: u64) -> Dctcp {
         let pipe = Pipe::new(params);
         let (mut rng, all) = (paths::rng(seed), params.paths.max(1));
         let (paths, path) =
-            if scheme.is_single() { (1, paths::uniform(&mut rng, all)) } else { (all, 0) };
+            if options.is_single() { (1, paths::uniform(&mut rng, all)) } else { (all, 0) };
         Dctcp {
             pipe,
             window: Window::new(params, &pipe),
             spray: Box::new(Uniform::new(rng, paths)),
             round_at: params.now,
             cut_at: 0,
-            gain: scheme.values[G],
-            late: scheme.values[LATE],
-            late_ns: pipe.target_ns(scheme.values[LATE]),
+            gain: options.g.0,
+            late: options.late,
+            late_ns: pipe.target_ns(options.late),
             alpha: 1.0,
             acked_bytes: 0.0,
             marked_bytes: 0.0,
@@ -177,7 +134,7 @@ impl Controller for Dctcp {
     fn on_ack(&mut self, ack: &Ack) {
         if self.pipe.on_ack(ack) {
             self.late_ns = self.pipe.target_ns(self.late);
-            self.window.bound(&self.pipe, WINDOW_BDPS);
+            self.window.bound(&self.pipe);
         }
         let marked = marked_share(&self.pipe, ack, self.late_ns);
         self.acked_bytes += ack.acked_bytes as f32;
@@ -192,7 +149,7 @@ impl Controller for Dctcp {
             } else {
                 acked / packets
             };
-            self.window.grow(growth, &self.pipe, WINDOW_BDPS);
+            self.window.grow(growth, &self.pipe);
         }
     }
 
@@ -246,7 +203,7 @@ impl Controller for Dctcp {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::set;
+    use super::super::Scheme;
     use super::*;
 
     const RTT: Nanos = 10_000;
@@ -266,7 +223,7 @@ mod tests {
 
     /// 100 packets of BDP.
     fn flow() -> Dctcp {
-        Dctcp::new(&DctcpScheme::default(), &params(), 1)
+        Dctcp::new(DCTCP.scheme().shared(), &params(), 1)
     }
 
     /// A round trip of ten acknowledgements; the last `marked` of them are marked.
@@ -384,11 +341,11 @@ mod tests {
         let mut spray = flow();
         let first = spray.next_path(0);
         assert!((0..100).any(|_| spray.next_path(0) != first));
-        let mut scheme = DctcpScheme::default();
-        set(&mut scheme, "single_path", 1.0).unwrap();
+        let mut scheme = DCTCP.scheme();
+        scheme.set("single_path", 1.0).unwrap();
         assert_eq!(scheme.loss_detection(), LossDetection::OutOfOrder { least_packets: 3 });
         let used = |seed| {
-            let mut flow = Dctcp::new(&scheme, &params(), seed);
+            let mut flow = Dctcp::new(scheme.shared(), &params(), seed);
             let path = flow.next_path(0);
             assert!((0..100).all(|_| flow.next_path(0) == path) && path < 8);
             path

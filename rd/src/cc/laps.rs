@@ -6,82 +6,73 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use super::options::{
+    Bdps, Count, Field, Micros, OptionRow, Packets, REFERENCE_PACKET_BYTES, Share, TypicalRtts, row,
+};
 use super::pipe::{Pipe, greater, lesser, short_f32};
-use super::settings::{self, Setting};
+use super::scheme::SchemeTable;
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
-    View,
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
 };
 use crate::units::{Ecn, Nanos, SECOND};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use table::{Table, Terms};
+use table::{ChoiceTerms, PathTable};
 
-const STAGES: usize = 0;
-const KEEP: usize = 1;
-const MARGIN: usize = 2;
-const QUARTER: usize = 3;
-const WINDOW: usize = 4;
-const STALE: usize = 5;
-const PROBE_EVERY: usize = 6;
-const COUNT: usize = 7;
+/// Options of LAPS.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LapsOptions {
+    /// Increases towards the expected rate before it is doubled: N.
+    pub stages: Count,
+    /// What a decrease keeps of the rate.
+    pub keep: Share,
+    /// Queue that is none.
+    pub margin: Packets,
+    /// A path slower by so much gets a quarter: ln 4 / beta.
+    pub quarter: TypicalRtts,
+    /// Bytes in flight at most, in BDP of the rate.
+    pub window: Bdps,
+    /// A path that was not heard of for less is not probed.
+    pub stale_us: Micros,
+    /// One burst in so many, drawn by lot, may probe a stale path.
+    pub probe_every: Count,
+}
 
-static SETTINGS: [Setting; COUNT] = [
-    Setting {
-        name: "stages",
-        default: 5.0,
-        min: 1.0,
-        max: 100.0,
-        help: "increases towards the expected rate before it is doubled: N (section III-F)",
-    },
-    Setting {
-        name: "keep",
-        default: 0.5,
-        min: 0.1,
-        max: 0.95,
-        help: "share of the rate that a decrease keeps (algorithm 2)",
-    },
-    Setting {
-        name: "margin",
-        default: 15.0,
-        min: 1.0,
-        max: 1000.0,
-        help: "queue that is none, in packets: 5 at each of 3 switches (section III-F)",
-    },
-    Setting {
-        name: "quarter",
-        default: 2.0,
-        min: 0.01,
-        max: 1e6,
-        help: "a path slower by so many typical round trips gets a quarter: ln 4 / beta",
-    },
-    Setting {
-        name: "window",
-        default: 2.0,
-        min: 1.0,
-        max: 16.0,
-        help: "bytes in flight at most, in BDP of the rate",
-    },
-    Setting {
-        name: "stale_us",
-        default: 200.0,
-        min: 1.0,
-        max: 1e6,
-        help: "a path that was not heard of for less is not probed, in us",
-    },
-    Setting {
-        name: "probe_every",
-        default: 8.0,
-        min: 1.0,
-        max: 255.0,
-        help: "one burst in so many, drawn by lot, may probe a stale path",
-    },
+const OPTIONS: [OptionRow<LapsOptions>; 7] = [
+    row("stages", Field::Count(|o| &mut o.stages), 5.0, [1.0, 100.0], "section III-F"),
+    row("keep", Field::Share(|o| &mut o.keep), 0.5, [0.1, 0.95], "algorithm 2, line 7"),
+    row(
+        "margin",
+        Field::Packets(|o| &mut o.margin),
+        15.0,
+        [1.0, 1000.0],
+        "section III-F: 5 at each switch; 3 switches are our choice",
+    ),
+    row("quarter", Field::TypicalRtts(|o| &mut o.quarter), 2.0, [0.01, 1e6], "docs: **beta**"),
+    row(
+        "window",
+        Field::Bdps(|o| &mut o.window),
+        2.0,
+        [1.0, 16.0],
+        "docs: Window, floor, idle restart",
+    ),
+    row("stale_us", Field::Micros(|o| &mut o.stale_us), 200.0, [1.0, 1e6], "docs: **probe**"),
+    row("probe_every", Field::Count(|o| &mut o.probe_every), 8.0, [1.0, 255.0], "docs: **probe**"),
 ];
+
+/// LAPS.
+pub static LAPS: SchemeTable<LapsOptions> = SchemeTable {
+    name: "laps",
+    options: &OPTIONS,
+    start: LapsOptions::default,
+    ack_policy: |_| AckPolicy::PerPacket,
+    loss_detection: |_| LossDetection::PathOrder,
+    learns: true,
+    build: |options, params, seed| Box::new(Laps::new(options, params, seed)),
+};
 
 /// Halvings that make a quarter.
 const HALVINGS: f32 = 2.0;
-/// Packet that the margin is counted in, at most: larger datagrams would make it many round trips.
-const REFERENCE_PACKET_BYTES: f32 = 4096.0;
 /// Least margin in typical round trips: on fast links 15 packets are next to nothing.
 const MARGIN_RTTS: f32 = 0.25;
 /// Least margin.
@@ -107,53 +98,11 @@ const LOSS_MANY: u8 = 64;
 /// Unit of the gate, as a power of two in ns. 32 bits of it wrap after 549 s.
 const TICK_SHIFT: u32 = 7;
 
-/// Builds LAPS controllers.
-#[derive(Clone, Debug)]
-pub struct LapsScheme {
-    values: Arc<[f32; COUNT]>,
-}
-
-impl Default for LapsScheme {
-    fn default() -> Self {
-        LapsScheme { values: Arc::new(settings::defaults(&SETTINGS)) }
-    }
-}
-
-impl Scheme for LapsScheme {
-    fn name(&self) -> &'static str {
-        "laps"
-    }
-
-    fn ack_policy(&self) -> AckPolicy {
-        AckPolicy::PerPacket
-    }
-
-    fn loss_detection(&self) -> LossDetection {
-        LossDetection::PathOrder
-    }
-
-    fn learns(&self) -> bool {
-        true
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &SETTINGS
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        &mut Arc::make_mut(&mut self.values)[..]
-    }
-
-    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
-        Box::new(Laps::new(&self.values, params, seed))
-    }
-}
-
 /// One flow. Rates are in bytes per ns.
 #[derive(Clone, Debug)]
 struct Laps {
-    values: Arc<[f32; COUNT]>,
-    table: Table,
+    options: Arc<LapsOptions>,
+    table: PathTable,
     pipe: Pipe,
     /// The paper's curRate.
     rate: f32,
@@ -171,11 +120,11 @@ struct Laps {
 }
 
 impl Laps {
-    fn new(values: &Arc<[f32; COUNT]>, params: &FlowParams, seed: u64) -> Laps {
+    fn new(options: &Arc<LapsOptions>, params: &FlowParams, seed: u64) -> Laps {
         let pipe = Pipe::new(params);
         let mut flow = Laps {
-            values: Arc::clone(values),
-            table: Table::new(params.now, params.paths, pipe.base_rtt_ns(), seed),
+            options: Arc::clone(options),
+            table: PathTable::new(params.now, params.paths, pipe.base_rtt_ns(), seed),
             rate: pipe.bytes_per_ns(),
             expected: pipe.bytes_per_ns(),
             pipe,
@@ -194,7 +143,7 @@ impl Laps {
     /// packets a switch, a quarter round trip, and what the noise hides.
     fn derive(&mut self) {
         let packet = f32::from(self.datagram_bytes).min(REFERENCE_PACKET_BYTES);
-        let packets_ns = self.values[MARGIN] * packet / self.pipe.bytes_per_ns();
+        let packets_ns = self.options.margin.0 * packet / self.pipe.bytes_per_ns();
         let share_ns = (MARGIN_RTTS * self.pipe.typical_rtt_ns()).max(MARGIN_LEAST_NS);
         self.table.margin_ns = packets_ns.min(GATE_MOST_NS).max(self.pipe.noise_ns()).max(share_ns);
     }
@@ -204,8 +153,8 @@ impl Laps {
         self.table.threshold_ns()
     }
 
-    fn terms(&self) -> Terms {
-        terms(&self.values, &self.pipe, &self.table)
+    fn terms(&self) -> ChoiceTerms {
+        terms(&self.options, &self.pipe, &self.table)
     }
 
     fn rate_most(&self) -> f32 {
@@ -220,13 +169,13 @@ impl Laps {
 
     fn decrease(&mut self) {
         self.expected = self.rate;
-        self.rate *= self.values[KEEP];
+        self.rate *= self.options.keep.0;
         self.stage = 0;
     }
 
     fn increase(&mut self) {
         self.stage = self.stage.saturating_add(1);
-        if f32::from(self.stage) > self.values[STAGES] {
+        if f32::from(self.stage) > self.options.stages.0 {
             self.expected *= 2.0;
         }
         // The doubled expectation is bounded before the rate follows it.
@@ -273,7 +222,7 @@ impl Laps {
     /// An acknowledgement without a sample, the first one, or one after a long time.
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &Ack) {
-        let beta = beta(&self.values, &self.pipe, &self.table);
+        let beta = beta(&self.options, &self.pipe, &self.table);
         let sample = ack.rtt_ns.map(short_f32).and_then(|rtt_ns| {
             self.table.renew(ack.now);
             self.table.on_sample(ack, rtt_ns, beta)
@@ -329,14 +278,14 @@ impl Laps {
 }
 
 /// The paper's beta, for powers of two.
-fn beta(values: &[f32; COUNT], pipe: &Pipe, table: &Table) -> f32 {
-    HALVINGS / greater(values[QUARTER] * pipe.typical_rtt_ns(), table.margin_ns)
+fn beta(options: &LapsOptions, pipe: &Pipe, table: &PathTable) -> f32 {
+    HALVINGS / greater(options.quarter.0 * pipe.typical_rtt_ns(), table.margin_ns)
 }
 
-fn terms(values: &[f32; COUNT], pipe: &Pipe, table: &Table) -> Terms {
+fn terms(options: &LapsOptions, pipe: &Pipe, table: &PathTable) -> ChoiceTerms {
     let jitter_ns = pipe.typical_rtt_ns() - pipe.base_rtt_ns();
     let p99_ns = table.longest_ns() + P99 * jitter_ns;
-    Terms { beta: beta(values, pipe, table), stale_ns: p99_ns.max(values[STALE] * 1e3) }
+    ChoiceTerms { beta: beta(options, pipe, table), stale_ns: p99_ns.max(options.stale_us.0 * 1e3) }
 }
 
 impl Controller for Laps {
@@ -350,7 +299,7 @@ impl Controller for Laps {
             self.forgive(ack);
         }
         self.restarted = false;
-        let beta = beta(&self.values, &self.pipe, &self.table);
+        let beta = beta(&self.options, &self.pipe, &self.table);
         match ack.rtt_ns.map(short_f32) {
             Some(rtt_ns) if !self.table.is_due(ack.now) => {
                 match self.table.on_sample(ack, rtt_ns, beta) {
@@ -382,7 +331,7 @@ impl Controller for Laps {
     }
 
     fn window_bytes(&self) -> u64 {
-        let bdps = if self.restarted { 1.0 } else { self.values[WINDOW] };
+        let bdps = if self.restarted { 1.0 } else { self.options.window.0 };
         let datagram = f32::from(self.datagram_bytes);
         // On a short slow link a datagram is more than the BDP: two of them keep it busy. The pace
         // holds them apart where that is too much.
@@ -396,8 +345,8 @@ impl Controller for Laps {
     }
 
     fn next_path(&mut self, now: Nanos) -> u16 {
-        let (pipe, values) = (&self.pipe, &*self.values);
-        self.table.next(now, values[PROBE_EVERY], |table| terms(values, pipe, table))
+        let (pipe, options) = (&self.pipe, &*self.options);
+        self.table.next(now, options.probe_every, |table| terms(options, pipe, table))
     }
 
     fn ecn(&self) -> Ecn {

@@ -4,15 +4,16 @@
 //! table and no clock; the engine enforces what it answers.
 
 pub mod dctcp;
-pub mod erd;
 pub mod fixed;
 pub mod laps;
 pub mod mprdma;
 pub mod nscc;
+pub mod options;
 pub mod paths;
 pub mod pipe;
+pub mod scheme;
 pub mod schemes;
-pub mod settings;
+pub mod stamp;
 pub mod strack;
 pub mod swift;
 pub mod udmp;
@@ -20,7 +21,8 @@ pub mod window;
 
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
-use settings::Setting;
+use alloc::vec::Vec;
+use options::{OptionError, OptionInfo};
 
 /// Which acknowledgements a controller needs from the receiver. Agreed in the session set-up
 /// (protocol.md §6.1).
@@ -242,10 +244,17 @@ pub trait Scheme: Send {
     fn loss_detection(&self) -> LossDetection;
     /// Its controllers compare round trips, so a flow begins with [`LEARNING_SAMPLES`].
     fn learns(&self) -> bool;
-    /// Its parameters.
-    fn settings(&self) -> &'static [Setting];
-    /// Their values, in the same order; change them with [`settings::set`].
-    fn values(&mut self) -> &mut [f32];
+    /// Its options, with the values that the next flow gets; none unless it says otherwise.
+    fn options(&self) -> Vec<OptionInfo> {
+        Vec::new()
+    }
+    /// Sets one option; flows that exist already keep theirs.
+    ///
+    /// # Errors
+    /// The name is unknown, or the value out of its range.
+    fn set(&mut self, _name: &str, _value: f32) -> Result<(), OptionError> {
+        Err(OptionError::Unknown)
+    }
     /// A controller for one flow; `seed` is all the randomness it gets.
     fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller>;
 }

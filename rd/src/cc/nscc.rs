@@ -2,22 +2,46 @@
 //! docs/cc/smartt.md). One controller with two sets of parameters: `nscc` follows the Ultra
 //! Ethernet Consortium's public simulator, `smartt` the paper (its sections are cited here).
 
+mod rows;
 mod spread;
 #[cfg(test)]
 mod tests;
-mod values;
 
-use super::pipe::{Pipe, greater, lesser, plain_bytes, plain_ns, short_f32};
-use super::settings::{self, Setting};
+use super::options::{REFERENCE_BDP_BYTES, REFERENCE_PACKET_BYTES, REFERENCE_RTT_NS};
+use super::pipe::{Pipe, greater, lesser, short_f32};
+use super::scheme::SchemeTable;
+use super::stamp::Stamp;
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
-    View,
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
 };
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use spread::Spread;
-use values::*;
+use rows::Form;
+pub use rows::NsccOptions;
+use spread::PathSpread;
+
+/// NSCC, as in the consortium's simulator.
+pub static NSCC: SchemeTable<NsccOptions> = SchemeTable {
+    name: "nscc",
+    options: &rows::NSCC,
+    start: NsccOptions::default,
+    ack_policy: |_| AckPolicy::PerPacket,
+    loss_detection: |_| LossDetection::PathOrder,
+    learns: true,
+    build: |options, params, seed| Box::new(Nscc::new(options, params, seed)),
+};
+
+/// SMaRTT, as in the paper.
+pub static SMARTT: SchemeTable<NsccOptions> = SchemeTable {
+    name: "smartt",
+    options: &rows::SMARTT,
+    start: NsccOptions::smartt,
+    ack_policy: NSCC.ack_policy,
+    loss_detection: NSCC.loss_detection,
+    learns: NSCC.learns,
+    build: NSCC.build,
+};
 
 /// Least share of the greatest window that a flow begins with when it has found a queue.
 const BEGIN_LEAST: f32 = 1.0 / 16.0;
@@ -25,12 +49,6 @@ const BEGIN_LEAST: f32 = 1.0 / 16.0;
 const DRAW_TIMES: u32 = 1_664_525;
 const DRAW_PLUS: u32 = 1_013_904_223;
 
-/// The increases are given for this BDP: 100 Gb/s times 12 us, in bytes.
-const REFERENCE_BDP_BYTES: f32 = 150_000.0;
-/// Round trip of that BDP.
-const REFERENCE_RTT_NS: f32 = 12_000.0;
-/// Packet that the increases and the gain are given for. Larger datagrams count as several.
-const REFERENCE_PACKET_BYTES: f32 = 4096.0;
 /// Queueing delay that counts as none, unless the noise is more.
 const EMPTY_NS: f32 = 1_000.0;
 /// A multiplicative decrease keeps at least this share (equation 1).
@@ -45,80 +63,6 @@ const MAX_WINDOW_DATAGRAMS: f32 = 2.0;
 const STALE_RTTS: f32 = 0.25;
 /// Most paths of a peer.
 const PATHS_MAX: u16 = 256;
-/// Where the two schemes differ by more than a number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
-    Nscc,
-    Smartt,
-}
-
-/// What all flows of a scheme share.
-#[derive(Clone, Debug)]
-struct Shared {
-    form: Form,
-    values: [f32; COUNT],
-}
-
-/// Builds NSCC or SMaRTT controllers.
-#[derive(Clone, Debug)]
-pub struct NsccScheme {
-    shared: Arc<Shared>,
-}
-
-impl NsccScheme {
-    /// As in the consortium's simulator: `nscc`.
-    #[must_use]
-    pub fn nscc() -> NsccScheme {
-        NsccScheme::new(Form::Nscc, settings::defaults(&NSCC))
-    }
-
-    /// As in the paper: `smartt`.
-    #[must_use]
-    pub fn smartt() -> NsccScheme {
-        NsccScheme::new(Form::Smartt, settings::defaults(&SMARTT))
-    }
-
-    fn new(form: Form, values: [f32; COUNT]) -> NsccScheme {
-        NsccScheme { shared: Arc::new(Shared { form, values }) }
-    }
-}
-
-impl Scheme for NsccScheme {
-    fn name(&self) -> &'static str {
-        match self.shared.form {
-            Form::Nscc => "nscc",
-            Form::Smartt => "smartt",
-        }
-    }
-
-    fn ack_policy(&self) -> AckPolicy {
-        AckPolicy::PerPacket
-    }
-
-    fn loss_detection(&self) -> LossDetection {
-        LossDetection::PathOrder
-    }
-
-    fn learns(&self) -> bool {
-        true
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        match self.shared.form {
-            Form::Nscc => &NSCC,
-            Form::Smartt => &SMARTT,
-        }
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        &mut Arc::make_mut(&mut self.shared).values
-    }
-
-    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
-        Box::new(Nscc::new(&self.shared, params, seed))
-    }
-}
-
 /// QuickAdapt's window does not run.
 const UNMEASURED: u8 = 1;
 /// QuickAdapt fired at `window_at`: feedback on what was sent before is ignored.
@@ -143,8 +87,8 @@ const DUE_MOST_NS: f32 = 2_147_483_648.0;
 /// One flow. Windows are in bytes, spans in ns; so are stored times, which wrap.
 #[derive(Clone, Debug)]
 struct Nscc {
-    shared: Arc<Shared>,
-    spread: Option<Box<Spread>>,
+    options: Arc<NsccOptions>,
+    spread: Option<Box<PathSpread>>,
     /// The latest random number.
     draw: u32,
     /// From then on something is due once in a round trip or in QuickAdapt's window, or will soon be. The
@@ -169,20 +113,15 @@ struct Nscc {
     fair_bytes: f32,
     /// Proportional increase in bytes per ns below the target; smartt: times the round trip.
     slope: f32,
-    /// Start of QuickAdapt's window.
-    window_at: u32,
-    decreased_at: u32,
-    adjusted_at: u32,
+    /// Start of QuickAdapt's window. The times here wrap: after a pause of just 4.3 s or a multiple of it a
+    /// gate opens late, by less than the span it guards. A gate of more than 4.3 s stays closed.
+    window_at: Stamp<0>,
+    decreased_at: Stamp<0>,
+    adjusted_at: Stamp<0>,
     datagram_bytes: u16,
     last_path: u8,
     /// [`UNMEASURED`], [`ADAPTED`] and so on.
     flags: u8,
-}
-
-/// The span since a stored time. It wraps with that time: after a pause of just 4.3 s or a multiple of
-/// it a gate opens late, by less than the span it guards. A gate of more than 4.3 s stays closed.
-fn since_ns(now: Nanos, at: u32) -> u32 {
-    (now as u32).wrapping_sub(at)
 }
 
 /// What a sample of so many packets weighs: the gain for one, never more than all.
@@ -191,10 +130,10 @@ fn weight(gain: f32, packets: f32) -> f32 {
 }
 
 impl Nscc {
-    fn new(shared: &Arc<Shared>, params: &FlowParams, seed: u64) -> Nscc {
-        let now = params.now as u32;
+    fn new(options: &Arc<NsccOptions>, params: &FlowParams, seed: u64) -> Nscc {
+        let now = Stamp::of(params.now);
         let mut flow = Nscc {
-            shared: Arc::clone(shared),
+            options: Arc::clone(options),
             spread: None,
             draw: (seed >> 32) as u32,
             due_at: (seed ^ seed >> 32) as u32,
@@ -210,7 +149,7 @@ impl Nscc {
             slope: 0.0,
             window_at: now,
             // No decrease so far: as far back as can be told.
-            decreased_at: now.wrapping_sub(u32::MAX / 2),
+            decreased_at: Stamp::of(params.now.wrapping_sub(u64::from(u32::MAX / 2))),
             adjusted_at: now,
             datagram_bytes: params.datagram_bytes.clamp(1, u16::MAX.into()) as u16,
             last_path: (params.paths.clamp(1, PATHS_MAX) - 1) as u8,
@@ -221,12 +160,8 @@ impl Nscc {
         flow
     }
 
-    fn value(&self, at: usize) -> f32 {
-        self.shared.values[at]
-    }
-
     fn is_smartt(&self) -> bool {
-        self.shared.form == Form::Smartt
+        self.options.form == Form::Smartt
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -236,12 +171,13 @@ impl Nscc {
     /// What follows from the shared estimate.
     #[inline(never)]
     fn derive(&mut self) {
-        let at = if self.has(TRIMMING) { TARGET_TRIM } else { TARGET };
+        let options = &self.options;
+        let rtts = if self.has(TRIMMING) { options.target_trim } else { options.target };
         // A sample holds the queue's delay and noise on top of it.
-        let target = self.value(at) * self.pipe.typical_rtt_ns() + self.pipe.noise_ns();
+        let target = rtts.0 * self.pipe.typical_rtt_ns() + self.pipe.noise_ns();
         self.window_ns = self.pipe.typical_rtt_ns() + target;
-        self.fair_bytes = self.value(FAIR) * self.unit_bytes();
-        let most = self.value(PROPORTIONAL) * self.unit_bytes();
+        self.fair_bytes = self.options.fair.0 * self.unit_bytes();
+        let most = self.options.proportional.0 * self.unit_bytes();
         let scale = if self.is_smartt() {
             self.pipe.base_rtt_ns()
         } else {
@@ -272,7 +208,7 @@ impl Nscc {
     /// At least two datagrams: with a single one the link would rest while it is acknowledged.
     fn max_window_bytes(&self) -> f32 {
         let least = MAX_WINDOW_DATAGRAMS * self.datagram();
-        greater(self.value(MAX_WINDOW) * self.pipe.bdp_bytes(), least)
+        greater(self.options.max_window.0 * self.pipe.bdp_bytes(), least)
     }
 
     /// Every change of the window or its bounds ends here.
@@ -284,7 +220,7 @@ impl Nscc {
     /// The scale of the increases: so many times the reference network's BDP. Where that is next
     /// to nothing, the greatest window's share, or a small window would never grow again.
     fn scale(&self) -> f32 {
-        self.max_window_bytes() / self.value(MAX_WINDOW) / REFERENCE_BDP_BYTES
+        self.max_window_bytes() / self.options.max_window.0 / REFERENCE_BDP_BYTES
     }
 
     /// Packet that increases are counted in, scaled to the BDP.
@@ -305,21 +241,21 @@ impl Nscc {
             return;
         }
         self.flags &= !SILENT;
-        let window = self.window_ns - since_ns(now, self.window_at) as f32;
-        let rtt = self.pipe.typical_rtt_ns() - since_ns(now, self.adjusted_at) as f32;
+        let window = self.window_ns - self.window_at.ns_until(now);
+        let rtt = self.pipe.typical_rtt_ns() - self.adjusted_at.ns_until(now);
         self.due_at = (now as u32).wrapping_add(lesser(lesser(window, rtt), DUE_MOST_NS) as u32);
     }
 
     /// Whether feedback tells of the time before QuickAdapt set the window right.
     fn is_stale(&self, now: Nanos, sent_at: Nanos) -> bool {
         self.has(ADAPTED)
-            && self.window_at.wrapping_sub(sent_at as u32) as i32 >= 0
-            && (since_ns(now, self.window_at) as f32) < self.window_ns
+            && self.window_at.is_since(sent_at)
+            && self.window_at.ns_until(now) < self.window_ns
     }
 
     #[inline(always)]
     fn average(&mut self, ack: &Ack, bytes: f32, delay_ns: f32) {
-        let gain = self.value(GAIN);
+        let gain = self.options.gain.0;
         let weight = if ack.acked_packets != 1 || ack.acked_bytes > REFERENCE_PACKET_BYTES as u64 {
             core::hint::cold_path();
             weight(gain, greater(bytes / REFERENCE_PACKET_BYTES, ack.acked_packets as f32))
@@ -353,14 +289,14 @@ impl Nscc {
     /// Algorithm 2: at the end of a window in which congestion was severe, what was received in it
     /// becomes the congestion window. Returns whether it did.
     fn quick_adapt(&mut self, now: Nanos, delay_ns: f32) -> bool {
-        if !self.has(UNMEASURED) && (since_ns(now, self.window_at) as f32) < self.window_ns {
+        if !self.has(UNMEASURED) && self.window_at.ns_until(now) < self.window_ns {
             return false;
         }
         // With trims the paper needs no further sign.
         let by_trims = self.is_smartt() && self.has(TRIMMING);
-        let late = !by_trims && delay_ns > self.value(QA_DELAY) * self.target_ns();
+        let late = !by_trims && delay_ns > self.options.qa_delay.0 * self.target_ns();
         let achieved = self.counted_bytes + self.uncounted_bytes();
-        let little = by_trims || achieved < self.value(QA_SHARE) * self.max_window_bytes();
+        let little = by_trims || achieved < self.options.qa_share.0 * self.max_window_bytes();
         let fires = !self.has(UNMEASURED) && (self.has(LOST) || late) && little;
         if fires {
             self.cwnd = self.cwnd.min(achieved);
@@ -377,7 +313,7 @@ impl Nscc {
     fn start_window(&mut self, now: Nanos) {
         self.flags &= !(UNMEASURED | ADAPTED | LOST);
         self.counted_bytes = -self.uncounted_bytes();
-        self.window_at = now as u32;
+        self.window_at = Stamp::of(now);
     }
 
     /// Algorithm 3. Returns whether fast increase is on.
@@ -393,7 +329,7 @@ impl Nscc {
         }
         self.empty_bytes = f32::INFINITY;
         let scale = if self.is_smartt() { 1.0 } else { self.scale() };
-        self.cwnd += bytes * lesser(self.value(FAST) * scale, FAST_MOST);
+        self.cwnd += bytes * lesser(self.options.fast.0 * scale, FAST_MOST);
         self.clamp();
         true
     }
@@ -420,14 +356,14 @@ impl Nscc {
     #[inline(always)]
     fn multiplicative_decrease(&mut self, now: Nanos) {
         let excess = self.average_ns - self.target_ns();
-        if excess <= 0.0 || since_ns(now, self.decreased_at) as f32 <= self.pipe.typical_rtt_ns() {
+        if excess <= 0.0 || self.decreased_at.ns_until(now) <= self.pipe.typical_rtt_ns() {
             return;
         }
         let base = if self.is_smartt() { self.pipe.base_rtt_ns() } else { 0.0 };
         let share = excess / (base + self.average_ns);
-        self.cwnd *= greater(1.0 - self.value(DECREASE) * share, KEEP_LEAST);
+        self.cwnd *= greater(1.0 - self.options.decrease.0 * share, KEEP_LEAST);
         self.clamp();
-        self.decreased_at = now as u32;
+        self.decreased_at = Stamp::of(now);
     }
 
     /// Applies the increases while none is due by time.
@@ -447,7 +383,7 @@ impl Nscc {
 
     /// Applies the increases.
     fn adjust(&mut self, now: Nanos, app_limited: bool) {
-        let elapsed = since_ns(now, self.adjusted_at) as f32;
+        let elapsed = self.adjusted_at.ns_until(now);
         let rtt = self.pipe.typical_rtt_ns();
         if self.left_bytes >= 0 && elapsed <= rtt {
             return;
@@ -455,9 +391,9 @@ impl Nscc {
         self.apply_increases();
         if elapsed >= rtt {
             if !app_limited {
-                self.cwnd += self.value(STEADY) * self.unit_bytes();
+                self.cwnd += self.options.steady.0 * self.unit_bytes();
             }
-            self.adjusted_at = now as u32;
+            self.adjusted_at = Stamp::of(now);
         }
         self.clamp();
     }
@@ -547,7 +483,7 @@ impl Nscc {
         }
     }
 
-    /// The same for REPS, without looking for other ways.
+    /// See [`PathSpread::tell_reps`].
     #[inline(always)]
     fn tell_reps(&mut self, path: u16, bad: bool) {
         if let Some(spread) = &mut self.spread {
@@ -559,7 +495,7 @@ impl Nscc {
     #[inline(always)]
     fn on_clear_ack(&mut self, ack: &Ack, path_bad: bool) {
         let delay = self.pipe.queue_delay_ns();
-        let (target, bytes) = (self.target_ns(), plain_bytes(ack) as f32);
+        let (target, bytes) = (self.target_ns(), short_f32(ack.acked_bytes));
         self.tell_reps(ack.path, path_bad);
         if delay >= target {
             self.average_clear(ack, bytes, delay);
@@ -574,7 +510,7 @@ impl Nscc {
     /// A marked one.
     #[inline(never)]
     fn on_marked_ack(&mut self, ack: &Ack, path_bad: bool) {
-        let (delay, bytes) = (self.pipe.queue_delay_ns(), plain_bytes(ack) as f32);
+        let (delay, bytes) = (self.pipe.queue_delay_ns(), short_f32(ack.acked_bytes));
         self.tell_reps(ack.path, path_bad);
         self.average(ack, bytes, delay);
         if self.is_stale(ack.now, ack.sent_at) {
@@ -639,7 +575,7 @@ impl Nscc {
     /// Learning is over. A newcomer that found a queue begins small: what its first window would add
     /// to the queue, later newcomers would learn as noise.
     fn begin(&mut self) {
-        let queue = self.average_ns / (self.value(TARGET) * self.pipe.typical_rtt_ns());
+        let queue = self.average_ns / (self.options.target.0 * self.pipe.typical_rtt_ns());
         let first = greater(1.0 - queue, BEGIN_LEAST) * self.max_window_bytes();
         self.cwnd = lesser(self.cwnd, first);
     }
@@ -650,7 +586,7 @@ impl Nscc {
         if self.last_path == 0 {
             return 0;
         }
-        let spread = Spread::new(self.value(PATHS_BY), self.due_at.into());
+        let spread = PathSpread::new(self.options.paths_by, self.due_at.into());
         if !spread.is_reps() {
             self.flags |= NO_REPS;
         }
@@ -663,7 +599,7 @@ impl Controller for Nscc {
         let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
         if alone
             && !self.has(UNMEASURED)
-            && since_ns(sent.now, self.window_at) as f32 > 2.0 * self.window_ns
+            && self.window_at.ns_until(sent.now) > 2.0 * self.window_ns
         {
             // What was measured before the pause says little: at most one BDP, paced.
             self.flags = self.flags & !ADAPTED | UNMEASURED | RESTARTED;
@@ -675,12 +611,13 @@ impl Controller for Nscc {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        if let Some(rtt_ns) = ack.rtt_ns.map(plain_ns)
+        if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
             && self.pipe.is_plain(ack, rtt_ns)
             && self.runs_on(ack.now)
         {
             self.pipe.take(ack.now, rtt_ns);
-            self.left_bytes -= plain_bytes(ack);
+            // What is plain has less than 2^30.
+            self.left_bytes -= ack.acked_bytes as i32;
             if ack.ce_bytes > 0 {
                 self.pipe.heed_mark(ack);
                 self.on_marked_ack(ack, true);
@@ -706,7 +643,7 @@ impl Controller for Nscc {
         }
         if trim && !self.is_smartt() {
             // A full queue holds about one round trip.
-            let gain = self.value(GAIN);
+            let gain = self.options.gain.0;
             self.average_ns += gain * (self.pipe.typical_rtt_ns() - self.average_ns);
         }
         if self.is_stale(loss.now, loss.sent_at) {

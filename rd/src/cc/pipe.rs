@@ -10,6 +10,7 @@
 //! trip, the noise) is kept, and reckoned anew only when one of them moves: while a flow learns, when
 //! the least round trip changes, and about once a round trip where the link's speed is unknown.
 
+use super::options::TypicalRtts;
 use super::{Ack, FlowParams};
 use crate::units::{Nanos, SECOND};
 
@@ -132,7 +133,7 @@ impl Pipe {
     /// round trip, the noise or the bandwidth moved, and so whatever was derived from them.
     #[inline]
     pub fn on_ack(&mut self, ack: &Ack) -> bool {
-        if let Some(rtt) = ack.rtt_ns.map(plain_ns)
+        if let Some(rtt) = ack.rtt_ns.map(short_f32)
             && self.is_plain(ack, rtt)
         {
             self.heed_mark(ack);
@@ -150,8 +151,8 @@ impl Pipe {
     /// [`Pipe::heed_mark`] as well.
     #[inline(always)]
     pub fn is_plain(&self, ack: &Ack, rtt_ns: f32) -> bool {
-        // Sizes of 2^(LARGE + 1) bytes and above are told apart. So are, for `plain_bytes`, more
-        // packets than 16 bits count.
+        // Sizes of 2^(LARGE + 1) bytes and above are told apart. So are more packets than 16 bits count:
+        // what is plain has less than 2^30 bytes.
         let is_usual = ack.acked_bytes >> (LARGE + 1) < u64::from(ack.acked_packets as u16);
         is_usual && self.flags & ODD == 0 && rtt_ns >= self.least_ns
     }
@@ -367,8 +368,8 @@ impl Pipe {
     /// A paper's target of `round_trips`, raised to what the noise allows.
     #[must_use]
     #[inline]
-    pub fn target_ns(&self, round_trips: f32) -> f32 {
-        greater(round_trips * self.typical_ns, self.noise_ns)
+    pub fn target_ns(&self, round_trips: TypicalRtts) -> f32 {
+        greater(round_trips.0 * self.typical_ns, self.noise_ns)
     }
 
     /// Bytes per ns of the link; what was delivered at most, if its speed is unknown.
@@ -409,15 +410,8 @@ impl Pipe {
     /// Whether a sample counts as marked. Until the network has marked anything, `late` says:
     /// without ECN a controller that heeds marks alone would control nothing.
     #[must_use]
-    #[inline]
-    pub fn is_marked(&self, ack: &Ack, late: bool) -> bool {
-        self.is_bad(ack, || late)
-    }
-
-    /// The same where it costs something to find out what is late.
-    #[must_use]
     #[inline(always)]
-    pub fn is_bad(&self, ack: &Ack, late: impl FnOnce() -> bool) -> bool {
+    pub fn is_marked(&self, ack: &Ack, late: impl FnOnce() -> bool) -> bool {
         if ack.ce_bytes > 0 {
             return true;
         }
@@ -450,27 +444,12 @@ pub fn lesser(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// As a float, but for the highest bit. That is none in any count of ns or bytes, and without it this
-/// takes three instructions fewer.
+/// A count of ns or bytes as a float. None has the highest bit, and without a look at it this is one
+/// instruction; a round trip that had it would be negative, and so not [`Pipe::is_plain`].
 #[must_use]
 #[inline(always)]
 pub fn short_f32(number: u64) -> f32 {
-    (number & (u64::MAX >> 1)) as f32
-}
-
-/// A round trip to ask [`Pipe::is_plain`] about, in two instructions fewer than [`short_f32`]: one
-/// with the highest bit becomes negative, and so is never plain.
-#[must_use]
-#[inline(always)]
-pub fn plain_ns(rtt_ns: Nanos) -> f32 {
-    rtt_ns as i64 as f32
-}
-
-/// The bytes of an acknowledgement that is plain, always less than 2^30.
-#[must_use]
-#[inline(always)]
-pub fn plain_bytes(ack: &Ack) -> i32 {
-    ack.acked_bytes as i32
+    number as i64 as f32
 }
 
 /// Binary logarithm of twice as many KiB, rounded up; at most 15, which is 16 MiB. 0 for less than one.

@@ -1,15 +1,14 @@
 //! The schemes by their name in `FI_ERD_CC`. A new one is one more row.
 
 use super::Scheme;
-use super::dctcp::DctcpScheme;
-use super::erd::ErdScheme;
-use super::fixed::FixedScheme;
-use super::laps::LapsScheme;
-use super::mprdma::MpRdmaScheme;
-use super::nscc::NsccScheme;
-use super::strack::StrackScheme;
-use super::swift::SwiftScheme;
-use super::udmp::UdmpScheme;
+use super::dctcp::DCTCP;
+use super::fixed::{ERD, SINGLE, SPRAY};
+use super::laps::LAPS;
+use super::mprdma::MPRDMA;
+use super::nscc::{NSCC, SMARTT};
+use super::strack::STRACK;
+use super::swift::SWIFT;
+use super::udmp::UDMP;
 use alloc::boxed::Box;
 
 /// Name and default scheme.
@@ -17,27 +16,27 @@ type Row = (&'static str, fn() -> Box<dyn Scheme>);
 
 const TABLE: [Row; 11] = [
     // ERD's best effort: a fixed window, sprayed; NACKs only.
-    ("erd", || Box::new(ErdScheme::default())),
+    (ERD.name, || Box::new(ERD.scheme())),
     // STrack: window by marks and delay, adaptive spray over unmarked paths.
-    ("strack", || Box::new(StrackScheme::default())),
+    (STRACK.name, || Box::new(STRACK.scheme())),
     // NSCC of the Ultra Ethernet consortium: delay and marks, recycled paths.
-    ("nscc", || Box::new(NsccScheme::nscc())),
+    (NSCC.name, || Box::new(NSCC.scheme())),
     // SMaRTT, the paper that NSCC grew from.
-    ("smartt", || Box::new(NsccScheme::smartt())),
+    (SMARTT.name, || Box::new(SMARTT.scheme())),
     // UDMP: gradient of the round trip, acknowledgements clock packets onto their paths.
-    ("udmp", || Box::new(UdmpScheme::default())),
+    (UDMP.name, || Box::new(UDMP.scheme())),
     // LAPS: bursts by softmax of the paths' round trips, AIMD on the rate.
-    ("laps", || Box::new(LapsScheme::default())),
+    (LAPS.name, || Box::new(LAPS.scheme())),
     // Swift: AIMD on delay, paced below one packet; oblivious spray.
-    ("swift", || Box::new(SwiftScheme::default())),
+    (SWIFT.name, || Box::new(SWIFT.scheme())),
     // DCTCP: a decrease by the share of marked bytes; oblivious spray or one path.
-    ("dctcp", || Box::new(DctcpScheme::default())),
+    (DCTCP.name, || Box::new(DCTCP.scheme())),
     // MP-RDMA: a window by marks of single packets, acknowledgements choose the paths.
-    ("mprdma", || Box::new(MpRdmaScheme::default())),
+    (MPRDMA.name, || Box::new(MPRDMA.scheme())),
     // A fixed window over all paths.
-    ("spray", || Box::new(FixedScheme::spray())),
+    (SPRAY.name, || Box::new(SPRAY.scheme())),
     // A fixed window on one path, as ECMP hashes it.
-    ("single", || Box::new(FixedScheme::single())),
+    (SINGLE.name, || Box::new(SINGLE.scheme())),
 ];
 
 /// All names that [`by_name`] knows.
@@ -61,7 +60,13 @@ pub fn by_name(name: &str) -> Option<Box<dyn Scheme>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::{OptionError, OptionInfo};
+    use super::super::scheme::SchemeTable;
     use super::*;
+    use alloc::format;
+    use alloc::string::ToString;
+    use alloc::vec::Vec;
+    use core::fmt::Debug;
 
     #[test]
     fn every_name_builds_its_scheme() {
@@ -72,15 +77,67 @@ mod tests {
     }
 
     #[test]
-    fn defaults_lie_within_their_ranges() {
+    fn options_have_names_of_their_own_and_defaults_within_their_ranges() {
+        for &name in NAMES {
+            let options = by_name(name).unwrap().options();
+            assert!(!options.is_empty(), "{name}");
+            for (at, option) in options.iter().enumerate() {
+                let [min, max] = option.range;
+                assert!(min < max && (min..=max).contains(&option.default), "{name}: {option}");
+                assert_eq!(option.value, option.default, "{name}: {option}");
+                let same = options[..at].iter().find(|other| other.name == option.name);
+                assert!(same.is_none() && !option.source.is_empty(), "{name}: {option}");
+            }
+        }
+    }
+
+    /// One row sets one field, the one of its name, and each field has a row.
+    fn assert_rows_are_the_fields<O: Clone + Debug>(table: &'static SchemeTable<O>) {
+        let mut options = O::clone(table.scheme().shared());
+        let mut expected = Vec::new();
+        for (row, value) in table.options.iter().zip(1_u8..) {
+            *row.field.of(&mut options).0 = value.into();
+            expected.push(format!("{}: {value}.0", row.name));
+        }
+        let text = format!("{options:?}");
+        // "Name { field: Type(1.0), ... }"; what is no number is no option.
+        let fields = text.split(['{', '}', ',']).filter_map(|field| {
+            let (name, value) = field.split_once(": ")?;
+            let (_, number) = value.trim_end().strip_suffix(')')?.split_once('(')?;
+            Some(format!("{}: {number}", name.trim()))
+        });
+        assert_eq!(fields.collect::<Vec<_>>(), expected, "{}", table.name);
+    }
+
+    #[test]
+    fn every_field_has_the_row_of_its_name() {
+        assert_rows_are_the_fields(&ERD);
+        assert_rows_are_the_fields(&STRACK);
+        assert_rows_are_the_fields(&NSCC);
+        assert_rows_are_the_fields(&SMARTT);
+        assert_rows_are_the_fields(&UDMP);
+        assert_rows_are_the_fields(&LAPS);
+        assert_rows_are_the_fields(&SWIFT);
+        assert_rows_are_the_fields(&DCTCP);
+        assert_rows_are_the_fields(&MPRDMA);
+        assert_rows_are_the_fields(&SPRAY);
+        assert_rows_are_the_fields(&SINGLE);
+    }
+
+    #[test]
+    fn what_is_set_shows_and_what_is_not_valid_is_refused() {
         for &name in NAMES {
             let mut scheme = by_name(name).unwrap();
-            let settings = scheme.settings();
-            assert_eq!(settings.len(), scheme.values().len(), "{name}");
-            for (setting, value) in settings.iter().zip(scheme.values()) {
-                assert_eq!(setting.default, *value, "{name}: {}", setting.name);
-                let range = setting.min..=setting.max;
-                assert!(range.contains(value), "{name}: {}", setting.name);
+            assert_eq!(scheme.set("none", 1.0), Err(OptionError::Unknown));
+            for option in scheme.options() {
+                let [min, max] = option.range;
+                for wrong in [min - 1.0, f32::NAN, 2.0 * max + 1.0] {
+                    let refused = scheme.set(option.name, wrong).unwrap_err();
+                    assert!(refused.to_string().contains(option.unit), "{name}: {refused}");
+                }
+                scheme.set(option.name, max).unwrap();
+                let now = scheme.options().into_iter().find(|now| now.name == option.name);
+                assert_eq!(now, Some(OptionInfo { value: max, ..option }), "{name}");
             }
         }
     }

@@ -2,60 +2,50 @@
 //! against a target that grows for small windows; paced below one packet. Oblivious spray
 //! (docs/cc/swift.md).
 
+use super::options::{Factor, Field, OptionRow, Packets, Share, TargetDelays, TypicalRtts, row};
 use super::paths::{self, Uniform};
 use super::pipe::Pipe;
-use super::settings::{Setting, defaults};
+use super::scheme::SchemeTable;
 use super::window::{Window, round_trip_since};
-use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
-};
+use super::{Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Sent, Timeout, View};
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-/// Parameters. "htsim" is the default of that simulator's Swift, where the paper gives no number.
-pub const SETTINGS: [Setting; 5] = [
-    Setting {
-        name: "ai",
-        default: 1.0,
-        min: 0.01,
-        max: 64.0,
-        help: "additive increase, in packets per round trip (Swift, algorithm 1; 1 as TCP)",
-    },
-    Setting {
-        name: "beta",
-        default: 0.8,
-        min: 0.01,
-        max: 1.0,
-        help: "weight of the excess delay in a decrease (htsim)",
-    },
-    Setting {
-        name: "max_mdf",
-        default: 0.5,
-        min: 0.01,
-        max: 0.9,
-        help: "largest part of the window that one decrease takes (htsim)",
-    },
-    Setting {
-        name: "target",
-        default: 1.0,
-        min: 0.05,
-        max: 8.0,
-        help: "base target of the queueing delay, in typical round trips; at least the noise",
-    },
-    Setting {
-        name: "fs_range",
-        default: 5.0,
-        min: 0.0,
-        max: 32.0,
-        help: "most that flow scaling adds to the target, in base targets (htsim)",
-    },
+/// Options of Swift.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SwiftOptions {
+    /// Additive increase for each round trip.
+    pub ai: Packets,
+    /// Weight of the excess delay in a decrease.
+    pub beta: Factor,
+    /// Largest part of the window that one decrease takes.
+    pub max_mdf: Share,
+    /// Base target of the queueing delay; at least the noise.
+    pub target: TypicalRtts,
+    /// Most that flow scaling adds to the base target.
+    pub fs_range: TargetDelays,
+}
+
+/// "htsim" is the default of that simulator's Swift, where the paper gives no number.
+const OPTIONS: [OptionRow<SwiftOptions>; 5] = [
+    row("ai", Field::Packets(|o| &mut o.ai), 1.0, [0.01, 64.0], "algorithm 1; 1 as TCP"),
+    row("beta", Field::Factor(|o| &mut o.beta), 0.8, [0.01, 1.0], "htsim"),
+    row("max_mdf", Field::Share(|o| &mut o.max_mdf), 0.5, [0.01, 0.9], "htsim"),
+    row("target", Field::TypicalRtts(|o| &mut o.target), 1.0, [0.05, 8.0], "docs: base target"),
+    row("fs_range", Field::TargetDelays(|o| &mut o.fs_range), 5.0, [0.0, 32.0], "htsim"),
 ];
-const AI: usize = 0;
-const BETA: usize = 1;
-const MAX_MDF: usize = 2;
-const TARGET: usize = 3;
-const FS_RANGE: usize = 4;
+
+/// Swift.
+pub static SWIFT: SchemeTable<SwiftOptions> = SchemeTable {
+    name: "swift",
+    options: &OPTIONS,
+    start: SwiftOptions::default,
+    ack_policy: |_| AckPolicy::PerPacket,
+    loss_detection: |_| LossDetection::Receiver,
+    learns: true,
+    build: |options, params, seed| Box::new(Swift::new(options, params, seed)),
+};
 
 /// Windows between which flow scaling works, as 1 over their square roots: 0.1 and 100 packets
 /// (htsim).
@@ -63,60 +53,15 @@ const FS_AT_MIN: f32 = 3.162_277_7;
 const FS_AT_MAX: f32 = 0.1;
 /// Least window in packets: a thousand flows can share what one packet fills.
 const PACKETS_MIN: f32 = 0.001;
-/// Largest window in BDP: the base target of queue at its default beside what is in flight.
-const WINDOW_BDPS: f32 = 2.0;
 /// Timeouts in a row after which the window starts anew (htsim's threshold of retransmissions).
 const TIMEOUTS_RESET: u32 = 5;
 /// A paced packet waits no longer, in ns: a second, so that a flow is slow but never stuck.
 const GAP_MAX_NS: f32 = 1e9;
 
-/// Builds Swift controllers.
-#[derive(Clone, Debug)]
-pub struct SwiftScheme {
-    values: Arc<[f32; SETTINGS.len()]>,
-}
-
-impl Default for SwiftScheme {
-    fn default() -> Self {
-        SwiftScheme { values: Arc::new(defaults(&SETTINGS)) }
-    }
-}
-
-impl Scheme for SwiftScheme {
-    fn name(&self) -> &'static str {
-        "swift"
-    }
-
-    fn ack_policy(&self) -> AckPolicy {
-        AckPolicy::PerPacket
-    }
-
-    fn loss_detection(&self) -> LossDetection {
-        LossDetection::Receiver
-    }
-
-    fn learns(&self) -> bool {
-        true
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &SETTINGS
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        // Flows that exist keep the numbers that they share.
-        &mut Arc::make_mut(&mut self.values)[..]
-    }
-
-    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
-        Box::new(Swift::new(Arc::clone(&self.values), params, seed))
-    }
-}
-
 /// One flow.
 #[derive(Clone, Debug)]
 struct Swift {
-    values: Arc<[f32; SETTINGS.len()]>,
+    options: Arc<SwiftOptions>,
     pipe: Pipe,
     window: Window,
     spray: Box<Uniform>,
@@ -124,19 +69,19 @@ struct Swift {
 }
 
 impl Swift {
-    fn new(values: Arc<[f32; SETTINGS.len()]>, params: &FlowParams, seed: u64) -> Swift {
+    fn new(options: &Arc<SwiftOptions>, params: &FlowParams, seed: u64) -> Swift {
         let pipe = Pipe::new(params);
         let window = Window::new(params, &pipe);
         let spray = Box::new(Uniform::new(paths::rng(seed), params.paths));
-        Swift { values, pipe, window, spray, decreased_at: 0 }
+        Swift { options: Arc::clone(options), pipe, window, spray, decreased_at: 0 }
     }
 
     /// Target of the queueing delay: the base target and flow scaling. A small window gets a
     /// larger target, so that many flows share a queue fairly.
     fn target_ns(&self) -> f32 {
-        let base = self.pipe.target_ns(self.values[TARGET]);
+        let base = self.pipe.target_ns(self.options.target);
         let part = (inverse_root(self.window.packets()) - FS_AT_MAX) / (FS_AT_MIN - FS_AT_MAX);
-        base + self.values[FS_RANGE] * base * part.clamp(0.0, 1.0)
+        base + self.options.fs_range.0 * base * part.clamp(0.0, 1.0)
     }
 
     /// Multiplies the window, once per round trip.
@@ -155,26 +100,26 @@ impl Controller for Swift {
 
     fn on_ack(&mut self, ack: &Ack) {
         if self.pipe.on_ack(ack) {
-            self.window.bound(&self.pipe, WINDOW_BDPS);
+            self.window.bound(&self.pipe);
         }
         let (queue, target) = (self.pipe.queue_delay_ns(), self.target_ns());
         if queue < target {
             if self.window.is_used(ack) {
                 // Below one packet, each acknowledgement stands for one packet of growth.
-                let per_packet = self.values[AI] / self.window.packets().max(1.0);
+                let per_packet = self.options.ai.0 / self.window.packets().max(1.0);
                 let growth = per_packet * ack.acked_packets as f32;
-                self.window.grow(growth, &self.pipe, WINDOW_BDPS);
+                self.window.grow(growth, &self.pipe);
             }
         } else if ack.rtt_ns.is_some() {
             let excess = (queue - target) / (self.pipe.base_rtt_ns() + queue);
-            let cut = (self.values[BETA] * excess).min(self.values[MAX_MDF]);
+            let cut = (self.options.beta.0 * excess).min(self.options.max_mdf.0);
             self.decrease(ack.now, 1.0 - cut);
         }
     }
 
     fn on_loss(&mut self, loss: &Loss) {
         self.spray.on_loss(loss, self.pipe.typical_rtt_ns());
-        self.decrease(loss.now, 1.0 - self.values[MAX_MDF]);
+        self.decrease(loss.now, 1.0 - self.options.max_mdf.0);
     }
 
     fn on_timeout(&mut self, timeout: &Timeout) {
@@ -183,7 +128,7 @@ impl Controller for Swift {
             self.window.shrink_to(PACKETS_MIN, PACKETS_MIN);
             self.decreased_at = timeout.now;
         } else {
-            self.decrease(timeout.now, 1.0 - self.values[MAX_MDF]);
+            self.decrease(timeout.now, 1.0 - self.options.max_mdf.0);
         }
     }
 
@@ -248,7 +193,7 @@ mod tests {
             burst_bytes: 0,
             trimming: false,
         };
-        Swift::new(SwiftScheme::default().values, &params, 1)
+        Swift::new(SWIFT.scheme().shared(), &params, 1)
     }
 
     fn ack(flow: &Swift, now: Nanos, packets: u32, rtt_ns: Nanos) -> Ack {
@@ -347,7 +292,7 @@ mod tests {
     #[test]
     fn small_windows_get_larger_targets() {
         let mut flow = flow();
-        let base = flow.pipe.target_ns(1.0);
+        let base = flow.pipe.target_ns(TypicalRtts(1.0));
         assert!((flow.target_ns() / base - 1.0).abs() < 1e-3, "none at 100 packets");
         flow.window.shrink_to(10.0, PACKETS_MIN);
         let at_ten = flow.target_ns() / base;

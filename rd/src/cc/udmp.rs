@@ -9,111 +9,76 @@ mod clock;
 #[cfg(test)]
 mod tests;
 
-use super::pipe::Pipe;
-use super::settings::{Setting, defaults};
+use super::options::{Factor, Field, Micros, OptionRow, Packets, Share, TypicalRtts, row};
+use super::pipe::{Pipe, lesser, short_f32};
+use super::scheme::SchemeTable;
+use super::stamp::Stamp;
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Scheme, Sent, Timeout,
-    View,
+    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
 };
 use crate::units::{Ecn, Nanos, SECOND};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use clock::Clock;
+use clock::ByteClock;
 
-const T_LOW: usize = 0;
-const T_HIGH: usize = 1;
-const ALPHA: usize = 2;
-const GAIN: usize = 3;
-const ADDITIVE: usize = 4;
-const BETA: usize = 5;
-const LOSS: usize = 6;
-const DELTA: usize = 7;
-const PROBE_US: usize = 8;
-const SPREAD: usize = 9;
-const ADVANCE: usize = 10;
-const COUNT: usize = 11;
+/// Options of UDMP. The paper prints a value for `delta` alone; docs/cc/udmp.md has what other values of
+/// the others do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UdmpOptions {
+    /// Slack: no congestion up to so much above the typical round trip, or up to the noise.
+    pub t_low: TypicalRtts,
+    /// Severe congestion so many times the slack above the typical round trip (Thigh).
+    pub t_high: Factor,
+    /// Weight in the average of the samples of one typical round trip.
+    pub alpha: Factor,
+    /// Strength of the gradient.
+    pub gain: Factor,
+    /// Increase of the rate for each round trip without congestion, of the line rate.
+    pub additive: Share,
+    /// Strength of the decrease for each round trip above `t_low`.
+    pub beta: Factor,
+    /// Decrease for a lost packet, in what it is of the bytes in flight.
+    pub loss: Factor,
+    /// An acknowledgement so far, and a BDP, behind the foremost clocks nothing.
+    pub delta: Packets,
+    /// A burst leaves its path once in so long, on average.
+    pub probe_us: Micros,
+    /// What leaves a path that is one base round trip above the average.
+    pub spread: Share,
+    /// Part of a first window that the rate must make up for.
+    pub advance: Share,
+}
 
-/// The paper prints a value for `delta` alone; the others are justified in docs/cc/udmp.md.
-static SETTINGS: [Setting; COUNT] = [
-    Setting {
-        name: "t_low",
-        default: 0.6,
-        min: 0.05,
-        max: 10.0,
-        help: "slack: no congestion up to so many typical round trips above one, or the noise",
-    },
-    Setting {
-        name: "t_high",
-        default: 4.0,
-        min: 1.0,
-        max: 50.0,
-        help: "severe congestion so many times the slack above the typical round trip (Thigh)",
-    },
-    Setting {
-        name: "alpha",
-        default: 2.0,
-        min: 0.1,
-        max: 64.0,
-        help: "weight in the average of the samples of one typical round trip (paper: alpha)",
-    },
-    Setting {
-        name: "gain",
-        default: 0.25,
-        min: 0.0,
-        max: 1.0,
-        help: "strength of the gradient (paper: 1)",
-    },
-    Setting {
-        name: "additive",
-        default: 1.0 / 256.0,
-        min: 0.0001,
-        max: 0.25,
-        help: "increase per round trip without congestion, as a share of the line rate (paper: 0)",
-    },
-    Setting {
-        name: "beta",
-        default: 0.5,
-        min: 0.0,
-        max: 1.0,
-        help: "strength of the decrease per round trip above t_low (paper: 0)",
-    },
-    Setting {
-        name: "loss",
-        default: 1.0,
-        min: 0.0,
-        max: 1.0,
-        help: "decrease for a lost packet, in what it is of the bytes in flight (paper: 0)",
-    },
-    Setting {
-        name: "delta",
-        default: 64.0,
-        min: 1.0,
-        max: 65_535.0,
-        help: "an acknowledgement so many packets, and a BDP, behind the foremost clocks nothing",
-    },
-    Setting {
-        name: "probe_us",
-        default: 1_000.0,
-        min: 10.0,
-        max: 1e7,
-        help: "a burst leaves its path once in so many microseconds, on average (paper: p)",
-    },
-    Setting {
-        name: "spread",
-        default: 0.5,
-        min: 0.0,
-        max: 1.0,
-        help: "part of the packets of a path one base round trip above the average that leave it \
-               (paper: 0, and a second packet stays too)",
-    },
-    Setting {
-        name: "advance",
-        default: 1.0,
-        min: 0.0,
-        max: 1.0,
-        help: "part of a first window that the rate must make up for (paper: 0)",
-    },
+const OPTIONS: [OptionRow<UdmpOptions>; 11] = [
+    row("t_low", Field::TypicalRtts(|o| &mut o.t_low), 0.6, [0.05, 10.0], "docs: t_low"),
+    row("t_high", Field::Factor(|o| &mut o.t_high), 4.0, [1.0, 50.0], "docs: t_high"),
+    row("alpha", Field::Factor(|o| &mut o.alpha), 2.0, [0.1, 64.0], "docs: alpha"),
+    row("gain", Field::Factor(|o| &mut o.gain), 0.25, [0.0, 1.0], "docs: gain; paper: 1"),
+    row(
+        "additive",
+        Field::Share(|o| &mut o.additive),
+        1.0 / 256.0,
+        [0.0001, 0.25],
+        "docs: additive; paper: 0",
+    ),
+    row("beta", Field::Factor(|o| &mut o.beta), 0.5, [0.0, 1.0], "docs: beta; paper: 0"),
+    row("loss", Field::Factor(|o| &mut o.loss), 1.0, [0.0, 1.0], "docs: loss; paper: 0"),
+    row("delta", Field::Packets(|o| &mut o.delta), 64.0, [1.0, 65_535.0], "figure 7"),
+    row("probe_us", Field::Micros(|o| &mut o.probe_us), 1_000.0, [10.0, 1e7], "docs: probe_us"),
+    row("spread", Field::Share(|o| &mut o.spread), 0.5, [0.0, 1.0], "docs: spread; paper: 0"),
+    row("advance", Field::Share(|o| &mut o.advance), 1.0, [0.0, 1.0], "docs: advance; paper: 0"),
 ];
+
+/// UDMP.
+pub static UDMP: SchemeTable<UdmpOptions> = SchemeTable {
+    name: "udmp",
+    options: &OPTIONS,
+    start: UdmpOptions::default,
+    ack_policy: |_| AckPolicy::PerPacket,
+    loss_detection: |_| LossDetection::Receiver,
+    learns: true,
+    build: |options, params, seed| Box::new(Udmp::new(params, seed, options)),
+};
 
 /// The gradient's bound: a round trip cannot make the rate fall below half.
 const GRADIENT_MAX: f32 = 0.5;
@@ -142,6 +107,7 @@ const HEADROOM: f32 = 1.25;
 const IDLE_RTTS: f32 = 4.0;
 /// A time is kept in units of 64 ns, so that 32 bits last for 4.5 minutes.
 const TICK_SHIFT: u32 = 6;
+type Tick = Stamp<TICK_SHIFT>;
 /// A rate is kept in units of 2^-12 bytes per tick: from a datagram in some seconds to 130 Tb/s.
 const RATE_SHIFT: u32 = 12;
 const RATE_UNIT: f32 = (1 << (TICK_SHIFT + RATE_SHIFT)) as f32;
@@ -158,55 +124,13 @@ const EXPLORE: u8 = 2;
 /// No path.
 const NONE: u16 = u16::MAX;
 
-/// Builds UDMP controllers.
-#[derive(Clone, Debug)]
-pub struct UdmpScheme {
-    values: Arc<[f32; COUNT]>,
-}
-
-impl Default for UdmpScheme {
-    fn default() -> Self {
-        UdmpScheme { values: Arc::new(defaults(&SETTINGS)) }
-    }
-}
-
-impl Scheme for UdmpScheme {
-    fn name(&self) -> &'static str {
-        "udmp"
-    }
-
-    fn ack_policy(&self) -> AckPolicy {
-        AckPolicy::PerPacket
-    }
-
-    fn loss_detection(&self) -> LossDetection {
-        LossDetection::Receiver
-    }
-
-    fn learns(&self) -> bool {
-        true
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &SETTINGS
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        &mut Arc::make_mut(&mut self.values)[..]
-    }
-
-    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
-        Box::new(Udmp::new(params, seed, Arc::clone(&self.values)))
-    }
-}
-
 /// One flow. Times are ns, sizes bytes, rates bytes per ns.
 #[derive(Clone, Debug)]
 struct Udmp {
     pipe: Pipe,
-    values: Arc<[f32; COUNT]>,
+    options: Arc<UdmpOptions>,
     /// What acknowledgements have clocked and was not sent yet.
-    clock: Option<Box<Clock>>,
+    clock: Option<Box<ByteClock>>,
     /// Rate as a share of the line rate, above 0 and at most 1.
     share: f32,
     /// Derived: the rate itself, in [`RATE_UNIT`]s of a byte per ns, and what it sends in the longest
@@ -228,8 +152,8 @@ struct Udmp {
     /// acknowledgement could clock.
     free_bytes: u32,
     in_flight_bytes: u32,
-    refill_at: u32,
-    update_at: u32,
+    refill_at: Tick,
+    update_at: Tick,
     datagram_bytes: u16,
     paths: u16,
     /// State of the draws.
@@ -242,31 +166,18 @@ struct Udmp {
     flags: u8,
 }
 
-fn ticks(now: Nanos) -> u32 {
-    (now >> TICK_SHIFT) as u32
-}
-
-fn since_ns(now: Nanos, at: u32) -> f32 {
-    i64::from(ticks(now).wrapping_sub(at)) as f32 * (1 << TICK_SHIFT) as f32
-}
-
-/// [`f32::min`] takes care of NaN, which costs more than all the rest.
-fn lesser(a: f32, b: f32) -> f32 {
-    if a < b { a } else { b }
-}
-
 /// Bounded, so that in flight and tokens, or twice what is acknowledged, fit into 32 bits.
 fn small(bytes: u64) -> u32 {
     bytes.min(POOL_MAX_BYTES as u64) as u32
 }
 
 impl Udmp {
-    fn new(params: &FlowParams, seed: u64, values: Arc<[f32; COUNT]>) -> Udmp {
-        let now = ticks(params.now);
+    fn new(params: &FlowParams, seed: u64, options: &Arc<UdmpOptions>) -> Udmp {
+        let now = Tick::of(params.now);
         let paths = params.paths.max(1);
         let mut udmp = Udmp {
             pipe: Pipe::new(params),
-            values,
+            options: Arc::clone(options),
             clock: None,
             share: 1.0,
             rate_q: 0,
@@ -324,7 +235,7 @@ impl Udmp {
         let rate = self.share * line;
         // Rounded up: a pool filled for one packet must not miss it, and a rate is never 0.
         self.rate_q = ((rate * RATE_UNIT) as u32).saturating_add(1);
-        self.slack_ns = (self.values[T_LOW] * typical_ns).max(self.noise_ns());
+        self.slack_ns = (self.options.t_low.0 * typical_ns).max(self.noise_ns());
         // On a short slow link a datagram is more than the BDP: two of them keep it busy.
         let whole = line * (typical_ns + WINDOW_SLACK * self.slack_ns);
         let window = self.share * whole.max(POOL_PACKETS as f32 * datagram);
@@ -370,16 +281,15 @@ impl Udmp {
     fn sample(&mut self, rtt_ns: f32, elapsed_ns: f32) {
         self.least_ns = lesser(rtt_ns, self.least_ns);
         let weight =
-            lesser(self.values[ALPHA] * elapsed_ns, WEIGHT_MAX * self.pipe.typical_rtt_ns());
+            lesser(self.options.alpha.0 * elapsed_ns, WEIGHT_MAX * self.pipe.typical_rtt_ns());
         let late_ns = lesser(rtt_ns - self.smooth_ns, self.slack_ns);
         self.smooth_ns += weight * late_ns / self.pipe.typical_rtt_ns();
     }
 
     /// Fills the byte pool (A1 l.20, before clocking). Returns what does not fit.
     fn refill(&mut self, now: Nanos) -> u32 {
-        let ticks = ticks(now);
-        let elapsed = u64::from(ticks.wrapping_sub(self.refill_at));
-        self.refill_at = ticks;
+        let elapsed = u64::from(self.refill_at.units_until(now));
+        self.refill_at = Tick::of(now);
         let granted = (elapsed * u64::from(self.rate_q)) >> RATE_SHIFT;
         let filled = self.pool_bytes + granted.min(POOL_MAX_BYTES as u64) as i32;
         let most = (self.window_bytes >> POOL_SHIFT).max(self.least_bytes()) as i32;
@@ -391,7 +301,8 @@ impl Udmp {
     /// of one round trip must not look like a lost order.
     fn is_behind(&self, lag_packets: u32) -> bool {
         let bytes = lag_packets as f32 * f32::from(self.datagram_bytes);
-        lag_packets as f32 > self.values[DELTA] && bytes > self.line() * self.pipe.typical_rtt_ns()
+        lag_packets as f32 > self.options.delta.0
+            && bytes > self.line() * self.pipe.typical_rtt_ns()
     }
 
     /// Moves bytes from the pool to the path of an acknowledgement that is so late, two packets for
@@ -412,7 +323,7 @@ impl Udmp {
             return;
         }
         self.pool_bytes -= clocked as i32;
-        let spread = self.values[SPREAD];
+        let spread = self.options.spread.0;
         let mut own = if spread > 0.0 { clocked.min(acked_bytes) } else { clocked };
         if late_ns > 0.0 && self.random() * self.pipe.scale_ns() < spread * late_ns {
             own = 0;
@@ -423,7 +334,7 @@ impl Udmp {
         let mut free = clocked;
         if own > 0 && ack.path < self.paths {
             let row = ROW_PACKETS * u32::from(self.datagram_bytes);
-            let clock = self.clock.get_or_insert_with(|| Box::new(Clock::new(self.paths)));
+            let clock = self.clock.get_or_insert_with(|| Box::new(ByteClock::new(self.paths)));
             free = clocked - clock.push(ack.path, own, row);
         }
         self.free_bytes = self.free_bytes.saturating_add(free);
@@ -452,11 +363,11 @@ impl Udmp {
     /// A1 l.22 to 37: severe congestion at each acknowledgement, the gradient once per round trip.
     fn control(&mut self, ack: &Ack) {
         let typical_ns = self.pipe.typical_rtt_ns();
-        if self.smooth_ns > typical_ns + self.values[T_HIGH] * self.slack_ns {
+        if self.smooth_ns > typical_ns + self.options.t_high.0 * self.slack_ns {
             self.set_share(self.share.min(typical_ns / self.smooth_ns));
         }
         let age = ack.now.saturating_sub(ack.sent_at) >> TICK_SHIFT;
-        if u64::from(ticks(ack.now).wrapping_sub(self.update_at)) >= age {
+        if u64::from(self.update_at.units_until(ack.now)) >= age {
             self.update(ack);
         }
     }
@@ -466,11 +377,11 @@ impl Udmp {
         let noise_ns = self.noise_ns();
         let change_ns = self.smooth_ns - self.last_smooth_ns;
         let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
-        let gradient = change_ns / since_ns(ack.now, self.update_at).max(1.0);
+        let gradient = change_ns / self.update_at.ns_until(ack.now).max(1.0);
         self.set_share(self.updated(gradient, ack.app_limited));
         self.restart_interval(ack.now);
         // With a probability of base round trip over probe interval, the next burst leaves its path.
-        if self.random() * self.values[PROBE_US] * 1e3 < self.pipe.base_rtt_ns() {
+        if self.random() * self.options.probe_us.0 * 1e3 < self.pipe.base_rtt_ns() {
             (self.shunned, self.flags) = (NONE, self.flags | EXPLORE);
         }
     }
@@ -478,17 +389,17 @@ impl Udmp {
     /// How far the round trip is above what is no congestion, as a share of itself. Where even the
     /// least one is too long, that is not noise.
     fn lateness(&self) -> f32 {
-        let clear_ns = (1.0 + self.values[T_LOW]) * self.pipe.scale_ns();
+        let clear_ns = (1.0 + self.options.t_low.0) * self.pipe.scale_ns();
         (1.0 - self.low_ns() / self.smooth_ns).max(1.0 - clear_ns / self.least_ns)
     }
 
     /// The share after one round trip with this gradient.
     fn updated(&self, gradient: f32, app_limited: bool) -> f32 {
-        let gradient = self.values[GAIN] * gradient.clamp(-GRADIENT_MAX, GRADIENT_MAX);
+        let gradient = self.options.gain.0 * gradient.clamp(-GRADIENT_MAX, GRADIENT_MAX);
         let (share, late) = (self.share, self.lateness());
         let mut change = 0.0;
         if late > 0.0 {
-            change -= share * (self.values[BETA] * late + gradient.max(0.0));
+            change -= share * (self.options.beta.0 * late + gradient.max(0.0));
         }
         if app_limited {
             return share + change;
@@ -498,13 +409,13 @@ impl Udmp {
         }
         if late <= 0.0 || gradient <= 0.0 {
             let is_calm = late <= 0.0 && self.smooth_ns < self.low_ns() - self.slack_ns / 2.0;
-            change += self.values[ADDITIVE] * if is_calm { HASTE } else { 1.0 };
+            change += self.options.additive.0 * if is_calm { HASTE } else { 1.0 };
         }
         share + change
     }
 
     fn restart_interval(&mut self, now: Nanos) {
-        self.update_at = ticks(now);
+        self.update_at = Tick::of(now);
         self.last_smooth_ns = self.smooth_ns;
         self.least_ns = f32::MAX;
     }
@@ -527,7 +438,7 @@ impl Udmp {
     #[inline(never)]
     fn restart(&mut self, now: Nanos) {
         let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.pipe.typical_rtt_ns());
-        if since_ns(now, self.refill_at) > idle_ns {
+        if self.refill_at.ns_until(now) > idle_ns {
             self.forget_paths();
             self.free_bytes = self.free_bytes.min(self.grant_bytes());
             self.restart_interval(now);
@@ -536,7 +447,7 @@ impl Udmp {
         let tokens = self.tokens();
         let owed = self.pool_bytes.min(0).unsigned_abs();
         let advance = self.grant_bytes().saturating_sub(owed.saturating_add(tokens));
-        let debt = (self.values[ADVANCE] * advance as f32) as u32;
+        let debt = (self.options.advance.0 * advance as f32) as u32;
         self.pool_bytes -= debt.min(advance) as i32;
         self.free_bytes += advance.max(self.least_bytes().saturating_sub(tokens));
     }
@@ -545,7 +456,7 @@ impl Udmp {
     /// Then the first window goes out over all paths, a small one where there is a queue.
     #[cold]
     fn learn(&mut self, ack: &Ack) {
-        self.refill_at = ticks(ack.now);
+        self.refill_at = Tick::of(ack.now);
         if !self.pipe.has_learned() {
             self.set_share(1.0);
             let back = self.free_bytes.saturating_add(small(ack.acked_bytes));
@@ -601,10 +512,10 @@ impl Controller for Udmp {
             self.on_ack_without_sample(ack);
             return;
         };
-        let rtt_ns = rtt_ns as i64 as f32;
+        let rtt_ns = short_f32(rtt_ns);
         // A lone packet is a whole window's sample.
         let is_lone = ack.in_flight_bytes == 0;
-        let elapsed_ns = if is_lone { f32::MAX } else { since_ns(ack.now, self.refill_at) };
+        let elapsed_ns = if is_lone { f32::MAX } else { self.refill_at.ns_until(ack.now) };
         self.sample(rtt_ns, elapsed_ns);
         if self.flags & BEGUN == 0 {
             self.learn(ack);
@@ -624,7 +535,7 @@ impl Controller for Udmp {
         self.in_flight_bytes = small(loss.in_flight_bytes);
         self.refill(loss.now);
         let window = loss.in_flight_bytes.saturating_add(loss.bytes.into()).max(1) as f32;
-        let part = self.values[LOSS] * loss.bytes as f32 / window;
+        let part = self.options.loss.0 * loss.bytes as f32 / window;
         self.set_share(self.share * (1.0 - part).max(KEEP_MIN));
         if loss.kind != LossKind::Trim {
             self.shunned = loss.path;

@@ -9,6 +9,8 @@ use crate::units::Nanos;
 /// Least window, in packets, that a bound may force: two, so that one packet can be under way
 /// while the other is acknowledged.
 const BOUND_LEAST: f32 = 2.0;
+/// Largest window in BDP: a base target of queue beside what is in flight.
+const WINDOW_BDPS: f32 = 2.0;
 /// Growth is added once it is this part of the window. Smaller steps would be lost in rounding.
 const STEP: f32 = 1.0 / 16_384.0;
 /// A flow that had nothing in flight for less was not idle, whatever the round trip.
@@ -57,19 +59,23 @@ impl Window {
         greater(self.packets, 1.0) * self.packet_bytes
     }
 
-    /// Adds packets, up to `round_trips` BDP and at least two packets.
-    pub fn grow(&mut self, packets: f32, pipe: &Pipe, round_trips: f32) {
+    /// Adds packets, as far as [`Window::bound`] lets it.
+    pub fn grow(&mut self, packets: f32, pipe: &Pipe) {
         self.owed += packets;
         if self.owed >= self.packets * STEP {
             self.packets += self.owed;
             self.owed = 0.0;
         }
-        self.bound(pipe, round_trips);
+        self.bound(pipe);
     }
 
-    /// Keeps the window at `round_trips` BDP or below, but not below two packets.
-    pub fn bound(&mut self, pipe: &Pipe, round_trips: f32) {
-        let most = round_trips * pipe.bdp_bytes() / self.packet_bytes;
+    /// Keeps the window at two BDP or below, but not below two packets.
+    pub fn bound(&mut self, pipe: &Pipe) {
+        self.keep_within(pipe, WINDOW_BDPS);
+    }
+
+    fn keep_within(&mut self, pipe: &Pipe, bdps: f32) {
+        let most = bdps * pipe.bdp_bytes() / self.packet_bytes;
         self.packets = lesser(self.packets, greater(most, BOUND_LEAST));
     }
 
@@ -89,7 +95,7 @@ impl Window {
             && rest_ms > IDLE_LEAST_MS
             && rest_ms > (pipe.typical_rtt_ns() / 1e6) as u32;
         if is_restart {
-            self.bound(pipe, 1.0);
+            self.keep_within(pipe, 1.0);
         }
         is_restart
     }
@@ -162,7 +168,7 @@ mod tests {
         let mut window = Window::new(&far, &pipe);
         assert_eq!(window.packets(), 1_000_000.0);
         for _ in 0..1_000_000 {
-            window.grow(1e-3, &pipe, 2.0);
+            window.grow(1e-3, &pipe);
         }
         assert!((window.packets() - 1_001_000.0).abs() < 100.0, "{window:?}");
     }
@@ -171,7 +177,7 @@ mod tests {
     fn idleness_takes_back_what_lies_above_one_bdp() {
         let pipe = Pipe::new(&params());
         let mut window = Window::new(&params(), &pipe);
-        window.grow(100.0, &pipe, 2.0);
+        window.grow(100.0, &pipe);
         let mut sent = Sent {
             now: MILLISECOND,
             bytes: 1_250,

@@ -262,7 +262,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cc::erd::ErdScheme;
+    use crate::cc::fixed::ERD;
     use crate::config::Config;
     use crate::peer::PathSize;
     use crate::units::PeerId;
@@ -270,7 +270,7 @@ mod tests {
 
     fn core() -> Core {
         let name = "10.0.0.1:1".parse().expect("an address");
-        Core::new(Config::new(name, 1, |seed, _| seed), Box::new(ErdScheme::default()), 1)
+        Core::new(Config::new(name, 1, |seed, _| seed), Box::new(ERD.scheme()), 1)
     }
 
     #[test]

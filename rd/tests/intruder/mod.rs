@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "mutants.rs runs some of the attacks alone")]
 
-use erd_rd::cc::erd::ErdScheme;
+use erd_rd::cc::fixed::ERD;
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{AckState, emit_sections};
@@ -77,7 +77,7 @@ impl Victim {
         let mut config = Config::new(name.parse().unwrap(), 1, crc32c::crc32c_append);
         config.first_psn = Some(7);
         change(&mut config);
-        let engine = Endpoint::new(config, Box::new(ErdScheme::default()), 1).unwrap();
+        let engine = Endpoint::new(config, Box::new(ERD.scheme()), 1).unwrap();
         Victim { engine, host: Void::default(), now: 1 }
     }
 

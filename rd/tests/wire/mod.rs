@@ -1,7 +1,7 @@
 //! Engines with a driver's memory, on a perfect wire.
 
 use erd_rd::cc::Scheme;
-use erd_rd::cc::erd::ErdScheme;
+use erd_rd::cc::fixed::ERD;
 use erd_rd::{
     Arrived, Config, Ecn, EndReason, Endpoint, Host, OpError, Part, PeerId, RecvToken, RxMeta,
     SendToken, TxBurst, Verdict, WorkRequest,
@@ -100,7 +100,7 @@ pub struct Node {
 }
 
 pub fn node(port: u16) -> Node {
-    node_with(port, Box::new(ErdScheme::default()), |_| ())
+    node_with(port, Box::new(ERD.scheme()), |_| ())
 }
 
 pub fn node_with(port: u16, scheme: Box<dyn Scheme>, change: impl FnOnce(&mut Config)) -> Node {

@@ -1,7 +1,6 @@
 //! A congestion controller that does whatever a run wants, so that the engine is tried with
 //! every acknowledgement policy, small windows, pacing and ECN.
 
-use erd_rd::cc::settings::Setting;
 use erd_rd::cc::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
 };
@@ -41,14 +40,6 @@ impl Scheme for TestScheme {
 
     fn learns(&self) -> bool {
         self.learns
-    }
-
-    fn settings(&self) -> &'static [Setting] {
-        &[]
-    }
-
-    fn values(&mut self) -> &mut [f32] {
-        &mut []
     }
 
     fn build(&self, params: &FlowParams, _: u64) -> Box<dyn Controller> {

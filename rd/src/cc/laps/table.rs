@@ -1,7 +1,9 @@
 //! LAPS' path table (the paper's PIT): what is known of each path, and the weighted choice.
 
+use crate::cc::options::Count;
 use crate::cc::paths;
 use crate::cc::pipe::{greater, lesser};
+use crate::cc::stamp::Stamp;
 use crate::cc::{Ack, Loss, LossKind};
 use crate::units::Nanos;
 use alloc::boxed::Box;
@@ -16,6 +18,7 @@ const FULL: u16 = u16::MAX;
 /// Unit of [`Path::at`], as a power of two in ns. 32 bits of it wrap after 549 s: a path that was
 /// idle so long may then be probed late, by one interval.
 const TICK_SHIFT: u32 = 7;
+type Tick = Stamp<TICK_SHIFT>;
 /// Unit of [`Path::sent`]: 4 us. Comparisons hold for round trips up to 134 ms; beyond, a path may
 /// count as idle while it is not, or the other way round, until its next sample.
 const SENT_SHIFT: u32 = 12;
@@ -75,7 +78,7 @@ impl Span {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     /// Since when it waits for an answer or, if it does not, when it was heard or probed last.
-    at: u32,
+    at: Tick,
     /// Least round trip: the paper's baseVal without its margin.
     base: Span,
     /// Round trip now, doubled by probes and losses: the paper's realVal.
@@ -134,7 +137,7 @@ impl Path {
     fn die(&mut self, now: Nanos) {
         if !self.has(DEAD) {
             self.set(DEAD, true);
-            self.at = ticks(now);
+            self.at = Tick::of(now);
             self.back_off();
         }
         self.set(WAITING, false);
@@ -153,7 +156,7 @@ impl Path {
     /// Idle, and not heard of for longer than its value and `stale_ns`, doubled with each probe.
     fn is_stale(&self, now: Nanos, stale_ns: f32) -> bool {
         let least = stale_ns * (1u32 << self.doublings) as f32;
-        !self.has(WAITING) && since_ns(now, self.at) > self.real.ns().max(least)
+        !self.has(WAITING) && self.at.ns_until(now) > self.real.ns().max(least)
     }
 
     /// A sample: down at once, up by half, so that one late packet is no queue. A value that was a
@@ -218,7 +221,7 @@ fn halve(times: f32) -> u16 {
 
 /// What the choice depends on now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct ChoiceTerms {
     /// The paper's beta, per ns, for powers of two.
     pub(super) beta: f32,
     /// A path that was not heard of for less is not stale.
@@ -228,12 +231,12 @@ pub(super) struct Terms {
 /// All paths of one peer. Round trips are compared as they are: their common part, one offset for
 /// the peer, cancels out, and a longer path stays longer.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct PathTable {
     /// Empty until first needed.
     slots: Box<[Path]>,
     rng: Pcg32,
     /// Last burst or sample.
-    active_at: u32,
+    active_at: Tick,
     /// Least value, by which the weights were last reckoned.
     least: Span,
     /// Greatest base of the paths that answer.
@@ -247,21 +250,13 @@ pub(super) struct Table {
     aged_at: u8,
 }
 
-fn ticks(at: Nanos) -> u32 {
-    (at >> TICK_SHIFT) as u32
-}
-
-fn since_ns(now: Nanos, at: u32) -> f32 {
-    ticks(now).wrapping_sub(at) as f32 * (1u32 << TICK_SHIFT) as f32
-}
-
-impl Table {
+impl PathTable {
     /// `rtt_ns` is a first guess.
-    pub(super) fn new(now: Nanos, paths: u16, rtt_ns: f32, seed: u64) -> Table {
-        Table {
+    pub(super) fn new(now: Nanos, paths: u16, rtt_ns: f32, seed: u64) -> PathTable {
+        PathTable {
             slots: Box::default(),
             rng: paths::rng(seed),
-            active_at: ticks(now),
+            active_at: Tick::of(now),
             least: Span::new(rtt_ns),
             longest: Span::new(rtt_ns),
             shortest: Span::new(REAL_MAX_NS),
@@ -275,7 +270,7 @@ impl Table {
     fn slots(&mut self, now: Nanos) -> &mut [Path] {
         if self.slots.is_empty() {
             let fresh = Path {
-                at: ticks(now),
+                at: Tick::of(now),
                 base: self.least,
                 real: self.least,
                 var: Span::new(self.least.ns() / 2.0),
@@ -309,8 +304,8 @@ impl Table {
     /// A burst goes out on `path`. True if the flow had been idle for longer than
     /// the margin and the longest path.
     pub(super) fn on_sent(&mut self, now: Nanos, path: u16, alone: bool) -> bool {
-        let idle = alone && since_ns(now, self.active_at) > self.threshold_ns();
-        self.active_at = ticks(now);
+        let idle = alone && self.active_at.ns_until(now) > self.threshold_ns();
+        self.active_at = Tick::of(now);
         if self.slots.is_empty() {
             self.slots(now);
         }
@@ -319,21 +314,21 @@ impl Table {
             // The wait counts from the oldest burst: later ones do not prolong it.
             if !path.has(WAITING) {
                 path.set(WAITING, true);
-                path.at = ticks(now);
+                path.at = Tick::of(now);
             }
         }
         idle
     }
 
     /// Makes what is missing and forgets what is old, before a sample. Rarely due: see
-    /// [`Table::is_due`].
+    /// [`PathTable::is_due`].
     #[inline(never)]
     pub(super) fn renew(&mut self, now: Nanos) {
         self.slots(now);
         self.forget(now);
     }
 
-    /// Whether [`Table::renew`] has something to do.
+    /// Whether [`PathTable::renew`] has something to do.
     #[inline(always)]
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         ((now >> AGE_SHIFT) as u8).wrapping_sub(self.aged_at) >= FORGET_STEPS
@@ -344,13 +339,13 @@ impl Table {
     /// no such path.
     #[inline(always)]
     pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, beta: f32) -> Option<(f32, bool)> {
-        self.active_at = ticks(ack.now);
+        self.active_at = Tick::of(ack.now);
         let least = self.least.ns();
         let path = self.slots.get_mut(usize::from(ack.path))?;
         let rtt = lesser(greater(rtt_ns, 1.0), REAL_MAX_NS);
         let real = path.take(rtt);
         path.weight = halve(beta * greater(real - least, 0.0));
-        path.at = ticks(ack.now);
+        path.at = Tick::of(ack.now);
         if ((ack.sent_at >> SENT_SHIFT) as u16).wrapping_sub(path.sent) as i16 >= 0 {
             // Nothing newer is under way.
             path.set(WAITING, false);
@@ -379,10 +374,10 @@ impl Table {
 
     /// Something sent on a path was lost. A path that answered since has a queue or an error; one
     /// that did not answer in its time is dead, which the loss confirms.
-    pub(super) fn on_loss(&mut self, loss: &Loss, terms: &Terms) {
+    pub(super) fn on_loss(&mut self, loss: &Loss, terms: &ChoiceTerms) {
         let Some(path) = self.slots(loss.now).get_mut(usize::from(loss.path)) else { return };
         let silent = matches!(loss.kind, LossKind::Nack | LossKind::Probe);
-        let late = path.has(WAITING) && since_ns(loss.now, path.at) > path.patience_ns();
+        let late = path.has(WAITING) && path.at.ns_until(loss.now) > path.patience_ns();
         if silent && late {
             path.die(loss.now);
         } else if !path.has(LOSSY) {
@@ -402,7 +397,7 @@ impl Table {
 
     /// Looks at all paths: which do not answer, what is the least and the greatest, all weights.
     /// Answers the least measured value, in ns; infinite without one.
-    pub(super) fn survey(&mut self, now: Nanos, terms: &Terms, in_flight: bool) -> f32 {
+    pub(super) fn survey(&mut self, now: Nanos, terms: &ChoiceTerms, in_flight: bool) -> f32 {
         let (mut least, mut measured) = (f32::INFINITY, f32::INFINITY);
         let (mut shortest, mut longest) = (f32::INFINITY, 0.0_f32);
         let aged = (now >> AGE_SHIFT) as u8;
@@ -411,7 +406,7 @@ impl Table {
             if !in_flight {
                 path.set(WAITING, false);
             } else if path.has(WAITING)
-                && since_ns(now, path.at) > path.patience_ns().max(DEAD_LEAST_NS)
+                && path.at.ns_until(now) > path.patience_ns().max(DEAD_LEAST_NS)
             {
                 path.die(now);
             }
@@ -457,8 +452,8 @@ impl Table {
     pub(super) fn next(
         &mut self,
         now: Nanos,
-        probe_every: f32,
-        terms: impl Fn(&Table) -> Terms,
+        probe_every: Count,
+        terms: impl Fn(&PathTable) -> ChoiceTerms,
     ) -> u16 {
         if self.slots.len() <= 1 {
             if self.last == 0 {
@@ -468,7 +463,7 @@ impl Table {
         }
         let random = self.rng.next_u32();
         // The low bits say whether to probe, the high ones which path it is otherwise.
-        if ((random & 0xff) as f32) * probe_every < 256.0
+        if ((random & 0xff) as f32) * probe_every.0 < 256.0
             && let Some(path) = self.probe(now, &terms(self))
         {
             return path;
@@ -490,7 +485,7 @@ impl Table {
     /// Draws until one is taken: the same shares as by one draw from the sum of all weights, without
     /// that sum. After a few it is by the sum.
     #[inline(never)]
-    fn draw_on(&mut self, terms: Terms) -> u16 {
+    fn draw_on(&mut self, terms: ChoiceTerms) -> u16 {
         for _ in 1..DRAWS_MOST {
             let random = self.rng.next_u32();
             if let Some(path) = self.draw(random) {
@@ -502,17 +497,17 @@ impl Table {
 
     /// A stale path, if there is one.
     #[inline(never)]
-    fn probe(&mut self, now: Nanos, terms: &Terms) -> Option<u16> {
+    fn probe(&mut self, now: Nanos, terms: &ChoiceTerms) -> Option<u16> {
         let path = self.find_stale(now, terms.stale_ns)?;
         let slot = &mut self.slots[usize::from(path)];
         slot.back_off();
-        slot.at = ticks(now);
+        slot.at = Tick::of(now);
         self.reweigh(path, terms.beta);
         Some(path)
     }
 
     /// A path by its part of all weights. If they are all low, their common measure is of the past.
-    fn look_at_all(&mut self, terms: &Terms) -> u16 {
+    fn look_at_all(&mut self, terms: &ChoiceTerms) -> u16 {
         if self.total() < u32::from(FULL) / 4 {
             let usable = self.slots.iter().filter(|path| path.has(KNOWN) && !path.has(DEAD));
             let least = usable.map(|path| path.real).min_by_key(|real| real.0);

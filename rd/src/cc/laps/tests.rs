@@ -1,5 +1,6 @@
 extern crate std;
 
+use super::super::Scheme;
 use super::*;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +21,7 @@ fn flow(paths: u16) -> Laps {
         burst_bytes: 0,
         trimming: false,
     };
-    Laps::new(&LapsScheme::default().values, &params, 7)
+    Laps::new(LAPS.scheme().shared(), &params, 7)
 }
 
 fn ack(now: Nanos, path: u16, rtt_ns: Nanos) -> Ack {
@@ -164,8 +165,8 @@ fn paths_get_softmax_shares() {
 
 #[test]
 fn almost_no_beta_sprays_evenly() {
-    let mut scheme = LapsScheme::default();
-    settings::set(&mut scheme, "quarter", 1e6).unwrap();
+    let mut scheme = LAPS.scheme();
+    scheme.set("quarter", 1e6).unwrap();
     let params = FlowParams {
         base_rtt_ns: 0,
         now: 0,
@@ -176,7 +177,7 @@ fn almost_no_beta_sprays_evenly() {
         burst_bytes: 0,
         trimming: false,
     };
-    let mut flow = Laps::new(&scheme.values, &params, 7);
+    let mut flow = Laps::new(scheme.shared(), &params, 7);
     let now = 100 * MICRO;
     flow.on_ack(&ack(now, 0, 12 * MICRO));
     flow.on_ack(&ack(now, 1, 500 * MICRO));
@@ -394,7 +395,7 @@ fn whatever_is_told_everything_stays_within_bounds() {
             burst_bytes: 0,
             trimming: false,
         };
-        let mut flow = Laps::new(&LapsScheme::default().values, &params, 1);
+        let mut flow = Laps::new(LAPS.scheme().shared(), &params, 1);
         let mut rng = crate::cc::paths::rng(paths.into());
         let mut now = params.now;
         for _ in 0..50_000 {

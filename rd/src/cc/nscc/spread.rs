@@ -1,6 +1,7 @@
 //! How NSCC spreads its bursts over the paths.
 
 use crate::cc::Loss;
+use crate::cc::options::Choice;
 use crate::cc::paths::{self, EcnBitmap, LossyPath, Reps};
 use crate::units::{MILLISECOND, Nanos};
 use alloc::boxed::Box;
@@ -14,7 +15,7 @@ const CHOICES: u32 = 8;
 
 /// The path state; a flow has it from its first burst over several paths on.
 #[derive(Clone, Debug)]
-pub(super) struct Spread {
+pub(super) struct PathSpread {
     way: Way,
     lossy: LossyPath,
 }
@@ -29,16 +30,16 @@ enum Way {
     Mixed(Box<(Reps, EcnBitmap)>),
 }
 
-impl Spread {
+impl PathSpread {
     /// The way that a value of `paths_by` names.
-    pub(super) fn new(paths_by: f32, seed: u64) -> Spread {
-        let way = match paths_by as u8 {
+    pub(super) fn new(paths_by: Choice, seed: u64) -> PathSpread {
+        let way = match paths_by.number() {
             0 => Way::Reps(Reps::default(), paths::rng(seed)),
             1 => Way::Oblivious(paths::rng(seed)),
             2 => Way::Bitmap(EcnBitmap::default()),
             _ => Way::Mixed(Box::default()),
         };
-        Spread { way, lossy: LossyPath::default() }
+        PathSpread { way, lossy: LossyPath::default() }
     }
 
     /// Whether it is REPS.
@@ -59,7 +60,9 @@ impl Spread {
         }
     }
 
-    /// The same for REPS, without looking for other ways.
+    /// The same for REPS, without looking for other ways: 124 instructions for each packet. With
+    /// [`PathSpread::told`] it is 149, and 138 where that looks for REPS first and calls a function for
+    /// the others (`cargo xtask cost`, 8 paths).
     #[inline(always)]
     pub(super) fn tell_reps(&mut self, path: u16, bad: bool) {
         if let Way::Reps(reps, _) = &mut self.way {

@@ -3,6 +3,7 @@
 extern crate std;
 
 use super::super::LEARNING_SAMPLES;
+use super::super::options::Choice;
 use super::super::paths::{EcnBitmap, Reps};
 use super::*;
 use std::println;
@@ -22,8 +23,8 @@ fn params(paths: u16) -> FlowParams {
 }
 
 /// A flow whose first samples, all that it learns from, took `rtt_ns`.
-fn learned(scheme: &NsccScheme, rtt_ns: Nanos) -> Nscc {
-    let mut flow = Nscc::new(&scheme.shared, &params(8), 1);
+fn learned(scheme: &'static SchemeTable<NsccOptions>, rtt_ns: Nanos) -> Nscc {
+    let mut flow = Nscc::new(scheme.scheme().shared(), &params(8), 1);
     for n in 1..=u64::from(LEARNING_SAMPLES) {
         flow.on_ack(&ack(n * rtt_ns / 4, rtt_ns, (n % 8) as u16));
     }
@@ -47,8 +48,8 @@ fn ack(now: Nanos, rtt_ns: Nanos, path: u16) -> Ack {
 
 #[test]
 fn a_flow_that_finds_a_queue_begins_small() {
-    for scheme in [NsccScheme::nscc(), NsccScheme::smartt()] {
-        let (free, queued) = (learned(&scheme, 12_000), learned(&scheme, 30_000));
+    for scheme in [&NSCC, &SMARTT] {
+        let (free, queued) = (learned(scheme, 12_000), learned(scheme, 30_000));
         assert_eq!(free.window_bytes(), 225_000, "1.5 BDP where there is none");
         assert!(queued.window_bytes() < 225_000 / 12, "{}", queued.window_bytes());
     }
@@ -56,7 +57,7 @@ fn a_flow_that_finds_a_queue_begins_small() {
 
 #[test]
 fn without_marks_a_path_is_late_as_often_as_it_is_behind_the_others() {
-    let mut flow = learned(&NsccScheme::nscc(), 22_000);
+    let mut flow = learned(&NSCC, 22_000);
     // All stand 10 us above the base, which is more than the target.
     assert!(flow.target_ns() < 10_000.0);
     let mut late = |rtt_ns: Nanos| {
@@ -69,14 +70,14 @@ fn without_marks_a_path_is_late_as_often_as_it_is_behind_the_others() {
     assert_eq!(late(34_000), 1_000);
     assert!(flow.is_marked(&ack(1_000_000, 22_000, 0), 22_000.0).1, "but the window heeds it");
     // A queue of more than a round trip is late by itself.
-    let mut full = learned(&NsccScheme::nscc(), 42_000);
+    let mut full = learned(&NSCC, 42_000);
     assert!(full.is_marked(&ack(1_000_000, 36_000, 0), 36_000.0).0);
 }
 
 #[test]
 fn under_jitter_paths_are_taken_in_turn() {
-    let shared = NsccScheme::nscc().shared;
-    let mut flow = Nscc::new(&shared, &params(4), 1);
+    let scheme = NSCC.scheme();
+    let mut flow = Nscc::new(scheme.shared(), &params(4), 1);
     flow.next_path(0);
     for n in 0..Nanos::from(LEARNING_SAMPLES) {
         flow.on_ack(&ack(1_000 * n, 12_000 + 60_000 * (n % 2), 0));
@@ -89,7 +90,7 @@ fn under_jitter_paths_are_taken_in_turn() {
 #[test]
 fn a_flow_takes_at_most_128_bytes_and_its_paths_16_each() {
     let flow = size_of::<Nscc>();
-    let fixed = size_of::<Spread>();
+    let fixed = size_of::<PathSpread>();
     let both = fixed + size_of::<(Reps, EcnBitmap)>();
     println!("flow {flow}, with REPS or the bitmap {fixed}, with both {both}");
     assert!(flow <= 128);
@@ -100,11 +101,11 @@ fn a_flow_takes_at_most_128_bytes_and_its_paths_16_each() {
 #[test]
 fn path_state_comes_with_the_first_burst_over_several_paths() {
     let params = params(1);
-    let shared = NsccScheme::nscc().shared;
-    let mut lone = Nscc::new(&shared, &params, 1);
+    let scheme = NSCC.scheme();
+    let mut lone = Nscc::new(scheme.shared(), &params, 1);
     assert_eq!(lone.next_path(0), 0);
     assert!(lone.spread.is_none());
-    let mut flow = Nscc::new(&shared, &FlowParams { paths: 4, ..params }, 1);
+    let mut flow = Nscc::new(scheme.shared(), &FlowParams { paths: 4, ..params }, 1);
     assert!(flow.spread.is_none());
     assert!(flow.next_path(0) < 4);
     assert!(flow.spread.is_some());
@@ -113,7 +114,7 @@ fn path_state_comes_with_the_first_burst_over_several_paths() {
 #[test]
 fn the_only_path_that_loses_is_left_for_a_while_however_bursts_are_spread() {
     for paths_by in 0..4 {
-        let mut spread = Spread::new(paths_by as f32, 1);
+        let mut spread = PathSpread::new(Choice(paths_by as f32), 1);
         let kind = LossKind::Nack;
         let loss = Loss { now: 0, sent_at: 0, bytes: 1, path: 2, kind, in_flight_bytes: 0 };
         spread.lost(&loss, 30_000.0);
@@ -124,7 +125,7 @@ fn the_only_path_that_loses_is_left_for_a_while_however_bursts_are_spread() {
         }
         assert!((0..100).any(|_| spread.next(2_000_000, 3) == 2), "way {paths_by}");
         // The last path is never left.
-        let mut lone = Spread::new(paths_by as f32, 1);
+        let mut lone = PathSpread::new(Choice(paths_by as f32), 1);
         lone.lost(&Loss { path: 0, ..loss }, 30_000.0);
         assert_eq!(lone.next(0, 0), 0);
     }

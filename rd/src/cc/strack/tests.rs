@@ -1,5 +1,6 @@
 extern crate std;
 
+use super::super::Scheme;
 use super::*;
 use alloc::vec::Vec;
 use core::mem::size_of;
@@ -27,7 +28,7 @@ fn params() -> FlowParams {
 }
 
 fn flow(params: &FlowParams) -> Strack {
-    Strack::new(params, StrackScheme::default().values)
+    Strack::new(params, STRACK.scheme().shared())
 }
 
 fn ack(now: Nanos, rtt_ns: Nanos, packets: u32, marked: bool) -> Ack {
@@ -65,9 +66,9 @@ fn full(params: &FlowParams) -> Strack {
 
 /// A small flow that judges paths by marks alone, as algorithm 3 is printed.
 fn by_marks_alone() -> Strack {
-    let mut scheme = StrackScheme::default();
-    settings::set(&mut scheme, "apart", 0.0).expect("a setting");
-    let mut flow = Strack::new(&params(), scheme.values);
+    let mut scheme = STRACK.scheme();
+    scheme.set("apart", 0.0).expect("a setting");
+    let mut flow = Strack::new(&params(), scheme.shared());
     flow.on_timeout(&silence(0, 1));
     flow.on_ack(&Ack { app_limited: true, ..ack(100, RTT_NS, 1, true) });
     flow
@@ -488,13 +489,13 @@ fn jitter_of_hosts_is_not_taken_for_a_queue() {
 
 #[test]
 fn settings_reach_new_flows_only() {
-    let mut scheme = StrackScheme::default();
+    let mut scheme = STRACK.scheme();
     assert_eq!(scheme.ack_policy(), AckPolicy::Coalesced { packets: 2 });
     assert_eq!(scheme.loss_detection(), LossDetection::OutOfOrder { least_packets: 5 });
     let mut old = scheme.build(&params(), 0);
-    settings::set(&mut scheme, "target", 2.0).expect("a setting");
-    settings::set(&mut scheme, "sack_packets", 8.0).expect("a setting");
-    settings::set(&mut scheme, "max_bdp", 1.0).expect("a setting");
+    scheme.set("target", 2.0).expect("a setting");
+    scheme.set("sack_packets", 8.0).expect("a setting");
+    scheme.set("max_bdp", 1.0).expect("a setting");
     let mut new = scheme.build(&params(), 0);
     // 150 kB are 37 packets, and one more.
     let most = |flow: &mut dyn Controller| {

@@ -12,18 +12,18 @@ const BYTES_MAX: u32 = (1 << BYTES_BITS) - 1;
 
 /// A ring of paths with the bytes that each may send.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(super) struct ByteClock {
     ring: Box<[u32]>,
     head: u16,
     len: u16,
     total_bytes: u32,
 }
 
-impl Clock {
+impl ByteClock {
     /// For so many paths, at most 256.
-    pub(super) fn new(paths: u16) -> Clock {
+    pub(super) fn new(paths: u16) -> ByteClock {
         let ring = vec![0; usize::from(paths.max(1)) * PER_PATH].into_boxed_slice();
-        Clock { ring, head: 0, len: 0, total_bytes: 0 }
+        ByteClock { ring, head: 0, len: 0, total_bytes: 0 }
     }
 
     pub(super) fn total_bytes(&self) -> u32 {
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_first_and_bytes_add_up() {
-        let mut clock = Clock::new(4);
+        let mut clock = ByteClock::new(4);
         assert_eq!(clock.first(), None);
         assert_eq!((clock.push(2, 100, 200), clock.push(2, 50, 200)), (100, 50));
         assert_eq!((clock.push(2, 70, 200), clock.push(0, 300, 200)), (50, 200), "a row's end");
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_takes_no_further_path() {
-        let mut clock = Clock::new(2);
+        let mut clock = ByteClock::new(2);
         for n in 0..8 {
             assert_eq!(clock.push(n % 2, 10, 20), 10);
         }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn numbers_wrap_and_large_bytes_are_bounded() {
-        let mut clock = Clock::new(256);
+        let mut clock = ByteClock::new(256);
         assert_eq!(clock.push(255, u32::MAX, u32::MAX), BYTES_MAX);
         assert_eq!(clock.first(), Some((255, BYTES_MAX)));
         assert_eq!(clock.take(BYTES_MAX), 0);

@@ -24,7 +24,7 @@ fn params(paths: u16, rtt_ns: Nanos, link_bytes_per_s: u64) -> FlowParams {
 }
 
 fn udmp(params: &FlowParams) -> Udmp {
-    Udmp::new(params, 7, UdmpScheme::default().values)
+    Udmp::new(params, 7, UDMP.scheme().shared())
 }
 
 fn ack(now: Nanos, path: u16, rtt_ns: Nanos, in_flight_bytes: u64) -> Ack {
@@ -54,8 +54,8 @@ fn send(udmp: &mut Udmp, now: Nanos, path: u16, in_flight_bytes: u64, packets: u
 }
 
 /// A flow that knows its noise, at time `now`.
-fn learned(params: &FlowParams, now: Nanos, rtt_ns: Nanos, values: Arc<[f32; COUNT]>) -> Udmp {
-    let mut udmp = Udmp::new(params, 7, values);
+fn learned(params: &FlowParams, now: Nanos, rtt_ns: Nanos, options: &Arc<UdmpOptions>) -> Udmp {
+    let mut udmp = Udmp::new(params, 7, options);
     for _ in 0..crate::cc::LEARNING_SAMPLES {
         udmp.on_ack(&ack(now, 0, rtt_ns, 4 * 4096));
     }
@@ -65,27 +65,26 @@ fn learned(params: &FlowParams, now: Nanos, rtt_ns: Nanos, values: Arc<[f32; COU
 /// A flow in its stride: no tokens, so that what an acknowledgement clocks shows.
 fn in_stride(now: Nanos, smooth_ns: f32, pool_packets: i32) -> Udmp {
     let params = params(4, 20_000, 12_500_000_000);
-    let mut udmp = learned(&params, now.max(20_000), 20_000, UdmpScheme::default().values);
+    let mut udmp = learned(&params, now.max(20_000), 20_000, UDMP.scheme().shared());
     (udmp.smooth_ns, udmp.last_smooth_ns, udmp.least_ns) = (smooth_ns, smooth_ns, 20_000.0);
     (udmp.free_bytes, udmp.in_flight_bytes) = (0, 0);
     udmp.pool_bytes = pool_packets * PACKET as i32;
     // The next update is far away.
-    (udmp.refill_at, udmp.update_at) = (ticks(now), ticks(now));
+    (udmp.refill_at, udmp.update_at) = (Tick::of(now), Tick::of(now));
     udmp
 }
 
 #[test]
 fn figure_3_sends_four_and_two() {
     let rtt = [2 * SECOND_NS, 3 * SECOND_NS];
-    let mut values = UdmpScheme::default().values;
     // As printed: no window, no advance, second packets stay on their path.
-    let printed = Arc::make_mut(&mut values);
-    (printed[SPREAD], printed[ADVANCE], printed[T_LOW]) = (0.0, 0.0, 10.0);
+    let (spread, advance, t_low) = (Share(0.0), Share(0.0), TypicalRtts(10.0));
+    let printed = Arc::new(UdmpOptions { spread, advance, t_low, ..**UDMP.scheme().shared() });
     let params = params(2, rtt[0], u64::from(PACKET) * SECOND / SECOND_NS);
-    let mut udmp = learned(&params, rtt[0], rtt[0], values);
+    let mut udmp = learned(&params, rtt[0], rtt[0], &printed);
     assert_eq!(udmp.free_bytes, 2 * PACKET, "one packet a second over 2 s");
     // What the figure takes as given: the average and the rate stay, no path is explored.
-    udmp.refill_at = 0;
+    udmp.refill_at = Tick::of(0);
     let mut log = std::vec::Vec::new();
     // (acknowledged at, path); sent at 0, one each.
     let mut flying = std::collections::BTreeSet::new();
@@ -102,7 +101,7 @@ fn figure_3_sends_four_and_two() {
         }
         let path = 1 - other;
         let bytes = flying.len() as u64 * u64::from(PACKET);
-        udmp.update_at = ticks(now);
+        udmp.update_at = Tick::of(now);
         // The sample pulls the average as far from 2.5 as it puts it.
         udmp.smooth_ns = 2.5 * SECOND_NS as f32;
         udmp.on_ack(&ack(now, path, rtt[usize::from(path)], bytes));
@@ -184,7 +183,7 @@ fn severe_congestion_cuts_at_once_and_once_per_round_trip() {
     let mut udmp = in_stride(0, 100_000.0, 0);
     let mut now = 1_000_000;
     // 20 us and four times a slack of 12 us.
-    udmp.update_at = ticks(now);
+    udmp.update_at = Tick::of(now);
     udmp.on_ack(&ack(now, 0, 100_000, 4096));
     let bound = 20_000.0 / udmp.smooth_ns;
     assert!((udmp.share - bound).abs() < 1e-3, "line 23: {} is not {bound}", udmp.share);
@@ -201,8 +200,8 @@ fn severe_congestion_cuts_at_once_and_once_per_round_trip() {
 fn the_gradient_is_bounded_and_counts_above_the_threshold() {
     let mut udmp = in_stride(0, 40_000.0, 0);
     udmp.share = 0.8;
-    let values = Arc::make_mut(&mut udmp.values);
-    (values[GAIN], values[BETA], values[ADDITIVE]) = (1.0, 0.0, 0.0);
+    let options = Arc::make_mut(&mut udmp.options);
+    (options.gain, options.beta, options.additive) = (Factor(1.0), Factor(0.0), Share(0.0));
     let is = |share: f32, expected: f32| (share - expected).abs() < 1e-6;
     assert!(is(udmp.updated(0.25, false), 0.8 - 0.25 * 0.8), "line 31");
     assert!(is(udmp.updated(-0.25, false), 0.8 + 0.25 * 0.2), "line 33");
@@ -241,7 +240,7 @@ fn learnt_noise_does_not_hide_a_standing_queue() {
 fn a_flow_that_finds_a_queue_begins_small() {
     let params = params(4, 20_000, 12_500_000_000);
     let begun = |rtt_ns| {
-        let mut udmp = Udmp::new(&params, 7, UdmpScheme::default().values);
+        let mut udmp = Udmp::new(&params, 7, UDMP.scheme().shared());
         for n in 1..=u64::from(crate::cc::LEARNING_SAMPLES) {
             udmp.on_ack(&ack(n * rtt_ns, 0, rtt_ns, 4 * 4096));
         }
@@ -256,7 +255,7 @@ fn a_flow_that_finds_a_queue_begins_small() {
 fn packets_of_a_burst_are_one_sample_and_spikes_are_bounded() {
     let mut udmp = in_stride(1_000_000, 20_000.0, 0);
     let now = 1_005_000;
-    udmp.update_at = ticks(now);
+    udmp.update_at = Tick::of(now);
     udmp.on_ack(&ack(now, 0, 28_000, 10 * 4096));
     let once = udmp.smooth_ns;
     // Weight 2 * 5 / 20.
@@ -265,7 +264,7 @@ fn packets_of_a_burst_are_one_sample_and_spikes_are_bounded() {
         udmp.on_ack(&ack(now, 0, 28_000, 10 * 4096));
     }
     assert_eq!(udmp.smooth_ns, once);
-    udmp.update_at = ticks(now + 5_000);
+    udmp.update_at = Tick::of(now + 5_000);
     udmp.on_ack(&ack(now + 5_000, 0, 200_000, 10 * 4096));
     assert!(udmp.smooth_ns < once + 6_100.0, "at most the slack counts: {}", udmp.smooth_ns);
 }
@@ -326,7 +325,7 @@ fn the_path_of_a_loss_is_left_until_the_next_exploration() {
     udmp.pool_bytes = PACKET as i32;
     udmp.on_ack(&ack(1_000_000, 2, 19_000, 0));
     assert_eq!((udmp.clocked_bytes(), udmp.free_bytes), (0, PACKET), "nor does it clock");
-    Arc::make_mut(&mut udmp.values)[PROBE_US] = 10.0;
+    Arc::make_mut(&mut udmp.options).probe_us = Micros(10.0);
     udmp.least_ns = 20_000.0;
     udmp.update(&ack(1_100_000, 0, 20_000, 4096));
     assert_eq!(turns(&mut udmp), 2);

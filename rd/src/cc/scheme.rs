@@ -1,0 +1,98 @@
+//! Schemes as data: a [`SchemeTable`] says what a scheme is, and [`TableScheme`] is the scheme itself
+//! with the values of its options. All schemes of `schemes.rs` are made so; each table stands in its
+//! controller's file. Flows share the values that they began with: a change makes a copy.
+
+use super::options::{OptionError, OptionInfo, OptionRow};
+use super::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// What a scheme is; `O` has a field for each of its options.
+pub struct SchemeTable<O: 'static> {
+    /// Name as in `FI_ERD_CC`.
+    pub name: &'static str,
+    /// A row for each option.
+    pub options: &'static [OptionRow<O>],
+    /// The options before the rows have set their defaults.
+    pub start: fn() -> O,
+    /// What its controllers need from receivers.
+    pub ack_policy: fn(&O) -> AckPolicy,
+    /// How its senders find lost packets.
+    pub loss_detection: fn(&O) -> LossDetection,
+    /// See [`Scheme::learns`].
+    pub learns: bool,
+    /// Makes the controller of one flow; the number is all the randomness it gets.
+    pub build: fn(&Arc<O>, &FlowParams, u64) -> Box<dyn Controller>,
+}
+
+impl<O> SchemeTable<O> {
+    /// The scheme with the defaults of its options.
+    #[must_use]
+    pub fn scheme(&'static self) -> TableScheme<O> {
+        let mut options = (self.start)();
+        for row in self.options {
+            *row.field.of(&mut options).0 = row.default;
+        }
+        TableScheme { table: self, options: Arc::new(options) }
+    }
+}
+
+/// A scheme of a table, with the values of its options.
+pub struct TableScheme<O: 'static> {
+    table: &'static SchemeTable<O>,
+    options: Arc<O>,
+}
+
+impl<O> TableScheme<O> {
+    /// The values that the next flow gets.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<O> {
+        &self.options
+    }
+}
+
+impl<O: Clone + Send + Sync> Scheme for TableScheme<O> {
+    fn name(&self) -> &'static str {
+        self.table.name
+    }
+
+    fn ack_policy(&self) -> AckPolicy {
+        (self.table.ack_policy)(&self.options)
+    }
+
+    fn loss_detection(&self) -> LossDetection {
+        (self.table.loss_detection)(&self.options)
+    }
+
+    fn learns(&self) -> bool {
+        self.table.learns
+    }
+
+    fn options(&self) -> Vec<OptionInfo> {
+        let mut options = O::clone(&self.options);
+        let info = |row: &OptionRow<O>| {
+            let (value, unit) = row.field.of(&mut options);
+            let OptionRow { name, default, range, source, .. } = *row;
+            OptionInfo { name, unit, value: *value, default, range, source }
+        };
+        self.table.options.iter().map(info).collect()
+    }
+
+    fn set(&mut self, name: &str, value: f32) -> Result<(), OptionError> {
+        let row = self.table.options.iter().find(|row| row.name == name);
+        let row = row.ok_or(OptionError::Unknown)?;
+        let (at, unit) = row.field.of(Arc::make_mut(&mut self.options));
+        let [min, max] = row.range;
+        // A NaN lies in no range.
+        if !(min..=max).contains(&value) {
+            return Err(OptionError::Range { name: row.name, min, max, unit });
+        }
+        *at = value;
+        Ok(())
+    }
+
+    fn build(&self, params: &FlowParams, seed: u64) -> Box<dyn Controller> {
+        (self.table.build)(&self.options, params, seed)
+    }
+}
