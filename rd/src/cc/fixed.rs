@@ -25,7 +25,7 @@ const fn options(source: &'static str) -> [OptionRow<FixedOptions>; 1] {
 /// ERD's best effort.
 pub static ERD: SchemeTable<FixedOptions> = SchemeTable {
     name: "erd",
-    options: &options("docs: the paper gives none"),
+    options: &options("docs: The paper gives no window"),
     start: FixedOptions::default,
     ack_policy: |_| AckPolicy::NackOnly,
     loss_detection: |_| LossDetection::Receiver,
