@@ -12,6 +12,7 @@ pub mod nscc;
 pub mod paths;
 pub mod pipe;
 pub mod schemes;
+mod setting;
 pub mod settings;
 pub mod strack;
 pub mod swift;
@@ -20,7 +21,7 @@ pub mod window;
 
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
-use settings::Setting;
+use setting::Setting;
 
 /// Which acknowledgements a controller needs from the receiver. Agreed in the session set-up
 /// (protocol.md §6.1).

@@ -1,32 +1,8 @@
-//! Parameters of the controllers, by name and with their ranges.
+//! Parameters of the controllers, by name.
 
 use super::Scheme;
 
-/// One parameter of a scheme.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setting {
-    /// Its name, in lower case.
-    pub name: &'static str,
-    /// Value unless set.
-    pub default: f32,
-    /// Least valid value.
-    pub min: f32,
-    /// Greatest valid value.
-    pub max: f32,
-    /// What it is, with its unit and source.
-    pub help: &'static str,
-}
-
-/// Why a parameter was not set.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum SettingError {
-    /// The scheme has no such parameter.
-    #[error("the scheme has no such parameter")]
-    Unknown,
-    /// Out of range.
-    #[error("{0} must lie between {1} and {2}")]
-    Range(&'static str, f32, f32),
-}
+pub use super::setting::{Setting, SettingError, defaults};
 
 /// Sets one parameter of a scheme; flows that exist already keep theirs.
 ///
@@ -41,16 +17,4 @@ pub fn set(scheme: &mut dyn Scheme, name: &str, value: f32) -> Result<(), Settin
     }
     scheme.values()[at] = value;
     Ok(())
-}
-
-/// The default values of some settings.
-#[must_use]
-pub const fn defaults<const N: usize>(settings: &[Setting; N]) -> [f32; N] {
-    let mut values = [0.0; N];
-    let mut at = 0;
-    while at < N {
-        values[at] = settings[at].default;
-        at += 1;
-    }
-    values
 }

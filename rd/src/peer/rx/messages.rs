@@ -4,7 +4,7 @@ use super::coverage::Coverage;
 use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting, tables};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::mutants::{Mutant, mutant};
-use crate::peer::tx::{LINK_BYTES, TxRecord};
+use crate::peer::record::{LINK_BYTES, TxRecord};
 use crate::peer::{Core, Peer};
 use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
@@ -26,17 +26,17 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let records = core::mem::take(&mut core.scratch);
         let mut outcome = Ok(());
-        self.rx.messages_in_packet = 0;
+        self.acks.begin_packet();
         for record in &records {
             let result = match *record {
                 Record::Eager(msg) => {
                     let (mine, rest) = payload.split_at(msg.len_bytes as usize);
                     payload = rest;
-                    self.rx.messages_in_packet += 1;
+                    self.acks.has_message();
                     self.on_eager(core, host, msg, mine)
                 }
                 Record::Rts(msg) => self.on_rts(core, host, msg),
-                Record::Cts(cts) => self.on_cts(core, host, cts),
+                Record::Cts(ref cts) => self.on_cts(core, host, cts),
                 Record::Matched { op, order } => {
                     self.on_matched(core, host, op, order);
                     Ok(())
@@ -45,7 +45,7 @@ impl Peer {
                 Record::Request(ref request) => {
                     let (mine, rest) = payload.split_at(request.operand_bytes.into());
                     payload = rest;
-                    self.rx.messages_in_packet += 1;
+                    self.acks.has_message();
                     self.on_request(core, host, request, mine)
                 }
                 Record::Answer(ref answer) => {
@@ -210,7 +210,7 @@ impl Peer {
         if msg.match_notice {
             if consumed || mutant(Mutant::NotifiesTheMatchOnArrival) {
                 let notice = TxRecord::Matched { op: msg.op, order: msg.order };
-                self.tx.control.push_back(notice);
+                self.tx.out.push(notice);
             } else {
                 self.rx.notices.insert(msg.order, msg.op);
             }
@@ -222,7 +222,7 @@ impl Peer {
     /// goes out, so that a peer who takes none cannot make them pile up.
     pub(in crate::peer) fn consume(&mut self, core: &mut Core, messages: u32, credit_bytes: u32) {
         if self.rx.consume(&core.cfg, &mut core.budget, messages, credit_bytes) {
-            self.rx.ack_at = Some(0);
+            self.acks.due(0);
         }
     }
 
@@ -232,7 +232,7 @@ impl Peer {
         let orders = self.rx.next_order.wrapping_sub(self.rx.first_order);
         let sent = (self.rx.eager_in_bytes, orders);
         if self.rx.credit.widen(&core.cfg, &mut core.budget, sent, short) {
-            self.rx.ack_at = Some(0);
+            self.acks.due(0);
         }
     }
 
@@ -318,7 +318,7 @@ impl Peer {
         if u64::from(partial.coverage.got_bytes) >= partial.len_bytes
             && let Some(whole) = self.rx.partial.remove(&order)
         {
-            self.rx.ended_message = true;
+            self.acks.has_end();
             self.end_partial(core, host, order, whole);
         }
         Ok(())
@@ -459,20 +459,21 @@ impl Peer {
 
     fn push_empty_cts(&mut self, order: u32, op: u32) {
         let cts = Cts { order, op, msg_id: 0, base_bytes: 0, len_bytes: 0, total_bytes: 0 };
-        self.tx.control.push_back(TxRecord::Cts(cts));
+        self.tx.out.push(TxRecord::Cts(cts));
     }
 
     /// An unexpected message left the driver's queue, or is not wanted.
     pub(crate) fn release(&mut self, core: &mut Core, order: Order, credit_bytes: u32) {
-        let answers = self.tx.control.len();
-        match self.rx.waiting.remove(&order.0) {
+        let waiting = self.rx.waiting.remove(&order.0);
+        let notice = self.rx.notices.remove(&order.0);
+        let answered = waiting.is_some() || notice.is_some();
+        match waiting {
             Some(waiting) => self.push_empty_cts(order.0, waiting.op),
             None => self.rx.kept_messages.remove(credit_bytes),
         }
-        if let Some(op) = self.rx.notices.remove(&order.0) {
-            self.tx.control.push_back(TxRecord::Matched { op, order: order.0 });
+        if let Some(op) = notice {
+            self.tx.out.push(TxRecord::Matched { op, order: order.0 });
         }
-        let answered = self.tx.control.len() > answers;
         self.consume(core, u32::from(!answered), credit_bytes);
     }
 
@@ -496,7 +497,7 @@ impl Peer {
                 self.rx.link_order.push_back(slot);
                 m.granted_bytes += u64::from(len_bytes);
                 m.links += 1;
-                self.tx.control.push_back(TxRecord::Cts(Cts {
+                self.tx.out.push(TxRecord::Cts(Cts {
                     order: m.order,
                     op: m.op,
                     msg_id: LINK_ID | slot,
@@ -576,13 +577,13 @@ impl Peer {
         message.got_bytes += u64::from(link.len_bytes);
         if message.purpose == Purpose::Read {
             let (op, last) = (message.op, message.links == 0);
-            self.rx.ack_at = Some(now);
+            self.acks.due(now);
             if self.read_part_ended(core, host, op, last) {
                 self.rx.incoming.remove(link.incoming as usize);
             }
         } else if message.got_bytes == message.wanted_bytes {
             let whole = self.rx.incoming.remove(link.incoming as usize);
-            self.rx.ack_at = Some(now);
+            self.acks.due(now);
             if whole.purpose == Purpose::Write {
                 self.end_write(core, host, &whole);
             } else {

@@ -3,15 +3,12 @@
 use super::coverage::Coverage;
 use super::{EarlyRequest, Incoming, LINK_ID, Link, Purpose, Rx, tables};
 use crate::host::{Host, Operand, RecvToken, Remote, SendToken};
-use crate::peer::remote::ReadPart;
-use crate::peer::tx::{Transfer, TxRecord};
+use crate::peer::outbox::Transfer;
+use crate::peer::record::{ReadPart, TxRecord};
 use crate::peer::{Core, Op, Peer, Role};
 use crate::stats::DropReason;
 use crate::units::Nanos;
-use crate::wire::remote::{Action, Answer, Form, Refusal, Request};
-
-/// Answers to one peer that may be unacknowledged; further requests that want one wait.
-const ANSWERS_MAX: u32 = 1024;
+use crate::wire::remote::{Action, Answer, Form, Refusal, Request, Targets};
 
 /// What a request came to.
 enum Met {
@@ -141,7 +138,25 @@ impl Peer {
             Action::Read(_) => true,
             Action::Atomic(atomic) => atomic.form != Form::Update,
         };
-        (answered && self.tx.answers >= ANSWERS_MAX) || self.keys_must_wait(core, &request.targets)
+        (answered && self.tx.out.is_full_of_answers())
+            || self.keys_must_wait(core, &request.targets)
+    }
+
+    /// Whether a request must wait because its address has tried too many keys.
+    fn keys_must_wait(&mut self, core: &Core, targets: &Targets) -> bool {
+        let opens_at = core.wrong_keys.opens_at(self.name.ip(), core.now);
+        opens_at.is_some_and(|at| !self.rx.keys.get_or_insert_default().are_proven(targets, at))
+    }
+
+    /// Sends the refusals that are due, and goes on where a request waited.
+    pub(in crate::peer) fn run_keys<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        let Some(keys) = &mut self.rx.keys else { return };
+        while let Some(answer) = keys.take_refusal(now) {
+            self.tx.out.push(TxRecord::Refused { answer, is_first: true });
+        }
+        if keys.opens(now) {
+            self.deliver_early(core, host);
+        }
     }
 
     /// Meets the early request whose turn it is. False if there is none, or it must wait.
@@ -189,7 +204,7 @@ impl Peer {
             Action::Atomic(atomic) => host.remote_fetch(&remote, atomic, operand).map(Met::Answer),
         };
         if met.is_ok() {
-            self.rx.prove(&targets);
+            self.rx.keys.get_or_insert_default().prove(&targets);
         }
         match met {
             Ok(Met::Done) => {
@@ -225,8 +240,10 @@ impl Peer {
         let (msg_id, refusal) = (msg_id(request), Some(refusal));
         let answer = Answer { order, op, msg_id, refusal, len_bytes: 0, sent_bytes: 0 };
         self.end_done(core, &answer);
-        if let Some(answer) = self.delay_refusal(core, answer) {
-            self.tx.control.push_back(TxRecord::Refused { answer, is_first: true });
+        let due_at = core.wrong_keys.note(self.name.ip(), core.now);
+        match due_at <= core.now {
+            true => self.tx.out.push(TxRecord::Refused { answer, is_first: true }),
+            false => self.rx.keys.get_or_insert_default().delay(due_at, answer),
         }
     }
 
@@ -274,14 +291,9 @@ impl Peer {
         }) as u32;
         core.silent += 1;
         core.stats.requests_served += 1;
-        self.tx.answers += 1;
-        if bundled {
-            self.tx.control.push_back(TxRecord::Answer(op));
-        } else {
-            let (base_bytes, done_bytes) = (0, 0);
-            let transfer = Transfer { op, msg_id, base_bytes, len_bytes, done_bytes, eager: false };
-            self.tx.transfers.push_back(transfer);
-        }
+        let (base_bytes, done_bytes) = (0, 0);
+        let transfer = Transfer { op, msg_id, base_bytes, len_bytes, done_bytes, eager: false };
+        self.tx.out.answer(op, Some(transfer).filter(|_| !bundled));
     }
 
     /// Tells that a request was refused. The range of those that were done ends before it: its
@@ -302,14 +314,15 @@ impl Peer {
 
     fn push_refusal(&mut self, core: &mut Core, answer: Answer, is_first: bool) {
         self.end_done(core, &answer);
-        self.tx.control.push_back(TxRecord::Refused { answer, is_first });
+        self.tx.out.push(TxRecord::Refused { answer, is_first });
     }
 
     /// Counts a refusal, and tells of all that was done before it.
     fn end_done(&mut self, core: &mut Core, answer: &Answer) {
         answer.refusal.into_iter().for_each(|refusal| core.stats.refuse(refusal));
-        let done = self.rx.take_done();
-        self.tx.control.extend(done);
+        if let Some(done) = self.rx.take_done() {
+            self.tx.out.push(done);
+        }
     }
 
     /// All bytes of a write that had permission were placed.
@@ -320,7 +333,7 @@ impl Peer {
                 core.stats.requests_served += 1;
                 let answer =
                     Answer { order, op, msg_id: 0, refusal: None, len_bytes: 0, sent_bytes: 0 };
-                self.tx.control.push_back(TxRecord::Refused { answer, is_first: false });
+                self.tx.out.push(TxRecord::Refused { answer, is_first: false });
             }
             Err(refusal) => self.refuse(core, order, op, 0, refusal, false),
         }
