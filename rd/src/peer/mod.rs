@@ -1,14 +1,17 @@
 //! One peer: its session, its transmit and receive flows, its timers.
 //!
-//! `Peer` holds the state; `session.rs` sets up and ends, `tx.rs` and `bundle.rs` build packets, `rx.rs`
-//! takes data, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock, `remote.rs`
-//! asks for a peer's memory.
+//! `Peer` joins parts that own their fields: `sending.rs` (`outbox.rs`: what waits; `flight.rs`: what is not
+//! acknowledged; `steering.rs`: how much may be, and on which path), `acks.rs` with `received.rs`, `path_size.rs`, and
+//! `rx.rs` (messages). No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
+//! have checks of what must stay true, which the tests call between two calls of the endpoint.
+//!
+//! `session.rs` sets up and ends, `tx.rs`, `fill.rs` and `writing.rs` make packets, `recovery.rs` takes
+//! acknowledgements, `timers.rs` watches the clock, `remote.rs` asks for a peer's memory.
 
 mod ack;
 mod acks;
 mod bundle;
 mod control;
-
 mod fill;
 mod flight;
 mod flow;

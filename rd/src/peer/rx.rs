@@ -1,5 +1,5 @@
-//! The receive flow: what arrived, what is missing, what waits for its turn or its match
-//! (protocol.md §4). What the packets carry is in `rx/messages.rs` and `rx/requests.rs`.
+//! Messages and requests of the peer: what waits for its turn, its match or its bytes (protocol.md §5, §9). What packets
+//! carry is in `rx/messages.rs` and `rx/requests.rs`.
 
 mod coverage;
 mod credit;
