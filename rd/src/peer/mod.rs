@@ -247,6 +247,7 @@ impl Peer {
         if self.phase != Phase::Leaving {
             self.tx.check(core);
             self.acks.check();
+            self.rx.check();
         }
     }
 

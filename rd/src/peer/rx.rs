@@ -3,11 +3,13 @@
 
 mod coverage;
 mod credit;
+mod links;
 mod messages;
 pub(super) mod requests;
 pub(crate) mod tables;
 
 use super::acks::Taken;
+use super::record::ReadPart;
 use super::wrong_keys::Keys;
 use super::{Core, Peer};
 use crate::arrival::{Datagram, RxMeta};
@@ -26,7 +28,6 @@ use crate::wire::remote::Request;
 use crate::wire::setup::Greeting;
 use crate::wire::{Malformed, Reader};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub(crate) use coverage::SpareGaps;
 use coverage::{Coverage, Gaps};
@@ -34,14 +35,7 @@ pub(crate) use credit::Budget;
 use credit::{Credit, Kept};
 pub use credit::{MESSAGE_COST_BYTES, ORDERS_LEAST};
 use hashbrown::HashMap;
-use slab::Slab;
-
-/// Bit of a Msg_ID that names a link (protocol.md §5.4).
-const LINK_ID: u16 = 0x8000;
-/// Most links (Msg_IDs) live at a time (protocol.md §5.4).
-const LINKS_MAX: usize = 1 << 15;
-/// Links looked at for what comes next: those before it may be waiting for repetitions.
-const LINKS_AHEAD: usize = 64;
+use links::{Links, NextSegment};
 
 /// A message that came before its turn.
 #[derive(Clone, Copy, Debug)]
@@ -79,41 +73,6 @@ struct Waiting {
     len_bytes: u64,
 }
 
-/// What bytes under a Msg_ID are for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
-    Message,
-    /// The peer writes to memory of ours.
-    Write,
-    /// We read memory of the peer's.
-    Read,
-}
-
-/// A rendezvous message under way, or another large transfer.
-#[derive(Clone, Copy, Debug)]
-struct Incoming {
-    to: RecvToken,
-    order: u32,
-    op: u32,
-    len_bytes: u64,
-    wanted_bytes: u64,
-    granted_bytes: u64,
-    got_bytes: u64,
-    links: u32,
-    purpose: Purpose,
-}
-
-/// One Msg_ID in use.
-#[derive(Debug)]
-struct Link {
-    incoming: u32,
-    base_bytes: u64,
-    len_bytes: u32,
-    coverage: Coverage,
-    /// Send order of the message, or of the request for this part of a read.
-    order: u32,
-}
-
 /// Receive state. Empty but for numbers while nothing is outstanding.
 #[derive(Default)]
 pub(crate) struct Rx {
@@ -133,16 +92,9 @@ pub(crate) struct Rx {
     waiting: HashMap<u32, Waiting>,
     /// Eager messages whose sender wants to know the match: order to operation.
     notices: HashMap<u32, u32>,
-    incoming: Slab<Incoming>,
-    links: Slab<Link>,
     /// What is missing in the middle of `partial` and `links`.
     gaps: Gaps,
-    /// The links in the order in which they were granted: that in which they are filled.
-    link_order: VecDeque<u16>,
-    /// Payload of the latest segment that did not end its link.
-    segment_bytes: u16,
-    /// Messages that wait for a free link.
-    grants: VecDeque<u32>,
+    links: Links,
     eager_in_bytes: u32,
     first_order: u32,
     /// Lent from the first greeting on.
@@ -173,7 +125,7 @@ impl Rx {
 
     /// Something is half received.
     pub(super) fn is_amid(&self) -> bool {
-        !self.incoming.is_empty()
+        !self.links.is_empty()
             || !self.partial.is_empty()
             || !self.early.is_empty()
             || !self.early_requests.is_empty()
@@ -226,9 +178,7 @@ impl Rx {
         if mutant(Mutant::LeavesReceivesPending) {
             return;
         }
-        // The end of a read is told as that of an operation.
-        let incoming = self.incoming.iter().filter(|(_, i)| i.purpose != Purpose::Read);
-        let mut tokens: Vec<RecvToken> = incoming.map(|(_, i)| i.to).collect();
+        let mut tokens: Vec<RecvToken> = self.links.buffers().collect();
         tokens.extend(self.early_requests.values().filter_map(|e| e.kept));
         tokens.extend(self.partial.values().map(|p| p.to));
         let whole = self.early.values().filter(|e| e.complete);
@@ -256,51 +206,43 @@ impl Rx {
         if self.notices.is_empty() {
             self.notices = HashMap::new();
         }
-        if self.incoming.is_empty() {
-            self.incoming = Slab::new();
-        }
-        if self.links.is_empty() {
-            self.links = Slab::new();
-            self.link_order = VecDeque::new();
-        }
-        self.grants.shrink_to_fit();
+        self.links.reclaim();
     }
-}
-
-/// A segment that comes next if nothing is lost or overtaken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NextSegment {
-    pub to: RecvToken,
-    pub msg_id: u16,
-    pub s_offset: u32,
-    pub len_bytes: u16,
-    /// Its place in the message.
-    pub offset_bytes: u64,
 }
 
 impl Rx {
     /// Hands the segments that come next to `f`, in order, until it returns false.
-    pub(crate) fn each_next_segment(&self, mut f: impl FnMut(NextSegment) -> bool) {
-        for &slot in self.link_order.iter().take(LINKS_AHEAD) {
-            let Some(link) = self.links.get(usize::from(slot)) else { return };
-            let Some(message) = self.incoming.get(link.incoming as usize) else { return };
-            let mut s_offset = link.coverage.fresh_bytes;
-            while s_offset < link.len_bytes {
-                let left = link.len_bytes - s_offset;
-                let len_bytes = left.min(self.segment_bytes.into());
-                let next = NextSegment {
-                    to: message.to,
-                    msg_id: LINK_ID | slot,
-                    s_offset,
-                    len_bytes: len_bytes as u16,
-                    offset_bytes: link.base_bytes + u64::from(s_offset),
-                };
-                if len_bytes == 0 || !f(next) {
-                    return;
-                }
-                s_offset += len_bytes;
-            }
-        }
+    pub(crate) fn each_next_segment(&self, f: impl FnMut(NextSegment) -> bool) {
+        self.links.each_next_segment(f);
+    }
+
+    /// Opens a link for a part of a read, and with the first one its entry. `None` if all links
+    /// are in use.
+    pub(super) fn open_read(
+        &mut self,
+        entry: Option<u32>,
+        to: RecvToken,
+        part: &ReadPart,
+        len_bytes: u64,
+    ) -> Option<(u32, u16)> {
+        self.links.open_read(entry, to, part, len_bytes)
+    }
+
+    /// What must stay true between two calls of the endpoint.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub(super) fn check(&self) {
+        self.links.check();
+        let whole = self.early.values().filter(|early| early.complete && !early.rendezvous);
+        let early = self.early.len() - whole.count();
+        let partial = self.partial.values().filter(|partial| !partial.arrived).count();
+        assert!(partial <= early, "what is half received and was not reported came early");
+        let operands = self.early_requests.values().filter(|early| early.kept.is_some());
+        let bytes: u64 = operands.map(|early| u64::from(early.request.operand_bytes)).sum();
+        assert_eq!(self.kept_bytes, bytes, "bytes kept are those of early requests");
+        let spent = self.credit.bytes.limit.wrapping_sub(self.eager_in_bytes) as i32;
+        assert!(spent >= 0, "no eager bytes are taken without credit");
     }
 }
 

@@ -1,19 +1,17 @@
 //! Messages: their turn, their match, their bytes (protocol.md §5).
 
 use super::coverage::Coverage;
-use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting, tables};
+use super::links::{Closed, Incoming, Links, Purpose};
+use super::{Early, Partial, Waiting, tables};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::mutants::{Mutant, mutant};
-use crate::peer::record::{LINK_BYTES, TxRecord};
+use crate::peer::record::TxRecord;
 use crate::peer::{Core, Peer};
 use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
 use crate::wire::header::{FLAG_VOID, Header};
 use crate::wire::record::{Cts, MsgHeader, Record};
 use crate::wire::remote::Refusal;
-
-/// Links of one message live at a time.
-const LINKS_PER_MESSAGE: u32 = 2;
 
 impl Peer {
     pub(super) fn on_bundle<H: Host>(
@@ -407,8 +405,7 @@ impl Peer {
         msg: &MsgHeader,
     ) -> Result<(), DropReason> {
         tables::in_map(host, &mut self.rx.waiting)?;
-        tables::in_slab(host, &self.rx.incoming)?;
-        tables::in_slab(host, &self.rx.links)?;
+        self.rx.links.has_room(host)?;
         let verdict = host.arrived(&self.arrived(msg, true));
         if verdict == Verdict::NoBuffer {
             return Err(DropReason::NoBuffer);
@@ -441,18 +438,8 @@ impl Peer {
             host.received(to, Ok(waiting.len_bytes));
             return true;
         }
-        let index = self.rx.incoming.insert(Incoming {
-            to,
-            order,
-            op: waiting.op,
-            len_bytes: waiting.len_bytes,
-            wanted_bytes,
-            granted_bytes: 0,
-            got_bytes: 0,
-            links: 0,
-            purpose: Purpose::Message,
-        });
-        self.rx.grants.push_back(index as u32);
+        let (name, len_bytes) = ((order, waiting.op), waiting.len_bytes);
+        self.rx.links.begin(Incoming::new(Purpose::Message, to, name, len_bytes, wanted_bytes));
         self.grant();
         true
     }
@@ -479,34 +466,8 @@ impl Peer {
 
     /// Gives links to messages that wait for one.
     pub(super) fn grant(&mut self) {
-        while let Some(&index) = self.rx.grants.front() {
-            let m = &mut self.rx.incoming[index as usize];
-            while m.granted_bytes < m.wanted_bytes && m.links < LINKS_PER_MESSAGE {
-                if self.rx.links.len() >= LINKS_MAX {
-                    return;
-                }
-                let len_bytes = (m.wanted_bytes - m.granted_bytes).min(LINK_BYTES) as u32;
-                let base_bytes = m.granted_bytes;
-                let slot = self.rx.links.insert(Link {
-                    incoming: index,
-                    base_bytes,
-                    len_bytes,
-                    coverage: Coverage::default(),
-                    order: m.order,
-                }) as u16;
-                self.rx.link_order.push_back(slot);
-                m.granted_bytes += u64::from(len_bytes);
-                m.links += 1;
-                self.tx.out.push(TxRecord::Cts(Cts {
-                    order: m.order,
-                    op: m.op,
-                    msg_id: LINK_ID | slot,
-                    base_bytes,
-                    len_bytes,
-                    total_bytes: m.wanted_bytes,
-                }));
-            }
-            self.rx.grants.pop_front();
+        while let Some(cts) = self.rx.links.grant() {
+            self.tx.out.push(TxRecord::Cts(cts));
         }
     }
 
@@ -518,15 +479,14 @@ impl Peer {
         h: &Header,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let slot = usize::from(h.msg_id & !LINK_ID);
-        let known = h.msg_id & LINK_ID != 0;
-        let link = self.rx.links.get_mut(slot).filter(|_| known).ok_or(DropReason::Message)?;
+        let slot = Links::slot(h.msg_id).ok_or(DropReason::Message)?;
+        let (link, message) = self.rx.links.get(slot).ok_or(DropReason::Message)?;
         let end = u64::from(h.s_offset) + payload.len() as u64;
         if payload.is_empty() || end > u64::from(link.len_bytes) {
             return Err(DropReason::Message);
         }
         let void = h.flags & FLAG_VOID != 0;
-        if void && self.rx.incoming[link.incoming as usize].purpose != Purpose::Read {
+        if void && message.purpose != Purpose::Read {
             return Err(DropReason::Message);
         }
         let before_bytes = link.coverage.got_bytes;
@@ -534,15 +494,12 @@ impl Peer {
         if mutant(Mutant::LowersTheHighWaterMark) {
             link.coverage.fresh_bytes = end as u32;
         }
-        if end < u64::from(link.len_bytes) {
-            self.rx.segment_bytes = payload.len() as u16;
-        }
+        let ends = end == u64::from(link.len_bytes);
         core.filling = Some(self.id.index);
-        if mutant(Mutant::CompletesOnTheLastSegment) && end == u64::from(link.len_bytes) {
+        if mutant(Mutant::CompletesOnTheLastSegment) && ends {
             link.coverage.got_bytes = link.len_bytes;
         }
         let whole = link.coverage.got_bytes >= link.len_bytes;
-        let message = &self.rx.incoming[link.incoming as usize];
         let at = match mutant(Mutant::PlacesInOrderOfArrival) {
             true => u64::from(before_bytes),
             false => u64::from(h.s_offset),
@@ -552,6 +509,9 @@ impl Peer {
         } else {
             host.place(message.to, link.base_bytes + at, payload);
             core.stats.rx_payload_bytes += payload.len() as u64;
+        }
+        if !ends {
+            self.rx.links.learn(payload.len() as u16);
         }
         if whole {
             self.close_link(core, host, now, slot);
@@ -567,34 +527,23 @@ impl Peer {
         now: Nanos,
         slot: usize,
     ) {
-        let link = self.rx.links.remove(slot);
-        link.coverage.end(&mut self.rx.gaps, &mut core.spare_gaps);
-        if let Some(at) = self.rx.link_order.iter().position(|s| usize::from(*s) == slot) {
-            self.rx.link_order.remove(at);
-        }
-        let message = &mut self.rx.incoming[link.incoming as usize];
-        message.links -= 1;
-        message.got_bytes += u64::from(link.len_bytes);
-        if message.purpose == Purpose::Read {
-            let (op, last) = (message.op, message.links == 0);
-            self.acks.due(now);
-            if self.read_part_ended(core, host, op, last) {
-                self.rx.incoming.remove(link.incoming as usize);
+        match self.rx.links.close(slot, &mut self.rx.gaps, &mut core.spare_gaps) {
+            Closed::Read { entry, op, last } => {
+                self.acks.due(now);
+                if self.read_part_ended(core, host, op, last) {
+                    self.rx.links.forget_read(entry);
+                }
             }
-        } else if message.got_bytes == message.wanted_bytes {
-            let whole = self.rx.incoming.remove(link.incoming as usize);
-            self.acks.due(now);
-            if whole.purpose == Purpose::Write {
-                self.end_write(core, host, &whole);
-            } else {
-                core.stats.messages_received += 1;
-                host.received(whole.to, Ok(whole.len_bytes));
+            Closed::Whole(whole) => {
+                self.acks.due(now);
+                if whole.purpose == Purpose::Write {
+                    self.end_write(core, host, &whole);
+                } else {
+                    core.stats.messages_received += 1;
+                    host.received(whole.to, Ok(whole.len_bytes));
+                }
             }
-        } else if message.granted_bytes < message.wanted_bytes
-            && message.links + 1 == LINKS_PER_MESSAGE
-        {
-            // With fewer links it is in the queue already.
-            self.rx.grants.push_back(link.incoming);
+            Closed::Part => {}
         }
         self.grant();
     }

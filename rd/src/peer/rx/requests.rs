@@ -1,10 +1,10 @@
 //! Meeting a peer's requests to memory of this host (protocol.md §9).
 
-use super::coverage::Coverage;
-use super::{EarlyRequest, Incoming, LINK_ID, Link, Purpose, Rx, tables};
+use super::links::{Incoming, Links, Purpose};
+use super::{EarlyRequest, Rx, tables};
 use crate::host::{Host, Operand, RecvToken, Remote, SendToken};
 use crate::peer::outbox::Transfer;
-use crate::peer::record::{ReadPart, TxRecord};
+use crate::peer::record::TxRecord;
 use crate::peer::{Core, Op, Peer, Role};
 use crate::stats::DropReason;
 use crate::units::Nanos;
@@ -30,45 +30,6 @@ impl Rx {
         self.done.take().map(|(first, last)| TxRecord::Done { first, last })
     }
 
-    /// Opens a link for a part of a read, and with the first one its entry. `None` if all links
-    /// are in use.
-    pub(in crate::peer) fn open_read(
-        &mut self,
-        incoming: Option<u32>,
-        to: RecvToken,
-        part: &ReadPart,
-        len_bytes: u64,
-    ) -> Option<(u32, u16)> {
-        if self.links.len() >= super::LINKS_MAX {
-            return None;
-        }
-        let incoming = incoming.unwrap_or_else(|| {
-            self.incoming.insert(Incoming {
-                to,
-                order: part.order,
-                op: part.op,
-                len_bytes,
-                wanted_bytes: len_bytes,
-                granted_bytes: 0,
-                got_bytes: 0,
-                links: 0,
-                purpose: Purpose::Read,
-            }) as u32
-        });
-        let message = &mut self.incoming[incoming as usize];
-        message.granted_bytes += part.len_bytes;
-        message.links += 1;
-        let slot = self.links.insert(Link {
-            incoming,
-            base_bytes: part.base_bytes,
-            len_bytes: part.len_bytes as u32,
-            coverage: Coverage::default(),
-            order: part.order,
-        }) as u16;
-        self.link_order.push_back(slot);
-        Some((incoming, LINK_ID | slot))
-    }
-
     /// A write or an update of this order was done.
     fn note_done(&mut self, order: u32) {
         let first = self.done.map_or(order, |(first, _)| first);
@@ -91,8 +52,7 @@ impl Peer {
             Err(Some(reason)) => return Err(reason),
         };
         if in_turn && !self.must_wait(core, request) {
-            tables::in_slab(host, &self.rx.incoming)?;
-            tables::in_slab(host, &self.rx.links)?;
+            self.rx.links.has_room(host)?;
             tables::in_slab(host, &core.ops)?;
             self.rx.next_order = request.order.wrapping_add(1);
             self.meet(core, host, request, Operand::Here(payload));
@@ -164,7 +124,7 @@ impl Peer {
         let order = self.rx.next_order;
         let Some(early) = self.rx.early_requests.get(&order).copied() else { return false };
         if self.must_wait(core, &early.request)
-            || tables::in_slab(host, &self.rx.incoming).is_err()
+            || self.rx.links.has_room_to_wait(host).is_err()
             || tables::in_slab(host, &core.ops).is_err()
         {
             return false;
@@ -250,18 +210,8 @@ impl Peer {
     /// Admits a write whose bytes wait for permission.
     fn admit(&mut self, request: &Request, to: RecvToken) {
         let len_bytes = request.targets.len_bytes();
-        let index = self.rx.incoming.insert(Incoming {
-            to,
-            order: request.order,
-            op: request.op,
-            len_bytes,
-            wanted_bytes: len_bytes,
-            granted_bytes: 0,
-            got_bytes: 0,
-            links: 0,
-            purpose: Purpose::Write,
-        });
-        self.rx.grants.push_back(index as u32);
+        let name = (request.order, request.op);
+        self.rx.links.begin(Incoming::new(Purpose::Write, to, name, len_bytes, len_bytes));
         self.grant();
     }
 
@@ -348,15 +298,12 @@ impl Peer {
         answer: &Answer,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let slot = usize::from(answer.msg_id & !LINK_ID);
-        let of_it = |link: &Link, incoming: &Incoming| {
-            incoming.op == answer.op
-                && link.order == answer.order
-                && matches!(incoming.purpose, Purpose::Read)
-        };
-        let Some(link) = self.rx.links.get_mut(slot) else { return Ok(()) };
-        let incoming = self.rx.incoming[link.incoming as usize];
-        if !of_it(link, &incoming) {
+        let slot = Links::slot_of_read(answer.msg_id);
+        let Some((link, incoming)) = self.rx.links.get(slot) else { return Ok(()) };
+        let of_it = incoming.op == answer.op
+            && link.order == answer.order
+            && incoming.purpose == Purpose::Read;
+        if !of_it {
             return Ok(());
         }
         if let Some(refusal) = answer.refusal {
