@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+mod arrival;
 pub mod bitmap;
 pub mod cc;
 pub mod config;
@@ -29,8 +30,9 @@ pub mod transmit;
 pub mod units;
 pub mod wire;
 
+pub use arrival::RxMeta;
 pub use config::{Config, ConfigError, Near, Seals};
-pub use endpoint::{Ask, AskRequest, Endpoint, Expected, PostError, RxMeta, WorkRequest};
+pub use endpoint::{Ask, AskRequest, Endpoint, Expected, PostError, WorkRequest};
 pub use host::{
     Arrived, EndReason, Host, MsgRef, OpError, Operand, RecvToken, Remote, SendToken, Verdict,
 };

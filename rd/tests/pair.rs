@@ -147,6 +147,18 @@ fn eager_segment(session: u64, nth: u32, ahead: u32, offset: u32, len_bytes: u64
 }
 
 #[test]
+fn one_poll_takes_all_that_a_small_message_needs() {
+    let (mut nodes, now, _) = acquainted();
+    let to = nodes[1].name;
+    post_send_at(&mut nodes[0], now, 2, to, 64);
+    assert!(nodes[0].engine.has_due());
+    let mut burst = TxBurst::new();
+    assert!(nodes[0].engine.poll_transmit(now, false, &mut nodes[0].memory, &mut burst));
+    assert!(!nodes[0].engine.has_due(), "another poll would be in vain");
+    assert!(!nodes[0].engine.poll_transmit(now, false, &mut nodes[0].memory, &mut burst));
+}
+
+#[test]
 fn permission_for_an_eager_message_starts_nothing() {
     let (mut nodes, mut now, ids) = acquainted();
     let to = nodes[1].name;

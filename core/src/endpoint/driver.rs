@@ -355,6 +355,11 @@ impl Driver {
                 self.engine.withdraw(token, &mut self.host);
             }
             match outcome {
+                // Most often the engine has no more, which it says without being asked for a burst.
+                Outcome::Empty if !self.engine.has_ready() => {
+                    self.retry_at_ns = None;
+                    break;
+                }
                 Outcome::Empty | Outcome::More => {}
                 Outcome::Blocked => {
                     self.retry_at_ns = Some(now + BLOCKED_RETRY_NS);
@@ -378,6 +383,7 @@ impl Driver {
         }
     }
 
+    /// Takes bursts from the engine as long as it may have one.
     fn fill_batch(&mut self, now: u64, flush: bool) {
         while let Some(burst) = self.sender.vacant() {
             if !self.engine.poll_transmit(now, flush, &mut self.host, burst) {
@@ -395,6 +401,9 @@ impl Driver {
             let taken = info_path && self.send_info(to);
             if !taken {
                 self.sender.filled();
+            }
+            if !self.engine.has_due() {
+                return;
             }
         }
     }

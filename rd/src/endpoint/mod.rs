@@ -8,7 +8,9 @@
 
 mod ask;
 mod expect;
+mod places;
 mod receive;
+mod replies;
 mod room;
 mod schedule;
 
@@ -18,18 +20,18 @@ use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
 use crate::peer::{Core, FlowView, Op, Peer, Phase, Role};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
-use crate::units::{Ecn, Nanos, PeerId};
+use crate::units::{Nanos, PeerId};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use core::net::SocketAddr;
-use receive::{Allowance, Reply};
+use replies::Replies;
 use room::Room;
 use schedule::{Peers, Schedule};
 use slab::Slab;
 
+pub use crate::arrival::RxMeta;
 pub use ask::{Ask, AskRequest};
 pub use expect::Expected;
-pub(crate) use receive::Datagram;
 pub use schedule::TIMERS_PER_CALL;
 
 /// A message to send.
@@ -51,20 +53,6 @@ pub struct WorkRequest {
     pub awaited: bool,
     /// It goes out only when everything before it to the same peer has ended.
     pub fence: bool,
-}
-
-/// What the port knows of a received datagram.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RxMeta {
-    /// Congestion mark.
-    pub ecn: Ecn,
-    /// A switch cut the payload off. Only the simulator's do.
-    pub trimmed: bool,
-    /// How long ago the kernel or the NIC received it.
-    pub hold_ns: Nanos,
-    /// Its source: a peer is known by its session, never by this. A stranger's IP address says whether the
-    /// name that it gives may be its own.
-    pub from: SocketAddr,
 }
 
 /// Why a post was refused.
@@ -94,10 +82,7 @@ pub struct Endpoint {
     peers: Peers,
     names: BTreeMap<SocketAddr, u32>,
     schedule: Schedule,
-    /// Stateless replies; bounded by `receive::REPLIES_MAX`.
-    replies: VecDeque<Reply>,
-    /// Answers to names at other IP addresses than the question's: how many in this second.
-    elsewhere: Allowance,
+    replies: Replies,
     generation: u32,
     room: Room,
     closed: bool,
@@ -120,8 +105,7 @@ impl Endpoint {
             peers: Slab::new(),
             names: BTreeMap::new(),
             schedule: Schedule::default(),
-            replies: VecDeque::new(),
-            elsewhere: Allowance::default(),
+            replies: Replies::default(),
             generation: 0,
             room: Room::default(),
             closed: false,
@@ -213,7 +197,7 @@ impl Endpoint {
         if gone.kept == 0 {
             self.room.left(gone.name);
         }
-        self.lost(&gone);
+        self.lost(&mut gone);
     }
 
     /// Queues a message. It goes out with the next [`Endpoint::poll_transmit`].
@@ -260,9 +244,8 @@ impl Endpoint {
         let len_bytes = op.len_bytes;
         let index = self.core.ops.insert(op);
         let peer = &mut self.peers[peer.index as usize];
-        peer.tx.push(index as u32, len_bytes, self.core.cfg.eager_bytes);
+        peer.post(now, index as u32, len_bytes, self.core.cfg.eager_bytes);
         self.core.queued += 1;
-        peer.touch(now);
         // Those before it wait for a flush, and this one makes nothing due either.
         if !peer.waits_for_flush || peer.bundle_due(&self.core, false) {
             self.schedule.ready(peer);
@@ -363,8 +346,7 @@ impl Endpoint {
         burst: &mut TxBurst,
     ) -> bool {
         burst.clear();
-        if let Some(reply) = self.replies.pop_front() {
-            reply.emit(&mut self.core, now, burst);
+        if self.replies.emit_next(&mut self.core, now, burst) {
             return true;
         }
         if flush {
@@ -374,11 +356,14 @@ impl Endpoint {
         for _ in 0..self.schedule.ready_len() {
             let Some(index) = self.schedule.pop_ready() else { break };
             let Some(peer) = self.peers.get_mut(index as usize) else { continue };
-            peer.ready = false;
+            self.schedule.left(peer);
             let sent = peer.transmit(&mut self.core, host, now, flush, burst);
             self.schedule.reschedule(&self.core, peer);
             if sent {
-                self.schedule.ready(peer);
+                match peer.may_have_more(now) {
+                    true => self.schedule.ready(peer),
+                    false => self.schedule.rest(peer),
+                }
                 return true;
             }
             if !flush && peer.has_queued() {
@@ -397,7 +382,7 @@ impl Endpoint {
     /// [`Endpoint::poll_transmit`] without `flush` may have something to send.
     #[must_use]
     pub fn has_due(&self) -> bool {
-        !self.replies.is_empty() || self.schedule.ready_len() > 0
+        !self.replies.is_empty() || self.schedule.has_due()
     }
 
     /// Something was posted that has not been in a datagram yet. It waits for a call of
@@ -484,13 +469,25 @@ impl Endpoint {
 
     /// KiB sent to a peer on each path since the flow was last idle; nothing when it is.
     pub fn path_kib(&self, peer: PeerId) -> impl Iterator<Item = u32> {
-        self.known(peer).into_iter().flat_map(|p| p.tx.flow.path_kib())
+        self.known(peer).into_iter().flat_map(|p| p.path_kib())
     }
 
     /// Of [`Config::unexpected_bytes`], what is lent to peers or taken.
     #[must_use]
     pub fn lent_bytes(&self) -> u64 {
         self.core.budget.taken_bytes()
+    }
+
+    /// Checks what must stay true of each peer between two calls. For tests: it looks at all there is.
+    ///
+    /// # Panics
+    /// If something is not as it must be, which is a bug of the engine.
+    pub fn check(&self) {
+        self.peers.iter().for_each(|(_, peer)| peer.check(&self.core));
+        let resting = self.peers.iter().filter(|(_, peer)| peer.ready && peer.rests).count();
+        assert_eq!(self.schedule.resting(), resting, "who rests keeps its turn");
+        let queued: usize = self.peers.iter().map(|(_, peer)| peer.queued()).sum();
+        assert_eq!(self.core.queued, queued, "what is queued is in a queue");
     }
 
     /// Counters.

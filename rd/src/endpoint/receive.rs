@@ -1,11 +1,12 @@
 //! Datagrams in: demultiplexing, and the replies that need no state (protocol.md §3, §8).
 
-use super::{Endpoint, RxMeta};
+use super::Endpoint;
+use super::replies::Reply;
+use crate::arrival::{Datagram, RxMeta};
 use crate::host::{EndReason, Host, OpError};
 use crate::mutants::{Mutant, mutant};
-use crate::peer::{Core, Peer, Phase, Refusal};
+use crate::peer::{Peer, Phase, Refusal};
 use crate::stats::DropReason;
-use crate::transmit::TxBurst;
 use crate::units::{Nanos, SECOND};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::header::{HEADER_BYTES, Header, Kind, VERSION, VERSION_MAX, checksum_ok};
@@ -15,84 +16,8 @@ use core::hash::Hasher;
 use core::net::SocketAddr;
 use siphasher::sip::SipHasher24;
 
-/// Most stateless replies waiting to be sent; more are dropped, their askers repeat.
-pub(super) const REPLIES_MAX: usize = 1024;
-/// Answers a second to names at other IP addresses than the question came from: hosts with several
-/// addresses send such questions, and so does who would have us send to others.
-const ELSEWHERE_PER_S: u32 = 1024;
 /// How long a cookie is good: this and the next period.
 const COOKIE_PERIOD_NS: Nanos = 8 * SECOND;
-
-/// An answer to somebody of whom nothing is remembered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reply {
-    to: SocketAddr,
-    kind: Kind,
-    session: u64,
-    /// Cookie of a challenge, unknown session of a reset, session of a goodbye, the version that is
-    /// refused.
-    word: u64,
-}
-
-/// How often something was done within the present second.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Allowance {
-    second: Nanos,
-    used: u32,
-}
-
-impl Allowance {
-    fn take(&mut self, now: Nanos, most: u32) -> bool {
-        let second = now / SECOND;
-        if second != self.second {
-            *self = Allowance { second, used: 0 };
-        }
-        let allowed = self.used < most;
-        self.used += u32::from(allowed);
-        allowed
-    }
-}
-
-impl Reply {
-    pub(super) fn emit(self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
-        let epoch = core.cfg.epoch;
-        crate::peer::emit_control(core, burst, h, |out| {
-            if self.kind == Kind::Version {
-                VersionNotice { spoken: VERSION, refused: self.word as u8 }.emit(out);
-                return;
-            }
-            out.extend_from_slice(&self.word.to_be_bytes());
-            if self.kind == Kind::Challenge {
-                out.extend_from_slice(&epoch.to_be_bytes());
-            }
-        });
-        burst.to = self.to;
-    }
-}
-
-/// A datagram as it is handed in.
-#[derive(Clone, Copy)]
-pub(crate) enum Datagram<'a> {
-    Whole(&'a [u8]),
-    /// A common header, and a segment's payload that lies elsewhere.
-    Apart(&'a [u8], &'a [u8]),
-}
-
-impl<'a> Datagram<'a> {
-    fn start(self) -> &'a [u8] {
-        match self {
-            Datagram::Whole(bytes) | Datagram::Apart(bytes, _) => bytes,
-        }
-    }
-
-    pub(crate) fn len_bytes(self) -> u32 {
-        match self {
-            Datagram::Whole(bytes) => bytes.len() as u32,
-            Datagram::Apart(head, payload) => (head.len() + payload.len()) as u32,
-        }
-    }
-}
 
 fn malformed(_: Malformed) -> DropReason {
     DropReason::Malformed
@@ -114,9 +39,9 @@ impl Endpoint {
         bytes: &[u8],
         host: &mut H,
     ) {
-        if let Err(reason) = self.take_packet(now, meta, Datagram::Whole(bytes), host) {
-            self.core.stats.drop_packet(reason);
-        }
+        let h = self.parse_header(now, meta, bytes);
+        let taken = h.and_then(|h| self.take_packet(now, meta, &h, Datagram::Whole(bytes), host));
+        self.count_drop(taken);
     }
 
     /// As [`Endpoint::handle_packet`], for a datagram that [`super::Expected::is`] found to be
@@ -130,9 +55,10 @@ impl Endpoint {
         payload: &[u8],
         host: &mut H,
     ) {
-        if let Err(reason) = self.take_packet(now, meta, Datagram::Apart(head, payload), host) {
-            self.core.stats.drop_packet(reason);
-        }
+        let datagram = Datagram::Apart(head, payload);
+        let h = self.parse_header(now, meta, head);
+        let taken = h.and_then(|h| self.take_packet(now, meta, &h, datagram, host));
+        self.count_drop(taken);
     }
 
     /// As [`Endpoint::handle_packet`], for what came over the information path (protocol.md §6.3). True if a
@@ -144,40 +70,50 @@ impl Endpoint {
         bytes: &[u8],
         host: &mut H,
     ) -> bool {
-        let result = match Header::parse(bytes) {
-            Ok(h) if h.kind != Kind::Ack => Err(DropReason::WrongState),
-            _ => self.take_packet(now, meta, Datagram::Whole(bytes), host),
-        };
-        if let Err(reason) = result {
-            self.core.stats.drop_packet(reason);
-        }
-        result.is_ok()
+        let taken = self.parse_header(now, meta, bytes).and_then(|h| match h.kind {
+            Kind::Ack => self.take_packet(now, meta, &h, Datagram::Whole(bytes), host),
+            _ => Err(DropReason::WrongState),
+        });
+        self.count_drop(taken)
+    }
+
+    /// Whether a packet was taken; counts why not.
+    fn count_drop(&mut self, taken: Result<(), DropReason>) -> bool {
+        taken.inspect_err(|reason| self.core.stats.drop_packet(*reason)).is_ok()
+    }
+
+    fn parse_header(
+        &mut self,
+        now: Nanos,
+        meta: &RxMeta,
+        bytes: &[u8],
+    ) -> Result<Header, DropReason> {
+        Header::parse(bytes).map_err(|error| match error {
+            None => {
+                self.on_other_version(now, meta.from, bytes);
+                DropReason::Version
+            }
+            Some(Malformed) => DropReason::Malformed,
+        })
     }
 
     fn take_packet<H: Host>(
         &mut self,
         now: Nanos,
         meta: &RxMeta,
+        h: &Header,
         datagram: Datagram<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
         self.core.now = now;
-        let h = match Header::parse(datagram.start()) {
-            Ok(h) => h,
-            Err(None) => {
-                self.on_other_version(now, meta.from, datagram.start());
-                return Err(DropReason::Version);
-            }
-            Err(Some(Malformed)) => return Err(DropReason::Malformed),
-        };
         if h.kind == Kind::Data {
             let peer = self.session_peer(h.session)?;
             let peer = &mut self.peers[peer as usize];
             let result = match peer.phase {
                 Phase::Open if meta.trimmed => {
-                    peer.on_trimmed(&self.core, now, &h, datagram.start())
+                    peer.on_trimmed(&self.core, now, h, datagram.start())
                 }
-                Phase::Open => peer.on_data(&mut self.core, host, now, meta, &h, datagram),
+                Phase::Open => peer.on_data(&mut self.core, host, now, meta, h, datagram),
                 _ => {
                     peer.miss_welcome(now);
                     Err(DropReason::WrongState)
@@ -198,12 +134,12 @@ impl Endpoint {
         let r = Reader::new(&bytes[HEADER_BYTES..]);
         let arrived = now.saturating_sub(meta.hold_ns);
         let result = match h.kind {
-            Kind::Hello => self.on_hello(now, meta, &h, r, host),
-            Kind::Probe => self.on_probe(now, meta.from, &h, r),
-            Kind::Goodbye => self.on_goodbye(now, meta, &h, r, host),
-            Kind::Reset | Kind::GoodbyeAck | Kind::Version => self.on_refusal(now, &h, r, host),
-            Kind::SizeProbe | Kind::SizeAnswer => self.on_size(now, &h, r, bytes.len() as u16),
-            _ => self.on_answer(now, arrived, &h, r, host),
+            Kind::Hello => self.on_hello(now, meta, h, r, host),
+            Kind::Probe => self.on_probe(now, meta.from, h, r),
+            Kind::Goodbye => self.on_goodbye(now, meta, h, r, host),
+            Kind::Reset | Kind::GoodbyeAck | Kind::Version => self.on_refusal(now, h, r, host),
+            Kind::SizeProbe | Kind::SizeAnswer => self.on_size(now, h, r, bytes.len() as u16),
+            _ => self.on_answer(now, arrived, h, r, host),
         };
         if result.is_ok() {
             self.core.stats.rx_control += 1;
@@ -218,7 +154,12 @@ impl Endpoint {
         {
             let ForeignHello { name: to, session, version } = hello;
             let kind = Kind::Version;
-            self.reply(now, from, Reply { to, kind, session, word: version.into() });
+            self.replies.push(
+                &mut self.core.stats,
+                now,
+                from,
+                Reply { to, kind, session, word: version.into() },
+            );
         }
     }
 
@@ -241,25 +182,6 @@ impl Endpoint {
             }
             _ => Err(DropReason::UnknownSession),
         }
-    }
-
-    /// Answers who is nobody's peer yet, or any more. `from` is where the question came from: the name
-    /// to answer may be somebody else's.
-    fn reply(&mut self, now: Nanos, from: SocketAddr, reply: Reply) {
-        let own = from.ip().to_canonical() == reply.to.ip().to_canonical();
-        let room = self.replies.len() < REPLIES_MAX;
-        let stats = &mut self.core.stats;
-        if !room || !(own || self.elsewhere.take(now, ELSEWHERE_PER_S)) {
-            stats.answers_withheld += 1;
-            return;
-        }
-        match reply.kind {
-            Kind::Challenge => stats.tx_challenges += 1,
-            Kind::Reset => stats.tx_resets += 1,
-            Kind::GoodbyeAck => stats.tx_goodbye_confirmations += 1,
-            _ => stats.tx_version_refusals += 1,
-        }
-        self.replies.push_back(reply);
     }
 
     fn cookie(&self, g: &Greeting, period: u64) -> u64 {
@@ -295,7 +217,12 @@ impl Endpoint {
         let before = self.cookie(&g, period.wrapping_sub(1));
         if g.cookie != expected && g.cookie != before {
             let (to, kind, session) = (g.name, Kind::Challenge, g.session);
-            self.reply(now, meta.from, Reply { to, kind, session, word: expected });
+            self.replies.push(
+                &mut self.core.stats,
+                now,
+                meta.from,
+                Reply { to, kind, session, word: expected },
+            );
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
         if !self.has_room_for(g.name, host) {
@@ -305,7 +232,12 @@ impl Endpoint {
         let peer = &mut self.peers[index as usize];
         if g.session == peer.gave_up {
             let (to, kind, session) = (g.name, Kind::Reset, g.session);
-            self.reply(now, meta.from, Reply { to, kind, session, word: session });
+            self.replies.push(
+                &mut self.core.stats,
+                now,
+                meta.from,
+                Reply { to, kind, session, word: session },
+            );
             return Err(DropReason::Cookie);
         }
         let arrived = now.saturating_sub(meta.hold_ns);
@@ -331,7 +263,12 @@ impl Endpoint {
         let found = self.session_peer(h.session);
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
             let (to, kind, session) = (asker.name, Kind::Reset, asker.id);
-            self.reply(now, from, Reply { to, kind, session, word: h.session });
+            self.replies.push(
+                &mut self.core.stats,
+                now,
+                from,
+                Reply { to, kind, session, word: h.session },
+            );
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
@@ -358,7 +295,12 @@ impl Endpoint {
         let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
         let asker = goodbye.asker;
         let (to, kind, session) = (asker.name, Kind::GoodbyeAck, asker.id);
-        self.reply(now, meta.from, Reply { to, kind, session, word: h.session });
+        self.replies.push(
+            &mut self.core.stats,
+            now,
+            meta.from,
+            Reply { to, kind, session, word: h.session },
+        );
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
         if peer.remote.asker != asker.id {

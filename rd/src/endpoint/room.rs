@@ -1,31 +1,13 @@
-//! Places of the peer table: who gets one, and who gives his up (protocol.md §3.5).
+//! Who has places of the peer table, by address, and who had one (protocol.md §3.5).
 //!
 //! An entry that the driver keeps stays. All others were made by a hello: they are *newcomers* until the
 //! driver asks for them, and go when room is needed.
 
-use super::Endpoint;
-use crate::host::Host;
-use crate::mutants::{Mutant, mutant};
-use crate::peer::{PathSize, Peer, Phase, tables};
-use crate::stats::DropReason;
-use crate::units::{Nanos, PeerId};
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Most names remembered without a place.
 const FORGOTTEN_MAX: usize = 64;
-/// Entries of a full peer table that one newcomer looks at for one that may go.
-const EVICTION_LOOKS: usize = 64;
-/// Sessions that one newcomer ends at most.
-const EVICTION_LEAVES: u32 = 4;
-/// Room is made when less than this part of the peer table is free.
-const ROOM_SHARE: u32 = 8;
-/// The newcomers of one address take at most this part of the peer table,
-const QUOTA_SHARE: u32 = 8;
-/// or this many places of a small one.
-const QUOTA_MIN: u32 = 64;
 
 /// Who has places, besides the table itself.
 #[derive(Default)]
@@ -35,12 +17,12 @@ pub(super) struct Room {
     /// Names that lost their places lately, with the session id that was used there last; at most
     /// [`FORGOTTEN_MAX`].
     forgotten: VecDeque<(SocketAddr, u64)>,
-    /// Where [`Endpoint::make_room`] looked last.
+    /// Where room was looked for last.
     evict_at: u32,
 }
 
 /// What counts as one address: a host has a whole /64 of IPv6.
-fn address(name: SocketAddr) -> IpAddr {
+pub(super) fn address(name: SocketAddr) -> IpAddr {
     match name.ip() {
         IpAddr::V4(ip) => ip.into(),
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
@@ -48,7 +30,7 @@ fn address(name: SocketAddr) -> IpAddr {
 }
 
 /// The first and the last name of an address.
-fn names(address: IpAddr) -> [SocketAddr; 2] {
+pub(super) fn names(address: IpAddr) -> [SocketAddr; 2] {
     match address {
         IpAddr::V4(_) => [SocketAddr::new(address, 0), SocketAddr::new(address, u16::MAX)],
         IpAddr::V6(ip) => {
@@ -80,139 +62,31 @@ impl Room {
         }
     }
 
-    fn newcomers_of(&self, name: SocketAddr) -> u32 {
+    /// Newcomers of the address.
+    pub(super) fn newcomers_of(&self, name: SocketAddr) -> u32 {
         self.newcomers.get(&address(name)).copied().unwrap_or(0)
     }
-}
 
-/// What a peer takes beside its place in the table, about, in bytes.
-const NEWCOMER_BYTES: usize = 16 << 10;
-
-impl Endpoint {
-    /// Whether there is memory for a peer of this name, if it is not known yet.
-    pub(super) fn has_room_for<H: Host>(&self, name: SocketAddr, host: &mut H) -> bool {
-        self.names.contains_key(&name)
-            || (tables::in_slab(host, &self.peers).is_ok() && host.has_room(NEWCOMER_BYTES))
-    }
-
-    /// The entry of a peer, for the driver.
-    pub(super) fn peer_index<H: Host>(
+    /// The next `looks` places of a table of `most` to look at for room.
+    pub(super) fn next_looks(
         &mut self,
-        now: Nanos,
-        name: SocketAddr,
-        host: &mut H,
-    ) -> Option<u32> {
-        if let Some(&index) = self.names.get(&name) {
-            return Some(index);
-        }
-        let most = self.core.cfg.peers_max;
-        let known = self.peers.len() as u32;
-        if known >= most - most / ROOM_SHARE {
-            self.make_room(now, host);
-        }
-        if self.peers.len() as u32 >= most {
-            return None;
-        }
-        let entry = self.peers.vacant_entry();
-        let index = entry.key() as u32;
-        self.generation = self.generation.wrapping_add(1);
-        let id = PeerId { index, generation: self.generation };
-        let size = PathSize::new(host.datagram_limit_bytes(name));
-        let peer = entry.insert(Box::new(Peer::new(id, name, size)));
-        // What was sent with that id may be under way still: the peer must not take it for ours.
-        let forgotten = &mut self.room.forgotten;
-        if let Some(at) = forgotten.iter().position(|(gone, _)| *gone == name) {
-            peer.gave_up = forgotten.remove(at).map_or(0, |(_, session)| session);
-        }
-        self.names.insert(name, index);
-        self.room.came(name);
-        Some(index)
+        looks: u32,
+        most: u32,
+    ) -> impl Iterator<Item = u32> + use<> {
+        let from = self.evict_at;
+        self.evict_at = (from + looks) % most;
+        (0..looks).map(move |i| (from + i) % most)
     }
 
-    /// The entry of a peer that says hello.
-    ///
-    /// # Errors
-    /// [`DropReason::Quota`], [`DropReason::TableFull`].
-    pub(super) fn newcomer_index<H: Host>(
-        &mut self,
-        now: Nanos,
-        name: SocketAddr,
-        host: &mut H,
-    ) -> Result<u32, DropReason> {
-        let quota = (self.core.cfg.peers_max / QUOTA_SHARE).max(QUOTA_MIN);
-        if !self.names.contains_key(&name)
-            && self.room.newcomers_of(name) >= quota
-            && !mutant(Mutant::SkipsTheNewcomerQuota)
-        {
-            self.make_room_beside(now, name, host);
-            if self.room.newcomers_of(name) >= quota {
-                return Err(DropReason::Quota);
-            }
-        }
-        self.peer_index(now, name, host).ok_or(DropReason::TableFull)
+    /// A name lost its place; `session` is what its peer was called last.
+    pub(super) fn forget(&mut self, name: SocketAddr, session: u64) {
+        self.forgotten.truncate(FORGOTTEN_MAX - 1);
+        self.forgotten.push_front((name, session));
     }
 
-    /// Makes room in a table that is nearly full. Looks at a bounded number of entries; the next call
-    /// looks at others.
-    fn make_room<H: Host>(&mut self, now: Nanos, host: &mut H) {
-        let most = self.core.cfg.peers_max;
-        let from = self.room.evict_at;
-        let looks = EVICTION_LOOKS.min(most as usize) as u32;
-        self.room.evict_at = (from + looks) % most;
-        let places: Vec<u32> = (0..looks).map(|i| (from + i) % most).collect();
-        self.free_some(now, &places, host);
-    }
-
-    /// Makes room among the newcomers of an address that has its quota, from the given name on.
-    fn make_room_beside<H: Host>(&mut self, now: Nanos, name: SocketAddr, host: &mut H) {
-        let [first, last] = names(address(name));
-        let (after, before) = (self.names.range(name..=last), self.names.range(first..name));
-        let places = after.chain(before).map(|(_, index)| *index).take(EVICTION_LOOKS);
-        let places: Vec<u32> = places.collect();
-        self.free_some(now, &places, host);
-    }
-
-    /// Frees some of these places, unless the driver keeps them. An entry without a session goes. A session
-    /// is left, and its entry can go later: first those that hold nothing but what nobody here may ever want,
-    /// then those that are quiet.
-    fn free_some<H: Host>(&mut self, now: Nanos, places: &[u32], host: &mut H) {
-        let mut leaves = 0;
-        for hoarders in [true, false] {
-            for place in places {
-                let index = *place as usize;
-                let Some(peer) = self.peers.get_mut(index).filter(|p| p.kept == 0) else {
-                    continue;
-                };
-                if peer.phase == Phase::Idle && peer.tx.queue.is_empty() {
-                    let gone = self.peers.remove(index);
-                    self.room.left(gone.name);
-                    self.lost(&gone);
-                    continue;
-                }
-                let may_go = match hoarders {
-                    true => peer.hoards(&self.core, now),
-                    false => peer.is_quiet(),
-                };
-                if may_go && leaves < EVICTION_LEAVES {
-                    leaves += 1;
-                    peer.leave(&mut self.core, host, now);
-                    self.schedule.ready(peer);
-                    self.schedule.reschedule(&self.core, peer);
-                }
-            }
-            if leaves > 0 {
-                return;
-            }
-        }
-    }
-
-    /// A peer has lost its place.
-    pub(super) fn lost(&mut self, gone: &Peer) {
-        self.names.remove(&gone.name);
-        if gone.gave_up != 0 {
-            let forgotten = &mut self.room.forgotten;
-            forgotten.truncate(FORGOTTEN_MAX - 1);
-            forgotten.push_front((gone.name, gone.gave_up));
-        }
+    /// A name that was forgotten gets a place: what its peer was called last.
+    pub(super) fn recall(&mut self, name: SocketAddr) -> Option<u64> {
+        let at = self.forgotten.iter().position(|(gone, _)| *gone == name)?;
+        self.forgotten.remove(at).map(|(_, session)| session)
     }
 }

@@ -19,6 +19,8 @@ pub const TIMERS_PER_CALL: usize = 1024;
 #[derive(Default)]
 pub(super) struct Schedule {
     ready: VecDeque<u32>,
+    /// Those among them that have nothing to send.
+    resting: usize,
     /// Peers whose small messages wait for a flush, so that posts to others need not look at
     /// them.
     waiting: VecDeque<u32>,
@@ -30,6 +32,34 @@ impl Schedule {
         if !core::mem::replace(&mut peer.ready, true) {
             self.ready.push_back(peer.id.index);
         }
+        self.stir(peer);
+    }
+
+    /// Enters a peer that has sent and has no more to send: it keeps its turn, but is not worth a poll.
+    pub(super) fn rest(&mut self, peer: &mut Peer) {
+        self.ready(peer);
+        peer.rests = true;
+        self.resting += 1;
+    }
+
+    fn stir(&mut self, peer: &mut Peer) {
+        self.resting -= usize::from(core::mem::take(&mut peer.rests));
+    }
+
+    /// A peer was taken from the ready list, or is gone.
+    pub(super) fn left(&mut self, peer: &mut Peer) {
+        self.stir(peer);
+        peer.ready = false;
+    }
+
+    /// How many are ready without anything to send.
+    pub(super) fn resting(&self) -> usize {
+        self.resting
+    }
+
+    /// Who is ready may have something to send.
+    pub(super) fn has_due(&self) -> bool {
+        self.ready.len() > self.resting
     }
 
     pub(super) fn ready_len(&self) -> usize {
@@ -37,7 +67,7 @@ impl Schedule {
     }
 
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || !self.waiting.is_empty()
+        self.has_due() || !self.waiting.is_empty()
     }
 
     pub(super) fn pop_ready(&mut self) -> Option<u32> {

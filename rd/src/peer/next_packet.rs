@@ -17,7 +17,7 @@ impl Peer {
         burst: &mut TxBurst,
     ) -> bool {
         if self.phase == Phase::Idle {
-            if self.tx.queue.is_empty() {
+            if self.queued() == 0 {
                 return false;
             }
             self.begin(core, host, now);
@@ -50,7 +50,7 @@ impl Peer {
             self.emit_probe(core, now, burst);
             return true;
         }
-        if self.rx.probe_answer.is_some() || self.rx.nack_below.is_some() {
+        if self.acks.is_urgent() {
             self.emit_ack(core, now, burst);
             return true;
         }
@@ -60,9 +60,8 @@ impl Peer {
         if self.bundle_due(core, flush) && self.transmit_bundle(core, host, now, burst) {
             return true;
         }
-        if let Some(at) = self.rx.ack_at.filter(|at| *at <= now) {
+        if let Some(lone) = self.acks.take_due(now) {
             // What is said to a lone message goes before the word that it is there: one burst of it.
-            let lone = self.rx.lone.take().is_some_and(|(_, due)| due == at);
             if !(lone && self.transmit_segments(core, host, now, burst)) {
                 self.emit_ack(core, now, burst);
             }
@@ -71,8 +70,21 @@ impl Peer {
         self.transmit_segments(core, host, now, burst)
     }
 
+    /// Whether another burst may be due at `now`, after one that [`Peer::transmit`] has written. If not, to ask would
+    /// be in vain: most often so after a small message.
+    pub(crate) fn may_have_more(&self, now: Nanos) -> bool {
+        self.phase != Phase::Open
+            || self.tx.wants()
+            || self.rx.has_done()
+            || self.acks.is_urgent()
+            || self.acks.is_due(now)
+            || self.size.is_due()
+            || self.live.probes_due > 0
+            || self.setup.welcome.is_some()
+    }
+
     /// Something may be sent at a later flush without a further event.
     pub(crate) fn has_queued(&self) -> bool {
-        self.phase == Phase::Open && !self.tx.queue.is_empty()
+        self.phase == Phase::Open && self.queued() > 0
     }
 }

@@ -5,13 +5,8 @@
 //! was lost and what ICMP said, and sends the size probes that it asks for. A size is only given up
 //! or taken up on the strength of a datagram of that size, so a forged ICMP message changes nothing.
 
-use super::session::emit_control;
-use super::{Core, Peer, Phase};
 use crate::config::DATAGRAM_MIN_BYTES;
-use crate::host::{EndReason, Host, OpError};
-use crate::transmit::TxBurst;
 use crate::units::{MILLISECOND, Nanos};
-use crate::wire::header::{Header, Kind};
 
 /// Datagrams up to this size pass every path: each IPv4 host takes packets of 576 bytes, and each
 /// IPv6 link carries 1280.
@@ -78,6 +73,14 @@ pub(super) struct SizeProbe {
     pub may_fragment: bool,
 }
 
+/// A size probe that came and is to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SizeQuestion {
+    pub number: u16,
+    pub bytes: u16,
+    pub path: u8,
+}
+
 /// What a timer brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
@@ -110,6 +113,8 @@ pub(crate) struct PathSize {
     grow_at: Nanos,
     /// How long after a search that is.
     grow_ns: Nanos,
+    /// The peer's size probe that came last, if it is not answered.
+    question: Option<SizeQuestion>,
 }
 
 impl PathSize {
@@ -126,6 +131,7 @@ impl PathSize {
             rests_until: 0,
             grow_at: Nanos::MAX,
             grow_ns: Nanos::MAX,
+            question: None,
         }
     }
 
@@ -134,6 +140,7 @@ impl PathSize {
     pub(super) fn open(&mut self, now: Nanos, ceiling_bytes: u16, grow_ns: Nanos) {
         (self.ceiling_bytes, self.grow_ns) = (ceiling_bytes, grow_ns);
         (self.trial, self.fails_bytes, self.hint_bytes) = (None, None, 0);
+        self.question = None;
         self.rests_until = now + QUIET_NS;
         self.grow_at = if self.may_grow() { now } else { Nanos::MAX };
     }
@@ -141,6 +148,7 @@ impl PathSize {
     /// The session has ended.
     pub(super) fn close(&mut self) {
         (self.trial, self.fails_bytes, self.grow_at) = (None, None, Nanos::MAX);
+        self.question = None;
     }
 
     /// The largest datagram to send, in bytes.
@@ -287,6 +295,21 @@ impl PathSize {
         }
     }
 
+    /// The peer's size probe came.
+    pub(super) fn asked(&mut self, question: SizeQuestion) {
+        self.question = Some(question);
+    }
+
+    /// The size probe to answer now.
+    pub(super) fn take_question(&mut self) -> Option<SizeQuestion> {
+        self.question.take()
+    }
+
+    /// A size probe is to be sent or answered now.
+    pub(super) fn is_due(&self) -> bool {
+        self.question.is_some() || self.due().is_some()
+    }
+
     /// The size probe to send now.
     pub(super) fn due(&self) -> Option<SizeProbe> {
         let trial = self.trial.filter(|trial| trial.next_at.is_none())?;
@@ -369,108 +392,5 @@ impl PathSize {
             }
         }
         changed
-    }
-}
-
-/// A size probe that came and is to be answered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SizeQuestion {
-    number: u16,
-    bytes: u16,
-    path: u8,
-}
-
-impl Peer {
-    /// A size probe of `bytes` came.
-    pub(crate) fn on_size_probe(
-        &mut self,
-        core: &Core,
-        now: Nanos,
-        h: &Header,
-        number: u16,
-        bytes: u16,
-    ) {
-        self.heard(core, now);
-        self.rx.size_question = Some(SizeQuestion { number, bytes, path: h.path });
-    }
-
-    /// The peer has received a size probe of `bytes`.
-    pub(crate) fn on_size_answer(&mut self, core: &Core, now: Nanos, number: u16, bytes: u16) {
-        self.heard(core, now);
-        if self.size.answered(now, number, bytes) {
-            self.resize();
-        }
-    }
-
-    /// ICMP says what the path to the peer carries.
-    pub(crate) fn on_path_told(&mut self, now: Nanos, bytes: u16) {
-        if self.phase == Phase::Open {
-            self.size.told(now, bytes);
-        }
-    }
-
-    /// The kernel refused a datagram to the peer and says what would pass.
-    pub(crate) fn on_too_big(&mut self, now: Nanos, bytes: u16) {
-        if self.size.refused(now, bytes) {
-            self.resize();
-        }
-    }
-
-    /// What is sent from now on has the size that passes.
-    fn resize(&mut self) {
-        self.datagram_bytes = self.size.usable_bytes();
-    }
-
-    /// The time of a trial's next step may have come.
-    pub(super) fn check_size<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        let cfg = &core.cfg;
-        let heard_at = self.live.last_heard;
-        match self.size.timer(now, heard_at, cfg.peer_timeout_ns) {
-            Outcome::Nothing => {}
-            Outcome::Changed => self.resize(),
-            Outcome::Blocked => {
-                self.end(core, host, EndReason::Failed(OpError::PathBlocked));
-            }
-        }
-    }
-
-    /// Writes a size probe or the answer to one, if one is due.
-    pub(super) fn transmit_size(
-        &mut self,
-        core: &mut Core,
-        now: Nanos,
-        burst: &mut TxBurst,
-    ) -> bool {
-        let session = self.remote.session;
-        let sent_at_ns = now as u32;
-        if let Some(SizeQuestion { number, bytes, path }) = self.rx.size_question.take() {
-            let h = Header { path, sent_at_ns, ..Header::new(Kind::SizeAnswer, session) };
-            emit_control(core, burst, h, |out| {
-                out.extend_from_slice(&number.to_be_bytes());
-                out.extend_from_slice(&bytes.to_be_bytes());
-            });
-            burst.path = u16::from(path) % self.paths;
-        } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
-            let path = self.next_control_path();
-            let h =
-                Header { path: path as u8, sent_at_ns, ..Header::new(Kind::SizeProbe, session) };
-            let end = burst.bytes.len() + usize::from(bytes);
-            emit_control(core, burst, h, |out| {
-                out.extend_from_slice(&number.to_be_bytes());
-                out.resize(end, 0);
-            });
-            burst.path = path;
-            burst.may_fragment = may_fragment;
-            self.size.sent(now, self.probe_timeout_ns(core));
-            core.stats.size_probes += 1;
-            if self.tx.in_flight_packets == 0 {
-                // Where nothing else is answered, a probe tells whether the peer is there.
-                self.live.probes_due = self.live.probes_due.max(1);
-            }
-        } else {
-            return false;
-        }
-        burst.to = self.name;
-        true
     }
 }

@@ -1,13 +1,16 @@
 //! Set-up and end of a session (protocol.md §3).
 
-use super::{Core, Liveness, PathSize, Peer, Phase, Remote, Rtt, Setup};
+use super::acks::Acks;
+use super::control::emit_control;
+use super::sending::Sending;
+use super::{Core, Liveness, PathSize, Peer, Phase, Remote, Setup};
 use crate::bitmap::BITS_MAX;
-use crate::cc::{FlowParams, LEARNING_SAMPLES};
+use crate::cc::FlowParams;
 use crate::host::{EndReason, Host, OpError};
 use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
-use crate::wire::header::{Header, Kind, seal};
+use crate::wire::header::{Header, Kind};
 use crate::wire::setup::{
     Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS, Goodbye, Greeting,
 };
@@ -80,7 +83,7 @@ impl Peer {
     fn sample_setup(&mut self, arrived: Nanos, echo_sent_at_ns: u32) {
         let rtt = (arrived as u32).wrapping_sub(echo_sent_at_ns);
         if rtt < 1 << 31 && echo_sent_at_ns != 0 {
-            self.rtt.sample(Nanos::from(rtt));
+            self.tx.steering.sample(Nanos::from(rtt));
         }
     }
 
@@ -93,8 +96,8 @@ impl Peer {
             asker: core.asker_id(self.local_session),
             epoch: core.cfg.epoch,
             incarnation: self.session,
-            first_psn: self.tx.first_psn.0,
-            first_order: self.tx.first_order,
+            first_psn: self.tx.flight.first_psn().0,
+            first_order: self.tx.out.first_order(),
             datagram_bytes: terms.datagram_bytes,
             paths: terms.paths,
             ack_policy: terms.scheme.ack_policy(),
@@ -124,20 +127,22 @@ impl Peer {
         self.seals = terms.seals.filter(|_| takes_seals);
         (self.doubted, self.met) = (true, false);
         self.takes_requests = g.features & FEATURE_REMOTE != 0;
-        self.tx.open(g);
+        self.tx.out.open(g);
+        self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
         self.rx.start(g);
+        self.acks = Acks::new(Psn(g.first_psn), g.ack_policy);
         let params = FlowParams {
             now,
             datagram_bytes: u32::from(self.datagram_bytes),
             paths: terms.paths,
-            first_rtt_ns: self.rtt.smoothed_ns,
+            first_rtt_ns: self.tx.steering.rtt_ns(),
             base_rtt_ns: cfg.base_rtt_ns,
             link_bytes_per_s: terms.link_bytes_per_s,
             burst_bytes: cfg.burst_bytes,
             trimming: cfg.trimming,
         };
-        self.cc = Some(terms.scheme.build(&params, seed));
-        self.tx.learning = if terms.scheme.learns() { LEARNING_SAMPLES } else { 0 };
+        let cc = terms.scheme.build(&params, seed);
+        self.tx.steering.open(cc, terms.scheme.learns(), g.window_bytes);
         self.phase = Phase::Open;
         self.setup.next_at = None;
         self.live = Liveness { last_heard: now, ..Liveness::default() };
@@ -277,18 +282,17 @@ impl Peer {
             core.stats.sessions_failed += 1;
         }
         self.fail_ops(core, host, error);
-        if self.rx.is_active() {
+        if core::mem::take(&mut self.active) {
             core.active_senders -= 1;
         }
         self.rx.end(host, error);
-        core.queued -= self.tx.queue.len();
+        core.queued -= self.tx.out.queued();
         let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
         core.budget.orphan(self.session, kept);
-        self.tx = super::Tx::default();
+        self.tx = Sending::default();
         self.rx = super::Rx::default();
-        self.cc = None;
+        self.acks = Acks::default();
         self.size.close();
-        self.rtt = Rtt::default();
         self.setup = Setup::default();
         self.live = Liveness::default();
         self.local_session = 0;
@@ -303,8 +307,7 @@ impl Peer {
     }
 
     fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
-        let answers = core::mem::take(&mut self.tx.answers);
-        if core::mem::take(&mut self.tx.ops) == 0 && answers == 0 {
+        if !self.tx.out.end_all() {
             return;
         }
         let mine = |op: &super::Op| op.peer == self.id.index;
@@ -389,7 +392,7 @@ impl Peer {
         let h = Header {
             path: path as u8,
             sent_at_ns: now as u32,
-            psn: self.tx.next_psn.0,
+            psn: self.tx.flight.next_psn().0,
             ..Header::new(Kind::Probe, self.remote.session)
         };
         emit_control(core, burst, h, |out| asker.emit(out));
@@ -400,23 +403,4 @@ impl Peer {
         self.doubted = true;
         core.stats.probes += 1;
     }
-}
-
-/// Writes one control datagram: header, body, checksum over both.
-pub(crate) fn emit_control(
-    core: &mut Core,
-    burst: &mut TxBurst,
-    mut header: Header,
-    body: impl FnOnce(&mut Vec<u8>),
-) {
-    let start = burst.bytes.len();
-    header.emit(&mut burst.bytes);
-    body(&mut burst.bytes);
-    let len = burst.bytes.len() - start;
-    header.s_len = (len - crate::wire::header::HEADER_BYTES) as u16;
-    burst.bytes[start + 4..start + 6].copy_from_slice(&header.s_len.to_be_bytes());
-    seal(&mut burst.bytes, start, core.cfg.crc32c);
-    burst.push_inline(start);
-    burst.end_datagram(len as u32);
-    core.stats.tx_control += 1;
 }

@@ -1,6 +1,7 @@
 //! What happens when time passes (protocol.md §7).
 
-use super::{Core, Peer, Phase, longest_spacing_ns};
+use super::rtt::longest_spacing_ns;
+use super::{Core, Peer, Phase};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
 use crate::mutants::{Mutant, mutant};
@@ -21,26 +22,30 @@ const SILENCE_PARTS: Nanos = 8;
 const PROBES_BEFORE_DEATH: u32 = 3;
 
 impl Peer {
+    /// The peer owes us data: something is missing, or half received.
+    fn expects_data(&self) -> bool {
+        self.acks.received().has_holes() || self.rx.is_amid()
+    }
+
     /// The peer's liveness matters though it owes no acknowledgement: a match, data or a
     /// directed receive is awaited.
     pub(super) fn needs_watch(&self) -> bool {
         self.phase == Phase::Open
             && (self.watched > 0
-                || (self.tx.awaits_match() && !mutant(Mutant::LeavesTheRendezvousUnwatched))
-                || self.rx.expects_data()
+                || (self.tx.out.ops() > 0 && !mutant(Mutant::LeavesTheRendezvousUnwatched))
+                || self.expects_data()
                 || self.rx.awaits_application())
     }
 
     /// All that keeps the session is what the peer began here and nobody may ever end: messages that the
     /// application does not match, or parts that do not get whole.
     pub(crate) fn hoards(&self, core: &Core, now: Nanos) -> bool {
-        let patience_ns =
-            if self.rx.expects_data() { core.cfg.peer_timeout_ns } else { RECLAIM_NS };
+        let patience_ns = if self.expects_data() { core.cfg.peer_timeout_ns } else { RECLAIM_NS };
         self.phase == Phase::Open
-            && (self.rx.awaits_application() || self.rx.expects_data())
+            && (self.rx.awaits_application() || self.expects_data())
             && now >= self.active_at + patience_ns
             && self.watched == 0
-            && self.tx.ops == 0
+            && self.tx.out.ops() == 0
             && !self.tx.outstanding()
             && !self.rx.has_done()
     }
@@ -52,13 +57,13 @@ impl Peer {
             && self.reclaim_at.is_none()
             && !self.needs_watch()
             && !self.tx.outstanding()
-            && self.tx.ops == 0
+            && self.tx.out.ops() == 0
             && !self.rx.has_done()
     }
 
     /// Time after which silence is worth a probe. A busy peer answers late: to ask it again makes it busier.
     pub(super) fn probe_timeout_ns(&self, core: &Core) -> Nanos {
-        self.rtt.probe_timeout_ns(&core.cfg, self.tx.hosts.longest_ns())
+        self.tx.steering.probe_timeout_ns(&core.cfg)
     }
 
     /// Makes sure that a probe follows if no answer comes.
@@ -84,15 +89,15 @@ impl Peer {
             }
             Phase::Open => {}
         }
-        let timers = [self.rx.ack_at, self.rx.scan_at, self.live.probe_at, self.reclaim_at];
+        let timers = [self.live.probe_at, self.reclaim_at];
         let timers = timers.into_iter().chain([self.size.next_at()]).flatten();
-        at = timers.fold(at, Nanos::min).min(self.rx.keys_wake());
+        at = timers
+            .fold(at, Nanos::min)
+            .min(self.acks.wake_at())
+            .min(self.rx.keys.as_ref().map_or(Nanos::MAX, |keys| keys.wake_at()));
         let wants = self.tx.wants() || self.rx.has_done();
-        if wants && self.tx.pace_at > 0 {
-            at = at.min(self.tx.pace_at);
-        }
-        if wants && self.tx.hosts.opens_at > 0 {
-            at = at.min(self.tx.hosts.opens_at);
+        if wants {
+            at = at.min(self.tx.steering.opens_at());
         }
         if self.live.probe_at.is_none() && self.needs_keepalive() {
             at = at.min(self.keepalive_at(core));
@@ -135,15 +140,8 @@ impl Peer {
                 }
             }
             Phase::Open => {
-                if self.rx.scan_at.is_some_and(|at| at <= now) {
-                    self.scan(core, now);
-                }
-                if self.tx.pace_at <= now {
-                    self.tx.pace_at = 0;
-                }
-                if self.tx.hosts.opens_at <= now {
-                    self.tx.hosts.opens_at = 0;
-                }
+                self.acks.scan(now, self.pace(core));
+                self.tx.steering.timer(now);
                 if self.reclaim_at.is_some_and(|at| at <= now) {
                     self.reclaim(core, now);
                 }
@@ -169,7 +167,7 @@ impl Peer {
         if self.live.probe_at.is_none_or(|at| at > now) {
             return;
         }
-        if self.tx.in_flight_packets == 0 && !self.needs_keepalive() {
+        if self.tx.flight.packets() == 0 && !self.needs_keepalive() {
             // Nobody waits any more, so nothing is owed.
             (self.live.probe_at, self.live.owed_since) = (None, None);
             (self.live.probes_due, self.live.probes) = (0, 0);
@@ -184,7 +182,7 @@ impl Peer {
         // nobody is busy.
         let (first, silence) = match self.live.refused {
             0 => (self.probe_timeout_ns(core), now - owed_since),
-            _ => (self.rtt.probe_timeout_ns(&core.cfg, 0), 0),
+            _ => (self.tx.steering.idle_timeout_ns(&core.cfg), 0),
         };
         let longest = longest_spacing_ns(&core.cfg);
         // The last one is due at the deadline.
@@ -193,16 +191,13 @@ impl Peer {
             first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
         self.live.probe_at = Some(now + spacing);
         if in_a_row > 1 {
-            self.tx.flow.paths.forgive();
+            self.tx.steering.forgive();
         }
-        let in_flight_bytes = self.tx.in_flight_bytes;
+        let in_flight_bytes = self.tx.flight.bytes();
         // The controller's timeouts are spaced exponentially.
-        if in_flight_bytes > 0
-            && in_a_row.is_power_of_two()
-            && let Some(cc) = &mut self.cc
-        {
+        if in_flight_bytes > 0 && in_a_row.is_power_of_two() {
             let in_a_row = in_a_row.ilog2() + 1;
-            cc.on_timeout(&Timeout { now, in_flight_bytes, in_a_row });
+            self.tx.steering.timed_out(&Timeout { now, in_flight_bytes, in_a_row });
         }
     }
 
@@ -236,6 +231,7 @@ impl Peer {
     /// touch, so it is looked at again.
     fn reclaim(&mut self, core: &mut Core, now: Nanos) {
         self.tx.reclaim();
+        self.acks.reclaim();
         self.rx.reclaim();
         let unused_at = self.active_at + RECLAIM_NS;
         if now < unused_at {
@@ -243,10 +239,10 @@ impl Peer {
             return;
         }
         if !self.tx.outstanding() {
-            self.tx.flow.reclaim();
+            self.tx.steering.reclaim();
         }
-        let expects_data = self.rx.expects_data();
-        if !expects_data && self.rx.set_inactive() {
+        let expects_data = self.expects_data();
+        if !expects_data && core::mem::take(&mut self.active) {
             core.active_senders -= 1;
         }
         let again = expects_data || self.tx.outstanding() || self.rx.has_done();
@@ -279,11 +275,10 @@ mod tests {
         let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472));
         peer.phase = Phase::Open;
         peer.touch(7);
-        peer.tx.sent.reserve(32);
-        peer.tx.records.reserve(32);
+        peer.tx.flight.reserve(32);
         assert_eq!(peer.next_wake(&core), 7 + GIVE_BACK_NS);
         peer.reclaim(&mut core, 7 + GIVE_BACK_NS);
-        assert_eq!((peer.tx.sent.capacity(), peer.tx.records.capacity()), (0, 0));
+        assert_eq!(peer.tx.flight.reserved(), (0, 0));
         assert!(!peer.is_quiet(), "what is known of its paths is kept");
         assert_eq!(peer.next_wake(&core), 7 + RECLAIM_NS);
         peer.reclaim(&mut core, 7 + RECLAIM_NS);
@@ -297,10 +292,10 @@ mod tests {
         let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472));
         peer.phase = Phase::Open;
         peer.touch(0);
-        peer.tx.push(0, 8, 0);
+        peer.tx.out.post(0, 8, 0);
         peer.reclaim(&mut core, GIVE_BACK_NS);
         peer.reclaim(&mut core, RECLAIM_NS);
-        assert!(peer.tx.queue.capacity() > 0 && !peer.is_quiet());
+        assert!(peer.tx.out.queued() > 0 && !peer.is_quiet());
         assert_eq!(peer.reclaim_at, Some(2 * RECLAIM_NS));
     }
 }

@@ -3,14 +3,8 @@
 //! What is slow is the refusals alone. But a right key shows at once, so trying many at the same time would still
 //! be fast: an address to which too many refusals are due waits with its next key that has not proven right.
 
-use super::Peer;
-use super::rx::Rx;
-use super::tx::TxRecord;
-use crate::host::Host;
-use crate::peer::Core;
 use crate::units::{MILLISECOND, Nanos, SECOND};
 use crate::wire::remote::{Answer, Targets};
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
@@ -64,7 +58,7 @@ fn network(ip: IpAddr) -> IpAddr {
 
 impl WrongKeys {
     /// A peer at this address has used a wrong key. When it is to hear of it, which may be now.
-    fn note(&mut self, ip: IpAddr, now: Nanos) -> Nanos {
+    pub(super) fn note(&mut self, ip: IpAddr, now: Nanos) -> Nanos {
         let ip = network(ip);
         let mut tries = self.by_address.remove(&ip).unwrap_or_else(|| self.room());
         if now >= tries.last_at + FORGET_NS {
@@ -90,7 +84,7 @@ impl WrongKeys {
     }
 
     /// When peers at this address may try the next key, unless that is now.
-    fn opens_at(&self, ip: IpAddr, now: Nanos) -> Option<Nanos> {
+    pub(super) fn opens_at(&self, ip: IpAddr, now: Nanos) -> Option<Nanos> {
         let tries = self.by_address.get(&network(ip))?;
         let at = tries.due_at.saturating_sub(PAUSES_MAX * tries.pause_ns());
         (at > now).then_some(at)
@@ -111,63 +105,48 @@ pub(super) struct Keys {
     opens_at: Option<Nanos>,
 }
 
-impl Rx {
+impl Keys {
     /// A request with these keys was met.
     pub(super) fn prove(&mut self, targets: &Targets) {
         for target in targets.as_slice() {
-            let keys = self.keys.get_or_insert_with(Box::default);
-            if keys.proven.contains(&target.key) {
+            if self.proven.contains(&target.key) {
                 continue;
             }
-            match keys.proven.len() < PROVEN_MAX {
-                true => keys.proven.push(target.key),
-                false => keys.proven[keys.next] = target.key,
+            match self.proven.len() < PROVEN_MAX {
+                true => self.proven.push(target.key),
+                false => self.proven[self.next] = target.key,
             }
-            keys.next = (keys.next + 1) % PROVEN_MAX;
+            self.next = (self.next + 1) % PROVEN_MAX;
         }
     }
 
-    /// When something of this is due; `Nanos::MAX` for never.
-    pub(super) fn keys_wake(&self) -> Nanos {
-        let Some(keys) = &self.keys else { return Nanos::MAX };
-        let refusal = keys.refusals.front().map(|(at, _)| *at);
-        [refusal, keys.opens_at].into_iter().flatten().fold(Nanos::MAX, Nanos::min)
-    }
-}
-
-impl Peer {
-    /// Whether a request must wait because its address has tried too many keys.
-    pub(super) fn keys_must_wait(&mut self, core: &Core, targets: &Targets) -> bool {
-        let Some(opens_at) = core.wrong_keys.opens_at(self.name.ip(), core.now) else {
-            return false;
-        };
-        let keys = self.rx.keys.get_or_insert_with(Box::default);
-        if targets.as_slice().iter().all(|target| keys.proven.contains(&target.key)) {
-            return false;
+    /// All of these were right before. If not, the request that has them waits until then.
+    pub(super) fn are_proven(&mut self, targets: &Targets, opens_at: Nanos) -> bool {
+        let proven = targets.as_slice().iter().all(|target| self.proven.contains(&target.key));
+        if !proven {
+            self.opens_at = Some(opens_at);
         }
-        keys.opens_at = Some(opens_at);
-        true
+        proven
     }
 
-    /// A key was wrong, which nobody is told before its time. Gives the answer back if that is now.
-    pub(super) fn delay_refusal(&mut self, core: &mut Core, answer: Answer) -> Option<Answer> {
-        let due_at = core.wrong_keys.note(self.name.ip(), core.now);
-        if due_at <= core.now {
-            return Some(answer);
-        }
-        let keys = self.rx.keys.get_or_insert_with(Box::default);
-        keys.refusals.push_back((due_at, answer));
-        None
+    /// A refusal goes out at `due_at`.
+    pub(super) fn delay(&mut self, due_at: Nanos, answer: Answer) {
+        self.refusals.push_back((due_at, answer));
     }
 
-    /// Sends the refusals that are due, and goes on where a request waited.
-    pub(super) fn run_keys<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        let Some(keys) = &mut self.rx.keys else { return };
-        while let Some((_, answer)) = keys.refusals.pop_front_if(|(at, _)| *at <= now) {
-            self.tx.control.push_back(TxRecord::Refused { answer, is_first: true });
-        }
-        if keys.opens_at.take_if(|at| *at <= now).is_some() {
-            self.deliver_early(core, host);
-        }
+    /// A refusal whose time has come.
+    pub(super) fn take_refusal(&mut self, now: Nanos) -> Option<Answer> {
+        self.refusals.pop_front_if(|(at, _)| *at <= now).map(|(_, answer)| answer)
+    }
+
+    /// The time of a request that waited has come.
+    pub(super) fn opens(&mut self, now: Nanos) -> bool {
+        self.opens_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// When something of this is due; [`Nanos::MAX`] for never.
+    pub(super) fn wake_at(&self) -> Nanos {
+        let refusal = self.refusals.front().map(|(at, _)| *at);
+        [refusal, self.opens_at].into_iter().flatten().fold(Nanos::MAX, Nanos::min)
     }
 }

@@ -3,7 +3,6 @@
 //! Limits are absolute numbers that only grow, so a grant is a loan: it comes back when the peer has
 //! used it and what it sent was consumed. All loans together are never more than the budget.
 
-use super::Kept;
 use crate::config::Config;
 use crate::mutants::{Mutant, mutant};
 use hashbrown::HashMap;
@@ -29,6 +28,29 @@ const SETTLED_PART: u32 = 8;
 /// This part of the budget is kept for newcomers and early requests; with as little beyond that,
 /// memory is scarce.
 const KEPT_PART: u64 = 8;
+
+/// Eager messages that the driver keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    pub messages: u32,
+    bytes: u32,
+}
+
+impl Kept {
+    pub fn add(&mut self, bytes: u32) {
+        self.messages += 1;
+        self.bytes += bytes;
+    }
+
+    pub fn remove(&mut self, bytes: u32) {
+        self.messages = self.messages.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn cost_bytes(self) -> u64 {
+        u64::from(self.bytes) + u64::from(self.messages) * u64::from(MESSAGE_COST_BYTES)
+    }
+}
 
 /// The memory of one endpoint for what its peers send before it is wanted.
 #[derive(Debug)]

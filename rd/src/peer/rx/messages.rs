@@ -1,19 +1,17 @@
 //! Messages: their turn, their match, their bytes (protocol.md §5).
 
 use super::coverage::Coverage;
-use super::{Early, Incoming, LINK_ID, LINKS_MAX, Link, Partial, Purpose, Waiting, tables};
+use super::links::{Closed, Incoming, Links, Purpose};
+use super::{Early, Partial, Waiting, tables};
 use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
 use crate::mutants::{Mutant, mutant};
-use crate::peer::tx::{LINK_BYTES, TxRecord};
+use crate::peer::record::TxRecord;
 use crate::peer::{Core, Peer};
 use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
 use crate::wire::header::{FLAG_VOID, Header};
 use crate::wire::record::{Cts, MsgHeader, Record};
 use crate::wire::remote::Refusal;
-
-/// Links of one message live at a time.
-const LINKS_PER_MESSAGE: u32 = 2;
 
 impl Peer {
     pub(super) fn on_bundle<H: Host>(
@@ -26,17 +24,17 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let records = core::mem::take(&mut core.scratch);
         let mut outcome = Ok(());
-        self.rx.messages_in_packet = 0;
+        self.acks.begin_packet();
         for record in &records {
             let result = match *record {
                 Record::Eager(msg) => {
                     let (mine, rest) = payload.split_at(msg.len_bytes as usize);
                     payload = rest;
-                    self.rx.messages_in_packet += 1;
+                    self.acks.has_message();
                     self.on_eager(core, host, msg, mine)
                 }
                 Record::Rts(msg) => self.on_rts(core, host, msg),
-                Record::Cts(cts) => self.on_cts(core, host, cts),
+                Record::Cts(ref cts) => self.on_cts(core, host, cts),
                 Record::Matched { op, order } => {
                     self.on_matched(core, host, op, order);
                     Ok(())
@@ -45,7 +43,7 @@ impl Peer {
                 Record::Request(ref request) => {
                     let (mine, rest) = payload.split_at(request.operand_bytes.into());
                     payload = rest;
-                    self.rx.messages_in_packet += 1;
+                    self.acks.has_message();
                     self.on_request(core, host, request, mine)
                 }
                 Record::Answer(ref answer) => {
@@ -210,7 +208,7 @@ impl Peer {
         if msg.match_notice {
             if consumed || mutant(Mutant::NotifiesTheMatchOnArrival) {
                 let notice = TxRecord::Matched { op: msg.op, order: msg.order };
-                self.tx.control.push_back(notice);
+                self.tx.out.push(notice);
             } else {
                 self.rx.notices.insert(msg.order, msg.op);
             }
@@ -222,7 +220,7 @@ impl Peer {
     /// goes out, so that a peer who takes none cannot make them pile up.
     pub(in crate::peer) fn consume(&mut self, core: &mut Core, messages: u32, credit_bytes: u32) {
         if self.rx.consume(&core.cfg, &mut core.budget, messages, credit_bytes) {
-            self.rx.ack_at = Some(0);
+            self.acks.due(0);
         }
     }
 
@@ -232,7 +230,7 @@ impl Peer {
         let orders = self.rx.next_order.wrapping_sub(self.rx.first_order);
         let sent = (self.rx.eager_in_bytes, orders);
         if self.rx.credit.widen(&core.cfg, &mut core.budget, sent, short) {
-            self.rx.ack_at = Some(0);
+            self.acks.due(0);
         }
     }
 
@@ -318,7 +316,7 @@ impl Peer {
         if u64::from(partial.coverage.got_bytes) >= partial.len_bytes
             && let Some(whole) = self.rx.partial.remove(&order)
         {
-            self.rx.ended_message = true;
+            self.acks.has_end();
             self.end_partial(core, host, order, whole);
         }
         Ok(())
@@ -407,8 +405,7 @@ impl Peer {
         msg: &MsgHeader,
     ) -> Result<(), DropReason> {
         tables::in_map(host, &mut self.rx.waiting)?;
-        tables::in_slab(host, &self.rx.incoming)?;
-        tables::in_slab(host, &self.rx.links)?;
+        self.rx.links.has_room(host)?;
         let verdict = host.arrived(&self.arrived(msg, true));
         if verdict == Verdict::NoBuffer {
             return Err(DropReason::NoBuffer);
@@ -441,71 +438,36 @@ impl Peer {
             host.received(to, Ok(waiting.len_bytes));
             return true;
         }
-        let index = self.rx.incoming.insert(Incoming {
-            to,
-            order,
-            op: waiting.op,
-            len_bytes: waiting.len_bytes,
-            wanted_bytes,
-            granted_bytes: 0,
-            got_bytes: 0,
-            links: 0,
-            purpose: Purpose::Message,
-        });
-        self.rx.grants.push_back(index as u32);
+        let (name, len_bytes) = ((order, waiting.op), waiting.len_bytes);
+        self.rx.links.begin(Incoming::new(Purpose::Message, to, name, len_bytes, wanted_bytes));
         self.grant();
         true
     }
 
     fn push_empty_cts(&mut self, order: u32, op: u32) {
         let cts = Cts { order, op, msg_id: 0, base_bytes: 0, len_bytes: 0, total_bytes: 0 };
-        self.tx.control.push_back(TxRecord::Cts(cts));
+        self.tx.out.push(TxRecord::Cts(cts));
     }
 
     /// An unexpected message left the driver's queue, or is not wanted.
     pub(crate) fn release(&mut self, core: &mut Core, order: Order, credit_bytes: u32) {
-        let answers = self.tx.control.len();
-        match self.rx.waiting.remove(&order.0) {
+        let waiting = self.rx.waiting.remove(&order.0);
+        let notice = self.rx.notices.remove(&order.0);
+        let answered = waiting.is_some() || notice.is_some();
+        match waiting {
             Some(waiting) => self.push_empty_cts(order.0, waiting.op),
             None => self.rx.kept_messages.remove(credit_bytes),
         }
-        if let Some(op) = self.rx.notices.remove(&order.0) {
-            self.tx.control.push_back(TxRecord::Matched { op, order: order.0 });
+        if let Some(op) = notice {
+            self.tx.out.push(TxRecord::Matched { op, order: order.0 });
         }
-        let answered = self.tx.control.len() > answers;
         self.consume(core, u32::from(!answered), credit_bytes);
     }
 
     /// Gives links to messages that wait for one.
     pub(super) fn grant(&mut self) {
-        while let Some(&index) = self.rx.grants.front() {
-            let m = &mut self.rx.incoming[index as usize];
-            while m.granted_bytes < m.wanted_bytes && m.links < LINKS_PER_MESSAGE {
-                if self.rx.links.len() >= LINKS_MAX {
-                    return;
-                }
-                let len_bytes = (m.wanted_bytes - m.granted_bytes).min(LINK_BYTES) as u32;
-                let base_bytes = m.granted_bytes;
-                let slot = self.rx.links.insert(Link {
-                    incoming: index,
-                    base_bytes,
-                    len_bytes,
-                    coverage: Coverage::default(),
-                    order: m.order,
-                }) as u16;
-                self.rx.link_order.push_back(slot);
-                m.granted_bytes += u64::from(len_bytes);
-                m.links += 1;
-                self.tx.control.push_back(TxRecord::Cts(Cts {
-                    order: m.order,
-                    op: m.op,
-                    msg_id: LINK_ID | slot,
-                    base_bytes,
-                    len_bytes,
-                    total_bytes: m.wanted_bytes,
-                }));
-            }
-            self.rx.grants.pop_front();
+        while let Some(cts) = self.rx.links.grant() {
+            self.tx.out.push(TxRecord::Cts(cts));
         }
     }
 
@@ -517,15 +479,14 @@ impl Peer {
         h: &Header,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let slot = usize::from(h.msg_id & !LINK_ID);
-        let known = h.msg_id & LINK_ID != 0;
-        let link = self.rx.links.get_mut(slot).filter(|_| known).ok_or(DropReason::Message)?;
+        let slot = Links::slot(h.msg_id).ok_or(DropReason::Message)?;
+        let (link, message) = self.rx.links.get(slot).ok_or(DropReason::Message)?;
         let end = u64::from(h.s_offset) + payload.len() as u64;
         if payload.is_empty() || end > u64::from(link.len_bytes) {
             return Err(DropReason::Message);
         }
         let void = h.flags & FLAG_VOID != 0;
-        if void && self.rx.incoming[link.incoming as usize].purpose != Purpose::Read {
+        if void && message.purpose != Purpose::Read {
             return Err(DropReason::Message);
         }
         let before_bytes = link.coverage.got_bytes;
@@ -533,15 +494,12 @@ impl Peer {
         if mutant(Mutant::LowersTheHighWaterMark) {
             link.coverage.fresh_bytes = end as u32;
         }
-        if end < u64::from(link.len_bytes) {
-            self.rx.segment_bytes = payload.len() as u16;
-        }
+        let ends = end == u64::from(link.len_bytes);
         core.filling = Some(self.id.index);
-        if mutant(Mutant::CompletesOnTheLastSegment) && end == u64::from(link.len_bytes) {
+        if mutant(Mutant::CompletesOnTheLastSegment) && ends {
             link.coverage.got_bytes = link.len_bytes;
         }
         let whole = link.coverage.got_bytes >= link.len_bytes;
-        let message = &self.rx.incoming[link.incoming as usize];
         let at = match mutant(Mutant::PlacesInOrderOfArrival) {
             true => u64::from(before_bytes),
             false => u64::from(h.s_offset),
@@ -551,6 +509,9 @@ impl Peer {
         } else {
             host.place(message.to, link.base_bytes + at, payload);
             core.stats.rx_payload_bytes += payload.len() as u64;
+        }
+        if !ends {
+            self.rx.links.learn(payload.len() as u16);
         }
         if whole {
             self.close_link(core, host, now, slot);
@@ -566,34 +527,23 @@ impl Peer {
         now: Nanos,
         slot: usize,
     ) {
-        let link = self.rx.links.remove(slot);
-        link.coverage.end(&mut self.rx.gaps, &mut core.spare_gaps);
-        if let Some(at) = self.rx.link_order.iter().position(|s| usize::from(*s) == slot) {
-            self.rx.link_order.remove(at);
-        }
-        let message = &mut self.rx.incoming[link.incoming as usize];
-        message.links -= 1;
-        message.got_bytes += u64::from(link.len_bytes);
-        if message.purpose == Purpose::Read {
-            let (op, last) = (message.op, message.links == 0);
-            self.rx.ack_at = Some(now);
-            if self.read_part_ended(core, host, op, last) {
-                self.rx.incoming.remove(link.incoming as usize);
+        match self.rx.links.close(slot, &mut self.rx.gaps, &mut core.spare_gaps) {
+            Closed::Read { entry, op, last } => {
+                self.acks.due(now);
+                if self.read_part_ended(core, host, op, last) {
+                    self.rx.links.forget_read(entry);
+                }
             }
-        } else if message.got_bytes == message.wanted_bytes {
-            let whole = self.rx.incoming.remove(link.incoming as usize);
-            self.rx.ack_at = Some(now);
-            if whole.purpose == Purpose::Write {
-                self.end_write(core, host, &whole);
-            } else {
-                core.stats.messages_received += 1;
-                host.received(whole.to, Ok(whole.len_bytes));
+            Closed::Whole(whole) => {
+                self.acks.due(now);
+                if whole.purpose == Purpose::Write {
+                    self.end_write(core, host, &whole);
+                } else {
+                    core.stats.messages_received += 1;
+                    host.received(whole.to, Ok(whole.len_bytes));
+                }
             }
-        } else if message.granted_bytes < message.wanted_bytes
-            && message.links + 1 == LINKS_PER_MESSAGE
-        {
-            // With fewer links it is in the queue already.
-            self.rx.grants.push_back(link.incoming);
+            Closed::Part => {}
         }
         self.grant();
     }

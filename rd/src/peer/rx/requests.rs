@@ -1,17 +1,14 @@
 //! Meeting a peer's requests to memory of this host (protocol.md §9).
 
-use super::coverage::Coverage;
-use super::{EarlyRequest, Incoming, LINK_ID, Link, Purpose, Rx, tables};
+use super::links::{Incoming, Links, Purpose};
+use super::{EarlyRequest, Rx, tables};
 use crate::host::{Host, Operand, RecvToken, Remote, SendToken};
-use crate::peer::remote::ReadPart;
-use crate::peer::tx::{Transfer, TxRecord};
+use crate::peer::outbox::Transfer;
+use crate::peer::record::TxRecord;
 use crate::peer::{Core, Op, Peer, Role};
 use crate::stats::DropReason;
 use crate::units::Nanos;
-use crate::wire::remote::{Action, Answer, Form, Refusal, Request};
-
-/// Answers to one peer that may be unacknowledged; further requests that want one wait.
-const ANSWERS_MAX: u32 = 1024;
+use crate::wire::remote::{Action, Answer, Form, Refusal, Request, Targets};
 
 /// What a request came to.
 enum Met {
@@ -31,45 +28,6 @@ impl Rx {
     /// The record that tells of them.
     pub(in crate::peer) fn take_done(&mut self) -> Option<TxRecord> {
         self.done.take().map(|(first, last)| TxRecord::Done { first, last })
-    }
-
-    /// Opens a link for a part of a read, and with the first one its entry. `None` if all links
-    /// are in use.
-    pub(in crate::peer) fn open_read(
-        &mut self,
-        incoming: Option<u32>,
-        to: RecvToken,
-        part: &ReadPart,
-        len_bytes: u64,
-    ) -> Option<(u32, u16)> {
-        if self.links.len() >= super::LINKS_MAX {
-            return None;
-        }
-        let incoming = incoming.unwrap_or_else(|| {
-            self.incoming.insert(Incoming {
-                to,
-                order: part.order,
-                op: part.op,
-                len_bytes,
-                wanted_bytes: len_bytes,
-                granted_bytes: 0,
-                got_bytes: 0,
-                links: 0,
-                purpose: Purpose::Read,
-            }) as u32
-        });
-        let message = &mut self.incoming[incoming as usize];
-        message.granted_bytes += part.len_bytes;
-        message.links += 1;
-        let slot = self.links.insert(Link {
-            incoming,
-            base_bytes: part.base_bytes,
-            len_bytes: part.len_bytes as u32,
-            coverage: Coverage::default(),
-            order: part.order,
-        }) as u16;
-        self.link_order.push_back(slot);
-        Some((incoming, LINK_ID | slot))
     }
 
     /// A write or an update of this order was done.
@@ -94,8 +52,7 @@ impl Peer {
             Err(Some(reason)) => return Err(reason),
         };
         if in_turn && !self.must_wait(core, request) {
-            tables::in_slab(host, &self.rx.incoming)?;
-            tables::in_slab(host, &self.rx.links)?;
+            self.rx.links.has_room(host)?;
             tables::in_slab(host, &core.ops)?;
             self.rx.next_order = request.order.wrapping_add(1);
             self.meet(core, host, request, Operand::Here(payload));
@@ -141,7 +98,25 @@ impl Peer {
             Action::Read(_) => true,
             Action::Atomic(atomic) => atomic.form != Form::Update,
         };
-        (answered && self.tx.answers >= ANSWERS_MAX) || self.keys_must_wait(core, &request.targets)
+        (answered && self.tx.out.is_full_of_answers())
+            || self.keys_must_wait(core, &request.targets)
+    }
+
+    /// Whether a request must wait because its address has tried too many keys.
+    fn keys_must_wait(&mut self, core: &Core, targets: &Targets) -> bool {
+        let opens_at = core.wrong_keys.opens_at(self.name.ip(), core.now);
+        opens_at.is_some_and(|at| !self.rx.keys.get_or_insert_default().are_proven(targets, at))
+    }
+
+    /// Sends the refusals that are due, and goes on where a request waited.
+    pub(in crate::peer) fn run_keys<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        let Some(keys) = &mut self.rx.keys else { return };
+        while let Some(answer) = keys.take_refusal(now) {
+            self.tx.out.push(TxRecord::Refused { answer, is_first: true });
+        }
+        if keys.opens(now) {
+            self.deliver_early(core, host);
+        }
     }
 
     /// Meets the early request whose turn it is. False if there is none, or it must wait.
@@ -149,7 +124,7 @@ impl Peer {
         let order = self.rx.next_order;
         let Some(early) = self.rx.early_requests.get(&order).copied() else { return false };
         if self.must_wait(core, &early.request)
-            || tables::in_slab(host, &self.rx.incoming).is_err()
+            || self.rx.links.has_room_to_wait(host).is_err()
             || tables::in_slab(host, &core.ops).is_err()
         {
             return false;
@@ -189,7 +164,7 @@ impl Peer {
             Action::Atomic(atomic) => host.remote_fetch(&remote, atomic, operand).map(Met::Answer),
         };
         if met.is_ok() {
-            self.rx.prove(&targets);
+            self.rx.keys.get_or_insert_default().prove(&targets);
         }
         match met {
             Ok(Met::Done) => {
@@ -225,26 +200,18 @@ impl Peer {
         let (msg_id, refusal) = (msg_id(request), Some(refusal));
         let answer = Answer { order, op, msg_id, refusal, len_bytes: 0, sent_bytes: 0 };
         self.end_done(core, &answer);
-        if let Some(answer) = self.delay_refusal(core, answer) {
-            self.tx.control.push_back(TxRecord::Refused { answer, is_first: true });
+        let due_at = core.wrong_keys.note(self.name.ip(), core.now);
+        match due_at <= core.now {
+            true => self.tx.out.push(TxRecord::Refused { answer, is_first: true }),
+            false => self.rx.keys.get_or_insert_default().delay(due_at, answer),
         }
     }
 
     /// Admits a write whose bytes wait for permission.
     fn admit(&mut self, request: &Request, to: RecvToken) {
         let len_bytes = request.targets.len_bytes();
-        let index = self.rx.incoming.insert(Incoming {
-            to,
-            order: request.order,
-            op: request.op,
-            len_bytes,
-            wanted_bytes: len_bytes,
-            granted_bytes: 0,
-            got_bytes: 0,
-            links: 0,
-            purpose: Purpose::Write,
-        });
-        self.rx.grants.push_back(index as u32);
+        let name = (request.order, request.op);
+        self.rx.links.begin(Incoming::new(Purpose::Write, to, name, len_bytes, len_bytes));
         self.grant();
     }
 
@@ -274,14 +241,9 @@ impl Peer {
         }) as u32;
         core.silent += 1;
         core.stats.requests_served += 1;
-        self.tx.answers += 1;
-        if bundled {
-            self.tx.control.push_back(TxRecord::Answer(op));
-        } else {
-            let (base_bytes, done_bytes) = (0, 0);
-            let transfer = Transfer { op, msg_id, base_bytes, len_bytes, done_bytes, eager: false };
-            self.tx.transfers.push_back(transfer);
-        }
+        let (base_bytes, done_bytes) = (0, 0);
+        let transfer = Transfer { op, msg_id, base_bytes, len_bytes, done_bytes, eager: false };
+        self.tx.out.answer(op, Some(transfer).filter(|_| !bundled));
     }
 
     /// Tells that a request was refused. The range of those that were done ends before it: its
@@ -302,14 +264,15 @@ impl Peer {
 
     fn push_refusal(&mut self, core: &mut Core, answer: Answer, is_first: bool) {
         self.end_done(core, &answer);
-        self.tx.control.push_back(TxRecord::Refused { answer, is_first });
+        self.tx.out.push(TxRecord::Refused { answer, is_first });
     }
 
     /// Counts a refusal, and tells of all that was done before it.
     fn end_done(&mut self, core: &mut Core, answer: &Answer) {
         answer.refusal.into_iter().for_each(|refusal| core.stats.refuse(refusal));
-        let done = self.rx.take_done();
-        self.tx.control.extend(done);
+        if let Some(done) = self.rx.take_done() {
+            self.tx.out.push(done);
+        }
     }
 
     /// All bytes of a write that had permission were placed.
@@ -320,7 +283,7 @@ impl Peer {
                 core.stats.requests_served += 1;
                 let answer =
                     Answer { order, op, msg_id: 0, refusal: None, len_bytes: 0, sent_bytes: 0 };
-                self.tx.control.push_back(TxRecord::Refused { answer, is_first: false });
+                self.tx.out.push(TxRecord::Refused { answer, is_first: false });
             }
             Err(refusal) => self.refuse(core, order, op, 0, refusal, false),
         }
@@ -335,15 +298,12 @@ impl Peer {
         answer: &Answer,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let slot = usize::from(answer.msg_id & !LINK_ID);
-        let of_it = |link: &Link, incoming: &Incoming| {
-            incoming.op == answer.op
-                && link.order == answer.order
-                && matches!(incoming.purpose, Purpose::Read)
-        };
-        let Some(link) = self.rx.links.get_mut(slot) else { return Ok(()) };
-        let incoming = self.rx.incoming[link.incoming as usize];
-        if !of_it(link, &incoming) {
+        let slot = Links::slot_of_read(answer.msg_id);
+        let Some((link, incoming)) = self.rx.links.get(slot) else { return Ok(()) };
+        let of_it = incoming.op == answer.op
+            && link.order == answer.order
+            && incoming.purpose == Purpose::Read;
+        if !of_it {
             return Ok(());
         }
         if let Some(refusal) = answer.refusal {

@@ -1,0 +1,101 @@
+//! Answers to strangers, of whom the endpoint remembers nothing (protocol.md §3, §8).
+
+use crate::peer::{Core, emit_control};
+use crate::stats::Stats;
+use crate::transmit::TxBurst;
+use crate::units::{Nanos, SECOND};
+use crate::wire::header::{Header, Kind, VERSION};
+use crate::wire::setup::VersionNotice;
+use alloc::collections::VecDeque;
+use core::net::SocketAddr;
+
+/// Most stateless replies waiting to be sent; more are dropped, their askers repeat.
+const REPLIES_MAX: usize = 1024;
+/// Answers a second to names at other IP addresses than the question came from: hosts with several
+/// addresses send such questions, and so does who would have us send to others.
+const ELSEWHERE_PER_S: u32 = 1024;
+/// An answer to somebody of whom nothing is remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    pub to: SocketAddr,
+    pub kind: Kind,
+    pub session: u64,
+    /// Cookie of a challenge, unknown session of a reset, session of a goodbye, the version that is
+    /// refused.
+    pub word: u64,
+}
+
+/// How often something was done within the present second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Allowance {
+    second: Nanos,
+    used: u32,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Nanos, most: u32) -> bool {
+        let second = now / SECOND;
+        if second != self.second {
+            *self = Allowance { second, used: 0 };
+        }
+        let allowed = self.used < most;
+        self.used += u32::from(allowed);
+        allowed
+    }
+}
+
+impl Reply {
+    fn emit(self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
+        let epoch = core.cfg.epoch;
+        emit_control(core, burst, h, |out| {
+            if self.kind == Kind::Version {
+                VersionNotice { spoken: VERSION, refused: self.word as u8 }.emit(out);
+                return;
+            }
+            out.extend_from_slice(&self.word.to_be_bytes());
+            if self.kind == Kind::Challenge {
+                out.extend_from_slice(&epoch.to_be_bytes());
+            }
+        });
+        burst.to = self.to;
+    }
+}
+
+/// Answers that wait to be sent; at most [`REPLIES_MAX`].
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    waiting: VecDeque<Reply>,
+    /// Answers to names at other IP addresses than the question's: how many in this second.
+    elsewhere: Allowance,
+}
+
+impl Replies {
+    /// Answers who is nobody's peer yet, or any more. `from` is where the question came from: the name
+    /// to answer may be somebody else's.
+    pub(super) fn push(&mut self, stats: &mut Stats, now: Nanos, from: SocketAddr, reply: Reply) {
+        let own = from.ip().to_canonical() == reply.to.ip().to_canonical();
+        let room = self.waiting.len() < REPLIES_MAX;
+        if !room || !(own || self.elsewhere.take(now, ELSEWHERE_PER_S)) {
+            stats.answers_withheld += 1;
+            return;
+        }
+        match reply.kind {
+            Kind::Challenge => stats.tx_challenges += 1,
+            Kind::Reset => stats.tx_resets += 1,
+            Kind::GoodbyeAck => stats.tx_goodbye_confirmations += 1,
+            _ => stats.tx_version_refusals += 1,
+        }
+        self.waiting.push_back(reply);
+    }
+
+    /// Writes the next one; false if there is none.
+    pub(super) fn emit_next(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) -> bool {
+        self.waiting.pop_front().map(|reply| reply.emit(core, now, burst)).is_some()
+    }
+
+    /// None waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}

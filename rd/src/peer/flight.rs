@@ -1,0 +1,459 @@
+//! What is in flight: the packets that the peer has not acknowledged, what they carried, and which of them
+//! are to be repeated (protocol.md §4, §7.1).
+//!
+//! `Peer` writes the packets and tells this part what went out, what the peer received and what is lost. The part
+//! knows no controller, no operation and no clock but the send times that it is given. What must stay true
+//! is in [`Flight::check`].
+
+use super::record::TxRecord;
+use crate::bitmap::BITS_MAX;
+use crate::mutants::{Mutant, mutant};
+use crate::units::{Nanos, Psn};
+use alloc::collections::VecDeque;
+
+/// What a packet carried, so that it can be built again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content {
+    Bundle { first: u64, count: u16 },
+    Segment { op: u32, msg_id: u16, s_offset: u32, offset_bytes: u64, len: u16, eager: bool },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    InFlight,
+    /// In the retry queue.
+    Lost,
+    Acked,
+}
+
+/// The send cache's entry for one PSN.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub sent_at: Nanos,
+    pub bytes: u32,
+    pub path: u16,
+    pub attempt: u8,
+    fate: Fate,
+    pub content: Content,
+}
+
+impl Sent {
+    /// It is neither acknowledged nor lost.
+    pub fn is_in_flight(&self) -> bool {
+        self.fate == Fate::InFlight
+    }
+}
+
+/// See the module. Empty but for numbers while nothing is outstanding.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    first_psn: Psn,
+    next_psn: Psn,
+    una: Psn,
+    /// Most entries of `sent`, which the peer said.
+    psn_window: u32,
+    /// The send cache: entry `i` is PSN `una + i`. At most `psn_window` entries.
+    sent: VecDeque<Sent>,
+    /// Records of the bundles in the send cache; `records_base` numbers the first.
+    records: VecDeque<TxRecord>,
+    records_base: u64,
+    /// PSNs to repeat, before anything new. May hold entries acknowledged meanwhile.
+    retry: VecDeque<Psn>,
+    bytes: u64,
+    packets: u32,
+    bundles: u32,
+    /// Newly acknowledged packets of which the controller has not been told.
+    acked_packets: u32,
+    /// One past the foremost packet that was acknowledged.
+    acked_end: Psn,
+    /// Packets below it were judged by the order of acknowledgements.
+    judged: Psn,
+}
+
+impl Flight {
+    /// Of a new session.
+    pub fn new(first_psn: Psn) -> Flight {
+        Flight {
+            first_psn,
+            next_psn: first_psn,
+            una: first_psn,
+            acked_end: first_psn,
+            judged: first_psn,
+            ..Flight::default()
+        }
+    }
+
+    /// The peer takes so many packets beyond the lowest that it has not acknowledged.
+    pub fn open(&mut self, psn_window: u32) {
+        self.psn_window = psn_window;
+    }
+
+    /// Where the session began.
+    pub fn first_psn(&self) -> Psn {
+        self.first_psn
+    }
+
+    /// The number of the next new packet.
+    pub fn next_psn(&self) -> Psn {
+        self.next_psn
+    }
+
+    /// The lowest number that is not acknowledged.
+    pub fn una(&self) -> Psn {
+        self.una
+    }
+
+    /// Bytes in flight: sent, and neither acknowledged nor lost.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Packets in flight.
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// Bundles among them.
+    pub fn bundles(&self) -> u32 {
+        self.bundles
+    }
+
+    /// Nothing is unacknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Packets beyond the lowest unacknowledged one that the peer takes.
+    pub fn psn_window(&self) -> u32 {
+        self.psn_window
+    }
+
+    /// The peer takes one more new packet.
+    pub fn has_room(&self) -> bool {
+        (self.next_psn.since(self.una) as u32) < self.psn_window
+    }
+
+    /// When the newest packet was sent.
+    pub fn newest_sent_at(&self) -> Option<Nanos> {
+        self.sent.back().map(|last| last.sent_at)
+    }
+
+    /// Adds a record to the bundle that is being made.
+    pub fn push_record(&mut self, record: TxRecord) {
+        self.records.push_back(record);
+    }
+
+    /// The number of the next record.
+    pub fn next_record(&self) -> u64 {
+        self.records_base + self.records.len() as u64
+    }
+
+    /// The records of a bundle.
+    pub fn records(
+        &self,
+        first: u64,
+        count: u16,
+    ) -> impl ExactSizeIterator<Item = &TxRecord> + Clone + use<'_> {
+        let from = (first - self.records_base) as usize;
+        self.records.range(from..from + usize::from(count))
+    }
+
+    /// The record of this number, which is of a bundle that is not forgotten.
+    pub fn record(&self, number: u64) -> TxRecord {
+        self.records[(number - self.records_base) as usize]
+    }
+
+    /// A new packet went out, with the number [`Flight::next_psn`].
+    pub fn push(&mut self, sent_at: Nanos, bytes: u32, path: u16, content: Content) {
+        self.next_psn = self.next_psn.plus(1);
+        let sent = Sent { sent_at, bytes, path, attempt: 0, fate: Fate::InFlight, content };
+        self.sent.push_back(sent);
+        self.enter(bytes, content);
+    }
+
+    /// The packet that is to be repeated next, and its place behind the lowest unacknowledged one.
+    pub fn next_retry(&mut self) -> Option<(usize, Sent)> {
+        while let Some(psn) = self.retry.front() {
+            let place = usize::try_from(psn.since(self.una)).ok();
+            let lost = place.and_then(|at| Some((at, *self.sent.get(at)?)));
+            match lost.filter(|(_, sent)| sent.fate == Fate::Lost) {
+                Some(found) => return Some(found),
+                None => self.retry.pop_front(),
+            };
+        }
+        None
+    }
+
+    /// Takes that packet out of the queue.
+    pub fn take_retry(&mut self) {
+        self.retry.pop_front();
+    }
+
+    /// Something is to be repeated.
+    pub fn has_retries(&self) -> bool {
+        !self.retry.is_empty()
+    }
+
+    /// The packet at this place went out again.
+    pub fn repeated(&mut self, place: usize, now: Nanos, bytes: u32, path: u16) {
+        let sent = &mut self.sent[place];
+        (sent.sent_at, sent.path, sent.attempt) = (now, path, sent.attempt.saturating_add(1));
+        (sent.bytes, sent.fate) = (bytes, Fate::InFlight);
+        let content = sent.content;
+        self.enter(bytes, content);
+    }
+
+    /// The packet at this place; `None` beyond the last.
+    pub fn get(&self, place: usize) -> Option<&Sent> {
+        self.sent.get(place)
+    }
+
+    /// Packets up to the last one sent.
+    pub fn len(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Whether a peer that has all below `cum`, and knows of all below `high`, may say so now: both were sent, and it
+    /// is not so long ago that it tells nothing.
+    pub fn may_be_acked(&self, cum: Psn, high: Psn) -> bool {
+        let ignores_wrap = mutant(Mutant::IgnoresThePsnWrap);
+        let beyond = match ignores_wrap {
+            true => cum.0 > self.next_psn.0,
+            false => cum.since(self.next_psn) > 0,
+        };
+        // Half of all numbers lie behind, and a packet that was delayed for so long tells nothing new.
+        let behind =
+            cum.since(self.una) < -(BITS_MAX as i32) && !mutant(Mutant::RaisesLimitsOnAStaleAck);
+        let overlong = high.since(cum) < 0 || high.since(self.next_psn) > 0;
+        !(beyond || behind || (overlong && !ignores_wrap))
+    }
+
+    /// The peer has the packet at this place. Says what it was if that is new.
+    pub fn acked(&mut self, place: usize) -> Option<Sent> {
+        let entry = self.sent.get_mut(place)?;
+        let sent = *entry;
+        entry.fate = Fate::Acked;
+        match sent.fate {
+            Fate::Acked => return None,
+            Fate::InFlight => self.leave(&sent),
+            Fate::Lost => {}
+        }
+        self.acked_packets += 1;
+        let after = self.una.plus(place as u32 + 1);
+        if after.since(self.acked_end) > 0 {
+            self.acked_end = after;
+        }
+        Some(sent)
+    }
+
+    /// The packet at this place is lost, if it is in flight and went out no later than `seen_until`. Says
+    /// what it was if so.
+    pub fn lost(&mut self, place: usize, seen_until: Nanos) -> Option<Sent> {
+        let entry = self.sent.get_mut(place)?;
+        if entry.fate != Fate::InFlight || entry.sent_at > seen_until {
+            return None;
+        }
+        entry.fate = Fate::Lost;
+        let sent = *entry;
+        if !mutant(Mutant::KeepsLostPacketsInFlight) {
+            self.leave(&sent);
+        }
+        self.retry.push_back(self.una.plus(place as u32));
+        Some(sent)
+    }
+
+    fn enter(&mut self, bytes: u32, content: Content) {
+        self.bytes += u64::from(bytes);
+        self.packets += 1;
+        self.bundles += u32::from(matches!(content, Content::Bundle { .. }));
+    }
+
+    fn leave(&mut self, sent: &Sent) {
+        self.bytes -= u64::from(sent.bytes);
+        self.packets -= 1;
+        self.bundles -= u32::from(matches!(sent.content, Content::Bundle { .. }));
+    }
+
+    /// Puts the lowest unacknowledged packet first among those to repeat, if it is lost. It alone may go
+    /// whatever the window, and the peer may have no memory for the others before it.
+    pub fn put_lowest_first(&mut self) {
+        let is_lost = self.sent.front().is_some_and(|lowest| lowest.fate == Fate::Lost);
+        if is_lost && let Some(at) = self.retry.iter().position(|psn| *psn == self.una) {
+            self.retry.remove(at);
+            self.retry.push_front(self.una);
+        }
+    }
+
+    /// Forgets what is acknowledged from the lowest packet on.
+    pub fn pop_acked(&mut self) {
+        while let Some(front) = self.sent.pop_front_if(|front| front.fate == Fate::Acked) {
+            if let Content::Bundle { count, .. } = front.content {
+                self.records.drain(..usize::from(count));
+                self.records_base += u64::from(count);
+            }
+            self.una = self.una.plus(1);
+        }
+    }
+
+    /// Newly acknowledged packets since the last call.
+    pub fn take_acked_packets(&mut self) -> u32 {
+        core::mem::take(&mut self.acked_packets)
+    }
+
+    /// Places up to the foremost packet that was acknowledged.
+    pub fn acked_places(&self) -> usize {
+        self.acked_end.since(self.una).max(0) as usize
+    }
+
+    /// The first place that [`Flight::judged`] has not been told.
+    pub fn unjudged_place(&self) -> usize {
+        self.judged.since(self.una).max(0) as usize
+    }
+
+    /// The packet at this place was judged by the order of acknowledgements.
+    pub fn judged(&mut self, place: usize) {
+        self.judged = self.una.plus(place as u32 + 1);
+    }
+
+    /// An answer or a notice is not acknowledged.
+    pub fn has_endings(&self) -> bool {
+        self.records.iter().any(TxRecord::ends)
+    }
+
+    /// Gives heap memory back. Only for who has nothing outstanding.
+    pub fn reclaim(&mut self) {
+        debug_assert!(self.sent.is_empty(), "what is in flight may have to be repeated");
+        self.sent = VecDeque::new();
+        self.records_base += self.records.len() as u64;
+        self.records = VecDeque::new();
+        self.retry = VecDeque::new();
+    }
+
+    /// Reserves room for so many packets and records.
+    #[cfg(test)]
+    pub fn reserve(&mut self, count: usize) {
+        self.sent.reserve(count);
+        self.records.reserve(count);
+    }
+
+    /// For how many packets and records there is room.
+    #[cfg(test)]
+    pub fn reserved(&self) -> (usize, usize) {
+        (self.sent.capacity(), self.records.capacity())
+    }
+
+    /// What must stay true between two calls of the endpoint.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check(&self) {
+        let is_bundle = |sent: &&Sent| matches!(sent.content, Content::Bundle { .. });
+        let flying = || self.sent.iter().filter(|sent| sent.fate == Fate::InFlight);
+        if !mutant(Mutant::KeepsLostPacketsInFlight) {
+            let bytes: u64 = flying().map(|sent| u64::from(sent.bytes)).sum();
+            assert_eq!(self.bytes, bytes, "bytes in flight are those of the packets in flight");
+            assert_eq!(self.packets as usize, flying().count(), "packets in flight");
+            assert_eq!(self.bundles as usize, flying().filter(is_bundle).count(), "bundles");
+        }
+        assert_eq!(self.una.plus(self.sent.len() as u32), self.next_psn, "each PSN has an entry");
+        assert!(self.sent.len() <= self.psn_window as usize, "the peer takes no more");
+        let records = self.sent.iter().filter_map(|sent| match sent.content {
+            Content::Bundle { count, .. } => Some(usize::from(count)),
+            Content::Segment { .. } => None,
+        });
+        assert_eq!(self.records.len(), records.sum(), "each record is in one bundle");
+        let is_queued = |(place, _): (usize, &Sent)| {
+            self.retry.contains(&self.una.plus(place as u32))
+                || mutant(Mutant::DropsRetransmissionsAtAClosedWindow)
+        };
+        let mut lost = self.sent.iter().enumerate().filter(|(_, sent)| sent.fate == Fate::Lost);
+        assert!(lost.all(is_queued), "what is lost is to be repeated");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three bundles of one record and 100 bytes, sent at 1, 2 and 3, from this PSN on.
+    fn three(first: Psn) -> Flight {
+        let mut flight = Flight::new(first);
+        flight.open(8);
+        for sent_at in 1..=3 {
+            let content = Content::Bundle { first: flight.next_record(), count: 1 };
+            flight.push_record(TxRecord::Eager(sent_at as u32));
+            flight.push(sent_at, 100, 0, content);
+            flight.check();
+        }
+        flight
+    }
+
+    #[test]
+    fn the_lowest_lost_packet_is_repeated_before_others() {
+        let mut flight = three(Psn(7));
+        for place in [2, 1, 0] {
+            assert!(flight.lost(place, 3).is_some());
+        }
+        flight.put_lowest_first();
+        assert!(flight.retry.iter().copied().eq([Psn(7), Psn(9), Psn(8)]));
+        flight.retry.swap(0, 1);
+        flight.sent[0].fate = Fate::InFlight;
+        flight.put_lowest_first();
+        assert_eq!(flight.retry[0], Psn(9), "only what is lost is repeated");
+    }
+
+    #[test]
+    fn what_is_lost_leaves_the_flight_until_it_is_repeated() {
+        let mut flight = three(Psn(u32::MAX));
+        assert!(flight.lost(1, 1).is_none(), "it went out after what the peer has seen");
+        assert!(flight.lost(1, 2).is_some() && flight.lost(1, 2).is_none(), "once");
+        flight.check();
+        assert_eq!((flight.bytes(), flight.packets(), flight.bundles()), (200, 2, 2));
+        let (place, sent) = flight.next_retry().expect("a lost packet");
+        assert_eq!((place, sent.attempt), (1, 0));
+        flight.take_retry();
+        flight.repeated(place, 9, 120, 3);
+        flight.check();
+        assert_eq!((flight.bytes(), flight.packets(), flight.bundles()), (320, 3, 3));
+        assert_eq!(flight.get(1).map(|sent| (sent.attempt, sent.path)), Some((1, 3)));
+    }
+
+    #[test]
+    fn what_is_acknowledged_is_forgotten_from_the_lowest_on() {
+        let mut flight = three(Psn(u32::MAX));
+        assert!(flight.lost(0, 1).is_some());
+        assert_eq!(flight.acked(1).map(|sent| sent.bytes), Some(100));
+        assert!(flight.acked(1).is_none() && flight.acked(3).is_none());
+        flight.pop_acked();
+        assert_eq!((flight.una(), flight.len(), flight.acked_places()), (Psn(u32::MAX), 3, 2));
+        assert!(flight.acked(0).is_some(), "it was late, not lost");
+        flight.pop_acked();
+        flight.check();
+        assert_eq!((flight.una(), flight.len(), flight.next_record()), (Psn(1), 1, 3));
+        assert!(flight.next_retry().is_none(), "nothing is left to repeat");
+        assert_eq!(flight.take_acked_packets(), 2);
+    }
+
+    #[test]
+    fn only_what_was_sent_may_be_acknowledged() {
+        let flight = three(Psn(u32::MAX));
+        assert!(flight.may_be_acked(Psn(1), Psn(2)) && flight.may_be_acked(Psn(2), Psn(2)));
+        assert!(!flight.may_be_acked(Psn(3), Psn(3)), "it was not sent");
+        assert!(!flight.may_be_acked(Psn(1), Psn(3)) && !flight.may_be_acked(Psn(1), Psn(0)));
+        let far = Psn(u32::MAX - 1 - BITS_MAX);
+        assert!(!flight.may_be_acked(far, Psn(2)) && flight.may_be_acked(far.plus(1), Psn(2)));
+    }
+
+    #[test]
+    fn the_peer_bounds_the_number_of_packets() {
+        let mut flight = three(Psn(0));
+        flight.open(3);
+        assert!(!flight.has_room());
+        flight.acked(1);
+        flight.pop_acked();
+        assert!(!flight.has_room(), "the lowest one holds the others");
+        flight.acked(0);
+        flight.pop_acked();
+        assert!(flight.has_room());
+    }
+}

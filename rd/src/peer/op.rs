@@ -1,0 +1,93 @@
+//! Operations: what was posted, or what answers a peer, until it has ended.
+
+use crate::host::{RecvToken, SendToken};
+use crate::mutants::{Mutant, mutant};
+use crate::wire::remote::{Atomic, Form, Refusal, Targets};
+
+/// A send operation, from post to completion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op {
+    pub token: SendToken,
+    /// Index of the peer.
+    pub peer: u32,
+    pub len_bytes: u64,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub match_notice: bool,
+    /// The application waits for its end.
+    pub awaited: bool,
+    /// Send order; given when the message is first put on the wire.
+    pub order: u32,
+    /// Packets that carry part of it and are not acknowledged.
+    pub unacked: u32,
+    /// Payload bytes put on the wire.
+    pub sent_bytes: u64,
+    /// Payload bytes to send in all: known at once for eager messages, from the CTS otherwise.
+    pub wanted_bytes: Option<u64>,
+    /// Links granted so far, in bytes; a CTS for less is a repetition.
+    pub granted_bytes: u64,
+    /// Its announcement (record or first segment) is on the wire.
+    pub announced: bool,
+    /// It goes out only when all before it to the same peer have ended.
+    pub fence: bool,
+    pub role: Role,
+}
+
+impl Op {
+    pub(crate) fn is_done(&self) -> bool {
+        self.announced
+            && (self.unacked == 0 || mutant(Mutant::CompletesBeforeTheAck))
+            && !self.match_notice
+            && self.wanted_bytes == Some(self.sent_bytes)
+    }
+}
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// A message to the peer.
+    Message,
+    /// A request to its memory; entry of `Core::asked`.
+    Request(u32),
+    /// The answer to a request of the peer, whose number for it is `op`. It goes into a bundle or
+    /// under the Msg_ID. Its memory is gone if it is withdrawn.
+    Answer { op: u32, msg_id: u16, bundled: bool, withdrawn: bool },
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Task {
+    /// With `later`, the bytes wait for permission.
+    Write { later: bool },
+    /// Into this buffer.
+    Read(RecvToken),
+    /// Its result, if any, goes into this buffer.
+    Atomic(Atomic, RecvToken),
+}
+
+impl Task {
+    /// The peer sends bytes for it.
+    pub(super) fn has_result(&self) -> bool {
+        match self {
+            Task::Write { .. } => false,
+            Task::Read(_) => true,
+            Task::Atomic(atomic, _) => atomic.form != Form::Update,
+        }
+    }
+}
+
+/// The part of a request's state that messages do not have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub task: Task,
+    pub targets: Targets,
+    /// Payload that goes to the peer.
+    pub operand_bytes: u64,
+    /// Of a read: how much was asked for so far, a link at a time.
+    pub asked_bytes: u64,
+    /// Of a read: its entry in the receive flow, while that stands.
+    pub incoming: Option<u32>,
+    pub outcome: Option<Result<(), Refusal>>,
+    /// The driver knows it already; only its packet waits to be acknowledged.
+    pub reported: bool,
+}

@@ -1,0 +1,516 @@
+//! What waits to be sent to a peer: posted operations, records, and payload that may flow; and what the peer
+//! permits (protocol.md §5).
+//!
+//! `Peer` asks for what comes next and writes it. What was sent is [`super::flight::Flight`]'s from then on.
+
+use super::op::{Op, Role};
+use super::record::{LINK_BYTES, TxRecord};
+use crate::stats::DropReason;
+use crate::units::Order;
+use crate::wire::record::{Cts, RECORD_MAX_BYTES};
+use crate::wire::remote::{Answer, Refusal};
+use crate::wire::setup::Greeting;
+use alloc::collections::VecDeque;
+use slab::Slab;
+
+/// Requests of one endpoint to a peer that may wait for bytes in answer; the others follow.
+const REQUESTS_MAX: u32 = 256;
+/// Answers to one peer that may be unacknowledged; further requests that want one wait.
+const ANSWERS_MAX: u32 = 1024;
+
+/// Payload that may flow now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    pub op: u32,
+    pub msg_id: u16,
+    pub base_bytes: u64,
+    pub len_bytes: u64,
+    pub done_bytes: u64,
+    pub eager: bool,
+}
+
+/// See the module. Empty but for numbers while nothing is outstanding.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    first_order: u32,
+    next_order: u32,
+    next_msg_id: u16,
+    /// CTS and match notices to send; bounded by the receive side's links and order window.
+    control: VecDeque<TxRecord>,
+    /// Posted messages not on the wire; bounded by `sends_max`.
+    queue: VecDeque<u32>,
+    queued_bytes: u64,
+    /// Operations that have not ended, but for answers.
+    ops: u32,
+    /// Answers to the peer that have not ended; at most [`ANSWERS_MAX`].
+    answers: u32,
+    /// Requests that wait for bytes in answer, at most [`REQUESTS_MAX`].
+    requests: u32,
+    /// Writes and updates that wait for word that they were done, by send order.
+    awaiting: VecDeque<(u32, u32)>,
+    /// An eager one is the first, and there is one at most.
+    transfers: VecDeque<Transfer>,
+    /// Payload bytes since an acknowledgement was asked for.
+    unrequested_bytes: u64,
+    eager_sent_bytes: u32,
+    eager_limit_bytes: u32,
+    order_limit: u32,
+}
+
+/// What a message of this length counts in the queue, where eager ones have at most `eager_bytes`.
+pub(super) fn queued_cost(len_bytes: u64, eager_bytes: u32) -> u64 {
+    let payload = if len_bytes <= u64::from(eager_bytes) { len_bytes } else { 0 };
+    payload + RECORD_MAX_BYTES as u64
+}
+
+impl Outbox {
+    /// Prepares a session: the queue stays, the numbers are new.
+    pub fn start(&mut self, first_order: u32) {
+        let queue = core::mem::take(&mut self.queue);
+        *self = Outbox {
+            first_order,
+            next_order: first_order,
+            next_msg_id: first_order as u16,
+            queue,
+            queued_bytes: self.queued_bytes,
+            ops: self.ops,
+            ..Outbox::default()
+        };
+    }
+
+    /// Takes the peer's limits.
+    pub fn open(&mut self, g: &Greeting) {
+        self.eager_limit_bytes = g.eager_credit_bytes.min(i32::MAX as u32);
+        self.order_limit = self.first_order.wrapping_add(g.order_window.min(i32::MAX as u32));
+    }
+
+    /// Absolute limits only ever grow.
+    pub fn raise_limits(&mut self, eager_limit_bytes: u32, order_limit: u32) {
+        if (eager_limit_bytes.wrapping_sub(self.eager_limit_bytes) as i32) > 0 {
+            self.eager_limit_bytes = eager_limit_bytes;
+        }
+        if (order_limit.wrapping_sub(self.order_limit) as i32) > 0 {
+            self.order_limit = order_limit;
+        }
+    }
+
+    /// Where the session's send orders begin.
+    pub fn first_order(&self) -> u32 {
+        self.first_order
+    }
+
+    /// Queues a posted message.
+    pub fn post(&mut self, op: u32, len_bytes: u64, eager_bytes: u32) {
+        self.queue.push_back(op);
+        self.ops += 1;
+        self.queued_bytes += queued_cost(len_bytes, eager_bytes);
+    }
+
+    /// The posted message that comes next.
+    pub fn next_posted(&self) -> Option<u32> {
+        self.queue.front().copied()
+    }
+
+    /// That one left the queue, in which it counted `cost_bytes`.
+    pub fn unqueue(&mut self, cost_bytes: u64) {
+        self.queue.pop_front();
+        self.queued_bytes -= cost_bytes;
+    }
+
+    /// Posted messages that are not on the wire.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// What they count.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Operations that have not ended.
+    pub fn ops(&self) -> u32 {
+        self.ops
+    }
+
+    /// One of them has.
+    pub fn ended(&mut self) {
+        self.ops -= 1;
+    }
+
+    /// All have, answers included. True if there were any.
+    pub fn end_all(&mut self) -> bool {
+        core::mem::take(&mut self.answers) + core::mem::take(&mut self.ops) > 0
+    }
+
+    /// Something before the next posted message has not ended.
+    pub fn has_older(&self) -> bool {
+        self.ops as usize > self.queue.len()
+    }
+
+    /// Queues a record.
+    pub fn push(&mut self, record: TxRecord) {
+        self.control.push_back(record);
+    }
+
+    /// The record that comes next.
+    pub fn next_record(&self) -> Option<&TxRecord> {
+        self.control.front()
+    }
+
+    /// Takes it.
+    pub fn take_record(&mut self) -> Option<TxRecord> {
+        self.control.pop_front()
+    }
+
+    /// Records wait.
+    pub fn has_records(&self) -> bool {
+        !self.control.is_empty()
+    }
+
+    /// An answer begins, as a transfer unless a record has its bytes.
+    pub fn answer(&mut self, op: u32, transfer: Option<Transfer>) {
+        self.answers += 1;
+        match transfer {
+            Some(transfer) => self.transfers.push_back(transfer),
+            None => self.push(TxRecord::Answer(op)),
+        }
+    }
+
+    /// An answer has ended.
+    pub fn answered(&mut self) {
+        self.answers -= 1;
+    }
+
+    /// No more answers may begin.
+    pub fn is_full_of_answers(&self) -> bool {
+        self.answers >= ANSWERS_MAX
+    }
+
+    /// Answers or notices wait to be sent, or answers to be acknowledged.
+    pub fn owes_answers(&self) -> bool {
+        self.answers > 0 || self.control.iter().any(TxRecord::ends)
+    }
+
+    /// No more requests with bytes in answer may go out.
+    pub fn is_full_of_requests(&self) -> bool {
+        self.requests >= REQUESTS_MAX
+    }
+
+    /// A request went out that waits for bytes.
+    pub fn asked(&mut self) {
+        self.requests += 1;
+    }
+
+    /// They came, or will not.
+    pub fn asked_ended(&mut self) {
+        self.requests -= 1;
+    }
+
+    /// A request went out that waits for word that it was done.
+    pub fn await_done(&mut self, order: u32, op: u32) {
+        self.awaiting.push_back((order, op));
+    }
+
+    /// Word came, of another kind, of the request of this order.
+    pub fn forget_awaited(&mut self, order: u32) {
+        let place = self.awaiting.binary_search_by_key(&0, |w| Order(w.0).since(Order(order)));
+        if let Ok(place) = place {
+            self.awaiting.remove(place);
+        }
+    }
+
+    /// Takes the first request of these orders that waits for word.
+    pub fn take_awaited(&mut self, first: u32, last: u32) -> Option<u32> {
+        let before = |waiting: &(u32, u32)| Order(waiting.0).since(Order(first)) < 0;
+        let from = self.awaiting.partition_point(before);
+        let &(order, op) = self.awaiting.get(from)?;
+        if Order(order).since(Order(last)) > 0 {
+            return None;
+        }
+        self.awaiting.remove(from);
+        Some(op)
+    }
+
+    /// Something waits that could be sent once the window allows.
+    pub fn wants(&self) -> bool {
+        !(self.queue.is_empty() && self.control.is_empty() && self.transfers.is_empty())
+    }
+
+    /// Messages wait for the peer's credit.
+    pub fn is_short_of_credit(&self) -> bool {
+        !self.has_order_credit() && !self.queue.is_empty()
+    }
+
+    /// The peer takes one more message.
+    pub fn has_order_credit(&self) -> bool {
+        (self.order_limit.wrapping_sub(self.next_order) as i32) > 0
+    }
+
+    /// The peer takes so many more eager bytes.
+    pub fn eager_fits(&self, len_bytes: u64) -> bool {
+        let room = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
+        room > 0 && len_bytes <= room as u64
+    }
+
+    /// The next send order.
+    pub fn next_order(&self) -> u32 {
+        self.next_order
+    }
+
+    /// Takes it.
+    pub fn take_order(&mut self) -> u32 {
+        let order = self.next_order;
+        self.next_order = order.wrapping_add(1);
+        order
+    }
+
+    /// Announces a message, whose payload goes with the record if it is eager.
+    pub fn announce(&mut self, index: u32, op: &mut Op, eager: bool) -> TxRecord {
+        op.order = self.take_order();
+        op.announced = true;
+        op.unacked += 1;
+        if !eager {
+            // The match is what a rendezvous waits for anyway.
+            op.match_notice = false;
+            return TxRecord::Rts(index);
+        }
+        self.charge(op);
+        op.sent_bytes = op.len_bytes;
+        TxRecord::Eager(index)
+    }
+
+    fn charge(&mut self, op: &mut Op) {
+        (op.wanted_bytes, op.granted_bytes) = (Some(op.len_bytes), op.len_bytes);
+        self.eager_sent_bytes = self.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
+    }
+
+    /// Begins an eager message of several packets. It goes before links, as messages in bundles do: what
+    /// follows it waits for it.
+    pub fn begin_eager(&mut self, index: u32, op: &mut Op) {
+        op.order = self.take_order();
+        op.announced = true;
+        self.charge(op);
+        let msg_id = self.next_msg_id & 0x7fff;
+        self.next_msg_id = self.next_msg_id.wrapping_add(1);
+        self.transfers.push_front(Transfer {
+            op: index,
+            msg_id,
+            base_bytes: 0,
+            len_bytes: op.len_bytes,
+            done_bytes: 0,
+            eager: true,
+        });
+    }
+
+    /// An eager message that is sent in segments is under way: how much of it is sent.
+    pub fn eager_done_bytes(&self) -> Option<u64> {
+        self.transfers.front().filter(|t| t.eager).map(|t| t.done_bytes)
+    }
+
+    /// The payload that comes next.
+    pub fn next_transfer(&self) -> Option<Transfer> {
+        self.transfers.front().copied()
+    }
+
+    /// So far it is sent.
+    pub fn advance(&mut self, transfer: Transfer) {
+        match transfer.done_bytes == transfer.len_bytes {
+            true => drop(self.transfers.pop_front()),
+            false => self.transfers[0] = transfer,
+        }
+    }
+
+    /// So much payload goes out. True if an acknowledgement is to be asked for with it: after `most_bytes`, or
+    /// since it is the `last`.
+    pub fn requests_ack(&mut self, bytes: u64, most_bytes: u64, last: bool) -> bool {
+        self.unrequested_bytes += bytes;
+        let requests = last || self.unrequested_bytes >= most_bytes;
+        if requests {
+            self.unrequested_bytes = 0;
+        }
+        requests
+    }
+
+    /// Permission to send a link of a rendezvous message or of a write (protocol.md §5). Says which operation
+    /// has it, unless that is a repetition.
+    pub fn grant(
+        &mut self,
+        ops: &mut Slab<Op>,
+        peer: u32,
+        cts: &Cts,
+    ) -> Result<Option<u32>, DropReason> {
+        let op = ops
+            .get_mut(cts.op as usize)
+            .filter(|op| op.peer == peer && op.announced && op.order == cts.order)
+            .filter(|op| !matches!(op.role, Role::Answer { .. }));
+        // An operation that is gone was granted before: this is a repetition.
+        let Some(op) = op else { return Ok(None) };
+        let end = cts.base_bytes.checked_add(u64::from(cts.len_bytes));
+        let fits = end.is_some_and(|end| end <= cts.total_bytes) && cts.total_bytes <= op.len_bytes;
+        // Links of other lengths would be as many as the peer likes.
+        let is_link = |left: u64| u64::from(cts.len_bytes) == left.min(LINK_BYTES);
+        if !fits
+            || !is_link(cts.total_bytes - cts.base_bytes)
+            || op.wanted_bytes.is_some_and(|wanted| wanted != cts.total_bytes)
+        {
+            return Err(DropReason::Message);
+        }
+        if op.wanted_bytes.is_some() && cts.base_bytes < op.granted_bytes {
+            return Ok(None);
+        }
+        if cts.base_bytes != op.granted_bytes {
+            // Links are granted in order; an earlier grant is still on its way.
+            return Err(DropReason::WrongState);
+        }
+        op.wanted_bytes = Some(cts.total_bytes);
+        op.granted_bytes += u64::from(cts.len_bytes);
+        if cts.len_bytes > 0 {
+            self.transfers.push_back(Transfer {
+                op: cts.op,
+                msg_id: cts.msg_id,
+                base_bytes: cts.base_bytes,
+                len_bytes: u64::from(cts.len_bytes),
+                done_bytes: 0,
+                eager: false,
+            });
+        }
+        Ok(Some(cts.op))
+    }
+
+    /// The memory behind an answer of several packets is gone: what was not sent of it will not be.
+    pub fn withdraw(&mut self, index: u32, op: &mut Op) {
+        let Role::Answer { op: theirs, msg_id, .. } = op.role else { return };
+        self.transfers.retain(|transfer| transfer.op != index);
+        op.wanted_bytes = Some(op.sent_bytes);
+        let (order, sent_bytes) = (op.order, op.sent_bytes as u32);
+        let refusal = Some(Refusal::Key);
+        let answer = Answer { order, op: theirs, msg_id, refusal, len_bytes: 0, sent_bytes };
+        self.push(TxRecord::Refused { answer, is_first: false });
+    }
+
+    /// Gives heap memory back. Only for who has nothing outstanding.
+    pub fn reclaim(&mut self) {
+        debug_assert!(!self.wants(), "what waits is to be sent");
+        self.control = VecDeque::new();
+        self.queue = VecDeque::new();
+        self.transfers = VecDeque::new();
+        self.awaiting.shrink_to_fit();
+    }
+
+    /// What must stay true between two calls of the endpoint, of which `ops` are the operations.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check(&self, ops: &Slab<Op>, eager_bytes: u32) {
+        let cost = |index: &u32| queued_cost(ops[*index as usize].len_bytes, eager_bytes);
+        let queued_bytes: u64 = self.queue.iter().map(cost).sum();
+        assert_eq!(self.queued_bytes, queued_bytes, "bytes queued are those of what is queued");
+        assert!(self.ops as usize >= self.queue.len(), "what is queued has not ended");
+        assert!(self.answers <= ANSWERS_MAX && self.requests <= REQUESTS_MAX, "limits");
+        let eager = self.transfers.iter().skip(1).filter(|transfer| transfer.eager);
+        assert_eq!(eager.count(), 0, "an eager message in segments is the first");
+        let is_open = |t: &Transfer| t.done_bytes < t.len_bytes && ops.contains(t.op as usize);
+        assert!(self.transfers.iter().all(is_open), "what is sent whole is no transfer");
+        let orders = self.awaiting.iter().zip(self.awaiting.iter().skip(1));
+        let mut steps = orders.map(|(one, next)| Order(next.0).since(Order(one.0)));
+        assert!(steps.all(|step| step > 0), "in send order");
+        let spent = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
+        assert!(spent >= 0, "no eager bytes go without credit");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::SendToken;
+
+    const EAGER: u32 = 1000;
+
+    fn op(len_bytes: u64) -> Op {
+        Op {
+            token: SendToken(7),
+            peer: 3,
+            len_bytes,
+            tag: None,
+            data: None,
+            match_notice: false,
+            awaited: false,
+            order: 0,
+            unacked: 0,
+            sent_bytes: 0,
+            wanted_bytes: None,
+            granted_bytes: 0,
+            announced: false,
+            fence: false,
+            role: Role::Message,
+        }
+    }
+
+    /// An outbox with these messages posted, whose peer takes 4 messages and 1000 eager bytes.
+    fn posted(lens: &[u64]) -> (Outbox, Slab<Op>) {
+        let (mut outbox, mut ops) = (Outbox::default(), Slab::new());
+        outbox.start(u32::MAX);
+        outbox.raise_limits(1000, u32::MAX.wrapping_add(4));
+        for len in lens {
+            let index = ops.insert(op(*len));
+            outbox.post(index as u32, *len, EAGER);
+        }
+        outbox.check(&ops, EAGER);
+        (outbox, ops)
+    }
+
+    #[test]
+    fn a_message_takes_its_order_and_its_credit_when_it_is_announced() {
+        let (mut outbox, mut ops) = posted(&[600, 600]);
+        assert!(outbox.eager_fits(600) && outbox.has_order_credit());
+        let record = outbox.announce(0, &mut ops[0], true);
+        outbox.unqueue(queued_cost(600, EAGER));
+        outbox.check(&ops, EAGER);
+        assert!(matches!(record, TxRecord::Eager(0)));
+        assert_eq!((ops[0].order, outbox.next_order(), outbox.queued()), (u32::MAX, 0, 1));
+        assert!(!outbox.eager_fits(600) && outbox.eager_fits(400));
+        outbox.raise_limits(900, 0);
+        assert!(outbox.eager_fits(400), "limits only grow");
+        for _ in 0..3 {
+            outbox.take_order();
+        }
+        assert!(outbox.is_short_of_credit());
+    }
+
+    #[test]
+    fn links_are_granted_once_and_in_order() {
+        let len_bytes = LINK_BYTES + 5;
+        let (mut outbox, mut ops) = posted(&[len_bytes]);
+        outbox.announce(0, &mut ops[0], false);
+        let link = |base_bytes: u64, len: u64| Cts {
+            order: u32::MAX,
+            op: 0,
+            msg_id: 9,
+            base_bytes,
+            len_bytes: len as u32,
+            total_bytes: len_bytes,
+        };
+        let mut grant = |cts: &Cts| outbox.grant(&mut ops, 3, cts);
+        assert_eq!(grant(&link(LINK_BYTES, 5)), Err(DropReason::WrongState), "out of order");
+        assert_eq!(grant(&link(0, 5)), Err(DropReason::Message), "too short for a link");
+        assert_eq!(grant(&link(0, LINK_BYTES)), Ok(Some(0)));
+        assert_eq!(grant(&link(0, LINK_BYTES)), Ok(None), "a repetition");
+        assert_eq!(grant(&link(LINK_BYTES, 5)), Ok(Some(0)));
+        assert_eq!(grant(&link(LINK_BYTES, 6)), Err(DropReason::Message), "beyond the message");
+        assert_eq!((outbox.transfers.len(), ops[0].granted_bytes), (2, len_bytes));
+        outbox.check(&ops, EAGER);
+    }
+
+    #[test]
+    fn word_of_a_range_ends_the_requests_in_it() {
+        let mut outbox = Outbox::default();
+        for (order, op) in [(u32::MAX, 1), (0, 2), (2, 3)] {
+            outbox.await_done(order, op);
+        }
+        outbox.forget_awaited(1);
+        assert_eq!(outbox.take_awaited(0, 1), Some(2));
+        assert_eq!(outbox.take_awaited(0, 1), None);
+        outbox.forget_awaited(u32::MAX);
+        assert_eq!(outbox.take_awaited(u32::MAX, 2), Some(3));
+    }
+}

@@ -1,0 +1,45 @@
+//! The round trip to a peer, and how long its silence is nothing to ask about.
+
+use crate::config::Config;
+use crate::units::Nanos;
+
+/// Probes that fit into the deadline at least, so that bad luck alone is no death.
+const PROBES_PER_DEADLINE: Nanos = 10;
+
+/// The longest time between two probes.
+pub(super) fn longest_spacing_ns(cfg: &Config) -> Nanos {
+    cfg.peer_timeout_ns / PROBES_PER_DEADLINE
+}
+
+/// One part in so many of a smaller deviation is taken.
+const SHRINK: Nanos = 64;
+
+/// Round-trip estimate (RFC 6298 arithmetic, without the receiver's hold time), but that the
+/// deviation shrinks slowly. Hundreds of samples in a round trip may come from one poll of a
+/// socket and hardly differ; at the RFC's pace they would make it forget what the next poll does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rtt {
+    pub smoothed_ns: Nanos,
+    pub variance_ns: Nanos,
+}
+
+impl Rtt {
+    pub(super) fn sample(&mut self, rtt_ns: Nanos) {
+        if self.smoothed_ns == 0 {
+            self.smoothed_ns = rtt_ns.max(1);
+            self.variance_ns = rtt_ns / 2;
+            return;
+        }
+        let error = self.smoothed_ns.abs_diff(rtt_ns);
+        let gain = if error > self.variance_ns { 4 } else { SHRINK };
+        self.variance_ns = ((gain - 1) * self.variance_ns + error) / gain;
+        self.smoothed_ns = ((7 * self.smoothed_ns + rtt_ns) / 8).max(1);
+    }
+
+    /// Time after which silence is worth a probe, where packets and their acknowledgements may wait for
+    /// processes for `lag_ns`.
+    pub(super) fn probe_timeout_ns(&self, cfg: &Config, lag_ns: Nanos) -> Nanos {
+        let silence = 2 * (self.smoothed_ns + lag_ns) + 4 * self.variance_ns;
+        silence.min(longest_spacing_ns(cfg)).max(cfg.rto_min_ns)
+    }
+}

@@ -1,0 +1,160 @@
+//! What all peers of an endpoint share.
+
+use super::op::{Asked, Op, Role};
+use super::rx::{Budget, SpareGaps};
+use super::wrong_keys::WrongKeys;
+use crate::cc::Scheme;
+use crate::config::{Config, Near, Seals};
+use crate::stats::Stats;
+use crate::units::Nanos;
+use crate::wire::record::Record;
+use crate::wire::remote::Refusal;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::hash::Hasher;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use siphasher::sip::SipHasher24;
+use slab::Slab;
+
+/// What all peers of an endpoint share.
+pub(crate) struct Core {
+    pub cfg: Config,
+    pub scheme: Box<dyn Scheme>,
+    /// What holds towards peers on this host, where that is something else.
+    pub near: Option<Near>,
+    pub rng: ChaCha8Rng,
+    /// Of cookies and of asker ids: nobody else knows it.
+    pub key: [u64; 2],
+    pub stats: Stats,
+    /// Bounded by `cfg.sends_max`, and by `answers` and `requests` of each peer's outbox for those that are silent.
+    pub ops: Slab<Op>,
+    /// Operations of which the driver does not think as its sends: answers to peers, and reads of
+    /// which it has heard.
+    pub silent: usize,
+    /// Those among `ops` that are in a peer's queue: not in any datagram yet.
+    pub queued: usize,
+    /// What the requests among `ops` ask for.
+    pub asked: Slab<Asked>,
+    /// Peers that sent data lately; they share the receive buffer.
+    pub active_senders: u32,
+    /// See [`crate::Endpoint::set_ack_spacing`].
+    pub ack_spacing_ns: Nanos,
+    /// Records of the bundle being read; bounded by a datagram.
+    pub scratch: Vec<Record>,
+    /// Time of the packet or timer being handled.
+    pub now: Nanos,
+    /// Wrong keys by address.
+    pub wrong_keys: WrongKeys,
+    /// Sessions begun, over all peers: grows within an epoch.
+    pub sessions: u32,
+    /// When the driver last flushed, which it does whenever it has looked for arrivals.
+    pub looked_at: Nanos,
+    /// What is lent of [`Config::unexpected_bytes`].
+    pub budget: Budget,
+    pub spare_gaps: SpareGaps,
+    /// The peer whose rendezvous message got a segment last.
+    pub filling: Option<u32>,
+}
+
+/// What a session begins with, which depends on where the peer is.
+pub(crate) struct Terms<'a> {
+    pub datagram_bytes: u16,
+    pub paths: u16,
+    pub link_bytes_per_s: u64,
+    pub seals: Option<Seals>,
+    pub scheme: &'a dyn Scheme,
+}
+
+impl Core {
+    /// Of an endpoint without peers. `seed` is all the randomness it ever gets.
+    pub(crate) fn new(cfg: Config, scheme: Box<dyn Scheme>, seed: u64) -> Core {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let key = [rng.next_u64(), rng.next_u64()];
+        Core {
+            budget: Budget::new(cfg.unexpected_bytes),
+            spare_gaps: SpareGaps::default(),
+            cfg,
+            scheme,
+            near: None,
+            rng,
+            key,
+            stats: Stats::default(),
+            ops: Slab::new(),
+            silent: 0,
+            queued: 0,
+            asked: Slab::new(),
+            active_senders: 0,
+            ack_spacing_ns: 0,
+            scratch: Vec::new(),
+            now: 0,
+            wrong_keys: WrongKeys::default(),
+            sessions: 0,
+            looked_at: 0,
+            filling: None,
+        }
+    }
+
+    /// Of peers on this host, or of others.
+    pub(crate) fn terms(&self, near: bool) -> Terms<'_> {
+        match self.near.as_ref().filter(|_| near) {
+            Some(near) => Terms {
+                datagram_bytes: near.datagram_bytes,
+                paths: near.paths,
+                link_bytes_per_s: near.link_bytes_per_s,
+                seals: near.seals,
+                scheme: &*near.scheme,
+            },
+            None => Terms {
+                datagram_bytes: self.cfg.datagram_bytes,
+                paths: self.cfg.paths,
+                link_bytes_per_s: self.cfg.link_bytes_per_s,
+                seals: self.cfg.seals,
+                scheme: &*self.scheme,
+            },
+        }
+    }
+
+    /// What names us to the peer to which we are `local_session`, where strangers may read it. Only a
+    /// keyed hash: the session id does not follow from it. The index of the peer is in both.
+    pub(crate) fn asker_id(&self, local_session: u64) -> u64 {
+        let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        hash.write_u64(local_session);
+        (hash.finish() << 24) | (local_session & 0xff_ffff)
+    }
+
+    /// Bytes that one sender may have in flight towards this endpoint: its share of half the
+    /// receive buffer (the other half pays for the kernel's bookkeeping), at least two datagrams.
+    pub(crate) fn recv_window_bytes(&self, datagram_bytes: u16) -> u32 {
+        let share = self.cfg.recv_buffer_bytes / 2 / self.active_senders.max(1);
+        share.max(2 * u32::from(datagram_bytes))
+    }
+}
+
+impl Core {
+    /// An operation was taken out of the table: so is what its role needs. False if the driver
+    /// knows of its end.
+    pub(crate) fn forget_role(&mut self, op: &Op) -> bool {
+        match op.role {
+            Role::Message => true,
+            Role::Answer { .. } => {
+                self.silent -= 1;
+                true
+            }
+            Role::Request(at) => {
+                let asked = self.asked.remove(at as usize);
+                self.silent -= usize::from(asked.reported);
+                !asked.reported
+            }
+        }
+    }
+}
+
+impl Core {
+    /// A part of a read of ours will not come.
+    pub(super) fn refuse_read(&mut self, op: u32, refusal: Refusal) {
+        if let Role::Request(at) = self.ops[op as usize].role {
+            self.asked[at as usize].outcome.get_or_insert(Err(refusal));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Size probes of a session: sending and answering them, and what their answers change (protocol.md §4.6).
+
+use super::control::emit_control;
+use super::path_size::{Outcome, SizeProbe, SizeQuestion};
+use super::{Core, Peer, Phase};
+use crate::host::{EndReason, Host, OpError};
+use crate::transmit::TxBurst;
+use crate::units::Nanos;
+use crate::wire::header::{Header, Kind};
+
+impl Peer {
+    /// A size probe of `bytes` came.
+    pub(crate) fn on_size_probe(
+        &mut self,
+        core: &Core,
+        now: Nanos,
+        h: &Header,
+        number: u16,
+        bytes: u16,
+    ) {
+        self.heard(core, now);
+        self.size.asked(SizeQuestion { number, bytes, path: h.path });
+    }
+
+    /// The peer has received a size probe of `bytes`.
+    pub(crate) fn on_size_answer(&mut self, core: &Core, now: Nanos, number: u16, bytes: u16) {
+        self.heard(core, now);
+        if self.size.answered(now, number, bytes) {
+            self.resize();
+        }
+    }
+
+    /// ICMP says what the path to the peer carries.
+    pub(crate) fn on_path_told(&mut self, now: Nanos, bytes: u16) {
+        if self.phase == Phase::Open {
+            self.size.told(now, bytes);
+        }
+    }
+
+    /// The kernel refused a datagram to the peer and says what would pass.
+    pub(crate) fn on_too_big(&mut self, now: Nanos, bytes: u16) {
+        if self.size.refused(now, bytes) {
+            self.resize();
+        }
+    }
+
+    /// What is sent from now on has the size that passes.
+    fn resize(&mut self) {
+        self.datagram_bytes = self.size.usable_bytes();
+    }
+
+    /// The time of a trial's next step may have come.
+    pub(super) fn check_size<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        let cfg = &core.cfg;
+        let heard_at = self.live.last_heard;
+        match self.size.timer(now, heard_at, cfg.peer_timeout_ns) {
+            Outcome::Nothing => {}
+            Outcome::Changed => self.resize(),
+            Outcome::Blocked => {
+                self.end(core, host, EndReason::Failed(OpError::PathBlocked));
+            }
+        }
+    }
+
+    /// Writes a size probe or the answer to one, if one is due.
+    pub(super) fn transmit_size(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        burst: &mut TxBurst,
+    ) -> bool {
+        let session = self.remote.session;
+        let sent_at_ns = now as u32;
+        if let Some(SizeQuestion { number, bytes, path }) = self.size.take_question() {
+            let h = Header { path, sent_at_ns, ..Header::new(Kind::SizeAnswer, session) };
+            emit_control(core, burst, h, |out| {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.extend_from_slice(&bytes.to_be_bytes());
+            });
+            burst.path = u16::from(path) % self.paths;
+        } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
+            let path = self.next_control_path();
+            let h =
+                Header { path: path as u8, sent_at_ns, ..Header::new(Kind::SizeProbe, session) };
+            let end = burst.bytes.len() + usize::from(bytes);
+            emit_control(core, burst, h, |out| {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.resize(end, 0);
+            });
+            burst.path = path;
+            burst.may_fragment = may_fragment;
+            self.size.sent(now, self.probe_timeout_ns(core));
+            core.stats.size_probes += 1;
+            if self.tx.flight.packets() == 0 {
+                // Where nothing else is answered, a probe tells whether the peer is there.
+                self.live.probes_due = self.live.probes_due.max(1);
+            }
+        } else {
+            return false;
+        }
+        burst.to = self.name;
+        true
+    }
+}

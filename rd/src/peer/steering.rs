@@ -1,0 +1,380 @@
+//! How much may be in flight to a peer, and on which paths: the controller, what it is told, and what is
+//! measured for it (protocol.md §4.3 to §4.5, §6).
+//!
+//! `Peer` asks before it sends, and tells what it sent and what came of it. What is in flight is
+//! [`Flight`]'s to know.
+
+use super::flight::{Flight, Sent};
+use super::flow::{Flow, FlowView};
+use super::hosts::Hosts;
+use super::paths::Advice;
+use super::rtt::Rtt;
+use crate::cc::{
+    Ack as AckFeedback, Controller, LEARNING_SAMPLES, Loss, LossKind, Sent as SentFeedback, Timeout,
+};
+use crate::config::Config;
+use crate::transmit::TxBurst;
+use crate::units::{Ecn, Nanos, Psn, SECOND};
+use crate::wire::ack::{ACK_ECHO, AckState, Echo};
+use alloc::boxed::Box;
+
+/// Packets in flight while a flow learns.
+const LEARNING_PACKETS: u64 = 4;
+/// How often a controller is asked for the path of one burst.
+const PATH_CHOICES: u32 = 3;
+/// A window takes at least so many bursts.
+const BURSTS_PER_WINDOW: u64 = 4;
+/// What the kernel's bookkeeping of a small datagram costs of a receive buffer, in bytes.
+const DATAGRAM_COST_BYTES: u64 = 1024;
+/// Round trips above this are clock noise (the timestamp has 32 bits of nanoseconds).
+const RTT_MAX_NS: u32 = 2_000_000_000;
+
+/// See the module. `datagram_bytes` is the largest datagram that the session uses now.
+#[derive(Default)]
+pub(super) struct Steering {
+    cc: Option<Box<dyn Controller>>,
+    rtt: Rtt,
+    hosts: Hosts,
+    /// What is known of paths, and counted for who watches the flow.
+    flow: Flow,
+    /// When the controller's pace lets the next burst go; 0 for at once.
+    pace_at: Nanos,
+    /// Round trips still to be sampled before the controller has its way.
+    learning: u8,
+    /// What the receiver's buffer holds.
+    buffer_bytes: u32,
+    /// The send time that an acknowledgement echoed last.
+    echo_last: u32,
+    ce_seen_bytes: u32,
+    spurious_seen: u16,
+}
+
+impl Steering {
+    /// A session begins. The round trips of its set-up come before it is open.
+    pub fn start(&mut self, first_psn: Psn) {
+        *self = Steering { rtt: self.rtt, flow: Flow::new(first_psn), ..Steering::default() };
+    }
+
+    /// The session is open.
+    pub fn open(&mut self, cc: Box<dyn Controller>, learns: bool, buffer_bytes: u32) {
+        self.cc = Some(cc);
+        self.learning = if learns { LEARNING_SAMPLES } else { 0 };
+        self.buffer_bytes = buffer_bytes;
+    }
+
+    /// A round trip of the set-up.
+    pub fn sample(&mut self, rtt_ns: Nanos) {
+        self.rtt.sample(rtt_ns);
+    }
+
+    /// The smoothed round trip.
+    pub fn rtt_ns(&self) -> Nanos {
+        self.rtt.smoothed_ns
+    }
+
+    /// Time beyond which a packet is not just late, where so many mean deviations of the round trip are
+    /// nothing unusual.
+    pub fn patience_ns(&self, deviations: u64) -> Nanos {
+        self.rtt.smoothed_ns + deviations * self.rtt.variance_ns
+    }
+
+    /// Time after which silence is worth a probe. A busy peer answers late: to ask it again makes it busier.
+    pub fn probe_timeout_ns(&self, cfg: &Config) -> Nanos {
+        self.rtt.probe_timeout_ns(cfg, self.hosts.longest_ns())
+    }
+
+    /// The same for a peer that is known not to be busy.
+    pub fn idle_timeout_ns(&self, cfg: &Config) -> Nanos {
+        self.rtt.probe_timeout_ns(cfg, 0)
+    }
+
+    /// Pace, controller and receiver take `bytes` more, new or repeated. One packet is always allowed.
+    pub fn takes(&self, now: Nanos, flight: &Flight, bytes: u64, datagram_bytes: u16) -> bool {
+        if self.cc.is_none() || self.is_paced(now) {
+            return false;
+        }
+        flight.packets() == 0
+            || self.takes_more(self.limit_bytes(now, flight, datagram_bytes), flight, bytes)
+    }
+
+    /// Controller and receiver take `bytes` more while `limit_bytes` may be in flight.
+    pub fn takes_more(&self, limit_bytes: u64, flight: &Flight, bytes: u64) -> bool {
+        let buffered = flight.bytes() + u64::from(flight.packets()) * DATAGRAM_COST_BYTES;
+        flight.bytes() + bytes <= limit_bytes
+            && buffered + bytes + DATAGRAM_COST_BYTES <= u64::from(self.buffer_bytes)
+    }
+
+    /// The controller's pace lets nothing go yet.
+    pub fn is_paced(&self, now: Nanos) -> bool {
+        self.pace_at > now
+    }
+
+    /// What the controller allows in flight; little while the flow learns.
+    pub fn window_bytes(&self, datagram_bytes: u16) -> u64 {
+        let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
+        if self.learning == 0 {
+            return window;
+        }
+        window.min(LEARNING_PACKETS * u64::from(datagram_bytes))
+    }
+
+    /// What may be in flight now, with what waits at hosts.
+    pub fn limit_bytes(&self, now: Nanos, flight: &Flight, datagram_bytes: u16) -> u64 {
+        let window = self.window_bytes(datagram_bytes);
+        self.hosts.limit_bytes(now, flight.bytes(), window, self.rtt.smoothed_ns)
+    }
+
+    /// Most bytes of a burst. One of the whole window would leave nothing to pace or to steer,
+    /// unless the hosts hold several windows.
+    pub fn burst_bytes(&self, datagram_bytes: u16) -> u64 {
+        let window = self.window_bytes(datagram_bytes);
+        let most = self.hosts.stretched_bytes(window, self.rtt.smoothed_ns);
+        (most / BURSTS_PER_WINDOW).min(window)
+    }
+
+    /// After so many bytes a stream asks for an acknowledgement, where the peer takes `psn_window` packets.
+    pub fn request_bytes(&self, psn_window: u32, datagram_bytes: u16) -> u64 {
+        let packets = u64::from(psn_window) * u64::from(datagram_bytes);
+        let window = self.window_bytes(datagram_bytes);
+        window.min(u64::from(self.buffer_bytes)).min(packets) / 4
+    }
+
+    /// Path of the next burst, and whether it is a bad one that may have one packet (protocol.md
+    /// §4.5). Only `fresh` packets try one.
+    pub fn next_path(&mut self, cfg: &Config, now: Nanos, fresh: bool) -> (u16, bool) {
+        let timeout_ns = self.idle_timeout_ns(cfg);
+        let Some(cc) = &mut self.cc else { return (0, false) };
+        let paths = &mut self.flow.paths;
+        for _ in 0..PATH_CHOICES {
+            let path = cc.next_path(now);
+            match paths.judge(now, path, timeout_ns) {
+                Advice::Use => return (path, false),
+                _ if !cc.may_move() => return (path, false),
+                Advice::Try if fresh => return (path, true),
+                Advice::Try | Advice::Avoid => {}
+            }
+        }
+        (paths.next_sound(), false)
+    }
+
+    /// A burst goes out, whose packets are in flight by now. Says how it is to be marked: with `ecn`, or as the
+    /// controller wants it.
+    pub fn sent(
+        &mut self,
+        cfg: &Config,
+        now: Nanos,
+        burst: &TxBurst,
+        (paths, datagram_bytes): (u16, u16),
+        ecn: Option<Ecn>,
+        feedback: (u64, bool),
+    ) -> Ecn {
+        let (bytes, path) = (burst.total_bytes, burst.path);
+        let (in_flight_bytes, retransmission) = feedback;
+        self.flow.sent_bytes += u64::from(bytes);
+        let window = self.window_bytes(datagram_bytes);
+        self.hosts.sent(now, bytes.into(), window, self.rtt.smoothed_ns);
+        let timeout_ns = self.idle_timeout_ns(cfg);
+        self.flow.paths.sent(now, paths, path, bytes, timeout_ns);
+        let Some(cc) = &mut self.cc else { return burst.ecn };
+        let ecn = ecn.unwrap_or_else(|| cc.ecn());
+        let packets = burst.datagrams;
+        cc.on_sent(&SentFeedback { now, bytes, packets, path, in_flight_bytes, retransmission });
+        if let Some(rate) = cc.pace_bytes_per_s() {
+            let gap = u64::from(bytes) * SECOND / rate.max(1);
+            self.pace_at = self.pace_at.max(now) + gap;
+        }
+        ecn
+    }
+
+    /// The peer has a packet.
+    pub fn acked(&mut self, cfg: &Config, sent: &Sent) {
+        let timeout_ns = self.idle_timeout_ns(cfg);
+        self.flow.paths.acked(sent.path, sent.sent_at, sent.attempt > 0, timeout_ns);
+        self.flow.acked_bytes += u64::from(sent.bytes);
+    }
+
+    /// A packet is lost, and in flight no more.
+    pub fn lost(&mut self, now: Nanos, sent: &Sent, kind: LossKind, in_flight_bytes: u64) {
+        let Sent { sent_at, bytes, path, .. } = *sent;
+        self.flow.lost(kind);
+        match kind {
+            LossKind::Trim => self.flow.paths.cut_off(path),
+            _ => self.flow.paths.lost(now, path, kind != LossKind::Order),
+        }
+        if let Some(cc) = &mut self.cc {
+            cc.on_loss(&Loss { now, sent_at, bytes, path, kind, in_flight_bytes });
+        }
+    }
+
+    /// A later packet on the same path was acknowledged.
+    pub fn was_overtaken(&self, sent: &Sent) -> bool {
+        self.flow.paths.was_overtaken(sent.path, sent.sent_at)
+    }
+
+    /// The share of the receiver's buffer may shrink.
+    pub fn buffer_told(&mut self, buffer_bytes: u32) {
+        self.buffer_bytes = buffer_bytes;
+    }
+
+    /// The round trip that an acknowledgement's state measures. It was read at `now` and had `arrived` before.
+    pub fn take_rtt(&mut self, now: Nanos, arrived: Nanos, state: &AckState) -> Option<Nanos> {
+        if state.flags & ACK_ECHO == 0 || state.echo_sent_at_ns == self.echo_last {
+            return None;
+        }
+        self.echo_last = state.echo_sent_at_ns;
+        let rtt = self.measure(now, arrived, state.echo_sent_at_ns, state.hold_ns)?;
+        self.rtt.sample(rtt);
+        Some(rtt)
+    }
+
+    /// A round trip without the time that packet and acknowledgement waited for processes.
+    fn measure(
+        &mut self,
+        now: Nanos,
+        arrived: Nanos,
+        sent_at_ns: u32,
+        hold_ns: u32,
+    ) -> Option<Nanos> {
+        let whole = (arrived as u32).wrapping_sub(sent_at_ns);
+        let rtt = whole.checked_sub(hold_ns).filter(|rtt| *rtt < RTT_MAX_NS)?;
+        self.hosts.sample(Nanos::from(hold_ns) + now.saturating_sub(arrived));
+        Some(rtt.into())
+    }
+
+    /// An acknowledgement names packets of this path, the last one sent then.
+    pub fn note_acked(&mut self, echo: &Echo) {
+        self.flow.paths.note_acked(echo.path, echo.sent_at_ns);
+    }
+
+    /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. Says how many of
+    /// these were marked.
+    pub fn echoed(
+        &mut self,
+        (now, arrived): (Nanos, Nanos),
+        echo: &Echo,
+        acked_bytes: u64,
+        flight: &mut Flight,
+        app_limited: bool,
+    ) -> u32 {
+        let count = u32::from(echo.count);
+        let ce_bytes = (acked_bytes * u64::from(echo.ce) / u64::from(count)) as u32;
+        let rtt_ns = self.measure(now, arrived, echo.sent_at_ns, echo.hold_ns);
+        let age = (now as u32).wrapping_sub(echo.sent_at_ns);
+        let feedback = AckFeedback {
+            now,
+            sent_at: now.saturating_sub(age.into()),
+            acked_bytes,
+            acked_packets: flight.take_acked_packets(),
+            rtt_ns,
+            path: u16::from(echo.path),
+            ce_bytes,
+            lag_packets: self.flow.lag(Psn(echo.psn).plus(count)),
+            in_flight_bytes: flight.bytes(),
+            app_limited,
+        };
+        self.learn(&feedback);
+        ce_bytes
+    }
+
+    /// Tells the controller of an acknowledgement, except for what its records have told.
+    pub fn feed_back(
+        &mut self,
+        now: Nanos,
+        state: &AckState,
+        (acked_bytes, rtt_ns, echoed_ce): (u64, Option<Nanos>, u32),
+        flight: &mut Flight,
+        app_limited: bool,
+    ) {
+        let ce_bytes = state.ce_bytes.wrapping_sub(self.ce_seen_bytes);
+        let ce_bytes = if ce_bytes < 1 << 31 { ce_bytes } else { 0 };
+        self.ce_seen_bytes = self.ce_seen_bytes.wrapping_add(ce_bytes);
+        self.flow.ce_bytes += u64::from(ce_bytes);
+        let ce_bytes = ce_bytes.saturating_sub(echoed_ce);
+        if acked_bytes == 0 && rtt_ns.is_none() && ce_bytes == 0 {
+            return;
+        }
+        let age = (now as u32).wrapping_sub(state.echo_sent_at_ns);
+        let sent_at = if rtt_ns.is_some() { now.saturating_sub(age.into()) } else { now };
+        self.learn(&AckFeedback {
+            now,
+            sent_at,
+            acked_bytes,
+            acked_packets: flight.take_acked_packets(),
+            rtt_ns,
+            path: u16::from(state.echo_path),
+            ce_bytes,
+            lag_packets: 0,
+            in_flight_bytes: flight.bytes(),
+            app_limited,
+        });
+    }
+
+    fn learn(&mut self, feedback: &AckFeedback) {
+        self.learning = self.learning.saturating_sub(u8::from(feedback.rtt_ns.is_some()));
+        if let Some(cc) = &mut self.cc {
+            cc.on_ack(feedback);
+        }
+    }
+
+    /// The receiver has counted so many spurious repetitions in all; says how many are new.
+    pub fn take_spurious(&mut self, spurious: u16) -> u64 {
+        let new = spurious.wrapping_sub(self.spurious_seen);
+        if new >= 1 << 15 {
+            return 0;
+        }
+        self.spurious_seen = spurious;
+        self.flow.repeated.spurious += u64::from(new);
+        new.into()
+    }
+
+    /// Probes were not answered: all paths may be tried again.
+    pub fn forgive(&mut self) {
+        self.flow.paths.forgive();
+    }
+
+    /// An acknowledgement that came on `path` answers a probe on the same.
+    pub fn answered(&mut self, path: u8, after_silence: bool) {
+        self.flow.paths.answered(path.into(), after_silence);
+    }
+
+    /// What is in flight is not acknowledged in time.
+    pub fn timed_out(&mut self, timeout: &Timeout) {
+        if let Some(cc) = &mut self.cc {
+            cc.on_timeout(timeout);
+        }
+    }
+
+    /// When more may go, as far as only time has to pass for that; [`Nanos::MAX`] for nothing to wait for.
+    pub fn opens_at(&self) -> Nanos {
+        let due = [self.pace_at, self.hosts.opens_at].into_iter().filter(|at| *at > 0);
+        due.fold(Nanos::MAX, Nanos::min)
+    }
+
+    /// Time has passed.
+    pub fn timer(&mut self, now: Nanos) {
+        for at in [&mut self.pace_at, &mut self.hosts.opens_at] {
+            *at = if *at <= now { 0 } else { *at };
+        }
+    }
+
+    /// Gives memory back. Only for who has nothing outstanding.
+    pub fn reclaim(&mut self) {
+        self.flow.reclaim();
+    }
+
+    /// KiB sent on each path since the flow was last idle.
+    pub fn path_kib(&self) -> impl Iterator<Item = u32> {
+        self.flow.path_kib()
+    }
+
+    /// A snapshot, with what is counted here.
+    pub fn view(&self) -> FlowView {
+        FlowView {
+            window_bytes: self.cc.as_ref().map_or(0, |cc| cc.window_bytes()),
+            pace_bytes_per_s: self.cc.as_ref().and_then(|cc| cc.pace_bytes_per_s()),
+            rtt_ns: self.rtt.smoothed_ns,
+            controller: self.cc.as_ref().map(|cc| cc.view()).unwrap_or_default(),
+            ..self.flow.view()
+        }
+    }
+}
