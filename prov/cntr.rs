@@ -7,6 +7,7 @@ use crate::peer::owner::CntrOwner;
 use crate::wait_obj;
 use erd_core::counter::{Counter, Waited};
 use erd_core::foreign::CounterOwner;
+use erd_core::trigger::Trigger;
 use erd_core::uses::Users;
 use erd_ffi::fi::{
     FI_CLASS_CNTR, FI_CNTR_EVENTS_BYTES, FI_CNTR_EVENTS_COMP, FI_EAGAIN, FI_EAVAIL, FI_EINVAL,
@@ -111,11 +112,10 @@ pub unsafe fn open(
     let (context, ops) =
         if owner.is_some() { (std::ptr::null_mut(), &PEER_OPS) } else { (context, &CNTR_OPS) };
     // SAFETY: the caller's attribute, whose wait set is open where one is meant.
-    let watch =
-        match unsafe { wait_obj::watch(attr.wait_obj, attr.wait_set, domain.settings.spin_ns) } {
-            Ok(watch) => watch,
-            Err(errno) => return -errno,
-        };
+    let watch = match unsafe { wait_obj::watch(attr.wait_obj, attr.wait_set, domain) } {
+        Ok(watch) => watch,
+        Err(errno) => return -errno,
+    };
     let inner = match Counter::new(&domain.domain, bytes, watch, owner) {
         Ok(inner) => inner,
         Err(error) => return -errno::of(error),

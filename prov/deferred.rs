@@ -8,7 +8,7 @@ use crate::{errno, object};
 use erd_core::counter::Counter;
 use erd_core::domain::Domain;
 use erd_core::endpoint::Later;
-use erd_core::trigger::{Action, Which};
+use erd_core::trigger::{Action, Trigger, Which};
 use erd_ffi::fi::{
     FI_CANCEL_WORK, FI_EINVAL, FI_FLUSH_WORK, FI_OP_CNTR_ADD, FI_OP_CNTR_SET, fi_deferred_work,
 };
@@ -43,8 +43,8 @@ unsafe fn flush(domain: &Domain, cntr: *mut c_void) -> Result<(), c_int> {
     }
     // SAFETY: the caller's promise.
     let cntr = unsafe { object::from_fid::<Counter>(cntr.cast()) }.ok_or(FI_EINVAL)?;
-    cntr.waiting.clear();
-    domain.work.cancel_due(Which::Counter(cntr.waiting.number()));
+    cntr.waiting().clear();
+    domain.work.cancel_due(Which::Counter(cntr.waiting().number()));
     Ok(())
 }
 
@@ -72,8 +72,8 @@ unsafe fn queue(domain: &Arc<Domain>, work: *mut fi_deferred_work) -> Result<(),
                 tracing::info!("FI_QUEUE_WORK: a counter's operation completes nowhere else");
                 return Err(FI_EINVAL);
             };
-            domain.watch_region(cntr);
-            let cntr = Arc::clone(cntr);
+            domain.watch_region(&cntr.watch);
+            let cntr: Arc<dyn Trigger> = Arc::clone(cntr) as _;
             match asked.op_type {
                 FI_OP_CNTR_SET => Action::Set(cntr, value),
                 _ => Action::Add(cntr, value),
@@ -86,12 +86,11 @@ unsafe fn queue(domain: &Arc<Domain>, work: *mut fi_deferred_work) -> Result<(),
                 tracing::info!("FI_QUEUE_WORK: the endpoint is another domain's");
                 return Err(FI_EINVAL);
             }
-            done.into_iter().for_each(|cntr| domain.watch_region(cntr));
+            done.into_iter().for_each(|cntr| domain.watch_region(&cntr.watch));
             let later =
                 Later::new(endpoint, post, Some(done.map(Arc::clone))).map_err(errno::of)?;
             Action::Post(Box::new(later))
         }
     };
-    let at = (trigger, asked.threshold);
-    domain.work.queue(domain, at, action, work as usize).map_err(errno::of)
+    trigger.defer(domain, asked.threshold, action, work as usize).map_err(errno::of)
 }

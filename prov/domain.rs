@@ -5,7 +5,7 @@ use crate::fabric::FabricInner;
 use crate::object::{self, Class};
 use crate::{addr_format, errno};
 use erd_core::domain::{Domain, Spot, Terms};
-use erd_core::registration::KeyTerms;
+use erd_core::keys::KeyTerms;
 use erd_core::settings::{PortSetting, Settings};
 use erd_core::sockaddr::{self, Family};
 use erd_core::uses::{Use, Users};

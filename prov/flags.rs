@@ -1,8 +1,8 @@
 //! Core's flags are libfabric's flags of the same names.
 
 use erd_core::flags::Flags;
+use erd_core::keys::NO_KEY;
 use erd_core::peer_index::{ANYONE, NOWHERE};
-use erd_core::registration::NO_KEY;
 use erd_ffi::fi::*;
 
 const _: () = {

@@ -224,8 +224,9 @@ guarded! {
                 -FI_EBADFLAGS
             }
             (Some(mr), Some(cntr)) => {
-                mr.region().count_in(cntr, Flags::from_bits_retain(flags));
-                mr.domain().watch_region(cntr);
+                let open = cntr.hold();
+                mr.region().count_in(Arc::clone(cntr) as _, open, Flags::from_bits_retain(flags));
+                mr.domain().watch_region(&cntr.watch);
                 0
             }
             _ => -FI_EINVAL,
@@ -259,7 +260,7 @@ guarded! {
 #[cfg(test)]
 mod tests {
     use crate::domain::key_terms;
-    use erd_core::registration::KeyTerms;
+    use erd_core::keys::KeyTerms;
     use erd_ffi::fi::{FI_MR_BASIC, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR};
 
     #[test]

@@ -12,7 +12,7 @@ use crate::errno;
 use crate::object::{self, Class};
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::domain::Domain;
-use erd_core::endpoint::bind::Role;
+use erd_core::endpoint::Role;
 use erd_core::endpoint::{Bound, Endpoint, EpConfig};
 use erd_core::error::Error;
 use erd_core::sockaddr;

@@ -2,6 +2,7 @@
 
 use crate::object;
 use crate::poll::WaitFid;
+use erd_core::domain::Domain;
 use erd_core::watch::{WaitKind, Watch};
 use erd_ffi::fi::{
     FI_EINVAL, FI_ENOSYS, FI_GETWAIT, FI_GETWAITOBJ, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_NONE,
@@ -10,8 +11,7 @@ use erd_ffi::fi::{
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 
-/// The watch of an object opened with this wait object, whose readers spin for `spin_ns` at most before
-/// they sleep. `FI_WAIT_UNSPEC` is an fd.
+/// The watch of an object of `domain` that is opened with this wait object. `FI_WAIT_UNSPEC` is an fd.
 ///
 /// # Errors
 /// A positive error number if the wait object is not supported.
@@ -21,8 +21,9 @@ use std::os::fd::AsRawFd;
 pub(crate) unsafe fn watch(
     wait_obj: fi_wait_obj,
     wait_set: *mut fid_wait,
-    spin_ns: u64,
+    domain: &Domain,
 ) -> Result<Watch, c_int> {
+    let spin_ns = domain.settings.spin_ns;
     let kind = match wait_obj {
         FI_WAIT_NONE => WaitKind::Never,
         FI_WAIT_UNSPEC | FI_WAIT_FD => WaitKind::Fd,
@@ -30,12 +31,12 @@ pub(crate) unsafe fn watch(
         FI_WAIT_SET => {
             // SAFETY: the caller's promise.
             let set = unsafe { object::from_fid::<WaitFid>(wait_set.cast()) };
-            return Ok(Watch::in_set(&set.ok_or(FI_EINVAL)?.set, spin_ns));
+            return Ok(Watch::in_set(&set.ok_or(FI_EINVAL)?.set, spin_ns, &domain.held));
         }
         FI_WAIT_MUTEX_COND => return Err(FI_ENOSYS),
         _ => return Err(FI_EINVAL),
     };
-    Ok(Watch::new(kind, spin_ns))
+    Ok(Watch::new(kind, spin_ns, &domain.held))
 }
 
 /// `FI_GETWAIT` and `FI_GETWAITOBJ`.

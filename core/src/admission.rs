@@ -4,19 +4,27 @@
 //! that the application has named: a host counts as known when an address vector of the domain has
 //! an address of it (`FI_ERD_KEY_PEERS`). Random keys need no such rule: to know one is the proof.
 
-use crate::av::AddressVector;
 use crate::settings::KeyPeers;
 use erd_rd::PeerId;
 use parking_lot::Mutex;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+/// An address vector, as far as this rule asks it.
+pub trait Names: Send + Sync {
+    /// True if `addr` is there.
+    fn has(&self, addr: SocketAddr) -> bool;
+
+    /// True if some address there is of this host.
+    fn has_host(&self, host: IpAddr) -> bool;
+}
 
 /// The rule of a domain, and the addresses that it goes by.
 pub struct Admission {
     rule: KeyPeers,
     /// The domain's address vectors; those that are gone are swept out when one is opened.
-    avs: Mutex<Vec<Weak<AddressVector>>>,
+    avs: Mutex<Vec<Weak<dyn Names>>>,
     /// Grows when an address leaves: what was decided before is decided again.
     shrunk: AtomicU64,
 }
@@ -28,10 +36,10 @@ impl Admission {
     }
 
     /// The domain has one more address vector.
-    pub fn opened(&self, av: &Arc<AddressVector>) {
+    pub fn opened(&self, av: Weak<dyn Names>) {
         let mut avs = self.avs.lock();
         avs.retain(|av| av.strong_count() > 0);
-        avs.push(Arc::downgrade(av));
+        avs.push(av);
     }
 
     /// Addresses have left an address vector.
@@ -41,7 +49,7 @@ impl Admission {
 
     /// Whether the endpoint that has proven to receive at `name` may use keys of the application.
     pub fn admits(&self, name: SocketAddr) -> bool {
-        let knows = |av: Arc<AddressVector>| match self.rule {
+        let knows = |av: Arc<dyn Names>| match self.rule {
             KeyPeers::Any => true,
             KeyPeers::Names => av.has(name),
             KeyPeers::Hosts => av.has_host(name.ip()),

@@ -3,7 +3,8 @@
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::foreign::CounterOwner;
-use crate::trigger::{Waiting, Work};
+use crate::region::AccessCounter;
+use crate::trigger::{Action, Trigger, Waiting, Work};
 use crate::uses::{Use, Users};
 use crate::wait_group::Sleepable;
 use crate::watch::Watch;
@@ -25,10 +26,10 @@ pub struct Counter {
     /// A waiter wants to be told of the next change.
     armed: AtomicBool,
     /// What is done when the counter gets further.
-    pub waiting: Waiting,
+    waiting: Waiting,
     work: Arc<Work>,
     /// Endpoints that count here, and what waiters sleep on.
-    pub watch: Watch,
+    pub watch: Arc<Watch>,
     /// Where all of it is counted, if that is another library's counter.
     owner: Option<Owner>,
     users: Users,
@@ -60,6 +61,33 @@ pub enum Waited {
     TimedOut,
 }
 
+impl Trigger for Counter {
+    fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    fn fire(&self) {
+        if self.waiting.is_needed() {
+            let (value, errors) = self.values();
+            self.waiting.fire(value.saturating_add(errors), &self.work);
+        }
+    }
+
+    fn add(&self, by: u64) {
+        self.change(&self.value, by);
+    }
+
+    fn set(&self, value: u64) {
+        self.put(&self.value, value);
+    }
+}
+
+impl AccessCounter for Counter {
+    fn accessed(&self, len_bytes: u64) {
+        self.completed(len_bytes);
+    }
+}
+
 impl Counter {
     /// A counter of completions, or of `bytes`; where all is counted at `owner`, if that is given.
     ///
@@ -80,13 +108,36 @@ impl Counter {
             armed: AtomicBool::new(false),
             waiting: Waiting::default(),
             work: Arc::clone(&domain.work),
-            watch,
+            watch: Arc::new(watch),
             owner: owner.map(|counter| Owner { counter, told: Mutex::default() }),
             users: Users::default(),
             _domain_use: domain.hold(),
         });
         inner.watch.join_set(&inner)?;
         Ok(inner)
+    }
+
+    /// Lets `action` wait until the values together are `threshold`, and does it at once if they are. It can
+    /// be canceled by `id`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the counter is another domain's, [`Error::Again`] if too many wait already.
+    pub fn defer(
+        self: &Arc<Self>,
+        domain: &Domain,
+        threshold: u64,
+        action: Action,
+        id: usize,
+    ) -> Result<(), Error> {
+        if !Arc::ptr_eq(&self.work, &domain.work) {
+            // Whoever lets that domain progress knows nothing of this one's endpoints.
+            tracing::info!("the triggering counter must be of the endpoint's domain");
+            return Err(Error::Invalid);
+        }
+        // Who waits for the counter lets progress whatever brings it there.
+        domain.watch_region(&self.watch);
+        let cntr: Arc<dyn Trigger> = Arc::clone(self) as _;
+        domain.work.queue(&cntr, threshold, action, id)
     }
 
     /// Who needs the counter.
@@ -123,24 +174,6 @@ impl Counter {
         self.fire();
     }
 
-    /// Makes due what waits for the counter to get where it is.
-    pub fn fire(&self) {
-        if self.waiting.is_needed() {
-            let (value, errors) = self.values();
-            self.waiting.fire(value.saturating_add(errors), &self.work);
-        }
-    }
-
-    /// Whether what the counter makes due goes there.
-    pub fn belongs_to(&self, work: &Work) -> bool {
-        std::ptr::eq(Arc::as_ptr(&self.work), work)
-    }
-
-    /// Increases the value.
-    pub fn add(&self, by: u64) {
-        self.change(&self.value, by);
-    }
-
     /// Increases the number of failures.
     pub fn add_errors(&self, by: u64) {
         self.change(&self.errors, by);
@@ -149,11 +182,6 @@ impl Counter {
     /// Sets the number of failures.
     pub fn set_errors(&self, value: u64) {
         self.put(&self.errors, value);
-    }
-
-    /// Sets the value.
-    pub fn set(&self, value: u64) {
-        self.put(&self.value, value);
     }
 
     fn put(&self, part: &AtomicU64, value: u64) {

@@ -1,19 +1,19 @@
 //! Domains: one interface, and what its endpoints share.
 
 use crate::admission::Admission;
-use crate::counter::Counter;
-use crate::endpoint::Endpoint;
 use crate::endpoint::net_errors::NetErrors;
 use crate::error::Error;
 use crate::held::Held;
+use crate::keys::{KeyTable, KeyTerms};
 use crate::plan::{self, Near};
+use crate::polled::{Polled, address};
 use crate::region::Region;
-use crate::registration::{KeyTable, KeyTerms};
 use crate::scheme::SchemeChoice;
 use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::Family;
 use crate::trigger::Work;
 use crate::uses::{Use, Users};
+use crate::watch::Watch;
 use erd_port::udp::{Interface, PortError, PortOptions, Shares, TxSockets};
 use erd_port::verbs::{self, Port, VerbsPort};
 use parking_lot::Mutex;
@@ -53,7 +53,7 @@ pub struct Domain {
     /// What counters have made due.
     pub work: Arc<Work>,
     /// Endpoints that hold messages back.
-    pub held: Held,
+    pub held: Arc<Held>,
     /// Congestion control unless the application chooses another.
     scheme: SchemeChoice,
     /// What it has chosen, for endpoints that are enabled from then on.
@@ -74,8 +74,9 @@ pub struct Domain {
 
 #[derive(Default)]
 struct Members {
-    endpoints: Vec<Weak<Endpoint>>,
-    counters: Vec<Weak<Counter>>,
+    endpoints: Vec<Weak<dyn Polled>>,
+    /// What those sleep on who wait for these counters.
+    counters: Vec<Weak<Watch>>,
 }
 
 impl Domain {
@@ -130,7 +131,7 @@ impl Domain {
             net_errors: NetErrors::default(),
             members: Mutex::default(),
             work: Arc::default(),
-            held: Held::default(),
+            held: Arc::default(),
             tx: Mutex::new(None),
             users: Users::default(),
         }))
@@ -202,34 +203,35 @@ impl Domain {
     }
 
     /// `endpoint` was enabled.
-    pub fn joined(&self, endpoint: &Arc<Endpoint>) {
+    pub fn joined(&self, endpoint: &Arc<dyn Polled>) {
         let mut members = self.members.lock();
         members.endpoints.retain(|known| known.strong_count() > 0);
         members.endpoints.push(Arc::downgrade(endpoint));
-        for cntr in members.counters.iter().filter_map(Weak::upgrade) {
-            cntr.watch.add(endpoint);
+        for watch in members.counters.iter().filter_map(Weak::upgrade) {
+            watch.add(endpoint);
         }
     }
 
     /// `endpoint` closes.
-    pub fn left(&self, endpoint: &Endpoint) {
+    pub fn left(&self, endpoint: &dyn Polled) {
         let mut members = self.members.lock();
-        members.endpoints.retain(|known| !std::ptr::eq(known.as_ptr(), endpoint));
-        for cntr in members.counters.iter().filter_map(Weak::upgrade) {
-            cntr.watch.remove(endpoint);
+        members.endpoints.retain(|known| address(known.as_ptr()) != address(endpoint));
+        for watch in members.counters.iter().filter_map(Weak::upgrade) {
+            watch.remove(endpoint);
         }
     }
 
-    /// `cntr` counts what any endpoint may bring: accesses to registered memory, or deferred work.
-    pub fn watch_region(&self, cntr: &Arc<Counter>) {
+    /// A counter with this watch counts what any endpoint may bring: accesses to registered memory, or
+    /// deferred work.
+    pub fn watch_region(&self, watch: &Arc<Watch>) {
         let mut members = self.members.lock();
         members.counters.retain(|known| known.strong_count() > 0);
-        if members.counters.iter().any(|known| std::ptr::eq(known.as_ptr(), &raw const **cntr)) {
+        if members.counters.iter().any(|known| std::ptr::eq(known.as_ptr(), &raw const **watch)) {
             return;
         }
-        members.counters.push(Arc::downgrade(cntr));
+        members.counters.push(Arc::downgrade(watch));
         for endpoint in members.endpoints.iter().filter_map(Weak::upgrade) {
-            cntr.watch.add(&endpoint);
+            watch.add(&endpoint);
         }
     }
 

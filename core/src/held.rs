@@ -15,8 +15,8 @@
 //! Lock order: a thread takes an endpoint's state before the list. A call that frees holds the list's lock
 //! only while it takes entries out or puts them back.
 
-use crate::endpoint::Endpoint;
 use crate::look::NEVER_NS;
+use crate::polled::{Polled, address};
 use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ const PATIENCE_NS: u64 = 50_000;
 
 /// An endpoint that held something back when it was last called.
 struct Holder {
-    endpoint: Weak<Endpoint>,
+    endpoint: Weak<dyn Polled>,
     /// The thread that called it.
     thread: usize,
     /// How many had come with it.
@@ -88,7 +88,7 @@ pub enum Call {
 impl Held {
     /// `endpoint` holds something back. False if there is no room for it. Called with its lock held.
     #[must_use]
-    pub fn list(&self, endpoint: Weak<Endpoint>) -> bool {
+    pub fn list(&self, endpoint: Weak<dyn Polled>) -> bool {
         let mut list = self.list.lock();
         let room = list.len() < HOLDERS_MAX;
         if room {
@@ -97,7 +97,7 @@ impl Held {
         room
     }
 
-    fn append(&self, list: &mut VecDeque<Holder>, endpoint: Weak<Endpoint>, thread: usize) {
+    fn append(&self, list: &mut VecDeque<Holder>, endpoint: Weak<dyn Polled>, thread: usize) {
         let coming = self.comings.load(Ordering::Relaxed) + 1;
         list.push_back(Holder { endpoint, thread, coming, due_ns: monotonic_ns() + PATIENCE_NS });
         self.note(list);
@@ -112,7 +112,7 @@ impl Held {
     /// Lets endpoints progress that hold something back. `is_own` tells of an endpoint's address whether the
     /// caller, who knows `known`, lets it progress anyway. The caller holds no endpoint's lock.
     #[inline]
-    pub fn free(&self, call: Call, known: &Known, is_own: impl Fn(*const Endpoint) -> bool) {
+    pub fn free(&self, call: Call, known: &Known, is_own: impl Fn(usize) -> bool) {
         let came = self.comings.load(Ordering::Relaxed) != known.comings.load(Ordering::Relaxed);
         let due_ns = match (came, call) {
             (true, Call::Read) => 0,
@@ -126,7 +126,7 @@ impl Held {
     }
 
     #[cold]
-    fn free_some(&self, call: Call, known: &Known, is_own: impl Fn(*const Endpoint) -> bool) {
+    fn free_some(&self, call: Call, known: &Known, is_own: impl Fn(usize) -> bool) {
         for holder in self.take(call, known, is_own).into_iter().flatten() {
             let Some(endpoint) = holder.endpoint.upgrade() else { continue };
             if !endpoint.let_out() {
@@ -141,7 +141,7 @@ impl Held {
         &self,
         call: Call,
         known: &Known,
-        is_own: impl Fn(*const Endpoint) -> bool,
+        is_own: impl Fn(usize) -> bool,
     ) -> [Option<Holder>; FREED_PER_CALL] {
         let thread = this_thread();
         let (mut taken, mut count) = ([const { None }; FREED_PER_CALL], 0);
@@ -156,7 +156,7 @@ impl Held {
         while let Some(holder) = list.get(at) {
             let at_once =
                 call == Call::Read && holder.thread == thread && holder.coming > seen_before;
-            if is_own(holder.endpoint.as_ptr()) {
+            if is_own(address(holder.endpoint.as_ptr())) {
                 at += 1;
             } else if !at_once && holder.due_ns > now {
                 next_ns = next_ns.min(holder.due_ns);

@@ -13,6 +13,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::monitor::{self, Monitor};
+use crate::polled::Polled;
 use erd_sys::clock::monotonic_ns;
 use erd_sys::process::Process;
 use erd_sys::visit::Visitor;

@@ -3,7 +3,6 @@
 //! A region is the application's memory until it is closed; closing waits for accesses that are
 //! under way, and none begins afterwards ([`Region::enter`]).
 
-use crate::counter::Counter;
 use crate::flags::Flags;
 use crate::uses::Use;
 use erd_port::PinId;
@@ -45,6 +44,19 @@ impl Piece {
 /// Bit of [`Region::users`] that says that the region is closed.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
+/// A counter of accesses, with the kinds that it counts.
+struct Counts {
+    kinds: Flags,
+    counter: Arc<dyn AccessCounter>,
+    _open: Use,
+}
+
+/// What counts accesses to a region.
+pub trait AccessCounter: Send + Sync {
+    /// An access to `len_bytes` is done.
+    fn accessed(&self, len_bytes: u64);
+}
+
 /// Memory that peers may reach.
 pub struct Region {
     pieces: Vec<Piece>,
@@ -66,7 +78,7 @@ pub struct Region {
     /// Answers from it that peers have not acknowledged.
     lent: AtomicUsize,
     /// Counters of accesses to this region alone, with the kinds that each counts.
-    counters: Mutex<Vec<(Flags, Arc<Counter>, Use)>>,
+    counters: Mutex<Vec<Counts>>,
 }
 
 impl Region {
@@ -132,15 +144,15 @@ impl Region {
     }
 
     /// From now on `cntr` counts accesses of these kinds, [`Flags::REMOTE_READ`] and [`Flags::REMOTE_WRITE`].
-    pub fn count_in(&self, cntr: &Arc<Counter>, kinds: Flags) {
-        self.counters.lock().push((kinds, Arc::clone(cntr), cntr.hold()));
+    pub fn count_in(&self, cntr: Arc<dyn AccessCounter>, open: Use, kinds: Flags) {
+        self.counters.lock().push(Counts { kinds, counter: cntr, _open: open });
     }
 
     /// An access of these kinds is done.
     pub fn accessed(&self, kinds: Flags, len_bytes: u64) {
-        for (counted, cntr, _) in &*self.counters.lock() {
-            if counted.intersects(kinds) {
-                cntr.completed(len_bytes);
+        for counts in &*self.counters.lock() {
+            if counts.kinds.intersects(kinds) {
+                counts.counter.accessed(len_bytes);
             }
         }
     }

@@ -6,8 +6,6 @@
 //!
 //! Lock order: a counter's list, then the domain's queue; both come after an endpoint's lock.
 
-use crate::counter::Counter;
-use crate::domain::Domain;
 use crate::error::Error;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -29,14 +27,29 @@ pub trait Deferred: Send + Sync {
     fn post(&mut self) -> Result<(), Error>;
 }
 
+/// A counter, as what waits for it and changes it sees it.
+pub trait Trigger: Send + Sync {
+    /// What is done when the counter gets further.
+    fn waiting(&self) -> &Waiting;
+
+    /// Makes due what waits for the counter to get where it is.
+    fn fire(&self);
+
+    /// Sets the value.
+    fn set(&self, value: u64);
+
+    /// Increases the value.
+    fn add(&self, by: u64);
+}
+
 /// What happens when a counter reaches a threshold.
 pub enum Action {
     /// An operation is posted.
     Post(Box<dyn Deferred>),
     /// A counter is set.
-    Set(Arc<Counter>, u64),
+    Set(Arc<dyn Trigger>, u64),
     /// A counter is increased.
-    Add(Arc<Counter>, u64),
+    Add(Arc<dyn Trigger>, u64),
 }
 
 /// An action, and the address of the `fi_deferred_work` that it was queued with, by which it can
@@ -170,7 +183,7 @@ pub struct Work {
     blocked: Mutex<HashMap<usize, VecDeque<Item>>>,
     /// Held by the one thread that does it.
     busy: Mutex<()>,
-    counters: Mutex<Vec<Weak<Counter>>>,
+    counters: Mutex<Vec<Weak<dyn Trigger>>>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -225,39 +238,34 @@ impl Work {
         some
     }
 
-    /// Lets `action` wait until the values of `cntr` together are `threshold`, and does it at
-    /// once if they are.
+    /// Lets `action` wait until the values of `cntr`, a counter of this domain, together are
+    /// `threshold`, and does it at once if they are.
     ///
     /// # Errors
-    /// `FI_EINVAL` if the counter is another domain's, `FI_EAGAIN` if [`WAITING_MAX`] wait already.
+    /// [`Error::Again`] if [`WAITING_MAX`] wait already.
     pub fn queue(
         &self,
-        domain: &Domain,
-        (cntr, threshold): (&Arc<Counter>, u64),
+        cntr: &Arc<dyn Trigger>,
+        threshold: u64,
         action: Action,
         id: usize,
     ) -> Result<(), Error> {
-        if !cntr.belongs_to(self) {
-            // Whoever lets that domain progress knows nothing of this one's endpoints.
-            tracing::info!("the triggering counter must be of the endpoint's domain");
-            return Err(Error::Invalid);
-        }
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::Again);
         }
-        let cntr_number = cntr.waiting.number();
+        let cntr_number = cntr.waiting().number();
         let counted = Counted(Arc::clone(&self.waiting));
         let item = Item { action, id, cntr: cntr_number, _counted: counted };
         let mut counters = self.counters.lock();
         counters.retain(|known| known.strong_count() > 0);
-        if !counters.iter().any(|known| std::ptr::eq(known.as_ptr(), &raw const **cntr)) {
+        let is_it =
+            |known: &Weak<dyn Trigger>| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(cntr));
+        if !counters.iter().any(is_it) {
             counters.push(Arc::downgrade(cntr));
         }
         drop(counters);
-        // Who waits for the counter lets progress whatever brings it there.
-        domain.watch_region(cntr);
-        cntr.waiting.add(threshold, item);
+        cntr.waiting().add(threshold, item);
         cntr.fire();
         self.run();
         Ok(())
@@ -270,7 +278,7 @@ impl Work {
     pub fn cancel(&self, which: Which) -> Result<(), Error> {
         let counters = self.counters.lock().clone();
         let canceled = counters.iter().filter_map(Weak::upgrade);
-        let some = canceled.fold(false, |some, cntr| cntr.waiting.cancel(which) | some);
+        let some = canceled.fold(false, |some, cntr| cntr.waiting().cancel(which) | some);
         let some = self.cancel_due(which) | some;
         if some || !matches!(which, Which::Work(_)) { Ok(()) } else { Err(Error::Invalid) }
     }

@@ -4,10 +4,10 @@
 //! Lock order: the list of endpoints comes first, then an endpoint's state. Nobody sleeps while
 //! holding either.
 
-use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::held::{Call, Known};
+use crate::held::{Call, Held, Known};
 use crate::look::{Look, NEVER_NS};
+use crate::polled::{self, Polled, address};
 use crate::spin::{Seen, Spinner};
 use crate::uses::Use;
 use crate::wait_group::{Sleepable, WaitGroup};
@@ -67,7 +67,7 @@ struct Sleepers {
 #[derive(Default)]
 struct Members {
     /// By place; `None` for one that is free.
-    places: Vec<Option<Arc<Endpoint>>>,
+    places: Vec<Option<Arc<dyn Polled>>>,
     count: usize,
     /// Where they are in memory, for those who ask whether an endpoint is among them.
     addresses: HashSet<usize>,
@@ -78,53 +78,53 @@ struct Members {
 }
 
 impl Members {
-    fn all(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn Polled>> {
         self.places.iter().flatten()
     }
 
-    fn asked(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+    fn asked(&self) -> impl Iterator<Item = &Arc<dyn Polled>> {
         self.asked.iter().filter_map(|place| self.at(*place))
     }
 
     /// Each look lets the endpoint at this address progress if it has something to do.
-    fn has(&self, endpoint: *const Endpoint) -> bool {
-        self.addresses.contains(&endpoint.addr())
+    fn has(&self, address: usize) -> bool {
+        self.addresses.contains(&address)
     }
 
-    fn at(&self, place: u32) -> Option<&Arc<Endpoint>> {
+    fn at(&self, place: u32) -> Option<&Arc<dyn Polled>> {
         self.places.get(place as usize)?.as_ref()
     }
 
-    fn add(&mut self, endpoint: &Arc<Endpoint>, set: Option<&WaitSet>) {
+    fn add(&mut self, endpoint: &Arc<dyn Polled>, set: Option<&WaitSet>) {
         let free = self.places.iter().position(Option::is_none);
         let place = free.unwrap_or(self.places.len());
         if free.is_none() {
             self.places.push(None);
         }
         self.places[place] = Some(Arc::clone(endpoint));
-        self.addresses.insert(Arc::as_ptr(endpoint).addr());
+        self.addresses.insert(address(Arc::as_ptr(endpoint)));
         self.count += 1;
         match (&self.look, set) {
             (Some(look), Some(set)) if endpoint.join_look(look, place as u32) => {
-                listen(set, endpoint, Some(place as u32));
+                listen(set, &**endpoint, Some(place as u32));
             }
             _ => {
                 self.asked.push(place as u32);
-                set.iter().for_each(|set| listen(set, endpoint, None));
+                set.iter().for_each(|set| listen(set, &**endpoint, None));
             }
         }
     }
 
-    fn remove(&mut self, endpoint: &Endpoint, set: Option<&WaitSet>) {
-        let is_it = |known: &Option<Arc<Endpoint>>| {
-            known.as_ref().is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), endpoint))
+    fn remove(&mut self, endpoint: &dyn Polled, set: Option<&WaitSet>) {
+        let is_it = |known: &Option<Arc<dyn Polled>>| {
+            known.as_ref().is_some_and(|known| address(Arc::as_ptr(known)) == address(endpoint))
         };
         let Some(place) = self.places.iter().position(is_it) else { return };
         set.iter().for_each(|set| ignore(set, endpoint));
         self.look.iter().for_each(|look| endpoint.leave_look(look));
         self.asked.retain(|asked| *asked != place as u32);
         self.places[place] = None;
-        self.addresses.remove(&std::ptr::from_ref(endpoint).addr());
+        self.addresses.remove(&address(endpoint));
         self.count -= 1;
     }
 
@@ -134,8 +134,8 @@ impl Members {
         for place in std::mem::take(&mut self.asked) {
             let Some(endpoint) = self.at(place) else { continue };
             if endpoint.join_look(&look, place) {
-                ignore(set, endpoint);
-                listen(set, endpoint, Some(place));
+                ignore(set, &**endpoint);
+                listen(set, &**endpoint, Some(place));
             } else {
                 self.asked.push(place);
             }
@@ -188,7 +188,8 @@ pub struct Watch {
     /// What the shortest yield took.
     yield_least_ns: AtomicU64,
     members: RwLock<Members>,
-    /// What is known of endpoints of the domain that hold messages back.
+    /// Endpoints of the domain that hold messages back, and what is known of them.
+    held: Arc<Held>,
     known: Known,
     /// Made when first needed: a queue that nobody sleeps on costs no fds.
     set: OnceLock<WaitSet>,
@@ -201,9 +202,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// For an object whose readers wait so, and spin for `spin_ns` at most before they sleep.
+    /// For an object of the domain with this list, whose readers wait so, and spin for `spin_ns` at most before they sleep.
     #[must_use]
-    pub fn new(kind: WaitKind, spin_ns: u64) -> Watch {
+    pub fn new(kind: WaitKind, spin_ns: u64, held: &Arc<Held>) -> Watch {
         Watch {
             kind,
             spin_ns,
@@ -213,6 +214,7 @@ impl Watch {
             yield_due_ns: AtomicU64::new(0),
             yield_least_ns: AtomicU64::new(u64::MAX),
             members: RwLock::default(),
+            held: Arc::clone(held),
             known: Known::default(),
             set: OnceLock::new(),
             timer: Mutex::default(),
@@ -223,9 +225,9 @@ impl Watch {
 
     /// For an object whose readers sleep on a wait set.
     #[must_use]
-    pub fn in_set(set: &Arc<WaitGroup>, spin_ns: u64) -> Watch {
+    pub fn in_set(set: &Arc<WaitGroup>, spin_ns: u64, held: &Arc<Held>) -> Watch {
         let with = Some((Arc::clone(set), set.hold()));
-        Watch { with, ..Watch::new(WaitKind::Fd, spin_ns) }
+        Watch { with, ..Watch::new(WaitKind::Fd, spin_ns, held) }
     }
 
     /// How readers wait.
@@ -252,9 +254,9 @@ impl Watch {
     }
 
     /// From now on `endpoint` reports here. A second time changes nothing.
-    pub fn add(&self, endpoint: &Arc<Endpoint>) {
+    pub fn add(&self, endpoint: &Arc<dyn Polled>) {
         let mut members = self.members.write();
-        if members.has(Arc::as_ptr(endpoint)) {
+        if members.has(address(Arc::as_ptr(endpoint))) {
             return;
         }
         members.add(endpoint, self.set.get());
@@ -267,7 +269,7 @@ impl Watch {
     }
 
     /// `endpoint` closes.
-    pub fn remove(&self, endpoint: &Endpoint) {
+    pub fn remove(&self, endpoint: &dyn Polled) {
         self.members.write().remove(endpoint, self.set.get());
     }
 
@@ -279,8 +281,8 @@ impl Watch {
             (Some(look), Some(set)) => members.progress(look, set),
             _ => members.progress_asked(),
         };
-        if let Some(one) = members.all().next() {
-            one.domain.held.free(Call::Read, &self.known, |endpoint| members.has(endpoint));
+        if members.count > 0 {
+            self.held.free(Call::Read, &self.known, |endpoint| members.has(endpoint));
         }
         arrived
     }
@@ -293,7 +295,7 @@ impl Watch {
     /// Something that reports here will not report any more: a bug made it fail.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        Endpoint::any_has_failed() && self.members.read().all().any(|one| one.has_failed())
+        polled::any_has_failed() && self.members.read().all().any(|one| one.has_failed())
     }
 
     /// A reader that polls found something, or nothing.
@@ -453,7 +455,7 @@ impl Watch {
             return Ok(set);
         }
         let set = WaitSet::new()?;
-        members.all().for_each(|endpoint| listen(&set, endpoint, None));
+        members.all().for_each(|endpoint| listen(&set, &**endpoint, None));
         Ok(self.set.get_or_init(|| set))
     }
 }
@@ -464,7 +466,7 @@ fn pause_ns(took_ns: u64, least_ns: u64) -> u64 {
 }
 
 /// The set is told of the endpoint's arrivals, and tells of them by its place if that is given.
-fn listen(set: &WaitSet, endpoint: &Endpoint, place: Option<u32>) {
+fn listen(set: &WaitSet, endpoint: &dyn Polled, place: Option<u32>) {
     endpoint.each_fd(&mut |fd| {
         let added = match place {
             Some(place) => set.add_numbered(fd, place),
@@ -477,7 +479,7 @@ fn listen(set: &WaitSet, endpoint: &Endpoint, place: Option<u32>) {
 }
 
 /// The opposite.
-fn ignore(set: &WaitSet, endpoint: &Endpoint) {
+fn ignore(set: &WaitSet, endpoint: &dyn Polled) {
     endpoint.each_fd(&mut |fd| {
         if let Err(error) = set.remove(fd) {
             tracing::debug!(%error, "an fd was not in the wait set");

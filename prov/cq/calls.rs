@@ -58,11 +58,10 @@ pub unsafe fn open(
         return -FI_EINVAL;
     }
     // SAFETY: the caller's attribute, whose wait set is open where one is meant.
-    let watch =
-        match unsafe { wait_obj::watch(attr.wait_obj, attr.wait_set, domain.settings.spin_ns) } {
-            Ok(watch) => watch,
-            Err(errno) => return -errno,
-        };
+    let watch = match unsafe { wait_obj::watch(attr.wait_obj, attr.wait_set, domain) } {
+        Ok(watch) => watch,
+        Err(errno) => return -errno,
+    };
     let cq_inner = CompletionQueue::new(domain, watch, None);
     if let Err(error) = cq_inner.watch.join_set(&cq_inner) {
         return -errno::of(error);

@@ -38,7 +38,7 @@ pub(super) unsafe fn open(
         );
         return -FI_EINVAL;
     };
-    let watch = Watch::new(WaitKind::Never, 0);
+    let watch = Watch::new(WaitKind::Never, 0, &domain.held);
     let inner = Arc::new(CqFid {
         cq: CompletionQueue::new(domain, watch, Some(Box::new(owner))),
         format: Format::Tagged,

@@ -3,7 +3,7 @@
 
 use crate::object::{self, Class};
 use erd_core::endpoint::Endpoint;
-use erd_core::endpoint::bind::Role;
+use erd_core::endpoint::Role;
 use erd_core::flags::Flags;
 use erd_core::uses::Use;
 use erd_ffi::fi::{

@@ -36,8 +36,7 @@ impl Caller<'_> {
         };
         let Some(cntr) = cntr else { return Err(FI_EINVAL) };
         let later = Later::new(self.ep, post, None).map_err(errno::of)?;
-        let at = (cntr, threshold as u64);
-        let queued = self.domain.work.queue(&self.domain, at, Action::Post(Box::new(later)), 0);
-        queued.map_err(errno::of)
+        let action = Action::Post(Box::new(later));
+        cntr.defer(&self.domain, threshold as u64, action, 0).map_err(errno::of)
     }
 }

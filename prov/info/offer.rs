@@ -1,7 +1,8 @@
 //! What the provider can do, and its default attributes.
 
 use erd_core::endpoint::{MSG_BYTES_MAX, ORDERED_BYTES};
-use erd_core::registration::{MR_IOV_LIMIT, REGIONS_MAX};
+use erd_core::keys::REGIONS_MAX;
+use erd_core::registration::MR_IOV_LIMIT;
 use erd_core::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::*;
 use erd_rd::wire::remote::TARGETS_MAX;

@@ -5,7 +5,7 @@ use super::error::Error;
 use super::pd::ProtectionDomain;
 use crate::info::place::Place;
 use erd_core::domain::{Domain, Spot, Terms};
-use erd_core::registration::KeyTerms;
+use erd_core::keys::KeyTerms;
 use erd_core::settings::{BadSetting, PARAMETERS, Settings};
 use erd_sys::process::Process;
 use std::net::IpAddr;

@@ -4,12 +4,11 @@ use super::context::{KEYS, check_owner, leave_to_parent};
 use super::error::Error;
 use super::mr::{Access, MemoryRegion};
 use super::pinned::Pinned;
-use super::qp::{QpOptions, QueuePair};
 use erd_core::av::AddressVector;
 use erd_core::domain::Domain;
 use erd_core::error::Error as CoreError;
+use erd_core::keys::KeyTable;
 use erd_core::peer_index::PeerIndex;
-use erd_core::registration::KeyTable;
 use erd_core::resolve;
 use erd_core::uses::{Use, Users};
 use erd_sys::process::Process;
@@ -29,7 +28,7 @@ pub(super) struct PdInner {
     pub pinned: Arc<Pinned>,
     pub users: Users,
     /// That of the context.
-    process: Process,
+    pub process: Process,
 }
 
 impl Drop for PdInner {
@@ -125,16 +124,6 @@ impl ProtectionDomain {
             Some(peer) => self.create_ah(*peer),
             None => Err(invalid("a name with an address of the context's family")),
         }
-    }
-
-    /// A new queue pair (`ibv_create_qp`), ready to send and receive.
-    ///
-    /// # Errors
-    /// Options that are out of range, a port that is taken, no file descriptors or memory;
-    /// [`Error::Forked`] in a child.
-    pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<QueuePair, Error> {
-        check_owner(self.inner.process)?;
-        QueuePair::new(&self.inner, options)
     }
 
     /// Objects that need the protection domain.

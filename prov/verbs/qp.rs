@@ -1,9 +1,10 @@
 //! Queue pairs.
 
+use super::context::check_owner;
 use super::cq::CompletionQueue;
 use super::error::Error;
 use super::mr::RemoteAddr;
-use super::pd::{AddressHandle, PdInner};
+use super::pd::{AddressHandle, PdInner, ProtectionDomain};
 use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
 use erd_core::atomics::{Datatype, Op};
 use erd_core::endpoint::{
@@ -85,6 +86,18 @@ pub struct QueuePair {
     process: Process,
     closed: AtomicBool,
     _pd_use: Use,
+}
+
+impl ProtectionDomain {
+    /// A new queue pair (`ibv_create_qp`), ready to send and receive.
+    ///
+    /// # Errors
+    /// Options that are out of range, a port that is taken, no file descriptors or memory;
+    /// [`Error::Forked`] in a child.
+    pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<QueuePair, Error> {
+        check_owner(self.inner.process)?;
+        QueuePair::new(&self.inner, options)
+    }
 }
 
 /// Gives each queue pair of the process its number.

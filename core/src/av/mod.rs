@@ -8,6 +8,7 @@ pub mod shared;
 pub mod symmetric;
 pub mod table;
 
+use crate::admission::Names;
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::peer_index::{NOWHERE, PeerIndex};
@@ -58,6 +59,16 @@ impl Drop for AddressVector {
     }
 }
 
+impl Names for AddressVector {
+    fn has(&self, addr: SocketAddr) -> bool {
+        self.table.read().name(&addr, false).is_some()
+    }
+
+    fn has_host(&self, host: IpAddr) -> bool {
+        self.table.read().has_host(host)
+    }
+}
+
 impl AddressVector {
     /// An AV without addresses, with room for `count` before it grows.
     #[must_use]
@@ -83,7 +94,7 @@ impl AddressVector {
             users: Users::default(),
             _domain_use: domain.hold(),
         });
-        domain.admission.opened(&av);
+        domain.admission.opened(Arc::downgrade(&av) as Weak<dyn Names>);
         av
     }
 
@@ -151,18 +162,6 @@ impl AddressVector {
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> PeerIndex {
         self.table.read().name(&addr, self.user_ids).unwrap_or(NOWHERE)
-    }
-
-    /// True if `addr` is here, whatever it is called.
-    #[must_use]
-    pub fn has(&self, addr: SocketAddr) -> bool {
-        self.table.read().name(&addr, false).is_some()
-    }
-
-    /// True if some address here is of this host.
-    #[must_use]
-    pub fn has_host(&self, host: IpAddr) -> bool {
-        self.table.read().has_host(host)
     }
 
     /// Completions name the address at `fi_addr` by `user_id` from now on.

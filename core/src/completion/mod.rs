@@ -66,7 +66,11 @@ impl CompletionQueue {
     /// A queue whose readers may sleep.
     #[must_use]
     pub fn for_polling(domain: &Domain) -> Arc<CompletionQueue> {
-        CompletionQueue::new(domain, Watch::new(WaitKind::Fd, domain.settings.spin_ns), None)
+        CompletionQueue::new(
+            domain,
+            Watch::new(WaitKind::Fd, domain.settings.spin_ns, &domain.held),
+            None,
+        )
     }
 
     /// Who needs the queue.

@@ -1,91 +1,22 @@
-//! What an endpoint is bound to: an AV, queues, counters, shared contexts.
+//! Binding an endpoint to an AV, queues, counters and shared contexts.
 
-use super::complete::{BoundCntr, BoundCq, Direction};
+use super::bindings::{Both, Bound, Role, Watched, bind_cntr, bind_cq, watches_of};
+use super::complete::BoundCntr;
 use super::driver::Driver;
 use super::host::tx_of;
 use super::peer_rx::PeerRx;
 use super::shared_rx::SharedRx;
 use super::{Endpoint, State};
-use crate::av::{AddressVector, Member};
-use crate::completion::CompletionQueue;
-use crate::counter::Counter;
+use crate::av::Member;
 use crate::error::Error;
-use crate::flags::Flags;
-use crate::shared_receive::SharedReceives;
-use crate::uses::{Use, Users};
-use crate::watch::Watch;
+use crate::polled::Polled;
 use std::sync::{Arc, Weak};
 
-/// Flags of a counter that count what sends and receives do not.
-const REMOTE_FLAGS: Flags = Flags::REMOTE.union(Flags::READ).union(Flags::WRITE);
-
-/// See the module's text.
-#[derive(Default)]
-pub(super) struct Bindings {
-    pub av: Option<(Arc<AddressVector>, Use)>,
-    pub tx: Direction,
-    /// Of the transmit contexts of a scalable endpoint after the first.
-    pub more_tx: Vec<Direction>,
-    pub rx: Direction,
-    /// An event queue, which stays open as long.
-    pub eq: Option<Use>,
-    /// Shared contexts.
-    pub shared: Option<SharedRx>,
-    /// Another provider's receive context.
-    pub peer: Option<PeerRx>,
-    pub stx: Option<Use>,
-}
-
-/// A context of a scalable endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// A transmit context, by its number.
-    Tx(u8),
-    /// A receive context.
-    Rx,
-}
-
-/// Something that an application reads, and so lets endpoints progress. It is open as long as the
-/// endpoint is bound to it.
-pub(super) enum Watched {
-    Cq(Arc<CompletionQueue>),
-    Cntr(BoundCntr),
-}
-
-impl Watched {
-    pub(super) fn watch(&self) -> &Watch {
-        match self {
-            Watched::Cq(cq) => &cq.watch,
-            Watched::Cntr(bound) => &bound.cntr.watch,
-        }
-    }
-}
-
-/// What an endpoint can be bound to; queues and counters with what they are for.
-#[derive(Clone, Copy)]
-pub enum Bound<'a> {
-    /// An address vector.
-    Av(&'a Arc<AddressVector>),
-    /// A queue for sends, receives or both. With `selective`, only operations complete there that ask for it.
-    Cq {
-        /// The queue.
-        cq: &'a Arc<CompletionQueue>,
-        /// [`Flags::SEND`], [`Flags::RECV`] or both.
-        of: Flags,
-        /// See above.
-        selective: bool,
-    },
-    /// A counter of these kinds of operations.
-    Cntr(&'a Arc<Counter>, Flags),
-    /// An event queue, to stay open as long as the endpoint.
-    Events(&'a Users),
-    /// A shared receive context.
-    Srx(&'a Arc<SharedReceives>),
-    /// A shared transmit context, of which there is nothing else.
-    Stx(&'a Users),
-}
-
 impl Endpoint {
+    fn as_polled(self: &Arc<Self>) -> Arc<dyn Polled> {
+        Arc::clone(self) as _
+    }
+
     /// Binds the endpoint; `ctx` is the transmit context that is meant. An endpoint that is enabled
     /// takes what `attach_late` says.
     ///
@@ -99,7 +30,7 @@ impl Endpoint {
                 let watched = attach_late(driver, what, ctx)?;
                 drop(state);
                 if let Some(watched) = watched {
-                    watched.watch().add(self);
+                    watched.watch().add(&self.as_polled());
                     self.watches.lock().push(watched);
                 }
                 return Ok(());
@@ -134,12 +65,12 @@ impl Endpoint {
                     return Err(Error::Invalid);
                 }
                 if let Some(owner) = srx.owner() {
-                    bindings.peer = Some(PeerRx::new(srx, owner, self));
+                    bindings.peer = Some(PeerRx::new(srx, owner, Arc::downgrade(self) as _));
                     let _ = self.srx_owner.set(Arc::clone(owner));
                     return Ok(());
                 }
-                bindings.shared = Some(SharedRx::new(srx, self));
-                srx.join(self);
+                bindings.shared = Some(SharedRx::new(srx, Arc::downgrade(self) as _));
+                srx.join(Arc::downgrade(self) as _);
                 None
             }
             Bound::Stx(stx) => {
@@ -186,8 +117,9 @@ impl Endpoint {
 
     /// From now on readers of the queues and counters let this endpoint progress.
     pub(super) fn join_watches(self: &Arc<Self>) {
-        self.watches.lock().iter().for_each(|watched| watched.watch().add(self));
-        self.domain.joined(self);
+        let polled = self.as_polled();
+        self.watches.lock().iter().for_each(|watched| watched.watch().add(&polled));
+        self.domain.joined(&polled);
     }
 
     /// The opposite of [`Endpoint::join_watches`], for good.
@@ -204,7 +136,7 @@ impl Endpoint {
 /// messages came so far, and so come too late.
 fn attach_late(driver: &mut Driver, what: Bound<'_>, ctx: u8) -> Result<Option<Watched>, Error> {
     let host = &mut driver.host;
-    let both = (tx_of(&mut host.tx, &mut host.more_tx, ctx), &mut host.rx);
+    let both: Both<'_> = (tx_of(&mut host.tx, &mut host.more_tx, ctx), &mut host.rx);
     match what {
         Bound::Cq { cq, of, selective } => {
             bind_cq(both, cq, of, selective)?;
@@ -229,55 +161,4 @@ fn attach_late(driver: &mut Driver, what: Bound<'_>, ctx: u8) -> Result<Option<W
             Err(Error::State)
         }
     }
-}
-
-/// What is watched for a direction.
-fn watches_of(direction: &Direction) -> impl Iterator<Item = *const Watch> {
-    let cq = direction.cq.as_ref().map(|bound| &raw const bound.cq.watch);
-    let counters = [&direction.cntr, &direction.reads, &direction.writes];
-    let counters = counters.map(|cntr| cntr.as_ref().map(|bound| &raw const bound.cntr.watch));
-    cq.into_iter().chain(counters.into_iter().flatten())
-}
-
-/// Where sends and receives complete.
-type Both<'a> = (&'a mut Direction, &'a mut Direction);
-
-fn bind_cq(
-    (tx, rx): Both<'_>,
-    cq: &Arc<CompletionQueue>,
-    of: Flags,
-    selective: bool,
-) -> Result<(), Error> {
-    let mut places = [(Flags::SEND, &mut tx.cq), (Flags::RECV, &mut rx.cq)];
-    if places.iter().any(|(flag, place)| of.contains(*flag) && place.is_some()) {
-        tracing::info!("fi_ep_bind: this direction has a CQ already");
-        return Err(Error::Invalid);
-    }
-    for (_, place) in places.iter_mut().filter(|(flag, _)| of.contains(*flag)) {
-        **place = Some(BoundCq::new(cq, selective));
-    }
-    Ok(())
-}
-
-fn bind_cntr((tx, rx): Both<'_>, cntr: &Arc<Counter>, flags: Flags) -> Result<(), Error> {
-    if !(Flags::SEND | Flags::RECV | REMOTE_FLAGS).contains(flags) || flags.is_empty() {
-        tracing::info!(?flags, "fi_ep_bind: a counter counts sends, receives, reads or writes");
-        return Err(Error::Flags);
-    }
-    let mut places = [
-        (Flags::SEND, &mut tx.cntr),
-        (Flags::READ, &mut tx.reads),
-        (Flags::WRITE, &mut tx.writes),
-        (Flags::RECV, &mut rx.cntr),
-        (Flags::REMOTE_READ, &mut rx.reads),
-        (Flags::REMOTE_WRITE, &mut rx.writes),
-    ];
-    if places.iter().any(|(flag, place)| flags.contains(*flag) && place.is_some()) {
-        tracing::info!("fi_ep_bind: this kind of operation has a counter already");
-        return Err(Error::Invalid);
-    }
-    for (_, place) in places.iter_mut().filter(|(flag, _)| flags.contains(*flag)) {
-        **place = Some(BoundCntr::new(cntr));
-    }
-    Ok(())
 }

@@ -2,8 +2,9 @@
 //! what its operation begins and ends with.
 
 use super::driver::{Driver, refusal};
-use super::host::{SendOp, tx_of};
+use super::host::tx_of;
 use super::limits::{EARLY_BYTES_MAX, FEW_SENDS, ORDERED_BYTES};
+use super::operations::SendOp;
 use super::ops::{Buffers, Handle};
 use crate::error::Error;
 use crate::flags::Flags;

@@ -1,7 +1,6 @@
 //! From finished operations to queue entries and counters.
 
-use super::host::SendOp;
-use super::recv::RecvOp;
+use super::operations::{RecvOp, SendOp};
 use crate::cause::Cause;
 use crate::completion::CompletionQueue;
 use crate::completion::queue::{Account, AccountId, Entry, Failure};
@@ -40,23 +39,6 @@ pub(super) struct BoundCntr {
 impl BoundCntr {
     pub(super) fn new(cntr: &Arc<Counter>) -> BoundCntr {
         BoundCntr { cntr: Arc::clone(cntr), _use: cntr.hold() }
-    }
-}
-
-/// Deferred work counts here when it is done, and not at its endpoint (`fi_trigger(3)`).
-pub(super) struct Owed {
-    /// The counter that the work names. Closing it does not wait for the work.
-    pub cntr: Option<Arc<Counter>>,
-}
-
-impl Owed {
-    fn completed(&self) {
-        // One whatever the counter counts.
-        self.cntr.iter().for_each(|cntr| cntr.add(1));
-    }
-
-    fn failed(&self) {
-        self.cntr.iter().for_each(|cntr| cntr.failed());
     }
 }
 

@@ -4,12 +4,13 @@
 //! that are due, tell the engine what was consumed, send, and hand completions to the queues.
 
 use super::arrivals::{Guess, Lease};
-use super::complete::Owed;
 use super::config::EpConfig;
 use super::host::EpHost;
 use super::link::Link;
 use super::net_errors::Inbox;
+use super::operations::Owed;
 use super::sender::{Outcome, Refusal, Sender};
+use crate::admission::Names;
 use crate::av::AddressVector;
 use crate::cause::Cause;
 use crate::completion::queue::Failure;

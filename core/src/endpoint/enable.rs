@@ -4,16 +4,17 @@ use super::arrivals::Guess;
 use super::complete::Direction;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
-use super::host::{EpHost, Outbox, PARTS_MAX, Settling};
+use super::host::{EpHost, Outbox, PARTS_MAX};
 use super::link::Link;
 use super::ops::Pool;
 use super::room::Room;
 use super::sender::Sender;
+use super::settling::Settling;
 use super::{Endpoint, Setup, State};
 use crate::admission::Admitted;
 use crate::domain::Domain;
 use crate::error::Error;
-use crate::registration::KeyTable;
+use crate::keys::KeyTable;
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_port::info_path::InfoPath;
 use erd_port::udp::{PortError, RxSocket, TxSockets};
@@ -223,7 +224,7 @@ pub(super) fn setup(
     let rx = bind_socket(domain, at)?;
     let regions = Arc::clone(regions);
     let more_tx = (1..config.tx_contexts).map(|_| Direction::default()).collect();
-    let bindings = super::bind::Bindings { more_tx, ..Default::default() };
+    let bindings = super::bindings::Bindings { more_tx, ..Default::default() };
     Ok(Setup { rx, config, bindings, regions })
 }
 

@@ -3,31 +3,27 @@
 //! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
 //! be answered to it, and what is to be completed, goes into the `Outbox` until the call returns.
 
-use super::complete::{Direction, Owed};
+use super::complete::Direction;
 use super::limits::FEW_SENDS;
-use super::ops::{Buffers, Handle, Kind, Pool};
+use super::operations::{Claimed, Held, MultiRecv, Posted, RecvOp, SendOp, Unexpected};
+use super::ops::{Handle, Kind, Pool};
 use super::peer_rx::PeerRx;
-use super::recv::{Claimed, Held, MultiRecv, Posted, RecvOp, Unexpected};
 use super::room::Room;
-use super::serve::Served;
+use super::served::Served;
+use super::settling::Settling;
 use super::shared_rx::SharedRx;
 use crate::admission::Admitted;
 use crate::cause::Cause;
-use crate::flags::Flags;
-use crate::registration::KeyTable;
+use crate::keys::KeyTable;
 use crate::settings::INJECT_BYTES;
 use crate::shared_receive::Part;
-use erd_port::PinId;
-use erd_port::udp::{self, SHARED_MIN_BYTES, Shares};
-use erd_port::verbs::{SETTLE_NS, VerbsPort};
+use erd_port::udp::{self, SHARED_MIN_BYTES};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
     SendToken, Verdict,
 };
-use erd_sys::clock::monotonic_ns;
-use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -36,83 +32,6 @@ pub(super) const PARTS_MAX: u32 = 1 << 16;
 
 /// The room of a longer copy is not kept in the operation's place.
 const LONG_COPY_BYTES: usize = 2 * INJECT_BYTES;
-
-/// A send, or a request to a peer's memory, under way.
-pub(super) struct SendOp {
-    /// The payload, or where the result of a request goes.
-    pub buffers: Buffers,
-    /// A copy of the payload, or the operands of an atomic request.
-    pub bounce: Vec<u8>,
-    /// The payload is in `bounce`.
-    pub bounced: bool,
-    /// The application lends the payload until its call returns: it is to be copied by then.
-    pub lent: bool,
-    pub context: *mut c_void,
-    /// Flags of its completion.
-    pub flags: Flags,
-    /// A success is reported in the CQ.
-    pub completion: bool,
-    /// The application has its buffer back: closing waits for it.
-    pub promised: bool,
-    /// It is complete once the engine has taken it: nobody is told of its delivery.
-    pub early: bool,
-    pub peer: Option<PeerId>,
-    pub len_bytes: u64,
-    /// It is deferred work.
-    pub owed: Option<Box<Owed>>,
-    /// The transmit context of a scalable endpoint.
-    pub ctx: u8,
-}
-
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for SendOp {}
-
-impl Default for SendOp {
-    fn default() -> Self {
-        SendOp {
-            buffers: Buffers::default(),
-            bounce: Vec::new(),
-            bounced: false,
-            lent: false,
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            promised: false,
-            early: false,
-            peer: None,
-            len_bytes: 0,
-            owed: None,
-            ctx: 0,
-        }
-    }
-}
-
-impl SendOp {
-    fn read(&self, offset_bytes: u64, out: &mut [u8]) {
-        if self.bounced {
-            let at = offset_bytes as usize;
-            out.copy_from_slice(&self.bounce[at..at + out.len()]);
-        } else {
-            self.buffers.read(offset_bytes, out);
-        }
-    }
-
-    /// Registered memory that it is sent from without a copy, if it is as long as that asks for.
-    pub(super) fn memory(&self, least_bytes: u64) -> Option<PinId> {
-        let worth_it = !self.bounced && !self.lent && self.len_bytes >= least_bytes;
-        self.buffers.memory().filter(|_| worth_it)
-    }
-
-    /// Hands a part of the payload to `f`, piece by piece.
-    pub(super) fn pieces(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(libc::iovec)) {
-        if !self.bounced {
-            return self.buffers.pieces(offset_bytes, len_bytes, f);
-        }
-        let at = offset_bytes as usize;
-        let part = &self.bounce[at..at + len_bytes as usize];
-        f(libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    }
-}
 
 /// What waits for the engine's call to return.
 #[derive(Default)]
@@ -185,51 +104,6 @@ pub struct EpHost {
     /// Length of a payload that is not copied, if its memory is registered.
     pub(super) zero_copy_bytes: u64,
     pub(super) settling: Settling,
-}
-
-/// Sees to it that no datagram of an operation that fails is on its way out of its memory: who owns that is
-/// about to have it back, while the peer may not know of an end.
-pub(super) struct Settling {
-    port: Option<Arc<VerbsPort>>,
-    /// What peers read where it lies.
-    shares: Option<Arc<Shares>>,
-    /// Memory of which nothing has been sent since.
-    done: Vec<PinId>,
-    /// What is under way is thrown away then: all operations of a step wait once.
-    until_ns: u64,
-}
-
-impl Settling {
-    pub(super) fn new(port: Option<Arc<VerbsPort>>, shares: Option<Arc<Shares>>) -> Settling {
-        Settling { port, shares, done: Vec::new(), until_ns: 0 }
-    }
-
-    /// Datagrams are about to be sent.
-    pub(super) fn sends(&mut self) {
-        self.done.clear();
-    }
-
-    /// Something waited, so that it is later than it was.
-    pub(super) fn has_waited(&self) -> bool {
-        !self.done.is_empty()
-    }
-
-    /// An operation fails: peers that have not read its payload are not to read it any more.
-    pub(super) fn recall(&self) {
-        self.shares.iter().for_each(|shares| shares.recall());
-    }
-
-    /// Waits until datagrams from this memory are sent, or thrown away.
-    pub(super) fn settle(&mut self, memory: Option<PinId>) {
-        let (Some(port), Some(memory)) = (&self.port, memory) else { return };
-        if self.done.is_empty() {
-            self.until_ns = monotonic_ns() + SETTLE_NS;
-        }
-        if !self.done.contains(&memory) {
-            port.settle(memory, self.until_ns);
-            self.done.push(memory);
-        }
-    }
 }
 
 /// [`EpHost::tx_of`], to be changed while operations are borrowed.
@@ -465,7 +339,7 @@ impl Host for EpHost {
     }
 
     fn shares_memory(&mut self, name: SocketAddr) -> bool {
-        self.settling.shares.as_ref().is_some_and(|shares| shares.reaches(name))
+        self.settling.reaches(name)
     }
 
     fn keep(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {

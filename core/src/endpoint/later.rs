@@ -1,9 +1,10 @@
 //! Operations that are posted when a counter gets far enough .
 
 use super::call::check_buffers;
-use super::complete::{Owed, Report};
+use super::complete::Report;
 use super::driver::Driver;
 use super::host::tx_of;
+use super::operations::Owed;
 use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
 use super::post_send::SendRequest;

@@ -14,7 +14,8 @@
 //! - `observe`, `stats`: what is shown to people.
 
 pub mod arrivals;
-pub mod bind;
+mod bind;
+pub mod bindings;
 pub mod call;
 mod complete;
 pub mod config;
@@ -28,7 +29,9 @@ pub mod link;
 pub mod net_errors;
 mod object;
 pub mod observe;
+mod operations;
 pub mod ops;
+mod peer_calls;
 pub mod peer_rx;
 pub mod post_ask;
 mod post_recv;
@@ -38,10 +41,13 @@ pub mod request;
 mod room;
 pub mod sender;
 mod serve;
+mod served;
+mod settling;
+mod shared_calls;
 mod shared_rx;
 pub mod stats;
 
-pub use bind::Bound;
+pub use bindings::{Bound, Role};
 pub use call::Call;
 pub use config::EpConfig;
 pub use direct::Poster;
@@ -57,11 +63,12 @@ use crate::domain::Domain;
 use crate::error::Error;
 use crate::foreign::ReceiveOwner;
 use crate::held::{Call as FreeingCall, Known};
+use crate::keys::KeyTable;
 use crate::look::{Look, Teller};
 use crate::peer_index::PeerIndex;
-use crate::registration::KeyTable;
+use crate::polled::{self, Polled, address};
 use crate::uses::{Use, Users};
-use bind::{Bindings, Watched};
+use bindings::{Bindings, Watched};
 use driver::Driver;
 use erd_port::udp::RxSocket;
 use erd_sys::clock::monotonic_ns;
@@ -80,8 +87,6 @@ const AUTO_IDLE_NS: u64 = 1_000_000;
 /// Longest wait of `fi_close` for answers to be acknowledged, and for goodbyes; the engine gives
 /// these up before.
 const GOODBYE_MAX_NS: u64 = 2_000_000_000;
-/// A bug has failed an endpoint of this process.
-static FAILED: AtomicBool = AtomicBool::new(false);
 /// Pause between two looks while closing.
 const CLOSING_PAUSE: Duration = Duration::from_micros(100);
 
@@ -165,6 +170,89 @@ impl Drop for Guard<'_> {
                 endpoint.list();
             }
         }
+    }
+}
+
+impl Polled for Endpoint {
+    fn progress(&self) -> bool {
+        self.touch();
+        self.step()
+    }
+
+    fn progress_if_due(&self, now: u64) -> bool {
+        self.teller.ask();
+        if !self.is_usable() {
+            return true;
+        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        if let State::Enabled(driver) = &mut *guard
+            && driver.due_ns() <= now
+        {
+            // Most timers are stopped before their time.
+            driver.engine.poll_true_timeout(now);
+            if driver.due_ns() <= now {
+                driver.progress();
+            }
+        }
+        drop(guard);
+        self.work();
+        true
+    }
+
+    fn let_out(&self) -> bool {
+        if !self.is_usable() {
+            return true;
+        }
+        let Some(mut guard) = self.try_lock() else { return false };
+        self.listed.store(false, Ordering::Relaxed);
+        if let State::Enabled(driver) = &mut *guard
+            && driver.engine.has_unsent()
+        {
+            driver.progress();
+        }
+        // What still waits brings it back into the list.
+        drop(guard);
+        self.work();
+        true
+    }
+
+    fn join_look(&self, look: &Arc<Look>, place: u32) -> bool {
+        let told = matches!(&*self.lock(), State::Enabled(driver) if driver.tells());
+        if told {
+            self.teller.join(look, place);
+        }
+        told
+    }
+
+    fn leave_look(&self, look: &Arc<Look>) {
+        self.teller.leave(look);
+    }
+
+    fn work(&self) {
+        if self.domain.work.is_due() {
+            self.domain.work.run();
+        }
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        match &mut *self.lock() {
+            State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => driver.deadline_ns(),
+            _ => None,
+        }
+    }
+
+    fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        if let State::Enabled(driver) = &*self.lock() {
+            driver.each_fd(f);
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    fn serve_owner(&self) {
+        self.ask_owner();
     }
 }
 
@@ -284,38 +372,12 @@ impl Endpoint {
     /// This endpoint holds messages back: others of the domain get to know it.
     #[cold]
     fn list(&self) {
-        self.listed.store(self.domain.held.list(Weak::clone(&self.me)), Ordering::Relaxed);
+        self.listed.store(self.domain.held.list(self.me.clone()), Ordering::Relaxed);
     }
 
     /// A call that posts lets others send what they hold back.
     fn free_others(&self) {
-        self.domain.held.free(FreeingCall::Post, &self.known, |other| std::ptr::eq(other, self));
-    }
-
-    /// Lets go what is held back, as far as it can, by a call into another endpoint or queue that has taken
-    /// this one from the list. False while another thread is at it.
-    pub fn let_out(&self) -> bool {
-        if !self.is_usable() {
-            return true;
-        }
-        let Some(mut guard) = self.try_lock() else { return false };
-        self.listed.store(false, Ordering::Relaxed);
-        if let State::Enabled(driver) = &mut *guard
-            && driver.engine.has_unsent()
-        {
-            driver.progress();
-        }
-        // What still waits brings it back into the list.
-        drop(guard);
-        self.work();
-        true
-    }
-
-    /// Takes what arrived and sends what is due, unless another thread is at it. Whether something
-    /// had arrived.
-    pub fn progress(&self) -> bool {
-        self.touch();
-        self.step()
+        self.domain.held.free(FreeingCall::Post, &self.known, |other| other == address(self));
     }
 
     /// [`Endpoint::progress`] by the helper thread, who never waits for the application: the lock would be
@@ -353,65 +415,6 @@ impl Endpoint {
         arrived
     }
 
-    /// [`Endpoint::progress`] by a look that took the endpoint's entry, if something is due. False
-    /// while another thread is at it: that may not have told what is due from here on.
-    pub fn progress_if_due(&self, now: u64) -> bool {
-        self.teller.ask();
-        if !self.is_usable() {
-            return true;
-        }
-        let Some(mut guard) = self.try_lock() else { return false };
-        if let State::Enabled(driver) = &mut *guard
-            && driver.due_ns() <= now
-        {
-            // Most timers are stopped before their time.
-            driver.engine.poll_true_timeout(now);
-            if driver.due_ns() <= now {
-                driver.progress();
-            }
-        }
-        drop(guard);
-        self.work();
-        true
-    }
-
-    /// What is due is told there from now on; false for an endpoint that can only be asked.
-    pub fn join_look(&self, look: &Arc<Look>, place: u32) -> bool {
-        let told = matches!(&*self.lock(), State::Enabled(driver) if driver.tells());
-        if told {
-            self.teller.join(look, place);
-        }
-        told
-    }
-
-    /// The opposite of [`Endpoint::join_look`].
-    pub fn leave_look(&self, look: &Arc<Look>) {
-        self.teller.leave(look);
-    }
-
-    /// Does what counters have made due. The caller holds no endpoint's lock.
-    pub fn work(&self) {
-        if self.domain.work.is_due() {
-            self.domain.work.run();
-        }
-    }
-
-    /// When the next step is due even if nothing arrives; from here on the fds tell of arrivals.
-    #[must_use]
-    pub fn deadline_ns(&self) -> Option<u64> {
-        match &mut *self.lock() {
-            State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => driver.deadline_ns(),
-            _ => None,
-        }
-    }
-
-    /// Hands the fds that tell of arrivals to `f`.
-    pub fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        if let State::Enabled(driver) = &*self.lock() {
-            driver.each_fd(f);
-        }
-    }
-
     /// True while a thread of the application sleeps until something arrives.
     #[must_use]
     pub fn has_sleepers(&self) -> bool {
@@ -421,19 +424,7 @@ impl Endpoint {
     /// A bug was caught: nothing here is looked at any more.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
-        FAILED.store(true, Ordering::Release);
-    }
-
-    /// A bug has failed some endpoint of this process: who has many need not ask each.
-    #[must_use]
-    pub fn any_has_failed() -> bool {
-        FAILED.load(Ordering::Acquire)
-    }
-
-    /// A bug was caught in the middle of a call: see [`Endpoint`].
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        polled::note_failure();
     }
 
     /// Time without a call after which the helper thread steps in.

@@ -3,8 +3,8 @@
 use super::call::check_buffers;
 use super::complete::Report;
 use super::driver::Driver;
+use super::operations::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
 use super::ops::Handle;
-use super::recv::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
 use super::request::RecvRequest;
 use crate::cause::Cause;
 use crate::error::Error;

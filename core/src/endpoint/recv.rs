@@ -4,14 +4,14 @@
 //! Its payload is placed straight into the application's memory, unless it came before that: then
 //! it is in a held buffer, and copied when both the message is whole and its receive is there.
 
-use super::complete::{Owed, Report};
+use super::complete::Report;
 use super::host::EpHost;
 use super::limits::UNREAD_MAX;
+use super::operations::{Posted, RecvOp, Unexpected};
 use super::ops::{Buffers, Handle, Kind};
 use crate::cause::Cause;
 use crate::flags::Flags;
-use crate::shared_receive::{Ended, Part};
-use erd_rd::match_order::Place;
+use crate::shared_receive::Ended;
 use erd_rd::matching::{Key, Pattern};
 use erd_rd::{Arrived, MESSAGE_COST_BYTES, MsgRef, OpError, PeerId, RecvToken, Verdict};
 use std::ffi::c_void;
@@ -20,162 +20,6 @@ use std::ffi::c_void;
 const KEPT_BYTES: usize = 16 << 10;
 /// Held buffers in use above which a freed one gives its memory back.
 const KEPT_BUFFERS: usize = 1 << 10;
-
-/// A posted receive, or one message's part of a buffer of many.
-pub(super) struct RecvOp {
-    pub buffers: Buffers,
-    pub context: *mut c_void,
-    /// Flags of its completion.
-    pub flags: Flags,
-    /// A success is reported in the CQ.
-    pub completion: bool,
-    /// The buffer that this is a part of.
-    pub parent: Option<Handle>,
-    /// Its part of a buffer of the shared context.
-    pub shared: Part,
-    /// It is deferred work.
-    pub owed: Option<Box<Owed>>,
-    /// Where its completion stands among those of its peer's messages.
-    pub place: Option<Place>,
-    // What the message says, once it is matched:
-    pub peer: Option<PeerId>,
-    pub tag: u64,
-    pub data: Option<u64>,
-    pub len_bytes: u64,
-}
-
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for RecvOp {}
-
-impl Default for RecvOp {
-    fn default() -> Self {
-        RecvOp {
-            buffers: Buffers::default(),
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            parent: None,
-            shared: Part::default(),
-            owed: None,
-            place: None,
-            peer: None,
-            tag: 0,
-            data: None,
-            len_bytes: 0,
-        }
-    }
-}
-
-impl RecvOp {
-    fn meets(&mut self, message: &Unexpected) {
-        self.peer = Some(message.msg.peer);
-        self.tag = message.tag.unwrap_or(0);
-        self.data = message.data;
-        self.len_bytes = message.len_bytes;
-    }
-}
-
-/// A buffer that takes messages until too little of it is left (`FI_MULTI_RECV`).
-pub(super) struct MultiRecv {
-    pub base: *mut u8,
-    pub len_bytes: u64,
-    pub used_bytes: u64,
-    /// Less free space than this ends it; at least 1.
-    pub min_free_bytes: u64,
-    pub context: *mut c_void,
-    pub flags: Flags,
-    pub completion: bool,
-    /// Messages matched here that are not complete.
-    pub parts: u32,
-    /// Takes no more messages; why, if not because it is full.
-    pub over: Option<Option<Cause>>,
-}
-
-// SAFETY: the memory is lent by the application until the buffer is released; all access happens
-// under the endpoint's lock. The context is never looked at.
-unsafe impl Send for MultiRecv {}
-
-impl Default for MultiRecv {
-    fn default() -> Self {
-        MultiRecv {
-            base: std::ptr::null_mut(),
-            len_bytes: 0,
-            used_bytes: 0,
-            min_free_bytes: 1,
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            parts: 0,
-            over: None,
-        }
-    }
-}
-
-/// What the matcher keeps of a posted receive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Posted {
-    One(Handle),
-    Many(Handle),
-}
-
-/// A message without a receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unexpected {
-    pub msg: MsgRef,
-    pub tag: Option<u64>,
-    pub data: Option<u64>,
-    pub len_bytes: u64,
-    /// Where its payload is or will be; `None` if it waits at the sender.
-    pub held: Option<Handle>,
-}
-
-impl Unexpected {
-    fn new(arrived: &Arrived) -> Unexpected {
-        Unexpected {
-            msg: arrived.msg,
-            tag: arrived.tag,
-            data: arrived.data,
-            len_bytes: arrived.len_bytes,
-            held: arrived.held.map(|token| Handle::from_token(token.0).0),
-        }
-    }
-}
-
-/// A message that a peek with `FI_CLAIM` took aside.
-pub(super) struct Claimed {
-    /// Identifies it: the context of the peek.
-    pub context: *mut c_void,
-    pub message: Unexpected,
-    /// Its session ended before the payload came.
-    pub void: Option<Cause>,
-}
-
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for Claimed {}
-
-/// A payload that came before its receive.
-#[derive(Default)]
-pub(super) struct Held {
-    bytes: Vec<u8>,
-    len_bytes: usize,
-    /// All of it is there.
-    whole: bool,
-    /// Its message, once known.
-    msg: Option<MsgRef>,
-    to: Option<Handle>,
-    /// Nobody wants it any more.
-    discarded: bool,
-}
-
-impl Held {
-    pub(super) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
-        let Ok(at) = usize::try_from(offset_bytes) else { return };
-        if let Some(room) = self.bytes[..self.len_bytes].get_mut(at..) {
-            let fits = bytes.len().min(room.len());
-            room[..fits].copy_from_slice(&bytes[..fits]);
-        }
-    }
-}
 
 impl EpHost {
     /// A message's turn has come: see [`erd_rd::Host::arrived`].

@@ -1,44 +1,28 @@
-//! The endpoint's side of a shared receive context ([`crate::shared_receive`]).
-//!
-//! A message is first kept as unexpected, since its sender's name, by which a context matches, is
-//! the engine's to tell; what has arrived is offered to the context when the engine's call is over.
+//! The shared receive context that an endpoint is bound to, and what has arrived for it.
 
-use super::driver::Driver;
-use super::host::EpHost;
-use super::limits::UNREAD_MAX;
-use super::ops::Handle;
-use super::recv::{RecvOp, Unexpected};
-use super::request::RecvRequest;
-use super::{Endpoint, State};
-use crate::cause::Cause;
-use crate::error::Error;
-use crate::shared_receive::{Ended, Part, Posted, SharedReceives};
+use crate::shared_receive::{SharedMember, SharedReceives};
 use crate::uses::Use;
 use erd_rd::PeerId;
-use erd_rd::matching::{Key, Pattern, TagMask};
-use erd_sys::clock::monotonic_ns;
-use std::collections::{HashMap, VecDeque};
-use std::ffi::c_void;
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 /// The context that an endpoint is bound to.
 pub(super) struct SharedRx {
     pub srx: Arc<SharedReceives>,
-    pub endpoint: Weak<Endpoint>,
+    pub endpoint: Weak<dyn SharedMember>,
     /// Messages that were not offered yet, oldest first.
     pub fresh: VecDeque<(PeerId, Option<u64>)>,
     /// Those that were given a receive when there was no room for it here: they are offered anew, before
     /// the others.
-    refused: VecDeque<(PeerId, Option<u64>)>,
+    pub refused: VecDeque<(PeerId, Option<u64>)>,
     pub _use: Use,
 }
 
 impl SharedRx {
-    pub(super) fn new(srx: &Arc<SharedReceives>, endpoint: &Arc<Endpoint>) -> SharedRx {
+    pub(super) fn new(srx: &Arc<SharedReceives>, endpoint: Weak<dyn SharedMember>) -> SharedRx {
         SharedRx {
             srx: Arc::clone(srx),
-            endpoint: Arc::downgrade(endpoint),
+            endpoint,
             fresh: VecDeque::new(),
             refused: VecDeque::new(),
             _use: srx.hold(),
@@ -54,168 +38,5 @@ impl SharedRx {
 impl Drop for SharedRx {
     fn drop(&mut self) {
         self.srx.leave(&self.endpoint);
-    }
-}
-
-/// Messages of one peer and tag.
-fn exactly(peer: PeerId, tag: Option<u64>) -> Pattern<PeerId> {
-    Pattern { source: Some(peer), tag: tag.map(|tag| TagMask { tag, ignore: 0 }) }
-}
-
-impl EpHost {
-    /// One more message can be received, and its completion kept.
-    fn has_room(&self) -> bool {
-        !self.recvs.is_full() && self.rx.unread() < UNREAD_MAX
-    }
-
-    /// Messages without a receive are gone.
-    pub(super) fn withdraw(&self, gone: &[Unexpected]) {
-        if let Some(shared) = &self.shared {
-            let mut counts = HashMap::new();
-            for message in gone {
-                *counts.entry((message.msg.peer, message.tag)).or_insert(0) += 1;
-            }
-            shared.srx.withdraw(&shared.endpoint, counts);
-        }
-    }
-}
-
-impl Driver {
-    /// Offers what has arrived, as far as there is room for receives.
-    pub(super) fn offer(&mut self) {
-        while self.host.has_room()
-            && let Some(shared) = &mut self.host.shared
-            && let Some((peer, tag)) =
-                shared.refused.pop_front().or_else(|| shared.fresh.pop_front())
-        {
-            let found = self.host.matcher.find_unexpected(&exactly(peer, tag));
-            let (Some(key), Some(name)) = (found, self.engine.peer_name(peer)) else { continue };
-            let len_bytes = self.host.matcher.unexpected_mut(key).len_bytes;
-            let taken = shared.srx.take(name, (tag, len_bytes), (&shared.endpoint, peer));
-            if let Some(given) = taken {
-                self.meet_shared(given, key);
-            }
-        }
-    }
-
-    /// Brings what is posted at the context to the first message of `peer` with `tag`. False if that has
-    /// gone, or there is no room now.
-    fn take_shared(&mut self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool {
-        let Some(key) = self.host.matcher.find_unexpected(&exactly(peer, tag)) else {
-            return false;
-        };
-        if !self.host.has_room() {
-            if let Some(shared) = &mut self.host.shared {
-                shared.refused.push_back((peer, tag));
-            }
-            return false;
-        }
-        let len_bytes = self.host.matcher.unexpected_mut(key).len_bytes;
-        self.meet_shared(posted.give(len_bytes), key);
-        true
-    }
-
-    /// The application was told of the parts: what is told of their buffers comes after that, whichever
-    /// endpoints the others were at.
-    pub(super) fn end_parts(&mut self) {
-        let mut parts = std::mem::take(&mut self.host.parts);
-        for ended in parts.drain(..).filter_map(Part::end) {
-            self.host.report_ended(&ended);
-        }
-        self.host.parts = parts;
-    }
-
-    /// Brings a receive of the context to its message, for which there is room.
-    fn meet_shared(&mut self, (request, part): (RecvRequest, Part), key: Key) {
-        let made = self.recv_op(&request);
-        let Some((recv, op)) = self.host.recvs.take() else {
-            debug_assert!(false, "there was room");
-            let cause = Some(Cause::Canceled);
-            return self.host.report_ended(&Ended { request, cause });
-        };
-        *op = RecvOp { shared: part, ..made };
-        let message = self.host.matcher.remove_unexpected(key);
-        if !self.start(recv, &message) {
-            self.end_void(recv);
-        }
-    }
-
-    fn end_void(&mut self, recv: Handle) {
-        self.host.recv_ended(recv, Err(Cause::PeerClosed));
-    }
-}
-
-impl Endpoint {
-    /// What is posted at the shared context is for the first message of `peer` with `tag`. False if
-    /// there is none any more, or no room for now.
-    pub(crate) fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool {
-        let mut met = false;
-        // A closed endpoint has nothing to tell, and a failed one says so elsewhere.
-        let _ = self.post(|driver| {
-            met = driver.take_shared(posted, peer, tag);
-            let now = monotonic_ns();
-            driver.settle();
-            driver.transmit(now, true);
-            driver.publish();
-            Ok(())
-        });
-        self.work();
-        met
-    }
-
-    /// Receives under way, and those that the application has not read of.
-    pub(crate) fn receiving(&self) -> usize {
-        match &*self.lock() {
-            State::Enabled(driver) => driver.host.recvs.live() + driver.host.rx.unread(),
-            State::Setup(_) | State::Closed => 0,
-        }
-    }
-
-    /// A message was claimed here with this context.
-    pub(crate) fn claims(&self, context: *mut c_void) -> bool {
-        match &*self.lock() {
-            State::Enabled(driver) => {
-                driver.host.claimed.iter().any(|claimed| claimed.context == context)
-            }
-            State::Setup(_) | State::Closed => false,
-        }
-    }
-
-    /// The shared context looks for a message: the first of a peer with a tag, or one that was
-    /// claimed, or none that is there. False if the first has gone.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) fn search_shared(
-        &self,
-        request: &RecvRequest,
-        first: Option<(PeerId, Option<u64>)>,
-    ) -> Result<bool, Error> {
-        let mut met = true;
-        let answer = self.post(|driver| {
-            let Some((peer, tag)) = first else { return driver.search(request, None) };
-            let at = exactly(peer, tag);
-            met = driver.host.matcher.find_unexpected(&at).is_some();
-            if met { driver.search(request, Some(&at)) } else { Ok(()) }
-        });
-        answer.map(|()| met)
-    }
-
-    /// A receive of the shared context ends without a message, which this endpoint is to tell.
-    pub(crate) fn report_ended(&self, ended: &Ended) {
-        let _ = self.post(|driver| {
-            driver.host.report_ended(ended);
-            driver.publish();
-            Ok(())
-        });
-    }
-
-    /// The name at `fi_addr` in the endpoint's AV.
-    pub(crate) fn name_at(&self, fi_addr: u64) -> Option<SocketAddr> {
-        match &*self.lock() {
-            State::Setup(setup) => setup.bindings.av.as_ref()?.0.addr(fi_addr),
-            State::Enabled(driver) => driver.av.addr(fi_addr),
-            State::Closed => None,
-        }
     }
 }

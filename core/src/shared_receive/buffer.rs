@@ -2,7 +2,8 @@
 //! (`FI_MULTI_RECV`). Its parts may go to messages of different endpoints.
 
 use crate::cause::Cause;
-use crate::endpoint::{Buffers, RecvRequest};
+use crate::endpoint::ops::Buffers;
+use crate::endpoint::request::RecvRequest;
 use crate::error::Error;
 use crate::flags::Flags;
 use parking_lot::Mutex;

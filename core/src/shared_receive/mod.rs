@@ -12,11 +12,12 @@ pub use buffer::{Ended, Part};
 
 use crate::cause::Cause;
 use crate::domain::Domain;
-use crate::endpoint::{Endpoint, MIN_MULTI_RECV_BYTES, RecvRequest};
+use crate::endpoint::limits::MIN_MULTI_RECV_BYTES;
+use crate::endpoint::request::RecvRequest;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
-use crate::peer_index::ANYONE;
+use crate::peer_index::{ANYONE, PeerIndex};
 use crate::uses::{Use, Users};
 use buffer::{Buffer, Orphans};
 use erd_rd::PeerId;
@@ -27,6 +28,39 @@ use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+
+/// An endpoint that takes its receives from a shared context.
+pub trait SharedMember: Send + Sync {
+    /// Takes what arrived and sends what is due, unless another thread is at it.
+    fn progress(&self);
+
+    /// What is posted at the context is for the first message of `peer` with `tag`. False if
+    /// there is none any more, or no room for now.
+    fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool;
+
+    /// Receives under way, and those that the application has not read of.
+    fn receiving(&self) -> usize;
+
+    /// A message was claimed here with this context.
+    fn claims(&self, context: *mut c_void) -> bool;
+
+    /// The context looks for a message: the first of a peer with a tag, or one that was
+    /// claimed, or none that is there. False if the first has gone.
+    ///
+    /// # Errors
+    /// Why not.
+    fn search_shared(
+        &self,
+        request: &RecvRequest,
+        first: Option<(PeerId, Option<u64>)>,
+    ) -> Result<bool, Error>;
+
+    /// A receive of the context ends without a message, which this endpoint is to tell.
+    fn report_ended(&self, ended: &Ended);
+
+    /// The name at `index` in the endpoint's AV.
+    fn name_at(&self, index: PeerIndex) -> Option<SocketAddr>;
+}
 
 /// State of a shared receive context.
 pub struct SharedReceives {
@@ -48,7 +82,7 @@ pub struct SharedReceives {
 struct Queue {
     matcher: Matcher<SocketAddr, Posted, Waiting>,
     /// Endpoints bound here.
-    members: Vec<Weak<Endpoint>>,
+    members: Vec<Weak<dyn SharedMember>>,
     /// Receives that the endpoints had under way, or not read of, when they were last asked.
     busy: usize,
     /// Receives that they have got since.
@@ -118,7 +152,7 @@ impl Posted {
 
 /// A message that no receive was there for.
 struct Waiting {
-    endpoint: Weak<Endpoint>,
+    endpoint: Weak<dyn SharedMember>,
     peer: PeerId,
     tag: Option<u64>,
 }
@@ -202,12 +236,12 @@ impl SharedReceives {
     }
 
     /// `endpoint` takes its receives from here.
-    pub fn join(&self, endpoint: &Arc<Endpoint>) {
-        self.queue.lock().members.push(Arc::downgrade(endpoint));
+    pub fn join(&self, endpoint: Weak<dyn SharedMember>) {
+        self.queue.lock().members.push(endpoint);
     }
 
     /// `endpoint` closes.
-    pub fn leave(&self, endpoint: &Weak<Endpoint>) {
+    pub fn leave(&self, endpoint: &Weak<dyn SharedMember>) {
         let mut queue = self.queue.lock();
         queue.members.retain(|member| !Weak::ptr_eq(member, endpoint));
         queue.matcher.take_unexpected(|_, waiting| Weak::ptr_eq(&waiting.endpoint, endpoint));
@@ -229,7 +263,7 @@ impl SharedReceives {
         &self,
         name: SocketAddr,
         (tag, len_bytes): (Option<u64>, u64),
-        (endpoint, peer): (&Weak<Endpoint>, PeerId),
+        (endpoint, peer): (&Weak<dyn SharedMember>, PeerId),
     ) -> Option<(RecvRequest, Part)> {
         let mut queue = self.queue.lock();
         if let Some(key) = queue.matcher.find_posted(name, tag) {
@@ -251,7 +285,7 @@ impl SharedReceives {
     /// Messages that waited will never come: so many of each peer and tag, which are all alike.
     pub fn withdraw(
         &self,
-        endpoint: &Weak<Endpoint>,
+        endpoint: &Weak<dyn SharedMember>,
         mut gone: HashMap<(PeerId, Option<u64>), usize>,
     ) {
         if gone.is_empty() {
@@ -307,7 +341,7 @@ impl SharedReceives {
 
     /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No
     /// lock is held.
-    fn each_member(&self, f: impl FnMut(Arc<Endpoint>) -> bool) -> bool {
+    fn each_member(&self, f: impl FnMut(Arc<dyn SharedMember>) -> bool) -> bool {
         let members = self.queue.lock().members.clone();
         members.iter().filter_map(Weak::upgrade).any(f)
     }
@@ -389,7 +423,7 @@ impl SharedReceives {
     }
 
     /// The name at `fi_addr`, in the AV of the endpoints bound here.
-    fn name_of(&self, fi_addr: u64) -> Result<SocketAddr, Error> {
+    fn name_of(&self, fi_addr: PeerIndex) -> Result<SocketAddr, Error> {
         let members = self.queue.lock().members.clone();
         let name = members.iter().filter_map(Weak::upgrade).find_map(|ep| ep.name_at(fi_addr));
         name.ok_or(Error::Invalid)

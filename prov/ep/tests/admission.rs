@@ -62,7 +62,7 @@ impl Strangers {
     fn judge_by(&self, rule: KeyPeers) {
         with_driver(&self.target, |driver| {
             let admission = Arc::new(Admission::new(rule));
-            admission.opened(&driver.av);
+            admission.opened(Arc::downgrade(&driver.av) as _);
             driver.host.admitted = Admitted::new(&admission);
         });
     }

@@ -1,0 +1,115 @@
+//! What serves a peer's request to registered memory, until its answer is sent or its bytes are there.
+
+use super::settling::Settling;
+use crate::flags::Flags;
+use crate::region::{Lent, Pass, Region};
+use erd_rd::{PeerId, Refusal, Remote};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A stretch of a region.
+pub(super) struct Stretch {
+    pub region: Arc<Region>,
+    pub offset_bytes: u64,
+    pub len_bytes: u64,
+}
+
+/// An answer that is being sent, or a write whose bytes are coming.
+#[derive(Default)]
+pub(super) struct Served {
+    pub stretches: Vec<Stretch>,
+    /// What their regions are to know of, if the answer is sent from there.
+    pub lent: Vec<Lent>,
+    /// The answer itself, if it is short or was computed.
+    pub copy: Option<Vec<u8>>,
+    /// `FI_RMA` or `FI_ATOMIC`, and the kind of access as the endpoint counts it.
+    pub flags: Flags,
+    /// The kinds of access as regions count them: fetching an element changes it, too.
+    pub kinds: Flags,
+    pub data: Option<u64>,
+    pub peer: Option<PeerId>,
+    pub len_bytes: u64,
+    /// Memory has gone meanwhile, or was never there.
+    pub lost: Option<Refusal>,
+}
+
+impl Served {
+    /// What serves a request; its stretches are to be filled in.
+    pub(super) fn of(remote: &Remote, flags: Flags) -> Served {
+        let (data, peer) = (remote.data, Some(remote.peer));
+        let (kinds, len_bytes) = (flags & Flags::REMOTE, remote.targets.len_bytes());
+        Served { flags, kinds, data, peer, len_bytes, ..Served::default() }
+    }
+
+    /// Hands the places of a part to `f`, in order, while they cannot go.
+    pub(super) fn each_part(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        mut f: impl FnMut(Pass, u64, u64) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let (mut skip, mut left) = (offset_bytes, len_bytes);
+        for stretch in &self.stretches {
+            let take = stretch.len_bytes.saturating_sub(skip).min(left);
+            if take > 0 {
+                let pass = stretch.region.enter().ok_or(Refusal::Key)?;
+                f(pass, stretch.offset_bytes + skip, take)?;
+            }
+            skip = skip.saturating_sub(stretch.len_bytes);
+            left -= take;
+        }
+        Ok(())
+    }
+
+    /// Where a part lies, if it is one run of bytes and cannot be missing. `pass` keeps it from going; what
+    /// lies in another region than that one has no place.
+    pub(super) fn run(
+        &self,
+        offset_bytes: u64,
+        len_bytes: usize,
+        pass: &mut Option<Pass>,
+    ) -> Option<NonNull<u8>> {
+        let mut skip = offset_bytes;
+        let stretch = self.stretches.iter().find(|stretch| {
+            let here = skip < stretch.len_bytes;
+            skip -= if here { 0 } else { stretch.len_bytes };
+            here
+        })?;
+        if self.lost.is_some() || len_bytes as u64 > stretch.len_bytes - skip {
+            return None;
+        }
+        if pass.is_none() {
+            *pass = stretch.region.enter();
+        }
+        let pass = pass.as_ref().filter(|pass| pass.is_to(&stretch.region))?;
+        pass.run(stretch.offset_bytes + skip, len_bytes)
+    }
+
+    /// See [`Settling`].
+    pub(super) fn settle(&self, least_bytes: u64, settling: &mut Settling) {
+        if self.copy.is_none() && self.len_bytes >= least_bytes {
+            self.stretches.iter().for_each(|at| settling.settle(at.region.memory()));
+        }
+    }
+
+    /// Copies out of the memory.
+    pub(super) fn read(&self, offset_bytes: u64, out: &mut [u8]) -> Result<(), Refusal> {
+        let len_bytes = out.len() as u64;
+        let mut rest = out;
+        self.each_part(offset_bytes, len_bytes, |pass, at, len| {
+            let (now, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
+            rest = after;
+            pass.read(at, now).then_some(()).ok_or(Refusal::Bounds)
+        })
+    }
+
+    /// Copies into the memory.
+    pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Refusal> {
+        let mut rest = bytes;
+        self.each_part(offset_bytes, bytes.len() as u64, |pass, at, len| {
+            let (now, after) = rest.split_at(len as usize);
+            rest = after;
+            pass.write(at, now).then_some(()).ok_or(Refusal::Bounds)
+        })
+    }
+}
