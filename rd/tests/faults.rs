@@ -65,3 +65,28 @@ fn a_seed_replays_its_run() {
     }
     assert_ne!(run_seed(1).digest, run_seed(2).digest, "the digest tells runs apart");
 }
+
+/// Processes that replay the seeds. What differs between them differs in few.
+const PROCESSES: usize = 8;
+/// Where a process finds that it is one of those.
+const REPLAYS: &str = "FAULTS_REPLAYS";
+
+#[test]
+fn a_seed_replays_its_run_in_another_process() {
+    if std::env::var_os(REPLAYS).is_some() {
+        let digests = (50..70).map(|seed| format!("{:08x}", run_seed(seed).digest));
+        println!("digests: {}", digests.collect::<Vec<_>>().join(" "));
+        return;
+    }
+    let program = std::env::current_exe().expect("this program");
+    let replay = || {
+        let mut replay = std::process::Command::new(&program);
+        let name = "a_seed_replays_its_run_in_another_process";
+        let replay = replay.args([name, "--exact", "--nocapture"]).env(REPLAYS, "1").output();
+        let output = String::from_utf8(replay.expect("this program runs").stdout).expect("text");
+        let digests = output.lines().find(|line| line.starts_with("digests: "));
+        digests.unwrap_or_else(|| panic!("no digests in:\n{output}")).to_owned()
+    };
+    let first = replay();
+    assert!((1..PROCESSES).all(|_| replay() == first), "a process ran {first} differently");
+}
