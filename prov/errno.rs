@@ -3,10 +3,10 @@
 use erd_core::cause::Cause;
 use erd_core::error::Error;
 use erd_ffi::fi::{
-    FI_EACCES, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EALREADY, FI_EBADFLAGS, FI_ECANCELED, FI_ECONNRESET,
-    FI_EFAULT, FI_EHOSTUNREACH, FI_EINVAL, FI_EKEYREJECTED, FI_EMSGSIZE, FI_ENOAV, FI_ENOCQ,
-    FI_ENODATA, FI_ENOENT, FI_ENOEQ, FI_ENOKEY, FI_ENOMEM, FI_ENOMSG, FI_ENOSYS, FI_EOPBADSTATE,
-    FI_EOPNOTSUPP, FI_EOTHER, FI_EOVERRUN, FI_EPROTO, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
+    FI_EACCES, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EBADFLAGS, FI_ECANCELED, FI_ECONNRESET, FI_EFAULT,
+    FI_EHOSTUNREACH, FI_EINVAL, FI_EKEYREJECTED, FI_EMSGSIZE, FI_ENOAV, FI_ENOCQ, FI_ENODATA,
+    FI_ENOENT, FI_ENOKEY, FI_ENOMEM, FI_ENOMSG, FI_ENOSYS, FI_EOPBADSTATE, FI_EOPNOTSUPP,
+    FI_EOTHER, FI_EOVERRUN, FI_EPROTO, FI_ESHUTDOWN, FI_ETIMEDOUT, FI_ETRUNC,
 };
 use std::ffi::c_int;
 
@@ -19,7 +19,6 @@ pub const fn of(error: Error) -> c_int {
         Error::Again => FI_EAGAIN,
         Error::State => FI_EOPBADSTATE,
         Error::Failed => FI_EOTHER,
-        Error::Already => FI_EALREADY,
         Error::NoData => FI_ENODATA,
         Error::NotFound => FI_ENOENT,
         Error::Unimplemented => FI_ENOSYS,
@@ -31,7 +30,6 @@ pub const fn of(error: Error) -> c_int {
         Error::NoKey => FI_ENOKEY,
         Error::NoQueue => FI_ENOCQ,
         Error::NoAddresses => FI_ENOAV,
-        Error::NoEvents => FI_ENOEQ,
         Error::System(errno) => errno,
     }
 }

@@ -4,7 +4,7 @@
 //! provider's state:
 //!
 //! ```text
-//! FidBox<CompletionQueue> = { fid: fid_cq, owner: Process, inner: Arc<CompletionQueue> }   (#[repr(C)])
+//! FidBox<CqFid> = { fid: fid_cq, owner: Process, inner: Arc<CqFid> }   (#[repr(C)])
 //! ```
 //!
 //! [`publish`] makes the box and gives its pointer to C, [`inner`] and [`from_fid`] find the state

@@ -40,14 +40,6 @@ unsafe impl Class for StxInner {
     }
 }
 
-impl StxInner {
-    /// Keeps the context open until the answer is dropped.
-    #[must_use]
-    pub fn hold(&self) -> Use {
-        self.users.add()
-    }
-}
-
 // SAFETY: `fid_ep` begins with its `fid`, and no other state has this class.
 unsafe impl Class for SharedReceives {
     type Abi = fid_ep;

@@ -39,7 +39,7 @@ pub struct Domain {
     pub paths: u16,
     /// Speed of the link in bytes per second; 0 if unknown.
     pub link_bytes_per_s: u64,
-    /// The application may leave all progress to the provider .
+    /// The application may leave all progress to the provider.
     pub auto_progress: bool,
     /// Memory registered for remote access, and how keys are given.
     pub regions: Arc<KeyTable>,

@@ -21,9 +21,6 @@ pub enum Error {
     /// A bug has failed the object.
     #[error("a bug has failed the object")]
     Failed,
-    /// It was done before.
-    #[error("it was done before")]
-    Already,
     /// Nothing fits what was asked for.
     #[error("nothing fits what was asked for")]
     NoData,
@@ -57,9 +54,6 @@ pub enum Error {
     /// No address vector is bound.
     #[error("no address vector is bound")]
     NoAddresses,
-    /// No event queue is bound.
-    #[error("no event queue is bound")]
-    NoEvents,
     /// The operating system's error number.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
     System(i32),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Operations of a domain that may wait; more are refused with `FI_EAGAIN`.
+/// Operations of a domain that may wait; more are refused with [`Error::Again`].
 pub const WAITING_MAX: usize = 1 << 16;
 
 /// An operation that an endpoint posts once a counter is there.
@@ -23,7 +23,7 @@ pub trait Deferred: Send + Sync {
     /// Posts the operation. One that cannot be posted ends by an error.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if it is to be tried again.
+    /// [`Error::Again`] if it is to be tried again.
     fn post(&mut self) -> Result<(), Error>;
 }
 
@@ -274,7 +274,7 @@ impl Work {
     /// Drops the items that are meant, those too that are due and wait for room.
     ///
     /// # Errors
-    /// `FI_EINVAL` if one is meant and none is there.
+    /// [`Error::Invalid`] if one is meant and none is there.
     pub fn cancel(&self, which: Which) -> Result<(), Error> {
         let counters = self.counters.lock().clone();
         let canceled = counters.iter().filter_map(Weak::upgrade);

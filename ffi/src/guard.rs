@@ -77,13 +77,10 @@ pub use guarded;
 /// If `body` panics, `on_panic` runs (a panic of its own is swallowed) and the answer is that of
 /// [`CReturn::from_errno`] for `FI_EOTHER`.
 pub fn call<R: CReturn>(name: &str, body: impl FnOnce() -> R, on_panic: impl FnOnce()) -> R {
-    match erd_sys::guard::caught(body, on_panic) {
-        Ok(value) => value,
-        Err(text) => {
-            log::emit(Level::Warn, Subsys::Core, name, 0, format_args!("internal error: {text}"));
-            R::from_errno(FI_EOTHER)
-        }
-    }
+    let tell = |text: &str| {
+        log::emit(Level::Warn, Subsys::Core, name, 0, format_args!("internal error: {text}"));
+    };
+    erd_sys::guard::caught(body, tell, on_panic).unwrap_or_else(|| R::from_errno(FI_EOTHER))
 }
 
 #[cfg(test)]

@@ -8,12 +8,11 @@ use erd_core::endpoint::peer_rx::source_of_queued;
 use erd_core::flags::Flags;
 use erd_core::foreign::{Answer, CounterOwner, LentReceive, Offer, QueueOwner, ReceiveOwner, Slip};
 use erd_ffi::fi::{
-    FI_EAGAIN, FI_EINVAL, FI_ENOENT, FI_REMOTE_CQ_DATA, fi_addr_t, fi_cq_err_entry,
-    fi_ops_cntr_owner, fi_ops_cq_owner, fi_ops_srx_owner, fi_ops_srx_peer, fi_peer_cntr_context,
-    fi_peer_cq_context, fi_peer_get_addr, fi_peer_match_attr, fi_peer_rx_entry,
-    fi_peer_srx_context, fid_peer_cntr, fid_peer_cq, fid_peer_srx,
+    FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_EINVAL, FI_ENOENT, FI_REMOTE_CQ_DATA, fi_addr_t,
+    fi_cq_err_entry, fi_ops_cntr_owner, fi_ops_cq_owner, fi_ops_srx_owner, fi_ops_srx_peer,
+    fi_peer_cntr_context, fi_peer_cq_context, fi_peer_get_addr, fi_peer_match_attr,
+    fi_peer_rx_entry, fi_peer_srx_context, fid_peer_cntr, fid_peer_cq, fid_peer_srx,
 };
-use erd_ffi::guard::guarded;
 use std::ffi::{c_int, c_void};
 
 /// A context that an owner passes in place of the usual one, if it is whole.
@@ -281,12 +280,16 @@ impl ReceiveOwner for SrxOwner {
 
 const _: () = assert!(size_of::<*mut c_void>() == 8, "a key has 64 bits");
 
-guarded! {
-    /// Where the sender of a queued message is in the AV now.
-    unsafe extern "C" fn source_of_entry(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
+/// Where the sender of a queued message is in the AV now.
+unsafe extern "C" fn source_of_entry(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
+    // What a panic leaves: 0 would be a peer.
+    let mut found = FI_ADDR_NOTAVAIL;
+    let find = || {
         // SAFETY: the owner asks about an entry that it has queued.
-        source_of_queued(unsafe { (*entry).peer_context } as u64)
-    }
+        found = source_of_queued(unsafe { (*entry).peer_context } as u64);
+    };
+    erd_ffi::guard::call("get_addr", find, || ());
+    found
 }
 
 /// A receive of the owner's, lent until its completion is written.

@@ -80,19 +80,18 @@ impl Error {
             CoreError::Failed => return Error::Failed,
             CoreError::State => return Error::Closed,
             CoreError::System(errno) => errno,
-            CoreError::NoData | CoreError::NotFound => libc::ENODEV,
+            CoreError::NoData => libc::ENODATA,
+            CoreError::NotFound => libc::ENOENT,
             CoreError::NoMemory => libc::ENOMEM,
             CoreError::Address => libc::EADDRNOTAVAIL,
             CoreError::Again => libc::EAGAIN,
             CoreError::Access => libc::EACCES,
             CoreError::TooLong => libc::EMSGSIZE,
-            CoreError::Already | CoreError::NoKey => libc::EBUSY,
+            CoreError::NoKey => libc::EBUSY,
             CoreError::Unimplemented | CoreError::Unsupported => libc::EOPNOTSUPP,
-            CoreError::Invalid
-            | CoreError::Flags
-            | CoreError::NoQueue
-            | CoreError::NoAddresses
-            | CoreError::NoEvents => libc::EINVAL,
+            CoreError::Invalid | CoreError::Flags | CoreError::NoQueue | CoreError::NoAddresses => {
+                libc::EINVAL
+            }
         };
         Error::System { action, source: io::Error::from_raw_os_error(errno) }
     }

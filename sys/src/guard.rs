@@ -7,22 +7,28 @@ use std::thread::{Builder, JoinHandle};
 #[cfg(not(panic = "unwind"))]
 compile_error!("erd catches its own bugs: build with panic = \"unwind\"");
 
-/// Runs `body`. If it panics, `on_panic` runs, of which a panic is swallowed.
-///
-/// # Errors
-/// What the panic said.
-pub fn caught<R>(body: impl FnOnce() -> R, on_panic: impl FnOnce()) -> Result<R, String> {
+/// Runs `body`. If it panics, `tell` gets what the panic said, and then `on_panic` runs, of which a panic is
+/// swallowed; `None` then.
+pub fn caught<R>(
+    body: impl FnOnce() -> R,
+    tell: impl FnOnce(&str),
+    on_panic: impl FnOnce(),
+) -> Option<R> {
     // The closures may leave an object half changed; the hook marks it as failed, after which
     // nothing looks into it any more.
-    catch_unwind(AssertUnwindSafe(body)).map_err(|payload| told(payload, on_panic))
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(payload) => {
+            told(payload, tell, on_panic);
+            None
+        }
+    }
 }
 
 /// [`caught`] that logs what the panic of `name` said, and answers the default value then.
 pub fn run<R: Default>(name: &str, body: impl FnOnce() -> R, on_panic: impl FnOnce()) -> R {
-    caught(body, on_panic).unwrap_or_else(|text| {
-        tracing::warn!("{name}: internal error: {text}");
-        R::default()
-    })
+    let tell = |text: &str| tracing::warn!("{name}: internal error: {text}");
+    caught(body, tell, on_panic).unwrap_or_default()
 }
 
 /// Starts a thread whose panic is caught, logged and reported through `on_panic`.
@@ -44,18 +50,17 @@ where
 }
 
 #[cold]
-fn told(payload: Box<dyn Any + Send>, on_panic: impl FnOnce()) -> String {
+fn told(payload: Box<dyn Any + Send>, tell: impl FnOnce(&str), on_panic: impl FnOnce()) {
     let text = payload
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
-        .to_owned();
+        .unwrap_or("no message");
+    tell(text);
     if let Err(second) = catch_unwind(AssertUnwindSafe(on_panic)) {
         forget(second);
     }
     forget(payload);
-    text
 }
 
 /// Leaks a panic's payload unless it is plain text: its `Drop` is foreign code that could panic.

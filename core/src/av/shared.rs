@@ -63,7 +63,7 @@ impl Shared {
             match error.kind() {
                 ErrorKind::NotFound => Error::NotFound,
                 ErrorKind::InvalidInput => Error::Invalid,
-                _ => Error::of_system(&error, Error::Failed),
+                _ => Error::of_system(&error, Error::System(libc::EIO)),
             }
         })?;
         let room = words.count().saturating_sub(FI_ADDRS) / (1 + ENTRY_WORDS);

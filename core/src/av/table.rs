@@ -15,7 +15,7 @@ struct Entry {
 }
 
 /// Addresses by index. A new address takes the lowest free index, so that addresses inserted into
-/// an empty table have the indices 0, 1, 2 (`fi_av(3)`, `FI_AV_TABLE`).
+/// an empty table have the indices 0, 1, 2.
 #[derive(Default)]
 pub struct Table {
     entries: Vec<Option<Entry>>,

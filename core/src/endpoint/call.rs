@@ -78,7 +78,7 @@ pub unsafe fn list<'a, T>(at: *const T, count: usize, max: usize) -> Option<&'a 
 /// Checks that all buffers have addresses: a NULL that is passed by mistake would end the process.
 ///
 /// # Errors
-/// `FI_EINVAL`.
+/// [`Error::Invalid`].
 pub(super) fn check_buffers(all: &[&Buffers]) -> Result<(), Error> {
     if all.iter().all(|buffers| buffers.are_somewhere()) {
         return Ok(());

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 /// The completion queue of one direction.
 pub(super) struct BoundCq {
     pub cq: Arc<CompletionQueue>,
-    /// Only operations that ask for it complete there (`FI_SELECTIVE_COMPLETION`).
+    /// Only operations that ask for it complete there.
     pub selective: bool,
     account_id: AccountId,
     account: Account,

@@ -1,4 +1,4 @@
-//! Posting by callers in Rust, as many as they like under one lock .
+//! Posting by callers in Rust, as many as they like under one lock.
 
 use super::driver::Driver;
 use super::ops::Buffers;

@@ -237,5 +237,9 @@ fn port_error(error: &PortError) -> Error {
 }
 
 fn io_error(error: &io::Error) -> Error {
-    Error::of_system(error, Error::Failed)
+    match error.raw_os_error() {
+        // No file descriptor is left, whoever's limit that is.
+        Some(libc::ENFILE) => Error::System(libc::EMFILE),
+        errno => Error::System(errno.unwrap_or(libc::EIO)),
+    }
 }

@@ -1,4 +1,4 @@
-//! Operations that are posted when a counter gets far enough .
+//! Operations that are posted when a counter gets far enough.
 
 use super::call::check_buffers;
 use super::complete::Report;
@@ -112,7 +112,7 @@ impl Later {
     /// An operation of `endpoint`; `owed` says where it counts if it is deferred work.
     ///
     /// # Errors
-    /// A positive error number: what can be checked is checked at once.
+    /// Why not: what can be checked is checked at once.
     pub fn new(
         endpoint: &Arc<Endpoint>,
         mut post: Post,

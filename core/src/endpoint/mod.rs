@@ -341,7 +341,7 @@ impl Endpoint {
         !self.failed.load(Ordering::Acquire) && self.owner.is_current()
     }
 
-    /// Runs a post. If it fails, earlier ones that waited for it (`FI_MORE`) go out.
+    /// Runs a post. If it fails, earlier ones that waited for it ([`crate::flags::Flags::MORE`]) go out.
     ///
     /// # Errors
     /// Those of `post`, [`Error::State`] if the endpoint is not enabled, [`Error::Failed`].

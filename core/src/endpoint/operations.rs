@@ -160,7 +160,7 @@ impl RecvOp {
     }
 }
 
-/// A buffer that takes messages until too little of it is left (`FI_MULTI_RECV`).
+/// A buffer that takes messages until too little of it is left ([`Flags::MULTI_RECV`]).
 pub(super) struct MultiRecv {
     pub base: *mut u8,
     pub len_bytes: u64,
@@ -226,7 +226,7 @@ impl Unexpected {
     }
 }
 
-/// A message that a peek with `FI_CLAIM` took aside.
+/// A message that a peek with [`Flags::CLAIM`] took aside.
 pub(super) struct Claimed {
     /// Identifies it: the context of the peek.
     pub context: *mut c_void,

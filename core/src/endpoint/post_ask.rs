@@ -37,7 +37,7 @@ pub struct AskPost {
 }
 
 impl AskPost {
-    /// A read. What belongs to outgoing bytes does not belong to it: neither `FI_INJECT`, even as
+    /// A read. What belongs to outgoing bytes does not belong to it: neither [`Flags::INJECT`], even as
     /// the endpoint's default, nor remote CQ data.
     pub fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
         let call = Call { data: None, flags: call.flags.difference(Flags::INJECT), ..call };

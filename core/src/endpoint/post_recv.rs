@@ -181,7 +181,7 @@ impl Driver {
         }
     }
 
-    /// `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`; without a pattern nothing is found.
+    /// [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`]; without a pattern nothing is found.
     pub(super) fn search(
         &mut self,
         request: &RecvRequest,
@@ -224,7 +224,7 @@ impl Driver {
         self.host.rx.push(report, Some(message.msg.peer));
     }
 
-    /// `FI_CLAIM` without `FI_PEEK`: receives or discards what an earlier peek claimed.
+    /// [`Flags::CLAIM`] without [`Flags::PEEK`]: receives or discards what an earlier peek claimed.
     fn take_claimed(&mut self, request: &RecvRequest) -> Result<(), Refused> {
         let context = request.context;
         let found = self.host.claimed.iter().position(|claimed| claimed.context == context);

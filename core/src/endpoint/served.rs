@@ -22,7 +22,7 @@ pub(super) struct Served {
     pub lent: Vec<Lent>,
     /// The answer itself, if it is short or was computed.
     pub copy: Option<Vec<u8>>,
-    /// `FI_RMA` or `FI_ATOMIC`, and the kind of access as the endpoint counts it.
+    /// [`Flags::RMA`] or [`Flags::ATOMIC`], and the kind of access as the endpoint counts it.
     pub flags: Flags,
     /// The kinds of access as regions count them: fetching an element changes it, too.
     pub kinds: Flags,

@@ -1,5 +1,5 @@
 //! A buffer of a shared receive context that takes messages until too little of it is left
-//! (`FI_MULTI_RECV`). Its parts may go to messages of different endpoints.
+//! ([`Flags::MULTI_RECV`]). Its parts may go to messages of different endpoints.
 
 use crate::cause::Cause;
 use crate::endpoint::ops::Buffers;
@@ -51,7 +51,7 @@ struct State {
 
 impl Buffer {
     /// # Errors
-    /// `FI_EINVAL`.
+    /// [`Error::Invalid`].
     pub(super) fn new(
         request: &RecvRequest,
         min_free_bytes: u64,

@@ -70,7 +70,7 @@ pub struct SharedReceives {
     directed: bool,
     /// Default flags of receives.
     rx_flags: Flags,
-    /// `FI_OPT_MIN_MULTI_RECV`.
+    /// Least space below which a buffer of many messages is released.
     min_multi_recv_bytes: AtomicUsize,
     orphans: Orphans,
     /// Another provider has the receives.
@@ -306,7 +306,7 @@ impl SharedReceives {
     /// Checks that there is room for one more receive.
     ///
     /// # Errors
-    /// `FI_EAGAIN`.
+    /// [`Error::Again`].
     fn admit(&self) -> Result<(), Error> {
         if self.has_room() {
             return Ok(());
@@ -384,7 +384,7 @@ impl SharedReceives {
         }
     }
 
-    /// `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`. The endpoint that has the message answers.
+    /// [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`]. The endpoint that has the message answers.
     fn search(&self, request: &RecvRequest, at: &Pattern<SocketAddr>) -> Result<(), Error> {
         if request.tag.is_none() {
             tracing::info!(?request.flags, "a message is looked for by its tag");
