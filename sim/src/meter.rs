@@ -45,7 +45,7 @@ impl DepthMeter {
         self.depth_bytes = depth_bytes;
     }
 
-    /// Begins to measure anew.
+    /// Begins to measure again.
     pub fn reset(&mut self, now: Picos) {
         self.set(now, self.depth_bytes);
         self.since = now;

@@ -1,5 +1,5 @@
 //! The tables of the repository are what the simulator gives. After a change that is meant,
-//! `UPDATE_TABLES=1 cargo test -p erd-sim --release --test tables` writes them anew.
+//! `UPDATE_TABLES=1 cargo test -p erd-sim --release --test tables` writes them again.
 
 use erd_sim::schemes;
 use erd_sim::tables::Table;
@@ -21,7 +21,7 @@ fn hold(name: &str) {
         .filter(|(kept, now)| kept != now)
         .map(|(kept, now)| format!("- {kept}\n+ {now}"))
         .collect();
-    assert!(kept == now, "{name}: UPDATE_TABLES=1 writes it anew\n{}", differ.join("\n"));
+    assert!(kept == now, "{name}: UPDATE_TABLES=1 writes it again\n{}", differ.join("\n"));
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub fn light() {
 pub fn heavy() {
     fence(Ordering::SeqCst);
     if LIGHT_IS_FREE.load(Ordering::Relaxed) {
-        // A forked child is registered anew if its kernel asks for that.
+        // A forked child is registered again if its kernel asks for that.
         let done = membarrier(PRIVATE_EXPEDITED)
             || membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
         assert!(done, "membarrier(2) does not answer any more");

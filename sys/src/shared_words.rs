@@ -2,7 +2,7 @@
 //!
 //! Who has them open holds a shared lock on their file, which the kernel ends with the process. So
 //! the last one removes the name, and a name that nobody holds is left over from a crash and is
-//! made anew.
+//! made again.
 
 use libc::c_int;
 use std::ffi::CString;
@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Times that opening starts anew, because another process opened or closed the same name.
+/// Times that opening starts again, because another process opened or closed the same name.
 const TRIES: u32 = 1000;
 /// Pause between two of them.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -242,7 +242,7 @@ mod tests {
         let name = format!("erd-test-left-{}", std::process::id());
         let c_name = CString::new(format!("/{name}")).expect("a name");
         drop(shm_open(&c_name, libc::O_CREAT).expect("left over"));
-        let words = SharedWords::open(&name, 4, true).expect("made anew");
+        let words = SharedWords::open(&name, 4, true).expect("made again");
         assert_eq!((words.count(), words.word(0).load(Ordering::Relaxed)), (4, 0));
     }
 
@@ -253,7 +253,7 @@ mod tests {
         let c_name = CString::new(format!("/{name}")).expect("a name");
         let stale = shm_open(&c_name, libc::O_CREAT).expect("left over");
         remove(&stale, &c_name);
-        let words = SharedWords::open(&name, 4, true).expect("made anew");
+        let words = SharedWords::open(&name, 4, true).expect("made again");
         assert!(SharedWords::join(stale, &c_name).expect("a file of ours").is_none());
         let other = SharedWords::open(&name, 4, false).expect("the name is still there");
         words.word(0).store(7, Ordering::Relaxed);

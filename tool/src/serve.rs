@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Messages that may be on their way to memory.
 const RECEIVES: usize = 64;
-/// Peers that are remembered. When there are more, all are forgotten, and counted anew.
+/// Peers that are remembered. When there are more, all are forgotten, and counted again.
 const PEERS_MAX: usize = 1024;
 /// Answers under way, of 1 MiB at most: what hosts that take no answers can have this one keep.
 const SENDS_MAX: u32 = 256;

@@ -124,7 +124,7 @@ impl CompletionQueue {
         self.queue.lock().open_account()
     }
 
-    /// Adds completions, and wakes whoever waits for them.
+    /// Adds completions, and wakes those who wait for them.
     pub fn push(&self, entries: impl Iterator<Item = Entry>) {
         let mut queue = self.queue.lock();
         let before = queue.unread();

@@ -238,7 +238,7 @@ fn port_error(error: &PortError) -> Error {
 
 fn io_error(error: &io::Error) -> Error {
     match error.raw_os_error() {
-        // No file descriptor is left, whoever's limit that is.
+        // No file descriptor is left: the process's limit or the system's.
         Some(libc::ENFILE) => Error::System(libc::EMFILE),
         errno => Error::System(errno.unwrap_or(libc::EIO)),
     }

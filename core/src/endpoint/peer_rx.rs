@@ -1,6 +1,6 @@
 //! Messages whose receives are in another library's receive context ([`crate::foreign`]).
 //!
-//! A message is first kept as unexpected, whoever made the step in which it came. When the owner
+//! A message is first kept as unexpected, no matter who made the step in which it came. When the owner
 //! next calls, it is asked for the receive, outside the endpoint's lock. Without one the message is
 //! queued with the owner, by a key, and comes back when the owner starts or discards it.
 

@@ -12,7 +12,7 @@ pub(super) struct SharedRx {
     pub endpoint: Weak<dyn SharedMember>,
     /// Messages that were not offered yet, oldest first.
     pub fresh: VecDeque<(PeerId, Option<u64>)>,
-    /// Those that were given a receive when there was no room for it here: they are offered anew, before
+    /// Those that were given a receive when there was no room for it here: they are offered again, before
     /// the others.
     pub refused: VecDeque<(PeerId, Option<u64>)>,
     pub _use: Use,

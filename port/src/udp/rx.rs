@@ -335,7 +335,7 @@ pub struct Taken {
 #[derive(Debug)]
 struct Parts(Vec<libc::iovec>);
 
-// SAFETY: the addresses are written anew before each call, and used in that call only.
+// SAFETY: the addresses are written again before each call, and used in that call only.
 unsafe impl Send for Parts {}
 
 impl Parts {

@@ -126,7 +126,7 @@ pub(super) struct Receiver {
 #[derive(Default)]
 struct Requests(Vec<(ibv_recv_wr, ibv_sge)>);
 
-// SAFETY: as the sender's chain: pointers are written anew for each post.
+// SAFETY: as the sender's chain: pointers are written again for each post.
 unsafe impl Send for Requests {}
 
 impl Receiver {

@@ -33,7 +33,7 @@ const SLOW_NS: u64 = 1_000_000;
 /// and only then asks to be told when there are fewer, so the word may come in between, and who
 /// posts nothing more is never served again.
 const STUCK_NS: u64 = 100_000_000;
-/// An address handle of this age is made anew when it is next used: the peer's hardware address may
+/// An address handle of this age is made again when it is next used: the peer's hardware address may
 /// have changed.
 const AH_AGE_NS: u64 = 30_000_000_000;
 /// Completions are looked for this often at least while some are due: errors come by them.
@@ -389,7 +389,7 @@ impl Sender {
         }
     }
 
-    /// Every address handle is made anew when it is next used.
+    /// Every address handle is made again when it is next used.
     pub(super) fn retire_all(&mut self) {
         let ways: Vec<Way> = self.ahs.keys().copied().collect();
         for way in ways {

@@ -449,7 +449,7 @@ impl Nscc {
         (path_bad, self.pipe.queue_delay_ns() >= self.target_ns())
     }
 
-    /// Without marks and jitter, whether a path is late. The bound is drawn anew for each sample, so that
+    /// Without marks and jitter, whether a path is late. The bound is drawn again for each sample, so that
     /// the more a path is behind the one in the middle, the more of its packets count as marked, as with
     /// RED. From a bound that stands still all that is beyond it leaves at once, and comes back at once.
     #[inline(always)]

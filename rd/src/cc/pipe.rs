@@ -7,7 +7,7 @@
 //! queue moves less, and targets are never below that noise.
 //!
 //! Whoever asks, asks for every packet, so what is derived from the estimates (the typical round
-//! trip, the noise) is kept, and reckoned anew only when one of them moves: while a flow learns, when
+//! trip, the noise) is kept, and reckoned again only when one of them moves: while a flow learns, when
 //! the least round trip changes, and about once a round trip where the link's speed is unknown.
 
 use super::options::TypicalRtts;
@@ -282,7 +282,7 @@ impl Pipe {
 
     /// Small packets take less time than large ones where a large one's copies or its time on the
     /// link count: the round trips of the largest are what the window is made for. The first larger
-    /// packet begins the least round trip anew.
+    /// packet begins the least round trip again.
     fn is_small(&mut self, ack: &Ack, rtt: f32) -> bool {
         if ack.acked_packets == 0 || ack.acked_bytes == 0 {
             return false;

@@ -53,7 +53,7 @@ const FS_AT_MIN: f32 = 3.162_277_7;
 const FS_AT_MAX: f32 = 0.1;
 /// Least window in packets: a thousand flows can share what one packet fills.
 const PACKETS_MIN: f32 = 0.001;
-/// Timeouts in a row after which the window starts anew (htsim's threshold of retransmissions).
+/// Timeouts in a row after which the window starts again (htsim's threshold of retransmissions).
 const TIMEOUTS_RESET: u32 = 5;
 /// A paced packet waits no longer, in ns: a second, so that a flow is slow but never stuck.
 const GAP_MAX_NS: f32 = 1e9;

@@ -94,7 +94,7 @@ impl Flow {
         self.paths.kib()
     }
 
-    /// Gives memory back; what is counted by path begins anew.
+    /// Gives memory back; what is counted by path begins again.
     pub(super) fn reclaim(&mut self) {
         self.paths = Paths::default();
     }

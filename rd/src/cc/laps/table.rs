@@ -40,7 +40,7 @@ const DEAD_LEAST_NS: f32 = 1e6;
 const LOOK_MOST: usize = 16;
 /// Paths drawn at most until one is taken; then all are looked at.
 const DRAWS_MOST: u32 = 4;
-/// A sample so far below the least value, in margins, weighs all paths anew.
+/// A sample so far below the least value, in margins, weighs all paths again.
 const BELOW: f32 = 0.125;
 
 /// Four times what a parabola through both ends of an octave lies below its chord, in 1 / 65,536: 0.344.
@@ -335,7 +335,7 @@ impl PathTable {
     }
 
     /// A path's round trip in ns. Answers what it would have been on the fastest path, for the
-    /// estimates of the whole flow, and whether all paths should be weighed anew; `None` if there is
+    /// estimates of the whole flow, and whether all paths should be weighed again; `None` if there is
     /// no such path.
     #[inline(always)]
     pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, beta: f32) -> Option<(f32, bool)> {

@@ -110,7 +110,7 @@ fn rates_go_through_the_stages_of_the_paper() {
     assert!(near(step(&mut flow, &mut now, 60 * MICRO), 2.75 * a, 0.02 * a));
     assert!(near(flow.expected, 5.5 * a, 0.02 * a));
     let recovering = step(&mut flow, &mut now, 12 * MICRO);
-    assert!(near(recovering, 4.12 * a, 0.02 * a), "the stages begin anew");
+    assert!(near(recovering, 4.12 * a, 0.02 * a), "the stages begin again");
 }
 
 #[test]

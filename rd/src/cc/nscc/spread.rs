@@ -10,7 +10,7 @@ use rand_pcg::Pcg32;
 /// How long REPS stays with paths that work once one may be dead.
 const FREEZE_NS: Nanos = 10 * MILLISECOND;
 
-/// So often a path is chosen anew in place of one that is left.
+/// So often a path is chosen again in place of one that is left.
 const CHOICES: u32 = 8;
 
 /// The path state; a flow has it from its first burst over several paths on.
