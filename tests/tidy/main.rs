@@ -416,13 +416,15 @@ fn steps_told(text: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 #[test]
-fn the_way_of_a_send_names_real_functions() {
+fn the_ways_of_messages_name_real_functions() {
     let tree = tree();
     let document = tree.iter().find(|source| source.path == "docs/ARCHITECTURE.md").expect("it");
-    let section = document.text.split("file by file").nth(1).expect("the way of a send");
-    let steps = steps_told(section.split("\nRMA").next().unwrap_or_default());
-    assert!(steps.len() > 10, "{steps:?}");
-    for (file, functions) in steps {
+    let ways = document.text.split("file by file").skip(1);
+    let ways = ways.map(|way| steps_told(way.split("\n\nRMA").next().unwrap_or(way)));
+    let ways: Vec<_> = ways.collect();
+    assert_eq!(ways.len(), 3, "a send, a write and a NACK");
+    assert!(ways.iter().all(|steps| steps.len() > 8), "{ways:?}");
+    for (file, functions) in ways.into_iter().flatten() {
         let source = tree.iter().find(|source| source.path == file).expect(file);
         let named: Vec<String> =
             rust_functions(&source.text).into_iter().map(|(_, name, _)| name).collect();
