@@ -43,12 +43,12 @@ impl Admission {
     }
 
     /// Addresses have left an address vector.
-    pub fn shrank(&self) {
+    pub(crate) fn shrank(&self) {
         self.shrunk.fetch_add(1, Ordering::Release);
     }
 
     /// Whether the endpoint that has proven to receive at `name` may use keys of the application.
-    pub fn admits(&self, name: SocketAddr) -> bool {
+    pub(crate) fn admits(&self, name: SocketAddr) -> bool {
         let knows = |av: Arc<dyn Names>| match self.rule {
             KeyPeers::Any => true,
             KeyPeers::Names => av.has(name),
@@ -74,7 +74,7 @@ impl Admitted {
 
     /// See [`Admission::admits`]. Addresses that other processes take out of a shared address vector
     /// count for peers that were admitted before.
-    pub fn admits(&mut self, peer: PeerId, name: SocketAddr) -> bool {
+    pub(crate) fn admits(&mut self, peer: PeerId, name: SocketAddr) -> bool {
         let shrunk = self.admission.shrunk.load(Ordering::Acquire);
         let index = peer.index as usize;
         let admitted = Some((peer.generation, shrunk));

@@ -107,7 +107,7 @@ impl Operation {
 
     /// It changes nothing.
     #[must_use]
-    pub fn reads_only(self) -> bool {
+    pub(crate) fn reads_only(self) -> bool {
         self.op == Op::Read
     }
 
@@ -126,7 +126,12 @@ impl Operation {
     ///
     /// # Safety
     /// Each place is readable for its length and, unless the operation only reads, writable.
-    pub unsafe fn apply(self, places: &[(*mut u8, usize)], operand: &[u8], before: &mut [u8]) {
+    pub(crate) unsafe fn apply(
+        self,
+        places: &[(*mut u8, usize)],
+        operand: &[u8],
+        before: &mut [u8],
+    ) {
         if matches!(self.kind, Type::Long | Type::LongComplex) {
             // SAFETY: the caller's promise is the same.
             return unsafe { self.apply_long(places, operand, before) };

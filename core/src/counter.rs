@@ -130,11 +130,11 @@ impl Counter {
         id: usize,
     ) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.work, &domain.work) {
-            // Whoever lets that domain progress knows nothing of this one's endpoints.
+            // Calls that let that domain progress know nothing of this one's endpoints.
             tracing::info!("the triggering counter must be of the endpoint's domain");
             return Err(Error::Invalid);
         }
-        // Who waits for the counter lets progress whatever brings it there.
+        // A thread that waits for the counter lets those endpoints progress that bring it there.
         domain.watch_region(&self.watch);
         let cntr: Arc<dyn Trigger> = Arc::clone(self) as _;
         domain.work.queue(&cntr, threshold, action, id)
@@ -146,7 +146,7 @@ impl Counter {
         &self.users
     }
 
-    /// What is counted reaches the owner, and what waits is dropped.
+    /// Tells the owner of all that was counted, and drops the operations that wait.
     pub fn close(&self) {
         self.hand_over();
         self.waiting.clear();
@@ -264,7 +264,7 @@ impl Counter {
 
     /// Counts at the owner, if there is one, what has not been. It calls, and no lock of an endpoint
     /// is held.
-    pub fn hand_over(&self) {
+    pub(crate) fn hand_over(&self) {
         let Some(Owner { counter, told }) = &self.owner else { return };
         let now = self.values();
         let before = std::mem::replace(&mut *told.lock(), now);

@@ -170,7 +170,7 @@ impl Domain {
     ///
     /// # Errors
     /// What keeps them from being opened.
-    pub fn tx_sockets(&self) -> Result<Arc<TxSockets>, PortError> {
+    pub(crate) fn tx_sockets(&self) -> Result<Arc<TxSockets>, PortError> {
         let mut slot = self.tx.lock();
         if let Some(sockets) = &*slot {
             return Ok(Arc::clone(sockets));

@@ -62,7 +62,7 @@ pub enum Error {
 impl Error {
     /// The error of a system call; `otherwise` where the system gave no number.
     #[must_use]
-    pub fn of_system(error: &io::Error, otherwise: Error) -> Error {
+    pub(crate) fn of_system(error: &io::Error, otherwise: Error) -> Error {
         error.raw_os_error().map_or(otherwise, Error::System)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Completions are written to the owner's queue, counted at its counter, and receives asked of its
 //! receive context. An owner may have no locks but its callers' own. So its functions are called only
-//! from within its own calls. What comes about at another time, by the helper thread, waits for the
-//! next of these. No lock of an endpoint, queue or counter is held meanwhile, except that of an endpoint that
+//! from within its own calls. Completions and messages that the helper thread brings at another time
+//! wait for the next of these. No lock of an endpoint, queue or counter is held meanwhile, except that of an endpoint that
 //! gives receives back when it ends.
 
 use crate::completion::queue::Entry;

@@ -72,7 +72,7 @@ impl KeyTable {
 
     /// A stranger could guess a key: the application chooses them.
     #[must_use]
-    pub fn has_guessable_keys(&self) -> bool {
+    pub(crate) fn has_guessable_keys(&self) -> bool {
         !self.terms.random
     }
 
@@ -92,7 +92,7 @@ impl KeyTable {
 
     /// Whether a key stands, or was taken back lately.
     #[must_use]
-    pub fn stood(&self, key: u64) -> bool {
+    pub(crate) fn stood(&self, key: u64) -> bool {
         self.regions.lock().contains_key(&key) || self.gone.lock().contains(&key)
     }
 

@@ -98,7 +98,7 @@ impl Look {
 
     /// Takes a place that is due, if there is one. Its endpoint tells its next time when it is called;
     /// until then the look does not know it.
-    pub fn pop_due(&self, now: u64) -> Option<u32> {
+    pub(crate) fn pop_due(&self, now: u64) -> Option<u32> {
         if self.next_ns.load(Ordering::Relaxed) > now {
             return None;
         }
@@ -109,7 +109,7 @@ impl Look {
     }
 
     /// When the first endpoint is due at the latest.
-    pub fn next_ns(&self) -> u64 {
+    pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns.load(Ordering::Relaxed)
     }
 
@@ -158,7 +158,7 @@ impl Teller {
 
     /// An earlier time than the looks know would have to be told.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.told_ns.load(Ordering::Relaxed) != 0
     }
 

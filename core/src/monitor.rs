@@ -57,7 +57,7 @@ impl Monitor {
     }
 
     /// Those who wait to be told. `None` if the socket is of no use any more.
-    pub fn visitors(&self) -> Option<Vec<Visitor>> {
+    pub(crate) fn visitors(&self) -> Option<Vec<Visitor>> {
         let mut found = Vec::new();
         while found.len() < VISITORS_MAX {
             match self.listener.accept() {

@@ -90,7 +90,7 @@ impl Plan {
 }
 
 /// What carries packets is the processors of who sends and receives, which round trips tell of then.
-pub fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
+pub(crate) fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
     entry.loopback || port.is_some_and(Port::is_software)
 }
 
@@ -119,7 +119,7 @@ pub fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Option<u64> 
 }
 
 /// As it was set, or as the interface tells.
-pub fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
+pub(crate) fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
     let set_mbps = settings.link_mbps;
     set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * BYTES_PER_S_OF_MBPS
 }

@@ -51,12 +51,12 @@ pub fn address<T: ?Sized>(endpoint: *const T) -> usize {
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// A bug has failed an endpoint.
-pub fn note_failure() {
+pub(crate) fn note_failure() {
     FAILED.store(true, Ordering::Release);
 }
 
 /// A bug has failed some endpoint of this process: who has many need not ask each.
 #[must_use]
-pub fn any_has_failed() -> bool {
+pub(crate) fn any_has_failed() -> bool {
     FAILED.load(Ordering::Acquire)
 }

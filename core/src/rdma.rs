@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
 /// Warns of something once in a process.
-pub fn warn_once(text: String) {
+pub(crate) fn warn_once(text: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock();
     if !said.contains(&text) {

@@ -139,7 +139,7 @@ impl Region {
     /// Its parts may be missing: they are only reached by [`Pass::read`] and [`Pass::write`], or after
     /// [`Pass::is_there`].
     #[must_use]
-    pub fn is_guarded(&self) -> bool {
+    pub(crate) fn is_guarded(&self) -> bool {
         self.guarded
     }
 
@@ -149,7 +149,7 @@ impl Region {
     }
 
     /// An access of these kinds is done.
-    pub fn accessed(&self, kinds: Flags, len_bytes: u64) {
+    pub(crate) fn accessed(&self, kinds: Flags, len_bytes: u64) {
         for counts in &*self.counters.lock() {
             if counts.kinds.intersects(kinds) {
                 counts.counter.accessed(len_bytes);
@@ -201,7 +201,12 @@ impl Region {
 
     /// Hands the parts of `len_bytes` from `offset_bytes` to `f`, in order. What lies beyond the
     /// end is left out.
-    pub fn each_part(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(*mut u8, usize)) {
+    pub(crate) fn each_part(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        mut f: impl FnMut(*mut u8, usize),
+    ) {
         let (mut skip, mut left) = (offset_bytes, len_bytes);
         for piece in &self.pieces {
             let piece_bytes = piece.len_bytes as u64;
@@ -254,7 +259,7 @@ impl Pass {
 
     /// Whether it is an access to this region.
     #[must_use]
-    pub fn is_to(&self, region: &Arc<Region>) -> bool {
+    pub(crate) fn is_to(&self, region: &Arc<Region>) -> bool {
         Arc::ptr_eq(&self.0, region)
     }
 
@@ -295,7 +300,7 @@ impl Pass {
     /// Whether the memory was there a moment ago, as far as its ends can tell; with `changes`, to be
     /// written. What the application unmaps in between is missing all the same.
     #[must_use]
-    pub fn is_there(&self, offset_bytes: u64, len_bytes: u64, changes: bool) -> bool {
+    pub(crate) fn is_there(&self, offset_bytes: u64, len_bytes: u64, changes: bool) -> bool {
         let mut there = true;
         if self.guarded {
             self.each_part(offset_bytes, len_bytes, |at, len| {

@@ -64,7 +64,7 @@ impl Registration {
 
     /// Peers may reach it.
     #[must_use]
-    pub fn is_remote(&self) -> bool {
+    pub(crate) fn is_remote(&self) -> bool {
         !self.region.access().is_empty()
     }
 

@@ -83,7 +83,7 @@ impl SchemeChoice {
     /// Its controllers react to congestion marks. Packets of others are not marked as
     /// ECN-capable: a switch would then spare them for nothing.
     #[must_use]
-    pub fn heeds_ecn(&self) -> bool {
+    pub(crate) fn heeds_ecn(&self) -> bool {
         let params = FlowParams {
             now: 0,
             datagram_bytes: 1472,

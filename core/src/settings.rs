@@ -525,7 +525,7 @@ impl Settings {
 
     /// Memory for what comes unexpected in a process that may map `limit_bytes` in all.
     #[must_use]
-    pub fn unexpected_within(&self, limit_bytes: Option<u64>) -> u64 {
+    pub(crate) fn unexpected_within(&self, limit_bytes: Option<u64>) -> u64 {
         let most = limit_bytes.map_or(u64::MAX, |limit| limit / UNEXPECTED_PART);
         self.unexpected_bytes.unwrap_or(most.min(UNEXPECTED_BYTES))
     }
@@ -542,7 +542,7 @@ impl Settings {
     /// # Panics
     /// Never: all defaults are of the table.
     #[must_use]
-    pub fn scheme_on(&self, by_hosts: bool, shares: bool) -> SchemeChoice {
+    pub(crate) fn scheme_on(&self, by_hosts: bool, shares: bool) -> SchemeChoice {
         let (name, options) = match by_hosts {
             true if shares => (SCHEME_HOSTS, SHARED_OPTIONS),
             true => (SCHEME_HOSTS, ""),

@@ -133,7 +133,12 @@ pub struct Spinner {
 impl Spinner {
     /// Looks until something is found, `end_ns` is over, or it does not pay any more: nothing for
     /// `bound_ns`. True if the caller need not sleep.
-    pub fn spin(&self, bound_ns: u64, end_ns: Option<u64>, mut look: impl FnMut() -> Seen) -> bool {
+    pub(crate) fn spin(
+        &self,
+        bound_ns: u64,
+        end_ns: Option<u64>,
+        mut look: impl FnMut() -> Seen,
+    ) -> bool {
         if bound_ns == 0 {
             return false;
         }

@@ -128,13 +128,13 @@ impl Waiting {
     /// True if anything waits. A change of the counter that is made before this is asked is seen
     /// by who has just begun to wait, or the other way round.
     #[must_use]
-    pub fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         self.any.load(Ordering::SeqCst)
     }
 
     /// Moves everything up to threshold `reached` to the domain's queue.
     #[cold]
-    pub fn fire(&self, reached: u64, work: &Work) {
+    pub(crate) fn fire(&self, reached: u64, work: &Work) {
         let mut list = self.list.lock();
         let after = list.split_off(&(reached.saturating_add(1), 0));
         let due = std::mem::replace(&mut *list, after);
@@ -190,7 +190,7 @@ pub struct Work {
 impl Work {
     /// True if something is to be done.
     #[must_use]
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.due.load(Ordering::Acquire)
     }
 

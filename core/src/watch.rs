@@ -288,7 +288,7 @@ impl Watch {
     }
 
     /// Brings the messages of every endpoint to the provider that has their receives.
-    pub fn serve_owners(&self) {
+    pub(crate) fn serve_owners(&self) {
         self.members.read().all().for_each(|endpoint| endpoint.serve_owner());
     }
 
@@ -328,7 +328,7 @@ impl Watch {
 
     /// Before a sleep: looks until `found`, for as long as that pays. True if the caller need not sleep,
     /// also because `end_ns` is over.
-    pub fn spin(&self, end_ns: Option<u64>, found: impl Fn() -> bool) -> bool {
+    pub(crate) fn spin(&self, end_ns: Option<u64>, found: impl Fn() -> bool) -> bool {
         if self.kind != WaitKind::Fd {
             return false;
         }
@@ -388,12 +388,12 @@ impl Watch {
 
     /// True while a thread of the application sleeps here.
     #[must_use]
-    pub fn has_sleepers(&self) -> bool {
+    pub(crate) fn has_sleepers(&self) -> bool {
         self.sleepers.lock().count > 0
     }
 
     /// Sets the timer to the first deadline of all endpoints. False if one is due already.
-    pub fn arm_timer(&self) -> bool {
+    pub(crate) fn arm_timer(&self) -> bool {
         let Ok(set) = self.set() else { return false };
         let members = self.members.read();
         let told_ns = members.look.as_ref().map(|look| look.next_ns()).filter(|at| *at != NEVER_NS);

@@ -51,7 +51,7 @@ fn library() -> *mut c_void {
     unsafe { libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
 }
 
-/// Whether a libfabric is installed. Who names headers in `ERD_FABRIC_INCLUDE` insists on one.
+/// Whether a libfabric is installed. With headers named in `ERD_FABRIC_INCLUDE`, the tests insist on one.
 fn is_installed() -> bool {
     let (found, missing) = (!library().is_null(), "no libfabric.so.1: install libfabric1");
     let insists = std::env::var_os("ERD_FABRIC_INCLUDE").is_some();

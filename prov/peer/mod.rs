@@ -6,7 +6,7 @@
 //!
 //! An owner may have no locks but its callers' own. So its functions are called only from within
 //! its own calls: reading a queue or counter (which is how it lets us progress), starting and
-//! discarding messages, and closing. What comes about at another time, by the helper thread, waits
+//! discarding messages, and closing. Completions and messages that the helper thread brings at another time wait
 //! for the next of these. No lock of an endpoint, queue or counter is held meanwhile.
 //!
 //! - `owner`: the owner's functions; `srx`: its receive context, and what it asks of a message.

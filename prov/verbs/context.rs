@@ -145,7 +145,7 @@ impl Context {
     /// request holds its place in its queue pair until its completion has been polled.
     ///
     /// # Errors
-    /// If the process is out of file descriptors; [`Error::Forked`] in a child.
+    /// [`Error::Forked`] in a child.
     pub fn create_cq(&self) -> Result<CompletionQueue, Error> {
         check_owner(self.process)?;
         Ok(CompletionQueue::new(&self.domain))

@@ -95,7 +95,7 @@ impl Entries {
     }
 
     /// Whether some address is of this host.
-    pub fn has_host(&self, host: IpAddr) -> bool {
+    pub(crate) fn has_host(&self, host: IpAddr) -> bool {
         match self {
             Entries::Own(table) => table.has_host(host),
             Entries::Shared(shared) => shared.has_host(host),

@@ -71,7 +71,7 @@ impl Shared {
     }
 
     /// Nothing can be inserted or removed.
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.read_only
     }
 
@@ -132,7 +132,7 @@ impl Shared {
     }
 
     /// Whether some address is of this host.
-    pub fn has_host(&self, host: IpAddr) -> bool {
+    pub(crate) fn has_host(&self, host: IpAddr) -> bool {
         let seen = self.look();
         let mut indices = seen.by_host.get(&host).into_iter().flatten();
         indices.any(|index| self.get((*index).into()).is_some())

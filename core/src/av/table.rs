@@ -37,7 +37,7 @@ pub struct NotThere;
 impl Table {
     /// A table with room for `count` addresses before it grows.
     #[must_use]
-    pub fn with_room(count: usize) -> Table {
+    pub(crate) fn with_room(count: usize) -> Table {
         let count = count.min(ENTRIES_MAX);
         Table {
             entries: Vec::with_capacity(count),
@@ -135,7 +135,7 @@ impl Table {
 
     /// Whether some address is of this host.
     #[must_use]
-    pub fn has_host(&self, host: IpAddr) -> bool {
+    pub(crate) fn has_host(&self, host: IpAddr) -> bool {
         self.by_host.contains_key(&host)
     }
 

@@ -120,7 +120,7 @@ impl CompletionQueue {
 
     /// A new account for one direction of an endpoint.
     #[must_use]
-    pub fn open_account(&self) -> (AccountId, Account) {
+    pub(crate) fn open_account(&self) -> (AccountId, Account) {
         self.queue.lock().open_account()
     }
 
@@ -172,7 +172,7 @@ impl CompletionQueue {
             self.watch.looked(second != Err(Nothing::Empty));
             return second;
         }
-        // Who always finds entries must still answer its peers.
+        // A reader that always finds entries must still answer its peers.
         if self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_PER_PROGRESS) {
             self.watch.progress();
         }
@@ -236,7 +236,7 @@ impl CompletionQueue {
 
     /// Asks for a wake-up by the next entry. `None` if it came already.
     fn arm(&self, wanted: usize) -> Option<Wakes> {
-        // What was signaled before must not end the sleep; what comes from here on must.
+        // An earlier signal must not end the sleep; one that comes from here on must.
         let wakes = self.watch.clear();
         let mut queue = self.queue.lock();
         let enough = queue.unread() >= wanted || queue.error_is_first();
@@ -280,15 +280,15 @@ impl CompletionQueue {
     }
 
     /// Whether entries go to another provider's queue.
-    pub fn has_owner(&self) -> bool {
+    pub(crate) fn has_owner(&self) -> bool {
         self.owner.is_some()
     }
 
     /// Gives the owner, if there is one, the entries that are there. It calls, and no lock of an
     /// endpoint is held.
-    pub fn hand_over(&self) {
+    pub(crate) fn hand_over(&self) {
         let Some(owner) = &self.owner else { return };
-        // Who is at it already takes all.
+        // The thread that is at it takes all.
         let Some(_handing) = self.handing.try_lock() else { return };
         let mut queue = self.queue.lock();
         while let Some(entry) = queue.lend() {

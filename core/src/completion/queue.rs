@@ -78,7 +78,7 @@ pub struct Queue {
 
 impl Queue {
     /// Gives an endpoint a new account.
-    pub fn open_account(&mut self) -> (AccountId, Account) {
+    pub(crate) fn open_account(&mut self) -> (AccountId, Account) {
         let account = Account::default();
         // An account that only the queue still holds is over once all its entries were read.
         let over = |old: &Account| Arc::strong_count(old) == 1 && old.load(Ordering::Relaxed) == 0;
@@ -98,7 +98,7 @@ impl Queue {
 
     /// The next read finds an error.
     #[must_use]
-    pub fn error_is_first(&self) -> bool {
+    pub(crate) fn error_is_first(&self) -> bool {
         self.entries.front().is_some_and(|entry| entry.failure.is_some())
     }
 
@@ -109,17 +109,17 @@ impl Queue {
     }
 
     /// Lends the entry at the front, to be returned by [`Queue::put_back`] or [`Queue::written`].
-    pub fn lend(&mut self) -> Option<Entry> {
+    pub(crate) fn lend(&mut self) -> Option<Entry> {
         self.entries.pop_front()
     }
 
     /// Puts a lent entry back.
-    pub fn put_back(&mut self, entry: Entry) {
+    pub(crate) fn put_back(&mut self, entry: Entry) {
         self.entries.push_front(entry);
     }
 
     /// A lent entry counts as read.
-    pub fn written(&mut self, entry: &Entry) {
+    pub(crate) fn written(&mut self, entry: &Entry) {
         self.accounts[entry.account.0 as usize].fetch_sub(1, Ordering::Relaxed);
     }
 

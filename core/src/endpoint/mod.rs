@@ -210,7 +210,7 @@ impl Polled for Endpoint {
         {
             driver.progress();
         }
-        // What still waits brings it back into the list.
+        // An endpoint that still holds something comes back into the list.
         drop(guard);
         self.work();
         true
@@ -354,7 +354,7 @@ impl Endpoint {
             State::Enabled(driver) => match post(driver) {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    // Who is to try again has let the endpoint progress.
+                    // A caller that is to try again has let the endpoint progress.
                     if error != Error::Again {
                         driver.transmit(monotonic_ns(), false);
                     }
@@ -363,7 +363,7 @@ impl Endpoint {
             },
             State::Setup(_) | State::Closed => Err(Error::State),
         };
-        // What completes at once may bring a counter to a threshold.
+        // An operation that completes at once may bring a counter to a threshold.
         self.work();
         self.free_others();
         posted
@@ -384,7 +384,7 @@ impl Endpoint {
     /// handed to it while it has no processor, and keep the application from its own endpoint. (What
     /// counters have made due is posted as the application would.) `None` while that is in a call. Otherwise when the next step is due, if one is; from here on the
     /// fds, which `f` gets, tell of arrivals.
-    pub fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<Option<u64>> {
+    pub(crate) fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<Option<u64>> {
         if !self.is_usable() {
             return Some(None);
         }
@@ -417,7 +417,7 @@ impl Endpoint {
 
     /// True while a thread of the application sleeps until something arrives.
     #[must_use]
-    pub fn has_sleepers(&self) -> bool {
+    pub(crate) fn has_sleepers(&self) -> bool {
         self.watches.lock().iter().any(|watched| watched.watch().has_sleepers())
     }
 
@@ -429,7 +429,7 @@ impl Endpoint {
 
     /// Time without a call after which the helper thread steps in.
     #[must_use]
-    pub fn patience_ns(&self) -> u64 {
+    pub(crate) fn patience_ns(&self) -> u64 {
         let idle_ns = self.domain.settings.progress_idle_ns;
         if self.domain.auto_progress { idle_ns.min(AUTO_IDLE_NS) } else { idle_ns }
     }
@@ -455,7 +455,7 @@ impl Endpoint {
     }
 
     /// Keeps what was promised, unless another thread holds the endpoint or peers do not answer.
-    pub fn flush_until(&self, end: Instant) {
+    pub(crate) fn flush_until(&self, end: Instant) {
         while self.is_usable() && Instant::now() < end {
             let Some(state) = self.state.try_lock_until(end) else { return };
             let mut guard = Guard { state, endpoint: self };

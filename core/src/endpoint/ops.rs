@@ -39,7 +39,7 @@ impl Handle {
 
     /// As a token of this kind.
     #[must_use]
-    pub fn token_of(self, kind: Kind) -> u64 {
+    pub(crate) fn token_of(self, kind: Kind) -> u64 {
         self.token() | (kind as u64) << KIND_SHIFT
     }
 
@@ -83,7 +83,7 @@ impl<T: Default> Pool<T> {
 
     /// There is no place left.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.live() >= self.max as usize
     }
 
@@ -259,7 +259,7 @@ impl Buffers {
 
     /// True if it is one piece, or nothing.
     #[must_use]
-    pub fn is_contiguous(&self) -> bool {
+    pub(crate) fn is_contiguous(&self) -> bool {
         self.count <= 1
     }
 
@@ -317,7 +317,7 @@ impl Buffers {
     }
 
     /// Adds a copy of all of it to `out`.
-    pub fn append_to(&self, out: &mut Vec<u8>) {
+    pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
         self.pieces(0, self.len_bytes, |piece| {
             // SAFETY: the piece lies in memory that the application lends for reading (promised to
             // `one` and `many`), at least until the call that posts returns.

@@ -109,7 +109,8 @@ impl PeerRx {
         self.last = self.last.wrapping_add(1);
     }
 
-    /// What `is_gone` holds for will never come. The owner cannot take back what it knows of.
+    /// The payload of messages for which `is_gone` holds will never come. The owner cannot take back a message
+    /// that it knows of.
     pub(super) fn void(&mut self, cause: Cause, is_gone: impl Fn(&Unexpected) -> bool) {
         self.messages.retain(|_, kept| {
             if is_gone(&kept.message) && kept.void.is_none() {

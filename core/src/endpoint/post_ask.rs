@@ -37,8 +37,8 @@ pub struct AskPost {
 }
 
 impl AskPost {
-    /// A read. What belongs to outgoing bytes does not belong to it: neither [`Flags::INJECT`], even as
-    /// the endpoint's default, nor remote CQ data.
+    /// A read. It sends no bytes, so neither [`Flags::INJECT`], even as the endpoint's default, nor remote
+    /// CQ data belong to it.
     pub fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
         let call = Call { data: None, flags: call.flags.difference(Flags::INJECT), ..call };
         AskPost { access: Access::Read, ..AskPost::write(buffers.within(None), targets, call) }

@@ -15,7 +15,7 @@ pub(super) struct Settling {
     shares: Option<Arc<Shares>>,
     /// Memory of which nothing has been sent since.
     done: Vec<PinId>,
-    /// What is under way is thrown away then: all operations of a step wait once.
+    /// Datagrams under way are thrown away then: all operations of a step wait once.
     until_ns: u64,
 }
 

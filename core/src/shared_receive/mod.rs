@@ -35,7 +35,7 @@ pub trait SharedMember: Send + Sync {
     fn progress(&self);
 
     /// What is posted at the context is for the first message of `peer` with `tag`. False if
-    /// there is none any more, or no room for now.
+    /// the message has gone, or if the endpoint has no room for a receive.
     fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool;
 
     /// Receives under way, and those that the application has not read of.
@@ -248,7 +248,7 @@ impl SharedReceives {
     }
 
     /// An endpoint has closed: tells of buffers that had their last part there.
-    pub fn tell_of_orphans(&self) {
+    pub(crate) fn tell_of_orphans(&self) {
         let orphans = std::mem::take(&mut *self.orphans.lock());
         for ended in orphans {
             self.each_member(|endpoint| {
@@ -283,7 +283,7 @@ impl SharedReceives {
     }
 
     /// Messages that waited will never come: so many of each peer and tag, which are all alike.
-    pub fn withdraw(
+    pub(crate) fn withdraw(
         &self,
         endpoint: &Weak<dyn SharedMember>,
         mut gone: HashMap<(PeerId, Option<u64>), usize>,

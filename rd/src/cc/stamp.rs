@@ -3,7 +3,7 @@
 use crate::units::Nanos;
 
 /// A time in units of 2^`SHIFT` ns. It wraps, after 4.3 s with a `SHIFT` of 0: a span that is a whole
-/// number of wraps longer looks like the short one. Who keeps one says what that costs.
+/// number of wraps longer looks like the short one. Each use of a stamp says what that costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp<const SHIFT: u32>(u32);
 
