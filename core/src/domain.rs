@@ -1,13 +1,13 @@
 //! Domains: one interface, and what its endpoints share.
 
 use crate::admission::Admission;
-use crate::endpoint::net_errors::NetErrors;
 use crate::error::Error;
 use crate::held::Held;
 use crate::keys::{KeyTable, KeyTerms};
 use crate::plan::{self, Near};
 use crate::polled::{Polled, address};
 use crate::region::Region;
+use crate::run::net_errors::NetErrors;
 use crate::scheme::SchemeChoice;
 use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::Family;
@@ -46,7 +46,7 @@ pub struct Domain {
     /// Whose requests the application's keys are good for.
     pub admission: Arc<Admission>,
     /// What the network said about sends, for all endpoints.
-    pub net_errors: NetErrors,
+    pub net_errors: Arc<NetErrors>,
     /// Endpoints that are enabled, and counters of accesses to registered memory: who reads one
     /// of these lets all of those progress.
     members: Mutex<Members>,
@@ -128,7 +128,7 @@ impl Domain {
             auto_progress: terms.auto_progress,
             regions: Arc::new(KeyTable::new(terms.keys)),
             admission,
-            net_errors: NetErrors::default(),
+            net_errors: Arc::default(),
             members: Mutex::default(),
             work: Arc::default(),
             held: Arc::default(),

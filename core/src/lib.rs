@@ -28,6 +28,7 @@ pub mod rdma;
 pub mod region;
 pub mod registration;
 pub mod resolve;
+pub mod run;
 pub mod scheme;
 pub mod settings;
 pub mod shared_receive;

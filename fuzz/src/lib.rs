@@ -6,5 +6,4 @@ pub mod capi;
 #[path = "../../port/tests/world/mod.rs"]
 pub mod negotiation;
 
-#[path = "../../rd/tests/world/mod.rs"]
-pub mod world;
+pub use erd_world as world;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use crate::FramePort;
 use erd_sys::clock::monotonic_ns;
 use erd_sys::process::Process;
 
@@ -142,6 +143,24 @@ enum Role {
     Inbound { partial: Vec<u8>, proven: bool },
     /// Opened by us, and sent on by us.
     Outbound { connecting: bool, queue: Vec<u8> },
+}
+
+impl FramePort for InfoPath {
+    fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> bool {
+        InfoPath::send(self, to, bytes)
+    }
+
+    fn recv(&mut self, f: impl FnMut(&[u8], SocketAddr) -> bool) -> io::Result<usize> {
+        InfoPath::recv(self, f)
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        InfoPath::next_ns(self)
+    }
+
+    fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        f(self.fd());
+    }
 }
 
 impl InfoPath {

@@ -1,7 +1,8 @@
 //! What carries datagrams between endpoints. The ports know nothing of the protocol, which is the
 //! engine's (`erd_rd`), nor of applications.
 //!
-//! A [`Burst`] is what they are given to send.
+//! A [`Burst`] is what they are given to send. [`Port`] is what an endpoint needs of UDP, or of a network that is
+//! simulated.
 //!
 //! - [`udp`]: UDP sockets, which every endpoint has;
 //! - [`verbs`]: UD queue pairs of RDMA devices, where there are some;
@@ -9,7 +10,9 @@
 
 mod burst;
 pub mod info_path;
+mod port;
 pub mod udp;
 pub mod verbs;
 
 pub use burst::{Burst, PinId};
+pub use port::{FramePort, Port};

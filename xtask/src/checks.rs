@@ -49,7 +49,8 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         count_tests(job.finish(log)?)
     });
     report.step("mutants of the protocol", |log| {
-        let job = optimised(cargo(layout, &["test", "--package", "erd-rd", "--test", "mutants"]));
+        let job =
+            optimised(cargo(layout, &["test", "--package", "erd-world", "--test", "mutants"]));
         let job = job.args(["--features", "mutants", "--", "--nocapture"]);
         // All are hunted, whatever the caller's own environment says.
         let output = job.env("MUTANTS_ONLY", "").run(log)?;
@@ -99,7 +100,7 @@ fn count_tests(ended: Ended) -> Result<Done> {
 
 /// Runs the engine under random faults from fresh seeds, in two processes.
 fn faults(layout: &Layout, log: &Path, seeds: u32) -> Result<Done> {
-    let build = optimised(cargo(layout, &["test", "--package", "erd-rd", "--test", "faults"]));
+    let build = optimised(cargo(layout, &["test", "--package", "erd-world", "--test", "faults"]));
     build.clone().args(["--no-run"]).run(log)?;
     let run = build
         .args(["swarm", "--", "--exact", "--nocapture"])

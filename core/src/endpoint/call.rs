@@ -9,6 +9,7 @@ use super::ops::{Buffers, Handle};
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::peer_index::PeerIndex;
+use crate::run::{Driven, Outside};
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
 use std::ffi::c_void;
@@ -96,7 +97,7 @@ pub fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Option<Tar
     Targets::new(targets.get(..list.len())?)
 }
 
-impl Driver {
+impl<O: Outside> Driver<O> {
     /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags are to
     /// be filled in. [`Driver::posted`] copies the `payload` of a message or write, if the application
     /// needs not wait for it.
@@ -226,7 +227,7 @@ impl Driver {
                 tx.send_done(op);
             }
         }
-        let is_due = self.engine.has_due() || !self.sender.is_empty();
+        let is_due = self.engine.has_due() || !self.carriers.sender.is_empty();
         if !call.flags.intersects(Flags::MORE) && is_due {
             self.transmit(now, false);
         }

@@ -8,6 +8,7 @@ use super::request::RecvRequest;
 use super::{Endpoint, State};
 use crate::error::Error;
 use crate::flags::Flags;
+use crate::run::Driven;
 use erd_sys::clock::monotonic_ns;
 
 /// An endpoint while its lock is held. Each call posts one operation, or answers why not.

@@ -1,15 +1,11 @@
-//! One enabled endpoint: the engine, its sockets, and the loop that runs them.
+//! One enabled endpoint: the engine, its operations, and what carries its datagrams. [`crate::run`] is the loop
+//! that runs them.
 //!
-//! Everything here happens under the endpoint's lock. A step is: take what arrived, run timers
-//! that are due, tell the engine what was consumed, send, and hand completions to the queues.
+//! Everything here happens under the endpoint's lock.
 
-use super::arrivals::{Guess, Lease};
 use super::config::EpConfig;
 use super::host::EpHost;
-use super::link::Link;
-use super::net_errors::Inbox;
 use super::operations::Owed;
-use super::sender::{Outcome, Refusal, Sender};
 use crate::admission::Names;
 use crate::av::AddressVector;
 use crate::cause::Cause;
@@ -18,64 +14,28 @@ use crate::domain::Domain;
 use crate::error::Error;
 use crate::look::NEVER_NS;
 use crate::peer_index::{NOWHERE, PeerIndex};
+use crate::run::{Carriers, Clock, Driven, Kernel, Memory, Outside, Parts};
 use crate::sockaddr;
 use crate::uses::Use;
-use erd_port::info_path::InfoPath;
-use erd_port::udp::{self, NetError, Next, RxDatagram, RxSocket, Taken, TxSockets};
-use erd_rd::{Ecn, Endpoint as Engine, PeerId, PostError, RxMeta};
-use erd_sys::clock::monotonic_ns;
+use erd_port::Port;
+use erd_rd::{Endpoint as Engine, PeerId, PostError};
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
-const RECV_BATCH: usize = 4;
-/// Time between two looks for UDP while verbs is in use, at least: each takes a system call.
-const UDP_EVERY_NS: u64 = 20_000;
-/// A look in vain is repeated after so many times what it took, so that looks cost little.
-const UDP_PATIENCE: u64 = 16;
-/// Time between two such looks at most.
-const UDP_EVERY_MAX_NS: u64 = 1_000_000;
-/// Times that a step looks for arrivals.
-const ROUNDS: usize = 8;
-/// Batches that a step sends.
-const SEND_BATCHES: usize = 16;
-/// Shorter arrivals are copied to a region sooner than they are looked at.
-const LOOK_WORTH_BYTES: usize = 16 << 10;
-/// When to try again after the sockets were full.
-const BLOCKED_RETRY_NS: u64 = 100_000;
-/// Least time between two looks for network errors without a sign of any.
-const ERROR_LOOK_NS: u64 = 1_000_000;
-/// The same while the sockets carry little, since verbs is in use.
-const ERROR_LOOK_VERBS_NS: u64 = 10_000_000;
 /// Time between two looks whether the application has made room, where many endpoints are looked at
 /// at once.
 const ROOM_LOOK_NS: u64 = 100_000;
-/// A timer this late is run even though arrivals keep coming.
-const LATE_NS: u64 = 1_000_000;
 
 /// See the module's text.
-pub struct Driver {
+pub struct Driver<O: Outside = Kernel> {
     /// The protocol engine.
     pub engine: Engine,
     /// What the engine asks of the endpoint.
     pub host: EpHost,
-    pub(super) rx: RxSocket,
-    /// Where the next datagrams are likely to belong.
-    pub guess: Guess,
-    /// Where UDP sends from.
-    pub tx: Arc<TxSockets>,
-    /// Bursts on their way to the ports.
-    pub sender: Sender,
-    pub(super) info_path: Option<InfoPath>,
-    /// Whether UDP or verbs carries a burst.
-    pub link: Link,
+    /// What carries its datagrams.
+    pub carriers: Carriers<O>,
     /// Name of the congestion control, for who watches.
     pub(super) scheme: &'static str,
-    /// When UDP is to be looked for again while verbs is in use.
-    pub(super) udp_due_ns: u64,
-    pub(super) inbox: Arc<Inbox>,
     /// The domain.
     pub domain: Arc<Domain>,
     /// The address vector.
@@ -92,11 +52,56 @@ pub struct Driver {
     pub(super) config: EpConfig,
     /// What the operation about to be posted owes, if it is deferred work.
     pub(super) owed: Option<Box<Owed>>,
-    /// When the sockets, being full, are to be tried again.
-    pub(super) retry_at_ns: Option<u64>,
 }
 
-impl Driver {
+impl<O: Outside> Driven for Driver<O> {
+    type Outside = O;
+    type Memory = EpHost;
+
+    fn parts(&mut self) -> Parts<'_, O, EpHost> {
+        let Driver { engine, host, carriers, .. } = self;
+        Parts { engine, host, carriers }
+    }
+
+    fn settle(&mut self) {
+        if self.host.shared.is_some() {
+            self.offer();
+        }
+        let out = &mut self.host.out;
+        for message in out.releases.drain(..) {
+            self.engine.release(message);
+        }
+        for (peer, delta) in out.watches.drain(..) {
+            self.engine.watch(peer, delta);
+        }
+        for (peer, error) in out.ended.drain(..) {
+            let name = self.engine.peer_name(peer).map(tracing::field::display);
+            tracing::warn!(peer = name, ?error, "the session with a peer failed");
+        }
+    }
+
+    fn feed(&mut self) {
+        self.fill_many();
+    }
+
+    fn publish(&mut self) {
+        self.host.lost.clear();
+        if self.host.has_completions() {
+            self.publish_done();
+        }
+        if !self.host.parts.is_empty() {
+            self.end_parts();
+            self.publish_done();
+        }
+    }
+}
+
+impl<O: Outside> Driver<O> {
+    /// The time.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.carriers.clock.now_ns()
+    }
+
     /// The peer at `fi_addr`.
     ///
     /// # Errors
@@ -113,7 +118,7 @@ impl Driver {
             tracing::info!(fi_addr, "no such address in the AV");
             return Err(Error::Invalid);
         };
-        let peer = match self.engine.peer(monotonic_ns(), name, &mut self.host) {
+        let peer = match self.engine.peer(self.carriers.clock.now_ns(), name, &mut self.host) {
             Ok(peer) => peer,
             Err(error) => return Err(refusal(error)),
         };
@@ -143,306 +148,6 @@ impl Driver {
             stays
         });
         self.sources.clear();
-    }
-
-    /// One step; whether something had arrived.
-    pub fn progress(&mut self) -> bool {
-        let mut now = monotonic_ns();
-        let (mut drained, mut arrived) = (false, false);
-        for _ in 0..ROUNDS {
-            let (taken, everywhere) = self.receive(&mut now);
-            if taken == 0 {
-                drained = everywhere;
-                break;
-            }
-            arrived = true;
-            self.settle();
-            self.transmit(now, true);
-            // The application waits for what has completed; the rest can follow.
-            if self.host.has_completions() {
-                break;
-            }
-            now = monotonic_ns();
-        }
-        let late_ns = if drained { 0 } else { LATE_NS };
-        if self.engine.poll_timeout().is_some_and(|at| at + late_ns <= now) {
-            self.engine.handle_timeout(now, &mut self.host);
-            self.look_for_errors(now);
-        }
-        self.read_inbox(now);
-        self.feed();
-        if self.host.settling.has_waited() {
-            now = monotonic_ns();
-        }
-        self.settle();
-        self.transmit(now, true);
-        self.publish();
-        arrived
-    }
-
-    /// Takes a bounded number of arrivals, and says whether it looked everywhere. Brings `now` up to when
-    /// they were read: how long they had waited is reckoned from then. With an earlier time what
-    /// came while this thread was not scheduled would seem to have come before it was sent.
-    fn receive(&mut self, now: &mut u64) -> (usize, bool) {
-        let over_verbs = self.receive_verbs(now);
-        if !self.link.uses_verbs() {
-            self.engine.set_ack_spacing(0);
-            return (over_verbs + self.receive_udp(now), true);
-        }
-        self.engine.set_ack_spacing(self.link.ack_spacing_ns());
-        // What came over verbs is answered first.
-        let busy_ns = if over_verbs > 0 { UDP_EVERY_MAX_NS } else { 0 };
-        if *now < self.udp_due_ns + busy_ns {
-            return (over_verbs, false);
-        }
-        let begun = monotonic_ns();
-        let over_udp = self.receive_udp(now);
-        let ended = monotonic_ns();
-        let pause_ns = if over_udp == 0 { UDP_PATIENCE * (ended - begun) } else { 0 };
-        self.udp_due_ns = ended + pause_ns.clamp(UDP_EVERY_NS, UDP_EVERY_MAX_NS);
-        (over_verbs + over_udp, true)
-    }
-
-    fn receive_udp(&mut self, now: &mut u64) -> usize {
-        let mut datagrams = 0;
-        for _ in 0..RECV_BATCH {
-            let Some(lease) = self.guess.make(&self.engine, &self.host) else {
-                datagrams += self.receive_batch(now);
-                break;
-            };
-            match self.receive_guessed(now, &lease) {
-                0 => break,
-                more => datagrams += more,
-            }
-        }
-        datagrams + self.receive_info(*now)
-    }
-
-    fn receive_verbs(&mut self, now: &mut u64) -> usize {
-        let (engine, host) = (&mut self.engine, &mut self.host);
-        self.link.recv(now, |now, data, source| {
-            let from = SocketAddr::new(source.gid.ip(), 0);
-            let meta = RxMeta { ecn: source.ecn, trimmed: false, hold_ns: 0, from };
-            engine.handle_packet(now, &meta, data, host);
-        })
-    }
-
-    fn receive_batch(&mut self, now: &mut u64) -> usize {
-        let (engine, host, link) = (&mut self.engine, &mut self.host, &mut self.link);
-        let mut read_at = None;
-        let received = self.rx.recv(RECV_BATCH, |datagram| {
-            *now = *read_at.get_or_insert_with(monotonic_ns);
-            if !link.takes(datagram.data, datagram.src, *now) {
-                engine.handle_packet(*now, &meta(&datagram), datagram.data, host);
-            }
-        });
-        received.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot receive");
-            0
-        })
-    }
-
-    /// Looks whether what comes next is what is expected in a region. There others may look, and peers read:
-    /// so nothing of anybody else's may be there, even for a moment. `None` if nothing comes.
-    fn is_worth_placing(&mut self) -> Option<bool> {
-        let first = self.guess.expected[0];
-        let (right, bytes) =
-            match self.rx.look_ahead(&self.guess.plan, |head| first.tail_bytes(head)) {
-                Ok(Next::Nothing) => return None,
-                Ok(Next::Planned { bytes }) => (bytes >= LOOK_WORTH_BYTES, bytes),
-                Ok(Next::Other { bytes }) => (false, bytes),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot look at what arrives");
-                    (false, usize::MAX)
-                }
-            };
-        if !right {
-            self.guess.learn(Taken::default(), bytes as u64);
-        }
-        Some(right)
-    }
-
-    /// Takes one arrival, the expected one if the guess is right.
-    fn receive_guessed(&mut self, now: &mut u64, lease: &Lease) -> usize {
-        if lease.is_of_a_region() {
-            match self.is_worth_placing() {
-                Some(true) => {}
-                Some(false) => return self.receive_batch(now),
-                None => return 0,
-            }
-        }
-        let (engine, host, link) = (&mut self.engine, &mut self.host, &mut self.link);
-        let expected = &self.guess.expected;
-        let (mut bytes, mut read_at) = (0, None);
-        let is_expected = |place: usize, head: &[u8], tail: &[u8]| expected[place].is(head, tail);
-        let take = |datagram: RxDatagram<'_>| {
-            bytes += datagram.data.len() as u64;
-            let meta = meta(&datagram);
-            *now = *read_at.get_or_insert_with(monotonic_ns);
-            match datagram.placed {
-                Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
-                None if link.takes(datagram.data, datagram.src, *now) => {}
-                None => engine.handle_packet(*now, &meta, datagram.data, host),
-            }
-        };
-        // Who writes to the places of a write that is under way spoils its writer's bytes alone.
-        // SAFETY: the places are of buffers that the application lends until their receives
-        // complete, which nobody learns before this step ends, or of a region that the lease
-        // keeps open.
-        let received = unsafe { self.rx.recv_planned(&self.guess.plan, is_expected, take) };
-        let taken = received.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot receive");
-            // A place that cannot be written to must not keep everything else from coming in.
-            bytes = u64::MAX;
-            Taken::default()
-        });
-        if lease.is_of_a_region() && taken.datagrams > 0 && !taken.placed {
-            // The head was right, so a seal was broken: what landed there is memory of the writer's process
-            // that is used for something else now, and is not for those who may read the region.
-            // SAFETY: as above. No byte of the places has been received.
-            unsafe { self.guess.plan.wipe() };
-        }
-        self.guess.learn(taken, bytes);
-        taken.datagrams
-    }
-
-    fn receive_info(&mut self, now: u64) -> usize {
-        let (engine, host) = (&mut self.engine, &mut self.host);
-        let Some(path) = &mut self.info_path else { return 0 };
-        let received = path.recv(|frame, from| {
-            let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from };
-            engine.handle_frame(now, &meta, frame, host)
-        });
-        received.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot receive from the information path");
-            0
-        })
-    }
-
-    /// Tells the engine what its callbacks could not answer.
-    pub fn settle(&mut self) {
-        if self.host.shared.is_some() {
-            self.offer();
-        }
-        let out = &mut self.host.out;
-        for message in out.releases.drain(..) {
-            self.engine.release(message);
-        }
-        for (peer, delta) in out.watches.drain(..) {
-            self.engine.watch(peer, delta);
-        }
-        for (peer, error) in out.ended.drain(..) {
-            let name = self.engine.peer_name(peer).map(tracing::field::display);
-            tracing::warn!(peer = name, ?error, "the session with a peer failed");
-        }
-    }
-
-    /// Sends what is due, as far as the sockets take it. See `Engine::poll_transmit` for
-    /// `flush`.
-    pub(super) fn transmit(&mut self, now: u64, flush: bool) {
-        // If the batches run out, more waits: the next step is due at once.
-        self.retry_at_ns = Some(now);
-        let mut errors_pending = false;
-        for _ in 0..SEND_BATCHES {
-            self.fill_batch(now, flush);
-            if self.sender.is_empty() {
-                self.retry_at_ns = None;
-                break;
-            }
-            self.host.settling.sends();
-            let carriers = (&*self.tx, &mut self.link);
-            let outcome = self.sender.send(now, &self.host, carriers, &mut errors_pending);
-            for token in std::mem::take(&mut self.sender.gone) {
-                self.engine.withdraw(token, &mut self.host);
-            }
-            match outcome {
-                // Most often the engine has no more, which it says without being asked for a burst.
-                Outcome::Empty if !self.engine.has_ready() => {
-                    self.retry_at_ns = None;
-                    break;
-                }
-                Outcome::Empty | Outcome::More => {}
-                Outcome::Blocked => {
-                    self.retry_at_ns = Some(now + BLOCKED_RETRY_NS);
-                    break;
-                }
-                Outcome::Refused(to, Refusal::TooBig(bytes)) => {
-                    self.engine.handle_too_big(now, to, bytes);
-                }
-                Outcome::Refused(to, Refusal::Failed(libc::EFAULT)) => {
-                    // Seen with buffers that are freed before their completion.
-                    self.engine.handle_bad_buffer(to, &mut self.host);
-                }
-                Outcome::Refused(to, Refusal::Failed(errno)) => {
-                    tracing::debug!(%to, errno, "cannot send");
-                }
-            }
-        }
-        self.link.exchange(&self.tx, now);
-        if errors_pending {
-            self.domain.net_errors.drain(&self.tx);
-        }
-    }
-
-    /// Takes bursts from the engine as long as it may have one.
-    fn fill_batch(&mut self, now: u64, flush: bool) {
-        while let Some(burst) = self.sender.vacant() {
-            if !self.engine.poll_transmit(now, flush, &mut self.host, burst) {
-                return;
-            }
-            if !self.host.out.gone.is_empty() {
-                // Made of memory that has gone: the engine repairs it.
-                for token in std::mem::take(&mut self.host.out.gone) {
-                    self.engine.withdraw(token, &mut self.host);
-                }
-                continue;
-            }
-            let (to, info_path) = (burst.to, burst.info_path);
-            self.link.note(burst, now);
-            let taken = info_path && self.send_info(to);
-            if !taken {
-                self.sender.filled();
-            }
-            if !self.engine.has_due() {
-                return;
-            }
-        }
-    }
-
-    /// Sends the burst just made over the information path; false if UDP has to take it.
-    fn send_info(&mut self, to: SocketAddr) -> bool {
-        let Some(path) = &mut self.info_path else { return false };
-        self.sender.vacant_bytes(&self.host).is_some_and(|bytes| path.send(to, bytes))
-    }
-
-    fn look_for_errors(&mut self, now: u64) {
-        let every_ns = if self.link.uses_verbs() { ERROR_LOOK_VERBS_NS } else { ERROR_LOOK_NS };
-        self.domain.net_errors.look(&self.tx, now, every_ns);
-    }
-
-    fn read_inbox(&mut self, now: u64) {
-        for (name, error) in self.inbox.take() {
-            match error {
-                NetError::Unreachable(_) => self.engine.handle_unreachable(name),
-                NetError::MtuChanged(mtu_bytes) => {
-                    let payload = udp::max_payload_bytes(mtu_bytes, name.is_ipv6());
-                    self.engine.handle_path_told(now, name, payload as u16);
-                }
-                NetError::Other(errno) => tracing::debug!(%name, errno, "ICMP error"),
-            }
-        }
-    }
-
-    /// Hands completions to the queues.
-    pub fn publish(&mut self) {
-        self.host.lost.clear();
-        if self.host.has_completions() {
-            self.publish_done();
-        }
-        if !self.host.parts.is_empty() {
-            self.end_parts();
-            self.publish_done();
-        }
     }
 
     fn publish_done(&mut self) {
@@ -515,46 +220,27 @@ impl Driver {
         fi_addr
     }
 
-    /// When the next step is due even if nothing arrives; from here on the fds tell of arrivals.
-    pub(super) fn deadline_ns(&mut self) -> Option<u64> {
-        if self.link.arm() {
-            return Some(0);
-        }
-        let info_path = self.info_path.as_ref().and_then(InfoPath::next_ns);
-        let dues = [self.engine.poll_timeout(), self.retry_at_ns, self.link.next_ns(), info_path];
-        dues.into_iter().flatten().min()
-    }
-
     /// When the next step is due, arrivals on the fds apart; [`NEVER_NS`] for not at all. Right if
     /// [`Driver::tells`].
     pub(super) fn due_ns(&self) -> u64 {
         let host = &self.host;
         let timers = self.engine.poll_timeout().unwrap_or(NEVER_NS);
-        let due_ns = timers.min(self.link.next_ns().unwrap_or(NEVER_NS));
-        if let Some(retry_ns) = self.retry_at_ns {
+        let due_ns = timers.min(self.carriers.link.next_ns().unwrap_or(NEVER_NS));
+        if let Some(retry_ns) = self.carriers.retry_at_ns {
             return due_ns.min(retry_ns);
         }
         if self.engine.has_ready() || host.has_completions() || !host.out.is_empty() {
             return 0;
         }
         // Room comes when the application reads, which nobody tells.
-        if host.waits_for_room() { due_ns.min(monotonic_ns() + ROOM_LOOK_NS) } else { due_ns }
+        if host.waits_for_room() { due_ns.min(self.now_ns() + ROOM_LOOK_NS) } else { due_ns }
     }
 
     /// Nothing is to be done but at [`Driver::due_ns`] and when an fd tells of an arrival.
     pub(super) fn tells(&self) -> bool {
-        !self.link.has_verbs() && !self.rx.has_faults() && self.host.peer.is_none()
-    }
-
-    /// Hands the fds that tell of arrivals to `f`.
-    pub(super) fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        f(self.rx.fd());
-        if let Some(member) = self.link.member() {
-            f(member.fd());
-        }
-        if let Some(path) = &self.info_path {
-            f(path.fd());
-        }
+        let Carriers { link, port, .. } = &self.carriers;
+        // A port that holds arrivals back does not tell of them.
+        !link.has_verbs() && port.takes_plans() && self.host.peer.is_none()
     }
 }
 
@@ -567,8 +253,4 @@ pub(super) fn refusal(error: PostError) -> Error {
         PostError::TableFull => Error::NoMemory,
         PostError::Operand => Error::TooLong,
     }
-}
-
-fn meta(datagram: &RxDatagram<'_>) -> RxMeta {
-    RxMeta { ecn: datagram.ecn, trimmed: false, hold_ns: datagram.hold_ns, from: datagram.src }
 }

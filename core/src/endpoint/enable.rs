@@ -1,23 +1,22 @@
 //! From an endpoint that is set up to one that runs, and its end.
 
-use super::arrivals::Guess;
 use super::complete::Direction;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
 use super::host::{EpHost, Outbox, PARTS_MAX};
-use super::link::Link;
 use super::ops::Pool;
 use super::room::Room;
-use super::sender::Sender;
 use super::settling::Settling;
 use super::{Endpoint, Setup, State};
 use crate::admission::Admitted;
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::keys::KeyTable;
+use crate::run::link::Link;
+use crate::run::{Carriers, Driven, Monotonic};
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_port::info_path::InfoPath;
-use erd_port::udp::{PortError, RxSocket, TxSockets};
+use erd_port::udp::{PortError, RxSocket, Sockets, TxSockets};
 use erd_port::verbs::Member;
 use erd_rd::Endpoint as Engine;
 use erd_rd::match_order::MatchOrder;
@@ -148,20 +147,14 @@ impl Driver {
             zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
             settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
         };
-        // What is tampered with is not received into its place.
-        let guess = Guess::new(rx.has_faults());
+        let port = Sockets { rx, tx: parts.tx };
+        let errors = (Arc::clone(&domain.net_errors), domain.net_errors.join(&endpoint.teller));
+        let carriers = Carriers::new(port, parts.info_path, parts.link, Monotonic, errors);
         Some(Driver {
             engine: parts.engine,
             host,
-            rx,
-            tx: parts.tx,
-            sender: Sender::new(),
-            guess,
-            info_path: parts.info_path,
-            link: parts.link,
+            carriers,
             scheme: parts.scheme,
-            udp_due_ns: 0,
-            inbox: domain.net_errors.join(&endpoint.teller),
             domain: Arc::clone(domain),
             av,
             _av_use: av_use,
@@ -172,8 +165,12 @@ impl Driver {
             sources: Vec::new(),
             config,
             owed: None,
-            retry_at_ns: None,
         })
+    }
+
+    /// The endpoint's own socket.
+    pub(super) fn socket(&self) -> &RxSocket {
+        &self.carriers.port.rx
     }
 
     /// Starts the goodbyes.
@@ -191,8 +188,8 @@ impl Driver {
         if to.is_empty() {
             return;
         }
-        let name = name(&self.domain, &self.rx);
-        let (drops, carried) = (self.rx.kernel_drops(), self.link.carried);
+        let name = name(&self.domain, self.socket());
+        let (drops, carried) = (self.socket().kernel_drops(), self.carriers.link.carried);
         if let Err(error) = super::stats::write(to, name, self.engine.stats(), drops, carried) {
             tracing::warn!(to, %error, "cannot write statistics");
         }

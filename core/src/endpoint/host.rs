@@ -15,16 +15,20 @@ use super::shared_rx::SharedRx;
 use crate::admission::Admitted;
 use crate::cause::Cause;
 use crate::keys::KeyTable;
+use crate::region::Pass;
+use crate::run::Memory;
+use crate::run::pieces::Pieces;
 use crate::settings::INJECT_BYTES;
 use crate::shared_receive::Part;
 use erd_port::udp::{self, SHARED_MIN_BYTES};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
 use erd_rd::{
-    Arrived, Atomic, EndReason, Host, MsgRef, OpError, Operand, PeerId, RecvToken, Refusal, Remote,
-    SendToken, Verdict,
+    Arrived, Atomic, EndReason, Expected, Host, MsgRef, OpError, Operand, Part as BurstPart,
+    PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
 };
 use std::net::{IpAddr, SocketAddr};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Receives under way beyond those that the application posted: parts of multi-receive buffers.
@@ -131,12 +135,6 @@ impl EpHost {
             (handle, Kind::Own) => self.sends.get(handle),
             _ => None,
         }
-    }
-
-    /// Completions wait to be published.
-    pub(super) fn has_completions(&self) -> bool {
-        let is_pending = |direction: &Direction| !direction.done.is_empty();
-        is_pending(&self.tx) || is_pending(&self.rx) || self.more_tx.iter().any(is_pending)
     }
 
     /// Where the sends of a transmit context complete.
@@ -383,5 +381,56 @@ impl Host for EpHost {
         operand: Operand<'_>,
     ) -> Result<SendToken, Refusal> {
         self.fetch_here(at, atomic, operand)
+    }
+}
+
+impl Memory for EpHost {
+    fn place_of(&mut self, expected: &Expected, pass: &mut Option<Pass>) -> Option<NonNull<u8>> {
+        let (at, len_bytes) = (expected.offset_bytes, usize::from(expected.len_bytes));
+        match Handle::from_token(expected.to.0) {
+            (handle, Kind::Own) => self.recvs.get(handle)?.buffers.run(at, len_bytes),
+            (handle, Kind::Result) => self.sends.get(handle)?.buffers.run(at, len_bytes),
+            (handle, Kind::Served) => self.served.get(handle)?.run(at, len_bytes, pass),
+            (_, Kind::Held) => None,
+        }
+    }
+
+    fn gather(&self, burst: &TxBurst, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
+        for part in &burst.parts {
+            match *part {
+                BurstPart::Inline { start, len_bytes } => {
+                    pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
+                }
+                BurstPart::Payload { op: token, offset_bytes, len_bytes } => {
+                    let len_bytes = len_bytes.into();
+                    if let Some(op) = self.send_op(token) {
+                        pieces.memory = pieces.memory.or_else(|| op.memory(self.zero_copy_bytes));
+                        op.pieces(offset_bytes, len_bytes, |piece| pieces.list.push(piece));
+                    } else if Handle::from_token(token.0).1 != Kind::Served {
+                        return Err(None);
+                    } else if !self.gather_served(token, offset_bytes, len_bytes, pieces) {
+                        return Err(Some(token));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_gone(&mut self) -> Vec<SendToken> {
+        std::mem::take(&mut self.out.gone)
+    }
+
+    fn sends(&mut self) {
+        self.settling.sends();
+    }
+
+    fn has_waited(&self) -> bool {
+        self.settling.has_waited()
+    }
+
+    fn has_completions(&self) -> bool {
+        let is_pending = |direction: &Direction| !direction.done.is_empty();
+        is_pending(&self.tx) || is_pending(&self.rx) || self.more_tx.iter().any(is_pending)
     }
 }

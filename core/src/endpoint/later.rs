@@ -14,6 +14,7 @@ use crate::cause::Cause;
 use crate::counter::Counter;
 use crate::error::Error;
 use crate::flags::Flags;
+use crate::run::Driven;
 use crate::trigger::Deferred;
 use std::ffi::c_void;
 use std::sync::{Arc, Weak};

@@ -7,13 +7,11 @@
 //!   to; `config`: what it is asked for;
 //! - `post_send`, `post_recv`, `post_ask`: posting; `call`: what these have in common; `direct`: many in
 //!   one call; `later`: operations that wait for counters;
-//! - `driver`: the loop; `host`, `recv`, `serve`: what the engine asks of it; `sender`: from bursts to
-//!   sockets; `link`: whether UDP or verbs carries them;
+//! - `driver`: what [`crate::run`] runs; `host`, `recv`, `serve`: what the engine asks of it;
 //! - `shared_rx`, `peer_rx`: receives that are in a shared context, or in another provider's;
-//! - `ops`: operations and memory; `complete`: their ends; [`net_errors`]: what ICMP tells;
+//! - `ops`: operations and memory; `complete`: their ends;
 //! - `observe`, `stats`: what is shown to people.
 
-pub mod arrivals;
 mod bind;
 pub mod bindings;
 pub mod call;
@@ -25,8 +23,6 @@ mod enable;
 pub mod host;
 pub mod later;
 pub mod limits;
-pub mod link;
-pub mod net_errors;
 mod object;
 pub mod observe;
 mod operations;
@@ -39,7 +35,6 @@ pub mod post_send;
 mod recv;
 pub mod request;
 mod room;
-pub mod sender;
 mod serve;
 mod served;
 mod settling;
@@ -67,6 +62,7 @@ use crate::keys::KeyTable;
 use crate::look::{Look, Teller};
 use crate::peer_index::PeerIndex;
 use crate::polled::{self, Polled, address};
+use crate::run::Driven;
 use crate::uses::{Use, Users};
 use bindings::{Bindings, Watched};
 use driver::Driver;
@@ -236,14 +232,16 @@ impl Polled for Endpoint {
 
     fn deadline_ns(&self) -> Option<u64> {
         match &mut *self.lock() {
-            State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => driver.deadline_ns(),
+            State::Enabled(driver) if !self.failed.load(Ordering::Relaxed) => {
+                driver.parts().deadline_ns()
+            }
             _ => None,
         }
     }
 
     fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         if let State::Enabled(driver) = &*self.lock() {
-            driver.each_fd(f);
+            driver.carriers.each_fd(f);
         }
     }
 
@@ -291,7 +289,7 @@ impl Endpoint {
         if let State::Enabled(driver) = &mut last {
             // One that a bug has failed has said no goodbye.
             driver.host.settle_all();
-            self.domain.net_errors.leave(&driver.inbox);
+            self.domain.net_errors.leave(&driver.carriers.inbox);
             queues = driver.host.queues();
             shared = driver.host.shared.as_ref().map(|shared| Arc::clone(&shared.srx));
         }
@@ -392,8 +390,8 @@ impl Endpoint {
         let mut deadline_ns = None;
         if let State::Enabled(driver) = &mut *guard {
             driver.progress();
-            deadline_ns = driver.deadline_ns();
-            driver.each_fd(f);
+            deadline_ns = driver.parts().deadline_ns();
+            driver.carriers.each_fd(f);
         }
         drop(guard);
         self.work();

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::held::Known;
 use crate::keys::KeyTable;
 use crate::peer_index::PeerIndex;
+use crate::run::Driven;
 use crate::uses::Users;
 use erd_rd::{FlowView, PeerId};
 use erd_sys::process::Process;
@@ -65,7 +66,7 @@ impl Endpoint {
     pub fn name(&self) -> Option<SocketAddr> {
         match &*self.lock() {
             State::Setup(setup) => Some(enable::name(&self.domain, &setup.rx)),
-            State::Enabled(driver) => Some(enable::name(&self.domain, &driver.rx)),
+            State::Enabled(driver) => Some(enable::name(&self.domain, driver.socket())),
             State::Closed => None,
         }
     }

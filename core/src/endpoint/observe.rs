@@ -4,8 +4,8 @@
 //! afterwards, and comes back for the rest.
 
 use super::driver::Driver;
-use super::link::Carried;
 use super::{Endpoint, State, enable};
+use crate::run::link::Carried;
 use erd_rd::stats::Stats;
 use erd_rd::{FlowView, PeerId};
 use std::net::SocketAddr;
@@ -96,20 +96,20 @@ impl Driver {
 
     fn head(&self) -> Head {
         Head {
-            name: enable::name(&self.domain, &self.rx),
+            name: enable::name(&self.domain, self.socket()),
             scheme: self.scheme,
             peers: self.engine.peer_count(),
-            recv_buffer_bytes: self.rx.granted_recv_bytes(),
+            recv_buffer_bytes: self.socket().granted_recv_bytes(),
             stats: *self.engine.stats(),
-            kernel_drops: self.rx.kernel_drops(),
-            carried: self.link.carried,
+            kernel_drops: self.socket().kernel_drops(),
+            carried: self.carriers.link.carried,
         }
     }
 
     /// `None` without a session.
     fn flow_to(&self, peer: PeerId) -> Option<Flow> {
         let (view, name) = (self.engine.flow(peer)?, self.engine.peer_name(peer)?);
-        let carrier = self.link.carrier(name);
+        let carrier = self.carriers.link.carrier(name);
         Some(Flow { peer: name, carrier, view, path_kib: self.engine.path_kib(peer).collect() })
     }
 }

@@ -13,6 +13,7 @@ use crate::flags::Flags;
 use crate::foreign::{Answer, LentReceive, Offer, ReceiveOwner, Slip};
 use crate::peer_index::PeerIndex;
 use crate::polled::Polled;
+use crate::run::{Driven, Outside};
 use erd_sys::clock::monotonic_ns;
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ impl Direction {
     }
 }
 
-impl Driver {
+impl<O: Outside> Driver<O> {
     /// The next message to ask the owner about.
     fn next_offer(&mut self) -> Option<Offer> {
         loop {

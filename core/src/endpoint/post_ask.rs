@@ -5,8 +5,8 @@ use super::driver::Driver;
 use super::ops::{Buffers, Handle, Kind};
 use crate::error::Error;
 use crate::flags::Flags;
+use crate::run::Outside;
 use erd_rd::{Ask, AskRequest, Atomic, Form, RecvToken, SendToken, Targets};
-use erd_sys::clock::monotonic_ns;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ impl AskPost {
     }
 }
 
-impl Driver {
+impl<O: Outside> Driver<O> {
     /// Posts a request.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Driver {
             data: call.data,
             fence: call.flags.intersects(Flags::FENCE),
         };
-        let now = monotonic_ns();
+        let now = self.now_ns();
         let taken = self.engine.ask(now, &request);
         self.posted(now, taken, handle, call)
     }

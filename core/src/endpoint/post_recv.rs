@@ -10,14 +10,14 @@ use crate::cause::Cause;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::peer_index::ANYONE;
+use crate::run::{Driven, Outside};
 use erd_rd::matching::Pattern;
 use erd_rd::{PeerId, RecvToken};
-use erd_sys::clock::monotonic_ns;
 
 /// Why not.
 type Refused = Error;
 
-impl Driver {
+impl<O: Outside> Driver<O> {
     /// Posts a receive.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Driver {
             self.post_one(request, pattern)?
         };
         if started {
-            let now = monotonic_ns();
+            let now = self.now_ns();
             self.settle();
             if !request.flags.intersects(Flags::MORE) {
                 self.transmit(now, true);
@@ -139,7 +139,7 @@ impl Driver {
     }
 
     /// Gives messages that had to wait for room to the buffers that they belong to.
-    pub(super) fn feed(&mut self) {
+    pub(super) fn fill_many(&mut self) {
         if !self.host.may_feed() {
             return;
         }
@@ -250,7 +250,7 @@ impl Driver {
                 self.host.recv_ended(recv, Err(Cause::PeerClosed));
             }
         }
-        let now = monotonic_ns();
+        let now = self.now_ns();
         self.settle();
         self.transmit(now, true);
         self.publish();

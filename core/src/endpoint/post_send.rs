@@ -5,8 +5,8 @@ use super::driver::Driver;
 use super::ops::Buffers;
 use crate::error::Error;
 use crate::flags::Flags;
+use crate::run::Outside;
 use erd_rd::{SendToken, WorkRequest};
-use erd_sys::clock::monotonic_ns;
 
 /// A send as the application posts it.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ pub struct SendRequest {
     pub call: Call,
 }
 
-impl Driver {
+impl<O: Outside> Driver<O> {
     /// Posts a send.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Driver {
             awaited,
             fence: flags.intersects(Flags::FENCE),
         };
-        let now = monotonic_ns();
+        let now = self.now_ns();
         let taken = self.engine.send(now, work);
         self.posted(now, taken, handle, call)
     }

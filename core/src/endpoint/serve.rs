@@ -8,10 +8,10 @@ use super::complete::Report;
 use super::host::EpHost;
 use super::limits::{ORDERED_BYTES, UNREAD_MAX};
 use super::ops::{Handle, Kind};
-use super::sender::Pieces;
 use super::served::{Served, Stretch};
 use crate::atomics;
 use crate::flags::Flags;
+use crate::run::pieces::Pieces;
 use erd_rd::{Atomic, Form, Operand, RecvToken, Refusal, Remote, SendToken};
 use std::sync::Arc;
 

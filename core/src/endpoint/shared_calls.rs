@@ -14,6 +14,7 @@ use crate::cause::Cause;
 use crate::error::Error;
 use crate::peer_index::PeerIndex;
 use crate::polled::Polled;
+use crate::run::{Driven, Outside};
 use crate::shared_receive::{Ended, Part, Posted, SharedMember};
 use erd_rd::PeerId;
 use erd_rd::matching::{Key, Pattern, TagMask};
@@ -45,7 +46,7 @@ impl EpHost {
     }
 }
 
-impl Driver {
+impl<O: Outside> Driver<O> {
     /// Offers what has arrived, as far as there is room for receives.
     pub(super) fn offer(&mut self) {
         while self.host.has_room()

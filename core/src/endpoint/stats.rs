@@ -1,7 +1,7 @@
 //! The engine's counters for people: one line of JSON per endpoint, written when it closes
 //! (`FI_ERD_STATS`).
 
-use super::link::Carried;
+use crate::run::link::Carried;
 use erd_rd::stats::{DROP_NAMES, Stats};
 use erd_rd::wire::remote::REFUSAL_NAMES;
 use std::fmt::Write as _;

@@ -136,7 +136,7 @@ mod tests {
 
     fn arrival(data: &[u8]) -> RxDatagram<'_> {
         let src = ([127, 0, 0, 1], 9).into();
-        RxDatagram { data, placed: None, src, ecn: Ecn::NotEct, hold_ns: 0 }
+        RxDatagram { data, placed: None, src, ecn: Ecn::NotEct, trimmed: false, hold_ns: 0 }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod probe;
 mod route;
 mod rx;
 mod share;
+mod sockets;
 mod sockopt;
 mod split;
 mod tx;
@@ -31,6 +32,7 @@ pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, is_own, max_payload_bytes, path_mtu_bytes, route_source};
 pub use rx::{Next, RxDatagram, RxSocket, Taken};
 pub use share::{SHARED_MAX_BYTES, SHARED_MIN_BYTES, Shares};
+pub use sockets::Sockets;
 pub use tx::{SendReport, Stop, TxSockets};
 
 /// The largest payload of one UDP datagram over IPv4, in bytes; also the largest GSO burst.

@@ -74,12 +74,20 @@ impl Plan {
     }
 
     /// Whether an arrival of so many bytes ends with one of the places.
-    pub(super) fn ends_at(&self, bytes: usize) -> bool {
+    #[must_use]
+    pub fn ends_at(&self, bytes: usize) -> bool {
         self.starts().any(|(start, place)| start + self.head_bytes + place.len_bytes == bytes)
     }
 
-    pub(super) fn head_bytes(&self) -> usize {
+    /// Bytes before each payload.
+    #[must_use]
+    pub fn head_bytes(&self) -> usize {
         self.head_bytes
+    }
+
+    /// Where in the arrival each datagram starts, where its payload goes, and how long that is.
+    pub fn places(&self) -> impl Iterator<Item = (usize, NonNull<u8>, usize)> {
+        self.starts().map(|(start, place)| (start, place.at, place.len_bytes))
     }
 
     /// Each place, and where in the arrival its datagram starts, in bytes.

@@ -34,6 +34,8 @@ pub struct RxDatagram<'a> {
     pub src: SocketAddr,
     /// The ECN mark; [`Ecn::NotEct`] where marks are not read.
     pub ecn: Ecn,
+    /// A switch cut the payload off; never so from a socket.
+    pub trimmed: bool,
     /// Time from the kernel's stamp until it was read here, in ns; 0 without stamps.
     pub hold_ns: u64,
 }
@@ -405,7 +407,7 @@ impl Arrival {
     ) -> RxDatagram<'a> {
         let stamped = self.stamp_ns != 0;
         let hold_ns = if stamped { now_ns.saturating_sub(self.stamp_ns) } else { 0 };
-        RxDatagram { data, placed, src: self.src, ecn: self.ecn, hold_ns }
+        RxDatagram { data, placed, src: self.src, ecn: self.ecn, trimmed: false, hold_ns }
     }
 }
 

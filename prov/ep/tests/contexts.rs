@@ -9,6 +9,7 @@ use erd_core::endpoint::limits::UNREAD_MAX;
 use erd_core::endpoint::ops::Buffers;
 use erd_core::endpoint::post_send::SendRequest;
 use erd_core::flags::Flags;
+use erd_core::run::Driven;
 use erd_ffi::fi::*;
 use std::ptr::null_mut;
 use std::time::Instant;

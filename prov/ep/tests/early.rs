@@ -9,6 +9,7 @@ use erd_core::endpoint::limits::{EARLY_BYTES_MAX, FEW_SENDS};
 use erd_core::endpoint::ops::Buffers;
 use erd_core::endpoint::post_ask::AskPost;
 use erd_core::flags::Flags;
+use erd_core::run::Driven;
 use erd_core::settings::INJECT_BYTES;
 use erd_ffi::fi::*;
 

@@ -4,6 +4,7 @@
 use super::memory::with_driver;
 use super::node::{Bad, Done, Node, Options, Pair, ok, recv_many, set_min_multi_recv};
 use erd_core::endpoint::driver::Driver;
+use erd_core::run::Driven;
 use erd_ffi::fi::*;
 use erd_rd::{Arrived, Host, MsgRef, OpError, Order, PeerId, RecvToken, Verdict};
 use std::ptr::null_mut;

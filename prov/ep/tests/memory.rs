@@ -4,16 +4,17 @@
 use super::node::{Node, Options, Pair, ok, patience};
 use crate::object;
 use erd_core::endpoint::Endpoint;
-use erd_core::endpoint::arrivals::Lease;
 use erd_core::endpoint::call::Call;
 use erd_core::endpoint::driver::Driver;
 use erd_core::endpoint::limits::UNREAD_MAX;
 use erd_core::endpoint::ops::{Buffers, Handle};
 use erd_core::endpoint::post_ask::AskPost;
 use erd_core::endpoint::post_send::SendRequest;
-use erd_core::endpoint::sender::Outcome;
 use erd_core::flags::Flags;
 use erd_core::region::{Piece, Region};
+use erd_core::run::guess::Lease;
+use erd_core::run::sender::Outcome;
+use erd_core::run::{Carriers, Driven};
 use erd_ffi::fi::*;
 use erd_rd::{Expected, Host, Part, PeerId, Refusal, Remote, SendToken, Target, Targets};
 use erd_sys::clock::monotonic_ns;
@@ -165,7 +166,7 @@ fn write_under_way(pair: &Pair, own: &[u8], then: impl FnOnce(usize)) {
         a.post_ask(&AskPost::write(buffers, targets, call)).expect("posted");
         let end = Instant::now() + patience();
         while with_driver(&pair.b, |b| {
-            let lease = b.guess.make(&b.engine, &b.host);
+            let lease = b.carriers.guess.make(&b.engine, &mut b.host);
             let waits = !lease.is_some_and(|lease| lease.is_of_a_region());
             if waits {
                 a.progress();
@@ -175,14 +176,14 @@ fn write_under_way(pair: &Pair, own: &[u8], then: impl FnOnce(usize)) {
             assert!(Instant::now() < end, "the write does not begin");
             pair.b.poke();
         }
-        let expected = |driver: &mut Driver| driver.guess.expected[0].len_bytes.into();
+        let expected = |driver: &mut Driver| driver.carriers.guess.expected[0].len_bytes.into();
         then(with_driver(&pair.b, expected));
     });
 }
 
 /// What keeps the places from going where `node` would receive now.
 fn lease(node: &Node) -> Option<Lease> {
-    with_driver(node, |driver| driver.guess.make(&driver.engine, &driver.host))
+    with_driver(node, |driver| driver.carriers.guess.make(&driver.engine, &mut driver.host))
 }
 
 #[test]
@@ -239,11 +240,11 @@ fn message_waits(pair: &Pair, a: &mut Driver, to: SocketAddr) -> bool {
     let buffers = unsafe { Buffers::one(text.as_ptr().cast_mut().cast(), text.len()) };
     let call = Call::new(pair.a_to_b, null_mut(), Flags::COMPLETION | Flags::MORE);
     a.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
-    let burst = a.sender.vacant().expect("nothing waits");
+    let burst = a.carriers.sender.vacant().expect("nothing waits");
     assert!(a.engine.poll_transmit(monotonic_ns(), true, &mut a.host, burst));
     burst.to = to;
     let lent = burst.parts.iter().any(|part| matches!(part, Part::Payload { .. }));
-    a.sender.filled();
+    a.carriers.sender.filled();
     lent
 }
 
@@ -262,8 +263,9 @@ fn nothing_is_sent_of_an_operation_that_ended_while_its_burst_waited() {
                 let peer = a.engine.peer_at(0).expect("the only one");
                 a.engine.forget(peer, &mut a.host);
             }
-            let (Driver { sender, host, tx, link, .. }, mut pending) = (a, false);
-            let sent = sender.send(monotonic_ns(), host, (tx, link), &mut pending);
+            let (Driver { carriers, host, .. }, mut pending) = (a, false);
+            let Carriers { sender, port, link, .. } = carriers;
+            let sent = sender.send(monotonic_ns(), host, (port, link), &mut pending);
             assert_eq!(sent, Outcome::Empty);
         });
         assert_eq!(
@@ -283,13 +285,14 @@ fn a_panic_in_a_send_lets_go_of_the_region() {
     let region = expose(&node, bytes.as_ptr().expose_provenance(), bytes.len());
     with_driver(&node, |driver| {
         let op = driver.host.remote_read(&remote(0, 2000, None)).expect("served");
-        let burst = driver.sender.vacant().expect("nothing waits");
+        let burst = driver.carriers.sender.vacant().expect("nothing waits");
         burst.to = "127.0.0.1:9".parse().expect("an address");
         burst.parts = vec![Part::Payload { op, offset_bytes: 0, len_bytes: 2000 }];
         (burst.segment_bytes, burst.total_bytes) = (5, 5);
-        driver.sender.filled();
-        let (Driver { sender, host, tx, link, .. }, mut pending) = (driver, false);
-        let send = || sender.send(monotonic_ns(), host, (tx, link), &mut pending);
+        driver.carriers.sender.filled();
+        let (Driver { carriers, host, .. }, mut pending) = (driver, false);
+        let Carriers { sender, port, link, .. } = carriers;
+        let send = || sender.send(monotonic_ns(), host, (port, link), &mut pending);
         let sent = catch_unwind(AssertUnwindSafe(send));
         assert!(sent.is_err(), "a burst is as long as its parts");
     });

@@ -196,6 +196,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
         },
         habits: Habits {
             batch: rng.pick(&[1, 8, 64]),
+            gro: rng.pick(&[0.0, 0.5, 1.0]),
             bursts: rng.pick(&[1, 4, 16]),
             round_ns: rng.log_range(200, 20 * MICROSECOND),
             eager_post: rng.pick(&[0.0, 0.5, 1.0]),

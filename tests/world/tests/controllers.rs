@@ -1,18 +1,16 @@
-//! Every scheme of the registry against arbitrary legal feedback (see [`world::controllers`]).
+//! Every scheme of the registry against arbitrary legal feedback (see [`erd_world::controllers`]).
 //!
 //! `CONTROLLER_SEEDS=5000` sets how many seeds each scheme gets, `CONTROLLER_SEED=n` replays one,
 //! `CONTROLLER_SCHEME=name` picks one scheme.
-
-mod world;
 
 use erd_rd::cc::{
     Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
     schemes,
 };
 use erd_rd::{Ecn, Nanos};
+use erd_world::controllers::{Seen, drive};
+use erd_world::rng::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use world::controllers::{Seen, drive};
-use world::rng::Rng;
 
 /// Seeds of each scheme in a plain test run.
 const SEEDS_DEFAULT: u64 = 200;

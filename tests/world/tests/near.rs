@@ -1,18 +1,16 @@
 //! Peers on this host beside others, at one endpoint.
 
-mod world;
-
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::Ecn;
 use erd_rd::wire::header::Kind;
+use erd_world::ledger::Rules;
+use erd_world::net::Fate;
+use erd_world::node::{NearSetup, Setup};
+use erd_world::script::{ANY_FAILURE, PATIENCE_NS, world};
+use erd_world::sim::{Action, World};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use world::ledger::Rules;
-use world::net::Fate;
-use world::node::{NearSetup, Setup};
-use world::script::{ANY_FAILURE, PATIENCE_NS, world};
-use world::sim::{Action, World};
 
 const NONE: Rules =
     Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };

@@ -1,27 +1,22 @@
-//! From the engine's bursts to the send sockets.
+//! From the engine's bursts to the ports.
 //!
-//! Payload is gathered straight from the application's memory. What the sockets do not take now is
+//! Payload is gathered straight from the application's memory. What a port does not take now is
 //! kept, by name of operation and not by pointer, and goes first next time.
 
-use super::host::EpHost;
 use super::link::Link;
-use super::ops::{Handle, Kind};
-use crate::region::Pass;
-use erd_port::udp::{self, Dst, SendReport, Stop, TxSockets};
+use super::memory::Memory;
+use super::pieces::{Pieces, join, too_many};
+use erd_port::udp::{self, Dst, SendReport, Stop};
 use erd_port::verbs::negotiation::address::Address;
-use erd_port::{Burst, PinId};
-use erd_rd::{Part, SendToken, TxBurst};
+use erd_port::{Burst, PinId, Port};
+use erd_rd::{SendToken, TxBurst};
 use libc::iovec;
 use std::net::SocketAddr;
 
 /// Bursts handed over in one call.
-pub(super) const BATCH: usize = 8;
+const BATCH: usize = 8;
 /// Bytes above which a batch is full.
 const BATCH_BYTES: u32 = 128 << 10;
-/// Pieces above which a burst is copied together first: the kernel takes 1024.
-const PIECES_MAX: usize = 512;
-/// Pieces of one datagram above which its burst is copied: the port takes 128.
-const PIECES_PER_DATAGRAM_MAX: usize = 64;
 
 /// Bursts that are to be sent, oldest first.
 pub struct Sender {
@@ -39,50 +34,6 @@ pub struct Sender {
     /// Room to copy bursts of too many pieces together.
     linear: [Vec<u8>; BATCH],
 }
-
-/// Pointers of the call under way, and what keeps registered memory behind them; empty between
-/// calls.
-#[derive(Default)]
-pub(super) struct Pieces {
-    pub list: Vec<iovec>,
-    pub passes: Vec<Pass>,
-    /// Registered memory that pieces of the burst at hand lie in.
-    pub memory: Option<PinId>,
-    /// What some pieces point to.
-    copies: Vec<Vec<u8>>,
-}
-
-impl Pieces {
-    /// Empty, for the next call.
-    fn cleared(mut self) -> Pieces {
-        self.list.clear();
-        self.passes.clear();
-        self.copies.clear();
-        self.memory = None;
-        self
-    }
-
-    /// Registered memory that pieces of the burst at hand lie in; none if some are our own, which may lie
-    /// there too and do not stay.
-    fn memory_of_others(&self) -> Option<PinId> {
-        self.memory.filter(|_| self.copies.is_empty())
-    }
-
-    /// A piece that stays until the call ends.
-    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
-        let iov_base = bytes.as_ptr().cast_mut().cast();
-        self.list.push(iovec { iov_base, iov_len: bytes.len() });
-    }
-
-    /// A piece of its own.
-    pub(super) fn push_copy(&mut self, copy: Vec<u8>) {
-        self.push_bytes(&copy);
-        self.copies.push(copy);
-    }
-}
-
-// SAFETY: the list is empty whenever no call is under way, so no pointer changes threads.
-unsafe impl Send for Pieces {}
 
 /// The pieces of one burst.
 #[derive(Clone, Copy, Default)]
@@ -113,7 +64,7 @@ pub enum Outcome {
     Empty,
     /// Others wait still, which can be sent at once.
     More,
-    /// The sockets are full: try again later.
+    /// The port is full: try again later.
     Blocked,
     /// One destination did not take a burst, which was dropped. Others wait still.
     Refused(SocketAddr, Refusal),
@@ -143,8 +94,15 @@ impl Sender {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.first == self.filled
+    }
+
+    /// Bursts that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.filled - self.first
     }
 
     /// A burst to fill; `None` if the batch is full, or waits to be sent again.
@@ -163,32 +121,31 @@ impl Sender {
     }
 
     /// The vacant burst in one piece: for the information path.
-    pub(super) fn vacant_bytes(&mut self, host: &EpHost) -> Option<&[u8]> {
+    pub(super) fn vacant_bytes(&mut self, host: &impl Memory) -> Option<&[u8]> {
         let burst = &self.bursts[self.filled];
         let linear = &mut self.linear[self.filled];
         let mut pieces = std::mem::take(&mut self.pieces);
-        let whole = gather(burst, host, &mut pieces).is_ok();
+        let whole = host.gather(burst, &mut pieces).is_ok();
         // SAFETY: `gather` found memory that is readable now.
         unsafe { join(&pieces.list, linear) };
         self.pieces = pieces.cleared();
         whole.then_some(linear)
     }
 
-    /// Sends what waits. `errors_pending` is set if the sockets have errors to tell.
+    /// Sends what waits. `errors_pending` is set if the port has errors to tell.
     // Inlined it would make every look for something to send prepare for sending.
     #[inline(never)]
     pub fn send(
         &mut self,
         now: u64,
-        host: &EpHost,
-        (sockets, link): (&TxSockets, &mut Link),
+        host: &impl Memory,
+        carriers: (&mut impl Port, &mut Link),
         errors_pending: &mut bool,
     ) -> Outcome {
         // Taken out, so that a panic lets go of the memory too.
         let mut pieces = std::mem::take(&mut self.pieces);
         let (spans, count) = self.gather_all(host, &mut pieces);
-        let ways = self.ways(link, now, &spans[..count]);
-        let carriers = (sockets, link);
+        let ways = self.ways(carriers.1, now, &spans[..count]);
         // Most often there is one, and each costs.
         let report = match count {
             1 => self.hand_over::<1>(now, ways, carriers, &pieces, &spans[..1]),
@@ -204,7 +161,7 @@ impl Sender {
         &self,
         now: u64,
         ways: Ways,
-        (sockets, link): (&TxSockets, &mut Link),
+        (port, link): (&mut impl Port, &mut Link),
         pieces: &Pieces,
         spans: &[Span],
     ) -> SendReport {
@@ -236,7 +193,7 @@ impl Sender {
         unsafe {
             match ways {
                 Ways::Udp(count) => {
-                    let report = sockets.send(&bursts[..count]);
+                    let report = port.send(&bursts[..count]);
                     link.carried.udp_tx_uncopied_bytes += report.uncopied_bytes;
                     report
                 }
@@ -267,14 +224,14 @@ impl Sender {
 
     /// Gathers all bursts that wait. Those of operations that are gone are left out: their bytes
     /// are not needed any more, or will be sent again.
-    fn gather_all(&mut self, host: &EpHost, pieces: &mut Pieces) -> ([Span; BATCH], usize) {
+    fn gather_all(&mut self, host: &impl Memory, pieces: &mut Pieces) -> ([Span; BATCH], usize) {
         let mut spans = [Span::default(); BATCH];
         let mut count = 0;
         for index in self.first..self.filled {
             let burst = &self.bursts[index];
             let start = pieces.list.len();
             pieces.memory = None;
-            if let Err(gone) = gather(burst, host, pieces) {
+            if let Err(gone) = host.gather(burst, pieces) {
                 pieces.list.truncate(start);
                 self.gone.extend(gone);
                 continue;
@@ -289,7 +246,7 @@ impl Sender {
                 pieces.memory = None;
             }
             let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
-            let sealed = burst.sealed && pieces.copies.is_empty();
+            let sealed = burst.sealed && pieces.are_of_others();
             spans[count] = Span { index, start, end, memory, sealed };
             count += 1;
         }
@@ -321,88 +278,5 @@ impl Sender {
         self.first += 1;
         self.done_segments = 0;
         Outcome::Refused(to, refusal)
-    }
-}
-
-/// Adds a burst's pieces.
-///
-/// # Errors
-/// If one of its operations is gone, or the memory of an answer, which is named.
-fn gather(burst: &TxBurst, host: &EpHost, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
-    for part in &burst.parts {
-        match *part {
-            Part::Inline { start, len_bytes } => {
-                pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
-            }
-            Part::Payload { op: token, offset_bytes, len_bytes } => {
-                let len_bytes = len_bytes.into();
-                if let Some(op) = host.send_op(token) {
-                    pieces.memory = pieces.memory.or_else(|| op.memory(host.zero_copy_bytes));
-                    op.pieces(offset_bytes, len_bytes, |piece| pieces.list.push(piece));
-                } else if Handle::from_token(token.0).1 != Kind::Served {
-                    return Err(None);
-                } else if !host.gather_served(token, offset_bytes, len_bytes, pieces) {
-                    return Err(Some(token));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// True if the port would not take the pieces: all, or those of one datagram, which counts when
-/// a burst has to go out datagram by datagram.
-fn too_many(pieces: &[iovec], segment_bytes: usize) -> bool {
-    if pieces.len() <= PIECES_PER_DATAGRAM_MAX || pieces.len() > PIECES_MAX {
-        return pieces.len() > PIECES_MAX;
-    }
-    let (mut here, mut room_bytes) = (0, segment_bytes);
-    for piece in pieces {
-        let mut left_bytes = piece.iov_len;
-        while left_bytes > 0 {
-            if room_bytes == 0 {
-                (here, room_bytes) = (0, segment_bytes);
-            }
-            let taken_bytes = left_bytes.min(room_bytes);
-            (left_bytes, room_bytes, here) =
-                (left_bytes - taken_bytes, room_bytes - taken_bytes, here + 1);
-            if here > PIECES_PER_DATAGRAM_MAX {
-                return true;
-            }
-        }
-    }
-    false
-}
-
-/// Copies pieces together.
-///
-/// # Safety
-/// Each piece is readable.
-unsafe fn join(pieces: &[iovec], out: &mut Vec<u8>) {
-    out.clear();
-    for piece in pieces {
-        // SAFETY: the caller's promise.
-        let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
-        out.extend_from_slice(bytes);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pieces(sizes: impl Iterator<Item = usize>) -> Vec<iovec> {
-        sizes.map(|iov_len| iovec { iov_base: std::ptr::null_mut(), iov_len }).collect()
-    }
-
-    #[test]
-    fn a_burst_is_copied_for_its_densest_datagram() {
-        let segment_bytes = 1000;
-        let few = || std::iter::repeat_n(500, 80);
-        assert!(!too_many(&pieces(few()), segment_bytes), "two pieces in each of 40 datagrams");
-        let dense = std::iter::repeat_n(10, 100);
-        assert!(too_many(&pieces(few().chain(dense)), segment_bytes), "100 in the last");
-        assert!(too_many(&pieces(std::iter::repeat_n(500, PIECES_MAX + 1)), segment_bytes));
-        assert!(!too_many(&pieces(std::iter::once(1 << 16)), segment_bytes));
     }
 }

@@ -4,11 +4,11 @@
 //! else until verbs has proven to work towards a peer, and again when it does not any more
 //! (`docs/protocol.md` §10).
 
-use erd_port::Burst;
-use erd_port::udp::{Dst, SendReport, Stop, TxSockets};
+use erd_port::udp::{Dst, SendReport, Stop};
 use erd_port::verbs::negotiation::address::{Address, Kind as PortKind, MARK, PortDatagram};
 use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
 use erd_port::verbs::{Member, SendStop};
+use erd_port::{Burst, Port};
 use erd_rd::wire::header::{Header, Kind, VERSION};
 use erd_rd::{Ecn, TxBurst};
 use erd_sys::clock::monotonic_ns;
@@ -60,7 +60,9 @@ pub struct Link {
 }
 
 impl Link {
-    pub(super) fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
+    /// Of an endpoint called `name`. `member` is its part of an RDMA device, if it has one; with `ecn` bursts over that
+    /// carry their marks.
+    pub fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
         let own = member.as_ref().map_or(Address::NONE, Member::address);
         let peers = Peers::new(own, name, [crate::random::u64(), crate::random::u64()]);
         Link {
@@ -73,7 +75,7 @@ impl Link {
         }
     }
 
-    pub(super) fn has_verbs(&self) -> bool {
+    pub(crate) fn has_verbs(&self) -> bool {
         self.member.is_some()
     }
 
@@ -88,11 +90,11 @@ impl Link {
     }
 
     /// What data to the peer takes now.
-    pub(super) fn carrier(&self, peer: SocketAddr) -> &'static str {
+    pub(crate) fn carrier(&self, peer: SocketAddr) -> &'static str {
         if self.peers.is_up(peer) { "verbs" } else { "udp" }
     }
 
-    pub(super) fn member(&self) -> Option<&Member> {
+    pub(crate) fn member(&self) -> Option<&Member> {
         self.member.as_ref()
     }
 
@@ -247,7 +249,7 @@ impl Link {
     }
 
     /// Sends the questions, checks and answers that are due.
-    pub(super) fn exchange(&mut self, sockets: &TxSockets, now: u64) {
+    pub(super) fn exchange(&mut self, udp: &mut impl Port, now: u64) {
         for nth in 0..SENDS {
             // In turn, so that a flood of questions does not keep ours from going out.
             let (answers, peers) = (&mut self.answers, &mut self.peers);
@@ -269,7 +271,7 @@ impl Link {
             match (outgoing.to, &self.member) {
                 (Target::Udp(_), _) => {
                     // SAFETY: the one part is the datagram's bytes.
-                    let _ = unsafe { sockets.send(&[burst]) };
+                    let _ = unsafe { udp.send(&[burst]) };
                 }
                 (Target::Verbs(address, name), Some(member)) if member.port().is_usable() => {
                     // SAFETY: as above.
@@ -284,12 +286,12 @@ impl Link {
     }
 
     /// When [`Link::exchange`] has something to send.
-    pub(super) fn next_ns(&self) -> Option<u64> {
+    pub(crate) fn next_ns(&self) -> Option<u64> {
         if self.answers.is_empty() { self.peers.next_ns() } else { Some(1) }
     }
 
     /// Before a sleep: true if something is there already.
-    pub(super) fn arm(&mut self) -> bool {
+    pub(crate) fn arm(&mut self) -> bool {
         self.member.as_mut().is_some_and(Member::arm)
     }
 }

@@ -3,11 +3,9 @@
 //! `FAULTS_SEEDS=500` sets how many fresh seeds a test run tries, `FAULTS_BASE=n` the first of
 //! them; `FAULTS_SEED=n` replays one, with `FAULTS_TRACE=1` printing every datagram.
 
-mod world;
-
+use erd_world::swarm::{Options, Report, add_stats, run};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{SystemTime, UNIX_EPOCH};
-use world::swarm::{Options, Report, add_stats, run};
 
 /// Seeds that a plain test run tries.
 const SEEDS_DEFAULT: u64 = 100;

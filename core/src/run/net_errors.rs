@@ -1,10 +1,11 @@
-//! Network errors of a domain's send sockets.
+//! What the network says of a domain's sends.
 //!
 //! The sockets are shared, so whichever endpoint drains them may find errors that concern others.
 //! Every endpoint has an inbox, and gets every error.
 
 use crate::look::Teller;
-use erd_port::udp::{NetError, TxSockets};
+use erd_port::Port;
+use erd_port::udp::NetError;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,19 +47,19 @@ impl NetErrors {
 
     /// [`NetErrors::drain`], unless some endpoint has looked within `every_ns`: each look takes a system call for each
     /// of the sockets, which all endpoints share.
-    pub fn look(&self, sockets: &TxSockets, now: u64, every_ns: u64) {
+    pub fn look(&self, port: &mut impl Port, now: u64, every_ns: u64) {
         let looked_ns = self.looked_ns.load(Ordering::Relaxed);
         let due = now.saturating_sub(looked_ns) >= every_ns;
         let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
         if due && self.looked_ns.compare_exchange(looked_ns, now, order, failed).is_ok() {
-            self.drain(sockets);
+            self.drain(port);
         }
     }
 
-    /// Takes what the sockets have, and puts it in every inbox.
-    pub fn drain(&self, sockets: &TxSockets) {
+    /// Takes what a port has, and puts it in every inbox.
+    pub fn drain(&self, port: &mut impl Port) {
         let inboxes = self.inboxes.lock();
-        sockets.drain_errors(|to, error| inboxes.iter().for_each(|inbox| inbox.put(to, error)));
+        port.drain_errors(|to, error| inboxes.iter().for_each(|inbox| inbox.put(to, error)));
     }
 }
 

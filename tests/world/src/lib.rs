@@ -1,22 +1,23 @@
 //! A world in which real engines run in virtual time, under faults, and are judged.
 //!
-//! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine and its driver),
+//! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine, and the library's loop that runs it), [`port`] (what that has in place of sockets),
 //! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`memory`]
 //! (the same for requests to memory), [`net`] (faults), [`overlap`] (bytes that come twice),
 //! [`swarm`] (random runs from a seed), [`script`] (short worlds for
 //! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (what the
 //! fuzz targets run).
-#![allow(dead_code, reason = "every test program compiles this module and uses its part of it")]
 
 pub mod app;
 pub mod controllers;
 pub mod fuzz;
 pub mod ledger;
+mod lend;
 pub mod memory;
 pub mod net;
 pub mod node;
 pub mod overlap;
 pub mod pattern;
+pub mod port;
 pub mod rng;
 pub mod scheme;
 pub mod script;

@@ -4,8 +4,10 @@ use super::app::Class;
 use super::ledger::{Ledger, Outgoing, Rules};
 use super::memory::Plan;
 use super::net::{Datagram, Links, Net};
-use super::node::{Node, Post, Sending, Setup};
+use super::node::{Node, Post, Setup};
+use super::port::IP_BYTES;
 use super::rng::Rng;
+use erd_port::udp::{NetError, Unreachable};
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::{Nanos, PeerId, Stats};
 use std::cmp::Reverse;
@@ -118,12 +120,12 @@ const EVENTS_MAX: u64 = 20_000_000;
 impl World {
     /// A world of these nodes, at time 1 s, without faults.
     pub fn new(seed: u64, setups: Vec<Setup>, links: Links, rules: Rules) -> World {
-        let names = setups.iter().map(|s| s.config.name).collect();
+        let names: Vec<SocketAddr> = setups.iter().map(|s| s.config.name).collect();
         let net = Net::new(setups.len(), links, Rng::new(seed, 1));
         let nodes = setups.into_iter().enumerate();
         World {
             now: SECOND,
-            nodes: nodes.map(|(i, setup)| Node::new(setup, i, seed)).collect(),
+            nodes: nodes.map(|(i, setup)| Node::new(setup, i, seed, &names)).collect(),
             net,
             ledger: Ledger::new(rules),
             icmp: 0.0,
@@ -218,8 +220,8 @@ impl World {
         self.nodes[from].post(now, &mut self.ledger, post, name);
         let habits = self.nodes[from].setup.habits;
         if now >= self.nodes[from].stalled_until && self.rng.chance(habits.eager_post) {
-            let sending = self.nodes[from].transmit(now, &mut self.ledger, false, &self.names);
-            self.dispatch(from, sending);
+            self.nodes[from].transmit(now, &mut self.ledger);
+            self.dispatch(from);
         }
         self.wake_soon(from);
     }
@@ -283,9 +285,11 @@ impl World {
         }
     }
 
-    fn dispatch(&mut self, from: usize, sending: Sending) {
+    /// Hands what a node has sent to the network.
+    fn dispatch(&mut self, from: usize) {
         let now = self.now;
-        for burst in sending.bursts {
+        let bursts = std::mem::take(&mut self.nodes[from].wire.borrow_mut().out);
+        for burst in bursts {
             if self.trace {
                 burst.iter().for_each(|d| eprintln!("{now:>12} out {}", d.summary()));
             }
@@ -300,7 +304,7 @@ impl World {
                 self.push(now + self.net.links.delay_ns, Event::TooBig { at, to });
             }
         }
-        let at = self.nodes[from].next_run(now, sending.more);
+        let at = self.nodes[from].next_run(now, &mut self.ledger);
         if at < Nanos::MAX {
             self.wake(from, at);
         }
@@ -320,8 +324,8 @@ impl World {
             self.wake(index, until);
             return;
         }
-        let sending = node.drive(self.now, &mut self.ledger, &self.names);
-        self.dispatch(index, sending);
+        node.drive(self.now, &mut self.ledger, &self.names);
+        self.dispatch(index);
     }
 
     fn arrive(&mut self, mut datagram: Datagram) {
@@ -343,6 +347,14 @@ impl World {
         self.wake_soon(to);
     }
 
+    /// The network says something to a node of what it sent to `name`.
+    fn tell(&mut self, at: usize, name: SocketAddr, error: NetError) {
+        if self.lives(at) {
+            self.nodes[at].hear(name, error);
+            self.wake_soon(at);
+        }
+    }
+
     /// Handles the next event, if it comes before `until`; false when there is none.
     pub fn step(&mut self, until: Nanos) -> bool {
         if self.queue.peek().is_none_or(|Reverse(e)| e.0 > until) {
@@ -358,19 +370,13 @@ impl World {
             Event::Wake(node) => self.run_node(node),
             Event::Do(action) => self.act(action),
             Event::TooBig { at, to } => {
-                let (now, name) = (self.now, self.names[to]);
+                let name = self.names[to];
                 let limit = u16::try_from(self.net.carries.limit_bytes).unwrap_or(u16::MAX);
-                if let Some(endpoint) = &mut self.nodes[at].endpoint {
-                    endpoint.handle_path_told(now, name, limit);
-                    self.wake_soon(at);
-                }
+                let mtu_bytes = u32::from(limit) + IP_BYTES[usize::from(name.is_ipv6())];
+                self.tell(at, name, NetError::MtuChanged(mtu_bytes));
             }
             Event::Unreachable { at, dead } => {
-                let name = self.names[dead];
-                if let Some(endpoint) = &mut self.nodes[at].endpoint {
-                    endpoint.handle_unreachable(name);
-                    self.wake_soon(at);
-                }
+                self.tell(at, self.names[dead], NetError::Unreachable(Unreachable::Port));
             }
         }
         true

@@ -1,19 +1,26 @@
-//! A node: one engine and the loop that drives it, as a real driver's would.
+//! A node: one engine, the library's loop that runs it, and an application.
 
 use super::app::{App, Class, Deferred, HostLimits, Posted, View};
 use super::ledger::{Forward, Ledger, Life, Outgoing, RecvState};
-use super::memory::{ASK, KIND, Plan};
-use super::net::{Datagram, Shared};
+use super::memory::{ASK, Plan};
+use super::net::Datagram;
+use super::port::{SimClock, SimFrames, SimPort, Simulated, Wire};
 use super::rng::Rng;
 use super::scheme::TestScheme;
-use erd_rd::units::{Ecn, MICROSECOND, MILLISECOND};
-use erd_rd::wire::header::{Header, Kind, SEAL_BYTES};
+use erd_core::run::link::Link;
+use erd_core::run::net_errors::NetErrors;
+use erd_core::run::{Carriers, Driven, Parts};
+use erd_port::udp::NetError;
+use erd_rd::units::{Ecn, MICROSECOND};
 use erd_rd::{
-    Ask, AskRequest, Config, Endpoint, Expected, MsgRef, Nanos, Near, OpError, Part, PeerId,
-    PostError, RecvToken, RxMeta, Seals, SendToken, TxBurst, WorkRequest,
+    Ask, AskRequest, Config, Endpoint, MsgRef, Nanos, Near, OpError, PeerId, PostError, RecvToken,
+    Seals, SendToken, WorkRequest,
 };
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// How a node is set up; the same for all its processes but for the epoch.
 #[derive(Clone, Debug)]
@@ -33,9 +40,13 @@ pub struct Setup {
 /// See [`erd_rd::Near`].
 #[derive(Clone, Debug)]
 pub struct NearSetup {
+    /// The largest datagram.
     pub datagram_bytes: u16,
+    /// Paths.
     pub paths: u16,
+    /// What is sealed.
     pub seals: Option<Seals>,
+    /// Congestion control.
     pub scheme: TestScheme,
 }
 
@@ -50,7 +61,7 @@ impl Setup {
     }
 
     /// Paths to `name`.
-    fn paths(&self, name: SocketAddr) -> u16 {
+    pub fn paths(&self, name: SocketAddr) -> u16 {
         self.near_to(name).map_or(self.config.paths, |near| near.paths)
     }
 }
@@ -58,9 +69,11 @@ impl Setup {
 /// How a driver behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
-    /// Packets taken per round.
+    /// Arrivals that the port hands out at once.
     pub batch: u64,
-    /// Bursts sent per round.
+    /// Chance that datagrams which follow each other arrive as one.
+    pub gro: f64,
+    /// Bursts that the port takes per round.
     pub bursts: u64,
     /// Time of one round.
     pub round_ns: Nanos,
@@ -78,6 +91,7 @@ impl Default for Habits {
     fn default() -> Habits {
         Habits {
             batch: 32,
+            gro: 0.5,
             bursts: 16,
             round_ns: MICROSECOND,
             eager_post: 1.0,
@@ -96,11 +110,13 @@ pub struct Node {
     pub setup: Setup,
     /// The engine; `None` while the process is dead.
     pub endpoint: Option<Endpoint>,
+    /// What the loop runs it over.
+    carriers: Carriers<Simulated>,
     /// Receives and messages.
     pub app: App,
-    /// The socket's buffer.
-    pub inbox: VecDeque<Datagram>,
-    inbox_bytes: u64,
+    /// What lies between its ports and the network.
+    pub wire: Rc<RefCell<Wire>>,
+    clock: SimClock,
     /// The driver does not run until then.
     pub stalled_until: Nanos,
     /// When the driver runs next.
@@ -109,12 +125,8 @@ pub struct Node {
     pub peers: BTreeMap<usize, PeerId>,
     /// What the engine had no room for, in order.
     waiting_posts: VecDeque<Post>,
-    kept: VecDeque<TxBurst>,
-    port_blocked_until: Nanos,
     storm: u32,
-    /// Datagrams taken.
-    guesses: u32,
-    /// Calls of the engine.
+    /// Times that the engine was settled.
     calls: u32,
     rng: Rng,
 }
@@ -137,42 +149,91 @@ impl Post {
     }
 }
 
-/// What a round hands to the port.
-pub struct Sending {
-    /// Datagrams, burst by burst.
-    pub bursts: Vec<Vec<Datagram>>,
-    /// The engine may have more.
-    pub more: bool,
-}
-
 /// The engine's parts are checked after so many calls: each time would make long runs twice as long.
 const CALLS_PER_CHECK: u32 = 4;
-/// Guesses are made this far ahead, in turn, as a port does that takes several datagrams at once.
-const GUESSES_AHEAD: u32 = 4;
+
+/// Datagrams that one step takes at most while some of them are shared.
+const TAKEN_MAX: usize = 32;
 
 /// Rounds in a row after which a timer may still be due before it counts as a livelock.
 const STORM_ROUNDS: u32 = 100;
 
+/// A living node while the loop runs it.
+struct Running<'a> {
+    name: SocketAddr,
+    endpoint: &'a mut Endpoint,
+    carriers: &'a mut Carriers<Simulated>,
+    view: View<'a>,
+    calls: &'a mut u32,
+}
+
+impl<'a> Driven for Running<'a> {
+    type Outside = Simulated;
+    type Memory = View<'a>;
+
+    fn parts(&mut self) -> Parts<'_, Simulated, View<'a>> {
+        let Running { endpoint, view, carriers, .. } = self;
+        Parts { engine: endpoint, host: view, carriers }
+    }
+
+    /// Does what came up meanwhile, and judges what the engine says of itself.
+    fn settle(&mut self) {
+        let (endpoint, view) = (&mut *self.endpoint, &mut self.view);
+        while let Some(deferred) = view.app.deferred.pop_front() {
+            match deferred {
+                Deferred::Release(msg) => endpoint.release(msg),
+                Deferred::Unwatch(peer) => endpoint.watch(peer, -1),
+                Deferred::SessionEnded(peer, session) => {
+                    view.ledger.judge_session_end(view.app.life, peer, session);
+                }
+                Deferred::Withdraw(token) => {
+                    if view.ledger.memory.withdraw(token.0) {
+                        view.ledger.recall(view.app.life);
+                        endpoint.withdraw(token, view);
+                    }
+                }
+            }
+        }
+        view.app.next_call();
+        let outstanding = view.ledger.outstanding_of(view.app.life);
+        assert_eq!(endpoint.outstanding_sends(), outstanding, "sends outstanding at {}", self.name);
+        assert!(outstanding > 0 || !endpoint.has_unsent(), "{} holds back what ended", self.name);
+        *self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(CALLS_PER_CHECK) {
+            endpoint.check();
+        }
+    }
+
+    /// Nothing waits for room here but posts, which follow the step.
+    fn feed(&mut self) {}
+
+    /// The ledger was told at once.
+    fn publish(&mut self) {
+        self.view.app.forget_lent();
+    }
+}
+
 impl Node {
-    /// A node whose first process runs.
-    pub fn new(setup: Setup, index: usize, seed: u64) -> Node {
+    /// A node whose first process runs. `names` are all nodes'.
+    pub fn new(setup: Setup, index: usize, seed: u64, names: &[SocketAddr]) -> Node {
         let life = Life { node: index, incarnation: 0 };
         let app = App::new(life, setup.limits, Rng::new(seed, 100 + index as u64));
+        let rng = Rng::new(seed, 400 + index as u64);
+        let wire = Wire::new(index, names.to_vec(), setup.habits, rng);
+        let (wire, clock) = (Rc::new(RefCell::new(wire)), SimClock::default());
         let mut node = Node {
             name: setup.config.name,
+            carriers: carriers(&setup, &wire, &clock),
             setup,
             endpoint: None,
             app,
-            inbox: VecDeque::new(),
-            inbox_bytes: 0,
+            wire,
+            clock,
             stalled_until: 0,
             wake_at: Nanos::MAX,
             peers: BTreeMap::new(),
             waiting_posts: VecDeque::new(),
-            kept: VecDeque::new(),
-            port_blocked_until: 0,
             storm: 0,
-            guesses: 0,
             calls: 0,
             rng: Rng::new(seed, 200 + index as u64),
         };
@@ -193,20 +254,20 @@ impl Node {
             endpoint.set_near(near).expect("the settings are valid");
         }
         self.endpoint = Some(endpoint);
+        self.carriers = carriers(&self.setup, &self.wire, &self.clock);
         let drain = self.app.drain;
         self.app = App::new(life, self.setup.limits, Rng::new(seed, 300));
         self.app.drain = drain;
         self.peers.clear();
         self.waiting_posts.clear();
-        self.kept.clear();
-        (self.port_blocked_until, self.stalled_until, self.storm) = (0, 0, 0);
+        self.wire.borrow_mut().clear();
+        (self.stalled_until, self.storm) = (0, 0);
     }
 
     /// The process dies without a word; what its socket held is gone.
     pub fn kill(&mut self, ledger: &mut Ledger) {
         self.endpoint = None;
-        self.inbox.clear();
-        self.inbox_bytes = 0;
+        self.wire.borrow_mut().clear();
         self.wake_at = Nanos::MAX;
         ledger.killed(self.app.life);
     }
@@ -221,13 +282,25 @@ impl Node {
     /// The kernel takes a datagram; false when the socket's buffer is full.
     pub fn enqueue(&mut self, datagram: Datagram) -> bool {
         let room = u64::from(self.setup.config.recv_buffer_bytes);
-        let bytes = datagram.bytes.len() as u64;
-        if self.inbox_bytes + bytes > room && !datagram.info_path {
-            return false;
-        }
-        self.inbox_bytes += bytes;
-        self.inbox.push_back(datagram);
-        true
+        self.wire.borrow_mut().enqueue(datagram, room)
+    }
+
+    /// The network says something of what was sent to `name`.
+    pub fn hear(&mut self, name: SocketAddr, error: NetError) {
+        self.wire.borrow_mut().errors.push((name, error));
+        // Another endpoint of the same domain may find it first.
+        let Carriers { net_errors, port, .. } = &mut self.carriers;
+        net_errors.drain(port);
+    }
+
+    /// The process while it lives, with the world as it is now.
+    fn running<'a>(&'a mut self, now: Nanos, ledger: &'a mut Ledger) -> Running<'a> {
+        self.clock.0.set(now);
+        let endpoint = self.endpoint.as_mut().expect("the process lives");
+        let (wire, setup) = (&self.wire, &self.setup);
+        let view = View { app: &mut self.app, ledger, setup, wire, now };
+        let (carriers, calls) = (&mut self.carriers, &mut self.calls);
+        Running { name: self.name, endpoint, carriers, view, calls }
     }
 
     /// Calls the engine with its host, then does what came up meanwhile.
@@ -237,31 +310,9 @@ impl Node {
         ledger: &mut Ledger,
         f: impl FnOnce(&mut Endpoint, &mut View<'_>) -> R,
     ) -> R {
-        let endpoint = self.endpoint.as_mut().expect("the process lives");
-        let result = f(endpoint, &mut View { app: &mut self.app, ledger: &mut *ledger, now });
-        while let Some(deferred) = self.app.deferred.pop_front() {
-            match deferred {
-                Deferred::Release(msg) => endpoint.release(msg),
-                Deferred::Unwatch(peer) => endpoint.watch(peer, -1),
-                Deferred::SessionEnded(peer, session) => {
-                    ledger.judge_session_end(self.app.life, peer, session);
-                }
-                Deferred::Withdraw(token) => {
-                    if ledger.memory.withdraw(token.0) {
-                        ledger.recall(self.app.life);
-                        endpoint.withdraw(token, &mut View { app: &mut self.app, ledger, now });
-                    }
-                }
-            }
-        }
-        self.app.next_call();
-        let outstanding = ledger.outstanding_of(self.app.life);
-        assert_eq!(endpoint.outstanding_sends(), outstanding, "sends outstanding at {}", self.name);
-        assert!(outstanding > 0 || !endpoint.has_unsent(), "{} holds back what ended", self.name);
-        self.calls = self.calls.wrapping_add(1);
-        if self.calls.is_multiple_of(CALLS_PER_CHECK) {
-            endpoint.check();
-        }
+        let mut running = self.running(now, ledger);
+        let result = f(running.endpoint, &mut running.view);
+        running.settle();
         result
     }
 
@@ -424,225 +475,69 @@ impl Node {
         }
     }
 
-    /// Hands a datagram to the engine as a port does that guesses what comes: the guess's place is
-    /// written to whether or not it was right.
-    fn take(&mut self, now: Nanos, ledger: &mut Ledger, meta: &RxMeta, bytes: &[u8]) {
-        self.guesses += 1;
-        let mut ahead = self.guesses % GUESSES_AHEAD;
-        let mut guess = None;
-        self.endpoint.as_ref().expect("the process lives").each_expected(|expected| {
-            guess = Some(*expected);
-            ahead = ahead.saturating_sub(1);
-            ahead > 0
-        });
-        if let Some(guess) = guess {
-            let (to, len_bytes) = (guess.to.0 as usize, usize::from(guess.len_bytes));
-            match guess.to.0 & KIND {
-                0 => ledger.scribble(self.app.life, to, guess.offset_bytes, len_bytes),
-                _ => {
-                    let (token, at) = (guess.to.0, guess.offset_bytes);
-                    ledger.memory.scribble(self.app.life, token, at, len_bytes);
-                }
-            }
-            let (head, rest) = bytes.split_at_checked(Expected::HEAD_BYTES).unwrap_or_default();
-            if let Some((payload, tail)) = rest.split_at_checked(len_bytes)
-                && guess.is(head, tail)
-            {
-                return self.call(now, ledger, |endpoint, host| {
-                    endpoint.handle_expected(now, meta, head, payload, host);
-                });
+    /// What the port is told at the beginning of a step.
+    fn begin(&mut self, ledger: &Ledger) {
+        let mut wire = self.wire.borrow_mut();
+        let Setup { habits, limits, .. } = &self.setup;
+        (wire.habits, wire.bursts_left) = (*habits, habits.bursts);
+        wire.limit_bytes =
+            wire.names.iter().map(|name| (*name, limits.limit_bytes(*name))).collect();
+        // Payload that stays with its owner is read when it is taken. What is behind these is not taken
+        // in this step.
+        for datagram in wire.inbox.iter_mut().take(TAKEN_MAX) {
+            if let Some(shared) = datagram.shared.take() {
+                ledger.read_shared(&shared, &mut datagram.bytes);
             }
         }
-        self.call(now, ledger, |e, host| e.handle_packet(now, meta, bytes, host));
+        self.app.keeps = habits.port_full > 0.0 || !self.carriers.sender.is_empty();
     }
 
-    /// One round of the driver. Returns what goes out.
-    pub fn drive(&mut self, now: Nanos, ledger: &mut Ledger, names: &[SocketAddr]) -> Sending {
-        let mut idle = true;
-        for _ in 0..self.setup.habits.batch {
-            let Some(mut datagram) = self.inbox.pop_front() else {
-                break;
-            };
-            idle = false;
-            self.inbox_bytes -= datagram.bytes.len() as u64;
-            if let Some(shared) = &datagram.shared {
-                ledger.read_shared(shared, &mut datagram.bytes);
-            }
-            let meta = RxMeta {
-                ecn: datagram.ecn,
-                trimmed: datagram.trimmed,
-                hold_ns: now - datagram.stamped_at,
-                from: names[datagram.from],
-            };
-            self.take(now, ledger, &meta, &datagram.bytes);
-        }
-        let due = |node: &Node| node.endpoint.as_ref().unwrap().poll_timeout();
-        if self.inbox.is_empty() && due(self).is_some_and(|at| at <= now) {
-            self.call(now, ledger, |e, host| e.handle_timeout(now, host));
-        }
+    /// One step of the loop. What goes out is in [`Wire::out`].
+    pub fn drive(&mut self, now: Nanos, ledger: &mut Ledger, names: &[SocketAddr]) {
+        self.begin(ledger);
+        let arrived = self.running(now, ledger).progress();
+        let mut posted = false;
         while let Some(post) = self.waiting_posts.front().copied() {
             if !self.try_post(now, ledger, &post, names[post.to()]) {
                 break;
             }
+            posted = true;
             self.waiting_posts.pop_front();
         }
-        let sending = self.transmit(now, ledger, true, names);
-        let idle = idle && sending.bursts.is_empty() && self.kept.is_empty();
-        let again = idle && due(self).is_some_and(|at| at <= now);
+        if posted {
+            self.running(now, ledger).transmit(now, true);
+        }
+        let idle = !arrived && self.wire.borrow().out.is_empty() && self.carriers.sender.is_empty();
+        let due = self.endpoint.as_ref().and_then(Endpoint::poll_timeout);
+        let again = idle && due.is_some_and(|at| at <= now);
         self.storm = if again { self.storm + 1 } else { 0 };
         assert!(self.storm < STORM_ROUNDS, "timers of {} never rest", self.name);
-        sending
     }
 
-    /// Asks the engine for bursts and gathers them.
-    pub fn transmit(
-        &mut self,
-        now: Nanos,
-        ledger: &mut Ledger,
-        flush: bool,
-        names: &[SocketAddr],
-    ) -> Sending {
-        let mut out = Sending { bursts: Vec::new(), more: false };
-        if now < self.port_blocked_until {
-            return out;
-        }
-        while let Some(burst) = self.kept.pop_front() {
-            out.bursts.extend(self.gather(ledger, &burst, names, true));
-        }
-        for _ in 0..self.setup.habits.bursts {
-            let mut burst = TxBurst::new();
-            if !self.call(now, ledger, |e, h| e.poll_transmit(now, flush, h, &mut burst)) {
-                return out;
-            }
-            self.judge_burst(&burst);
-            if self.refuses(&burst) {
-                let bytes = self.setup.limits.limit_bytes(burst.to);
-                self.call(now, ledger, |e, _| e.handle_too_big(now, burst.to, bytes));
-                continue;
-            }
-            if self.rng.chance(self.setup.habits.port_full) {
-                self.kept.push_back(burst);
-                self.port_blocked_until = now + self.rng.range(1, MILLISECOND);
-                return out;
-            }
-            out.bursts.extend(self.gather(ledger, &burst, names, false));
-        }
-        out.more = true;
-        out
+    /// Sends what a post may send at once.
+    pub fn transmit(&mut self, now: Nanos, ledger: &mut Ledger) {
+        self.begin(ledger);
+        self.running(now, ledger).transmit(now, false);
     }
 
-    fn judge_burst(&self, burst: &TxBurst) {
-        let config = &self.setup.config;
-        assert!(burst.datagrams > 0 && burst.total_bytes > 0, "an empty burst: {burst:?}");
-        let fits = burst.total_bytes <= config.burst_bytes.max(burst.segment_bytes);
-        assert!(fits, "a burst of {} bytes", burst.total_bytes);
-        let paths = self.setup.paths(burst.to);
-        assert!(burst.path < paths, "path {} of {paths}", burst.path);
-        let probes = Header::parse(&burst.bytes).is_ok_and(|h| h.kind == Kind::SizeProbe);
-        assert!(probes || !self.refuses(burst), "a datagram of {} bytes", burst.segment_bytes);
-    }
-
-    /// The node's own link does not carry it.
-    fn refuses(&self, burst: &TxBurst) -> bool {
-        let limit = u32::from(self.setup.limits.limit_bytes(burst.to));
-        burst.segment_bytes > limit && !burst.may_fragment
-    }
-
-    /// The datagrams of a burst; nothing when an operation in it has ended while it was kept.
-    fn gather(
-        &mut self,
-        ledger: &Ledger,
-        burst: &TxBurst,
-        names: &[SocketAddr],
-        kept: bool,
-    ) -> Option<Vec<Datagram>> {
-        let mut bytes = Vec::with_capacity(burst.total_bytes as usize);
-        for part in &burst.parts {
-            match *part {
-                Part::Inline { start, len_bytes } => {
-                    bytes.extend_from_slice(&burst.bytes[start as usize..][..len_bytes as usize]);
-                }
-                Part::Payload { op, offset_bytes, len_bytes } if op.0 & KIND != 0 => {
-                    if kept && !ledger.memory.lives(op.0) {
-                        return None;
-                    }
-                    let at = bytes.len();
-                    bytes.resize(at + len_bytes as usize, 0);
-                    let there = ledger.memory.payload(op.0, offset_bytes, &mut bytes[at..]);
-                    if !there {
-                        return None;
-                    }
-                }
-                Part::Payload { op, offset_bytes, len_bytes } => {
-                    if kept && ledger.sends[op.0 as usize].ended.is_some() {
-                        return None;
-                    }
-                    ledger.judge_reading(self.app.life, op.0, offset_bytes, u64::from(len_bytes));
-                    let at = bytes.len();
-                    bytes.resize(at + len_bytes as usize, 0);
-                    super::pattern::fill(op.0, offset_bytes, &mut bytes[at..]);
-                }
-            }
-        }
-        assert_eq!(bytes.len(), burst.total_bytes as usize, "the parts of {burst:?}");
-        let Some(to) = names.iter().position(|n| *n == burst.to) else {
-            // Only a forged greeting can have named a stranger.
-            assert!(ledger.rules.forged, "{burst:?} goes to nobody");
-            return None;
-        };
-        let info_path = burst.info_path && self.rng.chance(self.setup.habits.info_path);
-        let datagrams = bytes.chunks(burst.segment_bytes as usize).map(|chunk| Datagram {
-            from: self.app.life.node,
-            to,
-            path: burst.path,
-            ecn: burst.ecn,
-            stamped_at: 0,
-            trimmed: false,
-            info_path,
-            may_fragment: burst.may_fragment,
-            bytes: chunk.to_vec(),
-            shared: self.share(ledger, burst),
-        });
-        let datagrams: Vec<_> = datagrams.collect();
-        assert_eq!(datagrams.len(), burst.datagrams as usize, "datagrams of {burst:?}");
-        Some(datagrams)
-    }
-
-    /// How a sealed datagram's payload is shared, if it is.
-    fn share(&self, ledger: &Ledger, burst: &TxBurst) -> Option<Shared> {
-        // Few bytes are copied beside the head, and their seal holds as it is.
-        let [head, Part::Payload { op, len_bytes, .. }, seal] = burst.parts[..] else {
-            return None;
-        };
-        if !burst.sealed {
-            return None;
-        }
-        let life = self.app.life;
-        let recalls = ledger.recalls.get(&life).copied().unwrap_or(0);
-        let bytes = |part: Part| match part {
-            Part::Inline { len_bytes, .. } | Part::Payload { len_bytes, .. } => len_bytes as usize,
-        };
-        assert_eq!((burst.datagrams, bytes(seal)), (1, SEAL_BYTES), "{burst:?}");
-        let (start, len_bytes) = (bytes(head), len_bytes as usize);
-        Some(Shared { life, token: op.0, recalls, start, len_bytes })
-    }
-
-    /// When the driver must run again.
-    pub fn next_run(&self, now: Nanos, more_to_send: bool) -> Nanos {
-        let Some(endpoint) = &self.endpoint else {
+    /// When the loop must run again.
+    pub fn next_run(&mut self, now: Nanos, ledger: &mut Ledger) -> Nanos {
+        if self.endpoint.is_none() {
             return Nanos::MAX;
-        };
+        }
         let soon = now + self.setup.habits.round_ns.max(1);
-        let mut at = endpoint.poll_timeout().unwrap_or(Nanos::MAX).max(soon);
-        if more_to_send {
-            at = soon;
-        }
-        if !self.kept.is_empty() {
-            at = self.port_blocked_until.max(soon);
-        }
-        if !self.inbox.is_empty() {
-            at = soon;
-        }
+        let due = self.running(now, ledger).parts().deadline_ns();
+        let (blocked_until, arrivals) = {
+            let wire = self.wire.borrow();
+            (wire.blocked_until, wire.has_arrivals())
+        };
+        let unsent = self.endpoint.as_ref().is_some_and(Endpoint::has_ready);
+        let at = match unsent || !self.carriers.sender.is_empty() {
+            true if now < blocked_until => due.unwrap_or(Nanos::MAX).min(blocked_until),
+            true => soon,
+            false => due.unwrap_or(Nanos::MAX),
+        };
+        let at = if arrivals { soon } else { at.max(soon) };
         at.max(self.stalled_until)
     }
 
@@ -650,6 +545,16 @@ impl Node {
     pub fn open_recvs(&self, ledger: &Ledger) -> usize {
         ledger.open.iter().filter(|r| ledger.recvs[**r].owner == self.app.life).count()
     }
+}
+
+/// What a node's loop sends and receives through.
+fn carriers(setup: &Setup, wire: &Rc<RefCell<Wire>>, clock: &SimClock) -> Carriers<Simulated> {
+    let port = SimPort::new(Rc::clone(wire), clock.clone());
+    let frames = setup.config.info_path.then(|| SimFrames(Rc::clone(wire)));
+    let link = Link::new(None, setup.config.name, false);
+    let net_errors = Arc::new(NetErrors::default());
+    let inbox = net_errors.join(&Arc::default());
+    Carriers::new(port, frames, link, clock.clone(), (net_errors, inbox))
 }
 
 fn accept(

@@ -1,16 +1,14 @@
 //! Paths that carry less than the hosts' links, or less than before (protocol.md §4.6).
 
-mod world;
-
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::header::Kind;
 use erd_rd::{Nanos, OpError};
+use erd_world::ledger::Rules;
+use erd_world::net::{Carries, Fate};
+use erd_world::script::{PATIENCE_NS, world};
+use erd_world::sim::World;
 use std::cell::Cell;
 use std::rc::Rc;
-use world::ledger::Rules;
-use world::net::{Carries, Fate};
-use world::script::{PATIENCE_NS, world};
-use world::sim::World;
 
 const NONE: Rules =
     Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };

@@ -1,14 +1,12 @@
 //! Replays the corpus of the fuzz targets (`fuzz/corpus`) through what the targets run.
 
-mod world;
-
 use erd_rd::{DropReason, Stats};
+use erd_world::swarm::add_stats;
+use erd_world::{controllers, fuzz};
 use std::path::Path;
-use world::swarm::add_stats;
-use world::{controllers, fuzz};
 
 fn replay(target: &str, mut run: impl FnMut(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -3,12 +3,11 @@
 //!
 //! `MUTANTS_ONLY=ReadsSacksOneOff` hunts that one alone and shows how it fails.
 
+#[path = "../../../rd/tests/intruder/mod.rs"]
 mod intruder;
-mod world;
-
 use erd_rd::mutants::{Mutant, switch_off, switch_on};
+use erd_world::swarm::{Options, run};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use world::swarm::{Options, run};
 
 /// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
 const ATTACKS: [(Mutant, fn()); 4] = [

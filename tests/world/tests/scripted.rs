@@ -1,20 +1,18 @@
 //! Scripted faults: one thing goes wrong, and what a user would notice is checked. Byte equality,
 //! order and exactly-once are judged by the world's ledger in every test.
 
-mod world;
-
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::header::Kind;
 use erd_rd::{DropReason, OpError};
+use erd_world::app::Class;
+use erd_world::ledger::{Outgoing, Rules};
+use erd_world::memory::{Plan, What, Wrong};
+use erd_world::net::Fate;
+use erd_world::script::{ANY_FAILURE, PATIENCE_NS, message, world};
+use erd_world::sim::World;
 use std::cell::Cell;
 use std::rc::Rc;
-use world::app::Class;
-use world::ledger::{Outgoing, Rules};
-use world::memory::{Plan, What, Wrong};
-use world::net::Fate;
-use world::script::{ANY_FAILURE, PATIENCE_NS, message, world};
-use world::sim::World;
 
 const NONE: Rules =
     Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
@@ -246,9 +244,9 @@ fn a_restarted_process_is_a_new_peer() {
     w.nodes[1].app.drain = false;
     let waiting = w.post(0, 1, 1 << 20);
     w.run_for(10 * MILLISECOND);
-    w.act(world::sim::Action::Kill(1));
+    w.act(erd_world::sim::Action::Kill(1));
     w.run_for(MILLISECOND);
-    w.act(world::sim::Action::Restart(1));
+    w.act(erd_world::sim::Action::Restart(1));
     w.drain(1);
     let other = w.post(0, 2, 1 << 20);
     w.settle(PATIENCE_NS);
@@ -276,9 +274,9 @@ fn nothing_of_a_process_that_dies_in_the_set_up_reaches_its_successor() {
     let old: Vec<usize> = (0..5).map(|_| w.post(1, 0, 9_000)).collect();
     let sent = w.run_until(SECOND, |w| w.stats(1).tx_data > 20);
     assert!(sent, "the first process sends at once");
-    w.act(world::sim::Action::Kill(1));
+    w.act(erd_world::sim::Action::Kill(1));
     restarted.set(true);
-    w.act(world::sim::Action::Restart(1));
+    w.act(erd_world::sim::Action::Restart(1));
     w.drain(1);
     let new = w.post(1, 0, 100);
     w.run_for(SECOND);
@@ -302,7 +300,7 @@ fn a_dead_peer_is_found_by_the_deadline_and_harms_nobody_else() {
     let directed = w.recv(0, Some(1), Class::Untagged, 64).unwrap();
     let waiting = w.post(0, 1, 1 << 20);
     w.run_for(10 * MILLISECOND);
-    w.act(world::sim::Action::Kill(1));
+    w.act(erd_world::sim::Action::Kill(1));
     let (died_at, timeout_ns) = (w.now, w.nodes[0].setup.config.peer_timeout_ns);
     let owed = w.post(0, 1, 64);
     let others: Vec<usize> = (0..50).map(|_| w.post(0, 2, 10_000)).collect();
@@ -325,7 +323,7 @@ fn a_refused_peer_is_found_before_the_deadline() {
     w.want(1, 64);
     w.post(0, 1, 64);
     w.settle(PATIENCE_NS);
-    w.act(world::sim::Action::Kill(1));
+    w.act(erd_world::sim::Action::Kill(1));
     let (died_at, timeout_ns) = (w.now, w.nodes[0].setup.config.peer_timeout_ns);
     let send = w.post(0, 1, 64);
     w.settle(PATIENCE_NS);
@@ -353,7 +351,7 @@ fn a_cut_shorter_than_the_deadline_is_no_error() {
     let first = w.post(0, 1, 8 << 20);
     w.run_for(MILLISECOND / 2);
     let healed_at = w.now + w.nodes[0].setup.config.peer_timeout_ns * 3 / 5;
-    w.act(world::sim::Action::Cut(1, healed_at));
+    w.act(erd_world::sim::Action::Cut(1, healed_at));
     let second = w.post(0, 1, 100);
     w.run_for(50 * MILLISECOND);
     assert_eq!([first, second].map(|s| w.outcome(s)), [None; 2], "nothing gets through");
@@ -477,7 +475,7 @@ fn a_discarded_message_is_a_success_for_its_sender() {
         let mut w = world(2, NONE, |_| {});
         let send = w.post(0, 1, len);
         w.run_for(10 * MILLISECOND);
-        w.act(world::sim::Action::Discard(1));
+        w.act(erd_world::sim::Action::Discard(1));
         w.settle(PATIENCE_NS);
         assert_eq!(w.outcome(send), Some(Ok(())));
         assert!(w.nodes[1].app.unexpected.is_empty());

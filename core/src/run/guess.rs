@@ -1,7 +1,6 @@
 //! Guesses at what arrives next, so that payload is received straight into its place.
 
-use super::host::EpHost;
-use super::ops::{Handle, Kind};
+use super::memory::Memory;
 use crate::region::Pass;
 use erd_port::udp::{Plan, Taken};
 use erd_rd::{Endpoint as Engine, Expected};
@@ -43,7 +42,7 @@ impl Guess {
     }
 
     /// Plans for the next arrival; `None` if there is nothing to expect, or guesses rest.
-    pub fn make(&mut self, engine: &Engine, host: &EpHost) -> Option<Lease> {
+    pub fn make(&mut self, engine: &Engine, host: &mut impl Memory) -> Option<Lease> {
         if self.off {
             return None;
         }
@@ -59,21 +58,9 @@ impl Guess {
             let fits = self.expected.last().is_none_or(|last| {
                 last.to == expected.to && last.len_bytes == self.expected[0].len_bytes
             });
-            let (at, len_bytes) = (expected.offset_bytes, usize::from(expected.len_bytes));
-            let place = match Handle::from_token(expected.to.0) {
-                _ if !fits => None,
-                (handle, Kind::Own) => {
-                    host.recvs.get(handle).and_then(|op| op.buffers.run(at, len_bytes))
-                }
-                (handle, Kind::Result) => {
-                    host.sends.get(handle).and_then(|op| op.buffers.run(at, len_bytes))
-                }
-                (handle, Kind::Served) => {
-                    host.served.get(handle).and_then(|served| served.run(at, len_bytes, &mut pass))
-                }
-                (_, Kind::Held) => None,
-            };
-            let room = place.is_some_and(|place| self.plan.push(place, len_bytes));
+            let place = if fits { host.place_of(expected, &mut pass) } else { None };
+            let room =
+                place.is_some_and(|place| self.plan.push(place, usize::from(expected.len_bytes)));
             if room {
                 self.expected.push(*expected);
             }

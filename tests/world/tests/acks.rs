@@ -1,15 +1,13 @@
 //! How many acknowledgements go out, and when (protocol.md §6.1).
 
-mod world;
-
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::{MICROSECOND, MILLISECOND, Nanos};
 use erd_rd::wire::header::Kind;
+use erd_world::ledger::Rules;
+use erd_world::script::{PATIENCE_NS, world};
+use erd_world::sim::World;
 use std::cell::RefCell;
 use std::rc::Rc;
-use world::ledger::Rules;
-use world::script::{PATIENCE_NS, world};
-use world::sim::World;
 
 const NONE: Rules =
     Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
@@ -55,7 +53,7 @@ fn watch(w: &mut World) -> Rc<RefCell<Vec<Kind>>> {
         if datagram.from == 1 {
             seen.borrow_mut().push(h.kind);
         }
-        world::net::Fate::Pass
+        erd_world::net::Fate::Pass
     }));
     kinds
 }
@@ -192,8 +190,8 @@ fn lost_acknowledgements_do_not_make_the_next_repair_later() {
         acks += u64::from(datagram.from == 1 && h.kind == Kind::Ack);
         // The answer to the probe that follows a lost one comes through.
         match datagram.from == 1 && h.kind == Kind::Ack && acks % 2 == 1 {
-            true => world::net::Fate::Drop,
-            false => world::net::Fate::Pass,
+            true => erd_world::net::Fate::Drop,
+            false => erd_world::net::Fate::Pass,
         }
     }));
     let begun_at = w.now;

@@ -3,13 +3,16 @@
 
 use super::ledger::{Forward, Ledger, Life, RecvState};
 use super::memory::{ASK, KIND, SERVED};
+use super::node::Setup;
 use super::pattern;
+use super::port::Wire;
 use super::rng::Rng;
 use erd_rd::match_order::{MatchOrder, Place};
 use erd_rd::{
     Arrived, Atomic, EndReason, Host, MESSAGE_COST_BYTES, MsgRef, Nanos, ORDERS_LEAST, OpError,
     Operand, PeerId, RecvToken, Refusal, Remote, SendToken, Verdict,
 };
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -152,10 +155,18 @@ pub struct App {
     places: BTreeMap<usize, (PeerId, Place)>,
     /// Peers seen in arrivals and the node each must be.
     pub seen: BTreeMap<PeerId, usize>,
+    /// See [`HostLimits`].
     pub limits: HostLimits,
     accounts: BTreeMap<(PeerId, u32), Account>,
     early: BTreeMap<PeerId, Account>,
     rng: Rng,
+    /// Bursts may wait at the port while their operations end.
+    pub keeps: bool,
+    /// What the port may write to where bytes are expected: not the receive itself, whose bytes are void
+    /// until the engine has them placed.
+    lent_places: Vec<Vec<u8>>,
+    /// Payloads that the port reads in this step.
+    lent: RefCell<Vec<Vec<u8>>>,
     /// When there is no memory; apart, so that the rest of a seed is the same with and without it.
     shortage: Rng,
 }
@@ -176,6 +187,9 @@ impl App {
             limits,
             accounts: BTreeMap::new(),
             early: BTreeMap::new(),
+            keeps: false,
+            lent_places: Vec::new(),
+            lent: RefCell::default(),
             shortage: Rng::new(rng.clone().bits(), 12),
             rng,
         }
@@ -273,6 +287,25 @@ impl App {
         self.deferred.extend(gone.map(|(_, token)| Deferred::Withdraw(token)));
     }
 
+    /// A place for the port to write to.
+    pub fn place(&mut self, len_bytes: usize) -> *mut u8 {
+        let mut place = Vec::with_capacity(len_bytes);
+        let at = place.as_mut_ptr();
+        self.lent_places.push(place);
+        at
+    }
+
+    /// The port reads these bytes in this step.
+    pub fn lend(&self, payload: Vec<u8>) {
+        self.lent.borrow_mut().push(payload);
+    }
+
+    /// A step is over: the port holds nothing.
+    pub fn forget_lent(&mut self) {
+        self.lent_places.clear();
+        self.lent.get_mut().clear();
+    }
+
     /// The message no longer waits.
     pub fn discharge(&mut self, msg: &MsgRef, held_bytes: u64) {
         if let Some(account) = self.accounts.get_mut(&(msg.peer, msg.session)) {
@@ -288,6 +321,10 @@ pub struct View<'a> {
     pub app: &'a mut App,
     /// The truth.
     pub ledger: &'a mut Ledger,
+    /// How the node is set up.
+    pub setup: &'a Setup,
+    /// What lies between its ports and the network.
+    pub wire: &'a RefCell<Wire>,
     /// Time of the call.
     pub now: Nanos,
 }

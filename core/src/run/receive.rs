@@ -1,0 +1,176 @@
+//! The half of a step that takes what has arrived.
+
+use super::carriers::Parts;
+use super::guess::Lease;
+use super::memory::Memory;
+use super::outside::{Clock, Outside};
+use erd_port::udp::{Next, RxDatagram, Taken};
+use erd_port::{FramePort, Port};
+use erd_rd::{Ecn, RxMeta};
+use std::net::SocketAddr;
+
+/// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
+const RECV_BATCH: usize = 4;
+/// Time between two looks for UDP while verbs is in use, at least: each takes a system call.
+const UDP_EVERY_NS: u64 = 20_000;
+/// A look in vain is repeated after so many times what it took, so that looks cost little.
+const UDP_PATIENCE: u64 = 16;
+/// Time between two such looks at most.
+const UDP_EVERY_MAX_NS: u64 = 1_000_000;
+/// Shorter arrivals are copied to a region sooner than they are looked at.
+const LOOK_WORTH_BYTES: usize = 16 << 10;
+
+impl<O: Outside, M: Memory> Parts<'_, O, M> {
+    /// Takes a bounded number of arrivals, and says whether it looked everywhere. Brings `now` up to when
+    /// they were read: how long they had waited is reckoned from then. With an earlier time what
+    /// came while this thread was not scheduled would seem to have come before it was sent.
+    pub(super) fn receive(&mut self, now: &mut u64) -> (usize, bool) {
+        if !self.carriers.link.has_verbs() {
+            return (self.receive_udp(now), true);
+        }
+        let over_verbs = self.receive_verbs(now);
+        if !self.carriers.link.uses_verbs() {
+            self.engine.set_ack_spacing(0);
+            return (over_verbs + self.receive_udp(now), true);
+        }
+        self.engine.set_ack_spacing(self.carriers.link.ack_spacing_ns());
+        // What came over verbs is answered first.
+        let busy_ns = if over_verbs > 0 { UDP_EVERY_MAX_NS } else { 0 };
+        if *now < self.carriers.udp_due_ns + busy_ns {
+            return (over_verbs, false);
+        }
+        let begun = self.now_ns();
+        let over_udp = self.receive_udp(now);
+        let ended = self.now_ns();
+        let pause_ns = if over_udp == 0 { UDP_PATIENCE * (ended - begun) } else { 0 };
+        self.carriers.udp_due_ns = ended + pause_ns.clamp(UDP_EVERY_NS, UDP_EVERY_MAX_NS);
+        (over_verbs + over_udp, true)
+    }
+
+    fn receive_udp(&mut self, now: &mut u64) -> usize {
+        let mut datagrams = 0;
+        for _ in 0..RECV_BATCH {
+            let Some(lease) = self.carriers.guess.make(self.engine, self.host) else {
+                datagrams += self.receive_batch(now);
+                break;
+            };
+            match self.receive_guessed(now, &lease) {
+                0 => break,
+                more => datagrams += more,
+            }
+        }
+        datagrams + self.receive_info(*now)
+    }
+
+    fn receive_verbs(&mut self, now: &mut u64) -> usize {
+        let (engine, host) = (&mut *self.engine, &mut *self.host);
+        self.carriers.link.recv(now, |now, data, source| {
+            let from = SocketAddr::new(source.gid.ip(), 0);
+            let meta = RxMeta { ecn: source.ecn, trimmed: false, hold_ns: 0, from };
+            engine.handle_packet(now, &meta, data, host);
+        })
+    }
+
+    fn receive_batch(&mut self, now: &mut u64) -> usize {
+        let (engine, host) = (&mut *self.engine, &mut *self.host);
+        let (link, clock) = (&mut self.carriers.link, &self.carriers.clock);
+        let mut read_at = None;
+        let received = self.carriers.port.recv(RECV_BATCH, |datagram| {
+            *now = *read_at.get_or_insert_with(|| clock.now_ns());
+            let meta = meta(&datagram);
+            match datagram.placed {
+                Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
+                None if link.takes(datagram.data, datagram.src, *now) => {}
+                None => engine.handle_packet(*now, &meta, datagram.data, host),
+            }
+        });
+        received.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot receive");
+            0
+        })
+    }
+
+    /// Looks whether what comes next is what is expected in a region. There others may look, and peers read:
+    /// so nothing of anybody else's may be there, even for a moment. `None` if nothing comes.
+    fn is_worth_placing(&mut self) -> Option<bool> {
+        let (port, guess) = (&mut self.carriers.port, &mut self.carriers.guess);
+        let first = guess.expected[0];
+        let (right, bytes) = match port.look_ahead(&guess.plan, |head| first.tail_bytes(head)) {
+            Ok(Next::Nothing) => return None,
+            Ok(Next::Planned { bytes }) => (bytes >= LOOK_WORTH_BYTES, bytes),
+            Ok(Next::Other { bytes }) => (false, bytes),
+            Err(error) => {
+                tracing::warn!(%error, "cannot look at what arrives");
+                (false, usize::MAX)
+            }
+        };
+        if !right {
+            guess.learn(Taken::default(), bytes as u64);
+        }
+        Some(right)
+    }
+
+    /// Takes one arrival, the expected one if the guess is right.
+    fn receive_guessed(&mut self, now: &mut u64, lease: &Lease) -> usize {
+        if lease.is_of_a_region() {
+            match self.is_worth_placing() {
+                Some(true) => {}
+                Some(false) => return self.receive_batch(now),
+                None => return 0,
+            }
+        }
+        let (engine, host) = (&mut *self.engine, &mut *self.host);
+        let carriers = &mut *self.carriers;
+        let (link, clock, guess) = (&mut carriers.link, &carriers.clock, &mut carriers.guess);
+        let expected = &guess.expected;
+        let (mut bytes, mut read_at) = (0, None);
+        let is_expected = |place: usize, head: &[u8], tail: &[u8]| expected[place].is(head, tail);
+        let take = |datagram: RxDatagram<'_>| {
+            bytes += datagram.data.len() as u64;
+            let meta = meta(&datagram);
+            *now = *read_at.get_or_insert_with(|| clock.now_ns());
+            match datagram.placed {
+                Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
+                None if link.takes(datagram.data, datagram.src, *now) => {}
+                None => engine.handle_packet(*now, &meta, datagram.data, host),
+            }
+        };
+        // Who writes to the places of a write that is under way spoils its writer's bytes alone.
+        // SAFETY: the places are of buffers that the application lends until their receives
+        // complete, which nobody learns before this step ends, or of a region that the lease
+        // keeps open.
+        let received = unsafe { carriers.port.recv_planned(&guess.plan, is_expected, take) };
+        let taken = received.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot receive");
+            // A place that cannot be written to must not keep everything else from coming in.
+            bytes = u64::MAX;
+            Taken::default()
+        });
+        if lease.is_of_a_region() && taken.datagrams > 0 && !taken.placed {
+            // The head was right, so a seal was broken: what landed there is memory of the writer's process
+            // that is used for something else now, and is not for those who may read the region.
+            // SAFETY: as above. No byte of the places has been received.
+            unsafe { guess.plan.wipe() };
+        }
+        guess.learn(taken, bytes);
+        taken.datagrams
+    }
+
+    fn receive_info(&mut self, now: u64) -> usize {
+        let (engine, host) = (&mut *self.engine, &mut *self.host);
+        let Some(path) = &mut self.carriers.info_path else { return 0 };
+        let received = path.recv(|frame, from| {
+            let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from };
+            engine.handle_frame(now, &meta, frame, host)
+        });
+        received.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot receive from the information path");
+            0
+        })
+    }
+}
+
+fn meta(datagram: &RxDatagram<'_>) -> RxMeta {
+    let &RxDatagram { ecn, trimmed, hold_ns, src, .. } = datagram;
+    RxMeta { ecn, trimmed, hold_ns, from: src }
+}

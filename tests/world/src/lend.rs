@@ -1,0 +1,119 @@
+//! What a node's loop asks of its memory: places for what is expected, and payloads to send.
+
+use super::app::View;
+use super::memory::KIND;
+use super::net::Shared;
+use super::pattern;
+use erd_core::region::Pass;
+use erd_core::run::Memory;
+use erd_core::run::pieces::Pieces;
+use erd_rd::wire::header::{Header, Kind, SEAL_BYTES};
+use erd_rd::{Expected, Part, SendToken, TxBurst};
+use std::ptr::NonNull;
+
+impl Memory for View<'_> {
+    /// The place is void for as long as the engine has not placed the bytes: nothing that was received may lie
+    /// there.
+    fn place_of(&mut self, expected: &Expected, _: &mut Option<Pass>) -> Option<NonNull<u8>> {
+        let (token, len_bytes) = (expected.to.0, usize::from(expected.len_bytes));
+        let (life, at) = (self.app.life, expected.offset_bytes);
+        match token & KIND {
+            0 => self.ledger.scribble(life, token as usize, at, len_bytes),
+            _ => self.ledger.memory.scribble(life, token, at, len_bytes),
+        }
+        NonNull::new(self.app.place(len_bytes))
+    }
+
+    fn gather(&self, burst: &TxBurst, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
+        self.judge_burst(burst);
+        let mut first = None;
+        for part in &burst.parts {
+            match *part {
+                Part::Inline { start, len_bytes } => {
+                    pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
+                }
+                Part::Payload { op, offset_bytes, len_bytes } => {
+                    let payload = self.payload(op, offset_bytes, len_bytes)?;
+                    first = first.or(Some(payload.as_ptr().addr()));
+                    pieces.push_bytes(&payload);
+                    self.app.lend(payload);
+                }
+            }
+        }
+        if let (Some(shared), Some(at)) = (self.share(burst), first) {
+            self.wire.borrow_mut().shared.insert(at, shared);
+        }
+        Ok(())
+    }
+
+    /// What goes is withdrawn after the engine's call.
+    fn take_gone(&mut self) -> Vec<SendToken> {
+        Vec::new()
+    }
+
+    /// The ledger is told at once.
+    fn has_completions(&self) -> bool {
+        false
+    }
+}
+
+impl View<'_> {
+    /// A part of an operation's payload.
+    ///
+    /// # Errors
+    /// If it ended, or its memory went, while its burst waited.
+    fn payload(
+        &self,
+        op: SendToken,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> Result<Vec<u8>, Option<SendToken>> {
+        let mut bytes = vec![0; len_bytes as usize];
+        if op.0 & KIND != 0 {
+            let gone = self.app.keeps && !self.ledger.memory.lives(op.0);
+            let there = !gone && self.ledger.memory.payload(op.0, offset_bytes, &mut bytes);
+            return there.then_some(bytes).ok_or(None);
+        }
+        if self.app.keeps && self.ledger.sends[op.0 as usize].ended.is_some() {
+            return Err(None);
+        }
+        self.ledger.judge_reading(self.app.life, op.0, offset_bytes, u64::from(len_bytes));
+        pattern::fill(op.0, offset_bytes, &mut bytes);
+        Ok(bytes)
+    }
+
+    fn judge_burst(&self, burst: &TxBurst) {
+        let (config, limits) = (&self.setup.config, &self.setup.limits);
+        assert!(burst.datagrams > 0 && burst.total_bytes > 0, "an empty burst: {burst:?}");
+        let fits = burst.total_bytes <= config.burst_bytes.max(burst.segment_bytes);
+        assert!(fits, "a burst of {} bytes", burst.total_bytes);
+        let paths = self.setup.paths(burst.to);
+        assert!(burst.path < paths, "path {} of {paths}", burst.path);
+        let probes = Header::parse(&burst.bytes).is_ok_and(|h| h.kind == Kind::SizeProbe);
+        let limit = u32::from(limits.limit_bytes(burst.to));
+        let refused = burst.segment_bytes > limit && !burst.may_fragment;
+        assert!(probes || !refused, "a datagram of {} bytes", burst.segment_bytes);
+        // Only a forged greeting can have named a stranger.
+        let known = self.wire.borrow().names.contains(&burst.to);
+        assert!(known || self.ledger.rules.forged, "{burst:?} goes to nobody");
+    }
+
+    /// How a sealed datagram's payload is shared, if it is.
+    fn share(&self, burst: &TxBurst) -> Option<Shared> {
+        // Few bytes are copied beside the head, and their seal holds as it is.
+        let [head, Part::Payload { op, len_bytes, .. }, seal] = burst.parts[..] else {
+            return None;
+        };
+        if !burst.sealed {
+            return None;
+        }
+        let life = self.app.life;
+        let recalls = self.ledger.recalls.get(&life).copied().unwrap_or(0);
+        let bytes = |part: Part| match part {
+            Part::Inline { len_bytes, .. } | Part::Payload { len_bytes, .. } => len_bytes as usize,
+        };
+        assert_eq!((burst.datagrams, bytes(seal)), (1, SEAL_BYTES), "{burst:?}");
+        let (start, len_bytes) = (bytes(head), len_bytes as usize);
+        Some(Shared { life, token: op.0, recalls, start, len_bytes })
+    }
+}
