@@ -32,7 +32,7 @@ fn run(name: &str, seed: u64) -> Seen {
     catch_unwind(AssertUnwindSafe(|| drive(&*scheme, &input(seed)))).unwrap_or_else(|panic| {
         eprintln!(
             "replay: CONTROLLER_SCHEME={name} CONTROLLER_SEED={seed} \
-             cargo test -p erd-rd --test controllers"
+             cargo test -p erd-world --test controllers"
         );
         resume_unwind(panic)
     })

@@ -19,7 +19,7 @@ fn run_seed(seed: u64) -> Report {
     let options = Options::with_neighbours(seed);
     catch_unwind(AssertUnwindSafe(|| run(&options))).unwrap_or_else(|panic| {
         eprintln!("{options:#?}");
-        eprintln!("replay: FAULTS_SEED={seed} cargo test -p erd-rd --test faults swarm");
+        eprintln!("replay: FAULTS_SEED={seed} cargo test -p erd-world --test faults swarm");
         resume_unwind(panic)
     })
 }
