@@ -4,9 +4,9 @@
 //! flight, send times and paths fit together. Everything else is up to the input: round trips from
 //! 1 us to 1 s, marks, losses of each kind, timeouts, idle hours. What must hold at any time:
 //!
-//! - the window is at least 1 byte, and at most [`BOUND_BDPS`] times the largest
-//!   bandwidth-delay product so far, or the first window, or [`BOUND_PACKETS`] packets;
-//! - a pace lets one packet go within [`GAP_MAX_NS`];
+//! - the window is at least 1 byte, and at most `BOUND_BDPS` times the largest
+//!   bandwidth-delay product so far, or the first window, or `BOUND_PACKETS` packets;
+//! - a pace lets one packet go within `GAP_MAX_NS`;
 //! - a path is below the flow's path count;
 //! - after a time without losses, marks and queues the window has at least two packets.
 
