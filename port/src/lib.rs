@@ -1,8 +1,7 @@
 //! What carries datagrams between endpoints. The ports know nothing of the protocol, which is the
 //! engine's (`erd_rd`), nor of applications.
 //!
-//! A [`Burst`] is what they are given to send. [`Port`] is what an endpoint needs of UDP, or of a network that is
-//! simulated.
+//! A caller gives them a [`Burst`] to send. UDP and the simulated network both implement [`Port`].
 //!
 //! - [`udp`]: UDP sockets, which every endpoint has;
 //! - [`verbs`]: UD queue pairs of RDMA devices, where there are some;

@@ -1,4 +1,4 @@
-//! What carries datagrams, for those who do not care how.
+//! The traits of ports. The loop above them does not know which port it runs over.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,17 +12,18 @@ use crate::udp::{NetError, Next, Plan, RxDatagram, SendReport, Taken};
 /// [`Sockets`](crate::udp::Sockets) are UDP's. A simulated network implements it too, so that the loop
 /// that runs over sockets runs there as well.
 pub trait Port {
-    /// Takes what has arrived, `budget` arrivals at most, and hands it to `f` datagram by datagram. Returns how
-    /// many; 0 means that nothing is there.
+    /// Takes at most `budget` arrivals, and hands them to `f` datagram by datagram. Returns the number of
+    /// datagrams; 0 means that none is there.
     ///
     /// # Errors
-    /// What the system reports, other than that nothing is there.
+    /// The system's error, unless it only means that nothing is there.
     fn recv(&mut self, budget: usize, f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize>;
 
-    /// Payload may be received straight into its place.
-    fn takes_plans(&self) -> bool;
+    /// The port changes arrivals or holds them back, for a test. The fds do not report arrivals that it holds back,
+    /// and the loop must not ask it to receive into planned places.
+    fn tampers(&self) -> bool;
 
-    /// Looks at what arrives next, and leaves it there ([`RxSocket::look_ahead`]).
+    /// Looks at the next arrival, and leaves it there ([`RxSocket::look_ahead`]).
     ///
     /// [`RxSocket::look_ahead`]: crate::udp::RxSocket::look_ahead
     ///
@@ -40,8 +41,8 @@ pub trait Port {
     /// [`RxSocket::recv_planned`]: crate::udp::RxSocket::recv_planned
     ///
     /// # Safety
-    /// Every place of the plan can be written to and read from until this returns. Who else but `f`
-    /// writes there may spoil what did not meet the plan.
+    /// Every place of the plan can be written to and read from until this returns. If another thread writes there,
+    /// an arrival that does not meet the plan may be spoiled.
     ///
     /// # Errors
     /// As [`Port::recv`].
@@ -52,39 +53,39 @@ pub trait Port {
         f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken>;
 
-    /// Bursts that it takes now, as far as it knows: no more are made ready for it.
+    /// The number of bursts that the port can take now, as far as it knows. The loop makes no more ready.
     fn room(&self) -> usize;
 
     /// Sends `bursts` in order until one cannot be sent. Never blocks.
     ///
     /// # Safety
-    /// Each part of each `iov` is readable for its length during the call. What [`Burst::sealed`] asks for
-    /// holds afterwards.
+    /// Each part of each `iov` is readable for its length during the call. The caller also keeps the promise of
+    /// [`Burst::sealed`] afterwards.
     unsafe fn send(&mut self, bursts: &[Burst<'_>]) -> SendReport;
 
-    /// Hands the network errors that have come in for earlier sends to `f`, a bounded number of them.
+    /// Hands a bounded number of network errors of earlier sends to `f`.
     fn drain_errors(&mut self, f: impl FnMut(SocketAddr, NetError));
 
-    /// Hands the fds that tell of arrivals to `f`.
+    /// Hands the fds that report arrivals to `f`.
     fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>));
 }
 
-/// What carries control packets beside a [`Port`], reliably and in order, to peers that have it too.
+/// A port for control packets beside a [`Port`]. It is reliable and in order, and reaches peers that have one too.
 pub trait FramePort {
-    /// Sends `bytes` to the peer at `to`. True means taken, not delivered; false that the caller is to use the
-    /// port.
+    /// Sends `bytes` to the peer at `to`. True means taken, not delivered. False means that the caller has to use
+    /// the [`Port`].
     fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> bool;
 
-    /// Hands what has arrived to `f`, with where it came from; `f` says whether it was a peer's. Returns
-    /// how many.
+    /// Hands each frame that has arrived to `f`, with its source; `f` says whether a peer sent it. Returns the
+    /// number of frames.
     ///
     /// # Errors
-    /// What the system reports, other than that nothing is there.
+    /// The system's error, unless it only means that nothing is there.
     fn recv(&mut self, f: impl FnMut(&[u8], SocketAddr) -> bool) -> io::Result<usize>;
 
-    /// When it is to be looked at, even if nothing arrives.
+    /// The time of the next look, if nothing arrives before.
     fn next_ns(&self) -> Option<u64>;
 
-    /// Hands the fds that tell of arrivals to `f`.
+    /// Hands the fds that report arrivals to `f`.
     fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>));
 }

@@ -1,5 +1,4 @@
-//! One enabled endpoint: the engine, its operations, and what carries its datagrams. [`crate::run`] is the loop
-//! that runs them.
+//! One enabled endpoint: the engine, its operations and its ports. The loop in [`crate::run`] runs them.
 //!
 //! Everything here happens under the endpoint's lock.
 
@@ -32,7 +31,7 @@ pub struct Driver<O: Outside = Kernel> {
     pub engine: Engine,
     /// What the engine asks of the endpoint.
     pub host: EpHost,
-    /// What carries its datagrams.
+    /// Its ports.
     pub carriers: Carriers<O>,
     /// Name of the congestion control, for who watches.
     pub(super) scheme: &'static str,
@@ -239,8 +238,7 @@ impl<O: Outside> Driver<O> {
     /// Nothing is to be done but at [`Driver::due_ns`] and when an fd tells of an arrival.
     pub(super) fn tells(&self) -> bool {
         let Carriers { link, port, .. } = &self.carriers;
-        // A port that holds arrivals back does not tell of them.
-        !link.has_verbs() && port.takes_plans() && self.host.peer.is_none()
+        !link.has_verbs() && !port.tampers() && self.host.peer.is_none()
     }
 }
 

@@ -7,9 +7,10 @@
 //!   to; `config`: what it is asked for;
 //! - `post_send`, `post_recv`, `post_ask`: posting; `call`: what these have in common; `direct`: many in
 //!   one call; `later`: operations that wait for counters;
-//! - `driver`: what [`crate::run`] runs; `host`, `recv`, `serve`: what the engine asks of it;
+//! - `driver`: the enabled endpoint, which the loop in [`crate::run`] runs; `host`, `recv`, `serve`: the answers to
+//!   the engine's questions;
 //! - `shared_rx`, `peer_rx`: receives that are in a shared context, or in another provider's;
-//! - `ops`: operations and memory; `complete`: their ends;
+//! - `ops`: operations and memory; `complete`: completions;
 //! - `observe`, `stats`: what is shown to people.
 
 mod bind;

@@ -1,4 +1,4 @@
-//! What carries an endpoint's datagrams, and what a step works on.
+//! The ports of one endpoint with the loop's state of them, and the three things that a step works on.
 
 use super::guess::Guess;
 use super::link::Link;
@@ -11,32 +11,32 @@ use erd_rd::Endpoint as Engine;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Where an endpoint's datagrams come from and go to, and how far the loop is with them.
+/// The ports of one endpoint, and the state that the loop keeps about them from step to step.
 pub struct Carriers<O: Outside> {
-    /// What carries datagrams.
+    /// The port for datagrams.
     pub port: O::Port,
-    /// What carries control packets, if the settings say so.
+    /// The information path for control packets, if the settings ask for one.
     pub info_path: Option<O::Frames>,
-    /// Whether UDP or verbs carries a burst.
+    /// The choice between UDP and verbs for each burst.
     pub link: Link,
-    /// Tells the time.
+    /// The clock.
     pub clock: O::Clock,
-    /// Where the next datagrams are likely to belong.
+    /// The guess where the payload of the next datagrams belongs.
     pub guess: Guess,
     /// Bursts on their way to the ports.
     pub sender: Sender,
-    /// What the network said, for all endpoints that send through the same sockets.
+    /// Network errors, which all endpoints of a domain share, because they share the send sockets.
     pub net_errors: Arc<NetErrors>,
-    /// The same for this endpoint.
+    /// The network errors that this endpoint has not read.
     pub inbox: Arc<Inbox>,
-    /// When UDP is to be looked for again while verbs is in use.
+    /// While verbs is in use: the time of the next look for UDP.
     pub(crate) udp_due_ns: u64,
-    /// When the port, being full, is to be tried again.
+    /// The time of the next try, after the port was full.
     pub(crate) retry_at_ns: Option<u64>,
 }
 
 impl<O: Outside> Carriers<O> {
-    /// Carriers of which nothing has been asked.
+    /// The state before the first step.
     pub fn new(
         port: O::Port,
         info_path: Option<O::Frames>,
@@ -44,8 +44,7 @@ impl<O: Outside> Carriers<O> {
         clock: O::Clock,
         (net_errors, inbox): (Arc<NetErrors>, Arc<Inbox>),
     ) -> Carriers<O> {
-        // What is tampered with is not received into its place.
-        let guess = Guess::new(!port.takes_plans());
+        let guess = Guess::new(port.tampers());
         Carriers {
             port,
             info_path,
@@ -59,10 +58,8 @@ impl<O: Outside> Carriers<O> {
             retry_at_ns: None,
         }
     }
-}
 
-impl<O: Outside> Carriers<O> {
-    /// Hands the fds that tell of arrivals to `f`.
+    /// Hands the fds that report arrivals to `f`.
     pub(crate) fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.port.each_fd(f);
         if let Some(member) = self.link.member() {
@@ -74,23 +71,23 @@ impl<O: Outside> Carriers<O> {
     }
 }
 
-/// What a step works on.
+/// A step works on these three.
 pub struct Parts<'a, O: Outside, M> {
     /// The engine.
     pub engine: &'a mut Engine,
-    /// What it asks.
+    /// The memory and operations that the engine asks for.
     pub host: &'a mut M,
-    /// What it is run over.
+    /// The ports.
     pub carriers: &'a mut Carriers<O>,
 }
 
 impl<O: Outside, M: Memory> Parts<'_, O, M> {
-    /// The time.
+    /// The time, in nanoseconds of the clock.
     pub fn now_ns(&self) -> u64 {
         self.carriers.clock.now_ns()
     }
 
-    /// Runs timers that are `late_ns` late, and looks at what the network said.
+    /// Runs the timers that are at least `late_ns` late, and reads network errors.
     pub(super) fn run_timers(&mut self, now: u64, late_ns: u64) {
         if self.engine.poll_timeout().is_some_and(|at| at + late_ns <= now) {
             self.engine.handle_timeout(now, self.host);
@@ -99,7 +96,7 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
         self.read_inbox(now);
     }
 
-    /// When the next step is due even if nothing arrives; from here on the fds tell of arrivals.
+    /// The time of the next step if nothing arrives before. The fds report arrivals from here on.
     pub fn deadline_ns(&mut self) -> Option<u64> {
         let carriers = &mut *self.carriers;
         if carriers.link.arm() {

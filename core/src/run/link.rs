@@ -60,8 +60,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Of an endpoint called `name`. `member` is its part of an RDMA device, if it has one; with `ecn` bursts over that
-    /// carry their marks.
+    /// The link of the endpoint called `name`. `member` is the endpoint's share of an RDMA device, if there is one. With
+    /// `ecn`, bursts over that device carry their marks.
     pub fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
         let own = member.as_ref().map_or(Address::NONE, Member::address);
         let peers = Peers::new(own, name, [crate::random::u64(), crate::random::u64()]);

@@ -1,33 +1,33 @@
-//! What the loop asks of the memory of an endpoint's operations.
+//! The memory of an endpoint's operations, as the loop sees it.
 
 use super::pieces::Pieces;
 use crate::region::Pass;
 use erd_rd::{Expected, Host, SendToken, TxBurst};
 use std::ptr::NonNull;
 
-/// The memory of an endpoint's operations, as the loop needs it.
+/// The loop asks this, beside what the engine asks of its [`Host`].
 pub trait Memory: Host {
-    /// Where a payload that is expected goes, if it is worth receiving there. `pass` keeps registered memory
-    /// from going; what lies in another region than that one has no place.
+    /// The memory that an expected payload goes to; `None` if the payload is to be copied there later. `pass`
+    /// keeps a region of registered memory open. A payload for another region than that one has no place.
     fn place_of(&mut self, expected: &Expected, pass: &mut Option<Pass>) -> Option<NonNull<u8>>;
 
-    /// Adds a burst's pieces.
+    /// Adds the pieces of a burst.
     ///
     /// # Errors
-    /// If one of its operations is gone, or the memory of an answer, which is named.
+    /// `None` if an operation of the burst has ended, the token of an answer if its memory has gone.
     fn gather(&self, burst: &TxBurst, pieces: &mut Pieces) -> Result<(), Option<SendToken>>;
 
-    /// Answers whose memory went while the engine made a burst of it, which must not be sent.
+    /// The answers whose memory went while the engine made a burst of them. The loop does not send that burst.
     fn take_gone(&mut self) -> Vec<SendToken>;
 
-    /// Datagrams are about to be sent.
+    /// The loop is about to send.
     fn sends(&mut self) {}
 
-    /// Something was waited for, so that it is later than it was.
+    /// A call of the engine has waited, so the loop must read the clock again.
     fn has_waited(&self) -> bool {
         false
     }
 
-    /// Completions wait to be handed on.
+    /// Completions wait for [`super::Driven::publish`].
     fn has_completions(&self) -> bool;
 }

@@ -1,13 +1,13 @@
 //! The loop that runs an engine over its ports. It is the same in an endpoint and in a simulated node.
 //!
-//! A step is: take what arrived, run timers that are due, tell the engine what was consumed, send, and
-//! hand completions on. [`Driven`] is who has an engine to run, [`Memory`] what the loop asks of its
-//! operations' memory, [`Outside`] where datagrams and time come from.
+//! A step takes arrivals, runs the timers that are due, tells the engine which messages were consumed, sends, and
+//! hands completions on. An endpoint implements [`Driven`], the memory of its operations [`Memory`]. [`Outside`]
+//! names the types of its ports and its clock.
 //!
 //! - `receive`, `transmit`: the two halves of a step;
-//! - [`guess`]: payload that is received straight into its place;
+//! - [`guess`]: the places that payload is received into without a copy;
 //! - [`sender`], [`pieces`]: from bursts to ports, without copying;
-//! - [`link`]: whether UDP or verbs carries a burst; [`net_errors`]: what ICMP tells.
+//! - [`link`]: the choice between UDP and verbs; [`net_errors`]: the errors that ICMP reports.
 
 mod carriers;
 pub mod guess;
@@ -29,26 +29,26 @@ const ROUNDS: usize = 8;
 /// A timer this late is run even though arrivals keep coming.
 const LATE_NS: u64 = 1_000_000;
 
-/// Who has an engine to run.
+/// An endpoint, as the loop sees it.
 pub trait Driven {
-    /// What is outside.
+    /// The types of its ports and its clock.
     type Outside: Outside;
     /// The memory of the operations.
     type Memory: Memory;
 
-    /// What a step works on.
+    /// Its engine, its memory and its ports.
     fn parts(&mut self) -> Parts<'_, Self::Outside, Self::Memory>;
 
-    /// Tells the engine what its callbacks could not answer.
+    /// Gives the engine the answers that its callbacks had to leave open.
     fn settle(&mut self);
 
-    /// Takes up what waited for room.
+    /// Resumes messages that waited for room.
     fn feed(&mut self);
 
-    /// Hands completions on.
+    /// Hands completions to the queues.
     fn publish(&mut self);
 
-    /// One step; whether something had arrived.
+    /// Runs one step. True if something had arrived.
     fn progress(&mut self) -> bool {
         let mut now = self.parts().now_ns();
         let (mut drained, mut arrived) = (false, false);
@@ -78,7 +78,7 @@ pub trait Driven {
         arrived
     }
 
-    /// Sends what is due, as far as the port takes it. See `Engine::poll_transmit` for `flush`.
+    /// Sends the bursts that are due until the port is full. See `Engine::poll_transmit` for `flush`.
     fn transmit(&mut self, now: u64, flush: bool) {
         self.parts().transmit(now, flush);
     }

@@ -1,4 +1,4 @@
-//! What the network says of a domain's sends.
+//! Network errors of a domain's sends.
 //!
 //! The sockets are shared, so whichever endpoint drains them may find errors that concern others.
 //! Every endpoint has an inbox, and gets every error.
@@ -56,7 +56,7 @@ impl NetErrors {
         }
     }
 
-    /// Takes what a port has, and puts it in every inbox.
+    /// Takes the errors that a port has, and puts each in every inbox.
     pub fn drain(&self, port: &mut impl Port) {
         let inboxes = self.inboxes.lock();
         port.drain_errors(|to, error| inboxes.iter().for_each(|inbox| inbox.put(to, error)));

@@ -1,28 +1,28 @@
-//! What the loop has outside itself: a port, a way for control packets beside it, and a clock.
+//! The types outside the loop: its ports and its clock.
 
 use erd_port::info_path::InfoPath;
 use erd_port::udp::Sockets;
 use erd_port::{FramePort, Port};
 use erd_sys::clock::monotonic_ns;
 
-/// The kinds of these that go together. The loop is compiled for each such set: a call of the clock or of a
-/// port costs no more than without.
+/// A set of types that go together. The compiler makes a loop for each set, so a call of a port or of the clock
+/// costs no indirection.
 pub trait Outside {
-    /// Carries datagrams.
+    /// The port for datagrams.
     type Port: Port;
-    /// Carries control packets.
+    /// The port for control packets.
     type Frames: FramePort;
-    /// Tells the time.
+    /// The clock.
     type Clock: Clock;
 }
 
-/// Tells the time.
+/// A clock.
 pub trait Clock {
-    /// Nanoseconds since some moment that stays the same.
+    /// Nanoseconds since a fixed moment.
     fn now_ns(&self) -> u64;
 }
 
-/// Sockets, and the time of this host.
+/// Sockets, and this host's clock.
 #[derive(Debug)]
 pub enum Kernel {}
 

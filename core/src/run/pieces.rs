@@ -9,17 +9,17 @@ const PIECES_MAX: usize = 512;
 /// Pieces of one datagram above which its burst is copied: the port takes 128.
 const PIECES_PER_DATAGRAM_MAX: usize = 64;
 
-/// Pointers of the call under way, and what keeps registered memory behind them; empty between
+/// The pointers of the call under way, and the accesses that keep registered memory open behind them. Empty between
 /// calls.
 #[derive(Default)]
 pub struct Pieces {
     /// The pieces, in order.
     pub list: Vec<iovec>,
-    /// What keeps registered memory behind them from going.
+    /// The accesses that keep registered memory open.
     pub passes: Vec<Pass>,
     /// Registered memory that pieces of the burst at hand lie in.
     pub memory: Option<PinId>,
-    /// What some pieces point to.
+    /// The copies that some pieces point to.
     copies: Vec<Vec<u8>>,
 }
 

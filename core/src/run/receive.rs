@@ -1,12 +1,13 @@
-//! The half of a step that takes what has arrived.
+//! The half of a step that takes arrivals.
 
 use super::carriers::Parts;
 use super::guess::Lease;
+use super::link::Link;
 use super::memory::Memory;
 use super::outside::{Clock, Outside};
 use erd_port::udp::{Next, RxDatagram, Taken};
 use erd_port::{FramePort, Port};
-use erd_rd::{Ecn, RxMeta};
+use erd_rd::{Ecn, Endpoint as Engine, RxMeta};
 use std::net::SocketAddr;
 
 /// Arrivals (datagrams or GRO batches of up to 64 KiB) taken before answers are sent.
@@ -77,12 +78,7 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
         let mut read_at = None;
         let received = self.carriers.port.recv(RECV_BATCH, |datagram| {
             *now = *read_at.get_or_insert_with(|| clock.now_ns());
-            let meta = meta(&datagram);
-            match datagram.placed {
-                Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
-                None if link.takes(datagram.data, datagram.src, *now) => {}
-                None => engine.handle_packet(*now, &meta, datagram.data, host),
-            }
+            hand_in(*now, &datagram, link, engine, host);
         });
         received.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot receive");
@@ -127,13 +123,8 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
         let is_expected = |place: usize, head: &[u8], tail: &[u8]| expected[place].is(head, tail);
         let take = |datagram: RxDatagram<'_>| {
             bytes += datagram.data.len() as u64;
-            let meta = meta(&datagram);
             *now = *read_at.get_or_insert_with(|| clock.now_ns());
-            match datagram.placed {
-                Some(payload) => engine.handle_expected(*now, &meta, datagram.data, payload, host),
-                None if link.takes(datagram.data, datagram.src, *now) => {}
-                None => engine.handle_packet(*now, &meta, datagram.data, host),
-            }
+            hand_in(*now, &datagram, link, engine, host);
         };
         // Who writes to the places of a write that is under way spoils its writer's bytes alone.
         // SAFETY: the places are of buffers that the application lends until their receives
@@ -170,7 +161,19 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     }
 }
 
-fn meta(datagram: &RxDatagram<'_>) -> RxMeta {
-    let &RxDatagram { ecn, trimmed, hold_ns, src, .. } = datagram;
-    RxMeta { ecn, trimmed, hold_ns, from: src }
+/// Gives a datagram to the link if it is one between ports, otherwise to the engine.
+fn hand_in(
+    now: u64,
+    datagram: &RxDatagram<'_>,
+    link: &mut Link,
+    engine: &mut Engine,
+    host: &mut impl Memory,
+) {
+    let &RxDatagram { data, placed, ecn, trimmed, hold_ns, src } = datagram;
+    let meta = RxMeta { ecn, trimmed, hold_ns, from: src };
+    match placed {
+        Some(payload) => engine.handle_expected(now, &meta, data, payload, host),
+        None if link.takes(data, src, now) => {}
+        None => engine.handle_packet(now, &meta, data, host),
+    }
 }

@@ -1,4 +1,4 @@
-//! The half of a step that sends what is due, and what the network says of it.
+//! The half of a step that sends, and that reads the errors of earlier sends.
 
 use super::carriers::Parts;
 use super::memory::Memory;

@@ -34,7 +34,7 @@ pub struct RxDatagram<'a> {
     pub src: SocketAddr,
     /// The ECN mark; [`Ecn::NotEct`] where marks are not read.
     pub ecn: Ecn,
-    /// A switch cut the payload off; never so from a socket.
+    /// A switch cut the payload off. Only the simulated network does.
     pub trimmed: bool,
     /// Time from the kernel's stamp until it was read here, in ns; 0 without stamps.
     pub hold_ns: u64,

@@ -22,9 +22,8 @@ impl Port for Sockets {
         self.rx.recv(budget, f)
     }
 
-    /// What is tampered with for a test goes through slots.
-    fn takes_plans(&self) -> bool {
-        !self.rx.has_faults()
+    fn tampers(&self) -> bool {
+        self.rx.has_faults()
     }
 
     fn look_ahead(
@@ -45,7 +44,7 @@ impl Port for Sockets {
         unsafe { self.rx.recv_planned(plan, is_expected, f) }
     }
 
-    /// The kernel says when it is asked.
+    /// The kernel reports a full queue when the loop sends.
     fn room(&self) -> usize {
         usize::MAX
     }

@@ -162,9 +162,9 @@ pub struct App {
     rng: Rng,
     /// Bursts may wait at the port while their operations end.
     pub keeps: bool,
-    /// What the port may write to where bytes are expected: not the receive itself, whose bytes are void
-    /// until the engine has them placed.
-    lent_places: Vec<Vec<u8>>,
+    /// Memory that the port writes expected payload to. It is not the receive's own memory: the bytes of that count
+    /// only after the engine has placed them.
+    landings: Vec<Vec<u8>>,
     /// Payloads that the port reads in this step.
     lent: RefCell<Vec<Vec<u8>>>,
     /// When there is no memory; apart, so that the rest of a seed is the same with and without it.
@@ -188,7 +188,7 @@ impl App {
             accounts: BTreeMap::new(),
             early: BTreeMap::new(),
             keeps: false,
-            lent_places: Vec::new(),
+            landings: Vec::new(),
             lent: RefCell::default(),
             shortage: Rng::new(rng.clone().bits(), 12),
             rng,
@@ -287,11 +287,11 @@ impl App {
         self.deferred.extend(gone.map(|(_, token)| Deferred::Withdraw(token)));
     }
 
-    /// A place for the port to write to.
+    /// Memory for the port to write to until the step ends.
     pub fn place(&mut self, len_bytes: usize) -> *mut u8 {
         let mut place = Vec::with_capacity(len_bytes);
         let at = place.as_mut_ptr();
-        self.lent_places.push(place);
+        self.landings.push(place);
         at
     }
 
@@ -300,9 +300,9 @@ impl App {
         self.lent.borrow_mut().push(payload);
     }
 
-    /// A step is over: the port holds nothing.
+    /// Frees the memory that the port used in a step.
     pub fn forget_lent(&mut self) {
-        self.lent_places.clear();
+        self.landings.clear();
         self.lent.get_mut().clear();
     }
 
@@ -323,7 +323,7 @@ pub struct View<'a> {
     pub ledger: &'a mut Ledger,
     /// How the node is set up.
     pub setup: &'a Setup,
-    /// What lies between its ports and the network.
+    /// The datagrams and errors between its ports and the network.
     pub wire: &'a RefCell<Wire>,
     /// Time of the call.
     pub now: Nanos,

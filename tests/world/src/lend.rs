@@ -1,4 +1,4 @@
-//! What a node's loop asks of its memory: places for what is expected, and payloads to send.
+//! The memory of a node, as the library's loop sees it: places for expected payload, and payloads to send.
 
 use super::app::View;
 use super::memory::KIND;
@@ -12,8 +12,7 @@ use erd_rd::{Expected, Part, SendToken, TxBurst};
 use std::ptr::NonNull;
 
 impl Memory for View<'_> {
-    /// The place is void for as long as the engine has not placed the bytes: nothing that was received may lie
-    /// there.
+    /// The ledger judges that no received byte lies at the place, since the port may write anything there.
     fn place_of(&mut self, expected: &Expected, _: &mut Option<Pass>) -> Option<NonNull<u8>> {
         let (token, len_bytes) = (expected.to.0, usize::from(expected.len_bytes));
         let (life, at) = (self.app.life, expected.offset_bytes);
@@ -46,12 +45,12 @@ impl Memory for View<'_> {
         Ok(())
     }
 
-    /// What goes is withdrawn after the engine's call.
+    /// The node withdraws answers after the engine's call.
     fn take_gone(&mut self) -> Vec<SendToken> {
         Vec::new()
     }
 
-    /// The ledger is told at once.
+    /// The host tells the ledger at once.
     fn has_completions(&self) -> bool {
         false
     }
@@ -61,7 +60,7 @@ impl View<'_> {
     /// A part of an operation's payload.
     ///
     /// # Errors
-    /// If it ended, or its memory went, while its burst waited.
+    /// If the operation ended, or its memory went, while the burst waited.
     fn payload(
         &self,
         op: SendToken,
@@ -98,7 +97,7 @@ impl View<'_> {
         assert!(known || self.ledger.rules.forged, "{burst:?} goes to nobody");
     }
 
-    /// How a sealed datagram's payload is shared, if it is.
+    /// The owner of a sealed datagram's payload, if the receiver reads it there.
     fn share(&self, burst: &TxBurst) -> Option<Shared> {
         // Few bytes are copied beside the head, and their seal holds as it is.
         let [head, Part::Payload { op, len_bytes, .. }, seal] = burst.parts[..] else {

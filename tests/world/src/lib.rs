@@ -1,7 +1,7 @@
 //! A world in which real engines run in virtual time, under faults, and are judged.
 //!
-//! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine, and the library's loop that runs it), [`port`] (what that has in place of sockets),
-//! [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`memory`]
+//! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine, and the library's loop that
+//! runs it), [`port`] (its ports instead of sockets), [`lend`] (its memory), [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`memory`]
 //! (the same for requests to memory), [`net`] (faults), [`overlap`] (bytes that come twice),
 //! [`swarm`] (random runs from a seed), [`script`] (short worlds for
 //! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (what the
@@ -11,7 +11,7 @@ pub mod app;
 pub mod controllers;
 pub mod fuzz;
 pub mod ledger;
-mod lend;
+pub mod lend;
 pub mod memory;
 pub mod net;
 pub mod node;

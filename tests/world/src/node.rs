@@ -44,7 +44,7 @@ pub struct NearSetup {
     pub datagram_bytes: u16,
     /// Paths.
     pub paths: u16,
-    /// What is sealed.
+    /// The sealed segments.
     pub seals: Option<Seals>,
     /// Congestion control.
     pub scheme: TestScheme,
@@ -110,11 +110,11 @@ pub struct Node {
     pub setup: Setup,
     /// The engine; `None` while the process is dead.
     pub endpoint: Option<Endpoint>,
-    /// What the loop runs it over.
+    /// Its ports.
     carriers: Carriers<Simulated>,
     /// Receives and messages.
     pub app: App,
-    /// What lies between its ports and the network.
+    /// The datagrams and errors between its ports and the network.
     pub wire: Rc<RefCell<Wire>>,
     clock: SimClock,
     /// The driver does not run until then.
@@ -176,7 +176,7 @@ impl<'a> Driven for Running<'a> {
         Parts { engine: endpoint, host: view, carriers }
     }
 
-    /// Does what came up meanwhile, and judges what the engine says of itself.
+    /// Does the deferred calls, and judges the engine's own counts.
     fn settle(&mut self) {
         let (endpoint, view) = (&mut *self.endpoint, &mut self.view);
         while let Some(deferred) = view.app.deferred.pop_front() {
@@ -204,17 +204,18 @@ impl<'a> Driven for Running<'a> {
         }
     }
 
-    /// Nothing waits for room here but posts, which follow the step.
+    /// Only posts wait for room here, and they follow the step.
     fn feed(&mut self) {}
 
-    /// The ledger was told at once.
+    /// The host has told the ledger already. The port keeps no pointer after the step.
     fn publish(&mut self) {
         self.view.app.forget_lent();
+        self.view.wire.borrow_mut().shared.clear();
     }
 }
 
 impl Node {
-    /// A node whose first process runs. `names` are all nodes'.
+    /// A node whose first process runs. `names` has the names of all nodes.
     pub fn new(setup: Setup, index: usize, seed: u64, names: &[SocketAddr]) -> Node {
         let life = Life { node: index, incarnation: 0 };
         let app = App::new(life, setup.limits, Rng::new(seed, 100 + index as u64));
@@ -285,15 +286,15 @@ impl Node {
         self.wire.borrow_mut().enqueue(datagram, room)
     }
 
-    /// The network says something of what was sent to `name`.
+    /// The network reports an error of a datagram to `name`.
     pub fn hear(&mut self, name: SocketAddr, error: NetError) {
         self.wire.borrow_mut().errors.push((name, error));
-        // Another endpoint of the same domain may find it first.
+        // In a real domain another endpoint may read the shared sockets first; this does the same.
         let Carriers { net_errors, port, .. } = &mut self.carriers;
         net_errors.drain(port);
     }
 
-    /// The process while it lives, with the world as it is now.
+    /// The living process with its host, for one step or call.
     fn running<'a>(&'a mut self, now: Nanos, ledger: &'a mut Ledger) -> Running<'a> {
         self.clock.0.set(now);
         let endpoint = self.endpoint.as_mut().expect("the process lives");
@@ -475,15 +476,15 @@ impl Node {
         }
     }
 
-    /// What the port is told at the beginning of a step.
+    /// Prepares the port for a step.
     fn begin(&mut self, ledger: &Ledger) {
         let mut wire = self.wire.borrow_mut();
         let Setup { habits, limits, .. } = &self.setup;
         (wire.habits, wire.bursts_left) = (*habits, habits.bursts);
         wire.limit_bytes =
             wire.names.iter().map(|name| (*name, limits.limit_bytes(*name))).collect();
-        // Payload that stays with its owner is read when it is taken. What is behind these is not taken
-        // in this step.
+        // The node reads a shared payload in the step that takes its datagram, as a kernel does. The port does not
+        // hand out a shared datagram behind these in this step.
         for datagram in wire.inbox.iter_mut().take(TAKEN_MAX) {
             if let Some(shared) = datagram.shared.take() {
                 ledger.read_shared(&shared, &mut datagram.bytes);
@@ -492,7 +493,7 @@ impl Node {
         self.app.keeps = habits.port_full > 0.0 || !self.carriers.sender.is_empty();
     }
 
-    /// One step of the loop. What goes out is in [`Wire::out`].
+    /// Runs one step of the loop, which puts the datagrams to send into [`Wire::out`].
     pub fn drive(&mut self, now: Nanos, ledger: &mut Ledger, names: &[SocketAddr]) {
         self.begin(ledger);
         let arrived = self.running(now, ledger).progress();
@@ -514,13 +515,13 @@ impl Node {
         assert!(self.storm < STORM_ROUNDS, "timers of {} never rest", self.name);
     }
 
-    /// Sends what a post may send at once.
+    /// Sends the bursts that may leave right after a post.
     pub fn transmit(&mut self, now: Nanos, ledger: &mut Ledger) {
         self.begin(ledger);
         self.running(now, ledger).transmit(now, false);
     }
 
-    /// When the loop must run again.
+    /// The time of the next step.
     pub fn next_run(&mut self, now: Nanos, ledger: &mut Ledger) -> Nanos {
         if self.endpoint.is_none() {
             return Nanos::MAX;
@@ -547,7 +548,7 @@ impl Node {
     }
 }
 
-/// What a node's loop sends and receives through.
+/// The ports of a node, in their first state.
 fn carriers(setup: &Setup, wire: &Rc<RefCell<Wire>>, clock: &SimClock) -> Carriers<Simulated> {
     let port = SimPort::new(Rc::clone(wire), clock.clone());
     let frames = setup.config.info_path.then(|| SimFrames(Rc::clone(wire)));

@@ -1,4 +1,4 @@
-//! The ports of a node: what the library's loop sends and receives through, in place of sockets.
+//! The ports of a node: the library's loop sends and receives through these instead of sockets.
 
 use super::net::{Datagram, Shared};
 use super::node::Habits;
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-/// What the world has outside the loop.
+/// The ports and the clock of a simulated node.
 #[derive(Debug)]
 pub enum Simulated {}
 
@@ -40,22 +40,22 @@ const ARRIVAL_BYTES: usize = 64 << 10;
 /// Header bytes of IP and UDP, for IPv4 and IPv6.
 pub const IP_BYTES: [u32; 2] = [28, 48];
 
-/// What lies between a node's ports and the network.
+/// The datagrams and errors between a node's ports and the network.
 #[derive(Debug)]
 pub struct Wire {
     /// The kernel's buffer.
     pub inbox: VecDeque<Datagram>,
-    /// What came over the information path.
+    /// Frames that came over the information path.
     pub frames: VecDeque<Datagram>,
     /// Datagrams that leave, burst by burst.
     pub out: Vec<Vec<Datagram>>,
-    /// What the network said of earlier sends.
+    /// Network errors of earlier sends.
     pub errors: Vec<(SocketAddr, NetError)>,
-    /// Sealed payloads that the bursts at hand have, by their address.
+    /// The sealed payloads of the bursts at hand, by address.
     pub shared: BTreeMap<usize, Shared>,
     /// The port takes nothing until then.
     pub blocked_until: Nanos,
-    /// Bursts that it takes still in this step.
+    /// The number of bursts that the port still takes in this step.
     pub bursts_left: u64,
     /// The largest datagram that leaves for a name.
     pub limit_bytes: BTreeMap<SocketAddr, u16>,
@@ -69,7 +69,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Of a node among those of these names; nothing is under way.
+    /// The empty wire of the node with this index in `names`.
     pub fn new(node: usize, names: Vec<SocketAddr>, habits: Habits, rng: Rng) -> Wire {
         Wire {
             inbox: VecDeque::new(),
@@ -103,7 +103,7 @@ impl Wire {
         true
     }
 
-    /// What waits is gone.
+    /// Drops everything that waits.
     pub fn clear(&mut self) {
         self.inbox.clear();
         self.frames.clear();
@@ -113,7 +113,7 @@ impl Wire {
         (self.inbox_bytes, self.blocked_until) = (0, 0);
     }
 
-    /// Whether something waits to be taken.
+    /// True if the node has arrivals to take.
     pub fn has_arrivals(&self) -> bool {
         !self.inbox.is_empty() || !self.frames.is_empty()
     }
@@ -123,7 +123,7 @@ impl Wire {
     }
 }
 
-/// Datagrams that one look takes together, as the kernel does with those that follow each other.
+/// Datagrams that arrive together, as the kernel joins those that follow each other.
 #[derive(Debug)]
 struct Arrival {
     first: Datagram,
@@ -151,7 +151,7 @@ impl SimPort {
             return self.next.take();
         }
         let wire = &mut *self.wire.borrow_mut();
-        // What is still at its owner's is taken in another step.
+        // The node has not read the payload from its owner yet, so the next step takes this datagram.
         wire.inbox.front().filter(|datagram| datagram.shared.is_none())?;
         let mut first = wire.inbox.pop_front()?;
         let segment_bytes = first.bytes.len();
@@ -179,7 +179,7 @@ impl SimPort {
         Some(Arrival { first, lengths })
     }
 
-    fn tell<'a>(
+    fn datagram<'a>(
         &self,
         first: &Datagram,
         data: &'a [u8],
@@ -237,15 +237,15 @@ impl Port for SimPort {
             let Some(arrival) = self.pop() else { break };
             for (start, len_bytes) in arrival.datagrams() {
                 let data = &arrival.first.bytes[start..start + len_bytes];
-                f(self.tell(&arrival.first, data, None));
+                f(self.datagram(&arrival.first, data, None));
                 taken += 1;
             }
         }
         Ok(taken)
     }
 
-    fn takes_plans(&self) -> bool {
-        true
+    fn tampers(&self) -> bool {
+        false
     }
 
     fn look_ahead(
@@ -271,7 +271,7 @@ impl Port for SimPort {
         mut f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken> {
         let Some(arrival) = self.pop() else { return Ok(Taken::default()) };
-        // As the kernel does, before anybody has looked at it.
+        // The kernel also writes before anybody has looked at the bytes.
         for (start, at, len_bytes) in plan.places() {
             let landed = arrival.first.bytes.get(start + plan.head_bytes()..).unwrap_or_default();
             let landed = &landed[..len_bytes.min(landed.len())];
@@ -283,13 +283,13 @@ impl Port for SimPort {
         for (start, len_bytes) in arrival.datagrams() {
             let datagram = &arrival.first.bytes[start..start + len_bytes];
             let Some((_, at, place_bytes)) = places.next().filter(|_| placed) else {
-                f(self.tell(&arrival.first, datagram, None));
+                f(self.datagram(&arrival.first, datagram, None));
                 continue;
             };
             // SAFETY: the caller vouches for the place, which was filled above.
             let placed =
                 unsafe { std::slice::from_raw_parts(at.as_ptr().cast_const(), place_bytes) };
-            f(self.tell(&arrival.first, &datagram[..plan.head_bytes()], Some(placed)));
+            f(self.datagram(&arrival.first, &datagram[..plan.head_bytes()], Some(placed)));
         }
         Ok(Taken { datagrams: arrival.lengths.len(), placed })
     }

@@ -347,7 +347,7 @@ impl World {
         self.wake_soon(to);
     }
 
-    /// The network says something to a node of what it sent to `name`.
+    /// The network reports an error of what a node has sent to `name`.
     fn tell(&mut self, at: usize, name: SocketAddr, error: NetError) {
         if self.lives(at) {
             self.nodes[at].hear(name, error);
