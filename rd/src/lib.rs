@@ -23,7 +23,6 @@ pub mod endpoint;
 pub mod host;
 pub mod match_order;
 pub mod matching;
-pub mod mutants;
 pub mod peer;
 pub mod stats;
 pub mod transmit;
@@ -33,6 +32,7 @@ pub mod wire;
 pub use arrival::RxMeta;
 pub use config::{Config, ConfigError, Near, Seals};
 pub use endpoint::{Ask, AskRequest, Endpoint, Expected, PostError, WorkRequest};
+pub use erd_types::mutants;
 pub use host::{
     Arrived, EndReason, Host, MsgRef, OpError, Operand, RecvToken, Remote, SendToken, Verdict,
 };

@@ -2,6 +2,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
+pub mod mutants;
+
 /// Monotonic time or a span of it, in nanoseconds. The zero point is the driver's choice.
 pub type Nanos = u64;
 

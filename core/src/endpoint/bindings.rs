@@ -1,9 +1,10 @@
 //! What an endpoint is bound to, and the checks of that.
 
+use super::Endpoint;
 use super::complete::{BoundCntr, BoundCq, Direction};
 use super::peer_rx::PeerRx;
 use super::shared_rx::SharedRx;
-use crate::av::AddressVector;
+use crate::av::{AddressVector, Member};
 use crate::completion::CompletionQueue;
 use crate::counter::Counter;
 use crate::error::Error;
@@ -11,26 +12,37 @@ use crate::flags::Flags;
 use crate::shared_receive::SharedReceives;
 use crate::uses::{Use, Users};
 use crate::watch::Watch;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Flags of a counter that count what sends and receives do not.
 const REMOTE_FLAGS: Flags = Flags::REMOTE.union(Flags::READ).union(Flags::WRITE);
 
 /// What is known of it before the endpoint is enabled.
 #[derive(Default)]
-pub(super) struct Bindings {
-    pub av: Option<(Arc<AddressVector>, Use)>,
-    pub tx: Direction,
+pub struct Bindings {
+    pub(super) av: Option<(Arc<AddressVector>, Use)>,
+    pub(super) tx: Direction,
     /// Of the transmit contexts of a scalable endpoint after the first.
-    pub more_tx: Vec<Direction>,
-    pub rx: Direction,
+    pub(super) more_tx: Vec<Direction>,
+    pub(super) rx: Direction,
     /// An event queue, which stays open as long.
-    pub eq: Option<Use>,
+    pub(super) eq: Option<Use>,
     /// Shared contexts.
-    pub shared: Option<SharedRx>,
+    pub(super) shared: Option<SharedRx>,
     /// Another provider's receive context.
-    pub peer: Option<PeerRx>,
-    pub stx: Option<Use>,
+    pub(super) peer: Option<PeerRx>,
+    pub(super) stx: Option<Use>,
+}
+
+impl Bindings {
+    /// An address vector, and one queue for all completions.
+    #[must_use]
+    pub fn new(av: &Arc<AddressVector>, cq: &Arc<CompletionQueue>) -> Bindings {
+        let nobody = Weak::<Endpoint>::new() as Weak<dyn Member>;
+        let queue = || Direction { cq: Some(BoundCq::new(cq, false)), ..Direction::default() };
+        let av = Some((Arc::clone(av), av.attach(nobody)));
+        Bindings { av, tx: queue(), rx: queue(), ..Bindings::default() }
+    }
 }
 
 /// A context of a scalable endpoint.

@@ -1,6 +1,7 @@
 //! From an endpoint that is set up to one that runs, and its end.
 
 use super::complete::Direction;
+use super::bindings::Bindings;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
 use super::host::{EpHost, Outbox, PARTS_MAX};
@@ -13,7 +14,7 @@ use crate::domain::Domain;
 use crate::error::Error;
 use crate::keys::KeyTable;
 use crate::run::link::Link;
-use crate::run::{Carriers, Driven, Monotonic};
+use crate::run::{Carriers, Driven, Monotonic, Outside};
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_port::info_path::InfoPath;
 use erd_port::udp::{PortError, RxSocket, Sockets, TxSockets};
@@ -21,7 +22,6 @@ use erd_port::verbs::Member;
 use erd_rd::Endpoint as Engine;
 use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;
-use erd_sys::clock::monotonic_ns;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -107,11 +107,26 @@ impl Parts {
     }
 }
 
-impl Driver {
-    /// `None` if no AV is bound.
-    fn assemble(endpoint: &Endpoint, setup: Setup, parts: Parts) -> Option<Driver> {
-        let domain = &endpoint.domain;
-        let Setup { rx, config, bindings, regions } = setup;
+/// What a driver is made of.
+pub struct Made<O: Outside> {
+    /// The engine, with the name that the port receives at.
+    pub engine: Engine,
+    /// The ports.
+    pub carriers: Carriers<O>,
+    /// The name of the engine's congestion control.
+    pub scheme: &'static str,
+    /// What the endpoint is asked to be.
+    pub config: EpConfig,
+    /// The address vector and the queues.
+    pub bindings: Bindings,
+    /// The memory that peers may reach.
+    pub regions: Arc<KeyTable>,
+}
+
+impl<O: Outside> Driver<O> {
+    /// The driver of an endpoint in `domain`; `None` if no AV is bound.
+    pub fn new(domain: &Arc<Domain>, made: Made<O>) -> Option<Driver<O>> {
+        let Made { engine, carriers, scheme, config, bindings, regions } = made;
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
         // What another provider lends is bounded by that.
@@ -147,14 +162,11 @@ impl Driver {
             zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
             settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
         };
-        let port = Sockets { rx, tx: parts.tx };
-        let errors = (Arc::clone(&domain.net_errors), domain.net_errors.join(&endpoint.teller));
-        let carriers = Carriers::new(port, parts.info_path, parts.link, Monotonic, errors);
         Some(Driver {
-            engine: parts.engine,
+            engine,
             host,
             carriers,
-            scheme: parts.scheme,
+            scheme,
             domain: Arc::clone(domain),
             av,
             _av_use: av_use,
@@ -168,18 +180,30 @@ impl Driver {
         })
     }
 
-    /// The endpoint's own socket.
-    pub(super) fn socket(&self) -> &RxSocket {
-        &self.carriers.port.rx
-    }
-
     /// Starts the goodbyes.
-    pub(super) fn close(&mut self) {
-        let now = monotonic_ns();
+    pub fn close(&mut self) {
+        let now = self.now_ns();
         self.engine.close(now, &mut self.host);
         self.settle();
         self.transmit(now, true);
         self.publish();
+    }
+}
+
+impl Driver {
+    /// `None` if no AV is bound.
+    fn assemble(endpoint: &Endpoint, setup: Setup, parts: Parts) -> Option<Driver> {
+        let domain = &endpoint.domain;
+        let Setup { rx, config, bindings, regions } = setup;
+        let Parts { engine, tx, info_path, link, scheme } = parts;
+        let errors = (Arc::clone(&domain.net_errors), domain.net_errors.join(&endpoint.teller));
+        let carriers = Carriers::new(Sockets { rx, tx }, info_path, link, Monotonic, errors);
+        Driver::new(domain, Made { engine, carriers, scheme, config, bindings, regions })
+    }
+
+    /// The endpoint's own socket.
+    pub(super) fn socket(&self) -> &RxSocket {
+        &self.carriers.port.rx
     }
 
     /// Writes the counters where the settings say.
@@ -221,7 +245,7 @@ pub(super) fn setup(
     let rx = bind_socket(domain, at)?;
     let regions = Arc::clone(regions);
     let more_tx = (1..config.tx_contexts).map(|_| Direction::default()).collect();
-    let bindings = super::bindings::Bindings { more_tx, ..Default::default() };
+    let bindings = Bindings { more_tx, ..Default::default() };
     Ok(Setup { rx, config, bindings, regions })
 }
 

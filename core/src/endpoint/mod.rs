@@ -47,6 +47,7 @@ pub use bindings::{Bound, Role};
 pub use call::Call;
 pub use config::EpConfig;
 pub use direct::Poster;
+pub use enable::Made;
 pub use later::{Later, Post};
 pub use limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX, ORDERED_BYTES};
 pub use ops::Buffers;

@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::held::Known;
 use crate::keys::KeyTable;
 use crate::peer_index::PeerIndex;
-use crate::run::Driven;
 use crate::uses::Users;
 use erd_rd::{FlowView, PeerId};
 use erd_sys::process::Process;
@@ -129,15 +128,6 @@ impl Endpoint {
     /// [`Error::NotFound`] if nothing was, [`Error::Unimplemented`] if another provider has the
     /// receives, or as [`Endpoint::post`].
     pub fn cancel(&self, context: *mut c_void) -> Result<(), Error> {
-        self.post(|driver| {
-            if driver.host.peer.is_some() {
-                tracing::info!("fi_cancel: another provider has the receives of this endpoint");
-                return Err(Error::Unimplemented);
-            }
-            let found = driver.host.cancel(context);
-            driver.settle();
-            driver.publish();
-            if found { Ok(()) } else { Err(Error::NotFound) }
-        })
+        self.post(|driver| driver.cancel(context))
     }
 }

@@ -13,6 +13,7 @@ use crate::peer_index::ANYONE;
 use crate::run::{Driven, Outside};
 use erd_rd::matching::Pattern;
 use erd_rd::{PeerId, RecvToken};
+use std::ffi::c_void;
 
 /// Why not.
 type Refused = Error;
@@ -173,6 +174,21 @@ impl<O: Outside> Driver<O> {
                 self.engine.accept(message.msg, to, capacity_bytes, &mut self.host)
             }
         }
+    }
+
+    /// Cancels what was posted with this context.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if nothing was, [`Error::Unimplemented`] if another provider has the receives.
+    pub fn cancel(&mut self, context: *mut c_void) -> Result<(), Error> {
+        if self.host.peer.is_some() {
+            tracing::info!("fi_cancel: another provider has the receives of this endpoint");
+            return Err(Error::Unimplemented);
+        }
+        let found = self.host.cancel(context);
+        self.settle();
+        self.publish();
+        if found { Ok(()) } else { Err(Error::NotFound) }
     }
 
     fn watch(&mut self, pattern: &Pattern<PeerId>) {

@@ -21,5 +21,6 @@ pub mod port;
 pub mod rng;
 pub mod scheme;
 pub mod script;
+pub mod shipped;
 pub mod sim;
 pub mod swarm;

@@ -1,4 +1,4 @@
-//! Mutants of the protocol: bugs that tests switch on, one at a time, to prove that the tests find them.
+//! Mutants: bugs that tests switch on, one at a time, to prove that the tests find them.
 //!
 //! Without the feature `mutants` each call of `mutant` is the constant `false` and compiles to nothing.
 //! The whole process has one switch, so tests that use it run alone.
@@ -127,14 +127,16 @@ pub fn switch_off() {
 }
 
 /// Whether this mutant is on.
+#[must_use]
 #[cfg(feature = "mutants")]
-pub(crate) fn mutant(which: Mutant) -> bool {
+pub fn mutant(which: Mutant) -> bool {
     ON.load(Ordering::Relaxed) == place(which)
 }
 
 /// Whether this mutant is on.
+#[must_use]
 #[cfg(not(feature = "mutants"))]
-pub(crate) const fn mutant(_: Mutant) -> bool {
+pub const fn mutant(_: Mutant) -> bool {
     false
 }
 
