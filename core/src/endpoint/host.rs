@@ -5,9 +5,10 @@
 
 use super::complete::Direction;
 use super::limits::FEW_SENDS;
-use super::operations::{Claimed, Held, MultiRecv, Posted, RecvOp, SendOp, Unexpected};
+use super::operations::{Claimed, Held, Posted, RecvOp, SendOp, Unexpected};
 use super::ops::{Handle, Kind, Pool};
 use super::peer_rx::PeerRx;
+use super::receives::many::{MultiRecv, Part};
 use super::room::Room;
 use super::served::Served;
 use super::settling::Settling;
@@ -19,7 +20,6 @@ use crate::region::Pass;
 use crate::run::Memory;
 use crate::run::pieces::Pieces;
 use crate::settings::INJECT_BYTES;
-use crate::shared_receive::Part;
 use erd_port::udp::{self, SHARED_MIN_BYTES};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::matching::Matcher;

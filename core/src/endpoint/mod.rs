@@ -33,6 +33,7 @@ pub mod peer_rx;
 pub mod post_ask;
 mod post_recv;
 pub mod post_send;
+pub(crate) mod receives;
 mod recv;
 pub mod request;
 mod room;

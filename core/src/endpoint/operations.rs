@@ -1,10 +1,11 @@
 //! Operations under way: sends and requests, receives, messages without one.
 
 use super::ops::{Buffers, Handle};
+use super::receives::many::Part;
+use super::request::RecvRequest;
 use crate::cause::Cause;
 use crate::counter::Counter;
 use crate::flags::Flags;
-use crate::shared_receive::Part;
 use crate::trigger::Trigger;
 use erd_port::PinId;
 use erd_rd::match_order::Place;
@@ -152,47 +153,18 @@ impl Default for RecvOp {
 }
 
 impl RecvOp {
+    /// A receive as it was asked for.
+    pub(super) fn new(request: &RecvRequest, completion: bool) -> RecvOp {
+        let (buffers, context) = (request.buffers, request.context);
+        let flags = request.completion_flags();
+        RecvOp { buffers, context, flags, completion, ..RecvOp::default() }
+    }
+
     pub(super) fn meets(&mut self, message: &Unexpected) {
         self.peer = Some(message.msg.peer);
         self.tag = message.tag.unwrap_or(0);
         self.data = message.data;
         self.len_bytes = message.len_bytes;
-    }
-}
-
-/// A buffer that takes messages until too little of it is left ([`Flags::MULTI_RECV`]).
-pub(super) struct MultiRecv {
-    pub base: *mut u8,
-    pub len_bytes: u64,
-    pub used_bytes: u64,
-    /// Less free space than this ends it; at least 1.
-    pub min_free_bytes: u64,
-    pub context: *mut c_void,
-    pub flags: Flags,
-    pub completion: bool,
-    /// Messages matched here that are not complete.
-    pub parts: u32,
-    /// Takes no more messages; why, if not because it is full.
-    pub over: Option<Option<Cause>>,
-}
-
-// SAFETY: the memory is lent by the application until the buffer is released; all access happens
-// under the endpoint's lock. The context is never looked at.
-unsafe impl Send for MultiRecv {}
-
-impl Default for MultiRecv {
-    fn default() -> Self {
-        MultiRecv {
-            base: std::ptr::null_mut(),
-            len_bytes: 0,
-            used_bytes: 0,
-            min_free_bytes: 1,
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            parts: 0,
-            over: None,
-        }
     }
 }
 

@@ -3,8 +3,9 @@
 use super::call::check_buffers;
 use super::complete::Report;
 use super::driver::Driver;
-use super::operations::{Claimed, MultiRecv, Posted, RecvOp, Unexpected};
+use super::operations::{Claimed, Posted, RecvOp, Unexpected};
 use super::ops::Handle;
+use super::receives::many::MultiRecv;
 use super::request::RecvRequest;
 use crate::cause::Cause;
 use crate::error::Error;
@@ -62,14 +63,7 @@ impl<O: Outside> Driver<O> {
 
     pub(super) fn recv_op(&mut self, request: &RecvRequest) -> RecvOp {
         let completion = self.completes(request);
-        RecvOp {
-            buffers: request.buffers,
-            context: request.context,
-            flags: request.completion_flags(),
-            completion,
-            owed: self.owed.take(),
-            ..RecvOp::default()
-        }
+        RecvOp { owed: self.owed.take(), ..RecvOp::new(request, completion) }
     }
 
     fn completes(&self, request: &RecvRequest) -> bool {
@@ -88,36 +82,23 @@ impl<O: Outside> Driver<O> {
                 return Ok(true);
             }
         }
-        let posted = self.host.matcher.post(at, Posted::One(recv));
-        debug_assert!(posted.is_ok(), "the matcher holds as many as may be outstanding");
-        self.watch(&at);
+        self.queue(at, Posted::One(recv));
         Ok(false)
     }
 
     /// Posts a buffer of many messages. True if it met some that were there already.
     fn post_many(&mut self, request: &RecvRequest, at: Pattern<PeerId>) -> Result<bool, Refused> {
-        let completion = self.completes(request);
-        let len_bytes = request.buffers.len_bytes();
-        let min_free_bytes = self.config.min_multi_recv_bytes.max(1) as u64;
-        if !request.buffers.is_contiguous() || len_bytes < min_free_bytes {
-            tracing::info!(len_bytes, min_free_bytes, "FI_MULTI_RECV: one piece, not too short");
-            return Err(Error::Invalid);
+        // Every part of it completes so, however the endpoint is bound later.
+        let mut asked = *request;
+        if self.completes(request) {
+            asked.flags |= Flags::COMPLETION;
         }
+        let made = MultiRecv::new(asked, self.config.min_multi_recv_bytes)?;
         let Some((multi, buffer)) = self.host.multis.take() else { return Err(Error::Again) };
-        *buffer = MultiRecv {
-            base: request.buffers.base().cast(),
-            len_bytes,
-            min_free_bytes,
-            context: request.context,
-            flags: request.completion_flags(),
-            completion,
-            ..MultiRecv::default()
-        };
+        *buffer = made;
         let started = self.fill(multi, &at);
-        if self.host.multis.get(multi).is_some_and(|buffer| buffer.over.is_none()) {
-            let posted = self.host.matcher.post(at, Posted::Many(multi));
-            debug_assert!(posted.is_ok(), "the matcher holds as many as may be outstanding");
-            self.watch(&at);
+        if !self.host.is_over(multi) {
+            self.queue(at, Posted::Many(multi));
         }
         Ok(started)
     }
@@ -125,10 +106,10 @@ impl<O: Outside> Driver<O> {
     /// Puts messages that are there already into a buffer, as many as it takes.
     fn fill(&mut self, multi: Handle, at: &Pattern<PeerId>) -> bool {
         let mut started = false;
-        while self.host.multis.get(multi).is_some_and(|buffer| buffer.over.is_none()) {
+        while !self.host.is_over(multi) {
             let Some(key) = self.host.matcher.find_unexpected(at) else { break };
             let len_bytes = self.host.matcher.unexpected_mut(key).len_bytes;
-            let Some(recv) = self.host.part_of(multi, None, len_bytes) else { break };
+            let Some(recv) = self.host.part_of(multi, len_bytes) else { break };
             let message = self.host.matcher.remove_unexpected(key);
             if !self.start(recv, &message) {
                 self.host.recv_ended(recv, Err(Cause::PeerClosed));
@@ -152,9 +133,8 @@ impl<O: Outside> Driver<O> {
             };
             let pattern = *self.host.matcher.posted_mut(key).0;
             self.fill(multi, &pattern);
-            if self.host.multis.get(multi).is_none_or(|buffer| buffer.over.is_some()) {
-                self.host.matcher.remove_posted(key);
-                self.host.unwatch(&pattern);
+            if self.host.is_over(multi) {
+                self.host.take_out(key);
             }
         }
     }
@@ -175,10 +155,11 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    fn watch(&mut self, pattern: &Pattern<PeerId>) {
-        if let Some(peer) = pattern.source {
-            self.engine.watch(peer, 1);
-        }
+    /// A receive waits for its messages.
+    fn queue(&mut self, at: Pattern<PeerId>, posted: Posted) {
+        let posted = self.host.matcher.post(at, posted);
+        debug_assert!(posted.is_ok(), "the matcher holds as many as may be outstanding");
+        at.source.into_iter().for_each(|peer| self.engine.watch(peer, 1));
     }
 
     /// [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`]; without a pattern nothing is found.

@@ -8,11 +8,11 @@ use super::complete::Report;
 use super::host::EpHost;
 use super::limits::UNREAD_MAX;
 use super::operations::{Posted, RecvOp, Unexpected};
-use super::ops::{Buffers, Handle, Kind};
+use super::ops::{Handle, Kind};
+use super::receives::many::{Ended, MultiRecv};
 use crate::cause::Cause;
 use crate::flags::Flags;
-use crate::shared_receive::Ended;
-use erd_rd::matching::{Key, Pattern};
+use erd_rd::matching::Key;
 use erd_rd::{Arrived, MESSAGE_COST_BYTES, MsgRef, OpError, PeerId, RecvToken, Verdict};
 use std::ffi::c_void;
 
@@ -59,61 +59,44 @@ impl EpHost {
         let key = self.matcher.find_posted(peer, message.tag)?;
         let recv = match *self.matcher.posted_mut(key).1 {
             Posted::One(recv) => {
-                let (pattern, _) = self.matcher.remove_posted(key);
-                self.unwatch(&pattern);
+                self.take_out(key);
                 recv
             }
-            Posted::Many(multi) => self.part_of(multi, Some(key), message.len_bytes)?,
+            Posted::Many(multi) => {
+                let recv = self.part_of(multi, message.len_bytes)?;
+                if self.is_over(multi) {
+                    self.take_out(key);
+                }
+                recv
+            }
         };
         self.recvs.get_mut(recv)?.meets(message);
         Some(recv)
     }
 
-    /// Stops watching over a directed receive's peer.
-    pub(super) fn unwatch(&mut self, pattern: &Pattern<PeerId>) {
-        if let Some(peer) = pattern.source {
-            self.out.watches.push((peer, -1));
-        }
+    /// Takes a receive out of the matcher, and stops watching over its peer if it is directed.
+    pub(super) fn take_out(&mut self, key: Key) -> Posted {
+        let (pattern, posted) = self.matcher.remove_posted(key);
+        self.out.watches.extend(pattern.source.map(|peer| (peer, -1)));
+        posted
     }
 
-    /// A part of a buffer of many messages, for one of `len_bytes`. `key` says where the buffer is
-    /// posted, if it is. `None` if the application must read completions first.
-    pub(super) fn part_of(
-        &mut self,
-        multi: Handle,
-        key: Option<Key>,
-        len_bytes: u64,
-    ) -> Option<Handle> {
-        if self.starved || self.rx.unread() >= UNREAD_MAX {
-            self.starved = true;
-            return None;
-        }
+    /// A buffer of many messages takes no more.
+    pub(super) fn is_over(&self, multi: Handle) -> bool {
+        self.multis.get(multi).is_none_or(MultiRecv::is_over)
+    }
+
+    /// A part of a buffer of many messages, for one of `len_bytes`. `None` if the application must read
+    /// completions first.
+    pub(super) fn part_of(&mut self, multi: Handle, len_bytes: u64) -> Option<Handle> {
         let buffer = self.multis.get_mut(multi)?;
-        let Some((recv, op)) = self.recvs.take() else {
-            self.starved = true;
-            return None;
-        };
-        let take_bytes = len_bytes.min(buffer.len_bytes - buffer.used_bytes);
-        let base = buffer.base.wrapping_add(buffer.used_bytes as usize);
-        *op = RecvOp {
-            // SAFETY: `base` and the length lie within the buffer, which the application lends
-            // until it is released; that comes after the completion of this part.
-            buffers: unsafe { Buffers::one(base.cast(), take_bytes as usize) },
-            context: buffer.context,
-            flags: buffer.flags,
-            completion: buffer.completion,
-            parent: Some(multi),
-            ..RecvOp::default()
-        };
-        buffer.used_bytes += take_bytes;
-        buffer.parts += 1;
-        if buffer.len_bytes - buffer.used_bytes < buffer.min_free_bytes {
-            buffer.over = Some(None);
-            if let Some(key) = key {
-                let (pattern, _) = self.matcher.remove_posted(key);
-                self.unwatch(&pattern);
-            }
-        }
+        let has_room = !self.starved && self.rx.unread() < UNREAD_MAX;
+        let taken = if has_room { self.recvs.take() } else { None };
+        self.starved = taken.is_none();
+        let (recv, op) = taken?;
+        let request = buffer.part(len_bytes);
+        let completion = request.flags.intersects(Flags::COMPLETION);
+        *op = RecvOp { parent: Some(multi), ..RecvOp::new(&request, completion) };
         Some(recv)
     }
 
@@ -305,8 +288,9 @@ impl EpHost {
         if !shared.is_none() {
             self.parts.push(shared);
         }
-        let last = parent.and_then(|multi| self.part_ended(multi));
-        let more_flags = if last == Some(None) { Flags::MULTI_RECV } else { Flags::empty() };
+        let last = parent.and_then(|multi| self.multis.get_mut(multi)?.part_ended());
+        let is_full = last.as_ref().is_some_and(|ended| ended.cause.is_none());
+        let more_flags = if is_full { Flags::MULTI_RECV } else { Flags::empty() };
         let Some(op) = self.recvs.get(handle) else { return };
         match outcome {
             Ok(()) if fits => self.rx.recv_done(op, more_flags),
@@ -314,12 +298,21 @@ impl EpHost {
             Err(cause) => self.rx.recv_failed(op, cause, more_flags),
         }
         self.recvs.give_back(handle);
-        if let (Some(multi), Some(reason)) = (parent, last) {
-            self.release_multi(multi, reason);
+        if let (Some(multi), Some(ended)) = (parent, last) {
+            self.release(multi, &ended);
         }
     }
 
-    /// A receive of the shared context ends without a message.
+    /// The application gets a buffer of many messages back. If it is not simply full, and so
+    /// released with its last message, an entry of its own says why.
+    fn release(&mut self, multi: Handle, ended: &Ended) {
+        if ended.cause.is_some() {
+            self.report_ended(ended);
+        }
+        self.multis.give_back(multi);
+    }
+
+    /// A receive ends without a message.
     pub(super) fn report_ended(&mut self, ended: &Ended) {
         let request = &ended.request;
         let flags = match ended.cause {
@@ -328,23 +321,6 @@ impl EpHost {
         };
         let report = Report::new(request.context, flags);
         self.rx.push(Report { cause: ended.cause, ..report }, None);
-    }
-
-    /// One message of a buffer is complete. Says why the buffer is over, if this was its last.
-    fn part_ended(&mut self, multi: Handle) -> Option<Option<Cause>> {
-        let buffer = self.multis.get_mut(multi)?;
-        buffer.parts -= 1;
-        if buffer.parts == 0 { buffer.over } else { None }
-    }
-
-    /// The application gets a buffer of many messages back. If it is not simply full, and so
-    /// released with its last message, an entry of its own says why.
-    fn release_multi(&mut self, multi: Handle, reason: Option<Cause>) {
-        if let (Some(buffer), Some(_)) = (self.multis.get(multi), reason) {
-            let report = Report::new(buffer.context, buffer.flags | Flags::MULTI_RECV);
-            self.rx.push(Report { cause: reason, ..report }, None);
-        }
-        self.multis.give_back(multi);
     }
 
     /// Ends a receive that is out of the matcher: it was canceled, or its peer failed.
@@ -357,11 +333,8 @@ impl EpHost {
                 self.recv_ended(recv, Err(cause));
             }
             Posted::Many(multi) => {
-                let Some(buffer) = self.multis.get_mut(multi) else { return };
-                buffer.over = Some(Some(cause));
-                if buffer.parts == 0 {
-                    self.release_multi(multi, Some(cause));
-                }
+                let ended = self.multis.get_mut(multi).and_then(|buffer| buffer.end(cause));
+                ended.iter().for_each(|ended| self.release(multi, ended));
             }
         }
     }
@@ -370,11 +343,10 @@ impl EpHost {
     pub(super) fn cancel(&mut self, context: *mut c_void) -> bool {
         let found = self.matcher.search_posted(|posted| match *posted {
             Posted::One(recv) => self.recvs.get(recv).is_some_and(|op| op.context == context),
-            Posted::Many(multi) => self.multis.get(multi).is_some_and(|op| op.context == context),
+            Posted::Many(multi) => self.multis.get(multi).is_some_and(|op| op.context() == context),
         });
         let Some(key) = found else { return false };
-        let (pattern, posted) = self.matcher.remove_posted(key);
-        self.unwatch(&pattern);
+        let posted = self.take_out(key);
         self.end_posted(posted, Cause::Canceled, None);
         true
     }

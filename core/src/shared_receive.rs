@@ -6,20 +6,16 @@
 //!
 //! Lock order: an endpoint comes before a shared context, which calls none while it is locked.
 
-mod buffer;
-
-pub use buffer::{Ended, Part};
-
 use crate::cause::Cause;
 use crate::domain::Domain;
 use crate::endpoint::limits::MIN_MULTI_RECV_BYTES;
+use crate::endpoint::receives::many::{Ended, MultiRecv, Orphans, Part, SharedBuffer};
 use crate::endpoint::request::RecvRequest;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
 use crate::peer_index::{ANYONE, PeerIndex};
 use crate::uses::{Use, Users};
-use buffer::{Buffer, Orphans};
 use erd_rd::PeerId;
 use erd_rd::matching::{Matcher, Pattern};
 use parking_lot::Mutex;
@@ -30,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// An endpoint that takes its receives from a shared context.
-pub trait SharedMember: Send + Sync {
+pub(crate) trait SharedMember: Send + Sync {
     /// Takes what arrived and sends what is due, unless another thread is at it.
     fn progress(&self);
 
@@ -97,11 +93,11 @@ impl Queue {
 }
 
 /// What is posted here.
-pub enum Posted {
+pub(crate) enum Posted {
     /// A receive of one message.
     One(RecvRequest),
     /// A buffer of many.
-    Many(Arc<Buffer>),
+    Many(Arc<SharedBuffer>),
 }
 
 // SAFETY: the memory is lent by the application until the receive completes; contexts are never
@@ -110,9 +106,9 @@ unsafe impl Send for Posted {}
 
 impl Posted {
     fn new(request: &RecvRequest, srx: &SharedReceives) -> Result<Posted, Error> {
-        let min_free_bytes = srx.min_multi_recv_bytes.load(Ordering::Relaxed) as u64;
         if request.flags.intersects(Flags::MULTI_RECV) {
-            Ok(Posted::Many(Buffer::new(request, min_free_bytes, &srx.orphans)?))
+            let buffer = MultiRecv::new(*request, srx.min_multi_recv_bytes())?;
+            Ok(Posted::Many(SharedBuffer::new(buffer, &srx.orphans)))
         } else {
             Ok(Posted::One(*request))
         }
@@ -236,12 +232,12 @@ impl SharedReceives {
     }
 
     /// `endpoint` takes its receives from here.
-    pub fn join(&self, endpoint: Weak<dyn SharedMember>) {
+    pub(crate) fn join(&self, endpoint: Weak<dyn SharedMember>) {
         self.queue.lock().members.push(endpoint);
     }
 
     /// `endpoint` closes.
-    pub fn leave(&self, endpoint: &Weak<dyn SharedMember>) {
+    pub(crate) fn leave(&self, endpoint: &Weak<dyn SharedMember>) {
         let mut queue = self.queue.lock();
         queue.members.retain(|member| !Weak::ptr_eq(member, endpoint));
         queue.matcher.take_unexpected(|_, waiting| Weak::ptr_eq(&waiting.endpoint, endpoint));
@@ -259,7 +255,7 @@ impl SharedReceives {
     }
 
     /// The receive for a message of `name`, or `None`: then it waits.
-    pub fn take(
+    pub(crate) fn take(
         &self,
         name: SocketAddr,
         (tag, len_bytes): (Option<u64>, u64),
