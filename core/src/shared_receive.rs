@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
 use crate::peer_index::{ANYONE, PeerIndex};
+use crate::polled::Polled;
 use crate::uses::{Use, Users};
 use erd_rd::PeerId;
 use erd_rd::matching::{Matcher, Pattern};
@@ -26,10 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// An endpoint that takes its receives from a shared context.
-pub(crate) trait SharedMember: Send + Sync {
-    /// Takes what arrived and sends what is due, unless another thread is at it.
-    fn progress(&self);
-
+pub(crate) trait SharedMember: Polled {
     /// What is posted at the context is for the first message of `peer` with `tag`. False if
     /// the message has gone, or if the endpoint has no room for a receive.
     fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool;
@@ -108,7 +106,8 @@ impl Posted {
     fn new(request: &RecvRequest, srx: &SharedReceives) -> Result<Posted, Error> {
         if request.flags.intersects(Flags::MULTI_RECV) {
             let buffer = MultiRecv::new(*request, srx.min_multi_recv_bytes())?;
-            Ok(Posted::Many(SharedBuffer::new(buffer, &srx.orphans)))
+            let (buffer, orphans) = (Mutex::new(buffer), Arc::clone(&srx.orphans));
+            Ok(Posted::Many(Arc::new(SharedBuffer { buffer, orphans })))
         } else {
             Ok(Posted::One(*request))
         }
@@ -118,7 +117,7 @@ impl Posted {
     pub fn give(&self, len_bytes: u64) -> (RecvRequest, Part) {
         match self {
             Posted::One(request) => (*request, Part::default()),
-            Posted::Many(buffer) => buffer.part(len_bytes),
+            Posted::Many(shared) => shared.part(len_bytes),
         }
     }
 
@@ -126,14 +125,14 @@ impl Posted {
     fn is_over(&self) -> bool {
         match self {
             Posted::One(_) => true,
-            Posted::Many(buffer) => buffer.is_over(),
+            Posted::Many(shared) => shared.buffer.lock().is_over(),
         }
     }
 
     fn context(&self) -> *mut c_void {
         match self {
             Posted::One(request) => request.context,
-            Posted::Many(buffer) => buffer.context(),
+            Posted::Many(shared) => shared.buffer.lock().context(),
         }
     }
 
@@ -141,7 +140,7 @@ impl Posted {
     fn cancel(&self) -> Option<Ended> {
         match self {
             Posted::One(request) => Some(Ended { request: *request, cause: Some(Cause::Canceled) }),
-            Posted::Many(buffer) => buffer.cancel(),
+            Posted::Many(shared) => shared.buffer.lock().end(Cause::Canceled),
         }
     }
 }
@@ -160,27 +159,10 @@ const NOT_SHARED: Flags = Flags::TRIGGER;
 const COUNTS_MAX: usize = 4;
 
 impl SharedReceives {
-    /// A context with room for so many receives, their default flags, and whether they may name their source.
+    /// A context with room for so many receives, their default flags, and whether they may name their source. If
+    /// it is another provider's, that has them.
     #[must_use]
-    pub fn new(domain: &Domain, terms: (usize, Flags, bool)) -> Arc<SharedReceives> {
-        SharedReceives::with(domain, terms, None)
-    }
-
-    /// A context of another provider's, which has the queue.
-    pub fn of_owner(
-        domain: &Domain,
-        rx_flags: Flags,
-        owner: Arc<dyn ReceiveOwner>,
-    ) -> Arc<SharedReceives> {
-        SharedReceives::with(domain, (0, rx_flags, false), Some(owner))
-    }
-
-    /// The provider that has the receives, if it is another.
-    pub fn owner(&self) -> Option<&Arc<dyn ReceiveOwner>> {
-        self.owner.as_ref()
-    }
-
-    fn with(
+    pub fn new(
         domain: &Domain,
         (size, rx_flags, directed): (usize, Flags, bool),
         owner: Option<Arc<dyn ReceiveOwner>>,
@@ -200,6 +182,11 @@ impl SharedReceives {
             users: Users::default(),
             _domain_use: domain.hold(),
         })
+    }
+
+    /// The provider that has the receives, if it is another.
+    pub fn owner(&self) -> Option<&Arc<dyn ReceiveOwner>> {
+        self.owner.as_ref()
     }
 
     /// Who needs the context.
@@ -246,12 +233,15 @@ impl SharedReceives {
     /// An endpoint has closed: tells of buffers that had their last part there.
     pub(crate) fn tell_of_orphans(&self) {
         let orphans = std::mem::take(&mut *self.orphans.lock());
-        for ended in orphans {
-            self.each_member(|endpoint| {
-                endpoint.report_ended(&ended);
-                true
-            });
-        }
+        orphans.iter().for_each(|ended| self.tell(ended));
+    }
+
+    /// Some endpoint tells of a receive that has ended.
+    fn tell(&self, ended: &Ended) {
+        self.each_member(|endpoint| {
+            endpoint.report_ended(ended);
+            true
+        });
     }
 
     /// The receive for a message of `name`, or `None`: then it waits.
@@ -289,13 +279,8 @@ impl SharedReceives {
         }
         self.queue.lock().matcher.take_unexpected(|_, waiting| {
             let here = Weak::ptr_eq(&waiting.endpoint, endpoint);
-            match gone.get_mut(&(waiting.peer, waiting.tag)) {
-                Some(left) if here && *left > 0 => {
-                    *left -= 1;
-                    true
-                }
-                _ => false,
-            }
+            let left = gone.get_mut(&(waiting.peer, waiting.tag));
+            left.filter(|left| here && **left > 0).map(|left| *left -= 1).is_some()
         });
     }
 
@@ -304,7 +289,7 @@ impl SharedReceives {
     /// # Errors
     /// [`Error::Again`].
     fn admit(&self) -> Result<(), Error> {
-        if self.has_room() {
+        if self.queue.lock().load() < self.size {
             return Ok(());
         }
         self.each_member(|endpoint| {
@@ -329,10 +314,6 @@ impl SharedReceives {
             }
         }
         Err(Error::Again)
-    }
-
-    fn has_room(&self) -> bool {
-        self.queue.lock().load() < self.size
     }
 
     /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No
@@ -431,13 +412,8 @@ impl SharedReceives {
         let found = queue.matcher.search_posted(|posted| posted.context() == context);
         let Some(key) = found else { return false };
         let (_, posted) = queue.matcher.remove_posted(key);
-        let members = queue.members.clone();
         drop(queue);
-        if let Some(ended) = posted.cancel()
-            && let Some(endpoint) = members.iter().find_map(Weak::upgrade)
-        {
-            endpoint.report_ended(&ended);
-        }
+        posted.cancel().iter().for_each(|ended| self.tell(ended));
         true
     }
 }

@@ -1,8 +1,7 @@
 //! What an endpoint is bound to, and the checks of that.
 
 use super::complete::{BoundCntr, BoundCq, Direction};
-use super::peer_rx::PeerRx;
-use super::shared_rx::SharedRx;
+use super::receives::Receives;
 use crate::av::AddressVector;
 use crate::completion::CompletionQueue;
 use crate::counter::Counter;
@@ -26,10 +25,9 @@ pub(super) struct Bindings {
     pub rx: Direction,
     /// An event queue, which stays open as long.
     pub eq: Option<Use>,
-    /// Shared contexts.
-    pub shared: Option<SharedRx>,
-    /// Another provider's receive context.
-    pub peer: Option<PeerRx>,
+    /// A context that has the receives.
+    pub receives: Option<Receives>,
+    /// A shared transmit context.
     pub stx: Option<Use>,
 }
 

@@ -1,9 +1,9 @@
 //! The endpoint as an object: opening, names and options.
 
-use super::complete::Context;
 use super::config::EpConfig;
 use super::driver::Driver;
 use super::host::tx_of;
+use super::ops::Context;
 use super::{Endpoint, State, enable};
 use crate::domain::Domain;
 use crate::error::Error;
@@ -130,11 +130,8 @@ impl Endpoint {
     /// receives, or as [`Endpoint::post`].
     pub fn cancel(&self, context: *mut c_void) -> Result<(), Error> {
         self.post(|driver| {
-            if driver.host.peer.is_some() {
-                tracing::info!("fi_cancel: another provider has the receives of this endpoint");
-                return Err(Error::Unimplemented);
-            }
-            let found = driver.host.cancel(context);
+            let host = &mut driver.host;
+            let found = host.receives.cancel(context, &mut host.under_way)?;
             driver.settle();
             driver.publish();
             if found { Ok(()) } else { Err(Error::NotFound) }

@@ -1,16 +1,15 @@
-//! Operations under way: sends and requests, receives, messages without one.
+//! Operations under way: sends and requests, receives, payloads that came before theirs.
 
-use super::ops::{Buffers, Handle};
+use super::ops::{Buffers, Context, Handle};
 use super::receives::many::Part;
+use super::receives::queue::Unexpected;
 use super::request::RecvRequest;
-use crate::cause::Cause;
 use crate::counter::Counter;
 use crate::flags::Flags;
 use crate::trigger::Trigger;
 use erd_port::PinId;
 use erd_rd::match_order::Place;
-use erd_rd::{Arrived, MsgRef, PeerId};
-use std::ffi::c_void;
+use erd_rd::{MsgRef, PeerId};
 use std::sync::Arc;
 
 /// Deferred work counts here when it is done, and not at its endpoint (`fi_trigger(3)`).
@@ -31,6 +30,7 @@ impl Owed {
 }
 
 /// A send, or a request to a peer's memory, under way.
+#[derive(Default)]
 pub(super) struct SendOp {
     /// The payload, or where the result of a request goes.
     pub buffers: Buffers,
@@ -40,7 +40,7 @@ pub(super) struct SendOp {
     pub bounced: bool,
     /// The application lends the payload until its call returns: it is to be copied by then.
     pub lent: bool,
-    pub context: *mut c_void,
+    pub context: Context,
     /// Flags of its completion.
     pub flags: Flags,
     /// A success is reported in the CQ.
@@ -55,29 +55,6 @@ pub(super) struct SendOp {
     pub owed: Option<Box<Owed>>,
     /// The transmit context of a scalable endpoint.
     pub ctx: u8,
-}
-
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for SendOp {}
-
-impl Default for SendOp {
-    fn default() -> Self {
-        SendOp {
-            buffers: Buffers::default(),
-            bounce: Vec::new(),
-            bounced: false,
-            lent: false,
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            promised: false,
-            early: false,
-            peer: None,
-            len_bytes: 0,
-            owed: None,
-            ctx: 0,
-        }
-    }
 }
 
 impl SendOp {
@@ -108,9 +85,10 @@ impl SendOp {
 }
 
 /// A posted receive, or one message's part of a buffer of many.
+#[derive(Default)]
 pub(super) struct RecvOp {
     pub buffers: Buffers,
-    pub context: *mut c_void,
+    pub context: Context,
     /// Flags of its completion.
     pub flags: Flags,
     /// A success is reported in the CQ.
@@ -130,32 +108,10 @@ pub(super) struct RecvOp {
     pub len_bytes: u64,
 }
 
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for RecvOp {}
-
-impl Default for RecvOp {
-    fn default() -> Self {
-        RecvOp {
-            buffers: Buffers::default(),
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            parent: None,
-            shared: Part::default(),
-            owed: None,
-            place: None,
-            peer: None,
-            tag: 0,
-            data: None,
-            len_bytes: 0,
-        }
-    }
-}
-
 impl RecvOp {
     /// A receive as it was asked for.
     pub(super) fn new(request: &RecvRequest, completion: bool) -> RecvOp {
-        let (buffers, context) = (request.buffers, request.context);
+        let (buffers, context) = (request.buffers, Context(request.context));
         let flags = request.completion_flags();
         RecvOp { buffers, context, flags, completion, ..RecvOp::default() }
     }
@@ -167,48 +123,6 @@ impl RecvOp {
         self.len_bytes = message.len_bytes;
     }
 }
-
-/// What the matcher keeps of a posted receive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Posted {
-    One(Handle),
-    Many(Handle),
-}
-
-/// A message without a receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unexpected {
-    pub msg: MsgRef,
-    pub tag: Option<u64>,
-    pub data: Option<u64>,
-    pub len_bytes: u64,
-    /// Where its payload is or will be; `None` if it waits at the sender.
-    pub held: Option<Handle>,
-}
-
-impl Unexpected {
-    pub(super) fn new(arrived: &Arrived) -> Unexpected {
-        Unexpected {
-            msg: arrived.msg,
-            tag: arrived.tag,
-            data: arrived.data,
-            len_bytes: arrived.len_bytes,
-            held: arrived.held.map(|token| Handle::from_token(token.0).0),
-        }
-    }
-}
-
-/// A message that a peek with [`Flags::CLAIM`] took aside.
-pub(super) struct Claimed {
-    /// Identifies it: the context of the peek.
-    pub context: *mut c_void,
-    pub message: Unexpected,
-    /// Its session ended before the payload came.
-    pub void: Option<Cause>,
-}
-
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for Claimed {}
 
 /// A payload that came before its receive.
 #[derive(Default)]

@@ -108,31 +108,14 @@ pub(crate) type Orphans = Arc<Mutex<Vec<Ended>>>;
 
 /// A buffer of a shared receive context. Its parts may go to messages of different endpoints.
 pub(crate) struct SharedBuffer {
-    buffer: Mutex<MultiRecv>,
-    orphans: Orphans,
+    pub buffer: Mutex<MultiRecv>,
+    pub orphans: Orphans,
 }
 
 impl SharedBuffer {
-    pub fn new(buffer: MultiRecv, orphans: &Orphans) -> Arc<SharedBuffer> {
-        Arc::new(SharedBuffer { buffer: Mutex::new(buffer), orphans: Arc::clone(orphans) })
-    }
-
-    pub fn context(&self) -> *mut c_void {
-        self.buffer.lock().context()
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.buffer.lock().is_over()
-    }
-
     /// See [`MultiRecv::part`].
     pub fn part(self: &Arc<SharedBuffer>, len_bytes: u64) -> (RecvRequest, Part) {
         (self.buffer.lock().part(len_bytes), Part(Some(Arc::clone(self))))
-    }
-
-    /// It was canceled: see [`MultiRecv::end`].
-    pub fn cancel(&self) -> Option<Ended> {
-        self.buffer.lock().end(Cause::Canceled)
     }
 }
 
