@@ -106,7 +106,8 @@ pub unsafe fn open_receive(
     let size = if size == 0 { domain.settings.rx_size } else { size };
     let directed = asked.is_some_and(|attr| attr.caps & FI_DIRECTED_RECV != 0);
     let rx_flags = asked.map_or(0, |attr| attr.op_flags);
-    let inner = SharedReceives::new(domain, (size, Flags::from_bits_retain(rx_flags), directed));
+    let terms = (size, Flags::from_bits_retain(rx_flags), directed);
+    let inner = SharedReceives::new(domain, terms, None);
     let abi = fid_ep {
         fid: object::base::<SharedReceives>(context, &SRX_FID_OPS),
         ops: &SRX_EP_OPS,

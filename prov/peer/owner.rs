@@ -3,8 +3,7 @@
 use crate::cq::format;
 use crate::errno;
 use erd_core::completion::queue::Entry;
-use erd_core::endpoint::Buffers;
-use erd_core::endpoint::peer_rx::source_of_queued;
+use erd_core::endpoint::{Buffers, source_of_queued};
 use erd_core::flags::Flags;
 use erd_core::foreign::{Answer, CounterOwner, LentReceive, Offer, QueueOwner, ReceiveOwner, Slip};
 use erd_ffi::fi::{

@@ -3,7 +3,7 @@
 use super::owner::SrxOwner;
 use crate::domain::DomainFid;
 use crate::{errno, object};
-use erd_core::endpoint::peer_rx::{discard_queued, start_queued};
+use erd_core::endpoint::{discard_queued, start_queued};
 use erd_core::flags::Flags;
 use erd_core::foreign::Slip;
 use erd_core::shared_receive::SharedReceives;
@@ -48,7 +48,7 @@ pub(crate) unsafe fn open(
         return -FI_EINVAL;
     };
     let rx_flags = Flags::from_bits_retain(attr.op_flags & !FI_PEER);
-    let inner = SharedReceives::of_owner(domain, rx_flags, Arc::new(owner));
+    let inner = SharedReceives::new(domain, (0, rx_flags, false), Some(Arc::new(owner)));
     let abi = fid_ep {
         fid: object::base::<SharedReceives>(std::ptr::null_mut(), &FID_OPS),
         ops: &NOSYS_EP,

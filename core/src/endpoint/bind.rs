@@ -4,8 +4,9 @@ use super::bindings::{Both, Bound, Role, Watched, bind_cntr, bind_cq, watches_of
 use super::complete::BoundCntr;
 use super::driver::Driver;
 use super::host::tx_of;
-use super::peer_rx::PeerRx;
-use super::shared_rx::SharedRx;
+use super::receives::Receives;
+use super::receives::foreign::Foreign;
+use super::receives::shared::Shared;
 use super::{Endpoint, State};
 use crate::av::Member;
 use crate::error::Error;
@@ -60,16 +61,18 @@ impl Endpoint {
                 None
             }
             Bound::Srx(srx) => {
-                if bindings.shared.is_some() || bindings.peer.is_some() {
+                if bindings.receives.is_some() {
                     tracing::info!("fi_ep_bind: the endpoint has a shared receive context already");
                     return Err(Error::Invalid);
                 }
                 if let Some(owner) = srx.owner() {
-                    bindings.peer = Some(PeerRx::new(srx, owner, Arc::downgrade(self) as _));
+                    let foreign = Foreign::new(srx, owner, Arc::downgrade(self) as _);
+                    bindings.receives = Some(Receives::Foreign(foreign));
                     let _ = self.srx_owner.set(Arc::clone(owner));
                     return Ok(());
                 }
-                bindings.shared = Some(SharedRx::new(srx, Arc::downgrade(self) as _));
+                let shared = Shared::new(srx, Arc::downgrade(self) as _);
+                bindings.receives = Some(Receives::Shared(shared));
                 srx.join(Arc::downgrade(self) as _);
                 None
             }
@@ -95,7 +98,7 @@ impl Endpoint {
             }
             State::Enabled(driver) => {
                 let host = &mut driver.host;
-                (&mut host.tx, &mut host.more_tx, &mut host.rx)
+                (&mut host.tx, &mut host.more_tx, &mut host.under_way.rx)
             }
             State::Closed => return,
         };
@@ -136,7 +139,8 @@ impl Endpoint {
 /// messages came so far, and so come too late.
 fn attach_late(driver: &mut Driver, what: Bound<'_>, ctx: u8) -> Result<Option<Watched>, Error> {
     let host = &mut driver.host;
-    let both: Both<'_> = (tx_of(&mut host.tx, &mut host.more_tx, ctx), &mut host.rx);
+    let tx = tx_of(&mut host.tx, &mut host.more_tx, ctx);
+    let both: Both<'_> = (tx, &mut host.under_way.rx);
     match what {
         Bound::Cq { cq, of, selective } => {
             bind_cq(both, cq, of, selective)?;

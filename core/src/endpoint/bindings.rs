@@ -2,8 +2,7 @@
 
 use super::Endpoint;
 use super::complete::{BoundCntr, BoundCq, Direction};
-use super::peer_rx::PeerRx;
-use super::shared_rx::SharedRx;
+use super::receives::Receives;
 use crate::av::{AddressVector, Member};
 use crate::completion::CompletionQueue;
 use crate::counter::Counter;
@@ -27,10 +26,9 @@ pub struct Bindings {
     pub(super) rx: Direction,
     /// An event queue, which stays open as long.
     pub(super) eq: Option<Use>,
-    /// Shared contexts.
-    pub(super) shared: Option<SharedRx>,
-    /// Another provider's receive context.
-    pub(super) peer: Option<PeerRx>,
+    /// A context that has the receives.
+    pub(super) receives: Option<Receives>,
+    /// A shared transmit context.
     pub(super) stx: Option<Use>,
 }
 

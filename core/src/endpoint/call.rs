@@ -5,7 +5,7 @@ use super::driver::{Driver, refusal};
 use super::host::tx_of;
 use super::limits::{EARLY_BYTES_MAX, FEW_SENDS, ORDERED_BYTES};
 use super::operations::SendOp;
-use super::ops::{Buffers, Handle};
+use super::ops::{Buffers, Context, Handle};
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::peer_index::PeerIndex;
@@ -133,7 +133,7 @@ impl<O: Outside> Driver<O> {
             early,
             buffers,
             bounce: std::mem::take(&mut op.bounce),
-            context: call.context,
+            context: Context(call.context),
             completion: asked && !call.silent,
             peer: Some(peer),
             len_bytes,

@@ -1,6 +1,7 @@
 //! From finished operations to queue entries and counters.
 
 use super::operations::{RecvOp, SendOp};
+use super::ops::Context;
 use crate::cause::Cause;
 use crate::completion::CompletionQueue;
 use crate::completion::queue::{Account, AccountId, Entry, Failure};
@@ -64,19 +65,6 @@ pub(super) struct Direction {
     pub context: Context,
 }
 
-/// A context of the application's, which is never looked at.
-#[derive(Clone, Copy)]
-pub(super) struct Context(pub *mut c_void);
-
-// SAFETY: see the type's text.
-unsafe impl Send for Context {}
-
-impl Default for Context {
-    fn default() -> Context {
-        Context(std::ptr::null_mut())
-    }
-}
-
 impl Direction {
     /// True if operations of this direction can report anywhere.
     pub(super) fn is_bound(&self) -> bool {
@@ -87,6 +75,11 @@ impl Direction {
     /// True if an operation that does not ask for a completion gets one.
     pub(super) fn always_completes(&self) -> bool {
         self.cq.as_ref().is_none_or(|bound| !bound.selective)
+    }
+
+    /// Whether completions go to another provider's queue.
+    pub(super) fn has_owner(&self) -> bool {
+        self.cq.as_ref().is_some_and(|bound| bound.cq.has_owner())
     }
 
     /// A reader may sleep until the next completion: it must not wait for the next call.
@@ -146,13 +139,13 @@ impl Direction {
             Some(owed) => owed.completed(),
         }
         if op.completion {
-            self.push(Report::new(op.context, op.flags), op.peer);
+            self.push(Report::new(op.context.0, op.flags), op.peer);
         }
     }
 
     /// Failures are reported even where successes are not (`fi_cq(3)`).
     pub(super) fn send_failed(&mut self, op: &SendOp, cause: Cause) {
-        self.fail_send(op, cause, op.context);
+        self.fail_send(op, cause, op.context.0);
     }
 
     /// An operation failed of which the application has read that it completed: its context may
@@ -236,7 +229,7 @@ impl Report {
             buf: op.buffers.base(),
             data: op.data,
             tag: op.tag,
-            ..Report::new(op.context, op.flags)
+            ..Report::new(op.context.0, op.flags)
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::config::EpConfig;
 use super::host::EpHost;
 use super::operations::Owed;
+use super::receives::Receives;
 use crate::admission::Names;
 use crate::av::AddressVector;
 use crate::cause::Cause;
@@ -63,17 +64,17 @@ impl<O: Outside> Driven for Driver<O> {
     }
 
     fn settle(&mut self) {
-        if self.host.shared.is_some() {
+        if let Receives::Shared(_) = self.host.receives {
             self.offer();
         }
-        let out = &mut self.host.out;
-        for message in out.releases.drain(..) {
+        let EpHost { under_way, ended, .. } = &mut self.host;
+        for message in under_way.releases.drain(..) {
             self.engine.release(message);
         }
-        for (peer, delta) in out.watches.drain(..) {
+        for (peer, delta) in under_way.watches.drain(..) {
             self.engine.watch(peer, delta);
         }
-        for (peer, error) in out.ended.drain(..) {
+        for (peer, error) in ended.drain(..) {
             let name = self.engine.peer_name(peer).map(tracing::field::display);
             tracing::warn!(peer = name, ?error, "the session with a peer failed");
         }
@@ -88,7 +89,7 @@ impl<O: Outside> Driven for Driver<O> {
         if self.host.has_completions() {
             self.publish_done();
         }
-        if !self.host.parts.is_empty() {
+        if !self.host.under_way.parts.is_empty() {
             self.end_parts();
             self.publish_done();
         }
@@ -150,10 +151,10 @@ impl<O: Outside> Driver<O> {
     }
 
     fn publish_done(&mut self) {
-        for at in 0..self.host.rx.done.len() {
-            if let (true, Some(peer)) = (self.config.source, self.host.rx.done[at].peer) {
+        for at in 0..self.host.under_way.rx.done.len() {
+            if let (true, Some(peer)) = (self.config.source, self.host.under_way.rx.done[at].peer) {
                 let source = self.source_of(peer);
-                self.host.rx.done[at].entry.source = source;
+                self.host.under_way.rx.done[at].entry.source = source;
                 if source == NOWHERE && self.config.source_err {
                     self.tell_source(at, peer);
                 }
@@ -161,7 +162,7 @@ impl<O: Outside> Driver<O> {
         }
         // Receives first: what a peer's end has let go is reported before its sends that fail.
         let (tx, more_tx) = (&mut self.host.tx, &mut self.host.more_tx);
-        for direction in [&mut self.host.rx, tx].into_iter().chain(more_tx) {
+        for direction in [&mut self.host.under_way.rx, tx].into_iter().chain(more_tx) {
             if direction.done.is_empty() {
                 continue;
             }
@@ -186,7 +187,7 @@ impl<O: Outside> Driver<O> {
     /// Makes a completion whose source is not in the AV an error that has the address (`fi_cq(3)`).
     #[cold]
     fn tell_source(&mut self, at: usize, peer: PeerId) {
-        let entry = &mut self.host.rx.done[at].entry;
+        let entry = &mut self.host.under_way.rx.done[at].entry;
         if let (None, Some(name)) = (&entry.failure, self.engine.peer_name(peer))
             && !self.av.has(name)
         {
@@ -228,17 +229,21 @@ impl<O: Outside> Driver<O> {
         if let Some(retry_ns) = self.carriers.retry_at_ns {
             return due_ns.min(retry_ns);
         }
-        if self.engine.has_ready() || host.has_completions() || !host.out.is_empty() {
+        if self.engine.has_ready() || host.has_completions() || host.has_to_settle() {
             return 0;
         }
         // Room comes when the application reads, which nobody tells.
-        if host.waits_for_room() { due_ns.min(self.now_ns() + ROOM_LOOK_NS) } else { due_ns }
+        if host.receives.wait_for_room() {
+            due_ns.min(self.now_ns() + ROOM_LOOK_NS)
+        } else {
+            due_ns
+        }
     }
 
     /// Nothing is to be done but at [`Driver::due_ns`] and when an fd tells of an arrival.
     pub(super) fn tells(&self) -> bool {
         let Carriers { link, port, .. } = &self.carriers;
-        !link.has_verbs() && !port.tampers() && self.host.peer.is_none()
+        !link.has_verbs() && !port.tampers() && self.host.receives.need_no_call()
     }
 }
 

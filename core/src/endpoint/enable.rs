@@ -1,12 +1,14 @@
 //! From an endpoint that is set up to one that runs, and its end.
 
-use super::complete::Direction;
 use super::bindings::Bindings;
+use super::complete::Direction;
 use super::config::{self, EpConfig};
 use super::driver::Driver;
-use super::host::{EpHost, Outbox, PARTS_MAX};
+use super::host::{EpHost, PARTS_MAX};
 use super::ops::Pool;
-use super::room::Room;
+use super::receives::Receives;
+use super::receives::own::Own;
+use super::receives::under_way::UnderWay;
 use super::settling::Settling;
 use super::{Endpoint, Setup, State};
 use crate::admission::Admitted;
@@ -20,8 +22,6 @@ use erd_port::info_path::InfoPath;
 use erd_port::udp::{PortError, RxSocket, Sockets, TxSockets};
 use erd_port::verbs::Member;
 use erd_rd::Endpoint as Engine;
-use erd_rd::match_order::MatchOrder;
-use erd_rd::matching::Matcher;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl Endpoint {
         if !late && !setup.bindings.tx.is_bound() && !setup.bindings.rx.is_bound() {
             return Err(Error::NoQueue);
         }
-        if setup.bindings.peer.is_some() && !setup.bindings.rx.has_owner() {
+        let is_foreign = matches!(setup.bindings.receives, Some(Receives::Foreign(_)));
+        if is_foreign && !setup.bindings.rx.has_owner() {
             tracing::info!(
                 "fi_enable: with a receive context of FI_PEER, receives complete in a CQ of FI_PEER"
             );
@@ -130,32 +131,24 @@ impl<O: Outside> Driver<O> {
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
         // What another provider lends is bounded by that.
-        let recvs_max = if bindings.peer.is_some() { u32::MAX } else { rx_size + PARTS_MAX };
+        let receives = bindings.receives.unwrap_or_else(|| Receives::Own(Own::new(rx_size)));
+        let is_foreign = matches!(receives, Receives::Foreign(_));
+        let recvs_max = if is_foreign { u32::MAX } else { rx_size + PARTS_MAX };
         let host = EpHost {
             sends: Pool::new(tx_size),
             promised: 0,
             early: 0,
             long_copies: Vec::new(),
             lost: Vec::new(),
-            recvs: Pool::new(recvs_max),
-            multis: Pool::new(rx_size),
-            helds: Pool::new(u32::MAX),
             served: Pool::new(u32::MAX),
             regions,
             admitted: Admitted::new(&domain.admission),
-            // The engine's credits bound what is unexpected.
-            matcher: Matcher::new(rx_size, u32::MAX),
-            match_order: MatchOrder::default(),
-            room: Room::default(),
-            claimed: Vec::new(),
-            starved: false,
-            parts: Vec::new(),
             tx: bindings.tx,
             more_tx: bindings.more_tx,
-            rx: bindings.rx,
-            shared: bindings.shared,
-            peer: bindings.peer,
-            out: Outbox::default(),
+            under_way: UnderWay::new(bindings.rx, recvs_max, rx_size),
+            receives,
+            ended: Vec::new(),
+            gone: Vec::new(),
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
             near_bytes: domain.near().map(|near| near.datagram_bytes),

@@ -1,31 +1,29 @@
 //! The driver's side of the engine's boundary ([`erd_rd::Host`]): operations and their memory.
 //!
 //! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
-//! be answered to it, and what is to be completed, goes into the `Outbox` until the call returns.
+//! be answered to it, and what is to be completed, waits here until the call returns.
 
 use super::complete::Direction;
 use super::limits::FEW_SENDS;
-use super::operations::{Claimed, Held, MultiRecv, Posted, RecvOp, SendOp, Unexpected};
+use super::operations::SendOp;
 use super::ops::{Handle, Kind, Pool};
-use super::peer_rx::PeerRx;
-use super::room::Room;
+use super::receives::Receives;
+use super::receives::under_way::UnderWay;
 use super::served::Served;
 use super::settling::Settling;
-use super::shared_rx::SharedRx;
 use crate::admission::Admitted;
 use crate::cause::Cause;
+use crate::completion::CompletionQueue;
 use crate::keys::KeyTable;
 use crate::region::Pass;
 use crate::run::Memory;
 use crate::run::pieces::Pieces;
 use crate::settings::INJECT_BYTES;
-use crate::shared_receive::Part;
 use erd_port::udp::{self, SHARED_MIN_BYTES};
 use erd_rd::match_order::MatchOrder;
-use erd_rd::matching::Matcher;
 use erd_rd::{
-    Arrived, Atomic, EndReason, Expected, Host, MsgRef, OpError, Operand, Part as BurstPart,
-    PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
+    Arrived, Atomic, EndReason, Expected, Host, OpError, Operand, Part as BurstPart, PeerId,
+    RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
@@ -36,26 +34,6 @@ pub(super) const PARTS_MAX: u32 = 1 << 16;
 
 /// The room of a longer copy is not kept in the operation's place.
 const LONG_COPY_BYTES: usize = 2 * INJECT_BYTES;
-
-/// What waits for the engine's call to return.
-#[derive(Default)]
-pub(super) struct Outbox {
-    /// Messages that were consumed.
-    pub releases: Vec<MsgRef>,
-    /// Changes in the number of directed receives.
-    pub watches: Vec<(PeerId, i32)>,
-    /// Sessions that ended by an error.
-    pub ended: Vec<(PeerId, OpError)>,
-    /// Answers whose memory has gone. The burst being made must not be sent.
-    pub gone: Vec<SendToken>,
-}
-
-impl Outbox {
-    pub(super) fn is_empty(&self) -> bool {
-        let Outbox { releases, watches, ended, gone } = self;
-        releases.is_empty() && watches.is_empty() && ended.is_empty() && gone.is_empty()
-    }
-}
 
 /// See the module's text.
 pub struct EpHost {
@@ -69,37 +47,23 @@ pub struct EpHost {
     pub(super) long_copies: Vec<Vec<u8>>,
     /// Peers and transmit contexts of which such a send has failed in this call: told once.
     pub(super) lost: Vec<(PeerId, u8)>,
-    /// Bounded by the receive queue's size and [`PARTS_MAX`].
-    pub(super) recvs: Pool<RecvOp>,
-    pub(super) multis: Pool<MultiRecv>,
-    /// Bounded by the eager credit that the engine gives to peers.
-    pub(super) helds: Pool<Held>,
     /// Bounded by what the engine admits of each peer.
     pub(super) served: Pool<Served>,
     /// The memory that peers may reach.
     pub(super) regions: Arc<KeyTable>,
     /// Peers that may use keys of the application.
     pub admitted: Admitted,
-    pub(super) matcher: Matcher<PeerId, Posted, Unexpected>,
-    /// Receives that have met eager messages and are not reported. Each is one of `recvs`.
-    pub match_order: MatchOrder<Handle>,
-    /// For what peers send.
-    pub(super) room: Room,
-    /// Messages that a peek claimed.
-    pub(super) claimed: Vec<Claimed>,
-    /// Unexpected messages wait for room, not for a receive, and must be matched before others.
-    pub(super) starved: bool,
-    /// Parts of buffers of the shared context whose messages are among the completions of this call.
-    pub(super) parts: Vec<Part>,
     pub(super) tx: Direction,
     /// Of the transmit contexts of a scalable endpoint after the first.
     pub(super) more_tx: Vec<Direction>,
-    pub(super) rx: Direction,
-    /// Receives come from there.
-    pub(super) shared: Option<SharedRx>,
-    /// Another provider has the receives.
-    pub(super) peer: Option<PeerRx>,
-    pub(super) out: Outbox,
+    /// Receives until they are reported.
+    pub(super) under_way: UnderWay,
+    /// Where messages find them.
+    pub(super) receives: Receives,
+    /// Sessions that ended by an error, to be told when the engine's call is over.
+    pub(super) ended: Vec<(PeerId, OpError)>,
+    /// Answers whose memory has gone. The burst being made must not be sent.
+    pub(super) gone: Vec<SendToken>,
     pub(super) local: IpAddr,
     /// The interface's limit, or the application's.
     pub(super) datagram_bytes: u16,
@@ -127,6 +91,12 @@ impl EpHost {
     #[must_use]
     pub fn live_sends(&self) -> usize {
         self.sends.live()
+    }
+
+    /// Receives have met messages and are not reported.
+    #[must_use]
+    pub fn has_unreported(&self) -> bool {
+        !self.under_way.match_order.is_empty()
     }
 
     /// A send that is under way.
@@ -186,21 +156,34 @@ impl EpHost {
         self.settle_all();
         let sends: Vec<Handle> = self.sends.handles().collect();
         sends.into_iter().for_each(|handle| self.end_send(handle));
-        let recvs: Vec<Handle> = self.recvs.handles().collect();
-        for handle in recvs {
-            self.recvs.get(handle).into_iter().for_each(|op| self.return_lent(op));
-            self.recvs.give_back(handle);
+        let UnderWay { recvs, match_order, .. } = &mut self.under_way;
+        for handle in recvs.handles().collect::<Vec<_>>() {
+            recvs.get(handle).into_iter().for_each(|op| self.receives.give_back(op));
+            recvs.give_back(handle);
         }
-        self.matcher = Matcher::new(0, u32::MAX);
-        self.match_order = MatchOrder::default();
+        *match_order = MatchOrder::default();
+        self.receives.abandon();
         (self.promised, self.early) = (0, 0);
+    }
+
+    /// Where sends and receives complete.
+    pub(super) fn queues(&self) -> [Option<Arc<CompletionQueue>>; 2] {
+        [&self.tx, &self.under_way.rx]
+            .map(|part| part.cq.as_ref().map(|bound| Arc::clone(&bound.cq)))
+    }
+
+    /// The engine has to be told what its calls left open.
+    pub(super) fn has_to_settle(&self) -> bool {
+        let UnderWay { releases, watches, .. } = &self.under_way;
+        let nothing = releases.is_empty() && watches.is_empty();
+        !(nothing && self.ended.is_empty() && self.gone.is_empty())
     }
 
     /// Writes into a receive buffer, held or the application's.
     fn write(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
         match Handle::from_token(to.0) {
             (handle, Kind::Own) => {
-                if let Some(op) = self.recvs.get(handle) {
+                if let Some(op) = self.under_way.recvs.get(handle) {
                     op.buffers.write(offset_bytes, bytes);
                 }
             }
@@ -211,7 +194,7 @@ impl EpHost {
             }
             (handle, Kind::Served) => self.place_served(handle, offset_bytes, bytes),
             (handle, Kind::Held) => {
-                if let Some(held) = self.helds.get_mut(handle) {
+                if let Some(held) = self.under_way.helds.get_mut(handle) {
                     held.write(offset_bytes, bytes);
                 }
             }
@@ -279,16 +262,16 @@ impl Host for EpHost {
     }
 
     fn arrived(&mut self, msg: &Arrived) -> Verdict {
-        self.message_arrived(msg)
+        self.receives.arrived(msg, &mut self.under_way)
     }
 
     fn hold(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
-        let handle = self.new_held(len_bytes)?;
+        let handle = self.under_way.new_held(len_bytes)?;
         Some(RecvToken(handle.token_of(Kind::Held)))
     }
 
     fn has_room(&mut self, bytes: usize) -> bool {
-        self.room.has(bytes)
+        self.under_way.room.has(bytes)
     }
 
     fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
@@ -297,9 +280,13 @@ impl Host for EpHost {
 
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
         match Handle::from_token(to.0) {
-            (handle, Kind::Held) => self.held_ended(handle, outcome.err()),
+            (handle, Kind::Held) => {
+                if let Some(cause) = self.under_way.held_ended(handle, outcome.err()) {
+                    self.receives.void(cause, |message| message.held == Some(handle));
+                }
+            }
             (handle, Kind::Served) => drop(self.take_served(handle)),
-            (handle, _) => self.recv_ended(handle, outcome.map_err(Cause::from)),
+            (handle, _) => self.under_way.recv_ended(handle, outcome.map_err(Cause::from)),
         }
     }
 
@@ -308,12 +295,16 @@ impl Host for EpHost {
             EndReason::Failed(error) => Some(error),
             EndReason::Goodbye => None,
         };
-        self.void_messages(peer, session, error.unwrap_or(OpError::PeerClosed));
+        let cause = Cause::from(error.unwrap_or(OpError::PeerClosed));
+        // What still waits at its sender will never come.
+        self.receives.void(cause, |message| {
+            message.held.is_none() && message.msg.peer == peer && message.msg.session == session
+        });
         if let Some(error) = error {
-            self.fail_directed(peer, Cause::from(error));
+            self.receives.fail_directed(peer, cause, &mut self.under_way);
             // Our own closing needs no word in the log.
             if error != OpError::Canceled {
-                self.out.ended.push((peer, error));
+                self.ended.push((peer, error));
             }
         }
     }
@@ -340,9 +331,8 @@ impl Host for EpHost {
         self.settling.reaches(name)
     }
 
-    fn keep(&mut self, _peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
-        let handle = self.new_held(len_bytes)?;
-        Some(RecvToken(handle.token_of(Kind::Held)))
+    fn keep(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        self.hold(peer, len_bytes)
     }
 
     fn key_stood(&mut self, of: &Remote) -> bool {
@@ -388,7 +378,7 @@ impl Memory for EpHost {
     fn place_of(&mut self, expected: &Expected, pass: &mut Option<Pass>) -> Option<NonNull<u8>> {
         let (at, len_bytes) = (expected.offset_bytes, usize::from(expected.len_bytes));
         match Handle::from_token(expected.to.0) {
-            (handle, Kind::Own) => self.recvs.get(handle)?.buffers.run(at, len_bytes),
+            (handle, Kind::Own) => self.under_way.recvs.get(handle)?.buffers.run(at, len_bytes),
             (handle, Kind::Result) => self.sends.get(handle)?.buffers.run(at, len_bytes),
             (handle, Kind::Served) => self.served.get(handle)?.run(at, len_bytes, pass),
             (_, Kind::Held) => None,
@@ -418,7 +408,7 @@ impl Memory for EpHost {
     }
 
     fn take_gone(&mut self) -> Vec<SendToken> {
-        std::mem::take(&mut self.out.gone)
+        std::mem::take(&mut self.gone)
     }
 
     fn sends(&mut self) {
@@ -431,6 +421,8 @@ impl Memory for EpHost {
 
     fn has_completions(&self) -> bool {
         let is_pending = |direction: &Direction| !direction.done.is_empty();
-        is_pending(&self.tx) || is_pending(&self.rx) || self.more_tx.iter().any(is_pending)
+        is_pending(&self.tx)
+            || is_pending(&self.under_way.rx)
+            || self.more_tx.iter().any(is_pending)
     }
 }

@@ -1,5 +1,6 @@
 //! Operations that are posted when a counter gets far enough.
 
+use super::Endpoint;
 use super::call::check_buffers;
 use super::complete::Report;
 use super::driver::Driver;
@@ -9,7 +10,6 @@ use super::ops::Buffers;
 use super::post_ask::{Access, AskPost};
 use super::post_send::SendRequest;
 use super::request::RecvRequest;
-use super::{Endpoint, State};
 use crate::cause::Cause;
 use crate::counter::Counter;
 use crate::error::Error;
@@ -155,7 +155,7 @@ impl Later {
             tracing::info!(%errno, "an operation cannot be posted now that its counter is there");
             let report = Report::new(self.post.context(), Flags::empty());
             let direction = match self.post {
-                Post::Recv(_) => &mut driver.host.rx,
+                Post::Recv(_) => &mut driver.host.under_way.rx,
                 _ => tx_of(&mut driver.host.tx, &mut driver.host.more_tx, self.post.ctx()),
             };
             direction.push(Report { cause: Some(Cause::NotPosted), ..report }, None);
@@ -197,9 +197,6 @@ impl Endpoint {
         if !self.is_usable() {
             return Err(Error::Failed);
         }
-        match &mut *self.lock() {
-            State::Enabled(driver) => f(driver),
-            State::Setup(_) | State::Closed => Err(Error::State),
-        }
+        self.if_enabled(f).unwrap_or(Err(Error::State))
     }
 }

@@ -5,11 +5,11 @@
 //!
 //! - [`Endpoint`]: the object; `object`: opening it, names and options; `bind`: what it reports
 //!   to; `config`: what it is asked for;
-//! - `post_send`, `post_recv`, `post_ask`: posting; `call`: what these have in common; `direct`: many in
+//! - `post_send`, `post_ask`: posting; `call`: what these have in common; `direct`: many in
 //!   one call; `later`: operations that wait for counters;
-//! - `driver`: the enabled endpoint, which the loop in [`crate::run`] runs; `host`, `recv`, `serve`: the answers to
+//! - `driver`: the enabled endpoint, which the loop in [`crate::run`] runs; `host`, `serve`: the answers to
 //!   the engine's questions;
-//! - `shared_rx`, `peer_rx`: receives that are in a shared context, or in another provider's;
+//! - `receives`: receives of the endpoint's own, of a shared context, or of another provider's;
 //! - `ops`: operations and memory; `complete`: completions;
 //! - `observe`, `stats`: what is shown to people.
 
@@ -28,19 +28,14 @@ mod object;
 pub mod observe;
 mod operations;
 pub mod ops;
-mod peer_calls;
-pub mod peer_rx;
 pub mod post_ask;
-mod post_recv;
 pub mod post_send;
-mod recv;
+pub(crate) mod receives;
 pub mod request;
 mod room;
 mod serve;
 mod served;
 mod settling;
-mod shared_calls;
-mod shared_rx;
 pub mod stats;
 
 pub use bindings::{Bound, Role};
@@ -53,6 +48,7 @@ pub use limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX, ORDERED_BYTES};
 pub use ops::Buffers;
 pub use post_ask::{Access, AskPost};
 pub use post_send::SendRequest;
+pub use receives::foreign::{discard_queued, source_of_queued, start_queued};
 pub use request::RecvRequest;
 
 use crate::av::Member;
@@ -215,7 +211,7 @@ impl Polled for Endpoint {
     }
 
     fn join_look(&self, look: &Arc<Look>, place: u32) -> bool {
-        let told = matches!(&*self.lock(), State::Enabled(driver) if driver.tells());
+        let told = self.if_enabled(|driver| driver.tells()).unwrap_or(false);
         if told {
             self.teller.join(look, place);
         }
@@ -242,9 +238,7 @@ impl Polled for Endpoint {
     }
 
     fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        if let State::Enabled(driver) = &*self.lock() {
-            driver.carriers.each_fd(f);
-        }
+        self.if_enabled(|driver| driver.carriers.each_fd(f));
     }
 
     fn has_failed(&self) -> bool {
@@ -258,19 +252,16 @@ impl Polled for Endpoint {
 
 impl Member for Endpoint {
     fn peer_removed(&self, fi_addr: PeerIndex, _addr: SocketAddr) {
-        if let State::Enabled(driver) = &mut *self.lock() {
-            driver.forget(fi_addr);
-        }
+        self.if_enabled(|driver| driver.forget(fi_addr));
     }
 
     fn names_added(&self) {
-        self.tell_owner_of_names();
+        // The owner may want those of what it has queued.
+        self.srx_owner.get().into_iter().for_each(|owner| owner.addresses_changed());
     }
 
     fn names_changed(&self) {
-        if let State::Enabled(driver) = &mut *self.lock() {
-            driver.sources.clear();
-        }
+        self.if_enabled(|driver| driver.sources.clear());
     }
 }
 
@@ -293,7 +284,7 @@ impl Endpoint {
             driver.host.settle_all();
             self.domain.net_errors.leave(&driver.carriers.inbox);
             queues = driver.host.queues();
-            shared = driver.host.shared.as_ref().map(|shared| Arc::clone(&shared.srx));
+            shared = driver.host.receives.context();
         }
         drop(last);
         shared.iter().for_each(|srx| srx.tell_of_orphans());
@@ -305,6 +296,19 @@ impl Endpoint {
 
     fn lock(&self) -> Guard<'_> {
         Guard { state: self.state.lock(), endpoint: self }
+    }
+
+    /// Calls `f` if the endpoint is enabled.
+    fn if_enabled<R>(&self, f: impl FnOnce(&mut Driver) -> R) -> Option<R> {
+        match &mut *self.lock() {
+            State::Enabled(driver) => Some(f(driver)),
+            State::Setup(_) | State::Closed => None,
+        }
+    }
+
+    /// Calls `f` if the endpoint is enabled and sound.
+    fn if_sound<R>(&self, f: impl FnOnce(&mut Driver) -> R) -> Option<R> {
+        if self.is_usable() { self.if_enabled(f) } else { None }
     }
 
     fn try_lock(&self) -> Option<Guard<'_>> {
@@ -350,23 +354,18 @@ impl Endpoint {
         if !self.is_usable() {
             return Err(Error::Failed);
         }
-        let posted = match &mut *self.lock() {
-            State::Enabled(driver) => match post(driver) {
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    // A caller that is to try again has let the endpoint progress.
-                    if error != Error::Again {
-                        driver.transmit(monotonic_ns(), false);
-                    }
-                    Err(error)
-                }
-            },
-            State::Setup(_) | State::Closed => Err(Error::State),
-        };
+        let posted = self.if_enabled(|driver| {
+            let posted = post(driver);
+            // A caller that is to try again has let the endpoint progress.
+            if !matches!(posted, Ok(()) | Err(Error::Again)) {
+                driver.transmit(monotonic_ns(), false);
+            }
+            posted
+        });
         // An operation that completes at once may bring a counter to a threshold.
         self.work();
         self.free_others();
-        posted
+        posted.unwrap_or(Err(Error::State))
     }
 
     /// This endpoint holds messages back: others of the domain get to know it.
@@ -443,15 +442,13 @@ impl Endpoint {
         self.step_until(flush_ns, |driver| driver.host.promised == 0);
         let answers_ns = monotonic_ns() + GOODBYE_MAX_NS;
         self.step_until(answers_ns, |driver| !driver.engine.owes_answers());
-        if let State::Enabled(driver) = &mut *self.lock() {
+        self.if_enabled(|driver| {
             driver.host.abandon();
             driver.close();
-        }
+        });
         let end_ns = monotonic_ns() + GOODBYE_MAX_NS;
         self.step_until(end_ns, |driver| driver.engine.is_closed());
-        if let State::Enabled(driver) = &*self.lock() {
-            driver.write_stats();
-        }
+        self.if_enabled(|driver| driver.write_stats());
     }
 
     /// Keeps what was promised, unless another thread holds the endpoint or peers do not answer.

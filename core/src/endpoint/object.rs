@@ -1,9 +1,9 @@
 //! The endpoint as an object: opening, names and options.
 
-use super::complete::Context;
 use super::config::EpConfig;
 use super::driver::Driver;
 use super::host::tx_of;
+use super::ops::Context;
 use super::{Endpoint, State, enable};
 use crate::domain::Domain;
 use crate::error::Error;

@@ -1,15 +1,15 @@
-//! Operations under way: sends and requests, receives, messages without one.
+//! Operations under way: sends and requests, receives, payloads that came before theirs.
 
-use super::ops::{Buffers, Handle};
-use crate::cause::Cause;
+use super::ops::{Buffers, Context, Handle};
+use super::receives::many::Part;
+use super::receives::queue::Unexpected;
+use super::request::RecvRequest;
 use crate::counter::Counter;
 use crate::flags::Flags;
-use crate::shared_receive::Part;
 use crate::trigger::Trigger;
 use erd_port::PinId;
 use erd_rd::match_order::Place;
-use erd_rd::{Arrived, MsgRef, PeerId};
-use std::ffi::c_void;
+use erd_rd::{MsgRef, PeerId};
 use std::sync::Arc;
 
 /// Deferred work counts here when it is done, and not at its endpoint (`fi_trigger(3)`).
@@ -30,6 +30,7 @@ impl Owed {
 }
 
 /// A send, or a request to a peer's memory, under way.
+#[derive(Default)]
 pub(super) struct SendOp {
     /// The payload, or where the result of a request goes.
     pub buffers: Buffers,
@@ -39,7 +40,7 @@ pub(super) struct SendOp {
     pub bounced: bool,
     /// The application lends the payload until its call returns: it is to be copied by then.
     pub lent: bool,
-    pub context: *mut c_void,
+    pub context: Context,
     /// Flags of its completion.
     pub flags: Flags,
     /// A success is reported in the CQ.
@@ -54,29 +55,6 @@ pub(super) struct SendOp {
     pub owed: Option<Box<Owed>>,
     /// The transmit context of a scalable endpoint.
     pub ctx: u8,
-}
-
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for SendOp {}
-
-impl Default for SendOp {
-    fn default() -> Self {
-        SendOp {
-            buffers: Buffers::default(),
-            bounce: Vec::new(),
-            bounced: false,
-            lent: false,
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            promised: false,
-            early: false,
-            peer: None,
-            len_bytes: 0,
-            owed: None,
-            ctx: 0,
-        }
-    }
 }
 
 impl SendOp {
@@ -107,9 +85,10 @@ impl SendOp {
 }
 
 /// A posted receive, or one message's part of a buffer of many.
+#[derive(Default)]
 pub(super) struct RecvOp {
     pub buffers: Buffers,
-    pub context: *mut c_void,
+    pub context: Context,
     /// Flags of its completion.
     pub flags: Flags,
     /// A success is reported in the CQ.
@@ -129,29 +108,14 @@ pub(super) struct RecvOp {
     pub len_bytes: u64,
 }
 
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for RecvOp {}
-
-impl Default for RecvOp {
-    fn default() -> Self {
-        RecvOp {
-            buffers: Buffers::default(),
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            parent: None,
-            shared: Part::default(),
-            owed: None,
-            place: None,
-            peer: None,
-            tag: 0,
-            data: None,
-            len_bytes: 0,
-        }
-    }
-}
-
 impl RecvOp {
+    /// A receive as it was asked for.
+    pub(super) fn new(request: &RecvRequest, completion: bool) -> RecvOp {
+        let (buffers, context) = (request.buffers, Context(request.context));
+        let flags = request.completion_flags();
+        RecvOp { buffers, context, flags, completion, ..RecvOp::default() }
+    }
+
     pub(super) fn meets(&mut self, message: &Unexpected) {
         self.peer = Some(message.msg.peer);
         self.tag = message.tag.unwrap_or(0);
@@ -159,84 +123,6 @@ impl RecvOp {
         self.len_bytes = message.len_bytes;
     }
 }
-
-/// A buffer that takes messages until too little of it is left ([`Flags::MULTI_RECV`]).
-pub(super) struct MultiRecv {
-    pub base: *mut u8,
-    pub len_bytes: u64,
-    pub used_bytes: u64,
-    /// Less free space than this ends it; at least 1.
-    pub min_free_bytes: u64,
-    pub context: *mut c_void,
-    pub flags: Flags,
-    pub completion: bool,
-    /// Messages matched here that are not complete.
-    pub parts: u32,
-    /// Takes no more messages; why, if not because it is full.
-    pub over: Option<Option<Cause>>,
-}
-
-// SAFETY: the memory is lent by the application until the buffer is released; all access happens
-// under the endpoint's lock. The context is never looked at.
-unsafe impl Send for MultiRecv {}
-
-impl Default for MultiRecv {
-    fn default() -> Self {
-        MultiRecv {
-            base: std::ptr::null_mut(),
-            len_bytes: 0,
-            used_bytes: 0,
-            min_free_bytes: 1,
-            context: std::ptr::null_mut(),
-            flags: Flags::empty(),
-            completion: false,
-            parts: 0,
-            over: None,
-        }
-    }
-}
-
-/// What the matcher keeps of a posted receive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Posted {
-    One(Handle),
-    Many(Handle),
-}
-
-/// A message without a receive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unexpected {
-    pub msg: MsgRef,
-    pub tag: Option<u64>,
-    pub data: Option<u64>,
-    pub len_bytes: u64,
-    /// Where its payload is or will be; `None` if it waits at the sender.
-    pub held: Option<Handle>,
-}
-
-impl Unexpected {
-    pub(super) fn new(arrived: &Arrived) -> Unexpected {
-        Unexpected {
-            msg: arrived.msg,
-            tag: arrived.tag,
-            data: arrived.data,
-            len_bytes: arrived.len_bytes,
-            held: arrived.held.map(|token| Handle::from_token(token.0).0),
-        }
-    }
-}
-
-/// A message that a peek with [`Flags::CLAIM`] took aside.
-pub(super) struct Claimed {
-    /// Identifies it: the context of the peek.
-    pub context: *mut c_void,
-    pub message: Unexpected,
-    /// Its session ended before the payload came.
-    pub void: Option<Cause>,
-}
-
-// SAFETY: the context is the application's, never looked at.
-unsafe impl Send for Claimed {}
 
 /// A payload that came before its receive.
 #[derive(Default)]

@@ -345,6 +345,19 @@ impl Buffers {
     }
 }
 
+/// A context of the application's, which is never looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Context(pub *mut c_void);
+
+// SAFETY: see the type's text.
+unsafe impl Send for Context {}
+
+impl Default for Context {
+    fn default() -> Context {
+        Context(std::ptr::null_mut())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

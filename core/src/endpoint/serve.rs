@@ -55,7 +55,7 @@ impl EpHost {
         match operand {
             Operand::Here(bytes) => f(self, bytes),
             Operand::Kept(token) => {
-                let bytes = self.take_kept(token);
+                let bytes = self.under_way.take_kept(token);
                 f(self, &bytes)
             }
         }
@@ -63,7 +63,7 @@ impl EpHost {
 
     /// Completion data needs room in the queue.
     fn check_room(&self, remote: &Remote) -> Result<(), Refusal> {
-        match remote.data.is_some() && self.rx.unread() >= UNREAD_MAX {
+        match remote.data.is_some() && self.under_way.rx.unread() >= UNREAD_MAX {
             true => Err(Refusal::Room),
             false => Ok(()),
         }
@@ -72,7 +72,7 @@ impl EpHost {
     /// A peer has written here, or read.
     fn accessed(&mut self, served: &Served) {
         let Served { flags, kinds, data, len_bytes, peer, ref stretches, .. } = *served;
-        self.rx.count(flags, len_bytes);
+        self.under_way.rx.count(flags, len_bytes);
         // Once for each region, though several stretches lie in it.
         for (at, Stretch { region, .. }) in stretches.iter().enumerate() {
             let same = |other: &&Stretch| Arc::ptr_eq(&other.region, region);
@@ -82,7 +82,7 @@ impl EpHost {
         }
         if data.is_some() {
             let report = Report::new(std::ptr::null_mut(), flags);
-            self.rx.push(Report { data, len_bytes: len_bytes as usize, ..report }, peer);
+            self.under_way.rx.push(Report { data, len_bytes: len_bytes as usize, ..report }, peer);
         }
     }
 
@@ -267,7 +267,7 @@ impl EpHost {
         }
         if let Err(refusal) = served.read(offset_bytes, out) {
             served.lost = Some(refusal);
-            self.out.gone.push(token);
+            self.gone.push(token);
         }
     }
 

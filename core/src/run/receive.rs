@@ -121,7 +121,16 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
         let expected = &guess.expected;
         let (mut bytes, mut read_at) = (0, None);
         let is_expected = |place: usize, head: &[u8], tail: &[u8]| expected[place].is(head, tail);
+        let mut wipes = lease.is_of_a_region();
+        // What landed where something else was expected is not for those who may read the region. It is memory of the
+        // writer's process that is used for something else now, if a seal was broken.
+        // SAFETY: as below. No byte of the places has been received, and the port has the datagrams elsewhere.
+        let wipe = || unsafe { guess.plan.wipe() };
         let take = |datagram: RxDatagram<'_>| {
+            // Before the engine places any of these datagrams there: some may be the expected ones.
+            if std::mem::take(&mut wipes) && datagram.placed.is_none() {
+                wipe();
+            }
             bytes += datagram.data.len() as u64;
             *now = *read_at.get_or_insert_with(|| clock.now_ns());
             hand_in(*now, &datagram, link, engine, host);
@@ -137,11 +146,9 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
             bytes = u64::MAX;
             Taken::default()
         });
-        if lease.is_of_a_region() && taken.datagrams > 0 && !taken.placed {
-            // The head was right, so a seal was broken: what landed there is memory of the writer's process
-            // that is used for something else now, and is not for those who may read the region.
-            // SAFETY: as above. No byte of the places has been received.
-            unsafe { guess.plan.wipe() };
+        if wipes && taken.datagrams > 0 {
+            // The port has dropped it.
+            wipe();
         }
         guess.learn(taken, bytes);
         taken.datagrams

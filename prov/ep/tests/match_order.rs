@@ -94,7 +94,7 @@ impl Played {
     }
 
     fn done(self) {
-        with_driver(self.node(), |driver| assert!(driver.host.match_order.is_empty()));
+        with_driver(self.node(), |driver| assert!(!driver.host.has_unreported()));
     }
 }
 

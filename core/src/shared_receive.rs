@@ -6,20 +6,17 @@
 //!
 //! Lock order: an endpoint comes before a shared context, which calls none while it is locked.
 
-mod buffer;
-
-pub use buffer::{Ended, Part};
-
 use crate::cause::Cause;
 use crate::domain::Domain;
 use crate::endpoint::limits::MIN_MULTI_RECV_BYTES;
+use crate::endpoint::receives::many::{Ended, MultiRecv, Orphans, Part, SharedBuffer};
 use crate::endpoint::request::RecvRequest;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
 use crate::peer_index::{ANYONE, PeerIndex};
+use crate::polled::Polled;
 use crate::uses::{Use, Users};
-use buffer::{Buffer, Orphans};
 use erd_rd::PeerId;
 use erd_rd::matching::{Matcher, Pattern};
 use parking_lot::Mutex;
@@ -30,10 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// An endpoint that takes its receives from a shared context.
-pub trait SharedMember: Send + Sync {
-    /// Takes what arrived and sends what is due, unless another thread is at it.
-    fn progress(&self);
-
+pub(crate) trait SharedMember: Polled {
     /// What is posted at the context is for the first message of `peer` with `tag`. False if
     /// the message has gone, or if the endpoint has no room for a receive.
     fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool;
@@ -97,11 +91,11 @@ impl Queue {
 }
 
 /// What is posted here.
-pub enum Posted {
+pub(crate) enum Posted {
     /// A receive of one message.
     One(RecvRequest),
     /// A buffer of many.
-    Many(Arc<Buffer>),
+    Many(Arc<SharedBuffer>),
 }
 
 // SAFETY: the memory is lent by the application until the receive completes; contexts are never
@@ -110,9 +104,10 @@ unsafe impl Send for Posted {}
 
 impl Posted {
     fn new(request: &RecvRequest, srx: &SharedReceives) -> Result<Posted, Error> {
-        let min_free_bytes = srx.min_multi_recv_bytes.load(Ordering::Relaxed) as u64;
         if request.flags.intersects(Flags::MULTI_RECV) {
-            Ok(Posted::Many(Buffer::new(request, min_free_bytes, &srx.orphans)?))
+            let buffer = MultiRecv::new(*request, srx.min_multi_recv_bytes())?;
+            let (buffer, orphans) = (Mutex::new(buffer), Arc::clone(&srx.orphans));
+            Ok(Posted::Many(Arc::new(SharedBuffer { buffer, orphans })))
         } else {
             Ok(Posted::One(*request))
         }
@@ -122,7 +117,7 @@ impl Posted {
     pub fn give(&self, len_bytes: u64) -> (RecvRequest, Part) {
         match self {
             Posted::One(request) => (*request, Part::default()),
-            Posted::Many(buffer) => buffer.part(len_bytes),
+            Posted::Many(shared) => shared.part(len_bytes),
         }
     }
 
@@ -130,14 +125,14 @@ impl Posted {
     fn is_over(&self) -> bool {
         match self {
             Posted::One(_) => true,
-            Posted::Many(buffer) => buffer.is_over(),
+            Posted::Many(shared) => shared.buffer.lock().is_over(),
         }
     }
 
     fn context(&self) -> *mut c_void {
         match self {
             Posted::One(request) => request.context,
-            Posted::Many(buffer) => buffer.context(),
+            Posted::Many(shared) => shared.buffer.lock().context(),
         }
     }
 
@@ -145,7 +140,7 @@ impl Posted {
     fn cancel(&self) -> Option<Ended> {
         match self {
             Posted::One(request) => Some(Ended { request: *request, cause: Some(Cause::Canceled) }),
-            Posted::Many(buffer) => buffer.cancel(),
+            Posted::Many(shared) => shared.buffer.lock().end(Cause::Canceled),
         }
     }
 }
@@ -164,27 +159,10 @@ const NOT_SHARED: Flags = Flags::TRIGGER;
 const COUNTS_MAX: usize = 4;
 
 impl SharedReceives {
-    /// A context with room for so many receives, their default flags, and whether they may name their source.
+    /// A context with room for so many receives, their default flags, and whether they may name their source. If
+    /// it is another provider's, that has them.
     #[must_use]
-    pub fn new(domain: &Domain, terms: (usize, Flags, bool)) -> Arc<SharedReceives> {
-        SharedReceives::with(domain, terms, None)
-    }
-
-    /// A context of another provider's, which has the queue.
-    pub fn of_owner(
-        domain: &Domain,
-        rx_flags: Flags,
-        owner: Arc<dyn ReceiveOwner>,
-    ) -> Arc<SharedReceives> {
-        SharedReceives::with(domain, (0, rx_flags, false), Some(owner))
-    }
-
-    /// The provider that has the receives, if it is another.
-    pub fn owner(&self) -> Option<&Arc<dyn ReceiveOwner>> {
-        self.owner.as_ref()
-    }
-
-    fn with(
+    pub fn new(
         domain: &Domain,
         (size, rx_flags, directed): (usize, Flags, bool),
         owner: Option<Arc<dyn ReceiveOwner>>,
@@ -204,6 +182,11 @@ impl SharedReceives {
             users: Users::default(),
             _domain_use: domain.hold(),
         })
+    }
+
+    /// The provider that has the receives, if it is another.
+    pub fn owner(&self) -> Option<&Arc<dyn ReceiveOwner>> {
+        self.owner.as_ref()
     }
 
     /// Who needs the context.
@@ -236,12 +219,12 @@ impl SharedReceives {
     }
 
     /// `endpoint` takes its receives from here.
-    pub fn join(&self, endpoint: Weak<dyn SharedMember>) {
+    pub(crate) fn join(&self, endpoint: Weak<dyn SharedMember>) {
         self.queue.lock().members.push(endpoint);
     }
 
     /// `endpoint` closes.
-    pub fn leave(&self, endpoint: &Weak<dyn SharedMember>) {
+    pub(crate) fn leave(&self, endpoint: &Weak<dyn SharedMember>) {
         let mut queue = self.queue.lock();
         queue.members.retain(|member| !Weak::ptr_eq(member, endpoint));
         queue.matcher.take_unexpected(|_, waiting| Weak::ptr_eq(&waiting.endpoint, endpoint));
@@ -250,16 +233,19 @@ impl SharedReceives {
     /// An endpoint has closed: tells of buffers that had their last part there.
     pub(crate) fn tell_of_orphans(&self) {
         let orphans = std::mem::take(&mut *self.orphans.lock());
-        for ended in orphans {
-            self.each_member(|endpoint| {
-                endpoint.report_ended(&ended);
-                true
-            });
-        }
+        orphans.iter().for_each(|ended| self.tell(ended));
+    }
+
+    /// Some endpoint tells of a receive that has ended.
+    fn tell(&self, ended: &Ended) {
+        self.each_member(|endpoint| {
+            endpoint.report_ended(ended);
+            true
+        });
     }
 
     /// The receive for a message of `name`, or `None`: then it waits.
-    pub fn take(
+    pub(crate) fn take(
         &self,
         name: SocketAddr,
         (tag, len_bytes): (Option<u64>, u64),
@@ -293,13 +279,8 @@ impl SharedReceives {
         }
         self.queue.lock().matcher.take_unexpected(|_, waiting| {
             let here = Weak::ptr_eq(&waiting.endpoint, endpoint);
-            match gone.get_mut(&(waiting.peer, waiting.tag)) {
-                Some(left) if here && *left > 0 => {
-                    *left -= 1;
-                    true
-                }
-                _ => false,
-            }
+            let left = gone.get_mut(&(waiting.peer, waiting.tag));
+            left.filter(|left| here && **left > 0).map(|left| *left -= 1).is_some()
         });
     }
 
@@ -308,7 +289,7 @@ impl SharedReceives {
     /// # Errors
     /// [`Error::Again`].
     fn admit(&self) -> Result<(), Error> {
-        if self.has_room() {
+        if self.queue.lock().load() < self.size {
             return Ok(());
         }
         self.each_member(|endpoint| {
@@ -333,10 +314,6 @@ impl SharedReceives {
             }
         }
         Err(Error::Again)
-    }
-
-    fn has_room(&self) -> bool {
-        self.queue.lock().load() < self.size
     }
 
     /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No
@@ -435,13 +412,8 @@ impl SharedReceives {
         let found = queue.matcher.search_posted(|posted| posted.context() == context);
         let Some(key) = found else { return false };
         let (_, posted) = queue.matcher.remove_posted(key);
-        let members = queue.members.clone();
         drop(queue);
-        if let Some(ended) = posted.cancel()
-            && let Some(endpoint) = members.iter().find_map(Weak::upgrade)
-        {
-            endpoint.report_ended(&ended);
-        }
+        posted.cancel().iter().for_each(|ended| self.tell(ended));
         true
     }
 }

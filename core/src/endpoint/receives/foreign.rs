@@ -4,9 +4,11 @@
 //! next calls, it is asked for the receive, outside the endpoint's lock. Without one the message is
 //! queued with the owner, by a key, and comes back when the owner starts or discards it.
 
-use super::operations::Unexpected;
+use super::queue::Unexpected;
 use crate::cause::Cause;
+use crate::endpoint::operations::RecvOp;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::foreign::{ReceiveOwner, Slip};
 use crate::peer_index::{NOWHERE, PeerIndex};
 use crate::shared_receive::SharedReceives;
@@ -17,7 +19,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 /// An endpoint, as an owner sees it that has queued messages of its.
-pub(super) trait Queued: Send + Sync {
+pub trait Queued: Send + Sync {
     /// The owner has a receive for a message.
     ///
     /// # Errors
@@ -42,13 +44,13 @@ struct Endpoints {
 
 /// What an owner keeps of a message: the endpoint and the message, by number.
 #[derive(Clone, Copy)]
-pub(super) struct Key {
+pub struct Key {
     pub endpoint: u32,
     pub message: u32,
 }
 
 impl Key {
-    pub(super) fn bits(self) -> u64 {
+    pub fn bits(self) -> u64 {
         u64::from(self.endpoint) << 32 | u64::from(self.message)
     }
 
@@ -62,30 +64,31 @@ impl Key {
 }
 
 /// The owner's context that an endpoint is bound to.
-pub(super) struct PeerRx {
-    pub(super) owner: Arc<dyn ReceiveOwner>,
-    pub(super) number: u32,
-    pub(super) messages: HashMap<u32, Message>,
+pub struct Foreign {
+    pub owner: Arc<dyn ReceiveOwner>,
+    /// The endpoint's.
+    pub number: u32,
+    pub messages: HashMap<u32, Message>,
     /// Messages that the owner was not asked about, oldest first.
-    pub(super) fresh: VecDeque<u32>,
-    pub(super) last: u32,
+    fresh: VecDeque<u32>,
+    last: u32,
     _use: Use,
 }
 
-pub(super) struct Message {
-    pub(super) message: Unexpected,
+pub struct Message {
+    pub message: Unexpected,
     /// The owner knows of it.
-    pub(super) offered: bool,
+    offered: bool,
     /// Its session ended before the payload came.
-    pub(super) void: Option<Cause>,
+    pub void: Option<Cause>,
 }
 
-impl PeerRx {
-    pub(super) fn new(
+impl Foreign {
+    pub fn new(
         srx: &SharedReceives,
         owner: &Arc<dyn ReceiveOwner>,
         endpoint: Weak<dyn Queued>,
-    ) -> PeerRx {
+    ) -> Foreign {
         let mut endpoints = ENDPOINTS.write();
         loop {
             endpoints.last = endpoints.last.wrapping_add(1);
@@ -96,11 +99,11 @@ impl PeerRx {
         let number = endpoints.last;
         endpoints.all.insert(number, endpoint);
         let (messages, fresh) = (HashMap::new(), VecDeque::new());
-        PeerRx { owner: Arc::clone(owner), number, messages, fresh, last: 0, _use: srx.hold() }
+        Foreign { owner: Arc::clone(owner), number, messages, fresh, last: 0, _use: srx.hold() }
     }
 
     /// Keeps a message that has come.
-    pub(super) fn keep(&mut self, message: Unexpected) {
+    pub fn keep(&mut self, message: Unexpected) {
         while self.messages.contains_key(&self.last) {
             self.last = self.last.wrapping_add(1);
         }
@@ -109,9 +112,30 @@ impl PeerRx {
         self.last = self.last.wrapping_add(1);
     }
 
+    /// The next message to ask the owner about, and its number.
+    pub fn next(&mut self) -> Option<(u32, Unexpected)> {
+        loop {
+            let number = self.fresh.pop_front()?;
+            let Some(kept) = self.messages.get_mut(&number) else { continue };
+            kept.offered = true;
+            return Some((number, kept.message));
+        }
+    }
+
+    /// The owner did not answer, and is asked again later.
+    pub fn take_back(&mut self, number: u32) {
+        let Some(kept) = self.messages.get_mut(&number) else { return };
+        kept.offered = false;
+        if kept.void.is_none() {
+            self.fresh.push_front(number);
+        } else {
+            self.messages.remove(&number);
+        }
+    }
+
     /// The payload of messages for which `is_gone` holds will never come. The owner cannot take back a message
     /// that it knows of.
-    pub(super) fn void(&mut self, cause: Cause, is_gone: impl Fn(&Unexpected) -> bool) {
+    pub fn void(&mut self, cause: Cause, is_gone: impl Fn(&Unexpected) -> bool) {
         self.messages.retain(|_, kept| {
             if is_gone(&kept.message) && kept.void.is_none() {
                 kept.void = Some(cause);
@@ -122,12 +146,19 @@ impl PeerRx {
     }
 
     /// The peer of a message.
-    pub(super) fn peer_of(&self, number: u32) -> Option<PeerId> {
+    pub fn peer_of(&self, number: u32) -> Option<PeerId> {
         self.messages.get(&number).map(|kept| kept.message.msg.peer)
+    }
+
+    /// The owner has back what was lent for a receive that ends without a word.
+    pub fn give_back(&self, op: &RecvOp) {
+        if op.flags.intersects(Flags::PEER) {
+            self.owner.give_back(op.context.0);
+        }
     }
 }
 
-impl Drop for PeerRx {
+impl Drop for Foreign {
     fn drop(&mut self) {
         ENDPOINTS.write().all.remove(&self.number);
     }

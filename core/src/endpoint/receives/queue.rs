@@ -1,0 +1,92 @@
+//! Messages that no receive was there for, and the receives that an endpoint has of its own.
+
+use crate::cause::Cause;
+use crate::endpoint::ops::{Context, Handle};
+use erd_rd::matching::{Key, Matcher, Pattern};
+use erd_rd::{Arrived, MsgRef, PeerId};
+use std::ffi::c_void;
+
+/// A posted receive of the endpoint's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posted {
+    One(Handle),
+    Many(Handle),
+}
+
+/// A message without a receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Unexpected {
+    pub msg: MsgRef,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub len_bytes: u64,
+    /// Where its payload is or will be; `None` if it waits at the sender.
+    pub held: Option<Handle>,
+}
+
+impl Unexpected {
+    pub fn new(arrived: &Arrived) -> Unexpected {
+        Unexpected {
+            msg: arrived.msg,
+            tag: arrived.tag,
+            data: arrived.data,
+            len_bytes: arrived.len_bytes,
+            held: arrived.held.map(|token| Handle::from_token(token.0).0),
+        }
+    }
+}
+
+/// A message that a peek with [`crate::flags::Flags::CLAIM`] took aside.
+pub struct Claimed {
+    /// Identifies it: the context of the peek.
+    pub context: Context,
+    pub message: Unexpected,
+    /// Its session ended before the payload came.
+    pub void: Option<Cause>,
+}
+
+/// What an endpoint keeps that has its own receives, or those of a shared context: there the receives are not in
+/// here.
+pub struct Queue {
+    pub matcher: Matcher<PeerId, Posted, Unexpected>,
+    pub claimed: Vec<Claimed>,
+}
+
+impl Queue {
+    /// For so many receives. The engine's credits bound what is unexpected.
+    pub fn new(posted_max: u32) -> Queue {
+        Queue { matcher: Matcher::new(posted_max, u32::MAX), claimed: Vec::new() }
+    }
+
+    /// The first message that a receive with this pattern takes.
+    pub fn find(&self, at: &Pattern<PeerId>) -> Option<Key> {
+        self.matcher.find_unexpected(at)
+    }
+
+    /// Keeps a message that has come.
+    pub fn keep(&mut self, message: Unexpected) {
+        let kept = self.matcher.push_unexpected(message.msg.peer, message.tag, message);
+        if kept.is_err() {
+            tracing::error!("more unexpected messages than the engine admits");
+        }
+    }
+
+    /// The payload of messages for which `is_gone` holds will never come. Returns those that are gone without
+    /// a word.
+    pub fn void(&mut self, cause: Cause, is_gone: impl Fn(&Unexpected) -> bool) -> Vec<Unexpected> {
+        let claimed = self.claimed.iter_mut().filter(|claimed| is_gone(&claimed.message));
+        claimed.for_each(|claimed| claimed.void = Some(cause));
+        self.matcher.take_unexpected(|_, message| is_gone(message))
+    }
+
+    /// A message was claimed with this context.
+    pub fn claims(&self, context: *mut c_void) -> bool {
+        self.claimed.iter().any(|claimed| claimed.context.0 == context)
+    }
+
+    /// Takes that message.
+    pub fn take_claimed(&mut self, context: *mut c_void) -> Option<Claimed> {
+        let index = self.claimed.iter().position(|claimed| claimed.context.0 == context)?;
+        Some(self.claimed.swap_remove(index))
+    }
+}
