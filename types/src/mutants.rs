@@ -11,22 +11,24 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Declares the mutants once, so that none can be missing from their list.
 macro_rules! mutants {
-    ($(#[doc = $effect:literal] $name:ident,)+) => {
+    ($(#[doc = $list:literal] $group:ident { $(#[doc = $effect:literal] $name:ident,)+ })+) => {
         /// A bug that a test can switch on. A new one needs a line here, and a place that asks for it.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Mutant {
-            $(#[doc = $effect] $name,)+
+            $($(#[doc = $effect] $name,)+)+
         }
 
         impl Mutant {
+            $(#[doc = $list] pub const $group: &[Mutant] = &[$(Mutant::$name,)+];)+
+
             /// All of them.
-            pub const ALL: &[Mutant] = &[$(Mutant::$name,)+];
+            pub const ALL: &[&[Mutant]] = &[$(Mutant::$group,)+];
 
             /// The sentence that says what it does.
             #[must_use]
             pub fn effect(self) -> &'static str {
                 match self {
-                    $(Mutant::$name => $effect.trim_ascii(),)+
+                    $($(Mutant::$name => $effect.trim_ascii(),)+)+
                 }
             }
         }
@@ -34,65 +36,101 @@ macro_rules! mutants {
 }
 
 mutants! {
-    /// The receiver takes a data packet again that it received before.
-    AcceptsDuplicates,
-    /// The receiver places segments in their order of arrival, not at their offsets.
-    PlacesInOrderOfArrival,
-    /// The receiver completes a long message with its last segment, whatever is missing.
-    CompletesOnTheLastSegment,
-    /// The sender completes a send when its packets are sent, not when the peer has acknowledged them.
-    CompletesBeforeTheAck,
-    /// The sender forgets a lost packet when the window is closed.
-    DropsRetransmissionsAtAClosedWindow,
-    /// The sender reads the bitmap of an acknowledgement one place off.
-    ReadsSacksOneOff,
-    /// The sender compares PSNs without regard to their wrap.
-    IgnoresThePsnWrap,
-    /// The receiver compares send orders without regard to their wrap.
-    IgnoresTheOrderWrap,
-    /// The endpoint takes any packet for a peer's table entry, whatever its session.
-    IgnoresTheSessionId,
-    /// A repeated hello starts the session again.
-    RestartsOnARepeatedHello,
-    /// The receiver does not give the order credit of a consumed message back.
-    WithholdsOrderCredit,
-    /// The receiver leaves permissions to send out when it repeats their bundle.
-    OmitsTheCtsFromRetransmissions,
-    /// The receiver says that a message is matched when it arrives.
-    NotifiesTheMatchOnArrival,
-    /// The receiver reports a message at once that came before its turn.
-    DeliversOutOfOrder,
-    /// The sender of a waiting rendezvous does not watch for its peer's death.
-    LeavesTheRendezvousUnwatched,
-    /// The peer's answer does not stop the deadline.
-    KeepsTheDeadlineRunning,
-    /// The receiver does not check the payload checksum.
-    SkipsThePayloadChecksum,
-    /// The sender counts a lost packet among those in flight.
-    KeepsLostPacketsInFlight,
-    /// The receive bitmap forgets its bits when it grows.
-    ClearsTheBitmapOnGrowth,
-    /// The end of a session does not fail its receives that are under way.
-    LeavesReceivesPending,
-    /// The receiver expects new bytes where it has received some.
-    LowersTheHighWaterMark,
-    /// The receiver does not see that a seal is broken.
-    AcceptsBrokenSeals,
-    /// The receiver counts bytes each time that they come.
-    CountsDuplicateBytes,
-    /// A stale acknowledgement raises the sender's limits.
-    RaisesLimitsOnAStaleAck,
-    /// The endpoint sets no quota for the newcomers of one address.
-    SkipsTheNewcomerQuota,
-    /// The receiver reports a message before one that was matched earlier.
-    ReportsOutOfMatchOrder,
-    /// The endpoint does not charge the budget for what it lends to peers.
-    LendsOutsideTheBudget,
+    /// Bugs of the protocol engine.
+    ENGINE {
+        /// The receiver takes a data packet again that it received before.
+        AcceptsDuplicates,
+        /// The receiver places segments in their order of arrival, not at their offsets.
+        PlacesInOrderOfArrival,
+        /// The receiver completes a long message with its last segment, whatever is missing.
+        CompletesOnTheLastSegment,
+        /// The sender completes a send when its packets are sent, not when the peer has acknowledged them.
+        CompletesBeforeTheAck,
+        /// The sender forgets a lost packet when the window is closed.
+        DropsRetransmissionsAtAClosedWindow,
+        /// The sender reads the bitmap of an acknowledgement one place off.
+        ReadsSacksOneOff,
+        /// The sender compares PSNs without regard to their wrap.
+        IgnoresThePsnWrap,
+        /// The receiver compares send orders without regard to their wrap.
+        IgnoresTheOrderWrap,
+        /// The endpoint takes any packet for a peer's table entry, whatever its session.
+        IgnoresTheSessionId,
+        /// A repeated hello starts the session again.
+        RestartsOnARepeatedHello,
+        /// The receiver does not give the order credit of a consumed message back.
+        WithholdsOrderCredit,
+        /// The receiver leaves permissions to send out when it repeats their bundle.
+        OmitsTheCtsFromRetransmissions,
+        /// The receiver says that a message is matched when it arrives.
+        NotifiesTheMatchOnArrival,
+        /// The receiver reports a message at once that came before its turn.
+        DeliversOutOfOrder,
+        /// The sender of a waiting rendezvous does not watch for its peer's death.
+        LeavesTheRendezvousUnwatched,
+        /// The peer's answer does not stop the deadline.
+        KeepsTheDeadlineRunning,
+        /// The receiver does not check the payload checksum.
+        SkipsThePayloadChecksum,
+        /// The sender counts a lost packet among those in flight.
+        KeepsLostPacketsInFlight,
+        /// The receive bitmap forgets its bits when it grows.
+        ClearsTheBitmapOnGrowth,
+        /// The end of a session does not fail its receives that are under way.
+        LeavesReceivesPending,
+        /// The receiver expects new bytes where it has received some.
+        LowersTheHighWaterMark,
+        /// The receiver does not see that a seal is broken.
+        AcceptsBrokenSeals,
+        /// The receiver counts bytes each time that they come.
+        CountsDuplicateBytes,
+        /// A stale acknowledgement raises the sender's limits.
+        RaisesLimitsOnAStaleAck,
+        /// The endpoint sets no quota for the newcomers of one address.
+        SkipsTheNewcomerQuota,
+        /// The receiver reports a message before one that was matched earlier.
+        ReportsOutOfMatchOrder,
+        /// The endpoint does not charge the budget for what it lends to peers.
+        LendsOutsideTheBudget,
+    }
+    /// Bugs of the library around it: its loop, its operations, receives and registered memory.
+    LIBRARY {
+        /// The loop wipes the places of a wrong guess after the engine has placed its datagrams there.
+        WipesAfterHandingIn,
+        /// The loop takes what lands in a place for what it expects there.
+        TrustsEveryGuess,
+        /// An operation begins at the start of a later piece of its buffers, whatever the offset.
+        IgnoresTheOffsetInALaterPiece,
+        /// A send that gives its buffer back at once is not copied.
+        SendsWithoutCopying,
+        /// A send that has completed early completes again when it is delivered.
+        CompletesEarlyTwice,
+        /// The parts of a buffer of many messages overlap.
+        OverlapsParts,
+        /// The application gets a buffer of many messages back before the last of its messages is whole.
+        ReleasesBeforeTheLastPart,
+        /// A message that is claimed can be received by others.
+        KeepsAClaimedMessage,
+        /// The engine does not hear which messages were consumed.
+        ForgetsReleases,
+        /// A payload that came before its receive is delivered before it is whole.
+        DeliversAHalfHeldPayload,
+        /// A message that is longer than its buffer completes well.
+        CompletesATruncatedReceive,
+        /// A receive does not look at the messages that are there.
+        PostsWithoutLooking,
+        /// A peer may write to what it may only read.
+        IgnoresTheRights,
+        /// A later part of an answer has the bytes of the first.
+        ServesFromTheStart,
+        /// The target hears of a write before its bytes are in place.
+        TellsOfAWriteBeforeItsEnd,
+    }
 }
 
 /// No mutant has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0} is not a mutant; these are: {all:?}", all = Mutant::ALL)]
+#[error("{0} is not a mutant; these are: {all:?}", all = Mutant::ALL.concat())]
 pub struct UnknownMutant(String);
 
 impl FromStr for Mutant {
@@ -101,7 +139,12 @@ impl FromStr for Mutant {
     /// The mutant of this name, which is the variant's.
     fn from_str(name: &str) -> Result<Mutant, UnknownMutant> {
         let named = |mutant: &&Mutant| alloc::format!("{mutant:?}") == name;
-        Mutant::ALL.iter().find(named).copied().ok_or_else(|| UnknownMutant(name.to_owned()))
+        Mutant::ALL
+            .concat()
+            .iter()
+            .find(named)
+            .copied()
+            .ok_or_else(|| UnknownMutant(name.to_owned()))
     }
 }
 
@@ -147,8 +190,8 @@ mod tests {
 
     #[test]
     fn each_mutant_has_its_name_and_its_effect() {
-        for mutant in Mutant::ALL {
-            assert_eq!(alloc::format!("{mutant:?}").parse(), Ok(*mutant));
+        for mutant in Mutant::ALL.concat() {
+            assert_eq!(alloc::format!("{mutant:?}").parse(), Ok(mutant));
             assert!(mutant.effect().ends_with('.'), "{mutant:?}");
         }
     }
@@ -157,7 +200,7 @@ mod tests {
     fn an_unknown_name_is_answered_with_all_names() {
         let text = "ReadsTheClock".parse::<Mutant>().unwrap_err().to_string();
         assert!(text.contains("ReadsTheClock is not a mutant"), "{text}");
-        for mutant in Mutant::ALL {
+        for mutant in Mutant::ALL.concat() {
             assert!(text.contains(&alloc::format!("{mutant:?}")), "{text}");
         }
     }

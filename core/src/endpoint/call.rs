@@ -12,6 +12,7 @@ use crate::peer_index::PeerIndex;
 use crate::run::{Driven, Outside};
 use erd_rd::wire::remote::TARGETS_MAX;
 use erd_rd::{PeerId, PostError, Target, Targets};
+use erd_types::mutants::{Mutant, mutant};
 use std::ffi::c_void;
 
 /// What becomes of the bytes in an operation's buffers.
@@ -231,7 +232,7 @@ impl<O: Outside> Driver<O> {
         if !call.flags.intersects(Flags::MORE) && is_due {
             self.transmit(now, false);
         }
-        if lent {
+        if lent && !mutant(Mutant::SendsWithoutCopying) {
             self.host.copy(handle);
         }
         if self.host.sends.live() <= FEW_SENDS || self.host.tx_of(call.ctx).may_be_slept_on() {

@@ -19,6 +19,7 @@ use crate::sockaddr;
 use crate::uses::Use;
 use erd_port::Port;
 use erd_rd::{Endpoint as Engine, PeerId, PostError};
+use erd_types::mutants::{Mutant, mutant};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -69,7 +70,9 @@ impl<O: Outside> Driven for Driver<O> {
         }
         let EpHost { under_way, ended, .. } = &mut self.host;
         for message in under_way.releases.drain(..) {
-            self.engine.release(message);
+            if !mutant(Mutant::ForgetsReleases) {
+                self.engine.release(message);
+            }
         }
         for (peer, delta) in under_way.watches.drain(..) {
             self.engine.watch(peer, delta);

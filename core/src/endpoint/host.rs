@@ -25,6 +25,7 @@ use erd_rd::{
     Arrived, Atomic, EndReason, Expected, Host, OpError, Operand, Part as BurstPart, PeerId,
     RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
 };
+use erd_types::mutants::{Mutant, mutant};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -240,7 +241,7 @@ impl Host for EpHost {
         self.early -= usize::from(op.early);
         let tx = tx_of(&mut self.tx, &mut self.more_tx, op.ctx);
         match outcome {
-            Ok(()) if op.early => {}
+            Ok(()) if op.early && !mutant(Mutant::CompletesEarlyTwice) => {}
             Ok(()) => tx.send_done(op),
             Err(error) => {
                 if op.len_bytes >= u64::from(SHARED_MIN_BYTES) {

@@ -2,6 +2,7 @@
 
 use crate::settings::IOV_LIMIT;
 use erd_port::PinId;
+use erd_types::mutants::{Mutant, mutant};
 use libc::iovec;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -276,7 +277,8 @@ impl Buffers {
         for part in &self.parts[..self.count] {
             let part_bytes = part.iov_len as u64;
             if skip >= part_bytes {
-                skip -= part_bytes;
+                let is_later = mutant(Mutant::IgnoresTheOffsetInALaterPiece);
+                skip -= if is_later { skip } else { part_bytes };
                 continue;
             }
             let take = (part_bytes - skip).min(left);

@@ -13,6 +13,7 @@ use crate::atomics;
 use crate::flags::Flags;
 use crate::run::pieces::Pieces;
 use erd_rd::{Atomic, Form, Operand, RecvToken, Refusal, Remote, SendToken};
+use erd_types::mutants::{Mutant, mutant};
 use std::sync::Arc;
 
 impl EpHost {
@@ -24,7 +25,7 @@ impl EpHost {
         }
         let find = |target: &erd_rd::Target| {
             let region = self.regions.find(target.key).ok_or(Refusal::Key)?;
-            if !region.access().contains(right) {
+            if !region.access().contains(right) && !mutant(Mutant::IgnoresTheRights) {
                 return Err(Refusal::Rights);
             }
             let (addr, len_bytes) = (target.addr, target.len_bytes);
@@ -119,8 +120,11 @@ impl EpHost {
     pub(super) fn admit_write(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
         self.check_room(to)?;
         let stretches = self.find(to, Flags::REMOTE_WRITE)?;
-        let handle = self
-            .new_served(Served { stretches, ..Served::of(to, Flags::RMA | Flags::REMOTE_WRITE) })?;
+        let served = Served { stretches, ..Served::of(to, Flags::RMA | Flags::REMOTE_WRITE) };
+        if mutant(Mutant::TellsOfAWriteBeforeItsEnd) {
+            self.accessed(&served);
+        }
+        let handle = self.new_served(served)?;
         Ok(RecvToken(handle.token_of(Kind::Served)))
     }
 

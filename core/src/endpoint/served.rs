@@ -4,6 +4,7 @@ use super::settling::Settling;
 use crate::flags::Flags;
 use crate::region::{Lent, Pass, Region};
 use erd_rd::{PeerId, Refusal, Remote};
+use erd_types::mutants::{Mutant, mutant};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ impl Served {
             let take = stretch.len_bytes.saturating_sub(skip).min(left);
             if take > 0 {
                 let pass = stretch.region.enter().ok_or(Refusal::Key)?;
+                let skip = if mutant(Mutant::ServesFromTheStart) { 0 } else { skip };
                 f(pass, stretch.offset_bytes + skip, take)?;
             }
             skip = skip.saturating_sub(stretch.len_bytes);

@@ -6,6 +6,7 @@
 #[path = "../../../rd/tests/intruder/mod.rs"]
 mod intruder;
 use erd_rd::mutants::{Mutant, switch_off, switch_on};
+use erd_world::shipped::runs;
 use erd_world::swarm::{Options, run};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
@@ -34,12 +35,18 @@ fn is_found_by(attack: fn(), mutant: Mutant) -> bool {
     found && catch_unwind(attack).is_ok()
 }
 
+/// Runs a seed of the world whose nodes have the mutant's code.
+fn run_seed(mutant: Mutant, seed: u64) {
+    if Mutant::LIBRARY.contains(&mutant) {
+        runs::run(&runs::options(seed));
+    } else {
+        run(&Options::new(seed));
+    }
+}
+
 /// The first seed that fails with the mutant, and whether it passes without.
 fn first_seed(mutant: Mutant) -> Option<(u64, bool)> {
-    let fails = |seed: &u64| {
-        let options = Options::new(*seed);
-        catch_unwind(AssertUnwindSafe(|| run(&options))).is_err()
-    };
+    let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run_seed(mutant, *seed))).is_err();
     switch_on(mutant);
     let found = (1..=SEEDS_MAX).find(fails);
     switch_off();
@@ -70,7 +77,8 @@ fn every_mutant_is_found() {
         set_hook(Box::new(|_| {}));
     }
     let mut missed = Vec::new();
-    for mutant in Mutant::ALL.iter().copied().filter(|mutant| only.is_none_or(|it| it == *mutant)) {
+    let hunted = |mutant: &Mutant| only.is_none_or(|it| it == *mutant);
+    for mutant in Mutant::ALL.concat().into_iter().filter(hunted) {
         match hunt(mutant) {
             Ok(how) => println!("{mutant:?} found {how}: {}", mutant.effect()),
             Err(why) => missed.push(format!("{mutant:?}, {why}: {}", mutant.effect())),

@@ -5,6 +5,7 @@ use super::under_way::UnderWay;
 use crate::cause::Cause;
 use crate::endpoint::ops::Handle;
 use erd_rd::{MsgRef, OpError, RecvToken};
+use erd_types::mutants::{Mutant, mutant};
 
 /// Largest memory that a free held buffer keeps, in bytes.
 const KEPT_BYTES: usize = 16 << 10;
@@ -60,7 +61,7 @@ impl UnderWay {
         let Some(held) = self.helds.get_mut(handle) else { return };
         held.msg = Some(msg);
         held.to = Some(recv);
-        if held.whole {
+        if held.whole || mutant(Mutant::DeliversAHalfHeldPayload) {
             self.deliver_held(handle);
         }
     }

@@ -7,6 +7,7 @@ use crate::endpoint::request::RecvRequest;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::peer_index::ANYONE;
+use erd_types::mutants::{Mutant, mutant};
 use parking_lot::Mutex;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl MultiRecv {
         let free_bytes = self.request.buffers.len_bytes() - self.used_bytes;
         let take_bytes = len_bytes.min(free_bytes);
         let base = self.request.buffers.base().cast::<u8>().wrapping_add(self.used_bytes as usize);
-        self.used_bytes += take_bytes;
+        self.used_bytes += if mutant(Mutant::OverlapsParts) { take_bytes / 2 } else { take_bytes };
         self.parts += 1;
         if free_bytes - take_bytes < self.min_free_bytes {
             self.over = Some(None);
@@ -98,7 +99,8 @@ impl MultiRecv {
     }
 
     fn told(&self) -> Option<Ended> {
-        let cause = self.over.filter(|_| self.parts == 0)?;
+        let is_early = mutant(Mutant::ReleasesBeforeTheLastPart);
+        let cause = self.over.filter(|_| self.parts == 0 || is_early)?;
         Some(Ended { request: self.request, cause })
     }
 }

@@ -15,6 +15,7 @@ use crate::peer_index::ANYONE;
 use crate::run::{Driven, Outside};
 use erd_rd::matching::{Key, Pattern};
 use erd_rd::{PeerId, RecvToken};
+use erd_types::mutants::{Mutant, mutant};
 use std::ffi::c_void;
 
 impl<O: Outside> Driver<O> {
@@ -87,6 +88,7 @@ impl<O: Outside> Driver<O> {
         let recv = self.take_recv(request, Part::default())?;
         while let Receives::Own(own) = &mut self.host.receives
             && let Some(key) = own.queue.find(&at)
+            && !mutant(Mutant::PostsWithoutLooking)
         {
             let message = own.queue.matcher.remove_unexpected(key);
             if self.start(recv, &message) {

@@ -13,6 +13,7 @@ use crate::flags::Flags;
 use crate::run::{Driven, Outside};
 use erd_rd::PeerId;
 use erd_rd::matching::Pattern;
+use erd_types::mutants::{Mutant, mutant};
 
 impl<O: Outside> Driver<O> {
     /// Looks for a message; without a pattern nothing is found.
@@ -41,7 +42,9 @@ impl<O: Outside> Driver<O> {
             queue.matcher.remove_unexpected(key);
             under_way.discard(&message);
         } else if request.flags.intersects(Flags::CLAIM) {
-            queue.matcher.remove_unexpected(key);
+            if !mutant(Mutant::KeepsAClaimedMessage) {
+                queue.matcher.remove_unexpected(key);
+            }
             queue.claimed.push(Claimed { context, message, void: None });
         }
         self.settle();

@@ -281,15 +281,6 @@ impl Accesses {
         for id in std::mem::take(&mut self.delivered) {
             let access = &self.all[id];
             let there = memory(access.to).is_none_or(|memory| memory.has(id, access));
-            if !there {
-                let m = memory(access.to).unwrap();
-                let What::Write(at) = access.what else { panic!() };
-                let mut want = vec![0; access.bytes.0.len()];
-                pattern::fill(WRITE_PATTERN + id as u64, 0, &mut want);
-                let bad: Vec<usize> = (0..want.len()).filter(|i| m.slots[at + i] != want[*i]).collect();
-                eprintln!("bad {} from {:?} to {:?} zero? {}", bad.len(), bad.first(), bad.last(), bad.iter().all(|i| m.slots[at + i] == 0));
-                eprintln!("have {:02x?}", &m.slots[at + bad[0]..at + bad[0] + 100.min(want.len() - bad[0])]);
-            }
             assert!(there, "write {id} is not in place: {access:?}");
         }
     }

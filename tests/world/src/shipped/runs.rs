@@ -349,8 +349,10 @@ impl Run {
         }
     }
 
-    /// All faults stop, receives that wait are canceled, and every node takes every message.
+    /// All faults stop, the dead are replaced, receives that wait are canceled, and every node takes every message.
+    /// (A short queue of messages to the dead would take a deadline for each.)
     fn calm(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.act(Action::Restart(node)));
         self.net.faults = Faults::default();
         self.net.cut = None;
         for node in &mut self.nodes {
