@@ -23,6 +23,7 @@ const CRATES: &[(&str, usize)] = &[
     ("so/src/lib.rs", 0),
     ("tests/relay/src/main.rs", 0),
     ("tool/src/main.rs", 0),
+    ("tests/e2e/src/lib.rs", 0),
     ("xtask/src/main.rs", 3),
 ];
 

@@ -1,11 +1,11 @@
 //! Checks of the source: format, lints, documentation, dependencies, and cargo's own tests.
 
-use crate::deps;
-use crate::layout::Layout;
-use crate::process::{Ended, Job, Running, append};
-use crate::report::{Done, Report};
-use crate::sanitizers::STRESS;
+use crate::{deps, dist};
 use anyhow::{Context, Result, bail};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::{Ended, Job, Running, append};
+use erd_e2e::report::{Done, Report};
+use erd_e2e::sanitizers::STRESS;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,6 +70,21 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
             count_tests(job.finish(log)?)
         });
     }
+}
+
+/// Adds the steps that read the packages' files without building anything.
+pub fn packaging_steps(report: &mut Report, layout: &Layout) {
+    report.step("man pages", |log| {
+        let pages = dist::pages(layout)?;
+        Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(&pages).run(log)?;
+        Done::many(pages.len(), format!("{} pages, no warnings", pages.len()))
+    });
+    report.step("Spack recipe", |log| {
+        let parse = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
+        let recipe = layout.root.join("packaging/spack/package.py");
+        Job::new("python3").args(["-c", parse]).args([recipe]).run(log)?;
+        Done::one("it is Python; there is no Spack here to run it")
+    });
 }
 
 fn cargo(layout: &Layout, args: &[&str]) -> Job {

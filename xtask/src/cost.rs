@@ -1,11 +1,11 @@
 //! What an acknowledgement costs each controller, in instructions, counted by callgrind.
 
-use crate::layout::Layout;
-use crate::pingpong::schemes;
-use crate::process::Job;
-use crate::setup;
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use erd_e2e::layout::Layout;
+use erd_e2e::pingpong::schemes;
+use erd_e2e::process::Job;
+use erd_e2e::setup;
 use std::path::Path;
 use std::time::Duration;
 

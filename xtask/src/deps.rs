@@ -1,9 +1,9 @@
 //! Licences of the dependencies, and that none is there twice, from what cargo knows of them.
 
-use crate::layout::Layout;
-use crate::process::Job;
-use crate::report::Done;
 use anyhow::{Context, Result, bail};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::Job;
+use erd_e2e::report::Done;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,33 +3,19 @@
 mod bench;
 mod checks;
 mod cost;
-mod cprograms;
 mod demo;
 mod deps;
 mod dist;
-mod fabric;
-mod layout;
 mod lines;
-mod mpi;
-mod mpi4py;
-mod multipath;
-mod netns;
-mod package;
-mod path_mtu;
-mod pingpong;
-mod process;
-mod programs;
-mod report;
-mod sanitizers;
-mod setup;
 mod test;
-mod tool;
-mod valgrind;
-mod verbs;
 mod vm;
 
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use layout::Layout;
+use erd_e2e::layout::Layout;
+use erd_e2e::{fabric, package};
+use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -118,11 +104,11 @@ pub struct BenchArgs {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = Layout::find().and_then(|layout| match cli.command {
+    let outcome = root().and_then(Layout::of).and_then(|layout| match cli.command {
         Command::Demo => demo::run(&layout).map(|()| true),
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args).map(|()| true),
-        Command::Dist => dist::run(&layout).map(|_| true),
+        Command::Dist => dist::run(&layout, package::DIST).map(|_| true),
         Command::Cost => cost::run(&layout).map(|()| true),
         Command::Lines => lines::run(&layout).map(|()| true),
         Command::Vm(args) => vm::run(&layout, &args),
@@ -135,4 +121,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The repository's root, which cargo tells.
+fn root() -> Result<PathBuf> {
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+    let manifest = fs::canonicalize(&manifest).context("CARGO_MANIFEST_DIR")?;
+    Ok(manifest.parent().context("xtask lies at the file system's root")?.to_owned())
 }

@@ -1,14 +1,14 @@
 //! `cargo xtask test`: all steps in order, a table, and the closing line.
 
 use crate::TestArgs;
-use crate::fabric::{Core, Provider, WHEEL};
-use crate::layout::Layout;
-use crate::mpi::KINDS;
-use crate::programs::Suite;
-use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, package, pingpong, sanitizers, setup, tool};
-use crate::{verbs, vm};
+use crate::{checks, demo, dist};
 use anyhow::Result;
+use erd_e2e::fabric::{Core, Provider, WHEEL};
+use erd_e2e::layout::Layout;
+use erd_e2e::mpi::KINDS;
+use erd_e2e::programs::Suite;
+use erd_e2e::report::{Done, Report};
+use erd_e2e::{mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm};
 
 /// Runs the tier that `args` asks for; whether nothing failed.
 ///
@@ -29,7 +29,8 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     }
     if provider.is_erd() && packages {
         sanitizers::memcheck_step(&mut report, layout);
-        package::steps(&mut report, layout, &provider, args.full);
+        checks::packaging_steps(&mut report, layout);
+        package::steps(&mut report, layout, &provider, args.full, dist::run);
     }
     if !packages || !prepare(&mut report, layout, &provider) {
         return Ok(report.close());

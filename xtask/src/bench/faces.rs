@@ -4,11 +4,11 @@
 use super::Plan;
 use super::results::{Results, Test};
 use super::table;
-use crate::fabric::{ERD, Provider};
-use crate::layout::Layout;
-use crate::process::Job;
-use crate::{netns, verbs};
 use anyhow::{Context, Result, bail};
+use erd_e2e::fabric::{ERD, Provider};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::Job;
+use erd_e2e::{netns, verbs};
 use std::path::PathBuf;
 use std::time::Duration;
 

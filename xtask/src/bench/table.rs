@@ -1,8 +1,8 @@
 //! The tables that a bench run prints.
 
 use super::results::{Place, Results, Test};
-use crate::fabric::bytes_text;
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use erd_e2e::fabric::bytes_text;
 
 /// What an atomic of the bench changes.
 const FETCH_BYTES: u64 = 8;

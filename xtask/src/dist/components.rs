@@ -6,9 +6,9 @@
 
 use super::VERSION;
 use crate::deps;
-use crate::layout::Layout;
-use crate::process::Job;
 use anyhow::{Context, Result};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::Job;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

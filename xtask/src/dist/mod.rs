@@ -12,31 +12,26 @@ mod stage;
 pub use stage::pages;
 
 use crate::deps;
-use crate::layout::Layout;
-use crate::process::Job;
-use crate::setup;
 use anyhow::{Context, Result, bail};
 use components::Components;
+use erd_e2e::layout::Layout;
+use erd_e2e::package::Packages;
+use erd_e2e::process::Job;
+use erd_e2e::setup;
 use stage::Stage;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// What has to be installed.
+const DEBIAN_PACKAGES: &[&str] = &["gcc", "libc6-dev", "dpkg-dev", "git"];
+
 /// Version of the packages: the workspace's.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The shared object: libfabric's provider, and what programs link.
 pub const LIBRARY: &str = "liberd.so.1";
-
-/// What was made.
-#[derive(Debug)]
-pub struct Packages {
-    /// The Debian package.
-    pub deb: PathBuf,
-    /// The tarball.
-    pub tarball: PathBuf,
-}
 
 /// What everything else is made from.
 #[derive(Debug)]
@@ -53,20 +48,12 @@ struct Parts {
     time: String,
 }
 
-/// Builds the packages.
-///
-/// # Errors
-/// A tool that cannot be had, a build that fails.
-pub fn run(layout: &Layout) -> Result<Packages> {
-    run_in(layout, "dist")
-}
-
 /// Builds the packages in `target/<name>`, all that they are made of in directories of that name.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_in(layout: &Layout, name: &str) -> Result<Packages> {
-    setup::packages(layout, setup::DIST_PACKAGES)?;
+/// A tool that cannot be had, a build that fails.
+pub fn run(layout: &Layout, name: &str) -> Result<Packages> {
+    setup::packages(layout, DEBIAN_PACKAGES)?;
     let log = layout.logs.join("dist.log");
     let _ = fs::remove_file(&log);
     let epoch = source_date(layout, &log)?;

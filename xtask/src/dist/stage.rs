@@ -1,9 +1,9 @@
 //! A directory that is filled with the files of a package.
 
 use super::{LIBRARY, Parts, VERSION};
-use crate::layout::Layout;
-use crate::process::Job;
 use anyhow::{Context, Result, bail};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::Job;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

@@ -19,14 +19,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Finds the directories from cargo's environment and makes xtask's own.
+    /// The directories of the repository at `root`; makes xtask's own.
     ///
     /// # Errors
     /// A directory that cannot be made.
-    pub fn find() -> Result<Layout> {
-        let manifest = env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
-        let manifest = fs::canonicalize(&manifest).context("CARGO_MANIFEST_DIR")?;
-        let root = manifest.parent().context("xtask lies at the file system's root")?.to_owned();
+    pub fn of(root: PathBuf) -> Result<Layout> {
         let target = match env::var_os("CARGO_TARGET_DIR") {
             Some(dir) => root.join(dir),
             None => root.join("target"),

@@ -9,15 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What `demo` needs.
-pub const DEMO_PACKAGES: &[&str] =
-    &["gcc", "libc6-dev", "libfabric-dev", "libfabric-bin", "python3", "python3-venv"];
-/// What `bench` needs.
-pub const BENCH_PACKAGES: &[&str] =
-    &["gcc", "libc6-dev", "libfabric-dev", "python3", "python3-venv", "iproute2"];
-/// What `dist` needs.
-pub const DIST_PACKAGES: &[&str] = &["gcc", "libc6-dev", "dpkg-dev", "git"];
-/// What `test` needs beside that of the demo.
+/// What the steps need.
 pub const TEST_PACKAGES: &[&str] = &[
     "gcc",
     "libc6-dev",
