@@ -2,8 +2,9 @@
 //!
 //! dpkg's own tools make the package from packaging/debian: they come with every Debian, compute what
 //! the shared object depends on, and write archives that depend on nothing but their content and
-//! SOURCE_DATE_EPOCH. cargo-deb would be one more tool to build, and asks them for the dependencies too;
-//! the tarball, which it does not make, needs the same files laid out here.
+//! SOURCE_DATE_EPOCH. cargo-deb takes 3 to 6 minutes to build on two cores, and asks them for the dependencies
+//! too. It packs what rustc linked, while `cc` links the library here. It makes no tarball, which needs the
+//! same files laid out.
 
 mod components;
 mod debian;
