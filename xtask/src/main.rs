@@ -13,7 +13,7 @@ mod vm;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use erd_e2e::layout::Layout;
-use erd_e2e::{fabric, package};
+use erd_e2e::package;
 use std::env;
 use std::fs;
 use std::path::PathBuf;
@@ -73,9 +73,6 @@ pub struct TestArgs {
     /// Name the steps and run none
     #[arg(long)]
     list: bool,
-    /// Run the program tests over another provider, to see how it does
-    #[arg(long, value_name = "NAME", default_value = fabric::ERD)]
-    provider: String,
 }
 
 /// Options of `bench`.

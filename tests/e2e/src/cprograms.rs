@@ -5,7 +5,7 @@ use crate::netns;
 use crate::process::Job;
 use crate::programs::{Suite, compile};
 use crate::report::{Done, Report};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
 
@@ -66,32 +66,28 @@ impl Suite<'_> {
         report.step(&format!("RMA and atomics, {on}"), |log| {
             self.cases(self.job("tests/c/memory", &[])?, log)
         });
-        if self.provider.is_erd() {
-            report.step(&format!("congestion control by domain, {on}"), |log| {
-                self.cases(self.job("tests/c/congestion", &[])?, log)
-            });
-            report.step(&format!("queues of another provider, {on}"), |log| {
-                self.cases(self.job("tests/c/peer", &[])?, log)
-            });
-            for (name, source) in
-                [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
-            {
-                report.step(&format!("{name}, faults below the engine, {on}"), |log| {
-                    self.with_faults(log, source)
-                });
-            }
-            report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
-                let counters = self.provider.counters(log);
-                let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
-                match self.cases(job, log)? {
-                    Done::Passed(cases, _) => {
-                        Ok(Done::Passed(cases, counters.proof(NCCL_BYTES_MIN)?))
-                    }
-                    skipped => Ok(skipped),
-                }
+        report.step(&format!("congestion control by domain, {on}"), |log| {
+            self.cases(self.job("tests/c/congestion", &[])?, log)
+        });
+        report.step(&format!("queues of another provider, {on}"), |log| {
+            self.cases(self.job("tests/c/peer", &[])?, log)
+        });
+        for (name, source) in
+            [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
+        {
+            report.step(&format!("{name}, faults below the engine, {on}"), |log| {
+                self.with_faults(log, source)
             });
         }
-        if self.provider.is_erd() && self.core.name == WHEEL {
+        report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
+            let counters = self.provider.counters(log);
+            let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
+            match self.cases(job, log)? {
+                Done::Passed(cases, _) => Ok(Done::Passed(cases, counters.proof(NCCL_BYTES_MIN)?)),
+                skipped => Ok(skipped),
+            }
+        });
+        if self.core.name == WHEEL {
             report.step(&format!("linked with shared memory by lnx, {on}"), |log| self.linked(log));
             report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
                 self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
@@ -115,11 +111,9 @@ impl Suite<'_> {
         report.step("peers killed, stopped, restarted", |log| {
             self.cases(self.job("tests/c/peer_death", &["killed", "stopped", "restarted"])?, log)
         });
-        if self.provider.is_erd() {
-            report.step("messages complete when copied, then a process ends", |log| {
-                self.cases(self.job("tests/c/early", &[])?, log)
-            });
-        }
+        report.step("messages complete when copied, then a process ends", |log| {
+            self.cases(self.job("tests/c/early", &[])?, log)
+        });
         report.step("peer cut off", |log| {
             if let Some(why) = netns::missing() {
                 return Ok(Done::Skipped(why.to_owned()));
@@ -131,7 +125,7 @@ impl Suite<'_> {
             self.cases(self.job("tests/c/computing_peer", &[])?, log)
         });
         report.step("computing peer, 5 % loss", |log| self.lossy(log, "tests/c/computing_peer"));
-        if self.provider.is_erd() && cfg!(target_arch = "x86_64") {
+        if cfg!(target_arch = "x86_64") {
             report.step("payloads read where they lie", |log| self.shared(log, |job| job));
             report.step("payloads read where they lie, at a card's address", |log| {
                 if let Some(why) = netns::missing() {
@@ -143,11 +137,9 @@ impl Suite<'_> {
                 })
             });
         }
-        if self.provider.is_erd() {
-            report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
-                self.lossy(log, "tests/c/nccl_sendrecv")
-            });
-        }
+        report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
+            self.lossy(log, "tests/c/nccl_sendrecv")
+        });
         report.step("sockets and memory, 1 to 256 peers", |log| {
             self.cases(self.job("tests/c/many_peers", &[])?, log)
         });
@@ -158,7 +150,7 @@ impl Suite<'_> {
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/shared", &[])?);
         let done = self.cases(place(job), log)?;
-        let sums = counters.read()?.context("erd keeps counters")?;
+        let sums = counters.read()?;
         let (uncopied, recalled) = (sums.get("udp_tx_uncopied_bytes"), sums.get("drops.recalled"));
         ensure!(uncopied >= UNCOPIED_BYTES_MIN, "{uncopied} bytes were not copied");
         ensure!(recalled >= RECALLED_MIN, "{recalled} datagrams were recalled");
@@ -169,11 +161,8 @@ impl Suite<'_> {
     fn bad_input(&self, log: &Path) -> Result<Done> {
         let counters = self.provider.counters(log);
         let done = self.cases(counters.give(self.job("tests/c/bad_input", &[])?), log)?;
-        if let Some(sums) = counters.read()?
-            && sums.below("drops") < DROPS_MIN
-        {
-            bail!("{} datagrams were counted as dropped, not {DROPS_MIN}", sums.below("drops"));
-        }
+        let drops = counters.read()?.below("drops");
+        ensure!(drops >= DROPS_MIN, "{drops} datagrams were counted as dropped, not {DROPS_MIN}");
         Ok(done)
     }
 
@@ -183,7 +172,7 @@ impl Suite<'_> {
         let suite = Suite { provider: &provider, ..*self };
         let counters = provider.counters(log);
         let done = suite.cases(counters.give(suite.job(source, &[])?), log)?;
-        let sums = counters.read()?.unwrap_or_default();
+        let sums = counters.read()?;
         let (resent, doubled) = (sums.retransmissions(), sums.get("drops.duplicate"));
         if resent == 0 || doubled == 0 {
             bail!("{resent} packets were sent again, {doubled} came twice: there were no faults");
@@ -200,7 +189,7 @@ impl Suite<'_> {
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/linked", &[])?);
         let done = self.cases(netns::private(job), log)?;
-        let carried = counters.read()?.unwrap_or_default().get("rx_payload_bytes");
+        let carried = counters.read()?.get("rx_payload_bytes");
         if !LINKED_BYTES.contains(&carried) {
             bail!(
                 "erd carried {carried} bytes, not {LINKED_BYTES:?}: the processes' ways are mixed up"
@@ -217,9 +206,7 @@ impl Suite<'_> {
         let job = counters.give(self.job(source, &[])?);
         let output = netns::lossy(job, LOST_OF_10000).run(log)?;
         let dropped = output.lines().find_map(dropped_packets).unwrap_or(0);
-        let Some(sums) = counters.read()? else {
-            return Done::one(format!("{dropped} packets dropped on the way"));
-        };
+        let sums = counters.read()?;
         if sums.retransmissions() < RETRANSMISSIONS_MIN || dropped == 0 {
             bail!("{dropped} packets were dropped and {} sent again", sums.retransmissions());
         }

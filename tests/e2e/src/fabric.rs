@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The provider under test unless another is asked for.
+/// The provider under test.
 pub const ERD: &str = "erd";
 
 /// What the reports call the libfabric of the MPICH wheel.
@@ -116,14 +116,14 @@ impl Provider {
     pub fn counters(&self, log: &Path) -> Counters {
         let file = log.with_extension("stats");
         let _ = fs::remove_file(&file);
-        Counters { file: self.is_erd().then_some(file) }
+        Counters { file }
     }
 }
 
 /// Where the counters of a job's endpoints will be.
 #[derive(Debug)]
 pub struct Counters {
-    file: Option<PathBuf>,
+    file: PathBuf,
 }
 
 /// Sums over all endpoints of a job.
@@ -138,25 +138,21 @@ impl Counters {
     /// Those that programs left in `file`.
     #[must_use]
     pub fn at(file: PathBuf) -> Counters {
-        Counters { file: Some(file) }
+        Counters { file }
     }
 
-    /// `job` with erd writing its counters there; unchanged for other providers.
+    /// `job` with erd writing its counters there.
     #[must_use]
     pub fn give(&self, job: Job) -> Job {
-        match &self.file {
-            Some(file) => job.env("FI_ERD_STATS", file),
-            None => job,
-        }
+        job.env("FI_ERD_STATS", &self.file)
     }
 
-    /// Reads the counters; `None` for a provider that has none.
+    /// Reads the counters.
     ///
     /// # Errors
     /// erd wrote no counters, or not JSON.
-    pub fn read(&self) -> Result<Option<Sums>> {
-        let Some(file) = &self.file else { return Ok(None) };
-        let text = fs::read_to_string(file)
+    pub fn read(&self) -> Result<Sums> {
+        let text = fs::read_to_string(&self.file)
             .context("erd wrote no counters: it did not carry this program")?;
         let mut sums = Sums::default();
         for line in text.lines() {
@@ -165,7 +161,7 @@ impl Counters {
             sums.add("", &value);
             sums.endpoints += 1;
         }
-        Ok(Some(sums))
+        Ok(sums)
     }
 
     /// Proof that erd carried at least `bytes` of payload; a remark for the report.
@@ -173,7 +169,7 @@ impl Counters {
     /// # Errors
     /// It carried less.
     pub fn proof(&self, bytes: u64) -> Result<String> {
-        let Some(sums) = self.read()? else { return Ok("no counters of erd".to_owned()) };
+        let sums = self.read()?;
         let carried = sums.get("rx_payload_bytes");
         if carried < bytes {
             bail!(
