@@ -81,12 +81,8 @@ pub struct BenchArgs {
     /// Fewer sizes, one run, less time for each point
     #[arg(long)]
     quick: bool,
-    /// Another libfabric: the prefix of an installation, or a directory with libfabric.so.1
-    /// (default: the one of the MPICH wheel)
-    #[arg(long, value_name = "PATH")]
-    libfabric: Option<PathBuf>,
-    /// The system's libfabric
-    #[arg(long, conflicts_with = "libfabric")]
+    /// The system's libfabric, not the one of the MPICH wheel
+    #[arg(long)]
     system: bool,
     /// Providers to measure, separated by commas; the first is compared with the others
     #[arg(long, value_name = "NAMES", default_value = "erd,tcp,udp;ofi_rxd,shm")]
@@ -94,9 +90,6 @@ pub struct BenchArgs {
     /// Alternating runs, of which the medians are taken
     #[arg(long, value_name = "COUNT")]
     runs: Option<usize>,
-    /// Where the results go, as JSON (default: xtask/bench.json in the target directory)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {

@@ -36,7 +36,7 @@ const NCCL_BYTES_MIN: u64 = 128 << 20;
 
 impl Suite<'_> {
     fn job(&self, source: &str, args: &[&str]) -> Result<Job> {
-        let program = compile(self.layout, source, self.core)?;
+        let program = compile(self.layout, source)?;
         let job = Job::new(program).args(["-p", &self.provider.name]).args(args);
         Ok(self.provider.give(self.core.give(job)).limit(Duration::from_secs(400)))
     }
@@ -99,7 +99,7 @@ impl Suite<'_> {
         report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
         report.step(&format!("every size with data checking, {on}"), |log| self.checked_sizes(log));
         report.step(&format!("example ping-pong, {on}"), |log| {
-            let program = compile(self.layout, "examples/pingpong", self.core)?;
+            let program = compile(self.layout, "examples/pingpong")?;
             let job = Job::new(program).args([&self.provider.name]);
             let output = self.provider.give(self.core.give(job)).run(log)?;
             Done::one(output.lines().last().unwrap_or_default())

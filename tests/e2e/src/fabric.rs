@@ -22,15 +22,13 @@ pub struct Core {
     pub name: String,
     /// Directory of its libfabric.so.1; `None` for the system's.
     pub library_dir: Option<PathBuf>,
-    /// Directory of its headers; `None` for the system's.
-    pub include_dir: Option<PathBuf>,
 }
 
 impl Core {
     /// The system's own.
     #[must_use]
     pub fn system() -> Core {
-        Core { name: "system libfabric".to_owned(), library_dir: None, include_dir: None }
+        Core { name: "system libfabric".to_owned(), library_dir: None }
     }
 
     /// The one in the MPICH wheel: libfabric 2.5 or later, without headers.
@@ -39,24 +37,7 @@ impl Core {
     /// The wheel's environment has not been made.
     pub fn wheel(layout: &Layout) -> Result<Core> {
         let dir = setup::wheel_libfabric(&layout.venv("mpich"), "mpich")?;
-        Ok(Core { name: WHEEL.to_owned(), library_dir: Some(dir), include_dir: None })
-    }
-
-    /// An installation under `prefix` (`lib/` and `include/`), or a directory with the library in it.
-    ///
-    /// # Errors
-    /// No libfabric.so.1 there.
-    pub fn at(prefix: &Path) -> Result<Core> {
-        let prefix = fs::canonicalize(prefix).with_context(|| prefix.display().to_string())?;
-        let found = [prefix.join("lib"), prefix.join("lib64"), prefix.clone()]
-            .into_iter()
-            .find(|dir| dir.join("libfabric.so.1").exists());
-        let Some(library) = found else {
-            bail!("no libfabric.so.1 under {}", prefix.display());
-        };
-        let include = prefix.join("include");
-        let include_dir = include.join("rdma/fabric.h").exists().then_some(include);
-        Ok(Core { name: prefix.display().to_string(), library_dir: Some(library), include_dir })
+        Ok(Core { name: WHEEL.to_owned(), library_dir: Some(dir) })
     }
 
     /// `job` with this libfabric.

@@ -4,6 +4,7 @@ use crate::fabric::{Core, Provider};
 use crate::layout::Layout;
 use crate::pingpong::{self, PingPong};
 use crate::process::{Job, last_lines};
+use crate::programs::compile_with;
 use crate::report::{Done, Report};
 use crate::{setup, verbs};
 use anyhow::{Context, Result, bail};
@@ -105,7 +106,7 @@ fn links(layout: &Layout, prefix: &Path, log: &Path) -> Result<()> {
     let config = Job::new("pkg-config").args(["--cflags", "--libs", "erd"]);
     let flags = config.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).run(log)?;
     let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
-    let program = verbs::compile(layout, "examples/verbs_pingpong", &flags, log)?;
+    let program = compile_with(layout, "examples/verbs_pingpong", &flags, log)?;
     Job::new(program).args(["1000"]).env("LD_LIBRARY_PATH", lib).run(log)?;
     Ok(())
 }

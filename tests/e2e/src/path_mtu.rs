@@ -49,7 +49,7 @@ impl Suite<'_> {
     /// Streams over the path while it changes; says what came of it.
     fn run(&self, log: &Path, mtu: u32, icmp: &str, changes: &[Change]) -> Result<String> {
         let counters = self.provider.counters(log);
-        let program = compile(self.layout, "tests/c/multipath", self.core)?;
+        let program = compile(self.layout, "tests/c/multipath")?;
         let mut job = Job::new(program).args(["-p", &self.provider.name, "-a", "a", "-b", "b"]);
         job = job.args(["-m", &MESSAGE_BYTES.to_string(), "-w", &OUTSTANDING.to_string()]);
         for change in changes {

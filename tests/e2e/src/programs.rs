@@ -5,8 +5,7 @@ use crate::layout::Layout;
 use crate::process::Job;
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 /// What steps run on. Each module of steps adds its own.
 #[derive(Debug)]
@@ -19,27 +18,36 @@ pub struct Suite<'a> {
     pub provider: &'a Provider,
 }
 
-/// Compiles `source`, a path in the repository without its `.c`, against the headers of `core`, or
-/// the system's where it has none; answers the program. The library is taken when it runs.
+/// Compiles `source`, a path in the repository without its `.c`, against libfabric's headers; answers the
+/// program. The library is taken when it runs.
 ///
 /// # Errors
 /// What the compiler says; warnings are errors.
-pub fn compile(layout: &Layout, source: &str, core: &Core) -> Result<PathBuf> {
-    let own_headers = core.include_dir.is_some();
-    let dir = layout.own.join(if own_headers { "bin-other" } else { "bin" });
-    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+pub fn compile(layout: &Layout, source: &str) -> Result<PathBuf> {
     let name = source.rsplit('/').next().unwrap_or(source);
-    let program = dir.join(name);
-    let mut job = Job::new("cc")
+    let log = layout.logs.join(format!("compile-{name}.log"));
+    let include = format!("-I{}", layout.root.join("include").display());
+    compile_with(layout, source, &[include, "-lfabric".to_owned(), "-lpthread".to_owned()], &log)
+}
+
+/// The same with flags that name headers and libraries.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(
+    layout: &Layout,
+    source: &str,
+    flags: &[String],
+    log: &Path,
+) -> Result<PathBuf> {
+    let dir = layout.own.join("bin");
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let program = dir.join(source.rsplit('/').next().unwrap_or(source));
+    Job::new("cc")
         .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
-        .limit(Duration::from_secs(120));
-    if let (Some(include), Some(library)) = (&core.include_dir, &core.library_dir) {
-        job = job.args(["-I".as_ref(), include.as_os_str(), "-L".as_ref(), library.as_os_str()]);
-    }
-    job = job.args(["-I".as_ref(), layout.root.join("include").as_os_str()]);
-    job = job
         .args([layout.root.join(format!("{source}.c"))])
-        .args(["-o".as_ref(), program.as_os_str()]);
-    job.args(["-lfabric", "-lpthread"]).run(&layout.logs.join(format!("compile-{name}.log")))?;
+        .args(["-o".as_ref(), program.as_os_str()])
+        .args(flags)
+        .run(log)?;
     Ok(program)
 }

@@ -2,6 +2,7 @@
 
 use crate::layout::Layout;
 use crate::process::Job;
+use crate::programs::compile_with;
 use crate::report::{Done, Report};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -52,7 +53,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
     for (name, args, shows) in IN_C {
         report.step(&format!("{name}.c"), |log| {
             let flags = flags(layout)?;
-            let program = compile(layout, name, &flags, log)?;
+            let program = compile_with(layout, name, &flags, log)?;
             let library = layout.own.join("lib");
             let job = Job::new(program).args(*args).env("LD_LIBRARY_PATH", library);
             shown(job, shows, log)
@@ -103,24 +104,6 @@ pub fn flags(layout: &Layout) -> Result<Vec<String>> {
     }
     let include = layout.root.join("include");
     Ok(vec![format!("-I{}", include.display()), format!("-L{}", dir.display()), "-lerd".to_owned()])
-}
-
-/// Compiles `source`, a path in the repository without its `.c`, with these flags; warnings are
-/// errors.
-///
-/// # Errors
-/// What the compiler says.
-pub fn compile(layout: &Layout, source: &str, flags: &[String], log: &Path) -> Result<PathBuf> {
-    let dir = layout.own.join("bin");
-    fs::create_dir_all(&dir)?;
-    let program = dir.join(source.rsplit('/').next().unwrap_or(source));
-    Job::new("cc")
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
-        .args([layout.root.join(format!("{source}.c"))])
-        .args(["-o".as_ref(), program.as_os_str()])
-        .args(flags)
-        .run(log)?;
-    Ok(program)
 }
 
 /// Symbols that a shared object exports, with their versions.

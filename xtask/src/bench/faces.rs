@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use erd_e2e::fabric::{ERD, Provider};
 use erd_e2e::layout::Layout;
 use erd_e2e::process::Job;
+use erd_e2e::programs::compile_with;
 use erd_e2e::{netns, verbs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub fn run(layout: &Layout, plan: &Plan) -> Result<Results> {
     let log = layout.logs.join("bench-faces.log");
     let _ = std::fs::remove_file(&log);
     let flags = verbs::flags(layout)?;
-    let in_c = verbs::compile(layout, "tests/c/bench_verbs", &flags, &log)?;
+    let in_c = compile_with(layout, "tests/c/bench_verbs", &flags, &log)?;
     let in_rust = example(layout, &log)?;
     let mut results = Results::default();
     for turn in 0..plan.runs * if plan.quick { 1 } else { TURNS } {

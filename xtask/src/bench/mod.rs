@@ -64,7 +64,7 @@ pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
         let faces = faces::run(layout, &plan)?;
         report["faces"] = faces.json(&plan.core.name, &plan.cpus)["points"].take();
     }
-    let file = args.json.clone().unwrap_or_else(|| layout.own.join("bench.json"));
+    let file = layout.own.join("bench.json");
     let text = serde_json::to_string_pretty(&report)?;
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
     println!("\nresults: {}", layout.short(&file).display());
@@ -81,16 +81,14 @@ impl Plan {
         if providers.iter().any(|name| name == erd_e2e::fabric::ERD) {
             setup::build_provider(layout)?;
         }
-        let core = match (&args.libfabric, args.system) {
-            (Some(path), _) => Core::at(path)?,
-            (None, true) => Core::system(),
-            (None, false) => {
-                setup::venv(layout, "mpich")?;
-                Core::wheel(layout)?
-            }
+        let core = if args.system {
+            Core::system()
+        } else {
+            setup::venv(layout, "mpich")?;
+            Core::wheel(layout)?
         };
-        let program = compile(layout, "tests/c/bench", &core)?;
-        let hub_program = compile(layout, "tests/c/bench_hub", &core)?;
+        let program = compile(layout, "tests/c/bench")?;
+        let hub_program = compile(layout, "tests/c/bench_hub")?;
         let quick = args.quick;
         Ok(Plan {
             core,

@@ -160,7 +160,7 @@ impl Suite<'_> {
     }
 
     fn multipath_job(&self, run: &Run<'_>, counters: &Counters) -> Result<Job> {
-        let program = compile(self.layout, "tests/c/multipath", self.core)?;
+        let program = compile(self.layout, "tests/c/multipath")?;
         let mut job = Job::new(program).args(["-p", &self.provider.name, "-a", "a", "-b", "b"]);
         job = job.args(["-m", &run.stream.message_bytes.to_string()]);
         job = job.args(["-w", &run.stream.outstanding.to_string()]);

@@ -3,7 +3,7 @@
 //! mpi4py's tests, and MPI over networks that lose or delay packets.
 
 use super::{Machine, PACKAGES, Ran};
-use crate::fabric::{Core, Counters};
+use crate::fabric::Counters;
 use crate::layout::Layout;
 use crate::mpi::Kind;
 use crate::mpi4py;
@@ -171,7 +171,7 @@ fn machine_for(layout: &Layout) -> Result<Machine> {
 }
 
 fn boot(layout: &Layout, machine: &Machine, full: bool, log: &Path) -> Result<Ran> {
-    let programs = PROGRAMS.iter().map(|source| compile(layout, source, &Core::system()));
+    let programs = PROGRAMS.iter().map(|source| compile(layout, source));
     let programs: Vec<_> = programs.collect::<Result<_>>()?;
     let dir = programs.first().and_then(|program| program.parent()).context("no programs")?;
     let suite = if full { mpi4py::source(layout, log)?.join("test") } else { PathBuf::new() };
