@@ -1,12 +1,11 @@
 //! `cargo xtask demo`: a ping-pong and a bandwidth run of fi_pingpong, and two ranks of MPI.
 
 use anyhow::{Context, Result};
-use comfy_table::{Table, presets};
 use erd_e2e::fabric::{Core, ERD, Provider, bytes_text};
 use erd_e2e::layout::Layout;
 use erd_e2e::mpi::{Kind, Mpi};
 use erd_e2e::pingpong::PingPong;
-use erd_e2e::setup;
+use erd_e2e::{report, setup};
 
 /// What has to be installed.
 const DEBIAN_PACKAGES: &[&str] =
@@ -40,9 +39,7 @@ pub fn run(layout: &Layout) -> Result<()> {
 fn ping_pong(layout: &Layout, provider: &Provider) -> Result<()> {
     let log = layout.logs.join("demo-pingpong.log");
     let counters = provider.counters(&log);
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["bytes", "round trips", "us one way", "MB/s"]);
+    let mut table = report::table(["bytes", "round trips", "us one way", "MB/s"]);
     let mut moved_bytes = 0;
     for (size, iterations) in LATENCY.iter().chain(BANDWIDTH) {
         moved_bytes += 2 * size * iterations;

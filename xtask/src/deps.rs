@@ -67,7 +67,7 @@ pub fn metadata(layout: &Layout, log: &Path) -> Result<(Metadata, Resolve)> {
 /// # Errors
 /// rustc does not tell.
 pub fn host(layout: &Layout, log: &Path) -> Result<String> {
-    let text = Job::new("rustc").args(["--version", "--verbose"]).dir(&layout.root).run(log)?;
+    let text = layout.rustc(&["-vV"], log)?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc names no host")?.to_owned())
 }

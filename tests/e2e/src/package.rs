@@ -1,7 +1,7 @@
 //! The packages as a user has them: installed, found by libfabric without a word, removed again.
 
 use crate::fabric::{Core, Provider};
-use crate::layout::Layout;
+use crate::layout::{Layout, empty};
 use crate::pingpong::{self, PingPong};
 use crate::process::{Job, last_lines};
 use crate::programs::compile_with;
@@ -238,13 +238,4 @@ fn erd_sees_it(place: &[&str], log: &Path) -> Result<()> {
 
 fn fi_info(place: &[&str]) -> Job {
     Job::new("fi_info").args(["-p", "erd"]).under(NOTHING).under(place)
-}
-
-/// The directory `dir` with nothing in it.
-fn empty(dir: PathBuf) -> Result<PathBuf> {
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
-    }
-    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    Ok(dir)
 }

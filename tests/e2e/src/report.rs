@@ -118,9 +118,7 @@ impl Report {
         if self.list {
             return true;
         }
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
-        table.set_header(["", "step", "s", "remark"]);
+        let mut table = table(["", "step", "s", "remark"]);
         for row in &self.rows {
             let took = format!("{:.1}", row.took.as_secs_f64());
             let remark =
@@ -139,6 +137,15 @@ impl Report {
         println!("{} passed, {} failed{skipped}", self.passed, self.failed);
         self.failed == 0 && self.passed > 0
     }
+}
+
+/// A table with this header, as all commands print them.
+#[must_use]
+pub fn table(header: impl Into<comfy_table::Row>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    table
 }
 
 /// A line for each reason why steps were skipped, which names them.

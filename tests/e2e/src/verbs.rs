@@ -4,12 +4,13 @@ use crate::layout::Layout;
 use crate::process::Job;
 use crate::programs::compile_with;
 use crate::report::{Done, Report};
+use crate::sanitizers::{self, LIBRARY};
+use crate::setup;
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Random sequences of calls that are run under memcheck.
@@ -39,9 +40,9 @@ pub fn steps(report: &mut Report, layout: &Layout) {
         Done::many(exported.len(), format!("{} as recorded", exported.len()))
     });
     report.step("C API, random calls, memcheck", |log| {
-        let program = unit_tests(layout, "erd", log)?;
+        let programs = sanitizers::unit_tests(layout, &[LIBRARY], log)?;
         for seed in 1..=SEQUENCES {
-            Job::new(&program)
+            Job::new(sanitizers::of_package(&programs, LIBRARY)?)
                 .args(["random_calls_are_answered_as_documented"])
                 .env("CAPI_SEED", seed.to_string())
                 .under(["valgrind", "--quiet", "--leak-check=no", "--error-exitcode=9"])
@@ -61,24 +62,12 @@ pub fn steps(report: &mut Report, layout: &Layout) {
     }
     for (name, args, shows) in IN_RUST {
         report.step(&format!("example {name} in Rust"), |log| {
-            let build = Job::new("cargo").args(["build", "--package", "erd", "--example", name]);
-            build.dir(&layout.root).limit(Duration::from_secs(600)).run(log)?;
+            let build = layout.cargo(&["build", "--package", "erd", "--example", name]);
+            build.limit(setup::DEBUG_LIMIT).run(log)?;
             let program = layout.target.join("debug/examples").join(name);
             shown(Job::new(program).args(*args), shows, log)
         });
     }
-}
-
-/// The program with the unit tests of a package.
-pub fn unit_tests(layout: &Layout, package: &str, log: &Path) -> Result<PathBuf> {
-    let output = Job::new("cargo")
-        .args(["test", "--package", package, "--lib", "--no-run", "--message-format", "json"])
-        .dir(&layout.root)
-        .limit(Duration::from_secs(900))
-        .run(log)?;
-    let mut messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = messages.find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    program.context("cargo named no program")
 }
 
 /// Runs an example, which is to write a line that begins so.

@@ -10,7 +10,6 @@ use crate::deps;
 use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, Metadata, NodeDep, Package, PackageId, Resolve, Target};
 use erd_e2e::layout::Layout;
-use erd_e2e::process::Job;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -46,10 +45,9 @@ impl Components {
     /// # Errors
     /// cargo does not answer as it should.
     pub fn find(layout: &Layout, log: &Path) -> Result<Components> {
-        let rustc = |args: &[&str]| Job::new("rustc").args(args).dir(&layout.root).run(log);
-        let version = rustc(&["--version"])?;
+        let version = layout.rustc(&["--version"], log)?;
         let rust = version.split(' ').nth(1).context("rustc told no version")?.to_owned();
-        let sysroot = rustc(&["--print", "sysroot"])?;
+        let sysroot = layout.rustc(&["--print", "sysroot"], log)?;
         let notices = Path::new(sysroot.trim()).join("share/doc/rust/COPYRIGHT-library.html");
         let rust_notices = notices.exists().then_some(notices);
         let (metadata, resolve) = deps::metadata(layout, log)?;

@@ -140,9 +140,9 @@ fn places(layout: &Layout, log: &Path) -> Result<[(PathBuf, String); 3]> {
         Some(dir) => PathBuf::from(dir),
         None => env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo"),
     };
-    let sysroot = Job::new("rustc").args(["--print", "sysroot"]).dir(&layout.root).run(log)?;
+    let sysroot = layout.rustc(&["--print", "sysroot"], log)?;
     let sources = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
-    let about = Job::new("rustc").args(["-vV"]).dir(&layout.root).run(log)?;
+    let about = layout.rustc(&["-vV"], log)?;
     let commit = about.lines().find_map(|line| line.strip_prefix("commit-hash: "));
     let commit = commit.context("rustc -vV names no commit")?;
     Ok([
@@ -162,15 +162,13 @@ fn build(layout: &Layout, name: &str, args: &[&str], log: &Path) -> Result<PathB
         |(dir, name): &(PathBuf, String)| format!("--remap-path-prefix={}={name}", dir.display());
     let flags = places(layout, log)?.each_ref().map(remap);
     let (host, target) = (deps::host(layout, log)?, layout.own.join(format!("{name}-build")));
-    Job::new("cargo")
-        .args(args)
+    layout
+        .cargo(args)
         .args(["--release", "--locked", "--target", &host])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        .dir(&layout.root)
-        .limit(Duration::from_secs(900))
         .run(log)?;
     Ok(target.join(host).join("release"))
 }

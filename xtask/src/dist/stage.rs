@@ -2,7 +2,7 @@
 
 use super::{LIBRARY, Parts, VERSION};
 use anyhow::{Context, Result, bail};
-use erd_e2e::layout::Layout;
+use erd_e2e::layout::{Layout, empty};
 use erd_e2e::process::Job;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -39,12 +39,7 @@ impl Stage {
     /// # Errors
     /// What was there cannot be removed.
     pub fn new(root: PathBuf) -> Result<Stage> {
-        if root.exists() {
-            fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
-        }
-        let stage = Stage { root };
-        stage.make()?;
-        Ok(stage)
+        Ok(Stage { root: empty(root)? })
     }
 
     /// The directory itself.

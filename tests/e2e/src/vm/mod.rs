@@ -7,7 +7,7 @@
 
 pub mod steps;
 
-use crate::layout::Layout;
+use crate::layout::{Layout, empty};
 use crate::process::{Job, append, last_lines};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -100,11 +100,9 @@ impl Machine {
     /// # Errors
     /// A machine that does not come to the script, or not to its end in time.
     pub fn run(&self, script: &str, limit: Duration, log: &Path) -> Result<Ran> {
-        let out = self.dir.join("out");
+        let out = empty(self.dir.join("out"))?;
         let console = self.dir.join("console");
-        let _ = fs::remove_dir_all(&out);
         let _ = fs::remove_file(&console);
-        fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
         let script = format!("export OUT={}\n{script}", out.display());
         fs::write(out.join("script"), script)?;
         fs::write(out.join("dir"), self.root.as_os_str().as_encoded_bytes())?;

@@ -198,10 +198,7 @@ fn test_programs(layout: &Layout, full: bool, log: &Path) -> Result<(PathBuf, Pa
     let found = if full && sanitizers::missing().is_none() {
         Sanitizer::Address.tests(layout, log)?
     } else {
-        let args = ["test", "--lib", "--no-run", "--message-format", "json"];
-        let packages = sanitizers::PACKAGES.iter().flat_map(|package| ["--package", package]);
-        let job = Job::new("cargo").args(args).args(packages).dir(&layout.root);
-        sanitizers::programs(&job.limit(Duration::from_secs(900)).run(log)?)
+        sanitizers::unit_tests(layout, &sanitizers::PACKAGES, log)?
     };
     let of = |package| sanitizers::of_package(&found, package).map(PathBuf::from);
     Ok((of(sanitizers::PORT)?, of(sanitizers::LIBRARY)?))
