@@ -1,6 +1,6 @@
 //! What libfabric loads: `fi_prov_ini`, the provider's description, its parameters.
 
-use crate::mistakes;
+use erd_core::mistakes;
 use erd_core::settings::{BadSetting, Found, Kind, PARAMETERS, Parameter, Settings};
 use erd_ffi::fi::{FI_EINVAL, NEWEST_API, Provider, fi_context, fi_info, fi_provider, fi_version};
 use erd_ffi::guard::guarded;
@@ -62,7 +62,7 @@ pub fn settings() -> Result<Settings, c_int> {
         }
         Err(error) => {
             tracing::warn!("{error}");
-            mistakes::tell_bad(&error);
+            mistakes::tell_bad(&error, parameter);
             Err(FI_EINVAL)
         }
     }

@@ -27,7 +27,6 @@ mod extension;
 pub mod fabric;
 mod flags;
 pub mod info;
-pub mod mistakes;
 pub mod mr;
 pub mod object;
 mod peer;
