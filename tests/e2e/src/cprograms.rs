@@ -88,7 +88,8 @@ impl Suite<'_> {
             }
         });
         if self.core.name == WHEEL {
-            report.step(&format!("linked with shared memory by lnx, {on}"), |log| self.linked(log));
+            let name = format!("linked with shared memory by lnx, {on}");
+            report.step_unless(&name, netns::missing, |log| self.linked(log));
             report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
                 self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
             });
@@ -114,30 +115,27 @@ impl Suite<'_> {
         report.step("messages complete when copied, then a process ends", |log| {
             self.cases(self.job("tests/c/early", &[])?, log)
         });
-        report.step("peer cut off", |log| {
-            if let Some(why) = netns::missing() {
-                return Ok(Done::Skipped(why.to_owned()));
-            }
+        report.step_unless("peer cut off", netns::missing, |log| {
             let job = self.job("tests/c/peer_death", &["cut_off"])?;
             self.cases(netns::private(job), log)
         });
         report.step("computing peer", |log| {
             self.cases(self.job("tests/c/computing_peer", &[])?, log)
         });
-        report.step("computing peer, 5 % loss", |log| self.lossy(log, "tests/c/computing_peer"));
+        report.step_unless("computing peer, 5 % loss", netns::loss_missing, |log| {
+            self.lossy(log, "tests/c/computing_peer")
+        });
         if cfg!(target_arch = "x86_64") {
             report.step("payloads read where they lie", |log| self.shared(log, |job| job));
-            report.step("payloads read where they lie, at a card's address", |log| {
-                if let Some(why) = netns::missing() {
-                    return Ok(Done::Skipped(why.to_owned()));
-                }
+            let name = "payloads read where they lie, at a card's address";
+            report.step_unless(name, netns::missing, |log| {
                 self.shared(log, |job| {
                     let job = job.env("CARD_ADDRESS", netns::CARD_ADDRESS);
                     netns::carded(job.env("FI_ERD_IFACE", "card"))
                 })
             });
         }
-        report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
+        report.step_unless("NCCL's calls, SENDRECV, 5 % loss", netns::loss_missing, |log| {
             self.lossy(log, "tests/c/nccl_sendrecv")
         });
         report.step("sockets and memory, 1 to 256 peers", |log| {
@@ -183,9 +181,6 @@ impl Suite<'_> {
     /// Two processes send to a third, one through shared memory and one through erd, whose counters
     /// must show its messages and not the other's.
     fn linked(&self, log: &Path) -> Result<Done> {
-        if let Some(why) = netns::missing() {
-            return Ok(Done::Skipped(why.to_owned()));
-        }
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/linked", &[])?);
         let done = self.cases(netns::private(job), log)?;
@@ -199,9 +194,6 @@ impl Suite<'_> {
     }
 
     fn lossy(&self, log: &Path, source: &str) -> Result<Done> {
-        if let Some(why) = netns::loss_missing() {
-            return Ok(Done::Skipped(why.to_owned()));
-        }
         let counters = self.provider.counters(log);
         let job = counters.give(self.job(source, &[])?);
         let output = netns::lossy(job, LOST_OF_10000).run(log)?;

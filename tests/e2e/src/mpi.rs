@@ -216,10 +216,7 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
         args: &["--most", "1048576"],
         limit: Duration::from_secs(240),
     };
-    report.step("MPICH 5 (wheel), 2 ranks, 1 % loss", |log| {
-        if let Some(why) = netns::loss_missing() {
-            return Ok(Done::Skipped(why.to_owned()));
-        }
+    report.step_unless("MPICH 5 (wheel), 2 ranks, 1 % loss", netns::loss_missing, |log| {
         exercise(Kind::Mpich, &Exercise { network: Network::Lossy(100), ..small }, log)
     });
     for kind in [Kind::Mpich, Kind::OpenMpi] {

@@ -47,10 +47,8 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
         unpacked_tarball(layout, &packages, log)?;
         laid_over(layout, &packages, provider, log)
     });
-    report.step("package in a clean root", |log| {
-        if !getuid().is_root() {
-            return Ok(Done::Skipped(NOT_ROOT.to_owned()));
-        }
+    let missing = || (!getuid().is_root()).then_some(NOT_ROOT);
+    report.step_unless("package in a clean root", missing, |log| {
         installed(layout, &clean_root(layout, log)?, &pack(layout, DIST)?, provider, log)
     });
     if full {

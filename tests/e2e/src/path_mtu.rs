@@ -27,10 +27,8 @@ impl Suite<'_> {
         let mtus = if full { &MTUS[..] } else { &MTUS[..SHORT_MTUS] };
         for mtu in mtus {
             for (icmp, name) in [("tell", "with ICMP"), ("drop", "without ICMP")] {
-                report.step(&format!("path MTU {mtu}, {name}"), |log| {
-                    if let Some(why) = netns::routers_missing() {
-                        return Ok(Done::Skipped(why.to_owned()));
-                    }
+                let name = format!("path MTU {mtu}, {name}");
+                report.step_unless(&name, netns::routers_missing, |log| {
                     let small = self.run(log, *mtu, icmp, &[Change { at_s: 1, mtu: None }])?;
                     let changes = [
                         Change { at_s: 1, mtu: Some(*mtu) },

@@ -79,6 +79,19 @@ impl Report {
         }
     }
 
+    /// Runs a step where nothing is missing; elsewhere it is skipped, and says what is.
+    pub fn step_unless(
+        &mut self,
+        name: &str,
+        missing: impl FnOnce() -> Option<&'static str>,
+        work: impl FnOnce(&Path) -> Result<Done>,
+    ) {
+        self.step(name, |log| match missing() {
+            Some(why) => Ok(Done::Skipped(why.to_owned())),
+            None => work(log),
+        });
+    }
+
     /// Runs a step that others need, whatever was asked for; whether it passed.
     pub fn needed(&mut self, name: &str, work: impl FnOnce(&Path) -> Result<Done>) -> bool {
         if self.list {

@@ -104,7 +104,7 @@ fn place_text(place: Place) -> &'static str {
 
 fn value(results: &Results, provider: &str, test: Test, size: u64, place: Place) -> String {
     let median = |name| results.median(provider, test, size, name, place);
-    let Some(main) = median(test.main_value().0) else { return "-".to_owned() };
+    let Some(main) = median(test.main_value()) else { return "-".to_owned() };
     match test {
         Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => {
             let tail = |name| median(name).unwrap_or(f64::NAN);
@@ -122,7 +122,7 @@ fn ratio(
     size: u64,
     place: Place,
 ) -> String {
-    let (name, _) = test.main_value();
+    let name = test.main_value();
     let first = results.median(first, test, size, name, place);
     let other = results.median(other, test, size, name, place);
     two_digits(first.zip(other).map(|(first, other)| first / other))

@@ -133,10 +133,8 @@ impl Suite<'_> {
     }
 
     fn step(&self, report: &mut Report, name: &str, run: Run<'_>) {
-        report.step(&format!("{name}, {}", run.scheme), |log| {
-            if let Some(why) = run.network.missing() {
-                return Ok(Done::Skipped(why.to_owned()));
-            }
+        let missing = || run.network.missing();
+        report.step_unless(&format!("{name}, {}", run.scheme), missing, |log| {
             let outcome = self.measure(&run, log)?;
             let (verdict, starved) = (run.judge(&outcome), outcome.phases[1].starved_share());
             let Some(error) = verdict.as_ref().err().filter(|_| starved > STARVED) else {
