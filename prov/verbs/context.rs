@@ -75,7 +75,7 @@ impl ContextOptions {
         let own = |name: &str| self.set.iter().rev().find(|(set, _)| set == name);
         Settings::read(|parameter| match own(parameter.name) {
             Some((_, value)) => Ok(Some(value.clone())),
-            None => crate::entry::parameter(parameter),
+            None => crate::parameters::read(parameter),
         })
     }
 }

@@ -61,7 +61,7 @@ impl Device {
     }
 
     fn fitting(criteria: &Criteria<'_>) -> Result<Vec<Device>, Error> {
-        let settings = Settings::read(crate::entry::parameter)?;
+        let settings = Settings::read(crate::parameters::read)?;
         let ports = erd_core::rdma::usable(&settings)
             .map_err(|error| Error::system("look for RDMA devices", error))?;
         // The one reason not to find any is that there are none.
