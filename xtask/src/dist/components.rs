@@ -5,7 +5,6 @@
 //! cores. The first writes a list beside each manifest of the workspace, with this machine's paths as
 //! identifiers.
 
-use super::VERSION;
 use crate::deps;
 use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, Metadata, NodeDep, Package, PackageId, Resolve, Target};
@@ -16,6 +15,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Version of the packages: the workspace's.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The packages whose dependencies are listed: the shared object's, and the command's.
 const ROOTS: [&str; 2] = ["erd-fi", "erd-tool"];
 /// How files begin that have a licence in them.

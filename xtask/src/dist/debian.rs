@@ -1,7 +1,7 @@
 //! The Debian package.
 
-use super::stage::Stage;
-use super::{LIBRARY, Parts, VERSION};
+use super::components::VERSION;
+use super::stage::{LIBRARY, Parts, Stage};
 use anyhow::{Context, Result, bail};
 use erd_e2e::layout::Layout;
 use erd_e2e::process::Job;

@@ -14,12 +14,12 @@ pub use stage::pages;
 
 use crate::deps;
 use anyhow::{Context, Result, bail};
-use components::Components;
+use components::{Components, VERSION};
 use erd_e2e::layout::Layout;
 use erd_e2e::package::Packages;
 use erd_e2e::process::Job;
 use erd_e2e::setup;
-use stage::Stage;
+use stage::{LIBRARY, Parts, Stage};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,27 +27,6 @@ use std::time::Duration;
 
 /// What has to be installed.
 const DEBIAN_PACKAGES: &[&str] = &["gcc", "libc6-dev", "dpkg-dev", "git"];
-
-/// Version of the packages: the workspace's.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The shared object: libfabric's provider, and what programs link.
-pub const LIBRARY: &str = "liberd.so.1";
-
-/// What everything else is made from.
-#[derive(Debug)]
-struct Parts {
-    /// Time of the source, in seconds since 1970: that of every file in the packages.
-    epoch: String,
-    /// The shared object, stripped and without a path of this machine.
-    library: PathBuf,
-    /// The command `erd`, likewise.
-    tool: PathBuf,
-    /// What is linked into both.
-    components: Components,
-    /// `epoch` for people.
-    time: String,
-}
 
 /// Builds the packages in `target/<name>`, all that they are made of in directories of that name.
 ///

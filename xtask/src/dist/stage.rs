@@ -1,6 +1,6 @@
 //! A directory that is filled with the files of a package.
 
-use super::{LIBRARY, Parts, VERSION};
+use super::components::{Components, VERSION};
 use anyhow::{Context, Result, bail};
 use erd_e2e::layout::{Layout, empty};
 use erd_e2e::process::Job;
@@ -9,6 +9,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The shared object: libfabric's provider, and what programs link.
+pub const LIBRARY: &str = "liberd.so.1";
 /// Directories with headers, documents and examples, each with its place under the prefix.
 const TREES: &[(&str, &str)] = &[
     ("include", "include"),
@@ -26,6 +28,21 @@ const FILES: &[(&str, &str)] = &[
     ("LICENSE-APACHE", "share/doc/erd/LICENSE-APACHE"),
     ("packaging/debian/copyright", "share/doc/erd/copyright"),
 ];
+
+/// What the packages are made from.
+#[derive(Debug)]
+pub struct Parts {
+    /// Time of the source, in seconds since 1970: that of every file in the packages.
+    pub epoch: String,
+    /// The shared object, stripped and without a path of this machine.
+    pub library: PathBuf,
+    /// The command `erd`, likewise.
+    pub tool: PathBuf,
+    /// What is linked into both.
+    pub components: Components,
+    /// `epoch` for people.
+    pub time: String,
+}
 
 /// A directory to be packed.
 #[derive(Debug)]
@@ -67,7 +84,7 @@ impl Stage {
     ///
     /// # Errors
     /// A file that cannot be copied.
-    pub(super) fn fill(
+    pub fn fill(
         &self,
         layout: &Layout,
         parts: &Parts,
