@@ -6,6 +6,7 @@ use crate::object::{self, Class};
 use crate::{addr_format, errno};
 use erd_core::domain::{Domain, Spot, Terms};
 use erd_core::keys::KeyTerms;
+use erd_core::place;
 use erd_core::settings::{PortSetting, Settings};
 use erd_core::sockaddr::{self, Family};
 use erd_core::uses::{Use, Users};
@@ -117,7 +118,7 @@ fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     let fits = |entry: &Interface| {
         entry.up
             && request.family.is_none_or(|family| family == Family::of(entry.addr))
-            && request.address.is_none_or(|ip| crate::info::owns(entry, ip))
+            && request.address.is_none_or(|ip| place::owns(entry, ip))
     };
     let found: Vec<Interface> = interfaces().into_iter().filter(fits).collect();
     let named = |entry: &&Interface| request.iface.as_ref().is_none_or(|name| *name == entry.name);

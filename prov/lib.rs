@@ -7,7 +7,8 @@
 //!   have in common), then one module for each class: [`fabric`], [`domain`], [`av`], [`eq`], [`mr`],
 //!   [`ep`], [`cq`], [`cntr`]; [`sep`] and [`shared`] are scalable endpoints and shared contexts,
 //!   [`poll`] poll and wait sets, `peer` other providers' queues;
-//! - [`verbs`]: for Rust; [`capi`]: for C.
+//! - [`verbs`]: for Rust; [`capi`]: for C;
+//! - [`parameters`]: where all of them read their settings.
 //!
 //! The protocol itself is the crate `erd_rd`; sockets and queue pairs are in `erd_port`, libfabric's ABI
 //! in `erd_ffi`, the operating system in `erd_sys`.
@@ -27,9 +28,9 @@ mod extension;
 pub mod fabric;
 mod flags;
 pub mod info;
-pub mod mistakes;
 pub mod mr;
 pub mod object;
+pub mod parameters;
 mod peer;
 pub mod poll;
 pub mod sep;

@@ -95,18 +95,6 @@ impl KeyTable {
     pub(crate) fn stood(&self, key: u64) -> bool {
         self.regions.lock().contains_key(&key) || self.gone.lock().contains(&key)
     }
-
-    /// Regions with a key.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.regions.lock().len()
-    }
-
-    /// True if no region has a key.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// A random key that is not in use.
@@ -145,7 +133,7 @@ mod tests {
     fn the_providers_keys_differ_from_each_other_and_from_what_was_asked() {
         let table = KeyTable::new(KeyTerms { random: true, ..KeyTerms::default() });
         let keys: Vec<_> = (0..64).map(|_| table.insert(region(), 7).expect("key")).collect();
-        assert_eq!(table.len(), 64);
+        assert_eq!(table.regions.lock().len(), 64);
         assert!(keys.iter().all(|key| *key > 1 << 32), "{keys:?}");
     }
 }

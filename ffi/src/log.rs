@@ -207,15 +207,6 @@ pub fn install() -> Result<(), SetGlobalDefaultError> {
     tracing::subscriber::set_global_default(FiSubscriber)
 }
 
-/// Asks libfabric again which levels are enabled.
-///
-/// The answer is kept at each place that logs, so that a disabled message costs one load. An
-/// application can change the answer by importing a log (`fi_import_log`); call this when a
-/// fabric is opened.
-pub fn refresh() {
-    tracing::callsite::rebuild_interest_cache();
-}
-
 /// A `tracing` subscriber that passes events to [`emit`] and takes no spans.
 ///
 /// The subsystem follows from the event's target: the last part of the path if libfabric has a

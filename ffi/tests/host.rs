@@ -185,8 +185,6 @@ fn full_info() -> Info {
     info.set_fabric_name("127.0.0.0/8").expect("memory");
     info.set_src_addr(&[1, 2, 3, 4]).expect("memory");
     info.set_dest_addr(&[5, 6]).expect("memory");
-    info.set_ep_auth_key(b"key").expect("memory");
-    info.set_domain_auth_key(b"other key").expect("memory");
     let pci = PciAddress { domain: 1, bus: 2, device: 3, function: 4 };
     let nic = NicSpec { name: Some("lo"), pci: Some(pci), mtu_bytes: 65536, ..NicSpec::default() };
     info.set_nic(Some(Nic::new(&nic).expect("memory")));
@@ -199,15 +197,13 @@ fn full_info() -> Info {
 ///
 /// `info` must be valid.
 unsafe fn check_full(info: &fi_info) {
-    // SAFETY: the caller's promise; keys and addresses have the lengths just compared.
+    // SAFETY: the caller's promise; addresses have the lengths just compared.
     unsafe {
         assert_eq!((info.caps, info.addr_format), (fi::FI_MSG | fi::FI_TAGGED, fi::FI_SOCKADDR_IN));
         assert_eq!(((*info.tx_attr).size, (*info.rx_attr).iov_limit), (64, 4));
-        assert_eq!(((*info.ep_attr).r#type, (*info.ep_attr).auth_key_size), (fi::FI_EP_RDM, 3));
-        assert_eq!(std::slice::from_raw_parts((*info.ep_attr).auth_key, 3), b"key");
+        assert_eq!(((*info.ep_attr).r#type, (*info.ep_attr).auth_key_size), (fi::FI_EP_RDM, 0));
         let domain = &*info.domain_attr;
-        assert_eq!((domain.mr_cnt, domain.auth_key_size), (5, 9));
-        assert_eq!(std::slice::from_raw_parts(domain.auth_key, 9), b"other key");
+        assert_eq!((domain.mr_cnt, domain.auth_key_size), (5, 0));
         assert_eq!(CStr::from_ptr(domain.name), c"lo");
         assert_eq!((*info.fabric_attr).prov_version, 3);
         assert_eq!(CStr::from_ptr((*info.fabric_attr).name), c"127.0.0.0/8");
@@ -236,30 +232,17 @@ fn libfabric_copies_and_frees_our_lists() {
         )
     };
     let mut list = InfoList::new();
-    assert!(list.is_empty());
     list.push(full_info());
     list.push(full_info());
     let head = list.into_raw();
-    // SAFETY: a list of ours; libfabric's copy is as it says, made with its own headers, which
-    // are at least 1.17; and each is freed once.
+    // SAFETY: a list of ours; libfabric's copy is as it says; and each is freed once.
     unsafe {
         check_full(&*(*head).next);
         assert!((*(*head).next).next.is_null());
         let theirs = dup(head);
         check_full(&*theirs);
-        let ours = Info::dup(theirs, fi::fi_version(1, 17)).expect("memory");
-        check_full(ours.as_raw());
         free(theirs);
-        check_full(ours.as_raw());
+        check_full(&*head);
         free(head);
     }
-}
-
-#[test]
-fn a_copy_of_sparse_hints_has_all_parts() {
-    let hints = fi_info { caps: fi::FI_RMA, ..fi_info::ZERO };
-    // SAFETY: hints may lack everything.
-    let info = unsafe { Info::dup(&raw const hints, fi::NEWEST_API) }.expect("memory");
-    assert_eq!((info.as_raw().caps, info.domain().mr_mode, info.ep().r#type), (fi::FI_RMA, 0, 0));
-    assert!(info.as_raw().nic.is_null() && info.fabric().name.is_null());
 }

@@ -27,7 +27,7 @@ impl PinId {
 pub struct Burst<'a> {
     /// Where to.
     pub dst: &'a Dst,
-    /// Which send socket, counted modulo [`TxSockets::path_count`](crate::udp::TxSockets::path_count).
+    /// Which send socket, counted modulo their number.
     pub path: u16,
     /// The mark; ignored if the port was opened without ECN.
     pub ecn: Ecn,

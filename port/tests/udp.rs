@@ -242,7 +242,7 @@ fn a_port_without_ecn_sends_unmarked() {
 #[test]
 fn each_path_has_a_source_port_of_its_own() {
     let (tx, mut rx, dst) = pair(V4, &PortOptions { paths: 4, ..PortOptions::default() });
-    assert_eq!((tx.path_count(), tx.fds().count()), (4, 4));
+    assert_eq!(tx.fds().count(), 4);
     let parts = Parts::new(&[b"x"]);
     let bursts: Vec<_> = (0..8).map(|path| Burst { path, ..parts.burst(&dst, 1) }).collect();
     assert_all_sent(send(&tx, &bursts), 8);

@@ -5,12 +5,11 @@ pub mod check;
 pub mod hints;
 mod nic;
 pub mod offer;
-pub mod place;
-
-pub use place::owns;
+mod place;
 
 use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
+use erd_core::place::{Place, network};
 use erd_core::settings::Settings;
 use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
@@ -22,13 +21,13 @@ use erd_ffi::fi::{
 };
 use erd_port::udp::{Interface, interfaces};
 use hints::Hints;
-use place::{Place, Query};
+use place::Query;
 use std::ffi::{c_char, c_int};
 
 /// Whether some interface is in the network of this name.
 #[must_use]
 pub fn is_network(name: &str) -> bool {
-    interfaces().iter().any(|entry| place::network(entry) == name)
+    interfaces().iter().any(|entry| network(entry) == name)
 }
 
 /// Answers `fi_getinfo`; `names` are node and service.
@@ -211,7 +210,7 @@ impl Grant {
             info.set_dest_addr(sockaddr::encode(dest).as_bytes())?;
         }
         info.set_domain_name(&place.domain_name())?;
-        info.set_fabric_name(&place::network(entry))?;
+        info.set_fabric_name(&network(entry))?;
         info.set_nic(nic::describe(entry, place.verbs.as_ref(), self.tell_pci)?);
         Ok(())
     }

@@ -1,37 +1,15 @@
-//! Which interfaces, local addresses and peers an application means.
+//! Which places an application means by its hints, node and service.
 
 use super::hints::Hints;
+use erd_core::place::{self, Criteria, Place, Source};
 use erd_core::resolve;
-use erd_core::settings::{PortSetting, Settings};
+use erd_core::settings::Settings;
 use erd_core::sockaddr::Family;
 use erd_ffi::fi::{FI_EINVAL, FI_ENODATA, FI_NUMERICHOST, FI_PEER, FI_SOURCE};
-use erd_port::udp::{self, Interface};
+use erd_port::udp::Interface;
 use erd_port::verbs::Port;
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-/// Where an endpoint could be: one `fi_info`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The interface.
-    pub interface: Interface,
-    /// The port of an RDMA device that carries data there; UDP alone without.
-    pub verbs: Option<Port>,
-    /// Local address; port 0 for any.
-    pub src: SocketAddr,
-    /// The peer, if the application named one.
-    pub dest: Option<SocketAddr>,
-}
-
-impl Place {
-    /// Name of the domain: the device's, or the interface's.
-    #[must_use]
-    pub fn domain_name(&self) -> String {
-        self.verbs.as_ref().map_or_else(|| self.interface.name.clone(), Port::name)
-    }
-}
+use std::net::SocketAddr;
 
 /// What `fi_getinfo` was asked besides the hints.
 #[derive(Clone, Copy, Default)]
@@ -44,91 +22,6 @@ pub struct Query<'a> {
     pub flags: u64,
 }
 
-/// Address bits of `ip` under a prefix.
-fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
-    let prefix = u32::from(prefix);
-    match ip {
-        IpAddr::V4(ip) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix)).unwrap_or(0);
-            Ipv4Addr::from_bits(ip.to_bits() & mask).into()
-        }
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0);
-            Ipv6Addr::from_bits(ip.to_bits() & mask).into()
-        }
-    }
-}
-
-/// The network that an interface is in, as a fabric is called: address and prefix.
-#[must_use]
-pub fn network(entry: &Interface) -> String {
-    format!("{}/{}", masked(entry.addr, entry.prefix), entry.prefix)
-}
-
-/// Whether an endpoint can be bound to `ip` on this interface. Loopback has its whole network.
-#[must_use]
-pub fn owns(entry: &Interface, ip: IpAddr) -> bool {
-    let same_family = entry.addr.is_ipv4() == ip.is_ipv4();
-    entry.addr == ip
-        || (entry.loopback
-            && same_family
-            && masked(ip, entry.prefix) == masked(entry.addr, entry.prefix))
-}
-
-/// Link-local addresses of IPv6 need a scope, which a peer cannot know.
-fn is_usable(entry: &Interface) -> bool {
-    let link_local = matches!(entry.addr, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    entry.up && !link_local
-}
-
-/// Interfaces to offer: fastest first, loopback last, IPv4 before IPv6 on each.
-///
-/// # Errors
-/// `FI_ENODATA` if `FI_ERD_IFACE` names one that there is not.
-pub fn offered(settings: &Settings, mut found: Vec<Interface>) -> Result<Vec<Interface>, c_int> {
-    found.retain(is_usable);
-    let named =
-        |entry: &Interface, name: &String| entry.name == *name || entry.addr.to_string() == *name;
-    for name in &settings.ifaces {
-        if !found.iter().any(|entry| named(entry, name)) {
-            let names: BTreeSet<_> = found.iter().map(|entry| entry.name.as_str()).collect();
-            tracing::warn!(
-                "FI_ERD_IFACE is \"{name}\", which is no interface with an address that is up; \
-                 valid: {}",
-                names.into_iter().collect::<Vec<_>>().join(", ")
-            );
-            return Err(FI_ENODATA);
-        }
-    }
-    found.retain(|entry| {
-        settings.ifaces.is_empty() || settings.ifaces.iter().any(|name| named(entry, name))
-    });
-    found.sort_by_key(|entry| {
-        (entry.loopback, Reverse(entry.speed_mbps.unwrap_or(0)), entry.name.clone(), entry.addr)
-    });
-    Ok(found)
-}
-
-/// The local address that a request asks for.
-enum Source {
-    /// None: any, with a free port.
-    Free,
-    /// This port on every interface.
-    Port(u16),
-    /// One of these.
-    At(Vec<SocketAddr>),
-}
-
-impl Source {
-    fn on(&self, entry: &Interface) -> Option<SocketAddr> {
-        match self {
-            Source::Free => Some(SocketAddr::new(entry.addr, 0)),
-            Source::Port(port) => Some(SocketAddr::new(entry.addr, *port)),
-            Source::At(addrs) => addrs.iter().copied().find(|addr| owns(entry, addr.ip())),
-        }
-    }
-}
-
 fn resolve(query: Query<'_>, family: Option<Family>) -> Result<Vec<SocketAddr>, c_int> {
     let numeric = query.flags & FI_NUMERICHOST != 0;
     resolve::lookup(query.node, query.service, family, numeric).map_err(|error| {
@@ -139,11 +32,7 @@ fn resolve(query: Query<'_>, family: Option<Family>) -> Result<Vec<SocketAddr>, 
 
 fn source(hints: &Hints, query: Query<'_>, family: Option<Family>) -> Result<Source, c_int> {
     if query.flags & FI_SOURCE == 0 {
-        return Ok(match hints.src {
-            None => Source::Free,
-            Some(src) if src.ip().is_unspecified() => Source::Port(src.port()),
-            Some(src) => Source::At(vec![src]),
-        });
+        return Ok(hints.src.map_or(Source::Free, |src| Source::from(vec![src])));
     }
     match (query.node, query.service) {
         (None, None) => {
@@ -154,11 +43,7 @@ fn source(hints: &Hints, query: Query<'_>, family: Option<Family>) -> Result<Sou
             let first = resolve(query, family)?.first().copied();
             Ok(first.map_or(Source::Free, |addr| Source::Port(addr.port())))
         }
-        (Some(_), _) => {
-            let addrs = resolve(query, family)?;
-            let any = addrs.iter().find(|addr| addr.ip().is_unspecified());
-            Ok(any.map_or(Source::At(addrs.clone()), |any| Source::Port(any.port())))
-        }
+        (Some(_), _) => Ok(Source::from(resolve(query, family)?)),
     }
 }
 
@@ -175,27 +60,6 @@ fn destinations(
     Ok(hints.dest.into_iter().collect())
 }
 
-/// Puts a request on an interface; `None` if it does not belong there.
-fn settle(
-    entry: &Interface,
-    source: &Source,
-    dests: &[(SocketAddr, Option<IpAddr>)],
-) -> Option<Place> {
-    let src = source.on(entry)?;
-    let place = |dest| Place { interface: entry.clone(), verbs: None, src, dest };
-    if dests.is_empty() {
-        return Some(place(None));
-    }
-    let family = Family::of(src.ip());
-    let mut reachable = dests.iter().filter(|(dest, _)| Family::of(dest.ip()) == family);
-    let fits = |route: &Option<IpAddr>| match source {
-        Source::At(_) => true,
-        Source::Free | Source::Port(_) => *route == Some(entry.addr),
-    };
-    let (dest, _) = reachable.find(|(_, route)| fits(route))?;
-    Some(place(Some(*dest)))
-}
-
 /// All places that meet a request, in order of preference. Only the resolver and the routing table
 /// are asked; nothing is sent to a peer.
 ///
@@ -209,28 +73,15 @@ pub fn places(
     ports: &[Port],
 ) -> Result<Vec<Place>, c_int> {
     let family = crate::addr_format::family(hints.addr_format);
-    let offered = offered(settings, interfaces)?;
-    let source = source(hints, query, family)?;
-    let dests: Vec<_> = destinations(hints, query, family)?
-        .into_iter()
-        .map(|dest| (dest, udp::route_source(dest).ok()))
-        .collect();
-    let meant = |entry: &&Interface| {
-        family.is_none_or(|family| family == Family::of(entry.addr))
-            && hints.fabric_name.as_ref().is_none_or(|name| *name == network(entry))
+    let offered = place::offered(settings, interfaces).map_err(crate::errno::of)?;
+    let criteria = Criteria {
+        family,
+        domain: hints.domain_name.as_deref(),
+        network: hints.fabric_name.as_deref(),
+        source: source(hints, query, family)?,
+        dests: destinations(hints, query, family)?,
     };
-    let plain: Vec<_> =
-        offered.iter().filter(meant).filter_map(|entry| settle(entry, &source, &dests)).collect();
-    let over_verbs = plain.iter().flat_map(|place| {
-        let ports = erd_core::rdma::on_interface(ports, &place.interface);
-        ports.into_iter().map(|port| Place { verbs: Some(port), ..place.clone() })
-    });
-    let mut places: Vec<_> = over_verbs.collect();
-    if settings.port != PortSetting::Verbs {
-        places.extend(plain);
-    }
-    places
-        .retain(|place| hints.domain_name.as_ref().is_none_or(|name| *name == place.domain_name()));
+    let places = place::places(settings, &offered, &criteria, ports);
     if places.is_empty() {
         tracing::info!(
             domain = hints.domain_name,
@@ -308,6 +159,13 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_that_is_not_there_is_no_data() {
+        let found = |iface| places(&settings(iface), &Hints::none(), Query::default(), host(), &[]);
+        assert_eq!(found("eth9"), Err(FI_ENODATA));
+        assert!(found("slow,127.0.0.1").is_ok_and(|places| places.len() == 2));
+    }
+
+    #[test]
     fn hints_narrow_the_choice() {
         let by = |change: fn(&mut Hints)| {
             let mut hints = Hints::none();
@@ -357,17 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_setting_keeps_to_what_it_names_and_must_exist() {
-        let offered = |iface| {
-            offered(&settings(iface), host())
-                .map(|all| all.iter().map(|entry| entry.addr.to_string()).collect::<Vec<_>>())
-        };
-        assert_eq!(offered("slow,127.0.0.1"), Ok(vec!["192.0.2.17".into(), "127.0.0.1".into()]));
-        assert_eq!(offered("eth9"), Err(FI_ENODATA));
-        assert_eq!(offered("down"), Err(FI_ENODATA));
-    }
-
-    #[test]
     fn who_links_providers_gets_loopback_only_for_want_of_others() {
         let found = |change: fn(&mut Hints), iface| {
             let mut hints = Hints { caps: FI_PEER, ..Hints::none() };
@@ -380,15 +227,5 @@ mod tests {
         assert_eq!(found(|_| (), "lo"), 2);
         assert_eq!(found(|hints| hints.domain_name = Some("lo".into()), ""), 2);
         assert_eq!(found(|hints| hints.caps = 0, ""), 2);
-    }
-
-    #[test]
-    fn a_fabric_is_called_after_its_network() {
-        let names: Vec<_> = host().iter().map(network).collect();
-        assert_eq!(names[0], "127.0.0.0/8");
-        assert_eq!(names[1], "::1/128");
-        assert_eq!(names[3], "2001:db8::/64");
-        assert_eq!(names[4], "198.51.100.0/25");
-        assert_eq!(network(&interface("x", "10.0.0.1", 0, None)), "0.0.0.0/0");
     }
 }

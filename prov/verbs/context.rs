@@ -3,9 +3,10 @@
 use super::cq::CompletionQueue;
 use super::error::Error;
 use super::pd::ProtectionDomain;
-use crate::info::place::Place;
 use erd_core::domain::{Domain, Spot, Terms};
 use erd_core::keys::KeyTerms;
+use erd_core::mistakes;
+use erd_core::place::Place;
 use erd_core::settings::{BadSetting, PARAMETERS, Settings};
 use erd_sys::process::Process;
 use std::net::IpAddr;
@@ -74,7 +75,7 @@ impl ContextOptions {
         let own = |name: &str| self.set.iter().rev().find(|(set, _)| set == name);
         Settings::read(|parameter| match own(parameter.name) {
             Some((_, value)) => Ok(Some(value.clone())),
-            None => crate::entry::parameter(parameter),
+            None => crate::parameters::read(parameter),
         })
     }
 }
@@ -100,7 +101,7 @@ pub struct Context {
 impl Context {
     pub(super) fn open(place: &Place, options: &ContextOptions) -> Result<Context, Error> {
         let settings = options.read()?;
-        crate::mistakes::tell_unknown(&settings);
+        mistakes::tell_unknown(&settings);
         let spot = Spot {
             entry: place.interface.clone(),
             local: place.src.ip(),

@@ -2,8 +2,7 @@
 
 use super::context::{Context, ContextOptions};
 use super::error::Error;
-use crate::info::hints::Hints;
-use crate::info::place::{self, Place, Query};
+use erd_core::place::{self, Criteria, Place, Source};
 use erd_core::settings::Settings;
 use erd_port::udp::interfaces;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +23,7 @@ impl Device {
     /// # Errors
     /// A setting in the environment that is not valid. No device at all is an empty list.
     pub fn list() -> Result<Vec<Device>, Error> {
-        Device::fitting(&Hints::none())
+        Device::fitting(&Criteria::default())
     }
 
     /// The first device of this name, such as `eth0`, or with this address, such as `127.0.0.1`.
@@ -34,8 +33,8 @@ impl Device {
     pub fn find(name: &str) -> Result<Device, Error> {
         let found = match name.parse::<IpAddr>() {
             Ok(ip) => {
-                let src = Some(SocketAddr::new(ip, 0));
-                Device::fitting(&Hints { src, ..Hints::none() })?.into_iter().next()
+                let source = Source::from(vec![SocketAddr::new(ip, 0)]);
+                Device::fitting(&Criteria { source, ..Criteria::default() })?.into_iter().next()
             }
             Err(_) => Device::list()?.into_iter().find(|device| device.name() == name),
         };
@@ -50,8 +49,8 @@ impl Device {
     /// # Errors
     /// [`Error::NoDevice`] if there is no route.
     pub fn towards(peer: SocketAddr) -> Result<Device, Error> {
-        let hints = Hints { dest: Some(peer), ..Hints::none() };
-        let found = Device::fitting(&hints)?.into_iter().next();
+        let criteria = Criteria { dests: vec![peer], ..Criteria::default() };
+        let found = Device::fitting(&criteria)?.into_iter().next();
         found.ok_or_else(|| Device::none(format!("on the way to {peer}")))
     }
 
@@ -61,13 +60,14 @@ impl Device {
         Error::NoDevice { name, there: there.join(", ") }
     }
 
-    fn fitting(hints: &Hints) -> Result<Vec<Device>, Error> {
-        let settings = Settings::read(crate::entry::parameter)?;
+    fn fitting(criteria: &Criteria<'_>) -> Result<Vec<Device>, Error> {
+        let settings = Settings::read(crate::parameters::read)?;
         let ports = erd_core::rdma::usable(&settings)
             .map_err(|error| Error::system("look for RDMA devices", error))?;
         // The one reason not to find any is that there are none.
-        let places = place::places(&settings, hints, Query::default(), interfaces(), &ports);
-        Ok(places.unwrap_or_default().into_iter().map(|place| Device { place }).collect())
+        let offered = place::offered(&settings, interfaces()).unwrap_or_default();
+        let places = place::places(&settings, &offered, criteria, &ports);
+        Ok(places.into_iter().map(|place| Device { place }).collect())
     }
 
     /// Name of the interface, or of the RDMA device and its port.

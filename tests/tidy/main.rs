@@ -35,7 +35,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("erd-fuzz", &["erd-rd", "erd-port", "erd", "erd-world"]),
     ("erd-relay", &["erd-rd", "erd-sim"]),
     ("erd-world", &["erd-core", "erd-rd", "erd-port"]),
-    ("xtask", &[]),
+    ("erd-e2e", &[]),
+    ("xtask", &["erd-e2e"]),
 ];
 
 /// Words that no file has, each with the reason. They are written in two parts so that this file

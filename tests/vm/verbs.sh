@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs in the virtual machine: the provider over its two Soft-RoCE devices. Each case leaves in $OUT
-# NAME.status ("client server"), NAME.output and NAME.stats (erd's counters), which xtask judges.
+# NAME.status ("client server"), NAME.output and NAME.stats (erd's counters), which tests/e2e judges.
 # PROVIDERS is the directory of the provider, PROGRAMS that of the C programs, MPICH an environment with
 # it, DEVICE_TESTS the program with the ports' tests, LIBRARY_TESTS that with the library's, of which
 # STRESS is the name of one. SUITE is the directory of mpi4py's tests; empty for

@@ -1,15 +1,14 @@
 //! Checks of the source: format, lints, documentation, dependencies, and cargo's own tests.
 
-use crate::deps;
-use crate::layout::Layout;
-use crate::process::{Ended, Job, Running, append};
-use crate::report::{Done, Report};
-use crate::sanitizers::STRESS;
+use crate::{deps, dist};
 use anyhow::{Context, Result, bail};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::{Ended, Job, Running, append};
+use erd_e2e::report::{Done, Report};
+use erd_e2e::sanitizers::STRESS;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const MINUTES_15: Duration = Duration::from_secs(900);
 /// Seeds of simulated faults that the short tier tries.
 const SHORT_SEEDS: u32 = 500;
 /// Seeds that the full tier tries.
@@ -20,37 +19,36 @@ const STRESS_SECONDS: &str = "5";
 /// Adds the steps.
 pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     report.step("rustfmt", |log| {
-        cargo(layout, &["fmt", "--all", "--check"]).run(log)?;
+        layout.cargo(&["fmt", "--all", "--check"]).run(log)?;
         Done::one("no differences")
     });
     report.step("clippy", |log| {
         for features in [&[][..], &["--all-features"]] {
-            let job = cargo(layout, &["clippy", "--workspace", "--all-targets"]).args(features);
+            let job = layout.cargo(&["clippy", "--workspace", "--all-targets"]).args(features);
             job.args(["--", "-D", "warnings"]).run(log)?;
         }
         Done::one("no warnings")
     });
     report.step("rustdoc", |log| {
-        let job = cargo(layout, &["doc", "--workspace", "--no-deps"]);
+        let job = layout.cargo(&["doc", "--workspace", "--no-deps"]);
         job.env("RUSTDOCFLAGS", "-D warnings").run(log)?;
         Done::one("no warnings")
     });
     report.step("licences and duplicates", |log| deps::check(layout, log));
     report.step("cargo test", |log| {
-        let job = cargo(layout, &["test", "--workspace", "--no-fail-fast"]);
+        let job = layout.cargo(&["test", "--workspace", "--no-fail-fast"]);
         // Named headers have to be there: without them their comparison would be skipped.
         let include = std::env::var_os("ERD_FABRIC_INCLUDE").unwrap_or("/usr/include".into());
         count_tests(job.env("ERD_FABRIC_INCLUDE", include).finish(log)?)
     });
     report.step("many threads at once, an Ethernet's datagrams", |log| {
         let test = ["test", "--package", "erd", "--lib", STRESS];
-        let job = cargo(layout, &test).args(["--", "--exact"]);
+        let job = layout.cargo(&test).args(["--", "--exact"]);
         let job = job.env("FI_ERD_MTU", "1472").env("ERD_STRESS_SECONDS", STRESS_SECONDS);
         count_tests(job.finish(log)?)
     });
     report.step("mutants of the protocol", |log| {
-        let job =
-            optimised(cargo(layout, &["test", "--package", "erd-world", "--test", "mutants"]));
+        let job = optimised(layout.cargo(&["test", "--package", "erd-world", "--test", "mutants"]));
         let job = job.args(["--features", "mutants", "--", "--nocapture"]);
         // All are hunted, whatever the caller's own environment says.
         let output = job.env("MUTANTS_ONLY", "").run(log)?;
@@ -65,15 +63,26 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     if full {
         report.step("strangers and little memory", |log| {
             let test = ["test", "--package", "erd", "--lib", "ep::tests::strangers"];
-            let job = cargo(layout, &test).args(["--", "--ignored", "--test-threads", "1"]);
+            let job = layout.cargo(&test).args(["--", "--ignored", "--test-threads", "1"]);
             let job = job.args(["--skip", "strangers::victim"]);
             count_tests(job.finish(log)?)
         });
     }
 }
 
-fn cargo(layout: &Layout, args: &[&str]) -> Job {
-    Job::new("cargo").args(args).dir(&layout.root).limit(MINUTES_15)
+/// Adds the steps that read the packages' files without building anything.
+pub fn packaging_steps(report: &mut Report, layout: &Layout) {
+    report.step("man pages", |log| {
+        let pages = dist::pages(layout)?;
+        Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(&pages).run(log)?;
+        Done::many(pages.len(), format!("{} pages, no warnings", pages.len()))
+    });
+    report.step("Spack recipe", |log| {
+        let parse = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
+        let recipe = layout.root.join("packaging/spack/package.py");
+        Job::new("python3").args(["-c", parse]).args([recipe]).run(log)?;
+        Done::one("it is Python; there is no Spack here to run it")
+    });
 }
 
 /// A test that is long enough to be worth optimising; its debug assertions stay.
@@ -100,7 +109,7 @@ fn count_tests(ended: Ended) -> Result<Done> {
 
 /// Runs the engine under random faults from fresh seeds, in two processes.
 fn faults(layout: &Layout, log: &Path, seeds: u32) -> Result<Done> {
-    let build = optimised(cargo(layout, &["test", "--package", "erd-world", "--test", "faults"]));
+    let build = optimised(layout.cargo(&["test", "--package", "erd-world", "--test", "faults"]));
     build.clone().args(["--no-run"]).run(log)?;
     let run = build
         .args(["swarm", "--", "--exact", "--nocapture"])

@@ -1,11 +1,11 @@
 //! What an acknowledgement costs each controller, in instructions, counted by callgrind.
 
-use crate::layout::Layout;
-use crate::pingpong::schemes;
-use crate::process::Job;
-use crate::setup;
 use anyhow::{Context, Result};
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment};
+use erd_e2e::layout::Layout;
+use erd_e2e::pingpong::schemes;
+use erd_e2e::process::Job;
+use erd_e2e::{report, setup};
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,17 +39,10 @@ const COLUMNS: [Column; 5] = [
 pub fn run(layout: &Layout) -> Result<()> {
     setup::packages(layout, setup::TEST_PACKAGES)?;
     let log = layout.logs.join("cost.log");
-    Job::new("cargo")
-        .args(["build", "--release", "--package", "erd-rd", "--example", "controller_cost"])
-        .dir(&layout.root)
-        .limit(Duration::from_secs(900))
-        .run(&log)?;
-    let program = layout.target.join("release/examples/controller_cost");
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
+    let program = setup::build_example(layout, "erd-rd", "controller_cost", &log)?;
     let mut header = vec!["scheme".to_owned()];
     header.extend(COLUMNS.iter().map(|column| column.title.to_owned()));
-    table.set_header(header);
+    let mut table = report::table(header);
     for scheme in schemes(layout)? {
         let mut row = vec![Cell::new(&scheme)];
         for column in &COLUMNS {

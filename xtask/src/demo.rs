@@ -1,13 +1,15 @@
 //! `cargo xtask demo`: a ping-pong and a bandwidth run of fi_pingpong, and two ranks of MPI.
 
-use crate::fabric::{Core, ERD, Provider, bytes_text};
-use crate::layout::Layout;
-use crate::mpi::{Kind, Mpi};
-use crate::pingpong::PingPong;
-use crate::setup;
 use anyhow::{Context, Result};
-use comfy_table::{Table, presets};
+use erd_e2e::fabric::{Core, ERD, Provider, bytes_text};
+use erd_e2e::layout::Layout;
+use erd_e2e::mpi::{Kind, Mpi};
+use erd_e2e::pingpong::PingPong;
+use erd_e2e::{report, setup};
 
+/// What has to be installed.
+const DEBIAN_PACKAGES: &[&str] =
+    &["gcc", "libc6-dev", "libfabric-dev", "libfabric-bin", "python3", "python3-venv"];
 /// Sizes of the ping-pong, and the iterations of each.
 const LATENCY: &[(u64, u64)] = &[(0, 10_000), (64, 10_000), (1024, 10_000), (8192, 5000)];
 /// Sizes of the bandwidth runs.
@@ -18,7 +20,7 @@ const BANDWIDTH: &[(u64, u64)] = &[(65_536, 5000), (1_048_576, 1000), (8_388_608
 /// # Errors
 /// The first thing that does not work.
 pub fn run(layout: &Layout) -> Result<()> {
-    setup::packages(layout, setup::DEMO_PACKAGES)?;
+    setup::packages(layout, DEBIAN_PACKAGES)?;
     setup::build_provider(layout)?;
     let provider = Provider::new(layout, ERD);
     println!(
@@ -37,9 +39,7 @@ pub fn run(layout: &Layout) -> Result<()> {
 fn ping_pong(layout: &Layout, provider: &Provider) -> Result<()> {
     let log = layout.logs.join("demo-pingpong.log");
     let counters = provider.counters(&log);
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["bytes", "round trips", "us one way", "MB/s"]);
+    let mut table = report::table(["bytes", "round trips", "us one way", "MB/s"]);
     let mut moved_bytes = 0;
     for (size, iterations) in LATENCY.iter().chain(BANDWIDTH) {
         moved_bytes += 2 * size * iterations;
@@ -69,7 +69,7 @@ fn mpi(layout: &Layout, provider: &Provider) -> Result<()> {
     let counters = provider.counters(&log);
     let job = mpi.job(provider, 2, &layout.root.join("examples/mpi_demo.py"));
     print!("{}", counters.give(job).run(&log)?);
-    let sums = counters.read()?.context("erd wrote no counters")?;
+    let sums = counters.read()?;
     println!("\n{}", sums.remark());
     println!("erd received {} for the two ranks", bytes_text(sums.get("rx_payload_bytes")));
     Ok(())

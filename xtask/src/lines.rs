@@ -1,14 +1,15 @@
 //! Counts the lines of production code: Rust without tests, comments and blank lines. What single items
 //! have for tests alone, outside modules of tests, is counted.
 
-use crate::layout::Layout;
 use anyhow::{Context, Result, ensure};
+use erd_e2e::layout::Layout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders with no production code. The relay is a test's network, and `xtask` is the tests' own program.
+/// Folders with no production code: `tests` has crates that test alone, and `xtask` has the project's own
+/// commands.
 const WITHOUT: [&str; 5] = ["examples", "fuzz", "rd/examples", "tests", "xtask"];
 
 /// Prints the lines of each folder at the root, and their sum.

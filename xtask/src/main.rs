@@ -3,33 +3,19 @@
 mod bench;
 mod checks;
 mod cost;
-mod cprograms;
 mod demo;
 mod deps;
 mod dist;
-mod fabric;
-mod layout;
 mod lines;
-mod mpi;
-mod mpi4py;
-mod multipath;
-mod netns;
-mod package;
-mod path_mtu;
-mod pingpong;
-mod process;
-mod programs;
-mod report;
-mod sanitizers;
-mod setup;
 mod test;
-mod tool;
-mod valgrind;
-mod verbs;
 mod vm;
 
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use layout::Layout;
+use erd_e2e::layout::Layout;
+use erd_e2e::package;
+use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -87,9 +73,6 @@ pub struct TestArgs {
     /// Name the steps and run none
     #[arg(long)]
     list: bool,
-    /// Run the program tests over another provider, to see how it does
-    #[arg(long, value_name = "NAME", default_value = fabric::ERD)]
-    provider: String,
 }
 
 /// Options of `bench`.
@@ -98,12 +81,8 @@ pub struct BenchArgs {
     /// Fewer sizes, one run, less time for each point
     #[arg(long)]
     quick: bool,
-    /// Another libfabric: the prefix of an installation, or a directory with libfabric.so.1
-    /// (default: the one of the MPICH wheel)
-    #[arg(long, value_name = "PATH")]
-    libfabric: Option<PathBuf>,
-    /// The system's libfabric
-    #[arg(long, conflicts_with = "libfabric")]
+    /// The system's libfabric, not the one of the MPICH wheel
+    #[arg(long)]
     system: bool,
     /// Providers to measure, separated by commas; the first is compared with the others
     #[arg(long, value_name = "NAMES", default_value = "erd,tcp,udp;ofi_rxd,shm")]
@@ -111,18 +90,15 @@ pub struct BenchArgs {
     /// Alternating runs, of which the medians are taken
     #[arg(long, value_name = "COUNT")]
     runs: Option<usize>,
-    /// Where the results go, as JSON (default: xtask/bench.json in the target directory)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = Layout::find().and_then(|layout| match cli.command {
+    let outcome = root().and_then(Layout::of).and_then(|layout| match cli.command {
         Command::Demo => demo::run(&layout).map(|()| true),
         Command::Test(args) => test::run(&layout, &args),
         Command::Bench(args) => bench::run(&layout, &args).map(|()| true),
-        Command::Dist => dist::run(&layout).map(|_| true),
+        Command::Dist => dist::run(&layout, package::DIST).map(|_| true),
         Command::Cost => cost::run(&layout).map(|()| true),
         Command::Lines => lines::run(&layout).map(|()| true),
         Command::Vm(args) => vm::run(&layout, &args),
@@ -135,4 +111,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The repository's root, which cargo tells.
+fn root() -> Result<PathBuf> {
+    let manifest = env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+    let manifest = fs::canonicalize(&manifest).context("CARGO_MANIFEST_DIR")?;
+    Ok(manifest.parent().context("xtask lies at the file system's root")?.to_owned())
 }

@@ -1,14 +1,14 @@
 //! `cargo xtask test`: all steps in order, a table, and the closing line.
 
 use crate::TestArgs;
-use crate::fabric::{Core, Provider, WHEEL};
-use crate::layout::Layout;
-use crate::mpi::KINDS;
-use crate::programs::Suite;
-use crate::report::{Done, Report};
-use crate::{checks, demo, mpi, mpi4py, package, pingpong, sanitizers, setup, tool};
-use crate::{verbs, vm};
+use crate::{checks, demo, dist};
 use anyhow::Result;
+use erd_e2e::fabric::{Core, ERD, Provider, WHEEL};
+use erd_e2e::layout::Layout;
+use erd_e2e::mpi::KINDS;
+use erd_e2e::programs::Suite;
+use erd_e2e::report::{Done, Report};
+use erd_e2e::{mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm};
 
 /// Runs the tier that `args` asks for; whether nothing failed.
 ///
@@ -16,22 +16,21 @@ use anyhow::Result;
 /// What is needed cannot be installed.
 pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     let mut report = Report::new(&layout.logs, args.only.clone(), args.list);
-    let provider = Provider::new(layout, &args.provider);
+    let provider = Provider::new(layout, ERD);
     let packages = report.needed("packages", |_| {
         let missing = setup::packages(layout, setup::TEST_PACKAGES)?;
         Done::one(if missing.is_empty() { "all there".to_owned() } else { missing.join(" ") })
     });
-    if provider.is_erd() {
-        checks::steps(&mut report, layout, args.full);
-    }
-    if provider.is_erd() && args.full {
+    checks::steps(&mut report, layout, args.full);
+    if args.full {
         sanitizers::steps(&mut report, layout);
     }
-    if provider.is_erd() && packages {
+    if packages {
         sanitizers::memcheck_step(&mut report, layout);
-        package::steps(&mut report, layout, &provider, args.full);
+        checks::packaging_steps(&mut report, layout);
+        package::steps(&mut report, layout, &provider, args.full, dist::run);
     }
-    if !packages || !prepare(&mut report, layout, &provider) {
+    if !packages || !prepare(&mut report, layout) {
         return Ok(report.close());
     }
     let system = Core::system();
@@ -39,52 +38,41 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         Err(_) if args.list => Core { name: WHEEL.to_owned(), ..Core::system() },
         found => found?,
     };
-    if provider.is_erd() {
-        verbs::steps(&mut report, layout);
-    }
+    verbs::steps(&mut report, layout);
     for core in [&system, &wheel] {
         pingpong::steps(&mut report, core, &provider);
         pingpong::memcheck_steps(&mut report, core, &provider);
         Suite { layout, core, provider: &provider }.steps(&mut report);
     }
-    if provider.is_erd() {
-        pingpong::scheme_steps(&mut report, layout, &wheel, &provider);
-        tool::steps(&mut report, layout, &system, &provider);
-    }
-    Suite { layout, core: &wheel, provider: &provider }.peer_steps(&mut report);
-    if provider.is_erd() {
-        let suite = Suite { layout, core: &wheel, provider: &provider };
-        suite.multipath_steps(&mut report, args.full);
-        suite.path_mtu_steps(&mut report, args.full);
-    }
-    if provider.is_erd() {
-        vm::steps::steps(&mut report, layout, args.full);
-    }
+    pingpong::scheme_steps(&mut report, layout, &wheel, &provider);
+    tool::steps(&mut report, layout, &system, &provider);
+    let suite = Suite { layout, core: &wheel, provider: &provider };
+    suite.peer_steps(&mut report);
+    suite.multipath_steps(&mut report, args.full);
+    suite.path_mtu_steps(&mut report, args.full);
+    vm::steps::steps(&mut report, layout, args.full);
     mpi::steps(&mut report, layout, &provider, args.full);
     if args.full {
         mpi4py::steps(&mut report, layout, &provider);
     }
-    if provider.is_erd() {
-        report.step("demo", |_| {
-            demo::run(layout)?;
-            Done::one("both parts, erd's counters show the bytes")
-        });
-    }
+    report.step("demo", |_| {
+        demo::run(layout)?;
+        Done::one("both parts, erd's counters show the bytes")
+    });
     Ok(report.close())
 }
 
 /// What the programs need, whatever `--only` asks for.
-fn prepare(report: &mut Report, layout: &Layout, provider: &Provider) -> bool {
+fn prepare(report: &mut Report, layout: &Layout) -> bool {
     let environments = report.needed("MPI environments", |_| {
         for kind in KINDS {
             setup::venv(layout, kind.venv())?;
         }
         Done::one("all there")
     });
-    let built = !provider.is_erd()
-        || report.needed("release build", |_| {
-            setup::build_provider(layout)?;
-            Done::one("liberd_fi.so")
-        });
+    let built = report.needed("release build", |_| {
+        setup::build_provider(layout)?;
+        Done::one("liberd_fi.so")
+    });
     environments && built
 }

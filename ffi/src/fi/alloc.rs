@@ -4,11 +4,9 @@
 //! and has [`SLACK_BYTES`] of zeros behind it, because the core's `fi_dupinfo` copies as many
 //! bytes out of it as its own headers say, which may be more than ours.
 
-use super::compat::{self, Versioned};
 use super::nic::Nic;
 use super::{
-    FI_DUP, FI_ENOSYS, FI_SUCCESS, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
-    fi_tx_attr, fid, fid_nic,
+    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid, fid_nic,
 };
 use core::ffi::{c_char, c_void};
 use core::mem::ManuallyDrop;
@@ -61,19 +59,6 @@ fn replace<T>(place: &mut *mut T, new: *mut T) {
     unsafe { libc::free(old.cast()) };
 }
 
-/// The bytes at `ptr`, none if it is NULL.
-///
-/// # Safety
-///
-/// `ptr` must be NULL or readable for `len_bytes` during `'a`.
-unsafe fn bytes_at<'a>(ptr: *const u8, len_bytes: usize) -> &'a [u8] {
-    if ptr.is_null() || len_bytes == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { core::slice::from_raw_parts(ptr, len_bytes) }
-}
-
 /// One `fi_info` with all five attributes, in C memory. `next` is NULL.
 pub struct Info(NonNull<fi_info>);
 
@@ -93,76 +78,6 @@ impl Info {
         raw.domain_attr = calloc()?.as_ptr();
         raw.fabric_attr = calloc()?.as_ptr();
         Ok(info)
-    }
-
-    /// A copy of someone's `fi_info`, without `next` and `prov_name`.
-    ///
-    /// Attributes that `src` lacks are zero, and so are fields newer than `api_version`.
-    ///
-    /// # Errors
-    ///
-    /// [`NoMemory`].
-    ///
-    /// # Safety
-    ///
-    /// `src` and all that it points to must be valid as libfabric defines, made with headers of
-    /// 1.7 (which brought `nic`) and of `api_version`, or newer, and must not change meanwhile.
-    pub unsafe fn dup(src: *const fi_info, api_version: u32) -> Result<Self, NoMemory> {
-        // SAFETY: the caller vouches for it, and `fi_info` itself did not grow since 1.7.
-        let src = unsafe { &*src };
-        let mut info = Self::new()?;
-        info.set_caps(src.caps);
-        info.set_mode(src.mode);
-        info.set_addr_format(src.addr_format);
-        info.set_handle(src.handle);
-        // SAFETY: an address is as long as its length field says.
-        unsafe {
-            info.set_src_addr(bytes_at(src.src_addr.cast(), src.src_addrlen))?;
-            info.set_dest_addr(bytes_at(src.dest_addr.cast(), src.dest_addrlen))?;
-        }
-        // SAFETY: `src` is valid, and so are its attributes.
-        unsafe { info.dup_attrs(src, api_version)? };
-        // SAFETY: `src` is valid, and so is its NIC.
-        info.raw_mut().nic = unsafe { dup_nic(src.nic)? };
-        Ok(info)
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Info::dup`].
-    unsafe fn dup_attrs(&mut self, src: &fi_info, api_version: u32) -> Result<(), NoMemory> {
-        // SAFETY: the caller vouches for each attribute as far as `api_version` reaches.
-        let (tx, ep, domain) = unsafe {
-            (
-                read_or_zero(src.tx_attr, api_version),
-                read_or_zero(src.ep_attr, api_version),
-                read_or_zero(src.domain_attr, api_version),
-            )
-        };
-        *self.tx_mut() = tx.unwrap_or(fi_tx_attr::ZERO);
-        // SAFETY: `fi_rx_attr` never grew, so all of it is there.
-        *self.rx_mut() = unsafe { src.rx_attr.as_ref() }.copied().unwrap_or(fi_rx_attr::ZERO);
-        if let Some(ep) = ep {
-            self.set_ep(&ep);
-            // SAFETY: a key is as long as its length field says.
-            self.set_ep_auth_key(unsafe { bytes_at(ep.auth_key, ep.auth_key_size) })?;
-        }
-        if let Some(domain) = domain {
-            self.set_domain(&domain);
-            // SAFETY: as above; the name is NULL or a C string.
-            unsafe {
-                self.set_domain_auth_key(bytes_at(domain.auth_key, domain.auth_key_size))?;
-                replace(&mut self.domain_raw().name, dup_name(domain.name)?);
-            }
-        }
-        // SAFETY: `fi_fabric_attr` kept its size, as `api_version` filled its padding.
-        if let Some(fabric) = unsafe { src.fabric_attr.as_ref() } {
-            self.set_fabric(fabric);
-            // SAFETY: the name is NULL or a C string.
-            let name = unsafe { dup_name(fabric.name)? };
-            replace(&mut self.fabric_raw().name, name);
-        }
-        Ok(())
     }
 
     fn raw_mut(&mut self) -> &mut fi_info {
@@ -185,13 +100,6 @@ impl Info {
         unsafe { &mut *self.raw_mut().fabric_attr }
     }
 
-    /// The structure, for reading.
-    #[must_use]
-    pub fn as_raw(&self) -> &fi_info {
-        // SAFETY: as in `raw_mut`.
-        unsafe { self.0.as_ref() }
-    }
-
     /// The transmit attributes.
     pub fn tx_mut(&mut self) -> &mut fi_tx_attr {
         // SAFETY: as in `ep_raw`.
@@ -202,27 +110,6 @@ impl Info {
     pub fn rx_mut(&mut self) -> &mut fi_rx_attr {
         // SAFETY: as in `ep_raw`.
         unsafe { &mut *self.raw_mut().rx_attr }
-    }
-
-    /// The endpoint attributes, for reading.
-    #[must_use]
-    pub fn ep(&self) -> &fi_ep_attr {
-        // SAFETY: as in `ep_raw`.
-        unsafe { &*self.as_raw().ep_attr }
-    }
-
-    /// The domain attributes, for reading.
-    #[must_use]
-    pub fn domain(&self) -> &fi_domain_attr {
-        // SAFETY: as in `ep_raw`.
-        unsafe { &*self.as_raw().domain_attr }
-    }
-
-    /// The fabric attributes, for reading.
-    #[must_use]
-    pub fn fabric(&self) -> &fi_fabric_attr {
-        // SAFETY: as in `ep_raw`.
-        unsafe { &*self.as_raw().fabric_attr }
     }
 
     /// Sets all endpoint attributes but the authorization key.
@@ -249,11 +136,6 @@ impl Info {
     /// Sets `caps`.
     pub fn set_caps(&mut self, caps: u64) {
         self.raw_mut().caps = caps;
-    }
-
-    /// Sets `mode`.
-    pub fn set_mode(&mut self, mode: u64) {
-        self.raw_mut().mode = mode;
     }
 
     /// Sets `addr_format`.
@@ -289,32 +171,6 @@ impl Info {
         let raw = self.raw_mut();
         replace(&mut raw.dest_addr, copy);
         raw.dest_addrlen = addr.len();
-        Ok(())
-    }
-
-    /// Sets the endpoint's authorization key; an empty one becomes NULL.
-    ///
-    /// # Errors
-    ///
-    /// [`NoMemory`].
-    pub fn set_ep_auth_key(&mut self, key: &[u8]) -> Result<(), NoMemory> {
-        let copy = memdup(key)?;
-        let attr = self.ep_raw();
-        replace(&mut attr.auth_key, copy.cast());
-        attr.auth_key_size = key.len();
-        Ok(())
-    }
-
-    /// Sets the domain's authorization key; an empty one becomes NULL.
-    ///
-    /// # Errors
-    ///
-    /// [`NoMemory`].
-    pub fn set_domain_auth_key(&mut self, key: &[u8]) -> Result<(), NoMemory> {
-        let copy = memdup(key)?;
-        let attr = self.domain_raw();
-        replace(&mut attr.auth_key, copy.cast());
-        attr.auth_key_size = key.len();
         Ok(())
     }
 
@@ -373,12 +229,6 @@ impl InfoList {
     #[must_use]
     pub const fn new() -> Self {
         Self { head: core::ptr::null_mut(), tail: core::ptr::null_mut() }
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.head.is_null()
     }
 
     /// Appends one.
@@ -450,49 +300,6 @@ pub unsafe fn free_list(head: *mut fi_info) {
             }
             libc::free(info.as_ptr().cast());
         }
-    }
-}
-
-/// What a caller wrote, if it wrote anything.
-///
-/// # Safety
-///
-/// `src` must be NULL or as [`compat::read`] asks.
-unsafe fn read_or_zero<T: Versioned>(src: *const T, api_version: u32) -> Option<T> {
-    // SAFETY: not NULL, so the caller's promise holds.
-    (!src.is_null()).then(|| unsafe { compat::read(src, api_version) })
-}
-
-/// A copy of a C string, NULL for NULL.
-///
-/// # Safety
-///
-/// `name` must be NULL or a C string.
-unsafe fn dup_name(name: *const c_char) -> Result<*mut c_char, NoMemory> {
-    if name.is_null() {
-        return Ok(core::ptr::null_mut());
-    }
-    // SAFETY: the caller's promise.
-    let copy = unsafe { libc::strdup(name) };
-    if copy.is_null() { Err(NoMemory) } else { Ok(copy) }
-}
-
-/// A copy of a NIC by its own operations, NULL where it has none to copy it.
-///
-/// # Safety
-///
-/// `nic` must be NULL or a valid NIC of any provider.
-unsafe fn dup_nic(nic: *mut fid_nic) -> Result<*mut fid_nic, NoMemory> {
-    // SAFETY: the caller's promise covers the NIC and its table.
-    let Some(ops) = (unsafe { nic.as_ref().and_then(|nic| nic.fid.ops.as_ref()) }) else {
-        return Ok(core::ptr::null_mut());
-    };
-    let mut copy: *mut fid_nic = core::ptr::null_mut();
-    // SAFETY: a table holds at least `control`; FI_DUP takes a place for the new pointer.
-    match unsafe { (ops.control)(nic.cast(), FI_DUP, (&raw mut copy).cast()) } {
-        FI_SUCCESS => Ok(copy),
-        err if err == -FI_ENOSYS => Ok(core::ptr::null_mut()),
-        _ => Err(NoMemory),
     }
 }
 

@@ -15,18 +15,6 @@ pub const fn fi_version(major: u16, minor: u16) -> u32 {
     ((major as u32) << 16) | minor as u32
 }
 
-/// `FI_MAJOR(version)`.
-#[must_use]
-pub const fn fi_major(version: u32) -> u16 {
-    (version >> 16) as u16
-}
-
-/// `FI_MINOR(version)`.
-#[must_use]
-pub const fn fi_minor(version: u32) -> u16 {
-    (version & 0xffff) as u16
-}
-
 pub type fi_addr_t = u64;
 pub type fi_av_type = c_uint;
 pub type fi_progress = c_uint;

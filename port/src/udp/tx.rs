@@ -106,12 +106,6 @@ impl TxSockets {
         self.sockets.iter().map(AsFd::as_fd)
     }
 
-    /// Send sockets, and so paths.
-    #[must_use]
-    pub fn path_count(&self) -> u16 {
-        self.sockets.len() as u16
-    }
-
     /// The most datagrams that one send takes in one piece; 1 without GSO. A larger burst, or one
     /// of more than 65507 bytes, is sent datagram by datagram.
     #[must_use]

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub use device::{Port, ifindex, ports, shares_card};
 pub use pins::{PINS_MAX, Pin};
-pub use port::{Counters, Options, SETTLE_NS, VerbsPort};
+pub use port::{Options, SETTLE_NS, VerbsPort};
 pub use receive::{Member, Source};
 pub use send::{SendStop, Sent};
 

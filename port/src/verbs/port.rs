@@ -35,21 +35,6 @@ pub struct Options {
     pub qkey: u32,
 }
 
-/// What a port has carried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Datagrams sent.
-    pub tx_datagrams: u64,
-    /// Their bytes.
-    pub tx_bytes: u64,
-    /// Datagrams received, for all endpoints.
-    pub rx_datagrams: u64,
-    /// Their bytes.
-    pub rx_bytes: u64,
-    /// Datagrams that no endpoint took.
-    pub rx_unclaimed: u64,
-}
-
 /// Unreliable datagrams over one port of an RDMA device, for all endpoints of a domain.
 pub struct VerbsPort {
     pub(super) receiver: Mutex<Receiver>,
@@ -227,20 +212,6 @@ impl VerbsPort {
             self.take_events();
         }
         [&self.up, &self.named, &self.hears].into_iter().all(|good| good.load(Ordering::Relaxed))
-    }
-
-    /// What it has carried.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        let sender = self.sender();
-        let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
-        Counters {
-            tx_datagrams: sender.datagrams,
-            tx_bytes: sender.bytes,
-            rx_datagrams: receiver.datagrams,
-            rx_bytes: receiver.bytes,
-            rx_unclaimed: receiver.unclaimed,
-        }
     }
 
     /// This process is a forked child of the one that opened it.

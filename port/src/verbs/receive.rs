@@ -116,10 +116,6 @@ pub(super) struct Receiver {
     requests: Requests,
     /// Room for completions.
     done: Vec<ibv_wc>,
-    /// Datagrams and bytes received, and those that no endpoint took.
-    pub(super) datagrams: u64,
-    pub(super) bytes: u64,
-    pub(super) unclaimed: u64,
 }
 
 /// Receives to post in one go.
@@ -155,9 +151,6 @@ impl Receiver {
             next_tag: 1,
             requests: Requests::default(),
             done: ibv_wc::room(BATCH),
-            datagrams: 0,
-            bytes: 0,
-            unclaimed: 0,
         };
         let all: Vec<u32> = (0..slots).collect();
         for slots in all.chunks(BATCH) {
@@ -290,8 +283,6 @@ impl Receiver {
         if !fits {
             return Err(slot);
         }
-        self.datagrams += 1;
-        self.bytes += u64::from(wc.byte_len) - GRH_BYTES as u64;
         self.held[slot as usize] = true;
         if to == tag {
             out.push(arrival);
@@ -300,10 +291,7 @@ impl Receiver {
         let room = self.slots as usize / INBOX_SHARE;
         match self.members.get(&to) {
             Some(inbox) if inbox.push(arrival, room) => Ok(()),
-            _ => {
-                self.unclaimed += 1;
-                Err(slot)
-            }
+            _ => Err(slot),
         }
     }
 

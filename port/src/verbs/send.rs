@@ -150,9 +150,6 @@ pub(super) struct Sender {
     gid_index: u8,
     flow_label_paths: bool,
     reaped_ns: u64,
-    /// Datagrams and bytes sent.
-    pub(super) datagrams: u64,
-    pub(super) bytes: u64,
 }
 
 impl Sender {
@@ -195,8 +192,6 @@ impl Sender {
             gid_index: port.gid.index,
             flow_label_paths: port.flow_label_paths,
             reaped_ns: 0,
-            datagrams: 0,
-            bytes: 0,
         })
     }
 
@@ -521,7 +516,6 @@ impl Sender {
                 | if inline { IBV_SEND_INLINE } else { 0 };
             let name = pack(at, queue.epoch, number);
             self.chain.requests.push(request(name, to, ah, flags, 1 + c_int::from(tail.is_some())));
-            self.bytes += u64::from(len_bytes);
         }
         self.chain.link();
     }
@@ -537,7 +531,6 @@ impl Sender {
             tracing::warn!(qp = queue.qp.number(), taken, count, "a queue pair takes no sends");
             queue.failed_ns = Some(monotonic_ns());
         }
-        self.datagrams += u64::from(taken);
         (taken, self.chain.uncopied_bytes(taken))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Finding, Host};
 use crate::info::setting_problems;
-use erd::mistakes::{is_unknown, meant_name, meant_value};
+use erd_core::mistakes::{is_unknown, meant_name, meant_value};
 use erd_core::settings::PARAMETERS;
 use std::env;
 

@@ -1,8 +1,7 @@
 //! What a program that asks for nothing gets, and why.
 
 use crate::text;
-use erd::info::hints::Hints;
-use erd::info::place::{self, Query};
+use erd_core::place::{self, Criteria};
 use erd_core::plan::Plan;
 use erd_core::settings::{PortSetting, Settings};
 use erd_port::udp::Interface;
@@ -72,10 +71,11 @@ pub fn choose(
         }
     };
     let names: Vec<String> = found.iter().map(|entry| entry.name.clone()).collect();
-    let places = place::places(settings, &Hints::none(), Query::default(), found, &ports);
-    let Ok(places) = places else {
+    let usable = place::offered(settings, found).unwrap_or_default();
+    let places = place::places(settings, &usable, &Criteria::default(), &ports);
+    if places.is_empty() {
         return (Choice::none(nothing(settings, &names)), Vec::new());
-    };
+    }
     let offered: Vec<Place> = places.iter().map(|place| described(settings, place)).collect();
     let reasons = offered.first().map(|first| reasons(settings, first, &offered, no_devices));
     (Choice { place: offered.first().cloned(), reasons: reasons.unwrap_or_default() }, offered)

@@ -1,6 +1,6 @@
 //! `FI_ERD_*` as they are in this environment.
 
-use erd::entry::parameter as lookup;
+use erd::parameters::read as lookup;
 use erd_core::settings::{BadSetting, PARAMETERS, Settings};
 use serde::Serialize;
 

@@ -4,12 +4,12 @@
 use super::Plan;
 use super::results::{Results, Test};
 use super::table;
-use crate::fabric::{ERD, Provider};
-use crate::layout::Layout;
-use crate::process::Job;
-use crate::{netns, verbs};
-use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use anyhow::{Result, bail};
+use erd_e2e::fabric::{ERD, Provider};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::Job;
+use erd_e2e::programs::compile_with;
+use erd_e2e::{netns, setup, verbs};
 use std::time::Duration;
 
 /// What the table calls them, the provider first.
@@ -29,8 +29,8 @@ pub fn run(layout: &Layout, plan: &Plan) -> Result<Results> {
     let log = layout.logs.join("bench-faces.log");
     let _ = std::fs::remove_file(&log);
     let flags = verbs::flags(layout)?;
-    let in_c = verbs::compile(layout, "tests/c/bench_verbs", &flags, &log)?;
-    let in_rust = example(layout, &log)?;
+    let in_c = compile_with(layout, "tests/c/bench_verbs", &flags, &log)?;
+    let in_rust = setup::build_example(layout, "erd", "latency", &log)?;
     let mut results = Results::default();
     for turn in 0..plan.runs * if plan.quick { 1 } else { TURNS } {
         for size in SIZES {
@@ -57,15 +57,4 @@ pub fn run(layout: &Layout, plan: &Plan) -> Result<Results> {
     println!("\nThe provider and the library, half round trip in us: p50 (p99, p99.9)");
     println!("{}", table::table(&faces, Test::Latency, SIZES, &results));
     Ok(results)
-}
-
-/// The example in Rust that measures.
-fn example(layout: &Layout, log: &std::path::Path) -> Result<PathBuf> {
-    Job::new("cargo")
-        .args(["build", "--release", "--package", "erd", "--example", "latency"])
-        .dir(&layout.root)
-        .limit(Duration::from_secs(900))
-        .run(log)
-        .context("building the example")?;
-    Ok(layout.target.join("release/examples/latency"))
 }

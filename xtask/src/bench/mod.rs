@@ -5,19 +5,22 @@ mod results;
 mod table;
 
 use crate::BenchArgs;
-use crate::fabric::{Core, Provider};
-use crate::layout::Layout;
-use crate::netns;
-use crate::process::{Job, append};
-use crate::programs::compile;
-use crate::setup;
 use anyhow::{Context, Result, bail};
+use erd_e2e::fabric::{Core, Provider};
+use erd_e2e::layout::Layout;
+use erd_e2e::netns;
+use erd_e2e::process::{Job, append};
+use erd_e2e::programs::compile;
+use erd_e2e::setup;
 use indicatif::{ProgressBar, ProgressStyle};
 use results::{Results, Test};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What has to be installed.
+const DEBIAN_PACKAGES: &[&str] =
+    &["gcc", "libc6-dev", "libfabric-dev", "python3", "python3-venv", "iproute2"];
 /// Most time for one point of one run; a provider that needs more is reported as hanging.
 const POINT_LIMIT_S: u64 = 20;
 
@@ -57,11 +60,11 @@ pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
     let results = measure(layout, &plan)?;
     table::print(&plan.providers, &plan.tests, &results);
     let mut report = results.json(&plan.core.name, &plan.cpus);
-    if plan.providers.iter().any(|name| name == crate::fabric::ERD) {
+    if plan.providers.iter().any(|name| name == erd_e2e::fabric::ERD) {
         let faces = faces::run(layout, &plan)?;
         report["faces"] = faces.json(&plan.core.name, &plan.cpus)["points"].take();
     }
-    let file = args.json.clone().unwrap_or_else(|| layout.own.join("bench.json"));
+    let file = layout.own.join("bench.json");
     let text = serde_json::to_string_pretty(&report)?;
     fs::write(&file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
     println!("\nresults: {}", layout.short(&file).display());
@@ -73,21 +76,19 @@ pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
 
 impl Plan {
     fn new(layout: &Layout, args: &BenchArgs) -> Result<Plan> {
-        setup::packages(layout, setup::BENCH_PACKAGES)?;
+        setup::packages(layout, DEBIAN_PACKAGES)?;
         let providers: Vec<String> = args.providers.split(',').map(str::to_owned).collect();
-        if providers.iter().any(|name| name == crate::fabric::ERD) {
+        if providers.iter().any(|name| name == erd_e2e::fabric::ERD) {
             setup::build_provider(layout)?;
         }
-        let core = match (&args.libfabric, args.system) {
-            (Some(path), _) => Core::at(path)?,
-            (None, true) => Core::system(),
-            (None, false) => {
-                setup::venv(layout, "mpich")?;
-                Core::wheel(layout)?
-            }
+        let core = if args.system {
+            Core::system()
+        } else {
+            setup::venv(layout, "mpich")?;
+            Core::wheel(layout)?
         };
-        let program = compile(layout, "tests/c/bench", &core)?;
-        let hub_program = compile(layout, "tests/c/bench_hub", &core)?;
+        let program = compile(layout, "tests/c/bench")?;
+        let hub_program = compile(layout, "tests/c/bench_hub")?;
         let quick = args.quick;
         Ok(Plan {
             core,

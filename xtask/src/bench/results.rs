@@ -55,13 +55,13 @@ impl Test {
         all.into_iter().find(|test| test.name() == name)
     }
 
-    /// The value that the table compares, and whether less is better.
+    /// The value that the table compares.
     #[must_use]
-    pub fn main_value(self) -> (&'static str, bool) {
+    pub fn main_value(self) -> &'static str {
         match self {
-            Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => ("p50_us", true),
-            Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => ("bytes_per_s", false),
-            Test::Rate | Test::Hub => ("messages_per_s", false),
+            Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => "p50_us",
+            Test::Bandwidth | Test::Reuse | Test::Write | Test::Read => "bytes_per_s",
+            Test::Rate | Test::Hub => "messages_per_s",
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The tables that a bench run prints.
 
 use super::results::{Place, Results, Test};
-use crate::fabric::bytes_text;
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, Table};
+use erd_e2e::fabric::bytes_text;
+use erd_e2e::report;
 
 /// What an atomic of the bench changes.
 const FETCH_BYTES: u64 = 8;
@@ -68,15 +69,13 @@ fn title(test: Test) -> &'static str {
 /// Values of the providers, and how the first compares with the others.
 #[must_use]
 pub fn table(providers: &[String], test: Test, sizes: &[u64], results: &Results) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
     let mut header = vec!["size".to_owned()];
     header.extend(providers.iter().cloned());
     if let [first, others @ ..] = providers {
         header.extend(others.iter().map(|other| format!("{first}/{other}")));
         header.push("lo".to_owned());
     }
-    table.set_header(header);
+    let mut table = report::table(header);
     let all =
         sizes.iter().flat_map(|size| results.places(test, *size).iter().map(|at| (*size, *at)));
     for (size, place) in all {
@@ -105,7 +104,7 @@ fn place_text(place: Place) -> &'static str {
 
 fn value(results: &Results, provider: &str, test: Test, size: u64, place: Place) -> String {
     let median = |name| results.median(provider, test, size, name, place);
-    let Some(main) = median(test.main_value().0) else { return "-".to_owned() };
+    let Some(main) = median(test.main_value()) else { return "-".to_owned() };
     match test {
         Test::Latency | Test::Sleep | Test::Exchange | Test::Fetch => {
             let tail = |name| median(name).unwrap_or(f64::NAN);
@@ -123,7 +122,7 @@ fn ratio(
     size: u64,
     place: Place,
 ) -> String {
-    let (name, _) = test.main_value();
+    let name = test.main_value();
     let first = results.median(first, test, size, name, place);
     let other = results.median(other, test, size, name, place);
     two_digits(first.zip(other).map(|(first, other)| first / other))

@@ -1,10 +1,10 @@
 //! The Debian package.
 
-use super::stage::Stage;
-use super::{LIBRARY, Parts, VERSION};
-use crate::layout::Layout;
-use crate::process::Job;
+use super::components::VERSION;
+use super::stage::{LIBRARY, Parts, Stage};
 use anyhow::{Context, Result, bail};
+use erd_e2e::layout::Layout;
+use erd_e2e::process::Job;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -2,8 +2,9 @@
 //!
 //! dpkg's own tools make the package from packaging/debian: they come with every Debian, compute what
 //! the shared object depends on, and write archives that depend on nothing but their content and
-//! SOURCE_DATE_EPOCH. cargo-deb would be one more tool to build, and asks them for the dependencies too;
-//! the tarball, which it does not make, needs the same files laid out here.
+//! SOURCE_DATE_EPOCH. cargo-deb takes 3 to 6 minutes to build on two cores, and asks them for the dependencies
+//! too. It packs what rustc linked, while `cc` links the library here. It makes no tarball, which needs the
+//! same files laid out.
 
 mod components;
 mod debian;
@@ -12,61 +13,27 @@ mod stage;
 pub use stage::pages;
 
 use crate::deps;
-use crate::layout::Layout;
-use crate::process::Job;
-use crate::setup;
 use anyhow::{Context, Result, bail};
-use components::Components;
-use stage::Stage;
+use components::{Components, VERSION};
+use erd_e2e::layout::Layout;
+use erd_e2e::package::Packages;
+use erd_e2e::process::Job;
+use erd_e2e::setup;
+use stage::{LIBRARY, Parts, Stage};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Version of the packages: the workspace's.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The shared object: libfabric's provider, and what programs link.
-pub const LIBRARY: &str = "liberd.so.1";
-
-/// What was made.
-#[derive(Debug)]
-pub struct Packages {
-    /// The Debian package.
-    pub deb: PathBuf,
-    /// The tarball.
-    pub tarball: PathBuf,
-}
-
-/// What everything else is made from.
-#[derive(Debug)]
-struct Parts {
-    /// Time of the source, in seconds since 1970: that of every file in the packages.
-    epoch: String,
-    /// The shared object, stripped and without a path of this machine.
-    library: PathBuf,
-    /// The command `erd`, likewise.
-    tool: PathBuf,
-    /// What is linked into both.
-    components: Components,
-    /// `epoch` for people.
-    time: String,
-}
-
-/// Builds the packages.
-///
-/// # Errors
-/// A tool that cannot be had, a build that fails.
-pub fn run(layout: &Layout) -> Result<Packages> {
-    run_in(layout, "dist")
-}
+/// What has to be installed.
+const DEBIAN_PACKAGES: &[&str] = &["gcc", "libc6-dev", "dpkg-dev", "git"];
 
 /// Builds the packages in `target/<name>`, all that they are made of in directories of that name.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_in(layout: &Layout, name: &str) -> Result<Packages> {
-    setup::packages(layout, setup::DIST_PACKAGES)?;
+/// A tool that cannot be had, a build that fails.
+pub fn run(layout: &Layout, name: &str) -> Result<Packages> {
+    setup::packages(layout, DEBIAN_PACKAGES)?;
     let log = layout.logs.join("dist.log");
     let _ = fs::remove_file(&log);
     let epoch = source_date(layout, &log)?;
@@ -152,9 +119,9 @@ fn places(layout: &Layout, log: &Path) -> Result<[(PathBuf, String); 3]> {
         Some(dir) => PathBuf::from(dir),
         None => env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo"),
     };
-    let sysroot = Job::new("rustc").args(["--print", "sysroot"]).dir(&layout.root).run(log)?;
+    let sysroot = layout.rustc(&["--print", "sysroot"], log)?;
     let sources = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
-    let about = Job::new("rustc").args(["-vV"]).dir(&layout.root).run(log)?;
+    let about = layout.rustc(&["-vV"], log)?;
     let commit = about.lines().find_map(|line| line.strip_prefix("commit-hash: "));
     let commit = commit.context("rustc -vV names no commit")?;
     Ok([
@@ -174,15 +141,13 @@ fn build(layout: &Layout, name: &str, args: &[&str], log: &Path) -> Result<PathB
         |(dir, name): &(PathBuf, String)| format!("--remap-path-prefix={}={name}", dir.display());
     let flags = places(layout, log)?.each_ref().map(remap);
     let (host, target) = (deps::host(layout, log)?, layout.own.join(format!("{name}-build")));
-    Job::new("cargo")
-        .args(args)
+    layout
+        .cargo(args)
         .args(["--release", "--locked", "--target", &host])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        .dir(&layout.root)
-        .limit(Duration::from_secs(900))
         .run(log)?;
     Ok(target.join(host).join("release"))
 }

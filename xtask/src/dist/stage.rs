@@ -1,14 +1,16 @@
 //! A directory that is filled with the files of a package.
 
-use super::{LIBRARY, Parts, VERSION};
-use crate::layout::Layout;
-use crate::process::Job;
+use super::components::{Components, VERSION};
 use anyhow::{Context, Result, bail};
+use erd_e2e::layout::{Layout, empty};
+use erd_e2e::process::Job;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The shared object: libfabric's provider, and what programs link.
+pub const LIBRARY: &str = "liberd.so.1";
 /// Directories with headers, documents and examples, each with its place under the prefix.
 const TREES: &[(&str, &str)] = &[
     ("include", "include"),
@@ -27,6 +29,21 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/debian/copyright", "share/doc/erd/copyright"),
 ];
 
+/// What the packages are made from.
+#[derive(Debug)]
+pub struct Parts {
+    /// Time of the source, in seconds since 1970: that of every file in the packages.
+    pub epoch: String,
+    /// The shared object, stripped and without a path of this machine.
+    pub library: PathBuf,
+    /// The command `erd`, likewise.
+    pub tool: PathBuf,
+    /// What is linked into both.
+    pub components: Components,
+    /// `epoch` for people.
+    pub time: String,
+}
+
 /// A directory to be packed.
 #[derive(Debug)]
 pub struct Stage {
@@ -39,12 +56,7 @@ impl Stage {
     /// # Errors
     /// What was there cannot be removed.
     pub fn new(root: PathBuf) -> Result<Stage> {
-        if root.exists() {
-            fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
-        }
-        let stage = Stage { root };
-        stage.make()?;
-        Ok(stage)
+        Ok(Stage { root: empty(root)? })
     }
 
     /// The directory itself.
@@ -72,7 +84,7 @@ impl Stage {
     ///
     /// # Errors
     /// A file that cannot be copied.
-    pub(super) fn fill(
+    pub fn fill(
         &self,
         layout: &Layout,
         parts: &Parts,

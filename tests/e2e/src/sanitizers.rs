@@ -6,7 +6,7 @@
 use crate::layout::Layout;
 use crate::process::{Ended, Job, last_lines};
 use crate::report::{Done, Report};
-use crate::{setup, verbs};
+use crate::setup;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ const CORE: &str = "erd-core";
 pub const PACKAGES: [&str; 5] = [BELOW[0], BELOW[1], BELOW[2], CORE, LIBRARY];
 /// What sanitizers are built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// What has cargo build unit tests and name the programs.
+const BUILD_TESTS: [&str; 5] = ["test", "--lib", "--no-run", "--message-format", "json"];
 /// Most time for a build, of the standard library too.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const RUN_LIMIT: Duration = Duration::from_secs(600);
@@ -66,9 +68,8 @@ impl Sanitizer {
         };
         // Unoptimised, a race has a tenth of the chances.
         let levels = ["CARGO_PROFILE_DEV_OPT_LEVEL", "CARGO_PROFILE_TEST_OPT_LEVEL"];
-        let job = levels.iter().fold(Job::new("cargo"), |job, level| job.env(level, "1"));
-        job.dir(&layout.root)
-            .env("RUSTC_BOOTSTRAP", "1")
+        let job = levels.iter().fold(layout.cargo(&[]), |job, level| job.env(level, "1"));
+        job.env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", flags)
             .env("CARGO_TARGET_DIR", layout.own.join(dir))
             .limit(BUILD_LIMIT)
@@ -80,19 +81,30 @@ impl Sanitizer {
     /// What the compiler says.
     pub fn tests(self, layout: &Layout, log: &Path) -> Result<Vec<PathBuf>> {
         let std: &[&str] = if self == Sanitizer::Thread { &["-Zbuild-std"] } else { &[] };
-        let output = self
-            .cargo(layout)
-            .args(["test", "--lib", "--no-run", "--message-format", "json", "--target", TARGET])
-            .args(PACKAGES.iter().flat_map(|package| ["--package", package]))
-            .args(std)
-            .run(log)?;
-        Ok(programs(&output))
+        built(
+            self.cargo(layout).args(BUILD_TESTS).args(["--target", TARGET]).args(std),
+            &PACKAGES,
+            log,
+        )
     }
 }
 
+/// Builds the programs with the packages' unit tests.
+fn built(cargo: Job, packages: &[&str], log: &Path) -> Result<Vec<PathBuf>> {
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    Ok(programs(&cargo.args(packages).run(log)?))
+}
+
+/// The programs with the unit tests of these packages, without a sanitizer.
+///
+/// # Errors
+/// What the compiler says.
+pub fn unit_tests(layout: &Layout, packages: &[&str], log: &Path) -> Result<Vec<PathBuf>> {
+    built(layout.cargo(&BUILD_TESTS), packages, log)
+}
+
 /// The programs that cargo's messages name.
-#[must_use]
-pub fn programs(messages: &str) -> Vec<PathBuf> {
+fn programs(messages: &str) -> Vec<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
 }
@@ -123,7 +135,8 @@ pub fn memcheck_step(report: &mut Report, layout: &Layout) {
     report.step("memory, atomics and contexts, memcheck", |log| {
         let mut passed = 0;
         for (package, tests) in MEMCHECKED {
-            let job = Job::new(verbs::unit_tests(layout, package, log)?)
+            let programs = unit_tests(layout, &[package], log)?;
+            let job = Job::new(of_package(&programs, package)?)
                 .args(["--test-threads", "2"])
                 .args(tests)
                 .env("ERD_TEST_SLOWNESS", "8")

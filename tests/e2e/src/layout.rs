@@ -1,9 +1,14 @@
 //! Where things are: the repository, its target directory, and what xtask keeps there.
 
+use crate::process::Job;
 use anyhow::{Context, Result};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most time for a command of cargo's.
+const CARGO_LIMIT: Duration = Duration::from_secs(900);
 
 /// Directories that the commands work with.
 #[derive(Clone, Debug)]
@@ -19,14 +24,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Finds the directories from cargo's environment and makes xtask's own.
+    /// The directories of the repository at `root`; makes xtask's own.
     ///
     /// # Errors
     /// A directory that cannot be made.
-    pub fn find() -> Result<Layout> {
-        let manifest = env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
-        let manifest = fs::canonicalize(&manifest).context("CARGO_MANIFEST_DIR")?;
-        let root = manifest.parent().context("xtask lies at the file system's root")?.to_owned();
+    pub fn of(root: PathBuf) -> Result<Layout> {
         let target = match env::var_os("CARGO_TARGET_DIR") {
             Some(dir) => root.join(dir),
             None => root.join("target"),
@@ -35,6 +37,20 @@ impl Layout {
         let logs = own.join("logs");
         fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
         Ok(Layout { root, target, own, logs })
+    }
+
+    /// A command of cargo's in the repository.
+    #[must_use]
+    pub fn cargo(&self, args: &[&str]) -> Job {
+        Job::new("cargo").args(args).dir(&self.root).limit(CARGO_LIMIT)
+    }
+
+    /// What the repository's compiler says of itself.
+    ///
+    /// # Errors
+    /// There is no compiler.
+    pub fn rustc(&self, args: &[&str], log: &Path) -> Result<String> {
+        Job::new("rustc").args(args).dir(&self.root).run(log)
     }
 
     /// Directory of the built provider, for `FI_PROVIDER_PATH`.
@@ -60,4 +76,16 @@ impl Layout {
     pub fn short<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.root).unwrap_or(path)
     }
+}
+
+/// The directory `dir` with nothing in it.
+///
+/// # Errors
+/// What was there cannot be removed.
+pub fn empty(dir: PathBuf) -> Result<PathBuf> {
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    Ok(dir)
 }

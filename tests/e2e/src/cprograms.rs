@@ -5,7 +5,7 @@ use crate::netns;
 use crate::process::Job;
 use crate::programs::{Suite, compile};
 use crate::report::{Done, Report};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ const NCCL_BYTES_MIN: u64 = 128 << 20;
 
 impl Suite<'_> {
     fn job(&self, source: &str, args: &[&str]) -> Result<Job> {
-        let program = compile(self.layout, source, self.core)?;
+        let program = compile(self.layout, source)?;
         let job = Job::new(program).args(["-p", &self.provider.name]).args(args);
         Ok(self.provider.give(self.core.give(job)).limit(Duration::from_secs(400)))
     }
@@ -66,33 +66,30 @@ impl Suite<'_> {
         report.step(&format!("RMA and atomics, {on}"), |log| {
             self.cases(self.job("tests/c/memory", &[])?, log)
         });
-        if self.provider.is_erd() {
-            report.step(&format!("congestion control by domain, {on}"), |log| {
-                self.cases(self.job("tests/c/congestion", &[])?, log)
-            });
-            report.step(&format!("queues of another provider, {on}"), |log| {
-                self.cases(self.job("tests/c/peer", &[])?, log)
-            });
-            for (name, source) in
-                [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
-            {
-                report.step(&format!("{name}, faults below the engine, {on}"), |log| {
-                    self.with_faults(log, source)
-                });
-            }
-            report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
-                let counters = self.provider.counters(log);
-                let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
-                match self.cases(job, log)? {
-                    Done::Passed(cases, _) => {
-                        Ok(Done::Passed(cases, counters.proof(NCCL_BYTES_MIN)?))
-                    }
-                    skipped => Ok(skipped),
-                }
+        report.step(&format!("congestion control by domain, {on}"), |log| {
+            self.cases(self.job("tests/c/congestion", &[])?, log)
+        });
+        report.step(&format!("queues of another provider, {on}"), |log| {
+            self.cases(self.job("tests/c/peer", &[])?, log)
+        });
+        for (name, source) in
+            [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
+        {
+            report.step(&format!("{name}, faults below the engine, {on}"), |log| {
+                self.with_faults(log, source)
             });
         }
-        if self.provider.is_erd() && self.core.name == WHEEL {
-            report.step(&format!("linked with shared memory by lnx, {on}"), |log| self.linked(log));
+        report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
+            let counters = self.provider.counters(log);
+            let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
+            match self.cases(job, log)? {
+                Done::Passed(cases, _) => Ok(Done::Passed(cases, counters.proof(NCCL_BYTES_MIN)?)),
+                skipped => Ok(skipped),
+            }
+        });
+        if self.core.name == WHEEL {
+            let name = format!("linked with shared memory by lnx, {on}");
+            report.step_unless(&name, netns::missing, |log| self.linked(log));
             report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
                 self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
             });
@@ -103,7 +100,7 @@ impl Suite<'_> {
         report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
         report.step(&format!("every size with data checking, {on}"), |log| self.checked_sizes(log));
         report.step(&format!("example ping-pong, {on}"), |log| {
-            let program = compile(self.layout, "examples/pingpong", self.core)?;
+            let program = compile(self.layout, "examples/pingpong")?;
             let job = Job::new(program).args([&self.provider.name]);
             let output = self.provider.give(self.core.give(job)).run(log)?;
             Done::one(output.lines().last().unwrap_or_default())
@@ -115,39 +112,32 @@ impl Suite<'_> {
         report.step("peers killed, stopped, restarted", |log| {
             self.cases(self.job("tests/c/peer_death", &["killed", "stopped", "restarted"])?, log)
         });
-        if self.provider.is_erd() {
-            report.step("messages complete when copied, then a process ends", |log| {
-                self.cases(self.job("tests/c/early", &[])?, log)
-            });
-        }
-        report.step("peer cut off", |log| {
-            if let Some(why) = netns::missing() {
-                return Ok(Done::Skipped(why.to_owned()));
-            }
+        report.step("messages complete when copied, then a process ends", |log| {
+            self.cases(self.job("tests/c/early", &[])?, log)
+        });
+        report.step_unless("peer cut off", netns::missing, |log| {
             let job = self.job("tests/c/peer_death", &["cut_off"])?;
             self.cases(netns::private(job), log)
         });
         report.step("computing peer", |log| {
             self.cases(self.job("tests/c/computing_peer", &[])?, log)
         });
-        report.step("computing peer, 5 % loss", |log| self.lossy(log, "tests/c/computing_peer"));
-        if self.provider.is_erd() && cfg!(target_arch = "x86_64") {
+        report.step_unless("computing peer, 5 % loss", netns::loss_missing, |log| {
+            self.lossy(log, "tests/c/computing_peer")
+        });
+        if cfg!(target_arch = "x86_64") {
             report.step("payloads read where they lie", |log| self.shared(log, |job| job));
-            report.step("payloads read where they lie, at a card's address", |log| {
-                if let Some(why) = netns::missing() {
-                    return Ok(Done::Skipped(why.to_owned()));
-                }
+            let name = "payloads read where they lie, at a card's address";
+            report.step_unless(name, netns::missing, |log| {
                 self.shared(log, |job| {
                     let job = job.env("CARD_ADDRESS", netns::CARD_ADDRESS);
                     netns::carded(job.env("FI_ERD_IFACE", "card"))
                 })
             });
         }
-        if self.provider.is_erd() {
-            report.step("NCCL's calls, SENDRECV, 5 % loss", |log| {
-                self.lossy(log, "tests/c/nccl_sendrecv")
-            });
-        }
+        report.step_unless("NCCL's calls, SENDRECV, 5 % loss", netns::loss_missing, |log| {
+            self.lossy(log, "tests/c/nccl_sendrecv")
+        });
         report.step("sockets and memory, 1 to 256 peers", |log| {
             self.cases(self.job("tests/c/many_peers", &[])?, log)
         });
@@ -158,7 +148,7 @@ impl Suite<'_> {
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/shared", &[])?);
         let done = self.cases(place(job), log)?;
-        let sums = counters.read()?.context("erd keeps counters")?;
+        let sums = counters.read()?;
         let (uncopied, recalled) = (sums.get("udp_tx_uncopied_bytes"), sums.get("drops.recalled"));
         ensure!(uncopied >= UNCOPIED_BYTES_MIN, "{uncopied} bytes were not copied");
         ensure!(recalled >= RECALLED_MIN, "{recalled} datagrams were recalled");
@@ -169,11 +159,8 @@ impl Suite<'_> {
     fn bad_input(&self, log: &Path) -> Result<Done> {
         let counters = self.provider.counters(log);
         let done = self.cases(counters.give(self.job("tests/c/bad_input", &[])?), log)?;
-        if let Some(sums) = counters.read()?
-            && sums.below("drops") < DROPS_MIN
-        {
-            bail!("{} datagrams were counted as dropped, not {DROPS_MIN}", sums.below("drops"));
-        }
+        let drops = counters.read()?.below("drops");
+        ensure!(drops >= DROPS_MIN, "{drops} datagrams were counted as dropped, not {DROPS_MIN}");
         Ok(done)
     }
 
@@ -183,7 +170,7 @@ impl Suite<'_> {
         let suite = Suite { provider: &provider, ..*self };
         let counters = provider.counters(log);
         let done = suite.cases(counters.give(suite.job(source, &[])?), log)?;
-        let sums = counters.read()?.unwrap_or_default();
+        let sums = counters.read()?;
         let (resent, doubled) = (sums.retransmissions(), sums.get("drops.duplicate"));
         if resent == 0 || doubled == 0 {
             bail!("{resent} packets were sent again, {doubled} came twice: there were no faults");
@@ -194,13 +181,10 @@ impl Suite<'_> {
     /// Two processes send to a third, one through shared memory and one through erd, whose counters
     /// must show its messages and not the other's.
     fn linked(&self, log: &Path) -> Result<Done> {
-        if let Some(why) = netns::missing() {
-            return Ok(Done::Skipped(why.to_owned()));
-        }
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/linked", &[])?);
         let done = self.cases(netns::private(job), log)?;
-        let carried = counters.read()?.unwrap_or_default().get("rx_payload_bytes");
+        let carried = counters.read()?.get("rx_payload_bytes");
         if !LINKED_BYTES.contains(&carried) {
             bail!(
                 "erd carried {carried} bytes, not {LINKED_BYTES:?}: the processes' ways are mixed up"
@@ -210,16 +194,11 @@ impl Suite<'_> {
     }
 
     fn lossy(&self, log: &Path, source: &str) -> Result<Done> {
-        if let Some(why) = netns::loss_missing() {
-            return Ok(Done::Skipped(why.to_owned()));
-        }
         let counters = self.provider.counters(log);
         let job = counters.give(self.job(source, &[])?);
         let output = netns::lossy(job, LOST_OF_10000).run(log)?;
         let dropped = output.lines().find_map(dropped_packets).unwrap_or(0);
-        let Some(sums) = counters.read()? else {
-            return Done::one(format!("{dropped} packets dropped on the way"));
-        };
+        let sums = counters.read()?;
         if sums.retransmissions() < RETRANSMISSIONS_MIN || dropped == 0 {
             bail!("{dropped} packets were dropped and {} sent again", sums.retransmissions());
         }

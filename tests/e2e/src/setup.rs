@@ -9,15 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What `demo` needs.
-pub const DEMO_PACKAGES: &[&str] =
-    &["gcc", "libc6-dev", "libfabric-dev", "libfabric-bin", "python3", "python3-venv"];
-/// What `bench` needs.
-pub const BENCH_PACKAGES: &[&str] =
-    &["gcc", "libc6-dev", "libfabric-dev", "python3", "python3-venv", "iproute2"];
-/// What `dist` needs.
-pub const DIST_PACKAGES: &[&str] = &["gcc", "libc6-dev", "dpkg-dev", "git"];
-/// What `test` needs beside that of the demo.
+/// What the steps need.
 pub const TEST_PACKAGES: &[&str] = &[
     "gcc",
     "libc6-dev",
@@ -39,6 +31,8 @@ pub const TEST_PACKAGES: &[&str] = &[
 
 /// Most time for the packages.
 const APT_LIMIT: Duration = Duration::from_secs(600);
+/// Most time for a build without optimisation.
+pub const DEBUG_LIMIT: Duration = Duration::from_secs(600);
 /// Most time for one virtual environment.
 const VENV_LIMIT: Duration = Duration::from_secs(300);
 
@@ -112,7 +106,7 @@ pub fn venv(layout: &Layout, name: &str) -> Result<PathBuf> {
 /// A toolchain that it cannot be added to.
 pub fn rust_source(layout: &Layout) -> Result<()> {
     let log = layout.logs.join("setup-rust-source.log");
-    let sysroot = Job::new("rustc").args(["--print", "sysroot"]).dir(&layout.root).run(&log)?;
+    let sysroot = layout.rustc(&["--print", "sysroot"], &log)?;
     if Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/std/src/lib.rs").exists() {
         return Ok(());
     }
@@ -144,11 +138,7 @@ pub fn wheel_libfabric(venv: &Path, mpi: &str) -> Result<PathBuf> {
 pub fn build_provider(layout: &Layout) -> Result<()> {
     println!("building liberd_fi.so");
     let log = layout.logs.join("build.log");
-    Job::new("cargo")
-        .args(["build", "--release", "--package", "erd-fi"])
-        .dir(&layout.root)
-        .limit(Duration::from_secs(900))
-        .run(&log)?;
+    layout.cargo(&["build", "--release", "--package", "erd-fi"]).run(&log)?;
     if !layout.provider_file().exists() {
         bail!("the build left no {}", layout.provider_file().display());
     }
@@ -174,10 +164,16 @@ pub fn build_tool(layout: &Layout) -> Result<PathBuf> {
 }
 
 fn build(layout: &Layout, package: &str) -> Result<()> {
-    Job::new("cargo")
-        .args(["build", "--package", package])
-        .dir(&layout.root)
-        .limit(Duration::from_secs(600))
-        .run(&layout.logs.join(format!("build-{package}.log")))?;
-    Ok(())
+    let log = layout.logs.join(format!("build-{package}.log"));
+    layout.cargo(&["build", "--package", package]).limit(DEBUG_LIMIT).run(&log).map(drop)
+}
+
+/// Builds an example to measure with; answers the program.
+///
+/// # Errors
+/// What the compiler says.
+pub fn build_example(layout: &Layout, package: &str, name: &str, log: &Path) -> Result<PathBuf> {
+    let build = layout.cargo(&["build", "--release", "--package", package, "--example", name]);
+    build.run(log).with_context(|| format!("building the example {name}"))?;
+    Ok(layout.target.join("release/examples").join(name))
 }

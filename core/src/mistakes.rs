@@ -3,7 +3,7 @@
 //!
 //! Each is one line on standard error, once a process; `FI_ERD_QUIET=1` silences them.
 
-use erd_core::settings::{BadSetting, PARAMETERS, Parameter, Settings};
+use crate::settings::{BadSetting, Found, PARAMETERS, Parameter, Settings};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -54,10 +54,10 @@ pub fn tell_unknown(settings: &Settings) {
     }
 }
 
-/// A setting keeps the provider from being offered.
-pub fn tell_bad(bad: &BadSetting) {
+/// A setting keeps the provider from being offered. `read` reads settings, as for [`Settings::read`].
+pub fn tell_bad(bad: &BadSetting, read: impl FnOnce(&'static Parameter) -> Found) {
     let quiet = PARAMETERS.iter().find(|parameter| parameter.name == "quiet");
-    let said = quiet.and_then(|quiet| crate::entry::parameter(quiet).ok().flatten());
+    let said = quiet.and_then(|quiet| read(quiet).ok().flatten());
     if said.is_none_or(|said| matches!(said.as_str(), "0" | "no" | "off" | "false")) {
         tell(&bad_line(bad));
     }

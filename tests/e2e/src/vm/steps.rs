@@ -3,7 +3,7 @@
 //! mpi4py's tests, and MPI over networks that lose or delay packets.
 
 use super::{Machine, PACKAGES, Ran};
-use crate::fabric::{Core, Counters};
+use crate::fabric::Counters;
 use crate::layout::Layout;
 use crate::mpi::Kind;
 use crate::mpi4py;
@@ -171,7 +171,7 @@ fn machine_for(layout: &Layout) -> Result<Machine> {
 }
 
 fn boot(layout: &Layout, machine: &Machine, full: bool, log: &Path) -> Result<Ran> {
-    let programs = PROGRAMS.iter().map(|source| compile(layout, source, &Core::system()));
+    let programs = PROGRAMS.iter().map(|source| compile(layout, source));
     let programs: Vec<_> = programs.collect::<Result<_>>()?;
     let dir = programs.first().and_then(|program| program.parent()).context("no programs")?;
     let suite = if full { mpi4py::source(layout, log)?.join("test") } else { PathBuf::new() };
@@ -198,10 +198,7 @@ fn test_programs(layout: &Layout, full: bool, log: &Path) -> Result<(PathBuf, Pa
     let found = if full && sanitizers::missing().is_none() {
         Sanitizer::Address.tests(layout, log)?
     } else {
-        let args = ["test", "--lib", "--no-run", "--message-format", "json"];
-        let packages = sanitizers::PACKAGES.iter().flat_map(|package| ["--package", package]);
-        let job = Job::new("cargo").args(args).args(packages).dir(&layout.root);
-        sanitizers::programs(&job.limit(Duration::from_secs(900)).run(log)?)
+        sanitizers::unit_tests(layout, &sanitizers::PACKAGES, log)?
     };
     let of = |package| sanitizers::of_package(&found, package).map(PathBuf::from);
     Ok((of(sanitizers::PORT)?, of(sanitizers::LIBRARY)?))
@@ -230,7 +227,7 @@ fn judge(case: &Case, ran: &Ran) -> Result<Done> {
         bail!("exit statuses {}\n{}", status.trim(), last_lines(&output, 30));
     }
     let counters = Counters::at(ran.out.join(format!("{}.stats", case.name)));
-    let sums = counters.read()?.context("no counters")?;
+    let sums = counters.read()?;
     let remark = sums.remark();
     // Who is killed writes no counters, so either direction counts.
     let most = |names: [&str; 2]| names.map(|name| sums.get(name)).into_iter().max().unwrap_or(0);

@@ -1,10 +1,10 @@
 //! The packages as a user has them: installed, found by libfabric without a word, removed again.
 
-use crate::dist::{self, Packages};
 use crate::fabric::{Core, Provider};
-use crate::layout::Layout;
+use crate::layout::{Layout, empty};
 use crate::pingpong::{self, PingPong};
 use crate::process::{Job, last_lines};
+use crate::programs::compile_with;
 use crate::report::{Done, Report};
 use crate::{setup, verbs};
 use anyhow::{Context, Result, bail};
@@ -25,32 +25,34 @@ const CLEAN_ROOT_PACKAGES: &str = "libfabric-bin,gcc,libc6-dev,pkgconf";
 /// shows success.
 const BY_THE_MANUAL: (&str, &str) = ("two_processes", "4096 bytes written, read and counted in");
 
+/// Directory in `target` of the packages that users get.
+pub const DIST: &str = "dist";
+
+/// Packages of this source.
+#[derive(Debug)]
+pub struct Packages {
+    /// The Debian package.
+    pub deb: PathBuf,
+    /// The tarball.
+    pub tarball: PathBuf,
+}
+
+/// What makes the packages: `cargo xtask dist`, in the directory of `target` that it is told.
+pub type Pack = fn(&Layout, &str) -> Result<Packages>;
+
 /// Adds the steps; to build everything twice takes minutes, and is in the full tier only.
-pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool) {
-    report.step("man pages", |log| {
-        let pages = dist::pages(layout)?;
-        Job::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(&pages).run(log)?;
-        Done::many(pages.len(), format!("{} pages, no warnings", pages.len()))
-    });
-    report.step("Spack recipe", |log| {
-        let parse = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
-        let recipe = layout.root.join("packaging/spack/package.py");
-        Job::new("python3").args(["-c", parse]).args([recipe]).run(log)?;
-        Done::one("it is Python; there is no Spack here to run it")
-    });
+pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool, pack: Pack) {
     report.step("package", |log| {
-        let packages = twice(layout)?;
+        let packages = twice(layout, pack)?;
         unpacked_tarball(layout, &packages, log)?;
         laid_over(layout, &packages, provider, log)
     });
-    report.step("package in a clean root", |log| {
-        if !getuid().is_root() {
-            return Ok(Done::Skipped(NOT_ROOT.to_owned()));
-        }
-        installed(layout, &clean_root(layout, log)?, &dist::run(layout)?, provider, log)
+    let missing = || (!getuid().is_root()).then_some(NOT_ROOT);
+    report.step_unless("package in a clean root", missing, |log| {
+        installed(layout, &clean_root(layout, log)?, &pack(layout, DIST)?, provider, log)
     });
     if full {
-        report.step("packages built anew", |log| rebuilt(layout, log));
+        report.step("packages built anew", |log| rebuilt(layout, pack, log));
     }
 }
 
@@ -59,9 +61,9 @@ fn bytes(packages: &Packages) -> Result<[Vec<u8>; 2]> {
 }
 
 /// Packs two times, which must come to the same bytes.
-fn twice(layout: &Layout) -> Result<Packages> {
-    let first = bytes(&dist::run(layout)?)?;
-    let packages = dist::run(layout)?;
+fn twice(layout: &Layout, pack: Pack) -> Result<Packages> {
+    let first = bytes(&pack(layout, DIST)?)?;
+    let packages = pack(layout, DIST)?;
     if first != bytes(&packages)? {
         bail!("packed again, the packages are not the same");
     }
@@ -69,10 +71,10 @@ fn twice(layout: &Layout) -> Result<Packages> {
 }
 
 /// Builds all of the packages again, in an empty directory of another name.
-fn rebuilt(layout: &Layout, log: &Path) -> Result<Done> {
-    let first = dist::run(layout)?;
+fn rebuilt(layout: &Layout, pack: Pack, log: &Path) -> Result<Done> {
+    let first = pack(layout, DIST)?;
     empty(layout.own.join("dist-again-build"))?;
-    let again = dist::run_in(layout, "dist-again")?;
+    let again = pack(layout, "dist-again")?;
     if bytes(&first)? != bytes(&again)? {
         bail!("built again, the packages are not the same");
     }
@@ -95,14 +97,14 @@ fn unpacked_tarball(layout: &Layout, packages: &Packages, log: &Path) -> Result<
 /// the recorded functions with their versions.
 fn links(layout: &Layout, prefix: &Path, log: &Path) -> Result<()> {
     let lib = prefix.join("lib");
-    let exported = verbs::exported(&lib.join(dist::LIBRARY), log)?;
+    let exported = verbs::exported(&lib.join("liberd.so.1"), log)?;
     let recorded = verbs::recorded(layout)?;
     let versioned = recorded.iter().map(|name| format!("{name}@@ERD_1.0")).collect();
     verbs::same(&versioned, &exported)?;
     let config = Job::new("pkg-config").args(["--cflags", "--libs", "erd"]);
     let flags = config.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).run(log)?;
     let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
-    let program = verbs::compile(layout, "examples/verbs_pingpong", &flags, log)?;
+    let program = compile_with(layout, "examples/verbs_pingpong", &flags, log)?;
     Job::new(program).args(["1000"]).env("LD_LIBRARY_PATH", lib).run(log)?;
     Ok(())
 }
@@ -234,13 +236,4 @@ fn erd_sees_it(place: &[&str], log: &Path) -> Result<()> {
 
 fn fi_info(place: &[&str]) -> Job {
     Job::new("fi_info").args(["-p", "erd"]).under(NOTHING).under(place)
-}
-
-/// The directory `dir` with nothing in it.
-fn empty(dir: PathBuf) -> Result<PathBuf> {
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
-    }
-    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-    Ok(dir)
 }

@@ -79,6 +79,19 @@ impl Report {
         }
     }
 
+    /// Runs a step where nothing is missing; elsewhere it is skipped, and says what is.
+    pub fn step_unless(
+        &mut self,
+        name: &str,
+        missing: impl FnOnce() -> Option<&'static str>,
+        work: impl FnOnce(&Path) -> Result<Done>,
+    ) {
+        self.step(name, |log| match missing() {
+            Some(why) => Ok(Done::Skipped(why.to_owned())),
+            None => work(log),
+        });
+    }
+
     /// Runs a step that others need, whatever was asked for; whether it passed.
     pub fn needed(&mut self, name: &str, work: impl FnOnce(&Path) -> Result<Done>) -> bool {
         if self.list {
@@ -118,9 +131,7 @@ impl Report {
         if self.list {
             return true;
         }
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
-        table.set_header(["", "step", "s", "remark"]);
+        let mut table = table(["", "step", "s", "remark"]);
         for row in &self.rows {
             let took = format!("{:.1}", row.took.as_secs_f64());
             let remark =
@@ -139,6 +150,15 @@ impl Report {
         println!("{} passed, {} failed{skipped}", self.passed, self.failed);
         self.failed == 0 && self.passed > 0
     }
+}
+
+/// A table with this header, as all commands print them.
+#[must_use]
+pub fn table(header: impl Into<comfy_table::Row>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    table
 }
 
 /// A line for each reason why steps were skipped, which names them.

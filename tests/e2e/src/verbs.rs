@@ -2,13 +2,15 @@
 
 use crate::layout::Layout;
 use crate::process::Job;
+use crate::programs::compile_with;
 use crate::report::{Done, Report};
+use crate::sanitizers::{self, LIBRARY};
+use crate::setup;
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Random sequences of calls that are run under memcheck.
@@ -38,9 +40,9 @@ pub fn steps(report: &mut Report, layout: &Layout) {
         Done::many(exported.len(), format!("{} as recorded", exported.len()))
     });
     report.step("C API, random calls, memcheck", |log| {
-        let program = unit_tests(layout, "erd", log)?;
+        let programs = sanitizers::unit_tests(layout, &[LIBRARY], log)?;
         for seed in 1..=SEQUENCES {
-            Job::new(&program)
+            Job::new(sanitizers::of_package(&programs, LIBRARY)?)
                 .args(["random_calls_are_answered_as_documented"])
                 .env("CAPI_SEED", seed.to_string())
                 .under(["valgrind", "--quiet", "--leak-check=no", "--error-exitcode=9"])
@@ -52,7 +54,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
     for (name, args, shows) in IN_C {
         report.step(&format!("{name}.c"), |log| {
             let flags = flags(layout)?;
-            let program = compile(layout, name, &flags, log)?;
+            let program = compile_with(layout, name, &flags, log)?;
             let library = layout.own.join("lib");
             let job = Job::new(program).args(*args).env("LD_LIBRARY_PATH", library);
             shown(job, shows, log)
@@ -60,24 +62,12 @@ pub fn steps(report: &mut Report, layout: &Layout) {
     }
     for (name, args, shows) in IN_RUST {
         report.step(&format!("example {name} in Rust"), |log| {
-            let build = Job::new("cargo").args(["build", "--package", "erd", "--example", name]);
-            build.dir(&layout.root).limit(Duration::from_secs(600)).run(log)?;
+            let build = layout.cargo(&["build", "--package", "erd", "--example", name]);
+            build.limit(setup::DEBUG_LIMIT).run(log)?;
             let program = layout.target.join("debug/examples").join(name);
             shown(Job::new(program).args(*args), shows, log)
         });
     }
-}
-
-/// The program with the unit tests of a package.
-pub fn unit_tests(layout: &Layout, package: &str, log: &Path) -> Result<PathBuf> {
-    let output = Job::new("cargo")
-        .args(["test", "--package", package, "--lib", "--no-run", "--message-format", "json"])
-        .dir(&layout.root)
-        .limit(Duration::from_secs(900))
-        .run(log)?;
-    let mut messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = messages.find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    program.context("cargo named no program")
 }
 
 /// Runs an example, which is to write a line that begins so.
@@ -103,24 +93,6 @@ pub fn flags(layout: &Layout) -> Result<Vec<String>> {
     }
     let include = layout.root.join("include");
     Ok(vec![format!("-I{}", include.display()), format!("-L{}", dir.display()), "-lerd".to_owned()])
-}
-
-/// Compiles `source`, a path in the repository without its `.c`, with these flags; warnings are
-/// errors.
-///
-/// # Errors
-/// What the compiler says.
-pub fn compile(layout: &Layout, source: &str, flags: &[String], log: &Path) -> Result<PathBuf> {
-    let dir = layout.own.join("bin");
-    fs::create_dir_all(&dir)?;
-    let program = dir.join(source.rsplit('/').next().unwrap_or(source));
-    Job::new("cc")
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
-        .args([layout.root.join(format!("{source}.c"))])
-        .args(["-o".as_ref(), program.as_os_str()])
-        .args(flags)
-        .run(log)?;
-    Ok(program)
 }
 
 /// Symbols that a shared object exports, with their versions.

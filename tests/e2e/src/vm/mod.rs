@@ -7,10 +7,8 @@
 
 pub mod steps;
 
-use crate::VmArgs;
-use crate::layout::Layout;
+use crate::layout::{Layout, empty};
 use crate::process::{Job, append, last_lines};
-use crate::setup;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,37 +77,6 @@ pub struct Ran {
     pub out: PathBuf,
 }
 
-/// Runs what the command line asks for. `PROVIDERS` in its environment is where a built provider is.
-///
-/// # Errors
-/// A machine that does not start, a script that fails to end in time.
-pub fn run(layout: &Layout, args: &VmArgs) -> Result<bool> {
-    setup::packages(layout, PACKAGES)?;
-    let machine = Machine::prepare(layout)?;
-    let script = match (&args.script, &args.left, &args.right) {
-        (Some(path), ..) => {
-            fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?
-        }
-        (None, Some(left), Some(right)) => pair(left, right),
-        _ => bail!("give --script, or --left and --right"),
-    };
-    let script = format!("export PROVIDERS={}\n{script}", layout.provider_dir().display());
-    let ran = machine.run(&script, Duration::from_secs(args.limit), &layout.logs.join("vm.log"))?;
-    print!("{}", ran.output);
-    println!("[exit status {}; files in {}]", ran.status, layout.short(&ran.out).display());
-    Ok(ran.status == 0)
-}
-
-/// A script that runs one command for each device, the second when the first had time to begin.
-#[must_use]
-pub fn pair(left: &str, right: &str) -> String {
-    format!(
-        "( {left}\n) > $OUT/left 2>&1 &\nleft=$!\nsleep 2\n( {right}\n) > $OUT/right 2>&1\nright=$?\n\
-         wait $left; left=$?\nfor side in left right; do echo \"== $side\"; cat $OUT/$side; done\n\
-         echo \"== left ended with $left, right with $right\"\n[ $left = 0 ] && [ $right = 0 ]\n"
-    )
-}
-
 impl Machine {
     /// Fetches the kernel and makes the initramfs, unless they are there.
     ///
@@ -133,11 +100,9 @@ impl Machine {
     /// # Errors
     /// A machine that does not come to the script, or not to its end in time.
     pub fn run(&self, script: &str, limit: Duration, log: &Path) -> Result<Ran> {
-        let out = self.dir.join("out");
+        let out = empty(self.dir.join("out"))?;
         let console = self.dir.join("console");
-        let _ = fs::remove_dir_all(&out);
         let _ = fs::remove_file(&console);
-        fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
         let script = format!("export OUT={}\n{script}", out.display());
         fs::write(out.join("script"), script)?;
         fs::write(out.join("dir"), self.root.as_os_str().as_encoded_bytes())?;

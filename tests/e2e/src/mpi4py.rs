@@ -1,7 +1,7 @@
 //! mpi4py's own test suite over the provider: what passes over tcp must pass here too.
 
 use crate::fabric::Provider;
-use crate::layout::Layout;
+use crate::layout::{Layout, empty};
 use crate::mpi::{KINDS, Kind, Mpi};
 use crate::process::{Job, append};
 use crate::report::{Done, Report};
@@ -105,9 +105,8 @@ fn run(
     log: &Path,
 ) -> Result<Outcomes> {
     let tests = source(layout, log)?.join("test");
-    let results = log.with_extension(if provider.is_erd() { "results" } else { "baseline" });
-    let _ = fs::remove_dir_all(&results);
-    fs::create_dir_all(&results)?;
+    let results = if provider.is_erd() { "results" } else { "baseline" };
+    let results = empty(log.with_extension(results))?;
     let program = layout.root.join("tests/mpi/mpi4py_suite.py");
     let mpi = Mpi::get(layout, kind)?;
     let mut job = mpi.job(provider, ranks, &program).args([&tests, &results]);

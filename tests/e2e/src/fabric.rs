@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The provider under test unless another is asked for.
+/// The provider under test.
 pub const ERD: &str = "erd";
 
 /// What the reports call the libfabric of the MPICH wheel.
@@ -22,15 +22,13 @@ pub struct Core {
     pub name: String,
     /// Directory of its libfabric.so.1; `None` for the system's.
     pub library_dir: Option<PathBuf>,
-    /// Directory of its headers; `None` for the system's.
-    pub include_dir: Option<PathBuf>,
 }
 
 impl Core {
     /// The system's own.
     #[must_use]
     pub fn system() -> Core {
-        Core { name: "system libfabric".to_owned(), library_dir: None, include_dir: None }
+        Core { name: "system libfabric".to_owned(), library_dir: None }
     }
 
     /// The one in the MPICH wheel: libfabric 2.5 or later, without headers.
@@ -39,24 +37,7 @@ impl Core {
     /// The wheel's environment has not been made.
     pub fn wheel(layout: &Layout) -> Result<Core> {
         let dir = setup::wheel_libfabric(&layout.venv("mpich"), "mpich")?;
-        Ok(Core { name: WHEEL.to_owned(), library_dir: Some(dir), include_dir: None })
-    }
-
-    /// An installation under `prefix` (`lib/` and `include/`), or a directory with the library in it.
-    ///
-    /// # Errors
-    /// No libfabric.so.1 there.
-    pub fn at(prefix: &Path) -> Result<Core> {
-        let prefix = fs::canonicalize(prefix).with_context(|| prefix.display().to_string())?;
-        let found = [prefix.join("lib"), prefix.join("lib64"), prefix.clone()]
-            .into_iter()
-            .find(|dir| dir.join("libfabric.so.1").exists());
-        let Some(library) = found else {
-            bail!("no libfabric.so.1 under {}", prefix.display());
-        };
-        let include = prefix.join("include");
-        let include_dir = include.join("rdma/fabric.h").exists().then_some(include);
-        Ok(Core { name: prefix.display().to_string(), library_dir: Some(library), include_dir })
+        Ok(Core { name: WHEEL.to_owned(), library_dir: Some(dir) })
     }
 
     /// `job` with this libfabric.
@@ -116,14 +97,14 @@ impl Provider {
     pub fn counters(&self, log: &Path) -> Counters {
         let file = log.with_extension("stats");
         let _ = fs::remove_file(&file);
-        Counters { file: self.is_erd().then_some(file) }
+        Counters { file }
     }
 }
 
 /// Where the counters of a job's endpoints will be.
 #[derive(Debug)]
 pub struct Counters {
-    file: Option<PathBuf>,
+    file: PathBuf,
 }
 
 /// Sums over all endpoints of a job.
@@ -138,25 +119,21 @@ impl Counters {
     /// Those that programs left in `file`.
     #[must_use]
     pub fn at(file: PathBuf) -> Counters {
-        Counters { file: Some(file) }
+        Counters { file }
     }
 
-    /// `job` with erd writing its counters there; unchanged for other providers.
+    /// `job` with erd writing its counters there.
     #[must_use]
     pub fn give(&self, job: Job) -> Job {
-        match &self.file {
-            Some(file) => job.env("FI_ERD_STATS", file),
-            None => job,
-        }
+        job.env("FI_ERD_STATS", &self.file)
     }
 
-    /// Reads the counters; `None` for a provider that has none.
+    /// Reads the counters.
     ///
     /// # Errors
     /// erd wrote no counters, or not JSON.
-    pub fn read(&self) -> Result<Option<Sums>> {
-        let Some(file) = &self.file else { return Ok(None) };
-        let text = fs::read_to_string(file)
+    pub fn read(&self) -> Result<Sums> {
+        let text = fs::read_to_string(&self.file)
             .context("erd wrote no counters: it did not carry this program")?;
         let mut sums = Sums::default();
         for line in text.lines() {
@@ -165,7 +142,7 @@ impl Counters {
             sums.add("", &value);
             sums.endpoints += 1;
         }
-        Ok(Some(sums))
+        Ok(sums)
     }
 
     /// Proof that erd carried at least `bytes` of payload; a remark for the report.
@@ -173,7 +150,7 @@ impl Counters {
     /// # Errors
     /// It carried less.
     pub fn proof(&self, bytes: u64) -> Result<String> {
-        let Some(sums) = self.read()? else { return Ok("no counters of erd".to_owned()) };
+        let sums = self.read()?;
         let carried = sums.get("rx_payload_bytes");
         if carried < bytes {
             bail!(
