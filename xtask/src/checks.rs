@@ -57,8 +57,10 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         let found = output.lines().filter(is_found).count();
         Done::many(found, format!("{found} found"))
     });
-    report.step("simulated faults", |log| {
-        faults(layout, log, if full { FULL_SEEDS } else { SHORT_SEEDS })
+    let seeds = if full { FULL_SEEDS } else { SHORT_SEEDS };
+    report.step("simulated faults", |log| faults(layout, log, "faults", seeds));
+    report.step("simulated faults, endpoints as they ship", |log| {
+        faults(layout, log, "shipped", seeds)
     });
     if full {
         report.step("strangers and little memory", |log| {
@@ -107,9 +109,9 @@ fn count_tests(ended: Ended) -> Result<Done> {
     Done::many(passed, format!("{passed} tests in {binaries} binaries"))
 }
 
-/// Runs the engine under random faults from fresh seeds, in two processes.
-fn faults(layout: &Layout, log: &Path, seeds: u32) -> Result<Done> {
-    let build = optimised(layout.cargo(&["test", "--package", "erd-world", "--test", "faults"]));
+/// Runs the world's program `test` under random faults from fresh seeds, in two processes.
+fn faults(layout: &Layout, log: &Path, test: &str, seeds: u32) -> Result<Done> {
+    let build = optimised(layout.cargo(&["test", "--package", "erd-world", "--test", test]));
     build.clone().args(["--no-run"]).run(log)?;
     let run = build
         .args(["swarm", "--", "--exact", "--nocapture"])

@@ -1,11 +1,11 @@
 //! A world in which real engines run in virtual time, under faults, and are judged.
 //!
 //! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine, and the library's loop that
-//! runs it), [`port`] (its ports instead of sockets), [`lend`] (its memory), [`app`] (the driver's receives), [`ledger`] (the truth and the judgement), [`memory`]
-//! (the same for requests to memory), [`net`] (faults), [`overlap`] (bytes that come twice),
-//! [`swarm`] (random runs from a seed), [`script`] (short worlds for
-//! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (what the
-//! fuzz targets run).
+//! runs it), [`port`] (its ports instead of sockets), [`lend`] (its memory), [`app`] (the driver's receives),
+//! [`ledger`] (the truth and the judgement), [`memory`] (the same for requests to memory), [`net`] (faults),
+//! [`overlap`] (bytes that come twice), [`swarm`] (random runs from a seed), [`shipped`] (the same of endpoints as
+//! they ship), [`seeds`] (which seeds), [`script`] (short worlds for scripted tests), [`controllers`] (congestion
+//! controllers without an engine), [`fuzz`] (what the fuzz targets run).
 
 pub mod app;
 pub mod controllers;
@@ -21,6 +21,7 @@ pub mod port;
 pub mod rng;
 pub mod scheme;
 pub mod script;
+pub mod seeds;
 pub mod shipped;
 pub mod sim;
 pub mod swarm;
