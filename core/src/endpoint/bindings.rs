@@ -1,9 +1,8 @@
 //! What an endpoint is bound to, and the checks of that.
 
-use super::Endpoint;
 use super::complete::{BoundCntr, BoundCq, Direction};
 use super::receives::Receives;
-use crate::av::{AddressVector, Member};
+use crate::av::AddressVector;
 use crate::completion::CompletionQueue;
 use crate::counter::Counter;
 use crate::error::Error;
@@ -11,7 +10,7 @@ use crate::flags::Flags;
 use crate::shared_receive::SharedReceives;
 use crate::uses::{Use, Users};
 use crate::watch::Watch;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Flags of a counter that count what sends and receives do not.
 const REMOTE_FLAGS: Flags = Flags::REMOTE.union(Flags::READ).union(Flags::WRITE);
@@ -30,17 +29,6 @@ pub struct Bindings {
     pub(super) receives: Option<Receives>,
     /// A shared transmit context.
     pub(super) stx: Option<Use>,
-}
-
-impl Bindings {
-    /// An address vector, and one queue for all completions.
-    #[must_use]
-    pub fn new(av: &Arc<AddressVector>, cq: &Arc<CompletionQueue>) -> Bindings {
-        let nobody = Weak::<Endpoint>::new() as Weak<dyn Member>;
-        let queue = || Direction { cq: Some(BoundCq::new(cq, false)), ..Direction::default() };
-        let av = Some((Arc::clone(av), av.attach(nobody)));
-        Bindings { av, tx: queue(), rx: queue(), ..Bindings::default() }
-    }
 }
 
 /// A context of a scalable endpoint.

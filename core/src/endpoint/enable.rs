@@ -1,7 +1,7 @@
 //! From an endpoint that is set up to one that runs, and its end.
 
 use super::bindings::Bindings;
-use super::complete::Direction;
+use super::complete::{BoundCq, Direction};
 use super::config::{self, EpConfig};
 use super::driver::Driver;
 use super::host::{EpHost, PARTS_MAX};
@@ -12,6 +12,8 @@ use super::receives::under_way::UnderWay;
 use super::settling::Settling;
 use super::{Endpoint, Setup, State};
 use crate::admission::Admitted;
+use crate::av::{AddressVector, Member};
+use crate::completion::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::keys::KeyTable;
@@ -20,11 +22,11 @@ use crate::run::{Carriers, Driven, Monotonic, Outside};
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_port::info_path::InfoPath;
 use erd_port::udp::{PortError, RxSocket, Sockets, TxSockets};
-use erd_port::verbs::Member;
+use erd_port::verbs;
 use erd_rd::Endpoint as Engine;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 impl Endpoint {
     /// `fi_enable`.
@@ -99,10 +101,11 @@ impl Parts {
             })?),
         };
         let ecn = domain.settings.ecn && scheme.heeds_ecn();
-        let member = domain.verbs.as_ref().map(Member::join).transpose().map_err(|error| {
-            tracing::warn!(%error, "fi_enable: no fd for the verbs port");
-            io_error(&error)
-        })?;
+        let member =
+            domain.verbs.as_ref().map(verbs::Member::join).transpose().map_err(|error| {
+                tracing::warn!(%error, "fi_enable: no fd for the verbs port");
+                io_error(&error)
+            })?;
         let link = Link::new(member, name, ecn);
         Ok(Parts { engine, tx, info_path, link, scheme: scheme.name() })
     }
@@ -122,6 +125,17 @@ pub struct Made<O: Outside> {
     pub bindings: Bindings,
     /// The memory that peers may reach.
     pub regions: Arc<KeyTable>,
+}
+
+impl Bindings {
+    /// An address vector, and one queue for all completions.
+    #[must_use]
+    pub fn new(av: &Arc<AddressVector>, cq: &Arc<CompletionQueue>) -> Bindings {
+        let nobody = Weak::<Endpoint>::new() as Weak<dyn Member>;
+        let queue = || Direction { cq: Some(BoundCq::new(cq, false)), ..Direction::default() };
+        let av = Some((Arc::clone(av), av.attach(nobody)));
+        Bindings { av, tx: queue(), rx: queue(), ..Bindings::default() }
+    }
 }
 
 impl<O: Outside> Driver<O> {

@@ -1,6 +1,7 @@
 //! Accesses to registered memory, and the judgement of their effects.
 
-use super::book::{Bytes, Post, lend, may_fail};
+use super::book::{Bytes, Post, may_fail};
+use super::lend::lend;
 use crate::ledger::{Life, Rules};
 use crate::pattern;
 use erd_core::atomics::{Datatype, Op};
@@ -90,6 +91,8 @@ pub struct Access {
     /// The target has read of it.
     told: bool,
     bytes: Bytes,
+    /// What is added.
+    one: [u8; 8],
 }
 
 /// The memory of one process that peers reach.
@@ -132,9 +135,8 @@ impl Memory {
 
     fn has(&self, id: usize, access: &Access) -> bool {
         let What::Write(at) = access.what else { return true };
-        // SAFETY: no access is under way between two steps of the only thread.
-        let slots = unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), SLOT_BYTES) };
-        pattern::equal(WRITE_PATTERN + id as u64, 0, &slots[at..at + access.bytes.0.len()])
+        let there = &self.slots[at..at + access.bytes.0.len()];
+        pattern::equal(WRITE_PATTERN + id as u64, 0, there)
     }
 }
 
@@ -196,6 +198,7 @@ impl Accesses {
             ended: None,
             told: false,
             bytes: Bytes(bytes),
+            one: 1_u64.to_ne_bytes(),
         };
         self.all.push(access);
         id
@@ -350,19 +353,16 @@ impl Access {
         }
     }
 
-    fn call(&self, buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+    fn call(&mut self, buffers: Buffers, targets: Targets, call: Call) -> AskPost {
         let form = match self.what {
             What::Write(_) => return AskPost::write(buffers, targets, call),
             What::Read(_) => return AskPost::read(buffers, targets, call),
             What::Add(_) => Form::Update,
             What::FetchAdd(_) => Form::Fetch,
         };
-        static ONE: u64 = 1;
         let (op, datatype) = (Op::Sum as u8, Datatype::Uint64 as u8);
-        let mut operand = Buffers::default();
-        // SAFETY: nobody writes to an operand.
-        let added = unsafe { operand.add((&raw const ONE).cast_mut().cast(), size_of::<u64>()) };
-        assert!(added, "one piece fits");
+        // The call copies it.
+        let operand = lend(self.one.split_at_mut(0).into());
         let buffers = if form == Form::Fetch { buffers } else { Buffers::default() };
         let access = Kind::Atomic(Atomic { op, datatype, form });
         AskPost { access, operand, ..AskPost::write(buffers, targets, call) }

@@ -1,6 +1,7 @@
 //! What applications posted, and the judgement of the completions that they read.
 
 use super::accesses::Accesses;
+use super::lend::lend;
 use super::receives::Receives;
 use crate::ledger::{Life, Rules};
 use crate::pattern;
@@ -214,18 +215,6 @@ impl Book {
             assert!(message.silent || message.ended == Some(Ok(())), "message {id}: {message:?}");
         }
     }
-}
-
-/// Buffers of these pieces, which stay where they are until the operation ends.
-pub fn lend(pieces: [&mut [u8]; 2]) -> Buffers {
-    let mut buffers = Buffers::default();
-    for piece in pieces {
-        // SAFETY: the book keeps the memory until the run ends, and only looks at it meanwhile where the operation has
-        // ended.
-        let added = unsafe { buffers.add(piece.as_mut_ptr().cast(), piece.len()) };
-        assert!(added, "two pieces fit");
-    }
-    buffers
 }
 
 /// Whether an operation may fail so, if its own arguments are right.

@@ -7,6 +7,7 @@
 
 pub mod accesses;
 pub mod book;
+pub mod lend;
 pub mod plan;
 pub mod process;
 pub mod receives;

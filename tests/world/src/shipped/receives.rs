@@ -1,7 +1,8 @@
 //! Receives of applications, and the judgement of what they got: each message once, whole, from its sender, in the
 //! place that MPI's order gives it.
 
-use super::book::{Bytes, Message, may_fail};
+use super::book::{Bytes, Message, Post, may_fail};
+use super::lend::lend;
 use crate::app::Class;
 use crate::ledger::{Life, Rules};
 use crate::pattern;
@@ -137,8 +138,8 @@ impl Receives {
         let receive = &mut self.all[id];
         let source = receive.source.map_or(ANYONE, |node| names[node]);
         let context = match receive.form {
-            Form::Claimed(claim) | Form::Dropped(claim) => super::book::Post::Receive(claim),
-            _ => super::book::Post::Receive(id),
+            Form::Claimed(claim) | Form::Dropped(claim) => Post::Receive(claim),
+            _ => Post::Receive(id),
         };
         let flags = match receive.form {
             Form::One => Flags::empty(),
@@ -157,7 +158,7 @@ impl Receives {
         let cut = receive.cut(id);
         let buffers = match receive.form {
             Form::One | Form::Many | Form::Claimed(_) => {
-                super::book::lend(receive.bytes.0.split_at_mut(cut).into())
+                lend(receive.bytes.0.split_at_mut(cut).into())
             }
             _ => Buffers::default(),
         };
