@@ -292,8 +292,7 @@ impl Endpoint {
     /// ICMP told that nothing listens at `name`.
     pub fn handle_unreachable(&mut self, name: SocketAddr) {
         if let Some(&index) = self.names.get(&name) {
-            let peer = &mut self.peers[index as usize];
-            peer.live.refused = peer.live.refused.saturating_add(1);
+            self.peers[index as usize].live.refuse();
         }
     }
 
@@ -464,7 +463,7 @@ impl Endpoint {
     /// posted now will most likely be delivered.
     #[must_use]
     pub fn answers(&self, peer: PeerId) -> bool {
-        self.known(peer).is_some_and(|p| p.phase == Phase::Open && p.live.probes == 0)
+        self.known(peer).is_some_and(|p| p.phase == Phase::Open && p.live.is_answering())
     }
 
     /// KiB sent to a peer on each path since the flow was last idle; nothing when it is.

@@ -16,6 +16,7 @@ mod fill;
 mod flight;
 mod flow;
 mod hosts;
+mod liveness;
 mod next_packet;
 mod op;
 mod outbox;
@@ -51,6 +52,7 @@ use crate::config::Seals;
 use crate::units::{Nanos, PeerId};
 use acks::Acks;
 use core::net::SocketAddr;
+use liveness::Liveness;
 use sending::Sending;
 
 /// Where a peer's session stands.
@@ -89,22 +91,6 @@ pub(crate) struct Setup {
     pub next_at: Option<Nanos>,
     /// A welcome is due, echoing this send time.
     pub welcome: Option<u32>,
-}
-
-/// Whether the peer still answers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Liveness {
-    pub last_heard: Nanos,
-    /// Since when the peer owes an answer.
-    pub owed_since: Option<Nanos>,
-    /// Probes (or hellos) unanswered in a row.
-    pub probes: u32,
-    /// When the next probe is due.
-    pub probe_at: Option<Nanos>,
-    /// Probes to be sent now, on as many paths.
-    pub probes_due: u16,
-    /// ICMP said that nobody listens, since the peer was last heard.
-    pub refused: u32,
 }
 
 /// With the controller, an idle peer takes less than 4 KiB.
@@ -222,7 +208,7 @@ impl Peer {
     pub(crate) fn flow(&self) -> FlowView {
         FlowView {
             in_flight_bytes: self.tx.flight.bytes(),
-            last_heard_ns: self.live.last_heard,
+            last_heard_ns: self.live.heard_at(),
             ..self.tx.steering.view()
         }
     }
@@ -246,6 +232,7 @@ impl Peer {
         // Who leaves has ended its operations, and sends none of what it has queued.
         if self.phase != Phase::Leaving {
             self.tx.check(core);
+            self.live.check(self.tx.flight.packets() > 0);
             self.acks.check();
             self.rx.check();
         }

@@ -46,7 +46,7 @@ impl Peer {
             self.emit_welcome(core, now, burst);
             return true;
         }
-        if self.live.probes_due > 0 {
+        if self.live.asks() {
             self.emit_probe(core, now, burst);
             return true;
         }
@@ -79,7 +79,7 @@ impl Peer {
             || self.acks.is_urgent()
             || self.acks.is_due(now)
             || self.size.is_due()
-            || self.live.probes_due > 0
+            || self.live.asks()
             || self.setup.welcome.is_some()
     }
 

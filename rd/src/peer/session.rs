@@ -2,8 +2,9 @@
 
 use super::acks::Acks;
 use super::control::emit_control;
+use super::liveness::Liveness;
 use super::sending::Sending;
-use super::{Core, Liveness, PathSize, Peer, Phase, Remote, Setup};
+use super::{Core, PathSize, Peer, Phase, Remote, Setup};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
 use crate::host::{EndReason, Host, OpError};
@@ -55,7 +56,7 @@ impl Peer {
         self.tx.start(Psn(first), first);
         self.rx.open_credit(&core.cfg, &mut core.budget);
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
-        self.live = Liveness { last_heard: now, owed_since: Some(now), ..Liveness::default() };
+        self.live = Liveness::owing(now);
         self.phase = Phase::Opening;
     }
 
@@ -76,7 +77,7 @@ impl Peer {
     /// The peer used our session id in a session that ended there.
     pub(crate) fn on_used_id(&mut self, core: &mut Core, now: Nanos) {
         self.renew(core, now);
-        self.heard_in_setup(now);
+        self.live = Liveness::owing(now);
     }
 
     /// A round trip of the set-up; echo 0 stands for none.
@@ -145,7 +146,7 @@ impl Peer {
         self.tx.steering.open(cc, terms.scheme.learns(), g.window_bytes);
         self.phase = Phase::Open;
         self.setup.next_at = None;
-        self.live = Liveness { last_heard: now, ..Liveness::default() };
+        self.live = Liveness::new(now);
         self.touch(now);
         core.stats.sessions_opened += 1;
     }
@@ -163,7 +164,9 @@ impl Peer {
         if matches!(self.phase, Phase::Open | Phase::Leaving) {
             let known = (self.remote.epoch, self.remote.incarnation);
             if (g.epoch, g.incarnation) < known {
-                self.live.probes_due = u16::from(self.phase == Phase::Open);
+                if self.phase == Phase::Open {
+                    self.live.ask();
+                }
                 return Err(Refusal::Stale);
             }
             if (g.epoch, g.incarnation) == known && !mutant(Mutant::RestartsOnARepeatedHello) {
@@ -217,35 +220,24 @@ impl Peer {
         }
         match *self.setup.proven_to.get_or_insert(epoch) {
             known if known > epoch => return Err(Refusal::Stale),
-            known if known < epoch => {
-                self.renew(core, now);
-                self.heard_in_setup(now);
-                return Ok(());
+            known if known < epoch => self.renew(core, now),
+            _ if cookie != self.setup.cookie => {
+                self.setup.cookie = cookie;
+                self.setup.echo = sent_at_ns;
+                self.setup.next_at = Some(now);
+                self.setup.tries = 0;
             }
             _ => {}
         }
-        if cookie != self.setup.cookie {
-            self.setup.cookie = cookie;
-            self.setup.echo = sent_at_ns;
-            self.setup.next_at = Some(now);
-            self.setup.tries = 0;
-        }
-        self.heard_in_setup(now);
+        // The peer answers, so the deadline starts again.
+        self.live = Liveness::owing(now);
         Ok(())
-    }
-
-    /// The peer answers, so the deadline starts again.
-    fn heard_in_setup(&mut self, now: Nanos) {
-        self.live.last_heard = now;
-        self.live.owed_since = Some(now);
-        self.live.probes = 0;
-        self.live.refused = 0;
     }
 
     /// A packet of the session came, but its welcome did not: the next hello brings it again.
     pub(crate) fn miss_welcome(&mut self, now: Nanos) {
         if self.phase == Phase::Opening {
-            self.heard_in_setup(now);
+            self.live = Liveness::owing(now);
             let soon = now + HELLO_FIRST_NS;
             self.setup.next_at = self.setup.next_at.map(|at| at.min(soon));
         }
@@ -345,8 +337,7 @@ impl Peer {
         let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(HELLO_MAX_NS);
         self.setup.next_at = Some(now + spacing);
         self.setup.tries += 1;
-        self.live.probes += 1;
-        self.live.owed_since.get_or_insert(now);
+        self.live.sent_hello(now);
     }
 
     /// Writes a welcome.
@@ -398,8 +389,7 @@ impl Peer {
         emit_control(core, burst, h, |out| asker.emit(out));
         burst.to = self.name;
         burst.path = path;
-        self.live.probes_due -= 1;
-        self.live.probes += u32::from(self.live.probes_due == 0);
+        self.live.sent_probe();
         self.doubted = true;
         core.stats.probes += 1;
     }

@@ -52,8 +52,7 @@ impl Peer {
     /// The time of a trial's next step may have come.
     pub(super) fn check_size<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         let cfg = &core.cfg;
-        let heard_at = self.live.last_heard;
-        match self.size.timer(now, heard_at, cfg.peer_timeout_ns) {
+        match self.size.timer(now, self.live.heard_at(), cfg.peer_timeout_ns) {
             Outcome::Nothing => {}
             Outcome::Changed => self.resize(),
             Outcome::Blocked => {
@@ -93,7 +92,7 @@ impl Peer {
             core.stats.size_probes += 1;
             if self.tx.flight.packets() == 0 {
                 // Where nothing else is answered, a probe tells whether the peer is there.
-                self.live.probes_due = self.live.probes_due.max(1);
+                self.live.ask();
             }
         } else {
             return false;

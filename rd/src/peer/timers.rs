@@ -1,6 +1,5 @@
 //! What happens when time passes (protocol.md §7).
 
-use super::rtt::longest_spacing_ns;
 use super::{Core, Peer, Phase};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
@@ -13,13 +12,6 @@ pub(super) const GIVE_BACK_NS: Nanos = 50 * MILLISECOND;
 /// Quiet time after which a flow no longer counts as in use, and what is known of its paths is forgotten.
 const RECLAIM_NS: Nanos = 500 * MILLISECOND;
 const _: () = assert!(GIVE_BACK_NS < RECLAIM_NS);
-/// Most paths that one round of probes goes out on.
-const PROBE_PATHS_MAX: u16 = 8;
-/// Probes are spaced by the silence so far, divided by this: that is how late a healed path is
-/// found.
-const SILENCE_PARTS: Nanos = 8;
-/// Unanswered probes (or hellos) without which no peer is declared dead.
-const PROBES_BEFORE_DEATH: u32 = 3;
 
 impl Peer {
     /// The peer owes us data: something is missing, or half received.
@@ -66,30 +58,15 @@ impl Peer {
         self.tx.steering.probe_timeout_ns(&core.cfg)
     }
 
-    /// Makes sure that a probe follows if no answer comes.
-    pub(super) fn arm_probe(&mut self, core: &Core, now: Nanos) {
-        if self.live.probe_at.is_none() || self.live.probes == 0 {
-            let at = now + self.probe_timeout_ns(core);
-            self.live.probe_at = Some(self.live.probe_at.map_or(at, |before| before.min(at)));
-        }
-    }
-
     /// When this peer wants to be woken; `Nanos::MAX` for never.
     pub(crate) fn next_wake(&self, core: &Core) -> Nanos {
         let mut at = self.setup.next_at.unwrap_or(Nanos::MAX);
         match self.phase {
             Phase::Idle | Phase::Leaving => return at,
-            Phase::Opening => {
-                if let Some(since) = self.live.owed_since
-                    && self.live.probes >= PROBES_BEFORE_DEATH
-                {
-                    at = at.min(since + core.cfg.peer_timeout_ns);
-                }
-                return at;
-            }
+            Phase::Opening => return at.min(self.live.deadline(&core.cfg)),
             Phase::Open => {}
         }
-        let timers = [self.live.probe_at, self.reclaim_at];
+        let timers = [self.live.probe_at(), self.reclaim_at];
         let timers = timers.into_iter().chain([self.size.next_at()]).flatten();
         at = timers
             .fold(at, Nanos::min)
@@ -99,7 +76,7 @@ impl Peer {
         if wants {
             at = at.min(self.tx.steering.opens_at());
         }
-        if self.live.probe_at.is_none() && self.needs_keepalive() {
+        if self.live.probe_at().is_none() && self.needs_keepalive() {
             at = at.min(self.keepalive_at(core));
         }
         at
@@ -109,17 +86,8 @@ impl Peer {
         self.needs_watch() || self.tx.starved()
     }
 
-    /// When a probe asks whether the peer still lives though nothing is in flight. A lost grant of
-    /// credit is asked for sooner, then less and less often.
     fn keepalive_at(&self, core: &Core) -> Nanos {
-        let longest = core.cfg.peer_timeout_ns / 4;
-        let wait = if self.tx.starved() {
-            let quiet = self.live.last_heard.saturating_sub(self.active_at);
-            quiet.clamp(core.cfg.rto_min_ns.min(longest), longest)
-        } else {
-            longest
-        };
-        self.live.last_heard + wait
+        self.live.keepalive_at(&core.cfg, self.tx.starved().then_some(self.active_at))
     }
 
     /// Timers that are due at `now`.
@@ -128,7 +96,7 @@ impl Peer {
             Phase::Idle => {}
             Phase::Opening => {
                 // A hello that cannot be sent stays due, and is excused once.
-                if self.excuse(core, self.setup.next_at, now) {
+                if self.live.excuse(&core.cfg, self.setup.next_at, now) {
                     self.setup.next_at = Some(now);
                 }
                 self.check_deadline(core, host, now);
@@ -147,8 +115,9 @@ impl Peer {
                 }
                 self.run_keys(core, host, now);
                 // The last probe has had its time when the next one is due.
-                if self.live.probe_at.is_none_or(|at| at <= now) {
-                    self.excuse(core, self.live.probe_at, now);
+                let probe_at = self.live.probe_at();
+                if probe_at.is_none_or(|at| at <= now) {
+                    self.live.excuse(&core.cfg, probe_at, now);
                     self.check_deadline(core, host, now);
                 }
                 if self.phase == Phase::Open {
@@ -160,36 +129,20 @@ impl Peer {
     }
 
     fn check_probe(&mut self, core: &mut Core, now: Nanos) {
-        if self.live.probe_at.is_none() && self.needs_keepalive() && self.keepalive_at(core) <= now
-        {
-            self.live.probe_at = Some(now);
-        }
-        if self.live.probe_at.is_none_or(|at| at > now) {
+        let due = match self.live.probe_at() {
+            Some(at) => at <= now,
+            None => self.needs_keepalive() && self.keepalive_at(core) <= now,
+        };
+        if !due {
             return;
         }
         if self.tx.flight.packets() == 0 && !self.needs_keepalive() {
-            // Nobody waits any more, so nothing is owed.
-            (self.live.probe_at, self.live.owed_since) = (None, None);
-            (self.live.probes_due, self.live.probes) = (0, 0);
+            self.live.rest();
             return;
         }
-        let owed_since = *self.live.owed_since.get_or_insert(now);
-        let in_a_row = self.live.probes + 1;
-        // One path may be dead, so the next rounds ask on more of them.
-        let paths = 1u16 << self.live.probes.min(PROBE_PATHS_MAX.ilog2());
-        self.live.probes_due = paths.min(self.paths);
-        // Who waits in vain asks again after a part of the time that it has waited so far. Where nobody listens,
-        // nobody is busy.
-        let (first, silence) = match self.live.refused {
-            0 => (self.probe_timeout_ns(core), now - owed_since),
-            _ => (self.tx.steering.idle_timeout_ns(&core.cfg), 0),
-        };
-        let longest = longest_spacing_ns(&core.cfg);
-        // The last one is due at the deadline.
-        let left = (owed_since + core.cfg.peer_timeout_ns).saturating_sub(now);
-        let spacing =
-            first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
-        self.live.probe_at = Some(now + spacing);
+        let idle_timeout_ns = self.tx.steering.idle_timeout_ns(&core.cfg);
+        let timeouts = (self.probe_timeout_ns(core), idle_timeout_ns);
+        let in_a_row = self.live.probe(&core.cfg, now, self.paths, timeouts);
         if in_a_row > 1 {
             self.tx.steering.forgive();
         }
@@ -201,28 +154,8 @@ impl Peer {
         }
     }
 
-    /// A timer that comes late by more than the longest spacing of probes says that this side stood still: a
-    /// suspended machine, a stopped job. The peer may have done so too, so the rest of that time is not held
-    /// against it. Each round counts, so that the deadline comes even where every timer is late. True if so.
-    fn excuse(&mut self, core: &Core, due: Option<Nanos>, now: Nanos) -> bool {
-        let late = now.saturating_sub(due.unwrap_or(now));
-        let beyond = late.saturating_sub(longest_spacing_ns(&core.cfg));
-        self.live.owed_since = self.live.owed_since.map(|since| (since + beyond).min(now));
-        beyond > 0
-    }
-
     fn check_deadline<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        if self.live.probes < PROBES_BEFORE_DEATH {
-            return;
-        }
-        if self.phase == Phase::Open && self.live.refused >= PROBES_BEFORE_DEATH {
-            self.end(core, host, EndReason::Failed(OpError::PeerUnreachable));
-            return;
-        }
-        let late = |since: Nanos| now >= since + core.cfg.peer_timeout_ns;
-        if self.live.owed_since.is_some_and(late) {
-            let refused = self.live.refused > 0;
-            let error = if refused { OpError::PeerUnreachable } else { OpError::PeerTimeout };
+        if let Some(error) = self.live.death(&core.cfg, now, self.phase == Phase::Open) {
             self.end(core, host, EndReason::Failed(error));
         }
     }

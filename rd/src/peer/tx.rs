@@ -95,14 +95,13 @@ impl Peer {
     fn note_burst(&mut self, core: &Core, now: Nanos, burst: &mut TxBurst, repeated: bool) {
         burst.to = self.name;
         self.touch(now);
-        self.live.owed_since.get_or_insert(now);
         burst.may_fragment = self.size.may_fragment(burst.segment_bytes);
         self.size.sending(now);
         let ecn = core.near.as_ref().filter(|_| self.near).map(|near| near.ecn);
         let of_link = (self.paths, self.datagram_bytes);
         let feedback = (self.tx.flight.bytes(), repeated);
         burst.ecn = self.tx.steering.sent(&core.cfg, now, burst, of_link, ecn, feedback);
-        self.arm_probe(core, now);
+        self.live.sent(now, self.probe_timeout_ns(core));
     }
 
     /// Whether small messages should go now (protocol.md §5.2).
@@ -219,7 +218,7 @@ impl Peer {
 
     /// Asks who is at the peer's address, once it answers.
     fn settle_doubt<H: Host>(&mut self, host: &mut H) {
-        if self.doubted && self.live.probes == 0 && self.seals.is_some() {
+        if self.doubted && self.live.is_answering() && self.seals.is_some() {
             self.seals = self.seals.filter(|_| host.shares_memory(self.name));
             self.doubted = false;
         }
