@@ -2,7 +2,6 @@
 
 use super::Endpoint;
 use crate::host::RecvToken;
-use crate::peer::Phase;
 use crate::wire::header::{
     FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header, Kind, SEAL_BYTES, seal_holds,
 };
@@ -57,10 +56,10 @@ impl Endpoint {
         let Some(index) = self.core.filling else { return };
         let Some(peer) = self.peers.get(index as usize) else { return };
         // A checksum ends the datagram then.
-        if peer.phase != Phase::Open || peer.payload_checksum {
+        if !peer.session.is_open() || peer.payload_checksum {
             return;
         }
-        let session = peer.local_session;
+        let session = peer.session.our_id();
         peer.rx.each_next_segment(|next| {
             f(&Expected {
                 to: next.to,

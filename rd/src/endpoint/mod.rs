@@ -142,7 +142,7 @@ impl Endpoint {
             self.room.left(name);
         }
         peer.kept = peer.kept.saturating_add(1);
-        if peer.phase == Phase::Leaving {
+        if peer.session.phase() == Phase::Leaving {
             // It was to make room: what is posted now opens another session.
             peer.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
             self.schedule.reschedule(&self.core, peer);
@@ -449,21 +449,21 @@ impl Endpoint {
     /// True once every goodbye was confirmed or given up.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed && self.peers.iter().all(|(_, p)| p.phase == Phase::Idle)
+        self.closed && self.peers.iter().all(|(_, p)| p.session.phase() == Phase::Idle)
     }
 
     /// A snapshot of the flow towards a peer; `None` without a session. Cheap enough to be taken
     /// at any time.
     #[must_use]
     pub fn flow(&self, peer: PeerId) -> Option<FlowView> {
-        self.known(peer).filter(|p| p.phase == Phase::Open).map(Peer::flow)
+        self.known(peer).filter(|p| p.session.is_open()).map(Peer::flow)
     }
 
     /// The session with a peer is open, and no probe of it waits for an answer: a message that is
     /// posted now will most likely be delivered.
     #[must_use]
     pub fn answers(&self, peer: PeerId) -> bool {
-        self.known(peer).is_some_and(|p| p.phase == Phase::Open && p.live.is_answering())
+        self.known(peer).is_some_and(|p| p.session.is_open() && p.live.is_answering())
     }
 
     /// KiB sent to a peer on each path since the flow was last idle; nothing when it is.
@@ -498,13 +498,12 @@ impl Endpoint {
 
 /// The peer of a message whose session still stands.
 fn live(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
-    of_session(peers, msg).filter(|p| p.phase == Phase::Open)
+    of_session(peers, msg).filter(|p| p.session.is_open())
 }
 
 /// The peer of a message whose session has not ended, though it may be about to.
 fn of_session(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
-    peers
-        .get_mut(msg.peer.index as usize)
-        .map(Box::as_mut)
-        .filter(|p| p.id == msg.peer && p.session == msg.session && p.phase != Phase::Idle)
+    peers.get_mut(msg.peer.index as usize).map(Box::as_mut).filter(|p| {
+        p.id == msg.peer && p.session.number() == msg.session && p.session.phase() != Phase::Idle
+    })
 }

@@ -5,7 +5,7 @@ use super::replies::Reply;
 use crate::arrival::{Datagram, RxMeta};
 use crate::host::{EndReason, Host, OpError};
 use crate::mutants::{Mutant, mutant};
-use crate::peer::{Peer, Phase, Refusal};
+use crate::peer::{Peer, Phase};
 use crate::stats::DropReason;
 use crate::units::{Nanos, SECOND};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
@@ -21,13 +21,6 @@ const COOKIE_PERIOD_NS: Nanos = 8 * SECOND;
 
 fn malformed(_: Malformed) -> DropReason {
     DropReason::Malformed
-}
-
-fn refused(refusal: Refusal) -> DropReason {
-    match refusal {
-        Refusal::Stale => DropReason::Cookie,
-        Refusal::Phase => DropReason::WrongState,
-    }
 }
 
 impl Endpoint {
@@ -109,7 +102,7 @@ impl Endpoint {
         if h.kind == Kind::Data {
             let peer = self.session_peer(h.session)?;
             let peer = &mut self.peers[peer as usize];
-            let result = match peer.phase {
+            let result = match peer.session.phase() {
                 Phase::Open if meta.trimmed => {
                     peer.on_trimmed(&self.core, now, h, datagram.start())
                 }
@@ -167,7 +160,7 @@ impl Endpoint {
     fn session_peer(&self, session: u64) -> Result<u32, DropReason> {
         let index = (session & 0xff_ffff) as u32;
         match self.peers.get(index as usize) {
-            Some(peer) if session != 0 && peer.local_session == session => Ok(index),
+            Some(peer) if session != 0 && peer.session.our_id() == session => Ok(index),
             Some(_) if mutant(Mutant::IgnoresTheSessionId) => Ok(index),
             _ => Err(DropReason::UnknownSession),
         }
@@ -176,11 +169,10 @@ impl Endpoint {
     /// Index of the peer to which an asker id of ours belongs.
     fn asker_peer(&self, id: u64) -> Result<u32, DropReason> {
         let index = (id & 0xff_ffff) as u32;
-        match self.peers.get(index as usize) {
-            Some(p) if p.local_session != 0 && self.core.asker_id(p.local_session) == id => {
-                Ok(index)
-            }
-            _ => Err(DropReason::UnknownSession),
+        let ours = self.peers.get(index as usize).map_or(0, |peer| peer.session.our_id());
+        match ours != 0 && self.core.asker_id(ours) == id {
+            true => Ok(index),
+            false => Err(DropReason::UnknownSession),
         }
     }
 
@@ -230,7 +222,7 @@ impl Endpoint {
         }
         let index = self.newcomer_index(now, g.name, host)?;
         let peer = &mut self.peers[index as usize];
-        if g.session == peer.gave_up {
+        if g.session == peer.session.gave_up() {
             let (to, kind, session) = (g.name, Kind::Reset, g.session);
             self.replies.push(
                 &mut self.core.stats,
@@ -244,7 +236,7 @@ impl Endpoint {
         let result = peer.on_hello(&mut self.core, host, now, arrived, &g, h.sent_at_ns);
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);
-        result.map_err(refused)
+        result
     }
 
     fn on_probe(
@@ -256,8 +248,8 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let asker = Asker::parse(&mut r).map_err(malformed)?;
         // Whose asker id is wrong has guessed the session id: it is not to learn that the guess was right.
-        let may_be_of = |peer: &Peer| match peer.phase {
-            Phase::Open | Phase::Leaving => peer.remote.asker == asker.id,
+        let may_be_of = |peer: &Peer| match peer.session.phase() {
+            Phase::Open | Phase::Leaving => peer.session.their_asker() == asker.id,
             Phase::Opening | Phase::Idle => true,
         };
         let found = self.session_peer(h.session);
@@ -272,7 +264,7 @@ impl Endpoint {
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
-        let result = match peer.phase {
+        let result = match peer.session.phase() {
             Phase::Open => peer.on_probe(&self.core, now, h),
             _ => {
                 peer.miss_welcome(now);
@@ -303,15 +295,14 @@ impl Endpoint {
         );
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
-        if peer.remote.asker != asker.id {
+        if peer.session.their_asker() != asker.id {
             return Err(DropReason::WrongState);
         }
-        if peer.phase == Phase::Open {
+        if peer.session.is_open() {
             let arrived = now.saturating_sub(meta.hold_ns);
             peer.on_ack(&mut self.core, host, now, arrived, &goodbye.ack, None)?;
         }
-        peer.retire();
-        peer.end(&mut self.core, host, EndReason::Goodbye);
+        peer.on_goodbye(&mut self.core, host);
         self.schedule.reschedule(&self.core, peer);
         Ok(())
     }
@@ -328,7 +319,7 @@ impl Endpoint {
         let index = by_session.or_else(|_| self.asker_peer(h.session))?;
         let peer = &mut self.peers[index as usize];
         let core = &mut self.core;
-        let result = match (h.kind, peer.phase, by_session) {
+        let result = match (h.kind, peer.session.phase(), by_session) {
             (Kind::Version, Phase::Opening, Ok(_)) => {
                 let notice = VersionNotice::parse(&mut r).map_err(malformed)?;
                 if notice.refused != VERSION || notice.spoken == VERSION {
@@ -342,11 +333,13 @@ impl Endpoint {
                 peer.on_used_id(core, now);
                 Ok(())
             }
-            (Kind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.remote.session) => {
+            (Kind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.session.their_id()) => {
                 peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));
                 Ok(())
             }
-            (Kind::GoodbyeAck, Phase::Leaving, Err(_)) if r.u64() == Ok(peer.remote.session) => {
+            (Kind::GoodbyeAck, Phase::Leaving, Err(_))
+                if r.u64() == Ok(peer.session.their_id()) =>
+            {
                 peer.end(core, host, EndReason::Failed(OpError::Canceled));
                 Ok(())
             }
@@ -368,7 +361,7 @@ impl Endpoint {
         let number = r.u16().map_err(malformed)?;
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
-        if peer.phase != Phase::Open {
+        if !peer.session.is_open() {
             return Err(DropReason::WrongState);
         }
         if h.kind == Kind::SizeProbe {
@@ -393,7 +386,7 @@ impl Endpoint {
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
         let core = &mut self.core;
-        let open = peer.phase == Phase::Open;
+        let open = peer.session.is_open();
         let result = match h.kind {
             Kind::Ack if open => {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
@@ -406,14 +399,14 @@ impl Endpoint {
             Kind::Challenge => {
                 let cookie = r.u64().map_err(malformed)?;
                 let epoch = r.u64().map_err(malformed)?;
-                peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns).map_err(refused)
+                peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns)
             }
             Kind::Welcome => {
                 let g = Greeting::parse(&mut r).map_err(malformed)?;
                 if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
                     return Err(DropReason::Malformed);
                 }
-                peer.on_welcome(core, now, arrived, &g).map_err(refused)
+                peer.on_welcome(core, now, arrived, &g)
             }
             _ => Err(DropReason::WrongState),
         };

@@ -51,7 +51,7 @@ impl Peer {
             core.stats.nacks += 1;
         }
         let sent_at_ns = now as u32;
-        let h = Header { path, sent_at_ns, ..Header::new(Kind::Ack, self.remote.session) };
+        let h = Header { path, sent_at_ns, ..Header::new(Kind::Ack, self.session.their_id()) };
         let base = self.acks.received().cum().0;
         emit_control(core, burst, h, |out| {
             state.emit(out);

@@ -5,7 +5,7 @@
 //! `rx.rs` (messages). No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
 //! have checks of what must stay true, which the tests call between two calls of the endpoint.
 //!
-//! `session.rs` sets up and ends, `tx.rs`, `fill.rs` and `writing.rs` make packets, `recovery.rs` takes
+//! `handshake.rs` sets up and ends, `tx.rs`, `fill.rs` and `writing.rs` make packets, `recovery.rs` takes
 //! acknowledgements, `timers.rs` watches the clock, `remote.rs` asks for a peer's memory.
 
 mod ack;
@@ -15,6 +15,7 @@ mod control;
 mod fill;
 mod flight;
 mod flow;
+mod handshake;
 mod hosts;
 mod liveness;
 mod next_packet;
@@ -45,7 +46,7 @@ pub(crate) use op::{Asked, Op, Role, Task};
 pub(crate) use path_size::PathSize;
 pub use rx::{MESSAGE_COST_BYTES, ORDERS_LEAST};
 pub(crate) use rx::{Rx, tables};
-pub(crate) use session::Refusal;
+pub(crate) use session::Phase;
 pub(crate) use shared::Core;
 
 use crate::config::Seals;
@@ -54,44 +55,7 @@ use acks::Acks;
 use core::net::SocketAddr;
 use liveness::Liveness;
 use sending::Sending;
-
-/// Where a peer's session stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    /// No session.
-    Idle,
-    /// Hellos go out.
-    Opening,
-    /// Both sides know each other.
-    Open,
-    /// Goodbyes go out.
-    Leaving,
-}
-
-/// The other side of an open session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Remote {
-    pub session: u64,
-    /// Names it in its probes and goodbyes.
-    pub asker: u64,
-    pub epoch: u64,
-    pub incarnation: u32,
-}
-
-/// Set-up progress.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Setup {
-    pub cookie: u64,
-    /// Epoch of the only process that may know our session id: the one that gave the cookie.
-    pub proven_to: Option<u64>,
-    /// When the peer sent the challenge that the next hello answers; 0 for none.
-    pub echo: u32,
-    pub tries: u32,
-    /// When the next hello or goodbye is due.
-    pub next_at: Option<Nanos>,
-    /// A welcome is due, echoing this send time.
-    pub welcome: Option<u32>,
-}
+use session::Session;
 
 /// With the controller, an idle peer takes less than 4 KiB.
 const _: () = assert!(size_of::<Peer>() <= 2048);
@@ -100,18 +64,7 @@ const _: () = assert!(size_of::<Peer>() <= 2048);
 pub(crate) struct Peer {
     pub id: PeerId,
     pub name: SocketAddr,
-    pub phase: Phase,
-    /// Counts this peer's sessions; names one in [`crate::MsgRef`].
-    pub session: u32,
-    pub local_session: u64,
-    pub remote: Remote,
-    /// Epoch and incarnation of the peer's last session: within that epoch, a hello of an earlier
-    /// one is stale even when no session stands.
-    pub oldest: (u64, u32),
-    /// The peer's id in the last session that ended: packets of ours may still be on their way to
-    /// it, so no other session uses it.
-    pub gave_up: u64,
-    pub setup: Setup,
+    pub session: Session,
     pub live: Liveness,
     /// What the path carries in one piece.
     pub size: PathSize,
@@ -128,8 +81,6 @@ pub(crate) struct Peer {
     /// The session is new, or the peer was silent: who has its address is asked before the next segment
     /// that would be sealed.
     pub doubted: bool,
-    /// The peer has used our session id, so it has our greeting.
-    pub met: bool,
     /// The peer takes requests to its memory.
     pub takes_requests: bool,
     /// Path of the latest control packet that was not an acknowledgement.
@@ -158,17 +109,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(id: PeerId, name: SocketAddr, size: PathSize) -> Peer {
+    /// Of a peer without a session, which was called `gave_up` in an earlier one; 0 for none.
+    pub(crate) fn new(id: PeerId, name: SocketAddr, size: PathSize, gave_up: u64) -> Peer {
         Peer {
             id,
             name,
-            phase: Phase::Idle,
-            session: 0,
-            local_session: 0,
-            remote: Remote::default(),
-            oldest: (0, 0),
-            gave_up: 0,
-            setup: Setup::default(),
+            session: Session::new(gave_up),
             live: Liveness::default(),
             size,
             datagram_bytes: 0,
@@ -178,7 +124,6 @@ impl Peer {
             payload_checksum: false,
             seals: None,
             doubted: false,
-            met: false,
             takes_requests: false,
             control_path: 0,
             watched: 0,
@@ -230,7 +175,8 @@ impl Peer {
     /// If it does not.
     pub(crate) fn check(&self, core: &Core) {
         // Who leaves has ended its operations, and sends none of what it has queued.
-        if self.phase != Phase::Leaving {
+        self.session.check();
+        if self.session.phase() != Phase::Leaving {
             self.tx.check(core);
             self.live.check(self.tx.flight.packets() > 0);
             self.acks.check();

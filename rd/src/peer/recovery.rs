@@ -26,7 +26,7 @@ fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'
 impl Peer {
     /// A packet came that names our session id as only the peer knows it.
     pub(super) fn heard(&mut self, core: &Core, now: Nanos) {
-        self.met = true;
+        self.session.meet();
         self.mark_alive(core, now);
     }
 

@@ -2,7 +2,7 @@
 
 use super::control::emit_control;
 use super::path_size::{Outcome, SizeProbe, SizeQuestion};
-use super::{Core, Peer, Phase};
+use super::{Core, Peer};
 use crate::host::{EndReason, Host, OpError};
 use crate::transmit::TxBurst;
 use crate::units::Nanos;
@@ -32,7 +32,7 @@ impl Peer {
 
     /// ICMP says what the path to the peer carries.
     pub(crate) fn on_path_told(&mut self, now: Nanos, bytes: u16) {
-        if self.phase == Phase::Open {
+        if self.session.is_open() {
             self.size.told(now, bytes);
         }
     }
@@ -68,7 +68,7 @@ impl Peer {
         now: Nanos,
         burst: &mut TxBurst,
     ) -> bool {
-        let session = self.remote.session;
+        let session = self.session.their_id();
         let sent_at_ns = now as u32;
         if let Some(SizeQuestion { number, bytes, path }) = self.size.take_question() {
             let h = Header { path, sent_at_ns, ..Header::new(Kind::SizeAnswer, session) };

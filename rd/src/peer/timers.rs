@@ -1,5 +1,6 @@
 //! What happens when time passes (protocol.md §7).
 
+use super::session::Due;
 use super::{Core, Peer, Phase};
 use crate::cc::Timeout;
 use crate::host::{EndReason, Host, OpError};
@@ -22,7 +23,7 @@ impl Peer {
     /// The peer's liveness matters though it owes no acknowledgement: a match, data or a
     /// directed receive is awaited.
     pub(super) fn needs_watch(&self) -> bool {
-        self.phase == Phase::Open
+        self.session.is_open()
             && (self.watched > 0
                 || (self.tx.out.ops() > 0 && !mutant(Mutant::LeavesTheRendezvousUnwatched))
                 || self.expects_data()
@@ -33,7 +34,7 @@ impl Peer {
     /// application does not match, or parts that do not get whole.
     pub(crate) fn hoards(&self, core: &Core, now: Nanos) -> bool {
         let patience_ns = if self.expects_data() { core.cfg.peer_timeout_ns } else { RECLAIM_NS };
-        self.phase == Phase::Open
+        self.session.is_open()
             && (self.rx.awaits_application() || self.expects_data())
             && now >= self.active_at + patience_ns
             && self.watched == 0
@@ -45,7 +46,7 @@ impl Peer {
     /// The session is open, but nothing is under way, has been for a while, or waits for the
     /// application.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.phase == Phase::Open
+        self.session.is_open()
             && self.reclaim_at.is_none()
             && !self.needs_watch()
             && !self.tx.outstanding()
@@ -60,8 +61,8 @@ impl Peer {
 
     /// When this peer wants to be woken; `Nanos::MAX` for never.
     pub(crate) fn next_wake(&self, core: &Core) -> Nanos {
-        let mut at = self.setup.next_at.unwrap_or(Nanos::MAX);
-        match self.phase {
+        let mut at = self.session.next_at().unwrap_or(Nanos::MAX);
+        match self.session.phase() {
             Phase::Idle | Phase::Leaving => return at,
             Phase::Opening => return at.min(self.live.deadline(&core.cfg)),
             Phase::Open => {}
@@ -92,18 +93,17 @@ impl Peer {
 
     /// Timers that are due at `now`.
     pub(crate) fn on_timer<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        match self.phase {
+        match self.session.phase() {
             Phase::Idle => {}
             Phase::Opening => {
                 // A hello that cannot be sent stays due, and is excused once.
-                if self.live.excuse(&core.cfg, self.setup.next_at, now) {
-                    self.setup.next_at = Some(now);
+                if self.live.excuse(&core.cfg, self.session.next_at(), now) {
+                    self.session.put_off(now);
                 }
                 self.check_deadline(core, host, now);
             }
             Phase::Leaving => {
-                let due = self.setup.next_at.is_some_and(|at| at <= now);
-                if due && self.goodbye_spacing_ns(core).is_none() {
+                if self.session.due(now) == Some(Due::End) {
                     self.end(core, host, EndReason::Failed(OpError::Canceled));
                 }
             }
@@ -120,7 +120,7 @@ impl Peer {
                     self.live.excuse(&core.cfg, probe_at, now);
                     self.check_deadline(core, host, now);
                 }
-                if self.phase == Phase::Open {
+                if self.session.is_open() {
                     self.check_probe(core, now);
                     self.check_size(core, host, now);
                 }
@@ -155,7 +155,7 @@ impl Peer {
     }
 
     fn check_deadline<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        if let Some(error) = self.live.death(&core.cfg, now, self.phase == Phase::Open) {
+        if let Some(error) = self.live.death(&core.cfg, now, self.session.is_open()) {
             self.end(core, host, EndReason::Failed(error));
         }
     }
@@ -184,7 +184,7 @@ impl Peer {
 
     /// The peer waits for an answer of ours, or for word of a match, that it has not got yet.
     pub(crate) fn owes_answers(&self) -> bool {
-        self.phase == Phase::Open && (self.rx.has_done() || self.tx.owes_answers())
+        self.session.is_open() && (self.rx.has_done() || self.tx.owes_answers())
     }
 }
 
@@ -194,6 +194,7 @@ mod tests {
     use crate::cc::fixed::ERD;
     use crate::config::Config;
     use crate::peer::PathSize;
+    use crate::peer::session::tests::open;
     use crate::units::PeerId;
     use alloc::boxed::Box;
 
@@ -205,8 +206,8 @@ mod tests {
     #[test]
     fn a_quiet_flow_gives_its_memory_back_long_before_it_counts_as_unused() {
         let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
-        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472));
-        peer.phase = Phase::Open;
+        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472), 0);
+        peer.session = open(1, 1);
         peer.touch(7);
         peer.tx.flight.reserve(32);
         assert_eq!(peer.next_wake(&core), 7 + GIVE_BACK_NS);
@@ -222,8 +223,8 @@ mod tests {
     #[test]
     fn a_flow_in_use_keeps_its_memory() {
         let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
-        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472));
-        peer.phase = Phase::Open;
+        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472), 0);
+        peer.session = open(1, 1);
         peer.touch(0);
         peer.tx.out.post(0, 8, 0);
         peer.reclaim(&mut core, GIVE_BACK_NS);

@@ -87,7 +87,7 @@ impl Peer {
             attempt,
             psn: psn.0,
             sent_at_ns: now as u32,
-            ..Header::new(Kind::Data, self.remote.session)
+            ..Header::new(Kind::Data, self.session.their_id())
         }
     }
 

@@ -105,7 +105,7 @@ impl Peer {
         Arrived {
             msg: MsgRef {
                 peer: self.id,
-                session: self.session,
+                session: self.session.number(),
                 order: Order(msg.order),
                 credit_bytes: if rendezvous { 0 } else { msg.len_bytes as u32 },
             },
