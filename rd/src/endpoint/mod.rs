@@ -207,21 +207,12 @@ impl Endpoint {
     pub fn send(&mut self, now: Nanos, wr: WorkRequest) -> Result<(), PostError> {
         self.check_post(wr.peer)?;
         let op = Op {
-            token: wr.token,
-            peer: wr.peer.index,
-            len_bytes: wr.len_bytes,
             tag: wr.tag,
             data: wr.data,
             match_notice: wr.match_complete,
             awaited: wr.awaited,
-            order: 0,
-            unacked: 0,
-            sent_bytes: 0,
-            wanted_bytes: None,
-            granted_bytes: 0,
-            announced: false,
             fence: wr.fence,
-            role: Role::Message,
+            ..Op::new(wr.token, wr.peer.index, wr.len_bytes, Role::Message)
         };
         self.post(now, wr.peer, op);
         Ok(())

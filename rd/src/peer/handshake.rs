@@ -3,6 +3,7 @@
 
 use super::acks::Acks;
 use super::control::emit_control;
+use super::initiator::Initiator;
 use super::liveness::Liveness;
 use super::sending::Sending;
 use super::session::Hello;
@@ -99,7 +100,7 @@ impl Peer {
         let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
         self.seals = terms.seals.filter(|_| takes_seals);
         self.doubted = true;
-        self.takes_requests = g.features & FEATURE_REMOTE != 0;
+        self.initiator = Initiator::new(g.features & FEATURE_REMOTE != 0);
         self.tx.out.open(g);
         self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
         self.rx.start(g);
@@ -216,6 +217,7 @@ impl Peer {
         let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
         core.budget.orphan(self.session.number(), kept);
         self.tx = Sending::default();
+        self.initiator = Initiator::default();
         self.rx = super::Rx::default();
         self.acks = Acks::default();
         self.size.close();

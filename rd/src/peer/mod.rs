@@ -17,6 +17,7 @@ mod flight;
 mod flow;
 mod handshake;
 mod hosts;
+mod initiator;
 mod liveness;
 mod next_packet;
 mod op;
@@ -53,6 +54,7 @@ use crate::config::Seals;
 use crate::units::{Nanos, PeerId};
 use acks::Acks;
 use core::net::SocketAddr;
+use initiator::Initiator;
 use liveness::Liveness;
 use sending::Sending;
 use session::Session;
@@ -81,8 +83,6 @@ pub(crate) struct Peer {
     /// The session is new, or the peer was silent: who has its address is asked before the next segment
     /// that would be sealed.
     pub doubted: bool,
-    /// The peer takes requests to its memory.
-    pub takes_requests: bool,
     /// Path of the latest control packet that was not an acknowledgement.
     pub control_path: u16,
     /// Directed receives waiting for this peer.
@@ -90,6 +90,7 @@ pub(crate) struct Peer {
     /// How often the driver asked for this entry and did not let it go; 0 if a hello made it.
     pub kept: u32,
     tx: Sending,
+    initiator: Initiator,
     pub rx: Rx,
     acks: Acks,
     /// It sent data lately, and counts among [`Core::active_senders`].
@@ -124,11 +125,11 @@ impl Peer {
             payload_checksum: false,
             seals: None,
             doubted: false,
-            takes_requests: false,
             control_path: 0,
             watched: 0,
             kept: 0,
             tx: Sending::default(),
+            initiator: Initiator::default(),
             rx: Rx::default(),
             acks: Acks::default(),
             active: false,
@@ -181,6 +182,8 @@ impl Peer {
             self.live.check(self.tx.flight.packets() > 0);
             self.acks.check();
             self.rx.check();
+            let reads = self.rx.reads();
+            self.initiator.check(self.id.index, &core.ops, &core.asked, reads);
         }
     }
 

@@ -228,6 +228,11 @@ impl Rx {
         self.links.open_read(entry, to, part, len_bytes)
     }
 
+    /// Parts of reads of ours that are under way.
+    pub(super) fn reads(&self) -> usize {
+        self.links.reads()
+    }
+
     /// What must stay true between two calls of the endpoint.
     ///
     /// # Panics

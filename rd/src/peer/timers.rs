@@ -165,6 +165,7 @@ impl Peer {
     fn reclaim(&mut self, core: &mut Core, now: Nanos) {
         self.tx.reclaim();
         self.acks.reclaim();
+        self.initiator.reclaim();
         self.rx.reclaim();
         let unused_at = self.active_at + RECLAIM_NS;
         if now < unused_at {

@@ -223,21 +223,11 @@ impl Peer {
         let bundled = whole <= self.bundle_room(0).min(usize::from(u16::MAX)) as u64;
         let role = Role::Answer { op: request.op, msg_id, bundled, withdrawn: false };
         let op = core.ops.insert(Op {
-            token,
-            peer: self.id.index,
-            len_bytes,
-            tag: None,
-            data: None,
-            match_notice: false,
-            awaited: false,
             order: request.order,
-            unacked: 0,
-            sent_bytes: 0,
             wanted_bytes: Some(len_bytes),
             granted_bytes: len_bytes,
             announced: !bundled,
-            fence: false,
-            role,
+            ..Op::new(token, self.id.index, len_bytes, role)
         }) as u32;
         core.silent += 1;
         core.stats.requests_served += 1;
