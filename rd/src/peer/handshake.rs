@@ -7,6 +7,7 @@ use super::initiator::Initiator;
 use super::liveness::Liveness;
 use super::sending::Sending;
 use super::session::Hello;
+use super::target::Target;
 use super::{Core, PathSize, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
@@ -212,12 +213,14 @@ impl Peer {
         if core::mem::take(&mut self.active) {
             core.active_senders -= 1;
         }
-        self.rx.end(host, error);
+        self.rx.end(host, error, self.target.kept());
+        core.budget.give_back(self.target.kept_bytes());
         core.queued -= self.tx.out.queued();
         let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
         core.budget.orphan(self.session.number(), kept);
         self.tx = Sending::default();
         self.initiator = Initiator::default();
+        self.target = Target::default();
         self.rx = super::Rx::default();
         self.acks = Acks::default();
         self.size.close();
@@ -228,7 +231,8 @@ impl Peer {
     }
 
     fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
-        if !self.tx.out.end_all() {
+        let had_answers = self.target.end_answers();
+        if !(self.tx.out.end_all() || had_answers) {
             return;
         }
         let mine = |op: &super::Op| op.peer == self.id.index;

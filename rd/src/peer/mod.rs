@@ -36,6 +36,7 @@ mod session;
 mod shared;
 mod sizing;
 mod steering;
+mod target;
 mod timers;
 mod tx;
 mod writing;
@@ -58,6 +59,7 @@ use initiator::Initiator;
 use liveness::Liveness;
 use sending::Sending;
 use session::Session;
+use target::Target;
 
 /// With the controller, an idle peer takes less than 4 KiB.
 const _: () = assert!(size_of::<Peer>() <= 2048);
@@ -91,6 +93,7 @@ pub(crate) struct Peer {
     pub kept: u32,
     tx: Sending,
     initiator: Initiator,
+    target: Target,
     pub rx: Rx,
     acks: Acks,
     /// It sent data lately, and counts among [`Core::active_senders`].
@@ -130,6 +133,7 @@ impl Peer {
             kept: 0,
             tx: Sending::default(),
             initiator: Initiator::default(),
+            target: Target::default(),
             rx: Rx::default(),
             acks: Acks::default(),
             active: false,
@@ -182,6 +186,7 @@ impl Peer {
             self.live.check(self.tx.flight.packets() > 0);
             self.acks.check();
             self.rx.check();
+            self.target.check(self.id.index, &core.ops);
             let reads = self.rx.reads();
             self.initiator.check(self.id.index, &core.ops, &core.asked, reads);
         }

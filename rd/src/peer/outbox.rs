@@ -12,9 +12,6 @@ use crate::wire::setup::Greeting;
 use alloc::collections::VecDeque;
 use slab::Slab;
 
-/// Answers to one peer that may be unacknowledged; further requests that want one wait.
-const ANSWERS_MAX: u32 = 1024;
-
 /// Payload that may flow now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
@@ -39,8 +36,6 @@ pub(super) struct Outbox {
     queued_bytes: u64,
     /// Operations that have not ended, but for answers.
     ops: u32,
-    /// Answers to the peer that have not ended; at most [`ANSWERS_MAX`].
-    answers: u32,
     /// An eager one is the first, and there is one at most.
     transfers: VecDeque<Transfer>,
     /// Payload bytes since an acknowledgement was asked for.
@@ -130,9 +125,9 @@ impl Outbox {
         self.ops -= 1;
     }
 
-    /// All have, answers included. True if there were any.
+    /// All have. True if there were any.
     pub fn end_all(&mut self) -> bool {
-        core::mem::take(&mut self.answers) + core::mem::take(&mut self.ops) > 0
+        core::mem::take(&mut self.ops) > 0
     }
 
     /// Something before the next posted message has not ended.
@@ -162,26 +157,15 @@ impl Outbox {
 
     /// An answer begins, as a transfer unless a record has its bytes.
     pub fn answer(&mut self, op: u32, transfer: Option<Transfer>) {
-        self.answers += 1;
         match transfer {
             Some(transfer) => self.transfers.push_back(transfer),
             None => self.push(TxRecord::Answer(op)),
         }
     }
 
-    /// An answer has ended.
-    pub fn answered(&mut self) {
-        self.answers -= 1;
-    }
-
-    /// No more answers may begin.
-    pub fn is_full_of_answers(&self) -> bool {
-        self.answers >= ANSWERS_MAX
-    }
-
-    /// Answers or notices wait to be sent, or answers to be acknowledged.
-    pub fn owes_answers(&self) -> bool {
-        self.answers > 0 || self.control.iter().any(TxRecord::ends)
+    /// Notices wait to be sent.
+    pub fn has_endings(&self) -> bool {
+        self.control.iter().any(TxRecord::ends)
     }
 
     /// Something waits that could be sent once the window allows.
@@ -358,7 +342,6 @@ impl Outbox {
         let queued_bytes: u64 = self.queue.iter().map(cost).sum();
         assert_eq!(self.queued_bytes, queued_bytes, "bytes queued are those of what is queued");
         assert!(self.ops as usize >= self.queue.len(), "what is queued has not ended");
-        assert!(self.answers <= ANSWERS_MAX, "limits");
         let eager = self.transfers.iter().skip(1).filter(|transfer| transfer.eager);
         assert_eq!(eager.count(), 0, "an eager message in segments is the first");
         let is_open = |t: &Transfer| t.done_bytes < t.len_bytes && ops.contains(t.op as usize);

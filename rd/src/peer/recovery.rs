@@ -103,7 +103,7 @@ impl Peer {
         self.tx.steering.feed_back(now, state, told, &mut self.tx.flight, app_limited);
         core.stats.rtx_spurious += self.tx.steering.take_spurious(state.spurious);
         // A request may have waited for room for its answer, a message for memory.
-        if self.rx.has_early() {
+        if self.has_early() {
             self.deliver_early(core, host);
         }
         if progress || self.tx.flight.packets() == 0 {

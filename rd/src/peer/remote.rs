@@ -164,7 +164,7 @@ impl Peer {
             Role::Answer { .. } => {
                 let op = core.ops.remove(index as usize);
                 core.forget_role(&op);
-                self.tx.out.answered();
+                self.target.answered();
                 host.sent(op.token, Ok(()));
             }
             Role::Request(at) => {
@@ -183,21 +183,6 @@ impl Peer {
         if core.forget_role(&op) {
             core.stats.messages_sent += 1;
             host.sent(op.token, outcome.map_err(OpError::Refused));
-        }
-    }
-
-    /// The memory behind an answer is gone: what was not sent of it will not be.
-    pub(crate) fn withdraw<H: Host>(&mut self, core: &mut Core, host: &mut H, index: u32) {
-        let op = &mut core.ops[index as usize];
-        let Role::Answer { bundled, withdrawn, .. } = &mut op.role else { return };
-        if core::mem::replace(withdrawn, true) {
-            return;
-        }
-        core.stats.refuse(Refusal::Key);
-        // What is in a bundle, and not acknowledged, becomes a refusal when it is repeated.
-        if !*bundled {
-            self.tx.out.withdraw(index, op);
-            self.finish(core, host, index);
         }
     }
 }

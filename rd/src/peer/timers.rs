@@ -17,7 +17,7 @@ const _: () = assert!(GIVE_BACK_NS < RECLAIM_NS);
 impl Peer {
     /// The peer owes us data: something is missing, or half received.
     fn expects_data(&self) -> bool {
-        self.acks.received().has_holes() || self.rx.is_amid()
+        self.acks.received().has_holes() || self.rx.is_amid() || self.target.has_early()
     }
 
     /// The peer's liveness matters though it owes no acknowledgement: a match, data or a
@@ -40,7 +40,7 @@ impl Peer {
             && self.watched == 0
             && self.tx.out.ops() == 0
             && !self.tx.outstanding()
-            && !self.rx.has_done()
+            && !self.target.has_done()
     }
 
     /// The session is open, but nothing is under way, has been for a while, or waits for the
@@ -51,7 +51,7 @@ impl Peer {
             && !self.needs_watch()
             && !self.tx.outstanding()
             && self.tx.out.ops() == 0
-            && !self.rx.has_done()
+            && !self.target.has_done()
     }
 
     /// Time after which silence is worth a probe. A busy peer answers late: to ask it again makes it busier.
@@ -69,11 +69,8 @@ impl Peer {
         }
         let timers = [self.live.probe_at(), self.reclaim_at];
         let timers = timers.into_iter().chain([self.size.next_at()]).flatten();
-        at = timers
-            .fold(at, Nanos::min)
-            .min(self.acks.wake_at())
-            .min(self.rx.keys.as_ref().map_or(Nanos::MAX, |keys| keys.wake_at()));
-        let wants = self.tx.wants() || self.rx.has_done();
+        at = timers.fold(at, Nanos::min).min(self.acks.wake_at()).min(self.target.wake_at());
+        let wants = self.tx.wants() || self.target.has_done();
         if wants {
             at = at.min(self.tx.steering.opens_at());
         }
@@ -166,6 +163,7 @@ impl Peer {
         self.tx.reclaim();
         self.acks.reclaim();
         self.initiator.reclaim();
+        self.target.reclaim();
         self.rx.reclaim();
         let unused_at = self.active_at + RECLAIM_NS;
         if now < unused_at {
@@ -179,13 +177,13 @@ impl Peer {
         if !expects_data && core::mem::take(&mut self.active) {
             core.active_senders -= 1;
         }
-        let again = expects_data || self.tx.outstanding() || self.rx.has_done();
+        let again = expects_data || self.tx.outstanding() || self.target.has_done();
         self.reclaim_at = again.then_some(now + RECLAIM_NS);
     }
 
     /// The peer waits for an answer of ours, or for word of a match, that it has not got yet.
     pub(crate) fn owes_answers(&self) -> bool {
-        self.session.is_open() && (self.rx.has_done() || self.tx.owes_answers())
+        self.session.is_open() && (self.target.owes_answers() || self.tx.has_endings())
     }
 }
 

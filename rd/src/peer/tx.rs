@@ -107,7 +107,7 @@ impl Peer {
     /// Whether small messages should go now (protocol.md §5.2).
     pub(crate) fn bundle_due(&self, core: &Core, flush: bool) -> bool {
         let (out, flight) = (&self.tx.out, &self.tx.flight);
-        if out.has_records() || self.rx.has_done() {
+        if out.has_records() || self.target.has_done() {
             return true;
         }
         if out.queued() == 0 || !out.has_order_credit() {

@@ -1,4 +1,4 @@
-//! Messages: their turn, their match, their bytes (protocol.md §5).
+//! Messages: their turn, their match, their bytes; and the bytes of writes and reads (protocol.md §5, §9).
 
 use super::coverage::Coverage;
 use super::links::{Closed, Incoming, Links, Purpose};
@@ -11,7 +11,7 @@ use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
 use crate::wire::header::{FLAG_VOID, Header};
 use crate::wire::record::{Cts, MsgHeader, Record};
-use crate::wire::remote::Refusal;
+use crate::wire::remote::{Answer, Refusal};
 
 impl Peer {
     pub(super) fn on_bundle<H: Host>(
@@ -71,7 +71,7 @@ impl Peer {
         if mutant(Mutant::IgnoresTheOrderWrap) && order < self.rx.next_order {
             ahead = -1;
         }
-        if ahead < 0 || self.rx.is_early(order) {
+        if ahead < 0 || self.rx.early.contains_key(&order) || self.target.is_early(order) {
             return Err(None);
         }
         if (self.rx.order_limit().wrapping_sub(order) as i32) <= 0 {
@@ -153,7 +153,7 @@ impl Peer {
         core.stats.rx_payload_bytes += msg.len_bytes;
         core.stats.messages_received += 1;
         // Later messages may wait for this one; most often none does.
-        if self.rx.has_early() {
+        if self.has_early() {
             self.deliver_early(core, host);
         }
         Ok(())
@@ -234,9 +234,14 @@ impl Peer {
         }
     }
 
+    /// Something came before its turn.
+    pub(in crate::peer) fn has_early(&self) -> bool {
+        !self.rx.early.is_empty() || self.target.has_early()
+    }
+
     /// Reports messages and meets requests whose turn has come.
     pub(in crate::peer) fn deliver_early<H: Host>(&mut self, core: &mut Core, host: &mut H) {
-        while self.rx.has_early() {
+        while self.has_early() {
             let order = self.rx.next_order;
             let Some(early) = self.rx.early.get(&order).copied() else {
                 if self.meet_early(core, host) {
@@ -514,6 +519,43 @@ impl Peer {
             self.rx.links.learn(payload.len() as u16);
         }
         if whole {
+            self.close_link(core, host, now, slot);
+        }
+        Ok(())
+    }
+
+    /// The answer to a read: its bytes, or why there are none.
+    pub(in crate::peer) fn on_read_answer<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        answer: &Answer,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        let slot = Links::slot_of_read(answer.msg_id);
+        let Some((link, incoming)) = self.rx.links.get(slot) else { return Ok(()) };
+        let of_it = incoming.op == answer.op
+            && link.order == answer.order
+            && incoming.purpose == Purpose::Read;
+        if !of_it {
+            return Ok(());
+        }
+        if let Some(refusal) = answer.refusal {
+            core.refuse_read(answer.op, refusal);
+            link.len_bytes = link.len_bytes.min(answer.sent_bytes).max(link.coverage.got_bytes);
+        } else {
+            let started = link.coverage.got_bytes > 0;
+            if started || payload.len() as u64 != u64::from(link.len_bytes) {
+                return Err(DropReason::Message);
+            }
+            link.coverage.got_bytes = link.len_bytes;
+            if !payload.is_empty() {
+                host.place(incoming.to, link.base_bytes, payload);
+            }
+            core.stats.rx_payload_bytes += payload.len() as u64;
+        }
+        if link.coverage.got_bytes == link.len_bytes {
             self.close_link(core, host, now, slot);
         }
         Ok(())
