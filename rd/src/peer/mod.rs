@@ -1,12 +1,19 @@
 //! One peer: its session, its transmit and receive flows, its timers.
 //!
-//! `Peer` joins parts that own their fields: `sending.rs` (`outbox.rs`: what waits; `flight.rs`: what is not
-//! acknowledged; `steering.rs`: how much may be, and on which path), `acks.rs` with `received.rs`, `path_size.rs`, and
-//! `rx.rs` (messages). No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
+//! `Peer` joins parts that own their fields:
+//!
+//! - `session.rs`: what names the session, and where it stands; `liveness.rs`: whether the peer answers
+//! - `sending.rs`: what is sent (`outbox.rs`: what waits; `flight.rs`: what is not acknowledged; `steering.rs`: how much
+//!   may be, and on which path)
+//! - `acks.rs` with `received.rs`: what is acknowledged; `path_size.rs`: what the path carries
+//! - `rx.rs`: messages of the peer; `initiator.rs`, `target.rs`: requests to its memory, and to ours
+//!
+//! No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
 //! have checks of what must stay true, which the tests call between two calls of the endpoint.
 //!
-//! `handshake.rs` sets up and ends, `tx.rs`, `fill.rs` and `writing.rs` make packets, `recovery.rs` takes
-//! acknowledgements, `timers.rs` watches the clock, `remote.rs` asks for a peer's memory.
+//! The other files join them: `handshake.rs` sets up and ends, `next_packet.rs` says what leaves next, `tx.rs`, `fill.rs`
+//! and `writing.rs` make packets, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock, `idle.rs` says
+//! what is under way, `remote.rs` and `rx/requests.rs` make and meet requests.
 
 mod ack;
 mod acks;
@@ -17,6 +24,7 @@ mod flight;
 mod flow;
 mod handshake;
 mod hosts;
+mod idle;
 mod initiator;
 mod liveness;
 mod next_packet;
@@ -195,11 +203,5 @@ impl Peer {
     /// KiB sent on each path since the flow was last idle.
     pub(crate) fn path_kib(&self) -> impl Iterator<Item = u32> {
         self.tx.steering.path_kib()
-    }
-
-    /// Notes that the flows are in use, so that their memory is not reclaimed yet.
-    pub(crate) fn touch(&mut self, now: Nanos) {
-        self.active_at = now;
-        self.reclaim_at = Some(now + timers::GIVE_BACK_NS);
     }
 }
