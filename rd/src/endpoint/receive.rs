@@ -9,7 +9,7 @@ use crate::peer::{Peer, Phase};
 use crate::stats::DropReason;
 use crate::units::{Nanos, SECOND};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
-use crate::wire::header::{HEADER_BYTES, Header, Kind, VERSION, VERSION_MAX, checksum_ok};
+use crate::wire::header::{HEADER_BYTES, Header, PacketKind, VERSION, VERSION_MAX, checksum_ok};
 use crate::wire::setup::{Asker, ForeignHello, Goodbye, Greeting, VersionNotice};
 use crate::wire::{Malformed, Reader};
 use core::hash::Hasher;
@@ -64,7 +64,7 @@ impl Endpoint {
         host: &mut H,
     ) -> bool {
         let taken = self.parse_header(now, meta, bytes).and_then(|h| match h.kind {
-            Kind::Ack => self.take_packet(now, meta, &h, Datagram::Whole(bytes), host),
+            PacketKind::Ack => self.take_packet(now, meta, &h, Datagram::Whole(bytes), host),
             _ => Err(DropReason::WrongState),
         });
         self.count_drop(taken)
@@ -99,7 +99,7 @@ impl Endpoint {
         host: &mut H,
     ) -> Result<(), DropReason> {
         self.core.now = now;
-        if h.kind == Kind::Data {
+        if h.kind == PacketKind::Data {
             let peer = self.session_peer(h.session)?;
             let peer = &mut self.peers[peer as usize];
             let result = match peer.session.phase() {
@@ -127,11 +127,15 @@ impl Endpoint {
         let r = Reader::new(&bytes[HEADER_BYTES..]);
         let arrived = now.saturating_sub(meta.hold_ns);
         let result = match h.kind {
-            Kind::Hello => self.on_hello(now, meta, h, r, host),
-            Kind::Probe => self.on_probe(now, meta.from, h, r),
-            Kind::Goodbye => self.on_goodbye(now, meta, h, r, host),
-            Kind::Reset | Kind::GoodbyeAck | Kind::Version => self.on_refusal(now, h, r, host),
-            Kind::SizeProbe | Kind::SizeAnswer => self.on_size(now, h, r, bytes.len() as u16),
+            PacketKind::Hello => self.on_hello(now, meta, h, r, host),
+            PacketKind::Probe => self.on_probe(now, meta.from, h, r),
+            PacketKind::Goodbye => self.on_goodbye(now, meta, h, r, host),
+            PacketKind::Reset | PacketKind::GoodbyeAck | PacketKind::Version => {
+                self.on_refusal(now, h, r, host)
+            }
+            PacketKind::SizeProbe | PacketKind::SizeAnswer => {
+                self.on_size(now, h, r, bytes.len() as u16)
+            }
             _ => self.on_answer(now, arrived, h, r, host),
         };
         if result.is_ok() {
@@ -146,7 +150,7 @@ impl Endpoint {
             && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
         {
             let ForeignHello { name: to, session, version } = hello;
-            let kind = Kind::Version;
+            let kind = PacketKind::Version;
             self.replies.push(
                 &mut self.core.stats,
                 now,
@@ -208,7 +212,7 @@ impl Endpoint {
         let expected = self.cookie(&g, period);
         let before = self.cookie(&g, period.wrapping_sub(1));
         if g.cookie != expected && g.cookie != before {
-            let (to, kind, session) = (g.name, Kind::Challenge, g.session);
+            let (to, kind, session) = (g.name, PacketKind::Challenge, g.session);
             self.replies.push(
                 &mut self.core.stats,
                 now,
@@ -223,7 +227,7 @@ impl Endpoint {
         let index = self.newcomer_index(now, g.name, host)?;
         let peer = &mut self.peers[index as usize];
         if g.session == peer.session.gave_up() {
-            let (to, kind, session) = (g.name, Kind::Reset, g.session);
+            let (to, kind, session) = (g.name, PacketKind::Reset, g.session);
             self.replies.push(
                 &mut self.core.stats,
                 now,
@@ -254,7 +258,7 @@ impl Endpoint {
         };
         let found = self.session_peer(h.session);
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
-            let (to, kind, session) = (asker.name, Kind::Reset, asker.id);
+            let (to, kind, session) = (asker.name, PacketKind::Reset, asker.id);
             self.replies.push(
                 &mut self.core.stats,
                 now,
@@ -286,7 +290,7 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
         let asker = goodbye.asker;
-        let (to, kind, session) = (asker.name, Kind::GoodbyeAck, asker.id);
+        let (to, kind, session) = (asker.name, PacketKind::GoodbyeAck, asker.id);
         self.replies.push(
             &mut self.core.stats,
             now,
@@ -320,7 +324,7 @@ impl Endpoint {
         let peer = &mut self.peers[index as usize];
         let core = &mut self.core;
         let result = match (h.kind, peer.session.phase(), by_session) {
-            (Kind::Version, Phase::Opening, Ok(_)) => {
+            (PacketKind::Version, Phase::Opening, Ok(_)) => {
                 let notice = VersionNotice::parse(&mut r).map_err(malformed)?;
                 if notice.refused != VERSION || notice.spoken == VERSION {
                     return Err(DropReason::Malformed);
@@ -329,15 +333,15 @@ impl Endpoint {
                 peer.end(core, host, EndReason::Failed(error));
                 Ok(())
             }
-            (Kind::Reset, Phase::Opening, Ok(_)) if r.u64() == Ok(h.session) => {
+            (PacketKind::Reset, Phase::Opening, Ok(_)) if r.u64() == Ok(h.session) => {
                 peer.on_used_id(core, now);
                 Ok(())
             }
-            (Kind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.session.their_id()) => {
+            (PacketKind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.session.their_id()) => {
                 peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));
                 Ok(())
             }
-            (Kind::GoodbyeAck, Phase::Leaving, Err(_))
+            (PacketKind::GoodbyeAck, Phase::Leaving, Err(_))
                 if r.u64() == Ok(peer.session.their_id()) =>
             {
                 peer.end(core, host, EndReason::Failed(OpError::Canceled));
@@ -364,7 +368,7 @@ impl Endpoint {
         if !peer.session.is_open() {
             return Err(DropReason::WrongState);
         }
-        if h.kind == Kind::SizeProbe {
+        if h.kind == PacketKind::SizeProbe {
             peer.on_size_probe(&self.core, now, h, number, bytes);
         } else {
             peer.on_size_answer(&self.core, now, number, r.u16().map_err(malformed)?);
@@ -388,7 +392,7 @@ impl Endpoint {
         let core = &mut self.core;
         let open = peer.session.is_open();
         let result = match h.kind {
-            Kind::Ack if open => {
+            PacketKind::Ack if open => {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
                 let sections = Sections::parse(&mut r).map_err(malformed)?;
                 if state.flags & ACK_PROBE_ANSWER != 0 {
@@ -396,12 +400,12 @@ impl Endpoint {
                 }
                 peer.on_ack(core, host, now, arrived, &state, Some(&sections))
             }
-            Kind::Challenge => {
+            PacketKind::Challenge => {
                 let cookie = r.u64().map_err(malformed)?;
                 let epoch = r.u64().map_err(malformed)?;
                 peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns)
             }
-            Kind::Welcome => {
+            PacketKind::Welcome => {
                 let g = Greeting::parse(&mut r).map_err(malformed)?;
                 if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
                     return Err(DropReason::Malformed);

@@ -3,11 +3,11 @@
 
 use super::acks::Acks;
 use super::control::emit_control;
-use super::initiator::Initiator;
 use super::liveness::Liveness;
+use super::requester::Requester;
+use super::responder::Responder;
 use super::sending::Sending;
 use super::session::Hello;
-use super::target::Target;
 use super::{Core, PathSize, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
@@ -15,7 +15,7 @@ use crate::host::{EndReason, Host, OpError};
 use crate::stats::DropReason;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
-use crate::wire::header::{Header, Kind};
+use crate::wire::header::{Header, PacketKind};
 use crate::wire::setup::{
     Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS, Goodbye, Greeting,
 };
@@ -101,7 +101,7 @@ impl Peer {
         let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
         self.seals = terms.seals.filter(|_| takes_seals);
         self.doubted = true;
-        self.initiator = Initiator::new(g.features & FEATURE_REMOTE != 0);
+        self.requester = Requester::new(g.features & FEATURE_REMOTE != 0);
         self.tx.out.open(g);
         self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
         self.rx.start(g);
@@ -213,14 +213,14 @@ impl Peer {
         if core::mem::take(&mut self.active) {
             core.active_senders -= 1;
         }
-        self.rx.end(host, error, self.target.kept());
-        core.budget.give_back(self.target.kept_bytes());
+        self.rx.end(host, error, self.responder.kept());
+        core.budget.give_back(self.responder.kept_bytes());
         core.queued -= self.tx.out.queued();
         let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
         core.budget.orphan(self.session.number(), kept);
         self.tx = Sending::default();
-        self.initiator = Initiator::default();
-        self.target = Target::default();
+        self.requester = Requester::default();
+        self.responder = Responder::default();
         self.rx = super::Rx::default();
         self.acks = Acks::default();
         self.size.close();
@@ -231,7 +231,7 @@ impl Peer {
     }
 
     fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
-        let had_answers = self.target.end_answers();
+        let had_answers = self.responder.end_answers();
         if !(self.tx.out.end_all() || had_answers) {
             return;
         }
@@ -259,7 +259,7 @@ impl Peer {
     /// Writes a hello and arms the next.
     pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let echo = self.session.sent_hello(now);
-        self.emit_greeting(core, now, burst, (Kind::Hello, 0), echo);
+        self.emit_greeting(core, now, burst, (PacketKind::Hello, 0), echo);
         self.live.sent_hello(now);
     }
 
@@ -271,7 +271,7 @@ impl Peer {
         burst: &mut TxBurst,
         echo: u32,
     ) {
-        self.emit_greeting(core, now, burst, (Kind::Welcome, self.session.their_id()), echo);
+        self.emit_greeting(core, now, burst, (PacketKind::Welcome, self.session.their_id()), echo);
     }
 
     fn emit_greeting(
@@ -279,7 +279,7 @@ impl Peer {
         core: &mut Core,
         now: Nanos,
         burst: &mut TxBurst,
-        (kind, session): (Kind, u64),
+        (kind, session): (PacketKind, u64),
         echo: u32,
     ) {
         let greeting = self.greeting(core, echo);
@@ -295,7 +295,7 @@ impl Peer {
         let asker = Asker { id: core.asker_id(self.session.our_id()), name: core.cfg.name };
         let h = Header {
             sent_at_ns: now as u32,
-            ..Header::new(Kind::Goodbye, self.session.their_id())
+            ..Header::new(PacketKind::Goodbye, self.session.their_id())
         };
         emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
         burst.to = self.name;
@@ -311,7 +311,7 @@ impl Peer {
             path: path as u8,
             sent_at_ns: now as u32,
             psn: self.tx.flight.next_psn().0,
-            ..Header::new(Kind::Probe, self.session.their_id())
+            ..Header::new(PacketKind::Probe, self.session.their_id())
         };
         emit_control(core, burst, h, |out| asker.emit(out));
         burst.to = self.name;

@@ -21,7 +21,7 @@ impl Peer {
 
     /// The peer owes us data: something is missing, or half received.
     fn expects_data(&self) -> bool {
-        self.acks.received().has_holes() || self.rx.is_amid() || self.target.has_early()
+        self.acks.received().has_holes() || self.rx.is_amid() || self.responder.has_early()
     }
 
     /// The peer's liveness matters though it owes no acknowledgement: a match, data or a
@@ -44,7 +44,7 @@ impl Peer {
             && self.watched == 0
             && self.tx.out.ops() == 0
             && !self.tx.outstanding()
-            && !self.target.has_done()
+            && !self.responder.has_done()
     }
 
     /// The session is open, but nothing is under way, has been for a while, or waits for the
@@ -55,7 +55,7 @@ impl Peer {
             && !self.needs_watch()
             && !self.tx.outstanding()
             && self.tx.out.ops() == 0
-            && !self.target.has_done()
+            && !self.responder.has_done()
     }
 
     /// Gives back what is not in use. Where the peer owes something, that comes without a further
@@ -63,8 +63,8 @@ impl Peer {
     pub(super) fn reclaim(&mut self, core: &mut Core, now: Nanos) {
         self.tx.reclaim();
         self.acks.reclaim();
-        self.initiator.reclaim();
-        self.target.reclaim();
+        self.requester.reclaim();
+        self.responder.reclaim();
         self.rx.reclaim();
         let unused_at = self.active_at + RECLAIM_NS;
         if now < unused_at {
@@ -78,13 +78,13 @@ impl Peer {
         if !expects_data && core::mem::take(&mut self.active) {
             core.active_senders -= 1;
         }
-        let again = expects_data || self.tx.outstanding() || self.target.has_done();
+        let again = expects_data || self.tx.outstanding() || self.responder.has_done();
         self.reclaim_at = again.then_some(now + RECLAIM_NS);
     }
 
     /// The peer waits for an answer of ours, or for word of a match, that it has not got yet.
     pub(crate) fn owes_answers(&self) -> bool {
-        self.session.is_open() && (self.target.owes_answers() || self.tx.has_endings())
+        self.session.is_open() && (self.responder.owes_answers() || self.tx.has_endings())
     }
 }
 

@@ -6,7 +6,7 @@
 //! - `sending.rs`: what is sent (`outbox.rs`: what waits; `flight.rs`: what is not acknowledged; `steering.rs`: how much
 //!   may be, and on which path)
 //! - `acks.rs` with `received.rs`: what is acknowledged; `path_size.rs`: what the path carries
-//! - `rx.rs`: messages of the peer; `initiator.rs`, `target.rs`: requests to its memory, and to ours
+//! - `rx.rs`: messages of the peer; `requester.rs`, `responder.rs`: requests to its memory, and to ours
 //!
 //! No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
 //! have checks of what must stay true, which the tests call between two calls of the endpoint.
@@ -23,9 +23,8 @@ mod fill;
 mod flight;
 mod flow;
 mod handshake;
-mod hosts;
+mod host_delay;
 mod idle;
-mod initiator;
 mod liveness;
 mod next_packet;
 mod op;
@@ -37,6 +36,8 @@ mod received;
 mod record;
 mod recovery;
 mod remote;
+mod requester;
+mod responder;
 mod rtt;
 mod rx;
 mod sending;
@@ -44,7 +45,6 @@ mod session;
 mod shared;
 mod sizing;
 mod steering;
-mod target;
 mod timers;
 mod tx;
 mod writing;
@@ -63,11 +63,11 @@ use crate::config::Seals;
 use crate::units::{Nanos, PeerId};
 use acks::Acks;
 use core::net::SocketAddr;
-use initiator::Initiator;
 use liveness::Liveness;
+use requester::Requester;
+use responder::Responder;
 use sending::Sending;
 use session::Session;
-use target::Target;
 
 /// With the controller, an idle peer takes less than 4 KiB.
 const _: () = assert!(size_of::<Peer>() <= 2048);
@@ -100,8 +100,8 @@ pub(crate) struct Peer {
     /// How often the driver asked for this entry and did not let it go; 0 if a hello made it.
     pub kept: u32,
     tx: Sending,
-    initiator: Initiator,
-    target: Target,
+    requester: Requester,
+    responder: Responder,
     pub rx: Rx,
     acks: Acks,
     /// It sent data lately, and counts among [`Core::active_senders`].
@@ -140,8 +140,8 @@ impl Peer {
             watched: 0,
             kept: 0,
             tx: Sending::default(),
-            initiator: Initiator::default(),
-            target: Target::default(),
+            requester: Requester::default(),
+            responder: Responder::default(),
             rx: Rx::default(),
             acks: Acks::default(),
             active: false,
@@ -194,9 +194,9 @@ impl Peer {
             self.live.check(self.tx.flight.packets() > 0);
             self.acks.check();
             self.rx.check();
-            self.target.check(self.id.index, &core.ops);
+            self.responder.check(self.id.index, &core.ops);
             let reads = self.rx.reads();
-            self.initiator.check(self.id.index, &core.ops, &core.asked, reads);
+            self.requester.check(self.id.index, &core.ops, &core.asked, reads);
         }
     }
 

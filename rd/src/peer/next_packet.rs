@@ -76,7 +76,7 @@ impl Peer {
     pub(crate) fn may_have_more(&self, now: Nanos) -> bool {
         !self.session.is_open()
             || self.tx.wants()
-            || self.target.has_done()
+            || self.responder.has_done()
             || self.acks.is_urgent()
             || self.acks.is_due(now)
             || self.size.is_due()

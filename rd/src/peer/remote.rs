@@ -2,8 +2,8 @@
 //! How requests are met is in `rx/requests.rs`.
 
 use super::bundle::{read_request, request};
-use super::initiator::Word;
 use super::record::{ReadPart, TxRecord};
+use super::requester::Word;
 use super::{Core, Peer, Role, Task};
 use crate::host::{Host, OpError, RecvToken};
 use crate::stats::DropReason;
@@ -30,13 +30,13 @@ impl Peer {
         at: u32,
         used: usize,
     ) -> Filled {
-        if !self.initiator.is_served() {
+        if !self.requester.is_served() {
             core.asked[at as usize].outcome = Some(Err(Refusal::Unsupported));
             self.end_request(core, host, index, at);
             return Filled::Ended;
         }
         let task = core.asked[at as usize].task;
-        if !self.initiator.has_room(task) {
+        if !self.requester.has_room(task) {
             return Filled::Full;
         }
         if let Task::Read(to) = task {
@@ -54,7 +54,7 @@ impl Peer {
             return Filled::Full;
         }
         let order = self.tx.out.take_order();
-        self.initiator.sent(index, &mut core.ops[index as usize], order, asked);
+        self.requester.sent(index, &mut core.ops[index as usize], order, asked);
         self.tx.flight.push_record(TxRecord::Request(index));
         Filled::Took { bytes, whole: true }
     }
@@ -83,7 +83,7 @@ impl Peer {
         let Some((incoming, msg_id)) = link else { return Filled::Full };
         part.msg_id = msg_id;
         asked.incoming = Some(incoming);
-        let whole = self.initiator.sent_part(op, self.tx.out.take_order(), asked, len_bytes);
+        let whole = self.requester.sent_part(op, self.tx.out.take_order(), asked, len_bytes);
         self.tx.flight.push_record(TxRecord::Read(part));
         Filled::Took { bytes, whole }
     }
@@ -107,7 +107,7 @@ impl Peer {
         if let Task::Read(_) = asked.task {
             return self.on_read_answer(core, host, now, answer, payload);
         }
-        match self.initiator.answered(op, asked, answer, payload.len())? {
+        match self.requester.answered(op, asked, answer, payload.len())? {
             Word::Repeated => return Ok(()),
             Word::Ended => {}
             Word::Result(to) => host.place(to, 0, payload),
@@ -124,7 +124,7 @@ impl Peer {
         first: u32,
         last: u32,
     ) {
-        while let Some(op) = self.initiator.take_done(first, last) {
+        while let Some(op) = self.requester.take_done(first, last) {
             if let Role::Request(at) = core.ops[op as usize].role {
                 core.asked[at as usize].outcome.get_or_insert(Ok(()));
             }
@@ -143,7 +143,7 @@ impl Peer {
     ) -> bool {
         let Role::Request(at) = core.ops[op as usize].role else { return false };
         let asked = &mut core.asked[at as usize];
-        let ended = self.initiator.part_ended(&core.ops[op as usize], asked, last);
+        let ended = self.requester.part_ended(&core.ops[op as usize], asked, last);
         let Some(outcome) = ended else { return false };
         if core.ops[op as usize].is_done() {
             self.finish(core, host, op);
@@ -164,7 +164,7 @@ impl Peer {
             Role::Answer { .. } => {
                 let op = core.ops.remove(index as usize);
                 core.forget_role(&op);
-                self.target.answered();
+                self.responder.answered();
                 host.sent(op.token, Ok(()));
             }
             Role::Request(at) => {

@@ -1,5 +1,5 @@
 //! Messages of the peer: what waits for its turn, its match or its bytes (protocol.md §5). What packets carry is in
-//! `rx/messages.rs` and `rx/requests.rs`; requests that wait are in `target.rs`.
+//! `rx/messages.rs` and `rx/requests.rs`; requests that wait are in `responder.rs`.
 
 mod coverage;
 mod credit;

@@ -6,7 +6,7 @@ use super::{Core, Peer};
 use crate::host::{EndReason, Host, OpError};
 use crate::transmit::TxBurst;
 use crate::units::Nanos;
-use crate::wire::header::{Header, Kind};
+use crate::wire::header::{Header, PacketKind};
 
 impl Peer {
     /// A size probe of `bytes` came.
@@ -71,7 +71,7 @@ impl Peer {
         let session = self.session.their_id();
         let sent_at_ns = now as u32;
         if let Some(SizeQuestion { number, bytes, path }) = self.size.take_question() {
-            let h = Header { path, sent_at_ns, ..Header::new(Kind::SizeAnswer, session) };
+            let h = Header { path, sent_at_ns, ..Header::new(PacketKind::SizeAnswer, session) };
             emit_control(core, burst, h, |out| {
                 out.extend_from_slice(&number.to_be_bytes());
                 out.extend_from_slice(&bytes.to_be_bytes());
@@ -79,8 +79,11 @@ impl Peer {
             burst.path = u16::from(path) % self.paths;
         } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
             let path = self.next_control_path();
-            let h =
-                Header { path: path as u8, sent_at_ns, ..Header::new(Kind::SizeProbe, session) };
+            let h = Header {
+                path: path as u8,
+                sent_at_ns,
+                ..Header::new(PacketKind::SizeProbe, session)
+            };
             let end = burst.bytes.len() + usize::from(bytes);
             emit_control(core, burst, h, |out| {
                 out.extend_from_slice(&number.to_be_bytes());

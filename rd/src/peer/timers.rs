@@ -22,8 +22,8 @@ impl Peer {
         }
         let timers = [self.live.probe_at(), self.reclaim_at];
         let timers = timers.into_iter().chain([self.size.next_at()]).flatten();
-        at = timers.fold(at, Nanos::min).min(self.acks.wake_at()).min(self.target.wake_at());
-        let wants = self.tx.wants() || self.target.has_done();
+        at = timers.fold(at, Nanos::min).min(self.acks.wake_at()).min(self.responder.wake_at());
+        let wants = self.tx.wants() || self.responder.has_done();
         if wants {
             at = at.min(self.tx.steering.opens_at());
         }

@@ -10,7 +10,9 @@ use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::ACK_BYTES;
-use crate::wire::header::{FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, Kind, SEAL_BYTES};
+use crate::wire::header::{
+    FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, PacketKind, SEAL_BYTES,
+};
 use crate::wire::record::{ACK_RECORD_BYTES, EAGER_HEADER_BYTES};
 
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
@@ -87,7 +89,7 @@ impl Peer {
             attempt,
             psn: psn.0,
             sent_at_ns: now as u32,
-            ..Header::new(Kind::Data, self.session.their_id())
+            ..Header::new(PacketKind::Data, self.session.their_id())
         }
     }
 
@@ -107,7 +109,7 @@ impl Peer {
     /// Whether small messages should go now (protocol.md §5.2).
     pub(crate) fn bundle_due(&self, core: &Core, flush: bool) -> bool {
         let (out, flight) = (&self.tx.out, &self.tx.flight);
-        if out.has_records() || self.target.has_done() {
+        if out.has_records() || self.responder.has_done() {
             return true;
         }
         if out.queued() == 0 || !out.has_order_credit() {

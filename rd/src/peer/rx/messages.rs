@@ -71,7 +71,7 @@ impl Peer {
         if mutant(Mutant::IgnoresTheOrderWrap) && order < self.rx.next_order {
             ahead = -1;
         }
-        if ahead < 0 || self.rx.early.contains_key(&order) || self.target.is_early(order) {
+        if ahead < 0 || self.rx.early.contains_key(&order) || self.responder.is_early(order) {
             return Err(None);
         }
         if (self.rx.order_limit().wrapping_sub(order) as i32) <= 0 {
@@ -236,7 +236,7 @@ impl Peer {
 
     /// Something came before its turn.
     pub(in crate::peer) fn has_early(&self) -> bool {
-        !self.rx.early.is_empty() || self.target.has_early()
+        !self.rx.early.is_empty() || self.responder.has_early()
     }
 
     /// Reports messages and meets requests whose turn has come.

@@ -8,7 +8,7 @@ use crate::peer::record::TxRecord;
 use crate::peer::{Core, Op, Peer, Role};
 use crate::stats::DropReason;
 use crate::units::Nanos;
-use crate::wire::remote::{Action, Answer, Form, Refusal, Request};
+use crate::wire::remote::{Action, Answer, Form, Refusal, RemoteRequest};
 
 /// What a request came to.
 enum Met {
@@ -25,7 +25,7 @@ impl Peer {
         &mut self,
         core: &mut Core,
         host: &mut H,
-        request: &Request,
+        request: &RemoteRequest,
         payload: &[u8],
     ) -> Result<(), DropReason> {
         let in_turn = match self.turn(request.order) {
@@ -41,12 +41,12 @@ impl Peer {
             self.deliver_early(core, host);
             return Ok(());
         }
-        self.target.make_room(host)?;
+        self.responder.make_room(host)?;
         let kept = match payload.is_empty() {
             true => None,
             false => Some(self.keep(core, host, payload)?),
         };
-        self.target.keep(*request, kept);
+        self.responder.keep(*request, kept);
         Ok(())
     }
 
@@ -59,7 +59,7 @@ impl Peer {
     ) -> Result<RecvToken, DropReason> {
         let len_bytes = payload.len() as u64;
         let most_bytes = u64::from(core.cfg.eager_credit_bytes).max(u64::from(u16::MAX));
-        if !self.target.may_keep(len_bytes, most_bytes) || !core.budget.take(len_bytes) {
+        if !self.responder.may_keep(len_bytes, most_bytes) || !core.budget.take(len_bytes) {
             return Err(DropReason::NoBuffer);
         }
         let Some(to) = host.keep(self.id, len_bytes) else {
@@ -71,16 +71,16 @@ impl Peer {
     }
 
     /// Whether too many answers are on their way for one more, or too many keys were wrong.
-    fn must_wait(&mut self, core: &Core, request: &Request) -> bool {
-        self.target.must_wait(request, core.wrong_keys.opens_at(self.name.ip(), core.now))
+    fn must_wait(&mut self, core: &Core, request: &RemoteRequest) -> bool {
+        self.responder.must_wait(request, core.wrong_keys.opens_at(self.name.ip(), core.now))
     }
 
     /// Sends the refusals that are due, and goes on where a request waited.
     pub(in crate::peer) fn run_keys<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        while let Some(answer) = self.target.take_refusal(now) {
+        while let Some(answer) = self.responder.take_refusal(now) {
             self.tx.out.push(TxRecord::Refused { answer, is_first: true });
         }
-        if self.target.opens(now) {
+        if self.responder.opens(now) {
             self.deliver_early(core, host);
         }
     }
@@ -88,14 +88,14 @@ impl Peer {
     /// Meets the early request whose turn it is. False if there is none, or it must wait.
     pub(super) fn meet_early<H: Host>(&mut self, core: &mut Core, host: &mut H) -> bool {
         let order = self.rx.next_order;
-        let Some(early) = self.target.early(order) else { return false };
+        let Some(early) = self.responder.early(order) else { return false };
         if self.must_wait(core, &early.request)
             || self.rx.links.has_room_to_wait(host).is_err()
             || tables::in_slab(host, &core.ops).is_err()
         {
             return false;
         }
-        core.budget.give_back(self.target.take_early(order));
+        core.budget.give_back(self.responder.take_early(order));
         self.rx.next_order = order.wrapping_add(1);
         let operand = early.kept.map_or(Operand::Here(&[]), Operand::Kept);
         self.meet(core, host, &early.request, operand);
@@ -107,7 +107,7 @@ impl Peer {
         &mut self,
         core: &mut Core,
         host: &mut H,
-        request: &Request,
+        request: &RemoteRequest,
         operand: Operand<'_>,
     ) {
         let (targets, data) = (request.targets, request.data);
@@ -122,13 +122,13 @@ impl Peer {
             Action::Atomic(atomic) => host.remote_fetch(&remote, atomic, operand).map(Met::Answer),
         };
         if met.is_ok() {
-            self.target.prove(&targets);
+            self.responder.prove(&targets);
         }
         match met {
             Ok(Met::Done) => {
                 core.stats.requests_served += 1;
                 core.stats.rx_payload_bytes += u64::from(request.operand_bytes);
-                self.target.note_done(request.order);
+                self.responder.note_done(request.order);
                 self.consume(core, 1, 0);
             }
             Ok(Met::Later(to)) => self.admit(request, to),
@@ -143,14 +143,14 @@ impl Peer {
                 let answer = end_of(request.order, request.op, msg_id(request), Some(refusal));
                 match due_at.filter(|at| *at > core.now) {
                     None => self.tx.out.push(TxRecord::Refused { answer, is_first: true }),
-                    Some(due_at) => self.target.delay(due_at, answer),
+                    Some(due_at) => self.responder.delay(due_at, answer),
                 }
             }
         }
     }
 
     /// Admits a write whose bytes wait for permission.
-    fn admit(&mut self, request: &Request, to: RecvToken) {
+    fn admit(&mut self, request: &RemoteRequest, to: RecvToken) {
         let len_bytes = request.targets.len_bytes();
         let name = (request.order, request.op);
         self.rx.links.begin(Incoming::new(Purpose::Write, to, name, len_bytes, len_bytes));
@@ -158,7 +158,7 @@ impl Peer {
     }
 
     /// Sends an answer, in a bundle if it fits there.
-    fn answer(&mut self, core: &mut Core, request: &Request, token: SendToken) {
+    fn answer(&mut self, core: &mut Core, request: &RemoteRequest, token: SendToken) {
         let len_bytes = request.targets.len_bytes();
         let msg_id = msg_id(request);
         let whole = Answer::HEADER_BYTES as u64 + len_bytes;
@@ -175,14 +175,14 @@ impl Peer {
         core.stats.requests_served += 1;
         let (base_bytes, done_bytes) = (0, 0);
         let transfer = Transfer { op, msg_id, base_bytes, len_bytes, done_bytes, eager: false };
-        self.target.answer();
+        self.responder.answer();
         self.tx.out.answer(op, Some(transfer).filter(|_| !bundled));
     }
 
     /// Counts a refusal, whose record may be overtaken: the range of those that were done ends before it.
     fn count_refusal(&mut self, core: &mut Core, refusal: Refusal) {
         core.stats.refuse(refusal);
-        if let Some(done) = self.target.take_done() {
+        if let Some(done) = self.responder.take_done() {
             self.tx.out.push(done);
         }
     }
@@ -219,7 +219,7 @@ fn end_of(order: u32, op: u32, msg_id: u16, refusal: Option<Refusal>) -> Answer 
     Answer { order, op, msg_id, refusal, len_bytes: 0, sent_bytes: 0 }
 }
 
-fn msg_id(request: &Request) -> u16 {
+fn msg_id(request: &RemoteRequest) -> u16 {
     match request.action {
         Action::Read(msg_id) => msg_id,
         _ => 0,

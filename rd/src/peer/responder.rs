@@ -1,7 +1,7 @@
 //! Requests of a peer to memory of this host: which wait for their turn or for their key, which were done without the
 //! peer's having been told, and how many answers are on their way (protocol.md §9).
 //!
-//! `Peer` meets the requests and sends what they come to. What must stay true is in [`Target::check`].
+//! `Peer` meets the requests and sends what they come to. What must stay true is in [`Responder::check`].
 
 use super::op::{Op, Role};
 use super::record::TxRecord;
@@ -10,7 +10,7 @@ use super::wrong_keys::Keys;
 use crate::host::{Host, RecvToken};
 use crate::stats::DropReason;
 use crate::units::Nanos;
-use crate::wire::remote::{Action, Answer, Form, Request, Targets};
+use crate::wire::remote::{Action, Answer, Form, RemoteRequest, Targets};
 use alloc::boxed::Box;
 use hashbrown::HashMap;
 use slab::Slab;
@@ -21,14 +21,14 @@ const ANSWERS_MAX: u32 = 1024;
 /// A request that came before its turn, or before there was room for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyRequest {
-    pub request: Request,
+    pub request: RemoteRequest,
     /// Where what came with it is.
     pub kept: Option<RecvToken>,
 }
 
 /// See the module. Empty but for numbers while nothing is outstanding.
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct Responder {
     /// By send order. Bounded by the order window, their operands by the eager credit.
     early: HashMap<u32, EarlyRequest>,
     kept_bytes: u64,
@@ -40,7 +40,7 @@ pub(super) struct Target {
     answers: u32,
 }
 
-impl Target {
+impl Responder {
     /// Requests wait.
     pub fn has_early(&self) -> bool {
         !self.early.is_empty()
@@ -70,7 +70,7 @@ impl Target {
     }
 
     /// A request waits from now on.
-    pub fn keep(&mut self, request: Request, kept: Option<RecvToken>) {
+    pub fn keep(&mut self, request: RemoteRequest, kept: Option<RecvToken>) {
         let early = EarlyRequest { request, kept };
         self.kept_bytes += early.kept_bytes();
         self.early.insert(request.order, early);
@@ -95,7 +95,7 @@ impl Target {
 
     /// Whether too many answers are on their way for one more, or too many keys were wrong: then others than those that
     /// were right may be tried when that `opens_at`.
-    pub fn must_wait(&mut self, request: &Request, opens_at: Option<Nanos>) -> bool {
+    pub fn must_wait(&mut self, request: &RemoteRequest, opens_at: Option<Nanos>) -> bool {
         let answered = match request.action {
             Action::Write | Action::WriteLater => false,
             Action::Read(_) => true,
@@ -202,68 +202,73 @@ impl EarlyRequest {
 mod tests {
     use super::*;
     use crate::host::SendToken;
-    use crate::wire::remote;
+    use crate::wire::remote::Target;
 
-    fn request(order: u32, action: Action, key: u64) -> Request {
-        let target = remote::Target { addr: 0, len_bytes: 8, key };
-        let targets = Targets::new(&[target]).expect("targets");
-        Request { order, op: 1, action, operand_bytes: 8, data: None, targets }
+    fn request(order: u32, action: Action, key: u64) -> RemoteRequest {
+        let memory = Target { addr: 0, len_bytes: 8, key };
+        let targets = Targets::new(&[memory]).expect("targets");
+        RemoteRequest { order, op: 1, action, operand_bytes: 8, data: None, targets }
     }
 
     #[test]
     fn what_waits_is_kept_until_its_turn() {
-        let (mut target, ops) = (Target::default(), Slab::new());
-        assert!(target.may_keep(8, 8));
-        target.keep(request(5, Action::Write, 1), Some(RecvToken(4)));
-        target.keep(request(6, Action::Read(1), 1), None);
-        target.check(0, &ops);
-        assert!(!target.may_keep(1, 8) && target.kept().eq([RecvToken(4)]));
-        assert!(target.is_early(5) && target.early(6).is_some_and(|early| early.kept.is_none()));
-        assert_eq!((target.take_early(6), target.take_early(5), target.kept_bytes()), (0, 8, 0));
-        assert!(!target.has_early());
-        target.check(0, &ops);
+        let (mut responder, ops) = (Responder::default(), Slab::new());
+        assert!(responder.may_keep(8, 8));
+        responder.keep(request(5, Action::Write, 1), Some(RecvToken(4)));
+        responder.keep(request(6, Action::Read(1), 1), None);
+        responder.check(0, &ops);
+        assert!(!responder.may_keep(1, 8) && responder.kept().eq([RecvToken(4)]));
+        assert!(
+            responder.is_early(5) && responder.early(6).is_some_and(|early| early.kept.is_none())
+        );
+        assert_eq!(
+            (responder.take_early(6), responder.take_early(5), responder.kept_bytes()),
+            (0, 8, 0)
+        );
+        assert!(!responder.has_early());
+        responder.check(0, &ops);
     }
 
     #[test]
     fn those_that_were_done_are_told_of_as_a_range() {
-        let mut target = Target::default();
+        let mut responder = Responder::default();
         for order in [7, 8, 12] {
-            target.note_done(order);
+            responder.note_done(order);
         }
-        assert!(target.has_done() && target.owes_answers());
-        assert!(matches!(target.take_done(), Some(TxRecord::Done { first: 7, last: 12 })));
-        assert!(target.take_done().is_none() && !target.owes_answers());
+        assert!(responder.has_done() && responder.owes_answers());
+        assert!(matches!(responder.take_done(), Some(TxRecord::Done { first: 7, last: 12 })));
+        assert!(responder.take_done().is_none() && !responder.owes_answers());
     }
 
     #[test]
     fn answers_are_bounded_and_end_with_the_session() {
-        let (mut target, mut ops) = (Target::default(), Slab::new());
+        let (mut responder, mut ops) = (Responder::default(), Slab::new());
         let role = Role::Answer { op: 1, msg_id: 0, bundled: true, withdrawn: false };
         for _ in 0..ANSWERS_MAX {
-            assert!(!target.must_wait(&request(1, Action::Read(1), 1), None));
-            target.answer();
+            assert!(!responder.must_wait(&request(1, Action::Read(1), 1), None));
+            responder.answer();
             ops.insert(Op::new(SendToken(1), 3, 8, role));
         }
-        target.check(3, &ops);
-        assert!(target.must_wait(&request(1, Action::Read(1), 1), None));
-        assert!(!target.must_wait(&request(1, Action::WriteLater, 1), None));
-        target.answered();
-        assert!(!target.must_wait(&request(1, Action::Read(1), 1), None));
-        assert!(target.owes_answers() && target.end_answers() && !target.end_answers());
+        responder.check(3, &ops);
+        assert!(responder.must_wait(&request(1, Action::Read(1), 1), None));
+        assert!(!responder.must_wait(&request(1, Action::WriteLater, 1), None));
+        responder.answered();
+        assert!(!responder.must_wait(&request(1, Action::Read(1), 1), None));
+        assert!(responder.owes_answers() && responder.end_answers() && !responder.end_answers());
     }
 
     #[test]
     fn an_address_that_guesses_waits_with_keys_that_were_not_right() {
-        let mut target = Target::default();
+        let mut responder = Responder::default();
         let (known, new) = (request(1, Action::Write, 1), request(2, Action::Write, 2));
-        target.prove(&known.targets);
-        assert!(!target.must_wait(&known, Some(50)) && target.wake_at() == Nanos::MAX);
-        assert!(target.must_wait(&new, Some(50)) && target.wake_at() == 50);
-        assert!(!target.opens(49) && target.opens(50) && !target.opens(51));
+        responder.prove(&known.targets);
+        assert!(!responder.must_wait(&known, Some(50)) && responder.wake_at() == Nanos::MAX);
+        assert!(responder.must_wait(&new, Some(50)) && responder.wake_at() == 50);
+        assert!(!responder.opens(49) && responder.opens(50) && !responder.opens(51));
         let answer =
             Answer { order: 2, op: 1, msg_id: 0, refusal: None, len_bytes: 0, sent_bytes: 0 };
-        target.delay(70, answer);
-        assert_eq!((target.wake_at(), target.take_refusal(69)), (70, None));
-        assert_eq!(target.take_refusal(70), Some(answer));
+        responder.delay(70, answer);
+        assert_eq!((responder.wake_at(), responder.take_refusal(69)), (70, None));
+        assert_eq!(responder.take_refusal(70), Some(answer));
     }
 }

@@ -2,7 +2,7 @@
 //! what an answer means for them (protocol.md §9).
 //!
 //! `Peer` writes the requests, hands in what came back, and ends the operations. These are in the endpoint's table, where
-//! this part changes what it is told to. What must stay true is in [`Initiator::check`].
+//! this part changes what it is told to. What must stay true is in [`Requester::check`].
 
 use super::op::{Asked, Op, Role, Task};
 use crate::host::RecvToken;
@@ -28,7 +28,7 @@ pub(super) enum Word {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Initiator {
+pub(super) struct Requester {
     /// The peer takes requests to its memory.
     is_served: bool,
     /// Requests that wait for bytes in answer, at most [`REQUESTS_MAX`].
@@ -37,10 +37,10 @@ pub(super) struct Initiator {
     awaiting: VecDeque<(u32, u32)>,
 }
 
-impl Initiator {
+impl Requester {
     /// Of a session with a peer that takes requests, or does not.
-    pub fn new(is_served: bool) -> Initiator {
-        Initiator { is_served, ..Initiator::default() }
+    pub fn new(is_served: bool) -> Requester {
+        Requester { is_served, ..Requester::default() }
     }
 
     /// The peer takes requests to its memory.
@@ -195,7 +195,7 @@ mod tests {
     struct World {
         ops: Slab<Op>,
         asked: Slab<Asked>,
-        initiator: Initiator,
+        requester: Requester,
     }
 
     impl World {
@@ -206,7 +206,7 @@ mod tests {
             let role = Role::Request(self.asked.insert(asked) as u32);
             let index = self.ops.insert(Op::new(SendToken(7), PEER, 8, role));
             let op = &mut self.ops[index];
-            self.initiator.sent(index as u32, op, order, &asked);
+            self.requester.sent(index as u32, op, order, &asked);
             self.check(0);
             index as u32
         }
@@ -222,13 +222,13 @@ mod tests {
             let order = entry.order;
             let answer = Answer { order, op, msg_id: 0, refusal, len_bytes: 0, sent_bytes: 0 };
             let asked = &mut self.asked[at as usize];
-            let word = self.initiator.answered(entry, asked, &answer, bytes);
+            let word = self.requester.answered(entry, asked, &answer, bytes);
             self.check(0);
             word
         }
 
         fn check(&self, parts: usize) {
-            self.initiator.check(PEER, &self.ops, &self.asked, parts);
+            self.requester.check(PEER, &self.ops, &self.asked, parts);
         }
     }
 
@@ -238,12 +238,12 @@ mod tests {
         let write = Task::Write { later: false };
         let ops = [u32::MAX, 0, 2].map(|order| world.send(write, order));
         for order in [0, 1, 1] {
-            let done = world.initiator.take_done(order, 1);
+            let done = world.requester.take_done(order, 1);
             assert_eq!(done, Some(ops[1]).filter(|_| order == 0));
         }
         assert_eq!(world.answer(ops[0], Some(Refusal::Key), 0), Ok(Word::Ended));
-        assert_eq!(world.initiator.take_done(u32::MAX, 2), Some(ops[2]), "one was refused");
-        assert_eq!(world.initiator.take_done(u32::MAX, 2), None);
+        assert_eq!(world.requester.take_done(u32::MAX, 2), Some(ops[2]), "one was refused");
+        assert_eq!(world.requester.take_done(u32::MAX, 2), None);
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(world.answer(refused, Some(Refusal::Rights), 0), Ok(Word::Ended));
         let update = world.send(atomic(Form::Update), 7);
         assert_eq!(world.answer(update, None, 0), Ok(Word::Ended));
-        assert_eq!(world.initiator.fetching, 0);
+        assert_eq!(world.requester.fetching, 0);
     }
 
     #[test]
@@ -280,27 +280,27 @@ mod tests {
         let targets = Targets::new(&[Target { addr: 0, len_bytes: 8, key: 1 }]).expect("targets");
         let mut asked = Asked::new(Task::Read(RecvToken(9)), targets, 0);
         let mut op = Op::new(SendToken(7), PEER, 8, Role::Message);
-        let initiator = &mut world.initiator;
-        assert!(!initiator.sent_part(&mut op, 1, &mut asked, 5));
-        assert_eq!(initiator.part_ended(&op, &mut asked, true), None, "more is to be asked for");
-        assert!(initiator.sent_part(&mut op, 2, &mut asked, 3));
+        let requester = &mut world.requester;
+        assert!(!requester.sent_part(&mut op, 1, &mut asked, 5));
+        assert_eq!(requester.part_ended(&op, &mut asked, true), None, "more is to be asked for");
+        assert!(requester.sent_part(&mut op, 2, &mut asked, 3));
         assert_eq!((op.order, op.unacked, op.wanted_bytes), (2, 2, Some(0)));
         world.check(1);
         asked.outcome = Some(Err(Refusal::Bounds));
-        let ended = world.initiator.part_ended(&op, &mut asked, true);
+        let ended = world.requester.part_ended(&op, &mut asked, true);
         assert_eq!(ended, Some(Err(Refusal::Bounds)));
         world.check(0);
     }
 
     #[test]
     fn requests_that_wait_for_bytes_are_bounded() {
-        let mut initiator = Initiator::new(true);
+        let mut requester = Requester::new(true);
         let mut world = World::default();
-        assert!(initiator.is_served() && initiator.has_room(FETCH));
+        assert!(requester.is_served() && requester.has_room(FETCH));
         for order in 0..REQUESTS_MAX {
             world.send(FETCH, order);
         }
-        initiator = world.initiator;
-        assert!(!initiator.has_room(FETCH) && initiator.has_room(LATER));
+        requester = world.requester;
+        assert!(!requester.has_room(FETCH) && requester.has_room(LATER));
     }
 }
