@@ -151,12 +151,8 @@ impl Endpoint {
         {
             let ForeignHello { name: to, session, version } = hello;
             let kind = PacketKind::Version;
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                from,
-                Reply { to, kind, session, word: version.into() },
-            );
+            let reply = Reply { to, kind, session, word: version.into() };
+            self.replies.push(&mut self.core.stats, now, from, reply);
         }
     }
 
@@ -213,12 +209,8 @@ impl Endpoint {
         let before = self.cookie(&g, period.wrapping_sub(1));
         if g.cookie != expected && g.cookie != before {
             let (to, kind, session) = (g.name, PacketKind::Challenge, g.session);
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                meta.from,
-                Reply { to, kind, session, word: expected },
-            );
+            let reply = Reply { to, kind, session, word: expected };
+            self.replies.push(&mut self.core.stats, now, meta.from, reply);
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
         if !self.has_room_for(g.name, host) {
@@ -228,12 +220,8 @@ impl Endpoint {
         let peer = &mut self.peers[index as usize];
         if g.session == peer.session.gave_up() {
             let (to, kind, session) = (g.name, PacketKind::Reset, g.session);
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                meta.from,
-                Reply { to, kind, session, word: session },
-            );
+            let reply = Reply { to, kind, session, word: session };
+            self.replies.push(&mut self.core.stats, now, meta.from, reply);
             return Err(DropReason::Cookie);
         }
         let arrived = now.saturating_sub(meta.hold_ns);
@@ -259,12 +247,8 @@ impl Endpoint {
         let found = self.session_peer(h.session);
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
             let (to, kind, session) = (asker.name, PacketKind::Reset, asker.id);
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                from,
-                Reply { to, kind, session, word: h.session },
-            );
+            let reply = Reply { to, kind, session, word: h.session };
+            self.replies.push(&mut self.core.stats, now, from, reply);
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
@@ -291,12 +275,8 @@ impl Endpoint {
         let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
         let asker = goodbye.asker;
         let (to, kind, session) = (asker.name, PacketKind::GoodbyeAck, asker.id);
-        self.replies.push(
-            &mut self.core.stats,
-            now,
-            meta.from,
-            Reply { to, kind, session, word: h.session },
-        );
+        let reply = Reply { to, kind, session, word: h.session };
+        self.replies.push(&mut self.core.stats, now, meta.from, reply);
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
         if peer.session.their_asker() != asker.id {

@@ -64,7 +64,7 @@ impl Peer {
         }
     }
 
-    fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
+    pub(super) fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
         let terms = core.terms(self.near);
         let (eager_credit_bytes, order_window) = self.rx.granted();
         Greeting {

@@ -94,7 +94,6 @@ mod tests {
     use crate::cc::fixed::ERD;
     use crate::config::Config;
     use crate::peer::PathSize;
-    use crate::peer::session::tests::open;
     use crate::units::PeerId;
     use alloc::boxed::Box;
 
@@ -103,11 +102,19 @@ mod tests {
         Core::new(Config::new(name, 1, |seed, _| seed), Box::new(ERD.scheme()), 1)
     }
 
+    /// A peer with an open session.
+    fn open_peer(core: &mut Core) -> Peer {
+        let id = PeerId { index: 0, generation: 1 };
+        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472), 0);
+        peer.session.begin(0, core.name_session(id.index));
+        peer.session.open(&peer.greeting(core, 0));
+        peer
+    }
+
     #[test]
     fn a_quiet_flow_gives_its_memory_back_long_before_it_counts_as_unused() {
-        let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
-        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472), 0);
-        peer.session = open(1, 1);
+        let mut core = core();
+        let mut peer = open_peer(&mut core);
         peer.touch(7);
         peer.tx.flight.reserve(32);
         assert_eq!(peer.next_wake(&core), 7 + GIVE_BACK_NS);
@@ -122,9 +129,8 @@ mod tests {
 
     #[test]
     fn a_flow_in_use_keeps_its_memory() {
-        let (mut core, id) = (core(), PeerId { index: 0, generation: 1 });
-        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472), 0);
-        peer.session = open(1, 1);
+        let mut core = core();
+        let mut peer = open_peer(&mut core);
         peer.touch(0);
         peer.tx.out.post(0, 8, 0);
         peer.reclaim(&mut core, GIVE_BACK_NS);

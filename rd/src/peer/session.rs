@@ -345,7 +345,7 @@ impl Session {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::cc::AckPolicy;
 
@@ -383,7 +383,7 @@ pub(super) mod tests {
         session
     }
 
-    pub(in crate::peer) fn open(epoch: u64, incarnation: u32) -> Session {
+    fn open(epoch: u64, incarnation: u32) -> Session {
         let mut session = opening();
         session.open(&greeting(epoch, incarnation));
         session.check();

@@ -64,20 +64,19 @@ impl Peer {
         outcome
     }
 
-    /// Whether a message of this order is new: `Ok(true)` in turn, `Ok(false)` early.
-    /// `Err(None)` when it was seen before.
-    pub(super) fn turn(&self, order: u32) -> Result<bool, Option<DropReason>> {
+    /// Whether the turn of a message of this order has come; `None` when it was seen before.
+    pub(super) fn turn(&self, order: u32) -> Result<Option<bool>, DropReason> {
         let mut ahead = Order(order).since(Order(self.rx.next_order));
         if mutant(Mutant::IgnoresTheOrderWrap) && order < self.rx.next_order {
             ahead = -1;
         }
         if ahead < 0 || self.rx.early.contains_key(&order) || self.responder.is_early(order) {
-            return Err(None);
+            return Ok(None);
         }
         if (self.rx.order_limit().wrapping_sub(order) as i32) <= 0 {
-            return Err(Some(DropReason::Credit));
+            return Err(DropReason::Credit);
         }
-        Ok(ahead == 0 || mutant(Mutant::DeliversOutOfOrder))
+        Ok(Some(ahead == 0 || mutant(Mutant::DeliversOutOfOrder)))
     }
 
     /// Charges an eager message to the credit given. An empty one costs its send order alone: later messages,
@@ -125,11 +124,7 @@ impl Peer {
         msg: MsgHeader,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let in_turn = match self.turn(msg.order) {
-            Ok(in_turn) => in_turn,
-            Err(None) => return Ok(()),
-            Err(Some(reason)) => return Err(reason),
-        };
+        let Some(in_turn) = self.turn(msg.order)? else { return Ok(()) };
         if !in_turn {
             tables::in_map(host, &mut self.rx.early)?;
             let held = match payload.is_empty() {
@@ -292,10 +287,9 @@ impl Peer {
         match self.rx.partial.get(&msg.order) {
             Some(partial) if partial.len_bytes != msg.len_bytes => return Err(DropReason::Message),
             Some(_) => {}
-            None => match self.turn(msg.order) {
-                Ok(in_turn) => self.open_partial(core, host, msg, in_turn)?,
-                Err(None) => return Ok(()),
-                Err(Some(reason)) => return Err(reason),
+            None => match self.turn(msg.order)? {
+                Some(in_turn) => self.open_partial(core, host, msg, in_turn)?,
+                None => return Ok(()),
             },
         }
         let outcome = self.fill_partial(core, host, h, msg.order, payload);
@@ -383,21 +377,20 @@ impl Peer {
         host: &mut H,
         msg: MsgHeader,
     ) -> Result<(), DropReason> {
-        match self.turn(msg.order) {
-            Ok(true) => {
+        match self.turn(msg.order)? {
+            Some(true) => {
                 self.report_rts(core, host, &msg)?;
                 self.rx.next_order = msg.order.wrapping_add(1);
                 let unspent = self.rx.credit.bytes.limit.wrapping_sub(self.rx.eager_in_bytes);
                 let is_short = msg.len_bytes <= u64::from(core.cfg.eager_bytes);
                 self.widen_credit(core, is_short && msg.len_bytes > u64::from(unspent));
             }
-            Ok(false) => {
+            Some(false) => {
                 tables::in_map(host, &mut self.rx.early)?;
                 let early = Early { msg, rendezvous: true, held: None, complete: false };
                 self.rx.early.insert(msg.order, early);
             }
-            Err(None) => {}
-            Err(Some(reason)) => return Err(reason),
+            None => {}
         }
         Ok(())
     }

@@ -28,11 +28,7 @@ impl Peer {
         request: &RemoteRequest,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let in_turn = match self.turn(request.order) {
-            Ok(in_turn) => in_turn,
-            Err(None) => return Ok(()),
-            Err(Some(reason)) => return Err(reason),
-        };
+        let Some(in_turn) = self.turn(request.order)? else { return Ok(()) };
         if in_turn && !self.must_wait(core, request) {
             self.rx.links.has_room(host)?;
             tables::in_slab(host, &core.ops)?;
