@@ -4,7 +4,7 @@
 //! the cost of those between. `--toggle-collect` leaves this loop out of it. `cargo xtask cost` does
 //! so.
 
-use erd_rd::cc::{Ack, FlowParams, Sent, schemes};
+use erd_rd::cc::{AckSample, FlowParams, SentBurst, schemes};
 use std::hint::black_box;
 
 /// Bytes of a packet.
@@ -41,7 +41,7 @@ fn main() {
         bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let now = 100_000 + at * 82;
         let path = flow.next_path(now);
-        flow.on_sent(&Sent {
+        flow.on_sent(&SentBurst {
             now,
             bytes: PACKET_BYTES,
             packets: 1,
@@ -50,7 +50,7 @@ fn main() {
             retransmission: false,
         });
         let rtt_ns = 12_000 + u64::from(bits >> 19);
-        flow.on_ack(&Ack {
+        flow.on_ack(&AckSample {
             now,
             sent_at: now.saturating_sub(rtt_ns),
             acked_bytes: PACKET_BYTES.into(),

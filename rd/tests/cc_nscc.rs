@@ -3,7 +3,7 @@
 use erd_rd::cc::nscc::{NSCC, NsccOptions, SMARTT};
 use erd_rd::cc::scheme::TableScheme;
 use erd_rd::cc::{
-    Ack, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, Sent, Timeout,
+    AckSample, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, SentBurst, Timeout,
 };
 use erd_rd::units::Nanos;
 use std::collections::VecDeque;
@@ -31,8 +31,8 @@ fn schemes() -> [TableScheme<NsccOptions>; 2] {
 }
 
 /// A packet that waited `queue_ns` comes back, unmarked.
-fn ack(now: Nanos, queue_ns: Nanos) -> Ack {
-    Ack {
+fn ack(now: Nanos, queue_ns: Nanos) -> AckSample {
+    AckSample {
         now,
         sent_at: now.saturating_sub(BASE + queue_ns),
         acked_bytes: u64::from(PACKET),
@@ -46,8 +46,8 @@ fn ack(now: Nanos, queue_ns: Nanos) -> Ack {
     }
 }
 
-fn marked(now: Nanos, queue_ns: Nanos) -> Ack {
-    Ack { ce_bytes: PACKET, ..ack(now, queue_ns) }
+fn marked(now: Nanos, queue_ns: Nanos) -> AckSample {
+    AckSample { ce_bytes: PACKET, ..ack(now, queue_ns) }
 }
 
 fn trim(now: Nanos, sent_at: Nanos) -> Loss {
@@ -57,7 +57,7 @@ fn trim(now: Nanos, sent_at: Nanos) -> Loss {
 
 /// Tells of a mark that changes no window, so that late no longer counts as marked.
 fn show_a_mark(flow: &mut dyn Controller) {
-    flow.on_ack(&Ack { acked_bytes: 0, acked_packets: 0, rtt_ns: None, ..marked(0, 0) });
+    flow.on_ack(&AckSample { acked_bytes: 0, acked_packets: 0, rtt_ns: None, ..marked(0, 0) });
 }
 
 /// Cuts a new flow's window to `bytes`. The first loss only starts what QuickAdapt measures.
@@ -71,7 +71,7 @@ fn shrink(flow: &mut dyn Controller, bytes: u64) {
 fn growth(flow: &mut dyn Controller, queue_ns: Nanos, rounds: u32) -> f64 {
     for _ in 0..16 {
         // The filter sees the delay before any byte counts.
-        flow.on_ack(&Ack { acked_bytes: 0, acked_packets: 0, ..ack(BASE, queue_ns) });
+        flow.on_ack(&AckSample { acked_bytes: 0, acked_packets: 0, ..ack(BASE, queue_ns) });
     }
     let before = flow.window_bytes() as f64;
     let (mut passed, mut now) = (0.0, BASE as f64);
@@ -154,9 +154,9 @@ fn increases_grow_with_the_bdp() {
 /// Brings the average delay to `queue_ns` with one heavy sample, after the filter has seen it.
 fn marked_and_late(flow: &mut dyn Controller, now: Nanos, queue_ns: Nanos) {
     for _ in 0..7 {
-        flow.on_ack(&Ack { acked_bytes: 0, acked_packets: 0, ..marked(now, queue_ns) });
+        flow.on_ack(&AckSample { acked_bytes: 0, acked_packets: 0, ..marked(now, queue_ns) });
     }
-    flow.on_ack(&Ack { acked_packets: 1 << 20, ..marked(now, queue_ns) });
+    flow.on_ack(&AckSample { acked_packets: 1 << 20, ..marked(now, queue_ns) });
 }
 
 #[test]
@@ -336,9 +336,10 @@ fn the_ignore_phase_ends_after_one_target_rtt() {
         flow.on_loss(&trim(now + 17_000, now - 1_000));
         assert_eq!(flow.window_bytes(), adapted);
         // More than this was received since, so that nothing is adapted again.
-        let many = Ack { acked_bytes: 300_000, acked_packets: 74, ..marked(now + 17_000, 5_000) };
+        let many =
+            AckSample { acked_bytes: 300_000, acked_packets: 74, ..marked(now + 17_000, 5_000) };
         flow.on_ack(&many);
-        flow.on_ack(&Ack { sent_at: now - 1_000, ..marked(now + 22_000, 5_000) });
+        flow.on_ack(&AckSample { sent_at: now - 1_000, ..marked(now + 22_000, 5_000) });
         let before = flow.window_bytes();
         flow.on_loss(&trim(now + 22_500, now - 1_000));
         assert_eq!(flow.window_bytes(), before - u64::from(PACKET));
@@ -432,14 +433,14 @@ fn a_burst_is_one_sample_with_its_weight() {
         let windows = [1, 8].map(|packets: u32| {
             let mut flow = scheme.build(&SLOW, 1);
             for _ in 0..LEARNING_SAMPLES {
-                flow.on_ack(&Ack { acked_bytes: 0, acked_packets: 0, ..ack(0, 0) });
+                flow.on_ack(&AckSample { acked_bytes: 0, acked_packets: 0, ..ack(0, 0) });
             }
             shrink(&mut *flow, 100_000);
             show_a_mark(&mut *flow);
             for n in 0..(320 / packets) {
                 let one = ack(BASE + u64::from(n * packets) * 300, 18_000);
                 let acked_bytes = u64::from(PACKET * packets);
-                flow.on_ack(&Ack { acked_bytes, acked_packets: packets, ..one });
+                flow.on_ack(&AckSample { acked_bytes, acked_packets: packets, ..one });
             }
             flow.window_bytes() as f64
         });
@@ -454,7 +455,7 @@ fn an_app_limited_flow_does_not_grow() {
         shrink(&mut *flow, 60_000);
         let before = flow.window_bytes();
         for n in 0..1_000 {
-            flow.on_ack(&Ack { app_limited: true, ..ack(BASE + 1_000 * n, 0) });
+            flow.on_ack(&AckSample { app_limited: true, ..ack(BASE + 1_000 * n, 0) });
         }
         assert_eq!(flow.window_bytes(), before);
     }
@@ -467,7 +468,7 @@ fn a_flow_restarts_at_one_bdp_and_paced_after_idling() {
         flow.on_ack(&ack(BASE, 0));
         assert_eq!(flow.window_bytes(), 225_000);
         assert_eq!(flow.pace_bytes_per_s(), None);
-        let sent = |now, in_flight_bytes| Sent {
+        let sent = |now, in_flight_bytes| SentBurst {
             now,
             bytes: PACKET,
             packets: 1,
@@ -515,9 +516,9 @@ fn no_feedback_breaks_the_bounds() {
                 let one = ack(now, wild(roll(), roll() % 40_000).min(1 << 40));
                 match roll() % 8 {
                     0 => flow.on_loss(&trim(now, now.saturating_sub(roll() % 20_000))),
-                    1 => flow.on_ack(&Ack { acked_bytes: wild(roll(), 0), ..one }),
-                    2 => flow.on_ack(&Ack { rtt_ns: None, sent_at: now, ..one }),
-                    3 => flow.on_ack(&Ack { ce_bytes: wild(roll(), 4096) as u32, ..one }),
+                    1 => flow.on_ack(&AckSample { acked_bytes: wild(roll(), 0), ..one }),
+                    2 => flow.on_ack(&AckSample { rtt_ns: None, sent_at: now, ..one }),
+                    3 => flow.on_ack(&AckSample { ce_bytes: wild(roll(), 4096) as u32, ..one }),
                     _ => flow.on_ack(&one),
                 }
                 let most =
@@ -542,7 +543,7 @@ fn reps_uses_again_what_came_back_unmarked_in_order() {
     let mut flow = with_paths_by(0.0);
     flow.next_path(0);
     for (path, ce_bytes) in [(5, 0), (9, PACKET), (11, 0), (2, 0)] {
-        flow.on_ack(&Ack { path, ce_bytes, ..ack(BASE, 0) });
+        flow.on_ack(&AckSample { path, ce_bytes, ..ack(BASE, 0) });
     }
     assert_eq!([0; 3].map(|_| flow.next_path(BASE)), [5, 11, 2]);
 }
@@ -552,7 +553,7 @@ fn a_late_path_is_not_used_again_where_nothing_marks() {
     let mut flow = with_paths_by(0.0);
     flow.next_path(0);
     for (path, queue_ns) in [(5, 0), (9, 30_000), (11, 0)] {
-        flow.on_ack(&Ack { path, ..ack(BASE, queue_ns) });
+        flow.on_ack(&AckSample { path, ..ack(BASE, queue_ns) });
     }
     assert_eq!([0; 2].map(|_| flow.next_path(BASE)), [5, 11]);
 }
@@ -571,7 +572,7 @@ fn reps_freezes_to_good_paths_for_10_ms_after_a_timeout() {
     flow.on_timeout(&silence);
     assert_eq!(distinct(&mut *flow, 0).len(), 16, "it knows of no good path yet");
     for path in [3, 8] {
-        flow.on_ack(&Ack { path, ..ack(BASE, 0) });
+        flow.on_ack(&AckSample { path, ..ack(BASE, 0) });
     }
     assert_eq!(distinct(&mut *flow, 9_000_000), [3, 8]);
     assert_eq!(distinct(&mut *flow, 11_000_000).len(), 16);
@@ -581,7 +582,7 @@ fn reps_freezes_to_good_paths_for_10_ms_after_a_timeout() {
 fn the_bitmap_skips_a_marked_path_once() {
     let mut flow = with_paths_by(2.0);
     flow.next_path(0);
-    flow.on_ack(&Ack { path: 5, ..marked(BASE, 0) });
+    flow.on_ack(&AckSample { path: 5, ..marked(BASE, 0) });
     let first: Vec<u16> = (0..15).map(|_| flow.next_path(BASE)).collect();
     assert!(!first.contains(&5));
     assert!((0..16).any(|_| flow.next_path(BASE) == 5));
@@ -592,7 +593,7 @@ fn mixed_recycles_first_and_then_avoids_marks_and_losses() {
     let mut flow = with_paths_by(3.0);
     flow.next_path(0);
     for (path, ce_bytes) in [(5, 0), (9, PACKET), (11, 0)] {
-        flow.on_ack(&Ack { path, ce_bytes, ..ack(BASE, 0) });
+        flow.on_ack(&AckSample { path, ce_bytes, ..ack(BASE, 0) });
     }
     flow.on_loss(&Loss { path: 4, ..trim(BASE, 0) });
     assert_eq!([0; 2].map(|_| flow.next_path(BASE)), [5, 11]);
@@ -680,7 +681,7 @@ fn bottleneck(scheme: &dyn Scheme, flows: usize, switch: Switch, seed: u64) -> R
             *learning = learning.saturating_sub(u8::from(mark.is_some()));
             let kind = if switch.trims { LossKind::Trim } else { LossKind::Nack };
             match mark {
-                Some(mark) => flow.on_ack(&Ack {
+                Some(mark) => flow.on_ack(&AckSample {
                     sent_at,
                     rtt_ns: Some(now - sent_at),
                     ce_bytes: if mark { PACKET } else { 0 },

@@ -1,7 +1,9 @@
 //! STrack in a closed loop: flows over one bottleneck, a queue that marks or does not.
 
 use erd_rd::cc::strack::STRACK;
-use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, LEARNING_SAMPLES, Scheme, Sent};
+use erd_rd::cc::{
+    AckPolicy, AckSample, Controller, FlowParams, LEARNING_SAMPLES, Scheme, SentBurst,
+};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -82,7 +84,7 @@ impl World {
             f.in_flight += 1;
             let (bytes, packets, in_flight_bytes) = (PACKET as u32, 1, f.in_flight * PACKET);
             let retransmission = false;
-            f.cc.on_sent(&Sent { now, bytes, packets, path, in_flight_bytes, retransmission });
+            f.cc.on_sent(&SentBurst { now, bytes, packets, path, in_flight_bytes, retransmission });
             self.at(now + RTT_NS / 2, Event::Arrive { flow, sent_at: now, path });
         }
     }
@@ -123,7 +125,7 @@ impl World {
         f.in_flight -= u64::from(untold.packets);
         f.delivered += u64::from(untold.packets);
         f.learning = f.learning.saturating_sub(1);
-        f.cc.on_ack(&Ack {
+        f.cc.on_ack(&AckSample {
             now,
             sent_at: now - untold.rtt_ns,
             acked_bytes: u64::from(untold.packets) * PACKET,

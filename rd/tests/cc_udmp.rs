@@ -1,7 +1,9 @@
 //! UDMP's flows over a small model of a network: four paths, one shared exit, jitter.
 
 use erd_rd::cc::udmp::UDMP;
-use erd_rd::cc::{Ack, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, Sent};
+use erd_rd::cc::{
+    AckSample, Controller, FlowParams, LEARNING_SAMPLES, Loss, LossKind, Scheme, SentBurst,
+};
 use erd_rd::units::Nanos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -135,7 +137,7 @@ impl Net {
             }
             flow.in_flight += packets * size;
             let bytes = (packets * size) as u32;
-            flow.cc.on_sent(&Sent {
+            flow.cc.on_sent(&SentBurst {
                 now,
                 bytes,
                 packets: packets as u32,
@@ -195,7 +197,7 @@ impl Net {
                     flow.learning = flow.learning.saturating_sub(1);
                     flow.acked += bytes;
                     flow.foremost = flow.foremost.max(psn);
-                    flow.cc.on_ack(&Ack {
+                    flow.cc.on_ack(&AckSample {
                         now: at,
                         sent_at,
                         acked_bytes: bytes,
@@ -317,7 +319,7 @@ fn idle_flows_restart_with_a_bdp_at_most_and_paced() {
     while sent == 0 || flow.in_flight + u64::from(PACKET) <= flow.cc.window_bytes() {
         let path = flow.cc.next_path(now);
         flow.in_flight += u64::from(PACKET);
-        flow.cc.on_sent(&Sent {
+        flow.cc.on_sent(&SentBurst {
             now,
             bytes: PACKET,
             packets: 1,

@@ -4,7 +4,7 @@ mod wire;
 
 use erd_rd::cc::fixed::ERD;
 use erd_rd::cc::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
-use erd_rd::wire::header::{FLAG_EAGER, Header, Kind, VERSION, seal};
+use erd_rd::wire::header::{FLAG_EAGER, Header, PacketKind, VERSION, seal};
 use erd_rd::wire::put_name;
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header};
 use erd_rd::{
@@ -106,7 +106,7 @@ fn acquaint(mut nodes: [Node; 2]) -> ([Node; 2], u64, [u64; 2]) {
     let (mut now, mut ids) = (0, [0; 2]);
     run_with(&mut nodes, &mut now, SECOND, |_, from, packet| {
         let h = Header::parse(packet).unwrap();
-        if matches!(h.kind, Kind::Data | Kind::Ack) {
+        if matches!(h.kind, PacketKind::Data | PacketKind::Ack) {
             ids[1 - from] = h.session;
         }
         true
@@ -142,7 +142,7 @@ fn eager_segment(session: u64, nth: u32, ahead: u32, offset: u32, len_bytes: u64
     let msg = MsgHeader { order, op: 0, tag, data: None, match_notice: false, len_bytes };
     emit_eager_header(&mut headers, &msg);
     let psn = FIRST_PSN.wrapping_add(1 + nth);
-    let h = Header { long: true, flags: FLAG_EAGER, psn, ..Header::new(Kind::Data, session) };
+    let h = Header { long: true, flags: FLAG_EAGER, psn, ..Header::new(PacketKind::Data, session) };
     forge(Header { s_offset: offset, ..h }, &headers, &[7; 100])
 }
 
@@ -171,7 +171,7 @@ fn permission_for_an_eager_message_starts_nothing() {
     let order = FIRST_PSN.wrapping_add(1);
     let cts = Cts { order, op: 0, msg_id: 0x8000, base_bytes: 0, len_bytes: 64, total_bytes: 64 };
     Record::Cts(cts).emit(&mut headers);
-    let h = Header { psn: FIRST_PSN, ..Header::new(Kind::Data, ids[0]) };
+    let h = Header { psn: FIRST_PSN, ..Header::new(PacketKind::Data, ids[0]) };
     take(&mut nodes[0], now, &forge(h, &headers, &[]));
     take(&mut nodes[1], now, &packet);
     run(&mut nodes, &mut now, SECOND);
@@ -192,7 +192,7 @@ fn permission_comes_in_whole_links() {
         let cts = Cts { order, op, msg_id: 0x8000, base_bytes, len_bytes, total_bytes: 1 << 20 };
         let mut headers = vec![0, 1];
         Record::Cts(cts).emit(&mut headers);
-        let h = Header { psn: FIRST_PSN, ..Header::new(Kind::Data, ids[0]) };
+        let h = Header { psn: FIRST_PSN, ..Header::new(PacketKind::Data, ids[0]) };
         forge(h, &headers, &[])
     };
     // Byte by byte, each would cost more memory than it takes on the wire.
@@ -228,7 +228,7 @@ fn answers_that_a_peer_does_not_take_do_not_pile_up() {
         let (tag, data) = (Some(3), None);
         let msg = MsgHeader { order, op: nth, tag, data, match_notice: true, len_bytes: 0 };
         Record::Eager(msg).emit(&mut headers);
-        let h = Header { psn: order, ..Header::new(Kind::Data, ids[1]) };
+        let h = Header { psn: order, ..Header::new(PacketKind::Data, ids[1]) };
         take(&mut nodes[1], now, &forge(h, &headers, &[]));
     }
     // One message waits unexpected, three are matched and their notices wait to be sent.
@@ -256,7 +256,7 @@ fn losses_after_a_pause_are_repaired_at_once() {
         post_send_at(&mut nodes[0], now, 2, to, 10_000);
         let mut losses = 3;
         run_with(&mut nodes, &mut now, 200 * MILLISECOND, |_, from, packet| {
-            let data = Header::parse(packet).unwrap().kind == Kind::Data;
+            let data = Header::parse(packet).unwrap().kind == PacketKind::Data;
             let lost = from == 0 && data && losses > 0;
             losses -= u32::from(lost);
             !lost
@@ -311,7 +311,7 @@ fn who_stood_still_holds_no_silence_of_that_time_against_a_peer() {
     // The peer is late by some probes, and then neither side runs for long.
     let (mut probes, until) = (0, now + 200 * MILLISECOND);
     run_with(&mut nodes, &mut now, 200 * MILLISECOND, |_, from, packet| {
-        probes += u32::from(from == 0 && Header::parse(packet).unwrap().kind == Kind::Probe);
+        probes += u32::from(from == 0 && Header::parse(packet).unwrap().kind == PacketKind::Probe);
         false
     });
     assert!(probes >= 3, "{probes} probes");
@@ -358,7 +358,7 @@ fn a_hello_that_outlives_its_session_begins_none() {
     post_send(&mut nodes[0], 1, to, 8);
     let (mut now, mut hello) = (0, Vec::new());
     run_with(&mut nodes, &mut now, SECOND, |_, _, packet| {
-        if Header::parse(packet).unwrap().kind == Kind::Hello {
+        if Header::parse(packet).unwrap().kind == PacketKind::Hello {
             hello = packet.to_vec();
         }
         true
@@ -484,13 +484,13 @@ fn begin_again(forgets: bool) {
     let (mut taken, mut late) = (0, Vec::new());
     run_with(&mut nodes, &mut now, 6 * SECOND, |_, from, packet| {
         let header = Header::parse(packet).unwrap();
-        if from == 1 && header.kind == Kind::Data {
+        if from == 1 && header.kind == PacketKind::Data {
             late.push(packet.to_vec());
         }
-        taken += usize::from(from == 0 && header.kind == Kind::Hello);
+        taken += usize::from(from == 0 && header.kind == PacketKind::Hello);
         match header.kind {
-            Kind::Hello => from == 0 && taken <= 2,
-            kind => kind != Kind::Welcome,
+            PacketKind::Hello => from == 0 && taken <= 2,
+            kind => kind != PacketKind::Welcome,
         }
     });
     assert_eq!(nodes[1].memory.sent, [(2, Err(OpError::PeerTimeout))]);
@@ -507,7 +507,7 @@ fn begin_again(forgets: bool) {
     for _ in 0..100 {
         let soon = now + 1_000;
         run_with(&mut nodes, &mut now, 1_000, |_, from, packet| {
-            from == 0 || Header::parse(packet).unwrap().kind != Kind::Data
+            from == 0 || Header::parse(packet).unwrap().kind != PacketKind::Data
         });
         now = now.max(soon);
         if opened(&nodes) > 0 {
@@ -581,8 +581,8 @@ fn settings_out_of_range_are_named() {
 /// affair, except the name at the end.
 fn hello_of(version: u8, session: u64, name: SocketAddr) -> Vec<u8> {
     let mut hello = Vec::new();
-    Header { s_len: 300, ..Header::new(Kind::Hello, 0) }.emit(&mut hello);
-    hello[0] = version << 4 | Kind::Hello as u8;
+    Header { s_len: 300, ..Header::new(PacketKind::Hello, 0) }.emit(&mut hello);
+    hello[0] = version << 4 | PacketKind::Hello as u8;
     hello.extend([0xff; 4]);
     hello.extend(session.to_be_bytes());
     hello.resize(32 + 300 - 24, 0xee);
@@ -615,7 +615,7 @@ fn a_hello_of_another_version_is_told_ours() {
     assert_eq!(answers.len(), 1, "{answers:?}");
     let (to, answer) = &answers[0];
     let h = Header::parse(answer).unwrap();
-    assert_eq!((*to, h.kind, h.session), (other, Kind::Version, 0x1234));
+    assert_eq!((*to, h.kind, h.session), (other, PacketKind::Version, 0x1234));
     assert_eq!(answer[32..], [VERSION, 5, 0, 0, 0, 0, 0, 0]);
     assert_eq!(me.engine.stats().drops_for(DropReason::Version), 1);
     // Nothing else of another version is answered, and nothing that is damaged.
@@ -634,8 +634,8 @@ fn a_hello_of_another_version_is_told_ours() {
 fn refusal(hello: &[u8], refused: u8) -> Vec<u8> {
     let session = u64::from_be_bytes(hello[36..44].try_into().unwrap());
     let mut answer = Vec::new();
-    Header { s_len: 8, ..Header::new(Kind::Version, session) }.emit(&mut answer);
-    answer[0] = 5 << 4 | Kind::Version as u8;
+    Header { s_len: 8, ..Header::new(PacketKind::Version, session) }.emit(&mut answer);
+    answer[0] = 5 << 4 | PacketKind::Version as u8;
     answer.extend([5, refused, 0, 0, 0, 0, 0, 0]);
     seal(&mut answer, 0, crc32c::crc32c_append);
     answer

@@ -4,9 +4,9 @@
 use erd_rd::cc::fixed::ERD;
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::AckState;
-use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, Kind, seal};
+use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, PacketKind, seal};
 use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
-use erd_rd::wire::remote::{Action, Request};
+use erd_rd::wire::remote::{Action, RemoteRequest};
 use erd_rd::wire::setup::Greeting;
 use erd_rd::{
     Arrived, Ask, AskRequest, Config, DropReason, Ecn, EndReason, Endpoint, Host,
@@ -146,7 +146,7 @@ impl Victim {
         }
         self.now += 1_000;
         for h in out.iter().map(|bytes| Header::parse(bytes).unwrap()) {
-            if h.kind == Kind::Data {
+            if h.kind == PacketKind::Data {
                 self.next_psn.insert(h.session, h.psn.wrapping_add(1));
             }
         }
@@ -186,16 +186,16 @@ impl Stranger {
     fn restarted(victim: &mut Victim, port: u16, epoch: u64) -> Stranger {
         let name = SocketAddr::from(([10, 0, 0, 2], port));
         let mut greeting = greeting_of(epoch, name);
-        let challenge = greet(victim, &greeting, Kind::Challenge);
+        let challenge = greet(victim, &greeting, PacketKind::Challenge);
         greeting.cookie = u64::from_be_bytes(challenge[HEADER_BYTES..][..8].try_into().unwrap());
-        let welcome = greet(victim, &greeting, Kind::Welcome);
+        let welcome = greet(victim, &greeting, PacketKind::Welcome);
         let victim = Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).unwrap();
         Stranger { name, session: greeting.session, victim, psn: 0, order: 0 }
     }
 
     fn header(&mut self) -> Header {
         self.psn += 1;
-        Header { psn: self.psn - 1, ..Header::new(Kind::Data, self.victim.session) }
+        Header { psn: self.psn - 1, ..Header::new(PacketKind::Data, self.victim.session) }
     }
 
     /// A bundle of one record. Returns the records of the answer.
@@ -265,7 +265,7 @@ impl Stranger {
 }
 
 /// Says hello; returns the answer, which is of this kind.
-fn greet(victim: &mut Victim, greeting: &Greeting, answer: Kind) -> Vec<u8> {
+fn greet(victim: &mut Victim, greeting: &Greeting, answer: PacketKind) -> Vec<u8> {
     let answers = victim.takes(greeting.name, &hello(greeting));
     let mut of_kind = answers.into_iter().filter(|a| Header::parse(a).unwrap().kind == answer);
     of_kind.next().expect("a hello is answered")
@@ -276,7 +276,7 @@ fn records(datagrams: &[Vec<u8>]) -> Vec<Record> {
     let mut all = Vec::new();
     for datagram in datagrams {
         let h = Header::parse(datagram).unwrap();
-        if h.kind == Kind::Data && !h.long {
+        if h.kind == PacketKind::Data && !h.long {
             let mut r = Reader::new(&datagram[HEADER_BYTES..]);
             let count = r.u16().unwrap();
             all.extend((0..count).map(|_| Record::parse(&mut r).unwrap()));
@@ -340,7 +340,7 @@ fn a_write_is_not_made_of_the_same_bytes() {
     let target = Target { addr: 0, len_bytes: LEN_BYTES.into(), key: 7 };
     let answer = stranger.tell(
         &mut victim,
-        &Record::Request(Request {
+        &Record::Request(RemoteRequest {
             order: 0,
             op: 0,
             action: Action::WriteLater,
@@ -366,7 +366,7 @@ fn a_read_is_not_answered_by_the_same_bytes() {
     victim.engine.ask(victim.now, &request).unwrap();
     let asked = records(&victim.sends());
     let msg_id = asked.iter().find_map(|record| match record {
-        Record::Request(Request { action: Action::Read(msg_id), .. }) => Some(*msg_id),
+        Record::Request(RemoteRequest { action: Action::Read(msg_id), .. }) => Some(*msg_id),
         _ => None,
     });
     let msg_id = msg_id.expect("the victim asks");
@@ -403,7 +403,14 @@ fn read(order: u32, key: u64) -> Record {
     let target = Target { addr: 0, len_bytes: 8, key };
     let targets = Targets::new(&[target]).unwrap();
     let action = Action::Read(0x8000 | (order % 1024) as u16);
-    Record::Request(Request { order, op: order, action, operand_bytes: 0, data: None, targets })
+    Record::Request(RemoteRequest {
+        order,
+        op: order,
+        action,
+        operand_bytes: 0,
+        data: None,
+        targets,
+    })
 }
 
 fn refusals(records: &[Record]) -> usize {

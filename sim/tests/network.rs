@@ -3,7 +3,8 @@
 
 use erd_rd::Ecn;
 use erd_rd::cc::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, Scheme, SentBurst, Timeout,
+    View,
 };
 use erd_sim::ids::HostId;
 use erd_sim::link::Health;
@@ -42,9 +43,9 @@ impl Window {
 }
 
 impl Controller for Window {
-    fn on_sent(&mut self, _: &Sent) {}
+    fn on_sent(&mut self, _: &SentBurst) {}
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         if ack.ce_bytes > 0 {
             self.cut(ack.now, ack.rtt_ns.unwrap_or(0));
         } else if self.law == Law::Aimd {

@@ -9,7 +9,7 @@ use erd_port::verbs::negotiation::address::{Address, Kind as PortKind, MARK, Por
 use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
 use erd_port::verbs::{Member, SendStop};
 use erd_port::{Burst, Port};
-use erd_rd::wire::header::{Header, Kind, VERSION};
+use erd_rd::wire::header::{Header, PacketKind, VERSION};
 use erd_rd::{Ecn, TxBurst};
 use erd_sys::clock::monotonic_ns;
 use std::net::{IpAddr, SocketAddr};
@@ -168,10 +168,10 @@ impl Link {
             return;
         }
         match kind(burst) {
-            Some(Kind::Hello | Kind::Welcome) => {
+            Some(PacketKind::Hello | PacketKind::Welcome) => {
                 self.peers.renew(burst.to, now, crate::random::u64);
             }
-            Some(Kind::Probe) => {
+            Some(PacketKind::Probe) => {
                 let change = self.peers.probed(burst.to, now, crate::random::u64);
                 log(burst.to, change);
             }
@@ -183,15 +183,17 @@ impl Link {
     pub(super) fn route(&mut self, burst: &TxBurst, now: u64) -> Option<Address> {
         let port = self.member.as_ref()?.port();
         let for_verbs = match kind(burst)? {
-            Kind::Data | Kind::SizeProbe => !burst.may_fragment,
-            Kind::Ack | Kind::Probe | Kind::Goodbye | Kind::SizeAnswer => true,
+            PacketKind::Data | PacketKind::SizeProbe => !burst.may_fragment,
+            PacketKind::Ack | PacketKind::Probe | PacketKind::Goodbye | PacketKind::SizeAnswer => {
+                true
+            }
             // The peer's address over verbs may be another process's, or none, yet.
-            Kind::Hello
-            | Kind::Challenge
-            | Kind::Welcome
-            | Kind::Reset
-            | Kind::GoodbyeAck
-            | Kind::Version => false,
+            PacketKind::Hello
+            | PacketKind::Challenge
+            | PacketKind::Welcome
+            | PacketKind::Reset
+            | PacketKind::GoodbyeAck
+            | PacketKind::Version => false,
         };
         if !for_verbs || !port.is_usable() {
             return None;
@@ -296,7 +298,7 @@ impl Link {
     }
 }
 
-fn kind(burst: &TxBurst) -> Option<Kind> {
+fn kind(burst: &TxBurst) -> Option<PacketKind> {
     Header::parse(&burst.bytes).ok().map(|header| header.kind)
 }
 

@@ -5,7 +5,7 @@ use crate::object;
 use erd_core::cause;
 use erd_core::endpoint::Endpoint;
 use erd_ffi::fi::*;
-use erd_rd::wire::header::{Header, Kind, VERSION, seal};
+use erd_rd::wire::header::{Header, PacketKind, VERSION, seal};
 use std::net::UdpSocket;
 use std::time::Instant;
 
@@ -60,8 +60,8 @@ fn a_send_to_a_peer_of_another_version_fails_at_once_and_names_both() {
     }
     let session = u64::from_be_bytes(hello[36..44].try_into().expect("8 bytes"));
     let mut answer = Vec::new();
-    Header { s_len: 8, ..Header::new(Kind::Version, session) }.emit(&mut answer);
-    answer[0] = 7 << 4 | Kind::Version as u8;
+    Header { s_len: 8, ..Header::new(PacketKind::Version, session) }.emit(&mut answer);
+    answer[0] = 7 << 4 | PacketKind::Version as u8;
     answer.extend([7, VERSION, 0, 0, 0, 0, 0, 0]);
     seal(&mut answer, 0, crc32c::crc32c_append);
     peer.send_to(&answer, node.name()).expect("sent");

@@ -3,7 +3,7 @@
 
 use super::node::{Node, Options, ok, patience};
 use erd_rd::wire::Reader;
-use erd_rd::wire::header::{HEADER_BYTES, Header, Kind};
+use erd_rd::wire::header::{HEADER_BYTES, Header, PacketKind};
 use erd_rd::wire::record::Record;
 use erd_rd::wire::setup::Greeting;
 use std::io::{BufRead, BufReader};
@@ -70,10 +70,10 @@ impl Stranger {
         socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
         let name = socket.local_addr().expect("a name");
         let mut greeting = greeting_of(number + 1, name);
-        let challenge = greet(&socket, victim, &greeting, Kind::Challenge);
+        let challenge = greet(&socket, victim, &greeting, PacketKind::Challenge);
         let mut r = Reader::new(&challenge[HEADER_BYTES..]);
         greeting.cookie = r.u64().expect("a cookie");
-        let welcome = greet(&socket, victim, &greeting, Kind::Welcome);
+        let welcome = greet(&socket, victim, &greeting, PacketKind::Welcome);
         let greeting =
             Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).expect("greeting");
         Stranger { socket, to: victim, victim: greeting, psn: 0 }
@@ -81,7 +81,7 @@ impl Stranger {
 
     fn header(&mut self) -> Header {
         self.psn += 1;
-        Header { psn: self.psn - 1, ..Header::new(Kind::Data, self.victim.session) }
+        Header { psn: self.psn - 1, ..Header::new(PacketKind::Data, self.victim.session) }
     }
 
     /// One byte of an eager message.
@@ -97,7 +97,7 @@ impl Stranger {
 }
 
 /// Says hello until an answer of this kind comes.
-fn greet(socket: &UdpSocket, to: SocketAddr, greeting: &Greeting, answer: Kind) -> Vec<u8> {
+fn greet(socket: &UdpSocket, to: SocketAddr, greeting: &Greeting, answer: PacketKind) -> Vec<u8> {
     let bytes = hello(greeting);
     let end = Instant::now() + patience();
     while Instant::now() < end {

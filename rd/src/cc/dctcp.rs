@@ -6,7 +6,9 @@ use super::paths::{self, Uniform};
 use super::pipe::Pipe;
 use super::scheme::SchemeTable;
 use super::window::{Window, marked_share, round_trip_since};
-use super::{Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Sent, Timeout, View};
+use super::{
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, SentBurst, Timeout, View,
+};
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 
@@ -105,7 +107,7 @@ impl Dctcp {
     }
 
     /// A round ends when a packet comes back that was sent after the round began.
-    fn end_round(&mut self, ack: &Ack) {
+    fn end_round(&mut self, ack: &AckSample) {
         if ack.rtt_ns.is_none() || ack.sent_at < self.round_at || self.acked_bytes <= 0.0 {
             return;
         }
@@ -127,11 +129,11 @@ impl Dctcp {
 }
 
 impl Controller for Dctcp {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         self.window.on_sent(sent, &self.pipe);
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         if self.pipe.on_ack(ack) {
             self.late_ns = self.pipe.target_ns(self.late);
             self.window.bound(&self.pipe);
@@ -230,7 +232,7 @@ mod tests {
     fn round(flow: &mut Dctcp, now: Nanos, rtt_ns: Nanos, marked: u32) {
         for i in 0..10 {
             let acked_bytes = flow.window_bytes() / 10;
-            let ack = Ack {
+            let ack = AckSample {
                 now,
                 sent_at: now - rtt_ns,
                 acked_bytes,
@@ -305,7 +307,7 @@ mod tests {
         }
         assert_eq!(flow.window_bytes(), 1_250);
         for n in 0..10u64 {
-            let one = Ack {
+            let one = AckSample {
                 now: (300 + n) * RTT,
                 sent_at: (299 + n) * RTT,
                 acked_bytes: flow.window_bytes(),

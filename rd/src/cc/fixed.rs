@@ -5,7 +5,9 @@
 use super::options::{Field, Kib, OptionRow, row};
 use super::paths;
 use super::scheme::SchemeTable;
-use super::{Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Sent, Timeout, View};
+use super::{
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, SentBurst, Timeout, View,
+};
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use rand_pcg::Pcg32;
@@ -98,9 +100,9 @@ impl Fixed {
 }
 
 impl Controller for Fixed {
-    fn on_sent(&mut self, _: &Sent) {}
+    fn on_sent(&mut self, _: &SentBurst) {}
 
-    fn on_ack(&mut self, _: &Ack) {}
+    fn on_ack(&mut self, _: &AckSample) {}
 
     fn on_loss(&mut self, _: &Loss) {}
 

@@ -12,7 +12,8 @@ use super::options::{
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::scheme::SchemeTable;
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, LossKind, SentBurst,
+    Timeout, View,
 };
 use crate::units::{Ecn, Nanos, SECOND};
 use alloc::boxed::Box;
@@ -192,7 +193,7 @@ impl Laps {
     }
 
     /// Algorithm 2, once per round trip; `least_ns` is the paper's t.
-    fn adjust(&mut self, ack: &Ack, least_ns: f32) {
+    fn adjust(&mut self, ack: &AckSample, least_ns: f32) {
         let (threshold, margin) = (self.threshold_ns(), self.table.margin_ns);
         let over = least_ns.is_finite() && least_ns > threshold;
         let mut wait_ns = threshold;
@@ -214,14 +215,14 @@ impl Laps {
         self.gate_at = (ack.now.saturating_add(wait_ns) >> TICK_SHIFT) as u32;
     }
 
-    fn forgive(&mut self, ack: &Ack) {
+    fn forgive(&mut self, ack: &AckSample) {
         let packets = u8::try_from(ack.acked_packets).unwrap_or(u8::MAX);
         self.loss_score = self.loss_score.saturating_sub(packets);
     }
 
     /// An acknowledgement without a sample, the first one, or one after a long time.
     #[inline(never)]
-    fn on_odd_ack(&mut self, ack: &Ack) {
+    fn on_odd_ack(&mut self, ack: &AckSample) {
         let beta = beta(&self.options, &self.pipe, &self.table);
         let sample = ack.rtt_ns.map(short_f32).and_then(|rtt_ns| {
             self.table.renew(ack.now);
@@ -235,7 +236,7 @@ impl Laps {
 
     /// A round trip without what its path adds.
     #[inline(always)]
-    fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, changed: bool) {
+    fn on_sample(&mut self, ack: &AckSample, rtt_ns: f32, changed: bool) {
         if self.pipe.is_plain(ack, rtt_ns) {
             self.pipe.take(ack.now, rtt_ns);
             if changed || self.gate_is_open(ack.now) {
@@ -248,14 +249,14 @@ impl Laps {
 
     /// The same for what is not [`Pipe::is_plain`].
     #[inline(never)]
-    fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: f32, changed: bool) {
+    fn on_odd_sample(&mut self, ack: &AckSample, rtt_ns: f32, changed: bool) {
         self.learn(ack, Some(rtt_ns));
         if changed || self.gate_is_open(ack.now) {
             self.survey(ack);
         }
     }
 
-    fn learn(&mut self, ack: &Ack, rtt_ns: Option<f32>) {
+    fn learn(&mut self, ack: &AckSample, rtt_ns: Option<f32>) {
         if self.pipe.on_odd_sample(ack, rtt_ns) {
             self.derive();
         }
@@ -263,7 +264,7 @@ impl Laps {
 
     /// Looks at all paths, and at the rate if that is due.
     #[inline(never)]
-    fn survey(&mut self, ack: &Ack) {
+    fn survey(&mut self, ack: &AckSample) {
         let least_ns = self.table.survey(ack.now, &self.terms(), ack.in_flight_bytes > 0);
         if self.gate_is_open(ack.now) {
             self.adjust(ack, least_ns);
@@ -289,12 +290,12 @@ fn terms(options: &LapsOptions, pipe: &Pipe, table: &PathTable) -> ChoiceTerms {
 }
 
 impl Controller for Laps {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
         self.restarted |= self.table.on_sent(sent.now, sent.path, alone);
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         if self.loss_score > 0 {
             self.forgive(ack);
         }

@@ -106,7 +106,7 @@ pub struct FlowParams {
 
 /// A burst goes out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sent {
+pub struct SentBurst {
     /// When.
     pub now: Nanos,
     /// Wire bytes of the burst.
@@ -124,7 +124,7 @@ pub struct Sent {
 /// An acknowledgement came in, or its records of the packets of one burst: one sample, whatever
 /// its weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ack {
+pub struct AckSample {
     /// When.
     pub now: Nanos,
     /// When the newest of the packets was sent; `now` without a sample.
@@ -210,9 +210,9 @@ pub struct View {
 /// again, a few times, and then takes another (protocol.md §4.5); `on_sent` tells which one it was.
 pub trait Controller: Send {
     /// A burst was handed to the port.
-    fn on_sent(&mut self, sent: &Sent);
+    fn on_sent(&mut self, sent: &SentBurst);
     /// Progress.
-    fn on_ack(&mut self, ack: &Ack);
+    fn on_ack(&mut self, ack: &AckSample);
     /// A loss.
     fn on_loss(&mut self, loss: &Loss);
     /// Silence.

@@ -7,7 +7,9 @@ use super::paths::{self, Uniform};
 use super::pipe::{Pipe, short_f32};
 use super::scheme::SchemeTable;
 use super::window::{Window, marked_share};
-use super::{Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Sent, Timeout, View};
+use super::{
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, SentBurst, Timeout, View,
+};
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -128,7 +130,7 @@ impl MpRdma {
     }
 
     /// An acknowledgement lets its path go on if the window has room for what it frees.
-    fn tick(&mut self, ack: &Ack) {
+    fn tick(&mut self, ack: &AckSample) {
         if self.paths > 1 && ack.acked_packets > 0 && self.window.has_room(ack.in_flight_bytes) {
             self.clock.push(ack.path, self.paths);
         }
@@ -137,7 +139,7 @@ impl MpRdma {
     /// What is not [`Pipe::is_plain`]. One way for both, by [`Pipe::on_ack`], is simpler and takes 16
     /// instructions more for each packet: 141 in place of 125 (`cargo xtask cost`, 8 paths).
     #[inline(never)]
-    fn on_odd_ack(&mut self, ack: &Ack) {
+    fn on_odd_ack(&mut self, ack: &AckSample) {
         if self.pipe.on_odd_sample(ack, ack.rtt_ns.map(short_f32)) {
             self.late_ns = self.pipe.target_ns(self.late);
             self.window.bound(&self.pipe);
@@ -146,7 +148,7 @@ impl MpRdma {
     }
 
     #[inline(always)]
-    fn heed(&mut self, ack: &Ack) {
+    fn heed(&mut self, ack: &AckSample) {
         let acked = ack.acked_packets as f32;
         let marked = acked * marked_share(&self.pipe, ack, self.late_ns);
         if marked > 0.0 {
@@ -172,14 +174,14 @@ impl MpRdma {
 }
 
 impl Controller for MpRdma {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         if self.window.on_sent(sent, &self.pipe) {
             // What the paths were like before the pause no longer counts.
             self.clock.clear();
         }
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
             && self.pipe.is_plain(ack, rtt_ns)
         {
@@ -261,8 +263,8 @@ mod tests {
     }
 
     /// One packet came back while the window was full.
-    fn ack(flow: &MpRdma, path: u16, marked: bool) -> Ack {
-        Ack {
+    fn ack(flow: &MpRdma, path: u16, marked: bool) -> AckSample {
+        AckSample {
             now: 100 * RTT,
             sent_at: 99 * RTT,
             acked_bytes: 1_250,
@@ -290,8 +292,8 @@ mod tests {
     #[test]
     fn a_burst_counts_for_its_packets() {
         let mut flow = flow(8);
-        let burst = Ack { acked_bytes: 12_500, acked_packets: 10, ..ack(&flow, 0, false) };
-        flow.on_ack(&Ack { ce_bytes: 5_000, ..burst });
+        let burst = AckSample { acked_bytes: 12_500, acked_packets: 10, ..ack(&flow, 0, false) };
+        flow.on_ack(&AckSample { ce_bytes: 5_000, ..burst });
         // Four of ten marked: 2 packets less, and 6/98 more.
         assert!((flow.window.packets() - 98.06).abs() < 0.01, "{}", flow.window.packets());
     }
@@ -318,10 +320,10 @@ mod tests {
     fn a_lagging_path_shrinks_the_window_and_is_left() {
         let mut flow = flow(256);
         let before = flow.window.packets();
-        flow.on_ack(&Ack { lag_packets: 65, ..ack(&flow, 3, false) });
+        flow.on_ack(&AckSample { lag_packets: 65, ..ack(&flow, 3, false) });
         assert!((before - flow.window.packets() - 1.0).abs() < 0.02);
         assert_eq!(flow.clock.len, 0);
-        flow.on_ack(&Ack { lag_packets: 64, in_flight_bytes: 0, ..ack(&flow, 3, false) });
+        flow.on_ack(&AckSample { lag_packets: 64, in_flight_bytes: 0, ..ack(&flow, 3, false) });
         assert_eq!(flow.clock.len, 1);
     }
 
@@ -356,9 +358,9 @@ mod tests {
         flow.on_ack(&ack(&flow, 3, false));
         flow.on_timeout(&Timeout { now: 200 * RTT, in_flight_bytes: 1_250, in_a_row: 1 });
         assert_eq!((flow.clock.len, flow.window_bytes()), (0, 1_250));
-        flow.on_ack(&Ack { in_flight_bytes: 0, ..ack(&flow, 3, false) });
+        flow.on_ack(&AckSample { in_flight_bytes: 0, ..ack(&flow, 3, false) });
         assert_eq!(flow.clock.len, 1);
-        flow.on_sent(&Sent {
+        flow.on_sent(&SentBurst {
             now: 1_000_000_000,
             bytes: 1_250,
             packets: 1,

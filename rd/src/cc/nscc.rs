@@ -12,12 +12,13 @@ use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::scheme::SchemeTable;
 use super::stamp::Stamp;
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, LossKind, SentBurst,
+    Timeout, View,
 };
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use rows::Form;
+use rows::NsccForm;
 pub use rows::NsccOptions;
 use spread::PathSpread;
 
@@ -161,7 +162,7 @@ impl Nscc {
     }
 
     fn is_smartt(&self) -> bool {
-        self.options.form == Form::Smartt
+        self.options.form == NsccForm::Smartt
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -254,7 +255,7 @@ impl Nscc {
     }
 
     #[inline(always)]
-    fn average(&mut self, ack: &Ack, bytes: f32, delay_ns: f32) {
+    fn average(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32) {
         let gain = self.options.gain.0;
         let weight = if ack.acked_packets != 1 || ack.acked_bytes > REFERENCE_PACKET_BYTES as u64 {
             core::hint::cold_path();
@@ -400,7 +401,7 @@ impl Nscc {
 
     /// Algorithm 1 for what was not marked.
     #[inline(always)]
-    fn heed_clear(&mut self, ack: &Ack, bytes: f32, delay_ns: f32, target_ns: f32) {
+    fn heed_clear(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32, target_ns: f32) {
         if ack.app_limited {
             return;
         }
@@ -414,7 +415,7 @@ impl Nscc {
 
     /// Algorithm 1 for an acknowledgement that counts as marked, part for part.
     #[inline(always)]
-    fn heed_marked(&mut self, ack: &Ack, bytes: f32, delay_ns: f32) {
+    fn heed_marked(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32) {
         let target_ns = self.target_ns();
         let late = delay_ns >= target_ns;
         self.stop_fast();
@@ -434,7 +435,7 @@ impl Nscc {
     }
 
     /// Whether a sample counts as marked for its path and for the window.
-    fn is_marked(&mut self, ack: &Ack, rtt_ns: f32) -> (bool, bool) {
+    fn is_marked(&mut self, ack: &AckSample, rtt_ns: f32) -> (bool, bool) {
         if ack.ce_bytes > 0 {
             return (true, true);
         }
@@ -474,7 +475,7 @@ impl Nscc {
 
     /// Takes the delay of an unmarked sample into the average.
     #[inline(always)]
-    fn average_clear(&mut self, ack: &Ack, bytes: f32, delay_ns: f32) {
+    fn average_clear(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32) {
         // If it is late, it is out of date: the queue has drained meanwhile.
         if delay_ns > self.target_ns() && !self.is_smartt() {
             self.average(ack, bytes, STALE_RTTS * self.pipe.base_rtt_ns());
@@ -493,7 +494,7 @@ impl Nscc {
 
     /// An unmarked sample while nothing is due: most of them.
     #[inline(always)]
-    fn on_clear_ack(&mut self, ack: &Ack, path_bad: bool) {
+    fn on_clear_ack(&mut self, ack: &AckSample, path_bad: bool) {
         let delay = self.pipe.queue_delay_ns();
         let (target, bytes) = (self.target_ns(), short_f32(ack.acked_bytes));
         self.tell_reps(ack.path, path_bad);
@@ -509,7 +510,7 @@ impl Nscc {
 
     /// A marked one.
     #[inline(never)]
-    fn on_marked_ack(&mut self, ack: &Ack, path_bad: bool) {
+    fn on_marked_ack(&mut self, ack: &AckSample, path_bad: bool) {
         let (delay, bytes) = (self.pipe.queue_delay_ns(), short_f32(ack.acked_bytes));
         self.tell_reps(ack.path, path_bad);
         self.average(ack, bytes, delay);
@@ -523,7 +524,7 @@ impl Nscc {
 
     /// One of a network that has marked nothing so far, without jitter.
     #[inline(never)]
-    fn on_unmarking_ack(&mut self, ack: &Ack, rtt_ns: f32) {
+    fn on_unmarking_ack(&mut self, ack: &AckSample, rtt_ns: f32) {
         let path_bad = self.is_path_late(rtt_ns);
         if self.pipe.queue_delay_ns() >= self.target_ns() {
             self.on_marked_ack(ack, path_bad);
@@ -534,7 +535,7 @@ impl Nscc {
 
     /// An acknowledgement without a plain sample, or when something is due.
     #[inline(never)]
-    fn on_odd_ack(&mut self, ack: &Ack) {
+    fn on_odd_ack(&mut self, ack: &AckSample) {
         let learns = !self.pipe.has_learned();
         if self.pipe.on_ack(ack) {
             self.derive();
@@ -595,7 +596,7 @@ impl Nscc {
 }
 
 impl Controller for Nscc {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         let alone = sent.in_flight_bytes <= u64::from(sent.bytes);
         if alone
             && !self.has(UNMEASURED)
@@ -610,7 +611,7 @@ impl Controller for Nscc {
         }
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
             && self.pipe.is_plain(ack, rtt_ns)
             && self.runs_on(ack.now)

@@ -11,7 +11,7 @@
 //! the least round trip changes, and about once a round trip where the link's speed is unknown.
 
 use super::options::TypicalRtts;
-use super::{Ack, FlowParams};
+use super::{AckSample, FlowParams};
 use crate::units::{Nanos, SECOND};
 
 /// Samples of one filtered delay.
@@ -132,7 +132,7 @@ impl Pipe {
     /// Takes an acknowledgement's sample. Call it first, for each one. True if the base, the typical
     /// round trip, the noise or the bandwidth moved, and so whatever was derived from them.
     #[inline]
-    pub fn on_ack(&mut self, ack: &Ack) -> bool {
+    pub fn on_ack(&mut self, ack: &AckSample) -> bool {
         if let Some(rtt) = ack.rtt_ns.map(short_f32)
             && self.is_plain(ack, rtt)
         {
@@ -150,7 +150,7 @@ impl Pipe {
     /// way for such acknowledgements is short and calls nothing. Who heeds marks calls
     /// [`Pipe::heed_mark`] as well.
     #[inline(always)]
-    pub fn is_plain(&self, ack: &Ack, rtt_ns: f32) -> bool {
+    pub fn is_plain(&self, ack: &AckSample, rtt_ns: f32) -> bool {
         // Sizes of 2^(LARGE + 1) bytes and above are told apart. So are more packets than 16 bits count:
         // what is plain has less than 2^30 bytes.
         let is_usual = ack.acked_bytes >> (LARGE + 1) < u64::from(ack.acked_packets as u16);
@@ -159,7 +159,7 @@ impl Pipe {
 
     /// An acknowledgement may tell of a mark.
     #[inline(always)]
-    pub fn heed_mark(&mut self, ack: &Ack) {
+    pub fn heed_mark(&mut self, ack: &AckSample) {
         if ack.ce_bytes > 0 {
             self.flags |= MARKS;
         }
@@ -184,7 +184,7 @@ impl Pipe {
     }
 
     /// See [`Pipe::is_plain`]. Returns the same as [`Pipe::on_ack`].
-    pub fn on_odd_sample(&mut self, ack: &Ack, rtt_ns: Option<f32>) -> bool {
+    pub fn on_odd_sample(&mut self, ack: &AckSample, rtt_ns: Option<f32>) -> bool {
         self.heed_mark(ack);
         let mut moved = self.flags & NO_LINK != 0 && self.count(ack);
         let Some(rtt_ns) = rtt_ns else { return moved };
@@ -233,7 +233,7 @@ impl Pipe {
     }
 
     /// One of the first samples, by which the noise is learnt.
-    fn learn(&mut self, ack: &Ack, rtt: f32) {
+    fn learn(&mut self, ack: &AckSample, rtt: f32) {
         if self.flags & GIVEN == 0 && self.is_window_over(ack.now) {
             self.turn(ack.now, rtt);
         }
@@ -283,7 +283,7 @@ impl Pipe {
     /// Small packets take less time than large ones where a large one's copies or its time on the
     /// link count: the round trips of the largest are what the window is made for. The first larger
     /// packet begins the least round trip again.
-    fn is_small(&mut self, ack: &Ack, rtt: f32) -> bool {
+    fn is_small(&mut self, ack: &AckSample, rtt: f32) -> bool {
         if ack.acked_packets == 0 || ack.acked_bytes == 0 {
             return false;
         }
@@ -301,7 +301,7 @@ impl Pipe {
     }
 
     /// Measures what is delivered, over a round trip and at least 100 us. True if the bandwidth moved.
-    fn count(&mut self, ack: &Ack) -> bool {
+    fn count(&mut self, ack: &AckSample) -> bool {
         let now_us = (ack.now / 1_000) as u32;
         self.count_bytes = self.count_bytes.saturating_add(ack.acked_bytes as u32);
         let span_us = now_us.wrapping_sub(self.count_at_us);
@@ -411,7 +411,7 @@ impl Pipe {
     /// without ECN a controller that heeds marks alone would control nothing.
     #[must_use]
     #[inline(always)]
-    pub fn is_marked(&self, ack: &Ack, late: impl FnOnce() -> bool) -> bool {
+    pub fn is_marked(&self, ack: &AckSample, late: impl FnOnce() -> bool) -> bool {
         if ack.ce_bytes > 0 {
             return true;
         }

@@ -12,7 +12,8 @@ use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::scheme::SchemeTable;
 use super::stamp::Stamp;
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, LossKind, SentBurst,
+    Timeout, View,
 };
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
@@ -247,7 +248,7 @@ impl Strack {
 
     /// Algorithm 2. What was acknowledged within a round trip and the target delay.
     #[inline(always)]
-    fn count(&mut self, ack: &Ack, bytes: f32) {
+    fn count(&mut self, ack: &AckSample, bytes: f32) {
         self.count_bytes += bytes;
         if ack.app_limited {
             self.limited = true;
@@ -258,7 +259,7 @@ impl Strack {
     }
 
     #[inline(always)]
-    fn end_period(&mut self, ack: &Ack) {
+    fn end_period(&mut self, ack: &AckSample) {
         let achieved = if self.limited { f32::INFINITY } else { self.count_bytes };
         self.start_period(ack.now, achieved);
         self.limited = ack.app_limited;
@@ -272,7 +273,7 @@ impl Strack {
     /// What is not [`Pipe::is_plain`]. One way for both, by [`Pipe::on_ack`], is simpler and takes 16
     /// instructions more for each packet: 161 in place of 145 (`cargo xtask cost`, 8 paths).
     #[inline(never)]
-    fn on_odd_ack(&mut self, ack: &Ack) {
+    fn on_odd_ack(&mut self, ack: &AckSample) {
         let rtt_ns = ack.rtt_ns.map(short_f32);
         if self.pipe.on_odd_sample(ack, rtt_ns) {
             self.derive();
@@ -286,7 +287,7 @@ impl Strack {
     }
 
     #[inline(always)]
-    fn on_sample(&mut self, ack: &Ack, bytes: f32, rtt_ns: f32) {
+    fn on_sample(&mut self, ack: &AckSample, bytes: f32, rtt_ns: f32) {
         self.heed_path(ack, rtt_ns);
         self.adjust(ack, bytes);
         self.clamp();
@@ -298,7 +299,7 @@ impl Strack {
     /// unmarked; the rest tells nothing. Marks alone, or an absolute bound, would call all paths marked when
     /// the queue stands at the target, and so leave them unequal.
     #[inline(always)]
-    fn heed_path(&mut self, ack: &Ack, rtt_ns: f32) {
+    fn heed_path(&mut self, ack: &AckSample, rtt_ns: f32) {
         let Some(spray) = &mut self.spray else { return };
         if ack.path >= self.paths {
             return;
@@ -343,7 +344,7 @@ impl Strack {
 
     /// Adds so many BDP for each window of `bytes`, and for one at most.
     #[inline(always)]
-    fn grow(&mut self, ack: &Ack, bytes: f32, bdps: f32) {
+    fn grow(&mut self, ack: &AckSample, bytes: f32, bdps: f32) {
         if !ack.app_limited {
             let windows = lesser(bytes / self.window_bytes, 1.0);
             self.window_bytes += bdps * self.scale_bytes * windows;
@@ -352,7 +353,7 @@ impl Strack {
 
     /// Algorithm 4, but for the clamp.
     #[inline(always)]
-    fn adjust(&mut self, ack: &Ack, bytes: f32) {
+    fn adjust(&mut self, ack: &AckSample, bytes: f32) {
         let (target, delay) = (self.target_ns, self.pipe.queue_delay_ns());
         self.mean_delay_ns += self.options.ewma.0 * (delay - self.mean_delay_ns);
         if delay < target {
@@ -379,7 +380,7 @@ impl Strack {
 
     /// Algorithm 4 for a delay that is not below the target.
     #[inline(always)]
-    fn heed_delay(&mut self, ack: &Ack, bytes: f32, delay: f32) {
+    fn heed_delay(&mut self, ack: &AckSample, bytes: f32, delay: f32) {
         let target = self.target_ns;
         let is_high = delay > self.options.high.0 * target;
         if is_high && !self.pipe.is_marked(ack, || delay > target) {
@@ -394,7 +395,7 @@ impl Strack {
 
     /// Algorithm 4, line 18 on: once in a round trip.
     #[inline(always)]
-    fn shuffle(&mut self, ack: &Ack) {
+    fn shuffle(&mut self, ack: &AckSample) {
         self.shuffled_at = Stamp::of(ack.now);
         if !ack.app_limited {
             self.window_bytes += self.options.eta.bdps() * self.scale_bytes;
@@ -418,14 +419,14 @@ impl Strack {
 }
 
 impl Controller for Strack {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         // After a pause, what was achieved before tells nothing of the network.
         if self.limited && sent.in_flight_bytes <= u64::from(sent.bytes) {
             self.start_period(sent.now, f32::INFINITY);
         }
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
             && self.pipe.is_plain(ack, rtt_ns)
         {

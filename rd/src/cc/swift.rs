@@ -7,7 +7,9 @@ use super::paths::{self, Uniform};
 use super::pipe::Pipe;
 use super::scheme::SchemeTable;
 use super::window::{Window, round_trip_since};
-use super::{Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Sent, Timeout, View};
+use super::{
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, SentBurst, Timeout, View,
+};
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -94,11 +96,11 @@ impl Swift {
 }
 
 impl Controller for Swift {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         self.window.on_sent(sent, &self.pipe);
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         if self.pipe.on_ack(ack) {
             self.window.bound(&self.pipe);
         }
@@ -196,8 +198,8 @@ mod tests {
         Swift::new(SWIFT.scheme().shared(), &params, 1)
     }
 
-    fn ack(flow: &Swift, now: Nanos, packets: u32, rtt_ns: Nanos) -> Ack {
-        Ack {
+    fn ack(flow: &Swift, now: Nanos, packets: u32, rtt_ns: Nanos) -> AckSample {
+        AckSample {
             now,
             sent_at: now - rtt_ns,
             acked_bytes: u64::from(packets) * 1_250,
@@ -284,7 +286,7 @@ mod tests {
         // 1250 B every 1000 round trips of 10 us.
         let pace = flow.pace_bytes_per_s().unwrap();
         assert!((124_000..126_000).contains(&pace), "{pace}");
-        let ack = Ack { in_flight_bytes: 0, ..ack(&flow, 20_000_000, 1, RTT) };
+        let ack = AckSample { in_flight_bytes: 0, ..ack(&flow, 20_000_000, 1, RTT) };
         flow.on_ack(&ack);
         assert!(flow.pace_bytes_per_s().is_none(), "{}", flow.window.packets());
     }
@@ -305,9 +307,9 @@ mod tests {
     fn what_the_application_limits_does_not_grow() {
         let mut flow = flow();
         for n in 1..=100 {
-            let limited = Ack { app_limited: true, ..ack(&flow, n * RTT, 10, RTT) };
+            let limited = AckSample { app_limited: true, ..ack(&flow, n * RTT, 10, RTT) };
             flow.on_ack(&limited);
-            let unused = Ack { in_flight_bytes: 1_250, ..ack(&flow, n * RTT, 10, RTT) };
+            let unused = AckSample { in_flight_bytes: 1_250, ..ack(&flow, n * RTT, 10, RTT) };
             flow.on_ack(&unused);
         }
         assert_eq!(flow.window_bytes(), 125_000);

@@ -14,7 +14,8 @@ use super::pipe::{Pipe, lesser, short_f32};
 use super::scheme::SchemeTable;
 use super::stamp::Stamp;
 use super::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, LossKind, Sent, Timeout, View,
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, LossKind, SentBurst,
+    Timeout, View,
 };
 use crate::units::{Ecn, Nanos, SECOND};
 use alloc::boxed::Box;
@@ -307,7 +308,7 @@ impl Udmp {
 
     /// Moves bytes from the pool to the path of an acknowledgement that is so late, two packets for
     /// one, as many, or none (A2). A second packet goes to any path.
-    fn clock(&mut self, ack: &Ack, late_ns: f32) {
+    fn clock(&mut self, ack: &AckSample, late_ns: f32) {
         if late_ns >= self.pipe.scale_ns() || self.is_behind(ack.lag_packets) {
             return;
         }
@@ -342,7 +343,7 @@ impl Udmp {
 
     /// What no acknowledgement could clock becomes tokens of any path.
     #[inline(never)]
-    fn overflow(&mut self, ack: &Ack, excess_bytes: u32) {
+    fn overflow(&mut self, ack: &AckSample, excess_bytes: u32) {
         if !ack.app_limited {
             self.free_bytes += excess_bytes.min(self.room_bytes());
         }
@@ -350,7 +351,7 @@ impl Udmp {
 
     /// It says nothing about its path, nor about delay.
     #[cold]
-    fn on_ack_without_sample(&mut self, ack: &Ack) {
+    fn on_ack_without_sample(&mut self, ack: &AckSample) {
         if self.flags & BEGUN == 0 {
             self.learn(ack);
             return;
@@ -361,7 +362,7 @@ impl Udmp {
     }
 
     /// A1 l.22 to 37: severe congestion at each acknowledgement, the gradient once per round trip.
-    fn control(&mut self, ack: &Ack) {
+    fn control(&mut self, ack: &AckSample) {
         let typical_ns = self.pipe.typical_rtt_ns();
         if self.smooth_ns > typical_ns + self.options.t_high.0 * self.slack_ns {
             self.set_share(self.share.min(typical_ns / self.smooth_ns));
@@ -373,7 +374,7 @@ impl Udmp {
     }
 
     #[inline(never)]
-    fn update(&mut self, ack: &Ack) {
+    fn update(&mut self, ack: &AckSample) {
         let noise_ns = self.noise_ns();
         let change_ns = self.smooth_ns - self.last_smooth_ns;
         let change_ns = change_ns - change_ns.clamp(-noise_ns, noise_ns);
@@ -455,7 +456,7 @@ impl Udmp {
     /// The engine holds a flow that learns its noise at few packets; what they take comes back.
     /// Then the first window goes out over all paths, a small one where there is a queue.
     #[cold]
-    fn learn(&mut self, ack: &Ack) {
+    fn learn(&mut self, ack: &AckSample) {
         self.refill_at = Tick::of(ack.now);
         if !self.pipe.has_learned() {
             self.set_share(1.0);
@@ -487,7 +488,7 @@ impl Udmp {
 }
 
 impl Controller for Udmp {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         self.in_flight_bytes = small(sent.in_flight_bytes);
         if sent.in_flight_bytes <= u64::from(sent.bytes) {
             self.restart(sent.now);
@@ -505,7 +506,7 @@ impl Controller for Udmp {
         }
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         self.pipe.on_ack(ack);
         self.in_flight_bytes = small(ack.in_flight_bytes);
         let Some(rtt_ns) = ack.rtt_ns else {

@@ -3,7 +3,7 @@
 //! BDP when the flow was idle.
 
 use super::pipe::{Pipe, greater, lesser, short_f32};
-use super::{Ack, FlowParams, Sent};
+use super::{AckSample, FlowParams, SentBurst};
 use crate::units::Nanos;
 
 /// Least window, in packets, that a bound may force: two, so that one packet can be under way
@@ -87,7 +87,7 @@ impl Window {
 
     /// A burst goes out. Returns whether the flow comes back from idleness: then a window above one
     /// BDP says nothing about the network of now, and is one BDP again.
-    pub fn on_sent(&mut self, sent: &Sent, pipe: &Pipe) -> bool {
+    pub fn on_sent(&mut self, sent: &SentBurst, pipe: &Pipe) -> bool {
         let now_ms = (sent.now / 1_000_000) as u32;
         let rest_ms = now_ms.wrapping_sub(self.sent_at_ms);
         self.sent_at_ms = now_ms;
@@ -102,7 +102,7 @@ impl Window {
 
     /// Whether the flow used at least half of its window: only then is progress a reason to grow.
     #[must_use]
-    pub fn is_used(&self, ack: &Ack) -> bool {
+    pub fn is_used(&self, ack: &AckSample) -> bool {
         let used = ack.in_flight_bytes.saturating_add(ack.acked_bytes);
         !ack.app_limited && short_f32(used) >= 0.5 * self.bytes_f32()
     }
@@ -118,7 +118,7 @@ impl Window {
 /// all bytes of a sample count whose queueing delay is above `late_ns`.
 #[must_use]
 #[inline(always)]
-pub fn marked_share(pipe: &Pipe, ack: &Ack, late_ns: f32) -> f32 {
+pub fn marked_share(pipe: &Pipe, ack: &AckSample, late_ns: f32) -> f32 {
     if ack.ce_bytes > 0 {
         return lesser(ack.ce_bytes as f32 / short_f32(ack.acked_bytes.max(1)), 1.0);
     }
@@ -178,7 +178,7 @@ mod tests {
         let pipe = Pipe::new(&params());
         let mut window = Window::new(&params(), &pipe);
         window.grow(100.0, &pipe);
-        let mut sent = Sent {
+        let mut sent = SentBurst {
             now: MILLISECOND,
             bytes: 1_250,
             packets: 1,

@@ -65,31 +65,12 @@ impl Endpoint {
                 (Task::Atomic(atomic, to), operand_bytes)
             }
         };
-        let asked = self.core.asked.insert(Asked {
-            task,
-            targets: request.targets,
-            operand_bytes,
-            asked_bytes: 0,
-            incoming: None,
-            outcome: None,
-            reported: false,
-        });
+        let asked = Asked::new(task, request.targets, operand_bytes);
+        let role = Role::Request(self.core.asked.insert(asked) as u32);
         let op = Op {
-            token: request.token,
-            peer: request.peer.index,
-            len_bytes,
-            tag: None,
             data: request.data,
-            match_notice: false,
-            awaited: false,
-            order: 0,
-            unacked: 0,
-            sent_bytes: 0,
-            wanted_bytes: None,
-            granted_bytes: 0,
-            announced: false,
             fence: request.fence,
-            role: Role::Request(asked as u32),
+            ..Op::new(request.token, request.peer.index, len_bytes, role)
         };
         self.post(now, request.peer, op);
         Ok(())

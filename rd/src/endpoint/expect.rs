@@ -2,9 +2,9 @@
 
 use super::Endpoint;
 use crate::host::RecvToken;
-use crate::peer::Phase;
 use crate::wire::header::{
-    FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header, Kind, SEAL_BYTES, seal_holds,
+    FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header, PacketKind, SEAL_BYTES,
+    seal_holds,
 };
 
 /// A segment that comes next if nothing is lost or overtaken, and where its payload belongs.
@@ -32,7 +32,7 @@ impl Expected {
     #[must_use]
     pub fn tail_bytes(&self, head: &[u8]) -> Option<usize> {
         let h = Header::parse(head).ok()?;
-        let is_it = h.kind == Kind::Data
+        let is_it = h.kind == PacketKind::Data
             && h.long
             && h.flags & (FLAG_EAGER | FLAG_PAYLOAD_CRC) == 0
             && (h.session, h.msg_id) == (self.session, self.msg_id)
@@ -57,10 +57,10 @@ impl Endpoint {
         let Some(index) = self.core.filling else { return };
         let Some(peer) = self.peers.get(index as usize) else { return };
         // A checksum ends the datagram then.
-        if peer.phase != Phase::Open || peer.payload_checksum {
+        if !peer.session.is_open() || peer.payload_checksum {
             return;
         }
-        let session = peer.local_session;
+        let session = peer.session.our_id();
         peer.rx.each_next_segment(|next| {
             f(&Expected {
                 to: next.to,

@@ -142,7 +142,7 @@ impl Endpoint {
             self.room.left(name);
         }
         peer.kept = peer.kept.saturating_add(1);
-        if peer.phase == Phase::Leaving {
+        if peer.session.phase() == Phase::Leaving {
             // It was to make room: what is posted now opens another session.
             peer.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
             self.schedule.reschedule(&self.core, peer);
@@ -207,21 +207,12 @@ impl Endpoint {
     pub fn send(&mut self, now: Nanos, wr: WorkRequest) -> Result<(), PostError> {
         self.check_post(wr.peer)?;
         let op = Op {
-            token: wr.token,
-            peer: wr.peer.index,
-            len_bytes: wr.len_bytes,
             tag: wr.tag,
             data: wr.data,
             match_notice: wr.match_complete,
             awaited: wr.awaited,
-            order: 0,
-            unacked: 0,
-            sent_bytes: 0,
-            wanted_bytes: None,
-            granted_bytes: 0,
-            announced: false,
             fence: wr.fence,
-            role: Role::Message,
+            ..Op::new(wr.token, wr.peer.index, wr.len_bytes, Role::Message)
         };
         self.post(now, wr.peer, op);
         Ok(())
@@ -292,8 +283,7 @@ impl Endpoint {
     /// ICMP told that nothing listens at `name`.
     pub fn handle_unreachable(&mut self, name: SocketAddr) {
         if let Some(&index) = self.names.get(&name) {
-            let peer = &mut self.peers[index as usize];
-            peer.live.refused = peer.live.refused.saturating_add(1);
+            self.peers[index as usize].live.refuse();
         }
     }
 
@@ -450,21 +440,21 @@ impl Endpoint {
     /// True once every goodbye was confirmed or given up.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed && self.peers.iter().all(|(_, p)| p.phase == Phase::Idle)
+        self.closed && self.peers.iter().all(|(_, p)| p.session.phase() == Phase::Idle)
     }
 
     /// A snapshot of the flow towards a peer; `None` without a session. Cheap enough to be taken
     /// at any time.
     #[must_use]
     pub fn flow(&self, peer: PeerId) -> Option<FlowView> {
-        self.known(peer).filter(|p| p.phase == Phase::Open).map(Peer::flow)
+        self.known(peer).filter(|p| p.session.is_open()).map(Peer::flow)
     }
 
     /// The session with a peer is open, and no probe of it waits for an answer: a message that is
     /// posted now will most likely be delivered.
     #[must_use]
     pub fn answers(&self, peer: PeerId) -> bool {
-        self.known(peer).is_some_and(|p| p.phase == Phase::Open && p.live.probes == 0)
+        self.known(peer).is_some_and(|p| p.session.is_open() && p.live.is_answering())
     }
 
     /// KiB sent to a peer on each path since the flow was last idle; nothing when it is.
@@ -499,13 +489,12 @@ impl Endpoint {
 
 /// The peer of a message whose session still stands.
 fn live(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
-    of_session(peers, msg).filter(|p| p.phase == Phase::Open)
+    of_session(peers, msg).filter(|p| p.session.is_open())
 }
 
 /// The peer of a message whose session has not ended, though it may be about to.
 fn of_session(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
-    peers
-        .get_mut(msg.peer.index as usize)
-        .map(Box::as_mut)
-        .filter(|p| p.id == msg.peer && p.session == msg.session && p.phase != Phase::Idle)
+    peers.get_mut(msg.peer.index as usize).map(Box::as_mut).filter(|p| {
+        p.id == msg.peer && p.session.number() == msg.session && p.session.phase() != Phase::Idle
+    })
 }

@@ -55,9 +55,9 @@ impl Endpoint {
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId { index, generation: self.generation };
         let size = PathSize::new(host.datagram_limit_bytes(name));
-        let peer = entry.insert(Box::new(Peer::new(id, name, size)));
         // What was sent with that id may be under way still: the peer must not take it for ours.
-        peer.gave_up = self.room.recall(name).unwrap_or(0);
+        let gave_up = self.room.recall(name).unwrap_or(0);
+        entry.insert(Box::new(Peer::new(id, name, size, gave_up)));
         self.names.insert(name, index);
         self.room.came(name);
         Some(index)
@@ -115,7 +115,7 @@ impl Endpoint {
                 let Some(peer) = self.peers.get_mut(index).filter(|p| p.kept == 0) else {
                     continue;
                 };
-                if peer.phase == Phase::Idle && peer.queued() == 0 {
+                if peer.session.phase() == Phase::Idle && peer.queued() == 0 {
                     let mut gone = self.peers.remove(index);
                     self.room.left(gone.name);
                     self.lost(&mut gone);
@@ -142,8 +142,9 @@ impl Endpoint {
     pub(super) fn lost(&mut self, gone: &mut Peer) {
         self.schedule.left(gone);
         self.names.remove(&gone.name);
-        if gone.gave_up != 0 {
-            self.room.forget(gone.name, gone.gave_up);
+        let gave_up = gone.session.gave_up();
+        if gave_up != 0 {
+            self.room.forget(gone.name, gave_up);
         }
     }
 }

@@ -5,11 +5,11 @@ use super::replies::Reply;
 use crate::arrival::{Datagram, RxMeta};
 use crate::host::{EndReason, Host, OpError};
 use crate::mutants::{Mutant, mutant};
-use crate::peer::{Peer, Phase, Refusal};
+use crate::peer::{Peer, Phase};
 use crate::stats::DropReason;
 use crate::units::{Nanos, SECOND};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
-use crate::wire::header::{HEADER_BYTES, Header, Kind, VERSION, VERSION_MAX, checksum_ok};
+use crate::wire::header::{HEADER_BYTES, Header, PacketKind, VERSION, VERSION_MAX, checksum_ok};
 use crate::wire::setup::{Asker, ForeignHello, Goodbye, Greeting, VersionNotice};
 use crate::wire::{Malformed, Reader};
 use core::hash::Hasher;
@@ -21,13 +21,6 @@ const COOKIE_PERIOD_NS: Nanos = 8 * SECOND;
 
 fn malformed(_: Malformed) -> DropReason {
     DropReason::Malformed
-}
-
-fn refused(refusal: Refusal) -> DropReason {
-    match refusal {
-        Refusal::Stale => DropReason::Cookie,
-        Refusal::Phase => DropReason::WrongState,
-    }
 }
 
 impl Endpoint {
@@ -71,7 +64,7 @@ impl Endpoint {
         host: &mut H,
     ) -> bool {
         let taken = self.parse_header(now, meta, bytes).and_then(|h| match h.kind {
-            Kind::Ack => self.take_packet(now, meta, &h, Datagram::Whole(bytes), host),
+            PacketKind::Ack => self.take_packet(now, meta, &h, Datagram::Whole(bytes), host),
             _ => Err(DropReason::WrongState),
         });
         self.count_drop(taken)
@@ -106,10 +99,10 @@ impl Endpoint {
         host: &mut H,
     ) -> Result<(), DropReason> {
         self.core.now = now;
-        if h.kind == Kind::Data {
+        if h.kind == PacketKind::Data {
             let peer = self.session_peer(h.session)?;
             let peer = &mut self.peers[peer as usize];
-            let result = match peer.phase {
+            let result = match peer.session.phase() {
                 Phase::Open if meta.trimmed => {
                     peer.on_trimmed(&self.core, now, h, datagram.start())
                 }
@@ -134,11 +127,15 @@ impl Endpoint {
         let r = Reader::new(&bytes[HEADER_BYTES..]);
         let arrived = now.saturating_sub(meta.hold_ns);
         let result = match h.kind {
-            Kind::Hello => self.on_hello(now, meta, h, r, host),
-            Kind::Probe => self.on_probe(now, meta.from, h, r),
-            Kind::Goodbye => self.on_goodbye(now, meta, h, r, host),
-            Kind::Reset | Kind::GoodbyeAck | Kind::Version => self.on_refusal(now, h, r, host),
-            Kind::SizeProbe | Kind::SizeAnswer => self.on_size(now, h, r, bytes.len() as u16),
+            PacketKind::Hello => self.on_hello(now, meta, h, r, host),
+            PacketKind::Probe => self.on_probe(now, meta.from, h, r),
+            PacketKind::Goodbye => self.on_goodbye(now, meta, h, r, host),
+            PacketKind::Reset | PacketKind::GoodbyeAck | PacketKind::Version => {
+                self.on_refusal(now, h, r, host)
+            }
+            PacketKind::SizeProbe | PacketKind::SizeAnswer => {
+                self.on_size(now, h, r, bytes.len() as u16)
+            }
             _ => self.on_answer(now, arrived, h, r, host),
         };
         if result.is_ok() {
@@ -153,13 +150,9 @@ impl Endpoint {
             && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
         {
             let ForeignHello { name: to, session, version } = hello;
-            let kind = Kind::Version;
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                from,
-                Reply { to, kind, session, word: version.into() },
-            );
+            let kind = PacketKind::Version;
+            let reply = Reply { to, kind, session, word: version.into() };
+            self.replies.push(&mut self.core.stats, now, from, reply);
         }
     }
 
@@ -167,7 +160,7 @@ impl Endpoint {
     fn session_peer(&self, session: u64) -> Result<u32, DropReason> {
         let index = (session & 0xff_ffff) as u32;
         match self.peers.get(index as usize) {
-            Some(peer) if session != 0 && peer.local_session == session => Ok(index),
+            Some(peer) if session != 0 && peer.session.our_id() == session => Ok(index),
             Some(_) if mutant(Mutant::IgnoresTheSessionId) => Ok(index),
             _ => Err(DropReason::UnknownSession),
         }
@@ -176,11 +169,10 @@ impl Endpoint {
     /// Index of the peer to which an asker id of ours belongs.
     fn asker_peer(&self, id: u64) -> Result<u32, DropReason> {
         let index = (id & 0xff_ffff) as u32;
-        match self.peers.get(index as usize) {
-            Some(p) if p.local_session != 0 && self.core.asker_id(p.local_session) == id => {
-                Ok(index)
-            }
-            _ => Err(DropReason::UnknownSession),
+        let ours = self.peers.get(index as usize).map_or(0, |peer| peer.session.our_id());
+        match ours != 0 && self.core.asker_id(ours) == id {
+            true => Ok(index),
+            false => Err(DropReason::UnknownSession),
         }
     }
 
@@ -216,13 +208,9 @@ impl Endpoint {
         let expected = self.cookie(&g, period);
         let before = self.cookie(&g, period.wrapping_sub(1));
         if g.cookie != expected && g.cookie != before {
-            let (to, kind, session) = (g.name, Kind::Challenge, g.session);
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                meta.from,
-                Reply { to, kind, session, word: expected },
-            );
+            let (to, kind, session) = (g.name, PacketKind::Challenge, g.session);
+            let reply = Reply { to, kind, session, word: expected };
+            self.replies.push(&mut self.core.stats, now, meta.from, reply);
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
         if !self.has_room_for(g.name, host) {
@@ -230,21 +218,17 @@ impl Endpoint {
         }
         let index = self.newcomer_index(now, g.name, host)?;
         let peer = &mut self.peers[index as usize];
-        if g.session == peer.gave_up {
-            let (to, kind, session) = (g.name, Kind::Reset, g.session);
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                meta.from,
-                Reply { to, kind, session, word: session },
-            );
+        if g.session == peer.session.gave_up() {
+            let (to, kind, session) = (g.name, PacketKind::Reset, g.session);
+            let reply = Reply { to, kind, session, word: session };
+            self.replies.push(&mut self.core.stats, now, meta.from, reply);
             return Err(DropReason::Cookie);
         }
         let arrived = now.saturating_sub(meta.hold_ns);
         let result = peer.on_hello(&mut self.core, host, now, arrived, &g, h.sent_at_ns);
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);
-        result.map_err(refused)
+        result
     }
 
     fn on_probe(
@@ -256,23 +240,19 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let asker = Asker::parse(&mut r).map_err(malformed)?;
         // Whose asker id is wrong has guessed the session id: it is not to learn that the guess was right.
-        let may_be_of = |peer: &Peer| match peer.phase {
-            Phase::Open | Phase::Leaving => peer.remote.asker == asker.id,
+        let may_be_of = |peer: &Peer| match peer.session.phase() {
+            Phase::Open | Phase::Leaving => peer.session.their_asker() == asker.id,
             Phase::Opening | Phase::Idle => true,
         };
         let found = self.session_peer(h.session);
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
-            let (to, kind, session) = (asker.name, Kind::Reset, asker.id);
-            self.replies.push(
-                &mut self.core.stats,
-                now,
-                from,
-                Reply { to, kind, session, word: h.session },
-            );
+            let (to, kind, session) = (asker.name, PacketKind::Reset, asker.id);
+            let reply = Reply { to, kind, session, word: h.session };
+            self.replies.push(&mut self.core.stats, now, from, reply);
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
-        let result = match peer.phase {
+        let result = match peer.session.phase() {
             Phase::Open => peer.on_probe(&self.core, now, h),
             _ => {
                 peer.miss_welcome(now);
@@ -294,24 +274,19 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
         let asker = goodbye.asker;
-        let (to, kind, session) = (asker.name, Kind::GoodbyeAck, asker.id);
-        self.replies.push(
-            &mut self.core.stats,
-            now,
-            meta.from,
-            Reply { to, kind, session, word: h.session },
-        );
+        let (to, kind, session) = (asker.name, PacketKind::GoodbyeAck, asker.id);
+        let reply = Reply { to, kind, session, word: h.session };
+        self.replies.push(&mut self.core.stats, now, meta.from, reply);
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
-        if peer.remote.asker != asker.id {
+        if peer.session.their_asker() != asker.id {
             return Err(DropReason::WrongState);
         }
-        if peer.phase == Phase::Open {
+        if peer.session.is_open() {
             let arrived = now.saturating_sub(meta.hold_ns);
             peer.on_ack(&mut self.core, host, now, arrived, &goodbye.ack, None)?;
         }
-        peer.retire();
-        peer.end(&mut self.core, host, EndReason::Goodbye);
+        peer.on_goodbye(&mut self.core, host);
         self.schedule.reschedule(&self.core, peer);
         Ok(())
     }
@@ -328,8 +303,8 @@ impl Endpoint {
         let index = by_session.or_else(|_| self.asker_peer(h.session))?;
         let peer = &mut self.peers[index as usize];
         let core = &mut self.core;
-        let result = match (h.kind, peer.phase, by_session) {
-            (Kind::Version, Phase::Opening, Ok(_)) => {
+        let result = match (h.kind, peer.session.phase(), by_session) {
+            (PacketKind::Version, Phase::Opening, Ok(_)) => {
                 let notice = VersionNotice::parse(&mut r).map_err(malformed)?;
                 if notice.refused != VERSION || notice.spoken == VERSION {
                     return Err(DropReason::Malformed);
@@ -338,15 +313,17 @@ impl Endpoint {
                 peer.end(core, host, EndReason::Failed(error));
                 Ok(())
             }
-            (Kind::Reset, Phase::Opening, Ok(_)) if r.u64() == Ok(h.session) => {
+            (PacketKind::Reset, Phase::Opening, Ok(_)) if r.u64() == Ok(h.session) => {
                 peer.on_used_id(core, now);
                 Ok(())
             }
-            (Kind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.remote.session) => {
+            (PacketKind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.session.their_id()) => {
                 peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));
                 Ok(())
             }
-            (Kind::GoodbyeAck, Phase::Leaving, Err(_)) if r.u64() == Ok(peer.remote.session) => {
+            (PacketKind::GoodbyeAck, Phase::Leaving, Err(_))
+                if r.u64() == Ok(peer.session.their_id()) =>
+            {
                 peer.end(core, host, EndReason::Failed(OpError::Canceled));
                 Ok(())
             }
@@ -368,10 +345,10 @@ impl Endpoint {
         let number = r.u16().map_err(malformed)?;
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
-        if peer.phase != Phase::Open {
+        if !peer.session.is_open() {
             return Err(DropReason::WrongState);
         }
-        if h.kind == Kind::SizeProbe {
+        if h.kind == PacketKind::SizeProbe {
             peer.on_size_probe(&self.core, now, h, number, bytes);
         } else {
             peer.on_size_answer(&self.core, now, number, r.u16().map_err(malformed)?);
@@ -393,9 +370,9 @@ impl Endpoint {
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
         let core = &mut self.core;
-        let open = peer.phase == Phase::Open;
+        let open = peer.session.is_open();
         let result = match h.kind {
-            Kind::Ack if open => {
+            PacketKind::Ack if open => {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
                 let sections = Sections::parse(&mut r).map_err(malformed)?;
                 if state.flags & ACK_PROBE_ANSWER != 0 {
@@ -403,17 +380,17 @@ impl Endpoint {
                 }
                 peer.on_ack(core, host, now, arrived, &state, Some(&sections))
             }
-            Kind::Challenge => {
+            PacketKind::Challenge => {
                 let cookie = r.u64().map_err(malformed)?;
                 let epoch = r.u64().map_err(malformed)?;
-                peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns).map_err(refused)
+                peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns)
             }
-            Kind::Welcome => {
+            PacketKind::Welcome => {
                 let g = Greeting::parse(&mut r).map_err(malformed)?;
                 if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
                     return Err(DropReason::Malformed);
                 }
-                peer.on_welcome(core, now, arrived, &g).map_err(refused)
+                peer.on_welcome(core, now, arrived, &g)
             }
             _ => Err(DropReason::WrongState),
         };

@@ -4,7 +4,7 @@ use crate::peer::{Core, emit_control};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, SECOND};
-use crate::wire::header::{Header, Kind, VERSION};
+use crate::wire::header::{Header, PacketKind, VERSION};
 use crate::wire::setup::VersionNotice;
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
@@ -18,7 +18,7 @@ const ELSEWHERE_PER_S: u32 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
     pub to: SocketAddr,
-    pub kind: Kind,
+    pub kind: PacketKind,
     pub session: u64,
     /// Cookie of a challenge, unknown session of a reset, session of a goodbye, the version that is
     /// refused.
@@ -49,12 +49,12 @@ impl Reply {
         let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
         let epoch = core.cfg.epoch;
         emit_control(core, burst, h, |out| {
-            if self.kind == Kind::Version {
+            if self.kind == PacketKind::Version {
                 VersionNotice { spoken: VERSION, refused: self.word as u8 }.emit(out);
                 return;
             }
             out.extend_from_slice(&self.word.to_be_bytes());
-            if self.kind == Kind::Challenge {
+            if self.kind == PacketKind::Challenge {
                 out.extend_from_slice(&epoch.to_be_bytes());
             }
         });
@@ -81,9 +81,9 @@ impl Replies {
             return;
         }
         match reply.kind {
-            Kind::Challenge => stats.tx_challenges += 1,
-            Kind::Reset => stats.tx_resets += 1,
-            Kind::GoodbyeAck => stats.tx_goodbye_confirmations += 1,
+            PacketKind::Challenge => stats.tx_challenges += 1,
+            PacketKind::Reset => stats.tx_resets += 1,
+            PacketKind::GoodbyeAck => stats.tx_goodbye_confirmations += 1,
             _ => stats.tx_version_refusals += 1,
         }
         self.waiting.push_back(reply);

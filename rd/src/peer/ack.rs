@@ -7,7 +7,7 @@ use super::{Core, Peer};
 use crate::transmit::TxBurst;
 use crate::units::Nanos;
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, emit_sections};
-use crate::wire::header::{Header, Kind};
+use crate::wire::header::{Header, PacketKind};
 
 impl Peer {
     /// What decides when the peer's packets are acknowledged.
@@ -51,7 +51,8 @@ impl Peer {
             core.stats.nacks += 1;
         }
         let sent_at_ns = now as u32;
-        let h = Header { path, sent_at_ns, ..Header::new(Kind::Ack, self.remote.session) };
+        let h =
+            Header { path, sent_at_ns, ..Header::new(PacketKind::Ack, self.session.their_id()) };
         let base = self.acks.received().cum().0;
         emit_control(core, burst, h, |out| {
             state.emit(out);

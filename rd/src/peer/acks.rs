@@ -402,7 +402,7 @@ impl Acks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::header::Kind;
+    use crate::wire::header::PacketKind;
 
     const RTT: Nanos = 100_000;
 
@@ -412,8 +412,14 @@ mod tests {
 
     fn take(acks: &mut Acks, cfg: &Config, now: Nanos, psn: u32, flags: u8) {
         let pace = Pace { cfg, spacing_ns: 0, rtt_ns: RTT, datagram_bytes: 1472 };
-        let h =
-            Header { flags, psn, path: 3, sent_at_ns: 7, long: true, ..Header::new(Kind::Data, 1) };
+        let h = Header {
+            flags,
+            psn,
+            path: 3,
+            sent_at_ns: 7,
+            long: true,
+            ..Header::new(PacketKind::Data, 1)
+        };
         let taken = Taken { received_at: now - 5, ce: psn == 1, wire_bytes: 1000, part_of: None };
         acks.taken(now, &h, &taken, pace);
         acks.check();

@@ -5,7 +5,7 @@ use super::record::{ReadPart, TxRecord};
 use super::shared::Core;
 use crate::mutants::{Mutant, mutant};
 use crate::wire::record::{MsgHeader, Record};
-use crate::wire::remote::{Action, Answer, Refusal, Request};
+use crate::wire::remote::{Action, Answer, Refusal, RemoteRequest};
 
 pub(super) fn msg_header(index: u32, op: &Op) -> MsgHeader {
     MsgHeader {
@@ -64,7 +64,7 @@ fn answer(op: &Op) -> Answer {
 }
 
 /// A write or an atomic as it is told to the peer.
-pub(super) fn request(core: &Core, index: u32) -> Request {
+pub(super) fn request(core: &Core, index: u32) -> RemoteRequest {
     let op = &core.ops[index as usize];
     let Role::Request(at) = op.role else {
         unreachable!("a record names its own kind of operation")
@@ -77,16 +77,16 @@ pub(super) fn request(core: &Core, index: u32) -> Request {
         Task::Read(_) => unreachable!("reads have records of their own"),
     };
     let targets = asked.targets;
-    Request { order: op.order, op: index, action, operand_bytes, data: op.data, targets }
+    RemoteRequest { order: op.order, op: index, action, operand_bytes, data: op.data, targets }
 }
 
 /// One link of a read as it is told to the peer.
-pub(super) fn read_request(core: &Core, read: &ReadPart) -> Request {
+pub(super) fn read_request(core: &Core, read: &ReadPart) -> RemoteRequest {
     let op = &core.ops[read.op as usize];
     let Role::Request(at) = op.role else {
         unreachable!("a record names its own kind of operation")
     };
-    Request {
+    RemoteRequest {
         order: read.order,
         op: read.op,
         action: Action::Read(read.msg_id),

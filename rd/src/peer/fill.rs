@@ -58,7 +58,7 @@ impl Peer {
     /// Moves control records into the record cache; says how many bytes and records.
     fn fill_control(&mut self, core: &mut Core) -> (usize, u16) {
         let (mut used, mut count) = (0, 0);
-        if let Some(done) = self.rx.take_done() {
+        if let Some(done) = self.responder.take_done() {
             self.tx.out.push(done);
         }
         while let Some(record) = self.tx.out.next_record() {

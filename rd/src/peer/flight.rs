@@ -28,7 +28,7 @@ enum Fate {
 
 /// The send cache's entry for one PSN.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SentPacket {
     pub sent_at: Nanos,
     pub bytes: u32,
     pub path: u16,
@@ -37,7 +37,7 @@ pub(super) struct Sent {
     pub content: Content,
 }
 
-impl Sent {
+impl SentPacket {
     /// It is neither acknowledged nor lost.
     pub fn is_in_flight(&self) -> bool {
         self.fate == Fate::InFlight
@@ -53,7 +53,7 @@ pub(super) struct Flight {
     /// Most entries of `sent`, which the peer said.
     psn_window: u32,
     /// The send cache: entry `i` is PSN `una + i`. At most `psn_window` entries.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentPacket>,
     /// Records of the bundles in the send cache; `records_base` numbers the first.
     records: VecDeque<TxRecord>,
     records_base: u64,
@@ -166,13 +166,13 @@ impl Flight {
     /// A new packet went out, with the number [`Flight::next_psn`].
     pub fn push(&mut self, sent_at: Nanos, bytes: u32, path: u16, content: Content) {
         self.next_psn = self.next_psn.plus(1);
-        let sent = Sent { sent_at, bytes, path, attempt: 0, fate: Fate::InFlight, content };
+        let sent = SentPacket { sent_at, bytes, path, attempt: 0, fate: Fate::InFlight, content };
         self.sent.push_back(sent);
         self.enter(bytes, content);
     }
 
     /// The packet that is to be repeated next, and its place behind the lowest unacknowledged one.
-    pub fn next_retry(&mut self) -> Option<(usize, Sent)> {
+    pub fn next_retry(&mut self) -> Option<(usize, SentPacket)> {
         while let Some(psn) = self.retry.front() {
             let place = usize::try_from(psn.since(self.una)).ok();
             let lost = place.and_then(|at| Some((at, *self.sent.get(at)?)));
@@ -204,7 +204,7 @@ impl Flight {
     }
 
     /// The packet at this place; `None` beyond the last.
-    pub fn get(&self, place: usize) -> Option<&Sent> {
+    pub fn get(&self, place: usize) -> Option<&SentPacket> {
         self.sent.get(place)
     }
 
@@ -229,7 +229,7 @@ impl Flight {
     }
 
     /// The peer has the packet at this place. Says what it was if that is new.
-    pub fn acked(&mut self, place: usize) -> Option<Sent> {
+    pub fn acked(&mut self, place: usize) -> Option<SentPacket> {
         let entry = self.sent.get_mut(place)?;
         let sent = *entry;
         entry.fate = Fate::Acked;
@@ -248,7 +248,7 @@ impl Flight {
 
     /// The packet at this place is lost, if it is in flight and went out no later than `seen_until`. Says
     /// what it was if so.
-    pub fn lost(&mut self, place: usize, seen_until: Nanos) -> Option<Sent> {
+    pub fn lost(&mut self, place: usize, seen_until: Nanos) -> Option<SentPacket> {
         let entry = self.sent.get_mut(place)?;
         if entry.fate != Fate::InFlight || entry.sent_at > seen_until {
             return None;
@@ -268,7 +268,7 @@ impl Flight {
         self.bundles += u32::from(matches!(content, Content::Bundle { .. }));
     }
 
-    fn leave(&mut self, sent: &Sent) {
+    fn leave(&mut self, sent: &SentPacket) {
         self.bytes -= u64::from(sent.bytes);
         self.packets -= 1;
         self.bundles -= u32::from(matches!(sent.content, Content::Bundle { .. }));
@@ -347,7 +347,7 @@ impl Flight {
     /// # Panics
     /// If it does not.
     pub fn check(&self) {
-        let is_bundle = |sent: &&Sent| matches!(sent.content, Content::Bundle { .. });
+        let is_bundle = |sent: &&SentPacket| matches!(sent.content, Content::Bundle { .. });
         let flying = || self.sent.iter().filter(|sent| sent.fate == Fate::InFlight);
         if !mutant(Mutant::KeepsLostPacketsInFlight) {
             let bytes: u64 = flying().map(|sent| u64::from(sent.bytes)).sum();
@@ -362,7 +362,7 @@ impl Flight {
             Content::Segment { .. } => None,
         });
         assert_eq!(self.records.len(), records.sum(), "each record is in one bundle");
-        let is_queued = |(place, _): (usize, &Sent)| {
+        let is_queued = |(place, _): (usize, &SentPacket)| {
             self.retry.contains(&self.una.plus(place as u32))
                 || mutant(Mutant::DropsRetransmissionsAtAClosedWindow)
         };

@@ -1,12 +1,19 @@
 //! One peer: its session, its transmit and receive flows, its timers.
 //!
-//! `Peer` joins parts that own their fields: `sending.rs` (`outbox.rs`: what waits; `flight.rs`: what is not
-//! acknowledged; `steering.rs`: how much may be, and on which path), `acks.rs` with `received.rs`, `path_size.rs`, and
-//! `rx.rs` (messages). No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
+//! `Peer` joins parts that own their fields:
+//!
+//! - `session.rs`: what names the session, and where it stands; `liveness.rs`: whether the peer answers
+//! - `sending.rs`: what is sent (`outbox.rs`: what waits; `flight.rs`: what is not acknowledged; `steering.rs`: how much
+//!   may be, and on which path)
+//! - `acks.rs` with `received.rs`: what is acknowledged; `path_size.rs`: what the path carries
+//! - `rx.rs`: messages of the peer; `requester.rs`, `responder.rs`: requests to its memory, and to ours
+//!
+//! No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
 //! have checks of what must stay true, which the tests call between two calls of the endpoint.
 //!
-//! `session.rs` sets up and ends, `tx.rs`, `fill.rs` and `writing.rs` make packets, `recovery.rs` takes
-//! acknowledgements, `timers.rs` watches the clock, `remote.rs` asks for a peer's memory.
+//! The other files join them: `handshake.rs` sets up and ends, `next_packet.rs` says what leaves next, `tx.rs`, `fill.rs`
+//! and `writing.rs` make packets, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock, `idle.rs` says
+//! what is under way, `remote.rs` and `rx/requests.rs` make and meet requests.
 
 mod ack;
 mod acks;
@@ -15,7 +22,10 @@ mod control;
 mod fill;
 mod flight;
 mod flow;
-mod hosts;
+mod handshake;
+mod host_delay;
+mod idle;
+mod liveness;
 mod next_packet;
 mod op;
 mod outbox;
@@ -26,6 +36,8 @@ mod received;
 mod record;
 mod recovery;
 mod remote;
+mod requester;
+mod responder;
 mod rtt;
 mod rx;
 mod sending;
@@ -44,68 +56,18 @@ pub(crate) use op::{Asked, Op, Role, Task};
 pub(crate) use path_size::PathSize;
 pub use rx::{MESSAGE_COST_BYTES, ORDERS_LEAST};
 pub(crate) use rx::{Rx, tables};
-pub(crate) use session::Refusal;
+pub(crate) use session::Phase;
 pub(crate) use shared::Core;
 
 use crate::config::Seals;
 use crate::units::{Nanos, PeerId};
 use acks::Acks;
 use core::net::SocketAddr;
+use liveness::Liveness;
+use requester::Requester;
+use responder::Responder;
 use sending::Sending;
-
-/// Where a peer's session stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    /// No session.
-    Idle,
-    /// Hellos go out.
-    Opening,
-    /// Both sides know each other.
-    Open,
-    /// Goodbyes go out.
-    Leaving,
-}
-
-/// The other side of an open session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Remote {
-    pub session: u64,
-    /// Names it in its probes and goodbyes.
-    pub asker: u64,
-    pub epoch: u64,
-    pub incarnation: u32,
-}
-
-/// Set-up progress.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Setup {
-    pub cookie: u64,
-    /// Epoch of the only process that may know our session id: the one that gave the cookie.
-    pub proven_to: Option<u64>,
-    /// When the peer sent the challenge that the next hello answers; 0 for none.
-    pub echo: u32,
-    pub tries: u32,
-    /// When the next hello or goodbye is due.
-    pub next_at: Option<Nanos>,
-    /// A welcome is due, echoing this send time.
-    pub welcome: Option<u32>,
-}
-
-/// Whether the peer still answers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Liveness {
-    pub last_heard: Nanos,
-    /// Since when the peer owes an answer.
-    pub owed_since: Option<Nanos>,
-    /// Probes (or hellos) unanswered in a row.
-    pub probes: u32,
-    /// When the next probe is due.
-    pub probe_at: Option<Nanos>,
-    /// Probes to be sent now, on as many paths.
-    pub probes_due: u16,
-    /// ICMP said that nobody listens, since the peer was last heard.
-    pub refused: u32,
-}
+use session::Session;
 
 /// With the controller, an idle peer takes less than 4 KiB.
 const _: () = assert!(size_of::<Peer>() <= 2048);
@@ -114,18 +76,7 @@ const _: () = assert!(size_of::<Peer>() <= 2048);
 pub(crate) struct Peer {
     pub id: PeerId,
     pub name: SocketAddr,
-    pub phase: Phase,
-    /// Counts this peer's sessions; names one in [`crate::MsgRef`].
-    pub session: u32,
-    pub local_session: u64,
-    pub remote: Remote,
-    /// Epoch and incarnation of the peer's last session: within that epoch, a hello of an earlier
-    /// one is stale even when no session stands.
-    pub oldest: (u64, u32),
-    /// The peer's id in the last session that ended: packets of ours may still be on their way to
-    /// it, so no other session uses it.
-    pub gave_up: u64,
-    pub setup: Setup,
+    pub session: Session,
     pub live: Liveness,
     /// What the path carries in one piece.
     pub size: PathSize,
@@ -142,10 +93,6 @@ pub(crate) struct Peer {
     /// The session is new, or the peer was silent: who has its address is asked before the next segment
     /// that would be sealed.
     pub doubted: bool,
-    /// The peer has used our session id, so it has our greeting.
-    pub met: bool,
-    /// The peer takes requests to its memory.
-    pub takes_requests: bool,
     /// Path of the latest control packet that was not an acknowledgement.
     pub control_path: u16,
     /// Directed receives waiting for this peer.
@@ -153,6 +100,8 @@ pub(crate) struct Peer {
     /// How often the driver asked for this entry and did not let it go; 0 if a hello made it.
     pub kept: u32,
     tx: Sending,
+    requester: Requester,
+    responder: Responder,
     pub rx: Rx,
     acks: Acks,
     /// It sent data lately, and counts among [`Core::active_senders`].
@@ -172,17 +121,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(id: PeerId, name: SocketAddr, size: PathSize) -> Peer {
+    /// Of a peer without a session, which was called `gave_up` in an earlier one; 0 for none.
+    pub(crate) fn new(id: PeerId, name: SocketAddr, size: PathSize, gave_up: u64) -> Peer {
         Peer {
             id,
             name,
-            phase: Phase::Idle,
-            session: 0,
-            local_session: 0,
-            remote: Remote::default(),
-            oldest: (0, 0),
-            gave_up: 0,
-            setup: Setup::default(),
+            session: Session::new(gave_up),
             live: Liveness::default(),
             size,
             datagram_bytes: 0,
@@ -192,12 +136,12 @@ impl Peer {
             payload_checksum: false,
             seals: None,
             doubted: false,
-            met: false,
-            takes_requests: false,
             control_path: 0,
             watched: 0,
             kept: 0,
             tx: Sending::default(),
+            requester: Requester::default(),
+            responder: Responder::default(),
             rx: Rx::default(),
             acks: Acks::default(),
             active: false,
@@ -222,7 +166,7 @@ impl Peer {
     pub(crate) fn flow(&self) -> FlowView {
         FlowView {
             in_flight_bytes: self.tx.flight.bytes(),
-            last_heard_ns: self.live.last_heard,
+            last_heard_ns: self.live.heard_at(),
             ..self.tx.steering.view()
         }
     }
@@ -244,21 +188,20 @@ impl Peer {
     /// If it does not.
     pub(crate) fn check(&self, core: &Core) {
         // Who leaves has ended its operations, and sends none of what it has queued.
-        if self.phase != Phase::Leaving {
+        self.session.check();
+        if self.session.phase() != Phase::Leaving {
             self.tx.check(core);
+            self.live.check(self.tx.flight.packets() > 0);
             self.acks.check();
             self.rx.check();
+            self.responder.check(self.id.index, &core.ops);
+            let reads = self.rx.reads();
+            self.requester.check(self.id.index, &core.ops, &core.asked, reads);
         }
     }
 
     /// KiB sent on each path since the flow was last idle.
     pub(crate) fn path_kib(&self) -> impl Iterator<Item = u32> {
         self.tx.steering.path_kib()
-    }
-
-    /// Notes that the flows are in use, so that their memory is not reclaimed yet.
-    pub(crate) fn touch(&mut self, now: Nanos) {
-        self.active_at = now;
-        self.reclaim_at = Some(now + timers::GIVE_BACK_NS);
     }
 }

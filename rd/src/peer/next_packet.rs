@@ -1,6 +1,7 @@
 //! Which packet of a session leaves next: what opens or ends the session, then probes, answers, repetitions, small
 //! messages, acknowledgements that are due, and new data (protocol.md §3, §6, §7).
 
+use super::session::Due;
 use super::{Core, Peer, Phase};
 use crate::host::Host;
 use crate::transmit::TxBurst;
@@ -16,22 +17,22 @@ impl Peer {
         flush: bool,
         burst: &mut TxBurst,
     ) -> bool {
-        if self.phase == Phase::Idle {
+        if self.session.phase() == Phase::Idle {
             if self.queued() == 0 {
                 return false;
             }
             self.begin(core, host, now);
         }
-        let due = self.setup.next_at.is_some_and(|at| at <= now);
-        match self.phase {
-            Phase::Idle => false,
-            Phase::Opening => due.then(|| self.emit_hello(core, now, burst)).is_some(),
-            Phase::Leaving => {
-                let due = due && self.goodbye_spacing_ns(core).is_some();
-                due.then(|| self.emit_goodbye(core, now, burst)).is_some()
+        match self.session.due(now) {
+            Some(Due::Hello) => self.emit_hello(core, now, burst),
+            Some(Due::Goodbye) => self.emit_goodbye(core, now, burst),
+            Some(Due::End) => return false,
+            None if self.session.is_open() => {
+                return self.transmit_open(core, host, now, flush, burst);
             }
-            Phase::Open => self.transmit_open(core, host, now, flush, burst),
+            None => return false,
         }
+        true
     }
 
     fn transmit_open<H: Host>(
@@ -42,11 +43,11 @@ impl Peer {
         flush: bool,
         burst: &mut TxBurst,
     ) -> bool {
-        if self.setup.welcome.is_some() {
-            self.emit_welcome(core, now, burst);
+        if let Some(echo) = self.session.take_welcome() {
+            self.emit_welcome(core, now, burst, echo);
             return true;
         }
-        if self.live.probes_due > 0 {
+        if self.live.asks() {
             self.emit_probe(core, now, burst);
             return true;
         }
@@ -73,18 +74,18 @@ impl Peer {
     /// Whether another burst may be due at `now`, after one that [`Peer::transmit`] has written. If not, to ask would
     /// be in vain: most often so after a small message.
     pub(crate) fn may_have_more(&self, now: Nanos) -> bool {
-        self.phase != Phase::Open
+        !self.session.is_open()
             || self.tx.wants()
-            || self.rx.has_done()
+            || self.responder.has_done()
             || self.acks.is_urgent()
             || self.acks.is_due(now)
             || self.size.is_due()
-            || self.live.probes_due > 0
-            || self.setup.welcome.is_some()
+            || self.live.asks()
+            || self.session.owes_welcome()
     }
 
     /// Something may be sent at a later flush without a further event.
     pub(crate) fn has_queued(&self) -> bool {
-        self.phase == Phase::Open && self.queued() > 0
+        self.session.is_open() && self.queued() > 0
     }
 }

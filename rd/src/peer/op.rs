@@ -34,6 +34,27 @@ pub(crate) struct Op {
 }
 
 impl Op {
+    /// Nothing of it is on the wire.
+    pub(crate) fn new(token: SendToken, peer: u32, len_bytes: u64, role: Role) -> Op {
+        Op {
+            token,
+            peer,
+            len_bytes,
+            tag: None,
+            data: None,
+            match_notice: false,
+            awaited: false,
+            order: 0,
+            unacked: 0,
+            sent_bytes: 0,
+            wanted_bytes: None,
+            granted_bytes: 0,
+            announced: false,
+            fence: false,
+            role,
+        }
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.announced
             && (self.unacked == 0 || mutant(Mutant::CompletesBeforeTheAck))
@@ -90,4 +111,19 @@ pub(crate) struct Asked {
     pub outcome: Option<Result<(), Refusal>>,
     /// The driver knows it already; only its packet waits to be acknowledged.
     pub reported: bool,
+}
+
+impl Asked {
+    /// Nothing of it is on the wire.
+    pub(crate) fn new(task: Task, targets: Targets, operand_bytes: u64) -> Asked {
+        Asked {
+            task,
+            targets,
+            operand_bytes,
+            asked_bytes: 0,
+            incoming: None,
+            outcome: None,
+            reported: false,
+        }
+    }
 }

@@ -6,17 +6,11 @@
 use super::op::{Op, Role};
 use super::record::{LINK_BYTES, TxRecord};
 use crate::stats::DropReason;
-use crate::units::Order;
 use crate::wire::record::{Cts, RECORD_MAX_BYTES};
 use crate::wire::remote::{Answer, Refusal};
 use crate::wire::setup::Greeting;
 use alloc::collections::VecDeque;
 use slab::Slab;
-
-/// Requests of one endpoint to a peer that may wait for bytes in answer; the others follow.
-const REQUESTS_MAX: u32 = 256;
-/// Answers to one peer that may be unacknowledged; further requests that want one wait.
-const ANSWERS_MAX: u32 = 1024;
 
 /// Payload that may flow now.
 #[derive(Clone, Copy, Debug)]
@@ -42,12 +36,6 @@ pub(super) struct Outbox {
     queued_bytes: u64,
     /// Operations that have not ended, but for answers.
     ops: u32,
-    /// Answers to the peer that have not ended; at most [`ANSWERS_MAX`].
-    answers: u32,
-    /// Requests that wait for bytes in answer, at most [`REQUESTS_MAX`].
-    requests: u32,
-    /// Writes and updates that wait for word that they were done, by send order.
-    awaiting: VecDeque<(u32, u32)>,
     /// An eager one is the first, and there is one at most.
     transfers: VecDeque<Transfer>,
     /// Payload bytes since an acknowledgement was asked for.
@@ -137,9 +125,9 @@ impl Outbox {
         self.ops -= 1;
     }
 
-    /// All have, answers included. True if there were any.
+    /// All have. True if there were any.
     pub fn end_all(&mut self) -> bool {
-        core::mem::take(&mut self.answers) + core::mem::take(&mut self.ops) > 0
+        core::mem::take(&mut self.ops) > 0
     }
 
     /// Something before the next posted message has not ended.
@@ -169,66 +157,15 @@ impl Outbox {
 
     /// An answer begins, as a transfer unless a record has its bytes.
     pub fn answer(&mut self, op: u32, transfer: Option<Transfer>) {
-        self.answers += 1;
         match transfer {
             Some(transfer) => self.transfers.push_back(transfer),
             None => self.push(TxRecord::Answer(op)),
         }
     }
 
-    /// An answer has ended.
-    pub fn answered(&mut self) {
-        self.answers -= 1;
-    }
-
-    /// No more answers may begin.
-    pub fn is_full_of_answers(&self) -> bool {
-        self.answers >= ANSWERS_MAX
-    }
-
-    /// Answers or notices wait to be sent, or answers to be acknowledged.
-    pub fn owes_answers(&self) -> bool {
-        self.answers > 0 || self.control.iter().any(TxRecord::ends)
-    }
-
-    /// No more requests with bytes in answer may go out.
-    pub fn is_full_of_requests(&self) -> bool {
-        self.requests >= REQUESTS_MAX
-    }
-
-    /// A request went out that waits for bytes.
-    pub fn asked(&mut self) {
-        self.requests += 1;
-    }
-
-    /// They came, or will not.
-    pub fn asked_ended(&mut self) {
-        self.requests -= 1;
-    }
-
-    /// A request went out that waits for word that it was done.
-    pub fn await_done(&mut self, order: u32, op: u32) {
-        self.awaiting.push_back((order, op));
-    }
-
-    /// Word came, of another kind, of the request of this order.
-    pub fn forget_awaited(&mut self, order: u32) {
-        let place = self.awaiting.binary_search_by_key(&0, |w| Order(w.0).since(Order(order)));
-        if let Ok(place) = place {
-            self.awaiting.remove(place);
-        }
-    }
-
-    /// Takes the first request of these orders that waits for word.
-    pub fn take_awaited(&mut self, first: u32, last: u32) -> Option<u32> {
-        let before = |waiting: &(u32, u32)| Order(waiting.0).since(Order(first)) < 0;
-        let from = self.awaiting.partition_point(before);
-        let &(order, op) = self.awaiting.get(from)?;
-        if Order(order).since(Order(last)) > 0 {
-            return None;
-        }
-        self.awaiting.remove(from);
-        Some(op)
+    /// Notices wait to be sent.
+    pub fn has_endings(&self) -> bool {
+        self.control.iter().any(TxRecord::ends)
     }
 
     /// Something waits that could be sent once the window allows.
@@ -394,7 +331,6 @@ impl Outbox {
         self.control = VecDeque::new();
         self.queue = VecDeque::new();
         self.transfers = VecDeque::new();
-        self.awaiting.shrink_to_fit();
     }
 
     /// What must stay true between two calls of the endpoint, of which `ops` are the operations.
@@ -406,14 +342,10 @@ impl Outbox {
         let queued_bytes: u64 = self.queue.iter().map(cost).sum();
         assert_eq!(self.queued_bytes, queued_bytes, "bytes queued are those of what is queued");
         assert!(self.ops as usize >= self.queue.len(), "what is queued has not ended");
-        assert!(self.answers <= ANSWERS_MAX && self.requests <= REQUESTS_MAX, "limits");
         let eager = self.transfers.iter().skip(1).filter(|transfer| transfer.eager);
         assert_eq!(eager.count(), 0, "an eager message in segments is the first");
         let is_open = |t: &Transfer| t.done_bytes < t.len_bytes && ops.contains(t.op as usize);
         assert!(self.transfers.iter().all(is_open), "what is sent whole is no transfer");
-        let orders = self.awaiting.iter().zip(self.awaiting.iter().skip(1));
-        let mut steps = orders.map(|(one, next)| Order(next.0).since(Order(one.0)));
-        assert!(steps.all(|step| step > 0), "in send order");
         let spent = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
         assert!(spent >= 0, "no eager bytes go without credit");
     }
@@ -427,23 +359,7 @@ mod tests {
     const EAGER: u32 = 1000;
 
     fn op(len_bytes: u64) -> Op {
-        Op {
-            token: SendToken(7),
-            peer: 3,
-            len_bytes,
-            tag: None,
-            data: None,
-            match_notice: false,
-            awaited: false,
-            order: 0,
-            unacked: 0,
-            sent_bytes: 0,
-            wanted_bytes: None,
-            granted_bytes: 0,
-            announced: false,
-            fence: false,
-            role: Role::Message,
-        }
+        Op::new(SendToken(7), 3, len_bytes, Role::Message)
     }
 
     /// An outbox with these messages posted, whose peer takes 4 messages and 1000 eager bytes.
@@ -499,18 +415,5 @@ mod tests {
         assert_eq!(grant(&link(LINK_BYTES, 6)), Err(DropReason::Message), "beyond the message");
         assert_eq!((outbox.transfers.len(), ops[0].granted_bytes), (2, len_bytes));
         outbox.check(&ops, EAGER);
-    }
-
-    #[test]
-    fn word_of_a_range_ends_the_requests_in_it() {
-        let mut outbox = Outbox::default();
-        for (order, op) in [(u32::MAX, 1), (0, 2), (2, 3)] {
-            outbox.await_done(order, op);
-        }
-        outbox.forget_awaited(1);
-        assert_eq!(outbox.take_awaited(0, 1), Some(2));
-        assert_eq!(outbox.take_awaited(0, 1), None);
-        outbox.forget_awaited(u32::MAX);
-        assert_eq!(outbox.take_awaited(u32::MAX, 2), Some(3));
     }
 }

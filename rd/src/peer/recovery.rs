@@ -26,23 +26,13 @@ fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'
 impl Peer {
     /// A packet came that names our session id as only the peer knows it.
     pub(super) fn heard(&mut self, core: &Core, now: Nanos) {
-        self.met = true;
+        self.session.meet();
         self.mark_alive(core, now);
     }
 
     /// The peer lives: what it owed counts from now.
     pub(super) fn mark_alive(&mut self, core: &Core, now: Nanos) {
-        self.live.last_heard = now;
-        self.live.refused = 0;
-        self.live.probes = 0;
-        let waits = self.tx.flight.packets() > 0;
-        if !mutant(Mutant::KeepsTheDeadlineRunning) {
-            self.live.owed_since = waits.then_some(now);
-        }
-        // Hearing from the peer ends a back-off. Only progress postpones the probe: a peer that
-        // talks but does not acknowledge has lost something.
-        let soonest = now + self.probe_timeout_ns(core);
-        self.live.probe_at = self.live.probe_at.filter(|_| waits).map(|at| at.min(soonest));
+        self.live.heard(now, self.tx.flight.packets() > 0, self.probe_timeout_ns(core));
     }
 
     /// A probe: it names the end of what was sent and wants an acknowledgement now.
@@ -59,8 +49,7 @@ impl Peer {
 
     /// An acknowledgement that came on `path` answers a probe on the same.
     pub(crate) fn note_answer(&mut self, path: u8) {
-        let after_silence = self.live.probes > 1;
-        self.tx.steering.answered(path, after_silence);
+        self.tx.steering.answered(path, self.live.is_silent());
     }
 
     /// An acknowledgement's state and, when it is a packet of its own, sections. `arrived` is when
@@ -114,16 +103,11 @@ impl Peer {
         self.tx.steering.feed_back(now, state, told, &mut self.tx.flight, app_limited);
         core.stats.rtx_spurious += self.tx.steering.take_spurious(state.spurious);
         // A request may have waited for room for its answer, a message for memory.
-        if self.rx.has_early() {
+        if self.has_early() {
             self.deliver_early(core, host);
         }
         if progress || self.tx.flight.packets() == 0 {
-            let waits = self.tx.flight.packets() > 0;
-            if !mutant(Mutant::KeepsTheDeadlineRunning) {
-                self.live.owed_since = waits.then_some(now);
-            }
-            let next = now + self.probe_timeout_ns(core);
-            self.live.probe_at = waits.then_some(next);
+            self.live.progressed(now, self.tx.flight.packets() > 0, self.probe_timeout_ns(core));
         }
         Ok(())
     }

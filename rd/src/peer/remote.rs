@@ -3,6 +3,7 @@
 
 use super::bundle::{read_request, request};
 use super::record::{ReadPart, TxRecord};
+use super::requester::Word;
 use super::{Core, Peer, Role, Task};
 use crate::host::{Host, OpError, RecvToken};
 use crate::stats::DropReason;
@@ -29,16 +30,16 @@ impl Peer {
         at: u32,
         used: usize,
     ) -> Filled {
-        if !self.takes_requests {
+        if !self.requester.is_served() {
             core.asked[at as usize].outcome = Some(Err(Refusal::Unsupported));
             self.end_request(core, host, index, at);
             return Filled::Ended;
         }
-        let asked = &core.asked[at as usize];
-        if asked.task.has_result() && self.tx.out.is_full_of_requests() {
+        let task = core.asked[at as usize].task;
+        if !self.requester.has_room(task) {
             return Filled::Full;
         }
-        if let Task::Read(to) = asked.task {
+        if let Task::Read(to) = task {
             return self.fill_read(core, index, at, to, used);
         }
         let room = self.bundle_room(0).min(usize::from(u16::MAX));
@@ -52,19 +53,8 @@ impl Peer {
         if bytes > self.bundle_room(used) {
             return Filled::Full;
         }
-        let (task, operand_bytes) = (asked.task, asked.operand_bytes);
-        let op = &mut core.ops[index as usize];
-        op.order = self.tx.out.take_order();
-        (op.announced, op.unacked) = (true, op.unacked + 1);
-        if !matches!(task, Task::Write { later: true }) {
-            (op.wanted_bytes, op.granted_bytes) = (Some(operand_bytes), op.len_bytes);
-            op.sent_bytes = operand_bytes;
-        }
-        match task {
-            Task::Write { later: true } => {}
-            _ if task.has_result() => self.tx.out.asked(),
-            _ => self.tx.out.await_done(op.order, index),
-        }
+        let order = self.tx.out.take_order();
+        self.requester.sent(index, &mut core.ops[index as usize], order, asked);
         self.tx.flight.push_record(TxRecord::Request(index));
         Filled::Took { bytes, whole: true }
     }
@@ -93,13 +83,9 @@ impl Peer {
         let Some((incoming, msg_id)) = link else { return Filled::Full };
         part.msg_id = msg_id;
         asked.incoming = Some(incoming);
-        asked.asked_bytes += len_bytes;
-        op.order = self.tx.out.take_order();
-        (op.announced, op.unacked) = (true, op.unacked + 1);
-        (op.wanted_bytes, op.granted_bytes) = (Some(0), 0);
-        self.tx.out.asked();
+        let whole = self.requester.sent_part(op, self.tx.out.take_order(), asked, len_bytes);
         self.tx.flight.push_record(TxRecord::Read(part));
-        Filled::Took { bytes, whole: asked.asked_bytes == op.len_bytes }
+        Filled::Took { bytes, whole }
     }
 
     /// The answer to one of our requests.
@@ -121,33 +107,11 @@ impl Peer {
         if let Task::Read(_) = asked.task {
             return self.on_read_answer(core, host, now, answer, payload);
         }
-        if !op.announced || op.order != answer.order || asked.outcome.is_some() {
-            return Ok(());
+        match self.requester.answered(op, asked, answer, payload.len())? {
+            Word::Repeated => return Ok(()),
+            Word::Ended => {}
+            Word::Result(to) => host.place(to, 0, payload),
         }
-        match (answer.refusal, asked.task) {
-            (Some(refusal), _) => {
-                asked.outcome = Some(Err(refusal));
-                if let Task::Write { later: true } = asked.task {
-                    // What is granted goes out still, so that its links end; no more will be.
-                    op.wanted_bytes = Some(op.granted_bytes);
-                }
-            }
-            (None, Task::Write { later: true }) if op.wanted_bytes != Some(op.len_bytes) => {
-                return Err(DropReason::Message);
-            }
-            (None, Task::Atomic(_, to)) if asked.task.has_result() => {
-                if payload.len() as u64 != op.len_bytes {
-                    return Err(DropReason::Message);
-                }
-                asked.outcome = Some(Ok(()));
-                host.place(to, 0, payload);
-            }
-            (None, _) => asked.outcome = Some(Ok(())),
-        }
-        if asked.task.has_result() {
-            self.tx.out.asked_ended();
-        }
-        self.tx.out.forget_awaited(answer.order);
         self.finish(core, host, answer.op);
         Ok(())
     }
@@ -160,7 +124,7 @@ impl Peer {
         first: u32,
         last: u32,
     ) {
-        while let Some(op) = self.tx.out.take_awaited(first, last) {
+        while let Some(op) = self.requester.take_done(first, last) {
             if let Role::Request(at) = core.ops[op as usize].role {
                 core.asked[at as usize].outcome.get_or_insert(Ok(()));
             }
@@ -177,14 +141,10 @@ impl Peer {
         op: u32,
         last: bool,
     ) -> bool {
-        self.tx.out.asked_ended();
         let Role::Request(at) = core.ops[op as usize].role else { return false };
         let asked = &mut core.asked[at as usize];
-        if !last || asked.asked_bytes < core.ops[op as usize].len_bytes {
-            return false;
-        }
-        asked.incoming = None;
-        let outcome = *asked.outcome.get_or_insert(Ok(()));
+        let ended = self.requester.part_ended(&core.ops[op as usize], asked, last);
+        let Some(outcome) = ended else { return false };
         if core.ops[op as usize].is_done() {
             self.finish(core, host, op);
             return true;
@@ -204,7 +164,7 @@ impl Peer {
             Role::Answer { .. } => {
                 let op = core.ops.remove(index as usize);
                 core.forget_role(&op);
-                self.tx.out.answered();
+                self.responder.answered();
                 host.sent(op.token, Ok(()));
             }
             Role::Request(at) => {
@@ -223,21 +183,6 @@ impl Peer {
         if core.forget_role(&op) {
             core.stats.messages_sent += 1;
             host.sent(op.token, outcome.map_err(OpError::Refused));
-        }
-    }
-
-    /// The memory behind an answer is gone: what was not sent of it will not be.
-    pub(crate) fn withdraw<H: Host>(&mut self, core: &mut Core, host: &mut H, index: u32) {
-        let op = &mut core.ops[index as usize];
-        let Role::Answer { bundled, withdrawn, .. } = &mut op.role else { return };
-        if core::mem::replace(withdrawn, true) {
-            return;
-        }
-        core.stats.refuse(Refusal::Key);
-        // What is in a bundle, and not acknowledged, becomes a refusal when it is repeated.
-        if !*bundled {
-            self.tx.out.withdraw(index, op);
-            self.finish(core, host, index);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Messages and requests of the peer: what waits for its turn, its match or its bytes (protocol.md §5, §9). What packets
-//! carry is in `rx/messages.rs` and `rx/requests.rs`.
+//! Messages of the peer: what waits for its turn, its match or its bytes (protocol.md §5). What packets carry is in
+//! `rx/messages.rs` and `rx/requests.rs`; requests that wait are in `responder.rs`.
 
 mod coverage;
 mod credit;
@@ -10,7 +10,6 @@ pub(crate) mod tables;
 
 use super::acks::Taken;
 use super::record::ReadPart;
-use super::wrong_keys::Keys;
 use super::{Core, Peer};
 use crate::arrival::{Datagram, RxMeta};
 use crate::config::Config;
@@ -24,10 +23,8 @@ use crate::wire::header::{
     checksum_ok, seal_holds,
 };
 use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
-use crate::wire::remote::Request;
 use crate::wire::setup::Greeting;
 use crate::wire::{Malformed, Reader};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 pub(crate) use coverage::SpareGaps;
 use coverage::{Coverage, Gaps};
@@ -44,14 +41,6 @@ struct Early {
     rendezvous: bool,
     held: Option<RecvToken>,
     complete: bool,
-}
-
-/// A request that came before its turn, or before there was room for its answer.
-#[derive(Clone, Copy, Debug)]
-struct EarlyRequest {
-    request: Request,
-    /// Where what came with it is.
-    kept: Option<RecvToken>,
 }
 
 /// An eager message of several packets, not yet whole.
@@ -79,13 +68,6 @@ pub(crate) struct Rx {
     next_order: u32,
     /// Bounded by the order window.
     early: HashMap<u32, Early>,
-    /// Bounded by the order window, their operands by the eager credit.
-    early_requests: HashMap<u32, EarlyRequest>,
-    kept_bytes: u64,
-    /// What keys the peer has used, from its first request on.
-    pub(super) keys: Option<Box<Keys>>,
-    /// First and last order of writes and updates that were done and not told.
-    done: Option<(u32, u32)>,
     /// Bounded by the eager credit.
     partial: HashMap<u32, Partial>,
     /// Bounded by the order window.
@@ -113,22 +95,9 @@ impl Rx {
         };
     }
 
-    /// Something came before its turn.
-    pub(super) fn has_early(&self) -> bool {
-        !self.early.is_empty() || !self.early_requests.is_empty()
-    }
-
-    /// What has this order came before its turn.
-    fn is_early(&self, order: u32) -> bool {
-        self.early.contains_key(&order) || self.early_requests.contains_key(&order)
-    }
-
     /// Something is half received.
     pub(super) fn is_amid(&self) -> bool {
-        !self.links.is_empty()
-            || !self.partial.is_empty()
-            || !self.early.is_empty()
-            || !self.early_requests.is_empty()
+        !self.links.is_empty() || !self.partial.is_empty() || !self.early.is_empty()
     }
 
     /// Messages wait here for what the application does.
@@ -166,20 +135,24 @@ impl Rx {
     /// with the driver: whole messages, which the application may still receive.
     pub(super) fn close_credit(&mut self, cfg: &Config, budget: &mut Budget) -> Kept {
         self.credit.close(cfg, budget);
-        budget.give_back(core::mem::take(&mut self.kept_bytes));
         for partial in self.partial.values().filter(|partial| partial.kept) {
             self.kept_messages.remove(partial.len_bytes as u32);
         }
         core::mem::take(&mut self.kept_messages)
     }
 
-    /// Fails everything that is under way.
-    pub(super) fn end<H: Host>(&mut self, host: &mut H, error: OpError) {
+    /// Fails everything that is under way, and what is `kept` of requests.
+    pub(super) fn end<H: Host>(
+        &mut self,
+        host: &mut H,
+        error: OpError,
+        kept: impl Iterator<Item = RecvToken>,
+    ) {
         if mutant(Mutant::LeavesReceivesPending) {
             return;
         }
         let mut tokens: Vec<RecvToken> = self.links.buffers().collect();
-        tokens.extend(self.early_requests.values().filter_map(|e| e.kept));
+        tokens.extend(kept);
         tokens.extend(self.partial.values().map(|p| p.to));
         let whole = self.early.values().filter(|e| e.complete);
         tokens.extend(whole.filter_map(|e| e.held));
@@ -193,9 +166,6 @@ impl Rx {
     pub(super) fn reclaim(&mut self) {
         if self.early.is_empty() {
             self.early = HashMap::new();
-        }
-        if self.early_requests.is_empty() {
-            self.early_requests = HashMap::new();
         }
         if self.partial.is_empty() {
             self.partial = HashMap::new();
@@ -228,6 +198,11 @@ impl Rx {
         self.links.open_read(entry, to, part, len_bytes)
     }
 
+    /// Parts of reads of ours that are under way.
+    pub(super) fn reads(&self) -> usize {
+        self.links.reads()
+    }
+
     /// What must stay true between two calls of the endpoint.
     ///
     /// # Panics
@@ -238,9 +213,6 @@ impl Rx {
         let early = self.early.len() - whole.count();
         let partial = self.partial.values().filter(|partial| !partial.arrived).count();
         assert!(partial <= early, "what is half received and was not reported came early");
-        let operands = self.early_requests.values().filter(|early| early.kept.is_some());
-        let bytes: u64 = operands.map(|early| u64::from(early.request.operand_bytes)).sum();
-        assert_eq!(self.kept_bytes, bytes, "bytes kept are those of early requests");
         let spent = self.credit.bytes.limit.wrapping_sub(self.eager_in_bytes) as i32;
         assert!(spent >= 0, "no eager bytes are taken without credit");
     }

@@ -37,9 +37,9 @@ impl Sending {
         self.flight.packets() == 0 && self.out.is_short_of_credit()
     }
 
-    /// Answers or notices wait to be sent, or to be acknowledged.
-    pub fn owes_answers(&self) -> bool {
-        self.out.owes_answers() || self.flight.has_endings()
+    /// Notices wait to be sent, or to be acknowledged.
+    pub fn has_endings(&self) -> bool {
+        self.out.has_endings() || self.flight.has_endings()
     }
 
     /// Gives heap memory back when nothing is outstanding.

@@ -1,406 +1,498 @@
-//! Set-up and end of a session (protocol.md §3).
+//! A session: what names it on both sides, where it stands, and what each message of its set-up and its end does to it
+//! (protocol.md §3).
+//!
+//! `Peer` hands it what came, changes what else depends on the answer, and writes what is due. This part knows no
+//! flows and no packets. What must stay true is in [`Session::check`].
 
-use super::acks::Acks;
-use super::control::emit_control;
-use super::sending::Sending;
-use super::{Core, Liveness, PathSize, Peer, Phase, Remote, Setup};
-use crate::bitmap::BITS_MAX;
-use crate::cc::FlowParams;
-use crate::host::{EndReason, Host, OpError};
 use crate::mutants::{Mutant, mutant};
-use crate::transmit::TxBurst;
-use crate::units::{Nanos, Psn};
-use crate::wire::header::{Header, Kind};
-use crate::wire::setup::{
-    Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS, Goodbye, Greeting,
-};
-use alloc::vec::Vec;
-use rand_chacha::rand_core::Rng;
+use crate::stats::DropReason;
+use crate::units::{MILLISECOND, Nanos};
+use crate::wire::setup::Greeting;
 
 /// First spacing of hellos and goodbyes; doubles with each.
-const HELLO_FIRST_NS: Nanos = 5 * crate::units::MILLISECOND;
+const HELLO_FIRST_NS: Nanos = 5 * MILLISECOND;
 /// Widest spacing of hellos.
-const HELLO_MAX_NS: Nanos = 250 * crate::units::MILLISECOND;
+const HELLO_MAX_NS: Nanos = 250 * MILLISECOND;
 /// Goodbyes sent before the peer is left alone.
 const GOODBYES_MAX: u32 = 3;
 
-/// Why a greeting was not taken.
+/// Where a peer's session stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Phase {
+    /// No session.
+    #[default]
+    Idle,
+    /// Hellos go out.
+    Opening,
+    /// Both sides know each other.
+    Open,
+    /// Goodbyes go out.
+    Leaving,
+}
+
+/// What names a session on this side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SessionNames {
+    /// Counts the endpoint's sessions, and is this one's incarnation; names it in [`crate::MsgRef`].
+    pub number: u32,
+    /// What the peer calls it.
+    pub id: u64,
+}
+
+/// What names it on the other side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct TheirNames {
+    id: u64,
+    /// Names it in its probes and goodbyes.
+    asker: u64,
+    epoch: u64,
+    incarnation: u32,
+}
+
+/// Set-up and end, while they last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Setup {
+    cookie: u64,
+    /// Epoch of the only process that may know our session id: the one that gave the cookie.
+    proven_to: Option<u64>,
+    /// When the peer sent the challenge that the next hello answers; 0 for none.
+    echo: u32,
+    tries: u32,
+    /// When the next hello or goodbye is due.
+    next_at: Option<Nanos>,
+    /// A welcome is due, echoing this send time.
+    welcome: Option<u32>,
+}
+
+/// What is due in a session that is not open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// Older than the session that stands.
-    Stale,
-    /// Does not fit the phase.
-    Phase,
+pub(super) enum Due {
+    Hello,
+    Goodbye,
+    /// Enough goodbyes went unanswered.
+    End,
 }
 
-fn features(cfg: &crate::Config) -> u32 {
-    FEATURE_REMOTE
-        | FEATURE_SEALS
-        | (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
-        | (if cfg.payload_checksum { FEATURE_PAYLOAD_CRC } else { 0 })
+/// What a hello with a right cookie is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hello {
+    /// The first word: a session begins.
+    First,
+    /// It meets a hello of ours.
+    Crossing,
+    /// The same, but packets of another process, or of an earlier session, may be under way with our session id.
+    Stranger,
+    /// The welcome did not arrive; it is due again.
+    Repeated,
+    /// The peer has given up the session that stands.
+    Restarted,
 }
 
-impl Peer {
-    /// Starts a session: new random id, fresh flows, hellos from now on.
-    pub(crate) fn begin<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        debug_assert_eq!(self.phase, Phase::Idle);
-        self.choose_id(core);
-        let near = core.near.is_some() && host.is_near(self.name);
-        if near != self.near {
-            self.near = near;
-            self.size = PathSize::new(host.datagram_limit_bytes(self.name));
-        }
-        self.paths = core.terms(near).paths;
-        let first = core.cfg.first_psn.unwrap_or_else(|| core.rng.next_u32());
-        self.tx.start(Psn(first), first);
-        self.rx.open_credit(&core.cfg, &mut core.budget);
-        self.setup = Setup { next_at: Some(now), ..Setup::default() };
-        self.live = Liveness { last_heard: now, owed_since: Some(now), ..Liveness::default() };
-        self.phase = Phase::Opening;
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Session {
+    phase: Phase,
+    ours: SessionNames,
+    theirs: TheirNames,
+    /// Epoch and incarnation of the peer's last session: within that epoch, a hello of an earlier
+    /// one is stale even when no session stands.
+    oldest: (u64, u32),
+    /// The peer's id in the last session that ended: packets of ours may still be on their way to
+    /// it, so no other session uses it.
+    gave_up: u64,
+    /// The peer has used our session id, so it has our greeting.
+    met: bool,
+    setup: Setup,
+}
+
+impl Session {
+    /// No session, with a peer that was called `gave_up` in an earlier one; 0 for none.
+    pub(super) fn new(gave_up: u64) -> Session {
+        Session { gave_up, ..Session::default() }
     }
 
-    fn choose_id(&mut self, core: &mut Core) {
-        core.sessions += 1;
-        self.session = core.sessions;
-        let random = (core.rng.next_u64() >> 24).max(1);
-        self.local_session = (random << 24) | u64::from(self.id.index);
+    /// Where it stands.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Both sides know each other.
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// See [`SessionNames::number`]. It outlives the session.
+    pub(crate) fn number(&self) -> u32 {
+        self.ours.number
+    }
+
+    /// What the peer calls this session; 0 for none.
+    pub(crate) fn our_id(&self) -> u64 {
+        self.ours.id
+    }
+
+    /// What we call it on the wire; 0 until it is open.
+    pub(crate) fn their_id(&self) -> u64 {
+        self.theirs.id
+    }
+
+    /// What names the peer in its probes and goodbyes; 0 until the session is open.
+    pub(crate) fn their_asker(&self) -> u64 {
+        self.theirs.asker
+    }
+
+    /// The peer's id in the last session that ended; 0 for none.
+    pub(crate) fn gave_up(&self) -> u64 {
+        self.gave_up
+    }
+
+    /// What the peer's challenge gave for the next hello.
+    pub(super) fn cookie(&self) -> u64 {
+        self.setup.cookie
+    }
+
+    /// A session begins: hellos go out from now on.
+    pub(super) fn begin(&mut self, now: Nanos, ours: SessionNames) {
+        debug_assert_eq!(self.phase, Phase::Idle, "one session at a time");
+        self.phase = Phase::Opening;
+        self.renew(now, ours);
     }
 
     /// Another process of the peer answers than the one that may know our session id by now: packets
     /// of that one may still be under way, so the id is given up.
-    fn renew(&mut self, core: &mut Core, now: Nanos) {
-        self.choose_id(core);
+    pub(super) fn renew(&mut self, now: Nanos, ours: SessionNames) {
+        self.ours = ours;
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
     }
 
-    /// The peer used our session id in a session that ended there.
-    pub(crate) fn on_used_id(&mut self, core: &mut Core, now: Nanos) {
-        self.renew(core, now);
-        self.heard_in_setup(now);
-    }
-
-    /// A round trip of the set-up; echo 0 stands for none.
-    fn sample_setup(&mut self, arrived: Nanos, echo_sent_at_ns: u32) {
-        let rtt = (arrived as u32).wrapping_sub(echo_sent_at_ns);
-        if rtt < 1 << 31 && echo_sent_at_ns != 0 {
-            self.tx.steering.sample(Nanos::from(rtt));
-        }
-    }
-
-    fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
-        let terms = core.terms(self.near);
-        let (eager_credit_bytes, order_window) = self.rx.granted();
-        Greeting {
-            features: features(&core.cfg),
-            session: self.local_session,
-            asker: core.asker_id(self.local_session),
-            epoch: core.cfg.epoch,
-            incarnation: self.session,
-            first_psn: self.tx.flight.first_psn().0,
-            first_order: self.tx.out.first_order(),
-            datagram_bytes: terms.datagram_bytes,
-            paths: terms.paths,
-            ack_policy: terms.scheme.ack_policy(),
-            window_bytes: core.recv_window_bytes(self.size.limit_bytes()),
-            eager_credit_bytes,
-            order_window,
-            psn_window: BITS_MAX,
-            cookie: self.setup.cookie,
-            gave_up: self.gave_up,
-            echo_sent_at_ns,
-            name: core.cfg.name,
-        }
-    }
-
-    /// Takes over what a greeting says; the session is open afterwards.
-    fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
-        let Greeting { session, asker, epoch, incarnation, .. } = *g;
-        self.remote = Remote { session, asker, epoch, incarnation };
-        self.oldest = (g.epoch, g.incarnation);
-        let seed = core.rng.next_u64();
-        let (cfg, terms) = (&core.cfg, core.terms(self.near));
-        self.size.open(now, terms.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
-        self.datagram_bytes = self.size.usable_bytes();
-        self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
-        self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
-        let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
-        self.seals = terms.seals.filter(|_| takes_seals);
-        (self.doubted, self.met) = (true, false);
-        self.takes_requests = g.features & FEATURE_REMOTE != 0;
-        self.tx.out.open(g);
-        self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
-        self.rx.start(g);
-        self.acks = Acks::new(Psn(g.first_psn), g.ack_policy);
-        let params = FlowParams {
-            now,
-            datagram_bytes: u32::from(self.datagram_bytes),
-            paths: terms.paths,
-            first_rtt_ns: self.tx.steering.rtt_ns(),
-            base_rtt_ns: cfg.base_rtt_ns,
-            link_bytes_per_s: terms.link_bytes_per_s,
-            burst_bytes: cfg.burst_bytes,
-            trimming: cfg.trimming,
-        };
-        let cc = terms.scheme.build(&params, seed);
-        self.tx.steering.open(cc, terms.scheme.learns(), g.window_bytes);
-        self.phase = Phase::Open;
-        self.setup.next_at = None;
-        self.live = Liveness { last_heard: now, ..Liveness::default() };
-        self.touch(now);
-        core.stats.sessions_opened += 1;
-    }
-
     /// A hello whose cookie is right.
-    pub(crate) fn on_hello<H: Host>(
-        &mut self,
-        core: &mut Core,
-        host: &mut H,
-        now: Nanos,
-        arrived: Nanos,
-        g: &Greeting,
-        sent_at_ns: u32,
-    ) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// It is stale, or does not fit the phase; then nothing changes.
+    pub(super) fn hello(&self, g: &Greeting) -> Result<Hello, DropReason> {
+        let said = (g.epoch, g.incarnation);
         if matches!(self.phase, Phase::Open | Phase::Leaving) {
-            let known = (self.remote.epoch, self.remote.incarnation);
-            if (g.epoch, g.incarnation) < known {
-                self.live.probes_due = u16::from(self.phase == Phase::Open);
-                return Err(Refusal::Stale);
+            let known = (self.theirs.epoch, self.theirs.incarnation);
+            if said == known && !mutant(Mutant::RestartsOnARepeatedHello) {
+                // Who has our greeting says hello no more: this one is late, or a stranger's who
+                // has the peer's port by now and is not to learn our session id.
+                let is_lost = self.is_open() && g.session == self.theirs.id && !self.met;
+                return if is_lost { Ok(Hello::Repeated) } else { Err(DropReason::WrongState) };
             }
-            if (g.epoch, g.incarnation) == known && !mutant(Mutant::RestartsOnARepeatedHello) {
-                if g.session != self.remote.session || self.phase == Phase::Leaving {
-                    return Err(Refusal::Phase);
-                }
-                if self.met {
-                    // Who has our greeting says hello no more: this one is late, or a stranger's who
-                    // has the peer's port by now and is not to learn our session id.
-                    return Err(Refusal::Phase);
-                }
-                self.mark_alive(core, now);
-                self.setup.welcome = Some(sent_at_ns);
-                return Ok(());
-            }
-            self.end(core, host, EndReason::Failed(OpError::PeerRestarted));
+            return if said < known { Err(DropReason::Cookie) } else { Ok(Hello::Restarted) };
         }
         if g.epoch == self.oldest.0 && g.incarnation < self.oldest.1 {
-            return Err(Refusal::Stale);
+            return Err(DropReason::Cookie);
         }
         match (self.phase, self.setup.proven_to) {
-            (Phase::Idle, _) => self.begin(core, host, now),
-            (_, Some(epoch)) if epoch > g.epoch => return Err(Refusal::Stale),
-            (_, Some(epoch)) if epoch < g.epoch => self.renew(core, now),
-            _ if g.gave_up == self.local_session => self.renew(core, now),
-            _ => {}
+            (Phase::Idle, _) => Ok(Hello::First),
+            (_, Some(epoch)) if epoch > g.epoch => Err(DropReason::Cookie),
+            (_, Some(epoch)) if epoch < g.epoch => Ok(Hello::Stranger),
+            _ if g.gave_up == self.ours.id => Ok(Hello::Stranger),
+            _ => Ok(Hello::Crossing),
         }
-        self.sample_setup(arrived, g.echo_sent_at_ns);
-        self.adopt(core, now, g);
-        self.setup.welcome = Some(sent_at_ns);
-        Ok(())
     }
 
-    /// The peer said goodbye: no hello of the session that ended, or of an earlier one, is to
-    /// begin another.
-    pub(crate) fn retire(&mut self) {
-        self.oldest.1 = self.oldest.1.saturating_add(1);
-    }
-
-    /// A challenge to our hello.
-    pub(crate) fn on_challenge(
+    /// A challenge to our hello. True if our session id is to be renewed.
+    ///
+    /// # Errors
+    /// As for [`Session::hello`].
+    pub(super) fn challenge(
         &mut self,
-        core: &mut Core,
         now: Nanos,
         cookie: u64,
         epoch: u64,
         sent_at_ns: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, DropReason> {
         if self.phase != Phase::Opening {
-            return Err(Refusal::Phase);
+            return Err(DropReason::WrongState);
         }
-        match *self.setup.proven_to.get_or_insert(epoch) {
-            known if known > epoch => return Err(Refusal::Stale),
-            known if known < epoch => {
-                self.renew(core, now);
-                self.heard_in_setup(now);
-                return Ok(());
-            }
-            _ => {}
+        let known = *self.setup.proven_to.get_or_insert(epoch);
+        if known > epoch {
+            return Err(DropReason::Cookie);
         }
-        if cookie != self.setup.cookie {
+        if known == epoch && cookie != self.setup.cookie {
             self.setup.cookie = cookie;
             self.setup.echo = sent_at_ns;
             self.setup.next_at = Some(now);
             self.setup.tries = 0;
         }
-        self.heard_in_setup(now);
-        Ok(())
+        Ok(known < epoch)
     }
 
-    /// The peer answers, so the deadline starts again.
-    fn heard_in_setup(&mut self, now: Nanos) {
-        self.live.last_heard = now;
-        self.live.owed_since = Some(now);
-        self.live.probes = 0;
-        self.live.refused = 0;
+    /// A welcome to our hello. True if it is the first one, which opens the session.
+    ///
+    /// # Errors
+    /// As for [`Session::hello`].
+    pub(super) fn welcome(&self, g: &Greeting) -> Result<bool, DropReason> {
+        match self.phase {
+            Phase::Opening if self.setup.proven_to != Some(g.epoch) => Err(DropReason::Cookie),
+            Phase::Opening if g.session == self.gave_up => Err(DropReason::Cookie),
+            Phase::Opening => Ok(true),
+            Phase::Open if g.session == self.theirs.id => Ok(false),
+            _ => Err(DropReason::WrongState),
+        }
     }
 
-    /// A packet of the session came, but its welcome did not: the next hello brings it again.
-    pub(crate) fn miss_welcome(&mut self, now: Nanos) {
+    /// A greeting was taken.
+    pub(super) fn open(&mut self, g: &Greeting) {
+        let Greeting { session: id, asker, epoch, incarnation, .. } = *g;
+        self.theirs = TheirNames { id, asker, epoch, incarnation };
+        self.oldest = (epoch, incarnation);
+        (self.phase, self.met, self.setup.next_at) = (Phase::Open, false, None);
+    }
+
+    /// A packet of the session came, but its welcome did not: the next hello brings it again. False if
+    /// nobody waits for one.
+    pub(super) fn miss_welcome(&mut self, now: Nanos) -> bool {
+        let soon = now + HELLO_FIRST_NS;
         if self.phase == Phase::Opening {
-            self.heard_in_setup(now);
-            let soon = now + HELLO_FIRST_NS;
             self.setup.next_at = self.setup.next_at.map(|at| at.min(soon));
         }
+        self.phase == Phase::Opening
     }
 
-    /// A welcome to our hello.
-    pub(crate) fn on_welcome(
-        &mut self,
-        core: &mut Core,
-        now: Nanos,
-        arrived: Nanos,
-        g: &Greeting,
-    ) -> Result<(), Refusal> {
-        match self.phase {
-            Phase::Opening if self.setup.proven_to != Some(g.epoch) => Err(Refusal::Stale),
-            Phase::Opening if g.session == self.gave_up => Err(Refusal::Stale),
-            Phase::Opening => {
-                self.sample_setup(arrived, g.echo_sent_at_ns);
-                self.adopt(core, now, g);
-                Ok(())
-            }
-            Phase::Open if g.session == self.remote.session => Ok(()),
-            _ => Err(Refusal::Phase),
-        }
+    /// The peer has used our session id.
+    pub(super) fn meet(&mut self) {
+        self.met = true;
     }
 
-    /// Ends the session: every operation of it gets its outcome, the flows are emptied.
-    pub(crate) fn end<H: Host>(&mut self, core: &mut Core, host: &mut H, reason: EndReason) {
-        let error = match reason {
-            EndReason::Failed(error) => error,
-            EndReason::Goodbye => OpError::PeerClosed,
-        };
-        if matches!(reason, EndReason::Failed(e) if e != OpError::Canceled) {
-            core.stats.sessions_failed += 1;
-        }
-        self.fail_ops(core, host, error);
-        if core::mem::take(&mut self.active) {
-            core.active_senders -= 1;
-        }
-        self.rx.end(host, error);
-        core.queued -= self.tx.out.queued();
-        let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
-        core.budget.orphan(self.session, kept);
-        self.tx = Sending::default();
-        self.rx = super::Rx::default();
-        self.acks = Acks::default();
-        self.size.close();
-        self.setup = Setup::default();
-        self.live = Liveness::default();
-        self.local_session = 0;
-        if self.remote.session != 0 {
-            self.gave_up = self.remote.session;
-        }
-        self.remote = Remote::default();
-        if self.phase != Phase::Idle {
-            self.phase = Phase::Idle;
-            host.session_ended(self.id, self.session, reason);
-        }
+    /// The peer said goodbye: no hello of the session that ended, or of an earlier one, is to
+    /// begin another.
+    pub(super) fn retire(&mut self) {
+        self.oldest.1 = self.oldest.1.saturating_add(1);
     }
 
-    fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
-        if !self.tx.out.end_all() {
-            return;
-        }
-        let mine = |op: &super::Op| op.peer == self.id.index;
-        let ops: Vec<usize> = core.ops.iter().filter(|(_, op)| mine(op)).map(|(i, _)| i).collect();
-        for i in ops {
-            let op = core.ops.remove(i);
-            if core.forget_role(&op) {
-                host.sent(op.token, Err(error));
-            }
-        }
-    }
-
-    /// Starts to leave an open session; anything else just ends.
-    pub(crate) fn leave<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
-        if self.phase != Phase::Open {
-            self.end(core, host, EndReason::Failed(OpError::Canceled));
-            return;
-        }
-        self.fail_ops(core, host, OpError::Canceled);
+    /// Goodbyes go out from now on.
+    pub(super) fn leave(&mut self, now: Nanos) {
         self.phase = Phase::Leaving;
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
-        self.live = Liveness::default();
     }
 
-    /// When the next goodbye is due after `tries`; `None` when enough were sent.
-    pub(crate) fn goodbye_spacing_ns(&self, core: &Core) -> Option<Nanos> {
-        (self.setup.tries < GOODBYES_MAX).then(|| self.probe_timeout_ns(core))
+    /// The session is over. False if there was none.
+    pub(super) fn end(&mut self) -> bool {
+        let Session { phase, ours, theirs, oldest, gave_up, .. } = *self;
+        let gave_up = if theirs.id == 0 { gave_up } else { theirs.id };
+        let ours = SessionNames { id: 0, ..ours };
+        *self = Session { ours, oldest, ..Session::new(gave_up) };
+        phase != Phase::Idle
     }
 
-    /// Writes a hello and arms the next.
-    pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        // A repetition is too late to tell a round trip.
-        let echo = core::mem::take(&mut self.setup.echo);
-        self.emit_greeting(core, now, burst, Kind::Hello, 0, echo);
+    /// When a hello or a goodbye is due, if one is.
+    pub(super) fn next_at(&self) -> Option<Nanos> {
+        self.setup.next_at
+    }
+
+    /// What is due.
+    pub(super) fn due(&self, now: Nanos) -> Option<Due> {
+        self.setup.next_at.filter(|at| *at <= now)?;
+        match self.phase {
+            Phase::Opening => Some(Due::Hello),
+            Phase::Leaving if self.setup.tries < GOODBYES_MAX => Some(Due::Goodbye),
+            Phase::Leaving => Some(Due::End),
+            Phase::Idle | Phase::Open => None,
+        }
+    }
+
+    /// The hello that is due could not be sent before.
+    pub(super) fn put_off(&mut self, now: Nanos) {
+        self.setup.next_at = Some(now);
+    }
+
+    /// A hello goes out. Says which send time it echoes; a repetition is too late to tell a round trip.
+    pub(super) fn sent_hello(&mut self, now: Nanos) -> u32 {
         let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(HELLO_MAX_NS);
-        self.setup.next_at = Some(now + spacing);
+        self.sent_goodbye(now + spacing);
+        core::mem::take(&mut self.setup.echo)
+    }
+
+    /// A goodbye goes out; the next one is due then.
+    pub(super) fn sent_goodbye(&mut self, next_at: Nanos) {
+        self.setup.next_at = Some(next_at);
         self.setup.tries += 1;
-        self.live.probes += 1;
-        self.live.owed_since.get_or_insert(now);
     }
 
-    /// Writes a welcome.
-    pub(crate) fn emit_welcome(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let echo = self.setup.welcome.take().unwrap_or(0);
-        let to = self.remote.session;
-        self.emit_greeting(core, now, burst, Kind::Welcome, to, echo);
+    /// A welcome is due, which answers what was sent then.
+    pub(super) fn owe_welcome(&mut self, sent_at_ns: u32) {
+        self.setup.welcome = Some(sent_at_ns);
     }
 
-    fn emit_greeting(
-        &mut self,
-        core: &mut Core,
-        now: Nanos,
-        burst: &mut TxBurst,
-        kind: Kind,
-        session: u64,
-        echo: u32,
-    ) {
-        let greeting = self.greeting(core, echo);
-        let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
-        emit_control(core, burst, h, |out| greeting.emit(out));
-        burst.to = self.name;
-        burst.path = self.next_control_path();
+    /// One is due.
+    pub(super) fn owes_welcome(&self) -> bool {
+        self.setup.welcome.is_some()
     }
 
-    /// Writes a goodbye and arms the next.
-    pub(crate) fn emit_goodbye(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let ack = self.ack_state(core, now);
-        let asker = Asker { id: core.asker_id(self.local_session), name: core.cfg.name };
-        let h =
-            Header { sent_at_ns: now as u32, ..Header::new(Kind::Goodbye, self.remote.session) };
-        emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
-        burst.to = self.name;
-        burst.path = self.next_control_path();
-        self.setup.tries += 1;
-        self.setup.next_at = Some(now + self.probe_timeout_ns(core));
+    /// It goes out.
+    pub(super) fn take_welcome(&mut self) -> Option<u32> {
+        self.setup.welcome.take()
     }
 
-    /// Writes a probe.
-    pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let asker = Asker { id: core.asker_id(self.local_session), name: core.cfg.name };
-        let path = self.next_control_path();
-        let h = Header {
-            path: path as u8,
-            sent_at_ns: now as u32,
-            psn: self.tx.flight.next_psn().0,
-            ..Header::new(Kind::Probe, self.remote.session)
-        };
-        emit_control(core, burst, h, |out| asker.emit(out));
-        burst.to = self.name;
-        burst.path = path;
-        self.live.probes_due -= 1;
-        self.live.probes += u32::from(self.live.probes_due == 0);
-        self.doubted = true;
-        core.stats.probes += 1;
+    /// What must stay true between two calls of the endpoint.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub(super) fn check(&self) {
+        let Session { phase, ours, theirs, oldest, setup, .. } = *self;
+        let knows = matches!(phase, Phase::Open | Phase::Leaving);
+        assert_eq!(ours.id != 0, phase != Phase::Idle, "a session has an id");
+        assert_eq!(theirs.id != 0, knows, "the peer's is known while it may be used");
+        let is_oldest = oldest == (theirs.epoch, theirs.incarnation);
+        assert!(!knows || is_oldest, "hellos of earlier sessions are stale");
+        let waits = matches!(phase, Phase::Opening | Phase::Leaving);
+        assert_eq!(setup.next_at.is_some(), waits, "who waits for an answer asks again");
+        assert!(setup.welcome.is_none() || self.is_open(), "a welcome is for an open session");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::AckPolicy;
+
+    const OURS: SessionNames = SessionNames { number: 3, id: 30 };
+
+    /// A greeting of the peer's process of this epoch, for the session of this incarnation.
+    fn greeting(epoch: u64, incarnation: u32) -> Greeting {
+        Greeting {
+            features: 0,
+            session: epoch * 100 + u64::from(incarnation),
+            asker: 7,
+            epoch,
+            incarnation,
+            first_psn: 0,
+            first_order: 0,
+            datagram_bytes: 1472,
+            paths: 1,
+            ack_policy: AckPolicy::from_wire([0, 1]).expect("a policy"),
+            window_bytes: 0,
+            eager_credit_bytes: 0,
+            order_window: 0,
+            psn_window: 0,
+            cookie: 1,
+            gave_up: 0,
+            echo_sent_at_ns: 0,
+            name: "10.0.0.1:1".parse().expect("an address"),
+        }
+    }
+
+    fn opening() -> Session {
+        let mut session = Session::new(0);
+        session.check();
+        session.begin(0, OURS);
+        session.check();
+        session
+    }
+
+    fn open(epoch: u64, incarnation: u32) -> Session {
+        let mut session = opening();
+        session.open(&greeting(epoch, incarnation));
+        session.check();
+        session
+    }
+
+    #[test]
+    fn hellos_are_repeated_ever_more_rarely_and_again_at_once_with_a_new_cookie() {
+        let mut session = opening();
+        let mut spacings = [0; 7];
+        let mut now = 0;
+        for spacing in &mut spacings {
+            assert_eq!(session.due(now), Some(Due::Hello));
+            assert_eq!(session.sent_hello(now), 0);
+            *spacing = (session.next_at().expect("another") - now) / MILLISECOND;
+            now += *spacing * MILLISECOND;
+        }
+        assert_eq!(spacings, [5, 10, 20, 40, 80, 160, 250]);
+        assert_eq!(session.challenge(now - 9, 55, 4, 1234), Ok(false));
+        assert_eq!((session.cookie(), session.due(now - 9)), (55, Some(Due::Hello)));
+        assert_eq!(session.sent_hello(now), 1234, "the first answer tells a round trip");
+        assert_eq!(session.sent_hello(now), 0);
+        assert_eq!(session.due(now), None);
+        assert_eq!(session.challenge(now, 55, 4, 1300), Ok(false));
+        assert_eq!(session.due(now), None, "a repeated challenge changes nothing");
+        session.check();
+    }
+
+    #[test]
+    fn only_the_process_that_gave_the_cookie_may_open_the_session() {
+        let mut session = opening();
+        assert_eq!(session.welcome(&greeting(4, 1)), Err(DropReason::Cookie), "nobody gave one");
+        assert_eq!(session.challenge(0, 55, 4, 1), Ok(false));
+        assert_eq!(session.challenge(0, 66, 3, 1), Err(DropReason::Cookie), "an earlier process");
+        assert_eq!(session.hello(&greeting(3, 9)), Err(DropReason::Cookie));
+        assert_eq!(session.hello(&greeting(4, 9)), Ok(Hello::Crossing));
+        let known = Greeting { gave_up: OURS.id, ..greeting(4, 9) };
+        assert_eq!(session.hello(&known), Ok(Hello::Stranger), "it used our id before");
+        assert_eq!(session.hello(&greeting(5, 1)), Ok(Hello::Stranger));
+        assert_eq!(session.challenge(0, 77, 5, 1), Ok(true), "a later process");
+        session.renew(8, SessionNames { number: 4, id: 40 });
+        assert_eq!((session.our_id(), session.cookie(), session.next_at()), (40, 0, Some(8)));
+        assert_eq!(session.challenge(0, 77, 5, 1), Ok(false));
+        assert_eq!(session.welcome(&greeting(4, 1)), Err(DropReason::Cookie));
+        assert_eq!(session.welcome(&greeting(5, 1)), Ok(true));
+        session.open(&greeting(5, 1));
+        assert_eq!(session.welcome(&greeting(5, 1)), Ok(false), "a repetition");
+        assert_eq!(session.welcome(&greeting(5, 2)), Err(DropReason::WrongState));
+        assert_eq!((session.their_id(), session.their_asker()), (501, 7));
+        session.check();
+    }
+
+    #[test]
+    fn a_repeated_hello_brings_the_welcome_again_until_the_peer_has_it() {
+        let mut session = open(4, 2);
+        assert_eq!(session.hello(&greeting(4, 2)), Ok(Hello::Repeated));
+        session.owe_welcome(9);
+        session.check();
+        assert!(session.owes_welcome() && session.take_welcome() == Some(9));
+        let other = Greeting { session: 1, ..greeting(4, 2) };
+        assert_eq!(session.hello(&other), Err(DropReason::WrongState));
+        session.meet();
+        assert_eq!(session.hello(&greeting(4, 2)), Err(DropReason::WrongState), "it has it");
+        assert_eq!(session.hello(&greeting(4, 1)), Err(DropReason::Cookie));
+        assert_eq!(session.hello(&greeting(4, 3)), Ok(Hello::Restarted));
+        assert_eq!(session.hello(&greeting(5, 1)), Ok(Hello::Restarted));
+        assert!(!session.miss_welcome(0), "it is open");
+    }
+
+    #[test]
+    fn what_ended_is_remembered_and_its_hellos_are_stale() {
+        let mut session = open(4, 2);
+        session.retire();
+        assert!(session.end() && !session.end());
+        session.check();
+        assert_eq!((session.number(), session.our_id(), session.gave_up()), (3, 0, 402));
+        assert_eq!(session.hello(&greeting(4, 2)), Err(DropReason::Cookie), "it said goodbye");
+        assert_eq!(session.hello(&greeting(4, 3)), Ok(Hello::First));
+        session.begin(0, OURS);
+        assert_eq!(session.challenge(0, 55, 4, 1), Ok(false));
+        assert_eq!(session.welcome(&greeting(4, 2)), Err(DropReason::Cookie), "the id is used up");
+        assert!(session.end());
+        assert_eq!(session.gave_up(), 402, "a session that never opened has no id");
+    }
+
+    #[test]
+    fn goodbyes_are_bounded() {
+        let mut session = open(4, 2);
+        session.leave(5);
+        session.check();
+        assert_eq!(session.hello(&greeting(4, 2)), Err(DropReason::WrongState));
+        for at in 5..8 {
+            assert_eq!((session.due(at - 1), session.due(at)), (None, Some(Due::Goodbye)));
+            session.sent_goodbye(at + 1);
+        }
+        assert_eq!(session.due(8), Some(Due::End));
+    }
+
+    #[test]
+    fn a_lost_welcome_is_asked_for_soon() {
+        let mut session = opening();
+        for _ in 0..8 {
+            session.sent_hello(0);
+        }
+        assert!(session.miss_welcome(7));
+        assert_eq!(session.next_at(), Some(7 + HELLO_FIRST_NS));
+        assert!(session.miss_welcome(9));
+        assert_eq!(session.next_at(), Some(7 + HELLO_FIRST_NS));
+        session.put_off(99);
+        assert_eq!(session.due(99), Some(Due::Hello));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::op::{Asked, Op, Role};
 use super::rx::{Budget, SpareGaps};
+use super::session::SessionNames;
 use super::wrong_keys::WrongKeys;
 use crate::cc::Scheme;
 use crate::config::{Config, Near, Seals};
@@ -113,6 +114,13 @@ impl Core {
                 scheme: &*self.scheme,
             },
         }
+    }
+
+    /// Names for the next session, with the peer of this index.
+    pub(super) fn name_session(&mut self, index: u32) -> SessionNames {
+        self.sessions += 1;
+        let random = (self.rng.next_u64() >> 24).max(1);
+        SessionNames { number: self.sessions, id: (random << 24) | u64::from(index) }
     }
 
     /// What names us to the peer to which we are `local_session`, where strangers may read it. Only a

@@ -2,11 +2,11 @@
 
 use super::control::emit_control;
 use super::path_size::{Outcome, SizeProbe, SizeQuestion};
-use super::{Core, Peer, Phase};
+use super::{Core, Peer};
 use crate::host::{EndReason, Host, OpError};
 use crate::transmit::TxBurst;
 use crate::units::Nanos;
-use crate::wire::header::{Header, Kind};
+use crate::wire::header::{Header, PacketKind};
 
 impl Peer {
     /// A size probe of `bytes` came.
@@ -32,7 +32,7 @@ impl Peer {
 
     /// ICMP says what the path to the peer carries.
     pub(crate) fn on_path_told(&mut self, now: Nanos, bytes: u16) {
-        if self.phase == Phase::Open {
+        if self.session.is_open() {
             self.size.told(now, bytes);
         }
     }
@@ -52,8 +52,7 @@ impl Peer {
     /// The time of a trial's next step may have come.
     pub(super) fn check_size<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         let cfg = &core.cfg;
-        let heard_at = self.live.last_heard;
-        match self.size.timer(now, heard_at, cfg.peer_timeout_ns) {
+        match self.size.timer(now, self.live.heard_at(), cfg.peer_timeout_ns) {
             Outcome::Nothing => {}
             Outcome::Changed => self.resize(),
             Outcome::Blocked => {
@@ -69,10 +68,10 @@ impl Peer {
         now: Nanos,
         burst: &mut TxBurst,
     ) -> bool {
-        let session = self.remote.session;
+        let session = self.session.their_id();
         let sent_at_ns = now as u32;
         if let Some(SizeQuestion { number, bytes, path }) = self.size.take_question() {
-            let h = Header { path, sent_at_ns, ..Header::new(Kind::SizeAnswer, session) };
+            let h = Header { path, sent_at_ns, ..Header::new(PacketKind::SizeAnswer, session) };
             emit_control(core, burst, h, |out| {
                 out.extend_from_slice(&number.to_be_bytes());
                 out.extend_from_slice(&bytes.to_be_bytes());
@@ -80,8 +79,11 @@ impl Peer {
             burst.path = u16::from(path) % self.paths;
         } else if let Some(SizeProbe { bytes, number, may_fragment }) = self.size.due() {
             let path = self.next_control_path();
-            let h =
-                Header { path: path as u8, sent_at_ns, ..Header::new(Kind::SizeProbe, session) };
+            let h = Header {
+                path: path as u8,
+                sent_at_ns,
+                ..Header::new(PacketKind::SizeProbe, session)
+            };
             let end = burst.bytes.len() + usize::from(bytes);
             emit_control(core, burst, h, |out| {
                 out.extend_from_slice(&number.to_be_bytes());
@@ -93,7 +95,7 @@ impl Peer {
             core.stats.size_probes += 1;
             if self.tx.flight.packets() == 0 {
                 // Where nothing else is answered, a probe tells whether the peer is there.
-                self.live.probes_due = self.live.probes_due.max(1);
+                self.live.ask();
             }
         } else {
             return false;

@@ -4,14 +4,12 @@
 //! `Peer` asks before it sends, and tells what it sent and what came of it. What is in flight is
 //! [`Flight`]'s to know.
 
-use super::flight::{Flight, Sent};
+use super::flight::{Flight, SentPacket};
 use super::flow::{Flow, FlowView};
-use super::hosts::Hosts;
+use super::host_delay::HostDelay;
 use super::paths::Advice;
 use super::rtt::Rtt;
-use crate::cc::{
-    Ack as AckFeedback, Controller, LEARNING_SAMPLES, Loss, LossKind, Sent as SentFeedback, Timeout,
-};
+use crate::cc::{AckSample, Controller, LEARNING_SAMPLES, Loss, LossKind, SentBurst, Timeout};
 use crate::config::Config;
 use crate::transmit::TxBurst;
 use crate::units::{Ecn, Nanos, Psn, SECOND};
@@ -34,7 +32,7 @@ const RTT_MAX_NS: u32 = 2_000_000_000;
 pub(super) struct Steering {
     cc: Option<Box<dyn Controller>>,
     rtt: Rtt,
-    hosts: Hosts,
+    hosts: HostDelay,
     /// What is known of paths, and counted for who watches the flow.
     flow: Flow,
     /// When the controller's pace lets the next burst go; 0 for at once.
@@ -178,7 +176,7 @@ impl Steering {
         let Some(cc) = &mut self.cc else { return burst.ecn };
         let ecn = ecn.unwrap_or_else(|| cc.ecn());
         let packets = burst.datagrams;
-        cc.on_sent(&SentFeedback { now, bytes, packets, path, in_flight_bytes, retransmission });
+        cc.on_sent(&SentBurst { now, bytes, packets, path, in_flight_bytes, retransmission });
         if let Some(rate) = cc.pace_bytes_per_s() {
             let gap = u64::from(bytes) * SECOND / rate.max(1);
             self.pace_at = self.pace_at.max(now) + gap;
@@ -187,15 +185,15 @@ impl Steering {
     }
 
     /// The peer has a packet.
-    pub fn acked(&mut self, cfg: &Config, sent: &Sent) {
+    pub fn acked(&mut self, cfg: &Config, sent: &SentPacket) {
         let timeout_ns = self.idle_timeout_ns(cfg);
         self.flow.paths.acked(sent.path, sent.sent_at, sent.attempt > 0, timeout_ns);
         self.flow.acked_bytes += u64::from(sent.bytes);
     }
 
     /// A packet is lost, and in flight no more.
-    pub fn lost(&mut self, now: Nanos, sent: &Sent, kind: LossKind, in_flight_bytes: u64) {
-        let Sent { sent_at, bytes, path, .. } = *sent;
+    pub fn lost(&mut self, now: Nanos, sent: &SentPacket, kind: LossKind, in_flight_bytes: u64) {
+        let SentPacket { sent_at, bytes, path, .. } = *sent;
         self.flow.lost(kind);
         match kind {
             LossKind::Trim => self.flow.paths.cut_off(path),
@@ -207,7 +205,7 @@ impl Steering {
     }
 
     /// A later packet on the same path was acknowledged.
-    pub fn was_overtaken(&self, sent: &Sent) -> bool {
+    pub fn was_overtaken(&self, sent: &SentPacket) -> bool {
         self.flow.paths.was_overtaken(sent.path, sent.sent_at)
     }
 
@@ -260,7 +258,7 @@ impl Steering {
         let ce_bytes = (acked_bytes * u64::from(echo.ce) / u64::from(count)) as u32;
         let rtt_ns = self.measure(now, arrived, echo.sent_at_ns, echo.hold_ns);
         let age = (now as u32).wrapping_sub(echo.sent_at_ns);
-        let feedback = AckFeedback {
+        let feedback = AckSample {
             now,
             sent_at: now.saturating_sub(age.into()),
             acked_bytes,
@@ -295,7 +293,7 @@ impl Steering {
         }
         let age = (now as u32).wrapping_sub(state.echo_sent_at_ns);
         let sent_at = if rtt_ns.is_some() { now.saturating_sub(age.into()) } else { now };
-        self.learn(&AckFeedback {
+        self.learn(&AckSample {
             now,
             sent_at,
             acked_bytes,
@@ -309,7 +307,7 @@ impl Steering {
         });
     }
 
-    fn learn(&mut self, feedback: &AckFeedback) {
+    fn learn(&mut self, feedback: &AckSample) {
         self.learning = self.learning.saturating_sub(u8::from(feedback.rtt_ns.is_some()));
         if let Some(cc) = &mut self.cc {
             cc.on_ack(feedback);

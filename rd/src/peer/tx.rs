@@ -10,7 +10,9 @@ use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::ACK_BYTES;
-use crate::wire::header::{FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, Kind, SEAL_BYTES};
+use crate::wire::header::{
+    FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, PacketKind, SEAL_BYTES,
+};
 use crate::wire::record::{ACK_RECORD_BYTES, EAGER_HEADER_BYTES};
 
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
@@ -87,7 +89,7 @@ impl Peer {
             attempt,
             psn: psn.0,
             sent_at_ns: now as u32,
-            ..Header::new(Kind::Data, self.remote.session)
+            ..Header::new(PacketKind::Data, self.session.their_id())
         }
     }
 
@@ -95,20 +97,19 @@ impl Peer {
     fn note_burst(&mut self, core: &Core, now: Nanos, burst: &mut TxBurst, repeated: bool) {
         burst.to = self.name;
         self.touch(now);
-        self.live.owed_since.get_or_insert(now);
         burst.may_fragment = self.size.may_fragment(burst.segment_bytes);
         self.size.sending(now);
         let ecn = core.near.as_ref().filter(|_| self.near).map(|near| near.ecn);
         let of_link = (self.paths, self.datagram_bytes);
         let feedback = (self.tx.flight.bytes(), repeated);
         burst.ecn = self.tx.steering.sent(&core.cfg, now, burst, of_link, ecn, feedback);
-        self.arm_probe(core, now);
+        self.live.sent(now, self.probe_timeout_ns(core));
     }
 
     /// Whether small messages should go now (protocol.md §5.2).
     pub(crate) fn bundle_due(&self, core: &Core, flush: bool) -> bool {
         let (out, flight) = (&self.tx.out, &self.tx.flight);
-        if out.has_records() || self.rx.has_done() {
+        if out.has_records() || self.responder.has_done() {
             return true;
         }
         if out.queued() == 0 || !out.has_order_credit() {
@@ -219,7 +220,7 @@ impl Peer {
 
     /// Asks who is at the peer's address, once it answers.
     fn settle_doubt<H: Host>(&mut self, host: &mut H) {
-        if self.doubted && self.live.probes == 0 && self.seals.is_some() {
+        if self.doubted && self.live.is_answering() && self.seals.is_some() {
             self.seals = self.seals.filter(|_| host.shares_memory(self.name));
             self.doubted = false;
         }

@@ -18,7 +18,7 @@ const KIND_BITS: u8 = 15;
 /// What a packet is for (protocol.md §2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum PacketKind {
     /// Payload or a bundle of records; has a PSN and is repaired when lost.
     Data = 0,
     /// Acknowledgement state, with SACK, NACK and per-packet sections.
@@ -45,21 +45,21 @@ pub enum Kind {
     SizeAnswer = 11,
 }
 
-impl Kind {
-    fn from_bits(bits: u8) -> Option<Kind> {
+impl PacketKind {
+    fn from_bits(bits: u8) -> Option<PacketKind> {
         Some(match bits {
-            0 => Kind::Data,
-            1 => Kind::Ack,
-            2 => Kind::Probe,
-            3 => Kind::Hello,
-            4 => Kind::Challenge,
-            5 => Kind::Welcome,
-            6 => Kind::Reset,
-            7 => Kind::Goodbye,
-            8 => Kind::GoodbyeAck,
-            9 => Kind::Version,
-            10 => Kind::SizeProbe,
-            11 => Kind::SizeAnswer,
+            0 => PacketKind::Data,
+            1 => PacketKind::Ack,
+            2 => PacketKind::Probe,
+            3 => PacketKind::Hello,
+            4 => PacketKind::Challenge,
+            5 => PacketKind::Welcome,
+            6 => PacketKind::Reset,
+            7 => PacketKind::Goodbye,
+            8 => PacketKind::GoodbyeAck,
+            9 => PacketKind::Version,
+            10 => PacketKind::SizeProbe,
+            11 => PacketKind::SizeAnswer,
             _ => return None,
         })
     }
@@ -88,7 +88,7 @@ pub struct Header {
     /// EETH Type: the packet belongs to a long message.
     pub long: bool,
     /// What the packet is for.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// `FLAG_*`.
     pub flags: u8,
     /// EETH Msg_ID.
@@ -112,7 +112,7 @@ pub struct Header {
 impl Header {
     /// A header with everything but `kind` and `session` zero.
     #[must_use]
-    pub fn new(kind: Kind, session: u64) -> Header {
+    pub fn new(kind: PacketKind, session: u64) -> Header {
         Header {
             long: false,
             kind,
@@ -139,8 +139,8 @@ impl Header {
 
     fn read(r: &mut Reader<'_>) -> Result<Header, Option<Malformed>> {
         let first = r.u8().map_err(Some)?;
-        let kind = Kind::from_bits(first & KIND_BITS);
-        if version(first) != VERSION && kind != Some(Kind::Version) {
+        let kind = PacketKind::from_bits(first & KIND_BITS);
+        if version(first) != VERSION && kind != Some(PacketKind::Version) {
             return Err(None);
         }
         let kind = kind.ok_or(Some(Malformed))?;
@@ -188,7 +188,7 @@ pub(crate) fn version(first: u8) -> u8 {
 }
 
 /// Whether a datagram's first byte names this kind, in whatever version.
-pub(crate) fn names_kind(first: u8, kind: Kind) -> bool {
+pub(crate) fn names_kind(first: u8, kind: PacketKind) -> bool {
     first & KIND_BITS == kind as u8
 }
 

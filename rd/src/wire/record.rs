@@ -4,7 +4,7 @@
 //! of its eager records in the same order. So the header checksum covers one contiguous region.
 
 use super::ack::{ACK_BYTES, AckState};
-use super::remote::{self, Answer, Request};
+use super::remote::{self, Answer, RemoteRequest};
 use super::{Malformed, Reader};
 use alloc::vec::Vec;
 
@@ -74,7 +74,7 @@ pub enum Record {
     /// Acknowledgement state riding along.
     Ack(AckState),
     /// A request to the reader's memory.
-    Request(Request),
+    Request(RemoteRequest),
     /// An answer to one of the reader's requests.
     Answer(Answer),
     /// The reader's writes and updates with send orders in this range were done.
@@ -216,7 +216,7 @@ impl Record {
             }
             ACK => Ok(Record::Ack(AckState::parse(r)?)),
             remote::WRITE..=remote::ATOMIC => {
-                Ok(Record::Request(Request::parse(kind, flags, half, r)?))
+                Ok(Record::Request(RemoteRequest::parse(kind, flags, half, r)?))
             }
             remote::ANSWER => Ok(Record::Answer(Answer::parse(flags, half, r)?)),
             remote::DONE => {

@@ -142,7 +142,7 @@ pub enum Action {
 
 /// A request to a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct RemoteRequest {
     /// Send order.
     pub order: u32,
     /// The asker's number for the operation, echoed in the answer.
@@ -157,7 +157,7 @@ pub struct Request {
     pub targets: Targets,
 }
 
-impl Request {
+impl RemoteRequest {
     /// Bytes of the record's header.
     #[must_use]
     pub fn header_bytes(&self) -> usize {
@@ -196,7 +196,7 @@ impl Request {
         flags: u8,
         operand_bytes: u16,
         r: &mut Reader<'_>,
-    ) -> Result<Request, Malformed> {
+    ) -> Result<RemoteRequest, Malformed> {
         let (order, op) = (r.u32()?, r.u32()?);
         let action = match kind {
             WRITE => Action::Write,
@@ -215,7 +215,7 @@ impl Request {
             *target = Target { addr: r.u64()?, len_bytes: r.u64()?, key: r.u64()? };
         }
         let targets = Targets::new(&list[..count]).ok_or(Malformed)?;
-        let request = Request { order, op, action, operand_bytes, data, targets };
+        let request = RemoteRequest { order, op, action, operand_bytes, data, targets };
         if request.is_consistent() { Ok(request) } else { Err(Malformed) }
     }
 
@@ -344,10 +344,10 @@ mod tests {
         let parses = |action: Action, len_bytes: u64| {
             let targets = Targets::new(&[Target { addr: 0, len_bytes, key: 1 }]).unwrap();
             let (order, op, operand_bytes, data) = (1, 2, 0, None);
-            let request = Request { order, op, action, operand_bytes, data, targets };
+            let request = RemoteRequest { order, op, action, operand_bytes, data, targets };
             let mut out = Vec::new();
             request.emit(&mut out);
-            let parsed = Request::parse(out[0], out[1], 0, &mut Reader::new(&out[4..]));
+            let parsed = RemoteRequest::parse(out[0], out[1], 0, &mut Reader::new(&out[4..]));
             assert!(parsed.as_ref().is_ok_and(|p| *p == request) || parsed == Err(Malformed));
             parsed.is_ok()
         };
@@ -361,7 +361,7 @@ mod tests {
     fn the_longest_atomic_fits_the_smallest_datagram() {
         let atomic = Atomic { op: 12, datatype: 7, form: Form::Compare };
         let list = [Target { len_bytes: ATOMIC_MAX_BYTES / 4, ..Target::default() }; TARGETS_MAX];
-        let request = Request {
+        let request = RemoteRequest {
             order: 0,
             op: 0,
             action: Action::Atomic(atomic),

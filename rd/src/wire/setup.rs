@@ -1,7 +1,7 @@
 //! Session set-up and end: hello, challenge, welcome, probe, reset, goodbye (protocol.md §3).
 
 use super::ack::AckState;
-use super::header::{HEADER_BYTES, Kind, VERSION, checksum_ok, names_kind, version};
+use super::header::{HEADER_BYTES, PacketKind, VERSION, checksum_ok, names_kind, version};
 use super::{Malformed, NAME_BYTES, Reader, put_name};
 use crate::cc::AckPolicy;
 use alloc::vec::Vec;
@@ -218,7 +218,8 @@ impl ForeignHello {
         let first = *bytes.first()?;
         let body_bytes = bytes.len().checked_sub(HEADER_BYTES)?;
         let told = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
-        if version(first) == VERSION || !names_kind(first, Kind::Hello) || told != body_bytes {
+        if version(first) == VERSION || !names_kind(first, PacketKind::Hello) || told != body_bytes
+        {
             return None;
         }
         let mut r = Reader::new(bytes.get(Self::SESSION_AT..)?);

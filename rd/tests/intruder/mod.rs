@@ -7,7 +7,7 @@ use erd_rd::cc::fixed::ERD;
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{AckState, emit_sections};
-use erd_rd::wire::header::{FLAG_SEAL, HEADER_BYTES, Header, Kind, SEAL_BYTES, seal};
+use erd_rd::wire::header::{FLAG_SEAL, HEADER_BYTES, Header, PacketKind, SEAL_BYTES, seal};
 use erd_rd::wire::record::Record;
 use erd_rd::wire::setup::{Asker, Greeting};
 use erd_rd::{
@@ -141,7 +141,7 @@ impl Victim {
     }
 }
 
-fn only(sent: &[Sent], kind: Kind) -> Option<&Sent> {
+fn only(sent: &[Sent], kind: PacketKind) -> Option<&Sent> {
     sent.iter().find(|sent| sent.h.kind == kind)
 }
 
@@ -149,16 +149,19 @@ fn only(sent: &[Sent], kind: Kind) -> Option<&Sent> {
 fn enter(victim: &mut Victim, greeting: &mut Greeting) -> Option<Greeting> {
     let from = greeting.name;
     let sent = victim.takes(from, &hello(greeting));
-    let challenge = only(&sent, Kind::Challenge)?;
+    let challenge = only(&sent, PacketKind::Challenge)?;
     greeting.cookie = u64::from_be_bytes(challenge.body[..8].try_into().unwrap());
     let sent = victim.takes(from, &hello(greeting));
-    let welcome = only(&sent, Kind::Welcome)?;
+    let welcome = only(&sent, PacketKind::Welcome)?;
     Some(Greeting::parse(&mut Reader::new(&welcome.body)).unwrap())
 }
 
 /// Announces a message that nobody will ever receive.
 fn announcement(session: u64, psn: u32) -> Vec<u8> {
-    bundle(Header { psn, ..Header::new(Kind::Data, session) }, &Record::Rts(message(0, 1 << 30)))
+    bundle(
+        Header { psn, ..Header::new(PacketKind::Data, session) },
+        &Record::Rts(message(0, 1 << 30)),
+    )
 }
 
 /// Opens a session and announces a message.
@@ -207,7 +210,7 @@ pub fn hoarders_go_first() {
     for port in 1..=4 {
         announce(&mut victim, at(3, port));
         let sent = victim.waits(20 * MILLISECOND);
-        left.extend(sent.into_iter().filter(|s| s.h.kind == Kind::Goodbye));
+        left.extend(sent.into_iter().filter(|s| s.h.kind == PacketKind::Goodbye));
     }
     assert!(!left.is_empty(), "room is made");
     assert!(left.iter().all(|s| s.to.ip() == at(2, 1).ip()), "quiet sessions are left alone");
@@ -222,7 +225,7 @@ pub fn takes_a_dead_peers_port() {
     // They talk until the data flows; then the peer is gone.
     for _ in 0..3 {
         let mut back = Vec::new();
-        for sent in way.drain(..).filter(|sent| sent.h.kind != Kind::Data) {
+        for sent in way.drain(..).filter(|sent| sent.h.kind != PacketKind::Data) {
             let bytes = packet(sent.h, |out| out.extend(&sent.body));
             back.extend(peer.takes("10.0.0.1:1".parse().unwrap(), &bytes));
         }
@@ -234,17 +237,17 @@ pub fn takes_a_dead_peers_port() {
         victim.posts(name, 16_000);
     }
     let probes = victim.waits(200 * MILLISECOND);
-    let probe = only(&probes, Kind::Probe).expect("the peer is silent");
+    let probe = only(&probes, PacketKind::Probe).expect("the peer is silent");
     let asker = Asker::parse(&mut Reader::new(&probe.body)).unwrap();
     // Half of what was sent is acknowledged; all limits are raised.
     let mut data = 0;
     for cum_psn in (7..=probe.h.psn).rev() {
         let state = raise(cum_psn, probe.h.psn);
-        let ack = packet(Header::new(Kind::Ack, asker.id), |out| {
+        let ack = packet(Header::new(PacketKind::Ack, asker.id), |out| {
             state.emit(out);
             emit_sections(out, cum_psn, &[], &[], &[]);
         });
-        data += victim.takes(name, &ack).iter().filter(|s| s.h.kind == Kind::Data).count();
+        data += victim.takes(name, &ack).iter().filter(|s| s.h.kind == PacketKind::Data).count();
     }
     assert_eq!(victim.host.ended, 0, "the stranger has acknowledged messages");
     assert_eq!(data, 0, "the stranger was sent more");
@@ -275,13 +278,13 @@ pub fn asks_for_another_welcome() {
     let mut greeting = greeting_from(at(1, 9));
     let theirs = enter(&mut victim, &mut greeting).expect("a stranger may say hello");
     let again = victim.takes(greeting.name, &hello(&greeting));
-    assert!(only(&again, Kind::Welcome).is_some(), "the welcome may have been lost");
-    let probe = Header { psn: 0, ..Header::new(Kind::Probe, theirs.session) };
+    assert!(only(&again, PacketKind::Welcome).is_some(), "the welcome may have been lost");
+    let probe = Header { psn: 0, ..Header::new(PacketKind::Probe, theirs.session) };
     let asker = Asker { id: greeting.asker, name: greeting.name };
     let answer = victim.takes(greeting.name, &packet(probe, |out| asker.emit(out)));
-    assert!(only(&answer, Kind::Ack).is_some(), "the peer has the session id");
+    assert!(only(&answer, PacketKind::Ack).is_some(), "the peer has the session id");
     let again = victim.takes(greeting.name, &hello(&greeting));
-    assert!(only(&again, Kind::Welcome).is_none(), "the peer has no use for it");
+    assert!(only(&again, PacketKind::Welcome).is_none(), "the peer has no use for it");
 }
 
 /// Has the victim send to somebody else.
@@ -312,7 +315,7 @@ pub fn guesses_session_ids() {
     let theirs = enter(&mut victim, &mut greeting_from(at(1, 9))).expect("an honest peer");
     let me = Asker { id: 0x77, name: at(2, 1) };
     let mut ask = |session: u64| {
-        let probe = packet(Header::new(Kind::Probe, session), |out| me.emit(out));
+        let probe = packet(Header::new(PacketKind::Probe, session), |out| me.emit(out));
         let sent = victim.takes(me.name, &probe);
         let told: Vec<_> =
             sent.iter().map(|s| (s.to, s.h.kind, s.h.session, s.len_bytes)).collect();
@@ -334,7 +337,7 @@ pub fn raises_limits_by_a_stale_acknowledgement() {
     for behind in [1 << 20, 1 << 30] {
         let cum_psn = theirs.first_psn.wrapping_sub(behind);
         let state = raise(cum_psn, cum_psn);
-        let ack = packet(Header::new(Kind::Ack, theirs.session), |out| {
+        let ack = packet(Header::new(PacketKind::Ack, theirs.session), |out| {
             state.emit(out);
             emit_sections(out, cum_psn, &[], &[], &[]);
         });

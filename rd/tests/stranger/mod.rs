@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "three test programs compile this module, and each uses its part")]
 
 use erd_rd::cc::AckPolicy;
-use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, Kind, seal};
+use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, PacketKind, seal};
 use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
 use erd_rd::wire::setup::Greeting;
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ pub fn packet(mut h: Header, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// A hello with this greeting.
 pub fn hello(greeting: &Greeting) -> Vec<u8> {
-    packet(Header::new(Kind::Hello, 0), |out| greeting.emit(out))
+    packet(Header::new(PacketKind::Hello, 0), |out| greeting.emit(out))
 }
 
 /// A bundle of one record.

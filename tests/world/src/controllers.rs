@@ -14,7 +14,9 @@ use super::fuzz::Input;
 use erd_rd::Nanos;
 use erd_rd::cc::pipe::Pipe;
 use erd_rd::cc::schemes;
-use erd_rd::cc::{Ack, AckPolicy, Controller, FlowParams, Loss, LossKind, Scheme, Sent, Timeout};
+use erd_rd::cc::{
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossKind, Scheme, SentBurst, Timeout,
+};
 use erd_rd::units::{MICROSECOND, SECOND};
 use std::collections::VecDeque;
 
@@ -239,7 +241,7 @@ impl<'a> Model<'a> {
         let flight = Flight { sent_at: self.now, packets, packet_bytes, path, psn };
         self.flights.push_back(flight);
         self.in_flight_bytes += flight.bytes();
-        self.flow.on_sent(&Sent {
+        self.flow.on_sent(&SentBurst {
             now: self.now,
             bytes: flight.bytes() as u32,
             packets,
@@ -338,7 +340,7 @@ impl<'a> Model<'a> {
         self.foremost_psn = self.foremost_psn.max(flight.psn);
         let per_packet = self.policy == AckPolicy::PerPacket;
         let lag = if per_packet { self.foremost_psn - flight.psn } else { 0 };
-        let ack = Ack {
+        let ack = AckSample {
             now: self.now,
             sent_at: if rtt_ns.is_some() { flight.sent_at } else { self.now },
             acked_bytes,

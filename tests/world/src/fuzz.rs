@@ -13,10 +13,11 @@ use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{AckState, Sections, emit_sections};
 use erd_rd::wire::header::{
-    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, Kind, seal,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, PacketKind,
+    seal,
 };
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header, parse_eager_header};
-use erd_rd::wire::remote::{Action as Access, Answer, Request};
+use erd_rd::wire::remote::{Action as Access, Answer, RemoteRequest};
 use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
 use erd_rd::{Atomic, Ecn, Form, Nanos, Refusal, Stats, Target, Targets};
 use std::cell::{Cell, RefCell};
@@ -198,7 +199,7 @@ impl<'a> Input<'a> {
                     Access::Atomic(_) if form == Form::Compare => 2 * len_bytes,
                     Access::Atomic(_) => len_bytes,
                 };
-                Record::Request(Request {
+                Record::Request(RemoteRequest {
                     order,
                     op,
                     action,
@@ -385,7 +386,7 @@ impl Attack {
         };
         let flags = FLAG_PAYLOAD_CRC | (input.byte() & FLAG_ACK_REQUEST);
         let psn = real.psn.wrapping_add(u32::from(input.byte() % 16)).wrapping_sub(4);
-        let mut h = Header { flags, psn, ..Header::new(Kind::Data, real.session) };
+        let mut h = Header { flags, psn, ..Header::new(PacketKind::Data, real.session) };
         let mut body = Vec::new();
         let mut payload = vec![0x5a; input.below(64)];
         if input.byte() & 1 == 0 {

@@ -7,7 +7,7 @@ use super::pattern;
 use erd_core::region::Pass;
 use erd_core::run::Memory;
 use erd_core::run::pieces::Pieces;
-use erd_rd::wire::header::{Header, Kind, SEAL_BYTES};
+use erd_rd::wire::header::{Header, PacketKind, SEAL_BYTES};
 use erd_rd::{Expected, Part, SendToken, TxBurst};
 use std::ptr::NonNull;
 
@@ -88,7 +88,7 @@ impl View<'_> {
         assert!(fits, "a burst of {} bytes", burst.total_bytes);
         let paths = self.setup.paths(burst.to);
         assert!(burst.path < paths, "path {} of {paths}", burst.path);
-        let probes = Header::parse(&burst.bytes).is_ok_and(|h| h.kind == Kind::SizeProbe);
+        let probes = Header::parse(&burst.bytes).is_ok_and(|h| h.kind == PacketKind::SizeProbe);
         let limit = u32::from(limits.limit_bytes(burst.to));
         let refused = burst.segment_bytes > limit && !burst.may_fragment;
         assert!(probes || !refused, "a datagram of {} bytes", burst.segment_bytes);

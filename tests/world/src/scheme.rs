@@ -2,7 +2,8 @@
 //! every acknowledgement policy, small windows, pacing and ECN.
 
 use erd_rd::cc::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, Scheme, SentBurst, Timeout,
+    View,
 };
 use erd_rd::{Ecn, Nanos};
 
@@ -72,12 +73,12 @@ impl TestController {
 }
 
 impl Controller for TestController {
-    fn on_sent(&mut self, sent: &Sent) {
+    fn on_sent(&mut self, sent: &SentBurst) {
         self.at(sent.now);
         assert!(sent.bytes > 0 && sent.in_flight_bytes >= u64::from(sent.bytes), "{sent:?}");
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    fn on_ack(&mut self, ack: &AckSample) {
         self.at(ack.now);
         assert!(ack.path < self.paths, "{ack:?}");
         self.window_bytes = (self.window_bytes + ack.acked_bytes / 4).min(self.scheme.window_bytes);

@@ -2,7 +2,7 @@
 
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::{MICROSECOND, MILLISECOND, Nanos};
-use erd_rd::wire::header::Kind;
+use erd_rd::wire::header::PacketKind;
 use erd_world::ledger::Rules;
 use erd_world::script::{PATIENCE_NS, world};
 use erd_world::sim::World;
@@ -46,7 +46,7 @@ fn a_short_message_is_acknowledged_once() {
 }
 
 /// Notes what the second node sends from now on.
-fn watch(w: &mut World) -> Rc<RefCell<Vec<Kind>>> {
+fn watch(w: &mut World) -> Rc<RefCell<Vec<PacketKind>>> {
     let kinds = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&kinds);
     w.net.filter = Some(Box::new(move |datagram, h| {
@@ -71,7 +71,7 @@ fn ask(w: &mut World, messages: u64, len_bytes: u64, answer_bytes: u64) {
 }
 
 /// What the second node sends, from a message of the first on, when it answers with `answer_bytes`.
-fn kinds_of_an_answer(policy: AckPolicy, answer_bytes: u64) -> Vec<Kind> {
+fn kinds_of_an_answer(policy: AckPolicy, answer_bytes: u64) -> Vec<PacketKind> {
     let mut w = pair(policy);
     acks_of(&mut w, 5, SHORT_BYTES);
     let kinds = watch(&mut w);
@@ -88,7 +88,7 @@ fn the_acknowledgement_of_a_short_message_rides_on_the_answer() {
         for answer_bytes in [8, SHORT_BYTES] {
             let kinds = kinds_of_an_answer(policy, answer_bytes);
             let count = answer_bytes.div_ceil(SEGMENT_BYTES) as usize;
-            assert_eq!(kinds, vec![Kind::Data; count], "{policy:?}, {answer_bytes} B");
+            assert_eq!(kinds, vec![PacketKind::Data; count], "{policy:?}, {answer_bytes} B");
         }
     }
 }
@@ -100,7 +100,7 @@ fn the_acknowledgement_of_a_few_small_messages_rides_on_the_answer() {
         ask(&mut w, 1, 8, 8);
         let kinds = watch(&mut w);
         ask(&mut w, 4, 8, 8);
-        assert_eq!(kinds.take(), [Kind::Data], "{policy:?}");
+        assert_eq!(kinds.take(), [PacketKind::Data], "{policy:?}");
     }
 }
 
@@ -110,16 +110,20 @@ fn who_never_answers_acknowledges_small_messages_at_once() {
     acks_of(&mut w, 5, 8);
     let kinds = watch(&mut w);
     ask(&mut w, 4, 8, 8);
-    assert_eq!(kinds.take(), [Kind::Ack, Kind::Data]);
+    assert_eq!(kinds.take(), [PacketKind::Ack, PacketKind::Data]);
     ask(&mut w, 4, 8, 8);
-    assert_eq!(kinds.take(), [Kind::Data], "it did answer");
+    assert_eq!(kinds.take(), [PacketKind::Data], "it did answer");
 }
 
 #[test]
 fn an_answer_without_room_goes_before_the_acknowledgement() {
     for policy in POLICIES {
         let kinds = kinds_of_an_answer(policy, FULL_BYTES);
-        assert_eq!(kinds, [Kind::Data, Kind::Data, Kind::Data, Kind::Ack], "{policy:?}");
+        assert_eq!(
+            kinds,
+            [PacketKind::Data, PacketKind::Data, PacketKind::Data, PacketKind::Ack],
+            "{policy:?}"
+        );
     }
 }
 
@@ -187,9 +191,9 @@ fn lost_acknowledgements_do_not_make_the_next_repair_later() {
     acks_of(&mut w, 5, 8);
     let mut acks = 0;
     w.net.filter = Some(Box::new(move |datagram, h| {
-        acks += u64::from(datagram.from == 1 && h.kind == Kind::Ack);
+        acks += u64::from(datagram.from == 1 && h.kind == PacketKind::Ack);
         // The answer to the probe that follows a lost one comes through.
-        match datagram.from == 1 && h.kind == Kind::Ack && acks % 2 == 1 {
+        match datagram.from == 1 && h.kind == PacketKind::Ack && acks % 2 == 1 {
             true => erd_world::net::Fate::Drop,
             false => erd_world::net::Fate::Pass,
         }

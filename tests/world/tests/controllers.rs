@@ -4,8 +4,8 @@
 //! `CONTROLLER_SCHEME=name` picks one scheme.
 
 use erd_rd::cc::{
-    Ack, AckPolicy, Controller, FlowParams, Loss, LossDetection, Scheme, Sent, Timeout, View,
-    schemes,
+    AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, Scheme, SentBurst, Timeout,
+    View, schemes,
 };
 use erd_rd::{Ecn, Nanos};
 use erd_world::controllers::{Seen, drive};
@@ -89,9 +89,9 @@ struct Faulty {
 }
 
 impl Controller for Faulty {
-    fn on_sent(&mut self, _: &Sent) {}
+    fn on_sent(&mut self, _: &SentBurst) {}
 
-    fn on_ack(&mut self, _: &Ack) {}
+    fn on_ack(&mut self, _: &AckSample) {}
 
     fn on_loss(&mut self, _: &Loss) {
         self.is_hurt = true;

@@ -2,7 +2,7 @@
 
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::Ecn;
-use erd_rd::wire::header::Kind;
+use erd_rd::wire::header::PacketKind;
 use erd_world::ledger::Rules;
 use erd_world::net::Fate;
 use erd_world::node::{NearSetup, Setup};
@@ -54,7 +54,7 @@ fn watch(w: &mut World) -> All {
     let all = All::default();
     let seen = Rc::clone(&all);
     w.net.filter = Some(Box::new(move |datagram, h| {
-        if h.kind == Kind::Data {
+        if h.kind == PacketKind::Data {
             let mut seen = seen.borrow_mut();
             let of = seen.entry((datagram.from, datagram.to)).or_default();
             of.largest = of.largest.max(datagram.bytes.len());

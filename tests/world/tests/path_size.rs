@@ -1,7 +1,7 @@
 //! Paths that carry less than the hosts' links, or less than before (protocol.md §4.6).
 
 use erd_rd::units::{MILLISECOND, SECOND};
-use erd_rd::wire::header::Kind;
+use erd_rd::wire::header::PacketKind;
 use erd_rd::{Nanos, OpError};
 use erd_world::ledger::Rules;
 use erd_world::net::{Carries, Fate};
@@ -48,7 +48,7 @@ fn watch_sizes(w: &mut World) -> Rc<Cell<usize>> {
     let largest = Rc::new(Cell::new(0));
     let seen = Rc::clone(&largest);
     w.net.filter = Some(Box::new(move |datagram, h| {
-        if h.kind == Kind::Data && h.attempt == 0 {
+        if h.kind == PacketKind::Data && h.attempt == 0 {
             seen.set(seen.get().max(datagram.bytes.len()));
         }
         Fate::Pass

@@ -3,7 +3,7 @@
 
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::{MILLISECOND, SECOND};
-use erd_rd::wire::header::Kind;
+use erd_rd::wire::header::PacketKind;
 use erd_rd::{DropReason, OpError};
 use erd_world::app::Class;
 use erd_world::ledger::{Outgoing, Rules};
@@ -35,7 +35,7 @@ fn a_clean_network_needs_no_repair() {
 fn the_last_packet_of_a_message_is_lost() {
     let mut w = world(2, NONE, |_| {});
     let recv = w.want(1, 10_000);
-    w.lose(1, |_, h| h.kind == Kind::Data && h.s_offset > 8000);
+    w.lose(1, |_, h| h.kind == PacketKind::Data && h.s_offset > 8000);
     let send = w.post(0, 1, 10_000);
     w.settle(PATIENCE_NS);
     assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(10_000))));
@@ -46,7 +46,7 @@ fn the_last_packet_of_a_message_is_lost() {
 fn a_hole_is_repaired_by_a_nack() {
     let mut w = world(2, NONE, |_| {});
     let recv = w.want(1, 4 << 20);
-    w.lose(1, |_, h| h.kind == Kind::Data && h.s_offset > 100_000);
+    w.lose(1, |_, h| h.kind == PacketKind::Data && h.s_offset > 100_000);
     let send = w.post(0, 1, 4 << 20);
     w.settle(PATIENCE_NS);
     assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(4 << 20))));
@@ -79,8 +79,8 @@ fn repair_the_lowest_hole(lost: u8) {
     });
     let recv = w.want(1, 8 << 20);
     w.lose(u32::MAX, move |_, h| {
-        let (is_first, at) = (h.kind == Kind::Data && h.attempt == 0, h.s_offset / 1_000);
-        let is_lowest = h.kind == Kind::Data && at == 2 && h.attempt < lost;
+        let (is_first, at) = (h.kind == PacketKind::Data && h.attempt == 0, h.s_offset / 1_000);
+        let is_lowest = h.kind == PacketKind::Data && at == 2 && h.attempt < lost;
         is_lowest || is_first && (at > 0 && at < 2_000 && at % 2 == 0 || at > 6_000)
     });
     let send = w.post(0, 1, 8 << 20);
@@ -118,7 +118,7 @@ fn every_packet_comes_twice() {
 fn the_permission_to_send_is_lost() {
     let mut w = world(2, NONE, |_| {});
     let recv = w.want(1, 1 << 20);
-    w.lose(2, |from, h| from == 1 && h.kind == Kind::Data);
+    w.lose(2, |from, h| from == 1 && h.kind == PacketKind::Data);
     let send = w.post(0, 1, 1 << 20);
     w.settle(PATIENCE_NS);
     assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(1 << 20))));
@@ -127,7 +127,7 @@ fn the_permission_to_send_is_lost() {
 
 #[test]
 fn each_packet_of_the_set_up_is_lost() {
-    for kind in [Kind::Hello, Kind::Challenge, Kind::Welcome] {
+    for kind in [PacketKind::Hello, PacketKind::Challenge, PacketKind::Welcome] {
         let mut w = world(2, NONE, |_| {});
         w.lose(3, move |_, h| h.kind == kind);
         let recv = w.want(1, 64);
@@ -180,7 +180,7 @@ fn a_receive_too_small_gets_its_part_and_the_whole_length() {
 fn the_last_acknowledgement_is_lost_before_the_goodbye() {
     let mut w = world(2, ANY_FAILURE, |_| {});
     let recv = w.want(1, 64);
-    w.lose(u32::MAX, |from, h| from == 1 && matches!(h.kind, Kind::Ack | Kind::Data));
+    w.lose(u32::MAX, |from, h| from == 1 && matches!(h.kind, PacketKind::Ack | PacketKind::Data));
     let send = w.post(0, 1, 64);
     w.run_until(SECOND, |w| w.result(recv).is_some());
     assert_eq!((w.outcome(send), w.result(recv)), (None, Some(Ok(64))));
@@ -197,7 +197,7 @@ fn write(to: usize, len_bytes: u64) -> Plan {
 #[test]
 fn who_closes_can_see_that_answers_are_owed() {
     let mut w = world(2, ANY_FAILURE, |_| {});
-    w.lose(3, |from, h| from == 1 && matches!(h.kind, Kind::Ack | Kind::Data));
+    w.lose(3, |from, h| from == 1 && matches!(h.kind, PacketKind::Ack | PacketKind::Data));
     w.ask(0, &write(1, 64));
     let owes = |w: &World| w.nodes[1].endpoint.as_ref().unwrap().owes_answers();
     assert!(w.run_until(SECOND, owes), "the write was met");
@@ -227,7 +227,7 @@ fn goodbyes_that_nobody_confirms_end() {
     w.want(1, 64);
     w.post(0, 1, 64);
     w.settle(PATIENCE_NS);
-    w.lose(u32::MAX, |_, h| matches!(h.kind, Kind::Goodbye | Kind::GoodbyeAck));
+    w.lose(u32::MAX, |_, h| matches!(h.kind, PacketKind::Goodbye | PacketKind::GoodbyeAck));
     w.close(0);
     let closed = w.run_until(PATIENCE_NS, |w| w.nodes[0].endpoint.as_ref().unwrap().is_closed());
     assert!(closed, "the endpoint does not close");
@@ -266,8 +266,8 @@ fn nothing_of_a_process_that_dies_in_the_set_up_reaches_its_successor() {
     let second = Rc::clone(&restarted);
     // The first process takes the hello and sends data, which is late; its welcome is lost.
     w.net.filter = Some(Box::new(move |datagram, h| match (datagram.from, h.kind) {
-        (1, Kind::Hello | Kind::Welcome) if !second.get() => Fate::Drop,
-        (1, Kind::Data) if !second.get() => Fate::Delay(300 * MILLISECOND),
+        (1, PacketKind::Hello | PacketKind::Welcome) if !second.get() => Fate::Drop,
+        (1, PacketKind::Data) if !second.get() => Fate::Delay(300 * MILLISECOND),
         _ => Fate::Pass,
     }));
     w.post(0, 1, 64);
@@ -423,8 +423,8 @@ fn a_receiver_without_a_budget_serves_everybody() {
     let mut w = world(4, NONE, |s| s.config.unexpected_bytes = 0);
     let mut lost = 0;
     w.lose(u32::MAX, move |_, h| {
-        lost += u32::from(h.kind == Kind::Data);
-        h.kind == Kind::Data && lost % 5 == 0
+        lost += u32::from(h.kind == PacketKind::Data);
+        h.kind == PacketKind::Data && lost % 5 == 0
     });
     let lens = [0, 1, 100, 3_000, 16_000];
     for n in 0..300 {
@@ -493,7 +493,7 @@ fn sprayed(dead: &Rc<Cell<u8>>, sent_on: &Rc<Cell<[u64; 8]>>) -> World {
     let (dead, sent_on) = (Rc::clone(dead), Rc::clone(sent_on));
     w.net.filter = Some(Box::new(move |datagram, h| {
         let path = usize::from(datagram.path);
-        if datagram.from == 0 && h.kind == Kind::Data {
+        if datagram.from == 0 && h.kind == PacketKind::Data {
             let mut counts = sent_on.get();
             counts[path] += 1;
             sent_on.set(counts);

@@ -4,7 +4,7 @@ use crate::cc::options::Count;
 use crate::cc::paths;
 use crate::cc::pipe::{greater, lesser};
 use crate::cc::stamp::Stamp;
-use crate::cc::{Ack, Loss, LossKind};
+use crate::cc::{AckSample, Loss, LossKind};
 use crate::units::Nanos;
 use alloc::boxed::Box;
 use alloc::vec;
@@ -338,7 +338,12 @@ impl PathTable {
     /// estimates of the whole flow, and whether all paths should be weighed again; `None` if there is
     /// no such path.
     #[inline(always)]
-    pub(super) fn on_sample(&mut self, ack: &Ack, rtt_ns: f32, beta: f32) -> Option<(f32, bool)> {
+    pub(super) fn on_sample(
+        &mut self,
+        ack: &AckSample,
+        rtt_ns: f32,
+        beta: f32,
+    ) -> Option<(f32, bool)> {
         self.active_at = Tick::of(ack.now);
         let least = self.least.ns();
         let path = self.slots.get_mut(usize::from(ack.path))?;

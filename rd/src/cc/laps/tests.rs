@@ -24,8 +24,8 @@ fn flow(paths: u16) -> Laps {
     Laps::new(LAPS.scheme().shared(), &params, 7)
 }
 
-fn ack(now: Nanos, path: u16, rtt_ns: Nanos) -> Ack {
-    Ack {
+fn ack(now: Nanos, path: u16, rtt_ns: Nanos) -> AckSample {
+    AckSample {
         now,
         sent_at: now.saturating_sub(rtt_ns),
         acked_bytes: 4096,
@@ -52,7 +52,7 @@ fn send(flow: &mut Laps, now: Nanos) -> u16 {
 fn send_on(flow: &mut Laps, now: Nanos, path: u16) {
     let in_flight_bytes = 100_000;
     let (bytes, packets, retransmission) = (4096, 1, false);
-    flow.on_sent(&Sent { now, bytes, packets, path, in_flight_bytes, retransmission });
+    flow.on_sent(&SentBurst { now, bytes, packets, path, in_flight_bytes, retransmission });
 }
 
 /// Acknowledges every 100 us, later than any gate here, until the rate changed; the new rate.
@@ -233,7 +233,7 @@ fn drive(flow: &mut Laps, from: Nanos, to: Nanos, rtt_ns: Option<Nanos>) -> Vec<
         now += 10 * MICRO;
         if let Some(rtt_ns) = rtt {
             let sent_at = now - 10 * MICRO;
-            flow.on_ack(&Ack { sent_at, ..ack(now, path, rtt_ns) });
+            flow.on_ack(&AckSample { sent_at, ..ack(now, path, rtt_ns) });
         }
     }
     times
@@ -349,7 +349,7 @@ fn what_has_little_to_send_does_not_grow() {
     (flow.rate, flow.expected) = (1.0, 2.0);
     for n in 1..100 {
         let app_limited = true;
-        flow.on_ack(&Ack { app_limited, ..ack(n * 100 * MICRO, 0, 12 * MICRO) });
+        flow.on_ack(&AckSample { app_limited, ..ack(n * 100 * MICRO, 0, 12 * MICRO) });
     }
     assert!(near(flow.rate, 1.0, 1e-6));
 }
@@ -363,7 +363,7 @@ fn after_idling_half_the_window_until_something_came_back() {
     let (bytes, packets, path, retransmission) = (4096, 1, 0, false);
     let now = 10_000 * MICRO;
     let in_flight_bytes = 4096;
-    flow.on_sent(&Sent { now, bytes, packets, path, in_flight_bytes, retransmission });
+    flow.on_sent(&SentBurst { now, bytes, packets, path, in_flight_bytes, retransmission });
     assert!(flow.window_bytes().abs_diff(whole / 2) <= 1);
     flow.on_ack(&ack(10_012 * MICRO, 0, 12 * MICRO));
     assert!(flow.window_bytes().abs_diff(whole) <= 1);
@@ -409,7 +409,8 @@ fn whatever_is_told_everything_stays_within_bounds() {
                     flow.on_timeout(&Timeout { now, in_flight_bytes: 1, in_a_row });
                 }
                 2 => send_on(&mut flow, now, path),
-                _ => flow.on_ack(&Ack { acked_bytes: rng.next_u64(), ..ack(now, path, rtt_ns) }),
+                _ => flow
+                    .on_ack(&AckSample { acked_bytes: rng.next_u64(), ..ack(now, path, rtt_ns) }),
             }
             assert!(flow.next_path(now) < paths);
             let rate = flow.pace_bytes_per_s().unwrap();

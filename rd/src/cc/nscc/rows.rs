@@ -6,7 +6,7 @@ use crate::cc::options::{
 
 /// Where the two schemes differ by more than a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Form {
+pub(super) enum NsccForm {
     /// The consortium's simulator.
     #[default]
     Nscc,
@@ -17,7 +17,7 @@ pub(super) enum Form {
 /// Options of NSCC and SMaRTT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NsccOptions {
-    pub(super) form: Form,
+    pub(super) form: NsccForm,
     /// Queueing delay aimed at, noise apart.
     pub target: TypicalRtts,
     /// The same where switches trim.
@@ -46,7 +46,7 @@ pub struct NsccOptions {
 
 impl NsccOptions {
     pub(super) fn smartt() -> NsccOptions {
-        NsccOptions { form: Form::Smartt, ..NsccOptions::default() }
+        NsccOptions { form: NsccForm::Smartt, ..NsccOptions::default() }
     }
 }
 

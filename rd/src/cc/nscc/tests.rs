@@ -31,8 +31,8 @@ fn learned(scheme: &'static SchemeTable<NsccOptions>, rtt_ns: Nanos) -> Nscc {
     flow
 }
 
-fn ack(now: Nanos, rtt_ns: Nanos, path: u16) -> Ack {
-    Ack {
+fn ack(now: Nanos, rtt_ns: Nanos, path: u16) -> AckSample {
+    AckSample {
         now,
         sent_at: now.saturating_sub(rtt_ns),
         acked_bytes: 4096,

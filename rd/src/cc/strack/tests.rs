@@ -31,9 +31,9 @@ fn flow(params: &FlowParams) -> Strack {
     Strack::new(params, STRACK.scheme().shared())
 }
 
-fn ack(now: Nanos, rtt_ns: Nanos, packets: u32, marked: bool) -> Ack {
+fn ack(now: Nanos, rtt_ns: Nanos, packets: u32, marked: bool) -> AckSample {
     let acked_bytes = u64::from(packets) * PACKET;
-    Ack {
+    AckSample {
         now,
         sent_at: now.saturating_sub(rtt_ns),
         acked_bytes,
@@ -47,10 +47,10 @@ fn ack(now: Nanos, rtt_ns: Nanos, packets: u32, marked: bool) -> Ack {
     }
 }
 
-fn sent(now: Nanos, in_flight_packets: u64) -> Sent {
+fn sent(now: Nanos, in_flight_packets: u64) -> SentBurst {
     let in_flight_bytes = in_flight_packets * PACKET;
     let (bytes, packets) = (PACKET as u32, 1);
-    Sent { now, bytes, packets, path: 0, in_flight_bytes, retransmission: false }
+    SentBurst { now, bytes, packets, path: 0, in_flight_bytes, retransmission: false }
 }
 
 fn silence(now: Nanos, in_a_row: u32) -> Timeout {
@@ -70,7 +70,7 @@ fn by_marks_alone() -> Strack {
     scheme.set("apart", 0.0).expect("a setting");
     let mut flow = Strack::new(&params(), scheme.shared());
     flow.on_timeout(&silence(0, 1));
-    flow.on_ack(&Ack { app_limited: true, ..ack(100, RTT_NS, 1, true) });
+    flow.on_ack(&AckSample { app_limited: true, ..ack(100, RTT_NS, 1, true) });
     flow
 }
 
@@ -85,7 +85,7 @@ fn small(params: &FlowParams) -> Strack {
 /// The same in a network that was seen to mark.
 fn small_with_ecn() -> Strack {
     let mut flow = small(&params());
-    flow.on_ack(&Ack { app_limited: true, ..ack(100, RTT_NS, 1, true) });
+    flow.on_ack(&AckSample { app_limited: true, ..ack(100, RTT_NS, 1, true) });
     assert_eq!(flow.window_bytes(), PACKET);
     flow
 }
@@ -106,7 +106,7 @@ fn unmarked_and_early_grows_by_the_distance_to_the_target() {
         let mut flow = small_with_ecn();
         // The delay is the median of three samples; the first two may not grow the window.
         for now in [7_000, 8_000, 9_000] {
-            flow.on_ack(&Ack { app_limited: true, ..ack(now, rtt_ns, 1, false) });
+            flow.on_ack(&AckSample { app_limited: true, ..ack(now, rtt_ns, 1, false) });
         }
         assert_eq!(flow.window_bytes(), PACKET);
         flow.on_ack(&ack(10_000, rtt_ns, 1, false));
@@ -262,7 +262,7 @@ fn limited_flows_do_not_grow() {
     let mut flow = small(&params());
     for n in 1..100 {
         let ack = ack(n * 10_000, RTT_NS, 4, false);
-        flow.on_ack(&Ack { app_limited: true, ..ack });
+        flow.on_ack(&AckSample { app_limited: true, ..ack });
     }
     assert_eq!(flow.window_bytes(), PACKET);
 }
@@ -272,7 +272,7 @@ fn a_pause_is_not_taken_for_little_achieved() {
     let mut flow = flow(&params());
     flow.on_sent(&sent(0, 1));
     let last = ack(30_000, RTT_NS, 1, false);
-    flow.on_ack(&Ack { app_limited: true, ..last });
+    flow.on_ack(&AckSample { app_limited: true, ..last });
     flow.on_sent(&sent(1_000_000, 1));
     let before = flow.window_bytes();
     let windows = feed(&mut flow, 1_012_000, 22, 72_000, true);
@@ -338,18 +338,18 @@ fn a_marked_path_is_skipped_once() {
     let mut flow = by_marks_alone();
     let round = |flow: &mut Strack| (0..8).map(|_| flow.next_path(0)).collect::<Vec<_>>();
     assert_eq!(round(&mut flow), [0, 1, 2, 3, 4, 5, 6, 7]);
-    flow.on_ack(&Ack { path: 3, ..ack(1_000, RTT_NS, 1, true) });
+    flow.on_ack(&AckSample { path: 3, ..ack(1_000, RTT_NS, 1, true) });
     assert_eq!(round(&mut flow), [0, 1, 2, 4, 5, 6, 7, 0]);
     assert_eq!(round(&mut flow), [1, 2, 3, 4, 5, 6, 7, 0]);
     // One packet clears one bit: 3 is skipped behind 2 and once more for itself.
     for path in [2, 3] {
-        flow.on_ack(&Ack { path, ..ack(1_000, RTT_NS, 1, true) });
+        flow.on_ack(&AckSample { path, ..ack(1_000, RTT_NS, 1, true) });
     }
     assert_eq!(round(&mut flow), [1, 4, 5, 6, 7, 0, 1, 2]);
     assert_eq!(round(&mut flow), [4, 5, 6, 7, 0, 1, 2, 3]);
     // All marked: still a path.
     for path in 0..8 {
-        flow.on_ack(&Ack { path, ..ack(1_000, RTT_NS, 1, true) });
+        flow.on_ack(&AckSample { path, ..ack(1_000, RTT_NS, 1, true) });
     }
     assert_eq!(flow.next_path(0), 4);
 }
@@ -359,7 +359,7 @@ fn an_unmarked_path_is_used_next_even_path_0() {
     let mut flow = by_marks_alone();
     assert_eq!(flow.next_path(0), 0);
     for path in [5, 0] {
-        flow.on_ack(&Ack { path, ..ack(2_000, RTT_NS, 1, false) });
+        flow.on_ack(&AckSample { path, ..ack(2_000, RTT_NS, 1, false) });
         assert_eq!([flow.next_path(0), flow.next_path(0)], [path, path + 1]);
     }
 }
@@ -382,7 +382,7 @@ fn marks_and_delay_must_agree_on_a_path() {
         // The first acknowledgements of path 0 are later than the first round trip, so it is skipped once.
         feed(&mut flow, 1_000, 6, 24_000, true);
         assert_eq!(turns.map(|_| flow.next_path(0)), on);
-        flow.on_ack(&Ack { path: 3, ..ack(10_000, rtt_ns, 1, marked) });
+        flow.on_ack(&AckSample { path: 3, ..ack(10_000, rtt_ns, 1, marked) });
         assert_eq!(turns.map(|_| flow.next_path(0)), next, "{rtt_ns} {marked}");
     }
 }
@@ -436,7 +436,7 @@ fn without_ecn_paths_are_compared_with_the_one_in_the_middle() {
         // The first acknowledgements of path 0 are later than the first round trip, so it is skipped once.
         feed(&mut flow, 1_000, 6, 24_000, false);
         assert_eq!(turns.map(|_| flow.next_path(0)), [1, 2, 3, 4, 5, 6, 7, 0]);
-        flow.on_ack(&Ack { path: 3, ..ack(10_000, rtt_ns, 1, false) });
+        flow.on_ack(&AckSample { path: 3, ..ack(10_000, rtt_ns, 1, false) });
         assert_eq!(turns.map(|_| flow.next_path(0)), next, "{rtt_ns}");
     }
 }
@@ -453,7 +453,7 @@ fn a_path_that_alone_loses_is_left_for_a_while() {
     flow.on_loss(&loss(10_000, 3));
     for _ in 0..30 {
         // Neither in turn nor for what it still acknowledges.
-        flow.on_ack(&Ack { path: 3, ..ack(11_000, RTT_NS, 1, false) });
+        flow.on_ack(&AckSample { path: 3, ..ack(11_000, RTT_NS, 1, false) });
         assert_ne!(flow.next_path(11_000), 3);
     }
     // 32 round trips later it is in use again.
@@ -479,7 +479,7 @@ fn jitter_of_hosts_is_not_taken_for_a_queue() {
         // Up to 40 us late, three times the paper's target, and paths change.
         let rtt_ns = RTT_NS + u64::from(rng.next_u32() % 40_000);
         let ack = ack(n * 1_300, rtt_ns, 4, false);
-        flow.on_ack(&Ack { path: (n / 4 % 8) as u16, ..ack });
+        flow.on_ack(&AckSample { path: (n / 4 % 8) as u16, ..ack });
         sum_bytes += flow.window_bytes();
     }
     assert!(flow.view().target_ns >= flow.view().typical_rtt_ns);

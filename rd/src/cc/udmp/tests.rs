@@ -27,8 +27,8 @@ fn udmp(params: &FlowParams) -> Udmp {
     Udmp::new(params, 7, UDMP.scheme().shared())
 }
 
-fn ack(now: Nanos, path: u16, rtt_ns: Nanos, in_flight_bytes: u64) -> Ack {
-    Ack {
+fn ack(now: Nanos, path: u16, rtt_ns: Nanos, in_flight_bytes: u64) -> AckSample {
+    AckSample {
         now,
         sent_at: now - rtt_ns,
         acked_bytes: PACKET.into(),
@@ -43,7 +43,7 @@ fn ack(now: Nanos, path: u16, rtt_ns: Nanos, in_flight_bytes: u64) -> Ack {
 }
 
 fn send(udmp: &mut Udmp, now: Nanos, path: u16, in_flight_bytes: u64, packets: u32) {
-    udmp.on_sent(&Sent {
+    udmp.on_sent(&SentBurst {
         now,
         bytes: packets * PACKET,
         packets,
@@ -125,7 +125,7 @@ fn figure_3_sends_four_and_two() {
 fn an_acknowledgement_clocks_two_one_or_none() {
     let at = |rtt_ns, pool, lag_packets| {
         let mut udmp = in_stride(100_000, 30_000.0, pool);
-        udmp.on_ack(&Ack { lag_packets, ..ack(100_000, 1, rtt_ns, 10 * 4096) });
+        udmp.on_ack(&AckSample { lag_packets, ..ack(100_000, 1, rtt_ns, 10 * 4096) });
         (udmp.clocked_bytes() / PACKET, udmp.free_bytes / PACKET)
     };
     assert_eq!(at(22_000, 9, 0), (1, 1), "faster than the average: one here, one on any path");
@@ -162,7 +162,7 @@ fn the_later_a_path_the_more_packets_leave_it() {
 fn one_path_sends_no_long_row() {
     let mut udmp = in_stride(100_000, 30_000.0, 16);
     let burst =
-        Ack { acked_bytes: 8 * 4096, acked_packets: 8, ..ack(100_000, 3, 22_000, 10 * 4096) };
+        AckSample { acked_bytes: 8 * 4096, acked_packets: 8, ..ack(100_000, 3, 22_000, 10 * 4096) };
     udmp.on_ack(&burst);
     assert_eq!((udmp.clocked_bytes(), udmp.free_bytes), (4 * PACKET, 12 * PACKET));
     udmp.flags &= !EXPLORE;
@@ -172,7 +172,7 @@ fn one_path_sends_no_long_row() {
 #[test]
 fn small_bytes_do_not_block_datagrams() {
     let mut udmp = in_stride(100_000, 30_000.0, 9);
-    let tail = Ack { acked_bytes: 100, ..ack(100_000, 1, 22_000, 10 * 4096) };
+    let tail = AckSample { acked_bytes: 100, ..ack(100_000, 1, 22_000, 10 * 4096) };
     udmp.on_ack(&tail);
     udmp.on_ack(&ack(100_000, 2, 22_000, 9 * 4096));
     assert!(udmp.window_bytes() >= 10 * 4096, "100 bytes before a datagram's");
@@ -368,7 +368,7 @@ fn nonsense_leaves_the_state_sound() {
             let (rtt_ns, in_flight_bytes) = (draw(), draw());
             now += draw();
             match draw() % 4 {
-                0 => udmp.on_ack(&Ack {
+                0 => udmp.on_ack(&AckSample {
                     sent_at: 0,
                     acked_bytes: draw(),
                     acked_packets: draw() as u32,
@@ -377,7 +377,7 @@ fn nonsense_leaves_the_state_sound() {
                     app_limited: rtt_ns % 3 == 0,
                     ..ack(now + rtt_ns, 0, rtt_ns, in_flight_bytes)
                 }),
-                1 => udmp.on_sent(&Sent {
+                1 => udmp.on_sent(&SentBurst {
                     now,
                     bytes: draw() as u32,
                     packets: 1,

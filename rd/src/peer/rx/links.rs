@@ -250,6 +250,12 @@ impl Links {
         self.incoming.remove(entry as usize);
     }
 
+    /// Links of reads.
+    pub fn reads(&self) -> usize {
+        let reads = self.incoming.iter().filter(|(_, i)| i.purpose == Purpose::Read);
+        reads.map(|(_, i)| i.links as usize).sum()
+    }
+
     /// Hands the segments that come next to `f`, in order, until it returns false.
     pub fn each_next_segment(&self, mut f: impl FnMut(NextSegment) -> bool) {
         for &slot in self.granted.iter().take(LINKS_AHEAD) {

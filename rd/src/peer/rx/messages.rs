@@ -1,4 +1,4 @@
-//! Messages: their turn, their match, their bytes (protocol.md §5).
+//! Messages: their turn, their match, their bytes; and the bytes of writes and reads (protocol.md §5, §9).
 
 use super::coverage::Coverage;
 use super::links::{Closed, Incoming, Links, Purpose};
@@ -11,7 +11,7 @@ use crate::stats::DropReason;
 use crate::units::{Nanos, Order};
 use crate::wire::header::{FLAG_VOID, Header};
 use crate::wire::record::{Cts, MsgHeader, Record};
-use crate::wire::remote::Refusal;
+use crate::wire::remote::{Answer, Refusal};
 
 impl Peer {
     pub(super) fn on_bundle<H: Host>(
@@ -64,20 +64,19 @@ impl Peer {
         outcome
     }
 
-    /// Whether a message of this order is new: `Ok(true)` in turn, `Ok(false)` early.
-    /// `Err(None)` when it was seen before.
-    pub(super) fn turn(&self, order: u32) -> Result<bool, Option<DropReason>> {
+    /// Whether the turn of a message of this order has come; `None` when it was seen before.
+    pub(super) fn turn(&self, order: u32) -> Result<Option<bool>, DropReason> {
         let mut ahead = Order(order).since(Order(self.rx.next_order));
         if mutant(Mutant::IgnoresTheOrderWrap) && order < self.rx.next_order {
             ahead = -1;
         }
-        if ahead < 0 || self.rx.is_early(order) {
-            return Err(None);
+        if ahead < 0 || self.rx.early.contains_key(&order) || self.responder.is_early(order) {
+            return Ok(None);
         }
         if (self.rx.order_limit().wrapping_sub(order) as i32) <= 0 {
-            return Err(Some(DropReason::Credit));
+            return Err(DropReason::Credit);
         }
-        Ok(ahead == 0 || mutant(Mutant::DeliversOutOfOrder))
+        Ok(Some(ahead == 0 || mutant(Mutant::DeliversOutOfOrder)))
     }
 
     /// Charges an eager message to the credit given. An empty one costs its send order alone: later messages,
@@ -105,7 +104,7 @@ impl Peer {
         Arrived {
             msg: MsgRef {
                 peer: self.id,
-                session: self.session,
+                session: self.session.number(),
                 order: Order(msg.order),
                 credit_bytes: if rendezvous { 0 } else { msg.len_bytes as u32 },
             },
@@ -125,11 +124,7 @@ impl Peer {
         msg: MsgHeader,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        let in_turn = match self.turn(msg.order) {
-            Ok(in_turn) => in_turn,
-            Err(None) => return Ok(()),
-            Err(Some(reason)) => return Err(reason),
-        };
+        let Some(in_turn) = self.turn(msg.order)? else { return Ok(()) };
         if !in_turn {
             tables::in_map(host, &mut self.rx.early)?;
             let held = match payload.is_empty() {
@@ -153,7 +148,7 @@ impl Peer {
         core.stats.rx_payload_bytes += msg.len_bytes;
         core.stats.messages_received += 1;
         // Later messages may wait for this one; most often none does.
-        if self.rx.has_early() {
+        if self.has_early() {
             self.deliver_early(core, host);
         }
         Ok(())
@@ -234,9 +229,14 @@ impl Peer {
         }
     }
 
+    /// Something came before its turn.
+    pub(in crate::peer) fn has_early(&self) -> bool {
+        !self.rx.early.is_empty() || self.responder.has_early()
+    }
+
     /// Reports messages and meets requests whose turn has come.
     pub(in crate::peer) fn deliver_early<H: Host>(&mut self, core: &mut Core, host: &mut H) {
-        while self.rx.has_early() {
+        while self.has_early() {
             let order = self.rx.next_order;
             let Some(early) = self.rx.early.get(&order).copied() else {
                 if self.meet_early(core, host) {
@@ -287,10 +287,9 @@ impl Peer {
         match self.rx.partial.get(&msg.order) {
             Some(partial) if partial.len_bytes != msg.len_bytes => return Err(DropReason::Message),
             Some(_) => {}
-            None => match self.turn(msg.order) {
-                Ok(in_turn) => self.open_partial(core, host, msg, in_turn)?,
-                Err(None) => return Ok(()),
-                Err(Some(reason)) => return Err(reason),
+            None => match self.turn(msg.order)? {
+                Some(in_turn) => self.open_partial(core, host, msg, in_turn)?,
+                None => return Ok(()),
             },
         }
         let outcome = self.fill_partial(core, host, h, msg.order, payload);
@@ -378,21 +377,20 @@ impl Peer {
         host: &mut H,
         msg: MsgHeader,
     ) -> Result<(), DropReason> {
-        match self.turn(msg.order) {
-            Ok(true) => {
+        match self.turn(msg.order)? {
+            Some(true) => {
                 self.report_rts(core, host, &msg)?;
                 self.rx.next_order = msg.order.wrapping_add(1);
                 let unspent = self.rx.credit.bytes.limit.wrapping_sub(self.rx.eager_in_bytes);
                 let is_short = msg.len_bytes <= u64::from(core.cfg.eager_bytes);
                 self.widen_credit(core, is_short && msg.len_bytes > u64::from(unspent));
             }
-            Ok(false) => {
+            Some(false) => {
                 tables::in_map(host, &mut self.rx.early)?;
                 let early = Early { msg, rendezvous: true, held: None, complete: false };
                 self.rx.early.insert(msg.order, early);
             }
-            Err(None) => {}
-            Err(Some(reason)) => return Err(reason),
+            None => {}
         }
         Ok(())
     }
@@ -514,6 +512,43 @@ impl Peer {
             self.rx.links.learn(payload.len() as u16);
         }
         if whole {
+            self.close_link(core, host, now, slot);
+        }
+        Ok(())
+    }
+
+    /// The answer to a read: its bytes, or why there are none.
+    pub(in crate::peer) fn on_read_answer<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        answer: &Answer,
+        payload: &[u8],
+    ) -> Result<(), DropReason> {
+        let slot = Links::slot_of_read(answer.msg_id);
+        let Some((link, incoming)) = self.rx.links.get(slot) else { return Ok(()) };
+        let of_it = incoming.op == answer.op
+            && link.order == answer.order
+            && incoming.purpose == Purpose::Read;
+        if !of_it {
+            return Ok(());
+        }
+        if let Some(refusal) = answer.refusal {
+            core.refuse_read(answer.op, refusal);
+            link.len_bytes = link.len_bytes.min(answer.sent_bytes).max(link.coverage.got_bytes);
+        } else {
+            let started = link.coverage.got_bytes > 0;
+            if started || payload.len() as u64 != u64::from(link.len_bytes) {
+                return Err(DropReason::Message);
+            }
+            link.coverage.got_bytes = link.len_bytes;
+            if !payload.is_empty() {
+                host.place(incoming.to, link.base_bytes, payload);
+            }
+            core.stats.rx_payload_bytes += payload.len() as u64;
+        }
+        if link.coverage.got_bytes == link.len_bytes {
             self.close_link(core, host, now, slot);
         }
         Ok(())

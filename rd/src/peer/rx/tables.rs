@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 /// Room for one more entry in a map.
-pub(super) fn in_map<H: Host, K: Eq + Hash, V>(
+pub(in crate::peer) fn in_map<H: Host, K: Eq + Hash, V>(
     host: &mut H,
     map: &mut HashMap<K, V>,
 ) -> Result<(), DropReason> {

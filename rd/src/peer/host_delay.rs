@@ -19,7 +19,7 @@ const DEADBAND: Nanos = 4;
 
 /// See the module. `window_bytes` is the controller's window, `rtt_ns` the round trip without hosts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hosts {
+pub(super) struct HostDelay {
     /// Time that packets and their acknowledgements lately waited for a process.
     lag_ns: Nanos,
     /// The longest of these times that is not long ago.
@@ -30,7 +30,7 @@ pub(super) struct Hosts {
     pub opens_at: Nanos,
 }
 
-impl Hosts {
+impl HostDelay {
     /// A packet and its acknowledgement waited for `lag_ns` in all.
     pub(super) fn sample(&mut self, lag_ns: Nanos) {
         self.lag_ns = ((GAIN - 1) * self.lag_ns + lag_ns) / GAIN;
@@ -93,8 +93,8 @@ mod tests {
     const WINDOW: u64 = 20_000;
     const RTT: Nanos = 10_000;
 
-    fn slow(lag_ns: Nanos) -> Hosts {
-        let mut hosts = Hosts::default();
+    fn slow(lag_ns: Nanos) -> HostDelay {
+        let mut hosts = HostDelay::default();
         for _ in 0..200 {
             hosts.sample(lag_ns);
         }

@@ -1,0 +1,323 @@
+//! Beginning and ending a session: what each step of [`Session`](super::session::Session) means for the flows, and the
+//! packets of it (protocol.md §3).
+
+use super::acks::Acks;
+use super::control::emit_control;
+use super::liveness::Liveness;
+use super::requester::Requester;
+use super::responder::Responder;
+use super::sending::Sending;
+use super::session::Hello;
+use super::{Core, PathSize, Peer};
+use crate::bitmap::BITS_MAX;
+use crate::cc::FlowParams;
+use crate::host::{EndReason, Host, OpError};
+use crate::stats::DropReason;
+use crate::transmit::TxBurst;
+use crate::units::{Nanos, Psn};
+use crate::wire::header::{Header, PacketKind};
+use crate::wire::setup::{
+    Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS, Goodbye, Greeting,
+};
+use alloc::vec::Vec;
+use rand_chacha::rand_core::Rng;
+
+fn features(cfg: &crate::Config) -> u32 {
+    FEATURE_REMOTE
+        | FEATURE_SEALS
+        | (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
+        | (if cfg.payload_checksum { FEATURE_PAYLOAD_CRC } else { 0 })
+}
+
+impl Peer {
+    /// Starts a session: new random id, fresh flows, hellos from now on.
+    pub(crate) fn begin<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        self.session.begin(now, core.name_session(self.id.index));
+        let near = core.near.is_some() && host.is_near(self.name);
+        if near != self.near {
+            self.near = near;
+            self.size = PathSize::new(host.datagram_limit_bytes(self.name));
+        }
+        self.paths = core.terms(near).paths;
+        let first = core.cfg.first_psn.unwrap_or_else(|| core.rng.next_u32());
+        self.tx.start(Psn(first), first);
+        self.rx.open_credit(&core.cfg, &mut core.budget);
+        self.live = Liveness::owing(now);
+    }
+
+    /// Gives up our session id.
+    fn renew(&mut self, core: &mut Core, now: Nanos) {
+        self.session.renew(now, core.name_session(self.id.index));
+    }
+
+    /// The peer used our session id in a session that ended there.
+    pub(crate) fn on_used_id(&mut self, core: &mut Core, now: Nanos) {
+        self.renew(core, now);
+        self.live = Liveness::owing(now);
+    }
+
+    /// A round trip of the set-up; echo 0 stands for none.
+    fn sample_setup(&mut self, arrived: Nanos, echo_sent_at_ns: u32) {
+        let rtt = (arrived as u32).wrapping_sub(echo_sent_at_ns);
+        if rtt < 1 << 31 && echo_sent_at_ns != 0 {
+            self.tx.steering.sample(Nanos::from(rtt));
+        }
+    }
+
+    pub(super) fn greeting(&self, core: &Core, echo_sent_at_ns: u32) -> Greeting {
+        let terms = core.terms(self.near);
+        let (eager_credit_bytes, order_window) = self.rx.granted();
+        Greeting {
+            features: features(&core.cfg),
+            session: self.session.our_id(),
+            asker: core.asker_id(self.session.our_id()),
+            epoch: core.cfg.epoch,
+            incarnation: self.session.number(),
+            first_psn: self.tx.flight.first_psn().0,
+            first_order: self.tx.out.first_order(),
+            datagram_bytes: terms.datagram_bytes,
+            paths: terms.paths,
+            ack_policy: terms.scheme.ack_policy(),
+            window_bytes: core.recv_window_bytes(self.size.limit_bytes()),
+            eager_credit_bytes,
+            order_window,
+            psn_window: BITS_MAX,
+            cookie: self.session.cookie(),
+            gave_up: self.session.gave_up(),
+            echo_sent_at_ns,
+            name: core.cfg.name,
+        }
+    }
+
+    /// Takes over what a greeting says; the session is open afterwards.
+    fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
+        self.session.open(g);
+        let seed = core.rng.next_u64();
+        let (cfg, terms) = (&core.cfg, core.terms(self.near));
+        self.size.open(now, terms.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
+        self.datagram_bytes = self.size.usable_bytes();
+        self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
+        self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
+        let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
+        self.seals = terms.seals.filter(|_| takes_seals);
+        self.doubted = true;
+        self.requester = Requester::new(g.features & FEATURE_REMOTE != 0);
+        self.tx.out.open(g);
+        self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
+        self.rx.start(g);
+        self.acks = Acks::new(Psn(g.first_psn), g.ack_policy);
+        let params = FlowParams {
+            now,
+            datagram_bytes: u32::from(self.datagram_bytes),
+            paths: terms.paths,
+            first_rtt_ns: self.tx.steering.rtt_ns(),
+            base_rtt_ns: cfg.base_rtt_ns,
+            link_bytes_per_s: terms.link_bytes_per_s,
+            burst_bytes: cfg.burst_bytes,
+            trimming: cfg.trimming,
+        };
+        let cc = terms.scheme.build(&params, seed);
+        self.tx.steering.open(cc, terms.scheme.learns(), g.window_bytes);
+        self.live = Liveness::new(now);
+        self.touch(now);
+        core.stats.sessions_opened += 1;
+    }
+
+    /// A hello whose cookie is right.
+    pub(crate) fn on_hello<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        arrived: Nanos,
+        g: &Greeting,
+        sent_at_ns: u32,
+    ) -> Result<(), DropReason> {
+        let hello = self.session.hello(g);
+        if hello == Err(DropReason::Cookie) && self.session.is_open() {
+            self.live.ask();
+        }
+        match hello? {
+            Hello::First => self.begin(core, host, now),
+            Hello::Crossing => {}
+            Hello::Stranger => self.renew(core, now),
+            Hello::Repeated => self.mark_alive(core, now),
+            Hello::Restarted => {
+                self.end(core, host, EndReason::Failed(OpError::PeerRestarted));
+                self.begin(core, host, now);
+            }
+        }
+        if !self.session.is_open() {
+            self.sample_setup(arrived, g.echo_sent_at_ns);
+            self.adopt(core, now, g);
+        }
+        self.session.owe_welcome(sent_at_ns);
+        Ok(())
+    }
+
+    /// The peer said goodbye.
+    pub(crate) fn on_goodbye<H: Host>(&mut self, core: &mut Core, host: &mut H) {
+        self.session.retire();
+        self.end(core, host, EndReason::Goodbye);
+    }
+
+    /// A challenge to our hello.
+    pub(crate) fn on_challenge(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        cookie: u64,
+        epoch: u64,
+        sent_at_ns: u32,
+    ) -> Result<(), DropReason> {
+        if self.session.challenge(now, cookie, epoch, sent_at_ns)? {
+            self.renew(core, now);
+        }
+        // The peer answers, so the deadline starts again.
+        self.live = Liveness::owing(now);
+        Ok(())
+    }
+
+    /// A packet of the session came, but its welcome did not.
+    pub(crate) fn miss_welcome(&mut self, now: Nanos) {
+        if self.session.miss_welcome(now) {
+            self.live = Liveness::owing(now);
+        }
+    }
+
+    /// A welcome to our hello.
+    pub(crate) fn on_welcome(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        arrived: Nanos,
+        g: &Greeting,
+    ) -> Result<(), DropReason> {
+        if self.session.welcome(g)? {
+            self.sample_setup(arrived, g.echo_sent_at_ns);
+            self.adopt(core, now, g);
+        }
+        Ok(())
+    }
+
+    /// Ends the session: every operation of it gets its outcome, the flows are emptied.
+    pub(crate) fn end<H: Host>(&mut self, core: &mut Core, host: &mut H, reason: EndReason) {
+        let error = match reason {
+            EndReason::Failed(error) => error,
+            EndReason::Goodbye => OpError::PeerClosed,
+        };
+        if matches!(reason, EndReason::Failed(e) if e != OpError::Canceled) {
+            core.stats.sessions_failed += 1;
+        }
+        self.fail_ops(core, host, error);
+        if core::mem::take(&mut self.active) {
+            core.active_senders -= 1;
+        }
+        self.rx.end(host, error, self.responder.kept());
+        core.budget.give_back(self.responder.kept_bytes());
+        core.queued -= self.tx.out.queued();
+        let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
+        core.budget.orphan(self.session.number(), kept);
+        self.tx = Sending::default();
+        self.requester = Requester::default();
+        self.responder = Responder::default();
+        self.rx = super::Rx::default();
+        self.acks = Acks::default();
+        self.size.close();
+        self.live = Liveness::default();
+        if self.session.end() {
+            host.session_ended(self.id, self.session.number(), reason);
+        }
+    }
+
+    fn fail_ops<H: Host>(&mut self, core: &mut Core, host: &mut H, error: OpError) {
+        let had_answers = self.responder.end_answers();
+        if !(self.tx.out.end_all() || had_answers) {
+            return;
+        }
+        let mine = |op: &super::Op| op.peer == self.id.index;
+        let ops: Vec<usize> = core.ops.iter().filter(|(_, op)| mine(op)).map(|(i, _)| i).collect();
+        for i in ops {
+            let op = core.ops.remove(i);
+            if core.forget_role(&op) {
+                host.sent(op.token, Err(error));
+            }
+        }
+    }
+
+    /// Starts to leave an open session; anything else just ends.
+    pub(crate) fn leave<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        if !self.session.is_open() {
+            self.end(core, host, EndReason::Failed(OpError::Canceled));
+            return;
+        }
+        self.fail_ops(core, host, OpError::Canceled);
+        self.session.leave(now);
+        self.live = Liveness::default();
+    }
+
+    /// Writes a hello and arms the next.
+    pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let echo = self.session.sent_hello(now);
+        self.emit_greeting(core, now, burst, (PacketKind::Hello, 0), echo);
+        self.live.sent_hello(now);
+    }
+
+    /// Writes a welcome, which echoes the hello's send time.
+    pub(crate) fn emit_welcome(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        burst: &mut TxBurst,
+        echo: u32,
+    ) {
+        self.emit_greeting(core, now, burst, (PacketKind::Welcome, self.session.their_id()), echo);
+    }
+
+    fn emit_greeting(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        burst: &mut TxBurst,
+        (kind, session): (PacketKind, u64),
+        echo: u32,
+    ) {
+        let greeting = self.greeting(core, echo);
+        let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
+        emit_control(core, burst, h, |out| greeting.emit(out));
+        burst.to = self.name;
+        burst.path = self.next_control_path();
+    }
+
+    /// Writes a goodbye and arms the next.
+    pub(crate) fn emit_goodbye(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let ack = self.ack_state(core, now);
+        let asker = Asker { id: core.asker_id(self.session.our_id()), name: core.cfg.name };
+        let h = Header {
+            sent_at_ns: now as u32,
+            ..Header::new(PacketKind::Goodbye, self.session.their_id())
+        };
+        emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
+        burst.to = self.name;
+        burst.path = self.next_control_path();
+        self.session.sent_goodbye(now + self.probe_timeout_ns(core));
+    }
+
+    /// Writes a probe.
+    pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let asker = Asker { id: core.asker_id(self.session.our_id()), name: core.cfg.name };
+        let path = self.next_control_path();
+        let h = Header {
+            path: path as u8,
+            sent_at_ns: now as u32,
+            psn: self.tx.flight.next_psn().0,
+            ..Header::new(PacketKind::Probe, self.session.their_id())
+        };
+        emit_control(core, burst, h, |out| asker.emit(out));
+        burst.to = self.name;
+        burst.path = path;
+        self.live.sent_probe();
+        self.doubted = true;
+        core.stats.probes += 1;
+    }
+}

@@ -1,0 +1,141 @@
+//! What a peer has under way: whether its session is to be watched, may be left, and what memory it needs (protocol.md §3.5,
+//! §7.3).
+
+use super::{Core, Peer};
+use crate::mutants::{Mutant, mutant};
+use crate::units::{MILLISECOND, Nanos};
+
+/// Quiet time after which a flow's memory is given back: so long that a peer that is talked to all the time
+/// keeps it, so short that who talks to many peers in turn does not hold it for all of them.
+const GIVE_BACK_NS: Nanos = 50 * MILLISECOND;
+/// Quiet time after which a flow no longer counts as in use, and what is known of its paths is forgotten.
+const RECLAIM_NS: Nanos = 500 * MILLISECOND;
+const _: () = assert!(GIVE_BACK_NS < RECLAIM_NS);
+
+impl Peer {
+    /// Notes that the flows are in use, so that their memory is not reclaimed yet.
+    pub(crate) fn touch(&mut self, now: Nanos) {
+        self.active_at = now;
+        self.reclaim_at = Some(now + GIVE_BACK_NS);
+    }
+
+    /// The peer owes us data: something is missing, or half received.
+    fn expects_data(&self) -> bool {
+        self.acks.received().has_holes() || self.rx.is_amid() || self.responder.has_early()
+    }
+
+    /// The peer's liveness matters though it owes no acknowledgement: a match, data or a
+    /// directed receive is awaited.
+    pub(super) fn needs_watch(&self) -> bool {
+        self.session.is_open()
+            && (self.watched > 0
+                || (self.tx.out.ops() > 0 && !mutant(Mutant::LeavesTheRendezvousUnwatched))
+                || self.expects_data()
+                || self.rx.awaits_application())
+    }
+
+    /// All that keeps the session is what the peer began here and nobody may ever end: messages that the
+    /// application does not match, or parts that do not get whole.
+    pub(crate) fn hoards(&self, core: &Core, now: Nanos) -> bool {
+        let patience_ns = if self.expects_data() { core.cfg.peer_timeout_ns } else { RECLAIM_NS };
+        self.session.is_open()
+            && (self.rx.awaits_application() || self.expects_data())
+            && now >= self.active_at + patience_ns
+            && self.watched == 0
+            && self.tx.out.ops() == 0
+            && !self.tx.outstanding()
+            && !self.responder.has_done()
+    }
+
+    /// The session is open, but nothing is under way, has been for a while, or waits for the
+    /// application.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.session.is_open()
+            && self.reclaim_at.is_none()
+            && !self.needs_watch()
+            && !self.tx.outstanding()
+            && self.tx.out.ops() == 0
+            && !self.responder.has_done()
+    }
+
+    /// Gives back what is not in use. Where the peer owes something, that comes without a further
+    /// touch, so it is looked at again.
+    pub(super) fn reclaim(&mut self, core: &mut Core, now: Nanos) {
+        self.tx.reclaim();
+        self.acks.reclaim();
+        self.requester.reclaim();
+        self.responder.reclaim();
+        self.rx.reclaim();
+        let unused_at = self.active_at + RECLAIM_NS;
+        if now < unused_at {
+            self.reclaim_at = Some(unused_at);
+            return;
+        }
+        if !self.tx.outstanding() {
+            self.tx.steering.reclaim();
+        }
+        let expects_data = self.expects_data();
+        if !expects_data && core::mem::take(&mut self.active) {
+            core.active_senders -= 1;
+        }
+        let again = expects_data || self.tx.outstanding() || self.responder.has_done();
+        self.reclaim_at = again.then_some(now + RECLAIM_NS);
+    }
+
+    /// The peer waits for an answer of ours, or for word of a match, that it has not got yet.
+    pub(crate) fn owes_answers(&self) -> bool {
+        self.session.is_open() && (self.responder.owes_answers() || self.tx.has_endings())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::fixed::ERD;
+    use crate::config::Config;
+    use crate::peer::PathSize;
+    use crate::units::PeerId;
+    use alloc::boxed::Box;
+
+    fn core() -> Core {
+        let name = "10.0.0.1:1".parse().expect("an address");
+        Core::new(Config::new(name, 1, |seed, _| seed), Box::new(ERD.scheme()), 1)
+    }
+
+    /// A peer with an open session.
+    fn open_peer(core: &mut Core) -> Peer {
+        let id = PeerId { index: 0, generation: 1 };
+        let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472), 0);
+        peer.session.begin(0, core.name_session(id.index));
+        peer.session.open(&peer.greeting(core, 0));
+        peer
+    }
+
+    #[test]
+    fn a_quiet_flow_gives_its_memory_back_long_before_it_counts_as_unused() {
+        let mut core = core();
+        let mut peer = open_peer(&mut core);
+        peer.touch(7);
+        peer.tx.flight.reserve(32);
+        assert_eq!(peer.next_wake(&core), 7 + GIVE_BACK_NS);
+        peer.reclaim(&mut core, 7 + GIVE_BACK_NS);
+        assert_eq!(peer.tx.flight.reserved(), (0, 0));
+        assert!(!peer.is_quiet(), "what is known of its paths is kept");
+        assert_eq!(peer.next_wake(&core), 7 + RECLAIM_NS);
+        peer.reclaim(&mut core, 7 + RECLAIM_NS);
+        assert!(peer.is_quiet());
+        assert_eq!(peer.next_wake(&core), Nanos::MAX);
+    }
+
+    #[test]
+    fn a_flow_in_use_keeps_its_memory() {
+        let mut core = core();
+        let mut peer = open_peer(&mut core);
+        peer.touch(0);
+        peer.tx.out.post(0, 8, 0);
+        peer.reclaim(&mut core, GIVE_BACK_NS);
+        peer.reclaim(&mut core, RECLAIM_NS);
+        assert!(peer.tx.out.queued() > 0 && !peer.is_quiet());
+        assert_eq!(peer.reclaim_at, Some(2 * RECLAIM_NS));
+    }
+}

@@ -1,0 +1,320 @@
+//! Whether a peer still answers: since when it owes an answer, and when it is asked again (protocol.md §7.2, §7.3).
+//!
+//! `Peer` tells what it hears and what it sends. It also says whether something is in flight, and after how long a
+//! silence is worth a probe: this part knows no packets and no round trips. What must stay true is in
+//! [`Liveness::check`].
+
+use super::rtt::longest_spacing_ns;
+use crate::config::Config;
+use crate::host::OpError;
+use crate::mutants::{Mutant, mutant};
+use crate::units::Nanos;
+
+/// Most paths that one round of probes goes out on.
+const PROBE_PATHS_MAX: u16 = 8;
+/// Probes are spaced by the silence so far, divided by this: that is how late a healed path is
+/// found.
+const SILENCE_PARTS: Nanos = 8;
+/// Unanswered probes (or hellos) without which no peer is declared dead.
+const PROBES_BEFORE_DEATH: u32 = 3;
+/// Probes that fit into the deadline while nothing is in flight.
+const KEEPALIVES_PER_DEADLINE: Nanos = 4;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Liveness {
+    heard_at: Nanos,
+    /// Since when the peer owes an answer.
+    owed_since: Option<Nanos>,
+    /// Probes (or hellos) unanswered in a row.
+    probes: u32,
+    /// When the next probe is due.
+    probe_at: Option<Nanos>,
+    /// Probes to be sent now, on as many paths.
+    probes_due: u16,
+    /// ICMP said that nobody listens, since the peer was last heard.
+    refused: u32,
+}
+
+impl Liveness {
+    /// Of a peer that was heard at `now`, and owes nothing.
+    pub(super) fn new(now: Nanos) -> Liveness {
+        Liveness { heard_at: now, ..Liveness::default() }
+    }
+
+    /// Of a peer that owes an answer to the set-up from `now` on.
+    pub(super) fn owing(now: Nanos) -> Liveness {
+        Liveness { owed_since: Some(now), ..Liveness::new(now) }
+    }
+
+    /// When the peer was last heard.
+    pub(super) fn heard_at(&self) -> Nanos {
+        self.heard_at
+    }
+
+    /// No probe waits for an answer.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.probes == 0
+    }
+
+    /// Several probes in a row were not answered.
+    pub(super) fn is_silent(&self) -> bool {
+        self.probes > 1
+    }
+
+    /// ICMP says that nobody listens.
+    pub(crate) fn refuse(&mut self) {
+        self.refused = self.refused.saturating_add(1);
+    }
+
+    /// The peer lives: what it owes counts from now, if something `waits` for its acknowledgement. Hearing from it ends
+    /// a back-off. Only progress postpones the probe: a peer that talks but does not acknowledge has lost something.
+    pub(super) fn heard(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
+        (self.heard_at, self.refused, self.probes) = (now, 0, 0);
+        self.owe(now, waits);
+        self.probe_at = self.probe_at.filter(|_| waits).map(|at| at.min(now + timeout_ns));
+    }
+
+    /// The peer has acknowledged something new, or nothing `waits` for that any more.
+    pub(super) fn progressed(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
+        self.owe(now, waits);
+        self.probe_at = waits.then_some(now + timeout_ns);
+    }
+
+    fn owe(&mut self, now: Nanos, waits: bool) {
+        if !mutant(Mutant::KeepsTheDeadlineRunning) {
+            self.owed_since = waits.then_some(now);
+        }
+    }
+
+    /// Something went out that the peer is to acknowledge: a probe follows if no answer comes.
+    pub(super) fn sent(&mut self, now: Nanos, timeout_ns: Nanos) {
+        self.owed_since.get_or_insert(now);
+        if self.probe_at.is_none() || self.probes == 0 {
+            let at = now + timeout_ns;
+            self.probe_at = Some(self.probe_at.map_or(at, |before| before.min(at)));
+        }
+    }
+
+    /// A hello went out.
+    pub(super) fn sent_hello(&mut self, now: Nanos) {
+        self.owed_since.get_or_insert(now);
+        self.probes += 1;
+    }
+
+    /// A probe goes out now, on one path.
+    pub(super) fn ask(&mut self) {
+        self.probes_due = 1;
+    }
+
+    /// Probes are to be sent now.
+    pub(super) fn asks(&self) -> bool {
+        self.probes_due > 0
+    }
+
+    /// One of them went out. Those of a round count as one.
+    pub(super) fn sent_probe(&mut self) {
+        self.probes_due -= 1;
+        self.probes += u32::from(self.probes_due == 0);
+    }
+
+    /// When the next round of probes is due, if one is.
+    pub(super) fn probe_at(&self) -> Option<Nanos> {
+        self.probe_at
+    }
+
+    /// When a probe asks whether the peer still lives though nothing is in flight. A lost grant of credit, for which
+    /// messages wait since `starved_since`, is asked for sooner, then less and less often.
+    pub(super) fn keepalive_at(&self, cfg: &Config, starved_since: Option<Nanos>) -> Nanos {
+        let longest = cfg.peer_timeout_ns / KEEPALIVES_PER_DEADLINE;
+        let wait = starved_since.map_or(longest, |since| {
+            self.heard_at.saturating_sub(since).clamp(cfg.rto_min_ns.min(longest), longest)
+        });
+        self.heard_at + wait
+    }
+
+    /// Nobody waits any more, so nothing is owed.
+    pub(super) fn rest(&mut self) {
+        *self = Liveness { heard_at: self.heard_at, refused: self.refused, ..Liveness::default() };
+    }
+
+    /// Begins a round of probes on some of the `paths`, and plans the next. Says how many rounds that makes in a row.
+    /// Silence is worth a probe after the first timeout, or after the second if the peer is known not to be busy.
+    pub(super) fn probe(
+        &mut self,
+        cfg: &Config,
+        now: Nanos,
+        paths: u16,
+        (timeout_ns, idle_timeout_ns): (Nanos, Nanos),
+    ) -> u32 {
+        let owed_since = *self.owed_since.get_or_insert(now);
+        // One path may be dead, so the next rounds ask on more of them.
+        self.probes_due = (1u16 << self.probes.min(PROBE_PATHS_MAX.ilog2())).min(paths);
+        // Who waits in vain asks again after a part of the time that it has waited so far. Where nobody listens,
+        // nobody is busy.
+        let (first, silence) = match self.refused {
+            0 => (timeout_ns, now - owed_since),
+            _ => (idle_timeout_ns, 0),
+        };
+        let longest = longest_spacing_ns(cfg);
+        // The last one is due at the deadline.
+        let left = (owed_since + cfg.peer_timeout_ns).saturating_sub(now);
+        let spacing =
+            first.max(silence / SILENCE_PARTS).min(longest).min(left).max(first.min(longest));
+        self.probe_at = Some(now + spacing);
+        self.probes + 1
+    }
+
+    /// A timer that comes late by more than the longest spacing of probes says that this side stood still: a
+    /// suspended machine, a stopped job. The peer may have done so too, so the rest of that time is not held
+    /// against it. Each round counts, so that the deadline comes even where every timer is late. True if so.
+    pub(super) fn excuse(&mut self, cfg: &Config, due: Option<Nanos>, now: Nanos) -> bool {
+        let late = now.saturating_sub(due.unwrap_or(now));
+        let beyond = late.saturating_sub(longest_spacing_ns(cfg));
+        self.owed_since = self.owed_since.map(|since| (since + beyond).min(now));
+        beyond > 0
+    }
+
+    /// When the peer counts as dead unless it answers; [`Nanos::MAX`] if it was not asked often enough.
+    pub(super) fn deadline(&self, cfg: &Config) -> Nanos {
+        let since = self.owed_since.filter(|_| self.probes >= PROBES_BEFORE_DEATH);
+        since.map_or(Nanos::MAX, |since| since + cfg.peer_timeout_ns)
+    }
+
+    /// Why the peer counts as dead, if it does. Once its session `is_open`, it is enough that ICMP says so often.
+    pub(super) fn death(&self, cfg: &Config, now: Nanos, is_open: bool) -> Option<OpError> {
+        let often = |count: u32| count >= PROBES_BEFORE_DEATH;
+        let is_gone = is_open && often(self.probes) && often(self.refused);
+        match self.refused {
+            0 if now >= self.deadline(cfg) => Some(OpError::PeerTimeout),
+            1.. if is_gone || now >= self.deadline(cfg) => Some(OpError::PeerUnreachable),
+            _ => None,
+        }
+    }
+
+    /// What must stay true between two calls of the endpoint, where something `waits` for an acknowledgement or not.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub(super) fn check(&self, waits: bool) {
+        assert!(!waits || self.probe_at.is_some(), "what is in flight is asked after");
+        assert!(self.probe_at.is_none() || self.owed_since.is_some(), "who is asked owes");
+        assert!(self.probes_due <= PROBE_PATHS_MAX, "a round has no more probes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{MILLISECOND, SECOND};
+
+    const TIMEOUT: (Nanos, Nanos) = (10 * MILLISECOND, 4 * MILLISECOND);
+
+    fn cfg() -> Config {
+        let cfg = Config::new("10.0.0.1:1".parse().expect("an address"), 1, |seed, _| seed);
+        Config { peer_timeout_ns: 10 * SECOND, rto_min_ns: MILLISECOND, ..cfg }
+    }
+
+    /// One round of probes that are all sent; says how many they are.
+    fn round(live: &mut Liveness, now: Nanos, paths: u16) -> u16 {
+        live.probe(&cfg(), now, paths, TIMEOUT);
+        let mut sent = 0;
+        while live.asks() {
+            live.sent_probe();
+            sent += 1;
+        }
+        live.check(true);
+        sent
+    }
+
+    #[test]
+    fn only_progress_postpones_a_probe() {
+        let mut live = Liveness::new(0);
+        live.sent(5, 100);
+        live.sent(50, 100);
+        assert_eq!(live.probe_at(), Some(105), "later packets do not put it off");
+        live.heard(20, true, 100);
+        assert_eq!((live.probe_at(), live.heard_at()), (Some(105), 20));
+        live.heard(21, true, 10);
+        assert_eq!(live.probe_at(), Some(31));
+        live.progressed(30, true, 100);
+        assert_eq!((live.probe_at(), live.owed_since), (Some(130), Some(30)));
+        live.check(true);
+        live.heard(40, false, 100);
+        assert_eq!((live.probe_at(), live.owed_since), (None, None));
+        live.check(false);
+    }
+
+    #[test]
+    fn rounds_of_probes_take_more_paths_and_more_time_until_the_deadline() {
+        let mut live = Liveness::new(0);
+        live.sent(0, 10);
+        let (mut sent, mut times) = (alloc::vec::Vec::new(), alloc::vec::Vec::new());
+        while live.death(&cfg(), live.probe_at().unwrap_or(0), true).is_none() {
+            let now = live.probe_at().expect("a round follows");
+            sent.push(round(&mut live, now, 6));
+            times.push(now);
+        }
+        assert_eq!(sent[..5], [1, 2, 4, 6, 6]);
+        let spacing: alloc::vec::Vec<Nanos> = times.windows(2).map(|w| w[1] - w[0]).collect();
+        assert!(spacing[..spacing.len() - 1].is_sorted() && spacing[0] == TIMEOUT.0);
+        assert!(spacing.iter().all(|spacing| *spacing <= SECOND));
+        assert_eq!(live.probe_at(), Some(10 * SECOND), "the last one is due at the deadline");
+        assert!(live.is_silent() && !live.is_answering());
+        live.heard(10 * SECOND, true, 10);
+        assert!(live.is_answering() && live.death(&cfg(), 11 * SECOND, true).is_none());
+    }
+
+    #[test]
+    fn where_nobody_listens_three_probes_are_enough_once_the_session_is_open() {
+        let mut live = Liveness::new(0);
+        live.sent(0, 10);
+        for at in 1..=3 {
+            live.refuse();
+            assert_eq!(live.death(&cfg(), at, true), None);
+            round(&mut live, at, 1);
+            assert_eq!(live.probe_at(), Some(at + TIMEOUT.1), "nobody is busy there");
+        }
+        assert_eq!(live.death(&cfg(), 4, false), None);
+        assert_eq!(live.death(&cfg(), 4, true), Some(OpError::PeerUnreachable));
+        assert_eq!(live.death(&cfg(), 10 * SECOND, false), Some(OpError::PeerUnreachable));
+    }
+
+    #[test]
+    fn a_hello_is_owed_an_answer_and_time_in_which_this_side_slept_does_not_count() {
+        let mut live = Liveness::owing(7);
+        for _ in 0..3 {
+            assert_eq!(live.deadline(&cfg()), Nanos::MAX);
+            live.sent_hello(9);
+        }
+        assert_eq!(live.deadline(&cfg()), 7 + 10 * SECOND);
+        assert!(!live.excuse(&cfg(), Some(8), 8 + SECOND), "so late a timer may be");
+        assert!(live.excuse(&cfg(), Some(8), 8 + 3 * SECOND));
+        assert_eq!(live.deadline(&cfg()), 7 + 12 * SECOND);
+        assert_eq!(live.death(&cfg(), 7 + 12 * SECOND, false), Some(OpError::PeerTimeout));
+        live.check(false);
+    }
+
+    #[test]
+    fn an_idle_peer_is_asked_rarely_and_a_lost_grant_is_asked_for_soon() {
+        let (live, cfg) = (Liveness::new(SECOND), cfg());
+        assert_eq!(live.keepalive_at(&cfg, None), SECOND + 2500 * MILLISECOND);
+        assert_eq!(live.keepalive_at(&cfg, Some(SECOND)), SECOND + MILLISECOND);
+        let since = SECOND - 30 * MILLISECOND;
+        assert_eq!(live.keepalive_at(&cfg, Some(since)), SECOND + 30 * MILLISECOND);
+    }
+
+    #[test]
+    fn nothing_is_owed_once_nobody_waits() {
+        let mut live = Liveness::new(0);
+        live.sent(0, 10);
+        round(&mut live, 10, 1);
+        live.probe(&cfg(), 20, 1, TIMEOUT);
+        live.rest();
+        assert!(live.is_answering() && !live.asks() && live.probe_at().is_none());
+        live.check(false);
+        live.ask();
+        live.sent_probe();
+        assert!(!live.is_answering(), "a single probe waits for its answer, too");
+    }
+}
