@@ -7,7 +7,7 @@ use erd_core::endpoint::Buffers;
 use erd_core::endpoint::Call;
 use erd_core::endpoint::Post;
 use erd_core::endpoint::call::{list, targets_of};
-use erd_core::endpoint::{Access, AskPost};
+use erd_core::endpoint::{Access, RmaPost};
 use erd_core::flags::Flags;
 use erd_core::settings::IOV_LIMIT;
 use erd_ffi::fi::{
@@ -99,10 +99,10 @@ impl Request {
         let call = Call { ctx: ep.own.ctx, ..self.call };
         // SAFETY: the caller's promise.
         match unsafe { Request { call, ..self }.prepare() } {
-            Ok(ask) if ask.call.flags.intersects(Flags::TRIGGER) => {
-                ep.trigger(Post::Ask(Box::new(ask)))
+            Ok(post) if post.call.flags.intersects(Flags::TRIGGER) => {
+                ep.trigger(Post::Rma(Box::new(post)))
             }
-            Ok(ask) => errno::answer(ep.post(|driver| driver.post_ask(&ask))),
+            Ok(ask) => errno::answer(ep.post(|driver| driver.post_rma(&ask))),
             Err(errno) => -(errno as isize),
         }
     }
@@ -112,7 +112,7 @@ impl Request {
     ///
     /// # Safety
     /// As [`Request::post`].
-    pub(super) unsafe fn prepare(self) -> Result<AskPost, c_int> {
+    pub(super) unsafe fn prepare(self) -> Result<RmaPost, c_int> {
         let known = Operation::numbered(self.op, self.datatype, self.form);
         // FI_TAGGED is for buffers of receives.
         let Some(operation) = known.filter(|_| !self.call.flags.contains(Flags::TAGGED)) else {
@@ -155,7 +155,7 @@ impl Request {
         }
         let atomic = Atomic { op: self.op as u8, datatype: self.datatype as u8, form: self.form };
         let (access, call) = (Access::Atomic(atomic), self.call);
-        Ok(AskPost { access, buffers, operand, comparand, targets, call })
+        Ok(RmaPost { access, buffers, operand, comparand, targets, call })
     }
 
     /// With the results of a message structure.

@@ -45,7 +45,7 @@ pub(crate) unsafe fn deferred_post<'a>(
                     op.ep,
                     atomic::message(&op.msg, Form::Update, op.flags)
                         .prepare()
-                        .map(|ask| Post::Ask(Box::new(ask))),
+                        .map(|post| Post::Rma(Box::new(post))),
                 )
             }
             FI_OP_FETCH_ATOMIC => {
@@ -53,14 +53,14 @@ pub(crate) unsafe fn deferred_post<'a>(
                 let request = atomic::message(&op.msg, Form::Fetch, op.flags);
                 (
                     op.ep,
-                    request.with_result(&op.fetch).prepare().map(|ask| Post::Ask(Box::new(ask))),
+                    request.with_result(&op.fetch).prepare().map(|post| Post::Rma(Box::new(post))),
                 )
             }
             FI_OP_COMPARE_ATOMIC => {
                 let op = &*work.op.compare_atomic;
                 let request = atomic::message(&op.msg, Form::Compare, op.flags);
                 let request = request.with_result(&op.fetch).with_comparand(&op.compare);
-                (op.ep, request.prepare().map(|ask| Post::Ask(Box::new(ask))))
+                (op.ep, request.prepare().map(|post| Post::Rma(Box::new(post))))
             }
             other => {
                 tracing::info!(op_type = other, "FI_QUEUE_WORK: unknown op_type");
@@ -73,7 +73,7 @@ pub(crate) unsafe fn deferred_post<'a>(
     let mut post = post?;
     match &mut post {
         Post::Send(request) => request.call.ctx = caller.own.ctx,
-        Post::Ask(request) => request.call.ctx = caller.own.ctx,
+        Post::Rma(request) => request.call.ctx = caller.own.ctx,
         Post::Recv(_) => {}
     }
     Ok((caller.ep, post))

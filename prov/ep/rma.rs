@@ -2,10 +2,10 @@
 
 use super::fid::{Caller, state};
 use crate::errno;
-use erd_core::endpoint::AskPost;
 use erd_core::endpoint::Buffers;
 use erd_core::endpoint::Call;
 use erd_core::endpoint::Post;
+use erd_core::endpoint::RmaPost;
 use erd_core::endpoint::call::{list, targets_of};
 use erd_core::error::Error;
 use erd_core::flags::Flags;
@@ -30,16 +30,16 @@ pub(super) static RMA_OPS: fi_ops_rma = fi_ops_rma {
     ..NOSYS_RMA
 };
 
-/// [`AskPost::read`] or [`AskPost::write`].
-type Make = fn(Buffers, Targets, Call) -> AskPost;
+/// [`RmaPost::read`] or [`RmaPost::write`].
+type Make = fn(Buffers, Targets, Call) -> RmaPost;
 
 /// A transfer. `None` stands for a list that is not valid. Both have one length.
-fn ask_of(
+fn rma_post_of(
     make: Make,
     call: Call,
     buffers: Option<Buffers>,
     targets: Option<Targets>,
-) -> Result<AskPost, Error> {
+) -> Result<RmaPost, Error> {
     let (buffers, targets) = buffers.zip(targets).ok_or(Error::Invalid)?;
     if buffers.len_bytes() != targets.len_bytes() {
         tracing::info!("fi_rma: the lengths of msg_iov and rma_iov differ");
@@ -49,7 +49,7 @@ fn ask_of(
 }
 
 impl Caller<'_> {
-    /// Posts a transfer between the application's memory and a peer's: see [`ask_of`].
+    /// Posts a transfer between the application's memory and a peer's: see [`rma_post_of`].
     fn transfer(
         &self,
         make: Make,
@@ -59,12 +59,14 @@ impl Caller<'_> {
     ) -> isize {
         let call = Call { ctx: self.own.ctx, ..call };
         if call.flags.intersects(Flags::TRIGGER) {
-            return match ask_of(make, call, buffers, targets) {
-                Ok(ask) => self.trigger(Post::Ask(Box::new(ask))),
+            return match rma_post_of(make, call, buffers, targets) {
+                Ok(post) => self.trigger(Post::Rma(Box::new(post))),
                 Err(error) => errno::answer(Err(error)),
             };
         }
-        errno::answer(self.post(|driver| driver.post_ask(&ask_of(make, call, buffers, targets)?)))
+        errno::answer(
+            self.post(|driver| driver.post_rma(&rma_post_of(make, call, buffers, targets)?)),
+        )
     }
 
     /// The same with one stretch of the peer's memory, which is as long as the buffers.
@@ -113,8 +115,10 @@ unsafe fn parts_of(msg: &fi_msg_rma, flags: u64) -> (Call, Option<Buffers>, Opti
 pub(super) unsafe fn post_of(msg: &fi_msg_rma, flags: u64, reads: bool) -> Result<Post, c_int> {
     // SAFETY: the caller's promise.
     let (call, buffers, targets) = unsafe { parts_of(msg, flags) };
-    let make = if reads { AskPost::read } else { AskPost::write };
-    ask_of(make, call, buffers, targets).map(|ask| Post::Ask(Box::new(ask))).map_err(errno::of)
+    let make = if reads { RmaPost::read } else { RmaPost::write };
+    rma_post_of(make, call, buffers, targets)
+        .map(|post| Post::Rma(Box::new(post)))
+        .map_err(errno::of)
 }
 
 /// # Safety
@@ -142,7 +146,7 @@ guarded! {
         // SAFETY: libfabric calls with our open endpoint, and a buffer lent until completion.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf, len)) };
         let call = Call::new(src_addr, context, ep.tx_flags());
-        ep.transfer_at(AskPost::read, call, Some(buffers), (addr, key))
+        ep.transfer_at(RmaPost::read, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn readv(
@@ -158,12 +162,12 @@ guarded! {
         // SAFETY: as above, for each of `count` pieces.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count)) };
         let call = Call::new(src_addr, context, ep.tx_flags());
-        ep.transfer_at(AskPost::read, call, buffers, (addr, key))
+        ep.transfer_at(RmaPost::read, call, buffers, (addr, key))
     }
 
     unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
         // SAFETY: the caller's promise is the same.
-        unsafe { message(ep, msg, AskPost::read, flags) }
+        unsafe { message(ep, msg, RmaPost::read, flags) }
     }
 
     unsafe extern "C" fn write(
@@ -179,7 +183,7 @@ guarded! {
         // SAFETY: as above; the buffer is only read.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len).described(desc)) };
         let call = Call::new(dest_addr, context, ep.tx_flags());
-        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
+        ep.transfer_at(RmaPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn writev(
@@ -195,12 +199,12 @@ guarded! {
         // SAFETY: as above, for each of `count` pieces.
         let (ep, buffers) = unsafe { (state(ep), Buffers::many(iov, count).map(|buffers| buffers.described_by(desc))) };
         let call = Call::new(dest_addr, context, ep.tx_flags());
-        ep.transfer_at(AskPost::write, call, buffers, (addr, key))
+        ep.transfer_at(RmaPost::write, call, buffers, (addr, key))
     }
 
     unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
         // SAFETY: the caller's promise is the same.
-        unsafe { message(ep, msg, AskPost::write, flags) }
+        unsafe { message(ep, msg, RmaPost::write, flags) }
     }
 
     unsafe extern "C" fn inject(
@@ -214,7 +218,7 @@ guarded! {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
         let call = Call::inject(dest_addr);
-        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
+        ep.transfer_at(RmaPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn writedata(
@@ -231,7 +235,7 @@ guarded! {
         // SAFETY: as above.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len).described(desc)) };
         let call = Call::new(dest_addr, context, ep.tx_flags()).with_data(data);
-        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
+        ep.transfer_at(RmaPost::write, call, Some(buffers), (addr, key))
     }
 
     unsafe extern "C" fn injectdata(
@@ -246,6 +250,6 @@ guarded! {
         // SAFETY: as above; the buffer is copied before the call returns.
         let (ep, buffers) = unsafe { (state(ep), Buffers::one(buf.cast_mut(), len)) };
         let call = Call::inject(dest_addr).with_data(data);
-        ep.transfer_at(AskPost::write, call, Some(buffers), (addr, key))
+        ep.transfer_at(RmaPost::write, call, Some(buffers), (addr, key))
     }
 }

@@ -8,7 +8,7 @@ use super::pd::{AddressHandle, PdInner, ProtectionDomain};
 use super::wr::{Operation, ReceiveRequest, SendFlags, SendRequest, Sge};
 use erd_core::atomics::{Datatype, Op};
 use erd_core::endpoint::{
-    Access, AskPost, Bound, Buffers, Call, Endpoint, EpConfig, Poster, RecvRequest,
+    Access, Bound, Buffers, Call, Endpoint, EpConfig, Poster, RecvRequest, RmaPost,
     SendRequest as SendPost,
 };
 use erd_core::flags::Flags;
@@ -264,21 +264,21 @@ impl QueuePair {
                     gather(sg_list, &mut buffers)?;
                     let buffers = self.registered(buffers, sg_list);
                     let targets = targets(remote, buffers.len_bytes())?;
-                    poster.ask(&mut AskPost::write(buffers, targets, call))
+                    poster.rma(&mut RmaPost::write(buffers, targets, call))
                 }
                 Operation::RdmaRead { sg_list, remote } => {
                     let mut buffers = Buffers::default();
                     gather(sg_list, &mut buffers)?;
                     let targets = targets(remote, buffers.len_bytes())?;
-                    poster.ask(&mut AskPost::read(buffers, targets, call))
+                    poster.rma(&mut RmaPost::read(buffers, targets, call))
                 }
                 Operation::FetchAdd { result, remote, add } => {
                     let mut post = atomic((Op::Sum, Form::Fetch), &result, remote, call)?;
-                    poster.ask_with(&mut post, add, None)
+                    poster.rma_with(&mut post, add, None)
                 }
                 Operation::CompareSwap { result, remote, compare, swap } => {
                     let mut post = atomic((Op::Cswap, Form::Compare), &result, remote, call)?;
-                    poster.ask_with(&mut post, swap, Some(compare))
+                    poster.rma_with(&mut post, swap, Some(compare))
                 }
             }
         };
@@ -372,7 +372,7 @@ unsafe fn atomic(
     result: &Sge<'_>,
     remote: RemoteAddr,
     call: Call,
-) -> Result<AskPost, Error> {
+) -> Result<RmaPost, Error> {
     const BYTES: usize = size_of::<u64>();
     if result.len_bytes != BYTES {
         return Err(Error::argument("length of the result", result.len_bytes, BYTES));
@@ -380,5 +380,5 @@ unsafe fn atomic(
     let access = Access::Atomic(Atomic { op: op as u8, datatype: Datatype::Uint64 as u8, form });
     // SAFETY: the caller's promise.
     let buffers = unsafe { Buffers::one(result.addr.cast(), BYTES) };
-    Ok(AskPost { access, ..AskPost::write(buffers, targets(remote, BYTES as u64)?, call) })
+    Ok(RmaPost { access, ..RmaPost::write(buffers, targets(remote, BYTES as u64)?, call) })
 }

@@ -31,7 +31,7 @@ pub mod wire;
 
 pub use arrival::RxMeta;
 pub use config::{Config, ConfigError, Near, Seals};
-pub use endpoint::{Ask, AskRequest, Endpoint, Expected, PostError, WorkRequest};
+pub use endpoint::{Endpoint, Expected, PostError, Rma, RmaRequest, WorkRequest};
 pub use erd_types::mutants;
 pub use host::{
     Arrived, EndReason, Host, MsgRef, OpError, Operand, RecvToken, Remote, SendToken, Verdict,

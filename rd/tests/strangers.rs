@@ -9,9 +9,9 @@ use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
 use erd_rd::wire::remote::{Action, RemoteRequest};
 use erd_rd::wire::setup::Greeting;
 use erd_rd::{
-    Arrived, Ask, AskRequest, Config, DropReason, Ecn, EndReason, Endpoint, Host,
-    MESSAGE_COST_BYTES, ORDERS_LEAST, OpError, Part, PeerId, RecvToken, Refusal, Remote, RxMeta,
-    SendToken, Target, Targets, TxBurst, Verdict,
+    Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, MESSAGE_COST_BYTES, ORDERS_LEAST,
+    OpError, Part, PeerId, RecvToken, Refusal, Remote, Rma, RmaRequest, RxMeta, SendToken, Target,
+    Targets, TxBurst, Verdict,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -361,9 +361,9 @@ fn a_read_is_not_answered_by_the_same_bytes() {
     let to = victim.vault.buffer(LEN_BYTES.into());
     let peer = victim.engine.peer(victim.now, stranger.name, &mut victim.vault).unwrap();
     let targets = Targets::new(&[target]).unwrap();
-    let (token, ask, data) = (SendToken(0), Ask::Read(to), None);
-    let request = AskRequest { peer, token, ask, targets, data, fence: false };
-    victim.engine.ask(victim.now, &request).unwrap();
+    let (token, rma, data) = (SendToken(0), Rma::Read(to), None);
+    let request = RmaRequest { peer, token, rma, targets, data, fence: false };
+    victim.engine.rma(victim.now, &request).unwrap();
     let asked = records(&victim.sends());
     let msg_id = asked.iter().find_map(|record| match record {
         Record::Request(RemoteRequest { action: Action::Read(msg_id), .. }) => Some(*msg_id),

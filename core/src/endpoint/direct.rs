@@ -2,7 +2,7 @@
 
 use super::driver::Driver;
 use super::ops::Buffers;
-use super::post_ask::AskPost;
+use super::post_rma::RmaPost;
 use super::post_send::SendRequest;
 use super::request::RecvRequest;
 use super::{Endpoint, State};
@@ -40,22 +40,22 @@ impl Poster<'_> {
     /// Posts a request for a peer's memory.
     ///
     /// # Errors
-    /// As [`Driver::post_ask`].
-    pub fn ask(&mut self, request: &mut AskPost) -> Result<(), Error> {
+    /// As [`Driver::post_rma`].
+    pub fn rma(&mut self, request: &mut RmaPost) -> Result<(), Error> {
         request.call.flags |= self.more;
-        self.driver.post_ask(request)
+        self.driver.post_rma(request)
     }
 
     /// A request with these operands of 8 bytes, which are to be filled in.
-    pub fn ask_with(
+    pub fn rma_with(
         &mut self,
-        request: &mut AskPost,
+        request: &mut RmaPost,
         operand: u64,
         comparand: Option<u64>,
     ) -> Result<(), Error> {
         request.operand = word(&operand);
         request.comparand = comparand.as_ref().map_or_else(Buffers::default, word);
-        self.ask(request)
+        self.rma(request)
     }
 }
 

@@ -7,7 +7,7 @@ use super::driver::Driver;
 use super::host::tx_of;
 use super::operations::Owed;
 use super::ops::Buffers;
-use super::post_ask::{Access, AskPost};
+use super::post_rma::{Access, RmaPost};
 use super::post_send::SendRequest;
 use super::request::RecvRequest;
 use crate::cause::Cause;
@@ -26,7 +26,7 @@ pub enum Post {
     /// A receive.
     Recv(RecvRequest),
     /// A request for a peer's memory.
-    Ask(Box<AskPost>),
+    Rma(Box<RmaPost>),
 }
 
 /// An operation to be posted later.
@@ -50,7 +50,7 @@ impl Post {
         match self {
             Post::Send(request) => &mut request.call.flags,
             Post::Recv(request) => &mut request.flags,
-            Post::Ask(request) => &mut request.call.flags,
+            Post::Rma(request) => &mut request.call.flags,
         }
     }
 
@@ -60,7 +60,7 @@ impl Post {
         match self {
             Post::Send(request) => request.call.context,
             Post::Recv(request) => request.context,
-            Post::Ask(request) => request.call.context,
+            Post::Rma(request) => request.call.context,
         }
     }
 
@@ -70,7 +70,7 @@ impl Post {
             Post::Send(SendRequest { buffers, .. }) | Post::Recv(RecvRequest { buffers, .. }) => {
                 [buffers; 3]
             }
-            Post::Ask(request) => [&request.buffers, &request.operand, &request.comparand],
+            Post::Rma(request) => [&request.buffers, &request.operand, &request.comparand],
         }
     }
 
@@ -78,7 +78,7 @@ impl Post {
     fn ctx(&self) -> u8 {
         match self {
             Post::Send(request) => request.call.ctx,
-            Post::Ask(request) => request.call.ctx,
+            Post::Rma(request) => request.call.ctx,
             Post::Recv(_) => 0,
         }
     }
@@ -87,7 +87,7 @@ impl Post {
     fn injected(&mut self) -> Option<&mut Buffers> {
         let (flags, buffers) = match self {
             Post::Send(request) => (request.call.flags, &mut request.buffers),
-            Post::Ask(request) => match request.access {
+            Post::Rma(request) => match request.access {
                 Access::Write => (request.call.flags, &mut request.buffers),
                 Access::Atomic(_) => (request.call.flags, &mut request.operand),
                 Access::Read => return None,
@@ -100,7 +100,7 @@ impl Post {
     fn check(&self, driver: &Driver) -> Result<(), Error> {
         match self {
             Post::Send(request) => driver.check(&request.call, request.buffers.len_bytes()),
-            Post::Ask(request) => driver.check(&request.call, request.targets.len_bytes()),
+            Post::Rma(request) => driver.check(&request.call, request.targets.len_bytes()),
             Post::Recv(request) => {
                 let others = Flags::MULTI_RECV | Flags::PEEK | Flags::CLAIM | Flags::DISCARD;
                 if !request.flags.intersects(others) { Ok(()) } else { Err(Error::Unimplemented) }
@@ -146,7 +146,7 @@ impl Later {
         let posted = match &self.post {
             Post::Send(request) => driver.post_send(request),
             Post::Recv(request) => driver.post_recv(request),
-            Post::Ask(request) => driver.post_ask(request),
+            Post::Rma(request) => driver.post_rma(request),
         };
         driver.owed = None;
         if let Err(errno) = posted

@@ -5,7 +5,7 @@
 //!
 //! - [`Endpoint`]: the object; `object`: opening it, names and options; `bind`: what it reports
 //!   to; `config`: what it is asked for;
-//! - `post_send`, `post_ask`: posting; `call`: what these have in common; `direct`: many in
+//! - `post_send`, `post_rma`: posting; `call`: what these have in common; `direct`: many in
 //!   one call; `later`: operations that wait for counters;
 //! - `driver`: the enabled endpoint, which the loop in [`crate::run`] runs; `host`, `serve`: the answers to
 //!   the engine's questions;
@@ -28,7 +28,7 @@ mod object;
 pub mod observe;
 mod operations;
 pub mod ops;
-pub mod post_ask;
+pub mod post_rma;
 pub mod post_send;
 pub(crate) mod receives;
 pub mod request;
@@ -46,7 +46,7 @@ pub use enable::Made;
 pub use later::{Later, Post};
 pub use limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX, ORDERED_BYTES};
 pub use ops::Buffers;
-pub use post_ask::{Access, AskPost};
+pub use post_rma::{Access, RmaPost};
 pub use post_send::SendRequest;
 pub use receives::foreign::{discard_queued, source_of_queued, start_queued};
 pub use request::RecvRequest;

@@ -5,7 +5,7 @@ use super::node::{Node, Options, ok};
 use erd_core::admission::{Admission, Admitted};
 use erd_core::endpoint::call::Call;
 use erd_core::endpoint::ops::Buffers;
-use erd_core::endpoint::post_ask::AskPost;
+use erd_core::endpoint::post_rma::RmaPost;
 use erd_core::flags::Flags;
 use erd_core::region::{Piece, Region};
 use erd_core::settings::KeyPeers;
@@ -43,7 +43,7 @@ impl Strangers {
     }
 
     /// How a request of the stranger's ends.
-    fn attempt(&self, addr: u64, make: fn(Buffers, Targets, Call) -> AskPost) -> Result<(), c_int> {
+    fn attempt(&self, addr: u64, make: fn(Buffers, Targets, Call) -> RmaPost) -> Result<(), c_int> {
         let mut own = [1_u8; 8];
         let target = Target { addr, len_bytes: 8, key: self.key };
         let targets = Targets::new(&[target]).expect("one");
@@ -53,7 +53,7 @@ impl Strangers {
             // A write that completes when it is copied does not tell of a refusal.
             let flags = Flags::COMPLETION | Flags::DELIVERY_COMPLETE;
             let call = Call::new(self.to, null_mut(), flags);
-            driver.post_ask(&make(buffers, targets, call)).expect("posted");
+            driver.post_rma(&make(buffers, targets, call)).expect("posted");
         });
         let ended = self.stranger.next(&[&self.target]);
         ended.map(|_| ()).map_err(|bad| bad.err)
@@ -80,8 +80,8 @@ fn who_is_in_no_address_vector_is_refused_though_it_knows_the_key() {
     let at = Strangers::new(0);
     // Nothing tells a right key from a wrong one, or where memory is.
     for addr in [0, 1 << 40] {
-        assert_eq!(at.attempt(addr, AskPost::read), Err(FI_EKEYREJECTED));
-        assert_eq!(at.attempt(addr, AskPost::write), Err(FI_EKEYREJECTED));
+        assert_eq!(at.attempt(addr, RmaPost::read), Err(FI_EKEYREJECTED));
+        assert_eq!(at.attempt(addr, RmaPost::write), Err(FI_EKEYREJECTED));
     }
     assert_eq!(*at.cell, [6; 8]);
     let refusals = with_driver(&at.target, |driver| driver.engine.stats().refusals);
@@ -92,14 +92,14 @@ fn who_is_in_no_address_vector_is_refused_though_it_knows_the_key() {
 fn an_initiator_is_served_while_an_address_of_its_host_is_known() {
     let at = Strangers::new(0);
     let host = at.stranger.name().ip();
-    assert_eq!(at.attempt(0, AskPost::write), Err(FI_EKEYREJECTED));
+    assert_eq!(at.attempt(0, RmaPost::write), Err(FI_EKEYREJECTED));
     // It sends from a context whose name nobody knows.
     let published = at.target.knows_name(&SocketAddr::new(host, 9));
-    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+    assert_eq!(at.attempt(0, RmaPost::write), Ok(()));
     assert_eq!(*at.cell, [1; 8]);
-    assert_eq!(at.attempt(4, AskPost::read), Err(FI_EINVAL), "to those it says what is wrong");
+    assert_eq!(at.attempt(4, RmaPost::read), Err(FI_EINVAL), "to those it says what is wrong");
     at.remove(published);
-    assert_eq!(at.attempt(0, AskPost::write), Err(FI_EKEYREJECTED));
+    assert_eq!(at.attempt(0, RmaPost::write), Err(FI_EKEYREJECTED));
 }
 
 #[test]
@@ -107,18 +107,18 @@ fn the_setting_asks_for_exact_names_or_for_none() {
     let at = Strangers::new(0);
     at.judge_by(KeyPeers::Names);
     at.target.knows_name(&SocketAddr::new(at.stranger.name().ip(), 9));
-    assert_eq!(at.attempt(0, AskPost::write), Err(FI_EKEYREJECTED));
+    assert_eq!(at.attempt(0, RmaPost::write), Err(FI_EKEYREJECTED));
     at.target.knows(&at.stranger);
-    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+    assert_eq!(at.attempt(0, RmaPost::write), Ok(()));
     let at = Strangers::new(0);
     at.judge_by(KeyPeers::Any);
-    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+    assert_eq!(at.attempt(0, RmaPost::write), Ok(()));
 }
 
 #[test]
 fn random_keys_are_good_for_whoever_knows_them() {
     let at = Strangers::new(FI_MR_PROV_KEY);
     assert_ne!(at.key, KEY);
-    assert_eq!(at.attempt(0, AskPost::write), Ok(()));
+    assert_eq!(at.attempt(0, RmaPost::write), Ok(()));
     assert_eq!(*at.cell, [1; 8]);
 }

@@ -7,7 +7,7 @@ use erd_core::endpoint::ORDERED_BYTES;
 use erd_core::endpoint::call::Call;
 use erd_core::endpoint::limits::{EARLY_BYTES_MAX, FEW_SENDS};
 use erd_core::endpoint::ops::Buffers;
-use erd_core::endpoint::post_ask::AskPost;
+use erd_core::endpoint::post_rma::RmaPost;
 use erd_core::flags::Flags;
 use erd_core::run::Driven;
 use erd_core::settings::INJECT_BYTES;
@@ -73,10 +73,10 @@ fn a_write_that_is_copied_is_complete() {
     expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
     let mut own = [9_u8; 8];
     alone(&pair, |a| {
-        post(a, &pair, &mut own, AskPost::write, 0);
+        post(a, &pair, &mut own, RmaPost::write, 0);
         assert_eq!(a.read(1).expect("complete")[0].flags, FI_RMA | FI_WRITE);
         own = [1; 8];
-        post(a, &pair, &mut own, AskPost::read, 0);
+        post(a, &pair, &mut own, RmaPost::read, 0);
         assert_eq!(a.read(1), Err(AGAIN), "a read is not");
     });
     assert_eq!(pair.a.next(&[&pair.b]).expect("read").flags, FI_RMA | FI_READ);
@@ -91,11 +91,11 @@ fn a_write_that_may_be_overtaken_waits_for_the_peer() {
     expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
     let mut own = [9_u8; ORDERED_BYTES + 1];
     alone(&pair, |a| {
-        post(a, &pair, &mut own[1..], AskPost::write, 0);
+        post(a, &pair, &mut own[1..], RmaPost::write, 0);
         assert_eq!(a.read(1).expect("it has its turn")[0].flags, FI_RMA | FI_WRITE);
-        post(a, &pair, &mut own, AskPost::write, 0);
+        post(a, &pair, &mut own, RmaPost::write, 0);
         assert_eq!(a.read(1), Err(AGAIN), "one that is longer by a byte");
-        post(a, &pair, &mut own, AskPost::write, FI_INJECT_COMPLETE);
+        post(a, &pair, &mut own, RmaPost::write, FI_INJECT_COMPLETE);
         assert_eq!(a.read(1).expect("as asked for")[0].flags, FI_RMA | FI_WRITE);
     });
     assert_eq!(pair.a.next(&[&pair.b]).expect("written").flags, FI_RMA | FI_WRITE);
@@ -114,7 +114,7 @@ fn a_write_that_is_counted_waits_for_the_peer() {
     expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
     let mut own = [9_u8; 8];
     alone(&pair, |a| {
-        post(a, &pair, &mut own, AskPost::write, 0);
+        post(a, &pair, &mut own, RmaPost::write, 0);
         assert_eq!((count(writes), a.read(1)), (0, Err(AGAIN)));
     });
     assert_eq!(pair.a.next(&[&pair.b]).expect("written").flags, FI_RMA | FI_WRITE);
@@ -124,14 +124,14 @@ fn a_write_that_is_counted_waits_for_the_peer() {
     a.close_cntrs(&[writes]);
 }
 
-type Make = fn(Buffers, erd_rd::Targets, Call) -> AskPost;
+type Make = fn(Buffers, erd_rd::Targets, Call) -> RmaPost;
 
 fn post(a: &Node, pair: &Pair, own: &mut [u8], make: Make, flags: u64) {
     // SAFETY: the tests keep the bytes until the request is complete.
     let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
     let call = Call::new(pair.a_to_b, ctx(5), Flags::COMPLETION | Flags::from_bits_retain(flags));
     let request = make(buffers, remote(0, own.len() as u64, None).targets, call);
-    with_driver(a, |driver| driver.post_ask(&request)).expect("posted");
+    with_driver(a, |driver| driver.post_rma(&request)).expect("posted");
 }
 
 #[test]
@@ -236,11 +236,11 @@ fn a_peer_that_is_lost_is_told_once_with_the_endpoints_context() {
 fn a_write_that_is_refused_later_is_told_with_the_endpoints_context() {
     let pair = met(Options::default());
     let mut own = [9_u8; 8];
-    post(&pair.a, &pair, &mut own, AskPost::write, 0);
+    post(&pair.a, &pair, &mut own, RmaPost::write, 0);
     assert_eq!(pair.a.next(&[&pair.b]).expect("complete").context, 5);
     let refused = pair.a.next(&[&pair.b]).expect_err("no such key");
     assert_eq!((refused.context, refused.err), (EP_CONTEXT, FI_EKEYREJECTED));
-    post(&pair.a, &pair, &mut own, AskPost::write, FI_DELIVERY_COMPLETE);
+    post(&pair.a, &pair, &mut own, RmaPost::write, FI_DELIVERY_COMPLETE);
     assert_eq!(pair.a.next(&[&pair.b]).expect_err("no such key").context, 5);
 }
 

@@ -8,7 +8,7 @@ use erd_core::endpoint::call::Call;
 use erd_core::endpoint::driver::Driver;
 use erd_core::endpoint::limits::UNREAD_MAX;
 use erd_core::endpoint::ops::{Buffers, Handle};
-use erd_core::endpoint::post_ask::AskPost;
+use erd_core::endpoint::post_rma::RmaPost;
 use erd_core::endpoint::post_send::SendRequest;
 use erd_core::flags::Flags;
 use erd_core::region::{Piece, Region};
@@ -131,9 +131,9 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
     let there = cell.as_mut_ptr().expose_provenance() as u64;
     let mut own = [0_u8; 8];
     for (addr, make) in [
-        (there, AskPost::read as fn(Buffers, Targets, Call) -> AskPost),
-        (64, AskPost::read),
-        (64, AskPost::write),
+        (there, RmaPost::read as fn(Buffers, Targets, Call) -> RmaPost),
+        (64, RmaPost::read),
+        (64, RmaPost::write),
     ] {
         let targets = remote(addr, 8, None).targets;
         with_driver(&pair.a, |driver| {
@@ -142,7 +142,7 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
             // A write that completes when it is copied does not tell of this.
             let flags = Flags::COMPLETION | Flags::DELIVERY_COMPLETE;
             let call = Call::new(pair.a_to_b, null_mut(), flags);
-            driver.post_ask(&make(buffers, targets, call)).expect("posted");
+            driver.post_rma(&make(buffers, targets, call)).expect("posted");
         });
         let ended = pair.a.next(&[&pair.b]).map_err(|bad| bad.err);
         assert_eq!(ended.is_ok(), addr == there);
@@ -163,7 +163,7 @@ fn write_under_way(pair: &Pair, own: &[u8], then: impl FnOnce(usize)) {
         // SAFETY: the buffer stays until the endpoint is closed, and is only read.
         let buffers = unsafe { Buffers::one(own.as_ptr().cast_mut().cast(), own.len()) };
         let call = Call::new(pair.a_to_b, null_mut(), Flags::COMPLETION);
-        a.post_ask(&AskPost::write(buffers, targets, call)).expect("posted");
+        a.post_rma(&RmaPost::write(buffers, targets, call)).expect("posted");
         let end = Instant::now() + patience();
         while with_driver(&pair.b, |b| {
             let lease = b.carriers.guess.make(&b.engine, &mut b.host);

@@ -6,11 +6,11 @@
 //! the calls out. Time never goes backwards. No call blocks or re-enters; each does work bounded
 //! by its input, and `handle_timeout` by [`TIMERS_PER_CALL`].
 
-mod ask;
 mod expect;
 mod places;
 mod receive;
 mod replies;
+mod rma;
 mod room;
 mod schedule;
 
@@ -30,8 +30,8 @@ use schedule::{Peers, Schedule};
 use slab::Slab;
 
 pub use crate::arrival::RxMeta;
-pub use ask::{Ask, AskRequest};
 pub use expect::Expected;
+pub use rma::{Rma, RmaRequest};
 pub use schedule::TIMERS_PER_CALL;
 
 /// A message to send.

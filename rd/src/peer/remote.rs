@@ -1,4 +1,4 @@
-//! Asking for a peer's memory, and what comes back: writes, reads, atomics (protocol.md §9).
+//! Accesses to a peer's memory, and their answers: writes, reads, atomics (protocol.md §9).
 //! How requests are met is in `rx/requests.rs`.
 
 use super::bundle::{read_request, request};

@@ -145,7 +145,7 @@ pub enum Action {
 pub struct RemoteRequest {
     /// Send order.
     pub order: u32,
-    /// The asker's number for the operation, echoed in the answer.
+    /// The initiator's number for the operation, echoed in the answer.
     pub op: u32,
     /// What is asked for.
     pub action: Action,
@@ -280,7 +280,7 @@ impl Refusal {
 pub struct Answer {
     /// Send order of the request.
     pub order: u32,
-    /// The asker's operation number.
+    /// The initiator's operation number.
     pub op: u32,
     /// Msg_ID that a read named; 0 for others.
     pub msg_id: u16,

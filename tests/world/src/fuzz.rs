@@ -218,7 +218,7 @@ impl<'a> Input<'a> {
             return Post::Send(out);
         }
         let mut rng = Rng::new(u64::from(self.byte()) << 8 | u64::from(self.byte()), 0);
-        Post::Ask(memory::draw(&mut rng, to, out.len_bytes.max(8)))
+        Post::Rma(memory::draw(&mut rng, to, out.len_bytes.max(8)))
     }
 
     fn message(&mut self, to: usize, left_bytes: &mut u64) -> Outgoing {

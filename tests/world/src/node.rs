@@ -13,7 +13,7 @@ use erd_core::run::{Carriers, Driven, Parts};
 use erd_port::udp::NetError;
 use erd_rd::units::{Ecn, MICROSECOND};
 use erd_rd::{
-    Ask, AskRequest, Config, Endpoint, MsgRef, Nanos, Near, OpError, PeerId, PostError, RecvToken,
+    Config, Endpoint, MsgRef, Nanos, Near, OpError, PeerId, PostError, RecvToken, Rma, RmaRequest,
     Seals, SendToken, WorkRequest,
 };
 use std::cell::RefCell;
@@ -137,14 +137,14 @@ pub enum Post {
     /// A message.
     Send(Outgoing),
     /// A request to memory.
-    Ask(Plan),
+    Rma(Plan),
 }
 
 impl Post {
     fn to(&self) -> usize {
         match self {
             Post::Send(out) => out.to,
-            Post::Ask(plan) => plan.to,
+            Post::Rma(plan) => plan.to,
         }
     }
 }
@@ -351,24 +351,24 @@ impl Node {
     fn try_post(&mut self, now: Nanos, ledger: &mut Ledger, post: &Post, name: SocketAddr) -> bool {
         match post {
             Post::Send(out) => self.try_send(now, ledger, out, name),
-            Post::Ask(plan) => self.try_ask(now, ledger, plan, name),
+            Post::Rma(plan) => self.try_rma(now, ledger, plan, name),
         }
     }
 
-    fn try_ask(&mut self, now: Nanos, ledger: &mut Ledger, plan: &Plan, name: SocketAddr) -> bool {
+    fn try_rma(&mut self, now: Nanos, ledger: &mut Ledger, plan: &Plan, name: SocketAddr) -> bool {
         let peer = self.peer(now, ledger, plan.to, name);
         let id = ledger.memory.post(now, self.app.life, *plan);
         let asked = &ledger.memory.asked[id];
         let (token, to) = (SendToken(ASK | id as u64), RecvToken(ASK | id as u64));
-        let ask = match asked.atomic() {
-            Some(atomic) => Ask::Atomic { atomic, operand_bytes: asked.operand_bytes() as u16, to },
-            None if asked.operand_bytes() > 0 || asked.writes() => Ask::Write,
-            None => Ask::Read(to),
+        let rma = match asked.atomic() {
+            Some(atomic) => Rma::Atomic { atomic, operand_bytes: asked.operand_bytes() as u16, to },
+            None if asked.operand_bytes() > 0 || asked.writes() => Rma::Write,
+            None => Rma::Read(to),
         };
         let targets = asked.targets(id);
         let data = plan.data.then_some(id as u64);
-        let request = AskRequest { peer, token, ask, targets, data, fence: plan.fence };
-        match self.endpoint.as_mut().expect("the process lives").ask(now, &request) {
+        let request = RmaRequest { peer, token, rma, targets, data, fence: plan.fence };
+        match self.endpoint.as_mut().expect("the process lives").rma(now, &request) {
             Ok(()) => true,
             Err(PostError::Full) => {
                 ledger.memory.unpost(id);

@@ -25,8 +25,8 @@ pub enum Action {
         out: Outgoing,
     },
     /// Node `from` asks for memory.
-    Ask {
-        /// Asking node.
+    Rma {
+        /// The initiator.
         from: usize,
         /// The request.
         plan: Plan,
@@ -170,7 +170,7 @@ impl World {
         let now = self.now;
         match action {
             Action::Send { from, out } => self.send(from, &out),
-            Action::Ask { from, plan } => self.ask(from, &plan),
+            Action::Rma { from, plan } => self.rma(from, &plan),
             Action::Recv { node, source, class, capacity_bytes } => {
                 self.recv(node, source, class, capacity_bytes);
             }
@@ -207,8 +207,8 @@ impl World {
     }
 
     /// Posts a request to memory at a living node.
-    pub fn ask(&mut self, from: usize, plan: &Plan) {
-        self.post_to(from, plan.to, &Post::Ask(*plan));
+    pub fn rma(&mut self, from: usize, plan: &Plan) {
+        self.post_to(from, plan.to, &Post::Rma(*plan));
     }
 
     /// Posts something at a living node.

@@ -387,7 +387,7 @@ fn plan_requests(o: &Options, world: &mut World) {
         // In bursts, too.
         for _ in 0..rng.pick(&[1, 1, 1, 8]) {
             let small = plan.len_bytes <= 1024;
-            world.at(at, Action::Ask { from, plan });
+            world.at(at, Action::Rma { from, plan });
             if !small {
                 break;
             }

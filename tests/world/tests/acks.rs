@@ -59,7 +59,7 @@ fn watch(w: &mut World) -> Rc<RefCell<Vec<PacketKind>>> {
 }
 
 /// Sends messages together, and lets the second node answer once it has them.
-fn ask(w: &mut World, messages: u64, len_bytes: u64, answer_bytes: u64) {
+fn rma(w: &mut World, messages: u64, len_bytes: u64, answer_bytes: u64) {
     let requests: Vec<_> = (0..messages).map(|_| w.want(1, len_bytes)).collect();
     w.want(0, answer_bytes);
     for _ in 0..messages {
@@ -75,7 +75,7 @@ fn kinds_of_an_answer(policy: AckPolicy, answer_bytes: u64) -> Vec<PacketKind> {
     let mut w = pair(policy);
     acks_of(&mut w, 5, SHORT_BYTES);
     let kinds = watch(&mut w);
-    ask(&mut w, 1, SHORT_BYTES, answer_bytes);
+    rma(&mut w, 1, SHORT_BYTES, answer_bytes);
     kinds.take()
 }
 
@@ -97,9 +97,9 @@ fn the_acknowledgement_of_a_short_message_rides_on_the_answer() {
 fn the_acknowledgement_of_a_few_small_messages_rides_on_the_answer() {
     for policy in [AckPolicy::NackOnly, AckPolicy::Coalesced { packets: 4 }] {
         let mut w = pair(policy);
-        ask(&mut w, 1, 8, 8);
+        rma(&mut w, 1, 8, 8);
         let kinds = watch(&mut w);
-        ask(&mut w, 4, 8, 8);
+        rma(&mut w, 4, 8, 8);
         assert_eq!(kinds.take(), [PacketKind::Data], "{policy:?}");
     }
 }
@@ -109,9 +109,9 @@ fn who_never_answers_acknowledges_small_messages_at_once() {
     let mut w = pair(AckPolicy::NackOnly);
     acks_of(&mut w, 5, 8);
     let kinds = watch(&mut w);
-    ask(&mut w, 4, 8, 8);
+    rma(&mut w, 4, 8, 8);
     assert_eq!(kinds.take(), [PacketKind::Ack, PacketKind::Data]);
-    ask(&mut w, 4, 8, 8);
+    rma(&mut w, 4, 8, 8);
     assert_eq!(kinds.take(), [PacketKind::Data], "it did answer");
 }
 

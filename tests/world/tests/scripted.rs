@@ -198,7 +198,7 @@ fn write(to: usize, len_bytes: u64) -> Plan {
 fn who_closes_can_see_that_answers_are_owed() {
     let mut w = world(2, ANY_FAILURE, |_| {});
     w.lose(3, |from, h| from == 1 && matches!(h.kind, PacketKind::Ack | PacketKind::Data));
-    w.ask(0, &write(1, 64));
+    w.rma(0, &write(1, 64));
     let owes = |w: &World| w.nodes[1].endpoint.as_ref().unwrap().owes_answers();
     assert!(w.run_until(SECOND, owes), "the write was met");
     assert_eq!(w.ledger.memory.asked[0].ended, None);
@@ -216,7 +216,7 @@ fn word_of_a_write_waits_no_longer_than_the_pace() {
     w.want(0, 1_000);
     let send = w.post(1, 0, 1_000);
     assert!(w.run_until(SECOND, |w| w.outcome(send).is_some()));
-    w.ask(0, &write(1, 64));
+    w.rma(0, &write(1, 64));
     w.run_for(200 * MILLISECOND);
     assert_eq!(w.ledger.memory.asked[0].ended, Some(Ok(())));
 }
@@ -409,7 +409,7 @@ fn early_requests_do_not_keep_out_the_message_in_its_turn() {
     });
     let recv = w.want(1, 3_000);
     let send = w.post(0, 1, 3_000);
-    (0..200).for_each(|_| w.ask(0, &write(1, 1_000)));
+    (0..200).for_each(|_| w.rma(0, &write(1, 1_000)));
     w.settle(PATIENCE_NS);
     assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(3_000))));
     let asked = &w.ledger.memory.asked;
@@ -430,7 +430,7 @@ fn a_receiver_without_a_budget_serves_everybody() {
     for n in 0..300 {
         let from = 1 + n % 3;
         w.post(from, 0, lens[n % lens.len()]);
-        w.ask(from, &write(0, 1_000));
+        w.rma(from, &write(0, 1_000));
     }
     let recvs: Vec<usize> = (0..300).map(|_| w.want(0, 16_000)).collect();
     w.settle(PATIENCE_NS);

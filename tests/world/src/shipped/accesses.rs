@@ -8,7 +8,7 @@ use erd_core::atomics::{Datatype, Op};
 use erd_core::cause::Cause;
 use erd_core::completion::queue::Entry;
 use erd_core::domain::Domain;
-use erd_core::endpoint::{Access as Kind, AskPost, Buffers, Call};
+use erd_core::endpoint::{Access as Kind, Buffers, Call, RmaPost};
 use erd_core::flags::Flags;
 use erd_core::peer_index::PeerIndex;
 use erd_core::region::Piece;
@@ -205,7 +205,7 @@ impl Accesses {
     }
 
     /// The call that posts it.
-    pub fn post(&mut self, id: usize, to: PeerIndex) -> AskPost {
+    pub fn post(&mut self, id: usize, to: PeerIndex) -> RmaPost {
         let access = &mut self.all[id];
         let call = Call::new(to, Post::Access(id).context(), access.flags);
         let call = if access.data { call.with_data(id as u64) } else { call };
@@ -353,10 +353,10 @@ impl Access {
         }
     }
 
-    fn call(&mut self, buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+    fn call(&mut self, buffers: Buffers, targets: Targets, call: Call) -> RmaPost {
         let form = match self.what {
-            What::Write(_) => return AskPost::write(buffers, targets, call),
-            What::Read(_) => return AskPost::read(buffers, targets, call),
+            What::Write(_) => return RmaPost::write(buffers, targets, call),
+            What::Read(_) => return RmaPost::read(buffers, targets, call),
             What::Add(_) => Form::Update,
             What::FetchAdd(_) => Form::Fetch,
         };
@@ -365,6 +365,6 @@ impl Access {
         let operand = lend(self.one.split_at_mut(0).into());
         let buffers = if form == Form::Fetch { buffers } else { Buffers::default() };
         let access = Kind::Atomic(Atomic { op, datatype, form });
-        AskPost { access, operand, ..AskPost::write(buffers, targets, call) }
+        RmaPost { access, operand, ..RmaPost::write(buffers, targets, call) }
     }
 }

@@ -281,7 +281,7 @@ impl Process {
                 let to = self.names[book.accesses.all[id].to];
                 let mut request = book.accesses.post(id, to);
                 request.call.flags |= more;
-                self.driver.post_ask(&request)
+                self.driver.post_rma(&request)
             }
             Post::Receive(id) => {
                 let mut request = book.receives.request(id, &self.names);

@@ -6,7 +6,7 @@ use super::ops::{Buffers, Handle, Kind};
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::run::Outside;
-use erd_rd::{Ask, AskRequest, Atomic, Form, RecvToken, SendToken, Targets};
+use erd_rd::{Atomic, Form, RecvToken, Rma, RmaRequest, SendToken, Targets};
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ pub enum Access {
 
 /// A request as the application posts it.
 #[derive(Clone, Copy)]
-pub struct AskPost {
+pub struct RmaPost {
     /// What is asked for.
     pub access: Access,
     /// What is written, or where the result goes.
@@ -36,18 +36,18 @@ pub struct AskPost {
     pub call: Call,
 }
 
-impl AskPost {
+impl RmaPost {
     /// A read. It sends no bytes, so neither [`Flags::INJECT`], even as the endpoint's default, nor remote
     /// CQ data belong to it.
-    pub fn read(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+    pub fn read(buffers: Buffers, targets: Targets, call: Call) -> RmaPost {
         let call = Call { data: None, flags: call.flags.difference(Flags::INJECT), ..call };
-        AskPost { access: Access::Read, ..AskPost::write(buffers.within(None), targets, call) }
+        RmaPost { access: Access::Read, ..RmaPost::write(buffers.within(None), targets, call) }
     }
 
     /// A write.
-    pub fn write(buffers: Buffers, targets: Targets, call: Call) -> AskPost {
+    pub fn write(buffers: Buffers, targets: Targets, call: Call) -> RmaPost {
         let (operand, comparand) = (Buffers::default(), Buffers::default());
-        AskPost { access: Access::Write, buffers, operand, comparand, targets, call }
+        RmaPost { access: Access::Write, buffers, operand, comparand, targets, call }
     }
 
     /// Flags of its completion.
@@ -66,8 +66,8 @@ impl<O: Outside> Driver<O> {
     ///
     /// # Errors
     /// Why nothing was posted.
-    pub fn post_ask(&mut self, post: &AskPost) -> Result<(), Error> {
-        let AskPost { call, targets, .. } = post;
+    pub fn post_rma(&mut self, post: &RmaPost) -> Result<(), Error> {
+        let RmaPost { call, targets, .. } = post;
         check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;
         let payload = match post.access {
             Access::Write => Payload::Written,
@@ -81,30 +81,30 @@ impl<O: Outside> Driver<O> {
             post.operand.append_to(&mut op.bounce);
             post.comparand.append_to(&mut op.bounce);
         }
-        let request = AskRequest {
+        let request = RmaRequest {
             peer,
             token: SendToken(handle.token()),
-            ask: ask(post, handle),
+            rma: rma(post, handle),
             targets: *targets,
             data: call.data,
             fence: call.flags.intersects(Flags::FENCE),
         };
         let now = self.now_ns();
-        let taken = self.engine.ask(now, &request);
+        let taken = self.engine.rma(now, &request);
         self.posted(now, taken, handle, call)
     }
 }
 
-fn ask(post: &AskPost, handle: Handle) -> Ask {
+fn rma(post: &RmaPost, handle: Handle) -> Rma {
     let to = RecvToken(handle.token_of(Kind::Result));
     match post.access {
-        Access::Write => Ask::Write,
-        Access::Read => Ask::Read(to),
+        Access::Write => Rma::Write,
+        Access::Read => Rma::Read(to),
         Access::Atomic(atomic) => {
             let operand_bytes = post.operand.len_bytes() + post.comparand.len_bytes();
             // What is too long for this is too long for the engine, which says so.
             let operand_bytes = u16::try_from(operand_bytes).unwrap_or(u16::MAX);
-            Ask::Atomic { atomic, operand_bytes, to }
+            Rma::Atomic { atomic, operand_bytes, to }
         }
     }
 }

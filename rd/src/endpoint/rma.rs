@@ -1,4 +1,4 @@
-//! Asking for peers' memory (protocol.md §9).
+//! Accesses to peers' memory (protocol.md §9).
 
 use super::{Endpoint, PostError};
 use crate::host::{Host, RecvToken, SendToken};
@@ -8,7 +8,7 @@ use crate::wire::remote::{ATOMIC_MAX_BYTES, Atomic, Form, Targets};
 
 /// What to do with a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ask {
+pub enum Rma {
     /// Write the operation's payload there, which is as long.
     Write,
     /// Bring what is there, with [`Host::place`] into this buffer.
@@ -26,13 +26,13 @@ pub enum Ask {
 
 /// A request to a peer's memory. It ends with [`Host::sent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AskRequest {
+pub struct RmaRequest {
     /// Whose memory.
     pub peer: PeerId,
     /// The driver's name for the operation.
     pub token: SendToken,
     /// What to do.
-    pub ask: Ask,
+    pub rma: Rma,
     /// Which memory.
     pub targets: Targets,
     /// Remote completion data.
@@ -47,13 +47,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`PostError`].
-    pub fn ask(&mut self, now: Nanos, request: &AskRequest) -> Result<(), PostError> {
+    pub fn rma(&mut self, now: Nanos, request: &RmaRequest) -> Result<(), PostError> {
         self.check_post(request.peer)?;
         let len_bytes = request.targets.len_bytes();
-        let (task, operand_bytes) = match request.ask {
-            Ask::Write => (Task::Write { later: false }, len_bytes),
-            Ask::Read(to) => (Task::Read(to), 0),
-            Ask::Atomic { atomic, operand_bytes, to } => {
+        let (task, operand_bytes) = match request.rma {
+            Rma::Write => (Task::Write { later: false }, len_bytes),
+            Rma::Read(to) => (Task::Read(to), 0),
+            Rma::Atomic { atomic, operand_bytes, to } => {
                 if len_bytes > ATOMIC_MAX_BYTES {
                     return Err(PostError::Operand);
                 }
@@ -77,7 +77,7 @@ impl Endpoint {
     }
 
     /// The memory behind an answer can not be read any more: `token` is what
-    /// [`Host::remote_read`] gave. The asker is told. The engine reads it no more; bursts made before
+    /// [`Host::remote_read`] gave. The initiator is told. The engine reads it no more; bursts made before
     /// that name it must not be sent, which is repaired as any loss is.
     pub fn withdraw<H: Host>(&mut self, token: SendToken, host: &mut H) {
         let answers = self
