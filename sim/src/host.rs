@@ -1,35 +1,21 @@
-//! A host: one engine, the flows that it sends, and memory that only counts.
+//! A host: one engine, the library's loop that runs it, the flows that it sends, and memory that only counts.
 
-use crate::ids::{HostId, LinkId};
-use crate::packet::Packet;
+use crate::ids::{HostId, LinkId, host_of, name_of};
+use crate::packet::{Packet, ZEROS};
+use crate::port::{SimClock, SimPort, Simulated};
 use crate::time::Picos;
+use erd_core::region::Pass;
+use erd_core::run::link::Link;
+use erd_core::run::net_errors::NetErrors;
+use erd_core::run::pieces::Pieces;
+use erd_core::run::{Carriers, Driven, Parts};
 use erd_rd::{
-    Arrived, EndReason, Endpoint, Host, Nanos, OpError, Part, PeerId, RecvToken, RxMeta, SendToken,
-    TxBurst, Verdict, WorkRequest,
+    Arrived, EndReason, Endpoint, Expected, Host, Nanos, OpError, Part, PeerId, RecvToken,
+    SendToken, TxBurst, Verdict, WorkRequest,
 };
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// Bytes of a segment before its payload.
-const SEGMENT_HEAD_BYTES: usize = erd_rd::Expected::HEAD_BYTES;
-/// What every payload consists of.
-static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-/// The UDP port of every host.
-const PORT: u16 = 4791;
-
-/// The name of a host: its number is the address.
-#[must_use]
-pub fn name_of(host: HostId) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(host.0)), PORT)
-}
-
-/// The host of a name that [`name_of`] gave.
-#[must_use]
-pub fn host_of(name: SocketAddr) -> Option<HostId> {
-    match name.ip() {
-        IpAddr::V4(ip) => Some(HostId(ip.to_bits())),
-        IpAddr::V6(_) => None,
-    }
-}
+use std::net::SocketAddr;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// An endless flow of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +34,7 @@ pub struct Source {
 
 /// Memory of a host: payload is counted by flow and not kept.
 #[derive(Debug, Default)]
-struct Memory {
+pub struct Memory {
     /// Messages outstanding, by source.
     open: Vec<u32>,
     /// Payload bytes placed, by flow.
@@ -98,30 +84,89 @@ impl Host for Memory {
     }
 }
 
+impl erd_core::run::Memory for Memory {
+    fn place_of(&mut self, _: &Expected, _: &mut Option<Pass>) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn gather(&self, burst: &TxBurst, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
+        for part in &burst.parts {
+            match *part {
+                Part::Inline { start, len_bytes } => {
+                    pieces.push_bytes(&burst.bytes[start as usize..][..len_bytes as usize]);
+                }
+                Part::Payload { len_bytes, .. } => pieces.push_bytes(&ZEROS[..len_bytes as usize]),
+            }
+        }
+        Ok(())
+    }
+
+    /// No memory goes.
+    fn take_gone(&mut self) -> Vec<SendToken> {
+        Vec::new()
+    }
+
+    /// Nobody waits for completions.
+    fn has_completions(&self) -> bool {
+        false
+    }
+}
+
 /// See the module.
 pub struct SimHost {
     endpoint: Endpoint,
     memory: Memory,
+    carriers: Carriers<Simulated>,
+    now: Picos,
     sources: Vec<(Source, Option<PeerId>)>,
     /// The link that it sends on.
     uplink: LinkId,
-    burst: TxBurst,
+    /// Datagrams that the uplink can take.
+    pub(crate) uplink_room: usize,
     /// When the event that wakes it was entered for; [`Picos::MAX`] for none.
     pub(crate) wake_at: Picos,
     /// It is in the network's list of hosts that have something to do.
     pub(crate) pending: bool,
 }
 
+impl Driven for SimHost {
+    type Outside = Simulated;
+    type Memory = Memory;
+
+    fn parts(&mut self) -> Parts<'_, Simulated, Memory> {
+        let SimHost { endpoint, memory, carriers, .. } = self;
+        Parts { engine: endpoint, host: memory, carriers }
+    }
+
+    /// Keeps all flows supplied.
+    fn settle(&mut self) {
+        self.supply_all();
+    }
+
+    /// All that is due at this moment has been done: datagrams may leave.
+    fn feed(&mut self) {
+        self.carriers.port.room = self.uplink_room;
+    }
+
+    fn publish(&mut self) {}
+}
+
 impl SimHost {
-    /// A host with an engine; `endpoint` bears the name that [`name_of`] gives.
+    /// The host of this number with an engine; `endpoint` bears the name that [`name_of`] gives.
     #[must_use]
-    pub fn new(endpoint: Endpoint, uplink: LinkId) -> SimHost {
+    pub fn new(id: HostId, endpoint: Endpoint, uplink: LinkId) -> SimHost {
+        let net_errors = Arc::new(NetErrors::default());
+        let inbox = net_errors.join(&Arc::default());
+        let link = Link::new(None, name_of(id), false);
+        let (port, clock) = (SimPort::default(), SimClock::default());
         SimHost {
+            carriers: Carriers::new(port, None, link, clock, (net_errors, inbox)),
             endpoint,
             memory: Memory::default(),
+            now: 0,
             sources: Vec::new(),
             uplink,
-            burst: TxBurst::new(),
+            uplink_room: 0,
             wake_at: Picos::MAX,
             pending: false,
         }
@@ -157,27 +202,41 @@ impl SimHost {
         self.memory.failures
     }
 
-    /// Takes a packet from the network.
-    pub(crate) fn receive(&mut self, now_ns: Nanos, packet: &Packet) {
-        let meta = rx_meta(packet);
-        if packet.payload_bytes > 0 {
-            let payload = &ZEROS[..packet.payload_bytes as usize];
-            let (engine, memory) = (&mut self.endpoint, &mut self.memory);
-            engine.handle_expected(now_ns, &meta, &packet.head, payload, memory);
-        } else {
-            self.endpoint.handle_packet(now_ns, &meta, &packet.head, &mut self.memory);
+    /// Takes a packet from the network, whose buffers it may keep.
+    pub(crate) fn receive(&mut self, packet: &mut Packet) {
+        let SimPort { arrivals, spare, .. } = &mut self.carriers.port;
+        let room = spare.pop().unwrap_or_default();
+        arrivals.push(std::mem::replace(packet, room));
+    }
+
+    /// Runs one step of the library's loop. [`SimHost::each_leaving`] has the datagrams that leave.
+    pub(crate) fn step(&mut self, now: Picos, now_ns: Nanos) {
+        self.now = now;
+        self.carriers.clock.0 = now_ns;
+        self.carriers.port.room = 0;
+        if self.carriers.port.arrivals.is_empty() {
+            self.supply_all();
+        }
+        self.progress();
+    }
+
+    /// Exchanges packets: hands each datagram that leaves to `f` with its receiver.
+    pub(crate) fn each_leaving(&mut self, mut f: impl FnMut(HostId, &mut Packet)) {
+        let SimPort { leaving, spare, .. } = &mut self.carriers.port;
+        for (to, mut packet) in leaving.drain(..) {
+            if let Some(to) = host_of(to) {
+                f(to, &mut packet);
+            }
+            spare.push(packet);
         }
     }
 
-    /// Starts flows that are due, keeps all supplied, and runs timers that are due.
-    pub(crate) fn progress(&mut self, now: Picos, now_ns: Nanos) {
+    /// Starts flows that are due, and keeps all supplied.
+    fn supply_all(&mut self) {
         for at in 0..self.sources.len() {
-            if self.sources[at].0.start <= now {
-                self.supply(now_ns, at);
+            if self.sources[at].0.start <= self.now {
+                self.supply(self.carriers.clock.0, at);
             }
-        }
-        if self.endpoint.poll_timeout().is_some_and(|at| at <= now_ns) {
-            self.endpoint.handle_timeout(now_ns, &mut self.memory);
         }
     }
 
@@ -210,49 +269,8 @@ impl SimHost {
         }
     }
 
-    /// Asks the engine for the next datagram. Its receiver, or `None` when nothing is due.
-    pub(crate) fn next_datagram(&mut self, now_ns: Nanos) -> Option<HostId> {
-        let due = self.endpoint.poll_transmit(now_ns, true, &mut self.memory, &mut self.burst);
-        if !due {
-            return None;
-        }
-        assert_eq!(self.burst.datagrams, 1, "the burst limit is one datagram");
-        host_of(self.burst.to)
-    }
-
-    /// Writes the datagram that [`SimHost::next_datagram`] announced.
-    pub(crate) fn write(&self, packet: &mut Packet) {
-        let burst = &self.burst;
-        (packet.path, packet.ecn) = (burst.path, burst.ecn);
-        if let [Part::Inline { start, len_bytes }, Part::Payload { len_bytes: payload, .. }] =
-            burst.parts[..]
-            && len_bytes as usize == SEGMENT_HEAD_BYTES
-        {
-            let start = start as usize;
-            packet.head.extend_from_slice(&burst.bytes[start..start + SEGMENT_HEAD_BYTES]);
-            packet.payload_bytes = payload;
-            return;
-        }
-        for part in &burst.parts {
-            match *part {
-                Part::Inline { start, len_bytes } => {
-                    let (from, to) = (start as usize, (start + len_bytes) as usize);
-                    packet.head.extend_from_slice(&burst.bytes[from..to]);
-                }
-                Part::Payload { len_bytes, .. } => {
-                    packet.head.extend_from_slice(&ZEROS[..len_bytes as usize]);
-                }
-            }
-        }
-    }
-
     /// When it wants to be woken, at the earliest.
     pub(crate) fn next_wake_ns(&self) -> Option<Nanos> {
         self.endpoint.poll_timeout()
     }
-}
-
-/// What a port tells of a packet.
-fn rx_meta(packet: &Packet) -> RxMeta {
-    RxMeta { ecn: packet.ecn, trimmed: packet.trimmed, hold_ns: 0, from: name_of(packet.from) }
 }

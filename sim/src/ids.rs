@@ -1,7 +1,9 @@
 //! Numbers of the pieces of a network.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 /// A host, by its place in [`crate::network::Network`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct HostId(pub u32);
 
 /// A link, by its place in [`crate::network::Network`].
@@ -19,4 +21,22 @@ pub enum Node {
     Host(HostId),
     /// At a switch.
     Switch(SwitchId),
+}
+
+/// The UDP port of every host.
+const PORT: u16 = 4791;
+
+/// The name of a host: its number is the address.
+#[must_use]
+pub fn name_of(host: HostId) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(host.0)), PORT)
+}
+
+/// The host of a name that [`name_of`] gave.
+#[must_use]
+pub fn host_of(name: SocketAddr) -> Option<HostId> {
+    match name.ip() {
+        IpAddr::V4(ip) => Some(HostId(ip.to_bits())),
+        IpAddr::V6(_) => None,
+    }
 }

@@ -2,13 +2,14 @@
 //!
 //! The pieces know nothing of each other's insides, so that whole fabrics can be built of them:
 //! a [`link::Link`] queues, marks, trims, loses and delays packets; a [`switch::Switch`] picks the
-//! link on which a packet leaves; a [`host::SimHost`] runs one [`erd_rd::Endpoint`];
+//! link on which a packet leaves; a [`host::SimHost`] runs one [`erd_rd::Endpoint`], by
+//! the loop that also runs it in the library, over a [`port::SimPort`];
 //! [`network::Network`] joins them and runs the events. [`topology`] builds networks,
 //! [`scenario`] runs flows over them and measures, [`trial`] breaks paths and measures how traffic
 //! reacts, [`tables`] prints what the repository keeps under `sim/tables`.
 //!
 //! Nothing depends on the machine: one seed gives one run, to the last event.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod events;
 pub mod host;
@@ -17,6 +18,8 @@ pub mod link;
 pub mod meter;
 pub mod network;
 pub mod packet;
+#[allow(unsafe_code, reason = "ports are given pointers")]
+pub mod port;
 pub mod scenario;
 pub mod schemes;
 pub mod switch;

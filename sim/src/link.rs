@@ -9,6 +9,9 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
 
+/// Packets that a host hands over at once to a link that takes any number.
+const ROOM_MAX: usize = 64;
+
 /// Trimmed headers that may wait at a link; more are dropped.
 const HEADERS_MAX: usize = 4096;
 /// Longest datagram that a full queue which trims takes for a header, in bytes.
@@ -161,6 +164,16 @@ impl Link {
     #[must_use]
     pub fn feeder(&self) -> Option<HostId> {
         self.feeder
+    }
+
+    /// Packets that its feeder may hand it now.
+    #[must_use]
+    pub(crate) fn room(&self) -> usize {
+        match self.is_idle() {
+            false => 0,
+            true if self.only_delays() => ROOM_MAX,
+            true => 1,
+        }
     }
 
     /// Nothing is being sent, so nothing waits.

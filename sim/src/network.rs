@@ -20,6 +20,8 @@ pub struct Network {
     switches: Vec<Switch>,
     hosts: Vec<SimHost>,
     pool: PacketPool,
+    /// Packets that leave the host at hand.
+    leaving: Vec<PacketId>,
     /// Hosts that something happened to; each at most once.
     pending: Vec<HostId>,
 }
@@ -37,7 +39,7 @@ impl Network {
         SwitchId(self.switches.len() as u32 - 1)
     }
 
-    /// Adds a host. The engine's name must be [`crate::host::name_of`] its number.
+    /// Adds a host. The engine's name must be [`crate::ids::name_of`] its number.
     pub fn add_host(&mut self, host: SimHost) -> HostId {
         self.hosts.push(host);
         HostId(self.hosts.len() as u32 - 1)
@@ -166,7 +168,7 @@ impl Network {
         match node {
             Node::Host(id) => {
                 let host = &mut self.hosts[id.0 as usize];
-                host.receive(to_ns(self.now), self.pool.get(packet));
+                host.receive(self.pool.get_mut(packet));
                 self.pool.give_back(packet);
                 self.mark_pending(id);
             }
@@ -203,18 +205,27 @@ impl Network {
 
     /// Lets a host do what is due: timers, and sending while its link is idle.
     fn run_host(&mut self, id: HostId) {
-        let now_ns = to_ns(self.now);
-        self.hosts[id.0 as usize].progress(self.now, now_ns);
         loop {
             let host = &mut self.hosts[id.0 as usize];
             let uplink = host.uplink();
+            host.uplink_room = self.links[uplink.0 as usize].room();
+            host.step(self.now, to_ns(self.now));
+            let Network { pool, leaving, .. } = self;
+            host.each_leaving(|to, packet| {
+                let taken = pool.take(id, to);
+                pool.get_mut(taken).exchange(packet);
+                leaving.push(taken);
+            });
+            if self.leaving.is_empty() {
+                break;
+            }
+            for at in 0..self.leaving.len() {
+                self.enqueue(uplink, self.leaving[at]);
+            }
+            self.leaving.clear();
             if !self.links[uplink.0 as usize].is_idle() {
                 break;
             }
-            let Some(to) = host.next_datagram(now_ns) else { break };
-            let packet = self.pool.take(id, to);
-            host.write(self.pool.get_mut(packet));
-            self.enqueue(uplink, packet);
         }
         if let Some(at) = self.hosts[id.0 as usize].next_wake_ns() {
             // What is due but could not go waits for the link, which wakes the host.

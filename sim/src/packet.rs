@@ -7,12 +7,15 @@ use erd_rd::Ecn;
 /// and gap (38), IPv4 (20), UDP (8).
 pub const FRAME_BYTES: u32 = 66;
 
+/// What every payload consists of.
+pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
 /// A packet, by its place in the [`PacketPool`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketId(u32);
 
 /// A datagram under way. Payload that no one reads is not stored.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Packet {
     /// Who sent it.
     pub from: HostId,
@@ -35,6 +38,12 @@ impl Packet {
     #[must_use]
     pub fn wire_bytes(&self) -> u32 {
         FRAME_BYTES + self.head.len() as u32 + self.payload_bytes
+    }
+
+    /// Takes the bytes, the path and the mark of another, which gets those of this one.
+    pub(crate) fn exchange(&mut self, other: &mut Packet) {
+        std::mem::swap(&mut self.head, &mut other.head);
+        (self.path, self.ecn, self.payload_bytes) = (other.path, other.ecn, other.payload_bytes);
     }
 
     /// Cuts the payload off.
@@ -61,15 +70,7 @@ impl PacketPool {
             (packet.payload_bytes, packet.trimmed) = (0, false);
             return PacketId(index);
         }
-        self.slots.push(Packet {
-            from,
-            to,
-            path: 0,
-            ecn: Ecn::NotEct,
-            head: Vec::new(),
-            payload_bytes: 0,
-            trimmed: false,
-        });
+        self.slots.push(Packet { from, to, ..Packet::default() });
         PacketId(self.slots.len() as u32 - 1)
     }
 

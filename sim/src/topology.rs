@@ -1,6 +1,7 @@
 //! Networks.
 
-use crate::host::{SimHost, name_of};
+use crate::host::SimHost;
+use crate::ids::name_of;
 use crate::ids::{HostId, LinkId, Node};
 use crate::link::{Jitter, Link, LinkConfig, Red};
 use crate::network::Network;
@@ -125,14 +126,14 @@ impl Bottleneck {
             let id = HostId(n);
             let up = Link::new(self.sender_link(), Node::Switch(ingress), Some(id), 0);
             let up = network.add_link(up);
-            network.add_host(SimHost::new(self.endpoint(id, scheme()), up));
+            network.add_host(SimHost::new(id, self.endpoint(id, scheme()), up));
             let down = Link::new(LinkConfig::delay(0), Node::Host(id), None, 0);
             let down = network.add_link(down);
             network.switch_mut(egress).add_route(id, &[down]);
         }
         let back = LinkConfig::delay(self.backward_ps());
         let up = network.add_link(Link::new(back, Node::Switch(egress), Some(receiver), 0));
-        network.add_host(SimHost::new(self.endpoint(receiver, scheme()), up));
+        network.add_host(SimHost::new(receiver, self.endpoint(receiver, scheme()), up));
         (network, paths, receiver)
     }
 

@@ -23,6 +23,7 @@ const UNSAFE_CODE: &[&str] = &[
     "core/",
     "prov/",
     "so/",
+    "sim/src/port.rs",
     "tests/world/src/port.rs",
     "tests/world/src/shipped/lend.rs",
 ];
@@ -32,7 +33,7 @@ const OUTSIDE: &[&str] = &["target", ".git", "corpus", "artifacts", "node_module
 const ARROWS: &[(&str, &[&str])] = &[
     ("erd-types", &[]),
     ("erd-rd", &["erd-types"]),
-    ("erd-sim", &["erd-rd"]),
+    ("erd-sim", &["erd-rd", "erd-core", "erd-port"]),
     ("erd-sys", &[]),
     ("erd-ffi", &["erd-sys"]),
     ("erd-port", &["erd-types", "erd-sys", "erd-ffi"]),

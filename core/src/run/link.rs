@@ -252,6 +252,9 @@ impl Link {
 
     /// Sends the questions, checks and answers that are due.
     pub(super) fn exchange(&mut self, udp: &mut impl Port, now: u64) {
+        if !self.has_verbs() {
+            return;
+        }
         for nth in 0..SENDS {
             // In turn, so that a flood of questions does not keep ours from going out.
             let (answers, peers) = (&mut self.answers, &mut self.peers);

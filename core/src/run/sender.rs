@@ -33,6 +33,8 @@ pub struct Sender {
     to: [Address; BATCH],
     /// Room to copy bursts of too many pieces together.
     linear: [Vec<u8>; BATCH],
+    /// The pieces of the bursts of the call at hand.
+    spans: [Span; BATCH],
 }
 
 /// The pieces of one burst.
@@ -91,6 +93,7 @@ impl Sender {
             gone: Vec::new(),
             to: [Address::NONE; BATCH],
             linear: Default::default(),
+            spans: Default::default(),
         }
     }
 
@@ -144,16 +147,16 @@ impl Sender {
     ) -> Outcome {
         // Taken out, so that a panic lets go of the memory too.
         let mut pieces = std::mem::take(&mut self.pieces);
-        let (spans, count) = self.gather_all(host, &mut pieces);
-        let ways = self.ways(carriers.1, now, &spans[..count]);
+        let count = self.gather_all(host, &mut pieces);
+        let ways = self.ways(carriers.1, now, count);
         // Most often there is one, and each costs.
         let report = match count {
-            1 => self.hand_over::<1>(now, ways, carriers, &pieces, &spans[..1]),
-            _ => self.hand_over::<BATCH>(now, ways, carriers, &pieces, &spans[..count]),
+            1 => self.hand_over::<1>(now, ways, carriers, &pieces, count),
+            _ => self.hand_over::<BATCH>(now, ways, carriers, &pieces, count),
         };
         self.pieces = pieces.cleared();
         *errors_pending |= report.errors_pending;
-        self.advance(report, &spans[..count])
+        self.advance(report, count)
     }
 
     /// Hands up to `N` gathered bursts to a port.
@@ -163,8 +166,9 @@ impl Sender {
         ways: Ways,
         (port, link): (&mut impl Port, &mut Link),
         pieces: &Pieces,
-        spans: &[Span],
+        count: usize,
     ) -> SendReport {
+        let spans = &self.spans[..count];
         let span = |at: usize| spans.get(at).copied().unwrap_or_default();
         let to: [Dst; N] = std::array::from_fn(|at| match at < spans.len() {
             true => Dst::from(self.bursts[span(at).index].to),
@@ -203,11 +207,12 @@ impl Sender {
     }
 
     /// How the first of the bursts that wait go, and those after them that go the same way.
-    fn ways(&mut self, link: &mut Link, now: u64, spans: &[Span]) -> Ways {
+    fn ways(&mut self, link: &mut Link, now: u64, count: usize) -> Ways {
         let mut by_verbs = 0;
         if !link.has_verbs() {
-            return Ways::Udp(spans.len());
+            return Ways::Udp(count);
         }
+        let spans = &self.spans[..count];
         for (count, span) in spans.iter().enumerate() {
             match link.route(&self.bursts[span.index], now) {
                 Some(address) if by_verbs == count => {
@@ -222,10 +227,9 @@ impl Sender {
         if by_verbs == 0 { Ways::Udp(spans.len()) } else { Ways::Verbs(by_verbs) }
     }
 
-    /// Gathers all bursts that wait. Those of operations that are gone are left out: their bytes
+    /// Gathers all bursts that wait; how many. Those of operations that are gone are left out: their bytes
     /// are not needed any more, or will be sent again.
-    fn gather_all(&mut self, host: &impl Memory, pieces: &mut Pieces) -> ([Span; BATCH], usize) {
-        let mut spans = [Span::default(); BATCH];
+    fn gather_all(&mut self, host: &impl Memory, pieces: &mut Pieces) -> usize {
         let mut count = 0;
         for index in self.first..self.filled {
             let burst = &self.bursts[index];
@@ -247,14 +251,15 @@ impl Sender {
             }
             let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
             let sealed = burst.sealed && pieces.are_of_others();
-            spans[count] = Span { index, start, end, memory, sealed };
+            self.spans[count] = Span { index, start, end, memory, sealed };
             count += 1;
         }
-        (spans, count)
+        count
     }
 
     /// Moves on past what was sent.
-    fn advance(&mut self, report: SendReport, spans: &[Span]) -> Outcome {
+    fn advance(&mut self, report: SendReport, count: usize) -> Outcome {
+        let spans = &self.spans[..count];
         let Some(stop) = report.stop else {
             // Without a stop the next one goes by another way.
             let Some(next) = spans.get(report.bursts) else {

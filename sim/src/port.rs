@@ -1,0 +1,139 @@
+//! The port of a simulated host: the library's loop takes arrivals from it, and gives it a datagram when the uplink can
+//! take one.
+
+use crate::ids::name_of;
+use crate::packet::{Packet, ZEROS};
+use erd_core::run::{Clock, Outside};
+use erd_port::udp::{NetError, Next, Plan, RxDatagram, SendReport, Taken};
+use erd_port::{Burst, FramePort, Port};
+use erd_rd::Nanos;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+/// Bytes of a segment before its payload.
+const SEGMENT_HEAD_BYTES: usize = erd_rd::Expected::HEAD_BYTES;
+
+/// The types outside the loop of a simulated host.
+#[derive(Debug)]
+pub enum Simulated {}
+
+impl Outside for Simulated {
+    type Port = SimPort;
+    type Frames = NoFrames;
+    type Clock = SimClock;
+}
+
+/// Virtual time.
+#[derive(Debug, Default)]
+pub struct SimClock(pub Nanos);
+
+impl Clock for SimClock {
+    fn now_ns(&self) -> u64 {
+        self.0
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct SimPort {
+    /// Packets that came and that the engine has not seen.
+    pub(crate) arrivals: Vec<Packet>,
+    /// Datagrams that the uplink can take.
+    pub(crate) room: usize,
+    /// Those that it takes: whom each is for, its path, its mark, its bytes and the payload that follows these.
+    pub(crate) leaving: Vec<(SocketAddr, Packet)>,
+    /// Packets that were taken, whose buffers are used again.
+    pub(crate) spare: Vec<Packet>,
+}
+
+impl Port for SimPort {
+    fn recv(&mut self, _: usize, mut f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize> {
+        let taken = self.arrivals.len();
+        for packet in self.arrivals.drain(..) {
+            let placed =
+                (packet.payload_bytes > 0).then(|| &ZEROS[..packet.payload_bytes as usize]);
+            f(RxDatagram {
+                data: &packet.head,
+                placed,
+                src: name_of(packet.from),
+                ecn: packet.ecn,
+                trimmed: packet.trimmed,
+                hold_ns: 0,
+            });
+            self.spare.push(packet);
+        }
+        Ok(taken)
+    }
+
+    /// Payload has no places here, since nobody reads it.
+    fn tampers(&self) -> bool {
+        true
+    }
+
+    fn look_ahead(&mut self, _: &Plan, _: impl FnOnce(&[u8]) -> Option<usize>) -> io::Result<Next> {
+        Ok(Next::Nothing)
+    }
+
+    unsafe fn recv_planned(
+        &mut self,
+        _: &Plan,
+        _: impl FnMut(usize, &[u8], &[u8]) -> bool,
+        _: impl FnMut(RxDatagram<'_>),
+    ) -> io::Result<Taken> {
+        Ok(Taken::default())
+    }
+
+    fn room(&self) -> usize {
+        self.room
+    }
+
+    unsafe fn send(&mut self, bursts: &[Burst<'_>]) -> SendReport {
+        for burst in bursts {
+            assert!(burst.total_bytes <= burst.segment_bytes, "the burst limit is one datagram");
+            let mut packet = self.spare.pop().unwrap_or_default();
+            (packet.path, packet.ecn, packet.payload_bytes) = (burst.path, burst.ecn, 0);
+            packet.head.clear();
+            for part in burst.iov {
+                let is_payload = std::ptr::eq(part.iov_base.cast(), ZEROS.as_ptr());
+                if is_payload && burst.iov.len() == 2 && packet.head.len() == SEGMENT_HEAD_BYTES {
+                    packet.payload_bytes = part.iov_len as u32;
+                    continue;
+                }
+                // SAFETY: the caller vouches for the part.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) };
+                packet.head.extend_from_slice(bytes);
+            }
+            self.leaving.push((burst.dst.addr(), packet));
+        }
+        self.room -= bursts.len();
+        SendReport { bursts: bursts.len(), ..SendReport::default() }
+    }
+
+    fn drain_errors(&mut self, _: impl FnMut(SocketAddr, NetError)) {}
+
+    fn each_fd(&self, _: &mut dyn FnMut(BorrowedFd<'_>)) {}
+}
+
+/// Simulated hosts have no information path.
+#[derive(Debug)]
+pub enum NoFrames {}
+
+impl FramePort for NoFrames {
+    fn send(&mut self, _: SocketAddr, _: &[u8]) -> bool {
+        match *self {}
+    }
+
+    fn recv(&mut self, _: impl FnMut(&[u8], SocketAddr) -> bool) -> io::Result<usize> {
+        match *self {}
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        match *self {}
+    }
+
+    fn each_fd(&self, _: &mut dyn FnMut(BorrowedFd<'_>)) {
+        match *self {}
+    }
+}
