@@ -175,7 +175,7 @@ impl Domain {
         if let Some(sockets) = &*slot {
             return Ok(Arc::clone(sockets));
         }
-        let ecn = self.settings.ecn && self.scheme().heeds_ecn();
+        let ecn = self.settings.ecn && self.scheme().uses_ecn();
         let options = PortOptions { ecn, ..self.port_options() };
         let sockets = Arc::new(TxSockets::open(self.local, &options)?);
         *slot = Some(Arc::clone(&sockets));

@@ -82,7 +82,7 @@ impl Plan {
                 entry.addr.is_ipv6(),
                 verbs_bytes,
             ),
-            ecn: settings.ecn && scheme.heeds_ecn(),
+            ecn: settings.ecn && scheme.uses_ecn(),
             scheme,
             near: Near::new(settings, entry, port),
         }

@@ -83,7 +83,7 @@ impl SchemeChoice {
     /// Its controllers react to congestion marks. Packets of others are not marked as
     /// ECN-capable: a switch would then spare them for nothing.
     #[must_use]
-    pub(crate) fn heeds_ecn(&self) -> bool {
+    pub(crate) fn uses_ecn(&self) -> bool {
         let params = FlowParams {
             now: 0,
             datagram_bytes: 1472,
@@ -114,8 +114,8 @@ mod tests {
             let choice = SchemeChoice::new(name, "").unwrap();
             assert_eq!((choice.name(), choice.build().name()), (*name, *name));
         }
-        assert!(!SchemeChoice::new("ERD", "").unwrap().heeds_ecn());
-        assert!(SchemeChoice::new("dctcp", "").unwrap().heeds_ecn());
+        assert!(!SchemeChoice::new("ERD", "").unwrap().uses_ecn());
+        assert!(SchemeChoice::new("dctcp", "").unwrap().uses_ecn());
     }
 
     #[test]

@@ -602,7 +602,7 @@ fn mixed_recycles_first_and_then_avoids_marks_and_losses() {
 }
 
 #[test]
-fn oblivious_heeds_nothing() {
+fn oblivious_uses_nothing() {
     let (mut told, mut untold) = (with_paths_by(1.0), with_paths_by(1.0));
     for n in 0..100 {
         told.on_ack(&marked(BASE + n * 100, 30_000));

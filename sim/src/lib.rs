@@ -18,7 +18,10 @@ pub mod link;
 pub mod meter;
 pub mod network;
 pub mod packet;
-#[allow(unsafe_code, reason = "ports are given pointers")]
+#[allow(
+    unsafe_code,
+    reason = "the trait `Port` has unsafe methods: a burst names its bytes by pointers, for sendmsg(2)"
+)]
 pub mod port;
 pub mod scenario;
 pub mod schemes;

@@ -100,7 +100,7 @@ impl Parts {
                 io_error(&error)
             })?),
         };
-        let ecn = domain.settings.ecn && scheme.heeds_ecn();
+        let ecn = domain.settings.ecn && scheme.uses_ecn();
         let member =
             domain.verbs.as_ref().map(verbs::Member::join).transpose().map_err(|error| {
                 tracing::warn!(%error, "fi_enable: no fd for the verbs port");

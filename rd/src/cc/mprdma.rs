@@ -144,11 +144,11 @@ impl MpRdma {
             self.late_ns = self.pipe.target_ns(self.late);
             self.window.bound(&self.pipe);
         }
-        self.heed(ack);
+        self.apply(ack);
     }
 
     #[inline(always)]
-    fn heed(&mut self, ack: &AckSample) {
+    fn apply(&mut self, ack: &AckSample) {
         let acked = ack.acked_packets as f32;
         let marked = acked * marked_share(&self.pipe, ack, self.late_ns);
         if marked > 0.0 {
@@ -185,9 +185,9 @@ impl Controller for MpRdma {
         if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
             && self.pipe.is_plain(ack, rtt_ns)
         {
-            self.pipe.heed_mark(ack);
+            self.pipe.apply_mark(ack);
             self.pipe.take(ack.now, rtt_ns);
-            self.heed(ack);
+            self.apply(ack);
         } else {
             self.on_odd_ack(ack);
         }

@@ -229,7 +229,7 @@ impl Nscc {
         self.datagram().min(REFERENCE_PACKET_BYTES) * self.scale()
     }
 
-    /// Nothing but a sample is to be heeded.
+    /// The acknowledgement brings nothing but its sample, and no round ends.
     #[inline(always)]
     fn runs_on(&self, now: Nanos) -> bool {
         self.flags & ODD == 0 && ((now as u32).wrapping_sub(self.due_at) as i32) < 0
@@ -401,7 +401,7 @@ impl Nscc {
 
     /// Algorithm 1 for what was not marked.
     #[inline(always)]
-    fn heed_clear(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32, target_ns: f32) {
+    fn apply_clear(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32, target_ns: f32) {
         if ack.app_limited {
             return;
         }
@@ -415,7 +415,7 @@ impl Nscc {
 
     /// Algorithm 1 for an acknowledgement that counts as marked, part for part.
     #[inline(always)]
-    fn heed_marked(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32) {
+    fn apply_marked(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32) {
         let target_ns = self.target_ns();
         let late = delay_ns >= target_ns;
         self.stop_fast();
@@ -500,10 +500,10 @@ impl Nscc {
         self.tell_reps(ack.path, path_bad);
         if delay >= target {
             self.average_clear(ack, bytes, delay);
-            self.heed_clear(ack, bytes, delay, target);
+            self.apply_clear(ack, bytes, delay, target);
         } else {
             self.average(ack, bytes, delay);
-            self.heed_clear(ack, bytes, delay, target);
+            self.apply_clear(ack, bytes, delay, target);
         }
         self.adjust_by_bytes();
     }
@@ -517,7 +517,7 @@ impl Nscc {
         if self.is_stale(ack.now, ack.sent_at) {
             self.drop_increases();
         } else {
-            self.heed_marked(ack, bytes, delay);
+            self.apply_marked(ack, bytes, delay);
             self.adjust_by_bytes();
         }
     }
@@ -563,9 +563,9 @@ impl Nscc {
             self.drop_increases();
         } else if !self.quick_adapt(ack.now, delay) {
             if marked {
-                self.heed_marked(ack, bytes, delay);
+                self.apply_marked(ack, bytes, delay);
             } else {
-                self.heed_clear(ack, bytes, delay, self.target_ns());
+                self.apply_clear(ack, bytes, delay, self.target_ns());
             }
             self.adjust(ack.now, ack.app_limited);
         }
@@ -620,7 +620,7 @@ impl Controller for Nscc {
             // What is plain has less than 2^30.
             self.left_bytes -= ack.acked_bytes as i32;
             if ack.ce_bytes > 0 {
-                self.pipe.heed_mark(ack);
+                self.pipe.apply_mark(ack);
                 self.on_marked_ack(ack, true);
             } else if self.pipe.has_marks() {
                 self.on_clear_ack(ack, false);

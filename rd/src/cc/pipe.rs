@@ -136,7 +136,7 @@ impl Pipe {
         if let Some(rtt) = ack.rtt_ns.map(short_f32)
             && self.is_plain(ack, rtt)
         {
-            self.heed_mark(ack);
+            self.apply_mark(ack);
             self.take(ack.now, rtt);
             return false;
         }
@@ -147,8 +147,8 @@ impl Pipe {
     /// nearly all are: that of a flow that knows the speed of its link and its noise, and of packets of
     /// the usual size, and not a new least one. It goes to [`Pipe::take`], which moves nothing; what is
     /// not plain goes to [`Pipe::on_odd_sample`]. They are apart, and inlined, so that a controller's
-    /// way for such acknowledgements is short and calls nothing. Who heeds marks calls
-    /// [`Pipe::heed_mark`] as well.
+    /// way for such acknowledgements is short and calls nothing. A controller that uses marks calls
+    /// [`Pipe::apply_mark`] as well.
     #[inline(always)]
     pub fn is_plain(&self, ack: &AckSample, rtt_ns: f32) -> bool {
         // Sizes of 2^(LARGE + 1) bytes and above are told apart. So are more packets than 16 bits count:
@@ -159,7 +159,7 @@ impl Pipe {
 
     /// An acknowledgement may tell of a mark.
     #[inline(always)]
-    pub fn heed_mark(&mut self, ack: &AckSample) {
+    pub fn apply_mark(&mut self, ack: &AckSample) {
         if ack.ce_bytes > 0 {
             self.flags |= MARKS;
         }
@@ -185,7 +185,7 @@ impl Pipe {
 
     /// See [`Pipe::is_plain`]. Returns the same as [`Pipe::on_ack`].
     pub fn on_odd_sample(&mut self, ack: &AckSample, rtt_ns: Option<f32>) -> bool {
-        self.heed_mark(ack);
+        self.apply_mark(ack);
         let mut moved = self.flags & NO_LINK != 0 && self.count(ack);
         let Some(rtt_ns) = rtt_ns else { return moved };
         let (rtt, sizes) = (greater(rtt_ns, 1.0), self.sizes);
@@ -408,7 +408,7 @@ impl Pipe {
     }
 
     /// Whether a sample counts as marked. Until the network has marked anything, `late` says:
-    /// without ECN a controller that heeds marks alone would control nothing.
+    /// without ECN a controller that uses marks alone would control nothing.
     #[must_use]
     #[inline(always)]
     pub fn is_marked(&self, ack: &AckSample, late: impl FnOnce() -> bool) -> bool {

@@ -288,7 +288,7 @@ impl Strack {
 
     #[inline(always)]
     fn on_sample(&mut self, ack: &AckSample, bytes: f32, rtt_ns: f32) {
-        self.heed_path(ack, rtt_ns);
+        self.apply_path(ack, rtt_ns);
         self.adjust(ack, bytes);
         self.clamp();
     }
@@ -299,7 +299,7 @@ impl Strack {
     /// unmarked; the rest tells nothing. Marks alone, or an absolute bound, would call all paths marked when
     /// the queue stands at the target, and so leave them unequal.
     #[inline(always)]
-    fn heed_path(&mut self, ack: &AckSample, rtt_ns: f32) {
+    fn apply_path(&mut self, ack: &AckSample, rtt_ns: f32) {
         let Some(spray) = &mut self.spray else { return };
         if ack.path >= self.paths {
             return;
@@ -364,7 +364,7 @@ impl Strack {
                 self.grow(ack, bytes, lesser(alpha * (target - delay), HALF));
             }
         } else {
-            self.heed_delay(ack, bytes, delay);
+            self.apply_delay(ack, bytes, delay);
         }
         if self.shuffled_at.units_until(ack.now) > self.rtt_ns {
             self.shuffle(ack);
@@ -380,7 +380,7 @@ impl Strack {
 
     /// Algorithm 4 for a delay that is not below the target.
     #[inline(always)]
-    fn heed_delay(&mut self, ack: &AckSample, bytes: f32, delay: f32) {
+    fn apply_delay(&mut self, ack: &AckSample, bytes: f32, delay: f32) {
         let target = self.target_ns;
         let is_high = delay > self.options.high.0 * target;
         if is_high && !self.pipe.is_marked(ack, || delay > target) {
@@ -430,7 +430,7 @@ impl Controller for Strack {
         if let Some(rtt_ns) = ack.rtt_ns.map(short_f32)
             && self.pipe.is_plain(ack, rtt_ns)
         {
-            self.pipe.heed_mark(ack);
+            self.pipe.apply_mark(ack);
             self.pipe.take(ack.now, rtt_ns);
             let bytes = short_f32(ack.acked_bytes);
             self.count(ack, bytes);

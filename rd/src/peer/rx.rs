@@ -1,5 +1,5 @@
-//! Messages of the peer: what waits for its turn, its match or its bytes (protocol.md §5). What packets carry is in
-//! `rx/messages.rs` and `rx/requests.rs`; requests that wait are in `responder.rs`.
+//! The peer's messages that wait for their turn, their match or their bytes (protocol.md §5). `rx/messages.rs` and
+//! `rx/requests.rs` take what packets carry; `responder.rs` has the requests that wait.
 
 mod coverage;
 mod credit;

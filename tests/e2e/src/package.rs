@@ -52,7 +52,7 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
         installed(layout, &clean_root(layout, log)?, &pack(layout, DIST)?, provider, log)
     });
     if full {
-        report.step("packages built anew", |log| rebuilt(layout, pack, log));
+        report.step("packages built again", |log| rebuilt(layout, pack, log));
     }
 }
 

@@ -3,9 +3,11 @@
 use super::ledger::Life;
 use super::overlap::Tails;
 use super::rng::Rng;
+use erd_port::udp::NetError;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 use erd_rd::wire::header::{HEADER_BYTES, Header};
 use erd_rd::{Ecn, Nanos};
+use std::net::SocketAddr;
 
 /// One datagram on its way.
 #[derive(Clone, Debug)]
@@ -61,6 +63,8 @@ impl Datagram {
     }
 }
 
+/// Header bytes of IP and UDP, for IPv4 and IPv6.
+pub const IP_BYTES: [u32; 2] = [28, 48];
 /// What a switch leaves of a datagram.
 const TRIMMED_BYTES: usize = 64;
 
@@ -213,6 +217,12 @@ impl Net {
             loss_until: 0,
             tails: Tails::default(),
         }
+    }
+
+    /// What a router tells of a datagram to `name` that was too big.
+    pub fn too_big_error(&self, name: SocketAddr) -> NetError {
+        let limit = u16::try_from(self.carries.limit_bytes).unwrap_or(u16::MAX);
+        NetError::MtuChanged(u32::from(limit) + IP_BYTES[usize::from(name.is_ipv6())])
     }
 
     fn is_cut(&self, now: Nanos, a: usize, b: usize) -> bool {

@@ -4,11 +4,9 @@ use super::app::{App, Class, Deferred, HostLimits, Posted, View};
 use super::ledger::{Forward, Ledger, Life, Outgoing, RecvState};
 use super::memory::{ASK, Plan};
 use super::net::Datagram;
-use super::port::{SimClock, SimFrames, SimPort, Simulated, Wire};
+use super::port::{self, SimClock, Simulated, Wire};
 use super::rng::Rng;
 use super::scheme::TestScheme;
-use erd_core::run::link::Link;
-use erd_core::run::net_errors::NetErrors;
 use erd_core::run::{Carriers, Driven, Parts};
 use erd_port::udp::NetError;
 use erd_rd::units::{Ecn, MICROSECOND};
@@ -20,7 +18,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// How a node is set up; the same for all its processes but for the epoch.
 #[derive(Clone, Debug)]
@@ -224,7 +221,7 @@ impl Node {
         let (wire, clock) = (Rc::new(RefCell::new(wire)), SimClock::default());
         let mut node = Node {
             name: setup.config.name,
-            carriers: carriers(&setup, &wire, &clock),
+            carriers: port::carriers(setup.config.name, setup.config.info_path, &wire, &clock),
             setup,
             endpoint: None,
             app,
@@ -255,7 +252,8 @@ impl Node {
             endpoint.set_near(near).expect("the settings are valid");
         }
         self.endpoint = Some(endpoint);
-        self.carriers = carriers(&self.setup, &self.wire, &self.clock);
+        let config = &self.setup.config;
+        self.carriers = port::carriers(config.name, config.info_path, &self.wire, &self.clock);
         let drain = self.app.drain;
         self.app = App::new(life, self.setup.limits, Rng::new(seed, 300));
         self.app.drain = drain;
@@ -527,18 +525,8 @@ impl Node {
             return Nanos::MAX;
         }
         let soon = now + self.setup.habits.round_ns.max(1);
-        let due = self.running(now, ledger).parts().deadline_ns();
-        let (blocked_until, arrivals) = {
-            let wire = self.wire.borrow();
-            (wire.blocked_until, wire.has_arrivals())
-        };
-        let unsent = self.endpoint.as_ref().is_some_and(Endpoint::has_ready);
-        let at = match unsent || !self.carriers.sender.is_empty() {
-            true if now < blocked_until => due.unwrap_or(Nanos::MAX).min(blocked_until),
-            true => soon,
-            false => due.unwrap_or(Nanos::MAX),
-        };
-        let at = if arrivals { soon } else { at.max(soon) };
+        let wire = Rc::clone(&self.wire);
+        let at = port::next_step(&mut self.running(now, ledger), &wire.borrow(), soon);
         at.max(self.stalled_until)
     }
 
@@ -546,16 +534,6 @@ impl Node {
     pub fn open_recvs(&self, ledger: &Ledger) -> usize {
         ledger.open.iter().filter(|r| ledger.recvs[**r].owner == self.app.life).count()
     }
-}
-
-/// The ports of a node, in their first state.
-fn carriers(setup: &Setup, wire: &Rc<RefCell<Wire>>, clock: &SimClock) -> Carriers<Simulated> {
-    let port = SimPort::new(Rc::clone(wire), clock.clone());
-    let frames = setup.config.info_path.then(|| SimFrames(Rc::clone(wire)));
-    let link = Link::new(None, setup.config.name, false);
-    let net_errors = Arc::new(NetErrors::default());
-    let inbox = net_errors.join(&Arc::default());
-    Carriers::new(port, frames, link, clock.clone(), (net_errors, inbox))
 }
 
 fn accept(

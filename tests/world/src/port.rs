@@ -1,9 +1,11 @@
 //! The ports of a node: the library's loop sends and receives through these instead of sockets.
 
-use super::net::{Datagram, Shared};
+use super::net::{Datagram, IP_BYTES, Shared};
 use super::node::Habits;
 use super::rng::Rng;
-use erd_core::run::{Clock, Outside};
+use erd_core::run::link::Link;
+use erd_core::run::net_errors::NetErrors;
+use erd_core::run::{Carriers, Clock, Driven, Outside};
 use erd_port::udp::{NetError, Next, Plan, RxDatagram, SendReport, Stop, Taken};
 use erd_port::{Burst, FramePort, Port};
 use erd_rd::Nanos;
@@ -14,6 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The ports and the clock of a simulated node.
 #[derive(Debug)]
@@ -37,8 +40,6 @@ impl Clock for SimClock {
 
 /// Most bytes that one arrival of several datagrams has.
 const ARRIVAL_BYTES: usize = 64 << 10;
-/// Header bytes of IP and UDP, for IPv4 and IPv6.
-pub const IP_BYTES: [u32; 2] = [28, 48];
 
 /// The datagrams and errors between a node's ports and the network.
 #[derive(Debug)]
@@ -378,6 +379,34 @@ impl Wire {
         assert_eq!(datagrams.len(), count as usize, "datagrams of {burst:?}");
         self.out.push(datagrams);
     }
+}
+
+/// The ports of a node called `name`, in their first state.
+pub fn carriers(
+    name: SocketAddr,
+    info_path: bool,
+    wire: &Rc<RefCell<Wire>>,
+    clock: &SimClock,
+) -> Carriers<Simulated> {
+    let port = SimPort::new(Rc::clone(wire), clock.clone());
+    let frames = info_path.then(|| SimFrames(Rc::clone(wire)));
+    let net_errors = Arc::new(NetErrors::default());
+    let inbox = net_errors.join(&Arc::default());
+    let link = Link::new(None, name, false);
+    Carriers::new(port, frames, link, clock.clone(), (net_errors, inbox))
+}
+
+/// The time of the next step of a loop over these ports, `soon` at the earliest.
+pub fn next_step(driven: &mut impl Driven<Outside = Simulated>, wire: &Wire, soon: Nanos) -> Nanos {
+    let mut parts = driven.parts();
+    let now = parts.now_ns();
+    let due = parts.deadline_ns().unwrap_or(Nanos::MAX);
+    let at = match parts.engine.has_ready() || !parts.carriers.sender.is_empty() {
+        true if now < wire.blocked_until => due.min(wire.blocked_until),
+        true => soon,
+        false => due,
+    };
+    if wire.has_arrivals() { soon } else { at.max(soon) }
 }
 
 /// The information path of a node: to some peers it is open, to some it is not.

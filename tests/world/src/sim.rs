@@ -1,17 +1,15 @@
 //! The world: nodes, network and clock, one event after the other.
 
 use super::app::Class;
+use super::events::{Event, Events};
 use super::ledger::{Ledger, Outgoing, Rules};
 use super::memory::Plan;
 use super::net::{Datagram, Links, Net};
 use super::node::{Node, Post, Setup};
-use super::port::IP_BYTES;
 use super::rng::Rng;
 use erd_port::udp::{NetError, Unreachable};
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::{Nanos, PeerId, Stats};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
 /// Something that an application or the world does.
@@ -56,38 +54,6 @@ pub enum Action {
     Forget(usize, usize),
 }
 
-#[derive(Debug)]
-enum Event {
-    Arrive(Datagram),
-    Wake(usize),
-    Unreachable { at: usize, dead: usize },
-    TooBig { at: usize, to: usize },
-    Do(Action),
-}
-
-/// An event with its place in the order of events.
-struct Entry(Nanos, u64, Event);
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
 /// See the module.
 pub struct World {
     /// Virtual time.
@@ -102,20 +68,15 @@ pub struct World {
     pub icmp: f64,
     /// Datagrams that a full socket dropped.
     pub socket_drops: u64,
-    /// Events handled.
-    pub events: u64,
     /// Statistics of processes that died.
     pub buried: Vec<Stats>,
     /// Print every datagram; set by `FAULTS_TRACE=1`.
     trace: bool,
     names: Vec<SocketAddr>,
-    queue: BinaryHeap<Reverse<Entry>>,
-    seq: u64,
+    /// The events to come.
+    pub events: Events<Action>,
     rng: Rng,
 }
-
-/// A run with more events than this does not end by itself.
-const EVENTS_MAX: u64 = 20_000_000;
 
 impl World {
     /// A world of these nodes, at time 1 s, without faults.
@@ -130,24 +91,17 @@ impl World {
             ledger: Ledger::new(rules),
             icmp: 0.0,
             socket_drops: 0,
-            events: 0,
             buried: Vec::new(),
             trace: std::env::var_os("FAULTS_TRACE").is_some(),
             names,
-            queue: BinaryHeap::new(),
-            seq: 0,
+            events: Events::default(),
             rng: Rng::new(seed, 2),
         }
     }
 
-    fn push(&mut self, at: Nanos, event: Event) {
-        self.seq += 1;
-        self.queue.push(Reverse(Entry(at, self.seq, event)));
-    }
-
     /// Does something at a later time.
     pub fn at(&mut self, at: Nanos, action: Action) {
-        self.push(at, Event::Do(action));
+        self.events.push(at, Event::Do(action));
     }
 
     /// A datagram from nowhere reaches its node now.
@@ -281,7 +235,7 @@ impl World {
     fn wake(&mut self, node: usize, at: Nanos) {
         if at < self.nodes[node].wake_at {
             self.nodes[node].wake_at = at;
-            self.push(at, Event::Wake(node));
+            self.events.push(at, Event::Wake(node));
         }
     }
 
@@ -297,12 +251,7 @@ impl World {
                 let limit = self.nodes[datagram.to].setup.datagram_bytes(self.nodes[from].name);
                 assert!(datagram.bytes.len() <= usize::from(limit), "too large for its receiver");
             }
-            for (at, datagram) in self.net.transmit(now, burst) {
-                self.push(at, Event::Arrive(datagram));
-            }
-            for (at, to) in std::mem::take(&mut self.net.too_big) {
-                self.push(now + self.net.links.delay_ns, Event::TooBig { at, to });
-            }
+            self.events.send(now, &mut self.net, burst);
         }
         let at = self.nodes[from].next_run(now, &mut self.ledger);
         if at < Nanos::MAX {
@@ -333,7 +282,7 @@ impl World {
         if !self.lives(to) {
             if self.rng.chance(self.icmp) {
                 let at = self.now + self.net.links.delay_ns;
-                self.push(at, Event::Unreachable { at: datagram.from, dead: to });
+                self.events.push(at, Event::Unreachable { at: datagram.from, dead: to });
             }
             return;
         }
@@ -357,23 +306,18 @@ impl World {
 
     /// Handles the next event, if it comes before `until`; false when there is none.
     pub fn step(&mut self, until: Nanos) -> bool {
-        if self.queue.peek().is_none_or(|Reverse(e)| e.0 > until) {
+        let Some((at, event)) = self.events.next(until) else {
             self.now = self.now.max(until);
             return false;
-        }
-        let Reverse(Entry(at, _, event)) = self.queue.pop().unwrap();
+        };
         self.now = at;
-        self.events += 1;
-        assert!(self.events < EVENTS_MAX, "the run does not end");
         match event {
             Event::Arrive(datagram) => self.arrive(datagram),
             Event::Wake(node) => self.run_node(node),
             Event::Do(action) => self.act(action),
             Event::TooBig { at, to } => {
                 let name = self.names[to];
-                let limit = u16::try_from(self.net.carries.limit_bytes).unwrap_or(u16::MAX);
-                let mtu_bytes = u32::from(limit) + IP_BYTES[usize::from(name.is_ipv6())];
-                self.tell(at, name, NetError::MtuChanged(mtu_bytes));
+                self.tell(at, name, self.net.too_big_error(name));
             }
             Event::Unreachable { at, dead } => {
                 self.tell(at, self.names[dead], NetError::Unreachable(Unreachable::Port));

@@ -464,7 +464,7 @@ pub fn run(o: &Options) -> Report {
     let mut report = Report {
         sends: world.ledger.sends.len() as u64,
         failed: world.ledger.failures(),
-        events: world.events,
+        events: world.events.handled,
         span_ns: world.now - start,
         datagrams: world.net.counts.sent,
         kills: world.buried.len() as u64,

@@ -23,7 +23,7 @@ pub(crate) struct Ended {
 // SAFETY: nothing is read or written through the request, and its context is never looked at.
 unsafe impl Send for Ended {}
 
-/// A buffer. Whoever has it sees to it that one thread at a time gives parts of it away.
+/// A buffer. Its owner lets one thread at a time give parts of it away.
 pub(crate) struct MultiRecv {
     request: RecvRequest,
     /// Less free space than this ends it; at least 1.

@@ -68,7 +68,7 @@ fn without_marks_a_path_is_late_as_often_as_it_is_behind_the_others() {
     assert!((450..550).contains(&late(28_000)), "half a round trip behind");
     assert!((700..800).contains(&late(31_000)));
     assert_eq!(late(34_000), 1_000);
-    assert!(flow.is_marked(&ack(1_000_000, 22_000, 0), 22_000.0).1, "but the window heeds it");
+    assert!(flow.is_marked(&ack(1_000_000, 22_000, 0), 22_000.0).1, "but the window uses it");
     // A queue of more than a round trip is late by itself.
     let mut full = learned(&NSCC, 42_000);
     assert!(full.is_marked(&ack(1_000_000, 36_000, 0), 36_000.0).0);

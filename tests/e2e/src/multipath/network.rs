@@ -20,7 +20,7 @@ const MTU: u32 = 4200;
 const DELAY_US: u32 = 14_000;
 /// The relay marks from 0.2 to 0.8 of a link's BDP on, as the simulator's tables have it.
 const RED_BYTES: [u32; 2] = [17_500, 70_000];
-/// Queue of each of the relay's links: schemes that heed nothing put their whole window there.
+/// Queue of each of the relay's links: schemes without feedback put their whole window there.
 const RELAY_QUEUE_BYTES: u32 = 1 << 20;
 /// Queue of each of the kernel's links.
 const QUEUE_BYTES: u32 = 512 << 10;

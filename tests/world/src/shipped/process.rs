@@ -7,7 +7,7 @@ use super::receives::Form;
 use crate::ledger::Life;
 use crate::net::Datagram;
 use crate::node::Setup;
-use crate::port::{SimClock, SimFrames, SimPort, Simulated, Wire};
+use crate::port::{self, SimClock, Simulated, Wire};
 use crate::rng::Rng;
 use erd_core::av::AddressVector;
 use erd_core::completion::CompletionQueue;
@@ -18,8 +18,6 @@ use erd_core::endpoint::{Call, EpConfig, Made, SendRequest};
 use erd_core::error::Error;
 use erd_core::keys::KeyTerms;
 use erd_core::peer_index::PeerIndex;
-use erd_core::run::link::Link;
-use erd_core::run::net_errors::NetErrors;
 use erd_core::run::{Carriers, Driven};
 use erd_core::settings::Settings;
 use erd_core::watch::{WaitKind, Watch};
@@ -131,6 +129,7 @@ impl Node {
         let av = AddressVector::new(&domain, names.len());
         let indices = names.iter().map(|name| av.insert_name(*name).expect("a name")).collect();
         let memory = Memory::new(&domain, life.node);
+        let (name, info_path) = (self.name, self.setup.config.info_path);
         let mut config = self.setup.config.clone();
         config.epoch += u64::from(life.incarnation);
         config.sends_max = self.manners.tx_size as u32;
@@ -138,7 +137,7 @@ impl Node {
         let engine = Engine::new(config, scheme, self.rng.bits()).expect("the settings are valid");
         let made = Made {
             engine,
-            carriers: carriers(&self.setup, &self.wire, &self.clock),
+            carriers: port::carriers(name, info_path, &self.wire, &self.clock),
             scheme: "test",
             config: ep_config(&self.manners),
             bindings: Bindings::new(&av, &cq),
@@ -219,17 +218,9 @@ impl Node {
     pub fn next_run(&mut self, now: Nanos) -> Nanos {
         let soon = now + self.setup.habits.round_ns.max(1);
         let Some(process) = &mut self.process else { return Nanos::MAX };
-        let driver = &mut process.driver;
-        let due = driver.parts().deadline_ns().unwrap_or(Nanos::MAX);
-        let wire = self.wire.borrow();
-        let unsent = driver.engine.has_ready() || !driver.carriers.sender.is_empty();
-        let at = match unsent {
-            true if now < wire.blocked_until => due.min(wire.blocked_until),
-            true => soon,
-            false => due,
-        };
-        let busy = wire.has_arrivals() || process.cq.has_news();
-        let at = if busy { soon } else { at.max(soon) };
+        self.clock.0.set(now);
+        let at = port::next_step(&mut process.driver, &self.wire.borrow(), soon);
+        let at = if process.cq.has_news() { soon } else { at };
         let at = if process.is_waiting() { at.min(soon + RETRY_NS) } else { at };
         at.max(self.stalled_until)
     }
@@ -348,14 +339,4 @@ fn domain(setup: &Setup) -> Arc<Domain> {
     let terms = Terms { auto_progress: false, stays: false, keys: KeyTerms::default() };
     let spot = Spot { entry, local, port: None };
     Domain::new(settings.expect("settings"), spot, &terms).expect("a domain without devices")
-}
-
-/// The ports of a node, in their first state.
-fn carriers(setup: &Setup, wire: &Rc<RefCell<Wire>>, clock: &SimClock) -> Carriers<Simulated> {
-    let port = SimPort::new(Rc::clone(wire), clock.clone());
-    let frames = setup.config.info_path.then(|| SimFrames(Rc::clone(wire)));
-    let link = Link::new(None, setup.config.name, false);
-    let net_errors = Arc::new(NetErrors::default());
-    let inbox = net_errors.join(&Arc::default());
-    Carriers::new(port, frames, link, clock.clone(), (net_errors, inbox))
 }

@@ -133,7 +133,7 @@ impl Receives {
         self.all.len() - 1
     }
 
-    /// The call that posts it, but for its flags and its context.
+    /// The call that posts it.
     pub fn request(&mut self, id: usize, names: &[PeerIndex]) -> RecvRequest {
         let receive = &mut self.all[id];
         let source = receive.source.map_or(ANYONE, |node| names[node]);

@@ -6,15 +6,14 @@ use super::plan::{self, Action};
 use super::process::Node;
 use super::receives::Form;
 use crate::app::Class;
+use crate::events::{Event, Events};
 use crate::ledger::{Life, Rules};
 use crate::net::{Datagram, Faults, Net};
-use crate::port::IP_BYTES;
 use crate::rng::Rng;
 use crate::swarm::{Options, Weather, add_stats};
 use erd_port::udp::{NetError, Unreachable};
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Nanos, Stats};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// What a run did.
@@ -38,28 +37,13 @@ pub struct Report {
     pub digest: u32,
 }
 
-#[derive(Debug)]
-enum Event {
-    Arrive(Datagram),
-    Wake(usize),
-    Unreachable { at: usize, dead: usize },
-    TooBig { at: usize, to: usize },
-    Do(Action),
-}
-
-/// A run with more events than this does not end by itself.
-const EVENTS_MAX: u64 = 20_000_000;
-
 struct Run {
     now: Nanos,
     nodes: Vec<Node>,
     names: Vec<SocketAddr>,
     net: Net,
     book: Book,
-    /// Events by time and order.
-    queue: BTreeMap<(Nanos, u64), Event>,
-    seq: u64,
-    events: u64,
+    events: Events<Action>,
     icmp: f64,
     /// Each node keeps receives for any message posted.
     drains: bool,
@@ -105,7 +89,7 @@ pub fn run(o: &Options) -> Report {
         receives: run.book.receives.all.len() as u64,
         accesses: run.book.accesses.all.len() as u64,
         failed: (failed.count() + refused.count()) as u64,
-        events: run.events,
+        events: run.events.handled,
         span_ns: run.now - start,
         digest: run.net.counts.digest,
     }
@@ -143,9 +127,7 @@ impl Run {
             net,
             book: Book::new(rules(o.weather), names.len()),
             names,
-            queue: BTreeMap::new(),
-            seq: 0,
-            events: 0,
+            events: Events::default(),
             icmp: rng.pick(&[0.0, 0.3, 1.0]),
             drains: false,
             buried: Stats::default(),
@@ -155,14 +137,9 @@ impl Run {
         let accesses = plan::accesses(o, &mut Rng::new(o.seed, 24));
         let disasters = plan::disasters(o, &mut Rng::new(o.seed, 25));
         for (at, action) in messages.into_iter().chain(accesses).chain(disasters) {
-            run.push(run.now + at, Event::Do(action.after(run.now)));
+            run.events.push(run.now + at, Event::Do(action.after(run.now)));
         }
         run
-    }
-
-    fn push(&mut self, at: Nanos, event: Event) {
-        self.seq += 1;
-        self.queue.insert((at, self.seq), event);
     }
 
     fn lives(&self, life: Life) -> bool {
@@ -174,7 +151,7 @@ impl Run {
         let at = at.max(self.nodes[node].stalled_until);
         if at < self.nodes[node].wake_at {
             self.nodes[node].wake_at = at;
-            self.push(at, Event::Wake(node));
+            self.events.push(at, Event::Wake(node));
         }
     }
 
@@ -183,24 +160,18 @@ impl Run {
     }
 
     fn step(&mut self, until: Nanos) -> bool {
-        let first = self.queue.first_key_value().map(|(at, _)| *at);
-        let Some(key) = first.filter(|(at, _)| *at <= until) else {
+        let Some((at, event)) = self.events.next(until) else {
             self.now = self.now.max(until);
             return false;
         };
-        let Some(event) = self.queue.remove(&key) else { return false };
-        self.now = key.0;
-        self.events += 1;
-        assert!(self.events < EVENTS_MAX, "the run does not end");
+        self.now = at;
         match event {
             Event::Arrive(datagram) => self.arrive(datagram),
             Event::Wake(node) => self.run_node(node),
             Event::Do(action) => self.act(action),
             Event::TooBig { at, to } => {
                 let name = self.names[to];
-                let limit = u16::try_from(self.net.carries.limit_bytes).unwrap_or(u16::MAX);
-                let mtu_bytes = u32::from(limit) + IP_BYTES[usize::from(name.is_ipv6())];
-                self.tell(at, name, NetError::MtuChanged(mtu_bytes));
+                self.tell(at, name, self.net.too_big_error(name));
             }
             Event::Unreachable { at, dead } => {
                 self.tell(at, self.names[dead], NetError::Unreachable(Unreachable::Port));
@@ -219,7 +190,7 @@ impl Run {
         if self.nodes[to].process.is_none() {
             if self.rng.chance(self.icmp) {
                 let at = self.now + self.net.links.delay_ns;
-                self.push(at, Event::Unreachable { at: datagram.from, dead: to });
+                self.events.push(at, Event::Unreachable { at: datagram.from, dead: to });
             }
             return;
         }
@@ -274,12 +245,7 @@ impl Run {
         let now = self.now;
         let bursts = std::mem::take(&mut self.nodes[from].wire.borrow_mut().out);
         for burst in bursts {
-            for (at, datagram) in self.net.transmit(now, burst) {
-                self.push(at, Event::Arrive(datagram));
-            }
-            for (at, to) in std::mem::take(&mut self.net.too_big) {
-                self.push(now + self.net.links.delay_ns, Event::TooBig { at, to });
-            }
+            self.events.send(now, &mut self.net, burst);
         }
         let at = self.nodes[from].next_run(now);
         if at < Nanos::MAX {
