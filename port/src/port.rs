@@ -19,6 +19,11 @@ pub trait Port {
     /// The system's error, unless it only means that nothing is there.
     fn recv(&mut self, budget: usize, f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize>;
 
+    /// Nothing more has arrived, as far as the port knows without a look.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
     /// The port changes arrivals or holds them back, for a test. The fds do not report arrivals that it holds back,
     /// and the loop must not ask it to receive into planned places.
     fn tampers(&self) -> bool;

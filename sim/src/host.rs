@@ -1,6 +1,6 @@
 //! A host: one engine, the library's loop that runs it, the flows that it sends, and memory that only counts.
 
-use crate::ids::{HostId, LinkId, host_of, name_of};
+use crate::ids::{HostId, LinkId, name_of};
 use crate::packet::{Packet, ZEROS};
 use crate::port::{SimClock, SimPort, Simulated};
 use crate::time::Picos;
@@ -41,6 +41,8 @@ pub struct Memory {
     placed_bytes: Vec<u64>,
     /// Operations that ended with an error.
     failures: u64,
+    /// A flow may lack messages: one has ended, or the engine did not take one.
+    hungry: bool,
 }
 
 impl Host for Memory {
@@ -54,6 +56,7 @@ impl Host for Memory {
 
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
         self.open[op.0 as usize] -= 1;
+        self.hungry = true;
         self.failures += u64::from(outcome.is_err());
     }
 
@@ -119,6 +122,8 @@ pub struct SimHost {
     carriers: Carriers<Simulated>,
     now: Picos,
     sources: Vec<(Source, Option<PeerId>)>,
+    /// When the next flow starts; [`Picos::MAX`] for none.
+    next_start: Picos,
     /// The link that it sends on.
     uplink: LinkId,
     /// Datagrams that the uplink can take.
@@ -139,8 +144,11 @@ impl Driven for SimHost {
     }
 
     /// Keeps all flows supplied.
+    #[inline]
     fn settle(&mut self) {
-        self.supply_all();
+        if self.memory.hungry || self.now >= self.next_start {
+            self.supply_all();
+        }
     }
 
     /// All that is due at this moment has been done: datagrams may leave.
@@ -165,6 +173,7 @@ impl SimHost {
             memory: Memory::default(),
             now: 0,
             sources: Vec::new(),
+            next_start: Picos::MAX,
             uplink,
             uplink_room: 0,
             wake_at: Picos::MAX,
@@ -175,6 +184,7 @@ impl SimHost {
     /// Adds a flow.
     pub fn add_source(&mut self, source: Source) {
         self.sources.push((source, None));
+        self.next_start = self.next_start.min(source.start);
         self.memory.open.push(0);
     }
 
@@ -204,49 +214,50 @@ impl SimHost {
 
     /// Takes a packet from the network, whose buffers it may keep.
     pub(crate) fn receive(&mut self, packet: &mut Packet) {
-        let SimPort { arrivals, spare, .. } = &mut self.carriers.port;
-        let room = spare.pop().unwrap_or_default();
-        arrivals.push(std::mem::replace(packet, room));
+        std::mem::swap(self.carriers.port.arrivals.next(), packet);
     }
 
-    /// Runs one step of the library's loop. [`SimHost::each_leaving`] has the datagrams that leave.
+    /// Runs one step of the library's loop. [`SimHost::leaving`] has the datagrams that leave.
     pub(crate) fn step(&mut self, now: Picos, now_ns: Nanos) {
         self.now = now;
         self.carriers.clock.0 = now_ns;
         self.carriers.port.room = 0;
         if self.carriers.port.arrivals.is_empty() {
-            self.supply_all();
+            self.settle();
         }
         self.progress();
     }
 
-    /// Exchanges packets: hands each datagram that leaves to `f` with its receiver.
-    pub(crate) fn each_leaving(&mut self, mut f: impl FnMut(HostId, &mut Packet)) {
-        let SimPort { leaving, spare, .. } = &mut self.carriers.port;
-        for (to, mut packet) in leaving.drain(..) {
-            if let Some(to) = host_of(to) {
-                f(to, &mut packet);
-            }
-            spare.push(packet);
-        }
+    /// The datagrams that leave: whom each is for, its path, its mark and its bytes. The caller may take their buffers.
+    pub(crate) fn leaving(&mut self) -> &mut [Packet] {
+        self.carriers.port.leaving.drain()
     }
 
     /// Starts flows that are due, and keeps all supplied.
+    #[inline(never)]
     fn supply_all(&mut self) {
+        self.next_start = Picos::MAX;
+        self.memory.hungry = false;
         for at in 0..self.sources.len() {
-            if self.sources[at].0.start <= self.now {
-                self.supply(self.carriers.clock.0, at);
+            let start = self.sources[at].0.start;
+            if start <= self.now {
+                self.memory.hungry |= !self.supply(self.carriers.clock.0, at);
+            } else {
+                self.next_start = self.next_start.min(start);
             }
         }
     }
 
-    fn supply(&mut self, now_ns: Nanos, at: usize) {
+    /// Posts the messages that a flow lacks; false if the engine does not take one now.
+    fn supply(&mut self, now_ns: Nanos, at: usize) -> bool {
         let (source, known) = self.sources[at];
         let peer = match known {
             Some(peer) => peer,
             None => {
                 let name = name_of(source.to);
-                let Ok(peer) = self.endpoint.peer(now_ns, name, &mut self.memory) else { return };
+                let Ok(peer) = self.endpoint.peer(now_ns, name, &mut self.memory) else {
+                    return false;
+                };
                 self.sources[at].1 = Some(peer);
                 peer
             }
@@ -263,10 +274,11 @@ impl SimHost {
                 fence: false,
             };
             if self.endpoint.send(now_ns, wr).is_err() {
-                return;
+                return false;
             }
             self.memory.open[at] += 1;
         }
+        true
     }
 
     /// When it wants to be woken, at the earliest.

@@ -211,11 +211,11 @@ impl Network {
             host.uplink_room = self.links[uplink.0 as usize].room();
             host.step(self.now, to_ns(self.now));
             let Network { pool, leaving, .. } = self;
-            host.each_leaving(|to, packet| {
-                let taken = pool.take(id, to);
+            for packet in host.leaving() {
+                let taken = pool.take(id, packet.to);
                 pool.get_mut(taken).exchange(packet);
                 leaving.push(taken);
-            });
+            }
             if self.leaving.is_empty() {
                 break;
             }

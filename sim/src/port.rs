@@ -1,7 +1,7 @@
 //! The port of a simulated host: the library's loop takes arrivals from it, and gives it a datagram when the uplink can
 //! take one.
 
-use crate::ids::name_of;
+use crate::ids::{host_of, name_of};
 use crate::packet::{Packet, ZEROS};
 use erd_core::run::{Clock, Outside};
 use erd_port::udp::{NetError, Next, Plan, RxDatagram, SendReport, Taken};
@@ -38,19 +38,46 @@ impl Clock for SimClock {
 #[derive(Debug, Default)]
 pub struct SimPort {
     /// Packets that came and that the engine has not seen.
-    pub(crate) arrivals: Vec<Packet>,
+    pub(crate) arrivals: Packets,
     /// Datagrams that the uplink can take.
     pub(crate) room: usize,
-    /// Those that it takes: whom each is for, its path, its mark, its bytes and the payload that follows these.
-    pub(crate) leaving: Vec<(SocketAddr, Packet)>,
-    /// Packets that were taken, whose buffers are used again.
-    pub(crate) spare: Vec<Packet>,
+    /// Those that it takes.
+    pub(crate) leaving: Packets,
+}
+
+/// A list of packets that keeps its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Packets {
+    list: Vec<Packet>,
+    len: usize,
+}
+
+impl Packets {
+    /// The place of one more packet, with what an earlier one left there.
+    pub(crate) fn next(&mut self) -> &mut Packet {
+        if self.len == self.list.len() {
+            self.list.push(Packet::default());
+        }
+        self.len += 1;
+        &mut self.list[self.len - 1]
+    }
+
+    /// No packet is there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes all packets out. Their buffers stay.
+    pub(crate) fn drain(&mut self) -> &mut [Packet] {
+        let len = std::mem::take(&mut self.len);
+        &mut self.list[..len]
+    }
 }
 
 impl Port for SimPort {
     fn recv(&mut self, _: usize, mut f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize> {
-        let taken = self.arrivals.len();
-        for packet in self.arrivals.drain(..) {
+        let packets = self.arrivals.drain();
+        for packet in &mut *packets {
             let placed =
                 (packet.payload_bytes > 0).then(|| &ZEROS[..packet.payload_bytes as usize]);
             f(RxDatagram {
@@ -61,9 +88,13 @@ impl Port for SimPort {
                 trimmed: packet.trimmed,
                 hold_ns: 0,
             });
-            self.spare.push(packet);
         }
-        Ok(taken)
+        Ok(packets.len())
+    }
+
+    /// Nothing arrives within a step: time stands still.
+    fn is_drained(&self) -> bool {
+        self.arrivals.is_empty()
     }
 
     /// Payload has no places here, since nobody reads it.
@@ -91,7 +122,9 @@ impl Port for SimPort {
     unsafe fn send(&mut self, bursts: &[Burst<'_>]) -> SendReport {
         for burst in bursts {
             assert!(burst.total_bytes <= burst.segment_bytes, "the burst limit is one datagram");
-            let mut packet = self.spare.pop().unwrap_or_default();
+            let Some(to) = host_of(burst.dst.addr()) else { continue };
+            let packet = self.leaving.next();
+            packet.to = to;
             (packet.path, packet.ecn, packet.payload_bytes) = (burst.path, burst.ecn, 0);
             packet.head.clear();
             for part in burst.iov {
@@ -105,7 +138,6 @@ impl Port for SimPort {
                     unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) };
                 packet.head.extend_from_slice(bytes);
             }
-            self.leaving.push((burst.dst.addr(), packet));
         }
         self.room -= bursts.len();
         SendReport { bursts: bursts.len(), ..SendReport::default() }

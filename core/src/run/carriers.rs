@@ -59,6 +59,11 @@ impl<O: Outside> Carriers<O> {
         }
     }
 
+    /// Nothing more has arrived, as far as is known without a look.
+    pub(super) fn are_drained(&self) -> bool {
+        self.port.is_drained() && self.info_path.is_none() && !self.link.has_verbs()
+    }
+
     /// Hands the fds that report arrivals to `f`.
     pub(crate) fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
         self.port.each_fd(f);

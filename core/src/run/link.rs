@@ -251,10 +251,14 @@ impl Link {
     }
 
     /// Sends the questions, checks and answers that are due.
+    #[inline]
     pub(super) fn exchange(&mut self, udp: &mut impl Port, now: u64) {
-        if !self.has_verbs() {
-            return;
+        if self.has_verbs() {
+            self.negotiate(udp, now);
         }
+    }
+
+    fn negotiate(&mut self, udp: &mut impl Port, now: u64) {
         for nth in 0..SENDS {
             // In turn, so that a flood of questions does not keep ours from going out.
             let (answers, peers) = (&mut self.answers, &mut self.peers);

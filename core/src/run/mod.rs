@@ -66,6 +66,10 @@ pub trait Driven {
                 break;
             }
             now = self.parts().now_ns();
+            if self.parts().carriers.are_drained() {
+                drained = everywhere;
+                break;
+            }
         }
         self.parts().run_timers(now, if drained { 0 } else { LATE_NS });
         self.feed();

@@ -24,13 +24,12 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Empty, for the next call.
-    pub(super) fn cleared(mut self) -> Pieces {
+    /// Lets go of the memory.
+    pub(super) fn clear(&mut self) {
         self.list.clear();
         self.passes.clear();
         self.copies.clear();
         self.memory = None;
-        self
     }
 
     /// Registered memory that pieces of the burst at hand lie in; none if some are our own, which may lie

@@ -12,6 +12,7 @@ use erd_port::{Burst, PinId, Port};
 use erd_rd::{SendToken, TxBurst};
 use libc::iovec;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 
 /// Bursts handed over in one call.
 const BATCH: usize = 8;
@@ -48,6 +49,29 @@ struct Span {
     memory: Option<PinId>,
     /// It is sealed, and its payload stays where it is.
     sealed: bool,
+}
+
+/// A call that gathers memory. When it ends, and if it panics, the sender lets go of that memory.
+struct Call<'a>(&'a mut Sender);
+
+impl Deref for Call<'_> {
+    type Target = Sender;
+
+    fn deref(&self) -> &Sender {
+        self.0
+    }
+}
+
+impl DerefMut for Call<'_> {
+    fn deref_mut(&mut self) -> &mut Sender {
+        self.0
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.pieces.clear();
+    }
 }
 
 /// How the first bursts of a batch go.
@@ -125,14 +149,14 @@ impl Sender {
 
     /// The vacant burst in one piece: for the information path.
     pub(super) fn vacant_bytes(&mut self, host: &impl Memory) -> Option<&[u8]> {
-        let burst = &self.bursts[self.filled];
-        let linear = &mut self.linear[self.filled];
-        let mut pieces = std::mem::take(&mut self.pieces);
-        let whole = host.gather(burst, &mut pieces).is_ok();
+        let filled = self.filled;
+        let mut call = Call(self);
+        let Sender { bursts, linear, pieces, .. } = &mut *call;
+        let whole = host.gather(&bursts[filled], pieces).is_ok();
         // SAFETY: `gather` found memory that is readable now.
-        unsafe { join(&pieces.list, linear) };
-        self.pieces = pieces.cleared();
-        whole.then_some(linear)
+        unsafe { join(&pieces.list, &mut linear[filled]) };
+        drop(call);
+        whole.then_some(&self.linear[filled])
     }
 
     /// Sends what waits. `errors_pending` is set if the port has errors to tell.
@@ -145,18 +169,16 @@ impl Sender {
         carriers: (&mut impl Port, &mut Link),
         errors_pending: &mut bool,
     ) -> Outcome {
-        // Taken out, so that a panic lets go of the memory too.
-        let mut pieces = std::mem::take(&mut self.pieces);
-        let count = self.gather_all(host, &mut pieces);
-        let ways = self.ways(carriers.1, now, count);
+        let mut call = Call(self);
+        let count = call.gather_all(host);
+        let ways = call.ways(carriers.1, now, count);
         // Most often there is one, and each costs.
         let report = match count {
-            1 => self.hand_over::<1>(now, ways, carriers, &pieces, count),
-            _ => self.hand_over::<BATCH>(now, ways, carriers, &pieces, count),
+            1 => call.hand_over::<1>(now, ways, carriers, count),
+            _ => call.hand_over::<BATCH>(now, ways, carriers, count),
         };
-        self.pieces = pieces.cleared();
         *errors_pending |= report.errors_pending;
-        self.advance(report, count)
+        call.advance(report, count)
     }
 
     /// Hands up to `N` gathered bursts to a port.
@@ -165,7 +187,6 @@ impl Sender {
         now: u64,
         ways: Ways,
         (port, link): (&mut impl Port, &mut Link),
-        pieces: &Pieces,
         count: usize,
     ) -> SendReport {
         let spans = &self.spans[..count];
@@ -181,7 +202,7 @@ impl Sender {
                 dst: &to[at],
                 path: burst.path,
                 ecn: burst.ecn,
-                iov: &pieces.list[start..end],
+                iov: &self.pieces.list[start..end],
                 segment_bytes: burst.segment_bytes,
                 total_bytes: burst.total_bytes,
                 done_segments: if index == self.first { self.done_segments } else { 0 },
@@ -229,10 +250,11 @@ impl Sender {
 
     /// Gathers all bursts that wait; how many. Those of operations that are gone are left out: their bytes
     /// are not needed any more, or will be sent again.
-    fn gather_all(&mut self, host: &impl Memory, pieces: &mut Pieces) -> usize {
+    fn gather_all(&mut self, host: &impl Memory) -> usize {
+        let Sender { bursts, pieces, linear, .. } = self;
         let mut count = 0;
         for index in self.first..self.filled {
-            let burst = &self.bursts[index];
+            let burst = &bursts[index];
             let start = pieces.list.len();
             pieces.memory = None;
             if let Err(gone) = host.gather(burst, pieces) {
@@ -241,7 +263,7 @@ impl Sender {
                 continue;
             }
             if too_many(&pieces.list[start..], burst.segment_bytes as usize) {
-                let linear = &mut self.linear[index];
+                let linear = &mut linear[index];
                 // SAFETY: `gather` found memory that is readable now.
                 unsafe { join(&pieces.list[start..], linear) };
                 pieces.list.truncate(start);

@@ -19,7 +19,20 @@ const ERROR_LOOK_VERBS_NS: u64 = 10_000_000;
 
 impl<O: Outside, M: Memory> Parts<'_, O, M> {
     /// See [`super::Driven::transmit`].
+    #[inline]
     pub fn transmit(&mut self, now: u64, flush: bool) {
+        let carriers = &mut *self.carriers;
+        if carriers.sender.is_empty() && carriers.port.room() == 0 {
+            carriers.retry_at_ns = None;
+            carriers.link.exchange(&mut carriers.port, now);
+            return;
+        }
+        self.send_due(now, flush);
+    }
+
+    // Inlined it would make every look prepare for sending.
+    #[inline(never)]
+    fn send_due(&mut self, now: u64, flush: bool) {
         // If the batches run out, more waits: the next step is due at once.
         self.carriers.retry_at_ns = Some(now);
         let mut errors_pending = false;

@@ -42,6 +42,11 @@ impl SentPacket {
     pub fn is_in_flight(&self) -> bool {
         self.fate == Fate::InFlight
     }
+
+    /// The peer has it.
+    pub fn is_acked(&self) -> bool {
+        self.fate == Fate::Acked
+    }
 }
 
 /// See the module. Empty but for numbers while nothing is outstanding.
@@ -230,13 +235,11 @@ impl Flight {
 
     /// The peer has the packet at this place. Says what it was if that is new.
     pub fn acked(&mut self, place: usize) -> Option<SentPacket> {
-        let entry = self.sent.get_mut(place)?;
+        let entry = self.sent.get_mut(place).filter(|entry| !entry.is_acked())?;
         let sent = *entry;
         entry.fate = Fate::Acked;
-        match sent.fate {
-            Fate::Acked => return None,
-            Fate::InFlight => self.leave(&sent),
-            Fate::Lost => {}
+        if sent.is_in_flight() {
+            self.leave(&sent);
         }
         self.acked_packets += 1;
         let after = self.una.plus(place as u32 + 1);

@@ -164,7 +164,15 @@ impl Peer {
     }
 
     /// Marks the packet `i` places after `una` as received; returns its bytes if that is new.
+    // While packets arrive out of order most of a SACK is not.
+    #[inline]
     fn ack_one<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, i: usize) -> u64 {
+        let is_new = self.tx.flight.get(i).is_some_and(|sent| !sent.is_acked());
+        if is_new { self.ack_new(core, host, now, i) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn ack_new<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, i: usize) -> u64 {
         let Some(sent) = self.tx.flight.acked(i) else { return 0 };
         self.tx.steering.acked(&core.cfg, &sent);
         self.size.acked(now, sent.bytes, sent.sent_at);
@@ -254,7 +262,7 @@ impl Peer {
             LossDetection::PathOrder => {
                 for i in 0..end {
                     let Some(sent) = self.tx.flight.get(i) else { break };
-                    if self.tx.steering.was_overtaken(sent) {
+                    if sent.is_in_flight() && self.tx.steering.was_overtaken(sent) {
                         self.lose_one(core, now, i, now, LossKind::Order);
                     }
                 }

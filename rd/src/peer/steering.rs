@@ -344,8 +344,8 @@ impl Steering {
 
     /// When more may go, as far as only time has to pass for that; [`Nanos::MAX`] for nothing to wait for.
     pub fn opens_at(&self) -> Nanos {
-        let due = [self.pace_at, self.hosts.opens_at].into_iter().filter(|at| *at > 0);
-        due.fold(Nanos::MAX, Nanos::min)
+        let or_never = |at: Nanos| if at == 0 { Nanos::MAX } else { at };
+        or_never(self.pace_at).min(or_never(self.hosts.opens_at))
     }
 
     /// Time has passed.

@@ -20,9 +20,10 @@ impl Peer {
             Phase::Opening => return at.min(self.live.deadline(&core.cfg)),
             Phase::Open => {}
         }
-        let timers = [self.live.probe_at(), self.reclaim_at];
-        let timers = timers.into_iter().chain([self.size.next_at()]).flatten();
-        at = timers.fold(at, Nanos::min).min(self.acks.wake_at()).min(self.responder.wake_at());
+        let or_never = |timer: Option<Nanos>| timer.unwrap_or(Nanos::MAX);
+        at = at.min(or_never(self.live.probe_at())).min(or_never(self.reclaim_at));
+        at = at.min(or_never(self.size.next_at()));
+        at = at.min(self.acks.wake_at()).min(self.responder.wake_at());
         let wants = self.tx.wants() || self.responder.has_done();
         if wants {
             at = at.min(self.tx.steering.opens_at());
