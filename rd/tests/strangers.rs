@@ -7,7 +7,7 @@ use erd_rd::wire::ack::AckState;
 use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, PacketKind, seal};
 use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
 use erd_rd::wire::remote::{Action, RemoteRequest};
-use erd_rd::wire::setup::Greeting;
+use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
 use erd_rd::{
     Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, MESSAGE_COST_BYTES, ORDERS_LEAST,
     OpError, Part, PeerId, RecvToken, Refusal, Remote, Rma, RmaRequest, RxMeta, SendToken, Target,
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 mod stranger;
-use stranger::{bundle, eager_byte, greeting_of, hello, message};
+use stranger::{bundle, eager_byte, greeting_of, hello, message, packet};
 
 /// Length of the messages, and of the segments that they would take sixteen of.
 const LEN_BYTES: u32 = 16_000;
@@ -215,15 +215,7 @@ impl Stranger {
                 high_psn: psn,
                 latest_sent_at_ns: now,
                 echo_sent_at_ns: now,
-                hold_ns: 0,
-                echo_path: 0,
-                flags: 0,
-                spurious: 0,
-                ce_bytes: 0,
-                recv_bytes: 0,
-                eager_limit_bytes: 1 << 20,
-                order_limit: 1 << 16,
-                window_bytes: 1 << 20,
+                ..nothing_received()
             }),
         )
     }
@@ -261,6 +253,25 @@ impl Stranger {
         seal(&mut bytes, 0, crc32c::crc32c_append);
         bytes.extend((0..SEGMENT_BYTES).map(|i| (h.s_offset + i) as u8));
         victim.takes(self.name, &bytes)
+    }
+}
+
+/// What somebody says who has received nothing.
+fn nothing_received() -> AckState {
+    AckState {
+        cum_psn: 0,
+        high_psn: 0,
+        latest_sent_at_ns: 0,
+        echo_sent_at_ns: 0,
+        hold_ns: 0,
+        echo_path: 0,
+        flags: 0,
+        spurious: 0,
+        ce_bytes: 0,
+        recv_bytes: 0,
+        eager_limit_bytes: 1 << 20,
+        order_limit: 1 << 16,
+        window_bytes: 1 << 20,
     }
 }
 
@@ -371,6 +382,26 @@ fn a_read_is_not_answered_by_the_same_bytes() {
     });
     let msg_id = msg_id.expect("the victim asks");
     judge_filling(&mut victim, |victim, s_offset| stranger.fill(victim, msg_id, s_offset));
+}
+
+#[test]
+fn a_goodbye_that_names_nobody_ends_no_session() {
+    let mut victim = Victim::new(|_| {});
+    let name = SocketAddr::from(([10, 0, 0, 2], 1));
+    let peer = victim.engine.peer(victim.now, name, &mut victim.vault).unwrap();
+    let targets = Targets::new(&[Target { addr: 0, len_bytes: 8, key: 7 }]).unwrap();
+    let (token, rma, data) = (SendToken(0), Rma::Read(victim.vault.buffer(8)), None);
+    victim
+        .engine
+        .rma(victim.now, &RmaRequest { peer, token, rma, targets, data, fence: false })
+        .unwrap();
+    let hellos = victim.sends();
+    let greeting = Greeting::parse(&mut Reader::new(&hellos[0][HEADER_BYTES..])).unwrap();
+    let goodbye = Goodbye { asker: Asker { id: 0, name }, ack: nothing_received() };
+    let h = Header::new(PacketKind::Goodbye, greeting.session);
+    victim.takes(name, &packet(h, |out| goodbye.emit(out)));
+    assert_eq!(victim.vault.sent, [], "the peer has not said who it is");
+    assert_eq!(victim.dropped(DropReason::WrongState), 1);
 }
 
 /// The Msg_ID of a permission to send.

@@ -170,6 +170,7 @@ impl Buffers {
     #[must_use]
     pub unsafe fn one(base: *mut c_void, len_bytes: usize) -> Buffers {
         let mut buffers = Buffers::default();
+        buffers.parts[0].iov_base = base;
         // SAFETY: the caller's promise. There is room for one.
         let _ = unsafe { buffers.add(base, len_bytes) };
         buffers
@@ -264,7 +265,7 @@ impl Buffers {
         self.count <= 1
     }
 
-    /// The start of the first piece; NULL if there is none.
+    /// The start of the first piece, which may be empty; NULL if there is none.
     #[must_use]
     pub fn base(&self) -> *mut c_void {
         self.parts[0].iov_base

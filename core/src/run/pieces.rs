@@ -49,6 +49,22 @@ impl Pieces {
         self.list.push(iovec { iov_base, iov_len: bytes.len() });
     }
 
+    /// Copies the pieces from number `start` on together into `whole`, which is one piece then.
+    ///
+    /// # Safety
+    /// Each piece is readable.
+    #[cold]
+    pub(super) unsafe fn join_from(&mut self, start: usize, whole: &mut Vec<u8>) {
+        whole.clear();
+        for piece in self.list.drain(start..) {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
+            whole.extend_from_slice(bytes);
+        }
+        self.push_bytes(whole);
+        self.memory = None;
+    }
+
     /// A piece of its own.
     pub fn push_copy(&mut self, copy: Vec<u8>) {
         self.push_bytes(&copy);
@@ -81,19 +97,6 @@ pub(super) fn too_many(pieces: &[iovec], segment_bytes: usize) -> bool {
         }
     }
     false
-}
-
-/// Copies pieces together.
-///
-/// # Safety
-/// Each piece is readable.
-pub(super) unsafe fn join(pieces: &[iovec], out: &mut Vec<u8>) {
-    out.clear();
-    for piece in pieces {
-        // SAFETY: the caller's promise.
-        let bytes = unsafe { std::slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
-        out.extend_from_slice(bytes);
-    }
 }
 
 #[cfg(test)]

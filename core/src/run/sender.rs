@@ -5,12 +5,11 @@
 
 use super::link::Link;
 use super::memory::Memory;
-use super::pieces::{Pieces, join, too_many};
+use super::pieces::{Pieces, too_many};
 use erd_port::udp::{self, Dst, SendReport, Stop};
 use erd_port::verbs::negotiation::address::Address;
 use erd_port::{Burst, PinId, Port};
 use erd_rd::{SendToken, TxBurst};
-use libc::iovec;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
@@ -154,7 +153,7 @@ impl Sender {
         let Sender { bursts, linear, pieces, .. } = &mut *call;
         let whole = host.gather(&bursts[filled], pieces).is_ok();
         // SAFETY: `gather` found memory that is readable now.
-        unsafe { join(&pieces.list, &mut linear[filled]) };
+        unsafe { pieces.join_from(0, &mut linear[filled]) };
         drop(call);
         whole.then_some(&self.linear[filled])
     }
@@ -182,6 +181,7 @@ impl Sender {
     }
 
     /// Hands up to `N` gathered bursts to a port.
+    #[inline(never)]
     fn hand_over<const N: usize>(
         &self,
         now: u64,
@@ -263,13 +263,8 @@ impl Sender {
                 continue;
             }
             if too_many(&pieces.list[start..], burst.segment_bytes as usize) {
-                let linear = &mut linear[index];
                 // SAFETY: `gather` found memory that is readable now.
-                unsafe { join(&pieces.list[start..], linear) };
-                pieces.list.truncate(start);
-                let base = linear.as_mut_ptr().cast();
-                pieces.list.push(iovec { iov_base: base, iov_len: linear.len() });
-                pieces.memory = None;
+                unsafe { pieces.join_from(start, &mut linear[index]) };
             }
             let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
             let sealed = burst.sealed && pieces.are_of_others();

@@ -60,22 +60,23 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
                     carriers.retry_at_ns = Some(now + BLOCKED_RETRY_NS);
                     break;
                 }
-                Outcome::Refused(to, Refusal::TooBig(bytes)) => {
-                    self.engine.handle_too_big(now, to, bytes);
-                }
-                Outcome::Refused(to, Refusal::Failed(libc::EFAULT)) => {
-                    // Seen with buffers that are freed before their completion.
-                    self.engine.handle_bad_buffer(to, self.host);
-                }
-                Outcome::Refused(to, Refusal::Failed(errno)) => {
-                    tracing::debug!(%to, errno, "cannot send");
-                }
+                Outcome::Refused(to, refusal) => self.refused(now, to, refusal),
             }
         }
         let carriers = &mut *self.carriers;
         carriers.link.exchange(&mut carriers.port, now);
         if errors_pending {
             carriers.net_errors.drain(&mut carriers.port);
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, now: u64, to: SocketAddr, refusal: Refusal) {
+        match refusal {
+            Refusal::TooBig(bytes) => self.engine.handle_too_big(now, to, bytes),
+            // Seen with buffers that are freed before their completion.
+            Refusal::Failed(libc::EFAULT) => self.engine.handle_bad_buffer(to, self.host),
+            Refusal::Failed(errno) => tracing::debug!(%to, errno, "cannot send"),
         }
     }
 

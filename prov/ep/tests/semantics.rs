@@ -42,9 +42,10 @@ fn messages_are_packed_into_a_buffer_of_many() {
     (0..50).for_each(|_| [&pair.a, &pair.b].iter().for_each(|node| node.poke()));
     ok("recvmsg", pair.b.recv_many(&mut buffer, 9));
     ok("send", pair.a.send(&[2; 50], pair.a_to_b, 1));
+    ok("send", pair.a.send(&[], pair.a_to_b, 1));
     ok("send", pair.a.send(&[3; 43], pair.a_to_b, 1));
     let mut at = 0;
-    for (len, released) in [(100, 0), (50, 0), (43, FI_MULTI_RECV)] {
+    for (len, released) in [(100, 0), (50, 0), (0, 0), (43, FI_MULTI_RECV)] {
         let done = pair.b.next(&[&pair.a]).expect("received");
         assert_eq!((done.context, done.flags), (9, FI_MSG | FI_RECV | released));
         assert_eq!((done.buf, done.len), (base + at, len));

@@ -140,7 +140,7 @@ impl Endpoint {
 
     /// A peer has lost its place.
     pub(super) fn lost(&mut self, gone: &mut Peer) {
-        self.schedule.left(gone);
+        self.schedule.forget(gone);
         self.names.remove(&gone.name);
         let gave_up = gone.session.gave_up();
         if gave_up != 0 {

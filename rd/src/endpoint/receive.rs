@@ -241,7 +241,7 @@ impl Endpoint {
         let asker = Asker::parse(&mut r).map_err(malformed)?;
         // Whose asker id is wrong has guessed the session id: it is not to learn that the guess was right.
         let may_be_of = |peer: &Peer| match peer.session.phase() {
-            Phase::Open | Phase::Leaving => peer.session.their_asker() == asker.id,
+            Phase::Open | Phase::Leaving => peer.session.is_asked_by(asker.id),
             Phase::Opening | Phase::Idle => true,
         };
         let found = self.session_peer(h.session);
@@ -279,7 +279,7 @@ impl Endpoint {
         self.replies.push(&mut self.core.stats, now, meta.from, reply);
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
-        if peer.session.their_asker() != asker.id {
+        if !peer.session.is_asked_by(asker.id) {
             return Err(DropReason::WrongState);
         }
         if peer.session.is_open() {

@@ -46,10 +46,21 @@ impl Schedule {
         self.resting -= usize::from(core::mem::take(&mut peer.rests));
     }
 
-    /// A peer was taken from the ready list, or is gone.
+    /// A peer was taken from the ready list.
     pub(super) fn left(&mut self, peer: &mut Peer) {
         self.stir(peer);
         peer.ready = false;
+    }
+
+    /// A peer is gone, and another may get its place.
+    pub(super) fn forget(&mut self, peer: &mut Peer) {
+        if peer.ready {
+            self.ready.retain(|index| *index != peer.id.index);
+        }
+        if core::mem::take(&mut peer.waits_for_flush) {
+            self.waiting.retain(|index| *index != peer.id.index);
+        }
+        self.left(peer);
     }
 
     /// How many are ready without anything to send.
@@ -156,5 +167,27 @@ impl Schedule {
             peer.wake_at = Nanos::MAX;
             self.reschedule(core, peer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::PathSize;
+    use crate::units::PeerId;
+
+    #[test]
+    fn who_gets_the_place_of_another_has_one_turn() {
+        let name = "10.0.0.1:1".parse().expect("an address");
+        let peer =
+            |generation| Peer::new(PeerId { index: 3, generation }, name, PathSize::new(1472), 0);
+        let (mut gone, mut newcomer) = (peer(1), peer(2));
+        let mut schedule = Schedule::default();
+        schedule.rest(&mut gone);
+        schedule.wait_for_flush(&mut gone);
+        schedule.forget(&mut gone);
+        schedule.ready(&mut newcomer);
+        assert_eq!((schedule.ready_len(), schedule.resting()), (1, 0));
+        assert!(schedule.waiting.is_empty());
     }
 }

@@ -56,6 +56,7 @@ impl Peer {
             && !self.tx.outstanding()
             && self.tx.out.ops() == 0
             && !self.responder.has_done()
+            && !self.responder.has_refusals()
     }
 
     /// Gives back what is not in use. Where the peer owes something, that comes without a further
@@ -95,6 +96,7 @@ mod tests {
     use crate::config::Config;
     use crate::peer::PathSize;
     use crate::units::PeerId;
+    use crate::wire::remote::Answer;
     use alloc::boxed::Box;
 
     fn core() -> Core {
@@ -125,6 +127,18 @@ mod tests {
         peer.reclaim(&mut core, 7 + RECLAIM_NS);
         assert!(peer.is_quiet());
         assert_eq!(peer.next_wake(&core), Nanos::MAX);
+    }
+
+    #[test]
+    fn who_waits_for_a_refusal_is_not_quiet() {
+        let mut core = core();
+        let mut peer = open_peer(&mut core);
+        let answer =
+            Answer { order: 2, op: 1, msg_id: 0, refusal: None, len_bytes: 0, sent_bytes: 0 };
+        peer.responder.delay(RECLAIM_NS, answer);
+        assert!(!peer.is_quiet(), "the session stands until the refusal is out");
+        assert_eq!(peer.responder.take_refusal(RECLAIM_NS), Some(answer));
+        assert!(peer.is_quiet());
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Liveness {
     owed_since: Option<Nanos>,
     /// Probes (or hellos) unanswered in a row.
     probes: u32,
+    /// A single probe went out while the peer owed nothing, and waits for its answer. It counts for no deadline.
+    asked: bool,
     /// When the next probe is due.
     probe_at: Option<Nanos>,
     /// Probes to be sent now, on as many paths.
@@ -54,7 +56,7 @@ impl Liveness {
 
     /// No probe waits for an answer.
     pub(crate) fn is_answering(&self) -> bool {
-        self.probes == 0
+        self.probes == 0 && !self.asked
     }
 
     /// Several probes in a row were not answered.
@@ -70,7 +72,7 @@ impl Liveness {
     /// The peer lives: what it owes counts from now, if something `waits` for its acknowledgement. Hearing from it ends
     /// a back-off. Only progress postpones the probe: a peer that talks but does not acknowledge has lost something.
     pub(super) fn heard(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
-        (self.heard_at, self.refused, self.probes) = (now, 0, 0);
+        (self.heard_at, self.refused, self.probes, self.asked) = (now, 0, 0, false);
         self.owe(now, waits);
         self.probe_at = self.probe_at.filter(|_| waits).map(|at| at.min(now + timeout_ns));
     }
@@ -115,7 +117,10 @@ impl Liveness {
     /// One of them went out. Those of a round count as one.
     pub(super) fn sent_probe(&mut self) {
         self.probes_due -= 1;
-        self.probes += u32::from(self.probes_due == 0);
+        match self.owed_since {
+            Some(_) => self.probes += u32::from(self.probes_due == 0),
+            None => self.asked = true,
+        }
     }
 
     /// When the next round of probes is due, if one is.
@@ -316,5 +321,19 @@ mod tests {
         live.ask();
         live.sent_probe();
         assert!(!live.is_answering(), "a single probe waits for its answer, too");
+    }
+
+    #[test]
+    fn probes_that_nothing_is_owed_for_are_no_rounds_of_a_silence() {
+        let mut live = Liveness::new(0);
+        for _ in 0..12 {
+            live.ask();
+            live.sent_probe();
+        }
+        assert!(!live.is_answering());
+        live.sent(SECOND, 10);
+        assert_eq!(live.probe(&cfg(), SECOND + 10, 8, TIMEOUT), 1, "the first round");
+        live.heard(2 * SECOND, false, 10);
+        assert!(live.is_answering());
     }
 }

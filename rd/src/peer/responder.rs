@@ -119,6 +119,11 @@ impl Responder {
         self.known_keys().delay(due_at, answer);
     }
 
+    /// Refusals wait for their time.
+    pub fn has_refusals(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.has_refusals())
+    }
+
     /// A refusal whose time has come.
     pub fn take_refusal(&mut self, now: Nanos) -> Option<Answer> {
         self.keys.as_mut()?.take_refusal(now)

@@ -136,9 +136,9 @@ impl Session {
         self.theirs.id
     }
 
-    /// What names the peer in its probes and goodbyes; 0 until the session is open.
-    pub(crate) fn their_asker(&self) -> u64 {
-        self.theirs.asker
+    /// This names the peer in its probes and goodbyes. Nothing does before the session is open.
+    pub(crate) fn is_asked_by(&self, asker: u64) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Leaving) && self.theirs.asker == asker
     }
 
     /// The peer's id in the last session that ended; 0 for none.
@@ -432,7 +432,8 @@ mod tests {
         session.open(&greeting(5, 1));
         assert_eq!(session.welcome(&greeting(5, 1)), Ok(false), "a repetition");
         assert_eq!(session.welcome(&greeting(5, 2)), Err(DropReason::WrongState));
-        assert_eq!((session.their_id(), session.their_asker()), (501, 7));
+        assert_eq!(session.their_id(), 501);
+        assert!(session.is_asked_by(7) && !session.is_asked_by(0));
         session.check();
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Core {
     /// Of cookies and of asker ids: nobody else knows it.
     pub key: [u64; 2],
     pub stats: Stats,
-    /// Bounded by `cfg.sends_max`, and by `answers` and `requests` of each peer's outbox for those that are silent.
+    /// Bounded by `cfg.sends_max`, and for those that are silent by the answers and reads under way of each peer.
     pub ops: Slab<Op>,
     /// Operations of which the driver does not think as its sends: answers to peers, and reads of
     /// which it has heard.

@@ -134,6 +134,11 @@ impl Keys {
         self.refusals.push_back((due_at, answer));
     }
 
+    /// Refusals wait for their time.
+    pub(super) fn has_refusals(&self) -> bool {
+        !self.refusals.is_empty()
+    }
+
     /// A refusal whose time has come.
     pub(super) fn take_refusal(&mut self, now: Nanos) -> Option<Answer> {
         self.refusals.pop_front_if(|(at, _)| *at <= now).map(|(_, answer)| answer)
