@@ -1,8 +1,8 @@
-//! Whose requests to memory are met, where a stranger could guess the key.
+//! Admission of initiators to registered memory, where a stranger could guess the key.
 //!
-//! A key that the application chose is often a small number. So a region of such a key serves only initiators
-//! that the application has named: a host counts as known when an address vector of the domain has
-//! an address of it (`FI_ERD_KEY_PEERS`). Random keys need no such rule: to know one is the proof.
+//! A key that the application chose is often a small number. So a region of such a key serves only initiators that the
+//! application has named: a host counts as known when an address vector of the domain has an address of it
+//! (`FI_ERD_KEY_PEERS`). Random keys need no such rule: knowing one is the proof.
 
 use crate::settings::KeyPeers;
 use erd_rd::PeerId;

@@ -1,4 +1,4 @@
-//! Why operations fail: numbers for programs, words for people.
+//! Causes of failed operations: numbers for programs, texts for people.
 
 use erd_rd::wire::header::VERSION_MAX;
 use erd_rd::{OpError, Refusal};

@@ -1,4 +1,4 @@
-//! Why a call was refused. Each face gives these errors the numbers of its own interface.
+//! Errors of refused calls. Each face gives these errors the numbers of its own interface.
 
 use std::io;
 use thiserror::Error;

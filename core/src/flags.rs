@@ -1,4 +1,4 @@
-//! What calls ask for, and what completions say.
+//! Flags of calls and of completions.
 
 use bitflags::bitflags;
 

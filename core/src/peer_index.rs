@@ -1,4 +1,4 @@
-//! How calls and completions name a peer.
+//! The index of a peer, in calls and completions.
 
 /// Where the name of a peer is in an address vector, or what the user calls it.
 pub type PeerIndex = u64;

@@ -1,5 +1,5 @@
-//! Where an endpoint could be: the interfaces, local addresses and peers that an application means. All faces ask
-//! here, and nothing is sent to a peer.
+//! Places for an endpoint: the interfaces, local addresses and peers that an application means. All faces choose places
+//! here. The choice sends nothing to a peer.
 
 use crate::error::Error;
 use crate::rdma;

@@ -1,4 +1,4 @@
-//! What a domain on an interface comes to: for who opens one, and for who asks beforehand.
+//! The effective configuration of a domain on an interface. `Domain` and the queries before it is opened use it.
 
 use crate::scheme::SchemeChoice;
 use crate::settings::Settings;

@@ -1,4 +1,4 @@
-//! An endpoint, as those see it who let it progress: queues, counters, and other endpoints of its domain.
+//! An endpoint as its pollers see it: queues, counters and other endpoints of its domain let it progress.
 
 use crate::look::Look;
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! Which ports of RDMA devices may be used, as the settings choose.
+//! The ports of RDMA devices that the settings permit.
 
 use crate::error::Error;
 use crate::settings::{PortSetting, Settings};

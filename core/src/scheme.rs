@@ -1,4 +1,4 @@
-//! Which congestion control a domain's endpoints get, with its parameters.
+//! The congestion control of a domain's endpoints: scheme and parameters.
 
 use erd_rd::Ecn;
 use erd_rd::cc::options::{OptionError, OptionInfo};

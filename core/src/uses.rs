@@ -1,4 +1,4 @@
-//! Who needs an object open.
+//! Use counts: how many objects need an object open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,4 @@
-//! What the readers of a queue or counter watch: the endpoints that report there, and the wait
-//! object that they sleep on.
+//! The set of endpoints that report to a queue or counter, and the wait object that its readers sleep on.
 //!
 //! Lock order: the list of endpoints comes first, then an endpoint's state. Nobody sleeps while
 //! holding either.

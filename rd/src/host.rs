@@ -1,4 +1,4 @@
-//! What the driver provides to the engine: payload memory, matching and completions.
+//! The interface that the driver implements for the engine: payload memory, matching and completions.
 
 use crate::units::{Order, PeerId};
 use crate::wire::remote::{Atomic, Refusal, Targets};

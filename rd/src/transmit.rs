@@ -1,4 +1,4 @@
-//! What the engine asks the driver to send.
+//! Bursts: the datagrams that the engine asks the driver to send.
 
 use crate::host::SendToken;
 use crate::units::Ecn;

@@ -1,4 +1,4 @@
-//! What an endpoint is bound to, and the checks of that.
+//! The objects that an endpoint is bound to, and their checks.
 
 use super::complete::{BoundCntr, BoundCq, Direction};
 use super::receives::Receives;

@@ -1,5 +1,5 @@
-//! What every call that sends, or asks for a peer's memory, says beside the bytes: its checks, and
-//! what its operation begins and ends with.
+//! The common part of all calls that send or access a peer's memory: arguments beside the bytes, their checks, and the
+//! begin and end of an operation.
 
 use super::driver::{Driver, refusal};
 use super::host::tx_of;

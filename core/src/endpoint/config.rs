@@ -1,4 +1,4 @@
-//! What an endpoint is asked to be.
+//! The attributes of an endpoint, and the engine's settings that follow from them and the domain.
 
 use super::limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
 use crate::domain::Domain;

@@ -1,7 +1,7 @@
-//! What an endpoint shows to who looks at the process from outside ([`crate::monitor`]).
+//! The view of an endpoint for observers outside the process ([`crate::monitor`]).
 //!
-//! Under the lock things are only copied, a bounded number at a time; who looks writes them down
-//! afterwards, and comes back for the rest.
+//! Under the lock an observer only copies, a bounded number of entries at a time. It formats them afterwards, and comes
+//! back for the rest.
 
 use super::driver::Driver;
 use super::{Endpoint, State, enable};

@@ -1,5 +1,5 @@
-//! Whether memory is left for what peers send. The process may have a limit (`RLIMIT_AS`), and Rust's
-//! allocator ends a process that has reached it: so what peers make grow stops before.
+//! Checks that memory is left for what peers send. The process may have a limit (`RLIMIT_AS`), and Rust's allocator
+//! ends a process that reaches it. So everything that grows with peers' packets stops before.
 
 use erd_sys::own_memory;
 

@@ -1,4 +1,4 @@
-//! What serves a peer's request to registered memory, until its answer is sent or its bytes are there.
+//! The state of a peer's request to registered memory, kept until its answer is sent or its bytes have arrived.
 
 use super::settling::Settling;
 use crate::flags::Flags;

@@ -1,14 +1,14 @@
-//! What a flow knows of the network: base and typical round trip, noise, bandwidth, and so the
-//! bandwidth-delay product (BDP). Shared by all controllers.
+//! Estimates of the network for one flow: base and typical round trip, noise, bandwidth, and so the bandwidth-delay
+//! product (BDP). All controllers share them.
 //!
 //! On real sockets a round trip has jitter that no queue makes. A controller that compares it with
 //! the least one seen takes jitter for congestion. So the delay is filtered (median of three
 //! samples), the noise that is left is estimated from the differences between neighbours, which a
 //! queue moves less, and targets are never below that noise.
 //!
-//! Whoever asks, asks for every packet, so what is derived from the estimates (the typical round
-//! trip, the noise) is kept, and reckoned again only when one of them moves: while a flow learns, when
-//! the least round trip changes, and about once a round trip where the link's speed is unknown.
+//! Controllers read the derived values (the typical round trip, the noise) for every packet. So they are cached, and
+//! computed again only when an estimate moves: while a flow learns, when the least round trip changes, and about once a
+//! round trip where the link's speed is unknown.
 
 use super::options::TypicalRtts;
 use super::{AckSample, FlowParams};

@@ -1,4 +1,4 @@
-//! What will arrive next, so that a port can receive payload straight into its place.
+//! Predictions of the next arrivals, so that a port can receive payload straight into its place.
 
 use super::Endpoint;
 use crate::host::RecvToken;

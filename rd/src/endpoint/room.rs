@@ -1,7 +1,7 @@
-//! Who has places of the peer table, by address, and who had one (protocol.md §3.5).
+//! The owners of places in the peer table, by address, present and past (protocol.md §3.5).
 //!
-//! An entry that the driver keeps stays. All others were made by a hello: they are *newcomers* until the
-//! driver asks for them, and go when room is needed.
+//! An entry that the driver keeps stays. A hello made all others: they are *newcomers* until the driver asks for them,
+//! and the endpoint drops them when it needs room.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

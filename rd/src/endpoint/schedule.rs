@@ -1,4 +1,4 @@
-//! Who may send next, and who wakes when.
+//! The scheduler of an endpoint: which peer sends next, and which peer's timer is next.
 
 use crate::peer::{Core, Peer};
 use crate::units::Nanos;

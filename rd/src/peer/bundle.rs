@@ -1,4 +1,4 @@
-//! What the records of a bundle say on the wire (protocol.md §5.2, §9).
+//! The wire form of a bundle's records (protocol.md §5.2, §9).
 
 use super::op::{Op, Role, Task};
 use super::record::{ReadPart, TxRecord};

@@ -1,4 +1,4 @@
-//! What goes into a bundle: control records, messages, requests and answers (protocol.md §5.2, §9).
+//! Filling bundles: the choice of control records, messages, requests and answers (protocol.md §5.2, §9).
 
 use super::outbox::queued_cost;
 use super::record::TxRecord;

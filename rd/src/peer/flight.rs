@@ -1,9 +1,8 @@
-//! What is in flight: the packets that the peer has not acknowledged, what they carried, and which of them
-//! are to be repeated (protocol.md §4, §7.1).
+//! The packets in flight: what the peer has not acknowledged, what each packet carried, and which of them must be
+//! repeated (protocol.md §4, §7.1).
 //!
-//! `Peer` writes the packets and tells this part what went out, what the peer received and what is lost. The part
-//! knows no controller, no operation and no clock but the send times that it is given. What must stay true
-//! is in [`Flight::check`].
+//! `Peer` writes the packets and tells this part which went out, which arrived and which are lost. The part knows no
+//! controller, no operation and no clock but the send times that it is given. Its invariants are in [`Flight::check`].
 
 use super::record::TxRecord;
 use crate::bitmap::BITS_MAX;

@@ -1,4 +1,4 @@
-//! What a transmit flow knows of its paths, and counts for who watches it.
+//! A transmit flow: the state of its paths, and its counters for observers.
 
 use super::paths::Paths;
 use crate::cc::{LossKind, View};

@@ -1,5 +1,5 @@
-//! What a peer has under way: whether its session is to be watched, may be left, and what memory it needs (protocol.md §3.5,
-//! §7.3).
+//! Activity of a peer: whether its session must be watched, whether it may be dropped, and the memory that it needs
+//! (protocol.md §3.5, §7.3).
 
 use super::{Core, Peer};
 use crate::mutants::{Mutant, mutant};

@@ -1,8 +1,7 @@
-//! Whether a peer still answers: since when it owes an answer, and when it is asked again (protocol.md §7.2, §7.3).
+//! Liveness of a peer: since when it owes an answer, and when the next probe is due (protocol.md §7.2, §7.3).
 //!
-//! `Peer` tells what it hears and what it sends. It also says whether something is in flight, and after how long a
-//! silence is worth a probe: this part knows no packets and no round trips. What must stay true is in
-//! [`Liveness::check`].
+//! `Peer` reports what it hears and sends, whether something is in flight, and the silence after which a probe is due:
+//! this part knows no packets and no round trips. Its invariants are in [`Liveness::check`].
 
 use super::rtt::longest_spacing_ns;
 use crate::config::Config;

@@ -1,5 +1,5 @@
-//! Which packet of a session leaves next: what opens or ends the session, then probes, answers, repetitions, small
-//! messages, acknowledgements that are due, and new data (protocol.md §3, §6, §7).
+//! The choice of a session's next packet, in this order: set-up or end of the session, probes, answers, repetitions,
+//! small messages, acknowledgements that are due, new data (protocol.md §3, §6, §7).
 
 use super::session::Due;
 use super::{Core, Peer, Phase};

@@ -1,7 +1,7 @@
-//! What waits to be sent to a peer: posted operations, records, and payload that may flow; and what the peer
-//! permits (protocol.md §5).
+//! The send queues of a peer: posted operations, control records and payload that may flow, with the limits that the
+//! peer grants (protocol.md §5).
 //!
-//! `Peer` asks for what comes next and writes it. What was sent is [`super::flight::Flight`]'s from then on.
+//! `Peer` asks for the next item and writes it. Once sent, it belongs to [`super::flight::Flight`].
 
 use super::op::{Op, Role};
 use super::record::{LINK_BYTES, TxRecord};

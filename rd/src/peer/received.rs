@@ -1,6 +1,6 @@
-//! Which packets of the peer have arrived, and which are missing (protocol.md §6).
+//! The SACK scoreboard: the peer's packets that have arrived, and the gaps between them (protocol.md §6).
 //!
-//! This part knows numbers alone: no contents, no times but those of its scan, which looks for holes that stay.
+//! It knows sequence numbers alone: no contents, and no times except those of its scan for gaps that stay.
 
 use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::mutants::{Mutant, mutant};

@@ -1,4 +1,4 @@
-//! What a bundle holds, as the send cache keeps it: names of operations in place of their bytes.
+//! The records of a sent bundle, as the send cache keeps them: operations by name, without their bytes.
 
 use crate::wire::record::Cts;
 use crate::wire::remote::{Answer, READ_MAX_BYTES};

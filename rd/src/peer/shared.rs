@@ -1,4 +1,4 @@
-//! What all peers of an endpoint share.
+//! State that all peers of an endpoint share.
 
 use super::op::{Asked, Op, Role};
 use super::rx::{Budget, SpareGaps};

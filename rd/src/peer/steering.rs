@@ -1,8 +1,7 @@
-//! How much may be in flight to a peer, and on which paths: the controller, what it is told, and what is
-//! measured for it (protocol.md §4.3 to §4.5, §6).
+//! Congestion control of one peer: how many bytes may be in flight, and on which paths. Holds the controller, its
+//! inputs and the measurements behind them (protocol.md §4.3 to §4.5, §6).
 //!
-//! `Peer` asks before it sends, and tells what it sent and what came of it. What is in flight is
-//! [`Flight`]'s to know.
+//! `Peer` asks before it sends, and reports what it sent and what became of it. [`Flight`] keeps what is in flight.
 
 use super::flight::{Flight, SentPacket};
 use super::flow::{Flow, FlowView};

@@ -1,4 +1,4 @@
-//! Which timer of a peer is due, and whom it concerns (protocol.md §7).
+//! The timers of a peer: the next one due, and what each does when it expires (protocol.md §7).
 
 use super::session::Due;
 use super::{Core, Peer, Phase};

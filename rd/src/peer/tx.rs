@@ -1,4 +1,4 @@
-//! Which data packets leave: repetitions, bundles, segments (protocol.md §4, §5).
+//! The choice of the next data packet: repetitions, bundles, segments (protocol.md §4, §5).
 
 use super::flight::Content;
 use super::outbox::Transfer;

@@ -1,4 +1,4 @@
-//! What an endpoint asks the owner of its receives, another library, and what that asks of it.
+//! Calls between an endpoint and the owner of its receives (another library), in both directions.
 
 use super::foreign::{Foreign, Key, Queued};
 use crate::cause::Cause;

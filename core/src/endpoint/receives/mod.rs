@@ -1,15 +1,14 @@
-//! Where an endpoint's messages find their receives: among its own, in a shared receive context, or in another
-//! library's.
+//! The receives of an endpoint: its own, in a shared receive context, or in another library's.
 //!
-//! A message meets its receive when it arrives or when the receive is posted, whichever is later.
-//! The endpoint places its payload straight into the application's memory, unless that came before. Then it is
-//! in a held buffer until the message is whole and its receive is there.
+//! A message meets its receive when it arrives or when the receive is posted, whichever is later. The endpoint places
+//! its payload straight into the application's memory, unless the payload came first. Then a held buffer keeps it until
+//! the message is whole and its receive is there.
 //!
 //! - `own`, `shared`, `foreign`: the three kinds. Each has its messages, its lock and its calls;
 //! - `queue`: messages that wait for a receive; `many`: buffers that take many messages;
-//! - `under_way`: receives until they are reported; `held`: payloads that came before theirs;
-//! - `post`, `search`: what the application calls of its own receives; `shared_calls`, `foreign_calls`: what a
-//!   context and an owner call.
+//! - `under_way`: receives until they are reported; `held`: payloads that came before their receives;
+//! - `post`, `search`: the application's calls on the endpoint's own receives; `shared_calls`, `foreign_calls`: the
+//!   calls of a context and of an owner.
 
 pub(super) mod foreign;
 mod foreign_calls;

@@ -1,4 +1,4 @@
-//! What a shared receive context calls of an endpoint that is bound to it, and what that offers to it.
+//! Calls between a shared receive context and an endpoint that is bound to it, in both directions.
 
 use super::Receives;
 use super::many::{Ended, Part};

@@ -1,4 +1,4 @@
-//! How NSCC spreads its bursts over the paths.
+//! Spreading of NSCC's bursts over the paths.
 
 use crate::cc::Loss;
 use crate::cc::options::Choice;

@@ -1,7 +1,7 @@
-//! Which bytes of a message or link have arrived: exactly, however its segments overlap.
+//! The set of bytes of a message or link that have arrived: exact, however its segments overlap.
 //!
-//! An honest sender puts each byte under one PSN, but nobody makes a peer honest: a message must
-//! not be complete because the same bytes came twice.
+//! An honest sender puts each byte under one PSN. A dishonest one must not complete a message by sending the same bytes
+//! twice.
 
 use crate::bitmap::BITS_MAX;
 use crate::mutants::{Mutant, mutant};

@@ -1,4 +1,4 @@
-//! What a peer may send before it is matched, and the budget that comes out of (protocol.md §5.3).
+//! Credit: how much a peer may send before it is matched, and the budget that pays for it (protocol.md §5.3).
 //!
 //! Limits are absolute numbers that only grow, so a grant is a loan: it comes back when the peer has
 //! used it and what it sent was consumed. All loans together are never more than the budget.
