@@ -1,4 +1,4 @@
-//! The effective configuration of a domain on an interface. `Domain` and the queries before it is opened use it.
+//! The effective configuration of a domain on an interface, for opening it and for queries beforehand.
 
 use crate::scheme::SchemeChoice;
 use crate::settings::Settings;
