@@ -305,7 +305,7 @@ impl Counter {
             if self.watch.can_sleep() {
                 self.watch.sleep(wakes, end_ns);
             } else {
-                // This counter has no wait object, but libfabric's own tests wait on one like it.
+                // Its wait kind allows no sleep, but libfabric's own tests wait on such a counter.
                 std::thread::yield_now();
             }
         }
