@@ -43,7 +43,7 @@ struct Ends {
     tail: u32,
 }
 
-/// See the module's text. `T` is what the owner keeps of a message.
+/// See the module's text. `T` is the owner's data of a message.
 #[derive(Debug)]
 pub struct MatchOrder<T> {
     nodes: Slab<Node<T>>,

@@ -1,4 +1,4 @@
-//! Number types: sequence numbers and identifiers.
+//! Number types: time, sequence numbers, identifiers.
 
 pub use erd_types::{Ecn, MICROSECOND, MILLISECOND, Nanos, SECOND};
 

@@ -11,8 +11,8 @@ use erd_rd::config::{Config, Near, Seals};
 use erd_sys::clock::realtime_ns;
 use std::net::SocketAddr;
 
-/// Bytes of one burst: the 64 KiB that segmentation offload takes at once. In datagrams of that size few bytes are
-/// headers, and a lost one is soon repeated.
+/// Bytes of one burst: the 64 KiB that segmentation offload takes in one piece. Few of them are headers, and a lost one
+/// is soon sent again.
 const BURST_BYTES: u32 = 64 << 10;
 /// The same over Soft-RoCE, where a doorbell costs nearly as much as a datagram: `ib_send_bw -c UD` sends
 /// 45 MB/s with one datagram for each and twice that with 32 (docs/verbs.md).
