@@ -1,4 +1,4 @@
-//! What libfabric loads: `fi_prov_ini`, the provider's description, its settings.
+//! The entry point that libfabric loads: `fi_prov_ini`, the provider's description, its settings.
 
 use crate::parameters;
 use erd_core::mistakes;

@@ -1,4 +1,4 @@
-//! What every libfabric object of this provider has in common.
+//! The common part of this provider's libfabric objects.
 //!
 //! An object is a box that begins with libfabric's own structure and goes on with an `Arc` of the
 //! provider's state:
@@ -7,10 +7,10 @@
 //! FidBox<CqFid> = { fid: fid_cq, owner: Process, inner: Arc<CqFid> }   (#[repr(C)])
 //! ```
 //!
-//! [`publish`] makes the box and gives its pointer to C, [`inner`] and [`from_fid`] find the state
-//! behind a pointer that C hands back, and [`close`] is the `fi_ops.close` of every class. A child
-//! holds a `Use` of each object that it needs; an object with uses answers `-FI_EBUSY` to close.
-//! A process that was forked owns none of its parent's objects: closing them there does nothing.
+//! [`publish`] makes the box and gives its pointer to C. [`inner`] and [`from_fid`] find the state behind a pointer
+//! that C hands back. [`close`] is the `fi_ops.close` of every class. A child holds a `Use` of each object that it
+//! needs; an object with uses answers `-FI_EBUSY` to close. A forked process owns none of its parent's objects: closing
+//! them there does nothing.
 
 use erd_core::uses::Users;
 use erd_ffi::fi::{FI_EBUSY, FI_EINVAL, fid};

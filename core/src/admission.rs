@@ -1,8 +1,8 @@
-//! Whose requests to memory are met, where a stranger could guess the key.
+//! Admission of initiators to registered memory, where a stranger could guess the key.
 //!
-//! A key that the application chose is often a small number. So a region of such a key serves only initiators
-//! that the application has named: a host counts as known when an address vector of the domain has
-//! an address of it (`FI_ERD_KEY_PEERS`). Random keys need no such rule: to know one is the proof.
+//! A key that the application chose is often a small number. So a region of such a key serves only initiators that the
+//! application has named: a host counts as known when an address vector of the domain has an address of it
+//! (`FI_ERD_KEY_PEERS`). Random keys need no such rule: knowing one is the proof.
 
 use crate::settings::KeyPeers;
 use erd_rd::PeerId;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// An address vector, as far as this rule asks it.
+/// The part of an address vector that this rule reads.
 pub trait Names: Send + Sync {
     /// True if `addr` is there.
     fn has(&self, addr: SocketAddr) -> bool;
@@ -20,12 +20,12 @@ pub trait Names: Send + Sync {
     fn has_host(&self, host: IpAddr) -> bool;
 }
 
-/// The rule of a domain, and the addresses that it goes by.
+/// The rule of a domain, and the addresses that it consults.
 pub struct Admission {
     rule: KeyPeers,
-    /// The domain's address vectors; those that are gone are swept out when one is opened.
+    /// The domain's address vectors; opening one removes those that are gone.
     avs: Mutex<Vec<Weak<dyn Names>>>,
-    /// Grows when an address leaves: what was decided before is decided again.
+    /// Grows when an address leaves: earlier decisions are made again.
     shrunk: AtomicU64,
 }
 
@@ -61,19 +61,19 @@ impl Admission {
 /// The peers of an endpoint that were admitted, so that the address vectors are not asked for every request.
 pub struct Admitted {
     admission: Arc<Admission>,
-    /// By the peer's index: its generation, and [`Admission::shrunk`] when it was admitted. As many
-    /// as the engine has peers at most.
+    /// By the peer's index: its generation, and [`Admission::shrunk`] when it was admitted. At most as many as the
+    /// engine has peers.
     peers: Vec<Option<(u32, u64)>>,
 }
 
 impl Admitted {
-    /// Nobody.
+    /// No peer is admitted yet.
     pub fn new(admission: &Arc<Admission>) -> Admitted {
         Admitted { admission: Arc::clone(admission), peers: Vec::new() }
     }
 
-    /// See [`Admission::admits`]. Addresses that other processes take out of a shared address vector
-    /// count for peers that were admitted before.
+    /// See [`Admission::admits`]. Peers admitted before stay admitted when other processes take their addresses out of
+    /// a shared address vector.
     pub(crate) fn admits(&mut self, peer: PeerId, name: SocketAddr) -> bool {
         let shrunk = self.admission.shrunk.load(Ordering::Acquire);
         let index = peer.index as usize;

@@ -13,10 +13,10 @@ use erd_rd::{Atomic, Form};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Held while an element changes that the processor cannot change in one instruction.
+/// Held while an element changes that no single instruction can change.
 static LOCK: Mutex<()> = Mutex::new(());
 
-/// What an element is.
+/// The type of an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Type {
     Signed,
@@ -59,7 +59,7 @@ fn datatype(datatype: Datatype) -> (Type, u32) {
 }
 
 impl Operation {
-    /// What a request asks for; `None` if there is no such operation.
+    /// The operation of a request; `None` if there is no such operation.
     #[must_use]
     pub fn find(atomic: Atomic) -> Option<Operation> {
         Operation::numbered(atomic.op.into(), atomic.datatype.into(), atomic.form)
@@ -105,7 +105,7 @@ impl Operation {
         ATOMIC_MAX_BYTES as usize / self.element_bytes()
     }
 
-    /// It changes nothing.
+    /// True if it changes nothing.
     #[must_use]
     pub(crate) fn reads_only(self) -> bool {
         self.op == Op::Read
@@ -121,8 +121,8 @@ impl Operation {
         }
     }
 
-    /// Changes the elements of all `places` and fills `before` with what they were. The operand's
-    /// second half is the comparand, where there is one.
+    /// Changes the elements of all `places` and fills `before` with their old values. The operand's second half is the
+    /// comparand, where there is one.
     ///
     /// # Safety
     /// Each place is readable for its length and, unless the operation only reads, writable.
@@ -153,7 +153,7 @@ impl Operation {
         }
     }
 
-    /// Replaces one element by what `f` makes of it; `None` leaves it. Answers what it was.
+    /// Replaces one element by the result of `f`; `None` leaves it. Returns the old value.
     ///
     /// # Safety
     /// As for [`Operation::apply`].
@@ -191,7 +191,7 @@ impl Operation {
         }
     }
 
-    /// What an element becomes; `None` if it stays.
+    /// The new value of an element; `None` if it stays.
     fn compute(self, old: u128, value: u128, comparand: u128) -> Option<u128> {
         match self.op {
             Op::Read => return None,
@@ -333,7 +333,7 @@ fn complex<N: Number>(op: Op, old: [N; 2], value: [N; 2], comparand: [N; 2]) -> 
 mod tests {
     use super::*;
 
-    /// Does an operation on one element; answers what it was and what it is.
+    /// Does an operation on one element; returns its old and new values.
     fn one<const N: usize>(
         (op, type_, form): (Op, Datatype, Form),
         old: [u8; N],

@@ -1,4 +1,4 @@
-//! Why operations fail: numbers for programs, words for people.
+//! Causes of failed operations: numbers for programs, texts for people.
 
 use erd_rd::wire::header::VERSION_MAX;
 use erd_rd::{OpError, Refusal};
@@ -37,7 +37,7 @@ pub enum Cause {
     RefusedRoom,
     /// An operation that waited for a counter could not be posted when its time came.
     NotPosted,
-    /// A message came from an address that is not in the AV, and that was asked for.
+    /// A message came from an address that is not in the AV, and the application asked for such errors.
     SourceUnknown,
     /// [`OpError::PathBlocked`].
     PathBlocked,
@@ -69,7 +69,7 @@ pub const ALL: [Cause; 17] = [
     Cause::PathBlocked,
 ];
 
-/// What is said of a peer that speaks each version.
+/// The texts for peers that speak each version.
 macro_rules! version_texts {
     ($own:literal, $($theirs:literal)*) => {
         [$(match CStr::from_bytes_with_nul(
@@ -88,7 +88,7 @@ macro_rules! version_texts {
 const VERSION_TEXTS: [&CStr; VERSION_MAX as usize + 1] = version_texts!(2, 0 1 2 3 4 5 6 7);
 
 impl Cause {
-    /// Its number, which completions carry. It is never given to another cause.
+    /// Its number, which completions carry. No other cause ever gets it.
     #[must_use]
     pub const fn number(self) -> c_int {
         match self {

@@ -19,18 +19,18 @@ pub struct Counter {
     bytes: bool,
     value: AtomicU64,
     errors: AtomicU64,
-    /// Both as the application saw them last: a later change must not be slept through.
+    /// Both as the application saw them last: no sleep may miss a later change.
     seen: [AtomicU64; 2],
-    /// Both as the application read them last: until then a poll set tells of them.
+    /// Both as the application read them last: a poll set reports the counter until they are read.
     read: [AtomicU64; 2],
-    /// A waiter wants to be told of the next change.
+    /// A waiter must be woken at the next change.
     armed: AtomicBool,
-    /// What is done when the counter gets further.
+    /// Actions that are due when the counter gets further.
     waiting: Waiting,
     work: Arc<Work>,
-    /// Endpoints that count here, and what waiters sleep on.
+    /// Endpoints that count here, and the wait object of the waiters.
     pub watch: Arc<Watch>,
-    /// Where all of it is counted, if that is another library's counter.
+    /// The other library's counter that counts all of it, if there is one.
     owner: Option<Owner>,
     users: Users,
     _domain_use: Use,
@@ -42,7 +42,7 @@ impl Sleepable for Counter {
     }
 }
 
-/// Another library's counter, and the completions and failures that it has been told of.
+/// Another library's counter, and the completions and failures that it has counted so far.
 struct Owner {
     counter: Box<dyn CounterOwner>,
     told: Mutex<(u64, u64)>,
@@ -51,7 +51,7 @@ struct Owner {
 /// How a wait for a counter ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// The counter is there.
+    /// The counter has reached the threshold.
     Reached,
     /// An operation failed meanwhile.
     Errors,
@@ -89,10 +89,10 @@ impl AccessCounter for Counter {
 }
 
 impl Counter {
-    /// A counter of completions, or of `bytes`; where all is counted at `owner`, if that is given.
+    /// A counter of completions, or of `bytes`; `owner`, if given, counts all of it.
     ///
     /// # Errors
-    /// What keeps it from its wait set.
+    /// The error of joining its wait set.
     pub fn new(
         domain: &Domain,
         bytes: bool,
@@ -117,8 +117,8 @@ impl Counter {
         Ok(inner)
     }
 
-    /// Lets `action` wait until the values together are `threshold`, and does it at once if they are. It can
-    /// be canceled by `id`.
+    /// Lets `action` wait until the sum of the values reaches `threshold`, and does it at once if it has. `id` cancels
+    /// it.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the counter is another domain's, [`Error::Again`] if too many wait already.
@@ -130,29 +130,29 @@ impl Counter {
         id: usize,
     ) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.work, &domain.work) {
-            // Calls that let that domain progress know nothing of this one's endpoints.
+            // Calls that let that domain progress do not know this one's endpoints.
             tracing::info!("the triggering counter must be of the endpoint's domain");
             return Err(Error::Invalid);
         }
-        // A thread that waits for the counter lets those endpoints progress that bring it there.
+        // A thread that waits for the counter lets the endpoints that move it progress.
         domain.watch_region(&self.watch);
         let cntr: Arc<dyn Trigger> = Arc::clone(self) as _;
         domain.work.queue(&cntr, threshold, action, id)
     }
 
-    /// Who needs the counter.
+    /// The objects that need the counter.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
     }
 
-    /// Tells the owner of all that was counted, and drops the operations that wait.
+    /// Reports all counts to the owner, and drops the operations that wait.
     pub fn close(&self) {
         self.hand_over();
         self.waiting.clear();
     }
 
-    /// Keeps the counter open until the answer is dropped.
+    /// Keeps the counter open until the result is dropped.
     #[must_use]
     pub fn hold(&self) -> Use {
         self.users.add()
@@ -190,24 +190,24 @@ impl Counter {
         self.fire();
     }
 
-    /// Does what the application's own change has made due.
+    /// Does the actions that the application's own change has made due.
     pub fn act(&self) {
         self.work.run();
     }
 
-    /// Wakes a waiter. It armed before it looked, so one of both sees the other.
+    /// Wakes a waiter. It armed before it looked, so one of the two sees the other.
     fn tell(&self) {
         if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
             self.watch.wake();
         }
     }
 
-    /// The application gets to know a part. Answers whether it knew it before.
+    /// Shows a part to the application. True if the application knew it before.
     fn show(seen: &AtomicU64, part: u64) -> bool {
         seen.swap(part, Ordering::Relaxed) == part
     }
 
-    /// The value, after progress.
+    /// The value (completions or bytes), after progress.
     #[must_use]
     pub fn read_value(&self) -> u64 {
         let before = self.values().0;
@@ -227,7 +227,7 @@ impl Counter {
         errors
     }
 
-    /// Lets endpoints progress for the owner, who gets what has been counted.
+    /// Lets endpoints progress, and hands their counts to the owner.
     pub fn serve(&self) {
         self.watch.progress();
         self.watch.serve_owners();
@@ -240,8 +240,8 @@ impl Counter {
         self.read[part].store(value, Ordering::Relaxed);
     }
 
-    /// `fi_trywait(3)`: true if nothing has changed since the application last looked, and
-    /// whatever changes makes the fd readable.
+    /// `fi_trywait(3)`: true if nothing has changed since the application last looked; any later change makes the fd
+    /// readable.
     pub fn may_sleep(&self) -> bool {
         self.watch.progress();
         self.watch.clear();
@@ -262,8 +262,8 @@ impl Counter {
         (self.value.load(Ordering::SeqCst), self.errors.load(Ordering::SeqCst))
     }
 
-    /// Counts at the owner, if there is one, what has not been. It calls, and no lock of an endpoint
-    /// is held.
+    /// Hands the owner, if there is one, the counts that it has not got. Call it on the owner's own call, without an
+    /// endpoint's lock.
     pub(crate) fn hand_over(&self) {
         let Some(Owner { counter, told }) = &self.owner else { return };
         let now = self.values();
@@ -271,8 +271,8 @@ impl Counter {
         counter.count(now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
     }
 
-    /// Waits until the value is `threshold` or a failure comes, for `timeout_ms` at most, or for ever if
-    /// that is negative.
+    /// Waits until the value reaches `threshold` or a failure comes, for at most `timeout_ms`, or for ever if that is
+    /// negative.
     #[must_use]
     pub fn wait(&self, threshold: u64, timeout_ms: i32) -> Waited {
         let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
@@ -305,7 +305,7 @@ impl Counter {
             if self.watch.can_sleep() {
                 self.watch.sleep(wakes, end_ns);
             } else {
-                // Nobody is to sleep here: libfabric's own tests wait on such a counter all the same.
+                // Its wait kind allows no sleep, but libfabric's own tests wait on such a counter.
                 std::thread::yield_now();
             }
         }

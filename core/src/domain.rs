@@ -1,4 +1,4 @@
-//! Domains: one interface, and what its endpoints share.
+//! Domains: one interface, and the state that its endpoints share.
 
 use crate::admission::Admission;
 use crate::error::Error;
@@ -25,7 +25,7 @@ const RECV_SLOTS: u32 = 2048;
 
 /// State of a domain. Everything but the locks is fixed when it is opened.
 pub struct Domain {
-    /// Parameters as they were when the domain was opened.
+    /// The settings at the time the domain was opened.
     pub settings: Settings,
     /// The address of this host that the domain is on.
     pub local: IpAddr,
@@ -43,30 +43,30 @@ pub struct Domain {
     pub auto_progress: bool,
     /// Memory registered for remote access, and how keys are given.
     pub regions: Arc<KeyTable>,
-    /// Whose requests the application's keys are good for.
+    /// The initiators that may use the application's keys.
     pub admission: Arc<Admission>,
-    /// What the network said about sends, for all endpoints.
+    /// Errors that the network reported about sends, for all endpoints.
     pub net_errors: Arc<NetErrors>,
-    /// Endpoints that are enabled, and counters of accesses to registered memory: who reads one
-    /// of these lets all of those progress.
+    /// Endpoints that are enabled, and counters of accesses to registered memory: reading one of these counters lets
+    /// all endpoints progress.
     members: Mutex<Members>,
-    /// What counters have made due.
+    /// Work that counters have made due.
     pub work: Arc<Work>,
     /// Endpoints that hold messages back.
     pub held: Arc<Held>,
     /// Congestion control unless the application chooses another.
     scheme: SchemeChoice,
-    /// What it has chosen, for endpoints that are enabled from then on.
+    /// The application's choice, for endpoints that are enabled from then on.
     chosen: Mutex<Option<SchemeChoice>>,
-    /// What holds towards peers on this host, where that is something else.
+    /// The settings towards peers on this host, where they differ.
     near: Option<Near>,
-    /// What carries data beside UDP.
+    /// The verbs port, which carries data beside UDP.
     pub verbs: Option<Arc<VerbsPort>>,
-    /// How peers on this host read payloads where they lie.
+    /// The means by which peers on this host read payloads in place.
     pub shares: Option<Arc<Shares>>,
     /// Least payload that the port sends from registered memory without a copy.
     pub zero_copy_bytes: Option<u64>,
-    /// What is registered is there, and stays: the port may know its pages.
+    /// Registered memory is resident and stays mapped, so the port may register its pages.
     pins: bool,
     tx: Mutex<Option<Arc<TxSockets>>>,
     users: Users,
@@ -75,13 +75,12 @@ pub struct Domain {
 #[derive(Default)]
 struct Members {
     endpoints: Vec<Weak<dyn Polled>>,
-    /// What those sleep on who wait for these counters.
+    /// The wait objects of those counters.
     counters: Vec<Weak<Watch>>,
 }
 
 impl Domain {
-    /// A region that may be sent from: registered with the port too if that is to send from it without
-    /// copying.
+    /// A region that endpoints may send from: registered with the port too if the port sends from it without copying.
     pub fn pinned(&self, region: Region) -> Region {
         match (&self.verbs, self.zero_copy_bytes) {
             (Some(port), Some(least_bytes)) if self.pins => region.pinned(port, least_bytes),
@@ -95,7 +94,7 @@ impl Domain {
     /// A domain at `spot`. Its RDMA device, if it has one, is opened, its sockets are not.
     ///
     /// # Errors
-    /// [`Error::NoData`] if `FI_ERD_PORT` insists on verbs, and there are none.
+    /// [`Error::NoData`] if `FI_ERD_PORT` requires verbs, and there is no RDMA device.
     pub fn new(settings: Settings, spot: Spot, terms: &Terms) -> Result<Arc<Domain>, Error> {
         let Spot { entry, local, port } = spot;
         let paths = plan::paths(&settings, &entry, port.as_ref());
@@ -137,7 +136,7 @@ impl Domain {
         }))
     }
 
-    /// Keeps the domain open until the answer is dropped: for endpoints, CQs, AVs, counters, MRs.
+    /// Keeps the domain open until the result is dropped: for endpoints, CQs, AVs, counters, MRs.
     #[must_use]
     pub fn hold(&self) -> Use {
         self.users.add()
@@ -166,10 +165,10 @@ impl Domain {
         }
     }
 
-    /// The send sockets, which all endpoints of the domain share. Opened at the first call.
+    /// The send sockets, which all endpoints of the domain share. The first call opens them.
     ///
     /// # Errors
-    /// What keeps them from being opened.
+    /// The error of opening them.
     pub(crate) fn tx_sockets(&self) -> Result<Arc<TxSockets>, PortError> {
         let mut slot = self.tx.lock();
         if let Some(sockets) = &*slot {
@@ -188,8 +187,8 @@ impl Domain {
         self.chosen.lock().as_ref().unwrap_or(&self.scheme).clone()
     }
 
-    /// What endpoints that are enabled from now on use towards peers on this host; `None` if it is what
-    /// they use towards all.
+    /// The settings towards peers on this host, for endpoints enabled from now on; `None` if they are the same as
+    /// towards all.
     #[must_use]
     pub fn near(&self) -> Option<Near> {
         let near = self.near.clone()?;
@@ -197,7 +196,7 @@ impl Domain {
         Some(Near { scheme: chosen.unwrap_or(near.scheme), ..near })
     }
 
-    /// Chooses it.
+    /// Sets the congestion control of endpoints that are enabled from now on.
     pub fn set_scheme(&self, scheme: SchemeChoice) {
         *self.chosen.lock() = Some(scheme);
     }
@@ -221,8 +220,7 @@ impl Domain {
         }
     }
 
-    /// A counter with this watch counts what any endpoint may bring: accesses to registered memory, or
-    /// deferred work.
+    /// The counter of this watch counts events of any endpoint: accesses to registered memory, or deferred work.
     pub fn watch_region(&self, watch: &Arc<Watch>) {
         let mut members = self.members.lock();
         members.counters.retain(|known| known.strong_count() > 0);
@@ -235,29 +233,29 @@ impl Domain {
         }
     }
 
-    /// Who needs the domain open.
+    /// The objects that need the domain open.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
     }
 }
 
-/// Where a domain is.
+/// The place of a domain.
 pub struct Spot {
     /// The interface.
     pub entry: Interface,
-    /// Its address that is meant.
+    /// The chosen address on it.
     pub local: IpAddr,
     /// The port of an RDMA device on it, if one is to be used.
     pub port: Option<Port>,
 }
 
-/// What an application asks of a domain beside where it is.
+/// An application's demands on a domain, beside its place.
 #[derive(Clone, Copy)]
 pub struct Terms {
     /// The application may leave all progress to the library.
     pub auto_progress: bool,
-    /// What is registered is there, and stays until that ends.
+    /// Registered memory is resident and stays mapped while it is registered.
     pub stays: bool,
     /// How keys of registered memory are given.
     pub keys: KeyTerms,
@@ -266,7 +264,7 @@ pub struct Terms {
 /// Opens the port of an RDMA device; `None`, with one warning, if that fails and UDP will do.
 ///
 /// # Errors
-/// [`Error::NoData`] if `FI_ERD_PORT` insists on verbs.
+/// [`Error::NoData`] if `FI_ERD_PORT` requires verbs.
 fn open_verbs(
     port: Option<&Port>,
     settings: &Settings,

@@ -1,9 +1,9 @@
-//! Why a call was refused. Each face gives these errors the numbers of its own interface.
+//! Errors of refused calls. Each face gives these errors the numbers of its own interface.
 
 use std::io;
 use thiserror::Error;
 
-/// Why a call did nothing. The log says which argument is meant, and what would be valid.
+/// The reason why a call did nothing. The log names the argument, and what would be valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Error {
     /// An argument is not valid.

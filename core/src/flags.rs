@@ -1,10 +1,10 @@
-//! What calls ask for, and what completions say.
+//! Flags of calls and of completions.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// Flags of operations, completions, regions and counters. The bits are those of libfabric's
-    /// flags of the same names, so that its face has nothing to translate.
+    /// Flags of operations, completions, regions and counters. The bits are those of libfabric's flags of the same
+    /// names, so its face translates nothing.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Flags: u64 {
         /// A message.
@@ -29,7 +29,7 @@ bitflags! {
         const REMOTE_WRITE = 1 << 13;
         /// The buffer takes many messages; in a completion: it takes no more.
         const MULTI_RECV = 1 << 16;
-        /// The operation carries data of the application's, or the completion has it.
+        /// The operation carries the application's data, or the completion has it.
         const REMOTE_CQ_DATA = 1 << 17;
         /// Others follow at once, and can share a datagram.
         const MORE = 1 << 18;
@@ -39,7 +39,7 @@ bitflags! {
         const TRIGGER = 1 << 20;
         /// The operation waits for those before it.
         const FENCE = 1 << 21;
-        /// The operation completes in the queue, also where that takes only those that ask.
+        /// The operation writes a queue entry, even where only operations that ask for one do.
         const COMPLETION = 1 << 24;
         /// The buffer is the caller's again when the call returns.
         const INJECT = 1 << 25;

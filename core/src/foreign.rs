@@ -1,10 +1,9 @@
 //! Queues, counters and receive contexts of another library, the owner, that stand behind ours.
 //!
-//! Completions are written to the owner's queue, counted at its counter, and receives asked of its
-//! receive context. An owner may have no locks but its callers' own. So its functions are called only
-//! from within its own calls. Completions and messages that the helper thread brings at another time
-//! wait for the next of these. No lock of an endpoint, queue or counter is held meanwhile, except that of an endpoint that
-//! gives receives back when it ends.
+//! This library writes completions to the owner's queue, counts them at its counter, and asks its receive context for
+//! receives. An owner may have no locks except its callers' own, so this library calls its functions only from within
+//! the owner's own calls. Completions and messages that the helper thread brings wait for the next of these. The caller
+//! holds no lock of an endpoint, queue or counter, except an endpoint that gives receives back when it ends.
 
 use crate::completion::queue::Entry;
 use crate::endpoint::Buffers;
@@ -45,11 +44,11 @@ pub enum Answer {
     Receive(Slip),
     /// An entry to queue it with.
     NoReceive(Slip),
-    /// Nothing now, by this error number of the owner's.
+    /// Nothing now, with the owner's error number.
     Refused(i32),
 }
 
-/// A message, as the owner is asked about it.
+/// A message for which the owner is asked for a receive.
 #[derive(Clone, Copy)]
 pub struct Offer {
     /// Our number for it.
@@ -69,19 +68,18 @@ pub trait ReceiveOwner: Send + Sync {
     /// Asks for the receive of a message.
     fn get(&self, offer: &Offer) -> Answer;
 
-    /// The receive that an entry is for, lent until its completion. This calls nothing of the owner's.
+    /// The receive that an entry is for, lent until its completion. This calls no function of the owner.
     fn lend(&self, slip: Slip) -> LentReceive;
 
-    /// Queues a message that no receive is there for under `key`. False if that fails: then the owner
-    /// has its entry back.
+    /// Queues a message without a receive under `key`. False if that fails: then the owner has its entry back.
     fn queue(&self, slip: Slip, key: u64, offer: &Offer) -> bool;
 
-    /// The owner has an entry back that nobody needs.
+    /// Gives an entry that nobody needs back to the owner.
     fn free(&self, slip: Slip);
 
     /// Addresses have become known: the owner asks for those of its entries.
     fn addresses_changed(&self);
 
-    /// The owner has back what was lent with this context, which is not used again.
+    /// Gives the owner back what it lent with this context, which is not used again.
     fn give_back(&self, context: *mut c_void);
 }

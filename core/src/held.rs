@@ -1,16 +1,16 @@
-//! Messages that endpoints of a domain hold back, and who lets them out.
+//! Messages that endpoints of a domain hold back, and the calls that send them.
 //!
-//! An endpoint holds small messages back while others are unacknowledged, so that they share datagrams.
-//! The next call into the endpoint, or into a queue or counter of its own, lets them out. A program may
-//! make no such call: it posts to one endpoint and polls the queue of another. So an endpoint that holds
-//! something is listed here, and calls into other endpoints and queues of the domain let it progress.
+//! An endpoint holds small messages back while others are unacknowledged, so that they share datagrams. The next call
+//! into the endpoint, or into a queue or counter of its own, sends them. A program may make no such call: it posts to
+//! one endpoint and polls the queue of another. So this list has every endpoint that holds something back, and calls
+//! into other endpoints and queues of the domain let it progress.
 //!
-//! A call frees at once what its own thread has posted since the queue was last read. Other threads most likely
-//! come back to their endpoints: a call frees what they hold after 50 us. So does one that posts, since posts to
-//! several endpoints in turn would keep each of these from filling its datagrams.
+//! A call sends at once what its own thread has posted since the queue was last read. Other threads most likely come
+//! back to their endpoints: a call sends what they hold after 50 us. So does a call that posts: if it sent at once,
+//! posts to several endpoints in turn would keep each from filling its datagrams.
 //!
-//! With a thousand endpoints the list is long and the calls are many: a call looks at who has come since the
-//! last, and at who is due, and touches no endpoint before it takes it from the list.
+//! With a thousand endpoints the list is long and the calls are many. So a call looks only at the endpoints that have
+//! come since the last call, and at those that are due. It touches no endpoint before it takes it from the list.
 //!
 //! Lock order: a thread takes an endpoint's state before the list. A call that frees holds the list's lock
 //! only while it takes entries out or puts them back.
@@ -23,8 +23,8 @@ use std::collections::VecDeque;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most endpoints in the list of a domain, and those besides that calls under way put back. The helper thread
-/// looks after those that find no room.
+/// Most endpoints in the list of a domain, not counting those that calls under way put back. The helper thread serves
+/// those that find no room.
 const HOLDERS_MAX: usize = 64;
 /// Most endpoints that one call lets progress.
 const FREED_PER_CALL: usize = 4;
@@ -36,17 +36,17 @@ struct Holder {
     endpoint: Weak<dyn Polled>,
     /// The thread that called it.
     thread: usize,
-    /// How many had come with it.
+    /// The number of arrivals up to and including it.
     coming: u64,
-    /// When others than this thread's reads may let it progress.
+    /// Time from which calls other than this thread's reads may let it progress.
     due_ns: u64,
 }
 
 /// The endpoints of one domain that hold something back.
 pub struct Held {
-    /// In the order in which they came, and so in that of their times. Each endpoint at most once.
+    /// Ordered by arrival, and so by their times. Each endpoint at most once.
     list: Mutex<VecDeque<Holder>>,
-    /// Grows with each endpoint that comes into the list. Written under its lock.
+    /// Counts the endpoints that have come into the list. Written under its lock.
     comings: AtomicU64,
     /// When the first is due; [`NEVER_NS`] while there is none. Written under the list's lock.
     due_ns: AtomicU64,
@@ -62,11 +62,11 @@ impl Default for Held {
     }
 }
 
-/// What a queue, counter or endpoint knows of the list.
+/// What a queue, counter or endpoint has seen of the list.
 pub struct Known {
-    /// Those who came up to here it has seen.
+    /// Arrivals that it has seen.
     comings: AtomicU64,
-    /// When the first of them is due that others than itself have to let progress.
+    /// Time at which the first of them is due that its own calls do not serve.
     due_ns: AtomicU64,
 }
 
@@ -86,7 +86,7 @@ pub enum Call {
 }
 
 impl Held {
-    /// `endpoint` holds something back. False if there is no room for it. Called with its lock held.
+    /// Enters `endpoint`, which holds something back. False if there is no room for it. The caller holds its lock.
     #[must_use]
     pub fn list(&self, endpoint: Weak<dyn Polled>) -> bool {
         let mut list = self.list.lock();
@@ -104,19 +104,19 @@ impl Held {
         self.comings.store(coming, Ordering::Relaxed);
     }
 
-    /// What the locked list has in it now.
+    /// Updates the atomics from the locked list.
     fn note(&self, list: &VecDeque<Holder>) {
         self.due_ns.store(list.front().map_or(NEVER_NS, |first| first.due_ns), Ordering::Relaxed);
     }
 
-    /// Lets endpoints progress that hold something back. `is_own` tells of an endpoint's address whether the
-    /// caller, who knows `known`, lets it progress anyway. The caller holds no endpoint's lock.
+    /// Lets endpoints that hold something back progress. `is_own` is true for the address of an endpoint that the
+    /// caller, who has `known`, serves anyway. The caller holds no endpoint's lock.
     #[inline]
     pub fn free(&self, call: Call, known: &Known, is_own: impl Fn(usize) -> bool) {
         let came = self.comings.load(Ordering::Relaxed) != known.comings.load(Ordering::Relaxed);
         let due_ns = match (came, call) {
             (true, Call::Read) => 0,
-            // Nobody who came since is due before the first of all.
+            // No newcomer is due before the first of all.
             (true, Call::Post) => self.due_ns.load(Ordering::Relaxed),
             (false, _) => known.due_ns.load(Ordering::Relaxed),
         };
@@ -136,7 +136,7 @@ impl Held {
         }
     }
 
-    /// Takes out those whom the call lets progress, and brings `known` up to date.
+    /// Takes out the endpoints that the call lets progress, and updates `known`.
     fn take(
         &self,
         call: Call,

@@ -1,4 +1,4 @@
-//! Registered memory by its keys.
+//! The table of registered memory by key.
 
 use crate::region::Region;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const NO_KEY: u64 = u64::MAX;
 /// Most keys of a domain.
 pub const REGIONS_MAX: usize = 1 << 20;
-/// Keys remembered after they were taken back.
+/// Keys remembered after their removal.
 const GONE_MAX: usize = 1024;
 
 /// Why a region gets no key.
@@ -21,14 +21,14 @@ pub enum NoKey {
     Full,
 }
 
-/// How keys of registered memory are given, and what peers call its first byte.
+/// How registered memory gets its keys, and how peers address its first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KeyTerms {
     /// Keys are chosen at random, so that nobody can guess them; else the application chooses.
     pub random: bool,
     /// A registration gets its key when it is enabled.
     pub at_enable: bool,
-    /// Peers call the first byte by its address; else by 0.
+    /// Peers address the first byte by its virtual address; else by 0.
     pub by_address: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct KeyTerms {
 pub struct KeyTable {
     terms: KeyTerms,
     regions: Mutex<HashMap<u64, Arc<Region>>>,
-    /// The last [`GONE_MAX`] keys that were taken back: peers may use them still.
+    /// The last [`GONE_MAX`] removed keys: peers may still use them.
     gone: Mutex<VecDeque<u64>>,
 }
 
@@ -47,7 +47,7 @@ impl KeyTable {
         KeyTable { terms, regions: Mutex::default(), gone: Mutex::default() }
     }
 
-    /// How keys are given.
+    /// The rules for keys.
     #[must_use]
     pub fn terms(&self) -> KeyTerms {
         self.terms
@@ -56,7 +56,7 @@ impl KeyTable {
     /// Gives a region its key: an unguessable one, or the one that the application asks for.
     ///
     /// # Errors
-    /// [`NoKey`].
+    /// [`NoKey`], if the key is in use or the table is full.
     pub fn insert(&self, region: Arc<Region>, requested_key: u64) -> Result<u64, NoKey> {
         let mut regions = self.regions.lock();
         if regions.len() >= REGIONS_MAX {
@@ -70,7 +70,7 @@ impl KeyTable {
         Ok(key)
     }
 
-    /// A stranger could guess a key: the application chooses them.
+    /// True if a stranger could guess a key, since the application chooses them.
     #[must_use]
     pub(crate) fn has_guessable_keys(&self) -> bool {
         !self.terms.random
@@ -82,7 +82,7 @@ impl KeyTable {
         self.regions.lock().get(&key).cloned()
     }
 
-    /// Takes a key back; peers that use it from now on are refused.
+    /// Removes a key; the endpoint refuses peers that use it from now on.
     pub fn remove(&self, key: u64) {
         self.regions.lock().remove(&key);
         let mut gone = self.gone.lock();
@@ -90,7 +90,7 @@ impl KeyTable {
         gone.push_front(key);
     }
 
-    /// Whether a key stands, or was taken back lately.
+    /// Whether a key is valid, or was removed lately.
     #[must_use]
     pub(crate) fn stood(&self, key: u64) -> bool {
         self.regions.lock().contains_key(&key) || self.gone.lock().contains(&key)

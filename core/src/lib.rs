@@ -1,8 +1,8 @@
-//! What an endpoint is, without any face: the objects that libfabric's provider, the Rust interface
-//! and the C interface all show, each in its own words.
+//! The objects of erd (domains, endpoints, queues, counters), without any face: libfabric's provider, the Rust
+//! interface and the C interface show them, each in its own terms.
 //!
-//! This crate joins the protocol engine (`erd_rd`) with what carries its datagrams (`erd_port`). It
-//! knows no foreign ABI: its flags and errors are types of its own.
+//! This crate joins the protocol engine (`erd_rd`) with the ports that carry its datagrams (`erd_port`). It knows no
+//! foreign ABI: its flags and errors are types of its own.
 
 pub mod admission;
 pub mod atomics;

@@ -1,7 +1,7 @@
-//! One look for the many endpoints of a queue or counter: it costs nothing for those that are idle.
+//! Looks: one poll of the many endpoints of a queue or counter, at no cost for those that are idle.
 //!
-//! Arrivals are told by an epoll set ([`crate::watch`]). When an endpoint has something to do without
-//! one, it tells each look that it is in, as it gives up its lock: so nobody has to ask it.
+//! An epoll set reports arrivals ([`crate::watch`]). An endpoint that has other work tells each of its looks as it
+//! gives up its lock, so nobody has to ask it.
 //!
 //! Lock order: an endpoint's state, then its [`Teller`]'s list, then a [`Look`]'s times. A look holds
 //! none of its own while it takes an endpoint's.
@@ -46,7 +46,7 @@ impl Dues {
         }
     }
 
-    /// The first time, after what is stale has gone.
+    /// The earliest time, after removal of stale entries.
     fn next_ns(&mut self) -> u64 {
         while let Some(&Reverse((at_ns, place))) = self.heap.peek() {
             if self.told_ns[place as usize] == at_ns {
@@ -77,15 +77,15 @@ impl Dues {
 #[derive(Default)]
 pub struct Look {
     dues: Mutex<Dues>,
-    /// The first of `dues`, written under its lock: a look before that need not take it.
+    /// The earliest of `dues`, written under its lock: a look before that time need not take the lock.
     next_ns: AtomicU64,
     count: AtomicU64,
 }
 
 impl Look {
-    /// Counts a look. Answers nothing: [`Teller::looks`] sums these.
+    /// Counts a look. [`Teller::looks`] sums these counts.
     pub fn count(&self) {
-        // A lost count of two threads does no harm.
+        // A count lost between two threads does no harm.
         self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
@@ -96,8 +96,7 @@ impl Look {
         self.next_ns.store(dues.next_ns(), Ordering::Relaxed);
     }
 
-    /// Takes a place that is due, if there is one. Its endpoint tells its next time when it is called;
-    /// until then the look does not know it.
+    /// Takes a place that is due, if there is one. Its endpoint tells its next time when it is called.
     pub(crate) fn pop_due(&self, now: u64) -> Option<u32> {
         if self.next_ns.load(Ordering::Relaxed) > now {
             return None;
@@ -108,7 +107,7 @@ impl Look {
         place
     }
 
-    /// When the first endpoint is due at the latest.
+    /// Latest time (ns) at which the first endpoint is due.
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns.load(Ordering::Relaxed)
     }
@@ -119,9 +118,9 @@ impl Look {
     }
 }
 
-/// What an endpoint tells the looks that it is in.
+/// An endpoint's announcements to its looks.
 pub struct Teller {
-    /// What all looks know at least; 0 while there is nothing to tell, or nothing earlier.
+    /// A time that all looks know, or an earlier one; 0 while there is nothing to tell.
     told_ns: AtomicU64,
     /// Bounded by the queues and counters that an endpoint is bound to.
     looks: Mutex<Vec<(Arc<Look>, u32)>>,
@@ -134,7 +133,7 @@ impl Default for Teller {
 }
 
 impl Teller {
-    /// From now on `look` is told, which knows the endpoint as `place`. It is due at once.
+    /// Adds `look`, which knows the endpoint as `place`. The endpoint is due at once.
     pub fn join(&self, look: &Arc<Look>, place: u32) {
         self.looks.lock().push((Arc::clone(look), place));
         self.told_ns.store(NEVER_NS, Ordering::Relaxed);
@@ -156,27 +155,27 @@ impl Teller {
         }
     }
 
-    /// An earlier time than the looks know would have to be told.
+    /// True if a time earlier than the looks know must be told.
     #[must_use]
     pub(crate) fn is_asked(&self) -> bool {
         self.told_ns.load(Ordering::Relaxed) != 0
     }
 
-    /// The endpoint is due at `at_ns`. Called with its lock held, or with 0.
+    /// Tells the looks that the endpoint is due at `at_ns`. The caller holds its lock, or passes 0.
     pub fn tell(&self, at_ns: u64) {
-        // Before the looks: one that takes the entry at once asks for the next.
+        // Before the looks are told: a look that takes the entry at once asks for the next.
         if self.told_ns.fetch_min(at_ns, Ordering::Relaxed) <= at_ns {
             return;
         }
         self.looks.lock().iter().for_each(|(look, place)| look.tell(*place, at_ns));
     }
 
-    /// A look has taken its entry, and is about to call the endpoint: whatever is due is told again.
+    /// A look has taken its entry and is about to call the endpoint: the next due time must be told again.
     pub fn ask(&self) {
         self.told_ns.store(NEVER_NS, Ordering::Relaxed);
     }
 
-    /// Looks of all that the endpoint is in.
+    /// Sum of the counts of the endpoint's looks.
     #[must_use]
     pub fn looks(&self) -> u64 {
         let looks = self.looks.lock();

@@ -1,21 +1,21 @@
-//! Mistakes in `FI_ERD_*` that nobody would be told of otherwise: libfabric answers "no data available" and keeps
-//! its log to itself unless `FI_LOG_LEVEL` asks for it, and a name that is no setting is never read.
+//! Reports of mistakes in `FI_ERD_*` that would stay silent otherwise: libfabric answers "no data available" and hides
+//! its log unless `FI_LOG_LEVEL` asks for it, and nobody reads a name that is no setting.
 //!
-//! Each is one line on standard error, once a process; `FI_ERD_QUIET=1` silences them.
+//! Each is one line on standard error, once per process; `FI_ERD_QUIET=1` silences them.
 
 use crate::settings::{BadSetting, Found, PARAMETERS, Parameter, Settings};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// What every setting's name begins with.
+/// The prefix of every setting's name.
 pub const PREFIX: &str = "FI_ERD_";
-/// Least likeness of words, from 0 to 1, to be taken for a slip of the pen.
+/// Least similarity of words, from 0 to 1, that counts as a typing error.
 const LIKENESS: f64 = 0.7;
-/// Mistakes that are told at most; an environment with more has had its warning.
+/// Most mistakes reported; a user with more has been warned.
 const TOLD_MAX: usize = 32;
 
-/// The word that `text` is most like, if it is like one.
+/// The word most similar to `text`, if any is similar enough.
 fn closest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tail = |text: &str| text.strip_prefix(PREFIX).unwrap_or(text).to_owned();
     let alike = |word: &&str| strsim::jaro(&tail(text), &tail(word));
@@ -23,27 +23,27 @@ fn closest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a s
     rated.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word)
 }
 
-/// The valid word that a bad value was meant to be, if it is like one.
+/// The valid word that a bad value resembles, if any.
 #[must_use]
 pub fn meant_value(bad: &BadSetting) -> Option<&str> {
     let words = bad.valid.split([',', ' ']).filter(|word| word.len() > 1 && *word != "or");
     closest(&bad.value.to_lowercase(), words)
 }
 
-/// Whether a variable of the environment looks like a setting and is none.
+/// Whether an environment variable looks like a setting but is none.
 #[must_use]
 pub fn is_unknown(variable: &str) -> bool {
     variable.starts_with(PREFIX) && PARAMETERS.iter().all(|known| known.variable() != variable)
 }
 
-/// The setting that an unknown one was meant to be, if it is like one.
+/// The setting that an unknown one resembles, if any.
 #[must_use]
 pub fn meant_name(variable: &str) -> Option<String> {
     let known: Vec<String> = PARAMETERS.iter().map(Parameter::variable).collect();
     closest(&variable.to_uppercase(), known.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// The settings were read: tells of names in the environment that are none.
+/// Reports names in the environment that are no settings. Call it after reading the settings.
 pub fn tell_unknown(settings: &Settings) {
     if settings.quiet {
         return;
@@ -54,7 +54,7 @@ pub fn tell_unknown(settings: &Settings) {
     }
 }
 
-/// A setting keeps the provider from being offered. `read` reads settings, as for [`Settings::read`].
+/// Reports a setting that keeps the provider from being offered. `read` reads settings, as for [`Settings::read`].
 pub fn tell_bad(bad: &BadSetting, read: impl FnOnce(&'static Parameter) -> Found) {
     let quiet = PARAMETERS.iter().find(|parameter| parameter.name == "quiet");
     let said = quiet.and_then(|quiet| read(quiet).ok().flatten());

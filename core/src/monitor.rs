@@ -1,10 +1,9 @@
-//! The process's flows for who looks from outside: `erd top`.
+//! The process's flows for observers outside: `erd top`.
 //!
-//! The helper thread holds a `Monitor`, a listening socket that is found in /proc/net/unix by its
-//! name. It costs nothing until someone connects, who then gets one snapshot and is left: lines of
-//! JSON, each an object with a `kind`, first `process`, then every `endpoint`, then each `flow`, and
-//! `end` last. Without the `end` the kernel did not take all. Numbers are counted as the documents
-//! of `erd_rd::stats::Stats` and `erd_rd::FlowView` say; their units are in their names.
+//! The helper thread holds a `Monitor`, a listening socket that observers find in /proc/net/unix by its name. It costs
+//! nothing until an observer connects. It sends one snapshot and closes: lines of JSON, each an object with a `kind`,
+//! first `process`, then every `endpoint`, then each `flow`, and `end` last. Without the `end` the kernel did not take
+//! all. `erd_rd::stats::Stats` and `erd_rd::FlowView` define the numbers; their units are in their names.
 //!
 //! Applications do not wait for it: a snapshot takes an endpoint's lock only when that is free,
 //! holds it for some tens of microseconds, and gives up after some milliseconds.
@@ -18,28 +17,27 @@ use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What the names of such sockets begin with. A number at random follows: those of processes in
-/// different PID namespaces may be the same.
+/// The prefix of such sockets' names. A random number follows: process ids may repeat across PID namespaces.
 pub const NAME_PREFIX: &str = "erd-monitor-";
-/// Version of the format. A change that a reader would misunderstand counts up.
+/// Version of the format. A change that a reader would misunderstand increases it.
 pub const FORMAT: u32 = 1;
 
 /// Most flows of one snapshot.
 const FLOWS_MAX: usize = 8192;
-/// Times that a snapshot comes back to endpoints that others were at work on, and the pause before.
+/// Times that a snapshot comes back to busy endpoints, and the pause before each.
 const PASSES: usize = 40;
 const PAUSE: Duration = Duration::from_micros(100);
-/// Visitors that get the same snapshot.
+/// Most visitors that get the same snapshot.
 const VISITORS_MAX: usize = 8;
 
-/// The socket to look in at.
+/// The socket that observers connect to.
 #[derive(Debug)]
 pub struct Monitor {
     listener: Listener,
 }
 
 impl Monitor {
-    /// `None` where there can be no such socket; nothing else suffers.
+    /// `None` where there can be no such socket; everything else works without it.
     pub fn open() -> Option<Monitor> {
         let name = format!("{NAME_PREFIX}{:016x}", crate::random::u64());
         match Listener::open(&name) {
@@ -51,12 +49,12 @@ impl Monitor {
         }
     }
 
-    /// For a wait set.
+    /// The socket's descriptor, for a wait set.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.listener.fd()
     }
 
-    /// Those who wait to be told. `None` if the socket is of no use any more.
+    /// The observers that wait. `None` if the socket has failed.
     pub(crate) fn visitors(&self) -> Option<Vec<Visitor>> {
         let mut found = Vec::new();
         while found.len() < VISITORS_MAX {
@@ -73,7 +71,7 @@ impl Monitor {
     }
 }
 
-/// Tells all visitors the same.
+/// Sends the same snapshot to all visitors.
 pub fn tell(visitors: Vec<Visitor>, snapshot: &str) {
     for visitor in visitors {
         if let Err(error) = visitor.tell(snapshot.as_bytes()) {
@@ -82,7 +80,7 @@ pub fn tell(visitors: Vec<Visitor>, snapshot: &str) {
     }
 }
 
-/// What is to be told of these endpoints.
+/// The snapshot of these endpoints, as lines of JSON.
 pub fn snapshot<'a>(endpoints: impl Iterator<Item = &'a Endpoint>) -> String {
     let endpoints: Vec<&Endpoint> =
         endpoints.filter(|endpoint| endpoint.domain.settings.monitor).collect();
@@ -102,7 +100,7 @@ pub fn snapshot<'a>(endpoints: impl Iterator<Item = &'a Endpoint>) -> String {
     written(of.map(|(endpoint, seen)| (&*endpoint.domain, seen)), endpoints.len(), left.len())
 }
 
-/// Looks until all is seen, or another thread is at work; whether all is seen.
+/// Reads an endpoint until it is complete or busy with another thread; true if it is complete.
 fn look(endpoint: &Endpoint, seen: &mut Seen, room: &mut usize) -> bool {
     loop {
         let (flows, looked) = (seen.flows.len(), seen.progress());
@@ -192,7 +190,7 @@ fn flow_line(text: &mut String, head: &Head, flow: &Flow) {
     let _ = writeln!(text, ",\"path_kib\":[{}]}}", kib.join(","));
 }
 
-/// A string of JSON. Names of interfaces may have all but `/` and white space in them.
+/// A string of JSON. Names of interfaces may contain anything except `/` and white space.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

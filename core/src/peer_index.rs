@@ -1,6 +1,6 @@
-//! How calls and completions name a peer.
+//! The index of a peer, in calls and completions.
 
-/// Where the name of a peer is in an address vector, or what the user calls it.
+/// The index of a peer's name in an address vector, or the user's own number for it.
 pub type PeerIndex = u64;
 /// The name is in no address vector.
 pub const NOWHERE: PeerIndex = u64::MAX;

@@ -1,5 +1,5 @@
-//! Where an endpoint could be: the interfaces, local addresses and peers that an application means. All faces ask
-//! here, and nothing is sent to a peer.
+//! Places for an endpoint: the interfaces, local addresses and peers that an application means. All faces choose places
+//! here. The choice sends nothing to a peer.
 
 use crate::error::Error;
 use crate::rdma;
@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where an endpoint could be.
+/// A place for an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The interface.
@@ -62,7 +62,7 @@ impl From<Vec<SocketAddr>> for Source {
     }
 }
 
-/// What an application asks of its place; nothing by default.
+/// An application's criteria for its place; none by default.
 #[derive(Default)]
 pub struct Criteria<'a> {
     /// The family of its addresses.
@@ -92,7 +92,7 @@ fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// The network that an interface is in, as a fabric is called: address and prefix.
+/// The network of an interface, which names the fabric: address and prefix.
 #[must_use]
 pub fn network(entry: &Interface) -> String {
     format!("{}/{}", masked(entry.addr, entry.prefix), entry.prefix)
@@ -117,7 +117,7 @@ fn is_usable(entry: &Interface) -> bool {
 /// Interfaces to offer: fastest first, loopback last, IPv4 before IPv6 on each.
 ///
 /// # Errors
-/// [`Error::NoData`] if `FI_ERD_IFACE` names one that there is not; the log tells which there are.
+/// [`Error::NoData`] if `FI_ERD_IFACE` names an interface that does not exist; the log lists those that do.
 pub fn offered(settings: &Settings, mut found: Vec<Interface>) -> Result<Vec<Interface>, Error> {
     found.retain(is_usable);
     let named =
@@ -142,7 +142,7 @@ pub fn offered(settings: &Settings, mut found: Vec<Interface>) -> Result<Vec<Int
     Ok(found)
 }
 
-/// Puts a request on an interface; `None` if it does not belong there.
+/// The place of a request on an interface; `None` if it does not belong there.
 fn settle(
     entry: &Interface,
     source: &Source,
@@ -163,8 +163,8 @@ fn settle(
     Some(place(Some(*dest)))
 }
 
-/// All places on the [`offered`] interfaces that meet the criteria, in order of preference. Only the routing table is
-/// asked.
+/// All places on the [`offered`] interfaces that meet the criteria, in order of preference. It asks only the routing
+/// table.
 #[must_use]
 pub fn places(
     settings: &Settings,

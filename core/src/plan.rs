@@ -1,4 +1,4 @@
-//! What a domain on an interface comes to: for who opens one, and for who asks beforehand.
+//! The effective configuration of a domain on an interface, for opening it and for queries beforehand.
 
 use crate::scheme::SchemeChoice;
 use crate::settings::Settings;
@@ -6,16 +6,16 @@ use erd_port::udp::{Interface, max_payload_bytes};
 use erd_port::verbs::{self, Port};
 use erd_rd::config::DATAGRAM_MIN_BYTES;
 
-/// Below this a copy costs less than to register memory for it, or to look for it.
+/// Below this a copy costs less than a registration or its lookup.
 const ZERO_COPY_BYTES: u64 = 16 << 10;
-/// The MTU of loopback unless somebody changed it, which the kernel tells for each peer.
+/// The default MTU of loopback. The kernel reports a changed one for each peer.
 const LOOPBACK_MTU_BYTES: u32 = 65_536;
 /// A speed of 1 Mbit/s.
 const BYTES_PER_S_OF_MBPS: u64 = 125_000;
-/// Paths that are queue pairs.
+/// Most paths that are queue pairs of their own.
 const QP_PATHS_MAX: u16 = verbs::QPS_MAX as u16 - 1;
 
-/// What the settings, the interface and the port of an RDMA device on it amount to.
+/// The configuration that follows from the settings, the interface and the port of an RDMA device on it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Paths to spray over, 1 to 256.
@@ -24,30 +24,30 @@ pub struct Plan {
     pub scheme: SchemeChoice,
     /// Speed of the link in bytes per second; 0 if unknown.
     pub link_bytes_per_s: u64,
-    /// Largest datagram that is sent or taken, in bytes of UDP payload.
+    /// Largest datagram, sent or received, in bytes of UDP payload.
     pub datagram_bytes: u16,
     /// Packets are marked as ECN-capable.
     pub ecn: bool,
-    /// What holds towards peers on this host, where that is something else.
+    /// The configuration towards peers on this host, where it differs.
     pub near: Option<Near>,
 }
 
-/// What the settings amount to between processes of one host, whatever interface has their addresses: the
-/// kernel joins them as on loopback.
+/// The configuration between processes of one host. Whatever interface has their addresses, the kernel connects them as
+/// on loopback.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Near {
     /// See [`Plan::paths`].
     pub paths: u16,
     /// See [`Plan::scheme`].
     pub scheme: SchemeChoice,
-    /// See [`Plan::link_bytes_per_s`]: that of the interface has nothing to do with it.
+    /// See [`Plan::link_bytes_per_s`]; the interface's speed does not matter here.
     pub link_bytes_per_s: u64,
     /// See [`Plan::datagram_bytes`].
     pub datagram_bytes: u16,
 }
 
 impl Near {
-    /// `None` on loopback, where nobody else is, and on an RDMA device, which has its own way.
+    /// `None` on loopback, where all peers are near, and on an RDMA device, which has its own path.
     #[must_use]
     pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Option<Near> {
         if entry.loopback || port.is_some() {
@@ -68,7 +68,7 @@ impl Near {
 }
 
 impl Plan {
-    /// On `entry`, over `port` if there is one.
+    /// The configuration on `entry`, over `port` if there is one.
     #[must_use]
     pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Plan {
         let scheme = settings.scheme_on(is_by_hosts(entry, port), shares(settings, port));
@@ -89,18 +89,19 @@ impl Plan {
     }
 }
 
-/// What carries packets is the processors of who sends and receives, which round trips tell of then.
+/// True on loopback and Soft-RoCE, where round trips measure CPU load, not the network.
 pub(crate) fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
     entry.loopback || port.is_some_and(Port::is_software)
 }
 
-/// Peers on this host may read payloads where they lie. Elsewhere a datagram carries less than that costs.
+/// Whether peers on this host may read payloads in place. Over a device the gain for one datagram is less than the
+/// cost.
 pub fn shares(settings: &Settings, port: Option<&Port>) -> bool {
     port.is_none() && settings.share_pages && cfg!(target_arch = "x86_64")
 }
 
-/// As many as were asked for; over verbs no more than there can be queue pairs, unless an address handle
-/// makes a path too.
+/// Paths to use: the setting, over verbs limited to the number of queue pairs unless an address handle makes a path
+/// too.
 pub fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16 {
     let paths = settings.paths_on(entry.loopback);
     let most =
@@ -108,23 +109,23 @@ pub fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16
     paths.min(most)
 }
 
-/// Least payload that is not copied where its memory is registered; `None` if all are. Soft-RoCE copies
-/// each datagram by itself, and more slowly from two places.
+/// Least payload, in bytes, sent from registered memory without a copy; `None` if all are copied. Soft-RoCE copies each
+/// datagram by itself, and more slowly from two places.
 pub fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Option<u64> {
     let port = port?;
     let default = if port.is_software() { 0 } else { ZERO_COPY_BYTES };
     let bytes = settings.zero_copy_bytes.unwrap_or(default);
-    // What is shorter than a datagram may share it with others.
+    // A payload shorter than a datagram may share it with others.
     (bytes > 0).then(|| bytes.max(port.mtu_bytes.into()))
 }
 
-/// As it was set, or as the interface tells.
+/// Link speed in bytes per second: the setting, or what the interface reports.
 pub(crate) fn link_bytes_per_s(settings: &Settings, entry: &Interface) -> u64 {
     let set_mbps = settings.link_mbps;
     set_mbps.or(entry.speed_mbps.map(u64::from)).unwrap_or(0) * BYTES_PER_S_OF_MBPS
 }
 
-/// As large as the link carries in one piece, unless the setting or a device says less.
+/// Datagram size in bytes: what the link carries in one piece, unless the setting or a device limits it.
 pub fn datagram_bytes(
     settings: &Settings,
     mtu_bytes: u32,
@@ -133,7 +134,7 @@ pub fn datagram_bytes(
 ) -> u16 {
     let payload = max_payload_bytes(mtu_bytes, v6) as u16;
     let limit = settings.mtu_bytes.unwrap_or(u16::MAX);
-    // A datagram can always take UDP instead.
+    // UDP must carry every datagram, too.
     payload.min(verbs_bytes.unwrap_or(u16::MAX)).min(limit).max(DATAGRAM_MIN_BYTES)
 }
 

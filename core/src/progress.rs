@@ -1,13 +1,13 @@
 //! The helper thread: progress while the application computes.
 //!
-//! A process has one such thread while it has endpoints. Every few milliseconds it looks whether
-//! each endpoint was called. One that was not for a while it drives itself: it takes the endpoint's
-//! lock if that is free, progresses, and then sleeps on the endpoint's sockets and next deadline,
-//! so that peers are answered at once. As soon as the application calls again it backs off.
+//! A process has one such thread while it has endpoints. Every few milliseconds it looks which endpoints were called.
+//! If one was not called for a while, the thread drives it: it takes the endpoint's lock if that is free, progresses,
+//! then sleeps on the endpoint's sockets and next deadline, so it answers peers at once. As soon as the application
+//! calls again, the thread backs off.
 //!
-//! When the process ends by itself, what endpoints have promised still goes out, within two seconds.
+//! When the process exits normally, the thread still sends what endpoints have promised, within two seconds.
 //!
-//! It also tells who looks at the process from outside ([`crate::monitor`]).
+//! It also serves observers outside the process ([`crate::monitor`]).
 //!
 //! Lock order: the lock of the helper's `Seat` comes before all others.
 
@@ -29,19 +29,19 @@ const LOOK_MAX_NS: u64 = 1_000_000_000;
 /// Longest wait for the thread to end when the provider is unloaded.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 
-/// Longest delay of the process's end by what has not been acknowledged, over all endpoints.
+/// Longest delay of the process's exit by unacknowledged data, over all endpoints.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
 
-/// Of the first process that needs a thread.
+/// The seat of the first process that needs a thread.
 static SEAT: OnceLock<Seat> = OnceLock::new();
 
-/// The thread's place in a process. A forked child has its own: it has not its parent's thread, which may have held
+/// The thread's place in a process. A forked child has its own seat: it lacks its parent's thread, which may have held
 /// the lock.
 struct Seat {
     process: Process,
     helper: Mutex<Option<Helper>>,
     stopped: Condvar,
-    /// Of a child, and of its child in turn.
+    /// The seat of a forked child, and so on down the line of children.
     child: OnceLock<Box<Seat>>,
 }
 
@@ -51,7 +51,7 @@ impl Seat {
         Seat { process: Process::current(), helper, stopped, child: OnceLock::new() }
     }
 
-    /// This process's, made if need be.
+    /// This process's seat, made if need be.
     fn take() -> &'static Seat {
         let mut seat = SEAT.get_or_init(Seat::new);
         while !seat.process.is_current() {
@@ -60,7 +60,7 @@ impl Seat {
         seat
     }
 
-    /// This process's, if it has one.
+    /// This process's seat, if it has one.
     fn get() -> Option<&'static Seat> {
         let mut seat = SEAT.get()?;
         while !seat.process.is_current() {
@@ -70,24 +70,24 @@ impl Seat {
     }
 }
 
-/// The thread's state. It is the thread's own but for what others add and remove.
+/// The thread's state. Others only add and remove endpoints.
 struct Helper {
     thread: JoinHandle<()>,
     set: Arc<WaitSet>,
     watched: Vec<Watched>,
-    /// While there is an endpoint that may be looked at from outside.
+    /// Exists while there is an endpoint that observers may see.
     monitor: Option<Monitor>,
-    /// The thread is to end.
+    /// The thread must end.
     stop: bool,
-    /// It has ended, or is just about to.
+    /// The thread has ended, or is about to.
     stopped: bool,
 }
 
-/// An endpoint, and when it was last called.
+/// An endpoint, and when the application last called it.
 struct Watched {
     endpoint: Arc<Endpoint>,
     calls: u64,
-    /// When this number of calls was first seen.
+    /// Time at which this number of calls was first seen.
     since_ns: u64,
     /// Its fds while the thread sleeps on them.
     driven: Fds,
@@ -96,7 +96,7 @@ struct Watched {
 /// An endpoint's fds, of which there are three at most.
 type Fds = Vec<RawFd>;
 
-/// From now on the thread looks after `endpoint`. Starts the thread if there is none.
+/// Puts `endpoint` under the thread's care. Starts the thread if there is none.
 pub fn register(endpoint: &Arc<Endpoint>) {
     if let Err(error) = erd_sys::at_exit::register(flush_all) {
         tracing::warn!(%error, "what is under way when the process ends may be lost");
@@ -136,8 +136,8 @@ pub fn unregister(endpoint: &Arc<Endpoint>) {
     }
 }
 
-/// The process ends: lets go out what programs take for sent. Other threads may be in a call still, and
-/// hold any lock.
+/// At the exit of the process: sends what programs assume sent. Other threads may still be in a call, and hold any
+/// lock.
 fn flush_all() {
     let end = Instant::now() + EXIT_WAIT;
     let Some(slot) = Seat::get().and_then(|seat| seat.helper.try_lock_until(end)) else { return };
@@ -229,7 +229,7 @@ fn run(seat: &Seat, set: &WaitSet) {
 fn tell_visitors(seat: &Seat) {
     let tell = || {
         let told = seat.helper.lock().as_mut().and_then(Helper::receive_visitors);
-        // The kernel takes what it can; nobody waits for the lock meanwhile.
+        // The kernel takes what it can. The lock is free meanwhile.
         if let Some((visitors, snapshot)) = told {
             monitor::tell(visitors, &snapshot);
         }
@@ -257,7 +257,7 @@ impl Helper {
         }
     }
 
-    /// Who is there, and what they are to be told.
+    /// The connected observers, and their snapshot.
     fn receive_visitors(&mut self) -> Option<(Vec<Visitor>, String)> {
         let Some(visitors) = self.monitor.as_ref()?.visitors() else {
             self.close_monitor();
@@ -267,13 +267,13 @@ impl Helper {
         (!visitors.is_empty()).then(|| (visitors, monitor::snapshot(endpoints)))
     }
 
-    /// Looks at every endpoint, and drives those that are left alone. Answers when to look again.
+    /// Looks at every endpoint, and drives those that the application leaves alone. Returns the time (ns) of the next
+    /// look.
     fn look(&mut self, now: u64) -> u64 {
         let mut next_ns = now + LOOK_MAX_NS;
         let set = &self.set;
         for watched in &mut self.watched {
-            // A bug caught in one endpoint must not take the thread from the others; the answer
-            // is 0 then.
+            // A bug caught in one endpoint must not take the thread from the others; the result is 0 then.
             let at_ns = erd_sys::guard::run("erd-progress", || watched.look(now, set), || ());
             next_ns = if at_ns == 0 { next_ns } else { next_ns.min(at_ns) };
         }
@@ -288,7 +288,7 @@ impl Watched {
 
     fn look(&mut self, now: u64, set: &WaitSet) -> u64 {
         if self.endpoint.has_failed() {
-            // Nobody takes what arrives there any more.
+            // Nobody reads this endpoint's arrivals any more.
             self.back_off(set);
             return now + LOOK_MAX_NS;
         }
@@ -304,18 +304,18 @@ impl Watched {
         }
         let mut fds = Fds::new();
         let Some(deadline_ns) = self.endpoint.attend(&mut |fd| fds.push(fd.as_raw_fd())) else {
-            // A call takes long, or its thread waits for a processor.
+            // A long call is under way, or its thread waits for a processor.
             self.since_ns = now;
             self.back_off(set);
             return now + patience_ns;
         };
-        // A thread that sleeps on the sockets is woken as soon as we are.
+        // A thread that sleeps on the sockets wakes as soon as this one.
         if self.endpoint.has_sleepers() {
             self.back_off(set);
         } else if self.driven.is_empty() {
             self.take_over(set, fds);
         }
-        // 0 would tell of a panic.
+        // 0 would mean a panic.
         deadline_ns.map_or(now + patience_ns, |at| at.min(now + patience_ns)).max(1)
     }
 

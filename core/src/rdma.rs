@@ -1,4 +1,4 @@
-//! Which ports of RDMA devices may be used, as the settings choose.
+//! The ports of RDMA devices that the settings permit.
 
 use crate::error::Error;
 use crate::settings::{PortSetting, Settings};
@@ -9,7 +9,7 @@ use erd_rd::config::DATAGRAM_MIN_BYTES;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
-/// Warns of something once in a process.
+/// Logs a warning once per process.
 pub(crate) fn warn_once(text: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock();
@@ -19,12 +19,12 @@ pub(crate) fn warn_once(text: String) {
     }
 }
 
-/// The ports to use, in the order of the devices; none where verbs is not to be used, or cannot be:
-/// then it is said why, if there is more to say than that there are no devices.
+/// The ports to use, in the order of the devices. None where verbs is switched off or unusable; a warning gives the
+/// reason, except when there are no devices.
 ///
 /// # Errors
-/// [`Error::NoData`] if `FI_ERD_DEVICE` names one that there is not, or `FI_ERD_PORT` insists on verbs and
-/// no port can be used.
+/// [`Error::NoData`] if `FI_ERD_DEVICE` names a device that does not exist, or `FI_ERD_PORT` requires verbs and no port
+/// is usable.
 pub fn usable(settings: &Settings) -> Result<Vec<Port>, Error> {
     if settings.port == PortSetting::Udp {
         return Ok(Vec::new());

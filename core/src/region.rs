@@ -1,7 +1,7 @@
-//! Memory that peers may reach: bounds, rights, and its end.
+//! Regions: memory that peers may reach, with its bounds, its rights and its end.
 //!
-//! A region is the application's memory until it is closed; closing waits for accesses that are
-//! under way, and none begins afterwards ([`Region::enter`]).
+//! A region is the application's memory until it is closed; closing waits for accesses under way, and no access begins
+//! afterwards ([`Region::enter`]).
 
 use crate::flags::Flags;
 use crate::uses::Use;
@@ -30,8 +30,7 @@ const PIECE_BYTES_MAX: usize = 1 << 46;
 const ADDRESS_MIN: usize = 4096;
 
 impl Piece {
-    /// All of it can be mapped at once. False of MPI's dynamic windows: they are the whole address
-    /// space.
+    /// True if all of it can be mapped at once. False for MPI's dynamic windows, which cover the whole address space.
     fn can_be_there(&self) -> bool {
         let end = self.start.checked_add(self.len_bytes);
         self.len_bytes == 0
@@ -51,7 +50,7 @@ struct Counts {
     _open: Use,
 }
 
-/// What counts accesses to a region.
+/// A counter of accesses to a region.
 pub trait AccessCounter: Send + Sync {
     /// An access to `len_bytes` is done.
     fn accessed(&self, len_bytes: u64);
@@ -62,18 +61,18 @@ pub struct Region {
     pieces: Vec<Piece>,
     /// [`Flags::REMOTE_READ`] and [`Flags::REMOTE_WRITE`] as registered.
     access: Flags,
-    /// What peers call its first byte.
+    /// The address of its first byte, as peers use it.
     base: u64,
-    /// Parts of it are not mapped, and peers choose where they reach: every access is tried before
-    /// it is made, or made by the kernel.
+    /// Parts of it may be unmapped, and peers choose the address: the library probes memory before every access, or
+    /// leaves it to the kernel.
     guarded: bool,
     /// Accesses under way, and [`CLOSED`].
     users: AtomicUsize,
     /// Its registration with the domain's verbs port, until it is closed.
     pin: Mutex<Option<Pin>>,
-    /// What bursts from it name.
+    /// The id that bursts from it carry.
     memory: Option<PinId>,
-    /// Peers on this host may read it where it lies.
+    /// Set if peers on this host may read it in place.
     shares: Option<Arc<Shares>>,
     /// Answers from it that peers have not acknowledged.
     lent: AtomicUsize,
@@ -82,8 +81,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region of these pieces, which count as one run of bytes. Peers count from 0 or, with
-    /// `by_address`, from the first piece's address.
+    /// A region of these pieces, as one run of bytes. Peers address it from 0 or, with `by_address`, from the first
+    /// piece's address.
     #[must_use]
     pub fn new(pieces: Vec<Piece>, access: Flags, by_address: bool) -> Region {
         let base =
@@ -95,13 +94,13 @@ impl Region {
         Region { pieces, access, base, guarded, users, pin, memory, shares, lent, counters }
     }
 
-    /// The region, of which peers on this host may read what waits for them where it lies.
+    /// The region, with permission for peers on this host to read it in place.
     #[must_use]
     pub fn shared(self, shares: &Arc<Shares>) -> Region {
         Region { shares: Some(Arc::clone(shares)), ..self }
     }
 
-    /// The region registered with a port, if it can be: it is one piece of `least_bytes` or more.
+    /// The region, registered with a port if it is one piece of `least_bytes` or more and the device takes it.
     #[must_use]
     pub fn pinned(self, port: &Arc<VerbsPort>, least_bytes: u64) -> Region {
         let [Piece { start, len_bytes }] = self.pieces[..] else { return self };
@@ -118,7 +117,7 @@ impl Region {
         }
     }
 
-    /// What bursts from it name.
+    /// The id that bursts from it carry.
     #[must_use]
     pub fn memory(&self) -> Option<PinId> {
         self.memory
@@ -130,14 +129,13 @@ impl Region {
         self.access
     }
 
-    /// What peers call its first byte.
+    /// The address of its first byte, as peers use it.
     #[must_use]
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Its parts may be missing: they are only reached by [`Pass::read`] and [`Pass::write`], or after
-    /// [`Pass::is_there`].
+    /// True if parts may be missing: then use only [`Pass::read`] and [`Pass::write`], or ask [`Pass::is_there`] first.
     #[must_use]
     pub(crate) fn is_guarded(&self) -> bool {
         self.guarded
@@ -157,7 +155,7 @@ impl Region {
         }
     }
 
-    /// Where `len_bytes` from what peers call `addr` lie, as an offset; `None` if not within.
+    /// The offset of the `len_bytes` at the peers' address `addr`; `None` if they are not all within.
     #[must_use]
     pub fn offset_of(&self, addr: u64, len_bytes: u64) -> Option<u64> {
         let offset = addr.checked_sub(self.base)?;
@@ -166,7 +164,7 @@ impl Region {
         (end <= self.pieces.iter().fold(0, sum)).then_some(offset)
     }
 
-    /// A peer is being answered from it, until the answer is dropped.
+    /// Marks that a peer is being answered from it, until the result is dropped.
     #[must_use]
     pub fn lend(self: &Arc<Region>) -> Lent {
         self.lent.fetch_add(1, Ordering::Relaxed);
@@ -183,9 +181,9 @@ impl Region {
         Some(Pass(Arc::clone(self)))
     }
 
-    /// Lets no access begin any more, and waits for those under way: each is a copy, or one system
-    /// call that does not block. So does what the device is to send from it. Its counters are free then,
-    /// though peers' requests may still know the region.
+    /// Lets no access begin any more, and waits for those under way (each is a copy, or one system call that does not
+    /// block) and for what the device sends from it. Its counters are free then, though peers' requests may still hold
+    /// the region.
     pub fn close(&self) {
         self.users.fetch_or(CLOSED, Ordering::AcqRel);
         while self.users.load(Ordering::Acquire) != CLOSED {
@@ -199,8 +197,7 @@ impl Region {
         drop(pin);
     }
 
-    /// Hands the parts of `len_bytes` from `offset_bytes` to `f`, in order. What lies beyond the
-    /// end is left out.
+    /// Hands the parts of `len_bytes` from `offset_bytes` to `f`, in order. Leaves out what lies beyond the end.
     pub(crate) fn each_part(
         &self,
         offset_bytes: u64,
@@ -235,7 +232,7 @@ impl Drop for Lent {
     }
 }
 
-/// An access to a region; the memory stays the region's until it is dropped.
+/// An access to a region, which keeps its memory until the access is dropped.
 pub struct Pass(Arc<Region>);
 
 impl Pass {
@@ -257,13 +254,13 @@ impl Pass {
         there
     }
 
-    /// Whether it is an access to this region.
+    /// Whether this is an access to `region`.
     #[must_use]
     pub(crate) fn is_to(&self, region: &Arc<Region>) -> bool {
         Arc::ptr_eq(&self.0, region)
     }
 
-    /// Where the `len_bytes` from `offset_bytes` are, if they are in one piece and cannot be missing.
+    /// The memory of the `len_bytes` from `offset_bytes`, if it is in one piece and cannot be missing.
     #[must_use]
     pub fn run(&self, offset_bytes: u64, len_bytes: usize) -> Option<NonNull<u8>> {
         let mut run = None;
@@ -297,8 +294,8 @@ impl Pass {
         there
     }
 
-    /// Whether the memory was there a moment ago, as far as its ends can tell; with `changes`, to be
-    /// written. What the application unmaps in between is missing all the same.
+    /// Whether the memory is mapped now, judged by its ends; with `changes`, whether it is writable. The application
+    /// may still unmap it afterwards, or parts in between.
     #[must_use]
     pub(crate) fn is_there(&self, offset_bytes: u64, len_bytes: u64, changes: bool) -> bool {
         let mut there = true;

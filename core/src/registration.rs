@@ -1,8 +1,8 @@
-//! Registered memory.
+//! Registrations of memory.
 //!
-//! No registration is needed for local buffers; where the domain has an RDMA device, it sends from those that
-//! are registered without copying them (docs/verbs.md). Memory registered for remote access gets a
-//! key in the domain's table; other registrations have none.
+//! No registration is needed for local buffers; where the domain has an RDMA device, the device sends registered
+//! buffers without copying them (docs/verbs.md). Memory registered for remote access gets a key in the domain's table;
+//! other registrations have none.
 
 use crate::domain::Domain;
 use crate::error::Error;
@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 /// Most pieces of memory under one key.
 pub const MR_IOV_LIMIT: usize = 8;
-/// What is read to be sent: by messages, by writes, and in answer to peers' reads.
+/// Rights of memory that bytes are sent from: messages, writes, and answers to peers' reads.
 const SENT_FROM: Flags = Flags::SEND.union(Flags::WRITE).union(Flags::REMOTE_READ);
 /// Memory to be registered.
 pub struct Wanted {
     /// Its pieces.
     pub pieces: Vec<Piece>,
-    /// What it is for.
+    /// The accesses that it serves.
     pub access: Flags,
-    /// The key that it is to have, where the application chooses.
+    /// Its key, where the application chooses.
     pub key: u64,
 }
 
@@ -39,10 +39,11 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers memory. It has its key at once, unless the domain's terms are others.
+    /// Registers memory. It gets its key at once, unless the domain gives keys at enabling.
     ///
     /// # Errors
-    /// [`Error::NoKey`] if the key is in use, [`Error::NoMemory`] if the domain has [`crate::keys::REGIONS_MAX`].
+    /// [`Error::NoKey`] if the key is in use, [`Error::NoMemory`] if the domain has [`crate::keys::REGIONS_MAX`]
+    /// regions.
     pub fn register(domain: &Arc<Domain>, wanted: Wanted) -> Result<Arc<Registration>, Error> {
         let Wanted { pieces, access, key } = wanted;
         let terms = domain.regions.terms();
@@ -62,7 +63,7 @@ impl Registration {
         Ok(inner)
     }
 
-    /// Peers may reach it.
+    /// True if peers may reach it.
     #[must_use]
     pub(crate) fn is_remote(&self) -> bool {
         !self.region.access().is_empty()
@@ -86,13 +87,13 @@ impl Registration {
         *self.key.lock()
     }
 
-    /// Who needs the registration.
+    /// The objects that need the registration.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
     }
 
-    /// Gives the registration its key, if it is to have one. Answers the key.
+    /// Gives the registration its key, if it gets one. Returns the key.
     ///
     /// # Errors
     /// [`Error::State`] if it has one, else as [`Registration::register`].
@@ -111,7 +112,7 @@ impl Registration {
         Ok(*key)
     }
 
-    /// Takes the key back, waits for accesses under way and lets none begin.
+    /// Removes the key, waits for accesses under way and lets none begin.
     pub fn close(&self) {
         let key = self.key();
         if key != NO_KEY {

@@ -5,7 +5,7 @@ use std::ffi::{CString, NulError, c_char};
 use std::net::SocketAddr;
 use thiserror::Error;
 
-/// Why a name has no address.
+/// The reason why a name has no address.
 #[derive(Debug, Error)]
 pub enum ResolveError {
     /// The resolver's answer.
@@ -14,7 +14,7 @@ pub enum ResolveError {
     /// The name holds a NUL.
     #[error("the name holds a NUL")]
     Name(#[from] NulError),
-    /// Counting up led beyond the last address, port or number.
+    /// The place in the run is beyond the last address, port or number.
     #[error("there is no such address or port")]
     NoSuchPlace,
 }
@@ -31,9 +31,8 @@ impl Drop for List {
     }
 }
 
-/// Addresses of `node` (loopback if `None`) with the port of `service` (0 if `None`), in the
-/// resolver's order. With `numeric` the node is an address in text, and nothing is asked of the
-/// network.
+/// Addresses of `node` (loopback if `None`) with the port of `service` (0 if `None`), in the resolver's order. With
+/// `numeric` the node is an address in text, and the lookup asks no network.
 ///
 /// # Errors
 /// If there are none.

@@ -1,4 +1,4 @@
-//! Which congestion control a domain's endpoints get, with its parameters.
+//! The congestion control of a domain's endpoints: scheme and parameters.
 
 use erd_rd::Ecn;
 use erd_rd::cc::options::{OptionError, OptionInfo};
@@ -12,7 +12,7 @@ pub struct SchemeChoice {
     options: Vec<(&'static str, f32)>,
 }
 
-/// Why a scheme was not taken.
+/// The reason for refusing a scheme.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum SchemeError {
     /// No scheme has this name.
@@ -28,7 +28,7 @@ pub enum SchemeError {
         scheme: &'static str,
         /// What was asked for.
         text: String,
-        /// Why not.
+        /// The scheme's reason.
         error: OptionError,
     },
 }
@@ -80,8 +80,8 @@ impl SchemeChoice {
         scheme
     }
 
-    /// Its controllers react to congestion marks. Packets of others are not marked as
-    /// ECN-capable: a switch would then spare them for nothing.
+    /// True if its controllers react to congestion marks. Other schemes send packets that are not ECN-capable: a switch
+    /// would otherwise mark them instead of dropping, without effect.
     #[must_use]
     pub(crate) fn uses_ecn(&self) -> bool {
         let params = FlowParams {

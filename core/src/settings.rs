@@ -15,20 +15,20 @@ pub const INJECT_BYTES: usize = 1024;
 pub const IOV_LIMIT: usize = 8;
 /// Largest transmit or receive queue that an endpoint can have, in operations.
 pub const QUEUE_SIZE_MAX: usize = 65_536;
-/// Paths to spray over where nothing is said, on a network.
+/// Default number of paths on a network.
 pub const PATHS_DEFAULT: u16 = 4;
-/// Paths on loopback where nothing is said: it has but one.
+/// Default number of paths on loopback, which has only one.
 pub const PATHS_LOOPBACK: u16 = 1;
-/// Scheme where nothing is said, on a network.
+/// Default scheme on a network.
 pub const SCHEME_DEFAULT: &str = "nscc";
-/// Scheme where nothing is said and a controller would take busy processors for a busy network: on
-/// loopback, whose queues are the hosts' own buffers, and over Soft-RoCE.
+/// Default scheme where a controller would mistake busy processors for a busy network: on loopback, whose queues are
+/// the hosts' own buffers, and over Soft-RoCE.
 pub const SCHEME_HOSTS: &str = "erd";
-/// Its parameters where the peer makes the only copy: it is what is waited for, and acknowledging a quarter
-/// of the window takes its time too (docs/cc/erd.md).
+/// Its parameters where the peer makes the only copy: the sender waits for that copy, and acknowledging a quarter of
+/// the window takes time too (docs/cc/erd.md).
 const SHARED_OPTIONS: &str = "window_kib=2048";
-/// Memory of an endpoint for what comes unexpected, and the part of the address space that it is at
-/// most, unless the settings say.
+/// Default memory of an endpoint for unexpected messages, and the largest fraction of the address space that it may
+/// take.
 const UNEXPECTED_BYTES: u64 = 64 << 20;
 const UNEXPECTED_PART: u64 = 8;
 /// Leaves a choice to the interface.
@@ -46,7 +46,7 @@ const fn scheme_words() -> [&'static str; schemes::NAMES.len() + 1] {
     words
 }
 
-/// What a parameter may be.
+/// The valid values of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Anything.
@@ -100,7 +100,7 @@ impl fmt::Display for Kind {
 pub struct Parameter {
     /// Name after `FI_ERD_`, in lower case, as libfabric registers it.
     pub name: &'static str,
-    /// Its value where nothing is said.
+    /// Its default value.
     pub default: &'static str,
     /// What is valid.
     pub kind: Kind,
@@ -115,7 +115,7 @@ impl Parameter {
         format!("FI_ERD_{}", self.name.to_uppercase())
     }
 
-    /// What `fi_info -e` shows of it.
+    /// Its text in `fi_info -e`.
     #[must_use]
     pub fn description(&self) -> String {
         let default = if self.default.is_empty() { "empty" } else { self.default };

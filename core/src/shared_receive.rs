@@ -1,10 +1,9 @@
 //! Shared receive contexts.
 //!
-//! Receives that are posted to a shared receive context wait here, and so does the word of every
-//! message that found none. The message itself stays with its endpoint, which takes the receive
-//! as its own when the two meet, and completes it on its own queue.
+//! Posted receives wait here, and so does a note of every message that found no receive. The message itself stays with
+//! its endpoint. When the two meet, the endpoint takes over the receive and completes it on its own queue.
 //!
-//! Lock order: an endpoint comes before a shared context, which calls none while it is locked.
+//! Lock order: an endpoint comes before a shared context, which calls no endpoint while it is locked.
 
 use crate::cause::Cause;
 use crate::domain::Domain;
@@ -28,18 +27,18 @@ use std::sync::{Arc, Weak};
 
 /// An endpoint that takes its receives from a shared context.
 pub(crate) trait SharedMember: Polled {
-    /// What is posted at the context is for the first message of `peer` with `tag`. False if
-    /// the message has gone, or if the endpoint has no room for a receive.
+    /// Gives `posted` to the first message of `peer` with `tag`. False if the message has gone, or if the endpoint has
+    /// no room for a receive.
     fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool;
 
-    /// Receives under way, and those that the application has not read of.
+    /// Number of receives under way, or with unread completions.
     fn receiving(&self) -> usize;
 
-    /// A message was claimed here with this context.
+    /// True if a message was claimed here with this context.
     fn claims(&self, context: *mut c_void) -> bool;
 
-    /// The context looks for a message: the first of a peer with a tag, or one that was
-    /// claimed, or none that is there. False if the first has gone.
+    /// Completes a search of the context: for the first message of a peer with a tag, a claimed one, or none. False if
+    /// the first has gone.
     ///
     /// # Errors
     /// Why not.
@@ -49,7 +48,7 @@ pub(crate) trait SharedMember: Polled {
         first: Option<(PeerId, Option<u64>)>,
     ) -> Result<bool, Error>;
 
-    /// A receive of the context ends without a message, which this endpoint is to tell.
+    /// Reports a receive of the context that ended without a message.
     fn report_ended(&self, ended: &Ended);
 
     /// The name at `index` in the endpoint's AV.
@@ -59,7 +58,7 @@ pub(crate) trait SharedMember: Polled {
 /// State of a shared receive context.
 pub struct SharedReceives {
     queue: Mutex<Queue>,
-    /// Most receives that are posted, under way, or not read of.
+    /// Most receives that are posted, under way, or with unread completions.
     size: usize,
     directed: bool,
     /// Default flags of receives.
@@ -67,7 +66,7 @@ pub struct SharedReceives {
     /// Least space below which a buffer of many messages is released.
     min_multi_recv_bytes: AtomicUsize,
     orphans: Orphans,
-    /// Another provider has the receives.
+    /// The other provider that has the receives, if one does.
     owner: Option<Arc<dyn ReceiveOwner>>,
     users: Users,
     _domain_use: Use,
@@ -77,29 +76,28 @@ struct Queue {
     matcher: Matcher<SocketAddr, Posted, Waiting>,
     /// Endpoints bound here.
     members: Vec<Weak<dyn SharedMember>>,
-    /// Receives that the endpoints had under way, or not read of, when they were last asked.
+    /// Receives that the endpoints had under way, or with unread completions, when last counted.
     busy: usize,
-    /// Receives that they have got since.
+    /// Receives that they have taken since.
     taken: usize,
 }
 
 impl Queue {
-    /// At least the receives that count for the context's size.
+    /// Receives that count for the context's size, or more.
     fn load(&self) -> usize {
         self.matcher.posted_len() + self.busy + self.taken
     }
 }
 
-/// What is posted here.
+/// A posted receive.
 pub(crate) enum Posted {
     /// A receive of one message.
     One(RecvRequest),
-    /// A buffer of many.
+    /// A buffer for many messages.
     Many(Arc<SharedBuffer>),
 }
 
-// SAFETY: the memory is lent by the application until the receive completes; contexts are never
-// looked at.
+// SAFETY: the memory is lent by the application until the receive completes; this code never reads contexts.
 unsafe impl Send for Posted {}
 
 impl Posted {
@@ -121,7 +119,7 @@ impl Posted {
         }
     }
 
-    /// It takes no more, having taken a message.
+    /// True if it takes no more messages.
     fn is_over(&self) -> bool {
         match self {
             Posted::One(_) => true,
@@ -136,7 +134,7 @@ impl Posted {
         }
     }
 
-    /// What to tell now that it is canceled.
+    /// The completion to report for its cancellation, if one is due.
     fn cancel(&self) -> Option<Ended> {
         match self {
             Posted::One(request) => Some(Ended { request: *request, cause: Some(Cause::Canceled) }),
@@ -145,31 +143,31 @@ impl Posted {
     }
 }
 
-/// A message that no receive was there for.
+/// A message without a receive.
 struct Waiting {
     endpoint: Weak<dyn SharedMember>,
     peer: PeerId,
     tag: Option<u64>,
 }
 
-/// What a receive of a shared context cannot be.
+/// Flags that a receive of a shared context cannot have.
 const NOT_SHARED: Flags = Flags::TRIGGER;
 
-/// Times that the receives are counted while messages come.
+/// Most times that the receives are counted while messages come.
 const COUNTS_MAX: usize = 4;
 
 impl SharedReceives {
-    /// A context with room for so many receives, their default flags, and whether they may name their source. If
-    /// it is another provider's, that has them.
+    /// A context with room for `size` receives, their default flags, and whether they may name their source. If `owner`
+    /// is given, that provider has the receives.
     #[must_use]
     pub fn new(
         domain: &Domain,
         (size, rx_flags, directed): (usize, Flags, bool),
         owner: Option<Arc<dyn ReceiveOwner>>,
     ) -> Arc<SharedReceives> {
-        // Receives are bounded as they are admitted: by the size, and one more for each thread that posts at
-        // the same time. A buffer that took messages is not refused any more. What waits is bounded by
-        // the credit that the endpoints' engines give.
+        // Receives are bounded as they are admitted: by the size, and one more for each thread that posts at the same
+        // time. A buffer that took messages is always admitted again. The credit that the endpoints' engines give
+        // bounds the waiting messages.
         let matcher = Matcher::new(u32::MAX, u32::MAX);
         Arc::new(SharedReceives {
             queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
@@ -189,7 +187,7 @@ impl SharedReceives {
         self.owner.as_ref()
     }
 
-    /// Who needs the context.
+    /// The objects that need the context.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
@@ -212,7 +210,7 @@ impl SharedReceives {
         self.min_multi_recv_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Keeps the context open until the answer is dropped.
+    /// Keeps the context open until the result is dropped.
     #[must_use]
     pub fn hold(&self) -> Use {
         self.users.add()
@@ -230,13 +228,13 @@ impl SharedReceives {
         queue.matcher.take_unexpected(|_, waiting| Weak::ptr_eq(&waiting.endpoint, endpoint));
     }
 
-    /// An endpoint has closed: tells of buffers that had their last part there.
+    /// After an endpoint has closed: reports buffers that had their last part there.
     pub(crate) fn tell_of_orphans(&self) {
         let orphans = std::mem::take(&mut *self.orphans.lock());
         orphans.iter().for_each(|ended| self.tell(ended));
     }
 
-    /// Some endpoint tells of a receive that has ended.
+    /// Lets some endpoint report a receive that has ended.
     fn tell(&self, ended: &Ended) {
         self.each_member(|endpoint| {
             endpoint.report_ended(ended);
@@ -268,7 +266,7 @@ impl SharedReceives {
         None
     }
 
-    /// Messages that waited will never come: so many of each peer and tag, which are all alike.
+    /// Removes waiting messages that will never come: a number for each peer and tag.
     pub(crate) fn withdraw(
         &self,
         endpoint: &Weak<dyn SharedMember>,
@@ -296,7 +294,7 @@ impl SharedReceives {
             endpoint.progress();
             false
         });
-        // What another thread takes while it is counted may be counted twice: it is counted again.
+        // A receive that another thread takes meanwhile may count twice, so count again.
         for _ in 0..COUNTS_MAX {
             self.queue.lock().taken = 0;
             let mut busy = 0;
@@ -316,8 +314,7 @@ impl SharedReceives {
         Err(Error::Again)
     }
 
-    /// Calls `f` for the endpoints bound here until it answers true, and answers whether it did. No
-    /// lock is held.
+    /// Calls `f` for the endpoints bound here until it returns true; returns whether it did. The caller holds no lock.
     fn each_member(&self, f: impl FnMut(Arc<dyn SharedMember>) -> bool) -> bool {
         let members = self.queue.lock().members.clone();
         members.iter().filter_map(Weak::upgrade).any(f)
@@ -361,7 +358,7 @@ impl SharedReceives {
         }
     }
 
-    /// [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`]. The endpoint that has the message answers.
+    /// [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`]. The endpoint that has the message does them.
     fn search(&self, request: &RecvRequest, at: &Pattern<SocketAddr>) -> Result<(), Error> {
         if request.tag.is_none() {
             tracing::info!(?request.flags, "a message is looked for by its tag");
@@ -387,14 +384,14 @@ impl SharedReceives {
                 queue.matcher.remove_unexpected(key);
             }
             drop(queue);
-            // Otherwise the message is void, and so is its word: look for another.
+            // Otherwise the message is void, and so is its note: look for another.
             if let Some(endpoint) = endpoint
                 && endpoint.search_shared(request, Some((peer, tag)))?
             {
                 return Ok(());
             }
         }
-        // Nothing is there, which any endpoint can tell.
+        // No message is there. Any endpoint can report that.
         let told = self.each_member(|endpoint| endpoint.search_shared(request, None).is_ok());
         if told { Ok(()) } else { Err(Error::NoQueue) }
     }

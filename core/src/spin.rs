@@ -1,31 +1,30 @@
 //! A short spin before a sleep. Going to sleep and being woken takes many times what a peer on an idle
 //! processor takes to answer, so a reader first looks for a while, as long as that pays.
 //!
-//! A spin that ends in vain is followed by sleeps without one, twice as many each time. One in which
-//! the thread lost its processor tells that others want it, and is followed by more of them.
+//! After a spin in vain come sleeps without a spin, twice as many each time. After a spin that lost the processor,
+//! which others then want, come more of them.
 
 use erd_sys::clock::monotonic_ns;
 use parking_lot::Mutex;
 
 /// Spins in vain, one after the other, that make the pause longer.
 const VAIN_MAX: u32 = 10;
-/// Time between two looks at nothing after which somebody else had the processor. A look takes 1 us.
+/// A longer time between two looks at nothing means that another thread had the processor. A look takes 1 us.
 const GAP_NS: u64 = 200_000;
 /// Sleeps without a spin after the first lost processor.
 const LOST_PAUSE: u32 = 64;
 /// Lost processors that make the pause longer.
 const LOST_MAX: u32 = 6;
-/// Spins that found something and kept the processor, or arrivals in one, after which a lost one is
-/// forgotten.
+/// Spins that found something and kept the processor, or arrivals in one, after which a lost processor is forgotten.
 const LOST_FORGOTTEN: u32 = 1024;
-/// Arrivals that make up for not finding what was waited for: the peers of a thread that waits for
-/// something else, such as the end of a phase, read its memory.
+/// Arrivals that make a spin worthwhile without the awaited event: peers may read the memory of a thread that waits for
+/// something else, such as the end of a phase.
 const SERVED_ENOUGH: u32 = 4;
 
-/// What one look saw.
+/// The result of one look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// What is waited for.
+    /// The awaited event.
     Found,
     /// Something else came.
     Arrived,
@@ -33,7 +32,7 @@ pub enum Seen {
     Nothing,
 }
 
-/// How a spin ended.
+/// The end of a spin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// It found something, or was of use to peers.
@@ -44,7 +43,7 @@ enum End {
     Lost,
 }
 
-/// When to spin. Pure: the clock is an argument.
+/// The decision when to spin. Pure: the clock is an argument.
 #[derive(Default)]
 struct Habit {
     /// Sleeps to come without a spin.
@@ -59,7 +58,7 @@ struct Habit {
 struct Spin {
     bound_ns: u64,
     looked_ns: u64,
-    /// When something came last; when it began, if nothing did.
+    /// Time of the last arrival, or of the start if nothing arrived.
     heard_ns: u64,
     arrivals: u32,
 }
@@ -72,7 +71,7 @@ impl Habit {
         spins
     }
 
-    /// A spin with so many arrivals that were not what was waited for ended.
+    /// Records the end of a spin with so many arrivals other than the awaited event.
     fn ended(&mut self, end: End, arrivals: u32) {
         if arrivals >= LOST_FORGOTTEN {
             self.lost = 0;
@@ -103,7 +102,7 @@ impl Spin {
         Spin { bound_ns, looked_ns: now, heard_ns: now, arrivals: 0 }
     }
 
-    /// A look ended at `now`; how the spin ends, if it does.
+    /// Records a look that ended at `now`. Returns how the spin ends, if it does.
     fn looked(&mut self, now: u64, seen: Seen) -> Option<End> {
         let gap_ns = now.saturating_sub(self.looked_ns);
         self.looked_ns = now;
@@ -131,8 +130,8 @@ pub struct Spinner {
 }
 
 impl Spinner {
-    /// Looks until something is found, `end_ns` is over, or it does not pay any more: nothing for
-    /// `bound_ns`. True if the caller need not sleep.
+    /// Looks until something is found, `end_ns` is over, or nothing came for `bound_ns`. True if the caller need not
+    /// sleep.
     pub(crate) fn spin(
         &self,
         bound_ns: u64,

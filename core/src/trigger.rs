@@ -1,8 +1,8 @@
 //! Operations that wait for a counter (`fi_trigger(3)`).
 //!
-//! What waits is kept by its counter, ordered by threshold. When the counter gets there, usually
-//! under an endpoint's lock, it goes to the domain's queue of [`Work`], and whoever next has let
-//! an endpoint of the domain progress does it, without any lock: in order, one thread at a time.
+//! A counter keeps its waiting operations, ordered by threshold. When it reaches the threshold, usually under an
+//! endpoint's lock, it moves them to the domain's queue of [`Work`]. The next thread that has let an endpoint of the
+//! domain progress does them without any lock: in order, one thread at a time.
 //!
 //! Lock order: a counter's list, then the domain's queue; both come after an endpoint's lock.
 
@@ -15,24 +15,24 @@ use std::sync::{Arc, Weak};
 /// Operations of a domain that may wait; more are refused with [`Error::Again`].
 pub const WAITING_MAX: usize = 1 << 16;
 
-/// An operation that an endpoint posts once a counter is there.
+/// An operation that an endpoint posts once a counter reaches a threshold.
 pub trait Deferred: Send + Sync {
-    /// A number of the endpoint, of no other as long as this is there.
+    /// A number of the endpoint, unique as long as this exists.
     fn endpoint(&self) -> usize;
 
     /// Posts the operation. One that cannot be posted ends by an error.
     ///
     /// # Errors
-    /// [`Error::Again`] if it is to be tried again.
+    /// [`Error::Again`] if the caller must try again.
     fn post(&mut self) -> Result<(), Error>;
 }
 
-/// A counter, as what waits for it and changes it sees it.
+/// A counter, as waiting operations and triggered actions use it.
 pub trait Trigger: Send + Sync {
-    /// What is done when the counter gets further.
+    /// Actions that wait for the counter.
     fn waiting(&self) -> &Waiting;
 
-    /// Makes due what waits for the counter to get where it is.
+    /// Makes due the actions whose threshold the counter has reached.
     fn fire(&self);
 
     /// Sets the value.
@@ -42,7 +42,7 @@ pub trait Trigger: Send + Sync {
     fn add(&self, by: u64);
 }
 
-/// What happens when a counter reaches a threshold.
+/// An action at a counter's threshold.
 pub enum Action {
     /// An operation is posted.
     Post(Box<dyn Deferred>),
@@ -55,11 +55,11 @@ pub enum Action {
 /// An action, and the address of the `fi_deferred_work` that it was queued with, by which it can
 /// be canceled; 0 for others.
 pub struct Item {
-    /// What is to be done.
+    /// The action.
     pub action: Action,
     /// See [`Item`].
     pub id: usize,
-    /// What it waited for ([`Waiting::number`]).
+    /// The counter that it waited for ([`Waiting::number`]).
     cntr: u64,
     _counted: Counted,
 }
@@ -74,14 +74,14 @@ impl Item {
     }
 }
 
-/// Which of the items that wait are meant.
+/// A selection of the waiting items.
 #[derive(Clone, Copy)]
 pub enum Which {
     /// All.
     All,
-    /// What was queued with this address.
+    /// The item queued with this address.
     Work(usize),
-    /// What waits for the counter of this number.
+    /// The items that wait for the counter of this number.
     Counter(u64),
 }
 
@@ -104,11 +104,11 @@ impl Drop for Counted {
     }
 }
 
-/// What waits for one counter.
+/// The items that wait for one counter.
 pub struct Waiting {
-    /// Of the counter, never given again.
+    /// The counter's number, never used again.
     number: u64,
-    /// Some threshold is there.
+    /// True if any item waits.
     any: AtomicBool,
     list: Mutex<BTreeMap<(u64, u64), Item>>,
     /// Numbers the items of one threshold.
@@ -125,8 +125,8 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// True if anything waits. A change of the counter that is made before this is asked is seen
-    /// by who has just begun to wait, or the other way round.
+    /// True if anything waits. The caller changes the counter first: then either this sees an item that has just begun
+    /// to wait, or that item sees the change.
     #[must_use]
     pub(crate) fn is_needed(&self) -> bool {
         self.any.load(Ordering::SeqCst)
@@ -152,13 +152,13 @@ impl Waiting {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// The counter's, by which its items are known when they are due.
+    /// The counter's number, which identifies its items when they are due.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Drops the items that are meant. True if there was any.
+    /// Drops the selected items. True if there was any.
     fn cancel(&self, which: Which) -> bool {
         let mut list = self.list.lock();
         let before = list.len();
@@ -173,13 +173,13 @@ impl Waiting {
     }
 }
 
-/// What a domain has to do now, in order, and the counters that others wait for.
+/// A domain's due work, in order, and the count of waiting items.
 #[derive(Default)]
 pub struct Work {
     due: AtomicBool,
     ready: Mutex<VecDeque<Item>>,
-    /// What is due at endpoints that had no room, by endpoint, each in order: its first is tried
-    /// again at each step. Who is `busy` has them.
+    /// Due items of endpoints that had no room, by endpoint, each in order: each step tries the first again. The holder
+    /// of `busy` owns them.
     blocked: Mutex<HashMap<usize, VecDeque<Item>>>,
     /// Held by the one thread that does it.
     busy: Mutex<()>,
@@ -188,13 +188,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// True if something is to be done.
+    /// True if work is due.
     #[must_use]
     pub(crate) fn is_due(&self) -> bool {
         self.due.load(Ordering::Acquire)
     }
 
-    /// Does what is due, unless another thread is at it. The caller holds no endpoint's lock.
+    /// Does the due work, unless another thread does it now. The caller holds no endpoint's lock.
     #[cold]
     pub fn run(&self) {
         while self.is_due() {
@@ -238,8 +238,8 @@ impl Work {
         some
     }
 
-    /// Lets `action` wait until the values of `cntr`, a counter of this domain, together are
-    /// `threshold`, and does it at once if they are.
+    /// Lets `action` wait until the sum of the values of `cntr`, a counter of this domain, reaches `threshold`, and
+    /// does it at once if it has.
     ///
     /// # Errors
     /// [`Error::Again`] if [`WAITING_MAX`] wait already.
@@ -271,10 +271,10 @@ impl Work {
         Ok(())
     }
 
-    /// Drops the items that are meant, those too that are due and wait for room.
+    /// Drops the selected items, also those that are due and wait for room.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if one is meant and none is there.
+    /// [`Error::Invalid`] if one is selected and does not exist.
     pub fn cancel(&self, which: Which) -> Result<(), Error> {
         let counters = self.counters.lock().clone();
         let canceled = counters.iter().filter_map(Weak::upgrade);
@@ -283,9 +283,9 @@ impl Work {
         if some || !matches!(which, Which::Work(_)) { Ok(()) } else { Err(Error::Invalid) }
     }
 
-    /// The same of what is due, and waits for room at its endpoint. True if there was any.
+    /// The same for items that are due and wait for room at their endpoint. True if there was any.
     pub fn cancel_due(&self, which: Which) -> bool {
-        // Whoever is at it has items in hand.
+        // The thread that does the work may have items in hand.
         let busy = self.busy.lock();
         let mut gone = VecDeque::new();
         let mut sift = |items: &mut VecDeque<Item>| {

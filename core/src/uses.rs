@@ -1,21 +1,21 @@
-//! Who needs an object open.
+//! Use counts: how many objects need an object open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts who needs an object.
+/// The number of users of an object.
 #[derive(Debug, Default)]
 pub struct Users(Arc<AtomicUsize>);
 
 impl Users {
-    /// One more.
+    /// Adds a user.
     #[must_use]
     pub fn add(&self) -> Use {
         self.0.fetch_add(1, Ordering::Relaxed);
         Use(Arc::clone(&self.0))
     }
 
-    /// How many there are.
+    /// Returns the number of users.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.load(Ordering::Acquire)

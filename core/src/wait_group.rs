@@ -1,4 +1,4 @@
-//! Wait sets: queues and counters that are slept on together.
+//! Wait sets: groups of queues and counters, so that a thread can sleep on all together.
 
 use crate::error::Error;
 use crate::spin::{Seen, Spinner};
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What can be slept on together with others.
+/// A member of a wait set.
 pub trait Sleepable: Send + Sync {
-    /// True if nothing is there, and whatever comes wakes who sleeps on the wait set.
+    /// True if nothing is there, and any arrival will wake sleepers on the wait set.
     fn may_sleep(&self) -> bool;
 }
 
@@ -22,7 +22,7 @@ pub trait Sleepable: Send + Sync {
 pub struct WaitGroup {
     set: WaitSet,
     members: Mutex<Vec<Weak<dyn Sleepable>>>,
-    /// What the last member allows.
+    /// The longest spin (ns) that the last member allows.
     spin_ns: AtomicU64,
     spinner: Spinner,
     users: Users,
@@ -32,7 +32,7 @@ impl WaitGroup {
     /// A set without members.
     ///
     /// # Errors
-    /// There is no fd for it.
+    /// The system has no fd left.
     pub fn new() -> io::Result<Arc<WaitGroup>> {
         Ok(Arc::new(WaitGroup {
             set: WaitSet::new()?,
@@ -43,7 +43,7 @@ impl WaitGroup {
         }))
     }
 
-    /// Who needs the set.
+    /// The objects that need the set.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
@@ -55,16 +55,16 @@ impl WaitGroup {
         self.set.fd()
     }
 
-    /// Keeps the set open until the answer is dropped.
+    /// Keeps the set open until the result is dropped.
     #[must_use]
     pub fn hold(&self) -> Use {
         self.users.add()
     }
 
-    /// `member`, whose fd is `fd`, is slept on with the others, after a spin of `spin_ns` at most.
+    /// Adds `member` with its `fd`. Waits spin for at most `spin_ns` before they sleep.
     ///
     /// # Errors
-    /// Why not.
+    /// The error of adding it.
     pub fn add(
         &self,
         member: Weak<dyn Sleepable>,
@@ -80,18 +80,18 @@ impl WaitGroup {
         Ok(())
     }
 
-    /// True if no member has anything, and whatever comes makes the set's fd readable.
+    /// True if no member has anything, and any arrival makes the set's fd readable.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         let members = self.members.lock().clone();
         members.iter().filter_map(Weak::upgrade).all(|one| one.may_sleep())
     }
 
-    /// Sleeps until a member has something, for `timeout_ms` at most, or for ever if that is negative.
-    /// False if the time is over.
+    /// Sleeps until a member has something, for `timeout_ms` at most, or for ever if that is negative. False if it
+    /// timed out.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn wait(&self, timeout_ms: i32) -> Result<bool, Error> {
         let end_ns = u64::try_from(timeout_ms).ok().map(|ms| monotonic_ns() + ms * 1_000_000);
         loop {

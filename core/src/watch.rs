@@ -1,5 +1,4 @@
-//! What the readers of a queue or counter watch: the endpoints that report there, and the wait
-//! object that they sleep on.
+//! The set of endpoints that report to a queue or counter, and the wait object that its readers sleep on.
 //!
 //! Lock order: the list of endpoints comes first, then an endpoint's state. Nobody sleeps while
 //! holding either.
@@ -33,28 +32,26 @@ pub enum WaitKind {
     Yield,
 }
 
-/// Endpoints that are each asked at every look. One system call asks one of them, or all that tell.
+/// Endpoints up to which every look polls each. One system call polls one of them, or all that tell when they are due.
 const ASKED_MAX: usize = 4;
-/// Endpoints that one look lets progress because their time has come.
+/// Most endpoints that one look lets progress because they are due.
 const DUES_PER_LOOK: usize = 64;
-/// Looks in vain before the first that looks at the clock, which a peer that answers at once need not pay
-/// for.
+/// Looks in vain before the first that reads the clock: a peer that answers at once spares that cost.
 const LOOKS_BEFORE_CLOCK: u32 = 16;
-/// Time of looking in vain after which the processor is given up between looks. Where processes
-/// outnumber processors, the peer that is waited for may be waiting for this one.
+/// Time of looking in vain after which the thread yields between looks. Where processes outnumber processors, the
+/// awaited peer may be waiting for this one.
 const VAIN_NS: u64 = 40_000;
-/// A yield that took at most this many times the shortest found nobody who wanted the processor: ...
+/// A yield that took at most this many times the shortest found no other thread that wants the processor: ...
 const YIELD_SLACK: u64 = 4;
-/// ... then looks go on for so many times what it took before the next. Otherwise each is followed by
-/// one look.
+/// ... then looks go on for so many times its duration before the next yield. Otherwise one look follows each yield.
 const YIELD_PAUSE: u64 = 8;
 
-/// Wake-ups so far. A thread that goes to sleep says how many it had seen before it last looked.
+/// Wake-ups so far. A thread that goes to sleep passes the number that it had seen before its last look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wakes(u64);
 
-/// Threads asleep. The first of them, the leader, sleeps on the wait set, the others until it is
-/// back: of several on one set, one could take back the wake-up of another.
+/// Threads asleep. The first of them, the leader, sleeps on the wait set, the others until it returns: of several on
+/// one set, one could cancel the wake-up of another.
 #[derive(Default)]
 struct Sleepers {
     count: u32,
@@ -62,18 +59,18 @@ struct Sleepers {
     wakes: Wakes,
 }
 
-/// The endpoints that report to one queue or counter. A few are each asked at every look. When there
-/// are many, those that tell when they are due are asked only then.
+/// The endpoints that report to one queue or counter. Every look polls each of a few. When there are many, it polls
+/// those that tell their due times only when due.
 #[derive(Default)]
 struct Members {
     /// By place; `None` for one that is free.
     places: Vec<Option<Arc<dyn Polled>>>,
     count: usize,
-    /// Where they are in memory, for those who ask whether an endpoint is among them.
+    /// Their memory addresses, to find whether an endpoint is among them.
     addresses: HashSet<usize>,
-    /// Places of those that are asked at every look.
+    /// Places of those that every look polls.
     asked: Vec<u32>,
-    /// What the others tell, once there are many.
+    /// The due times that the others tell, once there are many.
     look: Option<Arc<Look>>,
 }
 
@@ -86,7 +83,7 @@ impl Members {
         self.asked.iter().filter_map(|place| self.at(*place))
     }
 
-    /// Each look lets the endpoint at this address progress if it has something to do.
+    /// True if each look lets the endpoint at this address progress when it has something to do.
     fn has(&self, address: usize) -> bool {
         self.addresses.contains(&address)
     }
@@ -128,7 +125,7 @@ impl Members {
         self.count -= 1;
     }
 
-    /// From here on there are many.
+    /// Switches to a shared look, now that there are many.
     fn share_look(&mut self, set: &WaitSet) {
         let look = Arc::new(Look::default());
         for place in std::mem::take(&mut self.asked) {
@@ -143,11 +140,11 @@ impl Members {
         self.look = Some(look);
     }
 
-    /// Lets those progress that have something to do. Whether something had arrived.
+    /// Lets endpoints that have something to do progress. True if something had arrived.
     fn progress(&self, look: &Look, set: &WaitSet) -> bool {
         look.count();
-        // What arrives in this look makes its acknowledgements due at a later one: until then the
-        // application can answer, and they go along.
+        // Arrivals in this look make their acknowledgements due at a later one: until then the application can answer,
+        // and its answer carries them.
         let now = monotonic_ns();
         let mut arrived = self.progress_asked();
         let arrivals = set.ready(|place| {
@@ -163,7 +160,7 @@ impl Members {
                 break;
             }
         }
-        // What counters have made due is nobody's own.
+        // Work that counters have made due belongs to no endpoint.
         self.all().next().into_iter().for_each(|one| one.work());
         arrived
     }
@@ -179,30 +176,31 @@ pub struct Watch {
     /// How long a reader spins at most before it sleeps.
     spin_ns: u64,
     spinner: Spinner,
-    /// The wait set (`fi_wait(3)`) that it is slept on with.
+    /// The wait set (`fi_wait(3)`) that it belongs to.
     with: Option<(Arc<WaitGroup>, Use)>,
     /// Looks in vain since the last that found something.
     vain: AtomicU32,
-    /// When the next look in vain gives up the processor; 0 until they have lasted for some.
+    /// Time at which the next look in vain yields; 0 until looks have been in vain for a while.
     yield_due_ns: AtomicU64,
-    /// What the shortest yield took.
+    /// Duration of the shortest yield.
     yield_least_ns: AtomicU64,
     members: RwLock<Members>,
-    /// Endpoints of the domain that hold messages back, and what is known of them.
+    /// Endpoints of the domain that hold messages back, and what this watch has seen of them.
     held: Arc<Held>,
     known: Known,
-    /// Made when first needed: a queue that nobody sleeps on costs no fds.
+    /// Made when first needed: a queue without sleepers costs no fds.
     set: OnceLock<WaitSet>,
     /// Held while the set's timer is set.
     timer: Mutex<()>,
     /// Comes after all other locks.
     sleepers: Mutex<Sleepers>,
-    /// The leader is back, or there was a wake-up.
+    /// The leader has returned, or there was a wake-up.
     returned: Condvar,
 }
 
 impl Watch {
-    /// For an object of the domain with this list, whose readers wait so, and spin for `spin_ns` at most before they sleep.
+    /// For an object of the domain with this list. Its readers wait as `kind` says, and spin for at most `spin_ns`
+    /// before they sleep.
     #[must_use]
     pub fn new(kind: WaitKind, spin_ns: u64, held: &Arc<Held>) -> Watch {
         Watch {
@@ -236,10 +234,10 @@ impl Watch {
         self.kind
     }
 
-    /// `owner`, whose watch this is, is slept on with the others of its wait set.
+    /// Adds `owner`, whose watch this is, to its wait set.
     ///
     /// # Errors
-    /// Why not.
+    /// The error of adding it.
     pub fn join_set<T: Sleepable + 'static>(&self, owner: &Arc<T>) -> Result<(), Error> {
         let Some((set, _)) = &self.with else { return Ok(()) };
         let fd = self.fd().map_err(|error| Error::of_system(&error, Error::Invalid))?;
@@ -273,8 +271,8 @@ impl Watch {
         self.members.write().remove(endpoint, self.set.get());
     }
 
-    /// Lets every endpoint progress that has something to do, and that no other thread is at work on.
-    /// Whether something had arrived.
+    /// Lets every endpoint that has something to do progress, unless another thread works on it. True if something had
+    /// arrived.
     pub fn progress(&self) -> bool {
         let members = self.members.read();
         let arrived = match (&members.look, self.set.get()) {
@@ -287,20 +285,20 @@ impl Watch {
         arrived
     }
 
-    /// Brings the messages of every endpoint to the provider that has their receives.
+    /// Offers the messages of every endpoint to the provider that has their receives.
     pub(crate) fn serve_owners(&self) {
         self.members.read().all().for_each(|endpoint| endpoint.serve_owner());
     }
 
-    /// Something that reports here will not report any more: a bug made it fail.
+    /// True if a bug has failed an endpoint that reports here, so it will report no more.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         polled::any_has_failed() && self.members.read().all().any(|one| one.has_failed())
     }
 
-    /// A reader that polls found something, or nothing.
+    /// Records whether a reader that polls found something.
     pub fn looked(&self, found: bool) {
-        // What several threads overwrite of each other does no harm.
+        // Threads that overwrite each other's count do no harm.
         let vain = if found { 0 } else { self.vain.load(Ordering::Relaxed).wrapping_add(1) };
         self.vain.store(vain, Ordering::Relaxed);
         if vain < LOOKS_BEFORE_CLOCK {
@@ -312,7 +310,7 @@ impl Watch {
         self.looked_long();
     }
 
-    /// Looks in vain last.
+    /// Yields when looks have been in vain for long.
     fn looked_long(&self) {
         let due_ns = self.yield_due_ns.load(Ordering::Relaxed);
         let now = monotonic_ns();
@@ -326,8 +324,8 @@ impl Watch {
         }
     }
 
-    /// Before a sleep: looks until `found`, for as long as that pays. True if the caller need not sleep,
-    /// also because `end_ns` is over.
+    /// Before a sleep: looks until `found`, while that pays. True if the caller need not sleep, also because `end_ns`
+    /// is over.
     pub(crate) fn spin(&self, end_ns: Option<u64>, found: impl Fn() -> bool) -> bool {
         if self.kind != WaitKind::Fd {
             return false;
@@ -342,8 +340,7 @@ impl Watch {
         })
     }
 
-    /// Sleeps until something may have happened since [`Watch::clear`] answered `seen`, at the
-    /// latest until `end_ns`.
+    /// Sleeps until something may have happened since [`Watch::clear`] returned `seen`, at the latest until `end_ns`.
     pub fn sleep(&self, seen: Wakes, end_ns: Option<u64>) {
         if self.kind == WaitKind::Yield {
             std::thread::yield_now();
@@ -407,7 +404,7 @@ impl Watch {
         set.arm_timer(first_ns).is_ok()
     }
 
-    /// Ends all sleeps, the present ones or else the next.
+    /// Ends all present sleeps, or else the next one.
     pub fn wake(&self) {
         if let Some(set) = self.set.get() {
             let mut sleepers = self.sleepers.lock();
@@ -418,8 +415,8 @@ impl Watch {
         }
     }
 
-    /// Takes back earlier wake-ups, unless a thread sleeps that may not have seen them, and makes
-    /// sure that later ones are not missed: [`Watch::sleep`] wants the answer.
+    /// Clears earlier wake-ups, unless a sleeping thread may not have seen them, and makes sure that no later one is
+    /// missed. Pass the result to [`Watch::sleep`].
     pub fn clear(&self) -> Wakes {
         if self.kind == WaitKind::Fd
             && let Ok(set) = self.set()
@@ -436,7 +433,7 @@ impl Watch {
     /// The fd that readers can sleep on.
     ///
     /// # Errors
-    /// There is no fd for it.
+    /// The system has no fd left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         self.set().map(WaitSet::fd)
     }
@@ -460,12 +457,12 @@ impl Watch {
     }
 }
 
-/// Time of looks after a yield that took so long, where the shortest before took `least_ns`.
+/// Time of looks (ns) after a yield of `took_ns`, where the shortest before took `least_ns`.
 fn pause_ns(took_ns: u64, least_ns: u64) -> u64 {
     if took_ns <= least_ns.saturating_mul(YIELD_SLACK) { YIELD_PAUSE * took_ns } else { 0 }
 }
 
-/// The set is told of the endpoint's arrivals, and tells of them by its place if that is given.
+/// Adds the endpoint's fds to the set, which reports arrivals by its place if that is given.
 fn listen(set: &WaitSet, endpoint: &dyn Polled, place: Option<u32>) {
     endpoint.each_fd(&mut |fd| {
         let added = match place {
@@ -478,7 +475,7 @@ fn listen(set: &WaitSet, endpoint: &dyn Polled, place: Option<u32>) {
     });
 }
 
-/// The opposite.
+/// The opposite of [`listen`].
 fn ignore(set: &WaitSet, endpoint: &dyn Polled) {
     endpoint.each_fd(&mut |fd| {
         if let Err(error) = set.remove(fd) {

@@ -1,4 +1,4 @@
-//! What ports are given to send.
+//! Bursts: the datagrams that a caller gives a port to send.
 
 use crate::udp::Dst;
 use erd_types::Ecn;

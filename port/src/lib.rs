@@ -1,5 +1,5 @@
-//! What carries datagrams between endpoints. The ports know nothing of the protocol, which is the
-//! engine's (`erd_rd`), nor of applications.
+//! Ports carry datagrams between endpoints. They know neither the protocol, which is the engine's (`erd_rd`), nor
+//! applications.
 //!
 //! A caller gives them a [`Burst`] to send. UDP and the simulated network both implement [`Port`].
 //!

@@ -1,10 +1,9 @@
-//! Who is using which slot of the tables of handles, so that nothing is destroyed under a call.
+//! Holds on slots of the handle tables, so that no object is destroyed under a call.
 //!
-//! Each thread has a record of the slots that its calls are in (hazard pointers: M. M. Michael,
-//! "Hazard Pointers", IEEE TPDS 15(6), 2004). To hold a slot is to store its address there and then to
-//! look whether the object still is; to destroy is to mark the object as gone and then to wait until
-//! no record has the slot. The store and the look of the frequent side are ordered by
-//! [`barrier::light`], so a call that posts or polls takes no lock and makes no atomic change.
+//! Each thread has a record of the slots that its calls are in (hazard pointers: M. M. Michael, "Hazard Pointers", IEEE
+//! TPDS 15(6), 2004). A holder stores the slot's address there, then checks that the object still exists. A destroyer
+//! marks the object as gone, then waits until no record has the slot. [`barrier::light`] orders the holder's store and
+//! check, so a call that posts or polls takes no lock and makes no atomic change.
 
 use erd_sys::barrier;
 use erd_sys::process::Process;

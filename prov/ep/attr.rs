@@ -1,4 +1,4 @@
-//! What an endpoint is asked to be, out of the caller's `fi_info`.
+//! The attributes of an endpoint, from the caller's `fi_info`.
 
 use erd_core::domain::Domain;
 use erd_core::endpoint::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};

@@ -1,4 +1,4 @@
-//! What an endpoint is bound to (`fi_ep_bind`).
+//! Binding endpoints to other objects (`fi_ep_bind`).
 
 use super::fid::Caller;
 use crate::av::AvFid;

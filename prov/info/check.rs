@@ -1,4 +1,4 @@
-//! Whether the provider can do what hints ask for, as libfabric's utility code decides it.
+//! Checks of hints against the provider's capabilities, by the rules of libfabric's utility code.
 
 use super::hints::Hints;
 use super::offer;

@@ -1,4 +1,4 @@
-//! What sysfs tells of the card behind an interface (`fi_nic(3)`).
+//! The card behind an interface, as sysfs describes it (`fi_nic(3)`).
 
 use erd_ffi::fi::FI_LINK_UP;
 use erd_ffi::fi::alloc::NoMemory;

@@ -1,4 +1,4 @@
-//! What the provider can do, and its default attributes.
+//! The provider's capabilities and default attributes.
 
 use erd_core::endpoint::{MSG_BYTES_MAX, ORDERED_BYTES};
 use erd_core::keys::REGIONS_MAX;

@@ -1,4 +1,4 @@
-//! Which places an application means by its hints, node and service.
+//! The places that an application's hints, node and service select.
 
 use super::hints::Hints;
 use erd_core::place::{self, Criteria, Place, Source};

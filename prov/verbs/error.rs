@@ -1,4 +1,4 @@
-//! What can go wrong in a call.
+//! Errors of the verbs calls.
 
 use erd_core::error::Error as CoreError;
 use erd_core::settings::BadSetting;

@@ -1,4 +1,4 @@
-//! Where registered memory is that an RDMA device sends without copying it.
+//! An index of registered memory from which an RDMA device sends without a copy.
 
 use erd_port::PinId;
 use parking_lot::Mutex;

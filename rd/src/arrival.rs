@@ -1,39 +1,39 @@
-//! A datagram that came in, and what the port knows of it.
+//! An arriving datagram, and its properties at the port.
 
 use crate::units::{Ecn, Nanos};
 use core::net::SocketAddr;
 
-/// What the port knows of a received datagram.
+/// The properties of a received datagram, from the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RxMeta {
     /// Congestion mark.
     pub ecn: Ecn,
-    /// A switch cut the payload off. Only the simulator's do.
+    /// True if a switch cut the payload off. Only the simulator's do.
     pub trimmed: bool,
-    /// How long ago the kernel or the NIC received it.
+    /// Time since the kernel or the NIC received it.
     pub hold_ns: Nanos,
-    /// Its source: a peer is known by its session, never by this. A stranger's IP address says whether the
-    /// name that it gives may be its own.
+    /// Its source address. The session identifies a peer, never this. A stranger's IP address tells whether the name
+    /// that it gives may be its own.
     pub from: SocketAddr,
 }
 
-/// A datagram as it is handed in.
+/// A datagram as the driver hands it in.
 #[derive(Clone, Copy)]
 pub(crate) enum Datagram<'a> {
     Whole(&'a [u8]),
-    /// A common header, and a segment's payload that lies elsewhere.
+    /// A common header, and a segment's payload apart from it.
     Apart(&'a [u8], &'a [u8]),
 }
 
 impl<'a> Datagram<'a> {
-    /// Its common header, and what follows it if that is in one piece.
+    /// Its common header, and the bytes that follow it in the same slice.
     pub(crate) fn start(self) -> &'a [u8] {
         match self {
             Datagram::Whole(bytes) | Datagram::Apart(bytes, _) => bytes,
         }
     }
 
-    /// Its length.
+    /// Its length in bytes.
     pub(crate) fn len_bytes(self) -> u32 {
         match self {
             Datagram::Whole(bytes) => bytes.len() as u32,

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 /// Most bits: the widest receive window, in packets. 2 KiB of memory.
 pub const BITS_MAX: u32 = 1 << 14;
-/// Bits of a bitmap that is in use at all.
+/// Least bits of a bitmap in use.
 const BITS_MIN: u32 = 256;
 
-/// Bits for the sequence numbers from a moving base on. Memory is allocated with the first bit
-/// beyond the base, grows up to [`BITS_MAX`] bits, and is given back by [`Bitmap::shrink`].
+/// Bits for the sequence numbers from a moving base on. The first bit beyond the base allocates memory. It grows up to
+/// [`BITS_MAX`] bits, and [`Bitmap::shrink`] frees it.
 #[derive(Clone, Debug, Default)]
 pub struct Bitmap {
     words: Vec<u64>,
@@ -42,7 +42,7 @@ impl Bitmap {
     /// Sets the bit `offset` places after the base; `offset` is below [`BITS_MAX`].
     ///
     /// # Panics
-    /// It is not.
+    /// If it is not.
     pub fn set(&mut self, offset: u32) {
         assert!(offset < BITS_MAX, "bitmap offset out of its window");
         if offset >= self.capacity() {
@@ -67,8 +67,8 @@ impl Bitmap {
         self.start = 0;
     }
 
-    /// Moves the base past the run of set bits that starts `skip` places after it, clearing what
-    /// it passes. `skip` bits are passed whether set or not. Returns how far the base moved.
+    /// Moves the base past the run of set bits that starts `skip` places after it, clearing the bits it passes. It
+    /// passes `skip` bits whether set or not. Returns how far the base moved.
     pub fn advance(&mut self, skip: u32) -> u32 {
         let mut moved = 0;
         while moved < skip || (self.ones > 0 && self.get(0)) {
@@ -101,7 +101,7 @@ impl Bitmap {
         let (at, shift) = ((bit / 64) as usize, bit % 64);
         let next = self.words[(at + 1) % self.words.len()];
         let word = (self.words[at] >> shift) | next.checked_shl(64 - shift).unwrap_or(0);
-        // What follows the last bit of the ring is its first.
+        // After the last bit of the ring comes its first.
         if left < 64 { word & ((1 << left) - 1) } else { word }
     }
 

@@ -30,13 +30,13 @@ pub struct Config {
     pub paths: u16,
     /// Silence of a peer that owes an answer for this long is its death, 10 ms to 24 h.
     pub peer_timeout_ns: Nanos,
-    /// How long after a search the engine looks again whether a path carries larger datagrams.
+    /// Time after a search until the engine looks again whether a path carries larger datagrams.
     pub growth_ns: Nanos,
     /// Shortest spacing of receive bitmap scans, 1 us to 1 min; likewise the next.
     pub scan_min_ns: Nanos,
     /// Shortest retransmission (probe) timeout.
     pub rto_min_ns: Nanos,
-    /// How long an acknowledgement may wait for data to ride on.
+    /// How long an acknowledgement may wait for data to piggyback on.
     pub ack_delay_ns: Nanos,
     /// Messages up to this length are sent without waiting for their match, in bytes.
     pub eager_bytes: u32,
@@ -44,10 +44,10 @@ pub struct Config {
     pub eager_credit_bytes: u32,
     /// Messages of one peer that may wait here for their match, 1 to 2^30.
     pub unexpected_messages: u32,
-    /// Memory for what all peers together send before it is wanted, in bytes: their payload, and
+    /// Memory for unexpected messages of all peers together, in bytes: their payload, and
     /// [`MESSAGE_COST_BYTES`](crate::MESSAGE_COST_BYTES) for each message beyond the first
-    /// [`ORDERS_LEAST`](crate::ORDERS_LEAST) of a peer. Peers get credit while there is some, and
-    /// otherwise announce their messages.
+    /// [`ORDERS_LEAST`](crate::ORDERS_LEAST) of a peer. Peers get credit while memory is left, and otherwise announce
+    /// their messages.
     pub unexpected_bytes: u64,
     /// Receive buffering below the engine (the socket's granted buffer), in bytes.
     pub recv_buffer_bytes: u32,
@@ -73,8 +73,8 @@ pub struct Config {
     pub crc32c: fn(u32, &[u8]) -> u32,
 }
 
-/// What holds towards peers on this host ([`crate::Host::is_near`]) in place of the settings of the same
-/// names: what joins them is no network.
+/// Settings towards peers on this host ([`crate::Host::is_near`]), in place of those of the same names: no network lies
+/// between.
 pub struct Near {
     /// See [`Config::datagram_bytes`].
     pub datagram_bytes: u16,
@@ -84,8 +84,8 @@ pub struct Near {
     pub link_bytes_per_s: u64,
     /// See [`Config::seals`].
     pub seals: Option<Seals>,
-    /// Mark of data, whatever the scheme says: no switch looks at it, so let it be the one that costs the
-    /// driver least.
+    /// ECN codepoint of data, whatever the scheme says: no switch reads it, so it is the one that costs the driver
+    /// least.
     pub ecn: Ecn,
     /// Congestion control.
     pub scheme: Box<dyn Scheme>,
@@ -95,7 +95,7 @@ impl Near {
     /// Checks ranges.
     ///
     /// # Errors
-    /// Names the first that is out of range.
+    /// Names the first value that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_datagram(self.datagram_bytes)?;
         check_paths(self.paths)
@@ -117,11 +117,11 @@ fn check_paths(paths: u16) -> Result<(), ConfigError> {
 pub struct Seals {
     /// The shortest.
     pub least_bytes: u16,
-    /// The longest: segments to such peers are cut to it.
+    /// The longest; the engine cuts segments to such peers to it.
     pub most_bytes: u16,
 }
 
-/// What is wrong with a [`Config`].
+/// The error in a [`Config`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// See the text.

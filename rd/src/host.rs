@@ -1,4 +1,4 @@
-//! What the driver provides to the engine: payload memory, matching and completions.
+//! The interface that the driver implements for the engine: payload memory, matching and completions.
 
 use crate::units::{Order, PeerId};
 use crate::wire::remote::{Atomic, Refusal, Targets};
@@ -17,7 +17,7 @@ pub struct RecvToken(pub u64);
 /// [`crate::Endpoint::release`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MsgRef {
-    /// Who sent it.
+    /// The sender.
     pub peer: PeerId,
     /// Session of the peer in which it arrived, counted by the engine.
     pub session: u32,
@@ -38,9 +38,9 @@ pub struct Arrived {
     pub data: Option<u64>,
     /// Whole length in bytes.
     pub len_bytes: u64,
-    /// True when the payload waits at the sender until the message is accepted.
+    /// True when the payload waits at the sender until the driver accepts the message.
     pub rendezvous: bool,
-    /// The payload came with it: if the verdict names a receive, [`Host::received`] follows at once.
+    /// True when the payload came with it: if the verdict names a receive, [`Host::received`] follows at once.
     pub whole: bool,
     /// The buffer that [`Host::hold`] gave for its payload, when the payload came before the
     /// message's turn. The bytes are all there once [`Host::received`] has named that buffer,
@@ -48,13 +48,12 @@ pub struct Arrived {
     pub held: Option<RecvToken>,
 }
 
-/// What becomes of an arrived message.
+/// The driver's decision on an arrived message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// A posted receive matched. Bytes past `capacity_bytes` are not placed; the message still
-    /// completes with its whole length, from which the driver tells truncation.
-    /// With `Arrived::held` set, the token is ignored: the driver copies when the held buffer
-    /// is complete.
+    /// A posted receive matched. The engine places no bytes past the capacity; the message still completes with its
+    /// whole length, from which the driver tells truncation. With `Arrived::held` set, the engine ignores the token:
+    /// the driver copies when the held buffer is complete.
     Matched(RecvToken, u64),
     /// Eager and unexpected: the payload goes into this driver-owned buffer, which holds the
     /// whole message. Its credit returns with [`crate::Endpoint::release`].
@@ -62,14 +61,14 @@ pub enum Verdict {
     /// Rendezvous and unexpected (or eager, with `Arrived::held` set): the driver keeps the
     /// [`MsgRef`] and answers later with accept or release.
     Wait,
-    /// Nobody wants it: bytes are dropped, the sender sees success.
+    /// Nobody wants it: the engine drops its bytes, and the sender sees success.
     Discard,
-    /// There is no memory for it now. It did not arrive: the engine asks again when its packet is
-    /// repeated, or later if `Arrived::held` is set.
+    /// There is no memory for it now. It counts as not arrived: the engine asks again when the sender repeats its
+    /// packet, or later if `Arrived::held` is set.
     NoBuffer,
 }
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpError {
     /// The peer did not answer within the deadline (protocol.md §7.3).
@@ -86,7 +85,7 @@ pub enum OpError {
     BadBuffer,
     /// The peer speaks this other version of the protocol (protocol.md §3.4).
     PeerVersion(u8),
-    /// The peer answers, but nothing of more than 512 bytes gets to it (protocol.md §4.6).
+    /// The peer answers, but no datagram of more than 512 bytes reaches it (protocol.md §4.6).
     PathBlocked,
     /// The peer refused the access to its memory; the session goes on.
     Refused(Refusal),
@@ -95,11 +94,11 @@ pub enum OpError {
 /// A peer's request to memory of this host, whose turn has come (protocol.md §9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// Who asks.
+    /// The peer that asks.
     pub peer: PeerId,
-    /// The name at which that peer has proven to receive.
+    /// The address at which that peer has proven to receive.
     pub name: SocketAddr,
-    /// Which memory. Every access is for the host to check.
+    /// The memory. The host checks every access.
     pub targets: Targets,
     /// Remote completion data, to be reported once the request is done.
     pub data: Option<u64>,
@@ -110,11 +109,11 @@ pub struct Remote {
 pub enum Operand<'a> {
     /// In the packet.
     Here(&'a [u8]),
-    /// In the buffer that [`Host::keep`] gave, which is the host's again.
+    /// In the buffer that [`Host::keep`] gave, which returns to the host.
     Kept(RecvToken),
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
     /// See [`OpError`]; every operation of the session fails with it.
@@ -132,7 +131,7 @@ pub trait Host {
     /// CRC32C over a part of a send's payload, continuing from `seed`.
     fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32;
 
-    /// A send ended. Its token is not used by the engine again.
+    /// A send ended. The engine does not use its token again.
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>);
 
     /// A message arrived, in send order of its peer.
@@ -142,8 +141,8 @@ pub trait Host {
     /// packet, which the sender repeats later.
     fn hold(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken>;
 
-    /// Whether there is memory for so many bytes more. Asked before a table grows with what peers
-    /// send; `false` drops the packet, which the sender repeats later.
+    /// Whether there is memory for so many bytes more. The engine asks before a table grows with what peers send;
+    /// `false` drops the packet, which the sender repeats later.
     fn has_room(&mut self, _bytes: usize) -> bool {
         true
     }
@@ -152,41 +151,40 @@ pub trait Host {
     /// driver ignores what lies beyond the buffer.
     fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]);
 
-    /// All bytes of the message are placed (`Ok(len)`: the message's whole length), or its
-    /// session ended before. The token is not used by the engine again.
+    /// All bytes of the message are placed (`Ok(len)`: the message's whole length), or its session ended before. The
+    /// engine does not use the token again.
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>);
 
     /// A session with `peer` ended. Unmatched rendezvous messages of the session are void.
     fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason);
 
-    /// The largest datagram (UDP payload or UD payload, in bytes) that the path to `name`
-    /// carries unfragmented, as far as this host knows: a place to start from. Asked when a peer's
-    /// entry is made, and when [`Host::is_near`] changes.
+    /// The largest datagram (UDP payload or UD payload, in bytes) that the path to `name` carries unfragmented, as far
+    /// as this host knows: a starting value. The engine asks when it makes a peer's entry, and when [`Host::is_near`]
+    /// changes.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
 
-    /// Whether the process called `name` is on this host, so that no network lies between. Asked when
-    /// a session begins, if [`crate::Endpoint::set_near`] was called.
+    /// Whether the process called `name` is on this host, so that no network lies between. The engine asks when a
+    /// session begins, if [`crate::Endpoint::set_near`] was called.
     fn is_near(&mut self, _name: SocketAddr) -> bool {
         false
     }
 
-    /// Whether the peer may have pages of this host's memory to read from, for as long as a seal
-    /// holds: a process of the same user and the same host. Asked before the first segment of a session
-    /// that would be sealed ([`crate::Seals`]), and again after a silence of the peer. The answer
-    /// may take a while, and most sessions never need it.
+    /// Whether the peer, a process of the same user on the same host, may read pages of this host's memory while a seal
+    /// holds. The engine asks before the first segment of a session that it would seal ([`crate::Seals`]), and again
+    /// after a silence of the peer. The answer may take a while, and most sessions never need it.
     fn shares_memory(&mut self, _name: SocketAddr) -> bool {
         false
     }
 
-    /// Asks for a buffer for what came with a request before its turn; the bytes follow with
-    /// [`Host::place`]. `None` drops the packet, which the sender repeats later. The token ends
-    /// as [`Operand::Kept`], or with [`Host::received`] and an error.
+    /// Asks for a buffer for the operand of a request before its turn; the bytes follow with [`Host::place`]. `None`
+    /// drops the packet, which the sender repeats later. The token ends as [`Operand::Kept`], or with
+    /// [`Host::received`] and an error.
     fn keep(&mut self, _peer: PeerId, _len_bytes: u64) -> Option<RecvToken> {
         None
     }
 
-    /// Whether the keys of a request that was refused with [`Refusal::Key`] stood lately, so that the peer
-    /// need not be guessing: who guesses is answered ever more slowly (protocol.md §9.7).
+    /// Whether the keys of a request refused with [`Refusal::Key`] were valid lately, so that the peer need not be
+    /// guessing: the engine answers guesses ever more slowly (protocol.md §9.7).
     fn key_stood(&mut self, _of: &Remote) -> bool {
         false
     }
@@ -194,7 +192,7 @@ pub trait Host {
     /// Writes all of `bytes` to memory of this host, or nothing.
     ///
     /// # Errors
-    /// Why not, for the peer; likewise for the other requests.
+    /// The refusal for the peer; likewise for the other requests.
     fn remote_write(&mut self, _to: &Remote, _bytes: Operand<'_>) -> Result<(), Refusal> {
         Err(Refusal::Unsupported)
     }
@@ -216,8 +214,8 @@ pub trait Host {
         Err(Refusal::Unsupported)
     }
 
-    /// Names memory of this host as a payload, which is read as those of sends are. The token ends
-    /// with [`Host::sent`].
+    /// Names memory of this host as a payload, which the engine reads like those of sends. The token ends with
+    /// [`Host::sent`].
     ///
     /// # Errors
     /// See [`Host::remote_write`].

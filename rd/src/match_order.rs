@@ -1,21 +1,19 @@
 //! The order in which matched messages are reported as received.
 //!
-//! The engine says when all bytes of a message are there, whichever message that is: a short one
-//! overtakes a long one before it, or one of which a packet was lost. An application that numbers
-//! what it receives by the order of completions would mix them up. So who owns a receive queue
-//! reports the messages of one source in the order in which they were matched.
+//! The engine reports a message as soon as all its bytes are there: a short one overtakes a long one before it, or one
+//! that lost a packet. An application that numbers what it receives by the order of completions would mix them up. So
+//! the owner of a receive queue reports the messages of one source in the order in which they were matched.
 //!
-//! Only messages whose bytes come without being asked for (eager ones) take part: a rendezvous
-//! waits for its receiver, and for as long as its length makes it, so it neither holds others back
-//! nor waits for them.
+//! Only eager messages take part. A rendezvous waits for its receiver, and takes as long as its length needs, so it
+//! neither holds others back nor waits for them.
 //!
-//! The owner calls [`MatchOrder::matched`] with each match (except of a message that is whole by then and has none to
-//! wait for: [`MatchOrder::is_clear`]), and [`MatchOrder::ended`] when the
-//! message is whole. It then reports what [`MatchOrder::next`] gives, until that gives nothing. A message
-//! that fails is taken out by [`MatchOrder::failed`]; before its failure is reported, so is all that
-//! [`MatchOrder::whole`] gives: these messages are there, and wait for one that may never come.
+//! The owner calls [`MatchOrder::matched`] with each match, except of a whole message that has none to wait for
+//! ([`MatchOrder::is_clear`]), and [`MatchOrder::ended`] when the message is whole. It then reports what
+//! [`MatchOrder::next`] returns, until that is nothing. It takes a failed message out by [`MatchOrder::failed`]. Before
+//! that failure it reports all that [`MatchOrder::whole`] returns: these messages are there, and wait for one that may
+//! never come.
 //!
-//! It keeps one entry for each match without a report, so whatever bounds those bounds it.
+//! It keeps one entry for each match without a report, so the bound of those bounds it.
 
 use crate::mutants::{Mutant, mutant};
 use alloc::vec::Vec;
@@ -38,14 +36,14 @@ struct Node<T> {
     entry: T,
 }
 
-/// Of one source: its oldest and its newest entry.
+/// The oldest and the newest entry of one source.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     head: u32,
     tail: u32,
 }
 
-/// See the module's text. `T` is what the owner keeps of a message.
+/// See the module's text. `T` is the owner's data of a message.
 #[derive(Debug)]
 pub struct MatchOrder<T> {
     nodes: Slab<Node<T>>,
@@ -60,7 +58,7 @@ impl<T> Default for MatchOrder<T> {
 }
 
 impl<T: Copy> MatchOrder<T> {
-    /// A message of `source` was matched, after all that were before.
+    /// Adds a matched message of `source`, behind its earlier ones.
     pub fn matched(&mut self, source: u32, entry: T) -> Place {
         if self.ends.len() <= source as usize {
             self.ends.resize(source as usize + 1, Ends { head: NONE, tail: NONE });
@@ -75,13 +73,13 @@ impl<T: Copy> MatchOrder<T> {
         Place { source, slot }
     }
 
-    /// All messages of `source` are reported: one that is whole when it is matched can be, too.
+    /// True if all messages of `source` are reported, so that one that is whole when matched can be, too.
     #[must_use]
     pub fn is_clear(&self, source: u32) -> bool {
         self.ends.get(source as usize).is_none_or(|ends| ends.head == NONE)
     }
 
-    /// All bytes of a message are there. [`MatchOrder::next`] gives it in its turn.
+    /// Marks a message as whole. [`MatchOrder::next`] returns it in its turn.
     pub fn ended(&mut self, place: Place) {
         self.nodes[place.slot as usize].whole = true;
     }
@@ -104,20 +102,20 @@ impl<T: Copy> MatchOrder<T> {
         self.unlink(source, before, slot)
     }
 
-    /// A message will never be whole.
+    /// Takes out a message that will never be whole.
     pub fn failed(&mut self, place: Place) {
         if let Some((before, slot)) = self.find(place.source, |slot, _| slot == place.slot) {
             self.unlink(place.source, before, slot);
         }
     }
 
-    /// Messages that are not reported.
+    /// Number of unreported messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Everything is reported.
+    /// True if everything is reported.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

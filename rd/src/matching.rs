@@ -1,13 +1,13 @@
 //! Matching of arrived messages with posted receives (`fi_tagged(3)`, `fi_msg(3)`).
 //!
-//! A matcher is an object of its own, apart from any endpoint, so that a shared receive context
-//! may own one for many endpoints. It is generic over how its owner names sources (`S`), and over
-//! what the owner keeps of posted receives (`R`) and of unexpected messages (`U`).
+//! A matcher is an object of its own, apart from any endpoint, so that a shared receive context may own one for many
+//! endpoints. It is generic over its owner's names of sources (`S`), and over its owner's data of posted receives (`R`)
+//! and unexpected messages (`U`).
 //!
-//! The engine reports messages in send order per source. The owner asks [`Matcher::find_posted`]
-//! with each: the receive posted first wins. What nobody wants yet goes in with
-//! [`Matcher::push_unexpected`], and every new receive first asks [`Matcher::find_unexpected`]:
-//! the message that arrived first wins. Tagged and untagged traffic never meet.
+//! The engine reports messages in send order per source. The owner asks [`Matcher::find_posted`] with each: the receive
+//! posted first wins. A message without a receive goes in with [`Matcher::push_unexpected`], and every new receive
+//! first asks [`Matcher::find_unexpected`]: the message that arrived first wins. Tagged and untagged traffic never
+//! meet.
 //!
 //! A key stays valid until its entry is removed. A match at the head of a queue costs one
 //! comparison; removal by key costs the same anywhere.
@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 use slab::Slab;
 
-/// Which messages a receive takes.
+/// The messages that a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern<S> {
     /// Only from this source; from any when `None`.
@@ -24,7 +24,7 @@ pub struct Pattern<S> {
     pub tag: Option<TagMask>,
 }
 
-/// A tag with the bits of it that do not matter.
+/// A tag, with a mask of bits that do not matter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TagMask {
     /// The tag wanted.
@@ -138,7 +138,7 @@ impl<S: Copy + Eq, R, U> Matcher<S, R, U> {
         take_all(&mut self.posted, pick).map(|posted| posted.entry).collect()
     }
 
-    /// What the owner keeps of a posted receive.
+    /// The owner's data of a posted receive.
     ///
     /// # Panics
     /// If the entry was removed.
@@ -171,8 +171,7 @@ impl<S: Copy + Eq, R, U> Matcher<S, R, U> {
         Ok(Key { tagged, slot })
     }
 
-    /// What the next [`Matcher::push_unexpected`] takes of memory, in bytes: nothing, unless its queue
-    /// has to grow.
+    /// Memory, in bytes, that the next [`Matcher::push_unexpected`] takes: 0 unless its queue must grow.
     #[must_use]
     pub fn growth_bytes(&self, tagged: bool) -> usize {
         self.unexpected[usize::from(tagged)].growth_bytes()
@@ -193,7 +192,7 @@ impl<S: Copy + Eq, R, U> Matcher<S, R, U> {
         take_all(&mut self.unexpected, pick).map(|message| message.entry).collect()
     }
 
-    /// What the owner keeps of an unexpected message.
+    /// The owner's data of an unexpected message.
     ///
     /// # Panics
     /// If the entry was removed.
@@ -275,7 +274,7 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Removes all that are wanted, in one pass.
+    /// Removes all entries that `wanted` picks, in one pass.
     fn take(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
         let mut at = self.head;

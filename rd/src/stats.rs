@@ -1,8 +1,8 @@
-//! Counters of one endpoint. Every dropped packet is counted under a reason.
+//! Counters of one endpoint. It counts every dropped packet under a reason.
 
 use crate::wire::remote::{REFUSALS, Refusal};
 
-/// Why a received packet was dropped (protocol.md §8).
+/// The reason for dropping a received packet (protocol.md §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum DropReason {
@@ -32,7 +32,7 @@ pub enum DropReason {
     NoBuffer,
     /// A table is full (peers, early messages).
     TableFull,
-    /// Its payload was cut off on the way; it was asked for again.
+    /// A switch cut its payload off; the endpoint asked for it again.
     Trimmed,
     /// Its seal is broken: its sender took the memory back before it was read.
     Recalled,
@@ -72,7 +72,7 @@ pub struct Stats {
     pub tx_payload_bytes: u64,
     /// Control packets sent.
     pub tx_control: u64,
-    /// Answers to hellos: proofs asked for before anything is remembered.
+    /// Answers to hellos: the endpoint asks for a proof before it keeps any state.
     pub tx_challenges: u64,
     /// Answers to probes of sessions that do not exist.
     pub tx_resets: u64,
@@ -80,8 +80,8 @@ pub struct Stats {
     pub tx_goodbye_confirmations: u64,
     /// Answers to hellos of another version.
     pub tx_version_refusals: u64,
-    /// Answers that were due and not given: too many at once, or in one second to names at other
-    /// addresses than the question came from.
+    /// Answers due but withheld: too many at once, or too many in one second to names at other addresses than the
+    /// question's.
     pub answers_withheld: u64,
     /// Data packets accepted.
     pub rx_data: u64,
@@ -89,15 +89,15 @@ pub struct Stats {
     pub rx_payload_bytes: u64,
     /// Control packets accepted.
     pub rx_control: u64,
-    /// Retransmissions asked for by a NACK.
+    /// Retransmissions after a NACK.
     pub rtx_nack: u64,
-    /// Retransmissions found necessary by a probe's answer.
+    /// Retransmissions after a probe's answer.
     pub rtx_probe: u64,
-    /// Retransmissions found necessary by what was acknowledged before them.
+    /// Retransmissions after acknowledgements of later packets.
     pub rtx_order: u64,
     /// Retransmissions of packets whose payload was cut off.
     pub rtx_trim: u64,
-    /// Retransmissions whose original had arrived after all (told by the receiver).
+    /// Retransmissions whose original had arrived after all (reported by the receiver).
     pub rtx_spurious: u64,
     /// Probes sent.
     pub probes: u64,

@@ -1,4 +1,4 @@
-//! What the engine asks the driver to send.
+//! Bursts: the datagrams that the engine asks the driver to send.
 
 use crate::host::SendToken;
 use crate::units::Ecn;
@@ -12,16 +12,16 @@ pub enum Part {
     Inline {
         /// Index of the first byte.
         start: u32,
-        /// How many bytes.
+        /// Number of bytes.
         len_bytes: u32,
     },
     /// Payload that the driver gathers from the user's buffer.
     Payload {
-        /// Whose memory.
+        /// The operation that has the memory.
         op: SendToken,
-        /// From where in the operation's buffer.
+        /// Offset in the operation's buffer.
         offset_bytes: u64,
-        /// How many bytes.
+        /// Number of bytes.
         len_bytes: u32,
     },
 }
@@ -33,7 +33,7 @@ pub enum Part {
 /// its buffers are allocated once.
 #[derive(Clone, Debug)]
 pub struct TxBurst {
-    /// Where to: the peer's name.
+    /// Destination: the peer's name.
     pub to: SocketAddr,
     /// Path (entropy) to use, below the negotiated path count.
     pub path: u16,
@@ -45,12 +45,12 @@ pub struct TxBurst {
     pub datagrams: u32,
     /// Sum of all datagrams.
     pub total_bytes: u32,
-    /// A control packet for ERD's information path, when the driver has one open to this peer.
+    /// True for a control packet that may take ERD's information path, if the driver has one open to this peer.
     pub info_path: bool,
-    /// Larger than the path now carries: fragmentation is allowed for this one.
+    /// True if it is larger than the path now carries: it may be fragmented.
     pub may_fragment: bool,
-    /// One sealed datagram: the last 8 bytes are its seal, which holds as it is. A port that has
-    /// the peer read the payload where it lies puts one there that it can break.
+    /// True for one sealed datagram: its last 8 bytes are a valid seal. A port that lets the peer read the payload in
+    /// place puts a seal there that it can break.
     pub sealed: bool,
     /// Headers and small payloads.
     pub bytes: Vec<u8>,

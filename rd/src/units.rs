@@ -1,4 +1,4 @@
-//! Numbers with a meaning: time, sequence numbers, identifiers.
+//! Number types: time, sequence numbers, identifiers.
 
 pub use erd_types::{Ecn, MICROSECOND, MILLISECOND, Nanos, SECOND};
 
@@ -38,8 +38,8 @@ impl Order {
     }
 }
 
-/// A peer as the engine numbers it: index into its peer table plus a generation, so that a
-/// number kept past [`crate::Endpoint::forget`] names nobody.
+/// A peer as the engine numbers it: index into its peer table plus a generation, so that a number kept past
+/// [`crate::Endpoint::forget`] names no peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct PeerId {
     /// Slot in the peer table.

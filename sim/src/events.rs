@@ -1,5 +1,5 @@
-//! What happens when. Events of one instant happen in the order in which they were entered, so
-//! that a run depends on nothing but its inputs.
+//! The event queue. Events of one instant happen in the order in which they were entered, so that a run depends only on
+//! its inputs.
 
 use crate::ids::{HostId, LinkId};
 use crate::time::Picos;

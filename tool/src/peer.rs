@@ -1,5 +1,4 @@
-//! What `erd serve` and those who talk to it have in common: where it is, and messages of a header
-//! and filling.
+//! The common part of `erd serve` and its clients: its address, and messages of a header and filling.
 
 use anyhow::{Context as _, Result, bail};
 use erd::verbs::{

@@ -1,4 +1,4 @@
-//! What /proc and /sys tell, below a root that tests put elsewhere.
+//! Reads /proc and /sys, below a root that tests put elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What the protocol engine and the ports both speak of, while neither knows the other.
+//! Types that the protocol engine and the ports share, so that neither depends on the other.
 #![no_std]
 #![forbid(unsafe_code)]
 

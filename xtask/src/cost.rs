@@ -1,4 +1,4 @@
-//! What an acknowledgement costs each controller, in instructions, counted by callgrind.
+//! The cost of an acknowledgement for each controller, in instructions, counted by callgrind.
 
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment};

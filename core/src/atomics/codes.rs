@@ -1,5 +1,5 @@
-//! The numbers of operations and datatypes in requests (docs/protocol.md §9), which are those of
-//! `enum fi_op` and `enum fi_datatype`.
+//! The numbers of operations and datatypes in requests (docs/protocol.md §9): those of `enum fi_op` and `enum
+//! fi_datatype`.
 
 macro_rules! codes {
     ($(#[$doc:meta])* enum $name:ident { $($(#[$text:meta])* $variant:ident = $number:literal,)* }) => {
@@ -24,11 +24,11 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What an atomic does with an element, its operand and its comparand.
+    /// The operation of an atomic: the new value of an element.
     enum Op {
-        /// The lesser of both.
+        /// The lesser of element and operand.
         Min = 0,
-        /// The greater of both.
+        /// The greater of element and operand.
         Max = 1,
         /// Their sum.
         Sum = 2,
@@ -70,7 +70,7 @@ codes! {
 }
 
 codes! {
-    /// What an element is.
+    /// The type of an element.
     enum Datatype {
         /// 8 bits, signed.
         Int8 = 0,

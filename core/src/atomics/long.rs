@@ -1,5 +1,4 @@
-//! `long double` and its complex numbers: what the processor's own arithmetic of C's type does,
-//! done in software, since Rust has no such type.
+//! `long double` and its complex numbers: the arithmetic of C's type in software, since Rust has no such type.
 
 use super::{LOCK, Number, Op, Operation, complex, real};
 use rustc_apfloat::Float;
@@ -44,7 +43,7 @@ impl Number for Long {
 }
 
 impl Long {
-    /// What lies at `at`; zero where there is nothing.
+    /// The number at `at`; zero beyond the end.
     fn read(bytes: &[u8], at: usize) -> Long {
         let mut whole = [0; BYTES];
         if let Some(part) = bytes.get(at..at + BYTES) {
@@ -60,10 +59,10 @@ impl Long {
 }
 
 impl Operation {
-    /// [`Operation::apply`] of numbers that are too long for the processor.
+    /// [`Operation::apply`] for numbers of this type.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Operation::apply`].
     pub(super) unsafe fn apply_long(
         self,
         places: &[(*mut u8, usize)],

@@ -1,4 +1,4 @@
-//! The addresses of an AV: its own, or those that processes share under a name.
+//! The address storage of an AV: a table of its own, or one that processes share under a name.
 
 use super::shared::Shared;
 use super::table::{Full, NotThere, Table};
@@ -16,11 +16,10 @@ pub enum Entries {
 }
 
 impl Entries {
-    /// An AV's own addresses, with room for `count`; those called `name` where one is given.
+    /// The AV's own addresses, with room for `count`, or the shared ones called `name` where given.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if addresses without a name are to be read only, or what keeps shared ones
-    /// from being opened.
+    /// [`Error::Invalid`] if addresses without a name would be read-only, or the error of opening shared ones.
     pub fn open(
         name: Option<&str>,
         count: usize,
@@ -48,7 +47,7 @@ impl Entries {
     /// Index of an address; one that is there already keeps its index and counts once more.
     ///
     /// # Errors
-    /// [`Error::NoMemory`] if the table is full, [`Error::Access`] if it may only be read.
+    /// [`Error::NoMemory`] if the table is full, [`Error::Access`] if it is read-only.
     pub fn insert(&mut self, addr: SocketAddr) -> Result<u32, Error> {
         match self {
             Entries::Own(table) => table.insert(addr).map_err(|Full| Error::NoMemory),
@@ -57,8 +56,8 @@ impl Entries {
         }
     }
 
-    /// Takes one insertion back. Answers the address if that was its last; its index is not given to
-    /// another before [`Entries::free`].
+    /// Takes one insertion back. Returns the address if that was its last; no other address gets its index before
+    /// [`Entries::free`].
     ///
     /// # Errors
     /// [`NotThere`].
@@ -69,8 +68,7 @@ impl Entries {
         }
     }
 
-    /// Nobody knows the removed address by its index any more. One that processes share keeps it for
-    /// ever.
+    /// Frees the index of a removed address, once nobody uses it. A shared address keeps its index for ever.
     pub fn free(&mut self, index: u64) {
         match self {
             Entries::Own(table) => table.free(index),
@@ -86,7 +84,7 @@ impl Entries {
         }
     }
 
-    /// What completions call an address: see [`Table::name`].
+    /// The name of an address in completions: see [`Table::name`].
     pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
         match self {
             Entries::Own(table) => table.name(addr, users_own),
@@ -102,7 +100,7 @@ impl Entries {
         }
     }
 
-    /// Lets completions call the address at an index so.
+    /// Sets the name in completions of the address at an index.
     ///
     /// # Errors
     /// [`NotThere`]; addresses that processes share have no other names.

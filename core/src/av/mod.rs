@@ -1,7 +1,7 @@
-//! Address vectors: peers' names by index.
+//! Address vectors: the names of peers by index.
 //!
-//! Inserting an address never touches the network. An address that is inserted again keeps its index, and leaves when it
-//! has been removed as often as it was inserted.
+//! Inserting an address never touches the network. An address inserted again keeps its index. It leaves once it was
+//! removed as often as inserted.
 
 pub mod entries;
 pub mod shared;
@@ -22,15 +22,15 @@ use table::{NotThere, Table};
 
 pub use table::ENTRIES_MAX;
 
-/// What an AV tells an endpoint that is bound to it.
+/// Notices from an AV to an endpoint that is bound to it.
 pub trait Member: Send + Sync {
-    /// `addr` is not at `fi_addr` any more. Its session may go on: the other side decides, too.
+    /// `addr` has left `fi_addr`. Its session may go on: the other side decides, too.
     fn peer_removed(&self, fi_addr: PeerIndex, addr: SocketAddr);
 
     /// Addresses were inserted.
     fn names_added(&self);
 
-    /// What [`AddressVector::find`] answers has changed.
+    /// The results of [`AddressVector::find`] have changed.
     fn names_changed(&self);
 }
 
@@ -47,7 +47,7 @@ pub struct AddressVector {
     rx_ctx_bits: u32,
     /// Users name addresses themselves in all insertions.
     user_ids: bool,
-    /// Endpoints bound here; those that are gone are swept out when one is added.
+    /// Endpoints bound here; adding one removes those that are gone.
     members: Mutex<Vec<Weak<dyn Member>>>,
     users: Users,
     _domain_use: Use,
@@ -98,7 +98,7 @@ impl AddressVector {
         av
     }
 
-    /// Who needs the AV.
+    /// The objects that need the AV.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
@@ -121,7 +121,7 @@ impl AddressVector {
         Ok(index.into())
     }
 
-    /// Takes an insertion back of which nobody knows.
+    /// Takes back an insertion that nobody has seen.
     pub fn take_back(&self, index: PeerIndex) {
         let mut table = self.table.write();
         if let Ok(Some(_)) = table.remove(index) {
@@ -158,7 +158,7 @@ impl AddressVector {
         fi_addr & (PeerIndex::MAX >> self.rx_ctx_bits)
     }
 
-    /// Where `addr` is, or what the user calls it, or [`NOWHERE`].
+    /// The index of `addr`, or the user's own name for it, or [`NOWHERE`].
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> PeerIndex {
         self.table.read().name(&addr, self.user_ids).unwrap_or(NOWHERE)
@@ -174,14 +174,13 @@ impl AddressVector {
         Ok(())
     }
 
-    /// Outside the locks: a member may look an address up meanwhile.
+    /// Calls `f` for each member, without the locks: a member may look an address up meanwhile.
     fn each_member(&self, f: impl FnMut(Arc<dyn Member>)) {
         let members = self.members.lock().clone();
         members.iter().filter_map(Weak::upgrade).for_each(f);
     }
 
-    /// Binds an endpoint: it is told of removals, and the AV stays open until the answer is
-    /// dropped.
+    /// Binds an endpoint: the AV tells it of removals, and stays open until the result is dropped.
     #[must_use]
     pub fn attach(&self, member: Weak<dyn Member>) -> Use {
         let mut members = self.members.lock();
@@ -199,8 +198,8 @@ impl AddressVector {
         if let Some(addr) = gone {
             self.domain.admission.shrank();
             self.each_member(|member| member.peer_removed(fi_addr, addr));
-            // An address that another thread inserts must not be taken for this one by an endpoint
-            // that was not told yet.
+            // The index is free only now: an endpoint not yet told must not take an address that another thread inserts
+            // for this one.
             self.table.write().free(fi_addr);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Addresses that processes of one user share under a name (`fi_av(3)`).
 //!
-//! An index is never given to another address, so that what one process removes is not mistaken by
-//! another, which is not told.
+//! No index is ever used for another address: a process learns of no removals, so it would mistake one address for
+//! another.
 
 use super::table::{ENTRIES_MAX, Full, NotThere};
 use crate::error::Error;
@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 
 /// Least room; pages that nobody touches cost nothing.
 const ROOM_MIN: usize = 1 << 14;
-/// Addresses that there are, in use or not.
+/// Number of addresses, in use or not.
 const COUNT: usize = 0;
-/// Where the `fi_addr` of each address begin.
+/// Start of the list of `fi_addr`, one for each address.
 const FI_ADDRS: usize = 1;
 /// Words of an address: its uses and port, its IP address, and the scope of that.
 const ENTRY_WORDS: usize = 4;
@@ -46,7 +46,7 @@ impl Shared {
     /// The addresses called `name`, with room for `count` if they are new.
     ///
     /// # Errors
-    /// What keeps them from being opened.
+    /// The error of opening them.
     pub fn open(
         name: &str,
         count: usize,
@@ -70,7 +70,7 @@ impl Shared {
         Ok(Shared { words, room, read_only, seen: parking_lot::Mutex::default() })
     }
 
-    /// Nothing can be inserted or removed.
+    /// True if nothing can be inserted or removed.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -88,12 +88,12 @@ impl Shared {
         self.words.word(at).store(value, Ordering::Release);
     }
 
-    /// Where an address lies.
+    /// The word at which an address begins.
     fn entry(&self, index: usize) -> usize {
         FI_ADDRS + self.room + index * ENTRY_WORDS
     }
 
-    /// How many addresses there are; a broken count of another process is not believed.
+    /// The number of addresses, limited to the room: another process may have broken the count.
     fn count(&self) -> usize {
         usize::try_from(self.load(COUNT)).unwrap_or(0).min(self.room)
     }
@@ -138,7 +138,7 @@ impl Shared {
         indices.any(|index| self.get((*index).into()).is_some())
     }
 
-    /// Index of an address; one that was ever there keeps its index and counts once more.
+    /// Inserts an address and returns its index; one that was ever there keeps its index and counts once more.
     ///
     /// # Errors
     /// [`Full`].
@@ -167,7 +167,7 @@ impl Shared {
         Ok(index as u32)
     }
 
-    /// Takes one insertion back. Answers the address if that was its last.
+    /// Takes one insertion back. Returns the address if that was its last.
     ///
     /// # Errors
     /// [`NotThere`], also where nothing can be removed.
@@ -192,7 +192,7 @@ impl Shared {
         (uses > 0).then_some(addr)
     }
 
-    /// What completions call an address.
+    /// The name of an address in completions.
     pub fn name(&self, addr: &SocketAddr) -> Option<u64> {
         let index = self.find(addr)?;
         self.get(index.into()).map(|_| index.into())

@@ -21,7 +21,7 @@ impl<'a> Node<'a> {
         Node::Name { stem, digits: &text[stem.len()..] }
     }
 
-    /// The node `n` places on; `None` beyond the last address or number.
+    /// The node `n` places further; `None` beyond the last address or number.
     fn nth(&self, n: u64) -> Option<String> {
         match self {
             Node::Ip(IpAddr::V4(first)) => {
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How many addresses these are; `None` if that overflows.
+    /// The number of addresses; `None` if that overflows.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
         usize::try_from(self.nodes.checked_mul(self.services)?).ok()

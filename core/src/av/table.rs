@@ -1,4 +1,4 @@
-//! The addresses of an AV: index to address and back.
+//! The own addresses of an AV: index to address and back.
 
 use std::collections::{BTreeSet, HashMap, hash_map};
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ struct Entry {
     addr: SocketAddr,
     /// Insertions not yet taken back.
     uses: u32,
-    /// What completions call it, if not by its index.
+    /// Its name in completions, if not its index.
     user_id: Option<u64>,
 }
 
@@ -20,9 +20,9 @@ struct Entry {
 pub struct Table {
     entries: Vec<Option<Entry>>,
     by_addr: HashMap<SocketAddr, u32>,
-    /// Addresses of each host.
+    /// Number of addresses of each host.
     by_host: HashMap<IpAddr, u32>,
-    /// Of the indices without an address, those that may get another.
+    /// Indices without an address that may get another.
     free: BTreeSet<u32>,
 }
 
@@ -30,7 +30,7 @@ pub struct Table {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// There is no address at an index.
+/// No address is at this index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotThere;
 
@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// Index of an address; one that is there already keeps its index and counts once more.
+    /// Inserts an address and returns its index; one that is there already keeps its index and counts once more.
     ///
     /// # Errors
     /// [`Full`].
@@ -75,8 +75,8 @@ impl Table {
         Ok(index)
     }
 
-    /// Takes one insertion back. Answers the address if that was its last; its index is not given to
-    /// another before [`Table::free`].
+    /// Takes one insertion back. Returns the address if that was its last; no other address gets its index before
+    /// [`Table::free`].
     ///
     /// # Errors
     /// [`NotThere`].
@@ -100,7 +100,7 @@ impl Table {
         Ok(Some(addr))
     }
 
-    /// Nobody knows the removed address by its index any more.
+    /// Frees the index of a removed address, once nobody uses it.
     pub fn free(&mut self, index: u64) {
         let vacant = |index: &u32| matches!(self.entries.get(*index as usize), Some(None));
         self.free.extend(u32::try_from(index).ok().filter(vacant));
@@ -113,8 +113,7 @@ impl Table {
         self.entries.get(index)?.as_ref().map(|entry| entry.addr)
     }
 
-    /// What completions call an address: by its user's name, or else by its index, unless all
-    /// names are `users_own`.
+    /// The name of an address in completions: the user's, or else its index, unless all names are `users_own`.
     #[must_use]
     pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
         let index = self.find(addr)?;
@@ -122,7 +121,7 @@ impl Table {
         entry.user_id.or((!users_own).then_some(index.into()))
     }
 
-    /// Lets completions call the address at an index so.
+    /// Sets the name in completions of the address at an index.
     ///
     /// # Errors
     /// [`NotThere`].

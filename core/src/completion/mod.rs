@@ -16,21 +16,21 @@ use queue::{Account, AccountId, Entry, Nothing, Queue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// Reads with entries at hand between two looks at the network.
+/// Reads that find entries, between two looks at the network.
 const READS_PER_PROGRESS: u32 = 32;
 
 /// State of a completion queue.
 pub struct CompletionQueue {
     queue: Mutex<Queue>,
-    /// Entries in the queue, written under its lock: who finds none need not take that.
+    /// Entries in the queue, written under its lock: a reader that finds 0 need not take the lock.
     unread: AtomicUsize,
-    /// Endpoints that complete here, and what readers sleep on.
+    /// Endpoints that complete here, and the wait object of readers.
     pub watch: Watch,
     signaled: AtomicBool,
     reads: AtomicU32,
-    /// Where the entries go, if that is another provider's queue.
+    /// The other provider's queue that gets the entries, if there is one.
     owner: Option<Box<dyn QueueOwner>>,
-    /// Held while the owner is given entries, so that it gets them in order.
+    /// Held while handing the owner entries, so that it gets them in order.
     handing: Mutex<()>,
     users: Users,
     _domain_use: Use,
@@ -73,14 +73,14 @@ impl CompletionQueue {
         )
     }
 
-    /// Who needs the queue.
+    /// The objects that need the queue.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
     }
 
-    /// Hands up to `count` entries to `f`, good and bad in their order, after progress if none is
-    /// there; how many.
+    /// Hands up to `count` entries to `f`, good and bad in their order, after progress if none is there. Returns how
+    /// many.
     pub fn poll(&self, count: usize, mut f: impl FnMut(&Entry)) -> usize {
         let mut take = || {
             if self.unread.load(Ordering::Acquire) == 0 {
@@ -107,12 +107,12 @@ impl CompletionQueue {
     /// Sleeps until an entry is there, for `timeout_ms` at most, or for ever if that is negative;
     /// false if none came.
     pub fn wait(&self, timeout_ms: i32) -> bool {
-        // There is room for no entry.
+        // No entry is read, so the result says nothing.
         let _ = self.read_or_sleep(0, 1, timeout_ms, |_, _| ());
         self.has(1)
     }
 
-    /// Keeps the queue open until the answer is dropped.
+    /// Keeps the queue open until the result is dropped.
     #[must_use]
     pub fn hold(&self) -> Use {
         self.users.add()
@@ -124,7 +124,7 @@ impl CompletionQueue {
         self.queue.lock().open_account()
     }
 
-    /// Adds completions, and wakes those who wait for them.
+    /// Adds completions, and wakes those that wait for them.
     pub fn push(&self, entries: impl Iterator<Item = Entry>) {
         let mut queue = self.queue.lock();
         let before = queue.unread();
@@ -137,7 +137,7 @@ impl CompletionQueue {
         }
     }
 
-    /// What the locked queue has in it now.
+    /// Updates the atomics from the locked queue.
     fn note(&self, queue: &Queue) {
         self.unread.store(queue.unread(), Ordering::Release);
     }
@@ -152,8 +152,8 @@ impl CompletionQueue {
         taken
     }
 
-    /// Hands up to `count` good entries to `sink`, each with its place, after progress if none is there;
-    /// how many.
+    /// Hands up to `count` good entries to `sink`, each with its place, after progress if none is there. Returns how
+    /// many.
     ///
     /// # Errors
     /// [`Nothing`] if none is there, or an error is first.
@@ -164,7 +164,7 @@ impl CompletionQueue {
     ) -> Result<usize, Nothing> {
         let first = self.take(count, &mut sink);
         if first.is_err() {
-            // Before an error, too: who peeks in vain reads only errors.
+            // Before an error, too: an application whose peeks find nothing reads only errors.
             self.watch.progress();
         }
         if first == Err(Nothing::Empty) {
@@ -192,7 +192,7 @@ impl CompletionQueue {
     /// negative) or [`CompletionQueue::signal`] is called.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`CompletionQueue::read`].
     pub fn read_or_sleep(
         &self,
         count: usize,
@@ -226,7 +226,7 @@ impl CompletionQueue {
         queue.unread() >= wanted || queue.error_is_first()
     }
 
-    /// The same without the lock as long as nothing is there; or a signal came.
+    /// The same, also true after a signal; it takes no lock as long as nothing is there.
     fn may_have(&self, wanted: usize) -> bool {
         let unread = self.unread.load(Ordering::Acquire);
         unread >= wanted
@@ -234,14 +234,14 @@ impl CompletionQueue {
             || (unread > 0 && self.has(wanted))
     }
 
-    /// Asks for a wake-up by the next entry. `None` if it came already.
+    /// Arms a wake-up by the next entry. `None` if it came already.
     fn arm(&self, wanted: usize) -> Option<Wakes> {
         // An earlier signal must not end the sleep; one that comes from here on must.
         let wakes = self.watch.clear();
         let mut queue = self.queue.lock();
         let enough = queue.unread() >= wanted || queue.error_is_first();
         if enough || self.signaled.load(Ordering::Acquire) {
-            // Another thread may have armed the queue: that stays.
+            // The queue stays armed: another thread may have armed it.
             return None;
         }
         queue.armed = true;
@@ -254,7 +254,7 @@ impl CompletionQueue {
         self.has(1)
     }
 
-    /// `fi_trywait(3)`: true if nothing is there, and whatever comes makes the fd readable.
+    /// `fi_trywait(3)`: true if nothing is there, and any entry makes the fd readable.
     pub fn may_sleep(&self) -> bool {
         self.watch.progress();
         if self.has(1) {
@@ -266,14 +266,14 @@ impl CompletionQueue {
         armed && !signaled && self.watch.arm_timer()
     }
 
-    /// Lets endpoints progress for the owner, who gets the entries.
+    /// Lets endpoints progress, and hands their entries to the owner.
     pub fn serve(&self) {
         self.watch.progress();
         self.watch.serve_owners();
         self.hand_over();
     }
 
-    /// Ends a sleep, the present one or else the next.
+    /// Ends the present sleep, or else the next.
     pub fn signal(&self) {
         self.signaled.store(true, Ordering::Release);
         self.watch.wake();
@@ -284,11 +284,11 @@ impl CompletionQueue {
         self.owner.is_some()
     }
 
-    /// Gives the owner, if there is one, the entries that are there. It calls, and no lock of an
-    /// endpoint is held.
+    /// Hands the owner, if there is one, the entries that are there. Call it on the owner's own call, without an
+    /// endpoint's lock.
     pub(crate) fn hand_over(&self) {
         let Some(owner) = &self.owner else { return };
-        // The thread that is at it takes all.
+        // The thread that holds it hands over all entries.
         let Some(_handing) = self.handing.try_lock() else { return };
         let mut queue = self.queue.lock();
         while let Some(entry) = queue.lend() {

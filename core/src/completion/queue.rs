@@ -14,23 +14,23 @@ const KEPT_ENTRIES: usize = 4096;
 
 /// One completion, good or bad.
 pub struct Entry {
-    /// The operation's context: the application's, never looked at.
+    /// The application's context of the operation, never read.
     pub context: *mut c_void,
-    /// What it was.
+    /// Kind of the operation.
     pub flags: Flags,
     /// Bytes received.
     pub len_bytes: usize,
-    /// Where a multi-receive message lies, else NULL.
+    /// Address of a message in a multi-receive buffer, else NULL.
     pub buf: *mut c_void,
     /// Remote CQ data.
     pub data: u64,
     /// Tag of the message.
     pub tag: u64,
-    /// Who sent it, or [`crate::peer_index::NOWHERE`].
+    /// The sender, or [`crate::peer_index::NOWHERE`].
     pub source: PeerIndex,
     /// The peer's name, for queue pairs.
     pub peer: Option<SocketAddr>,
-    /// Which [`Account`] of the queue holds the operation's slot until this is read.
+    /// The [`Account`] of the queue that holds the operation's slot until this is read.
     pub account: AccountId,
     /// Set for an operation that failed.
     pub failure: Option<Box<Failure>>,
@@ -39,10 +39,10 @@ pub struct Entry {
 // SAFETY: the pointers are the application's; nothing here reads through them.
 unsafe impl Send for Entry {}
 
-/// What an error entry says beyond an [`Entry`].
+/// The fields of an error entry beyond an [`Entry`].
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Why it failed.
+    /// The cause of the failure.
     pub cause: Cause,
     /// Bytes that did not fit the buffer.
     pub overflow_bytes: usize,
@@ -50,15 +50,15 @@ pub struct Failure {
     pub text: Vec<u8>,
 }
 
-/// Completions of one endpoint and direction that have not been read. The endpoint counts them
-/// with its outstanding operations, and so bounds the queue.
+/// Number of unread completions of one endpoint and direction. The endpoint counts them with its outstanding
+/// operations, and so bounds the queue.
 pub type Account = Arc<AtomicU32>;
 
 /// Index of an [`Account`] in one queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AccountId(u32);
 
-/// Why nothing was read.
+/// The reason why nothing was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nothing {
     /// No entry is there.
@@ -72,7 +72,7 @@ pub enum Nothing {
 pub struct Queue {
     entries: VecDeque<Entry>,
     accounts: Vec<Account>,
-    /// A waiter wants to be told of the next entry.
+    /// A waiter must be woken at the next entry.
     pub armed: bool,
 }
 
@@ -80,7 +80,7 @@ impl Queue {
     /// Gives an endpoint a new account.
     pub(crate) fn open_account(&mut self) -> (AccountId, Account) {
         let account = Account::default();
-        // An account that only the queue still holds is over once all its entries were read.
+        // An account that only the queue still holds ends once all its entries were read.
         let over = |old: &Account| Arc::strong_count(old) == 1 && old.load(Ordering::Relaxed) == 0;
         let index = self.accounts.iter().position(over).unwrap_or(self.accounts.len());
         match self.accounts.get_mut(index) {
@@ -96,7 +96,7 @@ impl Queue {
         self.entries.len()
     }
 
-    /// The next read finds an error.
+    /// True if the next read finds an error.
     #[must_use]
     pub(crate) fn error_is_first(&self) -> bool {
         self.entries.front().is_some_and(|entry| entry.failure.is_some())
@@ -118,12 +118,12 @@ impl Queue {
         self.entries.push_front(entry);
     }
 
-    /// A lent entry counts as read.
+    /// Counts a lent entry as read.
     pub(crate) fn written(&mut self, entry: &Entry) {
         self.accounts[entry.account.0 as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Hands up to `count` good entries to `sink`, each with its place; how many.
+    /// Hands up to `count` good entries to `sink`, each with its place. Returns how many.
     ///
     /// # Errors
     /// [`Nothing`] if the first entry is missing or an error.
@@ -157,7 +157,7 @@ impl Queue {
         self.pop()
     }
 
-    /// Hands up to `count` entries to `f`, good and bad in their order; how many.
+    /// Hands up to `count` entries to `f`, good and bad in their order. Returns how many.
     pub fn take(&mut self, count: usize, mut f: impl FnMut(&Entry)) -> usize {
         let mut taken = 0;
         while taken < count

@@ -18,11 +18,11 @@ impl Endpoint {
         Arc::clone(self) as _
     }
 
-    /// Binds the endpoint; `ctx` is the transmit context that is meant. An endpoint that is enabled
-    /// takes what `attach_late` says.
+    /// Binds the endpoint; `ctx` selects the transmit context. An enabled endpoint takes only what `attach_late`
+    /// allows.
     ///
     /// # Errors
-    /// Why not.
+    /// The error of the binding.
     pub fn attach(self: &Arc<Self>, what: Bound<'_>, ctx: u8) -> Result<(), Error> {
         let mut state = self.lock();
         let bindings = match &mut *state {
@@ -81,14 +81,13 @@ impl Endpoint {
                 None
             }
         };
-        // Never both locks: readers hold theirs first.
+        // Never hold both locks: readers take theirs first.
         drop(state);
         self.watches.lock().extend(watched);
         Ok(())
     }
 
-    /// A context of a scalable endpoint closes: what it was bound to may be closed before the
-    /// endpoint.
+    /// A context of a scalable endpoint closes: the objects that it was bound to may close before the endpoint.
     pub fn detach(&self, role: Role) {
         let mut state = self.lock();
         let (tx, more_tx, rx) = match &mut *state {
@@ -133,10 +132,9 @@ impl Endpoint {
     }
 }
 
-/// Binds an endpoint whose engine runs already. libfabric's manual wants everything bound before;
-/// its own providers take more, and Sandia OpenSHMEM relies on that. A queue or counter for what
-/// has none counts what completes from now on. An AV and a context of receives decide whose
-/// messages came so far, and so come too late.
+/// Binds an endpoint whose engine runs already. libfabric's manual wants everything bound before; its own providers
+/// take more, and Sandia OpenSHMEM relies on that. A queue or counter where there was none counts completions from now
+/// on. An AV and a receive context come too late, since they decide about messages that have already come.
 fn attach_late(driver: &mut Driver, what: Bound<'_>, ctx: u8) -> Result<Option<Watched>, Error> {
     let host = &mut driver.host;
     let tx = tx_of(&mut host.tx, &mut host.more_tx, ctx);
@@ -154,8 +152,8 @@ fn attach_late(driver: &mut Driver, what: Bound<'_>, ctx: u8) -> Result<Option<W
             driver._eq = Some(users.add());
             Ok(None)
         }
-        // All that endpoints send goes through the domain's sockets, with a shared transmit context or
-        // without. A program that binds one late may close it before the endpoint, so the endpoint does not hold it.
+        // All endpoints send through the domain's sockets, with a shared transmit context or without. A program that
+        // binds one late may close it before the endpoint, so the endpoint does not hold it.
         Bound::Stx(_) => Ok(None),
         Bound::Av(_) | Bound::Srx(_) => {
             tracing::info!(

@@ -1,4 +1,4 @@
-//! What an endpoint is bound to, and the checks of that.
+//! The objects that an endpoint is bound to, and their checks.
 
 use super::complete::{BoundCntr, BoundCq, Direction};
 use super::receives::Receives;
@@ -12,20 +12,20 @@ use crate::uses::{Use, Users};
 use crate::watch::Watch;
 use std::sync::Arc;
 
-/// Flags of a counter that count what sends and receives do not.
+/// Flags of counters that count other operations than sends and receives.
 const REMOTE_FLAGS: Flags = Flags::REMOTE.union(Flags::READ).union(Flags::WRITE);
 
-/// What is known of it before the endpoint is enabled.
+/// The bindings of an endpoint before it is enabled.
 #[derive(Default)]
 pub struct Bindings {
     pub(super) av: Option<(Arc<AddressVector>, Use)>,
     pub(super) tx: Direction,
-    /// Of the transmit contexts of a scalable endpoint after the first.
+    /// The directions of a scalable endpoint's transmit contexts after the first.
     pub(super) more_tx: Vec<Direction>,
     pub(super) rx: Direction,
     /// An event queue, which stays open as long.
     pub(super) eq: Option<Use>,
-    /// A context that has the receives.
+    /// The receive context, if the endpoint has no receives of its own.
     pub(super) receives: Option<Receives>,
     /// A shared transmit context.
     pub(super) stx: Option<Use>,
@@ -40,8 +40,8 @@ pub enum Role {
     Rx,
 }
 
-/// Something that an application reads, and so lets endpoints progress. It is open as long as the
-/// endpoint is bound to it.
+/// A queue or counter that an application reads, which lets endpoints progress. It stays open while the endpoint is
+/// bound to it.
 pub(super) enum Watched {
     Cq(Arc<CompletionQueue>),
     Cntr(BoundCntr),
@@ -56,12 +56,12 @@ impl Watched {
     }
 }
 
-/// What an endpoint can be bound to; queues and counters with what they are for.
+/// An object to bind an endpoint to; queues and counters with their purpose.
 #[derive(Clone, Copy)]
 pub enum Bound<'a> {
     /// An address vector.
     Av(&'a Arc<AddressVector>),
-    /// A queue for sends, receives or both. With `selective`, only operations complete there that ask for it.
+    /// A queue for sends, receives or both. With `selective`, only operations that ask for it complete there.
     Cq {
         /// The queue.
         cq: &'a Arc<CompletionQueue>,
@@ -76,11 +76,11 @@ pub enum Bound<'a> {
     Events(&'a Users),
     /// A shared receive context.
     Srx(&'a Arc<SharedReceives>),
-    /// A shared transmit context, of which there is nothing else.
+    /// A shared transmit context, which has no other state.
     Stx(&'a Users),
 }
 
-/// What is watched for a direction.
+/// The watches of a direction's queue and counters.
 pub(super) fn watches_of(direction: &Direction) -> impl Iterator<Item = *const Watch> {
     let cq = direction.cq.as_ref().map(|bound| &raw const bound.cq.watch);
     let counters = [&direction.cntr, &direction.reads, &direction.writes];
@@ -88,7 +88,7 @@ pub(super) fn watches_of(direction: &Direction) -> impl Iterator<Item = *const W
     cq.into_iter().chain(counters.into_iter().flatten())
 }
 
-/// Where sends and receives complete.
+/// The completion of sends and of receives.
 pub(super) type Both<'a> = (&'a mut Direction, &'a mut Direction);
 
 pub(super) fn bind_cq(

@@ -1,5 +1,5 @@
-//! What every call that sends, or asks for a peer's memory, says beside the bytes: its checks, and
-//! what its operation begins and ends with.
+//! The common part of all calls that send or access a peer's memory: arguments beside the bytes, their checks, and the
+//! begin and end of an operation.
 
 use super::driver::{Driver, refusal};
 use super::host::tx_of;
@@ -15,14 +15,14 @@ use erd_rd::{PeerId, PostError, Target, Targets};
 use erd_types::mutants::{Mutant, mutant};
 use std::ffi::c_void;
 
-/// What becomes of the bytes in an operation's buffers.
+/// The use of the bytes in an operation's buffers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Payload {
     /// A message carries them.
     Sent,
     /// A write carries them.
     Written,
-    /// They are a read's, or an atomic operation's, which are copied elsewhere.
+    /// The buffers of a read or an atomic operation, copied elsewhere.
     Other,
 }
 
@@ -35,7 +35,7 @@ pub struct Call {
     pub context: *mut c_void,
     /// Remote CQ data.
     pub data: Option<u64>,
-    /// What is asked for.
+    /// Flags of the call.
     pub flags: Flags,
     /// A success is not reported, whatever the flags (`fi_inject`).
     pub silent: bool,
@@ -44,7 +44,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Without data.
+    /// A call without data.
     pub fn new(dest: PeerIndex, context: *mut c_void, flags: Flags) -> Call {
         Call { dest, context, data: None, flags, silent: false, ctx: 0 }
     }
@@ -65,7 +65,7 @@ impl Call {
     }
 }
 
-/// A caller's list. `None` if it is longer than `max`, or NULL with a count.
+/// A caller's list as a slice. `None` if it is longer than `max`, or NULL with a count.
 ///
 /// # Safety
 /// `at` is NULL or has `count` elements, which stay during `'a`.
@@ -77,10 +77,10 @@ pub unsafe fn list<'a, T>(at: *const T, count: usize, max: usize) -> Option<&'a 
     Some(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(at, count) } })
 }
 
-/// Checks that all buffers have addresses: a NULL that is passed by mistake would end the process.
+/// Checks that all buffers have addresses: a NULL passed by mistake would end the process.
 ///
 /// # Errors
-/// [`Error::Invalid`].
+/// [`Error::Invalid`] if one has none.
 pub(super) fn check_buffers(all: &[&Buffers]) -> Result<(), Error> {
     if all.iter().all(|buffers| buffers.are_somewhere()) {
         return Ok(());
@@ -89,7 +89,7 @@ pub(super) fn check_buffers(all: &[&Buffers]) -> Result<(), Error> {
     Err(Error::Invalid)
 }
 
-/// The stretches of a peer's memory that a list of at most [`TARGETS_MAX`] names.
+/// The stretches of a peer's memory in a list of at most [`TARGETS_MAX`].
 pub fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Option<Targets> {
     let mut targets = [Target::default(); TARGETS_MAX];
     for (target, part) in targets.iter_mut().zip(list) {
@@ -99,12 +99,11 @@ pub fn targets_of<T>(list: &[T], f: impl Fn(&T) -> Option<Target>) -> Option<Tar
 }
 
 impl<O: Outside> Driver<O> {
-    /// Checks a call of `len_bytes` and takes a place for its operation, of which the flags are to
-    /// be filled in. [`Driver::posted`] copies the `payload` of a message or write, if the application
-    /// needs not wait for it.
+    /// Checks a call of `len_bytes` and takes a place for its operation, whose flags the caller fills in.
+    /// [`Driver::posted`] copies the `payload` of a message or write, if the application need not wait for it.
     ///
     /// # Errors
-    /// Why nothing was taken.
+    /// The reason why no place was taken.
     pub(super) fn admit(
         &mut self,
         call: &Call,
@@ -120,7 +119,7 @@ impl<O: Outside> Driver<O> {
         let tx = self.host.tx_of(call.ctx);
         let asked =
             call.flags.intersects(Flags::COMPLETION) || (owed.is_none() && tx.always_completes());
-        // What has completed takes a place among the unread completions, until it is read.
+        // A completed operation keeps its place until its completion is read.
         let (live, tx_size) = (self.host.sends.live(), self.config.tx_size);
         if live >= tx_size || live - self.host.early + tx.unread() >= tx_size {
             self.progress();
@@ -145,8 +144,7 @@ impl<O: Outside> Driver<O> {
         Ok((peer, handle, op))
     }
 
-    /// Whether an operation that gives bytes away completes when these are copied, and not when
-    /// they have been delivered.
+    /// Whether an operation that sends bytes completes once they are copied, not once they are delivered.
     fn is_early(
         &self,
         (call, payload): (&Call, Payload),
@@ -167,9 +165,8 @@ impl<O: Outside> Driver<O> {
             Flags::INJECT_COMPLETE => true,
             _ if !level.is_empty() => false,
             _ if written && len_bytes > ORDERED_BYTES as u64 => false,
-            // Nobody waits for `fi_inject`, and what counts it takes it for delivered. So do programs
-            // that count writes: when the number is reached they set a flag at the peer. A fence
-            // tells of what came before it.
+            // Nobody waits for `fi_inject`, and a counter that counts it means delivery. So do programs that count
+            // writes: at a number they set a flag at the peer. A fence waits for the operations before it.
             _ => {
                 let counted = written && self.host.tx_of(call.ctx).writes.is_some();
                 self.config.completes_early
@@ -181,10 +178,10 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// Checks a call of `len_bytes`.
+    /// Checks a call of `len_bytes`, without taking a place.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for refusing it.
     pub(super) fn check(&self, call: &Call, len_bytes: u64) -> Result<(), Error> {
         if !self.host.tx_of(call.ctx).is_bound() && self.owed.is_none() {
             return Err(Error::NoQueue);
@@ -201,12 +198,12 @@ impl<O: Outside> Driver<O> {
         Ok(())
     }
 
-    /// The engine has taken an operation, or not. An operation that completes early completes now. This
-    /// sends from the application's memory what can go at once, and copies the payload after that: the
-    /// peer does not wait for the copy.
+    /// Ends a post: the engine has taken the operation, or not. An operation that completes early completes now. This
+    /// first sends what can go at once from the application's memory, then copies the payload, so the peer does not
+    /// wait for the copy.
     ///
     /// # Errors
-    /// Why nothing was posted.
+    /// The reason why nothing was posted.
     pub(super) fn posted(
         &mut self,
         now: u64,

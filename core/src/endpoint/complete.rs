@@ -1,4 +1,4 @@
-//! From finished operations to queue entries and counters.
+//! Completion: from finished operations to queue entries and counters.
 
 use super::operations::{RecvOp, SendOp};
 use super::ops::Context;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// The completion queue of one direction.
 pub(super) struct BoundCq {
     pub cq: Arc<CompletionQueue>,
-    /// Only operations that ask for it complete there.
+    /// Only operations that ask for a completion complete there.
     pub selective: bool,
     account_id: AccountId,
     account: Account,
@@ -43,25 +43,25 @@ impl BoundCntr {
     }
 }
 
-/// An entry on its way to the queue. Names of peers are looked up when it gets there.
+/// An entry on its way to the queue. The names of peers are looked up only there.
 pub(super) struct Done {
     pub entry: Entry,
     pub peer: Option<PeerId>,
 }
 
-/// Where sends or receives complete.
+/// The queue and counters of sends or of receives.
 #[derive(Default)]
 pub(super) struct Direction {
     pub cq: Option<BoundCq>,
-    /// Of messages.
+    /// The counter of messages.
     pub cntr: Option<BoundCntr>,
-    /// Of reads: ours, or peers' reads of our memory.
+    /// The counter of reads: ours, or peers' reads of our memory.
     pub reads: Option<BoundCntr>,
-    /// Of writes, likewise.
+    /// The counter of writes, likewise.
     pub writes: Option<BoundCntr>,
     /// Completions of the present call, pushed under one lock at its end.
     pub done: Vec<Done>,
-    /// Of the endpoint, or of the transmit context.
+    /// The context of the endpoint, or of the transmit context.
     pub context: Context,
 }
 
@@ -82,12 +82,12 @@ impl Direction {
         self.cq.as_ref().is_some_and(|bound| bound.cq.has_owner())
     }
 
-    /// A reader may sleep until the next completion: it must not wait for the next call.
+    /// True if a reader may sleep until the next completion, which then must not wait for the next call.
     pub(super) fn may_be_slept_on(&self) -> bool {
         self.cq.as_ref().is_some_and(|bound| bound.cq.watch.can_sleep())
     }
 
-    /// Completions that the application has not read.
+    /// Number of completions that the application has not read.
     pub(super) fn unread(&self) -> usize {
         let queued = |bound: &BoundCq| bound.account.load(Ordering::Relaxed) as usize;
         self.done.len() + self.cq.as_ref().map_or(0, queued)
@@ -148,8 +148,7 @@ impl Direction {
         self.fail_send(op, cause, op.context.0);
     }
 
-    /// An operation failed of which the application has read that it completed: its context may
-    /// name something else by now.
+    /// An operation failed after the application has read its completion: its context may name something else by now.
     pub(super) fn send_lost(&mut self, op: &SendOp, cause: Cause) {
         self.fail_send(op, cause, self.context.0);
     }
@@ -195,7 +194,7 @@ impl Direction {
     }
 }
 
-/// What a completion says.
+/// The fields of a completion.
 #[derive(Clone, Copy)]
 pub(super) struct Report {
     pub context: *mut c_void,
@@ -209,7 +208,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Nothing but a context and flags.
+    /// A report of only a context and flags.
     pub(super) fn new(context: *mut c_void, flags: Flags) -> Report {
         Report {
             context,

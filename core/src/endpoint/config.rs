@@ -1,4 +1,4 @@
-//! What an endpoint is asked to be.
+//! The attributes of an endpoint, and the engine's settings that follow from them and the domain.
 
 use super::limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
 use crate::domain::Domain;
@@ -11,26 +11,26 @@ use erd_rd::config::{Config, Near, Seals};
 use erd_sys::clock::realtime_ns;
 use std::net::SocketAddr;
 
-/// Datagrams of this size are best on a path that carries any: of the 64 KiB that segmentation
-/// offload takes in one piece, few are headers, and a lost one is soon sent again.
+/// Bytes of one burst: the 64 KiB that segmentation offload takes in one piece. Few of them are headers, and a lost one
+/// is soon sent again.
 const BURST_BYTES: u32 = 64 << 10;
 /// The same over Soft-RoCE, where a doorbell costs nearly as much as a datagram: `ib_send_bw -c UD` sends
 /// 45 MB/s with one datagram for each and twice that with 32 (docs/verbs.md).
 const BURST_SOFTWARE_BYTES: u32 = 128 << 10;
 
-/// What a receive that is kept posted counts for in the engine's receive buffer.
+/// Bytes of the engine's receive buffer that one posted receive counts for.
 const RECV_SLOT_WORTH_BYTES: usize = 2 << 10;
 
 /// Sizes and capabilities of one endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct EpConfig {
-    /// Sends outstanding or with unread completions.
+    /// Most sends, outstanding or with unread completions.
     pub tx_size: usize,
-    /// Receives likewise.
+    /// Most receives, likewise.
     pub rx_size: usize,
-    /// Most bytes of a payload that is the caller's again when the call returns.
+    /// Longest payload (bytes) of a call that returns the buffer at once.
     pub inject_bytes: u64,
-    /// Longest message.
+    /// Longest message, in bytes.
     pub max_msg_bytes: u64,
     /// Least space below which a buffer of many messages is released.
     pub min_multi_recv_bytes: usize,
@@ -38,14 +38,14 @@ pub struct EpConfig {
     pub directed: bool,
     /// Completions name their source.
     pub source: bool,
-    /// A message of a source that is not in the AV completes as an error, which has its address.
+    /// A message of a source that is not in the AV completes as an error with its address.
     pub source_err: bool,
-    /// Number of the queue pair that this is: completions have it as their tag, and say which
-    /// address they are about.
+    /// Number of the queue pair, if it is one: its completions have the number as their tag, and name the peer's
+    /// address.
     pub queue_pair: Option<u32>,
-    /// Transmit contexts, if it is an engine of a scalable endpoint; else 0.
+    /// Number of transmit contexts of a scalable endpoint; else 0.
     pub tx_contexts: usize,
-    /// Messages and writes may complete when they are copied.
+    /// Messages and writes may complete once they are copied.
     pub completes_early: bool,
     /// Default flags of sends.
     pub tx_flags: Flags,
@@ -54,7 +54,7 @@ pub struct EpConfig {
 }
 
 impl EpConfig {
-    /// Of a queue pair: it receives from anyone, and completions say who it was.
+    /// The attributes of a queue pair: it receives from anyone, and completions name the sender.
     pub fn for_queue_pair(number: u32, tx_size: usize, rx_size: usize) -> EpConfig {
         EpConfig {
             tx_size,
@@ -80,7 +80,7 @@ impl EpConfig {
     }
 }
 
-/// Largest datagram that an endpoint of the domain sends to other hosts or takes from them, in bytes.
+/// Largest datagram, in bytes, between an endpoint of the domain and other hosts.
 pub(super) fn datagram_bytes(domain: &Domain) -> u16 {
     let verbs_bytes = domain.verbs.as_ref().map(|port| port.address().mtu_bytes);
     let v6 = domain.local.is_ipv6();
@@ -92,11 +92,11 @@ fn seals(domain: &Domain) -> Option<Seals> {
     domain.shares.as_ref().map(|_| seals)
 }
 
-/// The engine's settings towards peers on this host, where these are others.
+/// The engine's settings towards peers on this host, where they differ.
 pub(super) fn near(domain: &Domain) -> Option<Near> {
     let plan::Near { paths, scheme, link_bytes_per_s, datagram_bytes } = domain.near()?;
     let (seals, scheme) = (seals(domain), scheme.build());
-    // The sockets set this one by themselves, if any: another takes a control message a datagram.
+    // The sockets can set only this value by themselves: any other takes a control message per datagram.
     let ecn = Ecn::Ect0;
     Some(Near { datagram_bytes, paths, link_bytes_per_s, seals, ecn, scheme })
 }
@@ -109,11 +109,11 @@ pub(super) fn engine_config(
     recv_buffer_bytes: usize,
 ) -> Config {
     let settings = &domain.settings;
-    // The engine counts a packet as 1 KiB more than it has, and fills half the buffer at most: so
-    // many bytes are never more packets than there are receives.
+    // The engine counts 1 KiB per packet beside its bytes, and fills half the buffer at most. So this many bytes are
+    // never more packets than there are receives.
     let recv_buffer_bytes = match &domain.verbs {
         Some(port) => port.recv_slots() as usize * RECV_SLOT_WORTH_BYTES,
-        // The kernel hands space back in quarters.
+        // The kernel releases space in quarters.
         None => recv_buffer_bytes / 4 * 3,
     };
     Config {

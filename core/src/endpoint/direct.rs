@@ -1,4 +1,4 @@
-//! Posting by callers in Rust, as many as they like under one lock.
+//! Posting by Rust callers: many operations under one lock.
 
 use super::driver::Driver;
 use super::ops::Buffers;
@@ -11,7 +11,7 @@ use crate::flags::Flags;
 use crate::run::Driven;
 use erd_sys::clock::monotonic_ns;
 
-/// An endpoint while its lock is held. Each call posts one operation, or answers why not.
+/// An endpoint while its lock is held. Each call posts one operation, or returns the reason why not.
 pub struct Poster<'a> {
     driver: &'a mut Driver,
     /// [`Flags::MORE`] if others follow in the same call: they can share a datagram.
@@ -46,7 +46,7 @@ impl Poster<'_> {
         self.driver.post_rma(request)
     }
 
-    /// A request with these operands of 8 bytes, which are to be filled in.
+    /// Posts a request with operands of 8 bytes, which this fills in.
     pub fn rma_with(
         &mut self,
         request: &mut RmaPost,
@@ -69,7 +69,7 @@ impl Endpoint {
     /// Calls `post` for 0 to `count - 1`, in order, until it refuses one.
     ///
     /// # Errors
-    /// How many were posted, and why not all: the reason of `post`, or `refused` of an error of the endpoint.
+    /// The number posted, and the reason for stopping: that of `post`, or `refused` of an error of the endpoint.
     pub fn post_each<E>(
         &self,
         count: usize,
@@ -87,7 +87,7 @@ impl Endpoint {
         for index in 0..count {
             let more = if index + 1 < count { Flags::MORE } else { Flags::empty() };
             if let Err(error) = post(index, &mut Poster { driver, more }) {
-                // Those before it were told to wait for it.
+                // The operations before it wait for it.
                 driver.transmit(monotonic_ns(), true);
                 driver.publish();
                 return Err((index, error));

@@ -23,19 +23,18 @@ use erd_types::mutants::{Mutant, mutant};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Time between two looks whether the application has made room, where many endpoints are looked at
-/// at once.
+/// Time between two checks whether the application has made room, for endpoints that a look covers.
 const ROOM_LOOK_NS: u64 = 100_000;
 
 /// See the module's text.
 pub struct Driver<O: Outside = Kernel> {
     /// The protocol engine.
     pub engine: Engine,
-    /// What the engine asks of the endpoint.
+    /// The engine's host.
     pub host: EpHost,
     /// Its ports.
     pub carriers: Carriers<O>,
-    /// Name of the congestion control, for who watches.
+    /// Name of the congestion control, for observers.
     pub(super) scheme: &'static str,
     /// The domain.
     pub domain: Arc<Domain>,
@@ -44,14 +43,14 @@ pub struct Driver<O: Outside = Kernel> {
     pub(super) _av_use: Use,
     pub(super) _eq: Option<Use>,
     pub(super) _stx: Option<Use>,
-    /// Peers by `fi_addr`; what an AV removes is forgotten.
+    /// Peers by `fi_addr`; the driver forgets those that the AV removes.
     pub(super) peers: Vec<Option<PeerId>>,
     /// Peers by `fi_addr` with the number of a receive context ([`AddressVector::base`]).
     pub(super) contexts: HashMap<PeerIndex, PeerId>,
     /// `fi_addr` by peer, for completions, with the peer's generation.
     pub(super) sources: Vec<Option<(u32, PeerIndex)>>,
     pub(super) config: EpConfig,
-    /// What the operation about to be posted owes, if it is deferred work.
+    /// The debt of the operation about to be posted, if it is deferred work.
     pub(super) owed: Option<Box<Owed>>,
 }
 
@@ -100,7 +99,7 @@ impl<O: Outside> Driven for Driver<O> {
 }
 
 impl<O: Outside> Driver<O> {
-    /// The time.
+    /// The monotonic time, in nanoseconds.
     pub(super) fn now_ns(&self) -> u64 {
         self.carriers.clock.now_ns()
     }
@@ -108,7 +107,7 @@ impl<O: Outside> Driver<O> {
     /// The peer at `fi_addr`.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why there is none.
     pub fn peer_at(&mut self, fi_addr: PeerIndex) -> Result<PeerId, Error> {
         let index = usize::try_from(fi_addr).map_err(|_| Error::Invalid)?;
         if let Some(Some(peer)) = self.peers.get(index) {
@@ -136,7 +135,7 @@ impl<O: Outside> Driver<O> {
         Ok(peer)
     }
 
-    /// An address left the AV, or moved there. Its session goes on: the peer may know us still.
+    /// An address left the AV, or moved there. Its session goes on: the peer may still know us.
     pub(super) fn forget(&mut self, fi_addr: PeerIndex) {
         let index = usize::try_from(fi_addr).unwrap_or(usize::MAX);
         if let Some(peer) = self.peers.get_mut(index).and_then(Option::take) {
@@ -163,7 +162,7 @@ impl<O: Outside> Driver<O> {
                 }
             }
         }
-        // Receives first: what a peer's end has let go is reported before its sends that fail.
+        // Receives first: the end of a peer reports its receives before its failed sends.
         let (tx, more_tx) = (&mut self.host.tx, &mut self.host.more_tx);
         for direction in [&mut self.host.under_way.rx, tx].into_iter().chain(more_tx) {
             if direction.done.is_empty() {
@@ -203,7 +202,7 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// Where a peer is in the AV.
+    /// The index of a peer in the AV, or [`NOWHERE`].
     pub(super) fn source_of(&mut self, peer: PeerId) -> PeerIndex {
         let index = peer.index as usize;
         if let Some(Some((generation, fi_addr))) = self.sources.get(index)
@@ -213,7 +212,7 @@ impl<O: Outside> Driver<O> {
         }
         let name = self.engine.peer_name(peer);
         let fi_addr = name.map_or(NOWHERE, |name| self.av.find(name));
-        // An address that is not there may be inserted later, so that is not remembered.
+        // Do not cache a missing address: it may be inserted later.
         if fi_addr != NOWHERE {
             if index >= self.sources.len() {
                 self.sources.resize(index + 1, None);
@@ -223,7 +222,7 @@ impl<O: Outside> Driver<O> {
         fi_addr
     }
 
-    /// When the next step is due, arrivals on the fds apart; [`NEVER_NS`] for not at all. Right if
+    /// Time at which the next step is due, arrivals on the fds apart; [`NEVER_NS`] for never. Valid if
     /// [`Driver::tells`].
     pub(super) fn due_ns(&self) -> u64 {
         let host = &self.host;
@@ -235,7 +234,7 @@ impl<O: Outside> Driver<O> {
         if self.engine.has_ready() || host.has_completions() || host.has_to_settle() {
             return 0;
         }
-        // Room comes when the application reads, which nobody tells.
+        // Reading by the application makes room, without notice.
         if host.receives.wait_for_room() {
             due_ns.min(self.now_ns() + ROOM_LOOK_NS)
         } else {
@@ -243,14 +242,14 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// Nothing is to be done but at [`Driver::due_ns`] and when an fd tells of an arrival.
+    /// True if work comes only at [`Driver::due_ns`] and with arrivals on an fd.
     pub(super) fn tells(&self) -> bool {
         let Carriers { link, port, .. } = &self.carriers;
         !link.has_verbs() && !port.tampers() && self.host.receives.need_no_call()
     }
 }
 
-/// Why a post was refused.
+/// The error of a refused post.
 pub(super) fn refusal(error: PostError) -> Error {
     match error {
         PostError::Full => Error::Again,

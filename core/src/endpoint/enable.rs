@@ -1,4 +1,4 @@
-//! From an endpoint that is set up to one that runs, and its end.
+//! Enabling an endpoint: from set-up to running, and its end.
 
 use super::bindings::Bindings;
 use super::complete::{BoundCq, Direction};
@@ -32,11 +32,11 @@ impl Endpoint {
     /// `fi_enable`.
     ///
     /// # Errors
-    /// Why not; the endpoint is as before then.
+    /// The reason why it failed; the endpoint is unchanged then.
     pub fn enable(self: &Arc<Self>) -> Result<(), Error> {
         let mut state = self.lock();
         let State::Setup(setup) = &mut *state else {
-            // Each context of a scalable endpoint is enabled, and so is the endpoint.
+            // A program enables each context of a scalable endpoint, and the endpoint too.
             let again = matches!(&*state, State::Enabled(driver) if driver.config.tx_contexts > 0);
             return if again { Ok(()) } else { Err(Error::State) };
         };
@@ -69,7 +69,7 @@ impl Endpoint {
     }
 }
 
-/// What has to be opened for an endpoint to run.
+/// The parts to open before an endpoint runs.
 struct Parts {
     engine: Engine,
     tx: Arc<TxSockets>,
@@ -111,15 +111,15 @@ impl Parts {
     }
 }
 
-/// What a driver is made of.
+/// The parts of a driver.
 pub struct Made<O: Outside> {
-    /// The engine, with the name that the port receives at.
+    /// The engine, with the address that the port receives at.
     pub engine: Engine,
     /// The ports.
     pub carriers: Carriers<O>,
     /// The name of the engine's congestion control.
     pub scheme: &'static str,
-    /// What the endpoint is asked to be.
+    /// The attributes of the endpoint.
     pub config: EpConfig,
     /// The address vector and the queues.
     pub bindings: Bindings,
@@ -128,7 +128,7 @@ pub struct Made<O: Outside> {
 }
 
 impl Bindings {
-    /// An address vector, and one queue for all completions.
+    /// Bindings to an address vector and to one queue for all completions.
     #[must_use]
     pub fn new(av: &Arc<AddressVector>, cq: &Arc<CompletionQueue>) -> Bindings {
         let nobody = Weak::<Endpoint>::new() as Weak<dyn Member>;
@@ -144,7 +144,7 @@ impl<O: Outside> Driver<O> {
         let Made { engine, carriers, scheme, config, bindings, regions } = made;
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
-        // What another provider lends is bounded by that.
+        // The other provider bounds what it lends.
         let receives = bindings.receives.unwrap_or_else(|| Receives::Own(Own::new(rx_size)));
         let is_foreign = matches!(receives, Receives::Foreign(_));
         let recvs_max = if is_foreign { u32::MAX } else { rx_size + PARTS_MAX };
@@ -187,7 +187,7 @@ impl<O: Outside> Driver<O> {
         })
     }
 
-    /// Starts the goodbyes.
+    /// Starts the goodbyes to all peers.
     pub fn close(&mut self) {
         let now = self.now_ns();
         self.engine.close(now, &mut self.host);
@@ -213,7 +213,7 @@ impl Driver {
         &self.carriers.port.rx
     }
 
-    /// Writes the counters where the settings say.
+    /// Writes the counters to the place that the settings name.
     pub(super) fn write_stats(&self) {
         let to = &self.domain.settings.stats;
         if to.is_empty() {
@@ -230,13 +230,12 @@ impl Driver {
 /// The receive socket of a new endpoint.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it could not be bound.
 pub(super) fn bind_socket(domain: &Domain, at: SocketAddr) -> Result<RxSocket, Error> {
     RxSocket::bind(at, &domain.port_options()).map_err(|error| port_error(&error))
 }
 
-/// The name of an endpoint: where its socket is bound, or the domain's address if that is
-/// everywhere.
+/// The name of an endpoint: its socket's address, with the domain's IP address if the socket is bound to all.
 pub(super) fn name(domain: &Domain, rx: &RxSocket) -> SocketAddr {
     let bound = rx.local_addr();
     if bound.ip().is_unspecified() { SocketAddr::new(domain.local, bound.port()) } else { bound }

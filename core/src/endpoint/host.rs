@@ -1,7 +1,7 @@
 //! The driver's side of the engine's boundary ([`erd_rd::Host`]): operations and their memory.
 //!
-//! The engine calls in here with the endpoint's lock held, and may not be called back. What has to
-//! be answered to it, and what is to be completed, waits here until the call returns.
+//! The engine calls in here with the endpoint's lock held, and nothing may call it back. Answers to it and completions
+//! wait here until the call returns.
 
 use super::complete::Direction;
 use super::limits::FEW_SENDS;
@@ -33,49 +33,49 @@ use std::sync::Arc;
 /// Receives under way beyond those that the application posted: parts of multi-receive buffers.
 pub(super) const PARTS_MAX: u32 = 1 << 16;
 
-/// The room of a longer copy is not kept in the operation's place.
+/// Longest copy whose buffer stays in the operation's place for the next.
 const LONG_COPY_BYTES: usize = 2 * INJECT_BYTES;
 
 /// See the module's text.
 pub struct EpHost {
     /// Bounded by the transmit queue's size.
     pub(super) sends: Pool<SendOp>,
-    /// Sends that closing waits for.
+    /// Number of sends that closing waits for.
     pub(super) promised: usize,
-    /// Sends under way that completed early.
+    /// Number of sends under way that completed early.
     pub(super) early: usize,
-    /// Room for copies longer than `inject_size` that nobody uses; [`FEW_SENDS`] at most.
+    /// Unused buffers for copies longer than `inject_size`; [`FEW_SENDS`] at most.
     pub(super) long_copies: Vec<Vec<u8>>,
-    /// Peers and transmit contexts of which such a send has failed in this call: told once.
+    /// Peers and transmit contexts whose early send has failed in this call: reported once.
     pub(super) lost: Vec<(PeerId, u8)>,
-    /// Bounded by what the engine admits of each peer.
+    /// Bounded by the requests that the engine admits from each peer.
     pub(super) served: Pool<Served>,
     /// The memory that peers may reach.
     pub(super) regions: Arc<KeyTable>,
     /// Peers that may use keys of the application.
     pub admitted: Admitted,
     pub(super) tx: Direction,
-    /// Of the transmit contexts of a scalable endpoint after the first.
+    /// The directions of a scalable endpoint's transmit contexts after the first.
     pub(super) more_tx: Vec<Direction>,
     /// Receives until they are reported.
     pub(super) under_way: UnderWay,
-    /// Where messages find them.
+    /// The receives that messages match.
     pub(super) receives: Receives,
-    /// Sessions that ended by an error, to be told when the engine's call is over.
+    /// Sessions that ended by an error, to report when the engine's call is over.
     pub(super) ended: Vec<(PeerId, OpError)>,
-    /// Answers whose memory has gone. The burst being made must not be sent.
+    /// Answers whose memory has gone. The driver must not send the burst under construction.
     pub(super) gone: Vec<SendToken>,
     pub(super) local: IpAddr,
-    /// The interface's limit, or the application's.
+    /// Largest datagram: the interface's limit, or the application's.
     pub(super) datagram_bytes: u16,
-    /// The same towards peers on this host, where it is another.
+    /// The same towards peers on this host, where it differs.
     pub(super) near_bytes: Option<u16>,
-    /// Length of a payload that is not copied, if its memory is registered.
+    /// Least payload that is sent without a copy, if its memory is registered.
     pub(super) zero_copy_bytes: u64,
     pub(super) settling: Settling,
 }
 
-/// [`EpHost::tx_of`], to be changed while operations are borrowed.
+/// [`EpHost::tx_of`], mutable while operations are borrowed.
 pub(super) fn tx_of<'a>(
     tx: &'a mut Direction,
     more_tx: &'a mut [Direction],
@@ -88,13 +88,13 @@ pub(super) fn tx_of<'a>(
 }
 
 impl EpHost {
-    /// Sends that are under way.
+    /// Number of sends under way.
     #[must_use]
     pub fn live_sends(&self) -> usize {
         self.sends.live()
     }
 
-    /// Receives have met messages and are not reported.
+    /// True if receives have met messages and are not reported.
     #[must_use]
     pub fn has_unreported(&self) -> bool {
         !self.under_way.match_order.is_empty()
@@ -108,7 +108,7 @@ impl EpHost {
         }
     }
 
-    /// Where the sends of a transmit context complete.
+    /// The queue and counters of a transmit context's sends.
     pub(super) fn tx_of(&self, ctx: u8) -> &Direction {
         match ctx {
             0 => &self.tx,
@@ -127,7 +127,7 @@ impl EpHost {
         (op.bounced, op.lent) = (true, false);
     }
 
-    /// A send is through. A short copy's room stays in its place for the next.
+    /// Ends a send. The buffer of a short copy stays in its place for the next.
     pub(super) fn end_send(&mut self, handle: Handle) {
         if let Some(op) = self.sends.get_mut(handle)
             && op.bounce.capacity() > LONG_COPY_BYTES
@@ -140,7 +140,7 @@ impl EpHost {
         self.sends.give_back(handle);
     }
 
-    /// Waits until no datagram of an operation is on its way out of memory that is not ours.
+    /// Waits until no datagram of an operation is being sent from memory that is not ours.
     pub(super) fn settle_all(&mut self) {
         let (least_bytes, settling) = (self.zero_copy_bytes, &mut self.settling);
         if self.sends.handles().next().is_some() || self.served.handles().next().is_some() {
@@ -152,7 +152,7 @@ impl EpHost {
         served.for_each(|served| served.settle(least_bytes, settling));
     }
 
-    /// Ends all operations without a word: their memory is the application's again.
+    /// Ends all operations without a report: the application gets their memory back.
     pub(super) fn abandon(&mut self) {
         self.settle_all();
         let sends: Vec<Handle> = self.sends.handles().collect();
@@ -167,13 +167,13 @@ impl EpHost {
         (self.promised, self.early) = (0, 0);
     }
 
-    /// Where sends and receives complete.
+    /// The completion queues of sends and of receives.
     pub(super) fn queues(&self) -> [Option<Arc<CompletionQueue>>; 2] {
         [&self.tx, &self.under_way.rx]
             .map(|part| part.cq.as_ref().map(|bound| Arc::clone(&bound.cq)))
     }
 
-    /// The engine has to be told what its calls left open.
+    /// True if calls of the engine left something to tell it.
     pub(super) fn has_to_settle(&self) -> bool {
         let UnderWay { releases, watches, .. } = &self.under_way;
         let nothing = releases.is_empty() && watches.is_empty();
@@ -297,13 +297,13 @@ impl Host for EpHost {
             EndReason::Goodbye => None,
         };
         let cause = Cause::from(error.unwrap_or(OpError::PeerClosed));
-        // What still waits at its sender will never come.
+        // Bytes that still wait at their sender will never come.
         self.receives.void(cause, |message| {
             message.held.is_none() && message.msg.peer == peer && message.msg.session == session
         });
         if let Some(error) = error {
             self.receives.fail_directed(peer, cause, &mut self.under_way);
-            // Our own closing needs no word in the log.
+            // Closing this side needs no log line.
             if error != OpError::Canceled {
                 self.ended.push((peer, error));
             }

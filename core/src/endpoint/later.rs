@@ -1,4 +1,4 @@
-//! Operations that are posted when a counter gets far enough.
+//! Operations that are posted when a counter reaches a threshold.
 
 use super::Endpoint;
 use super::call::check_buffers;
@@ -19,7 +19,7 @@ use crate::trigger::Deferred;
 use std::ffi::c_void;
 use std::sync::{Arc, Weak};
 
-/// What is posted.
+/// The operation to post.
 pub enum Post {
     /// A send.
     Send(SendRequest),
@@ -35,12 +35,11 @@ pub struct Later {
     post: Post,
     /// Bytes of an injected message, which the post's buffers point to.
     kept: Vec<u8>,
-    /// Where deferred work counts; `None` for an operation that completes as others do.
+    /// The counter of deferred work; `None` for an operation that completes as others do.
     owed: Option<Option<Arc<Counter>>>,
 }
 
-// SAFETY: the buffers are lent by the application until the operation completes, and contexts are
-// never looked at.
+// SAFETY: the buffers are lent by the application until the operation completes, and this code never reads contexts.
 unsafe impl Send for Later {}
 // SAFETY: a shared reference reads nothing but the endpoint's pointer.
 unsafe impl Sync for Later {}
@@ -83,7 +82,7 @@ impl Post {
         }
     }
 
-    /// What an injected operation reads, whose buffers are the caller's again when it returns.
+    /// The bytes of an injected operation, whose buffers return to the caller with the call.
     fn injected(&mut self) -> Option<&mut Buffers> {
         let (flags, buffers) = match self {
             Post::Send(request) => (request.call.flags, &mut request.buffers),
@@ -110,10 +109,10 @@ impl Post {
 }
 
 impl Later {
-    /// An operation of `endpoint`; `owed` says where it counts if it is deferred work.
+    /// An operation of `endpoint`; `owed` has its counter if it is deferred work.
     ///
     /// # Errors
-    /// Why not: what can be checked is checked at once.
+    /// The reason for refusing it: whatever can be checked now is checked now.
     pub fn new(
         endpoint: &Arc<Endpoint>,
         mut post: Post,
@@ -128,7 +127,7 @@ impl Later {
             }
             Ok(())
         })?;
-        // Deferred work is about what its buffers hold when it is posted.
+        // Deferred work sends the bytes that its buffers hold when it is posted.
         if owed.is_none()
             && let Some(buffers) = post.injected()
         {

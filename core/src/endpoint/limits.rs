@@ -1,20 +1,19 @@
-//! Limits of an endpoint that several of its parts keep to.
+//! Limits of an endpoint that several of its parts share.
 
 /// Longest message that completes when it is copied, in bytes. A write that asks for no level does so up to
-/// [`ORDERED_BYTES`]: it is met whole and in its turn, so that a read or a message that is posted after its
-/// completion is met after it. A longer write may be overtaken on its way. The copy costs a ping-pong of
-/// 64 KiB 4 to 7 % of its time, and saves an exchange of 33,000 to 65,536 B 20 to 45 %, since nobody waits for an
-/// acknowledgement. (A payload that the peer reads where it lies is announced first. So the copy is made before
-/// its pages are lent: they are the copy's.)
+/// [`ORDERED_BYTES`]: the target applies it whole and in its turn, so a read or message posted after its completion
+/// arrives after it. A longer write may be overtaken. The copy costs a ping-pong of 64 KiB 4 to 7 % of its time, and
+/// saves an exchange of 33,000 to 65,536 B 20 to 45 %, since nobody waits for an acknowledgement. (The sender announces
+/// a payload that the peer reads in place. So it makes the copy before it lends pages: they are the copy's.)
 pub const EARLY_BYTES_MAX: u64 = 64 << 10;
-/// Operations under way up to which those longer than `inject_size` are copied, and completions reach
-/// their queue within the call: who has more under way has no need to wait for one.
+/// Operations under way up to which an endpoint copies those longer than `inject_size`, and puts completions into their
+/// queue within the call. An application with more under way need not wait for one.
 pub const FEW_SENDS: usize = 8;
-/// Reads up to this length are copied when they are met, so that what comes after them does not
-/// change their answer: `fi_ep_attr.max_order_war_size` says so.
+/// The target copies reads up to this length when it meets them, so later operations do not change their answer
+/// (`fi_ep_attr.max_order_war_size`).
 pub const ORDERED_BYTES: usize = 1024;
-/// Unread completions of one endpoint above which buffers of many messages take no more,
-/// and no completion data of peers' writes.
+/// Unread completions of one endpoint above which it takes no more messages into multi-receive buffers, and no
+/// completion data of peers' writes.
 pub const UNREAD_MAX: usize = 1 << 16;
 /// Least space below which a multi-receive buffer is released, where the application does not say.
 pub const MIN_MULTI_RECV_BYTES: usize = 64;

@@ -1,17 +1,16 @@
 //! Reliable datagram endpoints.
 //!
-//! An endpoint has one lock, around everything that its operations touch. The order of locks is: a
-//! watch's list of endpoints, then an endpoint, then queues, counters and what a domain shares.
+//! An endpoint has one lock, around everything that its operations touch. The order of locks is: a watch's list of
+//! endpoints, then an endpoint, then queues, counters and a domain's shared objects.
 //!
-//! - [`Endpoint`]: the object; `object`: opening it, names and options; `bind`: what it reports
-//!   to; `config`: what it is asked for;
-//! - `post_send`, `post_rma`: posting; `call`: what these have in common; `direct`: many in
-//!   one call; `later`: operations that wait for counters;
+//! - [`Endpoint`]: the object; `object`: opening it, names and options; `bind`: its bindings; `config`: its attributes;
+//! - `post_send`, `post_rma`: posting; `call`: their common part; `direct`: many in one call; `later`: operations that
+//!   wait for counters;
 //! - `driver`: the enabled endpoint, which the loop in [`crate::run`] runs; `host`, `serve`: the answers to
 //!   the engine's questions;
 //! - `receives`: receives of the endpoint's own, of a shared context, or of another provider's;
 //! - `ops`: operations and memory; `complete`: completions;
-//! - `observe`, `stats`: what is shown to people.
+//! - `observe`, `stats`: its state for people.
 
 mod bind;
 pub mod bindings;
@@ -78,42 +77,42 @@ use std::time::{Duration, Instant};
 /// Time without a call after which the helper thread steps in, where the application leaves
 /// progress to the provider.
 const AUTO_IDLE_NS: u64 = 1_000_000;
-/// Longest wait of `fi_close` for answers to be acknowledged, and for goodbyes; the engine gives
-/// these up before.
+/// Longest wait of `fi_close` for acknowledgements of answers, and for goodbyes; the engine gives up earlier.
 const GOODBYE_MAX_NS: u64 = 2_000_000_000;
 /// Pause between two looks while closing.
 const CLOSING_PAUSE: Duration = Duration::from_micros(100);
 
 /// State of an endpoint.
 pub struct Endpoint {
-    /// For those whom this endpoint tells of itself.
+    /// For lists that hold this endpoint.
     me: Weak<Endpoint>,
     /// The domain that it belongs to.
     pub domain: Arc<Domain>,
     state: Mutex<State>,
-    /// Counts the application's calls but those that look at many endpoints at once, so that the helper thread sees whether it progresses.
+    /// Counts the application's calls, except looks at many endpoints. From it the helper thread sees whether the
+    /// endpoint progresses.
     calls: AtomicU64,
     /// Queues and counters that let this endpoint progress.
     watches: Mutex<Vec<Watched>>,
-    /// A bug was caught in the middle of a call: nothing here is looked at any more.
+    /// A bug was caught in the middle of a call: no call reads this state any more.
     failed: AtomicBool,
-    /// Tells when something is due to those who look at many endpoints at once.
+    /// Tells the looks that cover this endpoint when it is due.
     teller: Arc<Teller>,
-    /// It is in the domain's list of those that hold messages back, or is about to be put back there.
-    /// Changed under its lock alone.
+    /// The endpoint is in the domain's list of those that hold messages back, or is about to be put back. Changed under
+    /// its lock alone.
     listed: AtomicBool,
-    /// What its posts know of that list.
+    /// What its posts have seen of that list.
     known: Known,
-    /// Another provider that has the receives.
+    /// The other provider that has the receives, if one does.
     srx_owner: OnceLock<Arc<dyn ReceiveOwner>>,
-    /// Held while that is asked for them.
+    /// Held while asking that provider for receives.
     serving: Mutex<()>,
     owner: Process,
     users: Users,
     _domain_use: Use,
 }
 
-/// Where an endpoint stands.
+/// The state of an endpoint.
 enum State {
     /// Not enabled yet.
     Setup(Box<Setup>),
@@ -121,7 +120,7 @@ enum State {
     Closed,
 }
 
-/// What is known before an endpoint is enabled.
+/// The parts of an endpoint that is not enabled yet.
 struct Setup {
     rx: RxSocket,
     config: EpConfig,
@@ -130,8 +129,8 @@ struct Setup {
     regions: Arc<KeyTable>,
 }
 
-/// The lock of an endpoint. If a bug makes a call panic, the endpoint is failed. The caller that
-/// unlocks it tells when the endpoint is due.
+/// The lock of an endpoint. If a bug makes a call panic, the endpoint fails. The caller that unlocks it tells when the
+/// endpoint is due.
 struct Guard<'a> {
     state: MutexGuard<'a, State>,
     endpoint: &'a Endpoint,
@@ -256,7 +255,7 @@ impl Member for Endpoint {
     }
 
     fn names_added(&self) {
-        // The owner may want those of what it has queued.
+        // The owner may need the addresses of its queued messages.
         self.srx_owner.get().into_iter().for_each(|owner| owner.addresses_changed());
     }
 
@@ -266,13 +265,13 @@ impl Member for Endpoint {
 }
 
 impl Endpoint {
-    /// Who needs the endpoint.
+    /// The objects that need the endpoint.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
     }
 
-    /// Ends the endpoint: keeps what was promised and ends all sessions in good order, within bounds.
+    /// Ends the endpoint: keeps its promises and ends all sessions in good order, within bounds.
     pub fn close(self: &Arc<Self>) {
         crate::progress::unregister(self);
         self.leave_watches();
@@ -289,8 +288,8 @@ impl Endpoint {
         drop(last);
         shared.iter().for_each(|srx| srx.tell_of_orphans());
         queues.iter().flatten().for_each(|cq| cq.hand_over());
-        // Work that waits for room here ends, and what the last completions have made due is done:
-        // nobody else may let the domain progress.
+        // End work that waits for room here, and do what the last completions have made due: nobody else may let the
+        // domain progress.
         self.work();
     }
 
@@ -315,13 +314,13 @@ impl Endpoint {
         Some(Guard { state: self.state.try_lock()?, endpoint: self })
     }
 
-    /// The application called: the helper thread need not.
+    /// Records a call of the application, so that the helper thread need not step in.
     fn touch(&self) {
         // A lost count of two threads does no harm.
         self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Calls of the application but those that look at many endpoints at once.
+    /// Calls of the application, except looks at many endpoints.
     #[must_use]
     pub fn own_calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
@@ -333,7 +332,7 @@ impl Endpoint {
         self.calls.load(Ordering::Relaxed).wrapping_add(self.teller.looks())
     }
 
-    /// The endpoint is this process's, and not that of the process that forked this one.
+    /// True if the endpoint belongs to this process, not to the process that forked it.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.owner.is_current()
@@ -345,7 +344,7 @@ impl Endpoint {
         !self.failed.load(Ordering::Acquire) && self.owner.is_current()
     }
 
-    /// Runs a post. If it fails, earlier ones that waited for it ([`crate::flags::Flags::MORE`]) go out.
+    /// Runs a post. If it fails, this sends earlier ones that waited for it ([`crate::flags::Flags::MORE`]).
     ///
     /// # Errors
     /// Those of `post`, [`Error::State`] if the endpoint is not enabled, [`Error::Failed`].
@@ -356,7 +355,7 @@ impl Endpoint {
         }
         let posted = self.if_enabled(|driver| {
             let posted = post(driver);
-            // A caller that is to try again has let the endpoint progress.
+            // A caller that must try again has let the endpoint progress.
             if !matches!(posted, Ok(()) | Err(Error::Again)) {
                 driver.transmit(monotonic_ns(), false);
             }
@@ -368,21 +367,21 @@ impl Endpoint {
         posted.unwrap_or(Err(Error::State))
     }
 
-    /// This endpoint holds messages back: others of the domain get to know it.
+    /// Enters this endpoint, which holds messages back, in the domain's list.
     #[cold]
     fn list(&self) {
         self.listed.store(self.domain.held.list(self.me.clone()), Ordering::Relaxed);
     }
 
-    /// A call that posts lets others send what they hold back.
+    /// Lets other endpoints send what they hold back, in a call that posts.
     fn free_others(&self) {
         self.domain.held.free(FreeingCall::Post, &self.known, |other| other == address(self));
     }
 
-    /// [`Endpoint::progress`] by the helper thread, who never waits for the application: the lock would be
-    /// handed to it while it has no processor, and keep the application from its own endpoint. (What
-    /// counters have made due is posted as the application would.) `None` while that is in a call. Otherwise when the next step is due, if one is; from here on the
-    /// fds, which `f` gets, tell of arrivals.
+    /// [`Endpoint::progress`] by the helper thread. It uses try_lock: a descheduled helper must not keep the
+    /// application from its endpoint. (It posts work that counters have made due as the application would.) `None`
+    /// while the application is in a call. Otherwise the time at which the next step is due, if any; from here on the
+    /// fds, which `f` gets, report arrivals.
     pub(crate) fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<Option<u64>> {
         if !self.is_usable() {
             return Some(None);
@@ -420,7 +419,7 @@ impl Endpoint {
         self.watches.lock().iter().any(|watched| watched.watch().has_sleepers())
     }
 
-    /// A bug was caught: nothing here is looked at any more.
+    /// Marks the endpoint as failed by a bug: no call reads its state any more.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
         polled::note_failure();
@@ -433,7 +432,7 @@ impl Endpoint {
         if self.domain.auto_progress { idle_ns.min(AUTO_IDLE_NS) } else { idle_ns }
     }
 
-    /// Keeps what was promised, then ends all sessions in good order; both within bounds.
+    /// Keeps the promises, then ends all sessions in good order; both within bounds.
     fn say_goodbye(&self) {
         if !self.is_usable() {
             return;
@@ -451,7 +450,7 @@ impl Endpoint {
         self.if_enabled(|driver| driver.write_stats());
     }
 
-    /// Keeps what was promised, unless another thread holds the endpoint or peers do not answer.
+    /// Keeps the promises, unless another thread holds the endpoint or peers do not answer.
     pub(crate) fn flush_until(&self, end: Instant) {
         while self.is_usable() && Instant::now() < end {
             let Some(state) = self.state.try_lock_until(end) else { return };

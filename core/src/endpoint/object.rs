@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 impl Endpoint {
-    /// An endpoint bound to `at`, to be bound to an AV and queues and to be enabled. Peers may
-    /// reach the memory in `regions`.
+    /// An endpoint at the address `at`. The caller binds it to an AV and queues, and enables it. Peers may reach the
+    /// memory in `regions`.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it failed.
     pub fn new(
         domain: &Arc<Domain>,
         regions: &Arc<KeyTable>,
@@ -50,7 +50,7 @@ impl Endpoint {
         }))
     }
 
-    /// Failures of operations that completed early have this context, at this transmit context.
+    /// Sets the context of failures of early-completed operations, for a transmit context.
     pub fn report_losses_as(&self, ctx: u8, context: *mut c_void) {
         let mut state = self.lock();
         let (tx, more_tx) = match &mut *state {
@@ -73,7 +73,7 @@ impl Endpoint {
     /// A snapshot of the flow to a peer.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it failed.
     pub fn flow(&self, peer: PeerIndex) -> Result<FlowView, Error> {
         self.with_peer(peer, |driver, peer| driver.engine.flow(peer).ok_or(Error::NoData))?
     }
@@ -81,7 +81,7 @@ impl Endpoint {
     /// KiB sent to a peer on each path; empty without a flow.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it failed.
     pub fn path_kib(&self, peer: PeerIndex) -> Result<Vec<u32>, Error> {
         self.with_peer(peer, |driver, peer| driver.engine.path_kib(peer).collect())
     }
@@ -110,7 +110,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Calls `f` with what the endpoint is asked to be.
+    /// Calls `f` with the attributes of the endpoint.
     ///
     /// # Errors
     /// [`Error::State`] if it is closed.
@@ -122,11 +122,11 @@ impl Endpoint {
         }
     }
 
-    /// Cancels what was posted with this context.
+    /// Cancels the operation posted with this context.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if nothing was, [`Error::Unimplemented`] if another provider has the
-    /// receives, or as [`Endpoint::post`].
+    /// [`Error::NotFound`] if there is none, [`Error::Unimplemented`] if another provider has the receives, or as
+    /// [`Endpoint::post`].
     pub fn cancel(&self, context: *mut c_void) -> Result<(), Error> {
         self.post(|driver| driver.cancel(context))
     }

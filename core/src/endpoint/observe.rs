@@ -1,7 +1,7 @@
-//! What an endpoint shows to who looks at the process from outside ([`crate::monitor`]).
+//! The view of an endpoint for observers outside the process ([`crate::monitor`]).
 //!
-//! Under the lock things are only copied, a bounded number at a time; who looks writes them down
-//! afterwards, and comes back for the rest.
+//! Under the lock an observer only copies, a bounded number of entries at a time. It formats them afterwards, and comes
+//! back for the rest.
 
 use super::driver::Driver;
 use super::{Endpoint, State, enable};
@@ -10,10 +10,10 @@ use erd_rd::stats::Stats;
 use erd_rd::{FlowView, PeerId};
 use std::net::SocketAddr;
 
-/// Entries of the table of peers that one hold of the lock looks at: some tens of microseconds.
+/// Peer-table entries read in one hold of the lock: some tens of microseconds.
 const ENTRIES_PER_HOLD: usize = 128;
 
-/// An endpoint as it was found.
+/// The state of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// Its name.
@@ -24,28 +24,28 @@ pub struct Head {
     pub peers: usize,
     /// Receive buffer that the kernel granted, in its accounting.
     pub recv_buffer_bytes: usize,
-    /// What its engine counted.
+    /// The counters of its engine.
     pub stats: Stats,
     /// Datagrams that the kernel dropped.
     pub kernel_drops: u64,
-    /// What its ports carried.
+    /// The counters of its ports.
     pub carried: Carried,
 }
 
-/// The flow to one peer as it was found.
+/// The flow to one peer.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// The name of the peer.
     pub peer: SocketAddr,
     /// "udp" or "verbs".
     pub carrier: &'static str,
-    /// What the engine knows of it.
+    /// The engine's view of it.
     pub view: FlowView,
     /// KiB sent on each path since the flow was last idle.
     pub path_kib: Vec<u32>,
 }
 
-/// What was seen of an endpoint so far.
+/// The part of an endpoint read so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// `None` before the first look, and for an endpoint that is not enabled (any more).
@@ -64,8 +64,8 @@ impl Seen {
 }
 
 impl Endpoint {
-    /// Looks at the next part of the endpoint, for `room` more flows at most; true if nothing is
-    /// left to look at. If another thread is at work on it, nothing is seen.
+    /// Reads the next part of the endpoint, at most `room` more flows. True if nothing is left. Reads nothing while
+    /// another thread works on it.
     pub fn observe(&self, seen: &mut Seen, room: usize) -> bool {
         if !self.is_usable() {
             return true;

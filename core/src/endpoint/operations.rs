@@ -1,4 +1,4 @@
-//! Operations under way: sends and requests, receives, payloads that came before theirs.
+//! Operations under way: sends and requests, receives, and payloads that came before their receives.
 
 use super::ops::{Buffers, Context, Handle};
 use super::receives::many::Part;
@@ -12,7 +12,7 @@ use erd_rd::match_order::Place;
 use erd_rd::{MsgRef, PeerId};
 use std::sync::Arc;
 
-/// Deferred work counts here when it is done, and not at its endpoint (`fi_trigger(3)`).
+/// The counter of deferred work, which counts it in place of its endpoint's counters (`fi_trigger(3)`).
 pub(super) struct Owed {
     /// The counter that the work names. Closing it does not wait for the work.
     pub cntr: Option<Arc<Counter>>,
@@ -20,7 +20,7 @@ pub(super) struct Owed {
 
 impl Owed {
     pub(super) fn completed(&self) {
-        // One whatever the counter counts.
+        // Adds 1, even to a counter of bytes.
         self.cntr.iter().for_each(|cntr| cntr.add(1));
     }
 
@@ -32,13 +32,13 @@ impl Owed {
 /// A send, or a request to a peer's memory, under way.
 #[derive(Default)]
 pub(super) struct SendOp {
-    /// The payload, or where the result of a request goes.
+    /// The payload, or the memory for the result of a request.
     pub buffers: Buffers,
     /// A copy of the payload, or the operands of an atomic request.
     pub bounce: Vec<u8>,
     /// The payload is in `bounce`.
     pub bounced: bool,
-    /// The application lends the payload until its call returns: it is to be copied by then.
+    /// The application lends the payload until its call returns: it must be copied by then.
     pub lent: bool,
     pub context: Context,
     /// Flags of its completion.
@@ -47,7 +47,7 @@ pub(super) struct SendOp {
     pub completion: bool,
     /// The application has its buffer back: closing waits for it.
     pub promised: bool,
-    /// It is complete once the engine has taken it: nobody is told of its delivery.
+    /// It completes once the engine has taken it: nobody learns of its delivery.
     pub early: bool,
     pub peer: Option<PeerId>,
     pub len_bytes: u64,
@@ -67,7 +67,7 @@ impl SendOp {
         }
     }
 
-    /// Registered memory that it is sent from without a copy, if it is as long as that asks for.
+    /// Registered memory to send it from without a copy, if it has `least_bytes` or more.
     pub(super) fn memory(&self, least_bytes: u64) -> Option<PinId> {
         let worth_it = !self.bounced && !self.lent && self.len_bytes >= least_bytes;
         self.buffers.memory().filter(|_| worth_it)
@@ -93,15 +93,15 @@ pub(super) struct RecvOp {
     pub flags: Flags,
     /// A success is reported in the CQ.
     pub completion: bool,
-    /// The buffer that this is a part of.
+    /// The buffer that contains this part.
     pub parent: Option<Handle>,
     /// Its part of a buffer of the shared context.
     pub shared: Part,
     /// It is deferred work.
     pub owed: Option<Box<Owed>>,
-    /// Where its completion stands among those of its peer's messages.
+    /// The place of its completion among those of its peer's messages.
     pub place: Option<Place>,
-    // What the message says, once it is matched:
+    // The message's fields, once it is matched:
     pub peer: Option<PeerId>,
     pub tag: u64,
     pub data: Option<u64>,
@@ -109,7 +109,7 @@ pub(super) struct RecvOp {
 }
 
 impl RecvOp {
-    /// A receive as it was asked for.
+    /// A receive as requested.
     pub(super) fn new(request: &RecvRequest, completion: bool) -> RecvOp {
         let (buffers, context) = (request.buffers, Context(request.context));
         let flags = request.completion_flags();
@@ -134,7 +134,7 @@ pub(super) struct Held {
     /// Its message, once known.
     pub msg: Option<MsgRef>,
     pub to: Option<Handle>,
-    /// Nobody wants it any more.
+    /// The application has discarded it.
     pub discarded: bool,
 }
 

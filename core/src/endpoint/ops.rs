@@ -1,4 +1,4 @@
-//! Operations under way: their memory, their tokens, and the application's buffers.
+//! The memory of operations under way: pools, tokens, and the application's buffers.
 
 use crate::settings::IOV_LIMIT;
 use erd_port::PinId;
@@ -15,20 +15,20 @@ pub struct Handle {
     generation: u32,
 }
 
-/// What a token names. Its two bits lie above the index.
+/// The kind of a token's target. Its two bits lie above the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A send, or a posted receive.
     Own = 0,
-    /// A buffer held for a message or an operand before its turn.
+    /// A buffer that holds a message or an operand before its turn.
     Held = 1,
     /// Memory of this process that a peer reads or writes.
     Served = 2,
-    /// Where the result of a request to a peer's memory goes.
+    /// The memory for the result of a request.
     Result = 3,
 }
 
-/// Where a token's kind begins; indices stay below it.
+/// The lowest bit of a token's kind; indices stay below it.
 const KIND_SHIFT: u32 = 30;
 
 impl Handle {
@@ -55,8 +55,7 @@ impl Handle {
     }
 }
 
-/// Values that come and go. A place keeps its value for the next user, whose allocations are
-/// therefore made once.
+/// A pool of values. A place keeps its value for the next user, so each value's allocations are made once.
 pub struct Pool<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
@@ -76,26 +75,25 @@ impl<T: Default> Pool<T> {
         Pool { places: Vec::new(), free: Vec::new(), max: max.min(1 << KIND_SHIFT) }
     }
 
-    /// Values in use.
+    /// Number of values in use.
     #[must_use]
     pub fn live(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// There is no place left.
+    /// True if no place is left.
     #[must_use]
     pub(crate) fn is_full(&self) -> bool {
         self.live() >= self.max as usize
     }
 
-    /// Takes a place into use. Its value is as its last user left it. `None` at the limit, or
-    /// without memory for another place.
+    /// Takes a place. Its value is as its last user left it. `None` at the limit, or without memory for another place.
     pub fn take(&mut self) -> Option<(Handle, &mut T)> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.places.len() < self.max as usize => {
                 self.places.try_reserve(1).ok()?;
-                // Giving back finds room.
+                // Giving back must find room.
                 self.free.try_reserve(self.places.len() + 1).ok()?;
                 self.places.push(Place { generation: 0, value: T::default() });
                 (self.places.len() - 1) as u32
@@ -165,8 +163,7 @@ impl Buffers {
     /// One piece.
     ///
     /// # Safety
-    /// The memory is valid, for reading or writing as the operation needs, until the operation
-    /// completes.
+    /// The memory must stay valid, for reading or writing as the operation needs, until the operation completes.
     #[must_use]
     pub unsafe fn one(base: *mut c_void, len_bytes: usize) -> Buffers {
         let mut buffers = Buffers::default();
@@ -176,8 +173,7 @@ impl Buffers {
         buffers
     }
 
-    /// Adds a piece; an empty one is left out. False if there are [`IOV_LIMIT`] already, or the
-    /// lengths overflow.
+    /// Adds a piece; leaves out an empty one. False if there are [`IOV_LIMIT`] already, or the lengths overflow.
     ///
     /// # Safety
     /// As [`Buffers::one`].
@@ -194,8 +190,8 @@ impl Buffers {
         true
     }
 
-    /// Several pieces; empty ones are left out. `None` if there are more than [`IOV_LIMIT`], the
-    /// lengths overflow, or `iov` is NULL with a count.
+    /// Several pieces; leaves out empty ones. `None` if there are more than [`IOV_LIMIT`], the lengths overflow, or
+    /// `iov` is NULL with a count.
     ///
     /// # Safety
     /// As [`Buffers::one`] for each piece; `iov` points to `count` pieces, or `count` is 0.
@@ -216,13 +212,13 @@ impl Buffers {
         Some(buffers)
     }
 
-    /// The same, in memory that is registered, if `desc` is what `fi_mr_desc(3)` answered.
+    /// The same, in the registered memory of the descriptor `desc` (`fi_mr_desc(3)`), if not NULL.
     #[must_use]
     pub fn described(self, desc: *mut c_void) -> Buffers {
         self.within(PinId::from_number(desc.addr() as u64))
     }
 
-    /// The same, likewise, with a descriptor for each piece: the first counts.
+    /// The same with a descriptor for each piece: only the first counts.
     ///
     /// # Safety
     /// `descs` is NULL or has as many elements as there are pieces.
@@ -253,7 +249,7 @@ impl Buffers {
         self.len_bytes
     }
 
-    /// Every piece has an address.
+    /// True if every piece has an address.
     #[must_use]
     pub fn are_somewhere(&self) -> bool {
         self.parts[..self.count].iter().all(|part| !part.iov_base.is_null())
@@ -271,8 +267,7 @@ impl Buffers {
         self.parts[0].iov_base
     }
 
-    /// Hands the pieces of `len_bytes` from `offset_bytes` to `f`, in order. What lies beyond the
-    /// end is left out.
+    /// Hands the pieces of `len_bytes` from `offset_bytes` to `f`, in order. Leaves out what lies beyond the end.
     pub fn pieces(&self, offset_bytes: u64, len_bytes: u64, mut f: impl FnMut(iovec)) {
         let (mut skip, mut left) = (offset_bytes, len_bytes);
         for part in &self.parts[..self.count] {
@@ -293,7 +288,7 @@ impl Buffers {
         }
     }
 
-    /// Where the `len_bytes` from `offset_bytes` are, if they are all there and in one piece.
+    /// The address of the `len_bytes` from `offset_bytes`, if they are all in one piece.
     #[must_use]
     pub fn run(&self, offset_bytes: u64, len_bytes: usize) -> Option<NonNull<u8>> {
         let mut run = None;
@@ -330,8 +325,8 @@ impl Buffers {
         });
     }
 
-    /// Copies into the memory; what lies beyond its end is ignored. Bytes that were received
-    /// straight into their place ([`Buffers::run`]) are there already.
+    /// Copies into the memory; ignores what lies beyond the end. Bytes that were received straight into their place
+    /// ([`Buffers::run`]) are there already.
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) {
         let mut rest = bytes;
         self.pieces(offset_bytes, rest.len() as u64, |piece| {
@@ -348,7 +343,7 @@ impl Buffers {
     }
 }
 
-/// A context of the application's, which is never looked at.
+/// A context of the application, never read.
 #[derive(Clone, Copy)]
 pub(super) struct Context(pub *mut c_void);
 

@@ -8,7 +8,7 @@ use crate::flags::Flags;
 use crate::run::Outside;
 use erd_rd::{Atomic, Form, RecvToken, Rma, RmaRequest, SendToken, Targets};
 
-/// What is asked for.
+/// The kind of access.
 #[derive(Clone, Copy)]
 pub enum Access {
     /// A write.
@@ -22,15 +22,15 @@ pub enum Access {
 /// A request as the application posts it.
 #[derive(Clone, Copy)]
 pub struct RmaPost {
-    /// What is asked for.
+    /// The kind of access.
     pub access: Access,
-    /// What is written, or where the result goes.
+    /// The bytes to write, or the memory for the result.
     pub buffers: Buffers,
     /// Operand of an atomic request.
     pub operand: Buffers,
     /// Comparand of an atomic request.
     pub comparand: Buffers,
-    /// Where in the peer's memory.
+    /// The stretches of the peer's memory.
     pub targets: Targets,
     /// The call.
     pub call: Call,
@@ -65,7 +65,7 @@ impl<O: Outside> Driver<O> {
     /// Posts a request.
     ///
     /// # Errors
-    /// Why nothing was posted.
+    /// The reason why nothing was posted.
     pub fn post_rma(&mut self, post: &RmaPost) -> Result<(), Error> {
         let RmaPost { call, targets, .. } = post;
         check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;
@@ -102,7 +102,7 @@ fn rma(post: &RmaPost, handle: Handle) -> Rma {
         Access::Read => Rma::Read(to),
         Access::Atomic(atomic) => {
             let operand_bytes = post.operand.len_bytes() + post.comparand.len_bytes();
-            // What is too long for this is too long for the engine, which says so.
+            // An operand too long for this is too long for the engine, which refuses it.
             let operand_bytes = u16::try_from(operand_bytes).unwrap_or(u16::MAX);
             Rma::Atomic { atomic, operand_bytes, to }
         }

@@ -11,7 +11,7 @@ use erd_rd::{SendToken, WorkRequest};
 /// A send as the application posts it.
 #[derive(Clone, Copy)]
 pub struct SendRequest {
-    /// What is sent.
+    /// The payload.
     pub buffers: Buffers,
     /// `None` for `fi_send` and its like.
     pub tag: Option<u64>,
@@ -23,7 +23,7 @@ impl<O: Outside> Driver<O> {
     /// Posts a send.
     ///
     /// # Errors
-    /// Why nothing was posted.
+    /// The reason why nothing was posted.
     pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
         let SendRequest { buffers, tag, call } = request;
         check_buffers(&[buffers])?;

@@ -1,4 +1,4 @@
-//! A receive as applications ask for it, of an endpoint or of a shared context.
+//! Receive requests of applications, to an endpoint or to a shared context.
 
 use super::ops::Buffers;
 use crate::flags::Flags;
@@ -9,20 +9,20 @@ use std::ffi::c_void;
 /// A receive as the application posts it.
 #[derive(Clone, Copy)]
 pub struct RecvRequest {
-    /// Where it goes.
+    /// The memory for the message.
     pub buffers: Buffers,
     /// The application's context.
     pub context: *mut c_void,
-    /// Whose messages it takes, or [`crate::peer_index::ANYONE`]'s.
+    /// The peer whose messages it takes, or [`crate::peer_index::ANYONE`].
     pub source: PeerIndex,
     /// `None` for `fi_recv` and its like.
     pub tag: Option<TagMask>,
-    /// What is asked for.
+    /// Flags of the call.
     pub flags: Flags,
 }
 
 impl RecvRequest {
-    /// An untagged receive; the buffers are to be filled in.
+    /// An untagged receive; the caller fills in the buffers.
     pub fn new(source: PeerIndex, context: *mut c_void, flags: Flags) -> RecvRequest {
         RecvRequest { buffers: Buffers::default(), context, source, tag: None, flags }
     }

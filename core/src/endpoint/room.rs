@@ -1,24 +1,24 @@
-//! Whether memory is left for what peers send. The process may have a limit (`RLIMIT_AS`), and Rust's
-//! allocator ends a process that has reached it: so what peers make grow stops before.
+//! Checks that memory is left for what peers send. The process may have a limit (`RLIMIT_AS`), and Rust's allocator
+//! ends a process that reaches it. So everything that grows with peers' packets stops before.
 
 use erd_sys::own_memory;
 
-/// Memory that peers cannot use up: for all that is too small to ask about, and for the application.
+/// Memory that peers cannot use up: for small allocations without a check, and for the application.
 const RESERVE_BYTES: usize = 4 << 20;
-/// The kernel is asked each time that so much more was used.
+/// Use after which the kernel is asked again.
 const UNCHECKED_BYTES: usize = 256 << 10;
 
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Room {
-    /// Used since the kernel was asked.
+    /// Bytes used since the kernel was last asked.
     unchecked_bytes: usize,
-    /// There was none then.
+    /// The kernel had none then.
     is_short: bool,
 }
 
 impl Room {
-    /// Whether there is memory for so many bytes more.
+    /// Whether there is memory for `bytes` more.
     pub(super) fn has(&mut self, bytes: usize) -> bool {
         self.unchecked_bytes = self.unchecked_bytes.saturating_add(bytes);
         if self.unchecked_bytes < UNCHECKED_BYTES && !self.is_short {

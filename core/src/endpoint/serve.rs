@@ -1,8 +1,7 @@
-//! Meeting peers' requests to registered memory (`fi_rma(3)`, `fi_atomic(3)`), at the target.
+//! The target's side of peers' requests to registered memory (`fi_rma(3)`, `fi_atomic(3)`).
 //!
-//! Every access is checked against the region of its key: that it exists, its rights and its
-//! bounds. Memory is touched only while its region cannot be closed ([`crate::region`]). Where a
-//! region holds memory that may be missing, what is missing counts as out of bounds.
+//! The endpoint checks every access against the region of its key: existence, rights and bounds. It touches memory only
+//! while the region cannot be closed ([`crate::region`]). Missing memory of a region counts as out of bounds.
 
 use super::complete::Report;
 use super::host::EpHost;
@@ -17,8 +16,8 @@ use erd_types::mutants::{Mutant, mutant};
 use std::sync::Arc;
 
 impl EpHost {
-    /// The memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of
-    /// a key: it is answered as if there were none.
+    /// The memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of a key:
+    /// the answer is as if there were none.
     fn find(&mut self, remote: &Remote, right: Flags) -> Result<Vec<Stretch>, Refusal> {
         if self.regions.has_guessable_keys() && !self.admitted.admits(remote.peer, remote.name) {
             return Err(Refusal::Key);
@@ -40,14 +39,14 @@ impl EpHost {
         remote.targets.as_slice().iter().map(find).collect()
     }
 
-    /// See [`erd_rd::Host::key_stood`]. A peer that is not admitted has no business with any key.
+    /// See [`erd_rd::Host::key_stood`]. For a peer that is not admitted no key stands.
     pub(super) fn all_keys_stood(&mut self, remote: &Remote) -> bool {
         let admits =
             !self.regions.has_guessable_keys() || self.admitted.admits(remote.peer, remote.name);
         admits && remote.targets.as_slice().iter().all(|target| self.regions.stood(target.key))
     }
 
-    /// What came with a request, out of the packet or the buffer that kept it.
+    /// Calls `f` with a request's operand, from the packet or the buffer that kept it.
     fn with_operand<R>(
         &mut self,
         operand: Operand<'_>,
@@ -62,7 +61,7 @@ impl EpHost {
         }
     }
 
-    /// Completion data needs room in the queue.
+    /// Checks that the queue has room for completion data.
     fn check_room(&self, remote: &Remote) -> Result<(), Refusal> {
         match remote.data.is_some() && self.under_way.rx.unread() >= UNREAD_MAX {
             true => Err(Refusal::Room),
@@ -70,11 +69,11 @@ impl EpHost {
         }
     }
 
-    /// A peer has written here, or read.
+    /// Counts and reports a peer's access.
     fn accessed(&mut self, served: &Served) {
         let Served { flags, kinds, data, len_bytes, peer, ref stretches, .. } = *served;
         self.under_way.rx.count(flags, len_bytes);
-        // Once for each region, though several stretches lie in it.
+        // Once for each region, even if several stretches lie in it.
         for (at, Stretch { region, .. }) in stretches.iter().enumerate() {
             let same = |other: &&Stretch| Arc::ptr_eq(&other.region, region);
             if !stretches[..at].iter().any(|other| same(&other)) {
@@ -100,7 +99,7 @@ impl EpHost {
                 stretches: host.find(to, Flags::REMOTE_WRITE)?,
                 ..Served::of(to, Flags::RMA | Flags::REMOTE_WRITE)
             };
-            // All is held before the first byte is written: a region that closes now waits.
+            // Hold all regions before the first byte is written: a region that closes now waits.
             let mut places = Vec::new();
             served.each_part(0, served.len_bytes, |pass, at, len| {
                 places.push((pass, at, len as usize));
@@ -128,7 +127,7 @@ impl EpHost {
         Ok(RecvToken(handle.token_of(Kind::Served)))
     }
 
-    /// Bytes of a write.
+    /// Places bytes of a write.
     pub(super) fn place_served(&mut self, handle: Handle, offset_bytes: u64, bytes: &[u8]) {
         if let Some(served) = self.served.get_mut(handle)
             && let Err(refusal) = served.write(offset_bytes, bytes)
@@ -137,7 +136,7 @@ impl EpHost {
         }
     }
 
-    /// Takes what a handle stands for, which is free then.
+    /// Takes the value of a handle, and frees its place.
     pub(super) fn take_served(&mut self, handle: Handle) -> Option<Served> {
         let served = self.served.get_mut(handle).map(std::mem::take);
         self.served.give_back(handle);
@@ -168,7 +167,7 @@ impl EpHost {
         Ok(SendToken(handle.token_of(Kind::Served)))
     }
 
-    /// Changes memory; what it was is the copy in the answer.
+    /// Changes memory; the answer has a copy of the old value.
     fn change(
         &mut self,
         at: &Remote,
@@ -247,7 +246,7 @@ impl EpHost {
         }
     }
 
-    /// An answer has arrived, or never will.
+    /// Ends an answer that has arrived, or never will.
     pub(super) fn end_answer(&mut self, handle: Handle, arrived: bool) {
         let Some(served) = self.take_served(handle) else { return };
         if arrived && served.lost.is_none() {
@@ -261,7 +260,7 @@ impl EpHost {
         }
     }
 
-    /// Copies a part of an answer. If its memory has gone, the engine is to hear of it.
+    /// Copies a part of an answer. If its memory has gone, the engine must learn of it.
     pub(super) fn read_served(&mut self, token: SendToken, offset_bytes: u64, out: &mut [u8]) {
         let Some(served) = self.served.get_mut(Handle::from_token(token.0).0) else { return };
         if let Some(copy) = &served.copy {
@@ -275,8 +274,7 @@ impl EpHost {
         }
     }
 
-    /// Adds the pieces of a part of an answer, and what keeps them from going. False if they have
-    /// gone.
+    /// Adds the pieces of a part of an answer, and the passes that keep their memory. False if it has gone.
     pub(super) fn gather_served(
         &self,
         token: SendToken,
@@ -290,7 +288,7 @@ impl EpHost {
             return true;
         }
         let gathered = served.each_part(offset_bytes, len_bytes, |pass, at, len| {
-            // The kernel would fail the whole send.
+            // Otherwise the kernel would fail the whole send.
             if pass.is_guarded() {
                 let mut copy = vec![0; len as usize];
                 let there = pass.read(at, &mut copy);

@@ -1,4 +1,4 @@
-//! What serves a peer's request to registered memory, until its answer is sent or its bytes are there.
+//! The state of a peer's request to registered memory, kept until its answer is sent or its bytes have arrived.
 
 use super::settling::Settling;
 use crate::flags::Flags;
@@ -19,7 +19,7 @@ pub(super) struct Stretch {
 #[derive(Default)]
 pub(super) struct Served {
     pub stretches: Vec<Stretch>,
-    /// What their regions are to know of, if the answer is sent from there.
+    /// The loans of their regions, if the answer is sent from there.
     pub lent: Vec<Lent>,
     /// The answer itself, if it is short or was computed.
     pub copy: Option<Vec<u8>>,
@@ -30,19 +30,19 @@ pub(super) struct Served {
     pub data: Option<u64>,
     pub peer: Option<PeerId>,
     pub len_bytes: u64,
-    /// Memory has gone meanwhile, or was never there.
+    /// Set if memory has gone meanwhile, or was never there.
     pub lost: Option<Refusal>,
 }
 
 impl Served {
-    /// What serves a request; its stretches are to be filled in.
+    /// The state for a request; the caller fills in its stretches.
     pub(super) fn of(remote: &Remote, flags: Flags) -> Served {
         let (data, peer) = (remote.data, Some(remote.peer));
         let (kinds, len_bytes) = (flags & Flags::REMOTE, remote.targets.len_bytes());
         Served { flags, kinds, data, peer, len_bytes, ..Served::default() }
     }
 
-    /// Hands the places of a part to `f`, in order, while they cannot go.
+    /// Hands the places of a part to `f`, in order, while their regions cannot close.
     pub(super) fn each_part(
         &self,
         offset_bytes: u64,
@@ -63,8 +63,8 @@ impl Served {
         Ok(())
     }
 
-    /// Where a part lies, if it is one run of bytes and cannot be missing. `pass` keeps it from going; what
-    /// lies in another region than that one has no place.
+    /// The address of a part, if it is one run of bytes and cannot be missing. `pass` keeps its region; a part in
+    /// another region has no address here.
     pub(super) fn run(
         &self,
         offset_bytes: u64,

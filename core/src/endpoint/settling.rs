@@ -1,4 +1,4 @@
-//! Memory that goes back to its owner while datagrams may be on their way out of it.
+//! Settling: before memory goes back to its owner, waiting until no datagram is being sent from it.
 
 use erd_port::PinId;
 use erd_port::udp::Shares;
@@ -7,15 +7,15 @@ use erd_sys::clock::monotonic_ns;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Sees to it that no datagram of an operation that fails is on its way out of its memory: who owns that is
-/// about to have it back, while the peer may not know of an end.
+/// Makes sure that no datagram of a failing operation is being sent from its memory: the owner is about to get that
+/// back, while the peer may not know of the end.
 pub(super) struct Settling {
     port: Option<Arc<VerbsPort>>,
-    /// What peers read where it lies.
+    /// Payloads that peers read in place.
     shares: Option<Arc<Shares>>,
-    /// Memory of which nothing has been sent since.
+    /// Memory that was settled, and not sent from since.
     done: Vec<PinId>,
-    /// Datagrams under way are thrown away then: all operations of a step wait once.
+    /// Time at which datagrams under way are dropped: all operations of a step wait once.
     until_ns: u64,
 }
 
@@ -24,27 +24,27 @@ impl Settling {
         Settling { port, shares, done: Vec::new(), until_ns: 0 }
     }
 
-    /// The peer called `name` may read payloads where they lie.
+    /// True if the peer called `name` may read payloads in place.
     pub(super) fn reaches(&self, name: SocketAddr) -> bool {
         self.shares.as_ref().is_some_and(|shares| shares.reaches(name))
     }
 
-    /// Datagrams are about to be sent.
+    /// Notes that datagrams are about to be sent.
     pub(super) fn sends(&mut self) {
         self.done.clear();
     }
 
-    /// Something waited, so that it is later than it was.
+    /// True if something waited, so the clock has moved.
     pub(super) fn has_waited(&self) -> bool {
         !self.done.is_empty()
     }
 
-    /// An operation fails: peers that have not read its payload are not to read it any more.
+    /// Recalls the payload of a failing operation: peers that have not read it must not read it any more.
     pub(super) fn recall(&self) {
         self.shares.iter().for_each(|shares| shares.recall());
     }
 
-    /// Waits until datagrams from this memory are sent, or thrown away.
+    /// Waits until datagrams from this memory are sent, or dropped.
     pub(super) fn settle(&mut self, memory: Option<PinId>) {
         let (Some(port), Some(memory)) = (&self.port, memory) else { return };
         if self.done.is_empty() {

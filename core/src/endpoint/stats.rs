@@ -1,5 +1,4 @@
-//! The engine's counters for people: one line of JSON per endpoint, written when it closes
-//! (`FI_ERD_STATS`).
+//! The engine's counters as one line of JSON per endpoint, written when it closes (`FI_ERD_STATS`).
 
 use crate::run::link::Carried;
 use erd_rd::stats::{DROP_NAMES, Stats};
@@ -24,7 +23,7 @@ pub(super) fn write(
     if to == "1" {
         return io::stderr().write_all(line.as_bytes());
     }
-    // One write of the whole line: those of several processes do not mix.
+    // One write of the whole line: lines of several processes do not mix.
     OpenOptions::new().create(true).append(true).open(to)?.write_all(line.as_bytes())
 }
 

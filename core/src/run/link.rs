@@ -1,8 +1,7 @@
-//! What carries an endpoint's datagrams to each peer: UDP, or verbs where both sides have it.
+//! The choice of a carrier for the datagrams to each peer: UDP, or verbs where both sides have it.
 //!
-//! The engine knows nothing of it. UDP always works, so set-up goes over it, and so does everything
-//! else until verbs has proven to work towards a peer, and again when it does not any more
-//! (`docs/protocol.md` §10).
+//! The engine knows nothing of it. UDP always works, so set-up uses it. So does everything else until verbs has proven
+//! to work towards a peer, and again once verbs fails (`docs/protocol.md` §10).
 
 use erd_port::udp::{Dst, SendReport, Stop};
 use erd_port::verbs::negotiation::address::{Address, Kind as PortKind, MARK, PortDatagram};

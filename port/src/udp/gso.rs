@@ -1,5 +1,5 @@
-//! How many segments one GSO send may have: 64 on older kernels, 128 since Linux 6.9, and nothing
-//! but trying tells which.
+//! The number of segments that one GSO send may have: 64 on older kernels, 128 since Linux 6.9. Only a trial tells
+//! which.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

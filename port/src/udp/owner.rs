@@ -1,4 +1,4 @@
-//! Whose a socket of this host is.
+//! The user who owns a socket of this host.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What this kernel grants the UDP port on one address, and whether datagrams arrive there.
+//! Probes of the UDP port on one address: what this kernel grants, and whether datagrams arrive.
 
 use erd_types::Ecn;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What the kernel knows of interfaces and routes.
+//! The kernel's interfaces and routes.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

@@ -1,4 +1,4 @@
-//! What is sent in one go: requests that are chained, so that the device is told once.
+//! Chains of send requests: the device takes a chain with one doorbell.
 
 use erd_ffi::ibv::*;
 

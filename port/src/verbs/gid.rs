@@ -1,4 +1,4 @@
-//! Which entry of a port's GID table to use.
+//! The choice of an entry in a port's GID table.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,5 +1,5 @@
-//! What one endpoint holds back goes out by calls into others of its domain. The helper thread, which
-//! would send it in the end, does not know the endpoint here.
+//! Messages that one endpoint holds back: calls into others of its domain send them. The helper thread, which would
+//! send them in the end, does not know the endpoint here.
 
 use super::node::{Node, Options, bind, ctx, enable, ok, patience};
 use crate::object;

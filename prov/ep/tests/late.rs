@@ -1,4 +1,4 @@
-//! What is bound to an endpoint that is enabled already.
+//! Objects bound to an endpoint after it was enabled.
 
 use super::node::{Node, Options, Pair, ok, patience};
 use erd_ffi::fi::*;

@@ -1,4 +1,4 @@
-//! What is seen of endpoints from outside the process.
+//! Endpoints as seen from outside the process.
 
 use super::node::{Options, Pair, ok};
 use erd_core::monitor::NAME_PREFIX;

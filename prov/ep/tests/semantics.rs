@@ -1,4 +1,4 @@
-//! What libfabric's man pages promise of completions, matching and errors.
+//! Promises of libfabric's man pages on completions, matching and errors.
 
 use super::node::{Node, Options, Pair, ok};
 use erd_core::cause::Cause;

@@ -52,10 +52,10 @@ impl DctcpOptions {
     }
 }
 
-/// Packets per acknowledgement: marks are counted in bytes, and delayed acknowledgements of a few
-/// packets are what DCTCP was made for.
+/// Packets per acknowledgement: acknowledgements count marks in bytes, and DCTCP is made for delayed acknowledgements
+/// of a few packets.
 const ACK_PACKETS: u8 = 4;
-/// Duplicate acknowledgements that TCP takes for a loss (RFC 5681); one path keeps order.
+/// Duplicate acknowledgements that mean a loss to TCP (RFC 5681); one path keeps order.
 const REORDER_PACKETS: u16 = 3;
 /// Least window in packets.
 const PACKETS_MIN: f32 = 1.0;
@@ -162,8 +162,8 @@ impl Controller for Dctcp {
 
     fn on_timeout(&mut self, timeout: &Timeout) {
         self.spray.on_timeout();
-        // Slow start goes back to half of the window, as after a TCP timeout. The timeouts that
-        // follow in a row find one packet and must not take that memory away.
+        // Slow start goes back to half of the window, as after a TCP timeout. Later timeouts in a row find one packet,
+        // and must not erase that memory.
         if timeout.in_a_row <= 1 {
             self.slow_start = self.window.packets() / 2.0;
         }

@@ -1,6 +1,6 @@
-//! Fixed windows, oblivious to all feedback. ERD's best-effort mode sends over the paths in rounds and
-//! leaves repair to NACKs (docs/cc/erd.md). Two baselines draw each burst's path, or one path for each
-//! flow, as its hash would (docs/cc/fixed.md).
+//! Fixed windows, oblivious to all feedback. ERD's best-effort mode sends over the paths in rounds and leaves repair to
+//! NACKs (docs/cc/erd.md). Two baselines draw a path for each burst, or for each flow, as a hash would
+//! (docs/cc/fixed.md).
 
 use super::options::{Field, Kib, OptionRow, row};
 use super::paths;
@@ -68,10 +68,10 @@ pub static SINGLE: SchemeTable<FixedOptions> = SchemeTable {
 
 /// Packets per acknowledgement of the baselines: nothing depends on how soon one comes.
 const ACK_PACKETS: u8 = 16;
-/// Duplicate acknowledgements that TCP takes for a loss (RFC 5681); one path keeps order.
+/// Duplicate acknowledgements that mean a loss to TCP (RFC 5681); one path keeps order.
 const REORDER_PACKETS: u16 = 3;
 
-/// How a flow chooses the path of a burst.
+/// The rule by which a flow chooses the path of a burst.
 #[derive(Clone, Copy, Debug)]
 enum PathRule {
     /// In rounds over all paths, each from a random one on. `left` paths of this round follow `path`.

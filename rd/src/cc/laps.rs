@@ -23,19 +23,19 @@ use table::{ChoiceTerms, PathTable};
 /// Options of LAPS.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LapsOptions {
-    /// Increases towards the expected rate before it is doubled: N.
+    /// Increases towards the expected rate before it doubles: N.
     pub stages: Count,
-    /// What a decrease keeps of the rate.
+    /// Share of the rate that a decrease keeps.
     pub keep: Share,
-    /// Queue that is none.
+    /// Queue that counts as none.
     pub margin: Packets,
     /// A path slower by so much gets a quarter: ln 4 / beta.
     pub quarter: TypicalRtts,
     /// Bytes in flight at most, in BDP of the rate.
     pub window: Bdps,
-    /// A path that was not heard of for less is not probed.
+    /// Time without news from a path before it may be probed.
     pub stale_us: Micros,
-    /// One burst in so many, drawn by lot, may probe a stale path.
+    /// One burst in so many, drawn at random, may probe a stale path.
     pub probe_every: Count,
 }
 
@@ -74,7 +74,7 @@ pub static LAPS: SchemeTable<LapsOptions> = SchemeTable {
 
 /// Halvings that make a quarter.
 const HALVINGS: f32 = 2.0;
-/// Least margin in typical round trips: on fast links 15 packets are next to nothing.
+/// Least margin in typical round trips: on fast links 15 packets take almost no time.
 const MARGIN_RTTS: f32 = 0.25;
 /// Least margin.
 const MARGIN_LEAST_NS: f32 = 1_000.0;
@@ -82,9 +82,9 @@ const MARGIN_LEAST_NS: f32 = 1_000.0;
 const RATE_LEAST: f32 = 1.0 / 1024.0;
 /// Two datagrams are never further apart.
 const SPACING_MOST_NS: f32 = 1e8;
-/// Without a known link speed the rate may grow to so many times what was delivered.
+/// Without a known link speed the rate may grow to this many times the delivered rate.
 const LEARNT: f32 = 1.25;
-/// Share of a round trip after which doubtful lateness is looked at again.
+/// Share of a round trip after which doubtful lateness is checked again.
 const SOON: f32 = 0.25;
 /// The longest time between two changes of the rate.
 const GATE_MOST_NS: f32 = 1e9;
@@ -94,7 +94,7 @@ const GATE_MOST_TICKS: u32 = (2.0 * GATE_MOST_NS) as u32 >> TICK_SHIFT;
 const P99: f32 = 4.6;
 /// What a loss adds to the loss score; an acknowledged packet takes off one.
 const LOSS_ADDS: u8 = 16;
-/// A score above this is congestion: more than a sixteenth was lost.
+/// A score above this means congestion: more than a sixteenth was lost.
 const LOSS_MANY: u8 = 64;
 /// Unit of the gate, as a power of two in ns. 32 bits of it wrap after 549 s.
 const TICK_SHIFT: u32 = 7;
@@ -107,14 +107,14 @@ struct Laps {
     pipe: Pipe,
     /// The paper's curRate.
     rate: f32,
-    /// The paper's expRate: what increases lead to.
+    /// The paper's expRate: the target of increases.
     expected: f32,
-    /// No change of the rate before, in ticks of 2^[`TICK_SHIFT`] ns.
+    /// Earliest time of the next change of the rate, in ticks of 2^[`TICK_SHIFT`] ns.
     gate_at: u32,
     datagram_bytes: u16,
     /// Increases since the last decrease: the paper's incStage.
     stage: u8,
-    /// Losses on paths that answer, weighed against what arrived.
+    /// Losses on paths that answer, weighed against arrivals.
     loss_score: u8,
     /// Sends after idling, without an acknowledgement so far.
     restarted: bool,
@@ -140,8 +140,8 @@ impl Laps {
         flow
     }
 
-    /// What follows from the shared estimate: queueing delay that counts as none is that of five
-    /// packets a switch, a quarter round trip, and what the noise hides.
+    /// Derives values from the shared estimate. Queueing delay counts as none up to five packets a switch, a quarter
+    /// round trip, and the noise.
     fn derive(&mut self) {
         let packet = f32::from(self.datagram_bytes).min(REFERENCE_PACKET_BYTES);
         let packets_ns = self.options.margin.0 * packet / self.pipe.bytes_per_ns();
@@ -163,7 +163,7 @@ impl Laps {
         (factor * self.pipe.bytes_per_ns()).max(self.rate_floor())
     }
 
-    /// One datagram each 100 ms, whatever was measured.
+    /// One datagram each 100 ms, whatever the estimates.
     fn rate_floor(&self) -> f32 {
         f32::from(self.datagram_bytes) / SPACING_MOST_NS
     }
@@ -205,7 +205,7 @@ impl Laps {
                 wait_ns = least_ns;
             }
         } else if over {
-            // One late sample, or the first of a queue: the next few tell.
+            // One late sample, or the first of a queue: the next few decide.
             wait_ns *= SOON;
         } else if !ack.app_limited {
             self.increase();
@@ -220,7 +220,7 @@ impl Laps {
         self.loss_score = self.loss_score.saturating_sub(packets);
     }
 
-    /// An acknowledgement without a sample, the first one, or one after a long time.
+    /// Takes an acknowledgement without a sample, the first one, or one after a long time.
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &AckSample) {
         let beta = beta(&self.options, &self.pipe, &self.table);
@@ -234,7 +234,7 @@ impl Laps {
         }
     }
 
-    /// A round trip without what its path adds.
+    /// Takes a round trip without its path's extra delay.
     #[inline(always)]
     fn on_sample(&mut self, ack: &AckSample, rtt_ns: f32, changed: bool) {
         if self.pipe.is_plain(ack, rtt_ns) {
@@ -247,7 +247,7 @@ impl Laps {
         }
     }
 
-    /// The same for what is not [`Pipe::is_plain`].
+    /// The same for a sample that is not [`Pipe::is_plain`].
     #[inline(never)]
     fn on_odd_sample(&mut self, ack: &AckSample, rtt_ns: f32, changed: bool) {
         self.learn(ack, Some(rtt_ns));
@@ -262,7 +262,7 @@ impl Laps {
         }
     }
 
-    /// Looks at all paths, and at the rate if that is due.
+    /// Checks all paths, and the rate if that is due.
     #[inline(never)]
     fn survey(&mut self, ack: &AckSample) {
         let least_ns = self.table.survey(ack.now, &self.terms(), ack.in_flight_bytes > 0);
@@ -273,7 +273,7 @@ impl Laps {
 
     fn gate_is_open(&self, now: Nanos) -> bool {
         let left = self.gate_at.wrapping_sub((now >> TICK_SHIFT) as u32);
-        // What lies further ahead than any gate is one of long ago.
+        // A time further ahead than any gate is an old one that wrapped.
         left == 0 || left > GATE_MOST_TICKS
     }
 }
@@ -324,7 +324,7 @@ impl Controller for Laps {
     fn on_timeout(&mut self, timeout: &Timeout) {
         let terms = self.terms();
         self.table.survey(timeout.now, &terms, timeout.in_flight_bytes > 0);
-        // The first may be one lost tail; in further ones even the probes are lost.
+        // The first may be one lost tail; further ones mean that even the probes are lost.
         if timeout.in_a_row > 1 {
             self.decrease();
             self.bound();
@@ -334,8 +334,8 @@ impl Controller for Laps {
     fn window_bytes(&self) -> u64 {
         let bdps = if self.restarted { 1.0 } else { self.options.window.0 };
         let datagram = f32::from(self.datagram_bytes);
-        // On a short slow link a datagram is more than the BDP: two of them keep it busy. The pace
-        // holds them apart where that is too much.
+        // On a short slow link a datagram is more than the BDP: two of them keep it busy. The pace spaces them where
+        // that is too much.
         let most = greater(self.pipe.bdp_bytes(), datagram);
         let bdp = lesser(self.rate * self.threshold_ns(), most);
         greater(bdps * bdp, 2.0 * datagram) as u64

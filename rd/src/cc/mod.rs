@@ -1,7 +1,7 @@
-//! Congestion control: one object per peer flow decides rate and path together.
+//! Congestion control: one object per peer flow decides both rate and path.
 //!
-//! A controller is arithmetic on the feedback structs below. It knows no packet format, no peer
-//! table and no clock; the engine enforces what it answers.
+//! A controller is arithmetic on the feedback structs below. It knows no packet format, no peer table and no clock; the
+//! engine enforces its results.
 
 pub mod dctcp;
 pub mod fixed;
@@ -24,8 +24,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use options::{OptionError, OptionInfo};
 
-/// Which acknowledgements a controller needs from the receiver. Agreed in the session set-up
-/// (protocol.md §6.1).
+/// The acknowledgements that a controller needs from the receiver. The session set-up agrees on them (protocol.md
+/// §6.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckPolicy {
     /// One record for every packet, sent with each received batch.
@@ -62,11 +62,11 @@ impl AckPolicy {
     }
 }
 
-/// How a sender finds out about lost packets before the receiver's scan or a probe tells it. One
-/// signal per transmission reaches the controller, whichever came first.
+/// How a sender detects lost packets before the receiver's scan or a probe does. One signal per transmission reaches
+/// the controller, whichever comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossDetection {
-    /// Not at all: the receiver tells.
+    /// Not at all: the receiver reports losses.
     Receiver,
     /// When as many packets sent later are acknowledged as the window holds, and at least so many
     /// (STrack, section 3.3.2).
@@ -79,11 +79,11 @@ pub enum LossDetection {
     PathOrder,
 }
 
-/// Round trips that a session samples with few packets in flight before its controller has its way,
-/// if the scheme [learns](Scheme::learns): what varies then is noise, not the flow's own queue.
+/// Round trips that a session samples with few packets in flight before its controller's window counts, if the scheme
+/// [learns](Scheme::learns): their variation is noise, not the flow's own queue.
 pub const LEARNING_SAMPLES: u8 = 126;
 
-/// What a flow knows of itself when its controller is built.
+/// The parameters of a flow at the construction of its controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowParams {
     /// When.
@@ -104,7 +104,7 @@ pub struct FlowParams {
     pub trimming: bool,
 }
 
-/// A burst goes out.
+/// A sent burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SentBurst {
     /// When.
@@ -113,21 +113,20 @@ pub struct SentBurst {
     pub bytes: u32,
     /// Packets of the burst.
     pub packets: u32,
-    /// On which path.
+    /// Path of the burst.
     pub path: u16,
     /// Bytes in flight, this burst included.
     pub in_flight_bytes: u64,
-    /// It repeats lost packets.
+    /// True if it repeats lost packets.
     pub retransmission: bool,
 }
 
-/// An acknowledgement came in, or its records of the packets of one burst: one sample, whatever
-/// its weight.
+/// An acknowledgement, or its records of one burst's packets: one sample, whatever its weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckSample {
     /// When.
     pub now: Nanos,
-    /// When the newest of the packets was sent; `now` without a sample.
+    /// Send time of the newest of the packets; `now` without a sample.
     pub sent_at: Nanos,
     /// Bytes newly acknowledged.
     pub acked_bytes: u64,
@@ -139,15 +138,15 @@ pub struct AckSample {
     pub path: u16,
     /// Bytes newly reported as marked by the network.
     pub ce_bytes: u32,
-    /// How many packets the sample lies behind the foremost one that is acknowledged.
+    /// Distance of the sample, in packets, behind the highest acknowledged one.
     pub lag_packets: u32,
     /// Bytes in flight afterwards.
     pub in_flight_bytes: u64,
-    /// The flow had less to send than the window allowed.
+    /// True if the flow had less to send than the window allowed.
     pub app_limited: bool,
 }
 
-/// How a loss became known.
+/// The way in which a loss became known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossKind {
     /// The receiver's scan reported a hole.
@@ -156,22 +155,22 @@ pub enum LossKind {
     Probe,
     /// Packets sent later were acknowledged; see [`LossDetection`].
     Order,
-    /// A switch cut the payload off and the receiver told so. Only the simulator does this.
+    /// A switch cut the payload off and the receiver reported it. Only the simulator does this.
     Trim,
 }
 
-/// A packet was lost. Told once per transmission.
+/// A lost packet, reported once per transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// When it became known.
+    /// Time at which it became known.
     pub now: Nanos,
-    /// When the lost transmission was sent.
+    /// Send time of the lost transmission.
     pub sent_at: Nanos,
     /// Wire bytes.
     pub bytes: u32,
     /// Its path.
     pub path: u16,
-    /// How it became known.
+    /// The way in which it became known.
     pub kind: LossKind,
     /// Bytes in flight afterwards.
     pub in_flight_bytes: u64,
@@ -188,16 +187,16 @@ pub struct Timeout {
     pub in_a_row: u32,
 }
 
-/// What a controller tells of itself. 0 for what it does not know.
+/// A controller's state for observers. 0 for unknown values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct View {
-    /// Least round trip lately.
+    /// Least recent round trip.
     pub base_rtt_ns: Nanos,
     /// Round trip without queues, jitter included.
     pub typical_rtt_ns: Nanos,
-    /// Queueing delay that it aims at, above the base.
+    /// Target queueing delay, above the base.
     pub target_ns: Nanos,
-    /// What fits into the network at the typical round trip.
+    /// Bytes that fit into the network at the typical round trip.
     pub bdp_bytes: u64,
     /// Paths that it uses now.
     pub paths: u16,
@@ -205,9 +204,9 @@ pub struct View {
 
 /// Rate and path of one peer flow.
 ///
-/// The engine always allows one packet when none is in flight, so that no window can stop a flow
-/// for good. It calls `next_path` for every burst right before `on_sent`. When a path is bad it asks
-/// again, a few times, and then takes another (protocol.md §4.5); `on_sent` tells which one it was.
+/// The engine always allows one packet when none is in flight, so no window can stop a flow for good. It calls
+/// `next_path` for every burst right before `on_sent`. When a path is bad it asks again, a few times, and then takes
+/// another (protocol.md §4.5); `on_sent` has the path that it took.
 pub trait Controller: Send {
     /// A burst was handed to the port.
     fn on_sent(&mut self, sent: &SentBurst);
@@ -230,7 +229,7 @@ pub trait Controller: Send {
     }
     /// Codepoint to send data with.
     fn ecn(&self) -> Ecn;
-    /// For who watches the flow.
+    /// The state for observers.
     fn view(&self) -> View;
 }
 
@@ -238,17 +237,17 @@ pub trait Controller: Send {
 pub trait Scheme: Send {
     /// Name as in `FI_ERD_CC`.
     fn name(&self) -> &'static str;
-    /// What its controllers need from receivers.
+    /// The acknowledgements that its controllers need from receivers.
     fn ack_policy(&self) -> AckPolicy;
     /// How its senders find lost packets.
     fn loss_detection(&self) -> LossDetection;
-    /// Its controllers compare round trips, so a flow begins with [`LEARNING_SAMPLES`].
+    /// True if its controllers compare round trips, so that a flow begins with [`LEARNING_SAMPLES`].
     fn learns(&self) -> bool;
-    /// Its options, with the values that the next flow gets; none unless it says otherwise.
+    /// Its options, with the values for the next flow; none by default.
     fn options(&self) -> Vec<OptionInfo> {
         Vec::new()
     }
-    /// Sets one option; flows that exist already keep theirs.
+    /// Sets one option; existing flows keep theirs.
     ///
     /// # Errors
     /// The name is unknown, or the value out of its range.

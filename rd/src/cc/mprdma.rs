@@ -1,6 +1,5 @@
-//! MP-RDMA (Lu et al., NSDI 2018): one window for all paths, moved by each packet's mark; an
-//! acknowledgement sends the next packet on its own path, unless that path lags behind
-//! (docs/cc/mprdma.md).
+//! MP-RDMA (Lu et al., NSDI 2018): one window for all paths, which each packet's mark moves. An acknowledgement sends
+//! the next packet on its own path, unless that path lags behind (docs/cc/mprdma.md).
 
 use super::options::{Field, OptionRow, Packets, Share, TypicalRtts, row};
 use super::paths::{self, Uniform};
@@ -17,7 +16,7 @@ use alloc::vec;
 /// Options of MP-RDMA.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MpRdmaOptions {
-    /// How far a path may lag behind the foremost one.
+    /// Most packets that a path may lag behind the foremost one.
     pub delta: Packets,
     /// Probability that a burst tries a random path.
     pub probe: Share,
@@ -121,7 +120,7 @@ impl MpRdma {
             spray: Box::new(Uniform::new(paths::rng(seed), params.paths)),
             clock: PathClock::default(),
             delta_packets: options.delta.0 as u32,
-            // All is one draw in 2^32 short of all.
+            // A share of 1 misses one draw in 2^32.
             probe_below: (f64::from(options.probe.0) * f64::from(u32::MAX)) as u32,
             late: options.late,
             late_ns: pipe.target_ns(options.late),
@@ -129,15 +128,15 @@ impl MpRdma {
         }
     }
 
-    /// An acknowledgement lets its path go on if the window has room for what it frees.
+    /// Lets the path of an acknowledgement send again if the window has room for the freed bytes.
     fn tick(&mut self, ack: &AckSample) {
         if self.paths > 1 && ack.acked_packets > 0 && self.window.has_room(ack.in_flight_bytes) {
             self.clock.push(ack.path, self.paths);
         }
     }
 
-    /// What is not [`Pipe::is_plain`]. One way for both, by [`Pipe::on_ack`], is simpler and takes 16
-    /// instructions more for each packet: 141 in place of 125 (`cargo xtask cost`, 8 paths).
+    /// Takes an acknowledgement that is not [`Pipe::is_plain`]. One function for both, by [`Pipe::on_ack`], would be
+    /// simpler, but takes 16 instructions more for each packet: 141 in place of 125 (`cargo xtask cost`, 8 paths).
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &AckSample) {
         if self.pipe.on_odd_sample(ack, ack.rtt_ns.map(short_f32)) {
@@ -176,7 +175,7 @@ impl MpRdma {
 impl Controller for MpRdma {
     fn on_sent(&mut self, sent: &SentBurst) {
         if self.window.on_sent(sent, &self.pipe) {
-            // What the paths were like before the pause no longer counts.
+            // The state of the paths before the pause no longer counts.
             self.clock.clear();
         }
     }

@@ -66,7 +66,7 @@ const STALE_RTTS: f32 = 0.25;
 const PATHS_MAX: u16 = 256;
 /// QuickAdapt's window does not run.
 const UNMEASURED: u8 = 1;
-/// QuickAdapt fired at `window_at`: feedback on what was sent before is ignored.
+/// QuickAdapt fired at `window_at`: ignore feedback on earlier packets.
 const ADAPTED: u8 = 2;
 /// Something was lost in QuickAdapt's window.
 const LOST: u8 = 4;
@@ -78,9 +78,9 @@ const TRIMMING: u8 = 16;
 const NO_REPS: u8 = 32;
 /// Round trips have jitter.
 const JITTERY: u8 = 64;
-/// [`Nscc::due_at`] is not known, or after silence so long ago that it may seem to lie ahead.
+/// [`Nscc::due_at`] is unknown or, after silence, so old that it may seem to lie ahead.
 const SILENT: u8 = 128;
-/// With any of these an acknowledgement goes the long way.
+/// With any of these an acknowledgement takes the slow path.
 const ODD: u8 = UNMEASURED | RESTARTED | NO_REPS | JITTERY | SILENT;
 /// Furthest that [`Nscc::due_at`] can lie ahead.
 const DUE_MOST_NS: f32 = 2_147_483_648.0;
@@ -92,8 +92,8 @@ struct Nscc {
     spread: Option<Box<PathSpread>>,
     /// The latest random number.
     draw: u32,
-    /// From then on something is due once in a round trip or in QuickAdapt's window, or will soon be. The
-    /// seed until there is a first path.
+    /// Time of the next work that is due once per round trip or per QuickAdapt window. The seed until there is a first
+    /// path.
     due_at: u32,
     pipe: Pipe,
     /// At least one datagram, at most `max_window` BDP.
@@ -102,7 +102,7 @@ struct Nscc {
     increase: f32,
     /// Average queueing delay in ns.
     average_ns: f32,
-    /// Newly received bytes since QuickAdapt's window began, but for those that `left_bytes` tells of.
+    /// Newly received bytes since QuickAdapt's window began, except those in `left_bytes`.
     counted_bytes: f32,
     /// Bytes to be received until increases are applied, not below 0 between acknowledgements.
     left_bytes: i32,
@@ -125,7 +125,7 @@ struct Nscc {
     flags: u8,
 }
 
-/// What a sample of so many packets weighs: the gain for one, never more than all.
+/// Weight of a sample of so many packets: the gain for one, never more than all.
 fn weight(gain: f32, packets: f32) -> f32 {
     packets * gain / (1.0 - gain + packets * gain).max(f32::MIN_POSITIVE)
 }
@@ -149,7 +149,7 @@ impl Nscc {
             fair_bytes: 0.0,
             slope: 0.0,
             window_at: now,
-            // No decrease so far: as far back as can be told.
+            // No decrease so far: as far back as the stamp can hold.
             decreased_at: Stamp::of(params.now.wrapping_sub(u64::from(u32::MAX / 2))),
             adjusted_at: now,
             datagram_bytes: params.datagram_bytes.clamp(1, u16::MAX.into()) as u16,
@@ -169,7 +169,7 @@ impl Nscc {
         self.flags & flag != 0
     }
 
-    /// What follows from the shared estimate.
+    /// Derives values from the shared estimate.
     #[inline(never)]
     fn derive(&mut self) {
         let options = &self.options;
@@ -191,7 +191,7 @@ impl Nscc {
             && self.pipe.has_learned()
             && let Some(spread) = &mut self.spread
         {
-            // REPS would send what a late poll acknowledges at once back to the path that it came from.
+            // After a late poll REPS would send all its packets back to the path that they came from.
             spread.take_turns();
         }
         self.clamp();
@@ -229,13 +229,13 @@ impl Nscc {
         self.datagram().min(REFERENCE_PACKET_BYTES) * self.scale()
     }
 
-    /// The acknowledgement brings nothing but its sample, and no round ends.
+    /// True if the acknowledgement has only its sample, and no round ends.
     #[inline(always)]
     fn runs_on(&self, now: Nanos) -> bool {
         self.flags & ODD == 0 && ((now as u32).wrapping_sub(self.due_at) as i32) < 0
     }
 
-    /// Until QuickAdapt's window is over, or the round trip since the last increase by time.
+    /// Sets the due time: the end of QuickAdapt's window, or of the round trip since the last increase by time.
     fn set_due(&mut self, now: Nanos) {
         if self.spread.is_none() && self.last_path > 0 {
             // It is still the seed.
@@ -247,7 +247,7 @@ impl Nscc {
         self.due_at = (now as u32).wrapping_add(lesser(lesser(window, rtt), DUE_MOST_NS) as u32);
     }
 
-    /// Whether feedback tells of the time before QuickAdapt set the window right.
+    /// Whether feedback is from before QuickAdapt set the window.
     fn is_stale(&self, now: Nanos, sent_at: Nanos) -> bool {
         self.has(ADAPTED)
             && self.window_at.is_since(sent_at)
@@ -266,7 +266,7 @@ impl Nscc {
         self.average_ns += weight * (delay_ns - self.average_ns);
     }
 
-    /// Forgets the increases that are not applied yet.
+    /// Drops the increases that are not applied yet.
     fn drop_increases(&mut self) {
         self.increase = 0.0;
         self.counted_bytes += self.uncounted_bytes();
@@ -278,7 +278,7 @@ impl Nscc {
         ADJUST_DATAGRAMS * i32::from(self.datagram_bytes)
     }
 
-    /// What `left_bytes` tells of.
+    /// The bytes counted in `left_bytes`.
     fn uncounted_bytes(&self) -> f32 {
         (i64::from(self.batch_bytes()) - i64::from(self.left_bytes)) as f32
     }
@@ -287,8 +287,8 @@ impl Nscc {
         self.empty_bytes = 0.0;
     }
 
-    /// Algorithm 2: at the end of a window in which congestion was severe, what was received in it
-    /// becomes the congestion window. Returns whether it did.
+    /// Algorithm 2: at the end of a window with severe congestion, the bytes received in it become the congestion
+    /// window. Returns whether it did.
     fn quick_adapt(&mut self, now: Nanos, delay_ns: f32) -> bool {
         if !self.has(UNMEASURED) && self.window_at.ns_until(now) < self.window_ns {
             return false;
@@ -399,7 +399,7 @@ impl Nscc {
         self.clamp();
     }
 
-    /// Algorithm 1 for what was not marked.
+    /// Algorithm 1 for an unmarked acknowledgement.
     #[inline(always)]
     fn apply_clear(&mut self, ack: &AckSample, bytes: f32, delay_ns: f32, target_ns: f32) {
         if ack.app_limited {
@@ -450,9 +450,9 @@ impl Nscc {
         (path_bad, self.pipe.queue_delay_ns() >= self.target_ns())
     }
 
-    /// Without marks and jitter, whether a path is late. The bound is drawn again for each sample, so that
-    /// the more a path is behind the one in the middle, the more of its packets count as marked, as with
-    /// RED. From a bound that stands still all that is beyond it leaves at once, and comes back at once.
+    /// Without marks and jitter, whether a path is late. Each sample draws the bound again, so the further a path is
+    /// behind the one in the middle, the more of its packets count as marked, as with RED. With a fixed bound all
+    /// traffic beyond it would leave at once, and come back at once.
     #[inline(always)]
     fn is_path_late(&mut self, rtt_ns: f32) -> bool {
         let rtt = self.pipe.typical_rtt_ns();
@@ -573,8 +573,8 @@ impl Nscc {
         self.set_due(ack.now);
     }
 
-    /// Learning is over. A newcomer that found a queue begins small: what its first window would add
-    /// to the queue, later newcomers would learn as noise.
+    /// Ends the learning. A newcomer that found a queue begins small: later newcomers would learn the queue of its
+    /// first window as noise.
     fn begin(&mut self) {
         let queue = self.average_ns / (self.options.target.0 * self.pipe.typical_rtt_ns());
         let first = greater(1.0 - queue, BEGIN_LEAST) * self.max_window_bytes();
@@ -602,7 +602,7 @@ impl Controller for Nscc {
             && !self.has(UNMEASURED)
             && self.window_at.ns_until(sent.now) > 2.0 * self.window_ns
         {
-            // What was measured before the pause says little: at most one BDP, paced.
+            // The measurements before the pause say little: at most one BDP, paced.
             self.flags = self.flags & !ADAPTED | UNMEASURED | RESTARTED;
             self.drop_increases();
             self.stop_fast();
@@ -617,7 +617,7 @@ impl Controller for Nscc {
             && self.runs_on(ack.now)
         {
             self.pipe.take(ack.now, rtt_ns);
-            // What is plain has less than 2^30.
+            // A plain acknowledgement has less than 2^30.
             self.left_bytes -= ack.acked_bytes as i32;
             if ack.ce_bytes > 0 {
                 self.pipe.apply_mark(ack);
@@ -638,7 +638,7 @@ impl Controller for Nscc {
             spread.told(loss.path, true);
             spread.lost(loss, self.pipe.typical_rtt_ns());
             if self.flags & TRIMMING != 0 && !trim {
-                // Congestion trims; what vanishes met a failure.
+                // Congestion trims packets; a vanished one met a failure.
                 spread.freeze(loss.now);
             }
         }

@@ -1,7 +1,6 @@
-//! Options of the schemes: what a row of a scheme's table says, and the types of the fields that
-//! the rows set. The tables stand in the schemes' files, and `scheme.rs` reads and sets values by
-//! them. Each row names its unit by the type of its field, so a controller cannot take a number
-//! of packets for a number of round trips.
+//! Options of the schemes: the fields of a row in a scheme's table, and the types of the fields that the rows set. The
+//! tables are in the schemes' files, and `scheme.rs` reads and sets values by them. Each row names its unit by the type
+//! of its field, so a controller cannot take a number of packets for a number of round trips.
 
 use core::fmt;
 
@@ -16,7 +15,7 @@ pub const REFERENCE_BDP_BYTES: f32 = 150_000.0;
 /// A part of a whole, or a probability: 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Share(pub f32);
-/// A number without a unit that something is multiplied by.
+/// A multiplier without a unit.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Factor(pub f32);
 /// A number of events.
@@ -121,14 +120,14 @@ impl<O> Field<O> {
 pub struct OptionRow<O> {
     /// Its name, in lower case; the field has the same one.
     pub name: &'static str,
-    /// Where the value goes.
+    /// The field that it sets.
     pub field: Field<O>,
     /// Value unless set.
     pub default: f32,
     /// Least and greatest valid value.
     pub range: [f32; 2],
-    /// What justifies the default: the paper's section, table or algorithm, htsim, or after "docs:" a
-    /// passage of docs/cc/NAME.md, which lists the rows (rd/tests/options.rs).
+    /// The source of the default: the paper's section, table or algorithm, htsim, or after "docs:" a passage of
+    /// docs/cc/NAME.md, which lists the rows (rd/tests/options.rs).
     pub source: &'static str,
 }
 
@@ -144,12 +143,12 @@ pub const fn row<O>(
     OptionRow { name, field, default, range, source }
 }
 
-/// What a scheme tells of one of its options.
+/// A scheme's description of one of its options.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OptionInfo {
     /// Its name, in lower case.
     pub name: &'static str,
-    /// What its numbers count.
+    /// Its unit.
     pub unit: &'static str,
     /// Its value now.
     pub value: f32,
@@ -168,7 +167,7 @@ impl fmt::Display for OptionInfo {
     }
 }
 
-/// Why an option was not set.
+/// The reason why an option was not set.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum OptionError {
     /// The scheme has no such option.
@@ -183,7 +182,7 @@ pub enum OptionError {
         min: f32,
         /// Greatest valid value.
         max: f32,
-        /// What its numbers count.
+        /// Its unit.
         unit: &'static str,
     },
 }

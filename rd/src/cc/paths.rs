@@ -17,12 +17,12 @@ pub fn rng(seed: u64) -> Pcg32 {
     Pcg32::seed_from_u64(seed)
 }
 
-/// How long a path is left for a loss that it alone has, in typical round trips.
+/// Time for which a path with losses of its own is left alone, in typical round trips.
 const LEFT_RTTS: Nanos = 32;
-/// How long a loss is remembered, in typical round trips. Losses that all paths share, one in so many
-/// packets, then cost an eighth of a path at most; more frequent ones are seen to be shared.
+/// Time for which a loss is remembered, in typical round trips. Losses that all paths share, one in so many packets,
+/// then cost an eighth of a path at most; more frequent ones show that they are shared.
 const LOSS_MEMORY_RTTS: Nanos = 256;
-/// Losses of packets sent closer together, in typical round trips, are of one overflow.
+/// Losses of packets sent closer together than this, in typical round trips, count as one overflow.
 const OVERFLOW_RTTS: Nanos = 4;
 /// Longest span that counts, in us: 67 s, of the 71 minutes after which times wrap.
 const SPAN_MOST_US: u32 = 1 << 26;
@@ -30,20 +30,20 @@ const SPAN_MOST_US: u32 = 1 << 26;
 /// No path has this number.
 const NO_PATH: u16 = u16::MAX;
 
-/// Leaves a path that loses packets while the others lose none. Two losses in a row on different
-/// paths are everybody's, and nothing is left for them: for as long as a path would be after an overflow,
-/// for as long as losses are remembered otherwise. Times are in us and wrap after 71 minutes: what is over
-/// by then may by chance count once more, for 67 s at most.
+/// Leaves a path alone that loses packets while the others lose none. Two losses in a row on different paths count as
+/// shared, and no path is left alone for them: after an overflow as long as a path would be, otherwise as long as
+/// losses are remembered. Times are in us and wrap after 71 minutes: an expired one may by chance count once more, for
+/// 67 s at most.
 #[derive(Clone, Copy, Debug)]
 pub struct LossyPath {
-    /// When the newest loss became known, and when what was lost was sent.
+    /// Time at which the newest loss became known, and send time of the lost packet.
     lost_at_us: u32,
     sent_at_us: u32,
-    /// Until then a path is left or, without one, losses count as everybody's.
+    /// Until then a path is left alone or, without one, losses count as shared.
     until_us: u32,
     /// The path of the newest loss; none at first.
     lost: u16,
-    /// The path that is left, if any.
+    /// The path that is left alone, if any.
     left: u16,
 }
 
@@ -54,8 +54,7 @@ impl Default for LossyPath {
 }
 
 impl LossyPath {
-    /// A packet was lost, on a flow of this typical round trip. A payload that was cut off tells of
-    /// a queue.
+    /// Takes a loss, on a flow of this typical round trip. A payload that was cut off means a queue.
     pub fn on_loss(&mut self, loss: &Loss, rtt_ns: Nanos) {
         if loss.kind == LossKind::Trim {
             return;
@@ -82,7 +81,7 @@ impl LossyPath {
         (self.lost_at_us, self.sent_at_us, self.lost) = (now_us, sent_at_us, loss.path);
     }
 
-    /// Nothing arrives at all: another path may heal first.
+    /// Takes a timeout. Nothing arrives at all: another path may heal first.
     pub fn on_timeout(&mut self) {
         self.left = NO_PATH;
         self.until_us = self.lost_at_us;
@@ -94,8 +93,8 @@ impl LossyPath {
         self.was_left(path) && self.left(now).is_some()
     }
 
-    /// Whether a path was left of late: only such a one can be [`LossyPath::is_left`]. Most are not, and
-    /// this is one comparison.
+    /// Whether a path was left alone lately: only such a path can be [`LossyPath::is_left`]. Most were not, and this is
+    /// one comparison.
     #[must_use]
     #[inline(always)]
     pub fn was_left(&self, path: u16) -> bool {
@@ -113,12 +112,12 @@ impl LossyPath {
     }
 }
 
-/// As us; see [`LossyPath`] for what wraps.
+/// In us; see [`LossyPath`] about wrapping.
 fn us(at: Nanos) -> u32 {
     (at / 1_000) as u32
 }
 
-/// Oblivious spray, but for a [`LossyPath`].
+/// Oblivious spray, except for a [`LossyPath`].
 #[derive(Clone, Debug)]
 pub struct Uniform {
     rng: Pcg32,
@@ -127,13 +126,13 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// Over so many paths, at least one.
+    /// A spray over so many paths, at least one.
     #[must_use]
     pub fn new(rng: Pcg32, paths: u16) -> Uniform {
         Uniform { rng, lossy: LossyPath::default(), paths: paths.max(1) }
     }
 
-    /// How many paths there are.
+    /// The number of paths.
     #[must_use]
     pub fn paths(&self) -> u16 {
         self.paths
@@ -144,7 +143,7 @@ impl Uniform {
         self.rng.next_u32()
     }
 
-    /// A path at random, all alike but the one that is left.
+    /// A path at random, each with the same probability, except the one that is left alone.
     #[inline(never)]
     pub fn next(&mut self, now: Nanos) -> u16 {
         match self.lossy.left(now) {
@@ -156,7 +155,7 @@ impl Uniform {
         }
     }
 
-    /// `path`, or one at random if that is left.
+    /// `path`, or one at random if that is left alone.
     #[inline(always)]
     pub fn keep(&mut self, now: Nanos, path: u16) -> u16 {
         if self.lossy.was_left(path) { self.check(now, path) } else { path }
@@ -196,8 +195,7 @@ impl PathBits {
         *word = *word & !(1 << (path & 63)) | u64::from(on) << (path & 63);
     }
 
-    /// The first path from `from` on, below `paths`, whose bit is not set. Looks at four words at
-    /// most, and mostly at one.
+    /// The first path from `from` on, below `paths`, whose bit is not set. Reads four words at most, and mostly one.
     #[must_use]
     pub fn first_clear(&self, from: u16, paths: u16) -> Option<u16> {
         let mut mask = u64::MAX << (from & 63);
@@ -219,8 +217,8 @@ impl PathBits {
     }
 }
 
-/// Round robin over the paths that were not marked (STrack, algorithm 3; the same as the Ultra
-/// Ethernet simulator's bitmap): a mark lets the path be skipped once.
+/// Round robin over the unmarked paths (STrack, algorithm 3; the same as the Ultra Ethernet simulator's bitmap): a mark
+/// makes it skip the path once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EcnBitmap {
     skip: PathBits,
@@ -228,7 +226,7 @@ pub struct EcnBitmap {
 }
 
 impl EcnBitmap {
-    /// An acknowledgement told of a path.
+    /// Takes an acknowledgement's news of a path.
     pub fn on_ack(&mut self, path: u16, marked: bool) {
         self.skip.set(path, marked);
     }
@@ -251,7 +249,7 @@ impl EcnBitmap {
         behind.or_else(|| self.skip.first_clear(0, paths)).unwrap_or(first)
     }
 
-    /// The round goes on behind `path`, which was chosen otherwise.
+    /// Continues the round behind `path`, which was chosen otherwise.
     pub fn resume_after(&mut self, path: u16) {
         self.next = path.wrapping_add(1);
     }
@@ -260,9 +258,9 @@ impl EcnBitmap {
 /// Entropies that came back unmarked (REPS: recycled entropy packet spraying).
 const REPS_SLOTS: usize = 8;
 
-/// REPS: entropies whose packets came back unmarked are used again, the oldest first; without one,
-/// a random path is explored. While a loss is fresh, what is cached is used again and again instead
-/// (freezing), so that a dead path is not explored.
+/// REPS: uses entropies again whose packets came back unmarked, the oldest first; without one, it explores a random
+/// path. While a loss is fresh, it uses the cached ones again and again instead (freezing), so it explores no dead
+/// path.
 #[derive(Clone, Debug, Default)]
 pub struct Reps {
     /// A ring.
@@ -275,7 +273,7 @@ pub struct Reps {
 }
 
 impl Reps {
-    /// An acknowledgement told of a path.
+    /// Takes an acknowledgement's news of a path.
     #[inline]
     pub fn on_ack(&mut self, path: u16, marked: bool) {
         if marked {
@@ -285,12 +283,12 @@ impl Reps {
         self.came = self.came.wrapping_add(1);
     }
 
-    /// A timeout or a loss says that some path may be dead.
+    /// Freezes after a timeout or a loss: some path may be dead.
     pub fn freeze(&mut self, until: Nanos) {
         self.frozen_until = until;
     }
 
-    /// The path that came back unmarked the longest ago and was not used since, at most `last_path`.
+    /// The unused path that came back unmarked the longest ago, at most `last_path`.
     #[inline]
     pub fn recycle(&mut self, last_path: u8) -> Option<u16> {
         let mut oldest = self.used;
@@ -310,7 +308,7 @@ impl Reps {
         u16::from(if path <= last_path { path } else { last_path })
     }
 
-    /// The next path up to `last_path` where none is to recycle.
+    /// The next path up to `last_path` when there is none to recycle.
     #[must_use]
     pub fn explore(&self, now: Nanos, rng: &mut Pcg32, last_path: u8) -> u16 {
         // Slots that hold a path: all but at the beginning, and by chance after 2^32 paths.

@@ -1,14 +1,13 @@
-//! What a flow knows of the network: base and typical round trip, noise, bandwidth, and so the
-//! bandwidth-delay product (BDP). Shared by all controllers.
+//! Estimates of the network for one flow: base and typical round trip, noise, bandwidth, and so the bandwidth-delay
+//! product (BDP). All controllers share them.
 //!
-//! On real sockets a round trip has jitter that no queue makes. A controller that compares it with
-//! the least one seen takes jitter for congestion. So the delay is filtered (median of three
-//! samples), the noise that is left is estimated from the differences between neighbours, which a
-//! queue moves less, and targets are never below that noise.
+//! On real sockets a round trip has jitter that no queue makes. A controller that compares it with the least one seen
+//! takes jitter for congestion. So a filter takes the median of three samples. The noise that is left is estimated from
+//! the differences between neighbours, which a queue moves less. Targets are never below that noise.
 //!
-//! Whoever asks, asks for every packet, so what is derived from the estimates (the typical round
-//! trip, the noise) is kept, and reckoned again only when one of them moves: while a flow learns, when
-//! the least round trip changes, and about once a round trip where the link's speed is unknown.
+//! Controllers read the derived values (the typical round trip, the noise) for every packet. So they are cached, and
+//! computed again only when an estimate moves: while a flow learns, when the least round trip changes, and about once a
+//! round trip where the link's speed is unknown.
 
 use super::options::TypicalRtts;
 use super::{AckSample, FlowParams};
@@ -20,26 +19,26 @@ const BLOCK: usize = 3;
 /// little be in flight: a flow's own queue is no noise.
 const LEARNED: u8 = super::LEARNING_SAMPLES;
 const LEARNED_1: u8 = LEARNED + 1;
-/// How long a least round trip counts: this and the window before it, in s.
+/// Length of a window of the least round trip, in s; this one and the one before count.
 const WINDOW_S: u8 = 5;
 /// Binary logarithm of the packet size in bytes up to which all round trips count as alike: the
 /// packets of networks. Those of a loopback can be larger.
 const LARGE: u8 = 13;
-/// So much of a difference beyond what queues make is noise, up to all of it.
+/// Factor for the part of a difference beyond that of queues: this is noise, up to all of it.
 const REST: f32 = 2.0;
 /// Differences that queues may make, in base round trips.
 const QUEUES: f32 = 0.5;
 /// p97 of an exponential distribution in units of its mean.
 const TAIL: f32 = 3.5;
-/// Round trip assumed before anything was measured, in ns.
+/// Round trip assumed before any measurement, in ns.
 const RTT_UNKNOWN_NS: f32 = 20_000.0;
-/// Most that a bandwidth-delay product can be, in bytes: 16 GiB, which is 400 Gb/s over 340 ms. A
-/// wrong guess at bandwidth or round trip goes no further.
+/// Greatest bandwidth-delay product, in bytes: 16 GiB, which is 400 Gb/s over 340 ms. It bounds wrong guesses at
+/// bandwidth or round trip.
 const BDP_MAX_BYTES: f32 = 17_179_869_184.0;
-/// Bursts of the port that a round trip holds at least, whatever was measured: with fewer a host that
-/// sends and receives in bursts stands still between them.
+/// Least number of the port's bursts in a round trip, whatever the measurements: with fewer, a host that sends and
+/// receives in bursts is idle between them.
 const BURSTS: f32 = 2.0;
-/// Bandwidth assumed before anything was measured: 100 Gb/s, in bytes per ns.
+/// Bandwidth assumed before any measurement: 100 Gb/s, in bytes per ns.
 const LINK_UNKNOWN: f32 = 12.5;
 
 /// A mark was seen: the network marks.
@@ -48,13 +47,13 @@ const MARKS: u8 = 1;
 const GIVEN: u8 = 2;
 /// No round trip was seen so far.
 const UNSEEN: u8 = 4;
-/// Nothing was delivered so far that [`Pipe::speed`] could be.
+/// [`Pipe::speed`] is a guess: nothing was delivered so far.
 const GUESS: u8 = 8;
-/// The link's speed is unknown, and [`Pipe::speed`] what is delivered.
+/// The link's speed is unknown, and [`Pipe::speed`] is the delivered rate.
 const NO_LINK: u8 = 16;
 /// The noise is not known yet.
 const LEARNING: u8 = 32;
-/// Packets were larger than [`LARGE`] says.
+/// Some packets were larger than [`LARGE`].
 const SIZES: u8 = 64;
 /// The window of the least round trip is over.
 const OVER: u8 = 128;
@@ -66,7 +65,7 @@ const ODD: u8 = NO_LINK | LEARNING | SIZES | OVER;
 pub struct Pipe {
     /// Bytes per ns: the link's or, if that is unknown, the most delivered lately.
     speed: f32,
-    /// Mean difference of neighbouring raw samples; while the flow learns, what those so far add to it.
+    /// Mean difference of neighbouring raw samples; while the flow learns, the part of those so far.
     jitter_ns: f32,
     /// The same of neighbouring filtered delays.
     swing_ns: f32,
@@ -95,7 +94,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// A flow's first idea of its network.
+    /// A flow's first estimates.
     #[must_use]
     pub fn new(params: &FlowParams) -> Pipe {
         let first = params.first_rtt_ns as f32;
@@ -129,8 +128,8 @@ impl Pipe {
         pipe
     }
 
-    /// Takes an acknowledgement's sample. Call it first, for each one. True if the base, the typical
-    /// round trip, the noise or the bandwidth moved, and so whatever was derived from them.
+    /// Takes an acknowledgement's sample. Call it first, for each one. True if the base, the typical round trip, the
+    /// noise or the bandwidth moved, so that derived values must move, too.
     #[inline]
     pub fn on_ack(&mut self, ack: &AckSample) -> bool {
         if let Some(rtt) = ack.rtt_ns.map(short_f32)
@@ -143,21 +142,20 @@ impl Pipe {
         self.on_odd_sample(ack, ack.rtt_ns.map(short_f32))
     }
 
-    /// Whether a round trip (the acknowledgement's own, or one without what its path adds) is what
-    /// nearly all are: that of a flow that knows the speed of its link and its noise, and of packets of
-    /// the usual size, and not a new least one. It goes to [`Pipe::take`], which moves nothing; what is
-    /// not plain goes to [`Pipe::on_odd_sample`]. They are apart, and inlined, so that a controller's
-    /// way for such acknowledgements is short and calls nothing. A controller that uses marks calls
-    /// [`Pipe::apply_mark`] as well.
+    /// Whether a round trip (the acknowledgement's own, or one without its path's extra delay) is plain, as nearly all
+    /// are. Then the flow knows the speed of its link and its noise, packets have the usual size, and it is not a new
+    /// least one. A plain one goes to [`Pipe::take`], which moves nothing, others to [`Pipe::on_odd_sample`]. They are
+    /// apart, and inlined, so that a controller's fast path is short and calls nothing. A controller that uses marks
+    /// calls [`Pipe::apply_mark`] as well.
     #[inline(always)]
     pub fn is_plain(&self, ack: &AckSample, rtt_ns: f32) -> bool {
-        // Sizes of 2^(LARGE + 1) bytes and above are told apart. So are more packets than 16 bits count:
-        // what is plain has less than 2^30 bytes.
+        // Sizes of 2^(LARGE + 1) bytes and above are unusual. So are more packets than 16 bits count: a plain
+        // acknowledgement has less than 2^30 bytes.
         let is_usual = ack.acked_bytes >> (LARGE + 1) < u64::from(ack.acked_packets as u16);
         is_usual && self.flags & ODD == 0 && rtt_ns >= self.least_ns
     }
 
-    /// An acknowledgement may tell of a mark.
+    /// Notes whether an acknowledgement has a mark.
     #[inline(always)]
     pub fn apply_mark(&mut self, ack: &AckSample) {
         if ack.ce_bytes > 0 {
@@ -209,7 +207,7 @@ impl Pipe {
         moved
     }
 
-    /// A new least round trip.
+    /// Takes a new least round trip.
     fn lower(&mut self, rtt: f32) {
         if self.flags & UNSEEN != 0 {
             self.flags &= !UNSEEN;
@@ -223,7 +221,7 @@ impl Pipe {
         ((now / SECOND) as u8).wrapping_sub(self.window_at_s) >= WINDOW_S
     }
 
-    /// The next window of the least round trip begins.
+    /// Begins the next window of the least round trip.
     fn turn(&mut self, now: Nanos, rtt: f32) {
         self.flags &= !OVER;
         self.window_at_s = (now / SECOND) as u8;
@@ -232,7 +230,7 @@ impl Pipe {
         self.derive();
     }
 
-    /// One of the first samples, by which the noise is learnt.
+    /// Learns the noise from one of the first samples.
     fn learn(&mut self, ack: &AckSample, rtt: f32) {
         if self.flags & GIVEN == 0 && self.is_window_over(ack.now) {
             self.turn(ack.now, rtt);
@@ -263,26 +261,26 @@ impl Pipe {
         self.derive();
     }
 
-    /// What follows from the estimates.
+    /// Derives values from the estimates.
     fn derive(&mut self) {
         self.typical_ns = greater(self.lone_ns(), self.bursts_ns());
         self.noise_ns = TAIL * above(self.swing_ns, QUEUES * self.base_rtt_ns());
     }
 
-    /// What a lone packet takes: the least round trip and the mean jitter.
+    /// Round trip of a lone packet (ns): the least one plus the mean jitter.
     fn lone_ns(&self) -> f32 {
         self.base_rtt_ns() + above(self.jitter_ns, QUEUES * self.base_rtt_ns())
     }
 
-    /// How long [`BURSTS`] take on the link.
+    /// Time (ns) of [`BURSTS`] on the link.
     fn bursts_ns(&self) -> f32 {
         let burst_bytes = (1_u32 << (self.sizes >> 4) >> 1) << 10;
         BURSTS * burst_bytes as f32 / self.speed
     }
 
-    /// Small packets take less time than large ones where a large one's copies or its time on the
-    /// link count: the round trips of the largest are what the window is made for. The first larger
-    /// packet begins the least round trip again.
+    /// True if the packets are small. They take less time than large ones where copies or time on the link count, and
+    /// the window is made for the round trips of the largest. The first larger packet begins the least round trip
+    /// again.
     fn is_small(&mut self, ack: &AckSample, rtt: f32) -> bool {
         if ack.acked_packets == 0 || ack.acked_bytes == 0 {
             return false;
@@ -300,7 +298,7 @@ impl Pipe {
         size + 1 < largest
     }
 
-    /// Measures what is delivered, over a round trip and at least 100 us. True if the bandwidth moved.
+    /// Measures the delivered rate, over a round trip and at least 100 us. True if the bandwidth moved.
     fn count(&mut self, ack: &AckSample) -> bool {
         let now_us = (ack.now / 1_000) as u32;
         self.count_bytes = self.count_bytes.saturating_add(ack.acked_bytes as u32);
@@ -311,7 +309,7 @@ impl Pipe {
         let rate = self.count_bytes as f32 / (span_us as f32 * 1e3);
         (self.count_bytes, self.count_at_us) = (0, now_us);
         let before = if self.flags & GUESS == 0 { self.speed } else { 0.0 };
-        // What an idle flow delivers says little; a peak is forgotten within seconds.
+        // The rate of an idle flow says little; a peak fades within seconds.
         let moved = rate > before || (!ack.app_limited && before > 0.0);
         if moved {
             self.speed = greater(rate, before * (1.0 - 1.0 / 1024.0));
@@ -328,23 +326,22 @@ impl Pipe {
         lesser(self.least_ns, self.least_before_ns)
     }
 
-    /// What targets and patience are measured in: the least round trip or, where that is less, the
-    /// time of two bursts of the port.
+    /// The unit of targets and patience (ns): the least round trip or, where that is less, the time of two bursts of
+    /// the port.
     #[must_use]
     pub fn scale_ns(&self) -> f32 {
         greater(self.base_rtt_ns(), self.bursts_ns())
     }
 
-    /// Base round trip with the mean of the jitter: what a lone packet takes, or two bursts if they
-    /// take longer.
+    /// Base round trip with the mean of the jitter: the time of a lone packet, or of two bursts if they take longer.
     #[must_use]
     #[inline]
     pub fn typical_rtt_ns(&self) -> f32 {
         self.typical_ns
     }
 
-    /// Filtered delay above the base: that of queues, but for [`Pipe::noise_ns`]. Over several
-    /// paths it is that of the path in the middle.
+    /// Filtered delay above the base: that of queues, apart from [`Pipe::noise_ns`]. Over several paths it is that of
+    /// the path in the middle.
     #[must_use]
     #[inline]
     pub fn queue_delay_ns(&self) -> f32 {
@@ -365,14 +362,14 @@ impl Pipe {
         self.noise_ns
     }
 
-    /// A paper's target of `round_trips`, raised to what the noise allows.
+    /// A paper's target of `round_trips`, in ns, raised to what the noise allows.
     #[must_use]
     #[inline]
     pub fn target_ns(&self, round_trips: TypicalRtts) -> f32 {
         greater(round_trips.0 * self.typical_ns, self.noise_ns)
     }
 
-    /// Bytes per ns of the link; what was delivered at most, if its speed is unknown.
+    /// Bytes per ns of the link; the highest delivered rate if its speed is unknown.
     #[must_use]
     #[inline]
     pub fn bytes_per_ns(&self) -> f32 {
@@ -386,7 +383,7 @@ impl Pipe {
         self.samples >= LEARNED
     }
 
-    /// Whether [`Pipe::bytes_per_ns`] is only what was delivered so far.
+    /// Whether [`Pipe::bytes_per_ns`] is only the delivered rate so far.
     #[must_use]
     #[inline]
     pub fn learns_rate(&self) -> bool {
@@ -400,15 +397,15 @@ impl Pipe {
         lesser(self.speed * self.typical_ns, BDP_MAX_BYTES)
     }
 
-    /// Whether the network was seen to mark.
+    /// Whether the network has marked a packet.
     #[must_use]
     #[inline]
     pub fn has_marks(&self) -> bool {
         self.flags & MARKS != 0
     }
 
-    /// Whether a sample counts as marked. Until the network has marked anything, `late` says:
-    /// without ECN a controller that uses marks alone would control nothing.
+    /// Whether a sample counts as marked. Until the network has marked anything, `late` decides: without ECN a
+    /// controller that uses only marks would control nothing.
     #[must_use]
     #[inline(always)]
     pub fn is_marked(&self, ack: &AckSample, late: impl FnOnce() -> bool) -> bool {
@@ -444,8 +441,8 @@ pub fn lesser(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// A count of ns or bytes as a float. None has the highest bit, and without a look at it this is one
-/// instruction; a round trip that had it would be negative, and so not [`Pipe::is_plain`].
+/// A count of ns or bytes as a float. None has the highest bit, and without a check of it this is one instruction. A
+/// round trip that had it would be negative, and so not [`Pipe::is_plain`].
 #[must_use]
 #[inline(always)]
 pub fn short_f32(number: u64) -> f32 {
@@ -458,16 +455,16 @@ fn burst_exponent(burst_bytes: u32) -> u8 {
     if kib == 0 { 0 } else { (kib.next_power_of_two().ilog2() + 1).min(15) as u8 }
 }
 
-/// Takes one of `all` differences into their mean, after `taken` of them. All weigh alike: with more
-/// weight for the latest, what is learnt would vary more. Those that tell nothing count as none, so
-/// that a few that do are not taken for all. One outlier counts for four times the mean so far or one
-/// base round trip, so that spikes do not carry it away.
+/// Takes one of `all` differences into their mean, after `taken` of them. All have the same weight: with more for the
+/// latest, the result would vary more. Differences without information count as 0, so that a few others do not stand
+/// for all. An outlier counts for at most four times the mean so far or one base round trip, so that spikes do not
+/// carry the mean away.
 fn learn_mean(mean_ns: &mut f32, difference_ns: f32, base_ns: f32, taken: f32, all: f32) {
     let so_far_ns = *mean_ns * all / taken.max(1.0);
     *mean_ns += difference_ns.min((4.0 * so_far_ns).max(base_ns)) / all;
 }
 
-/// What is left of a mean difference when that which queues make is taken off.
+/// The rest of a mean difference without the part of queues.
 fn above(mean_ns: f32, queues_ns: f32) -> f32 {
     (REST * (mean_ns - queues_ns)).clamp(0.0, mean_ns)
 }

@@ -1,6 +1,6 @@
-//! Schemes as data: a [`SchemeTable`] says what a scheme is, and [`TableScheme`] is the scheme itself
-//! with the values of its options. All schemes of `schemes.rs` are made so; each table stands in its
-//! controller's file. Flows share the values that they began with: a change makes a copy.
+//! Schemes as data: a [`SchemeTable`] describes a scheme, and [`TableScheme`] is the scheme itself with the values of
+//! its options. All schemes of `schemes.rs` are made so; each table is in its controller's file. Flows share the values
+//! that they began with: a change makes a copy.
 
 use super::options::{OptionError, OptionInfo, OptionRow};
 use super::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What a scheme is; `O` has a field for each of its options.
+/// The description of a scheme; `O` has a field for each of its options.
 pub struct SchemeTable<O: 'static> {
     /// Name as in `FI_ERD_CC`.
     pub name: &'static str,
@@ -16,7 +16,7 @@ pub struct SchemeTable<O: 'static> {
     pub options: &'static [OptionRow<O>],
     /// The options before the rows have set their defaults.
     pub start: fn() -> O,
-    /// What its controllers need from receivers.
+    /// The acknowledgements that its controllers need from receivers.
     pub ack_policy: fn(&O) -> AckPolicy,
     /// How its senders find lost packets.
     pub loss_detection: fn(&O) -> LossDetection,

@@ -1,4 +1,4 @@
-//! The schemes by their name in `FI_ERD_CC`. A new one is one more row.
+//! The table of schemes, by their name in `FI_ERD_CC`. A new one is one more row.
 
 use super::Scheme;
 use super::dctcp::DCTCP;

@@ -1,28 +1,28 @@
-//! Times that controllers keep, in 32 bits: a flow's state has to be small.
+//! Times that controllers keep, in 32 bits, since a flow's state must be small.
 
 use crate::units::Nanos;
 
-/// A time in units of 2^`SHIFT` ns. It wraps, after 4.3 s with a `SHIFT` of 0: a span that is a whole
-/// number of wraps longer looks like the short one. Each use of a stamp says what that costs.
+/// A time in units of 2^`SHIFT` ns. It wraps, after 4.3 s with a `SHIFT` of 0: a span that is a whole number of wraps
+/// longer looks like the short one. Each use of a stamp states the cost of that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp<const SHIFT: u32>(u32);
 
 impl<const SHIFT: u32> Stamp<SHIFT> {
-    /// Of this time.
+    /// The stamp of this time.
     #[must_use]
     #[inline(always)]
     pub const fn of(time: Nanos) -> Self {
         Stamp((time >> SHIFT) as u32)
     }
 
-    /// Units that have gone by since.
+    /// Units from this stamp to `now`.
     #[must_use]
     #[inline(always)]
     pub const fn units_until(self, now: Nanos) -> u32 {
         Self::of(now).0.wrapping_sub(self.0)
     }
 
-    /// Whether it is `time` or later; what is half a wrap apart is not.
+    /// Whether it is `time` or later; a stamp half a wrap apart is not.
     #[must_use]
     #[inline(always)]
     pub const fn is_since(self, time: Nanos) -> bool {

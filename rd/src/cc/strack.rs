@@ -1,4 +1,4 @@
-//! STrack: a window from delay, marks and what was achieved; paths from marks (docs/cc/strack.md).
+//! STrack: a window from delay, marks and the achieved rate; paths from marks (docs/cc/strack.md).
 
 #[cfg(test)]
 mod tests;
@@ -19,9 +19,9 @@ use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-/// Longest span that stored times can tell from a shorter one: half of where their 32 bits wrap, 2.1
-/// s. A longer one counts as this. After a pause by chance near 4.3 s or a multiple of it, what is to
-/// happen once in a span is late by one.
+/// Longest span that stored times can tell from a shorter one: half of where their 32 bits wrap, 2.1 s. A longer one
+/// counts as this. After a pause that happens to be near 4.3 s or a multiple of it, work that is due once in a span is
+/// late by one span.
 const SPAN_MOST_NS: f32 = 2_147_483_648.0;
 /// Fewest paths to spray over, if the flow has them (algorithm 3, line 18).
 const PATHS_MIN: u64 = 8;
@@ -30,8 +30,7 @@ const PATHS_MAX: u16 = 256;
 /// The largest cut (algorithm 4, line 15) and, of the BDP, the largest growth in a round trip: more
 /// would undo every cut at once where round trips are long.
 const HALF: f32 = 0.5;
-/// What was achieved counts for quick adaptation below this share of the largest window
-/// (algorithm 4, line 11).
+/// The achieved bytes count for quick adaptation below this share of the largest window (algorithm 4, line 11).
 const ACHIEVED_SHARE: f32 = 1.0 / 8.0;
 
 /// Without marks, a delay up to this part of that difference is no queue: a tenth of a base round trip,
@@ -63,7 +62,7 @@ pub struct StrackOptions {
     pub order_packets: Packets,
     /// Largest window, one packet on top.
     pub max_bdp: Bdps,
-    /// Least difference of paths that tells; 0: marks tell.
+    /// Least difference of paths that counts; 0: only marks count.
     pub apart: BaseRtts,
 }
 
@@ -117,7 +116,7 @@ pub static STRACK: SchemeTable<StrackOptions> = SchemeTable {
 struct Spray {
     marked: EcnBitmap,
     lossy: LossyPath,
-    /// As many paths as what is known of a path is fresh for (section 3.1): twice the window.
+    /// As many paths as keep their state fresh (section 3.1): twice the window.
     in_use: u16,
     /// The path of an unmarked acknowledgement, for the next packet.
     clean: Option<u8>,
@@ -138,7 +137,7 @@ impl Spray {
         self.keep(now, path)
     }
 
-    /// `path`, or the next one if that is left.
+    /// `path`, or the next one if that is left alone.
     #[inline(always)]
     fn keep(&mut self, now: Nanos, path: u16) -> u16 {
         if self.lossy.was_left(path) { self.check(now, path) } else { path }
@@ -161,17 +160,17 @@ struct Strack {
     options: Arc<StrackOptions>,
     /// Made at the first choice among several paths.
     spray: Option<Box<Spray>>,
-    /// When the window was last cut, when it last grew for fairness, and since when `count_bytes`
-    /// counts: in ns, wrapping.
+    /// Times of the window's last cut, of its last growth for fairness, and of the start of `count_bytes`: in ns,
+    /// wrapping.
     cut_at: Stamp<0>,
     shuffled_at: Stamp<0>,
     count_at: Stamp<0>,
-    /// Derived from the shared estimate, when that moves. What growth is a share of: the BDP, or one
-    /// packet if that is more. Shares of a BDP of a few bytes would never make up a packet.
+    /// Derived from the shared estimate, when that moves. The unit of growth: the BDP, or one packet if that is more.
+    /// Shares of a BDP of a few bytes would never add up to a packet.
     scale_bytes: f32,
     window_max_bytes: f32,
     target_ns: f32,
-    /// By how much a path's round trip must differ from the one in the middle to tell; 0 for not at all.
+    /// Least difference (ns) of a path's round trip from the one in the middle that counts; 0 for none.
     apart_ns: f32,
     /// Typical round trip, and the same with the target delay.
     rtt_ns: u32,
@@ -181,10 +180,10 @@ struct Strack {
     packet_bytes: f32,
     /// Bytes acknowledged in this period.
     count_bytes: f32,
-    /// The same of the period before; infinite where the flow had too little to send to tell.
+    /// The same of the period before; infinite if the flow had too little to send.
     achieved_bytes: f32,
     paths: u16,
-    /// The flow had less to send than the window allowed, some time in this period.
+    /// True if the flow had less to send than the window allowed, some time in this period.
     limited: bool,
 }
 
@@ -213,13 +212,13 @@ impl Strack {
             limited: true,
         };
         strack.derive();
-        // With more, flows that come later would push out those that are there.
+        // With more, later flows would push out present ones.
         strack.window_bytes = strack.scale_bytes + strack.packet_bytes;
         strack.clamp();
         strack
     }
 
-    /// What follows from the shared estimate.
+    /// Derives values from the shared estimate.
     #[inline(never)]
     fn derive(&mut self) {
         // A sample holds the queue's delay and noise on top of it.
@@ -230,9 +229,8 @@ impl Strack {
         self.apart_ns = apart * scale_ns + jitter_ns;
         self.rtt_ns = rtt_ns.min(SPAN_MOST_NS) as u32;
         self.period_ns = (rtt_ns + self.target_ns).min(SPAN_MOST_NS) as u32;
-        // What fills the typical round trip, jitter of hosts and all; what a lone flow may keep in
-        // queues, of which the network has room for so many base round trips; in whole packets, and
-        // one more that arrives meanwhile.
+        // The bytes that fill the typical round trip, including jitter of hosts, plus those that a lone flow may keep
+        // in queues, which hold so many base round trips. In whole packets, and one more that arrives meanwhile.
         let (packet, bdp_bytes) = (self.packet_bytes as u64, self.pipe.bdp_bytes());
         self.scale_bytes = greater(bdp_bytes, self.packet_bytes);
         let queue_bytes = (self.options.max_bdp.0 - 1.0) * bdp_bytes * (scale_ns / rtt_ns);
@@ -246,7 +244,7 @@ impl Strack {
         self.window_bytes = greater(most, self.packet_bytes);
     }
 
-    /// Algorithm 2. What was acknowledged within a round trip and the target delay.
+    /// Algorithm 2: counts the bytes acknowledged within a round trip and the target delay.
     #[inline(always)]
     fn count(&mut self, ack: &AckSample, bytes: f32) {
         self.count_bytes += bytes;
@@ -270,8 +268,8 @@ impl Strack {
         (self.count_bytes, self.count_at, self.limited) = (0.0, Stamp::of(now), false);
     }
 
-    /// What is not [`Pipe::is_plain`]. One way for both, by [`Pipe::on_ack`], is simpler and takes 16
-    /// instructions more for each packet: 161 in place of 145 (`cargo xtask cost`, 8 paths).
+    /// Takes an acknowledgement that is not [`Pipe::is_plain`]. One function for both, by [`Pipe::on_ack`], would be
+    /// simpler, but takes 16 instructions more for each packet: 161 in place of 145 (`cargo xtask cost`, 8 paths).
     #[inline(never)]
     fn on_odd_ack(&mut self, ack: &AckSample) {
         let rtt_ns = ack.rtt_ns.map(short_f32);
@@ -293,11 +291,11 @@ impl Strack {
         self.clamp();
     }
 
-    /// Algorithm 3, lines 2 to 10. The path is judged by its own sample, the window by the filtered delay
-    /// of all. A path is compared with the one in the middle: one that is slower by more than jitter explains,
-    /// and marked where the network marks, counts as marked; one that is as much faster, and unmarked, as
-    /// unmarked; the rest tells nothing. Marks alone, or an absolute bound, would call all paths marked when
-    /// the queue stands at the target, and so leave them unequal.
+    /// Algorithm 3, lines 2 to 10. Its own sample judges the path, the filtered delay of all judges the window. A path
+    /// counts as marked if it is slower than the one in the middle by more than jitter explains, and marked where the
+    /// network marks. It counts as unmarked if it is as much faster, and unmarked. Other samples say nothing. Marks
+    /// alone, or an absolute bound, would call all paths marked when the queue is at the target, and so leave them
+    /// unequal.
     #[inline(always)]
     fn apply_path(&mut self, ack: &AckSample, rtt_ns: f32) {
         let Some(spray) = &mut self.spray else { return };
@@ -316,7 +314,7 @@ impl Strack {
         spray.marked.on_ack(ack.path, is_bad);
     }
 
-    /// How many paths should be in use.
+    /// The number of paths to use.
     #[inline(always)]
     fn fresh_paths(&self) -> u16 {
         let packets = (2.0 * self.window_bytes / self.packet_bytes) as u64;
@@ -342,7 +340,7 @@ impl Strack {
         self.spray.insert(Box::new(Spray { in_use, ..Spray::default() })).next(now)
     }
 
-    /// Adds so many BDP for each window of `bytes`, and for one at most.
+    /// Adds `bdps` BDP for each window of `bytes`, at most for one.
     #[inline(always)]
     fn grow(&mut self, ack: &AckSample, bytes: f32, bdps: f32) {
         if !ack.app_limited {
@@ -351,7 +349,7 @@ impl Strack {
         }
     }
 
-    /// Algorithm 4, but for the clamp.
+    /// Algorithm 4, except the clamp.
     #[inline(always)]
     fn adjust(&mut self, ack: &AckSample, bytes: f32) {
         let (target, delay) = (self.target_ns, self.pipe.queue_delay_ns());
@@ -371,8 +369,8 @@ impl Strack {
         }
     }
 
-    /// Without marks, whether there is a queue at all, beyond jitter and noise. Marks tell of a queue that
-    /// is left behind a packet; a delay tells one queue later, when many flows have grown too far.
+    /// Without marks, whether there is a queue at all, beyond jitter and noise. Marks report the queue behind a packet.
+    /// A delay reports it one queue later, when many flows have grown too far.
     #[inline(always)]
     fn has_queue(&self, delay: f32) -> bool {
         delay > EARLY_PART * self.apart_ns + self.pipe.noise_ns()
@@ -420,7 +418,7 @@ impl Strack {
 
 impl Controller for Strack {
     fn on_sent(&mut self, sent: &SentBurst) {
-        // After a pause, what was achieved before tells nothing of the network.
+        // After a pause, earlier achievements say nothing about the network.
         if self.limited && sent.in_flight_bytes <= u64::from(sent.bytes) {
             self.start_period(sent.now, f32::INFINITY);
         }
@@ -441,13 +439,12 @@ impl Controller for Strack {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        // The window does not react to what vanishes (section 3.3). What is trimmed was too much for
-        // the buffers.
+        // The window does not react to vanished packets (section 3.3). A trimmed packet was too much for the buffers.
         if loss.kind == LossKind::Trim {
             self.window_bytes -= loss.bytes as f32;
             self.clamp();
         }
-        // No acknowledgement tells of a path that drops everything, so the loss does.
+        // No acknowledgement reports a path that drops everything, so the loss must.
         if let Some(spray) = &mut self.spray {
             spray.marked.on_ack(loss.path, true);
             spray.lossy.on_loss(loss, Nanos::from(self.rtt_ns));
@@ -465,7 +462,7 @@ impl Controller for Strack {
         if let Some(spray) = &mut self.spray {
             spray.lossy.on_timeout();
         }
-        // If silence lasts, nothing was achieved since.
+        // In lasting silence nothing was achieved.
         self.start_period(timeout.now, 0.0);
     }
 

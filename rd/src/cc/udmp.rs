@@ -1,9 +1,8 @@
-//! UDMP: delay as the one signal for rate and paths (docs/cc/udmp.md).
+//! UDMP: delay as the only signal for rate and paths (docs/cc/udmp.md).
 //!
-//! The gradient of the average round trip sets a rate. The rate fills a byte pool. Each
-//! acknowledgement may move bytes of the pool into the token pool, two packets, one or none. What it
-//! clocks goes out on its own path, a second packet on the next path in turn. Sections, algorithms
-//! (A) and lines (l.) cited here are the paper's.
+//! The gradient of the average round trip sets a rate. The rate fills a byte pool. Each acknowledgement may move bytes
+//! of the pool into the token pool, two packets, one or none. Clocked bytes go out on its own path, a second packet on
+//! the next path in turn. Sections, algorithms (A) and lines (l.) cited here are the paper's.
 
 mod clock;
 #[cfg(test)]
@@ -26,7 +25,7 @@ use clock::ByteClock;
 /// the others do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UdmpOptions {
-    /// Slack: no congestion up to so much above the typical round trip, or up to the noise.
+    /// Slack: no congestion up to this much above the typical round trip, or up to the noise.
     pub t_low: TypicalRtts,
     /// Severe congestion so many times the slack above the typical round trip (Thigh).
     pub t_high: Factor,
@@ -38,13 +37,13 @@ pub struct UdmpOptions {
     pub additive: Share,
     /// Strength of the decrease for each round trip above `t_low`.
     pub beta: Factor,
-    /// Decrease for a lost packet, in what it is of the bytes in flight.
+    /// Decrease for a lost packet, in its share of the bytes in flight.
     pub loss: Factor,
-    /// An acknowledgement so far, and a BDP, behind the foremost clocks nothing.
+    /// An acknowledgement this far plus a BDP behind the foremost clocks nothing.
     pub delta: Packets,
     /// A burst leaves its path once in so long, on average.
     pub probe_us: Micros,
-    /// What leaves a path that is one base round trip above the average.
+    /// Share that leaves a path one base round trip above the average.
     pub spread: Share,
     /// Part of a first window that the rate must make up for.
     pub advance: Share,
@@ -81,7 +80,7 @@ pub static UDMP: SchemeTable<UdmpOptions> = SchemeTable {
     build: |options, params, seed| Box::new(Udmp::new(params, seed, options)),
 };
 
-/// The gradient's bound: a round trip cannot make the rate fall below half.
+/// Bound of the gradient: one round trip at most halves the rate.
 const GRADIENT_MAX: f32 = 0.5;
 /// Greatest weight of a sample.
 const WEIGHT_MAX: f32 = 0.5;
@@ -100,9 +99,9 @@ const POOL_PACKETS: u32 = 2;
 const ROW_PACKETS: u32 = 4;
 /// Least share of the line rate that a flow begins with when it finds a queue.
 const BEGIN_MIN: f32 = 1.0 / 16.0;
-/// A lost packet or a silence leaves at least so much of the rate.
+/// A lost packet or a silence leaves at least this share of the rate.
 const KEEP_MIN: f32 = 0.5;
-/// A rate that was only learned from deliveries is exceeded by this factor, or it never rises.
+/// Factor above a rate learned only from deliveries, which would never rise otherwise.
 const HEADROOM: f32 = 1.25;
 /// Round trips of silence after which clocked bytes say nothing about their path.
 const IDLE_RTTS: f32 = 4.0;
@@ -112,10 +111,10 @@ type Tick = Stamp<TICK_SHIFT>;
 /// A rate is kept in units of 2^-12 bytes per tick: from a datagram in some seconds to 130 Tb/s.
 const RATE_SHIFT: u32 = 12;
 const RATE_UNIT: f32 = (1 << (TICK_SHIFT + RATE_SHIFT)) as f32;
-/// Bound of all pools, whatever a broken clock tells.
+/// Bound of all pools, even with a broken clock.
 const POOL_MAX_BYTES: f32 = (1 << 30) as f32;
-/// Tokens without a path are paced at so many times the rate: an engine that wakes late does not
-/// catch up, so at the rate itself it would stay below.
+/// Pace of tokens without a path, times the rate: an engine that wakes late does not catch up, so at the rate itself it
+/// would stay below.
 const PACE: f32 = 2.0;
 
 /// The noise is known, and the first window is out.
@@ -130,16 +129,16 @@ const NONE: u16 = u16::MAX;
 struct Udmp {
     pipe: Pipe,
     options: Arc<UdmpOptions>,
-    /// What acknowledgements have clocked and was not sent yet.
+    /// Bytes that acknowledgements have clocked and that were not sent yet.
     clock: Option<Box<ByteClock>>,
     /// Rate as a share of the line rate, above 0 and at most 1.
     share: f32,
-    /// Derived: the rate itself, in [`RATE_UNIT`]s of a byte per ns, and what it sends in the longest
-    /// round trip that is no congestion.
+    /// Derived: the rate itself, in [`RATE_UNIT`]s of a byte per ns, and the bytes that it sends in the longest round
+    /// trip without congestion.
     rate_q: u32,
     window_bytes: u32,
-    /// Byte pool: what the rate has granted and no acknowledgement has clocked. Below 0 while the
-    /// first window's advance is not made up for.
+    /// Byte pool: bytes that the rate has granted and no acknowledgement has clocked. Below 0 until the first window's
+    /// advance is repaid.
     pool_bytes: i32,
     /// Average round trip over all paths.
     smooth_ns: f32,
@@ -147,10 +146,10 @@ struct Udmp {
     last_smooth_ns: f32,
     /// Least round trip since then.
     least_ns: f32,
-    /// What T_low is above the typical round trip, as of the last update.
+    /// T_low minus the typical round trip, as of the last update.
     slack_ns: f32,
-    /// Tokens without a path: the first window, a restart, second packets, and what no
-    /// acknowledgement could clock.
+    /// Tokens without a path: the first window, a restart, second packets, and bytes that no acknowledgement could
+    /// clock.
     free_bytes: u32,
     in_flight_bytes: u32,
     refill_at: Tick,
@@ -167,7 +166,7 @@ struct Udmp {
     flags: u8,
 }
 
-/// Bounded, so that in flight and tokens, or twice what is acknowledged, fit into 32 bits.
+/// A bounded number, so that bytes in flight and tokens, or twice the acknowledged bytes, fit into 32 bits.
 fn small(bytes: u64) -> u32 {
     bytes.min(POOL_MAX_BYTES as u64) as u32
 }
@@ -224,8 +223,8 @@ impl Udmp {
         self.pipe.typical_rtt_ns() + self.slack_ns
     }
 
-    /// Sets the share, one datagram per round trip at least, and what follows from it and from the
-    /// estimates of the network.
+    /// Sets the share, at least one datagram per round trip, and the values derived from it and the estimates of the
+    /// network.
     #[inline(never)]
     fn set_share(&mut self, share: f32) {
         let typical_ns = self.pipe.typical_rtt_ns();
@@ -243,7 +242,7 @@ impl Udmp {
         self.window_bytes = window.clamp(datagram, POOL_MAX_BYTES) as u32;
     }
 
-    /// What the rate grants in a typical round trip.
+    /// Bytes that the rate grants in a typical round trip.
     fn grant_bytes(&self) -> u32 {
         let bytes = self.rate() * self.pipe.typical_rtt_ns();
         (bytes.min(POOL_MAX_BYTES) as u32).max(self.least_bytes())
@@ -261,14 +260,14 @@ impl Udmp {
         self.free_bytes + self.clocked_bytes()
     }
 
-    /// What may be in flight and neither is nor has a token.
+    /// Bytes that may still get tokens: allowed in flight, less those in flight or with tokens.
     fn room_bytes(&self) -> u32 {
         let taken = self.in_flight_bytes + self.tokens();
         self.window_bytes.saturating_sub(taken)
     }
 
-    /// What the next burst may take: the oldest clocked path's bytes, so that no path sends
-    /// another's share. What is less than a datagram joins, or it would block what is behind it.
+    /// Bytes that the next burst may take: the oldest clocked path's, so that no path sends another's share. Less than
+    /// a datagram joins the next, or it would block the entries behind it.
     fn allowance_bytes(&self) -> u32 {
         let datagram = u32::from(self.datagram_bytes);
         let Some((_, first_bytes)) = self.clock.as_ref().and_then(|clock| clock.first()) else {
@@ -277,8 +276,8 @@ impl Udmp {
         if first_bytes >= datagram { first_bytes } else { self.tokens().min(datagram) }
     }
 
-    /// The average follows each sample (A1 l.18). Packets of a burst come at one time, and are one
-    /// sample. A late one is bounded, so that spikes do not carry the average away.
+    /// The average follows each sample (A1 l.18). Packets of a burst come together, and count as one sample. Late
+    /// samples are bounded, so that spikes do not carry the average away.
     fn sample(&mut self, rtt_ns: f32, elapsed_ns: f32) {
         self.least_ns = lesser(rtt_ns, self.least_ns);
         let weight =
@@ -287,7 +286,7 @@ impl Udmp {
         self.smooth_ns += weight * late_ns / self.pipe.typical_rtt_ns();
     }
 
-    /// Fills the byte pool (A1 l.20, before clocking). Returns what does not fit.
+    /// Fills the byte pool (A1 l.20, before clocking). Returns the bytes that do not fit.
     fn refill(&mut self, now: Nanos) -> u32 {
         let elapsed = u64::from(self.refill_at.units_until(now));
         self.refill_at = Tick::of(now);
@@ -298,8 +297,8 @@ impl Udmp {
         (filled - self.pool_bytes) as u32
     }
 
-    /// Whether a sample lies so far behind the foremost packet that its path is left alone. A queue
-    /// of one round trip must not look like a lost order.
+    /// Whether a sample is so far behind the foremost packet that its path is left alone. A queue of one round trip
+    /// must not look like a lost order.
     fn is_behind(&self, lag_packets: u32) -> bool {
         let bytes = lag_packets as f32 * f32::from(self.datagram_bytes);
         lag_packets as f32 > self.options.delta.0
@@ -341,7 +340,7 @@ impl Udmp {
         self.free_bytes = self.free_bytes.saturating_add(free);
     }
 
-    /// What no acknowledgement could clock becomes tokens of any path.
+    /// Turns bytes that no acknowledgement could clock into tokens of any path.
     #[inline(never)]
     fn overflow(&mut self, ack: &AckSample, excess_bytes: u32) {
         if !ack.app_limited {
@@ -349,7 +348,7 @@ impl Udmp {
         }
     }
 
-    /// It says nothing about its path, nor about delay.
+    /// Takes an acknowledgement without a sample, which says nothing about path or delay.
     #[cold]
     fn on_ack_without_sample(&mut self, ack: &AckSample) {
         if self.flags & BEGUN == 0 {
@@ -387,8 +386,8 @@ impl Udmp {
         }
     }
 
-    /// How far the round trip is above what is no congestion, as a share of itself. Where even the
-    /// least one is too long, that is not noise.
+    /// The part of the round trip above the uncongested one, as a share of it. Where even the least one is too long,
+    /// that is not noise.
     fn lateness(&self) -> f32 {
         let clear_ns = (1.0 + self.options.t_low.0) * self.pipe.scale_ns();
         (1.0 - self.low_ns() / self.smooth_ns).max(1.0 - clear_ns / self.least_ns)
@@ -421,21 +420,21 @@ impl Udmp {
         self.least_ns = f32::MAX;
     }
 
-    /// Even between 0 and 1, in steps of 1/4096: the upper bits of a congruence.
+    /// A uniform number between 0 and 1, in steps of 1/4096: the upper bits of a congruence.
     fn random(&mut self) -> f32 {
         self.draw = self.draw.wrapping_mul(25_173).wrapping_add(13_849);
         f32::from(self.draw >> 4) / 4_096.0
     }
 
-    /// Clocked bytes forget their paths.
+    /// Makes clocked bytes tokens of any path.
     fn forget_paths(&mut self) {
         if let Some(clock) = &mut self.clock {
             self.free_bytes = self.free_bytes.saturating_add(clock.clear());
         }
     }
 
-    /// Nothing was in flight, so no acknowledgement will clock. The flow gets what its rate grants
-    /// in one round trip, as an advance.
+    /// Restarts a flow with nothing in flight, which no acknowledgement will clock. It gets the grant of one round
+    /// trip, as an advance.
     #[inline(never)]
     fn restart(&mut self, now: Nanos) {
         let idle_ns = IDLE_RTTS * self.smooth_ns.max(self.pipe.typical_rtt_ns());
@@ -453,8 +452,8 @@ impl Udmp {
         self.free_bytes += advance.max(self.least_bytes().saturating_sub(tokens));
     }
 
-    /// The engine holds a flow that learns its noise at few packets; what they take comes back.
-    /// Then the first window goes out over all paths, a small one where there is a queue.
+    /// The engine holds a flow that learns its noise at few packets, whose tokens come back. Then the first window goes
+    /// out over all paths, a small one where there is a queue.
     #[cold]
     fn learn(&mut self, ack: &AckSample) {
         self.refill_at = Tick::of(ack.now);

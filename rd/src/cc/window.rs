@@ -1,6 +1,5 @@
-//! A congestion window in packets, with the rules that the window-based baselines share: it starts
-//! at one BDP, grows only while it is used, stays within bounds, and forgets what it was above one
-//! BDP when the flow was idle.
+//! A congestion window in packets, with the rules that the window-based baselines share. It starts at one BDP, grows
+//! only while it is used, stays within bounds, and falls back to one BDP after the flow was idle.
 
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::{AckSample, FlowParams, SentBurst};
@@ -9,11 +8,11 @@ use crate::units::Nanos;
 /// Least window, in packets, that a bound may force: two, so that one packet can be under way
 /// while the other is acknowledged.
 const BOUND_LEAST: f32 = 2.0;
-/// Largest window in BDP: a base target of queue beside what is in flight.
+/// Largest window in BDP: a base target of queue beside the bytes in flight.
 const WINDOW_BDPS: f32 = 2.0;
-/// Growth is added once it is this part of the window. Smaller steps would be lost in rounding.
+/// Growth is added once it is this part of the window. Rounding would lose smaller steps.
 const STEP: f32 = 1.0 / 16_384.0;
-/// A flow that had nothing in flight for less was not idle, whatever the round trip.
+/// A flow with nothing in flight for less than this was not idle, whatever the round trip.
 const IDLE_LEAST_MS: u32 = 2;
 
 /// See the module.
@@ -28,7 +27,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// One BDP, at least two packets.
+    /// A window of one BDP, at least two packets.
     #[must_use]
     pub fn new(params: &FlowParams, pipe: &Pipe) -> Window {
         let packet_bytes = params.datagram_bytes.max(1) as f32;
@@ -85,8 +84,8 @@ impl Window {
         self.owed = 0.0;
     }
 
-    /// A burst goes out. Returns whether the flow comes back from idleness: then a window above one
-    /// BDP says nothing about the network of now, and is one BDP again.
+    /// Notes a sent burst. Returns whether the flow was idle: then a window above one BDP is out of date, and falls
+    /// back to one BDP.
     pub fn on_sent(&mut self, sent: &SentBurst, pipe: &Pipe) -> bool {
         let now_ms = (sent.now / 1_000_000) as u32;
         let rest_ms = now_ms.wrapping_sub(self.sent_at_ms);
@@ -100,7 +99,7 @@ impl Window {
         is_restart
     }
 
-    /// Whether the flow used at least half of its window: only then is progress a reason to grow.
+    /// Whether the flow used at least half of its window: only then may progress let it grow.
     #[must_use]
     pub fn is_used(&self, ack: &AckSample) -> bool {
         let used = ack.in_flight_bytes.saturating_add(ack.acked_bytes);
@@ -114,8 +113,8 @@ impl Window {
     }
 }
 
-/// Which part of the newly acknowledged bytes counts as marked, 0 to 1. Without ECN in the network
-/// all bytes of a sample count whose queueing delay is above `late_ns`.
+/// The part of the newly acknowledged bytes that counts as marked, 0 to 1. Without ECN in the network, all bytes of a
+/// sample with a queueing delay above `late_ns` count.
 #[must_use]
 #[inline(always)]
 pub fn marked_share(pipe: &Pipe, ack: &AckSample, late_ns: f32) -> f32 {

@@ -1,4 +1,4 @@
-//! What will arrive next, so that a port can receive payload straight into its place.
+//! Predictions of the next arrivals, so that a port can receive payload straight into its place.
 
 use super::Endpoint;
 use crate::host::RecvToken;
@@ -7,12 +7,11 @@ use crate::wire::header::{
     seal_holds,
 };
 
-/// A segment that comes next if nothing is lost or overtaken, and where its payload belongs.
-/// No byte of that place has been received yet, so a port that guessed wrong does no harm by
-/// writing there.
+/// A segment that comes next unless packets are lost or reordered, and the place of its payload. No byte of that place
+/// has arrived yet, so a port that guessed wrong does no harm by writing there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expected {
-    /// The receive it is for.
+    /// The receive that it belongs to.
     pub to: RecvToken,
     /// Place of the payload in the message, in bytes.
     pub offset_bytes: u64,
@@ -27,8 +26,8 @@ impl Expected {
     /// Bytes of a segment before its payload.
     pub const HEAD_BYTES: usize = HEADER_BYTES;
 
-    /// Whether `head`, the first [`Expected::HEAD_BYTES`] of a datagram, is that of the segment, and
-    /// how many bytes follow the payload then.
+    /// If `head`, the first [`Expected::HEAD_BYTES`] of a datagram, is the segment's: the number of bytes after its
+    /// payload.
     #[must_use]
     pub fn tail_bytes(&self, head: &[u8]) -> Option<usize> {
         let h = Header::parse(head).ok()?;
@@ -40,8 +39,7 @@ impl Expected {
         is_it.then_some(if h.flags & FLAG_SEAL == 0 { 0 } else { SEAL_BYTES })
     }
 
-    /// Whether a datagram is the segment, and its payload what was sent, by what comes before it and what
-    /// follows it.
+    /// Whether a datagram is the segment with a valid payload, by the bytes before (`head`) and after it (`tail`).
     #[must_use]
     pub fn is(&self, head: &[u8], tail: &[u8]) -> bool {
         self.tail_bytes(head) == Some(tail.len()) && (tail.is_empty() || seal_holds(tail))
@@ -49,14 +47,13 @@ impl Expected {
 }
 
 impl Endpoint {
-    /// Hands the segments that are to be expected next to `f`, in order, until it returns false:
-    /// those of the peer whose rendezvous message got one last. It knows nothing of lost packets,
-    /// of other peers' and of other kinds; a port should stop asking for a while when many
-    /// guesses were wrong.
+    /// Hands the next expected segments to `f`, in order, until it returns false: those of the peer whose rendezvous
+    /// message got one last. It ignores lost packets, other peers and other kinds; after many wrong guesses a port
+    /// should stop asking for a while.
     pub fn each_expected(&self, mut f: impl FnMut(&Expected) -> bool) {
         let Some(index) = self.core.filling else { return };
         let Some(peer) = self.peers.get(index as usize) else { return };
-        // A checksum ends the datagram then.
+        // With a payload checksum, that ends the datagram.
         if !peer.session.is_open() || peer.payload_checksum {
             return;
         }

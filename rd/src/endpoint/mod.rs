@@ -37,7 +37,7 @@ pub use schedule::TIMERS_PER_CALL;
 /// A message to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkRequest {
-    /// To whom.
+    /// The receiver.
     pub peer: PeerId,
     /// The driver's name for the operation.
     pub token: SendToken,
@@ -47,18 +47,18 @@ pub struct WorkRequest {
     pub tag: Option<u64>,
     /// Remote completion data.
     pub data: Option<u64>,
-    /// [`Host::sent`] is called only after the peer matched the message.
+    /// The engine calls [`Host::sent`] only after the peer matched the message.
     pub match_complete: bool,
     /// The application waits for [`Host::sent`].
     pub awaited: bool,
-    /// It goes out only when everything before it to the same peer has ended.
+    /// The engine sends it only when everything before it to the same peer has ended.
     pub fence: bool,
 }
 
-/// Why a post was refused.
+/// The reason for refusing a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostError {
-    /// As many operations are outstanding as `Config::sends_max` allows; progress, then retry.
+    /// `Config::sends_max` operations are outstanding; progress, then retry.
     #[error("all send slots are in use")]
     Full,
     /// The peer is not (or no longer) known.
@@ -67,11 +67,11 @@ pub enum PostError {
     /// The endpoint was closed.
     #[error("the endpoint is closed")]
     Closed,
-    /// As many peers are known as `Config::peers_max` allows.
+    /// `Config::peers_max` peers are known.
     #[error("the peer table is full")]
     TableFull,
-    /// An atomic request names more than [`ATOMIC_MAX_BYTES`](crate::wire::remote::ATOMIC_MAX_BYTES)
-    /// of memory, or its operand is not as long as that (twice as long with a comparand) or empty.
+    /// An atomic request names more than [`ATOMIC_MAX_BYTES`](crate::wire::remote::ATOMIC_MAX_BYTES) of memory, or its
+    /// operand is empty, or not as long as that (twice as long with a comparand).
     #[error("an atomic request takes at most 512 bytes of memory, and an operand as long")]
     Operand,
 }
@@ -89,8 +89,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint with no peers. `seed` is all the randomness it ever gets; take it from the
-    /// operating system where session ids must not be guessed.
+    /// An endpoint with no peers. `seed` is all the randomness it ever gets. Take it from the operating system where
+    /// nobody may guess session ids.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that is out of range.
@@ -112,10 +112,10 @@ impl Endpoint {
         })
     }
 
-    /// From here on sessions with peers on this host ([`Host::is_near`]) have other terms.
+    /// From here on sessions with peers on this host ([`Host::is_near`]) use these settings.
     ///
     /// # Errors
-    /// [`ConfigError`] names what is out of range.
+    /// [`ConfigError`] names the setting that is out of range.
     pub fn set_near(&mut self, near: Near) -> Result<(), ConfigError> {
         near.check()?;
         self.core.near = Some(near);
@@ -143,16 +143,16 @@ impl Endpoint {
         }
         peer.kept = peer.kept.saturating_add(1);
         if peer.session.phase() == Phase::Leaving {
-            // It was to make room: what is posted now opens another session.
+            // The endpoint was ending it to make room: a new post opens another session.
             peer.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
             self.schedule.reschedule(&self.core, peer);
         }
         Ok(peer.id)
     }
 
-    /// The driver has no use for a peer any more. Its session goes on, for the peer may have; its
-    /// entry goes when room is needed and nothing is under way, after a goodbye. Until then, and
-    /// after another [`Endpoint::peer`], its number stays the same. Unknown peers are ignored.
+    /// Drops the driver's reference to a peer. Its session goes on, since the peer may still need it. When the endpoint
+    /// needs room and nothing is under way, it says goodbye and drops the entry. Until then, and after another
+    /// [`Endpoint::peer`], the peer's number stays the same. Ignores unknown peers.
     pub fn let_go(&mut self, peer: PeerId) {
         if self.known(peer).is_some() {
             let peer = &mut self.peers[peer.index as usize];
@@ -173,8 +173,8 @@ impl Endpoint {
         self.peers.capacity()
     }
 
-    /// The peer in a place of the table, with or without a session: each peer is in one of the places
-    /// below [`Endpoint::peer_places`], also one that was never sent to.
+    /// The peer in a place of the table, with or without a session. Each peer has a place below
+    /// [`Endpoint::peer_places`], even without any send to it.
     #[must_use]
     pub fn peer_at(&self, place: usize) -> Option<PeerId> {
         self.peers.get(place).map(|peer| peer.id)
@@ -186,8 +186,7 @@ impl Endpoint {
         self.known(peer).map(|p| p.name)
     }
 
-    /// Ends the session with a peer and forgets it; its sends fail with
-    /// [`OpError::Canceled`]. Unknown peers are ignored.
+    /// Ends the session with a peer and forgets it; its sends fail with [`OpError::Canceled`]. Ignores unknown peers.
     pub fn forget<H: Host>(&mut self, peer: PeerId, host: &mut H) {
         if self.known(peer).is_none() {
             return;
@@ -237,7 +236,7 @@ impl Endpoint {
         let peer = &mut self.peers[peer.index as usize];
         peer.post(now, index as u32, len_bytes, self.core.cfg.eager_bytes);
         self.core.queued += 1;
-        // Those before it wait for a flush, and this one makes nothing due either.
+        // The messages before it wait for a flush, and this one makes nothing due either.
         if !peer.waits_for_flush || peer.bundle_due(&self.core, false) {
             self.schedule.ready(peer);
         }
@@ -258,7 +257,7 @@ impl Endpoint {
         accepted
     }
 
-    /// An unexpected eager message was consumed, or an unexpected rendezvous is not wanted (its
+    /// Releases an unexpected eager message that was consumed, or an unexpected rendezvous that nobody wants (its
     /// sender sees success).
     pub fn release(&mut self, msg: MsgRef) {
         match of_session(&mut self.peers, msg) {
@@ -270,8 +269,8 @@ impl Endpoint {
         }
     }
 
-    /// Adds `delta` to the number of directed receives that wait for a peer. While it is above
-    /// zero the open session's liveness is watched.
+    /// Adds `delta` to the number of directed receives that wait for a peer. While it is above zero, the engine watches
+    /// the liveness of the open session.
     pub fn watch(&mut self, peer: PeerId, delta: i32) {
         if self.known(peer).is_some() {
             let entry = &mut self.peers[peer.index as usize];
@@ -280,15 +279,15 @@ impl Endpoint {
         }
     }
 
-    /// ICMP told that nothing listens at `name`.
+    /// ICMP reported that nothing listens at `name`.
     pub fn handle_unreachable(&mut self, name: SocketAddr) {
         if let Some(&index) = self.names.get(&name) {
             self.peers[index as usize].live.refuse();
         }
     }
 
-    /// The payload of a send to `name` could not be read. There is no telling a receiver that a
-    /// message it has in part is void, so the session ends (protocol.md §3.3).
+    /// The payload of a send to `name` could not be read. A receiver cannot learn that a message it has in part is
+    /// void, so the session ends (protocol.md §3.3).
     pub fn handle_bad_buffer<H: Host>(&mut self, name: SocketAddr, host: &mut H) {
         if let Some(&index) = self.names.get(&name) {
             let peer = &mut self.peers[index as usize];
@@ -297,14 +296,14 @@ impl Endpoint {
         }
     }
 
-    /// Acknowledgements of a stream's packets that nobody asked for go out no more often than this, or
-    /// than 4 in a round trip: for ports on which a datagram takes the host long. 0 at first.
+    /// Sets the least spacing of unrequested acknowledgements of a stream, never more than 4 in a round trip, for ports
+    /// on which a datagram costs the host much time. 0 at first.
     pub fn set_ack_spacing(&mut self, spacing_ns: Nanos) {
         self.core.ack_spacing_ns = spacing_ns;
     }
 
-    /// ICMP told that the path to `name` carries datagrams of at most `datagram_bytes`. That is
-    /// tried before it is believed.
+    /// ICMP reported that the path to `name` carries datagrams of at most `datagram_bytes`. The engine tests that
+    /// before it believes it.
     pub fn handle_path_told(&mut self, now: Nanos, name: SocketAddr, datagram_bytes: u16) {
         if let Some(&index) = self.names.get(&name) {
             let peer = &mut self.peers[index as usize];
@@ -325,9 +324,8 @@ impl Endpoint {
 
     /// Fills `burst` with the next datagrams to send; false when nothing is due.
     ///
-    /// With `flush` false (after a post) only what should go at once is sent: small messages
-    /// when nothing is in flight to their peer, or full datagrams. With `flush` true (from
-    /// progress) what queued up goes too.
+    /// With `flush` false (after a post) it sends only small messages when nothing is in flight to their peer, and full
+    /// datagrams. With `flush` true (from progress) it sends queued messages too.
     pub fn poll_transmit<H: Host>(
         &mut self,
         now: Nanos,
@@ -363,20 +361,20 @@ impl Endpoint {
         false
     }
 
-    /// [`Endpoint::poll_transmit`] with `flush` may have something to send without a further event.
+    /// True if [`Endpoint::poll_transmit`] with `flush` may have something to send without a further event.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.replies.is_empty() || self.schedule.has_ready()
     }
 
-    /// [`Endpoint::poll_transmit`] without `flush` may have something to send.
+    /// True if [`Endpoint::poll_transmit`] without `flush` may have something to send.
     #[must_use]
     pub fn has_due(&self) -> bool {
         !self.replies.is_empty() || self.schedule.has_due()
     }
 
-    /// Something was posted that has not been in a datagram yet. It waits for a call of
-    /// [`Endpoint::poll_transmit`] with `flush`, or for an arrival.
+    /// True if a posted operation has not been in a datagram yet. It waits for a call of [`Endpoint::poll_transmit`]
+    /// with `flush`, or for an arrival.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         self.core.queued > 0
@@ -395,7 +393,7 @@ impl Endpoint {
         self.schedule.compact(&self.core, &mut self.peers);
     }
 
-    /// When [`Endpoint::handle_timeout`] wants to be called; may lie in the past.
+    /// Time of the next call of [`Endpoint::handle_timeout`]; may lie in the past.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.schedule.next()
@@ -408,20 +406,20 @@ impl Endpoint {
         self.schedule.next()
     }
 
-    /// Sends that have not ended.
+    /// Number of sends that have not ended.
     #[must_use]
     pub fn outstanding_sends(&self) -> usize {
         self.core.ops.len() - self.core.silent
     }
 
-    /// Peers known.
+    /// Number of known peers.
     #[must_use]
     pub fn peer_count(&self) -> usize {
         self.peers.len()
     }
 
-    /// Says goodbye to every open session. Sends that are outstanding fail with
-    /// [`OpError::Canceled`]; nothing can be posted any more.
+    /// Says goodbye to every open session. Outstanding sends fail with [`OpError::Canceled`]; the endpoint takes no
+    /// more posts.
     pub fn close<H: Host>(&mut self, now: Nanos, host: &mut H) {
         self.closed = true;
         for (_, peer) in &mut self.peers {
@@ -430,8 +428,8 @@ impl Endpoint {
         }
     }
 
-    /// Peers wait for word of requests that were met here, or of matches. Closing now would have
-    /// their operations fail though they were done.
+    /// True if peers wait for answers to requests met here, or for match notices. Closing now would fail their
+    /// operations though they were done.
     #[must_use]
     pub fn owes_answers(&self) -> bool {
         self.peers.iter().any(|(_, p)| p.owes_answers())
@@ -443,35 +441,34 @@ impl Endpoint {
         self.closed && self.peers.iter().all(|(_, p)| p.session.phase() == Phase::Idle)
     }
 
-    /// A snapshot of the flow towards a peer; `None` without a session. Cheap enough to be taken
-    /// at any time.
+    /// A snapshot of the flow towards a peer; `None` without a session. Cheap at any time.
     #[must_use]
     pub fn flow(&self, peer: PeerId) -> Option<FlowView> {
         self.known(peer).filter(|p| p.session.is_open()).map(Peer::flow)
     }
 
-    /// The session with a peer is open, and no probe of it waits for an answer: a message that is
-    /// posted now will most likely be delivered.
+    /// True if the session with a peer is open, and no probe of it waits for an answer: a message posted now will most
+    /// likely be delivered.
     #[must_use]
     pub fn answers(&self, peer: PeerId) -> bool {
         self.known(peer).is_some_and(|p| p.session.is_open() && p.live.is_answering())
     }
 
-    /// KiB sent to a peer on each path since the flow was last idle; nothing when it is.
+    /// KiB sent to a peer on each path since the flow was last idle; empty when it is.
     pub fn path_kib(&self, peer: PeerId) -> impl Iterator<Item = u32> {
         self.known(peer).into_iter().flat_map(|p| p.path_kib())
     }
 
-    /// Of [`Config::unexpected_bytes`], what is lent to peers or taken.
+    /// The part of [`Config::unexpected_bytes`] that is lent to peers or in use.
     #[must_use]
     pub fn lent_bytes(&self) -> u64 {
         self.core.budget.taken_bytes()
     }
 
-    /// Checks what must stay true of each peer between two calls. For tests: it looks at all there is.
+    /// Checks the invariants of each peer between two calls. For tests: it reads all state.
     ///
     /// # Panics
-    /// If something is not as it must be, which is a bug of the engine.
+    /// If an invariant is broken, which is a bug of the engine.
     pub fn check(&self) {
         self.peers.iter().for_each(|(_, peer)| peer.check(&self.core));
         let resting = self.peers.iter().filter(|(_, peer)| peer.ready && peer.rests).count();
@@ -487,12 +484,12 @@ impl Endpoint {
     }
 }
 
-/// The peer of a message whose session still stands.
+/// The peer of a message whose session is open.
 fn live(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
     of_session(peers, msg).filter(|p| p.session.is_open())
 }
 
-/// The peer of a message whose session has not ended, though it may be about to.
+/// The peer of a message whose session has not ended; it may be ending.
 fn of_session(peers: &mut Peers, msg: MsgRef) -> Option<&mut Peer> {
     peers.get_mut(msg.peer.index as usize).map(Box::as_mut).filter(|p| {
         p.id == msg.peer && p.session.number() == msg.session && p.session.phase() != Phase::Idle

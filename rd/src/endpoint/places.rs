@@ -1,4 +1,4 @@
-//! Places of the peer table: who gets one, and who gives his up (protocol.md §3.5).
+//! Places of the peer table: allocation and eviction (protocol.md §3.5).
 
 use super::Endpoint;
 use super::room::{address, names};
@@ -11,22 +11,22 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-/// Entries of a full peer table that one newcomer looks at for one that may go.
+/// Entries of a full peer table that one newcomer searches for one to evict.
 const EVICTION_LOOKS: usize = 64;
-/// Sessions that one newcomer ends at most.
+/// Most sessions that one newcomer ends.
 const EVICTION_LEAVES: u32 = 4;
-/// Room is made when less than this part of the peer table is free.
+/// The endpoint makes room when less than this part (1/n) of the peer table is free.
 const ROOM_SHARE: u32 = 8;
-/// The newcomers of one address take at most this part of the peer table,
+/// The newcomers of one address take at most this part (1/n) of the peer table,
 const QUOTA_SHARE: u32 = 8;
 /// or this many places of a small one.
 const QUOTA_MIN: u32 = 64;
 
-/// What a peer takes beside its place in the table, about, in bytes.
+/// Approximate bytes of a peer beside its place in the table.
 const NEWCOMER_BYTES: usize = 16 << 10;
 
 impl Endpoint {
-    /// Whether there is memory for a peer of this name, if it is not known yet.
+    /// Whether there is memory for a peer of this name, if it is new.
     pub(super) fn has_room_for<H: Host>(&self, name: SocketAddr, host: &mut H) -> bool {
         self.names.contains_key(&name)
             || (tables::in_slab(host, &self.peers).is_ok() && host.has_room(NEWCOMER_BYTES))
@@ -55,7 +55,7 @@ impl Endpoint {
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId { index, generation: self.generation };
         let size = PathSize::new(host.datagram_limit_bytes(name));
-        // What was sent with that id may be under way still: the peer must not take it for ours.
+        // Packets with that id may still be under way: the peer must not take them for this session's.
         let gave_up = self.room.recall(name).unwrap_or(0);
         entry.insert(Box::new(Peer::new(id, name, size, gave_up)));
         self.names.insert(name, index);
@@ -63,7 +63,7 @@ impl Endpoint {
         Some(index)
     }
 
-    /// The entry of a peer that says hello.
+    /// The entry of a peer that sent a hello.
     ///
     /// # Errors
     /// [`DropReason::Quota`], [`DropReason::TableFull`].
@@ -86,8 +86,7 @@ impl Endpoint {
         self.peer_index(now, name, host).ok_or(DropReason::TableFull)
     }
 
-    /// Makes room in a table that is nearly full. Looks at a bounded number of entries; the next call
-    /// looks at others.
+    /// Makes room in a nearly full table. Looks at a bounded number of entries; the next call looks at others.
     fn make_room<H: Host>(&mut self, now: Nanos, host: &mut H) {
         let most = self.core.cfg.peers_max;
         let looks = EVICTION_LOOKS.min(most as usize) as u32;
@@ -104,9 +103,9 @@ impl Endpoint {
         self.free_some(now, &places, host);
     }
 
-    /// Frees some of these places, unless the driver keeps them. An entry without a session goes. A session
-    /// is left, and its entry can go later: first those that hold nothing but what nobody here may ever want,
-    /// then those that are quiet.
+    /// Frees some of these places, unless the driver keeps them. It drops entries without a session. It leaves
+    /// sessions, whose entries go later: first those that hold only data that nobody here may ever want, then quiet
+    /// ones.
     fn free_some<H: Host>(&mut self, now: Nanos, places: &[u32], host: &mut H) {
         let mut leaves = 0;
         for hoarders in [true, false] {
@@ -138,7 +137,7 @@ impl Endpoint {
         }
     }
 
-    /// A peer has lost its place.
+    /// Cleans up after a peer that has lost its place.
     pub(super) fn lost(&mut self, gone: &mut Peer) {
         self.schedule.forget(gone);
         self.names.remove(&gone.name);

@@ -1,4 +1,4 @@
-//! Datagrams in: demultiplexing, and the replies that need no state (protocol.md §3, §8).
+//! Received datagrams: demultiplexing, and the replies that need no state (protocol.md §3, §8).
 
 use super::Endpoint;
 use super::replies::Reply;
@@ -16,7 +16,7 @@ use core::hash::Hasher;
 use core::net::SocketAddr;
 use siphasher::sip::SipHasher24;
 
-/// How long a cookie is good: this and the next period.
+/// A cookie is valid in this period and the next.
 const COOKIE_PERIOD_NS: Nanos = 8 * SECOND;
 
 fn malformed(_: Malformed) -> DropReason {
@@ -24,7 +24,7 @@ fn malformed(_: Malformed) -> DropReason {
 }
 
 impl Endpoint {
-    /// A datagram came in. Whatever is wrong with it is counted; nothing is returned.
+    /// Takes a datagram. It counts whatever is wrong with it, and returns nothing.
     pub fn handle_packet<H: Host>(
         &mut self,
         now: Nanos,
@@ -37,9 +37,9 @@ impl Endpoint {
         self.count_drop(taken);
     }
 
-    /// As [`Endpoint::handle_packet`], for a datagram that [`super::Expected::is`] found to be
-    /// the expected one: `head` is its common header, `payload` what follows, which may lie in its
-    /// place already. [`Host::place`] is called with just these bytes, or not at all.
+    /// As [`Endpoint::handle_packet`], for a datagram that [`super::Expected::is`] found to be the expected one: `head`
+    /// is its common header, `payload` the bytes after it, which may already be in place. The engine calls
+    /// [`Host::place`] with exactly these bytes, or not at all.
     pub fn handle_expected<H: Host>(
         &mut self,
         now: Nanos,
@@ -54,8 +54,8 @@ impl Endpoint {
         self.count_drop(taken);
     }
 
-    /// As [`Endpoint::handle_packet`], for what came over the information path (protocol.md §6.3). True if a
-    /// session took it, so that its writer is a peer.
+    /// As [`Endpoint::handle_packet`], for frames of the information path (protocol.md §6.3). True if a session took
+    /// it, so that its writer is a peer.
     pub fn handle_frame<H: Host>(
         &mut self,
         now: Nanos,
@@ -70,7 +70,7 @@ impl Endpoint {
         self.count_drop(taken)
     }
 
-    /// Whether a packet was taken; counts why not.
+    /// Whether a packet was taken; counts the reason if not.
     fn count_drop(&mut self, taken: Result<(), DropReason>) -> bool {
         taken.inspect_err(|reason| self.core.stats.drop_packet(*reason)).is_ok()
     }
@@ -144,7 +144,7 @@ impl Endpoint {
         result
     }
 
-    /// A packet of another version: who says hello so is told ours (protocol.md §3.4).
+    /// Takes a packet of another version: answers a hello with our version (protocol.md §3.4).
     fn on_other_version(&mut self, now: Nanos, from: SocketAddr, bytes: &[u8]) {
         if !self.closed
             && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
@@ -239,7 +239,7 @@ impl Endpoint {
         mut r: Reader<'_>,
     ) -> Result<(), DropReason> {
         let asker = Asker::parse(&mut r).map_err(malformed)?;
-        // Whose asker id is wrong has guessed the session id: it is not to learn that the guess was right.
+        // A sender with a wrong asker id has guessed the session id: it must not learn that the guess was right.
         let may_be_of = |peer: &Peer| match peer.session.phase() {
             Phase::Open | Phase::Leaving => peer.session.is_asked_by(asker.id),
             Phase::Opening | Phase::Idle => true,
@@ -291,7 +291,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Packets that answer what may have reached a stranger: a probe, a goodbye, or a hello.
+    /// Takes answers to packets that may have reached a stranger: a probe, a goodbye, or a hello.
     fn on_refusal<H: Host>(
         &mut self,
         now: Nanos,
@@ -334,7 +334,7 @@ impl Endpoint {
         result
     }
 
-    /// A size probe of `bytes`, or the answer to one (protocol.md §4.6).
+    /// Takes a size probe of `bytes`, or the answer to one (protocol.md §4.6).
     fn on_size(
         &mut self,
         now: Nanos,
@@ -358,7 +358,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Packets that answer something of ours and name our session.
+    /// Takes packets that answer something of ours and name our session.
     fn on_answer<H: Host>(
         &mut self,
         now: Nanos,

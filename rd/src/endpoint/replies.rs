@@ -1,4 +1,4 @@
-//! Answers to strangers, of whom the endpoint remembers nothing (protocol.md §3, §8).
+//! Stateless answers to strangers (protocol.md §3, §8).
 
 use crate::peer::{Core, emit_control};
 use crate::stats::Stats;
@@ -9,23 +9,22 @@ use crate::wire::setup::VersionNotice;
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
-/// Most stateless replies waiting to be sent; more are dropped, their askers repeat.
+/// Most stateless replies waiting to be sent; the endpoint drops more, and their askers repeat.
 const REPLIES_MAX: usize = 1024;
-/// Answers a second to names at other IP addresses than the question came from: hosts with several
-/// addresses send such questions, and so does who would have us send to others.
+/// Most answers per second to names at other IP addresses than the question came from. Hosts with several addresses
+/// send such questions, and so do attackers that aim our answers at others.
 const ELSEWHERE_PER_S: u32 = 1024;
-/// An answer to somebody of whom nothing is remembered.
+/// An answer to a stranger, for whom the endpoint keeps no state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
     pub to: SocketAddr,
     pub kind: PacketKind,
     pub session: u64,
-    /// Cookie of a challenge, unknown session of a reset, session of a goodbye, the version that is
-    /// refused.
+    /// Cookie of a challenge, unknown session of a reset, session of a goodbye, or the refused version.
     pub word: u64,
 }
 
-/// How often something was done within the present second.
+/// A count of events in the present second, with a limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowance {
     second: Nanos,
@@ -66,13 +65,12 @@ impl Reply {
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     waiting: VecDeque<Reply>,
-    /// Answers to names at other IP addresses than the question's: how many in this second.
+    /// Answers in this second to names at other IP addresses than the question's.
     elsewhere: Allowance,
 }
 
 impl Replies {
-    /// Answers who is nobody's peer yet, or any more. `from` is where the question came from: the name
-    /// to answer may be somebody else's.
+    /// Queues an answer to a stranger. `from` is the source of the question: the name to answer may be another host's.
     pub(super) fn push(&mut self, stats: &mut Stats, now: Nanos, from: SocketAddr, reply: Reply) {
         let own = from.ip().to_canonical() == reply.to.ip().to_canonical();
         let room = self.waiting.len() < REPLIES_MAX;
@@ -94,7 +92,7 @@ impl Replies {
         self.waiting.pop_front().map(|reply| reply.emit(core, now, burst)).is_some()
     }
 
-    /// None waits.
+    /// True if no answer waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -6,20 +6,20 @@ use crate::peer::{Asked, Op, Role, Task};
 use crate::units::{Nanos, PeerId};
 use crate::wire::remote::{ATOMIC_MAX_BYTES, Atomic, Form, Targets};
 
-/// What to do with a peer's memory.
+/// The kind of access to a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rma {
-    /// Write the operation's payload there, which is as long.
+    /// Writes the operation's payload there, which has the same length.
     Write,
-    /// Bring what is there, with [`Host::place`] into this buffer.
+    /// Reads it, with [`Host::place`], into this buffer.
     Read(RecvToken),
-    /// Change it.
+    /// Changes it.
     Atomic {
-        /// How.
+        /// The operation.
         atomic: Atomic,
         /// Length of the payload: operand, then comparand.
         operand_bytes: u16,
-        /// Where the earlier contents go, if the form asks for them.
+        /// The buffer for the earlier contents, if the form asks for them.
         to: RecvToken,
     },
 }
@@ -27,17 +27,17 @@ pub enum Rma {
 /// A request to a peer's memory. It ends with [`Host::sent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RmaRequest {
-    /// Whose memory.
+    /// The peer that has the memory.
     pub peer: PeerId,
     /// The driver's name for the operation.
     pub token: SendToken,
-    /// What to do.
+    /// The access.
     pub rma: Rma,
-    /// Which memory.
+    /// The memory.
     pub targets: Targets,
     /// Remote completion data.
     pub data: Option<u64>,
-    /// It goes out only when everything before it to the same peer has ended.
+    /// The engine sends it only when everything before it to the same peer has ended.
     pub fence: bool,
 }
 
@@ -76,9 +76,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The memory behind an answer can not be read any more: `token` is what
-    /// [`Host::remote_read`] gave. The initiator is told. The engine reads it no more; bursts made before
-    /// that name it must not be sent, which is repaired as any loss is.
+    /// Withdraws an answer whose memory cannot be read any more: `token` is from [`Host::remote_read`]. The engine
+    /// tells the initiator, and reads the memory no more. The driver must not send earlier bursts that name it; the
+    /// engine repairs that like any loss.
     pub fn withdraw<H: Host>(&mut self, token: SendToken, host: &mut H) {
         let answers = self
             .core

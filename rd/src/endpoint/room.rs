@@ -1,27 +1,27 @@
-//! Who has places of the peer table, by address, and who had one (protocol.md §3.5).
+//! The owners of places in the peer table, by address, present and past (protocol.md §3.5).
 //!
-//! An entry that the driver keeps stays. All others were made by a hello: they are *newcomers* until the
-//! driver asks for them, and go when room is needed.
+//! An entry that the driver keeps stays. A hello made all others: they are *newcomers* until the driver asks for them,
+//! and the endpoint drops them when it needs room.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Most names remembered without a place.
+/// Most names kept without a place.
 const FORGOTTEN_MAX: usize = 64;
 
-/// Who has places, besides the table itself.
+/// The owners of places, besides the table itself.
 #[derive(Default)]
 pub(super) struct Room {
-    /// Newcomers by the address they came from; no address is here without one.
+    /// Newcomers by the address they came from; addresses without newcomers are absent.
     newcomers: BTreeMap<IpAddr, u32>,
     /// Names that lost their places lately, with the session id that was used there last; at most
     /// [`FORGOTTEN_MAX`].
     forgotten: VecDeque<(SocketAddr, u64)>,
-    /// Where room was looked for last.
+    /// The place at which the last search for room ended.
     evict_at: u32,
 }
 
-/// What counts as one address: a host has a whole /64 of IPv6.
+/// The address that a name counts under: a host has a whole /64 of IPv6.
 pub(super) fn address(name: SocketAddr) -> IpAddr {
     match name.ip() {
         IpAddr::V4(ip) => ip.into(),
@@ -46,12 +46,12 @@ pub(super) fn names(address: IpAddr) -> [SocketAddr; 2] {
 }
 
 impl Room {
-    /// A newcomer got a place, or the driver keeps its entry no more.
+    /// Counts a newcomer that got a place, or whose entry the driver keeps no more.
     pub(super) fn came(&mut self, name: SocketAddr) {
         *self.newcomers.entry(address(name)).or_default() += 1;
     }
 
-    /// A newcomer lost its place, or the driver keeps its entry.
+    /// Uncounts a newcomer that lost its place, or whose entry the driver keeps.
     pub(super) fn left(&mut self, name: SocketAddr) {
         let address = address(name);
         if let Some(count) = self.newcomers.get_mut(&address) {
@@ -62,12 +62,12 @@ impl Room {
         }
     }
 
-    /// Newcomers of the address.
+    /// Number of newcomers of the address.
     pub(super) fn newcomers_of(&self, name: SocketAddr) -> u32 {
         self.newcomers.get(&address(name)).copied().unwrap_or(0)
     }
 
-    /// The next `looks` places of a table of `most` to look at for room.
+    /// The next `looks` places of a table of `most` to search for room.
     pub(super) fn next_looks(
         &mut self,
         looks: u32,
@@ -78,13 +78,13 @@ impl Room {
         (0..looks).map(move |i| (from + i) % most)
     }
 
-    /// A name lost its place; `session` is what its peer was called last.
+    /// Keeps a name that lost its place, with the session id that its peer used last.
     pub(super) fn forget(&mut self, name: SocketAddr, session: u64) {
         self.forgotten.truncate(FORGOTTEN_MAX - 1);
         self.forgotten.push_front((name, session));
     }
 
-    /// A name that was forgotten gets a place: what its peer was called last.
+    /// Returns the kept session id of a name that gets a place again.
     pub(super) fn recall(&mut self, name: SocketAddr) -> Option<u64> {
         let at = self.forgotten.iter().position(|(gone, _)| *gone == name)?;
         self.forgotten.remove(at).map(|(_, session)| session)

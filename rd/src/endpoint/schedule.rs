@@ -1,4 +1,4 @@
-//! Who may send next, and who wakes when.
+//! The scheduler of an endpoint: which peer sends next, and which peer's timer is next.
 
 use crate::peer::{Core, Peer};
 use crate::units::Nanos;
@@ -7,8 +7,8 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use core::cmp::Reverse;
 use slab::Slab;
 
-/// The table of peers. They are boxed, so that a table that grows moves pointers alone and asks for no
-/// place of a peer that is not there.
+/// The table of peers. They are boxed, so that a growing table moves only pointers and takes no memory for absent
+/// peers.
 pub(super) type Peers = Slab<Box<Peer>>;
 
 /// Most peers whose timers one call of [`crate::Endpoint::handle_timeout`] runs.
@@ -19,7 +19,7 @@ pub const TIMERS_PER_CALL: usize = 1024;
 #[derive(Default)]
 pub(super) struct Schedule {
     ready: VecDeque<u32>,
-    /// Those among them that have nothing to send.
+    /// Number of ready peers that have nothing to send.
     resting: usize,
     /// Peers whose small messages wait for a flush, so that posts to others need not look at
     /// them.
@@ -46,12 +46,17 @@ impl Schedule {
         self.resting -= usize::from(core::mem::take(&mut peer.rests));
     }
 
+<<<<<<< HEAD
     /// A peer was taken from the ready list.
+=======
+    /// Notes that a peer was taken from the ready list, or is gone.
+>>>>>>> prose
     pub(super) fn left(&mut self, peer: &mut Peer) {
         self.stir(peer);
         peer.ready = false;
     }
 
+<<<<<<< HEAD
     /// A peer is gone, and another may get its place.
     pub(super) fn forget(&mut self, peer: &mut Peer) {
         if peer.ready {
@@ -64,11 +69,14 @@ impl Schedule {
     }
 
     /// How many are ready without anything to send.
+=======
+    /// Number of peers that are ready without anything to send.
+>>>>>>> prose
     pub(super) fn resting(&self) -> usize {
         self.resting
     }
 
-    /// Who is ready may have something to send.
+    /// True if a ready peer may have something to send.
     pub(super) fn has_due(&self) -> bool {
         self.ready.len() > self.resting
     }
@@ -92,7 +100,7 @@ impl Schedule {
         }
     }
 
-    /// Makes ready who waits for a flush.
+    /// Makes the peers ready that wait for a flush.
     pub(super) fn flush(&mut self, peers: &mut Peers) {
         while let Some(index) = self.waiting.pop_front() {
             if let Some(peer) = peers.get_mut(index as usize) {
@@ -107,8 +115,8 @@ impl Schedule {
         self.enter(peer.next_wake(core), peer);
     }
 
-    /// The same for a ready peer whose timers have just run: what is still due is for it to send,
-    /// so it enters the heap again when it was asked.
+    /// The same for a ready peer whose timers have just run: it must send what is still due, so it enters the heap
+    /// again after that.
     pub(super) fn reschedule_after(&mut self, core: &Core, peer: &mut Peer, now: Nanos) {
         let at = peer.next_wake(core);
         if at > now {

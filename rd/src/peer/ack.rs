@@ -10,7 +10,7 @@ use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, emit_sections};
 use crate::wire::header::{Header, PacketKind};
 
 impl Peer {
-    /// What decides when the peer's packets are acknowledged.
+    /// The inputs to the timing of acknowledgements.
     pub(super) fn pace<'a>(&self, core: &'a Core) -> Pace<'a> {
         Pace {
             cfg: &core.cfg,
@@ -20,7 +20,7 @@ impl Peer {
         }
     }
 
-    /// The present acknowledgement state. It counts as told from now on.
+    /// The present acknowledgement state. It counts as sent from now on.
     pub(super) fn ack_state(&mut self, core: &mut Core, now: Nanos) -> AckState {
         let state = self.acks.state(now);
         self.with_limits(core, state)
@@ -32,13 +32,13 @@ impl Peer {
         AckState { eager_limit_bytes, order_limit, window_bytes, ..state }
     }
 
-    /// What rides on the message that leaves now, if an acknowledgement is due and may.
+    /// The state to piggyback on the message that leaves now, if an acknowledgement is due and may ride.
     pub(super) fn riding_ack(&mut self, core: &mut Core, now: Nanos) -> Option<AckState> {
         let state = self.acks.riding(now)?;
         Some(self.with_limits(core, state))
     }
 
-    /// Writes an acknowledgement packet with what the state alone does not say.
+    /// Writes an acknowledgement packet with the details beyond the state.
     pub(super) fn emit_ack(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let answered = self.acks.begin_alone();
         let mut state = self.ack_state(core, now);
@@ -61,10 +61,10 @@ impl Peer {
         self.acks.wrote(details);
         burst.to = self.name;
         burst.info_path = self.info_path;
-        // This side may have no data to find out with what passes.
+        // This side may have no data to probe the path's size with.
         let long = burst.total_bytes > ALWAYS_PASSES_BYTES;
         burst.may_fragment = long || self.size.may_fragment(burst.total_bytes);
-        // One path for all acknowledgements would be one queue for all of them.
+        // A single path would put all acknowledgements into one queue.
         burst.path = u16::from(path) % self.paths;
     }
 }

@@ -1,7 +1,7 @@
-//! Acknowledging: when the next acknowledgement is due, and what it says of the packets that came (protocol.md §6).
+//! Acknowledging: when the next acknowledgement is due, and its contents (protocol.md §6).
 //!
-//! `Peer` tells of each packet and asks when one is due. Which packets came is [`Received`]'s to know; what they carried,
-//! and what the limits for the sender are, this part is not told.
+//! `Peer` reports each packet and asks when one is due. [`Received`] keeps which packets came. This part knows neither
+//! their contents nor the limits for the sender.
 
 use super::received::Received;
 use crate::cc::AckPolicy;
@@ -14,11 +14,11 @@ use crate::wire::ack::{
 use crate::wire::header::{FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header};
 use alloc::vec::Vec;
 
-/// Most segments of a message that is acknowledged as a whole.
+/// Most segments of a message that gets one acknowledgement.
 const LONE_SEGMENTS_MAX: u32 = 4;
 /// Longest wait for the rest of such a message.
 const LONE_WAIT_MAX_NS: Nanos = MILLISECOND;
-/// Acknowledgement packets without a message of this side in between, after which none is expected.
+/// Acknowledgement packets in a row after which no message of this side is expected to carry the next.
 const ACKS_ALONE_MAX: u32 = 4;
 /// Bitmap words that an acknowledgement packet always has room for.
 const SACK_WORDS_MIN: usize = 8;
@@ -28,25 +28,25 @@ const SACK_WORDS_MIN: usize = 8;
 struct LastPacket {
     sent_at_ns: u32,
     path: u8,
-    /// When the port received it, on our clock.
+    /// Time at which the port received it, on our clock.
     received_at: Nanos,
-    /// An acknowledgement has told of it. A later one, which repeats what was lost, would count the time since as
-    /// time that it waited here.
+    /// An acknowledgement has reported it. A later one must not count the time since then as time that the packet
+    /// waited here.
     told: bool,
 }
 
-/// A data packet that was taken.
+/// An accepted data packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub received_at: Nanos,
     /// It has a congestion mark.
     pub ce: bool,
     pub wire_bytes: u32,
-    /// Send order of the eager message that it is a segment of.
+    /// Send order of its eager message, if it is a segment of one.
     pub part_of: Option<u32>,
 }
 
-/// What decides on times: the session's round trip and datagram, and the driver's wish for spacing.
+/// Inputs to the timing: the session's round trip and datagram size, and the driver's spacing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace<'a> {
     pub cfg: &'a Config,
@@ -62,7 +62,7 @@ impl Pace<'_> {
     }
 }
 
-/// What an acknowledgement packet says beyond its state.
+/// The parts of an acknowledgement packet beyond its state.
 #[derive(Debug)]
 pub(super) struct Details {
     pub sack: Vec<u64>,
@@ -76,26 +76,26 @@ pub(super) struct Acks {
     received: Received,
     policy: Option<AckPolicy>,
     due_at: Option<Nanos>,
-    /// When the last acknowledgement went out.
+    /// Time of the last acknowledgement.
     acked_at: Nanos,
     /// Acknowledgement packets since a message of this side last left that one could have ridden on.
     alone: u32,
-    /// The path of a probe that is to be answered.
+    /// The path of a probe to answer.
     probe_answer: Option<u8>,
     unacked_packets: u32,
     /// Messages in the packet being taken: a lone one may soon be answered by another.
     messages_in_packet: u32,
-    /// The packet being taken ended an eager message of several.
+    /// The packet being taken ended an eager message of several packets.
     ended_message: bool,
-    /// The eager message that all unacknowledged packets are part of, by its send order if it comes in
-    /// segments, and when it is to be acknowledged.
+    /// The eager message that all unacknowledged packets are part of, by its send order if it comes in segments, and
+    /// when its acknowledgement is due.
     lone: Option<(Option<u32>, Nanos)>,
     /// Records for the next acknowledgement, at most [`ECHOES_MAX`]. Until it is written, their
     /// hold times are the times of arrival.
     echoes: Vec<Echo>,
     last: Option<LastPacket>,
     latest_sent_at_ns: u32,
-    /// When the latest send time was noted.
+    /// Time at which the latest send time was noted.
     latest_noted_at: Option<Nanos>,
     recv_bytes: u32,
     ce_bytes: u32,
@@ -103,41 +103,41 @@ pub(super) struct Acks {
 }
 
 impl Acks {
-    /// Of a new session, whose sender's controller has this policy.
+    /// The state of a new session, whose sender's controller has this policy.
     pub fn new(first_psn: Psn, policy: AckPolicy) -> Acks {
         Acks { received: Received::new(first_psn), policy: Some(policy), ..Acks::default() }
     }
 
-    /// Which packets came.
+    /// The scoreboard of packets that came.
     pub fn received(&self) -> &Received {
         &self.received
     }
 
-    /// An acknowledgement is due at `at`, whatever was due before.
+    /// Sets the next acknowledgement to `at`, whatever was due before.
     pub fn due(&mut self, at: Nanos) {
         self.due_at = Some(at);
     }
 
-    /// A packet came that had come before, sent for the `attempt`th time again.
+    /// Notes a duplicate, the `attempt`th repetition of its packet.
     pub fn repeated(&mut self, now: Nanos, attempt: u8) {
         self.spurious = self.spurious.wrapping_add(u16::from(attempt > 0));
         self.due(now);
     }
 
-    /// A packet came without its payload.
+    /// Notes a packet that came without its payload.
     ///
     /// # Errors
-    /// It is not missing.
+    /// The drop reason if it is not missing.
     pub fn trimmed(&mut self, now: Nanos, h: &Header) -> Result<(), DropReason> {
         self.received.trimmed(Psn(h.psn), h.attempt)?;
         self.due(now);
         Ok(())
     }
 
-    /// A probe came, which is to be answered.
+    /// Notes a probe, which needs an answer.
     ///
     /// # Errors
-    /// What it names is beyond what is kept.
+    /// The drop reason if it names packets beyond the window.
     pub fn probed(&mut self, now: Nanos, h: &Header, pace: Pace<'_>) -> Result<(), DropReason> {
         self.received.told(Psn(h.psn), now, pace.scan_ns())?;
         self.note_sent_at(now, h.sent_at_ns);
@@ -145,22 +145,22 @@ impl Acks {
         Ok(())
     }
 
-    /// A packet is being taken, and has no message so far.
+    /// Begins a packet, with no message so far.
     pub fn begin_packet(&mut self) {
         self.messages_in_packet = 0;
     }
 
-    /// It has one more.
+    /// Counts one more message in the packet.
     pub fn has_message(&mut self) {
         self.messages_in_packet += 1;
     }
 
-    /// It ended an eager message of several.
+    /// Notes that the packet ended an eager message of several packets.
     pub fn has_end(&mut self) {
         self.ended_message = true;
     }
 
-    /// The packet was taken, and decides when the next acknowledgement is due.
+    /// Ends the packet, and decides when the next acknowledgement is due.
     pub fn taken(&mut self, now: Nanos, h: &Header, taken: &Taken, pace: Pace<'_>) {
         self.received.enter(Psn(h.psn), now, pace.scan_ns());
         self.note_sent_at(now, h.sent_at_ns);
@@ -172,7 +172,7 @@ impl Acks {
         self.choose(now, h, taken, pace);
     }
 
-    /// The latest send time seen. Send times wrap, so after a quiet second any one is later.
+    /// Notes the latest send time seen. Send times wrap, so after a quiet second any time counts as later.
     fn note_sent_at(&mut self, now: Nanos, sent_at_ns: u32) {
         let ahead = sent_at_ns.wrapping_sub(self.latest_sent_at_ns) as i32;
         if ahead > 0 || self.latest_noted_at.is_none_or(|at| at + SECOND <= now) {
@@ -181,7 +181,7 @@ impl Acks {
         }
     }
 
-    /// When to acknowledge, by the policy of the sender's controller (protocol.md §6.1).
+    /// Chooses when to acknowledge, by the policy of the sender's controller (protocol.md §6.1).
     fn choose(&mut self, now: Nanos, h: &Header, taken: &Taken, pace: Pace<'_>) {
         self.unacked_packets += 1;
         let part_of = taken.part_of;
@@ -191,7 +191,7 @@ impl Acks {
         let awaited = h.flags & FLAG_AWAITED != 0;
         let whole = ended || (awaited && !h.long && self.messages_in_packet == 1);
         let due = match (whole, requested) {
-            // The step after this one: the application hears of the message before it.
+            // In the next step: first the application gets the message.
             (true, _) if awaited => Some(now + 1),
             (true, _) => Some(soon),
             // The rest of the message may come soon.
@@ -223,7 +223,7 @@ impl Acks {
         if let Some(mut due) = due {
             if let Some((_, at)) = lone {
                 due = at;
-                // What was due for the message's earlier segments is due with this one.
+                // The acknowledgement of the message's earlier segments moves to this one's time.
                 if self.due_at == before.map(|(_, at)| at) {
                     self.due_at = None;
                 }
@@ -232,8 +232,8 @@ impl Acks {
         }
     }
 
-    /// When the records of a stream go out that nobody asked for: at once, unless writing them costs
-    /// this host too much time, and then before the sender's window or the room for records ends.
+    /// Time (ns) of an unrequested acknowledgement of a stream: now, unless writing them costs this host too much time.
+    /// Then before the sender's window or the room for records ends.
     fn spaced(&self, now: Nanos, pace: Pace<'_>) -> Nanos {
         if self.echoes.len() >= ECHOES_MAX / 2 {
             return now;
@@ -241,13 +241,13 @@ impl Acks {
         now.max(self.acked_at + pace.spacing_ns.min(pace.rtt_ns / 4))
     }
 
-    /// This side is likely to answer a bundle of this size soon: it lately sent a message, and the bundle
-    /// is so small that its sender had no more to say.
+    /// True if this side will likely answer this bundle soon: it lately sent a message, and so small a bundle means
+    /// that its sender had no more to send.
     fn answers_to(&self, taken: &Taken, pace: Pace<'_>) -> bool {
         self.alone < ACKS_ALONE_MAX && taken.wire_bytes <= u32::from(pace.datagram_bytes) / 2
     }
 
-    /// All unacknowledged packets are of one short message, or this one is the only one.
+    /// True if all unacknowledged packets are of one short message, or this one is the only one.
     fn is_lone(&self, part_of: Option<u32>) -> bool {
         let same = part_of.is_some() && self.lone.is_some_and(|(first, _)| first == part_of);
         let alone = match self.unacked_packets {
@@ -276,36 +276,36 @@ impl Acks {
         }
     }
 
-    /// An acknowledgement packet is due at once, for what does not fit elsewhere.
+    /// True if an acknowledgement packet is due at once, for parts that fit nowhere else.
     pub fn is_urgent(&self) -> bool {
         self.probe_answer.is_some() || self.received.has_nacks()
     }
 
-    /// An acknowledgement is due by `now`.
+    /// True if an acknowledgement is due by `now`.
     pub fn is_due(&self, now: Nanos) -> bool {
         self.due_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether an acknowledgement is due by `now`; if so, whether for a lone message, which data may go before.
+    /// `None` unless an acknowledgement is due by `now`; then true if for a lone message, so that data may go first.
     pub fn take_due(&mut self, now: Nanos) -> Option<bool> {
         let at = self.due_at.filter(|at| *at <= now)?;
         Some(self.lone.take().is_some_and(|(_, due)| due == at))
     }
 
-    /// When [`Acks::take_due`] or [`Acks::scan`] is due.
+    /// Time at which [`Acks::take_due`] or [`Acks::scan`] is due.
     pub fn wake_at(&self) -> Nanos {
         let due = [self.due_at, self.received.scan_at()];
         due.into_iter().flatten().fold(Nanos::MAX, Nanos::min)
     }
 
-    /// Looks for what stays missing, if it is time for that.
+    /// Scans for packets that stay missing, if a scan is due.
     pub fn scan(&mut self, now: Nanos, pace: Pace<'_>) {
         if self.received.scan_at().is_some_and(|at| at <= now) {
             self.received.scan(now, pace.scan_ns(), pace.cfg.peer_timeout_ns / 8);
         }
     }
 
-    /// The present state, without limits. It counts as told from now on.
+    /// The present state, without limits. It counts as sent from now on.
     pub fn state(&mut self, now: Nanos) -> AckState {
         (self.due_at, self.lone) = (None, None);
         (self.acked_at, self.unacked_packets) = (now, 0);
@@ -327,15 +327,14 @@ impl Acks {
         state
     }
 
-    /// The state that rides on a message of this side, if an acknowledgement is due and the state alone says
-    /// everything.
+    /// The state to piggyback on a message of this side, if an acknowledgement is due and needs no more than the state.
     pub fn riding(&mut self, now: Nanos) -> Option<AckState> {
         self.alone = 0;
         if self.due_at.is_none() || self.probe_answer.is_some() || self.received.has_more_to_say() {
             return None;
         }
-        // The only record is that of the last packet, or of the few of a burst that ended with it: their round
-        // trip the state tells as well.
+        // The only record is of the last packet, or of a short burst that ended with it: the state has their round
+        // trip, too.
         let held = match self.echoes[..] {
             [] => None,
             [echo] if self.unacked_packets == echo.count.into() => Some(echo.hold_ns),
@@ -345,7 +344,7 @@ impl Acks {
             return None;
         }
         let mut state = self.state(now);
-        // A record tells the round trip of its first packet.
+        // A record has the round trip of its first packet.
         if let Some(received_at_ns) = held {
             state.hold_ns = (now as u32).wrapping_sub(received_at_ns);
         }
@@ -353,13 +352,13 @@ impl Acks {
         Some(state)
     }
 
-    /// An acknowledgement packet begins: the path of the probe that it answers, if it does.
+    /// Begins an acknowledgement packet. Returns the path of the probe that it answers, if any.
     pub fn begin_alone(&mut self) -> Option<u8> {
         self.alone = self.alone.saturating_add(1);
         self.probe_answer.take()
     }
 
-    /// What the packet says beyond the state. It counts as said; hand the records back with [`Acks::wrote`].
+    /// The packet's parts beyond the state. They count as sent; hand the records back with [`Acks::wrote`].
     pub fn details(&mut self, now: Nanos, datagram_bytes: u16) -> Details {
         let mut echoes = core::mem::take(&mut self.echoes);
         for echo in &mut echoes {
@@ -371,13 +370,13 @@ impl Acks {
         Details { sack: self.received.sack(room - nacks.len()), nacks, echoes }
     }
 
-    /// The packet is written: the records' memory is used again.
+    /// Takes the records' memory back after writing.
     pub fn wrote(&mut self, mut details: Details) {
         details.echoes.clear();
         self.echoes = details.echoes;
     }
 
-    /// Gives heap memory back.
+    /// Frees heap memory.
     pub fn reclaim(&mut self) {
         self.received.reclaim();
         if self.echoes.is_empty() {
@@ -385,10 +384,10 @@ impl Acks {
         }
     }
 
-    /// What must stay true between two calls of the endpoint.
+    /// Checks the invariants between two calls of the endpoint.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub fn check(&self) {
         self.received.check();
         assert!(self.echoes.len() <= ECHOES_MAX, "an acknowledgement takes no more records");

@@ -1,4 +1,4 @@
-//! What the records of a bundle say on the wire (protocol.md §5.2, §9).
+//! The wire form of a bundle's records (protocol.md §5.2, §9).
 
 use super::op::{Op, Role, Task};
 use super::record::{ReadPart, TxRecord};
@@ -18,7 +18,7 @@ pub(super) fn msg_header(index: u32, op: &Op) -> MsgHeader {
     }
 }
 
-/// The operation whose payload goes with a record, and how much that is.
+/// The operation whose payload goes with a record, and the payload's bytes.
 pub(super) fn bundled(core: &Core, record: &TxRecord) -> Option<(Op, u32)> {
     let op = |index: u32| core.ops[index as usize];
     match *record {
@@ -63,7 +63,7 @@ fn answer(op: &Op) -> Answer {
     }
 }
 
-/// A write or an atomic as it is told to the peer.
+/// The wire form of a write or an atomic.
 pub(super) fn request(core: &Core, index: u32) -> RemoteRequest {
     let op = &core.ops[index as usize];
     let Role::Request(at) = op.role else {
@@ -80,7 +80,7 @@ pub(super) fn request(core: &Core, index: u32) -> RemoteRequest {
     RemoteRequest { order: op.order, op: index, action, operand_bytes, data: op.data, targets }
 }
 
-/// One link of a read as it is told to the peer.
+/// The wire form of one link of a read.
 pub(super) fn read_request(core: &Core, read: &ReadPart) -> RemoteRequest {
     let op = &core.ops[read.op as usize];
     let Role::Request(at) = op.role else {

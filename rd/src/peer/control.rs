@@ -1,4 +1,4 @@
-//! Writing control packets.
+//! Writing of control packets.
 
 use super::shared::Core;
 use crate::transmit::TxBurst;

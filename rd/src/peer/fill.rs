@@ -1,4 +1,4 @@
-//! What goes into a bundle: control records, messages, requests and answers (protocol.md §5.2, §9).
+//! Filling bundles: the choice of control records, messages, requests and answers (protocol.md §5.2, §9).
 
 use super::outbox::queued_cost;
 use super::record::TxRecord;
@@ -8,13 +8,13 @@ use crate::host::Host;
 use crate::wire::record::RECORD_MAX_BYTES;
 use crate::wire::remote::Answer;
 
-/// Longest record of a bundle that is neither a message nor comes with bytes.
+/// Longest control record of a bundle: no message, and without payload.
 const CONTROL_BYTES: usize = 32;
 
 impl Peer {
-    /// Moves control records and queued messages into the record cache, as many as one datagram
-    /// holds. A multi-packet eager message becomes a transfer on the way, one at a time; what follows it
-    /// waits until its first segment is sent, since PSNs keep to the send orders (protocol.md §5.1).
+    /// Moves control records and queued messages into the record cache, as many as one datagram holds. A multi-packet
+    /// eager message becomes a transfer, one at a time. Later messages wait until its first segment is sent, since PSNs
+    /// follow the send orders (protocol.md §5.1).
     pub(super) fn fill_bundle<H: Host>(&mut self, core: &mut Core, host: &mut H) -> u16 {
         let (mut used, mut count) = self.fill_control(core);
         while let Some(index) = self.tx.out.next_posted() {
@@ -55,7 +55,7 @@ impl Peer {
         count
     }
 
-    /// Moves control records into the record cache; says how many bytes and records.
+    /// Moves control records into the record cache; returns the number of bytes and of records.
     fn fill_control(&mut self, core: &mut Core) -> (usize, u16) {
         let (mut used, mut count) = (0, 0);
         if let Some(done) = self.responder.take_done() {
@@ -68,7 +68,7 @@ impl Peer {
                 }
                 _ => CONTROL_BYTES,
             };
-            // The path may carry less now than when an answer was to fit.
+            // The path may carry less now than when the answer was sized.
             if count > 0 && bytes.max(RECORD_MAX_BYTES) > self.bundle_room(used) {
                 break;
             }
@@ -87,8 +87,8 @@ impl Peer {
         (used, count)
     }
 
-    /// Puts the message at the front of the queue into a bundle that has `used` bytes; says how
-    /// many it takes: none if it goes in segments. `None` if it has to wait.
+    /// Puts the message at the front of the queue into a bundle that has `used` bytes; returns its bytes there: 0 if it
+    /// goes in segments. `None` if it has to wait.
     fn fill_message(&mut self, core: &mut Core, index: u32, used: usize) -> Option<usize> {
         let op = &mut core.ops[index as usize];
         let len_bytes = op.len_bytes;

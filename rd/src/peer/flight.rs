@@ -1,9 +1,8 @@
-//! What is in flight: the packets that the peer has not acknowledged, what they carried, and which of them
-//! are to be repeated (protocol.md §4, §7.1).
+//! The packets in flight: what the peer has not acknowledged, what each packet carried, and which of them must be
+//! repeated (protocol.md §4, §7.1).
 //!
-//! `Peer` writes the packets and tells this part what went out, what the peer received and what is lost. The part
-//! knows no controller, no operation and no clock but the send times that it is given. What must stay true
-//! is in [`Flight::check`].
+//! `Peer` writes the packets and tells this part which went out, which arrived and which are lost. The part knows no
+//! controller, no operation and no clock but the send times that it is given. Its invariants are in [`Flight::check`].
 
 use super::record::TxRecord;
 use crate::bitmap::BITS_MAX;
@@ -38,7 +37,7 @@ pub(super) struct SentPacket {
 }
 
 impl SentPacket {
-    /// It is neither acknowledged nor lost.
+    /// True if it is neither acknowledged nor lost.
     pub fn is_in_flight(&self) -> bool {
         self.fate == Fate::InFlight
     }
@@ -49,13 +48,13 @@ impl SentPacket {
     }
 }
 
-/// See the module. Empty but for numbers while nothing is outstanding.
+/// See the module. Holds only numbers while nothing is outstanding.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     first_psn: Psn,
     next_psn: Psn,
     una: Psn,
-    /// Most entries of `sent`, which the peer said.
+    /// Most entries of `sent`, from the peer's greeting.
     psn_window: u32,
     /// The send cache: entry `i` is PSN `una + i`. At most `psn_window` entries.
     sent: VecDeque<SentPacket>,
@@ -67,16 +66,16 @@ pub(super) struct Flight {
     bytes: u64,
     packets: u32,
     bundles: u32,
-    /// Newly acknowledged packets of which the controller has not been told.
+    /// Number of newly acknowledged packets not yet reported to the controller.
     acked_packets: u32,
-    /// One past the foremost packet that was acknowledged.
+    /// One past the highest acknowledged packet.
     acked_end: Psn,
     /// Packets below it were judged by the order of acknowledgements.
     judged: Psn,
 }
 
 impl Flight {
-    /// Of a new session.
+    /// The flight of a new session.
     pub fn new(first_psn: Psn) -> Flight {
         Flight {
             first_psn,
@@ -88,12 +87,12 @@ impl Flight {
         }
     }
 
-    /// The peer takes so many packets beyond the lowest that it has not acknowledged.
+    /// Sets how many packets the peer takes from the lowest unacknowledged one on.
     pub fn open(&mut self, psn_window: u32) {
         self.psn_window = psn_window;
     }
 
-    /// Where the session began.
+    /// The first PSN of the session.
     pub fn first_psn(&self) -> Psn {
         self.first_psn
     }
@@ -123,27 +122,27 @@ impl Flight {
         self.bundles
     }
 
-    /// Nothing is unacknowledged.
+    /// True if nothing is unacknowledged.
     pub fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
 
-    /// Packets beyond the lowest unacknowledged one that the peer takes.
+    /// Packets that the peer takes from the lowest unacknowledged one on.
     pub fn psn_window(&self) -> u32 {
         self.psn_window
     }
 
-    /// The peer takes one more new packet.
+    /// True if the peer takes one more new packet.
     pub fn has_room(&self) -> bool {
         (self.next_psn.since(self.una) as u32) < self.psn_window
     }
 
-    /// When the newest packet was sent.
+    /// Send time of the newest packet.
     pub fn newest_sent_at(&self) -> Option<Nanos> {
         self.sent.back().map(|last| last.sent_at)
     }
 
-    /// Adds a record to the bundle that is being made.
+    /// Adds a record to the bundle under construction.
     pub fn push_record(&mut self, record: TxRecord) {
         self.records.push_back(record);
     }
@@ -163,12 +162,12 @@ impl Flight {
         self.records.range(from..from + usize::from(count))
     }
 
-    /// The record of this number, which is of a bundle that is not forgotten.
+    /// The record of this number, whose bundle is still in the send cache.
     pub fn record(&self, number: u64) -> TxRecord {
         self.records[(number - self.records_base) as usize]
     }
 
-    /// A new packet went out, with the number [`Flight::next_psn`].
+    /// Adds a sent packet, with the number [`Flight::next_psn`].
     pub fn push(&mut self, sent_at: Nanos, bytes: u32, path: u16, content: Content) {
         self.next_psn = self.next_psn.plus(1);
         let sent = SentPacket { sent_at, bytes, path, attempt: 0, fate: Fate::InFlight, content };
@@ -176,7 +175,7 @@ impl Flight {
         self.enter(bytes, content);
     }
 
-    /// The packet that is to be repeated next, and its place behind the lowest unacknowledged one.
+    /// The next packet to repeat, and its distance from the lowest unacknowledged one.
     pub fn next_retry(&mut self) -> Option<(usize, SentPacket)> {
         while let Some(psn) = self.retry.front() {
             let place = usize::try_from(psn.since(self.una)).ok();
@@ -189,17 +188,17 @@ impl Flight {
         None
     }
 
-    /// Takes that packet out of the queue.
+    /// Takes the packet of [`Flight::next_retry`] out of the queue.
     pub fn take_retry(&mut self) {
         self.retry.pop_front();
     }
 
-    /// Something is to be repeated.
+    /// True if a packet must be repeated.
     pub fn has_retries(&self) -> bool {
         !self.retry.is_empty()
     }
 
-    /// The packet at this place went out again.
+    /// Notes that the packet at this place was sent again.
     pub fn repeated(&mut self, place: usize, now: Nanos, bytes: u32, path: u16) {
         let sent = &mut self.sent[place];
         (sent.sent_at, sent.path, sent.attempt) = (now, path, sent.attempt.saturating_add(1));
@@ -213,27 +212,27 @@ impl Flight {
         self.sent.get(place)
     }
 
-    /// Packets up to the last one sent.
+    /// Packets from the lowest unacknowledged one to the last one sent.
     pub fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// Whether a peer that has all below `cum`, and knows of all below `high`, may say so now: both were sent, and it
-    /// is not so long ago that it tells nothing.
+    /// Whether a peer may acknowledge all below `cum` and name all below `high` now: both were sent, and not too long
+    /// ago.
     pub fn may_be_acked(&self, cum: Psn, high: Psn) -> bool {
         let ignores_wrap = mutant(Mutant::IgnoresThePsnWrap);
         let beyond = match ignores_wrap {
             true => cum.0 > self.next_psn.0,
             false => cum.since(self.next_psn) > 0,
         };
-        // Half of all numbers lie behind, and a packet that was delayed for so long tells nothing new.
+        // Half of all numbers lie behind. A packet delayed for so long has no news.
         let behind =
             cum.since(self.una) < -(BITS_MAX as i32) && !mutant(Mutant::RaisesLimitsOnAStaleAck);
         let overlong = high.since(cum) < 0 || high.since(self.next_psn) > 0;
         !(beyond || behind || (overlong && !ignores_wrap))
     }
 
-    /// The peer has the packet at this place. Says what it was if that is new.
+    /// Marks the packet at this place as received. Returns it if that is new.
     pub fn acked(&mut self, place: usize) -> Option<SentPacket> {
         let entry = self.sent.get_mut(place).filter(|entry| !entry.is_acked())?;
         let sent = *entry;
@@ -249,8 +248,8 @@ impl Flight {
         Some(sent)
     }
 
-    /// The packet at this place is lost, if it is in flight and went out no later than `seen_until`. Says
-    /// what it was if so.
+    /// Marks the packet at this place as lost, if it is in flight and was sent no later than `seen_until`. Returns it
+    /// if so.
     pub fn lost(&mut self, place: usize, seen_until: Nanos) -> Option<SentPacket> {
         let entry = self.sent.get_mut(place)?;
         if entry.fate != Fate::InFlight || entry.sent_at > seen_until {
@@ -277,8 +276,8 @@ impl Flight {
         self.bundles -= u32::from(matches!(sent.content, Content::Bundle { .. }));
     }
 
-    /// Puts the lowest unacknowledged packet first among those to repeat, if it is lost. It alone may go
-    /// whatever the window, and the peer may have no memory for the others before it.
+    /// Puts the lowest unacknowledged packet first among those to repeat, if it is lost. It alone may go whatever the
+    /// window, and until it arrives the peer may have no memory for the others.
     pub fn put_lowest_first(&mut self) {
         let is_lost = self.sent.front().is_some_and(|lowest| lowest.fate == Fate::Lost);
         if is_lost && let Some(at) = self.retry.iter().position(|psn| *psn == self.una) {
@@ -287,7 +286,7 @@ impl Flight {
         }
     }
 
-    /// Forgets what is acknowledged from the lowest packet on.
+    /// Drops the acknowledged packets at the low end.
     pub fn pop_acked(&mut self) {
         while let Some(front) = self.sent.pop_front_if(|front| front.fate == Fate::Acked) {
             if let Content::Bundle { count, .. } = front.content {
@@ -298,32 +297,32 @@ impl Flight {
         }
     }
 
-    /// Newly acknowledged packets since the last call.
+    /// Returns the number of packets newly acknowledged since the last call.
     pub fn take_acked_packets(&mut self) -> u32 {
         core::mem::take(&mut self.acked_packets)
     }
 
-    /// Places up to the foremost packet that was acknowledged.
+    /// Number of places up to the highest acknowledged packet.
     pub fn acked_places(&self) -> usize {
         self.acked_end.since(self.una).max(0) as usize
     }
 
-    /// The first place that [`Flight::judged`] has not been told.
+    /// The first place not yet passed to [`Flight::judged`].
     pub fn unjudged_place(&self) -> usize {
         self.judged.since(self.una).max(0) as usize
     }
 
-    /// The packet at this place was judged by the order of acknowledgements.
+    /// Notes that the packet at this place was judged by the order of acknowledgements.
     pub fn judged(&mut self, place: usize) {
         self.judged = self.una.plus(place as u32 + 1);
     }
 
-    /// An answer or a notice is not acknowledged.
+    /// True if an answer or a notice is unacknowledged.
     pub fn has_endings(&self) -> bool {
         self.records.iter().any(TxRecord::ends)
     }
 
-    /// Gives heap memory back. Only for who has nothing outstanding.
+    /// Frees heap memory. Call it only while nothing is outstanding.
     pub fn reclaim(&mut self) {
         debug_assert!(self.sent.is_empty(), "what is in flight may have to be repeated");
         self.sent = VecDeque::new();
@@ -339,16 +338,16 @@ impl Flight {
         self.records.reserve(count);
     }
 
-    /// For how many packets and records there is room.
+    /// The number of packets and of records that have room.
     #[cfg(test)]
     pub fn reserved(&self) -> (usize, usize) {
         (self.sent.capacity(), self.records.capacity())
     }
 
-    /// What must stay true between two calls of the endpoint.
+    /// Checks the invariants between two calls of the endpoint.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub fn check(&self) {
         let is_bundle = |sent: &&SentPacket| matches!(sent.content, Content::Bundle { .. });
         let flying = || self.sent.iter().filter(|sent| sent.fate == Fate::InFlight);

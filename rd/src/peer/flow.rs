@@ -1,4 +1,4 @@
-//! What a transmit flow knows of its paths, and counts for who watches it.
+//! A transmit flow: the state of its paths, and its counters for observers.
 
 use super::paths::Paths;
 use crate::cc::{LossKind, View};
@@ -7,9 +7,9 @@ use crate::units::{Nanos, Psn};
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// What is known of each path.
+    /// The state of each path.
     pub(super) paths: Paths,
-    /// One past the foremost packet that a record named.
+    /// One past the highest packet that a record named.
     foremost: Psn,
     pub(crate) sent_bytes: u64,
     pub(crate) acked_bytes: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Flow {
     lag_max: u32,
 }
 
-/// Packets sent again, by what told that they were lost.
+/// Packets sent again, by the cause of detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeated {
     /// The receiver's scan.
@@ -35,7 +35,7 @@ pub struct Repeated {
     pub spurious: u64,
 }
 
-/// A snapshot of the flow towards one peer, for who watches it.
+/// A snapshot of the flow towards one peer, for observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowView {
     /// Bytes that may be in flight.
@@ -44,9 +44,9 @@ pub struct FlowView {
     pub pace_bytes_per_s: Option<u64>,
     /// Bytes in flight.
     pub in_flight_bytes: u64,
-    /// Smoothed round trip.
+    /// Smoothed round trip, in nanoseconds.
     pub rtt_ns: Nanos,
-    /// What the controller tells.
+    /// The controller's view.
     pub controller: View,
     /// Wire bytes of data sent in this session, repetitions included.
     pub sent_bytes: u64,
@@ -60,7 +60,7 @@ pub struct FlowView {
     pub out_of_order_16: u32,
     /// Most packets that overtook one.
     pub out_of_order_max: u32,
-    /// When a packet of the peer's arrived last, of any kind.
+    /// Time of the peer's last packet of any kind.
     pub last_heard_ns: Nanos,
 }
 
@@ -78,7 +78,7 @@ impl Flow {
         }
     }
 
-    /// How far packets that end at `end` lie behind the foremost ones acknowledged.
+    /// Distance, in packets, of a record that ends at `end` behind the highest acknowledged packet.
     pub(super) fn lag(&mut self, end: Psn) -> u32 {
         if end.since(self.foremost) > 0 {
             self.foremost = end;
@@ -94,12 +94,12 @@ impl Flow {
         self.paths.kib()
     }
 
-    /// Gives memory back; what is counted by path begins again.
+    /// Frees memory; the counts by path begin again.
     pub(super) fn reclaim(&mut self) {
         self.paths = Paths::default();
     }
 
-    /// Fills in what is counted here.
+    /// A view with the counters kept here.
     pub(crate) fn view(&self) -> FlowView {
         FlowView {
             sent_bytes: self.sent_bytes,

@@ -1,5 +1,5 @@
-//! Beginning and ending a session: what each step of [`Session`](super::session::Session) means for the flows, and the
-//! packets of it (protocol.md §3).
+//! Set-up and end of a session: the effect of each step of [`Session`](super::session::Session) on the flows, and its
+//! packets (protocol.md §3).
 
 use super::acks::Acks;
 use super::control::emit_control;
@@ -50,13 +50,13 @@ impl Peer {
         self.session.renew(now, core.name_session(self.id.index));
     }
 
-    /// The peer used our session id in a session that ended there.
+    /// Renews our session id, which the peer used in a session that ended there.
     pub(crate) fn on_used_id(&mut self, core: &mut Core, now: Nanos) {
         self.renew(core, now);
         self.live = Liveness::owing(now);
     }
 
-    /// A round trip of the set-up; echo 0 stands for none.
+    /// Samples a round trip of the set-up; echo 0 stands for none.
     fn sample_setup(&mut self, arrived: Nanos, echo_sent_at_ns: u32) {
         let rtt = (arrived as u32).wrapping_sub(echo_sent_at_ns);
         if rtt < 1 << 31 && echo_sent_at_ns != 0 {
@@ -89,7 +89,7 @@ impl Peer {
         }
     }
 
-    /// Takes over what a greeting says; the session is open afterwards.
+    /// Takes over a greeting's values; the session is open afterwards.
     fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
         self.session.open(g);
         let seed = core.rng.next_u64();
@@ -123,7 +123,7 @@ impl Peer {
         core.stats.sessions_opened += 1;
     }
 
-    /// A hello whose cookie is right.
+    /// Takes a hello whose cookie is right.
     pub(crate) fn on_hello<H: Host>(
         &mut self,
         core: &mut Core,
@@ -155,13 +155,13 @@ impl Peer {
         Ok(())
     }
 
-    /// The peer said goodbye.
+    /// Takes the peer's goodbye.
     pub(crate) fn on_goodbye<H: Host>(&mut self, core: &mut Core, host: &mut H) {
         self.session.retire();
         self.end(core, host, EndReason::Goodbye);
     }
 
-    /// A challenge to our hello.
+    /// Takes a challenge to our hello.
     pub(crate) fn on_challenge(
         &mut self,
         core: &mut Core,
@@ -178,14 +178,14 @@ impl Peer {
         Ok(())
     }
 
-    /// A packet of the session came, but its welcome did not.
+    /// Notes a packet of the session that came before its welcome.
     pub(crate) fn miss_welcome(&mut self, now: Nanos) {
         if self.session.miss_welcome(now) {
             self.live = Liveness::owing(now);
         }
     }
 
-    /// A welcome to our hello.
+    /// Takes a welcome to our hello.
     pub(crate) fn on_welcome(
         &mut self,
         core: &mut Core,
@@ -200,7 +200,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Ends the session: every operation of it gets its outcome, the flows are emptied.
+    /// Ends the session: gives every operation its outcome, and empties the flows.
     pub(crate) fn end<H: Host>(&mut self, core: &mut Core, host: &mut H, reason: EndReason) {
         let error = match reason {
             EndReason::Failed(error) => error,

@@ -1,20 +1,19 @@
-//! Room for what has left the network but waits at a host (protocol.md §4.4).
+//! Extra window for packets that have left the network but wait at a host (protocol.md §4.4).
 //!
-//! A controller's window is about the network, and so are its round trips: they leave out the time
-//! that packets wait at the receiver and acknowledgements here. What is unacknowledged holds those
-//! packets too. Between fast links and processes that take turns they are most of it, and a window
-//! that counted them would starve the flow.
+//! A controller's window is about the network, and so are its round trips: they leave out the time that packets wait at
+//! the receiver and acknowledgements here. The unacknowledged bytes include those packets. Where links are fast and
+//! processes take turns, they are most of it, and a window that counted them would starve the flow.
 
 use crate::units::{MILLISECOND, Nanos};
 
 /// Bytes up to which time at hosts may stretch a window: the window of best effort, which keeps
 /// hosts busy.
 const STRETCH_MAX_BYTES: u64 = 512 << 10;
-/// A sample weighs one part in so many.
+/// Weight of a sample: one part in so many.
 const GAIN: Nanos = 16;
 /// A longer wait was a pause, after which the next will be short again.
 const LONGEST_MAX_NS: Nanos = 50 * MILLISECOND;
-/// Time at hosts below one part in so many of the round trip does not count.
+/// Time at hosts below this part (1/n) of the round trip does not count.
 const DEADBAND: Nanos = 4;
 
 /// See the module. `window_bytes` is the controller's window, `rtt_ns` the round trip without hosts.
@@ -22,28 +21,28 @@ const DEADBAND: Nanos = 4;
 pub(super) struct HostDelay {
     /// Time that packets and their acknowledgements lately waited for a process.
     lag_ns: Nanos,
-    /// The longest of these times that is not long ago.
+    /// The longest recent one of these times.
     longest_ns: Nanos,
-    /// When the network would be empty if it drained at a window each round trip.
+    /// Time at which the network would be empty, draining a window each round trip.
     drained_at: Nanos,
-    /// When it takes the next burst; 0 for nothing to wait for.
+    /// Time at which it takes the next burst; 0 for now.
     pub opens_at: Nanos,
 }
 
 impl HostDelay {
-    /// A packet and its acknowledgement waited for `lag_ns` in all.
+    /// Takes a sample: a packet and its acknowledgement waited for `lag_ns` in all.
     pub(super) fn sample(&mut self, lag_ns: Nanos) {
         self.lag_ns = ((GAIN - 1) * self.lag_ns + lag_ns) / GAIN;
         let lag_ns = lag_ns.min(LONGEST_MAX_NS);
         self.longest_ns = lag_ns.max(self.longest_ns - self.longest_ns / GAIN);
     }
 
-    /// For how long at most a packet and its acknowledgement lately waited for a process.
+    /// The longest recent wait (ns) of a packet and its acknowledgement for a process.
     pub(super) fn longest_ns(&self) -> Nanos {
         self.longest_ns
     }
 
-    /// Bytes that the network and the hosts hold.
+    /// Bytes that the network and the hosts hold together.
     pub(super) fn stretched_bytes(&self, window_bytes: u64, rtt_ns: Nanos) -> u64 {
         let lag_ns = self.lag_ns.saturating_sub(rtt_ns / DEADBAND);
         if lag_ns == 0 || window_bytes >= STRETCH_MAX_BYTES {
@@ -53,8 +52,8 @@ impl HostDelay {
         window_bytes.saturating_add(waiting).min(STRETCH_MAX_BYTES)
     }
 
-    /// Bytes that may be unacknowledged at `now`, when `in_flight_bytes` are: a window, and beyond
-    /// it as much as must have left the network.
+    /// Most unacknowledged bytes at `now`, while `in_flight_bytes` are: a window, plus the bytes that must have left
+    /// the network.
     pub(super) fn limit_bytes(
         &self,
         now: Nanos,
@@ -71,7 +70,7 @@ impl HostDelay {
         (in_flight_bytes + window_bytes).saturating_sub(in_network).min(most).max(window_bytes)
     }
 
-    /// A burst of `bytes` goes out.
+    /// Notes a sent burst of `bytes`.
     pub(super) fn sent(&mut self, now: Nanos, bytes: u64, window_bytes: u64, rtt_ns: Nanos) {
         if window_bytes >= STRETCH_MAX_BYTES {
             self.opens_at = 0;
@@ -80,7 +79,7 @@ impl HostDelay {
         let takes_ns = bytes.saturating_mul(rtt_ns) / window_bytes.max(1);
         self.drained_at = self.drained_at.max(now).saturating_add(takes_ns.min(rtt_ns));
         let is_stretched = self.stretched_bytes(window_bytes, rtt_ns) > window_bytes;
-        // By then it takes a quarter of a window.
+        // At that time it takes a quarter of a window.
         let opens_at = self.drained_at.saturating_sub(rtt_ns / 4 * 3);
         self.opens_at = if is_stretched { opens_at.max(now + 1) } else { 0 };
     }

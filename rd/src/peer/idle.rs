@@ -1,31 +1,31 @@
-//! What a peer has under way: whether its session is to be watched, may be left, and what memory it needs (protocol.md §3.5,
-//! §7.3).
+//! Activity of a peer: whether its session must be watched, whether it may be dropped, and the memory that it needs
+//! (protocol.md §3.5, §7.3).
 
 use super::{Core, Peer};
 use crate::mutants::{Mutant, mutant};
 use crate::units::{MILLISECOND, Nanos};
 
-/// Quiet time after which a flow's memory is given back: so long that a peer that is talked to all the time
-/// keeps it, so short that who talks to many peers in turn does not hold it for all of them.
+/// Quiet time after which a flow frees its memory: long enough that a busy peer keeps it, short enough that an endpoint
+/// with many peers in turn does not hold it for all of them.
 const GIVE_BACK_NS: Nanos = 50 * MILLISECOND;
-/// Quiet time after which a flow no longer counts as in use, and what is known of its paths is forgotten.
+/// Quiet time after which a flow no longer counts as in use, and drops the state of its paths.
 const RECLAIM_NS: Nanos = 500 * MILLISECOND;
 const _: () = assert!(GIVE_BACK_NS < RECLAIM_NS);
 
 impl Peer {
-    /// Notes that the flows are in use, so that their memory is not reclaimed yet.
+    /// Notes that the flows are in use, so that their memory stays.
     pub(crate) fn touch(&mut self, now: Nanos) {
         self.active_at = now;
         self.reclaim_at = Some(now + GIVE_BACK_NS);
     }
 
-    /// The peer owes us data: something is missing, or half received.
+    /// True if the peer owes us data: something is missing, or half received.
     fn expects_data(&self) -> bool {
         self.acks.received().has_holes() || self.rx.is_amid() || self.responder.has_early()
     }
 
-    /// The peer's liveness matters though it owes no acknowledgement: a match, data or a
-    /// directed receive is awaited.
+    /// True if the peer's liveness matters though it owes no acknowledgement: a match, data or a directed receive waits
+    /// for it.
     pub(super) fn needs_watch(&self) -> bool {
         self.session.is_open()
             && (self.watched > 0
@@ -34,8 +34,8 @@ impl Peer {
                 || self.rx.awaits_application())
     }
 
-    /// All that keeps the session is what the peer began here and nobody may ever end: messages that the
-    /// application does not match, or parts that do not get whole.
+    /// True if only unfinished business of the peer keeps the session, which may never end: messages that the
+    /// application does not match, or incomplete ones.
     pub(crate) fn hoards(&self, core: &Core, now: Nanos) -> bool {
         let patience_ns = if self.expects_data() { core.cfg.peer_timeout_ns } else { RECLAIM_NS };
         self.session.is_open()
@@ -47,8 +47,7 @@ impl Peer {
             && !self.responder.has_done()
     }
 
-    /// The session is open, but nothing is under way, has been for a while, or waits for the
-    /// application.
+    /// True if the session is open, but nothing is under way, was so lately, or waits for the application.
     pub(crate) fn is_quiet(&self) -> bool {
         self.session.is_open()
             && self.reclaim_at.is_none()
@@ -59,8 +58,8 @@ impl Peer {
             && !self.responder.has_refusals()
     }
 
-    /// Gives back what is not in use. Where the peer owes something, that comes without a further
-    /// touch, so it is looked at again.
+    /// Frees memory that is not in use. Data that the peer owes comes without a further touch, so this runs again
+    /// later.
     pub(super) fn reclaim(&mut self, core: &mut Core, now: Nanos) {
         self.tx.reclaim();
         self.acks.reclaim();
@@ -83,7 +82,7 @@ impl Peer {
         self.reclaim_at = again.then_some(now + RECLAIM_NS);
     }
 
-    /// The peer waits for an answer of ours, or for word of a match, that it has not got yet.
+    /// True if the peer has not got an answer or a match notice that it waits for.
     pub(crate) fn owes_answers(&self) -> bool {
         self.session.is_open() && (self.responder.owes_answers() || self.tx.has_endings())
     }

@@ -1,8 +1,7 @@
-//! Whether a peer still answers: since when it owes an answer, and when it is asked again (protocol.md §7.2, §7.3).
+//! Liveness of a peer: since when it owes an answer, and when the next probe is due (protocol.md §7.2, §7.3).
 //!
-//! `Peer` tells what it hears and what it sends. It also says whether something is in flight, and after how long a
-//! silence is worth a probe: this part knows no packets and no round trips. What must stay true is in
-//! [`Liveness::check`].
+//! `Peer` reports what it hears and sends, whether something is in flight, and the silence after which a probe is due:
+//! this part knows no packets and no round trips. Its invariants are in [`Liveness::check`].
 
 use super::rtt::longest_spacing_ns;
 use crate::config::Config;
@@ -12,10 +11,9 @@ use crate::units::Nanos;
 
 /// Most paths that one round of probes goes out on.
 const PROBE_PATHS_MAX: u16 = 8;
-/// Probes are spaced by the silence so far, divided by this: that is how late a healed path is
-/// found.
+/// The spacing of probes is the silence so far, divided by this: the longest delay until a healed path is found.
 const SILENCE_PARTS: Nanos = 8;
-/// Unanswered probes (or hellos) without which no peer is declared dead.
+/// Least unanswered probes (or hellos) before a peer counts as dead.
 const PROBES_BEFORE_DEATH: u32 = 3;
 /// Probes that fit into the deadline while nothing is in flight.
 const KEEPALIVES_PER_DEADLINE: Nanos = 4;
@@ -24,60 +22,65 @@ const KEEPALIVES_PER_DEADLINE: Nanos = 4;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Liveness {
     heard_at: Nanos,
-    /// Since when the peer owes an answer.
+    /// Time since which the peer owes an answer.
     owed_since: Option<Nanos>,
     /// Probes (or hellos) unanswered in a row.
     probes: u32,
+<<<<<<< HEAD
     /// A single probe went out while the peer owed nothing, and waits for its answer. It counts for no deadline.
     asked: bool,
     /// When the next probe is due.
+=======
+    /// Time at which the next probe is due.
+>>>>>>> prose
     probe_at: Option<Nanos>,
-    /// Probes to be sent now, on as many paths.
+    /// Probes to send now, each on another path.
     probes_due: u16,
-    /// ICMP said that nobody listens, since the peer was last heard.
+    /// ICMP reports that nobody listens, since the peer was last heard.
     refused: u32,
 }
 
 impl Liveness {
-    /// Of a peer that was heard at `now`, and owes nothing.
+    /// The state of a peer that was heard at `now`, and owes nothing.
     pub(super) fn new(now: Nanos) -> Liveness {
         Liveness { heard_at: now, ..Liveness::default() }
     }
 
-    /// Of a peer that owes an answer to the set-up from `now` on.
+    /// The state of a peer that owes an answer to the set-up from `now` on.
     pub(super) fn owing(now: Nanos) -> Liveness {
         Liveness { owed_since: Some(now), ..Liveness::new(now) }
     }
 
-    /// When the peer was last heard.
+    /// Time at which the peer was last heard.
     pub(super) fn heard_at(&self) -> Nanos {
         self.heard_at
     }
 
-    /// No probe waits for an answer.
+    /// True if no probe waits for an answer.
     pub(crate) fn is_answering(&self) -> bool {
         self.probes == 0 && !self.asked
     }
 
-    /// Several probes in a row were not answered.
+    /// True if several probes in a row went unanswered.
     pub(super) fn is_silent(&self) -> bool {
         self.probes > 1
     }
 
-    /// ICMP says that nobody listens.
+    /// Notes an ICMP report that nobody listens.
     pub(crate) fn refuse(&mut self) {
         self.refused = self.refused.saturating_add(1);
     }
 
-    /// The peer lives: what it owes counts from now, if something `waits` for its acknowledgement. Hearing from it ends
-    /// a back-off. Only progress postpones the probe: a peer that talks but does not acknowledge has lost something.
+    /// Notes a sign of life: the peer's debt counts from now, if something `waits` for its acknowledgement. Hearing
+    /// from it ends a back-off. Only progress postpones the probe: a peer that talks but does not acknowledge has lost
+    /// something.
     pub(super) fn heard(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
         (self.heard_at, self.refused, self.probes, self.asked) = (now, 0, 0, false);
         self.owe(now, waits);
         self.probe_at = self.probe_at.filter(|_| waits).map(|at| at.min(now + timeout_ns));
     }
 
-    /// The peer has acknowledged something new, or nothing `waits` for that any more.
+    /// Notes that the peer has acknowledged something new, or that nothing `waits` for that any more.
     pub(super) fn progressed(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
         self.owe(now, waits);
         self.probe_at = waits.then_some(now + timeout_ns);
@@ -89,7 +92,7 @@ impl Liveness {
         }
     }
 
-    /// Something went out that the peer is to acknowledge: a probe follows if no answer comes.
+    /// Notes a packet that the peer must acknowledge: a probe follows if no answer comes.
     pub(super) fn sent(&mut self, now: Nanos, timeout_ns: Nanos) {
         self.owed_since.get_or_insert(now);
         if self.probe_at.is_none() || self.probes == 0 {
@@ -98,23 +101,23 @@ impl Liveness {
         }
     }
 
-    /// A hello went out.
+    /// Notes a sent hello.
     pub(super) fn sent_hello(&mut self, now: Nanos) {
         self.owed_since.get_or_insert(now);
         self.probes += 1;
     }
 
-    /// A probe goes out now, on one path.
+    /// Asks for one probe now, on one path.
     pub(super) fn ask(&mut self) {
         self.probes_due = 1;
     }
 
-    /// Probes are to be sent now.
+    /// True if probes must be sent now.
     pub(super) fn asks(&self) -> bool {
         self.probes_due > 0
     }
 
-    /// One of them went out. Those of a round count as one.
+    /// Notes a sent probe. The probes of a round count as one.
     pub(super) fn sent_probe(&mut self) {
         self.probes_due -= 1;
         match self.owed_since {
@@ -123,13 +126,13 @@ impl Liveness {
         }
     }
 
-    /// When the next round of probes is due, if one is.
+    /// Time of the next round of probes, if any.
     pub(super) fn probe_at(&self) -> Option<Nanos> {
         self.probe_at
     }
 
-    /// When a probe asks whether the peer still lives though nothing is in flight. A lost grant of credit, for which
-    /// messages wait since `starved_since`, is asked for sooner, then less and less often.
+    /// Time of the next probe of an idle peer, with nothing in flight. Probes for a lost grant of credit, for which
+    /// messages wait since `starved_since`, come sooner, then less and less often.
     pub(super) fn keepalive_at(&self, cfg: &Config, starved_since: Option<Nanos>) -> Nanos {
         let longest = cfg.peer_timeout_ns / KEEPALIVES_PER_DEADLINE;
         let wait = starved_since.map_or(longest, |since| {
@@ -138,12 +141,12 @@ impl Liveness {
         self.heard_at + wait
     }
 
-    /// Nobody waits any more, so nothing is owed.
+    /// Clears the debt, since nobody waits any more.
     pub(super) fn rest(&mut self) {
         *self = Liveness { heard_at: self.heard_at, refused: self.refused, ..Liveness::default() };
     }
 
-    /// Begins a round of probes on some of the `paths`, and plans the next. Says how many rounds that makes in a row.
+    /// Begins a round of probes on some of the `paths`, and plans the next. Returns the number of rounds in a row.
     /// Silence is worth a probe after the first timeout, or after the second if the peer is known not to be busy.
     pub(super) fn probe(
         &mut self,
@@ -153,10 +156,9 @@ impl Liveness {
         (timeout_ns, idle_timeout_ns): (Nanos, Nanos),
     ) -> u32 {
         let owed_since = *self.owed_since.get_or_insert(now);
-        // One path may be dead, so the next rounds ask on more of them.
+        // One path may be dead, so the next rounds use more of them.
         self.probes_due = (1u16 << self.probes.min(PROBE_PATHS_MAX.ilog2())).min(paths);
-        // Who waits in vain asks again after a part of the time that it has waited so far. Where nobody listens,
-        // nobody is busy.
+        // The next probe comes after a part of the silence so far. Where nobody listens, no peer is busy.
         let (first, silence) = match self.refused {
             0 => (timeout_ns, now - owed_since),
             _ => (idle_timeout_ns, 0),
@@ -170,9 +172,9 @@ impl Liveness {
         self.probes + 1
     }
 
-    /// A timer that comes late by more than the longest spacing of probes says that this side stood still: a
-    /// suspended machine, a stopped job. The peer may have done so too, so the rest of that time is not held
-    /// against it. Each round counts, so that the deadline comes even where every timer is late. True if so.
+    /// A timer later than the longest spacing of probes means that this side stood still: a suspended machine, a
+    /// stopped job. So may the peer, so the rest of that time does not count against it. Each round counts, so that the
+    /// deadline comes even where every timer is late. True if it was so late.
     pub(super) fn excuse(&mut self, cfg: &Config, due: Option<Nanos>, now: Nanos) -> bool {
         let late = now.saturating_sub(due.unwrap_or(now));
         let beyond = late.saturating_sub(longest_spacing_ns(cfg));
@@ -180,13 +182,13 @@ impl Liveness {
         beyond > 0
     }
 
-    /// When the peer counts as dead unless it answers; [`Nanos::MAX`] if it was not asked often enough.
+    /// Time at which the peer counts as dead unless it answers; [`Nanos::MAX`] before enough probes.
     pub(super) fn deadline(&self, cfg: &Config) -> Nanos {
         let since = self.owed_since.filter(|_| self.probes >= PROBES_BEFORE_DEATH);
         since.map_or(Nanos::MAX, |since| since + cfg.peer_timeout_ns)
     }
 
-    /// Why the peer counts as dead, if it does. Once its session `is_open`, it is enough that ICMP says so often.
+    /// The reason why the peer counts as dead, if it does. Once its session `is_open`, repeated ICMP reports suffice.
     pub(super) fn death(&self, cfg: &Config, now: Nanos, is_open: bool) -> Option<OpError> {
         let often = |count: u32| count >= PROBES_BEFORE_DEATH;
         let is_gone = is_open && often(self.probes) && often(self.refused);
@@ -197,10 +199,10 @@ impl Liveness {
         }
     }
 
-    /// What must stay true between two calls of the endpoint, where something `waits` for an acknowledgement or not.
+    /// Checks the invariants between two calls of the endpoint, where something `waits` for an acknowledgement or not.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub(super) fn check(&self, waits: bool) {
         assert!(!waits || self.probe_at.is_some(), "what is in flight is asked after");
         assert!(self.probe_at.is_none() || self.owed_since.is_some(), "who is asked owes");
@@ -220,7 +222,7 @@ mod tests {
         Config { peer_timeout_ns: 10 * SECOND, rto_min_ns: MILLISECOND, ..cfg }
     }
 
-    /// One round of probes that are all sent; says how many they are.
+    /// Sends one round of probes; returns their number.
     fn round(live: &mut Liveness, now: Nanos, paths: u16) -> u16 {
         live.probe(&cfg(), now, paths, TIMEOUT);
         let mut sent = 0;

@@ -2,18 +2,18 @@
 //!
 //! `Peer` joins parts that own their fields:
 //!
-//! - `session.rs`: what names the session, and where it stands; `liveness.rs`: whether the peer answers
-//! - `sending.rs`: what is sent (`outbox.rs`: what waits; `flight.rs`: what is not acknowledged; `steering.rs`: how much
-//!   may be, and on which path)
-//! - `acks.rs` with `received.rs`: what is acknowledged; `path_size.rs`: what the path carries
+//! - `session.rs`: the session's ids and state; `liveness.rs`: whether the peer answers
+//! - `sending.rs`: the sending side (`outbox.rs`: the queues; `flight.rs`: unacknowledged packets; `steering.rs`: how
+//!   many bytes may be in flight, and on which path)
+//! - `acks.rs` with `received.rs`: acknowledgements; `path_size.rs`: the datagram size of the path
 //! - `rx.rs`: messages of the peer; `requester.rs`, `responder.rs`: requests to its memory, and to ours
 //!
-//! No part knows `Peer`, which hands each what it needs, and passes on what it answers. The parts
-//! have checks of what must stay true, which the tests call between two calls of the endpoint.
+//! No part knows `Peer`, which hands each its inputs and passes on its results. Each part has a check of its
+//! invariants, which the tests call between two calls of the endpoint.
 //!
-//! The other files join them: `handshake.rs` sets up and ends, `next_packet.rs` says what leaves next, `tx.rs`, `fill.rs`
-//! and `writing.rs` make packets, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock, `idle.rs` says
-//! what is under way, `remote.rs` and `rx/requests.rs` make and meet requests.
+//! The other files join them: `handshake.rs` sets up and ends, `next_packet.rs` chooses the next packet, `tx.rs`,
+//! `fill.rs` and `writing.rs` make packets, `recovery.rs` takes acknowledgements, `timers.rs` watches the clock,
+//! `idle.rs` tells what is under way, `remote.rs` and `rx/requests.rs` make and meet requests.
 
 mod ack;
 mod acks;
@@ -78,41 +78,40 @@ pub(crate) struct Peer {
     pub name: SocketAddr,
     pub session: Session,
     pub live: Liveness,
-    /// What the path carries in one piece.
+    /// The datagram size of the path.
     pub size: PathSize,
-    /// What the session uses, in bytes: what `size` says, in a shorter way.
+    /// Datagram bytes of the session: a copy of the value in `size`.
     pub datagram_bytes: u16,
-    /// The peer is on this host, and its session has the terms of such.
+    /// True if the peer is on this host, and its session uses [`Near`](crate::config::Near).
     pub near: bool,
     /// Paths of the session.
     pub paths: u16,
     pub info_path: bool,
     pub payload_checksum: bool,
-    /// Which segments to the peer are sealed.
+    /// The lengths of segments to seal for the peer.
     pub seals: Option<Seals>,
-    /// The session is new, or the peer was silent: who has its address is asked before the next segment
-    /// that would be sealed.
+    /// The session is new, or the peer was silent: ask for the owner of its address before sealing the next segment.
     pub doubted: bool,
     /// Path of the latest control packet that was not an acknowledgement.
     pub control_path: u16,
     /// Directed receives waiting for this peer.
     pub watched: u32,
-    /// How often the driver asked for this entry and did not let it go; 0 if a hello made it.
+    /// The driver's references to this entry; 0 if a hello made it.
     pub kept: u32,
     tx: Sending,
     requester: Requester,
     responder: Responder,
     pub rx: Rx,
     acks: Acks,
-    /// It sent data lately, and counts among [`Core::active_senders`].
+    /// True if it sent data lately, and counts among [`Core::active_senders`].
     active: bool,
-    /// When something last happened to the flows.
+    /// Time of the last activity of the flows.
     pub active_at: Nanos,
-    /// When their memory may be given back, and later what else is kept for flows in use.
+    /// Time to free their memory, and later the rest of the state for flows in use.
     pub reclaim_at: Option<Nanos>,
     /// Queued in the endpoint's ready list.
     pub ready: bool,
-    /// It is there without anything to send.
+    /// It is ready without anything to send.
     pub rests: bool,
     /// Queued in the endpoint's list of those that wait for a flush.
     pub waits_for_flush: bool,
@@ -121,7 +120,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Of a peer without a session, which was called `gave_up` in an earlier one; 0 for none.
+    /// A peer without a session; `gave_up` is the session id of its earlier one, 0 for none.
     pub(crate) fn new(id: PeerId, name: SocketAddr, size: PathSize, gave_up: u64) -> Peer {
         Peer {
             id,
@@ -154,8 +153,7 @@ impl Peer {
         }
     }
 
-    /// Path of the next control packet that is no acknowledgement. They take turns, for a path may
-    /// be dead.
+    /// Path of the next control packet that is no acknowledgement. They take turns, since a path may be dead.
     pub(crate) fn next_control_path(&mut self) -> u16 {
         let path = self.control_path % self.paths;
         self.control_path = path + 1;
@@ -177,17 +175,17 @@ impl Peer {
         self.touch(now);
     }
 
-    /// Posted messages that are not on the wire.
+    /// Number of posted messages that are not on the wire.
     pub(crate) fn queued(&self) -> usize {
         self.tx.out.queued()
     }
 
-    /// What must stay true between two calls of the endpoint.
+    /// Checks the invariants between two calls of the endpoint.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub(crate) fn check(&self, core: &Core) {
-        // Who leaves has ended its operations, and sends none of what it has queued.
+        // A peer that leaves has ended its operations, and sends nothing from its queues.
         self.session.check();
         if self.session.phase() != Phase::Leaving {
             self.tx.check(core);

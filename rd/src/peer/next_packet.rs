@@ -1,5 +1,5 @@
-//! Which packet of a session leaves next: what opens or ends the session, then probes, answers, repetitions, small
-//! messages, acknowledgements that are due, and new data (protocol.md §3, §6, §7).
+//! The choice of a session's next packet, in this order: set-up or end of the session, probes, answers, repetitions,
+//! small messages, acknowledgements that are due, new data (protocol.md §3, §6, §7).
 
 use super::session::Due;
 use super::{Core, Peer, Phase};
@@ -62,7 +62,7 @@ impl Peer {
             return true;
         }
         if let Some(lone) = self.acks.take_due(now) {
-            // What is said to a lone message goes before the word that it is there: one burst of it.
+            // Send the reply to a lone message before its standalone acknowledgement: one burst.
             if !(lone && self.transmit_segments(core, host, now, burst)) {
                 self.emit_ack(core, now, burst);
             }
@@ -71,8 +71,8 @@ impl Peer {
         self.transmit_segments(core, host, now, burst)
     }
 
-    /// Whether another burst may be due at `now`, after one that [`Peer::transmit`] has written. If not, to ask would
-    /// be in vain: most often so after a small message.
+    /// Whether another burst may be due at `now`, after one that [`Peer::transmit`] has written. False saves a call in
+    /// vain, most often after a small message.
     pub(crate) fn may_have_more(&self, now: Nanos) -> bool {
         !self.session.is_open()
             || self.tx.wants()
@@ -84,7 +84,7 @@ impl Peer {
             || self.session.owes_welcome()
     }
 
-    /// Something may be sent at a later flush without a further event.
+    /// True if a later flush may send something without a further event.
     pub(crate) fn has_queued(&self) -> bool {
         self.session.is_open() && self.queued() > 0
     }

@@ -1,4 +1,4 @@
-//! Operations: what was posted, or what answers a peer, until it has ended.
+//! Operations: posts, and answers to the peer, until they end.
 
 use crate::host::{RecvToken, SendToken};
 use crate::mutants::{Mutant, mutant};
@@ -14,9 +14,9 @@ pub(crate) struct Op {
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub match_notice: bool,
-    /// The application waits for its end.
+    /// True if the application waits for its end.
     pub awaited: bool,
-    /// Send order; given when the message is first put on the wire.
+    /// Send order; set when the message first goes on the wire.
     pub order: u32,
     /// Packets that carry part of it and are not acknowledged.
     pub unacked: u32,
@@ -26,15 +26,15 @@ pub(crate) struct Op {
     pub wanted_bytes: Option<u64>,
     /// Links granted so far, in bytes; a CTS for less is a repetition.
     pub granted_bytes: u64,
-    /// Its announcement (record or first segment) is on the wire.
+    /// True once its announcement (record or first segment) is on the wire.
     pub announced: bool,
-    /// It goes out only when all before it to the same peer have ended.
+    /// The engine sends it only when all before it to the same peer have ended.
     pub fence: bool,
     pub role: Role,
 }
 
 impl Op {
-    /// Nothing of it is on the wire.
+    /// A new one, not on the wire.
     pub(crate) fn new(token: SendToken, peer: u32, len_bytes: u64, role: Role) -> Op {
         Op {
             token,
@@ -63,19 +63,19 @@ impl Op {
     }
 }
 
-/// What an operation is.
+/// The role of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     /// A message to the peer.
     Message,
     /// A request to its memory; entry of `Core::asked`.
     Request(u32),
-    /// The answer to a request of the peer, whose number for it is `op`. It goes into a bundle or
-    /// under the Msg_ID. Its memory is gone if it is withdrawn.
+    /// The answer to a request of the peer, whose number for it is `op`. It goes into a bundle or under the Msg_ID. If
+    /// withdrawn, its memory is gone.
     Answer { op: u32, msg_id: u16, bundled: bool, withdrawn: bool },
 }
 
-/// What a request is for.
+/// The task of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Task {
     /// With `later`, the bytes wait for permission.
@@ -87,7 +87,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The peer sends bytes for it.
+    /// True if the peer sends bytes for it.
     pub(super) fn has_result(&self) -> bool {
         match self {
             Task::Write { .. } => false,
@@ -104,17 +104,17 @@ pub(crate) struct Asked {
     pub targets: Targets,
     /// Payload that goes to the peer.
     pub operand_bytes: u64,
-    /// Of a read: how much was asked for so far, a link at a time.
+    /// For a read: bytes requested so far, a link at a time.
     pub asked_bytes: u64,
-    /// Of a read: its entry in the receive flow, while that stands.
+    /// For a read: its entry in the receive flow, while that exists.
     pub incoming: Option<u32>,
     pub outcome: Option<Result<(), Refusal>>,
-    /// The driver knows it already; only its packet waits to be acknowledged.
+    /// Reported to the driver; only its packet waits for an acknowledgement.
     pub reported: bool,
 }
 
 impl Asked {
-    /// Nothing of it is on the wire.
+    /// A new one, not on the wire.
     pub(crate) fn new(task: Task, targets: Targets, operand_bytes: u64) -> Asked {
         Asked {
             task,

@@ -1,7 +1,7 @@
-//! What waits to be sent to a peer: posted operations, records, and payload that may flow; and what the peer
-//! permits (protocol.md §5).
+//! The send queues of a peer: posted operations, control records and payload that may flow, with the limits that the
+//! peer grants (protocol.md §5).
 //!
-//! `Peer` asks for what comes next and writes it. What was sent is [`super::flight::Flight`]'s from then on.
+//! `Peer` asks for the next item and writes it. Once sent, it belongs to [`super::flight::Flight`].
 
 use super::op::{Op, Role};
 use super::record::{LINK_BYTES, TxRecord};
@@ -23,7 +23,7 @@ pub(super) struct Transfer {
     pub eager: bool,
 }
 
-/// See the module. Empty but for numbers while nothing is outstanding.
+/// See the module. Holds only numbers while nothing is outstanding.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     first_order: u32,
@@ -34,25 +34,25 @@ pub(super) struct Outbox {
     /// Posted messages not on the wire; bounded by `sends_max`.
     queue: VecDeque<u32>,
     queued_bytes: u64,
-    /// Operations that have not ended, but for answers.
+    /// Live operations, excluding answers.
     ops: u32,
-    /// An eager one is the first, and there is one at most.
+    /// An eager one comes first, and there is at most one.
     transfers: VecDeque<Transfer>,
-    /// Payload bytes since an acknowledgement was asked for.
+    /// Payload bytes since the last request for an acknowledgement.
     unrequested_bytes: u64,
     eager_sent_bytes: u32,
     eager_limit_bytes: u32,
     order_limit: u32,
 }
 
-/// What a message of this length counts in the queue, where eager ones have at most `eager_bytes`.
+/// Bytes that a message of this length counts in the queue, where eager ones have at most `eager_bytes`.
 pub(super) fn queued_cost(len_bytes: u64, eager_bytes: u32) -> u64 {
     let payload = if len_bytes <= u64::from(eager_bytes) { len_bytes } else { 0 };
     payload + RECORD_MAX_BYTES as u64
 }
 
 impl Outbox {
-    /// Prepares a session: the queue stays, the numbers are new.
+    /// Prepares a session: keeps the queue, and starts new numbers.
     pub fn start(&mut self, first_order: u32) {
         let queue = core::mem::take(&mut self.queue);
         *self = Outbox {
@@ -82,7 +82,7 @@ impl Outbox {
         }
     }
 
-    /// Where the session's send orders begin.
+    /// The first send order of the session.
     pub fn first_order(&self) -> u32 {
         self.first_order
     }
@@ -99,38 +99,38 @@ impl Outbox {
         self.queue.front().copied()
     }
 
-    /// That one left the queue, in which it counted `cost_bytes`.
+    /// Notes that the next posted message left the queue, in which it counted `cost_bytes`.
     pub fn unqueue(&mut self, cost_bytes: u64) {
         self.queue.pop_front();
         self.queued_bytes -= cost_bytes;
     }
 
-    /// Posted messages that are not on the wire.
+    /// Number of posted messages that are not on the wire.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// What they count.
+    /// Bytes that the queued messages count.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes
     }
 
-    /// Operations that have not ended.
+    /// Number of live operations.
     pub fn ops(&self) -> u32 {
         self.ops
     }
 
-    /// One of them has.
+    /// Notes the end of an operation.
     pub fn ended(&mut self) {
         self.ops -= 1;
     }
 
-    /// All have. True if there were any.
+    /// Notes the end of all operations. True if there were any.
     pub fn end_all(&mut self) -> bool {
         core::mem::take(&mut self.ops) > 0
     }
 
-    /// Something before the next posted message has not ended.
+    /// True if something before the next posted message has not ended.
     pub fn has_older(&self) -> bool {
         self.ops as usize > self.queue.len()
     }
@@ -140,22 +140,22 @@ impl Outbox {
         self.control.push_back(record);
     }
 
-    /// The record that comes next.
+    /// The next record.
     pub fn next_record(&self) -> Option<&TxRecord> {
         self.control.front()
     }
 
-    /// Takes it.
+    /// Takes the next record.
     pub fn take_record(&mut self) -> Option<TxRecord> {
         self.control.pop_front()
     }
 
-    /// Records wait.
+    /// True if records wait.
     pub fn has_records(&self) -> bool {
         !self.control.is_empty()
     }
 
-    /// An answer begins, as a transfer unless a record has its bytes.
+    /// Begins an answer, as a transfer unless a record has its bytes.
     pub fn answer(&mut self, op: u32, transfer: Option<Transfer>) {
         match transfer {
             Some(transfer) => self.transfers.push_back(transfer),
@@ -163,27 +163,27 @@ impl Outbox {
         }
     }
 
-    /// Notices wait to be sent.
+    /// True if notices wait to be sent.
     pub fn has_endings(&self) -> bool {
         self.control.iter().any(TxRecord::ends)
     }
 
-    /// Something waits that could be sent once the window allows.
+    /// True if something could be sent once the window allows.
     pub fn wants(&self) -> bool {
         !(self.queue.is_empty() && self.control.is_empty() && self.transfers.is_empty())
     }
 
-    /// Messages wait for the peer's credit.
+    /// True if messages wait for the peer's credit.
     pub fn is_short_of_credit(&self) -> bool {
         !self.has_order_credit() && !self.queue.is_empty()
     }
 
-    /// The peer takes one more message.
+    /// True if the peer takes one more message.
     pub fn has_order_credit(&self) -> bool {
         (self.order_limit.wrapping_sub(self.next_order) as i32) > 0
     }
 
-    /// The peer takes so many more eager bytes.
+    /// True if the peer takes `len_bytes` more eager bytes.
     pub fn eager_fits(&self, len_bytes: u64) -> bool {
         let room = self.eager_limit_bytes.wrapping_sub(self.eager_sent_bytes) as i32;
         room > 0 && len_bytes <= room as u64
@@ -194,7 +194,7 @@ impl Outbox {
         self.next_order
     }
 
-    /// Takes it.
+    /// Takes the next send order.
     pub fn take_order(&mut self) -> u32 {
         let order = self.next_order;
         self.next_order = order.wrapping_add(1);
@@ -207,7 +207,7 @@ impl Outbox {
         op.announced = true;
         op.unacked += 1;
         if !eager {
-            // The match is what a rendezvous waits for anyway.
+            // A rendezvous waits for its match anyway.
             op.match_notice = false;
             return TxRecord::Rts(index);
         }
@@ -221,8 +221,8 @@ impl Outbox {
         self.eager_sent_bytes = self.eager_sent_bytes.wrapping_add(op.len_bytes as u32);
     }
 
-    /// Begins an eager message of several packets. It goes before links, as messages in bundles do: what
-    /// follows it waits for it.
+    /// Begins an eager message of several packets. It goes before links, like messages in bundles: later messages wait
+    /// for it.
     pub fn begin_eager(&mut self, index: u32, op: &mut Op) {
         op.order = self.take_order();
         op.announced = true;
@@ -239,17 +239,17 @@ impl Outbox {
         });
     }
 
-    /// An eager message that is sent in segments is under way: how much of it is sent.
+    /// Bytes sent of the eager message that goes in segments, if one is under way.
     pub fn eager_done_bytes(&self) -> Option<u64> {
         self.transfers.front().filter(|t| t.eager).map(|t| t.done_bytes)
     }
 
-    /// The payload that comes next.
+    /// The next payload to send.
     pub fn next_transfer(&self) -> Option<Transfer> {
         self.transfers.front().copied()
     }
 
-    /// So far it is sent.
+    /// Updates the progress of the next payload.
     pub fn advance(&mut self, transfer: Transfer) {
         match transfer.done_bytes == transfer.len_bytes {
             true => drop(self.transfers.pop_front()),
@@ -257,8 +257,7 @@ impl Outbox {
         }
     }
 
-    /// So much payload goes out. True if an acknowledgement is to be asked for with it: after `most_bytes`, or
-    /// since it is the `last`.
+    /// Counts sent payload. True if its packet must request an acknowledgement: after `most_bytes`, or with the `last`.
     pub fn requests_ack(&mut self, bytes: u64, most_bytes: u64, last: bool) -> bool {
         self.unrequested_bytes += bytes;
         let requests = last || self.unrequested_bytes >= most_bytes;
@@ -268,8 +267,8 @@ impl Outbox {
         requests
     }
 
-    /// Permission to send a link of a rendezvous message or of a write (protocol.md §5). Says which operation
-    /// has it, unless that is a repetition.
+    /// Takes permission to send a link of a rendezvous message or of a write (protocol.md §5). Returns its operation,
+    /// or `None` for a repetition.
     pub fn grant(
         &mut self,
         ops: &mut Slab<Op>,
@@ -280,11 +279,11 @@ impl Outbox {
             .get_mut(cts.op as usize)
             .filter(|op| op.peer == peer && op.announced && op.order == cts.order)
             .filter(|op| !matches!(op.role, Role::Answer { .. }));
-        // An operation that is gone was granted before: this is a repetition.
+        // An operation that has ended had its grant before: this is a repetition.
         let Some(op) = op else { return Ok(None) };
         let end = cts.base_bytes.checked_add(u64::from(cts.len_bytes));
         let fits = end.is_some_and(|end| end <= cts.total_bytes) && cts.total_bytes <= op.len_bytes;
-        // Links of other lengths would be as many as the peer likes.
+        // Other lengths would let the peer choose the number of links.
         let is_link = |left: u64| u64::from(cts.len_bytes) == left.min(LINK_BYTES);
         if !fits
             || !is_link(cts.total_bytes - cts.base_bytes)
@@ -296,7 +295,7 @@ impl Outbox {
             return Ok(None);
         }
         if cts.base_bytes != op.granted_bytes {
-            // Links are granted in order; an earlier grant is still on its way.
+            // The peer grants links in order; an earlier grant is still on its way.
             return Err(DropReason::WrongState);
         }
         op.wanted_bytes = Some(cts.total_bytes);
@@ -314,7 +313,7 @@ impl Outbox {
         Ok(Some(cts.op))
     }
 
-    /// The memory behind an answer of several packets is gone: what was not sent of it will not be.
+    /// Withdraws an answer of several packets, whose memory is gone: the unsent rest stays unsent.
     pub fn withdraw(&mut self, index: u32, op: &mut Op) {
         let Role::Answer { op: theirs, msg_id, .. } = op.role else { return };
         self.transfers.retain(|transfer| transfer.op != index);
@@ -325,7 +324,7 @@ impl Outbox {
         self.push(TxRecord::Refused { answer, is_first: false });
     }
 
-    /// Gives heap memory back. Only for who has nothing outstanding.
+    /// Frees heap memory. Call it only while nothing is outstanding.
     pub fn reclaim(&mut self) {
         debug_assert!(!self.wants(), "what waits is to be sent");
         self.control = VecDeque::new();
@@ -333,10 +332,10 @@ impl Outbox {
         self.transfers = VecDeque::new();
     }
 
-    /// What must stay true between two calls of the endpoint, of which `ops` are the operations.
+    /// Checks the invariants between two calls of the endpoint, whose operations are `ops`.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub fn check(&self, ops: &Slab<Op>, eager_bytes: u32) {
         let cost = |index: &u32| queued_cost(ops[*index as usize].len_bytes, eager_bytes);
         let queued_bytes: u64 = self.queue.iter().map(cost).sum();

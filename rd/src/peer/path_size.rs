@@ -1,9 +1,9 @@
 //! The largest datagram that a path carries in one piece, and how the engine finds it
 //! (protocol.md §4.6).
 //!
-//! [`PathSize`] is the state machine, without packets: `Peer` tells it what was acknowledged, what
-//! was lost and what ICMP said, and sends the size probes that it asks for. A size is only given up
-//! or taken up on the strength of a datagram of that size, so a forged ICMP message changes nothing.
+//! [`PathSize`] is the state machine, without packets: `Peer` reports acknowledgements, losses and ICMP messages, and
+//! sends the size probes that it asks for. Only the fate of a datagram of a size makes it drop or adopt that size, so a
+//! forged ICMP message changes nothing.
 
 use crate::config::DATAGRAM_MIN_BYTES;
 use crate::units::{MILLISECOND, Nanos};
@@ -11,34 +11,33 @@ use crate::units::{MILLISECOND, Nanos};
 /// Datagrams up to this size pass every path: each IPv4 host takes packets of 576 bytes, and each
 /// IPv6 link carries 1280.
 pub(super) const ALWAYS_PASSES_BYTES: u32 = 512;
-/// Packets this much smaller than a size prove it too.
+/// Packets at most this much smaller than a size prove it too.
 const NEAR_BYTES: u32 = 64;
-/// What Ethernet carries, with an IPv6 header: a search tries it early.
+/// Datagram that Ethernet carries below an IPv6 header: a search tries it early.
 const ETHERNET_BYTES: u16 = 1452;
-/// A search ends when the sizes that pass and that do not are this close.
+/// A search ends when the largest size that passes and the smallest that does not are this close.
 const STEP_BYTES: u16 = 16;
-/// Size probes in a row without which no size that is in use is given up.
+/// Unanswered size probes in a row before the size in use is given up.
 const TRIES: u8 = 3;
-/// The same for a larger one.
+/// The same for a larger size.
 const SEARCH_TRIES: u8 = 2;
-/// Size probes in a row after which a trial ends without a verdict: the peer is silent altogether.
+/// Size probes in a row after which a trial ends without a verdict: the peer is silent.
 const TRIES_MAX: u8 = 12;
-/// Size probes in a row, which the network may cut to pieces, without which the session fails although the peer
-/// answers other things. On a path that loses a quarter of all packets twelve may well be lost by chance.
+/// Unanswered size probes in a row, which the network may fragment, before the session fails although the peer answers
+/// other packets. On a path that loses a quarter of all packets, chance may well lose twelve.
 const BLOCKED_TRIES: u8 = 32;
 /// Longest time for one size probe, so that a verdict takes less than a second.
 const WAIT_MAX_NS: Nanos = 200 * MILLISECOND;
-/// No size is doubted of which something was acknowledged so lately: what congestion loses again and
-/// again is not looked at.
+/// No doubt about a size with so recent an acknowledgement: repeated losses by congestion start no trial.
 const QUIET_NS: Nanos = 50 * MILLISECOND;
-/// Rest between two doubts about the same size: what random losses cost at most.
+/// Rest between two doubts about the same size: limits the cost of random losses.
 const REST_NS: Nanos = 100 * MILLISECOND;
-/// Answers this many trials old are still taken.
+/// Answers to the last so many trials count.
 const MEMORY: u16 = 8;
 /// Bit of a trial's number: its datagrams may be fragmented.
 const MAY_FRAGMENT: u16 = 0x8000;
 
-/// What a trial is for.
+/// The purpose of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     /// Datagrams of the size in use seem to vanish.
@@ -55,7 +54,7 @@ struct Trial {
     number: u16,
     since: Nanos,
     tries: u8,
-    /// When the next step is due; `None` while a size probe waits to be sent.
+    /// Time of the next step; `None` while a size probe waits to be sent.
     next_at: Option<Nanos>,
 }
 
@@ -73,7 +72,7 @@ pub(super) struct SizeProbe {
     pub may_fragment: bool,
 }
 
-/// A size probe that came and is to be answered.
+/// A received size probe to answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SizeQuestion {
     pub number: u16,
@@ -81,7 +80,7 @@ pub(super) struct SizeQuestion {
     pub path: u8,
 }
 
-/// What a timer brought.
+/// The outcome of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Nothing,
@@ -98,27 +97,27 @@ pub(crate) struct PathSize {
     limit_bytes: u16,
     /// The session's largest datagram.
     ceiling_bytes: u16,
-    /// Not even [`DATAGRAM_MIN_BYTES`] are known to pass whole: routers may fragment everything.
+    /// True if not even [`DATAGRAM_MIN_BYTES`] are known to pass whole: routers may fragment everything.
     fragments: bool,
-    /// A search is under way, and this is the least size that does not pass.
+    /// During a search: the least size that does not pass.
     fails_bytes: Option<u16>,
-    /// What ICMP or the kernel said, to be tried first; 0 for nothing.
+    /// The size from ICMP or the kernel, to try first; 0 for none.
     hint_bytes: u16,
     trial: Option<Trial>,
-    /// Counts trials.
+    /// Number of trials.
     trials: u16,
-    /// No doubt begins before.
+    /// No doubt begins before this time.
     rests_until: Nanos,
-    /// When larger sizes are tried again; [`Nanos::MAX`] for never.
+    /// Time to try larger sizes again; [`Nanos::MAX`] for never.
     grow_at: Nanos,
-    /// How long after a search that is.
+    /// Time from a search to the next.
     grow_ns: Nanos,
-    /// The peer's size probe that came last, if it is not answered.
+    /// The peer's latest size probe, if unanswered.
     question: Option<SizeQuestion>,
 }
 
 impl PathSize {
-    /// Of a path of which the kernel says that it carries `told_bytes`.
+    /// The state of a path that carries `told_bytes` by the kernel's word.
     pub(crate) fn new(told_bytes: u16) -> PathSize {
         PathSize {
             limit_bytes: told_bytes.max(DATAGRAM_MIN_BYTES),
@@ -135,8 +134,8 @@ impl PathSize {
         }
     }
 
-    /// A session begins, whose datagrams have at most `ceiling_bytes`. What the kernel or an earlier
-    /// session knew is a place to start from.
+    /// Begins a session with datagrams of at most `ceiling_bytes`. It starts from the size of the kernel or of an
+    /// earlier session.
     pub(super) fn open(&mut self, now: Nanos, ceiling_bytes: u16, grow_ns: Nanos) {
         (self.ceiling_bytes, self.grow_ns) = (ceiling_bytes, grow_ns);
         (self.trial, self.fails_bytes, self.hint_bytes) = (None, None, 0);
@@ -145,7 +144,7 @@ impl PathSize {
         self.grow_at = if self.may_grow() { now } else { Nanos::MAX };
     }
 
-    /// The session has ended.
+    /// Ends the session.
     pub(super) fn close(&mut self) {
         (self.trial, self.fails_bytes, self.grow_at) = (None, None, Nanos::MAX);
         self.question = None;
@@ -156,7 +155,7 @@ impl PathSize {
         self.limit_bytes.min(self.ceiling_bytes)
     }
 
-    /// What is known to pass whole, whatever the session allows.
+    /// The size known to pass whole, whatever the session allows.
     pub(super) fn limit_bytes(&self) -> u16 {
         self.limit_bytes
     }
@@ -170,7 +169,7 @@ impl PathSize {
         self.fragments || self.limit_bytes < self.ceiling_bytes
     }
 
-    /// A packet was acknowledged.
+    /// Notes an acknowledged packet.
     pub(super) fn acked(&mut self, now: Nanos, bytes: u32, sent_at: Nanos) {
         if bytes + NEAR_BYTES >= u32::from(self.usable_bytes()) {
             self.rests_until = self.rests_until.max(now + QUIET_NS);
@@ -185,14 +184,14 @@ impl PathSize {
         }
     }
 
-    /// A packet was lost, the `attempt`th repetition of it.
+    /// Notes a lost packet, the `attempt`th repetition of it.
     pub(super) fn lost(&mut self, now: Nanos, bytes: u32, attempt: u8) {
         if attempt > 0 && bytes > ALWAYS_PASSES_BYTES {
             self.doubt(now, bytes.try_into().unwrap_or(u16::MAX));
         }
     }
 
-    /// ICMP says that the path carries no more than `bytes`, which anybody could say.
+    /// Notes an ICMP report that the path carries at most `bytes`. Anybody can forge it.
     pub(super) fn told(&mut self, now: Nanos, bytes: u16) {
         if bytes < self.usable_bytes() && !(self.fragments && bytes < DATAGRAM_MIN_BYTES) {
             self.hint_bytes = bytes;
@@ -202,9 +201,8 @@ impl PathSize {
         }
     }
 
-    /// This host's own kernel refused a datagram, and says that the path carries no more than `bytes`.
-    /// The first is certain; the second may be what it heard from ICMP. True if that changes what is in
-    /// use.
+    /// Notes that this host's own kernel refused a datagram, and reports that the path carries at most `bytes`. The
+    /// refusal is certain; the number may come from ICMP. True if that changes the size in use.
     pub(super) fn refused(&mut self, now: Nanos, bytes: u16) -> bool {
         let fails_bytes = match self.trial {
             Some(trial) if self.is_searching_above(bytes) => trial.bytes,
@@ -222,7 +220,7 @@ impl PathSize {
         self.trial.is_some_and(above)
     }
 
-    /// Datagrams of `bytes` do not pass; true if that changes what is in use.
+    /// Notes that datagrams of `bytes` do not pass; true if that changes the size in use.
     fn gives_up(&mut self, now: Nanos, bytes: u16) -> bool {
         let in_use = bytes <= self.usable_bytes();
         if in_use {
@@ -251,14 +249,14 @@ impl PathSize {
         self.trial = Some(Trial { purpose, bytes, number, since: now, tries: 0, next_at: None });
     }
 
-    /// What was doubted passes. A search that it interrupted goes on.
+    /// Ends a doubt: the size passes. An interrupted search goes on.
     fn dispelled(&mut self, now: Nanos) {
         (self.trial, self.hint_bytes) = (None, 0);
         self.rests_until = now + REST_NS;
         self.next_size(now);
     }
 
-    /// Data goes out: time to look whether the path carries more than it did.
+    /// Notes that data goes out: time to test whether the path carries more.
     pub(super) fn sending(&mut self, now: Nanos) {
         if now >= self.grow_at && self.trial.is_none() {
             self.fails_bytes = Some(self.ceiling_bytes.saturating_add(1));
@@ -266,13 +264,13 @@ impl PathSize {
         }
     }
 
-    /// Goes on with a search, or ends it.
+    /// Continues a search, or ends it.
     fn next_size(&mut self, now: Nanos) {
         let Some(fails_bytes) = self.fails_bytes else { return };
         let passes_bytes = if self.fragments { DATAGRAM_MIN_BYTES - 1 } else { self.limit_bytes };
         let hint_bytes = core::mem::take(&mut self.hint_bytes);
         let next = if hint_bytes > passes_bytes && hint_bytes < fails_bytes {
-            // A router that tells the truth ends the search with it.
+            // An honest router's number ends the search.
             self.fails_bytes = Some(hint_bytes + 1);
             Some(hint_bytes)
         } else if self.fragments {
@@ -295,7 +293,7 @@ impl PathSize {
         }
     }
 
-    /// The peer's size probe came.
+    /// Notes a size probe of the peer.
     pub(super) fn asked(&mut self, question: SizeQuestion) {
         self.question = Some(question);
     }
@@ -305,7 +303,7 @@ impl PathSize {
         self.question.take()
     }
 
-    /// A size probe is to be sent or answered now.
+    /// True if a size probe must be sent or answered now.
     pub(super) fn is_due(&self) -> bool {
         self.question.is_some() || self.due().is_some()
     }
@@ -317,7 +315,7 @@ impl PathSize {
         Some(SizeProbe { bytes, number, may_fragment: trial.may_fragment() })
     }
 
-    /// That was sent; an answer is due within `wait_ns`.
+    /// Notes that the due probe was sent; an answer should come within `wait_ns`.
     pub(super) fn sent(&mut self, now: Nanos, wait_ns: Nanos) {
         if let Some(trial) = &mut self.trial {
             trial.tries = trial.tries.saturating_add(1);
@@ -325,13 +323,13 @@ impl PathSize {
         }
     }
 
-    /// When [`PathSize::timer`] is due.
+    /// Time at which [`PathSize::timer`] is due.
     pub(super) fn next_at(&self) -> Option<Nanos> {
         self.trial.and_then(|trial| trial.next_at)
     }
 
-    /// Time has passed. The peer was heard last at `heard_at`; one that takes nothing of a size for
-    /// `deadline_ns`, though it answers, is not reached.
+    /// Runs the timer. The peer was last heard at `heard_at`. If it answers, but gets nothing of a size for
+    /// `deadline_ns`, the path is blocked.
     pub(super) fn timer(&mut self, now: Nanos, heard_at: Nanos, deadline_ns: Nanos) -> Outcome {
         let Some(trial) = &mut self.trial else { return Outcome::Nothing };
         if trial.next_at.is_none_or(|at| at > now) {
@@ -340,7 +338,7 @@ impl PathSize {
         let late = now >= trial.since + deadline_ns;
         let answers = heard_at > trial.since;
         let tries = if trial.purpose == Purpose::Doubt { TRIES } else { SEARCH_TRIES };
-        // A peer that has fallen silent meanwhile is dead or cut off: that is the deadline's to say.
+        // A peer that has fallen silent meanwhile is dead or cut off: the deadline decides that.
         let lately = heard_at + deadline_ns / 2 > now;
         let blocked = late && lately && trial.tries >= BLOCKED_TRIES;
         let patient = trial.may_fragment() && answers && !blocked;
@@ -349,7 +347,7 @@ impl PathSize {
             return Outcome::Nothing;
         }
         if !answers {
-            // The way of everything is broken, which tells nothing of sizes.
+            // The whole path is broken, which tells nothing about sizes.
             trial.next_at = None;
             if trial.tries >= TRIES_MAX {
                 (self.trial, self.fails_bytes) = (None, None);
@@ -369,7 +367,7 @@ impl PathSize {
         }
     }
 
-    /// The peer has received a size probe of `bytes`; true if that changes what is in use.
+    /// Notes that the peer has received a size probe of `bytes`; true if that changes the size in use.
     pub(super) fn answered(&mut self, now: Nanos, number: u16, bytes: u16) -> bool {
         let age = self.trials.wrapping_sub(number) % MAY_FRAGMENT;
         if age >= MEMORY || bytes > self.ceiling_bytes.max(DATAGRAM_MIN_BYTES) {

@@ -1,50 +1,48 @@
-//! The health of a flow's paths (protocol.md §4.5): a path that loses more than the others, or
-//! falls silent while they do not, is left alone but for a packet now and then.
+//! The health of a flow's paths (protocol.md §4.5). The engine leaves a path alone, except for a packet now and then,
+//! if it loses more than the others, or falls silent while they do not.
 
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
-/// What one lost packet adds to a path's losses; an acknowledged one takes 1 away. So a path
-/// fills up when it loses more than one packet in 65.
+/// What one lost packet adds to a path's losses; an acknowledged one takes 1 away. So the count grows when a path loses
+/// more than one packet in 65.
 const LOSS: u8 = 64;
-/// Losses at which a path is left: two within 32 packets.
+/// Losses at which the engine leaves a path: two within 32 packets.
 const LOSSES_MAX: u8 = 96;
-/// Losses that a healed path begins with: the next one is one too many.
+/// Initial losses of a healed path: the next one is one too many.
 const PROBATION: u8 = LOSSES_MAX - 2;
-/// A path is only left for losses that are so many times those of the others.
+/// The engine leaves a path only for losses that are so many times those of the others.
 const TIMES_OTHERS: u32 = 8;
-/// A path is tried again after one timeout, then twice as many, up to 8.
+/// The engine tries a path again after one timeout, then twice as many, up to 8.
 const LEVEL_MAX: u8 = 4;
 /// A lossy path is left alone for 4 timeouts at first.
 const LEVEL_LOSSY: u8 = 3;
-/// Longest timeout that is reckoned with: eight of them fit into a difference of 32-bit times.
+/// Longest timeout to count with: eight of them fit into a difference of 32-bit times.
 const TIMEOUT_MAX_NS: Nanos = 1 << 28;
 
-/// It is left alone.
+/// The path is left alone.
 const BAD: u8 = 1;
-/// A packet went out on it since it is.
+/// A packet went out on it since then.
 const TRIED: u8 = 2;
 /// The packet sent at `at_ns` is timed.
 const TIMED: u8 = 4;
-/// A packet of it was acknowledged.
+/// A packet sent on it was acknowledged.
 const ACKED: u8 = 8;
 
-/// What is known of one path.
+/// The state of one path.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathTx {
     /// KiB sent.
     sent_kib: u32,
-    /// Bytes sent beyond.
+    /// Bytes sent beyond the whole KiB.
     sent_rest: u16,
     /// Recent losses, in units of 1 / [`LOSS`] packets.
     losses: u8,
-    /// [`BAD`] and the others, and how often it turned bad without having been well in between,
-    /// times 16.
+    /// [`BAD`] and the other flags, plus 16 times the number of times it turned bad without recovering in between.
     state: u8,
-    /// The latest send time of such a packet.
+    /// The latest send time of an acknowledged packet.
     acked_sent_at_ns: u32,
-    /// When the timed packet was sent. Of a bad path, since when it is bad or when it was last
-    /// tried.
+    /// Send time of the timed packet. For a bad path, when it turned bad or was last tried.
     at_ns: u32,
 }
 
@@ -63,7 +61,7 @@ impl PathTx {
         self.state = self.state & 15 | level.min(LEVEL_MAX) << 4;
     }
 
-    /// How long it is left alone.
+    /// How long the engine leaves it alone, in nanoseconds.
     fn pause_ns(&self, timeout_ns: Nanos) -> u32 {
         match self.level() {
             0 => 0,
@@ -72,11 +70,11 @@ impl PathTx {
     }
 }
 
-/// What to do about a path that the controller asks for.
+/// Advice on a path that the controller asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Advice {
     Use,
-    /// It is bad, but may be tried with one packet.
+    /// It is bad, but one packet may try it.
     Try,
     Avoid,
 }
@@ -90,9 +88,9 @@ pub(super) struct Paths {
     newest_ns: Option<u32>,
     /// Losses of all paths that are not bad.
     losses: u32,
-    /// How many are bad; fewer than there are.
+    /// Number of bad paths; never all of them.
     bad: u16,
-    /// Where the search for a sound path goes on.
+    /// The path at which the search for a sound one continues.
     cursor: u16,
 }
 
@@ -119,7 +117,7 @@ impl Paths {
         p.sent_rest = (rest & 1023) as u16;
         let now_ns = now as u32;
         if p.has(BAD) {
-            // A flow that cannot move sends on it all the time; that is a try now and then.
+            // A flow bound to one path sends on it all the time; that counts as a try now and then.
             let is_due = now_ns.wrapping_sub(p.at_ns) >= p.pause_ns(timeout_ns);
             if is_due || !p.has(TRIED) {
                 let again = p.has(TRIED) || p.level() == 0;
@@ -131,7 +129,7 @@ impl Paths {
         }
     }
 
-    /// A record told that a packet sent at this time on this path was received.
+    /// Notes a record of a received packet, sent at this time on this path.
     pub(super) fn note_acked(&mut self, path: u8, sent_at_ns: u32) {
         let Some(p) = self.each.get_mut(usize::from(path)) else { return };
         if !p.has(ACKED) || is_after(sent_at_ns, p.acked_sent_at_ns) {
@@ -140,18 +138,18 @@ impl Paths {
         }
     }
 
-    /// A packet sent later on the same path was received.
+    /// True if a packet sent later on the same path was received.
     pub(super) fn was_overtaken(&self, path: u16, sent_at: Nanos) -> bool {
         self.each
             .get(usize::from(path))
             .is_some_and(|p| p.has(ACKED) && is_after(p.acked_sent_at_ns, sent_at as u32))
     }
 
-    /// A packet was acknowledged that was last sent on this path at this time.
+    /// Notes an acknowledged packet, last sent on this path at this time.
     pub(super) fn acked(&mut self, path: u16, sent_at: Nanos, repeated: bool, timeout_ns: Nanos) {
         let Some(p) = self.each.get_mut(usize::from(path)) else { return };
         let sent_at_ns = sent_at as u32;
-        // Which transmission of a repeated packet arrived is not known.
+        // Nobody knows which transmission of a repeated packet arrived.
         if !repeated && self.newest_ns.is_none_or(|newest| is_after(sent_at_ns, newest)) {
             self.newest_ns = Some(sent_at_ns);
         }
@@ -180,7 +178,7 @@ impl Paths {
         }
     }
 
-    /// A packet sent on this path was lost; `surely` if the receiver misses it.
+    /// Notes a lost packet on this path; `surely` if the receiver reports it missing.
     pub(super) fn lost(&mut self, now: Nanos, path: u16, surely: bool) {
         let others = (self.each.len() as u32).saturating_sub(u32::from(self.bad) + 1);
         let Some(p) = self.each.get_mut(usize::from(path)) else { return };
@@ -189,14 +187,14 @@ impl Paths {
         }
         let before = p.losses;
         if before == 0 {
-            // One loss is no sign, and nothing else may tell of the timed packet.
+            // One loss is no sign, and nothing else may report the timed packet.
             p.state &= !TIMED;
         }
         p.losses = before.saturating_add(LOSS);
         let losses = u32::from(p.losses);
         self.losses += losses - u32::from(before);
         if losses >= LOSSES_MAX.into() && losses * others > TIMES_OTHERS * (self.losses - losses) {
-            // One packet that arrives proves little of a lossy path.
+            // One packet that arrives proves little about a lossy path.
             if surely {
                 p.set_level(p.level().max(LEVEL_LOSSY - 1));
             }
@@ -204,14 +202,14 @@ impl Paths {
         }
     }
 
-    /// The header of a packet sent on this path arrived, so the path is neither dead nor lossy.
+    /// Notes that a packet's header arrived on this path, so it is neither dead nor lossy.
     pub(super) fn cut_off(&mut self, path: u16) {
         if let Some(p) = self.each.get_mut(usize::from(path)) {
             p.state &= !TIMED;
         }
     }
 
-    /// Leaves a path, unless it is the last one.
+    /// Marks a path as bad, unless it is the last good one.
     fn leave(&mut self, path: u16, at_ns: u32) {
         if usize::from(self.bad) + 1 >= self.each.len() {
             return;
@@ -250,7 +248,7 @@ impl Paths {
         path
     }
 
-    /// Everything is silent: all paths are used again, for another one may heal first.
+    /// Everything is silent: uses all paths again, since another one may heal first.
     pub(super) fn forgive(&mut self) {
         if self.bad == 0 && self.newest_ns.is_none() {
             return;
@@ -262,8 +260,8 @@ impl Paths {
         (self.losses, self.bad, self.newest_ns) = (0, 0, None);
     }
 
-    /// A probe on this path was answered. `after_silence`: nothing else was for some time. Then the
-    /// others may be dead: each carries one packet, and more once that is acknowledged.
+    /// Notes an answered probe on this path. `after_silence`: nothing else was answered for some time. Then the others
+    /// may be dead: each carries one packet, and more once that is acknowledged.
     pub(super) fn answered(&mut self, path: u16, after_silence: bool) {
         if usize::from(path) >= self.each.len() {
             return;
@@ -287,7 +285,7 @@ impl Paths {
     }
 }
 
-/// Whether what was sent a timeout after `sent_at_ns` was acknowledged already.
+/// Whether a packet sent a timeout after `sent_at_ns` was acknowledged already.
 fn is_late(newest_ns: Option<u32>, sent_at_ns: u32, timeout_ns: Nanos) -> bool {
     let timeout_ns = timeout_ns.min(TIMEOUT_MAX_NS) as i32;
     newest_ns.is_some_and(|newest| newest.wrapping_sub(sent_at_ns) as i32 > timeout_ns)

@@ -5,7 +5,7 @@ use crate::host::Host;
 use crate::transmit::{Part, TxBurst};
 use crate::wire::header::{SEAL_BYTES, seal};
 
-/// Payloads up to this length are copied into the header buffer instead of being gathered.
+/// The engine copies payloads up to this length into the header buffer, instead of having them gathered.
 const INLINE_BYTES: u32 = 512;
 
 /// Appends a datagram's payload after its sealed header region.
@@ -63,7 +63,7 @@ impl Payload {
         burst.parts.push(Part::Payload { op: op.token, offset_bytes, len_bytes });
     }
 
-    /// Stands in for bytes of memory that is gone: the peer is told not to use them.
+    /// Adds zeros in place of memory that is gone: the packet tells the peer not to use them.
     pub(super) fn add_zeros(&mut self, core: &Core, burst: &mut TxBurst, len_bytes: u16) {
         self.bytes += u32::from(len_bytes);
         let at = burst.bytes.len();

@@ -1,6 +1,6 @@
-//! Which packets of the peer have arrived, and which are missing (protocol.md §6).
+//! The SACK scoreboard: the peer's packets that have arrived, and the gaps between them (protocol.md §6).
 //!
-//! This part knows numbers alone: no contents, no times but those of its scan, which looks for holes that stay.
+//! It knows sequence numbers alone: no contents, and no times except those of its scan for gaps that stay.
 
 use crate::bitmap::{BITS_MAX, Bitmap};
 use crate::mutants::{Mutant, mutant};
@@ -17,16 +17,16 @@ const SCANS_AT_FULL_PACE: u32 = 4;
 pub(super) struct Received {
     /// All packets below it have arrived, and it has not.
     cum: Psn,
-    /// One past the foremost packet that is known to have been sent.
+    /// One past the highest packet known to have been sent.
     high: Psn,
-    /// What has arrived from `cum` on.
+    /// The packets that have arrived, from `cum` on.
     bits: Bitmap,
     scan_at: Option<Nanos>,
-    /// Scans since data last came.
+    /// Number of scans since data last came.
     idle_scans: u32,
-    /// Holes below this PSN were seen by an earlier scan.
+    /// An earlier scan saw the gaps below this PSN.
     scan_mark: Option<Psn>,
-    /// Holes below this PSN are to be reported.
+    /// Gaps below this PSN must be reported.
     nack_below: Option<Psn>,
     /// Packets whose payload was cut off, for the next acknowledgement; at most
     /// [`NACK_RANGES_MAX`].
@@ -34,7 +34,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Of a new session.
+    /// The scoreboard of a new session.
     pub fn new(first_psn: Psn) -> Received {
         Received { cum: first_psn, high: first_psn, ..Received::default() }
     }
@@ -44,7 +44,7 @@ impl Received {
         self.cum
     }
 
-    /// One past the foremost packet that is known to have been sent.
+    /// One past the highest packet known to have been sent.
     pub fn high(&self) -> Psn {
         self.high
     }
@@ -52,7 +52,7 @@ impl Received {
     /// Whether a packet has arrived before.
     ///
     /// # Errors
-    /// It is beyond what is kept.
+    /// The drop reason if it is beyond the window.
     pub fn has(&self, psn: Psn) -> Result<bool, DropReason> {
         let offset = psn.since(self.cum);
         if offset >= BITS_MAX as i32 {
@@ -62,7 +62,7 @@ impl Received {
         Ok(offset < 0 || is_set())
     }
 
-    /// A packet has arrived that [`Received::has`] found to be new. Scans are `spacing_ns` apart from now on.
+    /// Enters a packet that [`Received::has`] found to be new. Scans are `spacing_ns` apart from now on.
     pub fn enter(&mut self, psn: Psn, now: Nanos, spacing_ns: Nanos) {
         let offset = psn.since(self.cum) as u32;
         if offset == 0 && self.bits.ones() == 0 {
@@ -84,10 +84,10 @@ impl Received {
         }
     }
 
-    /// A packet came without its payload: it is asked for again at once.
+    /// Notes a packet that came without its payload: the next acknowledgement asks for it again.
     ///
     /// # Errors
-    /// It is not missing.
+    /// The drop reason if it is not missing.
     pub fn trimmed(&mut self, psn: Psn, attempt: u8) -> Result<(), DropReason> {
         let offset = psn.since(self.cum);
         if offset < 0 || offset >= BITS_MAX as i32 || self.bits.get(offset as u32) {
@@ -99,10 +99,10 @@ impl Received {
         Ok(())
     }
 
-    /// The peer has sent all below `end`.
+    /// Notes that the peer has sent all packets below `end`.
     ///
     /// # Errors
-    /// That is beyond what is kept.
+    /// The drop reason if that is beyond the window.
     pub fn told(&mut self, end: Psn, now: Nanos, spacing_ns: Nanos) -> Result<(), DropReason> {
         if end.since(self.cum) > BITS_MAX as i32 {
             return Err(DropReason::Window);
@@ -116,28 +116,27 @@ impl Received {
         Ok(())
     }
 
-    /// Packets are known to be missing.
+    /// True if packets are known to be missing.
     pub fn has_holes(&self) -> bool {
         self.high.since(self.cum) > 0
     }
 
-    /// [`Received::cum`] does not say all that has arrived, or was cut off.
+    /// True if packets beyond [`Received::cum`] have arrived, or some were cut off.
     pub fn has_more_to_say(&self) -> bool {
         self.bits.ones() > 0 || self.nack_below.is_some() || !self.trims.is_empty()
     }
 
-    /// Holes are to be reported now.
+    /// True if gaps must be reported now.
     pub fn has_nacks(&self) -> bool {
         self.nack_below.is_some()
     }
 
-    /// When the next scan is due.
+    /// Time of the next scan.
     pub fn scan_at(&self) -> Option<Nanos> {
         self.scan_at
     }
 
-    /// The scan: a hole that the previous scan saw too is reported. Scans during which no data comes back off,
-    /// to `longest_ns`.
+    /// Scans: reports gaps that the previous scan saw too. Without data in between, scans back off, up to `longest_ns`.
     pub fn scan(&mut self, now: Nanos, spacing_ns: Nanos, longest_ns: Nanos) {
         if !self.has_holes() {
             (self.scan_at, self.scan_mark) = (None, None);
@@ -152,7 +151,7 @@ impl Received {
         self.scan_at = Some(now + backed_off.min(longest_ns.max(spacing_ns)));
     }
 
-    /// What an acknowledgement says to be missing, in at most `most` ranges. That counts as said.
+    /// The missing packets for an acknowledgement, in at most `most` ranges. They count as reported.
     pub fn take_nacks(&mut self, most: usize) -> Vec<NackRange> {
         let mut nacks = Vec::new();
         if let Some(below) = self.nack_below.take() {
@@ -183,7 +182,7 @@ impl Received {
         }
     }
 
-    /// Bitmap words from the lowest hole on, at most `room` of them.
+    /// Bitmap words from the lowest gap on, at most `room` of them.
     pub fn sack(&self, room: usize) -> Vec<u64> {
         let span = self.high.since(self.cum).clamp(0, BITS_MAX as i32) as usize;
         if self.bits.ones() == 0 {
@@ -193,15 +192,15 @@ impl Received {
         (0..words).map(|w| self.bits.word(w as u32 * 64)).collect()
     }
 
-    /// Gives heap memory back.
+    /// Frees heap memory.
     pub fn reclaim(&mut self) {
         self.bits.shrink();
     }
 
-    /// What must stay true between two calls of the endpoint.
+    /// Checks the invariants between two calls of the endpoint.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub fn check(&self) {
         let span = self.high.since(self.cum);
         assert!((0..=BITS_MAX as i32).contains(&span), "{span} packets beyond the lowest missing");

@@ -1,4 +1,4 @@
-//! What a bundle holds, as the send cache keeps it: names of operations in place of their bytes.
+//! The records of a sent bundle, as the send cache keeps them: operations by name, without their bytes.
 
 use crate::wire::record::Cts;
 use crate::wire::remote::{Answer, READ_MAX_BYTES};
@@ -44,7 +44,7 @@ pub(super) enum TxRecord {
 }
 
 impl TxRecord {
-    /// It is the first word about a message of the peer's, whose order credit it gives back.
+    /// True if it is the first answer to a message of the peer, whose order credit it returns.
     pub(super) fn answers_message(&self) -> bool {
         match self {
             TxRecord::Cts(cts) => cts.base_bytes == 0,
@@ -59,12 +59,12 @@ impl TxRecord {
         }
     }
 
-    /// It ends something of the peer's.
+    /// True if it ends an operation of the peer.
     pub(super) fn ends(&self) -> bool {
         matches!(self, TxRecord::Matched { .. } | TxRecord::Refused { .. } | TxRecord::Done { .. })
     }
 
-    /// The operation of ours that it is a part of, if it is.
+    /// Our operation that it belongs to, if any.
     pub(super) fn operation(&self) -> Option<u32> {
         match *self {
             TxRecord::Eager(op)

@@ -1,4 +1,4 @@
-//! Taking acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
+//! Handling of acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
 
 use super::flight::Content;
 use super::{Core, Peer, Role};
@@ -12,8 +12,8 @@ use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::header::Header;
 use crate::wire::record::Cts;
 
-/// Mean deviations of the round trip that a packet may be late before its order counts: of an
-/// exponential jitter one packet in 400 is later.
+/// Lateness, in mean deviations of the round trip, before a packet's order counts. With exponential jitter one packet
+/// in 400 is later.
 const ORDER_VARIANCES: u64 = 8;
 /// Whether an acknowledgement echoes a path that this flow does not have. Controllers keep state
 /// by path and must never see one.
@@ -24,18 +24,18 @@ fn names_foreign_path(paths: u16, state: &AckState, sections: Option<&Sections<'
 }
 
 impl Peer {
-    /// A packet came that names our session id as only the peer knows it.
+    /// Notes a packet with our session id, which only the peer knows.
     pub(super) fn heard(&mut self, core: &Core, now: Nanos) {
         self.session.meet();
         self.mark_alive(core, now);
     }
 
-    /// The peer lives: what it owed counts from now.
+    /// Notes a sign of life: the peer's debt counts from now.
     pub(super) fn mark_alive(&mut self, core: &Core, now: Nanos) {
         self.live.heard(now, self.tx.flight.packets() > 0, self.probe_timeout_ns(core));
     }
 
-    /// A probe: it names the end of what was sent and wants an acknowledgement now.
+    /// Takes a probe: it names the end of the sent packets, and asks for an acknowledgement now.
     pub(crate) fn on_probe(
         &mut self,
         core: &Core,
@@ -47,13 +47,13 @@ impl Peer {
         Ok(())
     }
 
-    /// An acknowledgement that came on `path` answers a probe on the same.
+    /// Notes that an acknowledgement on `path` answers a probe on the same path.
     pub(crate) fn note_answer(&mut self, path: u8) {
         self.tx.steering.answered(path, self.live.is_silent());
     }
 
-    /// An acknowledgement's state and, when it is a packet of its own, sections. `arrived` is when
-    /// the port received it: the time that it waited for us is no part of the round trip.
+    /// Takes an acknowledgement's state and, if it is a packet of its own, its sections. `arrived` is when the port
+    /// received it: the time that it waited for us is not part of the round trip.
     pub(crate) fn on_ack<H: Host>(
         &mut self,
         core: &mut Core,
@@ -86,7 +86,7 @@ impl Peer {
         if let Some(sections) = sections {
             acked += self.take_sack(core, host, now, sections);
         }
-        // A late or repeated acknowledgement tells nothing of the present round trip.
+        // A late or repeated acknowledgement tells nothing about the present round trip.
         let progress = acked + echoed > 0;
         let rtt_ns = match progress {
             true => self.tx.steering.take_rtt(now, arrived, state),
@@ -97,7 +97,7 @@ impl Peer {
         }
         self.tx.flight.pop_acked();
         self.judge_order(core, now);
-        // What the records have told the controller is not told twice.
+        // Do not tell the controller twice what the records have told it.
         let told = (acked, rtt_ns.filter(|_| echoed == 0), echoed_ce);
         let app_limited = !self.tx.wants();
         self.tx.steering.feed_back(now, state, told, &mut self.tx.flight, app_limited);
@@ -112,8 +112,8 @@ impl Peer {
         Ok(())
     }
 
-    /// One feedback per packet, for controllers that asked for it; returns the bytes that are
-    /// newly acknowledged, and how many of them were marked.
+    /// One feedback per packet, for controllers that asked for it; returns the newly acknowledged bytes, and how many
+    /// of them were marked.
     fn take_echoes<H: Host>(
         &mut self,
         core: &mut Core,
@@ -189,8 +189,8 @@ impl Peer {
         u64::from(sent.bytes)
     }
 
-    /// Declares lost what the receiver says it misses and what was sent long enough before the
-    /// newest packet that the receiver had seen (protocol.md §7.1).
+    /// Declares packets lost that the receiver reports missing, or that were sent long enough before the newest packet
+    /// that it had seen (protocol.md §7.1).
     fn take_losses(
         &mut self,
         core: &mut Core,
@@ -212,7 +212,7 @@ impl Peer {
                 let Some(sent) = self.tx.flight.get(i) else { break };
                 match range.trimmed {
                     None => self.lose_one(core, now, i, seen_until, LossKind::Nack),
-                    // It names the transmission, so there is no doubt about which one was lost.
+                    // It names the transmission, so it is clear which one was lost.
                     Some(attempt) if sent.attempt == attempt => {
                         self.lose_one(core, now, i, now, LossKind::Trim);
                     }
@@ -233,8 +233,7 @@ impl Peer {
         }
     }
 
-    /// Declares lost what the scheme's [`LossDetection`] says, from the order of what was
-    /// acknowledged.
+    /// Declares packets lost by the scheme's [`LossDetection`], from the order of acknowledgements.
     fn judge_order(&mut self, core: &mut Core, now: Nanos) {
         let end = self.tx.flight.acked_places();
         match core.terms(self.near).scheme.loss_detection() {
@@ -291,7 +290,7 @@ impl Peer {
         self.tx.steering.lost(now, &sent, kind, self.tx.flight.bytes());
     }
 
-    /// Permission to send a link of a rendezvous message.
+    /// Takes permission to send a link of a rendezvous message.
     pub(super) fn on_cts<H: Host>(
         &mut self,
         core: &mut Core,
@@ -304,7 +303,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A match notice.
+    /// Takes a match notice.
     pub(super) fn on_matched<H: Host>(
         &mut self,
         core: &mut Core,
@@ -323,7 +322,7 @@ impl Peer {
         }
     }
 
-    /// One packet of an operation was acknowledged.
+    /// Counts an acknowledged packet of an operation.
     fn settle<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
         core.ops[op as usize].unacked -= 1;
         self.finish(core, host, op);

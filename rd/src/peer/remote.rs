@@ -1,5 +1,5 @@
-//! Accesses to a peer's memory, and their answers: writes, reads, atomics (protocol.md §9).
-//! How requests are met is in `rx/requests.rs`.
+//! Accesses to a peer's memory, and their answers: writes, reads, atomics (protocol.md §9). The target's side is in
+//! `rx/requests.rs`.
 
 use super::bundle::{read_request, request};
 use super::record::{ReadPart, TxRecord};
@@ -10,9 +10,9 @@ use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::remote::{Answer, READ_MAX_BYTES, Refusal};
 
-/// What became of the request at the front of the queue.
+/// The result for the request at the front of the queue.
 pub(super) enum Filled {
-    /// It takes so many bytes of the bundle; with `whole` it leaves the queue.
+    /// It takes `bytes` of the bundle; with `whole` it leaves the queue.
     Took { bytes: usize, whole: bool },
     /// It must wait.
     Full,
@@ -88,7 +88,7 @@ impl Peer {
         Filled::Took { bytes, whole }
     }
 
-    /// The answer to one of our requests.
+    /// Takes the answer to one of our requests.
     pub(super) fn on_answer<H: Host>(
         &mut self,
         core: &mut Core,
@@ -98,7 +98,7 @@ impl Peer {
         payload: &[u8],
     ) -> Result<(), DropReason> {
         let mine = self.id.index;
-        // An operation that is gone was answered before: this is a repetition.
+        // An operation that has ended was answered before: this is a repetition.
         let Some(op) = core.ops.get_mut(answer.op as usize).filter(|op| op.peer == mine) else {
             return Ok(());
         };
@@ -116,7 +116,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Writes and updates in a range of send orders were done.
+    /// Notes that writes and updates in a range of send orders were done.
     pub(super) fn on_done<H: Host>(
         &mut self,
         core: &mut Core,
@@ -132,8 +132,8 @@ impl Peer {
         }
     }
 
-    /// A part of a read is there, or will not come; with `last` no other is under way. True if
-    /// that was all.
+    /// Ends a part of a read: it is there, or will not come; with `last` no other is under way. True if the read has
+    /// ended.
     pub(super) fn read_part_ended<H: Host>(
         &mut self,
         core: &mut Core,
@@ -149,7 +149,7 @@ impl Peer {
             self.finish(core, host, op);
             return true;
         }
-        // All that is missing is word that the request arrived, which the bytes have brought.
+        // Only the acknowledgement of the request is missing, and the bytes prove that it arrived.
         asked.reported = true;
         core.silent += 1;
         core.stats.messages_sent += 1;

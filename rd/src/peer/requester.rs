@@ -1,8 +1,8 @@
-//! Requests of ours to a peer's memory that are under way: which wait for bytes, which for word that they were done, and
-//! what an answer means for them (protocol.md §9).
+//! Our requests to a peer's memory under way: those that wait for bytes, those that wait for confirmation, and the
+//! effect of answers on them (protocol.md §9).
 //!
-//! `Peer` writes the requests, hands in what came back, and ends the operations. These are in the endpoint's table, where
-//! this part changes what it is told to. What must stay true is in [`Requester::check`].
+//! `Peer` writes the requests, hands in the answers, and ends the operations. These are in the endpoint's table, where
+//! this part updates those that it is given. Its invariants are in [`Requester::check`].
 
 use super::op::{Asked, Op, Role, Task};
 use crate::host::RecvToken;
@@ -12,48 +12,48 @@ use crate::wire::remote::{Answer, Refusal};
 use alloc::collections::VecDeque;
 use slab::Slab;
 
-/// Requests of one endpoint to a peer that may wait for bytes in answer; the others follow.
+/// Most requests of one endpoint to a peer that wait for bytes in answer; others wait behind them.
 const REQUESTS_MAX: u32 = 256;
 
-/// What an answer to a write or an atomic means.
+/// The meaning of an answer to a write or an atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// It was heard before.
+    /// The answer came before.
     Repeated,
     /// The request is over.
     Ended,
-    /// The same, and its result belongs there.
+    /// The same; its result goes to this buffer.
     Result(RecvToken),
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Requester {
-    /// The peer takes requests to its memory.
+    /// True if the peer takes requests to its memory.
     is_served: bool,
     /// Requests that wait for bytes in answer, at most [`REQUESTS_MAX`].
     fetching: u32,
-    /// Writes and updates that wait for word that they were done, by send order.
+    /// Writes and updates that wait for confirmation, by send order.
     awaiting: VecDeque<(u32, u32)>,
 }
 
 impl Requester {
-    /// Of a session with a peer that takes requests, or does not.
+    /// The state of a session with a peer that takes requests, or does not.
     pub fn new(is_served: bool) -> Requester {
         Requester { is_served, ..Requester::default() }
     }
 
-    /// The peer takes requests to its memory.
+    /// True if the peer takes requests to its memory.
     pub fn is_served(&self) -> bool {
         self.is_served
     }
 
-    /// One more request of this kind may go out.
+    /// True if one more request of this kind may go out.
     pub fn has_room(&self, task: Task) -> bool {
         !task.has_result() || self.fetching < REQUESTS_MAX
     }
 
-    /// A write or an atomic goes out: operation `index`, with this send order.
+    /// Notes a sent write or atomic: operation `index`, with this send order.
     pub fn sent(&mut self, index: u32, op: &mut Op, order: u32, asked: &Asked) {
         (op.order, op.announced, op.unacked) = (order, true, op.unacked + 1);
         if matches!(asked.task, Task::Write { later: true }) {
@@ -67,7 +67,7 @@ impl Requester {
         }
     }
 
-    /// A part of a read goes out, with this send order. True if it is the last.
+    /// Notes a sent part of a read, with this send order. True if it is the last.
     pub fn sent_part(&mut self, op: &mut Op, order: u32, asked: &mut Asked, bytes: u64) -> bool {
         (op.order, op.announced, op.unacked) = (order, true, op.unacked + 1);
         (op.wanted_bytes, op.granted_bytes) = (Some(0), 0);
@@ -76,10 +76,10 @@ impl Requester {
         asked.asked_bytes == op.len_bytes
     }
 
-    /// The answer to a write or an atomic came, with so many bytes.
+    /// Takes the answer to a write or an atomic, with so many bytes.
     ///
     /// # Errors
-    /// It does not fit the request; then nothing changes.
+    /// The drop reason if it does not fit the request; then nothing changes.
     pub fn answered(
         &mut self,
         op: &mut Op,
@@ -92,7 +92,7 @@ impl Requester {
         }
         let word = match (answer.refusal, asked.task) {
             (Some(_), Task::Write { later: true }) => {
-                // What is granted goes out still, so that its links end; no more will be.
+                // The granted bytes still go out, so that their links end; there will be no more grants.
                 op.wanted_bytes = Some(op.granted_bytes);
                 Word::Ended
             }
@@ -116,7 +116,7 @@ impl Requester {
         Ok(word)
     }
 
-    /// Takes the first request of these orders that waits for word: it was done.
+    /// Takes the first request of these orders that waits for confirmation: it was done.
     pub fn take_done(&mut self, first: u32, last: u32) -> Option<u32> {
         let before = |waiting: &(u32, u32)| Order(waiting.0).since(Order(first)) < 0;
         let from = self.awaiting.partition_point(before);
@@ -128,8 +128,8 @@ impl Requester {
         Some(op)
     }
 
-    /// A part of a read is there, or will not come; with `last` no other is under way. Says what came of
-    /// the read if that was all.
+    /// Ends a part of a read: it is there, or will not come; with `last` no other is under way. Returns the read's
+    /// result if it has ended.
     pub fn part_ended(
         &mut self,
         op: &Op,
@@ -144,16 +144,16 @@ impl Requester {
         Some(*asked.outcome.get_or_insert(Ok(())))
     }
 
-    /// Gives heap memory back.
+    /// Frees heap memory.
     pub fn reclaim(&mut self) {
         self.awaiting.shrink_to_fit();
     }
 
-    /// What must stay true between two calls of the endpoint, of which `ops` and `asked` are the operations, where
-    /// this many parts of reads are under way from `peer`.
+    /// Checks the invariants between two calls of the endpoint with the operations `ops` and `asked`, while this many
+    /// `parts` of reads are under way from `peer`.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub fn check(&self, peer: u32, ops: &Slab<Op>, asked: &Slab<Asked>, parts: usize) {
         let orders = self.awaiting.iter().zip(self.awaiting.iter().skip(1));
         let mut steps = orders.map(|(one, next)| Order(next.0).since(Order(one.0)));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     impl World {
-        /// A request for 8 bytes that goes out; says which operation it is.
+        /// Sends a request for 8 bytes; returns its operation.
         fn send(&mut self, task: Task, order: u32) -> u32 {
             let targets = Targets::new(&[Target { addr: 0, len_bytes: 8, key: 1 }]);
             let asked = Asked::new(task, targets.expect("targets"), 8);

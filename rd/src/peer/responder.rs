@@ -1,7 +1,7 @@
-//! Requests of a peer to memory of this host: which wait for their turn or for their key, which were done without the
-//! peer's having been told, and how many answers are on their way (protocol.md §9).
+//! A peer's requests to memory of this host: those that wait for their turn or their key, those done but not yet
+//! confirmed, and the number of answers under way (protocol.md §9).
 //!
-//! `Peer` meets the requests and sends what they come to. What must stay true is in [`Responder::check`].
+//! `Peer` meets the requests and sends the answers. Its invariants are in [`Responder::check`].
 
 use super::op::{Op, Role};
 use super::record::TxRecord;
@@ -15,68 +15,68 @@ use alloc::boxed::Box;
 use hashbrown::HashMap;
 use slab::Slab;
 
-/// Answers to one peer that may be unacknowledged; further requests that want one wait.
+/// Most unacknowledged answers to one peer; further requests for answers wait.
 const ANSWERS_MAX: u32 = 1024;
 
 /// A request that came before its turn, or before there was room for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyRequest {
     pub request: RemoteRequest,
-    /// Where what came with it is.
+    /// The buffer with the bytes that came with it.
     pub kept: Option<RecvToken>,
 }
 
-/// See the module. Empty but for numbers while nothing is outstanding.
+/// See the module. Holds only numbers while nothing is outstanding.
 #[derive(Debug, Default)]
 pub(super) struct Responder {
     /// By send order. Bounded by the order window, their operands by the eager credit.
     early: HashMap<u32, EarlyRequest>,
     kept_bytes: u64,
-    /// What keys the peer has used, from its first request on.
+    /// The keys that the peer has used, from its first request on.
     keys: Option<Box<Keys>>,
-    /// First and last order of writes and updates that were done and not told.
+    /// First and last order of writes and updates that were done and not confirmed.
     done: Option<(u32, u32)>,
-    /// Answers to the peer that have not ended; at most [`ANSWERS_MAX`].
+    /// Number of live answers to the peer; at most [`ANSWERS_MAX`].
     answers: u32,
 }
 
 impl Responder {
-    /// Requests wait.
+    /// True if requests wait.
     pub fn has_early(&self) -> bool {
         !self.early.is_empty()
     }
 
-    /// One of this order does.
+    /// True if one of this order waits.
     pub fn is_early(&self, order: u32) -> bool {
         self.early.contains_key(&order)
     }
 
-    /// The one that waits with this order.
+    /// The waiting request of this order.
     pub fn early(&self, order: u32) -> Option<EarlyRequest> {
         self.early.get(&order).copied()
     }
 
-    /// Makes room for one more.
+    /// Makes room for one more waiting request.
     ///
     /// # Errors
-    /// There is no memory.
+    /// If there is no memory.
     pub fn make_room<H: Host>(&mut self, host: &mut H) -> Result<(), DropReason> {
         tables::in_map(host, &mut self.early)
     }
 
-    /// So many bytes may be kept beside others, of which `most_bytes` may be there.
+    /// True if `len_bytes` fit beside those kept, within `most_bytes`.
     pub fn may_keep(&self, len_bytes: u64, most_bytes: u64) -> bool {
         self.kept_bytes + len_bytes <= most_bytes
     }
 
-    /// A request waits from now on.
+    /// Keeps a request that must wait.
     pub fn keep(&mut self, request: RemoteRequest, kept: Option<RecvToken>) {
         let early = EarlyRequest { request, kept };
         self.kept_bytes += early.kept_bytes();
         self.early.insert(request.order, early);
     }
 
-    /// The turn of the one with this order has come. Says how many bytes are not kept any more.
+    /// Takes out the request of this order, whose turn has come. Returns the bytes that it kept.
     pub fn take_early(&mut self, order: u32) -> u64 {
         let bytes = self.early.remove(&order).map_or(0, |early| early.kept_bytes());
         self.kept_bytes -= bytes;
@@ -88,13 +88,13 @@ impl Responder {
         self.kept_bytes
     }
 
-    /// Where they are.
+    /// The buffers of those bytes.
     pub fn kept(&self) -> impl Iterator<Item = RecvToken> {
         self.early.values().filter_map(|early| early.kept)
     }
 
-    /// Whether too many answers are on their way for one more, or too many keys were wrong: then others than those that
-    /// were right may be tried when that `opens_at`.
+    /// Whether too many answers are under way for one more, or too many keys were wrong: then only proven keys may be
+    /// tried before `opens_at`.
     pub fn must_wait(&mut self, request: &RemoteRequest, opens_at: Option<Nanos>) -> bool {
         let answered = match request.action {
             Action::Write | Action::WriteLater => false,
@@ -109,84 +109,87 @@ impl Responder {
         self.keys.get_or_insert_default()
     }
 
-    /// A request with these keys was met.
+    /// Notes a met request with these keys.
     pub fn prove(&mut self, targets: &Targets) {
         self.known_keys().prove(targets);
     }
 
-    /// The refusal of a wrong key goes out at `due_at`.
+    /// Queues the refusal of a wrong key for `due_at`.
     pub fn delay(&mut self, due_at: Nanos, answer: Answer) {
         self.known_keys().delay(due_at, answer);
     }
 
+<<<<<<< HEAD
     /// Refusals wait for their time.
     pub fn has_refusals(&self) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.has_refusals())
     }
 
     /// A refusal whose time has come.
+=======
+    /// Takes a refusal that is due.
+>>>>>>> prose
     pub fn take_refusal(&mut self, now: Nanos) -> Option<Answer> {
         self.keys.as_mut()?.take_refusal(now)
     }
 
-    /// The time of a request that waited for its key has come.
+    /// True, once, when the request that waited for its key may go on.
     pub fn opens(&mut self, now: Nanos) -> bool {
         self.keys.as_mut().is_some_and(|keys| keys.opens(now))
     }
 
-    /// When one of the two is due; [`Nanos::MAX`] for never.
+    /// Time at which one of the two is due; [`Nanos::MAX`] for never.
     pub fn wake_at(&self) -> Nanos {
         self.keys.as_ref().map_or(Nanos::MAX, |keys| keys.wake_at())
     }
 
-    /// A write or an update of this order was done.
+    /// Notes that a write or an update of this order was done.
     pub fn note_done(&mut self, order: u32) {
         let first = self.done.map_or(order, |(first, _)| first);
         self.done = Some((first, order));
     }
 
-    /// Writes or updates were done of which the peer has not been told.
+    /// True if writes or updates were done and not confirmed to the peer.
     pub fn has_done(&self) -> bool {
         self.done.is_some()
     }
 
-    /// The record that tells of them.
+    /// Takes the record that confirms them.
     pub fn take_done(&mut self) -> Option<TxRecord> {
         self.done.take().map(|(first, last)| TxRecord::Done { first, last })
     }
 
-    /// An answer begins.
+    /// Counts a new answer.
     pub fn answer(&mut self) {
         self.answers += 1;
     }
 
-    /// One has ended.
+    /// Counts an ended answer.
     pub fn answered(&mut self) {
         self.answers -= 1;
     }
 
-    /// All have. True if there were any.
+    /// Ends all answers. True if there were any.
     pub fn end_answers(&mut self) -> bool {
         core::mem::take(&mut self.answers) > 0
     }
 
-    /// The peer waits for word, or for an answer that has begun.
+    /// True if the peer waits for a confirmation, or for an answer that has begun.
     pub fn owes_answers(&self) -> bool {
         self.has_done() || self.answers > 0
     }
 
-    /// Gives heap memory back when no request waits.
+    /// Frees heap memory when no request waits.
     pub fn reclaim(&mut self) {
         if self.early.is_empty() {
             self.early = HashMap::new();
         }
     }
 
-    /// What must stay true between two calls of the endpoint, of which `ops` are the operations, with the peer of
-    /// this index.
+    /// Checks the invariants between two calls of the endpoint with the operations `ops`, for the peer of this index.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub fn check(&self, peer: u32, ops: &Slab<Op>) {
         let bytes: u64 = self.early.values().map(EarlyRequest::kept_bytes).sum();
         assert_eq!(self.kept_bytes, bytes, "bytes kept are those of early requests");

@@ -1,9 +1,9 @@
-//! The round trip to a peer, and how long its silence is nothing to ask about.
+//! The round trip to a peer, and the silence after which to probe.
 
 use crate::config::Config;
 use crate::units::Nanos;
 
-/// Probes that fit into the deadline at least, so that bad luck alone is no death.
+/// Least probes within the deadline, so that bad luck alone does not count as death.
 const PROBES_PER_DEADLINE: Nanos = 10;
 
 /// The longest time between two probes.
@@ -11,12 +11,12 @@ pub(super) fn longest_spacing_ns(cfg: &Config) -> Nanos {
     cfg.peer_timeout_ns / PROBES_PER_DEADLINE
 }
 
-/// One part in so many of a smaller deviation is taken.
+/// A smaller deviation counts for one part in so many.
 const SHRINK: Nanos = 64;
 
-/// Round-trip estimate (RFC 6298 arithmetic, without the receiver's hold time), but that the
-/// deviation shrinks slowly. Hundreds of samples in a round trip may come from one poll of a
-/// socket and hardly differ; at the RFC's pace they would make it forget what the next poll does.
+/// Round-trip estimate (RFC 6298 arithmetic, without the receiver's hold time), except that the deviation shrinks
+/// slowly. One poll of a socket may bring hundreds of samples that hardly differ. At the RFC's pace they would erase
+/// the variation between polls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rtt {
     pub smoothed_ns: Nanos,
@@ -36,8 +36,7 @@ impl Rtt {
         self.smoothed_ns = ((7 * self.smoothed_ns + rtt_ns) / 8).max(1);
     }
 
-    /// Time after which silence is worth a probe, where packets and their acknowledgements may wait for
-    /// processes for `lag_ns`.
+    /// Silence (ns) after which to probe, where packets and their acknowledgements may wait for processes for `lag_ns`.
     pub(super) fn probe_timeout_ns(&self, cfg: &Config, lag_ns: Nanos) -> Nanos {
         let silence = 2 * (self.smoothed_ns + lag_ns) + 4 * self.variance_ns;
         silence.min(longest_spacing_ns(cfg)).max(cfg.rto_min_ns)

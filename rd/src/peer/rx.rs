@@ -1,5 +1,5 @@
 //! The peer's messages that wait for their turn, their match or their bytes (protocol.md §5). `rx/messages.rs` and
-//! `rx/requests.rs` take what packets carry; `responder.rs` has the requests that wait.
+//! `rx/requests.rs` take the packets' contents; `responder.rs` has the waiting requests.
 
 mod coverage;
 mod credit;
@@ -49,7 +49,7 @@ struct Partial {
     to: RecvToken,
     len_bytes: u64,
     coverage: Coverage,
-    /// It was reported, so its completion may be.
+    /// It was reported, so its completion may be, too.
     arrived: bool,
     /// It is among [`Rx::kept_messages`].
     kept: bool,
@@ -62,7 +62,7 @@ struct Waiting {
     len_bytes: u64,
 }
 
-/// Receive state. Empty but for numbers while nothing is outstanding.
+/// Receive state. Holds only numbers while nothing is outstanding.
 #[derive(Default)]
 pub(crate) struct Rx {
     next_order: u32,
@@ -72,16 +72,16 @@ pub(crate) struct Rx {
     partial: HashMap<u32, Partial>,
     /// Bounded by the order window.
     waiting: HashMap<u32, Waiting>,
-    /// Eager messages whose sender wants to know the match: order to operation.
+    /// Eager messages whose sender wants a match notice: order to operation.
     notices: HashMap<u32, u32>,
-    /// What is missing in the middle of `partial` and `links`.
+    /// The gaps within `partial` and `links`.
     gaps: Gaps,
     links: Links,
     eager_in_bytes: u32,
     first_order: u32,
     /// Lent from the first greeting on.
     credit: Credit,
-    /// Eager messages that were reported and not consumed, and their length in all.
+    /// Eager messages reported and not consumed: their number and total length.
     kept_messages: Kept,
 }
 
@@ -95,12 +95,12 @@ impl Rx {
         };
     }
 
-    /// Something is half received.
+    /// True if something is half received.
     pub(super) fn is_amid(&self) -> bool {
         !self.links.is_empty() || !self.partial.is_empty() || !self.early.is_empty()
     }
 
-    /// Messages wait here for what the application does.
+    /// True if messages wait here for the application.
     pub(super) fn awaits_application(&self) -> bool {
         !self.waiting.is_empty() || !self.notices.is_empty()
     }
@@ -119,20 +119,20 @@ impl Rx {
         self.first_order.wrapping_add(self.credit.orders.limit)
     }
 
-    /// The limits for eager bytes and send orders. They count as told from now on.
+    /// The limits for eager bytes and send orders. They count as sent from now on.
     pub(super) fn tell_limits(&mut self, cfg: &Config, budget: &mut Budget) -> (u32, u32) {
         let (bytes, orders) = self.credit.tell(cfg, budget);
         (bytes, self.first_order.wrapping_add(orders))
     }
 
-    /// Counts messages as consumed, which gives their credit back. True if that is worth telling.
+    /// Counts messages as consumed, which gives their credit back. True if that is worth a message to the peer.
     fn consume(&mut self, cfg: &Config, budget: &mut Budget, messages: u32, bytes: u32) -> bool {
         let messages = if mutant(Mutant::WithholdsOrderCredit) { 0 } else { messages };
         self.credit.consume(cfg, budget, messages, bytes)
     }
 
-    /// Gives what a session that has ended was lent, and what it took, back to the budget. Returns what stays
-    /// with the driver: whole messages, which the application may still receive.
+    /// Returns an ended session's loans and memory to the budget. Returns what stays with the driver: whole messages,
+    /// which the application may still receive.
     pub(super) fn close_credit(&mut self, cfg: &Config, budget: &mut Budget) -> Kept {
         self.credit.close(cfg, budget);
         for partial in self.partial.values().filter(|partial| partial.kept) {
@@ -141,7 +141,7 @@ impl Rx {
         core::mem::take(&mut self.kept_messages)
     }
 
-    /// Fails everything that is under way, and what is `kept` of requests.
+    /// Fails everything under way, and the `kept` buffers of requests.
     pub(super) fn end<H: Host>(
         &mut self,
         host: &mut H,
@@ -162,7 +162,7 @@ impl Rx {
         }
     }
 
-    /// Gives heap memory back when nothing is outstanding.
+    /// Frees heap memory when nothing is outstanding.
     pub(super) fn reclaim(&mut self) {
         if self.early.is_empty() {
             self.early = HashMap::new();
@@ -181,7 +181,7 @@ impl Rx {
 }
 
 impl Rx {
-    /// Hands the segments that come next to `f`, in order, until it returns false.
+    /// Hands the next expected segments to `f`, in order, until it returns false.
     pub(crate) fn each_next_segment(&self, f: impl FnMut(NextSegment) -> bool) {
         self.links.each_next_segment(f);
     }
@@ -198,15 +198,15 @@ impl Rx {
         self.links.open_read(entry, to, part, len_bytes)
     }
 
-    /// Parts of reads of ours that are under way.
+    /// Number of parts of our reads under way.
     pub(super) fn reads(&self) -> usize {
         self.links.reads()
     }
 
-    /// What must stay true between two calls of the endpoint.
+    /// Checks the invariants between two calls of the endpoint.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub(super) fn check(&self) {
         self.links.check();
         let whole = self.early.values().filter(|early| early.complete && !early.rendezvous);
@@ -221,7 +221,7 @@ impl Rx {
 /// A data packet, parsed and checked, before any of it takes effect.
 enum Body<'a> {
     Bundle(&'a [u8]),
-    /// The message header and the acknowledgement of an eager one.
+    /// A segment, with the message header and acknowledgement of an eager one.
     Segment(Option<(MsgHeader, Option<AckState>)>, &'a [u8]),
 }
 
@@ -246,7 +246,7 @@ fn apart_body<'a>(
     Ok(Body::Segment(None, payload))
 }
 
-/// Parses what follows the common header; leaves a bundle's records in `core.scratch`.
+/// Parses the part after the common header; leaves a bundle's records in `core.scratch`.
 fn parse_body<'a>(
     core: &mut Core,
     protected: bool,
@@ -306,7 +306,7 @@ fn parse_body<'a>(
 }
 
 impl Peer {
-    /// A data packet of this session.
+    /// Takes a data packet of this session.
     pub(crate) fn on_data<H: Host>(
         &mut self,
         core: &mut Core,
@@ -355,7 +355,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A packet of this session without its payload: it is asked for again at once.
+    /// Takes a packet of this session without its payload, and asks for it again at once.
     pub(crate) fn on_trimmed(
         &mut self,
         core: &Core,

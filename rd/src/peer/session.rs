@@ -1,8 +1,8 @@
-//! A session: what names it on both sides, where it stands, and what each message of its set-up and its end does to it
+//! The session state machine: the ids on both sides, the phase, and the effect of each message of set-up and end
 //! (protocol.md §3).
 //!
-//! `Peer` hands it what came, changes what else depends on the answer, and writes what is due. This part knows no
-//! flows and no packets. What must stay true is in [`Session::check`].
+//! `Peer` hands it the messages, acts on the results, and writes the packets that are due. This part knows no flows and
+//! no packets. Its invariants are in [`Session::check`].
 
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
@@ -16,7 +16,7 @@ const HELLO_MAX_NS: Nanos = 250 * MILLISECOND;
 /// Goodbyes sent before the peer is left alone.
 const GOODBYES_MAX: u32 = 3;
 
-/// Where a peer's session stands.
+/// The phase of a peer's session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Phase {
     /// No session.
@@ -30,20 +30,20 @@ pub(crate) enum Phase {
     Leaving,
 }
 
-/// What names a session on this side.
+/// The names of a session on this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SessionNames {
-    /// Counts the endpoint's sessions, and is this one's incarnation; names it in [`crate::MsgRef`].
+    /// The count of the endpoint's sessions: this one's incarnation, and its name in [`crate::MsgRef`].
     pub number: u32,
-    /// What the peer calls it.
+    /// The id by which the peer addresses it.
     pub id: u64,
 }
 
-/// What names it on the other side.
+/// The names of a session on the other side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct TheirNames {
     id: u64,
-    /// Names it in its probes and goodbyes.
+    /// Its id in its probes and goodbyes.
     asker: u64,
     epoch: u64,
     incarnation: u32,
@@ -55,16 +55,16 @@ struct Setup {
     cookie: u64,
     /// Epoch of the only process that may know our session id: the one that gave the cookie.
     proven_to: Option<u64>,
-    /// When the peer sent the challenge that the next hello answers; 0 for none.
+    /// Send time of the challenge that the next hello answers; 0 for none.
     echo: u32,
     tries: u32,
-    /// When the next hello or goodbye is due.
+    /// Time of the next hello or goodbye.
     next_at: Option<Nanos>,
     /// A welcome is due, echoing this send time.
     welcome: Option<u32>,
 }
 
-/// What is due in a session that is not open.
+/// The packet that is due in a session that is not open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Due {
     Hello,
@@ -73,10 +73,10 @@ pub(super) enum Due {
     End,
 }
 
-/// What a hello with a right cookie is.
+/// The meaning of a hello with a right cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hello {
-    /// The first word: a session begins.
+    /// The first one: a session begins.
     First,
     /// It meets a hello of ours.
     Crossing,
@@ -84,7 +84,7 @@ pub(super) enum Hello {
     Stranger,
     /// The welcome did not arrive; it is due again.
     Repeated,
-    /// The peer has given up the session that stands.
+    /// The peer has given up the present session.
     Restarted,
 }
 
@@ -94,29 +94,29 @@ pub(crate) struct Session {
     phase: Phase,
     ours: SessionNames,
     theirs: TheirNames,
-    /// Epoch and incarnation of the peer's last session: within that epoch, a hello of an earlier
-    /// one is stale even when no session stands.
+    /// Epoch and incarnation of the peer's last session: within that epoch, a hello of an earlier one is stale even
+    /// without a session.
     oldest: (u64, u32),
     /// The peer's id in the last session that ended: packets of ours may still be on their way to
     /// it, so no other session uses it.
     gave_up: u64,
-    /// The peer has used our session id, so it has our greeting.
+    /// True once the peer has used our session id, so it has our greeting.
     met: bool,
     setup: Setup,
 }
 
 impl Session {
-    /// No session, with a peer that was called `gave_up` in an earlier one; 0 for none.
+    /// No session, with a peer whose id was `gave_up` in an earlier one; 0 for none.
     pub(super) fn new(gave_up: u64) -> Session {
         Session { gave_up, ..Session::default() }
     }
 
-    /// Where it stands.
+    /// The phase.
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Both sides know each other.
+    /// True if both sides know each other.
     pub(crate) fn is_open(&self) -> bool {
         self.phase == Phase::Open
     }
@@ -126,19 +126,25 @@ impl Session {
         self.ours.number
     }
 
-    /// What the peer calls this session; 0 for none.
+    /// The id by which the peer addresses this session; 0 for none.
     pub(crate) fn our_id(&self) -> u64 {
         self.ours.id
     }
 
-    /// What we call it on the wire; 0 until it is open.
+    /// The id by which we address the peer's side; 0 until the session is open.
     pub(crate) fn their_id(&self) -> u64 {
         self.theirs.id
     }
 
+<<<<<<< HEAD
     /// This names the peer in its probes and goodbyes. Nothing does before the session is open.
     pub(crate) fn is_asked_by(&self, asker: u64) -> bool {
         matches!(self.phase, Phase::Open | Phase::Leaving) && self.theirs.asker == asker
+=======
+    /// The peer's id in its probes and goodbyes; 0 until the session is open.
+    pub(crate) fn their_asker(&self) -> u64 {
+        self.theirs.asker
+>>>>>>> prose
     }
 
     /// The peer's id in the last session that ended; 0 for none.
@@ -146,36 +152,36 @@ impl Session {
         self.gave_up
     }
 
-    /// What the peer's challenge gave for the next hello.
+    /// The cookie for the next hello, from the peer's challenge.
     pub(super) fn cookie(&self) -> u64 {
         self.setup.cookie
     }
 
-    /// A session begins: hellos go out from now on.
+    /// Begins a session: hellos go out from now on.
     pub(super) fn begin(&mut self, now: Nanos, ours: SessionNames) {
         debug_assert_eq!(self.phase, Phase::Idle, "one session at a time");
         self.phase = Phase::Opening;
         self.renew(now, ours);
     }
 
-    /// Another process of the peer answers than the one that may know our session id by now: packets
-    /// of that one may still be under way, so the id is given up.
+    /// Changes our session id. The process that answers is not the one that may know the old id, whose packets may
+    /// still be under way.
     pub(super) fn renew(&mut self, now: Nanos, ours: SessionNames) {
         self.ours = ours;
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
     }
 
-    /// A hello whose cookie is right.
+    /// Judges a hello whose cookie is right.
     ///
     /// # Errors
-    /// It is stale, or does not fit the phase; then nothing changes.
+    /// The drop reason if it is stale or does not fit the phase; then nothing changes.
     pub(super) fn hello(&self, g: &Greeting) -> Result<Hello, DropReason> {
         let said = (g.epoch, g.incarnation);
         if matches!(self.phase, Phase::Open | Phase::Leaving) {
             let known = (self.theirs.epoch, self.theirs.incarnation);
             if said == known && !mutant(Mutant::RestartsOnARepeatedHello) {
-                // Who has our greeting says hello no more: this one is late, or a stranger's who
-                // has the peer's port by now and is not to learn our session id.
+                // A peer that has our greeting sends no more hellos: this one is late, or from a stranger that has the
+                // peer's port by now and must not learn our session id.
                 let is_lost = self.is_open() && g.session == self.theirs.id && !self.met;
                 return if is_lost { Ok(Hello::Repeated) } else { Err(DropReason::WrongState) };
             }
@@ -193,7 +199,7 @@ impl Session {
         }
     }
 
-    /// A challenge to our hello. True if our session id is to be renewed.
+    /// Takes a challenge to our hello. True if our session id must be renewed.
     ///
     /// # Errors
     /// As for [`Session::hello`].
@@ -220,7 +226,7 @@ impl Session {
         Ok(known < epoch)
     }
 
-    /// A welcome to our hello. True if it is the first one, which opens the session.
+    /// Judges a welcome to our hello. True if it is the first one, which opens the session.
     ///
     /// # Errors
     /// As for [`Session::hello`].
@@ -234,7 +240,7 @@ impl Session {
         }
     }
 
-    /// A greeting was taken.
+    /// Opens the session with an accepted greeting.
     pub(super) fn open(&mut self, g: &Greeting) {
         let Greeting { session: id, asker, epoch, incarnation, .. } = *g;
         self.theirs = TheirNames { id, asker, epoch, incarnation };
@@ -242,8 +248,8 @@ impl Session {
         (self.phase, self.met, self.setup.next_at) = (Phase::Open, false, None);
     }
 
-    /// A packet of the session came, but its welcome did not: the next hello brings it again. False if
-    /// nobody waits for one.
+    /// Notes a packet of the session that came before its welcome: the next hello brings that again. False if no
+    /// welcome is awaited.
     pub(super) fn miss_welcome(&mut self, now: Nanos) -> bool {
         let soon = now + HELLO_FIRST_NS;
         if self.phase == Phase::Opening {
@@ -252,24 +258,23 @@ impl Session {
         self.phase == Phase::Opening
     }
 
-    /// The peer has used our session id.
+    /// Notes that the peer has used our session id.
     pub(super) fn meet(&mut self) {
         self.met = true;
     }
 
-    /// The peer said goodbye: no hello of the session that ended, or of an earlier one, is to
-    /// begin another.
+    /// Takes the peer's goodbye: no hello of the ended session, or of an earlier one, may begin another.
     pub(super) fn retire(&mut self) {
         self.oldest.1 = self.oldest.1.saturating_add(1);
     }
 
-    /// Goodbyes go out from now on.
+    /// Starts to leave: goodbyes go out from now on.
     pub(super) fn leave(&mut self, now: Nanos) {
         self.phase = Phase::Leaving;
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
     }
 
-    /// The session is over. False if there was none.
+    /// Ends the session. False if there was none.
     pub(super) fn end(&mut self) -> bool {
         let Session { phase, ours, theirs, oldest, gave_up, .. } = *self;
         let gave_up = if theirs.id == 0 { gave_up } else { theirs.id };
@@ -278,12 +283,12 @@ impl Session {
         phase != Phase::Idle
     }
 
-    /// When a hello or a goodbye is due, if one is.
+    /// Time of the next hello or goodbye, if any.
     pub(super) fn next_at(&self) -> Option<Nanos> {
         self.setup.next_at
     }
 
-    /// What is due.
+    /// The packet that is due.
     pub(super) fn due(&self, now: Nanos) -> Option<Due> {
         self.setup.next_at.filter(|at| *at <= now)?;
         match self.phase {
@@ -294,43 +299,43 @@ impl Session {
         }
     }
 
-    /// The hello that is due could not be sent before.
+    /// Puts off a due hello that could not be sent.
     pub(super) fn put_off(&mut self, now: Nanos) {
         self.setup.next_at = Some(now);
     }
 
-    /// A hello goes out. Says which send time it echoes; a repetition is too late to tell a round trip.
+    /// Notes a sent hello. Returns the send time that it echoes; a repetition is too late to measure a round trip.
     pub(super) fn sent_hello(&mut self, now: Nanos) -> u32 {
         let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(HELLO_MAX_NS);
         self.sent_goodbye(now + spacing);
         core::mem::take(&mut self.setup.echo)
     }
 
-    /// A goodbye goes out; the next one is due then.
+    /// Notes a sent goodbye, and the time of the next.
     pub(super) fn sent_goodbye(&mut self, next_at: Nanos) {
         self.setup.next_at = Some(next_at);
         self.setup.tries += 1;
     }
 
-    /// A welcome is due, which answers what was sent then.
+    /// Makes a welcome due, which echoes this send time.
     pub(super) fn owe_welcome(&mut self, sent_at_ns: u32) {
         self.setup.welcome = Some(sent_at_ns);
     }
 
-    /// One is due.
+    /// True if a welcome is due.
     pub(super) fn owes_welcome(&self) -> bool {
         self.setup.welcome.is_some()
     }
 
-    /// It goes out.
+    /// Takes the due welcome's send time.
     pub(super) fn take_welcome(&mut self) -> Option<u32> {
         self.setup.welcome.take()
     }
 
-    /// What must stay true between two calls of the endpoint.
+    /// Checks the invariants between two calls of the endpoint.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub(super) fn check(&self) {
         let Session { phase, ours, theirs, oldest, setup, .. } = *self;
         let knows = matches!(phase, Phase::Open | Phase::Leaving);

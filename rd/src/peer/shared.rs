@@ -1,4 +1,4 @@
-//! What all peers of an endpoint share.
+//! State that all peers of an endpoint share.
 
 use super::op::{Asked, Op, Role};
 use super::rx::{Budget, SpareGaps};
@@ -18,24 +18,23 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use siphasher::sip::SipHasher24;
 use slab::Slab;
 
-/// What all peers of an endpoint share.
+/// State that all peers of an endpoint share.
 pub(crate) struct Core {
     pub cfg: Config,
     pub scheme: Box<dyn Scheme>,
-    /// What holds towards peers on this host, where that is something else.
+    /// Settings towards peers on this host, where they differ.
     pub near: Option<Near>,
     pub rng: ChaCha8Rng,
-    /// Of cookies and of asker ids: nobody else knows it.
+    /// The secret key of cookies and asker ids.
     pub key: [u64; 2],
     pub stats: Stats,
     /// Bounded by `cfg.sends_max`, and for those that are silent by the answers and reads under way of each peer.
     pub ops: Slab<Op>,
-    /// Operations of which the driver does not think as its sends: answers to peers, and reads of
-    /// which it has heard.
+    /// Operations that are not the driver's sends: answers to peers, and reads that were reported.
     pub silent: usize,
-    /// Those among `ops` that are in a peer's queue: not in any datagram yet.
+    /// Number of `ops` in a peer's queue: not in any datagram yet.
     pub queued: usize,
-    /// What the requests among `ops` ask for.
+    /// The request state of requests among `ops`.
     pub asked: Slab<Asked>,
     /// Peers that sent data lately; they share the receive buffer.
     pub active_senders: u32,
@@ -49,16 +48,16 @@ pub(crate) struct Core {
     pub wrong_keys: WrongKeys,
     /// Sessions begun, over all peers: grows within an epoch.
     pub sessions: u32,
-    /// When the driver last flushed, which it does whenever it has looked for arrivals.
+    /// Time of the driver's last flush, which follows each look for arrivals.
     pub looked_at: Nanos,
-    /// What is lent of [`Config::unexpected_bytes`].
+    /// The loans from [`Config::unexpected_bytes`].
     pub budget: Budget,
     pub spare_gaps: SpareGaps,
     /// The peer whose rendezvous message got a segment last.
     pub filling: Option<u32>,
 }
 
-/// What a session begins with, which depends on where the peer is.
+/// The terms of a new session, which depend on the peer's place.
 pub(crate) struct Terms<'a> {
     pub datagram_bytes: u16,
     pub paths: u16,
@@ -68,7 +67,7 @@ pub(crate) struct Terms<'a> {
 }
 
 impl Core {
-    /// Of an endpoint without peers. `seed` is all the randomness it ever gets.
+    /// The state of an endpoint without peers. `seed` is all the randomness it ever gets.
     pub(crate) fn new(cfg: Config, scheme: Box<dyn Scheme>, seed: u64) -> Core {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let key = [rng.next_u64(), rng.next_u64()];
@@ -96,7 +95,7 @@ impl Core {
         }
     }
 
-    /// Of peers on this host, or of others.
+    /// The terms for peers on this host (`near`), or for others.
     pub(crate) fn terms(&self, near: bool) -> Terms<'_> {
         match self.near.as_ref().filter(|_| near) {
             Some(near) => Terms {
@@ -123,8 +122,8 @@ impl Core {
         SessionNames { number: self.sessions, id: (random << 24) | u64::from(index) }
     }
 
-    /// What names us to the peer to which we are `local_session`, where strangers may read it. Only a
-    /// keyed hash: the session id does not follow from it. The index of the peer is in both.
+    /// Our id for the peer of `local_session`, in packets that strangers may read. A keyed hash: the session id does
+    /// not follow from it. Both contain the index of the peer.
     pub(crate) fn asker_id(&self, local_session: u64) -> u64 {
         let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
         hash.write_u64(local_session);
@@ -140,8 +139,7 @@ impl Core {
 }
 
 impl Core {
-    /// An operation was taken out of the table: so is what its role needs. False if the driver
-    /// knows of its end.
+    /// Drops the role state of an operation taken out of the table. False if the driver knows of its end.
     pub(crate) fn forget_role(&mut self, op: &Op) -> bool {
         match op.role {
             Role::Message => true,
@@ -159,7 +157,7 @@ impl Core {
 }
 
 impl Core {
-    /// A part of a read of ours will not come.
+    /// Notes that a part of our read will not come.
     pub(super) fn refuse_read(&mut self, op: u32, refusal: Refusal) {
         if let Role::Request(at) = self.ops[op as usize].role {
             self.asked[at as usize].outcome.get_or_insert(Err(refusal));

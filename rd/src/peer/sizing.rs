@@ -1,4 +1,4 @@
-//! Size probes of a session: sending and answering them, and what their answers change (protocol.md §4.6).
+//! Size probes of a session: sending, answering, and the effect of the answers (protocol.md §4.6).
 
 use super::control::emit_control;
 use super::path_size::{Outcome, SizeProbe, SizeQuestion};
@@ -9,7 +9,7 @@ use crate::units::Nanos;
 use crate::wire::header::{Header, PacketKind};
 
 impl Peer {
-    /// A size probe of `bytes` came.
+    /// Takes a size probe of `bytes`.
     pub(crate) fn on_size_probe(
         &mut self,
         core: &Core,
@@ -22,7 +22,7 @@ impl Peer {
         self.size.asked(SizeQuestion { number, bytes, path: h.path });
     }
 
-    /// The peer has received a size probe of `bytes`.
+    /// Notes that the peer has received a size probe of `bytes`.
     pub(crate) fn on_size_answer(&mut self, core: &Core, now: Nanos, number: u16, bytes: u16) {
         self.heard(core, now);
         if self.size.answered(now, number, bytes) {
@@ -30,26 +30,26 @@ impl Peer {
         }
     }
 
-    /// ICMP says what the path to the peer carries.
+    /// Notes an ICMP report of the size that the path to the peer carries.
     pub(crate) fn on_path_told(&mut self, now: Nanos, bytes: u16) {
         if self.session.is_open() {
             self.size.told(now, bytes);
         }
     }
 
-    /// The kernel refused a datagram to the peer and says what would pass.
+    /// Notes that the kernel refused a datagram to the peer, and the size that would pass.
     pub(crate) fn on_too_big(&mut self, now: Nanos, bytes: u16) {
         if self.size.refused(now, bytes) {
             self.resize();
         }
     }
 
-    /// What is sent from now on has the size that passes.
+    /// Changes the session's datagram size to the one that passes.
     fn resize(&mut self) {
         self.datagram_bytes = self.size.usable_bytes();
     }
 
-    /// The time of a trial's next step may have come.
+    /// Runs a trial's next step, if due.
     pub(super) fn check_size<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         let cfg = &core.cfg;
         match self.size.timer(now, self.live.heard_at(), cfg.peer_timeout_ns) {
@@ -94,7 +94,7 @@ impl Peer {
             self.size.sent(now, self.probe_timeout_ns(core));
             core.stats.size_probes += 1;
             if self.tx.flight.packets() == 0 {
-                // Where nothing else is answered, a probe tells whether the peer is there.
+                // Where nothing else gets an answer, a probe tells whether the peer is there.
                 self.live.ask();
             }
         } else {

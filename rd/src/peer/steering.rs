@@ -1,8 +1,7 @@
-//! How much may be in flight to a peer, and on which paths: the controller, what it is told, and what is
-//! measured for it (protocol.md §4.3 to §4.5, §6).
+//! Congestion control of one peer: how many bytes may be in flight, and on which paths. Holds the controller, its
+//! inputs and the measurements behind them (protocol.md §4.3 to §4.5, §6).
 //!
-//! `Peer` asks before it sends, and tells what it sent and what came of it. What is in flight is
-//! [`Flight`]'s to know.
+//! `Peer` asks before it sends, and reports what it sent and what became of it. [`Flight`] keeps what is in flight.
 
 use super::flight::{Flight, SentPacket};
 use super::flow::{Flow, FlowView};
@@ -18,11 +17,11 @@ use alloc::boxed::Box;
 
 /// Packets in flight while a flow learns.
 const LEARNING_PACKETS: u64 = 4;
-/// How often a controller is asked for the path of one burst.
+/// Most times that a controller is asked for the path of one burst.
 const PATH_CHOICES: u32 = 3;
-/// A window takes at least so many bursts.
+/// Least bursts in a window.
 const BURSTS_PER_WINDOW: u64 = 4;
-/// What the kernel's bookkeeping of a small datagram costs of a receive buffer, in bytes.
+/// Bytes of a receive buffer that the kernel's bookkeeping of a small datagram takes.
 const DATAGRAM_COST_BYTES: u64 = 1024;
 /// Round trips above this are clock noise (the timestamp has 32 bits of nanoseconds).
 const RTT_MAX_NS: u32 = 2_000_000_000;
@@ -33,13 +32,13 @@ pub(super) struct Steering {
     cc: Option<Box<dyn Controller>>,
     rtt: Rtt,
     hosts: HostDelay,
-    /// What is known of paths, and counted for who watches the flow.
+    /// The state of the paths, and counters for observers.
     flow: Flow,
-    /// When the controller's pace lets the next burst go; 0 for at once.
+    /// Time at which the controller's pace lets the next burst go; 0 for at once.
     pace_at: Nanos,
-    /// Round trips still to be sampled before the controller has its way.
+    /// Round trips still to sample before the controller's window counts.
     learning: u8,
-    /// What the receiver's buffer holds.
+    /// Bytes that the receiver's buffer holds.
     buffer_bytes: u32,
     /// The send time that an acknowledgement echoed last.
     echo_last: u32,
@@ -48,45 +47,44 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// A session begins. The round trips of its set-up come before it is open.
+    /// Begins a session. The round trips of its set-up come before it is open.
     pub fn start(&mut self, first_psn: Psn) {
         *self = Steering { rtt: self.rtt, flow: Flow::new(first_psn), ..Steering::default() };
     }
 
-    /// The session is open.
+    /// Opens the session.
     pub fn open(&mut self, cc: Box<dyn Controller>, learns: bool, buffer_bytes: u32) {
         self.cc = Some(cc);
         self.learning = if learns { LEARNING_SAMPLES } else { 0 };
         self.buffer_bytes = buffer_bytes;
     }
 
-    /// A round trip of the set-up.
+    /// Samples a round trip of the set-up.
     pub fn sample(&mut self, rtt_ns: Nanos) {
         self.rtt.sample(rtt_ns);
     }
 
-    /// The smoothed round trip.
+    /// The smoothed round trip, in nanoseconds.
     pub fn rtt_ns(&self) -> Nanos {
         self.rtt.smoothed_ns
     }
 
-    /// Time beyond which a packet is not just late, where so many mean deviations of the round trip are
-    /// nothing unusual.
+    /// Time (ns) beyond which a packet is more than late, by so many mean deviations of the round trip.
     pub fn patience_ns(&self, deviations: u64) -> Nanos {
         self.rtt.smoothed_ns + deviations * self.rtt.variance_ns
     }
 
-    /// Time after which silence is worth a probe. A busy peer answers late: to ask it again makes it busier.
+    /// Silence (ns) after which to probe. A busy peer answers late, and another probe makes it busier.
     pub fn probe_timeout_ns(&self, cfg: &Config) -> Nanos {
         self.rtt.probe_timeout_ns(cfg, self.hosts.longest_ns())
     }
 
-    /// The same for a peer that is known not to be busy.
+    /// The same for a peer known not to be busy.
     pub fn idle_timeout_ns(&self, cfg: &Config) -> Nanos {
         self.rtt.probe_timeout_ns(cfg, 0)
     }
 
-    /// Pace, controller and receiver take `bytes` more, new or repeated. One packet is always allowed.
+    /// True if pace, controller and receiver take `bytes` more, new or repeated. One packet is always allowed.
     pub fn takes(&self, now: Nanos, flight: &Flight, bytes: u64, datagram_bytes: u16) -> bool {
         if self.cc.is_none() || self.is_paced(now) {
             return false;
@@ -95,19 +93,19 @@ impl Steering {
             || self.takes_more(self.limit_bytes(now, flight, datagram_bytes), flight, bytes)
     }
 
-    /// Controller and receiver take `bytes` more while `limit_bytes` may be in flight.
+    /// True if controller and receiver take `bytes` more while `limit_bytes` may be in flight.
     pub fn takes_more(&self, limit_bytes: u64, flight: &Flight, bytes: u64) -> bool {
         let buffered = flight.bytes() + u64::from(flight.packets()) * DATAGRAM_COST_BYTES;
         flight.bytes() + bytes <= limit_bytes
             && buffered + bytes + DATAGRAM_COST_BYTES <= u64::from(self.buffer_bytes)
     }
 
-    /// The controller's pace lets nothing go yet.
+    /// True if the controller's pace lets nothing go yet.
     pub fn is_paced(&self, now: Nanos) -> bool {
         self.pace_at > now
     }
 
-    /// What the controller allows in flight; little while the flow learns.
+    /// Bytes that the controller allows in flight; few while the flow learns.
     pub fn window_bytes(&self, datagram_bytes: u16) -> u64 {
         let window = self.cc.as_ref().map_or(0, |cc| cc.window_bytes());
         if self.learning == 0 {
@@ -116,21 +114,21 @@ impl Steering {
         window.min(LEARNING_PACKETS * u64::from(datagram_bytes))
     }
 
-    /// What may be in flight now, with what waits at hosts.
+    /// Bytes that may be in flight now, including those that wait at hosts.
     pub fn limit_bytes(&self, now: Nanos, flight: &Flight, datagram_bytes: u16) -> u64 {
         let window = self.window_bytes(datagram_bytes);
         self.hosts.limit_bytes(now, flight.bytes(), window, self.rtt.smoothed_ns)
     }
 
-    /// Most bytes of a burst. One of the whole window would leave nothing to pace or to steer,
-    /// unless the hosts hold several windows.
+    /// Most bytes of a burst. A burst of the whole window would leave nothing to pace or to steer, unless the hosts
+    /// hold several windows.
     pub fn burst_bytes(&self, datagram_bytes: u16) -> u64 {
         let window = self.window_bytes(datagram_bytes);
         let most = self.hosts.stretched_bytes(window, self.rtt.smoothed_ns);
         (most / BURSTS_PER_WINDOW).min(window)
     }
 
-    /// After so many bytes a stream asks for an acknowledgement, where the peer takes `psn_window` packets.
+    /// Bytes after which a stream requests an acknowledgement, where the peer takes `psn_window` packets.
     pub fn request_bytes(&self, psn_window: u32, datagram_bytes: u16) -> u64 {
         let packets = u64::from(psn_window) * u64::from(datagram_bytes);
         let window = self.window_bytes(datagram_bytes);
@@ -155,8 +153,8 @@ impl Steering {
         (paths.next_sound(), false)
     }
 
-    /// A burst goes out, whose packets are in flight by now. Says how it is to be marked: with `ecn`, or as the
-    /// controller wants it.
+    /// Notes a sent burst, whose packets are in flight by now. Returns its ECN codepoint: `ecn`, or the controller's
+    /// choice.
     pub fn sent(
         &mut self,
         cfg: &Config,
@@ -184,14 +182,14 @@ impl Steering {
         ecn
     }
 
-    /// The peer has a packet.
+    /// Notes an acknowledged packet.
     pub fn acked(&mut self, cfg: &Config, sent: &SentPacket) {
         let timeout_ns = self.idle_timeout_ns(cfg);
         self.flow.paths.acked(sent.path, sent.sent_at, sent.attempt > 0, timeout_ns);
         self.flow.acked_bytes += u64::from(sent.bytes);
     }
 
-    /// A packet is lost, and in flight no more.
+    /// Notes a lost packet, no longer in flight.
     pub fn lost(&mut self, now: Nanos, sent: &SentPacket, kind: LossKind, in_flight_bytes: u64) {
         let SentPacket { sent_at, bytes, path, .. } = *sent;
         self.flow.lost(kind);
@@ -204,17 +202,17 @@ impl Steering {
         }
     }
 
-    /// A later packet on the same path was acknowledged.
+    /// True if a later packet on the same path was acknowledged.
     pub fn was_overtaken(&self, sent: &SentPacket) -> bool {
         self.flow.paths.was_overtaken(sent.path, sent.sent_at)
     }
 
-    /// The share of the receiver's buffer may shrink.
+    /// Takes the share of the receiver's buffer, which may shrink.
     pub fn buffer_told(&mut self, buffer_bytes: u32) {
         self.buffer_bytes = buffer_bytes;
     }
 
-    /// The round trip that an acknowledgement's state measures. It was read at `now` and had `arrived` before.
+    /// The round trip (ns) that an acknowledgement's state measures. It was read at `now` and had `arrived` before.
     pub fn take_rtt(&mut self, now: Nanos, arrived: Nanos, state: &AckState) -> Option<Nanos> {
         if state.flags & ACK_ECHO == 0 || state.echo_sent_at_ns == self.echo_last {
             return None;
@@ -225,7 +223,7 @@ impl Steering {
         Some(rtt)
     }
 
-    /// A round trip without the time that packet and acknowledgement waited for processes.
+    /// A round trip (ns) without the time that packet and acknowledgement waited for processes.
     fn measure(
         &mut self,
         now: Nanos,
@@ -239,13 +237,13 @@ impl Steering {
         Some(rtt.into())
     }
 
-    /// An acknowledgement names packets of this path, the last one sent then.
+    /// Notes a record that names packets of a path, with their send time.
     pub fn note_acked(&mut self, echo: &Echo) {
         self.flow.paths.note_acked(echo.path, echo.sent_at_ns);
     }
 
-    /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. Says how many of
-    /// these were marked.
+    /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. Returns how many of these were
+    /// marked.
     pub fn echoed(
         &mut self,
         (now, arrived): (Nanos, Nanos),
@@ -274,7 +272,7 @@ impl Steering {
         ce_bytes
     }
 
-    /// Tells the controller of an acknowledgement, except for what its records have told.
+    /// Tells the controller of an acknowledgement, except for the part in its records.
     pub fn feed_back(
         &mut self,
         now: Nanos,
@@ -314,7 +312,7 @@ impl Steering {
         }
     }
 
-    /// The receiver has counted so many spurious repetitions in all; says how many are new.
+    /// Takes the receiver's total of spurious repetitions; returns how many are new.
     pub fn take_spurious(&mut self, spurious: u16) -> u64 {
         let new = spurious.wrapping_sub(self.spurious_seen);
         if new >= 1 << 15 {
@@ -325,37 +323,37 @@ impl Steering {
         new.into()
     }
 
-    /// Probes were not answered: all paths may be tried again.
+    /// Probes went unanswered: lets all paths be tried again.
     pub fn forgive(&mut self) {
         self.flow.paths.forgive();
     }
 
-    /// An acknowledgement that came on `path` answers a probe on the same.
+    /// Notes that an acknowledgement on `path` answers a probe on the same path.
     pub fn answered(&mut self, path: u8, after_silence: bool) {
         self.flow.paths.answered(path.into(), after_silence);
     }
 
-    /// What is in flight is not acknowledged in time.
+    /// Notes that no acknowledgement came in time.
     pub fn timed_out(&mut self, timeout: &Timeout) {
         if let Some(cc) = &mut self.cc {
             cc.on_timeout(timeout);
         }
     }
 
-    /// When more may go, as far as only time has to pass for that; [`Nanos::MAX`] for nothing to wait for.
+    /// Time at which more may go, if that only takes time; [`Nanos::MAX`] if no wait is needed.
     pub fn opens_at(&self) -> Nanos {
         let or_never = |at: Nanos| if at == 0 { Nanos::MAX } else { at };
         or_never(self.pace_at).min(or_never(self.hosts.opens_at))
     }
 
-    /// Time has passed.
+    /// Runs the controller's timer.
     pub fn timer(&mut self, now: Nanos) {
         for at in [&mut self.pace_at, &mut self.hosts.opens_at] {
             *at = if *at <= now { 0 } else { *at };
         }
     }
 
-    /// Gives memory back. Only for who has nothing outstanding.
+    /// Frees memory. Call it only while nothing is outstanding.
     pub fn reclaim(&mut self) {
         self.flow.reclaim();
     }
@@ -365,7 +363,7 @@ impl Steering {
         self.flow.path_kib()
     }
 
-    /// A snapshot, with what is counted here.
+    /// A snapshot, with the counters kept here.
     pub fn view(&self) -> FlowView {
         FlowView {
             window_bytes: self.cc.as_ref().map_or(0, |cc| cc.window_bytes()),

@@ -1,4 +1,4 @@
-//! Which timer of a peer is due, and whom it concerns (protocol.md §7).
+//! The timers of a peer: the next one due, and what each does when it expires (protocol.md §7).
 
 use super::session::Due;
 use super::{Core, Peer, Phase};
@@ -7,12 +7,12 @@ use crate::host::{EndReason, Host, OpError};
 use crate::units::Nanos;
 
 impl Peer {
-    /// Time after which silence is worth a probe. A busy peer answers late: to ask it again makes it busier.
+    /// Silence (ns) after which to probe. A busy peer answers late, and another probe makes it busier.
     pub(super) fn probe_timeout_ns(&self, core: &Core) -> Nanos {
         self.tx.steering.probe_timeout_ns(&core.cfg)
     }
 
-    /// When this peer wants to be woken; `Nanos::MAX` for never.
+    /// Time of this peer's next wake-up; `Nanos::MAX` for never.
     pub(crate) fn next_wake(&self, core: &Core) -> Nanos {
         let mut at = self.session.next_at().unwrap_or(Nanos::MAX);
         match self.session.phase() {
@@ -42,12 +42,12 @@ impl Peer {
         self.live.keepalive_at(&core.cfg, self.tx.starved().then_some(self.active_at))
     }
 
-    /// Timers that are due at `now`.
+    /// Runs the timers that are due at `now`.
     pub(crate) fn on_timer<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         match self.session.phase() {
             Phase::Idle => {}
             Phase::Opening => {
-                // A hello that cannot be sent stays due, and is excused once.
+                // A hello that cannot be sent stays due: excuse it only once.
                 if self.live.excuse(&core.cfg, self.session.next_at(), now) {
                     self.session.put_off(now);
                 }

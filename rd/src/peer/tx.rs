@@ -1,4 +1,4 @@
-//! Which data packets leave: repetitions, bundles, segments (protocol.md §4, §5).
+//! The choice of the next data packet: repetitions, bundles, segments (protocol.md §4, §5).
 
 use super::flight::Content;
 use super::outbox::Transfer;
@@ -20,8 +20,8 @@ const BURST_DATAGRAMS: u32 = 64;
 /// Bundles in flight beyond which further small messages wait for an acknowledgement or for a
 /// full datagram (protocol.md §5.2).
 const BUNDLES_IN_FLIGHT: u32 = 2;
-/// Operations under way, the new one included, up to which a small message goes at once: who has no more
-/// waits for an answer, and for an acknowledgement that comes with it.
+/// Operations under way, including the new one, up to which a small message goes at once: an application with no more
+/// waits for an answer, which carries the acknowledgement.
 const OPERATIONS_AT_ONCE: u32 = 2;
 
 impl Peer {
@@ -50,8 +50,8 @@ impl Peer {
         burst: &mut TxBurst,
     ) -> bool {
         let Some((place, entry)) = self.tx.flight.next_retry() else { return false };
-        // All others wait for the lowest one. What is known of those in flight may end before
-        // them, so that nothing else would ever make room.
+        // All others wait for the lowest one. Acknowledgements may not reach those in flight, so nothing else would
+        // ever make room.
         let is_lowest = place == 0 && !self.tx.steering.is_paced(now);
         if !is_lowest && !self.windows_take(now, u64::from(entry.bytes)) {
             if mutant(Mutant::DropsRetransmissionsAtAClosedWindow) {
@@ -60,7 +60,7 @@ impl Peer {
             return false;
         }
         self.tx.flight.take_retry();
-        // A packet that is late already tries no bad path.
+        // A late packet tries no bad path.
         let (path, _) = self.tx.steering.next_path(&core.cfg, now, false);
         let psn = self.tx.flight.una().plus(place as u32);
         let attempt = entry.attempt.saturating_add(1);
@@ -93,7 +93,7 @@ impl Peer {
         }
     }
 
-    /// Tells all who have to know that a burst goes out, and arms the timers that guard it.
+    /// Notes a sent burst in all parts, and arms the timers that guard it.
     fn note_burst(&mut self, core: &Core, now: Nanos, burst: &mut TxBurst, repeated: bool) {
         burst.to = self.name;
         self.touch(now);
@@ -154,7 +154,7 @@ impl Peer {
         true
     }
 
-    /// The application waits for the only message of a bundle of `count` records, and nothing else is under way
+    /// True if the application waits for the only message of a bundle of `count` records, and nothing else is under way
     /// to the peer: no later acknowledgement comes anyway.
     fn awaits_only(&self, core: &Core, first: u64, count: u16) -> bool {
         let awaited = |record: &TxRecord| match *record {
@@ -218,7 +218,7 @@ impl Peer {
         }
     }
 
-    /// Asks who is at the peer's address, once it answers.
+    /// Asks for the owner of the peer's address, once it answers.
     fn settle_doubt<H: Host>(&mut self, host: &mut H) {
         if self.doubted && self.live.is_answering() && self.seals.is_some() {
             self.seals = self.seals.filter(|_| host.shares_memory(self.name));
@@ -226,8 +226,8 @@ impl Peer {
         }
     }
 
-    /// Whether a segment is sealed the first time that it is sent. Once it may be lost, a copy of it is
-    /// better than waiting for what may be read still.
+    /// Whether to seal a segment when it is first sent. Once it may be lost, a copy is better than waiting for one that
+    /// may still be read.
     fn is_sealed_when(&self, len_bytes: u16, eager: bool) -> bool {
         !eager && !self.doubted && self.seals.is_some_and(|seals| len_bytes >= seals.least_bytes)
     }
@@ -265,7 +265,7 @@ impl Peer {
         op.unacked += 1;
         op.sent_bytes += u64::from(len);
         let h = self.data_header(now, psn, path, 0, flags);
-        // The end of a message most often leaves room for what its beginning was waiting with.
+        // The last segment most often has room for an acknowledgement that waits.
         let fits = usize::from(self.segment_room(t.eager)) >= usize::from(len) + ACK_BYTES;
         let ack = match t.eager && last && fits {
             true => self.riding_ack(core, now),

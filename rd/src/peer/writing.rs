@@ -1,4 +1,4 @@
-//! Writing data packets: headers, records, and which payload goes with them (protocol.md §4, §5).
+//! Writing of data packets: headers, records and payload (protocol.md §4, §5).
 
 use super::bundle::{bundled, msg_header, wire_record};
 use super::flight::Content;
@@ -50,8 +50,8 @@ pub(super) fn emit_bundle<'a, H: Host>(
     payload.finish(core, burst)
 }
 
-/// Writes one segment, with what rides on it; returns its bytes. With `protected`, payloads have checksums; with
-/// `may_seal`, it has a seal when it is sent for the first time.
+/// Writes one segment, with a piggybacked acknowledgement if due; returns its bytes. With `protected`, payloads have
+/// checksums; with `may_seal`, its first transmission has a seal.
 pub(super) fn emit_segment<H: Host>(
     core: &mut Core,
     host: &mut H,

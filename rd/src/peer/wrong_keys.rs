@@ -1,7 +1,7 @@
-//! Wrong keys of peers (protocol.md §9.7): an address that tries many is answered ever more slowly.
+//! Wrong keys of peers (protocol.md §9.7): the endpoint answers an address that tries many ever more slowly.
 //!
-//! What is slow is the refusals alone. But a right key shows at once, so trying many at the same time would still
-//! be fast: an address to which too many refusals are due waits with its next key that has not proven right.
+//! Only refusals are slow. A right key shows at once, so trying many at the same time would still be fast. So an
+//! address with too many refusals due must wait before its next unproven key.
 
 use crate::units::{MILLISECOND, Nanos, SECOND};
 use crate::wire::remote::{Answer, Targets};
@@ -9,27 +9,27 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 
-/// Wrong keys of an address that are answered at once.
+/// Wrong keys of an address that get an answer at once.
 const FREE: u32 = 16;
-/// Pause before the next one's answer; it doubles with each.
+/// Pause before the answer to the next one; it doubles with each.
 const FIRST_PAUSE_NS: Nanos = MILLISECOND;
 /// The longest pause is the first one doubled so often: 1.024 s.
 const DOUBLINGS: u32 = 10;
-/// With so many pauses ahead, an address tries no more keys.
+/// With so many pauses ahead, an address may try no more keys.
 const PAUSES_MAX: u64 = 16;
 /// The table forgets an address that has used no wrong key for so long.
 const FORGET_NS: Nanos = 600 * SECOND;
-/// Addresses remembered; a newcomer takes over the place, and the count, of the one that has been quiet longest.
+/// Most addresses kept; a newcomer takes over the place, and the count, of the one that has been quiet longest.
 const ADDRESSES_MAX: usize = 256;
-/// Keys remembered of a session because they were right.
+/// Most right keys kept of a session.
 const PROVEN_MAX: usize = 16;
 
-/// What an address has tried.
+/// The tries of an address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tries {
     count: u32,
     last_at: Nanos,
-    /// When the last of its refusals goes out.
+    /// Time of its last refusal.
     due_at: Nanos,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct WrongKeys {
     by_address: BTreeMap<IpAddr, Tries>,
 }
 
-/// Who has one IPv6 address has all of its subnet.
+/// The network of an address: who has one IPv6 address has all of its /64.
 fn network(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -57,7 +57,7 @@ fn network(ip: IpAddr) -> IpAddr {
 }
 
 impl WrongKeys {
-    /// A peer at this address has used a wrong key. When it is to hear of it, which may be now.
+    /// Counts a wrong key of a peer at this address. Returns the time of its refusal, which may be now.
     pub(super) fn note(&mut self, ip: IpAddr, now: Nanos) -> Nanos {
         let ip = network(ip);
         let mut tries = self.by_address.remove(&ip).unwrap_or_else(|| self.room());
@@ -71,8 +71,8 @@ impl WrongKeys {
         tries.due_at
     }
 
-    /// What a newcomer begins with: nothing, or in a full table what another has tried, so that many
-    /// addresses are of no use.
+    /// The tries that a newcomer begins with: none, or in a full table those of another, so that many addresses are of
+    /// no use.
     fn room(&mut self) -> Tries {
         let quietest = self.by_address.iter().min_by_key(|(_, tries)| tries.last_at);
         match quietest.map(|(ip, _)| *ip) {
@@ -83,7 +83,7 @@ impl WrongKeys {
         }
     }
 
-    /// When peers at this address may try the next key, unless that is now.
+    /// Time at which peers at this address may try the next key, unless that is now.
     pub(super) fn opens_at(&self, ip: IpAddr, now: Nanos) -> Option<Nanos> {
         let tries = self.by_address.get(&network(ip))?;
         let at = tries.due_at.saturating_sub(PAUSES_MAX * tries.pause_ns());
@@ -91,22 +91,22 @@ impl WrongKeys {
     }
 }
 
-/// What a session has to do with keys.
+/// The keys of a session.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     /// The last [`PROVEN_MAX`] that were right.
     proven: Vec<u64>,
-    /// Where the next one goes.
+    /// The place of the next one.
     next: usize,
-    /// Refusals and when they go out, in order; bounded by the order window, as their orders are not granted
-    /// again before, and by [`PAUSES_MAX`].
+    /// Refusals with their times, in order. Bounded by the order window, since their orders are granted again only
+    /// later, and by [`PAUSES_MAX`].
     refusals: VecDeque<(Nanos, Answer)>,
-    /// A request waits until its key may be tried.
+    /// Time at which the waiting request may try its key.
     opens_at: Option<Nanos>,
 }
 
 impl Keys {
-    /// A request with these keys was met.
+    /// Notes a met request with these keys.
     pub(super) fn prove(&mut self, targets: &Targets) {
         for target in targets.as_slice() {
             if self.proven.contains(&target.key) {
@@ -120,7 +120,7 @@ impl Keys {
         }
     }
 
-    /// All of these were right before. If not, the request that has them waits until then.
+    /// True if all of these were right before. If not, their request waits until `opens_at`.
     pub(super) fn are_proven(&mut self, targets: &Targets, opens_at: Nanos) -> bool {
         let proven = targets.as_slice().iter().all(|target| self.proven.contains(&target.key));
         if !proven {
@@ -129,7 +129,7 @@ impl Keys {
         proven
     }
 
-    /// A refusal goes out at `due_at`.
+    /// Queues a refusal for `due_at`.
     pub(super) fn delay(&mut self, due_at: Nanos, answer: Answer) {
         self.refusals.push_back((due_at, answer));
     }
@@ -139,17 +139,17 @@ impl Keys {
         !self.refusals.is_empty()
     }
 
-    /// A refusal whose time has come.
+    /// Takes a refusal that is due.
     pub(super) fn take_refusal(&mut self, now: Nanos) -> Option<Answer> {
         self.refusals.pop_front_if(|(at, _)| *at <= now).map(|(_, answer)| answer)
     }
 
-    /// The time of a request that waited has come.
+    /// True, once, when the waiting request may go on.
     pub(super) fn opens(&mut self, now: Nanos) -> bool {
         self.opens_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// When something of this is due; [`Nanos::MAX`] for never.
+    /// Time at which one of these is due; [`Nanos::MAX`] for never.
     pub(super) fn wake_at(&self) -> Nanos {
         let refusal = self.refusals.front().map(|(at, _)| *at);
         [refusal, self.opens_at].into_iter().flatten().fold(Nanos::MAX, Nanos::min)

@@ -19,7 +19,7 @@ pub const NACK_RANGES_MAX: usize = 64;
 /// Most per-packet echoes in one packet.
 pub const ECHOES_MAX: usize = 48;
 
-/// What every acknowledgement says. All of it is absolute, so any one replaces older ones.
+/// The state in every acknowledgement. All of it is absolute, so a newer one replaces older ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AckState {
     /// The lowest PSN not received.
@@ -93,8 +93,7 @@ impl AckState {
     }
 }
 
-/// Received packets that follow each other and were sent in one burst, for controllers that want
-/// a record of every packet.
+/// A run of received packets of one burst, for controllers that want a record of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Echo {
     /// The first of them.
@@ -105,9 +104,9 @@ pub struct Echo {
     pub hold_ns: u32,
     /// The path they took.
     pub path: u8,
-    /// How many there are, at least 1.
+    /// Number of packets, at least 1.
     pub count: u8,
-    /// How many of them carried a congestion mark.
+    /// Number of them that carried a congestion mark.
     pub ce: u8,
 }
 
@@ -118,7 +117,7 @@ pub struct NackRange {
     pub first_psn: u32,
     /// How many, at least 1.
     pub count: u16,
-    /// A switch cut their payload off: the attempt of the transmission that it happened to.
+    /// The attempt of the transmission, if a switch cut their payload off.
     pub trimmed: Option<u8>,
 }
 

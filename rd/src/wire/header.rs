@@ -1,4 +1,4 @@
-//! The common header: EETH's four fields first, then what UD hides (protocol.md §2.1).
+//! The common header: EETH's four fields first, then fields that UD hides (protocol.md §2.1).
 
 use super::{Malformed, Reader};
 use crate::mutants::{Mutant, mutant};
@@ -6,16 +6,16 @@ use alloc::vec::Vec;
 
 /// Bytes of the common header.
 pub const HEADER_BYTES: usize = 32;
-/// Where the header checksum lies.
+/// Offset of the header checksum.
 const CRC_AT: usize = 28;
 /// Protocol version in the header, at most [`VERSION_MAX`].
 pub const VERSION: u8 = 2;
 /// Largest version: the field has 3 bits.
 pub const VERSION_MAX: u8 = 7;
-/// What a kind's number may be: the field has 4 bits.
+/// Largest number of a kind: the field has 4 bits.
 const KIND_BITS: u8 = 15;
 
-/// What a packet is for (protocol.md §2.2).
+/// The purpose of a packet (protocol.md §2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PacketKind {
@@ -71,7 +71,7 @@ pub const FLAG_ACK_REQUEST: u8 = 0x01;
 pub const FLAG_PAYLOAD_CRC: u8 = 0x02;
 /// A segment of an eager message: a message header follows the common header.
 pub const FLAG_EAGER: u8 = 0x04;
-/// A segment of a read whose bytes are not what was asked for: the memory is gone.
+/// A segment of a read with invalid bytes: the memory is gone.
 pub const FLAG_VOID: u8 = 0x08;
 /// An acknowledgement state follows the message header of an eager segment.
 pub const FLAG_ACK: u8 = 0x10;
@@ -87,7 +87,7 @@ pub const SEAL_BYTES: usize = 8;
 pub struct Header {
     /// EETH Type: the packet belongs to a long message.
     pub long: bool,
-    /// What the packet is for.
+    /// The packet's kind.
     pub kind: PacketKind,
     /// `FLAG_*`.
     pub flags: u8,
@@ -192,7 +192,7 @@ pub(crate) fn names_kind(first: u8, kind: PacketKind) -> bool {
     first & KIND_BITS == kind as u8
 }
 
-/// Whether a seal holds: the payload before it is what its sender wanted to be read.
+/// Whether a seal holds, so that the payload before it is valid.
 #[must_use]
 pub fn seal_holds(seal: &[u8]) -> bool {
     seal.len() == SEAL_BYTES

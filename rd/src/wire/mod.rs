@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What has not been read.
+    /// The unread bytes.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest

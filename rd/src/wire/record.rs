@@ -21,7 +21,7 @@ const CTS: u8 = 3;
 const MATCHED: u8 = 4;
 const ACK: u8 = 5;
 
-/// What every message says of itself.
+/// The fields of every message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MsgHeader {
     /// Send order.
@@ -47,7 +47,7 @@ pub struct Cts {
     pub op: u32,
     /// Msg_ID to put into the data packets.
     pub msg_id: u16,
-    /// Where in the message the link starts, in bytes.
+    /// Offset of the link in the message, in bytes.
     pub base_bytes: u64,
     /// Length of the link, at most 1 GiB.
     pub len_bytes: u32,
@@ -71,7 +71,7 @@ pub enum Record {
         /// Send order of the message.
         order: u32,
     },
-    /// Acknowledgement state riding along.
+    /// Piggybacked acknowledgement state.
     Ack(AckState),
     /// A request to the reader's memory.
     Request(RemoteRequest),

@@ -13,7 +13,7 @@ pub const READ_MAX_BYTES: u64 = 1 << 30;
 
 /// The request carries remote completion data.
 const FLAG_DATA: u8 = 0x02;
-/// Where the flags hold the number of targets, less one.
+/// Lowest bit of the number of targets, less one, in the flags.
 const COUNT_SHIFT: u8 = 4;
 
 /// Record kinds.
@@ -27,7 +27,7 @@ pub(super) const DONE: u8 = 11;
 /// One stretch of a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Target {
-    /// Where it begins: a virtual address, or an offset into the region, as the peer's region says.
+    /// Its start: a virtual address, or an offset into the region, as the peer's region defines.
     pub addr: u64,
     /// Its length in bytes.
     pub len_bytes: u64,
@@ -44,7 +44,7 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// `None` if there are none or too many, or their lengths do not add up.
+    /// `None` if there are none or too many, or the sum of their lengths overflows.
     #[must_use]
     pub fn new(targets: &[Target]) -> Option<Targets> {
         if targets.is_empty() || targets.len() > TARGETS_MAX {
@@ -62,7 +62,7 @@ impl Targets {
         &self.list[..usize::from(self.count)]
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all of them together.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
@@ -88,7 +88,7 @@ impl Targets {
     }
 }
 
-/// What becomes of the memory in an atomic request.
+/// The effect of an atomic request on the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// It is changed.
@@ -99,7 +99,7 @@ pub enum Form {
     Compare,
 }
 
-/// An atomic operation. The engine hands numbers on; what they mean is the drivers' affair.
+/// An atomic operation. The engine only passes the numbers on; the drivers interpret them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Atomic {
     /// Operation, numbered as in `fi_atomic(3)`.
@@ -127,14 +127,14 @@ impl Atomic {
     }
 }
 
-/// What a request asks for.
+/// The action of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// To put the bytes that come with it there.
+    /// Writes the bytes that come with it.
     Write,
     /// The same, with bytes that wait for permission.
     WriteLater,
-    /// To send the bytes that are there, under this Msg_ID if they do not fit into an answer.
+    /// Reads the memory; bytes that do not fit into an answer come under this Msg_ID.
     Read(u16),
     /// See [`Atomic`].
     Atomic(Atomic),
@@ -147,13 +147,13 @@ pub struct RemoteRequest {
     pub order: u32,
     /// The initiator's number for the operation, echoed in the answer.
     pub op: u32,
-    /// What is asked for.
+    /// The action.
     pub action: Action,
     /// Bytes that come with it in the bundle.
     pub operand_bytes: u16,
     /// Remote completion data.
     pub data: Option<u64>,
-    /// Which memory.
+    /// The memory.
     pub targets: Targets,
 }
 
@@ -219,7 +219,7 @@ impl RemoteRequest {
         if request.is_consistent() { Ok(request) } else { Err(Malformed) }
     }
 
-    /// What comes with the request has the length that its targets ask for.
+    /// True if the operand has the length that the targets ask for.
     fn is_consistent(&self) -> bool {
         let (targets, operand) = (self.targets.len_bytes(), u64::from(self.operand_bytes));
         match self.action {
@@ -235,7 +235,7 @@ impl RemoteRequest {
     }
 }
 
-/// Why a request was refused (protocol.md §9.6).
+/// The reason for refusing a request (protocol.md §9.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Refusal {
@@ -284,11 +284,11 @@ pub struct Answer {
     pub op: u32,
     /// Msg_ID that a read named; 0 for others.
     pub msg_id: u16,
-    /// Why it was refused.
+    /// The refusal, if it was refused.
     pub refusal: Option<Refusal>,
     /// Bytes that come with it in the bundle.
     pub len_bytes: u16,
-    /// Of a refused read: bytes that were sent under its Msg_ID.
+    /// For a refused read: bytes sent under its Msg_ID.
     pub sent_bytes: u32,
 }
 

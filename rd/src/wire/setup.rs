@@ -23,7 +23,7 @@ pub struct Greeting {
     pub features: u32,
     /// The session id by which the writer wants to be addressed.
     pub session: u64,
-    /// What names the writer in its probes and goodbyes, which may reach a stranger.
+    /// The writer's id in its probes and goodbyes, which may reach a stranger.
     pub asker: u64,
     /// The writer's epoch: grows with every process at this name.
     pub epoch: u64,
@@ -37,7 +37,7 @@ pub struct Greeting {
     pub datagram_bytes: u16,
     /// Paths the writer sprays over.
     pub paths: u16,
-    /// What the writer's controller needs from the receiver.
+    /// The acknowledgement policy that the writer's controller needs from the receiver.
     pub ack_policy: AckPolicy,
     /// Bytes that may be in flight towards the writer.
     pub window_bytes: u32,
@@ -149,7 +149,7 @@ impl Asker {
 /// Body of a goodbye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goodbye {
-    /// Who leaves.
+    /// The writer.
     pub asker: Asker,
     /// Its final acknowledgement state.
     pub ack: AckState,
@@ -197,7 +197,7 @@ impl VersionNotice {
     }
 }
 
-/// What a hello tells in every version (protocol.md §3.4).
+/// The part of a hello that is the same in every version (protocol.md §3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignHello {
     /// Its version.
@@ -209,7 +209,7 @@ pub struct ForeignHello {
 }
 
 impl ForeignHello {
-    /// Where the session id of a greeting begins: its features come first.
+    /// Offset of the session id of a greeting, after its features.
     const SESSION_AT: usize = HEADER_BYTES + 4;
 
     /// Reads a hello of another version; `None` for any other datagram.

@@ -1,4 +1,4 @@
-//! Which libfabric and which provider a program gets, and erd's counters as proof of what it carried.
+//! The libfabric and the provider of a program, and erd's counters as proof of what it carried.
 
 use crate::layout::Layout;
 use crate::process::Job;

@@ -1,4 +1,4 @@
-//! Where things are: the repository, its target directory, and what xtask keeps there.
+//! Paths of the repository, its target directory, and the folders that xtask keeps there.
 
 use crate::process::Job;
 use anyhow::{Context, Result};

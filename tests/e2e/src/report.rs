@@ -1,4 +1,4 @@
-//! What the steps of a run came to: a line for each as it ends, a table, and the closing line.
+//! The report of a run: a line for each step as it ends, a table, and the closing line.
 
 use crate::process::append;
 use anyhow::{Result, bail};

@@ -1,4 +1,4 @@
-//! What the fuzz targets run, shared with the test that replays their corpus.
+//! The bodies of the fuzz targets, shared with the test that replays their corpus.
 
 use super::app::Class;
 use super::ledger::{Outgoing, Rules};

@@ -1,4 +1,4 @@
-//! What truly happened in a run, and the judgement of every report that an engine makes of it.
+//! The ledger of a run: its facts, and the judgement of every report that an engine makes.
 //!
 //! One ledger serves all endpoints, so a report of one side is held against the facts of the
 //! other. A wrong report panics: the caller prints the seed.

@@ -1,5 +1,5 @@
-//! Which seeds a test runs: `FAULTS_SEEDS=500` sets how many, `FAULTS_BASE=n` the first of them; `FAULTS_SEED=n` replays
-//! one.
+//! The seeds that a test runs: `FAULTS_SEEDS=500` sets how many, `FAULTS_BASE=n` the first of them; `FAULTS_SEED=n`
+//! replays one.
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,4 +1,4 @@
-//! What the kernel can do for sockets, and how well it keeps time and gives time.
+//! Checks of the kernel: socket features, clock and scheduling.
 
 use super::{Finding, Host};
 use crate::info::port_options;

@@ -1,4 +1,4 @@
-//! Whether libfabric finds the provider.
+//! Checks whether libfabric finds the provider.
 
 use super::{Finding, Host};
 use std::env;

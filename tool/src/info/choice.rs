@@ -1,4 +1,4 @@
-//! What a program that asks for nothing gets, and why.
+//! The defaults of a program that asks for nothing, and their reasons.
 
 use crate::text;
 use erd_core::place::{self, Criteria};

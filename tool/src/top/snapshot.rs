@@ -1,4 +1,4 @@
-//! What the processes of this host tell of their flows (`erd_core::monitor` has the format).
+//! Snapshots of the flows of this host's processes (`erd_core::monitor` has the format).
 
 use crate::system::System;
 use crate::text::harmless;

@@ -1,9 +1,7 @@
-//! What is linked into the shared object and the command: a CycloneDX list of it, and the licences'
-//! texts.
+//! The components linked into the shared object and the command: a CycloneDX list, and the texts of their licences.
 //!
-//! From what cargo knows, in few lines. cargo-cyclonedx and cargo-about take 3 to 6 minutes each to build on two
-//! cores. The first writes a list beside each manifest of the workspace, with this machine's paths as
-//! identifiers.
+//! Made from cargo's metadata: cargo-cyclonedx and cargo-about take 3 to 6 minutes each to build on two cores. The
+//! first also writes a list beside each manifest of the workspace, with this machine's paths as identifiers.
 
 use crate::deps;
 use anyhow::{Context, Result};

@@ -1,8 +1,8 @@
 //! Messages whose receives are in another library's receive context ([`crate::foreign`]).
 //!
-//! A message is first kept as unexpected, no matter who made the step in which it came. When the owner
-//! next calls, it is asked for the receive, outside the endpoint's lock. Without one the message is
-//! queued with the owner, by a key, and comes back when the owner starts or discards it.
+//! The endpoint first keeps a message as unexpected, whichever thread received it. On the owner's next call it asks the
+//! owner for the receive, outside its own lock. Without a receive it queues the message with the owner, by a key, until
+//! the owner starts or discards it.
 
 use super::queue::Unexpected;
 use crate::cause::Cause;
@@ -18,23 +18,23 @@ use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
-/// An endpoint, as an owner sees it that has queued messages of its.
+/// An endpoint whose messages an owner has queued, as that owner sees it.
 pub trait Queued: Send + Sync {
-    /// The owner has a receive for a message.
+    /// Starts a message, for which the owner now has a receive.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such message, [`Error::Failed`] if the endpoint has failed.
     fn start(&self, message: u32, slip: Slip) -> Result<(), Error>;
 
-    /// Nobody wants a message.
+    /// Discards a message.
     fn discard(&self, message: u32);
 
-    /// Where the sender of a message is in the AV now.
+    /// The index of a message's sender in the AV now.
     fn source(&self, message: u32) -> Option<PeerIndex>;
 }
 
-/// The endpoints that have an owner, by the number that is in their messages' keys. An owner may
-/// hold a key for longer than the endpoint is there.
+/// The endpoints that have an owner, by the number in their messages' keys. An owner may hold a key for longer than the
+/// endpoint exists.
 static ENDPOINTS: RwLock<Endpoints> = RwLock::new(Endpoints { last: 0, all: BTreeMap::new() });
 
 struct Endpoints {
@@ -42,7 +42,7 @@ struct Endpoints {
     all: BTreeMap<u32, Weak<dyn Queued>>,
 }
 
-/// What an owner keeps of a message: the endpoint and the message, by number.
+/// An owner's key of a message: the numbers of endpoint and message.
 #[derive(Clone, Copy)]
 pub struct Key {
     pub endpoint: u32,
@@ -66,7 +66,7 @@ impl Key {
 /// The owner's context that an endpoint is bound to.
 pub struct Foreign {
     pub owner: Arc<dyn ReceiveOwner>,
-    /// The endpoint's.
+    /// The endpoint's number.
     pub number: u32,
     pub messages: HashMap<u32, Message>,
     /// Messages that the owner was not asked about, oldest first.
@@ -77,7 +77,7 @@ pub struct Foreign {
 
 pub struct Message {
     pub message: Unexpected,
-    /// The owner knows of it.
+    /// The owner knows the message.
     offered: bool,
     /// Its session ended before the payload came.
     pub void: Option<Cause>,
@@ -122,7 +122,7 @@ impl Foreign {
         }
     }
 
-    /// The owner did not answer, and is asked again later.
+    /// Takes a message back that the owner refused, to ask again later.
     pub fn take_back(&mut self, number: u32) {
         let Some(kept) = self.messages.get_mut(&number) else { return };
         kept.offered = false;
@@ -133,8 +133,7 @@ impl Foreign {
         }
     }
 
-    /// The payload of messages for which `is_gone` holds will never come. The owner cannot take back a message
-    /// that it knows of.
+    /// The payload of messages for which `is_gone` holds will never come. A message that the owner knows stays with it.
     pub fn void(&mut self, cause: Cause, is_gone: impl Fn(&Unexpected) -> bool) {
         self.messages.retain(|_, kept| {
             if is_gone(&kept.message) && kept.void.is_none() {
@@ -150,7 +149,7 @@ impl Foreign {
         self.messages.get(&number).map(|kept| kept.message.msg.peer)
     }
 
-    /// The owner has back what was lent for a receive that ends without a word.
+    /// Gives the owner back its loan for a receive that ends without a report.
     pub fn give_back(&self, op: &RecvOp) {
         if op.flags.intersects(Flags::PEER) {
             self.owner.give_back(op.context.0);
@@ -164,11 +163,11 @@ impl Drop for Foreign {
     }
 }
 
-/// The owner has a receive for the message that it had queued under `key`.
+/// Starts the message queued under `key`, for which the owner now has a receive.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is no such message, [`Error::Failed`] if its endpoint has failed. The
-/// receive is the owner's still.
+/// [`Error::Invalid`] if there is no such message, [`Error::Failed`] if its endpoint has failed. The owner keeps the
+/// receive then.
 pub fn start_queued(key: u64, slip: Slip) -> Result<(), Error> {
     let key = Key::of(key);
     let Some(endpoint) = key.endpoint() else {
@@ -178,14 +177,13 @@ pub fn start_queued(key: u64, slip: Slip) -> Result<(), Error> {
     endpoint.start(key.message, slip)
 }
 
-/// Nobody wants the message queued under `key`. One that is not there is no mistake: its
-/// endpoint may have been closed first.
+/// Discards the message queued under `key`. A missing one is no mistake: its endpoint may have closed first.
 pub fn discard_queued(key: u64) {
     let key = Key::of(key);
     key.endpoint().into_iter().for_each(|endpoint| endpoint.discard(key.message));
 }
 
-/// Where the sender of the message queued under `key` is in the AV now.
+/// The index in the AV of the sender of the message queued under `key`.
 #[must_use]
 pub fn source_of_queued(key: u64) -> PeerIndex {
     let key = Key::of(key);

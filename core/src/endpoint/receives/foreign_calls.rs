@@ -1,4 +1,4 @@
-//! What an endpoint asks the owner of its receives, another library, and what that asks of it.
+//! Calls between an endpoint and the owner of its receives (another library), in both directions.
 
 use super::foreign::{Foreign, Key, Queued};
 use crate::cause::Cause;
@@ -22,7 +22,7 @@ impl<O: Outside> Driver<O> {
         Some(Offer { number, source, tag, data, len_bytes })
     }
 
-    /// Brings the owner's receive to its message.
+    /// Joins the owner's receive with its message.
     ///
     /// # Errors
     /// [`Error::Invalid`]: there is no such message.
@@ -54,7 +54,7 @@ impl<O: Outside> Driver<O> {
 }
 
 impl Endpoint {
-    /// Asks the owner, which calls, for the receives of messages that have come.
+    /// Asks the owner, from within its own call, for the receives of messages that have come.
     pub(in crate::endpoint) fn ask_owner(&self) {
         let Some(owner) = self.srx_owner.get() else { return };
         let Some(_serving) = self.serving.try_lock() else { return };
@@ -97,7 +97,7 @@ impl Endpoint {
         self.if_sound(|driver| driver.host.receives.foreign().map(f)).flatten()
     }
 
-    /// Gives owners what has completed. One of them calls.
+    /// Hands owners their completions, from within a call of one of them.
     fn hand_over(&self) {
         let queues = self.if_sound(|driver| driver.host.queues());
         queues.iter().flatten().flatten().for_each(|cq| cq.hand_over());

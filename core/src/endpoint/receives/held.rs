@@ -1,4 +1,5 @@
-//! Payloads that came before their receives: copied when both the message is whole and its receive is there.
+//! Held buffers: payloads that came before their receives. The endpoint copies one when its message is whole and its
+//! receive is there.
 
 use super::queue::Unexpected;
 use super::under_way::UnderWay;
@@ -18,14 +19,14 @@ impl UnderWay {
         let len_bytes = usize::try_from(len_bytes).ok()?;
         let (handle, held) = self.helds.take()?;
         let more = len_bytes.saturating_sub(held.bytes.len());
-        // A buffer that is there already is not asked for.
+        // Memory that a buffer already has needs no check.
         let grows = len_bytes > held.bytes.capacity();
         if grows && (!self.room.has(more) || held.bytes.try_reserve_exact(more).is_err()) {
             self.helds.give_back(handle);
             return None;
         }
-        // The engine reports a message whole when each of its bytes was written, so nobody reads
-        // old contents, and only growth costs.
+        // The engine reports a message whole once each of its bytes was written. So nobody reads old contents, and only
+        // growth costs.
         if held.bytes.len() < len_bytes {
             held.bytes.resize(len_bytes, 0);
         }
@@ -34,7 +35,7 @@ impl UnderWay {
         Some(handle)
     }
 
-    /// What came with a request before its turn.
+    /// Takes the bytes that came with a request before its turn.
     pub fn take_kept(&mut self, token: RecvToken) -> Vec<u8> {
         let (handle, _) = Handle::from_token(token.0);
         let mut bytes = Vec::new();
@@ -56,7 +57,7 @@ impl UnderWay {
         self.helds.give_back(handle);
     }
 
-    /// A held payload has met its receive.
+    /// Joins a held payload with its receive.
     pub fn join(&mut self, handle: Handle, recv: Handle, msg: MsgRef) {
         let Some(held) = self.helds.get_mut(handle) else { return };
         held.msg = Some(msg);
@@ -79,7 +80,7 @@ impl UnderWay {
         self.recv_ended(recv, Ok(len_bytes));
     }
 
-    /// A held payload is whole, or will not be. Returns why its message is void, if no receive has met it.
+    /// Ends a held payload: it is whole, or never will be. Returns why its message is void, if no receive has met it.
     pub fn held_ended(&mut self, handle: Handle, error: Option<OpError>) -> Option<Cause> {
         let held = self.helds.get_mut(handle)?;
         let Some(error) = error else {

@@ -1,5 +1,5 @@
-//! Buffers that take messages until too little of them is left ([`Flags::MULTI_RECV`]), of endpoints and of
-//! shared receive contexts.
+//! Multi-receive buffers, which take messages until too little of them is left ([`Flags::MULTI_RECV`]), of endpoints
+//! and of shared receive contexts.
 
 use crate::cause::Cause;
 use crate::endpoint::ops::Buffers;

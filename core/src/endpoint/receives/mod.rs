@@ -1,15 +1,14 @@
-//! Where an endpoint's messages find their receives: among its own, in a shared receive context, or in another
-//! library's.
+//! The receives of an endpoint: its own, in a shared receive context, or in another library's.
 //!
-//! A message meets its receive when it arrives or when the receive is posted, whichever is later.
-//! The endpoint places its payload straight into the application's memory, unless that came before. Then it is
-//! in a held buffer until the message is whole and its receive is there.
+//! A message meets its receive when it arrives or when the receive is posted, whichever is later. The endpoint places
+//! its payload straight into the application's memory, unless the payload came first. Then a held buffer keeps it until
+//! the message is whole and its receive is there.
 //!
 //! - `own`, `shared`, `foreign`: the three kinds. Each has its messages, its lock and its calls;
 //! - `queue`: messages that wait for a receive; `many`: buffers that take many messages;
-//! - `under_way`: receives until they are reported; `held`: payloads that came before theirs;
-//! - `post`, `search`: what the application calls of its own receives; `shared_calls`, `foreign_calls`: what a
-//!   context and an owner call.
+//! - `under_way`: receives until they are reported; `held`: payloads that came before their receives;
+//! - `post`, `search`: the application's calls on the endpoint's own receives; `shared_calls`, `foreign_calls`: the
+//!   calls of a context and of an owner.
 
 pub(super) mod foreign;
 mod foreign_calls;
@@ -37,7 +36,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use under_way::UnderWay;
 
-/// What a message takes in a table of an owner's messages, each with its share of the places that are free.
+/// Bytes of one message in the table of an owner's messages, with its share of free places.
 const GROWTH_BYTES: usize = 8 * size_of::<foreign::Message>();
 
 /// See the module's text.
@@ -51,7 +50,7 @@ pub(super) enum Receives {
 }
 
 impl Receives {
-    /// A message's turn has come: see [`erd_rd::Host::arrived`].
+    /// Takes a message whose turn has come: see [`erd_rd::Host::arrived`].
     pub(super) fn arrived(&mut self, arrived: &Arrived, ops: &mut UnderWay) -> Verdict {
         let mut message = Unexpected::new(arrived);
         if let Receives::Own(own) = self
@@ -72,7 +71,7 @@ impl Receives {
         verdict
     }
 
-    /// The messages that can be looked for; `None` if an owner has the word of them.
+    /// The messages that a search covers; `None` if an owner has their receives.
     fn queue(&mut self) -> Option<&mut Queue> {
         match self {
             Receives::Own(own) => Some(&mut own.queue),
@@ -81,7 +80,7 @@ impl Receives {
         }
     }
 
-    /// A message was claimed with this context.
+    /// True if a message was claimed with this context.
     fn claims(&mut self, context: *mut c_void) -> bool {
         self.queue().is_some_and(|queue| queue.claims(context))
     }
@@ -118,7 +117,7 @@ impl Receives {
         }
     }
 
-    /// A session failed: receives that wait for that peer only would wait forever.
+    /// Fails the receives that wait for one peer only, whose session failed: they would wait forever.
     pub(super) fn fail_directed(&mut self, peer: PeerId, cause: Cause, ops: &mut UnderWay) {
         let Receives::Own(own) = self else { return };
         for posted in own.queue.matcher.take_posted(peer) {
@@ -127,7 +126,7 @@ impl Receives {
         }
     }
 
-    /// Messages wait until the application has read completions.
+    /// True if messages wait until the application has read completions.
     pub(super) fn wait_for_room(&self) -> bool {
         match self {
             Receives::Own(own) => own.starved,
@@ -136,24 +135,24 @@ impl Receives {
         }
     }
 
-    /// Whoever has the receives needs no call to be asked for them.
+    /// True unless asking for receives takes a call of their owner.
     pub(super) fn need_no_call(&self) -> bool {
         !matches!(self, Receives::Foreign(_))
     }
 
-    /// The context that has them.
+    /// The shared context that has the receives.
     pub(super) fn context(&self) -> Option<Arc<SharedReceives>> {
         if let Receives::Shared(shared) = self { Some(Arc::clone(&shared.srx)) } else { None }
     }
 
-    /// A receive ends without a word.
+    /// Gives an owner's receive back, which ends without a report.
     pub(super) fn give_back(&self, op: &RecvOp) {
         if let Receives::Foreign(foreign) = self {
             foreign.give_back(op);
         }
     }
 
-    /// Nobody waits any more, neither messages nor the endpoint's own receives.
+    /// Drops all that wait: messages and the endpoint's own receives.
     pub(super) fn abandon(&mut self) {
         if let Some(queue) = self.queue() {
             queue.matcher = Matcher::new(0, u32::MAX);

@@ -1,4 +1,4 @@
-//! The receives of an endpoint that has its own.
+//! An endpoint's own receives, and their matching.
 
 use super::queue::{Posted, Queue, Unexpected};
 use super::under_way::UnderWay;
@@ -19,13 +19,13 @@ pub struct Own {
 }
 
 impl Own {
-    /// With room for so many receives.
+    /// A queue with room for `size` receives.
     pub fn new(size: u32) -> Own {
         Own { queue: Queue::new(size), starved: false }
     }
 
-    /// The receive that takes a message now, if there is one. It is out of the matcher then,
-    /// unless it takes more messages.
+    /// The receive that takes a message now, if there is one. This removes it from the matcher, unless it takes more
+    /// messages.
     pub fn match_posted(&mut self, message: &Unexpected, ops: &mut UnderWay) -> Option<Handle> {
         let key = self.queue.matcher.find_posted(message.msg.peer, message.tag)?;
         let (recv, used_up) = match *self.queue.matcher.posted_mut(key).1 {
@@ -41,7 +41,7 @@ impl Own {
         Some(recv)
     }
 
-    /// Takes a receive out of the matcher, and stops watching over its peer if it is directed.
+    /// Takes a receive out of the matcher, and stops watching its peer if it is directed.
     pub fn take_out(&mut self, key: Key, ops: &mut UnderWay) -> Posted {
         let (pattern, posted) = self.queue.matcher.remove_posted(key);
         if let Some(peer) = pattern.source {
@@ -64,7 +64,7 @@ impl Own {
         Some(recv)
     }
 
-    /// The next message that is there already for a buffer, unless that takes no more, and the part for it.
+    /// The next waiting message for a buffer that takes more, and the part for it.
     pub fn next_part(
         &mut self,
         multi: Handle,
@@ -80,7 +80,7 @@ impl Own {
         Some((recv, self.queue.matcher.remove_unexpected(key)))
     }
 
-    /// The buffers that may take more, if enough completions were read for those that had to wait.
+    /// The buffers that had to wait and may take more, if enough completions were read.
     pub fn fed(&mut self, ops: &UnderWay) -> Vec<Handle> {
         if !self.starved || ops.rx.unread() >= UNREAD_MAX / 2 {
             return Vec::new();
@@ -89,7 +89,7 @@ impl Own {
         ops.multis.handles().collect()
     }
 
-    /// Where a buffer is posted.
+    /// The key and pattern of a posted buffer.
     pub fn place_of(&mut self, multi: Handle) -> Option<(Key, Pattern<PeerId>)> {
         let key = self.queue.matcher.search_posted(|posted| *posted == Posted::Many(multi))?;
         Some((key, *self.queue.matcher.posted_mut(key).0))

@@ -1,4 +1,4 @@
-//! Posting receives (`fi_msg(3)`, `fi_tagged(3)`), and bringing them to their messages.
+//! Posting receives (`fi_msg(3)`, `fi_tagged(3)`), and joining them with their messages.
 
 use super::Receives;
 use super::many::{MultiRecv, Part};
@@ -22,7 +22,7 @@ impl<O: Outside> Driver<O> {
     /// Posts a receive.
     ///
     /// # Errors
-    /// Why nothing was posted.
+    /// The reason why nothing was posted.
     pub fn post_recv(&mut self, request: &RecvRequest) -> Result<(), Error> {
         if !self.host.under_way.rx.is_bound() && self.owed.is_none() {
             return Err(Error::NoQueue);
@@ -55,8 +55,8 @@ impl<O: Outside> Driver<O> {
         Ok(())
     }
 
-    /// Receives have met messages that were there: tells the engine and the peers, if these are to be told now,
-    /// and says what has completed.
+    /// After receives have met waiting messages: tells the engine, and the peers if `transmit`, and reports
+    /// completions.
     pub(super) fn after_meeting(&mut self, transmit: bool) {
         let now = self.now_ns();
         self.settle();
@@ -83,7 +83,7 @@ impl<O: Outside> Driver<O> {
             || (self.owed.is_none() && self.host.under_way.rx.always_completes())
     }
 
-    /// Posts a receive of one message. True if it met one that was there already.
+    /// Posts a receive of one message. True if it met a waiting message.
     fn post_one(&mut self, request: &RecvRequest, at: Pattern<PeerId>) -> Result<bool, Error> {
         let recv = self.take_recv(request, Part::default())?;
         while let Receives::Own(own) = &mut self.host.receives
@@ -99,9 +99,9 @@ impl<O: Outside> Driver<O> {
         Ok(false)
     }
 
-    /// Posts a buffer of many messages. True if it met some that were there already.
+    /// Posts a buffer of many messages. True if it met waiting messages.
     fn post_many(&mut self, request: &RecvRequest, at: Pattern<PeerId>) -> Result<bool, Error> {
-        // Every part of it completes so, however the endpoint is bound later.
+        // Fixed for every part, however the endpoint is bound later.
         let mut asked = *request;
         if self.completes(request) {
             asked.flags |= Flags::COMPLETION;
@@ -112,8 +112,8 @@ impl<O: Outside> Driver<O> {
         Ok(self.fill(multi, at, None))
     }
 
-    /// Puts messages that are there already into a buffer, as many as it takes. One that takes more is posted from
-    /// then on; `posted` says where it was.
+    /// Puts waiting messages into a buffer, as many as it takes, and posts a buffer that takes more; `posted` is its
+    /// earlier key.
     fn fill(&mut self, multi: Handle, at: Pattern<PeerId>, posted: Option<Key>) -> bool {
         let mut started = false;
         while let Receives::Own(own) = &mut self.host.receives
@@ -132,7 +132,7 @@ impl<O: Outside> Driver<O> {
         started
     }
 
-    /// Gives messages that had to wait for room to the buffers that they belong to.
+    /// Gives messages that had to wait for room to their buffers.
     pub(in crate::endpoint) fn fill_many(&mut self) {
         let Receives::Own(own) = &mut self.host.receives else { return };
         for multi in own.fed(&self.host.under_way) {
@@ -143,10 +143,10 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// Cancels what was posted with this context.
+    /// Cancels the receive posted with this context.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if nothing was, [`Error::Unimplemented`] if another provider has the receives.
+    /// [`Error::NotFound`] if there is none, [`Error::Unimplemented`] if another provider has the receives.
     pub fn cancel(&mut self, context: *mut c_void) -> Result<(), Error> {
         let host = &mut self.host;
         let found = host.receives.cancel(context, &mut host.under_way)?;
@@ -155,7 +155,7 @@ impl<O: Outside> Driver<O> {
         if found { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// A receive waits for its messages.
+    /// Lets a receive wait for its messages.
     fn wait(&mut self, at: Pattern<PeerId>, posted: Posted) {
         let Receives::Own(own) = &mut self.host.receives else { return };
         let posted = own.queue.matcher.post(at, posted);
@@ -165,7 +165,7 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// Brings a receive and its message together. False if the message is void.
+    /// Joins a receive with its message. False if the message is void.
     fn start(&mut self, recv: Handle, message: &Unexpected) -> bool {
         let capacity_bytes = self.host.under_way.meet(recv, message);
         match message.held {
@@ -181,8 +181,7 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// The same for a receive that is this message's alone: it fails if the message is void, for whatever `cause`
-    /// is known.
+    /// The same for a receive of this message alone: it fails if the message is void, with `cause` if known.
     pub(super) fn bring(&mut self, recv: Handle, message: &Unexpected, cause: Option<Cause>) {
         if cause.is_some() || !self.start(recv, message) {
             self.host.under_way.meet(recv, message);

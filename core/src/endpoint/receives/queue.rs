@@ -1,4 +1,4 @@
-//! Messages that no receive was there for, and the receives that an endpoint has of its own.
+//! Queues of unexpected messages, and of an endpoint's own receives.
 
 use crate::cause::Cause;
 use crate::endpoint::ops::{Context, Handle};
@@ -20,7 +20,7 @@ pub struct Unexpected {
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub len_bytes: u64,
-    /// Where its payload is or will be; `None` if it waits at the sender.
+    /// The buffer of its payload; `None` if that waits at the sender.
     pub held: Option<Handle>,
 }
 
@@ -36,7 +36,7 @@ impl Unexpected {
     }
 }
 
-/// A message that a peek with [`crate::flags::Flags::CLAIM`] took aside.
+/// A message claimed by a peek with [`crate::flags::Flags::CLAIM`].
 pub struct Claimed {
     /// Identifies it: the context of the peek.
     pub context: Context,
@@ -45,15 +45,14 @@ pub struct Claimed {
     pub void: Option<Cause>,
 }
 
-/// What an endpoint keeps that has its own receives, or those of a shared context: there the receives are not in
-/// here.
+/// The queues of an endpoint with its own receives, or of one with a shared context, which keeps the receives itself.
 pub struct Queue {
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
     pub claimed: Vec<Claimed>,
 }
 
 impl Queue {
-    /// For so many receives. The engine's credits bound what is unexpected.
+    /// A queue for `posted_max` receives. The engine's credits bound the unexpected messages.
     pub fn new(posted_max: u32) -> Queue {
         Queue { matcher: Matcher::new(posted_max, u32::MAX), claimed: Vec::new() }
     }
@@ -71,20 +70,19 @@ impl Queue {
         }
     }
 
-    /// The payload of messages for which `is_gone` holds will never come. Returns those that are gone without
-    /// a word.
+    /// The payload of messages for which `is_gone` holds will never come. Returns those that end without a report.
     pub fn void(&mut self, cause: Cause, is_gone: impl Fn(&Unexpected) -> bool) -> Vec<Unexpected> {
         let claimed = self.claimed.iter_mut().filter(|claimed| is_gone(&claimed.message));
         claimed.for_each(|claimed| claimed.void = Some(cause));
         self.matcher.take_unexpected(|_, message| is_gone(message))
     }
 
-    /// A message was claimed with this context.
+    /// True if a message was claimed with this context.
     pub fn claims(&self, context: *mut c_void) -> bool {
         self.claimed.iter().any(|claimed| claimed.context.0 == context)
     }
 
-    /// Takes that message.
+    /// Takes the message claimed with this context.
     pub fn take_claimed(&mut self, context: *mut c_void) -> Option<Claimed> {
         let index = self.claimed.iter().position(|claimed| claimed.context.0 == context)?;
         Some(self.claimed.swap_remove(index))

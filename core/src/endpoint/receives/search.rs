@@ -1,4 +1,4 @@
-//! Looking for messages: [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`].
+//! Searches for messages: [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`].
 
 use super::many::Part;
 use super::queue::Claimed;
@@ -27,7 +27,7 @@ impl<O: Outside> Driver<O> {
             return self.take_claimed(request);
         }
         let EpHost { receives, under_way, .. } = &mut self.host;
-        // Looks at what is there, without progress: reading the queue for the answer makes it.
+        // Looks at waiting messages, without progress: reading the queue for the answer makes progress.
         let found = receives.queue().zip(at).and_then(|(queue, at)| Some((queue.find(at)?, queue)));
         let Some((key, queue)) = found else {
             let report = Report::new(request.context, request.completion_flags());
@@ -52,7 +52,7 @@ impl<O: Outside> Driver<O> {
         Ok(())
     }
 
-    /// [`Flags::CLAIM`] without [`Flags::PEEK`]: receives or discards what an earlier peek claimed.
+    /// [`Flags::CLAIM`] without [`Flags::PEEK`]: receives or discards a message that an earlier peek claimed.
     fn take_claimed(&mut self, request: &RecvRequest) -> Result<(), Error> {
         let is_claim = request.flags.intersects(Flags::CLAIM);
         if !is_claim || !self.host.receives.claims(request.context) {

@@ -1,7 +1,8 @@
-//! The shared receive context that an endpoint is bound to ([`crate::shared_receive`]), and what has arrived for it.
+//! An endpoint's side of its shared receive context ([`crate::shared_receive`]), with the messages that have arrived
+//! for it.
 //!
-//! A message is first kept as unexpected, since its sender's name, by which a context matches, is
-//! the engine's to tell; what has arrived is offered to the context when the engine's call is over.
+//! The endpoint first keeps a message as unexpected. A context matches by the sender's name, which only the engine can
+//! tell. So the endpoint offers messages to the context when the engine's call is over.
 
 use super::queue::{Queue, Unexpected};
 use crate::cause::Cause;
@@ -16,10 +17,10 @@ pub struct Shared {
     pub queue: Queue,
     pub srx: Arc<SharedReceives>,
     pub endpoint: Weak<dyn SharedMember>,
-    /// Messages that were not offered yet, oldest first.
+    /// Messages not offered yet, oldest first.
     fresh: VecDeque<(PeerId, Option<u64>)>,
-    /// Those that were given a receive when there was no room for it here: they are offered again, before
-    /// the others.
+    /// Messages that got a receive when there was no room for it here: the endpoint offers them again, before the
+    /// others.
     pub refused: VecDeque<(PeerId, Option<u64>)>,
     _use: Use,
 }
@@ -37,7 +38,7 @@ impl Shared {
         self.fresh.push_back((message.msg.peer, message.tag));
     }
 
-    /// Messages wait to be offered.
+    /// True if messages wait to be offered.
     pub fn waits(&self) -> bool {
         !self.fresh.is_empty() || !self.refused.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a shared receive context calls of an endpoint that is bound to it, and what that offers to it.
+//! Calls between a shared receive context and an endpoint that is bound to it, in both directions.
 
 use super::Receives;
 use super::many::{Ended, Part};
@@ -22,7 +22,7 @@ fn exactly(peer: PeerId, tag: Option<u64>) -> Pattern<PeerId> {
 }
 
 impl<O: Outside> Driver<O> {
-    /// Offers what has arrived to a shared context, as far as there is room for receives.
+    /// Offers arrived messages to a shared context, as far as there is room for receives.
     pub(in crate::endpoint) fn offer(&mut self) {
         while let Receives::Shared(shared) = &mut self.host.receives
             && self.host.under_way.has_room()
@@ -38,8 +38,7 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// Brings what is posted at the context to the first message of `peer` with `tag`. False if that has
-    /// gone, or there is no room now.
+    /// Joins `posted` with the first message of `peer` with `tag`. False if that has gone, or there is no room now.
     fn take_shared(&mut self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool {
         let Receives::Shared(shared) = &mut self.host.receives else { return false };
         let Some(key) = shared.queue.find(&exactly(peer, tag)) else { return false };
@@ -52,7 +51,7 @@ impl<O: Outside> Driver<O> {
         true
     }
 
-    /// Brings a receive of the context to its message, for which there is room.
+    /// Joins a receive of the context with its message; the caller has checked for room.
     fn meet_shared(&mut self, (request, part): (RecvRequest, Part), key: Key) {
         let Ok(recv) = self.take_recv(&request, part) else {
             debug_assert!(false, "there was room");
@@ -65,8 +64,8 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// The application was told of the parts: what is told of their buffers comes after that, whichever
-    /// endpoints the others were at.
+    /// Ends parts whose completions are in the queue. Reports on their buffers come after that, whichever endpoints had
+    /// the other parts.
     pub(in crate::endpoint) fn end_parts(&mut self) {
         let mut parts = std::mem::take(&mut self.host.under_way.parts);
         for ended in parts.drain(..).filter_map(Part::end) {
@@ -79,7 +78,7 @@ impl<O: Outside> Driver<O> {
 impl SharedMember for Endpoint {
     fn receive_shared(&self, posted: &Posted, peer: PeerId, tag: Option<u64>) -> bool {
         let mut met = false;
-        // A closed endpoint has nothing to tell, and a failed one says so elsewhere.
+        // A closed endpoint has nothing to report, and a failed one reports that elsewhere.
         let _ = self.post(|driver| {
             met = driver.take_shared(posted, peer, tag);
             driver.after_meeting(true);

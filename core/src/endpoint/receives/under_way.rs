@@ -1,7 +1,7 @@
-//! Receives under way: from the post, or from their message on, until they are reported.
+//! Receives under way: from their post, or from their message, until the endpoint reports them.
 //!
-//! They complete in the order in which they met their messages. The payloads that came before their receives are
-//! here, too; `held` says what becomes of these.
+//! They complete in the order in which they met their messages. The payloads that came before their receives are here,
+//! too; `held` handles these.
 
 use super::many::{Ended, MultiRecv, Part};
 use super::queue::{Posted, Unexpected};
@@ -19,7 +19,7 @@ use erd_types::mutants::{Mutant, mutant};
 
 /// See the module's text.
 pub struct UnderWay {
-    /// Where receives complete.
+    /// The queue and counters of receives.
     pub rx: Direction,
     /// Bounded by the receive queue's size and [`crate::endpoint::host::PARTS_MAX`].
     pub recvs: Pool<RecvOp>,
@@ -31,9 +31,9 @@ pub struct UnderWay {
     pub match_order: MatchOrder<Handle>,
     /// Parts of buffers of a shared context whose messages are among the completions of this call.
     pub parts: Vec<Part>,
-    /// For what peers send.
+    /// Memory for messages of peers.
     pub room: Room,
-    /// Messages that were consumed, for the engine.
+    /// Consumed messages, for the engine.
     pub releases: Vec<MsgRef>,
     /// Changes in the number of directed receives, for the engine.
     pub watches: Vec<(PeerId, i32)>,
@@ -54,20 +54,20 @@ impl UnderWay {
         }
     }
 
-    /// Receives that are posted or under way, and those that the application has not read of.
+    /// Number of receives that are posted, under way, or with unread completions.
     pub fn load(&self) -> usize {
         self.recvs.live() + self.multis.live() + self.rx.unread()
     }
 
-    /// One more message can be received, and its completion kept.
+    /// True if there is room for one more message and its completion.
     pub fn has_room(&self) -> bool {
         !self.recvs.is_full() && self.rx.unread() < UNREAD_MAX
     }
 
-    /// A message that arrives has met its receive.
+    /// Joins an arriving message with its receive.
     pub fn matched(&mut self, recv: Handle, arrived: &Arrived, message: &Unexpected) -> Verdict {
         let (peer, capacity_bytes) = (message.msg.peer, self.meet(recv, message));
-        // What is there at once, and waits for no other, needs no place among those that wait.
+        // A message that is whole now, and waits for no other, needs no place in the order.
         let at_once = arrived.whole && self.match_order.is_clear(peer.index);
         if !arrived.rendezvous && !at_once {
             self.take_place(recv, peer);
@@ -78,7 +78,7 @@ impl UnderWay {
         Verdict::Matched(RecvToken(recv.token()), capacity_bytes)
     }
 
-    /// Finds memory for a message that no receive is there for. The list of these grows by `grown_bytes`.
+    /// Finds memory for a message without a receive. The list of such messages grows by `grown_bytes`.
     pub fn hold(
         &mut self,
         message: &mut Unexpected,
@@ -107,14 +107,14 @@ impl UnderWay {
         op.buffers.len_bytes()
     }
 
-    /// A receive has met an eager message: it completes after those that met theirs before.
+    /// Gives a receive that has met an eager message its place: it completes after those that met theirs before.
     pub fn take_place(&mut self, recv: Handle, peer: PeerId) {
         if let Some(op) = self.recvs.get_mut(recv) {
             op.place = Some(self.match_order.matched(peer.index, recv));
         }
     }
 
-    /// A receive's message is placed, or lost with its session. The endpoint reports a placed message once all
+    /// Ends a receive whose message is placed, or lost with its session. The endpoint reports a placed message once all
     /// eager messages of its peer that were matched before are reported. It reports those before a lost one.
     pub fn recv_ended(&mut self, handle: Handle, outcome: Result<u64, Cause>) {
         let Some(op) = self.recvs.get(handle) else { return };
@@ -160,8 +160,8 @@ impl UnderWay {
         }
     }
 
-    /// The application gets a buffer of many messages back. If it is not simply full, and so
-    /// released with its last message, an entry of its own says why.
+    /// Returns a buffer of many messages to the application. If it is not simply full, which its last message reports,
+    /// it gets an entry of its own with the reason.
     fn release(&mut self, multi: Handle, ended: &Ended) {
         if ended.cause.is_some() {
             self.report_ended(ended);
@@ -169,7 +169,7 @@ impl UnderWay {
         self.multis.give_back(multi);
     }
 
-    /// A receive ends without a message.
+    /// Reports a receive that ends without a message.
     pub fn report_ended(&mut self, ended: &Ended) {
         let request = &ended.request;
         let flags = match ended.cause {
@@ -180,7 +180,7 @@ impl UnderWay {
         self.rx.push(Report { cause: ended.cause, ..report }, None);
     }
 
-    /// Ends a receive that is out of the matcher: it was canceled, or its peer failed.
+    /// Ends a receive taken out of the matcher: it was canceled, or its peer failed.
     pub fn end_posted(&mut self, posted: Posted, cause: Cause, peer: Option<PeerId>) {
         match posted {
             Posted::One(recv) => {
@@ -196,12 +196,12 @@ impl UnderWay {
         }
     }
 
-    /// A buffer of many messages takes no more.
+    /// True if a buffer of many messages takes no more.
     pub fn is_over(&self, multi: Handle) -> bool {
         self.multis.get(multi).is_none_or(MultiRecv::is_over)
     }
 
-    /// A peek has found a message, or what it claimed is thrown away.
+    /// Reports a message that a peek has found, or a claimed message that is discarded.
     pub fn report_found(&mut self, request: &RecvRequest, message: &Unexpected) {
         let report = Report {
             len_bytes: message.len_bytes as usize,

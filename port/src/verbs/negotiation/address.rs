@@ -1,5 +1,5 @@
-//! What peers tell each other over UDP, and then over verbs, before they use verbs
-//! (`docs/protocol.md`, section 10): "port datagrams", which the engine never sees.
+//! "Port datagrams": peers exchange them over UDP, then over verbs, before they use verbs (`docs/protocol.md`, section
+//! 10). The engine never sees them.
 
 use crate::verbs::QPS_MAX;
 use crate::verbs::gid::Gid;

@@ -1,7 +1,6 @@
-//! How two endpoints find each other's queue pairs (`docs/protocol.md`, section 10), without I/O.
+//! Discovery of a peer's queue pairs (`docs/protocol.md`, section 10), without I/O.
 //!
-//! [`address`] is what they tell each other over UDP; [`peers`] what is known of each, and what to
-//! tell it next.
+//! [`address`]: the datagrams; [`peers`]: the state of each peer, and what to send it next.
 #![forbid(unsafe_code)]
 
 pub mod address;

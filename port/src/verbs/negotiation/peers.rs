@@ -1,9 +1,9 @@
-//! What is known of each peer's verbs address, and whether datagrams get there.
+//! The verbs address of each peer, and whether datagrams reach it.
 //!
-//! A peer is first asked for its address over UDP. Then a check goes over verbs, and only once the
-//! peer has confirmed that over verbs are its datagrams sent there: so a network that drops RoCE
-//! costs nothing but the attempt. Until then, and whenever probes go unanswered, they take UDP, which
-//! every endpoint speaks. Time and randomness are arguments.
+//! First the endpoint asks a peer for its address, over UDP. Then it sends a check over verbs. Only once the peer has
+//! confirmed that over verbs does it send its datagrams there, so a network that drops RoCE costs only the attempt.
+//! Until then, and whenever probes go unanswered, datagrams take UDP, which every endpoint speaks. Time and randomness
+//! are arguments.
 
 use super::address::{Address, DATAGRAM_BYTES, Kind, PortDatagram};
 use crate::verbs::gid::Gid;

@@ -1,4 +1,4 @@
-//! What the threads do, round by round. Each round checks its data and leaves nothing behind.
+//! The threads' work, round by round. Each round checks its data and leaves nothing behind.
 
 use super::op::Op;
 use super::site::{ENDPOINTS, Endpoint, PIECE_BYTES, Place, Site, WORDS, close};

@@ -1,4 +1,4 @@
-//! LAPS' path table (the paper's PIT): what is known of each path, and the weighted choice.
+//! LAPS' path table (the paper's PIT): the state of each path, and the weighted choice.
 
 use crate::cc::options::Count;
 use crate::cc::paths;
@@ -25,22 +25,22 @@ const SENT_SHIFT: u32 = 12;
 /// Unit of the ageing clock, as a power of two in ns: 1.07 s. 8 bits of it wrap after 275 s: after
 /// an idle time near a multiple of it bases are not forgotten but age.
 const AGE_SHIFT: u32 = 30;
-/// Bases are moved half-way to what is measured once in so many units.
+/// Once in so many units, bases move half-way to the measured value.
 const AGE_STEPS: u8 = 5;
 const AGE_SHARE: f32 = 0.5;
-/// Bases are forgotten when so many units passed without that.
+/// Bases are dropped when so many units passed without that.
 const FORGET_STEPS: u8 = 10;
-/// A value is doubled at most so often: the interval of probes grows up to 1024 times.
+/// Most doublings of a value: the interval of probes grows up to 1024 times.
 const DOUBLINGS_MAX: u8 = 10;
 /// Greatest value of a path: 1 s.
 const REAL_MAX_NS: f32 = 1e9;
-/// A path that does not answer for less than this is not dead.
+/// A path that is silent for less than this is not dead.
 const DEAD_LEAST_NS: f32 = 1e6;
-/// Paths looked at for one that is stale, per probe.
+/// Paths checked for a stale one, per probe.
 const LOOK_MOST: usize = 16;
-/// Paths drawn at most until one is taken; then all are looked at.
+/// Most draws until one is taken; after that the choice is by the sum of all weights.
 const DRAWS_MOST: u32 = 4;
-/// A sample so far below the least value, in margins, weighs all paths again.
+/// A sample this far below the least value, in margins, makes all weights be computed again.
 const BELOW: f32 = 0.125;
 
 /// Four times what a parabola through both ends of an octave lies below its chord, in 1 / 65,536: 0.344.
@@ -48,13 +48,13 @@ const SAG: u32 = 22_544;
 /// Weight of a guess, as a power of two.
 const GUESS_SHIFT: u32 = 4;
 
-/// It was measured once.
+/// The path was measured.
 const KNOWN: u8 = 1;
-/// It does not answer.
+/// The path does not answer.
 const DEAD: u8 = 2;
-/// Something is in flight on it, as far as is known.
+/// Something is probably in flight on it.
 const WAITING: u8 = 4;
-/// Its value was doubled because of a loss, and no sample came since.
+/// A loss doubled its value, and no sample came since.
 const LOSSY: u8 = 8;
 
 /// A span of 1 ns to 4 s in 16 bits: 5 of exponent, 11 of mantissa. Relative error 1/4096.
@@ -77,7 +77,7 @@ impl Span {
 /// One path, 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    /// Since when it waits for an answer or, if it does not, when it was heard or probed last.
+    /// Time since which it waits for an answer or, if it does not, of its last answer or probe.
     at: Tick,
     /// Least round trip: the paper's baseVal without its margin.
     base: Span,
@@ -87,7 +87,7 @@ pub(super) struct Path {
     var: Span,
     /// Its share of the choice.
     weight: u16,
-    /// When it was sent on last.
+    /// Time of the last send on it.
     sent: u16,
     flags: u8,
     doublings: u8,
@@ -102,17 +102,17 @@ impl Path {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 
-    /// Its value is a measured one.
+    /// True if its value is a measured one.
     fn is_measured(&self) -> bool {
         self.has(KNOWN) && !self.has(LOSSY) && self.doublings == 0
     }
 
-    /// Its value is a measured one, and it answers.
+    /// True if its value is a measured one, and it answers.
     fn is_alive(&self) -> bool {
         self.flags & (KNOWN | LOSSY | DEAD) == KNOWN && self.doublings == 0
     }
 
-    /// Nothing is known of it, good or bad.
+    /// True if nothing is known of it, good or bad.
     fn is_untried(&self) -> bool {
         !self.has(KNOWN) && !self.has(LOSSY) && self.doublings == 0
     }
@@ -143,7 +143,7 @@ impl Path {
         self.set(WAITING, false);
     }
 
-    /// Lets the base follow a route that became longer, and forgets that of a path that is no more.
+    /// Lets the base follow a route that became longer, and drops that of a path that has gone.
     fn age(&mut self) {
         if self.has(DEAD) {
             self.set(KNOWN, false);
@@ -153,14 +153,14 @@ impl Path {
         }
     }
 
-    /// Idle, and not heard of for longer than its value and `stale_ns`, doubled with each probe.
+    /// True if it is idle, and silent for longer than its value and `stale_ns`, doubled with each probe.
     fn is_stale(&self, now: Nanos, stale_ns: f32) -> bool {
         let least = stale_ns * (1u32 << self.doublings) as f32;
         !self.has(WAITING) && self.at.ns_until(now) > self.real.ns().max(least)
     }
 
-    /// A sample: down at once, up by half, so that one late packet is no queue. A value that was a
-    /// guess is replaced. Answers the new value, in ns.
+    /// Takes a sample: down at once, up by half, so that one late packet is no queue. It replaces a guess. Returns the
+    /// new value, in ns.
     #[inline(always)]
     fn take(&mut self, rtt_ns: f32) -> f32 {
         let mut real = rtt_ns;
@@ -192,9 +192,8 @@ impl Path {
         if rises { (self.real.ns() + rtt_ns) / 2.0 } else { rtt_ns }
     }
 
-    /// Equation 1 without its denominator; the least value is subtracted before `exp`, so that the
-    /// fastest path has full weight and nothing underflows as a whole. What is only a guess gets a
-    /// sixteenth: it waits for its answer.
+    /// Equation 1 without its denominator; the least value is subtracted before `exp`, so that the fastest path has
+    /// full weight and nothing underflows as a whole. A guess gets a sixteenth: it waits for its answer.
     fn weigh(&self, least_ns: f32, beta: f32) -> u16 {
         let weight = halve(beta * greater(self.real.ns() - least_ns, 0.0));
         if self.is_alive() {
@@ -219,12 +218,12 @@ fn halve(times: f32) -> u16 {
     ((0x1_0000 + part - sag) >> (16 - whole)).min(FULL.into()) as u16
 }
 
-/// What the choice depends on now.
+/// The present inputs to the choice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChoiceTerms {
     /// The paper's beta, per ns, for powers of two.
     pub(super) beta: f32,
-    /// A path that was not heard of for less is not stale.
+    /// Least silence of a stale path.
     pub(super) stale_ns: f32,
 }
 
@@ -237,13 +236,13 @@ pub(super) struct PathTable {
     rng: Pcg32,
     /// Last burst or sample.
     active_at: Tick,
-    /// Least value, by which the weights were last reckoned.
+    /// Least value at the last computation of the weights.
     least: Span,
     /// Greatest base of the paths that answer.
     longest: Span,
     /// The least base of all paths: the peer's one offset.
     shortest: Span,
-    /// Queueing delay that is none.
+    /// Queueing delay that counts as none.
     pub(super) margin_ns: f32,
     /// The path with the highest number.
     last: u8,
@@ -295,14 +294,13 @@ impl PathTable {
         self.longest_ns() + self.margin_ns
     }
 
-    /// Paths that answer, as far as is known.
+    /// Number of paths that answer, as far as is known.
     pub(super) fn usable(&self) -> u16 {
         let dead = self.slots.iter().filter(|path| path.has(DEAD)).count() as u16;
         u16::from(self.last) + 1 - dead
     }
 
-    /// A burst goes out on `path`. True if the flow had been idle for longer than
-    /// the margin and the longest path.
+    /// Notes a burst sent on `path`. True if the flow had been idle for longer than the margin and the longest path.
     pub(super) fn on_sent(&mut self, now: Nanos, path: u16, alone: bool) -> bool {
         let idle = alone && self.active_at.ns_until(now) > self.threshold_ns();
         self.active_at = Tick::of(now);
@@ -320,8 +318,7 @@ impl PathTable {
         idle
     }
 
-    /// Makes what is missing and forgets what is old, before a sample. Rarely due: see
-    /// [`PathTable::is_due`].
+    /// Allocates missing state and drops old state, before a sample. Rarely due: see [`PathTable::is_due`].
     #[inline(never)]
     pub(super) fn renew(&mut self, now: Nanos) {
         self.slots(now);
@@ -334,9 +331,8 @@ impl PathTable {
         ((now >> AGE_SHIFT) as u8).wrapping_sub(self.aged_at) >= FORGET_STEPS
     }
 
-    /// A path's round trip in ns. Answers what it would have been on the fastest path, for the
-    /// estimates of the whole flow, and whether all paths should be weighed again; `None` if there is
-    /// no such path.
+    /// Takes a path's round trip in ns. Returns the round trip of the fastest path that it implies, for the estimates
+    /// of the whole flow, and whether to weigh all paths again; `None` if there is no such path.
     #[inline(always)]
     pub(super) fn on_sample(
         &mut self,
@@ -364,7 +360,7 @@ impl PathTable {
         Some((on_shortest, real < least - BELOW * self.margin_ns))
     }
 
-    /// What was measured long ago says nothing.
+    /// Drops old measurements, which say nothing now.
     fn forget(&mut self, now: Nanos) {
         let aged = (now >> AGE_SHIFT) as u8;
         if aged.wrapping_sub(self.aged_at) < FORGET_STEPS {
@@ -377,8 +373,8 @@ impl PathTable {
         }
     }
 
-    /// Something sent on a path was lost. A path that answered since has a queue or an error; one
-    /// that did not answer in its time is dead, which the loss confirms.
+    /// Takes a loss on a path. A path that answered since has a queue or an error. One that did not answer in its time
+    /// is dead, which the loss confirms.
     pub(super) fn on_loss(&mut self, loss: &Loss, terms: &ChoiceTerms) {
         let Some(path) = self.slots(loss.now).get_mut(usize::from(loss.path)) else { return };
         let silent = matches!(loss.kind, LossKind::Nack | LossKind::Probe);
@@ -392,7 +388,7 @@ impl PathTable {
         self.reweigh(loss.path, terms.beta);
     }
 
-    /// Reckons one path's weight.
+    /// Computes one path's weight.
     fn reweigh(&mut self, path: u16, beta: f32) {
         let least = self.least.ns();
         if let Some(path) = self.slots.get_mut(usize::from(path)) {
@@ -400,8 +396,8 @@ impl PathTable {
         }
     }
 
-    /// Looks at all paths: which do not answer, what is the least and the greatest, all weights.
-    /// Answers the least measured value, in ns; infinite without one.
+    /// Updates all paths: the silent ones, the least and greatest values, all weights. Returns the least measured
+    /// value, in ns; infinite without one.
     pub(super) fn survey(&mut self, now: Nanos, terms: &ChoiceTerms, in_flight: bool) -> f32 {
         let (mut least, mut measured) = (f32::INFINITY, f32::INFINITY);
         let (mut shortest, mut longest) = (f32::INFINITY, 0.0_f32);
@@ -451,8 +447,8 @@ impl PathTable {
         }
     }
 
-    /// The next burst's path: one in `probe_every` may be a stale one, if there is one, else by
-    /// weight. `terms` are asked for only if they matter.
+    /// The next burst's path: one in `probe_every` may be a stale one, if there is one, else by weight. It calls
+    /// `terms` only if needed.
     #[inline(always)]
     pub(super) fn next(
         &mut self,
@@ -467,7 +463,7 @@ impl PathTable {
             self.slots(now);
         }
         let random = self.rng.next_u32();
-        // The low bits say whether to probe, the high ones which path it is otherwise.
+        // The low bits decide whether to probe, the high ones choose the path otherwise.
         if ((random & 0xff) as f32) * probe_every.0 < 256.0
             && let Some(path) = self.probe(now, &terms(self))
         {
@@ -479,7 +475,7 @@ impl PathTable {
         }
     }
 
-    /// A path at random, as often as its weight says.
+    /// A path at random, with the probability of its weight.
     #[inline(always)]
     fn draw(&self, random: u32) -> Option<u16> {
         let draw = u64::from(random) * self.slots.len() as u64;
@@ -487,8 +483,8 @@ impl PathTable {
         ((draw as u32) >> 16 < path.weight.into()).then_some((draw >> 32) as u16)
     }
 
-    /// Draws until one is taken: the same shares as by one draw from the sum of all weights, without
-    /// that sum. After a few it is by the sum.
+    /// Draws until one is taken: the same shares as by one draw from the sum of all weights, without that sum. After a
+    /// few draws it uses the sum.
     #[inline(never)]
     fn draw_on(&mut self, terms: ChoiceTerms) -> u16 {
         for _ in 1..DRAWS_MOST {
@@ -511,7 +507,7 @@ impl PathTable {
         Some(path)
     }
 
-    /// A path by its part of all weights. If they are all low, their common measure is of the past.
+    /// A path by its share of the sum of weights. If they are all low, their common scale is out of date.
     fn look_at_all(&mut self, terms: &ChoiceTerms) -> u16 {
         if self.total() < u32::from(FULL) / 4 {
             let usable = self.slots.iter().filter(|path| path.has(KNOWN) && !path.has(DEAD));

@@ -55,7 +55,7 @@ fn send_on(flow: &mut Laps, now: Nanos, path: u16) {
     flow.on_sent(&SentBurst { now, bytes, packets, path, in_flight_bytes, retransmission });
 }
 
-/// Acknowledges every 100 us, later than any gate here, until the rate changed; the new rate.
+/// Acknowledges every 100 us, later than any gate here, until the rate changed; returns the new rate.
 fn step(flow: &mut Laps, now: &mut Nanos, rtt_ns: Nanos) -> f32 {
     let before = flow.rate;
     for _ in 0..20 {
@@ -81,7 +81,7 @@ fn near(left: f32, right: f32, by: f32) -> bool {
     (left - right).abs() <= by
 }
 
-/// Paced at what the link takes; f32 keeps 7 digits.
+/// True if paced at the link's speed; f32 keeps 7 digits.
 fn is_full_speed(flow: &Laps) -> bool {
     flow.pace_bytes_per_s().unwrap().abs_diff(LINK_BYTES_PER_S) < 10_000
 }
@@ -106,7 +106,7 @@ fn rates_go_through_the_stages_of_the_paper() {
     assert!(near(flow.expected, 4.0 * a, 1e-6));
     assert!(near(step(&mut flow, &mut now, 12 * MICRO), 5.5 * a, 0.02 * a));
     assert!(near(flow.expected, 8.0 * a, 1e-6));
-    // A decrease halves, and what was reached is the new expectation.
+    // A decrease halves, and the rate reached is the new expectation.
     assert!(near(step(&mut flow, &mut now, 60 * MICRO), 2.75 * a, 0.02 * a));
     assert!(near(flow.expected, 5.5 * a, 0.02 * a));
     let recovering = step(&mut flow, &mut now, 12 * MICRO);
@@ -219,8 +219,8 @@ fn only_when_all_paths_are_slower_than_the_longest_the_rate_falls() {
     assert!(flow.rate < 6.3, "{}", flow.rate);
 }
 
-/// Drives `flow` with a burst every 10 us; path 1 answers as `rtt_ns` says, the others in 12 us.
-/// Times of the bursts on path 1.
+/// Drives `flow` with a burst every 10 us; path 1 answers after `rtt_ns`, the others in 12 us. Returns the times of the
+/// bursts on path 1.
 fn drive(flow: &mut Laps, from: Nanos, to: Nanos, rtt_ns: Option<Nanos>) -> Vec<Nanos> {
     let mut times = Vec::new();
     let mut now = from;
@@ -244,7 +244,7 @@ fn a_slow_path_is_probed_when_stale_and_only_then() {
     let mut flow = flow(4);
     drive(&mut flow, MICRO, 500 * MICRO, Some(500 * MICRO));
     let times = drive(&mut flow, 500 * MICRO, 20_500 * MICRO, Some(500 * MICRO));
-    // 500 us is so slow that its weight is nothing, and beyond 200 us it is when it is stale.
+    // 500 us is so slow that it has no weight, and beyond 200 us without an answer it is stale.
     assert!((30..=40).contains(&times.len()), "{}", times.len());
     for pair in times.windows(2) {
         assert!(pair[1] - pair[0] > 500 * MICRO);

@@ -1,4 +1,4 @@
-//! The options of NSCC and SMaRTT, and where the two tables differ.
+//! The options of NSCC and SMaRTT, and the differences of the two tables.
 
 use crate::cc::options::{
     Bdps, Choice, Factor, Field, OptionRow, ScaledPackets, Share, TargetDelays, TypicalRtts, row,

@@ -1,4 +1,4 @@
-//! How NSCC spreads its bursts over the paths.
+//! Spreading of NSCC's bursts over the paths.
 
 use crate::cc::Loss;
 use crate::cc::options::Choice;
@@ -10,7 +10,7 @@ use rand_pcg::Pcg32;
 /// How long REPS stays with paths that work once one may be dead.
 const FREEZE_NS: Nanos = 10 * MILLISECOND;
 
-/// So often a path is chosen again in place of one that is left.
+/// Most choices in place of a path that is left alone.
 const CHOICES: u32 = 8;
 
 /// The path state; a flow has it from its first burst over several paths on.
@@ -47,7 +47,7 @@ impl PathSpread {
         matches!(self.way, Way::Reps(..))
     }
 
-    /// An acknowledgement or a loss told of a path.
+    /// Takes the news of a path from an acknowledgement or a loss.
     pub(super) fn told(&mut self, path: u16, bad: bool) {
         match &mut self.way {
             Way::Oblivious(_) => {}
@@ -60,9 +60,9 @@ impl PathSpread {
         }
     }
 
-    /// The same for REPS, without looking for other ways: 124 instructions for each packet. With
-    /// [`PathSpread::told`] it is 149, and 138 where that looks for REPS first and calls a function for
-    /// the others (`cargo xtask cost`, 8 paths).
+    /// The same for REPS, without a check for other ways: 124 instructions for each packet. With [`PathSpread::told`]
+    /// it takes 149, and 138 where that checks for REPS first and calls a function for the others (`cargo xtask cost`,
+    /// 8 paths).
     #[inline(always)]
     pub(super) fn tell_reps(&mut self, path: u16, bad: bool) {
         if let Way::Reps(reps, _) = &mut self.way {
@@ -77,18 +77,18 @@ impl PathSpread {
         }
     }
 
-    /// Something sent on a path vanished.
+    /// Notes that a packet sent on a path vanished.
     pub(super) fn lost(&mut self, loss: &Loss, rtt_ns: f32) {
         self.lossy.on_loss(loss, rtt_ns as Nanos);
     }
 
-    /// Nothing arrives at all.
+    /// Notes that nothing arrives at all.
     pub(super) fn on_timeout(&mut self, now: Nanos) {
         self.lossy.on_timeout();
         self.freeze(now);
     }
 
-    /// A path may be dead.
+    /// Notes that a path may be dead.
     pub(super) fn freeze(&mut self, now: Nanos) {
         if let Way::Reps(reps, _) = &mut self.way {
             reps.freeze(now.saturating_add(FREEZE_NS));
@@ -98,7 +98,7 @@ impl PathSpread {
     /// The next burst's path, at most `last_path`.
     #[inline(always)]
     pub(super) fn next(&mut self, now: Nanos, last_path: u8) -> u16 {
-        // Most paths are recycled. All else ends in a call, so that no register has to be kept.
+        // Most paths are recycled. All other cases end in a call, so that no register must be saved.
         if let Way::Reps(reps, _) = &mut self.way
             && let Some(path) = reps.recycle(last_path)
         {
@@ -113,7 +113,7 @@ impl PathSpread {
         if self.lossy.was_left(path) { self.check(now, path, last_path) } else { path }
     }
 
-    /// `left`, or another path if that is left indeed.
+    /// `left`, or another path if that one is left alone now.
     #[inline(never)]
     fn check(&mut self, now: Nanos, left: u16, last_path: u8) -> u16 {
         if !self.lossy.is_left(now, left) {

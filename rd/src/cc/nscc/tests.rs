@@ -1,4 +1,4 @@
-//! What a flow takes, and what it does without marks.
+//! The size of a flow's state, and paths without marks.
 
 extern crate std;
 

@@ -57,7 +57,7 @@ fn silence(now: Nanos, in_a_row: u32) -> Timeout {
     Timeout { now, in_flight_bytes: PACKET, in_a_row }
 }
 
-/// A flow that has grown as far as it may.
+/// A flow at its largest window.
 fn full(params: &FlowParams) -> Strack {
     let mut flow = flow(params);
     flow.window_bytes = flow.window_max_bytes;
@@ -82,7 +82,7 @@ fn small(params: &FlowParams) -> Strack {
     flow
 }
 
-/// The same in a network that was seen to mark.
+/// The same in a network that has marked.
 fn small_with_ecn() -> Strack {
     let mut flow = small(&params());
     flow.on_ack(&AckSample { app_limited: true, ..ack(100, RTT_NS, 1, true) });
@@ -214,7 +214,7 @@ fn a_high_delay_never_raises_the_window() {
     let mut before = flow.window_bytes();
     for n in 1..40 {
         flow.on_ack(&ack(n * 7_000, 72_000, 1, true));
-        // But for the fairness shuffle, less than a packet.
+        // Apart from the fairness shuffle, less than a packet.
         assert!(flow.window_bytes() < before + PACKET / 4);
         before = flow.window_bytes();
     }
@@ -452,7 +452,7 @@ fn a_path_that_alone_loses_is_left_for_a_while() {
     assert_eq!(flow.next_path(0), 0);
     flow.on_loss(&loss(10_000, 3));
     for _ in 0..30 {
-        // Neither in turn nor for what it still acknowledges.
+        // Neither in turn nor for its late acknowledgements.
         flow.on_ack(&AckSample { path: 3, ..ack(11_000, RTT_NS, 1, false) });
         assert_ne!(flow.next_path(11_000), 3);
     }

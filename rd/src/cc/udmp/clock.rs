@@ -5,7 +5,7 @@ use alloc::vec;
 
 /// Entries of the ring for each path, 4 bytes each.
 const PER_PATH: usize = 4;
-/// Bits of an entry that tell its bytes; the path is above them.
+/// Bits of an entry that hold its bytes; the path is above them.
 const BYTES_BITS: u32 = 24;
 /// Most bytes of an entry.
 const BYTES_MAX: u32 = (1 << BYTES_BITS) - 1;
@@ -20,7 +20,7 @@ pub(super) struct ByteClock {
 }
 
 impl ByteClock {
-    /// For so many paths, at most 256.
+    /// A clock for so many paths, at most 256.
     pub(super) fn new(paths: u16) -> ByteClock {
         let ring = vec![0; usize::from(paths.max(1)) * PER_PATH].into_boxed_slice();
         ByteClock { ring, head: 0, len: 0, total_bytes: 0 }
@@ -42,7 +42,7 @@ impl ByteClock {
         (self.len > 0).then_some(((entry >> BYTES_BITS) as u16, entry & BYTES_MAX))
     }
 
-    /// Adds what one path may send, at most `row_bytes` in a row; returns what was added.
+    /// Adds bytes that one path may send, at most `row_bytes` in a row; returns the bytes added.
     pub(super) fn push(&mut self, path: u16, bytes: u32, row_bytes: u32) -> u32 {
         let own = u32::from(path) << BYTES_BITS;
         let row_bytes = row_bytes.min(BYTES_MAX);
@@ -67,7 +67,7 @@ impl ByteClock {
         added
     }
 
-    /// Takes the bytes of a burst, the oldest first; returns what nothing here covered.
+    /// Takes the bytes of a burst, the oldest first; returns those that nothing here covered.
     pub(super) fn take(&mut self, bytes: u32) -> u32 {
         let mut rest = bytes;
         while let Some((_, held)) = self.first() {

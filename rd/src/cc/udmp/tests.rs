@@ -62,7 +62,7 @@ fn learned(params: &FlowParams, now: Nanos, rtt_ns: Nanos, options: &Arc<UdmpOpt
     udmp
 }
 
-/// A flow in its stride: no tokens, so that what an acknowledgement clocks shows.
+/// A running flow without tokens, so that the bytes an acknowledgement clocks show.
 fn in_stride(now: Nanos, smooth_ns: f32, pool_packets: i32) -> Udmp {
     let params = params(4, 20_000, 12_500_000_000);
     let mut udmp = learned(&params, now.max(20_000), 20_000, UDMP.scheme().shared());
@@ -83,7 +83,7 @@ fn figure_3_sends_four_and_two() {
     let params = params(2, rtt[0], u64::from(PACKET) * SECOND / SECOND_NS);
     let mut udmp = learned(&params, rtt[0], rtt[0], &printed);
     assert_eq!(udmp.free_bytes, 2 * PACKET, "one packet a second over 2 s");
-    // What the figure takes as given: the average and the rate stay, no path is explored.
+    // The figure's assumptions: the average and the rate stay, no path is explored.
     udmp.refill_at = Tick::of(0);
     let mut log = std::vec::Vec::new();
     // (acknowledged at, path); sent at 0, one each.

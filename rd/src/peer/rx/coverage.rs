@@ -1,15 +1,15 @@
-//! Which bytes of a message or link have arrived: exactly, however its segments overlap.
+//! The set of bytes of a message or link that have arrived: exact, however its segments overlap.
 //!
-//! An honest sender puts each byte under one PSN, but nobody makes a peer honest: a message must
-//! not be complete because the same bytes came twice.
+//! An honest sender puts each byte under one PSN. A dishonest one must not complete a message by sending the same bytes
+//! twice.
 
 use crate::bitmap::BITS_MAX;
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 
-/// Most gaps in what one peer has under way. In each gap of an honest sender's a packet is missing,
-/// and between two gaps one has arrived, all within the receive bitmap.
+/// Most gaps in the messages and links of one peer. With an honest sender, each gap misses a packet, and between two
+/// gaps one has arrived, all within the receive bitmap.
 const GAPS_MAX: u32 = BITS_MAX / 2;
 
 /// Bytes that have not arrived, before some that have.
@@ -19,18 +19,18 @@ struct Gap {
     end_bytes: u32,
 }
 
-/// What has arrived of one message or link. In order, it takes no memory beside itself.
+/// The bytes that have arrived of one message or link. In order, it needs no heap memory.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// Bytes that have arrived.
+    /// Number of bytes that have arrived.
     pub got_bytes: u32,
-    /// Nothing from here on has ever been received.
+    /// No byte from here on has arrived.
     pub fresh_bytes: u32,
-    /// What is missing before that: disjoint, in order, with bytes between.
+    /// The missing bytes before that: disjoint, in order, with bytes between.
     gaps: Vec<Gap>,
 }
 
-/// Memory of a coverage that is whole, for the next one of the endpoint's that needs some.
+/// Memory of a whole coverage, for the endpoint's next one that needs some.
 #[derive(Debug, Default)]
 pub(crate) struct SpareGaps(Vec<Gap>);
 
@@ -41,8 +41,8 @@ pub(super) struct Gaps {
 }
 
 impl Coverage {
-    /// Takes `from_bytes..end_bytes` in. Refuses, without a change, what would make more gaps than
-    /// are allowed or than there is memory for.
+    /// Adds `from_bytes..end_bytes`. Refuses, without a change, if that would make more gaps than allowed or than
+    /// memory permits.
     pub fn add(
         &mut self,
         all: &mut Gaps,
@@ -96,7 +96,7 @@ impl Coverage {
         self.gaps.try_reserve(1).map_err(|_| DropReason::NoBuffer)
     }
 
-    /// Fills the gaps from number `first` on with what the segment has of them; returns how much.
+    /// Fills the gaps from number `first` on with the segment's bytes; returns how many bytes were new.
     fn fill(&mut self, first: usize, from_bytes: u32, end_bytes: u32) -> u32 {
         let mut filled_bytes = 0;
         let (mut whole_from, mut whole_to) = (first, first);
@@ -121,7 +121,7 @@ impl Coverage {
         filled_bytes
     }
 
-    /// The message or link is over.
+    /// Ends the message or link.
     pub fn end(mut self, all: &mut Gaps, spare: &mut SpareGaps) {
         all.count -= self.gaps.len() as u32;
         self.gaps.clear();

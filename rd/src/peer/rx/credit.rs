@@ -1,32 +1,31 @@
-//! What a peer may send before it is matched, and the budget that comes out of (protocol.md §5.3).
+//! Credit: how much a peer may send before it is matched, and the budget that pays for it (protocol.md §5.3).
 //!
-//! Limits are absolute numbers that only grow, so a grant is a loan: it comes back when the peer has
-//! used it and what it sent was consumed. All loans together are never more than the budget.
+//! Limits are absolute numbers that only grow, so a grant is a loan: it comes back when the peer has used it and its
+//! messages were consumed. All loans together are never more than the budget.
 
 use crate::config::Config;
 use crate::mutants::{Mutant, mutant};
 use hashbrown::HashMap;
 
-/// What a message without a receive takes beside its payload, in the engine and in the driver, in
-/// bytes: rather more than that.
+/// Bytes charged for a message without a receive, beside its payload: more than engine and driver need.
 pub const MESSAGE_COST_BYTES: u32 = 256;
-/// Send orders that each peer has whatever the budget says: who may not even announce a message
-/// could never be told that there is room. They are part of what a peer's entry costs.
+/// Send orders of each peer whatever the budget says: a peer that cannot even announce a message could never learn that
+/// there is room. They are part of the cost of a peer's entry.
 pub const ORDERS_LEAST: u32 = 16;
 /// Send orders of a newcomer while most of the budget is free.
 const ORDERS_ROOMY: u32 = 1 << 10;
 /// Send orders and eager bytes of a newcomer otherwise. A peer that uses them gets more.
 const ORDERS_FIRST: u32 = 64;
 const BYTES_FIRST: u32 = 16 << 10;
-/// With less than this part of the budget lent, newcomers get all that there is for one peer.
+/// With less than this part (1/n) of the budget lent, newcomers get all that one peer may have.
 const ROOMY_PART: u64 = 4;
-/// A newcomer gets at most this part of what is free.
+/// A newcomer gets at most this part (1/n) of the free budget.
 const NEWCOMER_PART: u64 = 32;
-/// What was consumed is counted until it is this part of a window: to settle each message took a tenth of what
-/// it costs the engine.
+/// Consumed credit is settled only once it is this part (1/n) of a window: settling each message took a tenth of its
+/// cost in the engine.
 const SETTLED_PART: u32 = 8;
-/// This part of the budget is kept for newcomers and early requests; with as little beyond that,
-/// memory is scarce.
+/// This part (1/n) of the budget is reserved for newcomers and early requests; with as little beyond that, memory is
+/// scarce.
 const KEPT_PART: u64 = 8;
 
 /// Eager messages that the driver keeps.
@@ -52,7 +51,7 @@ impl Kept {
     }
 }
 
-/// The memory of one endpoint for what its peers send before it is wanted.
+/// The memory of one endpoint for unexpected messages of its peers.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total_bytes: u64,
@@ -67,7 +66,7 @@ impl Budget {
         Budget { total_bytes, taken_bytes: 0, orphans: HashMap::new() }
     }
 
-    /// Lent to peers, or taken.
+    /// Bytes lent to peers, or in use.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_bytes
     }
@@ -76,7 +75,7 @@ impl Budget {
         self.total_bytes.saturating_sub(self.taken_bytes)
     }
 
-    /// What may be lent beyond the first grants.
+    /// Bytes that may be lent beyond the first grants.
     fn spare_bytes(&self) -> u64 {
         self.free_bytes().saturating_sub(self.total_bytes / KEPT_PART)
     }
@@ -85,7 +84,7 @@ impl Budget {
         self.spare_bytes() < self.total_bytes / KEPT_PART
     }
 
-    /// Takes so much, if it is there.
+    /// Takes `bytes`; false if they are not there.
     pub fn take(&mut self, bytes: u64) -> bool {
         let fits = bytes <= self.free_bytes();
         if fits && !mutant(Mutant::LendsOutsideTheBudget) {
@@ -104,7 +103,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// A session has ended; its whole messages are still there.
+    /// Takes over an ended session's whole messages, which are still there.
     pub fn orphan(&mut self, session: u32, kept: Kept) {
         if kept.messages > 0 {
             // The budget had lent their cost, except for the send orders that cost nothing.
@@ -113,7 +112,7 @@ impl Budget {
         }
     }
 
-    /// A message of an ended session was consumed.
+    /// Notes that a message of an ended session was consumed.
     pub fn release(&mut self, session: u32, bytes: u32) {
         let Some(kept) = self.orphans.get_mut(&session) else { return };
         let before = kept.cost_bytes();
@@ -127,13 +126,13 @@ impl Budget {
     }
 }
 
-/// How one kind of credit is granted.
+/// The terms of one kind of credit.
 struct Terms {
-    /// Of the budget, for each unit.
+    /// Bytes of the budget for each unit.
     unit_bytes: u64,
     /// Units that cost nothing.
     free: u32,
-    /// The window to begin with, when there is plenty and when there is not.
+    /// The first window, when memory is plenty and when it is not.
     roomy: u32,
     first: u32,
     /// The widest window.
@@ -162,15 +161,15 @@ impl Terms {
 /// and wrap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Grant {
-    /// The peer may go so far.
+    /// The peer's limit.
     pub limit: u32,
-    /// So much was used and consumed.
+    /// Units used and consumed.
     used: u32,
-    /// So much of that the budget has back.
+    /// Units of these that the budget has back.
     settled: u32,
-    /// The limit that the peer was told last.
+    /// The limit last sent to the peer.
     told: u32,
-    /// How far the limit is to be ahead of what was consumed.
+    /// Distance of the limit ahead of the consumed units.
     window: u32,
 }
 
@@ -186,19 +185,19 @@ impl Grant {
         grant
     }
 
-    /// What is lent: what the peer may send, and what it has sent that was not consumed.
+    /// The loan in bytes: what the peer may send, and has sent without its being consumed.
     fn cost_bytes(&self, terms: &Terms) -> u64 {
         let lent = self.limit.wrapping_sub(self.settled);
         u64::from(lent.saturating_sub(terms.free)) * terms.unit_bytes
     }
 
-    /// The peer has used most of it.
+    /// True if the peer has used most of it.
     fn is_low(&self, sent: u32) -> bool {
         self.limit.wrapping_sub(sent) < self.window.div_ceil(2)
     }
 
-    /// Counts what was consumed. Where there is plenty, it comes back in parts of the window. True if the
-    /// limit may have moved.
+    /// Counts consumed units. Where memory is plenty, they come back in parts of the window. True if the limit may have
+    /// moved.
     fn consume(&mut self, terms: &Terms, budget: &mut Budget, count: u32) -> bool {
         self.used = self.used.wrapping_add(count);
         let lent = self.limit.wrapping_sub(self.settled).min(self.window);
@@ -210,7 +209,7 @@ impl Grant {
         false
     }
 
-    /// What was consumed comes back, and is lent again at once as long as there is plenty.
+    /// Returns consumed units to the budget, and lends them again at once while memory is plenty.
     fn settle(&mut self, terms: &Terms, budget: &mut Budget) {
         let is_full = self.limit.wrapping_sub(self.settled) == self.window;
         if is_full && !budget.is_scarce() {
@@ -221,8 +220,8 @@ impl Grant {
         }
     }
 
-    /// Gives back what was consumed, and moves the limit ahead of that as far as the window and the
-    /// budget say. With `wanted`, the peer could use a wider window.
+    /// Returns consumed units, and moves the limit ahead of them as far as window and budget allow. With `wanted`, the
+    /// peer could use a wider window.
     fn raise(&mut self, terms: &Terms, budget: &mut Budget, wanted: bool) {
         let before = self.cost_bytes(terms);
         self.settled = self.used;
@@ -250,7 +249,7 @@ impl Grant {
         more > 0 && more >= ahead / 2
     }
 
-    /// The limit, which the peer is about to be told.
+    /// The limit, which the caller sends to the peer.
     fn tell(&mut self, terms: &Terms, budget: &mut Budget) -> u32 {
         if self.used != self.settled {
             self.settle(terms, budget);
@@ -260,7 +259,7 @@ impl Grant {
     }
 }
 
-/// What one peer may send.
+/// The credit of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Credit {
     pub bytes: Grant,
@@ -275,14 +274,14 @@ impl Credit {
         Credit { bytes, orders: Grant::open(&Terms::of_orders(cfg), budget) }
     }
 
-    /// The session has ended.
+    /// Ends the session's credit.
     pub fn close(&mut self, cfg: &Config, budget: &mut Budget) {
         budget.give_back(self.bytes.cost_bytes(&Terms::of_bytes(cfg)));
         budget.give_back(self.orders.cost_bytes(&Terms::of_orders(cfg)));
         *self = Credit::default();
     }
 
-    /// Messages were consumed. True if the peer should be told what that gives it.
+    /// Counts consumed messages. True if the peer should learn its new limits.
     pub fn consume(
         &mut self,
         cfg: &Config,
@@ -297,14 +296,14 @@ impl Credit {
             && (self.bytes.is_worth_telling() || self.orders.is_worth_telling())
     }
 
-    /// The limits for bytes and for send orders, which the peer is about to be told.
+    /// The limits for bytes and for send orders, which the caller sends to the peer.
     pub fn tell(&mut self, cfg: &Config, budget: &mut Budget) -> (u32, u32) {
         let bytes = self.bytes.tell(&Terms::of_bytes(cfg), budget);
         (bytes, self.orders.tell(&Terms::of_orders(cfg), budget))
     }
 
-    /// The peer has sent so much since the session began; with `short`, it would have sent a message
-    /// eager for which there was no credit. True if it should be told that it has more now.
+    /// Widens the credit, given what the peer has sent since the session began. With `short`, it lacked the credit to
+    /// send a message eager. True if it should learn that it has more now.
     pub fn widen(
         &mut self,
         cfg: &Config,

@@ -1,7 +1,7 @@
-//! Links: the bytes of rendezvous messages, and of writes and reads, on their way (protocol.md §5.4).
+//! Links: the arriving bytes of rendezvous messages, of writes and of reads (protocol.md §5.4).
 //!
-//! `Peer` says what may come, asks what the sender is to be told, and places what comes. This part knows which bytes
-//! belong where.
+//! `Peer` announces messages, asks for the grants to send, and places the bytes. This part knows which bytes belong
+//! where.
 
 use super::coverage::{Coverage, Gaps, SpareGaps};
 use super::tables;
@@ -19,10 +19,10 @@ const LINK_ID: u16 = 0x8000;
 const LINKS_MAX: usize = 1 << 15;
 /// Links of one message live at a time.
 const LINKS_PER_MESSAGE: u32 = 2;
-/// Links looked at for what comes next: those before it may be waiting for repetitions.
+/// Links searched for the next segment: earlier ones may be waiting for repetitions.
 const LINKS_AHEAD: usize = 64;
 
-/// What bytes under a Msg_ID are for.
+/// The purpose of the bytes under a Msg_ID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Message,
@@ -47,7 +47,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Nothing of it has come; `wanted_bytes` are to.
+    /// A new one, of which `wanted_bytes` will come.
     pub fn new(
         purpose: Purpose,
         to: RecvToken,
@@ -81,18 +81,18 @@ pub(super) struct Link {
     pub order: u32,
 }
 
-/// What the end of a link means.
+/// The meaning of the end of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Closed {
     /// A part of a read ended: its entry, and whether no other part is under way.
     Read { entry: u32, op: u32, last: bool },
-    /// All of it is there.
+    /// All of its bytes are there.
     Whole(Incoming),
     /// More is to come.
     Part,
 }
 
-/// A segment that comes next if nothing is lost or overtaken.
+/// A segment that comes next unless packets are lost or reordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NextSegment {
     pub to: RecvToken,
@@ -108,7 +108,7 @@ pub(crate) struct NextSegment {
 pub(super) struct Links {
     incoming: Slab<Incoming>,
     links: Slab<Link>,
-    /// The links in the order in which they were granted: that in which they are filled.
+    /// The links in the order of their grants, in which they fill.
     granted: VecDeque<u16>,
     /// Payload of the latest segment that did not end its link.
     segment_bytes: u16,
@@ -120,36 +120,36 @@ impl Links {
     /// Whether there is memory for one more message.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn has_room<H: Host>(&self, host: &mut H) -> Result<(), DropReason> {
         tables::in_slab(host, &self.incoming)?;
         tables::in_slab(host, &self.links)
     }
 
-    /// The same for one that gets its link later.
+    /// The same for a message that gets its link later.
     pub fn has_room_to_wait<H: Host>(&self, host: &mut H) -> Result<(), DropReason> {
         tables::in_slab(host, &self.incoming)
     }
 
-    /// Nothing is on its way.
+    /// True if nothing is on its way.
     pub fn is_empty(&self) -> bool {
         self.incoming.is_empty()
     }
 
-    /// The buffers of what is on its way, but for reads.
+    /// The buffers of messages and writes on their way, excluding reads.
     pub fn buffers(&self) -> impl Iterator<Item = RecvToken> {
-        // The end of a read is told as that of an operation.
+        // A read ends as an operation.
         let incoming = self.incoming.iter().filter(|(_, i)| i.purpose != Purpose::Read);
         incoming.map(|(_, i)| i.to)
     }
 
-    /// A message may come: its turn for links is after those before it.
+    /// Begins a message, whose turn for links is after those before it.
     pub fn begin(&mut self, message: Incoming) {
         let index = self.incoming.insert(message) as u32;
         self.waiting.push_back(index);
     }
 
-    /// Gives the next link to a message that waits for one, and says what the peer is to be told.
+    /// Gives the next link to a message that waits for one; returns the grant for the peer.
     pub fn grant(&mut self) -> Option<Cts> {
         loop {
             let &index = self.waiting.front()?;
@@ -204,24 +204,24 @@ impl Links {
         (msg_id & LINK_ID != 0).then_some(usize::from(msg_id & !LINK_ID))
     }
 
-    /// The same for an answer's, which may leave out that it is one.
+    /// The same for an answer, whose Msg_ID may lack the link bit.
     pub fn slot_of_read(msg_id: u16) -> usize {
         usize::from(msg_id & !LINK_ID)
     }
 
-    /// A link, and what it is of.
+    /// A link, and the message that it belongs to.
     pub fn get(&mut self, slot: usize) -> Option<(&mut Link, &Incoming)> {
         let link = self.links.get_mut(slot)?;
         let message = &self.incoming[link.incoming as usize];
         Some((link, message))
     }
 
-    /// A segment came that does not end its link.
+    /// Learns the size of a segment that does not end its link.
     pub fn learn(&mut self, segment_bytes: u16) {
         self.segment_bytes = segment_bytes;
     }
 
-    /// All bytes of a link are there, or will not come.
+    /// Closes a link whose bytes are all there, or will not come.
     pub fn close(&mut self, slot: usize, gaps: &mut Gaps, spare: &mut SpareGaps) -> Closed {
         let link = self.links.remove(slot);
         link.coverage.end(gaps, spare);
@@ -245,18 +245,18 @@ impl Links {
         Closed::Part
     }
 
-    /// All parts of a read ended.
+    /// Drops a read whose parts have all ended.
     pub fn forget_read(&mut self, entry: u32) {
         self.incoming.remove(entry as usize);
     }
 
-    /// Links of reads.
+    /// Number of links of reads.
     pub fn reads(&self) -> usize {
         let reads = self.incoming.iter().filter(|(_, i)| i.purpose == Purpose::Read);
         reads.map(|(_, i)| i.links as usize).sum()
     }
 
-    /// Hands the segments that come next to `f`, in order, until it returns false.
+    /// Hands the next expected segments to `f`, in order, until it returns false.
     pub fn each_next_segment(&self, mut f: impl FnMut(NextSegment) -> bool) {
         for &slot in self.granted.iter().take(LINKS_AHEAD) {
             let Some(link) = self.links.get(usize::from(slot)) else { return };
@@ -280,7 +280,7 @@ impl Links {
         }
     }
 
-    /// Gives heap memory back when nothing is on its way.
+    /// Frees heap memory when nothing is on its way.
     pub fn reclaim(&mut self) {
         if self.incoming.is_empty() {
             self.incoming = Slab::new();
@@ -292,10 +292,10 @@ impl Links {
         self.waiting.shrink_to_fit();
     }
 
-    /// What must stay true between two calls of the endpoint.
+    /// Checks the invariants between two calls of the endpoint.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one is broken.
     pub fn check(&self) {
         assert!(self.links.len() <= LINKS_MAX, "a Msg_ID names no more");
         assert_eq!(self.granted.len(), self.links.len(), "each link was granted once");

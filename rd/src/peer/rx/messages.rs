@@ -1,4 +1,4 @@
-//! Messages: their turn, their match, their bytes; and the bytes of writes and reads (protocol.md §5, §9).
+//! Received messages: their turn, match and bytes; and the bytes of writes and reads (protocol.md §5, §9).
 
 use super::coverage::Coverage;
 use super::links::{Closed, Incoming, Links, Purpose};
@@ -79,8 +79,8 @@ impl Peer {
         Ok(Some(ahead == 0 || mutant(Mutant::DeliversOutOfOrder)))
     }
 
-    /// Charges an eager message to the credit given. An empty one costs its send order alone: later messages,
-    /// which used up the bytes, may have overtaken it.
+    /// Charges an eager message to the credit given. An empty one costs only its send order: later messages, which used
+    /// up the bytes, may have overtaken it.
     fn charge(&mut self, len_bytes: u64) -> Result<(), DropReason> {
         let room = self.rx.credit.bytes.limit.wrapping_sub(self.rx.eager_in_bytes);
         if len_bytes > u64::from(room) {
@@ -154,7 +154,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Reports an eager message that comes in its turn, and charges it. Returns where its bytes go.
+    /// Reports an eager message that comes in its turn, and charges it. Returns the place of its bytes.
     fn report_in_turn<H: Host>(
         &mut self,
         core: &mut Core,
@@ -172,8 +172,8 @@ impl Peer {
         Ok(to)
     }
 
-    /// Reports an eager message in its turn. Returns where its bytes go, `None` for nowhere
-    /// (or, if they came early, for where they already are). Fails without a change.
+    /// Reports an eager message in its turn. Returns the place of its bytes, or `None` if they go nowhere or came
+    /// early. Fails without a change.
     fn report<H: Host>(
         &mut self,
         core: &mut Core,
@@ -211,16 +211,15 @@ impl Peer {
         Ok(to)
     }
 
-    /// Gives credit back. A message that a match notice or a permission answers counts when that
-    /// goes out, so that a peer who takes none cannot make them pile up.
+    /// Gives credit back. A message with a match notice or a permission counts when that goes out, so a peer that takes
+    /// none cannot make them pile up.
     pub(in crate::peer) fn consume(&mut self, core: &mut Core, messages: u32, credit_bytes: u32) {
         if self.rx.consume(&core.cfg, &mut core.budget, messages, credit_bytes) {
             self.acks.due(0);
         }
     }
 
-    /// Gives a peer that uses its credit more of it. With `short` it would have sent an eager message
-    /// for which it had none.
+    /// Gives a peer that uses its credit more of it. With `short` it lacked the credit for an eager message.
     fn widen_credit(&mut self, core: &mut Core, short: bool) {
         let orders = self.rx.next_order.wrapping_sub(self.rx.first_order);
         let sent = (self.rx.eager_in_bytes, orders);
@@ -229,7 +228,7 @@ impl Peer {
         }
     }
 
-    /// Something came before its turn.
+    /// True if something came before its turn.
     pub(in crate::peer) fn has_early(&self) -> bool {
         !self.rx.early.is_empty() || self.responder.has_early()
     }
@@ -306,7 +305,7 @@ impl Peer {
         order: u32,
         payload: &[u8],
     ) -> Result<(), DropReason> {
-        // Of a message that nobody wants, nothing is kept.
+        // Of an unwanted message, nothing is kept.
         let Some(partial) = self.rx.partial.get_mut(&order) else { return Ok(()) };
         let end = h.s_offset + payload.len() as u32;
         partial.coverage.add(&mut self.rx.gaps, &mut core.spare_gaps, h.s_offset, end)?;
@@ -321,7 +320,7 @@ impl Peer {
         Ok(())
     }
 
-    /// All bytes of an eager message of several packets are there.
+    /// Ends an eager message of several packets, whose bytes are all there.
     fn end_partial<H: Host>(
         &mut self,
         core: &mut Core,
@@ -338,8 +337,8 @@ impl Peer {
         }
     }
 
-    /// First segment of an eager message of several packets. Of one that nobody wants nothing is
-    /// kept: its segments count as seen.
+    /// Takes the first segment of an eager message of several packets. It keeps nothing of an unwanted message, whose
+    /// segments count as seen.
     fn open_partial<H: Host>(
         &mut self,
         core: &mut Core,
@@ -419,7 +418,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A waiting rendezvous met its receive. False when there is none.
+    /// Accepts a waiting rendezvous, which met its receive. False when there is none.
     pub(crate) fn accept<H: Host>(
         &mut self,
         core: &mut Core,
@@ -447,7 +446,7 @@ impl Peer {
         self.tx.out.push(TxRecord::Cts(cts));
     }
 
-    /// An unexpected message left the driver's queue, or is not wanted.
+    /// Releases an unexpected message that left the driver's queue, or is not wanted.
     pub(crate) fn release(&mut self, core: &mut Core, order: Order, credit_bytes: u32) {
         let waiting = self.rx.waiting.remove(&order.0);
         let notice = self.rx.notices.remove(&order.0);
@@ -517,7 +516,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The answer to a read: its bytes, or why there are none.
+    /// Takes the answer to a read: its bytes, or the refusal.
     pub(in crate::peer) fn on_read_answer<H: Host>(
         &mut self,
         core: &mut Core,
@@ -554,7 +553,7 @@ impl Peer {
         Ok(())
     }
 
-    /// All bytes of a link are there, or will not come.
+    /// Closes a link whose bytes are all there, or will not come.
     pub(super) fn close_link<H: Host>(
         &mut self,
         core: &mut Core,

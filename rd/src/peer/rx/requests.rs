@@ -1,4 +1,4 @@
-//! Meeting a peer's requests to memory of this host (protocol.md §9).
+//! The target's side of a peer's requests to memory of this host (protocol.md §9).
 
 use super::links::{Incoming, Purpose};
 use super::tables;
@@ -10,17 +10,17 @@ use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::remote::{Action, Answer, Form, Refusal, RemoteRequest};
 
-/// What a request came to.
+/// The result of a request.
 enum Met {
     Done,
-    /// Bytes are to be placed there.
+    /// Bytes will be placed there.
     Later(RecvToken),
-    /// Bytes are to be sent from there.
+    /// Bytes will be sent from there.
     Answer(SendToken),
 }
 
 impl Peer {
-    /// A request in a bundle, with what came with it.
+    /// Takes a request in a bundle, with its bytes.
     pub(super) fn on_request<H: Host>(
         &mut self,
         core: &mut Core,
@@ -46,7 +46,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Keeps what came with a request before its turn.
+    /// Keeps a request before its turn, with its bytes.
     fn keep<H: Host>(
         &mut self,
         core: &mut Core,
@@ -66,12 +66,12 @@ impl Peer {
         Ok(to)
     }
 
-    /// Whether too many answers are on their way for one more, or too many keys were wrong.
+    /// Whether too many answers are under way for one more, or too many keys were wrong.
     fn must_wait(&mut self, core: &Core, request: &RemoteRequest) -> bool {
         self.responder.must_wait(request, core.wrong_keys.opens_at(self.name.ip(), core.now))
     }
 
-    /// Sends the refusals that are due, and goes on where a request waited.
+    /// Sends the refusals that are due, and continues with a request that waited.
     pub(in crate::peer) fn run_keys<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         while let Some(answer) = self.responder.take_refusal(now) {
             self.tx.out.push(TxRecord::Refused { answer, is_first: true });
@@ -98,7 +98,7 @@ impl Peer {
         true
     }
 
-    /// A request's turn has come.
+    /// Meets a request whose turn has come.
     fn meet<H: Host>(
         &mut self,
         core: &mut Core,
@@ -175,7 +175,7 @@ impl Peer {
         self.tx.out.answer(op, Some(transfer).filter(|_| !bundled));
     }
 
-    /// Counts a refusal, whose record may be overtaken: the range of those that were done ends before it.
+    /// Counts a refusal. Its record may be overtaken, so the range of confirmed requests ends before it.
     fn count_refusal(&mut self, core: &mut Core, refusal: Refusal) {
         core.stats.refuse(refusal);
         if let Some(done) = self.responder.take_done() {
@@ -183,7 +183,7 @@ impl Peer {
         }
     }
 
-    /// All bytes of a write that had permission were placed.
+    /// Ends a write that had permission, after all its bytes were placed.
     pub(super) fn end_write<H: Host>(&mut self, core: &mut Core, host: &mut H, write: &Incoming) {
         let refusal = host.remote_written(write.to).err();
         match refusal {
@@ -194,7 +194,7 @@ impl Peer {
         self.tx.out.push(TxRecord::Refused { answer, is_first: false });
     }
 
-    /// The memory behind an answer is gone: what was not sent of it will not be.
+    /// Withdraws an answer whose memory is gone: the unsent rest stays unsent.
     pub(crate) fn withdraw<H: Host>(&mut self, core: &mut Core, host: &mut H, index: u32) {
         let op = &mut core.ops[index as usize];
         let Role::Answer { bundled, withdrawn, .. } = &mut op.role else { return };
@@ -202,7 +202,7 @@ impl Peer {
             return;
         }
         core.stats.refuse(Refusal::Key);
-        // What is in a bundle, and not acknowledged, becomes a refusal when it is repeated.
+        // An unacknowledged answer in a bundle becomes a refusal when it is repeated.
         if !*bundled {
             self.tx.out.withdraw(index, op);
             self.finish(core, host, index);
@@ -210,7 +210,7 @@ impl Peer {
     }
 }
 
-/// Word that a request is over, without bytes.
+/// The answer that a request is over, without bytes.
 fn end_of(order: u32, op: u32, msg_id: u16, refusal: Option<Refusal>) -> Answer {
     Answer { order, op, msg_id, refusal, len_bytes: 0, sent_bytes: 0 }
 }

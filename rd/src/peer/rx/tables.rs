@@ -1,5 +1,5 @@
-//! Room in tables that grow with what peers send. A process may have no memory left: then the packet
-//! is dropped, and comes again.
+//! Memory checks for tables that grow with what peers send. If the process has no memory left, the packet is dropped,
+//! and comes again.
 
 use crate::host::Host;
 use crate::stats::DropReason;
@@ -12,8 +12,8 @@ pub(in crate::peer) fn in_map<H: Host, K: Eq + Hash, V>(
     host: &mut H,
     map: &mut HashMap<K, V>,
 ) -> Result<(), DropReason> {
-    // A map that has had entries may be full before its time: where they lay depends on the process's hash
-    // keys. So its capacity is not asked, or a seed would not replay its run in another process.
+    // A map that has had entries may be full early, depending on the process's hash keys. So do not ask its capacity,
+    // or a seed would not replay its run in another process.
     let asks = if map.is_empty() { map.allocation_size() == 0 } else { grows_at(map.len()) };
     if asks && !host.has_room(grown_bytes::<(K, V)>(map.len())) || map.try_reserve(1).is_err() {
         return Err(DropReason::NoBuffer);
@@ -33,8 +33,8 @@ pub(crate) fn in_slab<H: Host, T>(host: &mut H, slab: &Slab<T>) -> Result<(), Dr
     if fits { Ok(()) } else { Err(DropReason::NoBuffer) }
 }
 
-/// What a full table of `len` entries takes once it has grown, about: as long as its entries move, the
-/// smaller one is there too.
+/// Approximate bytes of a full table of `len` entries once it has grown: while its entries move, the smaller one exists
+/// too.
 fn grown_bytes<T>(len: usize) -> usize {
     2 * (len + 4) * size_of::<T>()
 }

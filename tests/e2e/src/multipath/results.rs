@@ -1,4 +1,4 @@
-//! What the program (tests/c/multipath.c) and the networks wrote, phase by phase.
+//! Results of the program (tests/c/multipath.c) and of the networks, phase by phase.
 
 use super::network::{LINKS, Network};
 use anyhow::{Context, Result, ensure};

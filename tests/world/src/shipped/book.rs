@@ -1,4 +1,4 @@
-//! What applications posted, and the judgement of the completions that they read.
+//! The posted operations of applications, and the judgement of the completions that they read.
 
 use super::accesses::Accesses;
 use super::lend::lend;

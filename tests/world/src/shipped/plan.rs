@@ -1,4 +1,4 @@
-//! What the applications of a run do, drawn from its seed.
+//! The plan of a run's applications, drawn from its seed.
 
 use super::accesses::{CELLS, SOURCE_BYTES, What, Wrong};
 use super::book::{Book, Post};
