@@ -7,7 +7,7 @@
 //!   have in common), then one module for each class: [`fabric`], [`domain`], [`av`], [`eq`], [`mr`],
 //!   [`ep`], [`cq`], [`cntr`]; [`sep`] and [`shared`] are scalable endpoints and shared contexts,
 //!   [`poll`] poll and wait sets, `peer` other providers' queues;
-//! - [`verbs`]: for Rust; [`capi`]: for C;
+//! - [`verbs`]: for Rust; [`verbs_c`]: for C;
 //! - [`parameters`]: where all of them read their settings.
 //!
 //! The protocol itself is the crate `erd_rd`; sockets and queue pairs are in `erd_port`, libfabric's ABI
@@ -15,7 +15,6 @@
 
 mod addr_format;
 pub mod av;
-pub mod capi;
 pub mod cntr;
 pub mod cq;
 mod deferred;
@@ -36,6 +35,7 @@ pub mod poll;
 pub mod sep;
 pub mod shared;
 pub mod verbs;
+pub mod verbs_c;
 mod wait_obj;
 
 #[cfg(test)]

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    erd_fuzz::capi::sequences::run(data);
+    erd_fuzz::verbs_c::sequences::run(data);
 });

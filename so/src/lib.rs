@@ -1,5 +1,5 @@
 //! The shared object that libfabric loads, and that programs link for the functions of `erd.h`
-//! (`erd::capi`). It is a package of its own because a library that is built as `rlib` and `cdylib`
+//! (`erd::verbs_c`). It is a package of its own because a library that is built as `rlib` and `cdylib`
 //! at once is not optimised across crates.
 
 use erd_ffi::fi::fi_provider;

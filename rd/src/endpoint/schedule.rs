@@ -46,18 +46,13 @@ impl Schedule {
         self.resting -= usize::from(core::mem::take(&mut peer.rests));
     }
 
-<<<<<<< HEAD
-    /// A peer was taken from the ready list.
-=======
-    /// Notes that a peer was taken from the ready list, or is gone.
->>>>>>> prose
+    /// Notes that a peer was taken from the ready list.
     pub(super) fn left(&mut self, peer: &mut Peer) {
         self.stir(peer);
         peer.ready = false;
     }
 
-<<<<<<< HEAD
-    /// A peer is gone, and another may get its place.
+    /// Removes a peer that is gone: another may get its place.
     pub(super) fn forget(&mut self, peer: &mut Peer) {
         if peer.ready {
             self.ready.retain(|index| *index != peer.id.index);
@@ -68,10 +63,7 @@ impl Schedule {
         self.left(peer);
     }
 
-    /// How many are ready without anything to send.
-=======
     /// Number of peers that are ready without anything to send.
->>>>>>> prose
     pub(super) fn resting(&self) -> usize {
         self.resting
     }

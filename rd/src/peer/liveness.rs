@@ -26,13 +26,9 @@ pub(crate) struct Liveness {
     owed_since: Option<Nanos>,
     /// Probes (or hellos) unanswered in a row.
     probes: u32,
-<<<<<<< HEAD
     /// A single probe went out while the peer owed nothing, and waits for its answer. It counts for no deadline.
     asked: bool,
-    /// When the next probe is due.
-=======
     /// Time at which the next probe is due.
->>>>>>> prose
     probe_at: Option<Nanos>,
     /// Probes to send now, each on another path.
     probes_due: u16,

@@ -119,16 +119,12 @@ impl Responder {
         self.known_keys().delay(due_at, answer);
     }
 
-<<<<<<< HEAD
-    /// Refusals wait for their time.
+    /// True if refusals wait for their time.
     pub fn has_refusals(&self) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.has_refusals())
     }
 
-    /// A refusal whose time has come.
-=======
     /// Takes a refusal that is due.
->>>>>>> prose
     pub fn take_refusal(&mut self, now: Nanos) -> Option<Answer> {
         self.keys.as_mut()?.take_refusal(now)
     }

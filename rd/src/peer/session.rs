@@ -136,15 +136,9 @@ impl Session {
         self.theirs.id
     }
 
-<<<<<<< HEAD
-    /// This names the peer in its probes and goodbyes. Nothing does before the session is open.
+    /// True if this is the peer's id in its probes and goodbyes. The peer has none before the session is open.
     pub(crate) fn is_asked_by(&self, asker: u64) -> bool {
         matches!(self.phase, Phase::Open | Phase::Leaving) && self.theirs.asker == asker
-=======
-    /// The peer's id in its probes and goodbyes; 0 until the session is open.
-    pub(crate) fn their_asker(&self) -> u64 {
-        self.theirs.asker
->>>>>>> prose
     }
 
     /// The peer's id in the last session that ended; 0 for none.

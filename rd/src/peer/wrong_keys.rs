@@ -134,7 +134,7 @@ impl Keys {
         self.refusals.push_back((due_at, answer));
     }
 
-    /// Refusals wait for their time.
+    /// True if refusals wait for their time.
     pub(super) fn has_refusals(&self) -> bool {
         !self.refusals.is_empty()
     }

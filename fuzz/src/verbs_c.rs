@@ -1,6 +1,6 @@
 //! The C interface, and what its tests share with the fuzz target.
 
-pub use erd::capi::*;
+pub use erd::verbs_c::*;
 
-#[path = "../../prov/capi/sequences.rs"]
+#[path = "../../prov/verbs_c/sequences.rs"]
 pub mod sequences;

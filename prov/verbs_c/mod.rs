@@ -2,7 +2,7 @@
 //!
 //! `handles` keeps the objects, `boundary` turns errors into numbers and texts and catches
 //! panics, [`types`] has the header's structures. The functions are in `objects` (devices, domains,
-//! memory, addresses), `queues` (completion queues, queue pairs) and `post`. `tests/capi.rs` and
+//! memory, addresses), `queues` (completion queues, queue pairs) and `post`. `tests/verbs_c.rs` and
 //! `cargo xtask test` hold them against the header, the record of the ABI and the man pages.
 #![allow(clippy::missing_safety_doc, reason = "the man pages of section 3 say what callers owe")]
 

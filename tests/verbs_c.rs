@@ -4,8 +4,8 @@
 //! The record may grow while the library is `liberd.so.1`; a line of it that changes or goes needs
 //! another name. `cargo xtask test` compares it with what the shared object exports.
 
-use erd::capi::types;
 use erd::verbs::{Access, Opcode, SendFlags, Status};
+use erd::verbs_c::types;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -16,9 +16,9 @@ const HEADER: &str = include_str!("../include/erd.h");
 const RECORD: &str = include_str!("abi/liberd.so.1.txt");
 /// Where the exported functions are.
 const SOURCES: [&str; 3] = [
-    include_str!("../prov/capi/objects.rs"),
-    include_str!("../prov/capi/queues.rs"),
-    include_str!("../prov/capi/post.rs"),
+    include_str!("../prov/verbs_c/objects.rs"),
+    include_str!("../prov/verbs_c/queues.rs"),
+    include_str!("../prov/verbs_c/post.rs"),
 ];
 
 /// Prototypes of the header, one a line.
@@ -57,7 +57,7 @@ fn record() -> String {
 
 /// Compiles a source that asserts; what the compiler says if it does not like it.
 fn compile(compiler: &str, standard: &str, language: &str, source: &str) -> Result<(), String> {
-    let dir = std::env::temp_dir().join(format!("erd-capi-{}-{standard}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("erd-verbs_c-{}-{standard}", std::process::id()));
     fs::create_dir_all(&dir).expect("a directory");
     let file = dir.join("header.c");
     fs::write(&file, source).expect("the source");

@@ -1,0 +1,334 @@
+//! The configuration of the provider: libfabric parameters, `FI_ERD_*` in the environment.
+//!
+//! [`PARAMETERS`] is the one table of names, defaults, ranges and help texts; `fi_info -e`,
+//! `docs/settings.md`, `docs/man/fi_erd.7` and [`Settings::read`] follow it.
+
+mod declared;
+mod read;
+
+pub use declared::{Kind, PARAMETERS, Parameter, QUEUE_SIZE_MAX};
+pub use read::{BadSetting, Found};
+
+use crate::scheme::SchemeChoice;
+use erd_port::udp::FaultRates;
+use read::Reader;
+
+/// Most bytes of `fi_inject` and its like; they fit one datagram of every path.
+pub const INJECT_BYTES: usize = 1024;
+/// Most pieces of one scattered or gathered operation.
+pub const IOV_LIMIT: usize = 8;
+/// Default number of paths on a network.
+pub const PATHS_DEFAULT: u16 = 4;
+/// Default number of paths on loopback, which has only one.
+pub const PATHS_LOOPBACK: u16 = 1;
+/// Default scheme on a network.
+pub const SCHEME_DEFAULT: &str = "nscc";
+/// Default scheme where a controller would mistake busy processors for a busy network: on loopback, whose queues are
+/// the hosts' own buffers, and over Soft-RoCE.
+pub const SCHEME_HOSTS: &str = "erd";
+/// Its parameters where the peer makes the only copy: the sender waits for that copy, and acknowledging a quarter of
+/// the window takes time too (docs/cc/erd.md).
+const SHARED_OPTIONS: &str = "window_kib=2048";
+/// Default memory of an endpoint for unexpected messages, and the largest fraction of the address space that it may
+/// take.
+const UNEXPECTED_BYTES: u64 = 64 << 20;
+const UNEXPECTED_PART: u64 = 8;
+/// What carries control packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InfoPath {
+    /// The UDP port that carries data.
+    Udp,
+    /// One TCP connection for each peer.
+    Tcp,
+}
+
+/// Initiators that may use memory keys which the application chose, and which a stranger can guess.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyPeers {
+    /// Those on hosts (IP addresses) of which an AV of the domain has an address.
+    Hosts,
+    /// Those whose own address is in an AV of the domain.
+    Names,
+    /// All.
+    Any,
+}
+
+/// What carries data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortSetting {
+    /// Verbs where there is a device, and UDP.
+    Auto,
+    /// Verbs, or nothing is offered.
+    Verbs,
+    /// UDP alone.
+    Udp,
+}
+
+/// Values of all parameters, checked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// Interfaces to use, by name or address; empty for all.
+    pub ifaces: Vec<String>,
+    /// RDMA devices to use, by name; empty for all.
+    pub devices: Vec<String>,
+    /// What carries data.
+    pub port: PortSetting,
+    /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
+    pub paths: Option<u16>,
+    /// Congestion control scheme; `None` leaves it to the interface.
+    pub scheme: Option<SchemeChoice>,
+    /// Round trip without queues; `None` leaves it to measurement.
+    pub base_rtt_us: Option<u64>,
+    /// Speed of the link in Mb/s; `None` leaves it to the interface.
+    pub link_mbps: Option<u64>,
+    /// Silence of a peer that owes an answer until it counts as dead.
+    pub peer_timeout_ns: u64,
+    /// What carries control packets.
+    pub info_path: InfoPath,
+    /// CRC32C over the payload as well as the header.
+    pub payload_checksum: bool,
+    /// Longest message that is sent without waiting for its receive.
+    pub eager_bytes: u32,
+    /// Memory of an endpoint for what comes unexpected; `None` leaves it to the process's limits.
+    pub unexpected_bytes: Option<u64>,
+    /// Least payload that is sent from registered memory without a copy, 0 for none.
+    pub zero_copy_bytes: Option<u64>,
+    /// Default transmit queue, in operations.
+    pub tx_size: usize,
+    /// Default receive queue, in operations.
+    pub rx_size: usize,
+    /// Kernel buffer to ask for, each receive socket.
+    pub recv_buffer_bytes: usize,
+    /// Kernel buffer to ask for, each send socket.
+    pub send_buffer_bytes: usize,
+    /// Largest datagram (UDP payload), 1232 to 65507; `None` for what each path carries.
+    pub mtu_bytes: Option<u16>,
+    /// How long after a search larger datagrams are tried again.
+    pub mtu_growth_ns: u64,
+    /// Shortest spacing of scans for lost packets.
+    pub scan_min_ns: u64,
+    /// Shortest retransmission timeout.
+    pub rto_min_ns: u64,
+    /// Time without a call until the helper thread progresses.
+    pub progress_idle_ns: u64,
+    /// See the table.
+    pub spin_ns: u64,
+    /// UDP GSO.
+    pub gso: bool,
+    /// Peers on this host read long payloads where they lie.
+    pub share_pages: bool,
+    /// UDP GRO.
+    pub gro: bool,
+    /// ECN.
+    pub ecn: bool,
+    /// Kernel receive time stamps.
+    pub timestamps: bool,
+    /// Grant `FI_HMEM`; `None` leaves it to what else is asked for.
+    pub hmem: Option<bool>,
+    /// Tell the cards' PCI addresses; `None` leaves it to who asks.
+    pub pci: Option<bool>,
+    /// Whose requests the keys of applications are good for.
+    pub key_peers: KeyPeers,
+    /// Where counters are written: a file, "1" for standard error, or nowhere if empty.
+    pub stats: String,
+    /// The flows may be looked at from outside.
+    pub monitor: bool,
+    /// Mistakes in the environment are not told on standard error.
+    pub quiet: bool,
+    /// What goes wrong below the engine, in tests.
+    pub test_faults: Option<FaultRates>,
+}
+
+impl Settings {
+    /// Reads and checks all parameters; `lookup` answers the text of one, or `None` where nothing
+    /// is said.
+    ///
+    /// # Errors
+    /// The first parameter whose value is not valid, or what `lookup` refuses.
+    pub fn read(lookup: impl Fn(&'static Parameter) -> Found) -> Result<Settings, BadSetting> {
+        let from = Reader { lookup };
+        Ok(Settings {
+            ifaces: from.list("iface")?,
+            devices: from.list("device")?,
+            port: match from.choice("port")? {
+                "verbs" => PortSetting::Verbs,
+                "udp" => PortSetting::Udp,
+                _ => PortSetting::Auto,
+            },
+            paths: from.auto_number("paths")?,
+            scheme: from.scheme()?,
+            base_rtt_us: from.auto_number("base_rtt_us")?,
+            link_mbps: from.auto_thousandths("link_gbps")?,
+            peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
+            info_path: if from.choice("info_path")? == "tcp" {
+                InfoPath::Tcp
+            } else {
+                InfoPath::Udp
+            },
+            payload_checksum: from.choice("checksum")? == "payload",
+            eager_bytes: from.number("eager_size")?,
+            unexpected_bytes: from.auto_number("unexpected_size")?,
+            zero_copy_bytes: from.auto_number("zero_copy_size")?,
+            tx_size: from.number("tx_size")?,
+            rx_size: from.number("rx_size")?,
+            recv_buffer_bytes: from.number("recv_buffer")?,
+            send_buffer_bytes: from.number("send_buffer")?,
+            mtu_bytes: from.auto_number("mtu")?,
+            mtu_growth_ns: from.number::<u64>("mtu_growth_s")? * 1_000_000_000,
+            scan_min_ns: from.number::<u64>("scan_min_us")? * 1000,
+            rto_min_ns: from.number::<u64>("rto_min_us")? * 1000,
+            progress_idle_ns: from.number::<u64>("progress_idle_ms")? * 1_000_000,
+            spin_ns: from.number::<u64>("spin_us")? * 1_000,
+            gso: from.switch("gso")?,
+            share_pages: from.switch("share_pages")?,
+            gro: from.switch("gro")?,
+            ecn: from.switch("ecn")?,
+            timestamps: from.switch("timestamps")?,
+            hmem: from.decision("hmem")?,
+            pci: from.decision("pci")?,
+            key_peers: match from.choice("key_peers")? {
+                "names" => KeyPeers::Names,
+                "any" => KeyPeers::Any,
+                _ => KeyPeers::Hosts,
+            },
+            stats: from.text("stats")?.1,
+            monitor: from.switch("monitor")?,
+            quiet: from.switch("quiet")?,
+            test_faults: from.faults("test_faults")?,
+        })
+    }
+
+    /// Memory for what comes unexpected in a process that may map `limit_bytes` in all.
+    #[must_use]
+    pub(crate) fn unexpected_within(&self, limit_bytes: Option<u64>) -> u64 {
+        let most = limit_bytes.map_or(u64::MAX, |limit| limit / UNEXPECTED_PART);
+        self.unexpected_bytes.unwrap_or(most.min(UNEXPECTED_BYTES))
+    }
+
+    /// Paths to use on an interface.
+    #[must_use]
+    pub fn paths_on(&self, loopback: bool) -> u16 {
+        self.paths.unwrap_or(if loopback { PATHS_LOOPBACK } else { PATHS_DEFAULT })
+    }
+
+    /// Scheme to use on an interface, `by_hosts` if round trips on it tell of processors, `shares` if
+    /// peers read payloads where they lie.
+    ///
+    /// # Panics
+    /// Never: all defaults are of the table.
+    #[must_use]
+    pub(crate) fn scheme_on(&self, by_hosts: bool, shares: bool) -> SchemeChoice {
+        let (name, options) = match by_hosts {
+            true if shares => (SCHEME_HOSTS, SHARED_OPTIONS),
+            true => (SCHEME_HOSTS, ""),
+            false => (SCHEME_DEFAULT, ""),
+        };
+        let default = || SchemeChoice::new(name, options).expect("it is a scheme");
+        self.scheme.clone().unwrap_or_else(default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &'static str) -> Result<Settings, BadSetting> {
+        Settings::read(|asked| Ok((asked.name == name).then(|| value.to_owned())))
+    }
+
+    #[test]
+    fn the_tables_own_defaults_are_valid() {
+        let settings = Settings::read(|_| Ok(None)).expect("defaults");
+        assert_eq!((settings.paths, settings.mtu_bytes), (None, None));
+        assert_eq!((settings.paths_on(false), settings.paths_on(true)), (4, 1));
+        let schemes = [false, true].map(|by_hosts| settings.scheme_on(by_hosts, by_hosts).name());
+        assert_eq!(schemes, ["nscc", "erd"]);
+        assert_eq!(settings.peer_timeout_ns, 5_000_000_000);
+        assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 65_536));
+        assert!(settings.gso && settings.ecn && !settings.payload_checksum);
+        assert_eq!(settings.info_path, InfoPath::Udp);
+        assert!(settings.ifaces.is_empty());
+    }
+
+    #[test]
+    fn unexpected_memory_is_a_part_of_what_there_is() {
+        let settings = Settings::read(|_| Ok(None)).expect("defaults");
+        let within = [None, Some(1 << 40), Some(80 << 20)].map(|at| settings.unexpected_within(at));
+        assert_eq!(within, [64 << 20, 64 << 20, 10 << 20]);
+        let settings = with("unexpected_size", "7").expect("valid");
+        assert_eq!(settings.unexpected_within(Some(8)), 7);
+    }
+
+    #[test]
+    fn the_manuals_table_is_this_table() {
+        let manual = include_str!("../../../docs/settings.md");
+        let row = |p: &Parameter| {
+            let default = if p.default.is_empty() { "empty" } else { p.default };
+            format!("| `{}` | {default} | {} | {} |\n", p.variable(), p.kind, p.help)
+        };
+        let table: String = PARAMETERS.iter().map(row).collect();
+        assert!(manual.contains(&table), "docs/settings.md must contain:\n{table}");
+        assert_eq!(manual.matches("| `FI_ERD_").count(), PARAMETERS.len());
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let read = Settings::read(|parameter| {
+            asked.borrow_mut().push(parameter.name);
+            Ok(None)
+        });
+        assert!(read.is_ok());
+        for parameter in PARAMETERS {
+            assert!(asked.borrow().contains(&parameter.name), "{}", parameter.name);
+        }
+    }
+
+    #[test]
+    fn values_are_taken() {
+        assert_eq!(with("paths", "256").map(|got| got.paths), Ok(Some(256)));
+        assert_eq!(with("paths", " Auto ").map(|got| got.paths), Ok(None));
+        assert_eq!(with("info_path", "TCP").map(|got| got.info_path), Ok(InfoPath::Tcp));
+        assert_eq!(with("checksum", "payload").map(|got| got.payload_checksum), Ok(true));
+        assert_eq!(with("gro", "off").map(|got| got.gro), Ok(false));
+        assert_eq!(with("scan_min_us", "7").map(|got| got.scan_min_ns), Ok(7000));
+        assert_eq!(with("link_gbps", "400").map(|got| got.link_mbps), Ok(Some(400_000)));
+        assert_eq!(with("link_gbps", "2.5").map(|got| got.link_mbps), Ok(Some(2500)));
+        assert_eq!(with("link_gbps", "0.05").map(|got| got.link_mbps), Ok(Some(50)));
+        assert_eq!(with("link_gbps", "auto").map(|got| got.link_mbps), Ok(None));
+        let ifaces = with("iface", "eth0, lo,").map(|got| got.ifaces);
+        assert_eq!(ifaces, Ok(vec!["eth0".to_owned(), "lo".to_owned()]));
+    }
+
+    #[test]
+    fn a_bad_value_names_the_parameter_and_what_is_valid() {
+        for (name, value) in [
+            ("paths", "0"),
+            ("paths", "257"),
+            ("paths", "four"),
+            ("paths", "4x"),
+            ("paths", "-1"),
+            ("cc", "cubic"),
+            ("cc_options", "window_kib=0"),
+            ("info_path", ""),
+            ("checksum", "none"),
+            ("eager_size", "1048577"),
+            ("unexpected_size", "-1"),
+            ("mtu", "1000"),
+            ("gso", "2"),
+            ("tx_size", "99999999999999999999"),
+            ("link_gbps", "0"),
+            ("link_gbps", "0.0001"),
+            ("link_gbps", "10000.001"),
+            ("link_gbps", "2."),
+            ("link_gbps", "99999999999999999999.5"),
+            ("test_faults", "loss=1.5"),
+        ] {
+            let error = with(name, value).expect_err(value);
+            assert_eq!(error.value, value);
+            let text = error.to_string();
+            assert!(text.contains(&format!("FI_ERD_{}", name.to_uppercase())), "{text}");
+            assert!(text.contains(&error.valid) && !error.valid.is_empty(), "{text}");
+        }
+    }
+}

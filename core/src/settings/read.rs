@@ -1,0 +1,150 @@
+//! The check of each setting's text against its declaration.
+
+use super::declared::{AUTO, Kind, PARAMETERS, Parameter};
+use crate::scheme::SchemeChoice;
+use erd_port::udp::FaultRates;
+use thiserror::Error;
+
+/// The text of a parameter, `None` where nothing is said, or why it cannot be had.
+pub type Found = Result<Option<String>, BadSetting>;
+
+/// A parameter has a value that is not valid.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{variable} is \"{value}\"; valid: {valid}")]
+pub struct BadSetting {
+    /// The parameter's name in the environment.
+    pub variable: String,
+    /// The value found.
+    pub value: String,
+    /// What would be valid.
+    pub valid: String,
+}
+
+/// Looks parameters up and checks them against the table.
+pub(super) struct Reader<L> {
+    pub(super) lookup: L,
+}
+
+impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
+    pub(super) fn text(&self, name: &str) -> Result<(&'static Parameter, String), BadSetting> {
+        let parameter = PARAMETERS
+            .iter()
+            .find(|parameter| parameter.name == name)
+            .expect("only parameters of the table are asked for");
+        let text = (self.lookup)(parameter)?.unwrap_or_else(|| parameter.default.to_owned());
+        Ok((parameter, text.trim().to_owned()))
+    }
+
+    pub(super) fn scheme(&self) -> Result<Option<SchemeChoice>, BadSetting> {
+        let name = self.choice("cc")?;
+        let (parameter, options) = self.text("cc_options")?;
+        let refused = |valid: String| BadSetting {
+            variable: parameter.variable(),
+            value: options.clone(),
+            valid,
+        };
+        match name {
+            AUTO if options.is_empty() => Ok(None),
+            AUTO => Err(refused("nothing, unless FI_ERD_CC names the scheme".to_owned())),
+            _ => SchemeChoice::new(name, &options)
+                .map(Some)
+                .map_err(|error| refused(error.to_string())),
+        }
+    }
+
+    pub(super) fn faults(&self, name: &str) -> Result<Option<FaultRates>, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let valid = "loss, dup and reorder from 0 to 1, seed a number: loss=0.01,seed=1".to_owned();
+        let refused = || BadSetting { variable: parameter.variable(), value: text.clone(), valid };
+        FaultRates::parse(&text).map(Some).ok_or_else(refused)
+    }
+
+    pub(super) fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {
+        let (_, text) = self.text(name)?;
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        Ok(parts.map(str::to_owned).collect())
+    }
+
+    pub(super) fn number<T: TryFrom<u64>>(&self, name: &str) -> Result<T, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        parse_number(parameter, &text)
+    }
+
+    pub(super) fn auto_number<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        parse_number(parameter, &text).map(Some)
+    }
+
+    pub(super) fn auto_thousandths(&self, name: &str) -> Result<Option<u64>, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        let Kind::AutoThousandths { min, max } = parameter.kind else {
+            unreachable!("{name} is not a number of thousandths");
+        };
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(None);
+        }
+        let number = thousandths(&text).filter(|number| (min..=max).contains(number));
+        number.map(Some).ok_or_else(|| bad(parameter, text))
+    }
+
+    /// A choice between yes, no and auto, which is none.
+    pub(super) fn decision(&self, name: &str) -> Result<Option<bool>, BadSetting> {
+        Ok(match self.choice(name)? {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        })
+    }
+
+    pub(super) fn choice(&self, name: &str) -> Result<&'static str, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        let Kind::Choice(words) = parameter.kind else {
+            unreachable!("{name} is not a choice");
+        };
+        let found = words.iter().find(|word| word.eq_ignore_ascii_case(&text));
+        found.copied().ok_or_else(|| bad(parameter, text))
+    }
+
+    pub(super) fn switch(&self, name: &str) -> Result<bool, BadSetting> {
+        let (parameter, text) = self.text(name)?;
+        match text.to_ascii_lowercase().as_str() {
+            "1" | "yes" | "on" | "true" => Ok(true),
+            "0" | "no" | "off" | "false" => Ok(false),
+            _ => Err(bad(parameter, text)),
+        }
+    }
+}
+
+fn parse_number<T: TryFrom<u64>>(
+    parameter: &'static Parameter,
+    text: &str,
+) -> Result<T, BadSetting> {
+    let (Kind::Number { min, max } | Kind::AutoNumber { min, max }) = parameter.kind else {
+        unreachable!("{} is not a number", parameter.name);
+    };
+    let number = text.parse::<u64>().ok().filter(|number| (min..=max).contains(number));
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| bad(parameter, text.to_owned()))
+}
+
+/// A decimal number such as 2.5, in thousandths.
+fn thousandths(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) || part.len() > 3 {
+        return None;
+    }
+    let part = format!("{part:0<3}").parse::<u64>().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(part)
+}
+
+fn bad(parameter: &'static Parameter, value: String) -> BadSetting {
+    BadSetting { variable: parameter.variable(), value, valid: parameter.kind.to_string() }
+}
