@@ -37,22 +37,22 @@ impl Clock for SimClock {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct SimPort {
-    /// Packets that came and that the engine has not seen.
-    pub(crate) arrivals: Packets,
+    /// PacketList that came and that the engine has not seen.
+    pub(crate) arrivals: PacketList,
     /// Datagrams that the uplink can take.
     pub(crate) room: usize,
     /// Those that it takes.
-    pub(crate) leaving: Packets,
+    pub(crate) leaving: PacketList,
 }
 
 /// A list of packets that keeps its buffers.
 #[derive(Debug, Default)]
-pub(crate) struct Packets {
+pub(crate) struct PacketList {
     list: Vec<Packet>,
     len: usize,
 }
 
-impl Packets {
+impl PacketList {
     /// The place of one more packet, with what an earlier one left there.
     pub(crate) fn next(&mut self) -> &mut Packet {
         if self.len == self.list.len() {

@@ -227,7 +227,7 @@ impl<O: Outside> Driver<O> {
         }
         let is_due = self.engine.has_due() || !self.carriers.sender.is_empty();
         if !call.flags.intersects(Flags::MORE) && is_due {
-            self.transmit(now, false);
+            self.parts().transmit(now, false);
         }
         if lent && !mutant(Mutant::SendsWithoutCopying) {
             self.host.copy(handle);

@@ -88,7 +88,7 @@ impl Endpoint {
             let more = if index + 1 < count { Flags::MORE } else { Flags::empty() };
             if let Err(error) = post(index, &mut Poster { driver, more }) {
                 // The operations before it wait for it.
-                driver.transmit(monotonic_ns(), true);
+                driver.parts().transmit(monotonic_ns(), true);
                 driver.publish();
                 return Err((index, error));
             }

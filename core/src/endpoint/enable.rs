@@ -192,7 +192,7 @@ impl<O: Outside> Driver<O> {
         let now = self.now_ns();
         self.engine.close(now, &mut self.host);
         self.settle();
-        self.transmit(now, true);
+        self.parts().transmit(now, true);
         self.publish();
     }
 }

@@ -357,7 +357,7 @@ impl Endpoint {
             let posted = post(driver);
             // A caller that must try again has let the endpoint progress.
             if !matches!(posted, Ok(()) | Err(Error::Again)) {
-                driver.transmit(monotonic_ns(), false);
+                driver.parts().transmit(monotonic_ns(), false);
             }
             posted
         });

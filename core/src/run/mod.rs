@@ -81,9 +81,4 @@ pub trait Driven {
         self.publish();
         arrived
     }
-
-    /// Sends the bursts that are due until the port is full. See `Engine::poll_transmit` for `flush`.
-    fn transmit(&mut self, now: u64, flush: bool) {
-        self.parts().transmit(now, flush);
-    }
 }

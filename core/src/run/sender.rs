@@ -51,9 +51,9 @@ struct Span {
 }
 
 /// A call that gathers memory. When it ends, and if it panics, the sender lets go of that memory.
-struct Call<'a>(&'a mut Sender);
+struct Gathering<'a>(&'a mut Sender);
 
-impl Deref for Call<'_> {
+impl Deref for Gathering<'_> {
     type Target = Sender;
 
     fn deref(&self) -> &Sender {
@@ -61,13 +61,13 @@ impl Deref for Call<'_> {
     }
 }
 
-impl DerefMut for Call<'_> {
+impl DerefMut for Gathering<'_> {
     fn deref_mut(&mut self) -> &mut Sender {
         self.0
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for Gathering<'_> {
     fn drop(&mut self) {
         self.0.pieces.clear();
     }
@@ -149,7 +149,7 @@ impl Sender {
     /// The vacant burst in one piece: for the information path.
     pub(super) fn vacant_bytes(&mut self, host: &impl Memory) -> Option<&[u8]> {
         let filled = self.filled;
-        let mut call = Call(self);
+        let mut call = Gathering(self);
         let Sender { bursts, linear, pieces, .. } = &mut *call;
         let whole = host.gather(&bursts[filled], pieces).is_ok();
         // SAFETY: `gather` found memory that is readable now.
@@ -168,7 +168,7 @@ impl Sender {
         carriers: (&mut impl Port, &mut Link),
         errors_pending: &mut bool,
     ) -> Outcome {
-        let mut call = Call(self);
+        let mut call = Gathering(self);
         let count = call.gather_all(host);
         let ways = call.ways(carriers.1, now, count);
         // Most often there is one, and each costs.

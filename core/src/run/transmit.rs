@@ -18,7 +18,7 @@ const ERROR_LOOK_NS: u64 = 1_000_000;
 const ERROR_LOOK_VERBS_NS: u64 = 10_000_000;
 
 impl<O: Outside, M: Memory> Parts<'_, O, M> {
-    /// See [`super::Driven::transmit`].
+    /// Sends the bursts that are due until the port is full. See `Engine::poll_transmit` for `flush`.
     #[inline]
     pub fn transmit(&mut self, now: u64, flush: bool) {
         let carriers = &mut *self.carriers;

@@ -504,7 +504,7 @@ impl Node {
             self.waiting_posts.pop_front();
         }
         if posted {
-            self.running(now, ledger).transmit(now, true);
+            self.running(now, ledger).parts().transmit(now, true);
         }
         let idle = !arrived && self.wire.borrow().out.is_empty() && self.carriers.sender.is_empty();
         let due = self.endpoint.as_ref().and_then(Endpoint::poll_timeout);
@@ -516,7 +516,7 @@ impl Node {
     /// Sends the bursts that may leave right after a post.
     pub fn transmit(&mut self, now: Nanos, ledger: &mut Ledger) {
         self.begin(ledger);
-        self.running(now, ledger).transmit(now, false);
+        self.running(now, ledger).parts().transmit(now, false);
     }
 
     /// The time of the next step.

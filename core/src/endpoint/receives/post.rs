@@ -61,7 +61,7 @@ impl<O: Outside> Driver<O> {
         let now = self.now_ns();
         self.settle();
         if transmit {
-            self.transmit(now, true);
+            self.parts().transmit(now, true);
         }
         self.publish();
     }
