@@ -137,7 +137,7 @@ impl RxSocket {
     /// at most `budget` messages, but a GRO batch counts as one, and holds up to 128 datagrams.
     ///
     /// # Errors
-    /// What `recvmmsg(2)` reports, other than an empty queue or an interruption.
+    /// The error of `recvmmsg(2)`, other than an empty queue or an interruption.
     pub fn recv(&mut self, budget: usize, mut f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize> {
         let vlen = self.vlen.min(budget);
         if vlen == 0 {
@@ -180,7 +180,7 @@ impl RxSocket {
     /// payload.
     ///
     /// # Errors
-    /// What `recv(2)` reports, other than an empty queue or an interruption.
+    /// The error of `recv(2)`, other than an empty queue or an interruption.
     pub fn look_ahead(
         &mut self,
         plan: &Plan,
