@@ -1,8 +1,7 @@
 //! Atomic operations on memory of this host (docs/protocol.md §9).
 //!
-//! Elements of up to 8 bytes at an address that is a multiple of their size change by the
-//! processor's compare-and-swap, so that other processes and the application's own atomic
-//! instructions see whole values. All others change under one lock of this process.
+//! Aligned elements of up to 8 bytes change by the processor's compare-and-swap, so other processes and the
+//! application's own atomic instructions see whole values. All others change under one lock of this process.
 
 mod codes;
 mod long;

@@ -48,7 +48,7 @@ struct Owner {
     told: Mutex<(u64, u64)>,
 }
 
-/// How a wait for a counter ended.
+/// The outcome of a wait for a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// The counter has reached the threshold.

@@ -257,7 +257,7 @@ pub struct Terms {
     pub auto_progress: bool,
     /// Registered memory is resident and stays mapped while it is registered.
     pub stays: bool,
-    /// How keys of registered memory are given.
+    /// The rules for keys of registered memory.
     pub keys: KeyTerms,
 }
 

@@ -53,7 +53,7 @@ pub enum Answer {
 pub struct Offer {
     /// Our number for it.
     pub number: u32,
-    /// Who sent it.
+    /// The sender.
     pub source: PeerIndex,
     /// Its tag, if it has one.
     pub tag: Option<u64>,

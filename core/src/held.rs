@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const HOLDERS_MAX: usize = 64;
 /// Most endpoints that one call lets progress.
 const FREED_PER_CALL: usize = 4;
-/// How long an endpoint is left to its own thread, and to its own calls while the thread posts elsewhere.
+/// Time for which an endpoint is left to its own thread, and to its own calls while the thread posts elsewhere.
 const PATIENCE_NS: u64 = 50_000;
 
 /// An endpoint that held something back when it was last called.
@@ -48,7 +48,7 @@ pub struct Held {
     list: Mutex<VecDeque<Holder>>,
     /// Counts the endpoints that have come into the list. Written under its lock.
     comings: AtomicU64,
-    /// When the first is due; [`NEVER_NS`] while there is none. Written under the list's lock.
+    /// Time at which the first is due; [`NEVER_NS`] while there is none. Written under the list's lock.
     due_ns: AtomicU64,
 }
 

@@ -19,7 +19,7 @@ const ENTRIES_PER_PLACE: usize = 4;
 /// Entries that are always allowed.
 const ENTRIES_FREE: usize = 64;
 
-/// When the endpoints of a look are due. An endpoint may be due later than this says, never earlier.
+/// The due times of a look's endpoints. An endpoint may be due later than this says, never earlier.
 #[derive(Default)]
 struct Dues {
     /// Entries that do not carry their place's time in `told_ns` are stale.

@@ -26,7 +26,7 @@ pub enum SchemeError {
     Option {
         /// The scheme's name.
         scheme: &'static str,
-        /// What was asked for.
+        /// The text of the option.
         text: String,
         /// The scheme's reason.
         error: OptionError,

@@ -1,5 +1,5 @@
-//! A short spin before a sleep. Going to sleep and being woken takes many times what a peer on an idle
-//! processor takes to answer, so a reader first looks for a while, as long as that pays.
+//! A short spin before a sleep. A sleep and a wake-up take many times longer than the answer of a peer on an idle
+//! processor. So a reader first looks for a while, as long as that pays.
 //!
 //! After a spin in vain come sleeps without a spin, twice as many each time. After a spin that lost the processor,
 //! which others then want, come more of them.

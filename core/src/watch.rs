@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How readers wait.
+/// The way in which readers wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitKind {
     /// Not at all.
@@ -173,7 +173,7 @@ impl Members {
 /// See the module's text.
 pub struct Watch {
     kind: WaitKind,
-    /// How long a reader spins at most before it sleeps.
+    /// Longest spin of a reader before it sleeps.
     spin_ns: u64,
     spinner: Spinner,
     /// The wait set (`fi_wait(3)`) that it belongs to.
@@ -228,7 +228,7 @@ impl Watch {
         Watch { with, ..Watch::new(WaitKind::Fd, spin_ns, held) }
     }
 
-    /// How readers wait.
+    /// The way in which readers wait.
     #[must_use]
     pub fn kind(&self) -> WaitKind {
         self.kind

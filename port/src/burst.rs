@@ -4,12 +4,12 @@ use crate::udp::Dst;
 use erd_types::Ecn;
 use std::num::NonZeroU64;
 
-/// Names memory that is registered with a port. No two of a process ever have the same.
+/// The id of memory that is registered with a port, unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PinId(NonZeroU64);
 
 impl PinId {
-    /// By its number; `None` for 0.
+    /// The id with this number; `None` for 0.
     #[must_use]
     pub fn from_number(number: u64) -> Option<PinId> {
         NonZeroU64::new(number).map(PinId)
@@ -22,12 +22,12 @@ impl PinId {
     }
 }
 
-/// Datagrams that travel together: same destination, path and mark, equal in size but for the last.
+/// Datagrams that travel together: same destination, path and mark, all but the last of the same size.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst<'a> {
-    /// Where to.
+    /// The destination.
     pub dst: &'a Dst,
-    /// Which send socket, counted modulo their number.
+    /// The send socket, counted modulo their number.
     pub path: u16,
     /// The mark; ignored if the port was opened without ECN.
     pub ecn: Ecn,
@@ -36,18 +36,18 @@ pub struct Burst<'a> {
     pub iov: &'a [libc::iovec],
     /// Size of each datagram but the last; at least 1.
     pub segment_bytes: u32,
-    /// Size of all together; at least 1, and what the lengths in `iov` add up to.
+    /// Size of all together; at least 1, and the sum of the lengths in `iov`.
     pub total_bytes: u32,
-    /// Datagrams of this burst that an earlier call has sent already: 0 at first, then
+    /// Number of datagrams of this burst that earlier calls have sent: 0 at first, then
     /// [`SendReport::segments`](crate::udp::SendReport::segments).
     pub done_segments: u32,
-    /// The path may not carry it whole: this host and routers may fragment it. It goes out from
-    /// another socket with the same source port, datagram by datagram.
+    /// The path may not carry it whole: this host and routers may fragment it. The port sends it from another socket
+    /// with the same source port, datagram by datagram.
     pub may_fragment: bool,
-    /// Registered memory that parts lie in, for the verbs port.
+    /// Registered memory that contains parts, for the verbs port.
     pub memory: Option<PinId>,
-    /// One datagram, of a head, a payload and a seal of 8 bytes, whose peer may read the payload where it
-    /// lies: it is not used for anything else before that has happened or [`Shares::recall`] was called.
+    /// One datagram, of a head, a payload and a seal of 8 bytes, whose peer may read the payload in place. The caller
+    /// does not reuse that memory before the peer has read it, or before it called [`Shares::recall`].
     ///
     /// [`Shares::recall`]: crate::udp::Shares::recall
     pub sealed: bool,
@@ -72,7 +72,7 @@ impl<'a> Burst<'a> {
         }
     }
 
-    /// Datagrams in this burst.
+    /// Number of datagrams in this burst.
     #[must_use]
     pub fn segments(&self) -> u32 {
         self.total_bytes.div_ceil(self.segment_bytes)

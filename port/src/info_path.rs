@@ -1,9 +1,9 @@
 //! ERD's information path: control packets over one lazily opened TCP connection per peer.
 //!
-//! A frame is a length (u16, big endian, 1 to [`MAX_FRAME_BYTES`]) and a datagram of that length.
-//! Frames travel on the sender's own connection only, so each pair of peers has one per direction
-//! and no two sides need agree on who connects. Nothing here is reliable in the protocol's sense:
-//! what a lost connection takes with it, the protocol sends again.
+//! A frame is a length (u16, big endian, 1 to [`MAX_FRAME_BYTES`]) and a datagram of that length. Frames travel on the
+//! sender's own connection only, so each pair of peers has one per direction, and the two sides need not agree on who
+//! connects. Nothing here is reliable in the protocol's sense: the protocol sends frames again that a lost connection
+//! took with it.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -23,21 +23,21 @@ pub const MAX_FRAME_BYTES: usize = 16 << 10;
 /// Bytes of frames that wait for a connection to open or to drain.
 pub const QUEUE_BYTES: usize = 64 << 10;
 
-/// Connections that peers may open to us, and that we open, each. Together all paths of the process have
-/// at most a part of its file descriptors, [`FDS_SHARE`].
+/// Connections that peers may open to us, and that we open, each. All paths of the process together take at most a part
+/// of its file descriptors, [`FDS_SHARE`].
 pub const MAX_CONNECTIONS: usize = 4096;
 
 /// Connections take at most this part of the file descriptors that the process may open: the rest is the
 /// application's.
 pub const FDS_SHARE: usize = 4;
 
-/// A connection that proves no session within this time is closed.
+/// Time within which a connection must prove a session, or be closed.
 pub const PROOF_NS: u64 = 1_000_000_000;
 
-/// A connection without a frame for this long is closed; its peer opens another when it has need.
+/// A connection without a frame for this long is closed; its peer opens another when needed.
 pub const IDLE_NS: u64 = 60_000_000_000;
 
-/// One without a frame for this long gives its place to a new one when there are too many.
+/// A connection without a frame for this long gives its place to a new one when there are too many.
 const SPARE_NS: u64 = 1_000_000_000;
 
 /// Time between two looks for connections to close.
@@ -46,7 +46,7 @@ const SWEEP_NS: u64 = 250_000_000;
 /// Connections of all paths of this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes held of one connection while they are read: a read and what an earlier one left over.
+/// Most bytes held of one connection while reading: one read and the rest of an earlier one.
 const READ_BYTES: usize = 128 << 10;
 
 const LENGTH_BYTES: usize = 2;
@@ -57,8 +57,7 @@ const EVENTS: usize = 32;
 /// Connections taken from the listener by one [`InfoPath::recv`].
 const ACCEPTS: usize = 16;
 
-/// After a connection fails, its peer is left alone for this long, and so is the listener when the
-/// process is out of fds.
+/// Pause for a peer after its connection fails, and for the listener when the process is out of fds.
 const PAUSE_NS: u64 = 500_000_000;
 
 const TOKEN_LISTENER: u64 = u64::MAX;
@@ -74,7 +73,7 @@ pub struct InfoPathDrops {
     pub unproven: u64,
 }
 
-/// A connection's share of what the process may open.
+/// A connection's share of the process's file descriptors.
 #[derive(Debug)]
 struct Permit;
 
@@ -113,7 +112,7 @@ pub struct InfoPath {
     free: Vec<usize>,
     peers: HashMap<SocketAddr, Peer>,
     accepted: usize,
-    /// Those of them that have proven no session.
+    /// Number of connections that have proven no session.
     unproven: usize,
     swept_ns: u64,
     read_buffer: Box<[u8]>,
@@ -132,16 +131,16 @@ struct Connection {
     socket: Socket,
     remote: SocketAddr,
     role: Role,
-    /// When a frame last went over it, or else when it was made.
+    /// Time of the last frame over it, or else of its opening.
     used_ns: u64,
     _permit: Permit,
 }
 
 #[derive(Debug)]
 enum Role {
-    /// Opened by the peer, who sends on it.
+    /// Opened by the peer, which sends on it.
     Inbound { partial: Vec<u8>, proven: bool },
-    /// Opened by us, and sent on by us.
+    /// Opened by us, for our frames.
     Outbound { connecting: bool, queue: Vec<u8> },
 }
 
@@ -249,14 +248,14 @@ impl InfoPath {
         }
     }
 
-    /// Accepts, connects, flushes and reads what is ready, and hands each frame to `f` with the
-    /// address of the connection that brought it (whose port is not the peer's name). `f` says whether
-    /// the frame was a peer's: a connection that brings none within [`PROOF_NS`] is closed, and any that is
-    /// not used for [`IDLE_NS`]. Returns the number of frames. Work is bounded: 32 connections, 16 accepts and
-    /// one read of 112 KiB each, and 4 times a second a look at all connections.
+    /// Accepts, connects, flushes and reads what is ready, and hands each frame to `f` with the address of the
+    /// connection that brought it (whose port is not the peer's name). `f` returns whether the frame was a peer's. A
+    /// connection that brings none within [`PROOF_NS`] is closed, and any that is idle for [`IDLE_NS`]. Returns the
+    /// number of frames. Work is bounded: 32 connections, 16 accepts and one read of 112 KiB each, and 4 times a second
+    /// a look at all connections.
     ///
     /// # Errors
-    /// What `epoll_wait(2)` reports, other than an interruption.
+    /// The error of `epoll_wait(2)`, other than an interruption.
     pub fn recv(&mut self, mut f: impl FnMut(&[u8], SocketAddr) -> bool) -> io::Result<usize> {
         if self.is_foreign() {
             return Ok(0);
@@ -296,7 +295,7 @@ impl InfoPath {
         Ok(frames)
     }
 
-    /// When [`InfoPath::recv`] has something to close.
+    /// Time at which [`InfoPath::recv`] has something to close.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         (self.unproven > 0).then_some(self.swept_ns + SWEEP_NS)
@@ -323,7 +322,7 @@ impl InfoPath {
         }
     }
 
-    /// A place for one more connection: that of the one that was used least lately, if need be.
+    /// A place for one more connection: that of the least recently used one, if need be.
     fn permit(&mut self, now_ns: u64) -> Option<Permit> {
         let most = most_connections();
         if self.accepted < MAX_CONNECTIONS
@@ -413,7 +412,7 @@ impl InfoPath {
         self.free.push(index);
     }
 
-    /// Closes our connection to a peer, who is then left alone for a while.
+    /// Closes our connection to a peer, and leaves it alone for a while.
     fn fail(&mut self, index: usize) {
         if let Some(connection) = &self.connections[index] {
             let dst = connection.remote;
@@ -523,7 +522,7 @@ impl InfoPath {
             }
         }
         if alive && flags & libc::EPOLLIN != 0 {
-            // The peer has nothing to say here: it has closed, or does not speak the protocol.
+            // The peer never sends here: it has closed, or does not speak the protocol.
             match (&connection.socket).read(&mut self.read_buffer[..1]) {
                 Err(error) if is_transient(&error) => {}
                 Ok(1) => {
@@ -548,7 +547,7 @@ impl InfoPath {
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Changes what a connection is watched for; fails it if that cannot be had.
+    /// Changes the events watched for on a connection; fails it if that does not work.
     fn rewatch(&mut self, index: usize, events: i32) -> bool {
         let Some(connection) = &self.connections[index] else { return false };
         let done = self.watch(libc::EPOLL_CTL_MOD, &connection.socket, events, index as u64);
@@ -585,7 +584,7 @@ impl Connection {
         Ok(Pushed::Queued)
     }
 
-    /// Finishes connecting and writes what waits; says whether nothing is left.
+    /// Finishes connecting and writes the queue; returns whether nothing is left.
     fn flush(&mut self) -> io::Result<bool> {
         let Role::Outbound { connecting, queue } = &mut self.role else { return Ok(true) };
         if let Some(error) = self.socket.take_error()? {
@@ -598,7 +597,7 @@ impl Connection {
     }
 }
 
-/// Writes what the socket takes at once. Raises no SIGPIPE.
+/// Writes as much as the socket takes now. Raises no SIGPIPE.
 fn write_some(socket: &Socket, parts: &[&[u8]]) -> io::Result<usize> {
     let mut slices = [io::IoSlice::new(&[]); 2];
     for (slice, part) in slices.iter_mut().zip(parts) {
@@ -615,7 +614,7 @@ fn is_transient(error: &io::Error) -> bool {
 }
 
 enum Framed<'a> {
-    /// The first frame, and what follows it.
+    /// The first frame, and the bytes after it.
     Frame(&'a [u8], &'a [u8]),
     /// The first frame is not all there yet.
     Partial,

@@ -19,13 +19,13 @@ pub trait Port {
     /// The system's error, unless it only means that nothing is there.
     fn recv(&mut self, budget: usize, f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize>;
 
-    /// Nothing more has arrived, as far as the port knows without a look.
+    /// True if nothing more has arrived, as far as the port knows without a look.
     fn is_drained(&self) -> bool {
         false
     }
 
-    /// The port changes arrivals or holds them back, for a test. The fds do not report arrivals that it holds back,
-    /// and the loop must not ask it to receive into planned places.
+    /// True if the port changes arrivals or holds them back, for a test. The fds do not report arrivals that it holds
+    /// back, and the loop must not ask it to receive into planned places.
     fn tampers(&self) -> bool;
 
     /// Looks at the next arrival, and leaves it there ([`RxSocket::look_ahead`]).
@@ -81,7 +81,7 @@ pub trait FramePort {
     /// the [`Port`].
     fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> bool;
 
-    /// Hands each frame that has arrived to `f`, with its source; `f` says whether a peer sent it. Returns the
+    /// Hands each frame that has arrived to `f`, with its source; `f` returns whether a peer sent it. Returns the
     /// number of frames.
     ///
     /// # Errors

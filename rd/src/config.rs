@@ -36,7 +36,7 @@ pub struct Config {
     pub scan_min_ns: Nanos,
     /// Shortest retransmission (probe) timeout.
     pub rto_min_ns: Nanos,
-    /// How long an acknowledgement may wait for data to piggyback on.
+    /// Longest wait of an acknowledgement for data to piggyback on.
     pub ack_delay_ns: Nanos,
     /// Messages up to this length are sent without waiting for their match, in bytes.
     pub eager_bytes: u32,
@@ -112,7 +112,7 @@ fn check_paths(paths: u16) -> Result<(), ConfigError> {
     if fits { Ok(()) } else { Err(ConfigError::Paths(paths)) }
 }
 
-/// Which segments are sealed (protocol.md §2.3), by length of their payload.
+/// The segments to seal (protocol.md §2.3), by length of their payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seals {
     /// The shortest.

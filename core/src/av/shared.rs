@@ -21,7 +21,7 @@ const COUNT: usize = 0;
 const FI_ADDRS: usize = 1;
 /// Words of an address: its uses and port, its IP address, and the scope of that.
 const ENTRY_WORDS: usize = 4;
-/// Where the port lies above the uses.
+/// Lowest bit of the port, above the uses.
 const PORT_SHIFT: u32 = 32;
 /// Marks an IPv6 address.
 const V6: u64 = 1 << 63;

@@ -76,9 +76,9 @@ pub struct Parameter {
     pub name: &'static str,
     /// Its default value.
     pub default: &'static str,
-    /// What is valid.
+    /// Its valid values.
     pub kind: Kind,
-    /// What it does.
+    /// Its effect.
     pub help: &'static str,
 }
 

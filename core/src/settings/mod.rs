@@ -33,7 +33,7 @@ const SHARED_OPTIONS: &str = "window_kib=2048";
 /// take.
 const UNEXPECTED_BYTES: u64 = 64 << 20;
 const UNEXPECTED_PART: u64 = 8;
-/// What carries control packets.
+/// The carrier of control packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InfoPath {
     /// The UDP port that carries data.
@@ -42,7 +42,7 @@ pub enum InfoPath {
     Tcp,
 }
 
-/// Initiators that may use memory keys which the application chose, and which a stranger can guess.
+/// Initiators that may use memory keys of the application's choice, which a stranger can guess.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyPeers {
     /// Those on hosts (IP addresses) of which an AV of the domain has an address.
@@ -53,7 +53,7 @@ pub enum KeyPeers {
     Any,
 }
 
-/// What carries data.
+/// The carrier of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortSetting {
     /// Verbs where there is a device, and UDP.
@@ -71,7 +71,7 @@ pub struct Settings {
     pub ifaces: Vec<String>,
     /// RDMA devices to use, by name; empty for all.
     pub devices: Vec<String>,
-    /// What carries data.
+    /// The carrier of data.
     pub port: PortSetting,
     /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
     pub paths: Option<u16>,
@@ -83,15 +83,15 @@ pub struct Settings {
     pub link_mbps: Option<u64>,
     /// Silence of a peer that owes an answer until it counts as dead.
     pub peer_timeout_ns: u64,
-    /// What carries control packets.
+    /// The carrier of control packets.
     pub info_path: InfoPath,
     /// CRC32C over the payload as well as the header.
     pub payload_checksum: bool,
-    /// Longest message that is sent without waiting for its receive.
+    /// Longest message sent without waiting for its receive.
     pub eager_bytes: u32,
-    /// Memory of an endpoint for what comes unexpected; `None` leaves it to the process's limits.
+    /// Memory of an endpoint for unexpected messages; `None` leaves it to the process's limits.
     pub unexpected_bytes: Option<u64>,
-    /// Least payload that is sent from registered memory without a copy, 0 for none.
+    /// Least payload sent from registered memory without a copy, 0 for none.
     pub zero_copy_bytes: Option<u64>,
     /// Default transmit queue, in operations.
     pub tx_size: usize,
@@ -103,7 +103,7 @@ pub struct Settings {
     pub send_buffer_bytes: usize,
     /// Largest datagram (UDP payload), 1232 to 65507; `None` for what each path carries.
     pub mtu_bytes: Option<u16>,
-    /// How long after a search larger datagrams are tried again.
+    /// Time after a search until larger datagrams are tried again.
     pub mtu_growth_ns: u64,
     /// Shortest spacing of scans for lost packets.
     pub scan_min_ns: u64,
@@ -115,7 +115,7 @@ pub struct Settings {
     pub spin_ns: u64,
     /// UDP GSO.
     pub gso: bool,
-    /// Peers on this host read long payloads where they lie.
+    /// Peers on this host read long payloads in place.
     pub share_pages: bool,
     /// UDP GRO.
     pub gro: bool,
@@ -123,25 +123,24 @@ pub struct Settings {
     pub ecn: bool,
     /// Kernel receive time stamps.
     pub timestamps: bool,
-    /// Grant `FI_HMEM`; `None` leaves it to what else is asked for.
+    /// Grant `FI_HMEM`; `None` leaves it to the other hints.
     pub hmem: Option<bool>,
-    /// Tell the cards' PCI addresses; `None` leaves it to who asks.
+    /// Report the cards' PCI addresses; `None` leaves it to the application's hints.
     pub pci: Option<bool>,
-    /// Whose requests the keys of applications are good for.
+    /// The initiators that may use the keys of applications.
     pub key_peers: KeyPeers,
-    /// Where counters are written: a file, "1" for standard error, or nowhere if empty.
+    /// The destination of counters: a file, "1" for standard error, or none if empty.
     pub stats: String,
-    /// The flows may be looked at from outside.
+    /// Observers outside may read the flows.
     pub monitor: bool,
-    /// Mistakes in the environment are not told on standard error.
+    /// No reports of mistakes in the environment on standard error.
     pub quiet: bool,
-    /// What goes wrong below the engine, in tests.
+    /// Faults below the engine, in tests.
     pub test_faults: Option<FaultRates>,
 }
 
 impl Settings {
-    /// Reads and checks all parameters; `lookup` answers the text of one, or `None` where nothing
-    /// is said.
+    /// Reads and checks all parameters; `lookup` returns the text of one, or `None` if it is not set.
     ///
     /// # Errors
     /// The first parameter whose value is not valid, or what `lookup` refuses.
@@ -198,7 +197,7 @@ impl Settings {
         })
     }
 
-    /// Memory for what comes unexpected in a process that may map `limit_bytes` in all.
+    /// Memory for unexpected messages in a process that may map `limit_bytes` in all.
     #[must_use]
     pub(crate) fn unexpected_within(&self, limit_bytes: Option<u64>) -> u64 {
         let most = limit_bytes.map_or(u64::MAX, |limit| limit / UNEXPECTED_PART);
@@ -211,8 +210,8 @@ impl Settings {
         self.paths.unwrap_or(if loopback { PATHS_LOOPBACK } else { PATHS_DEFAULT })
     }
 
-    /// Scheme to use on an interface, `by_hosts` if round trips on it tell of processors, `shares` if
-    /// peers read payloads where they lie.
+    /// Scheme to use on an interface; `by_hosts` if round trips there measure CPU load, `shares` if peers read payloads
+    /// in place.
     ///
     /// # Panics
     /// Never: all defaults are of the table.

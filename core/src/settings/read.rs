@@ -5,7 +5,7 @@ use crate::scheme::SchemeChoice;
 use erd_port::udp::FaultRates;
 use thiserror::Error;
 
-/// The text of a parameter, `None` where nothing is said, or why it cannot be had.
+/// The text of a parameter, `None` if it is not set, or the error of reading it.
 pub type Found = Result<Option<String>, BadSetting>;
 
 /// A parameter has a value that is not valid.
@@ -16,7 +16,7 @@ pub struct BadSetting {
     pub variable: String,
     /// The value found.
     pub value: String,
-    /// What would be valid.
+    /// The valid values.
     pub valid: String,
 }
 
@@ -93,7 +93,7 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         number.map(Some).ok_or_else(|| bad(parameter, text))
     }
 
-    /// A choice between yes, no and auto, which is none.
+    /// A choice between yes, no and auto (`None`).
     pub(super) fn decision(&self, name: &str) -> Result<Option<bool>, BadSetting> {
         Ok(match self.choice(name)? {
             "yes" => Some(true),

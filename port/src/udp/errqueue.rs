@@ -10,10 +10,10 @@ use super::addr::RawAddr;
 /// Errors taken from one socket in one call.
 const DRAIN_LIMIT: usize = 64;
 
-/// What the network said about a destination.
+/// A network error of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetError {
-    /// Nothing gets there, or nobody listens.
+    /// No packet arrives there, or nobody listens.
     Unreachable(Unreachable),
     /// The path takes packets of at most this many bytes, IP header included.
     MtuChanged(u32),
@@ -21,7 +21,7 @@ pub enum NetError {
     Other(i32),
 }
 
-/// What is unreachable.
+/// The unreachable part of a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
     /// The host is there, but no socket is bound to the port.
@@ -86,7 +86,7 @@ unsafe fn read_error(header: &libc::msghdr) -> Option<NetError> {
     None
 }
 
-/// What our own kernel reports (`SO_EE_ORIGIN_LOCAL`) the failed send has told already.
+/// Classifies an error; `None` for our own kernel's (`SO_EE_ORIGIN_LOCAL`), which the failed send has returned already.
 fn classify(error: &libc::sock_extended_err) -> Option<NetError> {
     if ![libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin) {
         return None;
@@ -100,8 +100,8 @@ fn classify(error: &libc::sock_extended_err) -> Option<NetError> {
     })
 }
 
-/// Makes a send socket drop whatever is sent to it, so that strangers cannot fill the buffer that
-/// the error queue shares.
+/// Makes a send socket drop all packets sent to it, so that strangers cannot fill the buffer that the error queue
+/// shares.
 pub(super) fn refuse_packets(socket: BorrowedFd<'_>) -> io::Result<()> {
     // Classic BPF: keep 0 bytes of every packet.
     let mut code = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];

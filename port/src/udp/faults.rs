@@ -1,5 +1,5 @@
-//! A bad network between the socket and its reader, for tests: arrivals are lost, come twice, or
-//! come late, by a seeded choice.
+//! A bad network between the socket and its reader, for tests: it loses, duplicates or delays arrivals, by a seeded
+//! choice.
 
 use super::RxDatagram;
 use erd_sys::clock;
@@ -7,14 +7,14 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
 
-/// Arrivals kept back at most; what would be more comes in its turn.
+/// Most arrivals held back; more come in their turn.
 const HELD_MAX: usize = 64;
-/// Arrivals by which a late one is overtaken at most.
+/// Most arrivals that overtake a late one.
 const OVERTAKEN_MAX: u32 = 8;
-/// Longest time that one is kept back where nothing overtakes it.
+/// Longest time that one is held back if nothing overtakes it.
 const HOLD_NS: u64 = 500_000;
 
-/// How often what happens to an arrival, each from 0 to 1.
+/// Probabilities of faults to an arrival, each from 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FaultRates {
     /// It is lost.
@@ -23,13 +23,12 @@ pub struct FaultRates {
     pub dup: f64,
     /// Up to 8 others overtake it.
     pub reorder: f64,
-    /// Of the choices; each socket's own follow from it and from its port.
+    /// The seed of the choices; each socket derives its own from it and its port number.
     pub seed: u64,
 }
 
 impl FaultRates {
-    /// Reads `loss=0.01,dup=0.01,reorder=0.1,seed=7`, of which each part may be left out; `None`
-    /// if it is anything else.
+    /// Reads `loss=0.01,dup=0.01,reorder=0.1,seed=7`, where each part is optional; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<FaultRates> {
         let mut rates = FaultRates { loss: 0.0, dup: 0.0, reorder: 0.0, seed: 0 };
@@ -51,7 +50,7 @@ impl FaultRates {
     }
 }
 
-/// An arrival that is kept back.
+/// An arrival that is held back.
 #[derive(Debug)]
 struct Held {
     datagram: RxDatagram<'static>,
@@ -80,7 +79,7 @@ impl Faults {
         f64::from(self.random.next_u32()) < rate * (f64::from(u32::MAX) + 1.0)
     }
 
-    /// An arrival: hands what comes of it to `f`. Answers how many that is.
+    /// Takes an arrival, and hands the results to `f`. Returns their number.
     pub(super) fn pass(
         &mut self,
         datagram: RxDatagram<'_>,
@@ -103,7 +102,7 @@ impl Faults {
         times + self.release(f, |held| held.overtaken == 0)
     }
 
-    /// Nothing arrives: hands over what was kept back for long enough.
+    /// Without arrivals: hands over those held back for long enough.
     pub(super) fn idle(&mut self, f: &mut impl FnMut(RxDatagram<'_>)) -> usize {
         if self.held.is_empty() {
             return 0;

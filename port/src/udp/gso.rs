@@ -11,7 +11,7 @@ use super::sockopt;
 /// Every kernel that has GSO takes this many.
 const SEGMENTS_FLOOR: u16 = 64;
 
-/// The limits known, largest first.
+/// The known limits, largest first.
 const SEGMENTS_KNOWN: [u16; 2] = [128, SEGMENTS_FLOOR];
 
 /// The most segments of one send; 1 where the kernel has no GSO. Tried once per process, on

@@ -41,17 +41,17 @@ pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// The most receive slots, that is datagrams or GRO batches of one system call.
 pub const MAX_RECV_SLOTS: u16 = 32;
 
-/// Room for the largest datagram and the largest GRO batch: a smaller slot cuts a batch off.
+/// Room for the largest datagram and the largest GRO batch: a smaller slot would cut a batch off.
 const SLOT_BYTES: usize = 64 << 10;
 
 /// The most send sockets (paths) of a domain.
 pub const MAX_PATHS: u16 = 256;
 
-/// What a port asks of the kernel. Whatever this kernel lacks is done without, with one log line.
+/// A port's requests to the kernel. The port works without those that this kernel lacks, after one log line.
 #[derive(Clone, Debug)]
 pub struct PortOptions {
-    /// Receive buffer to ask for. The kernel doubles it to account for its own overhead; what it
-    /// granted is [`RxSocket::granted_recv_bytes`].
+    /// Receive buffer to ask for. The kernel doubles it to account for its own overhead;
+    /// [`RxSocket::granted_recv_bytes`] is the granted size.
     pub recv_buffer_bytes: usize,
     /// Send buffer of each send socket, likewise.
     pub send_buffer_bytes: usize,
@@ -63,13 +63,13 @@ pub struct PortOptions {
     pub gso: bool,
     /// Receive a burst in one piece (`UDP_GRO`).
     pub gro: bool,
-    /// Send as ECT(0) unless a burst says otherwise, and read the marks of what arrives.
+    /// Send as ECT(0) unless a burst says otherwise, and read the marks of arrivals.
     pub ecn: bool,
     /// Have the kernel stamp arrivals (`SO_TIMESTAMPNS`), for [`RxDatagram::hold_ns`].
     pub timestamps: bool,
-    /// A bad network, for tests. Nothing is received straight into its place then.
+    /// A bad network, for tests. Then the port receives no payload straight into its place.
     pub faults: Option<FaultRates>,
-    /// How sealed datagrams go without a copy; `None` copies them.
+    /// The means to send sealed datagrams without a copy; `None` copies them.
     pub shares: Option<Arc<Shares>>,
 }
 
@@ -90,7 +90,7 @@ impl Default for PortOptions {
     }
 }
 
-/// Why a port could not be opened.
+/// The reason why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
@@ -99,7 +99,7 @@ pub enum PortError {
     Option {
         /// The field of [`PortOptions`].
         name: &'static str,
-        /// What it was.
+        /// The value.
         value: usize,
         /// The least valid value.
         min: usize,
@@ -111,15 +111,15 @@ pub enum PortError {
     Bind {
         /// The address asked for.
         addr: SocketAddr,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A system call failed in setting up.
+    /// A system call of the set-up failed.
     #[error("{call} failed: {source}")]
     Socket {
         /// The system call or socket option.
         call: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }

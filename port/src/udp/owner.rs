@@ -12,15 +12,15 @@ pub fn of_udp(name: SocketAddr) -> Option<u32> {
     find(&fs::read_to_string(file).ok()?, name)
 }
 
-/// Whether this is the user that stands for all those who have no name here: a process of theirs must
-/// not take another's for its own.
+/// Whether this is the user that stands for all users without a name here. Processes of different such users must not
+/// take each other for the same user.
 #[must_use]
 pub fn is_nobody(uid: u32) -> bool {
     let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
     overflow.trim().parse().unwrap_or(65_534) == uid
 }
 
-/// The user of the socket at `name` in a table as of `proc_net_udp(5)`.
+/// The user of the socket at `name` in a table in the form of `proc_net_udp(5)`.
 fn find(table: &str, name: SocketAddr) -> Option<u32> {
     let rows = table.lines().skip(1).filter_map(row);
     let mut uids = rows.filter(|(at, _)| *at == name).map(|(_, uid)| uid);

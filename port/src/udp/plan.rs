@@ -1,7 +1,7 @@
-//! Receiving payload straight into its place.
+//! Plans for receiving payload straight into its place.
 //!
-//! Who knows what will arrive can have the kernel write it where it belongs: a plan names the
-//! places. A guess that was wrong costs a copy, nothing else: what landed there is taken back.
+//! A caller that expects certain arrivals can have the kernel write their payload in place: a plan names the places. A
+//! wrong guess only costs a copy: the port takes the bytes back.
 
 use std::ptr::NonNull;
 
@@ -10,15 +10,15 @@ use super::SLOT_BYTES;
 /// Most places of one plan: the datagrams of the longest GRO batch.
 const PLACES_MAX: usize = 128;
 
-/// Where the payload of one datagram goes.
+/// The place of one datagram's payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub at: NonNull<u8>,
     pub len_bytes: usize,
 }
 
-/// Where the payloads of the next arrival go (one datagram or a GRO batch), if it is the expected
-/// one: a place for each datagram. See [`super::RxSocket::recv_planned`].
+/// The places for the payloads of the next arrival (one datagram or a GRO batch), if it is the expected one: one for
+/// each datagram. See [`super::RxSocket::recv_planned`].
 #[derive(Debug)]
 pub struct Plan {
     head_bytes: usize,
@@ -28,7 +28,7 @@ pub struct Plan {
     bytes: usize,
 }
 
-// SAFETY: a plan is addresses, which it never looks behind; who receives by it vouches for them.
+// SAFETY: a plan is addresses, which it never dereferences; the caller that receives by it vouches for them.
 unsafe impl Send for Plan {}
 
 impl Plan {
@@ -44,8 +44,7 @@ impl Plan {
         self.bytes = 0;
     }
 
-    /// Adds the place of the next datagram; false if there is no room for it in an arrival, which
-    /// is 64 KiB at most.
+    /// Adds the place of the next datagram; false if it does not fit into an arrival, which has at most 64 KiB.
     pub fn push(&mut self, at: NonNull<u8>, len_bytes: usize) -> bool {
         let bytes = self.bytes + self.head_bytes + len_bytes;
         let room = bytes <= SLOT_BYTES && self.places.len() < PLACES_MAX;
@@ -59,7 +58,7 @@ impl Plan {
     /// Fills all places with zeros.
     ///
     /// # Safety
-    /// They can be written to, and nobody reads or writes them meanwhile but who may spoil them.
+    /// They are writable, and meanwhile only code that may spoil them reads or writes them.
     pub unsafe fn wipe(&self) {
         for place in &self.places {
             // SAFETY: the caller's promise.
@@ -85,12 +84,12 @@ impl Plan {
         self.head_bytes
     }
 
-    /// Where in the arrival each datagram starts, where its payload goes, and how long that is.
+    /// For each datagram: its start in the arrival, and the place and length of its payload.
     pub fn places(&self) -> impl Iterator<Item = (usize, NonNull<u8>, usize)> {
         self.starts().map(|(start, place)| (start, place.at, place.len_bytes))
     }
 
-    /// Each place, and where in the arrival its datagram starts, in bytes.
+    /// The start of each datagram in the arrival, in bytes, and its place.
     pub(super) fn starts(&self) -> impl Iterator<Item = (usize, &Place)> {
         let mut next = 0;
         self.places.iter().map(move |place| {

@@ -9,31 +9,31 @@ use super::{Dst, PortError, PortOptions, RxSocket, Stop, TxSockets, sockopt};
 use crate::Burst;
 use erd_sys::wait::{Interest, WaitSet};
 
-/// What the sockets of an endpoint got, read back from them.
+/// The features that an endpoint's sockets got, read back from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Receive buffer, in the kernel's accounting: twice what was asked for, if that was granted.
     pub recv_buffer_bytes: usize,
     /// Send buffer of each send socket, likewise.
     pub send_buffer_bytes: usize,
-    /// Datagrams that one send takes in one piece (`UDP_SEGMENT`); 1 where it takes none.
+    /// Datagrams that one send takes in one piece (`UDP_SEGMENT`); 1 without GSO.
     pub gso_segments: u16,
-    /// Bursts are received in one piece (`UDP_GRO`).
+    /// The kernel delivers bursts in one piece (`UDP_GRO`).
     pub gro: bool,
-    /// Congestion marks of arrivals are told (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
+    /// The kernel reports congestion marks of arrivals (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
     pub ecn_read: bool,
     /// Packets leave as ECN-capable (`IP_TOS`, `IPV6_TCLASS`).
     pub ecn_write: bool,
-    /// Arrivals are stamped (`SO_TIMESTAMPNS`).
+    /// The kernel stamps arrivals (`SO_TIMESTAMPNS`).
     pub timestamps: bool,
-    /// Drops of a full buffer are counted (`SO_RXQ_OVFL`).
+    /// The kernel counts drops of a full buffer (`SO_RXQ_OVFL`).
     pub drop_counts: bool,
-    /// Packets are never fragmented (`IP_MTU_DISCOVER`).
+    /// The kernel never fragments packets (`IP_MTU_DISCOVER`).
     pub dont_fragment: bool,
 }
 
 impl Capabilities {
-    /// Opens sockets on `ip` as an endpoint with these options does, looks at them and closes them.
+    /// Opens sockets on `ip` as an endpoint with these options does, reads them back and closes them.
     ///
     /// # Errors
     /// As [`RxSocket::bind`] and [`TxSockets::open`].
@@ -74,10 +74,10 @@ impl Capabilities {
     }
 }
 
-/// Sends of one trial: one may be lost by chance.
+/// Sends of one trial: chance may lose one.
 const TRIES: u32 = 3;
 
-/// What became of a datagram between two sockets of this host.
+/// The fate of a datagram between two sockets of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
     /// It arrived, with this mark; it was sent with [`Ecn::Ect0`].
@@ -102,7 +102,7 @@ impl Trial {
     /// Nothing leaves the host.
     ///
     /// # Errors
-    /// As [`RxSocket::bind`] and [`TxSockets::open`], or there is nothing to wait on.
+    /// As [`RxSocket::bind`] and [`TxSockets::open`], or if waiting fails.
     pub fn of(ip: IpAddr, payload_bytes: u16, patience: Duration) -> Result<Trial, PortError> {
         let fail = |call| move |source| PortError::Socket { call, source };
         let options = PortOptions { recv_slots: 1, ..PortOptions::default() };

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use super::addr::RawAddr;
 use super::{MAX_DATAGRAM_BYTES, sockopt};
 
-/// What the kernel says of the way to its own addresses, unless somebody made the MTU of loopback smaller.
+/// The MTU that the kernel reports for its own addresses, unless loopback has a smaller one.
 const OWN_MTU_BYTES: u32 = 65_535;
 
 /// One address of one interface of this network namespace.
@@ -27,11 +27,11 @@ pub struct Interface {
     pub up: bool,
     /// The loopback interface.
     pub loopback: bool,
-    /// The link's speed in Mbit/s, where the device tells.
+    /// The link's speed in Mbit/s, where the device reports it.
     pub speed_mbps: Option<u32>,
 }
 
-/// The interfaces' addresses, in the kernel's order (`getifaddrs(3)`); empty if it does not tell.
+/// The interfaces' addresses, in the kernel's order (`getifaddrs(3)`); empty on failure.
 #[must_use]
 pub fn interfaces() -> Vec<Interface> {
     let mut found = Vec::new();
@@ -59,7 +59,7 @@ pub fn interfaces() -> Vec<Interface> {
     found
 }
 
-/// Hands each address and its entry in the kernel's list to `f`; none if the kernel does not tell.
+/// Hands each address and its entry in the kernel's list to `f`; none on failure.
 fn each_address(mut f: impl FnMut(IpAddr, &libc::ifaddrs)) {
     let mut head = std::ptr::null_mut();
     // SAFETY: `head` is writable; on success it is a list that `freeifaddrs` takes back below.
@@ -88,7 +88,7 @@ fn prefix_bits(mask: IpAddr) -> u8 {
     bits as u8
 }
 
-/// Asked of the kernel, because sysfs shows the namespace that it was mounted in. 0 if unknown.
+/// The link's MTU in bytes, from the kernel, since sysfs shows the namespace that it was mounted in. 0 if unknown.
 fn link_mtu_bytes(name: &str) -> u32 {
     let Ok(socket) = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))
     else {
@@ -111,7 +111,7 @@ fn link_mtu_bytes(name: &str) -> u32 {
 
 fn speed_mbps(name: &str) -> Option<u32> {
     let folder = format!("/sys/class/net/{name}");
-    // What has neither hardware nor another interface below it (veth, TUN) makes its speed up.
+    // Devices with neither hardware nor another interface below (veth, TUN) invent their speed.
     let is_real = std::fs::read_dir(&folder).ok()?.flatten().any(|entry| {
         let name = entry.file_name();
         name == "device" || name.as_encoded_bytes().starts_with(b"lower_")
@@ -138,8 +138,7 @@ fn probe(local: IpAddr, dst: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Whether what is sent to `dst` stays on this host, since `dst` is an address of this network namespace.
-/// Sends nothing.
+/// Whether packets to `dst` stay on this host, since it is an address of this network namespace. Sends nothing.
 #[must_use]
 pub fn is_own(dst: SocketAddr) -> bool {
     let ip = dst.ip();
@@ -160,9 +159,8 @@ fn addresses() -> Vec<IpAddr> {
     found
 }
 
-/// The MTU in bytes, IP header included, that the kernel knows for the way from `local` to `dst`:
-/// the link's, or less if a router has said so, and at most 65535 whatever the link (so loopback's
-/// 65536 is told as 65535). Sends nothing.
+/// The MTU in bytes, IP header included, that the kernel knows for the path from `local` to `dst`: the link's, or less
+/// if a router has reported less, and at most 65535 (so for loopback's 65536, too). Sends nothing.
 ///
 /// # Errors
 /// If there is no route, or `local` is not an address of this host.

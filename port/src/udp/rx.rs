@@ -26,17 +26,17 @@ struct Control([u8; 128]);
 /// One datagram as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct RxDatagram<'a> {
-    /// The UDP payload; of a datagram that met its plan, what comes before `placed`.
+    /// The UDP payload; for a datagram that met its plan, the part before `placed`.
     pub data: &'a [u8],
-    /// What was received straight into its place; `None` if nothing was.
+    /// The part received straight into its place; `None` if there is none.
     pub placed: Option<&'a [u8]>,
     /// The sender's address. Its port is one of the sender's paths, not its name.
     pub src: SocketAddr,
-    /// The ECN mark; [`Ecn::NotEct`] where marks are not read.
+    /// The ECN mark; [`Ecn::NotEct`] without marks.
     pub ecn: Ecn,
     /// A switch cut the payload off. Only the simulated network does.
     pub trimmed: bool,
-    /// Time from the kernel's stamp until it was read here, in ns; 0 without stamps.
+    /// Time from the kernel's stamp to the read here, in ns; 0 without stamps.
     pub hold_ns: u64,
 }
 
@@ -48,9 +48,9 @@ pub struct RxSocket {
     slots: Slots,
     granted_bytes: usize,
     stamps: bool,
-    /// Messages asked for in the next call.
+    /// Number of messages to ask for in the next call.
     vlen: usize,
-    /// Of the next call; kept for its allocation.
+    /// The parts of the next call; kept for its allocation.
     parts: Parts,
     drops: DropCounter,
     truncated: u64,
@@ -61,8 +61,8 @@ impl RxSocket {
     /// Binds to `addr`; port 0 takes a free one.
     ///
     /// # Errors
-    /// [`PortError::Option`] for a slot count out of range, [`PortError::Bind`] if the address
-    /// cannot be had, [`PortError::Socket`] if set-up fails otherwise.
+    /// [`PortError::Option`] for a slot count out of range, [`PortError::Bind`] if the address is not free or not
+    /// local, [`PortError::Socket`] if set-up fails otherwise.
     pub fn bind(addr: SocketAddr, options: &PortOptions) -> Result<Self, PortError> {
         check_range("recv_slots", options.recv_slots.into(), SLOTS)?;
         let fail = |call| move |source| PortError::Socket { call, source };
@@ -92,7 +92,7 @@ impl RxSocket {
         })
     }
 
-    /// The bound address, with the port that was given.
+    /// The bound address, with its actual port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
@@ -104,7 +104,7 @@ impl RxSocket {
         self.socket.as_fd()
     }
 
-    /// Arrivals are tampered with ([`PortOptions::faults`]), which only [`RxSocket::recv`] does.
+    /// True if [`PortOptions::faults`] apply, which only [`RxSocket::recv`] makes.
     #[must_use]
     pub fn has_faults(&self) -> bool {
         self.faults.is_some()
@@ -118,28 +118,26 @@ impl RxSocket {
         self.granted_bytes
     }
 
-    /// Datagrams that the kernel dropped because the buffer was full, as far as the arrivals since
-    /// have told (`SO_RXQ_OVFL`).
+    /// Datagrams that the kernel dropped because the buffer was full, as of the latest arrivals (`SO_RXQ_OVFL`).
     #[must_use]
     pub fn kernel_drops(&self) -> u64 {
         self.drops.total
     }
 
-    /// Arrivals thrown away because they did not fit a slot or carried no usable source address.
+    /// Arrivals dropped because they did not fit a slot or carried no usable source address.
     #[must_use]
     pub fn truncated_drops(&self) -> u64 {
         self.truncated
     }
 
-    /// Takes what has arrived with one system call, and hands it to `f` datagram by datagram.
-    /// Returns how many; 0 means that the queue was empty.
+    /// Takes arrivals with one system call, and hands them to `f` datagram by datagram. Returns the number of
+    /// datagrams; 0 means that the queue was empty.
     ///
-    /// One message is asked for at first, so a lone packet costs least; a full answer doubles the
-    /// next request. At most `budget` messages are taken, but a GRO batch counts as one, and holds
-    /// up to 128 datagrams.
+    /// It asks for one message at first, so a lone packet costs least; a full answer doubles the next request. It takes
+    /// at most `budget` messages, but a GRO batch counts as one, and holds up to 128 datagrams.
     ///
     /// # Errors
-    /// What `recvmmsg(2)` reports, other than an empty queue or an interruption.
+    /// The error of `recvmmsg(2)`, other than an empty queue or an interruption.
     pub fn recv(&mut self, budget: usize, mut f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize> {
         let vlen = self.vlen.min(budget);
         if vlen == 0 {
@@ -173,16 +171,16 @@ impl RxSocket {
                 datagrams += 1;
             }
         }
-        // What was thrown away was taken from the queue too: 0 is for an empty queue only.
+        // Dropped arrivals also left the queue: 0 is for an empty queue only.
         Ok(datagrams.max(1))
     }
 
-    /// Looks at what arrives next, and leaves it there: whether it ends where a datagram of the plan does,
-    /// and its first one is the expected one: `tail_bytes` says of the bytes before the payload whether
-    /// they are right, and how many follow the payload then.
+    /// Looks at the next arrival, and leaves it there: whether it ends where a datagram of the plan does, and its first
+    /// datagram is the expected one. `tail_bytes` checks the bytes before the payload, and returns how many follow the
+    /// payload.
     ///
     /// # Errors
-    /// What `recv(2)` reports, other than an empty queue or an interruption.
+    /// The error of `recv(2)`, other than an empty queue or an interruption.
     pub fn look_ahead(
         &mut self,
         plan: &Plan,
@@ -207,16 +205,15 @@ impl RxSocket {
         })
     }
 
-    /// Takes one arrival, with its payloads received straight into the places of `plan`. Of each
-    /// datagram that lies as planned, `is_expected` says whether it is the one that the place is
-    /// meant for, by the place's index and the bytes before the payload and after it. Only a lone
-    /// datagram may have any after it. If all are, `f` gets them
-    /// with [`RxDatagram::placed`]; else what landed in places is copied back first, and `f` gets
-    /// whole datagrams.
+    /// Takes one arrival, with its payloads received straight into the places of `plan`. For each datagram that lies as
+    /// planned, `is_expected` tells whether it is the one meant for the place, by the place's index and the bytes
+    /// before and after the payload. Only a lone datagram may have bytes after it. If all are expected, `f` gets them
+    /// with [`RxDatagram::placed`]. Otherwise the port copies bytes back from the places first, and `f` gets whole
+    /// datagrams.
     ///
     /// # Safety
-    /// Every place of the plan can be written to and read from until this returns. Who else but `f`
-    /// writes there may spoil what did not meet the plan.
+    /// Every place of the plan is writable and readable until this returns. If code other than `f` writes there, it may
+    /// spoil an arrival that does not meet the plan.
     ///
     /// # Errors
     /// As [`RxSocket::recv`].
@@ -258,7 +255,7 @@ impl RxSocket {
         Ok(Taken { datagrams, placed })
     }
 
-    /// Keeps the counters.
+    /// Updates the counters.
     fn account(&mut self, arrival: Option<Arrival>) -> Option<Arrival> {
         match &arrival {
             Some(Arrival { drops: Some(counter), .. }) => self.drops.saw(*counter),
@@ -268,8 +265,8 @@ impl RxSocket {
         arrival
     }
 
-    /// For each place a head in the slot and the place, then the rest of the slot. What lands in a
-    /// place has its gap in the slot.
+    /// Sets the parts: for each place a head in the slot and the place, then the rest of the slot. Bytes in a place
+    /// leave a gap in the slot.
     fn write_planned_parts(&mut self, plan: &Plan) {
         self.parts.0.clear();
         let mut end = 0;
@@ -293,8 +290,8 @@ impl RxSocket {
             let Some((index, (planned_start, place))) = planned.next() else { return false };
             let end = plan.head_bytes() + place.len_bytes;
             let Some(tail_bytes) = bytes.checked_sub(end) else { return false };
-            // SAFETY: the kernel wrote the slot, and nothing writes it meanwhile. As many bytes after
-            // the payload as before it lie in the slot too, where they would without a plan.
+            // SAFETY: the kernel wrote the slot, and nothing writes it meanwhile. The bytes before and after the
+            // payload are in the slot, at the same position as without a plan.
             let (head, tail) = unsafe {
                 let head = self.slots.bytes(0, start, plan.head_bytes());
                 (head, self.slots.bytes(0, start + end, tail_bytes))
@@ -307,12 +304,12 @@ impl RxSocket {
     }
 }
 
-/// What [`RxSocket::look_ahead`] sees.
+/// The result of [`RxSocket::look_ahead`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The queue is empty.
     Nothing,
-    /// The planned arrival, as far as can be seen.
+    /// The planned arrival, as far as a look can tell.
     Planned {
         /// Its length.
         bytes: usize,
@@ -324,7 +321,7 @@ pub enum Next {
     },
 }
 
-/// What [`RxSocket::recv_planned`] took.
+/// The result of [`RxSocket::recv_planned`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Datagrams; 0 means that the queue was empty.
@@ -346,12 +343,12 @@ impl Parts {
     }
 }
 
-/// The queue is empty, or that will be seen at the next look.
+/// True if the queue is empty, or if the next look will tell.
 fn is_empty(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Asks for everything that arrives beside the payload; says whether there will be stamps.
+/// Asks for all ancillary data of arrivals; returns whether there will be stamps.
 fn ask_for_ancillary(socket: &Socket, addr: SocketAddr, options: &PortOptions) -> bool {
     let (level, tos) = match addr {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS),
@@ -378,7 +375,7 @@ impl DropCounter {
     }
 }
 
-/// What the control messages of one arrival say.
+/// The contents of one arrival's control messages.
 struct Arrival {
     bytes: usize,
     segment_bytes: usize,
@@ -389,7 +386,7 @@ struct Arrival {
 }
 
 impl Arrival {
-    /// Where each datagram starts, and its length, in bytes. An empty one is a datagram too.
+    /// The start and the length of each datagram, in bytes. An empty one is a datagram, too.
     fn datagrams(&self) -> impl Iterator<Item = (usize, usize)> {
         let (bytes, segment_bytes) = (self.bytes, self.segment_bytes);
         let count = bytes.div_ceil(segment_bytes).max(1);
@@ -411,8 +408,7 @@ impl Arrival {
     }
 }
 
-/// The kernel's side of one receive call. It lives on the stack; only the first `vlen` of each
-/// array are ever written.
+/// The kernel's side of one receive call. It lives on the stack; it writes only the first `vlen` of each array.
 struct Frame {
     headers: [MaybeUninit<libc::mmsghdr>; SLOTS],
     names: [MaybeUninit<RawAddr>; SLOTS],
@@ -562,7 +558,7 @@ impl Slots {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), bytes) }
     }
 
-    /// Copies what an arrival of `bytes` has in places to where it would be in the first slot.
+    /// Copies the parts of an arrival of `bytes` from their places to their position in the first slot.
     ///
     /// # Safety
     /// The places can be read.

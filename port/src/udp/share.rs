@@ -1,21 +1,19 @@
-//! Datagrams whose payload the peer reads where it lies, with no copy at the sender.
+//! Shared payloads: the peer reads a datagram's payload in place, with no copy at the sender.
 //!
-//! Between processes of one host a datagram's payload can stay where it is: spliced through a pipe,
-//! the sender's pages themselves wait in the peer's socket, and its `recvmsg(2)` makes the only
-//! copy. So what is in the memory counts when the peer reads it, not when it was sent. An operation
-//! that succeeded has been read. When one fails, its memory goes back to the application while
-//! datagrams from it may wait still: these must not be taken for what was sent.
+//! Between processes of one host a datagram's payload can stay in place: spliced through a pipe, the sender's pages
+//! themselves wait in the peer's socket, and its `recvmsg(2)` makes the only copy. So the peer gets the memory's
+//! contents at the time of its read, not of the send. The peer has read the payload of an operation that succeeded.
+//! When one fails, the application gets its memory back while datagrams from it may still wait. The peer must not
+//! accept these.
 //!
-//! So the payload is followed by a seal of two equal halves (`docs/protocol.md` §2.3), which is spliced
-//! like the payload. [`Shares::recall`] breaks it, for good, and goes on to another one. The kernel
-//! copies a datagram from front to back, so what comes before a whole seal was read before it was
-//! broken.
+//! So a seal of two equal halves follows the payload (`docs/protocol.md` §2.3), spliced like it. [`Shares::recall`]
+//! breaks the seal for good, and goes on to another one. The kernel copies a datagram from front to back, so the bytes
+//! before a whole seal were read before it was broken.
 //!
-//! This leans on three things. A process's stores are seen in order, and the kernel's loads are made
-//! in order: true of `x86_64`, and elsewhere nothing is shared. Seals lie in shared memory: a
-//! fork would move the process that writes to a private page away from it. And whoever reads
-//! the socket sees the memory as long as the datagram waits there: so nothing is shared with another
-//! user's process ([`Shares::reaches`]).
+//! This relies on three things. A process's stores become visible in order, and the kernel loads in order: true on
+//! `x86_64`; elsewhere nothing is shared. Seals are in shared memory: after a fork, a write to a private page would
+//! move the writer to a copy of it. And the reader of the socket sees the memory as long as the datagram waits there,
+//! so nothing is shared with another user's process ([`Shares::reaches`]).
 
 use erd_types::Ecn;
 use std::io;
@@ -39,38 +37,37 @@ const SEAL_BYTES: usize = size_of::<Seal>();
 const PIPE_PAGES: usize = 32;
 /// Bytes of a page.
 const PAGE_BYTES: usize = 4096;
-/// Longest payload that is shared. A socket buffer holds 17 pieces (`MAX_SKB_FRAGS`): the head, these 14
-/// pages, in 15 pieces if they do not begin with one, and the seal.
+/// Longest shared payload. A socket buffer holds 17 pieces (`MAX_SKB_FRAGS`): the head, these 14 pages, in 15 pieces if
+/// they do not begin with one, and the seal.
 pub const SHARED_MAX_BYTES: u16 = (14 * PAGE_BYTES) as u16;
-/// Shortest payload that is shared: up to 32 KiB three system calls cost more than a copy.
+/// Shortest shared payload: up to 32 KiB three system calls cost more than a copy.
 pub const SHARED_MIN_BYTES: u16 = (32 << 10) + 1;
-/// Bytes of the segments that such a datagram might be cut to: more than it has, and less than the
-/// MTU of loopback.
+/// Segment size for such a datagram: more bytes than it has, and less than the MTU of loopback.
 const SEGMENT_BYTES: i32 = 60_000;
-/// Pieces of one payload at most.
+/// Most pieces of one payload.
 const PARTS: usize = 16;
-/// Signals in a row that a call is made again after.
+/// Most signals in a row after which a call is repeated.
 const SIGNALS_MAX: usize = 8;
-/// Failures in a row after which it is given up.
+/// Failures in a row after which sharing stops.
 const FAILURES_MAX: u32 = 4;
 
-/// What a domain shares: its seal, and the way its datagrams take.
+/// A domain's means of sharing: its seal, and the channel of its datagrams.
 #[derive(Debug)]
 pub struct Shares {
     local_ip: IpAddr,
     ecn: bool,
     send_buffer_bytes: usize,
-    /// The process that made it. A forked child has the same socket and the same pipe, which two cannot
-    /// use, and the same seals, which are not its to break.
+    /// The process that made it. A forked child has the same socket and pipe, which two processes cannot use, and the
+    /// same seals, which it must not break.
     owner: Process,
-    /// Who finds it in use copies.
+    /// On contention, the sender copies.
     way: Mutex<Way>,
     /// Counts up to [`FAILURES_MAX`].
     failures: AtomicU32,
 }
 
 impl Shares {
-    /// `None` where memory is not read in order, or cannot be had.
+    /// `None` where memory is not read in order, or is not available.
     #[must_use]
     pub fn new(local_ip: IpAddr, ecn: bool, send_buffer_bytes: usize) -> Option<Shares> {
         if !cfg!(target_arch = "x86_64") {
@@ -94,14 +91,14 @@ impl Shares {
         self.works() && !owner::is_nobody(own) && owner::of_udp(name) == Some(own)
     }
 
-    /// Sealed datagrams go without a copy: this is the process, and splicing has not failed.
+    /// True if sealed datagrams go without a copy: this is the owner process, and splicing has not failed.
     #[must_use]
     pub fn works(&self) -> bool {
         self.failures.load(Ordering::Relaxed) < FAILURES_MAX && self.owner.is_current()
     }
 
-    /// Nobody takes what waits in a peer's socket for what was sent, from now on. What is owed still
-    /// is sent again by the engine, as whatever is lost.
+    /// Invalidates all payloads that wait in peers' sockets. The engine sends those that are still owed again, like any
+    /// loss.
     pub fn recall(&self) {
         if !self.owner.is_current() {
             return;
@@ -109,8 +106,8 @@ impl Shares {
         self.way.lock().unwrap_or_else(PoisonError::into_inner).recall();
     }
 
-    /// Sends a sealed datagram: a head, the payload, and a seal, which is put in place of the
-    /// last of the parts. Returns the payload's length, or `None` if it is to be sent another way.
+    /// Sends a sealed datagram: a head, the payload, and a seal, which replaces the last of the parts. Returns the
+    /// payload's length, or `None` if the caller must send it another way.
     ///
     /// # Safety
     /// Each part is readable during the call. Before any part of the payload is used for
@@ -139,7 +136,7 @@ impl Shares {
             }
             Err(Failure::Full) => Some(Err(libc::EAGAIN)),
             Err(Failure::Broken(error)) => {
-                // Half a datagram may be left in the pipe and in the socket.
+                // Half a datagram may remain in the pipe and in the socket.
                 way.channel = None;
                 self.failed(&error);
                 None
@@ -154,7 +151,7 @@ impl Shares {
     }
 
     fn failed(&self, error: &io::Error) {
-        // Memory that cannot be spliced, a device's, says nothing of the next one.
+        // Memory that cannot be spliced (a device's) says nothing about the next.
         if error.raw_os_error() == Some(libc::EFAULT) {
             return;
         }
@@ -170,7 +167,7 @@ impl Drop for Shares {
     }
 }
 
-/// Pages that the parts lie in, each counted for every part in it.
+/// Number of pages of the parts; a page counts for every part in it.
 fn pages(parts: &[libc::iovec]) -> usize {
     let of_part = |part: &libc::iovec| {
         let start = part.iov_base.addr() % PAGE_BYTES;
@@ -179,37 +176,37 @@ fn pages(parts: &[libc::iovec]) -> usize {
     parts.iter().map(of_part).sum()
 }
 
-/// Two halves: whole while they are equal, as in memory that is new.
+/// Two halves: whole while they are equal, as in new memory.
 #[repr(C)]
 struct Seal([AtomicU32; 2]);
 
 /// Seals of a page.
 const SEALS: usize = PAGE_BYTES / SEAL_BYTES;
 
-/// What changes about [`Shares`].
+/// The mutable part of [`Shares`].
 #[derive(Debug)]
 struct Way {
     /// `None` until the first datagram, and after a failure.
     channel: Option<Channel>,
     /// `None` where there is no memory: nothing is shared.
     page: Option<Page>,
-    /// Seals of the page that are broken.
+    /// Number of broken seals of the page.
     used: usize,
 }
 
 impl Way {
-    /// The seal of what is sent now.
+    /// The current seal.
     fn seal(&self) -> Option<&Seal> {
         self.page.as_ref().map(|page| &page.seals()[self.used])
     }
 
     fn recall(&mut self) {
         let Some(seal) = self.seal() else { return };
-        // As a full barrier: no store that follows is seen before it.
+        // A full barrier: no later store becomes visible before it.
         seal.0[0].swap(!seal.0[1].load(Ordering::Relaxed), Ordering::SeqCst);
         self.used += 1;
         if self.used == SEALS {
-            // Who still reads a page that is full finds its seals broken for ever.
+            // A late reader of a used-up page finds its seals broken for ever.
             (self.page, self.used) = (Page::map(), 0);
         }
     }
@@ -245,12 +242,12 @@ impl Drop for Page {
 }
 
 enum Failure {
-    /// The socket is full; nothing was left in it.
+    /// The socket is full; it holds no part of the datagram.
     Full,
     Broken(io::Error),
 }
 
-/// A socket of its own, since a datagram is built up in it in several calls, and a pipe.
+/// A socket of its own, since several calls build up a datagram in it, and a pipe.
 #[derive(Debug)]
 struct Channel {
     socket: Socket,
@@ -271,11 +268,11 @@ impl Channel {
         if ecn {
             sockopt::set_int(socket.as_raw_fd(), level, tos, Ecn::Ect0 as i32)?;
         }
-        // A datagram that is built up in pieces is checksummed on the way, by both sides, unless it could
-        // become several (`__ip_append_data` in `net/ipv4/ip_output.c`). It stays one.
+        // Both sides would checksum a datagram built up in pieces, unless it could become several (`__ip_append_data`
+        // in `net/ipv4/ip_output.c`). It stays one.
         sockopt::set_int(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, SEGMENT_BYTES)?;
         socket.bind(&addr.into())?;
-        // Nobody is to answer here.
+        // Nobody must answer here.
         errqueue::refuse_packets(socket.as_fd())?;
         let mut ends = [0; 2];
         // SAFETY: there is room for two descriptors.
@@ -342,7 +339,7 @@ fn check(rc: i64) -> io::Result<()> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes a call that is to move `bytes`, again when a signal came before it moved any.
+/// Makes a call that must move `bytes`, again if a signal came before it moved any.
 fn whole(bytes: usize, call: impl Fn() -> isize) -> Result<(), Failure> {
     let again = || match call() {
         -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => None,

@@ -11,9 +11,9 @@ use crate::{Burst, Port};
 /// See the module's text.
 #[derive(Debug)]
 pub struct Sockets {
-    /// The endpoint's own.
+    /// The endpoint's own socket.
     pub rx: RxSocket,
-    /// The domain's.
+    /// The domain's sockets.
     pub tx: Arc<TxSockets>,
 }
 

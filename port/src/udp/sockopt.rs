@@ -1,4 +1,4 @@
-//! Socket options, asked for and done without.
+//! Socket options, with fallbacks where the kernel lacks them.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -24,7 +24,7 @@ pub(super) fn int(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Turns an option on if it is wanted and the kernel has it; says whether it is on.
+/// Turns an option on if it is wanted and the kernel has it; returns whether it is on.
 pub(super) fn try_on(socket: &Socket, wanted: bool, level: i32, name: i32, what: &str) -> bool {
     if !wanted {
         return false;
@@ -60,7 +60,7 @@ pub(super) fn set_buffer(socket: &Socket, bytes: usize, side: Side) -> Result<us
     Ok(granted)
 }
 
-/// Which buffer [`set_buffer`] sizes.
+/// The buffer that [`set_buffer`] sizes.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Recv,

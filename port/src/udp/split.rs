@@ -1,4 +1,4 @@
-//! Cuts a burst into its datagrams where the kernel does not.
+//! Splitting a burst into its datagrams, where the kernel does not.
 
 use std::mem::MaybeUninit;
 
@@ -7,7 +7,7 @@ use crate::Burst;
 /// A place in a burst's parts.
 pub(super) struct Cursor<'a> {
     parts: &'a [libc::iovec],
-    /// Bytes of the first part that are behind us.
+    /// Bytes of the first part already passed.
     offset: usize,
     segment_bytes: usize,
     left_bytes: usize,

@@ -17,36 +17,35 @@ use super::sockopt::{self, Side};
 use super::split::Cursor;
 use super::{MAX_DATAGRAM_BYTES, MAX_PATHS, PortError, PortOptions, check_range, gso, route};
 
-/// Messages of one system call.
+/// Most messages of one system call.
 const MESSAGES: usize = 32;
 
-/// Parts of one system call where datagrams are cut out of a burst, so also the most parts that one
-/// such datagram may have.
+/// Most parts of one system call that splits a burst, so also the most parts of one such datagram.
 const SPLIT_PARTS: usize = 128;
 
 /// The MTU that every IPv6 link has.
 const IPV6_MTU_MIN_BYTES: i32 = 1280;
 
-/// Sends tried again in a row because of an error that another destination left on the socket.
+/// Most repeated sends in a row because of an error that another destination left on the socket.
 const PENDING_ERRORS: u32 = 8;
 
-/// How far a send came.
+/// The progress of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct SendReport {
-    /// Leading bursts that were sent whole.
+    /// Number of leading bursts sent whole.
     pub bursts: usize,
-    /// Datagrams sent of the burst after them. Only where bursts are not sent in one piece.
+    /// Datagrams sent of the burst after them. Only where bursts do not go in one piece.
     pub segments: u32,
-    /// Payload that was not copied.
+    /// Payload bytes that were not copied.
     pub uncopied_bytes: u64,
-    /// Why the burst after them was not sent whole; `None` when all were.
+    /// The reason why the burst after them was not sent whole; `None` when all were.
     pub stop: Option<Stop>,
-    /// [`TxSockets::drain_errors`] has something to tell.
+    /// True if [`TxSockets::drain_errors`] has errors to report.
     pub errors_pending: bool,
 }
 
-/// Why a burst was not sent.
+/// The reason why a burst was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The send buffer or a device queue is full: try again later.
@@ -56,7 +55,7 @@ pub enum Stop {
         /// The path's MTU in bytes, IP header included; see [`super::max_payload_bytes`].
         mtu_bytes: u32,
     },
-    /// This destination cannot be sent to (`ENETUNREACH`, `EPERM` and their like). Skip the burst.
+    /// No send to this destination is possible (`ENETUNREACH`, `EPERM` and similar). Skip the burst.
     Failed {
         /// The error of `sendmsg(2)`.
         errno: i32,
@@ -73,8 +72,8 @@ pub struct TxSockets {
     gso_max_segments: u16,
     /// The sockets' own mark, which costs nothing per packet; `None` without ECN.
     default_ecn: Option<Ecn>,
-    /// For each of the sockets another one with its port, whose datagrams may be fragmented; opened
-    /// when there is one to send, which takes a path that carries little.
+    /// For each socket another one with its port, whose datagrams may be fragmented. The first such datagram opens it,
+    /// on a path with a small MTU.
     fragmenting: Box<[OnceLock<Result<Socket, PortError>>]>,
     options: PortOptions,
 }
@@ -106,8 +105,8 @@ impl TxSockets {
         self.sockets.iter().map(AsFd::as_fd)
     }
 
-    /// The most datagrams that one send takes in one piece; 1 without GSO. A larger burst, or one
-    /// of more than 65507 bytes, is sent datagram by datagram.
+    /// The most datagrams that one send takes in one piece; 1 without GSO. Larger bursts, or those of more than 65507
+    /// bytes, go datagram by datagram.
     #[must_use]
     pub fn gso_max_segments(&self) -> u16 {
         if self.gso.load(Ordering::Relaxed) { self.gso_max_segments } else { 1 }
@@ -116,8 +115,8 @@ impl TxSockets {
     /// Sends `bursts` in order until one cannot be sent. Never blocks.
     ///
     /// # Safety
-    /// Each part of each `iov` is readable for its length during the call. What [`Burst::sealed`] asks for
-    /// holds afterwards.
+    /// Each part of each `iov` is readable for its length during the call. The caller also keeps the promise of
+    /// [`Burst::sealed`] afterwards.
     pub unsafe fn send(&self, bursts: &[Burst<'_>]) -> SendReport {
         let mut report = SendReport::default();
         let mut failures = 0;
@@ -161,8 +160,8 @@ impl TxSockets {
         report
     }
 
-    /// Reports the network errors that have come in for earlier sends: `f(destination, error)`.
-    /// Takes at most 64 per socket, and returns how many it told.
+    /// Reports the network errors of earlier sends: `f(destination, error)`. Takes at most 64 per socket, and returns
+    /// their number.
     pub fn drain_errors(&self, mut f: impl FnMut(SocketAddr, NetError)) -> usize {
         let fragmenting = self.fragmenting.iter().filter_map(|twin| twin.get()?.as_ref().ok());
         let sockets = self.sockets.iter().chain(fragmenting);
@@ -185,20 +184,20 @@ impl TxSockets {
         }
     }
 
-    /// Sends a sealed datagram without a copy; `None` if it is to be copied.
+    /// Sends a sealed datagram without a copy; `None` if it must be copied.
     ///
     /// # Safety
     /// As [`TxSockets::send`], and [`Burst::sealed`].
     unsafe fn share(&self, burst: &Burst<'_>) -> Option<Result<u64, i32>> {
         let shares = self.options.shares.as_ref().filter(|_| burst.sealed)?;
-        // That socket has one mark for all: no network is between, whose switches would look at it.
-        // SAFETY: the caller's promise.
+        // That socket has one mark for all: no network lies between, whose switches would read it. SAFETY: the caller's
+        // promise.
         if burst.may_fragment { None } else { unsafe { shares.send(burst.dst, burst.iov) } }
     }
 
     fn goes_whole(&self, burst: &Burst<'_>) -> bool {
         let segments = burst.segments();
-        // The kernel cuts no fragments out of what it cuts datagrams out of.
+        // The kernel does not fragment the datagrams of a GSO send.
         let gso_segments = if burst.may_fragment { 1 } else { self.gso_max_segments() };
         let fits = burst.total_bytes as usize <= MAX_DATAGRAM_BYTES;
         segments == 1 || (burst.done_segments == 0 && fits && segments <= gso_segments.into())
@@ -264,11 +263,10 @@ impl TxSockets {
         self.default_ecn.filter(|own| *own != burst.ecn).map(|_| burst.ecn)
     }
 
-    /// What to do about a failed send of `burst`, the `failures`th in a row.
+    /// Judges a failed send of `burst`, the `failures`th in a row.
     ///
-    /// With `IP_RECVERR` an ICMP error of one destination fails the next send on that socket,
-    /// whatever its destination (`sock_error` in `net/core/sock.c`), and is cleared by that. So an
-    /// error counts for this burst only when it stays.
+    /// With `IP_RECVERR` an ICMP error of one destination fails the next send on that socket, whatever its destination
+    /// (`sock_error` in `net/core/sock.c`), which clears it. So an error counts for this burst only if it stays.
     fn judge(&self, errno: i32, burst: &Burst<'_>, whole: bool, failures: u32) -> Verdict {
         match errno {
             libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Verdict::Stop(Stop::Blocked),
@@ -276,7 +274,7 @@ impl TxSockets {
                 tracing::warn!("a device cannot checksum GSO sends (EIO): GSO is off from here on");
                 Verdict::Split
             }
-            // Older kernels say so when a segment exceeds the MTU; sent singly, it is EMSGSIZE.
+            // Older kernels return this when a segment exceeds the MTU; sent singly, it gives EMSGSIZE.
             libc::EINVAL if whole && burst.segments() > 1 => Verdict::Split,
             libc::EMSGSIZE if failures > 1 => Verdict::Stop(self.too_big(burst)),
             _ if failures <= PENDING_ERRORS => Verdict::Again,
@@ -300,8 +298,8 @@ enum Verdict {
     Stop(Stop),
 }
 
-/// A send socket whose datagrams go whole or not at all. What ICMP says of a path's MTU is reported,
-/// but the kernel does not act on it (`IP_PMTUDISC_PROBE`): anybody can write such a message.
+/// A send socket whose datagrams go whole or not at all. The kernel reports a path's MTU from ICMP, but does not act on
+/// it (`IP_PMTUDISC_PROBE`): anybody can forge such a message.
 fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Socket, PortError> {
     let addr = SocketAddr::new(local_ip, 0);
     let socket = prepare_socket(addr, options, false)?;
@@ -355,7 +353,7 @@ fn prepare_socket(
     if addr.is_ipv6() {
         socket.set_only_v6(true).map_err(fail("IPV6_V6ONLY"))?;
         if fragments {
-            // Routers cut no IPv6 packet, so this host cuts to what every link carries.
+            // Routers do not fragment IPv6, so this host fragments to the size that every link carries.
             set(level, libc::IPV6_MTU, IPV6_MTU_MIN_BYTES, "IPV6_MTU")?;
         }
     }
@@ -389,8 +387,8 @@ impl Messages {
         }
     }
 
-    /// Adds a message. What it points to must outlive [`Messages::send`]; so must this value stay
-    /// in its place from the first message on.
+    /// Adds a message. The memory it points to must outlive [`Messages::send`], and this value must not move from the
+    /// first message on.
     fn push(
         &mut self,
         burst: &Burst<'_>,
@@ -418,7 +416,7 @@ impl Messages {
     /// Messages sent (at least one), or the error of the first.
     ///
     /// # Safety
-    /// What the messages point to is readable, and this value has not moved since the first push.
+    /// The memory that the messages point to is readable, and this value has not moved since the first push.
     unsafe fn send(&mut self, fd: RawFd) -> Result<usize, i32> {
         let headers: *mut libc::mmsghdr = self.headers.as_mut_ptr().cast();
         // SAFETY: the first `count` headers are written, and the caller vouches for the rest.

@@ -6,22 +6,22 @@ use erd_ffi::ibv::*;
 #[derive(Default)]
 pub(super) struct Chain {
     pub(super) requests: Vec<ibv_send_wr>,
-    /// Of each request: what was copied to its slot, and what lies in the application's memory.
+    /// The two pieces of each request: the copy in its slot, and the part in the application's memory.
     pub(super) pieces: Vec<[ibv_sge; 2]>,
 }
 
-// SAFETY: it has one owner at a time. Its pointers lead within its two lists, whose buffers stay where
-// they are when it moves, and to what their owner keeps until the requests have completed.
+// SAFETY: it has one owner at a time. Its pointers lead into its two lists, whose buffers stay in place when it moves,
+// and to memory that its owner keeps until the requests have completed.
 unsafe impl Send for Chain {}
 
 impl Chain {
-    /// Empty, with what it can hold.
+    /// Empties it, keeping its memory.
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.pieces.clear();
     }
 
-    /// Its datagrams.
+    /// Number of its datagrams.
     pub(super) fn len(&self) -> u32 {
         self.requests.len() as u32
     }
@@ -47,11 +47,11 @@ impl Chain {
         }
     }
 
-    /// Posts it; how many of its requests, from the first, were taken.
+    /// Posts it; returns how many of its requests, from the first, were taken.
     ///
     /// # Safety
-    /// It is linked and not empty. Its slots and address handles stay until the requests have completed, and so does
-    /// the memory that its pieces lie in.
+    /// It is linked and not empty. Its slots, its address handles and the memory of its pieces stay until the requests
+    /// have completed.
     pub(super) unsafe fn post(&mut self, qp: &super::objects::Qp) -> u32 {
         let first = self.requests.as_mut_ptr();
         // SAFETY: the caller's promise.
@@ -59,7 +59,7 @@ impl Chain {
         if bad.is_null() {
             return self.len();
         }
-        // SAFETY: the library answers a request of the chain.
+        // SAFETY: the library returns a request of the chain.
         unsafe { bad.offset_from(first) as u32 }
     }
 }

@@ -11,16 +11,16 @@ use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// Most entries that are looked at of a GID table.
+/// Most entries of a GID table that are read.
 const GIDS_MAX: usize = 512;
-/// Mellanox's and NVIDIA's PCI vendor number. Their RoCE takes the UDP source port of a datagram from
-/// the flow label of its address handle; what others do is not known to us, and Soft-RoCE does not.
+/// Mellanox's and NVIDIA's PCI vendor number. Their RoCE takes the UDP source port of a datagram from the flow label of
+/// its address handle; other vendors are unknown, and Soft-RoCE does not.
 const VENDOR_FLOW_LABEL: u32 = 0x02c9;
 
-/// What Soft-RoCE tells as its vendor.
+/// Soft-RoCE's vendor number.
 const VENDOR_SOFT_ROCE: u32 = 0xff_ffff;
 
-/// A port of a device that is up, with the GID that was picked.
+/// An active port of a device, with the chosen GID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The device's name, such as `mlx5_0`.
@@ -35,9 +35,9 @@ pub struct Port {
     pub gids: Vec<GidEntry>,
     /// Largest datagram, in bytes.
     pub mtu_bytes: u16,
-    /// Speed in Mbit/s, as the port tells it; 0 if it does not.
+    /// Speed in Mbit/s, as the port reports it; 0 if it does not.
     pub speed_mbps: u32,
-    /// Ethernet (RoCE), else InfiniBand.
+    /// True for Ethernet (RoCE), false for InfiniBand.
     pub ethernet: bool,
     /// Local identifier on InfiniBand.
     pub lid: u16,
@@ -56,8 +56,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// The kernel does the device's work, on the processors of who sends (Soft-RoCE). No card has one of
-    /// these vendor numbers, which the driver tells in newer kernels and in older ones.
+    /// True if the kernel does the device's work, on the sender's processors (Soft-RoCE). No card has these vendor
+    /// numbers, which the driver reports in newer and in older kernels.
     #[must_use]
     pub fn is_software(&self) -> bool {
         [0, VENDOR_SOFT_ROCE].contains(&self.vendor_id)
@@ -90,7 +90,7 @@ impl Device {
     /// Opens a device by name.
     ///
     /// # Errors
-    /// There is none of that name, or no permission.
+    /// If there is none of that name, or no permission.
     pub(super) fn open(name: &str) -> Result<Device, VerbsError> {
         let mut found = Err(VerbsError::NoDevice { name: name.to_owned() });
         each_device(|library, device, has| {
@@ -113,7 +113,7 @@ impl Device {
         Ok(Device { library, context, process: Process::current() })
     }
 
-    /// This process is a forked child of the one that opened it.
+    /// True in a forked child of the process that opened it.
     pub(super) fn is_foreign(&self) -> bool {
         !self.process.is_current()
     }
@@ -155,7 +155,7 @@ impl Device {
         table
     }
 
-    /// The table has this GID still, in the same place.
+    /// True if the table still has this GID in the same place.
     pub(super) fn has_gid(&self, port: u8, gid: &GidEntry) -> bool {
         let table = self.gids();
         let mut of_port = table.iter().filter(|entry| entry.port_num == u32::from(port));
@@ -211,7 +211,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if !self.is_foreign() {
-            // SAFETY: the context is open, and everything made with it is gone: who made it holds us.
+            // SAFETY: the context is open, and everything made with it is gone, since that holds this device.
             unsafe { (self.library.ibv_close_device)(self.context.as_ptr()) };
         }
     }
@@ -258,7 +258,7 @@ fn speed_mbps(width: u8, speed: u8) -> u32 {
 fn each_device(
     mut f: impl FnMut(&'static Library, *mut ibv_device, &str),
 ) -> Result<(), VerbsError> {
-    // Without devices the library need not be there, which is no reason to say anything.
+    // Without devices the library may be missing, which needs no message.
     if !Path::new("/dev/infiniband").exists() {
         return Err(VerbsError::NoDevices);
     }
@@ -282,10 +282,10 @@ fn each_device(
     Ok(())
 }
 
-/// Every active port of every device that this process may open, and why it may not open others.
+/// Every active port of every device that this process may open, and the errors of the others.
 ///
 /// # Errors
-/// No devices, or no library for them.
+/// If there are no devices, or no library for them.
 pub fn ports() -> Result<(Vec<Port>, Vec<VerbsError>), VerbsError> {
     let (mut ports, mut refused) = (Vec::new(), Vec::new());
     each_device(|library, device, name| match Device::open_raw(library, device, name) {
@@ -295,7 +295,7 @@ pub fn ports() -> Result<(Vec<Port>, Vec<VerbsError>), VerbsError> {
     Ok((ports, refused))
 }
 
-/// The interface's device on InfiniBand, where GIDs do not name it: that of the same card.
+/// Whether an interface and a device are of the same card. InfiniBand needs this, where GIDs do not name the interface.
 #[must_use]
 pub fn shares_card(iface: &str, device: &str) -> bool {
     let dir = format!("/sys/class/net/{iface}/device/infiniband/{device}");
@@ -305,7 +305,7 @@ pub fn shares_card(iface: &str, device: &str) -> bool {
 /// Index of an interface.
 ///
 /// # Errors
-/// There is none of that name.
+/// If there is none of that name.
 pub fn ifindex(iface: &str) -> io::Result<u32> {
     let name = std::ffi::CString::new(iface)?;
     // SAFETY: a C string.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const PATHS: u16 = 4;
 /// Longest wait for anything.
 const LIMIT: Duration = Duration::from_secs(20);
-/// More than the time after which what failed is made ready again.
+/// More than the time after which a failed queue pair is made ready again.
 const REST: Duration = Duration::from_millis(150);
 
 /// An endpoint on a port of its own.
@@ -24,7 +24,7 @@ struct End {
     got: Vec<(Vec<u8>, Source)>,
 }
 
-/// How a burst is cut, and what of it was sent before.
+/// The sizes of a burst's datagrams, and the number sent before.
 #[derive(Clone, Copy)]
 struct Sizes {
     segment_bytes: u32,
@@ -94,13 +94,13 @@ impl End {
         }
     }
 
-    /// Takes all that is there: a call takes some, and what nobody takes fills the receives.
+    /// Takes all arrivals: one call takes some, and arrivals that nobody takes fill the receives.
     fn look(&mut self) {
         let got = &mut self.got;
         while self.member.recv(|data, source| got.push((data.to_vec(), *source))) > 0 {}
     }
 
-    /// What arrives, once there are `count` datagrams.
+    /// The arrivals, once there are `count` datagrams.
     fn receive(&mut self, count: usize) -> Vec<(Vec<u8>, Source)> {
         let begun = Instant::now();
         while self.got.len() < count {
@@ -152,7 +152,7 @@ fn a_queue_pair_that_fails_is_stood_in_for_and_comes_back() {
     left.send(&mut right, 0, b"before", 6);
     assert_eq!(right.receive(1)[0].1.qpn, senders[0]);
     left.port.break_sender(0);
-    // What the broken one takes is lost, which the engine repairs.
+    // The broken one loses its datagrams, which the engine repairs.
     let begun = Instant::now();
     while right.got.is_empty() {
         left.send(&mut right, 0, b"meanwhile", 9);
@@ -335,7 +335,7 @@ fn memory_is_waited_for_until_long_bursts_have_left_it() {
         let path = u16::from(round) % PATHS;
         let sent = left.try_send_parts(&right.member, path, &parts, sizes, Some(pin.id()));
         assert_eq!((sent.stop, sent.uncopied_bytes), (None, LONG as u64 * 1000));
-        // Otherwise what is not sent within SETTLE_NS would be thrown away.
+        // Otherwise datagrams not sent within SETTLE_NS would be dropped.
         left.port.settle(pin.id(), monotonic_ns() + LIMIT.as_nanos() as u64);
         drop(pin);
         drop(memory);
@@ -354,7 +354,7 @@ fn queue_pairs_that_fail_one_after_another_all_come_back() {
         left.port.break_sender(usize::from(round % PATHS));
         right.look();
     }
-    // All rest, or take what is lost.
+    // All rest, or lose their datagrams.
     std::thread::sleep(REST);
     right.look();
     right.got.clear();

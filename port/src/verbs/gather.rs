@@ -1,13 +1,13 @@
-//! Reading a burst's datagrams off its parts.
+//! Reading of a burst's datagrams from its parts.
 
-/// Reads bytes off a list of parts, in order.
+/// Reads bytes from a list of parts, in order.
 pub(super) struct Gather<'a> {
     parts: &'a [libc::iovec],
-    /// Bytes of the first part that were read.
+    /// Bytes of the first part already read.
     skip: usize,
 }
 
-/// The end of a datagram that lies in registered memory.
+/// The tail of a datagram, in registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
     /// Bytes of the datagram before it.
@@ -57,8 +57,8 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The end of the datagram of the next `len_bytes`, if it is one run of at least `least_bytes` within
-    /// `memory`, and something comes before it.
+    /// The tail of the datagram of the next `len_bytes`, if it is one run of at least `least_bytes` within `memory`,
+    /// and something comes before it.
     pub(super) fn tail_in(
         &self,
         len_bytes: usize,

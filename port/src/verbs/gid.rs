@@ -22,7 +22,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// How packets of a GID look on the wire.
+/// The wire format of a GID's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GidKind {
     /// InfiniBand's own.
@@ -47,9 +47,8 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
-    /// Better entries are greater: RoCE v2 or InfiniBand before RoCE v1, which is not usable;
-    /// addresses that are routed before those of one link; IPv4 before IPv6; low indices first.
-    /// `None` for one that is not usable.
+    /// The rank, greater for better entries: RoCE v2 or InfiniBand (RoCE v1 is not usable); routed addresses before
+    /// link-local ones; IPv4 before IPv6; low indices first. `None` for one that is not usable.
     fn rank(&self) -> Option<(bool, bool, std::cmp::Reverse<u8>)> {
         if self.kind == GidKind::RoceV1 || self.gid.0 == [0; 16] {
             return None;
@@ -62,7 +61,7 @@ impl GidEntry {
     }
 }
 
-/// The entry to use of a table.
+/// The best entry of a table.
 #[must_use]
 pub fn best(table: &[GidEntry]) -> Option<GidEntry> {
     table.iter().filter(|entry| entry.rank().is_some()).max_by_key(|entry| entry.rank()).copied()

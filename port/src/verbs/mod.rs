@@ -1,12 +1,11 @@
 //! The verbs port: unreliable datagrams over UD queue pairs of an RDMA device, where there is one.
 //!
-//! It stands beside the UDP port and sends and receives the same datagrams; a domain opens one
-//! [`VerbsPort`], whose queue pairs serve all its endpoints and all their peers: one to receive, and
-//! one for each path to send. Start there.
+//! It works beside the UDP port and carries the same datagrams. A domain opens one [`VerbsPort`], whose queue pairs
+//! serve all its endpoints and all their peers: one to receive, and one for each path to send. Start there.
 //!
-//! - `objects`: libibverbs' objects; `device`, [`gid`]: what there is;
-//! - `port`, `send`, `receive`: the queue pairs; `pins`: memory that is sent from without a copy;
-//! - [`negotiation`]: what peers tell each other over UDP to find each other here.
+//! - `objects`: libibverbs' objects; `device`, [`gid`]: devices, ports and addresses;
+//! - `port`, `send`, `receive`: the queue pairs; `pins`: memory to send from without a copy;
+//! - [`negotiation`]: the exchange over UDP by which peers find each other here.
 
 mod chain;
 mod device;
@@ -34,7 +33,7 @@ pub use send::{SendStop, Sent};
 /// Most queue pairs of a port: one to receive and the others to send.
 pub const QPS_MAX: usize = 8;
 
-/// Why something of verbs cannot be had.
+/// An error of the verbs port.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
@@ -50,7 +49,7 @@ pub enum VerbsError {
         /// The name asked for.
         name: String,
     },
-    /// There is as much registered memory as a port takes.
+    /// The port has its most registrations.
     #[error("{max} pieces of memory are registered with the port, which takes no more")]
     Pins {
         /// Most pieces.
@@ -59,7 +58,7 @@ pub enum VerbsError {
     /// This process is a forked child of the one that opened the device.
     #[error("the device is the parent's of this process")]
     Foreign,
-    /// Memory of this process may not be given to a device.
+    /// This process must not register memory with a device.
     #[error(
         "the kernel, before 5.12, or libibverbs, before 35, would take it from forked children"
     )]
@@ -69,9 +68,9 @@ pub enum VerbsError {
     Call {
         /// The function.
         call: &'static str,
-        /// What it was called for.
+        /// The purpose of the call.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: Arc<io::Error>,
     },
 }
@@ -83,7 +82,7 @@ impl VerbsError {
     }
 }
 
-/// What an operator can do about a failure.
+/// Advice to an operator about a failure.
 fn advice(call: &str, error: &io::Error) -> &'static str {
     match (call, error.raw_os_error()) {
         ("ibv_open_device", Some(libc::EACCES | libc::EPERM)) => {

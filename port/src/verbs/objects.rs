@@ -1,5 +1,5 @@
-//! Objects of libibverbs that free themselves, in an order that their fields see to: each keeps what
-//! it was made with alive. In a forked child nothing is freed: the objects are the parent's.
+//! Objects of libibverbs that free themselves, in the order that their fields give: each keeps the objects alive that
+//! it was made with. In a forked child nothing is freed: the objects are the parent's.
 
 use super::VerbsError;
 use super::device::Device;
@@ -30,7 +30,7 @@ impl Pd {
         Ok(Arc::new(Pd { device, pd }))
     }
 
-    /// This process is a forked child of the one that made it.
+    /// True in a forked child of the process that made it.
     pub(super) fn is_foreign(&self) -> bool {
         self.device.is_foreign()
     }
@@ -60,8 +60,8 @@ pub(super) struct Mr {
 unsafe impl Send for Mr {}
 
 impl Mr {
-    /// Memory that the device may read and, with `access`, more. The kernel keeps its pages for the
-    /// device until this is dropped, whatever becomes of the addresses; what cannot be read is refused.
+    /// Memory that the device may read and, with `access`, more. The kernel keeps its pages for the device until this
+    /// is dropped, whatever happens to the addresses; it refuses unreadable memory.
     pub(super) fn new(
         pd: &Arc<Pd>,
         base: *mut u8,
@@ -76,7 +76,7 @@ impl Mr {
         Ok(Mr { pd: Arc::clone(pd), mr })
     }
 
-    /// Names the memory to the device.
+    /// The device's key for the memory.
     pub(super) fn key(&self) -> u32 {
         // SAFETY: a live region, whose key is written once, when it is made.
         unsafe { (*self.mr.as_ptr()).lkey }
@@ -92,8 +92,7 @@ impl Drop for Mr {
     }
 }
 
-/// Memory of our own, not inherited by children, which would otherwise take its pages from under the
-/// device.
+/// Memory of our own, which forked children do not inherit: they would otherwise take its pages from the device.
 #[derive(Debug)]
 struct Mapping {
     pd: Arc<Pd>,
@@ -131,7 +130,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Registered memory of our own. Whoever has it and queue pairs drops those first.
+/// Registered memory of our own. An owner of it and of queue pairs drops those first.
 #[derive(Debug)]
 pub(super) struct Slab {
     // Before the mapping, which the device may read and write until then.
@@ -146,7 +145,7 @@ impl Slab {
         Ok(Slab { mr, mapping })
     }
 
-    /// Names the memory to the device.
+    /// The device's key for the memory.
     pub(super) fn key(&self) -> u32 {
         self.mr.key()
     }
@@ -236,7 +235,7 @@ impl Cq {
         unsafe { &(*self.pd.context()).ops }
     }
 
-    /// Takes completions; answers how many.
+    /// Takes completions; returns their number.
     pub(super) fn poll(&self, out: &mut [ibv_wc]) -> usize {
         let Some(poll) = self.ops().poll_cq else { return 0 };
         // SAFETY: a live queue, and room for the stated number.
@@ -294,13 +293,13 @@ pub(super) struct Qp {
 // SAFETY: as `Pd`.
 unsafe impl Send for Qp {}
 
-/// What a queue pair is made with.
+/// The parameters of a queue pair.
 pub(super) struct QpSpec<'a> {
     pub(super) send_cq: &'a Arc<Cq>,
     pub(super) recv_cq: &'a Arc<Cq>,
     pub(super) send_wr: u32,
     pub(super) recv_wr: u32,
-    /// Asked for; the device may grant less or more.
+    /// Requested inline bytes; the device may grant less or more.
     pub(super) inline_bytes: u32,
     pub(super) port: u8,
     pub(super) qkey: u32,
@@ -317,7 +316,7 @@ impl Qp {
             cap: ibv_qp_cap {
                 max_send_wr: spec.send_wr,
                 max_recv_wr: spec.recv_wr,
-                // What was copied, and what is sent from where it lies.
+                // The copied part, and the part sent in place.
                 max_send_sge: 2,
                 max_recv_sge: 1,
                 max_inline_data: spec.inline_bytes,
@@ -348,7 +347,7 @@ impl Qp {
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
-    /// Empties it, whatever its state: the device knows nothing of its requests any more.
+    /// Empties it, whatever its state: the device drops all its requests.
     pub(super) fn empty(&self) -> Result<(), VerbsError> {
         self.modify("RESET", IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_RESET)
     }
@@ -359,7 +358,7 @@ impl Qp {
         self.make_ready()
     }
 
-    /// As a failure of the device does.
+    /// Breaks it, like a failure of the device.
     #[cfg(test)]
     pub(super) fn break_it(&self) {
         const IBV_QPS_ERR: u32 = 6;
@@ -404,10 +403,10 @@ impl Qp {
         unsafe { &(*self.pd.context()).ops }
     }
 
-    /// Posts a chain of sends; the first that was not taken, null if all were.
+    /// Posts a chain of sends; returns the first that was not taken, null if all were.
     ///
     /// # Safety
-    /// The chain is well formed; what it names is registered, and stays until it was sent.
+    /// The chain is well formed; the memory it names is registered, and stays until it was sent.
     pub(super) unsafe fn post_send(&self, first: *mut ibv_send_wr) -> *mut ibv_send_wr {
         let mut bad = std::ptr::null_mut();
         let Some(post) = self.ops().post_send else { return first };
@@ -420,7 +419,7 @@ impl Qp {
         }
     }
 
-    /// Likewise a chain of receives; whether all were taken.
+    /// Posts a chain of receives; returns whether all were taken.
     ///
     /// # Safety
     /// As [`Qp::post_send`].

@@ -1,4 +1,4 @@
-//! The application's memory that a port sends from without copying it.
+//! Pins: registered memory of the application that a port sends from without a copy.
 
 use super::QPS_MAX;
 use super::objects::Mr;
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most registrations of a port; what is beyond is copied.
+/// Most registrations of a port; it copies from other memory.
 pub const PINS_MAX: usize = 1 << 16;
 
 /// The application's memory, registered with a port until this is dropped, which waits for the
@@ -26,7 +26,7 @@ impl Pin {
         Pin { port: Arc::clone(port), id }
     }
 
-    /// What bursts name it by.
+    /// The id that bursts carry.
     #[must_use]
     pub fn id(&self) -> PinId {
         self.id
@@ -46,7 +46,7 @@ struct Pinned {
     memory: Range<usize>,
     /// Requests of each queue that may name it.
     named: Marks,
-    /// It is about to end: nothing is sent from it any more.
+    /// It is ending: nothing is sent from it any more.
     ends: bool,
 }
 
@@ -61,7 +61,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Pins {
     /// # Errors
-    /// There are [`PINS_MAX`] already: the registration is handed back.
+    /// Adds a registration, or hands it back if there are [`PINS_MAX`] already.
     pub(super) fn add(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, Mr> {
         if self.pins.len() >= PINS_MAX {
             return Err(mr);
@@ -72,32 +72,32 @@ impl Pins {
         Ok(id)
     }
 
-    /// Where it is, and what the device calls it.
+    /// Its memory, and the device's key.
     pub(super) fn find(&self, id: PinId) -> Option<(Range<usize>, u32)> {
         let pin = self.pins.get(&id).filter(|pin| !pin.ends)?;
         Some((pin.memory.clone(), pin.mr.key()))
     }
 
-    /// Requests of a queue name it, up to this one.
+    /// Notes that requests of a queue name it, up to this one.
     pub(super) fn mark(&mut self, id: PinId, queue: usize, mark: (u8, u64)) {
         if let Some(pin) = self.pins.get_mut(&id) {
             pin.named[queue] = mark;
         }
     }
 
-    /// Up to where requests name it now.
+    /// The marks up to which requests name it now.
     pub(super) fn named(&self, id: PinId) -> Option<Marks> {
         self.pins.get(&id).map(|pin| pin.named)
     }
 
-    /// Nothing is sent from it from here on.
+    /// Ends sends from it.
     pub(super) fn end(&mut self, id: PinId) {
         if let Some(pin) = self.pins.get_mut(&id) {
             pin.ends = true;
         }
     }
 
-    /// Takes it out, with up to where requests named it.
+    /// Takes it out, with the marks up to which requests named it.
     pub(super) fn remove(&mut self, id: PinId) -> Option<(Mr, Marks)> {
         self.pins.remove(&id).map(|pin| (pin.mr, pin.named))
     }

@@ -14,16 +14,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Least receive slots; with fewer a port is not worth having.
+/// Least receive slots; with fewer a port is not useful.
 const SLOTS_MIN: u32 = 128;
-/// Inline bytes asked for: the headers of a packet and a small message.
+/// Requested inline bytes: the headers of a packet and a small message.
 const INLINE_BYTES: u32 = 188;
-/// What names memory that is to be taken back is sent within this time, or thrown away.
+/// Time within which datagrams from memory being released are sent, or dropped.
 pub const SETTLE_NS: u64 = 20_000_000;
 /// Time between two looks for events of the device.
 const EVENTS_NS: u64 = 10_000_000;
 
-/// What a port is asked for.
+/// The options of a port.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Queue pairs that send, each with a path of its own: 1 to 7.
@@ -44,9 +44,9 @@ pub struct VerbsPort {
     port: Port,
     address: Address,
     up: AtomicBool,
-    /// Its GID is in the device's table.
+    /// True while its GID is in the device's table.
     named: AtomicBool,
-    /// Its receiving queue pair works.
+    /// True while its receiving queue pair works.
     hears: AtomicBool,
     looked_ns: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl VerbsPort {
     /// Opens queue pairs on `port`.
     ///
     /// # Errors
-    /// No permission, or too little lockable memory, or whatever else the device refuses.
+    /// No permission, too little lockable memory, or another refusal of the device.
     pub fn open(port: &Port, options: &Options) -> Result<VerbsPort, VerbsError> {
         let device = Device::open(&port.device)?;
         let pd = Pd::new(device, &port.device)?;
@@ -115,20 +115,20 @@ impl VerbsPort {
         &self.port
     }
 
-    /// Where the port is reached; each endpoint adds its tag.
+    /// The address of the port; each endpoint adds its tag.
     #[must_use]
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// Receives that are kept posted.
+    /// Number of receives kept posted.
     #[must_use]
     pub fn recv_slots(&self) -> u32 {
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner).slots()
     }
 
-    /// Sends what is left of a burst to a peer, as far as the path's queue takes it. Never blocks, but
-    /// for the first datagram to a peer, whose hardware address may have to be found.
+    /// Sends the rest of a burst to a peer, as far as the path's queue takes it. Never blocks, except for the first
+    /// datagram to a peer, whose hardware address may need resolution.
     ///
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
@@ -137,12 +137,12 @@ impl VerbsPort {
         unsafe { self.sender().send(to, burst) }
     }
 
-    /// Registers `len_bytes` of the application's memory from `start`, so that bursts that name it
-    /// ([`Burst::memory`]) are sent without being copied. The kernel keeps its pages for that.
+    /// Registers `len_bytes` of the application's memory from `start`, so that the port sends bursts that name it
+    /// ([`Burst::memory`]) without a copy. The kernel keeps its pages for that.
     ///
     /// # Errors
-    /// It is not all there, or there is too little lockable memory, or too many registrations; or a forked
-    /// child would lose it.
+    /// Some of it is missing, there is too little lockable memory or too many registrations, or a forked child would
+    /// lose it.
     pub fn pin(
         self: &Arc<VerbsPort>,
         start: *const u8,
@@ -157,7 +157,7 @@ impl VerbsPort {
         // For reading alone.
         let mr = Mr::new(&self.pd, start.cast_mut(), len_bytes, 0)?;
         let memory = start.expose_provenance()..start.addr() + len_bytes;
-        // What is handed back ends when the lock is free.
+        // Drop a registration handed back only once the lock is free.
         let added = self.sender().pin(mr, memory);
         let id = added.map_err(|_| VerbsError::Pins { max: PINS_MAX })?;
         Ok(Pin::new(self, id))
@@ -174,8 +174,8 @@ impl VerbsPort {
         }
     }
 
-    /// Waits until what names this memory now is sent. After `until_ns` ([`SETTLE_NS`] from now) it is thrown
-    /// away, like what the network loses, with the other datagrams of its queue pairs.
+    /// Waits until the datagrams that name this memory now are sent. After `until_ns` ([`SETTLE_NS`] from now) it drops
+    /// them, with the other datagrams of their queue pairs, like losses of the network.
     pub fn settle(&self, id: PinId, until_ns: u64) {
         if self.is_foreign() {
             return;
@@ -198,8 +198,7 @@ impl VerbsPort {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The port can be used now: it is up, and the device works. Looks for the device's events once in
-    /// a while.
+    /// True if the port is usable now: it is up, and the device works. Reads the device's events once in a while.
     pub fn is_usable(&self) -> bool {
         let now = monotonic_ns();
         let looked = self.looked_ns.load(Ordering::Relaxed);
@@ -214,7 +213,7 @@ impl VerbsPort {
         [&self.up, &self.named, &self.hears].into_iter().all(|good| good.load(Ordering::Relaxed))
     }
 
-    /// This process is a forked child of the one that opened it.
+    /// True in a forked child of the process that opened it.
     pub(super) fn is_foreign(&self) -> bool {
         self.pd.is_foreign()
     }
@@ -243,7 +242,7 @@ impl VerbsPort {
         self.hears.store(receiver.works(), Ordering::Relaxed);
     }
 
-    /// The table of GIDs changed: ours may have gone, or be there again.
+    /// Checks for our GID after a change of the table: it may have gone or returned.
     fn look_for_gid(&self) {
         let there = self.pd.device.has_gid(self.port.number, &self.port.gid);
         if self.named.swap(there, Ordering::Relaxed) != there {
@@ -266,7 +265,7 @@ impl VerbsPort {
     }
 }
 
-/// What happens to a port, for tests.
+/// Faults of a port, for tests.
 #[cfg(test)]
 impl VerbsPort {
     pub(super) fn break_sender(&self, at: usize) {
@@ -288,7 +287,7 @@ impl VerbsPort {
     }
 }
 
-/// With as many slots as the limit on locked memory lets us have.
+/// Opens a receiver with as many slots as the limit on locked memory allows.
 fn open_receiver(
     pd: &Arc<Pd>,
     port: &Port,
@@ -322,6 +321,6 @@ pub(super) fn open_qp(
     let with = |inline_bytes| {
         Qp::new(pd, &QpSpec { send_cq, recv_cq, send_wr, recv_wr, inline_bytes, port, qkey })
     };
-    // Some devices grant less by refusing.
+    // Some devices refuse in place of granting less.
     with(INLINE_BYTES).or_else(|_| with(0))
 }

@@ -1,5 +1,5 @@
-//! Receiving: one queue pair for all endpoints of a domain, with a deep queue that is kept full, for a
-//! datagram that finds no receive posted is lost without a word.
+//! Receiving: one queue pair for all endpoints of a domain. Its deep queue is kept full, since a datagram without a
+//! posted receive is lost silently.
 
 use super::gid::Gid;
 use super::objects::{Channel, Cq, Pd, Qp, Slab};
@@ -14,16 +14,16 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Completions of a look.
+/// Most completions of one look.
 const BATCH: usize = 32;
-/// Share of the slots that may wait for one endpoint that does not look.
+/// Share (1/n) of the slots that may wait for one endpoint that does not look.
 const INBOX_SHARE: usize = 2;
-/// A queue pair that failed is made ready again after this time.
+/// Time after which a failed queue pair is made ready again.
 const REVIVE_NS: u64 = 100_000_000;
 /// Slots begin at multiples of this.
 const ALIGN_BYTES: usize = 64;
 
-/// Where a datagram came from.
+/// The source of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The sender's GID; all zeros if the device does not show it.
@@ -38,13 +38,13 @@ pub struct Source {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     slot: u32,
-    /// With the room for the global header.
+    /// Length, including the room for the global header.
     len_bytes: u32,
     qpn: u32,
     has_header: bool,
 }
 
-/// What arrived for one endpoint while another looked.
+/// Arrivals for one endpoint while another looked.
 #[derive(Debug)]
 struct Inbox {
     queue: Mutex<VecDeque<Arrival>>,
@@ -52,7 +52,7 @@ struct Inbox {
     signal: OwnedFd,
 }
 
-/// Locks; what a panic elsewhere left is whole, since nothing in here panics half way.
+/// Locks, ignoring poison: nothing in here panics half way.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -105,11 +105,11 @@ pub(super) struct Receiver {
     slots: u32,
     slot_bytes: usize,
     v4: bool,
-    /// The queue pair failed at this time: nothing arrives any more.
+    /// Time at which the queue pair failed: nothing arrives any more.
     failed_ns: Option<u64>,
-    /// Slots whose datagrams somebody has, or is to get.
+    /// Slots whose datagrams an endpoint has, or will get.
     held: Vec<bool>,
-    /// The channel tells of nothing any more: the device has gone.
+    /// The channel reports nothing any more: the device has gone.
     deaf: bool,
     members: HashMap<u32, Arc<Inbox>>,
     next_tag: u32,
@@ -118,7 +118,7 @@ pub(super) struct Receiver {
     done: Vec<ibv_wc>,
 }
 
-/// Receives to post in one go.
+/// Receives to post with one call.
 #[derive(Default)]
 struct Requests(Vec<(ibv_recv_wr, ibv_sge)>);
 
@@ -167,7 +167,7 @@ impl Receiver {
         self.slots
     }
 
-    /// Something arrives, or may.
+    /// True if datagrams can arrive.
     pub(super) fn works(&self) -> bool {
         self.failed_ns.is_none()
     }
@@ -190,7 +190,7 @@ impl Receiver {
             tracing::warn!(%error, "the receiving queue pair cannot be made ready again");
             return;
         }
-        // What it had completed names slots that are posted again: those who wait for it do so in vain.
+        // Its completions name slots that are posted again, so drop them.
         while self.cq.poll(&mut self.done) > 0 {}
         self.failed_ns = None;
         let free: Vec<u32> = (0..self.slots).filter(|slot| !self.held[*slot as usize]).collect();
@@ -202,7 +202,7 @@ impl Receiver {
         }
     }
 
-    /// Gives slots back to the device; one that failed would only hand them back.
+    /// Gives slots back to the device; a failed one would only return them.
     fn post(&mut self, slots: impl Iterator<Item = u32>) {
         let works = self.works();
         let requests = &mut self.requests.0;
@@ -241,8 +241,7 @@ impl Receiver {
         }
     }
 
-    /// Takes completions; those for `tag` go to `out`, others to their endpoints. Answers how many
-    /// there were.
+    /// Takes completions; those for `tag` go to `out`, others to their endpoints. Returns their number.
     fn poll(&mut self, tag: u32, out: &mut Vec<Arrival>) -> usize {
         let mut done = std::mem::take(&mut self.done);
         let count = self.cq.poll(&mut done);
@@ -259,7 +258,7 @@ impl Receiver {
         count
     }
 
-    /// Puts one completion where it belongs, or gives its slot back.
+    /// Hands one completion to its endpoint, or returns its slot as an error.
     fn sort(&mut self, wc: &ibv_wc, tag: u32, out: &mut Vec<Arrival>) -> Result<(), u32> {
         let slot = wc.wr_id as u32;
         if slot >= self.slots {
@@ -295,7 +294,7 @@ impl Receiver {
         }
     }
 
-    /// Makes the channel's fd tell of the next arrival; true if something may be there already.
+    /// Makes the channel's fd report the next arrival; true if something may be there already.
     fn arm(&mut self, out: &mut Vec<Arrival>, tag: u32) -> bool {
         if !self.deaf && !self.cq.take_events() {
             tracing::warn!("the completion channel failed: is the device gone?");
@@ -306,7 +305,7 @@ impl Receiver {
         self.poll(tag, out) == BATCH || !out.is_empty()
     }
 
-    /// Where a datagram came from, as its global header tells.
+    /// The source of a datagram, from its global header.
     fn source(&self, arrival: Arrival, header: &[u8; GRH_BYTES]) -> Source {
         let none = Source { gid: Gid([0; 16]), qpn: arrival.qpn, ecn: Ecn::NotEct };
         if !arrival.has_header {
@@ -327,8 +326,8 @@ impl Receiver {
     }
 }
 
-/// Source and traffic class out of the 40 bytes before a datagram: an IPv6-like header, or an IPv4
-/// one in the last 20 bytes.
+/// Source and traffic class from the 40 bytes before a datagram: an IPv6-like header, or an IPv4 one in the last 20
+/// bytes.
 fn read_header(header: &[u8; GRH_BYTES], v4: bool) -> Option<(Gid, u8)> {
     if v4 && header[20] == 0x45 {
         let mut gid = [0; 16];
@@ -353,7 +352,7 @@ pub struct Member {
     taken: Vec<Arrival>,
     /// The channel's fd and the inbox's.
     bundle: Bundle,
-    /// The channel's is in there.
+    /// The channel's fd is in the bundle.
     hears: bool,
 }
 
@@ -386,28 +385,28 @@ impl Member {
         &self.port
     }
 
-    /// Where peers reach this endpoint.
+    /// The address at which peers reach this endpoint.
     #[must_use]
     pub fn address(&self) -> super::negotiation::address::Address {
         super::negotiation::address::Address { tag: self.tag, ..self.port.address() }
     }
 
-    /// Tells of arrivals, once [`Member::arm`] was called.
+    /// The fd that reports arrivals, once [`Member::arm`] was called.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bundle.fd()
     }
 
-    /// Takes what has arrived, and hands each datagram to `f` with its source. Answers how many; at
-    /// most 32 and what waited in the inbox.
+    /// Takes arrivals, and hands each datagram to `f` with its source. Returns their number; at most 32 and those in
+    /// the inbox.
     pub fn recv(&mut self, mut f: impl FnMut(&[u8], &Source)) -> usize {
         self.inbox.take(&mut self.taken);
         lock(&self.port.receiver).poll(self.tag, &mut self.taken);
         self.hand_over(&mut f)
     }
 
-    /// Before sleeping: lets the fds tell of the next arrival. True if something arrived meanwhile:
-    /// then [`Member::recv`] is due.
+    /// Before sleeping: lets the fds report the next arrival. True if something arrived meanwhile: then
+    /// [`Member::recv`] is due.
     #[must_use]
     pub fn arm(&mut self) -> bool {
         let (found, deaf) = {
@@ -415,7 +414,7 @@ impl Member {
             (receiver.arm(&mut self.taken, self.tag), receiver.deaf)
         };
         if deaf && std::mem::take(&mut self.hears) {
-            // It would be readable for ever.
+            // Otherwise it would be readable for ever.
             let _ = self.bundle.remove(self.port.channel.fd());
         }
         found
@@ -450,14 +449,13 @@ impl Drop for Member {
 }
 
 impl VerbsPort {
-    /// The bytes of an arrival: the header's room, the datagram, and what the header tells.
+    /// The bytes of an arrival: the header's room, the datagram, and its source.
     fn look_at(&self, arrival: Arrival) -> (&[u8], &[u8], Source) {
         let receiver = lock(&self.receiver);
         let start = arrival.slot as usize * receiver.slot_bytes;
         let at = receiver.slab.at(start, arrival.len_bytes as usize);
-        // SAFETY: the device has written the slot, and does so again only once it was posted, after
-        // the borrow: only `Member`s look, and they post what they are done with. The slab lives as
-        // long as the port.
+        // SAFETY: the device has written the slot, and does so again only once it was posted, after the borrow: only
+        // `Member`s look, and they post slots when done. The slab lives as long as the port.
         let bytes: &[u8] = unsafe { std::slice::from_raw_parts(at, arrival.len_bytes as usize) };
         let (header, data) = bytes.split_at(GRH_BYTES);
         let source = match header.try_into() {

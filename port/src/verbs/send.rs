@@ -1,5 +1,4 @@
-//! Sending: a queue pair for each path, each with a ring of registered memory that datagrams are
-//! gathered into.
+//! Sending: a queue pair for each path, each with a ring of registered memory into which datagrams are gathered.
 
 use super::chain::Chain;
 use super::gather::Gather;
@@ -17,53 +16,51 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Datagrams that a queue pair can have under way.
+/// Most datagrams of a queue pair under way.
 pub(super) const DEPTH: u32 = 128;
-/// A send within a chain is signalled after this many that were not; the last one always is.
+/// Sends in a chain up to the next signalled one; the last one always is.
 const SIGNAL_EVERY: u32 = 32;
-/// Completions of queues taken in one go.
+/// Completions of queues taken with one call.
 const REAP: usize = 32;
-/// Address handles that are kept.
+/// Most address handles kept.
 const AHS_MAX: usize = 4096;
-/// A queue pair that failed is made ready again after this time.
+/// Time after which a failed queue pair is made ready again.
 const REVIVE_NS: u64 = 100_000_000;
-/// A full queue of which nothing completes for this time is slow: what should take it takes another.
+/// Time without completions after which a full queue is slow: its datagrams take another.
 const SLOW_NS: u64 = 1_000_000;
-/// After this time it is stuck. Soft-RoCE's can be: Linux 6.1 reads its count of packets under way
-/// and only then asks to be told when there are fewer, so the word may come in between, and who
-/// posts nothing more is never served again.
+/// Time after which it is stuck. Soft-RoCE's can be: Linux 6.1 reads its count of packets under way and only then asks
+/// for a notice when there are fewer. The notice may come in between. Then a queue without further posts is never
+/// served again.
 const STUCK_NS: u64 = 100_000_000;
-/// An address handle of this age is made again when it is next used: the peer's hardware address may
-/// have changed.
+/// Age at which the next use of an address handle makes it again: the peer's hardware address may have changed.
 const AH_AGE_NS: u64 = 30_000_000_000;
-/// Completions are looked for this often at least while some are due: errors come by them.
+/// Longest time between two looks for completions while some are due: they bring errors.
 const REAP_NS: u64 = 1_000_000;
-/// The end of a datagram that is shorter than this is copied: the device fetches each piece by
-/// itself.
+/// Shorter tails of datagrams are copied: the device fetches each piece separately.
 const TAIL_MIN_BYTES: usize = 512;
 
-/// Epoch of each queue, and the number after a request: whether that has completed can be told.
+/// Epoch of each queue, and the number after a request: they tell whether that has completed.
 pub(super) type Marks = [(u8, u64); QPS_MAX - 1];
 
-/// How far a send came.
+/// The progress of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Datagrams of the burst that are sent, with those of earlier calls.
+    /// Number of datagrams of the burst sent, including earlier calls.
     pub segments: u32,
-    /// Bytes that this call sent without copying them.
+    /// Bytes that this call sent without a copy.
     pub uncopied_bytes: u64,
-    /// Why not all of them are.
+    /// The reason why not all of them are sent.
     pub stop: Option<SendStop>,
 }
 
-/// Why a burst was not sent whole.
+/// The reason why a burst was not sent whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStop {
     /// The queue is full: try again later.
     Blocked,
-    /// It cannot be sent over verbs now.
+    /// Verbs cannot send it now.
     Refused,
-    /// There is no way to the peer's address.
+    /// The peer's address is unreachable.
     Unreachable,
 }
 
@@ -76,7 +73,7 @@ struct Queue {
     /// Requests posted and completed since the last reset.
     head: u64,
     tail: u64,
-    /// Counts resets, so that completions of before are told apart.
+    /// Number of resets, which tells old completions apart.
     epoch: u8,
     failed_ns: Option<u64>,
     standstill: Standstill,
@@ -87,21 +84,21 @@ impl Queue {
         DEPTH - (self.head - self.tail) as u32
     }
 
-    /// Requests up to a mark have not all completed.
+    /// True if requests up to a mark have not all completed.
     fn is_before(&self, mark: (u8, u64)) -> bool {
         self.epoch == mark.0 && self.tail < mark.1
     }
 }
 
-/// Whether a full queue moves.
+/// Watches whether a full queue moves.
 #[derive(Debug, Default)]
 struct Standstill {
-    /// Requests completed when it was first seen full since it moved, and the time.
+    /// Requests completed when it was first seen full since it last moved, and the time.
     seen: Option<(u64, u64)>,
 }
 
 impl Standstill {
-    /// The queue is full, with so many requests completed: for how long nothing has moved.
+    /// Notes a full queue with so many completed requests; returns for how long (ns) nothing has moved.
     fn lasts_ns(&mut self, completed: u64, now: u64) -> u64 {
         match self.seen {
             Some((at, since_ns)) if at == completed => now.saturating_sub(since_ns),
@@ -113,7 +110,7 @@ impl Standstill {
     }
 }
 
-/// What keeps a retired address handle: requests of each queue that may name it.
+/// A retired address handle, kept for the requests of each queue that may name it.
 #[derive(Debug)]
 struct Retired {
     _ah: Ah,
@@ -133,12 +130,12 @@ struct Way {
 pub(super) struct Sender {
     // Before the handles, which their requests name.
     queues: Vec<Queue>,
-    /// With the time when each was made.
+    /// Handles with the time of their making.
     ahs: HashMap<Way, (Ah, u64)>,
     retired: Vec<Retired>,
     /// After the queues, too.
     pins: Pins,
-    /// Registrations that have ended, and are named still: [`Sender::unpin`].
+    /// Registrations that have ended while requests still name them: [`Sender::unpin`].
     parked: Vec<(Mr, Marks)>,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
@@ -203,7 +200,7 @@ impl Sender {
         self.queues.first().map_or(0, |queue| queue.qp.inline_bytes)
     }
 
-    /// Sends what is left of a burst, as far as the path's queue takes it.
+    /// Sends the rest of a burst, as far as the path's queue takes it.
     ///
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
@@ -247,8 +244,7 @@ impl Sender {
         }
     }
 
-    /// The queue with room for a burst: that of its path, or another while that one rests or is slow,
-    /// so that it holds nobody up.
+    /// The queue with room for a burst: that of its path, or another while that one rests or is slow.
     fn queue_for(&mut self, own: usize, wanted: u32) -> Result<usize, SendStop> {
         if self.is_ready(own) {
             if self.queues[own].room() < wanted {
@@ -284,7 +280,7 @@ impl Sender {
         best
     }
 
-    /// Whether a full queue has not moved for a while. One that is stuck rests, and is emptied then.
+    /// Whether a full queue has not moved for a while. A stuck one rests, and is then emptied.
     fn is_slow(&mut self, at: usize) -> bool {
         let now = monotonic_ns();
         let queue = &mut self.queues[at];
@@ -297,7 +293,7 @@ impl Sender {
         lasts_ns >= SLOW_NS
     }
 
-    /// Whether a queue can be posted to; one that failed is made ready again after a while.
+    /// Whether a queue takes posts; makes a failed one ready again after a while.
     fn is_ready(&mut self, at: usize) -> bool {
         let Some(failed_ns) = self.queues[at].failed_ns else { return true };
         if monotonic_ns() < failed_ns + REVIVE_NS {
@@ -306,7 +302,7 @@ impl Sender {
         self.reset(at)
     }
 
-    /// Throws away what a queue has not sent, and makes it ready again; false if that fails.
+    /// Drops the unsent datagrams of a queue, and makes it ready again; false if that fails.
     fn reset(&mut self, at: usize) -> bool {
         self.reap();
         let queue = &mut self.queues[at];
@@ -339,21 +335,21 @@ impl Sender {
         self.parked.retain(|(_, named)| is_any_before(queues, named));
     }
 
-    /// Memory of the application's, from where it can be sent without being copied.
+    /// Adds memory of the application, to send from without a copy.
     ///
     /// # Errors
-    /// There are too many: the registration is handed back.
+    /// Hands the registration back if there are too many.
     pub(super) fn pin(&mut self, mr: Mr, memory: Range<usize>) -> Result<PinId, Mr> {
         self.pins.add(mr, memory)
     }
 
-    /// Nothing is sent from it any more.
+    /// Ends sends from it.
     pub(super) fn end_pin(&mut self, id: PinId) {
         self.pins.end(id);
     }
 
-    /// Takes it back. A registration that requests name, since a queue pair could not even be emptied,
-    /// stays until they are gone.
+    /// Takes a registration out. If requests still name it, since a queue pair could not even be emptied, it stays
+    /// until they are gone.
     pub(super) fn unpin(&mut self, id: PinId) -> Option<Mr> {
         let (mr, named) = self.pins.remove(id)?;
         if self.is_settled(&named) {
@@ -363,12 +359,12 @@ impl Sender {
         None
     }
 
-    /// Up to where requests name this memory now.
+    /// The marks up to which requests name this memory now.
     pub(super) fn named(&self, id: PinId) -> Option<Marks> {
         self.pins.named(id)
     }
 
-    /// The requests up to these marks have completed.
+    /// True if the requests up to these marks have completed.
     pub(super) fn is_settled(&mut self, marks: &Marks) -> bool {
         self.reap();
         !is_any_before(&self.queues, marks)
@@ -384,7 +380,7 @@ impl Sender {
         }
     }
 
-    /// Every address handle is made again when it is next used.
+    /// Retires all address handles: the next use makes each again.
     pub(super) fn retire_all(&mut self) {
         let ways: Vec<Way> = self.ahs.keys().copied().collect();
         for way in ways {
@@ -465,8 +461,8 @@ impl Sender {
         }
     }
 
-    /// Gathers the next `count` datagrams of a burst, and chains their requests: what lies in `memory`
-    /// stays there, if it is worth it, and the rest is copied to slots.
+    /// Gathers the next `count` datagrams of a burst, and chains their requests. Large tails in `memory` stay there; it
+    /// copies the rest to slots.
     ///
     /// # Safety
     /// As [`Sender::send`]; the queue has room for as many.
@@ -520,7 +516,7 @@ impl Sender {
         self.chain.link();
     }
 
-    /// Posts the chain; how many of its requests were taken, and their bytes that were not copied.
+    /// Posts the chain; returns how many of its requests were taken, and their uncopied bytes.
     fn post(&mut self, at: usize) -> (u32, u64) {
         let (queue, count) = (&mut self.queues[at], self.chain.len());
         // SAFETY: `fill` linked the chain, of slots that stay until they complete.
@@ -542,12 +538,12 @@ impl Sender {
     }
 }
 
-/// Requests up to one of these marks have not all completed.
+/// True if requests up to one of these marks have not all completed.
 fn is_any_before(queues: &[Queue], marks: &Marks) -> bool {
     queues.iter().zip(marks).any(|(queue, mark)| queue.is_before(*mark))
 }
 
-/// A request to send what its pieces, not linked yet, are to be.
+/// A send request, whose pieces are not linked yet.
 fn request(
     wr_id: u64,
     to: &Address,
@@ -581,7 +577,7 @@ fn words(gid: Gid) -> [u64; 2] {
     [u64::from_ne_bytes(high), u64::from_ne_bytes(low)]
 }
 
-/// A request's name: queue (4 bits), epoch (8), number (52).
+/// A request's id: queue (4 bits), epoch (8), number (52).
 fn pack(queue: usize, epoch: u8, number: u64) -> u64 {
     (queue as u64) << 60 | u64::from(epoch) << 52 | (number & NUMBER)
 }
@@ -592,7 +588,7 @@ fn unpack(wr_id: u64) -> (usize, u8, u64) {
 
 const NUMBER: u64 = (1 << 52) - 1;
 
-/// What a mark is in a traffic class.
+/// A mark's value in a traffic class.
 const _: () = assert!(Ecn::Ect0 as u8 == 2 && Ecn::Ce as u8 == 3);
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ const GATE_MOST_NS: f32 = 1e9;
 const GATE_MOST_TICKS: u32 = (2.0 * GATE_MOST_NS) as u32 >> TICK_SHIFT;
 /// p99 of an exponential distribution in units of its mean.
 const P99: f32 = 4.6;
-/// What a loss adds to the loss score; an acknowledged packet takes off one.
+/// Increase of the loss score for a loss; an acknowledged packet decreases it by one.
 const LOSS_ADDS: u8 = 16;
 /// A score above this means congestion: more than a sixteenth was lost.
 const LOSS_MANY: u8 = 64;

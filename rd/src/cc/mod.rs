@@ -183,7 +183,7 @@ pub struct Timeout {
     pub now: Nanos,
     /// Bytes in flight.
     pub in_flight_bytes: u64,
-    /// How many timeouts in a row, from 1.
+    /// Number of timeouts in a row, from 1.
     pub in_a_row: u32,
 }
 

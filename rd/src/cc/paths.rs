@@ -265,8 +265,8 @@ const REPS_SLOTS: usize = 8;
 pub struct Reps {
     /// A ring.
     cached: [u8; REPS_SLOTS],
-    /// How many came back and how many were used again or overwritten, wrapping. The second may lag
-    /// behind until the next use.
+    /// Numbers of those that came back, and of those used again or overwritten, wrapping. The second may lag behind
+    /// until the next use.
     came: u32,
     used: u32,
     frozen_until: Nanos,

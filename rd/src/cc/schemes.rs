@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// One row sets one field, the one of its name, and each field has a row.
+    /// Asserts that each row sets only the field of its name, and that each field has a row.
     fn assert_rows_are_the_fields<O: Clone + Debug>(table: &'static SchemeTable<O>) {
         let mut options = O::clone(table.scheme().shared());
         let mut expected = Vec::new();
@@ -100,7 +100,7 @@ mod tests {
             expected.push(format!("{}: {value}.0", row.name));
         }
         let text = format!("{options:?}");
-        // "Name { field: Type(1.0), ... }"; what is no number is no option.
+        // "Name { field: Type(1.0), ... }"; a field that is no number is no option.
         let fields = text.split(['{', '}', ',']).filter_map(|field| {
             let (name, value) = field.split_once(": ")?;
             let (_, number) = value.trim_end().strip_suffix(')')?.split_once('(')?;

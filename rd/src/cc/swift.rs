@@ -1,6 +1,5 @@
-//! Swift (Kumar et al., SIGCOMM 2020): additive increase and multiplicative decrease on delay
-//! against a target that grows for small windows; paced below one packet. Oblivious spray
-//! (docs/cc/swift.md).
+//! Swift (Kumar et al., SIGCOMM 2020): additive increase and multiplicative decrease on delay, with a target that grows
+//! for small windows; paced below one packet. Oblivious spray (docs/cc/swift.md).
 
 use super::options::{Factor, Field, OptionRow, Packets, Share, TargetDelays, TypicalRtts, row};
 use super::paths::{self, Uniform};
@@ -53,11 +52,11 @@ pub static SWIFT: SchemeTable<SwiftOptions> = SchemeTable {
 /// (htsim).
 const FS_AT_MIN: f32 = 3.162_277_7;
 const FS_AT_MAX: f32 = 0.1;
-/// Least window in packets: a thousand flows can share what one packet fills.
+/// Least window in packets: a thousand flows can share a path that one packet fills.
 const PACKETS_MIN: f32 = 0.001;
 /// Timeouts in a row after which the window starts again (htsim's threshold of retransmissions).
 const TIMEOUTS_RESET: u32 = 5;
-/// A paced packet waits no longer, in ns: a second, so that a flow is slow but never stuck.
+/// Longest wait of a paced packet, in ns: a second, so that a flow is slow but never stuck.
 const GAP_MAX_NS: f32 = 1e9;
 
 /// One flow.

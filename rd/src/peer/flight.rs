@@ -10,7 +10,7 @@ use crate::mutants::{Mutant, mutant};
 use crate::units::{Nanos, Psn};
 use alloc::collections::VecDeque;
 
-/// What a packet carried, so that it can be built again.
+/// The contents of a packet, to build it again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
     Bundle { first: u64, count: u16 },

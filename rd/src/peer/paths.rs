@@ -4,8 +4,8 @@
 use crate::units::Nanos;
 use alloc::vec::Vec;
 
-/// What one lost packet adds to a path's losses; an acknowledged one takes 1 away. So the count grows when a path loses
-/// more than one packet in 65.
+/// Increase of a path's losses for a lost packet; an acknowledged one decreases them by 1. So the count grows when a
+/// path loses more than one packet in 65.
 const LOSS: u8 = 64;
 /// Losses at which the engine leaves a path: two within 32 packets.
 const LOSSES_MAX: u8 = 96;

@@ -115,7 +115,7 @@ pub struct Echo {
 pub struct NackRange {
     /// First missing PSN.
     pub first_psn: u32,
-    /// How many, at least 1.
+    /// Number of packets, at least 1.
     pub count: u16,
     /// The attempt of the transmission, if a switch cut their payload off.
     pub trimmed: Option<u8>,

@@ -120,8 +120,7 @@ impl Greeting {
     }
 }
 
-/// Body of a probe and the head of a goodbye: who asks, so that a receiver without the session
-/// can answer.
+/// Body of a probe and head of a goodbye: the sender, so that a receiver without the session can answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asker {
     /// The writer's [`Greeting::asker`]. It is no session id: nothing can be sent to it.

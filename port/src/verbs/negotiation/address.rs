@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 pub const DATAGRAM_BYTES: usize = 104;
 /// First byte of a port datagram: the protocol's version, and a kind that the engine does not have.
 pub const MARK: u8 = 0x2f;
-/// Where the cookie stands, the name, and the checksum.
+/// Offsets of the cookie, the name and the checksum.
 const COOKIE_AT: usize = 72;
 const NAME_AT: usize = 76;
 const CRC_AT: usize = 100;
 
-/// Where a peer's datagrams go.
+/// The verbs address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The port's GID.
@@ -25,7 +25,7 @@ pub struct Address {
     pub qpn: u32,
     /// Its key.
     pub qkey: u32,
-    /// Names the endpoint within its domain: the immediate data of each datagram.
+    /// The endpoint's id within its domain: the immediate data of each datagram.
     pub tag: u32,
     /// Largest datagram that it takes, in bytes.
     pub mtu_bytes: u16,
@@ -34,7 +34,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// What an endpoint without verbs tells.
+    /// The address of an endpoint without verbs.
     pub const NONE: Address = Address {
         gid: Gid([0; 16]),
         lid: 0,
@@ -45,20 +45,20 @@ impl Address {
         senders: [0; QPS_MAX - 1],
     };
 
-    /// The peer has verbs.
+    /// True if the peer has verbs.
     #[must_use]
     pub fn is_some(&self) -> bool {
         self.qpn != 0
     }
 
-    /// An endpoint of this name can have the address: on Ethernet the GID is its IP address.
+    /// True if an endpoint of this name can have the address: on Ethernet the GID is its IP address.
     #[must_use]
     pub fn fits(&self, name: SocketAddr) -> bool {
         self.lid != 0 || self.gid.ip() == name.ip().to_canonical()
     }
 }
 
-/// What a port datagram is for.
+/// The purpose of a port datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -75,14 +75,13 @@ pub enum Kind {
 /// A port datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortDatagram {
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
-    /// Chosen at random by who asks or checks, and repeated in what answers it.
+    /// Random number of a question or check, repeated in its answer.
     pub nonce: u64,
     /// The writer's address.
     pub address: Address,
-    /// Given with an answer and repeated in a check, which so proves that its writer receives at its
-    /// name; else 0.
+    /// Comes with an answer and returns in a check, which proves that its writer receives at its name; else 0.
     pub cookie: u32,
     /// The writer's name.
     pub name: SocketAddr,
@@ -112,7 +111,7 @@ impl PortDatagram {
         out
     }
 
-    /// Whether `bytes` are meant to be a port datagram: anything else is the engine's.
+    /// Whether `bytes` are meant as a port datagram: anything else is the engine's.
     #[must_use]
     pub fn claims(bytes: &[u8]) -> bool {
         bytes.first() == Some(&MARK)

@@ -12,38 +12,37 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
-/// Most peers that are remembered; others are reached over UDP.
+/// Most peers kept; others take UDP.
 pub const PEERS_MAX: usize = 1 << 16;
-/// Time between two looks for peers that can be forgotten, when the table is full.
+/// Time between two searches for peers to drop, when the table is full.
 const SWEEP_NS: u64 = 1_000_000_000;
-/// A peer whose address was confirmed this long ago may be forgotten: it is asked again if need be.
+/// Age of a confirmed address after which the table may drop the peer, to ask again if need be.
 const OLD_NS: u64 = 60_000_000_000;
 /// First spacing of questions and checks; doubles with each, up to [`SPACING_MAX_NS`].
 const SPACING_NS: u64 = 5_000_000;
 const SPACING_MAX_NS: u64 = 250_000_000;
-/// Questions without an answer after which the peer is left alone for [`WITHOUT_NS`], and checks after
-/// which it is for [`REST_NS`].
+/// Unanswered questions after which the peer is left alone for [`WITHOUT_NS`], and unanswered checks after which it is
+/// for [`REST_NS`].
 const TRIES_MAX: u32 = 10;
 const REST_NS: u64 = 1_000_000_000;
-/// A peer that says that it has no verbs now, that does not answer, or whose address leads nowhere, is asked again after this
-/// time: looking for the way there may stop the caller for a second.
+/// Time until the next question to a peer that reports no verbs, does not answer, or has an unreachable address. It is
+/// long, since address resolution may stop the caller for a second.
 const WITHOUT_NS: u64 = 10_000_000_000;
-/// An address that was confirmed this long ago is asked for again when a session begins: the peer may
-/// be another process.
+/// Age of a confirmed address after which a new session asks again: the peer may be another process.
 const FRESH_NS: u64 = 50_000_000;
-/// Probes in a row without hearing from the peer over verbs, after which it is checked.
+/// Probes in a row without news from the peer over verbs, after which a check follows.
 const PROBES_MAX: u32 = 2;
 
 /// A port datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Where to, and over what.
+    /// The destination and the carrier.
     pub to: Target,
     /// Its bytes.
     pub bytes: [u8; DATAGRAM_BYTES],
 }
 
-/// Where a port datagram goes.
+/// The destination of a port datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Over UDP, to a peer's name.
@@ -52,7 +51,7 @@ pub enum Target {
     Verbs(Address, SocketAddr),
 }
 
-/// What brought a port datagram.
+/// The carrier that brought a port datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// UDP.
@@ -61,12 +60,12 @@ pub enum Via {
     Verbs(Option<Gid>),
 }
 
-/// What an event brought about, for the log.
+/// The change that an event made, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Verbs is used towards the peer from now on.
+    /// Datagrams to the peer take verbs from now on.
     Up(Address),
-    /// UDP is: nothing was heard over verbs.
+    /// They take UDP: nothing was heard over verbs.
     Silent,
     /// The peer has no verbs.
     Without,
@@ -90,7 +89,7 @@ impl Attempt {
     }
 }
 
-/// A peer's address, and what it wants repeated in checks.
+/// A peer's address, and the cookie that it wants in checks.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     address: Address,
@@ -112,13 +111,13 @@ pub struct Peers {
     own: Address,
     name: SocketAddr,
     states: HashMap<SocketAddr, State>,
-    /// Those that are asked or checked, by when that is due again.
+    /// Peers under question or check, by the time of the next one.
     pending: BTreeSet<(u64, SocketAddr)>,
-    /// Number of peers that are reached over verbs.
+    /// Number of peers reached over verbs.
     up: usize,
-    /// Those of them with probes that nothing was heard after.
+    /// Those of them that were silent after probes.
     suspects: BTreeSet<SocketAddr>,
-    /// The own queue pairs can be used now.
+    /// True if the own queue pairs are usable now.
     usable: bool,
     swept_ns: u64,
     /// Key of the cookies.
@@ -143,13 +142,13 @@ impl Peers {
         }
     }
 
-    /// Says whether the own queue pairs can be used now: who asks is told.
+    /// Sets whether the own queue pairs are usable now, which answers report.
     pub fn set_usable(&mut self, usable: bool) {
         self.usable = usable;
     }
 
-    /// Where datagrams to a peer go over verbs; `None` if they take UDP. Begins to ask a peer that is
-    /// not known, with a nonce from `random`.
+    /// The verbs address for datagrams to a peer; `None` if they take UDP. Begins to ask an unknown peer, with a nonce
+    /// from `random`.
     pub fn route(
         &mut self,
         name: SocketAddr,
@@ -167,7 +166,7 @@ impl Peers {
         None
     }
 
-    /// A session with the peer begins: what was known of it may be of another process.
+    /// Notes that a session with the peer begins: the known address may be of another process.
     pub fn renew(&mut self, name: SocketAddr, now: u64, random: impl FnOnce() -> u64) {
         match self.states.get(&name).copied() {
             Some(State::Up { since_ns, .. }) if now >= since_ns + FRESH_NS => {}
@@ -179,7 +178,7 @@ impl Peers {
         self.ask(name, now, random());
     }
 
-    /// Room for one more peer; looks for some that can be forgotten, once in a while.
+    /// True if there is room for one more peer; drops old ones, once in a while.
     fn has_room(&mut self, now: u64) -> bool {
         if self.states.len() < PEERS_MAX {
             return true;
@@ -202,7 +201,7 @@ impl Peers {
         self.states.len() < PEERS_MAX
     }
 
-    /// A probe goes to the peer: something was not acknowledged.
+    /// Notes a probe to the peer: something was not acknowledged.
     pub fn probed(
         &mut self,
         name: SocketAddr,
@@ -222,12 +221,12 @@ impl Peers {
         Some(Change::Silent)
     }
 
-    /// Datagrams to the peer cannot be sent over verbs now.
+    /// Notes that no datagram to the peer can go over verbs now.
     pub fn refused(&mut self, name: SocketAddr, now: u64) {
         self.leave(name, now + REST_NS);
     }
 
-    /// There is no way to the peer's address.
+    /// Notes that the peer's address is unreachable.
     pub fn unreachable(&mut self, name: SocketAddr, now: u64) {
         self.leave(name, now + WITHOUT_NS);
     }
@@ -238,20 +237,19 @@ impl Peers {
         }
     }
 
-    /// Some peer is reached over verbs.
+    /// True if some peer is reached over verbs.
     #[must_use]
     pub fn any_up(&self) -> bool {
         self.up > 0
     }
 
-    /// This peer is reached over verbs.
+    /// True if this peer is reached over verbs.
     #[must_use]
     pub fn is_up(&self, name: SocketAddr) -> bool {
         matches!(self.states.get(&name), Some(State::Up { .. }))
     }
 
-    /// A datagram came over verbs, from this queue pair; the GID is zero where the device does not
-    /// show it.
+    /// Notes a datagram over verbs from this queue pair; the GID is zero where the device does not show it.
     pub fn heard(&mut self, gid: Gid, qpn: u32) {
         let states = &mut self.states;
         self.suspects.retain(|name| {
@@ -285,20 +283,20 @@ impl Peers {
                 self.enter(name, State::Asking(attempt));
                 return Some(self.outgoing(Target::Udp(name), Kind::Ask, attempt.nonce, 0));
             }
-            // Who did not even answer has no verbs, or is not there; who did may be heard soon.
+            // A peer that did not even answer has no verbs, or is absent; one that did may be heard soon.
             let rest_ns = if let Some(State::Asking(_)) = state { WITHOUT_NS } else { REST_NS };
             self.enter(name, State::Without { until_ns: now + rest_ns });
         }
         None
     }
 
-    /// When [`Peers::poll`] has something.
+    /// Time at which [`Peers::poll`] has something.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.pending.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// A port datagram came: the answer to it, and what changed for its sender.
+    /// Takes a port datagram. Returns the answer to it, and the change for its sender.
     pub fn handle(
         &mut self,
         datagram: &PortDatagram,
@@ -309,13 +307,13 @@ impl Peers {
         let PortDatagram { nonce, address, cookie, name, .. } = *datagram;
         let known = self.states.get(&name).copied();
         match (datagram.kind, via, known) {
-            // An endpoint without verbs says nothing: whoever asks finds out by the silence.
+            // An endpoint without verbs stays silent, which tells the peer enough.
             (Kind::Ask, Via::Udp, _) if self.own.is_some() => {
                 let cookie = self.cookie(name);
                 (Some(self.outgoing(Target::Udp(name), Kind::Answer, nonce, cookie)), None)
             }
-            // An address that is not its sender's would have us look for hosts of a stranger's choice,
-            // which may stop us for a second each; a UD packet's source proves nothing.
+            // A false address would make us resolve hosts of a stranger's choice, which may stop us for a second each;
+            // a UD packet's source proves nothing.
             (Kind::Check, Via::Verbs(from), _)
                 if address.is_some()
                     && self.own.is_some()
@@ -408,7 +406,7 @@ mod tests {
         Peers::new(address(last), name(last), [u64::from(last), 7])
     }
 
-    /// Carries what is due between the two until nothing is; what changed for the first.
+    /// Carries due datagrams between the two until there are none; returns the changes for the first.
     fn exchange(a: &mut Peers, b: &mut Peers, now: u64, verbs_works: bool) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut nonce = now;

@@ -129,7 +129,7 @@ impl Path {
         }
     }
 
-    /// How long an answer may take: srtt + 4 var.
+    /// Longest time (ns) for an answer: srtt + 4 var.
     fn patience_ns(&self) -> f32 {
         self.real.ns() + 4.0 * self.var.ns()
     }

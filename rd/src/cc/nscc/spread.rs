@@ -7,7 +7,7 @@ use crate::units::{MILLISECOND, Nanos};
 use alloc::boxed::Box;
 use rand_pcg::Pcg32;
 
-/// How long REPS stays with paths that work once one may be dead.
+/// Time for which REPS stays with working paths once one may be dead.
 const FREEZE_NS: Nanos = 10 * MILLISECOND;
 
 /// Most choices in place of a path that is left alone.
