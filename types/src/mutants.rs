@@ -126,6 +126,21 @@ mutants! {
         /// The target hears of a write before its bytes are in place.
         TellsOfAWriteBeforeItsEnd,
     }
+    /// Bugs of the verbs port's negotiation.
+    NEGOTIATION {
+        /// An endpoint takes an answer that it did not ask for.
+        TakesAnyAnswer,
+        /// An endpoint sends over verbs though no check of its own was confirmed.
+        TakesAnyConfirmation,
+        /// An endpoint takes the address of a third host for its peer's.
+        TakesAForeignAddress,
+        /// An endpoint repeats a question without a pause.
+        AsksWithoutAPause,
+        /// An endpoint counts a peer among those over verbs that is not reached there any more.
+        CountsLostPeers,
+        /// An endpoint sends an answer to its own name instead of the name in the question.
+        AnswersItself,
+    }
 }
 
 /// No mutant has this name.

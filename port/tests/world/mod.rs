@@ -254,7 +254,7 @@ impl World<'_> {
     fn check(&self) {
         for side in &self.sides {
             let up = (0..NAMES).filter(|last| side.is_up(name(*last))).count();
-            assert!(side.any_up() || up == 0);
+            assert_eq!(side.any_up(), up > 0);
             let due_ns = side.next_ns();
             assert!(due_ns.is_none_or(|due_ns| due_ns < self.now + (1 << 36)), "{due_ns:?}");
         }

@@ -5,9 +5,13 @@
 
 #[path = "../../../rd/tests/intruder/mod.rs"]
 mod intruder;
+#[path = "../../../port/tests/world/mod.rs"]
+mod negotiation;
 use erd_rd::mutants::{Mutant, switch_off, switch_on};
 use erd_world::shipped::runs;
 use erd_world::swarm::{Options, run};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 /// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
@@ -39,6 +43,10 @@ fn is_found_by(attack: fn(), mutant: Mutant) -> bool {
 fn run_seed(mutant: Mutant, seed: u64) {
     if Mutant::LIBRARY.contains(&mutant) {
         runs::run(&runs::options(seed));
+    } else if Mutant::NEGOTIATION.contains(&mutant) {
+        let mut bytes = [0; 4096];
+        Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut bytes);
+        negotiation::run(&bytes);
     } else {
         run(&Options::new(seed));
     }

@@ -7,6 +7,7 @@
 
 use super::address::{Address, DATAGRAM_BYTES, Kind, PortDatagram};
 use crate::verbs::gid::Gid;
+use erd_types::mutants::{Mutant, mutant};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
@@ -84,7 +85,8 @@ impl Attempt {
     }
 
     fn step(&mut self, now: u64) {
-        self.next_ns = now + (SPACING_NS << self.tries.min(8)).min(SPACING_MAX_NS);
+        let pause_ns = (SPACING_NS << self.tries.min(8)).min(SPACING_MAX_NS);
+        self.next_ns = now + if mutant(Mutant::AsksWithoutAPause) { 0 } else { pause_ns };
         self.tries += 1;
     }
 }
@@ -310,7 +312,8 @@ impl Peers {
             // An endpoint without verbs stays silent, which tells the peer enough.
             (Kind::Ask, Via::Udp, _) if self.own.is_some() => {
                 let cookie = self.cookie(name);
-                (Some(self.outgoing(Target::Udp(name), Kind::Answer, nonce, cookie)), None)
+                let to = if mutant(Mutant::AnswersItself) { self.name } else { name };
+                (Some(self.outgoing(Target::Udp(to), Kind::Answer, nonce, cookie)), None)
             }
             // A false address would make us resolve hosts of a stranger's choice, which may stop us for a second each;
             // a UD packet's source proves nothing.
@@ -323,8 +326,11 @@ impl Peers {
             {
                 (Some(self.outgoing(Target::Verbs(address, name), Kind::Confirm, nonce, 0)), None)
             }
-            (Kind::Answer, Via::Udp, Some(State::Asking(attempt))) if attempt.nonce == nonce => {
-                if address.is_some() && address.fits(name) {
+            (Kind::Answer, Via::Udp, Some(State::Asking(attempt)))
+                if attempt.nonce == nonce || mutant(Mutant::TakesAnyAnswer) =>
+            {
+                let fits = address.fits(name) || mutant(Mutant::TakesAForeignAddress);
+                if address.is_some() && fits {
                     let way = Way { address, cookie };
                     self.enter(name, State::Checking(Attempt::new(random(), now), way));
                     return (None, None);
@@ -333,7 +339,7 @@ impl Peers {
                 (None, Some(Change::Without))
             }
             (Kind::Confirm, Via::Verbs(_), Some(State::Checking(attempt, way)))
-                if attempt.nonce == nonce =>
+                if attempt.nonce == nonce || mutant(Mutant::TakesAnyConfirmation) =>
             {
                 self.enter(name, State::Up { way, since_ns: now, probes: 0 });
                 (None, Some(Change::Up(way.address)))
@@ -354,7 +360,7 @@ impl Peers {
                 self.pending.remove(&(attempt.next_ns, name));
             }
             Some(State::Up { .. }) => {
-                self.up -= 1;
+                self.up -= usize::from(!mutant(Mutant::CountsLostPeers));
                 self.suspects.remove(&name);
             }
             _ => {}
