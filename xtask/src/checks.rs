@@ -63,6 +63,12 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         faults(layout, log, "shipped", seeds)
     });
     if full {
+        report.step("packages for Rust programs", |log| {
+            let job = layout.cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]);
+            let output = job.run(log)?;
+            let built = output.matches("aborting upload due to dry run").count();
+            Done::many(built, format!("{built} packages, built from what they contain"))
+        });
         report.step("strangers and little memory", |log| {
             let test = ["test", "--package", "erd", "--lib", "ep::tests::strangers"];
             let job = layout.cargo(&test).args(["--", "--ignored", "--test-threads", "1"]);
