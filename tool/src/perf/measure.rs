@@ -62,7 +62,7 @@ pub fn latency(
     Latency::of(rtts_ns).context("no round was made")
 }
 
-/// Makes one ping; returns the times until it was sent and answered, and the buffers.
+/// Makes one ping; returns the time until it was sent and answered, and the buffers.
 fn round(
     side: &Side,
     (to, server): (&AddressHandle, SocketAddr),
