@@ -136,7 +136,7 @@ fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     })
 }
 
-/// The rules for keys under this `mr_mode`.
+/// Rules for keys under this `mr_mode`.
 pub(crate) fn key_terms(mr_mode: c_int) -> KeyTerms {
     // Before 1.5, FI_MR_BASIC was the name for these modes together.
     let has = |bit| mr_mode & (bit | FI_MR_BASIC) != 0;

@@ -34,7 +34,7 @@ pub const fn of(error: Error) -> c_int {
     }
 }
 
-/// The result of a call.
+/// Result of a call.
 #[must_use]
 pub fn answer(result: Result<(), Error>) -> isize {
     status(result) as isize

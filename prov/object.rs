@@ -29,7 +29,7 @@ pub unsafe trait Class: Sized + Send + Sync + 'static {
     /// `fid.fclass` of such objects.
     const FCLASS: usize;
 
-    /// The objects that need this one open.
+    /// Objects that need this one open.
     fn users(&self) -> &Users;
 
     /// Called once by `fi_close`, after the check for users and before the object goes.

@@ -14,7 +14,7 @@ use erd_ffi::guard::guarded;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::SocketAddr;
 
-/// The destination of an insertion's outcome.
+/// Destination of an insertion's outcome.
 #[derive(Clone, Copy)]
 struct Request {
     av: *mut fid_av,
@@ -25,7 +25,7 @@ struct Request {
     context: *mut c_void,
 }
 
-/// The reason for refusing one address: a positive error number.
+/// Reason for refusing one address: a positive error number.
 type Refused = c_int;
 
 impl AvFid {

@@ -46,7 +46,7 @@ struct Slot<T> {
     object: AtomicPtr<T>,
 }
 
-/// The reason why a handle finds nothing.
+/// Reason why a handle finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Missing {
     /// It names no object of its kind.
@@ -159,7 +159,7 @@ impl<T> Slot<T> {
         Process::numbered(self.owner.load(Ordering::Relaxed))
     }
 
-    /// The address by which a hold names the slot.
+    /// Address by which a hold names the slot.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

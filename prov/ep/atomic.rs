@@ -197,7 +197,7 @@ pub(super) unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Req
     }
 }
 
-/// The result of a `*valid` call.
+/// Result of a `*valid` call.
 ///
 /// # Safety
 /// `count` is NULL or writable.

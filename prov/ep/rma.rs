@@ -83,7 +83,7 @@ impl Caller<'_> {
     }
 }
 
-/// The contents of a message structure: the call, and its lists, `None` for one that is not valid.
+/// Contents of a message structure: the call, and its lists, `None` for one that is not valid.
 ///
 /// # Safety
 /// `msg` is as `fi_rma(3)` says.

@@ -41,7 +41,7 @@ pub struct Refusal {
     pub field: &'static str,
     /// Its value.
     pub asked: String,
-    /// The values that the provider can meet.
+    /// Values that the provider can meet.
     pub have: String,
 }
 

@@ -279,7 +279,7 @@ impl ReceiveOwner for SrxOwner {
 
 const _: () = assert!(size_of::<*mut c_void>() == 8, "a key has 64 bits");
 
-/// The index of a queued message's sender in the AV now.
+/// Index of a queued message's sender in the AV now.
 unsafe extern "C" fn source_of_entry(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
     // The value after a panic: 0 would be a peer.
     let mut found = FI_ADDR_NOTAVAIL;

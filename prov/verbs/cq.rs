@@ -65,7 +65,7 @@ impl Status {
     }
 }
 
-/// The kind of a completed request (`enum ibv_wc_opcode`).
+/// Kind of a completed request (`enum ibv_wc_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 pub enum Opcode {
@@ -103,7 +103,7 @@ impl Opcode {
     }
 }
 
-/// The completion of one request (`struct ibv_wc`).
+/// Completion of one request (`struct ibv_wc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Completion {
     /// The request's number.
@@ -118,9 +118,9 @@ pub struct Completion {
     pub byte_len: u64,
     /// Immediate data of a message or write.
     pub imm_data: Option<u64>,
-    /// The address of the peer that sent or failed. Make an address handle of it to answer.
+    /// Address of the peer that sent or failed. Make an address handle of it to answer.
     pub peer: Option<SocketAddr>,
-    /// The cause of the failure, as a number of [`Cause`]; 0 for a success.
+    /// Cause of the failure, as a number of [`Cause`]; 0 for a success.
     pub(super) cause: i32,
 }
 
@@ -145,12 +145,12 @@ impl Completion {
         self.status == Status::Success
     }
 
-    /// The cause of the failure, as a number of [`Cause`]; 0 for a success.
+    /// Cause of the failure, as a number of [`Cause`]; 0 for a success.
     pub(crate) fn vendor_err(&self) -> u32 {
         self.cause as u32
     }
 
-    /// The cause of the failure, as text.
+    /// Cause of the failure, as text.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self.cause {
@@ -160,7 +160,7 @@ impl Completion {
     }
 }
 
-/// The result of [`CompletionQueue::req_notify`].
+/// Result of [`CompletionQueue::req_notify`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notify {
     /// Nothing is there. The file descriptor becomes readable when there is something to do.

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io;
 use thiserror::Error;
 
-/// The reason for refusing a call. The call changed nothing, and all objects stay usable, unless a variant states
+/// Reason for refusing a call. The call changed nothing, and all objects stay usable, unless a variant states
 /// otherwise.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -43,7 +43,7 @@ pub enum Error {
     Busy {
         /// The object in use.
         object: &'static str,
-        /// The number of its users.
+        /// Number of its users.
         users: usize,
     },
     /// The queue pair or completion queue was closed by another thread.

@@ -147,7 +147,7 @@ impl MemoryRegion {
         RemoteAddr { addr: self.start.as_ptr().addr() as u64, rkey: self.rkey }
     }
 
-    /// The key for peers; `u64::MAX` if they have no access.
+    /// Key for peers; `u64::MAX` if they have no access.
     #[must_use]
     pub fn rkey(&self) -> u64 {
         self.rkey

@@ -193,7 +193,7 @@ impl OwningQueuePair {
     /// Adds to a number of 64 bits at a peer; [`Done::old_value`] is the old one.
     ///
     /// # Errors
-    /// The reason for refusing it.
+    /// Reason for refusing it.
     pub fn fetch_add(
         &self,
         wr_id: u64,
@@ -210,7 +210,7 @@ impl OwningQueuePair {
     /// Sets a number of 64 bits at a peer to `swap` if it is `compare`; [`Done::old_value`] is the old one.
     ///
     /// # Errors
-    /// The reason for refusing it.
+    /// Reason for refusing it.
     pub fn compare_swap(
         &self,
         wr_id: u64,

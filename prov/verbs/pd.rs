@@ -27,7 +27,7 @@ pub(super) struct PdInner {
     pub regions: Arc<KeyTable>,
     pub pinned: Arc<Pinned>,
     pub users: Users,
-    /// The process of the context.
+    /// Process of the context.
     pub process: Process,
 }
 
@@ -130,7 +130,7 @@ impl ProtectionDomain {
     }
 }
 
-/// The address of a peer's queue pair (`struct ibv_ah`). A program may drop it while requests to the peer are
+/// Address of a peer's queue pair (`struct ibv_ah`). A program may drop it while requests to the peer are
 /// outstanding.
 pub struct AddressHandle {
     pub(super) fi_addr: PeerIndex,

@@ -23,7 +23,7 @@ impl Pinned {
         self.ends.lock().remove(&(start, id.number()));
     }
 
-    /// The registration that contains all these bytes.
+    /// Registration that contains all these bytes.
     pub(super) fn find(&self, start: usize, len_bytes: usize) -> Option<PinId> {
         let end = start.checked_add(len_bytes)?;
         let ends = self.ends.lock();

@@ -22,12 +22,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The options of a queue pair (`struct ibv_qp_init_attr`).
+/// Options of a queue pair (`struct ibv_qp_init_attr`).
 #[derive(Clone, Copy)]
 pub struct QpOptions<'a> {
-    /// The queue for its sends, writes, reads and atomics.
+    /// Queue for its sends, writes, reads and atomics.
     pub send_cq: &'a CompletionQueue,
-    /// The queue for its receives; it may be the same.
+    /// Queue for its receives; it may be the same.
     pub recv_cq: &'a CompletionQueue,
     /// Most send requests outstanding or with unread completions: 1 to 65536, or 0 for the setting `FI_ERD_TX_SIZE`.
     pub max_send_wr: u32,
@@ -55,13 +55,13 @@ impl<'a> QpOptions<'a> {
     }
 }
 
-/// The reason why not all requests of a list were posted.
+/// Reason why not all requests of a list were posted.
 #[derive(Debug, thiserror::Error)]
 #[error("request {posted} was not posted: {error}")]
 pub struct PostError {
     /// Number of requests posted, before the refused one.
     pub posted: usize,
-    /// The reason for refusing the next one.
+    /// Reason for refusing the next one.
     #[source]
     pub error: Error,
 }

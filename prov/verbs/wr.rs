@@ -62,9 +62,9 @@ pub enum Operation<'a> {
     },
     /// Writes to the peer's memory.
     RdmaWrite {
-        /// The bytes to write, up to 8 pieces.
+        /// Bytes to write, up to 8 pieces.
         sg_list: &'a [Sge<'a>],
-        /// The place in the peer's memory.
+        /// Place in the peer's memory.
         remote: RemoteAddr,
         /// Notifies the peer, by a completion of its own.
         imm_data: Option<u64>,

@@ -18,7 +18,7 @@ const MAGIC: [u8; 4] = *b"erdt";
 /// Time to poll before sleeping: an answer comes sooner, and a sleeper wakes late.
 const POLLING: Duration = Duration::from_millis(2);
 
-/// The kind of a message.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -132,7 +132,7 @@ impl Side {
     }
 }
 
-/// The error of a failed request, with the probable reason.
+/// Error of a failed request, with the probable reason.
 ///
 /// # Errors
 /// It failed.

@@ -25,7 +25,7 @@ struct Path {
     rtts_ns: Vec<u64>,
 }
 
-/// The results of a path's pings.
+/// Results of a path's pings.
 #[derive(Debug, Serialize)]
 struct Told {
     path: usize,

@@ -18,7 +18,7 @@ const SENDS_MAX: u32 = 256;
 /// Longest sleep without a message.
 const SLEEP: Duration = Duration::from_secs(3600);
 
-/// The state of a client.
+/// State of a client.
 struct Peer {
     handle: AddressHandle,
     /// Bytes of data received.

@@ -39,7 +39,7 @@ impl System {
         System::below(&root)
     }
 
-    /// The path of a file that has this absolute path on the host.
+    /// Path of a file that has this absolute path on the host.
     #[must_use]
     pub fn path(&self, file: impl AsRef<Path>) -> PathBuf {
         let file = file.as_ref();

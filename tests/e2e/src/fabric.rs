@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The provider under test.
 pub const ERD: &str = "erd";
 
-/// The name in reports of the MPICH wheel's libfabric.
+/// Name in reports of the MPICH wheel's libfabric.
 pub const WHEEL: &str = "MPICH wheel's libfabric";
 
 /// One libfabric installation.
@@ -116,7 +116,7 @@ pub struct Sums {
 }
 
 impl Counters {
-    /// The counters that programs left in `file`.
+    /// Counters that programs left in `file`.
     #[must_use]
     pub fn at(file: PathBuf) -> Counters {
         Counters { file }

@@ -279,7 +279,7 @@ fn hammer(
     Done::one(format!("{line}; {resent} packets sent again"))
 }
 
-/// The bytes that the exercise reports as sent.
+/// Bytes that the exercise reports as sent.
 fn payload_bytes(line: &str) -> Result<u64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let place = words.iter().position(|word| word.starts_with("bytes"));

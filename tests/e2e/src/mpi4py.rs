@@ -38,7 +38,7 @@ const ONE_SIDED: &[&str] = &["test_rma.", "test_rma_nb.", "test_win."];
 /// there when only the one that uses libfabric is allowed.
 const SHARED: &str = "TestWinAllocateShared";
 
-/// The selection of tests, and the transport.
+/// Selection of tests, and the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// Everything, over messages with tags where the implementation has a choice.
@@ -125,7 +125,7 @@ fn run(
     outcomes(&results)
 }
 
-/// The results that the ranks left in a directory.
+/// Results that the ranks left in a directory.
 ///
 /// # Errors
 /// They left nothing that can be read.

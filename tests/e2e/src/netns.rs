@@ -13,7 +13,7 @@ pub fn available() -> bool {
     missing().is_none()
 }
 
-/// The reason why this user may not, if so.
+/// Reason why this user may not, if so.
 #[must_use]
 pub fn missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -21,7 +21,7 @@ pub fn missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused(what, "ip link set lo up")).as_deref()
 }
 
-/// The reason why such a namespace cannot drop packets at random, if so.
+/// Reason why such a namespace cannot drop packets at random, if so.
 #[must_use]
 pub fn loss_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -30,7 +30,7 @@ pub fn loss_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused(what, &script())).as_deref()
 }
 
-/// The reason why such a namespace cannot have a TUN device for another one, if so.
+/// Reason why such a namespace cannot have a TUN device for another one, if so.
 #[must_use]
 pub fn tun_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -39,7 +39,7 @@ pub fn tun_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused_beside(what, script)).as_deref()
 }
 
-/// The reason why the kernel does not limit the rate of a link there, if so.
+/// Reason why the kernel does not limit the rate of a link there, if so.
 #[must_use]
 pub fn limits_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -48,7 +48,7 @@ pub fn limits_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused_beside(what, limit)).as_deref()
 }
 
-/// The reason why a named namespace cannot be a router with its own rules, if so.
+/// Reason why a named namespace cannot be a router with its own rules, if so.
 #[must_use]
 pub fn routers_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();

@@ -232,7 +232,7 @@ fn shortened(word: &str) -> Option<u64> {
     }
 }
 
-/// The bytes that both sides received together, at least.
+/// Bytes that both sides received together, at least.
 fn total_bytes(sizes: &[(u64, u64)]) -> u64 {
     sizes.iter().map(|(bytes, iterations)| 2 * bytes * iterations).sum()
 }

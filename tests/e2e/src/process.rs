@@ -30,7 +30,7 @@ pub struct Job {
     limit: Duration,
 }
 
-/// The end of a job.
+/// End of a job.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit status; `None` when it ran past its limit and was killed.

@@ -6,7 +6,7 @@ use comfy_table::{Table, presets};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The outcome of a step that did not fail.
+/// Outcome of a step that did not fail.
 #[derive(Debug)]
 pub enum Done {
     /// It passed: how many checks it made, and a remark.

@@ -122,7 +122,7 @@ pub fn of_package<'a>(programs: &'a [PathBuf], package: &str) -> Result<&'a Path
     found.map(PathBuf::as_path).with_context(|| format!("cargo named no program {begin}..."))
 }
 
-/// The reason for having no sanitizers here, if so.
+/// Reason for having no sanitizers here, if so.
 #[must_use]
 pub fn missing() -> Option<String> {
     let found = cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"));
@@ -230,7 +230,7 @@ fn run(layout: &Layout, sanitizer: Sanitizer, log: &Path) -> Result<Done> {
     Done::many(passed, format!("{passed} tests; twice {STRESS_SECONDS} s of stress, {told}"))
 }
 
-/// The number of passed tests, and their output; a sanitizer's report is a failure, whatever the tests themselves
+/// Number of passed tests, and their output; a sanitizer's report is a failure, whatever the tests themselves
 /// report.
 fn verdict(ended: Ended) -> Result<(usize, String)> {
     if let Some(summary) = ended.output.lines().find(|line| line.starts_with("SUMMARY: ")) {

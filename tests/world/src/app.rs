@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// The messages that a receive takes.
+/// Messages that a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// Untagged ones.
@@ -149,7 +149,7 @@ pub struct App {
     pub deferred: VecDeque<Deferred>,
     /// Answers whose memory goes, each after so many more calls.
     pub leaving: Vec<(u64, SendToken)>,
-    /// The order of reports of eager messages: the library's own.
+    /// Order of reports of eager messages: the library's own.
     order: MatchOrder<usize>,
     /// The places of these receives in it.
     places: BTreeMap<usize, (PeerId, Place)>,

@@ -37,7 +37,7 @@ const BURST_PACKETS_MAX: u64 = 64;
 /// Round trips in which a window recovers.
 const RECOVERY_ROUNDS: u32 = 5_000;
 
-/// The account of a run, which shows that runs differ.
+/// Account of a run, which shows that runs differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Steps.

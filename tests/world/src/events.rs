@@ -14,16 +14,16 @@ pub enum Event<A> {
     Wake(usize),
     /// The kernel tells node `at` that nobody listens at node `dead`.
     Unreachable {
-        /// The node that gets the report.
+        /// Node that gets the report.
         at: usize,
         /// The dead node.
         dead: usize,
     },
     /// A router tells node `at` that a datagram to node `to` was too big.
     TooBig {
-        /// The node that gets the report.
+        /// Node that gets the report.
         at: usize,
-        /// The node that the datagram was for.
+        /// Node that the datagram was for.
         to: usize,
     },
     /// An action.

@@ -18,7 +18,7 @@ pub struct Life {
     pub incarnation: u32,
 }
 
-/// The parameters of a send.
+/// Parameters of a send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     /// Receiving node.
@@ -54,7 +54,7 @@ pub struct Send {
     pub posted_at: Nanos,
     /// Time and outcome of its end.
     pub ended: Option<(Nanos, Result<(), OpError>)>,
-    /// The process that has seen it arrive.
+    /// Process that has seen it arrive.
     pub arrived_at: Option<Life>,
     /// The receiver has all bytes, or does not want them.
     pub whole: bool,
@@ -64,7 +64,7 @@ pub struct Send {
     pub orphan: bool,
 }
 
-/// The state of a receive.
+/// State of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvState {
     /// Waits for a message; the engine does not know it.
@@ -96,7 +96,7 @@ pub struct Recv {
     pub state: RecvState,
     /// Belongs to the driver, for a message that came unexpected or early.
     pub held: bool,
-    /// The use of a held buffer when it is complete.
+    /// Use of a held buffer when it is complete.
     pub forward: Option<Forward>,
 }
 
@@ -525,7 +525,7 @@ impl Ledger {
         *self.recalls.entry(life).or_default() += 1;
     }
 
-    /// The contents of a datagram when it is read: the memory of an ended operation has another use by now, and the
+    /// Contents of a datagram when it is read: the memory of an ended operation has another use by now, and the
     /// seal shows if its owner recalled it.
     pub fn read_shared(&self, shared: &Shared, bytes: &mut [u8]) {
         let id = shared.token as usize;

@@ -24,7 +24,7 @@ pub const KIND: u64 = 0xff << 48;
 /// Keys of the two kinds of memory.
 const PATTERN_KEY: u64 = 0x9a77;
 const CELLS_KEY: u64 = 0xce11;
-/// Further keys: pattern memory with only the right to read, cells with only the right to write.
+/// Key with limited rights: pattern is read-only, cells are write-only.
 const READ_ONLY_KEY: u64 = 0x4ead;
 /// Bytes of a node's cells.
 pub const CELLS_BYTES: usize = 1 << 10;
@@ -36,7 +36,7 @@ pub const ADD: u8 = 2;
 /// Writes the operand where the comparand is.
 pub const SWAP: u8 = 12;
 
-/// The kind of a request.
+/// Kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// A write of its own pattern.
@@ -71,7 +71,7 @@ pub enum Wrong {
 /// A request as it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The node that has the memory.
+    /// Node that has the memory.
     pub to: usize,
     /// See [`What`].
     pub what: What,
@@ -92,7 +92,7 @@ pub struct Plan {
 /// A request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The process that asks.
+    /// Process that asks.
     pub from: Life,
     /// As it was drawn.
     pub plan: Plan,
@@ -191,7 +191,7 @@ impl Asked {
         !matches!(self.plan.what, What::Write | What::Read)
     }
 
-    /// The memory that it asks for.
+    /// Memory that it asks for.
     pub fn targets(&self, id: usize) -> Targets {
         let plan = &self.plan;
         let right = if self.in_cells() { CELLS_KEY } else { PATTERN_KEY };
@@ -364,7 +364,7 @@ impl Memory {
         !gone
     }
 
-    /// The bytes that go with a request.
+    /// Bytes that go with a request.
     fn operand(&self, id: usize, offset_bytes: u64, out: &mut [u8]) {
         let plan = &self.asked[id].plan;
         if plan.what != What::Swap || offset_bytes < plan.len_bytes {
@@ -451,7 +451,7 @@ impl Memory {
         assert!(self.asked[ask].serving.remove(&token), "an answer to {ask} ended twice");
     }
 
-    /// The bytes that came with a request.
+    /// Bytes that came with a request.
     pub fn take(&mut self, operand: Operand<'_>) -> Vec<u8> {
         match operand {
             Operand::Here(bytes) => bytes.to_vec(),

@@ -146,7 +146,7 @@ pub struct NetCounts {
     pub digest: u32,
 }
 
-/// The capacity of the paths between nodes.
+/// Capacity of the paths between nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Carries {
     /// The largest datagram that passes whole.
@@ -182,7 +182,7 @@ pub struct Net {
     pub cut: Option<(u64, Nanos)>,
     /// See [`Filter`].
     pub filter: Option<Filter>,
-    /// The capacity of the paths.
+    /// Capacity of the paths.
     pub carries: Carries,
     /// Reports of routers that refused a datagram: the node that gets it, and the destination.
     pub too_big: Vec<(usize, usize)>,

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// The set-up of a node; the same for all its processes except the epoch.
+/// Set-up of a node; the same for all its processes except the epoch.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The engine's settings.
@@ -28,7 +28,7 @@ pub struct Setup {
     pub scheme: TestScheme,
     /// The limits and failures of the host.
     pub limits: HostLimits,
-    /// The behaviour of its driver.
+    /// Behaviour of its driver.
     pub habits: Habits,
     /// The settings towards nodes of the same host ([`HostLimits::near`]), if they differ.
     pub near: Option<NearSetup>,
@@ -63,7 +63,7 @@ impl Setup {
     }
 }
 
-/// The behaviour of a driver.
+/// Behaviour of a driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
     /// Arrivals that the port hands out at once.

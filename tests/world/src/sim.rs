@@ -35,7 +35,7 @@ pub enum Action {
         node: usize,
         /// Only from this node.
         source: Option<usize>,
-        /// The messages that it takes.
+        /// Messages that it takes.
         class: Class,
         /// Bytes that fit.
         capacity_bytes: u64,

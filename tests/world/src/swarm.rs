@@ -58,11 +58,11 @@ pub struct Options {
     pub faults: Faults,
     /// Deadline of every node.
     pub timeout_ns: Nanos,
-    /// The set-up of each node.
+    /// Set-up of each node.
     pub setups: Vec<Setup>,
 }
 
-/// The account of a run.
+/// Account of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Sums over all engines.
@@ -545,7 +545,7 @@ fn judge_still(o: &Options, report: &Report) {
     let repeated = stats.rtx_nack + stats.rtx_probe + stats.rtx_order;
     assert!(dropped - crossed <= repeated, "drops without faults: {stats:?}");
     if o.links.jitter_ns == 0 && o.links.path_step_ns == 0 && report.socket_drops == 0 {
-        // Bytes that a refused request took back are sent again, once.
+        // Datagrams recalled by a refused request are sent again, once.
         let recalled = stats.drops_for(DropReason::Recalled);
         assert_eq!(repeated, recalled, "repairs without faults: {stats:?}");
     }

@@ -83,7 +83,7 @@ pub struct Site {
     pub loopback: bool,
 }
 
-/// The inputs of the checks.
+/// Inputs of the checks.
 #[derive(Debug)]
 pub struct Host {
     pub system: System,

@@ -100,7 +100,7 @@ fn loadable(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The place of it in a build or an unpacked tarball.
+/// Place of it in a build or an unpacked tarball.
 fn beside_this_program() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let dir = own.parent()?;

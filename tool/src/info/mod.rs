@@ -30,7 +30,7 @@ struct Info {
     /// Addresses that programs are not offered.
     left_out: Vec<LeftOut>,
     devices: Vec<Device>,
-    /// The reason for having no usable devices.
+    /// Reason for having no usable devices.
     no_devices: Option<String>,
     /// The kernel's grants at the chosen address.
     granted: Option<Granted>,

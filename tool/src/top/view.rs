@@ -16,7 +16,7 @@ const PEER_WIDTH: usize = 21;
 /// A peer that was heard within this time is heard now.
 const HEARD_NOW_NS: u64 = 1_000_000_000;
 
-/// The kind of a line, which sets its look.
+/// Kind of a line, which sets its look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     Title,
@@ -33,7 +33,7 @@ pub struct Row {
     pub text: String,
 }
 
-/// The results of an earlier look, by socket and endpoint.
+/// Results of an earlier look, by socket and endpoint.
 struct Before<'a> {
     elapsed_s: f64,
     endpoint: &'a Endpoint,
@@ -164,7 +164,7 @@ fn endpoint_rows(
     rows
 }
 
-/// The values of a table that are not 0, by reason.
+/// Values of a table that are not 0, by reason.
 fn counted(table: &BTreeMap<String, u64>, more: Option<(&str, u64)>) -> String {
     let reasons = table.iter().map(|(reason, count)| (reason.as_str(), *count)).chain(more);
     let told = reasons.filter(|(_, count)| *count > 0);
@@ -237,7 +237,7 @@ fn repeated(rate: &dyn Fn(Count) -> Option<f64>) -> String {
     if told.is_empty() { "0".to_owned() } else { told.join(" ") }
 }
 
-/// The number of used paths and of all, and a bar for each one's share.
+/// Number of used paths and of all, and a bar for each one's share.
 fn paths(flow: &Flow) -> String {
     let kib = &flow.path_kib;
     let sum: u64 = kib.iter().sum();

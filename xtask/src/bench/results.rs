@@ -88,7 +88,7 @@ const LINES: [&str; 2] = ["line_before_ns", "line_after_ns"];
 /// Provider, test, size in bytes.
 pub type Point = (String, Test, u64);
 
-/// The results of all runs.
+/// Results of all runs.
 #[derive(Debug, Default)]
 pub struct Results {
     /// Values by name, one for each run.

@@ -29,7 +29,7 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/debian/copyright", "share/doc/erd/copyright"),
 ];
 
-/// The inputs of the packages.
+/// Inputs of the packages.
 #[derive(Debug)]
 pub struct Parts {
     /// Time of the source, in seconds since 1970: that of every file in the packages.

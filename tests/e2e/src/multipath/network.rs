@@ -56,7 +56,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// The reason for having none here, if so.
+    /// Reason for having none here, if so.
     pub fn missing(self) -> Option<&'static str> {
         if self == Network::Links { netns::limits_missing() } else { netns::tun_missing() }
     }

@@ -4,7 +4,7 @@ use super::network::{LINKS, Network};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// The results of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// From one time of the plan to the next.

@@ -66,7 +66,7 @@ pub struct Machine {
     release: String,
 }
 
-/// The results of a run of the machine.
+/// Results of a run of the machine.
 #[derive(Debug)]
 pub struct Ran {
     /// Exit status of the script.

@@ -38,7 +38,7 @@ const PROGRAMS: &[&str] = &[
 /// A shell's exit statuses for SIGILL, SIGABRT, SIGBUS and SIGSEGV.
 const CRASHES: [&str; 4] = ["132", "134", "135", "139"];
 
-/// The carrier of a case's data.
+/// Carrier of a case's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carrier {
     Verbs,

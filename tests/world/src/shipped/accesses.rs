@@ -34,7 +34,7 @@ const SOURCE_PATTERN: u64 = 1 << 40;
 /// First key of the pattern of a write; add its number.
 const WRITE_PATTERN: u64 = 1 << 41;
 
-/// The kind of an access.
+/// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// It writes to the slots from this byte on.

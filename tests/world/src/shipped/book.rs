@@ -50,7 +50,7 @@ impl Post {
     }
 }
 
-/// The contents of a buffer that its owner has reused.
+/// Contents of a buffer that its owner has reused.
 const REUSED: u8 = 0xdd;
 
 /// A message.

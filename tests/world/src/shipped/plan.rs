@@ -18,7 +18,7 @@ use erd_rd::units::{MICROSECOND, MILLISECOND};
 pub enum Action {
     /// A node posts a message.
     Send {
-        /// The node that posts.
+        /// Node that posts.
         from: usize,
         /// The receiving node.
         to: usize,
@@ -35,11 +35,11 @@ pub enum Action {
     },
     /// A node posts a receive.
     Recv {
-        /// The node that posts.
+        /// Node that posts.
         node: usize,
         /// Only from this node.
         source: Option<usize>,
-        /// The messages that it takes.
+        /// Messages that it takes.
         class: Class,
         /// Bytes that fit.
         room_bytes: u64,
@@ -48,9 +48,9 @@ pub enum Action {
     },
     /// A node posts an access.
     Access {
-        /// The node that posts.
+        /// Node that posts.
         from: usize,
-        /// The node that has the memory.
+        /// Node that has the memory.
         to: usize,
         /// Its kind; the place of a write is chosen when it is posted.
         what: What,
@@ -109,7 +109,7 @@ impl Action {
     }
 }
 
-/// The behaviour of a node's application.
+/// Behaviour of a node's application.
 pub fn manners(rng: &mut Rng) -> Manners {
     Manners {
         tx_size: rng.pick(&[1, 4, 64, 1024]),

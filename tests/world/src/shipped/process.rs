@@ -52,7 +52,7 @@ pub struct Process {
     /// The endpoint, which is dropped before the memory that it reaches.
     pub driver: Driver<Simulated>,
     cq: Arc<CompletionQueue>,
-    /// The memory that peers reach.
+    /// Memory that peers reach.
     pub memory: Memory,
     /// The nodes' indices in its address vector.
     pub names: Vec<PeerIndex>,
@@ -70,7 +70,7 @@ pub struct Node {
     pub manners: Manners,
     /// The process; `None` while it is dead.
     pub process: Option<Process>,
-    /// The number of the process.
+    /// Number of the process.
     pub life: Life,
     /// The datagrams between its ports and the network.
     pub wire: Rc<RefCell<Wire>>,

@@ -14,7 +14,7 @@ use erd_core::peer_index::{ANYONE, PeerIndex};
 use erd_rd::matching::TagMask;
 use std::collections::BTreeMap;
 
-/// The contents of a receive buffer where nothing was received.
+/// Contents of a receive buffer where nothing was received.
 const EMPTY: u8 = 0xee;
 /// The bits of a tag that are not its class.
 const NAME_BITS: u64 = !0xff;

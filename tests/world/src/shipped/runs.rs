@@ -16,7 +16,7 @@ use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Nanos, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The account of a run.
+/// Account of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Sums over all engines.
