@@ -181,9 +181,9 @@ impl Region {
         Some(Pass(Arc::clone(self)))
     }
 
-    /// Lets no access begin any more, and waits for those under way (each is a copy, or one system call that does not
-    /// block) and for what the device sends from it. Its counters are free then, though peers' requests may still hold
-    /// the region.
+    /// Lets no access begin any more. Waits for those under way (each a copy, or one system call that does not block)
+    /// and for the device's sends from it. Its counters are free then, though peers' requests may still hold the
+    /// region.
     pub fn close(&self) {
         self.users.fetch_or(CLOSED, Ordering::AcqRel);
         while self.users.load(Ordering::Acquire) != CLOSED {

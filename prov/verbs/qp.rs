@@ -173,7 +173,7 @@ impl QueuePair {
     ///
     /// # Safety
     /// The memory that a request names must stay valid until its completion has been polled or the queue pair has been
-    /// dropped, and meanwhile nobody may write to memory that is sent from, nor touch memory that is read into. Nothing
+    /// dropped. Meanwhile nobody may write to memory that is sent from, nor touch memory that is read into. Nothing
     /// shows the end of an unsignaled request, not even the completion of a later one. With [`SendFlags::INLINE`] all
     /// this ends with the call.
     pub unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {

@@ -48,7 +48,7 @@ pub(crate) struct WrongKeys {
     by_address: BTreeMap<IpAddr, Tries>,
 }
 
-/// The network of an address: who has one IPv6 address has all of its /64.
+/// The network of an address: an owner of one IPv6 address has all of its /64.
 fn network(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
