@@ -47,10 +47,10 @@ static CNTR_OPS: fi_ops_cntr = fi_ops_cntr {
     ..NOSYS_CNTR
 };
 
-/// The owner's counter is read, not this one.
+/// Applications read the owner's counter, not this one.
 static PEER_OPS: fi_ops_cntr = fi_ops_cntr { read: peer_read, ..NOSYS_CNTR };
 
-/// The counter that stands behind one that is opened with `FI_PEER`.
+/// The owner's counter behind one that is opened with `FI_PEER`.
 ///
 /// # Safety
 /// `context` is NULL or a `struct fi_peer_cntr_context`.

@@ -1,6 +1,6 @@
 //! Deferred work queues (`fi_trigger(3)`): `FI_QUEUE_WORK`, `FI_CANCEL_WORK`, `FI_FLUSH_WORK`.
 //!
-//! A request is read when it is queued, lists and all; its structures may be used again.
+//! The provider reads a request with its lists when it queues it; the caller may reuse its structures.
 
 use crate::domain::DomainFid;
 use crate::ep::deferred_post;
@@ -33,7 +33,7 @@ pub unsafe fn control(domain: &Arc<DomainFid>, command: c_int, arg: *mut c_void)
     }
 }
 
-/// All that waits, or what waits for one counter.
+/// Drops all waiting work, or the work that waits for one counter.
 ///
 /// # Safety
 /// `cntr` is NULL or an open counter.

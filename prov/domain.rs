@@ -1,4 +1,4 @@
-//! `fid_domain`: one interface, and what its endpoints share (`fi_domain(3)`).
+//! `fid_domain`: one interface, and the state that its endpoints share (`fi_domain(3)`).
 
 use crate::eq::{BoundEq, EqInner};
 use crate::fabric::FabricInner;
@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A domain, and what libfabric alone asks of it.
+/// A domain, with the state that only libfabric needs.
 pub struct DomainFid {
     /// The domain.
     pub domain: Arc<Domain>,
@@ -65,7 +65,7 @@ impl DomainFid {
         self.fabric.api_version
     }
 
-    /// Whether objects of another provider may be opened here (`FI_PEER`); `call` would.
+    /// Whether `call` may open objects of another provider here (`FI_PEER`).
     pub(crate) fn takes_peers(&self, call: &str) -> bool {
         let granted = self.caps & FI_PEER != 0;
         if !granted {
@@ -78,7 +78,7 @@ impl DomainFid {
     }
 }
 
-/// What `fi_domain` is asked for, out of the caller's `fi_info`.
+/// A request for a domain, from the caller's `fi_info`.
 struct Request {
     iface: Option<String>,
     address: Option<IpAddr>,
@@ -112,8 +112,8 @@ unsafe fn read_request(info: &fi_info, api_version: u32) -> Option<Request> {
     })
 }
 
-/// The interface that a request means: by its name or that of its RDMA device, then by address, then by
-/// family; where `FI_ERD_PORT` insists on verbs, only by a device. An address within a loopback network belongs to it, too.
+/// The interface that a request means: by its name or that of its RDMA device, then by address, then by family; where
+/// `FI_ERD_PORT` requires verbs, only by a device. An address within a loopback network belongs to it, too.
 fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     let fits = |entry: &Interface| {
         entry.up
@@ -136,9 +136,9 @@ fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     })
 }
 
-/// How keys are given under this `mr_mode`.
+/// Rules for keys under this `mr_mode`.
 pub(crate) fn key_terms(mr_mode: c_int) -> KeyTerms {
-    // FI_MR_BASIC is the name of before 1.5 for these modes together.
+    // Before 1.5, FI_MR_BASIC was the name for these modes together.
     let has = |bit| mr_mode & (bit | FI_MR_BASIC) != 0;
     KeyTerms {
         random: has(FI_MR_PROV_KEY),

@@ -22,8 +22,8 @@ const fn decimal(text: &str) -> u16 {
     value
 }
 
-/// The provider. libfabric skips one whose `fi_version` is lower than an application asks for, so
-/// this is the newest known; everything newer than the application's version is left alone.
+/// The provider. libfabric skips one whose `fi_version` is lower than an application asks for, so this is the newest
+/// known; it leaves everything newer than the application's version alone.
 static PROVIDER: Provider = Provider::new(fi_provider {
     version: PROVIDER_VERSION,
     fi_version: NEWEST_API,
@@ -34,8 +34,7 @@ static PROVIDER: Provider = Provider::new(fi_provider {
     cleanup,
 });
 
-/// Body of `fi_prov_ini`, which the shared object exports: registers log and parameters, and
-/// answers the provider.
+/// Body of `fi_prov_ini`, which the shared object exports: registers log and parameters, and returns the provider.
 #[must_use]
 pub fn start() -> *mut fi_provider {
     host::attach(&PROVIDER);
@@ -50,7 +49,7 @@ pub fn start() -> *mut fi_provider {
 /// The parameters as they are now.
 ///
 /// # Errors
-/// A positive error number; the log and standard error name the parameter and what is valid.
+/// A positive error number; the log and standard error name the parameter and its valid values.
 pub fn settings() -> Result<Settings, c_int> {
     match Settings::read(parameters::read) {
         Ok(settings) => {

@@ -18,7 +18,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Fewest events that every queue holds.
+/// Least capacity of a queue, in events.
 const EVENTS_MIN: usize = 1024;
 /// Most events that a queue holds.
 pub const EVENTS_MAX: usize = 1 << 16;
@@ -48,14 +48,14 @@ enum Event {
     Failed(Failure),
 }
 
-/// An error report: `struct fi_eq_err_entry` without error data, of which there is none.
+/// An error report: `struct fi_eq_err_entry`, always without error data.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
     /// The object that the failed request was for.
     pub fid: *mut fid,
     /// The context of the request.
     pub context: *mut c_void,
-    /// What the request's man page says, such as the index of an address.
+    /// Data as in the request's man page, such as the index of an address.
     pub data: u64,
     /// Positive error number.
     pub errno: c_int,
@@ -73,7 +73,7 @@ pub struct Completion {
     pub fid: *mut fid,
     /// The context of the request.
     pub context: *mut c_void,
-    /// What the request's man page says.
+    /// Data as in the request's man page.
     pub data: u64,
 }
 
@@ -83,7 +83,7 @@ pub struct EqInner {
     capacity: usize,
     writable: bool,
     wait_obj: fi_wait_obj,
-    /// Signalled while there are events; `None` where nobody may wait.
+    /// Signalled while there are events; `None` if nobody may wait.
     wait: Option<WaitSet>,
     users: Users,
     fabric: Arc<FabricInner>,
@@ -105,7 +105,7 @@ unsafe impl Class for EqInner {
 pub struct QueueFull;
 
 impl EqInner {
-    /// Keeps the queue open until the answer is dropped.
+    /// Keeps the queue open until the result is dropped.
     #[must_use]
     pub fn hold(&self) -> Use {
         self.users.add()
@@ -137,7 +137,7 @@ impl EqInner {
         Ok(())
     }
 
-    /// Makes the wait object say whether there are events. Called with the queue locked.
+    /// Makes the wait object show whether there are events. The caller holds the queue's lock.
     fn wake(&self, events: &VecDeque<Event>) {
         match &self.wait {
             Some(wait) if events.is_empty() => wait.clear(),

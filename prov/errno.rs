@@ -10,7 +10,7 @@ use erd_ffi::fi::{
 };
 use std::ffi::c_int;
 
-/// Positive fabric error number of a call that was refused.
+/// Positive fabric error number of a refused call.
 #[must_use]
 pub const fn of(error: Error) -> c_int {
     match error {
@@ -34,13 +34,13 @@ pub const fn of(error: Error) -> c_int {
     }
 }
 
-/// What a call answers.
+/// Result of a call.
 #[must_use]
 pub fn answer(result: Result<(), Error>) -> isize {
     status(result) as isize
 }
 
-/// The same of calls that answer an `int`.
+/// The same for calls that return an `int`.
 #[must_use]
 pub fn status(result: Result<(), Error>) -> c_int {
     match result {
@@ -49,7 +49,7 @@ pub fn status(result: Result<(), Error>) -> c_int {
     }
 }
 
-/// Positive fabric error number of an operation that failed.
+/// Positive fabric error number of a failed operation.
 #[must_use]
 pub const fn of_cause(cause: Cause) -> c_int {
     match cause {

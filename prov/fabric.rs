@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub struct FabricInner {
     /// Name: the network that its domains' interfaces are in, as address and prefix.
     pub name: String,
-    /// The API version that the application asked `fi_getinfo` for; newer fields of its
-    /// structures are not touched.
+    /// The API version that the application asked `fi_getinfo` for; the provider does not touch newer fields of its
+    /// structures.
     pub api_version: u32,
     users: Users,
 }
@@ -38,7 +38,7 @@ impl FabricInner {
         Arc::new(FabricInner { name, api_version, users: Users::default() })
     }
 
-    /// Keeps the fabric open until the answer is dropped.
+    /// Keeps the fabric open until the result is dropped.
     #[must_use]
     pub fn hold(&self) -> Use {
         self.users.add()

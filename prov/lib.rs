@@ -1,14 +1,14 @@
 //! erd: reliable datagrams over unreliable ones, as a libfabric provider and as a library.
 //!
-//! Programs use [`verbs`]. Everything else is the provider's own, for who wants to understand or
-//! change it: this crate has the three faces of `erd_core`, which is what endpoints, queues and regions are.
+//! Programs use [`verbs`]. Everything else is for those who want to understand or change the provider: this crate has
+//! the three faces of `erd_core`, which has the endpoints, queues and regions.
 //!
-//! - libfabric's: [`entry`] (what libfabric loads), [`info`] (`fi_getinfo`), [`object`] (what all objects
-//!   have in common), then one module for each class: [`fabric`], [`domain`], [`av`], [`eq`], [`mr`],
-//!   [`ep`], [`cq`], [`cntr`]; [`sep`] and [`shared`] are scalable endpoints and shared contexts,
-//!   [`poll`] poll and wait sets, `peer` other providers' queues;
+//! - libfabric's: [`entry`] (the entry point), [`info`] (`fi_getinfo`), [`object`] (the common part of all objects),
+//!   then one module for each class: [`fabric`], [`domain`], [`av`], [`eq`], [`mr`], [`ep`], [`cq`], [`cntr`]; [`sep`]
+//!   and [`shared`] are scalable endpoints and shared contexts, [`poll`] poll and wait sets, `peer` other providers'
+//!   queues;
 //! - [`verbs`]: for Rust; [`verbs_c`]: for C;
-//! - [`parameters`]: where all of them read their settings.
+//! - [`parameters`]: the settings of all of them.
 //!
 //! The protocol itself is the crate `erd_rd`; sockets and queue pairs are in `erd_port`, libfabric's ABI
 //! in `erd_ffi`, the operating system in `erd_sys`.

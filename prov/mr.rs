@@ -122,7 +122,7 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
     let desc = inner.region().memory().map_or(0, PinId::number);
     let key = inner.key();
     let fid = object::base::<Registration>(attr.context, &FID_OPS);
-    // Never followed: a number that may be out of date, and then names nothing.
+    // Never dereferenced: a number that may be stale, and then names nothing.
     let mem_desc = std::ptr::without_provenance_mut(desc as usize);
     let abi = fid_mr { fid, mem_desc, key };
     // SAFETY: the caller gave a place for the new object.

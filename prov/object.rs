@@ -29,7 +29,7 @@ pub unsafe trait Class: Sized + Send + Sync + 'static {
     /// `fid.fclass` of such objects.
     const FCLASS: usize;
 
-    /// Who needs this object open.
+    /// Objects that need this one open.
     fn users(&self) -> &Users;
 
     /// Called once by `fi_close`, after the check for users and before the object goes.
@@ -74,7 +74,7 @@ pub unsafe fn inner<'a, T: Class>(abi: *mut T::Abi) -> &'a Arc<T> {
     unsafe { &(*whole).inner }
 }
 
-/// The state behind a pointer of which C only says that it is some object.
+/// The state behind a pointer to any object of C.
 ///
 /// `None` if the pointer is NULL or the object has another class.
 ///
@@ -137,8 +137,8 @@ pub unsafe extern "C" fn release<T: Class>(any: *mut fid) -> c_int {
     0
 }
 
-/// Answers a `strerror` call: `text` copied into the caller's buffer as far as it fits, or `text`
-/// itself if there is no buffer.
+/// Does a `strerror` call: `text` copied into the caller's buffer as far as it fits, or `text` itself if there is no
+/// buffer.
 ///
 /// # Safety
 /// `buf` is NULL or writable for `len` bytes.

@@ -1,12 +1,12 @@
-//! The settings as parameters of libfabric or, where a program has no libfabric, as variables of the environment.
-//! All faces read their settings here.
+//! The settings: parameters of libfabric or, where a program has no libfabric, environment variables. All faces read
+//! their settings here.
 
 use erd_core::settings::{BadSetting, Found, Kind, PARAMETERS, Parameter};
 use erd_ffi::param::{DefineError, Param, ParamError};
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
-/// A parameter as libfabric knows it. Its texts live as long as the process, as libfabric's do.
+/// A parameter in libfabric's form. Its texts live as long as the process, like libfabric's.
 struct Registered {
     parameter: &'static Parameter,
     name: CString,
@@ -56,7 +56,7 @@ impl Registered {
     }
 }
 
-/// Tells libfabric of all parameters; answers what went wrong.
+/// Registers all parameters with libfabric; returns the errors.
 pub(crate) fn define() -> impl Iterator<Item = DefineError> {
     registered().iter().filter_map(|registered| registered.define().err())
 }

@@ -51,7 +51,7 @@ impl Member {
         }
     }
 
-    /// Something is there that the application has not read.
+    /// True if something is there that the application has not read.
     fn has_news(&self) -> bool {
         match &self.what {
             What::Cq(cq) => cq.has_news(),

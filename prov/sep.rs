@@ -1,9 +1,9 @@
 //! Scalable endpoints (`fi_endpoint(3)`): one name, several transmit and receive contexts.
 //!
-//! Each receive context has an engine and a socket of its own, so threads that receive do not meet.
-//! The socket of context `n` has the port of the first one plus `n`, which is how a peer that knows
-//! the endpoint's name finds a named receive context. All transmit contexts send from the
-//! first engine, so that a peer sees one source; each has its own queue and counters.
+//! Each receive context has an engine and a socket of its own, so threads that receive do not meet. The socket of
+//! context `n` has the port number of the first one plus `n`, so a peer that knows the endpoint's name finds a named
+//! receive context. All transmit contexts send from the first engine, so that a peer sees one source; each has its own
+//! queue and counters.
 
 use crate::av::AvFid;
 use crate::domain::DomainFid;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// Most transmit contexts of an endpoint.
 pub const TX_CONTEXTS_MAX: usize = 16;
-/// Times that ports in a row are looked for.
+/// Most searches for ports in a row.
 const PORT_TRIES: usize = 64;
 
 /// A port is taken.
@@ -153,7 +153,7 @@ static EP_OPS: fi_ops_ep = fi_ops_ep { tx_ctx: sep_tx_ctx, rx_ctx: sep_rx_ctx, .
 static CM_OPS: fi_ops_cm = fi_ops_cm { getname: sep_getname, ..NOSYS_CM };
 
 impl SepInner {
-    /// The object of a context: its engine, and what it is there.
+    /// The object of a context: its engine, and its role.
     fn context(
         &self,
         engine: usize,

@@ -21,10 +21,10 @@ use libc::iovec;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-/// Buffers of many messages are for untagged messages, also where they are the default.
+/// Buffers of many messages take only untagged ones, even as the default.
 const NOT_TAGGED: Flags = Flags::MULTI_RECV;
 
-/// A shared transmit context. Endpoints have their own queues, so there is nothing in it.
+/// A shared transmit context. It is empty, since endpoints have their own queues.
 pub struct StxInner {
     users: Users,
     _domain_use: Use,

@@ -1,4 +1,4 @@
-//! libfabric's wait objects: what readers of a queue or counter sleep on.
+//! libfabric's wait objects, on which readers of a queue or counter sleep.
 
 use crate::object;
 use crate::poll::WaitFid;

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// The part of an address vector that this rule reads.
+/// Part of an address vector that this rule reads.
 pub trait Names: Send + Sync {
     /// True if `addr` is there.
     fn has(&self, addr: SocketAddr) -> bool;

@@ -69,7 +69,7 @@ pub const ALL: [Cause; 17] = [
     Cause::PathBlocked,
 ];
 
-/// The texts for peers that speak each version.
+/// Texts for peers that speak each version.
 macro_rules! version_texts {
     ($own:literal, $($theirs:literal)*) => {
         [$(match CStr::from_bytes_with_nul(

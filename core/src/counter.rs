@@ -48,7 +48,7 @@ struct Owner {
     told: Mutex<(u64, u64)>,
 }
 
-/// The outcome of a wait for a counter.
+/// Outcome of a wait for a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// The counter has reached the threshold.
@@ -92,7 +92,7 @@ impl Counter {
     /// A counter of completions, or of `bytes`; `owner`, if given, counts all of it.
     ///
     /// # Errors
-    /// The error of joining its wait set.
+    /// Error of joining its wait set.
     pub fn new(
         domain: &Domain,
         bytes: bool,
@@ -140,7 +140,7 @@ impl Counter {
         domain.work.queue(&cntr, threshold, action, id)
     }
 
-    /// The objects that need the counter.
+    /// Objects that need the counter.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users

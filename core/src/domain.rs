@@ -25,7 +25,7 @@ const RECV_SLOTS: u32 = 2048;
 
 /// State of a domain. Everything but the locks is fixed when it is opened.
 pub struct Domain {
-    /// The settings at the time the domain was opened.
+    /// Settings at the time the domain was opened.
     pub settings: Settings,
     /// The address of this host that the domain is on.
     pub local: IpAddr,
@@ -43,7 +43,7 @@ pub struct Domain {
     pub auto_progress: bool,
     /// Memory registered for remote access, and how keys are given.
     pub regions: Arc<KeyTable>,
-    /// The initiators that may use the application's keys.
+    /// Initiators that may use the application's keys.
     pub admission: Arc<Admission>,
     /// Errors that the network reported about sends, for all endpoints.
     pub net_errors: Arc<NetErrors>,
@@ -168,7 +168,7 @@ impl Domain {
     /// The send sockets, which all endpoints of the domain share. The first call opens them.
     ///
     /// # Errors
-    /// The error of opening them.
+    /// Error of opening them.
     pub(crate) fn tx_sockets(&self) -> Result<Arc<TxSockets>, PortError> {
         let mut slot = self.tx.lock();
         if let Some(sockets) = &*slot {
@@ -220,7 +220,7 @@ impl Domain {
         }
     }
 
-    /// The counter of this watch counts events of any endpoint: accesses to registered memory, or deferred work.
+    /// Counter of this watch counts events of any endpoint: accesses to registered memory, or deferred work.
     pub fn watch_region(&self, watch: &Arc<Watch>) {
         let mut members = self.members.lock();
         members.counters.retain(|known| known.strong_count() > 0);
@@ -233,14 +233,14 @@ impl Domain {
         }
     }
 
-    /// The objects that need the domain open.
+    /// Objects that need the domain open.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
     }
 }
 
-/// The place of a domain.
+/// Place of a domain.
 pub struct Spot {
     /// The interface.
     pub entry: Interface,
@@ -257,7 +257,7 @@ pub struct Terms {
     pub auto_progress: bool,
     /// Registered memory is resident and stays mapped while it is registered.
     pub stays: bool,
-    /// The rules for keys of registered memory.
+    /// Rules for keys of registered memory.
     pub keys: KeyTerms,
 }
 

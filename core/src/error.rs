@@ -3,7 +3,7 @@
 use std::io;
 use thiserror::Error;
 
-/// The reason why a call did nothing. The log names the argument, and what would be valid.
+/// Reason why a call did nothing. The log names the argument, and what would be valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Error {
     /// An argument is not valid.

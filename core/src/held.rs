@@ -36,7 +36,7 @@ struct Holder {
     endpoint: Weak<dyn Polled>,
     /// The thread that called it.
     thread: usize,
-    /// The number of arrivals up to and including it.
+    /// Number of arrivals up to and including it.
     coming: u64,
     /// Time from which calls other than this thread's reads may let it progress.
     due_ns: u64,

@@ -47,7 +47,7 @@ impl KeyTable {
         KeyTable { terms, regions: Mutex::default(), gone: Mutex::default() }
     }
 
-    /// The rules for keys.
+    /// Rules for keys.
     #[must_use]
     pub fn terms(&self) -> KeyTerms {
         self.terms

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// The prefix of every setting's name.
+/// Prefix of every setting's name.
 pub const PREFIX: &str = "FI_ERD_";
 /// Least similarity of words, from 0 to 1, that counts as a typing error.
 const LIKENESS: f64 = 0.7;

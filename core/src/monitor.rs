@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// The prefix of such sockets' names. A random number follows: process ids may repeat across PID namespaces.
+/// Prefix of such sockets' names. A random number follows: process ids may repeat across PID namespaces.
 pub const NAME_PREFIX: &str = "erd-monitor-";
 /// Version of the format. A change that a reader would misunderstand increases it.
 pub const FORMAT: u32 = 1;

@@ -1,6 +1,6 @@
 //! The index of a peer, in calls and completions.
 
-/// The index of a peer's name in an address vector, or the user's own number for it.
+/// Index of a peer's name in an address vector, or the user's own number for it.
 pub type PeerIndex = u64;
 /// The name is in no address vector.
 pub const NOWHERE: PeerIndex = u64::MAX;

@@ -142,7 +142,7 @@ pub fn offered(settings: &Settings, mut found: Vec<Interface>) -> Result<Vec<Int
     Ok(found)
 }
 
-/// The place of a request on an interface; `None` if it does not belong there.
+/// Place of a request on an interface; `None` if it does not belong there.
 fn settle(
     entry: &Interface,
     source: &Source,

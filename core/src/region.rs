@@ -61,7 +61,7 @@ pub struct Region {
     pieces: Vec<Piece>,
     /// [`Flags::REMOTE_READ`] and [`Flags::REMOTE_WRITE`] as registered.
     access: Flags,
-    /// The address of its first byte, as peers use it.
+    /// Address of its first byte, as peers use it.
     base: u64,
     /// Parts of it may be unmapped, and peers choose the address: the library probes memory before every access, or
     /// leaves it to the kernel.
@@ -70,7 +70,7 @@ pub struct Region {
     users: AtomicUsize,
     /// Its registration with the domain's verbs port, until it is closed.
     pin: Mutex<Option<Pin>>,
-    /// The id that bursts from it carry.
+    /// Id that bursts from it carry.
     memory: Option<PinId>,
     /// Set if peers on this host may read it in place.
     shares: Option<Arc<Shares>>,
@@ -117,7 +117,7 @@ impl Region {
         }
     }
 
-    /// The id that bursts from it carry.
+    /// Id that bursts from it carry.
     #[must_use]
     pub fn memory(&self) -> Option<PinId> {
         self.memory
@@ -129,7 +129,7 @@ impl Region {
         self.access
     }
 
-    /// The address of its first byte, as peers use it.
+    /// Address of its first byte, as peers use it.
     #[must_use]
     pub fn base(&self) -> u64 {
         self.base
@@ -155,7 +155,7 @@ impl Region {
         }
     }
 
-    /// The offset of the `len_bytes` at the peers' address `addr`; `None` if they are not all within.
+    /// Offset of the `len_bytes` at the peers' address `addr`; `None` if they are not all within.
     #[must_use]
     pub fn offset_of(&self, addr: u64, len_bytes: u64) -> Option<u64> {
         let offset = addr.checked_sub(self.base)?;
@@ -181,9 +181,9 @@ impl Region {
         Some(Pass(Arc::clone(self)))
     }
 
-    /// Lets no access begin any more, and waits for those under way (each is a copy, or one system call that does not
-    /// block) and for what the device sends from it. Its counters are free then, though peers' requests may still hold
-    /// the region.
+    /// Lets no access begin any more. Waits for those under way (each a copy, or one system call that does not block)
+    /// and for the device's sends from it. Its counters are free then, though peers' requests may still hold the
+    /// region.
     pub fn close(&self) {
         self.users.fetch_or(CLOSED, Ordering::AcqRel);
         while self.users.load(Ordering::Acquire) != CLOSED {
@@ -260,7 +260,7 @@ impl Pass {
         Arc::ptr_eq(&self.0, region)
     }
 
-    /// The memory of the `len_bytes` from `offset_bytes`, if it is in one piece and cannot be missing.
+    /// Memory of the `len_bytes` from `offset_bytes`, if it is in one piece and cannot be missing.
     #[must_use]
     pub fn run(&self, offset_bytes: u64, len_bytes: usize) -> Option<NonNull<u8>> {
         let mut run = None;

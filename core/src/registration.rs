@@ -87,7 +87,7 @@ impl Registration {
         *self.key.lock()
     }
 
-    /// The objects that need the registration.
+    /// Objects that need the registration.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users

@@ -5,7 +5,7 @@ use std::ffi::{CString, NulError, c_char};
 use std::net::SocketAddr;
 use thiserror::Error;
 
-/// The reason why a name has no address.
+/// Reason why a name has no address.
 #[derive(Debug, Error)]
 pub enum ResolveError {
     /// The resolver's answer.

@@ -12,7 +12,7 @@ pub struct SchemeChoice {
     options: Vec<(&'static str, f32)>,
 }
 
-/// The reason for refusing a scheme.
+/// Reason for refusing a scheme.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum SchemeError {
     /// No scheme has this name.

@@ -134,7 +134,7 @@ impl Posted {
         }
     }
 
-    /// The completion to report for its cancellation, if one is due.
+    /// Completion to report for its cancellation, if one is due.
     fn cancel(&self) -> Option<Ended> {
         match self {
             Posted::One(request) => Some(Ended { request: *request, cause: Some(Cause::Canceled) }),
@@ -187,7 +187,7 @@ impl SharedReceives {
         self.owner.as_ref()
     }
 
-    /// The objects that need the context.
+    /// Objects that need the context.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users

@@ -21,7 +21,7 @@ const LOST_FORGOTTEN: u32 = 1024;
 /// something else, such as the end of a phase.
 const SERVED_ENOUGH: u32 = 4;
 
-/// The result of one look.
+/// Result of one look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// The awaited event.
@@ -32,7 +32,7 @@ pub enum Seen {
     Nothing,
 }
 
-/// The end of a spin.
+/// End of a spin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// It found something, or was of use to peers.

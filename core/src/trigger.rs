@@ -59,7 +59,7 @@ pub struct Item {
     pub action: Action,
     /// See [`Item`].
     pub id: usize,
-    /// The counter that it waited for ([`Waiting::number`]).
+    /// Counter that it waited for ([`Waiting::number`]).
     cntr: u64,
     _counted: Counted,
 }

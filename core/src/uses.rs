@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The number of users of an object.
+/// Number of users of an object.
 #[derive(Debug, Default)]
 pub struct Users(Arc<AtomicUsize>);
 

@@ -43,7 +43,7 @@ impl WaitGroup {
         }))
     }
 
-    /// The objects that need the set.
+    /// Objects that need the set.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
@@ -64,7 +64,7 @@ impl WaitGroup {
     /// Adds `member` with its `fd`. Waits spin for at most `spin_ns` before they sleep.
     ///
     /// # Errors
-    /// The error of adding it.
+    /// Error of adding it.
     pub fn add(
         &self,
         member: Weak<dyn Sleepable>,

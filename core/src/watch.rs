@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The way in which readers wait.
+/// Way in which readers wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitKind {
     /// Not at all.
@@ -228,7 +228,7 @@ impl Watch {
         Watch { with, ..Watch::new(WaitKind::Fd, spin_ns, held) }
     }
 
-    /// The way in which readers wait.
+    /// Way in which readers wait.
     #[must_use]
     pub fn kind(&self) -> WaitKind {
         self.kind
@@ -237,7 +237,7 @@ impl Watch {
     /// Adds `owner`, whose watch this is, to its wait set.
     ///
     /// # Errors
-    /// The error of adding it.
+    /// Error of adding it.
     pub fn join_set<T: Sleepable + 'static>(&self, owner: &Arc<T>) -> Result<(), Error> {
         let Some((set, _)) = &self.with else { return Ok(()) };
         let fd = self.fd().map_err(|error| Error::of_system(&error, Error::Invalid))?;

@@ -4,12 +4,12 @@ use crate::udp::Dst;
 use erd_types::Ecn;
 use std::num::NonZeroU64;
 
-/// The id of memory that is registered with a port, unique within the process.
+/// Id of memory that is registered with a port, unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PinId(NonZeroU64);
 
 impl PinId {
-    /// The id with this number; `None` for 0.
+    /// Id with this number; `None` for 0.
     #[must_use]
     pub fn from_number(number: u64) -> Option<PinId> {
         NonZeroU64::new(number).map(PinId)

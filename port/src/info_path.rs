@@ -255,7 +255,7 @@ impl InfoPath {
     /// a look at all connections.
     ///
     /// # Errors
-    /// The error of `epoll_wait(2)`, other than an interruption.
+    /// Error of `epoll_wait(2)`, other than an interruption.
     pub fn recv(&mut self, mut f: impl FnMut(&[u8], SocketAddr) -> bool) -> io::Result<usize> {
         if self.is_foreign() {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! Insertion: from addresses, from a name, from a run of names.
+//! Insertion of addresses, of a name, or of a run of names.
 
 use super::AvFid;
 use crate::eq::{Completion, Failure};
@@ -14,7 +14,7 @@ use erd_ffi::guard::guarded;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::SocketAddr;
 
-/// Where the outcome of an insertion goes.
+/// Destination of an insertion's outcome.
 #[derive(Clone, Copy)]
 struct Request {
     av: *mut fid_av,
@@ -25,7 +25,7 @@ struct Request {
     context: *mut c_void,
 }
 
-/// Why one address was refused: a positive error number.
+/// Reason for refusing one address: a positive error number.
 type Refused = c_int;
 
 impl AvFid {
@@ -33,7 +33,7 @@ impl AvFid {
         self.insert_name(addr?).map_err(errno::of)
     }
 
-    /// Inserts `count` addresses and answers as `fi_av_insert` does.
+    /// Inserts `count` addresses and returns the result of `fi_av_insert`.
     ///
     /// # Safety
     /// The pointers of `request` are as `fi_av(3)` says.
@@ -81,7 +81,7 @@ impl AvFid {
         inserted
     }
 
-    /// Inserts, and reports on the event queue. Nothing is inserted if the queue has no room.
+    /// Inserts, and reports on the event queue. Inserts nothing if the queue has no room.
     ///
     /// # Safety
     /// As [`AvFid::insert`].

@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// An address vector, and what libfabric alone asks of it.
+/// An address vector, with the state that only libfabric needs.
 pub struct AvFid {
     /// The vector.
     pub av: Arc<AddressVector>,

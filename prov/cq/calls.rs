@@ -112,7 +112,7 @@ pub unsafe fn trywait(any: *mut fid) -> c_int {
     if cq.may_sleep() { 0 } else { -FI_EAGAIN }
 }
 
-/// An endpoint that failed through a bug of ours completes nothing any more: who waits is told.
+/// Result of a read. An endpoint that a bug has failed completes nothing any more, so waiting readers get an error.
 fn answer(cq: &CompletionQueue, result: Result<usize, Nothing>) -> isize {
     match result {
         Ok(count) => count as isize,

@@ -1,4 +1,4 @@
-//! Entries as libfabric's structures have them.
+//! Completion entries in libfabric's structures.
 
 use crate::errno;
 use erd_core::completion::queue::{Entry, Failure};
@@ -53,7 +53,7 @@ impl Format {
     }
 }
 
-/// An entry as libfabric tells it of an operation that failed, without a text.
+/// The error entry of a failed operation, without a text.
 pub(crate) fn error(entry: &Entry, failure: &Failure) -> fi_cq_err_entry {
     fi_cq_err_entry {
         op_context: entry.context,

@@ -17,15 +17,15 @@ use std::ffi::c_void;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A completion queue, and how libfabric reads it.
+/// A completion queue, with its format for libfabric.
 pub struct CqFid {
     /// The queue.
     pub cq: Arc<CompletionQueue>,
     format: Format,
     api_version: u32,
-    /// Reads wait for the number of entries that `cond` says.
+    /// Reads wait for the number of entries in `cond`.
     threshold: bool,
-    /// Text of the error entry read last, which C may still look at.
+    /// Text of the error entry read last, which C may still read.
     shown: Mutex<Vec<u8>>,
 }
 
@@ -47,7 +47,7 @@ unsafe impl Class for CqFid {
     }
 }
 
-/// Where the application wants its completions.
+/// The application's buffers for completions.
 #[derive(Clone, Copy)]
 struct Target {
     format: Format,

@@ -1,4 +1,4 @@
-//! Queues whose entries go to another provider's ([`crate::peer`]).
+//! Queues whose entries go to another provider's queue ([`crate::peer`]).
 
 use super::format::Format;
 use super::{CqFid, calls};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 static FID_OPS: fi_ops = fi_ops { close: object::close::<CqFid>, ..NOSYS_FID };
 
-/// The owner's queue is read, not this one.
+/// Applications read the owner's queue, not this one.
 static CQ_OPS: fi_ops_cq = fi_ops_cq { read: peer_read, strerror: calls::cq_strerror, ..NOSYS_CQ };
 
 /// `fi_cq_open` with `FI_PEER`: `context` is a `struct fi_peer_cq_context`.

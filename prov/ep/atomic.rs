@@ -65,7 +65,7 @@ impl Elements {
     }
 }
 
-/// What one call asks for.
+/// The arguments of one call.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     form: Form,
@@ -79,8 +79,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// An update of one stretch; where it is more, lists of comparands and results are to be filled
-    /// in.
+    /// An update of one stretch; for more, the caller fills in lists of comparands and results.
     fn new(
         form: Form,
         (op, datatype): (fi_op, fi_datatype),
@@ -180,7 +179,7 @@ unsafe fn one(local: Elements, addr: u64, key: u64) -> fi_rma_ioc {
     fi_rma_ioc { addr, count, key }
 }
 
-/// What a message says; its lists of results and comparands are to be filled in.
+/// The request in a message; the caller fills in its lists of results and comparands.
 ///
 /// # Safety
 /// `msg` is valid as `fi_atomic(3)` says.
@@ -198,7 +197,7 @@ pub(super) unsafe fn message(msg: &fi_msg_atomic, form: Form, flags: u64) -> Req
     }
 }
 
-/// Answers a `*valid` call.
+/// Result of a `*valid` call.
 ///
 /// # Safety
 /// `count` is NULL or writable.

@@ -29,7 +29,7 @@ impl Caller<'_> {
     }
 }
 
-/// What an object is to an endpoint that is bound to it.
+/// Role of an object for an endpoint that is bound to it.
 ///
 /// # Safety
 /// As [`Caller::bind`].

@@ -117,7 +117,7 @@ impl Caller<'_> {
                 config.min_multi_recv_bytes = bytes;
                 return Ok(());
             }
-            // A promise to stay below the limit needs nothing of us.
+            // A promise to stay below the limit needs no action.
             if bytes <= limit_bytes(config, name)? { Ok(()) } else { Err(FI_EINVAL) }
         });
         set.map_err(errno::of)?
@@ -145,7 +145,7 @@ fn status(result: Result<(), c_int>) -> c_int {
     }
 }
 
-/// Options that are not sizes: all ask to leave something alone that erd never touches.
+/// Options that are not sizes: all forbid something that erd never does.
 ///
 /// # Safety
 /// `value` points to `len` bytes.
@@ -278,7 +278,7 @@ guarded! {
         if permission != Err(FI_ENOPROTOOPT) {
             return status(permission);
         }
-        // What is no option is none at any length.
+        // An unknown option is unknown at any length.
         if let Err(errno) = ep.size_option(name) {
             return -errno;
         }

@@ -1,4 +1,4 @@
-//! The operations of deferred work, read out of its structures (`fi_trigger(3)`).
+//! The operations of deferred work, read from its structures (`fi_trigger(3)`).
 
 use super::fid::state_of;
 use super::{atomic, msg, rma, tagged};
@@ -11,7 +11,7 @@ use erd_rd::Form;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// What a request for a transfer asks for, and of which endpoint.
+/// The operation of a transfer request, and its endpoint.
 ///
 /// # Errors
 /// A positive error number.

@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `fid_ep`, and what belongs to one object and not to its endpoint.
+/// `fid_ep`, with the state of one object rather than of its endpoint.
 #[repr(C)]
 pub struct EpFid {
     ep: fid_ep,
@@ -51,7 +51,7 @@ impl EpFid {
     }
 }
 
-/// The endpoint behind a call, as the object sees it that the call was made on.
+/// The endpoint behind a call, with the object that the call was made on.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub ep: &'a Arc<Endpoint>,
@@ -77,7 +77,7 @@ pub(super) unsafe fn state<'a>(ep: *mut fid_ep) -> Caller<'a> {
     unsafe { Caller { ep: object::inner::<Endpoint>(object), own: &(*object).own } }
 }
 
-/// [`state`] of what may be another object.
+/// [`state`] of a pointer that may be another object.
 ///
 /// # Safety
 /// As [`object::from_fid`].
@@ -100,7 +100,7 @@ impl Caller<'_> {
         Flags::from_bits_retain(self.own.rx_flags.load(Ordering::Relaxed))
     }
 
-    /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the flags say which direction is meant.
+    /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the flags select the direction.
     pub(super) fn ops_flag(&self, flags: &mut u64, set: bool) -> Result<(), c_int> {
         let direction = *flags & (FI_SEND | FI_RECV);
         let place = match direction {
@@ -177,7 +177,7 @@ guarded! {
             FI_CLASS_TX_CTX => Role::Tx(caller.own.ctx),
             _ => Role::Rx,
         };
-        // What a forked child's endpoint is bound to is its parent's, fds and all.
+        // In a forked child the endpoint's bindings are the parent's, including fds.
         if caller.ep.is_own() {
             // Completions that wait for the next call reach the queue.
             caller.ep.step();

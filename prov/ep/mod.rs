@@ -1,7 +1,6 @@
 //! `fid_ep`: reliable datagram endpoints (`fi_endpoint(3)`).
 //!
-//! - [`open`] and `calls`: the object; `fid`: what C holds of an endpoint; `bind`: what it is bound to;
-//!   `attr`: what it is asked for;
+//! - [`open`] and `calls`: the object; `fid`: C's object of an endpoint; `bind`: its bindings; `attr`: its attributes;
 //! - `msg`, `tagged`, `rma`, `atomic`: the calls that transfer data;
 //! - `trigger`, `deferred`: operations that wait for counters.
 

@@ -29,7 +29,7 @@ pub(super) static MSG_OPS: fi_ops_msg = fi_ops_msg {
 };
 
 impl Caller<'_> {
-    /// Posts a send of what the application passed; `None` stands for a list that is not valid.
+    /// Posts a send; `None` stands for a list of the application's that is not valid.
     pub(super) fn send(&self, buffers: Option<Buffers>, tag: Option<u64>, call: Call) -> isize {
         let call = Call { ctx: self.own.ctx, ..call };
         if call.flags.intersects(Flags::TRIGGER) {
@@ -42,7 +42,7 @@ impl Caller<'_> {
         }))
     }
 
-    /// Posts a receive of what the application passed; `None` stands for a list that is not valid.
+    /// Posts a receive; `None` stands for a list of the application's that is not valid.
     pub(super) fn recv(&self, buffers: Option<Buffers>, request: RecvRequest) -> isize {
         if request.flags.intersects(Flags::TRIGGER) {
             let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };

@@ -69,7 +69,7 @@ impl Caller<'_> {
         )
     }
 
-    /// The same with one stretch of the peer's memory, which is as long as the buffers.
+    /// The same with one stretch of the peer's memory, of the buffers' length.
     fn transfer_at(
         &self,
         make: Make,
@@ -83,7 +83,7 @@ impl Caller<'_> {
     }
 }
 
-/// What a message structure says: the call, and its lists, `None` for one that is not valid.
+/// Contents of a message structure: the call, and its lists, `None` for one that is not valid.
 ///
 /// # Safety
 /// `msg` is as `fi_rma(3)` says.

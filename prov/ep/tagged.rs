@@ -27,7 +27,7 @@ pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
     ..NOSYS_TAGGED
 };
 
-/// Buffers of many messages are for untagged messages, also where they are the default.
+/// Buffers of many messages take only untagged ones, even as the default.
 const NOT_TAGGED: Flags = Flags::MULTI_RECV;
 
 /// The receive of a message structure; its buffers are `None` for a list that is not valid.

@@ -1,4 +1,4 @@
-//! Calls with `FI_TRIGGER`: operations that are posted when a counter gets far enough (`fi_trigger(3)`).
+//! Calls with `FI_TRIGGER`: operations that are posted when a counter reaches a threshold (`fi_trigger(3)`).
 
 use super::fid::Caller;
 use crate::{errno, object};
@@ -9,7 +9,7 @@ use erd_ffi::fi::{FI_EINVAL, FI_ENOSYS, FI_TRIGGER_THRESHOLD, fi_triggered_conte
 use std::ffi::c_int;
 
 impl Caller<'_> {
-    /// A call with `FI_TRIGGER`, whose context says what it waits for.
+    /// A call with `FI_TRIGGER`, whose context has the counter and the threshold.
     #[cold]
     pub(super) fn trigger(&self, post: Post) -> isize {
         match self.wait_for_trigger(post) {

@@ -14,7 +14,7 @@ use erd_ffi::fi::{
 use std::fmt::Display;
 use thiserror::Error;
 
-/// Capabilities of receivers that old applications also give a transmitter; they are ignored.
+/// Capabilities of receivers that old applications also ask of a transmitter; ignored.
 const IGNORED_TX_CAPS: u64 = {
     use erd_ffi::fi::*;
     FI_REMOTE_READ
@@ -41,7 +41,7 @@ pub struct Refusal {
     pub field: &'static str,
     /// Its value.
     pub asked: String,
-    /// What would be met.
+    /// Values that the provider can meet.
     pub have: String,
 }
 
@@ -123,7 +123,7 @@ fn known(field: &'static str, asked: u32, last: u32) -> Checked {
 /// # Errors
 /// The first hint that cannot be met.
 pub fn check(hints: &Hints, version: u32) -> Checked {
-    // First what tells other providers' requests apart: layered ones ask for FI_EP_MSG or DGRAM.
+    // First reject requests for other providers: layered ones ask for FI_EP_MSG or DGRAM.
     if !matches!(hints.ep.r#type, FI_EP_UNSPEC | FI_EP_RDM) {
         let asked = match hints.ep.r#type {
             FI_EP_MSG => "FI_EP_MSG",
@@ -146,13 +146,12 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
     check_rx(hints)
 }
 
-/// Checks `FI_HMEM`, which erd has for host memory alone. Applications of before 1.18 take it for the
-/// GPU's. Of the newer ones, those that hand over a GPU's memory whenever they see it ask for tags or
-/// atomics too (MPI), or again without (NCCL's SENDRECV protocol). NCCL's RDMA protocol asks for it
-/// and nothing less.
+/// Checks `FI_HMEM`, which erd has for host memory alone. To applications older than 1.18 it means GPU memory. Of the
+/// newer ones, those that pass GPU memory whenever they see it ask for tags or atomics too (MPI), or again without it
+/// (NCCL's SENDRECV protocol). NCCL's RDMA protocol asks for it and accepts nothing less.
 ///
 /// # Errors
-/// It was asked for and is not granted.
+/// If it was asked for and is not granted.
 pub fn check_hmem(hints: &Hints, version: u32, setting: Option<bool>) -> Checked {
     if hints.caps & FI_HMEM == 0 {
         return Ok(());
@@ -165,10 +164,10 @@ pub fn check_hmem(hints: &Hints, version: u32, setting: Option<bool>) -> Checked
     refuse("caps", "FI_HMEM", "host memory alone (FI_ERD_HMEM)")
 }
 
-/// Checks `FI_PEER`, for which the libfabric that asks must be one that erd knows it of.
+/// Checks `FI_PEER`, which needs a libfabric version with the interface that erd knows.
 ///
 /// # Errors
-/// It was asked for and is not granted.
+/// If it was asked for and is not granted.
 pub fn check_peer(hints: &Hints, is_available: bool) -> Checked {
     if (hints.caps | hints.domain.caps) & FI_PEER == 0 || is_available {
         return Ok(());
@@ -197,7 +196,7 @@ fn check_domain(hints: &Hints, version: u32) -> Checked {
     caps("domain_attr->caps", asked.caps, have.caps | offer::HINTED_DOMAIN_CAPS)
 }
 
-/// `FI_MR_BASIC` and `FI_MR_SCALABLE` are whole modes of before 1.5, and stand alone.
+/// `FI_MR_BASIC` and `FI_MR_SCALABLE` are complete modes from before 1.5, and exclude others.
 fn check_mr_mode(asked: i32, version: u32) -> Checked {
     let old = asked & (FI_MR_BASIC | FI_MR_SCALABLE) != 0;
     let alone = matches!(asked, FI_MR_UNSPEC | FI_MR_BASIC | FI_MR_SCALABLE);

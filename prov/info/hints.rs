@@ -1,4 +1,4 @@
-//! The application's hints, read out of its `fi_info`.
+//! The application's hints, read from its `fi_info`.
 
 use erd_core::sockaddr::{self, BadAddress};
 use erd_ffi::fi::compat;
@@ -6,7 +6,7 @@ use erd_ffi::fi::{fi_domain_attr, fi_ep_attr, fi_info, fi_rx_attr, fi_tx_attr, f
 use std::ffi::{CStr, c_char};
 use std::net::SocketAddr;
 
-/// Hints. Zero means that nothing is asked, so absent attributes are zeros.
+/// Hints. Zero means no demand, so absent attributes are zeros.
 pub struct Hints {
     /// Capabilities asked for.
     pub caps: u64,
@@ -16,7 +16,7 @@ pub struct Hints {
     pub src: Option<SocketAddr>,
     /// Peer's address.
     pub dest: Option<SocketAddr>,
-    /// To be passed back.
+    /// The handle to pass back.
     pub handle: *mut fid,
     /// Transmit attributes.
     pub tx: fi_tx_attr,
@@ -57,7 +57,7 @@ impl Hints {
     /// Reads the hints of an application that asks for API `version`.
     ///
     /// # Errors
-    /// If an address is none.
+    /// If an address is not valid.
     ///
     /// # Safety
     /// `hints` is NULL or valid as `fi_getinfo(3)` says, as far as `version` reaches.

@@ -30,7 +30,7 @@ pub fn is_network(name: &str) -> bool {
     interfaces().iter().any(|entry| network(entry) == name)
 }
 
-/// Answers `fi_getinfo`; `names` are node and service.
+/// Does `fi_getinfo`; `names` are node and service.
 ///
 /// # Safety
 /// Pointers are as `fi_getinfo(3)` says, `hints` as far as `version` reaches.
@@ -84,7 +84,7 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     Ok(list)
 }
 
-/// What an application gets; the same on every interface.
+/// An application's grant; the same on every interface.
 struct Grant {
     caps: u64,
     tx: fi_tx_attr,
@@ -101,7 +101,7 @@ fn asked_or<T: Default + PartialEq>(asked: T, default: T) -> T {
     if asked == T::default() { default } else { asked }
 }
 
-/// Capabilities granted: the transfers asked for, and what the provider does anyway.
+/// Capabilities granted: the transfers asked for, and those that the provider always has.
 fn granted_caps(asked: u64) -> u64 {
     if asked == 0 {
         return offer::CAPS;
@@ -119,10 +119,10 @@ fn granted_caps(asked: u64) -> u64 {
     })
 }
 
-/// Directions are a part's own whatever is asked of it.
+/// Directions, which a part always has.
 const DIRECTIONS: u64 = offer::DIRECTION_CAPS | offer::RMA_DIRECTION_CAPS;
 
-/// Capabilities of a part, out of those granted: all that it can have, or those asked for.
+/// Capabilities of a part, from those granted: all that it can have, or those asked for.
 fn part_caps(granted: u64, asked: u64, can_have: u64, primary: u64) -> u64 {
     let part = granted & can_have;
     if asked == 0 { part } else { part & (asked | !primary | DIRECTIONS) }
@@ -152,7 +152,7 @@ impl Grant {
         };
         let have = &offer::DOMAIN;
         let data_progress = asked_or(hints.domain.data_progress, have.data_progress);
-        // Some applications open a scalable endpoint wherever they see that they can.
+        // Some applications open a scalable endpoint whenever they can.
         let counts = (hints.ep.tx_ctx_cnt, hints.ep.rx_ctx_cnt);
         let several = |count: usize| (2..FI_SHARED_CONTEXT).contains(&count);
         let named = hints.caps & FI_NAMED_RX_CTX != 0;
@@ -181,7 +181,7 @@ impl Grant {
         Grant { caps, tx, rx, ep, domain, zero_copy_mode, tell_pci }
     }
 
-    /// Where a device can send from registered memory, the application is asked to register it.
+    /// Where a device can send from registered memory, the attributes ask the application to register it.
     fn domain_at(&self, place: &Place, settings: &Settings) -> fi_domain_attr {
         let zero_copy = erd_core::plan::zero_copy_bytes(settings, place.verbs.as_ref()).is_some();
         let more = if zero_copy { self.zero_copy_mode } else { 0 };
@@ -217,10 +217,9 @@ impl Grant {
 }
 
 /// The provider needs no registration mode, and clears those that it does not need (`fi_mr(3)`), except
-/// `FI_MR_PROV_KEY`: an application that is ready for random keys gets them, since nobody guesses
-/// those. One that asks for `FI_RMA_EVENT` does not: libfabric's own fi_multi_mr says that it is ready, and is not.
-/// Applications of before 1.5 must be told one of two modes, and newer ones that name one of the
-/// two get it back.
+/// `FI_MR_PROV_KEY`: an application that is ready for random keys gets them, since nobody can guess those. One that
+/// asks for `FI_RMA_EVENT` does not: libfabric's own fi_multi_mr claims to be ready, and is not. Applications older
+/// than 1.5 must get one of two modes, and newer ones that name one of the two get it back.
 fn mr_mode(asked: c_int, caps: u64, version: u32) -> c_int {
     let has_regions = caps == 0 || caps & (FI_RMA | FI_ATOMIC) != 0;
     match asked {
@@ -231,8 +230,8 @@ fn mr_mode(asked: c_int, caps: u64, version: u32) -> c_int {
     }
 }
 
-/// What lets a device send the application's memory without a copy, if the application is ready for it: it
-/// registers what it sends (`FI_MR_LOCAL`), and only what is there (`FI_MR_ALLOCATED`).
+/// The modes that let a device send the application's memory without a copy, if the application is ready for them: it
+/// registers the memory that it sends (`FI_MR_LOCAL`), and only mapped memory (`FI_MR_ALLOCATED`).
 fn zero_copy_mode(asked: c_int, version: u32) -> c_int {
     let is_new = version >= fi_version(1, 5) && !matches!(asked, FI_MR_BASIC | FI_MR_SCALABLE);
     match is_new && asked & FI_MR_ALLOCATED != 0 {

@@ -11,8 +11,7 @@ use std::path::Path;
 /// `ARPHRD_*` of `/sys/class/net/<name>/type` that have a name.
 const NETWORK_TYPES: [(&str, &str); 2] = [("1", "Ethernet"), ("32", "InfiniBand")];
 
-/// Describes the card of an interface, with its place on the PCI bus if that is to be told; loopback
-/// has none.
+/// Describes the card of an interface, with its place on the PCI bus if asked for; loopback has none.
 ///
 /// # Errors
 /// [`NoMemory`].

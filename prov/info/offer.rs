@@ -7,10 +7,10 @@ use erd_core::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::*;
 use erd_rd::wire::remote::TARGETS_MAX;
 
-/// Transfers, each granted when asked for: those of a transmitter.
+/// Transfers of a transmitter, each granted when asked for.
 pub const TX_CAPS: u64 =
     FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_FENCE | FI_TRIGGER | FI_SEND | FI_READ | FI_WRITE;
-/// Likewise those of a receiver.
+/// Transfers of a receiver, likewise.
 pub const RX_PRIMARY_CAPS: u64 = FI_MSG
     | FI_TAGGED
     | FI_RMA
@@ -20,24 +20,24 @@ pub const RX_PRIMARY_CAPS: u64 = FI_MSG
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE
     | FI_DIRECTED_RECV;
-/// What a receiver does whether or not it is asked for, `FI_SOURCE` excepted.
+/// Capabilities that a receiver always has, except `FI_SOURCE`.
 pub const RX_SECONDARY_CAPS: u64 = FI_MULTI_RECV | FI_RMA_EVENT | FI_SOURCE;
-/// All of a receiver.
+/// All capabilities of a receiver.
 pub const RX_CAPS: u64 = RX_PRIMARY_CAPS | RX_SECONDARY_CAPS;
-/// Both hold on every interface, on loopback too.
+/// Capabilities of every interface, including loopback.
 pub const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// What changes how the provider behaves, or what some applications cannot resist: granted when asked
-/// for, and not shown where nothing is asked.
+/// Capabilities that change the provider's behaviour, or that some applications use whenever they see them: granted
+/// when asked for, and hidden otherwise.
 pub const HINTED_CAPS: u64 = FI_NAMED_RX_CTX | FI_SOURCE_ERR | FI_HMEM | HINTED_DOMAIN_CAPS;
-/// Those of a domain.
+/// The hinted capabilities of a domain.
 pub const HINTED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
 /// Everything else.
 pub const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
-/// What is granted only when asked for.
+/// Capabilities granted only when asked for.
 pub const PRIMARY_CAPS: u64 = TX_CAPS | RX_PRIMARY_CAPS;
-/// Directions of messages, both granted where messages are asked for and neither of them is.
+/// Directions of messages. A request for messages without a direction gets both.
 pub const DIRECTION_CAPS: u64 = FI_SEND | FI_RECV;
-/// Directions of RMA and atomics, all granted where these are asked for and none of them is.
+/// Directions of RMA and atomics. A request for these without a direction gets all.
 pub const RMA_DIRECTION_CAPS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// Operation flags that a transmitter can have as its default.
@@ -50,8 +50,8 @@ pub const TX_OP_FLAGS: u64 = FI_INJECT
 /// Likewise a receiver.
 pub const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// Matching is done in send order for each peer, and so are short accesses to memory and all atomic
-/// ones. Longer ones (1 KiB) are done in any order.
+/// Matching follows the send order of each peer, and so do short accesses to memory and all atomic ones. Longer ones
+/// (over 1 KiB) happen in any order.
 pub const MSG_ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_RAW
     | FI_ORDER_WAR
@@ -68,12 +68,12 @@ pub const MSG_ORDER: u64 = FI_ORDER_SAS
 /// convention, is clear: Mercury takes the number for an `int` and refuses a negative one.
 pub const PROTOCOL: u32 = u32::from_be_bytes([0, b'e', b'r', b'd']);
 const _: () = assert!(PROTOCOL <= i32::MAX as u32);
-/// What libfabric is told is not the version of the wire format, which peers settle between themselves
-/// (protocol.md 3.4): libfabric's lnx takes no provider that tells more than its own 1.
+/// The protocol version for libfabric. It is not that of the wire format, which peers settle between themselves
+/// (protocol.md 3.4): libfabric's lnx takes no provider with more than its own 1.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// Endpoints, queues and counters of a domain that the attributes speak of. Each endpoint holds a
-/// socket, so the process's file descriptors are the real limit.
+/// Endpoints, queues and counters of a domain, as the attributes report them. Each endpoint holds a socket, so the
+/// process's file descriptors are the real limit.
 const OBJECTS: usize = 1024;
 
 /// Attributes of a transmitter, with the largest queue.
@@ -98,8 +98,8 @@ pub const RX: fi_rx_attr = fi_rx_attr {
     ..fi_rx_attr::ZERO
 };
 
-/// Most receives that a receiver is said to have for who links providers (`FI_PEER`), who has the
-/// receives itself: libfabric's `lnx` shows the number as its own, and then refuses more.
+/// Most receives to report to a provider that links others (`FI_PEER`) and has the receives itself: libfabric's `lnx`
+/// shows the number as its own, and then refuses more.
 pub const PEER_RX_SIZE: usize = 1024;
 /// Likewise pieces of a message.
 pub const PEER_IOV_LIMIT: usize = 4;

@@ -11,7 +11,7 @@ use erd_port::verbs::Port;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 
-/// What `fi_getinfo` was asked besides the hints.
+/// The arguments of `fi_getinfo` besides the hints.
 #[derive(Clone, Copy, Default)]
 pub struct Query<'a> {
     /// Host name or address.
@@ -60,8 +60,8 @@ fn destinations(
     Ok(hints.dest.into_iter().collect())
 }
 
-/// All places that meet a request, in order of preference. Only the resolver and the routing table
-/// are asked; nothing is sent to a peer.
+/// All places that meet a request, in order of preference. It asks only the resolver and the routing table, and sends
+/// nothing to a peer.
 ///
 /// # Errors
 /// `FI_EINVAL` or `FI_ENODATA`, with the reason in the log.
@@ -94,9 +94,8 @@ pub fn places(
     Ok(places)
 }
 
-/// Who links providers (`FI_PEER`) takes every domain that is offered, and links those of one fabric
-/// name. Loopback has the same on every host and reaches no other, so it is offered to them only where
-/// nothing else is, or by name.
+/// A provider that links others (`FI_PEER`) takes every offered domain, and links those of one fabric name. Loopback
+/// has the same name on every host and reaches no other. So they get it only where nothing else is offered, or by name.
 #[must_use]
 pub fn for_peers(hints: &Hints, mut places: Vec<Place>) -> Vec<Place> {
     let named = hints.domain_name.is_some() || hints.fabric_name.is_some();

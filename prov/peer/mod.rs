@@ -1,15 +1,15 @@
 //! Queues of another provider, the owner, into which erd completes (`fi_peer(3)`).
 //!
-//! Each object below is opened with `FI_PEER` and stands for one of the owner's: completions are
-//! written to its queue, counted at its counter, and receives asked of its receive context. So a
-//! provider that links others, as libfabric's `lnx` does, has one queue and one matching for all.
+//! Each object below is opened with `FI_PEER` and stands for one of the owner's: erd writes completions to the owner's
+//! queue, counts them at its counter, and asks its receive context for receives. So a provider that links others, as
+//! libfabric's `lnx` does, has one queue and one matching for all.
 //!
-//! An owner may have no locks but its callers' own. So its functions are called only from within
-//! its own calls: reading a queue or counter (which is how it lets us progress), starting and
-//! discarding messages, and closing. Completions and messages that the helper thread brings at another time wait
-//! for the next of these. No lock of an endpoint, queue or counter is held meanwhile.
+//! An owner may have no locks except its callers' own. So erd calls its functions only from within its own calls:
+//! reading a queue or counter (which lets us progress), starting and discarding messages, and closing. Completions and
+//! messages that the helper thread brings wait for the next of these. The caller holds no lock of an endpoint, queue or
+//! counter.
 //!
-//! - `owner`: the owner's functions; `srx`: its receive context, and what it asks of a message.
+//! - `owner`: the owner's functions; `srx`: its receive context, and its calls on messages.
 
 pub(crate) mod owner;
 mod srx;

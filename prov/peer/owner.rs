@@ -27,7 +27,7 @@ unsafe fn whole<'a, T>(context: *const c_void) -> Option<&'a T> {
     Some(unsafe { &*context.cast::<T>() })
 }
 
-/// A table of the owner's, if it is as long as the one that we know.
+/// A table of the owner, if it is as long as the one that we know.
 ///
 /// # Safety
 /// `ops` is NULL or points to a table that begins with its size.
@@ -85,7 +85,7 @@ impl CqOwner {
                 let error = fi_cq_err_entry {
                     op_context: context,
                     flags,
-                    // The owner is asked what it means, and knows libfabric's numbers alone.
+                    // Applications ask the owner for its meaning, and that knows only libfabric's numbers.
                     prov_errno: errno::of_cause(failure.cause),
                     ..format::error(entry, failure)
                 };
@@ -279,9 +279,9 @@ impl ReceiveOwner for SrxOwner {
 
 const _: () = assert!(size_of::<*mut c_void>() == 8, "a key has 64 bits");
 
-/// Where the sender of a queued message is in the AV now.
+/// Index of a queued message's sender in the AV now.
 unsafe extern "C" fn source_of_entry(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
-    // What a panic leaves: 0 would be a peer.
+    // The value after a panic: 0 would be a peer.
     let mut found = FI_ADDR_NOTAVAIL;
     let find = || {
         // SAFETY: the owner asks about an entry that it has queued.
@@ -310,7 +310,7 @@ impl Lent {
         *unsafe { Box::from_raw(context.cast::<Lent>()) }
     }
 
-    /// The owner has its receive back.
+    /// Gives the owner its receive back.
     pub(crate) fn give_back(self) {
         self.owner.free_entry(self.entry);
     }

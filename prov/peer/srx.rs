@@ -1,4 +1,4 @@
-//! An owner's receive context: opening it, and what the owner asks of messages that it has queued.
+//! An owner's receive context: opening it, and the owner's calls on messages that it has queued.
 
 use super::owner::SrxOwner;
 use crate::domain::DomainFid;
@@ -66,7 +66,7 @@ pub(crate) unsafe fn open(
 }
 
 guarded! {
-    /// A receive is there for a message that was queued.
+    /// Starts a queued message, for which there is a receive now.
     unsafe extern "C" fn start(entry: *mut fi_peer_rx_entry) -> c_int {
         if entry.is_null() {
             tracing::info!("start_msg, start_tag: no entry");
@@ -77,7 +77,7 @@ guarded! {
         errno::status(start_queued(key, Slip(entry.cast())))
     }
 
-    /// Nobody wants a message that was queued. Its entry is the owner's.
+    /// Discards a queued message. Its entry is the owner's.
     unsafe extern "C" fn discard(entry: *mut fi_peer_rx_entry) -> c_int {
         if entry.is_null() {
             tracing::info!("discard_msg, discard_tag: no entry");

@@ -1,4 +1,4 @@
-//! A device that is open, and what was chosen for it.
+//! Contexts: open devices with their settings.
 
 use super::cq::CompletionQueue;
 use super::error::Error;
@@ -12,7 +12,7 @@ use erd_sys::process::Process;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Settings of one context, which come before those of the environment.
+/// Settings of one context, which override those of the environment.
 ///
 /// ```
 /// use erd::verbs::{ContextOptions, Device};
@@ -28,7 +28,7 @@ pub struct ContextOptions {
 }
 
 impl ContextOptions {
-    /// Nothing but what the environment says.
+    /// Only the settings of the environment.
     #[must_use]
     pub fn new() -> ContextOptions {
         ContextOptions::default()
@@ -89,7 +89,7 @@ pub fn controllers() -> &'static [&'static str] {
 /// Nobody can guess a key, and peers name memory by its addresses.
 pub(super) const KEYS: KeyTerms = KeyTerms { random: true, at_enable: false, by_address: true };
 
-/// A device that is open.
+/// An open device.
 ///
 /// It is the root of all objects. Each of them keeps what it needs open, so they may be dropped in
 /// any order.
@@ -108,7 +108,7 @@ impl Context {
             port: place.verbs.clone(),
         };
         let terms = Terms {
-            // As a device does: what peers ask for is answered while the program computes.
+            // As with a device: the library answers peers while the program computes.
             auto_progress: true,
             stays: true,
             keys: KEYS,
@@ -130,7 +130,7 @@ impl Context {
         self.domain.scheme().name()
     }
 
-    /// Paths that packets are sprayed over.
+    /// Number of paths that packets are sprayed over.
     #[must_use]
     pub fn paths(&self) -> u16 {
         self.domain.paths
@@ -152,7 +152,7 @@ impl Context {
         Ok(CompletionQueue::new(&self.domain))
     }
 
-    /// Objects that need the context.
+    /// Number of objects that need the context.
     pub(crate) fn users(&self) -> usize {
         self.domain.users().count()
     }

@@ -1,4 +1,4 @@
-//! Completion queues, and what they say of a request that is done.
+//! Completion queues and completions.
 
 use super::error::Error;
 use erd_core::cause::{self, Cause};
@@ -13,25 +13,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How a request ended (`enum ibv_wc_status`).
+/// The status of a completed request (`enum ibv_wc_status`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 pub enum Status {
-    /// Well. A send or write has reached the peer's library, a read or atomic has its answer.
+    /// Success. A send or write has reached the peer's library, a read or atomic has its answer.
     #[default]
     Success = 0,
     /// The message was longer than the receive's memory, which holds its beginning.
     LocalLength = 1,
-    /// The kernel could not read the memory of a send or write. What the library copies itself (up to 512 bytes,
-    /// and all that arrives) is no such error: a bad address there ends the process.
+    /// The kernel could not read the memory of a send or write. Where the library copies itself (up to 512 bytes, and
+    /// all arrivals), a bad address ends the process instead.
     LocalProtection = 4,
     /// The request was withdrawn, or its queue pair or address handle is gone.
     Flushed = 5,
-    /// The peer cannot do what was asked for.
+    /// The peer cannot do the request.
     RemoteInvalidRequest = 9,
     /// No such memory at the peer, or not for this kind of access.
     RemoteAccess = 10,
-    /// The peer had no room for the completion that the request was to cause.
+    /// The peer had no room for the completion that the request would cause.
     RemoteOperation = 11,
     /// The peer did not answer in time, or nothing listens at its address.
     RetryExceeded = 12,
@@ -65,7 +65,7 @@ impl Status {
     }
 }
 
-/// What kind of request is done (`enum ibv_wc_opcode`).
+/// Kind of a completed request (`enum ibv_wc_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 pub enum Opcode {
@@ -80,8 +80,7 @@ pub enum Opcode {
     Atomic = 3,
     /// A receive.
     Recv = 128,
-    /// A peer wrote to memory of this process, with immediate data. No posted receive is used up,
-    /// so `wr_id` is 0.
+    /// A peer wrote to memory of this process, with immediate data. It consumes no posted receive, so `wr_id` is 0.
     RecvRdmaWithImm = 129,
 }
 
@@ -104,24 +103,24 @@ impl Opcode {
     }
 }
 
-/// One request that is done (`struct ibv_wc`).
+/// Completion of one request (`struct ibv_wc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Completion {
-    /// The request's.
+    /// The request's number.
     pub wr_id: u64,
-    /// How it ended.
+    /// Its status.
     pub status: Status,
-    /// What it was; meaningful for failures too.
+    /// Its kind; valid for failures, too.
     pub opcode: Opcode,
     /// Number of its queue pair.
     pub qp_num: u32,
     /// Bytes received or written by a peer; 0 for the program's own sends, writes and reads.
     pub byte_len: u64,
-    /// What came along with a message or write.
+    /// Immediate data of a message or write.
     pub imm_data: Option<u64>,
-    /// The peer's address: who sent, or failed. Make an address handle of it to answer.
+    /// Address of the peer that sent or failed. Make an address handle of it to answer.
     pub peer: Option<SocketAddr>,
-    /// Why it failed, as a [`Cause`]; 0 for a success.
+    /// Cause of the failure, as a number of [`Cause`]; 0 for a success.
     pub(super) cause: i32,
 }
 
@@ -140,18 +139,18 @@ impl Completion {
         }
     }
 
-    /// The request did what it was to do.
+    /// True if the request succeeded.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.status == Status::Success
     }
 
-    /// Why it failed, as a number of [`Cause`]; 0 for a success.
+    /// Cause of the failure, as a number of [`Cause`]; 0 for a success.
     pub(crate) fn vendor_err(&self) -> u32 {
         self.cause as u32
     }
 
-    /// Why it failed, in words.
+    /// Cause of the failure, as text.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self.cause {
@@ -161,19 +160,19 @@ impl Completion {
     }
 }
 
-/// What [`CompletionQueue::req_notify`] found.
+/// Result of [`CompletionQueue::req_notify`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notify {
     /// Nothing is there. The file descriptor becomes readable when there is something to do.
     Armed,
-    /// Completions are there already, or work is due: poll.
+    /// Completions are there, or work is due: poll.
     Ready,
 }
 
-/// Where requests end (`struct ibv_cq`).
+/// A completion queue (`struct ibv_cq`).
 ///
-/// Polling it is also what makes its queue pairs progress. A thread of the library's own steps in
-/// when the program has not called for a millisecond.
+/// Polling it also lets its queue pairs progress. A thread of the library steps in when the program has not called for
+/// a millisecond.
 pub struct CompletionQueue {
     pub(super) inner: Arc<Queue>,
     process: Process,
@@ -187,8 +186,7 @@ impl CompletionQueue {
         CompletionQueue { inner, process: Process::current(), closed: AtomicBool::new(false) }
     }
 
-    /// Takes completions, as many as there are and fit (`ibv_poll_cq`), and answers them. Does not
-    /// wait.
+    /// Takes as many completions as there are and fit (`ibv_poll_cq`), and returns them. Does not wait.
     ///
     /// # Errors
     /// [`Error::Failed`] if a queue pair that completes here failed and nothing is left to take.
@@ -203,7 +201,7 @@ impl CompletionQueue {
         Ok(&into[..count])
     }
 
-    /// Hands up to `count` entries to `f`; how many.
+    /// Hands up to `count` entries to `f`; returns their number.
     pub(crate) fn take(&self, count: usize, f: impl FnMut(&Entry)) -> Result<usize, Error> {
         if !self.process.is_current() {
             return Err(Error::Forked);
@@ -273,7 +271,7 @@ impl CompletionQueue {
         self.inner.watch.fd().map_err(|source| Error::System { action, source })
     }
 
-    /// Queue pairs that complete here.
+    /// Number of queue pairs that complete here.
     pub(crate) fn users(&self) -> usize {
         self.inner.users().count()
     }

@@ -7,11 +7,10 @@ use erd_core::settings::Settings;
 use erd_port::udp::interfaces;
 use std::net::{IpAddr, SocketAddr};
 
-/// A place in the network where a program can be.
+/// A device: the place of a program in the network.
 ///
-/// A device is one address of one interface. Where an RDMA device belongs to the interface there
-/// is a device for it too, ahead of the plain one. `FI_ERD_IFACE`, `FI_ERD_DEVICE` and
-/// `FI_ERD_PORT` in the environment say which of them are there.
+/// A device is one address of one interface. An interface with an RDMA device has a device for that, too, ahead of the
+/// plain one. `FI_ERD_IFACE`, `FI_ERD_DEVICE` and `FI_ERD_PORT` in the environment select among them.
 #[derive(Clone, Debug)]
 pub struct Device {
     place: Place,
@@ -29,7 +28,7 @@ impl Device {
     /// The first device of this name, such as `eth0`, or with this address, such as `127.0.0.1`.
     ///
     /// # Errors
-    /// [`Error::NoDevice`], which names those that there are.
+    /// [`Error::NoDevice`], which lists the devices.
     pub fn find(name: &str) -> Result<Device, Error> {
         let found = match name.parse::<IpAddr>() {
             Ok(ip) => {
@@ -44,7 +43,7 @@ impl Device {
         }
     }
 
-    /// The first device from which `peer` is reached.
+    /// The first device from which a route leads to `peer`.
     ///
     /// # Errors
     /// [`Error::NoDevice`] if there is no route.
@@ -64,7 +63,7 @@ impl Device {
         let settings = Settings::read(crate::parameters::read)?;
         let ports = erd_core::rdma::usable(&settings)
             .map_err(|error| Error::system("look for RDMA devices", error))?;
-        // The one reason not to find any is that there are none.
+        // The only error is that there are none.
         let offered = place::offered(&settings, interfaces()).unwrap_or_default();
         let places = place::places(&settings, &offered, criteria, &ports);
         Ok(places.into_iter().map(|place| Device { place }).collect())
@@ -88,19 +87,19 @@ impl Device {
         self.place.interface.mtu_bytes
     }
 
-    /// Speed of the link in Mb/s, where the interface says it.
+    /// Speed of the link in Mb/s, where the interface reports it.
     #[must_use]
     pub fn speed_mbps(&self) -> Option<u32> {
         self.place.interface.speed_mbps
     }
 
-    /// It is the loopback.
+    /// True for the loopback.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.place.interface.loopback
     }
 
-    /// An RDMA device carries data, not UDP sockets alone.
+    /// True if an RDMA device carries data, not only UDP sockets.
     #[must_use]
     pub fn is_rdma(&self) -> bool {
         self.place.verbs.is_some()
@@ -114,7 +113,7 @@ impl Device {
         self.open_with(&ContextOptions::new())
     }
 
-    /// Opens the device with settings of the program's own.
+    /// Opens the device with the program's own settings.
     ///
     /// # Errors
     /// As [`Device::open`].

@@ -6,17 +6,17 @@ use std::fmt::Display;
 use std::io;
 use thiserror::Error;
 
-/// Why a call was refused. Nothing has changed then, and all objects stay usable, unless a variant
-/// says otherwise.
+/// Reason for refusing a call. The call changed nothing, and all objects stay usable, unless a variant states
+/// otherwise.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No device fits.
     #[error("no device is called {name}; there are: {there}")]
     NoDevice {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Names and addresses of those that there are.
+        /// Names and addresses of the devices.
         there: String,
     },
     /// A setting, of the program or of the environment, has a value that is not valid.
@@ -29,10 +29,10 @@ pub enum Error {
         parameter: &'static str,
         /// Its value.
         value: String,
-        /// What would be valid.
+        /// The valid values.
         valid: String,
     },
-    /// As many requests as the queue takes are outstanding, or have unread completions.
+    /// The queue is full of requests that are outstanding or have unread completions.
     #[error("the {queue} queue is full: poll for completions and post again")]
     Full {
         /// "send" or "receive".
@@ -41,9 +41,9 @@ pub enum Error {
     /// Something still needs the object.
     #[error("the {object} is in use by {users} other objects, which must be destroyed first")]
     Busy {
-        /// What is in use.
+        /// The object in use.
         object: &'static str,
-        /// By how many.
+        /// Number of its users.
         users: usize,
     },
     /// The queue pair or completion queue was closed by another thread.
@@ -58,7 +58,7 @@ pub enum Error {
     /// The operating system refused.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -112,7 +112,7 @@ impl Error {
         }
     }
 
-    /// The error number that the C interface answers.
+    /// The error number of the C interface.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {

@@ -5,14 +5,14 @@
 //! [`AddressHandle`]s and [`QueuePair`]s. A queue pair sends [`SendRequest`]s to any peer and takes
 //! messages from any into its [`ReceiveRequest`]s, reliably and in order.
 //!
-//! What differs from libibverbs:
-//! - a queue pair is ready once it is made; its peers find it by IP address and UDP port;
+//! Differences from libibverbs:
+//! - a new queue pair is ready at once; its peers find it by IP address and UDP port;
 //! - memory that is only sent from or received into needs no registration, and there are no local
 //!   keys; remote keys have 64 bits;
-//! - immediate data has 64 bits, and a write with it uses up no receive of its peer;
+//! - immediate data has 64 bits, and a write with it consumes no receive of its peer;
 //! - a completion queue never overflows;
-//! - requests complete in the order in which they end: the completion of one that is signaled says
-//!   nothing of those before it that are not;
+//! - requests complete in the order in which they end: the completion of a signaled one says nothing about earlier
+//!   unsignaled ones;
 //! - its file descriptor may become readable without a completion.
 //!
 //! Nothing here needs libfabric. Settings come from the environment, as `FI_ERD_*`

@@ -1,4 +1,4 @@
-//! Memory that peers may reach.
+//! Memory regions that peers may reach.
 
 use super::error::Error;
 use super::pd::PdInner;
@@ -16,21 +16,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 bitflags! {
-    /// What peers may do with a region (`enum ibv_access_flags`). The program itself needs no
-    /// right.
+    /// The rights of peers to a region (`enum ibv_access_flags`). The program itself needs no right.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Access: u32 {
         /// Write to it.
         const REMOTE_WRITE = 1 << 1;
         /// Read from it.
         const REMOTE_READ = 1 << 2;
-        /// Read and change it in one go: fetch-and-add, compare-and-swap.
+        /// Read and change it atomically: fetch-and-add, compare-and-swap.
         const REMOTE_ATOMIC = 1 << 3;
     }
 }
 
 impl Access {
-    /// In the provider's terms, where atomics need both other rights.
+    /// The provider's flags, where atomics need both other rights.
     fn rights(self) -> Flags {
         let of = |flag, rights| if self.contains(flag) { rights } else { Flags::empty() };
         of(Access::REMOTE_WRITE, Flags::REMOTE_WRITE)
@@ -39,17 +38,17 @@ impl Access {
     }
 }
 
-/// Where in a peer's memory: what the peer tells of its [`MemoryRegion`].
+/// A place in a peer's memory, from the peer's [`MemoryRegion::remote`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RemoteAddr {
     /// Address in the peer's process.
     pub addr: u64,
-    /// Key of the region that it is in.
+    /// Key of its region.
     pub rkey: u64,
 }
 
 impl RemoteAddr {
-    /// The place this many bytes on.
+    /// The place this many bytes further.
     #[must_use]
     pub fn offset(self, bytes: u64) -> RemoteAddr {
         RemoteAddr { addr: self.addr.wrapping_add(bytes), ..self }
@@ -142,13 +141,13 @@ impl MemoryRegion {
         })
     }
 
-    /// What a peer needs to reach the region's first byte.
+    /// The remote address of the region's first byte, for a peer.
     #[must_use]
     pub fn remote(&self) -> RemoteAddr {
         RemoteAddr { addr: self.start.as_ptr().addr() as u64, rkey: self.rkey }
     }
 
-    /// The key that peers name it by; `u64::MAX` if they have no access.
+    /// Key for peers; `u64::MAX` if they have no access.
     #[must_use]
     pub fn rkey(&self) -> u64 {
         self.rkey
@@ -172,8 +171,7 @@ impl MemoryRegion {
         self.start.as_ptr()
     }
 
-    /// Copies bytes out of the region. What a peer changes at the same time is, byte by byte, old
-    /// or new.
+    /// Copies bytes out of the region. Each byte that a peer changes at the same time is old or new.
     ///
     /// # Errors
     /// If the bytes do not lie within the region.
@@ -198,8 +196,8 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// The 8 bytes at an offset as an atomic number: what peers do by fetch-and-add and
-    /// compare-and-swap is in one order with what the program does here.
+    /// The 8 bytes at an offset as an atomic number: fetch-and-add and compare-and-swap of peers are in one order with
+    /// the program's operations here.
     ///
     /// # Errors
     /// If they do not lie within the region, or their address is not a multiple of 8.
@@ -215,7 +213,7 @@ impl MemoryRegion {
         Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 
-    /// Takes the registration back, and gives the memory if the region owned it.
+    /// Ends the registration, and returns the memory if the region owned it.
     #[must_use]
     pub fn dereg(mut self) -> Option<Box<[u8]>> {
         self.end();

@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Bytes of what atomics work on.
+/// Bytes of an atomic's operand.
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// How large an [`OwningQueuePair`] is, and where peers find it; 0 means as in [`QpOptions`].
+/// Sizes and port of an [`OwningQueuePair`]; 0 means as in [`QpOptions`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QpSizes {
     /// [`QpOptions::max_send_wr`].
@@ -27,8 +27,8 @@ pub struct QpSizes {
     pub port: u16,
 }
 
-/// A queue pair with a completion queue of its own. Requests take buffers, and completions give
-/// them back, so nothing about it is unsafe.
+/// A queue pair with a completion queue of its own. Requests take buffers, and completions give them back, so no call
+/// is unsafe.
 ///
 /// A buffer cannot be used while its request is under way:
 ///
@@ -49,10 +49,10 @@ pub struct QpSizes {
 /// }
 /// ```
 pub struct OwningQueuePair {
-    // Before the buffers: once the queue pair is closed nobody reaches them.
+    // Dropped before the buffers: after its close nobody reaches them.
     qp: QueuePair,
     cq: CompletionQueue,
-    /// By the number that the queue pair knows the request by. Bounded by its queues' sizes.
+    /// By the queue pair's number for the request. Bounded by its queues' sizes.
     under_way: Mutex<Slab<Request>>,
 }
 
@@ -61,13 +61,12 @@ struct Request {
     buffer: Vec<u8>,
 }
 
-/// A request that is done, with its buffer.
+/// A completed request, with its buffer.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// How it ended, and what came with it.
+    /// Its completion.
     pub completion: Completion,
-    /// The buffer as it was posted, with what was received or read in it; empty for a peer's
-    /// write with immediate data.
+    /// The posted buffer, with the bytes received or read; empty for a peer's write with immediate data.
     pub buffer: Vec<u8>,
 }
 
@@ -80,7 +79,7 @@ impl Done {
         &self.buffer[..len.min(self.buffer.len())]
     }
 
-    /// What was at the peer before an atomic request.
+    /// The peer's value before an atomic request.
     #[must_use]
     pub fn old_value(&self) -> Option<u64> {
         let word = self.buffer.first_chunk::<WORD_BYTES>()?;
@@ -88,11 +87,11 @@ impl Done {
     }
 }
 
-/// A request that was refused, with its buffer.
+/// A refused request, with its buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Rejected {
-    /// Why.
+    /// The reason.
     pub error: Error,
     /// The buffer, as it was.
     pub buffer: Vec<u8>,
@@ -128,7 +127,7 @@ impl OwningQueuePair {
         self.qp.name()
     }
 
-    /// Receives one message into `buffer`, as long as it is.
+    /// Receives one message into `buffer`, up to its length.
     ///
     /// # Errors
     /// [`Rejected`] gives the buffer back.
@@ -158,7 +157,7 @@ impl OwningQueuePair {
         })
     }
 
-    /// Writes to the memory of a peer; with immediate data it is told.
+    /// Writes to the memory of a peer; immediate data notifies it.
     ///
     /// # Errors
     /// As [`OwningQueuePair::recv`].
@@ -175,7 +174,7 @@ impl OwningQueuePair {
         })
     }
 
-    /// Fills `buffer`, as long as it is, from the memory of a peer.
+    /// Fills the whole `buffer` from the memory of a peer.
     ///
     /// # Errors
     /// As [`OwningQueuePair::recv`].
@@ -191,10 +190,10 @@ impl OwningQueuePair {
         })
     }
 
-    /// Adds to a number of 64 bits at a peer; [`Done::old_value`] is what it was.
+    /// Adds to a number of 64 bits at a peer; [`Done::old_value`] is the old one.
     ///
     /// # Errors
-    /// Why it was refused.
+    /// Reason for refusing it.
     pub fn fetch_add(
         &self,
         wr_id: u64,
@@ -208,11 +207,10 @@ impl OwningQueuePair {
         Ok(posted?)
     }
 
-    /// Sets a number of 64 bits at a peer to `swap` if it is `compare`; [`Done::old_value`] is
-    /// what it was.
+    /// Sets a number of 64 bits at a peer to `swap` if it is `compare`; [`Done::old_value`] is the old one.
     ///
     /// # Errors
-    /// Why it was refused.
+    /// Reason for refusing it.
     pub fn compare_swap(
         &self,
         wr_id: u64,
@@ -226,7 +224,7 @@ impl OwningQueuePair {
         Ok(posted?)
     }
 
-    /// One request that is done, if there is one. Does not wait.
+    /// Returns one completed request, if there is one. Does not wait.
     ///
     /// # Errors
     /// As [`CompletionQueue::poll`].
@@ -244,7 +242,7 @@ impl OwningQueuePair {
         }))
     }
 
-    /// One request that is done, after a sleep if need be; `None` if the time runs out first.
+    /// Returns one completed request, after a sleep if need be; `None` if the time runs out first.
     ///
     /// # Errors
     /// As [`CompletionQueue::poll`].
@@ -259,7 +257,7 @@ impl OwningQueuePair {
     /// [`CompletionQueue::req_notify`].
     ///
     /// # Errors
-    /// As there.
+    /// As for the method of [`CompletionQueue`].
     pub fn req_notify(&self) -> Result<Notify, Error> {
         self.cq.req_notify()
     }
@@ -267,7 +265,7 @@ impl OwningQueuePair {
     /// [`CompletionQueue::fd`].
     ///
     /// # Errors
-    /// As there.
+    /// As for the method of [`CompletionQueue`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.cq.fd()
     }
@@ -286,7 +284,7 @@ impl OwningQueuePair {
         mut buffer: Vec<u8>,
         post: impl FnOnce(u64, Sge<'_>) -> Result<(), Error>,
     ) -> Result<(), Rejected> {
-        // A buffer's memory stays where it is when the vector moves.
+        // A buffer's memory does not move with the vector.
         let (start, len_bytes) = (buffer.as_mut_ptr(), buffer.len());
         let number = self.under_way.lock().insert(Request { wr_id, buffer });
         match post(number as u64, Sge::raw(start, len_bytes)) {

@@ -15,8 +15,8 @@ use erd_sys::process::Process;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What belongs together: queue pairs, the memory that their peers may reach, and handles of those
-/// peers' addresses (`struct ibv_pd`).
+/// A protection domain: queue pairs, the memory that their peers may reach, and handles of those peers' addresses
+/// (`struct ibv_pd`).
 pub struct ProtectionDomain {
     pub(super) inner: Arc<PdInner>,
 }
@@ -27,7 +27,7 @@ pub(super) struct PdInner {
     pub regions: Arc<KeyTable>,
     pub pinned: Arc<Pinned>,
     pub users: Users,
-    /// That of the context.
+    /// Process of the context.
     pub process: Process,
 }
 
@@ -50,12 +50,11 @@ impl ProtectionDomain {
         ProtectionDomain { inner: Arc::new(inner) }
     }
 
-    /// Registers memory, which the region owns until it is dropped (`ibv_reg_mr`). Peers may do
-    /// what `access` says, through the queue pairs of this protection domain.
+    /// Registers memory, which the region owns until it is dropped (`ibv_reg_mr`). Peers may access it as `access`
+    /// allows, through the queue pairs of this protection domain.
     ///
-    /// Memory that is only sent from or received into needs no registration. Where the context has an
-    /// RDMA device, long messages and writes from registered memory are not copied
-    /// (`FI_ERD_ZERO_COPY_SIZE`).
+    /// Memory that is only sent from or received into needs no registration. If the context has an RDMA device, it
+    /// sends long messages and writes from registered memory without a copy (`FI_ERD_ZERO_COPY_SIZE`).
     ///
     /// The region gives the memory back when its registration ends, not before:
     ///
@@ -84,9 +83,8 @@ impl ProtectionDomain {
     /// As [`ProtectionDomain::reg_mr`]; NULL, and a length beyond the end of the address space.
     ///
     /// # Safety
-    /// The `len_bytes` from `start` are readable and writable as `access` says, until the region
-    /// has been dropped; if it is forgotten, for as long as the process lives. Peers change them
-    /// at any time.
+    /// The `len_bytes` from `start` are readable and writable as `access` says, until the region has been dropped or,
+    /// if it is forgotten, until the process ends. Peers change them at any time.
     pub unsafe fn reg_mr_raw(
         &self,
         start: *mut u8,
@@ -98,7 +96,7 @@ impl ProtectionDomain {
         unsafe { MemoryRegion::raw(&self.inner, start, len_bytes, access) }
     }
 
-    /// A handle of the address of a peer's queue pair (`ibv_create_ah`). Nothing is sent.
+    /// A handle of the address of a peer's queue pair (`ibv_create_ah`). Sends nothing.
     ///
     /// # Errors
     /// An address that no queue pair can have: of the other family, port 0, all hosts. More than
@@ -108,7 +106,7 @@ impl ProtectionDomain {
         AddressHandle::new(&self.inner, peer)
     }
 
-    /// A handle of the address "host:port", which the system's resolver is asked for.
+    /// A handle of the address "host:port", from the system's resolver.
     ///
     /// # Errors
     /// A name without an address of the context's family; as [`ProtectionDomain::create_ah`].
@@ -126,14 +124,14 @@ impl ProtectionDomain {
         }
     }
 
-    /// Objects that need the protection domain.
+    /// Number of objects that need the protection domain.
     pub(crate) fn users(&self) -> usize {
         self.inner.users.count()
     }
 }
 
-/// Where a peer's queue pair is (`struct ibv_ah`). It may be dropped while requests to the peer
-/// are outstanding.
+/// Address of a peer's queue pair (`struct ibv_ah`). A program may drop it while requests to the peer are
+/// outstanding.
 pub struct AddressHandle {
     pub(super) fi_addr: PeerIndex,
     pub(super) av: Arc<AddressVector>,

@@ -4,7 +4,7 @@ use erd_port::PinId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Regions looked at that begin before an address: more than any program lets overlap.
+/// Regions searched that begin before an address: more than overlap in any program.
 const OVERLAPS: usize = 8;
 
 /// The registered memory of a protection domain, by address.
@@ -23,7 +23,7 @@ impl Pinned {
         self.ends.lock().remove(&(start, id.number()));
     }
 
-    /// The memory that all these bytes lie in.
+    /// Registration that contains all these bytes.
     pub(super) fn find(&self, start: usize, len_bytes: usize) -> Option<PinId> {
         let end = start.checked_add(len_bytes)?;
         let ends = self.ends.lock();

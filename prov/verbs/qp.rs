@@ -22,27 +22,26 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What a queue pair is to be (`struct ibv_qp_init_attr`).
+/// Options of a queue pair (`struct ibv_qp_init_attr`).
 #[derive(Clone, Copy)]
 pub struct QpOptions<'a> {
-    /// Where its sends, writes, reads and atomics complete.
+    /// Queue for its sends, writes, reads and atomics.
     pub send_cq: &'a CompletionQueue,
-    /// Where its receives complete; it may be the same.
+    /// Queue for its receives; it may be the same.
     pub recv_cq: &'a CompletionQueue,
-    /// Send requests that are outstanding or have unread completions: 1 to 65536, or 0 for the
-    /// setting `FI_ERD_TX_SIZE`.
+    /// Most send requests outstanding or with unread completions: 1 to 65536, or 0 for the setting `FI_ERD_TX_SIZE`.
     pub max_send_wr: u32,
     /// Receives likewise, or 0 for `FI_ERD_RX_SIZE`.
     pub max_recv_wr: u32,
     /// Every request is signaled.
     pub sq_sig_all: bool,
-    /// UDP port that peers find it at; 0 for a free one.
+    /// Its UDP port, for peers; 0 for a free one.
     pub port: u16,
 }
 
 impl<'a> QpOptions<'a> {
-    /// A queue pair that completes everything in `cq`, with sizes from the settings, a free port,
-    /// and success reported only of requests that are signaled.
+    /// A queue pair that completes everything in `cq`, with sizes from the settings, a free port, and reports of
+    /// success only for signaled requests.
     #[must_use]
     pub fn new(cq: &'a CompletionQueue) -> QpOptions<'a> {
         QpOptions {
@@ -56,13 +55,13 @@ impl<'a> QpOptions<'a> {
     }
 }
 
-/// Why not all requests of a list were posted.
+/// Reason why not all requests of a list were posted.
 #[derive(Debug, thiserror::Error)]
 #[error("request {posted} was not posted: {error}")]
 pub struct PostError {
-    /// Requests before the one refused: these were posted.
+    /// Number of requests posted, before the refused one.
     pub posted: usize,
-    /// Why this one was not.
+    /// Reason for refusing the next one.
     #[source]
     pub error: Error,
 }
@@ -75,9 +74,8 @@ impl From<PostError> for Error {
 
 /// A reliable-datagram queue pair (`struct ibv_qp`): it sends to any peer, and receives from any.
 ///
-/// It is ready to send and receive once it is made. Dropping it delivers what was posted inline,
-/// says goodbye to its peers, and ends all other requests without completions: wait for those of
-/// sends that matter first.
+/// It is ready to send and receive once it is made. Dropping it delivers inline posts, says goodbye to its peers, and
+/// ends all other requests without completions. So first wait for the completions of sends that matter.
 pub struct QueuePair {
     ep: Arc<Endpoint>,
     pd: Arc<PdInner>,
@@ -92,8 +90,7 @@ impl ProtectionDomain {
     /// A new queue pair (`ibv_create_qp`), ready to send and receive.
     ///
     /// # Errors
-    /// Options that are out of range, a port that is taken, no file descriptors or memory;
-    /// [`Error::Forked`] in a child.
+    /// Options out of range, a taken port, no file descriptors or memory; [`Error::Forked`] in a child.
     pub fn create_qp(&self, options: &QpOptions<'_>) -> Result<QueuePair, Error> {
         check_owner(self.inner.process)?;
         QueuePair::new(&self.inner, options)
@@ -172,14 +169,13 @@ impl QueuePair {
     /// ```
     ///
     /// # Errors
-    /// [`PostError`] says which request was refused, and why; those before it are posted, those
-    /// after it are not.
+    /// [`PostError`] has the refused request and the reason; those before it are posted, those after it are not.
     ///
     /// # Safety
-    /// The memory that a request names must stay valid until its completion has been polled or the
-    /// queue pair has been dropped, and meanwhile nobody may write to what is sent or written, nor
-    /// touch what is read into. The end of a request that is not signaled cannot be told, not even
-    /// by the completion of a later one. [`SendFlags::INLINE`] ends all this with the call.
+    /// The memory that a request names must stay valid until its completion has been polled or the queue pair has been
+    /// dropped. Meanwhile nobody may write to memory that is sent from, nor touch memory that is read into. Nothing
+    /// shows the end of an unsignaled request, not even the completion of a later one. With [`SendFlags::INLINE`] all
+    /// this ends with the call.
     pub unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise.
         self.post(requests.len(), "send", |at, poster| unsafe {
@@ -187,8 +183,7 @@ impl QueuePair {
         })
     }
 
-    /// Posts memory for messages, which are matched in the order of their arrival
-    /// (`ibv_post_recv`).
+    /// Posts memory for messages, which take it in the order of their arrival (`ibv_post_recv`).
     ///
     /// # Errors
     /// As [`QueuePair::post_send`].
@@ -203,7 +198,7 @@ impl QueuePair {
         })
     }
 
-    /// Sends a message of at most 1 KiB, which is copied in the call; success is not reported.
+    /// Sends a message of at most 1 KiB, copied in the call, without a report of success.
     ///
     /// # Errors
     /// As [`QueuePair::post_send`].
@@ -285,8 +280,8 @@ impl QueuePair {
         posted.map_err(|errno| Error::of_post("send", errno))
     }
 
-    /// The same buffers, with the registered memory that one of the pieces lies in, if they are long enough
-    /// not to be copied.
+    /// The same buffers, with the registered memory of one of the pieces, if they are long enough to send without a
+    /// copy.
     fn registered(&self, buffers: Buffers, sg_list: &[Sge<'_>]) -> Buffers {
         let least_bytes = self.pd.domain.zero_copy_bytes.unwrap_or(u64::MAX);
         if buffers.len_bytes() < least_bytes {
@@ -356,7 +351,7 @@ pub(crate) unsafe fn recv_one(
     posted.map_err(|errno| Error::of_post("receive", errno))
 }
 
-/// So many bytes of a peer's memory.
+/// A stretch of `len_bytes` of a peer's memory.
 fn targets(remote: RemoteAddr, len_bytes: u64) -> Result<Targets, Error> {
     let target = Target { addr: remote.addr, len_bytes, key: remote.rkey };
     let wraps = || Error::argument("length", len_bytes, "what lies below 2^64 at the peer");

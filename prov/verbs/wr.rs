@@ -1,4 +1,4 @@
-//! Work requests: what is to be sent, received, read, written.
+//! Work requests: sends, receives, reads, writes and atomics.
 
 use super::mr::RemoteAddr;
 use super::pd::AddressHandle;
@@ -23,37 +23,37 @@ impl<'a> Sge<'a> {
 }
 
 impl<'a> From<&'a [u8]> for Sge<'a> {
-    /// To be sent or written to a peer, which reads it.
+    /// A piece to send or write to a peer.
     fn from(bytes: &'a [u8]) -> Sge<'a> {
         Sge::raw(bytes.as_ptr().cast_mut(), bytes.len())
     }
 }
 
 impl<'a> From<&'a mut [u8]> for Sge<'a> {
-    /// To be received into, or for the answer of a read or atomic.
+    /// A piece to receive into, or for the answer of a read or atomic.
     fn from(bytes: &'a mut [u8]) -> Sge<'a> {
         Sge::raw(bytes.as_mut_ptr(), bytes.len())
     }
 }
 
 bitflags! {
-    /// How a request is done (`enum ibv_send_flags`).
+    /// Flags of a request (`enum ibv_send_flags`).
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct SendFlags: u32 {
-        /// Not before the reads and atomics posted before it, to the same peer, are done.
+        /// It waits for earlier reads and atomics to the same peer.
         const FENCE = 1 << 0;
-        /// Success is reported too, not failure alone.
+        /// It reports success, too, not only failure.
         const SIGNALED = 1 << 1;
-        /// The memory is copied in the call, and the program's again when it returns: 1 KiB at
-        /// most, for sends and writes.
+        /// The call copies the memory, which the program may reuse when it returns: at most 1 KiB, for sends and
+        /// writes.
         const INLINE = 1 << 3;
     }
 }
 
-/// What a send request does (`enum ibv_wr_opcode`).
+/// The operation of a send request (`enum ibv_wr_opcode`).
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
-    /// Sends a message to whatever receive the peer has posted.
+    /// Sends a message, to the next receive that the peer has posted.
     Send {
         /// The message, up to 8 pieces.
         sg_list: &'a [Sge<'a>],
@@ -62,45 +62,45 @@ pub enum Operation<'a> {
     },
     /// Writes to the peer's memory.
     RdmaWrite {
-        /// What is written, up to 8 pieces.
+        /// Bytes to write, up to 8 pieces.
         sg_list: &'a [Sge<'a>],
-        /// Where to.
+        /// Place in the peer's memory.
         remote: RemoteAddr,
-        /// Tells the peer, by a completion of its own.
+        /// Notifies the peer, by a completion of its own.
         imm_data: Option<u64>,
     },
     /// Reads the peer's memory.
     RdmaRead {
-        /// Where the bytes go, up to 8 pieces.
+        /// Memory for the bytes, up to 8 pieces.
         sg_list: &'a [Sge<'a>],
-        /// Where they are.
+        /// Their place in the peer's memory.
         remote: RemoteAddr,
     },
-    /// Adds to 8 bytes at the peer, an integer, and answers what they were.
+    /// Adds to an integer of 8 bytes at the peer, and returns the old value.
     FetchAdd {
-        /// Where the old value goes: 8 bytes.
+        /// Memory for the old value: 8 bytes.
         result: Sge<'a>,
         /// The integer; its address is best a multiple of 8.
         remote: RemoteAddr,
         /// The addend; the sum wraps.
         add: u64,
     },
-    /// Sets 8 bytes at the peer if they are as expected, and answers what they were.
+    /// Sets 8 bytes at the peer if they are as expected, and returns the old value.
     CompareSwap {
-        /// Where the old value goes: 8 bytes.
+        /// Memory for the old value: 8 bytes.
         result: Sge<'a>,
         /// The integer; its address is best a multiple of 8.
         remote: RemoteAddr,
-        /// What they must be.
+        /// The expected value.
         compare: u64,
-        /// What they become.
+        /// The new value.
         swap: u64,
     },
 }
 
 /// A request to a peer (`struct ibv_send_wr`).
 ///
-/// It borrows what it names until it is posted:
+/// It borrows its memory until it is posted:
 ///
 /// ```compile_fail,E0505
 /// # use erd::verbs::{AddressHandle, Operation, QueuePair, SendFlags, SendRequest};
@@ -115,11 +115,11 @@ pub enum Operation<'a> {
 pub struct SendRequest<'a> {
     /// The program's own number for it, which its completion has.
     pub wr_id: u64,
-    /// Which peer.
+    /// The peer.
     pub to: &'a AddressHandle,
-    /// What is done.
+    /// The operation.
     pub operation: Operation<'a>,
-    /// How it is done.
+    /// Its flags.
     pub flags: SendFlags,
 }
 
@@ -128,6 +128,6 @@ pub struct SendRequest<'a> {
 pub struct ReceiveRequest<'a> {
     /// The program's own number for it, which its completion has.
     pub wr_id: u64,
-    /// Where the message goes, up to 8 pieces.
+    /// Memory for the message, up to 8 pieces.
     pub sg_list: &'a [Sge<'a>],
 }

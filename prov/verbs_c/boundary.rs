@@ -1,4 +1,4 @@
-//! Between C and Rust: errors out, panics in.
+//! The boundary between C and Rust: errors out, panics in.
 
 use crate::verbs::Error;
 use erd_ffi::guard;
@@ -11,7 +11,7 @@ thread_local! {
 
 /// Text of the latest error of this thread; it lives until the next.
 pub(super) fn last_error() -> *const c_char {
-    // A thread that ends has no text any more.
+    // A thread that ends has lost its text.
     LAST_ERROR.try_with(|text| text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
@@ -35,12 +35,12 @@ fn run<R>(name: &str, body: impl FnOnce() -> Result<R, Error>) -> Result<R, c_in
     })
 }
 
-/// The body of a function that answers 0 or an error number.
+/// Runs a function that returns 0 or an error number.
 pub(super) fn status(name: &str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     run(name, body).err().unwrap_or(0)
 }
 
-/// The body of a function that answers a number, or a negative error number.
+/// Runs a function that returns a number, or a negative error number.
 pub(super) fn count(name: &str, body: impl FnOnce() -> Result<usize, Error>) -> c_int {
     match run(name, body) {
         Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
@@ -48,7 +48,7 @@ pub(super) fn count(name: &str, body: impl FnOnce() -> Result<usize, Error>) -> 
     }
 }
 
-/// The body of a function that answers something, or `none` with `errno` set.
+/// Runs a function that returns a value, or `none` with `errno` set.
 pub(super) fn value<R>(name: &str, none: R, body: impl FnOnce() -> Result<R, Error>) -> R {
     run(name, body).unwrap_or_else(|errno| {
         // SAFETY: it is this thread's own.
@@ -57,7 +57,7 @@ pub(super) fn value<R>(name: &str, none: R, body: impl FnOnce() -> Result<R, Err
     })
 }
 
-/// A text of C.
+/// Reads a text of C.
 ///
 /// # Safety
 /// `text` is NULL or a C string that lives as long as `'a`.
@@ -74,7 +74,7 @@ pub(super) unsafe fn text<'a>(
     text.to_str().map(Some).map_err(invalid)
 }
 
-/// A place that may not be NULL.
+/// Checks that a pointer is not NULL.
 pub(super) fn not_null<T>(parameter: &'static str, place: *const T) -> Result<(), Error> {
     if place.is_null() {
         Err(Error::argument(parameter, "NULL", "a place to look at"))
@@ -83,11 +83,10 @@ pub(super) fn not_null<T>(parameter: &'static str, place: *const T) -> Result<()
     }
 }
 
-/// A structure of C that begins with its size, and may be longer than ours.
+/// Reads a structure of C that begins with its size, and may be longer than ours.
 ///
 /// # Safety
-/// `from` is NULL, or points to as many bytes as its first field says, which are 8 at least. All
-/// bytes of a `T` are one.
+/// `from` is NULL, or points to as many bytes as its first field says, which are 8 at least. Any bytes are a valid `T`.
 pub(super) unsafe fn sized<T: Copy>(parameter: &'static str, from: *const T) -> Result<T, Error> {
     not_null(parameter, from)?;
     let ours = size_of::<T>();

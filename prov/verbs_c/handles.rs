@@ -1,15 +1,14 @@
 //! The objects that C knows by handles.
 //!
-//! A handle is 64 bits: the kind of object (8), the generation of its slot (32) and the slot's
-//! index (24). It looks like a pointer to C, and is never followed. One that is NULL, of another
-//! kind, made up or left from an object that is gone finds nothing; a slot has to be used 2^32
-//! times before an old handle finds a new object.
+//! A handle is 64 bits: the kind of object (8), the generation of its slot (32) and the slot's index (24). It looks
+//! like a pointer to C, and nothing dereferences it. A handle that is NULL, of another kind, made up or stale finds
+//! nothing. A slot must be used 2^32 times before an old handle finds a new object.
 //!
-//! Looking an object up takes no lock and allocates nothing. Calls that post or poll stay in the
-//! object's slot to their end ([`Table::with`]), so destroying the object waits for them; others take a
-//! share of the object ([`Table::get`]). `holds` says how.
+//! A look-up takes no lock and allocates nothing. Calls that post or poll hold the object's slot to their end
+//! ([`Table::with`]), so destroying the object waits for them; `holds` has the method. Others take a share of the
+//! object ([`Table::get`]).
 //!
-//! A forked child is told that an object is its parent's before anything of it is looked at.
+//! In a forked child a look-up reports that an object is its parent's before it reads the object.
 
 use super::holds::{self, Hold};
 use erd_sys::process::Process;
@@ -22,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 const CHUNK: usize = 1024;
 /// Chunks of a table.
 const CHUNKS: usize = 1024;
-/// Objects of one kind that can be there at once: 2^20, as many as an AV has addresses.
+/// Most objects of one kind at once: 2^20, as many as an AV has addresses.
 pub(crate) const OBJECTS_MAX: usize = CHUNK * CHUNKS;
 const INDEX_BITS: u32 = 24;
 const KIND_SHIFT: u32 = 56;
@@ -37,17 +36,17 @@ pub(crate) struct Table<T> {
 }
 
 struct Slot<T> {
-    /// [`Process::number`] of who made the object.
+    /// [`Process::number`] of the object's maker.
     owner: AtomicU32,
-    /// Times that the slot was used, changed by who has its index out of [`Vacant`].
+    /// Times that the slot was used. Only the caller that took its index out of [`Vacant`] changes it.
     generation: AtomicU32,
     /// The generation with [`THERE`], or 0.
     there: AtomicU64,
-    /// A share of the object that the slot has; [`Table::take`] takes it out.
+    /// The slot's share of the object; [`Table::take`] takes it out.
     object: AtomicPtr<T>,
 }
 
-/// Why a handle finds nothing.
+/// Reason why a handle finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Missing {
     /// It names no object of its kind.
@@ -64,13 +63,13 @@ struct Vacant {
 }
 
 impl<T> Table<T> {
-    /// An empty table; `kind` is not 0, and no other table's.
+    /// An empty table; `kind` is not 0, and differs from other tables'.
     pub(crate) const fn new(kind: u8) -> Table<T> {
         let vacant = Vacant { freed: Vec::new(), fresh: 0 };
         Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], vacant: Mutex::new(vacant) }
     }
 
-    /// Puts an object in; `None` if [`OBJECTS_MAX`] are there.
+    /// Puts an object in and returns its handle; `None` if [`OBJECTS_MAX`] are there.
     pub(crate) fn insert(&self, object: Arc<T>) -> Option<u64> {
         let index = {
             let mut vacant = self.vacant.lock();
@@ -125,7 +124,7 @@ impl<T> Table<T> {
         Ok(f(unsafe { &*slot.object.load(Ordering::Relaxed) }))
     }
 
-    /// Takes an object out, once no call is in it; its handle finds nothing from now on.
+    /// Takes an object out, once no call holds it; its handle finds nothing from now on.
     pub(crate) fn take(&self, handle: u64) -> Result<Arc<T>, Missing> {
         let (slot, there) = self.slot(handle)?;
         let ours = slot.there.compare_exchange(there, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -140,7 +139,7 @@ impl<T> Table<T> {
         Ok(object)
     }
 
-    /// The slot of a handle, and what is in [`Slot::there`] while its object is.
+    /// The slot of a handle, and the value of [`Slot::there`] while its object exists.
     #[inline]
     fn slot(&self, handle: u64) -> Result<(&Slot<T>, u64), Missing> {
         let index = handle as usize & ((1 << INDEX_BITS) - 1);
@@ -160,7 +159,7 @@ impl<T> Slot<T> {
         Process::numbered(self.owner.load(Ordering::Relaxed))
     }
 
-    /// What a hold knows the slot by.
+    /// Address by which a hold names the slot.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

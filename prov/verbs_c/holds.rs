@@ -13,14 +13,14 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Slots that one call is in at once: a queue pair and an address.
+/// Most slots that one call holds at once: a queue pair and an address.
 const DEPTH: usize = 2;
 /// Looks of a thread that waits for others, before it sleeps between them.
 const LOOKS_AWAKE: u32 = 64;
-/// How long it sleeps.
+/// Its sleep between looks.
 const NAP: Duration = Duration::from_micros(50);
 
-/// What one thread holds.
+/// The slots that one thread holds.
 #[repr(align(64))]
 struct Record {
     /// Addresses of slots, 0 where there is none.
@@ -30,8 +30,8 @@ struct Record {
     process: AtomicU32,
 }
 
-/// Records of all threads, and those that no thread has. Records are never freed, and used again:
-/// there are as many as threads were calling at once.
+/// Records of all threads, and the spare ones. Records are reused and never freed: there are as many as threads were
+/// calling at once.
 static RECORDS: Mutex<Records> = Mutex::new(Records { all: Vec::new(), spare: Vec::new() });
 
 struct Records {
@@ -77,7 +77,7 @@ fn first_hold() -> &'static Record {
     record
 }
 
-/// A slot is held until this is dropped, by the thread that made it.
+/// A hold of a slot, until the thread that made it drops it.
 pub(super) struct Hold {
     record: &'static Record,
     index: usize,
@@ -85,10 +85,10 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Holds `slot`. Whether there still is an object in it is to be looked at afterwards.
+    /// Holds `slot`. The caller then checks whether it still has an object.
     ///
     /// # Panics
-    /// If the thread is in as many slots as a call of ours ever is.
+    /// If the thread holds as many slots as any call of ours.
     #[inline]
     pub(super) fn new(slot: usize, process: Process) -> Hold {
         let record = MINE.get().unwrap_or_else(first_hold);
@@ -111,7 +111,7 @@ impl Drop for Hold {
     }
 }
 
-/// Waits until no call is in `slot`, of whose object was said before that it is gone.
+/// Waits until no call holds `slot`, whose object was marked as gone before.
 pub(super) fn wait(slot: usize) {
     barrier::prepare();
     barrier::heavy();

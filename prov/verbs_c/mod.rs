@@ -35,12 +35,12 @@ static CQS: Table<CompletionQueue> = Table::new(4);
 static QPS: Table<QueuePair> = Table::new(5);
 static AHS: Table<AddressHandle> = Table::new(6);
 
-/// The object behind a handle; `parameter` is what the header calls it.
+/// The object behind a handle; `parameter` is its name in the header.
 fn find<T, H>(table: &Table<T>, parameter: &'static str, handle: *mut H) -> Result<Arc<T>, Error> {
     table.get(handle.addr() as u64).map_err(|why| no_handle(parameter, handle, why))
 }
 
-/// Calls `f` with the object behind a handle, which is not destroyed meanwhile.
+/// Calls `f` with the object behind a handle, which meanwhile cannot be destroyed.
 fn with<T, H, R>(
     table: &Table<T>,
     parameter: &'static str,
@@ -74,7 +74,7 @@ fn publish<T, H>(table: &Table<T>, object: T) -> Result<*mut H, Error> {
     }
 }
 
-/// Takes an object out that nothing needs.
+/// Takes out an object that nothing needs.
 fn remove<T, H>(
     table: &Table<T>,
     parameter: &'static str,

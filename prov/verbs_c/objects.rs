@@ -1,4 +1,4 @@
-//! Devices, protection domains, memory, addresses.
+//! The functions for devices, protection domains, memory and addresses.
 
 use super::boundary::{self, count, not_null, sized, status, value};
 use super::types::{
@@ -15,7 +15,7 @@ use std::sync::Once;
 /// The log goes to standard error, as `FI_LOG_LEVEL` says, unless libfabric is there.
 fn start_log() {
     static START: Once = Once::new();
-    // A subscriber that is there already stays.
+    // An installed subscriber stays.
     START.call_once(|| drop(erd_ffi::log::install()));
 }
 
@@ -62,7 +62,7 @@ fn describe(device: &Device) -> erd_device_info {
     }
 }
 
-/// A text in an array, cut where it does not fit, with its final zero.
+/// A text in an array, cut to fit, with its final zero.
 fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (to, from) in array[..N - 1].iter_mut().zip(text.bytes()) {

@@ -1,4 +1,4 @@
-//! Posting: lists of requests as C links them.
+//! Posting of requests in the lists that C links.
 
 use super::boundary::{not_null, status};
 use super::types::{
@@ -45,7 +45,7 @@ unsafe fn length<W: Linked>(first: *const W) -> usize {
     count
 }
 
-/// Says which request was refused, and why.
+/// Returns the refused request in `bad`, and the error.
 ///
 /// # Safety
 /// `bad` is NULL or writable, and `first` as in [`length`].
@@ -86,7 +86,7 @@ unsafe fn pieces<'a>(list: *const erd_sge, count: u32) -> Result<&'a [Sge<'a>], 
 
 const _: () = assert!(size_of::<erd_sge>() == size_of::<Sge<'_>>());
 
-/// What a request does.
+/// The operation of a request.
 ///
 /// # Safety
 /// The request's list is as long as it says.

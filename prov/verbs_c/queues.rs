@@ -1,4 +1,4 @@
-//! Completion queues and queue pairs.
+//! The functions for completion queues and queue pairs.
 
 use super::boundary::{count, not_null, sized, status, value};
 use super::types::{
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn erd_req_notify_cq(cq: *mut erd_cq) -> c_int {
     status("erd_req_notify_cq", || {
         let cq = find(&CQS, "cq", cq)?;
         if cq.req_notify()? == Notify::Ready {
-            // Who sleeps now is to wake at once.
+            // Present sleepers must wake at once.
             cq.wake();
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! Sequences of calls that an input chooses, with handles that are right, foreign, stale, NULL or made
-//! up, structures of wrong sizes, several devices, and a second thread now and then. Every answer is
-//! one that the man pages name, no request ends twice, and the library is as good as new afterwards.
+//! Random sequences of calls, with handles that are right, foreign, stale, NULL or made up, structures of wrong sizes,
+//! several devices, and a second thread now and then. Every result is one that the man pages name, no request ends
+//! twice, and the library is as good as new afterwards.
 //!
-//! Memory is given back as soon as the pages allow it, lists and names when a call returns: a
-//! sanitizer sees who looks at it later. The tests and the fuzz target `calls` run this.
+//! It frees memory as soon as the man pages allow it, lists and names when a call returns, so a sanitizer catches late
+//! reads. The tests and the fuzz target `calls` run this.
 
 use super::types::*;
 use super::*;
@@ -20,7 +20,7 @@ const QPS_MAX: usize = 6;
 const CONTEXTS_MAX: usize = 3;
 /// Memory of a registration, in words.
 const REGION_WORDS: usize = 1024;
-/// What any function may answer.
+/// Results that any function may return.
 const ANSWERS: [c_int; 8] = [
     0,
     libc::EINVAL,
@@ -54,16 +54,16 @@ const HOSTS: [&CStr; 8] = [
     c"",
 ];
 
-/// What a sequence did.
+/// The deeds of a sequence, in numbers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Did {
-    /// Calls that posted all they were given.
+    /// Calls that posted all their requests.
     pub posted: usize,
     /// Completions of requests of the sequence.
     pub completed: usize,
 }
 
-/// Memory that the library may look at until a request is done.
+/// Memory that the library may read until a request is done.
 struct Lent {
     qp: usize,
     _pieces: Vec<Box<[u8]>>,
@@ -95,7 +95,7 @@ struct Sequence<'a> {
 /// Runs the sequence that `input` chooses.
 ///
 /// # Panics
-/// What a call answers is not as documented.
+/// If a call's result is not as documented.
 pub fn run(input: &[u8]) -> Did {
     let mut sequence = Sequence {
         input,
@@ -180,7 +180,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// What most calls need.
+    /// Makes the objects that most calls need.
     fn begin(&mut self) {
         self.open(c"127.0.0.1", &[QUICK]);
         let context = self.contexts[0];
@@ -301,7 +301,7 @@ impl Sequence<'_> {
     }
 
     fn create_qp_of(&mut self, pd: *mut erd_pd, attr: &erd_qp_init_attr) {
-        // As long as it says, and no byte more; what a newer header has behind ours is zero.
+        // As long as it says, and no byte more; fields of a newer header are zero.
         let mut given = vec![0_u8; attr.size].into_boxed_slice();
         // SAFETY: every byte of it has a value.
         let bytes = unsafe {
@@ -401,7 +401,7 @@ impl Sequence<'_> {
     fn post_ring(&mut self, qp: *mut erd_qp, mut requests: Vec<erd_send_wr>) {
         let first = requests.as_ptr();
         for wr in &mut requests {
-            // What it names is copied. Each number is that of many requests, of which some may fail.
+            // Its memory is copied. Many requests share each number, and some may fail.
             wr.send_flags = SEND_INLINE;
         }
         let last = requests.len() - 1;
@@ -438,7 +438,7 @@ impl Sequence<'_> {
         self.posted(rc, ids, inline, bad);
     }
 
-    /// What was refused is given back at once, and what was copied.
+    /// Frees memory of refused and of copied requests at once.
     fn posted(&mut self, rc: c_int, ids: Vec<u64>, inline: Vec<bool>, bad: Option<usize>) {
         answered(rc);
         self.did.posted += usize::from(rc == 0);
@@ -452,7 +452,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// Polls, and gives back what is done.
+    /// Polls, and frees memory of completed requests.
     fn look(&mut self) {
         let (cq, pd) = (self.any(|all| &all.cqs), self.any(|all| &all.pds));
         let room = self.below(6);
@@ -499,7 +499,7 @@ impl Sequence<'_> {
         self.did.completed += 1;
     }
 
-    /// What needs no object of the right kind.
+    /// Calls functions that need no object of the right kind.
     fn ask(&mut self) {
         let room = self.below(3);
         // SAFETY: every byte is a value of it.
@@ -571,7 +571,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// What is gone is taken for right no longer, but stays among the handles that ever were.
+    /// Destroys an object: it leaves the valid ones, but stays among the handles that ever were.
     fn end<T>(
         &mut self,
         object: *mut T,
@@ -591,7 +591,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// Nobody may look at the memory of an object that is gone.
+    /// Frees the memory lent to an object that is gone: nobody may read it now.
     fn give_back(&mut self, object: usize) {
         self.registered.remove(&object);
         let of_it = self.lent.iter().filter(|(_, lent)| lent.qp == object);
@@ -602,7 +602,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// In this order nothing is in use.
+    /// Ends all objects, in an order in which none is in use.
     fn end_all(&mut self) {
         macro_rules! end {
             ($($objects:ident $destroy:ident),*) => {$(
@@ -699,7 +699,7 @@ impl Others {
     }
 }
 
-/// Whatever a sequence did, others do not suffer.
+/// A sequence never harms other queue pairs.
 fn others_still_talk() {
     static OTHERS: Mutex<Option<Others>> = Mutex::new(None);
     OTHERS.lock().expect("no test failed before").get_or_insert_with(Others::open).talk();

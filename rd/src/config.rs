@@ -112,7 +112,7 @@ fn check_paths(paths: u16) -> Result<(), ConfigError> {
     if fits { Ok(()) } else { Err(ConfigError::Paths(paths)) }
 }
 
-/// The segments to seal (protocol.md §2.3), by length of their payload.
+/// Segments to seal (protocol.md §2.3), by length of their payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seals {
     /// The shortest.
@@ -121,7 +121,7 @@ pub struct Seals {
     pub most_bytes: u16,
 }
 
-/// The error in a [`Config`].
+/// Error in a [`Config`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// See the text.

@@ -68,7 +68,7 @@ pub enum Verdict {
     NoBuffer,
 }
 
-/// The reason why an operation failed.
+/// Reason why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpError {
     /// The peer did not answer within the deadline (protocol.md §7.3).
@@ -96,7 +96,7 @@ pub enum OpError {
 pub struct Remote {
     /// The peer that asks.
     pub peer: PeerId,
-    /// The address at which that peer has proven to receive.
+    /// Address at which that peer has proven to receive.
     pub name: SocketAddr,
     /// The memory. The host checks every access.
     pub targets: Targets,
@@ -113,7 +113,7 @@ pub enum Operand<'a> {
     Kept(RecvToken),
 }
 
-/// The reason why a session ended.
+/// Reason why a session ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
     /// See [`OpError`]; every operation of the session fails with it.

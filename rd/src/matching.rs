@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 use slab::Slab;
 
-/// The messages that a receive takes.
+/// Messages that a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pattern<S> {
     /// Only from this source; from any when `None`.

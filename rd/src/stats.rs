@@ -2,7 +2,7 @@
 
 use crate::wire::remote::{REFUSALS, Refusal};
 
-/// The reason for dropping a received packet (protocol.md §8).
+/// Reason for dropping a received packet (protocol.md §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum DropReason {

@@ -1,4 +1,4 @@
-//! Numbers of the pieces of a network.
+//! Id numbers of a network's links, switches and hosts.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

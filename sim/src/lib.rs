@@ -1,12 +1,11 @@
 //! A packet-level network simulator that runs the erd protocol engine itself in virtual time.
 //!
-//! The pieces know nothing of each other's insides, so that whole fabrics can be built of them:
-//! a [`link::Link`] queues, marks, trims, loses and delays packets; a [`switch::Switch`] picks the
-//! link on which a packet leaves; a [`host::SimHost`] runs one [`erd_rd::Endpoint`], by
-//! the loop that also runs it in the library, over a [`port::SimPort`];
-//! [`network::Network`] joins them and runs the events. [`topology`] builds networks,
-//! [`scenario`] runs flows over them and measures, [`trial`] breaks paths and measures how traffic
-//! reacts, [`tables`] prints what the repository keeps under `sim/tables`.
+//! The pieces do not know each other's internals, so they combine to whole fabrics: a [`link::Link`] queues, marks,
+//! trims, loses and delays packets; a [`switch::Switch`] picks the link on which a packet leaves; a [`host::SimHost`]
+//! runs one [`erd_rd::Endpoint`], by the loop that also runs it in the library, over a [`port::SimPort`];
+//! [`network::Network`] joins them and runs the events. [`topology`] builds networks, [`scenario`] runs flows over them
+//! and measures, [`trial`] breaks paths and measures how traffic reacts, [`tables`] prints what the repository keeps
+//! under `sim/tables`.
 //!
 //! Nothing depends on the machine: one seed gives one run, to the last event.
 #![deny(unsafe_code)]

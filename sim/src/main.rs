@@ -1,4 +1,4 @@
-//! Prints the simulator's tables.
+//! The program that prints the simulator's tables.
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};

@@ -1,4 +1,4 @@
-//! Depth of a queue over time.
+//! A meter of a queue's depth over time.
 
 use crate::time::Picos;
 

@@ -1,4 +1,4 @@
-//! Endless flows over a bottleneck, and what they reach.
+//! Scenarios: endless flows over a bottleneck, and the measurement of their results.
 
 use crate::host::Source;
 use crate::ids::{HostId, LinkId};

@@ -1,4 +1,4 @@
-//! Switches: which link a packet leaves on.
+//! Switches: the choice of the link on which a packet leaves.
 
 use crate::ids::{HostId, LinkId};
 use crate::packet::Packet;

@@ -1,5 +1,5 @@
-//! The tables that the repository keeps under `sim/tables`: what each scheme reaches. A test holds
-//! them against the simulator, so that a change of a controller shows as a difference.
+//! The tables under `sim/tables`, with the results of each scheme. A test compares them with the simulator, so a change
+//! of a controller shows as a difference.
 
 use crate::link::{Health, Jitter};
 use crate::scenario::{Outcome, Scenario, Start};

@@ -1,5 +1,5 @@
-//! Virtual time. Packets take fractions of a nanosecond on fast links, so the simulator counts
-//! picoseconds; the engine is given whole nanoseconds.
+//! Virtual time. Packets take fractions of a nanosecond on fast links, so the simulator counts picoseconds; the engine
+//! gets whole nanoseconds.
 
 use erd_rd::Nanos;
 

@@ -1,4 +1,4 @@
-//! Networks.
+//! Network topologies.
 
 use crate::host::SimHost;
 use crate::ids::name_of;

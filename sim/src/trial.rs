@@ -1,4 +1,4 @@
-//! Paths that slow down, lose packets or die, and how soon the traffic reacts.
+//! Trials: paths that slow down, lose packets or die, and the time until the traffic reacts.
 
 use crate::ids::LinkId;
 use crate::link::Health;

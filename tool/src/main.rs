@@ -33,7 +33,7 @@ struct Cli {
 enum Command {
     /// Show interfaces, RDMA devices, what the kernel grants, settings, and what would be chosen
     Info(InfoArgs),
-    /// Check this host and environment, and say how to mend what is amiss
+    /// Check this host and environment, and say how to repair what is wrong
     Doctor(DoctorArgs),
     /// Watch the flows of all processes of this host
     Top(TopArgs),

@@ -7,7 +7,7 @@ use erd::verbs::{
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// Where `erd serve` is unless told otherwise.
+/// The default port of `erd serve`.
 pub const PORT: u16 = 7471;
 /// Longest message that it takes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -15,14 +15,14 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const HEADER_BYTES: usize = 16;
 
 const MAGIC: [u8; 4] = *b"erdt";
-/// How long to poll before sleeping: an answer comes sooner, and a sleeper wakes late.
+/// Time to poll before sleeping: an answer comes sooner, and a sleeper wakes late.
 const POLLING: Duration = Duration::from_millis(2);
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// To be answered by an [`Kind::Echo`] as long as itself.
+    /// Needs a [`Kind::Echo`] of the same length.
     Ping = 1,
     /// The answer.
     Echo = 2,
@@ -34,7 +34,7 @@ pub enum Kind {
     Count = 5,
 }
 
-/// How a message begins.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
@@ -66,7 +66,7 @@ impl Header {
         message
     }
 
-    /// `None` for what is no message of ours.
+    /// `None` for foreign messages.
     #[must_use]
     pub fn read(message: &[u8]) -> Option<Header> {
         let (head, _) = message.split_first_chunk::<HEADER_BYTES>()?;
@@ -80,7 +80,7 @@ impl Header {
     }
 }
 
-/// One end of a talk.
+/// One end of a conversation.
 pub struct Side {
     pub pd: ProtectionDomain,
     pub qp: OwningQueuePair,
@@ -89,11 +89,10 @@ pub struct Side {
 }
 
 impl Side {
-    /// A queue pair on `device` for so many sends at a time, 0 for as many as are usual; port 0 takes a
-    /// free one.
+    /// A queue pair on `device` for so many sends at a time, 0 for the default; port 0 takes a free one.
     ///
     /// # Errors
-    /// A setting that is not valid, a port that is taken.
+    /// A setting that is not valid, or a taken port.
     pub fn open(
         device: &Device,
         options: &ContextOptions,
@@ -109,13 +108,12 @@ impl Side {
     /// Sends a message.
     ///
     /// # Errors
-    /// What the library says; a queue that is full.
+    /// The library's error, such as a full queue.
     pub fn send(&self, to: &AddressHandle, message: Vec<u8>) -> Result<()> {
         Ok(self.qp.send(0, to, message, None).map_err(|refused| refused.error)?)
     }
 
-    /// Waits until something is done or the time is over: polling at first, as who wants short times
-    /// does.
+    /// Waits for a completion or the end of the time: it polls at first, like programs that need short latencies.
     ///
     /// # Errors
     /// The queue pair failed.
@@ -134,7 +132,7 @@ impl Side {
     }
 }
 
-/// Refuses a request that failed, with what may be the matter.
+/// Error of a failed request, with the probable reason.
 ///
 /// # Errors
 /// It failed.
@@ -148,7 +146,7 @@ pub fn check(done: Done, server: SocketAddr) -> Result<Done> {
 /// The address of a server: `host`, `host:port`, an address, or `[address]:port`.
 ///
 /// # Errors
-/// The resolver knows none.
+/// If the resolver knows none.
 pub fn resolve(server: &str) -> Result<SocketAddr> {
     if let Ok(address) = server.parse() {
         return Ok(address);
@@ -161,7 +159,7 @@ pub fn resolve(server: &str) -> Result<SocketAddr> {
         None => (server, PORT),
     };
     let found = (host, port).to_socket_addrs().with_context(|| format!("looking up {host}"))?;
-    // The resolver's first may be of a family that the server is not on; IPv4 is the likelier.
+    // The resolver's first may be of the wrong family for the server; IPv4 is more likely.
     found.min_by_key(SocketAddr::is_ipv6).with_context(|| format!("{host} has no address"))
 }
 

@@ -1,4 +1,4 @@
-//! `erd ping`: round trips on each path to a host, and what the network did to the packets.
+//! `erd ping`: round trips on each path to a host, and the fate of its packets.
 
 use crate::peer::{self, Header, Kind, Side};
 use crate::system::{System, host};
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait for an answer. Packets are repeated, so one that is late was lost more than once.
+/// Longest wait for an answer. The engine repeats packets, so a late one was lost more than once.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// One path: a send socket of its own.
@@ -25,17 +25,17 @@ struct Path {
     rtts_ns: Vec<u64>,
 }
 
-/// What became of a path's pings.
+/// Results of a path's pings.
 #[derive(Debug, Serialize)]
 struct Told {
     path: usize,
     sent: u32,
     answered: usize,
-    /// As this program saw it, from call to completion.
+    /// Round trips from call to completion.
     min_ns: u64,
     median_ns: u64,
     max_ns: u64,
-    /// As the engine estimates it, without the time that the peer held the packets.
+    /// The engine's estimate, without the time that the peer held the packets.
     network_ns: u64,
     /// Packets sent again.
     repeated: u64,
@@ -44,7 +44,7 @@ struct Told {
     carrier: String,
 }
 
-/// Pings; whether all were answered.
+/// Pings; returns whether all were answered.
 ///
 /// # Errors
 /// The host is not known, no interface leads to it, or nobody serves there.

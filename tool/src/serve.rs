@@ -1,4 +1,4 @@
-//! `erd serve`: the other end of `erd ping` and `erd perf`.
+//! `erd serve`: the server for `erd ping` and `erd perf`.
 
 use crate::ServeArgs;
 use crate::peer::{HEADER_BYTES, Header, Kind, MESSAGE_BYTES_MAX, Side};
@@ -9,26 +9,26 @@ use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Messages that may be on their way to memory.
+/// Receives posted for messages.
 const RECEIVES: usize = 64;
-/// Peers that are remembered. When there are more, all are forgotten, and counted again.
+/// Most peers kept. When there are more, all are dropped, and counted again.
 const PEERS_MAX: usize = 1024;
-/// Answers under way, of 1 MiB at most: what hosts that take no answers can have this one keep.
+/// Most answers under way, of 1 MiB at most: this bounds the memory that hosts which take no answers can claim.
 const SENDS_MAX: u32 = 256;
-/// How long to sleep without a message, before sleeping again.
+/// Longest sleep without a message.
 const SLEEP: Duration = Duration::from_secs(3600);
 
-/// What is known of who talks to us.
+/// State of a client.
 struct Peer {
     handle: AddressHandle,
-    /// Bytes of data that came.
+    /// Bytes of data received.
     bytes: u64,
 }
 
 /// Serves until it is killed.
 ///
 /// # Errors
-/// The interface cannot be used, or the port is taken.
+/// If the interface is unusable, or the port is taken.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let device = match &args.interface {
         Some(name) => Device::find(name)?,
@@ -53,8 +53,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
 }
 
-/// Answers a message, if it asks for that. What cannot be answered is left: who asked asks again or
-/// gives up.
+/// Answers a message, if it asks for that. If it cannot, the client asks again or gives up.
 fn answer(side: &Side, peers: &mut HashMap<SocketAddr, Peer>, done: &Done) -> Result<()> {
     let message = done.bytes();
     let header = Header::read(message).filter(|_| done.completion.is_ok());

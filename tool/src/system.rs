@@ -39,7 +39,7 @@ impl System {
         System::below(&root)
     }
 
-    /// Where a file of this host, named by its absolute path, is.
+    /// Path of a file that has this absolute path on the host.
     #[must_use]
     pub fn path(&self, file: impl AsRef<Path>) -> PathBuf {
         let file = file.as_ref();

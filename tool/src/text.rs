@@ -1,4 +1,4 @@
-//! Numbers and tables for people.
+//! Formatting of numbers and tables for people.
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// A number with three significant digits and its unit: 4.19 MB.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let (mut value, mut at) = (value, 0);
-    // Not 1000 kB, which rounding would make of 999.7 kB.
+    // Avoid 1000 kB, the rounding of 999.7 kB.
     while value >= step * 0.9995 && at + 1 < units.len() {
         value /= step;
         at += 1;
@@ -54,7 +54,7 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// How long ago something was, in whole units.
+/// The age of an event, in whole units.
 #[must_use]
 pub fn age(ns: u64) -> String {
     match ns / 1_000_000_000 {
@@ -64,8 +64,8 @@ pub fn age(ns: u64) -> String {
     }
 }
 
-/// What may be shown in a terminal of a text that another process made: nothing that moves the cursor,
-/// turns the line around or takes another width than one column.
+/// Another process's text, safe for a terminal: without characters that move the cursor, reverse the line or take more
+/// or less than one column.
 #[must_use]
 pub fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
@@ -80,7 +80,7 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Writes to standard output. Who reads it may stop early, as `head` does.
+/// Writes to standard output. Its reader may stop early, as `head` does.
 ///
 /// # Errors
 /// Any other failure.

@@ -13,7 +13,7 @@ use std::time::Duration;
 const SHORT_SEEDS: u32 = 500;
 /// Seeds that the full tier tries.
 const FULL_SEEDS: u32 = 10_000;
-/// How long many threads work at once, beside what `cargo test` gives them over loopback's datagrams.
+/// Duration of the stress test with many threads, beside its run in `cargo test` over loopback's datagrams.
 const STRESS_SECONDS: &str = "5";
 
 /// Adds the steps.
@@ -37,7 +37,7 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     report.step("licences and duplicates", |log| deps::check(layout, log));
     report.step("cargo test", |log| {
         let job = layout.cargo(&["test", "--workspace", "--no-fail-fast"]);
-        // Named headers have to be there: without them their comparison would be skipped.
+        // Named headers must exist: without them the test would skip their comparison.
         let include = std::env::var_os("ERD_FABRIC_INCLUDE").unwrap_or("/usr/include".into());
         count_tests(job.env("ERD_FABRIC_INCLUDE", include).finish(log)?)
     });
@@ -50,7 +50,7 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     report.step("mutants of the protocol", |log| {
         let job = optimised(layout.cargo(&["test", "--package", "erd-world", "--test", "mutants"]));
         let job = job.args(["--features", "mutants", "--", "--nocapture"]);
-        // All are hunted, whatever the caller's own environment says.
+        // All mutants are hunted, whatever the caller's own environment says.
         let output = job.env("MUTANTS_ONLY", "").run(log)?;
         let is_found =
             |line: &&str| [" found with seed ", " found by "].iter().any(|how| line.contains(how));

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// Acknowledgements before those that are counted, and as many that are.
 const ACKS: u64 = 20_000;
-/// What is counted in most columns: acknowledgement handling and path choice, with all that they call.
+/// The functions counted in most columns: acknowledgement handling and path choice, with all their calls.
 const HANDLING: &[&str] = &["on_ack", "next_path"];
-/// What the engine asks a controller besides, for each burst.
+/// The engine's other calls of a controller, for each burst.
 const ASKING: &[&str] = &["on_sent", "window_bytes", "pace_bytes_per_s"];
 
 /// Paths, network and calls of a column.
@@ -35,7 +35,7 @@ const COLUMNS: [Column; 5] = [
 /// Counts and prints a table.
 ///
 /// # Errors
-/// What is needed is missing, or the program fails.
+/// If something needed is missing, or the program fails.
 pub fn run(layout: &Layout) -> Result<()> {
     setup::packages(layout, setup::TEST_PACKAGES)?;
     let log = layout.logs.join("cost.log");

@@ -7,7 +7,7 @@ use erd_e2e::mpi::{Kind, Mpi};
 use erd_e2e::pingpong::PingPong;
 use erd_e2e::{report, setup};
 
-/// What has to be installed.
+/// Packages to install.
 const DEBIAN_PACKAGES: &[&str] =
     &["gcc", "libc6-dev", "libfabric-dev", "libfabric-bin", "python3", "python3-venv"];
 /// Sizes of the ping-pong, and the iterations of each.
@@ -18,7 +18,7 @@ const BANDWIDTH: &[(u64, u64)] = &[(65_536, 5000), (1_048_576, 1000), (8_388_608
 /// Runs the demonstration.
 ///
 /// # Errors
-/// The first thing that does not work.
+/// The first failure.
 pub fn run(layout: &Layout) -> Result<()> {
     setup::packages(layout, DEBIAN_PACKAGES)?;
     setup::build_provider(layout)?;

@@ -1,4 +1,4 @@
-//! Licences of the dependencies, and that none is there twice, from what cargo knows of them.
+//! Checks of the dependencies, from cargo's metadata: their licences, and that none is there twice.
 //!
 //! cargo-deny checks this too, but a fresh machine with two cores takes 3 to 6 minutes to build it.
 
@@ -44,7 +44,7 @@ pub fn check(layout: &Layout, log: &Path) -> Result<Done> {
     Done::one(format!("{} packages", packages.len()))
 }
 
-/// All packages of the workspace and how they depend on each other, as cargo tells it.
+/// All packages of the workspace and their dependencies, from cargo.
 ///
 /// # Errors
 /// cargo fails or is silent.
@@ -62,10 +62,10 @@ pub fn metadata(layout: &Layout, log: &Path) -> Result<(Metadata, Resolve)> {
     Ok((metadata, resolve))
 }
 
-/// The triple that the compiler builds for by itself, such as `x86_64-unknown-linux-gnu`.
+/// The compiler's default target triple, such as `x86_64-unknown-linux-gnu`.
 ///
 /// # Errors
-/// rustc does not tell.
+/// If rustc does not report it.
 pub fn host(layout: &Layout, log: &Path) -> Result<String> {
     let text = layout.rustc(&["-vV"], log)?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));

@@ -1,5 +1,5 @@
-//! Counts the lines of production code: Rust without tests, comments and blank lines. What single items
-//! have for tests alone, outside modules of tests, is counted.
+//! Counts the lines of production code: Rust without tests, comments and blank lines. It counts single items for tests
+//! outside of test modules.
 
 use anyhow::{Context, Result, ensure};
 use erd_e2e::layout::Layout;

@@ -10,10 +10,10 @@ use erd_e2e::programs::Suite;
 use erd_e2e::report::{Done, Report};
 use erd_e2e::{mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm};
 
-/// Runs the tier that `args` asks for; whether nothing failed.
+/// Runs the tier in `args`; returns whether nothing failed.
 ///
 /// # Errors
-/// What is needed cannot be installed.
+/// If something needed cannot be installed.
 pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     let mut report = Report::new(&layout.logs, args.only.clone(), args.list);
     let provider = Provider::new(layout, ERD);
@@ -62,7 +62,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     Ok(report.close())
 }
 
-/// What the programs need, whatever `--only` asks for.
+/// The needs of the programs, whatever `--only` selects.
 fn prepare(report: &mut Report, layout: &Layout) -> bool {
     let environments = report.needed("MPI environments", |_| {
         for kind in KINDS {

@@ -8,7 +8,7 @@ use erd_e2e::vm::{self, Machine};
 use std::fs;
 use std::time::Duration;
 
-/// Runs what the command line asks for. `PROVIDERS` in its environment is where a built provider is.
+/// Runs the commands or the script. `PROVIDERS` in their environment is the path of a built provider.
 ///
 /// # Errors
 /// A machine that does not start, a script that fails to end in time.
@@ -29,7 +29,7 @@ pub fn run(layout: &Layout, args: &VmArgs) -> Result<bool> {
     Ok(ran.status == 0)
 }
 
-/// A script that runs one command for each device, the second when the first had time to begin.
+/// A script that runs one command for each device, the second once the first had time to begin.
 fn pair(left: &str, right: &str) -> String {
     format!(
         "( {left}\n) > $OUT/left 2>&1 &\nleft=$!\nsleep 2\n( {right}\n) > $OUT/right 2>&1\nright=$?\n\

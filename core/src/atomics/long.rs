@@ -43,7 +43,7 @@ impl Number for Long {
 }
 
 impl Long {
-    /// The number at `at`; zero beyond the end.
+    /// Number at `at`; zero beyond the end.
     fn read(bytes: &[u8], at: usize) -> Long {
         let mut whole = [0; BYTES];
         if let Some(part) = bytes.get(at..at + BYTES) {

@@ -84,7 +84,7 @@ impl Entries {
         }
     }
 
-    /// The name of an address in completions: see [`Table::name`].
+    /// Name of an address in completions: see [`Table::name`].
     pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
         match self {
             Entries::Own(table) => table.name(addr, users_own),

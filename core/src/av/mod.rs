@@ -98,7 +98,7 @@ impl AddressVector {
         av
     }
 
-    /// The objects that need the AV.
+    /// Objects that need the AV.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users
@@ -158,7 +158,7 @@ impl AddressVector {
         fi_addr & (PeerIndex::MAX >> self.rx_ctx_bits)
     }
 
-    /// The index of `addr`, or the user's own name for it, or [`NOWHERE`].
+    /// Index of `addr`, or the user's own name for it, or [`NOWHERE`].
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> PeerIndex {
         self.table.read().name(&addr, self.user_ids).unwrap_or(NOWHERE)

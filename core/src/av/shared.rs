@@ -46,7 +46,7 @@ impl Shared {
     /// The addresses called `name`, with room for `count` if they are new.
     ///
     /// # Errors
-    /// The error of opening them.
+    /// Error of opening them.
     pub fn open(
         name: &str,
         count: usize,
@@ -93,7 +93,7 @@ impl Shared {
         FI_ADDRS + self.room + index * ENTRY_WORDS
     }
 
-    /// The number of addresses, limited to the room: another process may have broken the count.
+    /// Number of addresses, limited to the room: another process may have broken the count.
     fn count(&self) -> usize {
         usize::try_from(self.load(COUNT)).unwrap_or(0).min(self.room)
     }
@@ -192,7 +192,7 @@ impl Shared {
         (uses > 0).then_some(addr)
     }
 
-    /// The name of an address in completions.
+    /// Name of an address in completions.
     pub fn name(&self, addr: &SocketAddr) -> Option<u64> {
         let index = self.find(addr)?;
         self.get(index.into()).map(|_| index.into())

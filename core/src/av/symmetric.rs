@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The number of addresses; `None` if that overflows.
+    /// Number of addresses; `None` if that overflows.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
         usize::try_from(self.nodes.checked_mul(self.services)?).ok()

@@ -113,7 +113,7 @@ impl Table {
         self.entries.get(index)?.as_ref().map(|entry| entry.addr)
     }
 
-    /// The name of an address in completions: the user's, or else its index, unless all names are `users_own`.
+    /// Name of an address in completions: the user's, or else its index, unless all names are `users_own`.
     #[must_use]
     pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
         let index = self.find(addr)?;

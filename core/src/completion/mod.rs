@@ -73,7 +73,7 @@ impl CompletionQueue {
         )
     }
 
-    /// The objects that need the queue.
+    /// Objects that need the queue.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users

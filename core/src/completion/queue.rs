@@ -39,10 +39,10 @@ pub struct Entry {
 // SAFETY: the pointers are the application's; nothing here reads through them.
 unsafe impl Send for Entry {}
 
-/// The fields of an error entry beyond an [`Entry`].
+/// Fields of an error entry beyond an [`Entry`].
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The cause of the failure.
+    /// Cause of the failure.
     pub cause: Cause,
     /// Bytes that did not fit the buffer.
     pub overflow_bytes: usize,
@@ -58,7 +58,7 @@ pub type Account = Arc<AtomicU32>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AccountId(u32);
 
-/// The reason why nothing was read.
+/// Reason why nothing was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nothing {
     /// No entry is there.

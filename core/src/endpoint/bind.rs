@@ -22,7 +22,7 @@ impl Endpoint {
     /// allows.
     ///
     /// # Errors
-    /// The error of the binding.
+    /// Error of the binding.
     pub fn attach(self: &Arc<Self>, what: Bound<'_>, ctx: u8) -> Result<(), Error> {
         let mut state = self.lock();
         let bindings = match &mut *state {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Flags of counters that count other operations than sends and receives.
 const REMOTE_FLAGS: Flags = Flags::REMOTE.union(Flags::READ).union(Flags::WRITE);
 
-/// The bindings of an endpoint before it is enabled.
+/// Bindings of an endpoint before it is enabled.
 #[derive(Default)]
 pub struct Bindings {
     pub(super) av: Option<(Arc<AddressVector>, Use)>,
@@ -88,7 +88,7 @@ pub(super) fn watches_of(direction: &Direction) -> impl Iterator<Item = *const W
     cq.into_iter().chain(counters.into_iter().flatten())
 }
 
-/// The completion of sends and of receives.
+/// Completion of sends and of receives.
 pub(super) type Both<'a> = (&'a mut Direction, &'a mut Direction);
 
 pub(super) fn bind_cq(

@@ -15,14 +15,14 @@ use erd_rd::{PeerId, PostError, Target, Targets};
 use erd_types::mutants::{Mutant, mutant};
 use std::ffi::c_void;
 
-/// The use of the bytes in an operation's buffers.
+/// Use of the bytes in an operation's buffers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Payload {
     /// A message carries them.
     Sent,
     /// A write carries them.
     Written,
-    /// The buffers of a read or an atomic operation, copied elsewhere.
+    /// Buffers of a read or an atomic operation, copied elsewhere.
     Other,
 }
 
@@ -103,7 +103,7 @@ impl<O: Outside> Driver<O> {
     /// [`Driver::posted`] copies the `payload` of a message or write, if the application need not wait for it.
     ///
     /// # Errors
-    /// The reason why no place was taken.
+    /// Reason why no place was taken.
     pub(super) fn admit(
         &mut self,
         call: &Call,
@@ -181,7 +181,7 @@ impl<O: Outside> Driver<O> {
     /// Checks a call of `len_bytes`, without taking a place.
     ///
     /// # Errors
-    /// The reason for refusing it.
+    /// Reason for refusing it.
     pub(super) fn check(&self, call: &Call, len_bytes: u64) -> Result<(), Error> {
         if !self.host.tx_of(call.ctx).is_bound() && self.owed.is_none() {
             return Err(Error::NoQueue);
@@ -203,7 +203,7 @@ impl<O: Outside> Driver<O> {
     /// wait for the copy.
     ///
     /// # Errors
-    /// The reason why nothing was posted.
+    /// Reason why nothing was posted.
     pub(super) fn posted(
         &mut self,
         now: u64,

@@ -53,11 +53,11 @@ pub(super) struct Done {
 #[derive(Default)]
 pub(super) struct Direction {
     pub cq: Option<BoundCq>,
-    /// The counter of messages.
+    /// Counter of messages.
     pub cntr: Option<BoundCntr>,
-    /// The counter of reads: ours, or peers' reads of our memory.
+    /// Counter of reads: ours, or peers' reads of our memory.
     pub reads: Option<BoundCntr>,
-    /// The counter of writes, likewise.
+    /// Counter of writes, likewise.
     pub writes: Option<BoundCntr>,
     /// Completions of the present call, pushed under one lock at its end.
     pub done: Vec<Done>,
@@ -194,7 +194,7 @@ impl Direction {
     }
 }
 
-/// The fields of a completion.
+/// Fields of a completion.
 #[derive(Clone, Copy)]
 pub(super) struct Report {
     pub context: *mut c_void,

@@ -54,7 +54,7 @@ pub struct EpConfig {
 }
 
 impl EpConfig {
-    /// The attributes of a queue pair: it receives from anyone, and completions name the sender.
+    /// Attributes of a queue pair: it receives from anyone, and completions name the sender.
     pub fn for_queue_pair(number: u32, tx_size: usize, rx_size: usize) -> EpConfig {
         EpConfig {
             tx_size,

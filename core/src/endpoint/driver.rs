@@ -107,7 +107,7 @@ impl<O: Outside> Driver<O> {
     /// The peer at `fi_addr`.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// Reason why there is none.
     pub fn peer_at(&mut self, fi_addr: PeerIndex) -> Result<PeerId, Error> {
         let index = usize::try_from(fi_addr).map_err(|_| Error::Invalid)?;
         if let Some(Some(peer)) = self.peers.get(index) {
@@ -202,7 +202,7 @@ impl<O: Outside> Driver<O> {
         }
     }
 
-    /// The index of a peer in the AV, or [`NOWHERE`].
+    /// Index of a peer in the AV, or [`NOWHERE`].
     pub(super) fn source_of(&mut self, peer: PeerId) -> PeerIndex {
         let index = peer.index as usize;
         if let Some(Some((generation, fi_addr))) = self.sources.get(index)
@@ -249,7 +249,7 @@ impl<O: Outside> Driver<O> {
     }
 }
 
-/// The error of a refused post.
+/// Error of a refused post.
 pub(super) fn refusal(error: PostError) -> Error {
     match error {
         PostError::Full => Error::Again,

@@ -32,7 +32,7 @@ impl Endpoint {
     /// `fi_enable`.
     ///
     /// # Errors
-    /// The reason why it failed; the endpoint is unchanged then.
+    /// Reason why it failed; the endpoint is unchanged then.
     pub fn enable(self: &Arc<Self>) -> Result<(), Error> {
         let mut state = self.lock();
         let State::Setup(setup) = &mut *state else {
@@ -69,7 +69,7 @@ impl Endpoint {
     }
 }
 
-/// The parts to open before an endpoint runs.
+/// Parts to open before an endpoint runs.
 struct Parts {
     engine: Engine,
     tx: Arc<TxSockets>,
@@ -111,7 +111,7 @@ impl Parts {
     }
 }
 
-/// The parts of a driver.
+/// Parts of a driver.
 pub struct Made<O: Outside> {
     /// The engine, with the address that the port receives at.
     pub engine: Engine,
@@ -119,7 +119,7 @@ pub struct Made<O: Outside> {
     pub carriers: Carriers<O>,
     /// The name of the engine's congestion control.
     pub scheme: &'static str,
-    /// The attributes of the endpoint.
+    /// Attributes of the endpoint.
     pub config: EpConfig,
     /// The address vector and the queues.
     pub bindings: Bindings,
@@ -230,12 +230,12 @@ impl Driver {
 /// The receive socket of a new endpoint.
 ///
 /// # Errors
-/// The reason why it could not be bound.
+/// Reason why it could not be bound.
 pub(super) fn bind_socket(domain: &Domain, at: SocketAddr) -> Result<RxSocket, Error> {
     RxSocket::bind(at, &domain.port_options()).map_err(|error| port_error(&error))
 }
 
-/// The name of an endpoint: its socket's address, with the domain's IP address if the socket is bound to all.
+/// Name of an endpoint: its socket's address, with the domain's IP address if the socket is bound to all.
 pub(super) fn name(domain: &Domain, rx: &RxSocket) -> SocketAddr {
     let bound = rx.local_addr();
     if bound.ip().is_unspecified() { SocketAddr::new(domain.local, bound.port()) } else { bound }

@@ -59,7 +59,7 @@ pub struct EpHost {
     pub(super) more_tx: Vec<Direction>,
     /// Receives until they are reported.
     pub(super) under_way: UnderWay,
-    /// The receives that messages match.
+    /// Receives that messages match.
     pub(super) receives: Receives,
     /// Sessions that ended by an error, to report when the engine's call is over.
     pub(super) ended: Vec<(PeerId, OpError)>,

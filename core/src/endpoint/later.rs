@@ -35,7 +35,7 @@ pub struct Later {
     post: Post,
     /// Bytes of an injected message, which the post's buffers point to.
     kept: Vec<u8>,
-    /// The counter of deferred work; `None` for an operation that completes as others do.
+    /// Counter of deferred work; `None` for an operation that completes as others do.
     owed: Option<Option<Arc<Counter>>>,
 }
 
@@ -82,7 +82,7 @@ impl Post {
         }
     }
 
-    /// The bytes of an injected operation, whose buffers return to the caller with the call.
+    /// Bytes of an injected operation, whose buffers return to the caller with the call.
     fn injected(&mut self) -> Option<&mut Buffers> {
         let (flags, buffers) = match self {
             Post::Send(request) => (request.call.flags, &mut request.buffers),
@@ -112,7 +112,7 @@ impl Later {
     /// An operation of `endpoint`; `owed` has its counter if it is deferred work.
     ///
     /// # Errors
-    /// The reason for refusing it: whatever can be checked now is checked now.
+    /// Reason for refusing it: whatever can be checked now is checked now.
     pub fn new(
         endpoint: &Arc<Endpoint>,
         mut post: Post,

@@ -112,7 +112,7 @@ pub struct Endpoint {
     _domain_use: Use,
 }
 
-/// The state of an endpoint.
+/// State of an endpoint.
 enum State {
     /// Not enabled yet.
     Setup(Box<Setup>),
@@ -120,7 +120,7 @@ enum State {
     Closed,
 }
 
-/// The parts of an endpoint that is not enabled yet.
+/// Parts of an endpoint that is not enabled yet.
 struct Setup {
     rx: RxSocket,
     config: EpConfig,
@@ -129,7 +129,7 @@ struct Setup {
     regions: Arc<KeyTable>,
 }
 
-/// The lock of an endpoint. If a bug makes a call panic, the endpoint fails. The caller that unlocks it tells when the
+/// Lock of an endpoint. If a bug makes a call panic, the endpoint fails. The caller that unlocks it tells when the
 /// endpoint is due.
 struct Guard<'a> {
     state: MutexGuard<'a, State>,
@@ -265,7 +265,7 @@ impl Member for Endpoint {
 }
 
 impl Endpoint {
-    /// The objects that need the endpoint.
+    /// Objects that need the endpoint.
     #[must_use]
     pub fn users(&self) -> &Users {
         &self.users

@@ -24,7 +24,7 @@ impl Endpoint {
     /// memory in `regions`.
     ///
     /// # Errors
-    /// The reason why it failed.
+    /// Reason why it failed.
     pub fn new(
         domain: &Arc<Domain>,
         regions: &Arc<KeyTable>,
@@ -73,7 +73,7 @@ impl Endpoint {
     /// A snapshot of the flow to a peer.
     ///
     /// # Errors
-    /// The reason why it failed.
+    /// Reason why it failed.
     pub fn flow(&self, peer: PeerIndex) -> Result<FlowView, Error> {
         self.with_peer(peer, |driver, peer| driver.engine.flow(peer).ok_or(Error::NoData))?
     }
@@ -81,7 +81,7 @@ impl Endpoint {
     /// KiB sent to a peer on each path; empty without a flow.
     ///
     /// # Errors
-    /// The reason why it failed.
+    /// Reason why it failed.
     pub fn path_kib(&self, peer: PeerIndex) -> Result<Vec<u32>, Error> {
         self.with_peer(peer, |driver, peer| driver.engine.path_kib(peer).collect())
     }

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 /// Peer-table entries read in one hold of the lock: some tens of microseconds.
 const ENTRIES_PER_HOLD: usize = 128;
 
-/// The state of an endpoint.
+/// State of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// Its name.
@@ -24,11 +24,11 @@ pub struct Head {
     pub peers: usize,
     /// Receive buffer that the kernel granted, in its accounting.
     pub recv_buffer_bytes: usize,
-    /// The counters of its engine.
+    /// Counters of its engine.
     pub stats: Stats,
     /// Datagrams that the kernel dropped.
     pub kernel_drops: u64,
-    /// The counters of its ports.
+    /// Counters of its ports.
     pub carried: Carried,
 }
 
@@ -45,7 +45,7 @@ pub struct Flow {
     pub path_kib: Vec<u32>,
 }
 
-/// The part of an endpoint read so far.
+/// Part of an endpoint read so far.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// `None` before the first look, and for an endpoint that is not enabled (any more).

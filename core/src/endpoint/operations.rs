@@ -12,7 +12,7 @@ use erd_rd::match_order::Place;
 use erd_rd::{MsgRef, PeerId};
 use std::sync::Arc;
 
-/// The counter of deferred work, which counts it in place of its endpoint's counters (`fi_trigger(3)`).
+/// Counter of deferred work, which counts it in place of its endpoint's counters (`fi_trigger(3)`).
 pub(super) struct Owed {
     /// The counter that the work names. Closing it does not wait for the work.
     pub cntr: Option<Arc<Counter>>,
@@ -93,13 +93,13 @@ pub(super) struct RecvOp {
     pub flags: Flags,
     /// A success is reported in the CQ.
     pub completion: bool,
-    /// The buffer that contains this part.
+    /// Buffer that contains this part.
     pub parent: Option<Handle>,
     /// Its part of a buffer of the shared context.
     pub shared: Part,
     /// It is deferred work.
     pub owed: Option<Box<Owed>>,
-    /// The place of its completion among those of its peer's messages.
+    /// Place of its completion among those of its peer's messages.
     pub place: Option<Place>,
     // The message's fields, once it is matched:
     pub peer: Option<PeerId>,

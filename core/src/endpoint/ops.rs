@@ -15,7 +15,7 @@ pub struct Handle {
     generation: u32,
 }
 
-/// The kind of a token's target. Its two bits lie above the index.
+/// Kind of a token's target. Its two bits lie above the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A send, or a posted receive.
@@ -24,7 +24,7 @@ pub enum Kind {
     Held = 1,
     /// Memory of this process that a peer reads or writes.
     Served = 2,
-    /// The memory for the result of a request.
+    /// Memory for the result of a request.
     Result = 3,
 }
 
@@ -288,7 +288,7 @@ impl Buffers {
         }
     }
 
-    /// The address of the `len_bytes` from `offset_bytes`, if they are all in one piece.
+    /// Address of the `len_bytes` from `offset_bytes`, if they are all in one piece.
     #[must_use]
     pub fn run(&self, offset_bytes: u64, len_bytes: usize) -> Option<NonNull<u8>> {
         let mut run = None;

@@ -8,7 +8,7 @@ use crate::flags::Flags;
 use crate::run::Outside;
 use erd_rd::{Atomic, Form, RecvToken, Rma, RmaRequest, SendToken, Targets};
 
-/// The kind of access.
+/// Kind of access.
 #[derive(Clone, Copy)]
 pub enum Access {
     /// A write.
@@ -22,9 +22,9 @@ pub enum Access {
 /// A request as the application posts it.
 #[derive(Clone, Copy)]
 pub struct RmaPost {
-    /// The kind of access.
+    /// Kind of access.
     pub access: Access,
-    /// The bytes to write, or the memory for the result.
+    /// Bytes to write, or the memory for the result.
     pub buffers: Buffers,
     /// Operand of an atomic request.
     pub operand: Buffers,
@@ -65,7 +65,7 @@ impl<O: Outside> Driver<O> {
     /// Posts a request.
     ///
     /// # Errors
-    /// The reason why nothing was posted.
+    /// Reason why nothing was posted.
     pub fn post_rma(&mut self, post: &RmaPost) -> Result<(), Error> {
         let RmaPost { call, targets, .. } = post;
         check_buffers(&[&post.buffers, &post.operand, &post.comparand])?;

@@ -23,7 +23,7 @@ impl<O: Outside> Driver<O> {
     /// Posts a send.
     ///
     /// # Errors
-    /// The reason why nothing was posted.
+    /// Reason why nothing was posted.
     pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
         let SendRequest { buffers, tag, call } = request;
         check_buffers(&[buffers])?;

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 /// A receive as the application posts it.
 #[derive(Clone, Copy)]
 pub struct RecvRequest {
-    /// The memory for the message.
+    /// Memory for the message.
     pub buffers: Buffers,
     /// The application's context.
     pub context: *mut c_void,

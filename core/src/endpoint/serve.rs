@@ -16,7 +16,7 @@ use erd_types::mutants::{Mutant, mutant};
 use std::sync::Arc;
 
 impl EpHost {
-    /// The memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of a key:
+    /// Memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of a key:
     /// the answer is as if there were none.
     fn find(&mut self, remote: &Remote, right: Flags) -> Result<Vec<Stretch>, Refusal> {
         if self.regions.has_guessable_keys() && !self.admitted.admits(remote.peer, remote.name) {

@@ -35,7 +35,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// The state for a request; the caller fills in its stretches.
+    /// State for a request; the caller fills in its stretches.
     pub(super) fn of(remote: &Remote, flags: Flags) -> Served {
         let (data, peer) = (remote.data, Some(remote.peer));
         let (kinds, len_bytes) = (flags & Flags::REMOTE, remote.targets.len_bytes());
@@ -63,7 +63,7 @@ impl Served {
         Ok(())
     }
 
-    /// The address of a part, if it is one run of bytes and cannot be missing. `pass` keeps its region; a part in
+    /// Address of a part, if it is one run of bytes and cannot be missing. `pass` keeps its region; a part in
     /// another region has no address here.
     pub(super) fn run(
         &self,

@@ -5,7 +5,7 @@
 //! names the types of its ports and its clock.
 //!
 //! - `receive`, `transmit`: the two halves of a step;
-//! - [`guess`]: the places that payload is received into without a copy;
+//! - [`guess`]: the places for payload received without a copy;
 //! - [`sender`], [`pieces`]: from bursts to ports, without copying;
 //! - [`link`]: the choice between UDP and verbs; [`net_errors`]: the errors that ICMP reports.
 

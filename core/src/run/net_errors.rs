@@ -1,7 +1,7 @@
 //! Network errors of a domain's sends.
 //!
-//! The sockets are shared, so whichever endpoint drains them may find errors that concern others.
-//! Every endpoint has an inbox, and gets every error.
+//! The sockets are shared, so an endpoint that drains them may find errors for others. Every endpoint has an inbox, and
+//! gets every error.
 
 use crate::look::Teller;
 use erd_port::Port;

@@ -1,4 +1,4 @@
-//! The memory that bursts are sent from, piece by piece.
+//! The memory of bursts to send, piece by piece.
 
 use crate::region::Pass;
 use erd_port::PinId;

@@ -1,7 +1,7 @@
-//! From the engine's bursts to the ports.
+//! Sending: from the engine's bursts to the ports.
 //!
-//! Payload is gathered straight from the application's memory. What a port does not take now is
-//! kept, by name of operation and not by pointer, and goes first next time.
+//! The sender gathers payload straight from the application's memory. It keeps datagrams that a port does not take now,
+//! by name of operation and not by pointer, and sends them first next time.
 
 use super::link::Link;
 use super::memory::Memory;

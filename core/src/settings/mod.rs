@@ -33,7 +33,7 @@ const SHARED_OPTIONS: &str = "window_kib=2048";
 /// take.
 const UNEXPECTED_BYTES: u64 = 64 << 20;
 const UNEXPECTED_PART: u64 = 8;
-/// The carrier of control packets.
+/// Carrier of control packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InfoPath {
     /// The UDP port that carries data.
@@ -53,7 +53,7 @@ pub enum KeyPeers {
     Any,
 }
 
-/// The carrier of data.
+/// Carrier of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortSetting {
     /// Verbs where there is a device, and UDP.
@@ -71,7 +71,7 @@ pub struct Settings {
     pub ifaces: Vec<String>,
     /// RDMA devices to use, by name; empty for all.
     pub devices: Vec<String>,
-    /// The carrier of data.
+    /// Carrier of data.
     pub port: PortSetting,
     /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
     pub paths: Option<u16>,
@@ -83,7 +83,7 @@ pub struct Settings {
     pub link_mbps: Option<u64>,
     /// Silence of a peer that owes an answer until it counts as dead.
     pub peer_timeout_ns: u64,
-    /// The carrier of control packets.
+    /// Carrier of control packets.
     pub info_path: InfoPath,
     /// CRC32C over the payload as well as the header.
     pub payload_checksum: bool,
@@ -127,9 +127,9 @@ pub struct Settings {
     pub hmem: Option<bool>,
     /// Report the cards' PCI addresses; `None` leaves it to the application's hints.
     pub pci: Option<bool>,
-    /// The initiators that may use the keys of applications.
+    /// Initiators that may use the keys of applications.
     pub key_peers: KeyPeers,
-    /// The destination of counters: a file, "1" for standard error, or none if empty.
+    /// Destination of counters: a file, "1" for standard error, or none if empty.
     pub stats: String,
     /// Observers outside may read the flows.
     pub monitor: bool,

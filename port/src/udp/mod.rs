@@ -90,7 +90,7 @@ impl Default for PortOptions {
     }
 }
 
-/// The reason why a port could not be opened.
+/// Reason why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {

@@ -10,7 +10,7 @@ use super::SLOT_BYTES;
 /// Most places of one plan: the datagrams of the longest GRO batch.
 const PLACES_MAX: usize = 128;
 
-/// The place of one datagram's payload.
+/// Place of one datagram's payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub at: NonNull<u8>,
@@ -89,7 +89,7 @@ impl Plan {
         self.starts().map(|(start, place)| (start, place.at, place.len_bytes))
     }
 
-    /// The start of each datagram in the arrival, in bytes, and its place.
+    /// Start of each datagram in the arrival, in bytes, and its place.
     pub(super) fn starts(&self) -> impl Iterator<Item = (usize, &Place)> {
         let mut next = 0;
         self.places.iter().map(move |place| {

@@ -77,7 +77,7 @@ impl Capabilities {
 /// Sends of one trial: chance may lose one.
 const TRIES: u32 = 3;
 
-/// The fate of a datagram between two sockets of this host.
+/// Fate of a datagram between two sockets of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
     /// It arrived, with this mark; it was sent with [`Ecn::Ect0`].

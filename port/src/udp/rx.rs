@@ -50,7 +50,7 @@ pub struct RxSocket {
     stamps: bool,
     /// Number of messages to ask for in the next call.
     vlen: usize,
-    /// The parts of the next call; kept for its allocation.
+    /// Parts of the next call; kept for its allocation.
     parts: Parts,
     drops: DropCounter,
     truncated: u64,
@@ -137,7 +137,7 @@ impl RxSocket {
     /// at most `budget` messages, but a GRO batch counts as one, and holds up to 128 datagrams.
     ///
     /// # Errors
-    /// The error of `recvmmsg(2)`, other than an empty queue or an interruption.
+    /// Error of `recvmmsg(2)`, other than an empty queue or an interruption.
     pub fn recv(&mut self, budget: usize, mut f: impl FnMut(RxDatagram<'_>)) -> io::Result<usize> {
         let vlen = self.vlen.min(budget);
         if vlen == 0 {
@@ -180,7 +180,7 @@ impl RxSocket {
     /// payload.
     ///
     /// # Errors
-    /// The error of `recv(2)`, other than an empty queue or an interruption.
+    /// Error of `recv(2)`, other than an empty queue or an interruption.
     pub fn look_ahead(
         &mut self,
         plan: &Plan,
@@ -304,7 +304,7 @@ impl RxSocket {
     }
 }
 
-/// The result of [`RxSocket::look_ahead`].
+/// Result of [`RxSocket::look_ahead`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The queue is empty.
@@ -321,7 +321,7 @@ pub enum Next {
     },
 }
 
-/// The result of [`RxSocket::recv_planned`].
+/// Result of [`RxSocket::recv_planned`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Datagrams; 0 means that the queue was empty.
@@ -375,7 +375,7 @@ impl DropCounter {
     }
 }
 
-/// The contents of one arrival's control messages.
+/// Contents of one arrival's control messages.
 struct Arrival {
     bytes: usize,
     segment_bytes: usize,

@@ -57,7 +57,7 @@ pub struct Shares {
     local_ip: IpAddr,
     ecn: bool,
     send_buffer_bytes: usize,
-    /// The process that made it. A forked child has the same socket and pipe, which two processes cannot use, and the
+    /// Process that made it. A forked child has the same socket and pipe, which two processes cannot use, and the
     /// same seals, which it must not break.
     owner: Process,
     /// On contention, the sender copies.

@@ -60,7 +60,7 @@ pub(super) fn set_buffer(socket: &Socket, bytes: usize, side: Side) -> Result<us
     Ok(granted)
 }
 
-/// The buffer that [`set_buffer`] sizes.
+/// Buffer that [`set_buffer`] sizes.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Recv,

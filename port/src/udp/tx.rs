@@ -39,13 +39,13 @@ pub struct SendReport {
     pub segments: u32,
     /// Payload bytes that were not copied.
     pub uncopied_bytes: u64,
-    /// The reason why the burst after them was not sent whole; `None` when all were.
+    /// Reason why the burst after them was not sent whole; `None` when all were.
     pub stop: Option<Stop>,
     /// True if [`TxSockets::drain_errors`] has errors to report.
     pub errors_pending: bool,
 }
 
-/// The reason why a burst was not sent.
+/// Reason why a burst was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The send buffer or a device queue is full: try again later.

@@ -24,7 +24,7 @@ struct End {
     got: Vec<(Vec<u8>, Source)>,
 }
 
-/// The sizes of a burst's datagrams, and the number sent before.
+/// Sizes of a burst's datagrams, and the number sent before.
 #[derive(Clone, Copy)]
 struct Sizes {
     segment_bytes: u32,

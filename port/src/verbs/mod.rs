@@ -68,7 +68,7 @@ pub enum VerbsError {
     Call {
         /// The function.
         call: &'static str,
-        /// The purpose of the call.
+        /// Purpose of the call.
         what: String,
         /// The system's error.
         source: Arc<io::Error>,

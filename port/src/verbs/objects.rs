@@ -293,7 +293,7 @@ pub(super) struct Qp {
 // SAFETY: as `Pd`.
 unsafe impl Send for Qp {}
 
-/// The parameters of a queue pair.
+/// Parameters of a queue pair.
 pub(super) struct QpSpec<'a> {
     pub(super) send_cq: &'a Arc<Cq>,
     pub(super) recv_cq: &'a Arc<Cq>,

@@ -26,7 +26,7 @@ impl Pin {
         Pin { port: Arc::clone(port), id }
     }
 
-    /// The id that bursts carry.
+    /// Id that bursts carry.
     #[must_use]
     pub fn id(&self) -> PinId {
         self.id

@@ -23,7 +23,7 @@ pub const SETTLE_NS: u64 = 20_000_000;
 /// Time between two looks for events of the device.
 const EVENTS_NS: u64 = 10_000_000;
 
-/// The options of a port.
+/// Options of a port.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Queue pairs that send, each with a path of its own: 1 to 7.
@@ -115,7 +115,7 @@ impl VerbsPort {
         &self.port
     }
 
-    /// The address of the port; each endpoint adds its tag.
+    /// Address of the port; each endpoint adds its tag.
     #[must_use]
     pub fn address(&self) -> Address {
         self.address

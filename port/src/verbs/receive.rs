@@ -385,7 +385,7 @@ impl Member {
         &self.port
     }
 
-    /// The address at which peers reach this endpoint.
+    /// Address at which peers reach this endpoint.
     #[must_use]
     pub fn address(&self) -> super::negotiation::address::Address {
         super::negotiation::address::Address { tag: self.tag, ..self.port.address() }
@@ -449,7 +449,7 @@ impl Drop for Member {
 }
 
 impl VerbsPort {
-    /// The bytes of an arrival: the header's room, the datagram, and its source.
+    /// Bytes of an arrival: the header's room, the datagram, and its source.
     fn look_at(&self, arrival: Arrival) -> (&[u8], &[u8], Source) {
         let receiver = lock(&self.receiver);
         let start = arrival.slot as usize * receiver.slot_bytes;

@@ -49,11 +49,11 @@ pub struct Sent {
     pub segments: u32,
     /// Bytes that this call sent without a copy.
     pub uncopied_bytes: u64,
-    /// The reason why not all of them are sent.
+    /// Reason why not all of them are sent.
     pub stop: Option<SendStop>,
 }
 
-/// The reason why a burst was not sent whole.
+/// Reason why a burst was not sent whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStop {
     /// The queue is full: try again later.
@@ -244,7 +244,7 @@ impl Sender {
         }
     }
 
-    /// The queue with room for a burst: that of its path, or another while that one rests or is slow.
+    /// Queue with room for a burst: that of its path, or another while that one rests or is slow.
     fn queue_for(&mut self, own: usize, wanted: u32) -> Result<usize, SendStop> {
         if self.is_ready(own) {
             if self.queues[own].room() < wanted {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// An endpoint that is told late: another thread inserts an address before.
+/// An endpoint that learns late: another thread inserts an address before.
 struct Late {
     av: Arc<AddressVector>,
     next: SocketAddr,

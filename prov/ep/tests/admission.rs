@@ -1,4 +1,4 @@
-//! Initiators that know the key of a region, but whom the target's application does not know.
+//! Initiators that know the key of a region, but are unknown to the target's application.
 
 use super::memory::{KEY, with_driver};
 use super::node::{Node, Options, ok};
@@ -50,7 +50,7 @@ impl Strangers {
         with_driver(&self.stranger, |driver| {
             // SAFETY: the test waits for the completion.
             let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
-            // A write that completes when it is copied does not tell of a refusal.
+            // A write that completes when it is copied does not report a refusal.
             let flags = Flags::COMPLETION | Flags::DELIVERY_COMPLETE;
             let call = Call::new(self.to, null_mut(), flags);
             driver.post_rma(&make(buffers, targets, call)).expect("posted");

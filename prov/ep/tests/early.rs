@@ -144,7 +144,7 @@ fn the_counter_counts_when_it_is_copied() {
         ok("inject", a.inject(&[1; 8], pair.a_to_b));
         assert_eq!(a.counted(), (before.0 + 1, 0), "fi_inject counts what has been delivered");
     });
-    // Who binds a counter alone makes progress by reading it.
+    // An application that binds only a counter makes progress by reading it.
     pair.until(|| pair.a.counted() == (before.0 + 2, 0));
     settle(&pair);
     assert_eq!(pair.a.counted(), (before.0 + 2, 0), "each once");

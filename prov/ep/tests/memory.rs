@@ -139,7 +139,7 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
         with_driver(&pair.a, |driver| {
             // SAFETY: the test waits for the completion.
             let buffers = unsafe { Buffers::one(own.as_mut_ptr().cast(), own.len()) };
-            // A write that completes when it is copied does not tell of this.
+            // A write that completes when it is copied does not report this.
             let flags = Flags::COMPLETION | Flags::DELIVERY_COMPLETE;
             let call = Call::new(pair.a_to_b, null_mut(), flags);
             driver.post_rma(&make(buffers, targets, call)).expect("posted");
@@ -153,9 +153,9 @@ fn a_request_for_missing_memory_is_refused_and_counted() {
     assert_eq!(refusals[Refusal::Bounds as usize - 1], 2);
 }
 
-/// Posts a long write from `a` to the whole region of `b`, and calls `then` when some of it is there and the
-/// rest is expected, with the length of the next datagram's payload. `a` goes on only as this says, and
-/// while `b` stands still: both are locked, so that no helper thread ends the write on a slow machine.
+/// Posts a long write from `a` to the whole region of `b`. Calls `then` when some of it is there and the rest is
+/// expected, with the length of the next datagram's payload. `a` goes on only as this says, and while `b` stands still:
+/// both are locked, so that no helper thread ends the write on a slow machine.
 fn write_under_way(pair: &Pair, own: &[u8], then: impl FnOnce(usize)) {
     let targets = remote(0, own.len() as u64, None).targets;
     with_driver(&pair.a, |a| {

@@ -7,7 +7,7 @@ use erd_sys::visit::{names, visit};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// What this process tells who looks in.
+/// The snapshot of this process.
 fn snapshot() -> String {
     for name in names(NAME_PREFIX).expect("/proc") {
         let Ok((mut stream, who)) = visit(&name) else { continue };

@@ -1,5 +1,4 @@
-//! A process whose memory is limited, and peers that send what nobody waits for: it lives, and serves
-//! who is honest.
+//! A process whose memory is limited, and peers that send messages without receives: it lives, and serves honest peers.
 
 use super::node::{Node, Options, ok, patience};
 use erd_rd::wire::Reader;

@@ -1,4 +1,4 @@
-//! Bytes arrive whole and in order, whatever their number and whoever is first.
+//! Bytes arrive whole and in order, whatever their number and whichever side is first.
 
 use super::node::{Node, Options, Pair, ok};
 use erd_ffi::fi::*;

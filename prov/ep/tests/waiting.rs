@@ -139,7 +139,7 @@ fn who_peeks_and_sleeps_makes_progress() {
     let pair = Pair::new(FD);
     let sent = [3; 32];
     ok("tsend", pair.a.tsend(&sent, pair.a_to_b, 0x900d, 1));
-    // Every sleep ends at once, by the error that tells of no message; only the reads progress.
+    // Every sleep ends at once, by the error that means no message; only the reads progress.
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         assert!(Instant::now() < end, "the message is never found");

@@ -83,7 +83,7 @@ pub enum LossDetection {
 /// [learns](Scheme::learns): their variation is noise, not the flow's own queue.
 pub const LEARNING_SAMPLES: u8 = 126;
 
-/// The parameters of a flow at the construction of its controller.
+/// Parameters of a flow at the construction of its controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowParams {
     /// When.
@@ -146,7 +146,7 @@ pub struct AckSample {
     pub app_limited: bool,
 }
 
-/// The way in which a loss became known.
+/// Way in which a loss became known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LossKind {
     /// The receiver's scan reported a hole.
@@ -170,7 +170,7 @@ pub struct Loss {
     pub bytes: u32,
     /// Its path.
     pub path: u16,
-    /// The way in which it became known.
+    /// Way in which it became known.
     pub kind: LossKind,
     /// Bytes in flight afterwards.
     pub in_flight_bytes: u64,
@@ -229,7 +229,7 @@ pub trait Controller: Send {
     }
     /// Codepoint to send data with.
     fn ecn(&self) -> Ecn;
-    /// The state for observers.
+    /// State for observers.
     fn view(&self) -> View;
 }
 

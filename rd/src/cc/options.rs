@@ -167,7 +167,7 @@ impl fmt::Display for OptionInfo {
     }
 }
 
-/// The reason why an option was not set.
+/// Reason why an option was not set.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum OptionError {
     /// The scheme has no such option.

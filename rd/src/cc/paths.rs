@@ -43,7 +43,7 @@ pub struct LossyPath {
     until_us: u32,
     /// The path of the newest loss; none at first.
     lost: u16,
-    /// The path that is left alone, if any.
+    /// Path that is left alone, if any.
     left: u16,
 }
 
@@ -132,7 +132,7 @@ impl Uniform {
         Uniform { rng, lossy: LossyPath::default(), paths: paths.max(1) }
     }
 
-    /// The number of paths.
+    /// Number of paths.
     #[must_use]
     pub fn paths(&self) -> u16 {
         self.paths

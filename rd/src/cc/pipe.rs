@@ -326,7 +326,7 @@ impl Pipe {
         lesser(self.least_ns, self.least_before_ns)
     }
 
-    /// The unit of targets and patience (ns): the least round trip or, where that is less, the time of two bursts of
+    /// Unit of targets and patience (ns): the least round trip or, where that is less, the time of two bursts of
     /// the port.
     #[must_use]
     pub fn scale_ns(&self) -> f32 {

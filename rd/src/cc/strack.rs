@@ -314,7 +314,7 @@ impl Strack {
         spray.marked.on_ack(ack.path, is_bad);
     }
 
-    /// The number of paths to use.
+    /// Number of paths to use.
     #[inline(always)]
     fn fresh_paths(&self) -> u16 {
         let packets = (2.0 * self.window_bytes / self.packet_bytes) as u64;

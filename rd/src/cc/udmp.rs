@@ -386,7 +386,7 @@ impl Udmp {
         }
     }
 
-    /// The part of the round trip above the uncongested one, as a share of it. Where even the least one is too long,
+    /// Part of the round trip above the uncongested one, as a share of it. Where even the least one is too long,
     /// that is not noise.
     fn lateness(&self) -> f32 {
         let clear_ns = (1.0 + self.options.t_low.0) * self.pipe.scale_ns();

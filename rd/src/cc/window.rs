@@ -113,7 +113,7 @@ impl Window {
     }
 }
 
-/// The part of the newly acknowledged bytes that counts as marked, 0 to 1. Without ECN in the network, all bytes of a
+/// Part of the newly acknowledged bytes that counts as marked, 0 to 1. Without ECN in the network, all bytes of a
 /// sample with a queueing delay above `late_ns` count.
 #[must_use]
 #[inline(always)]

@@ -55,7 +55,7 @@ pub struct WorkRequest {
     pub fence: bool,
 }
 
-/// The reason for refusing a post.
+/// Reason for refusing a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostError {
     /// `Config::sends_max` operations are outstanding; progress, then retry.
@@ -459,7 +459,7 @@ impl Endpoint {
         self.known(peer).into_iter().flat_map(|p| p.path_kib())
     }
 
-    /// The part of [`Config::unexpected_bytes`] that is lent to peers or in use.
+    /// Part of [`Config::unexpected_bytes`] that is lent to peers or in use.
     #[must_use]
     pub fn lent_bytes(&self) -> u64 {
         self.core.budget.taken_bytes()

@@ -6,7 +6,7 @@ use crate::peer::{Asked, Op, Role, Task};
 use crate::units::{Nanos, PeerId};
 use crate::wire::remote::{ATOMIC_MAX_BYTES, Atomic, Form, Targets};
 
-/// The kind of access to a peer's memory.
+/// Kind of access to a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rma {
     /// Writes the operation's payload there, which has the same length.
@@ -19,7 +19,7 @@ pub enum Rma {
         atomic: Atomic,
         /// Length of the payload: operand, then comparand.
         operand_bytes: u16,
-        /// The buffer for the earlier contents, if the form asks for them.
+        /// Buffer for the earlier contents, if the form asks for them.
         to: RecvToken,
     },
 }

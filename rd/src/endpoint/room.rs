@@ -17,11 +17,11 @@ pub(super) struct Room {
     /// Names that lost their places lately, with the session id that was used there last; at most
     /// [`FORGOTTEN_MAX`].
     forgotten: VecDeque<(SocketAddr, u64)>,
-    /// The place at which the last search for room ended.
+    /// Place at which the last search for room ended.
     evict_at: u32,
 }
 
-/// The address that a name counts under: a host has a whole /64 of IPv6.
+/// Address that a name counts under: a host has a whole /64 of IPv6.
 pub(super) fn address(name: SocketAddr) -> IpAddr {
     match name.ip() {
         IpAddr::V4(ip) => ip.into(),

@@ -10,7 +10,7 @@ use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, emit_sections};
 use crate::wire::header::{Header, PacketKind};
 
 impl Peer {
-    /// The inputs to the timing of acknowledgements.
+    /// Inputs to the timing of acknowledgements.
     pub(super) fn pace<'a>(&self, core: &'a Core) -> Pace<'a> {
         Pace {
             cfg: &core.cfg,
@@ -32,7 +32,7 @@ impl Peer {
         AckState { eager_limit_bytes, order_limit, window_bytes, ..state }
     }
 
-    /// The state to piggyback on the message that leaves now, if an acknowledgement is due and may ride.
+    /// State to piggyback on the message that leaves now, if an acknowledgement is due and may ride.
     pub(super) fn riding_ack(&mut self, core: &mut Core, now: Nanos) -> Option<AckState> {
         let state = self.acks.riding(now)?;
         Some(self.with_limits(core, state))

@@ -62,7 +62,7 @@ impl Pace<'_> {
     }
 }
 
-/// The parts of an acknowledgement packet beyond its state.
+/// Parts of an acknowledgement packet beyond its state.
 #[derive(Debug)]
 pub(super) struct Details {
     pub sack: Vec<u64>,
@@ -80,7 +80,7 @@ pub(super) struct Acks {
     acked_at: Nanos,
     /// Acknowledgement packets since a message of this side last left that one could have ridden on.
     alone: u32,
-    /// The path of a probe to answer.
+    /// Path of a probe to answer.
     probe_answer: Option<u8>,
     unacked_packets: u32,
     /// Messages in the packet being taken: a lone one may soon be answered by another.
@@ -103,7 +103,7 @@ pub(super) struct Acks {
 }
 
 impl Acks {
-    /// The state of a new session, whose sender's controller has this policy.
+    /// State of a new session, whose sender's controller has this policy.
     pub fn new(first_psn: Psn, policy: AckPolicy) -> Acks {
         Acks { received: Received::new(first_psn), policy: Some(policy), ..Acks::default() }
     }
@@ -327,7 +327,7 @@ impl Acks {
         state
     }
 
-    /// The state to piggyback on a message of this side, if an acknowledgement is due and needs no more than the state.
+    /// State to piggyback on a message of this side, if an acknowledgement is due and needs no more than the state.
     pub fn riding(&mut self, now: Nanos) -> Option<AckState> {
         self.alone = 0;
         if self.due_at.is_none() || self.probe_answer.is_some() || self.received.has_more_to_say() {

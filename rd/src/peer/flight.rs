@@ -10,7 +10,7 @@ use crate::mutants::{Mutant, mutant};
 use crate::units::{Nanos, Psn};
 use alloc::collections::VecDeque;
 
-/// The contents of a packet, to build it again.
+/// Contents of a packet, to build it again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
     Bundle { first: u64, count: u16 },
@@ -338,7 +338,7 @@ impl Flight {
         self.records.reserve(count);
     }
 
-    /// The number of packets and of records that have room.
+    /// Number of packets and of records that have room.
     #[cfg(test)]
     pub fn reserved(&self) -> (usize, usize) {
         (self.sent.capacity(), self.records.capacity())

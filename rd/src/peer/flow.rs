@@ -7,7 +7,7 @@ use crate::units::{Nanos, Psn};
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// The state of each path.
+    /// State of each path.
     pub(super) paths: Paths,
     /// One past the highest packet that a record named.
     foremost: Psn,

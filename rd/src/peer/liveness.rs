@@ -37,12 +37,12 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    /// The state of a peer that was heard at `now`, and owes nothing.
+    /// State of a peer that was heard at `now`, and owes nothing.
     pub(super) fn new(now: Nanos) -> Liveness {
         Liveness { heard_at: now, ..Liveness::default() }
     }
 
-    /// The state of a peer that owes an answer to the set-up from `now` on.
+    /// State of a peer that owes an answer to the set-up from `now` on.
     pub(super) fn owing(now: Nanos) -> Liveness {
         Liveness { owed_since: Some(now), ..Liveness::new(now) }
     }
@@ -184,7 +184,7 @@ impl Liveness {
         since.map_or(Nanos::MAX, |since| since + cfg.peer_timeout_ns)
     }
 
-    /// The reason why the peer counts as dead, if it does. Once its session `is_open`, repeated ICMP reports suffice.
+    /// Reason why the peer counts as dead, if it does. Once its session `is_open`, repeated ICMP reports suffice.
     pub(super) fn death(&self, cfg: &Config, now: Nanos, is_open: bool) -> Option<OpError> {
         let often = |count: u32| count >= PROBES_BEFORE_DEATH;
         let is_gone = is_open && often(self.probes) && often(self.refused);

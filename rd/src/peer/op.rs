@@ -63,7 +63,7 @@ impl Op {
     }
 }
 
-/// The role of an operation.
+/// Role of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     /// A message to the peer.
@@ -75,7 +75,7 @@ pub(crate) enum Role {
     Answer { op: u32, msg_id: u16, bundled: bool, withdrawn: bool },
 }
 
-/// The task of a request.
+/// Task of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Task {
     /// With `later`, the bytes wait for permission.

@@ -37,7 +37,7 @@ const MEMORY: u16 = 8;
 /// Bit of a trial's number: its datagrams may be fragmented.
 const MAY_FRAGMENT: u16 = 0x8000;
 
-/// The purpose of a trial.
+/// Purpose of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     /// Datagrams of the size in use seem to vanish.
@@ -80,7 +80,7 @@ pub(super) struct SizeQuestion {
     pub path: u8,
 }
 
-/// The outcome of a timer.
+/// Outcome of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Nothing,
@@ -101,7 +101,7 @@ pub(crate) struct PathSize {
     fragments: bool,
     /// During a search: the least size that does not pass.
     fails_bytes: Option<u16>,
-    /// The size from ICMP or the kernel, to try first; 0 for none.
+    /// Size from ICMP or the kernel, to try first; 0 for none.
     hint_bytes: u16,
     trial: Option<Trial>,
     /// Number of trials.
@@ -117,7 +117,7 @@ pub(crate) struct PathSize {
 }
 
 impl PathSize {
-    /// The state of a path that carries `told_bytes` by the kernel's word.
+    /// State of a path that carries `told_bytes` by the kernel's word.
     pub(crate) fn new(told_bytes: u16) -> PathSize {
         PathSize {
             limit_bytes: told_bytes.max(DATAGRAM_MIN_BYTES),

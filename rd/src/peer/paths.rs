@@ -29,7 +29,7 @@ const TIMED: u8 = 4;
 /// A packet sent on it was acknowledged.
 const ACKED: u8 = 8;
 
-/// The state of one path.
+/// State of one path.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathTx {
     /// KiB sent.
@@ -90,7 +90,7 @@ pub(super) struct Paths {
     losses: u32,
     /// Number of bad paths; never all of them.
     bad: u16,
-    /// The path at which the search for a sound one continues.
+    /// Path at which the search for a sound one continues.
     cursor: u16,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Received {
     cum: Psn,
     /// One past the highest packet known to have been sent.
     high: Psn,
-    /// The packets that have arrived, from `cum` on.
+    /// Packets that have arrived, from `cum` on.
     bits: Bitmap,
     scan_at: Option<Nanos>,
     /// Number of scans since data last came.

@@ -10,7 +10,7 @@ use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::remote::{Answer, READ_MAX_BYTES, Refusal};
 
-/// The result for the request at the front of the queue.
+/// Result for the request at the front of the queue.
 pub(super) enum Filled {
     /// It takes `bytes` of the bundle; with `whole` it leaves the queue.
     Took { bytes: usize, whole: bool },

@@ -15,7 +15,7 @@ use slab::Slab;
 /// Most requests of one endpoint to a peer that wait for bytes in answer; others wait behind them.
 const REQUESTS_MAX: u32 = 256;
 
-/// The meaning of an answer to a write or an atomic.
+/// Meaning of an answer to a write or an atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
     /// The answer came before.
@@ -38,7 +38,7 @@ pub(super) struct Requester {
 }
 
 impl Requester {
-    /// The state of a session with a peer that takes requests, or does not.
+    /// State of a session with a peer that takes requests, or does not.
     pub fn new(is_served: bool) -> Requester {
         Requester { is_served, ..Requester::default() }
     }

@@ -22,7 +22,7 @@ const ANSWERS_MAX: u32 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyRequest {
     pub request: RemoteRequest,
-    /// The buffer with the bytes that came with it.
+    /// Buffer with the bytes that came with it.
     pub kept: Option<RecvToken>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Responder {
     /// By send order. Bounded by the order window, their operands by the eager credit.
     early: HashMap<u32, EarlyRequest>,
     kept_bytes: u64,
-    /// The keys that the peer has used, from its first request on.
+    /// Keys that the peer has used, from its first request on.
     keys: Option<Box<Keys>>,
     /// First and last order of writes and updates that were done and not confirmed.
     done: Option<(u32, u32)>,
@@ -88,7 +88,7 @@ impl Responder {
         self.kept_bytes
     }
 
-    /// The buffers of those bytes.
+    /// Buffers of those bytes.
     pub fn kept(&self) -> impl Iterator<Item = RecvToken> {
         self.early.values().filter_map(|early| early.kept)
     }

@@ -35,7 +35,7 @@ pub(crate) enum Phase {
 pub(crate) struct SessionNames {
     /// The count of the endpoint's sessions: this one's incarnation, and its name in [`crate::MsgRef`].
     pub number: u32,
-    /// The id by which the peer addresses it.
+    /// Id by which the peer addresses it.
     pub id: u64,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum Due {
     End,
 }
 
-/// The meaning of a hello with a right cookie.
+/// Meaning of a hello with a right cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hello {
     /// The first one: a session begins.
@@ -126,12 +126,12 @@ impl Session {
         self.ours.number
     }
 
-    /// The id by which the peer addresses this session; 0 for none.
+    /// Id by which the peer addresses this session; 0 for none.
     pub(crate) fn our_id(&self) -> u64 {
         self.ours.id
     }
 
-    /// The id by which we address the peer's side; 0 until the session is open.
+    /// Id by which we address the peer's side; 0 until the session is open.
     pub(crate) fn their_id(&self) -> u64 {
         self.theirs.id
     }

@@ -67,7 +67,7 @@ pub(crate) struct Terms<'a> {
 }
 
 impl Core {
-    /// The state of an endpoint without peers. `seed` is all the randomness it ever gets.
+    /// State of an endpoint without peers. `seed` is all the randomness it ever gets.
     pub(crate) fn new(cfg: Config, scheme: Box<dyn Scheme>, seed: u64) -> Core {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let key = [rng.next_u64(), rng.next_u64()];

@@ -32,7 +32,7 @@ pub(super) struct Steering {
     cc: Option<Box<dyn Controller>>,
     rtt: Rtt,
     hosts: HostDelay,
-    /// The state of the paths, and counters for observers.
+    /// State of the paths, and counters for observers.
     flow: Flow,
     /// Time at which the controller's pace lets the next burst go; 0 for at once.
     pace_at: Nanos,

@@ -48,7 +48,7 @@ pub(crate) struct WrongKeys {
     by_address: BTreeMap<IpAddr, Tries>,
 }
 
-/// The network of an address: who has one IPv6 address has all of its /64.
+/// The network of an address: an owner of one IPv6 address has all of its /64.
 fn network(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -91,12 +91,12 @@ impl WrongKeys {
     }
 }
 
-/// The keys of a session.
+/// Keys of a session.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     /// The last [`PROVEN_MAX`] that were right.
     proven: Vec<u64>,
-    /// The place of the next one.
+    /// Place of the next one.
     next: usize,
     /// Refusals with their times, in order. Bounded by the order window, since their orders are granted again only
     /// later, and by [`PAUSES_MAX`].

@@ -19,7 +19,7 @@ pub const NACK_RANGES_MAX: usize = 64;
 /// Most per-packet echoes in one packet.
 pub const ECHOES_MAX: usize = 48;
 
-/// The state in every acknowledgement. All of it is absolute, so a newer one replaces older ones.
+/// State in every acknowledgement. All of it is absolute, so a newer one replaces older ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AckState {
     /// The lowest PSN not received.

@@ -15,7 +15,7 @@ pub const VERSION_MAX: u8 = 7;
 /// Largest number of a kind: the field has 4 bits.
 const KIND_BITS: u8 = 15;
 
-/// The purpose of a packet (protocol.md §2.2).
+/// Purpose of a packet (protocol.md §2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PacketKind {

@@ -21,7 +21,7 @@ const CTS: u8 = 3;
 const MATCHED: u8 = 4;
 const ACK: u8 = 5;
 
-/// The fields of every message.
+/// Fields of every message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MsgHeader {
     /// Send order.

@@ -235,7 +235,7 @@ impl RemoteRequest {
     }
 }
 
-/// The reason for refusing a request (protocol.md §9.6).
+/// Reason for refusing a request (protocol.md §9.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Refusal {

@@ -196,7 +196,7 @@ impl VersionNotice {
     }
 }
 
-/// The part of a hello that is the same in every version (protocol.md §3.4).
+/// Part of a hello that is the same in every version (protocol.md §3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignHello {
     /// Its version.

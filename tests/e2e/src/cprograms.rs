@@ -9,20 +9,20 @@ use anyhow::{Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
 
-/// Lost packets of 10,000 where a test runs over a lossy network.
+/// Lost packets per 10,000 where a test runs over a lossy network.
 const LOST_OF_10000: u32 = 500;
 /// Least retransmissions that show that packets were lost at all.
 const RETRANSMISSIONS_MIN: u64 = 5;
 
-/// What goes wrong below the engine where a step says so.
+/// Faults below the engine for steps that ask for them.
 pub const FAULTS: (&str, &str) = ("FI_ERD_TEST_FAULTS", "loss=0.01,dup=0.01,reorder=0.1,seed=1");
 
 /// Least drops that the counters show after the hostile datagrams of tests/c/bad_input.c, which are
 /// 4000; some are lost in full socket buffers.
 const DROPS_MIN: u64 = 2000;
 
-/// Of the 65 MiB of messages in tests/c/shared.c, and of its four answers: 6 MiB are in datagrams too short
-/// to be shared, at most.
+/// Least bytes without a copy of the 65 MiB of messages in tests/c/shared.c and of its four answers: at most 6 MiB are
+/// in datagrams too short to share.
 const UNCOPIED_BYTES_MIN: u64 = 60 << 20;
 /// Datagrams that wait in a socket when their memory goes: 7 in each of four rounds of that program.
 const RECALLED_MIN: u64 = 8;
@@ -41,7 +41,7 @@ impl Suite<'_> {
         Ok(self.provider.give(self.core.give(job)).limit(Duration::from_secs(400)))
     }
 
-    /// Runs cases; every one must have said that it passed.
+    /// Runs cases; each must report that it passed.
     fn cases(&self, job: Job, log: &Path) -> Result<Done> {
         let ended = job.finish(log)?;
         let failed: Vec<&str> =
@@ -143,7 +143,7 @@ impl Suite<'_> {
         });
     }
 
-    /// Payloads must have gone without a copy, and some must have been taken back before they were read.
+    /// Checks that payloads went without a copy, and that some were recalled before they were read.
     fn shared(&self, log: &Path, place: impl FnOnce(Job) -> Job) -> Result<Done> {
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/shared", &[])?);
@@ -155,7 +155,7 @@ impl Suite<'_> {
         Ok(done)
     }
 
-    /// The hostile datagrams among these cases must have been counted as dropped.
+    /// Checks that the counters show the hostile datagrams of these cases as dropped.
     fn bad_input(&self, log: &Path) -> Result<Done> {
         let counters = self.provider.counters(log);
         let done = self.cases(counters.give(self.job("tests/c/bad_input", &[])?), log)?;

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 /// The provider under test.
 pub const ERD: &str = "erd";
 
-/// What the reports call the libfabric of the MPICH wheel.
+/// Name in reports of the MPICH wheel's libfabric.
 pub const WHEEL: &str = "MPICH wheel's libfabric";
 
 /// One libfabric installation.
 #[derive(Clone, Debug)]
 pub struct Core {
-    /// What the reports call it.
+    /// Its name in reports.
     pub name: String,
     /// Directory of its libfabric.so.1; `None` for the system's.
     pub library_dir: Option<PathBuf>,
@@ -50,7 +50,7 @@ impl Core {
     }
 }
 
-/// A provider as programs are told to use it, on loopback.
+/// A provider, with its settings for programs on loopback.
 #[derive(Clone, Debug)]
 pub struct Provider {
     /// Its name.
@@ -73,7 +73,7 @@ impl Provider {
         self
     }
 
-    /// Whether it is ours.
+    /// Whether it is erd.
     #[must_use]
     pub fn is_erd(&self) -> bool {
         self.name == ERD
@@ -92,7 +92,7 @@ impl Provider {
         if self.name.contains(';') { job } else { job.env("FI_PROVIDER", &self.name) }
     }
 
-    /// Where the programs of a step shall leave erd's counters: beside its log.
+    /// The file for erd's counters of a step's programs, beside its log.
     #[must_use]
     pub fn counters(&self, log: &Path) -> Counters {
         let file = log.with_extension("stats");
@@ -101,7 +101,7 @@ impl Provider {
     }
 }
 
-/// Where the counters of a job's endpoints will be.
+/// The file for the counters of a job's endpoints.
 #[derive(Debug)]
 pub struct Counters {
     file: PathBuf,
@@ -110,13 +110,13 @@ pub struct Counters {
 /// Sums over all endpoints of a job.
 #[derive(Debug, Default)]
 pub struct Sums {
-    /// Endpoints that reported.
+    /// Number of endpoints that reported.
     pub endpoints: usize,
     sums: BTreeMap<String, u64>,
 }
 
 impl Counters {
-    /// Those that programs left in `file`.
+    /// Counters that programs left in `file`.
     #[must_use]
     pub fn at(file: PathBuf) -> Counters {
         Counters { file }
@@ -148,7 +148,7 @@ impl Counters {
     /// Proof that erd carried at least `bytes` of payload; a remark for the report.
     ///
     /// # Errors
-    /// It carried less.
+    /// If it carried less.
     pub fn proof(&self, bytes: u64) -> Result<String> {
         let sums = self.read()?;
         let carried = sums.get("rx_payload_bytes");
@@ -188,7 +188,7 @@ impl Sums {
         self.get("rtx_spurious") as f64 / self.get("tx_data").max(1) as f64
     }
 
-    /// What a report says of them.
+    /// The remark for a report.
     #[must_use]
     pub fn remark(&self) -> String {
         format!(

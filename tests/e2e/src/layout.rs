@@ -7,17 +7,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most time for a command of cargo's.
+/// Most time for a command of cargo.
 const CARGO_LIMIT: Duration = Duration::from_secs(900);
 
-/// Directories that the commands work with.
+/// Directories of the commands.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The repository's root.
     pub root: PathBuf,
     /// cargo's target directory.
     pub target: PathBuf,
-    /// What xtask keeps between runs: virtual environments, C programs, results.
+    /// Directory that xtask keeps between runs: virtual environments, C programs, results.
     pub own: PathBuf,
     /// One file for each step of the latest run.
     pub logs: PathBuf,
@@ -27,7 +27,7 @@ impl Layout {
     /// The directories of the repository at `root`; makes xtask's own.
     ///
     /// # Errors
-    /// A directory that cannot be made.
+    /// If a directory cannot be made.
     pub fn of(root: PathBuf) -> Result<Layout> {
         let target = match env::var_os("CARGO_TARGET_DIR") {
             Some(dir) => root.join(dir),
@@ -45,10 +45,10 @@ impl Layout {
         Job::new("cargo").args(args).dir(&self.root).limit(CARGO_LIMIT)
     }
 
-    /// What the repository's compiler says of itself.
+    /// The version text of the repository's compiler.
     ///
     /// # Errors
-    /// There is no compiler.
+    /// If there is no compiler.
     pub fn rustc(&self, args: &[&str], log: &Path) -> Result<String> {
         Job::new("rustc").args(args).dir(&self.root).run(log)
     }
@@ -81,7 +81,7 @@ impl Layout {
 /// The directory `dir` with nothing in it.
 ///
 /// # Errors
-/// What was there cannot be removed.
+/// If its contents cannot be removed.
 pub fn empty(dir: PathBuf) -> Result<PathBuf> {
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;

@@ -3,12 +3,11 @@
 //! examples. Some run in network namespaces, in a virtual machine with Soft-RoCE devices, under sanitizers
 //! or valgrind, or on an installed package.
 //!
-//! Each module adds its steps to a [`report::Report`], and `cargo xtask test` says which steps run and in
-//! which order. Other commands of `xtask` use the parts below the steps: [`process`] runs a program within a
-//! time limit, [`setup`] installs and builds what is missing, [`fabric`] gives a program a libfabric and a
-//! provider.
+//! Each module adds its steps to a [`report::Report`], and `cargo xtask test` sets their order. Other commands of
+//! `xtask` use the parts below the steps: [`process`] runs a program within a time limit, [`setup`] installs and builds
+//! what is missing, [`fabric`] gives a program a libfabric and a provider.
 //!
-//! A step that cannot run here says why, and counts as skipped. A step that checked nothing has failed.
+//! A step that cannot run here gives the reason, and counts as skipped. A step that checked nothing has failed.
 
 pub mod cprograms;
 pub mod fabric;

@@ -16,9 +16,9 @@ use std::time::Duration;
 /// Share of retransmissions that the full tier accepts as spurious on a loopback that loses nothing.
 const SPURIOUS_SHARE_MAX: f64 = 0.001;
 
-/// Settings under which the exercise runs too: what is off, small or other than by default.
+/// Further settings for the exercise: features off, small limits, other choices.
 const SETTINGS: &[&[(&str, &str)]] = &[
-    // Whatever interface comes first: a card's, where there is one.
+    // The first interface: a card's, where there is one.
     &[("FI_ERD_IFACE", "")],
     &[("FI_ERD_INFO_PATH", "tcp")],
     &[("FI_ERD_CHECKSUM", "payload")],
@@ -76,7 +76,7 @@ impl Mpi {
     /// Installs it if need be.
     ///
     /// # Errors
-    /// An environment that can't be had.
+    /// If the environment cannot be made.
     pub fn get(layout: &Layout, kind: Kind) -> Result<Mpi> {
         Ok(Mpi { kind, venv: setup::venv(layout, kind.venv())? })
     }
@@ -102,7 +102,7 @@ impl Mpi {
         let job = job.args(["-n", &ranks.to_string()]).args([bin.join("python")]).args([program]);
         let job = job.env("OMP_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
         let job = provider.give(job).env("FI_PROVIDER", &provider.name);
-        // A rank that fails is killed before it writes its counters: its warnings are what is left.
+        // A rank that fails is killed before it writes its counters: only its warnings remain.
         let job = job.env("FI_LOG_LEVEL", "warn").env("FI_LOG_PROV", &provider.name);
         match self.kind {
             Kind::Mpich => job
@@ -151,7 +151,7 @@ impl Mpi {
             .env("OMPI_MCA_osc_rdma_btls", "ofi")
     }
 
-    /// Runs the exercise; answers its last words.
+    /// Runs the exercise; returns its last line.
     fn exercise(&self, run: &Exercise<'_>, counters: &Counters, log: &Path) -> Result<String> {
         let program = run.layout.root.join("tests/mpi/exercise.py");
         let job = self.job(run.provider, run.ranks, &program);
@@ -163,12 +163,12 @@ impl Mpi {
     }
 }
 
-/// Where a program runs.
+/// The network of a program.
 #[derive(Clone, Copy, Debug)]
 enum Network {
     /// The machine's loopback.
     Loopback,
-    /// A loopback of its own that loses so many of 10,000 packets.
+    /// A loopback of its own that loses so many packets per 10,000.
     Lossy(u32),
 }
 
@@ -279,7 +279,7 @@ fn hammer(
     Done::one(format!("{line}; {resent} packets sent again"))
 }
 
-/// The bytes that the exercise says it sent.
+/// Bytes that the exercise reports as sent.
 fn payload_bytes(line: &str) -> Result<u64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let place = words.iter().position(|word| word.starts_with("bytes"));

@@ -1,4 +1,4 @@
-//! mpi4py's own test suite over the provider: what passes over tcp must pass here too.
+//! mpi4py's own test suite over the provider: tests that pass over tcp must pass here too.
 
 use crate::fabric::Provider;
 use crate::layout::{Layout, empty};
@@ -15,8 +15,7 @@ use std::time::Duration;
 const SOURCE: &str = "mpi4py==4.1.2";
 /// Time for one run of the suite.
 const LIMIT: Duration = Duration::from_secs(1500);
-/// Tests that start processes: that is the launcher's work, not the provider's, and it hangs in
-/// containers.
+/// Tests that start processes: they test the launcher, not the provider, and hang in containers.
 const SKIPPED: &[&str] = &["test_spawn.", "test_dynproc."];
 /// Tests that hang or crash with Open MPI 4.1 on any provider. All but the first wait for a
 /// synchronous send that is received by `MPI_Mrecv`, which does not acknowledge it over libfabric
@@ -39,7 +38,7 @@ const ONE_SIDED: &[&str] = &["test_rma.", "test_rma_nb.", "test_win."];
 /// there when only the one that uses libfabric is allowed.
 const SHARED: &str = "TestWinAllocateShared";
 
-/// Which of its tests, and over what.
+/// Selection of tests, and the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// Everything, over messages with tags where the implementation has a choice.
@@ -64,7 +63,7 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider) {
     }
 }
 
-/// Test id to whether it passed in every rank that ran it; skipped tests are left out.
+/// By test id: whether it passed in every rank that ran it, without skipped tests.
 pub type Outcomes = BTreeMap<String, bool>;
 
 fn compare(
@@ -126,7 +125,7 @@ fn run(
     outcomes(&results)
 }
 
-/// What the ranks left in a directory for results.
+/// Results that the ranks left in a directory.
 ///
 /// # Errors
 /// They left nothing that can be read.
@@ -157,7 +156,7 @@ fn read_rank(text: &str, outcomes: &mut Outcomes) {
     }
 }
 
-/// Unpacks the source distribution, unless it is there; answers its directory.
+/// Unpacks the source distribution, unless it is there; returns its directory.
 ///
 /// # Errors
 /// pip cannot fetch it.

@@ -1,6 +1,5 @@
-//! Network namespaces of our own: a private loopback, with packet loss where a test asks for it, or
-//! several that tests/netns joins.
-//! Nothing of the machine's own network is touched.
+//! Network namespaces: a private loopback, with packet loss where a test asks for it, or several that tests/netns
+//! joins. They leave the machine's own network alone.
 
 use crate::process::Job;
 use rustix::process::getuid;
@@ -14,7 +13,7 @@ pub fn available() -> bool {
     missing().is_none()
 }
 
-/// Why this user may not, if so.
+/// Reason why this user may not, if so.
 #[must_use]
 pub fn missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -22,7 +21,7 @@ pub fn missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused(what, "ip link set lo up")).as_deref()
 }
 
-/// Why packets cannot be dropped at random in such a namespace, if so.
+/// Reason why such a namespace cannot drop packets at random, if so.
 #[must_use]
 pub fn loss_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -31,7 +30,7 @@ pub fn loss_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused(what, &script())).as_deref()
 }
 
-/// Why such a namespace cannot have a TUN device that another namespace gets, if so.
+/// Reason why such a namespace cannot have a TUN device for another one, if so.
 #[must_use]
 pub fn tun_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -40,7 +39,7 @@ pub fn tun_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused_beside(what, script)).as_deref()
 }
 
-/// Why the kernel does not limit the rate of a link there, if so.
+/// Reason why the kernel does not limit the rate of a link there, if so.
 #[must_use]
 pub fn limits_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -49,7 +48,7 @@ pub fn limits_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused_beside(what, limit)).as_deref()
 }
 
-/// Why a namespace with a name cannot be a router with rules of its own, if so.
+/// Reason why a named namespace cannot be a router with its own rules, if so.
 #[must_use]
 pub fn routers_missing() -> Option<&'static str> {
     static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -78,8 +77,8 @@ pub fn carded(job: Job) -> Job {
     wrap(job, &script)
 }
 
-/// `job` in such a namespace, where of 10,000 received UDP packets `lost` are dropped at random.
-/// The count of what was dropped is the last thing it writes.
+/// `job` in such a namespace, where of 10,000 received UDP packets `lost` are dropped at random. The count of dropped
+/// packets is its last output.
 #[must_use]
 pub fn lossy(job: Job, lost: u32) -> Job {
     let script = format!(
@@ -131,7 +130,7 @@ fn refused(what: &str, script: &str) -> Option<String> {
     why(what, Command::new(words[0]).args(&words[1..]).args(["sh", "-c", script]))
 }
 
-/// What is not to be had when `probe` fails, with the last that it said.
+/// The missing feature when `probe` fails, with its last output.
 fn why(what: &str, probe: &mut Command) -> Option<String> {
     let said = match probe.output() {
         Ok(output) if output.status.success() => return None,

@@ -1,4 +1,4 @@
-//! The packages as a user has them: installed, found by libfabric without a word, removed again.
+//! The packages as a user has them: installed, found by libfabric without settings, removed again.
 
 use crate::fabric::{Core, Provider};
 use crate::layout::{Layout, empty};
@@ -14,12 +14,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An environment with nothing in it but where programs are.
+/// An environment with only the search path.
 const NOTHING: [&str; 3] = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"];
-/// What a report says to others than root.
+/// The remark in reports for users other than root.
 const NOT_ROOT: &str = "only root may change what lies under /usr, even for one process";
 
-/// What is in the clean root beside what every Debian has.
+/// Packages of the clean root beside those of every Debian.
 const CLEAN_ROOT_PACKAGES: &str = "libfabric-bin,gcc,libc6-dev,pkgconf";
 /// A program in C that was written from the header and the man pages, and how its line begins that
 /// shows success.
@@ -37,7 +37,7 @@ pub struct Packages {
     pub tarball: PathBuf,
 }
 
-/// What makes the packages: `cargo xtask dist`, in the directory of `target` that it is told.
+/// The function that makes the packages, as `cargo xtask dist` does, in a directory of `target`.
 pub type Pack = fn(&Layout, &str) -> Result<Packages>;
 
 /// Adds the steps; to build everything twice takes minutes, and is in the full tier only.
@@ -60,7 +60,7 @@ fn bytes(packages: &Packages) -> Result<[Vec<u8>; 2]> {
     Ok([fs::read(&packages.deb)?, fs::read(&packages.tarball)?])
 }
 
-/// Packs two times, which must come to the same bytes.
+/// Packs twice, which must give the same bytes.
 fn twice(layout: &Layout, pack: Pack) -> Result<Packages> {
     let first = bytes(&pack(layout, DIST)?)?;
     let packages = pack(layout, DIST)?;
@@ -187,7 +187,7 @@ fn installed(
     done
 }
 
-/// Asks for erd where nothing but the package says where it is.
+/// Asks for erd where only the package tells its place.
 fn works(place: &[&str], provider: &Provider, log: &Path) -> Result<Done> {
     fi_info(place).run(log)?;
     erd_sees_it(place, log)?;
@@ -222,7 +222,7 @@ fn by_the_manual(
     Ok(())
 }
 
-/// The doctor finds the provider where the package put it, without a word.
+/// The doctor finds the provider where the package put it, without settings.
 fn erd_sees_it(place: &[&str], log: &Path) -> Result<()> {
     let doctor = Job::new("erd").args(["doctor", "--json"]).under(NOTHING).under(place);
     let found: Value = serde_json::from_str(&doctor.finish(log)?.output).context("erd doctor")?;

@@ -44,7 +44,7 @@ impl Suite<'_> {
         }
     }
 
-    /// Streams over the path while it changes; says what came of it.
+    /// Streams over the path while it changes; returns the result.
     fn run(&self, log: &Path, mtu: u32, icmp: &str, changes: &[Change]) -> Result<String> {
         let counters = self.provider.counters(log);
         let program = compile(self.layout, "tests/c/multipath")?;

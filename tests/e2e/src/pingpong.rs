@@ -16,7 +16,7 @@ const SIZES: &[&str] = &["0", "1", "3", "1023", "16385", "1000003", "8388608"];
 /// How long a server may take to listen.
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What one ping-pong run is.
+/// One ping-pong run.
 #[derive(Clone, Debug)]
 pub struct PingPong<'a> {
     /// Arguments of both sides.
@@ -25,7 +25,7 @@ pub struct PingPong<'a> {
     pub address: &'a str,
     /// TCP port of its control connection.
     pub port: u16,
-    /// What both sides run under.
+    /// The provider of both sides.
     pub under: Vec<String>,
     /// Time for the whole run.
     pub limit: Duration,
@@ -46,7 +46,7 @@ impl<'a> PingPong<'a> {
         }
     }
 
-    /// Runs both sides; answers what the client wrote.
+    /// Runs both sides; returns the client's output.
     ///
     /// # Errors
     /// Either side's failure.
@@ -67,7 +67,7 @@ impl<'a> PingPong<'a> {
         Ok(written)
     }
 
-    /// Starts both sides, which end when the answer is dropped, if not before.
+    /// Starts both sides, which end at the latest when the result is dropped.
     ///
     /// # Errors
     /// A side that does not start.
@@ -232,7 +232,7 @@ fn shortened(word: &str) -> Option<u64> {
     }
 }
 
-/// What both sides received at least.
+/// Bytes that both sides received together, at least.
 fn total_bytes(sizes: &[(u64, u64)]) -> u64 {
     sizes.iter().map(|(bytes, iterations)| 2 * bytes * iterations).sum()
 }

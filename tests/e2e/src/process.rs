@@ -1,5 +1,4 @@
-//! Running programs within a time limit, with a log of what was run and said, and with nothing left
-//! behind.
+//! Running programs within a time limit, with a log of commands and outputs, and with nothing left behind.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Environment variable that marks every process of a job, to find those that outlive it.
 const MARK: &str = "ERD_XTASK_JOB";
-/// How often a running job is looked at.
+/// Time between two looks at a running job.
 const POLL: Duration = Duration::from_millis(10);
 
 static JOBS: AtomicU32 = AtomicU32::new(0);
@@ -31,12 +30,12 @@ pub struct Job {
     limit: Duration,
 }
 
-/// How a job ended.
+/// End of a job.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit status; `None` when it ran past its limit and was killed.
     pub status: Option<ExitStatus>,
-    /// What it wrote to both outputs.
+    /// Its text on both outputs.
     pub output: String,
     /// The command as one could type it.
     pub shown: String,
@@ -160,7 +159,7 @@ impl Job {
         self.start(log)?.finish(log)
     }
 
-    /// Runs it and asks for success; answers what it wrote.
+    /// Runs it and demands success; returns its output.
     ///
     /// # Errors
     /// Failure or lateness of the program.
@@ -184,7 +183,7 @@ impl Running {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Waits for its end or its limit, and sees to it that nothing of it is left.
+    /// Waits for its end or its limit, and makes sure that nothing of it is left.
     ///
     /// # Errors
     /// A log that cannot be written.
@@ -218,7 +217,7 @@ impl Running {
         if let Some(group) = group {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        // Twice: a process that was being forked during the first look is seen by the second.
+        // Twice: the second look sees a process that was being forked during the first.
         for _ in 0..2 {
             for pid in marked(&self.mark) {
                 let _ = kill_process(pid, Signal::KILL);
@@ -242,7 +241,7 @@ impl Ended {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// What it wrote, if it succeeded.
+    /// Its output, if it succeeded.
     ///
     /// # Errors
     /// Its failure or lateness, with its last words.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What steps run on. Each module of steps adds its own.
+/// The resources of steps. Each module of steps adds its own.
 #[derive(Debug)]
 pub struct Suite<'a> {
     /// Directories.
@@ -18,11 +18,11 @@ pub struct Suite<'a> {
     pub provider: &'a Provider,
 }
 
-/// Compiles `source`, a path in the repository without its `.c`, against libfabric's headers; answers the
-/// program. The library is taken when it runs.
+/// Compiles `source`, a path in the repository without its `.c`, against libfabric's headers; returns the program. It
+/// finds the library when it runs.
 ///
 /// # Errors
-/// What the compiler says; warnings are errors.
+/// The compiler's message; warnings are errors.
 pub fn compile(layout: &Layout, source: &str) -> Result<PathBuf> {
     let name = source.rsplit('/').next().unwrap_or(source);
     let log = layout.logs.join(format!("compile-{name}.log"));

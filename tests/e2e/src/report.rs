@@ -6,12 +6,12 @@ use comfy_table::{Table, presets};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a step that did not fail has to say.
+/// Outcome of a step that did not fail.
 #[derive(Debug)]
 pub enum Done {
     /// It passed: how many checks it made, and a remark.
     Passed(u32, String),
-    /// It could not be done here, and why.
+    /// It could not run here, with the reason.
     Skipped(String),
 }
 
@@ -72,14 +72,14 @@ impl Report {
         }
     }
 
-    /// Runs one step with its own log file, and says how it ended.
+    /// Runs one step with its own log file, and prints how it ended.
     pub fn step(&mut self, name: &str, work: impl FnOnce(&Path) -> Result<Done>) {
         if self.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
             self.needed(name, work);
         }
     }
 
-    /// Runs a step where nothing is missing; elsewhere it is skipped, and says what is.
+    /// Runs a step if nothing is missing; otherwise skips it, and names what is missing.
     pub fn step_unless(
         &mut self,
         name: &str,
@@ -92,7 +92,7 @@ impl Report {
         });
     }
 
-    /// Runs a step that others need, whatever was asked for; whether it passed.
+    /// Runs a step that others need, whatever `only` is; returns whether it passed.
     pub fn needed(&mut self, name: &str, work: impl FnOnce(&Path) -> Result<Done>) -> bool {
         if self.list {
             println!("{name}");
@@ -125,7 +125,7 @@ impl Report {
         verdict == "PASS"
     }
 
-    /// Prints the table and the closing line; whether nothing failed.
+    /// Prints the table and the closing line; returns whether nothing failed.
     #[must_use]
     pub fn close(self) -> bool {
         if self.list {
@@ -177,7 +177,7 @@ fn skipped(rows: &[Row]) -> Vec<String> {
     reasons.into_iter().map(line).collect()
 }
 
-/// The first line and the last: what failed, and what its program said in the end.
+/// The first line and the last: the failure, and its program's last output.
 fn in_short(text: &str) -> String {
     let last = text.trim_end().lines().skip(1).last().map(str::trim);
     let last = last.filter(|last| !last.is_empty());

@@ -1,7 +1,7 @@
-//! The library's tests under AddressSanitizer and ThreadSanitizer, and its stress test under both for
-//! longer, over a network that loses, doubles and reorders. Both come with rustc, and are asked for as on
-//! a nightly toolchain (`RUSTC_BOOTSTRAP`), so that what is tested is built by the compiler that builds
-//! what is used. ThreadSanitizer must see what the standard library does too, so that is built from source.
+//! The library's tests under AddressSanitizer and ThreadSanitizer, and its stress test under both for longer, over a
+//! network that loses, doubles and reorders. Both come with rustc, and are asked for as on a nightly toolchain
+//! (`RUSTC_BOOTSTRAP`), so the compiler of the tests is that of the product. ThreadSanitizer must see inside the
+//! standard library, too, so that is built from source.
 
 use crate::layout::Layout;
 use crate::process::{Ended, Job, last_lines};
@@ -20,13 +20,13 @@ pub const PORT: &str = "erd-port";
 pub const LIBRARY: &str = "erd";
 /// The packages below the library that have unsafe code, whose unit tests Miri runs as far as it can.
 const BELOW: [&str; 3] = ["erd-sys", "erd-ffi", PORT];
-/// What an endpoint is, below the library's faces.
+/// The package of the endpoints, below the library's faces.
 const CORE: &str = "erd-core";
 /// The packages whose unit tests are run.
 pub const PACKAGES: [&str; 5] = [BELOW[0], BELOW[1], BELOW[2], CORE, LIBRARY];
-/// What sanitizers are built for.
+/// The target of sanitizer builds.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// What has cargo build unit tests and name the programs.
+/// Arguments that make cargo build unit tests and name the programs.
 const BUILD_TESTS: [&str; 5] = ["test", "--lib", "--no-run", "--message-format", "json"];
 /// Most time for a build, of the standard library too.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
@@ -36,11 +36,11 @@ const MEMCHECKED: [(&str, &[&str]); 2] = [
     (CORE, &["atomics::", "region::", "registration::"]),
     (LIBRARY, &["ep::tests::contexts", "ep::tests::memory", "ep::tests::triggers"]),
 ];
-/// How long the stress test goes on.
+/// Duration of the stress test.
 const STRESS_SECONDS: &str = "25";
 /// The stress test's largest datagrams: loopback's, and those of an Ethernet, where most messages take several.
 const MTUS: [&str; 2] = ["auto", "1472"];
-/// What the stress test's network does to datagrams.
+/// Faults of the stress test's network.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.1,seed=1";
 
 /// A sanitizer of rustc's.
@@ -78,7 +78,7 @@ impl Sanitizer {
     /// The programs with the packages' unit tests.
     ///
     /// # Errors
-    /// What the compiler says.
+    /// The compiler's message.
     pub fn tests(self, layout: &Layout, log: &Path) -> Result<Vec<PathBuf>> {
         let std: &[&str] = if self == Sanitizer::Thread { &["-Zbuild-std"] } else { &[] };
         built(
@@ -98,7 +98,7 @@ fn built(cargo: Job, packages: &[&str], log: &Path) -> Result<Vec<PathBuf>> {
 /// The programs with the unit tests of these packages, without a sanitizer.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's message.
 pub fn unit_tests(layout: &Layout, packages: &[&str], log: &Path) -> Result<Vec<PathBuf>> {
     built(layout.cargo(&BUILD_TESTS), packages, log)
 }
@@ -122,15 +122,15 @@ pub fn of_package<'a>(programs: &'a [PathBuf], package: &str) -> Result<&'a Path
     found.map(PathBuf::as_path).with_context(|| format!("cargo named no program {begin}..."))
 }
 
-/// Why there can be no sanitizers here, if so.
+/// Reason for having no sanitizers here, if so.
 #[must_use]
 pub fn missing() -> Option<String> {
     let found = cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"));
     (!found).then(|| format!("not run: the steps build for {TARGET} only"))
 }
 
-/// Adds the step that needs valgrind: peers' memory, atomics, shared and scalable contexts and triggers,
-/// which fi_pingpong does not use. What uses memory that was never written, only memcheck sees.
+/// Adds the step that needs valgrind: peers' memory, atomics, shared and scalable contexts and triggers, which
+/// fi_pingpong does not use. Only memcheck sees uses of memory that was never written.
 pub fn memcheck_step(report: &mut Report, layout: &Layout) {
     report.step("memory, atomics and contexts, memcheck", |log| {
         let mut passed = 0;
@@ -172,7 +172,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
     });
 }
 
-/// Sees to Miri, which is a part of nightly toolchains alone.
+/// Installs Miri, which only nightly toolchains have.
 ///
 /// # Errors
 /// There is no such toolchain, or the parts cannot be added to it.
@@ -230,8 +230,8 @@ fn run(layout: &Layout, sanitizer: Sanitizer, log: &Path) -> Result<Done> {
     Done::many(passed, format!("{passed} tests; twice {STRESS_SECONDS} s of stress, {told}"))
 }
 
-/// How many tests passed, and what they wrote; a sanitizer's report is a failure, whatever the tests
-/// themselves said.
+/// Number of passed tests, and their output; a sanitizer's report is a failure, whatever the tests themselves
+/// report.
 fn verdict(ended: Ended) -> Result<(usize, String)> {
     if let Some(summary) = ended.output.lines().find(|line| line.starts_with("SUMMARY: ")) {
         let begins = ["==ERROR: ", "WARNING: ThreadSanitizer"];

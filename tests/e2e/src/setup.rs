@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What the steps need.
+/// Packages that the steps need.
 pub const TEST_PACKAGES: &[&str] = &[
     "gcc",
     "libc6-dev",
@@ -36,7 +36,7 @@ pub const DEBUG_LIMIT: Duration = Duration::from_secs(600);
 /// Most time for one virtual environment.
 const VENV_LIMIT: Duration = Duration::from_secs(300);
 
-/// Installs those of `packages` that are missing; answers which those were.
+/// Installs those of `packages` that are missing; returns their names.
 ///
 /// # Errors
 /// Packages that are missing and can't be installed: the message names them.
@@ -134,7 +134,7 @@ pub fn wheel_libfabric(venv: &Path, mpi: &str) -> Result<PathBuf> {
 /// Builds the release shared object.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's message.
 pub fn build_provider(layout: &Layout) -> Result<()> {
     println!("building liberd_fi.so");
     let log = layout.logs.join("build.log");
@@ -145,19 +145,19 @@ pub fn build_provider(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Builds the test relay; answers the program.
+/// Builds the test relay; returns the program.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's message.
 pub fn build_relay(layout: &Layout) -> Result<PathBuf> {
     build(layout, "erd-relay")?;
     Ok(layout.target.join("debug/erd-relay"))
 }
 
-/// Builds the command `erd`; answers the program.
+/// Builds the command `erd`; returns the program.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's message.
 pub fn build_tool(layout: &Layout) -> Result<PathBuf> {
     build(layout, "erd-tool")?;
     Ok(layout.target.join("debug/erd"))
@@ -168,10 +168,10 @@ fn build(layout: &Layout, package: &str) -> Result<()> {
     layout.cargo(&["build", "--package", package]).limit(DEBUG_LIMIT).run(&log).map(drop)
 }
 
-/// Builds an example to measure with; answers the program.
+/// Builds an example to measure with; returns the program.
 ///
 /// # Errors
-/// What the compiler says.
+/// The compiler's message.
 pub fn build_example(layout: &Layout, package: &str, name: &str, log: &Path) -> Result<PathBuf> {
     let build = layout.cargo(&["build", "--release", "--package", package, "--example", name]);
     build.run(log).with_context(|| format!("building the example {name}"))?;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a flow may take to be seen.
+/// Longest time until a flow must be visible.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Adds the steps.

@@ -1,4 +1,4 @@
-//! Running programs under valgrind's memcheck, and judging what concerns our code.
+//! Running programs under valgrind's memcheck, and judging the reports on our code.
 
 use crate::report::Done;
 use anyhow::{Context, Result, bail};

@@ -1,4 +1,4 @@
-//! The library without libfabric: what it exports, and the examples in C and in Rust.
+//! The library without libfabric: its exports, and the examples in C and in Rust.
 
 use crate::layout::Layout;
 use crate::process::Job;
@@ -70,7 +70,7 @@ pub fn steps(report: &mut Report, layout: &Layout) {
     }
 }
 
-/// Runs an example, which is to write a line that begins so.
+/// Runs an example, which must write a line that begins so.
 fn shown(job: Job, begins: &str, log: &Path) -> Result<Done> {
     let output = job.limit(Duration::from_secs(120)).run(log)?;
     match output.lines().find(|line| line.starts_with(begins)) {
@@ -79,7 +79,7 @@ fn shown(job: Job, begins: &str, log: &Path) -> Result<Done> {
     }
 }
 
-/// What a compiler needs to find the library that was built.
+/// The compiler flags to find the built library.
 ///
 /// # Errors
 /// Links to it that cannot be made.
@@ -128,7 +128,7 @@ pub fn recorded(layout: &Layout) -> Result<BTreeSet<String>> {
 }
 
 /// # Errors
-/// The two are not the same.
+/// If the two differ.
 pub fn same(recorded: &BTreeSet<String>, exported: &BTreeSet<String>) -> Result<()> {
     let differences: Vec<&String> = recorded.symmetric_difference(exported).collect();
     if differences.is_empty() {

@@ -1,5 +1,5 @@
-//! The driver's side of an endpoint: receives, matching, held messages. Deliberately simple and
-//! apart from the library's own matching, so that the two can be held against each other.
+//! The driver's side of an endpoint: receives, matching, held messages. Deliberately simple and apart from the
+//! library's own matching, so that the two can be compared.
 
 use super::ledger::{Forward, Ledger, Life, RecvState};
 use super::memory::{ASK, KIND, SERVED};
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-/// Which messages a receive takes.
+/// Messages that a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// Untagged ones.
@@ -69,7 +69,7 @@ pub struct Unexpected {
     pub tag: Option<u64>,
 }
 
-/// What must be told to the engine after the call in which it came up.
+/// News for the engine, after the call in which it came up.
 #[derive(Clone, Copy, Debug)]
 pub enum Deferred {
     /// An eager message was consumed.
@@ -89,7 +89,7 @@ struct Account {
     messages: u64,
 }
 
-/// Limits that the host checks the engine against, and its own whims.
+/// Limits that the host checks the engine against, and its own random failures.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLimits {
     /// [`erd_rd::Config::eager_credit_bytes`].
@@ -104,7 +104,7 @@ pub struct HostLimits {
     pub withdrawal: f64,
     /// Answer to [`Host::datagram_limit_bytes`].
     pub datagram_limit_bytes: u16,
-    /// Peers read sealed payloads where they lie.
+    /// Peers read sealed payloads in place.
     pub shares: bool,
     /// Nodes on the same host, a bit for each.
     pub near: u64,
@@ -143,15 +143,15 @@ pub struct App {
     pub posted: VecDeque<Posted>,
     /// Messages that wait, in order of arrival.
     pub unexpected: VecDeque<Unexpected>,
-    /// Take every message that finds no receive.
+    /// True to take every message that finds no receive.
     pub drain: bool,
     /// See [`Deferred`].
     pub deferred: VecDeque<Deferred>,
     /// Answers whose memory goes, each after so many more calls.
     pub leaving: Vec<(u64, SendToken)>,
-    /// Which receives of eager messages are reported when: the library's own.
+    /// Order of reports of eager messages: the library's own.
     order: MatchOrder<usize>,
-    /// Where these stand there.
+    /// The places of these receives in it.
     places: BTreeMap<usize, (PeerId, Place)>,
     /// Peers seen in arrivals and the node each must be.
     pub seen: BTreeMap<PeerId, usize>,
@@ -240,8 +240,7 @@ impl App {
         self.judge_budget();
     }
 
-    /// Judges that what waits of all sessions together, also of those that have ended, keeps within
-    /// the budget.
+    /// Judges that the waiting messages of all sessions together, including ended ones, keep within the budget.
     fn judge_budget(&self) {
         let cost = |account: &Account| {
             let charged = account.messages.saturating_sub(ORDERS_LEAST.into());
@@ -319,9 +318,9 @@ impl App {
 pub struct View<'a> {
     /// The process.
     pub app: &'a mut App,
-    /// The truth.
+    /// The ledger of facts.
     pub ledger: &'a mut Ledger,
-    /// How the node is set up.
+    /// The node's set-up.
     pub setup: &'a Setup,
     /// The datagrams and errors between its ports and the network.
     pub wire: &'a RefCell<Wire>,

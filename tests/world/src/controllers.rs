@@ -1,8 +1,8 @@
-//! Drives a congestion controller with arbitrary legal feedback and judges every answer.
+//! A driver that feeds a congestion controller arbitrary legal feedback, and judges every result.
 //!
-//! The model keeps what was sent and is not yet acknowledged, as the engine does, so that bytes in
-//! flight, send times and paths fit together. Everything else is up to the input: round trips from
-//! 1 us to 1 s, marks, losses of each kind, timeouts, idle hours. What must hold at any time:
+//! The model keeps the unacknowledged packets, as the engine does, so that bytes in flight, send times and paths fit
+//! together. Everything else is up to the input: round trips from 1 us to 1 s, marks, losses of each kind, timeouts,
+//! idle hours. Invariants:
 //!
 //! - the window is at least 1 byte, and at most `BOUND_BDPS` times the largest
 //!   bandwidth-delay product so far, or the first window, or `BOUND_PACKETS` packets;
@@ -20,7 +20,7 @@ use erd_rd::cc::{
 use erd_rd::units::{MICROSECOND, SECOND};
 use std::collections::VecDeque;
 
-/// Largest BDP that a controller may tell of.
+/// Largest BDP that a controller may report.
 const BDP_MAX_BYTES: f64 = (16_u64 << 30) as f64;
 /// Bound of a window, in BDP as [`Pipe`] estimates it. That estimate is at most 16 GiB.
 const BOUND_BDPS: f64 = 4.0;
@@ -28,16 +28,16 @@ const BOUND_BDPS: f64 = 4.0;
 const BOUND_PACKETS: u64 = 4;
 /// Longest that a pace may hold back one packet.
 const GAP_MAX_NS: u64 = 10 * SECOND;
-/// Steps of one run at most; what is left of its input is ignored.
+/// Most steps of one run; it ignores the rest of its input.
 const STEPS_MAX: u32 = 20_000;
-/// Bursts in flight at most: what else the window takes is held back, as by a small receiver.
+/// Most bursts in flight: the driver holds back more, like a small receiver.
 const BURSTS_MAX: usize = 512;
 /// Packets of a burst at most, as of a GSO send.
 const BURST_PACKETS_MAX: u64 = 64;
 /// Round trips in which a window recovers.
 const RECOVERY_ROUNDS: u32 = 5_000;
 
-/// What a run saw, for who wants to know that runs are not all alike.
+/// Account of a run, which shows that runs differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Steps.
@@ -59,7 +59,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Takes another run's account in.
+    /// Adds another run's account.
     pub fn add(&mut self, other: &Seen) {
         self.steps += other.steps;
         self.bursts += other.bursts;
@@ -72,7 +72,7 @@ impl Seen {
     }
 }
 
-/// What the fuzz target runs: the first byte chooses the scheme.
+/// The body of the fuzz target: the first byte chooses the scheme.
 pub fn fuzz(data: &[u8]) {
     if let Some((first, rest)) = data.split_first() {
         let name = schemes::NAMES[usize::from(*first) % schemes::NAMES.len()];
@@ -80,7 +80,7 @@ pub fn fuzz(data: &[u8]) {
     }
 }
 
-/// Runs one flow of `scheme` through what `data` decides.
+/// Runs one flow of `scheme`, with decisions from `data`.
 pub fn drive(scheme: &dyn Scheme, data: &[u8]) -> Seen {
     let mut model = Model::new(scheme, Input(data));
     while !model.input.0.is_empty() && model.seen.steps < u64::from(STEPS_MAX) {
@@ -125,7 +125,7 @@ struct Model<'a> {
     foremost_psn: u64,
     lost_packets: u32,
     timeouts_in_a_row: u32,
-    /// What the network is like for now.
+    /// The present state of the network.
     rtt_ns: Nanos,
     marks: u8,
     loses: bool,
@@ -358,7 +358,7 @@ impl<'a> Model<'a> {
         self.pipe.on_ack(&ack);
         self.bdp_most_bytes = self.bdp_most_bytes.max(f64::from(self.pipe.bdp_bytes()));
         self.flow.on_ack(&ack);
-        // One that takes the differences of path lengths off its round trips has a BDP of its own.
+        // A controller that subtracts the differences of path lengths from its round trips has a BDP of its own.
         let own_bytes = self.flow.view().bdp_bytes as f64;
         assert!(own_bytes <= BDP_MAX_BYTES, "a BDP of {own_bytes} B");
         self.bdp_most_bytes = self.bdp_most_bytes.max(own_bytes);

@@ -5,7 +5,7 @@ use erd_rd::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What happens; `A` is what applications and the world itself do.
+/// An event; `A` is the type of actions of applications and of the world.
 #[derive(Debug)]
 pub enum Event<A> {
     /// A datagram reaches its node.
@@ -14,19 +14,19 @@ pub enum Event<A> {
     Wake(usize),
     /// The kernel tells node `at` that nobody listens at node `dead`.
     Unreachable {
-        /// Who is told.
+        /// Node that gets the report.
         at: usize,
-        /// About whom.
+        /// The dead node.
         dead: usize,
     },
     /// A router tells node `at` that a datagram to node `to` was too big.
     TooBig {
-        /// Who is told.
+        /// Node that gets the report.
         at: usize,
-        /// About the way to whom.
+        /// Node that the datagram was for.
         to: usize,
     },
-    /// Something is done.
+    /// An action.
     Do(A),
 }
 
@@ -88,7 +88,7 @@ impl<A> Events<A> {
         Some((at, event))
     }
 
-    /// Hands a burst to the network, and enters what comes of it.
+    /// Hands a burst to the network, and enters the resulting events.
     pub fn send(&mut self, now: Nanos, net: &mut Net, burst: Vec<Datagram>) {
         for (at, datagram) in net.transmit(now, burst) {
             self.push(at, Event::Arrive(datagram));

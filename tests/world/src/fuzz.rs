@@ -24,14 +24,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Steps that one input may ask for; the rest of it is ignored.
+/// Most steps of one input; the rest of it is ignored.
 const STEPS_MAX: u32 = 150;
 /// Payload that one input may post.
 const PAYLOAD_MAX_BYTES: u64 = 4 << 20;
 /// Real datagrams remembered for replay and mutation.
 const RECORDED_MAX: usize = 64;
 
-/// Every parser on the same bytes. What parses is written and parsed again, and must be the same.
+/// Every parser on the same bytes. Parsed packets are written and parsed again, and must be the same.
 pub fn wire(data: &[u8]) {
     if let Ok(header) = Header::parse(data) {
         let mut out = Vec::new();
@@ -75,7 +75,7 @@ fn again<T: PartialEq + std::fmt::Debug>(
     assert_eq!(parse(&mut Reader::new(&out)), Some(first));
 }
 
-/// Reads decisions off an input; an empty input decides 0.
+/// Reads decisions from an input; an empty input decides 0.
 pub(super) struct Input<'a>(pub(super) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -235,14 +235,14 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A live session between two engines and somebody who throws datagrams at both.
+/// A live session between two engines, and an attacker that sends datagrams to both.
 struct Attack {
     world: World,
     recorded: Rc<RefCell<VecDeque<Datagram>>>,
-    /// So many of the next real datagrams are kept from their receiver.
+    /// Loses this many of the next real datagrams.
     intercept: Rc<Cell<u32>>,
     left_bytes: u64,
-    /// The attacker knows how to seal a header. Without, everything is judged strictly.
+    /// The attacker knows how to seal a header. Otherwise everything is judged strictly.
     forges: bool,
 }
 
@@ -349,8 +349,8 @@ impl Attack {
         self.inject(datagram.to, datagram.bytes);
     }
 
-    /// Makes the header checksum right: from here on the attacker may say anything, and only the
-    /// callbacks' contract and the limits are judged.
+    /// Makes the header checksum right: from here on the attacker may claim anything, and only the callbacks' contract
+    /// and the limits are judged.
     fn reseal(&mut self, bytes: &mut [u8]) {
         if bytes.len() >= HEADER_BYTES {
             seal(bytes, 0, crc32c::crc32c_append);

@@ -1,7 +1,7 @@
 //! The ledger of a run: its facts, and the judgement of every report that an engine makes.
 //!
-//! One ledger serves all endpoints, so a report of one side is held against the facts of the
-//! other. A wrong report panics: the caller prints the seed.
+//! One ledger serves all endpoints, so it compares a report of one side with the facts of the other. A wrong report
+//! panics: the caller prints the seed.
 
 use super::memory::{KIND, Memory};
 use super::net::Shared;
@@ -9,7 +9,7 @@ use super::pattern;
 use erd_rd::{Arrived, MsgRef, Nanos, OpError, PeerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One process: the node and how often it was restarted.
+/// One process: the node and the number of its restarts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Life {
     /// Index of the node.
@@ -18,7 +18,7 @@ pub struct Life {
     pub incarnation: u32,
 }
 
-/// What a send is asked to be.
+/// Parameters of a send.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     /// Receiving node.
@@ -33,10 +33,10 @@ pub struct Outgoing {
     pub match_complete: bool,
 }
 
-/// A posted send and what became of it.
+/// A posted send and its outcome.
 #[derive(Clone, Debug)]
 pub struct Send {
-    /// Who sends.
+    /// The sender.
     pub from: Life,
     /// Receiving node.
     pub to: usize,
@@ -52,9 +52,9 @@ pub struct Send {
     pub match_complete: bool,
     /// When it was posted.
     pub posted_at: Nanos,
-    /// When and how it ended.
+    /// Time and outcome of its end.
     pub ended: Option<(Nanos, Result<(), OpError>)>,
-    /// Which process has seen it arrive.
+    /// Process that has seen it arrive.
     pub arrived_at: Option<Life>,
     /// The receiver has all bytes, or does not want them.
     pub whole: bool,
@@ -64,7 +64,7 @@ pub struct Send {
     pub orphan: bool,
 }
 
-/// Where a receive stands.
+/// State of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvState {
     /// Waits for a message; the engine does not know it.
@@ -78,7 +78,7 @@ pub enum RecvState {
 /// A receive buffer, of the user or held for an unexpected message.
 #[derive(Clone, Debug)]
 pub struct Recv {
-    /// Whose.
+    /// Its process.
     pub owner: Life,
     /// Bytes that fit.
     pub capacity_bytes: u64,
@@ -96,7 +96,7 @@ pub struct Recv {
     pub state: RecvState,
     /// Belongs to the driver, for a message that came unexpected or early.
     pub held: bool,
-    /// What shall become of a held buffer when it is complete.
+    /// Use of a held buffer when it is complete.
     pub forward: Option<Forward>,
 }
 
@@ -109,7 +109,7 @@ pub enum Forward {
     Drop,
 }
 
-/// What kinds of failure a run may report.
+/// The kinds of failure that a run may report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rules {
     /// Silence beyond the deadline is possible.
@@ -158,9 +158,9 @@ pub struct Ledger {
     pub memory: Memory,
     /// See [`Rules`].
     pub rules: Rules,
-    /// Nodes whose process is dead, and since when.
+    /// Nodes whose process is dead, with the time of death.
     pub dead_since: BTreeMap<usize, Nanos>,
-    /// When a node's driver did not run: node, from, until.
+    /// Times in which a node's driver did not run: node, from, until.
     pub stalls: Vec<(usize, Nanos, Nanos)>,
     /// Within this time, sends to the dead end. 0 when nothing is known about it.
     pub deadline_ns: Nanos,
@@ -271,8 +271,8 @@ impl Ledger {
         self.open.insert(id);
     }
 
-    /// Which send an arrival is. Judges that the messages of a sender arrive once, in order,
-    /// none left out but those that were reported failed.
+    /// Finds the send of an arrival. Judges that the messages of a sender arrive once and in order, all except those
+    /// reported as failed.
     pub fn arrived(&mut self, life: Life, msg: &Arrived) -> Option<usize> {
         let key = (life, msg.msg.peer, msg.msg.session);
         assert!(
@@ -398,8 +398,7 @@ impl Ledger {
         }
     }
 
-    /// A port wrote what it should not have into a place where it expected bytes: no harm, if
-    /// none had been received there.
+    /// A port wrote wrong bytes into a place where it expected others: no harm, if none had been received there.
     pub fn scribble(&mut self, life: Life, id: usize, offset_bytes: u64, len_bytes: usize) {
         let recv = self.recvs.get_mut(id).unwrap_or_else(|| panic!("bytes expected for {id}"));
         assert_eq!(recv.owner, life, "receive {id} is another's");
@@ -521,13 +520,13 @@ impl Ledger {
         self.recvs[id].bytes = Vec::new();
     }
 
-    /// An operation of `life` fails, or memory leaves it: nobody is to read from there any more.
+    /// An operation of `life` fails, or memory leaves it: nobody may read from there any more.
     pub fn recall(&mut self, life: Life) {
         *self.recalls.entry(life).or_default() += 1;
     }
 
-    /// What a datagram holds when it is read: memory of an operation that has ended is used for
-    /// something else by now, and the seal tells if its owner took it back.
+    /// Contents of a datagram when it is read: the memory of an ended operation has another use by now, and the
+    /// seal shows if its owner recalled it.
     pub fn read_shared(&self, shared: &Shared, bytes: &mut [u8]) {
         let id = shared.token as usize;
         let ended = match shared.token & KIND {
@@ -544,7 +543,7 @@ impl Ledger {
         }
     }
 
-    /// A process was killed: what it had is void.
+    /// A process was killed: its operations are void.
     pub fn killed(&mut self, life: Life) {
         self.memory.killed(life);
         self.met.retain(|(owner, _), _| *owner != life);

@@ -1,9 +1,9 @@
-//! Requests to nodes' memory, and the judgement of what becomes of them: every request is met at
-//! most once, in send order, with the bytes that were sent, and its outcome is what was done.
+//! Requests to nodes' memory, and their judgement: a node meets every request at most once, in send order, with the
+//! bytes that were sent, and the outcome matches the effect.
 //!
-//! Memory is of two kinds. A stretch made of a request's own [`pattern`] needs no storage: it is
-//! written or read whole. The cells are real, and every change is made twice: by what came over
-//! the wire, and on a reference model by what the request was made to be.
+//! Memory is of two kinds. A stretch made of a request's own [`pattern`] needs no storage: it is written or read whole.
+//! The cells are real, and every change happens twice: by the bytes from the wire, and on a reference model by the
+//! request as it was drawn.
 
 use super::ledger::{Life, Rules, is_free};
 use super::pattern;
@@ -12,7 +12,7 @@ use erd_rd::wire::remote::ATOMIC_MAX_BYTES;
 use erd_rd::{Atomic, Form, Nanos, OpError, Operand, Refusal, Remote, Target, Targets};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tokens of requests, of what is served to peers, and of operands kept for their turn.
+/// Tokens of requests, of answers and writes served to peers, and of operands kept for their turn.
 pub const ASK: u64 = 1 << 48;
 /// See [`ASK`].
 pub const SERVED: u64 = 2 << 48;
@@ -24,7 +24,7 @@ pub const KIND: u64 = 0xff << 48;
 /// Keys of the two kinds of memory.
 const PATTERN_KEY: u64 = 0x9a77;
 const CELLS_KEY: u64 = 0xce11;
-/// What is pattern may be read only, and what is cells written only.
+/// Key with limited rights: pattern is read-only, cells are write-only.
 const READ_ONLY_KEY: u64 = 0x4ead;
 /// Bytes of a node's cells.
 pub const CELLS_BYTES: usize = 1 << 10;
@@ -36,7 +36,7 @@ pub const ADD: u8 = 2;
 /// Writes the operand where the comparand is.
 pub const SWAP: u8 = 12;
 
-/// What a request is.
+/// Kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// A write of its own pattern.
@@ -49,11 +49,11 @@ pub enum What {
     Get,
     /// Adds to each of its 8-byte cells.
     Add(Form),
-    /// Exchanges them where they are as the comparand says.
+    /// Exchanges them where they equal the comparand.
     Swap,
 }
 
-/// What is wrong with a request.
+/// The mistake in a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wrong {
     /// Nothing.
@@ -62,7 +62,7 @@ pub enum Wrong {
     Key,
     /// It reaches past the end.
     Bounds,
-    /// It writes what is read only.
+    /// It writes to read-only memory.
     Rights,
     /// An operation that does not exist.
     Operation,
@@ -71,15 +71,15 @@ pub enum Wrong {
 /// A request as it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Whose memory.
+    /// Node that has the memory.
     pub to: usize,
     /// See [`What`].
     pub what: What,
-    /// How much of it.
+    /// Its length.
     pub len_bytes: u64,
-    /// Where in the cells.
+    /// Its place in the cells.
     pub at: u64,
-    /// In how many stretches.
+    /// Its number of stretches.
     pub stretches: usize,
     /// See [`Wrong`].
     pub wrong: Wrong,
@@ -89,10 +89,10 @@ pub struct Plan {
     pub data: bool,
 }
 
-/// A request and what became of it.
+/// A request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Who asks.
+    /// Process that asks.
     pub from: Life,
     /// As it was drawn.
     pub plan: Plan,
@@ -100,9 +100,9 @@ pub struct Asked {
     pub posted_at: Nanos,
     /// How it ended.
     pub ended: Option<Result<(), OpError>>,
-    /// How often it was met.
+    /// Number of times that it was met.
     met: u32,
-    /// What the cells were, for those who ask.
+    /// The old value of the cells, for requests that fetch it.
     result: Vec<u8>,
     /// Bytes of its pattern that came, start to end.
     covered: BTreeMap<u64, u64>,
@@ -114,7 +114,7 @@ pub struct Asked {
     serving: BTreeSet<u64>,
 }
 
-/// One answer, or one write under way, at the one who serves it.
+/// One answer, or one write under way, at the process that serves it.
 #[derive(Clone, Copy, Debug)]
 struct Served {
     ask: usize,
@@ -133,7 +133,7 @@ pub struct Memory {
     cells: BTreeMap<Life, (Vec<u8>, Vec<u8>)>,
     /// Not ended, by process.
     pub outstanding: BTreeMap<Life, BTreeSet<usize>>,
-    /// The last request that was met, by who asked and who met it.
+    /// The last request that was met, by initiator and target.
     last_met: BTreeMap<(Life, Life), usize>,
 }
 
@@ -147,7 +147,7 @@ fn add(cell: &mut [u8], value: &[u8]) {
     cell.copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Does an atomic operation on cells; says what they were.
+/// Does an atomic operation on cells; returns their old value.
 fn change(cells: &mut [u8], op: u8, operand: &[u8]) -> Vec<u8> {
     let before = cells.to_vec();
     let (value, comparand) = operand.split_at(cells.len());
@@ -163,7 +163,7 @@ fn change(cells: &mut [u8], op: u8, operand: &[u8]) -> Vec<u8> {
 }
 
 impl Asked {
-    /// What goes with it to the peer, in bytes.
+    /// Bytes that go with it to the peer.
     pub fn operand_bytes(&self) -> u64 {
         match self.plan.what {
             What::Write | What::Set | What::Add(_) => self.plan.len_bytes,
@@ -191,7 +191,7 @@ impl Asked {
         !matches!(self.plan.what, What::Write | What::Read)
     }
 
-    /// Which memory it asks for.
+    /// Memory that it asks for.
     pub fn targets(&self, id: usize) -> Targets {
         let plan = &self.plan;
         let right = if self.in_cells() { CELLS_KEY } else { PATTERN_KEY };
@@ -364,7 +364,7 @@ impl Memory {
         !gone
     }
 
-    /// What goes with a request.
+    /// Bytes that go with a request.
     fn operand(&self, id: usize, offset_bytes: u64, out: &mut [u8]) {
         let plan = &self.asked[id].plan;
         if plan.what != What::Swap || offset_bytes < plan.len_bytes {
@@ -414,8 +414,8 @@ impl Memory {
         asked.cover(base_bytes + offset_bytes, bytes.len() as u64);
     }
 
-    /// A port wrote what it should not have where bytes of a request were expected: no harm, if its
-    /// memory is still lent and none had come there.
+    /// A port wrote wrong bytes where bytes of a request were expected: no harm, if its memory is still lent and none
+    /// had come there.
     pub fn scribble(&mut self, life: Life, token: u64, offset_bytes: u64, len_bytes: usize) {
         let id = (token & !KIND) as usize;
         let (ask, base_bytes, room_bytes) = match token & KIND {
@@ -451,7 +451,7 @@ impl Memory {
         assert!(self.asked[ask].serving.remove(&token), "an answer to {ask} ended twice");
     }
 
-    /// What came with a request.
+    /// Bytes that came with a request.
     pub fn take(&mut self, operand: Operand<'_>) -> Vec<u8> {
         match operand {
             Operand::Here(bytes) => bytes.to_vec(),
@@ -462,10 +462,10 @@ impl Memory {
         }
     }
 
-    /// Which request this is, once it was found to be what somebody asked for.
+    /// Finds the posted request, and judges that this one equals it.
     ///
     /// # Errors
-    /// What a host answers to it.
+    /// The host's answer to it.
     pub fn meet(
         &mut self,
         life: Life,

@@ -41,9 +41,9 @@ pub struct Shared {
     pub life: Life,
     /// The operation that it belongs to.
     pub token: u64,
-    /// How often that process had recalled what it shared.
+    /// The process's number of recalls at that time.
     pub recalls: u64,
-    /// Where it lies in the datagram.
+    /// Its offset in the datagram.
     pub start: usize,
     /// Its length.
     pub len_bytes: usize,
@@ -65,7 +65,7 @@ impl Datagram {
 
 /// Header bytes of IP and UDP, for IPv4 and IPv6.
 pub const IP_BYTES: [u32; 2] = [28, 48];
-/// What a switch leaves of a datagram.
+/// Bytes that a trimming switch leaves of a datagram.
 const TRIMMED_BYTES: usize = 64;
 
 /// Probabilities are per datagram, unless they say otherwise.
@@ -118,10 +118,10 @@ impl Default for Links {
     }
 }
 
-/// What a script wants done with a datagram.
+/// A script's decision on a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Treat it as the random faults say.
+    /// Apply the random faults to it.
     Pass,
     /// Lose it.
     Drop,
@@ -131,7 +131,7 @@ pub enum Fate {
     Twice(Nanos),
 }
 
-/// Counts of what was done to datagrams.
+/// Counts of the fates of datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetCounts {
     /// Handed in.
@@ -146,14 +146,14 @@ pub struct NetCounts {
     pub digest: u32,
 }
 
-/// What the paths between nodes carry.
+/// Capacity of the paths between nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Carries {
     /// The largest datagram that passes whole.
     pub limit_bytes: usize,
     /// Fragments are lost.
     pub no_fragments: bool,
-    /// Routers tell by ICMP that a datagram was too big.
+    /// Routers report by ICMP that a datagram was too big.
     pub tells: bool,
 }
 
@@ -178,13 +178,13 @@ pub struct Net {
     pub faults: Faults,
     /// Delays.
     pub links: Links,
-    /// Bit `n` of an entry says which side of the cut node `n` is on; cut until the time.
+    /// Cuts: bit `n` of an entry is the side of node `n`; each lasts until its time.
     pub cut: Option<(u64, Nanos)>,
     /// See [`Filter`].
     pub filter: Option<Filter>,
-    /// What the paths carry.
+    /// Capacity of the paths.
     pub carries: Carries,
-    /// Routers that refused a datagram say so: to whom, and about whom.
+    /// Reports of routers that refused a datagram: the node that gets it, and the destination.
     pub too_big: Vec<(usize, usize)>,
     /// See [`NetCounts`].
     pub counts: NetCounts,
@@ -219,7 +219,7 @@ impl Net {
         }
     }
 
-    /// What a router tells of a datagram to `name` that was too big.
+    /// A router's report on a datagram to `name` that was too big.
     pub fn too_big_error(&self, name: SocketAddr) -> NetError {
         let limit = u16::try_from(self.carries.limit_bytes).unwrap_or(u16::MAX);
         NetError::MtuChanged(u32::from(limit) + IP_BYTES[usize::from(name.is_ipv6())])
@@ -229,7 +229,7 @@ impl Net {
         self.cut.is_some_and(|(sides, until)| now < until && (sides >> a ^ sides >> b) & 1 == 1)
     }
 
-    /// Takes the datagrams of one burst; returns when each arrives, changed as it may be.
+    /// Takes the datagrams of one burst; returns each arrival with its time, possibly changed.
     pub fn transmit(&mut self, now: Nanos, burst: Vec<Datagram>) -> Vec<(Nanos, Datagram)> {
         let mut out = Vec::new();
         let whole_lost = self.rng.chance(self.faults.burst_loss);

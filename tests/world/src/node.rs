@@ -19,18 +19,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// How a node is set up; the same for all its processes but for the epoch.
+/// Set-up of a node; the same for all its processes except the epoch.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The engine's settings.
     pub config: Config,
     /// Congestion control.
     pub scheme: TestScheme,
-    /// What the host checks and refuses.
+    /// The limits and failures of the host.
     pub limits: HostLimits,
-    /// How its driver behaves.
+    /// Behaviour of its driver.
     pub habits: Habits,
-    /// What holds towards nodes of the same host ([`HostLimits::near`]), if that is something else.
+    /// The settings towards nodes of the same host ([`HostLimits::near`]), if they differ.
     pub near: Option<NearSetup>,
 }
 
@@ -63,7 +63,7 @@ impl Setup {
     }
 }
 
-/// How a driver behaves.
+/// Behaviour of a driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
     /// Arrivals that the port hands out at once.
@@ -116,11 +116,11 @@ pub struct Node {
     clock: SimClock,
     /// The driver does not run until then.
     pub stalled_until: Nanos,
-    /// When the driver runs next.
+    /// Time of the driver's next run.
     pub wake_at: Nanos,
     /// Nodes by the engine's number for them.
     pub peers: BTreeMap<usize, PeerId>,
-    /// What the engine had no room for, in order.
+    /// Posts that the engine had no room for, in order.
     waiting_posts: VecDeque<Post>,
     storm: u32,
     /// Times that the engine was settled.
@@ -146,7 +146,7 @@ impl Post {
     }
 }
 
-/// The engine's parts are checked after so many calls: each time would make long runs twice as long.
+/// Calls between two checks of the engine's parts: a check at each call would make long runs twice as long.
 const CALLS_PER_CHECK: u32 = 4;
 
 /// Datagrams that one step takes at most while some of them are shared.
@@ -263,7 +263,7 @@ impl Node {
         (self.stalled_until, self.storm) = (0, 0);
     }
 
-    /// The process dies without a word; what its socket held is gone.
+    /// The process dies without a goodbye; its socket's contents are gone.
     pub fn kill(&mut self, ledger: &mut Ledger) {
         self.endpoint = None;
         self.wire.borrow_mut().clear();
@@ -302,7 +302,7 @@ impl Node {
         Running { name: self.name, endpoint, carriers, view, calls }
     }
 
-    /// Calls the engine with its host, then does what came up meanwhile.
+    /// Calls the engine with its host, then does the deferred calls.
     pub fn call<R>(
         &mut self,
         now: Nanos,
@@ -465,7 +465,7 @@ impl Node {
         });
     }
 
-    /// Takes every waiting message, and from now on every one that comes.
+    /// Takes every waiting message, and every one from now on.
     pub fn start_draining(&mut self, now: Nanos, ledger: &mut Ledger) {
         self.app.drain = true;
         while self.endpoint.is_some() && !self.app.unexpected.is_empty() {

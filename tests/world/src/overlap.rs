@@ -1,5 +1,5 @@
-//! Segments that begin with the last bytes of the one before them: no honest sender's do, and no
-//! byte of theirs may count twice.
+//! Segments that begin with the last bytes of the one before them. Honest senders make none, and no byte of them may
+//! count twice.
 
 use erd_rd::wire::ack::ACK_BYTES;
 use erd_rd::wire::header::{
@@ -27,8 +27,8 @@ struct Segment {
 }
 
 impl Tails {
-    /// Notes a datagram's end. With `overlap`, what follows the one noted before begins with that
-    /// one's last bytes from now on.
+    /// Notes a datagram's end. With `overlap`, a segment that follows the one noted before now begins with that one's
+    /// last bytes.
     pub fn pass(&mut self, bytes: &mut Vec<u8>, overlap: bool) {
         let Ok(mut h) = Header::parse(bytes) else { return };
         if h.kind != PacketKind::Data || !h.long || h.flags & (FLAG_SEAL | FLAG_VOID) != 0 {

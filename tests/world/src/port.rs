@@ -272,7 +272,7 @@ impl Port for SimPort {
         mut f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken> {
         let Some(arrival) = self.pop() else { return Ok(Taken::default()) };
-        // The kernel also writes before anybody has looked at the bytes.
+        // The kernel, too, writes before anybody has read the bytes.
         for (start, at, len_bytes) in plan.places() {
             let landed = arrival.first.bytes.get(start + plan.head_bytes()..).unwrap_or_default();
             let landed = &landed[..len_bytes.min(landed.len())];

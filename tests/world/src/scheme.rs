@@ -1,5 +1,5 @@
-//! A congestion controller that does whatever a run wants, so that the engine is tried with
-//! every acknowledgement policy, small windows, pacing and ECN.
+//! A congestion controller with arbitrary settings, to try the engine with every acknowledgement policy, small windows,
+//! pacing and ECN.
 
 use erd_rd::cc::{
     AckPolicy, AckSample, Controller, FlowParams, Loss, LossDetection, Scheme, SentBurst, Timeout,
@@ -12,9 +12,9 @@ use erd_rd::{Ecn, Nanos};
 pub struct TestScheme {
     /// Bytes in flight.
     pub window_bytes: u64,
-    /// Asked of the receivers.
+    /// The acknowledgements asked of receivers.
     pub policy: AckPolicy,
-    /// How losses are found.
+    /// The detection of losses.
     pub detection: LossDetection,
     /// The engine begins with few packets in flight.
     pub learns: bool,
@@ -55,7 +55,7 @@ impl Scheme for TestScheme {
     }
 }
 
-/// Sprays round robin and judges that what it is told makes sense.
+/// Sprays round robin, and judges that its feedback makes sense.
 struct TestController {
     scheme: TestScheme,
     window_bytes: u64,

@@ -1,4 +1,4 @@
-//! Short worlds for scripted tests: few nodes, no random faults, everything said outright.
+//! Short worlds for scripted tests: few nodes, no random faults, every event explicit.
 
 use super::app::{Class, HostLimits};
 use super::ledger::{Outgoing, RecvState, Rules};
@@ -12,7 +12,7 @@ use erd_rd::wire::header::Header;
 use erd_rd::{Config, Ecn, Nanos, OpError};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Time in which anything in a script ends, but for what waits on purpose.
+/// Time in which everything in a script ends, except operations that wait on purpose.
 pub const PATIENCE_NS: Nanos = 30 * SECOND;
 
 /// The default node of a script.

@@ -50,7 +50,8 @@ pub fn run<O: Debug, R>(seed: u64, options: &O, test: &str, run: impl FnOnce(&O)
     })
 }
 
-/// Judges that a seed gives the same run each time. `run` returns the digest of a run, and what else must not differ.
+/// Judges that a seed gives the same run each time. `run` returns the digest of a run, and other values that must not
+/// differ.
 pub fn judge_replays<T: PartialEq + Debug>(run: impl Fn(u64) -> (u32, T)) {
     for seed in 1..=20 {
         assert_eq!(run(seed), run(seed), "seed {seed} ran differently the second time");

@@ -12,7 +12,7 @@ use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::{Nanos, PeerId, Stats};
 use std::net::SocketAddr;
 
-/// Something that an application or the world does.
+/// An action of an application or of the world.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Node `from` posts a send.
@@ -35,7 +35,7 @@ pub enum Action {
         node: usize,
         /// Only from this node.
         source: Option<usize>,
-        /// Which messages.
+        /// Messages that it takes.
         class: Class,
         /// Bytes that fit.
         capacity_bytes: u64,
@@ -44,7 +44,7 @@ pub enum Action {
     Discard(usize),
     /// A node's driver does not run until the time.
     Stall(usize, Nanos),
-    /// Nodes are cut from each other until the time; bit `n` says on which side node `n` is.
+    /// Nodes are cut from each other until the time; bit `n` is the side of node `n`.
     Cut(u64, Nanos),
     /// A process dies.
     Kill(usize),
@@ -62,7 +62,7 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// The network.
     pub net: Net,
-    /// The truth.
+    /// The ledger of facts.
     pub ledger: Ledger,
     /// Chance that a datagram to a dead process is answered by ICMP.
     pub icmp: f64,
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// Hands what a node has sent to the network.
+    /// Hands a node's datagrams to the network.
     fn dispatch(&mut self, from: usize) {
         let now = self.now;
         let bursts = std::mem::take(&mut self.nodes[from].wire.borrow_mut().out);
@@ -296,7 +296,7 @@ impl World {
         self.wake_soon(to);
     }
 
-    /// The network reports an error of what a node has sent to `name`.
+    /// The network reports an error of a node's datagram to `name`.
     fn tell(&mut self, at: usize, name: SocketAddr, error: NetError) {
         if self.lives(at) {
             self.nodes[at].hear(name, error);
@@ -332,7 +332,7 @@ impl World {
         while self.step(until) {}
     }
 
-    /// Runs until `done`, or for `span_ns` at most; says whether it is done.
+    /// Runs until `done`, or for at most `span_ns`; returns whether it is done.
     pub fn run_until(&mut self, span_ns: Nanos, mut done: impl FnMut(&World) -> bool) -> bool {
         let until = self.now + span_ns;
         while !done(self) {

@@ -14,7 +14,7 @@ use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Config, DropReason, Ecn, Nanos, Seals, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How rough a run is.
+/// The roughness of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weather {
     /// Nothing is lost: no repair may be needed.
@@ -30,7 +30,7 @@ pub enum Weather {
 /// The options of one run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where everything comes from.
+    /// The seed of all draws.
     pub seed: u64,
     /// See [`Weather`].
     pub weather: Weather,
@@ -58,11 +58,11 @@ pub struct Options {
     pub faults: Faults,
     /// Deadline of every node.
     pub timeout_ns: Nanos,
-    /// How each node is set up.
+    /// Set-up of each node.
     pub setups: Vec<Setup>,
 }
 
-/// What a run did.
+/// Account of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Sums over all engines.
@@ -231,7 +231,7 @@ fn setups(rng: &mut Rng, weather: Weather) -> Vec<Setup> {
     setups
 }
 
-/// Puts some of the nodes on one host, in half of all runs; most of these have other terms there.
+/// Puts some of the nodes on one host, in half of all runs; most of these have other settings there.
 fn settle(rng: &mut Rng, setups: &mut [Setup]) {
     if rng.chance(0.5) {
         return;
@@ -436,7 +436,7 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
 pub fn build(o: &Options) -> World {
     let mut rng = Rng::new(o.seed, 9);
     let mut world = World::new(o.seed, o.setups.clone(), o.links, o.rules());
-    // Half a deadline for a keepalive to go unanswered, and whatever is late or said twice.
+    // Half a deadline for a keepalive to go unanswered, and for late or repeated packets.
     world.ledger.deadline_ns =
         o.timeout_ns * 3 / 2 + o.faults.spike_ns + o.faults.duplicate_delay_ns + 500 * MILLISECOND;
     world.net.faults = o.faults;
@@ -481,8 +481,8 @@ pub fn run(o: &Options) -> Report {
     report
 }
 
-/// Virtual time in which everything must end once the faults are over: the deadline for what
-/// waits for the dead, the transfer of all payload at a packet a round trip, and a margin.
+/// Virtual time in which everything must end once the faults are over: the deadline for operations to dead peers, the
+/// transfer of all payload at a packet per round trip, and a margin.
 fn patience_ns(o: &Options) -> Nanos {
     let trip_ns = 2 * (o.links.delay_ns + 256 * o.links.path_step_ns + o.links.jitter_ns);
     let trip_ns = trip_ns + 100 * MICROSECOND + 10 * MILLISECOND;
@@ -545,7 +545,7 @@ fn judge_still(o: &Options, report: &Report) {
     let repeated = stats.rtx_nack + stats.rtx_probe + stats.rtx_order;
     assert!(dropped - crossed <= repeated, "drops without faults: {stats:?}");
     if o.links.jitter_ns == 0 && o.links.path_step_ns == 0 && report.socket_drops == 0 {
-        // What a refused request took back with it is sent again, once.
+        // Datagrams recalled by a refused request are sent again, once.
         let recalled = stats.drops_for(DropReason::Recalled);
         assert_eq!(repeated, recalled, "repairs without faults: {stats:?}");
     }

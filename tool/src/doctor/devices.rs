@@ -1,5 +1,4 @@
-//! RDMA devices: whether there are any, whether they can be opened, and the memory that they need
-//! locked.
+//! Checks of RDMA devices: whether there are any, whether they open, and the memory that they lock.
 
 use super::{Finding, Host};
 use crate::text;
@@ -11,7 +10,7 @@ use std::io::ErrorKind;
 /// Memory that a domain locks at an MTU of 4096: 2048 receives, and 128 sends on each of 4 paths.
 const LOCKED_BYTES: u64 = 11 << 20;
 
-/// Looks at devices, library and limit.
+/// Checks devices, library and limit.
 pub fn check(host: &Host) -> Vec<Finding> {
     if host.settings.port == PortSetting::Udp {
         return vec![Finding::ok("rdma", "not looked for: FI_ERD_PORT is udp")];

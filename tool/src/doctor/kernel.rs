@@ -7,13 +7,13 @@ use erd_port::udp::{Capabilities, PortOptions};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Clocks that are read without a system call.
+/// Clocks readable without a system call.
 const FAST_CLOCKS: &[&str] =
     &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase"];
-/// Where clocks are chosen.
+/// The sysfs folder that selects the clock.
 const CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0";
 
-/// Looks at all of it.
+/// Checks all of it.
 pub fn check(host: &Host) -> Vec<Finding> {
     let mut found = features(host);
     found.extend([clock(&host.system), governor(&host.system), quota(&host.system)]);
@@ -22,7 +22,7 @@ pub fn check(host: &Host) -> Vec<Finding> {
 
 fn features(host: &Host) -> Vec<Finding> {
     let Some(site) = host.sites.first() else { return Vec::new() };
-    // What is switched off is not the kernel's fault.
+    // A feature switched off is not the kernel's fault.
     let all = PortOptions {
         gso: true,
         gro: true,

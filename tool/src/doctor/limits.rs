@@ -1,4 +1,4 @@
-//! Limits of the system and of the user: socket buffers, descriptors, ports.
+//! Checks of limits of the system and of the user: socket buffers, descriptors, ports.
 
 use super::{Finding, Host};
 use crate::info::port_options;
@@ -8,16 +8,16 @@ use erd_core::settings::InfoPath;
 use erd_port::udp::Capabilities;
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors that a process has beside those of erd.
+/// Descriptors of a process beside those of erd.
 const OTHER_FILES: u64 = 64;
-/// Descriptors of an endpoint and of what it reports to: sockets, wait sets, the helper thread's.
+/// Descriptors of an endpoint and its queues: sockets, wait sets, the helper thread's.
 const ENDPOINT_FILES: u64 = 16;
 /// Peers that a job of modest size has: one connection each, with `FI_ERD_INFO_PATH=tcp`.
 const PEERS: u64 = 1024;
 /// Processes that share a host's ports, in a job of modest size.
 const PROCESSES: u64 = 64;
 
-/// Looks at all of them.
+/// Checks all of them.
 pub fn check(host: &Host) -> Vec<Finding> {
     let mut found = buffers(host);
     found.push(files(host, getrlimit(Resource::Nofile).current));

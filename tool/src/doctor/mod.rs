@@ -1,7 +1,7 @@
-//! `erd doctor`: what keeps erd from working, or from working well, and how to mend it.
+//! `erd doctor`: finds what keeps erd from working, or from working well, and how to fix it.
 //!
-//! A check is a function that answers one or more findings. It tries things where it can (it sends
-//! datagrams, opens sockets, asks `fi_info`) and reads what the system says of itself where not.
+//! A check is a function that returns one or more findings. Where it can, it tries things (sends datagrams, opens
+//! sockets, asks `fi_info`); elsewhere it reads the system's own reports.
 
 mod devices;
 mod kernel;
@@ -20,13 +20,13 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As it should be.
     Ok,
-    /// It could not be looked at here.
+    /// It could not be checked here.
     Skipped,
     /// It works, but could be better.
     Warning,
@@ -34,7 +34,7 @@ pub enum Verdict {
     Problem,
 }
 
-/// What a check found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Name of the check.
@@ -46,17 +46,17 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// All is well.
+    /// A finding without a problem.
     pub fn ok(check: &'static str, text: impl Into<String>) -> Finding {
         Finding { check, verdict: Verdict::Ok, text: text.into(), mend: Vec::new() }
     }
 
-    /// It could not be looked at.
+    /// A finding that could not be checked.
     pub fn skipped(check: &'static str, text: impl Into<String>) -> Finding {
         Finding { verdict: Verdict::Skipped, ..Finding::ok(check, text) }
     }
 
-    /// It could be better.
+    /// A finding that could be better.
     pub fn warning(check: &'static str, text: impl Into<String>) -> Finding {
         Finding { verdict: Verdict::Warning, ..Finding::ok(check, text) }
     }
@@ -66,7 +66,7 @@ impl Finding {
         Finding { verdict: Verdict::Problem, ..Finding::ok(check, text) }
     }
 
-    /// The same with one more thing to do.
+    /// The same finding with one more action.
     #[must_use]
     pub fn mend(mut self, how: impl Into<String>) -> Finding {
         self.mend.push(how.into());
@@ -74,7 +74,7 @@ impl Finding {
     }
 }
 
-/// An address that programs would be offered.
+/// An address that erd would offer to programs.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub interface: String,
@@ -83,14 +83,14 @@ pub struct Site {
     pub loopback: bool,
 }
 
-/// What the checks look at.
+/// Inputs of the checks.
 #[derive(Debug)]
 pub struct Host {
     pub system: System,
-    /// Those of the environment, or the defaults if these are not valid.
+    /// Settings of the environment, or the defaults if these are not valid.
     pub settings: Settings,
     pub found: Vec<Interface>,
-    /// What would be offered; empty with the reason if nothing.
+    /// The addresses on offer; empty, with the reason, if none.
     pub sites: Vec<Site>,
     pub nothing: String,
 }
@@ -119,7 +119,7 @@ impl Host {
     }
 }
 
-/// Checks everything; whether there is no problem.
+/// Checks everything; returns whether there is no problem.
 ///
 /// # Errors
 /// Standard output cannot be written.

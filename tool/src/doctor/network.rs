@@ -1,4 +1,4 @@
-//! Interfaces, their MTUs, and whether datagrams pass the firewall of this host.
+//! Checks of interfaces, their MTUs, and whether datagrams pass the firewall of this host.
 
 use super::{Finding, Host, Site};
 use crate::text;
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 /// Longest wait for a datagram that goes from one socket of this host to another.
 const PATIENCE: Duration = Duration::from_millis(600);
-/// Addresses on which datagrams are tried; each that fails takes its time.
+/// Most addresses to try datagrams on; each failure takes time.
 const SITES_MAX: usize = 16;
-/// Lines of a firewall's rules that are shown.
+/// Most lines of a firewall's rules shown.
 const RULES_SHOWN: usize = 3;
 
-/// Looks at interfaces and tries datagrams on each.
+/// Checks interfaces, and tries datagrams on each.
 pub fn check(host: &Host) -> Vec<Finding> {
     if host.sites.is_empty() {
         let finding = Finding::problem("interfaces", format!("none can be used: {}", host.nothing));
@@ -47,8 +47,7 @@ fn mend_interfaces(host: &Host, finding: Finding) -> Finding {
     finding.mend("sudo ip addr add <address>/<prefix> dev <interface>")
 }
 
-/// Datagrams between unequal interfaces are as small as the smaller carries, or found too big on
-/// the way.
+/// Checks for unequal MTUs: datagrams between such interfaces have the smaller size, or turn out too big on the path.
 fn mtus(sites: &[Site]) -> Finding {
     let mut by_mtu: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for site in sites.iter().filter(|site| !site.loopback) {
@@ -129,7 +128,7 @@ fn became(trial: Trial) -> String {
     }
 }
 
-/// Points at the rules, and shows those that look like it where they may be read.
+/// Points at the firewall's rules, and shows the suspicious ones where it may read them.
 fn with_rules(finding: Finding) -> Finding {
     let listed = Command::new("nft").args(["list", "ruleset"]).output();
     let Some(listed) = listed.ok().filter(|listed| listed.status.success()) else {

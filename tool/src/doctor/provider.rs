@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What libfabric loads.
+/// The file that libfabric loads.
 const FILE: &str = "liberd_fi.so";
 /// The provider's name.
 const NAME: &str = "erd";
 /// The function that libfabric calls in it.
 const ENTRY: &[u8] = b"fi_prov_ini";
-/// Longest wait for `fi_info`, and the pause between two looks whether it has ended.
+/// Longest wait for `fi_info`, and the pause between two checks for its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Looks at `FI_PROVIDER_PATH`, and asks libfabric.
+/// Checks `FI_PROVIDER_PATH`, and asks libfabric.
 pub fn check(_: &Host) -> Vec<Finding> {
     let path = env::var("FI_PROVIDER_PATH").ok().filter(|path| !path.is_empty());
     let mut found: Vec<Finding> = path.as_deref().map(searched).into_iter().collect();
@@ -28,8 +28,8 @@ pub fn check(_: &Host) -> Vec<Finding> {
     found
 }
 
-/// What `FI_PROVIDER` leaves of libfabric's providers: those that it names, or with a `^` before the first all
-/// others. One name may be of several layers, with semicolons between.
+/// The filter of `FI_PROVIDER`: the providers that it names, or with a `^` before the first all others. One name may
+/// have several layers, with semicolons between.
 fn filtered(filter: &str) -> Finding {
     let (check, filter) = ("provider-filter", filter.trim());
     let (excludes, names) = match filter.strip_prefix('^') {
@@ -55,8 +55,8 @@ fn filtered(filter: &str) -> Finding {
     Finding::problem(check, text).mend(format!("export FI_PROVIDER={NAME}"))
 }
 
-/// Looks where libfabric looks: in directories separated by colons, of which an `@` before the first
-/// says that their order decides.
+/// Searches where libfabric does: in directories separated by colons. An `@` before the first means that their order
+/// decides.
 fn searched(path: &str) -> Finding {
     let mut looked = Vec::new();
     let path = path.strip_prefix('@').unwrap_or(path);
@@ -100,7 +100,7 @@ fn loadable(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a build or an unpacked tarball has it.
+/// Place of it in a build or an unpacked tarball.
 fn beside_this_program() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let dir = own.parent()?;
@@ -111,7 +111,7 @@ fn beside_this_program() -> Option<PathBuf> {
 /// `fi_info -p erd`, which comes with libfabric.
 fn asked(has_path: bool) -> Finding {
     let check = "libfabric";
-    // What the filter leaves is looked at by itself.
+    // Another check covers the filter.
     let ask = ["-p", NAME];
     let output = match limited(Command::new("fi_info").args(ask).env_remove("FI_PROVIDER")) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -142,12 +142,12 @@ fn asked(has_path: bool) -> Finding {
     }
 }
 
-/// Runs a program for a bounded time; answers what it wrote.
+/// Runs a program for a bounded time; returns its output.
 fn limited(command: &mut Command) -> std::io::Result<String> {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let end = Instant::now() + PATIENCE;
-    // What it writes is little, so its pipe is never full.
+    // It writes little, so its pipe is never full.
     while child.try_wait()?.is_none() {
         if Instant::now() >= end {
             child.kill()?;

@@ -1,4 +1,4 @@
-//! Settings: values that are not valid, and names that are none.
+//! Checks of settings: values that are not valid, and unknown names.
 
 use super::{Finding, Host};
 use crate::info::setting_problems;
@@ -6,7 +6,7 @@ use erd_core::mistakes::{is_unknown, meant_name, meant_value};
 use erd_core::settings::PARAMETERS;
 use std::env;
 
-/// Looks at `FI_ERD_*`.
+/// Checks `FI_ERD_*`.
 pub fn check(_: &Host) -> Vec<Finding> {
     let mut found: Vec<Finding> = setting_problems().iter().map(bad).collect();
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -27,7 +27,7 @@ fn bad(bad: &erd_core::settings::BadSetting) -> Finding {
     Finding::problem("settings", text).mend(mend)
 }
 
-/// A variable that looks like a setting and is none.
+/// A variable that looks like a setting but is none.
 fn unknown(name: &str) -> Finding {
     let finding =
         Finding::warning("settings", format!("{name} is set, but there is no such setting"));

@@ -8,7 +8,7 @@ use erd_port::udp::Interface;
 use serde::Serialize;
 use std::net::IpAddr;
 
-/// One entry of what `fi_getinfo` answers, and what a domain on it would be.
+/// One result of `fi_getinfo`, and the domain on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
     pub interface: String,
@@ -18,13 +18,13 @@ pub struct Place {
     /// The RDMA device's port that carries data; none for UDP alone.
     pub device: Option<String>,
     pub mtu_bytes: u32,
-    /// What the interface tells.
+    /// Speed as the interface reports it.
     pub speed_mbps: Option<u32>,
     pub datagram_bytes: u16,
     pub paths: u16,
     pub controller: &'static str,
     pub ecn: bool,
-    /// Towards peers on this host, where that is something else.
+    /// The choice towards peers on this host, where it differs.
     pub near: Option<Near>,
 }
 
@@ -40,19 +40,19 @@ pub struct Near {
 #[derive(Debug, Serialize)]
 pub struct Choice {
     pub place: Option<Place>,
-    /// What is said of each part of the choice, or of why there is none.
+    /// A reason for a part of the choice, or for having none.
     pub reasons: Vec<(&'static str, String)>,
 }
 
 impl Choice {
-    /// There is nothing to be had.
+    /// No place is available.
     #[must_use]
     pub fn none(why: String) -> Choice {
         Choice { place: None, reasons: vec![("nothing", why)] }
     }
 }
 
-/// What is offered, and the reasons for the first. `no_devices` says why verbs is not.
+/// The places on offer, and the reasons for the first. `no_devices` is the reason for having no verbs.
 #[must_use]
 pub fn choose(
     settings: &Settings,

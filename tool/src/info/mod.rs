@@ -1,4 +1,4 @@
-//! `erd info`: what there is on this host, and what a program would get of it.
+//! `erd info`: this host's network, and a program's choice on it.
 
 mod choice;
 mod settings;
@@ -23,16 +23,16 @@ struct Info {
     host: String,
     kernel: String,
     processors: usize,
-    /// What a program that asks for nothing gets, and why; or why it gets nothing.
+    /// The default choice of a program with its reasons, or the reason for having none.
     choice: Choice,
-    /// What programs are offered, best first.
+    /// The places that programs are offered, best first.
     offered: Vec<Place>,
-    /// Addresses that they are not offered.
+    /// Addresses that programs are not offered.
     left_out: Vec<LeftOut>,
     devices: Vec<Device>,
-    /// Why there are no devices, or none that can be used.
+    /// Reason for having no usable devices.
     no_devices: Option<String>,
-    /// What the kernel grants at the address that would be chosen.
+    /// The kernel's grants at the chosen address.
     granted: Option<Granted>,
     settings: Vec<settings::Row>,
 }
@@ -62,11 +62,11 @@ struct Gid {
     index: u8,
     gid: String,
     kind: &'static str,
-    /// It would be used.
+    /// True if erd would use it.
     used: bool,
 }
 
-/// What the kernel grants.
+/// The kernel's grants.
 #[derive(Debug, Serialize)]
 struct Granted {
     address: IpAddr,
@@ -83,7 +83,7 @@ struct Granted {
     dont_fragment: bool,
 }
 
-/// Shows it.
+/// Shows the information.
 ///
 /// # Errors
 /// Standard output cannot be written.

@@ -1,4 +1,4 @@
-//! `FI_ERD_*` as they are in this environment.
+//! The settings `FI_ERD_*` in this environment.
 
 use erd::parameters::read as lookup;
 use erd_core::settings::{BadSetting, PARAMETERS, Settings};
@@ -11,7 +11,7 @@ pub struct Row {
     /// Empty for an empty one.
     pub value: String,
     pub changed: bool,
-    /// What would be valid, if the value is not.
+    /// The valid values, if the value is not valid.
     pub problem: Option<String>,
     pub help: &'static str,
 }
@@ -19,7 +19,7 @@ pub struct Row {
 /// The settings as the provider reads them.
 ///
 /// # Errors
-/// The first that is not valid.
+/// The first setting that is not valid.
 pub fn read() -> Result<Settings, BadSetting> {
     Settings::read(lookup)
 }
@@ -47,7 +47,7 @@ pub fn rows() -> Vec<Row> {
 pub fn problems() -> Vec<BadSetting> {
     let mut found: Vec<BadSetting> = Vec::new();
     for parameter in PARAMETERS {
-        // One at a time; the options of a scheme are looked at with its name.
+        // One at a time; the options of a scheme are checked with its name.
         let read = Settings::read(|asked| match asked.name {
             name if name == parameter.name => lookup(asked),
             "cc" if parameter.name == "cc_options" => lookup(asked),

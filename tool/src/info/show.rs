@@ -1,4 +1,4 @@
-//! `erd info` for people.
+//! The output of `erd info` for people.
 
 use super::{Granted, Info};
 use crate::info::choice::Place;

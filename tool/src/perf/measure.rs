@@ -1,4 +1,4 @@
-//! The measurements.
+//! The measurements of `erd perf`.
 
 use crate::peer::{self, HEADER_BYTES, Header, Kind, Side};
 use anyhow::{Context as _, Result, bail};
@@ -7,11 +7,11 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Rounds before those that count.
+/// Warm-up rounds.
 const WARM_UP: u32 = 20;
 /// Longest wait for any completion.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most rounds that are kept.
+/// Most rounds kept.
 const ROUNDS_MAX: usize = 1_000_000;
 
 /// Half round trips.
@@ -20,12 +20,12 @@ pub struct Latency {
     pub min_ns: u64,
     pub median_ns: u64,
     pub p99_ns: u64,
-    /// How many were measured.
+    /// Number of round trips measured.
     pub rounds: usize,
 }
 
 impl Latency {
-    /// Out of whole round trips; `None` without any.
+    /// From whole round trips; `None` without any.
     fn of(mut rtts_ns: Vec<u64>) -> Option<Latency> {
         rtts_ns.sort_unstable();
         let at = |share: f64| rtts_ns.get((share * (rtts_ns.len() as f64 - 1.0)) as usize);
@@ -41,7 +41,7 @@ impl Latency {
 /// Sends pings one after the other.
 ///
 /// # Errors
-/// Nobody answers.
+/// If nobody answers.
 pub fn latency(
     side: &Side,
     (to, server): (&AddressHandle, SocketAddr),
@@ -62,7 +62,7 @@ pub fn latency(
     Latency::of(rtts_ns).context("no round was made")
 }
 
-/// One ping; the time until it was sent and answered, and the buffers.
+/// Makes one ping; returns the time until it was sent and answered, and the buffers.
 fn round(
     side: &Side,
     (to, server): (&AddressHandle, SocketAddr),
@@ -92,11 +92,11 @@ fn next(side: &Side, server: SocketAddr) -> Result<Done> {
     }
 }
 
-/// Sends `outstanding` messages at a time. Answers messages in a second, from the first call until
-/// the peer has them all; it says how many bytes it got.
+/// Sends `outstanding` messages at a time. Returns messages per second, from the first call until the peer has them
+/// all; the peer reports its bytes.
 ///
 /// # Errors
-/// Nobody answers, or the peer did not get what was sent.
+/// If nobody answers, or the peer did not get the messages.
 pub fn rate(
     side: &Side,
     (to, server): (&AddressHandle, SocketAddr),
@@ -127,8 +127,8 @@ pub fn rate(
     Ok(begun as f64 / elapsed_s)
 }
 
-/// How many bytes of data the peer has had from here. Messages arrive in the order in which they were
-/// sent, so all are counted.
+/// Bytes of data that the peer has received from here. Messages arrive in the order in which they were sent, so all are
+/// counted.
 fn counted(side: &Side, (to, server): (&AddressHandle, SocketAddr)) -> Result<u64> {
     side.qp.recv(0, vec![0; HEADER_BYTES]).map_err(|refused| refused.error)?;
     side.send(to, Header { kind: Kind::Ask, number: 0 }.message(HEADER_BYTES))?;

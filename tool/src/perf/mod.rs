@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use measure::Latency;
 
-/// What was measured at one size.
+/// The measurements at one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
     /// Bytes of a message.
@@ -75,7 +75,7 @@ fn title(side: &Side, server: SocketAddr) -> String {
 fn measured(side: &Side, server: SocketAddr, args: &PerfArgs) -> Result<Vec<Point>> {
     let to = side.pd.create_ah(server)?;
     let time = Duration::from_secs_f64(args.seconds);
-    // It goes to standard error, and nowhere if that is no terminal.
+    // It goes to standard error, if that is a terminal.
     let bar = ProgressBar::new(2 * args.sizes.len() as u64);
     bar.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")?);
     let mut points = Vec::new();

@@ -13,7 +13,7 @@ const FONT: &str = "sans-serif";
 /// Draws two charts, one above the other.
 ///
 /// # Errors
-/// There are no points.
+/// If there are no points.
 pub fn svg(points: &[Point], title: &str) -> Result<String> {
     let mut out = String::new();
     {

@@ -1,4 +1,4 @@
-//! `erd top`: the flows of all processes of this host that the user may look at.
+//! `erd top`: the flows of all processes of this host that the user may observe.
 
 mod prometheus;
 mod screen;
@@ -16,10 +16,10 @@ use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Shows them.
+/// Shows the flows.
 ///
 /// # Errors
-/// /proc is not mounted, or the terminal cannot be used.
+/// If /proc is not mounted, or the terminal is unusable.
 pub fn run(args: &TopArgs) -> Result<()> {
     let system = System::new();
     let look = || snapshot::look(&system).context("looking for processes");

@@ -10,7 +10,7 @@ use crossterm::{cursor, execute, queue};
 use std::io::{self, Stdout, Write};
 use std::time::{Duration, Instant};
 
-/// The terminal, as it was before once this is dropped.
+/// The terminal; dropping this restores its state.
 struct Screen {
     out: Stdout,
 }
@@ -72,7 +72,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nothing is to be done about a terminal that is gone.
+        // Nothing helps when the terminal is gone.
         let _ = execute!(self.out, cursor::Show, terminal::LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }
@@ -83,10 +83,10 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }
 
-/// Draws until the user has enough.
+/// Draws until the user quits.
 ///
 /// # Errors
-/// The terminal cannot be used, or there is nothing to look at.
+/// If the terminal is unusable, or there is nothing to show.
 pub fn run(host: &str, interval: Duration, look: impl Fn() -> Result<Vec<Process>>) -> Result<()> {
     let mut before = look()?;
     let mut screen = Screen::open()?;
@@ -116,7 +116,7 @@ pub fn run(host: &str, interval: Duration, look: impl Fn() -> Result<Vec<Process
     }
 }
 
-/// What a key asks for.
+/// The command of a key.
 enum Pressed {
     Quit,
     Scroll(isize),

@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Most bytes that a process may tell; it tells less than that of its own accord.
+/// Most bytes of a process's snapshot; a regular one is shorter.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Longest wait for one process, which answers within milliseconds unless it stands still.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A process with endpoints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Process {
-    /// Name of its socket: what tells it from others even if it has the number of one that died.
+    /// Name of its socket, which identifies it even if its process id is reused.
     pub socket: String,
     pub pid: u32,
     pub user: String,
@@ -28,9 +28,9 @@ pub struct Process {
     /// The process's own time of the look.
     pub monotonic_ns: u64,
     pub endpoints: Vec<Endpoint>,
-    /// Endpoints that were at work all the time, and are not among the others.
+    /// Number of endpoints that were busy all the time, and are not in the list.
     pub busy: u64,
-    /// What else is to be said, such as that it did not answer.
+    /// A remark, such as that it did not answer.
     pub remark: Option<String>,
 }
 
@@ -73,7 +73,7 @@ pub struct Flow {
     pub typical_rtt_ns: u64,
     pub target_ns: u64,
     pub bdp_bytes: u64,
-    /// Paths that the controller uses now; 0 if it does not say.
+    /// Paths that the controller uses now; 0 if it does not report them.
     pub paths: u64,
     pub sent_bytes: u64,
     pub acked_bytes: u64,
@@ -84,7 +84,7 @@ pub struct Flow {
     pub rtx_trim: u64,
     pub rtx_spurious: u64,
     pub out_of_order_max: u64,
-    /// When the peer was heard last, in the process's own time; 0 if the provider does not say.
+    /// Time at which the peer was heard last, in the process's own time; 0 if the provider does not report it.
     #[serde(default)]
     pub last_heard_ns: u64,
     /// KiB sent on each path since the flow was last idle.
@@ -94,7 +94,7 @@ pub struct Flow {
 /// A counter of a flow.
 pub type Count = fn(&Flow) -> u64;
 
-/// What told that a packet was lost, and how many were sent again for that.
+/// Packets sent again, by the cause of detection.
 pub const CAUSES: [(&str, Count); 4] = [
     ("nack", |flow| flow.rtx_nack),
     ("probe", |flow| flow.rtx_probe),
@@ -117,7 +117,7 @@ enum Line {
     End {
         busy: u64,
     },
-    /// Of a newer provider.
+    /// A kind of a newer provider.
     #[serde(other)]
     Other,
 }
@@ -140,8 +140,8 @@ impl Endpoint {
     }
 }
 
-/// What is left for the processes of one user. Anybody may make sockets of such names, so many or so
-/// slow that others would not be seen.
+/// The remaining budget for the processes of one user. Anybody may make sockets of such names, so many or so slow that
+/// they would hide others.
 #[derive(Debug)]
 struct Budget {
     sockets: usize,
@@ -162,10 +162,10 @@ impl Budget {
     }
 }
 
-/// Looks at all processes that may be looked at.
+/// Takes snapshots of all processes that the user may observe.
 ///
 /// # Errors
-/// /proc is not mounted.
+/// If /proc is not mounted.
 pub fn look(system: &System) -> io::Result<Vec<Process>> {
     let mut budgets = HashMap::new();
     let mut found: Vec<Process> =
@@ -174,7 +174,7 @@ pub fn look(system: &System) -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// The flow of this process from its endpoint `local` to `peer`, if it is not at work just now.
+/// The flow of this process from its endpoint `local` to `peer`, if it is not busy now.
 #[must_use]
 pub fn flow_of(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<Flow> {
     let own = look(system).ok()?.into_iter().find(|process| process.pid == std::process::id())?;
@@ -252,10 +252,10 @@ impl Process {
         let mut ended = false;
         let mut places = HashMap::new();
         for line in answer.lines() {
-            // The last line may be cut; others are of newer providers.
+            // The last line may be cut; other bad lines are of newer providers.
             match serde_json::from_str(line).unwrap_or(Line::Other) {
                 Line::Process { format, version, pid, monotonic_ns } => {
-                    // A process in another PID namespace has no number here but its own.
+                    // Of a process in another PID namespace only its own number is known.
                     self.pid = if self.pid == 0 { pid } else { self.pid };
                     (self.version, self.monotonic_ns) = (harmless(&version), monotonic_ns);
                     if format != FORMAT {
@@ -302,7 +302,7 @@ fn user(system: &System, uid: u32) -> String {
 pub mod tests {
     use super::*;
 
-    /// What the provider of this workspace would tell, shortened.
+    /// A snapshot of this workspace's provider, shortened.
     pub const ANSWER: &str = concat!(
         r#"{"kind":"process","format":1,"version":"0.1.0","pid":7,"monotonic_ns":1000000000,"endpoints":1}"#,
         "\n",

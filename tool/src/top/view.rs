@@ -1,13 +1,13 @@
-//! The table of `erd top`: an endpoint's line, and one for each of its flows.
+//! The table of `erd top`: a line for each endpoint, and one for each of its flows.
 
 use super::snapshot::{CAUSES, Count, Endpoint, Flow, Process};
 use crate::text;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
-/// Marks of what was sent on a path, from nothing to as much as on the path that had most.
+/// Marks of a path's share, from nothing to the share of the busiest path.
 const SHARES: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Paths whose shares are shown; more are counted.
+/// Most paths whose shares are shown; more are only counted.
 const PATHS_SHOWN: usize = 16;
 
 /// Least width of a peer's name: room for every IPv4 address with its port.
@@ -16,7 +16,7 @@ const PEER_WIDTH: usize = 21;
 /// A peer that was heard within this time is heard now.
 const HEARD_NOW_NS: u64 = 1_000_000_000;
 
-/// What a line is, for how it looks.
+/// Kind of a line, which sets its look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     Title,
@@ -33,13 +33,13 @@ pub struct Row {
     pub text: String,
 }
 
-/// What an earlier look told, by socket and endpoint.
+/// Results of an earlier look, by socket and endpoint.
 struct Before<'a> {
     elapsed_s: f64,
     endpoint: &'a Endpoint,
 }
 
-/// What changed in a second; `None` without an earlier look.
+/// Change per second; `None` without an earlier look.
 fn per_second(now: u64, before: Option<(u64, f64)>) -> Option<f64> {
     let (before, elapsed_s) = before?;
     (elapsed_s > 0.0).then(|| now.saturating_sub(before) as f64 / elapsed_s)
@@ -164,7 +164,7 @@ fn endpoint_rows(
     rows
 }
 
-/// What of a table is not 0, by reason.
+/// Values of a table that are not 0, by reason.
 fn counted(table: &BTreeMap<String, u64>, more: Option<(&str, u64)>) -> String {
     let reasons = table.iter().map(|(reason, count)| (reason.as_str(), *count)).chain(more);
     let told = reasons.filter(|(_, count)| *count > 0);
@@ -224,7 +224,7 @@ fn heard(flow: &Flow, now_ns: u64) -> String {
     }
 }
 
-/// Packets sent again in a second, by what told of the loss.
+/// Packets sent again per second, by the cause of detection.
 fn repeated(rate: &dyn Fn(Count) -> Option<f64>) -> String {
     let mut told = Vec::new();
     for (cause, of) in CAUSES {
@@ -237,7 +237,7 @@ fn repeated(rate: &dyn Fn(Count) -> Option<f64>) -> String {
     if told.is_empty() { "0".to_owned() } else { told.join(" ") }
 }
 
-/// How many paths were used of all, and a bar for each one's share.
+/// Number of used paths and of all, and a bar for each one's share.
 fn paths(flow: &Flow) -> String {
     let kib = &flow.path_kib;
     let sum: u64 = kib.iter().sum();

@@ -1,5 +1,5 @@
-//! The library's two faces beside the provider: half round trips over `erd.h`, over the crate's verbs
-//! and over libfabric, in turns. They share one path, so they are to take the same time.
+//! The library's two faces beside the provider: half round trips over `erd.h`, over the crate's verbs and over
+//! libfabric, in turns. They share one path, so they should take the same time.
 
 use super::Plan;
 use super::results::{Results, Test};
@@ -12,7 +12,7 @@ use erd_e2e::programs::compile_with;
 use erd_e2e::{netns, setup, verbs};
 use std::time::Duration;
 
-/// What the table calls them, the provider first.
+/// Their names in the table, the provider first.
 const FACES: [&str; 3] = [ERD, "erd.h", "erd::verbs"];
 const SIZES: &[u64] = &[64, 1024];
 /// Messages of one point there and back.
@@ -21,7 +21,7 @@ const ROUNDS: &str = "20000";
 /// than the faces do.
 const TURNS: usize = 3;
 
-/// Measures, and prints the table; what was measured.
+/// Measures, and prints the table; returns the measurements.
 ///
 /// # Errors
 /// A program that does not build, or does not run to its end.

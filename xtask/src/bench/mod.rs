@@ -18,13 +18,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What has to be installed.
+/// Packages to install.
 const DEBIAN_PACKAGES: &[&str] =
     &["gcc", "libc6-dev", "libfabric-dev", "python3", "python3-venv", "iproute2"];
 /// Most time for one point of one run; a provider that needs more is reported as hanging.
 const POINT_LIMIT_S: u64 = 20;
 
-/// What is measured.
+/// The plan of measurements.
 #[derive(Debug)]
 struct Plan {
     core: Core,
@@ -54,7 +54,7 @@ const QUICK_HUB_ENDPOINTS: &[u64] = &[16, 256];
 /// Measures, prints the tables, writes the JSON.
 ///
 /// # Errors
-/// What is needed is missing; no provider could be measured.
+/// If something needed is missing, or no provider could be measured.
 pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
     let plan = Plan::new(layout, args)?;
     let results = measure(layout, &plan)?;
@@ -136,7 +136,7 @@ impl Plan {
             .args(["-p", name, "-c", &self.cpus])
             .args(["-m", &self.point_ms.to_string(), "-l", &POINT_LIMIT_S.to_string()])
             .limit(limit);
-        // Shared memory has no addresses of its own that one could ask for.
+        // Shared memory has no addresses of its own to ask for.
         let job = if name == "shm" { job } else { job.args(["-a", "127.0.0.1"]) };
         let job =
             Provider::new(layout, name).give(self.core.give(job)).env("FI_LOG_LEVEL", "error");

@@ -1,4 +1,4 @@
-//! Measured points: what the program wrote, medians over the runs, JSON.
+//! Measured points: the program's lines, medians over the runs, JSON.
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -19,9 +19,9 @@ pub enum Test {
     Reuse,
     /// One way, acknowledged every 64 messages.
     Rate,
-    /// Into the peer's memory, 64 outstanding.
+    /// Writes into the peer's memory, 64 outstanding.
     Write,
-    /// Out of the peer's memory, likewise.
+    /// Reads from the peer's memory, likewise.
     Read,
     /// An atomic fetch and add of 8 bytes, from the call to the completion.
     Fetch,
@@ -66,9 +66,8 @@ impl Test {
     }
 }
 
-/// Which runs of a point are meant. The processors of a virtual machine move between those of its host:
-/// now they share a cache, now they don't, and everything that goes between them is two to three
-/// times as fast in the one case. So runs are compared with runs of the same kind alone.
+/// A kind of runs of a point. The processors of a virtual machine move between those of its host. While they share a
+/// cache, all traffic between them is two to three times as fast. So runs are compared only with runs of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Every run.
@@ -80,21 +79,21 @@ pub enum Place {
     Far,
 }
 
-/// A line that takes so many times the least is one between caches.
+/// A line that takes so many times the least goes between caches.
 const FAR_TIMES: f64 = 2.0;
 
-/// Values of a run: what a cache line took before it and after it.
+/// Values of a run: the time of a cache line before it and after it.
 const LINES: [&str; 2] = ["line_before_ns", "line_after_ns"];
 
 /// Provider, test, size in bytes.
 pub type Point = (String, Test, u64);
 
-/// What all runs gave.
+/// Results of all runs.
 #[derive(Debug, Default)]
 pub struct Results {
     /// Values by name, one for each run.
     points: BTreeMap<Point, BTreeMap<String, Vec<f64>>>,
-    /// What went wrong, by provider and test.
+    /// Failures, by provider and test.
     failures: BTreeMap<(String, Test), String>,
     /// The providers that really ran: some tests need others over the one that was named.
     runs: BTreeMap<String, BTreeSet<String>>,
@@ -102,7 +101,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Takes the lines of one run of `provider`; answers how many points they held.
+    /// Takes the lines of one run of `provider`; returns the number of points.
     ///
     /// # Errors
     /// A line that is not as the program writes them.
@@ -139,7 +138,7 @@ impl Results {
         Ok(())
     }
 
-    /// Notes that `provider` did not get through `test`; answers why, as far as it is known.
+    /// Notes that `provider` did not get through `test`; returns the reason, if known.
     pub fn gave_up(&mut self, provider: &str, test: Test, output: &str) -> String {
         let said =
             output.lines().rev().find(|line| line.contains("\"error\"") || line.contains("FAILED"));
@@ -201,7 +200,7 @@ impl Results {
         (payload > 0.0).then_some(total("lo_bytes")? / payload)
     }
 
-    /// What went wrong.
+    /// The failures.
     pub fn failures(&self) -> impl Iterator<Item = (&str, Test, &str)> {
         self.failures.iter().map(|((name, test), why)| (name.as_str(), *test, why.as_str()))
     }

@@ -5,7 +5,7 @@ use comfy_table::{Cell, CellAlignment, Table};
 use erd_e2e::fabric::bytes_text;
 use erd_e2e::report;
 
-/// What an atomic of the bench changes.
+/// Bytes that an atomic of the bench changes.
 const FETCH_BYTES: u64 = 8;
 
 /// Prints a table for each test, then what the ratios mean and what went wrong.

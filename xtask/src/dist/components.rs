@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The packages whose dependencies are listed: the shared object's, and the command's.
 const ROOTS: [&str; 2] = ["erd-fi", "erd-tool"];
-/// How files begin that have a licence in them.
+/// Prefixes of the names of licence files.
 const LICENCE_FILES: &[&str] =
     &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
@@ -42,7 +42,7 @@ impl Components {
     /// Asks cargo.
     ///
     /// # Errors
-    /// cargo does not answer as it should.
+    /// If cargo's output is not as expected.
     pub fn find(layout: &Layout, log: &Path) -> Result<Components> {
         let version = layout.rustc(&["--version"], log)?;
         let rust = version.split(' ').nth(1).context("rustc told no version")?.to_owned();
@@ -95,7 +95,7 @@ impl Components {
         format!("{list:#}\n")
     }
 
-    /// The licences: who has which, and each text once.
+    /// The licences: the components of each, and each text once.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -106,7 +106,7 @@ impl Components {
             self.rust
         );
         let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        // What has no source is ours.
+        // Packages without a source are ours.
         for component in self.found.values().filter(|component| component.package.source.is_some())
         {
             let Package { name, version, authors, .. } = &component.package;
@@ -128,7 +128,7 @@ impl Component {
         format!("pkg:cargo/{}@{}", self.package.name, self.package.version)
     }
 
-    /// The old form of "OR" is a slash, which SPDX does not have any more.
+    /// The old form of "OR" is a slash, which SPDX has dropped.
     fn licence(&self) -> String {
         self.package.license.as_deref().unwrap_or_default().replace('/', " OR ")
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Makes the package in `dir`.
 ///
 /// # Errors
-/// What dpkg's tools say; a changelog that does not begin with this version.
+/// If dpkg's tools fail, or the changelog does not begin with this version.
 pub fn package(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result<PathBuf> {
     let source = layout.root.join("packaging/debian");
     let changelog = fs::read_to_string(source.join("changelog"))?;
@@ -36,7 +36,7 @@ pub fn package(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result
         .args(["-e", "debian/erd/usr/bin/erd"])
         .run(log)?;
     root.below("DEBIAN").make()?;
-    // Packages of programs that link the library depend on this one; the loader is to know it.
+    // Packages of programs that link the library depend on this one, and the loader must know it.
     root.write("DEBIAN/shlibs", format!("liberd 1 erd (>= {VERSION})\n").as_bytes())?;
     root.write("DEBIAN/triggers", b"activate-noawait ldconfig\n")?;
     tool("dpkg-gencontrol").args(["-Tdebian/substvars", "-Pdebian/erd"]).run(log)?;
@@ -48,10 +48,10 @@ pub fn package(layout: &Layout, parts: &Parts, dir: &Path, log: &Path) -> Result
     Ok(file)
 }
 
-/// What dpkg-architecture says of this machine.
+/// The machine's architecture, from dpkg-architecture.
 ///
 /// # Errors
-/// It says nothing.
+/// If it prints nothing.
 pub fn architecture(variable: &str, log: &Path) -> Result<String> {
     let text = Job::new("dpkg-architecture").args(["-q", variable]).run(log)?;
     Ok(text.trim().to_owned())

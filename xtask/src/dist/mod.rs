@@ -25,13 +25,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What has to be installed.
+/// Packages to install.
 const DEBIAN_PACKAGES: &[&str] = &["gcc", "libc6-dev", "dpkg-dev", "git"];
 
 /// Builds the packages in `target/<name>`, all that they are made of in directories of that name.
 ///
 /// # Errors
-/// A tool that cannot be had, a build that fails.
+/// If a tool is missing, or a build fails.
 pub fn run(layout: &Layout, name: &str) -> Result<Packages> {
     setup::packages(layout, DEBIAN_PACKAGES)?;
     let log = layout.logs.join("dist.log");
@@ -58,7 +58,7 @@ pub fn run(layout: &Layout, name: &str) -> Result<Packages> {
     Ok(packages)
 }
 
-/// Removes packages of an earlier version, or another machine: what lies there belongs together.
+/// Removes packages of an earlier version, or another machine: the files there belong together.
 fn remove_old(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -91,8 +91,7 @@ fn source_date(layout: &Layout, log: &Path) -> Result<String> {
 
 /// Builds the shared object.
 ///
-/// It is linked here and not by rustc, which passes a list of exports of its own that goes with no
-/// symbol versions.
+/// This function links it, not rustc, whose own list of exports does not work with symbol versions.
 fn library(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
     println!("building the packages' {LIBRARY}");
     let args = ["rustc", "--package", "erd-fi", "--crate-type", "staticlib"];
@@ -110,7 +109,7 @@ fn tool(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
     Ok(tool)
 }
 
-/// Directories of this machine, and what they are called in the packages.
+/// Directories of this machine, and their names in the packages.
 ///
 /// Where the standard library's sources are installed, as some tools need them, rustc names their files
 /// by where they are; elsewhere by the compiler's commit, as here.
@@ -131,8 +130,8 @@ fn places(layout: &Layout, log: &Path) -> Result<[(PathBuf, String); 3]> {
     ])
 }
 
-/// Has cargo build something apart from `target/release`, whose flags it does not share: without
-/// symbols, and with the same names of source files on every machine. Answers where it is.
+/// Has cargo build something apart from `target/release`, whose flags it does not share: without symbols, and with the
+/// same names of source files on every machine. Returns its path.
 ///
 /// The target is named, so that cargo's configuration does not choose another, and build scripts do
 /// not get the flags.

@@ -1,4 +1,4 @@
-//! A directory that is filled with the files of a package.
+//! A staging directory for the files of a package.
 
 use super::components::{Components, VERSION};
 use anyhow::{Context, Result, bail};
@@ -29,7 +29,7 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/debian/copyright", "share/doc/erd/copyright"),
 ];
 
-/// What the packages are made from.
+/// Inputs of the packages.
 #[derive(Debug)]
 pub struct Parts {
     /// Time of the source, in seconds since 1970: that of every file in the packages.
@@ -38,7 +38,7 @@ pub struct Parts {
     pub library: PathBuf,
     /// The command `erd`, likewise.
     pub tool: PathBuf,
-    /// What is linked into both.
+    /// The components linked into both.
     pub components: Components,
     /// `epoch` for people.
     pub time: String,
@@ -54,7 +54,7 @@ impl Stage {
     /// An empty one at `root`.
     ///
     /// # Errors
-    /// What was there cannot be removed.
+    /// If its contents cannot be removed.
     pub fn new(root: PathBuf) -> Result<Stage> {
         Ok(Stage { root: empty(root)? })
     }
@@ -166,7 +166,7 @@ impl Stage {
     /// Packs a file in place, which gets `.gz` at its end.
     ///
     /// # Errors
-    /// What gzip says.
+    /// gzip's error.
     pub fn compress(&self, file: &str, log: &Path) -> Result<()> {
         Job::new("gzip").args(["-9n"]).args([self.root.join(file)]).run(log).map(|_| ())
     }
@@ -185,8 +185,8 @@ impl Stage {
     }
 }
 
-/// The files below a directory of the repository that belong to it, by their paths from there: what
-/// an editor or a build left is no part of a package.
+/// The files below a directory of the repository that belong to it, by their paths from there: files of an editor or a
+/// build are no part of a package.
 fn tracked(layout: &Layout, dir: &str) -> Result<Vec<String>> {
     let mut list = Command::new("git");
     list.args(["ls-files", "-z"]).current_dir(layout.root.join(dir));
@@ -202,7 +202,7 @@ fn tracked(layout: &Layout, dir: &str) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// What a man page describes.
+/// The subject of a man page.
 fn names(page: &str) -> Option<Vec<&str>> {
     let (_, section) = page.split_once("\n.SH NAME\n")?;
     let (names, _) = section.split_once(" \\- ")?;

@@ -29,7 +29,7 @@ pub trait Queued: Send + Sync {
     /// Discards a message.
     fn discard(&self, message: u32);
 
-    /// The index of a message's sender in the AV now.
+    /// Index of a message's sender in the AV now.
     fn source(&self, message: u32) -> Option<PeerIndex>;
 }
 
@@ -183,7 +183,7 @@ pub fn discard_queued(key: u64) {
     key.endpoint().into_iter().for_each(|endpoint| endpoint.discard(key.message));
 }
 
-/// The index in the AV of the sender of the message queued under `key`.
+/// Index in the AV of the sender of the message queued under `key`.
 #[must_use]
 pub fn source_of_queued(key: u64) -> PeerIndex {
     let key = Key::of(key);

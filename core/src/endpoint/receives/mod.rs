@@ -71,7 +71,7 @@ impl Receives {
         verdict
     }
 
-    /// The messages that a search covers; `None` if an owner has their receives.
+    /// Messages that a search covers; `None` if an owner has their receives.
     fn queue(&mut self) -> Option<&mut Queue> {
         match self {
             Receives::Own(own) => Some(&mut own.queue),

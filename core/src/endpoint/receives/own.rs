@@ -80,7 +80,7 @@ impl Own {
         Some((recv, self.queue.matcher.remove_unexpected(key)))
     }
 
-    /// The buffers that had to wait and may take more, if enough completions were read.
+    /// Buffers that had to wait and may take more, if enough completions were read.
     pub fn fed(&mut self, ops: &UnderWay) -> Vec<Handle> {
         if !self.starved || ops.rx.unread() >= UNREAD_MAX / 2 {
             return Vec::new();

@@ -22,7 +22,7 @@ impl<O: Outside> Driver<O> {
     /// Posts a receive.
     ///
     /// # Errors
-    /// The reason why nothing was posted.
+    /// Reason why nothing was posted.
     pub fn post_recv(&mut self, request: &RecvRequest) -> Result<(), Error> {
         if !self.host.under_way.rx.is_bound() && self.owed.is_none() {
             return Err(Error::NoQueue);

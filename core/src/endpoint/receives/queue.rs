@@ -20,7 +20,7 @@ pub struct Unexpected {
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub len_bytes: u64,
-    /// The buffer of its payload; `None` if that waits at the sender.
+    /// Buffer of its payload; `None` if that waits at the sender.
     pub held: Option<Handle>,
 }
 
@@ -45,7 +45,7 @@ pub struct Claimed {
     pub void: Option<Cause>,
 }
 
-/// The queues of an endpoint with its own receives, or of one with a shared context, which keeps the receives itself.
+/// Queues of an endpoint with its own receives, or of one with a shared context, which keeps the receives itself.
 pub struct Queue {
     pub matcher: Matcher<PeerId, Posted, Unexpected>,
     pub claimed: Vec<Claimed>,

@@ -34,7 +34,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address of an endpoint without verbs.
+    /// Address of an endpoint without verbs.
     pub const NONE: Address = Address {
         gid: Gid([0; 16]),
         lid: 0,
@@ -58,7 +58,7 @@ impl Address {
     }
 }
 
-/// The purpose of a port datagram.
+/// Purpose of a port datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {

@@ -43,7 +43,7 @@ pub struct Outgoing {
     pub bytes: [u8; DATAGRAM_BYTES],
 }
 
-/// The destination of a port datagram.
+/// Destination of a port datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Over UDP, to a peer's name.
@@ -52,7 +52,7 @@ pub enum Target {
     Verbs(Address, SocketAddr),
 }
 
-/// The carrier that brought a port datagram.
+/// Carrier that brought a port datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// UDP.

@@ -113,8 +113,7 @@ fn number<T: FromStr>(name: &str, default: T) -> T {
     env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Runs every lane until `end`, and at least once; answers the rounds of each kind of work, none if a
-/// lane failed.
+/// Runs every lane until `end`, and at least once; returns the rounds of each kind of work, none if a lane failed.
 fn run(world: &Arc<World>, seed: u64, end: Instant) -> Vec<(&'static str, Option<u64>)> {
     let (stop, lanes) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {

@@ -159,7 +159,7 @@ impl Site {
         rc > 0
     }
 
-    /// Sleeps on the counter until `stop`; answers how often it counted.
+    /// Sleeps on the counter until `stop`; returns how often it counted.
     pub fn count_until(&self, stop: &AtomicBool) -> u64 {
         let cntr = self.node.cntr;
         let mut seen = 0;
@@ -175,7 +175,7 @@ impl Site {
         seen
     }
 
-    /// Closes it; answers the words that peers wrote to.
+    /// Closes it; returns the words that peers wrote to.
     pub fn close(self) -> [u64; WORDS] {
         close(self.region.cast());
         self.eps.iter().skip(1).for_each(|ep| close(ep.0.cast()));

@@ -4,7 +4,7 @@ use crate::cc::options::{
     Bdps, Choice, Factor, Field, OptionRow, ScaledPackets, Share, TargetDelays, TypicalRtts, row,
 };
 
-/// The choice between the schemes, where they differ by more than a number.
+/// Choice between the schemes, where they differ by more than a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum NsccForm {
     /// The consortium's simulator.

@@ -19,7 +19,7 @@ struct Gap {
     end_bytes: u32,
 }
 
-/// The bytes that have arrived of one message or link. In order, it needs no heap memory.
+/// Bytes that have arrived of one message or link. In order, it needs no heap memory.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     /// Number of bytes that have arrived.

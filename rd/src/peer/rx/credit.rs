@@ -51,7 +51,7 @@ impl Kept {
     }
 }
 
-/// The memory of one endpoint for unexpected messages of its peers.
+/// Memory of one endpoint for unexpected messages of its peers.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total_bytes: u64,

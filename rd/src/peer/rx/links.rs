@@ -22,7 +22,7 @@ const LINKS_PER_MESSAGE: u32 = 2;
 /// Links searched for the next segment: earlier ones may be waiting for repetitions.
 const LINKS_AHEAD: usize = 64;
 
-/// The purpose of the bytes under a Msg_ID.
+/// Purpose of the bytes under a Msg_ID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Message,
@@ -81,7 +81,7 @@ pub(super) struct Link {
     pub order: u32,
 }
 
-/// The meaning of the end of a link.
+/// Meaning of the end of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Closed {
     /// A part of a read ended: its entry, and whether no other part is under way.
@@ -108,7 +108,7 @@ pub(crate) struct NextSegment {
 pub(super) struct Links {
     incoming: Slab<Incoming>,
     links: Slab<Link>,
-    /// The links in the order of their grants, in which they fill.
+    /// Links in the order of their grants, in which they fill.
     granted: VecDeque<u16>,
     /// Payload of the latest segment that did not end its link.
     segment_bytes: u16,
@@ -136,7 +136,7 @@ impl Links {
         self.incoming.is_empty()
     }
 
-    /// The buffers of messages and writes on their way, excluding reads.
+    /// Buffers of messages and writes on their way, excluding reads.
     pub fn buffers(&self) -> impl Iterator<Item = RecvToken> {
         // A read ends as an operation.
         let incoming = self.incoming.iter().filter(|(_, i)| i.purpose != Purpose::Read);

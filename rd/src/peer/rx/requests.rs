@@ -10,7 +10,7 @@ use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::remote::{Action, Answer, Form, Refusal, RemoteRequest};
 
-/// The result of a request.
+/// Result of a request.
 enum Met {
     Done,
     /// Bytes will be placed there.

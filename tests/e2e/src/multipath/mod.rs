@@ -20,7 +20,7 @@ use std::time::Duration;
 const GOODPUT_MIN: f64 = 0.9;
 /// A link counts as used from this share of the mean of all.
 const USED_MIN: f64 = 0.5;
-/// The same where packets are lost at random: a path that just lost several is left for a while.
+/// The same where packets are lost at random: the engine leaves a path alone for a while that just lost several.
 const USED_LOSSY_MIN: f64 = 0.1;
 /// Least share of the remaining links' sum while one is gone.
 const WITHOUT_ONE_MIN: f64 = 0.5;
@@ -58,14 +58,14 @@ enum Plan {
     Steady,
 }
 
-/// What is asked of a run beside right data, in order and whole.
+/// The demands on a run beside right data, in order and whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ask {
     /// All links used, and the goodput that they carry.
     Goodput,
     /// All links used.
     Used,
-    /// Nothing; what was reached is told.
+    /// None; the result is only reported.
     Nothing,
 }
 
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// What is done to the network at the nth time.
+    /// The change of the network at the nth time.
     fn command(self, nth: usize, network: Network) -> Option<String> {
         match (self, nth) {
             (Plan::TakeOneAway, 1) => Some(network.take_away()),
@@ -121,7 +121,7 @@ impl Suite<'_> {
         }
     }
 
-    /// What every scheme reaches with long messages, without a verdict on the goodput.
+    /// Reports every scheme's result with long messages, without a verdict on the goodput.
     fn all_schemes(&self, report: &mut Report) {
         for scheme in schemes(self.layout).unwrap_or_default() {
             for (name, network) in [("relay", Network::Relay), ("links", Network::Links)] {

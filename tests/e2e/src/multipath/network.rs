@@ -1,4 +1,4 @@
-//! The networks of tests/netns with their numbers, and what can be done to them.
+//! The networks of tests/netns: their numbers, and changes to them.
 
 use crate::layout::Layout;
 use crate::netns;
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 /// Links between the namespaces, all alike.
 pub const LINKS: u32 = 4;
-/// The one that is taken away.
+/// The link that is taken away.
 pub const TAKEN: usize = 1;
 /// Rate of each. Slow ones leave the machine idle for most of the time, and make a round trip long
 /// beside the time that a process waits for a processor.
@@ -27,10 +27,10 @@ const QUEUE_BYTES: u32 = 512 << 10;
 /// Mean jitter one way, and packets of a million lost each way, where there is noise.
 const JITTER_US: u32 = 1000;
 const LOSS_PPM: u32 = 10_000;
-/// Sockets, and so source ports, where routers hash them to links: so many that each link has its share.
+/// Sockets, and so source ports, where routers hash them to links: enough that each link has its share.
 const HASHED_PATHS: &str = "64";
 
-/// Bytes of a packet that are no payload of a message: IP and UDP, our header.
+/// Bytes of a packet outside a message's payload: IP and UDP, our header.
 const IP_UDP_BYTES: u64 = 28;
 const HEADER_BYTES: u64 = 32;
 /// The message header in the packets of a message that is sent without an announcement.
@@ -39,9 +39,9 @@ const EAGER_HEADER_BYTES: u64 = 32;
 const EAGER_BYTES_MAX: u64 = 65_536;
 /// Room that each packet keeps for a checksum.
 const CHECKSUM_BYTES: u64 = 4;
-/// What the relay's links count beside an IP packet: the simulator's frame and headers.
+/// Bytes that the relay's links count beside an IP packet: the simulator's frame and headers.
 const RELAY_EXTRA_BYTES: u64 = 66;
-/// What the kernel's do: an Ethernet header.
+/// Bytes that the kernel's links count beside it: an Ethernet header.
 const LINK_EXTRA_BYTES: u64 = 14;
 
 /// A network.
@@ -56,7 +56,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// Why there is none here.
+    /// Reason for having none here, if so.
     pub fn missing(self) -> Option<&'static str> {
         if self == Network::Links { netns::limits_missing() } else { netns::tun_missing() }
     }
@@ -126,7 +126,7 @@ impl Network {
         }
     }
 
-    /// The command that has it report of its links.
+    /// The command that makes it report its links.
     pub fn report(self) -> String {
         match self {
             Network::Relay | Network::NoisyRelay => "echo report >$RELAY_COMMANDS".to_owned(),
@@ -141,12 +141,12 @@ impl Network {
     pub fn take_away(self) -> String {
         match self {
             Network::Relay | Network::NoisyRelay => format!("echo dead {TAKEN} >$RELAY_COMMANDS"),
-            // The far end: the near router goes on sending into it.
+            // The far end: the near router continues to send into it.
             Network::Links => format!("ip -n s link set link{TAKEN} down"),
         }
     }
 
-    /// The command after which it is well again.
+    /// The command that restores the link.
     pub fn bring_back(self) -> String {
         match self {
             Network::Relay | Network::NoisyRelay => format!("echo up {TAKEN} >$RELAY_COMMANDS"),
@@ -154,7 +154,7 @@ impl Network {
         }
     }
 
-    /// Bytes a second that a link carries, of whatever it counts.
+    /// Bytes per second that a link carries, in its own count.
     pub fn link_bytes_per_s() -> f64 {
         f64::from(MBPS) * 125_000.0
     }

@@ -4,7 +4,7 @@ use super::network::{LINKS, Network};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// From one time of the plan to the next.
@@ -25,26 +25,26 @@ pub struct Phase {
     /// Share of the time for which a program that wanted to run was not let, beyond a millisecond each time.
     pub late_share: f64,
     path_kib: Vec<u64>,
-    /// Of each link, bytes towards the receiver.
+    /// Bytes towards the receiver, by link.
     link_bytes: Vec<f64>,
     lost: Vec<u64>,
-    /// What the relay says of itself.
+    /// The relay's report on itself.
     pub relay: Option<RelayState>,
 }
 
-/// What the relay says of itself.
+/// The relay's report on itself.
 #[derive(Clone, Copy, Debug)]
 pub struct RelayState {
-    /// Time that it computed.
+    /// Its CPU time.
     pub busy_share: f64,
-    /// Time by which what was due was late, beyond a millisecond each time.
+    /// Time by which its work was late, beyond a millisecond each time.
     pub late_share: f64,
     /// Packets towards the receiver that it marked.
     pub marked_share: f64,
 }
 
 impl Outcome {
-    /// Reads the lines of JSON; others are no part of it.
+    /// Reads the lines of JSON, and ignores others.
     ///
     /// # Errors
     /// A line that lacks something; a stream that did not end.
@@ -113,7 +113,7 @@ impl Phase {
         Ok(())
     }
 
-    /// Payload that arrived, in bytes a second.
+    /// Payload that arrived, in bytes per second.
     pub fn bytes_per_s(&self) -> f64 {
         self.bytes / self.seconds
     }

@@ -1,9 +1,9 @@
-//! A virtual machine with two Soft-RoCE devices, for what this host's kernel does not have: UD queue
-//! pairs, and packets that are lost, late or out of order (netem).
+//! A virtual machine with two Soft-RoCE devices, for features that this host's kernel lacks: UD queue pairs, and
+//! packets that are lost, late or out of order (netem).
 //!
-//! It is made of Debian's packages alone: qemu's software emulation boots Debian's kernel with a small
-//! initramfs; the guest's root is the host's, read only under an overlay in memory, so whatever was
-//! built or installed here is there under the same path. `tests/vm` has what runs in it.
+//! It is made of Debian's packages alone: qemu's software emulation boots Debian's kernel with a small initramfs; the
+//! guest's root is the host's, read only under an overlay in memory, so everything built or installed here is there
+//! under the same path. `tests/vm` has the scripts that run in it.
 
 pub mod steps;
 
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What it is made of, and the programs that show that it works.
+/// Its packages, and the programs that show that it works.
 pub const PACKAGES: &[&str] = &[
     "qemu-system-x86",
     "busybox-static",
@@ -29,7 +29,7 @@ pub const PACKAGES: &[&str] = &[
 ];
 /// The package that names the kernel's.
 const KERNEL: &str = "linux-image-amd64";
-/// Where in the kernel's modules are those that are kept.
+/// Folders of the kernel's modules to keep.
 const KEPT: &[&str] = &[
     "arch",
     "crypto",
@@ -53,7 +53,7 @@ const MEMORY_MIB: u32 = 3072;
 /// Without the byte-wise string instructions: qemu 7.2 emulates them byte by byte, and a kernel that sees
 /// them copies by them.
 const PROCESSOR: &str = "max,-erms,-fsrm";
-/// Shown of the console when the machine did not come to its script.
+/// Lines of the console to show when the machine did not reach its script.
 const CONSOLE_LINES: usize = 30;
 
 /// A machine that can be started, any number of times.
@@ -66,14 +66,14 @@ pub struct Machine {
     release: String,
 }
 
-/// What a run of the machine left.
+/// Results of a run of the machine.
 #[derive(Debug)]
 pub struct Ran {
     /// Exit status of the script.
     pub status: i32,
-    /// What it wrote to both outputs.
+    /// Its text on both outputs.
     pub output: String,
-    /// Where the script could leave files; its own variable `OUT` names it too.
+    /// The directory for the script's files, also in its variable `OUT`.
     pub out: PathBuf,
 }
 
@@ -98,7 +98,7 @@ impl Machine {
     /// environment), and ends, after `limit` at the latest.
     ///
     /// # Errors
-    /// A machine that does not come to the script, or not to its end in time.
+    /// If the machine does not reach the script, or not its end in time.
     pub fn run(&self, script: &str, limit: Duration, log: &Path) -> Result<Ran> {
         let out = empty(self.dir.join("out"))?;
         let console = self.dir.join("console");
@@ -188,7 +188,7 @@ impl Machine {
     }
 }
 
-/// Fetches and unpacks Debian's kernel into `dir`; answers its release.
+/// Fetches and unpacks Debian's kernel into `dir`; returns its release.
 fn fetch_kernel(dir: &Path, log: &Path) -> Result<String> {
     let depends = Job::new("apt-cache").args(["depends", KERNEL]).run(log)?;
     let package = depends

@@ -1,6 +1,6 @@
-//! Steps of `cargo xtask test` in the virtual machine: the provider between two Soft-RoCE devices. One
-//! boot runs `tests/vm/verbs.sh`; each step then judges what a case of it left. The short tier leaves out
-//! mpi4py's tests, and MPI over networks that lose or delay packets.
+//! Steps of `cargo xtask test` in the virtual machine: the provider between two Soft-RoCE devices. One boot runs
+//! `tests/vm/verbs.sh`; each step then judges the results of one of its cases. The short tier leaves out mpi4py's
+//! tests, and MPI over networks that lose or delay packets.
 
 use super::{Machine, PACKAGES, Ran};
 use crate::fabric::Counters;
@@ -35,10 +35,10 @@ const PROGRAMS: &[&str] = &[
     "tests/c/peer_death",
 ];
 
-/// Exit statuses that a shell tells of SIGILL, SIGABRT, SIGBUS and SIGSEGV.
+/// A shell's exit statuses for SIGILL, SIGABRT, SIGBUS and SIGSEGV.
 const CRASHES: [&str; 4] = ["132", "134", "135", "139"];
 
-/// What carried a case's data.
+/// Carrier of a case's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carrier {
     Verbs,
@@ -52,7 +52,7 @@ struct Case {
     /// Payload that both sides received, or sent, together at least.
     bytes: u64,
     carrier: Carrier,
-    /// Packets were lost, so some must have been sent again.
+    /// True if packets were lost, so that some must have been sent again.
     lossy: bool,
     /// Errors are as good as success; a crash is not.
     may_fail: bool,
@@ -60,7 +60,7 @@ struct Case {
     suite: bool,
     /// Bytes that verbs sent without copying them, at least.
     uncopied_bytes: u64,
-    /// All that verbs sent but the headers is not copied: of 20 messages not one.
+    /// All bytes of verbs except headers go without a copy: of 20 messages not one is copied.
     all_uncopied: bool,
 }
 
@@ -163,7 +163,7 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     });
 }
 
-/// What a machine needs, which a host may not have.
+/// The needs of a machine that a host may lack.
 fn machine_for(layout: &Layout) -> Result<Machine> {
     let why = "there can be no virtual machine here";
     setup::packages(layout, PACKAGES).context(why)?;
@@ -229,7 +229,7 @@ fn judge(case: &Case, ran: &Ran) -> Result<Done> {
     let counters = Counters::at(ran.out.join(format!("{}.stats", case.name)));
     let sums = counters.read()?;
     let remark = sums.remark();
-    // Who is killed writes no counters, so either direction counts.
+    // A killed process writes no counters, so either direction counts.
     let most = |names: [&str; 2]| names.map(|name| sums.get(name)).into_iter().max().unwrap_or(0);
     let carried = most(["rx_payload_bytes", "tx_payload_bytes"]);
     let by_verbs = most(["verbs_rx_bytes", "verbs_tx_bytes"]);

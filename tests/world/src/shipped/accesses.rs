@@ -29,12 +29,12 @@ const SLOTS_KEY: u64 = 1;
 const SOURCE_KEY: u64 = 2;
 const CELLS_KEY: u64 = 3;
 const NO_SUCH_KEY: u64 = 99;
-/// What the source of a node holds begins at this key of the pattern, plus the node.
+/// First key of the pattern of a node's source; add the node.
 const SOURCE_PATTERN: u64 = 1 << 40;
-/// What a write carries begins at this key of the pattern, plus its number.
+/// First key of the pattern of a write; add its number.
 const WRITE_PATTERN: u64 = 1 << 41;
 
-/// What an access does.
+/// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// It writes to the slots from this byte on.
@@ -43,11 +43,11 @@ pub enum What {
     Read(usize),
     /// It adds 1 to a cell.
     Add(usize),
-    /// It adds 1 to a cell, and gets what that was.
+    /// It adds 1 to a cell, and fetches the old value.
     FetchAdd(usize),
 }
 
-/// What is wrong with an access.
+/// The mistake in an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wrong {
     /// Nothing.
@@ -56,7 +56,7 @@ pub enum Wrong {
     Key,
     /// It reaches past the end.
     Bounds,
-    /// It writes what may only be read.
+    /// It writes to read-only memory.
     Rights,
 }
 
@@ -74,24 +74,24 @@ impl Wrong {
 /// An access.
 #[derive(Debug)]
 pub struct Access {
-    /// Whose.
+    /// Its process.
     pub from: Life,
     /// The node that has the memory.
     pub to: usize,
-    /// What it does.
+    /// Its kind.
     pub what: What,
-    /// What is wrong with it.
+    /// Its mistake.
     pub wrong: Wrong,
-    /// What the call asks for.
+    /// Flags of the call.
     pub flags: Flags,
-    /// A write tells the target.
+    /// A write notifies the target.
     pub data: bool,
-    /// How it ended.
+    /// Its outcome.
     pub ended: Option<Result<(), Cause>>,
     /// The target has read of it.
     told: bool,
     bytes: Bytes,
-    /// What is added.
+    /// The addend.
     one: [u8; 8],
 }
 
@@ -154,7 +154,7 @@ pub struct Accesses {
     pub delivered: Vec<usize>,
     /// The first free slot of each node.
     free: Vec<usize>,
-    /// What cells were, by node and cell.
+    /// Old values of cells, by node and cell.
     fetched: BTreeSet<(usize, usize, u64)>,
 }
 

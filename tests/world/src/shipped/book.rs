@@ -13,7 +13,7 @@ use erd_rd::OpError;
 use std::ffi::c_void;
 use std::fmt;
 
-/// What a context names.
+/// The operation of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Post {
     /// A message, by its place in [`Book::messages`].
@@ -50,13 +50,13 @@ impl Post {
     }
 }
 
-/// What a buffer holds that its owner uses for something else again.
+/// Contents of a buffer that its owner has reused.
 const REUSED: u8 = 0xdd;
 
 /// A message.
 #[derive(Debug)]
 pub struct Message {
-    /// Who sends it.
+    /// The sender.
     pub from: Life,
     /// The node that receives it.
     pub to: usize,
@@ -66,11 +66,11 @@ pub struct Message {
     pub tag: Option<u64>,
     /// Its data, which name it too.
     pub data: Option<u64>,
-    /// What the call asks for.
+    /// Flags of the call.
     pub flags: Flags,
-    /// Nobody is told of its success.
+    /// Nobody learns of its success.
     pub silent: bool,
-    /// How it ended.
+    /// Its outcome.
     pub ended: Option<Result<(), Cause>>,
     /// The receive that has it, or that dropped it.
     pub taken_by: Option<usize>,
@@ -95,7 +95,7 @@ pub struct Book {
     pub receives: Receives,
     /// All accesses to memory.
     pub accesses: Accesses,
-    /// What may fail.
+    /// The failures that may happen.
     pub rules: Rules,
 }
 

@@ -13,14 +13,14 @@ use erd_core::settings::INJECT_BYTES;
 use erd_rd::Nanos;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
 
-/// Something that an application or the world does.
+/// An action of an application or of the world.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
     /// A node posts a message.
     Send {
-        /// Who.
+        /// Node that posts.
         from: usize,
-        /// To whom.
+        /// The receiving node.
         to: usize,
         /// Its length.
         len_bytes: u64,
@@ -28,39 +28,39 @@ pub enum Action {
         class: Option<u8>,
         /// It carries data.
         data: bool,
-        /// What the call asks for.
+        /// Flags of the call.
         flags: Flags,
-        /// Nobody is told of its success.
+        /// Nobody learns of its success.
         silent: bool,
     },
     /// A node posts a receive.
     Recv {
-        /// Who.
+        /// Node that posts.
         node: usize,
         /// Only from this node.
         source: Option<usize>,
-        /// Which messages.
+        /// Messages that it takes.
         class: Class,
         /// Bytes that fit.
         room_bytes: u64,
-        /// What it is asked to be.
+        /// Its form.
         form: Form,
     },
     /// A node posts an access.
     Access {
-        /// Who.
+        /// Node that posts.
         from: usize,
-        /// Whose memory.
+        /// Node that has the memory.
         to: usize,
-        /// What it does; the place of a write is chosen when it is posted.
+        /// Its kind; the place of a write is chosen when it is posted.
         what: What,
         /// Its length.
         len_bytes: u64,
-        /// What is wrong with it.
+        /// Its mistake.
         wrong: Wrong,
-        /// What the call asks for.
+        /// Flags of the call.
         flags: Flags,
-        /// It tells the target.
+        /// It notifies the target.
         data: bool,
     },
     /// A node cancels one of its receives.
@@ -76,7 +76,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Writes what the application posts into the book; `None` if it posts nothing.
+    /// Writes the application's post into the book; `None` if it posts nothing.
     pub fn enter(
         self,
         book: &mut Book,
@@ -109,7 +109,7 @@ impl Action {
     }
 }
 
-/// How the application of a node behaves.
+/// Behaviour of a node's application.
 pub fn manners(rng: &mut Rng) -> Manners {
     Manners {
         tx_size: rng.pick(&[1, 4, 64, 1024]),

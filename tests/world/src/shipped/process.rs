@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What an application does that has nothing to do with its peers.
+/// An application's own options, apart from its peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
     /// Size of the transmit queue.
@@ -52,11 +52,11 @@ pub struct Process {
     /// The endpoint, which is dropped before the memory that it reaches.
     pub driver: Driver<Simulated>,
     cq: Arc<CompletionQueue>,
-    /// What peers reach.
+    /// Memory that peers reach.
     pub memory: Memory,
-    /// Where the nodes are in its address vector.
+    /// The nodes' indices in its address vector.
     pub names: Vec<PeerIndex>,
-    /// What the library had no room for, in order: messages and accesses, and receives.
+    /// Posts that the library had no room for, in order: messages and accesses, and receives.
     waiting: [VecDeque<Post>; 2],
 }
 
@@ -70,14 +70,14 @@ pub struct Node {
     pub manners: Manners,
     /// The process; `None` while it is dead.
     pub process: Option<Process>,
-    /// Which process.
+    /// Number of the process.
     pub life: Life,
     /// The datagrams between its ports and the network.
     pub wire: Rc<RefCell<Wire>>,
     clock: SimClock,
     /// It does not run until then.
     pub stalled_until: Nanos,
-    /// When it runs next.
+    /// Time of its next run.
     pub wake_at: Nanos,
     storm: u32,
     rng: Rng,
@@ -85,7 +85,7 @@ pub struct Node {
 
 /// Rounds in a row after which a timer may still be due before it counts as a livelock.
 const STORM_ROUNDS: u32 = 100;
-/// Time after which an application tries again what the library had no room for.
+/// Time after which an application retries posts that the library had no room for.
 const RETRY_NS: Nanos = 5 * MILLISECOND;
 /// Settings that are not as they are by default: no payload stays in its sender's memory.
 const SETTINGS: [(&str, &str); 1] = [("share_pages", "0")];
@@ -151,7 +151,7 @@ impl Node {
         (self.stalled_until, self.storm) = (0, 0);
     }
 
-    /// The process dies without a word.
+    /// The process dies without a goodbye.
     pub fn kill(&mut self) {
         self.process = None;
         self.wire.borrow_mut().clear();
@@ -198,7 +198,7 @@ impl Node {
         }
     }
 
-    /// Runs one step, as a read of the completion queue does, and reads what is there.
+    /// Runs one step, as a read of the completion queue does, and reads the completions.
     pub fn drive(&mut self, now: Nanos, book: &mut Book) {
         self.begin(now);
         let life = self.life;
@@ -227,7 +227,7 @@ impl Node {
 }
 
 impl Process {
-    /// Reads at most `count` completions; how many.
+    /// Reads at most `count` completions; returns their number.
     fn read(&mut self, count: usize, life: Life, book: &mut Book) -> usize {
         // A look in vain may give the processor up.
         match self.cq.has_news() {

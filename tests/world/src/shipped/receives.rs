@@ -1,5 +1,5 @@
-//! Receives of applications, and the judgement of what they got: each message once, whole, from its sender, in the
-//! place that MPI's order gives it.
+//! Receives of applications, and the judgement of their messages: each once, whole, from its sender, in the place that
+//! MPI's order gives it.
 
 use super::book::{Bytes, Message, Post, may_fail};
 use super::lend::lend;
@@ -14,12 +14,12 @@ use erd_core::peer_index::{ANYONE, PeerIndex};
 use erd_rd::matching::TagMask;
 use std::collections::BTreeMap;
 
-/// What a receive buffer holds where nothing was received.
+/// Contents of a receive buffer where nothing was received.
 const EMPTY: u8 = 0xee;
 /// The bits of a tag that are not its class.
 const NAME_BITS: u64 = !0xff;
 
-/// What a receive is asked to be.
+/// The form of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// It takes one message.
@@ -42,7 +42,7 @@ pub enum Form {
 #[derive(Clone, Copy, Debug)]
 struct Got {
     message: usize,
-    /// Where it lies in the buffer.
+    /// Its offset in the buffer.
     start: usize,
     /// The bytes of it that lie there.
     len_bytes: usize,
@@ -51,7 +51,7 @@ struct Got {
 /// A receive.
 #[derive(Debug)]
 pub struct Receive {
-    /// Whose.
+    /// Its process.
     pub owner: Life,
     /// Only from this node.
     pub source: Option<usize>,
@@ -59,7 +59,7 @@ pub struct Receive {
     pub class: Class,
     /// See [`Form`].
     pub form: Form,
-    /// Nothing more comes of it.
+    /// It has ended.
     pub over: bool,
     /// The application has canceled it.
     pub canceled: bool,
@@ -165,8 +165,8 @@ impl Receives {
         RecvRequest { buffers, tag, ..RecvRequest::new(source, context.context(), flags) }
     }
 
-    /// Judges a completion of `context`, the receive that was posted under this number. What a claim has found
-    /// completes under the number of the claim.
+    /// Judges a completion of `context`, the receive that was posted under this number. A claimed message completes
+    /// under the number of the claim.
     pub fn judge(
         &mut self,
         life: Life,
@@ -285,7 +285,7 @@ impl Receives {
     }
 }
 
-/// Judges where a message lies, and that it is whole.
+/// Judges the place of a message, and that it is whole.
 fn judge_place(receive: &mut Receive, id: usize, name: usize, entry: &Entry, message: &Message) {
     let base = receive.bytes.0.as_ptr().addr();
     let start = match receive.form {
@@ -327,7 +327,7 @@ fn judge_place(receive: &mut Receive, id: usize, name: usize, entry: &Entry, mes
     }
 }
 
-/// Judges that a buffer holds what its receive got, and nothing else where it got nothing.
+/// Judges that a buffer holds its receive's bytes, and is unchanged elsewhere.
 fn judge_contents(id: usize, receive: &Receive, messages: &[Message]) {
     let mut used = 0;
     for got in &receive.got {

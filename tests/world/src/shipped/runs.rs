@@ -16,7 +16,7 @@ use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Nanos, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What a run did.
+/// Account of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Sums over all engines.
@@ -217,7 +217,7 @@ impl Run {
         self.dispatch(index);
     }
 
-    /// Does what an application does after it has read completions.
+    /// Does an application's work after it has read completions.
     fn look(&mut self, index: usize) {
         let memory = |node: usize| self.nodes[node].process.as_ref().map(|process| &process.memory);
         match self.book.rules.restarts {
@@ -240,7 +240,7 @@ impl Run {
         }
     }
 
-    /// Hands what a node has sent to the network.
+    /// Hands a node's datagrams to the network.
     fn dispatch(&mut self, from: usize) {
         let now = self.now;
         let bursts = std::mem::take(&mut self.nodes[from].wire.borrow_mut().out);
