@@ -1,5 +1,5 @@
 //! Faults are planted one at a time, in a network namespace of their own, and `erd doctor` finds
-//! each: with its check, how bad it is, and a word of what it is or how to mend it.
+//! each: with its check, how bad it is, and a word of what it is or how to fix it.
 
 #![forbid(unsafe_code)]
 
@@ -194,7 +194,7 @@ fn findings(plant: &str) -> Option<Vec<Value>> {
 fn tells(finding: &Value, fault: &Fault) -> bool {
     finding["check"] == fault.check
         && finding["verdict"] == fault.verdict
-        && format!("{} {}", finding["text"], finding["mend"]).contains(fault.says)
+        && format!("{} {}", finding["text"], finding["fix"]).contains(fault.says)
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Peer {
         burst: &mut TxBurst,
     ) -> bool {
         let Some((place, entry)) = self.tx.flight.next_retry() else { return false };
-        // All others wait for the lowest one. Acknowledgements may not reach those in flight, so nothing else would
+        // All others wait for the lowest one. The SACK bitmap may end before those in flight, so nothing else would
         // ever make room.
         let is_lowest = place == 0 && !self.tx.steering.is_paced(now);
         if !is_lowest && !self.windows_take(now, u64::from(entry.bytes)) {

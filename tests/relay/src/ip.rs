@@ -33,7 +33,7 @@ pub fn ecn(packet: &[u8]) -> Ecn {
     }
 }
 
-/// Marks an IPv4 packet and mends its header checksum (RFC 1624, equation 3).
+/// Marks an IPv4 packet and updates its header checksum (RFC 1624, equation 3).
 pub fn mark(packet: &mut [u8]) {
     let word = |bytes: &[u8]| u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
     let before = word(&packet[0..2]);

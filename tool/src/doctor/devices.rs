@@ -32,7 +32,7 @@ fn usable(host: &Host) -> Finding {
         Ok((ports, refused)) => match (ports.as_slice(), refused.first()) {
             (_, Some(error)) => refusal(bad(error.to_string()), error),
             ([], None) => {
-                bad("no device has an active port".to_owned()).mend("rdma link; ibv_devinfo")
+                bad("no device has an active port".to_owned()).fix("rdma link; ibv_devinfo")
             }
             (ports, None) => {
                 let names: Vec<String> = ports.iter().map(erd_port::verbs::Port::name).collect();
@@ -41,7 +41,7 @@ fn usable(host: &Host) -> Finding {
         },
         Err(VerbsError::NoDevices) => none(host, insists),
         Err(error @ VerbsError::Library(_)) => {
-            bad(error.to_string()).mend("sudo apt install libibverbs1 ibverbs-providers")
+            bad(error.to_string()).fix("sudo apt install libibverbs1 ibverbs-providers")
         }
         Err(error) => bad(error.to_string()),
     }
@@ -53,11 +53,11 @@ fn none(host: &Host, insists: bool) -> Finding {
         let text =
             format!("the host has {}, but there is no /dev/infiniband here", hidden.join(", "));
         return Finding::warning("rdma", text)
-            .mend("sudo modprobe ib_uverbs   # or, for a container: --device=/dev/infiniband --ulimit memlock=-1");
+            .fix("sudo modprobe ib_uverbs   # or, for a container: --device=/dev/infiniband --ulimit memlock=-1");
     }
     if insists {
         return Finding::problem("rdma", "FI_ERD_PORT is verbs, but there are no RDMA devices")
-            .mend("unset FI_ERD_PORT");
+            .fix("unset FI_ERD_PORT");
     }
     Finding::ok("rdma", "no devices: UDP is used")
 }
@@ -66,7 +66,7 @@ fn refusal(finding: Finding, error: &VerbsError) -> Finding {
     let VerbsError::Call { source, .. } = error else { return finding };
     if source.kind() == ErrorKind::PermissionDenied {
         return finding
-            .mend("sudo chmod a+rw /dev/infiniband/uverbs*   # or add the user to their group");
+            .fix("sudo chmod a+rw /dev/infiniband/uverbs*   # or add the user to their group");
     }
     finding
 }
@@ -80,8 +80,8 @@ fn lockable(limit: Option<u64>) -> Finding {
                 text::bytes(LOCKED_BYTES)
             );
             Finding::warning("locked-memory", text)
-                .mend("ulimit -l unlimited")
-                .mend("printf '* - memlock unlimited\\n' | sudo tee /etc/security/limits.d/90-erd.conf   # for good")
+                .fix("ulimit -l unlimited")
+                .fix("printf '* - memlock unlimited\\n' | sudo tee /etc/security/limits.d/90-erd.conf   # for good")
         }
         Some(limit) => {
             Finding::ok("locked-memory", format!("{} may be locked", text::bytes(limit)))

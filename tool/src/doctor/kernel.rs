@@ -35,7 +35,7 @@ fn features(host: &Host) -> Vec<Finding> {
     let mut lacks = |has: bool, option: &str, without: &str| {
         if !has {
             let text = format!("the kernel has no {option}: {without}");
-            found.push(Finding::warning("kernel", text).mend("install a kernel of 5.0 or newer"));
+            found.push(Finding::warning("kernel", text).fix("install a kernel of 5.0 or newer"));
         }
     };
     lacks(got.gso_segments > 1, "UDP_SEGMENT", "each datagram is a system call of its own");
@@ -68,9 +68,9 @@ fn clock(system: &System) -> Finding {
     let finding = Finding::warning("clock", text);
     match better {
         Some(better) => {
-            finding.mend(format!("echo {better} | sudo tee {CLOCKS}/current_clocksource"))
+            finding.fix(format!("echo {better} | sudo tee {CLOCKS}/current_clocksource"))
         }
-        None => finding.mend("boot with tsc=reliable clocksource=tsc, if the processor's TSC is"),
+        None => finding.fix("boot with tsc=reliable clocksource=tsc, if the processor's TSC is"),
     }
 }
 
@@ -90,7 +90,7 @@ fn governor(system: &System) -> Finding {
         "processors run under {}: a message that wakes one waits for its clock",
         slow.join(", ")
     );
-    Finding::warning("governor", text).mend("sudo cpupower frequency-set -g performance")
+    Finding::warning("governor", text).fix("sudo cpupower frequency-set -g performance")
 }
 
 /// A limit on processor time, of this process's control group or of one above it.
@@ -109,7 +109,7 @@ fn quota(system: &System) -> Finding {
                 "processes here get the time of {processors:.2} processors, then stand still: peers wait, or take them for dead"
             );
             let cure = if file.ends_with("cpu.max") { "max" } else { "-1" };
-            Finding::warning("cpu-quota", text).mend(format!(
+            Finding::warning("cpu-quota", text).fix(format!(
                 "echo {cure} | sudo tee {}   # or ask who started the container",
                 file.display()
             ))
@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(clocks("kvm-clock\n", "kvm-clock\n").verdict, Verdict::Ok);
         let slow = clocks("hpet\n", "tsc hpet acpi_pm\n");
         assert_eq!(slow.verdict, Verdict::Warning);
-        assert!(slow.mend[0].starts_with("echo tsc | sudo tee /sys/"), "{:?}", slow.mend);
-        assert!(clocks("hpet", "hpet").mend[0].starts_with("boot with"));
+        assert!(slow.fix[0].starts_with("echo tsc | sudo tee /sys/"), "{:?}", slow.fix);
+        assert!(clocks("hpet", "hpet").fix[0].starts_with("boot with"));
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         ]));
         assert!(found.text.contains("1.50 processors"), "{}", found.text);
         assert_eq!(
-            found.mend[0],
+            found.fix[0],
             "echo max | sudo tee /sys/fs/cgroup/jobs/cpu.max   # or ask who started the container"
         );
         let old = quota(&System::planted(&[

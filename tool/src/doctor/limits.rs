@@ -87,7 +87,7 @@ impl Buffer {
             }
             _ => return Finding::ok(check, format!("{} granted", text::bytes(asked))),
         };
-        finding.mend(format!("sudo sysctl -w net.core.{limit}={asked}")).mend(format!(
+        finding.fix(format!("sudo sysctl -w net.core.{limit}={asked}")).fix(format!(
             "echo net.core.{limit}={asked} | sudo tee -a /etc/sysctl.d/90-erd.conf   # for good"
         ))
     }
@@ -106,7 +106,7 @@ fn files(host: &Host, limit: Option<u64>) -> Finding {
                 "open-files",
                 format!("{limit} may be open, {needed} are needed: {why}"),
             )
-            .mend(format!("ulimit -n {}", needed.max(1024).next_power_of_two()))
+            .fix(format!("ulimit -n {}", needed.max(1024).next_power_of_two()))
         }
         Some(limit) => Finding::ok("open-files", format!("{limit} may be open")),
         None => Finding::ok("open-files", "without limit"),
@@ -124,7 +124,7 @@ fn ports(system: &System, paths: u64) -> Finding {
     if have < needed {
         let text = format!("{range}: {PROCESSES} processes with {paths} paths each take {needed}");
         return Finding::warning("ports", text)
-            .mend("sudo sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
+            .fix("sudo sysctl -w net.ipv4.ip_local_port_range=\"32768 60999\"");
     }
     Finding::ok("ports", format!("{range}; hosts must let UDP pass between theirs"))
 }
@@ -147,7 +147,7 @@ mod tests {
         let cut = buffer(212_992).check(&small);
         assert_eq!(cut.verdict, Verdict::Warning);
         assert!(cut.text.contains("208 KiB of the 4.00 MiB"), "{}", cut.text);
-        assert_eq!(cut.mend[0], "sudo sysctl -w net.core.rmem_max=4194304");
+        assert_eq!(cut.fix[0], "sudo sysctl -w net.core.rmem_max=4194304");
         let forced = buffer(4 << 20).check(&small);
         assert!(forced.verdict == Verdict::Warning && forced.text.contains("others get 208 KiB"));
         let large = System::planted(&[("proc/sys/net/core/rmem_max", "16777216\n")]);

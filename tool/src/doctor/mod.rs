@@ -42,13 +42,13 @@ pub struct Finding {
     pub verdict: Verdict,
     pub text: String,
     /// What to do, one command or sentence each.
-    pub mend: Vec<String>,
+    pub fix: Vec<String>,
 }
 
 impl Finding {
     /// A finding without a problem.
     pub fn ok(check: &'static str, text: impl Into<String>) -> Finding {
-        Finding { check, verdict: Verdict::Ok, text: text.into(), mend: Vec::new() }
+        Finding { check, verdict: Verdict::Ok, text: text.into(), fix: Vec::new() }
     }
 
     /// A finding that could not be checked.
@@ -68,8 +68,8 @@ impl Finding {
 
     /// The same finding with one more action.
     #[must_use]
-    pub fn mend(mut self, how: impl Into<String>) -> Finding {
-        self.mend.push(how.into());
+    pub fn fix(mut self, how: impl Into<String>) -> Finding {
+        self.fix.push(how.into());
         self
     }
 }
@@ -156,7 +156,7 @@ fn report(shown: &[&Finding], all: &[Finding]) -> String {
         let text = text::harmless(&finding.text);
         // Writing to a string does not fail.
         let _ = writeln!(out, "{verdict:<8} {:<15} {text}", finding.check);
-        for how in &finding.mend {
+        for how in &finding.fix {
             let _ = writeln!(out, "{:<24} > {}", "", text::harmless(how));
         }
     }
@@ -180,7 +180,7 @@ mod tests {
     fn a_report_shows_what_to_do_and_counts() {
         let found = [
             Finding::ok("clock", "tsc"),
-            Finding::problem("firewall", "dropped").mend("nft list ruleset"),
+            Finding::problem("firewall", "dropped").fix("nft list ruleset"),
         ];
         let text = report(&found.iter().collect::<Vec<_>>(), &found);
         assert_eq!(

@@ -18,7 +18,7 @@ const RULES_SHOWN: usize = 3;
 pub fn check(host: &Host) -> Vec<Finding> {
     if host.sites.is_empty() {
         let finding = Finding::problem("interfaces", format!("none can be used: {}", host.nothing));
-        return vec![mend_interfaces(host, finding)];
+        return vec![fix_interfaces(host, finding)];
     }
     let names: Vec<String> =
         host.sites.iter().map(|site| format!("{} {}", site.interface, site.address)).collect();
@@ -29,7 +29,7 @@ pub fn check(host: &Host) -> Vec<Finding> {
                 "interfaces",
                 "only loopback can be used: no other host can be reached",
             )
-            .mend("ip addr; sudo ip link set <interface> up"),
+            .fix("ip addr; sudo ip link set <interface> up"),
         );
     }
     found.push(mtus(&host.sites));
@@ -37,14 +37,14 @@ pub fn check(host: &Host) -> Vec<Finding> {
     found
 }
 
-fn mend_interfaces(host: &Host, finding: Finding) -> Finding {
+fn fix_interfaces(host: &Host, finding: Finding) -> Finding {
     if !host.settings.ifaces.is_empty() {
-        return finding.mend("unset FI_ERD_IFACE");
+        return finding.fix("unset FI_ERD_IFACE");
     }
     if !host.found.iter().any(|entry| entry.up) {
-        return finding.mend("sudo ip link set lo up; sudo ip link set <interface> up");
+        return finding.fix("sudo ip link set lo up; sudo ip link set <interface> up");
     }
-    finding.mend("sudo ip addr add <address>/<prefix> dev <interface>")
+    finding.fix("sudo ip addr add <address>/<prefix> dev <interface>")
 }
 
 /// Checks for unequal MTUs: datagrams between such interfaces have the smaller size, or turn out too big on the path.
@@ -67,8 +67,8 @@ fn mtus(sites: &[Site]) -> Finding {
                 listed.join(", ")
             );
             Finding::warning("mtu", text)
-                .mend(format!("export FI_ERD_IFACE={}", names.join(",")))
-                .mend(format!(
+                .fix(format!("export FI_ERD_IFACE={}", names.join(",")))
+                .fix(format!(
                     "sudo ip link set <interface> mtu {largest}   # if its network carries that"
                 ))
         }
@@ -102,9 +102,8 @@ fn tried(site: &Site) -> Vec<Finding> {
                 "{place}: small datagrams pass, those of {largest} bytes {}",
                 became(trial)
             );
-            let mend =
-                format!("export FI_ERD_MTU={}   # or mend the filter", 1232.max(largest / 2));
-            found.push(with_rules(Finding::problem("firewall", text)).mend(mend));
+            let fix = format!("export FI_ERD_MTU={}   # or fix the filter", 1232.max(largest / 2));
+            found.push(with_rules(Finding::problem("firewall", text)).fix(fix));
         }
         Err(error) => found.push(Finding::problem("firewall", format!("{place}: {error}"))),
     }
@@ -132,15 +131,15 @@ fn became(trial: Trial) -> String {
 fn with_rules(finding: Finding) -> Finding {
     let listed = Command::new("nft").args(["list", "ruleset"]).output();
     let Some(listed) = listed.ok().filter(|listed| listed.status.success()) else {
-        return finding.mend("sudo nft list ruleset; sudo iptables-save   # look for drop, reject");
+        return finding.fix("sudo nft list ruleset; sudo iptables-save   # look for drop, reject");
     };
     let rules = suspects(&String::from_utf8_lossy(&listed.stdout));
     if rules.is_empty() {
-        return finding.mend("sudo iptables-save; no rule of nftables drops or rejects anything");
+        return finding.fix("sudo iptables-save; no rule of nftables drops or rejects anything");
     }
     let finding =
-        finding.mend("sudo nft -a list ruleset   # and delete, or accept UDP before, these:");
-    rules.into_iter().take(RULES_SHOWN).fold(finding, |finding, rule| finding.mend(rule))
+        finding.fix("sudo nft -a list ruleset   # and delete, or accept UDP before, these:");
+    rules.into_iter().take(RULES_SHOWN).fold(finding, |finding, rule| finding.fix(rule))
 }
 
 /// Lines of a ruleset that drop, reject, or change ECN marks, with their chains.
@@ -175,7 +174,7 @@ mod tests {
         );
         let mixed = mtus(&[site("a", 1500), site("b", 9000)]);
         assert!(mixed.text.contains("a 1500, b 9000"), "{}", mixed.text);
-        assert_eq!(mixed.mend[0], "export FI_ERD_IFACE=b");
+        assert_eq!(mixed.fix[0], "export FI_ERD_IFACE=b");
     }
 
     #[test]

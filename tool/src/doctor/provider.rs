@@ -42,7 +42,7 @@ fn filtered(filter: &str) -> Finding {
         (true, false) => return Finding::ok(check, format!("FI_PROVIDER={filter} leaves erd")),
         (true, true) => {
             let text = format!("FI_PROVIDER={filter} keeps programs from erd");
-            return Finding::problem(check, text).mend("unset FI_PROVIDER");
+            return Finding::problem(check, text).fix("unset FI_PROVIDER");
         }
         (false, false) => {}
     }
@@ -52,7 +52,7 @@ fn filtered(filter: &str) -> Finding {
         Some(slip) => format!("FI_PROVIDER={filter}: no provider is called {slip}; erd was meant?"),
         None => format!("FI_PROVIDER={filter} keeps programs from erd: they get those providers"),
     };
-    Finding::problem(check, text).mend(format!("export FI_PROVIDER={NAME}"))
+    Finding::problem(check, text).fix(format!("export FI_PROVIDER={NAME}"))
 }
 
 /// Searches where libfabric does: in directories separated by colons. An `@` before the first means that their order
@@ -70,8 +70,8 @@ fn searched(path: &str) -> Finding {
     let text = format!("no {FILE} where FI_PROVIDER_PATH points: {}", looked.join("; "));
     let finding = Finding::problem("provider-path", text);
     match beside_this_program() {
-        Some(dir) => finding.mend(format!("export FI_PROVIDER_PATH={}", dir.display())),
-        None => finding.mend(format!("export FI_PROVIDER_PATH=<directory of {FILE}>; or unset it, if the package is installed")),
+        Some(dir) => finding.fix(format!("export FI_PROVIDER_PATH={}", dir.display())),
+        None => finding.fix(format!("export FI_PROVIDER_PATH=<directory of {FILE}>; or unset it, if the package is installed")),
     }
 }
 
@@ -132,13 +132,10 @@ fn asked(has_path: bool) -> Finding {
         "fi_info -p erd shows nothing: libfabric does not find erd, or a setting is not valid",
     );
     match beside_this_program() {
-        Some(dir) if !has_path => {
-            finding.mend(format!("export FI_PROVIDER_PATH={}", dir.display()))
-        }
-        None if !has_path => finding.mend(format!(
-            "install the package, or: export FI_PROVIDER_PATH=<directory of {FILE}>"
-        )),
-        _ => finding.mend("FI_LOG_LEVEL=info fi_info -p erd 2>&1 | grep -i -e erd -e provider"),
+        Some(dir) if !has_path => finding.fix(format!("export FI_PROVIDER_PATH={}", dir.display())),
+        None if !has_path => finding
+            .fix(format!("install the package, or: export FI_PROVIDER_PATH=<directory of {FILE}>")),
+        _ => finding.fix("FI_LOG_LEVEL=info fi_info -p erd 2>&1 | grep -i -e erd -e provider"),
     }
 }
 
@@ -178,8 +175,8 @@ mod tests {
             assert_eq!(filtered(bad).verdict, Verdict::Problem, "{bad}");
         }
         assert!(filtered("edr").text.ends_with("no provider is called edr; erd was meant?"));
-        assert_eq!(filtered("tcp").mend, ["export FI_PROVIDER=erd"]);
-        assert_eq!(filtered("^erd").mend, ["unset FI_PROVIDER"]);
+        assert_eq!(filtered("tcp").fix, ["export FI_PROVIDER=erd"]);
+        assert_eq!(filtered("^erd").fix, ["unset FI_PROVIDER"]);
     }
 
     #[test]

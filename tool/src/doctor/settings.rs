@@ -19,12 +19,12 @@ pub fn check(_: &Host) -> Vec<Finding> {
 }
 
 fn bad(bad: &erd_core::settings::BadSetting) -> Finding {
-    let mend = match meant_value(bad) {
+    let fix = match meant_value(bad) {
         Some(word) => format!("export {}={word}", bad.variable),
         None => format!("unset {}", bad.variable),
     };
     let text = format!("{bad}; programs are offered nothing of erd");
-    Finding::problem("settings", text).mend(mend)
+    Finding::problem("settings", text).fix(fix)
 }
 
 /// A variable that looks like a setting but is none.
@@ -32,8 +32,8 @@ fn unknown(name: &str) -> Finding {
     let finding =
         Finding::warning("settings", format!("{name} is set, but there is no such setting"));
     match meant_name(name) {
-        Some(meant) => finding.mend(format!("export {meant}=\"${name}\"; unset {name}")),
-        None => finding.mend(format!("unset {name}; erd info --all lists the settings")),
+        Some(meant) => finding.fix(format!("export {meant}=\"${name}\"; unset {name}")),
+        None => finding.fix(format!("unset {name}; erd info --all lists the settings")),
     }
 }
 
@@ -44,15 +44,15 @@ mod tests {
     #[test]
     fn slips_of_the_pen_are_recognised() {
         let finding = unknown("FI_ERD_PATH");
-        assert_eq!(finding.mend, ["export FI_ERD_PATHS=\"$FI_ERD_PATH\"; unset FI_ERD_PATH"]);
-        assert!(unknown("FI_ERD_QQQQ").mend[0].starts_with("unset FI_ERD_QQQQ;"));
+        assert_eq!(finding.fix, ["export FI_ERD_PATHS=\"$FI_ERD_PATH\"; unset FI_ERD_PATH"]);
+        assert!(unknown("FI_ERD_QQQQ").fix[0].starts_with("unset FI_ERD_QQQQ;"));
     }
 
     #[test]
     fn a_valid_word_is_suggested() {
         let value = |variable: &str, value: &str, valid: &str| {
             let [variable, value, valid] = [variable, value, valid].map(str::to_owned);
-            bad(&erd_core::settings::BadSetting { variable, value, valid }).mend
+            bad(&erd_core::settings::BadSetting { variable, value, valid }).fix
         };
         assert_eq!(value("FI_ERD_CC", "nscx", "auto, erd, nscc"), ["export FI_ERD_CC=nscc"]);
         assert_eq!(value("FI_ERD_PATHS", "0", "auto, or 1 to 256"), ["unset FI_ERD_PATHS"]);
