@@ -37,7 +37,7 @@ impl Clock for SimClock {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct SimPort {
-    /// PacketList that came and that the engine has not seen.
+    /// Packets that came and that the engine has not seen.
     pub(crate) arrivals: PacketList,
     /// Datagrams that the uplink can take.
     pub(crate) room: usize,

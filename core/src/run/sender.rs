@@ -262,12 +262,13 @@ impl Sender {
                 self.gone.extend(gone);
                 continue;
             }
-            if too_many(&pieces.list[start..], burst.segment_bytes as usize) {
+            let joins = too_many(&pieces.list[start..], burst.segment_bytes as usize);
+            if joins {
                 // SAFETY: `gather` found memory that is readable now.
                 unsafe { pieces.join_from(start, &mut linear[index]) };
             }
             let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
-            let sealed = burst.sealed && pieces.are_of_others();
+            let sealed = burst.sealed && pieces.are_of_others() && !joins;
             self.spans[count] = Span { index, start, end, memory, sealed };
             count += 1;
         }

@@ -342,9 +342,7 @@ impl Endpoint {
             self.schedule.flush(&mut self.peers);
         }
         for _ in 0..self.schedule.ready_len() {
-            let Some(index) = self.schedule.pop_ready() else { break };
-            let Some(peer) = self.peers.get_mut(index as usize) else { continue };
-            self.schedule.left(peer);
+            let Some(peer) = self.schedule.pop_ready(&mut self.peers) else { break };
             let sent = peer.transmit(&mut self.core, host, now, flush, burst);
             self.schedule.reschedule(&self.core, peer);
             if sent {

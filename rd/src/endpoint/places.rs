@@ -139,7 +139,7 @@ impl Endpoint {
 
     /// Cleans up after a peer that has lost its place.
     pub(super) fn lost(&mut self, gone: &mut Peer) {
-        self.schedule.forget(gone);
+        self.schedule.forget(gone, &self.peers);
         self.names.remove(&gone.name);
         let gave_up = gone.session.gave_up();
         if gave_up != 0 {

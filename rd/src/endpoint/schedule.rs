@@ -1,7 +1,7 @@
 //! The scheduler of an endpoint: which peer sends next, and which peer's timer is next.
 
 use crate::peer::{Core, Peer};
-use crate::units::Nanos;
+use crate::units::{Nanos, PeerId};
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
 use core::cmp::Reverse;
@@ -18,19 +18,23 @@ pub const TIMERS_PER_CALL: usize = 1024;
 /// its peer's `wake_at` is stale and skipped.
 #[derive(Default)]
 pub(super) struct Schedule {
-    ready: VecDeque<u32>,
+    ready: VecDeque<PeerId>,
     /// Number of ready peers that have nothing to send.
     resting: usize,
     /// Peers whose small messages wait for a flush, so that posts to others need not look at
     /// them.
-    waiting: VecDeque<u32>,
+    waiting: VecDeque<PeerId>,
     heap: BinaryHeap<Reverse<(Nanos, u32)>>,
+}
+
+fn is_there(peers: &Peers, id: PeerId) -> bool {
+    peers.get(id.index as usize).is_some_and(|peer| peer.id == id)
 }
 
 impl Schedule {
     pub(super) fn ready(&mut self, peer: &mut Peer) {
         if !core::mem::replace(&mut peer.ready, true) {
-            self.ready.push_back(peer.id.index);
+            self.ready.push_back(peer.id);
         }
         self.stir(peer);
     }
@@ -52,15 +56,14 @@ impl Schedule {
         peer.ready = false;
     }
 
-    /// Removes a peer that is gone: another may get its place.
-    pub(super) fn forget(&mut self, peer: &mut Peer) {
-        if peer.ready {
-            self.ready.retain(|index| *index != peer.id.index);
+    /// Notes that a peer was removed from `peers`: another may get its place. Its entries stay and are skipped. They are
+    /// removed when they outnumber the peers, so each costs a constant time.
+    pub(super) fn forget(&mut self, gone: &mut Peer, peers: &Peers) {
+        self.left(gone);
+        if self.ready.len() + self.waiting.len() > 4 * peers.len() + 64 {
+            self.ready.retain(|id| is_there(peers, *id));
+            self.waiting.retain(|id| is_there(peers, *id));
         }
-        if core::mem::take(&mut peer.waits_for_flush) {
-            self.waiting.retain(|index| *index != peer.id.index);
-        }
-        self.left(peer);
     }
 
     /// Number of peers that are ready without anything to send.
@@ -81,21 +84,25 @@ impl Schedule {
         self.has_due() || !self.waiting.is_empty()
     }
 
-    pub(super) fn pop_ready(&mut self) -> Option<u32> {
-        self.ready.pop_front()
+    /// Takes the peer that has the next turn.
+    pub(super) fn pop_ready<'a>(&mut self, peers: &'a mut Peers) -> Option<&'a mut Peer> {
+        let id = core::iter::from_fn(|| self.ready.pop_front()).find(|id| is_there(peers, *id))?;
+        let peer = &mut *peers[id.index as usize];
+        self.left(peer);
+        Some(peer)
     }
 
     /// Sets a peer aside until the next flush.
     pub(super) fn wait_for_flush(&mut self, peer: &mut Peer) {
         if !core::mem::replace(&mut peer.waits_for_flush, true) {
-            self.waiting.push_back(peer.id.index);
+            self.waiting.push_back(peer.id);
         }
     }
 
     /// Makes the peers ready that wait for a flush.
     pub(super) fn flush(&mut self, peers: &mut Peers) {
-        while let Some(index) = self.waiting.pop_front() {
-            if let Some(peer) = peers.get_mut(index as usize) {
+        while let Some(id) = self.waiting.pop_front() {
+            if let Some(peer) = peers.get_mut(id.index as usize).filter(|peer| peer.id == id) {
                 peer.waits_for_flush = false;
                 self.ready(peer);
             }
@@ -174,20 +181,44 @@ impl Schedule {
 mod tests {
     use super::*;
     use crate::peer::PathSize;
-    use crate::units::PeerId;
+
+    fn peer(generation: u32) -> Peer {
+        let name = "10.0.0.1:1".parse().expect("an address");
+        Peer::new(PeerId { index: 0, generation }, name, PathSize::new(1472), 0)
+    }
+
+    /// A table with one peer, of this generation.
+    fn table(generation: u32) -> Peers {
+        let mut peers = Peers::new();
+        peers.insert(Box::new(peer(generation)));
+        peers
+    }
 
     #[test]
     fn who_gets_the_place_of_another_has_one_turn() {
-        let name = "10.0.0.1:1".parse().expect("an address");
-        let peer =
-            |generation| Peer::new(PeerId { index: 3, generation }, name, PathSize::new(1472), 0);
-        let (mut gone, mut newcomer) = (peer(1), peer(2));
-        let mut schedule = Schedule::default();
+        let (mut gone, mut peers, mut schedule) = (peer(1), table(2), Schedule::default());
         schedule.rest(&mut gone);
         schedule.wait_for_flush(&mut gone);
-        schedule.forget(&mut gone);
-        schedule.ready(&mut newcomer);
-        assert_eq!((schedule.ready_len(), schedule.resting()), (1, 0));
-        assert!(schedule.waiting.is_empty());
+        schedule.forget(&mut gone, &peers);
+        schedule.flush(&mut peers);
+        assert_eq!(schedule.ready_len(), 1, "the newcomer was not to be flushed");
+        schedule.ready(&mut peers[0]);
+        assert_eq!(schedule.pop_ready(&mut peers).map(|peer| peer.id.generation), Some(2));
+        assert!(schedule.pop_ready(&mut peers).is_none());
+        assert_eq!(schedule.resting(), 0);
+    }
+
+    #[test]
+    fn entries_of_those_who_are_gone_are_bounded() {
+        let (mut peers, mut schedule) = (table(0), Schedule::default());
+        schedule.ready(&mut peers[0]);
+        for generation in 1..1000 {
+            let mut gone = peer(generation);
+            schedule.ready(&mut gone);
+            schedule.wait_for_flush(&mut gone);
+            schedule.forget(&mut gone, &peers);
+            assert!(schedule.ready.len() + schedule.waiting.len() <= 68);
+        }
+        assert_eq!(schedule.pop_ready(&mut peers).map(|peer| peer.id.generation), Some(0));
     }
 }

@@ -45,6 +45,7 @@ impl Peer {
             && self.tx.out.ops() == 0
             && !self.tx.outstanding()
             && !self.responder.has_done()
+            && !self.responder.has_refusals()
     }
 
     /// True if the session is open, but nothing is under way, was so lately, or waits for the application.

@@ -26,8 +26,8 @@ pub(crate) struct Liveness {
     owed_since: Option<Nanos>,
     /// Probes (or hellos) unanswered in a row.
     probes: u32,
-    /// A single probe went out while the peer owed nothing, and waits for its answer. It counts for no deadline.
-    asked: bool,
+    /// Single probes that went out while the peer owed nothing, and wait for an answer. They count for no deadline.
+    asked: u32,
     /// Time at which the next probe is due.
     probe_at: Option<Nanos>,
     /// Probes to send now, each on another path.
@@ -54,7 +54,7 @@ impl Liveness {
 
     /// True if no probe waits for an answer.
     pub(crate) fn is_answering(&self) -> bool {
-        self.probes == 0 && !self.asked
+        self.probes == 0 && self.asked == 0
     }
 
     /// True if several probes in a row went unanswered.
@@ -71,7 +71,7 @@ impl Liveness {
     /// from it ends a back-off. Only progress postpones the probe: a peer that talks but does not acknowledge has lost
     /// something.
     pub(super) fn heard(&mut self, now: Nanos, waits: bool, timeout_ns: Nanos) {
-        (self.heard_at, self.refused, self.probes, self.asked) = (now, 0, 0, false);
+        (self.heard_at, self.refused, self.probes, self.asked) = (now, 0, 0, 0);
         self.owe(now, waits);
         self.probe_at = self.probe_at.filter(|_| waits).map(|at| at.min(now + timeout_ns));
     }
@@ -118,7 +118,7 @@ impl Liveness {
         self.probes_due -= 1;
         match self.owed_since {
             Some(_) => self.probes += u32::from(self.probes_due == 0),
-            None => self.asked = true,
+            None => self.asked = self.asked.saturating_add(1),
         }
     }
 
@@ -187,7 +187,8 @@ impl Liveness {
     /// Reason why the peer counts as dead, if it does. Once its session `is_open`, repeated ICMP reports suffice.
     pub(super) fn death(&self, cfg: &Config, now: Nanos, is_open: bool) -> Option<OpError> {
         let often = |count: u32| count >= PROBES_BEFORE_DEATH;
-        let is_gone = is_open && often(self.probes) && often(self.refused);
+        let asked = self.probes.saturating_add(self.asked);
+        let is_gone = is_open && often(asked) && often(self.refused);
         match self.refused {
             0 if now >= self.deadline(cfg) => Some(OpError::PeerTimeout),
             1.. if is_gone || now >= self.deadline(cfg) => Some(OpError::PeerUnreachable),
@@ -328,7 +329,11 @@ mod tests {
             live.ask();
             live.sent_probe();
         }
-        assert!(!live.is_answering());
+        assert!(!live.is_answering() && live.death(&cfg(), SECOND, true).is_none());
+        let mut refused = live;
+        (0..3).for_each(|_| refused.refuse());
+        let death = refused.death(&cfg(), SECOND, true);
+        assert_eq!(death, Some(OpError::PeerUnreachable), "nobody listens");
         live.sent(SECOND, 10);
         assert_eq!(live.probe(&cfg(), SECOND + 10, 8, TIMEOUT), 1, "the first round");
         live.heard(2 * SECOND, false, 10);
