@@ -50,8 +50,9 @@ impl Host for Memory {
         out.fill(0);
     }
 
-    fn checksum(&mut self, _: SendToken, _: u64, len_bytes: u32, seed: u32) -> u32 {
-        crc32c::crc32c_append(seed, &ZEROS[..len_bytes as usize])
+    /// Checksums are off.
+    fn checksum(&mut self, _: SendToken, _: u64, _: u32, seed: u32) -> u32 {
+        seed
     }
 
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {

@@ -138,7 +138,8 @@ impl Bottleneck {
     }
 
     fn endpoint(&self, host: HostId, scheme: Box<dyn Scheme>) -> Endpoint {
-        let mut config = Config::new(name_of(host), 1, crc32c::crc32c_append);
+        // The simulated network changes no bytes, so checksums would find nothing.
+        let mut config = Config::new(name_of(host), 1, |seed, _| seed);
         config.datagram_bytes = (DATAGRAM_BYTES + CHECKSUM_BYTES) as u16;
         config.burst_bytes = DATAGRAM_BYTES;
         config.paths = self.entropies;
