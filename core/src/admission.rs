@@ -1,10 +1,12 @@
-//! Admission of initiators to registered memory, where a stranger could guess the key.
+//! Admission of peers: to sessions, and to registered memory where a stranger could guess the key.
+//!
+//! A domain opens sessions with everybody, or only with those that the application has named (`FI_ERD_STRANGERS`).
 //!
 //! A key that the application chose is often a small number. So a region of such a key serves only initiators that the
 //! application has named: a host counts as known when an address vector of the domain has an address of it
 //! (`FI_ERD_KEY_PEERS`). Random keys need no such rule: knowing one is the proof.
 
-use crate::settings::KeyPeers;
+use crate::settings::PeerRule;
 use erd_rd::PeerId;
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +24,10 @@ pub trait Names: Send + Sync {
 
 /// The rule of a domain, and the addresses that it consults.
 pub struct Admission {
-    rule: KeyPeers,
+    /// The peers that may use keys of the application.
+    keys: PeerRule,
+    /// The peers that may open sessions.
+    sessions: PeerRule,
     /// The domain's address vectors; opening one removes those that are gone.
     avs: Mutex<Vec<Weak<dyn Names>>>,
     /// Grows when an address leaves: earlier decisions are made again.
@@ -30,9 +35,9 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// A rule without addresses.
-    pub fn new(rule: KeyPeers) -> Admission {
-        Admission { rule, avs: Mutex::default(), shrunk: AtomicU64::new(0) }
+    /// Rules for keys of the application and for sessions, without addresses.
+    pub fn new(keys: PeerRule, sessions: PeerRule) -> Admission {
+        Admission { keys, sessions, avs: Mutex::default(), shrunk: AtomicU64::new(0) }
     }
 
     /// The domain has one more address vector.
@@ -49,12 +54,16 @@ impl Admission {
 
     /// Whether the endpoint that has proven to receive at `name` may use keys of the application.
     pub(crate) fn admits(&self, name: SocketAddr) -> bool {
-        let knows = |av: Arc<dyn Names>| match self.rule {
-            KeyPeers::Any => true,
-            KeyPeers::Names => av.has(name),
-            KeyPeers::Hosts => av.has_host(name.ip()),
+        self.fits(self.keys, name)
+    }
+
+    fn fits(&self, rule: PeerRule, name: SocketAddr) -> bool {
+        let knows = |av: Arc<dyn Names>| match rule {
+            PeerRule::Any => true,
+            PeerRule::Names => av.has(name),
+            PeerRule::Hosts => av.has_host(name.ip()),
         };
-        self.rule == KeyPeers::Any || self.avs.lock().iter().filter_map(Weak::upgrade).any(knows)
+        rule == PeerRule::Any || self.avs.lock().iter().filter_map(Weak::upgrade).any(knows)
     }
 }
 
@@ -70,6 +79,11 @@ impl Admitted {
     /// No peer is admitted yet.
     pub fn new(admission: &Arc<Admission>) -> Admitted {
         Admitted { admission: Arc::clone(admission), peers: Vec::new() }
+    }
+
+    /// Whether the endpoint called `name` may open a session.
+    pub(crate) fn may_open(&self, name: SocketAddr) -> bool {
+        self.admission.fits(self.admission.sessions, name)
     }
 
     /// See [`Admission::admits`]. Peers admitted before stay admitted when other processes take their addresses out of

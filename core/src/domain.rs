@@ -107,7 +107,7 @@ impl Domain {
             .then(|| Shares::new(local, settings.ecn, settings.send_buffer_bytes))
             .flatten()
             .map(Arc::new);
-        let admission = Arc::new(Admission::new(settings.key_peers));
+        let admission = Arc::new(Admission::new(settings.key_peers, settings.strangers));
         let scheme = settings.scheme_on(plan::is_by_hosts(&entry, opened), shares.is_some());
         Ok(Arc::new(Domain {
             verbs,

@@ -163,6 +163,12 @@ pub trait Host {
     /// changes.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
 
+    /// Whether a peer called `name` may open a session. The engine asks for each hello, before it answers. `false` drops
+    /// the hello, which the peer repeats until its deadline.
+    fn admits(&mut self, _name: SocketAddr) -> bool {
+        true
+    }
+
     /// Whether the process called `name` is on this host, so that no network lies between. The engine asks when a
     /// session begins, if [`crate::Endpoint::set_near`] was called.
     fn is_near(&mut self, _name: SocketAddr) -> bool {

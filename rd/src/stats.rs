@@ -38,10 +38,12 @@ pub enum DropReason {
     Recalled,
     /// A hello from an address whose newcomers have all the places that they may have.
     Quota,
+    /// A hello of a peer that the host does not admit.
+    Stranger,
 }
 
 /// Number of [`DropReason`]s.
-pub const DROP_REASONS: usize = DropReason::Quota as usize + 1;
+pub const DROP_REASONS: usize = DropReason::Stranger as usize + 1;
 
 /// Names of the reasons, in order.
 pub const DROP_NAMES: [&str; DROP_REASONS] = [
@@ -61,6 +63,7 @@ pub const DROP_NAMES: [&str; DROP_REASONS] = [
     "trimmed",
     "recalled",
     "quota",
+    "stranger",
 ];
 
 /// Counters since the endpoint was made. All count packets unless the name says otherwise.

@@ -8,6 +8,11 @@ fn one_address_gets_its_share_of_the_table_alone() {
 }
 
 #[test]
+fn who_is_not_known_does_not_get_in() {
+    intruder::sends_unbidden();
+}
+
+#[test]
 fn who_does_not_answer_keeps_no_place() {
     intruder::fills_the_table_for_good();
 }

@@ -90,6 +90,8 @@ mutants! {
         SkipsTheNewcomerQuota,
         /// The receiver reports a message before one that was matched earlier.
         ReportsOutOfMatchOrder,
+        /// The endpoint opens sessions with peers that its host does not admit.
+        AdmitsStrangers,
         /// The endpoint does not charge the budget for what it lends to peers.
         LendsOutsideTheBudget,
     }

@@ -324,6 +324,10 @@ impl Host for EpHost {
         }
     }
 
+    fn admits(&mut self, name: SocketAddr) -> bool {
+        self.admitted.may_open(name)
+    }
+
     fn is_near(&mut self, name: SocketAddr) -> bool {
         udp::is_own(name)
     }

@@ -292,6 +292,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "A memory key that the application chose serves the hosts, or the exact names, in the domain's address vectors, or any peer",
     },
     Parameter {
+        name: "strangers",
+        default: "yes",
+        kind: Kind::Choice(&["yes", "hosts", "no"]),
+        help: "A peer that no address vector of the domain has may open sessions: yes, if the vectors have its host, or no",
+    },
+    Parameter {
         name: "stats",
         default: "",
         kind: Kind::Text,

@@ -42,9 +42,9 @@ pub enum InfoPath {
     Tcp,
 }
 
-/// Initiators that may use memory keys of the application's choice, which a stranger can guess.
+/// The peers that may do something, by the domain's address vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyPeers {
+pub enum PeerRule {
     /// Those on hosts (IP addresses) of which an AV of the domain has an address.
     Hosts,
     /// Those whose own address is in an AV of the domain.
@@ -128,7 +128,9 @@ pub struct Settings {
     /// Report the cards' PCI addresses; `None` leaves it to the application's hints.
     pub pci: Option<bool>,
     /// Initiators that may use the keys of applications.
-    pub key_peers: KeyPeers,
+    pub key_peers: PeerRule,
+    /// The peers that may open sessions.
+    pub strangers: PeerRule,
     /// Destination of counters: a file, "1" for standard error, or none if empty.
     pub stats: String,
     /// Observers outside may read the flows.
@@ -186,9 +188,14 @@ impl Settings {
             hmem: from.decision("hmem")?,
             pci: from.decision("pci")?,
             key_peers: match from.choice("key_peers")? {
-                "names" => KeyPeers::Names,
-                "any" => KeyPeers::Any,
-                _ => KeyPeers::Hosts,
+                "names" => PeerRule::Names,
+                "any" => PeerRule::Any,
+                _ => PeerRule::Hosts,
+            },
+            strangers: match from.choice("strangers")? {
+                "hosts" => PeerRule::Hosts,
+                "no" => PeerRule::Names,
+                _ => PeerRule::Any,
             },
             stats: from.text("stats")?.1,
             monitor: from.switch("monitor")?,

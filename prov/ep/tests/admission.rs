@@ -1,20 +1,21 @@
 //! Initiators that know the key of a region, but are unknown to the target's application.
 
 use super::memory::{KEY, with_driver};
-use super::node::{Node, Options, ok};
+use super::node::{Node, Options, ok, patience};
 use erd_core::admission::{Admission, Admitted};
 use erd_core::endpoint::call::Call;
 use erd_core::endpoint::ops::Buffers;
 use erd_core::endpoint::post_rma::RmaPost;
 use erd_core::flags::Flags;
 use erd_core::region::{Piece, Region};
-use erd_core::settings::KeyPeers;
+use erd_core::settings::PeerRule;
 use erd_ffi::fi::*;
-use erd_rd::{Refusal, Target, Targets};
+use erd_rd::{DropReason, Refusal, Target, Targets};
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A target that has exposed a cell, and an initiator on another address of this host. The target's
 /// application has not heard of it.
@@ -59,9 +60,9 @@ impl Strangers {
         ended.map(|_| ()).map_err(|bad| bad.err)
     }
 
-    fn judge_by(&self, rule: KeyPeers) {
+    fn judge_by(&self, rule: PeerRule) {
         with_driver(&self.target, |driver| {
-            let admission = Arc::new(Admission::new(rule));
+            let admission = Arc::new(Admission::new(rule, PeerRule::Any));
             admission.opened(Arc::downgrade(&driver.av) as _);
             driver.host.admitted = Admitted::new(&admission);
         });
@@ -105,13 +106,13 @@ fn an_initiator_is_served_while_an_address_of_its_host_is_known() {
 #[test]
 fn the_setting_asks_for_exact_names_or_for_none() {
     let at = Strangers::new(0);
-    at.judge_by(KeyPeers::Names);
+    at.judge_by(PeerRule::Names);
     at.target.knows_name(&SocketAddr::new(at.stranger.name().ip(), 9));
     assert_eq!(at.attempt(0, RmaPost::write), Err(FI_EKEYREJECTED));
     at.target.knows(&at.stranger);
     assert_eq!(at.attempt(0, RmaPost::write), Ok(()));
     let at = Strangers::new(0);
-    at.judge_by(KeyPeers::Any);
+    at.judge_by(PeerRule::Any);
     assert_eq!(at.attempt(0, RmaPost::write), Ok(()));
 }
 
@@ -121,4 +122,29 @@ fn random_keys_are_good_for_whoever_knows_them() {
     assert_ne!(at.key, KEY);
     assert_eq!(at.attempt(0, RmaPost::write), Ok(()));
     assert_eq!(*at.cell, [1; 8]);
+}
+
+#[test]
+fn who_is_in_no_address_vector_sends_nothing_until_it_is() {
+    let at = Strangers::new(0);
+    with_driver(&at.target, |driver| {
+        let admission = Arc::new(Admission::new(PeerRule::Any, PeerRule::Names));
+        admission.opened(Arc::downgrade(&driver.av) as _);
+        driver.host.admitted = Admitted::new(&admission);
+    });
+    let mut got = [0; 4];
+    ok("trecv", at.target.trecv(&mut got, 7, 0, 21));
+    ok("tsend", at.stranger.tsend(&[5; 4], at.to, 7, 0));
+    let turned_away =
+        || with_driver(&at.target, |driver| driver.engine.stats().drops_for(DropReason::Stranger));
+    let end = Instant::now() + patience();
+    while turned_away() < 3 && Instant::now() < end {
+        [&at.target, &at.stranger].iter().for_each(|node| node.poke());
+    }
+    assert!(turned_away() >= 3, "it goes on asking");
+    at.target.knows_name(&SocketAddr::new(at.stranger.name().ip(), 9));
+    at.target.poke();
+    at.target.knows(&at.stranger);
+    let done = at.target.next(&[&at.stranger]).expect("received");
+    assert_eq!((done.context, got), (21, [5; 4]));
 }

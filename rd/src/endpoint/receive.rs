@@ -32,7 +32,7 @@ impl Endpoint {
         bytes: &[u8],
         host: &mut H,
     ) {
-        let h = self.parse_header(now, meta, bytes);
+        let h = self.parse_header(now, meta, bytes, host);
         let taken = h.and_then(|h| self.take_packet(now, meta, &h, Datagram::Whole(bytes), host));
         self.count_drop(taken);
     }
@@ -49,7 +49,7 @@ impl Endpoint {
         host: &mut H,
     ) {
         let datagram = Datagram::Apart(head, payload);
-        let h = self.parse_header(now, meta, head);
+        let h = self.parse_header(now, meta, head, host);
         let taken = h.and_then(|h| self.take_packet(now, meta, &h, datagram, host));
         self.count_drop(taken);
     }
@@ -63,7 +63,8 @@ impl Endpoint {
         bytes: &[u8],
         host: &mut H,
     ) -> bool {
-        let taken = self.parse_header(now, meta, bytes).and_then(|h| match h.kind {
+        let h = self.parse_header(now, meta, bytes, host);
+        let taken = h.and_then(|h| match h.kind {
             PacketKind::Ack => self.take_packet(now, meta, &h, Datagram::Whole(bytes), host),
             _ => Err(DropReason::WrongState),
         });
@@ -75,15 +76,16 @@ impl Endpoint {
         taken.inspect_err(|reason| self.core.stats.drop_packet(*reason)).is_ok()
     }
 
-    fn parse_header(
+    fn parse_header<H: Host>(
         &mut self,
         now: Nanos,
         meta: &RxMeta,
         bytes: &[u8],
+        host: &mut H,
     ) -> Result<Header, DropReason> {
         Header::parse(bytes).map_err(|error| match error {
             None => {
-                self.on_other_version(now, meta.from, bytes);
+                self.on_other_version(now, meta.from, bytes, host);
                 DropReason::Version
             }
             Some(Malformed) => DropReason::Malformed,
@@ -145,9 +147,16 @@ impl Endpoint {
     }
 
     /// Takes a packet of another version: answers a hello with our version (protocol.md §3.4).
-    fn on_other_version(&mut self, now: Nanos, from: SocketAddr, bytes: &[u8]) {
+    fn on_other_version<H: Host>(
+        &mut self,
+        now: Nanos,
+        from: SocketAddr,
+        bytes: &[u8],
+        host: &mut H,
+    ) {
         if !self.closed
             && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
+            && host.admits(hello.name)
         {
             let ForeignHello { name: to, session, version } = hello;
             let kind = PacketKind::Version;
@@ -203,6 +212,9 @@ impl Endpoint {
         }
         if self.closed {
             return Err(DropReason::WrongState);
+        }
+        if !host.admits(g.name) && !mutant(Mutant::AdmitsStrangers) {
+            return Err(DropReason::Stranger);
         }
         let period = now / COOKIE_PERIOD_NS;
         let expected = self.cookie(&g, period);

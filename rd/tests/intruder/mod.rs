@@ -24,6 +24,8 @@ use stranger::{bundle, greeting_from, hello, message, packet};
 #[derive(Default)]
 struct Void {
     ended: usize,
+    /// It admits this name alone; everybody where it is not set.
+    friend: Option<SocketAddr>,
 }
 
 impl Host for Void {
@@ -55,6 +57,10 @@ impl Host for Void {
 
     fn datagram_limit_bytes(&mut self, _: SocketAddr) -> u16 {
         1472
+    }
+
+    fn admits(&mut self, name: SocketAddr) -> bool {
+        self.friend.is_none_or(|friend| friend == name)
     }
 }
 
@@ -173,6 +179,27 @@ fn announce(victim: &mut Victim, name: SocketAddr) -> bool {
 
 fn at(net: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, net, 1], port))
+}
+
+/// Wants to send to somebody who does not know it.
+pub fn sends_unbidden() {
+    let mut victim = Victim::new("10.0.0.1:1", |_| {});
+    let (friend, stranger) = (at(1, 1), at(1, 2));
+    victim.host.friend = Some(friend);
+    assert!(victim.takes(stranger, &hello(&greeting_from(stranger))).is_empty(), "not a word");
+    let of_another_version = |name| {
+        let mut bytes = hello(&greeting_from(name));
+        bytes[0] ^= 0x10;
+        seal(&mut bytes, 0, crc32c::crc32c_append);
+        bytes
+    };
+    assert!(victim.takes(stranger, &of_another_version(stranger)).is_empty(), "nor of the version");
+    assert!(!victim.takes(friend, &of_another_version(friend)).is_empty(), "which a friend hears");
+    assert!(!announce(&mut victim, stranger));
+    assert_eq!(victim.dropped(DropReason::Stranger), 2);
+    assert!(announce(&mut victim, friend));
+    victim.host.friend = Some(stranger);
+    assert!(announce(&mut victim, stranger), "once it is known, the next hello is enough");
 }
 
 /// One address wants the whole table.

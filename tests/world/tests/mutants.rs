@@ -15,7 +15,8 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 /// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
-const ATTACKS: [(Mutant, fn()); 4] = [
+const ATTACKS: [(Mutant, fn()); 5] = [
+    (Mutant::AdmitsStrangers, intruder::sends_unbidden),
     (Mutant::AcceptsDuplicates, intruder::repeats_a_packet),
     (Mutant::AcceptsBrokenSeals, intruder::breaks_a_seal),
     (Mutant::RaisesLimitsOnAStaleAck, intruder::raises_limits_by_a_stale_acknowledgement),
