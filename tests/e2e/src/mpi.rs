@@ -21,6 +21,7 @@ const SETTINGS: &[&[(&str, &str)]] = &[
     // The first interface: a card's, where there is one.
     &[("FI_ERD_IFACE", "")],
     &[("FI_ERD_INFO_PATH", "tcp")],
+    &[("FI_ERD_STRANGERS", "no")],
     &[("FI_ERD_CHECKSUM", "payload")],
     &[("FI_ERD_PATHS", "8")],
     &[("FI_ERD_MTU", "1232")],
