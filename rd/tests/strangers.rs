@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 mod stranger;
-use stranger::{bundle, eager_byte, greeting_of, hello, message, packet};
+use stranger::{bundle, eager_byte, greeting_of, hello, message, nothing_received, packet};
 
 /// Length of the messages, and of the segments that they would take sixteen of.
 const LEN_BYTES: u32 = 16_000;
@@ -253,25 +253,6 @@ impl Stranger {
         seal(&mut bytes, 0, crc32c::crc32c_append);
         bytes.extend((0..SEGMENT_BYTES).map(|i| (h.s_offset + i) as u8));
         victim.takes(self.name, &bytes)
-    }
-}
-
-/// What somebody says who has received nothing.
-fn nothing_received() -> AckState {
-    AckState {
-        cum_psn: 0,
-        high_psn: 0,
-        latest_sent_at_ns: 0,
-        echo_sent_at_ns: 0,
-        hold_ns: 0,
-        echo_path: 0,
-        flags: 0,
-        spurious: 0,
-        ce_bytes: 0,
-        recv_bytes: 0,
-        eager_limit_bytes: 1 << 20,
-        order_limit: 1 << 16,
-        window_bytes: 1 << 20,
     }
 }
 

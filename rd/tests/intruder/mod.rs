@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 
 #[path = "../stranger/mod.rs"]
 mod stranger;
-use stranger::{bundle, greeting_from, hello, message, packet};
+use stranger::{bundle, greeting_from, hello, message, nothing_received, packet};
 
 /// A driver without memory: what arrives waits.
 #[derive(Default)]
@@ -282,21 +282,8 @@ pub fn takes_a_dead_peers_port() {
 
 /// An acknowledgement that grants all there is.
 fn raise(cum_psn: u32, high_psn: u32) -> AckState {
-    AckState {
-        cum_psn,
-        high_psn,
-        latest_sent_at_ns: 0,
-        echo_sent_at_ns: 0,
-        hold_ns: 0,
-        echo_path: 0,
-        flags: 0,
-        spurious: 0,
-        ce_bytes: 0,
-        recv_bytes: 0,
-        eager_limit_bytes: 1 << 24,
-        order_limit: 1 << 16,
-        window_bytes: 1 << 24,
-    }
+    let (eager_limit_bytes, window_bytes) = (1 << 24, 1 << 24);
+    AckState { cum_psn, high_psn, eager_limit_bytes, window_bytes, ..nothing_received() }
 }
 
 /// Says hello as the peer did, to be told the victim's session id by a welcome.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "three test programs compile this module, and each uses its part")]
 
 use erd_rd::cc::AckPolicy;
+use erd_rd::wire::ack::AckState;
 use erd_rd::wire::header::{FLAG_EAGER, HEADER_BYTES, Header, PacketKind, seal};
 use erd_rd::wire::record::{MsgHeader, Record, emit_eager_header};
 use erd_rd::wire::setup::Greeting;
@@ -76,4 +77,23 @@ pub fn eager_byte(mut h: Header, msg: &MsgHeader) -> Vec<u8> {
     seal(&mut bytes, 0, crc32c::crc32c_append);
     bytes.push(7);
     bytes
+}
+
+/// The acknowledgement state of a side that has received nothing.
+pub fn nothing_received() -> AckState {
+    AckState {
+        cum_psn: 0,
+        high_psn: 0,
+        latest_sent_at_ns: 0,
+        echo_sent_at_ns: 0,
+        hold_ns: 0,
+        echo_path: 0,
+        flags: 0,
+        spurious: 0,
+        ce_bytes: 0,
+        recv_bytes: 0,
+        eager_limit_bytes: 1 << 20,
+        order_limit: 1 << 16,
+        window_bytes: 1 << 20,
+    }
 }
