@@ -2,6 +2,7 @@
 
 use crate::host::SendToken;
 use crate::units::Ecn;
+use crate::wire::header::PacketKind;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -39,6 +40,8 @@ pub struct TxBurst {
     pub path: u16,
     /// ECN codepoint to send with.
     pub ecn: Ecn,
+    /// Kind of its packets.
+    pub kind: PacketKind,
     /// Bytes of every datagram but the last.
     pub segment_bytes: u32,
     /// Number of datagrams.
@@ -66,6 +69,7 @@ impl TxBurst {
             to: SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0),
             path: 0,
             ecn: Ecn::NotEct,
+            kind: PacketKind::Data,
             segment_bytes: 0,
             datagrams: 0,
             total_bytes: 0,
@@ -84,6 +88,7 @@ impl TxBurst {
         self.total_bytes = 0;
         self.path = 0;
         self.ecn = Ecn::NotEct;
+        self.kind = PacketKind::Data;
         self.info_path = false;
         self.may_fragment = false;
         self.sealed = false;

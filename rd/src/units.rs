@@ -25,6 +25,7 @@ impl Psn {
 pub struct Order(pub u32);
 
 impl Order {
+    #[cfg(test)]
     /// The order `n` messages later.
     #[must_use]
     pub const fn plus(self, n: u32) -> Order {

@@ -8,7 +8,7 @@ use erd_port::verbs::negotiation::address::{Address, Kind as PortKind, MARK, Por
 use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
 use erd_port::verbs::{Member, SendStop};
 use erd_port::{Burst, Port};
-use erd_rd::wire::header::{Header, PacketKind, VERSION};
+use erd_rd::wire::header::{PacketKind, VERSION};
 use erd_rd::{Ecn, TxBurst};
 use erd_sys::clock::monotonic_ns;
 use std::net::{IpAddr, SocketAddr};
@@ -166,11 +166,11 @@ impl Link {
         if !self.has_verbs() {
             return;
         }
-        match kind(burst) {
-            Some(PacketKind::Hello | PacketKind::Welcome) => {
+        match burst.kind {
+            PacketKind::Hello | PacketKind::Welcome => {
                 self.peers.renew(burst.to, now, crate::random::u64);
             }
-            Some(PacketKind::Probe) => {
+            PacketKind::Probe => {
                 let change = self.peers.probed(burst.to, now, crate::random::u64);
                 log(burst.to, change);
             }
@@ -181,7 +181,7 @@ impl Link {
     /// Where a burst goes over verbs; `None` if it takes UDP.
     pub(super) fn route(&mut self, burst: &TxBurst, now: u64) -> Option<Address> {
         let port = self.member.as_ref()?.port();
-        let for_verbs = match kind(burst)? {
+        let for_verbs = match burst.kind {
             PacketKind::Data | PacketKind::SizeProbe => !burst.may_fragment,
             PacketKind::Ack | PacketKind::Probe | PacketKind::Goodbye | PacketKind::SizeAnswer => {
                 true
@@ -302,10 +302,6 @@ impl Link {
     pub(crate) fn arm(&mut self) -> bool {
         self.member.as_mut().is_some_and(Member::arm)
     }
-}
-
-fn kind(burst: &TxBurst) -> Option<PacketKind> {
-    Header::parse(&burst.bytes).ok().map(|header| header.kind)
 }
 
 fn log(peer: SocketAddr, change: Option<Change>) {

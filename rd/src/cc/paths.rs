@@ -210,6 +210,7 @@ impl PathBits {
         None
     }
 
+    #[cfg(test)]
     /// Number of bits set.
     #[must_use]
     pub fn count(&self) -> u32 {

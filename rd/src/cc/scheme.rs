@@ -45,6 +45,7 @@ pub struct TableScheme<O: 'static> {
 }
 
 impl<O> TableScheme<O> {
+    #[cfg(test)]
     /// The values that the next flow gets.
     #[must_use]
     pub fn shared(&self) -> &Arc<O> {

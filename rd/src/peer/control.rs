@@ -12,6 +12,7 @@ pub(crate) fn emit_control(
     mut header: Header,
     body: impl FnOnce(&mut Vec<u8>),
 ) {
+    burst.kind = header.kind;
     let start = burst.bytes.len();
     header.emit(&mut burst.bytes);
     body(&mut burst.bytes);

@@ -12,13 +12,14 @@
 //! invariants, which the tests call between two calls of the endpoint.
 //!
 //! The other files join them: `handshake.rs` sets up and ends, `next_packet.rs` chooses the next packet, `tx.rs`,
-//! `fill.rs` and `writing.rs` make packets. `recovery.rs` takes acknowledgements, `timers.rs` watches the clock,
-//! `idle.rs` tells what is under way. `remote.rs` and `rx/requests.rs` make and meet requests.
+//! `fill.rs` and `writing.rs` make packets. `recovery.rs` takes acknowledgements, `endings.rs` completes
+//! operations, `timers.rs` watches the clock, `idle.rs` tells what is under way. `remote.rs` and `rx/requests.rs` make and meet requests.
 
 mod ack;
 mod acks;
 mod bundle;
 mod control;
+mod endings;
 mod fill;
 mod flight;
 mod flow;

@@ -1,7 +1,7 @@
 //! Handling of acknowledgements: completions, loss detection, round trips (protocol.md §6, §7).
 
 use super::flight::Content;
-use super::{Core, Peer, Role};
+use super::{Core, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::{LossDetection, LossKind};
 use crate::host::Host;
@@ -10,7 +10,6 @@ use crate::stats::DropReason;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::header::Header;
-use crate::wire::record::Cts;
 
 /// Lateness, in mean deviations of the round trip, before a packet's order counts. With exponential jitter one packet
 /// in 400 is later.
@@ -288,57 +287,5 @@ impl Peer {
             self.size.lost(now, sent.bytes, sent.attempt);
         }
         self.tx.steering.lost(now, &sent, kind, self.tx.flight.bytes());
-    }
-
-    /// Takes permission to send a link of a rendezvous message.
-    pub(super) fn on_cts<H: Host>(
-        &mut self,
-        core: &mut Core,
-        host: &mut H,
-        cts: &Cts,
-    ) -> Result<(), DropReason> {
-        if let Some(op) = self.tx.out.grant(&mut core.ops, self.id.index, cts)? {
-            self.finish(core, host, op);
-        }
-        Ok(())
-    }
-
-    /// Takes a match notice.
-    pub(super) fn on_matched<H: Host>(
-        &mut self,
-        core: &mut Core,
-        host: &mut H,
-        op: u32,
-        order: u32,
-    ) {
-        let mine = self.id.index;
-        if let Some(entry) = core.ops.get_mut(op as usize)
-            && entry.peer == mine
-            && entry.announced
-            && entry.order == order
-        {
-            entry.match_notice = false;
-            self.finish(core, host, op);
-        }
-    }
-
-    /// Counts an acknowledged packet of an operation.
-    fn settle<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
-        core.ops[op as usize].unacked -= 1;
-        self.finish(core, host, op);
-    }
-
-    /// Completes an operation that has nothing left to do.
-    pub(super) fn finish<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
-        if core.ops[op as usize].is_done() {
-            if !matches!(core.ops[op as usize].role, Role::Message) {
-                self.finish_role(core, host, op);
-                return;
-            }
-            let op = core.ops.remove(op as usize);
-            self.tx.out.ended();
-            core.stats.messages_sent += 1;
-            host.sent(op.token, Ok(()));
-        }
     }
 }

@@ -100,6 +100,7 @@ impl Victim {
         while self.engine.poll_transmit(self.now, true, &mut self.host, &mut burst) {
             for _ in 0..burst.datagrams {
                 let h = Header::parse(&burst.bytes).unwrap();
+                assert_eq!(h.kind, burst.kind);
                 let len_bytes = burst.segment_bytes.min(burst.total_bytes) as usize;
                 out.push(Sent {
                     to: burst.to,
