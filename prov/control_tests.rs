@@ -465,3 +465,33 @@ fn a_forked_child_leaves_its_parents_objects_alone() {
     assert_eq!(eq.close(), 0);
     net.close();
 }
+
+#[test]
+fn an_authorization_key_is_refused_wherever_it_is_set() {
+    let at = Loopback::open(0);
+    let (info, fabric, domain) = (at._infos.0, at.fabric.0, at.domain.0);
+    let (mut none, mut ep, mut mr) = (null_mut(), null_mut(), null_mut());
+    let memory = [0_u8; 8];
+    let iov = libc::iovec { iov_base: memory.as_ptr().cast_mut().cast(), iov_len: 8 };
+    let mut attr = fi_mr_attr { access: FI_REMOTE_READ, iov_count: 1, ..fi_mr_attr::ZERO };
+    (attr.mr_iov, attr.auth_key_size) = (&raw const iov, 32);
+    // SAFETY: the list is the provider's, fabric and domain are open, and the registration ends before the memory.
+    unsafe {
+        let (domain_attr, ep_attr) = ((*info).domain_attr, (*info).ep_attr);
+        (*domain_attr).auth_key_size = 32;
+        assert_eq!(((*(*fabric).ops).domain)(fabric, info, &raw mut none, null_mut()), -FI_EINVAL);
+        (*domain_attr).auth_key_size = 0;
+        let ops = (*domain).ops;
+        (*ep_attr).auth_key_size = 32;
+        assert_eq!(((*ops).endpoint)(domain, info, &raw mut ep, null_mut()), -FI_EINVAL);
+        assert_eq!(((*ops).scalable_ep)(domain, info, &raw mut ep, null_mut()), -FI_EINVAL);
+        (*ep_attr).auth_key_size = 0;
+        let regattr = (*(*domain).mr).regattr;
+        assert_eq!(regattr(domain.cast(), &raw const attr, 0, &raw mut mr), -FI_EINVAL);
+        attr.auth_key_size = 0;
+        assert_eq!(regattr(domain.cast(), &raw const attr, FI_AUTH_KEY, &raw mut mr), -FI_EINVAL);
+        assert_eq!(regattr(domain.cast(), &raw const attr, 0, &raw mut mr), 0);
+    }
+    assert_eq!(Open(mr).close(), 0);
+    at.close();
+}

@@ -1,5 +1,6 @@
 //! `fid_domain`: one interface, and the state that its endpoints share (`fi_domain(3)`).
 
+use crate::auth_key;
 use crate::eq::{BoundEq, EqInner};
 use crate::fabric::FabricInner;
 use crate::object::{self, Class};
@@ -164,6 +165,9 @@ pub unsafe fn open(
     let Some(request) = (unsafe { read_request(&*info, fabric.api_version) }) else {
         return -FI_EINVAL;
     };
+    if let Err(errno) = auth_key::refuse("fi_domain: domain_attr", request.attr.auth_key_size) {
+        return -errno;
+    }
     let settings = match crate::entry::settings() {
         Ok(settings) => settings,
         Err(errno) => return -errno,

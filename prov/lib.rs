@@ -14,6 +14,7 @@
 //! in `erd_ffi`, the operating system in `erd_sys`.
 
 mod addr_format;
+mod auth_key;
 pub mod av;
 pub mod cntr;
 pub mod cq;

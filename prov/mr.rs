@@ -1,5 +1,6 @@
 //! `fid_mr`: registered memory (`fi_mr(3)`).
 
+use crate::auth_key;
 use crate::domain::DomainFid;
 use crate::errno;
 use crate::object::{self, Class};
@@ -10,7 +11,7 @@ use erd_core::registration::{MR_IOV_LIMIT, Registration, Wanted};
 use erd_core::uses::Users;
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
-    FI_CLASS_EP, FI_CLASS_MR, FI_CLASS_RX_CTX, FI_CLASS_SEP, FI_EBADFLAGS, FI_EINVAL,
+    FI_AUTH_KEY, FI_CLASS_EP, FI_CLASS_MR, FI_CLASS_RX_CTX, FI_CLASS_SEP, FI_EBADFLAGS, FI_EINVAL,
     FI_EKEYREJECTED, FI_ENABLE, FI_ENOSYS, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM,
     FI_KEY_NOTAVAIL, FI_MR_DMABUF, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID,
     NOSYS_MR, fi_mr_attr, fi_mr_map_raw, fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
@@ -206,6 +207,13 @@ guarded! {
         }
         // SAFETY: the caller's attributes, read as far as its API version reaches.
         let attr = unsafe { compat::read(attr, state.api_version()) };
+        if let Err(errno) = auth_key::refuse("fi_mr_regattr: attr", attr.auth_key_size) {
+            return -errno;
+        }
+        if flags & FI_AUTH_KEY != 0 {
+            tracing::info!("fi_mr_regattr: FI_AUTH_KEY: erd has no authorization keys");
+            return -FI_EINVAL;
+        }
         // SAFETY: an array as fi_mr(3) says.
         unsafe { register(domain, &attr, flags, mr) }
     }

@@ -7,7 +7,7 @@
 
 use crate::av::AvFid;
 use crate::domain::DomainFid;
-use crate::ep::{EpFid, config_of, context_object};
+use crate::ep::{EpFid, config_of, context_object, refuse_key};
 use crate::errno;
 use crate::object::{self, Class};
 use erd_core::av::RX_CONTEXTS_MAX;
@@ -92,12 +92,16 @@ pub unsafe fn open(
         return -FI_EINVAL;
     }
     // SAFETY: the caller's `fi_info`, whose source address is as long as it says.
-    let (config, source, counts) = unsafe {
+    let (config, source, counts, key) = unsafe {
         let info = &*info;
         let counts = info.ep_attr.as_ref().map(|ep| (ep.tx_ctx_cnt, ep.rx_ctx_cnt));
         let source = sockaddr::read(info.src_addr, info.src_addrlen);
-        (config_of(info, domain), source, counts.unwrap_or((1, 1)))
+        let key = refuse_key(info, domain);
+        (config_of(info, domain), source, counts.unwrap_or((1, 1)), key)
     };
+    if let Err(errno) = key {
+        return -errno;
+    }
     let (tx_contexts, rx_contexts) = (counts.0.max(1), counts.1.max(1));
     let (Ok(source), true, true) =
         (source, tx_contexts <= TX_CONTEXTS_MAX, rx_contexts <= RX_CONTEXTS_MAX)

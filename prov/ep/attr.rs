@@ -1,10 +1,14 @@
 //! The attributes of an endpoint, from the caller's `fi_info`.
 
+use crate::auth_key;
+use crate::domain::DomainFid;
 use erd_core::domain::Domain;
 use erd_core::endpoint::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
 use erd_core::flags::Flags;
 use erd_core::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
+use erd_ffi::fi::compat;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
+use std::ffi::c_int;
 
 /// Reads an `fi_info` made by this provider's `fi_getinfo`.
 ///
@@ -44,6 +48,22 @@ pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
         }
     }
     config
+}
+
+/// Refuses an endpoint with an authorization key of its own.
+///
+/// # Safety
+/// As [`config_of`]; `info` is of the API version that the fabric was opened with.
+///
+/// # Errors
+/// `FI_EINVAL`.
+pub(crate) unsafe fn refuse_key(info: &fi_info, domain: &DomainFid) -> Result<(), c_int> {
+    if info.ep_attr.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let attr = unsafe { compat::read(info.ep_attr, domain.api_version()) };
+    auth_key::refuse("fi_endpoint: ep_attr", attr.auth_key_size)
 }
 
 fn size(asked: usize, default: usize) -> usize {

@@ -1,6 +1,6 @@
 //! The endpoint as an object: opening, control, names and options.
 
-use super::attr::config_of;
+use super::attr::{config_of, refuse_key};
 use super::fid::{Caller, EpFid, alias, state_of};
 use super::{msg, tagged};
 use crate::domain::DomainFid;
@@ -51,10 +51,14 @@ pub unsafe fn open(
         return -FI_EINVAL;
     }
     // SAFETY: the caller's `fi_info`, whose source address is as long as it says.
-    let (config, source) = unsafe {
+    let (config, source, key) = unsafe {
         let info = &*info;
-        (config_of(info, domain), sockaddr::read(info.src_addr, info.src_addrlen))
+        let source = sockaddr::read(info.src_addr, info.src_addrlen);
+        (config_of(info, domain), source, refuse_key(info, domain))
     };
+    if let Err(errno) = key {
+        return -errno;
+    }
     let Ok(source) = source else {
         tracing::info!("fi_endpoint: src_addr is no IPv4 or IPv6 address");
         return -FI_EINVAL;

@@ -69,6 +69,15 @@ fn a_canceled_buffer_of_many_is_released_once() {
 }
 
 #[test]
+fn a_receive_from_an_authorization_key_is_refused() {
+    let node = Node::new(Options::default());
+    let invalid = -(FI_EINVAL as isize);
+    assert_eq!(node.trecvmsg(&mut [0; 4], 1, 9, FI_AUTH_KEY), invalid);
+    ok("trecvmsg", node.trecvmsg(&mut [0; 4], 1, 9, 0));
+    ok("cancel", node.cancel(9));
+}
+
+#[test]
 fn a_canceled_receive_takes_nothing() {
     let pair = Pair::new(Options::default());
     let (mut first, mut second) = ([0; 4], [0; 4]);
