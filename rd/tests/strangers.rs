@@ -365,19 +365,45 @@ fn a_read_is_not_answered_by_the_same_bytes() {
     judge_filling(&mut victim, |victim, s_offset| stranger.fill(victim, msg_id, s_offset));
 }
 
+/// Has the victim read 8 bytes of somebody who does not answer. Returns its hello.
+fn begins(victim: &mut Victim, name: SocketAddr) -> Greeting {
+    let peer = victim.engine.peer(victim.now, name, &mut victim.vault).unwrap();
+    let targets = Targets::new(&[Target { addr: 0, len_bytes: 8, key: 7 }]).unwrap();
+    let (token, rma, data) = (SendToken(0), Rma::Read(victim.vault.buffer(8)), None);
+    let request = RmaRequest { peer, token, rma, targets, data, fence: false };
+    victim.engine.rma(victim.now, &request).unwrap();
+    hello_of(&victim.sends()).unwrap()
+}
+
+/// The greeting of a hello among some datagrams.
+fn hello_of(datagrams: &[Vec<u8>]) -> Option<Greeting> {
+    let is_hello = |bytes: &&Vec<u8>| Header::parse(bytes).unwrap().kind == PacketKind::Hello;
+    let hello = datagrams.iter().find(is_hello)?;
+    Some(Greeting::parse(&mut Reader::new(&hello[HEADER_BYTES..])).unwrap())
+}
+
+#[test]
+fn challenges_without_end_keep_no_operation() {
+    let mut victim = Victim::new(|_| {});
+    let name = SocketAddr::from(([10, 0, 0, 2], 1));
+    let mut greeting = begins(&mut victim, name);
+    for epoch in 1..20_u64 {
+        let challenge = packet(Header::new(PacketKind::Challenge, greeting.session), |out| {
+            out.extend([7; 8]);
+            out.extend(epoch.to_be_bytes());
+        });
+        greeting = hello_of(&victim.takes(name, &challenge)).unwrap_or(greeting);
+        victim.now += 4 * SECOND;
+        victim.engine.handle_timeout(victim.now, &mut victim.vault);
+    }
+    assert_eq!(victim.vault.sent, [Err(OpError::PeerTimeout)], "it answers, and never begins");
+}
+
 #[test]
 fn a_goodbye_that_names_nobody_ends_no_session() {
     let mut victim = Victim::new(|_| {});
     let name = SocketAddr::from(([10, 0, 0, 2], 1));
-    let peer = victim.engine.peer(victim.now, name, &mut victim.vault).unwrap();
-    let targets = Targets::new(&[Target { addr: 0, len_bytes: 8, key: 7 }]).unwrap();
-    let (token, rma, data) = (SendToken(0), Rma::Read(victim.vault.buffer(8)), None);
-    victim
-        .engine
-        .rma(victim.now, &RmaRequest { peer, token, rma, targets, data, fence: false })
-        .unwrap();
-    let hellos = victim.sends();
-    let greeting = Greeting::parse(&mut Reader::new(&hellos[0][HEADER_BYTES..])).unwrap();
+    let greeting = begins(&mut victim, name);
     let goodbye = Goodbye { asker: Asker { id: 0, name }, ack: nothing_received() };
     let h = Header::new(PacketKind::Goodbye, greeting.session);
     victim.takes(name, &packet(h, |out| goodbye.emit(out)));

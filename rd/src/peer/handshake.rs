@@ -53,7 +53,14 @@ impl Peer {
     /// Renews our session id, which the peer used in a session that ended there.
     pub(crate) fn on_used_id(&mut self, core: &mut Core, now: Nanos) {
         self.renew(core, now);
-        self.live = Liveness::owing(now);
+        self.answers_setup(core, now);
+    }
+
+    /// The peer answers, so the deadline of the set-up starts again, unless the set-up lasts too long.
+    fn answers_setup(&mut self, core: &Core, now: Nanos) {
+        if self.session.may_restart_deadline(now, core.cfg.peer_timeout_ns) {
+            self.live = Liveness::owing(now);
+        }
     }
 
     /// Samples a round trip of the set-up; echo 0 stands for none.
@@ -173,15 +180,14 @@ impl Peer {
         if self.session.challenge(now, cookie, epoch, sent_at_ns)? {
             self.renew(core, now);
         }
-        // The peer answers, so the deadline starts again.
-        self.live = Liveness::owing(now);
+        self.answers_setup(core, now);
         Ok(())
     }
 
     /// Notes a packet of the session that came before its welcome.
-    pub(crate) fn miss_welcome(&mut self, now: Nanos) {
+    pub(crate) fn miss_welcome(&mut self, core: &Core, now: Nanos) {
         if self.session.miss_welcome(now) {
-            self.live = Liveness::owing(now);
+            self.answers_setup(core, now);
         }
     }
 

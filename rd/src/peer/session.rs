@@ -49,6 +49,10 @@ struct TheirNames {
     incarnation: u32,
 }
 
+/// Deadlines from the first hello on in which an answer starts the set-up's deadline again. An honest peer may restart
+/// meanwhile, or its welcome may be lost, but not time after time.
+const SETUP_DEADLINES: Nanos = 4;
+
 /// Set-up and end, while they last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Setup {
@@ -103,6 +107,8 @@ pub(crate) struct Session {
     /// True once the peer has used our session id, so it has our greeting.
     met: bool,
     setup: Setup,
+    /// Time of the first hello of this set-up.
+    begun_at: Nanos,
 }
 
 impl Session {
@@ -154,7 +160,7 @@ impl Session {
     /// Begins a session: hellos go out from now on.
     pub(super) fn begin(&mut self, now: Nanos, ours: SessionNames) {
         debug_assert_eq!(self.phase, Phase::Idle, "one session at a time");
-        self.phase = Phase::Opening;
+        (self.phase, self.begun_at) = (Phase::Opening, now);
         self.renew(now, ours);
     }
 
@@ -163,6 +169,11 @@ impl Session {
     pub(super) fn renew(&mut self, now: Nanos, ours: SessionNames) {
         self.ours = ours;
         self.setup = Setup { next_at: Some(now), ..Setup::default() };
+    }
+
+    /// True if an answer at `now` may start the deadline of this set-up again.
+    pub(super) fn may_restart_deadline(&self, now: Nanos, deadline_ns: Nanos) -> bool {
+        now < self.begun_at + SETUP_DEADLINES * deadline_ns
     }
 
     /// Judges a hello whose cookie is right.
