@@ -163,8 +163,9 @@ pub trait Host {
     /// changes.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
 
-    /// Whether a peer called `name` may open a session. The engine asks for each hello, before it answers. `false` drops
-    /// the hello, which the peer repeats until its deadline.
+    /// Whether a peer called `name` may open a session, and gets answers outside one. The engine asks for each hello, and
+    /// for each probe and goodbye that it would answer. `false` drops the hello, which the peer repeats until its
+    /// deadline.
     fn admits(&mut self, _name: SocketAddr) -> bool {
         true
     }

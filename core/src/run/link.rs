@@ -11,7 +11,7 @@ use erd_port::{Burst, Port};
 use erd_rd::wire::header::{PacketKind, VERSION};
 use erd_rd::{Ecn, TxBurst};
 use erd_sys::clock::monotonic_ns;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Their first byte is the engine's version with a kind that the engine does not have.
 const _: () = assert!(MARK == VERSION << 4 | 15);
@@ -97,25 +97,33 @@ impl Link {
         self.member.as_ref()
     }
 
-    /// Takes a datagram that came over UDP if it is one between ports; the engine gets the others.
-    pub(super) fn takes(&mut self, bytes: &[u8], from: SocketAddr, now: u64) -> bool {
+    /// Takes a datagram that came over UDP if it is one between ports; the engine gets the others. A question gets an
+    /// answer only if the host `admits` the name in it.
+    pub(super) fn takes(
+        &mut self,
+        bytes: &[u8],
+        from: SocketAddr,
+        now: u64,
+        admits: impl FnOnce(SocketAddr) -> bool,
+    ) -> bool {
         let claimed = PortDatagram::claims(bytes);
         if claimed {
-            self.take(bytes, Via::Udp, Some(from.ip()), now);
+            let may_ask = |name: SocketAddr| {
+                from.ip().to_canonical() == name.ip().to_canonical() && admits(name)
+            };
+            self.take(bytes, Via::Udp, now, may_ask);
         }
         claimed
     }
 
-    /// `from` is the IP address that a question has to come from: answers go to the name in it.
-    fn take(&mut self, bytes: &[u8], via: Via, from: Option<IpAddr>, now: u64) {
+    /// A question has to come from the name in it, where the answer goes; `may_ask` says whether that is so.
+    fn take(&mut self, bytes: &[u8], via: Via, now: u64, may_ask: impl FnOnce(SocketAddr) -> bool) {
         let Some(datagram) = PortDatagram::decode(bytes) else {
             tracing::debug!("a malformed port datagram");
             self.carried.port_drops += 1;
             return;
         };
-        let of_another = |from: IpAddr| from.to_canonical() != datagram.name.ip().to_canonical();
-        let asks = datagram.kind == PortKind::Ask;
-        if asks && (!self.has_verbs() || from.is_some_and(of_another)) {
+        if datagram.kind == PortKind::Ask && !(self.has_verbs() && may_ask(datagram.name)) {
             self.carried.port_drops += 1;
             return;
         }
@@ -156,7 +164,8 @@ impl Link {
             f(*now, data, source);
         });
         for (datagram, from) in between_ports {
-            self.take(&datagram, Via::Verbs(from), None, *now);
+            // Nobody asks over verbs: there the cookie of an answer is shown.
+            self.take(&datagram, Via::Verbs(from), *now, |_| false);
         }
         count
     }
@@ -234,7 +243,9 @@ impl Link {
                     match stop {
                         SendStop::Blocked => break,
                         SendStop::Refused => self.peers.refused(burst.dst.addr(), now),
-                        SendStop::Unreachable => self.peers.unreachable(burst.dst.addr(), now),
+                        SendStop::Unreachable => {
+                            self.peers.unreachable(burst.dst.addr(), to.gid, now);
+                        }
                     }
                     report.stop = None;
                     break;
@@ -285,7 +296,7 @@ impl Link {
                     // SAFETY: as above.
                     let sent = unsafe { member.port().send(&address, &burst) };
                     if sent.stop == Some(SendStop::Unreachable) {
-                        self.peers.unreachable(name, now);
+                        self.peers.unreachable(name, address.gid, now);
                     }
                 }
                 _ => {}

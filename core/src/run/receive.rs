@@ -187,7 +187,7 @@ fn hand_in(
     let meta = RxMeta { ecn, trimmed, hold_ns, from: src };
     match placed {
         Some(payload) => engine.handle_expected(now, &meta, data, payload, host),
-        None if link.takes(data, src, now) => {}
+        None if link.takes(data, src, now, |name| host.admits(name)) => {}
         None => engine.handle_packet(now, &meta, data, host),
     }
 }

@@ -115,7 +115,7 @@ impl World<'_> {
                 self.count(change);
             }
             4 => side.refused(peer, now),
-            5 => side.unreachable(peer, now),
+            5 => side.unreachable(peer, address(argument % NAMES).gid, now),
             6 => side.heard(address(argument % NAMES).gid, u32::from(argument)),
             7 => side.set_usable(argument & 3 != 0),
             8 | 9 => self.now += 1 << (argument % 36),
@@ -231,7 +231,9 @@ impl World<'_> {
             self.put(answer);
         }
         if let Some(Change::Up(address)) = change {
-            assert!(address.fits(datagram.name) && address.is_some(), "{address:?}");
+            // Both sides are on Ethernet.
+            let is_the_names = address.gid.ip() == datagram.name.ip() && address.lid == 0;
+            assert!(is_the_names && address.is_some(), "{address:?}");
         }
         self.count(change);
     }

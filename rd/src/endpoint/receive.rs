@@ -110,7 +110,7 @@ impl Endpoint {
                 }
                 Phase::Open => peer.on_data(&mut self.core, host, now, meta, h, datagram),
                 _ => {
-                    peer.miss_welcome(now);
+                    peer.miss_welcome(&self.core, now);
                     Err(DropReason::WrongState)
                 }
             };
@@ -130,7 +130,7 @@ impl Endpoint {
         let arrived = now.saturating_sub(meta.hold_ns);
         let result = match h.kind {
             PacketKind::Hello => self.on_hello(now, meta, h, r, host),
-            PacketKind::Probe => self.on_probe(now, meta.from, h, r),
+            PacketKind::Probe => self.on_probe(now, meta.from, h, r, host),
             PacketKind::Goodbye => self.on_goodbye(now, meta, h, r, host),
             PacketKind::Reset | PacketKind::GoodbyeAck | PacketKind::Version => {
                 self.on_refusal(now, h, r, host)
@@ -243,12 +243,13 @@ impl Endpoint {
         result
     }
 
-    fn on_probe(
+    fn on_probe<H: Host>(
         &mut self,
         now: Nanos,
         from: SocketAddr,
         h: &Header,
         mut r: Reader<'_>,
+        host: &mut H,
     ) -> Result<(), DropReason> {
         let asker = Asker::parse(&mut r).map_err(malformed)?;
         // A sender with a wrong asker id has guessed the session id: it must not learn that the guess was right.
@@ -260,14 +261,16 @@ impl Endpoint {
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
             let (to, kind, session) = (asker.name, PacketKind::Reset, asker.id);
             let reply = Reply { to, kind, session, word: h.session };
-            self.replies.push(&mut self.core.stats, now, from, reply);
+            if host.admits(to) {
+                self.replies.push(&mut self.core.stats, now, from, reply);
+            }
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
         let result = match peer.session.phase() {
             Phase::Open => peer.on_probe(&self.core, now, h),
             _ => {
-                peer.miss_welcome(now);
+                peer.miss_welcome(&self.core, now);
                 Err(DropReason::WrongState)
             }
         };
@@ -288,7 +291,9 @@ impl Endpoint {
         let asker = goodbye.asker;
         let (to, kind, session) = (asker.name, PacketKind::GoodbyeAck, asker.id);
         let reply = Reply { to, kind, session, word: h.session };
-        self.replies.push(&mut self.core.stats, now, meta.from, reply);
+        if host.admits(to) {
+            self.replies.push(&mut self.core.stats, now, meta.from, reply);
+        }
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
         if !peer.session.is_asked_by(asker.id) {

@@ -9,7 +9,7 @@ use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{AckState, emit_sections};
 use erd_rd::wire::header::{FLAG_SEAL, HEADER_BYTES, Header, PacketKind, SEAL_BYTES, seal};
 use erd_rd::wire::record::Record;
-use erd_rd::wire::setup::{Asker, Greeting};
+use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
 use erd_rd::{
     Arrived, Config, DropReason, Ecn, EndReason, Endpoint, Host, OpError, PeerId, RecvToken,
     RxMeta, SendToken, TxBurst, Verdict, WorkRequest,
@@ -196,6 +196,16 @@ pub fn sends_unbidden() {
     };
     assert!(victim.takes(stranger, &of_another_version(stranger)).is_empty(), "nor of the version");
     assert!(!victim.takes(friend, &of_another_version(friend)).is_empty(), "which a friend hears");
+    let probe =
+        |name| packet(Header::new(PacketKind::Probe, 5), |out| Asker { id: 9, name }.emit(out));
+    let goodbye = |name| {
+        let goodbye = Goodbye { asker: Asker { id: 9, name }, ack: nothing_received() };
+        packet(Header::new(PacketKind::Goodbye, 5), |out| goodbye.emit(out))
+    };
+    assert!(victim.takes(stranger, &probe(stranger)).is_empty(), "nor that it is there");
+    assert!(victim.takes(stranger, &goodbye(stranger)).is_empty(), "nor now");
+    assert!(!victim.takes(friend, &probe(friend)).is_empty());
+    assert!(!victim.takes(friend, &goodbye(friend)).is_empty());
     assert!(!announce(&mut victim, stranger));
     assert_eq!(victim.dropped(DropReason::Stranger), 2);
     assert!(announce(&mut victim, friend));

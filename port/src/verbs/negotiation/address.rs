@@ -51,10 +51,14 @@ impl Address {
         self.qpn != 0
     }
 
-    /// True if an endpoint of this name can have the address: on Ethernet the GID is its IP address.
+    /// True if an endpoint of this name can have the address, on the network of `own`: on InfiniBand it has a LID. On
+    /// Ethernet it has none, and its GID is the name's IP address.
     #[must_use]
-    pub fn fits(&self, name: SocketAddr) -> bool {
-        self.lid != 0 || self.gid.ip() == name.ip().to_canonical()
+    pub fn fits(&self, name: SocketAddr, own: &Address) -> bool {
+        match (own.lid, self.lid) {
+            (0, 0) => self.gid.ip() == name.ip().to_canonical(),
+            (own, theirs) => own != 0 && theirs != 0,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::address::{Address, DATAGRAM_BYTES, Kind, PortDatagram};
 use crate::verbs::gid::Gid;
 use erd_types::mutants::{Mutant, mutant};
 use siphasher::sip::SipHasher24;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
@@ -29,6 +29,8 @@ const REST_NS: u64 = 1_000_000_000;
 /// Time until the next question to a peer that reports no verbs, does not answer, or has an unreachable address. It is
 /// long, since address resolution may stop the caller for a second.
 const WITHOUT_NS: u64 = 10_000_000_000;
+/// Unreachable GIDs that are remembered. Finding one out may take a second, so more are hardly dead at a time.
+const DEAD_GIDS_MAX: usize = 64;
 /// Age of a confirmed address after which a new session asks again: the peer may be another process.
 const FRESH_NS: u64 = 50_000_000;
 /// Probes in a row without news from the peer over verbs, after which a check follows.
@@ -122,6 +124,8 @@ pub struct Peers {
     /// True if the own queue pairs are usable now.
     usable: bool,
     swept_ns: u64,
+    /// GIDs that were unreachable, newest first, each until a time; at most [`DEAD_GIDS_MAX`].
+    dead: VecDeque<(Gid, u64)>,
     /// Key of the cookies.
     key: [u64; 2],
 }
@@ -140,6 +144,7 @@ impl Peers {
             suspects: BTreeSet::new(),
             usable: true,
             swept_ns: 0,
+            dead: VecDeque::new(),
             key,
         }
     }
@@ -228,9 +233,19 @@ impl Peers {
         self.leave(name, now + REST_NS);
     }
 
-    /// Notes that the peer's address is unreachable.
-    pub fn unreachable(&mut self, name: SocketAddr, now: u64) {
+    /// Notes that the peer's address is unreachable, which took its time to find out: whoever names that GID, it is left
+    /// alone for a while.
+    pub fn unreachable(&mut self, name: SocketAddr, gid: Gid, now: u64) {
         self.leave(name, now + WITHOUT_NS);
+        self.dead.retain(|(dead, _)| *dead != gid);
+        self.dead.truncate(DEAD_GIDS_MAX - 1);
+        self.dead.push_front((gid, now + WITHOUT_NS));
+    }
+
+    /// True if an endpoint of this name can have the address, and it was not unreachable lately.
+    fn reaches(&self, address: &Address, name: SocketAddr, now: u64) -> bool {
+        let is_dead = |(gid, until_ns): &(Gid, u64)| *gid == address.gid && now < *until_ns;
+        address.fits(name, &self.own) && !self.dead.iter().any(is_dead)
     }
 
     fn leave(&mut self, name: SocketAddr, until_ns: u64) {
@@ -320,7 +335,7 @@ impl Peers {
             (Kind::Check, Via::Verbs(from), _)
                 if address.is_some()
                     && self.own.is_some()
-                    && address.fits(name)
+                    && self.reaches(&address, name, now)
                     && from.is_none_or(|from| from == address.gid)
                     && cookie == self.cookie(name) =>
             {
@@ -329,7 +344,8 @@ impl Peers {
             (Kind::Answer, Via::Udp, Some(State::Asking(attempt)))
                 if attempt.nonce == nonce || mutant(Mutant::TakesAnyAnswer) =>
             {
-                let fits = address.fits(name) || mutant(Mutant::TakesAForeignAddress);
+                let fits =
+                    self.reaches(&address, name, now) || mutant(Mutant::TakesAForeignAddress);
                 if address.is_some() && fits {
                     let way = Way { address, cookie };
                     self.enter(name, State::Checking(Attempt::new(random(), now), way));
@@ -499,6 +515,60 @@ mod tests {
         let elsewhere = PortDatagram { address: address(3), ..forged(Kind::Answer, 11) };
         let without = (None, Some(Change::Without));
         assert_eq!(a.handle(&elsewhere, Via::Udp, 0, || 1), without, "another host's address");
+    }
+
+    #[test]
+    fn an_address_of_another_kind_of_network_is_not_taken() {
+        let check = |peers: &Peers, address| {
+            let (kind, name, cookie) = (Kind::Check, name(2), peers.cookie(name(2)));
+            PortDatagram { kind, nonce: 1, address, cookie, name }
+        };
+        let on_infiniband = |last| Address { lid: 7, ..address(last) };
+        // With a LID, the GID need not be the name's: the stranger would have us look for any host.
+        let mut a = peers(1);
+        for address in [on_infiniband(9), on_infiniband(2), address(9)] {
+            let datagram = check(&a, address);
+            assert_eq!(a.handle(&datagram, Via::Verbs(None), 0, || 1), (None, None), "{address:?}");
+            a.route(name(2), 0, || 11);
+            let answer = PortDatagram { kind: Kind::Answer, nonce: 11, ..datagram };
+            let without = (None, Some(Change::Without));
+            assert_eq!(a.handle(&answer, Via::Udp, 0, || 1), without, "{address:?}");
+            a = peers(1);
+        }
+        let datagram = check(&a, address(2));
+        assert!(a.handle(&datagram, Via::Verbs(None), 0, || 1).0.is_some());
+        let mut a = Peers::new(on_infiniband(1), name(1), [1, 7]);
+        let datagram = check(&a, on_infiniband(9));
+        assert!(a.handle(&datagram, Via::Verbs(None), 0, || 1).0.is_some(), "any GID has a LID");
+        let datagram = check(&a, address(2));
+        assert_eq!(a.handle(&datagram, Via::Verbs(None), 0, || 1), (None, None));
+    }
+
+    #[test]
+    fn an_unreachable_address_is_left_alone_whoever_names_it() {
+        let (mut a, gid) = (peers(1), address(2).gid);
+        let other = SocketAddr::new(name(2).ip(), 1);
+        a.unreachable(name(2), gid, 0);
+        let check = |name, cookie| PortDatagram {
+            kind: Kind::Check,
+            nonce: 1,
+            address: address(2),
+            cookie,
+            name,
+        };
+        for name in [name(2), other] {
+            let datagram = check(name, a.cookie(name));
+            let soon = a.handle(&datagram, Via::Verbs(None), WITHOUT_NS - 1, || 1);
+            assert_eq!(soon, (None, None), "{name}");
+            assert!(a.handle(&datagram, Via::Verbs(None), WITHOUT_NS, || 1).0.is_some(), "{name}");
+        }
+        a.route(other, 1, || 11);
+        let answer = PortDatagram { kind: Kind::Answer, nonce: 11, ..check(other, 0) };
+        assert_eq!(a.handle(&answer, Via::Udp, 1, || 1).1, Some(Change::Without));
+        for last in 0..200 {
+            a.unreachable(name(last), address(last).gid, 1);
+        }
+        assert_eq!(a.dead.len(), DEAD_GIDS_MAX);
     }
 
     #[test]
