@@ -22,7 +22,11 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     #[inline]
     pub fn transmit(&mut self, now: u64, flush: bool) {
         let carriers = &mut *self.carriers;
-        if carriers.sender.is_empty() && carriers.port.room() == 0 {
+        // Most looks find nothing to send: they should cost little.
+        if carriers.sender.is_empty() && (!self.engine.has_ready() || carriers.port.room() == 0) {
+            if flush {
+                self.engine.note_flush(now);
+            }
             carriers.retry_at_ns = None;
             carriers.link.exchange(&mut carriers.port, now);
             return;

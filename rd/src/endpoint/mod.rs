@@ -322,6 +322,11 @@ impl Endpoint {
         }
     }
 
+    /// Notes a flush at `now` that asked for no burst, since nothing was ready or the port had no room.
+    pub fn note_flush(&mut self, now: Nanos) {
+        self.core.looked_at = now;
+    }
+
     /// Fills `burst` with the next datagrams to send; false when nothing is due.
     ///
     /// With `flush` false (after a post) it sends only small messages when nothing is in flight to their peer, and full
@@ -338,7 +343,7 @@ impl Endpoint {
             return true;
         }
         if flush {
-            self.core.looked_at = now;
+            self.note_flush(now);
             self.schedule.flush(&mut self.peers);
         }
         for _ in 0..self.schedule.ready_len() {

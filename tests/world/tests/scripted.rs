@@ -2,7 +2,7 @@
 //! order and exactly-once are judged by the world's ledger in every test.
 
 use erd_rd::cc::AckPolicy;
-use erd_rd::units::{MILLISECOND, SECOND};
+use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::wire::header::PacketKind;
 use erd_rd::{DropReason, OpError};
 use erd_world::app::Class;
@@ -40,6 +40,26 @@ fn the_last_packet_of_a_message_is_lost() {
     w.settle(PATIENCE_NS);
     assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(10_000))));
     assert!(w.net.counts.lost == 1 && w.stats(0).probes > 0, "nothing but a probe finds it");
+}
+
+/// Protocol.md §5.2: the second of two small messages goes at once, or waits so that a third may share its datagram.
+#[test]
+fn a_message_posted_after_a_look_does_not_wait_for_the_one_in_flight() {
+    let sent = |looks: bool| {
+        let mut w = world(2, NONE, |s| s.habits.eager_post = 1.0);
+        w.want(1, 100);
+        w.post(0, 1, 100);
+        w.settle(PATIENCE_NS);
+        let before = w.stats(0).tx_data;
+        w.want(1, 100);
+        w.want(1, 100);
+        w.post(0, 1, 100);
+        w.run_for(if looks { 2 * MICROSECOND } else { 0 });
+        w.post(0, 1, 100);
+        assert_eq!(w.ledger.unfinished().len(), 2, "no answer has come");
+        w.stats(0).tx_data - before
+    };
+    assert_eq!((sent(true), sent(false)), (2, 1));
 }
 
 #[test]
