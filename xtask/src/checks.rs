@@ -6,6 +6,7 @@ use erd_e2e::layout::Layout;
 use erd_e2e::process::{Ended, Job, Running, append};
 use erd_e2e::report::{Done, Report};
 use erd_e2e::sanitizers::STRESS;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,7 +65,10 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
     });
     if full {
         report.step("packages for Rust programs", |log| {
+            let built = layout.target.join("xtask/packages");
+            forget_packages(&dist::cargo_home()?, &built)?;
             let job = layout.cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]);
+            let job = job.args(["--target-dir".as_ref(), built.as_os_str()]);
             let output = job.run(log)?;
             let built = output.matches("aborting upload due to dry run").count();
             Done::many(built, format!("{built} packages, built from what they contain"))
@@ -91,6 +95,29 @@ pub fn packaging_steps(report: &mut Report, layout: &Layout) {
         Job::new("python3").args(["-c", parse]).args([recipe]).run(log)?;
         Done::one("it is Python; there is no Spack here to run it")
     });
+}
+
+/// Removes what cargo unpacked from our packages in an earlier dry run, and what it `built` of that: it takes both for
+/// those of the present packages, which have the same version.
+fn forget_packages(cargo_home: &Path, built: &Path) -> Result<()> {
+    if built.exists() {
+        fs::remove_dir_all(built)?;
+    }
+    let Ok(registries) = fs::read_dir(cargo_home.join("registry/src")) else { return Ok(()) };
+    for registry in registries {
+        let registry = registry?;
+        // A registry without a host is a directory of packages.
+        if !registry.file_name().as_encoded_bytes().starts_with(b"-") {
+            continue;
+        }
+        for package in fs::read_dir(registry.path())? {
+            let package = package?;
+            if package.file_name().as_encoded_bytes().starts_with(b"erd") {
+                fs::remove_dir_all(package.path())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A test that is long enough to be worth optimising; its debug assertions stay.

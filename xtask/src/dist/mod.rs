@@ -109,15 +109,20 @@ fn tool(layout: &Layout, name: &str, log: &Path) -> Result<PathBuf> {
     Ok(tool)
 }
 
+/// The directory where cargo keeps what it has fetched.
+pub fn cargo_home() -> Result<PathBuf> {
+    match env::var_os("CARGO_HOME") {
+        Some(dir) => Ok(PathBuf::from(dir)),
+        None => Ok(env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo")),
+    }
+}
+
 /// Directories of this machine, and their names in the packages.
 ///
 /// Where the standard library's sources are installed, as some tools need them, rustc names their files
 /// by where they are; elsewhere by the compiler's commit, as here.
 fn places(layout: &Layout, log: &Path) -> Result<[(PathBuf, String); 3]> {
-    let cargo_home = match env::var_os("CARGO_HOME") {
-        Some(dir) => PathBuf::from(dir),
-        None => env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo"),
-    };
+    let cargo_home = cargo_home()?;
     let sysroot = layout.rustc(&["--print", "sysroot"], log)?;
     let sources = Path::new(sysroot.trim()).join("lib/rustlib/src/rust");
     let about = layout.rustc(&["-vV"], log)?;
