@@ -6,6 +6,7 @@ use super::control::emit_control;
 use super::liveness::Liveness;
 use super::requester::Requester;
 use super::responder::Responder;
+use super::rtt::longest_spacing_ns;
 use super::sending::Sending;
 use super::session::Hello;
 use super::{Core, PathSize, Peer};
@@ -264,7 +265,7 @@ impl Peer {
 
     /// Writes a hello and arms the next.
     pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let echo = self.session.sent_hello(now);
+        let echo = self.session.sent_hello(now, longest_spacing_ns(&core.cfg));
         self.emit_greeting(core, now, burst, (PacketKind::Hello, 0), echo);
         self.live.sent_hello(now);
     }

@@ -309,9 +309,11 @@ impl Session {
         self.setup.next_at = Some(now);
     }
 
-    /// Notes a sent hello. Returns the send time that it echoes; a repetition is too late to measure a round trip.
-    pub(super) fn sent_hello(&mut self, now: Nanos) -> u32 {
-        let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(HELLO_MAX_NS);
+    /// Notes a sent hello; the next follows after at most `longest_ns`. Returns the send time that it echoes; a
+    /// repetition is too late to measure a round trip.
+    pub(super) fn sent_hello(&mut self, now: Nanos, longest_ns: Nanos) -> u32 {
+        let longest_ns = longest_ns.min(HELLO_MAX_NS);
+        let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(longest_ns);
         self.sent_goodbye(now + spacing);
         core::mem::take(&mut self.setup.echo)
     }
@@ -358,6 +360,7 @@ impl Session {
 mod tests {
     use super::*;
     use crate::cc::AckPolicy;
+    use crate::units::SECOND;
 
     const OURS: SessionNames = SessionNames { number: 3, id: 30 };
 
@@ -407,15 +410,15 @@ mod tests {
         let mut now = 0;
         for spacing in &mut spacings {
             assert_eq!(session.due(now), Some(Due::Hello));
-            assert_eq!(session.sent_hello(now), 0);
+            assert_eq!(session.sent_hello(now, SECOND), 0);
             *spacing = (session.next_at().expect("another") - now) / MILLISECOND;
             now += *spacing * MILLISECOND;
         }
         assert_eq!(spacings, [5, 10, 20, 40, 80, 160, 250]);
         assert_eq!(session.challenge(now - 9, 55, 4, 1234), Ok(false));
         assert_eq!((session.cookie(), session.due(now - 9)), (55, Some(Due::Hello)));
-        assert_eq!(session.sent_hello(now), 1234, "the first answer tells a round trip");
-        assert_eq!(session.sent_hello(now), 0);
+        assert_eq!(session.sent_hello(now, SECOND), 1234, "the first answer tells a round trip");
+        assert_eq!(session.sent_hello(now, SECOND), 0);
         assert_eq!(session.due(now), None);
         assert_eq!(session.challenge(now, 55, 4, 1300), Ok(false));
         assert_eq!(session.due(now), None, "a repeated challenge changes nothing");
@@ -497,7 +500,7 @@ mod tests {
     fn a_lost_welcome_is_asked_for_soon() {
         let mut session = opening();
         for _ in 0..8 {
-            session.sent_hello(0);
+            session.sent_hello(0, SECOND);
         }
         assert!(session.miss_welcome(7));
         assert_eq!(session.next_at(), Some(7 + HELLO_FIRST_NS));

@@ -158,6 +158,18 @@ fn each_packet_of_the_set_up_is_lost() {
     }
 }
 
+/// A short deadline has as many hellos as it has probes.
+#[test]
+fn bad_luck_alone_ends_no_set_up() {
+    let mut w = world(2, NONE, |s| s.config.peer_timeout_ns = 500 * MILLISECOND);
+    let recv = w.want(1, 100);
+    w.lose(9, |_, h| matches!(h.kind, PacketKind::Hello | PacketKind::Welcome));
+    let send = w.post(0, 1, 100);
+    w.settle(PATIENCE_NS);
+    assert_eq!((w.outcome(send), w.result(recv)), (Some(Ok(())), Some(Ok(100))));
+    assert_eq!(w.net.counts.lost, 9);
+}
+
 #[test]
 fn both_sides_open_at_once() {
     let mut w = world(2, NONE, |_| {});
