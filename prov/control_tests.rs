@@ -467,7 +467,7 @@ fn a_forked_child_leaves_its_parents_objects_alone() {
 }
 
 #[test]
-fn an_authorization_key_is_refused_wherever_it_is_set() {
+fn an_authorization_key_is_refused_where_it_would_not_count() {
     let at = Loopback::open(0);
     let (info, fabric, domain) = (at._infos.0, at.fabric.0, at.domain.0);
     let (mut none, mut ep, mut mr) = (null_mut(), null_mut(), null_mut());
@@ -478,9 +478,13 @@ fn an_authorization_key_is_refused_wherever_it_is_set() {
     // SAFETY: the list is the provider's, fabric and domain are open, and the registration ends before the memory.
     unsafe {
         let (domain_attr, ep_attr) = ((*info).domain_attr, (*info).ep_attr);
-        (*domain_attr).auth_key_size = 32;
-        assert_eq!(((*(*fabric).ops).domain)(fabric, info, &raw mut none, null_mut()), -FI_EINVAL);
-        (*domain_attr).auth_key_size = 0;
+        let mut key = [1_u8; 32];
+        for (at, size) in [(null_mut(), 32), (key.as_mut_ptr(), 31), (null_mut(), usize::MAX)] {
+            ((*domain_attr).auth_key, (*domain_attr).auth_key_size) = (at, size);
+            let opened = ((*(*fabric).ops).domain)(fabric, info, &raw mut none, null_mut());
+            assert_eq!(opened, -FI_EINVAL, "{size} bytes");
+        }
+        ((*domain_attr).auth_key, (*domain_attr).auth_key_size) = (null_mut(), 0);
         let ops = (*domain).ops;
         (*ep_attr).auth_key_size = 32;
         assert_eq!(((*ops).endpoint)(domain, info, &raw mut ep, null_mut()), -FI_EINVAL);

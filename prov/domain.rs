@@ -165,10 +165,9 @@ pub unsafe fn open(
     let Some(request) = (unsafe { read_request(&*info, fabric.api_version) }) else {
         return -FI_EINVAL;
     };
-    if let Err(errno) = auth_key::refuse("fi_domain: domain_attr", request.attr.auth_key_size) {
-        return -errno;
-    }
-    let settings = match crate::entry::settings() {
+    // SAFETY: the attributes are as `fi_domain(3)` says.
+    let key = unsafe { auth_key::of_domain("fi_domain", &request.attr) };
+    let settings = match key.and_then(crate::entry::settings_with) {
         Ok(settings) => settings,
         Err(errno) => return -errno,
     };

@@ -70,6 +70,7 @@ pub const fn of_cause(cause: Cause) -> c_int {
         Cause::RefusedUnsupported => FI_ENOSYS,
         Cause::RefusedRoom => FI_EOVERRUN,
         Cause::PeerVersion(_) => FI_EPROTO,
+        Cause::PeerHasNoKey | Cause::KeysDiffer => FI_EKEYREJECTED,
         Cause::PathBlocked => FI_EMSGSIZE,
     }
 }

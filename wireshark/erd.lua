@@ -8,7 +8,7 @@ local erd = Proto("erd", "erd reliable datagrams")
 
 local HEADER_BYTES, STATE_BYTES, NAME_BYTES = 32, 44, 24
 local PORT_BYTES, SEAL_BYTES = 104, 8
-local VERSION = 2
+local VERSION, KEYED_VERSION, TRAILER_BYTES = 2, 3, 24
 
 local KINDS = {
     [0] = "data", [1] = "acknowledgement", [2] = "probe", [3] = "hello", [4] = "challenge",
@@ -50,6 +50,11 @@ local f = {
     checksum = ProtoField.uint32("erd.checksum", "Header checksum", base.HEX),
     payload = ProtoField.bytes("erd.payload", "Payload"),
     seal = ProtoField.bytes("erd.seal", "Seal"),
+    -- Keys, §11.
+    counter = ProtoField.uint64("erd.counter", "Counter"),
+    key_id = ProtoField.bytes("erd.key_id", "Key id"),
+    proof = ProtoField.bytes("erd.proof", "Proof"),
+    hidden = ProtoField.bytes("erd.hidden", "Hidden"),
     -- Bundles, §5.2, and segments, §5.3.
     records = ProtoField.uint16("erd.records", "Records"),
     record = ProtoField.uint8("erd.record", "Record", base.DEC, RECORDS),
@@ -315,6 +320,235 @@ local function body(tree, buf, kind)
     return ""
 end
 
+-- ---- Keys, §11. ----
+
+local band, bor, bxor, bnot, tobit = bit.band, bit.bor, bit.bxor, bit.bnot, bit.tobit
+local lshift, rshift, ror = bit.lshift, bit.rshift, bit.ror
+
+-- The first 32 bits of the fractions of roots of primes: SHA-256's constants.
+local function fractions(count, root)
+    local out, number = {}, 2
+    while #out < count do
+        local prime = true
+        for divisor = 2, math.floor(number ^ 0.5) do prime = prime and number % divisor ~= 0 end
+        if prime then out[#out + 1] = math.floor(number ^ (1 / root) % 1 * 2 ^ 32) end
+        number = number + 1
+    end
+    return out
+end
+local ROUNDS, START = fractions(64, 3), fractions(8, 2)
+
+local function word(number)
+    number = number % 2 ^ 32
+    local function byte(shift) return math.floor(number / 2 ^ shift) % 256 end
+    return string.char(byte(24), byte(16), byte(8), byte(0))
+end
+
+-- The eight words of SHA-256 after one block.
+local function sha256_block(h, text, at)
+    local w = {}
+    for i = 1, 16 do
+        local a, b, c, d = text:byte(at + 4 * i - 4, at + 4 * i - 1)
+        w[i] = bor(lshift(a, 24), lshift(b, 16), lshift(c, 8), d)
+    end
+    for i = 17, 64 do
+        local s0 = bxor(ror(w[i - 15], 7), ror(w[i - 15], 18), rshift(w[i - 15], 3))
+        local s1 = bxor(ror(w[i - 2], 17), ror(w[i - 2], 19), rshift(w[i - 2], 10))
+        w[i] = tobit(w[i - 16] + s0 + w[i - 7] + s1)
+    end
+    local v = { table.unpack(h) }
+    for i = 1, 64 do
+        local a, e = v[1], v[5]
+        local choice = bxor(band(e, v[6]), band(bnot(e), v[7]))
+        local t1 = tobit(v[8] + bxor(ror(e, 6), ror(e, 11), ror(e, 25)) + choice + ROUNDS[i] + w[i])
+        local most = bxor(band(a, v[2]), band(a, v[3]), band(v[2], v[3]))
+        local t2 = tobit(bxor(ror(a, 2), ror(a, 13), ror(a, 22)) + most)
+        v = { tobit(t1 + t2), a, v[2], v[3], tobit(v[4] + t1), e, v[6], v[7] }
+    end
+    for i = 1, 8 do h[i] = tobit(h[i] + v[i]) end
+end
+
+local function sha256(text)
+    local h, bits = { table.unpack(START) }, 8 * #text
+    text = text .. "\128" .. string.rep("\0", (55 - #text) % 64) .. word(0) .. word(bits)
+    for at = 1, #text, 64 do sha256_block(h, text, at) end
+    local out = {}
+    for i = 1, 8 do out[i] = word(h[i]) end
+    return table.concat(out)
+end
+
+local function xored(text, with)
+    return (text:gsub(".", function(c) return string.char(bxor(c:byte(), with)) end))
+end
+
+local function hmac(key, text)
+    if #key > 64 then key = sha256(key) end
+    key = key .. string.rep("\0", 64 - #key)
+    return sha256(xored(key, 0x5c) .. sha256(xored(key, 0x36) .. text))
+end
+
+-- HKDF-Expand, with the label's length before it.
+local function expand(secret, label, context, bytes)
+    local info, out, last, round = string.char(#label) .. label .. context, "", "", 1
+    while #out < bytes do
+        last = hmac(secret, last .. info .. string.char(round))
+        out, round = out .. last, round + 1
+    end
+    return out:sub(1, bytes)
+end
+
+local function doubled(byte) return bxor(band(lshift(byte, 1), 0xff), byte >= 0x80 and 0x1b or 0) end
+
+-- AES's table of substitutions: inverses in its field, as powers of 3 and of its inverse.
+local BOX = { [0] = 0x63 }
+do
+    local power, inverse = 1, 1
+    repeat
+        power = bxor(power, doubled(power))
+        for _, shift in ipairs({ 1, 2, 4 }) do inverse = band(bxor(inverse, lshift(inverse, shift)), 0xff) end
+        if inverse >= 0x80 then inverse = bxor(inverse, 0x09) end
+        local mixed = 0x63
+        for turn = 0, 4 do
+            mixed = bxor(mixed, band(bor(lshift(inverse, turn), rshift(inverse, 8 - turn)), 0xff))
+        end
+        BOX[power] = mixed
+    until power == 1
+end
+
+-- The 176 bytes of AES-128's round keys.
+local function round_keys(key)
+    local w, constant = { key:byte(1, 16) }, 1
+    for at = 16, 175, 4 do
+        local t = { w[at - 3], w[at - 2], w[at - 1], w[at] }
+        if at % 16 == 0 then
+            t = { bxor(BOX[t[2]], constant), BOX[t[3]], BOX[t[4]], BOX[t[1]] }
+            constant = doubled(constant)
+        end
+        for i = 1, 4 do w[at + i] = bxor(w[at + i - 16], t[i]) end
+    end
+    return w
+end
+
+local function aes_block(w, block)
+    local s = {}
+    for i = 1, 16 do s[i] = bxor(block[i], w[i]) end
+    for round = 1, 10 do
+        local t = {}
+        for i = 0, 15 do t[i + 1] = BOX[s[(i + 4 * (i % 4)) % 16 + 1]] end
+        for column = 0, round < 10 and 12 or -1, 4 do
+            local a, all = { t[column + 1], t[column + 2], t[column + 3], t[column + 4] }, 0
+            for i = 1, 4 do all = bxor(all, a[i]) end
+            for i = 1, 4 do t[column + i] = bxor(a[i], all, doubled(bxor(a[i], a[i % 4 + 1]))) end
+        end
+        for i = 1, 16 do s[i] = bxor(t[i], w[16 * round + i]) end
+    end
+    return s
+end
+
+-- Decrypts what AES-128-GCM hid; the proof is not checked.
+local function shown(material, counter, hidden)
+    local w, nonce = round_keys(material:sub(1, 16)), { material:byte(17, 28) }
+    for i = 1, 8 do nonce[4 + i] = bxor(nonce[4 + i], counter:byte(i)) end
+    local out = {}
+    for at = 1, #hidden, 16 do
+        -- GCM's first block is the proof's.
+        local number = word((at - 1) / 16 + 2)
+        local block = { table.unpack(nonce) }
+        for i = 1, 4 do block[12 + i] = number:byte(i) end
+        local stream, part = aes_block(w, block), { hidden:byte(at, at + 15) }
+        for i = 1, #part do part[i] = string.char(bxor(part[i], stream[i])) end
+        out[#out + 1] = table.concat(part)
+    end
+    return table.concat(out)
+end
+
+erd.prefs.key_file = Pref.string("Key file", "", "The job's key (FI_ERD_KEY_FILE), to show what it hides")
+
+-- By session id: what its owner said of it (§11.3), the other side's id, and the secrets of a direction's phases.
+local parts, peers, secrets = {}, {}, {}
+
+function erd.init() parts, peers, secrets = {}, {}, {} end
+
+local function job_key()
+    local file = erd.prefs.key_file ~= "" and io.open(erd.prefs.key_file, "rb")
+    if not file then return nil end
+    local text = file:read(256)
+    file:close()
+    local digits = text:match("^%s*(%x+)%s*$")
+    if digits and #digits == 64 then
+        return (digits:gsub("..", function(pair) return string.char(tonumber(pair, 16)) end))
+    end
+    return #text == 32 and text or nil
+end
+
+-- Remembers a greeting.
+local function note_greeting(buf, kind)
+    local raw = buf:raw()
+    local body, own = raw:sub(HEADER_BYTES + 1), raw:sub(HEADER_BYTES + 5, HEADER_BYTES + 12)
+    local name = kind == 3 and raw:sub(-NAME_BYTES) or raw:sub(-NAME_BYTES - TRAILER_BYTES, -TRAILER_BYTES - 1)
+    parts[own] = {
+        said = own .. body:sub(83, 98) .. body:sub(1, 4) .. body:sub(21, 40) .. name,
+        hides = math.floor(body:byte(4) / 16) % 2 == 1,
+    }
+    if kind == 5 then
+        local to = raw:sub(17, 24)
+        peers[to], peers[own] = own, to
+    end
+end
+
+-- The key and initial value of a packet to the session `reader` with this counter.
+local function material(key, reader, counter)
+    local writer = peers[reader]
+    local from, to = parts[writer], parts[reader]
+    if not secrets[reader] then
+        local one, other = from.said, to.said
+        if other < one then one, other = other, one end
+        local session = expand(hmac(one .. other, key), "erd session", "", 32)
+        secrets[reader] = { [0] = expand(session, "erd direction", from.said .. to.said, 32) }
+    end
+    local phase, number = 0, 0
+    for i = 1, 8 do number = number * 256 + counter:byte(i) end
+    phase = math.floor(number / 2 ^ 22)
+    local known = secrets[reader]
+    for i = #known + 1, phase do known[i] = expand(known[i - 1], "erd next phase", "", 32) end
+    return expand(known[phase], "erd key", "", 28)
+end
+
+-- A packet of a session as it was before it was hidden, or nil if that cannot be told.
+local function opened(buf)
+    local raw = buf:raw()
+    local reader = raw:sub(17, 24)
+    local known = parts[reader] and parts[peers[reader]]
+    if not known then return nil end
+    local packet = raw:sub(1, -TRAILER_BYTES - 1)
+    local kind = raw:byte(1) % 16
+    if kind == 2 or kind == 7 or not (known.hides or parts[reader].hides) then return buf(0, #packet):tvb() end
+    local key = job_key()
+    if not key then return nil end
+    local counter = raw:sub(-TRAILER_BYTES, -TRAILER_BYTES + 7)
+    local inside = shown(material(key, reader, counter), counter, packet:sub(HEADER_BYTES + 1))
+    return ByteArray.new(packet:sub(1, HEADER_BYTES) .. inside, true):tvb("Hidden part")
+end
+
+local LOOSE = { [3] = true, [4] = true, [5] = true, [6] = true, [8] = true }
+
+-- The body of a packet with a key.
+local function keyed_body(tree, buf, kind)
+    local at = buf:len() - TRAILER_BYTES
+    if LOOSE[kind] then
+        if kind == 3 then at = at - NAME_BYTES end
+        fields(tree, buf, at, { { "key_id", 8 }, { "proof", 16 } })
+        if kind == 3 or kind == 5 then note_greeting(buf, kind) end
+        -- A hello ends with its name, with a key or without.
+        return body(tree, kind == 3 and buf or buf(0, at):tvb(), kind)
+    end
+    fields(tree, buf, at, { { "counter", 8 }, { "proof", 16 } })
+    local inside = opened(buf)
+    if inside then return body(tree, inside, kind) end
+    tree:add(f.hidden, buf(HEADER_BYTES, at - HEADER_BYTES))
+    return "hidden"
+end
+
 function erd.dissector(buf, pinfo, root)
     local kind = buf(0, 1):uint() % 16
     local tree = root:add(erd, buf())
@@ -324,20 +558,22 @@ function erd.dissector(buf, pinfo, root)
         told = port_datagram(tree, buf)
     else
         header(tree, buf)
-        told = body(tree, buf, kind)
+        local keyed = math.floor(buf(0, 1):uint() / 16) % 8 == KEYED_VERSION and kind ~= 9
+        told = keyed and keyed_body(tree, buf, kind) or body(tree, buf, kind)
     end
     pinfo.cols.info = string.format("%s %s", KINDS[kind] or "?", told or "")
     tree:append_text(", " .. (KINDS[kind] or "?"))
     return buf:len()
 end
 
--- The length that the header tells of what is surely erd's: version 2, a known kind, and bytes enough
+-- The length that the header tells of what is surely erd's: version 2 or 3, a known kind, and bytes enough
 -- for this length, with no more than `slack` of them to spare; false for anything else.
 local function length(buf, slack)
     if buf:len() < HEADER_BYTES then return false end
     local first, flags = buf(0, 1):uint(), buf(1, 1):uint()
     local kind, long = first % 16, first >= 128
-    if math.floor(first / 16) % 8 ~= VERSION and kind ~= 9 then return false end
+    local version = math.floor(first / 16) % 8
+    if version ~= VERSION and version ~= KEYED_VERSION and kind ~= 9 then return false end
     if kind == 15 then
         return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil and PORT_BYTES
     end
@@ -347,7 +583,7 @@ local function length(buf, slack)
     local rides = eager and math.floor(flags / 16) % 2 == 1
     local sealed = math.floor(flags / 32) % 2 == 1
     local told = HEADER_BYTES + buf(4, 2):uint() + (eager and 32 or 0) + (rides and STATE_BYTES or 0) + (sum and 4 or 0)
-        + (sealed and SEAL_BYTES or 0)
+        + (sealed and SEAL_BYTES or 0) + (version == KEYED_VERSION and not LOOSE[kind] and TRAILER_BYTES or 0)
     return told <= buf:len() and buf:len() <= told + slack and told
 end
 

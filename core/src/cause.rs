@@ -1,6 +1,6 @@
 //! Causes of failed operations: numbers for programs, texts for people.
 
-use erd_rd::wire::header::VERSION_MAX;
+use erd_rd::wire::header::{KEYED_VERSION, VERSION_MAX};
 use erd_rd::{OpError, Refusal};
 use std::ffi::{CStr, c_int};
 
@@ -41,6 +41,10 @@ pub enum Cause {
     SourceUnknown,
     /// [`OpError::PathBlocked`].
     PathBlocked,
+    /// [`OpError::PeerHasNoKey`].
+    PeerHasNoKey,
+    /// [`OpError::KeysDiffer`].
+    KeysDiffer,
     /// [`OpError::PeerVersion`], at most [`VERSION_MAX`].
     PeerVersion(u8),
 }
@@ -49,7 +53,7 @@ pub enum Cause {
 const FIRST_VERSION: c_int = 32;
 
 /// All but [`Cause::PeerVersion`].
-pub const ALL: [Cause; 17] = [
+pub const ALL: [Cause; 19] = [
     Cause::PeerTimeout,
     Cause::PeerUnreachable,
     Cause::PeerRestarted,
@@ -67,6 +71,8 @@ pub const ALL: [Cause; 17] = [
     Cause::NotPosted,
     Cause::SourceUnknown,
     Cause::PathBlocked,
+    Cause::PeerHasNoKey,
+    Cause::KeysDiffer,
 ];
 
 /// Texts for peers that speak each version.
@@ -109,6 +115,8 @@ impl Cause {
             Cause::NotPosted => 15,
             Cause::SourceUnknown => 16,
             Cause::PathBlocked => 17,
+            Cause::PeerHasNoKey => 18,
+            Cause::KeysDiffer => 19,
             Cause::PeerVersion(version) => FIRST_VERSION + version as c_int,
         }
     }
@@ -146,6 +154,15 @@ impl Cause {
                 c"the peer answers, but datagrams of more than 512 bytes do not get there, not even in fragments"
             }
             Cause::RefusedRoom => c"the peer's completion queue holds too many unread entries",
+            Cause::PeerHasNoKey => {
+                c"the peer has no key: FI_ERD_KEY_FILE is set in this process, and must be in all of the job"
+            }
+            Cause::KeysDiffer => {
+                c"the keys differ: the peer's FI_ERD_KEY_FILE names another key than this process's"
+            }
+            Cause::PeerVersion(KEYED_VERSION) => {
+                c"the peer has a key, and this process none: FI_ERD_KEY_FILE must be set in all of the job"
+            }
             Cause::PeerVersion(version) => VERSION_TEXTS[(version & VERSION_MAX) as usize],
         }
     }
@@ -162,6 +179,8 @@ impl From<OpError> for Cause {
             OpError::BadBuffer => Cause::BadBuffer,
             OpError::PeerVersion(version) => Cause::PeerVersion(version),
             OpError::PathBlocked => Cause::PathBlocked,
+            OpError::PeerHasNoKey => Cause::PeerHasNoKey,
+            OpError::KeysDiffer => Cause::KeysDiffer,
             OpError::Refused(refusal) => match refusal {
                 Refusal::Key => Cause::RefusedKey,
                 Refusal::Bounds => Cause::RefusedBounds,
@@ -197,10 +216,12 @@ mod tests {
 
     #[test]
     fn the_error_of_another_version_names_both() {
-        for theirs in 0..=VERSION_MAX {
+        for theirs in (0..=VERSION_MAX).filter(|theirs| *theirs != KEYED_VERSION) {
             let words = text(Cause::PeerVersion(theirs).number()).to_str().unwrap();
             assert!(words.contains(&format!("version {theirs} of")), "{words}");
             assert!(words.contains(&format!("this process version {VERSION}:")), "{words}");
         }
+        let words = text(Cause::PeerVersion(KEYED_VERSION).number()).to_str().unwrap();
+        assert!(words.contains("the peer has a key, and this process none"), "{words}");
     }
 }

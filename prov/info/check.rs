@@ -5,6 +5,7 @@ use super::offer;
 use crate::entry::PROVIDER_VERSION;
 use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
+use erd_core::settings::KEY_BYTES;
 use erd_ffi::fi::{
     FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
     FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_CONTROL_UNIFIED,
@@ -191,7 +192,9 @@ fn check_domain(hints: &Hints, version: u32) -> Checked {
     at_most("domain_attr->mr_iov_limit", asked.mr_iov_limit, have.mr_iov_limit)?;
     at_most("domain_attr->mr_cnt", asked.mr_cnt, have.mr_cnt)?;
     at_most("domain_attr->max_err_data", asked.max_err_data, have.max_err_data)?;
-    at_most("domain_attr->auth_key_size", asked.auth_key_size, have.auth_key_size)?;
+    if !matches!(asked.auth_key_size, 0 | KEY_BYTES) {
+        return refuse("domain_attr->auth_key_size", asked.auth_key_size, KEY_BYTES);
+    }
     at_most("domain_attr->max_ep_auth_key", asked.max_ep_auth_key, have.max_ep_auth_key)?;
     caps("domain_attr->caps", asked.caps, have.caps | offer::HINTED_DOMAIN_CAPS)
 }

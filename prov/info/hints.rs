@@ -1,5 +1,6 @@
 //! The application's hints, read from its `fi_info`.
 
+use erd_core::settings::KEY_BYTES;
 use erd_core::sockaddr::{self, BadAddress};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{fi_domain_attr, fi_ep_attr, fi_info, fi_rx_attr, fi_tx_attr, fid};
@@ -26,6 +27,8 @@ pub struct Hints {
     pub ep: fi_ep_attr,
     /// Domain attributes; fields newer than the application's API are zero.
     pub domain: fi_domain_attr,
+    /// Key of the domain.
+    pub domain_key: Option<[u8; KEY_BYTES]>,
     /// Name of the domain, which is an interface's or an RDMA device's.
     pub domain_name: Option<String>,
     /// Name of the fabric, which is a network.
@@ -48,6 +51,7 @@ impl Hints {
             rx: fi_rx_attr::ZERO,
             ep: fi_ep_attr::ZERO,
             domain: fi_domain_attr::ZERO,
+            domain_key: None,
             domain_name: None,
             fabric_name: None,
             prov_version: 0,
@@ -73,7 +77,7 @@ impl Hints {
             ..Hints::none()
         };
         // SAFETY: attributes are NULL or as long as `version` says, `fi_rx_attr` and
-        // `fi_fabric_attr` never grew; names are NULL or C strings; addresses have their lengths.
+        // `fi_fabric_attr` never grew; names are NULL or C strings; addresses and keys have their lengths.
         unsafe {
             read.src = sockaddr::read(hints.src_addr, hints.src_addrlen)?;
             read.dest = sockaddr::read(hints.dest_addr, hints.dest_addrlen)?;
@@ -89,6 +93,10 @@ impl Hints {
             if !hints.domain_attr.is_null() {
                 read.domain = compat::read(hints.domain_attr, version);
                 read.domain_name = text(read.domain.name);
+                let (key, size_bytes) = (read.domain.auth_key, read.domain.auth_key_size);
+                if size_bytes == KEY_BYTES && !key.is_null() {
+                    read.domain_key = Some(key.cast::<[u8; KEY_BYTES]>().read());
+                }
             }
             if let Some(fabric) = hints.fabric_attr.as_ref() {
                 read.fabric_name = text(fabric.name);

@@ -10,7 +10,7 @@ mod place;
 use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::place::{Place, network};
-use erd_core::settings::Settings;
+use erd_core::settings::{JobKey, Settings};
 use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
@@ -72,7 +72,7 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     };
     check::check(hints, version).map_err(refused)?;
     check::check_peer(hints, crate::peer::is_available()).map_err(refused)?;
-    let settings = crate::entry::settings()?;
+    let settings = crate::entry::settings_with(hints.domain_key.map(JobKey::new))?;
     check::check_hmem(hints, version, settings.hmem).map_err(refused)?;
     let grant = Grant::new(&settings, hints, version);
     let mut list = InfoList::new();
@@ -197,6 +197,9 @@ impl Grant {
         *info.rx_mut() = self.rx;
         info.set_ep(&self.ep);
         info.set_domain(&self.domain_at(place, settings));
+        if let Some(key) = &hints.domain_key {
+            info.set_domain_key(key)?;
+        }
         // The core fills in the provider's name and version, and the API version.
         info.set_fabric(&fi_fabric_attr::ZERO);
         self.name(&mut info, place)?;

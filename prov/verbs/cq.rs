@@ -55,7 +55,13 @@ impl Status {
             ),
             (&[Cause::RefusedRoom], Status::RemoteOperation),
             (
-                &[Cause::PeerTimeout, Cause::PeerUnreachable, Cause::PathBlocked],
+                &[
+                    Cause::PeerTimeout,
+                    Cause::PeerUnreachable,
+                    Cause::PathBlocked,
+                    Cause::PeerHasNoKey,
+                    Cause::KeysDiffer,
+                ],
                 Status::RetryExceeded,
             ),
             (&[Cause::PeerRestarted, Cause::PeerClosed], Status::RemoteAborted),

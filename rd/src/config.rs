@@ -1,8 +1,10 @@
 //! Settings of one engine, checked once.
 
 use crate::cc::Scheme;
+use crate::keys::Keys;
 use crate::units::{Ecn, MICROSECOND, MILLISECOND, Nanos, SECOND};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::net::SocketAddr;
 
 /// Smallest datagram limit the protocol works with, in bytes: the IPv6 minimum MTU less headers.
@@ -71,6 +73,8 @@ pub struct Config {
     pub seals: Option<Seals>,
     /// CRC32C (Castagnoli) of bytes, continuing from a seed.
     pub crc32c: fn(u32, &[u8]) -> u32,
+    /// The key of the job: every packet is proven with it, and peers without it are none.
+    pub keys: Option<Arc<dyn Keys>>,
 }
 
 /// Settings towards peers on this host ([`crate::Host::is_near`]), in place of those of the same names: no network lies
@@ -174,6 +178,7 @@ impl Config {
             info_path: false,
             seals: None,
             crc32c,
+            keys: None,
         }
     }
 

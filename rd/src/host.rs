@@ -85,6 +85,10 @@ pub enum OpError {
     BadBuffer,
     /// The peer speaks this other version of the protocol (protocol.md §3.4).
     PeerVersion(u8),
+    /// A process at the peer's address says that it has no key, and this side has one (protocol.md §11.1).
+    PeerHasNoKey,
+    /// A process at the peer's address says that it has another job's key.
+    KeysDiffer,
     /// The peer answers, but no datagram of more than 512 bytes reaches it (protocol.md §4.6).
     PathBlocked,
     /// The peer refused the access to its memory; the session goes on.

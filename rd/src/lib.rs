@@ -21,6 +21,7 @@ pub mod cc;
 pub mod config;
 pub mod endpoint;
 pub mod host;
+pub mod keys;
 pub mod match_order;
 pub mod matching;
 pub mod peer;

@@ -40,10 +40,16 @@ pub enum DropReason {
     Quota,
     /// A hello of a peer that the host does not admit.
     Stranger,
+    /// Proven with another job's key.
+    OtherKey,
+    /// Its proof is wrong.
+    Forged,
+    /// Its counter was taken before, or is too far from those that were.
+    Replayed,
 }
 
 /// Number of [`DropReason`]s.
-pub const DROP_REASONS: usize = DropReason::Stranger as usize + 1;
+pub const DROP_REASONS: usize = DropReason::Replayed as usize + 1;
 
 /// Names of the reasons, in order.
 pub const DROP_NAMES: [&str; DROP_REASONS] = [
@@ -64,6 +70,9 @@ pub const DROP_NAMES: [&str; DROP_REASONS] = [
     "recalled",
     "quota",
     "stranger",
+    "other_key",
+    "forged",
+    "replayed",
 ];
 
 /// Counters since the endpoint was made. All count packets unless the name says otherwise.

@@ -189,7 +189,7 @@ impl Stranger {
         let challenge = greet(victim, &greeting, PacketKind::Challenge);
         greeting.cookie = u64::from_be_bytes(challenge[HEADER_BYTES..][..8].try_into().unwrap());
         let welcome = greet(victim, &greeting, PacketKind::Welcome);
-        let victim = Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).unwrap();
+        let victim = Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..]), false).unwrap();
         Stranger { name, session: greeting.session, victim, psn: 0, order: 0 }
     }
 
@@ -379,7 +379,7 @@ fn begins(victim: &mut Victim, name: SocketAddr) -> Greeting {
 fn hello_of(datagrams: &[Vec<u8>]) -> Option<Greeting> {
     let is_hello = |bytes: &&Vec<u8>| Header::parse(bytes).unwrap().kind == PacketKind::Hello;
     let hello = datagrams.iter().find(is_hello)?;
-    Some(Greeting::parse(&mut Reader::new(&hello[HEADER_BYTES..])).unwrap())
+    Some(Greeting::parse(&mut Reader::new(&hello[HEADER_BYTES..]), false).unwrap())
 }
 
 #[test]

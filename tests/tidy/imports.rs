@@ -14,6 +14,7 @@ use syn::{Attribute, Item, UseTree};
 const CRATES: &[(&str, usize)] = &[
     ("types/src/lib.rs", 0),
     ("rd/src/lib.rs", 0),
+    ("crypto/src/lib.rs", 0),
     ("sys/src/lib.rs", 0),
     ("ffi/src/lib.rs", 6),
     ("port/src/lib.rs", 6),

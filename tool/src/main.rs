@@ -6,6 +6,7 @@
 
 mod doctor;
 mod info;
+mod keygen;
 mod peer;
 mod perf;
 mod ping;
@@ -43,6 +44,8 @@ enum Command {
     Perf(PerfArgs),
     /// Answer `erd ping` and `erd perf`
     Serve(ServeArgs),
+    /// Make the key of a job, with which erd proves and hides what it sends
+    Keygen(KeygenArgs),
 }
 
 /// Options of `info`.
@@ -65,6 +68,14 @@ pub struct DoctorArgs {
     /// Show only what is amiss
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// Options of `keygen`.
+#[derive(Debug, Args)]
+pub struct KeygenArgs {
+    /// The file to make
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
 /// Options of `top`.
@@ -165,6 +176,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(&args),
         Command::Perf(args) => perf::run(&args).map(|()| true),
         Command::Serve(args) => serve::run(&args).map(|()| true),
+        Command::Keygen(args) => keygen::run(&args).map(|()| true),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -58,6 +58,12 @@ mutants! {
         IgnoresTheSessionId,
         /// A repeated hello starts the session again.
         RestartsOnARepeatedHello,
+        /// With a key, a sender uses some counters for two packets.
+        RepeatsACounter,
+        /// With a key, the receiver takes packets whose proofs are wrong.
+        TakesForgeries,
+        /// With a key, the receiver takes packets whose counters it has taken before.
+        TakesReplays,
         /// The receiver does not give the order credit of a consumed message back.
         WithholdsOrderCredit,
         /// The receiver leaves permissions to send out when it repeats their bundle.

@@ -5,11 +5,13 @@ use crate::domain::Domain;
 use crate::flags::Flags;
 use crate::plan;
 use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
+use erd_crypto::Keyring;
 use erd_port::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
 use erd_rd::Ecn;
 use erd_rd::config::{Config, Near, Seals};
 use erd_sys::clock::realtime_ns;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Bytes of one burst: the 64 KiB that segmentation offload takes in one piece. Few of them are headers, and a lost one
 /// is soon sent again.
@@ -137,6 +139,7 @@ pub(super) fn engine_config(
         // Where only some peers are on this host, only those share (`near`).
         seals: seals(domain).filter(|_| domain.loopback),
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
+        keys: settings.key.clone().map(|job| Arc::new(Keyring::new(job, settings.hides)) as _),
         ..Config::new(name, realtime_ns(), erd_sys::checksum::crc32c)
     }
 }

@@ -298,6 +298,18 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "A peer that no address vector of the domain has may open sessions: yes, if the vectors have its host, or no",
     },
     Parameter {
+        name: "key_file",
+        default: "",
+        kind: Kind::Text,
+        help: "The file with the job's key: erd proves every packet with it, and talks to nobody without it",
+    },
+    Parameter {
+        name: "protection",
+        default: "encrypt",
+        kind: Kind::Choice(&["encrypt", "auth"]),
+        help: "With a key, erd hides payload too, or proves packets alone",
+    },
+    Parameter {
         name: "stats",
         default: "",
         kind: Kind::Text,

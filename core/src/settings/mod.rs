@@ -7,6 +7,8 @@ mod declared;
 mod read;
 
 pub use declared::{Kind, PARAMETERS, Parameter, QUEUE_SIZE_MAX};
+pub use erd_crypto::JobKey;
+pub use erd_crypto::job::KEY_BYTES;
 pub use read::{BadSetting, Found};
 
 use crate::scheme::SchemeChoice;
@@ -131,6 +133,10 @@ pub struct Settings {
     pub key_peers: PeerRule,
     /// The peers that may open sessions.
     pub strangers: PeerRule,
+    /// The key of the job.
+    pub key: Option<JobKey>,
+    /// With a key: payload is hidden.
+    pub hides: bool,
     /// Destination of counters: a file, "1" for standard error, or none if empty.
     pub stats: String,
     /// Observers outside may read the flows.
@@ -148,7 +154,7 @@ impl Settings {
     /// The first parameter whose value is not valid, or what `lookup` refuses.
     pub fn read(lookup: impl Fn(&'static Parameter) -> Found) -> Result<Settings, BadSetting> {
         let from = Reader { lookup };
-        Ok(Settings {
+        let settings = Settings {
             ifaces: from.list("iface")?,
             devices: from.list("device")?,
             port: match from.choice("port")? {
@@ -197,11 +203,31 @@ impl Settings {
                 "no" => PeerRule::Names,
                 _ => PeerRule::Any,
             },
+            key: None,
+            hides: from.choice("protection")? == "encrypt",
             stats: from.text("stats")?.1,
             monitor: from.switch("monitor")?,
             quiet: from.switch("quiet")?,
             test_faults: from.faults("test_faults")?,
-        })
+        };
+        match from.key("key_file")? {
+            None => Ok(settings),
+            Some(key) => settings
+                .with_key(key)
+                .ok_or_else(|| from.refuse("port", "auto or udp, where FI_ERD_KEY_FILE is set")),
+        }
+    }
+
+    /// The same with this key. `None` where they ask for verbs alone: what peers tell each other of verbs addresses is
+    /// not proven.
+    #[must_use]
+    pub fn with_key(self, key: JobKey) -> Option<Settings> {
+        let port = match self.port {
+            PortSetting::Verbs => return None,
+            PortSetting::Auto | PortSetting::Udp => PortSetting::Udp,
+        };
+        // Nobody reads memory that the key has not proven.
+        Some(Settings { key: Some(key), port, share_pages: false, ..self })
     }
 
     /// Memory for unexpected messages in a process that may map `limit_bytes` in all.

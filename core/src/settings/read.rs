@@ -2,7 +2,9 @@
 
 use super::declared::{AUTO, Kind, PARAMETERS, Parameter};
 use crate::scheme::SchemeChoice;
+use erd_crypto::JobKey;
 use erd_port::udp::FaultRates;
+use std::path::Path;
 use thiserror::Error;
 
 /// The text of a parameter, `None` if it is not set, or the error of reading it.
@@ -60,6 +62,26 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         let valid = "loss, dup and reorder from 0 to 1, seed a number: loss=0.01,seed=1".to_owned();
         let refused = || BadSetting { variable: parameter.variable(), value: text.clone(), valid };
         FaultRates::parse(&text).map(Some).ok_or_else(refused)
+    }
+
+    /// The key in the file that a parameter names.
+    pub(super) fn key(&self, name: &str) -> Result<Option<JobKey>, BadSetting> {
+        let (_, text) = self.text(name)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let key = JobKey::read(Path::new(&text));
+        key.map(Some).map_err(|bad| self.refuse(name, &format!("the file of a key; {bad}")))
+    }
+
+    /// The error of a parameter whose present value is not valid.
+    pub(super) fn refuse(&self, name: &str, valid: &str) -> BadSetting {
+        match self.text(name) {
+            Ok((parameter, value)) => {
+                BadSetting { variable: parameter.variable(), value, valid: valid.to_owned() }
+            }
+            Err(error) => error,
+        }
     }
 
     pub(super) fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {

@@ -185,6 +185,28 @@ impl Info {
         Ok(())
     }
 
+    /// Sets the domain's authorization key.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`].
+    pub fn set_domain_key(&mut self, key: &[u8]) -> Result<(), NoMemory> {
+        let size_bytes = key.len();
+        // SAFETY: memory of any length may be asked for.
+        let copy = unsafe { libc::malloc(size_bytes.max(1)) }.cast::<u8>();
+        if copy.is_null() {
+            return Err(NoMemory);
+        }
+        // SAFETY: the copy is new, and as long as the key.
+        unsafe { core::ptr::copy_nonoverlapping(key.as_ptr(), copy, size_bytes) };
+        let place = self.domain_raw();
+        let old = core::mem::replace(&mut place.auth_key, copy);
+        place.auth_key_size = size_bytes;
+        // SAFETY: the field holds NULL or a key of this `fi_info` alone, from `malloc`.
+        unsafe { libc::free(old.cast()) };
+        Ok(())
+    }
+
     /// Sets the fabric's name, cut at its first NUL.
     ///
     /// # Errors

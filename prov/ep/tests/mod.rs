@@ -6,6 +6,7 @@ mod contexts;
 mod early;
 mod failures;
 mod held;
+mod keys;
 mod late;
 mod many;
 mod match_order;

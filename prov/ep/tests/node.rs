@@ -33,6 +33,8 @@ pub struct Options {
     pub address: &'static CStr,
     /// As the application sets it to open the domain.
     pub mr_mode: c_int,
+    /// Key of the domain.
+    pub key: Option<&'static [u8; 32]>,
 }
 
 impl Options {
@@ -46,6 +48,7 @@ impl Options {
         rx_ctx_bits: 0,
         address: c"127.0.0.1",
         mr_mode: 0,
+        key: None,
     };
 }
 
@@ -134,10 +137,17 @@ impl Node {
             let attr = (*node.info).fabric_attr;
             (*attr).api_version = version;
             ok("fabric", fabric::open(attr, &raw mut node.fabric, null_mut()) as isize);
-            (*(*node.info).domain_attr).mr_mode = options.mr_mode;
+            let domain_attr = &mut *(*node.info).domain_attr;
+            domain_attr.mr_mode = options.mr_mode;
+            if let Some(key) = options.key {
+                domain_attr.auth_key = key.as_ptr().cast_mut();
+                domain_attr.auth_key_size = key.len();
+            }
             let ops = &*(*node.fabric).ops;
             let rc = (ops.domain)(node.fabric, node.info, &raw mut node.domain, null_mut());
             ok("domain", rc as isize);
+            // The info frees its own keys alone.
+            (domain_attr.auth_key, domain_attr.auth_key_size) = (null_mut(), 0);
             (*node.info).caps |= options.caps;
             if options.rx_size > 0 {
                 (*(*node.info).rx_attr).size = options.rx_size;

@@ -74,7 +74,7 @@ impl Stranger {
         greeting.cookie = r.u64().expect("a cookie");
         let welcome = greet(&socket, victim, &greeting, PacketKind::Welcome);
         let greeting =
-            Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..])).expect("greeting");
+            Greeting::parse(&mut Reader::new(&welcome[HEADER_BYTES..]), false).expect("greeting");
         Stranger { socket, to: victim, victim: greeting, psn: 0 }
     }
 

@@ -53,8 +53,8 @@ impl Endpoint {
     pub fn each_expected(&self, mut f: impl FnMut(&Expected) -> bool) {
         let Some(index) = self.core.filling else { return };
         let Some(peer) = self.peers.get(index as usize) else { return };
-        // With a payload checksum, that ends the datagram.
-        if !peer.session.is_open() || peer.payload_checksum {
+        // With a payload checksum, that ends the datagram; with a key, nothing unproven may lie there.
+        if !peer.session.is_open() || peer.payload_checksum || peer.proofs.is_some() {
             return;
         }
         let session = peer.session.our_id();

@@ -5,12 +5,12 @@ use super::replies::Reply;
 use crate::arrival::{Datagram, RxMeta};
 use crate::host::{EndReason, Host, OpError};
 use crate::mutants::{Mutant, mutant};
-use crate::peer::{Peer, Phase};
+use crate::peer::{Core, Peer, Phase};
 use crate::stats::DropReason;
 use crate::units::{Nanos, SECOND};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::header::{HEADER_BYTES, Header, PacketKind, VERSION, VERSION_MAX, checksum_ok};
-use crate::wire::setup::{Asker, ForeignHello, Goodbye, Greeting, VersionNotice};
+use crate::wire::setup::{Asker, Goodbye, Greeting, VersionNotice};
 use crate::wire::{Malformed, Reader};
 use core::hash::Hasher;
 use core::net::SocketAddr;
@@ -23,6 +23,18 @@ fn malformed(_: Malformed) -> DropReason {
     DropReason::Malformed
 }
 
+/// What a notice says of why a hello of ours is not understood.
+fn explain(core: &Core, notice: VersionNotice) -> Result<OpError, DropReason> {
+    let spoken = notice.spoken & VERSION_MAX;
+    match (core.cfg.keys.is_some(), spoken == core.version()) {
+        _ if notice.refused != core.version() => Err(DropReason::Malformed),
+        (false, true) => Err(DropReason::Malformed),
+        (true, true) => Ok(OpError::KeysDiffer),
+        (true, false) if spoken == VERSION => Ok(OpError::PeerHasNoKey),
+        (_, false) => Ok(OpError::PeerVersion(spoken)),
+    }
+}
+
 impl Endpoint {
     /// Takes a datagram. It counts whatever is wrong with it, and returns nothing.
     pub fn handle_packet<H: Host>(
@@ -33,7 +45,7 @@ impl Endpoint {
         host: &mut H,
     ) {
         let h = self.parse_header(now, meta, bytes, host);
-        let taken = h.and_then(|h| self.take_packet(now, meta, &h, Datagram::Whole(bytes), host));
+        let taken = h.and_then(|h| self.take_whole(now, meta, &h, bytes, host));
         self.count_drop(taken);
     }
 
@@ -50,7 +62,11 @@ impl Endpoint {
     ) {
         let datagram = Datagram::Apart(head, payload);
         let h = self.parse_header(now, meta, head, host);
-        let taken = h.and_then(|h| self.take_packet(now, meta, &h, datagram, host));
+        let taken = h.and_then(|h| match self.core.cfg.keys {
+            // Nothing was expected, and nothing of this is proven.
+            Some(_) => Err(DropReason::WrongState),
+            None => self.take_packet(now, meta, &h, datagram, host),
+        });
         self.count_drop(taken);
     }
 
@@ -65,7 +81,7 @@ impl Endpoint {
     ) -> bool {
         let h = self.parse_header(now, meta, bytes, host);
         let taken = h.and_then(|h| match h.kind {
-            PacketKind::Ack => self.take_packet(now, meta, &h, Datagram::Whole(bytes), host),
+            PacketKind::Ack => self.take_whole(now, meta, &h, bytes, host),
             _ => Err(DropReason::WrongState),
         });
         self.count_drop(taken)
@@ -83,16 +99,31 @@ impl Endpoint {
         bytes: &[u8],
         host: &mut H,
     ) -> Result<Header, DropReason> {
-        Header::parse(bytes).map_err(|error| match error {
+        Header::parse_of(self.core.version(), bytes).map_err(|error| match error {
             None => {
-                self.on_other_version(now, meta.from, bytes, host);
+                self.refuse_hello(now, meta.from, bytes, host);
                 DropReason::Version
             }
             Some(Malformed) => DropReason::Malformed,
         })
     }
 
-    fn take_packet<H: Host>(
+    /// Takes a packet, once its proof is right if the endpoint has a key.
+    fn take_whole<H: Host>(
+        &mut self,
+        now: Nanos,
+        meta: &RxMeta,
+        h: &Header,
+        bytes: &[u8],
+        host: &mut H,
+    ) -> Result<(), DropReason> {
+        match self.core.cfg.keys.is_some() {
+            true => self.take_proven(now, meta, h, bytes, host),
+            false => self.take_packet(now, meta, h, Datagram::Whole(bytes), host),
+        }
+    }
+
+    pub(super) fn take_packet<H: Host>(
         &mut self,
         now: Nanos,
         meta: &RxMeta,
@@ -123,7 +154,7 @@ impl Endpoint {
         if !whole {
             return Err(DropReason::Malformed);
         }
-        if !checksum_ok(bytes, self.core.cfg.crc32c) {
+        if !checksum_ok(bytes, self.core.checksum()) {
             return Err(DropReason::HeaderChecksum);
         }
         let r = Reader::new(&bytes[HEADER_BYTES..]);
@@ -136,7 +167,7 @@ impl Endpoint {
                 self.on_refusal(now, h, r, host)
             }
             PacketKind::SizeProbe | PacketKind::SizeAnswer => {
-                self.on_size(now, h, r, bytes.len() as u16)
+                self.on_size(now, h, r, (bytes.len() + self.core.trailer_bytes()) as u16)
             }
             _ => self.on_answer(now, arrived, h, r, host),
         };
@@ -146,27 +177,8 @@ impl Endpoint {
         result
     }
 
-    /// Takes a packet of another version: answers a hello with our version (protocol.md §3.4).
-    fn on_other_version<H: Host>(
-        &mut self,
-        now: Nanos,
-        from: SocketAddr,
-        bytes: &[u8],
-        host: &mut H,
-    ) {
-        if !self.closed
-            && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
-            && host.admits(hello.name)
-        {
-            let ForeignHello { name: to, session, version } = hello;
-            let kind = PacketKind::Version;
-            let reply = Reply { to, kind, session, word: version.into() };
-            self.replies.push(&mut self.core.stats, now, from, reply);
-        }
-    }
-
     /// Index of the peer that a session id of ours belongs to.
-    fn session_peer(&self, session: u64) -> Result<u32, DropReason> {
+    pub(super) fn session_peer(&self, session: u64) -> Result<u32, DropReason> {
         let index = (session & 0xff_ffff) as u32;
         match self.peers.get(index as usize) {
             Some(peer) if session != 0 && peer.session.our_id() == session => Ok(index),
@@ -176,7 +188,7 @@ impl Endpoint {
     }
 
     /// Index of the peer to which an asker id of ours belongs.
-    fn asker_peer(&self, id: u64) -> Result<u32, DropReason> {
+    pub(super) fn asker_peer(&self, id: u64) -> Result<u32, DropReason> {
         let index = (id & 0xff_ffff) as u32;
         let ours = self.peers.get(index as usize).map_or(0, |peer| peer.session.our_id());
         match ours != 0 && self.core.asker_id(ours) == id {
@@ -195,7 +207,16 @@ impl Endpoint {
         hash.write_u64(g.session);
         hash.write_u64(g.epoch);
         hash.write_u64(period);
+        hash.write_u64(self.last_of(g.name));
         hash.finish().max(1)
+    }
+
+    /// The session id that the peer of this name used in the last session that ended; 0 for none.
+    fn last_of(&self, name: SocketAddr) -> u64 {
+        match self.names.get(&name) {
+            Some(index) => self.peers[*index as usize].session.gave_up(),
+            None => self.room.last_of(name),
+        }
     }
 
     fn on_hello<H: Host>(
@@ -206,8 +227,12 @@ impl Endpoint {
         mut r: Reader<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
-        let g = Greeting::parse(&mut r).map_err(malformed)?;
+        let g = Greeting::parse(&mut r, self.core.cfg.keys.is_some()).map_err(malformed)?;
         if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
+            return Err(DropReason::Malformed);
+        }
+        // The name that a key proves stands at the end.
+        if g.random.is_some() && !r.rest().is_empty() {
             return Err(DropReason::Malformed);
         }
         if self.closed {
@@ -221,8 +246,8 @@ impl Endpoint {
         let before = self.cookie(&g, period.wrapping_sub(1));
         if g.cookie != expected && g.cookie != before {
             let (to, kind, session) = (g.name, PacketKind::Challenge, g.session);
-            let reply = Reply { to, kind, session, word: expected };
-            self.replies.push(&mut self.core.stats, now, meta.from, reply);
+            let reply = Reply { to, kind, session, word: expected, question: g.random };
+            self.replies.push(&mut self.core, now, meta.from, reply);
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
         if !self.has_room_for(g.name, host) {
@@ -232,8 +257,8 @@ impl Endpoint {
         let peer = &mut self.peers[index as usize];
         if g.session == peer.session.gave_up() {
             let (to, kind, session) = (g.name, PacketKind::Reset, g.session);
-            let reply = Reply { to, kind, session, word: session };
-            self.replies.push(&mut self.core.stats, now, meta.from, reply);
+            let reply = Reply { to, kind, session, word: session, question: g.random };
+            self.replies.push(&mut self.core, now, meta.from, reply);
             return Err(DropReason::Cookie);
         }
         let arrived = now.saturating_sub(meta.hold_ns);
@@ -260,9 +285,9 @@ impl Endpoint {
         let found = self.session_peer(h.session);
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
             let (to, kind, session) = (asker.name, PacketKind::Reset, asker.id);
-            let reply = Reply { to, kind, session, word: h.session };
+            let reply = Reply { to, kind, session, word: h.session, question: None };
             if host.admits(to) {
-                self.replies.push(&mut self.core.stats, now, from, reply);
+                self.replies.push(&mut self.core, now, from, reply);
             }
             return Err(DropReason::UnknownSession);
         };
@@ -290,9 +315,9 @@ impl Endpoint {
         let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
         let asker = goodbye.asker;
         let (to, kind, session) = (asker.name, PacketKind::GoodbyeAck, asker.id);
-        let reply = Reply { to, kind, session, word: h.session };
+        let reply = Reply { to, kind, session, word: h.session, question: None };
         if host.admits(to) {
-            self.replies.push(&mut self.core.stats, now, meta.from, reply);
+            self.replies.push(&mut self.core, now, meta.from, reply);
         }
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
@@ -323,11 +348,11 @@ impl Endpoint {
         let result = match (h.kind, peer.session.phase(), by_session) {
             (PacketKind::Version, Phase::Opening, Ok(_)) => {
                 let notice = VersionNotice::parse(&mut r).map_err(malformed)?;
-                if notice.refused != VERSION || notice.spoken == VERSION {
-                    return Err(DropReason::Malformed);
+                match explain(core, notice)? {
+                    // Nobody can prove such a notice: it ends nothing where proofs are asked for.
+                    error if core.cfg.keys.is_some() => peer.session.heard_hint(error),
+                    error => peer.end(core, host, EndReason::Failed(error)),
                 }
-                let error = OpError::PeerVersion(notice.spoken & VERSION_MAX);
-                peer.end(core, host, EndReason::Failed(error));
                 Ok(())
             }
             (PacketKind::Reset, Phase::Opening, Ok(_)) if r.u64() == Ok(h.session) => {
@@ -403,7 +428,7 @@ impl Endpoint {
                 peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns)
             }
             PacketKind::Welcome => {
-                let g = Greeting::parse(&mut r).map_err(malformed)?;
+                let g = Greeting::parse(&mut r, core.cfg.keys.is_some()).map_err(malformed)?;
                 if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
                     return Err(DropReason::Malformed);
                 }

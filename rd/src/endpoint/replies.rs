@@ -1,11 +1,10 @@
 //! Stateless answers to strangers (protocol.md §3, §8).
 
-use crate::peer::{Core, emit_control};
-use crate::stats::Stats;
+use crate::peer::{Core, Proof, emit_control};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, SECOND};
-use crate::wire::header::{Header, PacketKind, VERSION};
-use crate::wire::setup::VersionNotice;
+use crate::wire::header::{Header, PacketKind};
+use crate::wire::setup::{Question, VersionNotice};
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
@@ -14,6 +13,8 @@ const REPLIES_MAX: usize = 1024;
 /// Most answers per second to names at other IP addresses than the question came from. Hosts with several addresses
 /// send such questions, and so do attackers that aim our answers at others.
 const ELSEWHERE_PER_S: u32 = 1024;
+/// Most answers per second that a key proves: each costs a hash, and may be asked for by anybody.
+const PROVEN_PER_S: u32 = 32_768;
 /// An answer to a stranger, for whom the endpoint keeps no state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
@@ -22,6 +23,8 @@ pub(super) struct Reply {
     pub session: u64,
     /// Cookie of a challenge, unknown session of a reset, session of a goodbye, or the refused version.
     pub word: u64,
+    /// The random bytes that it answers: a hello's, with a key.
+    pub question: Option<Question>,
 }
 
 /// A count of events in the present second, with a limit.
@@ -46,10 +49,15 @@ impl Allowance {
 impl Reply {
     fn emit(self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let h = Header { sent_at_ns: now as u32, ..Header::new(self.kind, self.session) };
-        let epoch = core.cfg.epoch;
-        emit_control(core, burst, h, |out| {
+        let (epoch, spoken) = (core.cfg.epoch, core.version());
+        let question = self.question.as_ref().map_or(&[][..], |random| random);
+        let proof = match self.kind {
+            PacketKind::Version => Proof::None,
+            _ => Proof::Loose { reader: self.to, question },
+        };
+        emit_control(core, burst, h, proof, |out| {
             if self.kind == PacketKind::Version {
-                VersionNotice { spoken: VERSION, refused: self.word as u8 }.emit(out);
+                VersionNotice { spoken, refused: self.word as u8 }.emit(out);
                 return;
             }
             out.extend_from_slice(&self.word.to_be_bytes());
@@ -67,14 +75,21 @@ pub(super) struct Replies {
     waiting: VecDeque<Reply>,
     /// Answers in this second to names at other IP addresses than the question's.
     elsewhere: Allowance,
+    /// Answers in this second that a key proves.
+    proven: Allowance,
 }
 
 impl Replies {
     /// Queues an answer to a stranger. `from` is the source of the question: the name to answer may be another host's.
-    pub(super) fn push(&mut self, stats: &mut Stats, now: Nanos, from: SocketAddr, reply: Reply) {
+    pub(super) fn push(&mut self, core: &mut Core, now: Nanos, from: SocketAddr, reply: Reply) {
+        let stats = &mut core.stats;
+        let proven = core.cfg.keys.is_some() && reply.kind != PacketKind::Version;
         let own = from.ip().to_canonical() == reply.to.ip().to_canonical();
         let room = self.waiting.len() < REPLIES_MAX;
-        if !room || !(own || self.elsewhere.take(now, ELSEWHERE_PER_S)) {
+        let allowed = room
+            && (own || self.elsewhere.take(now, ELSEWHERE_PER_S))
+            && (!proven || self.proven.take(now, PROVEN_PER_S));
+        if !allowed {
             stats.answers_withheld += 1;
             return;
         }

@@ -84,6 +84,11 @@ impl Room {
         self.forgotten.push_front((name, session));
     }
 
+    /// The kept session id of a name without a place; 0 for none.
+    pub(super) fn last_of(&self, name: SocketAddr) -> u64 {
+        self.forgotten.iter().find(|(gone, _)| *gone == name).map_or(0, |(_, session)| *session)
+    }
+
     /// Returns the kept session id of a name that gets a place again.
     pub(super) fn recall(&mut self, name: SocketAddr) -> Option<u64> {
         let at = self.forgotten.iter().position(|(gone, _)| *gone == name)?;

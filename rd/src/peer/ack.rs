@@ -1,7 +1,7 @@
 //! Writing acknowledgements (protocol.md §6).
 
 use super::acks::Pace;
-use super::control::emit_control;
+use super::control::{Proof, emit_control};
 use super::path_size::ALWAYS_PASSES_BYTES;
 use super::{Core, Peer};
 use crate::transmit::TxBurst;
@@ -46,7 +46,7 @@ impl Peer {
             state.flags |= ACK_PROBE_ANSWER;
         }
         let path = answered.unwrap_or(state.echo_path);
-        let details = self.acks.details(now, self.datagram_bytes);
+        let details = self.acks.details(now, self.room_bytes());
         if !details.nacks.is_empty() {
             core.stats.nacks += 1;
         }
@@ -54,7 +54,8 @@ impl Peer {
         let h =
             Header { path, sent_at_ns, ..Header::new(PacketKind::Ack, self.session.their_id()) };
         let base = self.acks.received().cum().0;
-        emit_control(core, burst, h, |out| {
+        let proof = Proof::Session(self.proofs.as_deref_mut());
+        emit_control(core, burst, h, proof, |out| {
             state.emit(out);
             emit_sections(out, base, &details.sack, &details.nacks, &details.echoes);
         });

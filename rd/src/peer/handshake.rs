@@ -2,13 +2,14 @@
 //! packets (protocol.md §3).
 
 use super::acks::Acks;
-use super::control::emit_control;
+use super::control::{Proof, emit_control};
 use super::liveness::Liveness;
+use super::proofs::Proofs;
 use super::requester::Requester;
 use super::responder::Responder;
 use super::rtt::longest_spacing_ns;
 use super::sending::Sending;
-use super::session::Hello;
+use super::session::{Challenge, Hello};
 use super::{Core, PathSize, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
@@ -18,16 +19,22 @@ use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::header::{Header, PacketKind};
 use crate::wire::setup::{
-    Asker, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS, Goodbye, Greeting,
+    Asker, FEATURE_HIDE, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS,
+    Goodbye, Greeting, Question,
 };
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use rand_chacha::rand_core::Rng;
 
 fn features(cfg: &crate::Config) -> u32 {
+    let hides = cfg.keys.as_ref().is_some_and(|key| key.hides());
+    // A key proves payloads, and nobody may read memory that it has not proven.
+    let (checksum, seals) = (cfg.payload_checksum && cfg.keys.is_none(), cfg.keys.is_none());
     FEATURE_REMOTE
-        | FEATURE_SEALS
+        | (if seals { FEATURE_SEALS } else { 0 })
         | (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
-        | (if cfg.payload_checksum { FEATURE_PAYLOAD_CRC } else { 0 })
+        | (if checksum { FEATURE_PAYLOAD_CRC } else { 0 })
+        | (if hides { FEATURE_HIDE } else { 0 })
 }
 
 impl Peer {
@@ -93,12 +100,15 @@ impl Peer {
             cookie: self.session.cookie(),
             gave_up: self.session.gave_up(),
             echo_sent_at_ns,
+            random: core.cfg.keys.as_ref().map(|_| core.greeting_random(self.session.our_id())),
             name: core.cfg.name,
         }
     }
 
     /// Takes over a greeting's values; the session is open afterwards.
     fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
+        let key = core.keys();
+        self.proofs = key.map(|key| Box::new(Proofs::new(key, &self.greeting(core, 0), g)));
         self.session.open(g);
         let seed = core.rng.next_u64();
         let (cfg, terms) = (&core.cfg, core.terms(self.near));
@@ -106,7 +116,7 @@ impl Peer {
         self.datagram_bytes = self.size.usable_bytes();
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
-        let takes_seals = g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
+        let takes_seals = features(cfg) & g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
         self.seals = terms.seals.filter(|_| takes_seals);
         self.doubted = true;
         self.requester = Requester::new(g.features & FEATURE_REMOTE != 0);
@@ -159,7 +169,7 @@ impl Peer {
             self.sample_setup(arrived, g.echo_sent_at_ns);
             self.adopt(core, now, g);
         }
-        self.session.owe_welcome(sent_at_ns);
+        self.session.owe_welcome(sent_at_ns, g.random);
         Ok(())
     }
 
@@ -178,8 +188,12 @@ impl Peer {
         epoch: u64,
         sent_at_ns: u32,
     ) -> Result<(), DropReason> {
-        if self.session.challenge(now, cookie, epoch, sent_at_ns)? {
-            self.renew(core, now);
+        match self.session.challenge(now, cookie, epoch, sent_at_ns)? {
+            Challenge::New => {}
+            Challenge::OfAnother => self.renew(core, now),
+            // Somebody may repeat it who has no key.
+            Challenge::Known if core.cfg.keys.is_some() => return Ok(()),
+            Challenge::Known => {}
         }
         self.answers_setup(core, now);
         Ok(())
@@ -187,7 +201,8 @@ impl Peer {
 
     /// Notes a packet of the session that came before its welcome.
     pub(crate) fn miss_welcome(&mut self, core: &Core, now: Nanos) {
-        if self.session.miss_welcome(now) {
+        // With a key, the packet is not proven: its keys follow from the welcome.
+        if self.session.miss_welcome(now) && core.cfg.keys.is_none() {
             self.answers_setup(core, now);
         }
     }
@@ -232,6 +247,7 @@ impl Peer {
         self.acks = Acks::default();
         self.size.close();
         self.live = Liveness::default();
+        self.proofs = None;
         if self.session.end() {
             host.session_ended(self.id, self.session.number(), reason);
         }
@@ -266,19 +282,20 @@ impl Peer {
     /// Writes a hello and arms the next.
     pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let echo = self.session.sent_hello(now, longest_spacing_ns(&core.cfg));
-        self.emit_greeting(core, now, burst, (PacketKind::Hello, 0), echo);
+        self.emit_greeting(core, now, burst, (PacketKind::Hello, 0), (echo, None));
         self.live.sent_hello(now);
     }
 
-    /// Writes a welcome, which echoes the hello's send time.
+    /// Writes a welcome, which echoes the hello's send time, and answers its random bytes.
     pub(crate) fn emit_welcome(
         &mut self,
         core: &mut Core,
         now: Nanos,
         burst: &mut TxBurst,
-        echo: u32,
+        answered: (u32, Option<Question>),
     ) {
-        self.emit_greeting(core, now, burst, (PacketKind::Welcome, self.session.their_id()), echo);
+        let kind = (PacketKind::Welcome, self.session.their_id());
+        self.emit_greeting(core, now, burst, kind, answered);
     }
 
     fn emit_greeting(
@@ -287,11 +304,13 @@ impl Peer {
         now: Nanos,
         burst: &mut TxBurst,
         (kind, session): (PacketKind, u64),
-        echo: u32,
+        (echo, question): (u32, Option<Question>),
     ) {
         let greeting = self.greeting(core, echo);
         let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
-        emit_control(core, burst, h, |out| greeting.emit(out));
+        let question = question.as_ref().map_or(&[][..], |random| random);
+        let proof = Proof::Loose { reader: self.name, question };
+        emit_control(core, burst, h, proof, |out| greeting.emit(out));
         burst.to = self.name;
         burst.path = self.next_control_path();
     }
@@ -304,7 +323,8 @@ impl Peer {
             sent_at_ns: now as u32,
             ..Header::new(PacketKind::Goodbye, self.session.their_id())
         };
-        emit_control(core, burst, h, |out| Goodbye { asker, ack }.emit(out));
+        let proof = Proof::Session(self.proofs.as_deref_mut());
+        emit_control(core, burst, h, proof, |out| Goodbye { asker, ack }.emit(out));
         burst.to = self.name;
         burst.path = self.next_control_path();
         self.session.sent_goodbye(now + self.probe_timeout_ns(core));
@@ -320,7 +340,8 @@ impl Peer {
             psn: self.tx.flight.next_psn().0,
             ..Header::new(PacketKind::Probe, self.session.their_id())
         };
-        emit_control(core, burst, h, |out| asker.emit(out));
+        let proof = Proof::Session(self.proofs.as_deref_mut());
+        emit_control(core, burst, h, proof, |out| asker.emit(out));
         burst.to = self.name;
         burst.path = path;
         self.live.sent_probe();

@@ -19,6 +19,14 @@ impl Peer {
         self.reclaim_at = Some(now + GIVE_BACK_NS);
     }
 
+    /// Sees to it that a session whose keys are in use gives their memory back later.
+    pub(crate) fn stays_awake(&mut self, now: Nanos) {
+        let awake = self.proofs.as_ref().is_some_and(|proofs| proofs.is_awake());
+        if awake && self.reclaim_at.is_none() {
+            self.reclaim_at = Some(now + GIVE_BACK_NS);
+        }
+    }
+
     /// True if the peer owes us data: something is missing, or half received.
     fn expects_data(&self) -> bool {
         self.acks.received().has_holes() || self.rx.is_amid() || self.responder.has_early()
@@ -67,6 +75,10 @@ impl Peer {
         self.requester.reclaim();
         self.responder.reclaim();
         self.rx.reclaim();
+        let rests = !self.expects_data() && !self.tx.outstanding();
+        if let Some(proofs) = self.proofs.as_mut().filter(|_| rests) {
+            proofs.rest();
+        }
         let unused_at = self.active_at + RECLAIM_NS;
         if now < unused_at {
             self.reclaim_at = Some(unused_at);

@@ -15,6 +15,9 @@ const PROBE_PATHS_MAX: u16 = 8;
 const SILENCE_PARTS: Nanos = 8;
 /// Least unanswered probes (or hellos) before a peer counts as dead.
 const PROBES_BEFORE_DEATH: u32 = 3;
+/// ICMP reports end a session after a silence of one part in so many of the deadline: whoever forges them must also keep
+/// the peer from answering for that long.
+const REFUSALS_PART: Nanos = 10;
 /// Probes that fit into the deadline while nothing is in flight.
 const KEEPALIVES_PER_DEADLINE: Nanos = 4;
 
@@ -184,11 +187,14 @@ impl Liveness {
         since.map_or(Nanos::MAX, |since| since + cfg.peer_timeout_ns)
     }
 
-    /// Reason why the peer counts as dead, if it does. Once its session `is_open`, repeated ICMP reports suffice.
+    /// Reason why the peer counts as dead, if it does. Once its session `is_open`, repeated ICMP reports and a tenth of the
+    /// deadline suffice.
     pub(super) fn death(&self, cfg: &Config, now: Nanos, is_open: bool) -> Option<OpError> {
         let often = |count: u32| count >= PROBES_BEFORE_DEATH;
         let asked = self.probes.saturating_add(self.asked);
-        let is_gone = is_open && often(asked) && often(self.refused);
+        let silent_since = self.owed_since.unwrap_or(self.heard_at);
+        let is_long = now >= silent_since + cfg.peer_timeout_ns / REFUSALS_PART;
+        let is_gone = is_open && often(asked) && often(self.refused) && is_long;
         match self.refused {
             0 if now >= self.deadline(cfg) => Some(OpError::PeerTimeout),
             1.. if is_gone || now >= self.deadline(cfg) => Some(OpError::PeerUnreachable),
@@ -270,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_listens_three_probes_are_enough_once_the_session_is_open() {
+    fn where_nobody_listens_three_probes_are_enough_after_a_tenth_of_the_deadline() {
         let mut live = Liveness::new(0);
         live.sent(0, 10);
         for at in 1..=3 {
@@ -279,8 +285,9 @@ mod tests {
             round(&mut live, at, 1);
             assert_eq!(live.probe_at(), Some(at + TIMEOUT.1), "nobody is busy there");
         }
-        assert_eq!(live.death(&cfg(), 4, false), None);
-        assert_eq!(live.death(&cfg(), 4, true), Some(OpError::PeerUnreachable));
+        assert_eq!(live.death(&cfg(), SECOND - 1, true), None, "it may be busy, and ICMP forged");
+        assert_eq!(live.death(&cfg(), SECOND, false), None);
+        assert_eq!(live.death(&cfg(), SECOND, true), Some(OpError::PeerUnreachable));
         assert_eq!(live.death(&cfg(), 10 * SECOND, false), Some(OpError::PeerUnreachable));
     }
 

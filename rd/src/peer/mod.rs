@@ -6,6 +6,7 @@
 //! - `sending.rs`: the sending side (`outbox.rs`: the queues; `flight.rs`: unacknowledged packets; `steering.rs`: how
 //!   many bytes may be in flight, and on which path)
 //! - `acks.rs` with `received.rs`: acknowledgements; `path_size.rs`: the datagram size of the path
+//! - `proofs.rs` with `replay.rs`: the keys of the session's packets
 //! - `rx.rs`: messages of the peer; `requester.rs`, `responder.rs`: requests to its memory, and to ours
 //!
 //! No part knows `Peer`, which hands each its inputs and passes on its results. Each part has a check of its
@@ -33,10 +34,12 @@ mod outbox;
 mod path_size;
 mod paths;
 mod payload;
+mod proofs;
 mod received;
 mod record;
 mod recovery;
 mod remote;
+mod replay;
 mod requester;
 mod responder;
 mod rtt;
@@ -51,10 +54,11 @@ mod tx;
 mod writing;
 mod wrong_keys;
 
-pub(crate) use control::emit_control;
+pub(crate) use control::{Proof, emit_control, unprove};
 pub use flow::{FlowView, Repeated};
 pub(crate) use op::{Asked, Op, Role, Task};
 pub(crate) use path_size::PathSize;
+use proofs::Proofs;
 pub use rx::{MESSAGE_COST_BYTES, ORDERS_LEAST};
 pub(crate) use rx::{Rx, tables};
 pub(crate) use session::Phase;
@@ -63,6 +67,7 @@ pub(crate) use shared::Core;
 use crate::config::Seals;
 use crate::units::{Nanos, PeerId};
 use acks::Acks;
+use alloc::boxed::Box;
 use core::net::SocketAddr;
 use liveness::Liveness;
 use requester::Requester;
@@ -89,6 +94,8 @@ pub(crate) struct Peer {
     pub paths: u16,
     pub info_path: bool,
     pub payload_checksum: bool,
+    /// With a key, from the opening of the session on.
+    pub proofs: Option<Box<Proofs>>,
     /// The lengths of segments to seal for the peer.
     pub seals: Option<Seals>,
     /// The session is new, or the peer was silent: ask for the owner of its address before sealing the next segment.
@@ -134,6 +141,7 @@ impl Peer {
             paths: 1,
             info_path: false,
             payload_checksum: false,
+            proofs: None,
             seals: None,
             doubted: false,
             control_path: 0,
@@ -188,6 +196,8 @@ impl Peer {
     pub(crate) fn check(&self, core: &Core) {
         // A peer that leaves has ended its operations, and sends nothing from its queues.
         self.session.check();
+        let knows = matches!(self.session.phase(), Phase::Open | Phase::Leaving);
+        assert_eq!(self.proofs.is_some(), knows && core.cfg.keys.is_some(), "keys are a session's");
         if self.session.phase() != Phase::Leaving {
             self.tx.check(core);
             self.live.check(self.tx.flight.packets() > 0);

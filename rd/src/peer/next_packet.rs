@@ -28,7 +28,9 @@ impl Peer {
             Some(Due::Goodbye) => self.emit_goodbye(core, now, burst),
             Some(Due::End) => return false,
             None if self.session.is_open() => {
-                return self.transmit_open(core, host, now, flush, burst);
+                let sent = self.transmit_open(core, host, now, flush, burst);
+                self.stays_awake(now);
+                return sent;
             }
             None => return false,
         }
@@ -43,8 +45,8 @@ impl Peer {
         flush: bool,
         burst: &mut TxBurst,
     ) -> bool {
-        if let Some(echo) = self.session.take_welcome() {
-            self.emit_welcome(core, now, burst, echo);
+        if let Some(answered) = self.session.take_welcome() {
+            self.emit_welcome(core, now, burst, answered);
             return true;
         }
         if self.live.asks() {

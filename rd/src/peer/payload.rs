@@ -1,7 +1,9 @@
 //! A datagram's payload, appended after its header region.
 
+use super::proofs::Proofs;
 use super::{Core, Op};
 use crate::host::Host;
+use crate::keys::TRAILER_BYTES;
 use crate::transmit::{Part, TxBurst};
 use crate::wire::header::{SEAL_BYTES, seal};
 
@@ -18,6 +20,8 @@ pub(super) struct Payload {
     /// Running checksum, when the session protects payloads.
     crc: Option<u32>,
     sealed: bool,
+    /// A key proves the datagram: its bytes stand together, and no longer change.
+    proven: bool,
 }
 
 impl Payload {
@@ -29,12 +33,18 @@ impl Payload {
             bytes: 0,
             crc: protected.then_some(0),
             sealed: false,
+            proven: false,
         }
     }
 
     /// The same, with a seal at its end.
     pub(super) fn sealed(self, sealed: bool) -> Payload {
         Payload { sealed, ..self }
+    }
+
+    /// The same, proven by a key.
+    pub(super) fn proven(self, proven: bool) -> Payload {
+        Payload { proven, ..self }
     }
 
     pub(super) fn add<H: Host>(
@@ -52,7 +62,7 @@ impl Payload {
         if let Some(crc) = &mut self.crc {
             *crc = host.checksum(op.token, offset_bytes, len_bytes, *crc);
         }
-        if len_bytes <= INLINE_BYTES {
+        if len_bytes <= INLINE_BYTES || self.proven {
             let at = burst.bytes.len();
             burst.bytes.resize(at + len_bytes as usize, 0);
             host.read(op.token, offset_bytes, &mut burst.bytes[at..]);
@@ -74,7 +84,12 @@ impl Payload {
     }
 
     /// Seals the header and ends the datagram; returns its bytes.
-    pub(super) fn finish(self, core: &Core, burst: &mut TxBurst) -> u32 {
+    pub(super) fn finish(
+        self,
+        core: &Core,
+        burst: &mut TxBurst,
+        proofs: Option<&mut Proofs>,
+    ) -> u32 {
         let mut total = self.region as u32 + self.bytes;
         if let Some(crc) = self.crc {
             burst.bytes.extend_from_slice(&crc.to_be_bytes());
@@ -85,7 +100,14 @@ impl Payload {
             burst.sealed = true;
             total += SEAL_BYTES as u32;
         }
-        seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c);
+        match (proofs, core.keys()) {
+            (Some(proofs), Some(key)) => {
+                proofs.seal(key, &mut burst.bytes, self.start);
+                total += TRAILER_BYTES as u32;
+            }
+            (None, Some(_)) => unreachable!("a session has keys while it may be used"),
+            _ => seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c),
+        }
         burst.push_inline(self.pending);
         burst.end_datagram(total);
         total

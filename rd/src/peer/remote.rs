@@ -8,6 +8,7 @@ use super::{Core, Peer, Role, Task};
 use crate::host::{Host, OpError, RecvToken};
 use crate::stats::DropReason;
 use crate::units::Nanos;
+use crate::wire::record::ACK_RECORD_BYTES;
 use crate::wire::remote::{Answer, READ_MAX_BYTES, Refusal};
 
 /// Result for the request at the front of the queue.
@@ -50,7 +51,9 @@ impl Peer {
             *later = asked.operand_bytes > room as u64 || bytes > room;
             bytes = if *later { head } else { bytes };
         }
-        if bytes > self.bundle_room(used) {
+        // By itself, the longest atomic may take the place of an acknowledgement.
+        let spare = if used == 0 { ACK_RECORD_BYTES } else { 0 };
+        if bytes > self.bundle_room(used) + spare {
             return Filled::Full;
         }
         let order = self.tx.out.take_order();

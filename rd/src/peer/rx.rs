@@ -237,7 +237,7 @@ fn apart_body<'a>(
     if !plain || head.len() != HEADER_BYTES || usize::from(h.s_len) != payload.len() {
         return Err(DropReason::Malformed);
     }
-    if !checksum_ok(head, core.cfg.crc32c) {
+    if !checksum_ok(head, core.checksum()) {
         return Err(DropReason::HeaderChecksum);
     }
     if protected {
@@ -280,7 +280,7 @@ fn parse_body<'a>(
         }
     }
     let region = bytes.len() - r.rest().len();
-    if !checksum_ok(&bytes[..region], core.cfg.crc32c) {
+    if !checksum_ok(&bytes[..region], core.checksum()) {
         return Err(DropReason::HeaderChecksum);
     }
     let payload = r.take(expected).map_err(malformed)?;
@@ -343,7 +343,8 @@ impl Peer {
             }
             Body::Segment(None, payload) => self.on_segment(core, host, now, h, payload)?,
         }
-        let (ce, wire_bytes) = (meta.ecn == Ecn::Ce, datagram.len_bytes());
+        let wire_bytes = datagram.len_bytes() + core.trailer_bytes() as u32;
+        let ce = meta.ecn == Ecn::Ce;
         let taken = Taken { received_at: arrived, ce, wire_bytes, part_of };
         self.acks.taken(now, h, &taken, self.pace(core));
         core.stats.rx_data += 1;
@@ -369,7 +370,7 @@ impl Peer {
             _ => HEADER_BYTES + EAGER_HEADER_BYTES + ACK_BYTES,
         };
         let head = bytes.get(..region).filter(|_| h.long).ok_or(DropReason::Malformed)?;
-        if !checksum_ok(head, core.cfg.crc32c) {
+        if !checksum_ok(head, core.checksum()) {
             return Err(DropReason::HeaderChecksum);
         }
         self.acks.trimmed(now, h)?;

@@ -4,10 +4,11 @@
 //! `Peer` hands it the messages, acts on the results, and writes the packets that are due. This part knows no flows and
 //! no packets. Its invariants are in [`Session::check`].
 
+use crate::host::OpError;
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use crate::units::{MILLISECOND, Nanos};
-use crate::wire::setup::Greeting;
+use crate::wire::setup::{Greeting, Question};
 
 /// First spacing of hellos and goodbyes; doubles with each.
 const HELLO_FIRST_NS: Nanos = 5 * MILLISECOND;
@@ -61,11 +62,15 @@ struct Setup {
     proven_to: Option<u64>,
     /// Send time of the challenge that the next hello answers; 0 for none.
     echo: u32,
+    /// Send time of the challenge that gave the cookie.
+    challenged_at_ns: u32,
     tries: u32,
     /// Time of the next hello or goodbye.
     next_at: Option<Nanos>,
-    /// A welcome is due, echoing this send time.
-    welcome: Option<u32>,
+    /// A welcome is due, echoing this send time and answering these random bytes.
+    welcome: Option<(u32, Option<Question>)>,
+    /// What a process without our key said of why it does not answer: nobody can prove that.
+    hint: Option<OpError>,
 }
 
 /// The packet that is due in a session that is not open.
@@ -75,6 +80,17 @@ pub(super) enum Due {
     Goodbye,
     /// Enough goodbyes went unanswered.
     End,
+}
+
+/// Meaning of a challenge to a hello of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Challenge {
+    /// The next hello carries its cookie.
+    New,
+    /// It is repeated, or late.
+    Known,
+    /// It is of another process than the one before: our session id must be renewed.
+    OfAnother,
 }
 
 /// Meaning of a hello with a right cookie.
@@ -204,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Takes a challenge to our hello. True if our session id must be renewed.
+    /// Takes a challenge to our hello.
     ///
     /// # Errors
     /// As for [`Session::hello`].
@@ -214,21 +230,27 @@ impl Session {
         cookie: u64,
         epoch: u64,
         sent_at_ns: u32,
-    ) -> Result<bool, DropReason> {
+    ) -> Result<Challenge, DropReason> {
         if self.phase != Phase::Opening {
             return Err(DropReason::WrongState);
         }
+        let is_first = self.setup.proven_to.is_none();
         let known = *self.setup.proven_to.get_or_insert(epoch);
         if known > epoch {
             return Err(DropReason::Cookie);
         }
-        if known == epoch && cookie != self.setup.cookie {
-            self.setup.cookie = cookie;
-            self.setup.echo = sent_at_ns;
-            self.setup.next_at = Some(now);
-            self.setup.tries = 0;
+        if known < epoch {
+            return Ok(Challenge::OfAnother);
         }
-        Ok(known < epoch)
+        let age_ns = sent_at_ns.wrapping_sub(self.setup.challenged_at_ns) as i32;
+        if cookie == self.setup.cookie || (!is_first && age_ns < 0) {
+            return Ok(Challenge::Known);
+        }
+        let Setup { proven_to, .. } = self.setup;
+        let (echo, next_at, challenged_at_ns) = (sent_at_ns, Some(now), sent_at_ns);
+        self.setup =
+            Setup { cookie, proven_to, echo, challenged_at_ns, next_at, ..Setup::default() };
+        Ok(Challenge::New)
     }
 
     /// Judges a welcome to our hello. True if it is the first one, which opens the session.
@@ -250,7 +272,8 @@ impl Session {
         let Greeting { session: id, asker, epoch, incarnation, .. } = *g;
         self.theirs = TheirNames { id, asker, epoch, incarnation };
         self.oldest = (epoch, incarnation);
-        (self.phase, self.met, self.setup.next_at) = (Phase::Open, false, None);
+        (self.phase, self.met) = (Phase::Open, false);
+        (self.setup.next_at, self.setup.hint) = (None, None);
     }
 
     /// Notes a packet of the session that came before its welcome: the next hello brings that again. False if no
@@ -324,9 +347,19 @@ impl Session {
         self.setup.tries += 1;
     }
 
-    /// Makes a welcome due, which echoes this send time.
-    pub(super) fn owe_welcome(&mut self, sent_at_ns: u32) {
-        self.setup.welcome = Some(sent_at_ns);
+    /// Makes a welcome due, which echoes this send time, and answers these random bytes.
+    pub(super) fn owe_welcome(&mut self, sent_at_ns: u32, random: Option<Question>) {
+        self.setup.welcome = Some((sent_at_ns, random));
+    }
+
+    /// Notes what a process without our key said while hellos go out, unless one with our key has answered.
+    pub(crate) fn heard_hint(&mut self, hint: OpError) {
+        self.setup.hint = Some(hint).filter(|_| self.setup.proven_to.is_none());
+    }
+
+    /// The error of a set-up that nobody answered: what `error` means, if somebody told.
+    pub(super) fn explained(&self, error: OpError) -> OpError {
+        self.setup.hint.unwrap_or(error)
     }
 
     /// True if a welcome is due.
@@ -334,8 +367,8 @@ impl Session {
         self.setup.welcome.is_some()
     }
 
-    /// Takes the due welcome's send time.
-    pub(super) fn take_welcome(&mut self) -> Option<u32> {
+    /// Takes what the due welcome echoes and answers.
+    pub(super) fn take_welcome(&mut self) -> Option<(u32, Option<Question>)> {
         self.setup.welcome.take()
     }
 
@@ -384,6 +417,7 @@ mod tests {
             cookie: 1,
             gave_up: 0,
             echo_sent_at_ns: 0,
+            random: None,
             name: "10.0.0.1:1".parse().expect("an address"),
         }
     }
@@ -415,12 +449,13 @@ mod tests {
             now += *spacing * MILLISECOND;
         }
         assert_eq!(spacings, [5, 10, 20, 40, 80, 160, 250]);
-        assert_eq!(session.challenge(now - 9, 55, 4, 1234), Ok(false));
+        assert_eq!(session.challenge(now - 9, 55, 4, 1234), Ok(Challenge::New));
         assert_eq!((session.cookie(), session.due(now - 9)), (55, Some(Due::Hello)));
         assert_eq!(session.sent_hello(now, SECOND), 1234, "the first answer tells a round trip");
         assert_eq!(session.sent_hello(now, SECOND), 0);
         assert_eq!(session.due(now), None);
-        assert_eq!(session.challenge(now, 55, 4, 1300), Ok(false));
+        assert_eq!(session.challenge(now, 55, 4, 1300), Ok(Challenge::Known));
+        assert_eq!(session.challenge(now, 54, 4, 1200), Ok(Challenge::Known), "an older one");
         assert_eq!(session.due(now), None, "a repeated challenge changes nothing");
         session.check();
     }
@@ -429,17 +464,17 @@ mod tests {
     fn only_the_process_that_gave_the_cookie_may_open_the_session() {
         let mut session = opening();
         assert_eq!(session.welcome(&greeting(4, 1)), Err(DropReason::Cookie), "nobody gave one");
-        assert_eq!(session.challenge(0, 55, 4, 1), Ok(false));
+        assert_eq!(session.challenge(0, 55, 4, 1), Ok(Challenge::New));
         assert_eq!(session.challenge(0, 66, 3, 1), Err(DropReason::Cookie), "an earlier process");
         assert_eq!(session.hello(&greeting(3, 9)), Err(DropReason::Cookie));
         assert_eq!(session.hello(&greeting(4, 9)), Ok(Hello::Crossing));
         let known = Greeting { gave_up: OURS.id, ..greeting(4, 9) };
         assert_eq!(session.hello(&known), Ok(Hello::Stranger), "it used our id before");
         assert_eq!(session.hello(&greeting(5, 1)), Ok(Hello::Stranger));
-        assert_eq!(session.challenge(0, 77, 5, 1), Ok(true), "a later process");
+        assert_eq!(session.challenge(0, 77, 5, 1), Ok(Challenge::OfAnother), "a later process");
         session.renew(8, SessionNames { number: 4, id: 40 });
         assert_eq!((session.our_id(), session.cookie(), session.next_at()), (40, 0, Some(8)));
-        assert_eq!(session.challenge(0, 77, 5, 1), Ok(false));
+        assert_eq!(session.challenge(0, 77, 5, 1), Ok(Challenge::New));
         assert_eq!(session.welcome(&greeting(4, 1)), Err(DropReason::Cookie));
         assert_eq!(session.welcome(&greeting(5, 1)), Ok(true));
         session.open(&greeting(5, 1));
@@ -454,9 +489,9 @@ mod tests {
     fn a_repeated_hello_brings_the_welcome_again_until_the_peer_has_it() {
         let mut session = open(4, 2);
         assert_eq!(session.hello(&greeting(4, 2)), Ok(Hello::Repeated));
-        session.owe_welcome(9);
+        session.owe_welcome(9, None);
         session.check();
-        assert!(session.owes_welcome() && session.take_welcome() == Some(9));
+        assert!(session.owes_welcome() && session.take_welcome() == Some((9, None)));
         let other = Greeting { session: 1, ..greeting(4, 2) };
         assert_eq!(session.hello(&other), Err(DropReason::WrongState));
         session.meet();
@@ -477,10 +512,21 @@ mod tests {
         assert_eq!(session.hello(&greeting(4, 2)), Err(DropReason::Cookie), "it said goodbye");
         assert_eq!(session.hello(&greeting(4, 3)), Ok(Hello::First));
         session.begin(0, OURS);
-        assert_eq!(session.challenge(0, 55, 4, 1), Ok(false));
+        assert_eq!(session.challenge(0, 55, 4, 1), Ok(Challenge::New));
         assert_eq!(session.welcome(&greeting(4, 2)), Err(DropReason::Cookie), "the id is used up");
         assert!(session.end());
         assert_eq!(session.gave_up(), 402, "a session that never opened has no id");
+    }
+
+    #[test]
+    fn who_has_the_key_needs_no_hint() {
+        let mut session = opening();
+        session.heard_hint(OpError::KeysDiffer);
+        assert_eq!(session.explained(OpError::PeerTimeout), OpError::KeysDiffer);
+        assert_eq!(session.challenge(0, 55, 4, 1), Ok(Challenge::New));
+        assert_eq!(session.explained(OpError::PeerTimeout), OpError::PeerTimeout);
+        session.heard_hint(OpError::KeysDiffer);
+        assert_eq!(session.explained(OpError::PeerTimeout), OpError::PeerTimeout);
     }
 
     #[test]

@@ -6,10 +6,13 @@ use super::session::SessionNames;
 use super::wrong_keys::WrongKeys;
 use crate::cc::Scheme;
 use crate::config::{Config, Near, Seals};
+use crate::keys::TRAILER_BYTES;
 use crate::stats::Stats;
 use crate::units::Nanos;
+use crate::wire::header::{KEYED_VERSION, VERSION};
 use crate::wire::record::Record;
 use crate::wire::remote::Refusal;
+use crate::wire::setup::Question;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -42,6 +45,8 @@ pub(crate) struct Core {
     pub ack_spacing_ns: Nanos,
     /// Records of the bundle being read; bounded by a datagram.
     pub scratch: Vec<Record>,
+    /// The packet being read, where it does not lie so in its datagram; bounded by that.
+    pub opened: Vec<u8>,
     /// Time of the packet or timer being handled.
     pub now: Nanos,
     /// Wrong keys by address.
@@ -87,6 +92,7 @@ impl Core {
             active_senders: 0,
             ack_spacing_ns: 0,
             scratch: Vec::new(),
+            opened: Vec::new(),
             now: 0,
             wrong_keys: WrongKeys::default(),
             sessions: 0,
@@ -128,6 +134,33 @@ impl Core {
         let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
         hash.write_u64(local_session);
         (hash.finish() << 24) | (local_session & 0xff_ffff)
+    }
+
+    /// Random bytes of a session's greeting: they do not follow from its id, and are the same in each repetition.
+    pub(crate) fn greeting_random(&self, local_session: u64) -> Question {
+        let mut random = Question::default();
+        for (half, number) in random.chunks_exact_mut(8).zip(1u8..) {
+            let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+            hash.write_u64(local_session);
+            hash.write_u8(number);
+            half.copy_from_slice(&hash.finish().to_be_bytes());
+        }
+        random
+    }
+
+    /// Bytes of each datagram of a session that its key takes.
+    pub(crate) fn trailer_bytes(&self) -> usize {
+        if self.cfg.keys.is_some() { TRAILER_BYTES } else { 0 }
+    }
+
+    /// The checksum of headers: with a key there is none.
+    pub(crate) fn checksum(&self) -> fn(u32, &[u8]) -> u32 {
+        if self.cfg.keys.is_some() { |_, _| 0 } else { self.cfg.crc32c }
+    }
+
+    /// The version of packets that are written and read here.
+    pub(crate) fn version(&self) -> u8 {
+        if self.cfg.keys.is_some() { KEYED_VERSION } else { VERSION }
     }
 
     /// Bytes that one sender may have in flight towards this endpoint: its share of half the

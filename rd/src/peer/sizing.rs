@@ -1,6 +1,6 @@
 //! Size probes of a session: sending, answering, and the effect of the answers (protocol.md §4.6).
 
-use super::control::emit_control;
+use super::control::{Proof, emit_control};
 use super::path_size::{Outcome, SizeProbe, SizeQuestion};
 use super::{Core, Peer};
 use crate::host::{EndReason, Host, OpError};
@@ -72,7 +72,8 @@ impl Peer {
         let sent_at_ns = now as u32;
         if let Some(SizeQuestion { number, bytes, path }) = self.size.take_question() {
             let h = Header { path, sent_at_ns, ..Header::new(PacketKind::SizeAnswer, session) };
-            emit_control(core, burst, h, |out| {
+            let proof = Proof::Session(self.proofs.as_deref_mut());
+            emit_control(core, burst, h, proof, |out| {
                 out.extend_from_slice(&number.to_be_bytes());
                 out.extend_from_slice(&bytes.to_be_bytes());
             });
@@ -84,8 +85,9 @@ impl Peer {
                 sent_at_ns,
                 ..Header::new(PacketKind::SizeProbe, session)
             };
-            let end = burst.bytes.len() + usize::from(bytes);
-            emit_control(core, burst, h, |out| {
+            let end = burst.bytes.len() + usize::from(bytes) - core.trailer_bytes();
+            let proof = Proof::Session(self.proofs.as_deref_mut());
+            emit_control(core, burst, h, proof, |out| {
                 out.extend_from_slice(&number.to_be_bytes());
                 out.resize(end, 0);
             });

@@ -107,6 +107,7 @@ impl Peer {
 
     fn check_deadline<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         if let Some(error) = self.live.death(&core.cfg, now, self.session.is_open()) {
+            let error = self.session.explained(error);
             self.end(core, host, EndReason::Failed(error));
         }
     }

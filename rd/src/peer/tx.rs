@@ -1,15 +1,17 @@
 //! The choice of the next data packet: repetitions, bundles, segments (protocol.md §4, §5).
 
+use super::bundle::{bundled, wire_record};
 use super::flight::Content;
 use super::outbox::Transfer;
 use super::record::TxRecord;
-use super::writing::{emit_bundle, emit_segment};
+use super::writing::{Form, emit_bundle, emit_segment};
 use super::{Core, Peer};
 use crate::host::Host;
+use crate::keys::TRAILER_BYTES;
 use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
-use crate::wire::ack::ACK_BYTES;
+use crate::wire::ack::{ACK_BYTES, AckState};
 use crate::wire::header::{
     FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, PacketKind, SEAL_BYTES,
 };
@@ -35,10 +37,15 @@ impl Peer {
         self.tx.steering.takes(now, &self.tx.flight, bytes, self.datagram_bytes)
     }
 
+    /// Bytes of a datagram without the trailer of a key.
+    pub(super) fn room_bytes(&self) -> u16 {
+        self.datagram_bytes - if self.proofs.is_some() { TRAILER_BYTES as u16 } else { 0 }
+    }
+
     /// Payload bytes that fit into a bundle with records of `n` header bytes so far.
     pub(super) fn bundle_room(&self, used: usize) -> usize {
         let fixed = HEADER_BYTES + 2 + ACK_RECORD_BYTES + 4;
-        usize::from(self.datagram_bytes).saturating_sub(fixed + used)
+        usize::from(self.room_bytes()).saturating_sub(fixed + used)
     }
 
     /// Repeats a lost packet, if one waits and the window allows.
@@ -65,15 +72,18 @@ impl Peer {
         let psn = self.tx.flight.una().plus(place as u32);
         let attempt = entry.attempt.saturating_add(1);
         let h = self.data_header(now, psn, path, attempt, FLAG_ACK_REQUEST);
-        let protected = self.payload_checksum;
         let bytes = match entry.content {
             Content::Bundle { first, count } => {
-                let ack = self.riding_ack(core, now);
+                let ack = self.riding_ack_beside(core, now, first, count);
                 let records = self.tx.flight.records(first, count);
-                emit_bundle(core, host, burst, h, records, ack, protected)
+                let proofs = self.proofs.as_deref_mut();
+                let form = Form { checksum: self.payload_checksum, may_seal: false, proofs };
+                emit_bundle(core, host, burst, h, records, ack, form)
             }
             Content::Segment { .. } => {
-                emit_segment(core, host, burst, h, entry.content, None, (protected, false))
+                let proofs = self.proofs.as_deref_mut();
+                let form = Form { checksum: self.payload_checksum, may_seal: false, proofs };
+                emit_segment(core, host, burst, h, entry.content, None, form)
             }
         };
         self.tx.flight.repeated(place, now, bytes, path);
@@ -143,15 +153,38 @@ impl Peer {
         let (path, _) = self.tx.steering.next_path(&core.cfg, now, true);
         let awaited = if self.awaits_only(core, first, count) { FLAG_AWAITED } else { 0 };
         let h = self.data_header(now, psn, path, 0, FLAG_ACK_REQUEST | awaited);
-        let ack = self.riding_ack(core, now);
+        let ack = self.riding_ack_beside(core, now, first, count);
         let records = self.tx.flight.records(first, count);
-        let bytes = emit_bundle(core, host, burst, h, records, ack, self.payload_checksum);
+        let proofs = self.proofs.as_deref_mut();
+        let form = Form { checksum: self.payload_checksum, may_seal: false, proofs };
+        let bytes = emit_bundle(core, host, burst, h, records, ack, form);
         self.tx.flight.push(now, bytes, path, Content::Bundle { first, count });
         self.tx.out.requests_ack(0, 0, true);
         core.stats.tx_data += 1;
         burst.path = path;
         self.note_burst(core, now, burst, false);
         true
+    }
+
+    /// State to piggyback on a bundle, where it has room: with a key, the longest atomic leaves none.
+    fn riding_ack_beside(
+        &mut self,
+        core: &mut Core,
+        now: Nanos,
+        first: u64,
+        count: u16,
+    ) -> Option<AckState> {
+        if self.proofs.is_some() {
+            let bytes = |record: &TxRecord| {
+                let payload_bytes = bundled(core, record).map_or(0, |(_, bytes)| bytes as usize);
+                wire_record(record, core, 0).header_bytes() + payload_bytes
+            };
+            let used: usize = self.tx.flight.records(first, count).map(bytes).sum();
+            if used > self.bundle_room(0) {
+                return None;
+            }
+        }
+        self.riding_ack(core, now)
     }
 
     /// True if the application waits for the only message of a bundle of `count` records, and nothing else is under way
@@ -211,7 +244,7 @@ impl Peer {
     /// Payload bytes of one segment.
     fn segment_room(&self, eager: bool) -> u16 {
         let header = HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 };
-        let room = self.datagram_bytes - header as u16 - 4;
+        let room = self.room_bytes() - header as u16 - 4;
         match self.seals {
             Some(seals) if !eager => seals.most_bytes.min(room - SEAL_BYTES as u16),
             _ => room,
@@ -271,7 +304,9 @@ impl Peer {
             true => self.riding_ack(core, now),
             false => None,
         };
-        let form = (self.payload_checksum, self.is_sealed_when(len, t.eager));
+        let may_seal = self.is_sealed_when(len, t.eager);
+        let proofs = self.proofs.as_deref_mut();
+        let form = Form { checksum: self.payload_checksum, may_seal, proofs };
         let bytes = emit_segment(core, host, burst, h, content, ack, form);
         self.tx.flight.push(now, bytes, path, content);
         core.stats.tx_data += 1;

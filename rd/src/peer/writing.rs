@@ -4,6 +4,7 @@ use super::bundle::{bundled, msg_header, wire_record};
 use super::flight::Content;
 use super::op::Role;
 use super::payload::Payload;
+use super::proofs::Proofs;
 use super::record::TxRecord;
 use super::shared::Core;
 use crate::host::Host;
@@ -14,7 +15,17 @@ use crate::wire::header::{
 };
 use crate::wire::record::{Record, emit_eager_header};
 
-/// Writes a bundle of these records; returns its bytes. With `protected`, payloads have checksums.
+/// How the bytes of a data packet are protected.
+pub(super) struct Form<'a> {
+    /// The payload has a checksum.
+    pub checksum: bool,
+    /// A segment that is sent for the first time has a seal.
+    pub may_seal: bool,
+    /// With a key: everything is proven.
+    pub proofs: Option<&'a mut Proofs>,
+}
+
+/// Writes a bundle of these records; returns its bytes.
 pub(super) fn emit_bundle<'a, H: Host>(
     core: &mut Core,
     host: &mut H,
@@ -22,10 +33,10 @@ pub(super) fn emit_bundle<'a, H: Host>(
     mut h: Header,
     records: impl ExactSizeIterator<Item = &'a TxRecord> + Clone,
     ack: Option<AckState>,
-    protected: bool,
+    form: Form<'_>,
 ) -> u32 {
     let start = burst.bytes.len();
-    if protected {
+    if form.checksum {
         h.flags |= FLAG_PAYLOAD_CRC;
     }
     h.emit(&mut burst.bytes);
@@ -38,7 +49,7 @@ pub(super) fn emit_bundle<'a, H: Host>(
         wire_record(record, core, h.attempt).emit(&mut burst.bytes);
     }
     let region = burst.bytes.len() - start;
-    let mut payload = Payload::new(start, region, protected);
+    let mut payload = Payload::new(start, region, form.checksum).proven(form.proofs.is_some());
     for record in records {
         if let Some((op, len_bytes)) = bundled(core, record) {
             payload.add(host, burst, &op, 0, len_bytes);
@@ -47,11 +58,10 @@ pub(super) fn emit_bundle<'a, H: Host>(
     let s_len = (region - HEADER_BYTES + payload.bytes as usize) as u16;
     burst.bytes[start + 4..start + 6].copy_from_slice(&s_len.to_be_bytes());
     core.stats.tx_payload_bytes += u64::from(payload.bytes) * u64::from(h.attempt == 0);
-    payload.finish(core, burst)
+    payload.finish(core, burst, form.proofs)
 }
 
-/// Writes one segment, with a piggybacked acknowledgement if due; returns its bytes. With `protected`, payloads have
-/// checksums; with `may_seal`, its first transmission has a seal.
+/// Writes one segment, with a piggybacked acknowledgement if due; returns its bytes.
 pub(super) fn emit_segment<H: Host>(
     core: &mut Core,
     host: &mut H,
@@ -59,7 +69,7 @@ pub(super) fn emit_segment<H: Host>(
     mut h: Header,
     content: Content,
     ack: Option<AckState>,
-    (protected, may_seal): (bool, bool),
+    form: Form<'_>,
 ) -> u32 {
     let Content::Segment { op: index, msg_id, s_offset, offset_bytes, len, eager } = content else {
         unreachable!("bundles have their own writer");
@@ -68,10 +78,10 @@ pub(super) fn emit_segment<H: Host>(
     h.long = true;
     (h.msg_id, h.s_len, h.s_offset) = (msg_id, len, s_offset);
     let void = matches!(op.role, Role::Answer { withdrawn: true, .. });
-    let sealed = may_seal && h.attempt == 0 && !void;
+    let sealed = form.may_seal && h.attempt == 0 && !void;
     for (flag, is_set) in [
         (FLAG_EAGER, eager),
-        (FLAG_PAYLOAD_CRC, protected),
+        (FLAG_PAYLOAD_CRC, form.checksum),
         (FLAG_VOID, void),
         (FLAG_ACK, ack.is_some()),
         (FLAG_SEAL, sealed),
@@ -87,10 +97,11 @@ pub(super) fn emit_segment<H: Host>(
         ack.emit(&mut burst.bytes);
     }
     let region = burst.bytes.len() - start;
-    let mut payload = Payload::new(start, region, protected).sealed(sealed);
+    let payload = Payload::new(start, region, form.checksum).sealed(sealed);
+    let mut payload = payload.proven(form.proofs.is_some());
     match void {
         true => payload.add_zeros(core, burst, len),
         false => payload.add(host, burst, &op, offset_bytes, u32::from(len)),
     }
-    payload.finish(core, burst)
+    payload.finish(core, burst, form.proofs)
 }

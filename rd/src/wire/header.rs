@@ -10,6 +10,8 @@ pub const HEADER_BYTES: usize = 32;
 const CRC_AT: usize = 28;
 /// Protocol version in the header, at most [`VERSION_MAX`].
 pub const VERSION: u8 = 2;
+/// Protocol version of packets that a job's key proves (protocol.md §11).
+pub const KEYED_VERSION: u8 = 3;
 /// Largest version: the field has 3 bits.
 pub const VERSION_MAX: u8 = 7;
 /// Largest number of a kind: the field has 4 bits.
@@ -46,6 +48,17 @@ pub enum PacketKind {
 }
 
 impl PacketKind {
+    /// The kind that a datagram's first byte names.
+    pub(crate) fn of(first: u8) -> Option<PacketKind> {
+        PacketKind::from_bits(first & KIND_BITS)
+    }
+
+    /// Whether a reader that does not know the packet's session answers it. So it has a checksum, with a key too, and is
+    /// never hidden.
+    pub(crate) fn is_answered_unproven(self) -> bool {
+        matches!(self, PacketKind::Probe | PacketKind::Goodbye)
+    }
+
     fn from_bits(bits: u8) -> Option<PacketKind> {
         Some(match bits {
             0 => PacketKind::Data,
@@ -128,19 +141,23 @@ impl Header {
         }
     }
 
-    /// Reads a header; the checksum is checked by [`checksum_ok`].
+    /// Reads a header of [`VERSION`]; the checksum is checked by [`checksum_ok`].
     ///
     /// # Errors
     /// `Err(None)` for another version, `Err(Some(Malformed))` when short or of unknown kind.
     pub fn parse(bytes: &[u8]) -> Result<Header, Option<Malformed>> {
-        let mut r = Reader::new(bytes);
-        Header::read(&mut r)
+        Header::parse_of(VERSION, bytes)
     }
 
-    fn read(r: &mut Reader<'_>) -> Result<Header, Option<Malformed>> {
+    /// The same, of this version.
+    ///
+    /// # Errors
+    /// As [`Header::parse`].
+    pub fn parse_of(spoken: u8, bytes: &[u8]) -> Result<Header, Option<Malformed>> {
+        let r = &mut Reader::new(bytes);
         let first = r.u8().map_err(Some)?;
         let kind = PacketKind::from_bits(first & KIND_BITS);
-        if version(first) != VERSION && kind != Some(PacketKind::Version) {
+        if version(first) != spoken && kind != Some(PacketKind::Version) {
             return Err(None);
         }
         let kind = kind.ok_or(Some(Malformed))?;
@@ -187,6 +204,11 @@ pub(crate) fn version(first: u8) -> u8 {
     (first >> 4) & VERSION_MAX
 }
 
+/// Changes the version in a datagram's first byte.
+pub(crate) fn set_version(first: &mut u8, version: u8) {
+    *first = *first & !(VERSION_MAX << 4) | version << 4;
+}
+
 /// Whether a datagram's first byte names this kind, in whatever version.
 pub(crate) fn names_kind(first: u8, kind: PacketKind) -> bool {
     first & KIND_BITS == kind as u8
@@ -206,6 +228,11 @@ fn checksum(region: &[u8], crc: fn(u32, &[u8]) -> u32) -> u32 {
     head[..CRC_AT].copy_from_slice(&region[..CRC_AT]);
     let sum = crc(0, &head);
     if region.len() == HEADER_BYTES { sum } else { crc(sum, &region[HEADER_BYTES..]) }
+}
+
+/// Sets the checksum of the header region that starts `bytes` to zero.
+pub(crate) fn clear_checksum(bytes: &mut [u8]) {
+    bytes[CRC_AT..HEADER_BYTES].fill(0);
 }
 
 /// Writes the checksum of the header region that starts at `start` and ends with `out`.

@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed)?;
         self.rest = rest;
         Ok(*head)

@@ -376,5 +376,8 @@ mod tests {
             super::super::header::HEADER_BYTES + 2 + super::super::record::ACK_RECORD_BYTES + 4;
         let whole = fixed + out.len() + usize::from(request.operand_bytes);
         assert!(whole <= usize::from(crate::config::DATAGRAM_MIN_BYTES), "{whole}");
+        // With a key it goes without an acknowledgement.
+        let keyed = whole - super::super::record::ACK_RECORD_BYTES + crate::keys::TRAILER_BYTES;
+        assert!(keyed <= usize::from(crate::config::DATAGRAM_MIN_BYTES), "{keyed}");
     }
 }

@@ -1,7 +1,7 @@
 //! Session set-up and end: hello, challenge, welcome, probe, reset, goodbye (protocol.md §3).
 
 use super::ack::AckState;
-use super::header::{HEADER_BYTES, PacketKind, VERSION, checksum_ok, names_kind, version};
+use super::header::{HEADER_BYTES, PacketKind, checksum_ok, names_kind, version};
 use super::{Malformed, NAME_BYTES, Reader, put_name};
 use crate::cc::AckPolicy;
 use alloc::vec::Vec;
@@ -15,6 +15,11 @@ pub const FEATURE_PAYLOAD_CRC: u32 = 0x02;
 pub const FEATURE_REMOTE: u32 = 0x04;
 /// The writer takes sealed segments (protocol.md §2.3).
 pub const FEATURE_SEALS: u32 = 0x08;
+/// The writer has a key and wants payload hidden; either side's wish binds both (protocol.md §11.4).
+pub const FEATURE_HIDE: u32 = 0x10;
+
+/// Random bytes of a greeting that a key proves.
+pub type Question = [u8; 16];
 
 /// Body of a hello and of a welcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +58,8 @@ pub struct Greeting {
     pub gave_up: u64,
     /// Send time of the packet that this one answers.
     pub echo_sent_at_ns: u32,
+    /// With a key: random bytes of the writer's session id.
+    pub random: Option<Question>,
     /// The writer's name.
     pub name: SocketAddr,
 }
@@ -81,14 +88,15 @@ impl Greeting {
         }
         out.extend_from_slice(&self.cookie.to_be_bytes());
         out.extend_from_slice(&self.gave_up.to_be_bytes());
+        out.extend(self.random.into_iter().flatten());
         put_name(out, self.name);
     }
 
-    /// Reads the body.
+    /// Reads the body; a `keyed` one has random bytes.
     ///
     /// # Errors
     /// [`Malformed`] when short or with an unknown value.
-    pub fn parse(r: &mut Reader<'_>) -> Result<Greeting, Malformed> {
+    pub fn parse(r: &mut Reader<'_>, keyed: bool) -> Result<Greeting, Malformed> {
         let features = r.u32()?;
         let (session, asker, epoch) = (r.u64()?, r.u64()?, r.u64()?);
         let (incarnation, first_psn, first_order) = (r.u32()?, r.u32()?, r.u32()?);
@@ -97,6 +105,7 @@ impl Greeting {
         let (window_bytes, eager_credit_bytes) = (r.u32()?, r.u32()?);
         let (order_window, psn_window, echo_sent_at_ns) = (r.u32()?, r.u32()?, r.u32()?);
         let (cookie, gave_up) = (r.u64()?, r.u64()?);
+        let random = if keyed { Some(r.array()?) } else { None };
         Ok(Greeting {
             features,
             session,
@@ -115,6 +124,7 @@ impl Greeting {
             cookie,
             gave_up,
             echo_sent_at_ns,
+            random,
             name: r.name()?,
         })
     }
@@ -211,14 +221,13 @@ impl ForeignHello {
     /// Offset of the session id of a greeting, after its features.
     const SESSION_AT: usize = HEADER_BYTES + 4;
 
-    /// Reads a hello of another version; `None` for any other datagram.
+    /// Reads a hello of whatever version; `None` for any other datagram.
     #[must_use]
     pub fn parse(bytes: &[u8], crc: fn(u32, &[u8]) -> u32) -> Option<ForeignHello> {
         let first = *bytes.first()?;
         let body_bytes = bytes.len().checked_sub(HEADER_BYTES)?;
         let told = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
-        if version(first) == VERSION || !names_kind(first, PacketKind::Hello) || told != body_bytes
-        {
+        if !names_kind(first, PacketKind::Hello) || told != body_bytes {
             return None;
         }
         let mut r = Reader::new(bytes.get(Self::SESSION_AT..)?);

@@ -160,7 +160,7 @@ fn enter(victim: &mut Victim, greeting: &mut Greeting) -> Option<Greeting> {
     greeting.cookie = u64::from_be_bytes(challenge.body[..8].try_into().unwrap());
     let sent = victim.takes(from, &hello(greeting));
     let welcome = only(&sent, PacketKind::Welcome)?;
-    Some(Greeting::parse(&mut Reader::new(&welcome.body)).unwrap())
+    Some(Greeting::parse(&mut Reader::new(&welcome.body), false).unwrap())
 }
 
 /// Announces a message that nobody will ever receive.

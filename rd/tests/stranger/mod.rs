@@ -34,6 +34,7 @@ pub fn greeting_of(epoch: u64, name: SocketAddr) -> Greeting {
         cookie: 0,
         gave_up: 0,
         echo_sent_at_ns: 0,
+        random: None,
         name,
     }
 }

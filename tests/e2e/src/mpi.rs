@@ -235,6 +235,15 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
             exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
         });
     }
+    for protection in ["encrypt", "auth"] {
+        let name = format!("MPICH 5 (wheel), 2 ranks, a key, FI_ERD_PROTECTION={protection}");
+        report.step(&name, |log| {
+            let key = setup::job_key(layout)?;
+            let provider = provider.clone().with("FI_ERD_KEY_FILE", &key.to_string_lossy());
+            let provider = provider.with("FI_ERD_PROTECTION", protection);
+            exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
+        });
+    }
     for name in schemes(layout).unwrap_or_default() {
         let provider = provider.clone().with("FI_ERD_CC", &name);
         report.step(&format!("MPICH 5 (wheel), 2 ranks, FI_ERD_CC={name}"), |log| {

@@ -4,7 +4,9 @@ use crate::layout::Layout;
 use crate::process::Job;
 use anyhow::{Context, Result, bail};
 use rustix::process::getuid;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -35,6 +37,23 @@ const APT_LIMIT: Duration = Duration::from_secs(600);
 pub const DEBUG_LIMIT: Duration = Duration::from_secs(600);
 /// Most time for one virtual environment.
 const VENV_LIMIT: Duration = Duration::from_secs(300);
+
+/// A new key for a job, in a file that its owner alone can read.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn job_key(layout: &Layout) -> Result<PathBuf> {
+    let mut bytes = [0; 32];
+    File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes))?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = layout.own.join("job.key");
+    if path.exists() {
+        fs::remove_file(&path)?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    file.write_all(digits.as_bytes())?;
+    Ok(path)
+}
 
 /// Installs those of `packages` that are missing; returns their names.
 ///

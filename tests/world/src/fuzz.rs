@@ -38,7 +38,9 @@ pub fn wire(data: &[u8]) {
         header.emit(&mut out);
         assert_eq!(Header::parse(&out), Ok(header));
     }
-    again(data, |r| Greeting::parse(r).ok(), |g, out| g.emit(out));
+    for keyed in [false, true] {
+        again(data, |r| Greeting::parse(r, keyed).ok(), |g, out| g.emit(out));
+    }
     again(data, |r| Asker::parse(r).ok(), |a, out| a.emit(out));
     again(data, |r| Goodbye::parse(r).ok(), |g, out| g.emit(out));
     again(data, |r| AckState::parse(r).ok(), |a, out| a.emit(out));

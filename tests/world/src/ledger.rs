@@ -120,6 +120,8 @@ pub struct Rules {
     pub closes: bool,
     /// A path passes nothing large, not even in fragments.
     pub blocked: bool,
+    /// Somebody without the job's key tells why a peer does not answer.
+    pub lies: bool,
     /// Packets may be forged with valid checksums: only the callback contract is judged.
     pub forged: bool,
 }
@@ -135,7 +137,11 @@ impl Rules {
                 OpError::PeerClosed => self.closes || self.timeouts || self.restarts,
                 OpError::Canceled => self.closes,
                 OpError::PathBlocked => self.blocked,
-                OpError::BadBuffer | OpError::Refused(_) | OpError::PeerVersion(_) => false,
+                // The peer is silent beyond the deadline: the error has the reason that somebody told.
+                OpError::PeerVersion(_) | OpError::PeerHasNoKey | OpError::KeysDiffer => {
+                    self.lies && (self.timeouts || self.restarts)
+                }
+                OpError::BadBuffer | OpError::Refused(_) => false,
             }
     }
 }

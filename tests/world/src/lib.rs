@@ -3,19 +3,22 @@
 //! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine, and the library's loop that runs it),
 //! [`port`] (its ports instead of sockets), [`lend`] (its memory), [`app`] (the driver's receives), [`ledger`] (the
 //! truth and the judgement), [`memory`] (the same for requests to memory), [`net`] (faults), [`events`] (the event
-//! queue), [`overlap`] (bytes that come twice), [`swarm`] (random runs from a seed), [`shipped`] (the same of endpoints
+//! queue), [`overlap`] (bytes that come twice), [`adversary`] (whoever sees and adds), [`nonces`] (keys), [`keyed`] (attacks on them), [`swarm`] (random runs from a seed), [`shipped`] (the same of endpoints
 //! as they ship), [`seeds`] (the seeds to run), [`script`] (short worlds for scripted tests), [`controllers`]
 //! (congestion controllers without an engine), [`fuzz`] (the bodies of the fuzz targets).
 
+pub mod adversary;
 pub mod app;
 pub mod controllers;
 pub mod events;
 pub mod fuzz;
+pub mod keyed;
 pub mod ledger;
 pub mod lend;
 pub mod memory;
 pub mod net;
 pub mod node;
+pub mod nonces;
 pub mod overlap;
 pub mod pattern;
 pub mod port;

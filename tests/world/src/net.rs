@@ -1,11 +1,12 @@
 //! The network between the nodes: delay, loss, duplication, corruption, partitions.
 
+use super::adversary::Adversary;
 use super::ledger::Life;
 use super::overlap::Tails;
 use super::rng::Rng;
 use erd_port::udp::NetError;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
-use erd_rd::wire::header::{HEADER_BYTES, Header};
+use erd_rd::wire::header::{HEADER_BYTES, Header, KEYED_VERSION};
 use erd_rd::{Ecn, Nanos};
 use std::net::SocketAddr;
 
@@ -53,7 +54,7 @@ impl Datagram {
     /// One line for a trace.
     pub fn summary(&self) -> String {
         let route = format!("{}->{} {:>5} B", self.from, self.to, self.bytes.len());
-        let Ok(h) = Header::parse(&self.bytes) else {
+        let Some(h) = header(&self.bytes) else {
             return format!("{route} unreadable");
         };
         format!(
@@ -61,6 +62,11 @@ impl Datagram {
             h.kind, h.psn, h.attempt, h.msg_id, h.s_offset, h.flags, h.session
         )
     }
+}
+
+/// The common header of a datagram, with a key or without: it can be read.
+pub fn header(bytes: &[u8]) -> Option<Header> {
+    Header::parse(bytes).or_else(|_| Header::parse_of(KEYED_VERSION, bytes)).ok()
 }
 
 /// Header bytes of IP and UDP, for IPv4 and IPv6.
@@ -97,6 +103,10 @@ pub struct Faults {
     pub mark: f64,
     /// A segment begins with the last bytes of the one before it.
     pub overlap: f64,
+    /// Somebody adds a datagram of their own.
+    pub hostile: f64,
+    /// They are blind: they know names and formats, and nothing that is on the wire.
+    pub blind: bool,
 }
 
 /// Delays and rate.
@@ -142,6 +152,8 @@ pub struct NetCounts {
     pub duplicated: u64,
     /// Bits or length changed.
     pub corrupted: u64,
+    /// Added by the adversary.
+    pub forged: u64,
     /// Checksum over everything handed in, in order: equal for equal runs.
     pub digest: u32,
 }
@@ -194,6 +206,7 @@ pub struct Net {
     loss_left: u64,
     loss_until: Nanos,
     tails: Tails,
+    adversary: Adversary,
 }
 
 /// A run of losses is over after this time, however few datagrams it took.
@@ -202,6 +215,7 @@ const LOSS_RUN_NS: Nanos = MILLISECOND;
 impl Net {
     /// A network for `nodes` nodes without faults.
     pub fn new(nodes: usize, links: Links, rng: Rng) -> Net {
+        let adversary = rng.apart();
         Net {
             faults: Faults::default(),
             links,
@@ -216,6 +230,7 @@ impl Net {
             loss_left: 0,
             loss_until: 0,
             tails: Tails::default(),
+            adversary: Adversary::new(nodes, adversary),
         }
     }
 
@@ -241,8 +256,11 @@ impl Net {
             let wire_ns = datagram.bytes.len() as u64 * 1000 / self.links.bytes_per_us;
             *free_at = (*free_at).max(now) + wire_ns;
             let leaves_at = *free_at;
-            let fate = match (&mut self.filter, Header::parse(&datagram.bytes)) {
-                (Some(filter), Ok(header)) => filter(&datagram, &header),
+            if self.faults.hostile > 0.0 {
+                self.attack(leaves_at, &datagram, &mut out);
+            }
+            let fate = match (&mut self.filter, header(&datagram.bytes)) {
+                (Some(filter), Some(header)) => filter(&datagram, &header),
                 _ => Fate::Pass,
             };
             let cut = self.is_cut(now, datagram.from, datagram.to);
@@ -270,6 +288,24 @@ impl Net {
             self.deliver(leaves_at, datagram, fate, &mut out);
         }
         out
+    }
+
+    /// The adversary sees a datagram, and may add one.
+    fn attack(&mut self, at: Nanos, datagram: &Datagram, out: &mut Vec<(Nanos, Datagram)>) {
+        self.adversary.see(datagram);
+        let Faults { hostile, blind, duplicate_delay_ns, .. } = self.faults;
+        while let Some((forged, later)) = self.adversary.strike(hostile, blind, duplicate_delay_ns)
+        {
+            self.counts.forged += 1;
+            out.push((at + self.links.delay_ns / 2 + later, forged));
+        }
+    }
+
+    /// A datagram of the adversary, of what it saw so far.
+    pub fn forge(&mut self) -> Option<Datagram> {
+        let forged = self.adversary.forge(self.faults.blind)?;
+        self.counts.forged += 1;
+        Some(forged)
     }
 
     fn over_info_path(&mut self, leaves_at: Nanos, datagram: Datagram) -> (Nanos, Datagram) {

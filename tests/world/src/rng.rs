@@ -15,6 +15,12 @@ impl Rng {
         ))
     }
 
+    /// Another generator, of which these draws tell nothing. It takes nothing from them either.
+    pub fn apart(&self) -> Rng {
+        let mut other = self.clone();
+        Rng::new(other.bits(), 1)
+    }
+
     /// Any 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()

@@ -58,9 +58,18 @@ pub fn world(nodes: u8, rules: Rules, mut change: impl FnMut(&mut Setup)) -> Wor
     World::new(1, setups.collect(), Links::default(), rules)
 }
 
+/// Rules under which nothing may fail.
+pub const NO_FAILURE: Rules = Rules {
+    timeouts: false,
+    restarts: false,
+    closes: false,
+    blocked: false,
+    lies: false,
+    forged: false,
+};
+
 /// Rules under which every kind of failure is allowed; a script then names what it expects.
-pub const ANY_FAILURE: Rules =
-    Rules { timeouts: true, restarts: true, closes: true, blocked: false, forged: false };
+pub const ANY_FAILURE: Rules = Rules { timeouts: true, restarts: true, closes: true, ..NO_FAILURE };
 
 /// An untagged message.
 pub fn message(to: usize, len_bytes: u64) -> Outgoing {

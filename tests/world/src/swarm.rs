@@ -6,6 +6,7 @@ use super::ledger::{Outgoing, Rules};
 use super::memory;
 use super::net::{Faults, LONG_SPIKE_NS, Links};
 use super::node::{Habits, NearSetup, Setup};
+use super::nonces::WatchedKeys;
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use super::sim::{Action, World};
@@ -13,6 +14,7 @@ use erd_rd::cc::{AckPolicy, LossDetection};
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Config, DropReason, Ecn, Nanos, Seals, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 /// The roughness of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +62,30 @@ pub struct Options {
     pub timeout_ns: Nanos,
     /// Set-up of each node.
     pub setups: Vec<Setup>,
+    /// The job has a key.
+    pub key: Option<KeyChoice>,
 }
+
+/// How the key of a job is used.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyChoice {
+    /// Payload is hidden.
+    pub hides: bool,
+    /// Packets of one phase, as a power of two.
+    pub phase_bits: u32,
+}
+
+impl KeyChoice {
+    /// A fourth of the seeds have a key. Drawn apart, so that the rest of a seed is the same with and without it.
+    fn draw(seed: u64) -> Option<KeyChoice> {
+        let rng = &mut Rng::new(seed, 15);
+        let choice = KeyChoice { hides: rng.chance(0.5), phase_bits: rng.pick(&[10, 12, 22]) };
+        rng.chance(0.25).then_some(choice)
+    }
+}
+
+/// Longest access to cells with a key: cells are read and written in one piece, so it must fit the smallest datagram.
+const KEYED_CELLS_BYTES: u64 = 960;
 
 /// Account of a run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -267,7 +292,13 @@ impl Options {
         let weather = weather(rng);
         let mut setups = setups(rng, weather);
         let timeout_ns = setups[0].config.peer_timeout_ns;
-        let protected = setups.iter().all(|s| s.config.payload_checksum);
+        let key = KeyChoice::draw(seed);
+        let protected = key.is_some() || setups.iter().all(|s| s.config.payload_checksum);
+        // Whoever sees the packets of a job without a key can do what they like.
+        let blind = key.is_none();
+        let powers = if blind { [0.0, 0.0, 0.0, 0.1] } else { [0.0, 0.01, 0.1, 0.3] };
+        let hostile = Rng::new(seed, 14).pick(&powers);
+        let hostile = if weather == Weather::Still { 0.0 } else { hostile };
         let links = Links {
             delay_ns: rng.log_range(2 * MICROSECOND, 2 * MILLISECOND),
             path_step_ns: rng.pick(&[0, 0, MICROSECOND, 10 * MICROSECOND]),
@@ -301,11 +332,27 @@ impl Options {
             directed: rng.pick(&[0.0, 0.3, 0.9]),
             match_complete: rng.pick(&[0.0, 0.1, 0.5]),
             spread_ns: rng.log_range(10 * MICROSECOND, 50 * MILLISECOND),
-            faults: Faults { overlap, ..faults(rng, weather, protected, timeout_ns) },
+            faults: Faults {
+                overlap,
+                hostile,
+                blind,
+                ..faults(rng, weather, protected, timeout_ns)
+            },
             links,
             timeout_ns,
             setups,
+            key,
         }
+    }
+
+    /// The set-up of each node, with the key of this run if the job has one.
+    pub(super) fn keyed_setups(&self) -> Vec<Setup> {
+        let mut setups = self.setups.clone();
+        if let Some(KeyChoice { hides, phase_bits }) = self.key {
+            let keys = Arc::new(WatchedKeys::new(1, hides, phase_bits));
+            setups.iter_mut().for_each(|setup| setup.config.keys = Some(keys.clone()));
+        }
+        setups
     }
 
     fn nodes(&self) -> u64 {
@@ -318,6 +365,7 @@ impl Options {
             timeouts: harsh,
             restarts: self.weather == Weather::Deadly,
             closes: harsh,
+            lies: self.faults.hostile > 0.0 && !self.faults.blind,
             ..Rules::default()
         }
     }
@@ -382,7 +430,10 @@ fn plan_requests(o: &Options, world: &mut World) {
     for _ in 0..rng.pick(&[0, 20, 200]) {
         let at = start + rng.below(o.span_ns);
         let (from, to) = (rng.below(o.nodes()) as usize, rng.below(o.nodes()) as usize);
-        let plan = memory::draw(rng, to, o.len_max_bytes.min(left_bytes).max(8));
+        let mut plan = memory::draw(rng, to, o.len_max_bytes.min(left_bytes).max(8));
+        if o.key.is_some() && matches!(plan.what, memory::What::Set | memory::What::Get) {
+            plan.len_bytes = plan.len_bytes.min(KEYED_CELLS_BYTES);
+        }
         left_bytes -= plan.len_bytes.min(left_bytes);
         // In bursts, too.
         for _ in 0..rng.pick(&[1, 1, 1, 8]) {
@@ -435,7 +486,7 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
 /// Builds the world of a seed with everything scheduled.
 pub fn build(o: &Options) -> World {
     let mut rng = Rng::new(o.seed, 9);
-    let mut world = World::new(o.seed, o.setups.clone(), o.links, o.rules());
+    let mut world = World::new(o.seed, o.keyed_setups(), o.links, o.rules());
     // Half a deadline for a keepalive to go unanswered, and for late or repeated packets.
     world.ledger.deadline_ns =
         o.timeout_ns * 3 / 2 + o.faults.spike_ns + o.faults.duplicate_delay_ns + 500 * MILLISECOND;

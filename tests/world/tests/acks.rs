@@ -3,14 +3,11 @@
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::{MICROSECOND, MILLISECOND, Nanos};
 use erd_rd::wire::header::PacketKind;
-use erd_world::ledger::Rules;
-use erd_world::script::{PATIENCE_NS, world};
+use erd_world::script::{NO_FAILURE, PATIENCE_NS, world};
 use erd_world::sim::World;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-const NONE: Rules =
-    Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
 /// Three segments.
 const SHORT_BYTES: u64 = 4_000;
 /// Three segments, the last of which leaves too little room for an acknowledgement.
@@ -20,7 +17,7 @@ const SEGMENT_BYTES: u64 = 1_404;
 
 /// Two nodes, the second of which takes each packet by itself.
 fn pair(policy: AckPolicy) -> World {
-    world(2, NONE, |s| {
+    world(2, NO_FAILURE, |s| {
         s.scheme.policy = policy;
         s.habits.batch = 1;
     })
@@ -143,7 +140,7 @@ fn a_host_that_sends_slowly_acknowledges_a_stream_less_often() {
 
 /// How long a sender waits for word of its message once the message has been received.
 fn wait_ns(policy: AckPolicy, awaits: bool, len_bytes: u64) -> Nanos {
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         s.config.datagram_bytes = 1_472;
         s.scheme.policy = policy;
         s.habits.batch = 1;
@@ -171,7 +168,7 @@ fn an_application_that_waits_for_its_message_hears_of_it_at_once() {
 #[test]
 fn a_peer_that_is_always_late_is_not_asked_each_time() {
     let mut nodes = 0;
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         nodes += 1;
         if nodes == 2 {
             s.habits.round_ns = 15 * MILLISECOND;

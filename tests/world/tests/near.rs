@@ -6,14 +6,12 @@ use erd_rd::wire::header::PacketKind;
 use erd_world::ledger::Rules;
 use erd_world::net::Fate;
 use erd_world::node::{NearSetup, Setup};
-use erd_world::script::{ANY_FAILURE, PATIENCE_NS, world};
+use erd_world::script::{ANY_FAILURE, NO_FAILURE, PATIENCE_NS, world};
 use erd_world::sim::{Action, World};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-const NONE: Rules =
-    Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
 const FAR_BYTES: u16 = 1472;
 const NEAR_BYTES: u16 = 65_507;
 const FAR_PATHS: u16 = 4;
@@ -95,7 +93,7 @@ fn assert_far(seen: &Seen) {
 
 #[test]
 fn each_peer_has_the_datagrams_and_paths_of_where_it_is() {
-    let mut w = neighbours(NONE);
+    let mut w = neighbours(NO_FAILURE);
     let all = watch(&mut w);
     exchange(&mut w);
     for (way, seen) in &*all.borrow() {
@@ -106,7 +104,7 @@ fn each_peer_has_the_datagrams_and_paths_of_where_it_is() {
 /// Each side decides for itself: one that thinks the other far takes and sends what suits that.
 #[test]
 fn who_is_near_need_not_be_agreed() {
-    let mut w = neighbours(NONE);
+    let mut w = neighbours(NO_FAILURE);
     let far = |setup: &mut Setup| setup.limits.near = 0;
     far(&mut w.nodes[1].setup);
     w.nodes[1].app.limits.near = 0;

@@ -5,13 +5,11 @@ use erd_rd::wire::header::PacketKind;
 use erd_rd::{Nanos, OpError};
 use erd_world::ledger::Rules;
 use erd_world::net::{Carries, Fate};
-use erd_world::script::{PATIENCE_NS, world};
+use erd_world::script::{NO_FAILURE, PATIENCE_NS, world};
 use erd_world::sim::World;
 use std::cell::Cell;
 use std::rc::Rc;
 
-const NONE: Rules =
-    Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
 /// Jumbo frames.
 const LINK_BYTES: u16 = 8972;
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -20,7 +18,9 @@ const RECOVERY_NS: Nanos = 2 * SECOND;
 
 /// Two hosts on links with jumbo frames, which look again after this time whether more passes.
 fn jumbo(growth_ns: Nanos) -> World {
-    world(2, NONE, |s| (s.config.datagram_bytes, s.config.growth_ns) = (LINK_BYTES, growth_ns))
+    world(2, NO_FAILURE, |s| {
+        (s.config.datagram_bytes, s.config.growth_ns) = (LINK_BYTES, growth_ns)
+    })
 }
 
 fn carries(limit_bytes: usize, tells: bool) -> Carries {
@@ -158,7 +158,7 @@ fn random_losses_are_no_small_path() {
 /// Small messages and the answers to probes pass, so only the size can tell.
 #[test]
 fn where_nothing_large_passes_operations_fail() {
-    let rules = Rules { blocked: true, ..NONE };
+    let rules = Rules { blocked: true, ..NO_FAILURE };
     let mut w = world(2, rules, |_| {});
     w.net.carries = Carries { limit_bytes: 548, no_fragments: true, tells: false };
     let small = w.post(0, 1, 64);

@@ -6,20 +6,17 @@ use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::wire::header::PacketKind;
 use erd_rd::{DropReason, OpError};
 use erd_world::app::Class;
-use erd_world::ledger::{Outgoing, Rules};
+use erd_world::ledger::Outgoing;
 use erd_world::memory::{Plan, What, Wrong};
 use erd_world::net::Fate;
-use erd_world::script::{ANY_FAILURE, PATIENCE_NS, message, world};
+use erd_world::script::{ANY_FAILURE, NO_FAILURE, PATIENCE_NS, message, world};
 use erd_world::sim::World;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-const NONE: Rules =
-    Rules { timeouts: false, restarts: false, closes: false, blocked: false, forged: false };
 
 #[test]
 fn a_clean_network_needs_no_repair() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     for _ in 0..20 {
         w.want(1, 1 << 20);
         w.post(0, 1, 1 << 20);
@@ -33,7 +30,7 @@ fn a_clean_network_needs_no_repair() {
 
 #[test]
 fn the_last_packet_of_a_message_is_lost() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     let recv = w.want(1, 10_000);
     w.lose(1, |_, h| h.kind == PacketKind::Data && h.s_offset > 8000);
     let send = w.post(0, 1, 10_000);
@@ -46,7 +43,7 @@ fn the_last_packet_of_a_message_is_lost() {
 #[test]
 fn a_message_posted_after_a_look_does_not_wait_for_the_one_in_flight() {
     let sent = |looks: bool| {
-        let mut w = world(2, NONE, |s| s.habits.eager_post = 1.0);
+        let mut w = world(2, NO_FAILURE, |s| s.habits.eager_post = 1.0);
         w.want(1, 100);
         w.post(0, 1, 100);
         w.settle(PATIENCE_NS);
@@ -64,7 +61,7 @@ fn a_message_posted_after_a_look_does_not_wait_for_the_one_in_flight() {
 
 #[test]
 fn a_hole_is_repaired_by_a_nack() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     let recv = w.want(1, 4 << 20);
     w.lose(1, |_, h| h.kind == PacketKind::Data && h.s_offset > 100_000);
     let send = w.post(0, 1, 4 << 20);
@@ -77,7 +74,7 @@ fn a_hole_is_repaired_by_a_nack() {
 /// receiver looks.
 #[test]
 fn a_slow_host_is_no_slow_network() {
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         (s.scheme.window_bytes, s.scheme.policy) = (64 << 10, AckPolicy::PerPacket);
         (s.habits.batch, s.config.recv_buffer_bytes) = (1_000, 64 << 20);
     });
@@ -92,7 +89,7 @@ fn a_slow_host_is_no_slow_network() {
 /// More is lost than an acknowledgement can tell, and the window shrinks below what the sender
 /// thinks to be in flight. The first `lost` transmissions of the lowest hole are among the lost.
 fn repair_the_lowest_hole(lost: u8) {
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         (s.scheme.window_bytes, s.scheme.adaptive) = (64 << 20, true);
         s.config.recv_buffer_bytes = 256 << 20;
         s.config.datagram_bytes = 1_232;
@@ -121,7 +118,7 @@ fn the_lowest_hole_is_repaired_before_others_when_its_repetition_is_lost() {
 
 #[test]
 fn every_packet_comes_twice() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     w.net.filter = Some(Box::new(|_, _| Fate::Twice(3 * MILLISECOND)));
     let lens = [0, 1, 100, 5_000, 100_000, 1 << 20];
     let recvs = lens.map(|len| w.want(1, len));
@@ -136,7 +133,7 @@ fn every_packet_comes_twice() {
 
 #[test]
 fn the_permission_to_send_is_lost() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     let recv = w.want(1, 1 << 20);
     w.lose(2, |from, h| from == 1 && h.kind == PacketKind::Data);
     let send = w.post(0, 1, 1 << 20);
@@ -148,7 +145,7 @@ fn the_permission_to_send_is_lost() {
 #[test]
 fn each_packet_of_the_set_up_is_lost() {
     for kind in [PacketKind::Hello, PacketKind::Challenge, PacketKind::Welcome] {
-        let mut w = world(2, NONE, |_| {});
+        let mut w = world(2, NO_FAILURE, |_| {});
         w.lose(3, move |_, h| h.kind == kind);
         let recv = w.want(1, 64);
         let send = w.post(0, 1, 64);
@@ -161,7 +158,7 @@ fn each_packet_of_the_set_up_is_lost() {
 /// A short deadline has as many hellos as it has probes.
 #[test]
 fn bad_luck_alone_ends_no_set_up() {
-    let mut w = world(2, NONE, |s| s.config.peer_timeout_ns = 500 * MILLISECOND);
+    let mut w = world(2, NO_FAILURE, |s| s.config.peer_timeout_ns = 500 * MILLISECOND);
     let recv = w.want(1, 100);
     w.lose(9, |_, h| matches!(h.kind, PacketKind::Hello | PacketKind::Welcome));
     let send = w.post(0, 1, 100);
@@ -172,7 +169,7 @@ fn bad_luck_alone_ends_no_set_up() {
 
 #[test]
 fn both_sides_open_at_once() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     let recvs = [w.want(0, 64), w.want(1, 64)];
     let sends = [w.post(0, 1, 64), w.post(1, 0, 64)];
     w.settle(PATIENCE_NS);
@@ -183,7 +180,7 @@ fn both_sides_open_at_once() {
 
 #[test]
 fn an_endpoint_sends_to_itself() {
-    let mut w = world(1, NONE, |_| {});
+    let mut w = world(1, NO_FAILURE, |_| {});
     let lens = [0, 1, 1_000, 20_000, 3 << 20];
     let recvs = lens.map(|len| w.want(0, len));
     let sends = lens.map(|len| w.post(0, 0, len));
@@ -196,7 +193,7 @@ fn an_endpoint_sends_to_itself() {
 fn a_receive_too_small_gets_its_part_and_the_whole_length() {
     for len in [10, 1_000, 12_000, 300_000] {
         for capacity in [0, 1, len / 2, len - 1] {
-            let mut w = world(2, NONE, |_| {});
+            let mut w = world(2, NO_FAILURE, |_| {});
             let early = w.want(1, capacity);
             let sends = [w.post(0, 1, len), w.post(0, 1, len)];
             w.run_for(100 * MILLISECOND);
@@ -242,7 +239,7 @@ fn who_closes_can_see_that_answers_are_owed() {
 
 #[test]
 fn word_of_a_write_waits_no_longer_than_the_pace() {
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         (s.scheme.pace, s.scheme.policy) = (Some(20_000), AckPolicy::PerPacket);
     });
     w.want(0, 1_000);
@@ -288,6 +285,37 @@ fn a_restarted_process_is_a_new_peer() {
     w.settle(PATIENCE_NS);
     assert_eq!(w.outcome(after), Some(Ok(())), "the new process is reached");
     assert_eq!(w.ledger.sends[waiting].arrived_at.map(|l| l.incarnation), Some(0));
+}
+
+/// What opened a session once opens no other, not even that of an earlier process.
+#[test]
+fn a_hello_of_before_the_end_of_a_session_opens_none() {
+    let mut w = world(2, ANY_FAILURE, |_| {});
+    let hellos = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&hellos);
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        if h.kind == PacketKind::Hello && datagram.from == 0 {
+            seen.borrow_mut().push(datagram.clone());
+        }
+        Fate::Pass
+    }));
+    w.drain(1);
+    w.post(0, 1, 100);
+    w.settle(PATIENCE_NS);
+    w.act(erd_world::sim::Action::Kill(0));
+    w.act(erd_world::sim::Action::Restart(0));
+    let first = hellos.borrow().len();
+    w.post(0, 1, 100);
+    w.settle(PATIENCE_NS);
+    w.close(0);
+    w.run_for(SECOND);
+    let opened = w.stats(1).sessions_opened;
+    assert_eq!(opened, 2);
+    for hello in hellos.take().into_iter().take(first) {
+        w.inject(hello);
+        w.run_for(MILLISECOND);
+    }
+    assert_eq!(w.stats(1).sessions_opened, opened);
 }
 
 #[test]
@@ -366,7 +394,7 @@ fn a_refused_peer_is_found_before_the_deadline() {
 
 #[test]
 fn a_match_may_take_longer_than_the_deadline() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     let sends = [w.post(0, 1, 1 << 20), w.post(0, 1, 3 << 20)];
     w.run_for(10 * w.nodes[0].setup.config.peer_timeout_ns);
     assert_eq!(sends.map(|s| w.outcome(s)), [None; 2]);
@@ -378,7 +406,7 @@ fn a_match_may_take_longer_than_the_deadline() {
 
 #[test]
 fn a_cut_shorter_than_the_deadline_is_no_error() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     let recvs = [w.want(1, 8 << 20), w.want(1, 100)];
     let first = w.post(0, 1, 8 << 20);
     w.run_for(MILLISECOND / 2);
@@ -395,7 +423,7 @@ fn a_cut_shorter_than_the_deadline_is_no_error() {
 #[test]
 fn a_message_longer_than_a_link_is_a_chain() {
     let len = (2 << 30) + 12_345;
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         s.config.datagram_bytes = 65_507;
         s.config.burst_bytes = 65_507;
         s.config.recv_buffer_bytes = 64 << 20;
@@ -415,7 +443,7 @@ fn a_message_longer_than_a_link_is_a_chain() {
 
 #[test]
 fn messages_beyond_the_credit_wait_at_their_sender() {
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         s.config.eager_bytes = 4096;
         s.config.eager_credit_bytes = 10_000;
         s.config.unexpected_messages = 8;
@@ -435,7 +463,7 @@ fn messages_beyond_the_credit_wait_at_their_sender() {
 /// in its turn must not wait behind them.
 #[test]
 fn early_requests_do_not_keep_out_the_message_in_its_turn() {
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         s.config.unexpected_bytes = 100_000;
         s.scheme.window_bytes = 1_500;
     });
@@ -452,7 +480,7 @@ fn early_requests_do_not_keep_out_the_message_in_its_turn() {
 /// their turn.
 #[test]
 fn a_receiver_without_a_budget_serves_everybody() {
-    let mut w = world(4, NONE, |s| s.config.unexpected_bytes = 0);
+    let mut w = world(4, NO_FAILURE, |s| s.config.unexpected_bytes = 0);
     let mut lost = 0;
     w.lose(u32::MAX, move |_, h| {
         lost += u32::from(h.kind == PacketKind::Data);
@@ -473,7 +501,7 @@ fn a_receiver_without_a_budget_serves_everybody() {
 
 #[test]
 fn ten_thousand_unexpected_messages_match_in_order() {
-    let mut w = world(2, NONE, |_| {});
+    let mut w = world(2, NO_FAILURE, |_| {});
     let sends: Vec<usize> = (0..10_000).map(|i| w.post(0, 1, i % 90)).collect();
     w.run_until(PATIENCE_NS, |w| w.nodes[1].app.unexpected.len() == 10_000);
     w.settle(PATIENCE_NS);
@@ -490,7 +518,7 @@ fn ten_thousand_unexpected_messages_match_in_order() {
 #[test]
 fn match_complete_waits_for_the_match() {
     for len in [0, 100, 10_000, 1 << 20] {
-        let mut w = world(2, NONE, |_| {});
+        let mut w = world(2, NO_FAILURE, |_| {});
         let out = Outgoing { match_complete: true, ..message(1, len) };
         w.send(0, &out);
         w.run_for(3 * SECOND);
@@ -504,7 +532,7 @@ fn match_complete_waits_for_the_match() {
 #[test]
 fn a_discarded_message_is_a_success_for_its_sender() {
     for len in [100, 10_000, 1 << 20] {
-        let mut w = world(2, NONE, |_| {});
+        let mut w = world(2, NO_FAILURE, |_| {});
         let send = w.post(0, 1, len);
         w.run_for(10 * MILLISECOND);
         w.act(erd_world::sim::Action::Discard(1));
@@ -517,7 +545,7 @@ fn a_discarded_message_is_a_success_for_its_sender() {
 /// A world whose sender sprays over 8 paths round robin and asks for an acknowledgement of every
 /// packet, and in which a path can be killed.
 fn sprayed(dead: &Rc<Cell<u8>>, sent_on: &Rc<Cell<[u64; 8]>>) -> World {
-    let mut w = world(2, NONE, |s| {
+    let mut w = world(2, NO_FAILURE, |s| {
         s.config.paths = 8;
         s.scheme.policy = AckPolicy::PerPacket;
         s.config.burst_bytes = u32::from(s.config.datagram_bytes);

@@ -144,12 +144,17 @@ fn build(layout: &Layout, name: &str, args: &[&str], log: &Path) -> Result<PathB
     let remap =
         |(dir, name): &(PathBuf, String)| format!("--remap-path-prefix={}={name}", dir.display());
     let flags = places(layout, log)?.each_ref().map(remap);
+    // A dependency has C and assembly.
+    let c_flags = places(layout, log)?
+        .each_ref()
+        .map(|(dir, name)| format!("-ffile-prefix-map={}={name}", dir.display()));
     let (host, target) = (deps::host(layout, log)?, layout.own.join(format!("{name}-build")));
     layout
         .cargo(args)
         .args(["--release", "--locked", "--target", &host])
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("CFLAGS", c_flags.join(" "))
         .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
         .run(log)?;

@@ -224,6 +224,9 @@ pub fn may_fail(rules: Rules, cause: Cause) -> bool {
         Cause::PeerUnreachable => OpError::PeerUnreachable,
         Cause::PeerRestarted => OpError::PeerRestarted,
         Cause::PeerClosed => OpError::PeerClosed,
+        Cause::PeerVersion(version) => OpError::PeerVersion(version),
+        Cause::PeerHasNoKey => OpError::PeerHasNoKey,
+        Cause::KeysDiffer => OpError::KeysDiffer,
         _ => return false,
     };
     rules.allow(error)

@@ -56,6 +56,10 @@ struct Run {
 pub fn options(seed: u64) -> Options {
     let mut options = Options::new(seed);
     options.operations = options.operations * 2 / 3;
+    if options.faults.blind {
+        // What guesses the engine drops, whatever the library does.
+        options.faults.hostile = 0.0;
+    }
     for (node, setup) in options.setups.iter_mut().enumerate() {
         let port = setup.config.name.port();
         let ip = match setup.config.name.is_ipv6() {
@@ -95,12 +99,13 @@ pub fn run(o: &Options) -> Report {
     }
 }
 
-fn rules(weather: Weather) -> Rules {
-    let harsh = matches!(weather, Weather::Storm | Weather::Deadly);
+fn rules(o: &Options) -> Rules {
+    let harsh = matches!(o.weather, Weather::Storm | Weather::Deadly);
     Rules {
         timeouts: harsh,
-        restarts: weather == Weather::Deadly,
+        restarts: o.weather == Weather::Deadly,
         closes: harsh,
+        lies: o.faults.hostile > 0.0 && !o.faults.blind,
         ..Rules::default()
     }
 }
@@ -118,14 +123,16 @@ impl Run {
         let mut net = Net::new(names.len(), o.links, Rng::new(o.seed, 1));
         net.faults = o.faults;
         let rng = &mut Rng::new(o.seed, 20);
-        let nodes = o.setups.iter().enumerate().map(|(index, setup)| {
-            Node::new(setup.clone(), plan::manners(rng), index, o.seed, &names)
-        });
+        let nodes = o
+            .keyed_setups()
+            .into_iter()
+            .enumerate()
+            .map(|(index, setup)| Node::new(setup, plan::manners(rng), index, o.seed, &names));
         let mut run = Run {
             now: SECOND,
             nodes: nodes.collect(),
             net,
-            book: Book::new(rules(o.weather), names.len()),
+            book: Book::new(rules(o), names.len()),
             names,
             events: Events::default(),
             icmp: rng.pick(&[0.0, 0.3, 1.0]),

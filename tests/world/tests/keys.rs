@@ -1,0 +1,290 @@
+//! A job with a key (protocol.md §11): what it keeps, whom it keeps out, and what it says to them.
+
+use erd_port::udp::{NetError, Unreachable};
+use erd_rd::keys::Keys;
+use erd_rd::units::{MILLISECOND, SECOND};
+use erd_rd::wire::header::{HEADER_BYTES, Header, KEYED_VERSION, PacketKind, VERSION, seal};
+use erd_rd::wire::setup::VersionNotice;
+use erd_rd::{DropReason, OpError};
+use erd_world::keyed::{self, drops, talk};
+use erd_world::ledger::Rules;
+use erd_world::memory::{Plan, What, Wrong};
+use erd_world::net::{Datagram, Fate};
+use erd_world::nonces::WatchedKeys;
+use erd_world::pattern;
+use erd_world::script::{ANY_FAILURE, NO_FAILURE, PATIENCE_NS, world};
+use erd_world::sim::{Action, World};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+fn request(to: usize, what: What, len_bytes: u64) -> Plan {
+    let (at, stretches, wrong) = (0, 1, Wrong::No);
+    Plan { to, what, len_bytes, at, stretches, wrong, fence: false, data: false }
+}
+
+#[test]
+fn everything_arrives_and_nothing_is_repaired() {
+    for hides in [false, true] {
+        let (mut w, keys) = keyed::pair(hides, 22);
+        talk(&mut w, &[0, 1, 100, 1400, 5_000, 60_000, 1 << 20]);
+        for len_bytes in [8, 1_000, 300_000] {
+            w.rma(0, &request(1, What::Write, len_bytes));
+            w.rma(1, &request(0, What::Read, len_bytes));
+        }
+        w.settle(PATIENCE_NS);
+        w.ledger.judge_end();
+        assert!(keys.packets() > 1000 && keys.secrets() == 2, "{keys:?}");
+        for stats in w.all_stats() {
+            assert_eq!((stats.rtx_nack, stats.rtx_probe), (0, 0));
+            assert_eq!(stats.drops.iter().sum::<u64>(), 0, "{stats:?}");
+        }
+    }
+}
+
+/// Whether a datagram of a message of 1 MiB shows a part of it.
+fn shows(hides: bool) -> bool {
+    let (mut w, _) = keyed::pair(hides, 22);
+    let shown = Rc::new(Cell::new(false));
+    let seen = Rc::clone(&shown);
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        let mut part = [0; 32];
+        pattern::fill(0, u64::from(h.s_offset) + 64, &mut part);
+        seen.set(seen.get() || datagram.bytes.windows(32).any(|window| window == part));
+        Fate::Pass
+    }));
+    w.want(1, 1 << 20);
+    w.post(0, 1, 1 << 20);
+    w.settle(PATIENCE_NS);
+    shown.get()
+}
+
+#[test]
+fn payload_can_be_read_on_the_wire_only_where_that_was_chosen() {
+    assert_eq!((shows(false), shows(true)), (true, false));
+}
+
+/// One side's wish binds both.
+#[test]
+fn payload_is_hidden_if_either_side_wants_that() {
+    for hider in [0, 1] {
+        let mut node = 0;
+        let mut w = world(2, NO_FAILURE, |s| {
+            s.config.keys = Some(Arc::new(WatchedKeys::new(1, node == hider, 22)));
+            node += 1;
+        });
+        let shown = Rc::new(Cell::new(0));
+        let seen = Rc::clone(&shown);
+        w.net.filter = Some(Box::new(move |datagram, h| {
+            let mut part = [0; 32];
+            pattern::fill(0, u64::from(h.s_offset) + 64, &mut part);
+            let shows = datagram.bytes.windows(32).any(|window| window == part);
+            seen.set(seen.get() + u32::from(shows));
+            Fate::Pass
+        }));
+        w.want(1, 1 << 18);
+        w.post(0, 1, 1 << 18);
+        w.settle(PATIENCE_NS);
+        assert_eq!(shown.get(), 0);
+    }
+}
+
+/// The errors of a send from each of two nodes with these keys to the other.
+fn errors(keys: [Option<u8>; 2]) -> [Option<Result<(), OpError>>; 2] {
+    let mut keys = keys.into_iter();
+    let mut w = world(2, Rules { forged: true, ..NO_FAILURE }, |s| {
+        let key = keys.next().expect("two nodes");
+        s.config.keys = key.map(|byte| Arc::new(WatchedKeys::new(byte, true, 22)) as Arc<dyn Keys>);
+    });
+    w.want(1, 100);
+    w.want(0, 100);
+    let sends = [w.post(0, 1, 100), w.post(1, 0, 100)];
+    w.run_for(900 * MILLISECOND);
+    let has_key = |w: &World, node: usize| w.nodes[node].setup.config.keys.is_some();
+    for (node, send) in sends.into_iter().enumerate() {
+        assert!(!has_key(&w, node) || w.outcome(send).is_none(), "nobody proves such an answer");
+    }
+    w.settle(PATIENCE_NS);
+    assert!(w.all_stats().iter().all(|stats| stats.sessions_opened == 0));
+    assert!(drops(&w, DropReason::OtherKey) + drops(&w, DropReason::Version) > 0);
+    sends.map(|send| w.outcome(send))
+}
+
+#[test]
+fn who_has_another_key_or_none_is_a_stranger_and_both_hear_why() {
+    let both = |error| [Some(Err(error)); 2];
+    assert_eq!(errors([Some(1), Some(2)]), both(OpError::KeysDiffer));
+    let [keyed, open] = errors([Some(1), None]);
+    assert_eq!(keyed, Some(Err(OpError::PeerHasNoKey)));
+    assert_eq!(open, Some(Err(OpError::PeerVersion(KEYED_VERSION))));
+}
+
+/// A notice that nobody can prove, to whoever sent this hello.
+fn notice(hello: &Datagram, spoken: u8) -> Datagram {
+    let session = hello.bytes[HEADER_BYTES + 4..][..8].try_into().map(u64::from_be_bytes).unwrap();
+    let mut bytes = Vec::new();
+    Header { s_len: 8, ..Header::new(PacketKind::Version, session) }.emit(&mut bytes);
+    VersionNotice { spoken, refused: KEYED_VERSION }.emit(&mut bytes);
+    seal(&mut bytes, 0, crc32c::crc32c_append);
+    Datagram { from: hello.to, to: hello.from, bytes, ..hello.clone() }
+}
+
+/// A lie ends no set-up, and delays none.
+#[test]
+fn a_notice_that_nobody_can_prove_does_not_end_a_set_up() {
+    for spoken in [VERSION, KEYED_VERSION, 7] {
+        let (mut w, _) = keyed::pair(true, 22);
+        let hello = Rc::new(RefCell::new(None));
+        let seen = Rc::clone(&hello);
+        w.net.filter = Some(Box::new(move |datagram, h| {
+            if h.kind == PacketKind::Hello && seen.borrow().is_none() {
+                seen.replace(Some(datagram.clone()));
+            }
+            Fate::Pass
+        }));
+        w.want(1, 100);
+        let send = w.post(0, 1, 100);
+        w.run_until(MILLISECOND, |_| hello.borrow().is_some());
+        let lie = notice(&hello.take().expect("a hello went out"), spoken);
+        w.inject(lie);
+        w.settle(PATIENCE_NS);
+        assert_eq!(w.outcome(send), Some(Ok(())));
+        assert_eq!(w.stats(0).drops.iter().sum::<u64>(), 0, "the notice was heard");
+        assert!(w.all_stats().iter().all(|stats| stats.sessions_opened == 1));
+    }
+}
+
+/// ICMP cannot be proven: a peer that is cut off for a while is not gone.
+#[test]
+fn icmp_errors_end_no_session() {
+    let (mut w, _) = keyed::pair(true, 22);
+    talk(&mut w, &[100]);
+    let name = w.nodes[1].name;
+    w.want(1, 100_000);
+    let send = w.post(0, 1, 100_000);
+    w.net.cut = Some((1, w.now + 500 * MILLISECOND));
+    for _ in 0..40 {
+        w.run_for(10 * MILLISECOND);
+        w.nodes[0].hear(name, NetError::Unreachable(Unreachable::Port));
+    }
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.outcome(send), Some(Ok(())));
+}
+
+/// What a key seals is of its own version, so that nobody takes it for another's.
+#[test]
+fn every_datagram_is_of_the_version_with_a_key() {
+    let (mut w, _) = keyed::pair(true, 22);
+    let others = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&others);
+    w.net.filter = Some(Box::new(move |datagram, _| {
+        let version = datagram.bytes[0] >> 4 & 7;
+        seen.set(seen.get() + u32::from(version != KEYED_VERSION));
+        Fate::Pass
+    }));
+    w.net.faults.loss = 0.1;
+    talk(&mut w, &[0, 100, 5_000, 300_000]);
+    w.close(0);
+    w.run_for(SECOND);
+    assert_eq!(others.get(), 0);
+}
+
+#[test]
+fn secrets_change_and_no_counter_serves_twice() {
+    for hides in [false, true] {
+        let (mut w, keys) = keyed::pair(hides, 10);
+        w.net.faults.loss = 0.02;
+        w.net.links.jitter_ns = 50_000;
+        talk(&mut w, &[4 << 20, 1 << 20]);
+        w.ledger.judge_end();
+        let phases = keys.packets() / 1024;
+        assert!(phases > 6 && keys.secrets() >= phases, "{keys:?}");
+    }
+}
+
+#[test]
+fn a_replay_is_known_by_its_counter() {
+    keyed::replays();
+}
+
+/// Forgeries that a plain test run tries; `FORGERIES` sets another number.
+const FORGERIES: u64 = 100_000;
+
+#[test]
+fn every_forgery_is_dropped_and_counted() {
+    let count =
+        std::env::var("FORGERIES").map_or(FORGERIES, |text| text.parse().expect("a number"));
+    [false, true].into_iter().for_each(|hides| keyed::forgeries(hides, count / 2));
+}
+
+/// Whatever an adversary makes of what it sees, nothing of it is taken: it can make neither side begin a session, end
+/// one, or complete anything.
+#[test]
+fn nothing_of_an_adversary_is_taken() {
+    for hides in [false, true] {
+        let (mut w, _) = keyed::pair(hides, 22);
+        w.net.faults.hostile = 0.7;
+        w.net.faults.duplicate_delay_ns = 20 * MILLISECOND;
+        for _ in 0..5 {
+            talk(&mut w, &[0, 10, 2_000, 100_000]);
+            w.run_for(700 * MILLISECOND);
+        }
+        w.calm();
+        w.run_for(700 * MILLISECOND);
+        w.ledger.judge_end();
+        let forged = w.net.counts.forged;
+        assert!(forged > 1_000, "{forged}");
+        for stats in w.all_stats() {
+            assert_eq!((stats.sessions_opened, stats.sessions_failed), (1, 0));
+        }
+    }
+}
+
+/// A new process at a peer's address cannot read what was sent to the one before, and tells so.
+#[test]
+fn a_restarted_process_is_found_by_its_reset() {
+    for hides in [false, true] {
+        let keys = Arc::new(WatchedKeys::new(1, hides, 22));
+        let mut w = world(2, ANY_FAILURE, |s| s.config.keys = Some(keys.clone()));
+        talk(&mut w, &[100]);
+        w.act(Action::Kill(1));
+        w.act(Action::Restart(1));
+        let lost = w.post(0, 1, 100_000);
+        let found = w.run_until(500 * MILLISECOND, |w| w.outcome(lost).is_some());
+        assert!(found, "before the deadline");
+        assert_eq!(w.outcome(lost), Some(Err(OpError::PeerRestarted)));
+        assert!(w.stats(1).tx_resets > 0);
+        w.drain(1);
+        let after = w.post(0, 1, 100);
+        w.settle(PATIENCE_NS);
+        assert_eq!(w.outcome(after), Some(Ok(())));
+    }
+}
+
+/// A packet of the set-up that is sent on to another member of the job proves nothing there, and its answer nothing at
+/// the asker's.
+#[test]
+fn a_question_to_one_process_is_none_to_another() {
+    let keys = Arc::new(WatchedKeys::new(1, true, 22));
+    let mut w = world(3, NO_FAILURE, |s| s.config.keys = Some(keys.clone()));
+    let hellos = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&hellos);
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        if h.kind == PacketKind::Hello {
+            seen.borrow_mut().push(datagram.clone());
+        }
+        Fate::Pass
+    }));
+    talk(&mut w, &[100]);
+    let hellos = hellos.take();
+    assert!(hellos.len() >= 2);
+    for mut hello in hellos {
+        hello.to = 2;
+        w.inject(hello);
+    }
+    w.run_for(10 * MILLISECOND);
+    let stats = w.stats(2);
+    assert_eq!(stats.drops[DropReason::Forged as usize], stats.drops.iter().sum::<u64>());
+    assert_eq!((stats.tx_challenges, stats.sessions_opened), (0, 0));
+    assert!(stats.drops[DropReason::Forged as usize] >= 2);
+}
