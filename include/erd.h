@@ -64,6 +64,8 @@ struct erd_context_attr {
     const struct erd_setting *settings;  /* They come before those of the environment. */
     uint32_t num_settings;
     uint32_t paths;                      /* 1 to 256; 0 for the environment's. */
+    uint32_t key_size;                   /* 32 with a key, else 0. */
+    const uint8_t *key;                  /* The key of the job; NULL for the environment's. */
 };
 
 const char *erd_version(void);

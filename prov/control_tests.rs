@@ -479,7 +479,8 @@ fn an_authorization_key_is_refused_where_it_would_not_count() {
     unsafe {
         let (domain_attr, ep_attr) = ((*info).domain_attr, (*info).ep_attr);
         let mut key = [1_u8; 32];
-        for (at, size) in [(null_mut(), 32), (key.as_mut_ptr(), 31), (null_mut(), usize::MAX)] {
+        let at = key.as_mut_ptr();
+        for (at, size) in [(null_mut(), 32), (at, 31), (at, FI_AV_AUTH_KEY)] {
             ((*domain_attr).auth_key, (*domain_attr).auth_key_size) = (at, size);
             let opened = ((*(*fabric).ops).domain)(fabric, info, &raw mut none, null_mut());
             assert_eq!(opened, -FI_EINVAL, "{size} bytes");

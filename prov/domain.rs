@@ -34,7 +34,7 @@ pub struct DomainFid {
     /// The domain.
     pub domain: Arc<Domain>,
     /// Capabilities granted: those of `fi_info` and those of its domain attributes.
-    caps: u64,
+    pub(crate) caps: u64,
     /// The event queue bound to it.
     eq: Mutex<Option<BoundEq>>,
     fabric: Arc<FabricInner>,
@@ -166,8 +166,9 @@ pub unsafe fn open(
         return -FI_EINVAL;
     };
     // SAFETY: the attributes are as `fi_domain(3)` says.
-    let key = unsafe { auth_key::of_domain("fi_domain", &request.attr) };
-    let settings = match key.and_then(crate::entry::settings_with) {
+    let keys = unsafe { auth_key::of_domain(&request.attr) };
+    let keys = keys.map_err(|bad| bad.refuse("fi_domain: domain_attr->auth_key"));
+    let settings = match keys.and_then(crate::entry::settings_with) {
         Ok(settings) => settings,
         Err(errno) => return -errno,
     };

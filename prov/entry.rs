@@ -2,7 +2,7 @@
 
 use crate::parameters;
 use erd_core::mistakes;
-use erd_core::settings::{JobKey, Settings};
+use erd_core::settings::{KeySource, Settings};
 use erd_ffi::fi::{FI_EINVAL, NEWEST_API, Provider, fi_context, fi_info, fi_provider, fi_version};
 use erd_ffi::guard::guarded;
 use erd_ffi::{host, log};
@@ -64,16 +64,15 @@ pub fn settings() -> Result<Settings, c_int> {
     }
 }
 
-/// The settings, with a key that the application gave: it goes before `FI_ERD_KEY_FILE`.
+/// The settings, with the keys that the application chose: they go before `FI_ERD_KEY_FILE`.
 ///
 /// # Errors
-/// As [`settings`], or if they ask for verbs alone.
-pub fn settings_with(key: Option<JobKey>) -> Result<Settings, c_int> {
+/// As [`settings`].
+pub fn settings_with(keys: KeySource) -> Result<Settings, c_int> {
     let settings = settings()?;
-    let Some(key) = key else { return Ok(settings) };
-    settings.with_key(key).ok_or_else(|| {
-        tracing::warn!("domain_attr->auth_key: FI_ERD_PORT must not be verbs with a key");
-        FI_EINVAL
+    Ok(match keys {
+        KeySource::None => settings,
+        keys => settings.with_keys(keys),
     })
 }
 

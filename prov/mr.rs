@@ -1,20 +1,23 @@
 //! `fid_mr`: registered memory (`fi_mr(3)`).
 
 use crate::auth_key;
+use crate::av::AvFid;
 use crate::domain::DomainFid;
 use crate::errno;
 use crate::object::{self, Class};
 use erd_core::counter::Counter;
 use erd_core::flags::Flags;
-use erd_core::region::Piece;
+use erd_core::region::{Audience, Piece};
 use erd_core::registration::{MR_IOV_LIMIT, Registration, Wanted};
+use erd_core::settings::KeySource;
 use erd_core::uses::Users;
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{
-    FI_AUTH_KEY, FI_CLASS_EP, FI_CLASS_MR, FI_CLASS_RX_CTX, FI_CLASS_SEP, FI_EBADFLAGS, FI_EINVAL,
-    FI_EKEYREJECTED, FI_ENABLE, FI_ENOSYS, FI_ETOOSMALL, FI_GET_RAW_MR, FI_HMEM_SYSTEM,
-    FI_KEY_NOTAVAIL, FI_MR_DMABUF, FI_REFRESH, FI_REMOTE_READ, FI_REMOTE_WRITE, NOSYS_FID,
-    NOSYS_MR, fi_mr_attr, fi_mr_map_raw, fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
+    FI_ADDR_UNSPEC, FI_AUTH_KEY, FI_CLASS_EP, FI_CLASS_MR, FI_CLASS_RX_CTX, FI_CLASS_SEP,
+    FI_DIRECTED_RECV, FI_EBADFLAGS, FI_EINVAL, FI_EKEYREJECTED, FI_ENABLE, FI_ENOSYS, FI_ETOOSMALL,
+    FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_KEY_NOTAVAIL, FI_MR_DMABUF, FI_REFRESH, FI_REMOTE_READ,
+    FI_REMOTE_WRITE, NOSYS_FID, NOSYS_MR, fi_mr_attr, fi_mr_auth_key, fi_mr_map_raw,
+    fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr,
 };
 use erd_ffi::guard::guarded;
 use erd_port::PinId;
@@ -94,12 +97,95 @@ unsafe fn pieces(iov: *const iovec, count: usize) -> Option<Vec<Piece>> {
     Some(iov.iter().map(piece).collect())
 }
 
+/// The peers that may reach memory registered without a key.
+///
+/// # Errors
+/// `FI_EINVAL` in a domain that leaves keys to address vectors.
+///
+/// # Safety
+/// `domain` is an open object.
+unsafe fn audience_without_key(domain: *mut fid, call: &str) -> Result<Audience, c_int> {
+    // SAFETY: the caller's promise.
+    let state = unsafe { object::from_fid::<DomainFid>(domain) }.ok_or(FI_EINVAL)?;
+    if state.settings.keys == KeySource::Vectors {
+        tracing::warn!("{call}: a domain with FI_AV_AUTH_KEY has fi_mr_regattr alone");
+        return Err(FI_EINVAL);
+    }
+    Ok(state.settings.keys.audience())
+}
+
+/// The peers that may reach memory registered with these attributes.
+///
+/// # Errors
+/// `FI_EINVAL` if the attributes' key is not valid.
+///
+/// # Safety
+/// The key is as `fi_mr(3)` says.
+unsafe fn audience(domain: &DomainFid, attr: &fi_mr_attr, flags: u64) -> Result<Audience, c_int> {
+    let is_key = flags & FI_AUTH_KEY != 0;
+    match &domain.settings.keys {
+        KeySource::Vectors => {}
+        own => {
+            if is_key {
+                tracing::warn!("fi_mr_regattr: FI_AUTH_KEY is for domains with FI_AV_AUTH_KEY");
+                return Err(FI_EINVAL);
+            }
+            if attr.auth_key_size == 0 {
+                return Ok(own.audience());
+            }
+            let place = "fi_mr_regattr: attr->auth_key";
+            // SAFETY: the caller's promise.
+            let key = unsafe { auth_key::read(attr.auth_key.cast(), attr.auth_key_size) };
+            let key = key.map_err(|bad| bad.refuse(place))?;
+            if *own == KeySource::None {
+                tracing::info!("{place}: endpoints with this key alone reach the memory");
+            }
+            return Ok(Audience::Keys(vec![key.id()]));
+        }
+    }
+    if attr.auth_key_size != size_of::<fi_mr_auth_key>() || attr.auth_key.is_null() {
+        tracing::warn!(
+            size_bytes = attr.auth_key_size,
+            "fi_mr_regattr: attr->auth_key must be a struct fi_mr_auth_key with FI_AV_AUTH_KEY"
+        );
+        return Err(FI_EINVAL);
+    }
+    // SAFETY: the caller's structure, wherever it lies, and the open AV that it names.
+    let (av, name) = unsafe {
+        let fi_mr_auth_key { av, src_addr } =
+            attr.auth_key.cast::<fi_mr_auth_key>().read_unaligned();
+        (object::from_fid::<AvFid>(av.cast()), src_addr)
+    };
+    let av = av.ok_or(FI_EINVAL)?;
+    let is_directed = domain.caps & FI_DIRECTED_RECV != 0;
+    if is_key && !is_directed {
+        tracing::warn!("fi_mr_regattr: FI_AUTH_KEY needs a domain with FI_DIRECTED_RECV");
+        return Err(FI_EINVAL);
+    }
+    let audience = match name {
+        FI_ADDR_UNSPEC => Some(Audience::Keys(av.key_ids())),
+        _ if !is_directed => Some(Audience::Keys(av.key_ids())),
+        name if is_key => av.key_id(name).map(|id| Audience::Keys(vec![id])),
+        name => av.one(name).and_then(|(addr, key)| Some(Audience::One(addr, key?))),
+    };
+    audience.ok_or_else(|| {
+        tracing::warn!(name, is_key, "fi_mr_regattr: src_addr has no place in the address vector");
+        FI_EINVAL
+    })
+}
+
 /// Registers memory.
 ///
 /// # Safety
 /// `domain` is an open object; `attr.mr_iov` is NULL or has `attr.iov_count` elements; `mr` is
 /// writable.
-unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mut fid_mr) -> c_int {
+unsafe fn register(
+    domain: *mut fid,
+    attr: &fi_mr_attr,
+    flags: u64,
+    audience: Audience,
+    mr: *mut *mut fid_mr,
+) -> c_int {
     if flags & FI_MR_DMABUF != 0 || attr.iface != FI_HMEM_SYSTEM {
         tracing::info!(iface = attr.iface, "fi_mr_reg: only memory of the host can be registered");
         return -FI_ENOSYS;
@@ -112,7 +198,7 @@ unsafe fn register(domain: *mut fid, attr: &fi_mr_attr, flags: u64, mr: *mut *mu
         return -FI_EINVAL;
     };
     let access = Flags::from_bits_retain(attr.access);
-    let wanted = Wanted { pieces, access, key: attr.requested_key };
+    let wanted = Wanted { pieces, access, key: attr.requested_key, audience };
     let inner = match Registration::register(&domain.domain, wanted) {
         Ok(inner) => inner,
         Err(error) => {
@@ -165,7 +251,12 @@ guarded! {
             ..fi_mr_attr::ZERO
         };
         // SAFETY: libfabric calls with our open domain; the array is our own.
-        unsafe { register(domain, &attr, flags, mr) }
+        unsafe {
+            match audience_without_key(domain, "fi_mr_reg") {
+                Ok(audience) => register(domain, &attr, flags, audience, mr),
+                Err(errno) => -errno,
+            }
+        }
     }
 
     unsafe extern "C" fn mr_regv(
@@ -189,7 +280,12 @@ guarded! {
             ..fi_mr_attr::ZERO
         };
         // SAFETY: libfabric calls with our open domain and an array as fi_mr(3) says.
-        unsafe { register(domain, &attr, flags, mr) }
+        unsafe {
+            match audience_without_key(domain, "fi_mr_regv") {
+                Ok(audience) => register(domain, &attr, flags, audience, mr),
+                Err(errno) => -errno,
+            }
+        }
     }
 
     unsafe extern "C" fn mr_regattr(
@@ -207,15 +303,13 @@ guarded! {
         }
         // SAFETY: the caller's attributes, read as far as its API version reaches.
         let attr = unsafe { compat::read(attr, state.api_version()) };
-        if let Err(errno) = auth_key::refuse("fi_mr_regattr: attr", attr.auth_key_size) {
-            return -errno;
+        // SAFETY: a key, an address vector and an array as fi_mr(3) says.
+        unsafe {
+            match audience(state, &attr, flags) {
+                Ok(audience) => register(domain, &attr, flags, audience, mr),
+                Err(errno) => -errno,
+            }
         }
-        if flags & FI_AUTH_KEY != 0 {
-            tracing::info!("fi_mr_regattr: FI_AUTH_KEY: erd has no authorization keys");
-            return -FI_EINVAL;
-        }
-        // SAFETY: an array as fi_mr(3) says.
-        unsafe { register(domain, &attr, flags, mr) }
     }
 
     unsafe extern "C" fn mr_bind(mr: *mut fid, other: *mut fid, flags: u64) -> c_int {

@@ -7,7 +7,7 @@
 
 use crate::av::AvFid;
 use crate::domain::DomainFid;
-use crate::ep::{EpFid, config_of, context_object, refuse_key};
+use crate::ep::{EpFid, config_of, context_object, key_of};
 use crate::errno;
 use crate::object::{self, Class};
 use erd_core::av::RX_CONTEXTS_MAX;
@@ -63,17 +63,17 @@ unsafe impl Class for SepInner {
 /// Engines on ports in a row, from the port of `at` on; from any if that is 0.
 fn engines(
     domain: &Arc<Domain>,
-    config: EpConfig,
+    config: &EpConfig,
     at: SocketAddr,
     count: usize,
 ) -> Result<Vec<Arc<Endpoint>>, Error> {
-    let first = Endpoint::new(domain, &domain.regions, config, at)?;
+    let first = Endpoint::new(domain, &domain.regions, config.clone(), at)?;
     let port = first.name().map_or(0, |name| name.port());
     let mut all = vec![first];
     for nth in 1..count {
         let next = u16::try_from(nth).ok().and_then(|nth| port.checked_add(nth));
         let at = SocketAddr::new(at.ip(), next.ok_or(IN_USE)?);
-        all.push(Endpoint::new(domain, &domain.regions, config, at)?);
+        all.push(Endpoint::new(domain, &domain.regions, config.clone(), at)?);
     }
     Ok(all)
 }
@@ -96,12 +96,13 @@ pub unsafe fn open(
         let info = &*info;
         let counts = info.ep_attr.as_ref().map(|ep| (ep.tx_ctx_cnt, ep.rx_ctx_cnt));
         let source = sockaddr::read(info.src_addr, info.src_addrlen);
-        let key = refuse_key(info, domain);
+        let key = key_of(info, domain);
         (config_of(info, domain), source, counts.unwrap_or((1, 1)), key)
     };
-    if let Err(errno) = key {
-        return -errno;
-    }
+    let key = match key {
+        Ok(key) => key,
+        Err(errno) => return -errno,
+    };
     let (tx_contexts, rx_contexts) = (counts.0.max(1), counts.1.max(1));
     let (Ok(source), true, true) =
         (source, tx_contexts <= TX_CONTEXTS_MAX, rx_contexts <= RX_CONTEXTS_MAX)
@@ -113,12 +114,12 @@ pub unsafe fn open(
         );
         return -FI_EINVAL;
     };
-    let config = config.scalable(tx_contexts);
+    let config = EpConfig { key, ..config.scalable(tx_contexts) };
     let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
     let tries = if at.port() == 0 { PORT_TRIES } else { 1 };
     let mut opened = Err(IN_USE);
     for _ in 0..tries {
-        opened = engines(&domain.domain, config, at, rx_contexts);
+        opened = engines(&domain.domain, &config, at, rx_contexts);
         if opened.as_ref().err() != Some(&IN_USE) {
             break;
         }

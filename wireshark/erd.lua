@@ -279,6 +279,8 @@ local function port_datagram(tree, buf)
     tree:add(f.port_cookie, buf(72, 4))
     add_name(tree, buf(76, NAME_BYTES))
     tree:add(f.checksum, buf(100, 4))
+    -- With a key, §11.10.
+    if buf:len() > PORT_BYTES then fields(tree, buf, PORT_BYTES, { { "key_id", 8 }, { "proof", 16 } }) end
     return PORT_KINDS[buf(1, 1):uint()] or "?"
 end
 
@@ -304,9 +306,14 @@ local function body(tree, buf, kind)
         return fields(tree, buf, HEADER_BYTES, { { "cookie", 8 }, { "epoch", 8 } }) and ""
     end
     if kind == 2 or kind == 7 then
+        local at = HEADER_BYTES + 8 + NAME_BYTES
         tree:add(f.asker, buf(HEADER_BYTES, 8))
         add_name(tree, buf(HEADER_BYTES + 8, NAME_BYTES))
-        if kind == 7 then state(tree, buf, HEADER_BYTES + 8 + NAME_BYTES) end
+        if math.floor(first / 16) % 8 == KEYED_VERSION then
+            tree:add(f.key_id, buf(at, 8))
+            at = at + 8
+        end
+        if kind == 7 then state(tree, buf, at) end
         return ""
     end
     if kind == 9 then
@@ -521,8 +528,7 @@ local function opened(buf)
     local known = parts[reader] and parts[peers[reader]]
     if not known then return nil end
     local packet = raw:sub(1, -TRAILER_BYTES - 1)
-    local kind = raw:byte(1) % 16
-    if kind == 2 or kind == 7 or not (known.hides or parts[reader].hides) then return buf(0, #packet):tvb() end
+    if not (known.hides or parts[reader].hides) then return buf(0, #packet):tvb() end
     local key = job_key()
     if not key then return nil end
     local counter = raw:sub(-TRAILER_BYTES, -TRAILER_BYTES + 7)
@@ -543,7 +549,8 @@ local function keyed_body(tree, buf, kind)
         return body(tree, kind == 3 and buf or buf(0, at):tvb(), kind)
     end
     fields(tree, buf, at, { { "counter", 8 }, { "proof", 16 } })
-    local inside = opened(buf)
+    -- A probe and a goodbye are never hidden.
+    local inside = (kind == 2 or kind == 7) and buf(0, at):tvb() or opened(buf)
     if inside then return body(tree, inside, kind) end
     tree:add(f.hidden, buf(HEADER_BYTES, at - HEADER_BYTES))
     return "hidden"
@@ -575,7 +582,8 @@ local function length(buf, slack)
     local version = math.floor(first / 16) % 8
     if version ~= VERSION and version ~= KEYED_VERSION and kind ~= 9 then return false end
     if kind == 15 then
-        return buf:len() == PORT_BYTES and not long and PORT_KINDS[flags] ~= nil and PORT_BYTES
+        local told = PORT_BYTES + (version == KEYED_VERSION and TRAILER_BYTES or 0)
+        return buf:len() == told and not long and PORT_KINDS[flags] ~= nil and told
     end
     if KINDS[kind] == nil or flags > 127 or (long and kind ~= 0) then return false end
     local eager = math.floor(flags / 4) % 2 == 1

@@ -8,6 +8,7 @@
 
 use crate::settings::PeerRule;
 use erd_rd::PeerId;
+use erd_rd::keys::KeyId;
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +16,8 @@ use std::sync::{Arc, Weak};
 
 /// Part of an address vector that this rule reads.
 pub trait Names: Send + Sync {
-    /// True if `addr` is there.
-    fn has(&self, addr: SocketAddr) -> bool;
+    /// True if `name` is there, with this key where addresses have keys of their own.
+    fn has(&self, name: SocketAddr, key: Option<KeyId>) -> bool;
 
     /// True if some address there is of this host.
     fn has_host(&self, host: IpAddr) -> bool;
@@ -53,14 +54,14 @@ impl Admission {
     }
 
     /// Whether the endpoint that has proven to receive at `name` may use keys of the application.
-    pub(crate) fn admits(&self, name: SocketAddr) -> bool {
-        self.fits(self.keys, name)
+    pub(crate) fn admits(&self, name: SocketAddr, key: Option<KeyId>) -> bool {
+        self.fits(self.keys, name, key)
     }
 
-    fn fits(&self, rule: PeerRule, name: SocketAddr) -> bool {
+    fn fits(&self, rule: PeerRule, name: SocketAddr, key: Option<KeyId>) -> bool {
         let knows = |av: Arc<dyn Names>| match rule {
             PeerRule::Any => true,
-            PeerRule::Names => av.has(name),
+            PeerRule::Names => av.has(name, key),
             PeerRule::Hosts => av.has_host(name.ip()),
         };
         rule == PeerRule::Any || self.avs.lock().iter().filter_map(Weak::upgrade).any(knows)
@@ -81,21 +82,26 @@ impl Admitted {
         Admitted { admission: Arc::clone(admission), peers: Vec::new() }
     }
 
-    /// Whether the endpoint called `name` may open a session.
-    pub(crate) fn may_open(&self, name: SocketAddr) -> bool {
-        self.admission.fits(self.admission.sessions, name)
+    /// Whether the endpoint called `name` may open a session, under this key.
+    pub(crate) fn may_open(&self, name: SocketAddr, key: Option<KeyId>) -> bool {
+        self.admission.fits(self.admission.sessions, name, key)
     }
 
     /// See [`Admission::admits`]. Peers admitted before stay admitted when other processes take their addresses out of
     /// a shared address vector.
-    pub(crate) fn admits(&mut self, peer: PeerId, name: SocketAddr) -> bool {
+    pub(crate) fn admits(
+        &mut self,
+        peer: PeerId,
+        name: SocketAddr,
+        key: impl FnOnce() -> Option<KeyId>,
+    ) -> bool {
         let shrunk = self.admission.shrunk.load(Ordering::Acquire);
         let index = peer.index as usize;
         let admitted = Some((peer.generation, shrunk));
         if self.peers.get(index).is_some_and(|known| *known == admitted) {
             return true;
         }
-        let admits = self.admission.admits(name);
+        let admits = self.admission.admits(name, key());
         if admits {
             if index >= self.peers.len() {
                 self.peers.resize(index + 1, None);

@@ -45,6 +45,9 @@ pub enum Error {
     /// The message is longer than the endpoint takes.
     #[error("the message is too long")]
     TooLong,
+    /// Something needs the object.
+    #[error("something needs it")]
+    Busy,
     /// Another has the key.
     #[error("another has the key")]
     NoKey,

@@ -53,6 +53,8 @@ bitflags! {
         const MATCH_COMPLETE = 1 << 31;
         /// The receive is another provider's.
         const PEER = 1 << 43;
+        /// The source is a key.
+        const AUTH_KEY = 1 << 57;
         /// Drops the message that was found or claimed.
         const DISCARD = 1 << 58;
         /// Keeps the message that was found for a later receive, or receives it.

@@ -1,8 +1,10 @@
 //! The table of registered memory by key.
 
-use crate::region::Region;
+use crate::region::{Audience, Region};
+use erd_rd::keys::KeyId;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The key of a registration that has none.
@@ -36,8 +38,8 @@ pub struct KeyTerms {
 pub struct KeyTable {
     terms: KeyTerms,
     regions: Mutex<HashMap<u64, Arc<Region>>>,
-    /// The last [`GONE_MAX`] removed keys: peers may still use them.
-    gone: Mutex<VecDeque<u64>>,
+    /// The last [`GONE_MAX`] removed keys, with those who had them: they may still use them.
+    gone: Mutex<VecDeque<(u64, Audience)>>,
 }
 
 impl KeyTable {
@@ -84,16 +86,17 @@ impl KeyTable {
 
     /// Removes a key; the endpoint refuses peers that use it from now on.
     pub fn remove(&self, key: u64) {
-        self.regions.lock().remove(&key);
+        let Some(region) = self.regions.lock().remove(&key) else { return };
         let mut gone = self.gone.lock();
         gone.truncate(GONE_MAX - 1);
-        gone.push_front(key);
+        gone.push_front((key, region.audience().clone()));
     }
 
-    /// Whether a key is valid, or was removed lately.
+    /// Whether a key is valid for the peer of this name and key of a job, or was until lately.
     #[must_use]
-    pub(crate) fn stood(&self, key: u64) -> bool {
-        self.regions.lock().contains_key(&key) || self.gone.lock().contains(&key)
+    pub(crate) fn stood(&self, key: u64, (name, job): (SocketAddr, Option<KeyId>)) -> bool {
+        self.find(key).is_some_and(|region| region.is_for(name, job))
+            || self.gone.lock().iter().any(|(gone, had)| *gone == key && had.has(name, job))
     }
 }
 
@@ -125,8 +128,30 @@ mod tests {
         assert_eq!(table.insert(region(), 7), Err(NoKey::Taken));
         assert_eq!(table.insert(region(), u64::MAX), Err(NoKey::Taken));
         table.remove(7);
-        assert!(table.stood(7) && !table.stood(8));
+        let anyone = ("192.0.2.1:7000".parse().expect("address"), None);
+        assert!(table.stood(7, anyone) && !table.stood(8, anyone));
         assert_eq!(table.insert(region(), 7), Ok(7));
+    }
+
+    #[test]
+    fn a_key_stood_only_for_those_who_had_it() {
+        let table = KeyTable::new(KeyTerms::default());
+        let limited = |to| {
+            let pieces = vec![Piece { start: 4096, len_bytes: 10 }];
+            Arc::new(Region::new(pieces, Flags::REMOTE_READ, false).only_for(to))
+        };
+        let name = "192.0.2.1:7000".parse().expect("address");
+        let (ours, theirs) = ((name, Some([1; 8])), (name, Some([2; 8])));
+        let elsewhere = ("192.0.2.2:7000".parse().expect("address"), Some([1; 8]));
+        assert_eq!(table.insert(limited(Audience::Keys(vec![[1; 8]])), 7), Ok(7));
+        assert_eq!(table.insert(limited(Audience::One(name, [1; 8])), 8), Ok(8));
+        for round in 0..2 {
+            assert!(table.stood(7, ours) && table.stood(8, ours), "{round}");
+            assert!(table.stood(7, elsewhere) && !table.stood(8, elsewhere), "{round}");
+            assert!(!table.stood(7, theirs) && !table.stood(8, theirs), "{round}");
+            table.remove(7);
+            table.remove(8);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod error;
 pub mod flags;
 pub mod foreign;
 pub mod held;
+pub mod key_file;
 pub mod keys;
 pub mod look;
 pub mod mistakes;

@@ -1,10 +1,11 @@
 //! The effective configuration of a domain on an interface, for opening it and for queries beforehand.
 
 use crate::scheme::SchemeChoice;
-use crate::settings::Settings;
+use crate::settings::{KeySource, Settings};
 use erd_port::udp::{Interface, max_payload_bytes};
 use erd_port::verbs::{self, Port};
 use erd_rd::config::DATAGRAM_MIN_BYTES;
+use erd_rd::keys::KeySet;
 
 /// Below this a copy costs less than a registration or its lookup.
 const ZERO_COPY_BYTES: u64 = 16 << 10;
@@ -109,14 +110,20 @@ pub fn paths(settings: &Settings, entry: &Interface, port: Option<&Port>) -> u16
     paths.min(most)
 }
 
-/// Least payload, in bytes, sent from registered memory without a copy; `None` if all are copied. Soft-RoCE copies each
-/// datagram by itself, and more slowly from two places.
+/// Least payload, in bytes, sent from registered memory without a copy; `None` if all are copied: where packets are
+/// proven, and over Soft-RoCE, which copies each datagram by itself, and more slowly from two places.
 pub fn zero_copy_bytes(settings: &Settings, port: Option<&Port>) -> Option<u64> {
-    let port = port?;
+    let port = port.filter(|_| settings.keys == KeySource::None)?;
     let default = if port.is_software() { 0 } else { ZERO_COPY_BYTES };
     let bytes = settings.zero_copy_bytes.unwrap_or(default);
     // A payload shorter than a datagram may share it with others.
     (bytes > 0).then(|| bytes.max(port.mtu_bytes.into()))
+}
+
+/// The same for an endpoint with these keys, of a domain of which [`zero_copy_bytes`] are known. What a key proves was
+/// copied before: a device that reads the application's memory would send what changes under its proof.
+pub(crate) fn least_uncopied_bytes(of_domain: Option<u64>, keys: &KeySet) -> u64 {
+    of_domain.filter(|_| keys.is_empty()).unwrap_or(u64::MAX)
 }
 
 /// Link speed in bytes per second: the setting, or what the interface reports.
@@ -141,7 +148,10 @@ pub fn datagram_bytes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{JobKey, PortSetting};
+    use erd_crypto::Keyring;
     use erd_port::verbs::gid::{Gid, GidEntry, GidKind};
+    use std::sync::Arc;
 
     fn plan(change: &[(&str, &str)], loopback: bool) -> Plan {
         plan_over(change, loopback, None)
@@ -211,6 +221,35 @@ mod tests {
         );
         assert_eq!(least(Some("100"), card), Some(4096), "the datagrams are so large");
         assert_eq!((least(Some("0"), card), least(Some("4096"), None)), (None, None));
+    }
+
+    #[test]
+    fn with_a_key_no_device_reads_memory_that_an_application_may_change() {
+        let settings = |value: &'static str| {
+            Settings::read(|asked| Ok((asked.name == "zero_copy_size").then(|| value.to_owned())))
+        };
+        let key = || JobKey::new([5; 32]);
+        for source in [KeySource::Application(key()), KeySource::Vectors] {
+            for value in ["4096", "1", "auto"] {
+                let keyed = settings(value).expect("settings").with_keys(source.clone());
+                assert_eq!(zero_copy_bytes(&keyed, Some(&port_of(0x02c9))), None, "{value}");
+            }
+        }
+        // An endpoint's own key, in a domain without one.
+        let own = KeySet::one(Arc::new(Keyring::new(key(), true)));
+        assert_eq!(least_uncopied_bytes(Some(4096), &own), u64::MAX);
+        assert_eq!(least_uncopied_bytes(Some(4096), &KeySet::default()), 4096);
+        assert_eq!(least_uncopied_bytes(None, &KeySet::default()), u64::MAX);
+    }
+
+    #[test]
+    fn a_key_leaves_the_choice_of_the_port() {
+        for (value, port) in [("auto", PortSetting::Auto), ("verbs", PortSetting::Verbs)] {
+            let settings =
+                Settings::read(|asked| Ok((asked.name == "port").then(|| value.to_owned())));
+            let keyed = settings.expect("settings").with_keys(KeySource::Vectors);
+            assert_eq!((keyed.port, keyed.share_pages), (port, false));
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //!
 //! When the process exits normally, the thread still sends what endpoints have promised, within two seconds.
 //!
-//! It also serves observers outside the process ([`crate::monitor`]).
+//! It also serves observers outside the process ([`crate::monitor`]), and lets endpoints go over to a new key of the job
+//! ([`crate::key_file`]).
 //!
 //! Lock order: the lock of the helper's `Seat` comes before all others.
 
@@ -151,6 +152,7 @@ fn flush_all() {
 
 /// Ends the thread, and waits for it for a bounded time: its code may be unloaded after this.
 pub fn shutdown() {
+    crate::key_file::shutdown();
     let Some(seat) = Seat::get() else { return };
     let mut slot = seat.helper.lock();
     while let Some(helper) = &mut *slot
@@ -292,6 +294,7 @@ impl Watched {
             self.back_off(set);
             return now + LOOK_MAX_NS;
         }
+        self.endpoint.renew_key();
         let patience_ns = self.endpoint.patience_ns();
         let calls = self.endpoint.calls();
         if calls != self.calls {

@@ -8,8 +8,10 @@ use crate::uses::Use;
 use erd_port::PinId;
 use erd_port::udp::Shares;
 use erd_port::verbs::{Pin, VerbsPort};
+use erd_rd::keys::KeyId;
 use erd_sys::own_memory;
 use parking_lot::Mutex;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,6 +80,31 @@ pub struct Region {
     lent: AtomicUsize,
     /// Counters of accesses to this region alone, with the kinds that each counts.
     counters: Mutex<Vec<Counts>>,
+    audience: Audience,
+}
+
+/// Peers that may reach a region.
+#[derive(Clone, Debug, Default)]
+pub enum Audience {
+    /// All of the domain's.
+    #[default]
+    All,
+    /// Those with one of these keys.
+    Keys(Vec<KeyId>),
+    /// The one of this name, with this key.
+    One(SocketAddr, KeyId),
+}
+
+impl Audience {
+    /// Whether the peer of this name and key is among them.
+    #[must_use]
+    pub(crate) fn has(&self, name: SocketAddr, key: Option<KeyId>) -> bool {
+        match self {
+            Audience::All => true,
+            Audience::Keys(keys) => key.is_some_and(|key| keys.contains(&key)),
+            Audience::One(only, wanted) => *only == name && Some(*wanted) == key,
+        }
+    }
 }
 
 impl Region {
@@ -91,7 +118,38 @@ impl Region {
         let (users, counters) = (AtomicUsize::new(0), Mutex::default());
         let (pin, memory) = (Mutex::default(), None);
         let (shares, lent) = (None, AtomicUsize::new(0));
-        Region { pieces, access, base, guarded, users, pin, memory, shares, lent, counters }
+        let audience = Audience::All;
+        Region {
+            pieces,
+            access,
+            base,
+            guarded,
+            users,
+            pin,
+            memory,
+            shares,
+            lent,
+            counters,
+            audience,
+        }
+    }
+
+    /// The region, for these peers alone.
+    #[must_use]
+    pub fn only_for(self, audience: Audience) -> Region {
+        Region { audience, ..self }
+    }
+
+    /// Whether the peer of this name and key may reach it.
+    #[must_use]
+    pub(crate) fn is_for(&self, name: SocketAddr, key: Option<KeyId>) -> bool {
+        self.audience.has(name, key)
+    }
+
+    /// The peers that may reach it.
+    #[must_use]
+    pub(crate) fn audience(&self) -> &Audience {
+        &self.audience
     }
 
     /// The region, with permission for peers on this host to read it in place.

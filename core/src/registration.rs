@@ -8,7 +8,7 @@ use crate::domain::Domain;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::keys::{NO_KEY, NoKey};
-use crate::region::{Piece, Region};
+use crate::region::{Audience, Piece, Region};
 use crate::uses::{Use, Users};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct Wanted {
     pub access: Flags,
     /// Its key, where the application chooses.
     pub key: u64,
+    /// The peers that may reach it.
+    pub audience: Audience,
 }
 
 /// A registration.
@@ -45,9 +47,10 @@ impl Registration {
     /// [`Error::NoKey`] if the key is in use, [`Error::NoMemory`] if the domain has [`crate::keys::REGIONS_MAX`]
     /// regions.
     pub fn register(domain: &Arc<Domain>, wanted: Wanted) -> Result<Arc<Registration>, Error> {
-        let Wanted { pieces, access, key } = wanted;
+        let Wanted { pieces, access, key, audience } = wanted;
         let terms = domain.regions.terms();
         let region = Region::new(pieces, access & Flags::REMOTE, terms.by_address);
+        let region = region.only_for(audience);
         let region = if access.intersects(SENT_FROM) { domain.pinned(region) } else { region };
         let inner = Arc::new(Registration {
             domain: Arc::clone(domain),

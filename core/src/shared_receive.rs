@@ -15,15 +15,34 @@ use crate::flags::Flags;
 use crate::foreign::ReceiveOwner;
 use crate::peer_index::{ANYONE, PeerIndex};
 use crate::polled::Polled;
+use crate::settings::KeySource;
 use crate::uses::{Use, Users};
 use erd_rd::PeerId;
-use erd_rd::matching::{Matcher, Pattern};
+use erd_rd::keys::KeyId;
+use erd_rd::matching::{Matcher, Pattern, Senders, Source};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+
+/// The source of a message, by names that hold for all endpoints: each has keys in places of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sender {
+    /// The name of its process.
+    pub name: SocketAddr,
+    /// The key that it used, where the domain leaves keys to address vectors.
+    pub key: Option<KeyId>,
+}
+
+impl Source for Sender {
+    type Key = Option<KeyId>;
+
+    fn key(self) -> Option<KeyId> {
+        self.key
+    }
+}
 
 /// An endpoint that takes its receives from a shared context.
 pub(crate) trait SharedMember: Polled {
@@ -51,8 +70,8 @@ pub(crate) trait SharedMember: Polled {
     /// Reports a receive of the context that ended without a message.
     fn report_ended(&self, ended: &Ended);
 
-    /// The name at `index` in the endpoint's AV.
-    fn name_at(&self, index: PeerIndex) -> Option<SocketAddr>;
+    /// The senders of this name in the endpoint's AV: of an address, or of a key.
+    fn sender_at(&self, name: PeerIndex, is_key: bool) -> Option<Senders<Sender>>;
 }
 
 /// State of a shared receive context.
@@ -61,6 +80,8 @@ pub struct SharedReceives {
     /// Most receives that are posted, under way, or with unread completions.
     size: usize,
     directed: bool,
+    /// The domain leaves keys to address vectors.
+    takes_keys: bool,
     /// Default flags of receives.
     rx_flags: Flags,
     /// Least space below which a buffer of many messages is released.
@@ -73,7 +94,7 @@ pub struct SharedReceives {
 }
 
 struct Queue {
-    matcher: Matcher<SocketAddr, Posted, Waiting>,
+    matcher: Matcher<Sender, Posted, Waiting>,
     /// Endpoints bound here.
     members: Vec<Weak<dyn SharedMember>>,
     /// Receives that the endpoints had under way, or with unread completions, when last counted.
@@ -173,6 +194,7 @@ impl SharedReceives {
             queue: Mutex::new(Queue { matcher, members: Vec::new(), busy: 0, taken: 0 }),
             size,
             directed,
+            takes_keys: domain.settings.keys == KeySource::Vectors,
             rx_flags,
             min_multi_recv_bytes: AtomicUsize::new(MIN_MULTI_RECV_BYTES),
             orphans: Orphans::default(),
@@ -242,15 +264,15 @@ impl SharedReceives {
         });
     }
 
-    /// The receive for a message of `name`, or `None`: then it waits.
+    /// The receive for a message from `sender`, or `None`: then it waits.
     pub(crate) fn take(
         &self,
-        name: SocketAddr,
+        sender: Sender,
         (tag, len_bytes): (Option<u64>, u64),
         (endpoint, peer): (&Weak<dyn SharedMember>, PeerId),
     ) -> Option<(RecvRequest, Part)> {
         let mut queue = self.queue.lock();
-        if let Some(key) = queue.matcher.find_posted(name, tag) {
+        if let Some(key) = queue.matcher.find_posted(sender, tag) {
             queue.taken += 1;
             let posted = queue.matcher.posted_mut(key).1;
             let given = posted.give(len_bytes);
@@ -260,7 +282,7 @@ impl SharedReceives {
             return Some(given);
         }
         let waiting = Waiting { endpoint: Weak::clone(endpoint), peer, tag };
-        if queue.matcher.push_unexpected(name, tag, waiting).is_err() {
+        if queue.matcher.push_unexpected(sender, tag, waiting).is_err() {
             tracing::error!("more unexpected messages than engines admit");
         }
         None
@@ -329,11 +351,17 @@ impl SharedReceives {
             tracing::info!(?request.flags, "a receive of a shared context is not triggered");
             return Err(Error::Unsupported);
         }
-        let source = match request.source {
-            fi_addr if self.directed && fi_addr != ANYONE => Some(self.name_of(fi_addr)?),
-            _ => None,
+        let is_key = request.flags.intersects(Flags::AUTH_KEY);
+        if is_key && !(self.directed && self.takes_keys) {
+            tracing::info!("a receive by key needs FI_DIRECTED_RECV, and keys of address vectors");
+            return Err(Error::Invalid);
+        }
+        let from = match request.source {
+            ANYONE => Senders::Any,
+            _ if !self.directed => Senders::Any,
+            name => self.sender(name, is_key)?,
         };
-        let pattern = Pattern { source, tag: request.tag };
+        let pattern = Pattern { from, tag: request.tag };
         self.admit()?;
         if request.flags.intersects(Flags::PEEK | Flags::CLAIM | Flags::DISCARD) {
             return self.search(request, &pattern);
@@ -359,7 +387,7 @@ impl SharedReceives {
     }
 
     /// [`Flags::PEEK`], [`Flags::CLAIM`] and [`Flags::DISCARD`]. The endpoint that has the message does them.
-    fn search(&self, request: &RecvRequest, at: &Pattern<SocketAddr>) -> Result<(), Error> {
+    fn search(&self, request: &RecvRequest, at: &Pattern<Sender>) -> Result<(), Error> {
         if request.tag.is_none() {
             tracing::info!(?request.flags, "a message is looked for by its tag");
             return Err(Error::Invalid);
@@ -396,11 +424,11 @@ impl SharedReceives {
         if told { Ok(()) } else { Err(Error::NoQueue) }
     }
 
-    /// The name at `fi_addr`, in the AV of the endpoints bound here.
-    fn name_of(&self, fi_addr: PeerIndex) -> Result<SocketAddr, Error> {
+    /// The senders of this name, in the AV of the endpoints bound here.
+    fn sender(&self, name: PeerIndex, is_key: bool) -> Result<Senders<Sender>, Error> {
         let members = self.queue.lock().members.clone();
-        let name = members.iter().filter_map(Weak::upgrade).find_map(|ep| ep.name_at(fi_addr));
-        name.ok_or(Error::Invalid)
+        let mut endpoints = members.iter().filter_map(Weak::upgrade);
+        endpoints.find_map(|ep| ep.sender_at(name, is_key)).ok_or(Error::Invalid)
     }
 
     /// `fi_cancel`: true if a posted receive had this context. It completes at some endpoint.

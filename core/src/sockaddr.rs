@@ -1,5 +1,8 @@
 //! Socket addresses as libfabric passes them: `struct sockaddr_in` and `sockaddr_in6` in bytes.
 
+#[cfg(test)]
+mod bounds;
+
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use thiserror::Error;

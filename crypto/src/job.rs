@@ -16,6 +16,12 @@ const DESCRIPTORS: [&str; 2] = ["/dev/fd", "/proc/self/fd"];
 /// Longest file that is read: 64 hexadecimal digits and white space.
 const FILE_BYTES_MAX: u64 = 256;
 
+/// True for the path of an inherited descriptor.
+#[must_use]
+pub fn is_inherited(path: &Path) -> bool {
+    DESCRIPTORS.iter().any(|dir| path.parent() == Some(Path::new(dir)))
+}
+
 /// A job key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobKey(Secret);
@@ -82,7 +88,7 @@ impl JobKey {
         // What is checked is what is read: the file itself, not the name.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         // Whoever handed a descriptor on has decided that this process may read it.
-        let inherited = DESCRIPTORS.iter().any(|dir| path.parent() == Some(Path::new(dir)));
+        let inherited = is_inherited(path);
         let flags = if inherited { flags } else { flags | OFlags::NOFOLLOW };
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(file) => File::from(file),
@@ -137,6 +143,12 @@ impl JobKey {
         }
         text.push('\n');
         text
+    }
+
+    /// Its bytes. Do not keep a copy.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0.0
     }
 
     /// A name of the key that tells nothing else about it: for logs, and for peers with different keys.
@@ -225,6 +237,52 @@ mod tests {
             &digits.replace('a', "g"),
         ] {
             assert_eq!(JobKey::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    /// What the bytes of a file are by the text of [`JobKey::parse`], in another way.
+    fn by_definition(text: &[u8]) -> Option<[u8; KEY_BYTES]> {
+        let is_text =
+            text.iter().all(|byte| (b'!'..=b'~').contains(byte) || b" \t\n\x0c\r".contains(byte));
+        if text.len() == KEY_BYTES && !is_text {
+            return text.try_into().ok();
+        }
+        let digits = std::str::from_utf8(text).ok()?.trim_matches(|c| " \t\n\x0c\r".contains(c));
+        let valid = digits.len() == 2 * KEY_BYTES && digits.chars().all(|c| c.is_ascii_hexdigit());
+        let byte = |at: usize| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("digits");
+        valid.then(|| std::array::from_fn(byte))
+    }
+
+    #[test]
+    fn within_bounds_every_text_is_the_key_that_it_says() {
+        let judge = |text: &[u8]| {
+            let expected = by_definition(text).map(JobKey::new);
+            assert_eq!(JobKey::parse(text), expected, "{text:?}");
+        };
+        for len in 0..=2 * KEY_BYTES + 2 {
+            for fill in 0..=u8::MAX {
+                let mut text = vec![fill; len];
+                judge(&text);
+                for at in 0..len {
+                    text[at] = b'7';
+                    judge(&text);
+                    text[at] = 0xc3;
+                    judge(&text);
+                    text[at] = fill;
+                }
+            }
+        }
+        let key = JobKey::new(std::array::from_fn(|at| at as u8 * 7));
+        let text = key.text();
+        assert_eq!(JobKey::parse(text.as_bytes()), Some(key));
+        for at in 0..text.len() {
+            for value in 0..=u8::MAX {
+                let mut changed = text.as_bytes().to_vec();
+                changed[at] = value;
+                judge(&changed);
+                changed.truncate(at);
+                judge(&changed);
+            }
         }
     }
 

@@ -74,6 +74,11 @@ impl Keys for Keyring {
     fn cipher(&self, secret: &Secret) -> Box<dyn Cipher> {
         Box::new(Aes128Gcm::new(secret))
     }
+
+    fn renewed(&self, secret: &Secret) -> Secret {
+        let own = Zeroizing::new(expand::<32>(self.job.secret(), "erd renewed", &[]));
+        derive(secret, "erd renewed phase", &[&*own])
+    }
 }
 
 #[cfg(test)]

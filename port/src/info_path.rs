@@ -5,9 +5,12 @@
 //! connects. Nothing here is reliable in the protocol's sense: the protocol sends frames again that a lost connection
 //! took with it.
 
+#[cfg(test)]
+mod bounds;
+
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,6 +33,10 @@ pub const MAX_CONNECTIONS: usize = 4096;
 /// Connections take at most this part of the file descriptors that the process may open: the rest is the
 /// application's.
 pub const FDS_SHARE: usize = 4;
+
+/// Connections that have proven no session take at most this part of the places, for each address of theirs: one
+/// stranger keeps nobody else out.
+pub const ADDRESS_SHARE: usize = 8;
 
 /// Time within which a connection must prove a session, or be closed.
 pub const PROOF_NS: u64 = 1_000_000_000;
@@ -67,7 +74,8 @@ const TOKEN_LISTENER: u64 = u64::MAX;
 pub struct InfoPathDrops {
     /// The peer sent a length of 0 or above [`MAX_FRAME_BYTES`], or sent on our own connection.
     pub malformed: u64,
-    /// The peer's connection came on top of [`MAX_CONNECTIONS`], or of the process's descriptors.
+    /// The peer's connection came on top of [`MAX_CONNECTIONS`], of the process's descriptors, or of what its address
+    /// may have.
     pub refused: u64,
     /// The peer's connection proved no session within [`PROOF_NS`].
     pub unproven: u64,
@@ -112,8 +120,8 @@ pub struct InfoPath {
     free: Vec<usize>,
     peers: HashMap<SocketAddr, Peer>,
     accepted: usize,
-    /// Number of connections that have proven no session.
-    unproven: usize,
+    /// Number of connections that have proven no session, by their address.
+    unproven: HashMap<IpAddr, usize>,
     swept_ns: u64,
     read_buffer: Box<[u8]>,
     drops: InfoPathDrops,
@@ -184,7 +192,7 @@ impl InfoPath {
             free: Vec::new(),
             peers: HashMap::new(),
             accepted: 0,
-            unproven: 0,
+            unproven: HashMap::new(),
             swept_ns: monotonic_ns(),
             read_buffer: vec![0; READ_BYTES].into_boxed_slice(),
             drops: InfoPathDrops::default(),
@@ -298,7 +306,7 @@ impl InfoPath {
     /// Time at which [`InfoPath::recv`] has something to close.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
-        (self.unproven > 0).then_some(self.swept_ns + SWEEP_NS)
+        (!self.unproven.is_empty()).then_some(self.swept_ns + SWEEP_NS)
     }
 
     /// Closes connections that prove nothing and those that nobody uses.
@@ -405,7 +413,9 @@ impl InfoPath {
         let Some(connection) = self.connections[index].take() else { return };
         if let Role::Inbound { proven, .. } = connection.role {
             self.accepted -= 1;
-            self.unproven -= usize::from(!proven);
+            if !proven {
+                forget_unproven(&mut self.unproven, connection.remote);
+            }
         }
         // Closing the last reference takes the socket out of the epoll set.
         drop(connection);
@@ -444,20 +454,27 @@ impl InfoPath {
                 }
             };
             let used_ns = monotonic_ns();
-            let Some(_permit) = self.permit(used_ns) else {
+            let Some(remote) = remote.as_socket() else { continue };
+            let permit = self.may_accept(remote).then(|| self.permit(used_ns)).flatten();
+            let Some(_permit) = permit else {
                 self.drops.refused += 1;
                 continue;
             };
-            let Some(remote) = remote.as_socket() else { continue };
             if socket.set_nonblocking(true).is_err() || socket.set_keepalive(true).is_err() {
                 continue;
             }
             let role = Role::Inbound { partial: Vec::new(), proven: false };
             if self.insert(Connection { socket, remote, role, used_ns, _permit }).is_ok() {
                 self.accepted += 1;
-                self.unproven += 1;
+                *self.unproven.entry(network(remote)).or_default() += 1;
             }
         }
+    }
+
+    /// Whether a peer of this address may open one more connection without a proof.
+    fn may_accept(&self, remote: SocketAddr) -> bool {
+        let share = most_connections().min(MAX_CONNECTIONS) / ADDRESS_SHARE;
+        self.unproven.get(&network(remote)).is_none_or(|unproven| *unproven < share.max(1))
     }
 
     fn pause_listener(&mut self, until_ns: Option<u64>) {
@@ -491,7 +508,9 @@ impl InfoPath {
             match next_frame(rest) {
                 Framed::Frame(frame, after) => {
                     if f(frame, *remote) {
-                        self.unproven -= usize::from(!core::mem::replace(proven, true));
+                        if !core::mem::replace(proven, true) {
+                            forget_unproven(&mut self.unproven, *remote);
+                        }
                         *used_ns = monotonic_ns();
                     }
                     frames += 1;
@@ -555,6 +574,24 @@ impl InfoPath {
             self.fail(index);
         }
         done.is_ok()
+    }
+}
+
+/// The network of an address: an owner of one IPv6 address has all of its /64.
+fn network(remote: SocketAddr) -> IpAddr {
+    match remote.ip().to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64)).into(),
+        v4 => v4,
+    }
+}
+
+/// A connection of this address has proven a session, or is closed.
+fn forget_unproven(unproven: &mut HashMap<IpAddr, usize>, remote: SocketAddr) {
+    if let Some(count) = unproven.get_mut(&network(remote)) {
+        *count -= 1;
+        if *count == 0 {
+            unproven.remove(&network(remote));
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 #![cfg(not(miri))]
 
 use erd_port::info_path::{FDS_SHARE, InfoPath};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// Descriptors that this process may open.
@@ -17,8 +18,16 @@ fn connections_of_strangers_leave_descriptors_to_the_application() {
     let limit = libc::rlimit { rlim_cur: LIMIT as u64, rlim_max: LIMIT as u64 };
     // SAFETY: the limit outlives the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
-    let strangers: Vec<TcpStream> =
-        (0..LIMIT / 2).map(|_| TcpStream::connect(dst).unwrap()).collect();
+    // From many addresses: one alone gets a part of the places.
+    let from = |at: usize| SockAddr::from(SocketAddr::from(([127, 0, 1, 1 + at as u8 / 4], 0)));
+    let strangers: Vec<Socket> = (0..LIMIT / 2)
+        .map(|at| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.bind(&from(at)).unwrap();
+            socket.connect(&dst.into()).unwrap();
+            socket
+        })
+        .collect();
     let deadline = Instant::now() + Duration::from_secs(10);
     let (most, all) = (LIMIT / FDS_SHARE, strangers.len() as u64);
     while to.drops().refused < all - most as u64 {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use erd_port::info_path::{InfoPath, MAX_FRAME_BYTES};
+use erd_port::info_path::{ADDRESS_SHARE, InfoPath, MAX_CONNECTIONS, MAX_FRAME_BYTES};
 use erd_sys::wait::{Interest, WaitSet};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -249,4 +249,32 @@ fn a_connection_that_proves_no_session_is_closed_and_a_peers_is_not() {
     peer.set_nonblocking(true).unwrap();
     let still = peer.read(&mut [0]).expect_err("the peer has proven its session");
     assert_eq!(still.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+/// One address takes its share of the places alone.
+#[test]
+fn an_address_that_proves_nothing_keeps_no_other_out() {
+    let (mut to, dst) = listening(any_port());
+    let mut strangers: Vec<TcpStream> = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while to.drops().refused == 0 {
+        assert!(Instant::now() < deadline, "{} connections, {:?}", strangers.len(), to.drops());
+        strangers.extend((0..8).map(|_| TcpStream::connect(dst).unwrap()));
+        to.recv(|_, _| false).unwrap();
+    }
+    assert!(strangers.len() <= MAX_CONNECTIONS / ADDRESS_SHARE + 8, "{}", strangers.len());
+    let elsewhere = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0));
+    let peer = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    peer.bind(&elsewhere.into()).unwrap();
+    peer.connect(&dst.into()).unwrap();
+    peer.send(b"\0\x04peer").unwrap();
+    let mut came = false;
+    while !came {
+        assert!(Instant::now() < deadline, "{:?}", to.drops());
+        to.recv(|frame, from| {
+            came |= frame == b"peer" && from.ip() == elsewhere.ip();
+            came
+        })
+        .unwrap();
+    }
 }

@@ -7,8 +7,8 @@ use erd_core::av::symmetric::Run;
 use erd_core::av::table::ENTRIES_MAX;
 use erd_core::sockaddr;
 use erd_ffi::fi::{
-    FI_ADDR_NOTAVAIL, FI_AV_COMPLETE, FI_AV_USER_ID, FI_EADDRNOTAVAIL, FI_EAGAIN, FI_EBADFLAGS,
-    FI_EINVAL, FI_ENOEQ, FI_MORE, FI_SYNC_ERR, fi_addr_t, fid_av,
+    FI_ADDR_NOTAVAIL, FI_AUTH_KEY, FI_AV_COMPLETE, FI_AV_USER_ID, FI_EADDRNOTAVAIL, FI_EAGAIN,
+    FI_EBADFLAGS, FI_EINVAL, FI_ENOEQ, FI_MORE, FI_SYNC_ERR, fi_addr_t, fid_av,
 };
 use erd_ffi::guard::guarded;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -29,8 +29,20 @@ struct Request {
 type Refused = c_int;
 
 impl AvFid {
-    fn insert_one(&self, addr: Result<SocketAddr, Refused>) -> Result<fi_addr_t, Refused> {
-        self.insert_name(addr?).map_err(errno::of)
+    /// Inserts an address for a place of the request, with the key that the place names.
+    ///
+    /// # Safety
+    /// As [`AvFid::insert`].
+    unsafe fn insert_one(
+        &self,
+        request: &Request,
+        place: usize,
+        addr: Result<SocketAddr, Refused>,
+    ) -> Result<fi_addr_t, Refused> {
+        let with_key = request.flags & FI_AUTH_KEY != 0;
+        // SAFETY: with the flag, the caller's array has `count` names of keys.
+        let key = with_key.then(|| unsafe { *request.fi_addr.add(place) });
+        self.insert_name(addr?, key).map_err(errno::of)
     }
 
     /// Inserts `count` addresses and returns the result of `fi_av_insert`.
@@ -43,12 +55,25 @@ impl AvFid {
         nth: impl Fn(usize) -> Result<SocketAddr, Refused>,
     ) -> c_int {
         let Request { count, flags, context, .. } = request;
-        if flags & !(FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID) != 0 {
-            tracing::info!(flags, "fi_av_insert: flags: FI_MORE, FI_SYNC_ERR, FI_AV_USER_ID");
+        if flags & !(FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID | FI_AUTH_KEY) != 0 {
+            tracing::info!(
+                flags,
+                "fi_av_insert: flags: FI_MORE, FI_SYNC_ERR, FI_AV_USER_ID, FI_AUTH_KEY"
+            );
             return -FI_EBADFLAGS;
         }
+        let with_keys = flags & FI_AUTH_KEY != 0;
+        if with_keys != self.takes_keys() || (with_keys && request.fi_addr.is_null()) {
+            tracing::warn!(
+                "fi_av_insert: FI_AUTH_KEY, and the names of keys in fi_addr, belong to a domain with \
+                 FI_AV_AUTH_KEY, where each address needs a key"
+            );
+            return -FI_EINVAL;
+        }
         let names = flags & FI_AV_USER_ID != 0;
-        if names && (self.has_user_ids() || self.asynchronous || request.fi_addr.is_null()) {
+        if names
+            && (with_keys || self.has_user_ids() || self.asynchronous || request.fi_addr.is_null())
+        {
             tracing::info!("fi_av_insert: FI_AV_USER_ID needs identifiers, and is not for this AV");
             return -FI_EINVAL;
         }
@@ -63,7 +88,8 @@ impl AvFid {
         }
         let mut inserted = 0;
         for place in 0..count {
-            let outcome = self.insert_one(nth(place));
+            // SAFETY: the caller's promise.
+            let outcome = unsafe { self.insert_one(&request, place, nth(place)) };
             inserted += c_int::from(outcome.is_ok());
             // SAFETY: `fi_addr` is NULL or has `count` places, and so has the array of FI_SYNC_ERR.
             unsafe {
@@ -95,9 +121,12 @@ impl AvFid {
             tracing::info!("fi_av_insert: an AV with FI_EVENT needs an event queue first");
             return -FI_ENOEQ;
         };
-        let outcomes: Vec<_> =
-            (0..request.count).map(|place| self.insert_one(nth(place))).collect();
+        // SAFETY: the caller's promise.
+        let one = |place| unsafe { self.insert_one(&request, place, nth(place)) };
+        let outcomes: Vec<_> = (0..request.count).map(one).collect();
         let (fid, context) = (request.av.cast(), request.context);
+        // SAFETY: the caller's promise.
+        let names = unsafe { key_names(&request) };
         let failures: Vec<_> = outcomes
             .iter()
             .zip(0..)
@@ -115,6 +144,10 @@ impl AvFid {
             for fi_addr in outcomes.iter().flatten() {
                 // It was inserted just now, so it is there; a peer that stays is not disturbed.
                 self.take_back(*fi_addr);
+            }
+            for (place, name) in names.into_iter().enumerate() {
+                // SAFETY: as many places as were read.
+                unsafe { *request.fi_addr.add(place) = name };
             }
             return -FI_EAGAIN;
         }
@@ -134,6 +167,16 @@ unsafe fn write_outcome(request: &Request, place: usize, outcome: Result<fi_addr
         // SAFETY: the caller's promise.
         unsafe { *request.fi_addr.add(place) = outcome.unwrap_or(FI_ADDR_NOTAVAIL) };
     }
+}
+
+/// The names of keys in the places of a request that has them, to put back if it is refused.
+///
+/// # Safety
+/// With `FI_AUTH_KEY`, `request.fi_addr` has `request.count` places.
+unsafe fn key_names(request: &Request) -> Vec<fi_addr_t> {
+    let count = if request.flags & FI_AUTH_KEY == 0 { 0 } else { request.count };
+    // SAFETY: the caller's promise.
+    (0..count).map(|place| unsafe { *request.fi_addr.add(place) }).collect()
 }
 
 /// # Safety

@@ -3,6 +3,7 @@
 //! `FI_AV_MAP` behaves as `FI_AV_TABLE`, as the man page encourages.
 
 mod insert;
+mod keys;
 
 use crate::domain::DomainFid;
 use crate::eq::BoundEq;
@@ -11,12 +12,13 @@ use crate::object::{self, Class};
 use erd_core::av::entries::Entries;
 use erd_core::av::table::NotThere;
 use erd_core::av::{AddressVector, RX_CTX_BITS_MAX};
+use erd_core::settings::KeySource;
 use erd_core::sockaddr;
 use erd_core::uses::Users;
 use erd_ffi::fi::{
-    FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_AV_USER_ID, FI_CLASS_AV, FI_EALREADY, FI_EBADFLAGS,
-    FI_EINVAL, FI_ENOSYS, FI_EVENT, FI_READ, FI_SYMMETRIC, NOSYS_AV, NOSYS_FID, fi_addr_t,
-    fi_av_attr, fi_ops, fi_ops_av, fid, fid_av, fid_xpu_ctx,
+    FI_AUTH_KEY, FI_AV_MAP, FI_AV_TABLE, FI_AV_UNSPEC, FI_AV_USER_ID, FI_CLASS_AV, FI_EALREADY,
+    FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_EVENT, FI_READ, FI_SYMMETRIC, NOSYS_AV, NOSYS_FID,
+    fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av, fid_xpu_ctx,
 };
 use erd_ffi::guard::guarded;
 use parking_lot::Mutex;
@@ -89,6 +91,10 @@ pub unsafe fn open(
         }
     };
     let read_only = asked.flags & FI_READ != 0;
+    if domain.settings.keys == KeySource::Vectors && name.is_some() {
+        tracing::warn!("fi_av_open: an AV with a name has no keys, which FI_AV_AUTH_KEY needs");
+        return -FI_EINVAL;
+    }
     let entries = match Entries::open(name, asked.count, domain.family(), read_only) {
         Ok(entries) => entries,
         Err(error) => return -errno::of(error),
@@ -129,6 +135,8 @@ static AV_OPS: fi_ops_av = fi_ops_av {
     straddr: av_straddr,
     lookup2: av_lookup2,
     set_user_id: av_set_user_id,
+    insert_auth_key: keys::av_insert_auth_key,
+    lookup_auth_key: keys::av_lookup_auth_key,
     ..NOSYS_AV
 };
 
@@ -178,7 +186,7 @@ guarded! {
         count: usize,
         flags: u64,
     ) -> c_int {
-        if flags != 0 || (fi_addr.is_null() && count > 0) {
+        if flags & !FI_AUTH_KEY != 0 || (fi_addr.is_null() && count > 0) {
             return -FI_EINVAL;
         }
         // SAFETY: libfabric calls with our open AV.
@@ -187,6 +195,13 @@ guarded! {
         for index in 0..count {
             // SAFETY: the caller's array has `count` places.
             let fi_addr = unsafe { *fi_addr.add(index) };
+            if flags & FI_AUTH_KEY != 0 {
+                if let Err(error) = av.remove_key(fi_addr) {
+                    tracing::info!(fi_addr, %error, "fi_av_remove: the key stays");
+                    answer = -errno::of(error);
+                }
+                continue;
+            }
             if av.remove(fi_addr) == Err(NotThere) {
                 tracing::info!(fi_addr, "fi_av_remove: no such address");
                 answer = -FI_EINVAL;
@@ -226,7 +241,7 @@ guarded! {
         user_id: fi_addr_t,
         flags: u64,
     ) -> c_int {
-        if flags != 0 {
+        if flags & !FI_AUTH_KEY != 0 {
             return -FI_EBADFLAGS;
         }
         // SAFETY: libfabric calls with our open AV.
@@ -235,7 +250,11 @@ guarded! {
             tracing::info!("fi_av_set_user_id: the AV was opened without FI_AV_USER_ID");
             return -FI_EINVAL;
         }
-        av.set_user_id(fi_addr, user_id).map_or(-FI_EINVAL, |()| 0)
+        let set = match flags & FI_AUTH_KEY {
+            0 => av.set_user_id(fi_addr, user_id),
+            _ => av.set_key_user_id(fi_addr, user_id),
+        };
+        set.map_or(-FI_EINVAL, |()| 0)
     }
 
     unsafe extern "C" fn av_straddr(

@@ -5,7 +5,7 @@ use crate::domain::DomainFid;
 use erd_core::domain::Domain;
 use erd_core::endpoint::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
 use erd_core::flags::Flags;
-use erd_core::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
+use erd_core::settings::{INJECT_BYTES, JobKey, QUEUE_SIZE_MAX};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{FI_DIRECTED_RECV, FI_SOURCE, FI_SOURCE_ERR, fi_info};
 use std::ffi::c_int;
@@ -30,6 +30,7 @@ pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
         completes_early: true,
         tx_flags: Flags::empty(),
         rx_flags: Flags::empty(),
+        key: None,
     };
     // SAFETY: the caller's promise; only fields that were always there are read.
     unsafe {
@@ -50,20 +51,23 @@ pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
     config
 }
 
-/// Refuses an endpoint with an authorization key of its own.
+/// The key of an endpoint alone.
 ///
 /// # Safety
 /// As [`config_of`]; `info` is of the API version that the fabric was opened with.
 ///
 /// # Errors
-/// `FI_EINVAL`.
-pub(crate) unsafe fn refuse_key(info: &fi_info, domain: &DomainFid) -> Result<(), c_int> {
+/// `FI_EINVAL` if it is not valid.
+pub(crate) unsafe fn key_of(info: &fi_info, domain: &DomainFid) -> Result<Option<JobKey>, c_int> {
     if info.ep_attr.is_null() {
-        return Ok(());
+        return Ok(None);
     }
     // SAFETY: the caller's promise.
-    let attr = unsafe { compat::read(info.ep_attr, domain.api_version()) };
-    auth_key::refuse("fi_endpoint: ep_attr", attr.auth_key_size)
+    let key = unsafe {
+        let attr = compat::read(info.ep_attr, domain.api_version());
+        auth_key::of_endpoint(&attr, &domain.settings.keys)
+    };
+    key.map_err(|bad| bad.refuse("fi_endpoint: ep_attr->auth_key"))
 }
 
 fn size(asked: usize, default: usize) -> usize {

@@ -1,6 +1,6 @@
 //! The endpoint as an object: opening, control, names and options.
 
-use super::attr::{config_of, refuse_key};
+use super::attr::{config_of, key_of};
 use super::fid::{Caller, EpFid, alias, state_of};
 use super::{msg, tagged};
 use crate::domain::DomainFid;
@@ -54,22 +54,23 @@ pub unsafe fn open(
     let (config, source, key) = unsafe {
         let info = &*info;
         let source = sockaddr::read(info.src_addr, info.src_addrlen);
-        (config_of(info, domain), source, refuse_key(info, domain))
+        (config_of(info, domain), source, key_of(info, domain))
     };
-    if let Err(errno) = key {
-        return -errno;
-    }
+    let config = match key {
+        Ok(key) => EpConfig { key, ..config },
+        Err(errno) => return -errno,
+    };
     let Ok(source) = source else {
         tracing::info!("fi_endpoint: src_addr is no IPv4 or IPv6 address");
         return -FI_EINVAL;
     };
     let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
+    let flags = (config.tx_flags.bits(), config.rx_flags.bits());
     let inner = match Endpoint::new(&domain.domain, &domain.regions, config, at) {
         Ok(inner) => inner,
         Err(error) => return -errno::of(error),
     };
     inner.report_losses_as(0, context);
-    let flags = (config.tx_flags.bits(), config.rx_flags.bits());
     let ep_part = tables(object::base::<Endpoint>(context, &FID_OPS));
     // SAFETY: the caller gave a place for the new object.
     unsafe { *ep = object::publish(EpFid::new(ep_part, flags, None), inner).cast() };

@@ -18,7 +18,7 @@ mod tests;
 mod trigger;
 
 pub(crate) use atomic::query_atomic;
-pub(crate) use attr::{config_of, refuse_key};
+pub(crate) use attr::{config_of, key_of};
 pub use calls::open;
 pub(crate) use deferred::deferred_post;
 pub use fid::EpFid;

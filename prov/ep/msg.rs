@@ -9,7 +9,7 @@ use erd_core::endpoint::RecvRequest;
 use erd_core::endpoint::SendRequest;
 use erd_core::error::Error;
 use erd_core::flags::Flags;
-use erd_ffi::fi::{FI_AUTH_KEY, FI_EINVAL, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};
+use erd_ffi::fi::{FI_EINVAL, NOSYS_MSG, fi_addr_t, fi_msg, fi_ops_msg, fid_ep};
 use erd_ffi::guard::guarded;
 use libc::iovec;
 use std::ffi::{c_int, c_void};
@@ -55,15 +55,13 @@ impl Caller<'_> {
     }
 }
 
-/// The receive of a message structure; its buffers are `None` for a list that is not valid, and where the source would be
-/// an authorization key (`FI_AUTH_KEY`).
+/// The receive of a message structure; its buffers are `None` for a list that is not valid.
 ///
 /// # Safety
 /// `msg` is as `fi_msg(3)` says.
 unsafe fn recv_of(msg: &fi_msg, flags: u64) -> (Option<Buffers>, RecvRequest) {
     // SAFETY: the caller's promise.
     let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-    let buffers = buffers.filter(|_| flags & FI_AUTH_KEY == 0);
     (buffers, RecvRequest::new(msg.addr, msg.context, Flags::from_bits_retain(flags)))
 }
 

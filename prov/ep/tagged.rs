@@ -7,9 +7,7 @@ use erd_core::endpoint::Post;
 use erd_core::endpoint::RecvRequest;
 use erd_core::endpoint::SendRequest;
 use erd_core::flags::Flags;
-use erd_ffi::fi::{
-    FI_AUTH_KEY, FI_EINVAL, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep,
-};
+use erd_ffi::fi::{FI_EINVAL, NOSYS_TAGGED, fi_addr_t, fi_msg_tagged, fi_ops_tagged, fid_ep};
 use erd_ffi::guard::guarded;
 use erd_rd::matching::TagMask;
 use libc::iovec;
@@ -32,15 +30,13 @@ pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
 /// Buffers of many messages take only untagged ones, even as the default.
 const NOT_TAGGED: Flags = Flags::MULTI_RECV;
 
-/// The receive of a message structure; its buffers are `None` for a list that is not valid, and where the source would be
-/// an authorization key (`FI_AUTH_KEY`).
+/// The receive of a message structure; its buffers are `None` for a list that is not valid.
 ///
 /// # Safety
 /// `msg` is as `fi_tagged(3)` says.
 unsafe fn recv_of(msg: &fi_msg_tagged, flags: u64) -> (Option<Buffers>, RecvRequest) {
     // SAFETY: the caller's promise.
     let buffers = unsafe { Buffers::many(msg.msg_iov, msg.iov_count) };
-    let buffers = buffers.filter(|_| flags & FI_AUTH_KEY == 0);
     let request = RecvRequest::new(msg.addr, msg.context, Flags::from_bits_retain(flags));
     let mask = TagMask { tag: msg.tag, ignore: msg.ignore };
     (buffers, RecvRequest { tag: Some(mask), ..request })

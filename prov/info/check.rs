@@ -7,10 +7,10 @@ use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::settings::KEY_BYTES;
 use erd_ffi::fi::{
-    FI_ATOMIC, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM, FI_MR_BASIC,
-    FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_CONTROL_UNIFIED,
-    FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_SHARED_CONTEXT, FI_SOURCE_ERR, FI_TAGGED,
-    FI_THREAD_ENDPOINT, fi_version,
+    FI_ATOMIC, FI_AV_AUTH_KEY, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC,
+    FI_HMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PEER,
+    FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_SHARED_CONTEXT,
+    FI_SOURCE_ERR, FI_TAGGED, FI_THREAD_ENDPOINT, fi_version,
 };
 use std::fmt::Display;
 use thiserror::Error;
@@ -192,8 +192,15 @@ fn check_domain(hints: &Hints, version: u32) -> Checked {
     at_most("domain_attr->mr_iov_limit", asked.mr_iov_limit, have.mr_iov_limit)?;
     at_most("domain_attr->mr_cnt", asked.mr_cnt, have.mr_cnt)?;
     at_most("domain_attr->max_err_data", asked.max_err_data, have.max_err_data)?;
-    if !matches!(asked.auth_key_size, 0 | KEY_BYTES) {
+    let of_vectors = asked.auth_key_size == FI_AV_AUTH_KEY && version >= fi_version(1, 20);
+    if !matches!(asked.auth_key_size, 0 | KEY_BYTES) && !of_vectors {
         return refuse("domain_attr->auth_key_size", asked.auth_key_size, KEY_BYTES);
+    }
+    match (asked.auth_key_size, asked.auth_key.is_null()) {
+        (KEY_BYTES, true) => return refuse("domain_attr->auth_key", "NULL", "a key of 32 bytes"),
+        (FI_AV_AUTH_KEY, false) => return refuse("domain_attr->auth_key", "a key", "NULL"),
+        // A pointer to nothing says nothing.
+        _ => {}
     }
     at_most("domain_attr->max_ep_auth_key", asked.max_ep_auth_key, have.max_ep_auth_key)?;
     caps("domain_attr->caps", asked.caps, have.caps | offer::HINTED_DOMAIN_CAPS)
@@ -226,7 +233,12 @@ fn check_ep(hints: &Hints) -> Checked {
             at_most(field, asked, most)?;
         }
     }
-    at_most("ep_attr->auth_key_size", asked.auth_key_size, have.auth_key_size)
+    let of_vectors = hints.domain.auth_key_size == FI_AV_AUTH_KEY;
+    match asked.auth_key_size {
+        0 => Ok(()),
+        KEY_BYTES if !of_vectors && !asked.auth_key.is_null() => Ok(()),
+        size_bytes => refuse("ep_attr->auth_key_size", size_bytes, "0, or 32 and a key"),
+    }
 }
 
 fn check_tx(hints: &Hints) -> Checked {

@@ -1,6 +1,7 @@
 //! The application's hints, read from its `fi_info`.
 
-use erd_core::settings::KEY_BYTES;
+use crate::auth_key;
+use erd_core::settings::{JobKey, KeySource};
 use erd_core::sockaddr::{self, BadAddress};
 use erd_ffi::fi::compat;
 use erd_ffi::fi::{fi_domain_attr, fi_ep_attr, fi_info, fi_rx_attr, fi_tx_attr, fid};
@@ -27,8 +28,10 @@ pub struct Hints {
     pub ep: fi_ep_attr,
     /// Domain attributes; fields newer than the application's API are zero.
     pub domain: fi_domain_attr,
-    /// Key of the domain.
-    pub domain_key: Option<[u8; KEY_BYTES]>,
+    /// Keys of the domain.
+    pub domain_keys: KeySource,
+    /// Key of the endpoint.
+    pub ep_key: Option<JobKey>,
     /// Name of the domain, which is an interface's or an RDMA device's.
     pub domain_name: Option<String>,
     /// Name of the fabric, which is a network.
@@ -51,7 +54,8 @@ impl Hints {
             rx: fi_rx_attr::ZERO,
             ep: fi_ep_attr::ZERO,
             domain: fi_domain_attr::ZERO,
-            domain_key: None,
+            domain_keys: KeySource::None,
+            ep_key: None,
             domain_name: None,
             fabric_name: None,
             prov_version: 0,
@@ -89,13 +93,16 @@ impl Hints {
             }
             if !hints.ep_attr.is_null() {
                 read.ep = compat::read(hints.ep_attr, version);
+                if let Ok(key) = auth_key::of_endpoint(&read.ep, &KeySource::None) {
+                    read.ep_key = key;
+                }
             }
             if !hints.domain_attr.is_null() {
                 read.domain = compat::read(hints.domain_attr, version);
                 read.domain_name = text(read.domain.name);
-                let (key, size_bytes) = (read.domain.auth_key, read.domain.auth_key_size);
-                if size_bytes == KEY_BYTES && !key.is_null() {
-                    read.domain_key = Some(key.cast::<[u8; KEY_BYTES]>().read());
+                // `check` refuses those that are not valid.
+                if let Ok(keys) = auth_key::of_domain(&read.domain) {
+                    read.domain_keys = keys;
                 }
             }
             if let Some(fabric) = hints.fabric_attr.as_ref() {

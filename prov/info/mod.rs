@@ -10,7 +10,7 @@ mod place;
 use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::place::{Place, network};
-use erd_core::settings::{JobKey, Settings};
+use erd_core::settings::{KeySource, Settings};
 use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
@@ -65,6 +65,14 @@ pub unsafe fn getinfo(
     }
 }
 
+/// The keys that the application chooses: those of the domain, or that of its endpoints.
+fn keys_of(hints: &Hints) -> KeySource {
+    match (&hints.domain_keys, &hints.ep_key) {
+        (KeySource::None, Some(key)) => KeySource::Application(key.clone()),
+        (keys, _) => keys.clone(),
+    }
+}
+
 fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_int> {
     let refused = |refusal| {
         tracing::info!("fi_getinfo: {refusal}");
@@ -72,7 +80,7 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     };
     check::check(hints, version).map_err(refused)?;
     check::check_peer(hints, crate::peer::is_available()).map_err(refused)?;
-    let settings = crate::entry::settings_with(hints.domain_key.map(JobKey::new))?;
+    let settings = crate::entry::settings_with(keys_of(hints))?;
     check::check_hmem(hints, version, settings.hmem).map_err(refused)?;
     let grant = Grant::new(&settings, hints, version);
     let mut list = InfoList::new();
@@ -166,6 +174,7 @@ impl Grant {
         let domain = fi_domain_attr {
             max_ep_tx_ctx: contexts.0,
             max_ep_rx_ctx: contexts.1,
+            max_ep_auth_key: if peers { offer::PEER_KEYS } else { have.max_ep_auth_key },
             caps: have.caps | ((hints.caps | hints.domain.caps) & offer::HINTED_DOMAIN_CAPS),
             threading: asked_or(hints.domain.threading, have.threading),
             control_progress: asked_or(hints.domain.control_progress, data_progress),
@@ -197,8 +206,15 @@ impl Grant {
         *info.rx_mut() = self.rx;
         info.set_ep(&self.ep);
         info.set_domain(&self.domain_at(place, settings));
-        if let Some(key) = &hints.domain_key {
-            info.set_domain_key(key)?;
+        match &hints.domain_keys {
+            KeySource::None => {}
+            KeySource::Application(key) => info.set_domain_key(key.bytes())?,
+            // The hints name none.
+            KeySource::File(_) => {}
+            KeySource::Vectors => info.leave_keys_to_vectors(),
+        }
+        if let Some(key) = &hints.ep_key {
+            info.set_ep_key(key.bytes())?;
         }
         // The core fills in the provider's name and version, and the API version.
         info.set_fabric(&fi_fabric_attr::ZERO);
@@ -317,9 +333,11 @@ mod tests {
         let linked = grant(NEW, |hints| hints.caps = FI_TAGGED | FI_PEER | FI_AV_USER_ID);
         assert_eq!(linked.caps & linked.domain.caps & FI_PEER, FI_PEER);
         assert_eq!((linked.rx.size, linked.rx.iov_limit, linked.tx.iov_limit), (1024, 4, 4));
+        assert_eq!(linked.domain.max_ep_auth_key, 0);
         let plain = grant(NEW, |hints| hints.caps = FI_TAGGED);
         assert_eq!((plain.caps | plain.domain.caps) & FI_PEER, 0);
         assert_eq!((plain.rx.size, plain.rx.iov_limit), (4096, offer::RX.iov_limit));
+        assert_eq!(plain.domain.max_ep_auth_key, offer::DOMAIN.max_ep_auth_key);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use erd_core::keys::REGIONS_MAX;
 use erd_core::registration::MR_IOV_LIMIT;
 use erd_core::settings::{INJECT_BYTES, IOV_LIMIT, QUEUE_SIZE_MAX};
 use erd_ffi::fi::*;
+use erd_rd::keys::KEYS_MAX;
 use erd_rd::wire::remote::TARGETS_MAX;
 
 /// Transfers of a transmitter, each granted when asked for.
@@ -30,7 +31,7 @@ pub const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// when asked for, and hidden otherwise.
 pub const HINTED_CAPS: u64 = FI_NAMED_RX_CTX | FI_SOURCE_ERR | FI_HMEM | HINTED_DOMAIN_CAPS;
 /// The hinted capabilities of a domain.
-pub const HINTED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
+pub const HINTED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID | FI_PEER | FI_DIRECTED_RECV;
 /// Everything else.
 pub const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// Capabilities granted only when asked for.
@@ -103,6 +104,8 @@ pub const RX: fi_rx_attr = fi_rx_attr {
 pub const PEER_RX_SIZE: usize = 1024;
 /// Likewise pieces of a message.
 pub const PEER_IOV_LIMIT: usize = 4;
+/// Likewise keys of an endpoint: such a provider knows none.
+pub const PEER_KEYS: usize = 0;
 
 /// Attributes of an endpoint. A tag has 64 bits.
 pub const EP: fi_ep_attr = fi_ep_attr {
@@ -136,6 +139,7 @@ pub const DOMAIN: fi_domain_attr = fi_domain_attr {
     max_ep_rx_ctx: 1,
     max_ep_stx_ctx: OBJECTS,
     max_ep_srx_ctx: OBJECTS,
+    max_ep_auth_key: KEYS_MAX,
     cntr_cnt: OBJECTS,
     mr_iov_limit: MR_IOV_LIMIT,
     caps: DOMAIN_CAPS,

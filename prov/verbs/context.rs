@@ -7,7 +7,7 @@ use erd_core::domain::{Domain, Spot, Terms};
 use erd_core::keys::KeyTerms;
 use erd_core::mistakes;
 use erd_core::place::Place;
-use erd_core::settings::{BadSetting, PARAMETERS, Settings};
+use erd_core::settings::{BadSetting, JobKey, KEY_BYTES, KeySource, PARAMETERS, Settings};
 use erd_sys::process::Process;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct ContextOptions {
     set: Vec<(String, String)>,
+    key: Option<JobKey>,
 }
 
 impl ContextOptions {
@@ -53,6 +54,13 @@ impl ContextOptions {
         self.setting("paths", &count.to_string())
     }
 
+    /// The key of the job, 256 random bits: packets are proven, and only processes with the key are peers
+    /// (docs/security.md). It goes before `FI_ERD_KEY_FILE`.
+    #[must_use]
+    pub fn key(self, key: [u8; KEY_BYTES]) -> ContextOptions {
+        ContextOptions { key: Some(JobKey::new(key)), ..self }
+    }
+
     /// Any setting by its name, in text as in the environment but without `FI_ERD_`: "mtu" stands
     /// for `FI_ERD_MTU`. Values are checked when the context is opened.
     #[must_use]
@@ -73,9 +81,13 @@ impl ContextOptions {
             });
         }
         let own = |name: &str| self.set.iter().rev().find(|(set, _)| set == name);
-        Settings::read(|parameter| match own(parameter.name) {
+        let settings = Settings::read(|parameter| match own(parameter.name) {
             Some((_, value)) => Ok(Some(value.clone())),
             None => crate::parameters::read(parameter),
+        })?;
+        Ok(match &self.key {
+            None => settings,
+            Some(key) => settings.with_keys(KeySource::Application(key.clone())),
         })
     }
 }

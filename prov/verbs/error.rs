@@ -87,7 +87,7 @@ impl Error {
             CoreError::Again => libc::EAGAIN,
             CoreError::Access => libc::EACCES,
             CoreError::TooLong => libc::EMSGSIZE,
-            CoreError::NoKey => libc::EBUSY,
+            CoreError::NoKey | CoreError::Busy => libc::EBUSY,
             CoreError::Unimplemented | CoreError::Unsupported => libc::EOPNOTSUPP,
             CoreError::Invalid | CoreError::Flags | CoreError::NoQueue | CoreError::NoAddresses => {
                 libc::EINVAL

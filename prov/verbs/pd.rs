@@ -142,7 +142,7 @@ pub struct AddressHandle {
 
 impl AddressHandle {
     fn new(pd: &Arc<PdInner>, peer: SocketAddr) -> Result<AddressHandle, Error> {
-        let fi_addr = pd.av.insert_name(peer).map_err(|error| match error {
+        let fi_addr = pd.av.insert_name(peer, None).map_err(|error| match error {
             CoreError::NoMemory => Error::system("keep more than 2^20 addresses", error),
             _ => Error::argument("address", peer, valid_name(&pd.domain)),
         })?;

@@ -104,6 +104,23 @@ fn messages_go_both_ways_with_and_without_immediate_data() {
 }
 
 #[test]
+fn only_contexts_with_the_same_key_talk() {
+    // The deadline is short: the one with the key waits for it.
+    let options = |key| ContextOptions::new().setting("peer_timeout_ms", "500").key([key; 32]);
+    let side = |key| Side::with(&options(key), |_| {});
+    let (left, right, stranger) = (side(1), side(1), side(2));
+    let mut into = [0; 4];
+    right.recv(7, &mut into).unwrap();
+    left.send(&left.knows(&stranger), 8, b"none").unwrap();
+    let failed = left.done();
+    assert!(!failed.is_ok() && failed.reason().contains("key"), "{}", failed.reason());
+    left.send(&left.knows(&right), 9, b"same").unwrap();
+    left.ok();
+    right.ok();
+    assert_eq!(&into, b"same");
+}
+
+#[test]
 fn a_list_is_posted_in_order_until_one_is_refused() {
     let (left, right) = (Side::new(), Side::new());
     let (to_right, elsewhere) = (left.knows(&right), right.knows(&right));

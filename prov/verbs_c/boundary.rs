@@ -4,6 +4,7 @@ use crate::verbs::Error;
 use erd_ffi::guard;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::mem::MaybeUninit;
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
@@ -83,37 +84,43 @@ pub(super) fn not_null<T>(parameter: &'static str, place: *const T) -> Result<()
     }
 }
 
-/// Reads a structure of C that begins with its size, and may be longer than ours.
+/// Reads a structure of C that begins with its size. It may be longer than ours, or end after the first `least` bytes, as
+/// earlier headers had it: fields that it lacks are zero.
 ///
 /// # Safety
 /// `from` is NULL, or points to as many bytes as its first field says, which are 8 at least. Any bytes are a valid `T`.
-pub(super) unsafe fn sized<T: Copy>(parameter: &'static str, from: *const T) -> Result<T, Error> {
+pub(super) unsafe fn sized<T: Copy>(
+    parameter: &'static str,
+    from: *const T,
+    least: usize,
+) -> Result<T, Error> {
     not_null(parameter, from)?;
     let ours = size_of::<T>();
     // SAFETY: the caller's promise.
     let size = unsafe { from.cast::<usize>().read_unaligned() };
-    let invalid = |valid: &str| {
-        Err(Error::argument(
-            parameter,
-            format_args!("of size {size}"),
-            format_args!("{valid} {ours}"),
-        ))
+    let invalid = |valid: std::fmt::Arguments<'_>| {
+        Err(Error::argument(parameter, format_args!("of size {size}"), valid))
     };
-    if size < ours {
-        return invalid("at least");
+    if size < least {
+        return invalid(format_args!("at least {least}"));
     }
     if size > SIZE_MAX {
-        return invalid("sizeof it, which here is");
+        return invalid(format_args!("sizeof it, which here is {ours}"));
     }
-    // SAFETY: the caller's promise, as far as the size reaches.
-    let (known, newer) = unsafe {
-        let newer = from.cast::<u8>().add(ours);
-        (from.read_unaligned(), std::slice::from_raw_parts(newer, size - ours))
+    let mut known = MaybeUninit::<T>::zeroed();
+    let read = size.min(ours);
+    // SAFETY: the caller's promise, as far as the size reaches; the place takes `ours` bytes.
+    let newer = unsafe {
+        from.cast::<u8>().copy_to_nonoverlapping(known.as_mut_ptr().cast(), read);
+        std::slice::from_raw_parts(from.cast::<u8>().add(read), size - read)
     };
     if newer.iter().any(|byte| *byte != 0) {
-        return invalid("without fields that this library does not know, beyond byte");
+        return invalid(format_args!(
+            "without fields that this library does not know, beyond byte {ours}"
+        ));
     }
-    Ok(known)
+    // SAFETY: any bytes are a valid `T`.
+    Ok(unsafe { known.assume_init() })
 }
 
 /// Longest structure that a newer header can have, in bytes.
@@ -130,19 +137,20 @@ mod tests {
         value: u64,
     }
 
-    fn read(words: &[u64]) -> Result<u64, String> {
+    fn read(words: &[u64], least: usize) -> Result<u64, String> {
         // SAFETY: no test says a size beyond its words, unless it is refused for that.
-        let read = unsafe { sized::<Attr>("attr", words.as_ptr().cast()) };
+        let read = unsafe { sized::<Attr>("attr", words.as_ptr().cast(), least) };
         read.map(|attr| attr.value).map_err(|error| error.to_string())
     }
 
     #[test]
     fn structures_grow_at_their_end() {
-        assert_eq!(read(&[16, 7]), Ok(7));
-        assert_eq!(read(&[24, 7, 0]), Ok(7));
-        assert!(read(&[24, 7, 1]).unwrap_err().contains("does not know"));
-        assert!(read(&[8, 7]).unwrap_err().contains("at least 16"));
-        assert!(read(&[1 << 40, 7]).unwrap_err().contains("attr is of size 1099511627776"));
+        assert_eq!(read(&[16, 7], 16), Ok(7));
+        assert_eq!(read(&[24, 7, 0], 16), Ok(7));
+        assert!(read(&[24, 7, 1], 16).unwrap_err().contains("does not know"));
+        assert!(read(&[8, 7], 16).unwrap_err().contains("at least 16"));
+        assert_eq!(read(&[8, 7], 8), Ok(0), "the field is not of that header");
+        assert!(read(&[1 << 40, 7], 8).unwrap_err().contains("attr is of size 1099511627776"));
     }
 
     #[test]

@@ -7,8 +7,10 @@ use super::types::{
 };
 use super::{AHS, CONTEXTS, MRS, PDS, find, publish, remove};
 use crate::verbs::{Access, ContextOptions, Device, Error};
+use erd_core::settings::KEY_BYTES;
 use erd_core::sockaddr;
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::Once;
 
@@ -100,7 +102,7 @@ unsafe fn options(attr: *const erd_context_attr) -> Result<ContextOptions, Error
         return Ok(options);
     }
     // SAFETY: the caller's structure, of which every byte is a value.
-    let attr = unsafe { sized("attr", attr) }?;
+    let attr = unsafe { sized("attr", attr, offset_of!(erd_context_attr, key_size)) }?;
     // SAFETY: the caller's texts and list.
     unsafe {
         for at in 0..attr.num_settings as usize {
@@ -122,6 +124,14 @@ unsafe fn options(attr: *const erd_context_attr) -> Result<ContextOptions, Error
     }
     if attr.paths > 0 {
         options = options.setting("paths", &attr.paths.to_string());
+    }
+    if attr.key_size != 0 {
+        if attr.key_size as usize != KEY_BYTES {
+            return Err(Error::argument("attr->key_size", attr.key_size, "32, or 0 without a key"));
+        }
+        not_null("attr->key", attr.key)?;
+        // SAFETY: the caller's key, of the length just checked; bytes lie anywhere.
+        options = options.key(unsafe { attr.key.cast::<[u8; KEY_BYTES]>().read() });
     }
     Ok(options)
 }

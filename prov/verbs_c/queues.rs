@@ -157,7 +157,7 @@ pub unsafe extern "C" fn erd_create_qp(
     value("erd_create_qp", null_mut(), || {
         let pd = find(&PDS, "pd", pd)?;
         // SAFETY: the caller's structure, of which every byte is a value.
-        let attr = unsafe { sized("attr", attr) }?;
+        let attr = unsafe { sized("attr", attr, size_of::<erd_qp_init_attr>()) }?;
         if attr.reserved != 0 {
             return Err(Error::argument("attr->reserved", attr.reserved, 0));
         }

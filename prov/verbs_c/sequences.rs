@@ -219,6 +219,8 @@ impl Sequence<'_> {
             settings: settings.as_ptr(),
             num_settings: settings.len() as u32,
             paths: 0,
+            key_size: 0,
+            key: null(),
         };
         // SAFETY: the texts outlive the call.
         let context = unsafe { erd_open_device(name.as_ptr(), &raw const attr) };

@@ -26,6 +26,8 @@ pub(super) const NO_ATTR: erd_context_attr = erd_context_attr {
     settings: null(),
     num_settings: 0,
     paths: 0,
+    key_size: 0,
+    key: null(),
 };
 
 pub(super) fn setting(name: &'static CStr, value: &'static CStr) -> erd_setting {
@@ -407,6 +409,24 @@ fn attributes_that_are_not_valid_are_named() {
     context_attr =
         erd_context_attr { settings: settings.as_ptr(), num_settings: 2, paths: 0, ..context_attr };
     no_object(open(&context_attr), libc::EINVAL, &["setting nonsense is \"1\""]);
+    let key = [7_u8; 32];
+    context_attr = erd_context_attr { key: key.as_ptr(), key_size: 31, ..NO_ATTR };
+    no_object(open(&context_attr), libc::EINVAL, &["attr->key_size is 31; valid: 32"]);
+    context_attr = erd_context_attr { key: null(), key_size: 32, ..NO_ATTR };
+    no_object(open(&context_attr), libc::EINVAL, &["attr->key is NULL"]);
+    // A program of an earlier header has no such fields, and anything behind its own.
+    context_attr.size = std::mem::offset_of!(erd_context_attr, key_size);
+    let context = open(&context_attr);
+    assert!(!context.is_null(), "{}", last());
+    // SAFETY: a handle of this test.
+    assert_eq!(unsafe { erd_close_device(context) }, 0);
+    context_attr.size -= 8;
+    no_object(open(&context_attr), libc::EINVAL, &["of size 32", "at least 40"]);
+    context_attr = erd_context_attr { key: key.as_ptr(), key_size: 32, ..NO_ATTR };
+    let context = open(&context_attr);
+    assert!(!context.is_null(), "{}", last());
+    // SAFETY: a handle of this test.
+    assert_eq!(unsafe { erd_close_device(context) }, 0);
     side.close();
 }
 

@@ -57,6 +57,8 @@ structures! {
         settings: *const erd_setting,
         num_settings: u32,
         paths: u32,
+        key_size: u32,
+        key: *const u8,
     }
     erd_wc {
         wr_id: u64,

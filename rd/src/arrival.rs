@@ -1,6 +1,8 @@
 //! An arriving datagram, and its properties at the port.
 
+use crate::keys::KeyRef;
 use crate::units::{Ecn, Nanos};
+use crate::wire::header::Header;
 use core::net::SocketAddr;
 
 /// The properties of a received datagram, from the port.
@@ -15,6 +17,23 @@ pub struct RxMeta {
     /// Its source address. The session identifies a peer, never this. A stranger's IP address tells whether the name
     /// that it gives may be its own.
     pub from: SocketAddr,
+}
+
+/// A packet with its header read, and its proof taken off if it has one.
+#[derive(Clone, Copy)]
+pub(crate) struct Packet<'a> {
+    pub header: Header,
+    /// The key that proved it outside a session.
+    pub key: KeyRef,
+    pub datagram: Datagram<'a>,
+}
+
+impl<'a> Packet<'a> {
+    /// A packet in one piece, without a key, or of a session.
+    pub(crate) fn whole(header: &Header, bytes: &'a [u8]) -> Packet<'a> {
+        let (key, datagram) = (KeyRef::default(), Datagram::Whole(bytes));
+        Packet { header: *header, key, datagram }
+    }
 }
 
 /// A datagram as the driver hands it in.

@@ -1,10 +1,9 @@
 //! Settings of one engine, checked once.
 
 use crate::cc::Scheme;
-use crate::keys::Keys;
+use crate::keys::KeySet;
 use crate::units::{Ecn, MICROSECOND, MILLISECOND, Nanos, SECOND};
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::net::SocketAddr;
 
 /// Smallest datagram limit the protocol works with, in bytes: the IPv6 minimum MTU less headers.
@@ -73,8 +72,8 @@ pub struct Config {
     pub seals: Option<Seals>,
     /// CRC32C (Castagnoli) of bytes, continuing from a seed.
     pub crc32c: fn(u32, &[u8]) -> u32,
-    /// The key of the job: every packet is proven with it, and peers without it are none.
-    pub keys: Option<Arc<dyn Keys>>,
+    /// Keys of jobs: with any, every packet is proven, and processes without one of them are no peers.
+    pub keys: KeySet,
 }
 
 /// Settings towards peers on this host ([`crate::Host::is_near`]), in place of those of the same names: no network lies
@@ -178,7 +177,7 @@ impl Config {
             info_path: false,
             seals: None,
             crc32c,
-            keys: None,
+            keys: KeySet::default(),
         }
     }
 

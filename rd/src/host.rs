@@ -1,7 +1,8 @@
 //! The interface that the driver implements for the engine: payload memory, matching and completions.
 
-use crate::units::{Order, PeerId};
+use crate::units::{Order, PeerAddress, PeerId};
 use crate::wire::remote::{Atomic, Refusal, Targets};
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 /// Names a send operation's memory and context at the driver. Opaque to the engine; the driver
@@ -132,6 +133,13 @@ pub trait Host {
     /// Copies `out.len()` bytes of a send's payload starting at `offset_bytes` into `out`.
     fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]);
 
+    /// As [`Host::read`], behind what `out` has.
+    fn append(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.resize(at + len_bytes as usize, 0);
+        self.read(op, offset_bytes, &mut out[at..]);
+    }
+
     /// CRC32C over a part of a send's payload, continuing from `seed`.
     fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32;
 
@@ -167,10 +175,10 @@ pub trait Host {
     /// changes.
     fn datagram_limit_bytes(&mut self, name: SocketAddr) -> u16;
 
-    /// Whether a peer called `name` may open a session, and gets answers outside one. The engine asks for each hello, and
+    /// Whether this peer may open a session, and gets answers outside one. The engine asks for each hello, and
     /// for each probe and goodbye that it would answer. `false` drops the hello, which the peer repeats until its
     /// deadline.
-    fn admits(&mut self, _name: SocketAddr) -> bool {
+    fn admits(&mut self, _peer: PeerAddress) -> bool {
         true
     }
 

@@ -40,5 +40,5 @@ pub use host::{
 pub use peer::{FlowView, MESSAGE_COST_BYTES, ORDERS_LEAST, Repeated};
 pub use stats::{DropReason, Stats};
 pub use transmit::{Part, TxBurst};
-pub use units::{Ecn, Nanos, Order, PeerId, Psn};
+pub use units::{Ecn, KeyIndex, Nanos, Order, PeerAddress, PeerId, Psn};
 pub use wire::remote::{Atomic, Form, Refusal, Target, Targets};

@@ -12,14 +12,54 @@
 //! A key stays valid until its entry is removed. A match at the head of a queue costs one
 //! comparison; removal by key costs the same anywhere.
 
+use crate::units::{KeyIndex, PeerId};
 use alloc::vec::Vec;
+use core::fmt::Debug;
 use slab::Slab;
+
+/// An owner's name of a source.
+pub trait Source: Copy + Eq {
+    /// A name of a key.
+    type Key: Copy + Eq + Debug;
+
+    /// The key that the source and the receiver use.
+    fn key(self) -> Self::Key;
+}
+
+impl Source for PeerId {
+    type Key = KeyIndex;
+
+    fn key(self) -> KeyIndex {
+        self.key
+    }
+}
+
+/// Sources that a receive takes messages from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Senders<S: Source> {
+    /// Any.
+    Any,
+    /// Those with this key.
+    Key(S::Key),
+    /// This one.
+    One(S),
+}
+
+impl<S: Source> Senders<S> {
+    fn takes(self, source: S) -> bool {
+        match self {
+            Senders::Any => true,
+            Senders::Key(key) => source.key() == key,
+            Senders::One(wanted) => source == wanted,
+        }
+    }
+}
 
 /// Messages that a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pattern<S> {
-    /// Only from this source; from any when `None`.
-    pub source: Option<S>,
+pub struct Pattern<S: Source> {
+    /// Their sources.
+    pub from: Senders<S>,
     /// Tag and mask of ignored bits; `None` takes untagged messages.
     pub tag: Option<TagMask>,
 }
@@ -41,12 +81,11 @@ impl TagMask {
     }
 }
 
-impl<S: Copy + Eq> Pattern<S> {
+impl<S: Source> Pattern<S> {
     /// True if a message from `source` with `tag` may be received. Both must be tagged, or none:
     /// the matcher compares within one kind only.
     fn accepts(&self, source: S, tag: u64) -> bool {
-        self.source.is_none_or(|wanted| wanted == source)
-            && self.tag.is_none_or(|mask| mask.accepts(tag))
+        self.from.takes(source) && self.tag.is_none_or(|mask| mask.accepts(tag))
     }
 }
 
@@ -61,7 +100,7 @@ pub struct Key {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueFull;
 
-struct Posted<S, R> {
+struct Posted<S: Source, R> {
     pattern: Pattern<S>,
     entry: R,
 }
@@ -73,12 +112,12 @@ struct Unexpected<S, U> {
 }
 
 /// Queues of posted receives and of unexpected messages, tagged and untagged.
-pub struct Matcher<S, R, U> {
+pub struct Matcher<S: Source, R, U> {
     posted: [Queue<Posted<S, R>>; 2],
     unexpected: [Queue<Unexpected<S, U>>; 2],
 }
 
-impl<S: Copy + Eq, R, U> Matcher<S, R, U> {
+impl<S: Source, R, U> Matcher<S, R, U> {
     /// An empty matcher for at most `posted_max` receives and `unexpected_max` messages of each
     /// kind.
     #[must_use]
@@ -134,7 +173,7 @@ impl<S: Copy + Eq, R, U> Matcher<S, R, U> {
 
     /// Takes out all receives from `source` only, in the order posted within a kind.
     pub fn take_posted(&mut self, source: S) -> Vec<R> {
-        let pick = |posted: &Posted<S, R>| posted.pattern.source == Some(source);
+        let pick = |posted: &Posted<S, R>| posted.pattern.from == Senders::One(source);
         take_all(&mut self.posted, pick).map(|posted| posted.entry).collect()
     }
 
@@ -318,18 +357,27 @@ mod tests {
     use rand_pcg::Pcg32;
     use rand_pcg::rand_core::Rng;
 
-    const ANY: Option<u8> = None;
+    const ANY: Senders<u8> = Senders::Any;
+
+    /// A source's key is its upper half.
+    impl Source for u8 {
+        type Key = KeyIndex;
+
+        fn key(self) -> KeyIndex {
+            KeyIndex(self >> 4)
+        }
+    }
 
     fn matcher() -> Matcher<u8, &'static str, &'static str> {
         Matcher::new(8, 8)
     }
 
-    fn tagged(source: Option<u8>, tag: u64, ignore: u64) -> Pattern<u8> {
-        Pattern { source, tag: Some(TagMask { tag, ignore }) }
+    fn tagged(from: Senders<u8>, tag: u64, ignore: u64) -> Pattern<u8> {
+        Pattern { from, tag: Some(TagMask { tag, ignore }) }
     }
 
-    fn untagged(source: Option<u8>) -> Pattern<u8> {
-        Pattern { source, tag: None }
+    fn untagged(from: Senders<u8>) -> Pattern<u8> {
+        Pattern { from, tag: None }
     }
 
     #[test]
@@ -348,7 +396,7 @@ mod tests {
     #[test]
     fn source_tag_and_mask_decide() {
         let mut matcher = matcher();
-        matcher.post(tagged(Some(2), 7, 0), "from 2").unwrap();
+        matcher.post(tagged(Senders::One(2), 7, 0), "from 2").unwrap();
         matcher.post(tagged(ANY, 0x10, 0x0f), "masked").unwrap();
         assert_eq!(matcher.find_posted(1, Some(7)), None, "another source");
         let exact = matcher.find_posted(2, Some(7)).unwrap();
@@ -356,6 +404,18 @@ mod tests {
         let masked = matcher.find_posted(1, Some(0x1c)).unwrap();
         assert_eq!(*matcher.posted_mut(masked).1, "masked");
         assert_eq!(matcher.find_posted(1, Some(0x2c)), None, "a bit outside the mask");
+    }
+
+    #[test]
+    fn a_receive_from_a_key_takes_all_its_sources_and_no_other() {
+        let mut matcher = matcher();
+        matcher.post(untagged(Senders::Key(KeyIndex(1))), "of the key").unwrap();
+        assert_eq!(matcher.find_posted(2, None), None);
+        assert!(matcher.find_posted(0x12, None).is_some());
+        matcher.push_unexpected(2, None, "other").unwrap();
+        matcher.push_unexpected(0x13, None, "own").unwrap();
+        let own = matcher.find_unexpected(&untagged(Senders::Key(KeyIndex(1)))).unwrap();
+        assert_eq!(matcher.remove_unexpected(own), "own");
     }
 
     #[test]
@@ -376,7 +436,7 @@ mod tests {
         matcher.push_unexpected(1, Some(4), "c").unwrap();
         let any = matcher.find_unexpected(&tagged(ANY, 3, 0)).unwrap();
         assert_eq!(matcher.remove_unexpected(any), "a");
-        let directed = matcher.find_unexpected(&tagged(Some(1), 0, u64::MAX)).unwrap();
+        let directed = matcher.find_unexpected(&tagged(Senders::One(1), 0, u64::MAX)).unwrap();
         assert_eq!(matcher.remove_unexpected(directed), "c");
         assert_eq!(matcher.unexpected_len(), 1);
     }
@@ -405,7 +465,7 @@ mod tests {
     #[test]
     fn entries_are_found_by_what_the_owner_keeps() {
         let mut matcher = matcher();
-        matcher.post(tagged(Some(3), 1, 0), "x").unwrap();
+        matcher.post(tagged(Senders::One(3), 1, 0), "x").unwrap();
         let any = matcher.post(untagged(ANY), "y").unwrap();
         assert_eq!(matcher.search_posted(|entry| *entry == "y"), Some(any));
         assert_eq!(matcher.search_posted(|entry| *entry == "z"), None);
@@ -414,7 +474,9 @@ mod tests {
     #[test]
     fn a_sources_receives_and_messages_can_be_taken_out() {
         let mut matcher = matcher();
-        for (source, name) in [(Some(3), "a"), (ANY, "b"), (Some(3), "c"), (Some(4), "d")] {
+        for (source, name) in
+            [(Senders::One(3), "a"), (ANY, "b"), (Senders::One(3), "c"), (Senders::One(4), "d")]
+        {
             matcher.post(tagged(source, 1, 0), name).unwrap();
         }
         assert_eq!(matcher.take_posted(3), ["a", "c"]);
@@ -436,10 +498,15 @@ mod tests {
         let mut posted: VecDeque<(Pattern<u8>, u32)> = VecDeque::new();
         let mut unexpected: Vec<(u8, u64, u32)> = Vec::new();
         for step in 0..20_000_u32 {
-            let (source, tag) = ((random.next_u32() % 3) as u8, u64::from(random.next_u32() % 4));
+            let (source, tag) =
+                ([1, 2, 17][(random.next_u32() % 3) as usize], u64::from(random.next_u32() % 4));
             if random.next_u32().is_multiple_of(2) {
                 let ignore = if random.next_u32().is_multiple_of(4) { 3 } else { 0 };
-                let from = random.next_u32().is_multiple_of(2).then_some(source);
+                let from = match random.next_u32() % 3 {
+                    0 => Senders::Any,
+                    1 => Senders::Key(source.key()),
+                    _ => Senders::One(source),
+                };
                 let pattern = tagged(from, tag, ignore);
                 let expected = unexpected.iter().position(|m| pattern.accepts(m.0, m.1));
                 let got = matcher.find_unexpected(&pattern).map(|k| matcher.remove_unexpected(k));

@@ -1,7 +1,7 @@
 //! Bursts: the datagrams that the engine asks the driver to send.
 
 use crate::host::SendToken;
-use crate::units::Ecn;
+use crate::units::{Ecn, KeyIndex, PeerAddress};
 use crate::wire::header::PacketKind;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -36,6 +36,8 @@ pub enum Part {
 pub struct TxBurst {
     /// Destination: the peer's name.
     pub to: SocketAddr,
+    /// The key that the peer and this endpoint use.
+    pub key: KeyIndex,
     /// Path (entropy) to use, below the negotiated path count.
     pub path: u16,
     /// ECN codepoint to send with.
@@ -67,6 +69,7 @@ impl TxBurst {
     pub fn new() -> TxBurst {
         TxBurst {
             to: SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), 0),
+            key: KeyIndex::default(),
             path: 0,
             ecn: Ecn::NotEct,
             kind: PacketKind::Data,
@@ -94,6 +97,12 @@ impl TxBurst {
         self.sealed = false;
         self.bytes.clear();
         self.parts.clear();
+    }
+
+    /// The peer that it is for.
+    #[must_use]
+    pub fn peer(&self) -> PeerAddress {
+        PeerAddress { name: self.to, key: self.key }
     }
 
     /// Notes that inline bytes from `start` to the end of `bytes` belong to the datagram.

@@ -1,6 +1,6 @@
 //! Number types: time, sequence numbers, identifiers.
 
-pub use erd_types::{Ecn, MICROSECOND, MILLISECOND, Nanos, SECOND};
+pub use erd_types::{Ecn, KeyIndex, MICROSECOND, MILLISECOND, Nanos, PeerAddress, SECOND};
 
 /// Packet sequence number of one flow direction; wraps at 2^32 (protocol.md §4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -47,4 +47,6 @@ pub struct PeerId {
     pub index: u32,
     /// Generation of that slot.
     pub generation: u32,
+    /// The key that both use.
+    pub key: KeyIndex,
 }

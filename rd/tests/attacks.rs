@@ -56,3 +56,43 @@ fn a_packet_is_taken_once() {
 fn a_packet_with_a_broken_seal_is_not_read() {
     intruder::breaks_a_seal();
 }
+
+#[test]
+fn an_answer_that_is_dropped_tells_nothing_of_paths() {
+    intruder::answers_a_probe_with_nonsense();
+}
+
+#[test]
+fn challenges_and_welcomes_of_wrong_ids_change_nothing() {
+    intruder::blind::answers_hellos_it_did_not_see();
+}
+
+#[test]
+fn resets_and_confirmations_of_wrong_ids_end_nothing() {
+    intruder::blind::ends_sessions_it_does_not_know();
+}
+
+#[test]
+fn packets_of_unknown_sessions_are_dropped_and_not_answered() {
+    intruder::blind::speaks_in_sessions_it_does_not_know();
+}
+
+#[test]
+fn foreign_and_expired_cookies_open_nothing() {
+    intruder::blind::shows_cookies_that_are_not_its_own();
+}
+
+#[test]
+fn icmp_ends_no_session_whose_peer_answers() {
+    intruder::blind::says_by_icmp_that_nobody_listens();
+}
+
+#[test]
+fn the_information_path_takes_acknowledgements_alone() {
+    intruder::blind::sends_other_kinds_as_frames();
+}
+
+#[test]
+fn a_flood_of_hellos_makes_no_peer() {
+    intruder::blind::floods_with_hellos();
+}

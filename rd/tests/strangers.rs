@@ -404,7 +404,7 @@ fn a_goodbye_that_names_nobody_ends_no_session() {
     let mut victim = Victim::new(|_| {});
     let name = SocketAddr::from(([10, 0, 0, 2], 1));
     let greeting = begins(&mut victim, name);
-    let goodbye = Goodbye { asker: Asker { id: 0, name }, ack: nothing_received() };
+    let goodbye = Goodbye { asker: Asker { id: 0, name, key: None }, ack: nothing_received() };
     let h = Header::new(PacketKind::Goodbye, greeting.session);
     victim.takes(name, &packet(h, |out| goodbye.emit(out)));
     assert_eq!(victim.vault.sent, [], "the peer has not said who it is");

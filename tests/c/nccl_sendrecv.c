@@ -38,10 +38,18 @@ struct proxy {
     struct link links[LINKS];
 };
 
+/* The plugin takes the first provider, whichever it is. */
+static void check_provider(const struct fi_info *info)
+{
+    const char *name = info->fabric_attr->prov_name;
+    check(strcmp(name, provider) == 0, "the first provider is %s: set FI_PROVIDER=%s", name, provider);
+}
+
 static void nic_open(struct nic *nic, struct nccl_ask ask)
 {
     struct fi_info *list;
     must(nccl_find(&ask, &list), "fi_getinfo");
+    check_provider(list);
     nccl_nic_open(nic, list);
     fi_freeinfo(list);
 }
@@ -193,7 +201,7 @@ static void two_processes(void (*run)(const int *fds, uint64_t rank))
 static void check_nic(const struct fi_info *info, const struct fi_info *hints)
 {
     uint64_t tag_bits = 64, format = info->ep_attr->mem_tag_format;
-    check(strcmp(info->fabric_attr->prov_name, provider) == 0, "provider %s", info->fabric_attr->prov_name);
+    check_provider(info);
     check((info->caps & hints->caps) == hints->caps, "capabilities %llx", (unsigned long long)info->caps);
     check((info->mode & ~hints->mode) == 0, "mode %llx", (unsigned long long)info->mode);
     check((info->domain_attr->mr_mode & ~hints->domain_attr->mr_mode) == 0, "mr_mode %x", info->domain_attr->mr_mode);
@@ -229,6 +237,7 @@ static void discovery(void)
             continue;
         }
         must(rc, "fi_getinfo");
+        check_provider(list);
         check_distinct(list);
         for (struct fi_info *info = list; info; info = info->next)
             check_nic(info, hints);

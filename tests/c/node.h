@@ -150,6 +150,17 @@ static inline int node_find(struct node *node, const struct node_options *option
     return rc;
 }
 
+/* ERD_TEST_EP_KEY, 32 characters, is a key of each endpoint alone: its domain knows nothing of it. */
+static inline void node_give_key(struct fi_info *info)
+{
+    const char *key = getenv("ERD_TEST_EP_KEY");
+    if (!key)
+        return;
+    check(strlen(key) == 32, "ERD_TEST_EP_KEY has %zu characters", strlen(key));
+    info->ep_attr->auth_key = (uint8_t *)strdup(key);
+    info->ep_attr->auth_key_size = strlen(key);
+}
+
 /* Opens what node->info describes. */
 static inline void node_open_found(struct node *node, const struct node_options *options)
 {
@@ -160,6 +171,7 @@ static inline void node_open_found(struct node *node, const struct node_options 
     must(fi_domain(node->fabric, node->info, &node->domain, NULL), "fi_domain");
     must(fi_av_open(node->domain, &av, &node->av, NULL), "fi_av_open");
     must(fi_cq_open(node->domain, &cq, &node->cq, NULL), "fi_cq_open");
+    node_give_key(node->info);
     must(fi_endpoint(node->domain, node->info, &node->ep, NULL), "fi_endpoint");
     must(fi_ep_bind(node->ep, &node->av->fid, 0), "fi_ep_bind of the AV");
     must(fi_ep_bind(node->ep, &node->cq->fid, FI_TRANSMIT | FI_RECV | options->bind_flags), "fi_ep_bind of the CQ");

@@ -69,6 +69,18 @@ export $uncopied FI_PROVIDER=erd
 program registered registered
 program nccl nccl_sendrecv discovery transfers
 unset FI_ERD_ZERO_COPY_SIZE FI_PROVIDER
+# With a job's key everything is copied, whatever the setting says.
+(umask 077 && printf '%064d\n' 7 > /tmp/job.key)
+export FI_ERD_KEY_FILE=/tmp/job.key
+tcpdump -i v0 -U -s 0 -w "$OUT/keyed.pcap" -c 300 udp > /dev/null 2>&1 &
+sleep 1
+pingpong keyed "$verbs_left $uncopied" "$verbs_right $uncopied" -m tagged -S 262144 -I 10
+program keyed_memory memory write_forms read_forms atomic_forms
+unset FI_ERD_KEY_FILE
+# Keys of the endpoints alone: their domains have the memory registered with the device, and tell them so.
+export $uncopied FI_PROVIDER=erd ERD_TEST_EP_KEY=0123456789abcdef0123456789abcdef
+program keyed_registered registered
+unset FI_ERD_ZERO_COPY_SIZE FI_PROVIDER ERD_TEST_EP_KEY
 pingpong mixed "$verbs_left" "$RIGHT FI_ERD_PORT=udp" -m tagged -S 65536 -I 8
 
 # netem KIND: what packets of both ends go through from here on; nothing without a kind.
@@ -84,6 +96,8 @@ nscc_left="$verbs_left FI_ERD_CC=nscc" nscc_right="$verbs_right FI_ERD_CC=nscc"
 netem loss 1%
 pingpong uncopied_loss1 "$nscc_left $uncopied" "$nscc_right $uncopied" -m tagged -S 262144 -I 10
 pingpong loss1 "$nscc_left" "$nscc_right" -m tagged -S 65536 -I 20
+key=FI_ERD_KEY_FILE=/tmp/job.key
+pingpong keyed_loss1 "$nscc_left $key" "$nscc_right $key" -m tagged -S 65536 -I 20
 netem delay 5ms 5ms
 pingpong jitter "$nscc_left" "$nscc_right" -m tagged -S 65536 -I 20
 netem delay 5ms 5ms loss 1%

@@ -6,6 +6,9 @@ extern crate alloc;
 
 pub mod mutants;
 
+use core::net::SocketAddr;
+use core::ops::RangeInclusive;
+
 /// Monotonic time or a span of it, in nanoseconds. The zero point is the driver's choice.
 pub type Nanos = u64;
 
@@ -41,5 +44,35 @@ impl Ecn {
             2 => Self::Ect0,
             _ => Self::Ce,
         }
+    }
+}
+
+/// The place of a key among those of an endpoint; 0 where there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, PartialOrd, Ord)]
+pub struct KeyIndex(pub u8);
+
+/// What identifies a peer: the name of its process, and the key that both use. A process with several keys is a peer for
+/// each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct PeerAddress {
+    /// The name, which the process tells in its greetings.
+    pub name: SocketAddr,
+    /// The key.
+    pub key: KeyIndex,
+}
+
+impl PeerAddress {
+    /// Every address of a name, from the first to the last.
+    #[must_use]
+    pub fn all_of(name: SocketAddr) -> RangeInclusive<PeerAddress> {
+        let with = |key| PeerAddress { name, key: KeyIndex(key) };
+        with(0)..=with(u8::MAX)
+    }
+}
+
+impl From<SocketAddr> for PeerAddress {
+    /// With the first key, or none.
+    fn from(name: SocketAddr) -> PeerAddress {
+        PeerAddress { name, key: KeyIndex::default() }
     }
 }

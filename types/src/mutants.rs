@@ -60,6 +60,12 @@ mutants! {
         RestartsOnARepeatedHello,
         /// With a key, a sender uses some counters for two packets.
         RepeatsACounter,
+        /// An endpoint with several keys takes what one of them proves for packets of a peer with another.
+        MixesUpItsKeys,
+        /// With a new key, a sender goes over to it before the peer has told that it has it too.
+        RenewsUntold,
+        /// A key loses its validity as soon as another takes its place.
+        RenewsAtOnce,
         /// With a key, the receiver takes packets whose proofs are wrong.
         TakesForgeries,
         /// With a key, the receiver takes packets whose counters it has taken before.

@@ -3,6 +3,7 @@
 use crate::{deps, dist};
 use anyhow::{Context, Result, bail};
 use erd_e2e::layout::Layout;
+use erd_e2e::netns;
 use erd_e2e::process::{Ended, Job, Running, append};
 use erd_e2e::report::{Done, Report};
 use erd_e2e::sanitizers::STRESS;
@@ -14,6 +15,30 @@ use std::time::Duration;
 const SHORT_SEEDS: u32 = 500;
 /// Seeds that the full tier tries.
 const FULL_SEEDS: u32 = 10_000;
+/// Forgeries that the full tier tries in the simulated world.
+const FORGERIES: &str = "100000000";
+/// Forgeries that the full tier tries over real sockets, and their test.
+const FORGERIES_UDP: &str = "1000000";
+const FORGERIES_UDP_TEST: &str =
+    "ep::tests::forgeries::nothing_of_an_attacker_on_the_path_is_taken";
+/// Steps of the full tier that try all inputs within wide bounds; `cargo test` tries those within small ones. What is
+/// private is tried beside the code.
+const WIDE_BOUNDS: &[(&str, &[&str])] = &[
+    ("every input within wide bounds", &["--package", "erd-rd", "--test", "bounds"]),
+    (
+        "every input within wide bounds, private parts",
+        &[
+            "--package",
+            "erd-rd",
+            "--package",
+            "erd-core",
+            "--package",
+            "erd-port",
+            "--lib",
+            "bounds::",
+        ],
+    ),
+];
 /// Duration of the stress test with many threads, beside its run in `cargo test` over loopback's datagrams.
 const STRESS_SECONDS: &str = "5";
 
@@ -64,22 +89,48 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         faults(layout, log, "shipped", seeds)
     });
     if full {
-        report.step("packages for Rust programs", |log| {
-            let built = layout.target.join("xtask/packages");
-            forget_packages(&dist::cargo_home()?, &built)?;
-            let job = layout.cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]);
-            let job = job.args(["--target-dir".as_ref(), built.as_os_str()]);
-            let output = job.run(log)?;
-            let built = output.matches("aborting upload due to dry run").count();
-            Done::many(built, format!("{built} packages, built from what they contain"))
-        });
-        report.step("strangers and little memory", |log| {
-            let test = ["test", "--package", "erd", "--lib", "ep::tests::strangers"];
-            let job = layout.cargo(&test).args(["--", "--ignored", "--test-threads", "1"]);
-            let job = job.args(["--skip", "strangers::victim"]);
-            count_tests(job.finish(log)?)
+        full_steps(report, layout);
+    }
+}
+
+/// Adds the steps of the full tier.
+fn full_steps(report: &mut Report, layout: &Layout) {
+    report.step("packages for Rust programs", |log| {
+        let built = layout.target.join("xtask/packages");
+        forget_packages(&dist::cargo_home()?, &built)?;
+        let job = layout.cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]);
+        let job = job.args(["--target-dir".as_ref(), built.as_os_str()]);
+        let output = job.run(log)?;
+        let built = output.matches("aborting upload due to dry run").count();
+        Done::many(built, format!("{built} packages, built from what they contain"))
+    });
+    for (name, test) in WIDE_BOUNDS {
+        report.step(name, |log| {
+            let job = optimised(layout.cargo(&["test"]).args(*test));
+            count_tests(job.env("BOUNDS", "large").finish(log)?)
         });
     }
+    report.step("strangers and little memory", |log| {
+        let test = ["test", "--package", "erd", "--lib", "ep::tests::strangers"];
+        let job = layout.cargo(&test).args(["--", "--ignored", "--test-threads", "1"]);
+        let job = job.args(["--skip", "strangers::victim"]);
+        count_tests(job.finish(log)?)
+    });
+    report.step("forgeries, simulated", |log| {
+        let test = ["test", "--package", "erd-world", "--test", "forgeries"];
+        let job = optimised(layout.cargo(&test)).args(["--", "--nocapture"]);
+        let job = job.env("FORGERIES", FORGERIES).limit(Duration::from_secs(3600));
+        count_tests(job.finish(log)?)
+    });
+    report.step("forgeries, over sockets", |log| {
+        let test = ["test", "--package", "erd", "--lib", FORGERIES_UDP_TEST];
+        layout.cargo(&test).args(["--no-run"]).run(log)?;
+        let job = layout.cargo(&test).args(["--", "--exact", "--nocapture"]);
+        let job = job.env("FORGERIES_UDP", FORGERIES_UDP);
+        // There this user may see the packets of the loopback.
+        let job = if netns::available() { netns::private(job) } else { job };
+        count_tests(job.finish(log)?)
+    });
 }
 
 /// Adds the steps that read the packages' files without building anything.

@@ -8,7 +8,9 @@ use erd_e2e::layout::Layout;
 use erd_e2e::mpi::KINDS;
 use erd_e2e::programs::Suite;
 use erd_e2e::report::{Done, Report};
-use erd_e2e::{mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm};
+use erd_e2e::{
+    fabtests, keyed, mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm,
+};
 
 /// Runs the tier in `args`; returns whether nothing failed.
 ///
@@ -48,11 +50,14 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     tool::steps(&mut report, layout, &system, &provider);
     let suite = Suite { layout, core: &wheel, provider: &provider };
     suite.peer_steps(&mut report);
+    suite.shared_steps(&mut report);
     suite.multipath_steps(&mut report, args.full);
     suite.path_mtu_steps(&mut report, args.full);
     vm::steps::steps(&mut report, layout, args.full);
     mpi::steps(&mut report, layout, &provider, args.full);
+    keyed::steps(&mut report, layout, [&system, &wheel], &provider, args.full)?;
     if args.full {
+        fabtests::step(&mut report, layout, &provider);
         mpi4py::steps(&mut report, layout, &provider);
     }
     report.step("demo", |_| {

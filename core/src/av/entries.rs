@@ -4,8 +4,9 @@ use super::shared::Shared;
 use super::table::{Full, NotThere, Table};
 use crate::error::Error;
 use crate::sockaddr::Family;
+use erd_rd::{KeyIndex, PeerAddress};
 use std::ffi::c_void;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// See the module's text.
 pub enum Entries {
@@ -48,11 +49,13 @@ impl Entries {
     ///
     /// # Errors
     /// [`Error::NoMemory`] if the table is full, [`Error::Access`] if it is read-only.
-    pub fn insert(&mut self, addr: SocketAddr) -> Result<u32, Error> {
+    pub fn insert(&mut self, addr: PeerAddress) -> Result<u32, Error> {
         match self {
             Entries::Own(table) => table.insert(addr).map_err(|Full| Error::NoMemory),
             Entries::Shared(shared) if shared.is_read_only() => Err(Error::Access),
-            Entries::Shared(shared) => shared.insert(addr).map_err(|Full| Error::NoMemory),
+            // A name alone is shared: keys stay in their process.
+            Entries::Shared(_) if addr.key != KeyIndex::default() => Err(Error::Invalid),
+            Entries::Shared(shared) => shared.insert(addr.name).map_err(|Full| Error::NoMemory),
         }
     }
 
@@ -61,10 +64,10 @@ impl Entries {
     ///
     /// # Errors
     /// [`NotThere`].
-    pub fn remove(&mut self, index: u64) -> Result<Option<SocketAddr>, NotThere> {
+    pub fn remove(&mut self, index: u64) -> Result<Option<PeerAddress>, NotThere> {
         match self {
             Entries::Own(table) => table.remove(index),
-            Entries::Shared(shared) => shared.remove(index),
+            Entries::Shared(shared) => Ok(shared.remove(index)?.map(PeerAddress::from)),
         }
     }
 
@@ -77,18 +80,20 @@ impl Entries {
     }
 
     /// The address at an index.
-    pub fn get(&self, index: u64) -> Option<SocketAddr> {
+    pub fn get(&self, index: u64) -> Option<PeerAddress> {
         match self {
             Entries::Own(table) => table.get(index),
-            Entries::Shared(shared) => shared.get(index),
+            Entries::Shared(shared) => shared.get(index).map(PeerAddress::from),
         }
     }
 
     /// Name of an address in completions: see [`Table::name`].
-    pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
+    pub fn name(&self, addr: &PeerAddress, users_own: bool) -> Option<u64> {
         match self {
             Entries::Own(table) => table.name(addr, users_own),
-            Entries::Shared(shared) => shared.name(addr),
+            Entries::Shared(shared) => {
+                shared.name(&addr.name).filter(|_| addr.key == KeyIndex::default())
+            }
         }
     }
 

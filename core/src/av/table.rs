@@ -1,13 +1,14 @@
 //! The own addresses of an AV: index to address and back.
 
+use erd_rd::PeerAddress;
 use std::collections::{BTreeSet, HashMap, hash_map};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// Most addresses in one AV.
 pub const ENTRIES_MAX: usize = 1 << 20;
 
 struct Entry {
-    addr: SocketAddr,
+    addr: PeerAddress,
     /// Insertions not yet taken back.
     uses: u32,
     /// Its name in completions, if not its index.
@@ -19,7 +20,7 @@ struct Entry {
 #[derive(Default)]
 pub struct Table {
     entries: Vec<Option<Entry>>,
-    by_addr: HashMap<SocketAddr, u32>,
+    by_addr: HashMap<PeerAddress, u32>,
     /// Number of addresses of each host.
     by_host: HashMap<IpAddr, u32>,
     /// Indices without an address that may get another.
@@ -51,7 +52,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Full`].
-    pub fn insert(&mut self, addr: SocketAddr) -> Result<u32, Full> {
+    pub fn insert(&mut self, addr: PeerAddress) -> Result<u32, Full> {
         if let Some(&index) = self.by_addr.get(&addr)
             && let Some(entry) = &mut self.entries[index as usize]
         {
@@ -71,7 +72,7 @@ impl Table {
             None => return Err(Full),
         };
         self.by_addr.insert(addr, index);
-        *self.by_host.entry(addr.ip()).or_default() += 1;
+        *self.by_host.entry(addr.name.ip()).or_default() += 1;
         Ok(index)
     }
 
@@ -80,7 +81,7 @@ impl Table {
     ///
     /// # Errors
     /// [`NotThere`].
-    pub fn remove(&mut self, index: u64) -> Result<Option<SocketAddr>, NotThere> {
+    pub fn remove(&mut self, index: u64) -> Result<Option<PeerAddress>, NotThere> {
         let place = usize::try_from(index).ok().and_then(|index| self.entries.get_mut(index));
         let Some(place) = place else { return Err(NotThere) };
         let Some(entry) = place else { return Err(NotThere) };
@@ -91,7 +92,7 @@ impl Table {
         let addr = entry.addr;
         *place = None;
         self.by_addr.remove(&addr);
-        if let hash_map::Entry::Occupied(mut host) = self.by_host.entry(addr.ip()) {
+        if let hash_map::Entry::Occupied(mut host) = self.by_host.entry(addr.name.ip()) {
             *host.get_mut() -= 1;
             if *host.get() == 0 {
                 host.remove();
@@ -108,14 +109,14 @@ impl Table {
 
     /// The address at an index.
     #[must_use]
-    pub fn get(&self, index: u64) -> Option<SocketAddr> {
+    pub fn get(&self, index: u64) -> Option<PeerAddress> {
         let index = usize::try_from(index).ok()?;
         self.entries.get(index)?.as_ref().map(|entry| entry.addr)
     }
 
     /// Name of an address in completions: the user's, or else its index, unless all names are `users_own`.
     #[must_use]
-    pub fn name(&self, addr: &SocketAddr, users_own: bool) -> Option<u64> {
+    pub fn name(&self, addr: &PeerAddress, users_own: bool) -> Option<u64> {
         let index = self.find(addr)?;
         let entry = self.entries.get(index as usize)?.as_ref()?;
         entry.user_id.or((!users_own).then_some(index.into()))
@@ -140,7 +141,7 @@ impl Table {
 
     /// The index of an address.
     #[must_use]
-    pub fn find(&self, addr: &SocketAddr) -> Option<u32> {
+    pub fn find(&self, addr: &PeerAddress) -> Option<u32> {
         self.by_addr.get(addr).copied()
     }
 }
@@ -148,6 +149,8 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use erd_rd::KeyIndex;
+    use std::net::SocketAddr;
 
     #[test]
     fn an_address_that_its_user_is_to_name_has_no_other_name() {
@@ -158,8 +161,8 @@ mod tests {
         assert_eq!((table.name(&addr(7), false), table.name(&addr(7), true)), (Some(77), Some(77)));
     }
 
-    fn addr(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
+    fn addr(port: u16) -> PeerAddress {
+        SocketAddr::from(([127, 0, 0, 1], port)).into()
     }
 
     #[test]
@@ -180,6 +183,16 @@ mod tests {
     }
 
     #[test]
+    fn an_address_has_an_index_for_each_key() {
+        let mut table = Table::default();
+        let other = PeerAddress { key: KeyIndex(1), ..addr(7) };
+        assert_eq!((table.insert(addr(7)), table.insert(other)), (Ok(0), Ok(1)));
+        assert_eq!((table.get(1), table.find(&other)), (Some(other), Some(1)));
+        assert_eq!(table.remove(0), Ok(Some(addr(7))));
+        assert_eq!((table.find(&addr(7)), table.get(1)), (None, Some(other)));
+    }
+
+    #[test]
     fn an_address_inserted_twice_stays_until_it_is_removed_twice() {
         let mut table = Table::default();
         assert_eq!(table.insert(addr(7)), Ok(0));
@@ -194,11 +207,11 @@ mod tests {
     #[test]
     fn a_host_is_known_while_one_of_its_addresses_is() {
         let mut table = Table::default();
-        let other = SocketAddr::from(([127, 0, 0, 2], 7));
+        let other = PeerAddress::from(SocketAddr::from(([127, 0, 0, 2], 7)));
         for addr in [addr(7), addr(8), addr(8)] {
             table.insert(addr).expect("room");
         }
-        let knows = |table: &Table| [addr(7), other].map(|addr| table.has_host(addr.ip()));
+        let knows = |table: &Table| [addr(7), other].map(|addr| table.has_host(addr.name.ip()));
         assert_eq!(table.remove(0), Ok(Some(addr(7))));
         assert_eq!(table.remove(1), Ok(None));
         assert_eq!(knows(&table), [true, false]);

@@ -1,14 +1,18 @@
 //! The attributes of an endpoint, and the engine's settings that follow from them and the domain.
 
 use super::limits::{MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
+use crate::av::AddressVector;
 use crate::domain::Domain;
+use crate::error::Error;
 use crate::flags::Flags;
+use crate::key_file::Read;
 use crate::plan;
-use crate::settings::{INJECT_BYTES, QUEUE_SIZE_MAX};
-use erd_crypto::Keyring;
+use crate::settings::{INJECT_BYTES, KeySource, QUEUE_SIZE_MAX};
+use erd_crypto::{JobKey, Keyring};
 use erd_port::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
-use erd_rd::Ecn;
 use erd_rd::config::{Config, Near, Seals};
+use erd_rd::keys::{KeySet, Keys};
+use erd_rd::{Ecn, Nanos};
 use erd_sys::clock::realtime_ns;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +28,7 @@ const BURST_SOFTWARE_BYTES: u32 = 128 << 10;
 const RECV_SLOT_WORTH_BYTES: usize = 2 << 10;
 
 /// Sizes and capabilities of one endpoint.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EpConfig {
     /// Most sends, outstanding or with unread completions.
     pub tx_size: usize,
@@ -53,6 +57,8 @@ pub struct EpConfig {
     pub tx_flags: Flags,
     /// Default flags of receives.
     pub rx_flags: Flags,
+    /// A key of the endpoint alone, in place of the domain's.
+    pub key: Option<JobKey>,
 }
 
 impl EpConfig {
@@ -72,6 +78,7 @@ impl EpConfig {
             completes_early: false,
             tx_flags: Flags::empty(),
             rx_flags: Flags::empty(),
+            key: None,
         }
     }
 
@@ -103,10 +110,61 @@ pub(super) fn near(domain: &Domain) -> Option<Near> {
     Some(Near { datagram_bytes, paths, link_bytes_per_s, seals, ecn, scheme })
 }
 
+/// The keys of an endpoint.
+pub(super) struct OwnKeys {
+    /// Those that it begins with.
+    pub set: KeySet,
+    /// From the job's file: the number of its newest key.
+    pub version: Option<u64>,
+    /// The newest key, if the endpoint begins with the one before, and how long both are valid.
+    pub newest: Option<(Arc<dyn Keys>, Nanos)>,
+}
+
+impl From<KeySet> for OwnKeys {
+    fn from(set: KeySet) -> OwnKeys {
+        OwnKeys { set, version: None, newest: None }
+    }
+}
+
+/// The keys of an endpoint that is bound to this address vector.
+///
+/// # Errors
+/// [`Error::Invalid`] if the domain leaves keys to address vectors, and this one has none.
+pub(super) fn keys(
+    domain: &Domain,
+    config: &EpConfig,
+    av: &AddressVector,
+) -> Result<OwnKeys, Error> {
+    let settings = &domain.settings;
+    let of = |job: &JobKey| Arc::new(Keyring::new(job.clone(), settings.hides)) as Arc<dyn Keys>;
+    match (&config.key, &settings.keys) {
+        (_, KeySource::Vectors) => {
+            let set = av.key_set();
+            if set.is_empty() {
+                tracing::warn!("fi_enable: FI_AV_AUTH_KEY: the address vector has no key yet");
+                return Err(Error::Invalid);
+            }
+            Ok(set.into())
+        }
+        (Some(job), _) | (None, KeySource::Application(job)) => Ok(KeySet::one(of(job)).into()),
+        (None, KeySource::File(file)) => {
+            crate::key_file::watch();
+            let Read { version, newest, before } = file.keys();
+            let (first, newest) = match before {
+                Some((before, left)) => (before, Some((of(&newest), left.as_nanos() as Nanos))),
+                None => (newest, None),
+            };
+            Ok(OwnKeys { set: KeySet::one(of(&first)), version: Some(version), newest })
+        }
+        (None, KeySource::None) => Ok(KeySet::default().into()),
+    }
+}
+
 /// The engine's settings for an endpoint called `name` with this receive buffer.
 pub(super) fn engine_config(
     domain: &Domain,
     config: &EpConfig,
+    keys: KeySet,
     name: SocketAddr,
     recv_buffer_bytes: usize,
 ) -> Config {
@@ -139,7 +197,7 @@ pub(super) fn engine_config(
         // Where only some peers are on this host, only those share (`near`).
         seals: seals(domain).filter(|_| domain.loopback),
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
-        keys: settings.key.clone().map(|job| Arc::new(Keyring::new(job, settings.hides)) as _),
+        keys,
         ..Config::new(name, realtime_ns(), erd_sys::checksum::crc32c)
     }
 }

@@ -6,7 +6,6 @@ use super::config::EpConfig;
 use super::host::EpHost;
 use super::operations::Owed;
 use super::receives::Receives;
-use crate::admission::Names;
 use crate::av::AddressVector;
 use crate::cause::Cause;
 use crate::completion::queue::Failure;
@@ -116,11 +115,11 @@ impl<O: Outside> Driver<O> {
         if let Some(peer) = self.contexts.get(&fi_addr) {
             return Ok(*peer);
         }
-        let Some(name) = self.av.addr(fi_addr) else {
+        let Some(address) = self.av.address(fi_addr) else {
             tracing::info!(fi_addr, "no such address in the AV");
             return Err(Error::Invalid);
         };
-        let peer = match self.engine.peer(self.carriers.clock.now_ns(), name, &mut self.host) {
+        let peer = match self.engine.peer(self.carriers.clock.now_ns(), address, &mut self.host) {
             Ok(peer) => peer,
             Err(error) => return Err(refusal(error)),
         };
@@ -190,9 +189,13 @@ impl<O: Outside> Driver<O> {
     #[cold]
     fn tell_source(&mut self, at: usize, peer: PeerId) {
         let entry = &mut self.host.under_way.rx.done[at].entry;
-        if let (None, Some(name)) = (&entry.failure, self.engine.peer_name(peer))
-            && !self.av.has(name)
+        if let (None, Some(address)) = (&entry.failure, self.engine.peer_address(peer))
+            && !self.av.knows(address)
         {
+            let name = address.name;
+            if self.av.takes_keys() {
+                entry.source = self.av.shown_key(address.key);
+            }
             let cause = Cause::SourceUnknown;
             entry.failure = Some(Box::new(Failure {
                 cause,
@@ -210,8 +213,8 @@ impl<O: Outside> Driver<O> {
         {
             return *fi_addr;
         }
-        let name = self.engine.peer_name(peer);
-        let fi_addr = name.map_or(NOWHERE, |name| self.av.find(name));
+        let address = self.engine.peer_address(peer);
+        let fi_addr = address.map_or(NOWHERE, |address| self.av.find(address));
         // Do not cache a missing address: it may be inserted later.
         if fi_addr != NOWHERE {
             if index >= self.sources.len() {
@@ -256,6 +259,7 @@ pub(super) fn refusal(error: PostError) -> Error {
         PostError::UnknownPeer => Error::Invalid,
         PostError::Closed => Error::State,
         PostError::TableFull => Error::NoMemory,
+        PostError::NoKey => Error::Access,
         PostError::Operand => Error::TooLong,
     }
 }

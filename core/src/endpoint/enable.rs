@@ -2,7 +2,7 @@
 
 use super::bindings::Bindings;
 use super::complete::{BoundCq, Direction};
-use super::config::{self, EpConfig};
+use super::config::{self, EpConfig, OwnKeys};
 use super::driver::Driver;
 use super::host::{EpHost, PARTS_MAX};
 use super::ops::Pool;
@@ -10,13 +10,14 @@ use super::receives::Receives;
 use super::receives::own::Own;
 use super::receives::under_way::UnderWay;
 use super::settling::Settling;
-use super::{Endpoint, Setup, State};
+use super::{Endpoint, NO_VERSION, Setup, State};
 use crate::admission::Admitted;
 use crate::av::{AddressVector, Member};
 use crate::completion::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::keys::KeyTable;
+use crate::plan;
 use crate::run::link::Link;
 use crate::run::{Carriers, Driven, Monotonic, Outside};
 use crate::settings::InfoPath as InfoPathSetting;
@@ -24,8 +25,11 @@ use erd_port::info_path::InfoPath;
 use erd_port::udp::{PortError, RxSocket, Sockets, TxSockets};
 use erd_port::verbs;
 use erd_rd::Endpoint as Engine;
+use erd_rd::keys::{KeySet, Keys};
+use erd_rd::{KeyIndex, Nanos};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 impl Endpoint {
@@ -56,7 +60,10 @@ impl Endpoint {
         }
         let parts = Parts::open(&self.domain, setup)?;
         // Nothing can fail from here on.
-        if let State::Setup(setup) = std::mem::replace(&mut *state, State::Closed) {
+        self.key_version.store(parts.keys.version.unwrap_or(NO_VERSION), Ordering::Relaxed);
+        if let State::Setup(mut setup) = std::mem::replace(&mut *state, State::Closed) {
+            // The engine has it now.
+            setup.config.key = None;
             *state = match Driver::assemble(self, *setup, parts) {
                 Some(driver) => State::Enabled(Box::new(driver)),
                 None => return Err(Error::NoAddresses),
@@ -72,6 +79,7 @@ impl Endpoint {
 /// Parts to open before an endpoint runs.
 struct Parts {
     engine: Engine,
+    keys: OwnKeys,
     tx: Arc<TxSockets>,
     info_path: Option<InfoPath>,
     link: Link,
@@ -82,7 +90,10 @@ impl Parts {
     fn open(domain: &Domain, setup: &Setup) -> Result<Parts, Error> {
         let name = name(domain, &setup.rx);
         let recv_bytes = setup.rx.granted_recv_bytes();
-        let engine_config = config::engine_config(domain, &setup.config, name, recv_bytes);
+        let (av, _) = setup.bindings.av.as_ref().ok_or(Error::NoAddresses)?;
+        let keys = config::keys(domain, &setup.config, av)?;
+        let engine_config =
+            config::engine_config(domain, &setup.config, keys.set.clone(), name, recv_bytes);
         let (scheme, seed) = (domain.scheme(), crate::random::u64());
         let refused = |error| {
             tracing::warn!(%error, "fi_enable: a setting is out of range");
@@ -106,8 +117,8 @@ impl Parts {
                 tracing::warn!(%error, "fi_enable: no fd for the verbs port");
                 io_error(&error)
             })?;
-        let link = Link::new(member, name, ecn);
-        Ok(Parts { engine, tx, info_path, link, scheme: scheme.name() })
+        let link = Link::new(member.map(|member| (member, keys.set.clone())), name, ecn);
+        Ok(Parts { engine, keys, tx, info_path, link, scheme: scheme.name() })
     }
 }
 
@@ -115,6 +126,8 @@ impl Parts {
 pub struct Made<O: Outside> {
     /// The engine, with the address that the port receives at.
     pub engine: Engine,
+    /// The keys of the engine.
+    pub keys: KeySet,
     /// The ports.
     pub carriers: Carriers<O>,
     /// The name of the engine's congestion control.
@@ -141,13 +154,14 @@ impl Bindings {
 impl<O: Outside> Driver<O> {
     /// The driver of an endpoint in `domain`; `None` if no AV is bound.
     pub fn new(domain: &Arc<Domain>, made: Made<O>) -> Option<Driver<O>> {
-        let Made { engine, carriers, scheme, config, bindings, regions } = made;
+        let Made { engine, keys, carriers, scheme, config, bindings, regions } = made;
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
         // The other provider bounds what it lends.
         let receives = bindings.receives.unwrap_or_else(|| Receives::Own(Own::new(rx_size)));
         let is_foreign = matches!(receives, Receives::Foreign(_));
         let recvs_max = if is_foreign { u32::MAX } else { rx_size + PARTS_MAX };
+        let zero_copy_bytes = plan::least_uncopied_bytes(domain.zero_copy_bytes, &keys);
         let host = EpHost {
             sends: Pool::new(tx_size),
             promised: 0,
@@ -157,6 +171,7 @@ impl<O: Outside> Driver<O> {
             served: Pool::new(u32::MAX),
             regions,
             admitted: Admitted::new(&domain.admission),
+            keys,
             tx: bindings.tx,
             more_tx: bindings.more_tx,
             under_way: UnderWay::new(bindings.rx, recvs_max, rx_size),
@@ -166,7 +181,7 @@ impl<O: Outside> Driver<O> {
             local: domain.local,
             datagram_bytes: config::datagram_bytes(domain),
             near_bytes: domain.near().map(|near| near.datagram_bytes),
-            zero_copy_bytes: domain.zero_copy_bytes.unwrap_or(u64::MAX),
+            zero_copy_bytes,
             settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
         };
         Some(Driver {
@@ -187,6 +202,24 @@ impl<O: Outside> Driver<O> {
         })
     }
 
+    /// A new key takes the place of the job's. Both are valid for so long. False if two are valid already.
+    pub(super) fn renew_key(&mut self, key: &Arc<dyn Keys>, left_ns: Nanos) -> bool {
+        let (now, at) = (self.now_ns(), KeyIndex::default());
+        let renewed = self.engine.renew_key(now, at, Arc::clone(key), left_ns);
+        if renewed {
+            self.retire_keys();
+            self.host.keys.renew(at, Arc::clone(key));
+            self.carriers.link.renew_key(at, Arc::clone(key));
+        }
+        renewed
+    }
+
+    /// Drops keys that others have taken the place of.
+    pub(super) fn retire_keys(&mut self) {
+        self.host.keys.retire();
+        self.carriers.link.retire_keys();
+    }
+
     /// Starts the goodbyes to all peers.
     pub fn close(&mut self) {
         let now = self.now_ns();
@@ -202,10 +235,16 @@ impl Driver {
     fn assemble(endpoint: &Endpoint, setup: Setup, parts: Parts) -> Option<Driver> {
         let domain = &endpoint.domain;
         let Setup { rx, config, bindings, regions } = setup;
-        let Parts { engine, tx, info_path, link, scheme } = parts;
+        let Parts { engine, keys, tx, info_path, link, scheme } = parts;
+        let OwnKeys { set: keys, newest, .. } = keys;
         let errors = (Arc::clone(&domain.net_errors), domain.net_errors.join(&endpoint.teller));
         let carriers = Carriers::new(Sockets { rx, tx }, info_path, link, Monotonic, errors);
-        Driver::new(domain, Made { engine, carriers, scheme, config, bindings, regions })
+        let made = Made { engine, keys, carriers, scheme, config, bindings, regions };
+        let mut driver = Driver::new(domain, made)?;
+        if let Some((key, left_ns)) = newest {
+            driver.renew_key(&key, left_ns);
+        }
+        Some(driver)
     }
 
     /// The endpoint's own socket.

@@ -20,10 +20,11 @@ use crate::run::Memory;
 use crate::run::pieces::Pieces;
 use crate::settings::INJECT_BYTES;
 use erd_port::udp::{self, SHARED_MIN_BYTES};
+use erd_rd::keys::{KeySet, Keys};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::{
-    Arrived, Atomic, EndReason, Expected, Host, OpError, Operand, Part as BurstPart, PeerId,
-    RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
+    Arrived, Atomic, EndReason, Expected, Host, OpError, Operand, Part as BurstPart, PeerAddress,
+    PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
 };
 use erd_types::mutants::{Mutant, mutant};
 use std::net::{IpAddr, SocketAddr};
@@ -54,6 +55,8 @@ pub struct EpHost {
     pub(super) regions: Arc<KeyTable>,
     /// Peers that may use keys of the application.
     pub admitted: Admitted,
+    /// The keys of the engine.
+    pub(super) keys: KeySet,
     pub(super) tx: Direction,
     /// The directions of a scalable endpoint's transmit contexts after the first.
     pub(super) more_tx: Vec<Direction>,
@@ -211,6 +214,20 @@ impl Host for EpHost {
         }
     }
 
+    fn append(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, out: &mut Vec<u8>) {
+        let end = out.len() + len_bytes as usize;
+        if let Some(send) = self.send_op(op) {
+            // Without clearing the place first, which the copy fills.
+            send.append(offset_bytes, len_bytes, out);
+            debug_assert_eq!(out.len(), end, "a packet has bytes of its operation alone");
+            out.resize(end, 0);
+        } else {
+            let at = out.len();
+            out.resize(end, 0);
+            self.read(op, offset_bytes, &mut out[at..]);
+        }
+    }
+
     fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
         let mut sum = seed;
         if let (_, Kind::Served) = Handle::from_token(op.0) {
@@ -324,8 +341,8 @@ impl Host for EpHost {
         }
     }
 
-    fn admits(&mut self, name: SocketAddr) -> bool {
-        self.admitted.may_open(name)
+    fn admits(&mut self, peer: PeerAddress) -> bool {
+        self.admitted.may_open(peer.name, self.keys.get(peer.key).map(Keys::id))
     }
 
     fn is_near(&mut self, name: SocketAddr) -> bool {

@@ -55,19 +55,22 @@ use crate::domain::Domain;
 use crate::error::Error;
 use crate::foreign::ReceiveOwner;
 use crate::held::{Call as FreeingCall, Known};
+use crate::key_file::{OVERLAP, Read};
 use crate::keys::KeyTable;
 use crate::look::{Look, Teller};
 use crate::peer_index::PeerIndex;
 use crate::polled::{self, Polled, address};
 use crate::run::Driven;
+use crate::settings::KeySource;
 use crate::uses::{Use, Users};
 use bindings::{Bindings, Watched};
 use driver::Driver;
+use erd_crypto::Keyring;
 use erd_port::udp::RxSocket;
+use erd_rd::keys::Keys;
 use erd_sys::clock::monotonic_ns;
 use erd_sys::process::Process;
 use parking_lot::{Mutex, MutexGuard};
-use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -81,6 +84,9 @@ const AUTO_IDLE_NS: u64 = 1_000_000;
 const GOODBYE_MAX_NS: u64 = 2_000_000_000;
 /// Pause between two looks while closing.
 const CLOSING_PAUSE: Duration = Duration::from_micros(100);
+
+/// See [`Endpoint::renew_key`].
+const NO_VERSION: u64 = u64::MAX;
 
 /// State of an endpoint.
 pub struct Endpoint {
@@ -105,6 +111,10 @@ pub struct Endpoint {
     known: Known,
     /// The other provider that has the receives, if one does.
     srx_owner: OnceLock<Arc<dyn ReceiveOwner>>,
+    /// The number of its key in the job's file; [`NO_VERSION`] if it has none from there.
+    key_version: AtomicU64,
+    /// Two keys are valid, or were when somebody last looked.
+    changes_key: AtomicBool,
     /// Held while asking that provider for receives.
     serving: Mutex<()>,
     owner: Process,
@@ -250,7 +260,7 @@ impl Polled for Endpoint {
 }
 
 impl Member for Endpoint {
-    fn peer_removed(&self, fi_addr: PeerIndex, _addr: SocketAddr) {
+    fn peer_removed(&self, fi_addr: PeerIndex) {
         self.if_enabled(|driver| driver.forget(fi_addr));
     }
 
@@ -295,6 +305,35 @@ impl Endpoint {
 
     fn lock(&self) -> Guard<'_> {
         Guard { state: self.state.lock(), endpoint: self }
+    }
+
+    /// Goes over to the newest key of the job's file, unless two keys are valid already, or the endpoint is in use: then
+    /// later.
+    pub(crate) fn renew_key(&self) {
+        let (own, settings) = (self.key_version.load(Ordering::Relaxed), &self.domain.settings);
+        let KeySource::File(file) = &settings.keys else { return };
+        let changes = self.changes_key.load(Ordering::Relaxed);
+        if own == NO_VERSION || (own == file.version() && !changes) || !self.is_usable() {
+            return;
+        }
+        let Some(mut guard) = self.try_lock() else { return };
+        let State::Enabled(driver) = &mut *guard else { return };
+        if driver.engine.is_changing_keys() {
+            self.changes_key.store(true, Ordering::Relaxed);
+            return;
+        }
+        driver.retire_keys();
+        self.changes_key.store(false, Ordering::Relaxed);
+        let Read { version, newest, before } = file.keys();
+        if own != version {
+            let key: Arc<dyn Keys> = Arc::new(Keyring::new(newest, settings.hides));
+            let left = before.map_or(OVERLAP, |(_, left)| left);
+            if driver.renew_key(&key, left.as_nanos() as u64) {
+                tracing::info!("sessions go over to the job's new key");
+                self.key_version.store(version, Ordering::Relaxed);
+                self.changes_key.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Calls `f` if the endpoint is enabled.

@@ -4,7 +4,7 @@ use super::config::EpConfig;
 use super::driver::Driver;
 use super::host::tx_of;
 use super::ops::Context;
-use super::{Endpoint, State, enable};
+use super::{Endpoint, NO_VERSION, State, enable};
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::held::Known;
@@ -43,6 +43,8 @@ impl Endpoint {
             listed: AtomicBool::new(false),
             known: Known::default(),
             srx_owner: OnceLock::new(),
+            key_version: AtomicU64::new(NO_VERSION),
+            changes_key: AtomicBool::new(true),
             serving: Mutex::new(()),
             owner: Process::current(),
             users: Users::default(),

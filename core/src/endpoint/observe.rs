@@ -108,8 +108,13 @@ impl Driver {
 
     /// `None` without a session.
     fn flow_to(&self, peer: PeerId) -> Option<Flow> {
-        let (view, name) = (self.engine.flow(peer)?, self.engine.peer_name(peer)?);
-        let carrier = self.carriers.link.carrier(name);
-        Some(Flow { peer: name, carrier, view, path_kib: self.engine.path_kib(peer).collect() })
+        let (view, address) = (self.engine.flow(peer)?, self.engine.peer_address(peer)?);
+        let carrier = self.carriers.link.carrier(address);
+        Some(Flow {
+            peer: address.name,
+            carrier,
+            view,
+            path_kib: self.engine.path_kib(peer).collect(),
+        })
     }
 }

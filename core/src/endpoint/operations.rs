@@ -67,6 +67,15 @@ impl SendOp {
         }
     }
 
+    /// Adds a copy of a part to `out`.
+    pub(super) fn append(&self, offset_bytes: u64, len_bytes: u32, out: &mut Vec<u8>) {
+        if self.bounced {
+            out.extend_from_slice(&self.bounce[offset_bytes as usize..][..len_bytes as usize]);
+        } else {
+            self.buffers.append_part(offset_bytes, len_bytes.into(), out);
+        }
+    }
+
     /// Registered memory to send it from without a copy, if it has `least_bytes` or more.
     pub(super) fn memory(&self, least_bytes: u64) -> Option<PinId> {
         let worth_it = !self.bounced && !self.lent && self.len_bytes >= least_bytes;

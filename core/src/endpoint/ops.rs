@@ -316,7 +316,12 @@ impl Buffers {
 
     /// Adds a copy of all of it to `out`.
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
-        self.pieces(0, self.len_bytes, |piece| {
+        self.append_part(0, self.len_bytes, out);
+    }
+
+    /// Adds a copy of a part to `out`. Leaves out what lies beyond the end.
+    pub(super) fn append_part(&self, offset_bytes: u64, len_bytes: u64, out: &mut Vec<u8>) {
+        self.pieces(offset_bytes, len_bytes, |piece| {
             // SAFETY: the piece lies in memory that the application lends for reading (promised to
             // `one` and `many`), at least until the call that posts returns.
             let bytes =

@@ -11,7 +11,8 @@ use super::served::{Served, Stretch};
 use crate::atomics;
 use crate::flags::Flags;
 use crate::run::pieces::Pieces;
-use erd_rd::{Atomic, Form, Operand, RecvToken, Refusal, Remote, SendToken};
+use erd_rd::keys::{KeyId, Keys};
+use erd_rd::{Atomic, Form, Operand, PeerId, RecvToken, Refusal, Remote, SendToken};
 use erd_types::mutants::{Mutant, mutant};
 use std::sync::Arc;
 
@@ -19,11 +20,15 @@ impl EpHost {
     /// Memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of a key:
     /// the answer is as if there were none.
     fn find(&mut self, remote: &Remote, right: Flags) -> Result<Vec<Stretch>, Refusal> {
-        if self.regions.has_guessable_keys() && !self.admitted.admits(remote.peer, remote.name) {
+        if !self.admits_access(remote) {
             return Err(Refusal::Key);
         }
+        let (name, key) = (remote.name, self.key_id(remote.peer));
         let find = |target: &erd_rd::Target| {
             let region = self.regions.find(target.key).ok_or(Refusal::Key)?;
+            if !region.is_for(name, key) {
+                return Err(Refusal::Key);
+            }
             if !region.access().contains(right) && !mutant(Mutant::IgnoresTheRights) {
                 return Err(Refusal::Rights);
             }
@@ -41,9 +46,19 @@ impl EpHost {
 
     /// See [`erd_rd::Host::key_stood`]. For a peer that is not admitted no key stands.
     pub(super) fn all_keys_stood(&mut self, remote: &Remote) -> bool {
-        let admits =
-            !self.regions.has_guessable_keys() || self.admitted.admits(remote.peer, remote.name);
-        admits && remote.targets.as_slice().iter().all(|target| self.regions.stood(target.key))
+        let by = (remote.name, self.key_id(remote.peer));
+        self.admits_access(remote)
+            && remote.targets.as_slice().iter().all(|target| self.regions.stood(target.key, by))
+    }
+
+    fn admits_access(&mut self, remote: &Remote) -> bool {
+        let key = || self.keys.get(remote.peer.key).map(Keys::id);
+        !self.regions.has_guessable_keys() || self.admitted.admits(remote.peer, remote.name, key)
+    }
+
+    /// The key of a peer; `None` without keys.
+    fn key_id(&self, peer: PeerId) -> Option<KeyId> {
+        self.keys.get(peer.key).map(Keys::id)
     }
 
     /// Calls `f` with a request's operand, from the packet or the buffer that kept it.

@@ -71,6 +71,9 @@ pub fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carried: Ca
         ("udp_tx_uncopied_bytes", carried.udp_tx_uncopied_bytes),
         ("port_answers", carried.port_answers),
         ("port_drops", carried.port_drops),
+        ("port_other_key", carried.port_other_key),
+        ("port_forged", carried.port_forged),
+        ("port_unasked", carried.port_unasked),
     ];
     for (name, value) in counters {
         // Writing to a string does not fail.

@@ -3,24 +3,24 @@
 //! The engine knows nothing of it. UDP always works, so set-up uses it. So does everything else until verbs has proven
 //! to work towards a peer, and again once verbs fails (`docs/protocol.md` §10).
 
+use super::negotiation::{Negotiation, Unheard, log};
 use erd_port::udp::{Dst, SendReport, Stop};
-use erd_port::verbs::negotiation::address::{Address, Kind as PortKind, MARK, PortDatagram};
-use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
+use erd_port::verbs::negotiation::address::{Address, PortDatagram};
+use erd_port::verbs::negotiation::peers::{Peers, Target, Via};
 use erd_port::verbs::{Member, SendStop};
 use erd_port::{Burst, Port};
-use erd_rd::wire::header::{PacketKind, VERSION};
-use erd_rd::{Ecn, TxBurst};
+use erd_rd::keys::{KeySet, Keys};
+use erd_rd::units::KeyIndex;
+use erd_rd::wire::header::PacketKind;
+use erd_rd::{Ecn, PeerAddress, TxBurst};
 use erd_sys::clock::monotonic_ns;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-/// Their first byte is the engine's version with a kind that the engine does not have.
-const _: () = assert!(MARK == VERSION << 4 | 15);
 /// Port datagrams sent in one step.
 const SENDS: usize = 16;
 /// An acknowledgement follows another after the time in which so many datagrams can be sent.
 const ACK_PATIENCE: u64 = 4;
-/// Answers that wait to be sent; more are dropped, and asked for again.
-const ANSWERS_MAX: usize = 64;
 
 /// What the ports carried for an endpoint: datagrams of verbs, but where the name says otherwise.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,17 +39,36 @@ pub struct Carried {
     pub udp_tx_uncopied_bytes: u64,
     /// Answers to port datagrams.
     pub port_answers: u64,
-    /// Port datagrams that were malformed, or not answered: there is no other port than UDP here, the question
-    /// came from another IP address than its name's, or too many answers wait.
+    /// Port datagrams that were dropped, for the reasons below or another: malformed, no other port than UDP here, a
+    /// question from another IP address than its name's, too many answers that wait.
     pub port_drops: u64,
+    /// Those of them that name a key which the endpoint does not have.
+    pub port_other_key: u64,
+    /// Those of them whose proof was wrong.
+    pub port_forged: u64,
+    /// Answers and confirmations of nothing that was asked for, or not any more.
+    pub port_unasked: u64,
+}
+
+impl Carried {
+    /// Counts a port datagram that was taken, with an answer or without, or dropped.
+    fn count(&mut self, taken: Result<bool, Unheard>) {
+        self.port_answers += u64::from(taken == Ok(true));
+        if let Err(reason) = taken {
+            tracing::debug!(?reason, "a port datagram was dropped");
+            self.port_drops += 1;
+            self.port_other_key += u64::from(reason == Unheard::OtherKey);
+            self.port_forged += u64::from(reason == Unheard::Forged);
+            self.port_unasked += u64::from(reason == Unheard::Unasked);
+        }
+    }
 }
 
 /// See the module's text.
 pub struct Link {
     /// Without it, peers that ask get no answer.
     member: Option<Member>,
-    peers: Peers,
-    answers: Vec<Outgoing>,
+    talk: Negotiation,
     /// Marks are sent.
     ecn: bool,
     /// What sending a datagram over verbs lately took.
@@ -59,19 +78,24 @@ pub struct Link {
 }
 
 impl Link {
-    /// The link of the endpoint called `name`. `member` is the endpoint's share of an RDMA device, if there is one. With
-    /// `ecn`, bursts over that device carry their marks.
-    pub fn new(member: Option<Member>, name: SocketAddr, ecn: bool) -> Link {
+    /// The link of the endpoint called `name`. `verbs` is the endpoint's share of an RDMA device, if there is one, and the
+    /// keys that prove what the endpoint says of it. With `ecn`, bursts over that device carry their marks.
+    pub fn new(verbs: Option<(Member, KeySet)>, name: SocketAddr, ecn: bool) -> Link {
+        let (member, keys) = verbs.unzip();
         let own = member.as_ref().map_or(Address::NONE, Member::address);
         let peers = Peers::new(own, name, [crate::random::u64(), crate::random::u64()]);
-        Link {
-            member,
-            peers,
-            answers: Vec::new(),
-            ecn,
-            datagram_ns: 0,
-            carried: Carried::default(),
-        }
+        let talk = Negotiation::new(peers, name, keys.unwrap_or_default());
+        Link { member, talk, ecn, datagram_ns: 0, carried: Carried::default() }
+    }
+
+    /// A new key takes the place of another, which stays valid until [`Link::retire_keys`].
+    pub(crate) fn renew_key(&mut self, at: KeyIndex, key: Arc<dyn Keys>) {
+        self.talk.renew_key(at, key);
+    }
+
+    /// Drops keys that others have taken the place of.
+    pub(crate) fn retire_keys(&mut self) {
+        self.talk.retire_keys();
     }
 
     pub(crate) fn has_verbs(&self) -> bool {
@@ -80,7 +104,7 @@ impl Link {
 
     /// Some peer is reached over verbs.
     pub(super) fn uses_verbs(&self) -> bool {
-        self.peers.any_up()
+        self.talk.peers.any_up()
     }
 
     /// Time between acknowledgements that leaves most of the time to the data.
@@ -89,8 +113,8 @@ impl Link {
     }
 
     /// What data to the peer takes now.
-    pub(crate) fn carrier(&self, peer: SocketAddr) -> &'static str {
-        if self.peers.is_up(peer) { "verbs" } else { "udp" }
+    pub(crate) fn carrier(&self, peer: PeerAddress) -> &'static str {
+        if self.talk.peers.is_up(peer) { "verbs" } else { "udp" }
     }
 
     pub(crate) fn member(&self) -> Option<&Member> {
@@ -98,62 +122,49 @@ impl Link {
     }
 
     /// Takes a datagram that came over UDP if it is one between ports; the engine gets the others. A question gets an
-    /// answer only if the host `admits` the name in it.
+    /// answer only if the host `admits` its writer.
     pub(super) fn takes(
         &mut self,
         bytes: &[u8],
         from: SocketAddr,
         now: u64,
-        admits: impl FnOnce(SocketAddr) -> bool,
+        admits: impl FnOnce(PeerAddress) -> bool,
     ) -> bool {
         let claimed = PortDatagram::claims(bytes);
-        if claimed {
-            let may_ask = |name: SocketAddr| {
-                from.ip().to_canonical() == name.ip().to_canonical() && admits(name)
-            };
-            self.take(bytes, Via::Udp, now, may_ask);
+        if claimed && self.is_heard() {
+            let taken = self.talk.take_over_udp(bytes, from, now, admits);
+            self.carried.count(taken);
         }
         claimed
     }
 
-    /// A question has to come from the name in it, where the answer goes; `may_ask` says whether that is so.
-    fn take(&mut self, bytes: &[u8], via: Via, now: u64, may_ask: impl FnOnce(SocketAddr) -> bool) {
-        let Some(datagram) = PortDatagram::decode(bytes) else {
-            tracing::debug!("a malformed port datagram");
+    /// Whether port datagrams count here, of which the peers are told what can be used now. Without verbs they are dropped.
+    fn is_heard(&mut self) -> bool {
+        let Some(member) = &self.member else {
             self.carried.port_drops += 1;
-            return;
+            return false;
         };
-        if datagram.kind == PortKind::Ask && !(self.has_verbs() && may_ask(datagram.name)) {
-            self.carried.port_drops += 1;
-            return;
-        }
-        let usable = self.member.as_ref().is_some_and(|member| member.port().is_usable());
-        self.peers.set_usable(usable);
-        let (answer, change) = self.peers.handle(&datagram, via, now, crate::random::u64);
-        match answer {
-            Some(answer) if self.answers.len() < ANSWERS_MAX => {
-                self.answers.push(answer);
-                self.carried.port_answers += 1;
-            }
-            Some(_) => self.carried.port_drops += 1,
-            None => {}
-        }
-        log(datagram.name, change);
+        self.talk.peers.set_usable(member.port().is_usable());
+        true
     }
 
-    /// Hands what came over verbs to `f`, with its mark.
+    /// Hands what came over verbs to `f`, with its mark. Where `f` is asked for the peer that has proven to be the
+    /// writer, it returns that.
     pub(super) fn recv(
         &mut self,
         now: &mut u64,
-        mut f: impl FnMut(u64, &[u8], &erd_port::verbs::Source),
+        mut f: impl FnMut(u64, &[u8], &erd_port::verbs::Source, bool) -> Option<PeerAddress>,
     ) -> usize {
         let Some(member) = &mut self.member else { return 0 };
-        let (peers, carried) = (&mut self.peers, &mut self.carried);
+        let (keyed, peers, carried) =
+            (self.talk.is_keyed(), &mut self.talk.peers, &mut self.carried);
         let mut between_ports = Vec::new();
         let mut read_at = None;
         let count = member.recv(|data, source| {
             *now = *read_at.get_or_insert_with(monotonic_ns);
-            peers.heard(source.gid, source.qpn);
+            if !keyed {
+                peers.heard(source.gid, source.qpn);
+            }
             if PortDatagram::claims(data) {
                 let gid = source.gid;
                 between_ports.push((data.to_vec(), (gid.0 != [0; 16]).then_some(gid)));
@@ -161,11 +172,17 @@ impl Link {
             }
             carried.rx_datagrams += 1;
             carried.rx_bytes += data.len() as u64;
-            f(*now, data, source);
+            // With keys, only what is proven is a sign of life.
+            if let Some(writer) = f(*now, data, source, keyed && peers.has_suspects()) {
+                peers.heard_from(writer);
+            }
         });
         for (datagram, from) in between_ports {
-            // Nobody asks over verbs: there the cookie of an answer is shown.
-            self.take(&datagram, Via::Verbs(from), *now, |_| false);
+            if self.is_heard() {
+                // Nobody asks over verbs: there the cookie of an answer is shown.
+                let taken = self.talk.take(&datagram, Via::Verbs(from), *now, |_| false);
+                self.carried.count(taken);
+            }
         }
         count
     }
@@ -177,10 +194,10 @@ impl Link {
         }
         match burst.kind {
             PacketKind::Hello | PacketKind::Welcome => {
-                self.peers.renew(burst.to, now, crate::random::u64);
+                self.talk.peers.renew(burst.peer(), now, crate::random::u64);
             }
             PacketKind::Probe => {
-                let change = self.peers.probed(burst.to, now, crate::random::u64);
+                let change = self.talk.peers.probed(burst.peer(), now, crate::random::u64);
                 log(burst.to, change);
             }
             _ => {}
@@ -207,24 +224,24 @@ impl Link {
             return None;
         }
         let own_bytes = port.address().mtu_bytes;
-        let address = self.peers.route(burst.to, now, crate::random::u64)?;
+        let address = self.talk.peers.route(burst.peer(), now, crate::random::u64)?;
         (burst.segment_bytes <= u32::from(own_bytes.min(address.mtu_bytes))).then_some(address)
     }
 
-    /// Sends bursts, each to its address, in order until one cannot be sent.
+    /// Sends bursts, each to its address and the peer with that key, in order until one cannot be sent.
     ///
     /// # Safety
     /// Each part of each burst is readable for its length during the call.
     pub(super) unsafe fn send(
         &mut self,
-        to: &[Address],
+        to: &[(Address, KeyIndex)],
         bursts: &[Burst<'_>],
         now: u64,
     ) -> SendReport {
         let mut report = SendReport::default();
         let Some(member) = &self.member else { return report };
         let (begun, before) = (monotonic_ns(), self.carried.tx_datagrams);
-        for (to, burst) in to.iter().zip(bursts) {
+        for ((to, key), burst) in to.iter().zip(bursts) {
             let ecn = if self.ecn { burst.ecn } else { Ecn::NotEct };
             // SAFETY: the caller's promise.
             let sent = unsafe { member.port().send(to, &Burst { ecn, ..*burst }) };
@@ -240,12 +257,11 @@ impl Link {
                     report.segments = sent.segments;
                     report.stop = Some(Stop::Blocked);
                     // The rest takes UDP, at once.
+                    let peer = PeerAddress { name: burst.dst.addr(), key: *key };
                     match stop {
                         SendStop::Blocked => break,
-                        SendStop::Refused => self.peers.refused(burst.dst.addr(), now),
-                        SendStop::Unreachable => {
-                            self.peers.unreachable(burst.dst.addr(), to.gid, now);
-                        }
+                        SendStop::Refused => self.talk.peers.refused(peer, now),
+                        SendStop::Unreachable => self.talk.peers.unreachable(peer, to.gid, now),
                     }
                     report.stop = None;
                     break;
@@ -270,33 +286,24 @@ impl Link {
 
     fn negotiate(&mut self, udp: &mut impl Port, now: u64) {
         for nth in 0..SENDS {
-            // In turn, so that a flood of questions does not keep ours from going out.
-            let (answers, peers) = (&mut self.answers, &mut self.peers);
-            let next = match nth % 2 {
-                0 => answers.pop().or_else(|| peers.poll(now)),
-                _ => peers.poll(now).or_else(|| answers.pop()),
-            };
-            let Some(outgoing) = next else { return };
-            let bytes = &outgoing.bytes;
+            let Some(written) = self.talk.next(nth, now) else { return };
+            let bytes = written.bytes();
             let part =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-            let name = match outgoing.to {
-                Target::Udp(name) => name,
-                Target::Verbs(_, name) => name,
-            };
-            let dst = Dst::from(name);
+            let (Target::Udp(peer) | Target::Verbs(_, peer)) = written.to;
+            let dst = Dst::from(peer.name);
             let burst = Burst::single(&dst, Ecn::NotEct, &part);
             // What is not sent is sent again, or asked for again.
-            match (outgoing.to, &self.member) {
+            match (written.to, &self.member) {
                 (Target::Udp(_), _) => {
                     // SAFETY: the one part is the datagram's bytes.
                     let _ = unsafe { udp.send(&[burst]) };
                 }
-                (Target::Verbs(address, name), Some(member)) if member.port().is_usable() => {
+                (Target::Verbs(address, peer), Some(member)) if member.port().is_usable() => {
                     // SAFETY: as above.
                     let sent = unsafe { member.port().send(&address, &burst) };
                     if sent.stop == Some(SendStop::Unreachable) {
-                        self.peers.unreachable(name, address.gid, now);
+                        self.talk.peers.unreachable(peer, address.gid, now);
                     }
                 }
                 _ => {}
@@ -306,24 +313,11 @@ impl Link {
 
     /// When [`Link::exchange`] has something to send.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        if self.answers.is_empty() { self.peers.next_ns() } else { Some(1) }
+        self.talk.next_ns()
     }
 
     /// Before a sleep: true if something is there already.
     pub(crate) fn arm(&mut self) -> bool {
         self.member.as_mut().is_some_and(Member::arm)
-    }
-}
-
-fn log(peer: SocketAddr, change: Option<Change>) {
-    match change {
-        Some(Change::Up(address)) => {
-            tracing::info!(%peer, gid = %address.gid, qpn = address.qpn, "verbs from now on");
-        }
-        Some(Change::Silent) => {
-            tracing::info!(%peer, "nothing comes back over verbs: UDP until it does");
-        }
-        Some(Change::Without) => tracing::info!(%peer, "the peer has no verbs: UDP"),
-        None => {}
     }
 }

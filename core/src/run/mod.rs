@@ -7,12 +7,13 @@
 //! - `receive`, `transmit`: the two halves of a step;
 //! - [`guess`]: the places for payload received without a copy;
 //! - [`sender`], [`pieces`]: from bursts to ports, without copying;
-//! - [`link`]: the choice between UDP and verbs; [`net_errors`]: the errors that ICMP reports.
+//! - [`link`]: the choice between UDP and verbs; `negotiation`: what makes it possible; [`net_errors`]: the errors that ICMP reports.
 
 mod carriers;
 pub mod guess;
 pub mod link;
 mod memory;
+mod negotiation;
 pub mod net_errors;
 mod outside;
 pub mod pieces;

@@ -66,10 +66,11 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
 
     fn receive_verbs(&mut self, now: &mut u64) -> usize {
         let (engine, host) = (&mut *self.engine, &mut *self.host);
-        self.carriers.link.recv(now, |now, data, source| {
+        self.carriers.link.recv(now, |now, data, source, tells| {
             let from = SocketAddr::new(source.gid.ip(), 0);
             let meta = RxMeta { ecn: source.ecn, trimmed: false, hold_ns: 0, from };
-            engine.handle_packet(now, &meta, data, host);
+            let taken = engine.handle_packet(now, &meta, data, host);
+            if taken && tells { engine.writer_of(data) } else { None }
         })
     }
 
@@ -187,7 +188,9 @@ fn hand_in(
     let meta = RxMeta { ecn, trimmed, hold_ns, from: src };
     match placed {
         Some(payload) => engine.handle_expected(now, &meta, data, payload, host),
-        None if link.takes(data, src, now, |name| host.admits(name)) => {}
-        None => engine.handle_packet(now, &meta, data, host),
+        None if link.takes(data, src, now, |peer| host.admits(peer)) => {}
+        None => {
+            engine.handle_packet(now, &meta, data, host);
+        }
     }
 }

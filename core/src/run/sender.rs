@@ -9,6 +9,7 @@ use super::pieces::{Pieces, too_many};
 use erd_port::udp::{self, Dst, SendReport, Stop};
 use erd_port::verbs::negotiation::address::Address;
 use erd_port::{Burst, PinId, Port};
+use erd_rd::units::KeyIndex;
 use erd_rd::{SendToken, TxBurst};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -29,8 +30,8 @@ pub struct Sender {
     pieces: Pieces,
     /// Answers that could not be sent, since their memory has gone.
     pub gone: Vec<SendToken>,
-    /// Where bursts go over verbs.
-    to: [Address; BATCH],
+    /// Where bursts go over verbs, with the key of their peer.
+    to: [(Address, KeyIndex); BATCH],
     /// Room to copy bursts of too many pieces together.
     linear: [Vec<u8>; BATCH],
     /// The pieces of the bursts of the call at hand.
@@ -114,7 +115,7 @@ impl Sender {
             done_segments: 0,
             pieces: Pieces::default(),
             gone: Vec::new(),
-            to: [Address::NONE; BATCH],
+            to: [(Address::NONE, KeyIndex::default()); BATCH],
             linear: Default::default(),
             spans: Default::default(),
         }
@@ -235,9 +236,10 @@ impl Sender {
         }
         let spans = &self.spans[..count];
         for (count, span) in spans.iter().enumerate() {
-            match link.route(&self.bursts[span.index], now) {
+            let burst = &self.bursts[span.index];
+            match link.route(burst, now) {
                 Some(address) if by_verbs == count => {
-                    self.to[count] = address;
+                    self.to[count] = (address, burst.key);
                     by_verbs += 1;
                 }
                 None if by_verbs == 0 => {}

@@ -301,7 +301,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "key_file",
         default: "",
         kind: Kind::Text,
-        help: "The file with the job's key: erd proves every packet with it, and talks to nobody without it",
+        help: "The file with the job's key: erd proves every packet with it, and who has another or none is no peer. The key may change",
     },
     Parameter {
         name: "protection",

@@ -11,9 +11,12 @@ pub use erd_crypto::JobKey;
 pub use erd_crypto::job::KEY_BYTES;
 pub use read::{BadSetting, Found};
 
+use crate::key_file::KeyFile;
+use crate::region::Audience;
 use crate::scheme::SchemeChoice;
 use erd_port::udp::FaultRates;
 use read::Reader;
+use std::sync::Arc;
 
 /// Most bytes of `fi_inject` and its like; they fit one datagram of every path.
 pub const INJECT_BYTES: usize = 1024;
@@ -133,8 +136,8 @@ pub struct Settings {
     pub key_peers: PeerRule,
     /// The peers that may open sessions.
     pub strangers: PeerRule,
-    /// The key of the job.
-    pub key: Option<JobKey>,
+    /// The source of keys.
+    pub keys: KeySource,
     /// With a key: payload is hidden.
     pub hides: bool,
     /// Destination of counters: a file, "1" for standard error, or none if empty.
@@ -145,6 +148,31 @@ pub struct Settings {
     pub quiet: bool,
     /// Faults below the engine, in tests.
     pub test_faults: Option<FaultRates>,
+}
+
+/// The source of the keys of a domain's endpoints.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeySource {
+    /// There are none: packets are not proven.
+    None,
+    /// `FI_ERD_KEY_FILE`.
+    File(Arc<KeyFile>),
+    /// The application: this key for the endpoints and the memory of a domain.
+    Application(JobKey),
+    /// The address vectors (`FI_AV_AUTH_KEY`).
+    Vectors,
+}
+
+impl KeySource {
+    /// The peers that may reach memory for which the application names no key. Its own key for the domain is the
+    /// memory's too (`fi_domain(3)`); that of the file closes nothing to endpoints with other keys.
+    #[must_use]
+    pub fn audience(&self) -> Audience {
+        match self {
+            KeySource::Application(job) => Audience::Keys(vec![job.id()]),
+            KeySource::None | KeySource::File(_) | KeySource::Vectors => Audience::All,
+        }
+    }
 }
 
 impl Settings {
@@ -203,31 +231,24 @@ impl Settings {
                 "no" => PeerRule::Names,
                 _ => PeerRule::Any,
             },
-            key: None,
+            keys: KeySource::None,
             hides: from.choice("protection")? == "encrypt",
             stats: from.text("stats")?.1,
             monitor: from.switch("monitor")?,
             quiet: from.switch("quiet")?,
             test_faults: from.faults("test_faults")?,
         };
-        match from.key("key_file")? {
-            None => Ok(settings),
-            Some(key) => settings
-                .with_key(key)
-                .ok_or_else(|| from.refuse("port", "auto or udp, where FI_ERD_KEY_FILE is set")),
-        }
+        Ok(match from.key("key_file")? {
+            None => settings,
+            Some(file) => settings.with_keys(KeySource::File(file)),
+        })
     }
 
-    /// The same with this key. `None` where they ask for verbs alone: what peers tell each other of verbs addresses is
-    /// not proven.
+    /// The same with these keys.
     #[must_use]
-    pub fn with_key(self, key: JobKey) -> Option<Settings> {
-        let port = match self.port {
-            PortSetting::Verbs => return None,
-            PortSetting::Auto | PortSetting::Udp => PortSetting::Udp,
-        };
+    pub fn with_keys(self, keys: KeySource) -> Settings {
         // Nobody reads memory that the key has not proven.
-        Some(Settings { key: Some(key), port, share_pages: false, ..self })
+        Settings { keys, share_pages: false, ..self }
     }
 
     /// Memory for unexpected messages in a process that may map `limit_bytes` in all.

@@ -1,10 +1,14 @@
 //! The check of each setting's text against its declaration.
 
+#[cfg(test)]
+mod bounds;
+
 use super::declared::{AUTO, Kind, PARAMETERS, Parameter};
+use crate::key_file::KeyFile;
 use crate::scheme::SchemeChoice;
-use erd_crypto::JobKey;
 use erd_port::udp::FaultRates;
 use std::path::Path;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The text of a parameter, `None` if it is not set, or the error of reading it.
@@ -64,14 +68,14 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         FaultRates::parse(&text).map(Some).ok_or_else(refused)
     }
 
-    /// The key in the file that a parameter names.
-    pub(super) fn key(&self, name: &str) -> Result<Option<JobKey>, BadSetting> {
+    /// The file of a key that a parameter names.
+    pub(super) fn key(&self, name: &str) -> Result<Option<Arc<KeyFile>>, BadSetting> {
         let (_, text) = self.text(name)?;
         if text.is_empty() {
             return Ok(None);
         }
-        let key = JobKey::read(Path::new(&text));
-        key.map(Some).map_err(|bad| self.refuse(name, &format!("the file of a key; {bad}")))
+        let file = KeyFile::open(Path::new(&text));
+        file.map(Some).map_err(|bad| self.refuse(name, &format!("the file of a key; {bad}")))
     }
 
     /// The error of a parameter whose present value is not valid.

@@ -6,7 +6,8 @@
 
 use super::nic::Nic;
 use super::{
-    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid, fid_nic,
+    FI_AV_AUTH_KEY, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
+    fid, fid_nic,
 };
 use core::ffi::{c_char, c_void};
 use core::mem::ManuallyDrop;
@@ -191,20 +192,26 @@ impl Info {
     ///
     /// [`NoMemory`].
     pub fn set_domain_key(&mut self, key: &[u8]) -> Result<(), NoMemory> {
-        let size_bytes = key.len();
-        // SAFETY: memory of any length may be asked for.
-        let copy = unsafe { libc::malloc(size_bytes.max(1)) }.cast::<u8>();
-        if copy.is_null() {
-            return Err(NoMemory);
-        }
-        // SAFETY: the copy is new, and as long as the key.
-        unsafe { core::ptr::copy_nonoverlapping(key.as_ptr(), copy, size_bytes) };
         let place = self.domain_raw();
-        let old = core::mem::replace(&mut place.auth_key, copy);
-        place.auth_key_size = size_bytes;
-        // SAFETY: the field holds NULL or a key of this `fi_info` alone, from `malloc`.
-        unsafe { libc::free(old.cast()) };
-        Ok(())
+        set_key(key, &mut place.auth_key, &mut place.auth_key_size)
+    }
+
+    /// Sets the endpoint's authorization key.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`].
+    pub fn set_ep_key(&mut self, key: &[u8]) -> Result<(), NoMemory> {
+        let place = self.ep_raw();
+        set_key(key, &mut place.auth_key, &mut place.auth_key_size)
+    }
+
+    /// The domain leaves authorization keys to address vectors.
+    pub fn leave_keys_to_vectors(&mut self) {
+        let place = self.domain_raw();
+        if place.auth_key.is_null() {
+            place.auth_key_size = FI_AV_AUTH_KEY;
+        }
     }
 
     /// Sets the fabric's name, cut at its first NUL.
@@ -337,4 +344,20 @@ unsafe fn close_nic(nic: *mut fid_nic) {
         // libfabric does.
         let _ = unsafe { (ops.close)(nic.cast()) };
     }
+}
+/// Copies a key to a place that an `fi_info` owns.
+fn set_key(key: &[u8], place: &mut *mut u8, place_bytes: &mut usize) -> Result<(), NoMemory> {
+    let size_bytes = key.len();
+    // SAFETY: memory of any length may be asked for.
+    let copy = unsafe { libc::malloc(size_bytes.max(1)) }.cast::<u8>();
+    if copy.is_null() {
+        return Err(NoMemory);
+    }
+    // SAFETY: the copy is new, and as long as the key.
+    unsafe { core::ptr::copy_nonoverlapping(key.as_ptr(), copy, size_bytes) };
+    let old = core::mem::replace(place, copy);
+    *place_bytes = size_bytes;
+    // SAFETY: the field holds NULL or a key of its `fi_info` alone, from `malloc`.
+    unsafe { libc::free(old.cast()) };
+    Ok(())
 }

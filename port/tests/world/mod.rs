@@ -3,12 +3,16 @@
 
 use erd_port::verbs::gid::Gid;
 use erd_port::verbs::negotiation::address::{Address, DATAGRAM_BYTES, Kind, PortDatagram};
-use erd_port::verbs::negotiation::peers::{Change, Outgoing, Peers, Target, Via};
+use erd_port::verbs::negotiation::peers::{
+    Change, KeyIndex, Outgoing, PeerAddress, Peers, Target, Via,
+};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Most port datagrams under way at once; later ones are lost.
 const UNDER_WAY_MAX: usize = 64;
+/// No key: the order of events is at stake here.
+const KEY: KeyIndex = KeyIndex(0);
 /// Names that peers have. One look sends a question or a check for each at most.
 const NAMES: u8 = 4;
 
@@ -45,6 +49,10 @@ impl Choices<'_> {
 
 fn name(last: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, last % NAMES], 7471))
+}
+
+fn peer(last: u8) -> PeerAddress {
+    PeerAddress { name: name(last), key: KEY }
 }
 
 fn address(last: u8) -> Address {
@@ -104,7 +112,7 @@ impl World<'_> {
     fn step(&mut self, choice: u8) {
         let at = usize::from(choice >> 7);
         let argument = self.choices.next().unwrap_or(0);
-        let (peer, now) = (name(argument), self.now);
+        let (peer, now) = (peer(argument), self.now);
         let nonce = fresh(&mut self.nonces, at);
         let side = &mut self.sides[at];
         match choice & 0x0f {
@@ -136,8 +144,8 @@ impl World<'_> {
     }
 
     fn put(&mut self, sent: Outgoing) {
-        let read = PortDatagram::decode(&sent.bytes).expect("what is sent can be read");
-        assert_eq!(read.encode(), sent.bytes, "and is what was meant");
+        let read = PortDatagram::decode(&sent.datagram.encode());
+        assert_eq!(read, Some(sent.datagram), "what is sent can be read, and is what was meant");
         if self.under_way.len() < UNDER_WAY_MAX {
             self.under_way.push(sent);
         }
@@ -157,13 +165,12 @@ impl World<'_> {
         if argument & 0x40 == 0 {
             self.under_way.retain(|other| *other != sent);
         }
-        let (to, via) = match sent.to {
-            Target::Udp(to) => (to, Via::Udp),
-            Target::Verbs(_, to) => (to, Via::Verbs(None)),
+        let via = match sent.to {
+            Target::Udp(_) => Via::Udp,
+            Target::Verbs(..) => Via::Verbs(None),
         };
-        if let (Some(at), true) = (Self::reached(to), argument & 0x80 == 0) {
-            let datagram = PortDatagram::decode(&sent.bytes).expect("as it was sent");
-            self.hand(at, &datagram, via);
+        if let (Some(at), true) = (Self::reached(sent.peer().name), argument & 0x80 == 0) {
+            self.hand(at, &sent.datagram, via);
         }
     }
 
@@ -172,7 +179,7 @@ impl World<'_> {
         let (how, word) = (self.choices.word(), self.choices.word());
         let pick = |shift: u32| (how >> shift) as u8;
         let seen = self.under_way.get(usize::from(pick(8)) % self.under_way.len().max(1));
-        let seen = seen.and_then(|sent| PortDatagram::decode(&sent.bytes));
+        let seen = seen.map(|sent| sent.datagram);
         let stranger = || address(pick(16) % NAMES);
         let made = PortDatagram {
             kind: [Kind::Ask, Kind::Answer, Kind::Check, Kind::Confirm][usize::from(pick(0) & 3)],
@@ -197,7 +204,7 @@ impl World<'_> {
         let len = usize::from(self.choices.next().unwrap_or(0));
         let mut bytes: Vec<u8> = (0..len).map_while(|_| self.choices.next()).collect();
         if let (true, Some(sent)) = (len % 2 == 1, self.under_way.last()) {
-            let changed = std::mem::replace(&mut bytes, sent.bytes.to_vec());
+            let changed = std::mem::replace(&mut bytes, sent.datagram.encode().to_vec());
             let last = DATAGRAM_BYTES - 4;
             changed
                 .iter()
@@ -218,16 +225,18 @@ impl World<'_> {
         let is_known = self.nonces[at].contains(&datagram.nonce);
         let nonce = fresh(&mut self.nonces, at);
         let before = self.reached_over_verbs(at);
-        let (answer, change) = self.sides[at].handle(datagram, via, self.now, || nonce);
+        let handled = self.sides[at].handle(datagram, KEY, via, self.now, || nonce);
+        let (answer, change) = handled.unwrap_or_default();
         if !is_known {
             assert_eq!(change, None, "{datagram:?} has a nonce of nobody's");
             assert_eq!(self.reached_over_verbs(at), before, "{datagram:?}");
         }
         if let Some(answer) = answer {
-            let to = match answer.to {
-                Target::Udp(to) | Target::Verbs(_, to) => to,
-            };
-            assert_eq!(to, datagram.name, "an answer goes to the name in the question");
+            assert_eq!(
+                answer.peer().name,
+                datagram.name,
+                "an answer goes to the name in the question"
+            );
             self.put(answer);
         }
         if let Some(Change::Up(address)) = change {
@@ -240,7 +249,7 @@ impl World<'_> {
 
     /// Which names a side reaches over verbs.
     fn reached_over_verbs(&self, at: usize) -> [bool; NAMES as usize] {
-        std::array::from_fn(|last| self.sides[at].is_up(name(last as u8)))
+        std::array::from_fn(|last| self.sides[at].is_up(peer(last as u8)))
     }
 
     fn count(&mut self, change: Option<Change>) {
@@ -255,7 +264,7 @@ impl World<'_> {
     /// What holds between calls.
     fn check(&self) {
         for side in &self.sides {
-            let up = (0..NAMES).filter(|last| side.is_up(name(*last))).count();
+            let up = (0..NAMES).filter(|last| side.is_up(peer(*last))).count();
             assert_eq!(side.any_up(), up > 0);
             let due_ns = side.next_ns();
             assert!(due_ns.is_none_or(|due_ns| due_ns < self.now + (1 << 36)), "{due_ns:?}");

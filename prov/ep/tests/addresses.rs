@@ -17,8 +17,8 @@ struct Late {
 }
 
 impl Member for Late {
-    fn peer_removed(&self, _fi_addr: fi_addr_t, _addr: SocketAddr) {
-        let given = self.av.insert_name(self.next).expect("room");
+    fn peer_removed(&self, _fi_addr: fi_addr_t) {
+        let given = self.av.insert_name(self.next, None).expect("room");
         self.given.store(given, Ordering::Relaxed);
     }
 
@@ -37,11 +37,11 @@ fn an_index_names_nobody_else_before_every_endpoint_was_told_that_it_is_free() {
     let late = Arc::new(Late { av: Arc::clone(&av), next, given });
     let member: Weak<dyn Member> = Arc::downgrade(&late) as _;
     let attached = av.attach(member);
-    let removed = av.insert_name(first).expect("room");
+    let removed = av.insert_name(first, None).expect("room");
     av.remove(removed).expect("it is there");
     let given = late.given.load(Ordering::Relaxed);
     assert_eq!(av.addr(given), Some(next));
     assert_ne!(given, removed, "an endpoint may take it for the address that was removed");
-    assert_eq!(av.insert_name(last), Ok(removed), "all were told");
+    assert_eq!(av.insert_name(last, None), Ok(removed), "all were told");
     drop(attached);
 }

@@ -16,7 +16,7 @@ use erd_core::run::guess::Lease;
 use erd_core::run::sender::Outcome;
 use erd_core::run::{Carriers, Driven};
 use erd_ffi::fi::*;
-use erd_rd::{Expected, Host, Part, PeerId, Refusal, Remote, SendToken, Target, Targets};
+use erd_rd::{Expected, Host, KeyIndex, Part, PeerId, Refusal, Remote, SendToken, Target, Targets};
 use erd_sys::clock::monotonic_ns;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ptr::null_mut;
@@ -56,7 +56,12 @@ pub fn expose(node: &Node, start: usize, len_bytes: usize) -> Arc<Region> {
 
 pub fn remote(addr: u64, len_bytes: u64, data: Option<u64>) -> Remote {
     let targets = Targets::new(&[Target { addr, len_bytes, key: KEY }]).expect("one");
-    Remote { peer: PeerId { index: 0, generation: 0 }, name: ASKER, targets, data }
+    Remote {
+        peer: PeerId { index: 0, generation: 0, key: KeyIndex(0) },
+        name: ASKER,
+        targets,
+        data,
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 /// The snapshot of this process.
-fn snapshot() -> String {
+pub fn snapshot() -> String {
     for name in names(NAME_PREFIX).expect("/proc") {
         let Ok((mut stream, who)) = visit(&name) else { continue };
         if who.pid == std::process::id() {

@@ -35,6 +35,10 @@ pub struct Options {
     pub mr_mode: c_int,
     /// Key of the domain.
     pub key: Option<&'static [u8; 32]>,
+    /// Key of the endpoint alone.
+    pub ep_key: Option<&'static [u8; 32]>,
+    /// Keys of the address vector, if the domain leaves keys to it.
+    pub av_keys: &'static [[u8; 32]],
 }
 
 impl Options {
@@ -49,6 +53,8 @@ impl Options {
         address: c"127.0.0.1",
         mr_mode: 0,
         key: None,
+        ep_key: None,
+        av_keys: &[],
     };
 }
 
@@ -64,6 +70,8 @@ pub struct Node {
     fabric: *mut fid_fabric,
     domain: *mut fid_domain,
     av: *mut fid_av,
+    /// The names of its address vector's keys.
+    pub keys: Vec<fi_addr_t>,
     pub cq: *mut fid_cq,
     pub cntr: *mut fid_cntr,
     pub ep: *mut fid_ep,
@@ -95,6 +103,7 @@ pub struct Bad {
     pub err: c_int,
     pub prov_errno: c_int,
     pub err_data_size: usize,
+    pub src_addr: fi_addr_t,
 }
 
 pub fn ok(what: &str, rc: isize) {
@@ -123,6 +132,7 @@ impl Node {
             fabric: null_mut(),
             domain: null_mut(),
             av: null_mut(),
+            keys: Vec::new(),
             cq: null_mut(),
             cntr: null_mut(),
             ep: null_mut(),
@@ -143,6 +153,9 @@ impl Node {
                 domain_attr.auth_key = key.as_ptr().cast_mut();
                 domain_attr.auth_key_size = key.len();
             }
+            if !options.av_keys.is_empty() {
+                domain_attr.auth_key_size = FI_AV_AUTH_KEY;
+            }
             let ops = &*(*node.fabric).ops;
             let rc = (ops.domain)(node.fabric, node.info, &raw mut node.domain, null_mut());
             ok("domain", rc as isize);
@@ -155,7 +168,13 @@ impl Node {
             if options.tx_size > 0 {
                 (*(*node.info).tx_attr).size = options.tx_size;
             }
+            let ep_attr = (*node.info).ep_attr;
+            if let Some(key) = options.ep_key {
+                (*ep_attr).auth_key = key.as_ptr().cast_mut();
+                (*ep_attr).auth_key_size = key.len();
+            }
             node.open_objects(options);
+            ((*ep_attr).auth_key, (*ep_attr).auth_key_size) = (null_mut(), 0);
         }
         node
     }
@@ -180,6 +199,10 @@ impl Node {
             let ops = &*(*domain).ops;
             let rc = (ops.av_open)(domain, &raw mut av_attr, &raw mut self.av, none);
             ok("av", rc as isize);
+            for key in options.av_keys {
+                let name = self.insert_key(key).expect("a key");
+                self.keys.push(name);
+            }
             let rc = (ops.cq_open)(domain, &raw mut cq_attr, &raw mut self.cq, none);
             ok("cq", rc as isize);
             let rc = (ops.cntr_open)(domain, &raw mut cntr_attr, &raw mut self.cntr, none);
@@ -301,6 +324,22 @@ impl Node {
         self.insert(name, user_id, FI_AV_USER_ID)
     }
 
+    /// Inserts a name with the key of this name.
+    pub fn knows_with(&self, name: &SocketAddr, key: fi_addr_t) -> fi_addr_t {
+        self.insert(name, key, FI_AUTH_KEY)
+    }
+
+    /// Inserts a key.
+    pub fn insert_key(&self, key: &[u8]) -> Result<fi_addr_t, c_int> {
+        let mut name = FI_ADDR_NOTAVAIL;
+        // SAFETY: the AV is open, key and place are local.
+        let rc = unsafe {
+            let insert = (*(*self.av).ops).insert_auth_key;
+            insert(self.av, key.as_ptr().cast(), key.len(), &raw mut name, 0)
+        };
+        if rc == 0 { Ok(name) } else { Err(rc) }
+    }
+
     fn insert(&self, name: &SocketAddr, mut fi_addr: fi_addr_t, flags: u64) -> fi_addr_t {
         let name = sockaddr::encode(*name);
         let (at, none) = (name.as_bytes().as_ptr().cast(), null_mut());
@@ -373,17 +412,39 @@ impl Node {
 
     /// `fi_trecvmsg` with one buffer and no ignored bits.
     pub fn trecvmsg(&self, bytes: &mut [u8], tag: u64, context: usize, flags: u64) -> isize {
+        self.trecvmsg_from(bytes, FI_ADDR_UNSPEC, tag, context, flags)
+    }
+
+    pub fn trecvmsg_from(
+        &self,
+        bytes: &mut [u8],
+        addr: fi_addr_t,
+        tag: u64,
+        context: usize,
+        flags: u64,
+    ) -> isize {
+        self.trecvmsg_by((self.ep, addr), bytes, (tag, context), flags)
+    }
+
+    /// The same by an endpoint or shared context of this node.
+    pub fn trecvmsg_by(
+        &self,
+        (ep, addr): (*mut fid_ep, fi_addr_t),
+        bytes: &mut [u8],
+        (tag, context): (u64, usize),
+        flags: u64,
+    ) -> isize {
         let iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let msg = fi_msg_tagged {
             msg_iov: &raw const iov,
             iov_count: 1,
-            addr: FI_ADDR_UNSPEC,
+            addr,
             tag,
             context: ctx(context),
             ..fi_msg_tagged::ZERO
         };
         // SAFETY: as in `recv`; the message is read before the call returns.
-        unsafe { (self.tagged().recvmsg)(self.ep, &raw const msg, flags) }
+        unsafe { ((*(*ep).tagged).recvmsg)(ep, &raw const msg, flags) }
     }
 
     pub fn sendmsg(&self, parts: &[&[u8]], dest: fi_addr_t, context: usize, flags: u64) -> isize {
@@ -472,6 +533,7 @@ impl Node {
             err: entry.err,
             prov_errno: entry.prov_errno,
             err_data_size: entry.err_data_size,
+            src_addr: entry.src_addr,
         }
     }
 
@@ -510,6 +572,10 @@ impl Node {
 
     pub fn av(&self) -> *mut fid_av {
         self.av
+    }
+
+    pub fn info(&self) -> *mut fi_info {
+        self.info
     }
 
     pub fn domain(&self) -> *mut fid_domain {

@@ -10,6 +10,7 @@ mod expect;
 mod places;
 mod proven;
 mod receive;
+mod renewal;
 mod replies;
 mod rma;
 mod room;
@@ -21,9 +22,10 @@ use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
 use crate::peer::{Core, FlowView, Op, Peer, Phase, Role};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
-use crate::units::{Nanos, PeerId};
+use crate::units::{KeyIndex, Nanos, PeerAddress, PeerId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 use replies::Replies;
 use room::Room;
@@ -68,6 +70,9 @@ pub enum PostError {
     /// The endpoint was closed.
     #[error("the endpoint is closed")]
     Closed,
+    /// The endpoint has no key in that place.
+    #[error("the endpoint has no such key")]
+    NoKey,
     /// `Config::peers_max` peers are known.
     #[error("the peer table is full")]
     TableFull,
@@ -81,12 +86,14 @@ pub enum PostError {
 pub struct Endpoint {
     core: Core,
     peers: Peers,
-    names: BTreeMap<SocketAddr, u32>,
+    names: BTreeMap<PeerAddress, u32>,
     schedule: Schedule,
     replies: Replies,
     generation: u32,
     room: Room,
     closed: bool,
+    /// Time at which the keys before the newest lose their validity, if there are any.
+    overlap_ends: Option<Nanos>,
 }
 
 impl Endpoint {
@@ -110,6 +117,7 @@ impl Endpoint {
             generation: 0,
             room: Room::default(),
             closed: false,
+            overlap_ends: None,
         })
     }
 
@@ -124,23 +132,31 @@ impl Endpoint {
     }
 
     /// Finds or makes the entry of a peer, and keeps it until [`Endpoint::let_go`] was called as
-    /// often as this. Sends nothing.
+    /// often as this. Sends nothing. A name alone stands for the peer with the first key, or without one.
     ///
     /// # Errors
-    /// [`PostError::TableFull`], [`PostError::Closed`].
+    /// [`PostError::TableFull`], [`PostError::Closed`], [`PostError::NoKey`].
     pub fn peer<H: Host>(
         &mut self,
         now: Nanos,
-        name: SocketAddr,
+        address: impl Into<PeerAddress>,
         host: &mut H,
     ) -> Result<PeerId, PostError> {
+        let address = address.into();
         if self.closed {
             return Err(PostError::Closed);
         }
-        let index = self.peer_index(now, name, host).ok_or(PostError::TableFull)?;
+        let has_key = match self.core.is_keyed() {
+            true => self.core.key(address.key).is_some(),
+            false => address.key == KeyIndex::default(),
+        };
+        if !has_key {
+            return Err(PostError::NoKey);
+        }
+        let index = self.peer_index(now, address, host).ok_or(PostError::TableFull)?;
         let peer = &mut self.peers[index as usize];
         if peer.kept == 0 {
-            self.room.left(name);
+            self.room.left(address.name);
         }
         peer.kept = peer.kept.saturating_add(1);
         if peer.session.phase() == Phase::Leaving {
@@ -185,6 +201,18 @@ impl Endpoint {
     #[must_use]
     pub fn peer_name(&self, peer: PeerId) -> Option<SocketAddr> {
         self.known(peer).map(|p| p.name)
+    }
+
+    /// The peer's name and key.
+    #[must_use]
+    pub fn peer_address(&self, peer: PeerId) -> Option<PeerAddress> {
+        self.known(peer).map(Peer::address)
+    }
+
+    /// The peers of a name, one for each key.
+    fn peers_of(&self, name: SocketAddr) -> Vec<usize> {
+        let found = self.names.range(PeerAddress::all_of(name));
+        found.map(|(_, index)| *index as usize).collect()
     }
 
     /// Ends the session with a peer and forgets it; its sends fail with [`OpError::Canceled`]. Ignores unknown peers.
@@ -282,19 +310,19 @@ impl Endpoint {
 
     /// ICMP reported that nothing listens at `name`. Nobody can prove that: with a key it counts for nothing.
     pub fn handle_unreachable(&mut self, name: SocketAddr) {
-        if self.core.cfg.keys.is_some() {
+        if self.core.is_keyed() {
             return;
         }
-        if let Some(&index) = self.names.get(&name) {
-            self.peers[index as usize].live.refuse();
+        for index in self.peers_of(name) {
+            self.peers[index].live.refuse();
         }
     }
 
     /// The payload of a send to `name` could not be read. A receiver cannot learn that a message it has in part is
     /// void, so the session ends (protocol.md §3.3).
     pub fn handle_bad_buffer<H: Host>(&mut self, name: SocketAddr, host: &mut H) {
-        if let Some(&index) = self.names.get(&name) {
-            let peer = &mut self.peers[index as usize];
+        for index in self.peers_of(name) {
+            let peer = &mut self.peers[index];
             peer.end(&mut self.core, host, EndReason::Failed(OpError::BadBuffer));
             self.schedule.reschedule(&self.core, peer);
         }
@@ -309,8 +337,8 @@ impl Endpoint {
     /// ICMP reported that the path to `name` carries datagrams of at most `datagram_bytes`. The engine tests that
     /// before it believes it.
     pub fn handle_path_told(&mut self, now: Nanos, name: SocketAddr, datagram_bytes: u16) {
-        if let Some(&index) = self.names.get(&name) {
-            let peer = &mut self.peers[index as usize];
+        for index in self.peers_of(name) {
+            let peer = &mut self.peers[index];
             peer.on_path_told(now, datagram_bytes);
             self.schedule.ready(peer);
         }
@@ -319,8 +347,8 @@ impl Endpoint {
     /// This host's kernel did not send a datagram to `name`, since the link carries at most
     /// `datagram_bytes`.
     pub fn handle_too_big(&mut self, now: Nanos, name: SocketAddr, datagram_bytes: u16) {
-        if let Some(&index) = self.names.get(&name) {
-            let peer = &mut self.peers[index as usize];
+        for index in self.peers_of(name) {
+            let peer = &mut self.peers[index];
             peer.on_too_big(now, datagram_bytes);
             self.schedule.ready(peer);
         }
@@ -355,6 +383,7 @@ impl Endpoint {
             let sent = peer.transmit(&mut self.core, host, now, flush, burst);
             self.schedule.reschedule(&self.core, peer);
             if sent {
+                burst.key = peer.id.key;
                 match peer.may_have_more(now) {
                     true => self.schedule.ready(peer),
                     false => self.schedule.rest(peer),
@@ -390,6 +419,7 @@ impl Endpoint {
     /// Runs timers that are due. Drain the port first: an answer may be waiting there.
     pub fn handle_timeout<H: Host>(&mut self, now: Nanos, host: &mut H) {
         self.core.now = now;
+        self.check_overlap(now, host);
         for _ in 0..TIMERS_PER_CALL {
             let Some(index) = self.schedule.pop_due(now, &mut self.peers) else { break };
             let peer = &mut self.peers[index as usize];
@@ -403,14 +433,14 @@ impl Endpoint {
     /// Time of the next call of [`Endpoint::handle_timeout`]; may lie in the past.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        self.schedule.next()
+        self.schedule.next().into_iter().chain(self.overlap_ends).min()
     }
 
     /// [`Endpoint::poll_timeout`] without wake-ups that are due and would do nothing: a timer that was
     /// stopped, or put off, leaves one.
     pub fn poll_true_timeout(&mut self, now: Nanos) -> Option<Nanos> {
         self.schedule.correct(&self.core, now, &mut self.peers);
-        self.schedule.next()
+        self.poll_timeout()
     }
 
     /// Number of sends that have not ended.

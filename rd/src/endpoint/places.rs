@@ -6,10 +6,9 @@ use crate::host::Host;
 use crate::mutants::{Mutant, mutant};
 use crate::peer::{PathSize, Peer, Phase, tables};
 use crate::stats::DropReason;
-use crate::units::{Nanos, PeerId};
+use crate::units::{Nanos, PeerAddress, PeerId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 /// Entries of a full peer table that one newcomer searches for one to evict.
 const EVICTION_LOOKS: usize = 64;
@@ -26,9 +25,9 @@ const QUOTA_MIN: u32 = 64;
 const NEWCOMER_BYTES: usize = 16 << 10;
 
 impl Endpoint {
-    /// Whether there is memory for a peer of this name, if it is new.
-    pub(super) fn has_room_for<H: Host>(&self, name: SocketAddr, host: &mut H) -> bool {
-        self.names.contains_key(&name)
+    /// Whether there is memory for a peer of this address, if it is new.
+    pub(super) fn has_room_for<H: Host>(&self, address: PeerAddress, host: &mut H) -> bool {
+        self.names.contains_key(&address)
             || (tables::in_slab(host, &self.peers).is_ok() && host.has_room(NEWCOMER_BYTES))
     }
 
@@ -36,12 +35,13 @@ impl Endpoint {
     pub(super) fn peer_index<H: Host>(
         &mut self,
         now: Nanos,
-        name: SocketAddr,
+        address: PeerAddress,
         host: &mut H,
     ) -> Option<u32> {
-        if let Some(&index) = self.names.get(&name) {
+        if let Some(&index) = self.names.get(&address) {
             return Some(index);
         }
+        let PeerAddress { name, key } = address;
         let most = self.core.cfg.peers_max;
         let known = self.peers.len() as u32;
         if known >= most - most / ROOM_SHARE {
@@ -53,12 +53,12 @@ impl Endpoint {
         let entry = self.peers.vacant_entry();
         let index = entry.key() as u32;
         self.generation = self.generation.wrapping_add(1);
-        let id = PeerId { index, generation: self.generation };
+        let id = PeerId { index, generation: self.generation, key };
         let size = PathSize::new(host.datagram_limit_bytes(name));
         // Packets with that id may still be under way: the peer must not take them for this session's.
-        let gave_up = self.room.recall(name).unwrap_or(0);
+        let gave_up = self.room.recall(address).unwrap_or(0);
         entry.insert(Box::new(Peer::new(id, name, size, gave_up)));
-        self.names.insert(name, index);
+        self.names.insert(address, index);
         self.room.came(name);
         Some(index)
     }
@@ -70,20 +70,21 @@ impl Endpoint {
     pub(super) fn newcomer_index<H: Host>(
         &mut self,
         now: Nanos,
-        name: SocketAddr,
+        address: PeerAddress,
         host: &mut H,
     ) -> Result<u32, DropReason> {
+        let name = address.name;
         let quota = (self.core.cfg.peers_max / QUOTA_SHARE).max(QUOTA_MIN);
-        if !self.names.contains_key(&name)
+        if !self.names.contains_key(&address)
             && self.room.newcomers_of(name) >= quota
             && !mutant(Mutant::SkipsTheNewcomerQuota)
         {
-            self.make_room_beside(now, name, host);
+            self.make_room_beside(now, address, host);
             if self.room.newcomers_of(name) >= quota {
                 return Err(DropReason::Quota);
             }
         }
-        self.peer_index(now, name, host).ok_or(DropReason::TableFull)
+        self.peer_index(now, address, host).ok_or(DropReason::TableFull)
     }
 
     /// Makes room in a nearly full table. Looks at a bounded number of entries; the next call looks at others.
@@ -94,10 +95,11 @@ impl Endpoint {
         self.free_some(now, &places, host);
     }
 
-    /// Makes room among the newcomers of an address that has its quota, from the given name on.
-    fn make_room_beside<H: Host>(&mut self, now: Nanos, name: SocketAddr, host: &mut H) {
-        let [first, last] = names(address(name));
-        let (after, before) = (self.names.range(name..=last), self.names.range(first..name));
+    /// Makes room among the newcomers of an address that has its quota, from the given one on.
+    fn make_room_beside<H: Host>(&mut self, now: Nanos, from: PeerAddress, host: &mut H) {
+        let [first, last] = names(address(from.name)).map(PeerAddress::all_of);
+        let (first, last) = (*first.start(), *last.end());
+        let (after, before) = (self.names.range(from..=last), self.names.range(first..from));
         let places = after.chain(before).map(|(_, index)| *index).take(EVICTION_LOOKS);
         let places: Vec<u32> = places.collect();
         self.free_some(now, &places, host);
@@ -140,10 +142,10 @@ impl Endpoint {
     /// Cleans up after a peer that has lost its place.
     pub(super) fn lost(&mut self, gone: &mut Peer) {
         self.schedule.forget(gone, &self.peers);
-        self.names.remove(&gone.name);
+        self.names.remove(&gone.address());
         let gave_up = gone.session.gave_up();
         if gave_up != 0 {
-            self.room.forget(gone.name, gave_up);
+            self.room.forget(gone.address(), gave_up);
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::Endpoint;
 use super::replies::Reply;
-use crate::arrival::{Datagram, RxMeta};
+use crate::arrival::{Datagram, Packet, RxMeta};
 use crate::host::Host;
-use crate::keys::{Loose, TRAILER_BYTES};
+use crate::keys::{KeyRef, Loose, TRAILER_BYTES};
+use crate::mutants::{Mutant, mutant};
 use crate::peer::unprove;
 use crate::stats::DropReason;
-use crate::units::Nanos;
+use crate::units::{KeyIndex, Nanos, PeerAddress};
 use crate::wire::header::{HEADER_BYTES, Header, PacketKind, checksum_ok, clear_checksum};
 use crate::wire::setup::ForeignHello;
 use crate::wire::{NAME_BYTES, Reader};
@@ -17,8 +18,17 @@ use core::net::SocketAddr;
 /// Longest packet outside a session: a greeting with its proof has less.
 const LOOSE_BYTES_MAX: usize = 256;
 
-/// A packet without its proof, and its header.
-type Opened<'a> = Result<(Header, &'a [u8]), DropReason>;
+/// A packet without its proof.
+type Opened<'a> = Result<Packet<'a>, DropReason>;
+
+/// The process that must have written a packet outside a session.
+struct Writer {
+    name: SocketAddr,
+    /// The key that it must have used; `None` for a hello, which may be of any key.
+    key: Option<KeyIndex>,
+    /// The packet answers a greeting of ours.
+    answers: bool,
+}
 
 /// A copy of the packet with a zero checksum.
 fn without_checksum<'a>(packet: &[u8], out: &'a mut Vec<u8>) -> &'a [u8] {
@@ -55,8 +65,7 @@ impl Endpoint {
             | PacketKind::SizeProbe
             | PacketKind::SizeAnswer => self.open_of_session(now, h, bytes, &mut out),
         };
-        let taken = opened
-            .and_then(|(h, packet)| self.take_packet(now, meta, &h, Datagram::Whole(packet), host));
+        let taken = opened.and_then(|packet| self.take_packet(now, meta, &packet, host));
         self.core.opened = out;
         taken
     }
@@ -66,7 +75,7 @@ impl Endpoint {
         if !checksum_ok(bytes, self.core.cfg.crc32c) {
             return Err(DropReason::HeaderChecksum);
         }
-        Ok((*h, without_checksum(bytes, out)))
+        Ok(Packet::whole(h, without_checksum(bytes, out)))
     }
 
     fn open_loose<'a, H: Host>(
@@ -85,32 +94,37 @@ impl Endpoint {
             return Err(DropReason::HeaderChecksum);
         }
         let (id, proof) = unprove(h, bytes, out).ok_or(DropReason::Malformed)?;
-        let key = self.core.keys().ok_or(DropReason::WrongState)?;
-        if id != key.id() {
+        let known = id.try_into().ok().and_then(|id| self.core.cfg.keys.find_ref(id));
+        let Some(used) = known else {
             self.refuse_hello(now, meta.from, bytes, host);
             return Err(DropReason::OtherKey);
-        }
-        let (writer, answers) = self.writer(h, out)?;
+        };
+        let writer = self.writer(h, out)?;
+        let is_its = writer.key.is_none_or(|key| key == used.at) || mutant(Mutant::MixesUpItsKeys);
+        let key = self.core.cfg.keys.of(used).filter(|_| is_its);
+        let key = key.ok_or(DropReason::OtherKey)?;
         let random = self.core.greeting_random(h.session);
-        let question = if answers { &random[..] } else { &[] };
-        let loose = Loose { packet: out, writer, reader: self.core.cfg.name, question };
+        let question = if writer.answers { &random[..] } else { &[] };
+        let reader = self.core.cfg.name;
+        let loose = Loose { packet: out, writer: writer.name, reader, question };
         if !key.verify(&loose, proof) {
             return Err(DropReason::Forged);
         }
-        Ok((Header { s_len: h.s_len - TRAILER_BYTES as u16, ..*h }, &out[..]))
+        let header = Header { s_len: h.s_len - TRAILER_BYTES as u16, ..*h };
+        Ok(Packet { header, key: used, datagram: Datagram::Whole(out) })
     }
 
-    /// The name of the process that must have written a packet outside a session, and whether it answers a greeting of
-    /// ours.
-    fn writer(&self, h: &Header, packet: &[u8]) -> Result<(SocketAddr, bool), DropReason> {
+    /// The process that must have written a packet outside a session.
+    fn writer(&self, h: &Header, packet: &[u8]) -> Result<Writer, DropReason> {
         if h.kind == PacketKind::Hello {
             let at = packet.len().checked_sub(NAME_BYTES).ok_or(DropReason::Malformed)?;
             let name = Reader::new(&packet[at..]).name().map_err(|_| DropReason::Malformed)?;
-            return Ok((name, false));
+            return Ok(Writer { name, key: None, answers: false });
         }
         let by_session = self.session_peer(h.session);
         let index = by_session.or_else(|_| self.asker_peer(h.session))?;
-        Ok((self.peers[index as usize].name, by_session.is_ok()))
+        let peer = &self.peers[index as usize];
+        Ok(Writer { name: peer.name, key: Some(peer.id.key), answers: by_session.is_ok() })
     }
 
     fn open_of_session<'a>(
@@ -121,17 +135,17 @@ impl Endpoint {
         out: &'a mut Vec<u8>,
     ) -> Opened<'a> {
         let index = self.session_peer(h.session);
-        if let (Ok(index), Some(key)) = (index, self.core.cfg.keys.as_deref()) {
+        if let Ok(index) = index {
             let peer = &mut self.peers[index as usize];
             if let Some(proofs) = &mut peer.proofs {
                 if !h.kind.is_answered_unproven() {
-                    let packet = proofs.open(key, bytes, out)?;
+                    let packet = proofs.open(&self.core.cfg.keys, bytes, out)?;
                     peer.stays_awake(now);
-                    return Ok((*h, packet));
+                    return Ok(Packet::whole(h, packet));
                 }
-                let packet = proofs.open(key, bytes, &mut Vec::new())?.len();
+                let packet = proofs.open(&self.core.cfg.keys, bytes, &mut Vec::new())?.len();
                 peer.stays_awake(now);
-                return Ok((*h, without_checksum(&bytes[..packet], out)));
+                return Ok(Packet::whole(h, without_checksum(&bytes[..packet], out)));
             }
         }
         // Of a session that is not known, or not open: at most an answer or a hello follows from it.
@@ -144,10 +158,16 @@ impl Endpoint {
                 if h.kind.is_answered_unproven() && !checksum_ok(packet, self.core.cfg.crc32c) {
                     return Err(DropReason::HeaderChecksum);
                 }
-                Ok((*h, without_checksum(packet, out)))
+                Ok(Packet::whole(h, without_checksum(packet, out)))
             }
             (Err(reason), _) => Err(reason),
         }
+    }
+
+    /// An address of this name that the host admits.
+    fn admitted<H: Host>(&self, name: SocketAddr, host: &mut H) -> Option<PeerAddress> {
+        let mut all = self.core.cfg.keys.places().map(|key| PeerAddress { name, key });
+        all.find(|address| host.admits(*address))
     }
 
     /// Answers a hello that cannot be understood here with our version (protocol.md §3.4).
@@ -159,12 +179,14 @@ impl Endpoint {
         host: &mut H,
     ) {
         if !self.closed
-            && let Some(hello) = ForeignHello::parse(bytes, self.core.cfg.crc32c)
-            && host.admits(hello.name)
+            && let Some(ForeignHello { name, session, version }) =
+                ForeignHello::parse(bytes, self.core.cfg.crc32c)
+            && let Some(to) = self.admitted(name, host)
         {
-            let ForeignHello { name: to, session, version } = hello;
             let kind = PacketKind::Version;
-            let reply = Reply { to, kind, session, word: version.into(), question: None };
+            // Nothing proves it.
+            let (to, key) = (to.name, KeyRef { at: to.key, ..KeyRef::default() });
+            let reply = Reply { to, key, kind, session, word: version.into(), question: None };
             self.replies.push(&mut self.core, now, from, reply);
         }
     }

@@ -2,12 +2,13 @@
 
 use super::Endpoint;
 use super::replies::Reply;
-use crate::arrival::{Datagram, RxMeta};
+use crate::arrival::{Datagram, Packet, RxMeta};
 use crate::host::{EndReason, Host, OpError};
+use crate::keys::KeyRef;
 use crate::mutants::{Mutant, mutant};
-use crate::peer::{Core, Peer, Phase};
+use crate::peer::{Challenged, Core, Peer, Phase};
 use crate::stats::DropReason;
-use crate::units::{Nanos, SECOND};
+use crate::units::{KeyIndex, Nanos, PeerAddress, SECOND};
 use crate::wire::ack::{ACK_PROBE_ANSWER, AckState, Sections};
 use crate::wire::header::{HEADER_BYTES, Header, PacketKind, VERSION, VERSION_MAX, checksum_ok};
 use crate::wire::setup::{Asker, Goodbye, Greeting, VersionNotice};
@@ -26,7 +27,7 @@ fn malformed(_: Malformed) -> DropReason {
 /// What a notice says of why a hello of ours is not understood.
 fn explain(core: &Core, notice: VersionNotice) -> Result<OpError, DropReason> {
     let spoken = notice.spoken & VERSION_MAX;
-    match (core.cfg.keys.is_some(), spoken == core.version()) {
+    match (core.is_keyed(), spoken == core.version()) {
         _ if notice.refused != core.version() => Err(DropReason::Malformed),
         (false, true) => Err(DropReason::Malformed),
         (true, true) => Ok(OpError::KeysDiffer),
@@ -36,17 +37,40 @@ fn explain(core: &Core, notice: VersionNotice) -> Result<OpError, DropReason> {
 }
 
 impl Endpoint {
-    /// Takes a datagram. It counts whatever is wrong with it, and returns nothing.
+    /// Takes a datagram. It counts whatever is wrong with it, and returns whether anything came of it.
     pub fn handle_packet<H: Host>(
         &mut self,
         now: Nanos,
         meta: &RxMeta,
         bytes: &[u8],
         host: &mut H,
-    ) {
+    ) -> bool {
         let h = self.parse_header(now, meta, bytes, host);
         let taken = h.and_then(|h| self.take_whole(now, meta, &h, bytes, host));
-        self.count_drop(taken);
+        self.count_drop(taken)
+    }
+
+    /// The peer that wrote a datagram which was taken just now. `None` for packets that belong to no session: those can be
+    /// sent on by anybody at any time.
+    #[must_use]
+    pub fn writer_of(&self, bytes: &[u8]) -> Option<PeerAddress> {
+        let h = Header::parse_of(self.core.version(), bytes).ok()?;
+        let of_a_session = match h.kind {
+            PacketKind::Data
+            | PacketKind::Ack
+            | PacketKind::Probe
+            | PacketKind::Goodbye
+            | PacketKind::SizeProbe
+            | PacketKind::SizeAnswer => true,
+            PacketKind::Hello
+            | PacketKind::Challenge
+            | PacketKind::Welcome
+            | PacketKind::Reset
+            | PacketKind::GoodbyeAck
+            | PacketKind::Version => false,
+        };
+        let index = self.session_peer(h.session).ok().filter(|_| of_a_session)?;
+        Some(self.peers[index as usize].address())
     }
 
     /// As [`Endpoint::handle_packet`], for a datagram that [`super::Expected::is`] found to be the expected one: `head`
@@ -60,12 +84,15 @@ impl Endpoint {
         payload: &[u8],
         host: &mut H,
     ) {
-        let datagram = Datagram::Apart(head, payload);
         let h = self.parse_header(now, meta, head, host);
-        let taken = h.and_then(|h| match self.core.cfg.keys {
+        let taken = h.and_then(|header| match self.core.is_keyed() {
             // Nothing was expected, and nothing of this is proven.
-            Some(_) => Err(DropReason::WrongState),
-            None => self.take_packet(now, meta, &h, datagram, host),
+            true => Err(DropReason::WrongState),
+            false => {
+                let datagram = Datagram::Apart(head, payload);
+                let packet = Packet { header, key: KeyRef::default(), datagram };
+                self.take_packet(now, meta, &packet, host)
+            }
         });
         self.count_drop(taken);
     }
@@ -117,9 +144,9 @@ impl Endpoint {
         bytes: &[u8],
         host: &mut H,
     ) -> Result<(), DropReason> {
-        match self.core.cfg.keys.is_some() {
+        match self.core.is_keyed() {
             true => self.take_proven(now, meta, h, bytes, host),
-            false => self.take_packet(now, meta, h, Datagram::Whole(bytes), host),
+            false => self.take_packet(now, meta, &Packet::whole(h, bytes), host),
         }
     }
 
@@ -127,10 +154,10 @@ impl Endpoint {
         &mut self,
         now: Nanos,
         meta: &RxMeta,
-        h: &Header,
-        datagram: Datagram<'_>,
+        packet: &Packet<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
+        let Packet { header: ref h, key, datagram } = *packet;
         self.core.now = now;
         if h.kind == PacketKind::Data {
             let peer = self.session_peer(h.session)?;
@@ -160,7 +187,7 @@ impl Endpoint {
         let r = Reader::new(&bytes[HEADER_BYTES..]);
         let arrived = now.saturating_sub(meta.hold_ns);
         let result = match h.kind {
-            PacketKind::Hello => self.on_hello(now, meta, h, r, host),
+            PacketKind::Hello => self.on_hello(now, meta, (h, key), r, host),
             PacketKind::Probe => self.on_probe(now, meta.from, h, r, host),
             PacketKind::Goodbye => self.on_goodbye(now, meta, h, r, host),
             PacketKind::Reset | PacketKind::GoodbyeAck | PacketKind::Version => {
@@ -169,7 +196,7 @@ impl Endpoint {
             PacketKind::SizeProbe | PacketKind::SizeAnswer => {
                 self.on_size(now, h, r, (bytes.len() + self.core.trailer_bytes()) as u16)
             }
-            _ => self.on_answer(now, arrived, h, r, host),
+            _ => self.on_answer(now, arrived, (h, key), r, host),
         };
         if result.is_ok() {
             self.core.stats.rx_control += 1;
@@ -197,8 +224,8 @@ impl Endpoint {
         }
     }
 
-    fn cookie(&self, g: &Greeting, period: u64) -> u64 {
-        let mut hash = SipHasher24::new_with_keys(self.core.key[0], self.core.key[1]);
+    fn cookie(&self, g: &Greeting, key: KeyIndex, period: u64) -> u64 {
+        let mut hash = SipHasher24::new_with_keys(self.core.secret[0], self.core.secret[1]);
         match g.name {
             SocketAddr::V4(v4) => hash.write(&v4.ip().octets()),
             SocketAddr::V6(v6) => hash.write(&v6.ip().octets()),
@@ -207,15 +234,16 @@ impl Endpoint {
         hash.write_u64(g.session);
         hash.write_u64(g.epoch);
         hash.write_u64(period);
-        hash.write_u64(self.last_of(g.name));
+        hash.write_u8(key.0);
+        hash.write_u64(self.last_of(PeerAddress { name: g.name, key }));
         hash.finish().max(1)
     }
 
-    /// The session id that the peer of this name used in the last session that ended; 0 for none.
-    fn last_of(&self, name: SocketAddr) -> u64 {
-        match self.names.get(&name) {
+    /// The session id that this peer used in the last session that ended; 0 for none.
+    fn last_of(&self, address: PeerAddress) -> u64 {
+        match self.names.get(&address) {
             Some(index) => self.peers[*index as usize].session.gave_up(),
-            None => self.room.last_of(name),
+            None => self.room.last_of(address),
         }
     }
 
@@ -223,11 +251,12 @@ impl Endpoint {
         &mut self,
         now: Nanos,
         meta: &RxMeta,
-        h: &Header,
+        (h, key): (&Header, KeyRef),
         mut r: Reader<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
-        let g = Greeting::parse(&mut r, self.core.cfg.keys.is_some()).map_err(malformed)?;
+        let g = Greeting::parse(&mut r, self.core.is_keyed()).map_err(malformed)?;
+        let to = PeerAddress { name: g.name, key: key.at };
         if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
             return Err(DropReason::Malformed);
         }
@@ -238,31 +267,34 @@ impl Endpoint {
         if self.closed {
             return Err(DropReason::WrongState);
         }
-        if !host.admits(g.name) && !mutant(Mutant::AdmitsStrangers) {
+        if !host.admits(to) && !mutant(Mutant::AdmitsStrangers) {
             return Err(DropReason::Stranger);
         }
         let period = now / COOKIE_PERIOD_NS;
-        let expected = self.cookie(&g, period);
-        let before = self.cookie(&g, period.wrapping_sub(1));
+        let expected = self.cookie(&g, key.at, period);
+        let before = self.cookie(&g, key.at, period.wrapping_sub(1));
         if g.cookie != expected && g.cookie != before {
-            let (to, kind, session) = (g.name, PacketKind::Challenge, g.session);
-            let reply = Reply { to, kind, session, word: expected, question: g.random };
+            let (kind, session) = (PacketKind::Challenge, g.session);
+            let (to, word) = (g.name, expected);
+            let reply = Reply { to, key, kind, session, word, question: g.random };
             self.replies.push(&mut self.core, now, meta.from, reply);
             return if g.cookie == 0 { Ok(()) } else { Err(DropReason::Cookie) };
         }
-        if !self.has_room_for(g.name, host) {
+        if !self.has_room_for(to, host) {
             return Err(DropReason::NoBuffer);
         }
-        let index = self.newcomer_index(now, g.name, host)?;
+        let index = self.newcomer_index(now, to, host)?;
         let peer = &mut self.peers[index as usize];
         if g.session == peer.session.gave_up() {
-            let (to, kind, session) = (g.name, PacketKind::Reset, g.session);
-            let reply = Reply { to, kind, session, word: session, question: g.random };
+            let (kind, session) = (PacketKind::Reset, g.session);
+            let (to, word) = (g.name, session);
+            let reply = Reply { to, key, kind, session, word, question: g.random };
             self.replies.push(&mut self.core, now, meta.from, reply);
             return Err(DropReason::Cookie);
         }
         let arrived = now.saturating_sub(meta.hold_ns);
-        let result = peer.on_hello(&mut self.core, host, now, arrived, &g, h.sent_at_ns);
+        let said = (&g, h.sent_at_ns, key);
+        let result = peer.on_hello(&mut self.core, host, now, arrived, said);
         self.schedule.ready(peer);
         self.schedule.reschedule(&self.core, peer);
         result
@@ -276,7 +308,7 @@ impl Endpoint {
         mut r: Reader<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
-        let asker = Asker::parse(&mut r).map_err(malformed)?;
+        let asker = Asker::parse(&mut r, self.core.is_keyed()).map_err(malformed)?;
         // A sender with a wrong asker id has guessed the session id: it must not learn that the guess was right.
         let may_be_of = |peer: &Peer| match peer.session.phase() {
             Phase::Open | Phase::Leaving => peer.session.is_asked_by(asker.id),
@@ -284,16 +316,15 @@ impl Endpoint {
         };
         let found = self.session_peer(h.session);
         let Some(index) = found.ok().filter(|i| may_be_of(&self.peers[*i as usize])) else {
-            let (to, kind, session) = (asker.name, PacketKind::Reset, asker.id);
-            let reply = Reply { to, kind, session, word: h.session, question: None };
-            if host.admits(to) {
-                self.replies.push(&mut self.core, now, from, reply);
-            }
+            self.answer_asker(now, from, (&asker, h), PacketKind::Reset, host);
             return Err(DropReason::UnknownSession);
         };
         let peer = &mut self.peers[index as usize];
         let result = match peer.session.phase() {
-            Phase::Open => peer.on_probe(&self.core, now, h),
+            Phase::Open => {
+                peer.has_key(&self.core, asker.key);
+                peer.on_probe(&self.core, now, h)
+            }
             _ => {
                 peer.miss_welcome(&self.core, now);
                 Err(DropReason::WrongState)
@@ -312,13 +343,9 @@ impl Endpoint {
         mut r: Reader<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
-        let goodbye = Goodbye::parse(&mut r).map_err(malformed)?;
+        let goodbye = Goodbye::parse(&mut r, self.core.is_keyed()).map_err(malformed)?;
         let asker = goodbye.asker;
-        let (to, kind, session) = (asker.name, PacketKind::GoodbyeAck, asker.id);
-        let reply = Reply { to, kind, session, word: h.session, question: None };
-        if host.admits(to) {
-            self.replies.push(&mut self.core, now, meta.from, reply);
-        }
+        self.answer_asker(now, meta.from, (&asker, h), PacketKind::GoodbyeAck, host);
         let index = self.session_peer(h.session)?;
         let peer = &mut self.peers[index as usize];
         if !peer.session.is_asked_by(asker.id) {
@@ -331,6 +358,26 @@ impl Endpoint {
         peer.on_goodbye(&mut self.core, host);
         self.schedule.reschedule(&self.core, peer);
         Ok(())
+    }
+
+    /// Answers a probe or a goodbye, which may be of no session here.
+    fn answer_asker<H: Host>(
+        &mut self,
+        now: Nanos,
+        from: SocketAddr,
+        (asker, h): (&Asker, &Header),
+        kind: PacketKind,
+        host: &mut H,
+    ) {
+        // The asker can take an answer of its own key only.
+        let keys = &self.core.cfg.keys;
+        let key = asker.key.map_or(Some(KeyRef::default()), |id| keys.find_ref(id));
+        let Some(key) = key else { return };
+        let (to, session, word) = (asker.name, asker.id, h.session);
+        let reply = Reply { to, key, kind, session, word, question: None };
+        if host.admits(PeerAddress { name: to, key: key.at }) {
+            self.replies.push(&mut self.core, now, from, reply);
+        }
     }
 
     /// Takes answers to packets that may have reached a stranger: a probe, a goodbye, or a hello.
@@ -350,7 +397,7 @@ impl Endpoint {
                 let notice = VersionNotice::parse(&mut r).map_err(malformed)?;
                 match explain(core, notice)? {
                     // Nobody can prove such a notice: it ends nothing where proofs are asked for.
-                    error if core.cfg.keys.is_some() => peer.session.heard_hint(error),
+                    error if core.is_keyed() => peer.heard_hint(core, now, error),
                     error => peer.end(core, host, EndReason::Failed(error)),
                 }
                 Ok(())
@@ -405,7 +452,7 @@ impl Endpoint {
         &mut self,
         now: Nanos,
         arrived: Nanos,
-        h: &Header,
+        (h, key): (&Header, KeyRef),
         mut r: Reader<'_>,
         host: &mut H,
     ) -> Result<(), DropReason> {
@@ -418,21 +465,22 @@ impl Endpoint {
                 let state = AckState::parse(&mut r).map_err(malformed)?;
                 let sections = Sections::parse(&mut r).map_err(malformed)?;
                 if state.flags & ACK_PROBE_ANSWER != 0 {
-                    peer.note_answer(h.path);
+                    peer.note_answer(h.path, &state, &sections);
                 }
                 peer.on_ack(core, host, now, arrived, &state, Some(&sections))
             }
             PacketKind::Challenge => {
                 let cookie = r.u64().map_err(malformed)?;
                 let epoch = r.u64().map_err(malformed)?;
-                peer.on_challenge(core, now, cookie, epoch, h.sent_at_ns)
+                let challenge = Challenged { cookie, epoch, sent_at_ns: h.sent_at_ns, key };
+                peer.on_challenge(core, now, &challenge)
             }
             PacketKind::Welcome => {
-                let g = Greeting::parse(&mut r, core.cfg.keys.is_some()).map_err(malformed)?;
+                let g = Greeting::parse(&mut r, core.is_keyed()).map_err(malformed)?;
                 if g.session == 0 || g.datagram_bytes < crate::config::DATAGRAM_MIN_BYTES {
                     return Err(DropReason::Malformed);
                 }
-                peer.on_welcome(core, now, arrived, &g)
+                peer.on_welcome(core, now, arrived, (&g, key))
             }
             _ => Err(DropReason::WrongState),
         };

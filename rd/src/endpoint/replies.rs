@@ -1,5 +1,6 @@
 //! Stateless answers to strangers (protocol.md §3, §8).
 
+use crate::keys::KeyRef;
 use crate::peer::{Core, Proof, emit_control};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, SECOND};
@@ -19,6 +20,8 @@ const PROVEN_PER_S: u32 = 32_768;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
     pub to: SocketAddr,
+    /// The key that proves it.
+    pub key: KeyRef,
     pub kind: PacketKind,
     pub session: u64,
     /// Cookie of a challenge, unknown session of a reset, session of a goodbye, or the refused version.
@@ -53,7 +56,7 @@ impl Reply {
         let question = self.question.as_ref().map_or(&[][..], |random| random);
         let proof = match self.kind {
             PacketKind::Version => Proof::None,
-            _ => Proof::Loose { reader: self.to, question },
+            _ => Proof::Loose { key: self.key, reader: self.to, question },
         };
         emit_control(core, burst, h, proof, |out| {
             if self.kind == PacketKind::Version {
@@ -65,7 +68,7 @@ impl Reply {
                 out.extend_from_slice(&epoch.to_be_bytes());
             }
         });
-        burst.to = self.to;
+        (burst.to, burst.key) = (self.to, self.key.at);
     }
 }
 
@@ -82,8 +85,8 @@ pub(super) struct Replies {
 impl Replies {
     /// Queues an answer to a stranger. `from` is the source of the question: the name to answer may be another host's.
     pub(super) fn push(&mut self, core: &mut Core, now: Nanos, from: SocketAddr, reply: Reply) {
+        let proven = core.is_keyed() && reply.kind != PacketKind::Version;
         let stats = &mut core.stats;
-        let proven = core.cfg.keys.is_some() && reply.kind != PacketKind::Version;
         let own = from.ip().to_canonical() == reply.to.ip().to_canonical();
         let room = self.waiting.len() < REPLIES_MAX;
         let allowed = room

@@ -3,10 +3,11 @@
 //! An entry that the driver keeps stays. A hello made all others: they are *newcomers* until the driver asks for them,
 //! and the endpoint drops them when it needs room.
 
+use crate::units::PeerAddress;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Most names kept without a place.
+/// Most peers remembered without a place.
 const FORGOTTEN_MAX: usize = 64;
 
 /// The owners of places, besides the table itself.
@@ -14,9 +15,9 @@ const FORGOTTEN_MAX: usize = 64;
 pub(super) struct Room {
     /// Newcomers by the address they came from; addresses without newcomers are absent.
     newcomers: BTreeMap<IpAddr, u32>,
-    /// Names that lost their places lately, with the session id that was used there last; at most
+    /// Peers that lost their places lately, with the session id that was used there last; at most
     /// [`FORGOTTEN_MAX`].
-    forgotten: VecDeque<(SocketAddr, u64)>,
+    forgotten: VecDeque<(PeerAddress, u64)>,
     /// Place at which the last search for room ended.
     evict_at: u32,
 }
@@ -78,20 +79,20 @@ impl Room {
         (0..looks).map(move |i| (from + i) % most)
     }
 
-    /// Keeps a name that lost its place, with the session id that its peer used last.
-    pub(super) fn forget(&mut self, name: SocketAddr, session: u64) {
+    /// Keeps a peer that lost its place, with the session id that it used last.
+    pub(super) fn forget(&mut self, peer: PeerAddress, session: u64) {
         self.forgotten.truncate(FORGOTTEN_MAX - 1);
-        self.forgotten.push_front((name, session));
+        self.forgotten.push_front((peer, session));
     }
 
-    /// The kept session id of a name without a place; 0 for none.
-    pub(super) fn last_of(&self, name: SocketAddr) -> u64 {
-        self.forgotten.iter().find(|(gone, _)| *gone == name).map_or(0, |(_, session)| *session)
+    /// The kept session id of a peer without a place; 0 for none.
+    pub(super) fn last_of(&self, peer: PeerAddress) -> u64 {
+        self.forgotten.iter().find(|(gone, _)| *gone == peer).map_or(0, |(_, session)| *session)
     }
 
-    /// Returns the kept session id of a name that gets a place again.
-    pub(super) fn recall(&mut self, name: SocketAddr) -> Option<u64> {
-        let at = self.forgotten.iter().position(|(gone, _)| *gone == name)?;
+    /// Returns the kept session id of a peer that gets a place again.
+    pub(super) fn recall(&mut self, peer: PeerAddress) -> Option<u64> {
+        let at = self.forgotten.iter().position(|(gone, _)| *gone == peer)?;
         self.forgotten.remove(at).map(|(_, session)| session)
     }
 }

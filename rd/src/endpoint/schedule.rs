@@ -181,10 +181,12 @@ impl Schedule {
 mod tests {
     use super::*;
     use crate::peer::PathSize;
+    use crate::units::KeyIndex;
 
     fn peer(generation: u32) -> Peer {
         let name = "10.0.0.1:1".parse().expect("an address");
-        Peer::new(PeerId { index: 0, generation }, name, PathSize::new(1472), 0)
+        let id = PeerId { index: 0, generation, key: KeyIndex(0) };
+        Peer::new(id, name, PathSize::new(1472), 0)
     }
 
     /// A table with one peer, of this generation.

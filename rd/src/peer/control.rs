@@ -2,7 +2,7 @@
 
 use super::proofs::Proofs;
 use super::shared::Core;
-use crate::keys::{Loose, TRAILER_BYTES};
+use crate::keys::{KEY_ID_BYTES, KeyRef, Keys, Loose, TRAILER_BYTES};
 use crate::transmit::TxBurst;
 use crate::wire::NAME_BYTES;
 use crate::wire::header::{
@@ -15,8 +15,10 @@ use core::net::SocketAddr;
 pub(crate) enum Proof<'a> {
     /// By the session that it belongs to.
     Session(Option<&'a mut Proofs>),
-    /// By the key of the job.
+    /// By a key of a job.
     Loose {
+        /// The key.
+        key: KeyRef,
         /// The name of the process that it is for.
         reader: SocketAddr,
         /// The random bytes of the greeting that it answers; empty for a question.
@@ -40,19 +42,30 @@ pub(crate) fn emit_control(
     body(&mut burst.bytes);
     header.s_len = (burst.bytes.len() - start - HEADER_BYTES) as u16;
     set_length(&mut burst.bytes[start..], header.s_len);
-    match (proof, core.keys()) {
-        (Proof::Session(Some(proofs)), Some(key)) => {
+    match proof {
+        Proof::Session(Some(proofs)) => {
             if header.kind.is_answered_unproven() {
                 set_version(&mut burst.bytes[start], KEYED_VERSION);
                 seal(&mut burst.bytes, start, core.cfg.crc32c);
             }
-            proofs.seal(key, &mut burst.bytes, start);
+            proofs.seal(&core.cfg.keys, &mut burst.bytes, start);
         }
-        (Proof::Loose { reader, question }, Some(_)) => {
-            prove(core, burst, start, reader, question);
+        Proof::Loose { key, reader, question } if core.is_keyed() => {
+            // A key that has gone meanwhile proves nothing; its reader will not understand, and ask again.
+            let keys = &core.cfg.keys;
+            let key = keys.of(key).or_else(|| keys.get(key.at));
+            let key = key.expect("a peer's key is one of the endpoint's");
+            let (kind, bytes) = (burst.kind, &mut burst.bytes);
+            let loose = Unproven { kind, start, writer: core.cfg.name, reader, question };
+            loose.prove(key, bytes);
+            seal(bytes, start, core.cfg.crc32c);
         }
-        (Proof::Session(None), Some(_)) => unreachable!("a session has keys while it may be used"),
-        _ => seal(&mut burst.bytes, start, core.cfg.crc32c),
+        Proof::Session(None) if core.is_keyed() => {
+            unreachable!("a session has keys while it may be used")
+        }
+        Proof::Session(None) | Proof::Loose { .. } | Proof::None => {
+            seal(&mut burst.bytes, start, core.cfg.crc32c)
+        }
     }
     let len = burst.bytes.len() - start;
     burst.push_inline(start);
@@ -73,19 +86,28 @@ pub(crate) fn proof_at(kind: PacketKind, unproven_bytes: usize) -> Option<usize>
     }
 }
 
-/// Puts the key's id and a proof into a packet outside a session. Its checksum covers them, for readers without a key.
-fn prove(core: &Core, burst: &mut TxBurst, start: usize, reader: SocketAddr, question: &[u8]) {
-    let Some(key) = core.keys() else { return };
-    let (kind, bytes) = (burst.kind, &mut burst.bytes);
-    let packet = &mut bytes[start..];
-    set_version(&mut packet[0], KEYED_VERSION);
-    let loose = Loose { packet, writer: core.cfg.name, reader, question };
-    let proof = key.prove(&loose);
-    let at = start + proof_at(kind, packet.len()).expect("a hello ends with a name");
-    let whole = (bytes.len() - start - HEADER_BYTES + TRAILER_BYTES) as u16;
-    bytes.splice(at..at, key.id().into_iter().chain(proof));
-    set_length(&mut bytes[start..], whole);
-    seal(bytes, start, core.cfg.crc32c);
+/// A packet outside a session, still without its proof.
+struct Unproven<'a> {
+    kind: PacketKind,
+    start: usize,
+    writer: SocketAddr,
+    reader: SocketAddr,
+    question: &'a [u8],
+}
+
+impl Unproven<'_> {
+    /// Puts the key's id and a proof into the packet. Its checksum will cover them, for readers without a key.
+    fn prove(&self, key: &dyn Keys, bytes: &mut Vec<u8>) {
+        let packet = &mut bytes[self.start..];
+        set_version(&mut packet[0], KEYED_VERSION);
+        let (writer, reader, question) = (self.writer, self.reader, self.question);
+        let proof = key.prove(&Loose { packet, writer, reader, question });
+        let at = proof_at(self.kind, packet.len()).expect("a hello ends with a name");
+        let whole = (packet.len() - HEADER_BYTES + TRAILER_BYTES) as u16;
+        let at = self.start + at;
+        bytes.splice(at..at, key.id().into_iter().chain(proof));
+        set_length(&mut bytes[self.start..], whole);
+    }
 }
 
 /// Takes the key's id and the proof out of a packet outside a session, and leaves it in `out` as it was proven. `None`
@@ -104,5 +126,5 @@ pub(crate) fn unprove<'a>(
     out.extend_from_slice(end);
     clear_checksum(out);
     set_length(out, s_len);
-    Some(trailer.split_at(8))
+    Some(trailer.split_at(KEY_ID_BYTES))
 }

@@ -1,6 +1,7 @@
 //! A transmit flow: the state of its paths, and its counters for observers.
 
 use super::paths::Paths;
+use crate::bitmap::BITS_MAX;
 use crate::cc::{LossKind, View};
 use crate::units::{Nanos, Psn};
 
@@ -83,7 +84,8 @@ impl Flow {
         if end.since(self.foremost) > 0 {
             self.foremost = end;
         }
-        let lag = self.foremost.since(end).max(0) as u32;
+        // A peer may name packets that were never sent; no more than fit into its bitmap overtake one.
+        let lag = self.foremost.since(end).clamp(0, BITS_MAX as i32) as u32;
         self.lag_16 = self.lag_16 - self.lag_16 / 16 + lag;
         self.lag_max = self.lag_max.max(lag);
         lag

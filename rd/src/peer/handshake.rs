@@ -14,9 +14,10 @@ use super::{Core, PathSize, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
 use crate::host::{EndReason, Host, OpError};
+use crate::keys::{KeyRef, Keys};
 use crate::stats::DropReason;
 use crate::transmit::TxBurst;
-use crate::units::{Nanos, Psn};
+use crate::units::{KeyIndex, Nanos, Psn};
 use crate::wire::header::{Header, PacketKind};
 use crate::wire::setup::{
     Asker, FEATURE_HIDE, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS,
@@ -26,15 +27,28 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use rand_chacha::rand_core::Rng;
 
-fn features(cfg: &crate::Config) -> u32 {
-    let hides = cfg.keys.as_ref().is_some_and(|key| key.hides());
+/// The features that this side offers a peer with this key.
+fn features(core: &Core, key: KeyIndex) -> u32 {
+    let (cfg, keyed) = (&core.cfg, core.is_keyed());
+    let hides = core.key(key).is_some_and(Keys::hides);
     // A key proves payloads, and nobody may read memory that it has not proven.
-    let (checksum, seals) = (cfg.payload_checksum && cfg.keys.is_none(), cfg.keys.is_none());
+    let (checksum, seals) = (cfg.payload_checksum && !keyed, !keyed);
     FEATURE_REMOTE
         | (if seals { FEATURE_SEALS } else { 0 })
         | (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
         | (if checksum { FEATURE_PAYLOAD_CRC } else { 0 })
         | (if hides { FEATURE_HIDE } else { 0 })
+}
+
+/// A challenge to our hello.
+#[derive(Clone, Copy)]
+pub(crate) struct Challenged {
+    pub cookie: u64,
+    /// Of the process that wrote it.
+    pub epoch: u64,
+    pub sent_at_ns: u32,
+    /// The key that proves it.
+    pub key: KeyRef,
 }
 
 impl Peer {
@@ -83,7 +97,7 @@ impl Peer {
         let terms = core.terms(self.near);
         let (eager_credit_bytes, order_window) = self.rx.granted();
         Greeting {
-            features: features(&core.cfg),
+            features: features(core, self.id.key),
             session: self.session.our_id(),
             asker: core.asker_id(self.session.our_id()),
             epoch: core.cfg.epoch,
@@ -100,23 +114,25 @@ impl Peer {
             cookie: self.session.cookie(),
             gave_up: self.session.gave_up(),
             echo_sent_at_ns,
-            random: core.cfg.keys.as_ref().map(|_| core.greeting_random(self.session.our_id())),
+            random: core.is_keyed().then(|| core.greeting_random(self.session.our_id())),
             name: core.cfg.name,
         }
     }
 
-    /// Takes over a greeting's values; the session is open afterwards.
-    fn adopt(&mut self, core: &mut Core, now: Nanos, g: &Greeting) {
-        let key = core.keys();
-        self.proofs = key.map(|key| Box::new(Proofs::new(key, &self.greeting(core, 0), g)));
+    /// Takes over a greeting's values; the session is open afterwards, and begins with the key that proved the greeting.
+    fn adopt(&mut self, core: &mut Core, now: Nanos, (g, key): (&Greeting, KeyRef)) {
+        let ours = self.greeting(core, 0);
+        self.proofs = Proofs::new(&core.cfg.keys, key, &ours, g).map(Box::new);
         self.session.open(g);
+        self.watch_key(core, now);
         let seed = core.rng.next_u64();
         let (cfg, terms) = (&core.cfg, core.terms(self.near));
         self.size.open(now, terms.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
         self.datagram_bytes = self.size.usable_bytes();
         self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
-        self.payload_checksum = (features(cfg) | g.features) & FEATURE_PAYLOAD_CRC != 0;
-        let takes_seals = features(cfg) & g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
+        let ours = features(core, self.id.key);
+        self.payload_checksum = (ours | g.features) & FEATURE_PAYLOAD_CRC != 0;
+        let takes_seals = ours & g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
         self.seals = terms.seals.filter(|_| takes_seals);
         self.doubted = true;
         self.requester = Requester::new(g.features & FEATURE_REMOTE != 0);
@@ -148,8 +164,7 @@ impl Peer {
         host: &mut H,
         now: Nanos,
         arrived: Nanos,
-        g: &Greeting,
-        sent_at_ns: u32,
+        (g, sent_at_ns, key): (&Greeting, u32, KeyRef),
     ) -> Result<(), DropReason> {
         let hello = self.session.hello(g);
         if hello == Err(DropReason::Cookie) && self.session.is_open() {
@@ -167,7 +182,7 @@ impl Peer {
         }
         if !self.session.is_open() {
             self.sample_setup(arrived, g.echo_sent_at_ns);
-            self.adopt(core, now, g);
+            self.adopt(core, now, (g, key));
         }
         self.session.owe_welcome(sent_at_ns, g.random);
         Ok(())
@@ -184,15 +199,16 @@ impl Peer {
         &mut self,
         core: &mut Core,
         now: Nanos,
-        cookie: u64,
-        epoch: u64,
-        sent_at_ns: u32,
+        challenge: &Challenged,
     ) -> Result<(), DropReason> {
+        let Challenged { cookie, epoch, sent_at_ns, key } = *challenge;
         match self.session.challenge(now, cookie, epoch, sent_at_ns)? {
-            Challenge::New => {}
+            Challenge::New => {
+                self.session.say_hello_with(core.cfg.keys.before(key.at) == Some(key))
+            }
             Challenge::OfAnother => self.renew(core, now),
             // Somebody may repeat it who has no key.
-            Challenge::Known if core.cfg.keys.is_some() => return Ok(()),
+            Challenge::Known if core.is_keyed() => return Ok(()),
             Challenge::Known => {}
         }
         self.answers_setup(core, now);
@@ -202,7 +218,7 @@ impl Peer {
     /// Notes a packet of the session that came before its welcome.
     pub(crate) fn miss_welcome(&mut self, core: &Core, now: Nanos) {
         // With a key, the packet is not proven: its keys follow from the welcome.
-        if self.session.miss_welcome(now) && core.cfg.keys.is_none() {
+        if self.session.miss_welcome(now) && !core.is_keyed() {
             self.answers_setup(core, now);
         }
     }
@@ -213,11 +229,11 @@ impl Peer {
         core: &mut Core,
         now: Nanos,
         arrived: Nanos,
-        g: &Greeting,
+        (g, key): (&Greeting, KeyRef),
     ) -> Result<(), DropReason> {
         if self.session.welcome(g)? {
             self.sample_setup(arrived, g.echo_sent_at_ns);
-            self.adopt(core, now, g);
+            self.adopt(core, now, (g, key));
         }
         Ok(())
     }
@@ -281,8 +297,9 @@ impl Peer {
 
     /// Writes a hello and arms the next.
     pub(crate) fn emit_hello(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
+        let key = self.hello_key(core);
         let echo = self.session.sent_hello(now, longest_spacing_ns(&core.cfg));
-        self.emit_greeting(core, now, burst, (PacketKind::Hello, 0), (echo, None));
+        self.emit_greeting(core, now, burst, (PacketKind::Hello, 0, key), (echo, None));
         self.live.sent_hello(now);
     }
 
@@ -294,7 +311,8 @@ impl Peer {
         burst: &mut TxBurst,
         answered: (u32, Option<Question>),
     ) {
-        let kind = (PacketKind::Welcome, self.session.their_id());
+        let key = self.proofs.as_ref().map(|proofs| proofs.base()).unwrap_or_default();
+        let kind = (PacketKind::Welcome, self.session.their_id(), key);
         self.emit_greeting(core, now, burst, kind, answered);
     }
 
@@ -303,22 +321,32 @@ impl Peer {
         core: &mut Core,
         now: Nanos,
         burst: &mut TxBurst,
-        (kind, session): (PacketKind, u64),
+        (kind, session, key): (PacketKind, u64, KeyRef),
         (echo, question): (u32, Option<Question>),
     ) {
         let greeting = self.greeting(core, echo);
         let h = Header { sent_at_ns: now as u32, ..Header::new(kind, session) };
         let question = question.as_ref().map_or(&[][..], |random| random);
-        let proof = Proof::Loose { reader: self.name, question };
+        let proof = Proof::Loose { key, reader: self.name, question };
         emit_control(core, burst, h, proof, |out| greeting.emit(out));
         burst.to = self.name;
         burst.path = self.next_control_path();
     }
 
+    /// Who we are, for a reader that may not know the session: with the key in use, which it has.
+    fn asker(&self, core: &Core) -> Asker {
+        let key = self.proofs.as_ref().and_then(|proofs| core.cfg.keys.of(proofs.in_use()));
+        Asker {
+            id: core.asker_id(self.session.our_id()),
+            name: core.cfg.name,
+            key: key.or_else(|| core.key(self.id.key)).map(Keys::id),
+        }
+    }
+
     /// Writes a goodbye and arms the next.
     pub(crate) fn emit_goodbye(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
         let ack = self.ack_state(core, now);
-        let asker = Asker { id: core.asker_id(self.session.our_id()), name: core.cfg.name };
+        let asker = self.asker(core);
         let h = Header {
             sent_at_ns: now as u32,
             ..Header::new(PacketKind::Goodbye, self.session.their_id())
@@ -332,7 +360,11 @@ impl Peer {
 
     /// Writes a probe.
     pub(crate) fn emit_probe(&mut self, core: &mut Core, now: Nanos, burst: &mut TxBurst) {
-        let asker = Asker { id: core.asker_id(self.session.our_id()), name: core.cfg.name };
+        let asker = self.asker(core);
+        let asker = match core::mem::take(&mut self.tells_key) {
+            true => Asker { key: core.key(self.id.key).map(Keys::id), ..asker },
+            false => asker,
+        };
         let path = self.next_control_path();
         let h = Header {
             path: path as u8,
@@ -345,6 +377,7 @@ impl Peer {
         burst.to = self.name;
         burst.path = path;
         self.live.sent_probe();
+        self.stays_awake(now);
         self.doubted = true;
         core.stats.probes += 1;
     }

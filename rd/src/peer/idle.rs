@@ -107,7 +107,7 @@ mod tests {
     use crate::cc::fixed::ERD;
     use crate::config::Config;
     use crate::peer::PathSize;
-    use crate::units::PeerId;
+    use crate::units::{KeyIndex, PeerId};
     use crate::wire::remote::Answer;
     use alloc::boxed::Box;
 
@@ -118,7 +118,7 @@ mod tests {
 
     /// A peer with an open session.
     fn open_peer(core: &mut Core) -> Peer {
-        let id = PeerId { index: 0, generation: 1 };
+        let id = PeerId { index: 0, generation: 1, key: KeyIndex(0) };
         let mut peer = Peer::new(id, core.cfg.name, PathSize::new(1472), 0);
         peer.session.begin(0, core.name_session(id.index));
         peer.session.open(&peer.greeting(core, 0));

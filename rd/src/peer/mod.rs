@@ -6,7 +6,7 @@
 //! - `sending.rs`: the sending side (`outbox.rs`: the queues; `flight.rs`: unacknowledged packets; `steering.rs`: how
 //!   many bytes may be in flight, and on which path)
 //! - `acks.rs` with `received.rs`: acknowledgements; `path_size.rs`: the datagram size of the path
-//! - `proofs.rs` with `replay.rs`: the keys of the session's packets
+//! - `proofs.rs` with `replay.rs`: the keys of the session's packets; `telling.rs`: when the peer is told of a new one
 //! - `rx.rs`: messages of the peer; `requester.rs`, `responder.rs`: requests to its memory, and to ours
 //!
 //! No part knows `Peer`, which hands each its inputs and passes on its results. Each part has a check of its
@@ -14,10 +14,12 @@
 //!
 //! The other files join them: `handshake.rs` sets up and ends, `next_packet.rs` chooses the next packet, `tx.rs`,
 //! `fill.rs` and `writing.rs` make packets. `recovery.rs` takes acknowledgements, `endings.rs` completes
-//! operations, `timers.rs` watches the clock, `idle.rs` tells what is under way. `remote.rs` and `rx/requests.rs` make and meet requests.
+//! operations, `timers.rs` watches the clock, `renewal.rs` changes the key, `idle.rs` tells what is under way. `remote.rs` and `rx/requests.rs` make and meet requests.
 
 mod ack;
 mod acks;
+#[cfg(test)]
+mod bounds;
 mod bundle;
 mod control;
 mod endings;
@@ -39,6 +41,7 @@ mod received;
 mod record;
 mod recovery;
 mod remote;
+mod renewal;
 mod replay;
 mod requester;
 mod responder;
@@ -49,6 +52,7 @@ mod session;
 mod shared;
 mod sizing;
 mod steering;
+mod telling;
 mod timers;
 mod tx;
 mod writing;
@@ -56,6 +60,7 @@ mod wrong_keys;
 
 pub(crate) use control::{Proof, emit_control, unprove};
 pub use flow::{FlowView, Repeated};
+pub(crate) use handshake::Challenged;
 pub(crate) use op::{Asked, Op, Role, Task};
 pub(crate) use path_size::PathSize;
 use proofs::Proofs;
@@ -65,7 +70,7 @@ pub(crate) use session::Phase;
 pub(crate) use shared::Core;
 
 use crate::config::Seals;
-use crate::units::{Nanos, PeerId};
+use crate::units::{Nanos, PeerAddress, PeerId};
 use acks::Acks;
 use alloc::boxed::Box;
 use core::net::SocketAddr;
@@ -74,6 +79,7 @@ use requester::Requester;
 use responder::Responder;
 use sending::Sending;
 use session::Session;
+use telling::Telling;
 
 /// With the controller, an idle peer takes less than 4 KiB.
 const _: () = assert!(size_of::<Peer>() <= 2048);
@@ -96,6 +102,10 @@ pub(crate) struct Peer {
     pub payload_checksum: bool,
     /// With a key, from the opening of the session on.
     pub proofs: Option<Box<Proofs>>,
+    /// While the session goes over to another key.
+    telling: Option<Telling>,
+    /// The next probe names the newest key.
+    tells_key: bool,
     /// The lengths of segments to seal for the peer.
     pub seals: Option<Seals>,
     /// The session is new, or the peer was silent: ask for the owner of its address before sealing the next segment.
@@ -142,6 +152,8 @@ impl Peer {
             info_path: false,
             payload_checksum: false,
             proofs: None,
+            telling: None,
+            tells_key: false,
             seals: None,
             doubted: false,
             control_path: 0,
@@ -160,6 +172,11 @@ impl Peer {
             waits_for_flush: false,
             wake_at: Nanos::MAX,
         }
+    }
+
+    /// What identifies the peer.
+    pub(crate) fn address(&self) -> PeerAddress {
+        PeerAddress { name: self.name, key: self.id.key }
     }
 
     /// Path of the next control packet that is no acknowledgement. They take turns, since a path may be dead.
@@ -197,7 +214,7 @@ impl Peer {
         // A peer that leaves has ended its operations, and sends nothing from its queues.
         self.session.check();
         let knows = matches!(self.session.phase(), Phase::Open | Phase::Leaving);
-        assert_eq!(self.proofs.is_some(), knows && core.cfg.keys.is_some(), "keys are a session's");
+        assert_eq!(self.proofs.is_some(), knows && core.is_keyed(), "keys are a session's");
         if self.session.phase() != Phase::Leaving {
             self.tx.check(core);
             self.live.check(self.tx.flight.packets() > 0);

@@ -72,14 +72,16 @@ impl Outbox {
         self.order_limit = self.first_order.wrapping_add(g.order_window.min(i32::MAX as u32));
     }
 
-    /// Absolute limits only ever grow.
+    /// Absolute limits only ever grow. One that is half of all numbers beyond what was sent would look like one behind
+    /// it, so it does not count.
     pub fn raise_limits(&mut self, eager_limit_bytes: u32, order_limit: u32) {
-        if (eager_limit_bytes.wrapping_sub(self.eager_limit_bytes) as i32) > 0 {
-            self.eager_limit_bytes = eager_limit_bytes;
-        }
-        if (order_limit.wrapping_sub(self.order_limit) as i32) > 0 {
-            self.order_limit = order_limit;
-        }
+        let is_ahead = |limit: u32, of: u32| (limit.wrapping_sub(of) as i32) >= 0;
+        let raised = |limit: u32, before: u32, used: u32| {
+            if is_ahead(limit, before) && is_ahead(limit, used) { limit } else { before }
+        };
+        self.eager_limit_bytes =
+            raised(eager_limit_bytes, self.eager_limit_bytes, self.eager_sent_bytes);
+        self.order_limit = raised(order_limit, self.order_limit, self.next_order);
     }
 
     /// The first send order of the session.

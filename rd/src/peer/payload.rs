@@ -63,9 +63,7 @@ impl Payload {
             *crc = host.checksum(op.token, offset_bytes, len_bytes, *crc);
         }
         if len_bytes <= INLINE_BYTES || self.proven {
-            let at = burst.bytes.len();
-            burst.bytes.resize(at + len_bytes as usize, 0);
-            host.read(op.token, offset_bytes, &mut burst.bytes[at..]);
+            host.append(op.token, offset_bytes, len_bytes, &mut burst.bytes);
             return;
         }
         burst.push_inline(self.pending);
@@ -100,13 +98,13 @@ impl Payload {
             burst.sealed = true;
             total += SEAL_BYTES as u32;
         }
-        match (proofs, core.keys()) {
-            (Some(proofs), Some(key)) => {
-                proofs.seal(key, &mut burst.bytes, self.start);
+        match proofs {
+            Some(proofs) => {
+                proofs.seal(&core.cfg.keys, &mut burst.bytes, self.start);
                 total += TRAILER_BYTES as u32;
             }
-            (None, Some(_)) => unreachable!("a session has keys while it may be used"),
-            _ => seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c),
+            None if core.is_keyed() => unreachable!("a session has keys while it may be used"),
+            None => seal(&mut burst.bytes[..self.start + self.region], self.start, core.cfg.crc32c),
         }
         burst.push_inline(self.pending);
         burst.end_datagram(total);

@@ -1,10 +1,10 @@
 //! The proofs of a session's packets: counters, phases, and the window against replays (protocol.md §11.3 to §11.5).
 
-use super::Core;
 use super::replay::ReplayWindow;
-use crate::keys::{Cipher, Keys, PROOF_BYTES, Secret, TRAILER_BYTES};
+use crate::keys::{Cipher, KeyId, KeyRef, KeySet, Keys, PROOF_BYTES, Secret, TRAILER_BYTES, Turn};
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
+use crate::units::KeyIndex;
 use crate::wire::header::{HEADER_BYTES, KEYED_VERSION, PacketKind, set_version};
 use crate::wire::put_name;
 use crate::wire::setup::{FEATURE_HIDE, Greeting};
@@ -14,13 +14,37 @@ use alloc::vec::Vec;
 /// Counters for which the window is exact: twice the packets that all paths can hold.
 const REPLAY_SPAN: u64 = 2 * crate::bitmap::BITS_MAX as u64;
 
+/// One direction of a session.
+struct Way {
+    /// The secret of a phase: of the last packet sent, or of the greatest counter taken.
+    secret: Secret,
+    under: Under,
+}
+
+/// The keys of the job that a cipher follows from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Under {
+    /// The one that the session began with, or [`Turn::PAST`] if that is long ago.
+    base: Turn,
+    /// The one that it goes on with (protocol.md §11.9).
+    turn: Turn,
+}
+
+impl Under {
+    const fn one(turn: Turn) -> Under {
+        Under { base: turn, turn }
+    }
+}
+
 /// See the module. A quiet session has nothing else of its keys.
 pub(crate) struct Proofs {
+    /// The place of the job's key.
+    at: KeyIndex,
     hides: bool,
-    /// Of the phase of the last packet sent.
-    tx: Secret,
-    /// Of the phase of the greatest counter taken.
-    rx: Secret,
+    /// The peer has the newest key, so what is sent from now on is under that.
+    renews: bool,
+    tx: Way,
+    rx: Way,
     /// The counter of the next packet.
     sent: u64,
     window: ReplayWindow,
@@ -31,15 +55,27 @@ pub(crate) struct Proofs {
 /// The ciphers in use.
 #[derive(Default)]
 struct Ciphers {
-    /// Of the phase of the last packet sent.
+    /// Of the last packet sent.
     tx: Option<Box<dyn Cipher>>,
-    /// Of the phase of the greatest counter taken.
-    rx: Option<Box<dyn Cipher>>,
-    /// Of the phase before; what is on its way may be of it.
-    last: Option<Box<dyn Cipher>>,
-    /// Of the phase after, once a packet claims to be of it.
-    next: Option<(Secret, Box<dyn Cipher>)>,
+    /// Of packets to come: the usual one first. At most [`READINGS_MAX`].
+    rx: Vec<Reading>,
+    /// The secret of the phase after, once a packet claims to be of it.
+    next: Option<Secret>,
+    /// Until the first packet came: the secret of the peer's direction if it began with the other valid key.
+    other: Option<(Secret, Turn)>,
 }
+
+/// What opens the packets of a phase.
+struct Reading {
+    phase: u64,
+    under: Under,
+    cipher: Box<dyn Cipher>,
+}
+
+/// The phase before, the present and the next, under as many keys as a packet may be.
+const READINGS_MAX: usize = 3 * CANDIDATES_MAX;
+/// Two keys that the peer may have begun with, and two that it may go on with.
+const CANDIDATES_MAX: usize = 4;
 
 // No counter that the window admits is of an earlier phase than the one before the present.
 const _: () = assert!(REPLAY_SPAN <= 1 << crate::keys::PHASE_BITS);
@@ -59,35 +95,117 @@ fn part(g: &Greeting) -> Vec<u8> {
     out
 }
 
+/// The cipher of a phase with this secret; `None` if the key that it goes on with is not valid any more.
+fn cipher(keys: &KeySet, at: KeyIndex, under: Under, secret: &Secret) -> Option<Box<dyn Cipher>> {
+    if under.turn == under.base {
+        return Some(keys.get(at)?.cipher(secret));
+    }
+    let key = keys.of(KeyRef { at, turn: under.turn })?;
+    Some(key.cipher(&key.renewed(secret)))
+}
+
 impl Proofs {
-    /// The keys of a session between the writers of these greetings.
-    pub(super) fn new(key: &dyn Keys, ours: &Greeting, theirs: &Greeting) -> Proofs {
-        let (tx, rx) = key.session(&part(ours), &part(theirs));
+    /// The keys of a session between the writers of these greetings, which begins with this key; `None` if it is not valid
+    /// any more.
+    pub(super) fn new(
+        keys: &KeySet,
+        used: KeyRef,
+        ours: &Greeting,
+        theirs: &Greeting,
+    ) -> Option<Proofs> {
         let hides = (ours.features | theirs.features) & FEATURE_HIDE != 0;
-        Proofs { hides, tx, rx, sent: 0, window: ReplayWindow::default(), ciphers: None }
+        Proofs::of_parts(keys, used, (&part(ours), &part(theirs)), hides)
+    }
+
+    /// The same, from what both sides said.
+    fn of_parts(
+        keys: &KeySet,
+        used: KeyRef,
+        (ours, theirs): (&[u8], &[u8]),
+        hides: bool,
+    ) -> Option<Proofs> {
+        let at = used.at;
+        let secrets = |key: KeyRef| Some(keys.of(key)?.session(ours, theirs));
+        let (tx, rx) = secrets(used)?;
+        // Where hellos cross while the key changes, the peer may have begun with the other one.
+        let valid = [keys.newest(at), keys.before(at)];
+        let other = valid.into_iter().flatten().find(|key| *key != used);
+        let other = other.and_then(|key| Some((secrets(key)?.1, key.turn)));
+        let way = |secret| Way { secret, under: Under::one(used.turn) };
+        Some(Proofs {
+            at,
+            hides,
+            renews: false,
+            tx: way(tx),
+            rx: way(rx),
+            sent: 0,
+            window: ReplayWindow::default(),
+            ciphers: other
+                .map(|other| Box::new(Ciphers { other: Some(other), ..Ciphers::default() })),
+        })
     }
 
     /// Forgets what can be derived again. All counters taken so far, and those between, count as taken.
     pub(super) fn rest(&mut self) {
         self.window.close();
-        self.ciphers = None;
+        self.forget_ciphers();
+    }
+
+    fn forget_ciphers(&mut self) {
+        let other = self.ciphers.take().and_then(|ciphers| ciphers.other);
+        self.ciphers =
+            other.map(|other| Box::new(Ciphers { other: Some(other), ..Ciphers::default() }));
     }
 
     /// True if it has more than a quiet session keeps.
     pub(super) fn is_awake(&self) -> bool {
-        self.ciphers.is_some()
+        self.ciphers.as_ref().is_some_and(|own| own.tx.is_some() || !own.rx.is_empty())
+    }
+
+    /// The key that the session began with on this side.
+    pub(super) fn base(&self) -> KeyRef {
+        KeyRef { at: self.at, turn: self.tx.under.base }
+    }
+
+    /// The key that what is sent is under.
+    pub(super) fn in_use(&self) -> KeyRef {
+        KeyRef { at: self.at, turn: self.tx.under.turn }
+    }
+
+    /// True if both directions go on with the newest key.
+    pub(crate) fn is_renewed(&self, keys: &KeySet) -> bool {
+        let newest = keys.newest(self.at).map(|key| key.turn);
+        [&self.tx, &self.rx].iter().all(|way| newest == Some(way.under.turn))
+    }
+
+    /// Notes that the peer has the key of this id, which it has proven.
+    pub(crate) fn peer_has(&mut self, keys: &KeySet, id: KeyId) {
+        let newest = keys.newest(self.at);
+        self.renews |= newest.is_some_and(|newest| newest != self.in_use())
+            && keys.get(self.at).is_some_and(|key| key.id() == id);
     }
 
     /// Seals the packet from `start` on, and appends its trailer.
-    pub(super) fn seal(&mut self, key: &dyn Keys, bytes: &mut Vec<u8>, start: usize) {
+    pub(super) fn seal(&mut self, keys: &KeySet, bytes: &mut Vec<u8>, start: usize) {
         let counter = self.sent;
         self.sent += u64::from(!mutant(Mutant::RepeatsACounter) || counter % 64 != 63);
+        let key = keys.get(self.at).expect("a session's key is one of the endpoint's");
         let ciphers = self.ciphers.get_or_insert_default();
         if counter > 0 && phase(key, counter) != phase(key, counter - 1) {
-            self.tx = key.next(&self.tx);
+            self.tx.secret = key.next(&self.tx.secret);
             ciphers.tx = None;
         }
-        let cipher = ciphers.tx.get_or_insert_with(|| key.cipher(&self.tx));
+        if (core::mem::take(&mut self.renews) || mutant(Mutant::RenewsUntold))
+            && let Some(newest) = keys.newest(self.at)
+            && newest.turn != self.tx.under.turn
+        {
+            self.tx.under = Under { base: Turn::PAST, turn: newest.turn };
+            ciphers.tx = None;
+        }
+        let cipher = ciphers.tx.get_or_insert_with(|| {
+            cipher(keys, self.at, self.tx.under, &self.tx.secret)
+                .expect("a session whose key is not valid any more has ended")
+        });
         set_version(&mut bytes[start], KEYED_VERSION);
         let hides = self.hides && may_hide(bytes[start]);
         let (head, rest) = bytes[start..].split_at_mut(HEADER_BYTES);
@@ -105,30 +223,33 @@ impl Proofs {
     /// The reason for dropping the datagram. Then nothing has changed.
     pub(crate) fn open<'a>(
         &mut self,
-        key: &dyn Keys,
+        keys: &KeySet,
         bytes: &'a [u8],
         out: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], DropReason> {
         let (packet, counter, proof) = split(bytes).ok_or(DropReason::Malformed)?;
+        let key = keys.get(self.at).expect("a session's key is one of the endpoint's");
         let admits = self.window.admits(counter, 1 << key.phase_bits());
         if !admits && !mutant(Mutant::TakesReplays) {
             return Err(DropReason::Replayed);
         }
-        let turns = phase(key, counter) > self.rx_phase(key);
         let was_awake = self.is_awake();
         let hides = self.hides && may_hide(packet[0]);
         let sealed = Sealed { counter, packet, proof, hides };
-        let cipher = self.cipher_of(key, counter)?;
-        if !sealed.open(cipher, out) && !mutant(Mutant::TakesForgeries) {
-            if !was_awake {
-                // Whoever forges makes a quiet session keep nothing.
-                self.ciphers = None;
+        let wanted = phase(key, counter);
+        let opened = self.open_under(keys, wanted, &sealed, out);
+        let forged = mutant(Mutant::TakesForgeries).then_some(self.rx.under);
+        let under = match (opened, forged) {
+            (Ok(under), _) | (Err(_), Some(under)) => under,
+            (Err(reason), None) => {
+                if !was_awake {
+                    // Whoever forges makes a quiet session keep nothing.
+                    self.forget_ciphers();
+                }
+                return Err(reason);
             }
-            return Err(DropReason::Forged);
-        }
-        if turns {
-            self.turn();
-        }
+        };
+        self.took(keys, wanted, under);
         self.window.open(REPLAY_SPAN);
         if admits {
             self.window.take(counter);
@@ -141,31 +262,124 @@ impl Proofs {
         phase(key, self.window.end().saturating_sub(1))
     }
 
-    /// The cipher for a counter that the window admits.
-    fn cipher_of(&mut self, key: &dyn Keys, counter: u64) -> Result<&dyn Cipher, DropReason> {
-        let (wanted, present) = (phase(key, counter), self.rx_phase(key));
-        let (rx, ciphers) = (&self.rx, self.ciphers.get_or_insert_default());
-        if wanted == present {
-            return Ok(&**ciphers.rx.get_or_insert_with(|| key.cipher(rx)));
+    /// The keys under which the packet's proof is right, of those that it may be under.
+    ///
+    /// # Errors
+    /// The reason for dropping the packet.
+    fn open_under(
+        &mut self,
+        keys: &KeySet,
+        wanted: u64,
+        sealed: &Sealed<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Under, DropReason> {
+        let usual = self.rx.under;
+        let first = self.ciphers.as_ref().and_then(|ciphers| ciphers.rx.first());
+        let first = first.filter(|first| (first.phase, first.under) == (wanted, usual));
+        if first.is_some_and(|first| sealed.open(&*first.cipher, out)) {
+            return Ok(usual);
         }
-        if wanted == present + 1 {
-            let next = ciphers.next.get_or_insert_with(|| {
-                let secret = key.next(rx);
-                let cipher = key.cipher(&secret);
-                (secret, cipher)
-            });
-            return Ok(&*next.1);
+        let tried = first.is_some();
+        // Of a phase that is over, no cipher may be left.
+        let mut reason = if tried { DropReason::Forged } else { DropReason::Replayed };
+        let candidates = self.candidates(keys).into_iter().flatten();
+        for under in candidates.skip(usize::from(tried)) {
+            let Some(cipher) = self.reading(keys, wanted, under) else { continue };
+            if sealed.open(cipher, out) {
+                return Ok(under);
+            }
+            reason = DropReason::Forged;
         }
-        let last = ciphers.last.as_deref().filter(|_| wanted + 1 == present);
-        last.ok_or(DropReason::Replayed)
+        Err(reason)
     }
 
-    /// Begins the receiver's next phase.
-    fn turn(&mut self) {
-        let ciphers = self.ciphers.as_deref_mut().expect("the cipher of the next phase was used");
-        let (secret, cipher) = ciphers.next.take().expect("the cipher of the next phase was used");
-        self.rx = secret;
-        ciphers.last = ciphers.rx.replace(cipher);
+    /// The keys that a packet may be under, the likeliest first.
+    fn candidates(&self, keys: &KeySet) -> [Option<Under>; CANDIDATES_MAX] {
+        let usual = self.rx.under;
+        let valid = [keys.newest(self.at), keys.before(self.at)].map(|key| key.map(|key| key.turn));
+        let other = self.ciphers.as_ref().and_then(|ciphers| Some(ciphers.other.as_ref()?.1));
+        let with = |base: Turn, turn: Option<Turn>| turn.map(|turn| Under { base, turn });
+        let more = |base| {
+            valid.map(|turn| with(base, turn.filter(|turn| usual != Under { base, turn: *turn })))
+        };
+        let [newest, before] = more(usual.base);
+        match other {
+            None => [Some(usual), newest, before, None],
+            // It has begun with the newest, or with the one before: then it may have gone on already.
+            Some(base) => {
+                let [on, alone] = more(base);
+                [Some(usual), newest.or(before), on, alone]
+            }
+        }
+    }
+
+    /// The cipher for packets of a phase that the window admits.
+    fn reading(&mut self, keys: &KeySet, wanted: u64, under: Under) -> Option<&dyn Cipher> {
+        let known = |reading: &Reading| (reading.phase, reading.under) == (wanted, under);
+        let at = self.ciphers.as_ref().and_then(|ciphers| ciphers.rx.iter().position(known));
+        let at = match at {
+            Some(at) => at,
+            None => {
+                let secret = self.secret_of(keys, wanted, under.base)?;
+                let cipher = cipher(keys, self.at, under, &secret)?;
+                let ciphers = self.ciphers.get_or_insert_default();
+                ciphers.rx.push(Reading { phase: wanted, under, cipher });
+                debug_assert!(ciphers.rx.len() <= READINGS_MAX, "as many as there are candidates");
+                ciphers.rx.len() - 1
+            }
+        };
+        self.ciphers.as_ref().map(|ciphers| &*ciphers.rx[at].cipher)
+    }
+
+    /// The secret of a phase in which the peer sends, if it began with this key.
+    fn secret_of(&mut self, keys: &KeySet, wanted: u64, base: Turn) -> Option<Secret> {
+        let key = keys.get(self.at)?;
+        let present = self.rx_phase(key);
+        let ciphers = self.ciphers.get_or_insert_default();
+        // Of the phase before, its ciphers alone are kept.
+        let after = wanted.checked_sub(present)?;
+        match &ciphers.other {
+            Some((secret, turn)) if base == *turn => {
+                Some(if after == 0 { secret.clone() } else { key.next(secret) })
+            }
+            _ if base != self.rx.under.base => None,
+            _ if after == 0 => Some(self.rx.secret.clone()),
+            _ => Some(ciphers.next.get_or_insert_with(|| key.next(&self.rx.secret)).clone()),
+        }
+    }
+
+    /// Notes that a packet of this phase was genuine, and under these keys.
+    fn took(&mut self, keys: &KeySet, wanted: u64, under: Under) {
+        let Some(key) = keys.get(self.at) else { return };
+        let present = self.rx_phase(key);
+        let ciphers = self.ciphers.get_or_insert_default();
+        if let Some((secret, turn)) = ciphers.other.take()
+            && under.base == turn
+        {
+            self.rx = Way { secret, under };
+            ciphers.next = None;
+        }
+        if wanted > present {
+            let next = ciphers.next.take();
+            self.rx.secret = next.unwrap_or_else(|| key.next(&self.rx.secret));
+            ciphers.rx.retain(|reading| reading.phase + 1 >= wanted);
+        }
+        let newest = keys.newest(self.at).map(|newest| newest.turn);
+        if newest == Some(under.turn) && self.rx.under != under {
+            // What is late may be of the key that the session began with, but not after another change.
+            let base = if self.rx.under.turn == under.base { under.base } else { Turn::PAST };
+            self.rx.under = Under { base, ..under };
+            let valid = |own: &Reading| keys.of(KeyRef { at: self.at, turn: own.under.turn });
+            ciphers.rx.retain(|own| own.under.base == under.base && valid(own).is_some());
+            ciphers.rx.iter_mut().for_each(|own| own.under.base = base);
+        }
+        self.renews |= newest == Some(under.turn) && newest != Some(self.tx.under.turn);
+        let usual = self.rx.under;
+        let present = wanted.max(present);
+        let first = ciphers.rx.iter().position(|own| (own.phase, own.under) == (present, usual));
+        if let Some(first) = first {
+            ciphers.rx.swap(0, first);
+        }
     }
 }
 
@@ -207,24 +421,18 @@ fn split(bytes: &[u8]) -> Option<(&[u8], u64, &[u8])> {
     (packet.len() >= HEADER_BYTES).then_some((packet, u64::from_be_bytes(*counter), proof))
 }
 
-impl Core {
-    /// The key of the job, if it has one.
-    pub(crate) fn keys(&self) -> Option<&dyn Keys> {
-        self.cfg.keys.as_deref()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keys::Loose;
     use crate::wire::header::Header;
+    use alloc::sync::Arc;
     use core::hash::Hasher;
     use siphasher::sip::SipHasher13;
 
     /// A key without secrets, for tests of what the engine does with one.
     #[derive(Debug)]
-    struct Toy;
+    struct Toy(u8);
 
     struct ToyCipher([u8; 32]);
 
@@ -243,7 +451,7 @@ mod tests {
 
     impl Keys for Toy {
         fn id(&self) -> [u8; 8] {
-            [1; 8]
+            [self.0; 8]
         }
         fn hides(&self) -> bool {
             true
@@ -258,13 +466,17 @@ mod tests {
             unreachable!("sessions alone are tested")
         }
         fn session(&self, ours: &[u8], theirs: &[u8]) -> (Secret, Secret) {
-            (Secret(wide(hash(&[ours, theirs]))), Secret(wide(hash(&[theirs, ours]))))
+            let way = |from, to| Secret(wide(hash(&[&[self.0], from, to])));
+            (way(ours, theirs), way(theirs, ours))
         }
         fn next(&self, secret: &Secret) -> Secret {
             Secret(wide(hash(&[&secret.0])))
         }
         fn cipher(&self, secret: &Secret) -> Box<dyn Cipher> {
             Box::new(ToyCipher(secret.0))
+        }
+        fn renewed(&self, secret: &Secret) -> Secret {
+            Secret(wide(hash(&[&[self.0], &secret.0])))
         }
     }
 
@@ -294,18 +506,48 @@ mod tests {
         }
     }
 
+    /// One end of a session, and the keys of its process.
+    struct End {
+        proofs: Proofs,
+        keys: KeySet,
+    }
+
+    impl core::ops::Deref for End {
+        type Target = Proofs;
+
+        fn deref(&self) -> &Proofs {
+            &self.proofs
+        }
+    }
+
+    impl core::ops::DerefMut for End {
+        fn deref_mut(&mut self) -> &mut Proofs {
+            &mut self.proofs
+        }
+    }
+
+    const ONE: &[u8] = b"one";
+    const OTHER: &[u8] = b"other";
+
+    /// Keys of a process that has this one, and has had the one before.
+    fn keys(newest: u8, before: Option<u8>) -> KeySet {
+        let mut keys = KeySet::one(Arc::new(Toy(before.unwrap_or(newest))));
+        if before.is_some() {
+            assert!(keys.renew(KeyIndex(0), Arc::new(Toy(newest))));
+        }
+        keys
+    }
+
+    fn end(keys: KeySet, id: u8, parts: (&[u8], &[u8]), hides: bool) -> End {
+        let used = keys.find_ref([id; 8]).expect("one of them");
+        let proofs = Proofs::of_parts(&keys, used, parts, hides).expect("it is valid");
+        End { proofs, keys }
+    }
+
     /// The ends of a session.
-    fn pair(hides: bool) -> (Proofs, Proofs) {
-        let (ours, theirs) = (b"ours", b"theirs");
-        let end = |(tx, rx)| Proofs {
-            hides,
-            tx,
-            rx,
-            sent: 0,
-            window: ReplayWindow::default(),
-            ciphers: None,
-        };
-        (end(Toy.session(ours, theirs)), end(Toy.session(theirs, ours)))
+    fn pair(hides: bool) -> (End, End) {
+        let end = |parts| end(keys(1, None), 1, parts, hides);
+        (end((ONE, OTHER)), end((OTHER, ONE)))
     }
 
     fn packet(body: &[u8]) -> Vec<u8> {
@@ -315,16 +557,16 @@ mod tests {
         bytes
     }
 
-    fn seal(tx: &mut Proofs, body: &[u8]) -> Vec<u8> {
+    fn seal(tx: &mut End, body: &[u8]) -> Vec<u8> {
         // Other packets may stand before it.
         let mut bytes = [&b"other"[..], &packet(body)].concat();
-        tx.seal(&Toy, &mut bytes, 5);
+        tx.proofs.seal(&tx.keys, &mut bytes, 5);
         bytes.split_off(5)
     }
 
-    fn open(rx: &mut Proofs, bytes: &[u8]) -> Result<Vec<u8>, DropReason> {
+    fn open(rx: &mut End, bytes: &[u8]) -> Result<Vec<u8>, DropReason> {
         let mut out = Vec::new();
-        rx.open(&Toy, bytes, &mut out).map(|packet| packet[HEADER_BYTES..].to_vec())
+        rx.proofs.open(&rx.keys, bytes, &mut out).map(|packet| packet[HEADER_BYTES..].to_vec())
     }
 
     #[test]
@@ -376,7 +618,7 @@ mod tests {
         let at = forged.len() - TRAILER_BYTES;
         forged[at..][..8].copy_from_slice(&16u64.to_be_bytes());
         assert_eq!(open(&mut rx, &forged), Err(DropReason::Forged));
-        assert_eq!(phase(&Toy, rx.window.end().saturating_sub(1)), 0);
+        assert_eq!(phase(&Toy(1), rx.window.end().saturating_sub(1)), 0);
         assert!(open(&mut rx, &seal(&mut tx, b"second")).is_ok());
     }
 
@@ -403,5 +645,87 @@ mod tests {
         let sealed = seal(&mut one, b"x");
         assert_eq!(open(&mut one, &sealed), Err(DropReason::Forged), "reflected");
         assert!(open(&mut other, &sealed).is_ok());
+    }
+
+    /// Renews the key of one end.
+    fn renew(end: &mut End, id: u8) {
+        assert!(end.keys.renew(KeyIndex(0), Arc::new(Toy(id))));
+    }
+
+    #[test]
+    fn a_session_goes_on_under_the_newest_key_once_both_have_it() {
+        let (mut one, mut other) = pair(true);
+        let mut late = Vec::new();
+        for round in 0..60u8 {
+            match round {
+                10 => renew(&mut one, 2),
+                20 => {
+                    renew(&mut other, 2);
+                    assert!(!other.is_renewed(&other.keys));
+                    // A probe of the first tells.
+                    other.proofs.peer_has(&other.keys, [2; 8]);
+                }
+                _ => {}
+            }
+            let kept = seal(&mut one, &[round]);
+            assert_eq!(open(&mut other, &seal(&mut one, &[round])), Ok([round].to_vec()));
+            assert_eq!(open(&mut one, &seal(&mut other, &[round])), Ok([round].to_vec()));
+            late.push(kept);
+            if late.len() > 8 {
+                let old = late.remove(0);
+                assert_eq!(open(&mut other, &old), Ok([round - 8].to_vec()), "before and after");
+            }
+            let renewed = one.is_renewed(&one.keys) && other.is_renewed(&other.keys);
+            assert_eq!(renewed, !(10..=20).contains(&round), "{round}");
+        }
+        let last = seal(&mut one, b"x");
+        other.keys.retire();
+        assert!(open(&mut other, &last).is_ok(), "nothing is under the old key");
+        for end in [&mut one, &mut other] {
+            end.keys.retire();
+            renew(end, 3);
+            end.proofs.peer_has(&end.keys, [3; 8]);
+        }
+        for _ in 0..40 {
+            assert!(open(&mut other, &seal(&mut one, b"a third")).is_ok());
+            assert!(open(&mut one, &seal(&mut other, b"a third")).is_ok());
+        }
+        let readings = one.ciphers.as_ref().map(|ciphers| ciphers.rx.len());
+        assert!(readings.is_some_and(|len| len <= READINGS_MAX), "{readings:?}");
+    }
+
+    #[test]
+    fn nobody_goes_on_with_a_key_that_the_other_has_not_proven() {
+        let (mut one, mut other) = pair(false);
+        renew(&mut one, 2);
+        one.proofs.peer_has(&one.keys, [1; 8]);
+        assert!(open(&mut other, &seal(&mut one, b"old")).is_ok(), "the other has the old one");
+        one.proofs.peer_has(&one.keys, [2; 8]);
+        assert_eq!(open(&mut other, &seal(&mut one, b"new")), Err(DropReason::Forged));
+        renew(&mut other, 2);
+        assert!(open(&mut other, &seal(&mut one, b"new")).is_ok());
+        other.keys.retire();
+        let old = end(keys(1, None), 1, (ONE, OTHER), false);
+        let (mut old, mut new) = (old, seal(&mut one, b"new"));
+        old.proofs.sent = one.sent;
+        assert_eq!(open(&mut other, &seal(&mut old, b"old")), Err(DropReason::Forged));
+        assert!(open(&mut other, &new).is_ok());
+        new.clear();
+    }
+
+    #[test]
+    fn sides_that_began_with_different_valid_keys_understand_each_other() {
+        for phases in [0, 15] {
+            let mut one = end(keys(2, Some(1)), 2, (ONE, OTHER), true);
+            let mut other = end(keys(2, Some(1)), 1, (OTHER, ONE), true);
+            (0..phases).for_each(|at| drop((seal(&mut one, &[at]), seal(&mut other, &[at]))));
+            one.proofs.rest();
+            assert!(!one.is_awake());
+            for round in 0..40u8 {
+                assert_eq!(open(&mut one, &seal(&mut other, &[round])), Ok([round].to_vec()));
+                assert_eq!(open(&mut other, &seal(&mut one, &[round])), Ok([round].to_vec()));
+            }
+            assert!(one.is_renewed(&one.keys) && other.is_renewed(&other.keys));
+        }
     }
 }

@@ -104,10 +104,12 @@ impl Received {
     /// # Errors
     /// The drop reason if that is beyond the window.
     pub fn told(&mut self, end: Psn, now: Nanos, spacing_ns: Nanos) -> Result<(), DropReason> {
-        if end.since(self.cum) > BITS_MAX as i32 {
+        let ahead = end.since(self.cum);
+        if ahead > BITS_MAX as i32 {
             return Err(DropReason::Window);
         }
-        if end.since(self.high) > 0 {
+        // Both lie near `cum`. From `high`, a number half of all behind `cum` would look like one ahead.
+        if ahead > self.high.since(self.cum) {
             self.high = end;
         }
         if self.high != self.cum && self.scan_at.is_none() {

@@ -46,9 +46,27 @@ impl Peer {
         Ok(())
     }
 
-    /// Notes that an acknowledgement on `path` answers a probe on the same path.
-    pub(crate) fn note_answer(&mut self, path: u8) {
-        self.tx.steering.answered(path, self.live.is_silent());
+    /// Notes that an acknowledgement on `path` answers a probe on the same path. An acknowledgement that may not be
+    /// taken tells nothing about the paths.
+    pub(crate) fn note_answer(&mut self, path: u8, state: &AckState, sections: &Sections<'_>) {
+        if self.judge_ack(state, Some(sections)).is_ok() {
+            self.tx.steering.answered(path, self.live.is_silent());
+        }
+    }
+
+    /// Whether an acknowledgement speaks of what was sent, on paths that there are.
+    fn judge_ack(
+        &self,
+        state: &AckState,
+        sections: Option<&Sections<'_>>,
+    ) -> Result<(), DropReason> {
+        if !self.tx.flight.may_be_acked(Psn(state.cum_psn), Psn(state.high_psn)) {
+            return Err(DropReason::Window);
+        }
+        match names_foreign_path(self.paths, state, sections) {
+            true => Err(DropReason::Malformed),
+            false => Ok(()),
+        }
     }
 
     /// Takes an acknowledgement's state and, if it is a packet of its own, its sections. `arrived` is when the port
@@ -62,13 +80,8 @@ impl Peer {
         state: &AckState,
         sections: Option<&Sections<'_>>,
     ) -> Result<(), DropReason> {
+        self.judge_ack(state, sections)?;
         let cum = Psn(state.cum_psn);
-        if !self.tx.flight.may_be_acked(cum, Psn(state.high_psn)) {
-            return Err(DropReason::Window);
-        }
-        if names_foreign_path(self.paths, state, sections) {
-            return Err(DropReason::Malformed);
-        }
         self.heard(core, now);
         self.tx.out.raise_limits(state.eager_limit_bytes, state.order_limit);
         if cum.since(self.tx.flight.una()) >= 0 {

@@ -1,6 +1,8 @@
 //! The peer's messages that wait for their turn, their match or their bytes (protocol.md §5). `rx/messages.rs` and
 //! `rx/requests.rs` take the packets' contents; `responder.rs` has the waiting requests.
 
+#[cfg(test)]
+mod bounds;
 mod coverage;
 mod credit;
 mod links;

@@ -69,6 +69,10 @@ struct Setup {
     next_at: Option<Nanos>,
     /// A welcome is due, echoing this send time and answering these random bytes.
     welcome: Option<(u32, Option<Question>)>,
+    /// The next hello is proven by the key before the newest.
+    older: bool,
+    /// Hellos take turns between the two keys, since somebody said that a process has not got ours.
+    alternates: bool,
     /// What a process without our key said of why it does not answer: nobody can prove that.
     hint: Option<OpError>,
 }
@@ -335,6 +339,7 @@ impl Session {
     /// Notes a sent hello; the next follows after at most `longest_ns`. Returns the send time that it echoes; a
     /// repetition is too late to measure a round trip.
     pub(super) fn sent_hello(&mut self, now: Nanos, longest_ns: Nanos) -> u32 {
+        self.setup.older ^= self.setup.alternates;
         let longest_ns = longest_ns.min(HELLO_MAX_NS);
         let spacing = (HELLO_FIRST_NS << self.setup.tries.min(8)).min(longest_ns);
         self.sent_goodbye(now + spacing);
@@ -355,6 +360,31 @@ impl Session {
     /// Notes what a process without our key said while hellos go out, unless one with our key has answered.
     pub(crate) fn heard_hint(&mut self, hint: OpError) {
         self.setup.hint = Some(hint).filter(|_| self.setup.proven_to.is_none());
+    }
+
+    /// Tries the key before the newest, at once and from now on in turns with that. Nobody can prove that it is asked for,
+    /// so this happens once in a set-up.
+    pub(super) fn try_older(&mut self, now: Nanos) {
+        let is_new = !self.setup.alternates && self.setup.proven_to.is_none();
+        if self.phase == Phase::Opening && is_new {
+            (self.setup.older, self.setup.alternates) = (true, true);
+            self.setup.next_at = Some(now);
+        }
+    }
+
+    /// Another key is the newest from now on. Hellos that were answered stay with the one that the peer has.
+    pub(super) fn keep_key(&mut self) {
+        self.setup.older = self.setup.proven_to.is_some();
+    }
+
+    /// The peer has answered under a key: hellos stay with that, the one before the newest or not.
+    pub(super) fn say_hello_with(&mut self, older: bool) {
+        (self.setup.older, self.setup.alternates) = (older, false);
+    }
+
+    /// True if the next hello is proven by the key before the newest.
+    pub(super) fn says_hello_with_older(&self) -> bool {
+        self.setup.older
     }
 
     /// The error of a set-up that nobody answered: what `error` means, if somebody told.

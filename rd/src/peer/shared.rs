@@ -6,9 +6,9 @@ use super::session::SessionNames;
 use super::wrong_keys::WrongKeys;
 use crate::cc::Scheme;
 use crate::config::{Config, Near, Seals};
-use crate::keys::TRAILER_BYTES;
+use crate::keys::{Keys, TRAILER_BYTES};
 use crate::stats::Stats;
-use crate::units::Nanos;
+use crate::units::{KeyIndex, Nanos};
 use crate::wire::header::{KEYED_VERSION, VERSION};
 use crate::wire::record::Record;
 use crate::wire::remote::Refusal;
@@ -24,12 +24,14 @@ use slab::Slab;
 /// State that all peers of an endpoint share.
 pub(crate) struct Core {
     pub cfg: Config,
+    /// The endpoint has keys.
+    keyed: bool,
     pub scheme: Box<dyn Scheme>,
     /// Settings towards peers on this host, where they differ.
     pub near: Option<Near>,
     pub rng: ChaCha8Rng,
     /// The secret key of cookies and asker ids.
-    pub key: [u64; 2],
+    pub secret: [u64; 2],
     pub stats: Stats,
     /// Bounded by `cfg.sends_max`, and for those that are silent by the answers and reads under way of each peer.
     pub ops: Slab<Op>,
@@ -75,15 +77,16 @@ impl Core {
     /// State of an endpoint without peers. `seed` is all the randomness it ever gets.
     pub(crate) fn new(cfg: Config, scheme: Box<dyn Scheme>, seed: u64) -> Core {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let key = [rng.next_u64(), rng.next_u64()];
+        let secret = [rng.next_u64(), rng.next_u64()];
         Core {
             budget: Budget::new(cfg.unexpected_bytes),
             spare_gaps: SpareGaps::default(),
+            keyed: !cfg.keys.is_empty(),
             cfg,
             scheme,
             near: None,
             rng,
-            key,
+            secret,
             stats: Stats::default(),
             ops: Slab::new(),
             silent: 0,
@@ -131,7 +134,7 @@ impl Core {
     /// Our id for the peer of `local_session`, in packets that strangers may read. A keyed hash: the session id does
     /// not follow from it. Both contain the index of the peer.
     pub(crate) fn asker_id(&self, local_session: u64) -> u64 {
-        let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        let mut hash = SipHasher24::new_with_keys(self.secret[0], self.secret[1]);
         hash.write_u64(local_session);
         (hash.finish() << 24) | (local_session & 0xff_ffff)
     }
@@ -140,7 +143,7 @@ impl Core {
     pub(crate) fn greeting_random(&self, local_session: u64) -> Question {
         let mut random = Question::default();
         for (half, number) in random.chunks_exact_mut(8).zip(1u8..) {
-            let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+            let mut hash = SipHasher24::new_with_keys(self.secret[0], self.secret[1]);
             hash.write_u64(local_session);
             hash.write_u8(number);
             half.copy_from_slice(&hash.finish().to_be_bytes());
@@ -148,19 +151,29 @@ impl Core {
         random
     }
 
+    /// True if the endpoint has keys: then every packet is proven.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.keyed
+    }
+
+    /// The key in a place; `None` without keys.
+    pub(crate) fn key(&self, at: KeyIndex) -> Option<&dyn Keys> {
+        self.cfg.keys.get(at)
+    }
+
     /// Bytes of each datagram of a session that its key takes.
     pub(crate) fn trailer_bytes(&self) -> usize {
-        if self.cfg.keys.is_some() { TRAILER_BYTES } else { 0 }
+        if self.is_keyed() { TRAILER_BYTES } else { 0 }
     }
 
     /// The checksum of headers: with a key there is none.
     pub(crate) fn checksum(&self) -> fn(u32, &[u8]) -> u32 {
-        if self.cfg.keys.is_some() { |_, _| 0 } else { self.cfg.crc32c }
+        if self.is_keyed() { |_, _| 0 } else { self.cfg.crc32c }
     }
 
     /// The version of packets that are written and read here.
     pub(crate) fn version(&self) -> u8 {
-        if self.cfg.keys.is_some() { KEYED_VERSION } else { VERSION }
+        if self.is_keyed() { KEYED_VERSION } else { VERSION }
     }
 
     /// Bytes that one sender may have in flight towards this endpoint: its share of half the

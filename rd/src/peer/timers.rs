@@ -22,7 +22,7 @@ impl Peer {
         }
         let or_never = |timer: Option<Nanos>| timer.unwrap_or(Nanos::MAX);
         at = at.min(or_never(self.live.probe_at())).min(or_never(self.reclaim_at));
-        at = at.min(or_never(self.size.next_at()));
+        at = at.min(or_never(self.size.next_at())).min(or_never(self.tells_at()));
         at = at.min(self.acks.wake_at()).min(self.responder.wake_at());
         let wants = self.tx.wants() || self.responder.has_done();
         if wants {
@@ -65,6 +65,7 @@ impl Peer {
                     self.reclaim(core, now);
                 }
                 self.run_keys(core, host, now);
+                self.check_renewal(core, now);
                 // The last probe has had its time when the next one is due.
                 let probe_at = self.live.probe_at();
                 if probe_at.is_none_or(|at| at <= now) {

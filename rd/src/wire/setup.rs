@@ -4,6 +4,7 @@ use super::ack::AckState;
 use super::header::{HEADER_BYTES, PacketKind, checksum_ok, names_kind, version};
 use super::{Malformed, NAME_BYTES, Reader, put_name};
 use crate::cc::AckPolicy;
+use crate::keys::KeyId;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -137,6 +138,8 @@ pub struct Asker {
     pub id: u64,
     /// The writer's name.
     pub name: SocketAddr,
+    /// With a key: its id.
+    pub key: Option<KeyId>,
 }
 
 impl Asker {
@@ -144,14 +147,17 @@ impl Asker {
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.id.to_be_bytes());
         put_name(out, self.name);
+        out.extend(self.key.into_iter().flatten());
     }
 
-    /// Reads the body.
+    /// Reads the body; a `keyed` one has the id of a key.
     ///
     /// # Errors
     /// [`Malformed`] when short.
-    pub fn parse(r: &mut Reader<'_>) -> Result<Asker, Malformed> {
-        Ok(Asker { id: r.u64()?, name: r.name()? })
+    pub fn parse(r: &mut Reader<'_>, keyed: bool) -> Result<Asker, Malformed> {
+        let (id, name) = (r.u64()?, r.name()?);
+        let key = if keyed { Some(r.array()?) } else { None };
+        Ok(Asker { id, name, key })
     }
 }
 
@@ -171,12 +177,12 @@ impl Goodbye {
         self.ack.emit(out);
     }
 
-    /// Reads the body.
+    /// Reads the body; see [`Asker::parse`].
     ///
     /// # Errors
     /// [`Malformed`] when short.
-    pub fn parse(r: &mut Reader<'_>) -> Result<Goodbye, Malformed> {
-        Ok(Goodbye { asker: Asker::parse(r)?, ack: AckState::parse(r)? })
+    pub fn parse(r: &mut Reader<'_>, keyed: bool) -> Result<Goodbye, Malformed> {
+        Ok(Goodbye { asker: Asker::parse(r, keyed)?, ack: AckState::parse(r)? })
     }
 }
 

@@ -4,9 +4,9 @@
 #![allow(dead_code, reason = "mutants.rs runs some of the attacks alone")]
 
 use erd_rd::cc::fixed::ERD;
-use erd_rd::units::{MILLISECOND, SECOND};
+use erd_rd::units::{MILLISECOND, PeerAddress, SECOND};
 use erd_rd::wire::Reader;
-use erd_rd::wire::ack::{AckState, emit_sections};
+use erd_rd::wire::ack::{ACK_PROBE_ANSWER, AckState, emit_sections};
 use erd_rd::wire::header::{FLAG_SEAL, HEADER_BYTES, Header, PacketKind, SEAL_BYTES, seal};
 use erd_rd::wire::record::Record;
 use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
@@ -16,6 +16,7 @@ use erd_rd::{
 };
 use std::net::SocketAddr;
 
+pub mod blind;
 #[path = "../stranger/mod.rs"]
 mod stranger;
 use stranger::{bundle, greeting_from, hello, message, nothing_received, packet};
@@ -59,7 +60,7 @@ impl Host for Void {
         1472
     }
 
-    fn admits(&mut self, name: SocketAddr) -> bool {
+    fn admits(&mut self, PeerAddress { name, .. }: PeerAddress) -> bool {
         self.friend.is_none_or(|friend| friend == name)
     }
 }
@@ -196,10 +197,11 @@ pub fn sends_unbidden() {
     };
     assert!(victim.takes(stranger, &of_another_version(stranger)).is_empty(), "nor of the version");
     assert!(!victim.takes(friend, &of_another_version(friend)).is_empty(), "which a friend hears");
-    let probe =
-        |name| packet(Header::new(PacketKind::Probe, 5), |out| Asker { id: 9, name }.emit(out));
+    let probe = |name| {
+        packet(Header::new(PacketKind::Probe, 5), |out| Asker { id: 9, name, key: None }.emit(out))
+    };
     let goodbye = |name| {
-        let goodbye = Goodbye { asker: Asker { id: 9, name }, ack: nothing_received() };
+        let goodbye = Goodbye { asker: Asker { id: 9, name, key: None }, ack: nothing_received() };
         packet(Header::new(PacketKind::Goodbye, 5), |out| goodbye.emit(out))
     };
     assert!(victim.takes(stranger, &probe(stranger)).is_empty(), "nor that it is there");
@@ -276,7 +278,7 @@ pub fn takes_a_dead_peers_port() {
     }
     let probes = victim.waits(200 * MILLISECOND);
     let probe = only(&probes, PacketKind::Probe).expect("the peer is silent");
-    let asker = Asker::parse(&mut Reader::new(&probe.body)).unwrap();
+    let asker = Asker::parse(&mut Reader::new(&probe.body), false).unwrap();
     // Half of what was sent is acknowledged; all limits are raised.
     let mut data = 0;
     for cum_psn in (7..=probe.h.psn).rev() {
@@ -305,7 +307,7 @@ pub fn asks_for_another_welcome() {
     let again = victim.takes(greeting.name, &hello(&greeting));
     assert!(only(&again, PacketKind::Welcome).is_some(), "the welcome may have been lost");
     let probe = Header { psn: 0, ..Header::new(PacketKind::Probe, theirs.session) };
-    let asker = Asker { id: greeting.asker, name: greeting.name };
+    let asker = Asker { id: greeting.asker, name: greeting.name, key: None };
     let answer = victim.takes(greeting.name, &packet(probe, |out| asker.emit(out)));
     assert!(only(&answer, PacketKind::Ack).is_some(), "the peer has the session id");
     let again = victim.takes(greeting.name, &hello(&greeting));
@@ -338,7 +340,7 @@ pub fn gives_anothers_name() {
 pub fn guesses_session_ids() {
     let mut victim = Victim::new("10.0.0.1:1", |_| {});
     let theirs = enter(&mut victim, &mut greeting_from(at(1, 9))).expect("an honest peer");
-    let me = Asker { id: 0x77, name: at(2, 1) };
+    let me = Asker { id: 0x77, name: at(2, 1), key: None };
     let mut ask = |session: u64| {
         let probe = packet(Header::new(PacketKind::Probe, session), |out| me.emit(out));
         let sent = victim.takes(me.name, &probe);
@@ -370,6 +372,41 @@ pub fn raises_limits_by_a_stale_acknowledgement() {
     }
     assert_eq!(victim.engine.stats().tx_data, before, "the limits were raised");
     assert_eq!(victim.dropped(DropReason::Window), 2);
+}
+
+/// Answers a probe with an acknowledgement of what was never sent: one that counts as an answer after silence makes all
+/// other paths suspect.
+pub fn answers_a_probe_with_nonsense() {
+    let mut victim = Victim::new("10.0.0.1:1", |c| c.paths = 4);
+    let mut greeting = Greeting { paths: 4, ..greeting_from(at(1, 9)) };
+    let theirs = enter(&mut victim, &mut greeting).expect("an honest peer");
+    let first = victim.posts(greeting.name, 8);
+    let after = only(&first, PacketKind::Data).expect("it is sent at once").h.psn.wrapping_add(1);
+    let probes = victim.waits(500 * MILLISECOND);
+    assert!(
+        probes.iter().filter(|s| s.h.kind == PacketKind::Probe).count() > 1,
+        "the peer is silent"
+    );
+    let ack = |flags, path, cum_psn: u32, high_psn| {
+        let state = AckState { flags, ..raise(cum_psn, high_psn) };
+        packet(Header { path, ..Header::new(PacketKind::Ack, theirs.session) }, |out| {
+            state.emit(out);
+            emit_sections(out, cum_psn, &[], &[], &[]);
+        })
+    };
+    let nonsense =
+        ack(ACK_PROBE_ANSWER, 2, after.wrapping_add(1 << 20), after.wrapping_add(1 << 20));
+    victim.takes(greeting.name, &nonsense);
+    assert_eq!(victim.dropped(DropReason::Window), 1);
+    victim.takes(greeting.name, &ack(0, 0, after, after));
+    let mut packets = [0; 4];
+    for _ in 0..20 {
+        let sent = victim.posts(greeting.name, 16_000);
+        let data = sent.iter().filter(|s| s.h.kind == PacketKind::Data);
+        data.for_each(|s| packets[usize::from(s.h.path)] += 1);
+    }
+    // A path under suspicion carries one packet.
+    assert!(packets.iter().all(|count| *count > 1), "packets of each path: {packets:?}");
 }
 
 /// Sends the same packet again beyond one that is missing.

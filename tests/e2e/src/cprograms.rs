@@ -5,7 +5,7 @@ use crate::netns;
 use crate::process::Job;
 use crate::programs::{Suite, compile};
 use crate::report::{Done, Report};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,6 +34,21 @@ const LINKED_BYTES: std::ops::Range<u64> = 3 << 20..4 << 20;
 /// Least bytes that erd's counters show after the messages of tests/c/nccl_sendrecv.c.
 const NCCL_BYTES_MIN: u64 = 128 << 20;
 
+const MESSAGES: &str = "tests/c/messages";
+const MEMORY: &str = "tests/c/memory";
+const CONGESTION: &str = "tests/c/congestion";
+const PEER: &str = "tests/c/peer";
+const NCCL_SENDRECV: &str = "tests/c/nccl_sendrecv";
+const NCCL_RDMA: &str = "tests/c/nccl_rdma";
+const COMPUTING: &str = "tests/c/computing_peer";
+const BAD_INPUT: &str = "tests/c/bad_input";
+
+/// The case of tests/c/bad_input.c that is not made with a key: erd then reads what it sends itself, so a bad address
+/// ends the process (docs/troubleshooting.md).
+const UNREADABLE: &str = "unreadable_send";
+/// The case there whose datagrams are no erd's.
+const HOSTILE: &str = "hostile_datagrams";
+
 impl Suite<'_> {
     fn job(&self, source: &str, args: &[&str]) -> Result<Job> {
         let program = compile(self.layout, source)?;
@@ -41,8 +56,17 @@ impl Suite<'_> {
         Ok(self.provider.give(self.core.give(job)).limit(Duration::from_secs(400)))
     }
 
-    /// Runs cases; each must report that it passed.
+    /// Runs cases; each must report that it passed. With a key it also checks their datagrams.
     fn cases(&self, job: Job, log: &Path) -> Result<Done> {
+        self.judge(self.provider.alone(job), log)
+    }
+
+    /// The same in the namespace that `place` makes.
+    fn cases_in(&self, place: impl FnOnce(Job) -> Job, job: Job, log: &Path) -> Result<Done> {
+        self.judge(place(self.provider.watch(job)), log)
+    }
+
+    fn judge(&self, job: Job, log: &Path) -> Result<Done> {
         let ended = job.finish(log)?;
         let failed: Vec<&str> =
             ended.output.lines().filter(|line| line.starts_with("FAILED")).collect();
@@ -52,94 +76,128 @@ impl Suite<'_> {
         let output = ended.success()?;
         let passed: Vec<&str> =
             output.lines().filter_map(|line| line.strip_prefix("ok ")).collect();
+        let wire = self.provider.check_wire(&output)?;
         let remark = output.lines().filter(|line| line.starts_with("  ")).map(str::trim);
-        let remark: Vec<&str> = remark.collect();
+        let remark: Vec<&str> = remark.chain(wire.as_deref()).collect();
         Done::many(passed.len(), format!("{} cases. {}", passed.len(), remark.join("; ")))
+    }
+
+    /// Adds a step, which is skipped if a key is to be seen and cannot be. Its name tells the key.
+    fn add(&self, report: &mut Report, name: &str, work: impl FnOnce(&Path) -> Result<Done>) {
+        self.add_unless(report, name, || None, work);
+    }
+
+    fn add_unless(
+        &self,
+        report: &mut Report,
+        name: &str,
+        missing: fn() -> Option<&'static str>,
+        work: impl FnOnce(&Path) -> Result<Done>,
+    ) {
+        let name = format!("{name}{}", self.provider.with_key());
+        report.step_unless(&name, || missing().or_else(|| self.provider.watch_missing()), work);
+    }
+
+    /// Adds a step that runs the cases of the program `source`.
+    fn program_step(&self, report: &mut Report, name: &str, source: &str) {
+        self.add(report, name, |log| self.cases(self.job(source, &[])?, log));
     }
 
     /// Adds the steps that need no network of their own.
     pub fn steps(&self, report: &mut Report) {
         let on = &self.core.name;
-        report.step(&format!("every call, {on}"), |log| {
-            self.cases(self.job("tests/c/messages", &[])?, log)
-        });
-        report.step(&format!("RMA and atomics, {on}"), |log| {
-            self.cases(self.job("tests/c/memory", &[])?, log)
-        });
-        report.step(&format!("congestion control by domain, {on}"), |log| {
-            self.cases(self.job("tests/c/congestion", &[])?, log)
-        });
-        report.step(&format!("queues of another provider, {on}"), |log| {
-            self.cases(self.job("tests/c/peer", &[])?, log)
-        });
-        for (name, source) in
-            [("every call", "tests/c/messages"), ("RMA and atomics", "tests/c/memory")]
-        {
-            report.step(&format!("{name}, faults below the engine, {on}"), |log| {
-                self.with_faults(log, source)
-            });
+        self.call_steps(report);
+        self.program_step(report, &format!("congestion control by domain, {on}"), CONGESTION);
+        // The older libfabric has no such queues: nothing is sent, and no key is seen.
+        if self.core.name == WHEEL || !self.provider.is_keyed() {
+            self.program_step(report, &format!("queues of another provider, {on}"), PEER);
         }
-        report.step(&format!("NCCL's calls, SENDRECV, {on}"), |log| {
+        for (name, source) in [("every call", MESSAGES), ("RMA and atomics", MEMORY)] {
+            let name = format!("{name}, faults below the engine, {on}");
+            self.add(report, &name, |log| self.with_faults(log, source));
+        }
+        self.nccl_steps(report);
+        if self.core.name == WHEEL {
+            let name = format!("linked with shared memory by lnx, {on}");
+            self.add_unless(report, &name, netns::missing, |log| self.linked(log));
+            let name = format!("NCCL's calls, RDMA, faults below the engine, {on}");
+            self.add(report, &name, |log| self.with_faults(log, NCCL_RDMA));
+        }
+        self.add(report, &format!("bad input, {on}"), |log| self.bad_input(log));
+        let name = format!("every size with data checking, {on}");
+        self.add(report, &name, |log| self.checked_sizes(log));
+        self.add(report, &format!("example ping-pong, {on}"), |log| {
+            let program = compile(self.layout, "examples/pingpong")?;
+            let job = Job::new(program).args([&self.provider.name]);
+            let job = self.provider.alone(self.provider.give(self.core.give(job)));
+            let output = job.run(log)?;
+            self.provider.check_wire(&output)?;
+            let result = output.lines().find(|line| line.contains(" rounds of "));
+            Done::one(result.context("the example printed no result")?)
+        });
+    }
+
+    /// Adds the steps of all calls.
+    pub fn call_steps(&self, report: &mut Report) {
+        let on = &self.core.name;
+        self.program_step(report, &format!("every call, {on}"), MESSAGES);
+        self.program_step(report, &format!("RMA and atomics, {on}"), MEMORY);
+    }
+
+    /// Adds the steps of NCCL's calls.
+    pub fn nccl_steps(&self, report: &mut Report) {
+        let on = &self.core.name;
+        self.add(report, &format!("NCCL's calls, SENDRECV, {on}"), |log| {
             let counters = self.provider.counters(log);
-            let job = counters.give(self.job("tests/c/nccl_sendrecv", &[])?);
+            let job = counters.give(self.job(NCCL_SENDRECV, &[])?);
             match self.cases(job, log)? {
                 Done::Passed(cases, _) => Ok(Done::Passed(cases, counters.proof(NCCL_BYTES_MIN)?)),
                 skipped => Ok(skipped),
             }
         });
         if self.core.name == WHEEL {
-            let name = format!("linked with shared memory by lnx, {on}");
-            report.step_unless(&name, netns::missing, |log| self.linked(log));
-            report.step(&format!("NCCL's calls, RDMA, {on}"), |log| {
-                self.cases(self.job("tests/c/nccl_rdma", &[])?, log)
-            });
-            report.step(&format!("NCCL's calls, RDMA, faults below the engine, {on}"), |log| {
-                self.with_faults(log, "tests/c/nccl_rdma")
-            });
+            self.program_step(report, &format!("NCCL's calls, RDMA, {on}"), NCCL_RDMA);
         }
-        report.step(&format!("bad input, {on}"), |log| self.bad_input(log));
-        report.step(&format!("every size with data checking, {on}"), |log| self.checked_sizes(log));
-        report.step(&format!("example ping-pong, {on}"), |log| {
-            let program = compile(self.layout, "examples/pingpong")?;
-            let job = Job::new(program).args([&self.provider.name]);
-            let output = self.provider.give(self.core.give(job)).run(log)?;
-            Done::one(output.lines().last().unwrap_or_default())
+    }
+
+    /// Adds the steps of processes that end.
+    pub fn ending_steps(&self, report: &mut Report) {
+        self.add(report, "peers killed, stopped, restarted", |log| {
+            let cases = ["killed", "stopped", "restarted"];
+            self.cases(self.job("tests/c/peer_death", &cases)?, log)
         });
+        let name = "messages complete when copied, then a process ends";
+        self.program_step(report, name, "tests/c/early");
     }
 
     /// Adds the steps of peers that die or compute.
     pub fn peer_steps(&self, report: &mut Report) {
-        report.step("peers killed, stopped, restarted", |log| {
-            self.cases(self.job("tests/c/peer_death", &["killed", "stopped", "restarted"])?, log)
+        self.ending_steps(report);
+        self.add_unless(report, "peer cut off", netns::missing, |log| {
+            self.cases_in(netns::private, self.job("tests/c/peer_death", &["cut_off"])?, log)
         });
-        report.step("messages complete when copied, then a process ends", |log| {
-            self.cases(self.job("tests/c/early", &[])?, log)
+        self.program_step(report, "computing peer", COMPUTING);
+        self.add_unless(report, "computing peer, 5 % loss", netns::loss_missing, |log| {
+            self.lossy(log, COMPUTING)
         });
-        report.step_unless("peer cut off", netns::missing, |log| {
-            let job = self.job("tests/c/peer_death", &["cut_off"])?;
-            self.cases(netns::private(job), log)
+        self.add_unless(report, "NCCL's calls, SENDRECV, 5 % loss", netns::loss_missing, |log| {
+            self.lossy(log, NCCL_SENDRECV)
         });
-        report.step("computing peer", |log| {
-            self.cases(self.job("tests/c/computing_peer", &[])?, log)
-        });
-        report.step_unless("computing peer, 5 % loss", netns::loss_missing, |log| {
-            self.lossy(log, "tests/c/computing_peer")
-        });
-        if cfg!(target_arch = "x86_64") {
-            report.step("payloads read where they lie", |log| self.shared(log, |job| job));
-            let name = "payloads read where they lie, at a card's address";
-            report.step_unless(name, netns::missing, |log| {
-                self.shared(log, |job| {
-                    let job = job.env("CARD_ADDRESS", netns::CARD_ADDRESS);
-                    netns::carded(job.env("FI_ERD_IFACE", "card"))
-                })
-            });
+        self.program_step(report, "sockets and memory, 1 to 256 peers", "tests/c/many_peers");
+    }
+
+    /// Adds the steps of payloads that the receiver reads out of the sender's memory, which no peer with a key does.
+    pub fn shared_steps(&self, report: &mut Report) {
+        if !cfg!(target_arch = "x86_64") {
+            return;
         }
-        report.step_unless("NCCL's calls, SENDRECV, 5 % loss", netns::loss_missing, |log| {
-            self.lossy(log, "tests/c/nccl_sendrecv")
-        });
-        report.step("sockets and memory, 1 to 256 peers", |log| {
-            self.cases(self.job("tests/c/many_peers", &[])?, log)
+        report.step("payloads read where they lie", |log| self.shared(log, |job| job));
+        let name = "payloads read where they lie, at a card's address";
+        report.step_unless(name, netns::missing, |log| {
+            self.shared(log, |job| {
+                let job = job.env("CARD_ADDRESS", netns::CARD_ADDRESS);
+                netns::carded(job.env("FI_ERD_IFACE", "card"))
+            })
         });
     }
 
@@ -158,7 +216,17 @@ impl Suite<'_> {
     /// Checks that the counters show the hostile datagrams of these cases as dropped.
     fn bad_input(&self, log: &Path) -> Result<Done> {
         let counters = self.provider.counters(log);
-        let done = self.cases(counters.give(self.job("tests/c/bad_input", &[])?), log)?;
+        let done = if self.provider.is_keyed() {
+            let listed = self.job(BAD_INPUT, &["-l"])?.run(log)?;
+            let others = listed.lines().filter(|case| ![UNREADABLE, HOSTILE].contains(case));
+            let others: Vec<&str> = others.collect();
+            let done = self.cases(self.job(BAD_INPUT, &others)?, log)?;
+            // Some of its datagrams tell the version without a key.
+            counters.give(self.job(BAD_INPUT, &[HOSTILE])?).run(log)?;
+            done
+        } else {
+            self.cases(counters.give(self.job(BAD_INPUT, &[])?), log)?
+        };
         let drops = counters.read()?.below("drops");
         ensure!(drops >= DROPS_MIN, "{drops} datagrams were counted as dropped, not {DROPS_MIN}");
         Ok(done)
@@ -171,7 +239,8 @@ impl Suite<'_> {
         let counters = provider.counters(log);
         let done = suite.cases(counters.give(suite.job(source, &[])?), log)?;
         let sums = counters.read()?;
-        let (resent, doubled) = (sums.retransmissions(), sums.get("drops.duplicate"));
+        let doubled = sums.get("drops.duplicate") + sums.get("drops.replayed");
+        let resent = sums.retransmissions();
         if resent == 0 || doubled == 0 {
             bail!("{resent} packets were sent again, {doubled} came twice: there were no faults");
         }
@@ -183,7 +252,7 @@ impl Suite<'_> {
     fn linked(&self, log: &Path) -> Result<Done> {
         let counters = self.provider.counters(log);
         let job = counters.give(self.job("tests/c/linked", &[])?);
-        let done = self.cases(netns::private(job), log)?;
+        let done = self.cases_in(netns::private, job, log)?;
         let carried = counters.read()?.get("rx_payload_bytes");
         if !LINKED_BYTES.contains(&carried) {
             bail!(
@@ -196,7 +265,8 @@ impl Suite<'_> {
     fn lossy(&self, log: &Path, source: &str) -> Result<Done> {
         let counters = self.provider.counters(log);
         let job = counters.give(self.job(source, &[])?);
-        let output = netns::lossy(job, LOST_OF_10000).run(log)?;
+        let output = netns::lossy(self.provider.watch(job), LOST_OF_10000).run(log)?;
+        self.provider.check_wire(&output)?;
         let dropped = output.lines().find_map(dropped_packets).unwrap_or(0);
         let sums = counters.read()?;
         if sums.retransmissions() < RETRANSMISSIONS_MIN || dropped == 0 {
@@ -211,7 +281,8 @@ impl Suite<'_> {
         let sizes = "0,1,7,64,1024,1025,8192,16384,16385,65536,262145,1048576,4194304";
         let job = self.job("tests/c/bench", &["-a", "127.0.0.1", "-k", "-m", "30", "-l", "60"])?;
         let job = job.args(["-w", "16", "-t", "latency,exchange,bandwidth,rate", "-s", sizes]);
-        let output = counters.give(job).run(log)?;
+        let output = self.provider.alone(counters.give(job)).run(log)?;
+        self.provider.check_wire(&output)?;
         let points = output.matches("\"lo_bytes\"").count();
         Done::many(points, format!("{points} points; {}", counters.proof(64 << 20)?))
     }
@@ -219,6 +290,7 @@ impl Suite<'_> {
 
 /// The count in a line such as `... counter packets 17 bytes 5000 drop`.
 fn dropped_packets(line: &str) -> Option<u64> {
+    let line = line.trim_end().strip_suffix(" drop")?;
     let (_, rest) = line.split_once("counter packets ")?;
     rest.split(' ').next()?.parse().ok()
 }

@@ -1,8 +1,10 @@
 //! The libfabric and the provider of a program, and erd's counters as proof of what it carried.
 
 use crate::layout::Layout;
+use crate::netns;
 use crate::process::Job;
 use crate::setup;
+use crate::wire::{self, Protection};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -57,13 +59,19 @@ pub struct Provider {
     pub name: String,
     dir: PathBuf,
     settings: Vec<(String, String)>,
+    protection: Option<Protection>,
 }
 
 impl Provider {
     /// The provider `name`; `erd` is the one just built.
     #[must_use]
     pub fn new(layout: &Layout, name: &str) -> Provider {
-        Provider { name: name.to_owned(), dir: layout.provider_dir(), settings: Vec::new() }
+        Provider {
+            name: name.to_owned(),
+            dir: layout.provider_dir(),
+            settings: Vec::new(),
+            protection: None,
+        }
     }
 
     /// The same with a setting of the environment.
@@ -71,6 +79,54 @@ impl Provider {
     pub fn with(mut self, name: &str, value: &str) -> Provider {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// The same with a job's key, from the file `key`.
+    #[must_use]
+    pub fn keyed(self, key: &Path, protection: Protection) -> Provider {
+        let keyed = self.with("FI_ERD_KEY_FILE", &key.to_string_lossy());
+        let keyed = keyed.with("FI_ERD_PROTECTION", protection.name());
+        Provider { protection: Some(protection), ..keyed }
+    }
+
+    /// Whether it has a job's key.
+    #[must_use]
+    pub fn is_keyed(&self) -> bool {
+        self.protection.is_some()
+    }
+
+    /// What the names of steps say of its key: nothing without one.
+    #[must_use]
+    pub fn with_key(&self) -> String {
+        self.protection.map_or_else(String::new, |protection| {
+            format!(", a key, FI_ERD_PROTECTION={}", protection.name())
+        })
+    }
+
+    /// `job` with its datagrams counted if it has a key. It must get a network namespace of its own around that.
+    #[must_use]
+    pub fn watch(&self, job: Job) -> Job {
+        if self.is_keyed() { wire::watched(job) } else { job }
+    }
+
+    /// The same in such a namespace; without a key `job` as it is.
+    #[must_use]
+    pub fn alone(&self, job: Job) -> Job {
+        if self.is_keyed() { netns::private(self.watch(job)) } else { job }
+    }
+
+    /// Checks that the datagrams of a job that was watched are as its key demands; a remark for the report.
+    ///
+    /// # Errors
+    /// They are not.
+    pub fn check_wire(&self, output: &str) -> Result<Option<String>> {
+        self.protection.map(|protection| wire::check(protection, output)).transpose()
+    }
+
+    /// Reason why its jobs' datagrams cannot be counted, if they must be.
+    #[must_use]
+    pub fn watch_missing(&self) -> Option<&'static str> {
+        if self.is_keyed() { netns::count_missing() } else { None }
     }
 
     /// Whether it is erd.

@@ -11,6 +11,8 @@
 
 pub mod cprograms;
 pub mod fabric;
+pub mod fabtests;
+pub mod keyed;
 pub mod layout;
 pub mod mpi;
 pub mod mpi4py;
@@ -28,3 +30,4 @@ pub mod tool;
 pub mod valgrind;
 pub mod verbs;
 pub mod vm;
+pub mod wire;

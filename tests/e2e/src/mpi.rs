@@ -158,7 +158,8 @@ impl Mpi {
         let job = self.job(run.provider, run.ranks, &program);
         let job = counters.give(job).limit(run.limit);
         let job = if run.full { job } else { job.args(["--short"]) };
-        let output = run.network.wrap(job.args(run.args)).run(log)?;
+        let output = run.network.wrap(run.provider, job.args(run.args)).run(log)?;
+        run.provider.check_wire(&output)?;
         let line = output.lines().find(|line| line.contains("exercise passed:"));
         Ok(line.with_context(|| last_lines(&output, 15))?.to_owned())
     }
@@ -167,17 +168,17 @@ impl Mpi {
 /// The network of a program.
 #[derive(Clone, Copy, Debug)]
 enum Network {
-    /// The machine's loopback.
+    /// The machine's loopback, or with a key one of its own.
     Loopback,
     /// A loopback of its own that loses so many packets per 10,000.
     Lossy(u32),
 }
 
 impl Network {
-    fn wrap(self, job: Job) -> Job {
+    fn wrap(self, provider: &Provider, job: Job) -> Job {
         match self {
-            Network::Loopback => job,
-            Network::Lossy(lost) => netns::lossy(job, lost),
+            Network::Loopback => provider.alone(job),
+            Network::Lossy(lost) => netns::lossy(provider.watch(job), lost),
         }
     }
 }
@@ -194,6 +195,21 @@ struct Exercise<'a> {
     limit: Duration,
 }
 
+impl<'a> Exercise<'a> {
+    /// One with little to move.
+    fn small(layout: &'a Layout, provider: &'a Provider) -> Exercise<'a> {
+        Exercise {
+            layout,
+            provider,
+            ranks: 2,
+            full: false,
+            network: Network::Loopback,
+            args: &["--most", "1048576"],
+            limit: Duration::from_secs(240),
+        }
+    }
+}
+
 /// Adds the steps of all implementations.
 pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bool) {
     for kind in KINDS {
@@ -208,22 +224,15 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
             without_provider(layout, provider, kind, log)
         });
     }
-    let small = Exercise {
-        layout,
-        provider,
-        ranks: 2,
-        full: false,
-        network: Network::Loopback,
-        args: &["--most", "1048576"],
-        limit: Duration::from_secs(240),
-    };
+    let small = Exercise::small(layout, provider);
     report.step_unless("MPICH 5 (wheel), 2 ranks, 1 % loss", netns::loss_missing, |log| {
         exercise(Kind::Mpich, &Exercise { network: Network::Lossy(100), ..small }, log)
     });
     for kind in [Kind::Mpich, Kind::OpenMpi] {
         let provider = provider.clone().with(FAULTS.0, FAULTS.1);
         let name = format!("one-sided hammer, {}, 4 ranks, faults", kind.name());
-        report.step(&name, |log| hammer(layout, &provider, kind, full, log));
+        let seconds = if full { "60" } else { "4" };
+        report.step(&name, |log| hammer(layout, &provider, kind, seconds, log));
     }
     for settings in SETTINGS {
         let shown: Vec<String> =
@@ -235,21 +244,36 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
             exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
         });
     }
-    for protection in ["encrypt", "auth"] {
-        let name = format!("MPICH 5 (wheel), 2 ranks, a key, FI_ERD_PROTECTION={protection}");
-        report.step(&name, |log| {
-            let key = setup::job_key(layout)?;
-            let provider = provider.clone().with("FI_ERD_KEY_FILE", &key.to_string_lossy());
-            let provider = provider.with("FI_ERD_PROTECTION", protection);
-            exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
-        });
-    }
     for name in schemes(layout).unwrap_or_default() {
         let provider = provider.clone().with("FI_ERD_CC", &name);
         report.step(&format!("MPICH 5 (wheel), 2 ranks, FI_ERD_CC={name}"), |log| {
             exercise(Kind::Mpich, &Exercise { provider: &provider, ..small }, log)
         });
     }
+}
+
+/// Adds the steps with a key: messages with `ranks` ranks, and one-sided operations for `seconds`.
+pub fn key_steps(
+    report: &mut Report,
+    layout: &Layout,
+    provider: &Provider,
+    kind: Kind,
+    ranks: &[u32],
+    seconds: Option<&str>,
+) {
+    for &ranks in ranks {
+        let name = format!("{}, {ranks} ranks{}", kind.name(), provider.with_key());
+        let run = Exercise { ranks, ..Exercise::small(layout, provider) };
+        report.step_unless(&name, || provider.watch_missing(), |log| exercise(kind, &run, log));
+    }
+    let Some(seconds) = seconds else { return };
+    let faulty = provider.clone().with(FAULTS.0, FAULTS.1);
+    let hammered = format!("one-sided hammer, {}, 4 ranks, faults", kind.name());
+    report.step_unless(
+        &format!("{hammered}{}", provider.with_key()),
+        || provider.watch_missing(),
+        |log| hammer(layout, &faulty, kind, seconds, log),
+    );
 }
 
 fn exercise(kind: Kind, run: &Exercise<'_>, log: &Path) -> Result<Done> {
@@ -270,16 +294,16 @@ fn hammer(
     layout: &Layout,
     provider: &Provider,
     kind: Kind,
-    full: bool,
+    seconds: &str,
     log: &Path,
 ) -> Result<Done> {
     let mpi = Mpi::get(layout, kind)?;
     let counters = provider.counters(log);
     let job = mpi.job(provider, 4, &layout.root.join("tests/mpi/hammer.py"));
     let job = mpi.one_sided(job, provider);
-    let seconds = if full { "60" } else { "4" };
     let job = counters.give(job.args(["--seconds", seconds])).limit(Duration::from_secs(180));
-    let output = job.run(log)?;
+    let output = provider.alone(job).run(log)?;
+    provider.check_wire(&output)?;
     let line = output.lines().find(|line| line.contains("hammer passed:"));
     let line = line.with_context(|| last_lines(&output, 15))?.to_owned();
     let resent = counters.read()?.retransmissions();

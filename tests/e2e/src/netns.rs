@@ -21,6 +21,15 @@ pub fn missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused(what, "ip link set lo up")).as_deref()
 }
 
+/// Reason why such a namespace cannot count packets by their first bytes, if so.
+#[must_use]
+pub fn count_missing() -> Option<&'static str> {
+    static ANSWER: OnceLock<Option<String>> = OnceLock::new();
+    let script = "nft add table inet probe && nft add chain inet probe in && \
+                  nft add rule inet probe in meta l4proto udp '@th,64,8 & 0x70 == 0x30' counter";
+    ANSWER.get_or_init(|| refused("nftables cannot count packets here", script)).as_deref()
+}
+
 /// Reason why such a namespace cannot drop packets at random, if so.
 #[must_use]
 pub fn loss_missing() -> Option<&'static str> {

@@ -5,7 +5,7 @@ use crate::layout::Layout;
 use crate::process::{Job, Running};
 use crate::report::{Done, Report};
 use crate::valgrind;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -57,7 +57,7 @@ impl<'a> PingPong<'a> {
         counters: &Counters,
         log: &Path,
     ) -> Result<String> {
-        let [server, client] = self.jobs(core, provider, counters);
+        let [server, client] = self.jobs(core, [provider, provider], counters);
         let mut server = server.start(log)?;
         wait_for_listener(self.port, || server.has_ended())?;
         let client = client.finish(log)?;
@@ -72,20 +72,36 @@ impl<'a> PingPong<'a> {
     /// # Errors
     /// A side that does not start.
     pub fn start(&self, core: &Core, provider: &Provider, log: &Path) -> Result<[Running; 2]> {
-        let [server, client] = self.jobs(core, provider, &provider.counters(log));
+        let [server, client] = self.jobs(core, [provider, provider], &provider.counters(log));
         let mut server = server.start(log)?;
         wait_for_listener(self.port, || server.has_ended())?;
         Ok([server, client.start(log)?])
     }
 
-    fn jobs(&self, core: &Core, provider: &Provider, counters: &Counters) -> [Job; 2] {
+    /// Runs both sides, of which the client must fail; returns the client's output. The server may wait for ever for
+    /// such a client, so it is ended.
+    ///
+    /// # Errors
+    /// The client's success.
+    pub fn refused(&self, core: &Core, providers: [&Provider; 2], log: &Path) -> Result<String> {
+        let [server, client] = self.jobs(core, providers, &providers[1].counters(log));
+        let mut server = server.start(log)?;
+        wait_for_listener(self.port, || server.has_ended())?;
+        let client = client.finish(log)?;
+        ensure!(client.status.is_some(), "the client did not end: {}", client.shown);
+        ensure!(!client.is_success(), "the client succeeded: {}", client.shown);
+        Ok(client.output)
+    }
+
+    /// The server and the client.
+    fn jobs(&self, core: &Core, providers: [&Provider; 2], counters: &Counters) -> [Job; 2] {
         let port = self.port.to_string();
-        let job = |port_option: &str| {
+        let job = |provider: &Provider, port_option: &str| {
             let job = Job::new("fi_pingpong").args(["-p", &provider.name]).args(&self.args);
             let job = job.args([port_option, &port]).under(&self.under).limit(self.limit);
             counters.give(provider.give(core.give(job)))
         };
-        [job("-B"), job("-P").args([self.address])]
+        [job(providers[0], "-B"), job(providers[1], "-P").args([self.address])]
     }
 }
 
@@ -188,6 +204,15 @@ pub fn memcheck_steps(report: &mut Report, core: &Core, provider: &Provider) {
         rows(&run.run(core, provider, &provider.counters(log), log)?)?;
         valgrind::verdict(log, 2)
     });
+}
+
+/// All sizes with tags.
+///
+/// # Errors
+/// Either side's failure, bytes that erd did not carry.
+pub fn all_sizes(core: &Core, provider: &Provider, log: &Path) -> Result<Done> {
+    let run = PingPong::new(&["-m", "tagged", "-S", "all", "-I", "20"]);
+    checked(&run, core, provider, log)
 }
 
 fn checked(run: &PingPong<'_>, core: &Core, provider: &Provider, log: &Path) -> Result<Done> {

@@ -38,15 +38,15 @@ pub const DEBUG_LIMIT: Duration = Duration::from_secs(600);
 /// Most time for one virtual environment.
 const VENV_LIMIT: Duration = Duration::from_secs(300);
 
-/// A new key for a job, in a file that its owner alone can read.
+/// A new key for a job, in the file `name` that its owner alone can read.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn job_key(layout: &Layout) -> Result<PathBuf> {
+pub fn job_key(layout: &Layout, name: &str) -> Result<PathBuf> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes))?;
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let path = layout.own.join("job.key");
+    let path = layout.own.join(name);
     if path.exists() {
         fs::remove_file(&path)?;
     }

@@ -470,6 +470,7 @@ impl View<'_> {
         atomic: Option<Atomic>,
         operand: Operand<'_>,
     ) -> Result<usize, Refusal> {
+        self.ledger.touches += 1;
         let rules = self.ledger.rules;
         let met = self.ledger.memory.meet(self.app.life, remote, atomic, rules);
         if met.is_err() {
@@ -504,6 +505,7 @@ impl Host for View<'_> {
     }
 
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
+        self.ledger.touches += 1;
         let rules = self.ledger.rules;
         if outcome.is_err() {
             self.ledger.recall(self.app.life);
@@ -526,6 +528,7 @@ impl Host for View<'_> {
     }
 
     fn arrived(&mut self, arrived: &Arrived) -> Verdict {
+        self.ledger.touches += 1;
         let (life, msg) = (self.app.life, arrived.msg);
         if self.app.shortage.chance(self.app.limits.hold_refusal) {
             return Verdict::NoBuffer;
@@ -567,6 +570,7 @@ impl Host for View<'_> {
     }
 
     fn hold(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        self.ledger.touches += 1;
         if self.app.rng.chance(self.app.limits.hold_refusal) {
             return None;
         }
@@ -577,6 +581,7 @@ impl Host for View<'_> {
     }
 
     fn place(&mut self, to: RecvToken, offset_bytes: u64, bytes: &[u8]) {
+        self.ledger.touches += 1;
         if to.0 & KIND != 0 {
             let rules = self.ledger.rules;
             self.ledger.memory.place(self.app.life, to.0, offset_bytes, bytes, rules);
@@ -586,6 +591,7 @@ impl Host for View<'_> {
     }
 
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
+        self.ledger.touches += 1;
         if to.0 & KIND != 0 {
             let error = outcome.expect_err("requests end otherwise");
             assert!(self.ledger.rules.allow(error), "a write under way failed with {error:?}");
@@ -605,6 +611,7 @@ impl Host for View<'_> {
     }
 
     fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason) {
+        self.ledger.touches += 1;
         let life = self.app.life;
         let fresh = self.ledger.ended_sessions.insert((life, peer, session));
         assert!(fresh, "session {session} of {peer:?} ended twice");
@@ -637,6 +644,7 @@ impl Host for View<'_> {
     }
 
     fn keep(&mut self, _: PeerId, len_bytes: u64) -> Option<RecvToken> {
+        self.ledger.touches += 1;
         if self.app.rng.chance(self.app.limits.hold_refusal) {
             return None;
         }
@@ -655,6 +663,7 @@ impl Host for View<'_> {
     }
 
     fn remote_written(&mut self, to: RecvToken) -> Result<(), Refusal> {
+        self.ledger.touches += 1;
         let rules = self.ledger.rules;
         self.ledger.memory.written(to.0, rules);
         Ok(())

@@ -3,26 +3,29 @@
 use super::app::Class;
 use super::ledger::{Outgoing, Rules};
 use super::memory;
-use super::net::{Datagram, Fate, Faults};
+use super::net::{Datagram, Fate, Faults, header};
 use super::node::Post;
 use super::rng::Rng;
 use super::script::{ANY_FAILURE, PATIENCE_NS, world};
 use super::sim::{Action, World};
 use super::swarm::add_stats;
+use super::toy::{Said, Toy, set_checksum};
+use erd_rd::keys::KeySet;
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{AckState, Sections, emit_sections};
 use erd_rd::wire::header::{
-    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, PacketKind,
-    seal,
+    FLAG_ACK, FLAG_ACK_REQUEST, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, KEYED_VERSION,
+    PacketKind, seal,
 };
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header, parse_eager_header};
 use erd_rd::wire::remote::{Action as Access, Answer, RemoteRequest};
-use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
+use erd_rd::wire::setup::{Asker, Goodbye, Greeting, Question};
 use erd_rd::{Atomic, Ecn, Form, Nanos, Refusal, Stats, Target, Targets};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Most steps of one input; the rest of it is ignored.
 const STEPS_MAX: u32 = 150;
@@ -40,9 +43,9 @@ pub fn wire(data: &[u8]) {
     }
     for keyed in [false, true] {
         again(data, |r| Greeting::parse(r, keyed).ok(), |g, out| g.emit(out));
+        again(data, |r| Asker::parse(r, keyed).ok(), |a, out| a.emit(out));
+        again(data, |r| Goodbye::parse(r, keyed).ok(), |g, out| g.emit(out));
     }
-    again(data, |r| Asker::parse(r).ok(), |a, out| a.emit(out));
-    again(data, |r| Goodbye::parse(r).ok(), |g, out| g.emit(out));
     again(data, |r| AckState::parse(r).ok(), |a, out| a.emit(out));
     again(
         data,
@@ -246,14 +249,39 @@ struct Attack {
     left_bytes: u64,
     /// The attacker knows how to seal a header. Otherwise everything is judged strictly.
     forges: bool,
+    /// The key of the job; whoever forges has it too.
+    key: Option<Toy>,
+    /// The random bytes of the latest real greetings, each with its writer's session id.
+    randoms: Rc<RefCell<VecDeque<(u64, Question)>>>,
+}
+
+/// The session id and the random bytes that a greeting tells.
+fn random_of(key: Toy, bytes: &[u8]) -> Option<(u64, Question)> {
+    let is_greeting = |h: &Header| matches!(h.kind, PacketKind::Hello | PacketKind::Welcome);
+    header(bytes).filter(is_greeting)?;
+    let (plain, _) = key.unsealed(bytes)?;
+    let greeting = Greeting::parse(&mut Reader::new(&plain[HEADER_BYTES..]), true).ok()?;
+    Some((greeting.session, greeting.random?))
+}
+
+/// Adds to the end, and makes room at the begin.
+fn remember<T>(all: &mut VecDeque<T>, one: T) {
+    if all.len() == RECORDED_MAX {
+        all.pop_front();
+    }
+    all.push_back(one);
 }
 
 impl Attack {
-    fn new(input: &mut Input<'_>) -> Attack {
+    fn new(input: &mut Input<'_>, keyed: bool) -> Attack {
         let bits = input.byte();
+        let key = keyed.then_some(Toy { id: 1, hides: bits & 16 != 0 });
         let rules = Rules { timeouts: true, ..Rules::default() };
         let mut world = world(2, rules, |s| {
             s.config.payload_checksum = true;
+            if let Some(key) = key {
+                s.config.keys = KeySet::one(Arc::new(key));
+            }
             if bits & 1 != 0 {
                 s.config.eager_credit_bytes = 20_000;
                 s.config.unexpected_messages = 4;
@@ -263,13 +291,13 @@ impl Attack {
         });
         let recorded = Rc::new(RefCell::new(VecDeque::new()));
         let intercept = Rc::new(Cell::new(0u32));
-        let (log, left) = (Rc::clone(&recorded), Rc::clone(&intercept));
+        let randoms = Rc::new(RefCell::new(VecDeque::new()));
+        let (log, left, told) = (Rc::clone(&recorded), Rc::clone(&intercept), Rc::clone(&randoms));
         world.net.filter = Some(Box::new(move |datagram, _| {
-            let mut log = log.borrow_mut();
-            if log.len() == RECORDED_MAX {
-                log.pop_front();
+            remember(&mut log.borrow_mut(), datagram.clone());
+            if let Some(random) = key.and_then(|key| random_of(key, &datagram.bytes)) {
+                remember(&mut told.borrow_mut(), random);
             }
-            log.push_back(datagram.clone());
             let kept = left.get() > 0;
             left.set(left.get().saturating_sub(1));
             if kept { Fate::Drop } else { Fate::Pass }
@@ -280,6 +308,8 @@ impl Attack {
             intercept,
             left_bytes: PAYLOAD_MAX_BYTES,
             forges: bits & 8 != 0,
+            key,
+            randoms,
         };
         attack.warm_up();
         attack
@@ -319,8 +349,22 @@ impl Attack {
         recorded.iter().rev().nth(back).cloned()
     }
 
+    /// As [`Attack::pick`], without its proof, and the counter for a forgery that takes its place.
+    fn pick_plain(&self, input: &mut Input<'_>) -> Option<(Datagram, u64)> {
+        let mut datagram = self.pick(input)?;
+        let Some(key) = self.key else { return Some((datagram, 0)) };
+        let (plain, counter) = key.unsealed(&datagram.bytes)?;
+        datagram.bytes = plain;
+        let ahead = [1, 0, 64, 1 << 14, 1 << 22, 1 << 63][input.below(6)];
+        Some((datagram, counter.wrapping_add(ahead)))
+    }
+
     fn mutate(&mut self, input: &mut Input<'_>, sealed: bool) {
-        let Some(mut datagram) = self.pick(input) else {
+        let picked = match sealed {
+            true => self.pick_plain(input),
+            false => self.pick(input).map(|datagram| (datagram, 0)),
+        };
+        let Some((mut datagram, counter)) = picked else {
             return;
         };
         for _ in 0..=input.below(4) {
@@ -330,6 +374,10 @@ impl Attack {
         }
         if sealed {
             self.reseal(&mut datagram.bytes);
+            self.prove(&mut datagram, counter);
+        } else if self.key.is_some() && input.byte() & 1 != 0 {
+            // Who has no key can do this too.
+            set_checksum(&mut datagram.bytes);
         }
         self.inject(datagram.to, datagram.bytes);
     }
@@ -355,14 +403,30 @@ impl Attack {
     /// and the limits are judged.
     fn reseal(&mut self, bytes: &mut [u8]) {
         if bytes.len() >= HEADER_BYTES {
-            seal(bytes, 0, crc32c::crc32c_append);
+            match self.key {
+                Some(_) => set_checksum(bytes),
+                None => seal(bytes, 0, crc32c::crc32c_append),
+            }
             self.world.ledger.rules = Rules { forged: true, ..ANY_FAILURE };
         }
     }
 
+    /// Adds the proof of a packet that the attacker made.
+    fn prove(&self, datagram: &mut Datagram, counter: u64) {
+        let Some(key) = self.key else { return };
+        let session = header(&datagram.bytes).map_or(0, |h| h.session);
+        let randoms = self.randoms.borrow();
+        let random = randoms.iter().rev().find(|(id, _)| *id == session);
+        let [writer, reader] =
+            [datagram.from, datagram.to].map(|node| self.world.nodes[node].setup.config.name);
+        let question = random.map_or(&[][..], |(_, random)| random);
+        let said = Said { writer, reader, question };
+        datagram.bytes = key.sealed(counter, &datagram.bytes, &said);
+    }
+
     /// A real header with another kind or fields, and a body of the input's choice.
     fn forge(&mut self, input: &mut Input<'_>) {
-        let Some(mut datagram) = self.pick(input) else {
+        let Some((mut datagram, counter)) = self.pick_plain(input) else {
             return;
         };
         datagram.bytes.truncate(HEADER_BYTES);
@@ -375,15 +439,16 @@ impl Attack {
         let len = (datagram.bytes.len() - HEADER_BYTES) as u16;
         datagram.bytes[4..6].copy_from_slice(&len.to_be_bytes());
         self.reseal(&mut datagram.bytes);
+        self.prove(&mut datagram, counter);
         self.inject(datagram.to, datagram.bytes);
     }
 
     /// A well-formed data packet of the session, with numbers near the real ones.
     fn forge_data(&mut self, input: &mut Input<'_>) {
-        let Some(mut datagram) = self.pick(input) else {
+        let Some((mut datagram, counter)) = self.pick_plain(input) else {
             return;
         };
-        let Ok(real) = Header::parse(&datagram.bytes) else {
+        let Some(real) = header(&datagram.bytes) else {
             return;
         };
         let flags = FLAG_PAYLOAD_CRC | (input.byte() & FLAG_ACK_REQUEST);
@@ -413,11 +478,15 @@ impl Attack {
         }
         datagram.bytes.clear();
         h.emit(&mut datagram.bytes);
+        if self.key.is_some() {
+            datagram.bytes[0] = datagram.bytes[0] & 0x8f | KEYED_VERSION << 4;
+        }
         datagram.bytes.extend_from_slice(&body);
         self.reseal(&mut datagram.bytes);
         datagram.bytes.extend_from_slice(&payload);
         let sum = crc32c::crc32c(&payload);
         datagram.bytes.extend_from_slice(&sum.to_be_bytes());
+        self.prove(&mut datagram, counter);
         self.inject(datagram.to, datagram.bytes);
     }
 
@@ -477,8 +546,17 @@ fn sum(world: &World) -> Stats {
 
 /// Arbitrary, mutated, forged and replayed datagrams into a live session.
 pub fn session(data: &[u8]) -> Stats {
+    attack(data, false)
+}
+
+/// The same against a job with a key, which the attacker has too where it forges.
+pub fn keyed(data: &[u8]) -> Stats {
+    attack(data, true)
+}
+
+fn attack(data: &[u8], keyed: bool) -> Stats {
     let mut input = Input(data);
-    let mut attack = Attack::new(&mut input);
+    let mut attack = Attack::new(&mut input, keyed);
     for _ in 0..STEPS_MAX {
         if input.0.is_empty() {
             break;

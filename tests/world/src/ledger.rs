@@ -164,6 +164,8 @@ pub struct Ledger {
     pub memory: Memory,
     /// See [`Rules`].
     pub rules: Rules,
+    /// Times that a port or an engine touched memory of an application, or told it of a packet's contents.
+    pub touches: u64,
     /// Nodes whose process is dead, with the time of death.
     pub dead_since: BTreeMap<usize, Nanos>,
     /// Times in which a node's driver did not run: node, from, until.

@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 impl Memory for View<'_> {
     /// The ledger judges that no received byte lies at the place, since the port may write anything there.
     fn place_of(&mut self, expected: &Expected, _: &mut Option<Pass>) -> Option<NonNull<u8>> {
+        self.ledger.touches += 1;
         let (token, len_bytes) = (expected.to.0, usize::from(expected.len_bytes));
         let (life, at) = (self.app.life, expected.offset_bytes);
         match token & KIND {
@@ -92,9 +93,15 @@ impl View<'_> {
         let limit = u32::from(limits.limit_bytes(burst.to));
         let refused = burst.segment_bytes > limit && !burst.may_fragment;
         assert!(probes || !refused, "a datagram of {} bytes", burst.segment_bytes);
+        // A proof holds for bytes that nobody can change before they are sent, by whatever carrier.
+        let lent = burst.parts.iter().any(|part| matches!(part, Part::Payload { .. }));
+        assert!(!lent || config.keys.is_empty(), "proven, and sent from an application: {burst:?}");
+        let known_key = config.keys.is_empty() || config.keys.get(burst.key).is_some();
+        assert!(known_key, "{:?} is no key of the node", burst.key);
         // Only a forged greeting can have named a stranger, or a forged question, which gets its answer.
         let known = self.wire.borrow().names.contains(&burst.to);
-        let answers = matches!(burst.kind, PacketKind::Reset | PacketKind::GoodbyeAck);
+        let answers =
+            matches!(burst.kind, PacketKind::Reset | PacketKind::GoodbyeAck | PacketKind::Version);
         let rules = self.ledger.rules;
         let forged = rules.forged || rules.lies && answers;
         assert!(known || forged, "{burst:?} goes to nobody");

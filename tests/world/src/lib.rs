@@ -3,12 +3,14 @@
 //! Read in this order: [`sim`] (nodes, network and clock), [`node`] (one engine, and the library's loop that runs it),
 //! [`port`] (its ports instead of sockets), [`lend`] (its memory), [`app`] (the driver's receives), [`ledger`] (the
 //! truth and the judgement), [`memory`] (the same for requests to memory), [`net`] (faults), [`events`] (the event
-//! queue), [`overlap`] (bytes that come twice), [`adversary`] (whoever sees and adds), [`nonces`] (keys), [`keyed`] (attacks on them), [`swarm`] (random runs from a seed), [`shipped`] (the same of endpoints
-//! as they ship), [`seeds`] (the seeds to run), [`script`] (short worlds for scripted tests), [`controllers`]
-//! (congestion controllers without an engine), [`fuzz`] (the bodies of the fuzz targets).
+//! queue), [`overlap`] (bytes that come twice), [`adversary`] (whoever sees and adds), [`nonces`] (keys), [`keyed`] and
+//! [`campaign`] (attacks on them), [`swarm`] (random runs from a seed), [`shipped`] (the same of endpoints as they
+//! ship), [`seeds`] (the seeds to run), [`script`] (short worlds for scripted tests), [`controllers`] (congestion
+//! controllers without an engine), [`fuzz`] (the bodies of the fuzz targets), [`toy`] (a key without secrets for them).
 
 pub mod adversary;
 pub mod app;
+pub mod campaign;
 pub mod controllers;
 pub mod events;
 pub mod fuzz;
@@ -29,3 +31,5 @@ pub mod seeds;
 pub mod shipped;
 pub mod sim;
 pub mod swarm;
+#[path = "../../../rd/tests/keyed/mod.rs"]
+pub mod toy;

@@ -1,6 +1,6 @@
 //! The network between the nodes: delay, loss, duplication, corruption, partitions.
 
-use super::adversary::Adversary;
+use super::adversary::{Adversary, Trick};
 use super::ledger::Life;
 use super::overlap::Tails;
 use super::rng::Rng;
@@ -301,11 +301,17 @@ impl Net {
         }
     }
 
-    /// A datagram of the adversary, of what it saw so far.
-    pub fn forge(&mut self) -> Option<Datagram> {
-        let forged = self.adversary.forge(self.faults.blind)?;
+    /// A datagram of the adversary, of what it saw so far, and the trick that it is.
+    pub fn forge(&mut self) -> Option<(Trick, Datagram)> {
+        let trick = self.adversary.trick();
+        let forged = self.adversary.play(trick)?;
         self.counts.forged += 1;
-        Some(forged)
+        Some((trick, forged))
+    }
+
+    /// All sessions have ended. The adversary keeps what it saw of them apart.
+    pub fn sessions_ended(&mut self) {
+        self.adversary.sessions_ended();
     }
 
     fn over_info_path(&mut self, leaves_at: Nanos, datagram: Datagram) -> (Nanos, Datagram) {

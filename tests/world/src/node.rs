@@ -9,15 +9,17 @@ use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_core::run::{Carriers, Driven, Parts};
 use erd_port::udp::NetError;
+use erd_rd::keys::{KEYS_MAX, KeySet, Keys};
 use erd_rd::units::{Ecn, MICROSECOND};
 use erd_rd::{
-    Config, Endpoint, MsgRef, Nanos, Near, OpError, PeerId, PostError, RecvToken, Rma, RmaRequest,
-    Seals, SendToken, WorkRequest,
+    Config, Endpoint, KeyIndex, MsgRef, Nanos, Near, OpError, PeerAddress, PeerId, PostError,
+    RecvToken, Rma, RmaRequest, Seals, SendToken, WorkRequest,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Set-up of a node; the same for all its processes except the epoch.
 #[derive(Clone, Debug)]
@@ -32,6 +34,31 @@ pub struct Setup {
     pub habits: Habits,
     /// The settings towards nodes of the same host ([`HostLimits::near`]), if they differ.
     pub near: Option<NearSetup>,
+    /// The key that takes the place of another, when its time comes.
+    pub next_key: Option<NextKey>,
+}
+
+/// See [`Setup::next_key`].
+#[derive(Clone, Debug)]
+pub struct NextKey {
+    /// The place.
+    pub at: KeyIndex,
+    /// The key.
+    pub key: Arc<dyn Keys>,
+    /// Time in which both are valid.
+    pub overlap_ns: Nanos,
+    /// The keys of processes that start afterwards.
+    pub keys: KeySet,
+}
+
+impl NextKey {
+    /// The key takes its place: in `engine`, if the process lives, and in the set-up of those to come.
+    pub fn renew(self, now: Nanos, setup: &mut Setup, engine: Option<&mut Endpoint>) {
+        if let Some(engine) = engine {
+            assert!(engine.renew_key(now, self.at, self.key, self.overlap_ns), "it is new");
+        }
+        setup.config.keys = self.keys;
+    }
 }
 
 /// See [`erd_rd::Near`].
@@ -48,6 +75,13 @@ pub struct NearSetup {
 }
 
 impl Setup {
+    /// The node `to` as an engine's peer: with several keys, the one in its place.
+    pub fn address_of(&self, to: usize, name: SocketAddr) -> PeerAddress {
+        let has = |place: &usize| self.config.keys.get(KeyIndex(*place as u8)).is_some();
+        let count = (0..KEYS_MAX).rfind(has).map_or(1, |last| last + 1);
+        PeerAddress { name, key: KeyIndex((to % count) as u8) }
+    }
+
     fn near_to(&self, name: SocketAddr) -> Option<&NearSetup> {
         self.near.as_ref().filter(|_| self.limits.is_near(name))
     }
@@ -284,6 +318,11 @@ impl Node {
         self.wire.borrow_mut().enqueue(datagram, room)
     }
 
+    /// Datagrams between ports that it dropped: the engine never sees those.
+    pub fn port_drops(&self) -> u64 {
+        self.carriers.link.carried.port_drops
+    }
+
     /// The network reports an error of a datagram to `name`.
     pub fn hear(&mut self, name: SocketAddr, error: NetError) {
         self.wire.borrow_mut().errors.push((name, error));
@@ -317,13 +356,21 @@ impl Node {
 
     /// The engine's number for the node at `name`.
     pub fn peer(&mut self, now: Nanos, ledger: &mut Ledger, to: usize, name: SocketAddr) -> PeerId {
-        let peer = self.call(now, ledger, |e, host| e.peer(now, name, host)).expect("peers fit");
+        let address = self.setup.address_of(to, name);
+        let peer = self.call(now, ledger, |e, host| e.peer(now, address, host)).expect("peers fit");
         let known = *self.peers.entry(to).or_insert(peer);
         assert_eq!(known, peer, "{name} has two numbers");
-        assert_eq!(self.endpoint.as_ref().unwrap().peer_name(peer), Some(name));
+        assert_eq!(self.endpoint.as_ref().unwrap().peer_address(peer), Some(address));
         let seen = *self.app.seen.entry(peer).or_insert(to);
         assert_eq!(seen, to, "{peer:?} names two peers");
         peer
+    }
+
+    /// The key of the set-up takes the place of another.
+    pub fn renew_key(&mut self, now: Nanos) {
+        if let Some(next) = self.setup.next_key.take() {
+            next.renew(now, &mut self.setup, self.endpoint.as_mut());
+        }
     }
 
     /// The engine forgets a peer.

@@ -71,6 +71,10 @@ impl Keys for WatchedKeys {
         self.keys.next(secret)
     }
 
+    fn renewed(&self, secret: &Secret) -> Secret {
+        self.keys.renewed(secret)
+    }
+
     fn cipher(&self, secret: &Secret) -> Box<dyn Cipher> {
         let (cipher, used) = (self.keys.cipher(secret), Arc::clone(&self.used));
         Box::new(WatchedCipher { cipher, secret: secret.0, used })

@@ -64,6 +64,8 @@ pub struct Wire {
     pub names: Vec<SocketAddr>,
     /// How the driver behaves.
     pub habits: Habits,
+    /// Datagrams that left for a name of no node.
+    pub strays: u64,
     inbox_bytes: u64,
     node: usize,
     rng: Rng,
@@ -83,6 +85,7 @@ impl Wire {
             limit_bytes: BTreeMap::new(),
             names,
             habits,
+            strays: 0,
             inbox_bytes: 0,
             node,
             rng,
@@ -361,7 +364,10 @@ impl Wire {
         assert_eq!(bytes.len(), burst.total_bytes as usize, "the parts of a burst: {burst:?}");
         let shared = burst.iov.get(1).filter(|_| burst.sealed && burst.iov.len() == 3);
         let shared = shared.and_then(|payload| self.shared.get(&payload.iov_base.addr()).copied());
-        let Some(to) = self.index_of(burst.dst.addr()) else { return };
+        let Some(to) = self.index_of(burst.dst.addr()) else {
+            self.strays += u64::from(count);
+            return;
+        };
         let chunks = bytes.chunks(burst.segment_bytes as usize).skip(burst.done_segments as usize);
         let datagrams = chunks.take(count as usize).map(|chunk| Datagram {
             from: self.node,

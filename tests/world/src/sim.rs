@@ -46,6 +46,8 @@ pub enum Action {
     Stall(usize, Nanos),
     /// Nodes are cut from each other until the time; bit `n` is the side of node `n`.
     Cut(u64, Nanos),
+    /// A node gets its next key ([`crate::node::Setup::next_key`]).
+    Renew(usize),
     /// A process dies.
     Kill(usize),
     /// A dead process is replaced.
@@ -138,6 +140,12 @@ impl World {
                 self.wake(node, until);
             }
             Action::Cut(sides, until) => self.net.cut = Some((sides, until)),
+            Action::Renew(node) => {
+                self.nodes[node].renew_key(now);
+                if self.lives(node) {
+                    self.wake_soon(node);
+                }
+            }
             Action::Kill(node) if self.lives(node) => {
                 self.buried.push(*self.nodes[node].endpoint.as_ref().unwrap().stats());
                 self.nodes[node].kill(&mut self.ledger);

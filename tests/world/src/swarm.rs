@@ -5,14 +5,15 @@ use super::app::{Class, DISCARDED_CLASS, HostLimits};
 use super::ledger::{Outgoing, Rules};
 use super::memory;
 use super::net::{Faults, LONG_SPIKE_NS, Links};
-use super::node::{Habits, NearSetup, Setup};
+use super::node::{Habits, NearSetup, NextKey, Setup};
 use super::nonces::WatchedKeys;
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use super::sim::{Action, World};
 use erd_rd::cc::{AckPolicy, LossDetection};
+use erd_rd::keys::{KEYS_MAX, KeySet, Keys};
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
-use erd_rd::{Config, DropReason, Ecn, Nanos, Seals, Stats};
+use erd_rd::{Config, DropReason, Ecn, KeyIndex, Nanos, Seals, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -73,14 +74,20 @@ pub struct KeyChoice {
     pub hides: bool,
     /// Packets of one phase, as a power of two.
     pub phase_bits: u32,
+    /// Number of keys, which each process has in another order. Each pair uses one of them.
+    pub count: usize,
+    /// The first key gives its place to another while the run lasts.
+    pub renews: bool,
 }
 
 impl KeyChoice {
     /// A fourth of the seeds have a key. Drawn apart, so that the rest of a seed is the same with and without it.
     fn draw(seed: u64) -> Option<KeyChoice> {
         let rng = &mut Rng::new(seed, 15);
-        let choice = KeyChoice { hides: rng.chance(0.5), phase_bits: rng.pick(&[10, 12, 22]) };
-        rng.chance(0.25).then_some(choice)
+        let (hides, phase_bits) = (rng.chance(0.5), rng.pick(&[10, 12, 22]));
+        let drawn = rng.chance(0.25);
+        let count = rng.pick(&[1, 1, 3]);
+        drawn.then(|| KeyChoice { hides, phase_bits, count, renews: rng.chance(0.5) })
     }
 }
 
@@ -231,6 +238,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
         },
         config,
         near: None,
+        next_key: None,
     }
 }
 
@@ -345,14 +353,49 @@ impl Options {
         }
     }
 
-    /// The set-up of each node, with the key of this run if the job has one.
-    pub(super) fn keyed_setups(&self) -> Vec<Setup> {
+    /// The set-up of each node, with the keys of this run if it has any, but at most so many: the pair of the nodes a
+    /// and b uses key a + b, which a has in place b.
+    pub(super) fn keyed_setups(&self, most: usize) -> Vec<Setup> {
         let mut setups = self.setups.clone();
-        if let Some(KeyChoice { hides, phase_bits }) = self.key {
-            let keys = Arc::new(WatchedKeys::new(1, hides, phase_bits));
-            setups.iter_mut().for_each(|setup| setup.config.keys = Some(keys.clone()));
+        if let Some(KeyChoice { hides, phase_bits, count, renews }) = self.key {
+            let count = count.min(most);
+            let key = |byte| Arc::new(WatchedKeys::new(byte, hides, phase_bits)) as Arc<dyn Keys>;
+            let keys: Vec<_> = (1..=count as u8).map(key).collect();
+            let later: Vec<_> = [key(101)].into_iter().chain(keys[1..].iter().cloned()).collect();
+            for (node, setup) in setups.iter_mut().enumerate() {
+                let own = |keys: &[Arc<dyn Keys>]| {
+                    KeySet::new((0..count).map(|place| Some(keys[(node + place) % count].clone())))
+                };
+                setup.config.keys = own(&keys);
+                let (at, key) = (KeyIndex(((count - node % count) % count) as u8), &later[0]);
+                let overlap_ns = self.overlap_ns();
+                let next = NextKey { at, key: Arc::clone(key), overlap_ns, keys: own(&later) };
+                setup.next_key = renews.then_some(next);
+            }
         }
         setups
+    }
+
+    pub(super) fn renews(&self) -> bool {
+        self.key.is_some_and(|key| key.renews)
+    }
+
+    /// Time in which the nodes get a new key, one after another: too little for a set-up that must wait to fail.
+    fn renewal_ns(&self) -> Nanos {
+        self.timeout_ns / 4
+    }
+
+    /// Time in which both keys are valid. All nodes have both for long enough to tell each other, whatever befalls them.
+    fn overlap_ns(&self) -> Nanos {
+        self.renewal_ns() + 6 * self.timeout_ns + 2 * SECOND
+    }
+
+    /// The nodes that get another key, each with the time from the start of the run.
+    pub(super) fn renewals(&self) -> Vec<(Nanos, usize)> {
+        let rng = &mut Rng::new(self.seed, 16);
+        let first = self.spread_ns + rng.below(self.span_ns);
+        let nodes = if self.renews() { self.setups.len() } else { 0 };
+        (0..nodes).map(|node| (first + rng.below(self.renewal_ns()), node)).collect()
     }
 
     fn nodes(&self) -> u64 {
@@ -365,7 +408,8 @@ impl Options {
             timeouts: harsh,
             restarts: self.weather == Weather::Deadly,
             closes: harsh,
-            lies: self.faults.hostile > 0.0 && !self.faults.blind,
+            // While keys change, peers say so too.
+            lies: (self.faults.hostile > 0.0 && !self.faults.blind) || self.renews(),
             ..Rules::default()
         }
     }
@@ -486,7 +530,7 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
 /// Builds the world of a seed with everything scheduled.
 pub fn build(o: &Options) -> World {
     let mut rng = Rng::new(o.seed, 9);
-    let mut world = World::new(o.seed, o.keyed_setups(), o.links, o.rules());
+    let mut world = World::new(o.seed, o.keyed_setups(KEYS_MAX), o.links, o.rules());
     // Half a deadline for a keepalive to go unanswered, and for late or repeated packets.
     world.ledger.deadline_ns =
         o.timeout_ns * 3 / 2 + o.faults.spike_ns + o.faults.duplicate_delay_ns + 500 * MILLISECOND;
@@ -495,6 +539,9 @@ pub fn build(o: &Options) -> World {
     plan_operations(o, &mut world, &mut rng);
     plan_requests(o, &mut world);
     plan_disasters(o, &mut world, &mut rng);
+    for (at, node) in o.renewals() {
+        world.at(world.now + at, Action::Renew(node));
+    }
     world
 }
 
@@ -543,6 +590,12 @@ fn patience_ns(o: &Options) -> Nanos {
 /// After the faults, all living nodes still reach each other, then fall silent, then close.
 fn epilogue(o: &Options, world: &mut World) {
     let living: Vec<usize> = (0..o.setups.len()).filter(|n| world.lives(*n)).collect();
+    if o.renews() {
+        world.run_for(o.overlap_ns());
+        let failed = world.all_stats().iter().map(|stats| stats.sessions_failed).sum::<u64>();
+        let harsh = matches!(o.weather, Weather::Storm | Weather::Deadly);
+        assert!(harsh || failed == 0, "{failed} sessions failed while the key changed");
+    }
     let rounds = if o.rules() == Rules::default() { 1 } else { 3 };
     for round in 1..=rounds {
         let first = world.ledger.sends.len();
@@ -590,7 +643,7 @@ fn judge_still(o: &Options, report: &Report) {
     let stats = &report.stats;
     assert_eq!(report.failed, 0);
     // Both sides may open or end a session at once; that crosses some control packets.
-    let crossing = [DropReason::WrongState, DropReason::UnknownSession];
+    let crossing = [DropReason::WrongState, DropReason::UnknownSession, DropReason::OtherKey];
     let crossed: u64 = crossing.iter().map(|r| stats.drops_for(*r)).sum();
     let dropped: u64 = stats.drops.iter().sum();
     let repeated = stats.rtx_nack + stats.rtx_probe + stats.rtx_order;

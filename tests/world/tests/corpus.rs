@@ -50,6 +50,29 @@ fn session() {
     }
 }
 
+/// So is every reason with a key, and what follows a right proof.
+#[test]
+fn keyed() {
+    let sum = replay_counted("keyed", fuzz::keyed);
+    for reason in [
+        DropReason::Malformed,
+        DropReason::Version,
+        DropReason::HeaderChecksum,
+        DropReason::UnknownSession,
+        DropReason::WrongState,
+        DropReason::Duplicate,
+        DropReason::Window,
+        DropReason::Cookie,
+        DropReason::Message,
+        DropReason::Credit,
+        DropReason::Forged,
+        DropReason::Replayed,
+        DropReason::OtherKey,
+    ] {
+        assert!(sum.drops_for(reason) > 0, "no input of the corpus reaches {reason:?}");
+    }
+}
+
 #[test]
 fn operations() {
     let sum = replay_counted("operations", fuzz::operations);

@@ -1,11 +1,14 @@
 //! A job with a key (protocol.md §11): what it keeps, whom it keeps out, and what it says to them.
 
+#[path = "../../../rd/tests/intruder/mod.rs"]
+mod intruder;
+
 use erd_port::udp::{NetError, Unreachable};
-use erd_rd::keys::Keys;
+use erd_rd::keys::{KeySet, Keys};
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::header::{HEADER_BYTES, Header, KEYED_VERSION, PacketKind, VERSION, seal};
 use erd_rd::wire::setup::VersionNotice;
-use erd_rd::{DropReason, OpError};
+use erd_rd::{DropReason, Ecn, OpError, RxMeta};
 use erd_world::keyed::{self, drops, talk};
 use erd_world::ledger::Rules;
 use erd_world::memory::{Plan, What, Wrong};
@@ -42,6 +45,24 @@ fn everything_arrives_and_nothing_is_repaired() {
     }
 }
 
+#[test]
+fn a_process_of_two_jobs_talks_with_both() {
+    let (mut w, _) = keyed::two_jobs();
+    for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0)] {
+        w.want(to, 100_000);
+        w.post(from, to, 100_000);
+    }
+    w.settle(PATIENCE_NS);
+    w.ledger.judge_end();
+    assert!(w.all_stats().iter().all(|stats| stats.drops.iter().sum::<u64>() == 0));
+    assert_eq!(w.all_stats()[0].sessions_opened, 2);
+}
+
+#[test]
+fn a_member_of_one_job_is_nobody_in_another() {
+    keyed::another_jobs_member();
+}
+
 /// Whether a datagram of a message of 1 MiB shows a part of it.
 fn shows(hides: bool) -> bool {
     let (mut w, _) = keyed::pair(hides, 22);
@@ -70,7 +91,7 @@ fn payload_is_hidden_if_either_side_wants_that() {
     for hider in [0, 1] {
         let mut node = 0;
         let mut w = world(2, NO_FAILURE, |s| {
-            s.config.keys = Some(Arc::new(WatchedKeys::new(1, node == hider, 22)));
+            s.config.keys = KeySet::one(Arc::new(WatchedKeys::new(1, node == hider, 22)));
             node += 1;
         });
         let shown = Rc::new(Cell::new(0));
@@ -94,13 +115,14 @@ fn errors(keys: [Option<u8>; 2]) -> [Option<Result<(), OpError>>; 2] {
     let mut keys = keys.into_iter();
     let mut w = world(2, Rules { forged: true, ..NO_FAILURE }, |s| {
         let key = keys.next().expect("two nodes");
-        s.config.keys = key.map(|byte| Arc::new(WatchedKeys::new(byte, true, 22)) as Arc<dyn Keys>);
+        let key = key.map(|byte| Arc::new(WatchedKeys::new(byte, true, 22)) as Arc<dyn Keys>);
+        s.config.keys = KeySet::new([key]);
     });
     w.want(1, 100);
     w.want(0, 100);
     let sends = [w.post(0, 1, 100), w.post(1, 0, 100)];
     w.run_for(900 * MILLISECOND);
-    let has_key = |w: &World, node: usize| w.nodes[node].setup.config.keys.is_some();
+    let has_key = |w: &World, node: usize| !w.nodes[node].setup.config.keys.is_empty();
     for (node, send) in sends.into_iter().enumerate() {
         assert!(!has_key(&w, node) || w.outcome(send).is_none(), "nobody proves such an answer");
     }
@@ -171,6 +193,46 @@ fn icmp_errors_end_no_session() {
     assert_eq!(w.outcome(send), Some(Ok(())));
 }
 
+/// Over verbs a datagram that was taken is a sign of life of its writer: nothing that anybody can send may be one.
+#[test]
+fn only_a_proven_packet_of_a_session_has_a_writer() {
+    let (mut w, _) = keyed::pair(true, 22);
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let all = Rc::clone(&seen);
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        let caught = datagram.to == 1 && h.kind == PacketKind::Data;
+        if datagram.to == 1 {
+            all.borrow_mut().push((h.kind, datagram.bytes.clone()));
+        }
+        if caught { Fate::Drop } else { Fate::Pass }
+    }));
+    w.want(1, 100);
+    w.post(0, 1, 100);
+    let caught =
+        |kind| seen.borrow().iter().find(|(is, _)| *is == kind).map(|(_, bytes)| bytes.clone());
+    w.run_until(MILLISECOND, |_| caught(PacketKind::Data).is_some());
+    let (data, hello) = (caught(PacketKind::Data), caught(PacketKind::Hello));
+    let (data, hello) = (data.expect("a message"), hello.expect("a set-up"));
+    let (now, writer) = (w.now, w.nodes[0].name);
+    let meta = RxMeta { ecn: Ecn::NotEct, trimmed: false, hold_ns: 0, from: writer };
+    let (node, ledger) = (&mut w.nodes[1], &mut w.ledger);
+    let mut hand = |bytes: &[u8]| {
+        node.call(now, ledger, |engine, view| {
+            (engine.handle_packet(now, &meta, bytes, view), engine.writer_of(bytes))
+        })
+    };
+    for at in [HEADER_BYTES, data.len() - 1] {
+        let mut forged = data.clone();
+        forged[at] ^= 1;
+        assert!(!hand(&forged).0, "byte {at}");
+    }
+    assert_eq!(hand(&data), (true, Some(writer.into())));
+    assert!(!hand(&data).0, "it came before");
+    assert_eq!(hand(&hello).1, None, "anybody can send it on again");
+    w.net.filter = None;
+    w.settle(PATIENCE_NS);
+}
+
 /// What a key seals is of its own version, so that nobody takes it for another's.
 #[test]
 fn every_datagram_is_of_the_version_with_a_key() {
@@ -207,14 +269,12 @@ fn a_replay_is_known_by_its_counter() {
     keyed::replays();
 }
 
-/// Forgeries that a plain test run tries; `FORGERIES` sets another number.
-const FORGERIES: u64 = 100_000;
-
+/// The attacks of `rd/tests/attacks.rs` and `strangers.rs` begin with a session, or with an answer.
 #[test]
-fn every_forgery_is_dropped_and_counted() {
-    let count =
-        std::env::var("FORGERIES").map_or(FORGERIES, |text| text.parse().expect("a number"));
-    [false, true].into_iter().for_each(|hides| keyed::forgeries(hides, count / 2));
+fn who_has_no_key_gets_no_session_and_no_answer_but_that() {
+    for hides in [false, true] {
+        intruder::blind::has_no_key(Arc::new(WatchedKeys::new(1, hides, 22)));
+    }
 }
 
 /// Whatever an adversary makes of what it sees, nothing of it is taken: it can make neither side begin a session, end
@@ -245,7 +305,7 @@ fn nothing_of_an_adversary_is_taken() {
 fn a_restarted_process_is_found_by_its_reset() {
     for hides in [false, true] {
         let keys = Arc::new(WatchedKeys::new(1, hides, 22));
-        let mut w = world(2, ANY_FAILURE, |s| s.config.keys = Some(keys.clone()));
+        let mut w = world(2, ANY_FAILURE, |s| s.config.keys = KeySet::one(keys.clone()));
         talk(&mut w, &[100]);
         w.act(Action::Kill(1));
         w.act(Action::Restart(1));
@@ -266,7 +326,7 @@ fn a_restarted_process_is_found_by_its_reset() {
 #[test]
 fn a_question_to_one_process_is_none_to_another() {
     let keys = Arc::new(WatchedKeys::new(1, true, 22));
-    let mut w = world(3, NO_FAILURE, |s| s.config.keys = Some(keys.clone()));
+    let mut w = world(3, NO_FAILURE, |s| s.config.keys = KeySet::one(keys.clone()));
     let hellos = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&hellos);
     w.net.filter = Some(Box::new(move |datagram, h| {

@@ -8,7 +8,7 @@ use crate::endpoint::operations::RecvOp;
 use crate::endpoint::ops::Handle;
 use crate::flags::Flags;
 use erd_rd::PeerId;
-use erd_rd::matching::{Key, Pattern};
+use erd_rd::matching::{Key, Pattern, Senders};
 use std::ffi::c_void;
 
 /// See the module's text.
@@ -44,7 +44,7 @@ impl Own {
     /// Takes a receive out of the matcher, and stops watching its peer if it is directed.
     pub fn take_out(&mut self, key: Key, ops: &mut UnderWay) -> Posted {
         let (pattern, posted) = self.queue.matcher.remove_posted(key);
-        if let Some(peer) = pattern.source {
+        if let Senders::One(peer) = pattern.from {
             ops.watches.push((peer, -1));
         }
         posted

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::flags::Flags;
 use crate::peer_index::ANYONE;
 use crate::run::{Driven, Outside};
-use erd_rd::matching::{Key, Pattern};
+use erd_rd::matching::{Key, Pattern, Senders};
 use erd_rd::{PeerId, RecvToken};
 use erd_types::mutants::{Mutant, mutant};
 use std::ffi::c_void;
@@ -31,11 +31,18 @@ impl<O: Outside> Driver<O> {
             tracing::info!("receives of this endpoint are posted to its shared context");
             return Err(Error::Unsupported);
         };
-        let source = match request.source {
-            fi_addr if self.config.directed && fi_addr != ANYONE => Some(self.peer_at(fi_addr)?),
-            _ => None,
+        let is_key = request.flags.intersects(Flags::AUTH_KEY);
+        if is_key && !(self.config.directed && self.av.takes_keys()) {
+            tracing::info!("a receive by key needs FI_DIRECTED_RECV, and keys of address vectors");
+            return Err(Error::Invalid);
+        }
+        let from = match request.source {
+            ANYONE => Senders::Any,
+            _ if !self.config.directed => Senders::Any,
+            name if is_key => Senders::Key(self.av.key_place(name).ok_or(Error::Invalid)?),
+            fi_addr => Senders::One(self.peer_at(fi_addr)?),
         };
-        let pattern = Pattern { source, tag: request.tag };
+        let pattern = Pattern { from, tag: request.tag };
         if self.host.under_way.load() >= self.config.rx_size {
             self.progress();
             return Err(Error::Again);
@@ -160,7 +167,7 @@ impl<O: Outside> Driver<O> {
         let Receives::Own(own) = &mut self.host.receives else { return };
         let posted = own.queue.matcher.post(at, posted);
         debug_assert!(posted.is_ok(), "the matcher holds as many as may be outstanding");
-        if let Some(peer) = at.source {
+        if let Senders::One(peer) = at.from {
             self.engine.watch(peer, 1);
         }
     }

@@ -10,15 +10,15 @@ use crate::error::Error;
 use crate::peer_index::PeerIndex;
 use crate::polled::Polled;
 use crate::run::{Driven, Outside};
-use crate::shared_receive::{Posted, SharedMember};
+use crate::shared_receive::{Posted, Sender, SharedMember};
 use erd_rd::PeerId;
-use erd_rd::matching::{Key, Pattern, TagMask};
+use erd_rd::keys::Keys;
+use erd_rd::matching::{Key, Pattern, Senders, TagMask};
 use std::ffi::c_void;
-use std::net::SocketAddr;
 
 /// Messages of one peer and tag.
 fn exactly(peer: PeerId, tag: Option<u64>) -> Pattern<PeerId> {
-    Pattern { source: Some(peer), tag: tag.map(|tag| TagMask { tag, ignore: 0 }) }
+    Pattern { from: Senders::One(peer), tag: tag.map(|tag| TagMask { tag, ignore: 0 }) }
 }
 
 impl<O: Outside> Driver<O> {
@@ -29,11 +29,13 @@ impl<O: Outside> Driver<O> {
             && let Some((peer, tag)) = shared.next()
         {
             let found = shared.queue.find(&exactly(peer, tag));
-            let (Some(key), Some(name)) = (found, self.engine.peer_name(peer)) else { continue };
-            let len_bytes = shared.queue.matcher.unexpected_mut(key).len_bytes;
-            let taken = shared.srx.take(name, (tag, len_bytes), (&shared.endpoint, peer));
+            let (Some(at), Some(name)) = (found, self.engine.peer_name(peer)) else { continue };
+            let key = self.host.keys.get(peer.key).filter(|_| self.av.takes_keys()).map(Keys::id);
+            let from = Sender { name, key };
+            let len_bytes = shared.queue.matcher.unexpected_mut(at).len_bytes;
+            let taken = shared.srx.take(from, (tag, len_bytes), (&shared.endpoint, peer));
             if let Some(given) = taken {
-                self.meet_shared(given, key);
+                self.meet_shared(given, at);
             }
         }
     }
@@ -119,11 +121,16 @@ impl SharedMember for Endpoint {
         });
     }
 
-    fn name_at(&self, index: PeerIndex) -> Option<SocketAddr> {
-        match &*self.lock() {
-            State::Setup(setup) => setup.bindings.av.as_ref()?.0.addr(index),
-            State::Enabled(driver) => driver.av.addr(index),
-            State::Closed => None,
+    fn sender_at(&self, name: PeerIndex, is_key: bool) -> Option<Senders<Sender>> {
+        let state = self.lock();
+        let av = match &*state {
+            State::Setup(setup) => &setup.bindings.av.as_ref()?.0,
+            State::Enabled(driver) => &driver.av,
+            State::Closed => return None,
+        };
+        match is_key {
+            true => av.key_id(name).map(|id| Senders::Key(Some(id))),
+            false => av.one(name).map(|(name, key)| Senders::One(Sender { name, key })),
         }
     }
 }

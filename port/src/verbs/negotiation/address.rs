@@ -5,10 +5,18 @@ use crate::verbs::QPS_MAX;
 use crate::verbs::gid::Gid;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Bytes of a port datagram.
+/// Bytes of a port datagram without a key.
 pub const DATAGRAM_BYTES: usize = 104;
-/// First byte of a port datagram: the protocol's version, and a kind that the engine does not have.
+/// Bytes of a key's id.
+pub const KEY_ID_BYTES: usize = 8;
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 16;
+/// Bytes of a port datagram that a key proves.
+pub const PROVEN_BYTES: usize = DATAGRAM_BYTES + KEY_ID_BYTES + PROOF_BYTES;
+/// First byte of a port datagram without a key: the protocol's version, and a kind that the engine does not have.
 pub const MARK: u8 = 0x2f;
+/// The same with a key. No packet of the engine begins so, and none without a key: a proof of one is none of the other.
+pub const PROVEN_MARK: u8 = 0x3f;
 /// Offsets of the cookie, the name and the checksum.
 const COOKIE_AT: usize = 72;
 const NAME_AT: usize = 76;
@@ -91,13 +99,46 @@ pub struct PortDatagram {
     pub name: SocketAddr,
 }
 
+/// A port datagram with a key, before its proof is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed<'a> {
+    /// What it says.
+    pub datagram: PortDatagram,
+    /// The bytes that the proof covers.
+    pub covered: &'a [u8],
+    /// The id of the key that it names.
+    pub key_id: [u8; KEY_ID_BYTES],
+    /// The proof.
+    pub proof: &'a [u8],
+}
+
 impl PortDatagram {
-    /// Its bytes.
+    /// Its bytes without a key.
     #[must_use]
     pub fn encode(&self) -> [u8; DATAGRAM_BYTES] {
+        self.encode_as(MARK)
+    }
+
+    /// Its bytes with a key of this id. `prove` makes the proof of what comes before the id.
+    #[must_use]
+    pub fn encode_proven(
+        &self,
+        key_id: [u8; KEY_ID_BYTES],
+        prove: impl FnOnce(&[u8]) -> [u8; PROOF_BYTES],
+    ) -> [u8; PROVEN_BYTES] {
+        let covered = self.encode_as(PROVEN_MARK);
+        let mut out = [0; PROVEN_BYTES];
+        out[..DATAGRAM_BYTES].copy_from_slice(&covered);
+        let (id, proof) = out[DATAGRAM_BYTES..].split_at_mut(KEY_ID_BYTES);
+        id.copy_from_slice(&key_id);
+        proof.copy_from_slice(&prove(&covered));
+        out
+    }
+
+    fn encode_as(&self, mark: u8) -> [u8; DATAGRAM_BYTES] {
         let mut out = [0; DATAGRAM_BYTES];
         let address = &self.address;
-        (out[0], out[1]) = (MARK, self.kind as u8);
+        (out[0], out[1]) = (mark, self.kind as u8);
         out[4..6].copy_from_slice(&address.mtu_bytes.to_be_bytes());
         out[6..8].copy_from_slice(&address.lid.to_be_bytes());
         out[8..16].copy_from_slice(&self.nonce.to_be_bytes());
@@ -118,17 +159,33 @@ impl PortDatagram {
     /// Whether `bytes` are meant as a port datagram: anything else is the engine's.
     #[must_use]
     pub fn claims(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&MARK)
+        matches!(bytes.first(), Some(&MARK | &PROVEN_MARK))
     }
 
-    /// Reads one; `None` if it is malformed or damaged.
+    /// Reads one without a key; `None` if it is malformed or damaged, or has a key.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<PortDatagram> {
+        PortDatagram::decode_as(MARK, bytes)
+    }
+
+    /// Reads one with a key, whose proof is the caller's to check; `None` if it is malformed or damaged, or has no key.
+    #[must_use]
+    pub fn decode_proven(bytes: &[u8]) -> Option<Claimed<'_>> {
+        let (covered, trailer) = bytes.split_at_checked(DATAGRAM_BYTES)?;
+        let (key_id, proof) = trailer.split_first_chunk()?;
+        if proof.len() != PROOF_BYTES {
+            return None;
+        }
+        let datagram = PortDatagram::decode_as(PROVEN_MARK, covered)?;
+        Some(Claimed { datagram, covered, key_id: *key_id, proof })
+    }
+
+    fn decode_as(mark: u8, bytes: &[u8]) -> Option<PortDatagram> {
         let bytes: &[u8; DATAGRAM_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        if bytes[0] != MARK || word(CRC_AT) != crc32c::crc32c(&bytes[..CRC_AT]) {
+        if bytes[0] != mark || word(CRC_AT) != crc32c::crc32c(&bytes[..CRC_AT]) {
             return None;
         }
         let kind = match bytes[1] {
@@ -229,5 +286,44 @@ mod tests {
         }
         assert_eq!(PortDatagram::decode(&bytes[..DATAGRAM_BYTES - 1]), None);
         assert_eq!(PortDatagram::decode(&[]), None);
+    }
+
+    /// No proof, but every bit counts.
+    fn toy_proof(bytes: &[u8]) -> [u8; PROOF_BYTES] {
+        let sum = crc32c::crc32c(bytes).to_be_bytes();
+        std::array::from_fn(|at| sum[at % 4])
+    }
+
+    #[test]
+    fn what_a_key_proves_is_read_with_its_id_and_proof_and_is_no_datagram_without_a_key() {
+        for name in ["192.0.2.1:7471", "[2001:db8::1%3]:7471"] {
+            let datagram = example(name);
+            let bytes = datagram.encode_proven([9; KEY_ID_BYTES], toy_proof);
+            assert!(PortDatagram::claims(&bytes));
+            let claimed = PortDatagram::decode_proven(&bytes).expect("a datagram with a key");
+            assert_eq!((claimed.datagram, claimed.key_id), (datagram, [9; KEY_ID_BYTES]));
+            assert_eq!(claimed.covered, &bytes[..DATAGRAM_BYTES]);
+            assert_eq!(claimed.proof, toy_proof(claimed.covered));
+            assert_eq!(PortDatagram::decode(&bytes), None);
+            assert_eq!(PortDatagram::decode(&bytes[..DATAGRAM_BYTES]), None, "its version differs");
+            let plain = datagram.encode();
+            assert_eq!(PortDatagram::decode_proven(&plain), None);
+            let spliced = [&plain[..], &bytes[DATAGRAM_BYTES..]].concat();
+            assert_eq!(PortDatagram::decode_proven(&spliced), None);
+        }
+    }
+
+    #[test]
+    fn with_a_key_every_other_length_is_malformed_and_damage_is_noticed() {
+        let bytes = example("192.0.2.1:1").encode_proven([9; KEY_ID_BYTES], toy_proof);
+        for len in 0..bytes.len() {
+            assert_eq!(PortDatagram::decode_proven(&bytes[..len]), None, "{len} bytes");
+        }
+        assert_eq!(PortDatagram::decode_proven(&[&bytes[..], &[0]].concat()), None);
+        for at in 0..DATAGRAM_BYTES {
+            let mut damaged = bytes;
+            damaged[at] ^= 0x10;
+            assert_eq!(PortDatagram::decode_proven(&damaged), None, "byte {at}");
+        }
     }
 }

@@ -4,4 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+#[cfg(test)]
+mod bounds;
 pub mod peers;

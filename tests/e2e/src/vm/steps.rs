@@ -62,6 +62,8 @@ struct Case {
     uncopied_bytes: u64,
     /// All bytes of verbs except headers go without a copy: of 20 messages not one is copied.
     all_uncopied: bool,
+    /// Both sides have a job's key: nothing goes without a copy, and nothing is taken for forged.
+    keyed: bool,
 }
 
 /// Headers are one part at most in so many of what verbs sends; a message of the cases is more.
@@ -69,8 +71,20 @@ const HEADERS_PART: u64 = 32;
 
 const fn case(name: &'static str, shown: &'static str, bytes: u64) -> Case {
     let carrier = Carrier::Verbs;
-    let (lossy, may_fail, suite, uncopied_bytes, all_uncopied) = (false, false, false, 0, false);
-    Case { name, shown, bytes, carrier, lossy, may_fail, suite, uncopied_bytes, all_uncopied }
+    let (lossy, may_fail, suite, keyed) = (false, false, false, false);
+    let (uncopied_bytes, all_uncopied) = (0, false);
+    Case {
+        name,
+        shown,
+        bytes,
+        carrier,
+        lossy,
+        may_fail,
+        suite,
+        uncopied_bytes,
+        all_uncopied,
+        keyed,
+    }
 }
 
 const CASES: &[Case] = &[
@@ -98,7 +112,18 @@ const CASES: &[Case] = &[
         lossy: true,
         ..case("uncopied_loss1", "fi_pingpong without a copy, 1 % loss", 2 * 10 * (256 << 10))
     },
+    Case { keyed: true, ..case("keyed", "fi_pingpong, 256 KiB with a key", 2 * 10 * (256 << 10)) },
+    Case { keyed: true, ..case("keyed_memory", "requests to memory, with a key", 1) },
+    Case {
+        keyed: true,
+        ..case("keyed_registered", "registered memory, endpoints with keys of their own", 4 << 20)
+    },
     Case { lossy: true, ..case("loss1", "fi_pingpong, 1 % loss", 2 * 20 * (64 << 10)) },
+    Case {
+        keyed: true,
+        lossy: true,
+        ..case("keyed_loss1", "fi_pingpong with a key, 1 % loss", 2 * 20 * (64 << 10))
+    },
     case("jitter", "fi_pingpong, 5 ms jitter", 2 * 20 * (64 << 10)),
     Case {
         lossy: true,
@@ -253,6 +278,12 @@ fn judge(case: &Case, ran: &Ran) -> Result<Done> {
         !case.all_uncopied || sent.saturating_sub(uncopied) <= sent / HEADERS_PART,
         "{uncopied} of {sent} bytes were not copied, and not all but the headers"
     );
+    if case.keyed {
+        ensure!(uncopied == 0, "a device sent {uncopied} bytes that were not copied, with a key");
+        for name in ["port_forged", "port_other_key", "drops.forged", "drops.other_key"] {
+            ensure!(sums.get(name) == 0, "{} packets of the peer's are {name}", sums.get(name));
+        }
+    }
     if case.lossy {
         ensure!(sums.retransmissions() > 0, "nothing was lost: {remark}");
     }
@@ -270,6 +301,18 @@ fn suite_passed(case: &Case, ran: &Ran, told: &str) -> Result<Done> {
     ensure!(failed.is_empty(), "{} tests failed: {failed:?}", failed.len());
     ensure!(outcomes.len() >= SUITE_TESTS, "{} tests ran, of {SUITE_TESTS}", outcomes.len());
     Done::many(outcomes.len(), format!("{} pass; {told}", outcomes.len()))
+}
+
+/// With a key all port datagrams have proofs, and what verbs carries has a counter.
+fn keyed_captured(tshark: &dyn Fn(&str) -> Result<Vec<String>>) -> Result<()> {
+    for kind in 1..=4 {
+        let found = tshark(&format!("erd.port.kind == {kind} && erd.key_id && erd.proof"))?;
+        ensure!(!found.is_empty(), "no port datagram of kind {kind} with a proof");
+    }
+    let bare = tshark("erd.port.kind && !erd.proof || udp.port == 4791 && erd && !erd.proof")?;
+    ensure!(bare.is_empty(), "{} packets have no proof: {}", bare.len(), bare.join(" "));
+    ensure!(!tshark("udp.port == 4791 && erd.counter")?.is_empty(), "no session over verbs");
+    Ok(())
 }
 
 /// The packets are RoCE v2 UD packets that hold erd's, as the dissector reads them: among those on
@@ -290,8 +333,9 @@ fn captured(layout: &Layout, ran: &Ran, log: &Path) -> Result<Done> {
     };
     let tshark = |filter: &str| read("capture.pcap", filter);
     let bad = "_ws.malformed || erd.malformed || (udp.port == 4791 && !erd)";
-    let bad = [tshark(bad)?, read("memory.pcap", bad)?].concat();
+    let bad = [tshark(bad)?, read("memory.pcap", bad)?, read("keyed.pcap", bad)?].concat();
     ensure!(bad.is_empty(), "{} packets are not read: {}", bad.len(), bad.join(" "));
+    keyed_captured(&|filter| read("keyed.pcap", filter))?;
     let over_verbs = tshark("udp.port == 4791 && erd")?;
     let is_ud = |line: &&String| line.split(',').nth(1) == Some("101");
     ensure!(over_verbs.iter().all(|line| is_ud(&line)), "not all are UD sends with immediate data");

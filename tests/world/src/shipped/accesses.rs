@@ -11,7 +11,7 @@ use erd_core::domain::Domain;
 use erd_core::endpoint::{Access as Kind, Buffers, Call, RmaPost};
 use erd_core::flags::Flags;
 use erd_core::peer_index::PeerIndex;
-use erd_core::region::Piece;
+use erd_core::region::{Audience, Piece};
 use erd_core::registration::{Registration, Wanted};
 use erd_rd::{Atomic, Form, Target, Targets};
 use std::collections::BTreeSet;
@@ -121,8 +121,11 @@ impl Memory {
         ];
         memory.registrations = wanted
             .map(|(pieces, access, key)| {
-                Registration::register(domain, Wanted { pieces, access, key })
-                    .expect("the key is free")
+                Registration::register(
+                    domain,
+                    Wanted { pieces, access, key, audience: Audience::All },
+                )
+                .expect("the key is free")
             })
             .into();
         memory

@@ -69,6 +69,8 @@ pub enum Action {
     Stall(usize, Nanos),
     /// Nodes are cut from each other until the time.
     Cut(u64, Nanos),
+    /// A node gets its next key.
+    Renew(usize),
     /// A process dies.
     Kill(usize),
     /// A dead process is replaced.

@@ -127,16 +127,18 @@ impl Node {
             CompletionQueue::new(&domain, watch, None)
         };
         let av = AddressVector::new(&domain, names.len());
-        let indices = names.iter().map(|name| av.insert_name(*name).expect("a name")).collect();
+        let indices =
+            names.iter().map(|name| av.insert_name(*name, None).expect("a name")).collect();
         let memory = Memory::new(&domain, life.node);
         let (name, info_path) = (self.name, self.setup.config.info_path);
         let mut config = self.setup.config.clone();
         config.epoch += u64::from(life.incarnation);
         config.sends_max = self.manners.tx_size as u32;
-        let scheme = Box::new(self.setup.scheme);
+        let (scheme, keys) = (Box::new(self.setup.scheme), config.keys.clone());
         let engine = Engine::new(config, scheme, self.rng.bits()).expect("the settings are valid");
         let made = Made {
             engine,
+            keys,
             carriers: port::carriers(name, info_path, &self.wire, &self.clock),
             scheme: "test",
             config: ep_config(&self.manners),
@@ -156,6 +158,14 @@ impl Node {
         self.process = None;
         self.wire.borrow_mut().clear();
         self.wake_at = Nanos::MAX;
+    }
+
+    /// The key of the set-up takes the place of another.
+    pub fn renew_key(&mut self, now: Nanos) {
+        if let Some(next) = self.setup.next_key.take() {
+            let engine = self.process.as_mut().map(|process| &mut process.driver.engine);
+            next.renew(now, &mut self.setup, engine);
+        }
     }
 
     /// Another process takes the name.

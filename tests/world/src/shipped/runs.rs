@@ -105,7 +105,7 @@ fn rules(o: &Options) -> Rules {
         timeouts: harsh,
         restarts: o.weather == Weather::Deadly,
         closes: harsh,
-        lies: o.faults.hostile > 0.0 && !o.faults.blind,
+        lies: (o.faults.hostile > 0.0 && !o.faults.blind) || o.renews(),
         ..Rules::default()
     }
 }
@@ -124,7 +124,7 @@ impl Run {
         net.faults = o.faults;
         let rng = &mut Rng::new(o.seed, 20);
         let nodes = o
-            .keyed_setups()
+            .keyed_setups(1)
             .into_iter()
             .enumerate()
             .map(|(index, setup)| Node::new(setup, plan::manners(rng), index, o.seed, &names));
@@ -143,6 +143,8 @@ impl Run {
         let messages = plan::messages(o, &mut Rng::new(o.seed, 23));
         let accesses = plan::accesses(o, &mut Rng::new(o.seed, 24));
         let disasters = plan::disasters(o, &mut Rng::new(o.seed, 25));
+        let renewals = o.renewals().into_iter().map(|(at, node)| (at, Action::Renew(node)));
+        let disasters = disasters.into_iter().chain(renewals);
         for (at, action) in messages.into_iter().chain(accesses).chain(disasters) {
             run.events.push(run.now + at, Event::Do(action.after(run.now)));
         }
@@ -268,6 +270,10 @@ impl Run {
                 node.stalled_until = node.stalled_until.max(until);
             }
             Action::Cut(sides, until) => self.net.cut = Some((sides, until)),
+            Action::Renew(node) => {
+                self.nodes[node].renew_key(self.now);
+                self.wake_soon(node);
+            }
             Action::Kill(node) => {
                 if let Some(process) = &self.nodes[node].process {
                     add_stats(&mut self.buried, process.driver.engine.stats());
@@ -457,6 +463,7 @@ impl Action {
             Action::Recv { node, .. }
             | Action::Cancel(node)
             | Action::Stall(node, _)
+            | Action::Renew(node)
             | Action::Kill(node)
             | Action::Restart(node) => node,
             Action::Cut(..) => 0,
