@@ -43,7 +43,7 @@ pub(crate) unsafe fn read(key: *const c_void, size_bytes: usize) -> Result<JobKe
         return Err(BadKey::Missing);
     }
     // SAFETY: the caller's promise; an array of bytes lies anywhere.
-    let bytes = unsafe { key.cast::<[u8; KEY_BYTES]>().read() };
+    let bytes = unsafe { &*key.cast::<[u8; KEY_BYTES]>() };
     Ok(JobKey::new(bytes))
 }
 

@@ -270,7 +270,7 @@ mod tests {
     fn a_file_that_changes_gives_another_key_once_and_a_bad_one_none() {
         let dir = std::env::temp_dir().join(format!("erd-key-file-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let (path, keys) = (dir.join("key"), [1, 2, 3].map(|byte| JobKey::new([byte; 32])));
+        let (path, keys) = (dir.join("key"), [1, 2, 3].map(|byte| JobKey::new(&[byte; 32])));
         put(&path, &keys[0], 0o600);
         let file = KeyFile::open(&path).unwrap();
         file.look();

@@ -228,7 +228,7 @@ mod tests {
         let settings = |value: &'static str| {
             Settings::read(|asked| Ok((asked.name == "zero_copy_size").then(|| value.to_owned())))
         };
-        let key = || JobKey::new([5; 32]);
+        let key = || JobKey::new(&[5; 32]);
         for source in [KeySource::Application(key()), KeySource::Vectors] {
             for value in ["4096", "1", "auto"] {
                 let keyed = settings(value).expect("settings").with_keys(source.clone());

@@ -97,8 +97,23 @@ struct Watched {
 /// An endpoint's fds, of which there are three at most.
 type Fds = Vec<RawFd>;
 
+/// In a forked child: the copies of its parent's endpoints forget the keys of their sessions.
+fn forget_keys() {
+    let Some(mut seat) = SEAT.get() else { return };
+    while let Some(child) = seat.child.get() {
+        seat = child;
+    }
+    let forget = || {
+        let slot = seat.helper.try_lock();
+        let watched = slot.iter().flat_map(|slot| slot.iter()).flat_map(|helper| &helper.watched);
+        watched.for_each(|watched| watched.endpoint.forget_keys());
+    };
+    erd_sys::guard::run("erd-fork", forget, || ());
+}
+
 /// Puts `endpoint` under the thread's care. Starts the thread if there is none.
 pub fn register(endpoint: &Arc<Endpoint>) {
+    erd_sys::process::at_fork(forget_keys);
     if let Err(error) = erd_sys::at_exit::register(flush_all) {
         tracing::warn!(%error, "what is under way when the process ends may be lost");
     }

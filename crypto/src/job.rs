@@ -1,11 +1,14 @@
 //! The job key: 256 bits that all processes of a job have, and nobody else.
 
 use crate::derive::expand;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use erd_rd::keys::Secret;
+use erd_sys::secret::SecretBytes;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -22,9 +25,17 @@ pub fn is_inherited(path: &Path) -> bool {
     DESCRIPTORS.iter().any(|dir| path.parent() == Some(Path::new(dir)))
 }
 
-/// A job key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JobKey(Secret);
+/// A job key. A forked child does not have it.
+#[derive(Clone, Debug)]
+pub struct JobKey(Arc<SecretBytes<KEY_BYTES>>);
+
+impl PartialEq for JobKey {
+    fn eq(&self, other: &JobKey) -> bool {
+        verify_slices_are_equal(self.bytes(), other.bytes()).is_ok()
+    }
+}
+
+impl Eq for JobKey {}
 
 /// The reason why a file gives no job key.
 #[derive(Debug, Error)]
@@ -64,8 +75,8 @@ pub enum BadKeyFile {
 impl JobKey {
     /// The key of these bytes.
     #[must_use]
-    pub fn new(bytes: [u8; KEY_BYTES]) -> JobKey {
-        JobKey(Secret(bytes))
+    pub fn new(bytes: &[u8; KEY_BYTES]) -> JobKey {
+        JobKey(Arc::new(SecretBytes::new(bytes)))
     }
 
     /// A new random key.
@@ -76,7 +87,7 @@ impl JobKey {
         let mut bytes = Zeroizing::new([0; KEY_BYTES]);
         let filled = aws_lc_rs::rand::fill(&mut *bytes);
         filled.map_err(|_| io::Error::other("the system gives no random bytes"))?;
-        Ok(JobKey::new(*bytes))
+        Ok(JobKey::new(&bytes))
     }
 
     /// Reads a key from a file that only its owner can read, or from a descriptor that was inherited: `/dev/fd/5`.
@@ -115,7 +126,7 @@ impl JobKey {
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<JobKey> {
         // Text of that length is no random bytes: half a key in digits, or a pass phrase.
-        if let Ok(bytes) = text.try_into()
+        if let Ok(bytes) = <&[u8; KEY_BYTES]>::try_from(text)
             && !text.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
         {
             return Some(JobKey::new(bytes));
@@ -129,14 +140,14 @@ impl JobKey {
             let digit = |at: usize| char::from(pair[at]).to_digit(16);
             *byte = (digit(0)? << 4 | digit(1)?) as u8;
         }
-        Some(JobKey::new(*bytes))
+        Some(JobKey::new(&bytes))
     }
 
     /// The text that [`JobKey::parse`] reads. Wipe it after use.
     #[must_use]
     pub fn text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(2 * KEY_BYTES + 1));
-        for byte in self.0.0 {
+        for byte in self.bytes() {
             for digit in [byte >> 4, byte & 15] {
                 text.push(char::from_digit(digit.into(), 16).expect("below 16"));
             }
@@ -148,17 +159,17 @@ impl JobKey {
     /// Its bytes. Do not keep a copy.
     #[must_use]
     pub fn bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.0.0
+        &self.0
     }
 
     /// A name of the key that tells nothing else about it: for logs, and for peers with different keys.
     #[must_use]
     pub fn id(&self) -> [u8; 8] {
-        expand(&self.0, "erd key id", &[])
+        expand(&self.secret(), "erd key id", &[])
     }
 
-    pub(crate) fn secret(&self) -> &Secret {
-        &self.0
+    pub(crate) fn secret(&self) -> Secret {
+        Secret(**self.0)
     }
 }
 
@@ -256,7 +267,7 @@ mod tests {
     #[test]
     fn within_bounds_every_text_is_the_key_that_it_says() {
         let judge = |text: &[u8]| {
-            let expected = by_definition(text).map(JobKey::new);
+            let expected = by_definition(text).map(|bytes| JobKey::new(&bytes));
             assert_eq!(JobKey::parse(text), expected, "{text:?}");
         };
         for len in 0..=2 * KEY_BYTES + 2 {
@@ -272,7 +283,7 @@ mod tests {
                 }
             }
         }
-        let key = JobKey::new(std::array::from_fn(|at| at as u8 * 7));
+        let key = JobKey::new(&std::array::from_fn(|at| at as u8 * 7));
         let text = key.text();
         assert_eq!(JobKey::parse(text.as_bytes()), Some(key));
         for at in 0..text.len() {
@@ -288,9 +299,9 @@ mod tests {
 
     #[test]
     fn the_name_of_a_key_is_its_own() {
-        let (one, other) = (JobKey::new([1; 32]), JobKey::new([2; 32]));
-        assert_eq!(one.id(), JobKey::new([1; 32]).id());
+        let (one, other) = (JobKey::new(&[1; 32]), JobKey::new(&[2; 32]));
+        assert_eq!(one.id(), JobKey::new(&[1; 32]).id());
         assert_ne!(one.id(), other.id());
-        assert_eq!(format!("{one:?}"), "JobKey(Secret)");
+        assert_eq!(format!("{one:?}"), "JobKey(SecretBytes)");
     }
 }

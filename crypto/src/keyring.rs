@@ -9,6 +9,7 @@ use crate::traffic::Aes128Gcm;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use erd_rd::keys::{Cipher, Keys, Loose, PROOF_BYTES, Secret};
+use erd_sys::secret::SecretBytes;
 use zeroize::Zeroizing;
 
 /// See the module.
@@ -16,7 +17,7 @@ pub struct Keyring {
     job: JobKey,
     id: [u8; 8],
     /// The key of proofs outside a session.
-    loose: hmac::Key,
+    loose: SecretBytes<32>,
     hides: bool,
 }
 
@@ -30,8 +31,8 @@ impl Keyring {
     /// The keys of a job; with `hides`, this side wants payload hidden.
     #[must_use]
     pub fn new(job: JobKey, hides: bool) -> Keyring {
-        let bytes = Zeroizing::new(expand::<32>(job.secret(), "erd loose", &[]));
-        let loose = hmac::Key::new(hmac::HMAC_SHA256, &*bytes);
+        let bytes = Zeroizing::new(expand::<32>(&job.secret(), "erd loose", &[]));
+        let loose = SecretBytes::new(&bytes);
         Keyring { id: job.id(), job, loose, hides }
     }
 }
@@ -46,7 +47,8 @@ impl Keys for Keyring {
     }
 
     fn prove(&self, loose: &Loose<'_>) -> [u8; PROOF_BYTES] {
-        let mut mac = hmac::Context::with_key(&self.loose);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &*self.loose);
+        let mut mac = hmac::Context::with_key(&key);
         // Each with its length, so that no bytes can be read as two different lists.
         for part in [loose.packet, &loose.context()] {
             mac.update(&(part.len() as u64).to_be_bytes());
@@ -62,7 +64,7 @@ impl Keys for Keyring {
 
     fn session(&self, ours: &[u8], theirs: &[u8]) -> (Secret, Secret) {
         let (first, second) = if ours <= theirs { (ours, theirs) } else { (theirs, ours) };
-        let session = derive(self.job.secret(), "erd session", &[first, second]);
+        let session = derive(&self.job.secret(), "erd session", &[first, second]);
         let way = |from: &[u8], to: &[u8]| Secret(expand(&session, "erd direction", &[from, to]));
         (way(ours, theirs), way(theirs, ours))
     }
@@ -76,7 +78,7 @@ impl Keys for Keyring {
     }
 
     fn renewed(&self, secret: &Secret) -> Secret {
-        let own = Zeroizing::new(expand::<32>(self.job.secret(), "erd renewed", &[]));
+        let own = Zeroizing::new(expand::<32>(&self.job.secret(), "erd renewed", &[]));
         derive(secret, "erd renewed phase", &[&*own])
     }
 }
@@ -87,7 +89,7 @@ mod tests {
     use std::net::SocketAddr;
 
     fn keyring(byte: u8) -> Keyring {
-        Keyring::new(JobKey::new([byte; 32]), false)
+        Keyring::new(JobKey::new(&[byte; 32]), false)
     }
 
     fn name(last: u8) -> SocketAddr {

@@ -58,7 +58,7 @@ impl ContextOptions {
     /// (docs/security.md). It goes before `FI_ERD_KEY_FILE`.
     #[must_use]
     pub fn key(self, key: [u8; KEY_BYTES]) -> ContextOptions {
-        ContextOptions { key: Some(JobKey::new(key)), ..self }
+        ContextOptions { key: Some(JobKey::new(&key)), ..self }
     }
 
     /// Any setting by its name, in text as in the environment but without `FI_ERD_`: "mtu" stands

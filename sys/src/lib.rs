@@ -15,6 +15,7 @@ pub mod clock;
 pub mod guard;
 pub mod own_memory;
 pub mod process;
+pub mod secret;
 pub mod shared_words;
 pub mod visit;
 pub mod wait;

@@ -1,7 +1,7 @@
 //! Which process this is, without a system call.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// The process that made something, counted in forks since the library was loaded: a comparison
 /// costs no system call, so every post, step and datagram can make it.
@@ -11,8 +11,20 @@ pub struct Process(u32);
 /// Forks that lie between the process that loaded the library and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+/// See [`at_fork`].
+static HOOK: OnceLock<fn()> = OnceLock::new();
+
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    if let Some(hook) = HOOK.get() {
+        hook();
+    }
+}
+
+/// Each forked child calls `hook` before anything else. The first one stays. It may find any lock taken, by a thread that the
+/// child lacks.
+pub fn at_fork(hook: fn()) {
+    let _ = (Process::current(), HOOK.set(hook));
 }
 
 impl Process {
@@ -24,7 +36,7 @@ impl Process {
     pub fn current() -> Process {
         static WATCH_FORKS: Once = Once::new();
         WATCH_FORKS.call_once(|| {
-            // SAFETY: the handler only counts, and libc drops it when this library is unloaded.
+            // SAFETY: the handler counts and calls the hook, and libc drops it when this library is unloaded.
             let rc = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
             assert_eq!(rc, 0, "no memory for a fork handler");
         });

@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("erd-sys", &[]),
     ("erd-ffi", &["erd-sys"]),
     ("erd-port", &["erd-types", "erd-sys", "erd-ffi"]),
-    ("erd-crypto", &["erd-rd"]),
+    ("erd-crypto", &["erd-rd", "erd-sys"]),
     ("erd-core", &["erd-types", "erd-rd", "erd-crypto", "erd-sys", "erd-port"]),
     ("erd", &["erd-core", "erd-rd", "erd-sys", "erd-ffi", "erd-port"]),
     ("erd-fi", &["erd", "erd-ffi"]),

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn key(byte: u8) -> JobKey {
-        JobKey::new([byte; 32])
+        JobKey::new(&[byte; 32])
     }
 
     #[test]

@@ -220,6 +220,13 @@ impl<O: Outside> Driver<O> {
         self.carriers.link.retire_keys();
     }
 
+    /// See [`Engine::forget_keys`].
+    pub(super) fn forget_keys(&mut self) {
+        self.engine.forget_keys();
+        self.host.keys = KeySet::default();
+        self.carriers.link.forget_keys();
+    }
+
     /// Starts the goodbyes to all peers.
     pub fn close(&mut self) {
         let now = self.now_ns();

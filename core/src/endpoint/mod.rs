@@ -336,6 +336,21 @@ impl Endpoint {
         }
     }
 
+    /// True if it has keys, of its own or of a session. For tests.
+    #[must_use]
+    pub fn holds_keys(&self) -> bool {
+        self.if_enabled(|driver| driver.engine.holds_keys()).unwrap_or(false)
+    }
+
+    /// In a forked child: forgets all keys, unless a thread that the child lacks was in a call.
+    pub(crate) fn forget_keys(&self) {
+        if let Some(mut state) = self.state.try_lock()
+            && let State::Enabled(driver) = &mut *state
+        {
+            driver.forget_keys();
+        }
+    }
+
     /// Calls `f` if the endpoint is enabled.
     fn if_enabled<R>(&self, f: impl FnOnce(&mut Driver) -> R) -> Option<R> {
         match &mut *self.lock() {

@@ -98,6 +98,11 @@ impl Link {
         self.talk.retire_keys();
     }
 
+    /// Drops all keys: the link is not used any more.
+    pub(crate) fn forget_keys(&mut self) {
+        self.talk.forget_keys();
+    }
+
     pub(crate) fn has_verbs(&self) -> bool {
         self.member.is_some()
     }

@@ -125,6 +125,11 @@ impl Negotiation {
         self.keys.retire();
     }
 
+    /// Drops all keys.
+    pub(super) fn forget_keys(&mut self) {
+        self.keys = KeySet::default();
+    }
+
     /// Packets are proven.
     pub(super) fn is_keyed(&self) -> bool {
         !self.keys.is_empty()

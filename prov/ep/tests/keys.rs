@@ -1,6 +1,9 @@
 //! Domains with a key of their own, over real sockets.
 
 use super::node::{Node, Options, bind, ctx, enable, ok};
+use crate::object;
+use erd_core::endpoint::Endpoint;
+use erd_core::settings::{JobKey, KeySource};
 use erd_ffi::fi::*;
 
 const KEY: [u8; 32] = [7; 32];
@@ -411,4 +414,32 @@ fn a_receive_by_key_needs_directed_receives() {
     ok("tsend", leaves[1].tsend(&[7; 4], to_hub[1], 1, 0));
     assert_eq!(hub.next(&[&leaves[1]]).expect("a message").context, 9);
     assert_eq!(got, [7; 4], "no key is named: any will do");
+}
+
+#[test]
+fn a_forked_child_has_no_keys() {
+    let (a, b) = (node(Some(&KEY)), node(Some(&KEY)));
+    assert_eq!(message(&a, &b, 100), Ok(()));
+    let own_key = || KeySource::Application(JobKey::new(&KEY));
+    // SAFETY: the endpoint is open.
+    let endpoint = unsafe { object::inner::<Endpoint>(a.ep.cast()) };
+    let has_key = || endpoint.holds_keys() || endpoint.domain.settings.keys == own_key();
+    for _ in 0..50 {
+        // SAFETY: the child only looks at the endpoint and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: leaves without running the test harness's own clean-up.
+            unsafe { libc::_exit(i32::from(has_key())) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        // The helper thread may have been at work.
+        if status == 0 {
+            assert!(has_key());
+            assert_eq!(message(&a, &b, 100), Ok(()), "the parent goes on");
+            return;
+        }
+    }
+    panic!("each child has keys");
 }

@@ -5,6 +5,7 @@ mod admission;
 mod contexts;
 mod early;
 mod failures;
+mod floods;
 mod forgeries;
 mod held;
 mod keys;

@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use crate::host::{EndReason, Host, OpError};
-use crate::keys::Keys;
+use crate::keys::{KeySet, Keys};
 use crate::mutants::{Mutant, mutant};
 use crate::units::{KeyIndex, Nanos};
 use alloc::sync::Arc;
@@ -33,6 +33,18 @@ impl Endpoint {
             }
         }
         true
+    }
+
+    /// Forgets all keys, for the copy of the endpoint in a forked child. That must not be used afterwards.
+    pub fn forget_keys(&mut self) {
+        self.core.cfg.keys = KeySet::default();
+        self.peers.iter_mut().for_each(|(_, peer)| peer.proofs = None);
+    }
+
+    /// True if it has keys, of its own or of a session. For tests.
+    #[must_use]
+    pub fn holds_keys(&self) -> bool {
+        !self.core.cfg.keys.is_empty() || self.peers.iter().any(|(_, peer)| peer.proofs.is_some())
     }
 
     /// True while two keys of a place are valid.

@@ -26,7 +26,7 @@ impl fmt::Debug for WatchedKeys {
 impl WatchedKeys {
     /// The keys of the job that has this byte 32 times for its key, with phases of 2^`phase_bits` packets.
     pub fn new(byte: u8, hides: bool, phase_bits: u32) -> WatchedKeys {
-        let keys = Keyring::new(JobKey::new([byte; 32]), hides);
+        let keys = Keyring::new(JobKey::new(&[byte; 32]), hides);
         WatchedKeys { keys, phase_bits, used: Used::default() }
     }
 

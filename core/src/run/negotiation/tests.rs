@@ -25,7 +25,7 @@ fn address(last: u8, qpn: u32) -> Address {
 }
 
 fn key(job: u8) -> Arc<dyn Keys> {
-    Arc::new(Keyring::new(JobKey::new([job; 32]), true))
+    Arc::new(Keyring::new(JobKey::new(&[job; 32]), true))
 }
 
 /// The endpoint of this name, with the keys of these jobs, at a queue pair.
