@@ -9,6 +9,8 @@ local erd = Proto("erd", "erd reliable datagrams")
 local HEADER_BYTES, STATE_BYTES, NAME_BYTES = 32, 44, 24
 local PORT_BYTES, SEAL_BYTES = 104, 8
 local VERSION, KEYED_VERSION, TRAILER_BYTES = 2, 3, 24
+-- Packets of one direction under one secret, as a power of two (§11.5).
+local PHASE_BITS = 22
 
 local KINDS = {
     [0] = "data", [1] = "acknowledgement", [2] = "probe", [3] = "hello", [4] = "challenge",
@@ -54,6 +56,7 @@ local f = {
     counter = ProtoField.uint64("erd.counter", "Counter"),
     key_id = ProtoField.bytes("erd.key_id", "Key id"),
     proof = ProtoField.bytes("erd.proof", "Proof"),
+    proof_state = ProtoField.string("erd.proof.state", "Proof is"),
     hidden = ProtoField.bytes("erd.hidden", "Hidden"),
     -- Bundles, §5.2, and segments, §5.3.
     records = ProtoField.uint16("erd.records", "Records"),
@@ -121,7 +124,8 @@ local f = {
 erd.fields = f
 
 local malformed = ProtoExpert.new("erd.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR)
-erd.experts = { malformed }
+local wrong = ProtoExpert.new("erd.proof.wrong", "The proof is wrong", expert.group.SECURITY, expert.severity.WARN)
+erd.experts = { malformed, wrong }
 
 local function name_text(buf)
     local port, family = buf(2, 2):uint(), buf(0, 1):uint()
@@ -279,8 +283,6 @@ local function port_datagram(tree, buf)
     tree:add(f.port_cookie, buf(72, 4))
     add_name(tree, buf(76, NAME_BYTES))
     tree:add(f.checksum, buf(100, 4))
-    -- With a key, §11.10.
-    if buf:len() > PORT_BYTES then fields(tree, buf, PORT_BYTES, { { "key_id", 8 }, { "proof", 16 } }) end
     return PORT_KINDS[buf(1, 1):uint()] or "?"
 end
 
@@ -452,108 +454,359 @@ local function aes_block(w, block)
     return s
 end
 
--- Decrypts what AES-128-GCM hid; the proof is not checked.
-local function shown(material, counter, hidden)
-    local w, nonce = round_keys(material:sub(1, 16)), { material:byte(17, 28) }
+-- GHASH's tables for a key: what a byte times the key is, in four words, and what a byte that is shifted out comes to.
+local function products(key)
+    local v, t = {}, { [0] = { 0, 0, 0, 0 } }
+    for i = 0, 3 do
+        local a, b, c, d = key[4 * i + 1], key[4 * i + 2], key[4 * i + 3], key[4 * i + 4]
+        v[i + 1] = bor(lshift(a, 24), lshift(b, 16), lshift(c, 8), d)
+    end
+    for shift = 7, 0, -1 do
+        local one = lshift(1, shift)
+        t[one] = { v[1], v[2], v[3], v[4] }
+        local out = band(v[4], 1)
+        for i = 4, 2, -1 do v[i] = bor(rshift(v[i], 1), lshift(v[i - 1], 31)) end
+        v[1] = bxor(rshift(v[1], 1), out == 1 and 0xe1000000 or 0)
+    end
+    for byte = 1, 255 do
+        local low = band(byte, -byte)
+        local x, y = t[low], t[byte - low]
+        t[byte] = t[byte] or { bxor(x[1], y[1]), bxor(x[2], y[2]), bxor(x[3], y[3]), bxor(x[4], y[4]) }
+    end
+    return t
+end
+
+local SHIFTED_OUT = {}
+for byte = 0, 255 do
+    local low, high = byte, 0
+    for _ = 1, 8 do
+        high = bxor(rshift(high, 1), band(low, 1) == 1 and 0xe1000000 or 0)
+        low = rshift(low, 1)
+    end
+    SHIFTED_OUT[byte] = high
+end
+
+local function padded(text) return text .. string.rep("\0", -#text % 16) end
+
+-- GHASH of what is readable and what is hidden, with their lengths.
+local function ghash(t, clear, hidden)
+    local text = padded(clear) .. padded(hidden) .. word(0) .. word(8 * #clear) .. word(0) .. word(8 * #hidden)
+    local z1, z2, z3, z4 = 0, 0, 0, 0
+    for at = 1, #text, 16 do
+        local x, z = { text:byte(at, at + 15) }, { z1, z2, z3, z4 }
+        z1, z2, z3, z4 = 0, 0, 0, 0
+        for i = 16, 1, -1 do
+            local byte = bxor(x[i], band(rshift(z[math.floor((i + 3) / 4)], 8 * (-i % 4)), 0xff))
+            local more, out = t[byte], SHIFTED_OUT[band(z4, 0xff)]
+            z4 = bxor(bor(rshift(z4, 8), lshift(z3, 24)), more[4])
+            z3 = bxor(bor(rshift(z3, 8), lshift(z2, 24)), more[3])
+            z2 = bxor(bor(rshift(z2, 8), lshift(z1, 24)), more[2])
+            z1 = bxor(rshift(z1, 8), out, more[1])
+        end
+    end
+    return word(z1) .. word(z2) .. word(z3) .. word(z4)
+end
+
+-- AES-128-GCM under the key and initial value that follow from a secret.
+local function new_cipher(secret)
+    local material = expand(secret, "erd key", "", 28)
+    local w, zero = round_keys(material:sub(1, 16)), {}
+    for i = 1, 16 do zero[i] = 0 end
+    return { keys = w, products = products(aes_block(w, zero)), initial = { material:byte(17, 28) } }
+end
+
+-- `text` and the stream of a counter, from this block on: encrypts and decrypts.
+local function streamed(cipher, counter, first, text)
+    local nonce, out = { table.unpack(cipher.initial) }, {}
     for i = 1, 8 do nonce[4 + i] = bxor(nonce[4 + i], counter:byte(i)) end
-    local out = {}
-    for at = 1, #hidden, 16 do
-        -- GCM's first block is the proof's.
-        local number = word((at - 1) / 16 + 2)
+    for at = 1, #text, 16 do
+        local number = word((at - 1) / 16 + first)
         local block = { table.unpack(nonce) }
         for i = 1, 4 do block[12 + i] = number:byte(i) end
-        local stream, part = aes_block(w, block), { hidden:byte(at, at + 15) }
+        local stream, part = aes_block(cipher.keys, block), { text:byte(at, at + 15) }
         for i = 1, #part do part[i] = string.char(bxor(part[i], stream[i])) end
         out[#out + 1] = table.concat(part)
     end
     return table.concat(out)
 end
 
-erd.prefs.key_file = Pref.string("Key file", "", "The job's key (FI_ERD_KEY_FILE), to show what it hides")
+-- The body of a packet of a session, if its proof is right under this cipher (§11.4).
+local function opened_under(cipher, raw, hides)
+    local head, rest = raw:sub(1, HEADER_BYTES), raw:sub(HEADER_BYTES + 1, -TRAILER_BYTES - 1)
+    local counter, proof = raw:sub(-TRAILER_BYTES, -TRAILER_BYTES + 7), raw:sub(-16)
+    -- GCM's first block is the proof's.
+    local clear, hidden = head, rest
+    if not hides then clear, hidden = rest, streamed(cipher, counter, 2, head) end
+    if streamed(cipher, counter, 1, ghash(cipher.products, clear, hidden)) ~= proof then return nil end
+    return hides and streamed(cipher, counter, 2, rest) or rest
+end
 
--- By session id: what its owner said of it (§11.3), the other side's id, and the secrets of a direction's phases.
-local parts, peers, secrets = {}, {}, {}
+-- ---- The keys, and what is known of sessions. ----
 
-function erd.init() parts, peers, secrets = {}, {}, {} end
+erd.prefs.key_files = Pref.string("Key files", "",
+    "The job's key and those before and after it (FI_ERD_KEY_FILE), with commas between: to show what is hidden")
 
-local function job_key()
-    local file = erd.prefs.key_file ~= "" and io.open(erd.prefs.key_file, "rb")
-    if not file then return nil end
-    local text = file:read(256)
-    file:close()
-    local digits = text:match("^%s*(%x+)%s*$")
+local RIGHT, WRONG, NO_KEY = "right", "wrong", "of an unknown key"
+local NO_SESSION, NO_READER = "of an unknown session", "for an unknown reader"
+-- Most ciphers that are kept.
+local CIPHERS_MAX = 64
+
+-- The keys, in the files' order, and files that have none; nil until they are needed.
+local keys, bad_files
+-- What the owner of a session id said of it (§11.3), by that; the other side's session id, by session id and by the
+-- asker's id; the writers of port datagrams by nonce.
+local parts, peers, askers, nonces
+-- By session id of the reader: the secrets of a direction's phases, and the keys of the last packet that was right.
+local secrets, used
+-- Ciphers by their secret, and how many there are.
+local ciphers, ciphers_count
+-- The name of the process that the packet went to, if it went over UDP.
+local reader_name
+
+local function forget()
+    keys, parts, peers, askers, nonces = nil, {}, {}, {}, {}
+    secrets, used, ciphers, ciphers_count = {}, {}, {}, 0
+end
+forget()
+
+function erd.init() forget() end
+function erd.prefs_changed() keys, secrets, used = nil, {}, {} end
+
+local function key_in(path)
+    local file = io.open(path, "rb")
+    local text = file and file:read(256)
+    if file then file:close() end
+    local digits = text and text:match("^%s*(%x+)%s*$")
     if digits and #digits == 64 then
         return (digits:gsub("..", function(pair) return string.char(tonumber(pair, 16)) end))
     end
-    return #text == 32 and text or nil
+    return text and #text == 32 and text or nil
 end
 
--- Remembers a greeting.
-local function note_greeting(buf, kind)
-    local raw = buf:raw()
+local function all_keys()
+    if keys then return keys end
+    keys, bad_files = {}, {}
+    for path in erd.prefs.key_files:gmatch("[^,]+") do
+        path = path:match("^%s*(.-)%s*$")
+        local key = key_in(path)
+        if key then
+            keys[#keys + 1] = {
+                job = key,
+                id = expand(key, "erd key id", "", 8),
+                loose = expand(key, "erd loose", "", 32),
+                renewed = expand(key, "erd renewed", "", 32),
+            }
+        else
+            bad_files[#bad_files + 1] = path
+        end
+    end
+    return keys
+end
+
+local function key_of(id)
+    for _, key in ipairs(all_keys()) do
+        if key.id == id then return key end
+    end
+end
+
+-- A name as proofs cover it: without a scope, an IPv4 address in its own form.
+local function canonical(name)
+    local ip = name:sub(9)
+    if name:byte(1) == 6 and ip:sub(1, 12) == string.rep("\0", 10) .. "\255\255" then
+        return "\4\0" .. name:sub(3, 4) .. word(0) .. ip:sub(13) .. string.rep("\0", 12)
+    end
+    return name:sub(1, 4) .. word(0) .. ip
+end
+
+local ip4, ip6 = Field.new("ip.dst"), Field.new("ipv6.dst")
+
+-- The name of the process that the packet went to.
+local function destination(pinfo)
+    local all = { ip4() }
+    local four = #all > 0
+    if not four then all = { ip6() } end
+    if #all == 0 then return nil end
+    local port = word(pinfo.dst_port):sub(3)
+    local ip = all[#all].range:raw()
+    return (four and "\4" or "\6") .. "\0" .. port .. word(0) .. ip .. string.rep("\0", 16 - #ip)
+end
+
+-- Whether the proof of a packet outside a session is right (§11.2): the keys, and what is covered.
+local function loose_state(id, proof, packet, writer, reader, question)
+    local key = key_of(id)
+    if not key then return NO_KEY end
+    if not writer then return NO_SESSION end
+    if not reader then return NO_READER end
+    local context = canonical(writer) .. canonical(reader) .. question
+    local covered = word(0) .. word(#packet) .. packet .. word(0) .. word(#context) .. context
+    return hmac(key.loose, covered):sub(1, 16) == proof and RIGHT or WRONG
+end
+
+-- Remembers a greeting, and the key that proves it.
+local function note_greeting(raw, kind, id, name)
     local body, own = raw:sub(HEADER_BYTES + 1), raw:sub(HEADER_BYTES + 5, HEADER_BYTES + 12)
-    local name = kind == 3 and raw:sub(-NAME_BYTES) or raw:sub(-NAME_BYTES - TRAILER_BYTES, -TRAILER_BYTES - 1)
-    parts[own] = {
-        said = own .. body:sub(83, 98) .. body:sub(1, 4) .. body:sub(21, 40) .. name,
-        hides = math.floor(body:byte(4) / 16) % 2 == 1,
-    }
-    if kind == 5 then
+    local part = parts[own] or { ids = {} }
+    parts[own] = part
+    part.said = own .. body:sub(83, 98) .. body:sub(1, 4) .. body:sub(21, 40) .. name
+    part.hides = math.floor(body:byte(4) / 16) % 2 == 1
+    part.random, part.name, part.ids[id] = body:sub(83, 98), name, true
+    askers[body:sub(13, 20)] = own
+    if kind == 3 then
+        part.asked = reader_name
+    else
         local to = raw:sub(17, 24)
         peers[to], peers[own] = own, to
     end
 end
 
--- The key and initial value of a packet to the session `reader` with this counter.
-local function material(key, reader, counter)
-    local writer = peers[reader]
-    local from, to = parts[writer], parts[reader]
-    if not secrets[reader] then
-        local one, other = from.said, to.said
-        if other < one then one, other = other, one end
-        local session = expand(hmac(one .. other, key), "erd session", "", 32)
-        secrets[reader] = { [0] = expand(session, "erd direction", from.said .. to.said, 32) }
+-- Whether the proof of a packet outside a session is right. Notes greetings.
+local function take_loose(raw, kind)
+    local at = #raw - TRAILER_BYTES - (kind == 3 and NAME_BYTES or 0)
+    local id, proof = raw:sub(at + 1, at + 8), raw:sub(at + 9, at + 24)
+    local length = raw:byte(5) * 256 + raw:byte(6) - TRAILER_BYTES
+    local head = raw:sub(1, 4) .. word(length):sub(3) .. raw:sub(7, HEADER_BYTES - 4) .. word(0)
+    local packet = head .. raw:sub(HEADER_BYTES + 1, at) .. raw:sub(at + 25)
+    if kind == 3 then
+        local name = raw:sub(-NAME_BYTES)
+        note_greeting(raw, kind, id, name)
+        return loose_state(id, proof, packet, name, reader_name, "")
     end
-    local phase, number = 0, 0
-    for i = 1, 8 do number = number * 256 + counter:byte(i) end
-    phase = math.floor(number / 2 ^ 22)
-    local known = secrets[reader]
-    for i = #known + 1, phase do known[i] = expand(known[i - 1], "erd next phase", "", 32) end
-    return expand(known[phase], "erd key", "", 28)
+    local to = raw:sub(17, 24)
+    local question = parts[to] ~= nil
+    local own = question and to or askers[to]
+    local part = parts[own] or {}
+    local peer = parts[peers[own]]
+    local writer = part.asked or peer and peer.name
+    if kind == 5 then note_greeting(raw, kind, id, raw:sub(at - NAME_BYTES + 1, at)) end
+    return loose_state(id, proof, packet, writer, part.name, question and part.random or "")
 end
 
--- A packet of a session as it was before it was hidden, or nil if that cannot be told.
-local function opened(buf)
-    local raw = buf:raw()
+-- The secret of a phase of the direction to `reader`, in a session that began with this key (§11.3, §11.5).
+local function secret_of(reader, base, phase)
+    local of_reader = secrets[reader] or {}
+    secrets[reader] = of_reader
+    local known = of_reader[base.id]
+    if not known then
+        local from, to = parts[peers[reader]].said, parts[reader].said
+        local one, other = from, to
+        if other < one then one, other = other, one end
+        local session = expand(hmac(one .. other, base.job), "erd session", "", 32)
+        known = { [0] = expand(session, "erd direction", from .. to, 32) }
+        of_reader[base.id] = known
+    end
+    for i = #known + 1, phase do known[i] = expand(known[i - 1], "erd next phase", "", 32) end
+    return known[phase]
+end
+
+-- The cipher of such a phase, in a session that goes on under another key (§11.9) if one is named.
+local function cipher_of(reader, phase, base, renewed)
+    local secret = secret_of(reader, base, phase)
+    if renewed then secret = expand(hmac(renewed.renewed, secret), "erd renewed phase", "", 32) end
+    if not ciphers[secret] then
+        if ciphers_count == CIPHERS_MAX then ciphers, ciphers_count = {}, 0 end
+        ciphers[secret], ciphers_count = new_cipher(secret), ciphers_count + 1
+    end
+    return ciphers[secret]
+end
+
+-- The keys that a packet to `reader` may be under: those that a session can begin with and go on with. The ones of the
+-- packet before come first.
+local function candidates(reader)
+    local list = { used[reader] }
+    local one, other = parts[reader].ids, parts[peers[reader]].ids
+    for _, base in ipairs(all_keys()) do
+        if one[base.id] or other[base.id] then
+            list[#list + 1] = { base }
+            for _, renewed in ipairs(all_keys()) do list[#list + 1] = { base, renewed } end
+        end
+    end
+    return list
+end
+
+-- Whether all keys are there that a session began with, or that a probe in it named.
+local function has_its_keys(reader)
+    for _, own in ipairs({ reader, peers[reader] }) do
+        for id in pairs(parts[own].ids) do
+            if not key_of(id) then return false end
+        end
+        for id in pairs(parts[own].told or {}) do
+            if not key_of(id) then return false end
+        end
+    end
+    return true
+end
+
+-- Whether the proof of a packet of a session is right, and its body if that can be read.
+local function take_of_session(raw, kind)
     local reader = raw:sub(17, 24)
-    local known = parts[reader] and parts[peers[reader]]
-    if not known then return nil end
-    local packet = raw:sub(1, -TRAILER_BYTES - 1)
-    if not (known.hides or parts[reader].hides) then return buf(0, #packet):tvb() end
-    local key = job_key()
-    if not key then return nil end
-    local counter = raw:sub(-TRAILER_BYTES, -TRAILER_BYTES + 7)
-    local inside = shown(material(key, reader, counter), counter, packet:sub(HEADER_BYTES + 1))
-    return ByteArray.new(packet:sub(1, HEADER_BYTES) .. inside, true):tvb("Hidden part")
+    local to, from = parts[reader], parts[peers[reader]]
+    local body = raw:sub(HEADER_BYTES + 1, -TRAILER_BYTES - 1)
+    -- A probe and a goodbye are never hidden.
+    local proven_only = kind == 2 or kind == 7
+    if not (to and from) then return NO_SESSION, proven_only and body or nil end
+    local hides = not proven_only and (to.hides or from.hides)
+    local number = 0
+    for i = 1, 8 do number = number * 256 + raw:byte(#raw - TRAILER_BYTES + i) end
+    local phase = math.floor(number / 2 ^ PHASE_BITS)
+    for _, under in ipairs(candidates(reader)) do
+        local inside = opened_under(cipher_of(reader, phase, under[1], under[2]), raw, hides)
+        if inside then
+            used[reader] = under
+            if kind == 2 then
+                to.told = to.told or {}
+                to.told[body:sub(-8)] = true
+            end
+            return RIGHT, inside
+        end
+    end
+    return has_its_keys(reader) and WRONG or NO_KEY, not hides and body or nil
+end
+
+local function add_state(tree, state)
+    local item = tree:add(f.proof_state, state):set_generated()
+    if state == WRONG then item:add_proto_expert_info(wrong) end
+    if state == NO_KEY and #bad_files > 0 then
+        item:append_text(" (no key in " .. table.concat(bad_files, ", ") .. ")")
+    end
 end
 
 local LOOSE = { [3] = true, [4] = true, [5] = true, [6] = true, [8] = true }
 
 -- The body of a packet with a key.
 local function keyed_body(tree, buf, kind)
-    local at = buf:len() - TRAILER_BYTES
+    local at, raw = buf:len() - TRAILER_BYTES, buf:raw()
     if LOOSE[kind] then
         if kind == 3 then at = at - NAME_BYTES end
         fields(tree, buf, at, { { "key_id", 8 }, { "proof", 16 } })
-        if kind == 3 or kind == 5 then note_greeting(buf, kind) end
+        add_state(tree, take_loose(raw, kind))
         -- A hello ends with its name, with a key or without.
         return body(tree, kind == 3 and buf or buf(0, at):tvb(), kind)
     end
     fields(tree, buf, at, { { "counter", 8 }, { "proof", 16 } })
-    -- A probe and a goodbye are never hidden.
-    local inside = (kind == 2 or kind == 7) and buf(0, at):tvb() or opened(buf)
-    if inside then return body(tree, inside, kind) end
-    tree:add(f.hidden, buf(HEADER_BYTES, at - HEADER_BYTES))
-    return "hidden"
+    local state, inside = take_of_session(raw, kind)
+    add_state(tree, state)
+    if not inside then
+        tree:add(f.hidden, buf(HEADER_BYTES, at - HEADER_BYTES))
+        return "hidden"
+    end
+    if inside == raw:sub(HEADER_BYTES + 1, at) then return body(tree, buf(0, at):tvb(), kind) end
+    local shown = ByteArray.new(raw:sub(1, HEADER_BYTES) .. inside, true)
+    return body(tree, shown:tvb("Hidden part"), kind)
+end
+
+-- The proof of a port datagram (§11.10).
+local function keyed_port_datagram(tree, buf)
+    fields(tree, buf, PORT_BYTES, { { "key_id", 8 }, { "proof", 16 } })
+    local raw, kind = buf:raw(), buf(1, 1):uint()
+    local nonce, writer = raw:sub(9, 16), raw:sub(77, 76 + NAME_BYTES)
+    local reader = reader_name
+    if kind % 2 == 1 then
+        nonces[nonce] = writer
+    else
+        reader = nonces[nonce] or reader
+    end
+    local id, proof = raw:sub(PORT_BYTES + 1, PORT_BYTES + 8), raw:sub(PORT_BYTES + 9)
+    add_state(tree, loose_state(id, proof, raw:sub(1, PORT_BYTES), writer, reader, ""))
 end
 
 function erd.dissector(buf, pinfo, root)
@@ -563,6 +816,7 @@ function erd.dissector(buf, pinfo, root)
     local told
     if kind == 15 then
         told = port_datagram(tree, buf)
+        if buf:len() > PORT_BYTES then keyed_port_datagram(tree, buf) end
     else
         header(tree, buf)
         local keyed = math.floor(buf(0, 1):uint() / 16) % 8 == KEYED_VERSION and kind ~= 9
@@ -595,15 +849,16 @@ local function length(buf, slack)
     return told <= buf:len() and buf:len() <= told + slack and told
 end
 
-local function heuristic(slack)
+local function heuristic(slack, over_udp)
     return function(buf, pinfo, root)
         local told = length(buf, slack)
         if not told then return false end
+        reader_name = over_udp and destination(pinfo) or nil
         erd.dissector(buf(0, told):tvb(), pinfo, root)
         return true
     end
 end
 
-erd:register_heuristic("udp", heuristic(0))
+erd:register_heuristic("udp", heuristic(0, true))
 -- Payloads are padded to whole words there.
-erd:register_heuristic("infiniband.payload", heuristic(3))
+erd:register_heuristic("infiniband.payload", heuristic(3, false))

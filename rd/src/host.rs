@@ -96,6 +96,17 @@ pub enum OpError {
     Refused(Refusal),
 }
 
+/// How a peer's key differs from what this side has, so that its hello was refused (protocol.md §11.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyMismatch {
+    /// The peer has no key, and this side has one.
+    PeerHasNone,
+    /// The peer has a key that is none of this side's.
+    PeerHasAnother,
+    /// The peer has a key, and this side has none.
+    PeerHasOne,
+}
+
 /// A peer's request to memory of this host, whose turn has come (protocol.md §9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
@@ -181,6 +192,10 @@ pub trait Host {
     fn admits(&mut self, _peer: PeerAddress) -> bool {
         true
     }
+
+    /// The engine refused a hello whose key is none of this side's. The hello says that a process called `name` wrote
+    /// it; it came from `from`. Nothing proves either, and a stranger chooses how often this happens.
+    fn refused(&mut self, _name: SocketAddr, _from: SocketAddr, _why: KeyMismatch) {}
 
     /// Whether the process called `name` is on this host, so that no network lies between. The engine asks when a
     /// session begins, if [`crate::Endpoint::set_near`] was called.

@@ -9,6 +9,11 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+#[cfg(test)]
+mod bounds;
+#[cfg(test)]
+pub(crate) mod toy;
+
 /// Most keys of an endpoint.
 pub const KEYS_MAX: usize = 16;
 /// Bytes of a key's id.

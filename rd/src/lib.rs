@@ -17,6 +17,8 @@ extern crate alloc;
 
 mod arrival;
 pub mod bitmap;
+#[cfg(test)]
+mod bounded;
 pub mod cc;
 pub mod config;
 pub mod endpoint;
@@ -35,7 +37,8 @@ pub use config::{Config, ConfigError, Near, Seals};
 pub use endpoint::{Endpoint, Expected, PostError, Rma, RmaRequest, WorkRequest};
 pub use erd_types::mutants;
 pub use host::{
-    Arrived, EndReason, Host, MsgRef, OpError, Operand, RecvToken, Remote, SendToken, Verdict,
+    Arrived, EndReason, Host, KeyMismatch, MsgRef, OpError, Operand, RecvToken, Remote, SendToken,
+    Verdict,
 };
 pub use peer::{FlowView, MESSAGE_COST_BYTES, ORDERS_LEAST, Repeated};
 pub use stats::{DropReason, Stats};

@@ -74,6 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn a_forked_child_has_no_copy() {
         let secret = SecretBytes::new(&[7; 32]);
         assert_eq!(*secret, [7; 32]);

@@ -4,6 +4,8 @@ usage: mpi4py_suite.py TESTS_DIR RESULTS_DIR [--only MODULE.PATTERN]... [--skip 
 
 A results file has one line for each test: `start ID`, then `ok ID`, `fail ID` or `skip ID`. A test
 that was started and never ended is the one that hung.
+
+A pattern is a part of a test's id, with the shell's wildcards; `$` stands behind the id's end.
 """
 
 import argparse
@@ -78,7 +80,7 @@ def main():
     found = flat(suites)
 
     def fits(test, patterns):
-        return any(fnmatch.fnmatch(test.id(), f"*{p}*") for p in patterns)
+        return any(fnmatch.fnmatch(f"{test.id()}$", f"*{p}*") for p in patterns)
 
     chosen = [test for test in found if fits(test, options.only or ["*"])]
     wanted = [test for test in chosen if not fits(test, options.skip)]

@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("erd-fuzz", &["erd-rd", "erd-port", "erd", "erd-world"]),
     ("erd-relay", &["erd-rd", "erd-sim"]),
     ("erd-world", &["erd-core", "erd-rd", "erd-crypto", "erd-port"]),
+    ("erd-model", &["erd-rd", "erd-world"]),
     ("erd-e2e", &[]),
     ("xtask", &["erd-e2e"]),
 ];

@@ -15,6 +15,12 @@ use std::time::Duration;
 const SHORT_SEEDS: u32 = 500;
 /// Seeds that the full tier tries.
 const FULL_SEEDS: u32 = 10_000;
+/// Steps that try these seeds: name, package, program.
+const FAULTS: &[(&str, &str, &str)] = &[
+    ("simulated faults", "erd-world", "faults"),
+    ("simulated faults, endpoints as they ship", "erd-world", "shipped"),
+    ("simulated faults against the protocol's model", "erd-model", "traces"),
+];
 /// Forgeries that the full tier tries in the simulated world.
 const FORGERIES: &str = "100000000";
 /// Forgeries that the full tier tries over real sockets, and their test.
@@ -65,7 +71,9 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         let job = layout.cargo(&["test", "--workspace", "--no-fail-fast"]);
         // Named headers must exist: without them the test would skip their comparison.
         let include = std::env::var_os("ERD_FABRIC_INCLUDE").unwrap_or("/usr/include".into());
-        count_tests(job.env("ERD_FABRIC_INCLUDE", include).finish(log)?)
+        // Likewise the program, or the tests of the dissector are skipped.
+        let job = job.env("ERD_FABRIC_INCLUDE", include).env("ERD_TSHARK", "tshark");
+        count_tests(job.finish(log)?)
     });
     report.step("many threads at once, an Ethernet's datagrams", |log| {
         let test = ["test", "--package", "erd", "--lib", STRESS];
@@ -83,11 +91,16 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         let found = output.lines().filter(is_found).count();
         Done::many(found, format!("{found} found"))
     });
-    let seeds = if full { FULL_SEEDS } else { SHORT_SEEDS };
-    report.step("simulated faults", |log| faults(layout, log, "faults", seeds));
-    report.step("simulated faults, endpoints as they ship", |log| {
-        faults(layout, log, "shipped", seeds)
+    report.step("mutants of the protocol, by their traces", |log| {
+        let job = optimised(layout.cargo(&["test", "--package", "erd-model", "--test", "mutants"]));
+        let output = job.args(["--features", "mutants", "--", "--nocapture"]).run(log)?;
+        let found = output.lines().filter(|line| line.contains(" found with seed ")).count();
+        Done::many(found, format!("{found} found"))
     });
+    let seeds = if full { FULL_SEEDS } else { SHORT_SEEDS };
+    for (name, package, test) in FAULTS {
+        report.step(name, |log| faults(layout, log, (package, test), seeds));
+    }
     if full {
         full_steps(report, layout);
     }
@@ -110,6 +123,11 @@ fn full_steps(report: &mut Report, layout: &Layout) {
             count_tests(job.env("BOUNDS", "large").finish(log)?)
         });
     }
+    report.step("the protocol's model, large scenes", |log| {
+        let test = ["test", "--package", "erd-model", "--test", "search", "every_property_holds"];
+        let job = layout.cargo(&test).env("BOUNDS", "large").limit(Duration::from_secs(3600));
+        count_tests(job.finish(log)?)
+    });
     report.step("strangers and little memory", |log| {
         let test = ["test", "--package", "erd", "--lib", "ep::tests::strangers"];
         let job = layout.cargo(&test).args(["--", "--ignored", "--test-threads", "1"]);
@@ -193,9 +211,9 @@ fn count_tests(ended: Ended) -> Result<Done> {
     Done::many(passed, format!("{passed} tests in {binaries} binaries"))
 }
 
-/// Runs the world's program `test` under random faults from fresh seeds, in two processes.
-fn faults(layout: &Layout, log: &Path, test: &str, seeds: u32) -> Result<Done> {
-    let build = optimised(layout.cargo(&["test", "--package", "erd-world", "--test", test]));
+/// Runs a package's program `test` under random faults from fresh seeds, in two processes.
+fn faults(layout: &Layout, log: &Path, (package, test): (&str, &str), seeds: u32) -> Result<Done> {
+    let build = optimised(layout.cargo(&["test", "--package", package, "--test", test]));
     build.clone().args(["--no-run"]).run(log)?;
     let run = build
         .args(["swarm", "--", "--exact", "--nocapture"])

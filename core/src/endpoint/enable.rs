@@ -9,6 +9,7 @@ use super::ops::Pool;
 use super::receives::Receives;
 use super::receives::own::Own;
 use super::receives::under_way::UnderWay;
+use super::refused::Refused;
 use super::settling::Settling;
 use super::{Endpoint, NO_VERSION, Setup, State};
 use crate::admission::Admitted;
@@ -183,6 +184,7 @@ impl<O: Outside> Driver<O> {
             near_bytes: domain.near().map(|near| near.datagram_bytes),
             zero_copy_bytes,
             settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
+            refused: Refused::default(),
         };
         Some(Driver {
             engine,

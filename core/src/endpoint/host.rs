@@ -9,6 +9,7 @@ use super::operations::SendOp;
 use super::ops::{Handle, Kind, Pool};
 use super::receives::Receives;
 use super::receives::under_way::UnderWay;
+use super::refused::Refused;
 use super::served::Served;
 use super::settling::Settling;
 use crate::admission::Admitted;
@@ -23,9 +24,10 @@ use erd_port::udp::{self, SHARED_MIN_BYTES};
 use erd_rd::keys::{KeySet, Keys};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::{
-    Arrived, Atomic, EndReason, Expected, Host, OpError, Operand, Part as BurstPart, PeerAddress,
-    PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
+    Arrived, Atomic, EndReason, Expected, Host, KeyMismatch, OpError, Operand, Part as BurstPart,
+    PeerAddress, PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
 };
+use erd_sys::clock::monotonic_ns;
 use erd_types::mutants::{Mutant, mutant};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
@@ -76,6 +78,7 @@ pub struct EpHost {
     /// Least payload that is sent without a copy, if its memory is registered.
     pub(super) zero_copy_bytes: u64,
     pub(super) settling: Settling,
+    pub(super) refused: Refused,
 }
 
 /// [`EpHost::tx_of`], mutable while operations are borrowed.
@@ -343,6 +346,10 @@ impl Host for EpHost {
 
     fn admits(&mut self, peer: PeerAddress) -> bool {
         self.admitted.may_open(peer.name, self.keys.get(peer.key).map(Keys::id))
+    }
+
+    fn refused(&mut self, name: SocketAddr, from: SocketAddr, why: KeyMismatch) {
+        self.refused.tell(monotonic_ns(), name, from, why);
     }
 
     fn is_near(&mut self, name: SocketAddr) -> bool {

@@ -9,6 +9,7 @@
 //! - `driver`: the enabled endpoint, which the loop in [`crate::run`] runs; `host`, `serve`: the answers to
 //!   the engine's questions;
 //! - `receives`: receives of the endpoint's own, of a shared context, or of another provider's;
+//! - `refused`: log lines about peers with a wrong key;
 //! - `ops`: operations and memory; `complete`: completions;
 //! - `observe`, `stats`: its state for people.
 
@@ -30,6 +31,7 @@ pub mod ops;
 pub mod post_rma;
 pub mod post_send;
 pub(crate) mod receives;
+mod refused;
 pub mod request;
 mod room;
 mod serve;

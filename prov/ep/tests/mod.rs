@@ -16,6 +16,7 @@ mod memory;
 mod monitor;
 mod node;
 mod ports;
+mod refused;
 mod semantics;
 mod strangers;
 mod stress;

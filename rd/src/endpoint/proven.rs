@@ -3,13 +3,15 @@
 use super::Endpoint;
 use super::replies::Reply;
 use crate::arrival::{Datagram, Packet, RxMeta};
-use crate::host::Host;
+use crate::host::{Host, KeyMismatch};
 use crate::keys::{KeyRef, Loose, TRAILER_BYTES};
 use crate::mutants::{Mutant, mutant};
 use crate::peer::unprove;
 use crate::stats::DropReason;
 use crate::units::{KeyIndex, Nanos, PeerAddress};
-use crate::wire::header::{HEADER_BYTES, Header, PacketKind, checksum_ok, clear_checksum};
+use crate::wire::header::{
+    HEADER_BYTES, Header, KEYED_VERSION, PacketKind, VERSION, checksum_ok, clear_checksum,
+};
 use crate::wire::setup::ForeignHello;
 use crate::wire::{NAME_BYTES, Reader};
 use alloc::vec::Vec;
@@ -170,7 +172,18 @@ impl Endpoint {
         all.find(|address| host.admits(*address))
     }
 
-    /// Answers a hello that cannot be understood here with our version (protocol.md §3.4).
+    /// What a hello of this version that was not understood says of its writer's key. `None` if keys are not the reason.
+    fn mismatch(&self, version: u8) -> Option<KeyMismatch> {
+        match (self.core.is_keyed(), version) {
+            (true, VERSION) => Some(KeyMismatch::PeerHasNone),
+            (true, KEYED_VERSION) => Some(KeyMismatch::PeerHasAnother),
+            (false, KEYED_VERSION) => Some(KeyMismatch::PeerHasOne),
+            _ => None,
+        }
+    }
+
+    /// Answers a hello that cannot be understood here with our version (protocol.md §3.4), and tells the host if that is
+    /// because of a key.
     pub(super) fn refuse_hello<H: Host>(
         &mut self,
         now: Nanos,
@@ -183,6 +196,9 @@ impl Endpoint {
                 ForeignHello::parse(bytes, self.core.cfg.crc32c)
             && let Some(to) = self.admitted(name, host)
         {
+            if let Some(why) = self.mismatch(version) {
+                host.refused(name, from, why);
+            }
             let kind = PacketKind::Version;
             // Nothing proves it.
             let (to, key) = (to.name, KeyRef { at: to.key, ..KeyRef::default() });

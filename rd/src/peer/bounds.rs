@@ -2,8 +2,6 @@
 //!
 //! `rd/tests/bounds` does the same for what is public, and says how to widen the bounds.
 
-extern crate std;
-
 use super::flight::{Content, Flight};
 use super::flow::Flow;
 use super::outbox::Outbox;
@@ -11,6 +9,7 @@ use super::paths::Paths;
 use super::received::Received;
 use super::replay::ReplayWindow;
 use crate::bitmap::BITS_MAX;
+use crate::bounded::{each_sequence, is_large};
 use crate::cc::AckPolicy;
 use crate::stats::DropReason;
 use crate::units::Psn;
@@ -18,24 +17,6 @@ use crate::wire::ack::{NACK_RANGES_MAX, NackRange, SACK_WORDS_MAX};
 use crate::wire::setup::Greeting;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-
-/// Whether to try the wide bounds.
-fn is_large() -> bool {
-    std::env::var_os("BOUNDS").is_some_and(|bounds| bounds == "large")
-}
-
-/// Calls `judge` with all sequences of `depth` of these.
-fn each_sequence<T: Copy>(of: &[T], depth: u32, mut judge: impl FnMut(&[T])) {
-    for number in 0..of.len().pow(depth) {
-        let mut rest = number;
-        let take = |_| {
-            let one = of[rest % of.len()];
-            rest /= of.len();
-            one
-        };
-        judge(&(0..depth).map(take).collect::<Vec<T>>());
-    }
-}
 
 /// Numbers about `near`, and half of all numbers away from it.
 fn about(near: u32) -> [u32; 9] {
@@ -130,7 +111,10 @@ mod replay {
     #[test]
     fn a_counter_is_taken_once_within_its_window() {
         let depth = if is_large() { 4 } else { 3 };
-        for first in [0, 1 << 32, u64::MAX - AHEAD - 70, u64::MAX - 66, u64::MAX - 1] {
+        // The last two counters of a phase are among them, and the last of all.
+        let borders = [AHEAD - 2, (1 << 32) - 2];
+        let ends = [0, 1 << 32, u64::MAX - AHEAD - 70, u64::MAX - 66, u64::MAX - 1];
+        for first in ends.into_iter().chain(borders) {
             each_sequence(&CALLS, depth, |calls| {
                 let (mut window, mut model) = (ReplayWindow::default(), Model::default());
                 window.open(64);
@@ -493,5 +477,20 @@ fn a_packet_was_overtaken_by_one_sent_later_on_its_path() {
                 assert!(paths.was_overtaken(1, before), "{one} {other}");
             }
         }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_long_ago_overtakes_nothing() {
+    let second = 1_000_000_000;
+    for idle_ns in (0..14).map(|half| half * second / 2 + 1) {
+        let (before, now) = (5 * second, 5 * second + idle_ns);
+        let mut paths = Paths::default();
+        paths.sent(before, 2, 1, 100, 1000);
+        paths.note_acked(1, before as u32);
+        paths.sent(now, 2, 1, 100, 1000);
+        assert!(!paths.was_overtaken(1, now), "idle for {idle_ns} ns");
+        paths.note_acked(1, (now + 1) as u32);
+        assert!(paths.was_overtaken(1, now), "idle for {idle_ns} ns");
     }
 }

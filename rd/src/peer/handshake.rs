@@ -174,6 +174,8 @@ impl Peer {
             Hello::First => self.begin(core, host, now),
             Hello::Crossing => {}
             Hello::Stranger => self.renew(core, now),
+            // Somebody may repeat it who has no key, when the peer is gone.
+            Hello::Repeated if core.is_keyed() => {}
             Hello::Repeated => self.mark_alive(core, now),
             Hello::Restarted => {
                 self.end(core, host, EndReason::Failed(OpError::PeerRestarted));

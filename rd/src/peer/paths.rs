@@ -116,6 +116,11 @@ impl Paths {
         p.sent_kib = p.sent_kib.wrapping_add(rest >> 10);
         p.sent_rest = (rest & 1023) as u16;
         let now_ns = now as u32;
+        // Nothing was sent later than now: where the 32 bits say so, the path was idle for longer than they can tell.
+        if is_after(p.acked_sent_at_ns, now_ns) {
+            p.state &= !ACKED;
+        }
+        self.newest_ns = self.newest_ns.filter(|newest| !is_after(*newest, now_ns));
         if p.has(BAD) {
             // A flow bound to one path sends on it all the time; that counts as a try now and then.
             let is_due = now_ns.wrapping_sub(p.at_ns) >= p.pause_ns(timeout_ns);

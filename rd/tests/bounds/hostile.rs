@@ -28,7 +28,7 @@ use stranger::{bundle, greeting_from, hello, message, nothing_received, packet};
 
 /// A driver without memory. Messages wait, and each received or sent one ends once.
 #[derive(Default)]
-struct Void;
+pub(super) struct Void;
 
 impl Host for Void {
     fn read(&mut self, _: SendToken, _: u64, out: &mut [u8]) {

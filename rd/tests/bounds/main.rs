@@ -9,6 +9,7 @@ mod headers;
 mod hostile;
 #[path = "../keyed/mod.rs"]
 mod keyed;
+mod loose;
 mod numbers;
 mod sets;
 

@@ -32,6 +32,13 @@ const SKIPPED_OMPI41: &[&str] = &[
     "test_util_pkl5.",
 ];
 
+/// A test that sometimes fails with MPICH and 2 ranks: in 15 of 100 runs over `tcp`, and in 3 over erd,
+/// or 22 on a busy machine. `MPI_Dist_graph_create` probes any source, and then receives from any source.
+/// It may receive another message than it probed: a rank's message to itself goes through memory, the
+/// other's over the network. With 2 ranks these messages differ in length. With 4 they do not, so the
+/// test runs there. The failure of one rank can hang the other.
+const SKIPPED_MPICH_2_RANKS: &str = "test_comm_topo.TestTopoWorld*.testDistgraphcomm$";
+
 /// The modules with one-sided tests.
 const ONE_SIDED: &[&str] = &["test_rma.", "test_rma_nb.", "test_win."];
 /// Windows of shared memory, which no network has a part in: Open MPI's component for them is not
@@ -91,8 +98,12 @@ fn compare(
     Done::many(ours, format!("{ours} pass, {theirs} over {name}, which are all among them"))
 }
 
-fn skips(kind: Kind) -> Vec<&'static str> {
-    let own = if kind == Kind::OpenMpi41 { SKIPPED_OMPI41 } else { &[] };
+fn skips(kind: Kind, ranks: u32) -> Vec<&'static str> {
+    let own = match (kind, ranks) {
+        (Kind::OpenMpi41, _) => SKIPPED_OMPI41,
+        (Kind::Mpich, 2) => &[SKIPPED_MPICH_2_RANKS],
+        _ => &[],
+    };
     SKIPPED.iter().chain(own).copied().collect()
 }
 
@@ -115,7 +126,7 @@ fn run(
         // The baseline goes over messages: no other provider here has what btl/ofi asks for.
         job = if provider.is_erd() { mpi.one_sided(job, provider) } else { job };
     }
-    for skip in skips(kind) {
+    for skip in skips(kind, ranks) {
         job = job.args(["--skip", skip]);
     }
     let ended = job.limit(LIMIT).finish(log)?;
@@ -181,6 +192,15 @@ pub fn source(layout: &Layout, log: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_mpi_skips_its_own_tests() {
+        let race = |kind, ranks| skips(kind, ranks).contains(&SKIPPED_MPICH_2_RANKS);
+        assert!(race(Kind::Mpich, 2) && !race(Kind::Mpich, 4));
+        assert!(!race(Kind::OpenMpi, 2) && !race(Kind::OpenMpi41, 2));
+        assert!(skips(Kind::OpenMpi41, 2).contains(&SKIPPED_OMPI41[0]));
+        assert!(SKIPPED.iter().all(|test| skips(Kind::Mpich, 2).contains(test)));
+    }
 
     #[test]
     fn a_test_passes_if_it_ended_well_in_every_rank() {

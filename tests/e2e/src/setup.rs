@@ -29,6 +29,7 @@ pub const TEST_PACKAGES: &[&str] = &[
     "mandoc",
     "pkgconf",
     "g++",
+    "tshark",
 ];
 
 /// Most time for the packages.

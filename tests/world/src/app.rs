@@ -6,11 +6,12 @@ use super::memory::{ASK, KIND, SERVED};
 use super::node::Setup;
 use super::pattern;
 use super::port::Wire;
+use super::record::{Access, Arrival, Met, Pen, What};
 use super::rng::Rng;
 use erd_rd::match_order::{MatchOrder, Place};
 use erd_rd::{
-    Arrived, Atomic, EndReason, Host, MESSAGE_COST_BYTES, MsgRef, Nanos, ORDERS_LEAST, OpError,
-    Operand, PeerId, RecvToken, Refusal, Remote, SendToken, Verdict,
+    Arrived, Atomic, EndReason, Host, KeyMismatch, MESSAGE_COST_BYTES, MsgRef, Nanos, ORDERS_LEAST,
+    OpError, Operand, PeerId, RecvToken, Refusal, Remote, SendToken, Verdict,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -162,6 +163,8 @@ pub struct App {
     rng: Rng,
     /// Bursts may wait at the port while their operations end.
     pub keeps: bool,
+    /// Writes what the engine tells.
+    pub pen: Pen,
     /// Memory that the port writes expected payload to. It is not the receive's own memory: the bytes of that count
     /// only after the engine has placed them.
     landings: Vec<Vec<u8>>,
@@ -188,6 +191,7 @@ impl App {
             accounts: BTreeMap::new(),
             early: BTreeMap::new(),
             keeps: false,
+            pen: Pen::default(),
             landings: Vec::new(),
             lent: RefCell::default(),
             shortage: Rng::new(rng.clone().bits(), 12),
@@ -440,94 +444,8 @@ impl View<'_> {
         self.app.unexpected.retain(|u| u.held != Some(held));
     }
 
-    /// An eager message whose payload came before its turn.
-    fn arrived_held(&mut self, arrived: &Arrived, held: usize, send: Option<usize>) -> Verdict {
-        let msg = arrived.msg;
-        self.ledger.claim(held, send, msg);
-        self.app.uncharge_early(msg.peer, self.ledger.recvs[held].capacity_bytes);
-        self.app.charge(&msg, self.ledger.recvs[held].capacity_bytes);
-        if discarded(arrived.tag) {
-            self.mark_unwanted(send);
-            self.consume_held(msg, held, Forward::Drop);
-        } else if let Some(user) = self.match_posted(arrived) {
-            self.mark_matched(send);
-            self.consume_held(msg, held, Forward::To(user));
-            return Verdict::Matched(
-                RecvToken(user as u64),
-                self.ledger.recvs[user].capacity_bytes,
-            );
-        } else {
-            self.app.wait(arrived, send, Some(held));
-        }
-        Verdict::Wait
-    }
-}
-
-impl View<'_> {
-    fn meet(
-        &mut self,
-        remote: &Remote,
-        atomic: Option<Atomic>,
-        operand: Operand<'_>,
-    ) -> Result<usize, Refusal> {
-        self.ledger.touches += 1;
-        let rules = self.ledger.rules;
-        let met = self.ledger.memory.meet(self.app.life, remote, atomic, rules);
-        if met.is_err() {
-            self.ledger.memory.take(operand);
-        }
-        met
-    }
-}
-
-fn discarded(tag: Option<u64>) -> bool {
-    tag.is_some_and(|t| t as u8 == DISCARDED_CLASS)
-}
-
-impl Host for View<'_> {
-    fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
-        if op.0 & KIND != 0 {
-            self.ledger.memory.payload(op.0, offset_bytes, out);
-            return;
-        }
-        self.ledger.judge_reading(self.app.life, op.0, offset_bytes, out.len() as u64);
-        pattern::fill(op.0, offset_bytes, out);
-    }
-
-    fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
-        if op.0 & KIND != 0 {
-            let mut bytes = vec![0; len_bytes as usize];
-            self.ledger.memory.payload(op.0, offset_bytes, &mut bytes);
-            return crc32c::crc32c_append(seed, &bytes);
-        }
-        self.ledger.judge_reading(self.app.life, op.0, offset_bytes, u64::from(len_bytes));
-        pattern::checksum(op.0, offset_bytes, len_bytes, seed)
-    }
-
-    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
-        self.ledger.touches += 1;
-        let rules = self.ledger.rules;
-        if outcome.is_err() {
-            self.ledger.recall(self.app.life);
-        }
-        match op.0 & KIND {
-            0 => {}
-            ASK => {
-                let (id, life) = ((op.0 & !KIND) as usize, self.app.life);
-                let allowed = |error| rules.allow(error);
-                self.ledger.memory.ended(life, id, outcome, allowed, rules);
-                if outcome.is_err_and(|error| !matches!(error, OpError::Refused(_))) {
-                    let node = self.ledger.memory.asked[id].plan.to;
-                    self.ledger.name_next(life, node);
-                }
-                return;
-            }
-            _ => return self.ledger.memory.void(op.0),
-        }
-        self.ledger.sent(self.now, self.app.life, op.0 as usize, outcome);
-    }
-
-    fn arrived(&mut self, arrived: &Arrived) -> Verdict {
+    /// The answer to a message whose turn has come.
+    fn judge(&mut self, arrived: &Arrived) -> Verdict {
         self.ledger.touches += 1;
         let (life, msg) = (self.app.life, arrived.msg);
         if self.app.shortage.chance(self.app.limits.hold_refusal) {
@@ -569,6 +487,117 @@ impl Host for View<'_> {
         Verdict::Held(RecvToken(held as u64))
     }
 
+    /// An eager message whose payload came before its turn.
+    fn arrived_held(&mut self, arrived: &Arrived, held: usize, send: Option<usize>) -> Verdict {
+        let msg = arrived.msg;
+        self.ledger.claim(held, send, msg);
+        self.app.uncharge_early(msg.peer, self.ledger.recvs[held].capacity_bytes);
+        self.app.charge(&msg, self.ledger.recvs[held].capacity_bytes);
+        if discarded(arrived.tag) {
+            self.mark_unwanted(send);
+            self.consume_held(msg, held, Forward::Drop);
+        } else if let Some(user) = self.match_posted(arrived) {
+            self.mark_matched(send);
+            self.consume_held(msg, held, Forward::To(user));
+            return Verdict::Matched(
+                RecvToken(user as u64),
+                self.ledger.recvs[user].capacity_bytes,
+            );
+        } else {
+            self.app.wait(arrived, send, Some(held));
+        }
+        Verdict::Wait
+    }
+}
+
+impl View<'_> {
+    fn meet(
+        &mut self,
+        remote: &Remote,
+        access: Access,
+        operand: Operand<'_>,
+    ) -> Result<usize, Refusal> {
+        self.ledger.touches += 1;
+        let atomic = match access {
+            Access::Atomic(atomic) => Some(atomic),
+            Access::Write | Access::Read => None,
+        };
+        let rules = self.ledger.rules;
+        let met = self.ledger.memory.meet(self.app.life, remote, atomic, rules);
+        if met.is_err() {
+            self.ledger.memory.take(operand);
+        }
+        self.app.pen.note(self.now, || {
+            What::Met(Met {
+                peer: remote.peer.into(),
+                access,
+                len_bytes: remote.targets.len_bytes(),
+                data: remote.data,
+                refusal: met.err(),
+            })
+        });
+        met
+    }
+}
+
+fn discarded(tag: Option<u64>) -> bool {
+    tag.is_some_and(|t| t as u8 == DISCARDED_CLASS)
+}
+
+impl Host for View<'_> {
+    fn read(&mut self, op: SendToken, offset_bytes: u64, out: &mut [u8]) {
+        if op.0 & KIND != 0 {
+            self.ledger.memory.payload(op.0, offset_bytes, out);
+            return;
+        }
+        self.ledger.judge_reading(self.app.life, op.0, offset_bytes, out.len() as u64);
+        pattern::fill(op.0, offset_bytes, out);
+    }
+
+    fn checksum(&mut self, op: SendToken, offset_bytes: u64, len_bytes: u32, seed: u32) -> u32 {
+        if op.0 & KIND != 0 {
+            let mut bytes = vec![0; len_bytes as usize];
+            self.ledger.memory.payload(op.0, offset_bytes, &mut bytes);
+            return crc32c::crc32c_append(seed, &bytes);
+        }
+        self.ledger.judge_reading(self.app.life, op.0, offset_bytes, u64::from(len_bytes));
+        pattern::checksum(op.0, offset_bytes, len_bytes, seed)
+    }
+
+    fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
+        self.ledger.touches += 1;
+        self.app.pen.note(self.now, || What::Sent { token: op, outcome });
+        let rules = self.ledger.rules;
+        if outcome.is_err() {
+            self.ledger.recall(self.app.life);
+        }
+        match op.0 & KIND {
+            0 => {}
+            ASK => {
+                let (id, life) = ((op.0 & !KIND) as usize, self.app.life);
+                let allowed = |error| rules.allow(error);
+                self.ledger.memory.ended(life, id, outcome, allowed, rules);
+                if outcome.is_err_and(|error| !matches!(error, OpError::Refused(_))) {
+                    let node = self.ledger.memory.asked[id].plan.to;
+                    self.ledger.name_next(life, node);
+                }
+                return;
+            }
+            _ => return self.ledger.memory.void(op.0),
+        }
+        self.ledger.sent(self.now, self.app.life, op.0 as usize, outcome);
+    }
+
+    fn arrived(&mut self, arrived: &Arrived) -> Verdict {
+        let verdict = self.judge(arrived);
+        let &Arrived { msg, tag, data, len_bytes, rendezvous, .. } = arrived;
+        self.app.pen.note(self.now, || {
+            let msg = (&msg).into();
+            What::Arrived(Box::new(Arrival { msg, tag, data, len_bytes, rendezvous, verdict }))
+        });
+        verdict
+    }
+
     fn hold(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken> {
         self.ledger.touches += 1;
         if self.app.rng.chance(self.app.limits.hold_refusal) {
@@ -592,6 +621,7 @@ impl Host for View<'_> {
 
     fn received(&mut self, to: RecvToken, outcome: Result<u64, OpError>) {
         self.ledger.touches += 1;
+        self.app.pen.note(self.now, || What::Received { token: to, outcome });
         if to.0 & KIND != 0 {
             let error = outcome.expect_err("requests end otherwise");
             assert!(self.ledger.rules.allow(error), "a write under way failed with {error:?}");
@@ -612,6 +642,7 @@ impl Host for View<'_> {
 
     fn session_ended(&mut self, peer: PeerId, session: u32, reason: EndReason) {
         self.ledger.touches += 1;
+        self.app.pen.note(self.now, || What::Ended { peer: peer.into(), session, reason });
         let life = self.app.life;
         let fresh = self.ledger.ended_sessions.insert((life, peer, session));
         assert!(fresh, "session {session} of {peer:?} ended twice");
@@ -631,6 +662,10 @@ impl Host for View<'_> {
         self.app.limits.limit_bytes(name)
     }
 
+    fn refused(&mut self, name: SocketAddr, _: SocketAddr, why: KeyMismatch) {
+        self.ledger.refused.entry(self.app.life).or_default().push((name, why));
+    }
+
     fn is_near(&mut self, name: SocketAddr) -> bool {
         self.app.limits.is_near(name)
     }
@@ -640,7 +675,11 @@ impl Host for View<'_> {
     }
 
     fn has_room(&mut self, _: usize) -> bool {
-        !self.app.shortage.chance(self.app.limits.hold_refusal)
+        let has_room = !self.app.shortage.chance(self.app.limits.hold_refusal);
+        if !has_room {
+            self.app.pen.note(self.now, || What::NoRoom);
+        }
+        has_room
     }
 
     fn keep(&mut self, _: PeerId, len_bytes: u64) -> Option<RecvToken> {
@@ -652,13 +691,13 @@ impl Host for View<'_> {
     }
 
     fn remote_write(&mut self, to: &Remote, bytes: Operand<'_>) -> Result<(), Refusal> {
-        let id = self.meet(to, None, bytes)?;
+        let id = self.meet(to, Access::Write, bytes)?;
         self.ledger.memory.write(self.app.life, id, bytes);
         Ok(())
     }
 
     fn remote_write_later(&mut self, to: &Remote) -> Result<RecvToken, Refusal> {
-        let id = self.meet(to, None, Operand::Here(&[]))?;
+        let id = self.meet(to, Access::Write, Operand::Here(&[]))?;
         Ok(RecvToken(self.ledger.memory.serve(self.app.life, id, to)))
     }
 
@@ -670,7 +709,7 @@ impl Host for View<'_> {
     }
 
     fn remote_read(&mut self, from: &Remote) -> Result<SendToken, Refusal> {
-        let id = self.meet(from, None, Operand::Here(&[]))?;
+        let id = self.meet(from, Access::Read, Operand::Here(&[]))?;
         let token = SendToken(self.ledger.memory.serve(self.app.life, id, from));
         if self.app.rng.chance(self.app.limits.withdrawal) {
             let calls = self.app.rng.log_range(1, 100);
@@ -685,7 +724,7 @@ impl Host for View<'_> {
         atomic: Atomic,
         operand: Operand<'_>,
     ) -> Result<(), Refusal> {
-        let id = self.meet(at, Some(atomic), operand)?;
+        let id = self.meet(at, Access::Atomic(atomic), operand)?;
         self.ledger.memory.change(self.app.life, id, atomic, operand);
         Ok(())
     }
@@ -696,7 +735,7 @@ impl Host for View<'_> {
         atomic: Atomic,
         operand: Operand<'_>,
     ) -> Result<SendToken, Refusal> {
-        let id = self.meet(at, Some(atomic), operand)?;
+        let id = self.meet(at, Access::Atomic(atomic), operand)?;
         self.ledger.memory.change(self.app.life, id, atomic, operand);
         let token = self.ledger.memory.serve(self.app.life, id, at);
         debug_assert_eq!(token & KIND, SERVED);

@@ -6,8 +6,9 @@
 use super::memory::{KIND, Memory};
 use super::net::Shared;
 use super::pattern;
-use erd_rd::{Arrived, MsgRef, Nanos, OpError, PeerId};
+use erd_rd::{Arrived, KeyMismatch, MsgRef, Nanos, OpError, PeerId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// One process: the node and the number of its restarts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -183,6 +184,8 @@ pub struct Ledger {
     pub ended_sessions: BTreeSet<(Life, PeerId, u32)>,
     /// Sends of a peer whose next one must name itself.
     named_next: BTreeSet<(Life, usize)>,
+    /// Hellos that a process heard were refused for their key: the names in them, and why.
+    pub refused: BTreeMap<Life, Vec<(SocketAddr, KeyMismatch)>>,
     /// How often a process took back what it shared.
     pub recalls: BTreeMap<Life, u64>,
     /// Receives that the engine may place into.

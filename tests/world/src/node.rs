@@ -5,6 +5,7 @@ use super::ledger::{Forward, Ledger, Life, Outgoing, RecvState};
 use super::memory::{ASK, Plan};
 use super::net::Datagram;
 use super::port::{self, SimClock, Simulated, Wire};
+use super::record::{self, Access, Born, Kind, Peer, Pen, Record, What};
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_core::run::{Carriers, Driven, Parts};
@@ -112,6 +113,8 @@ pub struct Habits {
     pub eager_post: f64,
     /// Chance that the port takes no more.
     pub port_full: f64,
+    /// The port takes one burst at a time, so that everything leaves in the order in which the engine makes it.
+    pub singly: bool,
     /// Chance that a control burst finds an information path open.
     pub info_path: f64,
     /// The application waits for the ends of its sends.
@@ -127,6 +130,7 @@ impl Default for Habits {
             round_ns: MICROSECOND,
             eager_post: 1.0,
             port_full: 0.0,
+            singly: false,
             info_path: 0.0,
             awaits: false,
         }
@@ -159,6 +163,8 @@ pub struct Node {
     storm: u32,
     /// Times that the engine was settled.
     calls: u32,
+    /// Writes what the application and the world do.
+    pen: Pen,
     rng: Rng,
 }
 
@@ -212,7 +218,7 @@ impl<'a> Driven for Running<'a> {
         let (endpoint, view) = (&mut *self.endpoint, &mut self.view);
         while let Some(deferred) = view.app.deferred.pop_front() {
             match deferred {
-                Deferred::Release(msg) => endpoint.release(msg),
+                Deferred::Release(msg) => release(endpoint, view, msg),
                 Deferred::Unwatch(peer) => endpoint.watch(peer, -1),
                 Deferred::SessionEnded(peer, session) => {
                     view.ledger.judge_session_end(view.app.life, peer, session);
@@ -226,6 +232,7 @@ impl<'a> Driven for Running<'a> {
             }
         }
         view.app.next_call();
+        view.app.pen.name(|peer| endpoint.peer_address(peer));
         let outstanding = view.ledger.outstanding_of(view.app.life);
         assert_eq!(endpoint.outstanding_sends(), outstanding, "sends outstanding at {}", self.name);
         assert!(outstanding > 0 || !endpoint.has_unsent(), "{} holds back what ended", self.name);
@@ -267,15 +274,35 @@ impl Node {
             waiting_posts: VecDeque::new(),
             storm: 0,
             calls: 0,
+            pen: Pen::default(),
             rng: Rng::new(seed, 200 + index as u64),
         };
-        node.boot(life);
+        node.boot(0, life);
         node
     }
 
-    fn boot(&mut self, life: Life) {
+    /// Writes to a record from now on. The process that runs now counts as new.
+    pub fn record(&mut self, now: Nanos, record: &Record) {
+        self.write_with(Pen::new(record, self.app.life));
+        let config = self.config_of(self.app.life);
+        self.pen.note(now, || What::Born(Box::new(Born::of(&config))));
+    }
+
+    fn write_with(&mut self, pen: Pen) {
+        (self.app.pen, self.wire.borrow_mut().pen) = (pen.clone(), pen.clone());
+        self.pen = pen;
+    }
+
+    /// The settings of one of its processes.
+    fn config_of(&self, life: Life) -> Config {
         let mut config = self.setup.config.clone();
         config.epoch += u64::from(life.incarnation);
+        config
+    }
+
+    fn boot(&mut self, now: Nanos, life: Life) {
+        let config = self.config_of(life);
+        let born = Box::new(Born::of(&config));
         let seed = self.rng.bits();
         let scheme = Box::new(self.setup.scheme);
         let mut endpoint = Endpoint::new(config, scheme, seed).expect("the settings are valid");
@@ -291,6 +318,8 @@ impl Node {
         let drain = self.app.drain;
         self.app = App::new(life, self.setup.limits, Rng::new(seed, 300));
         self.app.drain = drain;
+        self.write_with(self.pen.of(life));
+        self.pen.note(now, || What::Born(born));
         self.peers.clear();
         self.waiting_posts.clear();
         self.wire.borrow_mut().clear();
@@ -298,7 +327,8 @@ impl Node {
     }
 
     /// The process dies without a goodbye; its socket's contents are gone.
-    pub fn kill(&mut self, ledger: &mut Ledger) {
+    pub fn kill(&mut self, now: Nanos, ledger: &mut Ledger) {
+        self.pen.note(now, || What::Died);
         self.endpoint = None;
         self.wire.borrow_mut().clear();
         self.wake_at = Nanos::MAX;
@@ -306,10 +336,10 @@ impl Node {
     }
 
     /// Another process takes the name.
-    pub fn restart(&mut self) {
+    pub fn restart(&mut self, now: Nanos) {
         assert!(self.endpoint.is_none(), "only a dead node restarts");
         let life = self.app.life;
-        self.boot(Life { incarnation: life.incarnation + 1, ..life });
+        self.boot(now, Life { incarnation: life.incarnation + 1, ..life });
     }
 
     /// The kernel takes a datagram; false when the socket's buffer is full.
@@ -369,6 +399,7 @@ impl Node {
     /// The key of the set-up takes the place of another.
     pub fn renew_key(&mut self, now: Nanos) {
         if let Some(next) = self.setup.next_key.take() {
+            self.pen.note(now, || What::Renewed { at: next.at, key: next.key.id() });
             next.renew(now, &mut self.setup, self.endpoint.as_mut());
         }
     }
@@ -378,12 +409,20 @@ impl Node {
         let Some(id) = self.peers.remove(&peer) else {
             return;
         };
+        let address = self.endpoint.as_ref().and_then(|endpoint| endpoint.peer_address(id));
+        self.pen.note(now, || What::Forgot(Peer { id, address }));
         self.call(now, ledger, |endpoint, host| {
             endpoint.forget(id, host);
             host.fail_directed(id, OpError::Canceled);
         });
         self.app.seen.remove(&id);
         assert_eq!(self.endpoint.as_ref().unwrap().peer_name(id), None, "{id:?} is not forgotten");
+    }
+
+    /// The engine says goodbye to everyone.
+    pub fn close(&mut self, now: Nanos, ledger: &mut Ledger) {
+        self.pen.note(now, || What::Closed);
+        self.call(now, ledger, |endpoint, host| endpoint.close(now, host));
     }
 
     /// Posts a send, or keeps it until there is room.
@@ -413,10 +452,13 @@ impl Node {
         let targets = asked.targets(id);
         let data = plan.data.then_some(id as u64);
         let request = RmaRequest { peer, token, rma, targets, data, fence: plan.fence };
+        let of = Peer { id: peer, address: Some(self.setup.address_of(plan.to, name)) };
+        self.pen.note(now, || What::Posted(posted_request(&request, of)));
         match self.endpoint.as_mut().expect("the process lives").rma(now, &request) {
             Ok(()) => true,
             Err(PostError::Full) => {
                 ledger.memory.unpost(id);
+                self.pen.note(now, || What::Unposted(token));
                 false
             }
             Err(error) => panic!("request to {name} failed: {error:?}"),
@@ -443,11 +485,14 @@ impl Node {
             awaited: self.setup.habits.awaits,
             fence: false,
         };
+        let of = Peer { id: peer, address: Some(self.setup.address_of(out.to, name)) };
+        self.pen.note(now, || What::Posted(posted_message(&request, of)));
         let endpoint = self.endpoint.as_mut().expect("the process lives");
         match endpoint.send(now, request) {
             Ok(()) => true,
             Err(PostError::Full) => {
                 ledger.unpost(id);
+                self.pen.note(now, || What::Unposted(request.token));
                 let room = self.setup.config.sends_max as usize;
                 assert_eq!(endpoint.outstanding_sends(), room, "refused with room left");
                 false
@@ -506,7 +551,7 @@ impl Node {
                     if let Some(send) = found.send {
                         host.ledger.sends[send].whole = true;
                     }
-                    endpoint.release(found.msg);
+                    release(endpoint, host, found.msg);
                 }
             }
         });
@@ -594,6 +639,7 @@ fn accept(
     host.mark_matched(send);
     let capacity_bytes = host.ledger.recvs[recv].capacity_bytes;
     host.ledger.open_recv(recv, msg.peer, Some(msg), send);
+    host.app.pen.note(host.now, || What::Accepted { msg: (&msg).into(), capacity_bytes });
     let taken = endpoint.accept(msg, RecvToken(recv as u64), capacity_bytes, host);
     if !taken {
         let state = &mut host.ledger.recvs[recv].state;
@@ -602,4 +648,26 @@ fn accept(
         host.ledger.open.remove(&recv);
     }
     taken
+}
+
+fn release(endpoint: &mut Endpoint, host: &View<'_>, msg: MsgRef) {
+    host.app.pen.note(host.now, || What::Released((&msg).into()));
+    endpoint.release(msg);
+}
+
+fn posted_message(request: &WorkRequest, peer: Peer) -> record::Posted {
+    let &WorkRequest { token, len_bytes, tag, data, fence, .. } = request;
+    let kind = Kind::Message { tag, match_notice: request.match_complete };
+    record::Posted { token, peer, kind, len_bytes, data, fence }
+}
+
+fn posted_request(request: &RmaRequest, peer: Peer) -> record::Posted {
+    let &RmaRequest { token, rma, targets, data, fence, .. } = request;
+    let access = match rma {
+        Rma::Write => Access::Write,
+        Rma::Read(_) => Access::Read,
+        Rma::Atomic { atomic, .. } => Access::Atomic(atomic),
+    };
+    let (kind, len_bytes) = (Kind::Request(access), targets.len_bytes());
+    record::Posted { token, peer, kind, len_bytes, data, fence }
 }

@@ -1,19 +1,50 @@
-//! A job's key that notices when a counter serves for two packets of one secret: that would give the key away.
+//! A job's key that notices when a counter serves for two packets of one secret: that would give the key away. It can
+//! also tell what its packets were before it changed them.
 
 use erd_crypto::{JobKey, Keyring};
 use erd_rd::keys::{Cipher, Keys, Loose, PROOF_BYTES, Secret};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 /// The counters used so far, each with its secret.
 type Used = Arc<Mutex<HashSet<([u8; 32], u64)>>>;
 
+/// Packets of sessions as they go over the network, each with what it was before its key changed it: without counter and
+/// proof, and readable. Its clones are one.
+#[derive(Clone, Debug)]
+pub struct Plains {
+    /// The most packets; it does not know those after.
+    most: usize,
+    known: Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>,
+}
+
+impl Plains {
+    /// None so far, and at most so many.
+    pub fn new(most: usize) -> Plains {
+        Plains { most, known: Arc::default() }
+    }
+
+    /// What the packet was. `None` if no watched key made it.
+    pub fn of(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        self.known.lock().expect("no panic holds it").get(packet).cloned()
+    }
+
+    fn note(&self, [head, rest]: [&[u8]; 2], plain: &[u8], counter: u64, proof: &[u8]) {
+        let mut known = self.known.lock().expect("no panic holds it");
+        if known.len() < self.most {
+            let packet = [head, rest, &counter.to_be_bytes(), proof].concat();
+            known.insert(packet, [head, plain].concat());
+        }
+    }
+}
+
 /// See the module. All processes of a world share it.
 pub struct WatchedKeys {
     keys: Keyring,
     phase_bits: u32,
     used: Used,
+    plains: Option<Plains>,
 }
 
 impl fmt::Debug for WatchedKeys {
@@ -27,7 +58,13 @@ impl WatchedKeys {
     /// The keys of the job that has this byte 32 times for its key, with phases of 2^`phase_bits` packets.
     pub fn new(byte: u8, hides: bool, phase_bits: u32) -> WatchedKeys {
         let keys = Keyring::new(JobKey::new(&[byte; 32]), hides);
-        WatchedKeys { keys, phase_bits, used: Used::default() }
+        WatchedKeys { keys, phase_bits, used: Used::default(), plains: None }
+    }
+
+    /// The same keys, which tell what their packets were.
+    #[must_use]
+    pub fn telling(self, plains: Option<&Plains>) -> WatchedKeys {
+        WatchedKeys { plains: plains.cloned(), ..self }
     }
 
     /// Packets sealed so far.
@@ -77,7 +114,7 @@ impl Keys for WatchedKeys {
 
     fn cipher(&self, secret: &Secret) -> Box<dyn Cipher> {
         let (cipher, used) = (self.keys.cipher(secret), Arc::clone(&self.used));
-        Box::new(WatchedCipher { cipher, secret: secret.0, used })
+        Box::new(WatchedCipher { cipher, secret: secret.0, used, plains: self.plains.clone() })
     }
 }
 
@@ -85,6 +122,7 @@ struct WatchedCipher {
     cipher: Box<dyn Cipher>,
     secret: [u8; 32],
     used: Used,
+    plains: Option<Plains>,
 }
 
 impl WatchedCipher {
@@ -97,7 +135,11 @@ impl WatchedCipher {
 impl Cipher for WatchedCipher {
     fn prove(&self, counter: u64, head: &[u8], rest: &[u8]) -> [u8; PROOF_BYTES] {
         self.note(counter);
-        self.cipher.prove(counter, head, rest)
+        let proof = self.cipher.prove(counter, head, rest);
+        if let Some(plains) = &self.plains {
+            plains.note([head, rest], rest, counter, &proof);
+        }
+        proof
     }
 
     fn verify(&self, counter: u64, head: &[u8], rest: &[u8], proof: &[u8]) -> bool {
@@ -106,7 +148,12 @@ impl Cipher for WatchedCipher {
 
     fn hide(&self, counter: u64, head: &[u8], rest: &mut [u8]) -> [u8; PROOF_BYTES] {
         self.note(counter);
-        self.cipher.hide(counter, head, rest)
+        let plain = self.plains.as_ref().map(|plains| (plains, rest.to_vec()));
+        let proof = self.cipher.hide(counter, head, rest);
+        if let Some((plains, plain)) = plain {
+            plains.note([head, rest], &plain, counter, &proof);
+        }
+        proof
     }
 
     fn open(&self, counter: u64, head: &[u8], hidden: &[u8], proof: &[u8], out: &mut [u8]) -> bool {

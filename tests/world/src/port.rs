@@ -2,6 +2,7 @@
 
 use super::net::{Datagram, IP_BYTES, Shared};
 use super::node::Habits;
+use super::record::{Packet, Pen, What};
 use super::rng::Rng;
 use erd_core::run::link::Link;
 use erd_core::run::net_errors::NetErrors;
@@ -66,6 +67,8 @@ pub struct Wire {
     pub habits: Habits,
     /// Datagrams that left for a name of no node.
     pub strays: u64,
+    /// Writes the datagrams that pass.
+    pub pen: Pen,
     inbox_bytes: u64,
     node: usize,
     rng: Rng,
@@ -86,6 +89,7 @@ impl Wire {
             names,
             habits,
             strays: 0,
+            pen: Pen::default(),
             inbox_bytes: 0,
             node,
             rng,
@@ -124,6 +128,31 @@ impl Wire {
 
     fn index_of(&self, name: SocketAddr) -> Option<usize> {
         self.names.iter().position(|other| *other == name)
+    }
+
+    /// Writes that a datagram left for this name.
+    fn note_told(
+        &self,
+        at: Nanos,
+        to: SocketAddr,
+        bytes: &[u8],
+        (info_path, shared): (bool, bool),
+    ) {
+        let from = self.names[self.node];
+        self.pen.note_packet(at, What::Told, || {
+            let bytes = bytes.to_vec();
+            Packet { from, to, bytes, plain: None, trimmed: false, info_path, shared }
+        });
+    }
+
+    /// Writes that the engine is about to get a datagram, which arrived with others or alone.
+    fn note_heard(&self, at: Nanos, arrived: &Datagram, bytes: &[u8]) {
+        let (from, to) = (self.names[arrived.from], self.names[self.node]);
+        let Datagram { trimmed, info_path, .. } = *arrived;
+        self.pen.note_packet(at, What::Heard, || {
+            let bytes = bytes.to_vec();
+            Packet { from, to, bytes, plain: None, trimmed, info_path, shared: false }
+        });
     }
 }
 
@@ -181,6 +210,10 @@ impl SimPort {
         }
         wire.inbox_bytes -= first.bytes.len() as u64;
         Some(Arrival { first, lengths })
+    }
+
+    fn note_heard(&self, arrived: &Datagram, bytes: &[u8]) {
+        self.wire.borrow().note_heard(self.clock.now_ns(), arrived, bytes);
     }
 
     fn datagram<'a>(
@@ -241,6 +274,7 @@ impl Port for SimPort {
             let Some(arrival) = self.pop() else { break };
             for (start, len_bytes) in arrival.datagrams() {
                 let data = &arrival.first.bytes[start..start + len_bytes];
+                self.note_heard(&arrival.first, data);
                 f(self.datagram(&arrival.first, data, None));
                 taken += 1;
             }
@@ -286,6 +320,7 @@ impl Port for SimPort {
         let mut places = plan.places();
         for (start, len_bytes) in arrival.datagrams() {
             let datagram = &arrival.first.bytes[start..start + len_bytes];
+            self.note_heard(&arrival.first, datagram);
             let Some((_, at, place_bytes)) = places.next().filter(|_| placed) else {
                 f(self.datagram(&arrival.first, datagram, None));
                 continue;
@@ -300,7 +335,9 @@ impl Port for SimPort {
 
     fn room(&self) -> usize {
         let wire = self.wire.borrow();
-        if self.clock.now_ns() < wire.blocked_until { 0 } else { wire.bursts_left as usize }
+        let most = if wire.habits.singly { 1 } else { u64::MAX };
+        let left = wire.bursts_left.min(most) as usize;
+        if self.clock.now_ns() < wire.blocked_until { 0 } else { left }
     }
 
     unsafe fn send(&mut self, bursts: &[Burst<'_>]) -> SendReport {
@@ -325,14 +362,14 @@ impl Port for SimPort {
                     let left = u64::from(burst.segments() - burst.done_segments);
                     let gone = wire.rng.below(left) as u32;
                     // SAFETY: the caller vouches for the parts.
-                    unsafe { wire.take(burst, gone) };
+                    unsafe { wire.take(now, burst, gone) };
                     report.segments += gone;
                 }
                 report.stop = Some(Stop::Blocked);
                 return report;
             }
             // SAFETY: the caller vouches for the parts.
-            unsafe { wire.take(burst, burst.segments() - burst.done_segments) };
+            unsafe { wire.take(now, burst, burst.segments() - burst.done_segments) };
             report.bursts += 1;
             report.segments = 0;
             wire.bursts_left = wire.bursts_left.saturating_sub(1);
@@ -354,7 +391,7 @@ impl Wire {
     ///
     /// # Safety
     /// Its parts are readable.
-    unsafe fn take(&mut self, burst: &Burst<'_>, count: u32) {
+    unsafe fn take(&mut self, now: Nanos, burst: &Burst<'_>, count: u32) {
         let mut bytes = Vec::with_capacity(burst.total_bytes as usize);
         for part in burst.iov {
             // SAFETY: the caller's promise.
@@ -364,12 +401,16 @@ impl Wire {
         assert_eq!(bytes.len(), burst.total_bytes as usize, "the parts of a burst: {burst:?}");
         let shared = burst.iov.get(1).filter(|_| burst.sealed && burst.iov.len() == 3);
         let shared = shared.and_then(|payload| self.shared.get(&payload.iov_base.addr()).copied());
+        let chunks = bytes.chunks(burst.segment_bytes as usize).skip(burst.done_segments as usize);
+        let chunks = chunks.take(count as usize);
+        for chunk in chunks.clone() {
+            self.note_told(now, burst.dst.addr(), chunk, (false, shared.is_some()));
+        }
         let Some(to) = self.index_of(burst.dst.addr()) else {
             self.strays += u64::from(count);
             return;
         };
-        let chunks = bytes.chunks(burst.segment_bytes as usize).skip(burst.done_segments as usize);
-        let datagrams = chunks.take(count as usize).map(|chunk| Datagram {
+        let datagrams = chunks.map(|chunk| Datagram {
             from: self.node,
             to,
             path: burst.path,
@@ -395,7 +436,7 @@ pub fn carriers(
     clock: &SimClock,
 ) -> Carriers<Simulated> {
     let port = SimPort::new(Rc::clone(wire), clock.clone());
-    let frames = info_path.then(|| SimFrames(Rc::clone(wire)));
+    let frames = info_path.then(|| SimFrames(Rc::clone(wire), clock.clone()));
     let net_errors = Arc::new(NetErrors::default());
     let inbox = net_errors.join(&Arc::default());
     let link = Link::new(None, name, false);
@@ -417,13 +458,14 @@ pub fn next_step(driven: &mut impl Driven<Outside = Simulated>, wire: &Wire, soo
 
 /// The information path of a node: to some peers it is open, to some it is not.
 #[derive(Debug)]
-pub struct SimFrames(pub Rc<RefCell<Wire>>);
+pub struct SimFrames(pub Rc<RefCell<Wire>>, pub SimClock);
 
 impl FramePort for SimFrames {
-    fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> bool {
+    fn send(&mut self, name: SocketAddr, bytes: &[u8]) -> bool {
         let mut wire = self.0.borrow_mut();
         let open = wire.habits.info_path;
-        let Some(to) = wire.index_of(to).filter(|_| wire.rng.chance(open)) else { return false };
+        let Some(to) = wire.index_of(name).filter(|_| wire.rng.chance(open)) else { return false };
+        wire.note_told(self.1.now_ns(), name, bytes, (true, false));
         let frame = Datagram {
             from: wire.node,
             to,
@@ -444,6 +486,7 @@ impl FramePort for SimFrames {
         let frames = std::mem::take(&mut self.0.borrow_mut().frames);
         for frame in &frames {
             let from = self.0.borrow().names[frame.from];
+            self.0.borrow().note_heard(self.1.now_ns(), frame, &frame.bytes);
             f(&frame.bytes, from);
         }
         Ok(frames.len())

@@ -40,12 +40,12 @@ fn base_seed() -> u64 {
     clock.as_nanos() as u64 % 1_000_000_007 * 100_000
 }
 
-/// Runs the seed of these options. If that panics, prints the options and the command that replays the seed in
-/// the program `test`.
+/// Runs the seed of these options. If that panics, prints the options and the command that replays the seed. `test` is
+/// the package and the program, as Cargo wants them.
 pub fn run<O: Debug, R>(seed: u64, options: &O, test: &str, run: impl FnOnce(&O) -> R) -> R {
     catch_unwind(AssertUnwindSafe(|| run(options))).unwrap_or_else(|panic| {
         eprintln!("{options:#?}");
-        eprintln!("replay: FAULTS_SEED={seed} cargo test -p erd-world --test {test} swarm");
+        eprintln!("replay: FAULTS_SEED={seed} cargo test {test} swarm");
         resume_unwind(panic)
     })
 }

@@ -6,6 +6,7 @@ use super::ledger::{Ledger, Outgoing, Rules};
 use super::memory::Plan;
 use super::net::{Datagram, Links, Net};
 use super::node::{Node, Post, Setup};
+use super::record::Record;
 use super::rng::Rng;
 use erd_port::udp::{NetError, Unreachable};
 use erd_rd::units::{MILLISECOND, SECOND};
@@ -101,6 +102,11 @@ impl World {
         }
     }
 
+    /// All nodes write to a record from now on.
+    pub fn record(&mut self, record: &Record) {
+        self.nodes.iter_mut().for_each(|node| node.record(self.now, record));
+    }
+
     /// Does something at a later time.
     pub fn at(&mut self, at: Nanos, action: Action) {
         self.events.push(at, Event::Do(action));
@@ -148,11 +154,11 @@ impl World {
             }
             Action::Kill(node) if self.lives(node) => {
                 self.buried.push(*self.nodes[node].endpoint.as_ref().unwrap().stats());
-                self.nodes[node].kill(&mut self.ledger);
+                self.nodes[node].kill(now, &mut self.ledger);
                 self.ledger.dead_since.insert(node, now);
             }
             Action::Restart(node) if !self.lives(node) => {
-                self.nodes[node].restart();
+                self.nodes[node].restart(now);
                 self.ledger.dead_since.remove(&node);
             }
             Action::Forget(node, peer) if self.lives(node) => {
@@ -230,7 +236,7 @@ impl World {
     pub fn close(&mut self, node: usize) {
         if self.lives(node) {
             let now = self.now;
-            self.nodes[node].call(now, &mut self.ledger, |e, host| e.close(now, host));
+            self.nodes[node].close(now, &mut self.ledger);
             self.wake_soon(node);
         }
     }

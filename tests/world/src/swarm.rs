@@ -6,7 +6,8 @@ use super::ledger::{Outgoing, Rules};
 use super::memory;
 use super::net::{Faults, LONG_SPIKE_NS, Links};
 use super::node::{Habits, NearSetup, NextKey, Setup};
-use super::nonces::WatchedKeys;
+use super::nonces::{Plains, WatchedKeys};
+use super::record::Record;
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use super::sim::{Action, World};
@@ -233,6 +234,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
             round_ns: rng.log_range(200, 20 * MICROSECOND),
             eager_post: rng.pick(&[0.0, 0.5, 1.0]),
             port_full: if still { 0.0 } else { rng.pick(&[0.0, 0.0, 0.02]) },
+            singly: false,
             info_path: rng.pick(&[0.0, 0.5, 1.0]),
             awaits: rng.chance(0.5),
         },
@@ -291,6 +293,19 @@ impl Options {
     pub fn with_neighbours(seed: u64) -> Options {
         let mut options = Options::new(seed);
         settle(&mut Rng::new(seed, 12), &mut options.setups);
+        options
+    }
+
+    /// The same for a run that is recorded: every datagram leaves at once, in the order in which its engine makes it. A
+    /// process has one key at most, which stays as it is.
+    pub fn for_traces(seed: u64) -> Options {
+        let mut options = Options::with_neighbours(seed);
+        for setup in &mut options.setups {
+            (setup.habits.port_full, setup.habits.singly) = (0.0, true);
+        }
+        if let Some(key) = &mut options.key {
+            (key.count, key.renews) = (1, false);
+        }
         options
     }
 
@@ -354,12 +369,13 @@ impl Options {
     }
 
     /// The set-up of each node, with the keys of this run if it has any, but at most so many: the pair of the nodes a
-    /// and b uses key a + b, which a has in place b.
-    pub(super) fn keyed_setups(&self, most: usize) -> Vec<Setup> {
+    /// and b uses key a + b, which a has in place b. The keys tell `plains`, if there are some, what their packets were.
+    pub(super) fn keyed_setups(&self, most: usize, plains: Option<&Plains>) -> Vec<Setup> {
         let mut setups = self.setups.clone();
         if let Some(KeyChoice { hides, phase_bits, count, renews }) = self.key {
             let count = count.min(most);
-            let key = |byte| Arc::new(WatchedKeys::new(byte, hides, phase_bits)) as Arc<dyn Keys>;
+            let watched = |byte| WatchedKeys::new(byte, hides, phase_bits).telling(plains);
+            let key = |byte| Arc::new(watched(byte)) as Arc<dyn Keys>;
             let keys: Vec<_> = (1..=count as u8).map(key).collect();
             let later: Vec<_> = [key(101)].into_iter().chain(keys[1..].iter().cloned()).collect();
             for (node, setup) in setups.iter_mut().enumerate() {
@@ -527,10 +543,14 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// Builds the world of a seed with everything scheduled.
-pub fn build(o: &Options) -> World {
+/// Builds the world of a seed with everything scheduled. It writes to the record, if there is one.
+fn build(o: &Options, record: Option<&Record>) -> World {
     let mut rng = Rng::new(o.seed, 9);
-    let mut world = World::new(o.seed, o.keyed_setups(KEYS_MAX), o.links, o.rules());
+    let setups = o.keyed_setups(KEYS_MAX, record.map(Record::plains));
+    let mut world = World::new(o.seed, setups, o.links, o.rules());
+    if let Some(record) = record {
+        world.record(record);
+    }
     // Half a deadline for a keepalive to go unanswered, and for late or repeated packets.
     world.ledger.deadline_ns =
         o.timeout_ns * 3 / 2 + o.faults.spike_ns + o.faults.duplicate_delay_ns + 500 * MILLISECOND;
@@ -547,7 +567,15 @@ pub fn build(o: &Options) -> World {
 
 /// Runs one seed to its end; panics when anything is wrong.
 pub fn run(o: &Options) -> Report {
-    let mut world = build(o);
+    run_through(o, build(o, None))
+}
+
+/// The same, and writes down what each process sees. The options should be [`Options::for_traces`].
+pub fn run_recorded(o: &Options, record: &Record) -> Report {
+    run_through(o, build(o, Some(record)))
+}
+
+fn run_through(o: &Options, mut world: World) -> Report {
     let timeout_ns = o.timeout_ns;
     let start = world.now;
     world.run_for(2 * o.spread_ns + 2 * o.span_ns);

@@ -6,7 +6,7 @@ use erd_world::seeds::{self, Seeds};
 use erd_world::swarm::{Options, Report, add_stats, run};
 
 fn run_seed(seed: u64) -> Report {
-    seeds::run(seed, &Options::with_neighbours(seed), "faults", run)
+    seeds::run(seed, &Options::with_neighbours(seed), "-p erd-world --test faults", run)
 }
 
 #[test]

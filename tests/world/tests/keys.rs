@@ -8,9 +8,9 @@ use erd_rd::keys::{KeySet, Keys};
 use erd_rd::units::{MILLISECOND, SECOND};
 use erd_rd::wire::header::{HEADER_BYTES, Header, KEYED_VERSION, PacketKind, VERSION, seal};
 use erd_rd::wire::setup::VersionNotice;
-use erd_rd::{DropReason, Ecn, OpError, RxMeta};
+use erd_rd::{DropReason, Ecn, KeyMismatch, OpError, RxMeta};
 use erd_world::keyed::{self, drops, talk};
-use erd_world::ledger::Rules;
+use erd_world::ledger::{Life, Rules};
 use erd_world::memory::{Plan, What, Wrong};
 use erd_world::net::{Datagram, Fate};
 use erd_world::nonces::WatchedKeys;
@@ -110,8 +110,8 @@ fn payload_is_hidden_if_either_side_wants_that() {
     }
 }
 
-/// The errors of a send from each of two nodes with these keys to the other.
-fn errors(keys: [Option<u8>; 2]) -> [Option<Result<(), OpError>>; 2] {
+/// What two nodes with these keys hear that send to each other: the error, and why the other's hellos were refused.
+fn errors(keys: [Option<u8>; 2]) -> [(OpError, KeyMismatch); 2] {
     let mut keys = keys.into_iter();
     let mut w = world(2, Rules { forged: true, ..NO_FAILURE }, |s| {
         let key = keys.next().expect("two nodes");
@@ -129,16 +129,44 @@ fn errors(keys: [Option<u8>; 2]) -> [Option<Result<(), OpError>>; 2] {
     w.settle(PATIENCE_NS);
     assert!(w.all_stats().iter().all(|stats| stats.sessions_opened == 0));
     assert!(drops(&w, DropReason::OtherKey) + drops(&w, DropReason::Version) > 0);
-    sends.map(|send| w.outcome(send))
+    [0, 1].map(|node| {
+        let told = w.ledger.refused.remove(&Life { node, incarnation: 0 }).expect("it was told");
+        let (other, why) = (w.nodes[1 - node].name, told[0].1);
+        assert!(told.iter().all(|told| *told == (other, why)), "{told:?}");
+        let error = w.outcome(sends[node]).expect("it ended").expect_err("it failed");
+        (error, why)
+    })
 }
 
 #[test]
 fn who_has_another_key_or_none_is_a_stranger_and_both_hear_why() {
-    let both = |error| [Some(Err(error)); 2];
-    assert_eq!(errors([Some(1), Some(2)]), both(OpError::KeysDiffer));
+    let differ = (OpError::KeysDiffer, KeyMismatch::PeerHasAnother);
+    assert_eq!(errors([Some(1), Some(2)]), [differ; 2]);
     let [keyed, open] = errors([Some(1), None]);
-    assert_eq!(keyed, Some(Err(OpError::PeerHasNoKey)));
-    assert_eq!(open, Some(Err(OpError::PeerVersion(KEYED_VERSION))));
+    assert_eq!(keyed, (OpError::PeerHasNoKey, KeyMismatch::PeerHasNone));
+    assert_eq!(open, (OpError::PeerVersion(KEYED_VERSION), KeyMismatch::PeerHasOne));
+}
+
+/// A version that this side does not know says nothing of keys.
+#[test]
+fn a_hello_of_another_version_is_not_refused_for_its_key() {
+    let (mut w, _) = keyed::pair(true, 22);
+    let hello = Rc::new(RefCell::new(None));
+    let seen = Rc::clone(&hello);
+    w.net.filter = Some(Box::new(move |datagram, h| {
+        if h.kind == PacketKind::Hello {
+            seen.borrow_mut().get_or_insert_with(|| datagram.clone());
+        }
+        Fate::Pass
+    }));
+    talk(&mut w, &[100]);
+    let mut hello = hello.take().expect("a hello went out");
+    hello.bytes[0] = hello.bytes[0] & 0x8f | 7 << 4;
+    seal(&mut hello.bytes, 0, crc32c::crc32c_append);
+    w.inject(hello);
+    w.run_for(10 * MILLISECOND);
+    assert_eq!(w.all_stats().iter().map(|stats| stats.tx_version_refusals).sum::<u64>(), 1);
+    assert!(w.ledger.refused.is_empty(), "{:?}", w.ledger.refused);
 }
 
 /// A notice that nobody can prove, to whoever sent this hello.
@@ -347,4 +375,40 @@ fn a_question_to_one_process_is_none_to_another() {
     assert_eq!(stats.drops[DropReason::Forged as usize], stats.drops.iter().sum::<u64>());
     assert_eq!((stats.tx_challenges, stats.sessions_opened), (0, 0));
     assert!(stats.drops[DropReason::Forged as usize] >= 2);
+}
+
+/// A process dies before it got our welcome. An attacker sends its last hello on, again and again.
+#[test]
+fn a_hello_that_comes_again_is_no_sign_of_life() {
+    for hides in [false, true] {
+        let keys = Arc::new(WatchedKeys::new(1, hides, 22));
+        let mut w = world(2, ANY_FAILURE, |s| s.config.keys = KeySet::one(keys.clone()));
+        let hello = Rc::new(RefCell::new(None));
+        let welcomes = Rc::new(Cell::new(0));
+        let (seen, sent) = (Rc::clone(&hello), Rc::clone(&welcomes));
+        w.net.filter = Some(Box::new(move |datagram, h| {
+            if h.kind == PacketKind::Hello && datagram.from == 0 {
+                seen.replace(Some(datagram.clone()));
+            }
+            let is_ours = datagram.from == 1 && h.kind != PacketKind::Challenge;
+            sent.set(sent.get() + u32::from(is_ours && h.kind == PacketKind::Welcome));
+            if is_ours { Fate::Drop } else { Fate::Pass }
+        }));
+        w.post(0, 1, 100);
+        let opened = w.run_until(SECOND / 2, |w| w.stats(1).sessions_opened == 1);
+        assert!(opened, "the hello with the cookie came");
+        w.act(Action::Kill(0));
+        let hello = hello.take().expect("a hello went out");
+        let send = w.post(1, 0, 100);
+        // The deadline is a second, and the cookie is good for longer than this.
+        let deadline_ns = w.nodes[1].setup.config.peer_timeout_ns;
+        let (begun, before) = (w.now, welcomes.get());
+        while w.outcome(send).is_none() && w.now < begun + 5 * deadline_ns {
+            w.inject(hello.clone());
+            w.run_for(deadline_ns / 10);
+        }
+        assert_eq!(w.outcome(send), Some(Err(OpError::PeerTimeout)), "{:?}", w.stats(1));
+        assert!(w.now < begun + 2 * deadline_ns, "{}", w.now - begun);
+        assert!(welcomes.get() > before + 5, "each hello gets its welcome");
+    }
 }

@@ -7,7 +7,7 @@ use erd_world::shipped::runs::{Report, options, run};
 use erd_world::swarm::add_stats;
 
 fn run_seed(seed: u64) -> Report {
-    seeds::run(seed, &options(seed), "shipped", run)
+    seeds::run(seed, &options(seed), "-p erd-world --test shipped", run)
 }
 
 #[test]

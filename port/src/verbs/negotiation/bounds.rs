@@ -1,7 +1,10 @@
-//! Every port datagram within bounds is read by the table of protocol.md §10, and written again in its only form.
-//! `BOUNDS=large` widens the bounds.
+//! Every port datagram within bounds is read by the table of protocol.md §10, and written again in its only form; with a
+//! key by §11.10 too. `BOUNDS=large` widens the bounds.
 
-use super::address::{Address, DATAGRAM_BYTES, Kind, MARK, PROVEN_MARK, PortDatagram};
+use super::address::{
+    Address, DATAGRAM_BYTES, KEY_ID_BYTES, Kind, MARK, PROOF_BYTES, PROVEN_BYTES, PROVEN_MARK,
+    PortDatagram,
+};
 use crate::verbs::gid::Gid;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -32,8 +35,9 @@ fn name_by_the_table(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-fn by_the_table(bytes: &[u8]) -> Option<PortDatagram> {
-    let is_whole = bytes.len() == 104 && bytes[0] == 0x2f;
+/// The 104 bytes that begin with this one.
+fn by_the_table(mark: u8, bytes: &[u8]) -> Option<PortDatagram> {
+    let is_whole = bytes.len() == 104 && bytes[0] == mark;
     if !is_whole || field(bytes, 100, 104) != u64::from(crc32c::crc32c(&bytes[..100])) {
         return None;
     }
@@ -61,13 +65,9 @@ fn sum(bytes: &mut [u8]) {
     bytes[100..104].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Reads a datagram, and writes it again. True if it is one.
-fn judge(bytes: &[u8]) -> bool {
-    let read = PortDatagram::decode(bytes);
-    assert_eq!(read, by_the_table(bytes), "{bytes:?}");
-    let Some(datagram) = read else { return false };
-    assert!(PortDatagram::claims(bytes), "the engine does not get it: {bytes:?}");
-    let mut expected = bytes.to_vec();
+/// What is written for a datagram that was read from these bytes.
+fn in_its_only_form(bytes: &[u8]) -> Vec<u8> {
+    let mut expected = bytes[..DATAGRAM_BYTES].to_vec();
     expected[2..4].fill(0);
     expected[77] = 0;
     if expected[76] == 4 {
@@ -75,7 +75,39 @@ fn judge(bytes: &[u8]) -> bool {
         expected[88..100].fill(0);
     }
     sum(&mut expected);
-    assert_eq!(datagram.encode()[..], expected, "{bytes:?}");
+    expected
+}
+
+/// Reads a datagram, and writes it again. True if it is one.
+fn judge(bytes: &[u8]) -> bool {
+    let read = PortDatagram::decode(bytes);
+    assert_eq!(read, by_the_table(0x2f, bytes), "{bytes:?}");
+    let Some(datagram) = read else { return false };
+    assert!(PortDatagram::claims(bytes), "the engine does not get it: {bytes:?}");
+    assert_eq!(datagram.encode()[..], in_its_only_form(bytes), "{bytes:?}");
+    true
+}
+
+/// No proof, but every bit counts.
+fn toy_proof(covered: &[u8]) -> [u8; PROOF_BYTES] {
+    let sum = crc32c::crc32c_append(7, covered).to_be_bytes();
+    std::array::from_fn(|at| sum[at % 4] ^ at as u8)
+}
+
+/// The same with a key. The proof is the caller's to check.
+fn judge_proven(bytes: &[u8]) -> bool {
+    let read = PortDatagram::decode_proven(bytes);
+    let is_long = bytes.len() == 104 + 8 + 16;
+    let expected = if is_long { by_the_table(0x3f, &bytes[..104]) } else { None };
+    assert_eq!(read.map(|claimed| claimed.datagram), expected, "{bytes:?}");
+    assert_eq!(PortDatagram::decode(bytes), None, "{bytes:?}");
+    let Some(claimed) = read else { return false };
+    assert!(PortDatagram::claims(bytes), "the engine does not get it: {bytes:?}");
+    assert_eq!(claimed.covered, &bytes[..104]);
+    assert_eq!((&claimed.key_id[..], claimed.proof), (&bytes[104..112], &bytes[112..]));
+    let again = claimed.datagram.encode_proven(claimed.key_id, toy_proof);
+    let covered = in_its_only_form(bytes);
+    assert_eq!(again, [&covered[..], &claimed.key_id, &toy_proof(&covered)].concat()[..]);
     true
 }
 
@@ -169,6 +201,76 @@ fn every_datagram_is_read_as_it_was_written() {
             let bytes = datagram.encode();
             assert_eq!(PortDatagram::decode(&bytes), Some(datagram));
             assert!(judge(&bytes));
+            let bytes = datagram.encode_proven([cookie as u8; KEY_ID_BYTES], toy_proof);
+            let read = PortDatagram::decode_proven(&bytes).expect("it has a key");
+            assert_eq!((read.datagram, read.proof), (datagram, &toy_proof(&bytes[..104])[..]));
+            assert_eq!(read.key_id, [cookie as u8; KEY_ID_BYTES]);
+            assert!(judge_proven(&bytes));
+        }
+    }
+}
+
+#[test]
+fn with_a_key_every_length_but_the_right_one_is_refused() {
+    for name in NAMES {
+        let whole = example(name).encode_proven([9; KEY_ID_BYTES], toy_proof);
+        for len in 0..=3 * PROVEN_BYTES {
+            let mut bytes: Vec<u8> = whole.iter().cycle().take(len).copied().collect();
+            assert_eq!(judge_proven(&bytes), len == PROVEN_BYTES, "{len} bytes");
+            // The same bytes as a datagram without a key.
+            if let Some(first) = bytes.first_mut() {
+                *first = MARK;
+            }
+            if len >= DATAGRAM_BYTES {
+                sum(&mut bytes);
+            }
+            assert_eq!(judge(&bytes), len == DATAGRAM_BYTES, "{len} bytes");
+            assert_eq!(PortDatagram::decode_proven(&bytes), None, "{len} bytes");
+        }
+    }
+}
+
+#[test]
+fn with_a_key_every_pair_of_first_bytes_is_read_by_the_table() {
+    let mut bytes = example(NAMES[0]).encode_proven([9; KEY_ID_BYTES], toy_proof);
+    for pair in 0..=u16::MAX {
+        bytes[..2].copy_from_slice(&pair.to_be_bytes());
+        sum(&mut bytes);
+        let [mark, kind] = pair.to_be_bytes();
+        let is_one = mark == PROVEN_MARK && (1..=4).contains(&kind);
+        assert_eq!(judge_proven(&bytes), is_one, "{pair:#x}");
+    }
+}
+
+/// The bytes that the proof covers have a checksum besides. A change of the rest is one of the key id or of the proof.
+#[test]
+fn with_a_key_every_change_is_noticed_or_read_by_the_table() {
+    let values: Vec<u8> = if is_large() { (0..=255).collect() } else { EDGES.to_vec() };
+    for name in NAMES {
+        let whole = example(name).encode_proven([9; KEY_ID_BYTES], toy_proof);
+        let honest = PortDatagram::decode_proven(&whole).expect("it has a key");
+        for at in 0..PROVEN_BYTES {
+            for value in 0..=u8::MAX {
+                let mut bytes = whole;
+                bytes[at] = value;
+                let is_read = judge_proven(&bytes);
+                assert_eq!(is_read, bytes == whole || at >= DATAGRAM_BYTES, "{at} is {value}");
+                if let Some(read) = PortDatagram::decode_proven(&bytes) {
+                    assert_eq!(read == honest, bytes == whole, "byte {at} is {value}");
+                    assert_eq!(read.datagram, honest.datagram, "byte {at} is {value}");
+                }
+                sum(&mut bytes);
+                judge_proven(&bytes);
+            }
+            let step = if is_large() { 1 } else { 5 };
+            for (value, other) in values.iter().flat_map(|v| EDGES.map(|o| (*v, o))) {
+                for second in (at + 1..PROVEN_BYTES).step_by(step) {
+                    let mut bytes = whole;
+                    (bytes[at], bytes[second]) = (value, other);
+                    sum(&mut bytes);
+                    judge_proven(&bytes);
+                }
+            }
         }
     }
 }

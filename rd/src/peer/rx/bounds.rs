@@ -1,8 +1,7 @@
 //! The bytes that have arrived, in all short sequences of segments, against a map of bytes.
 
-extern crate std;
-
 use super::coverage::{Coverage, Gaps, SpareGaps};
+use crate::bounded::is_large;
 use alloc::vec::Vec;
 
 /// All segments of `len` bytes' positions, each with its mask.
@@ -39,9 +38,8 @@ fn each_order(len: u32, count: u32, base: u32) {
 
 #[test]
 fn bytes_count_once_in_every_order_of_segments() {
-    let is_large = std::env::var_os("BOUNDS").is_some_and(|bounds| bounds == "large");
     for base in [0, 1, u32::MAX - 8] {
-        each_order(5, if is_large { 5 } else { 4 }, base);
-        each_order(8, if is_large { 4 } else { 3 }, base);
+        each_order(5, if is_large() { 5 } else { 4 }, base);
+        each_order(8, if is_large() { 4 } else { 3 }, base);
     }
 }

@@ -23,8 +23,6 @@ const LIMIT: Duration = Duration::from_secs(900);
 const FULL_LIMIT: Duration = Duration::from_secs(5000);
 /// Tests of mpi4py that each run of its suite has: 23 point to point, 10 collective.
 const SUITE_TESTS: usize = 33;
-/// Packages for reading captures.
-const CAPTURE_PACKAGES: &[&str] = &["tshark"];
 /// C programs that the script runs.
 const PROGRAMS: &[&str] = &[
     "tests/c/messages",
@@ -318,7 +316,6 @@ fn keyed_captured(tshark: &dyn Fn(&str) -> Result<Vec<String>>) -> Result<()> {
 /// The packets are RoCE v2 UD packets that hold erd's, as the dissector reads them: among those on
 /// port 4791 are long messages' segments and acknowledgements, and nothing that is malformed.
 fn captured(layout: &Layout, ran: &Ran, log: &Path) -> Result<Done> {
-    setup::packages(layout, CAPTURE_PACKAGES)?;
     let script = format!("lua_script:{}", layout.root.join("wireshark/erd.lua").display());
     let read = |file: &str, filter: &str| -> Result<Vec<String>> {
         let file = ran.out.join(file);

@@ -124,7 +124,7 @@ impl Run {
         net.faults = o.faults;
         let rng = &mut Rng::new(o.seed, 20);
         let nodes = o
-            .keyed_setups(1)
+            .keyed_setups(1, None)
             .into_iter()
             .enumerate()
             .map(|(index, setup)| Node::new(setup, plan::manners(rng), index, o.seed, &names));
