@@ -1,16 +1,32 @@
 -- Wireshark dissector for erd's datagrams, over UDP and over UD queue pairs (RoCE v2, InfiniBand).
 -- Formats: docs/protocol.md, whose sections are cited. Use it with
---     wireshark -X lua_script:erd.lua     or copy it to Wireshark's directory of plugins.
+--     wireshark -X lua_script:erd.lua     or copy it to Wireshark's directory of plugins, with erd_crypto.lua beside it.
 -- erd's ports are any. Add  -o udp.try_heuristic_first:TRUE  (a setting of Wireshark's UDP), or the
 -- protocol that is registered for such a port reads the packets.
 
 local erd = Proto("erd", "erd reliable datagrams")
+
+-- Wireshark names the script's directory. It is empty for a script of the present directory.
+local crypto = dofile((__DIR__ == "" and "" or __DIR__ .. "/") .. "erd_crypto.lua")
+local word, hmac, expand, new_cipher = crypto.word, crypto.hmac, crypto.expand, crypto.new_cipher
 
 local HEADER_BYTES, STATE_BYTES, NAME_BYTES = 32, 44, 24
 local PORT_BYTES, SEAL_BYTES = 104, 8
 local VERSION, KEYED_VERSION, TRAILER_BYTES = 2, 3, 24
 -- Packets of one direction under one secret, as a power of two (§11.5).
 local PHASE_BITS = 22
+
+-- Least bytes of a body, by kind, without a key. The records of a bundle and the words of an acknowledgement follow.
+local BODY_BYTES = {
+    [0] = 0, [1] = STATE_BYTES + 12, [2] = 8 + NAME_BYTES, [3] = 82 + NAME_BYTES, [4] = 16, [5] = 82 + NAME_BYTES,
+    [6] = 8, [7] = 8 + NAME_BYTES + STATE_BYTES, [8] = 8, [9] = 2, [10] = 2, [11] = 4,
+}
+-- What a key adds to a body of a kind (§11.1): random bytes to a greeting, a key id to a probe and a goodbye.
+local KEYED_BYTES = { [2] = 8, [3] = 16, [5] = 16, [7] = 8 }
+-- Kinds of packets outside a session, whose S_Len counts key id and proof.
+local LOOSE = { [3] = true, [4] = true, [5] = true, [6] = true, [8] = true }
+-- Phases after the last one that was proven which are tried: captures have gaps. Anybody can write a counter.
+local PHASES_AHEAD = 2
 
 local KINDS = {
     [0] = "data", [1] = "acknowledgement", [2] = "probe", [3] = "hello", [4] = "challenge",
@@ -170,7 +186,7 @@ local function request(kind, flags)
     return list
 end
 
--- A record of a bundle; answers where the next begins, and the bytes of its payload.
+-- A record of a bundle; answers where the next begins, and the bytes of its payload; nothing after an unknown record.
 local function record(tree, buf, at)
     local kind, flags, half = buf(at, 1):uint(), buf(at + 1, 1):uint(), buf(at + 2, 2):uint()
     local sub = tree:add(erd, buf(at), "Record")
@@ -200,7 +216,7 @@ local function record(tree, buf, at)
         list = { { "order", 4 }, { "last_order", 4 } }
     else
         sub:add_proto_expert_info(malformed)
-        return buf:len(), 0
+        return nil, 0
     end
     if kind <= 2 then
         if has(1) then list[#list + 1] = { "tag", 8 } end
@@ -219,6 +235,8 @@ local function bundle(tree, buf)
     for _ = 1, count do
         local bytes
         at, bytes = record(tree, buf, at)
+        -- Nobody knows where the next one begins.
+        if not at then return string.format("bundle of %d", count) end
         payload = payload + bytes
     end
     if payload > 0 then tree:add(f.payload, buf(at, payload)) end
@@ -331,214 +349,11 @@ end
 
 -- ---- Keys, §11. ----
 
-local band, bor, bxor, bnot, tobit = bit.band, bit.bor, bit.bxor, bit.bnot, bit.tobit
-local lshift, rshift, ror = bit.lshift, bit.rshift, bit.ror
-
--- The first 32 bits of the fractions of roots of primes: SHA-256's constants.
-local function fractions(count, root)
-    local out, number = {}, 2
-    while #out < count do
-        local prime = true
-        for divisor = 2, math.floor(number ^ 0.5) do prime = prime and number % divisor ~= 0 end
-        if prime then out[#out + 1] = math.floor(number ^ (1 / root) % 1 * 2 ^ 32) end
-        number = number + 1
-    end
-    return out
-end
-local ROUNDS, START = fractions(64, 3), fractions(8, 2)
-
-local function word(number)
-    number = number % 2 ^ 32
-    local function byte(shift) return math.floor(number / 2 ^ shift) % 256 end
-    return string.char(byte(24), byte(16), byte(8), byte(0))
-end
-
--- The eight words of SHA-256 after one block.
-local function sha256_block(h, text, at)
-    local w = {}
-    for i = 1, 16 do
-        local a, b, c, d = text:byte(at + 4 * i - 4, at + 4 * i - 1)
-        w[i] = bor(lshift(a, 24), lshift(b, 16), lshift(c, 8), d)
-    end
-    for i = 17, 64 do
-        local s0 = bxor(ror(w[i - 15], 7), ror(w[i - 15], 18), rshift(w[i - 15], 3))
-        local s1 = bxor(ror(w[i - 2], 17), ror(w[i - 2], 19), rshift(w[i - 2], 10))
-        w[i] = tobit(w[i - 16] + s0 + w[i - 7] + s1)
-    end
-    local v = { table.unpack(h) }
-    for i = 1, 64 do
-        local a, e = v[1], v[5]
-        local choice = bxor(band(e, v[6]), band(bnot(e), v[7]))
-        local t1 = tobit(v[8] + bxor(ror(e, 6), ror(e, 11), ror(e, 25)) + choice + ROUNDS[i] + w[i])
-        local most = bxor(band(a, v[2]), band(a, v[3]), band(v[2], v[3]))
-        local t2 = tobit(bxor(ror(a, 2), ror(a, 13), ror(a, 22)) + most)
-        v = { tobit(t1 + t2), a, v[2], v[3], tobit(v[4] + t1), e, v[6], v[7] }
-    end
-    for i = 1, 8 do h[i] = tobit(h[i] + v[i]) end
-end
-
-local function sha256(text)
-    local h, bits = { table.unpack(START) }, 8 * #text
-    text = text .. "\128" .. string.rep("\0", (55 - #text) % 64) .. word(0) .. word(bits)
-    for at = 1, #text, 64 do sha256_block(h, text, at) end
-    local out = {}
-    for i = 1, 8 do out[i] = word(h[i]) end
-    return table.concat(out)
-end
-
-local function xored(text, with)
-    return (text:gsub(".", function(c) return string.char(bxor(c:byte(), with)) end))
-end
-
-local function hmac(key, text)
-    if #key > 64 then key = sha256(key) end
-    key = key .. string.rep("\0", 64 - #key)
-    return sha256(xored(key, 0x5c) .. sha256(xored(key, 0x36) .. text))
-end
-
--- HKDF-Expand, with the label's length before it.
-local function expand(secret, label, context, bytes)
-    local info, out, last, round = string.char(#label) .. label .. context, "", "", 1
-    while #out < bytes do
-        last = hmac(secret, last .. info .. string.char(round))
-        out, round = out .. last, round + 1
-    end
-    return out:sub(1, bytes)
-end
-
-local function doubled(byte) return bxor(band(lshift(byte, 1), 0xff), byte >= 0x80 and 0x1b or 0) end
-
--- AES's table of substitutions: inverses in its field, as powers of 3 and of its inverse.
-local BOX = { [0] = 0x63 }
-do
-    local power, inverse = 1, 1
-    repeat
-        power = bxor(power, doubled(power))
-        for _, shift in ipairs({ 1, 2, 4 }) do inverse = band(bxor(inverse, lshift(inverse, shift)), 0xff) end
-        if inverse >= 0x80 then inverse = bxor(inverse, 0x09) end
-        local mixed = 0x63
-        for turn = 0, 4 do
-            mixed = bxor(mixed, band(bor(lshift(inverse, turn), rshift(inverse, 8 - turn)), 0xff))
-        end
-        BOX[power] = mixed
-    until power == 1
-end
-
--- The 176 bytes of AES-128's round keys.
-local function round_keys(key)
-    local w, constant = { key:byte(1, 16) }, 1
-    for at = 16, 175, 4 do
-        local t = { w[at - 3], w[at - 2], w[at - 1], w[at] }
-        if at % 16 == 0 then
-            t = { bxor(BOX[t[2]], constant), BOX[t[3]], BOX[t[4]], BOX[t[1]] }
-            constant = doubled(constant)
-        end
-        for i = 1, 4 do w[at + i] = bxor(w[at + i - 16], t[i]) end
-    end
-    return w
-end
-
-local function aes_block(w, block)
-    local s = {}
-    for i = 1, 16 do s[i] = bxor(block[i], w[i]) end
-    for round = 1, 10 do
-        local t = {}
-        for i = 0, 15 do t[i + 1] = BOX[s[(i + 4 * (i % 4)) % 16 + 1]] end
-        for column = 0, round < 10 and 12 or -1, 4 do
-            local a, all = { t[column + 1], t[column + 2], t[column + 3], t[column + 4] }, 0
-            for i = 1, 4 do all = bxor(all, a[i]) end
-            for i = 1, 4 do t[column + i] = bxor(a[i], all, doubled(bxor(a[i], a[i % 4 + 1]))) end
-        end
-        for i = 1, 16 do s[i] = bxor(t[i], w[16 * round + i]) end
-    end
-    return s
-end
-
--- GHASH's tables for a key: what a byte times the key is, in four words, and what a byte that is shifted out comes to.
-local function products(key)
-    local v, t = {}, { [0] = { 0, 0, 0, 0 } }
-    for i = 0, 3 do
-        local a, b, c, d = key[4 * i + 1], key[4 * i + 2], key[4 * i + 3], key[4 * i + 4]
-        v[i + 1] = bor(lshift(a, 24), lshift(b, 16), lshift(c, 8), d)
-    end
-    for shift = 7, 0, -1 do
-        local one = lshift(1, shift)
-        t[one] = { v[1], v[2], v[3], v[4] }
-        local out = band(v[4], 1)
-        for i = 4, 2, -1 do v[i] = bor(rshift(v[i], 1), lshift(v[i - 1], 31)) end
-        v[1] = bxor(rshift(v[1], 1), out == 1 and 0xe1000000 or 0)
-    end
-    for byte = 1, 255 do
-        local low = band(byte, -byte)
-        local x, y = t[low], t[byte - low]
-        t[byte] = t[byte] or { bxor(x[1], y[1]), bxor(x[2], y[2]), bxor(x[3], y[3]), bxor(x[4], y[4]) }
-    end
-    return t
-end
-
-local SHIFTED_OUT = {}
-for byte = 0, 255 do
-    local low, high = byte, 0
-    for _ = 1, 8 do
-        high = bxor(rshift(high, 1), band(low, 1) == 1 and 0xe1000000 or 0)
-        low = rshift(low, 1)
-    end
-    SHIFTED_OUT[byte] = high
-end
-
-local function padded(text) return text .. string.rep("\0", -#text % 16) end
-
--- GHASH of what is readable and what is hidden, with their lengths.
-local function ghash(t, clear, hidden)
-    local text = padded(clear) .. padded(hidden) .. word(0) .. word(8 * #clear) .. word(0) .. word(8 * #hidden)
-    local z1, z2, z3, z4 = 0, 0, 0, 0
-    for at = 1, #text, 16 do
-        local x, z = { text:byte(at, at + 15) }, { z1, z2, z3, z4 }
-        z1, z2, z3, z4 = 0, 0, 0, 0
-        for i = 16, 1, -1 do
-            local byte = bxor(x[i], band(rshift(z[math.floor((i + 3) / 4)], 8 * (-i % 4)), 0xff))
-            local more, out = t[byte], SHIFTED_OUT[band(z4, 0xff)]
-            z4 = bxor(bor(rshift(z4, 8), lshift(z3, 24)), more[4])
-            z3 = bxor(bor(rshift(z3, 8), lshift(z2, 24)), more[3])
-            z2 = bxor(bor(rshift(z2, 8), lshift(z1, 24)), more[2])
-            z1 = bxor(rshift(z1, 8), out, more[1])
-        end
-    end
-    return word(z1) .. word(z2) .. word(z3) .. word(z4)
-end
-
--- AES-128-GCM under the key and initial value that follow from a secret.
-local function new_cipher(secret)
-    local material = expand(secret, "erd key", "", 28)
-    local w, zero = round_keys(material:sub(1, 16)), {}
-    for i = 1, 16 do zero[i] = 0 end
-    return { keys = w, products = products(aes_block(w, zero)), initial = { material:byte(17, 28) } }
-end
-
--- `text` and the stream of a counter, from this block on: encrypts and decrypts.
-local function streamed(cipher, counter, first, text)
-    local nonce, out = { table.unpack(cipher.initial) }, {}
-    for i = 1, 8 do nonce[4 + i] = bxor(nonce[4 + i], counter:byte(i)) end
-    for at = 1, #text, 16 do
-        local number = word((at - 1) / 16 + first)
-        local block = { table.unpack(nonce) }
-        for i = 1, 4 do block[12 + i] = number:byte(i) end
-        local stream, part = aes_block(cipher.keys, block), { text:byte(at, at + 15) }
-        for i = 1, #part do part[i] = string.char(bxor(part[i], stream[i])) end
-        out[#out + 1] = table.concat(part)
-    end
-    return table.concat(out)
-end
-
 -- The body of a packet of a session, if its proof is right under this cipher (§11.4).
 local function opened_under(cipher, raw, hides)
     local head, rest = raw:sub(1, HEADER_BYTES), raw:sub(HEADER_BYTES + 1, -TRAILER_BYTES - 1)
     local counter, proof = raw:sub(-TRAILER_BYTES, -TRAILER_BYTES + 7), raw:sub(-16)
-    -- GCM's first block is the proof's.
-    local clear, hidden = head, rest
-    if not hides then clear, hidden = rest, streamed(cipher, counter, 2, head) end
-    if streamed(cipher, counter, 1, ghash(cipher.products, clear, hidden)) ~= proof then return nil end
-    return hides and streamed(cipher, counter, 2, rest) or rest
+    return crypto.opened(cipher, counter, head, rest, proof, hides)
 end
 
 -- ---- The keys, and what is known of sessions. ----
@@ -548,16 +363,21 @@ erd.prefs.key_files = Pref.string("Key files", "",
 
 local RIGHT, WRONG, NO_KEY = "right", "wrong", "of an unknown key"
 local NO_SESSION, NO_READER = "of an unknown session", "for an unknown reader"
--- Most ciphers that are kept.
-local CIPHERS_MAX = 64
+-- Most ciphers that are kept, some 20 MB: those of two phases, three keys and 40 sessions.
+local CIPHERS_MAX = 512
 
 -- The keys, in the files' order, and files that have none; nil until they are needed.
 local keys, bad_files
 -- What the owner of a session id said of it (§11.3), by that; the other side's session id, by session id and by the
--- asker's id; the writers of port datagrams by nonce.
+-- asker's id; the writers of port datagrams by nonce. What is proven stays until something proven replaces it. What no
+-- key here can judge stands only where nothing is known.
 local parts, peers, askers, nonces
--- By session id of the reader: the secrets of a direction's phases, and the keys of the last packet that was right.
-local secrets, used
+-- The secrets of a direction's phases, by the parts of both sides and the key.
+local secrets
+-- By session id of the reader: the keys of the last packet that was right, and the greatest phase of such a packet.
+local used, proven
+-- The ids of the keys that a packet with a right proof named.
+local named
 -- Ciphers by their secret, and how many there are.
 local ciphers, ciphers_count
 -- The name of the process that the packet went to, if it went over UDP.
@@ -565,12 +385,12 @@ local reader_name
 
 local function forget()
     keys, parts, peers, askers, nonces = nil, {}, {}, {}, {}
-    secrets, used, ciphers, ciphers_count = {}, {}, {}, 0
+    secrets, used, proven, named, ciphers, ciphers_count = {}, {}, {}, {}, {}, 0
 end
 forget()
 
 function erd.init() forget() end
-function erd.prefs_changed() keys, secrets, used = nil, {}, {} end
+function erd.prefs_changed() forget() end
 
 local function key_in(path)
     local file = io.open(path, "rb")
@@ -620,15 +440,17 @@ end
 
 local ip4, ip6 = Field.new("ip.dst"), Field.new("ipv6.dst")
 
--- The name of the process that the packet went to.
+-- The name of the process that the packet went to: that of the innermost network layer, since a tunnel has several.
 local function destination(pinfo)
-    local all = { ip4() }
-    local four = #all > 0
-    if not four then all = { ip6() } end
-    if #all == 0 then return nil end
     local port = word(pinfo.dst_port):sub(3)
-    local ip = all[#all].range:raw()
-    return (four and "\4" or "\6") .. "\0" .. port .. word(0) .. ip .. string.rep("\0", 16 - #ip)
+    for family, field in pairs({ ["\4"] = ip4, ["\6"] = ip6 }) do
+        local all = { field() }
+        local last = all[#all]
+        if last and last.value == pinfo.net_dst then
+            local ip = last.range:raw()
+            return family .. "\0" .. port .. word(0) .. ip .. string.rep("\0", 16 - #ip)
+        end
+    end
 end
 
 -- Whether the proof of a packet outside a session is right (§11.2): the keys, and what is covered.
@@ -639,22 +461,32 @@ local function loose_state(id, proof, packet, writer, reader, question)
     if not reader then return NO_READER end
     local context = canonical(writer) .. canonical(reader) .. question
     local covered = word(0) .. word(#packet) .. packet .. word(0) .. word(#context) .. context
-    return hmac(key.loose, covered):sub(1, 16) == proof and RIGHT or WRONG
+    if hmac(key.loose, covered):sub(1, 16) ~= proof then return WRONG end
+    named[id] = true
+    return RIGHT
 end
 
--- Remembers a greeting, and the key that proves it.
-local function note_greeting(raw, kind, id, name)
-    local body, own = raw:sub(HEADER_BYTES + 1), raw:sub(HEADER_BYTES + 5, HEADER_BYTES + 12)
-    local part = parts[own] or { ids = {} }
+-- Whether a packet in this state may say what is true, where this is known (`standing`).
+local function counts(state, standing)
+    return state == RIGHT or state ~= WRONG and standing == nil
+end
+
+-- Remembers a greeting that was judged so, and the key that proves it.
+local function note_greeting(raw, kind, id, name, state)
+    local body, own, to = raw:sub(HEADER_BYTES + 1), raw:sub(HEADER_BYTES + 5, HEADER_BYTES + 12), raw:sub(17, 24)
+    local asker, part = body:sub(13, 20), parts[own]
+    if not counts(state, part) then return end
+    local said = own .. body:sub(83, 98) .. body:sub(1, 4) .. body:sub(21, 40) .. name
+    -- A greeting that is repeated may have another key.
+    if not (part and part.right and part.said == said) then part = { ids = {}, told = {} } end
     parts[own] = part
-    part.said = own .. body:sub(83, 98) .. body:sub(1, 4) .. body:sub(21, 40) .. name
+    part.said, part.name, part.random, part.right = said, name, body:sub(83, 98), state == RIGHT
     part.hides = math.floor(body:byte(4) / 16) % 2 == 1
-    part.random, part.name, part.ids[id] = body:sub(83, 98), name, true
-    askers[body:sub(13, 20)] = own
+    part.ids[id] = true
+    if counts(state, askers[asker]) then askers[asker] = own end
     if kind == 3 then
         part.asked = reader_name
-    else
-        local to = raw:sub(17, 24)
+    elseif counts(state, peers[to]) then
         peers[to], peers[own] = own, to
     end
 end
@@ -668,8 +500,9 @@ local function take_loose(raw, kind)
     local packet = head .. raw:sub(HEADER_BYTES + 1, at) .. raw:sub(at + 25)
     if kind == 3 then
         local name = raw:sub(-NAME_BYTES)
-        note_greeting(raw, kind, id, name)
-        return loose_state(id, proof, packet, name, reader_name, "")
+        local state = loose_state(id, proof, packet, name, reader_name, "")
+        note_greeting(raw, kind, id, name, state)
+        return state
     end
     local to = raw:sub(17, 24)
     local question = parts[to] ~= nil
@@ -677,22 +510,22 @@ local function take_loose(raw, kind)
     local part = parts[own] or {}
     local peer = parts[peers[own]]
     local writer = part.asked or peer and peer.name
-    if kind == 5 then note_greeting(raw, kind, id, raw:sub(at - NAME_BYTES + 1, at)) end
-    return loose_state(id, proof, packet, writer, part.name, question and part.random or "")
+    local state = loose_state(id, proof, packet, writer, part.name, question and part.random or "")
+    if kind == 5 then note_greeting(raw, kind, id, raw:sub(at - NAME_BYTES + 1, at), state) end
+    return state
 end
 
 -- The secret of a phase of the direction to `reader`, in a session that began with this key (§11.3, §11.5).
 local function secret_of(reader, base, phase)
-    local of_reader = secrets[reader] or {}
-    secrets[reader] = of_reader
-    local known = of_reader[base.id]
+    local from, to = parts[peers[reader]].said, parts[reader].said
+    local all = from .. to .. base.job
+    local known = secrets[all]
     if not known then
-        local from, to = parts[peers[reader]].said, parts[reader].said
         local one, other = from, to
         if other < one then one, other = other, one end
         local session = expand(hmac(one .. other, base.job), "erd session", "", 32)
         known = { [0] = expand(session, "erd direction", from .. to, 32) }
-        of_reader[base.id] = known
+        secrets[all] = known
     end
     for i = #known + 1, phase do known[i] = expand(known[i - 1], "erd next phase", "", 32) end
     return known[phase]
@@ -709,15 +542,21 @@ local function cipher_of(reader, phase, base, renewed)
     return ciphers[secret]
 end
 
--- The keys that a packet to `reader` may be under: those that a session can begin with and go on with. The ones of the
--- packet before come first.
+-- The keys that a packet to `reader` may be under: those that a session can begin with, and go on with since a packet
+-- with a right proof named them. The ones of the packet before come first.
 local function candidates(reader)
+    local last = used[reader] or {}
     local list = { used[reader] }
+    local function add(base, renewed)
+        if last[1] ~= base or last[2] ~= renewed then list[#list + 1] = { base, renewed } end
+    end
     local one, other = parts[reader].ids, parts[peers[reader]].ids
     for _, base in ipairs(all_keys()) do
         if one[base.id] or other[base.id] then
-            list[#list + 1] = { base }
-            for _, renewed in ipairs(all_keys()) do list[#list + 1] = { base, renewed } end
+            add(base)
+            for _, renewed in ipairs(all_keys()) do
+                if renewed ~= base and named[renewed.id] then add(base, renewed) end
+            end
         end
     end
     return list
@@ -729,7 +568,7 @@ local function has_its_keys(reader)
         for id in pairs(parts[own].ids) do
             if not key_of(id) then return false end
         end
-        for id in pairs(parts[own].told or {}) do
+        for id in pairs(parts[own].told) do
             if not key_of(id) then return false end
         end
     end
@@ -745,16 +584,17 @@ local function take_of_session(raw, kind)
     local proven_only = kind == 2 or kind == 7
     if not (to and from) then return NO_SESSION, proven_only and body or nil end
     local hides = not proven_only and (to.hides or from.hides)
-    local number = 0
+    -- A float, since an integer of Lua 5.4 would wrap.
+    local number = 0.0
     for i = 1, 8 do number = number * 256 + raw:byte(#raw - TRAILER_BYTES + i) end
-    local phase = math.floor(number / 2 ^ PHASE_BITS)
-    for _, under in ipairs(candidates(reader)) do
+    local phase, last = math.floor(number / 2 ^ PHASE_BITS), proven[reader] or 0
+    for _, under in ipairs(phase <= last + PHASES_AHEAD and candidates(reader) or {}) do
         local inside = opened_under(cipher_of(reader, phase, under[1], under[2]), raw, hides)
         if inside then
-            used[reader] = under
+            used[reader], proven[reader] = under, math.max(phase, last)
             if kind == 2 then
-                to.told = to.told or {}
-                to.told[body:sub(-8)] = true
+                local id = body:sub(-8)
+                to.told[id], named[id] = true, true
             end
             return RIGHT, inside
         end
@@ -769,8 +609,6 @@ local function add_state(tree, state)
         item:append_text(" (no key in " .. table.concat(bad_files, ", ") .. ")")
     end
 end
-
-local LOOSE = { [3] = true, [4] = true, [5] = true, [6] = true, [8] = true }
 
 -- The body of a packet with a key.
 local function keyed_body(tree, buf, kind)
@@ -799,28 +637,38 @@ local function keyed_port_datagram(tree, buf)
     fields(tree, buf, PORT_BYTES, { { "key_id", 8 }, { "proof", 16 } })
     local raw, kind = buf:raw(), buf(1, 1):uint()
     local nonce, writer = raw:sub(9, 16), raw:sub(77, 76 + NAME_BYTES)
-    local reader = reader_name
-    if kind % 2 == 1 then
-        nonces[nonce] = writer
-    else
-        reader = nonces[nonce] or reader
-    end
     local id, proof = raw:sub(PORT_BYTES + 1, PORT_BYTES + 8), raw:sub(PORT_BYTES + 9)
-    add_state(tree, loose_state(id, proof, raw:sub(1, PORT_BYTES), writer, reader, ""))
+    local asks = kind % 2 == 1
+    local reader = not asks and nonces[nonce] or reader_name
+    local state = loose_state(id, proof, raw:sub(1, PORT_BYTES), writer, reader, "")
+    if asks and counts(state, nonces[nonce]) then nonces[nonce] = writer end
+    add_state(tree, state)
+end
+
+-- Everything that a packet holds; answers what the column shows of it.
+local function whole(tree, buf, kind)
+    if kind == 15 then
+        local told = port_datagram(tree, buf)
+        if buf:len() > PORT_BYTES then keyed_port_datagram(tree, buf) end
+        return told
+    end
+    header(tree, buf)
+    local keyed = math.floor(buf(0, 1):uint() / 16) % 8 == KEYED_VERSION and kind ~= 9
+    local least = HEADER_BYTES + BODY_BYTES[kind]
+    if keyed then least = least + (KEYED_BYTES[kind] or 0) + TRAILER_BYTES end
+    if buf:len() < least then error("too short") end
+    return keyed and keyed_body(tree, buf, kind) or body(tree, buf, kind)
 end
 
 function erd.dissector(buf, pinfo, root)
     local kind = buf(0, 1):uint() % 16
     local tree = root:add(erd, buf())
     pinfo.cols.protocol = "erd"
-    local told
-    if kind == 15 then
-        told = port_datagram(tree, buf)
-        if buf:len() > PORT_BYTES then keyed_port_datagram(tree, buf) end
-    else
-        header(tree, buf)
-        local keyed = math.floor(buf(0, 1):uint() / 16) % 8 == KEYED_VERSION and kind ~= 9
-        told = keyed and keyed_body(tree, buf, kind) or body(tree, buf, kind)
+    -- A packet whose lengths do not fit each other is read beyond its end.
+    local fits, told = pcall(whole, tree, buf, kind)
+    if not fits then
+        tree:add_proto_expert_info(malformed, "Malformed: " .. tostring(told))
+        told = "malformed"
     end
     pinfo.cols.info = string.format("%s %s", KINDS[kind] or "?", told or "")
     tree:append_text(", " .. (KINDS[kind] or "?"))

@@ -58,13 +58,21 @@ impl Admission {
         self.fits(self.keys, name, key)
     }
 
+    /// Whether some address vector has an address of this host.
+    fn has_host(&self, host: IpAddr) -> bool {
+        self.any(|av| av.has_host(host))
+    }
+
     fn fits(&self, rule: PeerRule, name: SocketAddr, key: Option<KeyId>) -> bool {
-        let knows = |av: Arc<dyn Names>| match rule {
+        match rule {
             PeerRule::Any => true,
-            PeerRule::Names => av.has(name, key),
-            PeerRule::Hosts => av.has_host(name.ip()),
-        };
-        rule == PeerRule::Any || self.avs.lock().iter().filter_map(Weak::upgrade).any(knows)
+            PeerRule::Names => self.any(|av| av.has(name, key)),
+            PeerRule::Hosts => self.has_host(name.ip()),
+        }
+    }
+
+    fn any(&self, mut is_so: impl FnMut(&dyn Names) -> bool) -> bool {
+        self.avs.lock().iter().filter_map(Weak::upgrade).any(|av| is_so(&*av))
     }
 }
 
@@ -85,6 +93,11 @@ impl Admitted {
     /// Whether the endpoint called `name` may open a session, under this key.
     pub(crate) fn may_open(&self, name: SocketAddr, key: Option<KeyId>) -> bool {
         self.admission.fits(self.admission.sessions, name, key)
+    }
+
+    /// Whether the application has named this host.
+    pub(crate) fn knows(&self, host: IpAddr) -> bool {
+        self.admission.has_host(host)
     }
 
     /// See [`Admission::admits`]. Peers admitted before stay admitted when other processes take their addresses out of

@@ -1,6 +1,6 @@
 //! The interface that the driver implements for the engine: payload memory, matching and completions.
 
-use crate::units::{Order, PeerAddress, PeerId};
+use crate::units::{Nanos, Order, PeerAddress, PeerId};
 use crate::wire::remote::{Atomic, Refusal, Targets};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -193,9 +193,9 @@ pub trait Host {
         true
     }
 
-    /// The engine refused a hello whose key is none of this side's. The hello says that a process called `name` wrote
+    /// At `now` the engine refused a hello whose key is none of this side's. The hello says that a process called `name` wrote
     /// it; it came from `from`. Nothing proves either, and a stranger chooses how often this happens.
-    fn refused(&mut self, _name: SocketAddr, _from: SocketAddr, _why: KeyMismatch) {}
+    fn refused(&mut self, _now: Nanos, _name: SocketAddr, _from: SocketAddr, _why: KeyMismatch) {}
 
     /// Whether the process called `name` is on this host, so that no network lies between. The engine asks when a
     /// session begins, if [`crate::Endpoint::set_near`] was called.

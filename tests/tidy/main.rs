@@ -12,7 +12,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Most lines of a source file.
 const FILE_LINES_MAX: usize = 800;
 /// What source files are called.
-const SOURCES: &[&str] = &["rs", "c", "h", "py", "sh"];
+const SOURCES: &[&str] = &["rs", "c", "h", "py", "sh", "lua"];
 /// Other files that are read for words.
 const TEXTS: &[&str] = &["md", "toml", "txt", "yml", "yaml"];
 /// Where unsafe code may be.
@@ -460,7 +460,9 @@ fn planted_lengths_are_found() {
     let c = format!("static int f(void)\n{{\n{}}}\n", "    g();\n".repeat(FUNCTION_LINES_MAX));
     assert!(lengths(&Source::new("a.c", &c))[0].contains("f(void) has 73 lines"));
     let file = "x\n".repeat(FILE_LINES_MAX + 1);
-    assert_eq!(lengths(&Source::new("a.py", &file)).len(), 1);
+    for name in ["a.py", "a.lua"] {
+        assert_eq!(lengths(&Source::new(name, &file)).len(), 1, "{name}");
+    }
     assert_eq!(lengths(&Source::new("a.md", &file)).len(), 0);
 }
 

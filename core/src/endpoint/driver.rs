@@ -66,7 +66,7 @@ impl<O: Outside> Driven for Driver<O> {
         if let Receives::Shared(_) = self.host.receives {
             self.offer();
         }
-        let EpHost { under_way, ended, .. } = &mut self.host;
+        let EpHost { under_way, ended, refused, .. } = &mut self.host;
         for message in under_way.releases.drain(..) {
             if !mutant(Mutant::ForgetsReleases) {
                 self.engine.release(message);
@@ -79,6 +79,7 @@ impl<O: Outside> Driven for Driver<O> {
             let name = self.engine.peer_name(peer).map(tracing::field::display);
             tracing::warn!(peer = name, ?error, "the session with a peer failed");
         }
+        refused.write();
     }
 
     fn feed(&mut self) {

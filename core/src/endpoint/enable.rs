@@ -211,6 +211,7 @@ impl<O: Outside> Driver<O> {
         if renewed {
             self.retire_keys();
             self.host.keys.renew(at, Arc::clone(key));
+            self.host.refused.forget();
             self.carriers.link.renew_key(at, Arc::clone(key));
         }
         renewed

@@ -24,10 +24,10 @@ use erd_port::udp::{self, SHARED_MIN_BYTES};
 use erd_rd::keys::{KeySet, Keys};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::{
-    Arrived, Atomic, EndReason, Expected, Host, KeyMismatch, OpError, Operand, Part as BurstPart,
-    PeerAddress, PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst, Verdict,
+    Arrived, Atomic, EndReason, Expected, Host, KeyMismatch, Nanos, OpError, Operand,
+    Part as BurstPart, PeerAddress, PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst,
+    Verdict,
 };
-use erd_sys::clock::monotonic_ns;
 use erd_types::mutants::{Mutant, mutant};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
@@ -182,8 +182,8 @@ impl EpHost {
     /// True if calls of the engine left something to tell it.
     pub(super) fn has_to_settle(&self) -> bool {
         let UnderWay { releases, watches, .. } = &self.under_way;
-        let nothing = releases.is_empty() && watches.is_empty();
-        !(nothing && self.ended.is_empty() && self.gone.is_empty())
+        let nothing = releases.is_empty() && watches.is_empty() && self.gone.is_empty();
+        !(nothing && self.ended.is_empty()) || self.refused.has_lines()
     }
 
     /// Writes into a receive buffer, held or the application's.
@@ -348,8 +348,9 @@ impl Host for EpHost {
         self.admitted.may_open(peer.name, self.keys.get(peer.key).map(Keys::id))
     }
 
-    fn refused(&mut self, name: SocketAddr, from: SocketAddr, why: KeyMismatch) {
-        self.refused.tell(monotonic_ns(), name, from, why);
+    fn refused(&mut self, now: Nanos, name: SocketAddr, from: SocketAddr, why: KeyMismatch) {
+        let knows = |host| self.admitted.knows(host);
+        self.refused.note(now, [name, from], why, knows);
     }
 
     fn is_near(&mut self, name: SocketAddr) -> bool {

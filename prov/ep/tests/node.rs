@@ -9,11 +9,14 @@ use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-/// After this long a completion that does not come has failed its test. A machine that is so many times
-/// as slow as others says so in `ERD_TEST_SLOWNESS`.
+/// A machine that is so many times as slow as others says so in `ERD_TEST_SLOWNESS`.
+pub fn slowness() -> u32 {
+    std::env::var("ERD_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// After this long a completion that does not come has failed its test.
 pub fn patience() -> Duration {
-    let slowness = std::env::var("ERD_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(20) * slowness.unwrap_or(1)
+    Duration::from_secs(20) * slowness()
 }
 
 /// What a test asks of a node beyond the defaults.

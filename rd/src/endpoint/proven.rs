@@ -197,7 +197,7 @@ impl Endpoint {
             && let Some(to) = self.admitted(name, host)
         {
             if let Some(why) = self.mismatch(version) {
-                host.refused(name, from, why);
+                host.refused(now, name, from, why);
             }
             let kind = PacketKind::Version;
             // Nothing proves it.

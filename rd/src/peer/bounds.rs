@@ -5,7 +5,7 @@
 use super::flight::{Content, Flight};
 use super::flow::Flow;
 use super::outbox::Outbox;
-use super::paths::Paths;
+use super::paths::{Advice, Paths};
 use super::received::Received;
 use super::replay::ReplayWindow;
 use crate::bitmap::BITS_MAX;
@@ -463,14 +463,16 @@ fn a_packet_was_overtaken_by_one_sent_later_on_its_path() {
         for one in [u32::from(half), u32::from(half) << 16, !u32::from(half)] {
             for other in about(one) {
                 let mut paths = Paths::default();
-                paths.sent(one.into(), 2, 1, 100, 1000);
-                paths.note_acked(1, one);
-                // Times of another wrap.
-                let sent_at = u64::from(other) + (3 << 32);
+                // Times of another wrap, all of them before the records come.
+                let whole = |time: u32| (3 << 32) + i64::from(one) + distance(time, one);
+                let now = (whole(one).max(whole(other)) + 10) as u64;
+                paths.sent(whole(one) as u64, 2, 1, 100, 1000);
+                paths.note_acked(now, 1, one);
+                let sent_at = whole(other) as u64;
                 let is_later = distance(one, other) > 0;
                 assert_eq!(paths.was_overtaken(1, sent_at), is_later, "{one} {other}");
                 assert!(!paths.was_overtaken(0, sent_at), "another path");
-                paths.note_acked(1, other);
+                paths.note_acked(now, 1, other);
                 let latest = if distance(other, one) > 0 { other } else { one };
                 assert!(!paths.was_overtaken(1, latest.into()), "{one} {other}");
                 let before = u64::from(latest.wrapping_sub(1));
@@ -480,17 +482,56 @@ fn a_packet_was_overtaken_by_one_sent_later_on_its_path() {
     }
 }
 
+/// Spans in which a path sends nothing: up to 7 s, beyond what 32 bits tell.
+fn pauses() -> impl Iterator<Item = u64> {
+    (0..70).map(|tenth| tenth * 100_000_000 + 1)
+}
+
 #[test]
 fn what_was_acknowledged_long_ago_overtakes_nothing() {
-    let second = 1_000_000_000;
-    for idle_ns in (0..14).map(|half| half * second / 2 + 1) {
-        let (before, now) = (5 * second, 5 * second + idle_ns);
-        let mut paths = Paths::default();
-        paths.sent(before, 2, 1, 100, 1000);
-        paths.note_acked(1, before as u32);
+    const BEFORE: u64 = 5_000_000_000;
+    for (pause_ns, is_late) in pauses().flat_map(|pause| [(pause, false), (pause, true)]) {
+        let (mut paths, now) = (Paths::default(), BEFORE + pause_ns);
+        paths.sent(BEFORE, 2, 1, 100, 1000);
+        if !is_late {
+            paths.note_acked(BEFORE + 1, 1, BEFORE as u32);
+        }
         paths.sent(now, 2, 1, 100, 1000);
-        assert!(!paths.was_overtaken(1, now), "idle for {idle_ns} ns");
-        paths.note_acked(1, (now + 1) as u32);
-        assert!(paths.was_overtaken(1, now), "idle for {idle_ns} ns");
+        if is_late {
+            paths.note_acked(now + 1, 1, BEFORE as u32);
+        }
+        assert!(!paths.was_overtaken(1, now), "idle for {pause_ns} ns, late: {is_late}");
+        paths.note_acked(now + 2, 1, (now + 1) as u32);
+        assert!(paths.was_overtaken(1, now), "idle for {pause_ns} ns, late: {is_late}");
+    }
+}
+
+#[test]
+fn a_pause_makes_no_path_late_and_hides_no_late_one() {
+    const BEFORE: u64 = 5_000_000_000;
+    const TIMEOUT_NS: u64 = 10_000_000;
+    for (pause_ns, is_late) in pauses().flat_map(|pause| [(pause, false), (pause, true)]) {
+        let (mut paths, now) = (Paths::default(), BEFORE + pause_ns);
+        paths.sent(BEFORE, 2, 1, 100, TIMEOUT_NS);
+        if !is_late {
+            paths.acked(BEFORE + 1, (1, BEFORE), false, TIMEOUT_NS);
+        }
+        paths.sent(now, 2, 1, 100, TIMEOUT_NS);
+        paths.sent(now, 2, 0, 100, TIMEOUT_NS);
+        if is_late {
+            paths.acked(now + 1, (1, BEFORE), false, TIMEOUT_NS);
+        }
+        paths.acked(now + 2, (0, now), false, TIMEOUT_NS);
+        assert_eq!(paths.judge(now + 3, 1, TIMEOUT_NS), Advice::Use, "{pause_ns} ns, {is_late}");
+    }
+    for pause_ns in pauses() {
+        let (mut paths, now) = (Paths::default(), BEFORE + pause_ns);
+        paths.sent(BEFORE, 2, 1, 100, TIMEOUT_NS);
+        paths.sent(now, 2, 1, 100, TIMEOUT_NS);
+        let later = now + 2 * TIMEOUT_NS;
+        paths.sent(later, 2, 0, 100, TIMEOUT_NS);
+        paths.acked(later + 1, (0, later), false, TIMEOUT_NS);
+        let advice = paths.judge(later + 2, 1, TIMEOUT_NS);
+        assert_ne!(advice, Advice::Use, "nothing came of this path, {pause_ns} ns");
     }
 }

@@ -94,6 +94,9 @@ pub(super) struct Paths {
     cursor: u16,
 }
 
+/// Greatest age of a 32-bit time that can be compared with later ones.
+const AGE_MAX_NS: u32 = i32::MAX as u32;
+
 fn is_after(a_ns: u32, b_ns: u32) -> bool {
     (a_ns.wrapping_sub(b_ns) as i32) > 0
 }
@@ -120,6 +123,9 @@ impl Paths {
         if is_after(p.acked_sent_at_ns, now_ns) {
             p.state &= !ACKED;
         }
+        if p.has(TIMED) && is_after(p.at_ns, now_ns) {
+            p.state &= !TIMED;
+        }
         self.newest_ns = self.newest_ns.filter(|newest| !is_after(*newest, now_ns));
         if p.has(BAD) {
             // A flow bound to one path sends on it all the time; that counts as a try now and then.
@@ -134,8 +140,12 @@ impl Paths {
         }
     }
 
-    /// Notes a record of a received packet, sent at this time on this path.
-    pub(super) fn note_acked(&mut self, path: u8, sent_at_ns: u32) {
+    /// Notes a record of a received packet, sent at this time on this path. A record that is too old for 32 bits says
+    /// nothing of what was sent since.
+    pub(super) fn note_acked(&mut self, now: Nanos, path: u8, sent_at_ns: u32) {
+        if (now as u32).wrapping_sub(sent_at_ns) > AGE_MAX_NS {
+            return;
+        }
         let Some(p) = self.each.get_mut(usize::from(path)) else { return };
         if !p.has(ACKED) || is_after(sent_at_ns, p.acked_sent_at_ns) {
             p.state |= ACKED;
@@ -151,11 +161,18 @@ impl Paths {
     }
 
     /// Notes an acknowledged packet, last sent on this path at this time.
-    pub(super) fn acked(&mut self, path: u16, sent_at: Nanos, repeated: bool, timeout_ns: Nanos) {
+    pub(super) fn acked(
+        &mut self,
+        now: Nanos,
+        (path, sent_at): (u16, Nanos),
+        repeated: bool,
+        timeout_ns: Nanos,
+    ) {
         let Some(p) = self.each.get_mut(usize::from(path)) else { return };
         let sent_at_ns = sent_at as u32;
-        // Nobody knows which transmission of a repeated packet arrived.
-        if !repeated && self.newest_ns.is_none_or(|newest| is_after(sent_at_ns, newest)) {
+        // Nobody knows which transmission of a repeated packet arrived, and one of long ago cannot be compared.
+        let is_known = !repeated && now.saturating_sub(sent_at) <= Nanos::from(AGE_MAX_NS);
+        if is_known && self.newest_ns.is_none_or(|newest| is_after(sent_at_ns, newest)) {
             self.newest_ns = Some(sent_at_ns);
         }
         let answers = !is_after(p.at_ns, sent_at_ns);

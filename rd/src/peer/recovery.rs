@@ -136,7 +136,7 @@ impl Peer {
     ) -> (u64, u32) {
         let (mut total, mut total_ce) = (0, 0);
         for echo in sections.echoes() {
-            self.tx.steering.note_acked(&echo);
+            self.tx.steering.note_acked(now, &echo);
             let mut acked_bytes = 0;
             for n in 0..u32::from(echo.count) {
                 let place = Psn(echo.psn).plus(n).since(self.tx.flight.una());
@@ -186,7 +186,7 @@ impl Peer {
     #[inline(never)]
     fn ack_new<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos, i: usize) -> u64 {
         let Some(sent) = self.tx.flight.acked(i) else { return 0 };
-        self.tx.steering.acked(&core.cfg, &sent);
+        self.tx.steering.acked(&core.cfg, now, &sent);
         self.size.acked(now, sent.bytes, sent.sent_at);
         match sent.content {
             Content::Segment { op, .. } => self.settle(core, host, op),

@@ -14,6 +14,8 @@ use crate::wire::setup::{Greeting, Question};
 const HELLO_FIRST_NS: Nanos = 5 * MILLISECOND;
 /// Widest spacing of hellos.
 const HELLO_MAX_NS: Nanos = 250 * MILLISECOND;
+/// Time after a challenge in which an older one does not count.
+const CHALLENGE_ORDER_NS: Nanos = 1000 * MILLISECOND;
 /// Goodbyes sent before the peer is left alone.
 const GOODBYES_MAX: u32 = 3;
 
@@ -62,8 +64,9 @@ struct Setup {
     proven_to: Option<u64>,
     /// Send time of the challenge that the next hello answers; 0 for none.
     echo: u32,
-    /// Send time of the challenge that gave the cookie.
+    /// Send time of the challenge that gave the cookie, on the writer's clock, and its arrival on ours.
     challenged_at_ns: u32,
+    challenge_came_at: Nanos,
     tries: u32,
     /// Time of the next hello or goodbye.
     next_at: Option<Nanos>,
@@ -246,14 +249,21 @@ impl Session {
         if known < epoch {
             return Ok(Challenge::OfAnother);
         }
-        let age_ns = sent_at_ns.wrapping_sub(self.setup.challenged_at_ns) as i32;
-        if cookie == self.setup.cookie || (!is_first && age_ns < 0) {
+        // The low 32 bits of the writer's clock tell the order of what came within a short time.
+        let is_soon = now.saturating_sub(self.setup.challenge_came_at) < CHALLENGE_ORDER_NS;
+        let is_older = (sent_at_ns.wrapping_sub(self.setup.challenged_at_ns) as i32) < 0;
+        if cookie == self.setup.cookie || (!is_first && is_soon && is_older) {
             return Ok(Challenge::Known);
         }
-        let Setup { proven_to, .. } = self.setup;
-        let (echo, next_at, challenged_at_ns) = (sent_at_ns, Some(now), sent_at_ns);
-        self.setup =
-            Setup { cookie, proven_to, echo, challenged_at_ns, next_at, ..Setup::default() };
+        self.setup = Setup {
+            cookie,
+            proven_to: self.setup.proven_to,
+            echo: sent_at_ns,
+            challenged_at_ns: sent_at_ns,
+            challenge_came_at: now,
+            next_at: Some(now),
+            ..Setup::default()
+        };
         Ok(Challenge::New)
     }
 
@@ -486,6 +496,9 @@ mod tests {
         assert_eq!(session.due(now), None);
         assert_eq!(session.challenge(now, 55, 4, 1300), Ok(Challenge::Known));
         assert_eq!(session.challenge(now, 54, 4, 1200), Ok(Challenge::Known), "an older one");
+        let later = now + 3 * SECOND;
+        let sent_at_ns = 1300 + 3_000_000_000;
+        assert_eq!(session.challenge(later, 56, 4, sent_at_ns), Ok(Challenge::New), "much later");
         assert_eq!(session.due(now), None, "a repeated challenge changes nothing");
         session.check();
     }

@@ -183,9 +183,9 @@ impl Steering {
     }
 
     /// Notes an acknowledged packet.
-    pub fn acked(&mut self, cfg: &Config, sent: &SentPacket) {
+    pub fn acked(&mut self, cfg: &Config, now: Nanos, sent: &SentPacket) {
         let timeout_ns = self.idle_timeout_ns(cfg);
-        self.flow.paths.acked(sent.path, sent.sent_at, sent.attempt > 0, timeout_ns);
+        self.flow.paths.acked(now, (sent.path, sent.sent_at), sent.attempt > 0, timeout_ns);
         self.flow.acked_bytes += u64::from(sent.bytes);
     }
 
@@ -238,8 +238,8 @@ impl Steering {
     }
 
     /// Notes a record that names packets of a path, with their send time.
-    pub fn note_acked(&mut self, echo: &Echo) {
-        self.flow.paths.note_acked(echo.path, echo.sent_at_ns);
+    pub fn note_acked(&mut self, now: Nanos, echo: &Echo) {
+        self.flow.paths.note_acked(now, echo.path, echo.sent_at_ns);
     }
 
     /// Tells the controller of a record, by which `acked_bytes` are newly acknowledged. Returns how many of these were

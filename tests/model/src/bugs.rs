@@ -37,6 +37,7 @@ bugs! {
     CountersStartAgain: "A welcome that comes again starts the counters again.";
     RepeatsUnderTheSameCounter: "A repetition has the counter of the first transmission.";
     SecretWithoutIds: "The session secret does not depend on ids and incarnations.";
+    BelievesNotices: "\"Other version\" ends the set-up of an initiator with a key.";
     TrustsProofs: "A receiver with a key does not check proofs.";
     AnswersProveNothing: "The proof of an answer covers neither names nor the question.";
 }

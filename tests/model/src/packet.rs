@@ -120,10 +120,7 @@ pub enum Body {
     /// The goodbye of the session with this id arrived.
     Confirmation(Id),
     /// The writer is a process with another key, or without one.
-    OtherVersion {
-        /// The writer has a key.
-        keyed: bool,
-    },
+    OtherVersion,
     /// One message in one packet.
     Data {
         /// The writer's session, by its id. It stands for the first PSN of the flow, which is random (§4.1). 0 where each

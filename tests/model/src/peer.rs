@@ -6,6 +6,9 @@ use crate::packet::{Cookie, Greeting, Id, Key, Name, Part, Secret, Token};
 use crate::rules::Rule;
 use std::collections::BTreeMap;
 
+/// Time after a challenge in which an older one does not count.
+const CHALLENGE_ORDER_NS: u64 = 1_000_000_000;
+
 /// The phase of a session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Phase {
@@ -82,8 +85,8 @@ pub struct Peer {
     pub met: bool,
     /// The cookie for the next hello.
     pub cookie: Option<Cookie>,
-    /// Send time of the challenge that gave it; 0 where time plays no part.
-    pub challenged_at: u32,
+    /// Send time of the challenge that gave it on its writer's clock, and its arrival on ours; 0 where time plays no part.
+    pub challenged_at: (u32, u64),
     /// Epoch of the process that may know our id, since it gave a cookie for it.
     pub proven_to: Option<u64>,
     /// Messages posted in this session so far.
@@ -118,7 +121,7 @@ impl Peer {
     /// Takes another id ("New ids" of §3.1).
     pub fn renew(&mut self, id: Id, number: u32) {
         (self.ours, self.number) = (id, number);
-        (self.cookie, self.proven_to, self.challenged_at) = (None, None, 0);
+        (self.cookie, self.proven_to, self.challenged_at) = (None, None, (0, 0));
     }
 
     /// Judges a hello whose cookie is right ("Comparison" and "New ids" of §3.1).
@@ -156,7 +159,13 @@ impl Peer {
     }
 
     /// Takes a challenge (§3.1, step 3). The caller renews the id if another process gave it.
-    pub fn challenge(&mut self, cookie: Cookie, epoch: u64, at: u32, bug: Option<Bug>) -> Rule {
+    pub fn challenge(
+        &mut self,
+        cookie: Cookie,
+        epoch: u64,
+        (at, now): (u32, u64),
+        bug: Option<Bug>,
+    ) -> Rule {
         if self.phase != Phase::Opening {
             return Rule::ChallengeStale;
         }
@@ -168,11 +177,13 @@ impl Peer {
         if known < epoch && bug != Some(Bug::KeepsItsIdForAnother) {
             return Rule::ChallengeOfAnother;
         }
-        let is_old = (at.wrapping_sub(self.challenged_at) as i32) < 0;
+        // The low bits of the writer's clock tell the order of what comes within a short time.
+        let is_soon = now - self.challenged_at.1 < CHALLENGE_ORDER_NS;
+        let is_old = is_soon && (at.wrapping_sub(self.challenged_at.0) as i32) < 0;
         if self.cookie == Some(cookie) || (!is_first && is_old) {
             return Rule::ChallengeKnown;
         }
-        (self.cookie, self.challenged_at, self.proven_to) = (Some(cookie), at, Some(epoch));
+        (self.cookie, self.challenged_at, self.proven_to) = (Some(cookie), (at, now), Some(epoch));
         Rule::ChallengeTaken
     }
 

@@ -9,6 +9,9 @@ use crate::peer::{Effect, Peer, Phase, Reason};
 use crate::rules::Rule;
 use std::collections::BTreeMap;
 
+/// A cookie is valid in this period and the next (§3.1).
+const COOKIE_PERIOD_NS: u64 = 8_000_000_000;
+
 /// Session ids of one process: they follow each other from its first one.
 pub const IDS_PER_PROCESS: u32 = 1 << 12;
 
@@ -35,8 +38,8 @@ pub struct Process {
     pub first_id: Id,
     /// Messages posted so far.
     pub posts: u32,
-    /// The period of 8 s for cookies; 0 where time plays no part.
-    pub period: u64,
+    /// The time in nanoseconds; 0 where time plays no part.
+    pub now: u64,
     /// The bug of this run.
     pub bug: Option<Bug>,
 }
@@ -67,7 +70,7 @@ impl Process {
             ids: 0,
             first_id,
             posts: 0,
-            period: 0,
+            now: 0,
             bug: None,
         }
     }
@@ -228,7 +231,7 @@ impl Process {
             Ok(()) => self.act(packet, &mut heard),
             Err(Rule::HelloOtherKey) => {
                 if let Body::Hello(g) = &packet.body {
-                    let body = Body::OtherVersion { keyed: self.key.is_some() };
+                    let body = Body::OtherVersion;
                     let mut answer = self.loose(g.name, Address::Session(g.session), body, None);
                     answer.proof = Proof::None;
                     heard.answers.push(answer);
@@ -244,7 +247,7 @@ impl Process {
     fn check_proof(&mut self, packet: &Packet) -> Result<(), Rule> {
         let of_session = match packet.body {
             Body::Data { .. } | Body::Ack(_) | Body::Probe(_) | Body::Goodbye(..) => true,
-            Body::OtherVersion { .. } => return Ok(()),
+            Body::OtherVersion => return Ok(()),
             _ => false,
         };
         let stranger = match (&packet.body, self.closed) {
@@ -326,7 +329,7 @@ impl Process {
                 Some(name) => self.on_welcome(name, g),
                 None => Rule::UnknownSession,
             },
-            Body::OtherVersion { .. } => match self.by_header(packet) {
+            Body::OtherVersion => match self.by_header(packet) {
                 Some(name) => self.on_other_version(name, heard),
                 None => Rule::UnknownSession,
             },
@@ -345,7 +348,7 @@ impl Process {
         if self.closed {
             return Rule::HelloClosed;
         }
-        let expected = self.cookie(g, self.period);
+        let expected = self.cookie(g, self.now / COOKIE_PERIOD_NS);
         if !self.is_right(g.cookie, expected) {
             let body = Body::Challenge { cookie: expected, epoch: self.epoch, at: 0 };
             let address = Address::Session(g.session);
@@ -397,8 +400,8 @@ impl Process {
     }
 
     fn on_challenge(&mut self, name: Name, cookie: Cookie, epoch: u64, at: u32) -> Rule {
-        let bug = self.bug;
-        let rule = self.peer(name).challenge(cookie, epoch, at, bug);
+        let (now, bug) = (self.now, self.bug);
+        let rule = self.peer(name).challenge(cookie, epoch, (at, now), bug);
         if rule == Rule::ChallengeOfAnother {
             self.renew(name);
         }
@@ -422,13 +425,13 @@ impl Process {
     }
 
     fn on_other_version(&mut self, name: Name, heard: &mut Heard) -> Rule {
-        let key = self.key;
+        let (key, bug) = (self.key, self.bug);
         match (self.peer(name).phase, key) {
-            (Phase::Opening, None) => {
+            (Phase::Opening, key) if key.is_none() || bug == Some(Bug::BelievesNotices) => {
                 self.end(name, Reason::OtherVersion, &mut heard.effects);
                 Rule::VersionEnds
             }
-            (Phase::Opening, Some(_)) => Rule::VersionHint,
+            (Phase::Opening, _) => Rule::VersionHint,
             _ => Rule::VersionStale,
         }
     }

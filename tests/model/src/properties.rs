@@ -34,12 +34,12 @@ properties! {
     InOrder: "A process gets the messages of another process in the order of their posts.";
     CompletedIsTaken: "A send completes only after its message took effect.";
     EndsOnce: "Every send ends at most once.";
-    GoodbyeTellsTheTruth: "A send that a goodbye fails has not taken effect.";
-    NothingHangs: "While the peer's endpoint is open, something can always happen that brings an outstanding send nearer to its end.";
+    GoodbyeTellsTheTruth: "A send that a goodbye fails has not been delivered, and never will be.";
+    NothingHangs: "While a send to an open endpoint is outstanding, something can still change without a deadline, a restart or another post.";
     NoLostSends: "A send that has not ended belongs to a session that has not ended.";
     HellosAreFresh: "A session opens only by a hello that answers a challenge to its writer's process, made after the last session of the two ended here.";
     CountersAreUsedOnce: "No two packets have the same secret, direction and counter.";
-    EndsHaveAReason: "A session ends as \"peer restarted\" or by a goodbye only if the peer has left it.";
+    EndsHaveAReason: "A session ends as \"peer restarted\" or by a goodbye only if the peer has left it, and as \"other version\" only if the keys differ.";
 }
 
 impl Property {

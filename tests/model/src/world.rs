@@ -3,9 +3,9 @@
 
 use crate::bugs::Bug;
 use crate::flow::PsnSet;
-use crate::packet::{Address, Asker, Body, Greeting, Id, Key, Name, Packet, Proof, Token};
+use crate::packet::{Address, Asker, Body, Cookie, Greeting, Id, Key, Name, Packet, Proof, Token};
 use crate::peer::{Effect, Phase, Reason};
-use crate::process::Process;
+use crate::process::{IDS_PER_PROCESS, Process};
 use crate::properties::Property;
 use crate::rules::Rule;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +75,8 @@ pub struct Send {
     pub sent_as: Id,
     /// It took effect.
     pub taken: bool,
+    /// The application got it.
+    pub delivered: bool,
     /// How it ended.
     pub end: Option<Result<(), Reason>>,
 }
@@ -101,12 +103,13 @@ pub struct World {
 }
 
 /// Session ids of one process in a search.
-const IDS: u32 = 32;
+const IDS: u32 = IDS_PER_PROCESS;
 /// Processes of one name in a search.
 const LIVES: u32 = 4;
 
 impl Scene {
     fn process(&self, name: Name, epoch: u64, bug: Option<Bug>) -> Process {
+        assert!(epoch < u64::from(LIVES), "processes of a name are bounded");
         let first_id = 1 + (u32::from(name) * LIVES + epoch as u32) * IDS;
         Process { bug, ..Process::new(name, epoch, self.keys[usize::from(name)], first_id) }
     }
@@ -236,7 +239,10 @@ impl World {
                 let (from, to, _) = scene.posts[index];
                 self.posts[index] -= 1;
                 let token = self.process(from).post(to);
-                self.sends.insert(token, Send { to, sent_as: 0, taken: false, end: None });
+                self.sends.insert(
+                    token,
+                    Send { to, sent_as: 0, taken: false, delivered: false, end: None },
+                );
                 (from, Rule::Posted)
             }
             Action::Silence(name, peer) | Action::GiveUp(name, peer) => {
@@ -350,7 +356,10 @@ impl World {
     fn say_goodbye(&mut self, from: Name, to: Name) -> Rule {
         let process = self.process(from);
         let peer = &process.peers[&to];
-        let (asker, state) = (process.asker(peer), process.ack_state(peer));
+        // It has room for the lowest missing PSN only (§3.3).
+        let all = process.ack_state(peer);
+        let state = PsnSet { above: BTreeSet::new(), ..all };
+        let asker = process.asker(peer);
         process.peer(to).asked = true;
         let packet = process.of_session(to, Body::Goodbye(asker, state));
         self.say(packet);
@@ -376,6 +385,11 @@ impl World {
             if let Effect::Taken(from, token) = effect {
                 self.note_taken(at, from, token);
             }
+            if let Effect::Ended(peer, Reason::OtherVersion) = effect
+                && self.processes[usize::from(peer)].key == self.processes[usize::from(at)].key
+            {
+                self.broken.insert(Property::EndsHaveAReason);
+            }
             if let Effect::Ended(peer, Reason::Restarted | Reason::Goodbye) = effect {
                 self.note_told_end(at, peer, before[&peer]);
             }
@@ -399,8 +413,6 @@ impl World {
         breaks(send.to != at, Property::TakenAtItsTarget);
         breaks((token.name, token.epoch) != (from, theirs.epoch), Property::TakenFromItsWriter);
         breaks(send.sent_as != theirs.id, Property::BothMeanOneSession);
-        let goodbye = send.end == Some(Err(Reason::Goodbye));
-        breaks(goodbye, Property::GoodbyeTellsTheTruth);
         self.sends.insert(token, Send { taken: true, ..send });
     }
 
@@ -417,9 +429,18 @@ impl World {
                 if last.is_some_and(|last| last >= token.number) {
                     self.broken.insert(Property::InOrder);
                 }
+                self.note_delivered(token);
             }
             Effect::Completed(token) => self.note_end(token, Ok(())),
             Effect::Failed(token, reason) => self.note_end(token, Err(reason)),
+        }
+    }
+
+    fn note_delivered(&mut self, token: Token) {
+        let Some(send) = self.sends.get_mut(&token) else { return };
+        send.delivered = true;
+        if send.end == Some(Err(Reason::Goodbye)) {
+            self.broken.insert(Property::GoodbyeTellsTheTruth);
         }
     }
 
@@ -432,7 +453,7 @@ impl World {
         if end.is_ok() && !send.taken {
             self.broken.insert(Property::CompletedIsTaken);
         }
-        if end == Err(Reason::Goodbye) && send.taken {
+        if end == Err(Reason::Goodbye) && send.delivered {
             self.broken.insert(Property::GoodbyeTellsTheTruth);
         }
     }
@@ -450,7 +471,7 @@ impl World {
         }
     }
 
-    /// True if a send waits for a peer that has not closed, and has the same key, and nothing can happen but for the world around.
+    /// True if a send waits for a peer that has not closed and has the same key, and processes and network can change nothing.
     #[must_use]
     pub fn hangs(&self, scene: &Scene) -> bool {
         let waits = |(token, send): (&Token, &Send)| {
@@ -495,16 +516,27 @@ impl World {
                 name,
             };
             let psn = peer.receiver.got.lowest_missing;
+            let (session, by) = (Address::Session(peer.ours), (name, process.epoch));
+            let epoch = process.epoch;
+            let cookie =
+                Cookie { by, name: process.name, session: peer.ours, epoch, last: 0, period: 0 };
             let bodies = [
-                (Address::Session(peer.ours), Body::Data { flow: peer.theirs.id, psn, token }),
-                (Address::Session(peer.ours), Body::Ack(everything.clone())),
-                (Address::Session(peer.ours), Body::Goodbye(asker, everything)),
+                (session, Body::Data { flow: peer.theirs.id, psn, token }),
+                (session, Body::Ack(everything.clone())),
+                (session, Body::Probe(asker)),
+                (session, Body::Goodbye(asker, everything)),
+                (session, Body::Reset(peer.ours)),
                 (Address::Asker(peer.ours), Body::Reset(peer.theirs.id)),
-                (Address::Session(peer.ours), Body::Welcome(greeting)),
+                (Address::Asker(peer.ours), Body::Confirmation(peer.theirs.id)),
+                (session, Body::Challenge { cookie, epoch: 99, at: 0 }),
+                (session, Body::Welcome(greeting)),
+                (Address::Nobody, Body::Hello(greeting)),
+                (session, Body::OtherVersion),
             ];
             let packet = |(address, body)| {
-                let (to, proof) = (process.name, Proof::Wrong);
-                Packet { to, address, body, proof }
+                // Nobody proves such a notice.
+                let proof = if body == Body::OtherVersion { Proof::None } else { Proof::Wrong };
+                Packet { to: process.name, address, body, proof }
             };
             all.extend(bodies.into_iter().map(packet));
         }

@@ -17,6 +17,9 @@ const MUTANTS: &[Mutant] = &[
     Mutant::TakesForgeries,
     Mutant::OmitsTheCtsFromRetransmissions,
     Mutant::IgnoresThePsnWrap,
+    Mutant::DeliversOutOfOrder,
+    Mutant::NotifiesTheMatchOnArrival,
+    Mutant::KeepsTheDeadlineRunning,
 ];
 /// Seeds within which a mutant must show.
 const SEEDS_MAX: u64 = 60;

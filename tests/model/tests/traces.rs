@@ -24,8 +24,6 @@ const NOT_USED: &[Rule] = &[
     Rule::ChallengeOfAnother,
     Rule::WelcomeStale,
     Rule::Left,
-    // Taken for a repeated one: whether a packet has shown the reader's greeting is the engine's own affair.
-    Rule::HelloLate,
     // The network of these worlds holds no hello back until it is stale.
     Rule::HelloStale,
     Rule::HelloUsedId,

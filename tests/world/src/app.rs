@@ -662,7 +662,7 @@ impl Host for View<'_> {
         self.app.limits.limit_bytes(name)
     }
 
-    fn refused(&mut self, name: SocketAddr, _: SocketAddr, why: KeyMismatch) {
+    fn refused(&mut self, _: Nanos, name: SocketAddr, _: SocketAddr, why: KeyMismatch) {
         self.ledger.refused.entry(self.app.life).or_default().push((name, why));
     }
 

@@ -4,9 +4,10 @@
 //! [`port`] (its ports instead of sockets), [`lend`] (its memory), [`app`] (the driver's receives), [`ledger`] (the
 //! truth and the judgement), [`memory`] (the same for requests to memory), [`net`] (faults), [`events`] (the event
 //! queue), [`record`] (what a model of the protocol reads of a run), [`overlap`] (bytes that come twice), [`adversary`]
-//! (whoever sees and adds), [`nonces`] (keys), [`keyed`] and [`campaign`] (attacks on them), [`swarm`] (random runs from a seed), [`shipped`] (the same of endpoints as they
-//! ship), [`seeds`] (the seeds to run), [`script`] (short worlds for scripted tests), [`controllers`] (congestion
-//! controllers without an engine), [`fuzz`] (the bodies of the fuzz targets), [`toy`] (a key without secrets for them).
+//! (whoever sees and adds), [`nonces`] (keys), [`keyed`] and [`campaign`] (attacks on them), [`swarm`] (random runs from
+//! a seed), [`shipped`] (the same of endpoints as they ship), [`seeds`] (the seeds to run), [`script`] (short worlds for
+//! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (the bodies of the fuzz
+//! targets), [`toy`] (a key without secrets for them).
 
 pub mod adversary;
 pub mod app;

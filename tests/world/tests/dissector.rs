@@ -16,7 +16,7 @@ use erd_world::script::{ANY_FAILURE, NO_FAILURE, PATIENCE_NS, world};
 use erd_world::sim::{Action, World};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -27,8 +27,11 @@ const PHASE_BITS: u32 = 5;
 /// Longest message, in bytes: some phases of packets.
 const LONG_BYTES: u64 = 120_000;
 
+/// Bytes of a counter with its proof, and of a key id with its proof.
+const TRAILER_BYTES: usize = 24;
+
 /// A packet as it went out.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Sent {
     from: SocketAddr,
     to: SocketAddr,
@@ -38,6 +41,41 @@ struct Sent {
 impl Sent {
     fn kind(&self) -> u8 {
         self.bytes[0] & 15
+    }
+
+    fn is(&self, kind: PacketKind) -> bool {
+        self.kind() == kind as u8
+    }
+
+    /// Whether this packet stands outside a session: it has a key id, and no counter.
+    fn is_loose(&self) -> bool {
+        LOOSE_BYTES.iter().any(|(kind, _)| self.is(*kind))
+    }
+
+    fn counter(&self) -> u64 {
+        let at = self.bytes.len() - TRAILER_BYTES;
+        u64::from_be_bytes(self.bytes[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    /// This packet with these bits changed.
+    fn changed(&self, bits: &[(usize, u8)]) -> Sent {
+        let mut changed = self.clone();
+        for (at, mask) in bits {
+            changed.bytes[*at] ^= mask;
+        }
+        changed
+    }
+
+    /// This packet as one of `version`, with so many bytes of its body. Its lengths fit each other.
+    fn cut(&self, version: u8, body_bytes: usize) -> Sent {
+        let mut bytes = self.bytes[..HEADER_BYTES + body_bytes].to_vec();
+        bytes[0] = bytes[0] & 0x8f | version << 4;
+        bytes[1] = 0;
+        bytes[4..6].copy_from_slice(&(body_bytes as u16).to_be_bytes());
+        if version == 3 && !self.is_loose() {
+            bytes.extend(&self.bytes[self.bytes.len() - TRAILER_BYTES..]);
+        }
+        Sent { bytes, ..self.clone() }
     }
 }
 
@@ -130,32 +168,25 @@ impl Files {
         self.write(&format!("{byte}.key"), &bytes).display().to_string()
     }
 
-    /// The dissector, for phases of this world.
+    /// The dissector, for phases of this world. It tells of each cipher that it makes.
     fn script(&self) -> PathBuf {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wireshark/erd.lua");
-        let text = std::fs::read_to_string(own).expect("the dissector");
-        let changed = text.replace("PHASE_BITS = 22", &format!("PHASE_BITS = {PHASE_BITS}"));
-        assert_ne!(text, changed, "the length of a phase has another name");
-        self.write("erd.lua", changed.as_bytes())
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wireshark");
+        let changed = |name: &str, old: &str, new: &str| {
+            let text = std::fs::read_to_string(own.join(name)).expect("the dissector");
+            assert_eq!(text.matches(old).count(), 1, "{name} has no {old}");
+            self.write(name, text.replace(old, new).as_bytes())
+        };
+        let function = "local function new_cipher(secret)\n";
+        changed("erd_crypto.lua", function, &format!("{function}io.stderr:write('{CIPHER}\\n')\n"));
+        changed("erd.lua", "PHASE_BITS = 22", &format!("PHASE_BITS = {PHASE_BITS}"))
     }
 
-    /// A capture of IPv4 packets.
-    fn capture(&self, sent: &[Sent]) -> PathBuf {
+    /// A capture of these packets, each inside `tunnel`.
+    fn capture(&self, sent: &[Sent], tunnel: Tunnel) -> PathBuf {
         let words = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 0xffff, 101];
         let mut out: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-        for (at, Sent { from, to, bytes }) in sent.iter().enumerate() {
-            let udp_bytes = bytes.len() + 8;
-            let mut packet = vec![0x45, 0];
-            packet.extend((udp_bytes as u16 + 20).to_be_bytes());
-            packet.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-            for name in [from, to] {
-                let SocketAddr::V4(name) = name else { panic!("the world has IPv4 names") };
-                packet.extend(name.ip().octets());
-            }
-            for word in [from.port(), to.port(), udp_bytes as u16, 0] {
-                packet.extend(word.to_be_bytes());
-            }
-            packet.extend(bytes);
+        for (at, sent) in sent.iter().enumerate() {
+            let packet = tunnel(udp(sent));
             let len_bytes = packet.len() as u32;
             out.extend([at as u32, 0, len_bytes, len_bytes].into_iter().flat_map(u32::to_le_bytes));
             out.extend(packet);
@@ -164,25 +195,72 @@ impl Files {
     }
 }
 
+/// Puts a packet of the network layer into another.
+type Tunnel = fn(Vec<u8>) -> Vec<u8>;
+
+/// An IP packet with a UDP datagram.
+fn udp(sent: &Sent) -> Vec<u8> {
+    let udp_bytes = sent.bytes.len() as u16 + 8;
+    let mut datagram: Vec<u8> = Vec::new();
+    for word in [sent.from.port(), sent.to.port(), udp_bytes, 0] {
+        datagram.extend(word.to_be_bytes());
+    }
+    datagram.extend(&sent.bytes);
+    ip(sent.from.ip(), sent.to.ip(), 17, &datagram)
+}
+
+/// An IP packet with a payload of this protocol.
+fn ip(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            packet.extend([0x45, 0]);
+            packet.extend((payload.len() as u16 + 20).to_be_bytes());
+            packet.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
+            packet.extend([from.octets(), to.octets()].concat());
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            packet.extend([0x60, 0, 0, 0]);
+            packet.extend((payload.len() as u16).to_be_bytes());
+            packet.extend([protocol, 64]);
+            packet.extend([from.octets(), to.octets()].concat());
+        }
+        _ => panic!("one family: {from}, {to}"),
+    }
+    packet.extend(payload);
+    packet
+}
+
 /// What is shown of a packet.
 #[derive(Debug)]
 struct Shown {
     proof: String,
     hides: bool,
     payload: String,
+    malformed: bool,
 }
 
-/// What the dissector shows with the keys of these bytes. `None` without tshark.
-fn shown(files: &Files, sent: &[Sent], keys: &[u8]) -> Option<Vec<Shown>> {
+/// What the dissector shows of a capture.
+struct Told {
+    shown: Vec<Shown>,
+    ciphers: usize,
+}
+
+/// What a script tells of a cipher that it makes.
+const CIPHER: &str = "a cipher";
+
+/// What the dissector tells with the keys of these bytes: never an error of its own. `None` without tshark.
+fn told(files: &Files, sent: &[Sent], keys: &[u8], tunnel: Tunnel) -> Option<Told> {
     let needed = std::env::var_os("ERD_TSHARK");
     let program = needed.clone().unwrap_or("tshark".into());
     let key_files: Vec<String> = keys.iter().map(|byte| files.key(*byte)).collect();
     let mut tshark = Command::new(program);
-    tshark.arg("-r").arg(files.capture(sent)).args(["-o", "udp.try_heuristic_first:TRUE"]);
+    tshark.arg("-r").arg(files.capture(sent, tunnel)).args(["-o", "udp.try_heuristic_first:TRUE"]);
     tshark.arg("-X").arg(format!("lua_script:{}", files.script().display()));
     tshark.arg("-o").arg(format!("erd.key_files:{}", key_files.join(", ")));
     tshark.args(["-T", "fields", "-E", "separator=;"]);
-    for field in ["erd.proof.state", "erd.hidden", "erd.payload", "_ws.malformed"] {
+    let fields = ["erd.proof.state", "erd.hidden", "erd.payload", "erd.malformed"];
+    for field in fields.iter().chain(&["_ws.malformed", "_ws.lua.error"]) {
         tshark.args(["-e", field]);
     }
     let output = match tshark.output() {
@@ -197,12 +275,28 @@ fn shown(files: &Files, sent: &[Sent], keys: &[u8]) -> Option<Vec<Shown>> {
     assert!(output.status.success() && !errors.contains("rror"), "{errors}");
     let read = |line: &str| {
         let parts: Vec<&str> = line.split(';').collect();
-        let &[proof, hidden, payload, malformed] = &parts[..] else { panic!("{line}") };
-        assert!(malformed.is_empty(), "{line}");
-        Shown { proof: proof.into(), hides: !hidden.is_empty(), payload: payload.into() }
+        let &[proof, hidden, payload, malformed, by_wireshark, error] = &parts[..] else {
+            panic!("{line}")
+        };
+        // Wireshark repeats what the dissector tells of a malformed packet, and tells of nothing else.
+        let same = by_wireshark.is_empty() == malformed.is_empty();
+        assert!(same && error.is_empty(), "{line}");
+        Shown {
+            proof: proof.into(),
+            hides: !hidden.is_empty(),
+            payload: payload.into(),
+            malformed: !malformed.is_empty(),
+        }
     };
-    let all: Vec<Shown> = told.lines().map(read).collect();
-    assert_eq!(all.len(), sent.len());
+    let shown: Vec<Shown> = told.lines().map(read).collect();
+    assert_eq!(shown.len(), sent.len());
+    Some(Told { shown, ciphers: errors.matches(CIPHER).count() })
+}
+
+/// What the dissector shows of packets that all have their lengths.
+fn shown(files: &Files, sent: &[Sent], keys: &[u8]) -> Option<Vec<Shown>> {
+    let all = told(files, sent, keys, |packet| packet)?.shown;
+    assert!(all.iter().all(|shown| !shown.malformed), "{all:?}");
     Some(all)
 }
 
@@ -224,7 +318,16 @@ const KINDS: [PacketKind; 9] = [
     PacketKind::GoodbyeAck,
 ];
 
+/// Kinds outside a session, each with the least bytes of its body: with key id, proof, and a greeting's name.
+const LOOSE_BYTES: [(PacketKind, usize); 5] = [
+    (PacketKind::Hello, 146),
+    (PacketKind::Challenge, 40),
+    (PacketKind::Welcome, 146),
+    (PacketKind::Reset, 32),
+    (PacketKind::GoodbyeAck, 32),
+];
 const RIGHT: &str = "right";
+const WRONG: &str = "wrong";
 const UNKNOWN: &str = "of an unknown key";
 
 #[test]
@@ -259,42 +362,186 @@ fn with_one_key_nothing_is_shown_that_the_other_hides() {
             continue;
         }
         // The session began with the first key. The end of it is confirmed under the second.
-        let mut kinds = (0..all.len()).filter(is_right).map(|at| sent[at].kind());
-        assert!(kinds.all(|kind| keys == [2] && kind == PacketKind::GoodbyeAck as u8), "{all:?}");
+        let kinds: BTreeSet<u8> =
+            (0..all.len()).filter(is_right).map(|at| sent[at].kind()).collect();
+        let expected = (keys == [2]).then_some(PacketKind::GoodbyeAck as u8);
+        assert_eq!(kinds, expected.into_iter().collect(), "{keys:?}: {all:?}");
     }
+}
+
+/// The packets of the session whose key changes.
+fn whole_renewed() -> Vec<Sent> {
+    let (before, after, _) = renewed();
+    [before, after].concat()
 }
 
 #[test]
 fn a_changed_packet_of_any_kind_is_wrong() {
     let files = Files::new("changed");
-    let mut sent = proven();
-    let (mut before, after, _) = renewed();
-    before.extend(after);
-    for whole in [&mut sent, &mut before] {
-        let genuine = whole.len();
-        let kinds: BTreeSet<u8> = whole.iter().map(Sent::kind).collect();
-        for kind in &kinds {
-            let mut changed = whole.iter().find(|sent| sent.kind() == *kind).unwrap().clone();
-            let at = changed.bytes.len() - 1;
-            for at in [HEADER_BYTES, at] {
-                changed.bytes[at] ^= 1;
-                whole.push(changed.clone());
-                changed.bytes[at] ^= 1;
+    let captures = [proven(), whole_renewed()];
+    for genuine in &captures {
+        let kinds: BTreeSet<u8> = genuine.iter().map(Sent::kind).collect();
+        let mut whole = Vec::new();
+        let mut forged = Vec::new();
+        // Each changed packet follows the genuine one at once, and the genuine ones after it stay right.
+        for sent in genuine {
+            whole.push(sent.clone());
+            if forged.iter().any(|at: &usize| whole[*at].kind() == sent.kind()) {
+                continue;
+            }
+            let (last, counter) = (sent.bytes.len() - 1, sent.bytes.len() - TRAILER_BYTES);
+            let mut places = vec![(HEADER_BYTES, 1), (last, 1)];
+            if !sent.is_loose() {
+                // Counters that nobody can reach, with the top bit and without.
+                places.extend([(counter, 0x80), (counter, 0x40), (counter, 0xff)]);
+            }
+            for place in places {
+                forged.push(whole.len());
+                whole.push(sent.changed(&[place]));
             }
         }
-        let Some(all) = shown(&files, whole, &[2, 1]) else { return };
-        assert_eq!(with(&all[..genuine], RIGHT).count(), genuine, "{all:?}");
-        assert_eq!(with(&all[genuine..], "wrong").count(), 2 * kinds.len(), "{kinds:?}: {all:?}");
+        let Some(all) = shown(&files, &whole, &[2, 1]) else { return };
+        for (at, shown) in all.iter().enumerate() {
+            let expected = if forged.contains(&at) { WRONG } else { RIGHT };
+            assert_eq!(shown.proof, expected, "{at}: {:?}: {kinds:?}", whole[at]);
+        }
     }
-    let kinds: BTreeSet<u8> = sent.iter().chain(&before).map(Sent::kind).collect();
+    let kinds: BTreeSet<u8> = captures.iter().flatten().map(Sent::kind).collect();
     for kind in KINDS {
         assert!(kinds.contains(&(kind as u8)), "{kind:?}");
     }
 }
 
-/// What two processes tell each other of their queue pairs.
-fn negotiation(keys: &dyn Keys) -> Vec<Sent> {
+#[test]
+fn a_forged_greeting_changes_nothing() {
+    let files = Files::new("greetings");
+    // Whether payload is hidden, and the random bytes.
+    let said = [(HEADER_BYTES + 3, 16), (HEADER_BYTES + 82, 1)];
+    for genuine in [proven(), whole_renewed()] {
+        let mut whole = Vec::new();
+        let mut expected = Vec::new();
+        for sent in genuine {
+            if !(sent.is(PacketKind::Hello) || sent.is(PacketKind::Welcome)) {
+                whole.push(sent);
+                expected.push(RIGHT);
+                continue;
+            }
+            let name_bytes = if sent.is(PacketKind::Hello) { 24 } else { 0 };
+            let id = sent.bytes.len() - TRAILER_BYTES - name_bytes;
+            let wrong = sent.changed(&said);
+            let unknown = wrong.changed(&[(id, 1)]);
+            // The same words under another key must not count as a second key of the session.
+            let other_key = sent.changed(&[(id, 1)]);
+            let forged = [other_key, wrong, unknown];
+            whole.extend([&forged[..], &[sent], &forged].concat());
+            let states = [UNKNOWN, WRONG, UNKNOWN];
+            expected.extend([&states[..], &[RIGHT], &states].concat());
+        }
+        // Nor may it hide that a later packet is wrong.
+        let last = whole.iter().rfind(|sent| !sent.is_loose()).expect("a packet of a session");
+        let bits = [(last.bytes.len() - 1, 1)];
+        whole.push(last.changed(&bits));
+        expected.push(WRONG);
+        let Some(all) = shown(&files, &whole, &[1, 2]) else { return };
+        for (at, shown) in all.iter().enumerate() {
+            assert_eq!(shown.proof, expected[at], "{at}: {:?}", whole[at]);
+        }
+    }
+}
+
+#[test]
+fn a_greeting_that_nobody_can_judge_gives_way_to_a_right_one() {
+    let files = Files::new("gives_way");
+    let (hellos, rest): (Vec<Sent>, Vec<Sent>) =
+        whole_renewed().into_iter().partition(|sent| sent.is(PacketKind::Hello));
+    let genuine = hellos.last().expect("a hello").clone();
+    let id = genuine.bytes.len() - TRAILER_BYTES - 24;
+    // It tells other features, so other secrets follow from it.
+    let forged = genuine.changed(&[(HEADER_BYTES + 3, 16), (id, 1)]);
+    let in_session: Vec<usize> = (0..rest.len()).filter(|at| !rest[*at].is_loose()).collect();
+    let begin = in_session[5];
+    let sent = [&[forged], &rest[..begin], &[genuine], &rest[begin..]].concat();
+    let Some(all) = shown(&files, &sent, &[1, 2]) else { return };
+    for at in &in_session[..5] {
+        assert_eq!(all[at + 1].proof, UNKNOWN, "{at}: {:?}", sent[at + 1]);
+    }
+    let after = &all[begin + 1..];
+    assert_eq!(with(after, RIGHT).count(), after.len(), "{after:?}");
+}
+
+/// Lengths of a body that are tried: a greeting with a key is shorter.
+const LENGTHS_MAX: usize = 150;
+
+#[test]
+fn a_packet_that_is_too_short_is_malformed() {
+    let files = Files::new("short");
+    for genuine in [proven(), whole_renewed()] {
+        let kinds: BTreeSet<u8> = genuine.iter().map(Sent::kind).collect();
+        let mut whole = genuine.clone();
+        let mut short = Vec::new();
+        for kind in kinds {
+            let sent = genuine.iter().find(|sent| sent.kind() == kind).expect("one of this kind");
+            let lengths = 0..LENGTHS_MAX.min(sent.bytes.len() - HEADER_BYTES);
+            for (version, body_bytes) in
+                (2..=3).flat_map(|version| lengths.clone().map(move |length| (version, length)))
+            {
+                let least = LOOSE_BYTES.iter().find(|(kind, _)| sent.is(*kind));
+                if version == 3 && least.is_some_and(|(_, least)| body_bytes < *least) {
+                    short.push(whole.len());
+                }
+                whole.push(sent.cut(version, body_bytes));
+            }
+        }
+        let Some(told) = told(&files, &whole, &[1, 2], |packet| packet) else { return };
+        assert!(!short.is_empty() && short.iter().all(|at| told.shown[*at].malformed));
+        assert!(told.shown[..genuine.len()].iter().all(|shown| !shown.malformed));
+    }
+}
+
+#[test]
+fn nothing_is_read_after_an_unknown_record() {
+    let files = Files::new("records");
     let names = [1, 2].map(|last| SocketAddr::from(([10, 1, 0, last], 7100)));
+    // Version 2, two records, the first of a kind that nobody knows.
+    let mut bytes = vec![0; HEADER_BYTES + 6];
+    bytes[0] = 2 << 4;
+    bytes[5] = 6;
+    bytes[HEADER_BYTES + 1] = 2;
+    bytes[HEADER_BYTES + 2] = 99;
+    let sent = [Sent { from: names[0], to: names[1], bytes }];
+    let Some(told) = told(&files, &sent, &[], |packet| packet) else { return };
+    assert!(told.shown[0].malformed);
+}
+
+#[test]
+fn a_capture_may_miss_a_phase() {
+    let files = Files::new("gap");
+    let mut sent = whole_renewed();
+    let all_packets = sent.len();
+    sent.retain(|sent| sent.is_loose() || sent.counter() >> PHASE_BITS != 1);
+    assert!(sent.len() + (1 << PHASE_BITS) < all_packets, "a gap");
+    let Some(all) = shown(&files, &sent, &[1, 2]) else { return };
+    assert_eq!(with(&all, RIGHT).count(), all.len(), "{all:?}");
+}
+
+#[test]
+fn wrong_packets_cost_few_ciphers() {
+    let files = Files::new("ciphers");
+    let mut sent = whole_renewed();
+    let Some(genuine) = told(&files, &sent, &[1, 2], |packet| packet) else { return };
+    assert!(genuine.ciphers > 8, "{}", genuine.ciphers);
+    for at in (0..sent.len()).filter(|at| !sent[*at].is_loose()).collect::<Vec<_>>() {
+        let bits = [(sent[at].bytes.len() - 1, 1)];
+        sent.push(sent[at].changed(&bits));
+    }
+    let keys: Vec<u8> = (1..=16).collect();
+    let Some(told) = told(&files, &sent, &keys, |packet| packet) else { return };
+    // Each phase has a cipher of either key.
+    assert!(told.ciphers <= 3 * genuine.ciphers, "{} of {}", told.ciphers, genuine.ciphers);
+}
+
+/// What two processes tell each other of their queue pairs.
+fn negotiation(keys: &dyn Keys, names: [SocketAddr; 2]) -> Vec<Sent> {
     let address = Address {
         gid: Gid([3; 16]),
         lid: 0,
@@ -322,7 +569,8 @@ fn negotiation(keys: &dyn Keys) -> Vec<Sent> {
 #[test]
 fn port_datagrams_are_proven_for_one_reader() {
     let files = Files::new("ports");
-    let mut sent = negotiation(&WatchedKeys::new(1, true, PHASE_BITS));
+    let names = [1, 2].map(|last| SocketAddr::from(([10, 1, 0, last], 7100)));
+    let mut sent = negotiation(&WatchedKeys::new(1, true, PHASE_BITS), names);
     let genuine = sent.len();
     for at in 0..genuine {
         let mut changed = sent[at].clone();
@@ -335,7 +583,50 @@ fn port_datagrams_are_proven_for_one_reader() {
     let Some(all) = shown(&files, &sent, &[1]) else { return };
     let proofs: Vec<&str> = all.iter().map(|shown| &shown.proof[..]).collect();
     assert_eq!(proofs[..genuine], [RIGHT; 4]);
-    assert_eq!(proofs[genuine..], ["wrong"; 5]);
+    assert_eq!(proofs[genuine..], [WRONG; 5]);
     let Some(all) = shown(&files, &sent, &[2]) else { return };
     assert_eq!(with(&all, UNKNOWN).count(), all.len());
+}
+
+#[test]
+fn a_forged_question_does_not_take_the_place_of_the_writer() {
+    let files = Files::new("questions");
+    let names = [1, 2].map(|last| SocketAddr::from(([10, 1, 0, last], 7100)));
+    let genuine = negotiation(&WatchedKeys::new(1, true, PHASE_BITS), names);
+    // Another port in the name.
+    let forged = genuine[0].changed(&[(79, 1)]);
+    let other_key = forged.changed(&[(104, 1)]);
+    let sent = [&genuine[..1], &[forged, other_key], &genuine[1..]].concat();
+    let Some(all) = shown(&files, &sent, &[1]) else { return };
+    let proofs: Vec<&str> = all.iter().map(|shown| &shown.proof[..]).collect();
+    assert_eq!(proofs, [RIGHT, WRONG, UNKNOWN, RIGHT, RIGHT, RIGHT]);
+}
+
+#[test]
+fn the_reader_is_the_innermost_one_of_a_tunnel() {
+    let files = Files::new("tunnel");
+    let inner_4 = [1, 2].map(|last| SocketAddr::from(([10, 1, 0, last], 7100)));
+    let inner_6 = [1, 2].map(|last| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, last], 7100)));
+    let tunnels: [Tunnel; 3] = [|packet| packet, in_ipv4, in_ipv6];
+    for (names, tunnel) in
+        [inner_4, inner_6].into_iter().flat_map(|names| tunnels.map(|tunnel| (names, tunnel)))
+    {
+        let sent = negotiation(&WatchedKeys::new(1, true, PHASE_BITS), names);
+        let Some(told) = told(&files, &sent, &[1], tunnel) else { return };
+        assert_eq!(with(&told.shown, RIGHT).count(), sent.len(), "{names:?}: {:?}", told.shown);
+    }
+}
+
+/// The number of the protocol in such a packet, for a tunnel.
+fn protocol_of(packet: &[u8]) -> u8 {
+    if packet[0] >> 4 == 4 { 4 } else { 41 }
+}
+
+fn in_ipv4(packet: Vec<u8>) -> Vec<u8> {
+    ip([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), protocol_of(&packet), &packet)
+}
+
+fn in_ipv6(packet: Vec<u8>) -> Vec<u8> {
+    let [from, to] = [1, 2].map(|last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]));
+    ip(from, to, protocol_of(&packet), &packet)
 }

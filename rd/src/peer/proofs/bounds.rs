@@ -220,7 +220,10 @@ impl Reader {
             Err(DropReason::Replayed) => {
                 is_old || counter >= self.end() + PHASE || phase < self.present()
             }
-            Err(DropReason::Forged) => !is_old && phase + 1 >= self.present(),
+            // A counter beyond the window is replayed, without a cipher (protocol.md §11.4).
+            Err(DropReason::Forged) => {
+                !is_old && counter < self.end() + PHASE && phase + 1 >= self.present()
+            }
             _ => false,
         }
     }
@@ -286,7 +289,7 @@ fn each(calls: &[Call], depth: u32, first: &[Call], packets: &Packets, begin: (K
 #[test]
 fn a_reader_takes_each_packet_once_of_the_phases_whose_secret_it_has() {
     let mut calls = [0, 1, 14, 15, 16, 17, 30, 31, 32, 33, 48].map(Call::Comes).to_vec();
-    calls.extend([15, 16, 32].map(Call::Forged));
+    calls.extend([15, 16, 31, 32].map(Call::Forged));
     calls.push(Call::Rest);
     let depth = if is_large() { 5 } else { 3 };
     let (packets, advance) = (packets(4 * PHASE, &[]), [10, 20].map(Call::Comes));

@@ -8,12 +8,18 @@ use crate::flow::AckState;
 use crate::packet::Id;
 use crate::peer::{Peer, Phase};
 use crate::rules::Rule;
-use erd_rd::{OpError, SendToken};
-use erd_world::record::{Arrival, Kind, Posted};
+use erd_rd::{Nanos, OpError, SendToken, Verdict};
+use erd_world::record::{self, Arrival, Kind, Posted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A PSN that is further ahead than this belongs to another session.
-const PSNS_AHEAD_MAX: u32 = 1 << 24;
+/// A PSN or order that is further ahead than this belongs to another session.
+const AHEAD_MAX: u32 = 1 << 24;
+/// The widest PSN window (§4.1).
+const PSN_WINDOW_MAX: u32 = 16_384;
+
+/// The status of an answer: met, or no region has the key (§9.6).
+const STATUS_MET: u8 = 0;
+const STATUS_KEY: u8 = 1;
 
 /// An operation.
 #[derive(Clone, Debug)]
@@ -21,8 +27,9 @@ struct Op {
     token: SendToken,
     kind: Kind,
     len: u64,
-    /// Its packets, and the bytes that each carried.
-    packets: BTreeMap<u32, u64>,
+    data: Option<u64>,
+    /// Its packets, and the stretch of bytes that each carried: start and length.
+    packets: BTreeMap<u32, (u64, u64)>,
     /// Bytes that the peer wants of it, if it has said so.
     wanted: Option<u64>,
     /// It goes on links, so its own packet has no bytes.
@@ -32,16 +39,19 @@ struct Op {
 /// What one process says to one peer in a session, and hears of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// Our session id; 0 before it is told.
-    ours: Id,
     /// Our first PSN and send order, as our greeting tells them.
     first: Option<(u32, u32)>,
     /// The peer's.
     their_first: Option<(u32, u32)>,
-    /// The peer's session id.
-    theirs: Id,
-    /// Hellos and probes since the peer was heard last.
+    /// Our session id when the peer's greeting was taken.
+    met_as: Id,
+    /// Hellos and probes since the peer was heard last, and when that was, or when the session began.
     pub(super) asks: u32,
+    pub(super) heard_at: Nanos,
+    /// The PSN window that the peer told.
+    psn_window: u32,
+    /// The greatest end of sent packets that the peer's probes named.
+    probed_end: u32,
     /// Operations without an order.
     waiting: VecDeque<Op>,
     /// Operations by order, counted from the first.
@@ -52,21 +62,26 @@ pub(super) struct Flow {
     ending: Vec<SendToken>,
     /// What each PSN carried.
     carried: BTreeMap<u32, Vec<Piece>>,
-    /// Links that the peer permits, by Msg_ID: the order.
-    links: BTreeMap<u16, u32>,
+    /// Links that the peer permits, by Msg_ID: the order, and where the link begins.
+    links: BTreeMap<u16, (u32, u64)>,
+    /// Links of the peer's reads, which we answer.
+    asked: BTreeSet<u16>,
     /// Links that were permitted, by order and base.
     permitted: BTreeSet<(u32, u64)>,
-    /// Our messages that the peer has matched, our requests that it has answered.
+    /// Our messages that the peer has matched, our requests that it has answered, with the status.
     matched: BTreeSet<u32>,
-    answered: BTreeSet<u32>,
-    /// Bytes heard of each link of ours.
-    read: BTreeMap<u16, u64>,
+    answered: BTreeSet<(u32, u8)>,
+    /// Stretches heard of each link of ours: start and length.
+    read: BTreeMap<u16, BTreeSet<(u32, u16)>>,
     /// The link of a read.
     read_links: BTreeMap<u32, u16>,
-    /// Orders of the peer that have come.
-    came: BTreeSet<u32>,
-    /// The last one that was reported.
-    reported: Option<u32>,
+    /// Orders of the peer that have come, with the message if it is one.
+    came: BTreeMap<u32, Option<Message>>,
+    /// The order whose turn is next, counted from the first.
+    turn: u32,
+    /// Messages of the peer that the application has taken or thrown away, and requests that were met, by order.
+    consumed: BTreeSet<u32>,
+    met: BTreeSet<u32>,
     /// The greatest limits told.
     limits: Option<(u32, u32)>,
 }
@@ -74,8 +89,9 @@ pub(super) struct Flow {
 /// A part of what a packet carries, as far as its repetition must be the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Piece {
-    Message(u32, u64, Option<u64>, Option<u64>),
-    Segment(u32, u32, u16),
+    Eager(u32, u64, Option<u64>, Option<u64>),
+    Announced(u32, u64, Option<u64>, Option<u64>),
+    Segment(u32, u64, Option<u64>, Option<u64>, u32, u16),
     OfLink(u16, u32, u16),
     Answer(u32, u16),
     Other(String),
@@ -98,9 +114,8 @@ fn messages(data: &Data) -> Vec<&Message> {
 fn pieces(data: &Data) -> Vec<Piece> {
     let piece = |record: &RecordRead| match record {
         RecordRead::Ack(_) => None,
-        RecordRead::Eager(m) | RecordRead::Announcement(m) => {
-            Some(Piece::Message(m.order, m.len, m.tag, m.data))
-        }
+        RecordRead::Eager(m) => Some(Piece::Eager(m.order, m.len, m.tag, m.data)),
+        RecordRead::Announcement(m) => Some(Piece::Announced(m.order, m.len, m.tag, m.data)),
         // What it answers from may be gone by now (§9.6).
         RecordRead::Answer(a) => Some(Piece::Answer(a.order, a.msg_id)),
         other => Some(Piece::Other(format!("{other:?}"))),
@@ -108,7 +123,8 @@ fn pieces(data: &Data) -> Vec<Piece> {
     match &data.carries {
         Carried::Bundle(records) => records.iter().filter_map(piece).collect(),
         Carried::EagerSegment { message, offset, len, .. } => {
-            vec![Piece::Segment(message.order, *offset, *len)]
+            let m = message;
+            vec![Piece::Segment(m.order, m.len, m.tag, m.data, *offset, *len)]
         }
         // Its bytes may be void by now (§9.6).
         Carried::Segment { msg_id, offset, len, .. } => vec![Piece::OfLink(*msg_id, *offset, *len)],
@@ -133,18 +149,22 @@ fn riding(data: &Data) -> Vec<State> {
 
 /// The number of a PSN or order, counted from `first`. `None` if it lies before, or far ahead.
 fn count(value: u32, first: u32) -> Option<u32> {
-    Some(value.wrapping_sub(first)).filter(|count| *count < PSNS_AHEAD_MAX)
+    Some(value.wrapping_sub(first)).filter(|count| *count < AHEAD_MAX)
 }
 
 /// What an acknowledgement says of packets whose first PSN this is; `None` if that cannot be.
 fn said(state: &State, ack: Option<&Ack>, first: u32) -> Option<AckState> {
-    // A stale one may lie before the first.
     let mut set = AckState::default();
     set.add_below(count(state.missing, first)?);
     let words = ack.map(|ack| (ack.base, &ack.words[..])).unwrap_or_default();
     for (index, word) in words.1.iter().enumerate() {
         for bit in (0..64).filter(|bit| word >> bit & 1 != 0) {
             set.add(count(words.0.wrapping_add(64 * index as u32 + bit), first)?);
+        }
+    }
+    for run in ack.map(|ack| &ack.records[..]).unwrap_or_default() {
+        for psn in 0..u32::from(run.packets) {
+            set.add(count(run.first.wrapping_add(psn), first)?);
         }
     }
     Some(set)
@@ -156,6 +176,7 @@ impl Flow {
             token: posted.token,
             kind: posted.kind,
             len: posted.len_bytes,
+            data: posted.data,
             packets: BTreeMap::new(),
             wanted: None,
             announced: false,
@@ -175,8 +196,7 @@ impl Flow {
     }
 
     /// Our greeting goes out.
-    pub(super) fn greet(&mut self, ours: Id, g: &wire::Greeting) -> Judged {
-        self.ours = ours;
+    pub(super) fn greet(&mut self, g: &wire::Greeting) -> Judged {
         let first = (g.first_psn, g.first_order);
         match self.first.replace(first).is_none_or(|before| before == first) {
             true => Ok(()),
@@ -185,32 +205,37 @@ impl Flow {
     }
 
     /// The session is open with the peer's greeting.
-    pub(super) fn meet(&mut self, theirs: Id, g: &wire::Greeting) {
-        if self.theirs != theirs {
-            (self.theirs, self.their_first) = (theirs, Some((g.first_psn, g.first_order)));
+    pub(super) fn meet(&mut self, ours: Id, g: &wire::Greeting) {
+        if self.met_as != ours {
+            (self.met_as, self.their_first) = (ours, Some((g.first_psn, g.first_order)));
+            self.psn_window = g.psn_window.clamp(1, PSN_WINDOW_MAX);
         }
     }
 
     /// The process hears a packet of the peer's session.
-    pub(super) fn hear(&mut self, read: &PacketRead, rule: Rule) {
-        if matches!(rule, Rule::AckTaken | Rule::WelcomeTaken | Rule::ProbeAnswered) {
-            self.asks = 0;
+    pub(super) fn hear(&mut self, at: Nanos, read: &PacketRead, rule: Rule) {
+        use Rule::{AckTaken, DataTaken, ProbeAnswered, WelcomeTaken};
+        if matches!(rule, AckTaken | DataTaken | ProbeAnswered | WelcomeTaken) {
+            (self.asks, self.heard_at) = (0, at);
+        }
+        if let (ProbeAnswered, Some((first, _))) = (rule, self.their_first) {
+            self.probed_end = self.probed_end.max(count(read.header.psn, first).unwrap_or(0));
         }
         let Body::Data(data) = &read.body else { return };
         if !matches!(rule, Rule::DataTaken | Rule::DataDuplicate) {
             return;
         }
-        self.came.extend(messages(data).iter().map(|message| message.order));
+        self.came.extend(messages(data).into_iter().map(|message| (message.order, Some(*message))));
         match &data.carries {
             Carried::Bundle(records) => {
                 records.iter().for_each(|record| self.hear_record(record));
             }
-            Carried::Segment { msg_id, len, void, .. } => {
-                *self.read.entry(*msg_id).or_default() += u64::from(*len);
+            Carried::Segment { msg_id, len, void, offset } => {
+                self.read.entry(*msg_id).or_default().insert((*offset, *len));
                 if *void {
                     // The first one refuses the read (§9.6).
                     let reads = self.read_links.iter().filter(|(_, link)| *link == msg_id);
-                    self.answered.extend(reads.map(|(order, _)| *order));
+                    self.answered.extend(reads.map(|(order, _)| (*order, STATUS_KEY)));
                 }
             }
             _ => {}
@@ -225,24 +250,29 @@ impl Flow {
                 let Some(order) = order(*o) else { return };
                 // A repetition may come after the Msg_ID has become another link's.
                 if self.permitted.insert((order, *link_base)) {
-                    self.links.insert(*msg_id, order);
+                    self.links.insert(*msg_id, (order, *link_base));
+                    self.asked.remove(msg_id);
                 }
                 if let Some(op) = self.ops.get_mut(&order) {
                     op.wanted = Some(*wanted);
                 }
             }
             RecordRead::Matched { order: o, .. } => self.matched.extend(order(*o)),
-            RecordRead::Answer(answer) => self.answered.extend(order(answer.order)),
+            RecordRead::Answer(answer) => {
+                self.answered.extend(order(answer.order).map(|order| (order, answer.status)));
+            }
             RecordRead::Done { first: from, last } => {
                 if let (Some(from), Some(last)) = (order(*from), order(*last)) {
-                    self.answered.extend(from..=last.min(self.orders));
+                    let done = from..=last.min(self.orders);
+                    self.answered.extend(done.map(|order| (order, STATUS_MET)));
                 }
             }
             RecordRead::Request(request) => {
-                let is_new = self.came.insert(request.order);
+                let is_new = self.came.insert(request.order, None).is_none();
                 if let (Access::Read { msg_id }, true) = (request.access, is_new) {
                     // What goes under this Msg_ID answers the read.
                     self.links.remove(&msg_id);
+                    self.asked.insert(msg_id);
                 }
             }
             _ => {}
@@ -259,8 +289,11 @@ impl Flow {
         let (first_psn, _) = self.first.ok_or("data before a greeting")?;
         let psn = count(h.psn, first_psn).ok_or("a PSN before the first one")?;
         let pieces = pieces(data);
+        if psn >= peer.sender.acked.lowest_missing + self.psn_window {
+            return Err(format!("PSN {psn} is beyond the receiver's window"));
+        }
         if psn < peer.sender.sent {
-            let before = self.carried.get(&psn).ok_or("a repetition of what was acknowledged")?;
+            let before = &self.carried[&psn];
             if *before != pieces {
                 return Err(format!("PSN {psn} carried {before:?}, and now {pieces:?}"));
             }
@@ -286,23 +319,28 @@ impl Flow {
                 for record in records {
                     match record {
                         RecordRead::Eager(m) => {
-                            self.carry_message(psn, m, m.len, false)?;
+                            self.carry_message(psn, m, (0, m.len), false)?;
                         }
-                        RecordRead::Announcement(m) => self.carry_message(psn, m, 0, true)?,
+                        RecordRead::Announcement(m) => self.carry_message(psn, m, (0, 0), true)?,
                         RecordRead::Request(request) => self.carry_request(psn, request)?,
-                        _ => {}
+                        other => self.judge_answer(other)?,
                     }
                 }
                 Ok(())
             }
-            Carried::EagerSegment { message, len, .. } => {
-                self.carry_message(psn, message, u64::from(*len), false)
+            Carried::EagerSegment { message, offset, len, .. } => {
+                let stretch = (u64::from(*offset), u64::from(*len));
+                self.carry_message(psn, message, stretch, false)
             }
-            Carried::Segment { msg_id, len, .. } => {
-                let op = self.links.get(msg_id).and_then(|order| self.ops.get_mut(order));
-                // What answers a read goes under the reader's links, which are not ours.
-                if let Some(op) = op {
-                    op.packets.insert(psn, u64::from(*len));
+            Carried::Segment { msg_id, offset, len, .. } => {
+                let Some((order, base)) = self.links.get(msg_id) else {
+                    return match self.asked.contains(msg_id) {
+                        true => Ok(()),
+                        false => Err(format!("nobody permitted the link {msg_id}")),
+                    };
+                };
+                if let Some(op) = self.ops.get_mut(order) {
+                    op.packets.insert(psn, (base + u64::from(*offset), u64::from(*len)));
                 }
                 Ok(())
             }
@@ -322,16 +360,22 @@ impl Flow {
         self.ops.get_mut(&order).ok_or(format!("order {order} is not under way"))
     }
 
-    fn carry_message(&mut self, psn: u32, m: &Message, bytes: u64, announced: bool) -> Judged {
+    fn carry_message(
+        &mut self,
+        psn: u32,
+        m: &Message,
+        stretch: (u64, u64),
+        announced: bool,
+    ) -> Judged {
         let op = self.op_of(m.order)?;
         let same = match op.kind {
-            Kind::Message { tag, .. } => (tag, op.len) == (m.tag, m.len),
+            Kind::Message { tag, .. } => (tag, op.len, op.data) == (m.tag, m.len, m.data),
             Kind::Request(_) => false,
         };
         if !same {
             return Err(format!("{m:?} says something else than {op:?}"));
         }
-        op.packets.insert(psn, bytes);
+        op.packets.insert(psn, stretch);
         op.announced |= announced;
         Ok(())
     }
@@ -345,11 +389,22 @@ impl Flow {
             self.read.remove(&msg_id);
         }
         let op = self.op_of(request.order)?;
-        if !matches!(op.kind, Kind::Request(_)) || op.len != request.len() {
+        let says = match request.access {
+            Access::Write | Access::WriteAnnounced => 0,
+            Access::Read { .. } => 1,
+            Access::Atomic { .. } => 2,
+        };
+        let posted = match op.kind {
+            Kind::Request(record::Access::Write) => Some(0),
+            Kind::Request(record::Access::Read) => Some(1),
+            Kind::Request(record::Access::Atomic(_)) => Some(2),
+            Kind::Message { .. } => None,
+        };
+        if posted != Some(says) || (op.len, op.data) != (request.len(), request.data) {
             return Err(format!("{request:?} asks for something else than {op:?}"));
         }
         let bytes = if request.access == Access::WriteAnnounced { 0 } else { op.len };
-        op.packets.insert(psn, bytes);
+        op.packets.insert(psn, (0, bytes));
         op.announced |= request.access == Access::WriteAnnounced;
         Ok(())
     }
@@ -361,7 +416,8 @@ impl Flow {
         if let Some(psn) = unacked.filter(|_| !is_read) {
             return Err(format!("{op:?} completed, and PSN {psn} is not acknowledged"));
         }
-        let told: u64 = op.packets.values().sum();
+        let told: BTreeSet<(u64, u64)> = op.packets.values().copied().collect();
+        let told: u64 = told.iter().map(|(_, len)| len).sum();
         let wanted = match op.announced {
             true => op.wanted.map_or(0, |wanted| wanted.min(op.len)),
             false => op.len,
@@ -369,17 +425,18 @@ impl Flow {
         if told < wanted {
             return Err(format!("{op:?} completed, and only {told} of {wanted} bytes were told"));
         }
-        let answered = self.answered.contains(&order);
+        let answered = self.answered.contains(&(order, STATUS_MET));
         match op.kind {
             Kind::Message { match_notice: true, .. } if !self.is_matched(order, op) => {
                 Err(format!("{op:?} completed before its match notice"))
             }
-            Kind::Message { .. } if op.announced && op.wanted.is_none() => {
+            _ if op.announced && op.wanted.is_none() => {
                 Err(format!("{op:?} completed before a permission"))
             }
             Kind::Request(_) if is_read && !answered => {
                 let link = self.read_links[&order];
-                match self.read.get(&link).copied().unwrap_or(0) >= op.len {
+                let came = self.read.get(&link).into_iter().flatten();
+                match came.map(|(_, len)| u64::from(*len)).sum::<u64>() >= op.len {
                     true => Ok(()),
                     false => Err(format!("{op:?} completed before its bytes came")),
                 }
@@ -391,6 +448,11 @@ impl Flow {
         }
     }
 
+    /// The peer has refused a request of ours.
+    fn is_refused(&self, order: u32) -> bool {
+        self.answered.range((order, STATUS_MET + 1)..=(order, u8::MAX)).next().is_some()
+    }
+
     /// A permission says as much as a notice.
     fn is_matched(&self, order: u32, op: &Op) -> bool {
         self.matched.contains(&order) || op.wanted.is_some()
@@ -399,18 +461,59 @@ impl Flow {
     /// A message has its turn (§5.1).
     pub(super) fn judge_arrival(&mut self, arrival: &Arrival) -> Judged {
         let order = arrival.msg.order.0;
-        if !self.came.contains(&order) {
+        let Some(Some(came)) = self.came.get(&order) else {
             return Err(format!("{arrival:?} was reported before it came"));
+        };
+        let says = (arrival.len_bytes, arrival.tag, arrival.data);
+        if (came.len, came.tag, came.data) != says {
+            return Err(format!("{arrival:?} was reported, and {came:?} came"));
         }
         let (_, first) = self.their_first.ok_or("a message before a greeting")?;
         let number = count(order, first).ok_or("an order before the first one")?;
-        if self.reported.is_some_and(|last| last >= number) {
-            return Err(format!("{arrival:?} was reported after a later one, or twice"));
+        if number != self.turn {
+            return Err(format!("{arrival:?} was reported in the turn of {}", self.turn));
         }
-        if arrival.verdict != erd_rd::Verdict::NoBuffer {
-            self.reported = Some(number);
+        self.turn += u32::from(arrival.verdict != Verdict::NoBuffer);
+        if matches!(arrival.verdict, Verdict::Matched(..) | Verdict::Discard) {
+            self.consumed.insert(order);
         }
         Ok(())
+    }
+
+    /// The application takes a message that waited, or throws it away.
+    pub(super) fn consume(&mut self, order: u32) {
+        self.consumed.insert(order);
+    }
+
+    /// A request has its turn (§9.2).
+    pub(super) fn judge_met(&mut self) -> Judged {
+        let (_, first) = self.their_first.ok_or("a request before a greeting")?;
+        let order = first.wrapping_add(self.turn);
+        if self.came.get(&order) != Some(&None) {
+            return Err(format!("a request was met in the turn of {}", self.turn));
+        }
+        self.met.insert(order);
+        self.turn += 1;
+        Ok(())
+    }
+
+    /// What a target and a receiver answer must have happened (§5.5, §9.3).
+    fn judge_answer(&self, record: &RecordRead) -> Judged {
+        let (_, first) = self.their_first.ok_or("an answer before a greeting")?;
+        let has_turned = |order: u32| count(order, first).is_some_and(|n| n < self.turn);
+        let is_true = match record {
+            RecordRead::Matched { order, .. } => self.consumed.contains(order),
+            RecordRead::Permission { order, .. } => {
+                self.consumed.contains(order) || self.met.contains(order)
+            }
+            RecordRead::Answer(answer) => self.met.contains(&answer.order),
+            RecordRead::Done { first, last } => has_turned(*first) && has_turned(*last),
+            _ => true,
+        };
+        match is_true {
+            true => Ok(()),
+            false => Err(format!("{record:?} tells what has not happened")),
+        }
     }
 
     /// An acknowledgement says only what came, and limits never shrink (§5.3).
@@ -419,6 +522,10 @@ impl Flow {
         let says = said(state, ack, first).ok_or("an acknowledgement of another session")?;
         if !peer.receiver.may_say(&says) {
             return Err(format!("{says:?} is acknowledged, and {:?} came", peer.receiver.got));
+        }
+        let end = count(state.end, first).ok_or("an end before the first PSN")?;
+        if end < says.lowest_missing || end > peer.receiver.got.end().max(self.probed_end) {
+            return Err(format!("{state:?} ends beyond what came: {:?}", peer.receiver.got));
         }
         let limits = (state.eager_limit, state.order_limit);
         if let Some((eager, order)) = self.limits.replace(limits) {
@@ -439,14 +546,15 @@ impl Flow {
         if let Some(says) = said(state, ack, first) {
             peer.sender.acknowledge(&says);
         }
-        (peer.sender.acked.lowest_missing..end).for_each(|psn| peer.sender.lose(psn));
-        for range in ack.map(|ack| &ack.ranges[..]).unwrap_or_default() {
-            for psn in 0..u32::from(range.count) {
-                if let Some(psn) = count(range.first.wrapping_add(psn), first) {
-                    peer.sender.lose(psn);
-                }
-            }
-        }
+        // Where the sender detects by order, whatever lies before something that came; else what the receiver misses (§7).
+        let by_order = peer.sender.acked.end().min(end);
+        let probed = if state.answers_probe { 0..end } else { 0..0 };
+        let ranges = ack.map(|ack| &ack.ranges[..]).unwrap_or_default();
+        let missed = ranges.iter().flat_map(|range| {
+            (0..u32::from(range.count)).filter_map(|n| count(range.first.wrapping_add(n), first))
+        });
+        let lost: Vec<u32> = missed.chain(probed).collect();
+        lost.into_iter().chain(0..by_order).for_each(|psn| peer.sender.lose(psn));
     }
 
     /// All acknowledgements in a packet that was taken.
@@ -478,7 +586,10 @@ impl Validator {
     pub(super) fn psn_heard(&mut self, node: &Node, session: u64, psn: u32) -> Option<u32> {
         let (peer, flow) = self.flow_of(node, session)?;
         match peer.phase {
-            Phase::Open => count(psn, flow.their_first?.0),
+            Phase::Open => {
+                let end = peer.receiver.got.lowest_missing + PSN_WINDOW_MAX;
+                count(psn, flow.their_first?.0).filter(|psn| *psn < end)
+            }
             _ => Some(0),
         }
     }
@@ -537,11 +648,13 @@ impl Node {
                 }
             };
             let Some(op) = op else { continue };
-            let Some(peer) = self.process.peers.get(name) else { continue };
+            let Some(peer) = self.process.peers.get(name) else {
+                return Err(format!("{op:?} ends, and its peer is not known"));
+            };
             return match (outcome, order) {
                 (Ok(()), Some(order)) => flow.judge_success(peer, order, &op),
                 (Ok(()), None) => Err(format!("{op:?} completed before it was told")),
-                (Err(OpError::Refused(_)), Some(order)) if flow.answered.contains(&order) => Ok(()),
+                (Err(OpError::Refused(_)), Some(order)) if flow.is_refused(order) => Ok(()),
                 (Err(OpError::Refused(_)), _) => Err(format!("nobody refused {op:?}")),
                 (Err(OpError::Canceled), _) if self.process.closed => Ok(()),
                 (Err(_), _) => {
@@ -550,6 +663,10 @@ impl Node {
                 }
             };
         }
-        Ok(())
+        // The ends of answers have tokens that nobody posted.
+        match self.posted.contains(&token) {
+            true => Err(format!("{token:?} ends twice")),
+            false => Ok(()),
+        }
     }
 }

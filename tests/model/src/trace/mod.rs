@@ -12,19 +12,17 @@ mod told;
 pub mod wire;
 
 use crate::packet::{Asker, Body, Id, Name, Packet, Token};
-use crate::peer::{Effect, Phase, Reason};
+use crate::peer::{Effect, Peer, Phase, Reason};
 use crate::process::Process;
 use crate::rules::Rule;
-use erd_rd::{EndReason, Nanos, OpError};
+use erd_rd::{EndReason, Nanos, OpError, SendToken};
 use erd_world::ledger::Life;
 use erd_world::record::{self, Born, Entry, What};
 use flow::Flow;
 use names::Names;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{PacketRead, read, read_bytes};
 
-/// A cookie is valid in this period and the next (§3.1).
-const COOKIE_PERIOD_NS: Nanos = 8_000_000_000;
 /// Hellos or probes that must be unanswered before a deadline ends a session (§7.3).
 const ASKS_MIN: u32 = 3;
 /// Kinds of packets that any version reads (§3.4).
@@ -64,6 +62,10 @@ struct Node {
     numbers: BTreeMap<Name, (u32, Id)>,
     /// The next counter of each session of ours.
     counters: BTreeMap<Id, u64>,
+    /// Its deadline.
+    timeout_ns: Nanos,
+    /// Operations that were posted.
+    posted: BTreeSet<SendToken>,
     /// Operations failed, until the record has the end of their session.
     failed: Vec<Name>,
 }
@@ -108,8 +110,8 @@ impl Validator {
                 return Ok(());
             }
             What::Died => {
-                self.nodes.remove(life);
-                return Ok(());
+                let node = self.nodes.remove(life);
+                return node.map_or(Ok(()), |mut node| node.check_ends());
             }
             _ => {}
         }
@@ -138,6 +140,8 @@ impl Validator {
             key: born.keys.first().map(|(_, key)| *key),
             numbers: BTreeMap::new(),
             counters: BTreeMap::new(),
+            timeout_ns: born.peer_timeout_ns,
+            posted: BTreeSet::new(),
             failed: Vec::new(),
         };
         self.nodes.insert(life, node);
@@ -157,7 +161,11 @@ impl Validator {
                     return Err("a post to a peer that is being left".into());
                 }
                 self.count(Rule::Posted);
+                if node.process.peer(name).phase == Phase::Idle {
+                    node.flow(name).heard_at = at;
+                }
                 node.process.want(name);
+                node.posted.insert(posted.token);
                 node.flow(name).post(posted);
                 Ok(())
             }
@@ -166,9 +174,18 @@ impl Validator {
                 let Some(name) = self.peer_of(&arrival.msg.peer) else { return Ok(()) };
                 node.flow(name).judge_arrival(arrival)
             }
+            What::Accepted { msg, .. } | What::Released(msg) => {
+                let Some(name) = self.peer_of(&msg.peer) else { return Ok(()) };
+                node.flow(name).consume(msg.order.0);
+                Ok(())
+            }
+            What::Met(met) => {
+                let Some(name) = self.peer_of(&met.peer) else { return Ok(()) };
+                node.flow(name).judge_met()
+            }
             What::Ended { peer, reason, .. } => {
                 let Some(name) = self.peer_of(peer) else { return Ok(()) };
-                let rule = node.judge_session_end(name, *reason)?;
+                let rule = node.judge_session_end(at, name, *reason)?;
                 rule.into_iter().for_each(|rule| self.count(rule));
                 Ok(())
             }
@@ -217,22 +234,20 @@ impl Validator {
             return Ok(());
         }
         let Some(heard) = self.translate(node, packet, &read) else { return Ok(()) };
-        node.process.period = at / COOKIE_PERIOD_NS;
+        node.process.now = at;
         let from = node.process.writer(&heard);
         let result = node.process.hear(&heard);
         self.count(result.rule);
-        // Whether the engine counts a packet as a sign that its greeting came is its own affair.
-        node.process.peers.values_mut().for_each(|peer| peer.met = false);
         if let Some(name) = from {
-            node.hear_flow(name, &read, result.rule);
+            node.hear_flow(at, name, &read, result.rule);
         }
         node.owe(result.answers);
         node.note(&result.effects);
         if let wire::Body::Hello(g) | wire::Body::Welcome(g) = &read.body {
             let name = self.names.name(g.name);
             let session = self.names.id(g.session);
-            let peer = node.process.peer(name);
-            if peer.phase == Phase::Open && peer.theirs.id == session {
+            let open = |peer: &&Peer| peer.phase == Phase::Open && peer.theirs.id == session;
+            if let Some(peer) = node.process.peers.get(&name).filter(open) {
                 let ours = peer.ours;
                 node.flow(name).meet(ours, g);
             }
@@ -250,10 +265,10 @@ impl Validator {
         let names = &mut self.names;
         let h = &read.header;
         let body = match &read.body {
-            wire::Body::Hello(g) => Body::Hello(names.greeting(g, node.process.name)?),
-            wire::Body::Welcome(g) => Body::Welcome(names.greeting(g, node.process.name)?),
+            wire::Body::Hello(g) => Body::Hello(names.greeting(g)?),
+            wire::Body::Welcome(g) => Body::Welcome(names.greeting(g)?),
             wire::Body::Challenge { cookie, epoch } => {
-                let (cookie, epoch) = (names.cookie_of_challenge(*cookie)?, *epoch);
+                let (cookie, epoch) = (names.cookie_of_challenge(*cookie), *epoch);
                 Body::Challenge { cookie, epoch, at: h.sent }
             }
             wire::Body::Reset { id } => Body::Reset(names.id(*id)),
@@ -262,7 +277,7 @@ impl Validator {
                 let own =
                     if node.process.key.is_some() { wire::KEYED_VERSION } else { wire::VERSION };
                 let is_known = *refused == own && (node.process.key.is_some() || *spoken != own);
-                is_known.then_some(Body::OtherVersion { keyed: *spoken == wire::KEYED_VERSION })?
+                is_known.then_some(Body::OtherVersion)?
             }
             wire::Body::Probe { asker, name, .. } => Body::Probe(Asker {
                 of: names.asker(*asker),
@@ -334,9 +349,9 @@ impl Node {
     }
 
     /// What a packet that was taken shows.
-    fn hear_flow(&mut self, name: Name, read: &PacketRead, rule: Rule) {
+    fn hear_flow(&mut self, at: Nanos, name: Name, read: &PacketRead, rule: Rule) {
         let flow = self.flows.entry(name).or_default();
-        flow.hear(read, rule);
+        flow.hear(at, read, rule);
         let taken = matches!(rule, Rule::DataTaken | Rule::DataDuplicate | Rule::AckTaken);
         if taken && let Some(peer) = self.process.peers.get_mut(&name) {
             flow.take_acks(peer, &read.body);
@@ -356,22 +371,27 @@ impl Node {
         }
     }
 
-    fn judge_session_end(&mut self, name: Name, reason: EndReason) -> Result<Option<Rule>, String> {
+    fn judge_session_end(
+        &mut self,
+        at: Nanos,
+        name: Name,
+        reason: EndReason,
+    ) -> Result<Option<Rule>, String> {
         self.failed.retain(|failed| *failed != name);
         let told = match reason {
             EndReason::Goodbye => Some(Reason::Goodbye),
             EndReason::Failed(OpError::PeerRestarted) => Some(Reason::Restarted),
             EndReason::Failed(OpError::PeerVersion(_)) => Some(Reason::OtherVersion),
+            EndReason::Failed(OpError::Canceled) => Some(Reason::Canceled),
             EndReason::Failed(_) => None,
         };
-        let due = self.due_ends.iter().position(|(due, why)| {
-            *due == name && told.map_or(*why == Reason::Canceled, |told| told == *why)
-        });
+        let due = self.due_ends.iter().position(|(due, why)| *due == name && told == Some(*why));
         if let Some(due) = due {
             self.due_ends.remove(due);
             return self.judge_outcomes(name).map(|()| None);
         }
-        let asks = self.flow(name).asks;
+        let Flow { asks, heard_at, .. } = *self.flow(name);
+        let silence_ns = at - heard_at;
         let phase = self.process.peer(name).phase;
         let (why, rule) = match (reason, phase) {
             (EndReason::Failed(OpError::Canceled), Phase::Leaving) => {
@@ -381,8 +401,11 @@ impl Node {
                 (Reason::Canceled, Rule::Left)
             }
             (EndReason::Failed(error), Phase::Opening | Phase::Open) if is_silence(error) => {
-                if asks < ASKS_MIN {
-                    return Err(format!("{error:?} of {name} after {asks} questions"));
+                let is_told = error == OpError::PeerUnreachable && phase == Phase::Open;
+                let least_ns = if is_told { self.timeout_ns / 10 } else { self.timeout_ns };
+                if asks < ASKS_MIN || silence_ns < least_ns {
+                    let after = format!("{asks} questions and {silence_ns} ns");
+                    return Err(format!("{error:?} of {name} after {after}"));
                 }
                 (Reason::Silence, Rule::Silence)
             }

@@ -25,7 +25,7 @@ pub(super) struct Names {
 impl Names {
     /// The number of a name.
     pub(super) fn name(&mut self, name: SocketAddr) -> Name {
-        let next = self.names.len() as Name;
+        let next = Name::try_from(self.names.len()).expect("a run has few names");
         *self.names.entry((name.ip(), name.port())).or_insert(next)
     }
 
@@ -84,8 +84,8 @@ impl Names {
     }
 
     /// What a cookie in a challenge covers: where nobody told it, something that no process takes.
-    pub(super) fn cookie_of_challenge(&self, value: u64) -> Option<Cookie> {
-        self.cookie(value).or(Some(Names::forged_cookie(value)))
+    pub(super) fn cookie_of_challenge(&self, value: u64) -> Cookie {
+        self.cookie(value).unwrap_or_else(|| Names::forged_cookie(value))
     }
 
     fn forged_cookie(value: u64) -> Cookie {
@@ -94,7 +94,7 @@ impl Names {
     }
 
     /// A greeting. `None` if no reader takes it.
-    pub(super) fn greeting(&mut self, g: &wire::Greeting, _reader: Name) -> Option<Greeting> {
+    pub(super) fn greeting(&mut self, g: &wire::Greeting) -> Option<Greeting> {
         let cookie = (g.cookie != 0)
             .then(|| self.cookie(g.cookie).unwrap_or_else(|| Names::forged_cookie(g.cookie)));
         (g.session != 0).then(|| Greeting {

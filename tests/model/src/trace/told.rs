@@ -31,15 +31,26 @@ impl Validator {
                 self.take_owed(node, to, h, &told.body, |answer| answer.body == body)?
             }
             Read::Version { .. } => {
-                let is_answer = |answer: &Packet| matches!(answer.body, Body::OtherVersion { .. });
+                let is_answer = |answer: &Packet| matches!(answer.body, Body::OtherVersion);
                 let owed = self.take_owed(node, to, h, &told.body, is_answer);
                 let is_foreign = owed.is_err() && node.foreign_hellos > 0;
                 node.foreign_hellos -= u64::from(is_foreign);
                 if is_foreign { (Rule::HelloOtherKey, Proof::None) } else { owed? }
             }
-            Read::Port => return Ok(()),
+            Read::Port => return Err("an engine tells a datagram between ports".into()),
             _ => self.judge_of_session(node, to, &told)?,
         };
+        if packet.info_path && !matches!(told.body, Read::Ack(_)) {
+            return Err("the information path carries acknowledgements only".into());
+        }
+        let is_proven = match (told.proof, &told.body) {
+            (wire::Proof::Key(key), _) => Some(key) == node.key,
+            (wire::Proof::None, body) => node.key.is_none() || matches!(body, Read::Version { .. }),
+            (wire::Proof::Counter(_), _) => true,
+        };
+        if !is_proven {
+            return Err(format!("{:?} proves nothing", told.proof));
+        }
         self.names.tell_proof(&packet.bytes, proof);
         self.count(rule);
         Ok(())
@@ -66,7 +77,7 @@ impl Validator {
         if !before.is_none_or(grows) {
             return Err(format!("incarnation {} after {before:?}", g.incarnation));
         }
-        node.flow(to).greet(ours, g)
+        node.flow(to).greet(g)
     }
 
     fn judge_hello(
@@ -208,7 +219,8 @@ impl Validator {
                 node.counters.insert(peer.ours, counter + 1);
                 Proof::Session { secret, writer: peer.ours, counter: counter as u32 }
             }
-            _ => Proof::None,
+            (None, wire::Proof::None) => Proof::None,
+            _ => return Err("a packet without its proof".into()),
         };
         Ok((rule, proof))
     }
