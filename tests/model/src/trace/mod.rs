@@ -426,6 +426,7 @@ impl Node {
 }
 
 fn is_silence(error: OpError) -> bool {
-    use OpError::{KeysDiffer, PeerHasNoKey, PeerTimeout, PeerUnreachable};
-    matches!(error, PeerTimeout | PeerUnreachable | PeerHasNoKey | KeysDiffer)
+    use OpError::{KeysDiffer, PeerHasNoKey, PeerTimeout, PeerUnreachable, PeerVersion};
+    // With a key, what a notice said is the hint of a deadline (§11.1).
+    matches!(error, PeerTimeout | PeerUnreachable | PeerHasNoKey | KeysDiffer | PeerVersion(_))
 }
