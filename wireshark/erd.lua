@@ -369,8 +369,8 @@ local CIPHERS_MAX = 512
 -- The keys, in the files' order, and files that have none; nil until they are needed.
 local keys, bad_files
 -- What the owner of a session id said of it (§11.3), by that; the other side's session id, by session id and by the
--- asker's id; the writers of port datagrams by nonce. What is proven stays until something proven replaces it. What no
--- key here can judge stands only where nothing is known.
+-- asker's id; the writers of port datagrams by nonce. A proven entry stays until another proven one replaces it. An
+-- entry that no key here can judge stands only where nothing is known.
 local parts, peers, askers, nonces
 -- The secrets of a direction's phases, by the parts of both sides and the key.
 local secrets
