@@ -11,6 +11,12 @@ impl Validator {
     /// Judges a packet that left the process.
     pub(super) fn judge_told(&mut self, node: &mut Node, packet: &record::Packet) -> Judged {
         let told = read(packet).map_err(|error| format!("{error:?}: {packet:?}"))?;
+        if told.surplus_bytes > 0 {
+            return Err(format!(
+                "{} bytes behind the fields of {:?}",
+                told.surplus_bytes, told.body
+            ));
+        }
         if !told.header.checksum_ok {
             return Err("a packet with a wrong checksum".into());
         }

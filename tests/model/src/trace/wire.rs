@@ -102,6 +102,8 @@ pub struct PacketRead {
     pub body: Body,
     /// What proves it.
     pub proof: Proof,
+    /// Bytes of a control packet behind its fields. Nobody writes any, and a reader ignores them (§2.2).
+    pub surplus_bytes: usize,
 }
 
 /// The common header (§2.1).
@@ -365,7 +367,8 @@ fn port(bytes: &[u8], version: u8) -> Result<PacketRead, Error> {
     let checksum_ok = sum.u32()? == crc32c::crc32c(&bytes[..PORT_BYTES[0] - 4]);
     let header = Header { version, kind: kinds::PORT, checksum_ok, ..Header::default() };
     let key = bytes.get(PORT_BYTES[0]..).map(Bytes).and_then(|mut end| end.array().ok());
-    Ok(PacketRead { header, body: Body::Port, proof: key.map_or(Proof::None, Proof::Key) })
+    let proof = key.map_or(Proof::None, Proof::Key);
+    Ok(PacketRead { header, body: Body::Port, proof, surplus_bytes: 0 })
 }
 
 /// A packet of a session with a key: its counter is behind everything else, and not counted.
@@ -392,15 +395,20 @@ fn loose(bytes: &[u8]) -> Result<PacketRead, Error> {
     }
     let key = Bytes(&bytes[at..]).array()?;
     let body = [&bytes[HEADER_BYTES..at], &bytes[at + TRAILER_BYTES..]].concat();
-    let body = control(header.kind, &body, true)?;
+    let (body, surplus_bytes) = control(header.kind, &body, true)?;
+    if header.kind == kinds::HELLO && surplus_bytes > 0 {
+        // The name that its key proves is at the end.
+        return Err(Error::Length);
+    }
     let header = Header { checksum_ok: sum_is_right(bytes), ..header };
-    Ok(PacketRead { header, body, proof: Proof::Key(key) })
+    Ok(PacketRead { header, body, proof: Proof::Key(key), surplus_bytes })
 }
 
 /// A packet without what a key adds.
 fn read_as(bytes: &[u8], proof: Proof, trimmed: bool) -> Result<PacketRead, Error> {
     let header = header(bytes)?;
     let keyed = proof != Proof::None;
+    let mut surplus_bytes = 0;
     let (body, region) = match header.kind {
         kinds::DATA if trimmed => {
             let carries = Carried::Trimmed;
@@ -409,7 +417,11 @@ fn read_as(bytes: &[u8], proof: Proof, trimmed: bool) -> Result<PacketRead, Erro
         }
         kinds::DATA => data(&header, bytes).map(|(data, region)| (Body::Data(data), region))?,
         _ if bytes.len() - HEADER_BYTES != usize::from(header.s_len) => return Err(Error::Length),
-        kind => (control(kind, &bytes[HEADER_BYTES..], keyed)?, bytes.len()),
+        kind => {
+            let (body, surplus) = control(kind, &bytes[HEADER_BYTES..], keyed)?;
+            surplus_bytes = surplus;
+            (body, bytes.len())
+        }
     };
     let summed = !keyed || matches!(header.kind, kinds::PROBE | kinds::GOODBYE);
     let checksum_ok = match bytes.get(..region) {
@@ -417,7 +429,7 @@ fn read_as(bytes: &[u8], proof: Proof, trimmed: bool) -> Result<PacketRead, Erro
         Some(region) => region[CHECKSUM_AT..HEADER_BYTES] == [0; 4],
         None => false,
     };
-    Ok(PacketRead { header: Header { checksum_ok, ..header }, body, proof })
+    Ok(PacketRead { header: Header { checksum_ok, ..header }, body, proof, surplus_bytes })
 }
 
 /// The header, of which the checksum is not looked at.
@@ -495,7 +507,8 @@ fn segment(header: &Header, bytes: &[u8]) -> Result<Carried, Error> {
 }
 
 /// The body of any packet but data.
-fn control(kind: u8, body: &[u8], keyed: bool) -> Result<Body, Error> {
+/// The body of a control packet, and how many bytes it leaves over.
+fn control(kind: u8, body: &[u8], keyed: bool) -> Result<(Body, usize), Error> {
     let b = &mut Bytes(body);
     let body = match kind {
         kinds::ACK => Body::Ack(ack(b)?),
@@ -525,7 +538,7 @@ fn control(kind: u8, body: &[u8], keyed: bool) -> Result<Body, Error> {
         kinds::SIZE_ANSWER => Body::SizeAnswer { number: b.u16()?, bytes: b.u16()? },
         kind => return Err(Error::Kind(kind)),
     };
-    if b.0.is_empty() { Ok(body) } else { Err(Error::Length) }
+    Ok((body, b.0.len()))
 }
 
 fn ack(b: &mut Bytes<'_>) -> Result<Ack, Error> {
