@@ -19,6 +19,7 @@ const FULL_SEEDS: u32 = 10_000;
 const FAULTS: &[(&str, &str, &str)] = &[
     ("simulated faults", "erd-world", "faults"),
     ("simulated faults, endpoints as they ship", "erd-world", "shipped"),
+    ("simulated faults against the protocol's model", "erd-model", "traces"),
 ];
 /// Forgeries that the full tier tries in the simulated world.
 const FORGERIES: &str = "100000000";

@@ -183,6 +183,11 @@ impl Flow {
         });
     }
 
+    /// Something was posted that no packet has carried.
+    pub(super) fn wants_session(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The session of before has ended: its operations must fail.
     pub(super) fn end(&mut self) {
         let tokens = self.waiting.iter().chain(self.ops.values()).map(|op| op.token);

@@ -154,17 +154,13 @@ impl Validator {
         }
         match what {
             What::Heard(packet) => self.hear(node, at, packet),
-            What::Told(packet) => self.judge_told(node, packet),
+            What::Told(packet) => self.judge_told(node, at, packet),
             What::Posted(posted) => {
                 let Some(name) = self.peer_of(&posted.peer) else { return Ok(()) };
                 if node.process.peer(name).phase == Phase::Leaving {
                     return Err("a post to a peer that is being left".into());
                 }
                 self.count(Rule::Posted);
-                if node.process.peer(name).phase == Phase::Idle {
-                    node.flow(name).heard_at = at;
-                }
-                node.process.want(name);
                 node.posted.insert(posted.token);
                 node.flow(name).post(posted);
                 Ok(())
@@ -193,6 +189,8 @@ impl Validator {
                 let Some(name) = self.peer_of(peer) else { return Ok(()) };
                 self.count(Rule::Forgot);
                 let effects = node.process.forget(name);
+                // What was posted may have begun no session yet.
+                node.flow(name).end();
                 node.note(&effects);
                 Ok(())
             }
@@ -331,6 +329,15 @@ fn read_heard(packet: &record::Packet, keyed: bool) -> Option<Result<PacketRead,
 impl Node {
     fn flow(&mut self, name: Name) -> &mut Flow {
         self.flows.entry(name).or_default()
+    }
+
+    /// The first hello begins a session, if something waits for one (§3.1).
+    fn begin(&mut self, at: Nanos, name: Name) {
+        let flow = self.flows.entry(name).or_default();
+        if self.process.peer(name).phase == Phase::Idle && flow.wants_session() {
+            flow.heard_at = at;
+            self.process.want(name);
+        }
     }
 
     fn owe(&mut self, answers: Vec<Packet>) {

@@ -5,11 +5,17 @@ use super::{Judged, Node, Validator};
 use crate::packet::{Address, Body, Name, Packet, Proof};
 use crate::peer::Phase;
 use crate::rules::Rule;
+use erd_rd::Nanos;
 use erd_world::record;
 
 impl Validator {
     /// Judges a packet that left the process.
-    pub(super) fn judge_told(&mut self, node: &mut Node, packet: &record::Packet) -> Judged {
+    pub(super) fn judge_told(
+        &mut self,
+        node: &mut Node,
+        at: Nanos,
+        packet: &record::Packet,
+    ) -> Judged {
         let told = read(packet).map_err(|error| format!("{error:?}: {packet:?}"))?;
         if told.surplus_bytes > 0 {
             return Err(format!(
@@ -23,7 +29,10 @@ impl Validator {
         let to = self.names.name(packet.to);
         let h = &told.header;
         let (rule, proof) = match &told.body {
-            Read::Hello(g) => self.judge_hello(node, to, g)?,
+            Read::Hello(g) => {
+                node.begin(at, to);
+                self.judge_hello(node, to, g)?
+            }
             Read::Welcome(g) => self.judge_welcome(node, to, h, g)?,
             Read::Challenge { cookie, epoch } => {
                 self.judge_challenge(node, to, h, (*cookie, *epoch))?
