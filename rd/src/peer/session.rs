@@ -250,6 +250,8 @@ impl Session {
             return Ok(Challenge::OfAnother);
         }
         // The low 32 bits of the writer's clock tell the order of what came within a short time.
+        // Cookies that were there before do not count as known: if an older challenge comes last, the one that it hides
+        // must count when it comes again.
         let is_soon = now.saturating_sub(self.setup.challenge_came_at) < CHALLENGE_ORDER_NS;
         let is_older = (sent_at_ns.wrapping_sub(self.setup.challenged_at_ns) as i32) < 0;
         if cookie == self.setup.cookie || (!is_first && is_soon && is_older) {

@@ -208,7 +208,8 @@ impl Validator {
         *self.coverage.entry(rule).or_default() += 1;
     }
 
-    /// The name of a peer. Only the last call of a run that was cut off has one without.
+    /// The name of a peer. An entry has none where the engine removed the peer in the call that first told of it, or where
+    /// the run was cut off.
     fn peer_of(&mut self, peer: &record::Peer) -> Option<Name> {
         peer.address.map(|address| self.names.name(address.name))
     }
