@@ -9,6 +9,7 @@
 //! Who looks says nothing, so there is nothing to wait for: the answer is written at once, as far
 //! as the kernel takes it, and the connection is closed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -20,6 +21,11 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 const ANSWER_BYTES: usize = 4 << 20;
 /// Visitors looked at by one [`Listener::accept`].
 const LOOKS: usize = 8;
+
+/// Readings of the kernel's table after which [`names`] has all that it will find.
+const READINGS_WITHOUT_NEWS: usize = 3;
+/// Most readings: somebody may make new names all the time.
+const READINGS_MAX: usize = 16;
 
 /// A process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,12 +113,24 @@ impl Visitor {
 }
 
 /// Names of the listeners of this network namespace that begin with `prefix`. Whose they are is not
-/// known before a visit.
+/// known before a visit, nor whether they are still there.
+///
+/// The kernel hands the table out in pieces, and leaves a socket out now and then if others end in between. So this reads
+/// the table until [`READINGS_WITHOUT_NEWS`] readings in a row have no new name, at most [`READINGS_MAX`] times.
 ///
 /// # Errors
 /// /proc is not mounted.
 pub fn names(prefix: &str) -> io::Result<Vec<String>> {
-    Ok(listening(&std::fs::read_to_string("/proc/net/unix")?, prefix))
+    let (mut all, mut without_news) = (BTreeSet::new(), 0);
+    for _ in 0..READINGS_MAX {
+        let before = all.len();
+        all.extend(listening(&std::fs::read_to_string("/proc/net/unix")?, prefix));
+        without_news = if all.len() > before { 0 } else { without_news + 1 };
+        if without_news == READINGS_WITHOUT_NEWS {
+            break;
+        }
+    }
+    Ok(all.into_iter().collect())
 }
 
 /// Out of the table in /proc/net/unix. Connections have their listener's name, too, but other flags.
