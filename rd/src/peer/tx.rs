@@ -209,14 +209,18 @@ impl Peer {
         burst: &mut TxBurst,
     ) -> bool {
         let Some(mut t) = self.tx.out.next_transfer() else { return false };
-        let datagram_bytes = u64::from(self.datagram_bytes);
-        if !self.may_send(now, datagram_bytes) {
+        if !self.may_send(now, self.longest_segment_bytes(t.eager)) {
             return false;
         }
-        if !t.eager {
+        if !t.eager && self.doubted {
             self.settle_doubt(host);
+            // Segments without a seal are longer.
+            if !self.may_send(now, self.longest_segment_bytes(t.eager)) {
+                return false;
+            }
         }
         let room = self.segment_room(t.eager);
+        let longest_bytes = self.longest_segment_bytes(t.eager);
         let steering = &mut self.tx.steering;
         let (path, is_try) = steering.next_path(&core.cfg, now, true);
         let burst_bytes = steering.burst_bytes(self.datagram_bytes);
@@ -227,9 +231,9 @@ impl Peer {
             let (steering, flight) = (&self.tx.steering, &self.tx.flight);
             let over = burst.datagrams > 0
                 && (self.is_sealed_when(len, t.eager)
-                    || u64::from(burst.total_bytes) + datagram_bytes > most
+                    || u64::from(burst.total_bytes) + longest_bytes > most
                     || !flight.has_room()
-                    || !steering.takes_more(limit, flight, datagram_bytes));
+                    || !steering.takes_more(limit, flight, longest_bytes));
             if over {
                 break;
             }
@@ -241,10 +245,21 @@ impl Peer {
         true
     }
 
+    /// Bytes of the longest datagram with a segment: less than the path carries where segments are sealed.
+    fn longest_segment_bytes(&self, eager: bool) -> u64 {
+        let unsealed = self.room_bytes() - self.segment_header_bytes(eager);
+        let seal = if self.seals.is_some() && !eager { SEAL_BYTES as u16 } else { 0 };
+        u64::from(self.datagram_bytes - (unsealed - seal - self.segment_room(eager)))
+    }
+
+    /// Bytes beside the payload in a segment: headers and a payload checksum.
+    fn segment_header_bytes(&self, eager: bool) -> u16 {
+        (HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 } + 4) as u16
+    }
+
     /// Payload bytes of one segment.
     fn segment_room(&self, eager: bool) -> u16 {
-        let header = HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 };
-        let room = self.room_bytes() - header as u16 - 4;
+        let room = self.room_bytes() - self.segment_header_bytes(eager);
         match self.seals {
             Some(seals) if !eager => seals.most_bytes.min(room - SEAL_BYTES as u16),
             _ => room,
@@ -280,7 +295,8 @@ impl Peer {
         t.done_bytes += u64::from(len);
         let last = t.done_bytes == t.len_bytes;
         let psn_window = self.tx.flight.psn_window();
-        let most_bytes = self.tx.steering.request_bytes(psn_window, self.datagram_bytes);
+        let room = self.segment_room(t.eager);
+        let most_bytes = self.tx.steering.request_bytes(psn_window, self.datagram_bytes, room);
         let request = self.tx.out.requests_ack(len.into(), most_bytes, last);
         let awaited =
             last && t.eager && core.ops[t.op as usize].awaited && self.tx.out.queued() == 0;
@@ -299,7 +315,7 @@ impl Peer {
         op.sent_bytes += u64::from(len);
         let h = self.data_header(now, psn, path, 0, flags);
         // The last segment most often has room for an acknowledgement that waits.
-        let fits = usize::from(self.segment_room(t.eager)) >= usize::from(len) + ACK_BYTES;
+        let fits = usize::from(room) >= usize::from(len) + ACK_BYTES;
         let ack = match t.eager && last && fits {
             true => self.riding_ack(core, now),
             false => None,

@@ -1,5 +1,6 @@
 //! Peers on this host beside others, at one endpoint.
 
+use erd_rd::Seals;
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::Ecn;
 use erd_rd::wire::header::PacketKind;
@@ -134,4 +135,23 @@ fn where_a_peer_is_counts_anew_for_each_session() {
     let all = watch(&mut w);
     exchange(&mut w);
     all.borrow().values().for_each(assert_far);
+}
+
+/// Sealed segments may be much shorter than the path's datagrams. What is in flight, and when an acknowledgement is
+/// asked for, follows their length: a window of one datagram holds many of them.
+#[test]
+fn short_segments_fill_the_window() {
+    let mut w = world(2, NO_FAILURE, |setup| {
+        setup.config.seals = Some(Seals { least_bytes: 1, most_bytes: 600 });
+        (setup.config.datagram_bytes, setup.limits.shares) = (NEAR_BYTES, true);
+        (setup.scheme.window_bytes, setup.scheme.policy) = (NEAR_BYTES.into(), AckPolicy::NackOnly);
+    });
+    let recv = w.want(1, MESSAGE_BYTES);
+    let send = w.post(0, 1, MESSAGE_BYTES);
+    w.settle(PATIENCE_NS);
+    assert_eq!(w.outcome(send), Some(Ok(())));
+    assert_eq!(w.result(recv), Some(Ok(MESSAGE_BYTES)));
+    let sender = w.stats(0);
+    assert!(sender.tx_data > MESSAGE_BYTES / 600, "{} packets", sender.tx_data);
+    assert_eq!(sender.probes, 0, "no acknowledgement came that was due");
 }

@@ -225,7 +225,11 @@ impl Validator {
             node.foreign_hellos += u64::from(kind == HELLO_KIND);
             return Ok(());
         }
-        let Ok(read) = read else { return Ok(()) };
+        let Ok(read) = read else {
+            // A hello of another key is answered before its greeting is read (§11.2).
+            node.foreign_hellos += u64::from(keyed && kind == HELLO_KIND);
+            return Ok(());
+        };
         if let wire::Proof::Key(key) = read.proof
             && Some(key) != node.key
         {
