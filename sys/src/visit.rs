@@ -116,7 +116,7 @@ impl Visitor {
 /// known before a visit, nor whether they are still there.
 ///
 /// The kernel hands the table out in pieces, and leaves a socket out now and then if others end in between. So this reads
-/// the table until three readings in a row have no new name, at most sixteen times.
+/// the table again until it finds no new name several times in a row. The number of readings is bounded.
 ///
 /// # Errors
 /// /proc is not mounted.

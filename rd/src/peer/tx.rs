@@ -212,15 +212,12 @@ impl Peer {
         if !self.may_send(now, self.longest_segment_bytes(t.eager)) {
             return false;
         }
-        if !t.eager && self.doubted {
-            self.settle_doubt(host);
-            // Segments without a seal are longer.
-            if !self.may_send(now, self.longest_segment_bytes(t.eager)) {
-                return false;
-            }
+        let is_longer = !t.eager && self.settle_doubt(host);
+        let longest_bytes = self.longest_segment_bytes(t.eager);
+        if is_longer && !self.may_send(now, longest_bytes) {
+            return false;
         }
         let room = self.segment_room(t.eager);
-        let longest_bytes = self.longest_segment_bytes(t.eager);
         let steering = &mut self.tx.steering;
         let (path, is_try) = steering.next_path(&core.cfg, now, true);
         let burst_bytes = steering.burst_bytes(self.datagram_bytes);
@@ -247,9 +244,10 @@ impl Peer {
 
     /// Bytes of the longest datagram with a segment: less than the path carries where segments are sealed.
     fn longest_segment_bytes(&self, eager: bool) -> u64 {
-        let unsealed = self.room_bytes() - self.segment_header_bytes(eager);
         let seal = if self.seals.is_some() && !eager { SEAL_BYTES as u16 } else { 0 };
-        u64::from(self.datagram_bytes - (unsealed - seal - self.segment_room(eager)))
+        let trailer = self.datagram_bytes - self.room_bytes();
+        let around = self.segment_header_bytes(eager) + seal + trailer;
+        u64::from(self.segment_room(eager) + around)
     }
 
     /// Bytes beside the payload in a segment: headers and a payload checksum.
@@ -266,12 +264,15 @@ impl Peer {
         }
     }
 
-    /// Asks for the owner of the peer's address, once it answers.
-    fn settle_doubt<H: Host>(&mut self, host: &mut H) {
-        if self.doubted && self.live.is_answering() && self.seals.is_some() {
-            self.seals = self.seals.filter(|_| host.shares_memory(self.name));
-            self.doubted = false;
+    /// Asks for the owner of the peer's address, once it answers. True if segments have no seal from now on, so that they
+    /// are longer.
+    fn settle_doubt<H: Host>(&mut self, host: &mut H) -> bool {
+        if !self.doubted || !self.live.is_answering() || self.seals.is_none() {
+            return false;
         }
+        self.doubted = false;
+        self.seals = self.seals.filter(|_| host.shares_memory(self.name));
+        self.seals.is_none()
     }
 
     /// Whether to seal a segment when it is first sent. Once it may be lost, a copy is better than waiting for one that

@@ -137,8 +137,8 @@ fn where_a_peer_is_counts_anew_for_each_session() {
     all.borrow().values().for_each(assert_far);
 }
 
-/// Sealed segments may be much shorter than the path's datagrams. What is in flight, and when an acknowledgement is
-/// asked for, follows their length: a window of one datagram holds many of them.
+/// Sealed segments may be much shorter than the path's datagrams. The sender counts them by their own length: it fills a
+/// window of one datagram with many of them, and asks for an acknowledgement before the window is full.
 #[test]
 fn short_segments_fill_the_window() {
     let mut w = world(2, NO_FAILURE, |setup| {
