@@ -4,11 +4,14 @@
 //! A caller gives them a [`Burst`] to send. UDP and the simulated network both implement [`Port`].
 //!
 //! - [`udp`]: UDP sockets, which every endpoint has;
+//! - [`local`]: shared memory, between endpoints of one host;
 //! - [`verbs`]: UD queue pairs of RDMA devices, where there are some;
 //! - [`info_path`]: the TCP connections beside them, for control packets alone.
 
 mod burst;
 pub mod info_path;
+pub mod local;
+mod names;
 mod port;
 pub mod udp;
 pub mod verbs;

@@ -30,6 +30,7 @@ pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
         completes_early: true,
         tx_flags: Flags::empty(),
         rx_flags: Flags::empty(),
+        local: true,
         key: None,
     };
     // SAFETY: the caller's promise; only fields that were always there are read.

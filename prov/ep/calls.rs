@@ -116,6 +116,21 @@ impl Caller<'_> {
         option.map_err(errno::of)?
     }
 
+    /// Writes whether the endpoint may share memory.
+    ///
+    /// # Safety
+    /// `value` has `len` bytes.
+    unsafe fn tell_local(&self, value: *mut bool, len: &mut usize) -> Result<(), c_int> {
+        if *len < size_of::<bool>() {
+            return Err(FI_ETOOSMALL);
+        }
+        let allowed = self.with_config(|config| config.local).map_err(errno::of)?;
+        // SAFETY: it is long enough, and every address is aligned for a `bool`.
+        unsafe { value.write(allowed) };
+        *len = size_of::<bool>();
+        Ok(())
+    }
+
     fn set_size_option(&self, name: c_int, bytes: usize) -> Result<(), c_int> {
         let set = self.with_config(|config| {
             if name == FI_OPT_MIN_MULTI_RECV {
@@ -150,21 +165,28 @@ fn status(result: Result<(), c_int>) -> c_int {
     }
 }
 
-/// Options that are not sizes: all forbid something that erd never does.
+/// Options that are not sizes.
 ///
 /// # Safety
 /// `value` points to `len` bytes.
-unsafe fn set_permission(name: c_int, value: *const c_void, len: usize) -> Result<(), c_int> {
+unsafe fn set_permission(
+    ep: &Caller<'_>,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> Result<(), c_int> {
     // SAFETY: each is read only if it is as long as its option says.
     let (int, bool) = unsafe {
         let int = (len >= size_of::<c_int>()).then(|| value.cast::<c_int>().read_unaligned());
         (int, (len >= 1).then(|| value.cast::<u8>().read() != 0))
     };
     match (name, int, bool) {
-        (FI_OPT_FI_HMEM_P2P, Some(FI_HMEM_P2P_DISABLED), _)
-        | (FI_OPT_SHARED_MEMORY_PERMITTED, _, Some(false)) => Ok(()),
-        (FI_OPT_FI_HMEM_P2P, Some(_), _)
-        | (FI_OPT_SHARED_MEMORY_PERMITTED | FI_OPT_CUDA_API_PERMITTED, _, Some(_)) => {
+        // What it forbids erd never does.
+        (FI_OPT_FI_HMEM_P2P, Some(FI_HMEM_P2P_DISABLED), _) => Ok(()),
+        (FI_OPT_SHARED_MEMORY_PERMITTED, _, Some(allowed)) => {
+            ep.allow_local(allowed).map_err(errno::of)
+        }
+        (FI_OPT_FI_HMEM_P2P, Some(_), _) | (FI_OPT_CUDA_API_PERMITTED, _, Some(_)) => {
             Err(FI_EOPNOTSUPP)
         }
         (FI_OPT_FI_HMEM_P2P | FI_OPT_SHARED_MEMORY_PERMITTED | FI_OPT_CUDA_API_PERMITTED, ..) => {
@@ -249,6 +271,10 @@ guarded! {
         if level != FI_OPT_ENDPOINT || value.is_null() || len.is_null() {
             return -FI_ENOPROTOOPT;
         }
+        if name == FI_OPT_SHARED_MEMORY_PERMITTED {
+            // SAFETY: the caller's buffer has `*len` bytes.
+            return status(unsafe { ep.tell_local(value.cast(), &mut *len) });
+        }
         let size = match ep.size_option(name) {
             Ok(size) => size,
             Err(errno) => return -errno,
@@ -279,7 +305,7 @@ guarded! {
             return -FI_ENOPROTOOPT;
         }
         // SAFETY: the caller's value has `len` bytes.
-        let permission = unsafe { set_permission(name, value, len) };
+        let permission = unsafe { set_permission(&ep, name, value, len) };
         if permission != Err(FI_ENOPROTOOPT) {
             return status(permission);
         }

@@ -138,6 +138,99 @@ pub enum EndReason {
     Goodbye,
 }
 
+/// Shared memory to a peer on this host, as the driver names it (protocol.md §12). It never names another one later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Lane(pub u64);
+
+/// How the data of a new session reaches a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// By datagrams.
+    Datagrams,
+    /// By shared memory, if the peer says the same.
+    Lane(Lane),
+    /// Perhaps by shared memory: [`crate::Endpoint::handle_reached`] follows within a bounded time.
+    Asked,
+}
+
+/// What follows the head of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Payload {
+    /// Bytes of an operation's buffer.
+    Bytes {
+        /// The operation.
+        op: SendToken,
+        /// Offset in its buffer.
+        offset_bytes: u64,
+        /// Number of bytes.
+        len_bytes: u32,
+    },
+    /// Where the operation's buffer is, as [`Sources`]; nothing if the host does not tell. The buffer stays there until the
+    /// operation ends.
+    Sources(SendToken),
+}
+
+/// Most pieces of a buffer that [`Sources`] can name.
+pub const SOURCES_MAX: usize = 2;
+
+/// Where a peer's buffer is in its process: address and length of each piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sources {
+    /// The pieces; those behind the last are empty.
+    pub pieces: [(u64, u64); SOURCES_MAX],
+}
+
+impl Sources {
+    /// Bytes of a piece in an entry.
+    pub const PIECE_BYTES: usize = 16;
+
+    /// Reads what an entry has. `None` if it is no list of pieces, or too long.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Sources> {
+        let pieces = bytes.chunks_exact(Sources::PIECE_BYTES);
+        if !pieces.remainder().is_empty() || pieces.len() > SOURCES_MAX {
+            return None;
+        }
+        let mut sources = Sources::default();
+        for (to, piece) in sources.pieces.iter_mut().zip(pieces) {
+            let (addr, len) = piece.split_at(8);
+            let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_be_bytes);
+            *to = (word(addr), word(len));
+        }
+        Some(sources)
+    }
+
+    /// Bytes of all pieces together.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.pieces.iter().fold(0, |sum, (_, len)| sum.saturating_add(*len))
+    }
+}
+
+/// What became of bytes that were to be read out of a peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pull {
+    /// They are in place, and the peer's buffer was there all the time.
+    Done,
+    /// This process cannot read the peer's memory: the peer must send them.
+    Never,
+    /// The lane is no more, or the peer's buffer is not there; [`crate::Endpoint::handle_lane_down`] follows.
+    Gone,
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// The peer can read it. So much has been written to the lane by now, in all, as the host counts.
+    Taken(u64),
+    /// There is no room. The host tells with the next arrival, or the engine tries again.
+    Full,
+    /// The memory of the answer has gone: nothing was written.
+    Lost,
+    /// The lane is no more; [`crate::Endpoint::handle_lane_down`] follows.
+    Gone,
+}
+
 /// The driver's side of the boundary. The engine calls these synchronously and never re-enters;
 /// no call may block. Each does bounded work.
 pub trait Host {
@@ -209,6 +302,49 @@ pub trait Host {
     fn shares_memory(&mut self, _name: SocketAddr) -> bool {
         false
     }
+
+    /// How the data of a new session with the process called `name` goes. The engine asks when a session begins.
+    fn reach(&mut self, _now: Nanos, _name: SocketAddr) -> Reach {
+        Reach::Datagrams
+    }
+
+    /// Writes an entry to a lane: `head`, then a part of an operation's payload.
+    fn put(&mut self, _lane: Lane, _kind: u8, _head: &[u8], _payload: Option<Payload>) -> Put {
+        Put::Gone
+    }
+
+    /// How much of what [`Host::put`] counted the peer has read; `None` if the lane is no more.
+    fn read_by_peer(&mut self, _lane: Lane) -> Option<u64> {
+        None
+    }
+
+    /// Whether the memory of an answer that the peer may read has been there until now.
+    fn is_there(&mut self, _answer: SendToken) -> bool {
+        true
+    }
+
+    /// Reads bytes of a peer's buffer into a receive buffer, both from `offset_bytes` on.
+    fn pull(
+        &mut self,
+        _lane: Lane,
+        _from: &Sources,
+        _offset_bytes: u64,
+        _to: RecvToken,
+        _len_bytes: u64,
+    ) -> Pull {
+        Pull::Never
+    }
+
+    /// True if the peer has written what has not been handed in.
+    fn has_entries(&mut self, _lane: Lane) -> bool {
+        false
+    }
+
+    /// The session of a lane has failed: the peer must not read this side's buffers any more. The lane is no more.
+    fn break_off(&mut self, _lane: Lane) {}
+
+    /// The host is to progress when the peer has read more of what was put.
+    fn starve(&mut self, _lane: Lane) {}
 
     /// Asks for a buffer for the operand of a request before its turn; the bytes follow with [`Host::place`]. `None`
     /// drops the packet, which the sender repeats later. The token ends as [`Operand::Kept`], or with

@@ -34,11 +34,11 @@ pub mod wire;
 
 pub use arrival::RxMeta;
 pub use config::{Config, ConfigError, Near, Seals};
-pub use endpoint::{Endpoint, Expected, PostError, Rma, RmaRequest, WorkRequest};
+pub use endpoint::{Endpoint, EntryFate, Expected, PostError, Rma, RmaRequest, WorkRequest};
 pub use erd_types::mutants;
 pub use host::{
-    Arrived, EndReason, Host, KeyMismatch, MsgRef, OpError, Operand, RecvToken, Remote, SendToken,
-    Verdict,
+    Arrived, EndReason, Host, KeyMismatch, Lane, MsgRef, OpError, Operand, Payload, Pull, Put,
+    Reach, RecvToken, Remote, SOURCES_MAX, SendToken, Sources, Verdict,
 };
 pub use peer::{FlowView, MESSAGE_COST_BYTES, ORDERS_LEAST, Repeated};
 pub use stats::{DropReason, Stats};

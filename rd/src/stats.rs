@@ -125,6 +125,14 @@ pub struct Stats {
     pub sessions_opened: u64,
     /// Sessions ended by an error.
     pub sessions_failed: u64,
+    /// Of the sessions set up, those whose data goes through shared memory.
+    pub lanes_opened: u64,
+    /// Entries written to lanes.
+    pub lane_tx_entries: u64,
+    /// Entries of lanes taken.
+    pub lane_rx_entries: u64,
+    /// Bytes of messages and writes read where they lie in the memory of local peers.
+    pub lane_pulled_bytes: u64,
     /// Received data packets that carried a congestion mark.
     pub rx_ce: u64,
     /// Requests of peers to this endpoint's memory that were done.

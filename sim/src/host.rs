@@ -272,6 +272,7 @@ impl SimHost {
                 data: None,
                 match_complete: false,
                 awaited: false,
+                delivery: false,
                 fence: false,
             };
             if self.endpoint.send(now_ns, wr).is_err() {

@@ -13,6 +13,7 @@ pub mod barrier;
 pub mod checksum;
 pub mod clock;
 pub mod guard;
+pub mod other_memory;
 pub mod own_memory;
 pub mod process;
 pub mod secret;

@@ -12,19 +12,21 @@ pub struct Process(u32);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// See [`at_fork`].
-static HOOK: OnceLock<fn()> = OnceLock::new();
+static HOOKS: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
 
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    if let Some(hook) = HOOK.get() {
-        hook();
-    }
+    HOOKS.iter().filter_map(OnceLock::get).for_each(|hook| hook());
 }
 
-/// Each forked child calls `hook` before anything else. The first one stays. It may find any lock taken, by a thread that the
-/// child lacks.
+/// Each forked child calls `hook` before anything else. It may find any lock taken, by a thread that the child lacks.
+///
+/// # Panics
+/// There are more hooks than this library has.
 pub fn at_fork(hook: fn()) {
-    let _ = (Process::current(), HOOK.set(hook));
+    let _ = Process::current();
+    let is_set = |place: &OnceLock<fn()>| std::ptr::fn_addr_eq(*place.get_or_init(|| hook), hook);
+    assert!(HOOKS.iter().any(is_set), "a place for each hook");
 }
 
 impl Process {

@@ -79,7 +79,7 @@ impl Listener {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
             };
-            if credentials(&stream).is_ok_and(|who| who.uid == own || who.uid == 0) {
+            if credentials(stream.as_fd()).is_ok_and(|who| who.uid == own || who.uid == 0) {
                 return Ok(Some(Visitor { stream }));
             }
         }
@@ -153,7 +153,7 @@ pub fn visit(name: &str) -> io::Result<(UnixStream, Credentials)> {
     socket.connect(&SockAddr::unix(format!("\0{name}"))?)?;
     socket.set_nonblocking(false)?;
     let stream = UnixStream::from(socket);
-    let who = credentials(&stream)?;
+    let who = credentials(stream.as_fd())?;
     Ok((stream, who))
 }
 
@@ -162,7 +162,11 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
 }
 
-fn credentials(stream: &UnixStream) -> io::Result<Credentials> {
+/// The process at the other end of a Unix socket's connection.
+///
+/// # Errors
+/// It is no such socket.
+pub fn credentials(stream: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     let fd = stream.as_raw_fd();

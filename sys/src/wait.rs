@@ -271,6 +271,14 @@ impl Bundle {
         self.epoll.as_fd()
     }
 
+    /// True if one of the others is readable.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event, which outlives the call.
+        unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, 0) == 1 }
+    }
+
     /// Adds an fd.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 /* Sockets and memory of one process that talks to one peer, and then to 256: the number of sockets
  * and of queue pairs stays, and memory grows by at most 3 KiB a peer once all is quiet: what malloc has
- * given out, and what is resident. */
+ * given out, and what is resident. ERD_PEER_BYTES allows more to be resident: memory shared with a peer on this host. */
 #include "cases.h"
 
 #include <dirent.h>
@@ -9,6 +9,13 @@
 enum { PEERS = 256, BYTES = 1 << 20, TAG = 3, BYTES_PER_PEER_MAX = 3072, QUEUE_PAIRS_MAX = 8 };
 
 static uint8_t buffer[BYTES];
+
+/* Most resident bytes of each peer. */
+static ssize_t resident_max(void)
+{
+    const char *told = getenv("ERD_PEER_BYTES");
+    return told != NULL ? atol(told) : BYTES_PER_PEER_MAX;
+}
 
 /* Length of a message; emulated machines get less. */
 static size_t length(void)
@@ -183,7 +190,7 @@ static void be_hub(int fd)
           queue_pairs());
     check(sockets() == sockets_first, "the number of sockets grew from %zu to %zu", sockets_first, sockets());
     check(kept <= BYTES_PER_PEER_MAX, "%zd bytes are allocated for each peer", kept);
-    check(growth <= half * BYTES_PER_PEER_MAX, "%zd bytes for %zd peers", growth, half);
+    check(growth <= half * resident_max(), "%zd bytes for %zd peers", growth, half);
     node_close(&node);
 }
 

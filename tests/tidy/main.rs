@@ -24,6 +24,7 @@ const UNSAFE_CODE: &[&str] = &[
     "prov/",
     "so/",
     "sim/src/port.rs",
+    "tests/world/src/lanes.rs",
     "tests/world/src/port.rs",
     "tests/world/src/shipped/lend.rs",
 ];

@@ -2,6 +2,8 @@
 # beside libfabric's verbs;ofi_rxd (UD, as erd) and verbs;ofi_rxm (RC, whose reliability is the
 # kernel's), in turn, with fi_pingpong. Times are those of half a round trip in microseconds. The
 # processor is emulated: only ratios count, and only on a host that has nothing else to do.
+# Both devices are in one host, whose memory would carry everything.
+export FI_ERD_LOCAL=udp
 export FI_PROVIDER_PATH="$PROVIDERS" FI_LOG_LEVEL=error FI_VERBS_GID_IDX=1
 # ofi_rxm makes a queue for so many peers, and Soft-RoCE refuses one for 256.
 export FI_UNIVERSE_SIZE=8

@@ -5,6 +5,8 @@
 # it, DEVICE_TESTS the program with the ports' tests, LIBRARY_TESTS that with the library's, of which
 # STRESS is the name of one. SUITE is the directory of mpi4py's tests; empty for
 # the short form, which is without them.
+# Both devices are in one host, whose memory would carry everything.
+export FI_ERD_LOCAL=udp
 export FI_PROVIDER_PATH="$PROVIDERS" FI_LOG_LEVEL=warn FI_LOG_PROV=erd
 export ERD_TEST_ADDRESSES="10.7.0.1 10.7.0.2" ERD_TEST_SLOWNESS=8
 LEFT="FI_ERD_IFACE=v0" RIGHT="FI_ERD_IFACE=v1"

@@ -54,7 +54,9 @@ pub fn run(args: &PingArgs) -> Result<bool> {
     let default = if device.is_loopback() { PATHS_LOOPBACK } else { PATHS_DEFAULT };
     let mut paths = Vec::new();
     for _ in 0..args.paths.unwrap_or(default) {
-        let side = Side::open(&device, &ContextOptions::new().paths(1), (0, 0))?;
+        // The network is asked after, though the server be on this host.
+        let options = ContextOptions::new().paths(1).setting("local", "udp");
+        let side = Side::open(&device, &options, (0, 0))?;
         let to = side.pd.create_ah(server)?;
         paths.push(Path { side, to, sent: 0, rtts_ns: Vec::new() });
     }

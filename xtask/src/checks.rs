@@ -75,6 +75,12 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         let job = job.env("ERD_FABRIC_INCLUDE", include).env("ERD_TSHARK", "tshark");
         count_tests(job.finish(log)?)
     });
+    report.step("the provider without shared memory", |log| {
+        let job = layout.cargo(&["test", "--package", "erd", "--lib"]);
+        // What needs a lane is left out.
+        let job = job.args(["--", "--skip", "ep::tests::lanes"]).env("FI_ERD_LOCAL", "udp");
+        count_tests(job.finish(log)?)
+    });
     report.step("many threads at once, an Ethernet's datagrams", |log| {
         let test = ["test", "--package", "erd", "--lib", STRESS];
         let job = layout.cargo(&test).args(["--", "--exact"]);

@@ -5,7 +5,7 @@ use crate::{checks, demo, dist};
 use anyhow::Result;
 use erd_e2e::fabric::{Core, ERD, Provider, WHEEL};
 use erd_e2e::layout::Layout;
-use erd_e2e::mpi::KINDS;
+use erd_e2e::mpi::{KINDS, Kind};
 use erd_e2e::programs::Suite;
 use erd_e2e::report::{Done, Report};
 use erd_e2e::{
@@ -18,7 +18,8 @@ use erd_e2e::{
 /// If something needed cannot be installed.
 pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     let mut report = Report::new(&layout.logs, args.only.clone(), args.list);
-    let provider = Provider::new(layout, ERD);
+    let (provider, near) = (Provider::new(layout, ERD), Provider::new(layout, ERD).by_lanes());
+    let provider = provider.over_network();
     let packages = report.needed("packages", |_| {
         let missing = setup::packages(layout, setup::TEST_PACKAGES)?;
         Done::one(if missing.is_empty() { "all there".to_owned() } else { missing.join(" ") })
@@ -55,6 +56,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     suite.path_mtu_steps(&mut report, args.full);
     vm::steps::steps(&mut report, layout, args.full);
     mpi::steps(&mut report, layout, &provider, args.full);
+    lane_steps(&mut report, layout, [&system, &wheel], &near, args.full);
     keyed::steps(&mut report, layout, [&system, &wheel], &provider, args.full)?;
     if args.full {
         fabtests::step(&mut report, layout, &provider);
@@ -65,6 +67,29 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         Done::one("both parts, erd's counters show the bytes")
     });
     Ok(report.close())
+}
+
+/// What runs over the network runs over shared memory, too.
+fn lane_steps(
+    report: &mut Report,
+    layout: &Layout,
+    cores: [&Core; 2],
+    provider: &Provider,
+    full: bool,
+) {
+    for core in if full { &cores[..] } else { &cores[1..] } {
+        pingpong::steps(report, core, provider);
+    }
+    Suite { layout, core: cores[1], provider }.lane_steps(report);
+    let ranks = if full { &[2, 4][..] } else { &[2] };
+    for kind in KINDS {
+        let seconds = (kind != Kind::OpenMpi41).then_some(if full { "60" } else { "3" });
+        mpi::more_steps(report, layout, provider, kind, ranks, seconds);
+    }
+    if full {
+        fabtests::step(report, layout, provider);
+        mpi4py::steps(report, layout, provider);
+    }
 }
 
 /// The needs of the programs, whatever `--only` selects.

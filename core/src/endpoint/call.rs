@@ -156,7 +156,9 @@ impl<O: Outside> Driver<O> {
         let limit_bytes = if few { EARLY_BYTES_MAX } else { self.config.inject_bytes };
         // A card reads registered memory itself, after the call.
         let read_later = buffers.memory().is_some() && len_bytes >= self.host.zero_copy_bytes;
-        if len_bytes > limit_bytes || read_later || self.owed.is_some() {
+        // What a local peer reads where it is need not be copied.
+        let stays = !self.engine.sends_bytes(peer, len_bytes);
+        if len_bytes > limit_bytes || read_later || stays || self.owed.is_some() {
             return false;
         }
         let written = payload == Payload::Written;
@@ -229,6 +231,8 @@ impl<O: Outside> Driver<O> {
         if !call.flags.intersects(Flags::MORE) && is_due {
             self.parts().transmit(now, false);
         }
+        // A copy that was made meanwhile stays: a local peer may be reading it.
+        let lent = lent && self.host.sends.get(handle).is_some_and(|op| op.lent);
         if lent && !mutant(Mutant::SendsWithoutCopying) {
             self.host.copy(handle);
         }

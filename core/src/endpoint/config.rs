@@ -57,6 +57,8 @@ pub struct EpConfig {
     pub tx_flags: Flags,
     /// Default flags of receives.
     pub rx_flags: Flags,
+    /// It may share memory with peers on its host, if the settings let it.
+    pub local: bool,
     /// A key of the endpoint alone, in place of the domain's.
     pub key: Option<JobKey>,
 }
@@ -78,6 +80,7 @@ impl EpConfig {
             completes_early: false,
             tx_flags: Flags::empty(),
             rx_flags: Flags::empty(),
+            local: true,
             key: None,
         }
     }

@@ -20,6 +20,7 @@ use erd_port::Port;
 use erd_rd::{Endpoint as Engine, PeerId, PostError};
 use erd_types::mutants::{Mutant, mutant};
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Time between two checks whether the application has made room, for endpoints that a look covers.
@@ -228,9 +229,19 @@ impl<O: Outside> Driver<O> {
 
     /// Time at which the next step is due, arrivals on the fds apart; [`NEVER_NS`] for never. Valid if
     /// [`Driver::tells`].
-    pub(super) fn due_ns(&self) -> u64 {
-        let host = &self.host;
+    pub(super) fn due_ns(&mut self) -> u64 {
+        let now = self.now_ns();
+        let host = &mut self.host;
+        let mut local_ns = NEVER_NS;
+        if let Some(port) = &mut host.local_port {
+            // A busy one is looked at again and again. Who has news for one that rests wakes it.
+            if !port.rests(now) || port.arm() {
+                return 0;
+            }
+            local_ns = port.next_ns().unwrap_or(NEVER_NS);
+        }
         let timers = self.engine.poll_timeout().unwrap_or(NEVER_NS);
+        let timers = timers.min(local_ns);
         let due_ns = timers.min(self.carriers.link.next_ns().unwrap_or(NEVER_NS));
         if let Some(retry_ns) = self.carriers.retry_at_ns {
             return due_ns.min(retry_ns);
@@ -239,17 +250,20 @@ impl<O: Outside> Driver<O> {
             return 0;
         }
         // Reading by the application makes room, without notice.
-        if host.receives.wait_for_room() {
-            due_ns.min(self.now_ns() + ROOM_LOOK_NS)
-        } else {
-            due_ns
-        }
+        if host.receives.wait_for_room() { due_ns.min(now + ROOM_LOOK_NS) } else { due_ns }
     }
 
     /// True if work comes only at [`Driver::due_ns`] and with arrivals on an fd.
     pub(super) fn tells(&self) -> bool {
         let Carriers { link, port, .. } = &self.carriers;
-        !link.has_verbs() && !port.tampers() && self.host.receives.need_no_call()
+        let is_silent = link.has_verbs() || port.tampers();
+        !is_silent && self.host.receives.need_no_call()
+    }
+
+    /// Hands the fds that report arrivals to `f`.
+    pub(super) fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.carriers.each_fd(f);
+        self.host.local_port.iter().filter_map(|port| port.fd()).for_each(f);
     }
 }
 

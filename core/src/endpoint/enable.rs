@@ -23,6 +23,7 @@ use crate::run::link::Link;
 use crate::run::{Carriers, Driven, Monotonic, Outside};
 use crate::settings::InfoPath as InfoPathSetting;
 use erd_port::info_path::InfoPath;
+use erd_port::local::{self, Lanes, LocalPort};
 use erd_port::udp::{PortError, RxSocket, Sockets, TxSockets};
 use erd_port::verbs;
 use erd_rd::Endpoint as Engine;
@@ -139,6 +140,8 @@ pub struct Made<O: Outside> {
     pub bindings: Bindings,
     /// The memory that peers may reach.
     pub regions: Arc<KeyTable>,
+    /// Shared memory with peers on this host.
+    pub lanes: Option<Box<dyn Lanes>>,
 }
 
 impl Bindings {
@@ -155,7 +158,7 @@ impl Bindings {
 impl<O: Outside> Driver<O> {
     /// The driver of an endpoint in `domain`; `None` if no AV is bound.
     pub fn new(domain: &Arc<Domain>, made: Made<O>) -> Option<Driver<O>> {
-        let Made { engine, keys, carriers, scheme, config, bindings, regions } = made;
+        let Made { engine, keys, carriers, scheme, config, bindings, regions, lanes } = made;
         let (av, av_use) = bindings.av?;
         let (tx_size, rx_size) = (config.tx_size as u32, config.rx_size as u32);
         // The other provider bounds what it lends.
@@ -185,6 +188,9 @@ impl<O: Outside> Driver<O> {
             zero_copy_bytes,
             settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
             refused: Refused::default(),
+            local_port: lanes,
+            local_warns: domain.settings.local_warns,
+            answer: Vec::new(),
         };
         Some(Driver {
             engine,
@@ -248,8 +254,9 @@ impl Driver {
         let Parts { engine, keys, tx, info_path, link, scheme } = parts;
         let OwnKeys { set: keys, newest, .. } = keys;
         let errors = (Arc::clone(&domain.net_errors), domain.net_errors.join(&endpoint.teller));
+        let lanes = config.local.then(|| local_port(endpoint, name(domain, &rx))).flatten();
         let carriers = Carriers::new(Sockets { rx, tx }, info_path, link, Monotonic, errors);
-        let made = Made { engine, keys, carriers, scheme, config, bindings, regions };
+        let made = Made { engine, keys, carriers, scheme, config, bindings, regions, lanes };
         let mut driver = Driver::new(domain, made)?;
         if let Some((key, left_ns)) = newest {
             driver.renew_key(&key, left_ns);
@@ -272,6 +279,28 @@ impl Driver {
         let (drops, carried) = (self.socket().kernel_drops(), self.carriers.link.carried);
         if let Err(error) = super::stats::write(to, name, self.engine.stats(), drops, carried) {
             tracing::warn!(to, %error, "cannot write statistics");
+        }
+    }
+}
+
+/// The port of shared memory of a new endpoint, where the settings want one and it can be had.
+fn local_port(endpoint: &Endpoint, name: SocketAddr) -> Option<Box<dyn Lanes>> {
+    let settings = &endpoint.domain.settings;
+    if !settings.local {
+        return None;
+    }
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let options = local::Options {
+        name,
+        dir: settings.local_dir.clone(),
+        process: crate::random::process_id(),
+        descriptors: descriptors.map_or(usize::MAX, |most| most as usize / 4),
+    };
+    match LocalPort::open(options) {
+        Ok(port) => Some(Box::new(port)),
+        Err(error) => {
+            tracing::info!(%name, %error, "no shared memory with peers on this host");
+            None
         }
     }
 }

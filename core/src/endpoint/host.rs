@@ -20,13 +20,14 @@ use crate::region::Pass;
 use crate::run::Memory;
 use crate::run::pieces::Pieces;
 use crate::settings::INJECT_BYTES;
+use erd_port::local::{self, Lanes, LinkId};
 use erd_port::udp::{self, SHARED_MIN_BYTES};
 use erd_rd::keys::{KeySet, Keys};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::{
-    Arrived, Atomic, EndReason, Expected, Host, KeyMismatch, Nanos, OpError, Operand,
-    Part as BurstPart, PeerAddress, PeerId, RecvToken, Refusal, Remote, SendToken, TxBurst,
-    Verdict,
+    Arrived, Atomic, EndReason, Expected, Host, KeyMismatch, Lane, Nanos, OpError, Operand,
+    Part as BurstPart, Payload, PeerAddress, PeerId, Pull, Put, Reach, RecvToken, Refusal, Remote,
+    SendToken, Sources, TxBurst, Verdict,
 };
 use erd_types::mutants::{Mutant, mutant};
 use std::net::{IpAddr, SocketAddr};
@@ -79,6 +80,12 @@ pub struct EpHost {
     pub(super) zero_copy_bytes: u64,
     pub(super) settling: Settling,
     pub(super) refused: Refused,
+    /// Shared memory with peers on this host. The loop takes it out while it reads there.
+    pub(super) local_port: Option<Box<dyn Lanes>>,
+    /// A peer on this host that it does not reach is worth a warning.
+    pub(super) local_warns: bool,
+    /// Bytes of an answer on its way to shared memory.
+    pub(super) answer: Vec<u8>,
 }
 
 /// [`EpHost::tx_of`], mutable while operations are borrowed.
@@ -357,6 +364,63 @@ impl Host for EpHost {
         udp::is_own(name)
     }
 
+    fn reach(&mut self, now: Nanos, name: SocketAddr) -> Reach {
+        let reach = match &mut self.local_port {
+            Some(port) => port.reach(name, now),
+            None => local::Reach::None,
+        };
+        match reach {
+            local::Reach::Link(link) => Reach::Lane(Lane(link.number())),
+            local::Reach::Asked => Reach::Asked,
+            local::Reach::None => {
+                if self.local_warns && udp::is_own(name) {
+                    tracing::warn!(%name, "a peer on this host, but no shared memory with it");
+                }
+                Reach::Datagrams
+            }
+        }
+    }
+
+    fn put(&mut self, lane: Lane, kind: u8, head: &[u8], payload: Option<Payload>) -> Put {
+        self.put_entry(lane, kind, head, payload)
+    }
+
+    fn pull(
+        &mut self,
+        lane: Lane,
+        from: &Sources,
+        offset_bytes: u64,
+        to: RecvToken,
+        len_bytes: u64,
+    ) -> Pull {
+        self.pull_bytes(lane, from, offset_bytes, to, len_bytes)
+    }
+
+    fn is_there(&mut self, answer: SendToken) -> bool {
+        self.is_served(answer)
+    }
+
+    fn has_entries(&mut self, lane: Lane) -> bool {
+        let port = self.local_port.as_mut();
+        port.is_some_and(|port| port.has_entries(LinkId::numbered(lane.0)))
+    }
+
+    fn break_off(&mut self, lane: Lane) {
+        if let Some(port) = &mut self.local_port {
+            port.close(LinkId::numbered(lane.0));
+        }
+    }
+
+    fn read_by_peer(&mut self, lane: Lane) -> Option<u64> {
+        self.local_port.as_mut()?.read_by_peer(LinkId::numbered(lane.0))
+    }
+
+    fn starve(&mut self, lane: Lane) {
+        if let Some(port) = &mut self.local_port {
+            port.starve(LinkId::numbered(lane.0));
+        }
+    }
+
     fn shares_memory(&mut self, name: SocketAddr) -> bool {
         self.settling.reaches(name)
     }
@@ -447,6 +511,10 @@ impl Memory for EpHost {
 
     fn has_waited(&self) -> bool {
         self.settling.has_waited()
+    }
+
+    fn local(&mut self) -> Option<&mut Option<Box<dyn Lanes>>> {
+        Some(&mut self.local_port)
     }
 
     fn has_completions(&self) -> bool {

@@ -22,6 +22,7 @@ pub mod direct;
 pub mod driver;
 mod enable;
 pub mod host;
+mod lanes;
 pub mod later;
 pub mod limits;
 mod object;
@@ -167,7 +168,7 @@ impl Drop for Guard<'_> {
         let endpoint = self.endpoint;
         if std::thread::panicking() {
             endpoint.fail();
-        } else if let State::Enabled(driver) = &*self.state {
+        } else if let State::Enabled(driver) = &mut *self.state {
             if endpoint.teller.is_asked() {
                 endpoint.teller.tell(driver.due_ns());
             }
@@ -249,7 +250,7 @@ impl Polled for Endpoint {
     }
 
     fn each_fd(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) {
-        self.if_enabled(|driver| driver.carriers.each_fd(f));
+        self.if_enabled(|driver| driver.each_fd(f));
     }
 
     fn has_failed(&self) -> bool {
@@ -447,7 +448,7 @@ impl Endpoint {
         if let State::Enabled(driver) = &mut *guard {
             driver.progress();
             deadline_ns = driver.parts().deadline_ns();
-            driver.carriers.each_fd(f);
+            driver.each_fd(f);
         }
         drop(guard);
         self.work();
@@ -498,6 +499,8 @@ impl Endpoint {
         let answers_ns = monotonic_ns() + GOODBYE_MAX_NS;
         self.step_until(answers_ns, |driver| !driver.engine.owes_answers());
         self.if_enabled(|driver| {
+            // Before the memory is given back that peers on this host may read.
+            driver.engine.break_lanes(&mut driver.host);
             driver.host.abandon();
             driver.close();
         });

@@ -124,6 +124,20 @@ impl Endpoint {
         }
     }
 
+    /// Whether the endpoint may share memory with peers on its host.
+    ///
+    /// # Errors
+    /// [`Error::State`] if it is enabled or closed.
+    pub fn allow_local(&self, allowed: bool) -> Result<(), Error> {
+        match &mut *self.lock() {
+            State::Setup(setup) => {
+                setup.config.local = allowed;
+                Ok(())
+            }
+            State::Enabled(_) | State::Closed => Err(Error::State),
+        }
+    }
+
     /// Cancels the operation posted with this context.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ pub struct Head {
 pub struct Flow {
     /// The name of the peer.
     pub peer: SocketAddr,
-    /// "udp" or "verbs".
+    /// "udp", "verbs" or "shm".
     pub carrier: &'static str,
     /// The engine's view of it.
     pub view: FlowView,
@@ -109,7 +109,7 @@ impl Driver {
     /// `None` without a session.
     fn flow_to(&self, peer: PeerId) -> Option<Flow> {
         let (view, address) = (self.engine.flow(peer)?, self.engine.peer_address(peer)?);
-        let carrier = self.carriers.link.carrier(address);
+        let carrier = if view.by_lane { "shm" } else { self.carriers.link.carrier(address) };
         Some(Flow {
             peer: address.name,
             carrier,

@@ -40,6 +40,7 @@ impl<O: Outside> Driver<O> {
             data: call.data,
             match_complete: flags.intersects(Flags::MATCH_COMPLETE),
             awaited,
+            delivery: flags.intersects(Flags::DELIVERY_COMPLETE | Flags::MATCH_COMPLETE),
             fence: flags.intersects(Flags::FENCE),
         };
         let now = self.now_ns();

@@ -29,7 +29,7 @@ pub struct Carriers<O: Outside> {
     pub net_errors: Arc<NetErrors>,
     /// The network errors that this endpoint has not read.
     pub inbox: Arc<Inbox>,
-    /// While verbs is in use: the time of the next look for UDP.
+    /// While verbs or shared memory is in use: the time of the next look for UDP.
     pub(crate) udp_due_ns: u64,
     /// The time of the next try, after the port was full.
     pub(crate) retry_at_ns: Option<u64>,
@@ -104,12 +104,14 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     /// The time of the next step if nothing arrives before. The fds report arrivals from here on.
     pub fn deadline_ns(&mut self) -> Option<u64> {
         let carriers = &mut *self.carriers;
-        if carriers.link.arm() {
+        let local = self.host.local().and_then(Option::as_mut);
+        let (is_armed, local_ns) = local.map_or((false, None), |port| (port.arm(), port.next_ns()));
+        if carriers.link.arm() || is_armed {
             return Some(0);
         }
         let info_path = carriers.info_path.as_ref().and_then(FramePort::next_ns);
         let timers = self.engine.poll_timeout();
-        let dues = [timers, carriers.retry_at_ns, carriers.link.next_ns(), info_path];
+        let dues = [timers, carriers.retry_at_ns, carriers.link.next_ns(), info_path, local_ns];
         dues.into_iter().flatten().min()
     }
 }

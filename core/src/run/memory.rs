@@ -2,6 +2,7 @@
 
 use super::pieces::Pieces;
 use crate::region::Pass;
+use erd_port::local::Lanes;
 use erd_rd::{Expected, Host, SendToken, TxBurst};
 use std::ptr::NonNull;
 
@@ -26,6 +27,11 @@ pub trait Memory: Host {
     /// A call of the engine has waited, so the loop must read the clock again.
     fn has_waited(&self) -> bool {
         false
+    }
+
+    /// The place of the port of shared memory, which the loop empties while it reads there.
+    fn local(&mut self) -> Option<&mut Option<Box<dyn Lanes>>> {
+        None
     }
 
     /// Completions wait for [`super::Driven::publish`].

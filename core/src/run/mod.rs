@@ -12,6 +12,7 @@
 mod carriers;
 pub mod guess;
 pub mod link;
+mod local;
 mod memory;
 mod negotiation;
 pub mod net_errors;

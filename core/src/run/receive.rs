@@ -27,6 +27,33 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     /// they were read: how long they had waited is reckoned from then. With an earlier time what
     /// came while this thread was not scheduled would seem to have come before it was sent.
     pub(super) fn receive(&mut self, now: &mut u64) -> (usize, bool) {
+        if self.has_local() {
+            return self.receive_beside_memory(now);
+        }
+        self.receive_packets(now)
+    }
+
+    /// Takes arrivals from shared memory first, and looks for datagrams when it is time.
+    fn receive_beside_memory(&mut self, now: &mut u64) -> (usize, bool) {
+        let entries = self.receive_local(*now);
+        let has_links = self.host.local().and_then(Option::as_mut).is_some_and(|p| p.links() > 0);
+        if !has_links || self.carriers.link.has_verbs() {
+            let (packets, everywhere) = self.receive_packets(now);
+            return (entries + packets, everywhere);
+        }
+        // Before a timer runs, what it waits for may have come by UDP.
+        let has_timer = self.engine.poll_timeout().is_some_and(|at| at <= *now);
+        if *now < self.carriers.udp_due_ns && !has_timer {
+            return (entries, true);
+        }
+        let packets = self.receive_udp_in_turn(now);
+        // Peers on other hosts are heard as soon as those on this one, while they have something to say.
+        let soon_ns = if packets > 0 { *now } else { *now + UDP_EVERY_NS };
+        self.carriers.udp_due_ns = self.carriers.udp_due_ns.min(soon_ns);
+        (entries + packets, true)
+    }
+
+    fn receive_packets(&mut self, now: &mut u64) -> (usize, bool) {
         if !self.carriers.link.has_verbs() {
             return (self.receive_udp(now), true);
         }
@@ -41,12 +68,17 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
         if *now < self.carriers.udp_due_ns + busy_ns {
             return (over_verbs, false);
         }
+        (over_verbs + self.receive_udp_in_turn(now), true)
+    }
+
+    /// Looks for datagrams while another carrier is in use, and says when to look again.
+    fn receive_udp_in_turn(&mut self, now: &mut u64) -> usize {
         let begun = self.now_ns();
         let over_udp = self.receive_udp(now);
         let ended = self.now_ns();
         let pause_ns = if over_udp == 0 { UDP_PATIENCE * (ended - begun) } else { 0 };
         self.carriers.udp_due_ns = ended + pause_ns.clamp(UDP_EVERY_NS, UDP_EVERY_MAX_NS);
-        (over_verbs + over_udp, true)
+        over_udp
     }
 
     fn receive_udp(&mut self, now: &mut u64) -> usize {

@@ -190,6 +190,18 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Processes of one user on one host read each other's payloads of more than 32 KiB in place",
     },
     Parameter {
+        name: "local",
+        default: AUTO,
+        kind: Kind::Choice(&[AUTO, "shm", "udp"]),
+        help: "Peers on this host, of the same user, are reached through shared memory where it can be had (auto; shm warns where it cannot), or over UDP (udp)",
+    },
+    Parameter {
+        name: "local_dir",
+        default: "",
+        kind: Kind::Text,
+        help: "Endpoints of several network namespaces of one host find each other in this directory; empty means those of one namespace, without one",
+    },
+    Parameter {
         name: "tx_size",
         default: "4096",
         kind: Kind::Number { min: 1, max: QUEUE_SIZE_MAX as u64 },

@@ -16,6 +16,7 @@ use crate::region::Audience;
 use crate::scheme::SchemeChoice;
 use erd_port::udp::FaultRates;
 use read::Reader;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Most bytes of `fi_inject` and its like; they fit one datagram of every path.
@@ -122,6 +123,12 @@ pub struct Settings {
     pub gso: bool,
     /// Peers on this host read long payloads in place.
     pub share_pages: bool,
+    /// Data of peers on this host goes through shared memory.
+    pub local: bool,
+    /// A peer on this host that is not reached so is worth a warning.
+    pub local_warns: bool,
+    /// Where endpoints of several network namespaces find each other.
+    pub local_dir: Option<PathBuf>,
     /// UDP GRO.
     pub gro: bool,
     /// ECN.
@@ -216,6 +223,11 @@ impl Settings {
             spin_ns: from.number::<u64>("spin_us")? * 1_000,
             gso: from.switch("gso")?,
             share_pages: from.switch("share_pages")?,
+            local: from.choice("local")? != "udp",
+            local_warns: from.choice("local")? == "shm",
+            local_dir: Some(from.text("local_dir")?.1)
+                .filter(|dir| !dir.is_empty())
+                .map(PathBuf::from),
             gro: from.switch("gro")?,
             ecn: from.switch("ecn")?,
             timestamps: from.switch("timestamps")?,

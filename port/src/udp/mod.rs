@@ -8,7 +8,7 @@ mod addr;
 mod errqueue;
 mod faults;
 mod gso;
-mod owner;
+pub(crate) mod owner;
 mod plan;
 mod probe;
 mod route;

@@ -172,7 +172,7 @@ fn released(node: &Node, other: &Node, context: usize) {
 
 #[test]
 fn a_buffer_of_many_is_released_though_the_endpoint_of_its_last_message_closes() {
-    let (a, mut b) = (Node::new(Options::default()), SharedPair::new());
+    let (a, mut b) = (Node::new(Options::APART), SharedPair::new());
     let to = [b.node.ep, b.second].map(|ep| a.knows_name(&Node::name_of(ep)));
     let (mut buffer, long) = (vec![0; 4 << 20], a.lend(&vec![7; 3 << 20]));
     set_min_multi_recv(b.srx, 2 << 20);

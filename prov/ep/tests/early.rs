@@ -16,8 +16,9 @@ use erd_ffi::fi::*;
 const AGAIN: isize = -(FI_EAGAIN as isize);
 
 /// A pair whose session is open, with nothing under way.
+/// Over the network path: what is written to shared memory is with the peer.
 fn met(options: Options) -> Pair {
-    let pair = Pair::new(options);
+    let pair = Pair::new(Options { alone: true, ..options });
     let mut got = [0; 1];
     ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
     ok("send", pair.a.send(&[1], pair.a_to_b, 2));
@@ -175,7 +176,7 @@ fn what_asks_for_more_waits_for_the_peer() {
 
 #[test]
 fn so_does_what_is_sent_to_a_stranger() {
-    let pair = Pair::new(Options::default());
+    let pair = Pair::new(Options::APART);
     alone(&pair, |a| {
         ok("send", a.send(&[1; 8], pair.a_to_b, 3));
         assert_eq!(a.read(1), Err(AGAIN));

@@ -266,7 +266,7 @@ fn nothing_of_an_attacker_on_the_path_is_taken() {
             return;
         }
     };
-    let node = || Node::new(Options { key: Some(&KEY), ..Options::default() });
+    let node = || Node::new(Options { key: Some(&KEY), alone: true, ..Options::default() });
     let (a, b, c) = (node(), node(), node());
     let nodes = [&a, &b, &c];
     let ways = [((0, 1), a.knows(&b)), ((1, 0), b.knows(&a)), ((2, 0), c.knows(&a))];

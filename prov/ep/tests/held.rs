@@ -28,7 +28,7 @@ struct Setting {
 
 impl Setting {
     fn new(others: usize) -> Setting {
-        let (node, peer) = (Node::new(Options::default()), Node::new(Options::default()));
+        let (node, peer) = (Node::new(Options::APART), Node::new(Options::APART));
         let cq = node.new_cq();
         let others = (0..others).map(|_| {
             let ep = node.another_on(cq);

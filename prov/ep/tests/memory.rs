@@ -114,7 +114,7 @@ fn a_region_is_let_go_when_its_session_fails() {
 
 #[test]
 fn what_waits_for_more_goes_out_when_a_later_call_fails() {
-    let pair = Pair::new(Options::default());
+    let pair = Pair::new(Options::APART);
     let mut got = [0; 4];
     ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
     ok("send", pair.a.send(&[1; 4], pair.a_to_b, 1));
@@ -130,7 +130,7 @@ fn what_waits_for_more_goes_out_when_a_later_call_fails() {
 
 #[test]
 fn a_request_for_missing_memory_is_refused_and_counted() {
-    let pair = Pair::new(Options::default());
+    let pair = Pair::new(Options::APART);
     expose(&pair.b, 0, usize::MAX);
     let mut cell = [6_u8; 8];
     let there = cell.as_mut_ptr().expose_provenance() as u64;
@@ -193,7 +193,7 @@ fn lease(node: &Node) -> Option<Lease> {
 
 #[test]
 fn a_region_closes_between_arrivals_and_gets_nothing_more() {
-    let pair = Pair::new(Options::default());
+    let pair = Pair::new(Options::APART);
     let (own, mut memory) = (vec![7_u8; 8 << 20], vec![1_u8; 8 << 20]);
     let region = expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
     let mut before = Vec::new();
@@ -219,7 +219,7 @@ fn a_region_closes_between_arrivals_and_gets_nothing_more() {
 
 #[test]
 fn nothing_but_a_writes_own_bytes_comes_to_its_region() {
-    let pair = Pair::new(Options::default());
+    let pair = Pair::new(Options::APART);
     let (own, mut memory) = (vec![7_u8; 8 << 20], vec![1_u8; 8 << 20]);
     expose(&pair.b, memory.as_mut_ptr().expose_provenance(), memory.len());
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -255,7 +255,7 @@ fn message_waits(pair: &Pair, a: &mut Driver, to: SocketAddr) -> bool {
 
 #[test]
 fn nothing_is_sent_of_an_operation_that_ended_while_its_burst_waited() {
-    let pair = Pair::new(Options::default());
+    let pair = Pair::new(Options::APART);
     ok("send", pair.a.send(&[1; 4], pair.a_to_b, 1));
     pair.a.next(&[&pair.b]).expect("sent");
     let stranger = UdpSocket::bind("127.0.0.1:0").expect("a socket");

@@ -9,6 +9,7 @@ mod floods;
 mod forgeries;
 mod held;
 mod keys;
+mod lanes;
 mod late;
 mod many;
 mod match_order;

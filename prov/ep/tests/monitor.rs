@@ -23,7 +23,7 @@ pub fn snapshot() -> String {
 
 #[test]
 fn a_flow_is_seen_with_its_counters() {
-    let pair = Pair::new(Options::default());
+    let pair = Pair::new(Options::APART);
     let mut got = vec![0; 4096];
     ok("recv", pair.b.recv(&mut got, FI_ADDR_UNSPEC, 1));
     ok("send", pair.a.send(&[5; 4096], pair.a_to_b, 2));

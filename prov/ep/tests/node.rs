@@ -42,6 +42,8 @@ pub struct Options {
     pub ep_key: Option<&'static [u8; 32]>,
     /// Keys of the address vector, if the domain leaves keys to it.
     pub av_keys: &'static [[u8; 32]],
+    /// Its endpoint shares no memory with others of this host.
+    pub alone: bool,
 }
 
 impl Options {
@@ -58,7 +60,11 @@ impl Options {
         key: None,
         ep_key: None,
         av_keys: &[],
+        alone: false,
     };
+
+    /// Over the network path.
+    pub const APART: Options = Options { alone: true, ..Options::NONE };
 }
 
 impl Default for Options {
@@ -124,6 +130,9 @@ pub fn ctx(number: usize) -> *mut c_void {
 impl Node {
     pub fn new(options: Options) -> Node {
         let node = Node::disabled(options);
+        if options.alone {
+            ok("setopt", set_shared_memory(node.ep, false));
+        }
         ok("enable", node.control(FI_ENABLE, null_mut()) as isize);
         node
     }
@@ -718,6 +727,15 @@ pub fn recv_many(ep: *mut fid_ep, bytes: &mut [u8], context: usize) -> isize {
     };
     // SAFETY: it is open, the message local, and the buffer stays until the test ends.
     unsafe { ((*(*ep).msg).recvmsg)(ep, &raw const msg, FI_MULTI_RECV) }
+}
+
+/// Sets `FI_OPT_SHARED_MEMORY_PERMITTED` of an endpoint.
+pub fn set_shared_memory(ep: *mut fid_ep, permitted: bool) -> isize {
+    let (value, len) = ((&raw const permitted).cast(), size_of::<bool>());
+    let option = FI_OPT_SHARED_MEMORY_PERMITTED;
+    // SAFETY: it is open, and the value is as long as stated.
+    let rc = unsafe { ((*(*ep).ops).setopt)(ep.cast(), FI_OPT_ENDPOINT, option, value, len) };
+    rc as isize
 }
 
 /// Sets `FI_OPT_MIN_MULTI_RECV` of an endpoint or a shared context.

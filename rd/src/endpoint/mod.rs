@@ -7,6 +7,7 @@
 //! by its input, and `handle_timeout` by [`TIMERS_PER_CALL`].
 
 mod expect;
+mod lanes;
 mod places;
 mod proven;
 mod receive;
@@ -34,6 +35,7 @@ use slab::Slab;
 
 pub use crate::arrival::RxMeta;
 pub use expect::Expected;
+pub use lanes::EntryFate;
 pub use rma::{Rma, RmaRequest};
 pub use schedule::TIMERS_PER_CALL;
 
@@ -54,6 +56,8 @@ pub struct WorkRequest {
     pub match_complete: bool,
     /// The application waits for [`Host::sent`].
     pub awaited: bool,
+    /// The engine calls [`Host::sent`] only after the peer has the message. Over a network it always does.
+    pub delivery: bool,
     /// The engine sends it only when everything before it to the same peer has ended.
     pub fence: bool,
 }
@@ -239,6 +243,7 @@ impl Endpoint {
             data: wr.data,
             match_notice: wr.match_complete,
             awaited: wr.awaited,
+            delivery: wr.delivery,
             fence: wr.fence,
             ..Op::new(wr.token, wr.peer.index, wr.len_bytes, Role::Message)
         };

@@ -355,7 +355,10 @@ impl Endpoint {
             let arrived = now.saturating_sub(meta.hold_ns);
             peer.on_ack(&mut self.core, host, now, arrived, &goodbye.ack, None)?;
         }
-        peer.on_goodbye(&mut self.core, host);
+        // What was written before it counts. The end of the lane then ends the session.
+        if !peer.has_entries(host) {
+            peer.on_goodbye(&mut self.core, host);
+        }
         self.schedule.reschedule(&self.core, peer);
         Ok(())
     }
@@ -405,6 +408,9 @@ impl Endpoint {
             (PacketKind::Reset, Phase::Opening, Ok(_)) if r.u64() == Ok(h.session) => {
                 peer.on_used_id(core, now);
                 Ok(())
+            }
+            (PacketKind::Reset, Phase::Open, Err(_)) if peer.has_entries(host) => {
+                Err(DropReason::WrongState)
             }
             (PacketKind::Reset, Phase::Open, Err(_)) if r.u64() == Ok(peer.session.their_id()) => {
                 peer.end(core, host, EndReason::Failed(OpError::PeerRestarted));

@@ -95,7 +95,10 @@ impl Peer {
         let eager =
             len_bytes <= u64::from(core.cfg.eager_bytes) && self.tx.out.eager_fits(len_bytes);
         let len = len_bytes as usize;
-        if eager && len + RECORD_MAX_BYTES > self.bundle_room(0).min(usize::from(u16::MAX)) {
+        let fits = len + RECORD_MAX_BYTES <= self.bundle_room(0).min(usize::from(u16::MAX));
+        // On a lane its receiver reads it from here, or asks for it.
+        let eager = eager && (fits || !self.has_lane());
+        if eager && !fits {
             if self.tx.out.eager_done_bytes().is_some() {
                 return None;
             }

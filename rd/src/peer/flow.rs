@@ -39,6 +39,8 @@ pub struct Repeated {
 /// A snapshot of the flow towards one peer, for observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowView {
+    /// It goes through shared memory: of the other numbers there are bytes sent, and when the peer was heard.
+    pub by_lane: bool,
     /// Bytes that may be in flight.
     pub window_bytes: u64,
     /// Bytes per second, if the controller paces.

@@ -3,6 +3,7 @@
 
 use super::acks::Acks;
 use super::control::{Proof, emit_control};
+use super::lane_side::{LaneSide, ROOM_BYTES};
 use super::liveness::Liveness;
 use super::proofs::Proofs;
 use super::requester::Requester;
@@ -13,15 +14,15 @@ use super::session::{Challenge, Hello};
 use super::{Core, PathSize, Peer};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
-use crate::host::{EndReason, Host, OpError};
+use crate::host::{EndReason, Host, OpError, Reach};
 use crate::keys::{KeyRef, Keys};
 use crate::stats::DropReason;
 use crate::transmit::TxBurst;
 use crate::units::{KeyIndex, Nanos, Psn};
 use crate::wire::header::{Header, PacketKind};
 use crate::wire::setup::{
-    Asker, FEATURE_HIDE, FEATURE_INFO_PATH, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE, FEATURE_SEALS,
-    Goodbye, Greeting, Question,
+    Asker, FEATURE_HIDE, FEATURE_INFO_PATH, FEATURE_LANE, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE,
+    FEATURE_SEALS, Goodbye, Greeting, Question,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -54,6 +55,19 @@ pub(crate) struct Challenged {
 impl Peer {
     /// Starts a session: new random id, fresh flows, hellos from now on.
     pub(crate) fn begin<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        let reach = host.reach(now, self.name);
+        self.begin_by(core, host, now, reach);
+    }
+
+    /// The same, once it is known how the peer is reached.
+    pub(super) fn begin_by<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        reach: Reach,
+    ) {
+        self.lane.begin(reach);
         self.session.begin(now, core.name_session(self.id.index));
         let near = core.near.is_some() && host.is_near(self.name);
         if near != self.near {
@@ -70,6 +84,25 @@ impl Peer {
     /// Gives up our session id.
     fn renew(&mut self, core: &mut Core, now: Nanos) {
         self.session.renew(now, core.name_session(self.id.index));
+    }
+
+    /// The lane that our greeting offers is no more: from here on the session is set up without one.
+    pub(crate) fn lose_offer(&mut self, core: &mut Core, now: Nanos) {
+        self.lane = LaneSide::default();
+        self.renew(core, now);
+    }
+
+    /// A hello is about to be repeated. If the peer has come within reach of a lane meanwhile, the session is set up with
+    /// it.
+    pub(super) fn look_for_lane<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        if self.lane.offer.is_some() || !self.session.is_unheard() {
+            return;
+        }
+        let reach = host.reach(now, self.name);
+        if let Reach::Lane(_) = reach {
+            self.lane.begin(reach);
+            self.renew(core, now);
+        }
     }
 
     /// Renews our session id, which the peer used in a session that ended there.
@@ -97,7 +130,7 @@ impl Peer {
         let terms = core.terms(self.near);
         let (eager_credit_bytes, order_window) = self.rx.granted();
         Greeting {
-            features: features(core, self.id.key),
+            features: features(core, self.id.key) | self.lane.feature(),
             session: self.session.our_id(),
             asker: core.asker_id(self.session.our_id()),
             epoch: core.cfg.epoch,
@@ -127,19 +160,37 @@ impl Peer {
         self.watch_key(core, now);
         let seed = core.rng.next_u64();
         let (cfg, terms) = (&core.cfg, core.terms(self.near));
-        self.size.open(now, terms.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
-        self.datagram_bytes = self.size.usable_bytes();
-        self.info_path = cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
+        self.lane.open(g.features & FEATURE_LANE != 0);
+        let by_lane = self.lane.way.is_some();
+        if by_lane {
+            self.datagram_bytes = ROOM_BYTES;
+        } else {
+            self.size.open(now, terms.datagram_bytes.min(g.datagram_bytes), cfg.growth_ns);
+            self.datagram_bytes = self.size.usable_bytes();
+        }
+        self.info_path = !by_lane && cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         let ours = features(core, self.id.key);
         self.payload_checksum = (ours | g.features) & FEATURE_PAYLOAD_CRC != 0;
         let takes_seals = ours & g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
-        self.seals = terms.seals.filter(|_| takes_seals);
+        self.seals = terms.seals.filter(|_| takes_seals && !by_lane);
         self.doubted = true;
         self.requester = Requester::new(g.features & FEATURE_REMOTE != 0);
         self.tx.out.open(g);
         self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
         self.rx.start(g);
         self.acks = Acks::new(Psn(g.first_psn), g.ack_policy);
+        self.live = Liveness::new(now);
+        self.touch(now);
+        core.stats.sessions_opened += 1;
+        core.stats.lanes_opened += u64::from(by_lane);
+        if !by_lane {
+            self.begin_control(core, now, seed, g.window_bytes);
+        }
+    }
+
+    /// Begins congestion control.
+    fn begin_control(&mut self, core: &Core, now: Nanos, seed: u64, window_bytes: u32) {
+        let (cfg, terms) = (&core.cfg, core.terms(self.near));
         let params = FlowParams {
             now,
             datagram_bytes: u32::from(self.datagram_bytes),
@@ -151,10 +202,7 @@ impl Peer {
             trimming: cfg.trimming,
         };
         let cc = terms.scheme.build(&params, seed);
-        self.tx.steering.open(cc, terms.scheme.learns(), g.window_bytes);
-        self.live = Liveness::new(now);
-        self.touch(now);
-        core.stats.sessions_opened += 1;
+        self.tx.steering.open(cc, terms.scheme.learns(), window_bytes);
     }
 
     /// Takes a hello whose cookie is right.
@@ -177,6 +225,8 @@ impl Peer {
             // Somebody may repeat it who has no key, when the peer is gone.
             Hello::Repeated if core.is_keyed() => {}
             Hello::Repeated => self.mark_alive(core, now),
+            // What the process before this one has written counts. The hello comes again.
+            Hello::Restarted if self.has_entries(host) => return Err(DropReason::WrongState),
             Hello::Restarted => {
                 self.end(core, host, EndReason::Failed(OpError::PeerRestarted));
                 self.begin(core, host, now);
@@ -249,11 +299,17 @@ impl Peer {
         if matches!(reason, EndReason::Failed(e) if e != OpError::Canceled) {
             core.stats.sessions_failed += 1;
         }
+        // Before the application gets buffers back that the peer may read. What the peer has not read by now comes too
+        // late, and nothing of another session may stand behind it.
+        let breaks = matches!(reason, EndReason::Failed(_)) || self.has_unread(host);
+        if let Some(lane) = self.lane.way.filter(|_| breaks) {
+            host.break_off(lane);
+        }
         self.fail_ops(core, host, error);
         if core::mem::take(&mut self.active) {
             core.active_senders -= 1;
         }
-        self.rx.end(host, error, self.responder.kept());
+        self.rx.end(host, error, self.responder.kept().chain(self.lane.buffers()));
         core.budget.give_back(self.responder.kept_bytes());
         core.queued -= self.tx.out.queued();
         let kept = self.rx.close_credit(&core.cfg, &mut core.budget);
@@ -263,6 +319,7 @@ impl Peer {
         self.responder = Responder::default();
         self.rx = super::Rx::default();
         self.acks = Acks::default();
+        self.lane = LaneSide::default();
         self.size.close();
         self.live = Liveness::default();
         self.proofs = None;
@@ -292,6 +349,7 @@ impl Peer {
             self.end(core, host, EndReason::Failed(OpError::Canceled));
             return;
         }
+        self.break_lane(host);
         self.fail_ops(core, host, OpError::Canceled);
         self.session.leave(now);
         self.live = Liveness::default();

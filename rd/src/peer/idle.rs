@@ -29,7 +29,8 @@ impl Peer {
 
     /// True if the peer owes us data: something is missing, or half received.
     fn expects_data(&self) -> bool {
-        self.acks.received().has_holes() || self.rx.is_amid() || self.responder.has_early()
+        let amid = self.rx.is_amid() || self.has_pulls();
+        amid || self.acks.received().has_holes() || self.responder.has_early()
     }
 
     /// True if the peer's liveness matters though it owes no acknowledgement: a match, data or a directed receive waits

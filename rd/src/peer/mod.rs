@@ -29,6 +29,8 @@ mod flow;
 mod handshake;
 mod host_delay;
 mod idle;
+mod lane;
+mod lane_side;
 mod liveness;
 mod next_packet;
 mod op;
@@ -61,6 +63,7 @@ mod wrong_keys;
 pub(crate) use control::{Proof, emit_control, unprove};
 pub use flow::{FlowView, Repeated};
 pub(crate) use handshake::Challenged;
+pub(crate) use lane_side::Stand;
 pub(crate) use op::{Asked, Op, Role, Task};
 pub(crate) use path_size::PathSize;
 use proofs::Proofs;
@@ -74,6 +77,7 @@ use crate::units::{Nanos, PeerAddress, PeerId};
 use acks::Acks;
 use alloc::boxed::Box;
 use core::net::SocketAddr;
+use lane_side::LaneSide;
 use liveness::Liveness;
 use requester::Requester;
 use responder::Responder;
@@ -121,6 +125,7 @@ pub(crate) struct Peer {
     responder: Responder,
     pub rx: Rx,
     acks: Acks,
+    lane: LaneSide,
     /// True if it sent data lately, and counts among [`Core::active_senders`].
     active: bool,
     /// Time of the last activity of the flows.
@@ -164,6 +169,7 @@ impl Peer {
             responder: Responder::default(),
             rx: Rx::default(),
             acks: Acks::default(),
+            lane: LaneSide::default(),
             active: false,
             active_at: 0,
             reclaim_at: None,
@@ -188,11 +194,20 @@ impl Peer {
 
     /// A snapshot of the flow towards the peer.
     pub(crate) fn flow(&self) -> FlowView {
-        FlowView {
-            in_flight_bytes: self.tx.flight.bytes(),
-            last_heard_ns: self.live.heard_at(),
-            ..self.tx.steering.view()
+        let (in_flight_bytes, last_heard_ns) = (self.tx.flight.bytes(), self.live.heard_at());
+        if self.has_lane() {
+            // What is written is the peer's.
+            let sent_bytes = self.lane.sent_bytes;
+            let acked_bytes = sent_bytes;
+            return FlowView {
+                by_lane: true,
+                sent_bytes,
+                acked_bytes,
+                last_heard_ns,
+                ..FlowView::default()
+            };
         }
+        FlowView { in_flight_bytes, last_heard_ns, ..self.tx.steering.view() }
     }
 
     /// Queues a posted message.

@@ -3,7 +3,7 @@
 
 use super::session::Due;
 use super::{Core, Peer, Phase};
-use crate::host::Host;
+use crate::host::{Host, Reach};
 use crate::transmit::TxBurst;
 use crate::units::Nanos;
 
@@ -21,10 +21,19 @@ impl Peer {
             if self.queued() == 0 {
                 return false;
             }
-            self.begin(core, host, now);
+            match host.reach(now, self.name) {
+                // Whether it can is known soon.
+                Reach::Asked => return false,
+                reach => self.begin_by(core, host, now, reach),
+            }
         }
         match self.session.due(now) {
-            Some(Due::Hello) => self.emit_hello(core, now, burst),
+            Some(Due::Hello) => {
+                self.look_for_lane(core, host, now);
+                self.emit_hello(core, now, burst);
+            }
+            // A goodbye overtakes what the peer has yet to read.
+            Some(Due::Goodbye) if self.lingers(core, host, now) => return false,
             Some(Due::Goodbye) => self.emit_goodbye(core, now, burst),
             Some(Due::End) => return false,
             None if self.session.is_open() => {
@@ -57,6 +66,10 @@ impl Peer {
             self.emit_ack(core, now, burst);
             return true;
         }
+        if let Some(lane) = self.lane.way {
+            self.transmit_lane(core, host, now, lane);
+            return false;
+        }
         if self.transmit_size(core, now, burst) || self.transmit_retry(core, host, now, burst) {
             return true;
         }
@@ -78,6 +91,7 @@ impl Peer {
     pub(crate) fn may_have_more(&self, now: Nanos) -> bool {
         !self.session.is_open()
             || self.tx.wants()
+            || self.has_lane_work()
             || self.responder.has_done()
             || self.acks.is_urgent()
             || self.acks.is_due(now)

@@ -16,6 +16,8 @@ pub(crate) struct Op {
     pub match_notice: bool,
     /// True if the application waits for its end.
     pub awaited: bool,
+    /// True if it ends when the peer has it, not when it can no longer be lost.
+    pub delivery: bool,
     /// Send order; set when the message first goes on the wire.
     pub order: u32,
     /// Packets that carry part of it and are not acknowledged.
@@ -44,6 +46,7 @@ impl Op {
             data: None,
             match_notice: false,
             awaited: false,
+            delivery: false,
             order: 0,
             unacked: 0,
             sent_bytes: 0,
@@ -71,8 +74,8 @@ pub(crate) enum Role {
     /// A request to its memory; entry of `Core::asked`.
     Request(u32),
     /// The answer to a request of the peer, whose number for it is `op`. It goes into a bundle or under the Msg_ID. If
-    /// withdrawn, its memory is gone.
-    Answer { op: u32, msg_id: u16, bundled: bool, withdrawn: bool },
+    /// withdrawn, its memory is gone. If lent, the peer is to say whether it reads the bytes where they are.
+    Answer { op: u32, msg_id: u16, bundled: bool, withdrawn: bool, lent: bool },
 }
 
 /// Task of a request.

@@ -61,7 +61,12 @@ impl TxRecord {
 
     /// True if it ends an operation of the peer.
     pub(super) fn ends(&self) -> bool {
-        matches!(self, TxRecord::Matched { .. } | TxRecord::Refused { .. } | TxRecord::Done { .. })
+        match self {
+            TxRecord::Matched { .. } | TxRecord::Refused { .. } | TxRecord::Done { .. } => true,
+            // The message is there, or nobody wants it.
+            TxRecord::Cts(cts) => cts.total_bytes == 0,
+            _ => false,
+        }
     }
 
     /// Our operation that it belongs to, if any.

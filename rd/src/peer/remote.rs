@@ -110,7 +110,8 @@ impl Peer {
         if let Task::Read(_) = asked.task {
             return self.on_read_answer(core, host, now, answer, payload);
         }
-        match self.requester.answered(op, asked, answer, payload.len())? {
+        let came = (payload.len(), self.lane.way.is_some());
+        match self.requester.answered(op, asked, answer, came)? {
             Word::Repeated => return Ok(()),
             Word::Ended => {}
             Word::Result(to) => host.place(to, 0, payload),

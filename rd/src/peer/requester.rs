@@ -76,7 +76,8 @@ impl Requester {
         asked.asked_bytes == op.len_bytes
     }
 
-    /// Takes the answer to a write or an atomic, with so many bytes.
+    /// Takes the answer to a write or an atomic, with so many bytes. Over a lane the target may have `pulled` those of a
+    /// write.
     ///
     /// # Errors
     /// The drop reason if it does not fit the request; then nothing changes.
@@ -85,7 +86,7 @@ impl Requester {
         op: &mut Op,
         asked: &mut Asked,
         answer: &Answer,
-        bytes: usize,
+        (bytes, pulled): (usize, bool),
     ) -> Result<Word, DropReason> {
         if !op.announced || op.order != answer.order || asked.outcome.is_some() {
             return Ok(Word::Repeated);
@@ -94,6 +95,11 @@ impl Requester {
             (Some(_), Task::Write { later: true }) => {
                 // The granted bytes still go out, so that their links end; there will be no more grants.
                 op.wanted_bytes = Some(op.granted_bytes);
+                Word::Ended
+            }
+            // The target has read the bytes where they are.
+            (None, Task::Write { later: true }) if pulled && op.wanted_bytes.is_none() => {
+                op.wanted_bytes = Some(op.sent_bytes);
                 Word::Ended
             }
             (None, Task::Write { later: true }) if op.wanted_bytes != Some(op.len_bytes) => {
@@ -222,7 +228,7 @@ mod tests {
             let order = entry.order;
             let answer = Answer { order, op, msg_id: 0, refusal, len_bytes: 0, sent_bytes: 0 };
             let asked = &mut self.asked[at as usize];
-            let word = self.requester.answered(entry, asked, &answer, bytes);
+            let word = self.requester.answered(entry, asked, &answer, (bytes, false));
             self.check(0);
             word
         }

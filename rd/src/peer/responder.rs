@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn answers_are_bounded_and_end_with_the_session() {
         let (mut responder, mut ops) = (Responder::default(), Slab::new());
-        let role = Role::Answer { op: 1, msg_id: 0, bundled: true, withdrawn: false };
+        let role = Role::Answer { op: 1, msg_id: 0, bundled: true, withdrawn: false, lent: false };
         for _ in 0..ANSWERS_MAX {
             assert!(!responder.must_wait(&request(1, Action::Read(1), 1), None));
             responder.answer();

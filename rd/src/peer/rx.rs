@@ -5,7 +5,8 @@
 mod bounds;
 mod coverage;
 mod credit;
-mod links;
+mod lent;
+pub(super) mod links;
 mod messages;
 pub(super) mod requests;
 pub(crate) mod tables;
@@ -15,7 +16,7 @@ use super::record::ReadPart;
 use super::{Core, Peer};
 use crate::arrival::{Datagram, RxMeta};
 use crate::config::Config;
-use crate::host::{Host, OpError, RecvToken};
+use crate::host::{Host, OpError, RecvToken, Sources};
 use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use crate::units::{Ecn, Nanos, Psn};
@@ -62,6 +63,8 @@ struct Partial {
 struct Waiting {
     op: u32,
     len_bytes: u64,
+    /// Where its bytes are, if a peer on this host has told.
+    sources: Sources,
 }
 
 /// Receive state. Holds only numbers while nothing is outstanding.
@@ -318,6 +321,9 @@ impl Peer {
         h: &Header,
         datagram: Datagram<'_>,
     ) -> Result<(), DropReason> {
+        if self.has_lane() {
+            return Err(DropReason::WrongState);
+        }
         let body = match datagram {
             Datagram::Whole(bytes) => parse_body(core, self.payload_checksum, h, bytes)?,
             Datagram::Apart(head, payload) => {

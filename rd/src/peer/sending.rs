@@ -29,7 +29,7 @@ impl Sending {
 
     /// True if something is unacknowledged or waits to be sent.
     pub fn outstanding(&self) -> bool {
-        !self.flight.is_empty() || self.wants()
+        !self.flight.is_empty() || self.flight.first_record().is_some() || self.wants()
     }
 
     /// True if messages wait for the peer's credit while nothing is in flight that could bring it.

@@ -343,6 +343,11 @@ impl Session {
         }
     }
 
+    /// True if a hello has gone out under this id, and nobody has answered it: the peer has no session with it.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.setup.tries > 0 && self.setup.cookie == 0
+    }
+
     /// Puts off a due hello that could not be sent.
     pub(super) fn put_off(&mut self, now: Nanos) {
         self.setup.next_at = Some(now);

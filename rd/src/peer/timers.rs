@@ -24,8 +24,9 @@ impl Peer {
         at = at.min(or_never(self.live.probe_at())).min(or_never(self.reclaim_at));
         at = at.min(or_never(self.size.next_at())).min(or_never(self.tells_at()));
         at = at.min(self.acks.wake_at()).min(self.responder.wake_at());
+        at = at.min(self.lane.wake_at());
         let wants = self.tx.wants() || self.responder.has_done();
-        if wants {
+        if wants && !self.has_lane() {
             at = at.min(self.tx.steering.opens_at());
         }
         if self.live.probe_at().is_none() && self.needs_keepalive() {
@@ -73,14 +74,14 @@ impl Peer {
                     self.check_deadline(core, host, now);
                 }
                 if self.session.is_open() {
-                    self.check_probe(core, now);
+                    self.check_probe(core, host, now);
                     self.check_size(core, host, now);
                 }
             }
         }
     }
 
-    fn check_probe(&mut self, core: &mut Core, now: Nanos) {
+    fn check_probe<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
         let due = match self.live.probe_at() {
             Some(at) => at <= now,
             None => self.needs_keepalive() && self.keepalive_at(core) <= now,
@@ -88,7 +89,8 @@ impl Peer {
         if !due {
             return;
         }
-        if self.tx.flight.packets() == 0 && !self.needs_keepalive() {
+        let has_read = self.tx.flight.packets() == 0 && !self.has_unread(host);
+        if has_read && !self.needs_keepalive() {
             self.live.rest();
             return;
         }

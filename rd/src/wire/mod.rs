@@ -3,6 +3,7 @@
 //! Parsing never panics: every read is checked and a short packet is an error.
 
 pub mod ack;
+pub mod entry;
 pub mod header;
 pub mod record;
 pub mod remote;

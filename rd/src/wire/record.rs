@@ -136,6 +136,16 @@ impl Record {
         }
     }
 
+    /// True if, on a lane, its writer may tell where its bytes are.
+    #[must_use]
+    pub fn has_sources(&self) -> bool {
+        match self {
+            Record::Rts(_) => true,
+            Record::Request(request) => matches!(request.action, remote::Action::WriteLater),
+            _ => false,
+        }
+    }
+
     /// Appends the record's header.
     pub fn emit(&self, out: &mut Vec<u8>) {
         match self {

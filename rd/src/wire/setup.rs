@@ -19,6 +19,9 @@ pub const FEATURE_SEALS: u32 = 0x08;
 /// The writer has a key and wants payload hidden; either side's wish binds both (protocol.md §11.4).
 pub const FEATURE_HIDE: u32 = 0x10;
 
+/// The writer can reach the reader by a lane, and uses it if the reader can (protocol.md §12).
+pub const FEATURE_LANE: u32 = 0x20;
+
 /// Random bytes of a greeting that a key proves.
 pub type Question = [u8; 16];
 

@@ -121,6 +121,7 @@ impl Victim {
                 data: None,
                 match_complete: false,
                 awaited: false,
+                delivery: false,
                 fence: false,
             };
             self.engine.send(self.now, wr).unwrap();

@@ -66,6 +66,7 @@ impl Ends {
             data: None,
             match_complete: false,
             awaited: false,
+            delivery: false,
             fence: false,
         };
         self.ends[0].send(self.now, wr).expect("room");

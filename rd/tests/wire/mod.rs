@@ -195,6 +195,7 @@ pub fn post_send_at(node: &mut Node, now: u64, token: u64, to: SocketAddr, len: 
         data: None,
         match_complete: false,
         awaited: false,
+        delivery: false,
         fence: false,
     };
     node.engine.send(now, wr).unwrap();

@@ -38,8 +38,14 @@ const MESSAGES: &str = "tests/c/messages";
 const MEMORY: &str = "tests/c/memory";
 const CONGESTION: &str = "tests/c/congestion";
 const PEER: &str = "tests/c/peer";
+/// The case there of a message under way.
+const HALF_THERE: &str = "closed_while_receiving";
 const NCCL_SENDRECV: &str = "tests/c/nccl_sendrecv";
 const NCCL_RDMA: &str = "tests/c/nccl_rdma";
+const EARLY: &str = "tests/c/early";
+/// Most resident bytes of a peer on this host that has sent little.
+const LOCAL_PEER_BYTES: &str = "24576";
+const MANY_PEERS: &str = "tests/c/many_peers";
 const COMPUTING: &str = "tests/c/computing_peer";
 const BAD_INPUT: &str = "tests/c/bad_input";
 
@@ -94,13 +100,20 @@ impl Suite<'_> {
         missing: fn() -> Option<&'static str>,
         work: impl FnOnce(&Path) -> Result<Done>,
     ) {
-        let name = format!("{name}{}", self.provider.with_key());
+        let name = format!("{name}{}", self.provider.traits());
         report.step_unless(&name, || missing().or_else(|| self.provider.watch_missing()), work);
     }
 
     /// Adds a step that runs the cases of the program `source`.
     fn program_step(&self, report: &mut Report, name: &str, source: &str) {
-        self.add(report, name, |log| self.cases(self.job(source, &[])?, log));
+        self.add(report, name, |log| {
+            let counters = self.provider.counters(log);
+            let done = self.cases(counters.give(self.job(source, &[])?), log)?;
+            if self.provider.has_lanes() {
+                counters.proof(0)?;
+            }
+            Ok(done)
+        });
     }
 
     /// Adds the steps that need no network of their own.
@@ -137,6 +150,31 @@ impl Suite<'_> {
         });
     }
 
+    /// Adds the steps that run over shared memory as well as over the network.
+    pub fn lane_steps(&self, report: &mut Report) {
+        self.call_steps(report);
+        self.add(report, "peers killed, stopped, restarted", |log| self.peer_deaths(log));
+        // What was written before is with a process that is killed afterwards. NCCL's plugin forbids shared memory.
+        self.add(report, "messages complete when copied, then a process ends", |log| {
+            let cases = ["exits_at_once", "exits_though_nobody_answers"];
+            self.cases(self.job(EARLY, &cases)?, log)
+        });
+        let on = &self.core.name;
+        // A message that the peer reads where it is has no time to be half there.
+        self.add(report, &format!("queues of another provider, {on}"), |log| {
+            let listed = self.job(PEER, &["-l"])?.run(log)?;
+            let cases: Vec<&str> = listed.lines().filter(|case| *case != HALF_THERE).collect();
+            self.cases(self.job(PEER, &cases)?, log)
+        });
+        self.program_step(report, "computing peer", COMPUTING);
+        self.add(report, "sockets and memory, 1 to 256 peers", |log| {
+            let job = self.job(MANY_PEERS, &[])?.env("ERD_PEER_BYTES", LOCAL_PEER_BYTES);
+            self.cases(job, log)
+        });
+        let name = format!("every size with data checking, {on}");
+        self.add(report, &name, |log| self.checked_sizes(log));
+    }
+
     /// Adds the steps of all calls.
     pub fn call_steps(&self, report: &mut Report) {
         let on = &self.core.name;
@@ -162,12 +200,14 @@ impl Suite<'_> {
 
     /// Adds the steps of processes that end.
     pub fn ending_steps(&self, report: &mut Report) {
-        self.add(report, "peers killed, stopped, restarted", |log| {
-            let cases = ["killed", "stopped", "restarted"];
-            self.cases(self.job("tests/c/peer_death", &cases)?, log)
-        });
+        self.add(report, "peers killed, stopped, restarted", |log| self.peer_deaths(log));
         let name = "messages complete when copied, then a process ends";
-        self.program_step(report, name, "tests/c/early");
+        self.program_step(report, name, EARLY);
+    }
+
+    fn peer_deaths(&self, log: &Path) -> Result<Done> {
+        let cases = ["killed", "stopped", "restarted"];
+        self.cases(self.job("tests/c/peer_death", &cases)?, log)
     }
 
     /// Adds the steps of peers that die or compute.
@@ -183,7 +223,7 @@ impl Suite<'_> {
         self.add_unless(report, "NCCL's calls, SENDRECV, 5 % loss", netns::loss_missing, |log| {
             self.lossy(log, NCCL_SENDRECV)
         });
-        self.program_step(report, "sockets and memory, 1 to 256 peers", "tests/c/many_peers");
+        self.program_step(report, "sockets and memory, 1 to 256 peers", MANY_PEERS);
     }
 
     /// Adds the steps of payloads that the receiver reads out of the sender's memory, which no peer with a key does.

@@ -60,6 +60,8 @@ pub struct Provider {
     dir: PathBuf,
     settings: Vec<(String, String)>,
     protection: Option<Protection>,
+    /// Its programs must have lanes.
+    has_lanes: bool,
 }
 
 impl Provider {
@@ -71,7 +73,20 @@ impl Provider {
             dir: layout.provider_dir(),
             settings: Vec::new(),
             protection: None,
+            has_lanes: false,
         }
+    }
+
+    /// The same without shared memory: what its programs send can be lost, seen and counted.
+    #[must_use]
+    pub fn over_network(self) -> Provider {
+        self.with("FI_ERD_LOCAL", "udp")
+    }
+
+    /// The same for programs that share memory, which their counters must show.
+    #[must_use]
+    pub fn by_lanes(self) -> Provider {
+        Provider { has_lanes: true, ..self }
     }
 
     /// The same with a setting of the environment.
@@ -89,18 +104,26 @@ impl Provider {
         Provider { protection: Some(protection), ..keyed }
     }
 
+    /// Whether its programs must have lanes.
+    #[must_use]
+    pub fn has_lanes(&self) -> bool {
+        self.has_lanes
+    }
+
     /// Whether it has a job's key.
     #[must_use]
     pub fn is_keyed(&self) -> bool {
         self.protection.is_some()
     }
 
-    /// What the names of steps say of its key: nothing without one.
+    /// What the names of steps say of its key and its lanes: nothing without.
     #[must_use]
-    pub fn with_key(&self) -> String {
-        self.protection.map_or_else(String::new, |protection| {
+    pub fn traits(&self) -> String {
+        let lanes = if self.has_lanes { ", shared memory" } else { "" };
+        let key = self.protection.map_or_else(String::new, |protection| {
             format!(", a key, FI_ERD_PROTECTION={}", protection.name())
-        })
+        });
+        format!("{lanes}{key}")
     }
 
     /// `job` with its datagrams counted if it has a key. It must get a network namespace of its own around that.
@@ -153,7 +176,7 @@ impl Provider {
     pub fn counters(&self, log: &Path) -> Counters {
         let file = log.with_extension("stats");
         let _ = fs::remove_file(&file);
-        Counters { file }
+        Counters { file, need_lanes: self.has_lanes }
     }
 }
 
@@ -161,6 +184,8 @@ impl Provider {
 #[derive(Debug)]
 pub struct Counters {
     file: PathBuf,
+    /// Some session must have had a lane.
+    need_lanes: bool,
 }
 
 /// Sums over all endpoints of a job.
@@ -175,7 +200,7 @@ impl Counters {
     /// Counters that programs left in `file`.
     #[must_use]
     pub fn at(file: PathBuf) -> Counters {
-        Counters { file }
+        Counters { file, need_lanes: false }
     }
 
     /// `job` with erd writing its counters there.
@@ -207,6 +232,9 @@ impl Counters {
     /// If it carried less.
     pub fn proof(&self, bytes: u64) -> Result<String> {
         let sums = self.read()?;
+        if self.need_lanes && sums.get("lanes_opened") == 0 {
+            bail!("erd's counters show no lane");
+        }
         let carried = sums.get("rx_payload_bytes");
         if carried < bytes {
             bail!(
@@ -248,8 +276,9 @@ impl Sums {
     #[must_use]
     pub fn remark(&self) -> String {
         format!(
-            "erd: {} endpoints, {} received, {} retransmitted, {} spurious ({:.3} %)",
+            "erd: {} endpoints, {} lanes, {} received, {} retransmitted, {} spurious ({:.3} %)",
             self.endpoints,
+            self.get("lanes_opened"),
             bytes_text(self.get("rx_payload_bytes")),
             self.retransmissions(),
             self.get("rtx_spurious"),

@@ -21,7 +21,7 @@ const FAILING: &str = "fi_multinode_coll";
 pub fn step(report: &mut Report, layout: &Layout, provider: &Provider) {
     let missing = || place().is_none().then_some("ERD_FABTESTS names no installation of fabtests");
     report.step_unless(
-        &format!("fabtests' lists{}", provider.with_key()),
+        &format!("fabtests' lists{}", provider.traits()),
         || missing().or_else(netns::missing).or_else(|| provider.watch_missing()),
         |log| lists(layout, provider, log),
     );

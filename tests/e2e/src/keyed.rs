@@ -75,7 +75,7 @@ impl Keys<'_> {
     fn pingpong_steps(&self, report: &mut Report, core: &Core) {
         let on = &core.name;
         for provider in [&self.encrypt, &self.auth] {
-            let name = format!("fi_pingpong tagged, all sizes, {on}{}", provider.with_key());
+            let name = format!("fi_pingpong tagged, all sizes, {on}{}", provider.traits());
             report.step(&name, |log| pingpong::all_sizes(core, provider, log));
         }
         report.step(&format!("fi_pingpong, a key of erd keygen, {on}"), |log| {
@@ -117,13 +117,13 @@ impl Keys<'_> {
                 (Kind::OpenMpi, Some(HAMMER_SECONDS)),
                 (Kind::OpenMpi41, None),
             ] {
-                mpi::key_steps(report, layout, encrypt, kind, &[2, 4], hammer);
+                mpi::more_steps(report, layout, encrypt, kind, &[2, 4], hammer);
             }
         } else {
             let seconds = Some(SHORT_HAMMER_SECONDS);
-            mpi::key_steps(report, layout, encrypt, Kind::Mpich, &[2], seconds);
-            mpi::key_steps(report, layout, encrypt, Kind::OpenMpi, &[2], None);
+            mpi::more_steps(report, layout, encrypt, Kind::Mpich, &[2], seconds);
+            mpi::more_steps(report, layout, encrypt, Kind::OpenMpi, &[2], None);
         }
-        mpi::key_steps(report, layout, &self.auth, Kind::Mpich, &[2], None);
+        mpi::more_steps(report, layout, &self.auth, Kind::Mpich, &[2], None);
     }
 }

@@ -252,8 +252,8 @@ pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider, full: bo
     }
 }
 
-/// Adds the steps with a key: messages with `ranks` ranks, and one-sided operations for `seconds`.
-pub fn key_steps(
+/// Adds steps for a provider with a key or with lanes: messages with `ranks` ranks, and one-sided operations for `seconds`.
+pub fn more_steps(
     report: &mut Report,
     layout: &Layout,
     provider: &Provider,
@@ -262,15 +262,19 @@ pub fn key_steps(
     seconds: Option<&str>,
 ) {
     for &ranks in ranks {
-        let name = format!("{}, {ranks} ranks{}", kind.name(), provider.with_key());
+        let name = format!("{}, {ranks} ranks{}", kind.name(), provider.traits());
         let run = Exercise { ranks, ..Exercise::small(layout, provider) };
         report.step_unless(&name, || provider.watch_missing(), |log| exercise(kind, &run, log));
     }
     let Some(seconds) = seconds else { return };
-    let faulty = provider.clone().with(FAULTS.0, FAULTS.1);
-    let hammered = format!("one-sided hammer, {}, 4 ranks, faults", kind.name());
+    // Nothing is lost in shared memory.
+    let (faulty, faults) = match provider.has_lanes() {
+        true => (provider.clone(), ""),
+        false => (provider.clone().with(FAULTS.0, FAULTS.1), ", faults"),
+    };
+    let hammered = format!("one-sided hammer, {}, 4 ranks{faults}", kind.name());
     report.step_unless(
-        &format!("{hammered}{}", provider.with_key()),
+        &format!("{hammered}{}", provider.traits()),
         || provider.watch_missing(),
         |log| hammer(layout, &faulty, kind, seconds, log),
     );
@@ -307,7 +311,9 @@ fn hammer(
     let line = output.lines().find(|line| line.contains("hammer passed:"));
     let line = line.with_context(|| last_lines(&output, 15))?.to_owned();
     let resent = counters.read()?.retransmissions();
-    if resent == 0 {
+    if provider.has_lanes() {
+        counters.proof(0)?;
+    } else if resent == 0 {
         bail!("no packet was sent again: there were no faults");
     }
     Done::one(format!("{line}; {resent} packets sent again"))

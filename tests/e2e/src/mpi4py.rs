@@ -58,14 +58,15 @@ enum Part {
 pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider) {
     for kind in KINDS {
         for ranks in [2, 4] {
-            report.step(&format!("mpi4py's tests, {}, {ranks} ranks", kind.name()), |log| {
-                compare(layout, provider, (kind, ranks), Part::All, log)
-            });
+            let name =
+                format!("mpi4py's tests, {}, {ranks} ranks{}", kind.name(), provider.traits());
+            report.step(&name, |log| compare(layout, provider, (kind, ranks), Part::All, log));
         }
     }
     for ranks in [2, 4] {
         let kind = Kind::OpenMpi;
         let name = format!("mpi4py's one-sided tests, {}, btl/ofi, {ranks} ranks", kind.name());
+        let name = format!("{name}{}", provider.traits());
         report.step(&name, |log| compare(layout, provider, (kind, ranks), Part::OneSided, log));
     }
 }

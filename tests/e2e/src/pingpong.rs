@@ -138,7 +138,7 @@ fn is_listening(port: u16) -> bool {
 
 /// Adds the steps for one libfabric.
 pub fn steps(report: &mut Report, core: &Core, provider: &Provider) {
-    let on = &core.name;
+    let on = format!("{}{}", core.name, provider.traits());
     report.step(&format!("fi_info, {on}"), |log| {
         let job = Job::new("fi_info").args(["-p", &provider.name, "-t", "FI_EP_RDM"]);
         let output = provider.give(core.give(job)).run(log)?;

@@ -8,10 +8,12 @@ use super::pattern;
 use super::port::Wire;
 use super::record::{Access, Arrival, Met, Pen, What};
 use super::rng::Rng;
+use erd_port::local::{self, Lanes, LinkId};
 use erd_rd::match_order::{MatchOrder, Place};
 use erd_rd::{
-    Arrived, Atomic, EndReason, Host, KeyMismatch, MESSAGE_COST_BYTES, MsgRef, Nanos, ORDERS_LEAST,
-    OpError, Operand, PeerId, RecvToken, Refusal, Remote, SendToken, Verdict,
+    Arrived, Atomic, EndReason, Host, KeyMismatch, Lane, MESSAGE_COST_BYTES, MsgRef, Nanos,
+    ORDERS_LEAST, OpError, Operand, Payload, PeerId, Put, RecvToken, Refusal, Remote, SendToken,
+    Verdict,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -136,8 +138,9 @@ impl HostLimits {
 }
 
 /// One process's receives and messages.
-#[derive(Debug)]
 pub struct App {
+    /// Shared memory with nodes of the same host.
+    pub lanes: Option<Box<dyn Lanes>>,
     /// Which process.
     pub life: Life,
     /// Receives that wait, in post order.
@@ -178,6 +181,7 @@ impl App {
     /// A process with nothing posted.
     pub fn new(life: Life, limits: HostLimits, rng: Rng) -> App {
         App {
+            lanes: None,
             life,
             posted: VecDeque::new(),
             unexpected: VecDeque::new(),
@@ -688,6 +692,48 @@ impl Host for View<'_> {
             return None;
         }
         Some(RecvToken(self.ledger.memory.keep(len_bytes)))
+    }
+
+    fn reach(&mut self, now: Nanos, name: SocketAddr) -> erd_rd::Reach {
+        match self.app.lanes.as_mut().map(|lanes| lanes.reach(name, now)) {
+            None | Some(local::Reach::None) => erd_rd::Reach::Datagrams,
+            Some(local::Reach::Asked) => erd_rd::Reach::Asked,
+            Some(local::Reach::Link(link)) => erd_rd::Reach::Lane(Lane(link.number())),
+        }
+    }
+
+    fn put(&mut self, lane: Lane, kind: u8, head: &[u8], payload: Option<Payload>) -> Put {
+        let mut entry = head.to_vec();
+        if let Some(Payload::Bytes { op, offset_bytes, len_bytes }) = payload {
+            self.append(op, offset_bytes, len_bytes, &mut entry);
+        }
+        let Some(lanes) = &mut self.app.lanes else { return Put::Gone };
+        let link = LinkId::numbered(lane.0);
+        match lanes.put(link, kind, entry.len(), &mut |write| write(&entry)) {
+            Some(Ok(written)) => Put::Taken(written),
+            Some(Err(_)) => {
+                lanes.starve(link);
+                Put::Full
+            }
+            None => Put::Gone,
+        }
+    }
+
+    fn read_by_peer(&mut self, lane: Lane) -> Option<u64> {
+        self.app.lanes.as_mut()?.read_by_peer(LinkId::numbered(lane.0))
+    }
+
+    fn has_entries(&mut self, lane: Lane) -> bool {
+        let lanes = self.app.lanes.as_mut();
+        lanes.is_some_and(|lanes| lanes.has_entries(LinkId::numbered(lane.0)))
+    }
+
+    fn starve(&mut self, lane: Lane) {
+        self.app.lanes.iter_mut().for_each(|lanes| lanes.starve(LinkId::numbered(lane.0)));
+    }
+
+    fn break_off(&mut self, lane: Lane) {
+        self.app.lanes.iter_mut().for_each(|lanes| lanes.close(LinkId::numbered(lane.0)));
     }
 
     fn remote_write(&mut self, to: &Remote, bytes: Operand<'_>) -> Result<(), Refusal> {

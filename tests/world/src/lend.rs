@@ -7,11 +7,16 @@ use super::pattern;
 use erd_core::region::Pass;
 use erd_core::run::Memory;
 use erd_core::run::pieces::Pieces;
+use erd_port::local::Lanes;
 use erd_rd::wire::header::{PacketKind, SEAL_BYTES};
 use erd_rd::{Expected, Part, SendToken, TxBurst};
 use std::ptr::NonNull;
 
 impl Memory for View<'_> {
+    fn local(&mut self) -> Option<&mut Option<Box<dyn Lanes>>> {
+        Some(&mut self.app.lanes)
+    }
+
     /// The ledger judges that no received byte lies at the place, since the port may write anything there.
     fn place_of(&mut self, expected: &Expected, _: &mut Option<Pass>) -> Option<NonNull<u8>> {
         self.ledger.touches += 1;

@@ -1,6 +1,7 @@
 //! A node: one engine, the library's loop that runs it, and an application.
 
 use super::app::{App, Class, Deferred, HostLimits, Posted, View};
+use super::lanes::{Hall, LaneHabits};
 use super::ledger::{Forward, Ledger, Life, Outgoing, RecvState};
 use super::memory::{ASK, Plan};
 use super::net::Datagram;
@@ -9,6 +10,7 @@ use super::record::{self, Access, Born, Kind, Peer, Pen, Record, What};
 use super::rng::Rng;
 use super::scheme::TestScheme;
 use erd_core::run::{Carriers, Driven, Parts};
+use erd_port::local::Lanes;
 use erd_port::udp::NetError;
 use erd_rd::keys::{KEYS_MAX, KeySet, Keys};
 use erd_rd::units::{Ecn, MICROSECOND};
@@ -37,6 +39,8 @@ pub struct Setup {
     pub near: Option<NearSetup>,
     /// The key that takes the place of another, when its time comes.
     pub next_key: Option<NextKey>,
+    /// Nodes of the same host share memory.
+    pub lanes: Option<LaneHabits>,
 }
 
 /// See [`Setup::next_key`].
@@ -161,6 +165,8 @@ pub struct Node {
     /// Posts that the engine had no room for, in order.
     waiting_posts: VecDeque<Post>,
     storm: u32,
+    /// The memory of its host.
+    hall: Option<Hall>,
     /// Times that the engine was settled.
     calls: u32,
     /// Writes what the application and the world do.
@@ -273,12 +279,25 @@ impl Node {
             peers: BTreeMap::new(),
             waiting_posts: VecDeque::new(),
             storm: 0,
+            hall: None,
             calls: 0,
             pen: Pen::default(),
             rng: Rng::new(seed, 200 + index as u64),
         };
         node.boot(0, life);
         node
+    }
+
+    /// Its processes share memory with others from now on.
+    pub fn share(&mut self, hall: &Hall) {
+        self.hall = Some(hall.clone());
+        self.enter();
+    }
+
+    fn enter(&mut self) {
+        let hall = self.hall.as_ref().filter(|_| self.setup.lanes.is_some());
+        let (me, near) = (self.app.life.node, self.setup.limits.near);
+        self.app.lanes = hall.map(|hall| Box::new(hall.enter(me, near)) as Box<dyn Lanes>);
     }
 
     /// Writes to a record from now on. The process that runs now counts as new.
@@ -316,7 +335,10 @@ impl Node {
         let config = &self.setup.config;
         self.carriers = port::carriers(config.name, config.info_path, &self.wire, &self.clock);
         let drain = self.app.drain;
+        // The process before is gone before this one comes.
+        self.app.lanes = None;
         self.app = App::new(life, self.setup.limits, Rng::new(seed, 300));
+        self.enter();
         self.app.drain = drain;
         self.write_with(self.pen.of(life));
         self.pen.note(now, || What::Born(born));
@@ -330,6 +352,7 @@ impl Node {
     pub fn kill(&mut self, now: Nanos, ledger: &mut Ledger) {
         self.pen.note(now, || What::Died);
         self.endpoint = None;
+        self.app.lanes = None;
         self.wire.borrow_mut().clear();
         self.wake_at = Nanos::MAX;
         ledger.killed(self.app.life);
@@ -483,6 +506,7 @@ impl Node {
             data: send.data,
             match_complete: send.match_complete,
             awaited: self.setup.habits.awaits,
+            delivery: true,
             fence: false,
         };
         let of = Peer { id: peer, address: Some(self.setup.address_of(out.to, name)) };

@@ -41,7 +41,15 @@ pub fn setup(node: u8) -> Setup {
         ecn: Ecn::NotEct,
         adaptive: false,
     };
-    Setup { config, scheme, limits, habits: Habits::default(), near: None, next_key: None }
+    Setup {
+        config,
+        scheme,
+        limits,
+        habits: Habits::default(),
+        near: None,
+        next_key: None,
+        lanes: None,
+    }
 }
 
 /// A world of `nodes` default nodes, each changed by `change`.

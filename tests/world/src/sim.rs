@@ -2,6 +2,7 @@
 
 use super::app::Class;
 use super::events::{Event, Events};
+use super::lanes::Hall;
 use super::ledger::{Ledger, Outgoing, Rules};
 use super::memory::Plan;
 use super::net::{Datagram, Links, Net};
@@ -75,6 +76,8 @@ pub struct World {
     pub buried: Vec<Stats>,
     /// Print every datagram; set by `FAULTS_TRACE=1`.
     trace: bool,
+    /// The memory that nodes of one host share.
+    hall: Option<Hall>,
     names: Vec<SocketAddr>,
     /// The events to come.
     pub events: Events<Action>,
@@ -86,8 +89,10 @@ impl World {
     pub fn new(seed: u64, setups: Vec<Setup>, links: Links, rules: Rules) -> World {
         let names: Vec<SocketAddr> = setups.iter().map(|s| s.config.name).collect();
         let net = Net::new(setups.len(), links, Rng::new(seed, 1));
+        let lanes = setups.iter().find_map(|setup| setup.lanes);
+        let hall = lanes.map(|habits| Hall::new(&names, habits, Rng::new(seed, 13)));
         let nodes = setups.into_iter().enumerate();
-        World {
+        let mut world = World {
             now: SECOND,
             nodes: nodes.map(|(i, setup)| Node::new(setup, i, seed, &names)).collect(),
             net,
@@ -96,10 +101,15 @@ impl World {
             socket_drops: 0,
             buried: Vec::new(),
             trace: std::env::var_os("FAULTS_TRACE").is_some(),
+            hall,
             names,
             events: Events::default(),
             rng: Rng::new(seed, 2),
+        };
+        if let Some(hall) = &world.hall {
+            world.nodes.iter_mut().for_each(|node| node.share(hall));
         }
+        world
     }
 
     /// All nodes write to a record from now on.
@@ -212,11 +222,18 @@ impl World {
         Some(recv)
     }
 
+    /// Entries of lanes that were garbage.
+    #[must_use]
+    pub fn spoiled(&self) -> u64 {
+        self.hall.as_ref().map_or(0, Hall::spoiled)
+    }
+
     /// All faults stop, and every node takes every message.
     pub fn calm(&mut self) {
         self.net.faults = super::net::Faults::default();
         self.net.cut = None;
         self.net.filter = None;
+        self.hall.iter().for_each(Hall::calm);
         for node in 0..self.nodes.len() {
             let limits = &mut self.nodes[node];
             limits.stalled_until = 0;
@@ -325,6 +342,18 @@ impl World {
             return false;
         };
         self.now = at;
+        self.handle(event);
+        let wakes = self.hall.as_ref().map(Hall::take_wakes).unwrap_or_default();
+        for (node, at) in wakes {
+            if self.lives(node) {
+                let at = at.max(self.now).max(self.nodes[node].stalled_until);
+                self.wake(node, at);
+            }
+        }
+        true
+    }
+
+    fn handle(&mut self, event: Event<Action>) {
         match event {
             Event::Arrive(datagram) => self.arrive(datagram),
             Event::Wake(node) => self.run_node(node),
@@ -337,7 +366,6 @@ impl World {
                 self.tell(at, self.names[dead], NetError::Unreachable(Unreachable::Port));
             }
         }
-        true
     }
 
     /// Runs for a span of virtual time.

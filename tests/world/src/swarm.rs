@@ -2,6 +2,7 @@
 //! other's corners (swarm testing).
 
 use super::app::{Class, DISCARDED_CLASS, HostLimits};
+use super::lanes::LaneHabits;
 use super::ledger::{Outgoing, Rules};
 use super::memory;
 use super::net::{Faults, LONG_SPIKE_NS, Links};
@@ -241,6 +242,7 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
         config,
         near: None,
         next_key: None,
+        lanes: None,
     }
 }
 
@@ -288,11 +290,29 @@ fn settle(rng: &mut Rng, setups: &mut [Setup]) {
     }
 }
 
+/// Lets the nodes of one host share memory, in half of the runs.
+pub(crate) fn share(rng: &mut Rng, setups: &mut [Setup]) {
+    if rng.chance(0.5) {
+        return;
+    }
+    let habits = LaneHabits {
+        ask_ns: rng.log_range(MICROSECOND, 5 * MILLISECOND),
+        delay_ns: rng.log_range(100, 100 * MICROSECOND),
+        capacity_bytes: rng.pick(&[1, 20 << 10, 256 << 10]),
+        refusal: rng.pick(&[0.0, 0.3]),
+        absence: rng.pick(&[0.0, 0.3]),
+        pulls: rng.chance(0.7),
+        spoil: 0.0,
+    };
+    setups.iter_mut().for_each(|setup| setup.lanes = Some(habits));
+}
+
 impl Options {
     /// The same where some nodes may be on one host.
     pub fn with_neighbours(seed: u64) -> Options {
         let mut options = Options::new(seed);
         settle(&mut Rng::new(seed, 12), &mut options.setups);
+        share(&mut Rng::new(seed, 15), &mut options.setups);
         options
     }
 
@@ -302,6 +322,7 @@ impl Options {
         let mut options = Options::with_neighbours(seed);
         for setup in &mut options.setups {
             (setup.habits.port_full, setup.habits.singly) = (0.0, true);
+            setup.lanes = None;
         }
         if let Some(key) = &mut options.key {
             (key.count, key.renews) = (1, false);
@@ -544,16 +565,18 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
 }
 
 /// Builds the world of a seed with everything scheduled. It writes to the record, if there is one.
-fn build(o: &Options, record: Option<&Record>) -> World {
+pub(crate) fn build(o: &Options, record: Option<&Record>) -> World {
     let mut rng = Rng::new(o.seed, 9);
     let setups = o.keyed_setups(KEYS_MAX, record.map(Record::plains));
     let mut world = World::new(o.seed, setups, o.links, o.rules());
     if let Some(record) = record {
         world.record(record);
     }
-    // Half a deadline for a keepalive to go unanswered, and for late or repeated packets.
-    world.ledger.deadline_ns =
-        o.timeout_ns * 3 / 2 + o.faults.spike_ns + o.faults.duplicate_delay_ns + 500 * MILLISECOND;
+    // Half a deadline for a keepalive to go unanswered, and for late or repeated packets; a whole one for a session that
+    // an attacker opens with a hello of the dead which it held back.
+    let fooled_ns = if o.faults.hostile > 0.0 { o.timeout_ns } else { 0 };
+    let late_ns = o.faults.spike_ns + o.faults.duplicate_delay_ns + 500 * MILLISECOND;
+    world.ledger.deadline_ns = o.timeout_ns * 3 / 2 + fooled_ns + late_ns;
     world.net.faults = o.faults;
     world.icmp = rng.pick(&[0.0, 0.3, 1.0]);
     plan_operations(o, &mut world, &mut rng);
@@ -708,6 +731,10 @@ pub fn add_stats(sum: &mut Stats, s: &Stats) {
         (&mut sum.messages_received, s.messages_received),
         (&mut sum.sessions_opened, s.sessions_opened),
         (&mut sum.sessions_failed, s.sessions_failed),
+        (&mut sum.lanes_opened, s.lanes_opened),
+        (&mut sum.lane_tx_entries, s.lane_tx_entries),
+        (&mut sum.lane_rx_entries, s.lane_rx_entries),
+        (&mut sum.lane_pulled_bytes, s.lane_pulled_bytes),
         (&mut sum.rx_ce, s.rx_ce),
         (&mut sum.requests_served, s.requests_served),
     ] {

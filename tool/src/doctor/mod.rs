@@ -6,6 +6,7 @@
 mod devices;
 mod kernel;
 mod limits;
+mod local;
 mod network;
 mod provider;
 mod settings;
@@ -125,10 +126,11 @@ impl Host {
 /// Standard output cannot be written.
 pub fn run(args: &DoctorArgs) -> Result<bool> {
     let host = Host::look();
-    let checks: [fn(&Host) -> Vec<Finding>; 6] = [
+    let checks: [fn(&Host) -> Vec<Finding>; 7] = [
         settings::check,
         network::check,
         limits::check,
+        local::check,
         kernel::check,
         devices::check,
         provider::check,

@@ -117,6 +117,16 @@ fn described(settings: &Settings, place: &place::Place) -> Place {
     }
 }
 
+/// How processes of this host are reached.
+fn local(settings: &Settings) -> String {
+    let others = match (settings.local, &settings.local_dir) {
+        (false, _) => return "over the network path: FI_ERD_LOCAL is udp".to_owned(),
+        (true, None) => "and network namespace".to_owned(),
+        (true, Some(dir)) => format!("and meet in {}", dir.display()),
+    };
+    format!("through shared memory, if they are of this user {others}")
+}
+
 fn reasons(
     settings: &Settings,
     first: &Place,
@@ -170,12 +180,13 @@ fn reasons(
         ("link speed", link),
         ("datagrams", datagram),
     ];
+    said.push(("processes on this host", local(settings)));
     if let Some(near) = &first.near {
         let (controller, paths, bytes) = (near.controller, near.paths, near.datagram_bytes);
         let plural = if paths == 1 { "" } else { "s" };
         let why =
             format!("controller {controller}, {paths} path{plural}, datagrams of {bytes} bytes");
-        said.push(("peers on this host", why));
+        said.push(("others on this host", why));
     }
     said
 }

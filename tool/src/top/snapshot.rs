@@ -62,7 +62,7 @@ pub struct Flow {
     #[serde(rename = "endpoint", skip_serializing)]
     pub local: SocketAddr,
     pub peer: SocketAddr,
-    /// "udp" or "verbs".
+    /// "udp", "verbs" or "shm".
     pub carrier: String,
     pub window_bytes: u64,
     /// 0 if the controller does not pace.

@@ -24,7 +24,7 @@ const LINKS_AHEAD: usize = 64;
 
 /// Purpose of the bytes under a Msg_ID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(in crate::peer) enum Purpose {
     Message,
     /// The peer writes to memory of ours.
     Write,
@@ -34,7 +34,7 @@ pub(super) enum Purpose {
 
 /// A rendezvous message under way, or another large transfer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Incoming {
+pub(in crate::peer) struct Incoming {
     pub to: RecvToken,
     pub order: u32,
     pub op: u32,
@@ -68,6 +68,11 @@ impl Incoming {
             purpose,
         }
     }
+
+    /// Bytes that will come.
+    pub fn wanted_bytes(&self) -> u64 {
+        self.wanted_bytes
+    }
 }
 
 /// One Msg_ID in use.
@@ -79,6 +84,10 @@ pub(super) struct Link {
     pub coverage: Coverage,
     /// Send order of the message, or of the request for this part of a read.
     pub order: u32,
+    /// The target has told where its bytes are.
+    pub lent: bool,
+    /// They were read there, and the target is to confirm it.
+    pub pulled: bool,
 }
 
 /// Meaning of the end of a link.
@@ -174,7 +183,8 @@ impl Links {
         message.granted_bytes += u64::from(len_bytes);
         message.links += 1;
         let coverage = Coverage::default();
-        let link = Link { incoming, base_bytes, len_bytes, coverage, order };
+        let (lent, pulled) = (false, false);
+        let link = Link { incoming, base_bytes, len_bytes, coverage, order, lent, pulled };
         let slot = self.links.insert(link) as u16;
         self.granted.push_back(slot);
         LINK_ID | slot

@@ -3,8 +3,9 @@
 use super::coverage::Coverage;
 use super::links::{Closed, Incoming, Links, Purpose};
 use super::{Early, Partial, Waiting, tables};
-use crate::host::{Arrived, Host, MsgRef, RecvToken, Verdict};
+use crate::host::{Arrived, Host, MsgRef, RecvToken, Sources, Verdict};
 use crate::mutants::{Mutant, mutant};
+use crate::peer::lane_side::Pulling;
 use crate::peer::record::TxRecord;
 use crate::peer::{Core, Peer};
 use crate::stats::DropReason;
@@ -26,42 +27,54 @@ impl Peer {
         let mut outcome = Ok(());
         self.acks.begin_packet();
         for record in &records {
-            let result = match *record {
-                Record::Eager(msg) => {
-                    let (mine, rest) = payload.split_at(msg.len_bytes as usize);
-                    payload = rest;
-                    self.acks.has_message();
-                    self.on_eager(core, host, msg, mine)
-                }
-                Record::Rts(msg) => self.on_rts(core, host, msg),
-                Record::Cts(ref cts) => self.on_cts(core, host, cts),
-                Record::Matched { op, order } => {
-                    self.on_matched(core, host, op, order);
-                    Ok(())
-                }
-                Record::Ack(state) => self.on_ack(core, host, now, arrived, &state, None),
-                Record::Request(ref request) => {
-                    let (mine, rest) = payload.split_at(request.operand_bytes.into());
-                    payload = rest;
-                    self.acks.has_message();
-                    self.on_request(core, host, request, mine)
-                }
-                Record::Answer(ref answer) => {
-                    let (mine, rest) = payload.split_at(answer.len_bytes.into());
-                    payload = rest;
-                    self.on_answer(core, host, now, answer, mine)
-                }
-                Record::Done { first, last } => {
-                    self.on_done(core, host, first, last);
-                    Ok(())
-                }
-            };
+            let result = self.on_record(core, host, (now, arrived), record, &mut payload);
             outcome = outcome.and(result);
         }
         core.scratch = records;
         self.deliver_early(core, host);
         self.widen_credit(core, false);
         outcome
+    }
+
+    /// Takes a record, and its bytes from the front of `payload`.
+    pub(in crate::peer) fn on_record<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        (now, arrived): (Nanos, Nanos),
+        record: &Record,
+        payload: &mut &[u8],
+    ) -> Result<(), DropReason> {
+        match *record {
+            Record::Eager(msg) => {
+                let (mine, rest) = payload.split_at(msg.len_bytes as usize);
+                *payload = rest;
+                self.acks.has_message();
+                self.on_eager(core, host, msg, mine)
+            }
+            Record::Rts(msg) => self.on_rts(core, host, msg),
+            Record::Cts(ref cts) => self.on_cts(core, host, cts),
+            Record::Matched { op, order } => {
+                self.on_matched(core, host, op, order);
+                Ok(())
+            }
+            Record::Ack(state) => self.on_ack(core, host, now, arrived, &state, None),
+            Record::Request(ref request) => {
+                let (mine, rest) = payload.split_at(request.operand_bytes.into());
+                *payload = rest;
+                self.acks.has_message();
+                self.on_request(core, host, request, mine)
+            }
+            Record::Answer(ref answer) => {
+                let (mine, rest) = payload.split_at(answer.len_bytes.into());
+                *payload = rest;
+                self.on_answer(core, host, now, answer, mine)
+            }
+            Record::Done { first, last } => {
+                self.on_done(core, host, first, last);
+                Ok(())
+            }
+        }
     }
 
     /// Whether the turn of a message of this order has come; `None` when it was seen before.
@@ -215,16 +228,24 @@ impl Peer {
     /// none cannot make them pile up.
     pub(in crate::peer) fn consume(&mut self, core: &mut Core, messages: u32, credit_bytes: u32) {
         if self.rx.consume(&core.cfg, &mut core.budget, messages, credit_bytes) {
-            self.acks.due(0);
+            self.owe_word();
+        }
+    }
+
+    /// The peer is to hear of its credit.
+    fn owe_word(&mut self) {
+        match self.has_lane() {
+            true => self.owe_limits(),
+            false => self.acks.due(0),
         }
     }
 
     /// Gives a peer that uses its credit more of it. With `short` it lacked the credit for an eager message.
-    fn widen_credit(&mut self, core: &mut Core, short: bool) {
+    pub(in crate::peer) fn widen_credit(&mut self, core: &mut Core, short: bool) {
         let orders = self.rx.next_order.wrapping_sub(self.rx.first_order);
         let sent = (self.rx.eager_in_bytes, orders);
         if self.rx.credit.widen(&core.cfg, &mut core.budget, sent, short) {
-            self.acks.due(0);
+            self.owe_word();
         }
     }
 
@@ -245,7 +266,7 @@ impl Peer {
             };
             let before = self.rx.kept_messages.messages;
             let reported = match early.rendezvous {
-                true => self.report_rts(core, host, &early.msg).map(|()| None),
+                true => self.report_rts(core, host, &early.msg, Sources::default()).map(|()| None),
                 false => {
                     let arrived = self.arrived(&early.msg, false);
                     let arrived = Arrived { held: early.held, ..arrived };
@@ -378,7 +399,8 @@ impl Peer {
     ) -> Result<(), DropReason> {
         match self.turn(msg.order)? {
             Some(true) => {
-                self.report_rts(core, host, &msg)?;
+                let sources = self.lane.take_sources();
+                self.report_rts(core, host, &msg, sources)?;
                 self.rx.next_order = msg.order.wrapping_add(1);
                 let unspent = self.rx.credit.bytes.limit.wrapping_sub(self.rx.eager_in_bytes);
                 let is_short = msg.len_bytes <= u64::from(core.cfg.eager_bytes);
@@ -400,6 +422,7 @@ impl Peer {
         core: &mut Core,
         host: &mut H,
         msg: &MsgHeader,
+        sources: Sources,
     ) -> Result<(), DropReason> {
         tables::in_map(host, &mut self.rx.waiting)?;
         self.rx.links.has_room(host)?;
@@ -407,7 +430,8 @@ impl Peer {
         if verdict == Verdict::NoBuffer {
             return Err(DropReason::NoBuffer);
         }
-        self.rx.waiting.insert(msg.order, Waiting { op: msg.op, len_bytes: msg.len_bytes });
+        let waiting = Waiting { op: msg.op, len_bytes: msg.len_bytes, sources };
+        self.rx.waiting.insert(msg.order, waiting);
         match verdict {
             Verdict::Matched(to, capacity) => {
                 self.accept(core, host, msg.order, to, capacity);
@@ -436,9 +460,48 @@ impl Peer {
             return true;
         }
         let (name, len_bytes) = ((order, waiting.op), waiting.len_bytes);
-        self.rx.links.begin(Incoming::new(Purpose::Message, to, name, len_bytes, wanted_bytes));
-        self.grant();
+        let incoming = Incoming::new(Purpose::Message, to, name, len_bytes, wanted_bytes);
+        self.bring(core, host, incoming, waiting.sources);
         true
+    }
+
+    /// Has the bytes of a message or a write come: reads them where they are, or asks the peer to send them.
+    pub(super) fn bring<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        incoming: Incoming,
+        sources: Sources,
+    ) {
+        if self.lane.way.is_some() && sources.len_bytes() >= incoming.wanted_bytes() {
+            self.pull(core, host, Pulling::new(incoming, sources));
+        } else {
+            self.rx.links.begin(incoming);
+            self.grant();
+        }
+    }
+
+    /// Ends a message or a write whose bytes were read where they are. The peer hears that it has ended.
+    pub(in crate::peer) fn pulled<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        whole: &Incoming,
+    ) {
+        if whole.purpose == Purpose::Write {
+            self.end_write(core, host, whole, true);
+            return;
+        }
+        self.push_empty_cts(whole.order, whole.op);
+        core.stats.messages_received += 1;
+        core.stats.rx_payload_bytes += whole.wanted_bytes();
+        host.received(whole.to, Ok(whole.len_bytes));
+    }
+
+    /// Asks the peer to send what could not be read where it is.
+    pub(in crate::peer) fn pull_failed(&mut self, incoming: Incoming) {
+        self.rx.links.begin(incoming);
+        self.grant();
     }
 
     fn push_empty_cts(&mut self, order: u32, op: u32) {
@@ -468,7 +531,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn on_segment<H: Host>(
+    pub(in crate::peer) fn on_segment<H: Host>(
         &mut self,
         core: &mut Core,
         host: &mut H,
@@ -476,6 +539,7 @@ impl Peer {
         h: &Header,
         payload: &[u8],
     ) -> Result<(), DropReason> {
+        let by_lane = self.has_lane();
         let slot = Links::slot(h.msg_id).ok_or(DropReason::Message)?;
         let (link, message) = self.rx.links.get(slot).ok_or(DropReason::Message)?;
         let end = u64::from(h.s_offset) + payload.len() as u64;
@@ -492,7 +556,9 @@ impl Peer {
             link.coverage.fresh_bytes = end as u32;
         }
         let ends = end == u64::from(link.len_bytes);
-        core.filling = Some(self.id.index);
+        if !by_lane {
+            core.filling = Some(self.id.index);
+        }
         if mutant(Mutant::CompletesOnTheLastSegment) && ends {
             link.coverage.got_bytes = link.len_bytes;
         }
@@ -538,7 +604,8 @@ impl Peer {
             link.len_bytes = link.len_bytes.min(answer.sent_bytes).max(link.coverage.got_bytes);
         } else {
             let started = link.coverage.got_bytes > 0;
-            if started || payload.len() as u64 != u64::from(link.len_bytes) {
+            let is_whole = link.pulled || payload.len() as u64 == u64::from(link.len_bytes);
+            if started || !is_whole || (link.pulled && !payload.is_empty()) {
                 return Err(DropReason::Message);
             }
             link.coverage.got_bytes = link.len_bytes;
@@ -553,6 +620,13 @@ impl Peer {
         Ok(())
     }
 
+    /// The bytes of a link are all there: its sender may wait for that.
+    fn link_closed(&mut self, now: Nanos) {
+        if !self.has_lane() {
+            self.acks.due(now);
+        }
+    }
+
     /// Closes a link whose bytes are all there, or will not come.
     pub(super) fn close_link<H: Host>(
         &mut self,
@@ -561,17 +635,22 @@ impl Peer {
         now: Nanos,
         slot: usize,
     ) {
+        if let Some((link, _)) = self.rx.links.get(slot)
+            && link.lent
+        {
+            self.lane.forget(slot, link.order);
+        }
         match self.rx.links.close(slot, &mut self.rx.gaps, &mut core.spare_gaps) {
             Closed::Read { entry, op, last } => {
-                self.acks.due(now);
+                self.link_closed(now);
                 if self.read_part_ended(core, host, op, last) {
                     self.rx.links.forget_read(entry);
                 }
             }
             Closed::Whole(whole) => {
-                self.acks.due(now);
+                self.link_closed(now);
                 if whole.purpose == Purpose::Write {
-                    self.end_write(core, host, &whole);
+                    self.end_write(core, host, &whole, false);
                 } else {
                     core.stats.messages_received += 1;
                     host.received(whole.to, Ok(whole.len_bytes));

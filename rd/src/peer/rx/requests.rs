@@ -2,7 +2,7 @@
 
 use super::links::{Incoming, Purpose};
 use super::tables;
-use crate::host::{Host, Operand, RecvToken, Remote, SendToken};
+use crate::host::{Host, Operand, RecvToken, Remote, SendToken, Sources};
 use crate::peer::outbox::Transfer;
 use crate::peer::record::TxRecord;
 use crate::peer::{Core, Op, Peer, Role};
@@ -29,11 +29,12 @@ impl Peer {
         payload: &[u8],
     ) -> Result<(), DropReason> {
         let Some(in_turn) = self.turn(request.order)? else { return Ok(()) };
+        let sources = self.lane.take_sources();
         if in_turn && !self.must_wait(core, request) {
             self.rx.links.has_room(host)?;
             tables::in_slab(host, &core.ops)?;
             self.rx.next_order = request.order.wrapping_add(1);
-            self.meet(core, host, request, Operand::Here(payload));
+            self.meet(core, host, request, (Operand::Here(payload), sources));
             self.deliver_early(core, host);
             return Ok(());
         }
@@ -94,7 +95,7 @@ impl Peer {
         core.budget.give_back(self.responder.take_early(order));
         self.rx.next_order = order.wrapping_add(1);
         let operand = early.kept.map_or(Operand::Here(&[]), Operand::Kept);
-        self.meet(core, host, &early.request, operand);
+        self.meet(core, host, &early.request, (operand, Sources::default()));
         true
     }
 
@@ -104,7 +105,7 @@ impl Peer {
         core: &mut Core,
         host: &mut H,
         request: &RemoteRequest,
-        operand: Operand<'_>,
+        (operand, sources): (Operand<'_>, Sources),
     ) {
         let (targets, data) = (request.targets, request.data);
         let remote = Remote { peer: self.id, name: self.name, targets, data };
@@ -127,7 +128,7 @@ impl Peer {
                 self.responder.note_done(request.order);
                 self.consume(core, 1, 0);
             }
-            Ok(Met::Later(to)) => self.admit(request, to),
+            Ok(Met::Later(to)) => self.admit(core, host, request, (to, sources)),
             Ok(Met::Answer(token)) => {
                 self.consume(core, 1, 0);
                 self.answer(core, request, token);
@@ -146,11 +147,17 @@ impl Peer {
     }
 
     /// Admits a write whose bytes wait for permission.
-    fn admit(&mut self, request: &RemoteRequest, to: RecvToken) {
+    fn admit<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        request: &RemoteRequest,
+        (to, sources): (RecvToken, Sources),
+    ) {
         let len_bytes = request.targets.len_bytes();
         let name = (request.order, request.op);
-        self.rx.links.begin(Incoming::new(Purpose::Write, to, name, len_bytes, len_bytes));
-        self.grant();
+        let incoming = Incoming::new(Purpose::Write, to, name, len_bytes, len_bytes);
+        self.bring(core, host, incoming, sources);
     }
 
     /// Sends an answer, in a bundle if it fits there.
@@ -159,7 +166,8 @@ impl Peer {
         let msg_id = msg_id(request);
         let whole = Answer::HEADER_BYTES as u64 + len_bytes;
         let bundled = whole <= self.bundle_room(0).min(usize::from(u16::MAX)) as u64;
-        let role = Role::Answer { op: request.op, msg_id, bundled, withdrawn: false };
+        let lent = !bundled && self.has_lane();
+        let role = Role::Answer { op: request.op, msg_id, bundled, withdrawn: false, lent };
         let op = core.ops.insert(Op {
             order: request.order,
             wanted_bytes: Some(len_bytes),
@@ -172,7 +180,10 @@ impl Peer {
         let (base_bytes, done_bytes) = (0, 0);
         let transfer = Transfer { op, msg_id, base_bytes, len_bytes, done_bytes, eager: false };
         self.responder.answer();
-        self.tx.out.answer(op, Some(transfer).filter(|_| !bundled));
+        match lent {
+            true => self.lane.lend(op, request.order),
+            false => self.tx.out.answer(op, Some(transfer).filter(|_| !bundled)),
+        }
     }
 
     /// Counts a refusal. Its record may be overtaken, so the range of confirmed requests ends before it.
@@ -183,15 +194,22 @@ impl Peer {
         }
     }
 
-    /// Ends a write that had permission, after all its bytes were placed.
-    pub(super) fn end_write<H: Host>(&mut self, core: &mut Core, host: &mut H, write: &Incoming) {
+    /// Ends an announced write, after all its bytes were placed. It `is_first` of what the peer hears of it if no permission
+    /// was given before.
+    pub(super) fn end_write<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        write: &Incoming,
+        is_first: bool,
+    ) {
         let refusal = host.remote_written(write.to).err();
         match refusal {
             None => core.stats.requests_served += 1,
             Some(refusal) => self.count_refusal(core, refusal),
         }
         let answer = end_of(write.order, write.op, 0, refusal);
-        self.tx.out.push(TxRecord::Refused { answer, is_first: false });
+        self.tx.out.push(TxRecord::Refused { answer, is_first });
     }
 
     /// Withdraws an answer whose memory is gone: the unsent rest stays unsent.

@@ -4,6 +4,7 @@
 use super::accesses::Memory;
 use super::book::{Book, Post};
 use super::receives::Form;
+use crate::lanes::Hall;
 use crate::ledger::Life;
 use crate::net::Datagram;
 use crate::node::Setup;
@@ -21,6 +22,7 @@ use erd_core::peer_index::PeerIndex;
 use erd_core::run::{Carriers, Driven};
 use erd_core::settings::Settings;
 use erd_core::watch::{WaitKind, Watch};
+use erd_port::local::Lanes;
 use erd_port::udp::{Interface, NetError};
 use erd_rd::units::MILLISECOND;
 use erd_rd::{Endpoint as Engine, Nanos};
@@ -80,6 +82,7 @@ pub struct Node {
     /// Time of its next run.
     pub wake_at: Nanos,
     storm: u32,
+    hall: Option<Hall>,
     rng: Rng,
 }
 
@@ -97,7 +100,7 @@ impl Node {
         manners: Manners,
         index: usize,
         seed: u64,
-        names: &[SocketAddr],
+        (names, hall): (&[SocketAddr], Option<&Hall>),
     ) -> Node {
         let rng = Rng::new(seed, 600 + index as u64);
         let wire =
@@ -114,10 +117,17 @@ impl Node {
             stalled_until: 0,
             wake_at: Nanos::MAX,
             storm: 0,
+            hall: hall.cloned(),
             rng,
         };
         node.boot(life, names);
         node
+    }
+
+    /// The process's part of its host's memory.
+    fn enter(&self, life: Life) -> Option<Box<dyn Lanes>> {
+        let hall = self.hall.as_ref().filter(|_| self.setup.lanes.is_some())?;
+        Some(Box::new(hall.enter(life.node, self.setup.limits.near)))
     }
 
     fn boot(&mut self, life: Life, names: &[SocketAddr]) {
@@ -144,6 +154,7 @@ impl Node {
             config: ep_config(&self.manners),
             bindings: Bindings::new(&av, &cq),
             regions: Arc::clone(&domain.regions),
+            lanes: self.enter(life),
         };
         let driver = Driver::new(&domain, made).expect("an AV is bound");
         let waiting = Default::default();

@@ -7,10 +7,11 @@ use super::process::Node;
 use super::receives::Form;
 use crate::app::Class;
 use crate::events::{Event, Events};
+use crate::lanes::Hall;
 use crate::ledger::{Life, Rules};
 use crate::net::{Datagram, Faults, Net};
 use crate::rng::Rng;
-use crate::swarm::{Options, Weather, add_stats};
+use crate::swarm::{Options, Weather, add_stats, share};
 use erd_port::udp::{NetError, Unreachable};
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Nanos, Stats};
@@ -47,6 +48,8 @@ struct Run {
     icmp: f64,
     /// Each node keeps receives for any message posted.
     drains: bool,
+    /// The memory that nodes of one host share.
+    hall: Option<Hall>,
     buried: Stats,
     rng: Rng,
 }
@@ -69,6 +72,12 @@ pub fn options(seed: u64) -> Options {
         setup.config.name = SocketAddr::new(ip, port);
         setup.config.seals = None;
     }
+    let rng = &mut Rng::new(seed, 27);
+    let host = rng.below(1 << options.setups.len());
+    for (node, setup) in options.setups.iter_mut().enumerate() {
+        setup.limits.near = if host >> node & 1 != 0 { host } else { 0 };
+    }
+    share(rng, &mut options.setups);
     options
 }
 
@@ -122,12 +131,13 @@ impl Run {
         let names: Vec<SocketAddr> = o.setups.iter().map(|setup| setup.config.name).collect();
         let mut net = Net::new(names.len(), o.links, Rng::new(o.seed, 1));
         net.faults = o.faults;
+        let lanes = o.setups.iter().find_map(|setup| setup.lanes);
+        let hall = lanes.map(|habits| Hall::new(&names, habits, Rng::new(o.seed, 26)));
         let rng = &mut Rng::new(o.seed, 20);
-        let nodes = o
-            .keyed_setups(1, None)
-            .into_iter()
-            .enumerate()
-            .map(|(index, setup)| Node::new(setup, plan::manners(rng), index, o.seed, &names));
+        let nodes = o.keyed_setups(1, None).into_iter().enumerate().map(|(index, setup)| {
+            let at = (&names[..], hall.as_ref());
+            Node::new(setup, plan::manners(rng), index, o.seed, at)
+        });
         let mut run = Run {
             now: SECOND,
             nodes: nodes.collect(),
@@ -137,6 +147,7 @@ impl Run {
             events: Events::default(),
             icmp: rng.pick(&[0.0, 0.3, 1.0]),
             drains: false,
+            hall: hall.clone(),
             buried: Stats::default(),
             rng: Rng::new(o.seed, 22),
         };
@@ -174,6 +185,17 @@ impl Run {
             return false;
         };
         self.now = at;
+        self.handle(event);
+        let wakes = self.hall.as_ref().map(Hall::take_wakes).unwrap_or_default();
+        for (node, at) in wakes {
+            if self.nodes[node].process.is_some() {
+                self.wake(node, at.max(self.now));
+            }
+        }
+        true
+    }
+
+    fn handle(&mut self, event: Event<Action>) {
         match event {
             Event::Arrive(datagram) => self.arrive(datagram),
             Event::Wake(node) => self.run_node(node),
@@ -186,7 +208,6 @@ impl Run {
                 self.tell(at, self.names[dead], NetError::Unreachable(Unreachable::Port));
             }
         }
-        true
     }
 
     fn tell(&mut self, at: usize, name: SocketAddr, error: NetError) {
@@ -331,6 +352,7 @@ impl Run {
     /// All faults stop, the dead are replaced, receives that wait are canceled, and every node takes every message.
     /// (A short queue of messages to the dead would take a deadline for each.)
     fn calm(&mut self) {
+        self.hall.iter().for_each(Hall::calm);
         (0..self.nodes.len()).for_each(|node| self.act(Action::Restart(node)));
         self.net.faults = Faults::default();
         self.net.cut = None;

@@ -1,0 +1,26 @@
+//! Shared memory between endpoints of one host: the local lane's carrier (`docs/protocol.md` §12).
+//!
+//! A [`LocalPort`] belongs to one endpoint, as its sockets do. It finds out by itself who else is on this host, and
+//! reaches those by links. What travels on them is the engine's.
+//!
+//! - [`ring`], `segment`, `bell`: entries, memory, and the hints who has news;
+//! - [`link`]: a pair of rings between two endpoints;
+//! - `courier`, [`offer`], `meeting`: how two processes meet, and come by a link;
+//! - `process`: the other processes, and when they end;
+//! - `port`: the links of an endpoint.
+
+pub mod bell;
+pub mod courier;
+mod lanes;
+pub mod link;
+mod meeting;
+pub mod offer;
+mod port;
+pub mod process;
+pub mod ring;
+pub mod segment;
+
+pub use erd_sys::other_memory;
+pub use lanes::{Fill, Lanes};
+pub use link::{End, Fate};
+pub use port::{Event, LinkId, LocalPort, Options, Pulled, Reach};

@@ -1,0 +1,611 @@
+//! The links of one endpoint.
+
+mod meetings;
+
+use super::bell::{BELL_BYTES, Bell, PLACES};
+use super::courier::Listener;
+use super::link::{Behind, ENTRY_MAX_BYTES, End, Fate, Link};
+use super::meeting::{MEETINGS_MAX, Meeting};
+use super::offer::ProcessId;
+use super::ring::{Broken, Refused};
+use super::segment::Segment;
+use erd_sys::wait::Bundle;
+use rustix::event::EventfdFlags;
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Links whose rings are looked at in each step. The peers of the others ring the bell.
+const WATCHED_MAX: usize = 4;
+/// Entries of one link that a step reads.
+const ENTRIES_PER_LOOK: usize = 32;
+/// Time between two looks at rings that nobody rang for, one ring at a time: a peer that spoils the bell cannot keep
+/// others from being heard.
+const SWEEP_NS: u64 = 50_000;
+/// Time after the last entry, in or out, until an endpoint rests: one that does is woken by a system call.
+const BUSY_NS: u64 = 50_000;
+/// Links that are noted as having room between two steps. The others are tried again by the clock.
+const ROOMS_MAX: usize = 64;
+/// Time between two looks at sockets, while nobody waits to be met.
+const LOOK_NS: u64 = 1_000_000;
+
+/// A link, as long as it is there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct LinkId {
+    index: u32,
+    generation: u32,
+}
+
+impl LinkId {
+    /// As a number, which no other link of the port has.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The link of this number.
+    #[must_use]
+    pub fn numbered(number: u64) -> LinkId {
+        LinkId { index: number as u32, generation: (number >> 32) as u32 }
+    }
+}
+
+/// How a peer can be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// By this link.
+    Link(LinkId),
+    /// Perhaps by a link: the peer has been asked.
+    Asked,
+    /// By no link.
+    None,
+}
+
+/// What became of bytes that were to be read out of a peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pulled {
+    /// They are in place, and the peer's buffer was there all the time.
+    Done,
+    /// This process cannot read them there.
+    Never,
+    /// The link is no more.
+    Gone,
+}
+
+/// What a step found out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The endpoint of this name is reached by this link.
+    Up(SocketAddr, LinkId),
+    /// The endpoint of this name was asked, and is not reached by a link.
+    Refused(SocketAddr),
+    /// The endpoint of this name has read more of what was written to it.
+    Room(SocketAddr),
+    /// The link is no more.
+    Down(SocketAddr, LinkId, End),
+}
+
+/// Where and how an endpoint opens its port.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The endpoint's name.
+    pub name: SocketAddr,
+    /// The directory in which endpoints of several network namespaces meet.
+    pub dir: Option<PathBuf>,
+    /// This process.
+    pub process: ProcessId,
+    /// Most descriptors for links, beside those of the port itself.
+    pub descriptors: usize,
+}
+
+/// A link in the table.
+#[derive(Debug)]
+struct Place {
+    link: Link,
+    generation: u32,
+    /// The connection by which this endpoint sees the peer's process end.
+    seen_by: Arc<OwnedFd>,
+    /// It is among [`LocalPort::unread`].
+    listed: bool,
+    /// When an entry is lost that waits for something else of its writer, who is no more.
+    lost_at_ns: Option<u64>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct LocalPort {
+    options: Options,
+    /// `None` if others cannot find this endpoint.
+    listener: Option<Listener>,
+    bell: Bell,
+    bell_file: OwnedFd,
+    wake: OwnedFd,
+    /// All descriptors that wake a sleeper.
+    set: Bundle,
+    /// Those of them that tell of the end of a process.
+    ends: Bundle,
+    /// Links by the place at which their peers ring the bell; `None` for those that are about to be made.
+    places: Slab<Option<Place>>,
+    by_name: HashMap<SocketAddr, u32>,
+    generation: u32,
+    /// [`MEETINGS_MAX`] at most.
+    meetings: Vec<Meeting>,
+    /// Endpoints that have refused a link or not answered, and until when they are not asked again; the latest
+    /// [`MEETINGS_MAX`].
+    refused: VecDeque<(SocketAddr, u64)>,
+    /// How many links see their process end by this descriptor.
+    seen: HashMap<RawFd, u32>,
+    /// The links that are looked at in each step, the latest first; [`WATCHED_MAX`] at most.
+    watched: Vec<u32>,
+    /// Links that have more than a step reads, each once.
+    unread: VecDeque<u32>,
+    /// Links whose peers rang without entries, until the next [`LocalPort::work`]; 64 at most.
+    rooms: Vec<u32>,
+    /// Links that have ended, and why, until the next [`LocalPort::work`]. Each once.
+    ended: Vec<(u32, End)>,
+    /// Word of links that this side has closed, until the next [`LocalPort::work`]. Each once.
+    closed: Vec<Event>,
+    sweep: usize,
+    sweep_at_ns: u64,
+    look_at_ns: u64,
+    armed: bool,
+    /// Something came or went since the last [`LocalPort::rests`].
+    stirred: bool,
+    busy_until_ns: u64,
+    scratch: Box<[u8]>,
+}
+
+impl LocalPort {
+    /// The port of an endpoint.
+    ///
+    /// # Errors
+    /// There is no memory or no descriptor to be had.
+    pub fn open(options: Options) -> io::Result<LocalPort> {
+        let (page, bell_file) = Segment::create(BELL_BYTES)?;
+        Segment::back(&bell_file, 0, BELL_BYTES)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (set, ends) = (Bundle::new()?, Bundle::new()?);
+        set.add(wake.as_fd())?;
+        set.add(ends.fd())?;
+        let listener = Listener::open(options.name, options.dir.as_deref());
+        let listener = listener.inspect_err(|error| {
+            tracing::info!(name = %options.name, %error, "local peers cannot find this endpoint");
+        });
+        let listener = listener.ok();
+        if let Some(listener) = &listener {
+            set.add(listener.fd())?;
+        }
+        Ok(LocalPort {
+            options,
+            listener,
+            bell: Bell::new(page),
+            bell_file,
+            wake,
+            set,
+            ends,
+            places: Slab::new(),
+            by_name: HashMap::new(),
+            generation: 0,
+            meetings: Vec::new(),
+            refused: VecDeque::new(),
+            seen: HashMap::new(),
+            watched: Vec::with_capacity(WATCHED_MAX + 1),
+            unread: VecDeque::new(),
+            rooms: Vec::new(),
+            ended: Vec::new(),
+            closed: Vec::new(),
+            sweep: 0,
+            sweep_at_ns: 0,
+            look_at_ns: 0,
+            armed: false,
+            stirred: false,
+            busy_until_ns: 0,
+            scratch: vec![0; ENTRY_MAX_BYTES].into_boxed_slice(),
+        })
+    }
+
+    /// True if others find this endpoint.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Readable when there may be something for [`LocalPort::work`] or, after [`LocalPort::arm`], for
+    /// [`LocalPort::poll`].
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.set.fd()
+    }
+
+    /// How the endpoint of this name can be reached. Asks it, if nobody has.
+    pub fn reach(&mut self, name: SocketAddr, now: u64) -> Reach {
+        if let Some(index) = self.by_name.get(&name) {
+            return Reach::Link(self.id(*index as usize));
+        }
+        let has_room = self.meetings.len() < MEETINGS_MAX && self.has_room();
+        if name == self.options.name {
+            return Reach::None;
+        }
+        let is_refused = self.refused.iter().any(|(other, until)| *other == name && now < *until);
+        match self.is_asked(name) || (has_room && !is_refused && self.ask(name, now)) {
+            true => Reach::Asked,
+            false => Reach::None,
+        }
+    }
+
+    /// Whether another link has room.
+    fn has_room(&self) -> bool {
+        // A link takes a descriptor for its peer's bell, beside the one of the process.
+        let taken = self.places.len() + self.seen.len();
+        self.places.len() < PLACES && taken < self.options.descriptors
+    }
+
+    fn id(&self, index: usize) -> LinkId {
+        let generation = self.places[index].as_ref().map_or(0, |place| place.generation);
+        LinkId { index: index as u32, generation }
+    }
+
+    fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        let place = self.places.get_mut(id.index as usize)?.as_mut()?;
+        (place.generation == id.generation).then_some(&mut place.link)
+    }
+
+    /// Writes an entry of `len` bytes to a link, as [`Link::put`]; `None` if the link is no more.
+    pub fn put(
+        &mut self,
+        id: LinkId,
+        kind: u8,
+        len: usize,
+        fill: impl FnOnce(&mut dyn FnMut(&[u8])),
+    ) -> Option<Result<u64, Refused>> {
+        let put = self.link(id)?.put(kind, len, fill);
+        self.stirred = true;
+        if put == Err(Refused::Broken) {
+            self.note_end(id.index, End::Broken);
+        }
+        Some(put)
+    }
+
+    /// See [`Link::starve`].
+    pub fn starve(&mut self, id: LinkId) {
+        self.link(id).into_iter().for_each(Link::starve);
+    }
+
+    /// How much of what this side has written the peer has read; `None` if the link is no more.
+    pub fn read_by_peer(&mut self, id: LinkId) -> Option<u64> {
+        let read = self.link(id)?.read_by_peer();
+        if read.is_err() {
+            self.note_end(id.index, End::Broken);
+        }
+        read.ok()
+    }
+
+    /// True if the peer has written what has not been read.
+    pub fn has_entries(&mut self, id: LinkId) -> bool {
+        self.link(id).is_some_and(Link::has_news)
+    }
+
+    /// Reads `len` bytes out of the memory of the process at the other end of a link.
+    ///
+    /// # Safety
+    /// Every piece of `to` may be written, up to `len` bytes in all.
+    pub unsafe fn pull(
+        &mut self,
+        id: LinkId,
+        from: &mut [libc::iovec],
+        to: &mut [libc::iovec],
+        len: usize,
+    ) -> Pulled {
+        let Some(link) = self.link(id) else { return Pulled::Gone };
+        if !link.process.is_readable() {
+            return Pulled::Never;
+        }
+        // SAFETY: the caller's promise.
+        let read = unsafe { erd_sys::other_memory::read(link.process.pid(), from, to, len) };
+        match read {
+            // What was read is what the peer wanted read, if it has kept its buffer until now, and its number was still its
+            // own.
+            Ok(()) if !link.is_closed() && link.process.is_alive() => Pulled::Done,
+            Ok(()) => Pulled::Gone,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+                tracing::info!(peer = %link.name, %error, "bytes of a local peer go through its ring");
+                link.process.note_unreadable();
+                Pulled::Never
+            }
+            // Nothing else of the peer's memory is known to be wrong: it may copy from there itself.
+            Err(error) => {
+                tracing::debug!(peer = %link.name, %error, "cannot read a local peer's memory");
+                Pulled::Never
+            }
+        }
+    }
+
+    /// Reads what has arrived, a bounded number of entries, and hands it to `f` with its kind. Returns the number.
+    pub fn poll(&mut self, now: u64, mut f: impl FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
+        self.disarm();
+        let mut count = 0;
+        for at in 0..self.watched.len() {
+            count += self.look_at(self.watched[at], now, &mut f);
+        }
+        for _ in 0..self.unread.len() {
+            let Some(index) = self.unread.pop_front() else { break };
+            if let Some(Some(place)) = self.places.get_mut(index as usize) {
+                place.listed = false;
+            }
+            count += self.look_closely(index, now, &mut f);
+        }
+        if self.bell.has_rung() {
+            count += self.answer_bell(now, &mut f);
+        }
+        if now >= self.sweep_at_ns {
+            self.sweep_at_ns = now + SWEEP_NS;
+            self.sweep = (self.sweep + 1) % self.places.capacity().max(1);
+            count += self.look_closely(self.sweep as u32, now, &mut f);
+        }
+        self.stirred |= count > 0;
+        count
+    }
+
+    fn answer_bell(&mut self, now: u64, f: &mut impl FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
+        let (mut rung, mut many) = ([0; 64], 0);
+        self.bell.answer(|place| {
+            rung[many] = place as u32;
+            many += 1;
+        });
+        rung[..many].iter().map(|index| self.look_closely(*index, now, f)).sum()
+    }
+
+    /// Looks at a link whose peer rang the bell, perhaps to say that it has closed it.
+    fn look_closely(
+        &mut self,
+        index: u32,
+        now: u64,
+        f: &mut impl FnMut(LinkId, u8, &[u8]) -> Fate,
+    ) -> usize {
+        let Some(Some(place)) = self.places.get(index as usize) else { return 0 };
+        // Before the entries: what was written before it was closed is there then.
+        let is_closed = place.link.is_closed();
+        let count = self.look_at(index, now, f);
+        if is_closed && count == 0 && !self.has_news(index) {
+            self.note_end(index, End::Closed);
+        } else if is_closed {
+            self.list(index);
+        } else if count > 0 {
+            self.watch(index);
+        } else if self.rooms.len() < ROOMS_MAX {
+            self.rooms.push(index);
+        }
+        count
+    }
+
+    fn has_news(&mut self, index: u32) -> bool {
+        let place = self.places.get_mut(index as usize).and_then(Option::as_mut);
+        place.is_some_and(|place| place.link.has_news())
+    }
+
+    /// Reads entries of a link.
+    fn look_at(
+        &mut self,
+        index: u32,
+        now: u64,
+        f: &mut impl FnMut(LinkId, u8, &[u8]) -> Fate,
+    ) -> usize {
+        let Some(Some(place)) = self.places.get_mut(index as usize) else { return 0 };
+        let id = LinkId { index, generation: place.generation };
+        let read =
+            place.link.read(ENTRIES_PER_LOOK, &mut self.scratch, |kind, bytes| f(id, kind, bytes));
+        match read {
+            Ok((count, Behind::Nothing)) => count,
+            Ok((count, Behind::More)) => {
+                if !place.link.is_watched() {
+                    self.list(index);
+                }
+                count
+            }
+            Ok((count, Behind::Waiting)) => {
+                let is_over = place.link.is_closed() || !place.link.process.seems_alive();
+                if is_over && now >= *place.lost_at_ns.get_or_insert(now + LOOK_NS) {
+                    let end = if place.link.is_closed() { End::Closed } else { End::Died };
+                    self.note_end(index, end);
+                } else {
+                    self.list(index);
+                }
+                count
+            }
+            Ok((count, Behind::Unwanted)) => {
+                self.note_end(index, End::Closed);
+                count
+            }
+            Err(Broken) => {
+                self.note_end(index, End::Broken);
+                0
+            }
+        }
+    }
+
+    /// Looks at the ring of this link in each step from now on, and no more at that of another.
+    fn watch(&mut self, index: u32) {
+        let Some(Some(place)) = self.places.get_mut(index as usize) else { return };
+        if place.link.is_watched() {
+            return;
+        }
+        place.link.watch(true);
+        self.watched.insert(0, index);
+        if self.watched.len() > WATCHED_MAX
+            && let Some(last) = self.watched.pop()
+            && let Some(Some(place)) = self.places.get_mut(last as usize)
+        {
+            place.link.watch(false);
+            if place.link.has_news() {
+                self.list(last);
+            }
+        }
+    }
+
+    /// Looks at a link in the next step.
+    fn list(&mut self, index: u32) {
+        if let Some(Some(place)) = self.places.get_mut(index as usize)
+            && !std::mem::replace(&mut place.listed, true)
+        {
+            self.unread.push_back(index);
+        }
+    }
+
+    fn note_end(&mut self, index: u32, end: End) {
+        if self.ended.iter().all(|(other, _)| *other != index) {
+            self.ended.push((index, end));
+        }
+    }
+
+    /// Goes on with meetings, and looks for processes that have ended, if it is time. What became of that is handed to
+    /// `f`. The caller has polled before: what a peer wrote before its end counts.
+    pub fn work(&mut self, now: u64, mut f: impl FnMut(Event)) {
+        while let Some(index) = self.rooms.pop() {
+            if let Some(Some(place)) = self.places.get(index as usize) {
+                f(Event::Room(place.link.name));
+            }
+        }
+        std::mem::take(&mut self.closed).into_iter().for_each(&mut f);
+        for (index, end) in std::mem::take(&mut self.ended) {
+            self.leave(index as usize, end, &mut f);
+        }
+        if now < self.look_at_ns && self.meetings.is_empty() {
+            return;
+        }
+        self.look_at_ns = now + LOOK_NS;
+        let is_late = self.meetings.iter().any(|m| m.ends_at_ns <= now || m.theirs.is_some());
+        if is_late || self.set.is_ready() {
+            self.meet(now, &mut f);
+            if self.ends.is_ready() {
+                self.look_for_deaths();
+            }
+        }
+    }
+
+    /// Notes the ends of links whose processes have ended, once everything that they wrote has been read.
+    fn look_for_deaths(&mut self) {
+        for index in 0..self.places.capacity() as u32 {
+            let Some(Some(place)) = self.places.get_mut(index as usize) else { continue };
+            if place.link.process.is_alive() {
+                let stays = place.link.process.connection();
+                if let Some(fd) = stays.filter(|fd| !Arc::ptr_eq(fd, &place.seen_by)) {
+                    let before = std::mem::replace(&mut place.seen_by, Arc::clone(&fd));
+                    self.unsee(&before);
+                    self.see(&fd);
+                }
+            } else if !place.link.has_news() {
+                self.note_end(index, End::Died);
+            } else if !place.link.is_watched() {
+                self.list(index);
+            }
+        }
+    }
+
+    /// Sleepers wake when this connection closes.
+    fn see(&mut self, fd: &OwnedFd) {
+        let count = self.seen.entry(fd.as_raw_fd()).or_default();
+        *count += 1;
+        if *count == 1
+            && let Err(error) = self.ends.add(fd.as_fd())
+        {
+            tracing::debug!(%error, "the end of a local peer wakes nobody");
+        }
+    }
+
+    fn unsee(&mut self, fd: &OwnedFd) {
+        let Some(count) = self.seen.get_mut(&fd.as_raw_fd()) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.seen.remove(&fd.as_raw_fd());
+            if let Err(error) = self.ends.remove(fd.as_fd()) {
+                tracing::trace!(%error, "a connection was not waited for");
+            }
+        }
+    }
+
+    /// Takes a link out of the table.
+    fn leave(&mut self, index: usize, end: End, f: &mut impl FnMut(Event)) {
+        let place = self.places.get_mut(index).and_then(Option::take);
+        let Some(Place { link, seen_by, generation, .. }) = place else { return };
+        let id = LinkId { index: index as u32, generation };
+        self.places.remove(index);
+        self.by_name.remove(&link.name);
+        self.watched.retain(|other| *other as usize != index);
+        self.unread.retain(|other| *other as usize != index);
+        self.ended.retain(|(other, _)| *other as usize != index);
+        self.unsee(&seen_by);
+        let name = link.name;
+        // The ring says so before anybody gets memory back that the peer may read.
+        drop(link);
+        f(Event::Down(name, id, end));
+    }
+
+    /// Ends a link that is of no use any more. The next [`LocalPort::work`] says so.
+    pub fn break_off(&mut self, id: LinkId) {
+        if self.link(id).is_some() {
+            self.note_end(id.index, End::Broken);
+        }
+    }
+
+    /// Ends a link: the caller wants no more of it. The next [`LocalPort::work`] says so, too.
+    pub fn close(&mut self, id: LinkId) {
+        if self.link(id).is_some() {
+            let mut told = None;
+            self.leave(id.index as usize, End::Closed, &mut |event| told = Some(event));
+            self.closed.extend(told);
+        }
+    }
+
+    /// True if nothing has come or gone for a while.
+    pub fn rests(&mut self, now: u64) -> bool {
+        if std::mem::take(&mut self.stirred) {
+            self.busy_until_ns = now + BUSY_NS;
+        }
+        now >= self.busy_until_ns
+    }
+
+    /// From here on [`LocalPort::fd`] tells of entries, too, until the next [`LocalPort::poll`]. True if some are there
+    /// already: then it tells nothing.
+    pub fn arm(&mut self) -> bool {
+        if !self.armed {
+            self.bell.sleep(true);
+            self.armed = true;
+        }
+        let is_told = self.ended.is_empty() && self.closed.is_empty();
+        let has_news = !self.unread.is_empty() || !is_told || self.bell.has_rung();
+        let has_news =
+            has_news || { (0..self.watched.len()).any(|at| self.has_news(self.watched[at])) };
+        if has_news {
+            self.disarm();
+        }
+        has_news
+    }
+
+    fn disarm(&mut self) {
+        if !std::mem::replace(&mut self.armed, false) {
+            return;
+        }
+        self.bell.sleep(false);
+        // Nothing to read means that nobody had to wake this side.
+        let _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
+    }
+
+    /// The time of the next [`LocalPort::work`], if nothing arrives before.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
+        self.meetings.iter().map(|meeting| meeting.ends_at_ns).min()
+    }
+
+    /// Number of links.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.by_name.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+use super::*;
+use erd_sys::clock::monotonic_ns;
+
+/// A port of a process of its own, as far as the others know.
+fn port(number: u16, process: u8) -> LocalPort {
+    let name = SocketAddr::from(([127, 0, 5, 7], number));
+    let process = ProcessId([process; 16]);
+    LocalPort::open(Options { name, dir: None, process, descriptors: 1000 }).expect("a port")
+}
+
+type Seen = Vec<(u8, Vec<u8>)>;
+
+fn polled(port: &mut LocalPort) -> Seen {
+    let mut seen = Seen::new();
+    port.poll(monotonic_ns(), |_, kind, bytes| {
+        seen.push((kind, bytes.to_vec()));
+        Fate::Taken
+    });
+    seen
+}
+
+fn worked(port: &mut LocalPort) -> Vec<Event> {
+    let mut events = Vec::new();
+    port.look_at_ns = 0;
+    port.work(monotonic_ns(), |event| {
+        if !matches!(event, Event::Room(_)) {
+            events.push(event);
+        }
+    });
+    events
+}
+
+fn put(port: &mut LocalPort, link: LinkId, kind: u8, bytes: &[u8]) -> Result<u64, Refused> {
+    port.put(link, kind, bytes.len(), |write| write(bytes)).expect("a link")
+}
+
+/// Links two ports; the first asks.
+fn join(one: &mut LocalPort, other: &mut LocalPort) -> (LinkId, LinkId) {
+    assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::Asked);
+    assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::Asked, "once is enough");
+    let up = worked(other);
+    let [Event::Up(name, there)] = up[..] else { panic!("{up:?}") };
+    assert_eq!(name, one.options.name);
+    let up = worked(one);
+    let [Event::Up(_, here)] = up[..] else { panic!("{up:?}") };
+    assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::Link(here));
+    assert_eq!(other.reach(one.options.name, monotonic_ns()), Reach::Link(there));
+    (here, there)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn what_one_writes_the_other_reads() {
+    let (mut one, mut other) = (port(1, 1), port(2, 2));
+    let (here, there) = join(&mut one, &mut other);
+    for round in 0..2000_u32 {
+        let bytes = vec![round as u8; (round as usize * 7) % 4000];
+        put(&mut one, here, 1, &bytes).expect("room");
+        assert_eq!(polled(&mut other), [(1, bytes)], "round {round}");
+        put(&mut other, there, 2, &round.to_be_bytes()).expect("room");
+        assert_eq!(polled(&mut one), [(2, round.to_be_bytes().to_vec())]);
+    }
+    let written = put(&mut one, here, 1, b"last").expect("room");
+    assert!(one.read_by_peer(here).expect("a link") < written);
+    polled(&mut other);
+    assert_eq!(one.read_by_peer(here), Some(written));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn an_entry_comes_in_pieces_and_long_ones_make_the_ring_longer() {
+    let (mut one, mut other) = (port(3, 1), port(4, 2));
+    let (here, _) = join(&mut one, &mut other);
+    let long = vec![7; ENTRY_MAX_BYTES - 3];
+    let put = one.put(here, 9, ENTRY_MAX_BYTES, |write| {
+        write(b"abc");
+        write(&long);
+    });
+    assert!(put.expect("a link").is_ok());
+    let seen = polled(&mut other);
+    assert_eq!((seen[0].0, &seen[0].1[..3], seen[0].1.len()), (9, &b"abc"[..], ENTRY_MAX_BYTES));
+    assert_eq!(&seen[0].1[3..], &long[..]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn offers_that_cross_make_one_link() {
+    let (mut one, mut other) = (port(5, 1), port(6, 2));
+    assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::Asked);
+    assert_eq!(other.reach(one.options.name, monotonic_ns()), Reach::Asked);
+    let mut up = [0, 0];
+    for _ in 0..4 {
+        for (port, up) in [&mut one, &mut other].into_iter().zip(&mut up) {
+            let events = worked(port);
+            assert!(events.iter().all(|event| matches!(event, Event::Up(..))), "{events:?}");
+            *up += events.len();
+        }
+    }
+    assert_eq!(up, [1, 1]);
+    let Reach::Link(here) = one.reach(other.options.name, monotonic_ns()) else { panic!("a link") };
+    put(&mut one, here, 1, b"x").expect("room");
+    assert_eq!(polled(&mut other), [(1, b"x".to_vec())]);
+    assert!(one.meetings.is_empty() && other.meetings.is_empty());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn what_was_written_before_a_link_was_closed_is_read() {
+    let (mut one, mut other) = (port(7, 1), port(8, 2));
+    let (here, there) = join(&mut one, &mut other);
+    for number in 0..40 {
+        put(&mut one, here, 1, &[number]).expect("room");
+    }
+    drop(one);
+    let mut seen = Seen::new();
+    let mut events = Vec::new();
+    for _ in 0..3 {
+        seen.extend(polled(&mut other));
+        events.extend(worked(&mut other));
+    }
+    assert_eq!(seen.len(), 40);
+    let name = SocketAddr::from(([127, 0, 5, 7], 7));
+    assert!(
+        matches!(events[..], [Event::Down(down, link, End::Closed | End::Died)]
+            if (down, link) == (name, there)),
+        "{events:?}"
+    );
+    assert_eq!((other.links(), other.read_by_peer(there)), (0, None));
+    assert!(other.put(there, 1, 0, |_| ()).is_none());
+    assert_eq!(other.reach(name, monotonic_ns()), Reach::None, "nobody is there");
+    assert!(other.seen.is_empty() && other.watched.is_empty());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn who_offers_again_has_forgotten_the_link_before() {
+    let (mut one, mut other) = (port(9, 1), port(10, 2));
+    let (here, there) = join(&mut one, &mut other);
+    one.close(here);
+    assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::Asked);
+    let events = worked(&mut other);
+    let [Event::Down(_, down, End::Closed), Event::Up(_, up)] = events[..] else {
+        panic!("{events:?}")
+    };
+    assert!(down == there && up != there);
+    let events = worked(&mut one);
+    assert!(matches!(events[..], [Event::Down(..), Event::Up(..)]), "{events:?}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn who_offers_again_is_answered_when_everything_has_been_read() {
+    let (mut one, mut other) = (port(21, 1), port(22, 2));
+    let (here, _) = join(&mut one, &mut other);
+    for number in 0..100_u8 {
+        put(&mut one, here, 1, &[number]).expect("room");
+    }
+    one.close(here);
+    assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::Asked);
+    assert_eq!(worked(&mut other), [], "the link before has entries");
+    let mut seen = Seen::new();
+    while seen.len() < 100 {
+        seen.extend(polled(&mut other));
+    }
+    assert!(seen.iter().zip(0..).all(|((_, bytes), number)| bytes[..] == [number]));
+    let mut events = worked(&mut other);
+    events.extend(worked(&mut other));
+    assert!(matches!(events[..], [Event::Down(..), Event::Up(..)]), "{events:?}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn an_endpoint_has_no_link_with_itself() {
+    let mut port = port(23, 1);
+    assert_eq!(port.reach(port.options.name, monotonic_ns()), Reach::None);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn a_full_ring_takes_more_once_it_is_read() {
+    let (mut one, mut other) = (port(11, 1), port(12, 2));
+    let (here, _) = join(&mut one, &mut other);
+    let mut count = 0;
+    while put(&mut one, here, 1, &[0; 4000]).is_ok() {
+        count += 1;
+    }
+    assert!(count > 50, "{count}: it grows");
+    one.starve(here);
+    assert_eq!(put(&mut one, here, 1, &[0; 4000]), Err(Refused::Full));
+    assert!(polled(&mut one).is_empty());
+    assert!(!one.arm(), "nothing is there");
+    let mut seen = 0;
+    while seen < count {
+        seen += polled(&mut other).len();
+    }
+    assert!(one.set.is_ready(), "there is room: it is woken");
+    polled(&mut one);
+    assert!(put(&mut one, here, 1, &[0; 4000]).is_ok());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn sleepers_are_woken_by_watched_and_other_rings() {
+    let mut hub = port(20, 1);
+    let mut others: Vec<LocalPort> = (21..30).map(|number| port(number, 2)).collect();
+    let links: Vec<LinkId> = others.iter_mut().map(|other| join(other, &mut hub).0).collect();
+    polled(&mut hub);
+    for (other, link) in others.iter_mut().zip(&links).chain([]) {
+        assert!(!hub.arm(), "nothing is there");
+        assert!(!hub.set.is_ready());
+        put(other, *link, 3, b"y").expect("room");
+        assert!(hub.set.is_ready());
+        assert_eq!(polled(&mut hub), [(3, b"y".to_vec())]);
+        assert!(!hub.set.is_ready());
+    }
+    assert_eq!(hub.watched.len(), WATCHED_MAX);
+    for (other, link) in others.iter_mut().zip(&links) {
+        put(other, *link, 3, b"z").expect("room");
+    }
+    assert!(hub.arm(), "something is there already");
+    assert_eq!(polled(&mut hub).len(), others.len());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn a_peer_that_spoils_the_bell_keeps_nobody_from_being_heard() {
+    let mut hub = port(40, 1);
+    let mut others: Vec<LocalPort> = (41..50).map(|number| port(number, 2)).collect();
+    let links: Vec<LinkId> = others.iter_mut().map(|other| join(other, &mut hub).0).collect();
+    polled(&mut hub);
+    for (other, link) in others.iter_mut().zip(&links) {
+        put(other, *link, 3, b"y").expect("room");
+    }
+    // Somebody has taken back what the others have rung.
+    while hub.bell.has_rung() {
+        hub.bell.answer(|_| ());
+    }
+    let mut seen = 0;
+    for step in 0..2 * hub.places.capacity() as u64 {
+        hub.poll(monotonic_ns() + step * SWEEP_NS, |_, _, _| {
+            seen += 1;
+            Fate::Taken
+        });
+    }
+    assert_eq!(seen, others.len());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn nobody_is_asked_beyond_the_limit_of_descriptors() {
+    let mut one = port(60, 1);
+    let mut other = port(61, 2);
+    one.options.descriptors = 0;
+    assert_eq!(one.reach(other.options.name, monotonic_ns()), Reach::None);
+    assert_eq!(other.reach(one.options.name, monotonic_ns()), Reach::Asked);
+    assert!(worked(&mut one).is_empty());
+    assert_eq!(worked(&mut other), [Event::Refused(one.options.name)]);
+    assert_eq!(other.places.len(), 0);
+}

@@ -1,0 +1,216 @@
+//! The processes that this one shares memory with. Of the connections on which they met one stays open between each two:
+//! the kernel closes it when either ends, however that happens.
+
+use super::courier::Connection;
+use super::offer::ProcessId;
+use erd_sys::process::Process;
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Another process.
+#[derive(Debug)]
+pub struct Neighbour {
+    id: ProcessId,
+    pid: u32,
+    /// Most often one. Two that met at the same time may have kept one each.
+    connections: Mutex<Vec<Arc<OwnedFd>>>,
+    dead: AtomicBool,
+    /// The kernel does not let this process read its memory.
+    unreadable: AtomicBool,
+    /// It is this process.
+    own: bool,
+}
+
+/// Who made the connection at hand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// This process: a connection more than one is closed here.
+    Initiator,
+    /// The other one, which closes it if it is one too many.
+    Acceptor,
+}
+
+/// The neighbours of a process.
+type Neighbours = (Process, HashMap<ProcessId, Weak<Neighbour>>);
+
+/// Those of the process that last asked.
+static ALL: Mutex<Option<Neighbours>> = Mutex::new(None);
+
+/// In a forked child: its copies of the connections must not keep them open when this process ends. Their numbers stay
+/// taken, since copies of what owns them are there, too.
+fn forget_connections() {
+    let Some(all) = ALL.try_lock() else { return };
+    let Some((_, known)) = all.as_ref() else { return };
+    let Ok(null) = rustix::fs::open("/dev/null", OFlags::CLOEXEC, Mode::empty()) else { return };
+    for neighbour in known.values().filter_map(Weak::upgrade) {
+        let Some(connections) = neighbour.connections.try_lock() else { continue };
+        for connection in connections.iter() {
+            // SAFETY: both are open; what was at this number is nobody's in this process.
+            unsafe { libc::dup3(null.as_raw_fd(), connection.as_raw_fd(), libc::O_CLOEXEC) };
+        }
+    }
+}
+
+impl Neighbour {
+    /// The process of this id, at the other end of `connection`, and the connection by which to see it end. `own` is the
+    /// id of this one: another endpoint of it may be there.
+    pub fn meet(
+        own: ProcessId,
+        id: ProcessId,
+        connection: Connection,
+        side: Side,
+    ) -> (Arc<Neighbour>, Arc<OwnedFd>) {
+        erd_sys::process::at_fork(forget_connections);
+        let pid = connection.who().pid;
+        let new = || {
+            let (connections, dead) = (Mutex::default(), AtomicBool::new(false));
+            let unreadable = AtomicBool::new(pid == 0);
+            Arc::new(Neighbour { id, pid, connections, dead, unreadable, own: id == own })
+        };
+        if id == own {
+            return (new(), Arc::new(connection.into_fd()));
+        }
+        let mut all = ALL.lock();
+        // A forked child has met nobody.
+        if all.as_ref().is_none_or(|(owner, _)| !owner.is_current()) {
+            *all = Some((Process::current(), HashMap::new()));
+        }
+        let (_, known) = all.as_mut().expect("made above");
+        known.retain(|_, neighbour| neighbour.strong_count() > 0);
+        let found = known.get(&id).and_then(Weak::upgrade).filter(|found| found.is_alive());
+        let neighbour = found.unwrap_or_else(|| {
+            let new = new();
+            known.insert(id, Arc::downgrade(&new));
+            new
+        });
+        let mut connections = neighbour.connections.lock();
+        let fd = match (side, connections.first()) {
+            (Side::Initiator, Some(first)) => Arc::clone(first),
+            _ => {
+                connections.push(Arc::new(connection.into_fd()));
+                Arc::clone(connections.last().expect("pushed above"))
+            }
+        };
+        drop(connections);
+        (neighbour, fd)
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    /// Its number here; 0 if it has none in this PID namespace.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether this process may read its memory, as far as is known.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        !self.unreadable.load(Ordering::Relaxed)
+    }
+
+    /// The kernel does not let this process read its memory.
+    pub fn note_unreadable(&self) {
+        self.unreadable.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it lived at the last look.
+    #[must_use]
+    pub fn seems_alive(&self) -> bool {
+        !self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the process lives.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        if self.own {
+            return true;
+        }
+        if self.dead.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut connections = self.connections.lock();
+        connections.retain(|fd| !is_closed(fd));
+        // Before the first one it is about to get one.
+        if connections.is_empty() {
+            self.dead.store(true, Ordering::Relaxed);
+        }
+        !connections.is_empty()
+    }
+
+    /// A connection by which to see it end, if it lives.
+    #[must_use]
+    pub fn connection(&self) -> Option<Arc<OwnedFd>> {
+        self.connections.lock().first().map(Arc::clone)
+    }
+}
+
+fn is_closed(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().intersects(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::courier::Listener;
+    use std::net::SocketAddr;
+    use std::time::{Duration, Instant};
+
+    fn connect(listener: &Listener, name: SocketAddr) -> (Connection, Connection) {
+        let one = Connection::open(name, None).expect("a socket").expect("it listens");
+        (one, listener.accept().expect("a socket").expect("it came"))
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+    fn one_connection_stays_and_its_end_is_the_end_of_the_process() {
+        let name = SocketAddr::from(([127, 0, 5, 8], 1));
+        let listener = Listener::open(name, None).expect("a listener");
+        // This process stands for two.
+        let (here, there) = (ProcessId([1; 16]), ProcessId([2; 16]));
+        let (one, other) = connect(&listener, name);
+        let (theirs, first) = Neighbour::meet(here, there, one, Side::Initiator);
+        let (ours, _) = Neighbour::meet(there, here, other, Side::Acceptor);
+        let (one, other) = connect(&listener, name);
+        let (again, same) = Neighbour::meet(here, there, one, Side::Initiator);
+        assert!(Arc::ptr_eq(&theirs, &again) && Arc::ptr_eq(&first, &same), "one is enough");
+        let (also, second) = Neighbour::meet(there, here, other, Side::Acceptor);
+        assert!(Arc::ptr_eq(&ours, &also));
+        assert!(is_closed(&second), "the initiator closed it");
+        assert!(ours.is_alive() && theirs.is_alive());
+        assert_eq!(ours.connections.lock().len(), 1);
+        drop((theirs, again, first, same));
+        // A child that another test has forked has it until it runs its program.
+        let end = Instant::now() + Duration::from_secs(20);
+        while ours.is_alive() {
+            assert!(Instant::now() < end, "the other process has gone");
+        }
+        assert!(ours.connection().is_none());
+        assert!(!ours.is_alive(), "for good");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+    fn a_process_sees_no_end_of_itself() {
+        let name = SocketAddr::from(([127, 0, 5, 8], 2));
+        let listener = Listener::open(name, None).expect("a listener");
+        let here = ProcessId([3; 16]);
+        let (one, other) = connect(&listener, name);
+        let (first, seen_by) = Neighbour::meet(here, here, one, Side::Initiator);
+        let (second, _) = Neighbour::meet(here, here, other, Side::Acceptor);
+        drop(seen_by);
+        assert!(first.is_alive() && second.is_alive());
+    }
+}

@@ -1,0 +1,128 @@
+//! Lanes: shared memory to peers on this host (protocol.md §12).
+
+use super::Endpoint;
+use crate::host::{EndReason, Host, Lane, OpError};
+use crate::peer::{Phase, Stand};
+use crate::stats::DropReason;
+use crate::units::{Nanos, PeerId};
+use crate::wire::Malformed;
+use crate::wire::entry::{Entry, session_of};
+use core::net::SocketAddr;
+
+/// What became of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryFate {
+    /// The peer's next entry may come.
+    Taken,
+    /// There is no memory for it now: the driver hands it in once more, before any other of this lane.
+    Later,
+    /// The same, because its session is not open here yet: its writer's greeting is on its way. If the writer is no more,
+    /// that may be lost: then the driver gives up the lane after a time.
+    Waits,
+    /// Its session is over here: the driver gives up the lane, and does not count the entry as read. Its writer may end an
+    /// operation with that.
+    Over,
+    /// It is not what an honest peer writes: the driver gives up the lane.
+    Wrong,
+}
+
+impl Endpoint {
+    /// Takes an entry of a lane. Entries of one lane come in the order in which they were written.
+    pub fn handle_entry<H: Host>(
+        &mut self,
+        now: Nanos,
+        lane: Lane,
+        (kind, bytes): (u8, &[u8]),
+        host: &mut H,
+    ) -> EntryFate {
+        let Some((session, rest)) = session_of(bytes) else { return EntryFate::Wrong };
+        self.core.now = now;
+        let Ok(index) = self.session_peer(session) else {
+            // It was written before its writer heard of the session's end.
+            self.core.stats.drop_packet(DropReason::UnknownSession);
+            return EntryFate::Over;
+        };
+        let peer = &mut self.peers[index as usize];
+        match peer.stand_of(lane) {
+            Stand::Data => {}
+            // The peer has our greeting, and its own is still on its way.
+            Stand::Greeting { fresh } => {
+                if fresh {
+                    peer.miss_welcome(&self.core, now);
+                    self.schedule.reschedule(&self.core, peer);
+                }
+                return EntryFate::Waits;
+            }
+            Stand::Nothing => {
+                self.core.stats.drop_packet(DropReason::WrongState);
+                return EntryFate::Over;
+            }
+        }
+        let entry = Entry::parse(kind, rest).map_err(|Malformed| DropReason::Malformed);
+        let taken = entry.and_then(|entry| peer.on_entry(&mut self.core, host, now, &entry));
+        self.schedule.ready(peer);
+        self.schedule.reschedule(&self.core, peer);
+        match taken {
+            Ok(()) => EntryFate::Taken,
+            Err(reason) => {
+                self.core.stats.drop_packet(reason);
+                match reason {
+                    DropReason::NoBuffer => EntryFate::Later,
+                    _ => EntryFate::Wrong,
+                }
+            }
+        }
+    }
+
+    /// Whether the bytes of a message of this length leave with it, as far as is known. Over a lane those of a long one stay
+    /// where they are until the peer reads them.
+    #[must_use]
+    pub fn sends_bytes(&self, peer: PeerId, len_bytes: u64) -> bool {
+        self.known(peer).is_none_or(|peer| !peer.has_lane() || peer.goes_with_record(len_bytes))
+    }
+
+    /// Ends the lanes to peers that may read buffers of operations under way: the application is about to get these back.
+    pub fn break_lanes<H: Host>(&self, host: &mut H) {
+        self.peers.iter().for_each(|(_, peer)| peer.break_lane(host));
+    }
+
+    /// It is known how the peer of this name is reached, of which [`Host::reach`] was not sure; or it has read more of what
+    /// was put.
+    pub fn handle_reached(&mut self, name: SocketAddr) {
+        for index in self.peers_of(name) {
+            self.schedule.ready(&mut self.peers[index]);
+        }
+    }
+
+    /// The lane is no more: the peer's process has ended, or its endpoint has `closed` the lane. Everything that it had
+    /// written before has been handed in.
+    pub fn handle_lane_down<H: Host>(
+        &mut self,
+        now: Nanos,
+        lane: Lane,
+        closed: bool,
+        host: &mut H,
+    ) {
+        let reason = match closed {
+            true => EndReason::Goodbye,
+            false => EndReason::Failed(OpError::PeerUnreachable),
+        };
+        for (_, peer) in &mut self.peers {
+            if !peer.is_of_lane(lane) {
+                continue;
+            }
+            match peer.session.phase() {
+                Phase::Open if peer.has_lane() => {
+                    peer.end(&mut self.core, host, reason);
+                }
+                Phase::Leaving => {
+                    peer.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
+                }
+                Phase::Opening => peer.lose_offer(&mut self.core, now),
+                Phase::Open | Phase::Idle => {}
+            }
+            self.schedule.ready(peer);
+            self.schedule.reschedule(&self.core, peer);
+        }
+    }
+}
