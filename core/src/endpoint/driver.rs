@@ -253,6 +253,14 @@ impl<O: Outside> Driver<O> {
         if host.receives.wait_for_room() { due_ns.min(now + ROOM_LOOK_NS) } else { due_ns }
     }
 
+    /// [`Driver::due_ns`] for a look: one that is due at once has its turn in the next look, after the others.
+    pub(super) fn due_again_ns(&mut self) -> u64 {
+        match self.due_ns() {
+            0 => self.now_ns(),
+            due_ns => due_ns,
+        }
+    }
+
     /// True if work comes only at [`Driver::due_ns`] and with arrivals on an fd.
     pub(super) fn tells(&self) -> bool {
         let Carriers { link, port, .. } = &self.carriers;

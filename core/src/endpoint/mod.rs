@@ -169,8 +169,8 @@ impl Drop for Guard<'_> {
         if std::thread::panicking() {
             endpoint.fail();
         } else if let State::Enabled(driver) = &mut *self.state {
-            if endpoint.teller.is_asked() {
-                endpoint.teller.tell(driver.due_ns());
+            if endpoint.teller.is_asked() && endpoint.is_usable() {
+                endpoint.teller.tell(driver.due_again_ns());
             }
             if driver.engine.has_unsent() && !endpoint.listed.load(Ordering::Relaxed) {
                 endpoint.list();

@@ -17,8 +17,8 @@ use std::sync::{Arc, Weak};
 pub struct Neighbour {
     id: ProcessId,
     pid: u32,
-    /// Most often one. Two that met at the same time may have kept one each.
-    connections: Mutex<Vec<Arc<OwnedFd>>>,
+    /// One that each of the two has made, or only one of them, and those that the other one is about to close.
+    connections: Mutex<Vec<(Side, Arc<OwnedFd>)>>,
     dead: AtomicBool,
     /// The kernel does not let this process read its memory.
     unreadable: AtomicBool,
@@ -29,9 +29,10 @@ pub struct Neighbour {
 /// Who made the connection at hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// This process: a connection more than one is closed here.
+    /// This process, which closes it if it has made another that stays. What the other one has made does not count: that
+    /// one may be closing it for the same reason.
     Initiator,
-    /// The other one, which closes it if it is one too many.
+    /// The other one, likewise.
     Acceptor,
 }
 
@@ -49,7 +50,7 @@ fn forget_connections() {
     let Ok(null) = rustix::fs::open("/dev/null", OFlags::CLOEXEC, Mode::empty()) else { return };
     for neighbour in known.values().filter_map(Weak::upgrade) {
         let Some(connections) = neighbour.connections.try_lock() else { continue };
-        for connection in connections.iter() {
+        for (_, connection) in connections.iter() {
             // SAFETY: both are open; what was at this number is nobody's in this process.
             unsafe { libc::dup3(null.as_raw_fd(), connection.as_raw_fd(), libc::O_CLOEXEC) };
         }
@@ -89,13 +90,13 @@ impl Neighbour {
             new
         });
         let mut connections = neighbour.connections.lock();
-        let fd = match (side, connections.first()) {
-            (Side::Initiator, Some(first)) => Arc::clone(first),
-            _ => {
-                connections.push(Arc::new(connection.into_fd()));
-                Arc::clone(connections.last().expect("pushed above"))
-            }
-        };
+        let made = connections.iter().find(|(by, _)| *by == Side::Initiator);
+        let made = made.filter(|_| side == Side::Initiator).map(|(_, fd)| Arc::clone(fd));
+        let fd = made.unwrap_or_else(|| {
+            let fd = Arc::new(connection.into_fd());
+            connections.push((side, Arc::clone(&fd)));
+            fd
+        });
         drop(connections);
         (neighbour, fd)
     }
@@ -139,7 +140,7 @@ impl Neighbour {
             return false;
         }
         let mut connections = self.connections.lock();
-        connections.retain(|fd| !is_closed(fd));
+        connections.retain(|(_, fd)| !is_closed(fd));
         // Before the first one it is about to get one.
         if connections.is_empty() {
             self.dead.store(true, Ordering::Relaxed);
@@ -150,7 +151,7 @@ impl Neighbour {
     /// A connection by which to see it end, if it lives.
     #[must_use]
     pub fn connection(&self) -> Option<Arc<OwnedFd>> {
-        self.connections.lock().first().map(Arc::clone)
+        self.connections.lock().first().map(|(_, fd)| Arc::clone(fd))
     }
 }
 
@@ -199,6 +200,22 @@ mod tests {
         }
         assert!(ours.connection().is_none());
         assert!(!ours.is_alive(), "for good");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+    fn two_that_ask_each_other_at_once_live_on() {
+        let names = [3, 4].map(|port| SocketAddr::from(([127, 0, 5, 8], port)));
+        let listeners = names.map(|name| Listener::open(name, None).expect("a listener"));
+        let (a, b) = (ProcessId([4; 16]), ProcessId([5; 16]));
+        let (from_a, to_b) = connect(&listeners[0], names[0]);
+        let (from_b, to_a) = connect(&listeners[1], names[1]);
+        // Each receives the other before it has its own answer.
+        let (at_a, _) = Neighbour::meet(a, b, to_a, Side::Acceptor);
+        let (at_b, _) = Neighbour::meet(b, a, to_b, Side::Acceptor);
+        let _ = Neighbour::meet(a, b, from_a, Side::Initiator);
+        let _ = Neighbour::meet(b, a, from_b, Side::Initiator);
+        assert!(at_a.is_alive() && at_b.is_alive());
     }
 
     #[test]
