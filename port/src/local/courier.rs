@@ -80,11 +80,17 @@ impl Listener {
     /// What `accept(2)` reports: no descriptors, mostly.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(&self.socket, flags) {
-            Ok(socket) => Ok(Connection::with(socket).ok()),
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
-            Err(error) => Err(error.into()),
+        for _ in 0..BACKLOG {
+            match rustix::net::accept_with(&self.socket, flags) {
+                Ok(socket) => match Connection::with(socket) {
+                    Ok(connection) => return Ok(Some(connection)),
+                    Err(error) => tracing::debug!(%error, "a stranger was turned away"),
+                },
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(None)
     }
 }
 

@@ -498,7 +498,9 @@ impl LocalPort {
                     self.see(&fd);
                 }
             } else if !place.link.has_news() {
-                self.note_end(index, End::Died);
+                // It may have closed the link before.
+                let end = if place.link.is_closed() { End::Closed } else { End::Died };
+                self.note_end(index, end);
             } else if !place.link.is_watched() {
                 self.list(index);
             }

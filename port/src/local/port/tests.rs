@@ -4,7 +4,11 @@ use erd_sys::clock::monotonic_ns;
 /// A port of a process of its own, as far as the others know.
 fn port(number: u16, process: u8) -> LocalPort {
     let name = SocketAddr::from(([127, 0, 5, 7], number));
-    let process = ProcessId([process; 16]);
+    // Other tests of this program have others.
+    let thread = format!("{:?}", std::thread::current().id());
+    let mut id = [process; 16];
+    id.iter_mut().skip(1).zip(thread.bytes().rev()).for_each(|(to, byte)| *to = byte);
+    let process = ProcessId(id);
     LocalPort::open(Options { name, dir: None, process, descriptors: 1000 }).expect("a port")
 }
 
@@ -150,7 +154,7 @@ fn who_offers_again_has_forgotten_the_link_before() {
 #[test]
 #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
 fn who_offers_again_is_answered_when_everything_has_been_read() {
-    let (mut one, mut other) = (port(21, 1), port(22, 2));
+    let (mut one, mut other) = (port(121, 1), port(122, 2));
     let (here, _) = join(&mut one, &mut other);
     for number in 0..100_u8 {
         put(&mut one, here, 1, &[number]).expect("room");
@@ -171,7 +175,7 @@ fn who_offers_again_is_answered_when_everything_has_been_read() {
 #[test]
 #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
 fn an_endpoint_has_no_link_with_itself() {
-    let mut port = port(23, 1);
+    let mut port = port(123, 1);
     assert_eq!(port.reach(port.options.name, monotonic_ns()), Reach::None);
 }
 
