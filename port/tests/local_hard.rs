@@ -5,7 +5,7 @@
 
 use erd_port::local::offer::{Offer, ProcessId};
 use erd_port::local::ring::Refused;
-use erd_port::local::{End, Event, Fate, LinkId, LocalPort, Options, Pulled, Reach};
+use erd_port::local::{End, Event, Fate, Lanes, LinkId, LocalPort, Options, Pulled, Reach};
 use erd_sys::clock::monotonic_ns;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -54,12 +54,12 @@ fn start(function: &str, part: &str) -> Child {
 /// Lets a port go on: what it read, and what happened.
 fn step(port: &mut LocalPort) -> (Vec<Vec<u8>>, Vec<Event>) {
     let (mut read, mut events) = (Vec::new(), Vec::new());
-    port.poll(monotonic_ns(), |_, kind, bytes| {
+    port.poll(monotonic_ns(), &mut |_, kind, bytes| {
         assert_eq!(kind, 1);
         read.push(bytes.to_vec());
         Fate::Taken
     });
-    port.work(monotonic_ns(), |event| events.push(event));
+    port.work(monotonic_ns(), &mut |event| events.push(event));
     (read, events)
 }
 
@@ -87,7 +87,7 @@ fn link_with(port: &mut LocalPort, name: SocketAddr) -> LinkId {
 }
 
 fn put(port: &mut LocalPort, link: LinkId, bytes: &[u8]) -> Option<Result<u64, Refused>> {
-    port.put(link, 1, bytes.len(), |write| write(bytes))
+    port.put(link, 1, bytes.len(), &mut |write| write(bytes))
 }
 
 fn signal(signal: i32) {
@@ -115,7 +115,7 @@ fn killed_peer() {
     next();
     put(&mut port, link, b"first").expect("a link").expect("room");
     next();
-    port.put(link, 1, 3000, |write| {
+    port.put(link, 1, 3000, &mut |write| {
         write(&[7; 1500]);
         next();
         write(&[7; 1500]);
@@ -160,7 +160,7 @@ fn stopped_peer() {
     }
     let mut port = port(4);
     let link = link_with(&mut port, name(3));
-    port.put(link, 1, 2000, |write| {
+    port.put(link, 1, 2000, &mut |write| {
         write(&[1; 1000]);
         signal(libc::SIGSTOP);
         write(&[2; 1000]);

@@ -234,7 +234,7 @@ impl<O: Outside> Driver<O> {
         let host = &mut self.host;
         let mut local_ns = NEVER_NS;
         if let Some(port) = &mut host.local_port {
-            // A busy one is looked at again and again. Who has news for one that rests wakes it.
+            // The next look polls a busy port again. A peer with news wakes a port that rests.
             if !port.rests(now) || port.arm() {
                 return 0;
             }

@@ -1,6 +1,7 @@
 //! Unix sockets on which two processes of one user meet: each learns the other's user and process, and they hand each
 //! other memory and descriptors (`docs/protocol.md` §12.2).
 
+use erd_sys::process::Process;
 use erd_sys::visit::{Credentials, credentials};
 use rustix::io::Errno;
 use rustix::net::{
@@ -46,6 +47,8 @@ pub struct Listener {
     socket: OwnedFd,
     /// A file to remove in the end.
     file: Option<PathBuf>,
+    /// The process that removes it: not a forked child of that one.
+    owner: Process,
 }
 
 impl Listener {
@@ -65,7 +68,7 @@ impl Listener {
             bound => bound?,
         }
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Listener { socket, file })
+        Ok(Listener { socket, file, owner: Process::current() })
     }
 
     /// Readable when somebody is there.
@@ -97,6 +100,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(file) = &self.file
+            && self.owner.is_current()
             && let Err(error) = std::fs::remove_file(file)
         {
             tracing::debug!(file = %file.display(), %error, "the endpoint's socket has gone already");

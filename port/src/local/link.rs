@@ -14,8 +14,8 @@ pub const RING_BYTES: usize = 256 << 10;
 pub const LINK_BYTES: usize = 2 * RING_BYTES;
 /// Bytes of a ring that have memory from the first on.
 pub const FIRST_BYTES: usize = 8 << 10;
-/// Longest entry, with everything in it.
-pub const ENTRY_MAX_BYTES: usize = 20 << 10;
+/// Longest entry, with everything in it (`docs/protocol.md` §12.5).
+pub const ENTRY_MAX_BYTES: usize = 16 << 10;
 
 /// Which of the two rings this side writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

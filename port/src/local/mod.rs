@@ -1,7 +1,7 @@
 //! Shared memory between endpoints of one host: the local lane's carrier (`docs/protocol.md` §12).
 //!
 //! A [`LocalPort`] belongs to one endpoint, as its sockets do. It finds out by itself who else is on this host, and
-//! reaches those by links. What travels on them is the engine's.
+//! reaches those by links. The engine defines the entries that travel on them.
 //!
 //! - [`ring`], `segment`, `bell`: entries, memory, and the hints who has news;
 //! - [`link`]: a pair of rings between two endpoints;
@@ -21,6 +21,6 @@ pub mod ring;
 pub mod segment;
 
 pub use erd_sys::other_memory;
-pub use lanes::{Fill, Lanes};
+pub use lanes::{Event, Fill, Lanes, LinkId, Pulled, Reach};
 pub use link::{End, Fate};
-pub use port::{Event, LinkId, LocalPort, Options, Pulled, Reach};
+pub use port::{LocalPort, Options};

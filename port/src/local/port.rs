@@ -4,6 +4,7 @@ mod meetings;
 
 use super::bell::{BELL_BYTES, Bell, PLACES};
 use super::courier::Listener;
+use super::lanes::{Event, Fill, Lanes, LinkId, Pulled, Reach};
 use super::link::{Behind, ENTRY_MAX_BYTES, End, Fate, Link};
 use super::meeting::{MEETINGS_MAX, Meeting};
 use super::offer::ProcessId;
@@ -32,62 +33,6 @@ const BUSY_NS: u64 = 50_000;
 const ROOMS_MAX: usize = 64;
 /// Time between two looks at sockets, while nobody waits to be met.
 const LOOK_NS: u64 = 1_000_000;
-
-/// A link, as long as it is there.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct LinkId {
-    index: u32,
-    generation: u32,
-}
-
-impl LinkId {
-    /// As a number, which no other link of the port has.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    /// The link of this number.
-    #[must_use]
-    pub fn numbered(number: u64) -> LinkId {
-        LinkId { index: number as u32, generation: (number >> 32) as u32 }
-    }
-}
-
-/// How a peer can be reached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
-    /// By this link.
-    Link(LinkId),
-    /// Perhaps by a link: the peer has been asked.
-    Asked,
-    /// By no link.
-    None,
-}
-
-/// What became of bytes that were to be read out of a peer's memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pulled {
-    /// They are in place, and the peer's buffer was there all the time.
-    Done,
-    /// This process cannot read them there.
-    Never,
-    /// The link is no more.
-    Gone,
-}
-
-/// What a step found out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// The endpoint of this name is reached by this link.
-    Up(SocketAddr, LinkId),
-    /// The endpoint of this name was asked, and is not reached by a link.
-    Refused(SocketAddr),
-    /// The endpoint of this name has read more of what was written to it.
-    Room(SocketAddr),
-    /// The link is no more.
-    Down(SocketAddr, LinkId, End),
-}
 
 /// Where and how an endpoint opens its port.
 #[derive(Clone, Debug)]
@@ -214,29 +159,6 @@ impl LocalPort {
         self.listener.is_some()
     }
 
-    /// Readable when there may be something for [`LocalPort::work`] or, after [`LocalPort::arm`], for
-    /// [`LocalPort::poll`].
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.set.fd()
-    }
-
-    /// How the endpoint of this name can be reached. Asks it, if nobody has.
-    pub fn reach(&mut self, name: SocketAddr, now: u64) -> Reach {
-        if let Some(index) = self.by_name.get(&name) {
-            return Reach::Link(self.id(*index as usize));
-        }
-        let has_room = self.meetings.len() < MEETINGS_MAX && self.has_room();
-        if name == self.options.name {
-            return Reach::None;
-        }
-        let is_refused = self.refused.iter().any(|(other, until)| *other == name && now < *until);
-        match self.is_asked(name) || (has_room && !is_refused && self.ask(name, now)) {
-            true => Reach::Asked,
-            false => Reach::None,
-        }
-    }
-
     /// Whether another link has room.
     fn has_room(&self) -> bool {
         // A link takes a descriptor for its peer's bell, beside the one of the process.
@@ -254,103 +176,7 @@ impl LocalPort {
         (place.generation == id.generation).then_some(&mut place.link)
     }
 
-    /// Writes an entry of `len` bytes to a link, as [`Link::put`]; `None` if the link is no more.
-    pub fn put(
-        &mut self,
-        id: LinkId,
-        kind: u8,
-        len: usize,
-        fill: impl FnOnce(&mut dyn FnMut(&[u8])),
-    ) -> Option<Result<u64, Refused>> {
-        let put = self.link(id)?.put(kind, len, fill);
-        self.stirred = true;
-        if put == Err(Refused::Broken) {
-            self.note_end(id.index, End::Broken);
-        }
-        Some(put)
-    }
-
-    /// See [`Link::starve`].
-    pub fn starve(&mut self, id: LinkId) {
-        self.link(id).into_iter().for_each(Link::starve);
-    }
-
-    /// How much of what this side has written the peer has read; `None` if the link is no more.
-    pub fn read_by_peer(&mut self, id: LinkId) -> Option<u64> {
-        let read = self.link(id)?.read_by_peer();
-        if read.is_err() {
-            self.note_end(id.index, End::Broken);
-        }
-        read.ok()
-    }
-
-    /// True if the peer has written what has not been read.
-    pub fn has_entries(&mut self, id: LinkId) -> bool {
-        self.link(id).is_some_and(Link::has_news)
-    }
-
-    /// Reads `len` bytes out of the memory of the process at the other end of a link.
-    ///
-    /// # Safety
-    /// Every piece of `to` may be written, up to `len` bytes in all.
-    pub unsafe fn pull(
-        &mut self,
-        id: LinkId,
-        from: &mut [libc::iovec],
-        to: &mut [libc::iovec],
-        len: usize,
-    ) -> Pulled {
-        let Some(link) = self.link(id) else { return Pulled::Gone };
-        if !link.process.is_readable() {
-            return Pulled::Never;
-        }
-        // SAFETY: the caller's promise.
-        let read = unsafe { erd_sys::other_memory::read(link.process.pid(), from, to, len) };
-        match read {
-            // What was read is what the peer wanted read, if it has kept its buffer until now, and its number was still its
-            // own.
-            Ok(()) if !link.is_closed() && link.process.is_alive() => Pulled::Done,
-            Ok(()) => Pulled::Gone,
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
-                tracing::info!(peer = %link.name, %error, "bytes of a local peer go through its ring");
-                link.process.note_unreadable();
-                Pulled::Never
-            }
-            // Nothing else of the peer's memory is known to be wrong: it may copy from there itself.
-            Err(error) => {
-                tracing::debug!(peer = %link.name, %error, "cannot read a local peer's memory");
-                Pulled::Never
-            }
-        }
-    }
-
-    /// Reads what has arrived, a bounded number of entries, and hands it to `f` with its kind. Returns the number.
-    pub fn poll(&mut self, now: u64, mut f: impl FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
-        self.disarm();
-        let mut count = 0;
-        for at in 0..self.watched.len() {
-            count += self.look_at(self.watched[at], now, &mut f);
-        }
-        for _ in 0..self.unread.len() {
-            let Some(index) = self.unread.pop_front() else { break };
-            if let Some(Some(place)) = self.places.get_mut(index as usize) {
-                place.listed = false;
-            }
-            count += self.look_closely(index, now, &mut f);
-        }
-        if self.bell.has_rung() {
-            count += self.answer_bell(now, &mut f);
-        }
-        if now >= self.sweep_at_ns {
-            self.sweep_at_ns = now + SWEEP_NS;
-            self.sweep = (self.sweep + 1) % self.places.capacity().max(1);
-            count += self.look_closely(self.sweep as u32, now, &mut f);
-        }
-        self.stirred |= count > 0;
-        count
-    }
-
-    fn answer_bell(&mut self, now: u64, f: &mut impl FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
+    fn answer_bell(&mut self, now: u64, f: &mut dyn FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
         let (mut rung, mut many) = ([0; 64], 0);
         self.bell.answer(|place| {
             rung[many] = place as u32;
@@ -364,7 +190,7 @@ impl LocalPort {
         &mut self,
         index: u32,
         now: u64,
-        f: &mut impl FnMut(LinkId, u8, &[u8]) -> Fate,
+        f: &mut dyn FnMut(LinkId, u8, &[u8]) -> Fate,
     ) -> usize {
         let Some(Some(place)) = self.places.get(index as usize) else { return 0 };
         // Before the entries: what was written before it was closed is there then.
@@ -392,7 +218,7 @@ impl LocalPort {
         &mut self,
         index: u32,
         now: u64,
-        f: &mut impl FnMut(LinkId, u8, &[u8]) -> Fate,
+        f: &mut dyn FnMut(LinkId, u8, &[u8]) -> Fate,
     ) -> usize {
         let Some(Some(place)) = self.places.get_mut(index as usize) else { return 0 };
         let id = LinkId { index, generation: place.generation };
@@ -461,31 +287,6 @@ impl LocalPort {
         }
     }
 
-    /// Goes on with meetings, and looks for processes that have ended, if it is time. What became of that is handed to
-    /// `f`. The caller has polled before: what a peer wrote before its end counts.
-    pub fn work(&mut self, now: u64, mut f: impl FnMut(Event)) {
-        while let Some(index) = self.rooms.pop() {
-            if let Some(Some(place)) = self.places.get(index as usize) {
-                f(Event::Room(place.link.name));
-            }
-        }
-        std::mem::take(&mut self.closed).into_iter().for_each(&mut f);
-        for (index, end) in std::mem::take(&mut self.ended) {
-            self.leave(index as usize, end, &mut f);
-        }
-        if now < self.look_at_ns && self.meetings.is_empty() {
-            return;
-        }
-        self.look_at_ns = now + LOOK_NS;
-        let is_late = self.meetings.iter().any(|m| m.ends_at_ns <= now || m.theirs.is_some());
-        if is_late || self.set.is_ready() {
-            self.meet(now, &mut f);
-            if self.ends.is_ready() {
-                self.look_for_deaths();
-            }
-        }
-    }
-
     /// Notes the ends of links whose processes have ended, once everything that they wrote has been read.
     fn look_for_deaths(&mut self) {
         for index in 0..self.places.capacity() as u32 {
@@ -530,7 +331,7 @@ impl LocalPort {
     }
 
     /// Takes a link out of the table.
-    fn leave(&mut self, index: usize, end: End, f: &mut impl FnMut(Event)) {
+    fn leave(&mut self, index: usize, end: End, f: &mut dyn FnMut(Event)) {
         let place = self.places.get_mut(index).and_then(Option::take);
         let Some(Place { link, seen_by, generation, .. }) = place else { return };
         let id = LinkId { index: index as u32, generation };
@@ -546,15 +347,149 @@ impl LocalPort {
         f(Event::Down(name, id, end));
     }
 
-    /// Ends a link that is of no use any more. The next [`LocalPort::work`] says so.
-    pub fn break_off(&mut self, id: LinkId) {
+    fn disarm(&mut self) {
+        if !std::mem::replace(&mut self.armed, false) {
+            return;
+        }
+        self.bell.sleep(false);
+        // Nothing to read means that nobody had to wake this side.
+        let _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
+    }
+}
+
+impl Lanes for LocalPort {
+    fn reach(&mut self, name: SocketAddr, now: u64) -> Reach {
+        if let Some(index) = self.by_name.get(&name) {
+            return Reach::Link(self.id(*index as usize));
+        }
+        let has_room = self.meetings.len() < MEETINGS_MAX && self.has_room();
+        if name == self.options.name {
+            return Reach::None;
+        }
+        let is_refused = self.refused.iter().any(|(other, until)| *other == name && now < *until);
+        match self.is_asked(name) || (has_room && !is_refused && self.ask(name, now)) {
+            true => Reach::Asked,
+            false => Reach::None,
+        }
+    }
+
+    fn put(
+        &mut self,
+        id: LinkId,
+        kind: u8,
+        len: usize,
+        fill: Fill<'_>,
+    ) -> Option<Result<u64, Refused>> {
+        let put = self.link(id)?.put(kind, len, fill);
+        self.stirred = true;
+        if put == Err(Refused::Broken) {
+            self.note_end(id.index, End::Broken);
+        }
+        Some(put)
+    }
+
+    fn starve(&mut self, id: LinkId) {
+        self.link(id).into_iter().for_each(Link::starve);
+    }
+
+    fn read_by_peer(&mut self, id: LinkId) -> Option<u64> {
+        let read = self.link(id)?.read_by_peer();
+        if read.is_err() {
+            self.note_end(id.index, End::Broken);
+        }
+        read.ok()
+    }
+
+    fn has_entries(&mut self, id: LinkId) -> bool {
+        self.link(id).is_some_and(Link::has_news)
+    }
+
+    unsafe fn pull(
+        &mut self,
+        id: LinkId,
+        from: &mut [libc::iovec],
+        to: &mut [libc::iovec],
+        len: usize,
+    ) -> Pulled {
+        let Some(link) = self.link(id) else { return Pulled::Gone };
+        if !link.process.is_readable() {
+            return Pulled::Never;
+        }
+        // SAFETY: the caller's promise.
+        let read = unsafe { erd_sys::other_memory::read(link.process.pid(), from, to, len) };
+        match read {
+            // What was read is what the peer wanted read, if it has kept its buffer until now, and its number was still its
+            // own.
+            Ok(()) if !link.is_closed() && link.process.is_alive() => Pulled::Done,
+            Ok(()) => Pulled::Gone,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
+                tracing::info!(peer = %link.name, %error, "bytes of a local peer go through its ring");
+                link.process.note_unreadable();
+                Pulled::Never
+            }
+            // Nothing else of the peer's memory is known to be wrong: it may copy from there itself.
+            Err(error) => {
+                tracing::debug!(peer = %link.name, %error, "cannot read a local peer's memory");
+                Pulled::Never
+            }
+        }
+    }
+
+    fn poll(&mut self, now: u64, f: &mut dyn FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
+        self.disarm();
+        let mut count = 0;
+        for at in 0..self.watched.len() {
+            count += self.look_at(self.watched[at], now, f);
+        }
+        for _ in 0..self.unread.len() {
+            let Some(index) = self.unread.pop_front() else { break };
+            if let Some(Some(place)) = self.places.get_mut(index as usize) {
+                place.listed = false;
+            }
+            count += self.look_closely(index, now, f);
+        }
+        if self.bell.has_rung() {
+            count += self.answer_bell(now, f);
+        }
+        if now >= self.sweep_at_ns {
+            self.sweep_at_ns = now + SWEEP_NS;
+            self.sweep = (self.sweep + 1) % self.places.capacity().max(1);
+            count += self.look_closely(self.sweep as u32, now, f);
+        }
+        self.stirred |= count > 0;
+        count
+    }
+
+    fn work(&mut self, now: u64, f: &mut dyn FnMut(Event)) {
+        while let Some(index) = self.rooms.pop() {
+            if let Some(Some(place)) = self.places.get(index as usize) {
+                f(Event::Room(place.link.name));
+            }
+        }
+        std::mem::take(&mut self.closed).into_iter().for_each(&mut *f);
+        for (index, end) in std::mem::take(&mut self.ended) {
+            self.leave(index as usize, end, f);
+        }
+        if now < self.look_at_ns && self.meetings.is_empty() {
+            return;
+        }
+        self.look_at_ns = now + LOOK_NS;
+        let is_late = self.meetings.iter().any(|m| m.ends_at_ns <= now || m.theirs.is_some());
+        if is_late || self.set.is_ready() {
+            self.meet(now, f);
+            if self.ends.is_ready() {
+                self.look_for_deaths();
+            }
+        }
+    }
+
+    fn break_off(&mut self, id: LinkId) {
         if self.link(id).is_some() {
             self.note_end(id.index, End::Broken);
         }
     }
 
-    /// Ends a link: the caller wants no more of it. The next [`LocalPort::work`] says so, too.
-    pub fn close(&mut self, id: LinkId) {
+    fn close(&mut self, id: LinkId) {
         if self.link(id).is_some() {
             let mut told = None;
             self.leave(id.index as usize, End::Closed, &mut |event| told = Some(event));
@@ -562,17 +497,14 @@ impl LocalPort {
         }
     }
 
-    /// True if nothing has come or gone for a while.
-    pub fn rests(&mut self, now: u64) -> bool {
+    fn rests(&mut self, now: u64) -> bool {
         if std::mem::take(&mut self.stirred) {
             self.busy_until_ns = now + BUSY_NS;
         }
         now >= self.busy_until_ns
     }
 
-    /// From here on [`LocalPort::fd`] tells of entries, too, until the next [`LocalPort::poll`]. True if some are there
-    /// already: then it tells nothing.
-    pub fn arm(&mut self) -> bool {
+    fn arm(&mut self) -> bool {
         if !self.armed {
             self.bell.sleep(true);
             self.armed = true;
@@ -587,25 +519,16 @@ impl LocalPort {
         has_news
     }
 
-    fn disarm(&mut self) {
-        if !std::mem::replace(&mut self.armed, false) {
-            return;
-        }
-        self.bell.sleep(false);
-        // Nothing to read means that nobody had to wake this side.
-        let _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
-    }
-
-    /// The time of the next [`LocalPort::work`], if nothing arrives before.
-    #[must_use]
-    pub fn next_ns(&self) -> Option<u64> {
+    fn next_ns(&self) -> Option<u64> {
         self.meetings.iter().map(|meeting| meeting.ends_at_ns).min()
     }
 
-    /// Number of links.
-    #[must_use]
-    pub fn links(&self) -> usize {
+    fn links(&self) -> usize {
         self.by_name.len()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.set.fd())
     }
 }
 

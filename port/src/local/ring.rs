@@ -34,10 +34,10 @@ const PRESENT: u64 = 1 << 63;
 
 /// The memory of a ring, from its control words on. Offsets are in bytes; those of words are multiples of 8.
 pub trait Memory {
-    /// A word. What its writer wrote before it can be read from here on.
+    /// Reads a word. After it, this side sees everything that the word's writer wrote before.
     fn load(&self, at: usize) -> u64;
 
-    /// Writes a word, after everything that was written before.
+    /// Writes a word, after everything that this side wrote before.
     fn store(&self, at: usize, value: u64);
 
     /// Keeps the loads after it behind the stores before it.

@@ -248,10 +248,16 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "not of the segment")]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn parts_lie_within() {
         let (segment, _file) = Segment::create(BYTES).expect("a memfd");
-        let _ = segment.part(BYTES - 8, 16);
+        let is_within = |at, bytes| {
+            let part = || segment.part(at, bytes).bytes;
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).ok() == Some(bytes)
+        };
+        assert!(is_within(0, BYTES) && is_within(BYTES - 8, 8));
+        for (at, bytes) in [(BYTES - 8, 16), (BYTES, 8), (4, 8), (usize::MAX - 7, 8)] {
+            assert!(!is_within(at, bytes), "{bytes} bytes at {at}");
+        }
     }
 }

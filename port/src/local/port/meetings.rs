@@ -1,8 +1,9 @@
 //! Meetings with other processes, from the connection to the link or its refusal (`docs/protocol.md` §12.2).
 
-use super::{Event, LocalPort, Place};
+use super::{LocalPort, Place};
 use crate::local::bell::{BELL_BYTES, Bell};
 use crate::local::courier::{Connection, Received, Said};
+use crate::local::lanes::Event;
 use crate::local::link::{End, FIRST_BYTES, LINK_BYTES, Link, RING_BYTES, TheirBell, Way};
 use crate::local::meeting::{MEETINGS_MAX, Meeting, Ours, PATIENCE_NS};
 use crate::local::offer::{Answer, MESSAGE_BYTES, Offer, Verdict, stands};
@@ -97,7 +98,7 @@ impl LocalPort {
     }
 
     /// Receives those who want to meet, and goes on with the meetings under way.
-    pub(super) fn meet(&mut self, now: u64, f: &mut impl FnMut(Event)) {
+    pub(super) fn meet(&mut self, now: u64, f: &mut dyn FnMut(Event)) {
         self.accept(now);
         for at in (0..self.meetings.len()).rev() {
             // A meeting may have ended others.
@@ -140,7 +141,7 @@ impl LocalPort {
     }
 
     /// The peer says no, or nothing.
-    fn give_up(&mut self, at: usize, now: u64, f: &mut impl FnMut(Event)) {
+    fn give_up(&mut self, at: usize, now: u64, f: &mut dyn FnMut(Event)) {
         if let Some(ours) = self.let_go(at).ours {
             self.places.remove(ours.index);
             if self.refused.len() == MEETINGS_MAX {
@@ -157,7 +158,7 @@ impl LocalPort {
         bytes: &[u8],
         received: Received,
         now: u64,
-        f: &mut impl FnMut(Event),
+        f: &mut dyn FnMut(Event),
     ) {
         let has_offered = self.meetings[at].ours.is_some();
         match (has_offered, Answer::decode(bytes), Offer::decode(bytes)) {
@@ -174,7 +175,7 @@ impl LocalPort {
         answer: &Answer,
         fds: Vec<OwnedFd>,
         now: u64,
-        f: &mut impl FnMut(Event),
+        f: &mut dyn FnMut(Event),
     ) {
         if answer.verdict == Verdict::Crossing {
             // The peer's own offer is on its way.
@@ -202,7 +203,7 @@ impl LocalPort {
     }
 
     /// Takes an offer of the peer's, or refuses it.
-    fn offered(&mut self, at: usize, offer: &Offer, fds: Vec<OwnedFd>, f: &mut impl FnMut(Event)) {
+    fn offered(&mut self, at: usize, offer: &Offer, fds: Vec<OwnedFd>, f: &mut dyn FnMut(Event)) {
         if self.has_unread(offer.from) {
             // What the process before it has written counts.
             self.meetings[at].theirs = Some((*offer, fds));
@@ -261,7 +262,7 @@ impl LocalPort {
     }
 
     /// Makes way for a link with the endpoint of this name: there is one, whichever side offered it.
-    fn replace(&mut self, name: SocketAddr, f: &mut impl FnMut(Event)) {
+    fn replace(&mut self, name: SocketAddr, f: &mut dyn FnMut(Event)) {
         while let Some(at) = self.meetings.iter().position(|meeting| meeting.is_with(name)) {
             if let Some(ours) = self.let_go(at).ours {
                 self.places.remove(ours.index);
@@ -273,7 +274,7 @@ impl LocalPort {
     }
 
     /// Enters a link in its place.
-    fn join(&mut self, index: usize, link: Link, seen_by: Arc<OwnedFd>, f: &mut impl FnMut(Event)) {
+    fn join(&mut self, index: usize, link: Link, seen_by: Arc<OwnedFd>, f: &mut dyn FnMut(Event)) {
         let name = link.name;
         self.generation = self.generation.wrapping_add(1);
         self.see(&seen_by);

@@ -16,7 +16,7 @@ type Seen = Vec<(u8, Vec<u8>)>;
 
 fn polled(port: &mut LocalPort) -> Seen {
     let mut seen = Seen::new();
-    port.poll(monotonic_ns(), |_, kind, bytes| {
+    port.poll(monotonic_ns(), &mut |_, kind, bytes| {
         seen.push((kind, bytes.to_vec()));
         Fate::Taken
     });
@@ -26,7 +26,7 @@ fn polled(port: &mut LocalPort) -> Seen {
 fn worked(port: &mut LocalPort) -> Vec<Event> {
     let mut events = Vec::new();
     port.look_at_ns = 0;
-    port.work(monotonic_ns(), |event| {
+    port.work(monotonic_ns(), &mut |event| {
         if !matches!(event, Event::Room(_)) {
             events.push(event);
         }
@@ -35,7 +35,7 @@ fn worked(port: &mut LocalPort) -> Vec<Event> {
 }
 
 fn put(port: &mut LocalPort, link: LinkId, kind: u8, bytes: &[u8]) -> Result<u64, Refused> {
-    port.put(link, kind, bytes.len(), |write| write(bytes)).expect("a link")
+    port.put(link, kind, bytes.len(), &mut |write| write(bytes)).expect("a link")
 }
 
 /// Links two ports; the first asks.
@@ -76,7 +76,7 @@ fn an_entry_comes_in_pieces_and_long_ones_make_the_ring_longer() {
     let (mut one, mut other) = (port(3, 1), port(4, 2));
     let (here, _) = join(&mut one, &mut other);
     let long = vec![7; ENTRY_MAX_BYTES - 3];
-    let put = one.put(here, 9, ENTRY_MAX_BYTES, |write| {
+    let put = one.put(here, 9, ENTRY_MAX_BYTES, &mut |write| {
         write(b"abc");
         write(&long);
     });
@@ -130,7 +130,7 @@ fn what_was_written_before_a_link_was_closed_is_read() {
         "{events:?}"
     );
     assert_eq!((other.links(), other.read_by_peer(there)), (0, None));
-    assert!(other.put(there, 1, 0, |_| ()).is_none());
+    assert!(other.put(there, 1, 0, &mut |_| ()).is_none());
     assert_eq!(other.reach(name, monotonic_ns()), Reach::None, "nobody is there");
     assert!(other.seen.is_empty() && other.watched.is_empty());
 }
@@ -241,7 +241,7 @@ fn a_peer_that_spoils_the_bell_keeps_nobody_from_being_heard() {
     }
     let mut seen = 0;
     for step in 0..2 * hub.places.capacity() as u64 {
-        hub.poll(monotonic_ns() + step * SWEEP_NS, |_, _, _| {
+        hub.poll(monotonic_ns() + step * SWEEP_NS, &mut |_, _, _| {
             seen += 1;
             Fate::Taken
         });
