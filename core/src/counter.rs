@@ -248,7 +248,7 @@ impl Counter {
         self.armed.store(true, Ordering::SeqCst);
         let (value, errors) = self.values();
         let known = Self::show(&self.seen[0], value) & Self::show(&self.seen[1], errors);
-        known && self.watch.arm_timer()
+        known && self.watch.arm_fd()
     }
 
     /// True if it changed since the application last read it.

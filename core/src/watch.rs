@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 /// Way in which readers wait.
@@ -190,6 +190,10 @@ pub struct Watch {
     known: Known,
     /// Made when first needed: a queue without sleepers costs no fds.
     set: OnceLock<WaitSet>,
+    /// Threads that are about to sleep, or do. They say so before they look for the last time.
+    sleeping: AtomicU32,
+    /// Somebody may sleep on the fd, until the next look.
+    fd_waited: AtomicBool,
     /// Held while the set's timer is set.
     timer: Mutex<()>,
     /// Comes after all other locks.
@@ -215,6 +219,8 @@ impl Watch {
             held: Arc::clone(held),
             known: Known::default(),
             set: OnceLock::new(),
+            sleeping: AtomicU32::new(0),
+            fd_waited: AtomicBool::new(false),
             timer: Mutex::default(),
             sleepers: Mutex::default(),
             returned: Condvar::new(),
@@ -274,6 +280,9 @@ impl Watch {
     /// Lets every endpoint that has something to do progress, unless another thread works on it. True if something had
     /// arrived.
     pub fn progress(&self) -> bool {
+        if self.fd_waited.load(Ordering::Relaxed) {
+            self.fd_waited.store(false, Ordering::Relaxed);
+        }
         let members = self.members.read();
         let arrived = match (&members.look, self.set.get()) {
             (Some(look), Some(set)) => members.progress(look, set),
@@ -354,9 +363,14 @@ impl Watch {
                 return;
             }
         };
-        if !self.arm_timer() {
-            return;
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        if self.arm_timer() {
+            self.sleep_on(set, seen, end_ns);
         }
+        self.sleeping.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn sleep_on(&self, set: &WaitSet, seen: Wakes, end_ns: Option<u64>) {
         let left = end_ns.map(|end| Duration::from_nanos(end.saturating_sub(monotonic_ns())));
         let mut sleepers = self.sleepers.lock();
         if sleepers.wakes != seen {
@@ -389,9 +403,23 @@ impl Watch {
         self.sleepers.lock().count > 0
     }
 
+    /// True if somebody sleeps here, is about to, or may sleep on the fd.
+    #[must_use]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed) > 0 || self.fd_waited.load(Ordering::Relaxed)
+    }
+
+    /// [`Watch::arm_timer`] for somebody who sleeps on the fd.
+    pub(crate) fn arm_fd(&self) -> bool {
+        self.fd_waited.store(true, Ordering::SeqCst);
+        self.arm_timer()
+    }
+
     /// Sets the timer to the first deadline of all endpoints. False if one is due already.
-    pub(crate) fn arm_timer(&self) -> bool {
+    fn arm_timer(&self) -> bool {
         let Ok(set) = self.set() else { return false };
+        // After the caller has said that it is about to sleep.
+        fence(Ordering::SeqCst);
         let members = self.members.read();
         let told_ns = members.look.as_ref().map(|look| look.next_ns()).filter(|at| *at != NEVER_NS);
         let asked = members.asked().filter_map(|endpoint| endpoint.deadline_ns());

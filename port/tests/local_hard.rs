@@ -3,7 +3,7 @@
 //! A test that needs another process runs this program again, with the name of the function to be in an environment
 //! variable. That function does nothing in a plain run.
 
-use erd_port::local::offer::{Offer, ProcessId};
+use erd_port::local::offer::{Answer, Offer, ProcessId, Verdict};
 use erd_port::local::ring::Refused;
 use erd_port::local::{End, Event, Fate, Lanes, LinkId, LocalPort, Options, Pulled, Reach};
 use erd_sys::clock::monotonic_ns;
@@ -30,7 +30,8 @@ fn process() -> ProcessId {
 }
 
 fn try_port(number: u16) -> std::io::Result<LocalPort> {
-    let options = Options { name: name(number), dir: None, process: process(), descriptors: 1000 };
+    let options =
+        Options { name: name(number), dir: None, process: process(), descriptors: 1 << 20 };
     LocalPort::open(options)
 }
 
@@ -71,6 +72,15 @@ fn until(port: &mut LocalPort, mut done: impl FnMut(&[Vec<u8>], &[Event]) -> boo
         let (more, new) = step(port);
         read.extend(more);
         events.extend(new);
+    }
+}
+
+/// Asks for a link until that goes.
+fn until_asked(port: &mut LocalPort, name: SocketAddr) {
+    let end = Instant::now() + PATIENCE;
+    while port.reach(name, monotonic_ns()) == Reach::None {
+        assert!(Instant::now() < end, "nobody is there");
+        let _ = step(port);
     }
 }
 
@@ -306,7 +316,8 @@ fn two_hundred_peers_have_one_name_in_turn() {
     let mut peer = port(12);
     for round in 0..200_u32 {
         let link = {
-            assert_eq!(peer.reach(name(11), monotonic_ns()), Reach::Asked);
+            // A program that another test starts has a copy of the last peer's socket for a moment.
+            until_asked(&mut peer, name(11));
             until(&mut hub, |_, events| events.iter().any(|e| matches!(e, Event::Up(..))));
             link_with(&mut peer, name(11))
         };
@@ -314,7 +325,7 @@ fn two_hundred_peers_have_one_name_in_turn() {
         drop(peer);
         until(&mut hub, |read, events| {
             let down = events.iter().any(|e| matches!(e, Event::Down(_, _, End::Closed)));
-            assert!(!down || read == [round.to_ne_bytes()], "what was written counts");
+            assert!(!down || read == [round.to_ne_bytes()], "{round}: {read:?}, {events:?}");
             down
         });
         peer = port(12);
@@ -346,5 +357,50 @@ fn the_end_of_a_process_is_seen_though_it_has_left_a_child() {
     let mut peer = start("forked_peer", "");
     until(&mut hub, |_, events| events.iter().any(|e| matches!(e, Event::Down(_, _, End::Died))));
     peer.wait().expect("a child");
+    assert_eq!(hub.reach(name(14), monotonic_ns()), Reach::None, "nobody has its name");
     assert!(begun.elapsed() < Duration::from_secs(8), "before the child's own end");
+}
+
+/// A process that offers a link in the name of another's endpoint.
+#[test]
+fn impostor() {
+    if part().is_none() {
+        return;
+    }
+    let _own = port(17);
+    let offer_of = |from: u16| {
+        let mut socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).expect("a socket");
+        // SAFETY: the call has no pointers.
+        let uid = unsafe { libc::geteuid() };
+        let at = SockAddr::unix(format!("\0erd-local-{uid}-{}", name(15))).expect("an address");
+        socket.connect(&at).expect("somebody listens");
+        let (from, to) = (name(from), name(15));
+        let offer = Offer { process: process(), place: 0, from, to, ring_bytes: 256 << 10 };
+        socket.send(&offer.encode()).expect("sent");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut answer = [0; 200];
+        let bytes = socket.read(&mut answer).unwrap_or(0);
+        Answer::decode(&answer[..bytes]).map(|answer| answer.verdict)
+    };
+    // Its own is in order, but for the memory that should have come with it.
+    assert_eq!(offer_of(17), None);
+    for from in [16, 15, 18] {
+        assert_eq!(offer_of(from), Some(Verdict::Refused), "{from}");
+    }
+}
+
+#[test]
+fn nobody_takes_the_place_of_another() {
+    let (mut hub, mut true_one) = (port(15), port(16));
+    until_asked(&mut true_one, name(15));
+    until(&mut hub, |_, events| events.iter().any(|e| matches!(e, Event::Up(..))));
+    let mut impostor = start("impostor", "");
+    let mut ended = None;
+    until(&mut hub, |_, events| {
+        assert!(events.iter().all(|event| matches!(event, Event::Room(_))), "{events:?}");
+        ended = impostor.try_wait().expect("a child");
+        ended.is_some()
+    });
+    assert!(ended.is_some_and(|status| status.success()));
+    assert_eq!(hub.links(), 1);
 }

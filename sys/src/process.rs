@@ -12,7 +12,7 @@ pub struct Process(u32);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// See [`at_fork`].
-static HOOKS: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
+static HOOKS: [OnceLock<fn()>; 3] = [const { OnceLock::new() }; 3];
 
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);

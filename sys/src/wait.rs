@@ -290,6 +290,17 @@ impl Bundle {
         check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &raw mut event) })
     }
 
+    /// Adds a socket, which counts as readable once its other side has closed, whatever that has sent.
+    ///
+    /// # Errors
+    /// The fd is in it already, or cannot be waited for.
+    pub fn add_end(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLRDHUP as u32, u64: TOKEN_FD };
+        let (op, fd) = (libc::EPOLL_CTL_ADD, fd.as_raw_fd());
+        // SAFETY: `event` outlives the call, and both fds are open.
+        check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &raw mut event) })
+    }
+
     /// Takes an fd back.
     ///
     /// # Errors

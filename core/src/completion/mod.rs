@@ -263,7 +263,7 @@ impl CompletionQueue {
         let armed = self.arm(1).is_some();
         // A signal ends one sleep: this one does not begin.
         let signaled = self.signaled.swap(false, Ordering::AcqRel);
-        armed && !signaled && self.watch.arm_timer()
+        armed && !signaled && self.watch.arm_fd()
     }
 
     /// Lets endpoints progress, and hands their entries to the owner.

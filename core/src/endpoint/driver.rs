@@ -22,6 +22,7 @@ use erd_types::mutants::{Mutant, mutant};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Time between two checks whether the application has made room, for endpoints that a look covers.
 const ROOM_LOOK_NS: u64 = 100_000;
@@ -258,6 +259,19 @@ impl<O: Outside> Driver<O> {
         match self.due_ns() {
             0 => self.now_ns(),
             due_ns => due_ns,
+        }
+    }
+
+    /// After a step: if somebody sleeps, what this step has disarmed is armed again.
+    pub(super) fn keep_armed(&mut self, is_waited_for: impl Fn() -> bool) {
+        let Some(port) = &mut self.host.local_port else { return };
+        if !port.was_disarmed() {
+            return;
+        }
+        // A thread that is about to sleep says so, then looks at what the looks have been told, and arms.
+        fence(Ordering::SeqCst);
+        if is_waited_for() {
+            port.rearm();
         }
     }
 

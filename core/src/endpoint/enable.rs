@@ -294,7 +294,7 @@ fn local_port(endpoint: &Endpoint, name: SocketAddr) -> Option<Box<dyn Lanes>> {
         name,
         dir: settings.local_dir.clone(),
         process: crate::random::process_id(),
-        descriptors: descriptors.map_or(usize::MAX, |most| most as usize / 4),
+        descriptors: descriptors.map_or(usize::MAX, |most| most as usize / 2),
     };
     match LocalPort::open(options) {
         Ok(port) => Some(Box::new(port)),

@@ -172,6 +172,7 @@ impl Drop for Guard<'_> {
             if endpoint.teller.is_asked() && endpoint.is_usable() {
                 endpoint.teller.tell(driver.due_again_ns());
             }
+            driver.keep_armed(|| endpoint.is_waited_for());
             if driver.engine.has_unsent() && !endpoint.listed.load(Ordering::Relaxed) {
                 endpoint.list();
             }
@@ -468,6 +469,12 @@ impl Endpoint {
         drop(guard);
         self.work();
         arrived
+    }
+
+    /// True if somebody sleeps until something arrives, or may do so on an fd.
+    #[must_use]
+    fn is_waited_for(&self) -> bool {
+        self.watches.lock().iter().any(|watched| watched.watch().is_waited_for())
     }
 
     /// True while a thread of the application sleeps until something arrives.

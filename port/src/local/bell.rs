@@ -12,7 +12,7 @@ pub const BELL_BYTES: usize = PAGE_BYTES;
 /// Most peers of a bell.
 pub const PLACES: usize = 64 * 64;
 
-/// Not 0 while the owner sleeps: who has news for it then writes to its eventfd. Its word.
+/// Not 0 while the owner sleeps: who has news for it then wakes it. Its word.
 const ASLEEP: usize = 0;
 /// A bit for each word below that may have one. Its word.
 const SUMMARY: usize = 64;
@@ -23,13 +23,15 @@ const RUNG: usize = 128;
 #[derive(Debug)]
 pub struct Bell {
     page: Segment,
+    /// The word at which the owner goes on.
+    next: u32,
 }
 
 impl Bell {
     /// A bell in this memory of [`BELL_BYTES`].
     #[must_use]
     pub fn new(page: Segment) -> Bell {
-        Bell { page }
+        Bell { page, next: 0 }
     }
 
     /// Tells the owner that the peer at `place` has news. True if the caller must wake it.
@@ -61,14 +63,17 @@ impl Bell {
         self.page.part(0, BELL_BYTES).word(SUMMARY).load(Ordering::Relaxed) != 0
     }
 
-    /// Hands the places of up to 64 peers that have rung to `f`, and takes back what it hands out.
-    pub fn answer(&self, mut f: impl FnMut(usize)) {
+    /// Hands the places of up to 64 peers that have rung to `f`, and takes back what it hands out. Those of other words
+    /// have their turn before the same word has another.
+    pub fn answer(&mut self, mut f: impl FnMut(usize)) {
         let page = self.page.part(0, BELL_BYTES);
         let words = page.word(SUMMARY).load(Ordering::Relaxed);
         if words == 0 {
             return;
         }
-        let word = words.trailing_zeros() as usize;
+        let turn = words.rotate_right(self.next).trailing_zeros();
+        let word = ((self.next + turn) % 64) as usize;
+        self.next = word as u32 + 1;
         page.word(SUMMARY).fetch_and(!(1 << word), Ordering::Acquire);
         let mut bits = page.word(RUNG + 8 * word).swap(0, Ordering::Acquire);
         while bits != 0 {
@@ -88,7 +93,7 @@ mod tests {
         (Bell::new(page), Bell::new(other))
     }
 
-    fn answers(bell: &Bell) -> Vec<usize> {
+    fn answers(bell: &mut Bell) -> Vec<usize> {
         let mut places = Vec::new();
         bell.answer(|place| places.push(place));
         places
@@ -97,16 +102,30 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn who_has_rung_is_found_once() {
-        let (owner, peer) = both();
-        assert!(!owner.has_rung() && answers(&owner).is_empty());
+        let (mut owner, peer) = both();
+        assert!(!owner.has_rung() && answers(&mut owner).is_empty());
         for place in [3, 63, 64, PLACES - 1, 3] {
             assert!(!peer.ring(place), "nobody sleeps");
         }
         assert!(owner.has_rung());
-        assert_eq!(answers(&owner), [3, 63]);
-        assert_eq!(answers(&owner), [64]);
-        assert_eq!(answers(&owner), [PLACES - 1]);
-        assert!(!owner.has_rung() && answers(&owner).is_empty());
+        assert_eq!(answers(&mut owner), [3, 63]);
+        assert_eq!(answers(&mut owner), [64]);
+        assert_eq!(answers(&mut owner), [PLACES - 1]);
+        assert!(!owner.has_rung() && answers(&mut owner).is_empty());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+    fn who_rings_all_the_time_keeps_nobody_from_being_found() {
+        let (mut owner, peer) = both();
+        peer.ring(64 * 7 + 5);
+        peer.ring(PLACES - 1);
+        let mut found = Vec::new();
+        for _ in 0..4 {
+            peer.ring(3);
+            found.extend(answers(&mut owner));
+        }
+        assert_eq!(found, [3, 64 * 7 + 5, PLACES - 1, 3]);
     }
 
     #[test]

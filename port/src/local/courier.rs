@@ -1,8 +1,10 @@
 //! Unix sockets on which two processes of one user meet: each learns the other's user and process, and they hand each
 //! other memory and descriptors (`docs/protocol.md` §12.2).
 
+use super::claim::Claim;
 use erd_sys::process::Process;
 use erd_sys::visit::{Credentials, credentials};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -11,7 +13,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 /// Connections that wait to be accepted.
@@ -41,6 +43,15 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
+/// The listening sockets of this process.
+static LISTENERS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+/// In a forked child: its copies must not keep a name that others look for.
+fn forget_listeners() {
+    let Some(listeners) = LISTENERS.try_lock() else { return };
+    super::process::forget(listeners.iter().copied());
+}
+
 /// Where others meet an endpoint.
 #[derive(Debug)]
 pub struct Listener {
@@ -68,6 +79,8 @@ impl Listener {
             bound => bound?,
         }
         rustix::net::listen(&socket, BACKLOG)?;
+        erd_sys::process::at_fork(forget_listeners);
+        LISTENERS.lock().push(socket.as_raw_fd());
         Ok(Listener { socket, file, owner: Process::current() })
     }
 
@@ -77,18 +90,22 @@ impl Listener {
         self.socket.as_fd()
     }
 
-    /// The next who wants to meet, if somebody does. Those of other users are turned away.
+    /// The next who wants to meet, if somebody does. Those of other users are turned away. The connection is one of
+    /// `most` descriptors ([`Claim`]).
     ///
     /// # Errors
-    /// What `accept(2)` reports: no descriptors, mostly.
-    pub fn accept(&self) -> io::Result<Option<Connection>> {
+    /// There are no descriptors to be had, mostly.
+    pub fn accept(&self, most: usize) -> io::Result<Option<Connection>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..BACKLOG {
             match rustix::net::accept_with(&self.socket, flags) {
-                Ok(socket) => match Connection::with(socket) {
-                    Ok(connection) => return Ok(Some(connection)),
-                    Err(error) => tracing::debug!(%error, "a stranger was turned away"),
-                },
+                // Whoever finds no room learns so at once.
+                Ok(socket) => {
+                    match Claim::take(1, most).and_then(|c| Connection::with(socket, c)) {
+                        Ok(connection) => return Ok(Some(connection)),
+                        Err(error) => tracing::debug!(%error, "somebody was turned away"),
+                    }
+                }
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -99,8 +116,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if !self.owner.is_current() {
+            return;
+        }
+        let own = self.socket.as_raw_fd();
+        LISTENERS.lock().retain(|listener| *listener != own);
         if let Some(file) = &self.file
-            && self.owner.is_current()
             && let Err(error) = std::fs::remove_file(file)
         {
             tracing::debug!(file = %file.display(), %error, "the endpoint's socket has gone already");
@@ -137,33 +158,40 @@ pub enum Said {
 pub struct Connection {
     socket: OwnedFd,
     who: Credentials,
+    _claim: Claim,
 }
 
 impl Connection {
-    /// Meets the endpoint of this name. `None` if nobody listens there, or nobody of this user.
+    /// Meets the endpoint of this name. `None` if nobody listens there, or nobody of this user. The connection is one of
+    /// `most` descriptors ([`Claim`]).
     ///
     /// # Errors
     /// There are no sockets to be had, or too many wait to be met.
-    pub fn open(name: SocketAddr, dir: Option<&Path>) -> io::Result<Option<Connection>> {
+    pub fn open(
+        name: SocketAddr,
+        dir: Option<&Path>,
+        most: usize,
+    ) -> io::Result<Option<Connection>> {
+        let claim = Claim::take(1, most)?;
         let (socket, at) = (socket()?, meeting_place(name, dir)?);
         match rustix::net::connect(&socket, &at) {
-            Ok(()) => Ok(Connection::with(socket).ok()),
+            Ok(()) => Ok(Connection::with(socket, claim).ok()),
             Err(Errno::CONNREFUSED | Errno::NOENT | Errno::ACCESS) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn with(socket: OwnedFd) -> io::Result<Connection> {
+    fn with(socket: OwnedFd, claim: Claim) -> io::Result<Connection> {
         // SAFETY: it takes nothing and cannot fail.
         let own = unsafe { libc::geteuid() };
         let who = credentials(socket.as_fd())?;
         match who.uid == own && !crate::udp::owner::is_nobody(own) {
-            true => Ok(Connection { socket, who }),
+            true => Ok(Connection { socket, who, _claim: claim }),
             false => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }
 
-    /// The process at the other end.
+    /// The process at the other end: the one that has connected, or the one that listens.
     #[must_use]
     pub fn who(&self) -> Credentials {
         self.who
@@ -173,12 +201,6 @@ impl Connection {
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-
-    /// Its descriptor, to see the other side go.
-    #[must_use]
-    pub fn into_fd(self) -> OwnedFd {
-        self.socket
     }
 
     /// Sends a message with at most [`FDS_MAX`] descriptors. Never waits: a connection takes the few that are sent on it.
@@ -224,14 +246,17 @@ mod tests {
     use super::*;
     use std::io::{Read, Seek, Write};
 
+    /// No limit of descriptors.
+    const MOST: usize = usize::MAX;
+
     fn name(port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 5, 9], port))
     }
 
     fn pair(port: u16, dir: Option<&Path>) -> (Listener, Connection, Connection) {
         let listener = Listener::open(name(port), dir).expect("a listener");
-        let one = Connection::open(name(port), dir).expect("a socket").expect("it listens");
-        let other = listener.accept().expect("a socket").expect("it came");
+        let one = Connection::open(name(port), dir, MOST).expect("a socket").expect("it listens");
+        let other = listener.accept(MOST).expect("a socket").expect("it came");
         (listener, one, other)
     }
 
@@ -264,11 +289,11 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn nobody_is_met_where_nobody_listens() {
-        assert!(Connection::open(name(2), None).expect("a socket").is_none());
+        assert!(Connection::open(name(2), None, MOST).expect("a socket").is_none());
         let listener = Listener::open(name(2), None).expect("a listener");
         assert!(Listener::open(name(2), None).is_err(), "the name is taken");
         drop(listener);
-        assert!(Connection::open(name(2), None).expect("a socket").is_none());
+        assert!(Connection::open(name(2), None, MOST).expect("a socket").is_none());
     }
 
     #[test]
@@ -277,7 +302,10 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("erd-courier-{}", std::process::id()));
         std::fs::create_dir(&dir).expect("a directory");
         let (listener, one, other) = pair(3, Some(&dir));
-        assert!(Connection::open(name(3), None).expect("a socket").is_none(), "it is elsewhere");
+        assert!(
+            Connection::open(name(3), None, MOST).expect("a socket").is_none(),
+            "it is elsewhere"
+        );
         // As after a crash: the socket has gone, its file has not.
         let file = listener.file.clone().expect("a file");
         std::fs::hard_link(&file, dir.join("left")).expect("a second name");

@@ -120,6 +120,12 @@ pub trait Lanes: Send {
     /// already: then it tells nothing.
     fn arm(&mut self) -> bool;
 
+    /// True if somebody who sleeps may rely on [`Lanes::arm`] in vain, because of a [`Lanes::poll`] since. Once.
+    fn was_disarmed(&mut self) -> bool;
+
+    /// [`Lanes::arm`] for somebody who sleeps already: if entries are there, [`Lanes::fd`] is readable.
+    fn rearm(&mut self);
+
     /// The time of the next [`Lanes::work`], if nothing arrives before.
     fn next_ns(&self) -> Option<u64>;
 

@@ -1,11 +1,12 @@
 //! A link: two rings, one each way, between two endpoints of one host (`docs/protocol.md` §12).
 
 use super::bell::Bell;
+use super::claim::Claim;
 use super::process::Neighbour;
 use super::ring::{Broken, Memory, Reader, Refused, Slot, Writer};
 use super::segment::{Part, Segment};
+use super::waker::Waker;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Bytes of a ring. They take memory as far as they are used.
@@ -31,18 +32,10 @@ pub enum Way {
 pub struct TheirBell {
     /// The bell.
     pub bell: Bell,
-    /// Its eventfd.
-    pub wake: OwnedFd,
-}
-
-impl TheirBell {
-    /// Wakes the sleeper.
-    pub fn wake(&self) {
-        if let Err(error) = rustix::io::write(self.wake.as_fd(), &1_u64.to_ne_bytes()) {
-            // A full counter wakes as well.
-            tracing::trace!(%error, "the eventfd of a local peer takes nothing");
-        }
-    }
+    /// Wakes its owner.
+    pub waker: Waker,
+    /// The waker's descriptor.
+    pub claim: Claim,
 }
 
 /// See the module's text.
@@ -56,7 +49,7 @@ pub struct Link {
     way: Way,
     writer: Writer,
     reader: Reader,
-    theirs: Arc<TheirBell>,
+    theirs: TheirBell,
     /// Where this side rings it.
     place: usize,
     /// This side looks at its ring at each step.
@@ -85,7 +78,9 @@ pub enum Behind {
     Nothing,
     /// Perhaps another.
     More,
-    /// One that cannot be taken before its writer has done something else.
+    /// One that its reader cannot take yet.
+    Kept,
+    /// The same, because its writer must do something else before.
     Waiting,
     /// One that its reader does not want, nor any after it.
     Unwanted,
@@ -109,7 +104,7 @@ impl Link {
         name: SocketAddr,
         process: Arc<Neighbour>,
         (segment, way): (Segment, Way),
-        (theirs, place): (Arc<TheirBell>, usize),
+        (theirs, place): (TheirBell, usize),
     ) -> Link {
         let (writer, reader) = (Writer::new(RING_BYTES, FIRST_BYTES), Reader::new(RING_BYTES));
         let link =
@@ -167,7 +162,7 @@ impl Link {
             false => self.theirs.bell.must_wake(),
         };
         if wakes {
-            self.theirs.wake();
+            self.theirs.waker.wake();
         }
     }
 
@@ -211,7 +206,7 @@ impl Link {
                 Fate::Taken => self.reader.pass(&entry),
                 Fate::Wrong => return Err(Broken),
                 Fate::Later => {
-                    behind = Behind::More;
+                    behind = Behind::Kept;
                     break;
                 }
                 Fate::Waits => {
@@ -226,7 +221,7 @@ impl Link {
             count += 1;
         }
         if count > 0 && self.reader.tell(&ring) && self.theirs.bell.ring(self.place) {
-            self.theirs.wake();
+            self.theirs.waker.wake();
         }
         Ok((count, behind))
     }
@@ -265,7 +260,7 @@ impl Drop for Link {
         }
         super::ring::close(&self.ring(self.way));
         if self.theirs.bell.ring(self.place) {
-            self.theirs.wake();
+            self.theirs.waker.wake();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A meeting with another process: from the connection to the link, or its refusal (`docs/protocol.md` §12.2).
 
+use super::claim::Claim;
 use super::courier::Connection;
 use super::offer::Offer;
 use super::segment::Segment;
@@ -10,11 +11,14 @@ use std::os::fd::OwnedFd;
 pub(super) const MEETINGS_MAX: usize = 256;
 /// How long one may take. A peer that progresses answers in the time of a few steps, or of its helper's pause.
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
+
 /// One meeting.
 #[derive(Debug)]
 pub(super) struct Meeting {
     /// `None` once the peer has said that an offer of its own is under way.
     pub connection: Option<Connection>,
+    /// The descriptors that come with an offer of the peer's, or with its answer.
+    pub claim: Claim,
     /// When it ends at the latest.
     pub ends_at_ns: u64,
     /// The offer of this side, if it made one.

@@ -22,7 +22,7 @@ const RING_AT: usize = TO_AT + NAME_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ProcessId(pub [u8; 16]);
 
-/// An offer. The memory of the rings, the writer's bell and its eventfd come with it.
+/// An offer. The memory of the rings, the writer's bell and its waker come with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
     /// The writer's process.
@@ -40,7 +40,7 @@ pub struct Offer {
 /// What becomes of an offer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The link is there. The reader's bell and its eventfd come with the answer.
+    /// The link is there. The reader's bell and its waker come with the answer.
     Taken,
     /// The reader has an offer of its own under way, which stands.
     Crossing,

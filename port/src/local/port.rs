@@ -3,22 +3,24 @@
 mod meetings;
 
 use super::bell::{BELL_BYTES, Bell, PLACES};
-use super::courier::Listener;
+use super::claim::Claim;
+use super::courier::{Connection, FDS_MAX, Listener};
 use super::lanes::{Event, Fill, Lanes, LinkId, Pulled, Reach};
 use super::link::{Behind, ENTRY_MAX_BYTES, End, Fate, Link};
 use super::meeting::{MEETINGS_MAX, Meeting};
 use super::offer::ProcessId;
 use super::ring::{Broken, Refused};
 use super::segment::Segment;
+use super::waker::Sleep;
 use erd_sys::wait::Bundle;
-use rustix::event::EventfdFlags;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Links whose rings are looked at in each step. The peers of the others ring the bell.
 const WATCHED_MAX: usize = 4;
@@ -27,6 +29,23 @@ const ENTRIES_PER_LOOK: usize = 32;
 /// Time between two looks at rings that nobody rang for, one ring at a time: a peer that spoils the bell cannot keep
 /// others from being heard.
 const SWEEP_NS: u64 = 50_000;
+/// Most rings that one step looks at so, after a pause.
+const SWEEPS_MAX: u64 = 256;
+/// Longest sleep of an endpoint with links, for the same reason.
+const SLEEP_NS: u64 = 500_000_000;
+/// Time between two looks at an entry that its reader could not take, while that sleeps.
+const KEPT_NS: u64 = 100_000;
+/// Time between two looks for processes that have ended, where the kernel tells no sleeper of it.
+const BLIND_NS: u64 = 20_000_000;
+/// Time until others are received again, after there was no room or no descriptor for them.
+const FULL_NS: u64 = 10_000_000;
+/// Time until an endpoint whose name somebody else has at its meeting place tries again to be found; it doubles, up to
+/// [`LISTEN_MAX_NS`]. A program that is being started has copies of all sockets for a moment.
+const LISTEN_NS: u64 = 1_000_000;
+/// The longest such time.
+const LISTEN_MAX_NS: u64 = 1_000_000_000;
+/// Descriptors of an endpoint without links: the bell, the waker, two sets, the listener.
+const OWN_DESCRIPTORS: usize = 6;
 /// Time after the last entry, in or out, until an endpoint rests: one that does is woken by a system call.
 const BUSY_NS: u64 = 50_000;
 /// Links that are noted as having room between two steps. The others are tried again by the clock.
@@ -43,7 +62,7 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// This process.
     pub process: ProcessId,
-    /// Most descriptors for links, beside those of the port itself.
+    /// Most descriptors for shared memory, over all endpoints of this process.
     pub descriptors: usize,
 }
 
@@ -53,9 +72,11 @@ struct Place {
     link: Link,
     generation: u32,
     /// The connection by which this endpoint sees the peer's process end.
-    seen_by: Arc<OwnedFd>,
+    seen_by: Arc<Connection>,
     /// It is among [`LocalPort::unread`].
     listed: bool,
+    /// Its first entry could not be taken in the last step.
+    kept: bool,
     /// When an entry is lost that waits for something else of its writer, who is no more.
     lost_at_ns: Option<u64>,
 }
@@ -66,9 +87,13 @@ pub struct LocalPort {
     options: Options,
     /// `None` if others cannot find this endpoint.
     listener: Option<Listener>,
+    /// Without a listener: when to try next, and how long to wait after that.
+    listens_again: (u64, u64),
+    /// Until when nobody is received.
+    full_until_ns: Option<u64>,
     bell: Bell,
     bell_file: OwnedFd,
-    wake: OwnedFd,
+    sleep: Sleep,
     /// All descriptors that wake a sleeper.
     set: Bundle,
     /// Those of them that tell of the end of a process.
@@ -84,6 +109,8 @@ pub struct LocalPort {
     refused: VecDeque<(SocketAddr, u64)>,
     /// How many links see their process end by this descriptor.
     seen: HashMap<RawFd, u32>,
+    /// The next look for processes that have ended, if some of those cannot be waited for.
+    blind_at_ns: Option<u64>,
     /// The links that are looked at in each step, the latest first; [`WATCHED_MAX`] at most.
     watched: Vec<u32>,
     /// Links that have more than a step reads, each once.
@@ -95,13 +122,20 @@ pub struct LocalPort {
     /// Word of links that this side has closed, until the next [`LocalPort::work`]. Each once.
     closed: Vec<Event>,
     sweep: usize,
-    sweep_at_ns: u64,
+    swept_ns: u64,
+    /// When an entry is looked at again that could not be taken in the last step.
+    kept_at_ns: Option<u64>,
     look_at_ns: u64,
     armed: bool,
+    /// Until when a sleep lasts that begins now, at most.
+    sleep_until_ns: u64,
+    /// See [`Lanes::was_disarmed`].
+    disarmed: bool,
     /// Something came or went since the last [`LocalPort::rests`].
     stirred: bool,
     busy_until_ns: u64,
     scratch: Box<[u8]>,
+    _claim: Claim,
 }
 
 impl LocalPort {
@@ -110,26 +144,20 @@ impl LocalPort {
     /// # Errors
     /// There is no memory or no descriptor to be had.
     pub fn open(options: Options) -> io::Result<LocalPort> {
+        let claim = Claim::take(OWN_DESCRIPTORS, options.descriptors)?;
         let (page, bell_file) = Segment::create(BELL_BYTES)?;
         Segment::back(&bell_file, 0, BELL_BYTES)?;
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (set, ends) = (Bundle::new()?, Bundle::new()?);
-        set.add(wake.as_fd())?;
+        let (sleep, set, ends) = (Sleep::new()?, Bundle::new()?, Bundle::new()?);
+        set.add(sleep.fd())?;
         set.add(ends.fd())?;
-        let listener = Listener::open(options.name, options.dir.as_deref());
-        let listener = listener.inspect_err(|error| {
-            tracing::info!(name = %options.name, %error, "local peers cannot find this endpoint");
-        });
-        let listener = listener.ok();
-        if let Some(listener) = &listener {
-            set.add(listener.fd())?;
-        }
-        Ok(LocalPort {
+        let mut port = LocalPort {
             options,
-            listener,
+            listener: None,
+            listens_again: (0, LISTEN_NS),
+            full_until_ns: None,
             bell: Bell::new(page),
             bell_file,
-            wake,
+            sleep,
             set,
             ends,
             places: Slab::new(),
@@ -138,19 +166,26 @@ impl LocalPort {
             meetings: Vec::new(),
             refused: VecDeque::new(),
             seen: HashMap::new(),
+            blind_at_ns: None,
             watched: Vec::with_capacity(WATCHED_MAX + 1),
             unread: VecDeque::new(),
             rooms: Vec::new(),
             ended: Vec::new(),
             closed: Vec::new(),
             sweep: 0,
-            sweep_at_ns: 0,
+            swept_ns: 0,
+            kept_at_ns: None,
             look_at_ns: 0,
             armed: false,
+            sleep_until_ns: 0,
+            disarmed: false,
             stirred: false,
             busy_until_ns: 0,
             scratch: vec![0; ENTRY_MAX_BYTES].into_boxed_slice(),
-        })
+            _claim: claim,
+        };
+        port.listen(0);
+        Ok(port)
     }
 
     /// True if others find this endpoint.
@@ -159,11 +194,27 @@ impl LocalPort {
         self.listener.is_some()
     }
 
+    /// Sees to it that others find this endpoint, if they do not and it is time to try. False if they do not find it.
+    fn listen(&mut self, now: u64) -> bool {
+        let (next_ns, pause_ns) = self.listens_again;
+        if self.listener.is_some() || now < next_ns {
+            return self.listener.is_some();
+        }
+        self.listens_again = (now + pause_ns, (2 * pause_ns).min(LISTEN_MAX_NS));
+        let name = self.options.name;
+        let opened = Listener::open(name, self.options.dir.as_deref());
+        let added = opened.and_then(|opened| self.set.add(opened.fd()).map(|()| opened));
+        let added = added.inspect_err(|error| {
+            tracing::info!(%name, %error, "local peers cannot find this endpoint");
+        });
+        self.listener = added.ok();
+        self.listener.is_some()
+    }
+
     /// Whether another link has room.
     fn has_room(&self) -> bool {
-        // A link takes a descriptor for its peer's bell, beside the one of the process.
-        let taken = self.places.len() + self.seen.len();
-        self.places.len() < PLACES && taken < self.options.descriptors
+        // The connection, and what comes with an offer.
+        self.places.len() < PLACES && Claim::has(1 + FDS_MAX, self.options.descriptors)
     }
 
     fn id(&self, index: usize) -> LinkId {
@@ -232,13 +283,17 @@ impl LocalPort {
                 }
                 count
             }
+            Ok((count, Behind::Kept)) => {
+                self.keep(index, now);
+                count
+            }
             Ok((count, Behind::Waiting)) => {
                 let is_over = place.link.is_closed() || !place.link.process.seems_alive();
                 if is_over && now >= *place.lost_at_ns.get_or_insert(now + LOOK_NS) {
                     let end = if place.link.is_closed() { End::Closed } else { End::Died };
                     self.note_end(index, end);
                 } else {
-                    self.list(index);
+                    self.keep(index, now);
                 }
                 count
             }
@@ -272,12 +327,33 @@ impl LocalPort {
         }
     }
 
+    /// True if there are entries that a step would take, or look at for the first time.
+    fn has_unread_now(&mut self) -> bool {
+        let place = |index: &u32| self.places.get(*index as usize).and_then(Option::as_ref);
+        let has_listed = self.unread.iter().filter_map(place).any(|place| !place.kept);
+        has_listed
+            || (0..self.watched.len()).any(|at| {
+                let index = self.watched[at];
+                let is_kept = self.places[index as usize].as_ref().is_some_and(|place| place.kept);
+                !is_kept && self.has_news(index)
+            })
+    }
+
     /// Looks at a link in the next step.
     fn list(&mut self, index: u32) {
         if let Some(Some(place)) = self.places.get_mut(index as usize)
             && !std::mem::replace(&mut place.listed, true)
         {
             self.unread.push_back(index);
+        }
+    }
+
+    /// Looks in the next step at a link whose first entry could not be taken. A sleep need not end for that at once.
+    fn keep(&mut self, index: u32, now: u64) {
+        self.kept_at_ns = Some(now + KEPT_NS);
+        self.list(index);
+        if let Some(Some(place)) = self.places.get_mut(index as usize) {
+            place.kept = true;
         }
     }
 
@@ -293,10 +369,10 @@ impl LocalPort {
             let Some(Some(place)) = self.places.get_mut(index as usize) else { continue };
             if place.link.process.is_alive() {
                 let stays = place.link.process.connection();
-                if let Some(fd) = stays.filter(|fd| !Arc::ptr_eq(fd, &place.seen_by)) {
-                    let before = std::mem::replace(&mut place.seen_by, Arc::clone(&fd));
+                if let Some(stays) = stays.filter(|stays| !Arc::ptr_eq(stays, &place.seen_by)) {
+                    let before = std::mem::replace(&mut place.seen_by, Arc::clone(&stays));
                     self.unsee(&before);
-                    self.see(&fd);
+                    self.see(&stays);
                 }
             } else if !place.link.has_news() {
                 // It may have closed the link before.
@@ -309,22 +385,24 @@ impl LocalPort {
     }
 
     /// Sleepers wake when this connection closes.
-    fn see(&mut self, fd: &OwnedFd) {
-        let count = self.seen.entry(fd.as_raw_fd()).or_default();
+    fn see(&mut self, connection: &Connection) {
+        let count = self.seen.entry(connection.fd().as_raw_fd()).or_default();
         *count += 1;
         if *count == 1
-            && let Err(error) = self.ends.add(fd.as_fd())
+            && let Err(error) = self.ends.add_end(connection.fd())
         {
-            tracing::debug!(%error, "the end of a local peer wakes nobody");
+            // The kernel bounds how many sets one descriptor wakes.
+            tracing::debug!(%error, "the end of a local peer is looked for by the clock");
+            self.blind_at_ns = Some(0);
         }
     }
 
-    fn unsee(&mut self, fd: &OwnedFd) {
-        let Some(count) = self.seen.get_mut(&fd.as_raw_fd()) else { return };
+    fn unsee(&mut self, connection: &Connection) {
+        let Some(count) = self.seen.get_mut(&connection.fd().as_raw_fd()) else { return };
         *count -= 1;
         if *count == 0 {
-            self.seen.remove(&fd.as_raw_fd());
-            if let Err(error) = self.ends.remove(fd.as_fd()) {
+            self.seen.remove(&connection.fd().as_raw_fd());
+            if let Err(error) = self.ends.remove(connection.fd()) {
                 tracing::trace!(%error, "a connection was not waited for");
             }
         }
@@ -352,8 +430,44 @@ impl LocalPort {
             return;
         }
         self.bell.sleep(false);
-        // Nothing to read means that nobody had to wake this side.
-        let _ = rustix::io::read(self.wake.as_fd(), &mut [0; 8]);
+        self.sleep.drain();
+        self.disarmed = true;
+    }
+
+    /// Looks at rings that nobody rang for, as many as are due.
+    fn sweep(&mut self, now: u64, f: &mut dyn FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
+        let places = self.places.capacity();
+        let due = (now.saturating_sub(self.swept_ns) / SWEEP_NS).min(SWEEPS_MAX);
+        if due == 0 || places == 0 {
+            return 0;
+        }
+        self.swept_ns = now;
+        let mut count = 0;
+        for _ in 0..due.min(places as u64) {
+            self.sweep = (self.sweep + 1) % places;
+            count += self.look_closely(self.sweep as u32, now, f);
+        }
+        count
+    }
+
+    /// Receives nobody until later, if others cannot be received now.
+    fn pause(&mut self, now: u64) {
+        if let (None, Some(listener)) = (self.full_until_ns, &self.listener) {
+            self.full_until_ns = Some(now + FULL_NS);
+            if let Err(error) = self.set.remove(listener.fd()) {
+                tracing::trace!(%error, "the listener was not waited for");
+            }
+        }
+    }
+
+    /// Receives others again, if it is time.
+    fn resume(&mut self, now: u64) {
+        if let Some(listener) = &self.listener
+            && self.full_until_ns.take_if(|until| *until <= now).is_some()
+            && let Err(error) = self.set.add(listener.fd())
+        {
+            tracing::debug!(%error, "others are received by the clock alone");
+        }
     }
 }
 
@@ -363,7 +477,8 @@ impl Lanes for LocalPort {
             return Reach::Link(self.id(*index as usize));
         }
         let has_room = self.meetings.len() < MEETINGS_MAX && self.has_room();
-        if name == self.options.name {
+        // Who is not to be found could not prove its own name.
+        if name == self.options.name || !self.listen(now) {
             return Reach::None;
         }
         let is_refused = self.refused.iter().any(|(other, until)| *other == name && now < *until);
@@ -381,7 +496,7 @@ impl Lanes for LocalPort {
         fill: Fill<'_>,
     ) -> Option<Result<u64, Refused>> {
         let put = self.link(id)?.put(kind, len, fill);
-        self.stirred = true;
+        self.stirred |= put.is_ok();
         if put == Err(Refused::Broken) {
             self.note_end(id.index, End::Broken);
         }
@@ -417,6 +532,8 @@ impl Lanes for LocalPort {
         }
         // SAFETY: the caller's promise.
         let read = unsafe { erd_sys::other_memory::read(link.process.pid(), from, to, len) };
+        // What follows is looked at after the bytes.
+        fence(Ordering::SeqCst);
         match read {
             // What was read is what the peer wanted read, if it has kept its buffer until now, and its number was still its
             // own.
@@ -437,6 +554,8 @@ impl Lanes for LocalPort {
 
     fn poll(&mut self, now: u64, f: &mut dyn FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
         self.disarm();
+        self.kept_at_ns = None;
+        self.sleep_until_ns = now + SLEEP_NS;
         let mut count = 0;
         for at in 0..self.watched.len() {
             count += self.look_at(self.watched[at], now, f);
@@ -444,18 +563,14 @@ impl Lanes for LocalPort {
         for _ in 0..self.unread.len() {
             let Some(index) = self.unread.pop_front() else { break };
             if let Some(Some(place)) = self.places.get_mut(index as usize) {
-                place.listed = false;
+                (place.listed, place.kept) = (false, false);
             }
             count += self.look_closely(index, now, f);
         }
         if self.bell.has_rung() {
             count += self.answer_bell(now, f);
         }
-        if now >= self.sweep_at_ns {
-            self.sweep_at_ns = now + SWEEP_NS;
-            self.sweep = (self.sweep + 1) % self.places.capacity().max(1);
-            count += self.look_closely(self.sweep as u32, now, f);
-        }
+        count += self.sweep(now, f);
         self.stirred |= count > 0;
         count
     }
@@ -474,10 +589,16 @@ impl Lanes for LocalPort {
             return;
         }
         self.look_at_ns = now + LOOK_NS;
+        self.resume(now);
+        self.listen(now);
         let is_late = self.meetings.iter().any(|m| m.ends_at_ns <= now || m.theirs.is_some());
-        if is_late || self.set.is_ready() {
+        let is_due = self.blind_at_ns.is_some_and(|at| at <= now);
+        if is_late || is_due || self.set.is_ready() {
             self.meet(now, f);
-            if self.ends.is_ready() {
+            if is_due {
+                self.blind_at_ns = (!self.seen.is_empty()).then_some(now + BLIND_NS);
+            }
+            if is_due || self.ends.is_ready() {
                 self.look_for_deaths();
             }
         }
@@ -510,17 +631,29 @@ impl Lanes for LocalPort {
             self.armed = true;
         }
         let is_told = self.ended.is_empty() && self.closed.is_empty();
-        let has_news = !self.unread.is_empty() || !is_told || self.bell.has_rung();
-        let has_news =
-            has_news || { (0..self.watched.len()).any(|at| self.has_news(self.watched[at])) };
+        let has_news = !is_told || self.bell.has_rung() || self.has_unread_now();
         if has_news {
             self.disarm();
         }
         has_news
     }
 
+    fn was_disarmed(&mut self) -> bool {
+        std::mem::take(&mut self.disarmed)
+    }
+
+    fn rearm(&mut self) {
+        if self.arm() {
+            self.armed = true;
+            self.sleep.wake();
+        }
+    }
+
     fn next_ns(&self) -> Option<u64> {
-        self.meetings.iter().map(|meeting| meeting.ends_at_ns).min()
+        let meetings = self.meetings.iter().map(|meeting| meeting.ends_at_ns).min();
+        let sleep = (!self.by_name.is_empty()).then_some(self.sleep_until_ns);
+        let dues = [meetings, sleep, self.kept_at_ns, self.full_until_ns, self.blind_at_ns];
+        dues.into_iter().flatten().min()
     }
 
     fn links(&self) -> usize {

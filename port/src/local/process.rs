@@ -1,5 +1,7 @@
 //! The processes that this one shares memory with. Of the connections on which they met one stays open between each two:
 //! the kernel closes it when either ends, however that happens.
+//!
+//! A process says who it is, but the kernel says which number it has: one that uses the id of another is another neighbour.
 
 use super::courier::Connection;
 use super::offer::ProcessId;
@@ -8,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -18,7 +20,7 @@ pub struct Neighbour {
     id: ProcessId,
     pid: u32,
     /// One that each of the two has made, or only one of them, and those that the other one is about to close.
-    connections: Mutex<Vec<(Side, Arc<OwnedFd>)>>,
+    connections: Mutex<Vec<(Side, Arc<Connection>)>>,
     dead: AtomicBool,
     /// The kernel does not let this process read its memory.
     unreadable: AtomicBool,
@@ -37,23 +39,28 @@ pub enum Side {
 }
 
 /// The neighbours of a process.
-type Neighbours = (Process, HashMap<ProcessId, Weak<Neighbour>>);
+type Neighbours = (Process, HashMap<(ProcessId, u32), Weak<Neighbour>>);
 
 /// Those of the process that last asked.
 static ALL: Mutex<Option<Neighbours>> = Mutex::new(None);
 
-/// In a forked child: its copies of the connections must not keep them open when this process ends. Their numbers stay
-/// taken, since copies of what owns them are there, too.
+/// In a forked child: its copies of the connections must not keep them open when this process ends.
 fn forget_connections() {
     let Some(all) = ALL.try_lock() else { return };
     let Some((_, known)) = all.as_ref() else { return };
-    let Ok(null) = rustix::fs::open("/dev/null", OFlags::CLOEXEC, Mode::empty()) else { return };
     for neighbour in known.values().filter_map(Weak::upgrade) {
         let Some(connections) = neighbour.connections.try_lock() else { continue };
-        for (_, connection) in connections.iter() {
-            // SAFETY: both are open; what was at this number is nobody's in this process.
-            unsafe { libc::dup3(null.as_raw_fd(), connection.as_raw_fd(), libc::O_CLOEXEC) };
-        }
+        forget(connections.iter().map(|(_, connection)| connection.fd().as_raw_fd()));
+    }
+}
+
+/// In a forked child: these descriptors name nothing any more. Their numbers stay taken, since copies of what owns them
+/// are there, too.
+pub(super) fn forget(fds: impl Iterator<Item = RawFd>) {
+    let Ok(null) = rustix::fs::open("/dev/null", OFlags::CLOEXEC, Mode::empty()) else { return };
+    for fd in fds {
+        // SAFETY: both are open; what was at this number is nobody's in this process.
+        unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
     }
 }
 
@@ -65,16 +72,17 @@ impl Neighbour {
         id: ProcessId,
         connection: Connection,
         side: Side,
-    ) -> (Arc<Neighbour>, Arc<OwnedFd>) {
+    ) -> (Arc<Neighbour>, Arc<Connection>) {
         erd_sys::process::at_fork(forget_connections);
         let pid = connection.who().pid;
+        let is_own = id == own && pid == std::process::id();
         let new = || {
             let (connections, dead) = (Mutex::default(), AtomicBool::new(false));
             let unreadable = AtomicBool::new(pid == 0);
-            Arc::new(Neighbour { id, pid, connections, dead, unreadable, own: id == own })
+            Arc::new(Neighbour { id, pid, connections, dead, unreadable, own: is_own })
         };
-        if id == own {
-            return (new(), Arc::new(connection.into_fd()));
+        if is_own {
+            return (new(), Arc::new(connection));
         }
         let mut all = ALL.lock();
         // A forked child has met nobody.
@@ -83,22 +91,22 @@ impl Neighbour {
         }
         let (_, known) = all.as_mut().expect("made above");
         known.retain(|_, neighbour| neighbour.strong_count() > 0);
-        let found = known.get(&id).and_then(Weak::upgrade).filter(|found| found.is_alive());
+        let found = known.get(&(id, pid)).and_then(Weak::upgrade).filter(|found| found.is_alive());
         let neighbour = found.unwrap_or_else(|| {
             let new = new();
-            known.insert(id, Arc::downgrade(&new));
+            known.insert((id, pid), Arc::downgrade(&new));
             new
         });
         let mut connections = neighbour.connections.lock();
         let made = connections.iter().find(|(by, _)| *by == Side::Initiator);
-        let made = made.filter(|_| side == Side::Initiator).map(|(_, fd)| Arc::clone(fd));
-        let fd = made.unwrap_or_else(|| {
-            let fd = Arc::new(connection.into_fd());
-            connections.push((side, Arc::clone(&fd)));
-            fd
+        let made = made.filter(|_| side == Side::Initiator).map(|(_, made)| Arc::clone(made));
+        let seen_by = made.unwrap_or_else(|| {
+            let new = Arc::new(connection);
+            connections.push((side, Arc::clone(&new)));
+            new
         });
         drop(connections);
-        (neighbour, fd)
+        (neighbour, seen_by)
     }
 
     /// Its id.
@@ -140,7 +148,7 @@ impl Neighbour {
             return false;
         }
         let mut connections = self.connections.lock();
-        connections.retain(|(_, fd)| !is_closed(fd));
+        connections.retain(|(_, connection)| !is_closed(connection));
         // Before the first one it is about to get one.
         if connections.is_empty() {
             self.dead.store(true, Ordering::Relaxed);
@@ -150,13 +158,13 @@ impl Neighbour {
 
     /// A connection by which to see it end, if it lives.
     #[must_use]
-    pub fn connection(&self) -> Option<Arc<OwnedFd>> {
-        self.connections.lock().first().map(|(_, fd)| Arc::clone(fd))
+    pub fn connection(&self) -> Option<Arc<Connection>> {
+        self.connections.lock().first().map(|(_, first)| Arc::clone(first))
     }
 }
 
-fn is_closed(fd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(fd, PollFlags::RDHUP)];
+fn is_closed(connection: &Connection) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(connection.fd(), PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1)) && fds[0].revents().intersects(gone)
@@ -170,8 +178,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn connect(listener: &Listener, name: SocketAddr) -> (Connection, Connection) {
-        let one = Connection::open(name, None).expect("a socket").expect("it listens");
-        (one, listener.accept().expect("a socket").expect("it came"))
+        let one = Connection::open(name, None, usize::MAX).expect("a socket").expect("it listens");
+        (one, listener.accept(usize::MAX).expect("a socket").expect("it came"))
     }
 
     #[test]

@@ -458,6 +458,12 @@ impl Lanes for SimLanes {
         false
     }
 
+    fn was_disarmed(&mut self) -> bool {
+        false
+    }
+
+    fn rearm(&mut self) {}
+
     fn next_ns(&self) -> Option<u64> {
         let inner = self.hall.inner();
         let mine = inner.pairs.iter().filter(|((one, other), _)| [*one, *other].contains(&self.me));

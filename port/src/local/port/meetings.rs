@@ -1,14 +1,16 @@
 //! Meetings with other processes, from the connection to the link or its refusal (`docs/protocol.md` §12.2).
 
-use super::{LocalPort, Place};
+use super::{LocalPort, Options, Place};
 use crate::local::bell::{BELL_BYTES, Bell};
-use crate::local::courier::{Connection, Received, Said};
+use crate::local::claim::Claim;
+use crate::local::courier::{Connection, FDS_MAX, Received, Said};
 use crate::local::lanes::Event;
 use crate::local::link::{End, FIRST_BYTES, LINK_BYTES, Link, RING_BYTES, TheirBell, Way};
 use crate::local::meeting::{MEETINGS_MAX, Meeting, Ours, PATIENCE_NS};
 use crate::local::offer::{Answer, MESSAGE_BYTES, Offer, Verdict, stands};
 use crate::local::process::{Neighbour, Side};
 use crate::local::segment::{self, Segment};
+use crate::local::waker::Waker;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,9 +19,10 @@ use std::sync::Arc;
 /// Connections accepted in one look.
 const ACCEPTS: usize = 64;
 
-/// The bell and the eventfd in a message.
-fn their_bell(bell: &OwnedFd, wake: OwnedFd) -> io::Result<Arc<TheirBell>> {
-    Ok(Arc::new(TheirBell { bell: Bell::new(Segment::open(bell, BELL_BYTES)?), wake }))
+/// The bell and the waker in a message, for which this side may take one of `most` descriptors.
+fn their_bell(bell: &OwnedFd, waker: OwnedFd, most: usize) -> io::Result<TheirBell> {
+    let (claim, waker) = (Claim::take(1, most)?, Waker::new(waker)?);
+    Ok(TheirBell { bell: Bell::new(Segment::open(bell, BELL_BYTES)?), waker, claim })
 }
 
 impl LocalPort {
@@ -30,9 +33,11 @@ impl LocalPort {
 
     /// Asks the endpoint of this name for a link. False if there is none to be asked.
     pub(super) fn ask(&mut self, name: SocketAddr, now: u64) -> bool {
-        let connection = match Connection::open(name, self.options.dir.as_deref()) {
-            Ok(Some(connection)) => connection,
-            Ok(None) => return false,
+        let most = self.options.descriptors;
+        let met = Connection::open(name, self.options.dir.as_deref(), most);
+        let (connection, claim) = match met.and_then(|met| Ok((met, Claim::take(FDS_MAX, most)?))) {
+            Ok((Some(connection), claim)) => (connection, claim),
+            Ok((None, _)) => return false,
             Err(error) => {
                 tracing::debug!(%name, %error, "cannot meet a local peer");
                 return false;
@@ -44,6 +49,7 @@ impl LocalPort {
                 let ours = Some(Ours { to: name, index, segment });
                 self.hold(Meeting {
                     connection: Some(connection),
+                    claim,
                     ends_at_ns: now + PATIENCE_NS,
                     ours,
                     theirs: None,
@@ -71,7 +77,7 @@ impl LocalPort {
             to,
             ring_bytes: RING_BYTES as u32,
         };
-        let fds = [file.as_fd(), self.bell_file.as_fd(), self.wake.as_fd()];
+        let fds = [file.as_fd(), self.bell_file.as_fd(), self.sleep.for_peers()];
         connection.send(&offer.encode(), &fds)?;
         Ok(segment)
     }
@@ -120,21 +126,26 @@ impl LocalPort {
     }
 
     fn accept(&mut self, now: u64) {
+        let most = self.options.descriptors;
         for _ in 0..ACCEPTS {
             let Some(listener) = &self.listener else { return };
-            if self.meetings.len() >= MEETINGS_MAX {
+            if self.full_until_ns.is_some() {
                 return;
             }
-            match listener.accept() {
+            if self.meetings.len() >= MEETINGS_MAX {
+                return self.pause(now);
+            }
+            match listener.accept(most) {
                 Ok(Some(connection)) => {
-                    let ends_at_ns = now + PATIENCE_NS;
-                    let connection = Some(connection);
-                    self.hold(Meeting { connection, ends_at_ns, ours: None, theirs: None });
+                    // Whoever finds no room learns so at once.
+                    let Ok(claim) = Claim::take(FDS_MAX, most) else { continue };
+                    let (ends_at_ns, connection) = (now + PATIENCE_NS, Some(connection));
+                    self.hold(Meeting { connection, claim, ends_at_ns, ours: None, theirs: None });
                 }
                 Ok(None) => return,
                 Err(error) => {
                     tracing::debug!(%error, "cannot receive a local peer");
-                    return;
+                    return self.pause(now);
                 }
             }
         }
@@ -188,7 +199,7 @@ impl LocalPort {
         let Ok([bell, wake]) = <[OwnedFd; 2]>::try_from(fds) else {
             return self.give_up(at, now, f);
         };
-        let theirs = match their_bell(&bell, wake) {
+        let theirs = match their_bell(&bell, wake, self.options.descriptors) {
             Ok(theirs) if answer.verdict == Verdict::Taken => theirs,
             _ => return self.give_up(at, now, f),
         };
@@ -209,8 +220,11 @@ impl LocalPort {
             self.meetings[at].theirs = Some((*offer, fds));
             return;
         }
-        let verdict = self.judge(offer);
-        let Meeting { connection: Some(connection), .. } = self.let_go(at) else { return };
+        let Meeting { connection: Some(connection), claim, .. } = self.let_go(at) else { return };
+        let verdict = match self.is_from(offer.from, &connection) {
+            true => self.judge(offer),
+            false => Verdict::Refused,
+        };
         let process = self.options.process;
         let answer =
             |place: usize, verdict| Answer { process, place: place as u16, verdict }.encode();
@@ -220,16 +234,26 @@ impl LocalPort {
             return;
         }
         let Ok([file, bell, wake]) = <[OwnedFd; 3]>::try_from(fds) else { return };
+        // What comes with an offer is here, and what of it stays has claims of its own.
+        drop(claim);
+        let most = self.options.descriptors;
         let opened = Segment::open(&file, LINK_BYTES);
-        let (Ok(segment), Ok(theirs)) = (opened, their_bell(&bell, wake)) else { return };
+        let (Ok(segment), Ok(theirs)) = (opened, their_bell(&bell, wake, most)) else { return };
+        // Before the peer has its answer: it could take what this side has offered after that.
+        let was_asked = self.withdraw(offer.from);
         let index = self.places.insert(None);
-        let ours = [self.bell_file.as_fd(), self.wake.as_fd()];
+        let ours = [self.bell_file.as_fd(), self.sleep.for_peers()];
         if connection.send(&answer(index, Verdict::Taken), &ours).is_err() {
             // The peer has gone, or has taken an offer of this side meanwhile: then there is a link already.
             self.places.remove(index);
+            if was_asked {
+                f(Event::Refused(offer.from));
+            }
             return;
         }
-        self.replace(offer.from, f);
+        if let Some(index) = self.by_name.get(&offer.from) {
+            self.leave(*index as usize, End::Closed, f);
+        }
         let (process, seen_by) =
             Neighbour::meet(process, offer.process, connection, Side::Acceptor);
         let theirs = (theirs, usize::from(offer.place));
@@ -261,26 +285,46 @@ impl LocalPort {
         }
     }
 
-    /// Makes way for a link with the endpoint of this name: there is one, whichever side offered it.
-    fn replace(&mut self, name: SocketAddr, f: &mut dyn FnMut(Event)) {
+    /// Whether the process at the other end has the endpoint of this name: others may say so, too, and take its place. The
+    /// one that has it listens there.
+    fn is_from(&self, name: SocketAddr, connection: &Connection) -> bool {
+        let Options { dir, descriptors, .. } = &self.options;
+        let proof = Connection::open(name, dir.as_deref(), *descriptors);
+        let is_so = proof.as_ref().is_ok_and(|proof| {
+            proof.as_ref().is_some_and(|proof| proof.who().pid == connection.who().pid)
+        });
+        if !is_so {
+            tracing::info!(%name, ?proof, "a local process offers a link in another's name");
+        }
+        is_so
+    }
+
+    /// Takes back what this side has offered the endpoint of this name. True if it had.
+    fn withdraw(&mut self, name: SocketAddr) -> bool {
+        let mut was_asked = false;
         while let Some(at) = self.meetings.iter().position(|meeting| meeting.is_with(name)) {
             if let Some(ours) = self.let_go(at).ours {
                 self.places.remove(ours.index);
+                was_asked = true;
             }
         }
-        if let Some(index) = self.by_name.get(&name) {
-            self.leave(*index as usize, End::Closed, f);
-        }
+        was_asked
     }
 
     /// Enters a link in its place.
-    fn join(&mut self, index: usize, link: Link, seen_by: Arc<OwnedFd>, f: &mut dyn FnMut(Event)) {
+    fn join(
+        &mut self,
+        index: usize,
+        link: Link,
+        seen_by: Arc<Connection>,
+        f: &mut dyn FnMut(Event),
+    ) {
         let name = link.name;
         self.generation = self.generation.wrapping_add(1);
         self.see(&seen_by);
         let generation = self.generation;
         self.places[index] =
-            Some(Place { link, generation, seen_by, listed: false, lost_at_ns: None });
+            Some(Place { link, generation, seen_by, listed: false, kept: false, lost_at_ns: None });
         self.by_name.insert(name, index as u32);
         // The peer may have written before this side listened to its bell.
         self.list(index as u32);

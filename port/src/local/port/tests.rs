@@ -9,7 +9,7 @@ fn port(number: u16, process: u8) -> LocalPort {
     let mut id = [process; 16];
     id.iter_mut().skip(1).zip(thread.bytes().rev()).for_each(|(to, byte)| *to = byte);
     let process = ProcessId(id);
-    LocalPort::open(Options { name, dir: None, process, descriptors: 1000 }).expect("a port")
+    LocalPort::open(Options { name, dir: None, process, descriptors: 1 << 20 }).expect("a port")
 }
 
 type Seen = Vec<(u8, Vec<u8>)>;
@@ -260,4 +260,130 @@ fn nobody_is_asked_beyond_the_limit_of_descriptors() {
     assert!(worked(&mut one).is_empty());
     assert_eq!(worked(&mut other), [Event::Refused(one.options.name)]);
     assert_eq!(other.places.len(), 0);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn an_entry_that_cannot_be_taken_yet_lets_its_reader_sleep_and_comes_again() {
+    let (mut one, mut other) = (port(62, 1), port(63, 2));
+    let (here, _) = join(&mut one, &mut other);
+    for first in [true, false] {
+        put(&mut one, here, 5, &[1; 100]).expect("room");
+        let now = monotonic_ns();
+        let fate = if first { Fate::Later } else { Fate::Waits };
+        let mut looks = 0;
+        for _ in 0..3 {
+            other.poll(now, &mut |_, _, _| {
+                looks += 1;
+                fate
+            });
+            assert!(!other.arm(), "it can sleep");
+            assert!(other.next_ns().is_some_and(|at| at <= now + KEPT_NS), "not for long");
+        }
+        assert!(looks >= 3);
+        put(&mut one, here, 5, &[2; 100]).expect("room");
+        assert_eq!(polled(&mut other).len(), 2);
+        assert!(other.next_ns().is_some_and(|at| at > now + KEPT_NS));
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn who_sleeps_while_others_look_is_woken() {
+    let (mut one, mut other) = (port(64, 1), port(65, 2));
+    let (here, _) = join(&mut one, &mut other);
+    polled(&mut other);
+    other.was_disarmed();
+    assert!(!other.arm());
+    assert!(polled(&mut other).is_empty(), "another thread looks");
+    assert!(other.was_disarmed() && !other.was_disarmed(), "it says so once");
+    other.rearm();
+    assert!(!other.set.is_ready());
+    put(&mut one, here, 1, b"x").expect("room");
+    assert!(other.set.is_ready());
+    assert_eq!(polled(&mut other).len(), 1);
+    assert!(!other.set.is_ready());
+    put(&mut one, here, 1, b"y").expect("room");
+    other.rearm();
+    assert!(other.set.is_ready(), "it was there before");
+    assert_eq!(polled(&mut other).len(), 1);
+    assert!(!other.set.is_ready() && other.was_disarmed());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn a_crowd_at_the_door_does_not_keep_its_owner_awake() {
+    let mut hub = port(66, 1);
+    let name = hub.options.name;
+    let ask = || Connection::open(name, None, usize::MAX).expect("a socket").expect("it listens");
+    let crowd: Vec<Connection> = (0..=MEETINGS_MAX).map(|_| ask()).collect();
+    let now = monotonic_ns();
+    let mut events = Vec::new();
+    for _ in 0..2 * MEETINGS_MAX {
+        hub.look_at_ns = 0;
+        hub.work(now, &mut |event| events.push(event));
+    }
+    assert_eq!(hub.meetings.len(), MEETINGS_MAX);
+    assert!(!hub.set.is_ready(), "it sleeps, though one more is there");
+    assert_eq!(hub.next_ns(), Some(now + FULL_NS));
+    drop(crowd);
+    let mut other = port(67, 2);
+    assert_eq!(other.reach(name, now), Reach::Asked);
+    for step in 1..4 {
+        hub.work(now + step * FULL_NS, &mut |event| events.push(event));
+    }
+    assert!(matches!(events[..], [Event::Up(..)]), "{events:?}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn a_peer_that_clears_the_sleepers_word_delays_others_for_a_bounded_time() {
+    let (mut one, mut other) = (port(68, 1), port(69, 2));
+    let (here, _) = join(&mut one, &mut other);
+    polled(&mut other);
+    assert!(!other.arm());
+    assert!(other.bell.must_wake(), "somebody clears it, and wakes nobody");
+    let watched = other.watched.clone();
+    watched.iter().for_each(|index| {
+        other.places[*index as usize].iter_mut().for_each(|p| p.link.watch(true))
+    });
+    put(&mut one, here, 1, b"x").expect("room");
+    assert!(!other.set.is_ready());
+    while other.bell.has_rung() {
+        other.bell.answer(|_| ());
+    }
+    let at = other.next_ns().expect("it does not sleep for ever");
+    assert!(at <= monotonic_ns() + SLEEP_NS);
+    let mut seen = 0;
+    other.poll(at, &mut |_, _, _| {
+        seen += 1;
+        Fate::Taken
+    });
+    assert_eq!(seen, 1);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn words_that_a_peer_sends_on_its_connection_wake_nobody() {
+    let (mut one, mut other) = (port(70, 1), port(71, 2));
+    let (here, _) = join(&mut one, &mut other);
+    polled(&mut other);
+    let place = one.places[here.index as usize].as_ref().expect("a link");
+    place.seen_by.send(b"something", &[]).expect("sent");
+    assert!(!other.set.is_ready());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn an_endpoint_whose_name_was_taken_is_found_once_it_is_free() {
+    let name = SocketAddr::from(([127, 0, 5, 7], 72));
+    let before = Listener::open(name, None).expect("a listener");
+    let (mut one, mut other) = (port(72, 1), port(73, 2));
+    let now = monotonic_ns();
+    assert_eq!(one.reach(other.options.name, now), Reach::None, "it cannot prove its name");
+    drop(before);
+    for step in 0..4 {
+        one.work(now + step * LISTEN_MAX_NS, &mut |_| ());
+    }
+    join(&mut other, &mut one);
 }
