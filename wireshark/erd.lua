@@ -11,7 +11,7 @@ local crypto = dofile((__DIR__ == "" and "" or __DIR__ .. "/") .. "erd_crypto.lu
 local word, hmac, expand, new_cipher = crypto.word, crypto.hmac, crypto.expand, crypto.new_cipher
 
 local HEADER_BYTES, STATE_BYTES, NAME_BYTES = 32, 44, 24
-local PORT_BYTES, SEAL_BYTES = 104, 8
+local PORT_BYTES = 104
 local VERSION, KEYED_VERSION, TRAILER_BYTES = 2, 3, 24
 -- Packets of one direction under one secret, as a power of two (§11.5).
 local PHASE_BITS = 22
@@ -58,7 +58,6 @@ local f = {
     eager = ProtoField.bool("erd.flags.eager", "Eager segment", 8, nil, 0x04),
     void = ProtoField.bool("erd.flags.void", "Void segment", 8, nil, 0x08),
     ack_rides = ProtoField.bool("erd.flags.ack", "Acknowledgement rides", 8, nil, 0x10),
-    sealed = ProtoField.bool("erd.flags.seal", "Seal follows", 8, nil, 0x20),
     awaited = ProtoField.bool("erd.flags.awaited", "Application waits", 8, nil, 0x40),
     path = ProtoField.uint8("erd.path", "Path"),
     attempt = ProtoField.uint8("erd.attempt", "Attempt"),
@@ -67,7 +66,6 @@ local f = {
     sent = ProtoField.uint32("erd.sent", "Sent (ns)"),
     checksum = ProtoField.uint32("erd.checksum", "Header checksum", base.HEX),
     payload = ProtoField.bytes("erd.payload", "Payload"),
-    seal = ProtoField.bytes("erd.seal", "Seal"),
     -- Keys, §11.
     counter = ProtoField.uint64("erd.counter", "Counter"),
     key_id = ProtoField.bytes("erd.key_id", "Key id"),
@@ -253,7 +251,6 @@ local function segment(tree, buf)
     end
     local bytes = buf(4, 2):uint()
     if bytes > 0 then tree:add(f.payload, buf(at, bytes)) end
-    if math.floor(flags / 32) % 2 == 1 then tree:add(f.seal, buf(buf:len() - SEAL_BYTES, SEAL_BYTES)) end
     return string.format("%ssegment of Msg_ID %d, %d bytes at %d", eager and "eager " or "",
         buf(2, 2):uint(), bytes, buf(8, 4):uint())
 end
@@ -307,7 +304,7 @@ end
 local function header(tree, buf)
     for _, field in ipairs({ "type", "version", "kind" }) do tree:add(f[field], buf(0, 1)) end
     local flags = tree:add(f.flags, buf(1, 1))
-    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides", "sealed", "awaited" }) do
+    for _, field in ipairs({ "ack_wanted", "payload_sum", "eager", "void", "ack_rides", "awaited" }) do
         flags:add(f[field], buf(1, 1))
     end
     fields(tree, buf, 2, {
@@ -691,9 +688,8 @@ local function length(buf, slack)
     local eager = math.floor(flags / 4) % 2 == 1
     local sum = math.floor(flags / 2) % 2 == 1
     local rides = eager and math.floor(flags / 16) % 2 == 1
-    local sealed = math.floor(flags / 32) % 2 == 1
     local told = HEADER_BYTES + buf(4, 2):uint() + (eager and 32 or 0) + (rides and STATE_BYTES or 0) + (sum and 4 or 0)
-        + (sealed and SEAL_BYTES or 0) + (version == KEYED_VERSION and not LOOSE[kind] and TRAILER_BYTES or 0)
+        + (version == KEYED_VERSION and not LOOSE[kind] and TRAILER_BYTES or 0)
     return told <= buf:len() and buf:len() <= told + slack and told
 end
 

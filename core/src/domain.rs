@@ -14,7 +14,7 @@ use crate::sockaddr::Family;
 use crate::trigger::Work;
 use crate::uses::{Use, Users};
 use crate::watch::Watch;
-use erd_port::udp::{Interface, PortError, PortOptions, Shares, TxSockets};
+use erd_port::udp::{Interface, PortError, PortOptions, TxSockets};
 use erd_port::verbs::{self, Port, VerbsPort};
 use parking_lot::Mutex;
 use std::net::IpAddr;
@@ -62,8 +62,6 @@ pub struct Domain {
     near: Option<Near>,
     /// The verbs port, which carries data beside UDP.
     pub verbs: Option<Arc<VerbsPort>>,
-    /// The means by which peers on this host read payloads in place.
-    pub shares: Option<Arc<Shares>>,
     /// Least payload that the port sends from registered memory without a copy.
     pub zero_copy_bytes: Option<u64>,
     /// Registered memory is resident and stays mapped, so the port may register its pages.
@@ -84,10 +82,7 @@ impl Domain {
     pub fn pinned(&self, region: Region) -> Region {
         match (&self.verbs, self.zero_copy_bytes) {
             (Some(port), Some(least_bytes)) if self.pins => region.pinned(port, least_bytes),
-            _ => match &self.shares {
-                Some(shares) => region.shared(shares),
-                None => region,
-            },
+            _ => region,
         }
     }
 
@@ -103,16 +98,11 @@ impl Domain {
             plan::zero_copy_bytes(&settings, verbs.as_ref().map(|verbs| verbs.port()));
         let opened = verbs.as_ref().map(|verbs| verbs.port());
         let near = Near::new(&settings, &entry, opened);
-        let shares = plan::shares(&settings, opened)
-            .then(|| Shares::new(local, settings.ecn, settings.send_buffer_bytes))
-            .flatten()
-            .map(Arc::new);
         let admission = Arc::new(Admission::new(settings.key_peers, settings.strangers));
-        let scheme = settings.scheme_on(plan::is_by_hosts(&entry, opened), shares.is_some());
+        let scheme = settings.scheme_on(plan::is_by_hosts(&entry, opened));
         Ok(Arc::new(Domain {
             verbs,
             zero_copy_bytes,
-            shares,
             pins: terms.stays,
             paths,
             link_bytes_per_s: plan::link_bytes_per_s(&settings, &entry),
@@ -160,7 +150,6 @@ impl Domain {
             ecn: self.settings.ecn,
             timestamps: self.settings.timestamps,
             faults: self.settings.test_faults,
-            shares: self.shares.clone(),
             ..PortOptions::default()
         }
     }

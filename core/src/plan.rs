@@ -56,7 +56,7 @@ impl Near {
         }
         Some(Near {
             paths: settings.paths_on(true),
-            scheme: settings.scheme_on(true, shares(settings, port)),
+            scheme: settings.scheme_on(true),
             link_bytes_per_s: settings.link_mbps.unwrap_or(0) * BYTES_PER_S_OF_MBPS,
             datagram_bytes: datagram_bytes(
                 settings,
@@ -72,7 +72,7 @@ impl Plan {
     /// The configuration on `entry`, over `port` if there is one.
     #[must_use]
     pub fn new(settings: &Settings, entry: &Interface, port: Option<&Port>) -> Plan {
-        let scheme = settings.scheme_on(is_by_hosts(entry, port), shares(settings, port));
+        let scheme = settings.scheme_on(is_by_hosts(entry, port));
         let verbs_bytes = port.map(|port| port.mtu_bytes);
         Plan {
             paths: paths(settings, entry, port),
@@ -93,12 +93,6 @@ impl Plan {
 /// True on loopback and Soft-RoCE, where round trips measure CPU load, not the network.
 pub(crate) fn is_by_hosts(entry: &Interface, port: Option<&Port>) -> bool {
     entry.loopback || port.is_some_and(Port::is_software)
-}
-
-/// Whether peers on this host may read payloads in place. Over a device the gain for one datagram is less than the
-/// cost.
-pub fn shares(settings: &Settings, port: Option<&Port>) -> bool {
-    port.is_none() && settings.share_pages && cfg!(target_arch = "x86_64")
 }
 
 /// Paths to use: the setting, over verbs limited to the number of queue pairs unless an address handle makes a path
@@ -248,7 +242,7 @@ mod tests {
             let settings =
                 Settings::read(|asked| Ok((asked.name == "port").then(|| value.to_owned())));
             let keyed = settings.expect("settings").with_keys(KeySource::Vectors);
-            assert_eq!((keyed.port, keyed.share_pages), (port, false));
+            assert_eq!(keyed.port, port);
         }
     }
 

@@ -6,7 +6,6 @@
 use crate::flags::Flags;
 use crate::uses::Use;
 use erd_port::PinId;
-use erd_port::udp::Shares;
 use erd_port::verbs::{Pin, VerbsPort};
 use erd_rd::keys::KeyId;
 use erd_sys::own_memory;
@@ -74,10 +73,6 @@ pub struct Region {
     pin: Mutex<Option<Pin>>,
     /// Id that bursts from it carry.
     memory: Option<PinId>,
-    /// Set if peers on this host may read it in place.
-    shares: Option<Arc<Shares>>,
-    /// Answers from it that peers have not acknowledged.
-    lent: AtomicUsize,
     /// Counters of accesses to this region alone, with the kinds that each counts.
     counters: Mutex<Vec<Counts>>,
     audience: Audience,
@@ -117,21 +112,8 @@ impl Region {
         let guarded = !pieces.iter().all(Piece::can_be_there) && own_memory::is_offered();
         let (users, counters) = (AtomicUsize::new(0), Mutex::default());
         let (pin, memory) = (Mutex::default(), None);
-        let (shares, lent) = (None, AtomicUsize::new(0));
         let audience = Audience::All;
-        Region {
-            pieces,
-            access,
-            base,
-            guarded,
-            users,
-            pin,
-            memory,
-            shares,
-            lent,
-            counters,
-            audience,
-        }
+        Region { pieces, access, base, guarded, users, pin, memory, counters, audience }
     }
 
     /// The region, for these peers alone.
@@ -150,12 +132,6 @@ impl Region {
     #[must_use]
     pub(crate) fn audience(&self) -> &Audience {
         &self.audience
-    }
-
-    /// The region, with permission for peers on this host to read it in place.
-    #[must_use]
-    pub fn shared(self, shares: &Arc<Shares>) -> Region {
-        Region { shares: Some(Arc::clone(shares)), ..self }
     }
 
     /// The region, registered with a port if it is one piece of `least_bytes` or more and the device takes it.
@@ -222,13 +198,6 @@ impl Region {
         (end <= self.pieces.iter().fold(0, sum)).then_some(offset)
     }
 
-    /// Marks that a peer is being answered from it, until the result is dropped.
-    #[must_use]
-    pub fn lend(self: &Arc<Region>) -> Lent {
-        self.lent.fetch_add(1, Ordering::Relaxed);
-        Lent(Arc::clone(self))
-    }
-
     /// Begins an access; `None` if the region is closed.
     #[must_use]
     pub fn enter(self: &Arc<Region>) -> Option<Pass> {
@@ -248,9 +217,6 @@ impl Region {
             std::thread::yield_now();
         }
         self.counters.lock().clear();
-        if self.lent.load(Ordering::Acquire) != 0 {
-            self.shares.iter().for_each(|shares| shares.recall());
-        }
         let pin = self.pin.lock().take();
         drop(pin);
     }
@@ -278,15 +244,6 @@ impl Region {
             left -= take;
             skip = 0;
         }
-    }
-}
-
-/// See [`Region::lend`].
-pub struct Lent(Arc<Region>);
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.0.lent.fetch_sub(1, Ordering::Release);
     }
 }
 

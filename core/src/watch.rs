@@ -38,6 +38,8 @@ const ASKED_MAX: usize = 4;
 const DUES_PER_LOOK: usize = 64;
 /// Looks in vain before the first that reads the clock: a peer that answers at once spares that cost.
 const LOOKS_BEFORE_CLOCK: u32 = 16;
+/// From then on one look of so many reads it: reading it takes a third of a look at shared memory.
+const LOOKS_PER_CLOCK: u32 = 8;
 /// Time of looking in vain after which the thread yields between looks. Where processes outnumber processors, the
 /// awaited peer may be waiting for this one.
 const VAIN_NS: u64 = 40_000;
@@ -310,7 +312,7 @@ impl Watch {
         // Threads that overwrite each other's count do no harm.
         let vain = if found { 0 } else { self.vain.load(Ordering::Relaxed).wrapping_add(1) };
         self.vain.store(vain, Ordering::Relaxed);
-        if vain < LOOKS_BEFORE_CLOCK {
+        if vain < LOOKS_BEFORE_CLOCK || !vain.is_multiple_of(LOOKS_PER_CLOCK) {
             return;
         }
         if vain == LOOKS_BEFORE_CLOCK {

@@ -46,11 +46,6 @@ pub struct Burst<'a> {
     pub may_fragment: bool,
     /// Registered memory that contains parts, for the verbs port.
     pub memory: Option<PinId>,
-    /// One datagram, of a head, a payload and a seal of 8 bytes, whose peer may read the payload in place. The caller
-    /// does not reuse that memory before the peer has read it, or before it called [`Shares::recall`].
-    ///
-    /// [`Shares::recall`]: crate::udp::Shares::recall
-    pub sealed: bool,
 }
 
 impl<'a> Burst<'a> {
@@ -68,7 +63,6 @@ impl<'a> Burst<'a> {
             done_segments: 0,
             may_fragment: false,
             memory: None,
-            sealed: false,
         }
     }
 

@@ -37,7 +37,7 @@ pub trait Port {
     fn look_ahead(
         &mut self,
         plan: &Plan,
-        tail_bytes: impl FnOnce(&[u8]) -> Option<usize>,
+        is_expected: impl FnOnce(&[u8]) -> bool,
     ) -> io::Result<Next>;
 
     /// Takes one arrival, with its payloads received straight into the places of `plan`
@@ -54,7 +54,7 @@ pub trait Port {
     unsafe fn recv_planned(
         &mut self,
         plan: &Plan,
-        is_expected: impl FnMut(usize, &[u8], &[u8]) -> bool,
+        is_expected: impl FnMut(usize, &[u8]) -> bool,
         f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken>;
 
@@ -64,8 +64,7 @@ pub trait Port {
     /// Sends `bursts` in order until one cannot be sent. Never blocks.
     ///
     /// # Safety
-    /// Each part of each `iov` is readable for its length during the call. The caller also keeps the promise of
-    /// [`Burst::sealed`] afterwards.
+    /// Each part of each `iov` is readable for its length during the call.
     unsafe fn send(&mut self, bursts: &[Burst<'_>]) -> SendReport;
 
     /// Hands a bounded number of network errors of earlier sends to `f`.

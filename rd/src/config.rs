@@ -68,8 +68,6 @@ pub struct Config {
     pub trimming: bool,
     /// Offer the TCP information path for control packets.
     pub info_path: bool,
-    /// Payloads are sealed for peers that may share memory with this host; `None` seals none.
-    pub seals: Option<Seals>,
     /// CRC32C (Castagnoli) of bytes, continuing from a seed.
     pub crc32c: fn(u32, &[u8]) -> u32,
     /// Keys of jobs: with any, every packet is proven, and processes without one of them are no peers.
@@ -85,8 +83,6 @@ pub struct Near {
     pub paths: u16,
     /// See [`Config::link_bytes_per_s`].
     pub link_bytes_per_s: u64,
-    /// See [`Config::seals`].
-    pub seals: Option<Seals>,
     /// ECN codepoint of data, whatever the scheme says: no switch reads it, so it is the one that costs the driver
     /// least.
     pub ecn: Ecn,
@@ -113,15 +109,6 @@ fn check_datagram(datagram_bytes: u16) -> Result<(), ConfigError> {
 fn check_paths(paths: u16) -> Result<(), ConfigError> {
     let fits = (1..=PATHS_MAX).contains(&paths);
     if fits { Ok(()) } else { Err(ConfigError::Paths(paths)) }
-}
-
-/// Segments to seal (protocol.md §2.3), by length of their payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seals {
-    /// The shortest.
-    pub least_bytes: u16,
-    /// The longest; the engine cuts segments to such peers to it.
-    pub most_bytes: u16,
 }
 
 /// Error in a [`Config`].
@@ -175,7 +162,6 @@ impl Config {
             link_bytes_per_s: 0,
             trimming: false,
             info_path: false,
-            seals: None,
             crc32c,
             keys: KeySet::default(),
         }

@@ -296,13 +296,6 @@ pub trait Host {
         false
     }
 
-    /// Whether the peer, a process of the same user on the same host, may read pages of this host's memory while a seal
-    /// holds. The engine asks before the first segment of a session that it would seal ([`crate::Seals`]), and again
-    /// after a silence of the peer. The answer may take a while, and most sessions never need it.
-    fn shares_memory(&mut self, _name: SocketAddr) -> bool {
-        false
-    }
-
     /// How the data of a new session with the process called `name` goes. The engine asks when a session begins.
     fn reach(&mut self, _now: Nanos, _name: SocketAddr) -> Reach {
         Reach::Datagrams

@@ -33,7 +33,7 @@ pub mod units;
 pub mod wire;
 
 pub use arrival::RxMeta;
-pub use config::{Config, ConfigError, Near, Seals};
+pub use config::{Config, ConfigError, Near};
 pub use endpoint::{Endpoint, EntryFate, Expected, PostError, Rma, RmaRequest, WorkRequest};
 pub use erd_types::mutants;
 pub use host::{

@@ -34,8 +34,6 @@ pub enum DropReason {
     TableFull,
     /// A switch cut its payload off; the endpoint asked for it again.
     Trimmed,
-    /// Its seal is broken: its sender took the memory back before it was read.
-    Recalled,
     /// A hello from an address whose newcomers have all the places that they may have.
     Quota,
     /// A hello of a peer that the host does not admit.
@@ -67,7 +65,6 @@ pub const DROP_NAMES: [&str; DROP_REASONS] = [
     "no_buffer",
     "table_full",
     "trimmed",
-    "recalled",
     "quota",
     "stranger",
     "other_key",

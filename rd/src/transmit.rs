@@ -54,9 +54,6 @@ pub struct TxBurst {
     pub info_path: bool,
     /// True if it is larger than the path now carries: it may be fragmented.
     pub may_fragment: bool,
-    /// True for one sealed datagram: its last 8 bytes are a valid seal. A port that lets the peer read the payload in
-    /// place puts a seal there that it can break.
-    pub sealed: bool,
     /// Headers and small payloads.
     pub bytes: Vec<u8>,
     /// All parts of all datagrams, in order.
@@ -78,7 +75,6 @@ impl TxBurst {
             total_bytes: 0,
             info_path: false,
             may_fragment: false,
-            sealed: false,
             bytes: Vec::new(),
             parts: Vec::new(),
         }
@@ -94,7 +90,6 @@ impl TxBurst {
         self.kind = PacketKind::Data;
         self.info_path = false;
         self.may_fragment = false;
-        self.sealed = false;
         self.bytes.clear();
         self.parts.clear();
     }

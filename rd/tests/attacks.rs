@@ -53,11 +53,6 @@ fn a_packet_is_taken_once() {
 }
 
 #[test]
-fn a_packet_with_a_broken_seal_is_not_read() {
-    intruder::breaks_a_seal();
-}
-
-#[test]
 fn an_answer_that_is_dropped_tells_nothing_of_paths() {
     intruder::answers_a_probe_with_nonsense();
 }

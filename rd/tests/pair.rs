@@ -7,9 +7,7 @@ use erd_rd::cc::{AckPolicy, Controller, FlowParams, LossDetection, Scheme};
 use erd_rd::wire::header::{FLAG_EAGER, Header, PacketKind, VERSION, seal};
 use erd_rd::wire::put_name;
 use erd_rd::wire::record::{Cts, MsgHeader, Record, emit_eager_header};
-use erd_rd::{
-    Config, DropReason, Ecn, MsgRef, OpError, PostError, RecvToken, RxMeta, Seals, TxBurst,
-};
+use erd_rd::{Config, DropReason, Ecn, MsgRef, OpError, PostError, RecvToken, RxMeta, TxBurst};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use wire::{
@@ -67,31 +65,6 @@ fn unexpected_messages_wait_for_accept_and_goodbye_ends_the_session() {
     me.engine.close(now, &mut me.memory);
     run(&mut nodes, &mut now, 1_000_000_000);
     assert!(nodes[0].engine.is_closed());
-}
-
-#[test]
-fn who_shares_memory_is_asked_with_the_first_long_message() {
-    let sealing = |port| {
-        node_with(port, Box::new(ERD.scheme()), |config| {
-            config.seals = Some(Seals { least_bytes: 1000, most_bytes: 1000 });
-        })
-    };
-    let mut nodes = [sealing(1), sealing(2)];
-    let (to, mut now) = (nodes[1].name, 0);
-    let mut exchange = |nodes: &mut [Node; 2], token: u64, len: usize| {
-        nodes[1].memory.posted.push_back(token);
-        nodes[1].memory.buffers.insert(token, vec![0; len]);
-        post_send_at(&mut nodes[0], now, token, to, len);
-        run(nodes, &mut now, SECOND);
-        assert!(nodes[1].memory.received.contains(&(token, Ok(len as u64))));
-    };
-    exchange(&mut nodes, 1, 8);
-    exchange(&mut nodes, 2, 5000);
-    assert_eq!(nodes[0].memory.asked, [], "eager messages are copied");
-    exchange(&mut nodes, 3, 50_000);
-    exchange(&mut nodes, 4, 50_000);
-    assert_eq!(nodes[0].memory.asked, [to], "once");
-    assert_eq!(nodes[1].memory.asked, [], "it sends nothing long");
 }
 
 /// Two nodes after one message from the first to the second, and the session ids by which the

@@ -102,14 +102,14 @@ impl Port for SimPort {
         true
     }
 
-    fn look_ahead(&mut self, _: &Plan, _: impl FnOnce(&[u8]) -> Option<usize>) -> io::Result<Next> {
+    fn look_ahead(&mut self, _: &Plan, _: impl FnOnce(&[u8]) -> bool) -> io::Result<Next> {
         Ok(Next::Nothing)
     }
 
     unsafe fn recv_planned(
         &mut self,
         _: &Plan,
-        _: impl FnMut(usize, &[u8], &[u8]) -> bool,
+        _: impl FnMut(usize, &[u8]) -> bool,
         _: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken> {
         Ok(Taken::default())

@@ -92,8 +92,6 @@ mutants! {
         LeavesReceivesPending,
         /// The receiver expects new bytes where it has received some.
         LowersTheHighWaterMark,
-        /// The receiver does not see that a seal is broken.
-        AcceptsBrokenSeals,
         /// The receiver counts bytes each time that they come.
         CountsDuplicateBytes,
         /// A stale acknowledgement raises the sender's limits.

@@ -51,7 +51,6 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     tool::steps(&mut report, layout, &system, &provider);
     let suite = Suite { layout, core: &wheel, provider: &provider };
     suite.peer_steps(&mut report);
-    suite.shared_steps(&mut report);
     suite.multipath_steps(&mut report, args.full);
     suite.path_mtu_steps(&mut report, args.full);
     vm::steps::steps(&mut report, layout, args.full);

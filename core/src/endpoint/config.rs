@@ -9,8 +9,7 @@ use crate::key_file::Read;
 use crate::plan;
 use crate::settings::{INJECT_BYTES, KeySource, QUEUE_SIZE_MAX};
 use erd_crypto::{JobKey, Keyring};
-use erd_port::udp::{SHARED_MAX_BYTES, SHARED_MIN_BYTES};
-use erd_rd::config::{Config, Near, Seals};
+use erd_rd::config::{Config, Near};
 use erd_rd::keys::{KeySet, Keys};
 use erd_rd::{Ecn, Nanos};
 use erd_sys::clock::realtime_ns;
@@ -99,18 +98,12 @@ pub(super) fn datagram_bytes(domain: &Domain) -> u16 {
     plan::datagram_bytes(&domain.settings, domain.mtu_bytes, v6, verbs_bytes)
 }
 
-fn seals(domain: &Domain) -> Option<Seals> {
-    let seals = Seals { least_bytes: SHARED_MIN_BYTES, most_bytes: SHARED_MAX_BYTES };
-    domain.shares.as_ref().map(|_| seals)
-}
-
 /// The engine's settings towards peers on this host, where they differ.
 pub(super) fn near(domain: &Domain) -> Option<Near> {
     let plan::Near { paths, scheme, link_bytes_per_s, datagram_bytes } = domain.near()?;
-    let (seals, scheme) = (seals(domain), scheme.build());
     // The sockets can set only this value by themselves: any other takes a control message per datagram.
     let ecn = Ecn::Ect0;
-    Some(Near { datagram_bytes, paths, link_bytes_per_s, seals, ecn, scheme })
+    Some(Near { datagram_bytes, paths, link_bytes_per_s, ecn, scheme: scheme.build() })
 }
 
 /// The keys of an endpoint.
@@ -197,8 +190,6 @@ pub(super) fn engine_config(
         base_rtt_ns: settings.base_rtt_us.unwrap_or(0) * 1000,
         link_bytes_per_s: domain.link_bytes_per_s,
         payload_checksum: settings.payload_checksum,
-        // Where only some peers are on this host, only those share (`near`).
-        seals: seals(domain).filter(|_| domain.loopback),
         info_path: settings.info_path == crate::settings::InfoPath::Tcp,
         keys,
         ..Config::new(name, realtime_ns(), erd_sys::checksum::crc32c)

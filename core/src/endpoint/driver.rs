@@ -68,6 +68,10 @@ impl<O: Outside> Driven for Driver<O> {
         if let Receives::Shared(_) = self.host.receives {
             self.offer();
         }
+        // Most steps leave nothing.
+        if !self.host.has_to_settle() {
+            return;
+        }
         let EpHost { under_way, ended, refused, .. } = &mut self.host;
         for message in under_way.releases.drain(..) {
             if !mutant(Mutant::ForgetsReleases) {

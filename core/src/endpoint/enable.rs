@@ -186,7 +186,7 @@ impl<O: Outside> Driver<O> {
             datagram_bytes: config::datagram_bytes(domain),
             near_bytes: domain.near().map(|near| near.datagram_bytes),
             zero_copy_bytes,
-            settling: Settling::new(domain.verbs.clone(), domain.shares.clone()),
+            settling: Settling::new(domain.verbs.clone()),
             refused: Refused::default(),
             local_port: lanes,
             local_warns: domain.settings.local_warns,

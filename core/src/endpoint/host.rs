@@ -21,7 +21,7 @@ use crate::run::Memory;
 use crate::run::pieces::Pieces;
 use crate::settings::INJECT_BYTES;
 use erd_port::local::{self, Lanes, LinkId};
-use erd_port::udp::{self, SHARED_MIN_BYTES};
+use erd_port::udp;
 use erd_rd::keys::{KeySet, Keys};
 use erd_rd::match_order::MatchOrder;
 use erd_rd::{
@@ -156,9 +156,6 @@ impl EpHost {
     /// Waits until no datagram of an operation is being sent from memory that is not ours.
     pub(super) fn settle_all(&mut self) {
         let (least_bytes, settling) = (self.zero_copy_bytes, &mut self.settling);
-        if self.sends.handles().next().is_some() || self.served.handles().next().is_some() {
-            settling.recall();
-        }
         let sends = self.sends.handles().filter_map(|handle| self.sends.get(handle));
         sends.for_each(|op| settling.settle(op.memory(least_bytes)));
         let served = self.served.handles().filter_map(|handle| self.served.get(handle));
@@ -271,9 +268,6 @@ impl Host for EpHost {
             Ok(()) if op.early && !mutant(Mutant::CompletesEarlyTwice) => {}
             Ok(()) => tx.send_done(op),
             Err(error) => {
-                if op.len_bytes >= u64::from(SHARED_MIN_BYTES) {
-                    self.settling.recall();
-                }
                 self.settling.settle(op.memory(self.zero_copy_bytes));
                 let cause = Cause::from(error);
                 match op.peer.filter(|_| op.early) {
@@ -419,10 +413,6 @@ impl Host for EpHost {
         if let Some(port) = &mut self.local_port {
             port.starve(LinkId::numbered(lane.0));
         }
-    }
-
-    fn shares_memory(&mut self, name: SocketAddr) -> bool {
-        self.settling.reaches(name)
     }
 
     fn keep(&mut self, peer: PeerId, len_bytes: u64) -> Option<RecvToken> {

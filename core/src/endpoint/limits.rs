@@ -3,8 +3,7 @@
 /// Longest message that completes when it is copied, in bytes. A write that asks for no level does so up to
 /// [`ORDERED_BYTES`]: the target applies it whole and in its turn, so a read or message posted after its completion
 /// arrives after it. A longer write may be overtaken. The copy costs a ping-pong of 64 KiB 4 to 7 % of its time. It
-/// saves an exchange of 33,000 to 65,536 B 20 to 45 %, since nobody waits for an acknowledgement. (The sender announces
-/// a payload that the peer reads in place. So it makes the copy before it lends pages: they are the copy's.)
+/// saves an exchange of 33,000 to 65,536 B 20 to 45 %, since nobody waits for an acknowledgement.
 pub const EARLY_BYTES_MAX: u64 = 64 << 10;
 /// Operations under way up to which an endpoint copies those longer than `inject_size`, and puts completions into their
 /// queue within the call. An application with more under way need not wait for one.

@@ -175,8 +175,6 @@ impl EpHost {
             let mut copy = vec![0; served.len_bytes as usize];
             served.read(0, &mut copy)?;
             served.copy = Some(copy);
-        } else {
-            served.lent = served.stretches.iter().map(|at| at.region.lend()).collect();
         }
         let handle = self.new_served(served)?;
         Ok(SendToken(handle.token_of(Kind::Served)))
@@ -268,9 +266,6 @@ impl EpHost {
             self.accessed(&served);
         }
         if !arrived {
-            if !served.lent.is_empty() {
-                self.settling.recall();
-            }
             served.settle(self.zero_copy_bytes, &mut self.settling);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::settling::Settling;
 use crate::flags::Flags;
-use crate::region::{Lent, Pass, Region};
+use crate::region::{Pass, Region};
 use erd_rd::{PeerId, Refusal, Remote};
 use erd_types::mutants::{Mutant, mutant};
 use std::ptr::NonNull;
@@ -19,8 +19,6 @@ pub(super) struct Stretch {
 #[derive(Default)]
 pub(super) struct Served {
     pub stretches: Vec<Stretch>,
-    /// The loans of their regions, if the answer is sent from there.
-    pub lent: Vec<Lent>,
     /// The answer itself, if it is short or was computed.
     pub copy: Option<Vec<u8>>,
     /// [`Flags::RMA`] or [`Flags::ATOMIC`], and the kind of access as the endpoint counts it.

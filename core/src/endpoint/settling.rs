@@ -1,18 +1,14 @@
 //! Settling: before memory goes back to its owner, waiting until no datagram is being sent from it.
 
 use erd_port::PinId;
-use erd_port::udp::Shares;
 use erd_port::verbs::{SETTLE_NS, VerbsPort};
 use erd_sys::clock::monotonic_ns;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Makes sure that no datagram of a failing operation is being sent from its memory: the owner is about to get that
 /// back, while the peer may not know of the end.
 pub(super) struct Settling {
     port: Option<Arc<VerbsPort>>,
-    /// Payloads that peers read in place.
-    shares: Option<Arc<Shares>>,
     /// Memory that was settled, and not sent from since.
     done: Vec<PinId>,
     /// Time at which datagrams under way are dropped: all operations of a step wait once.
@@ -20,13 +16,8 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    pub(super) fn new(port: Option<Arc<VerbsPort>>, shares: Option<Arc<Shares>>) -> Settling {
-        Settling { port, shares, done: Vec::new(), until_ns: 0 }
-    }
-
-    /// True if the peer called `name` may read payloads in place.
-    pub(super) fn reaches(&self, name: SocketAddr) -> bool {
-        self.shares.as_ref().is_some_and(|shares| shares.reaches(name))
+    pub(super) fn new(port: Option<Arc<VerbsPort>>) -> Settling {
+        Settling { port, done: Vec::new(), until_ns: 0 }
     }
 
     /// Notes that datagrams are about to be sent.
@@ -37,11 +28,6 @@ impl Settling {
     /// True if something waited, so the clock has moved.
     pub(super) fn has_waited(&self) -> bool {
         !self.done.is_empty()
-    }
-
-    /// Recalls the payload of a failing operation: peers that have not read it must not read it any more.
-    pub(super) fn recall(&self) {
-        self.shares.iter().for_each(|shares| shares.recall());
     }
 
     /// Waits until datagrams from this memory are sent, or dropped.

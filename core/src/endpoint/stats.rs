@@ -72,7 +72,6 @@ pub fn counters(line: &mut String, stats: &Stats, kernel_drops: u64, carried: Ca
         ("verbs_tx_uncopied_bytes", carried.tx_uncopied_bytes),
         ("verbs_rx_datagrams", carried.rx_datagrams),
         ("verbs_rx_bytes", carried.rx_bytes),
-        ("udp_tx_uncopied_bytes", carried.udp_tx_uncopied_bytes),
         ("port_answers", carried.port_answers),
         ("port_drops", carried.port_drops),
         ("port_other_key", carried.port_other_key),

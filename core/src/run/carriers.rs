@@ -31,6 +31,8 @@ pub struct Carriers<O: Outside> {
     pub inbox: Arc<Inbox>,
     /// While verbs or shared memory is in use: the time of the next look for UDP.
     pub(crate) udp_due_ns: u64,
+    /// While shared memory is in use: when something last came by UDP.
+    pub(crate) udp_heard_ns: u64,
     /// The time of the next try, after the port was full.
     pub(crate) retry_at_ns: Option<u64>,
 }
@@ -55,6 +57,7 @@ impl<O: Outside> Carriers<O> {
             net_errors,
             inbox,
             udp_due_ns: 0,
+            udp_heard_ns: 0,
             retry_at_ns: None,
         }
     }

@@ -22,7 +22,7 @@ const SENDS: usize = 16;
 /// An acknowledgement follows another after the time in which so many datagrams can be sent.
 const ACK_PATIENCE: u64 = 4;
 
-/// What the ports carried for an endpoint: datagrams of verbs, but where the name says otherwise.
+/// What the verbs port carried for an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carried {
     /// Datagrams sent.
@@ -35,8 +35,6 @@ pub struct Carried {
     pub rx_datagrams: u64,
     /// Their bytes.
     pub rx_bytes: u64,
-    /// What UDP carried without a copy.
-    pub udp_tx_uncopied_bytes: u64,
     /// Answers to port datagrams.
     pub port_answers: u64,
     /// Port datagrams that were dropped, for the reasons below or another: malformed, no other port than UDP here, a

@@ -38,11 +38,6 @@ impl Pieces {
         self.memory.filter(|_| self.copies.is_empty())
     }
 
-    /// All pieces of the burst at hand stay where they are.
-    pub(super) fn are_of_others(&self) -> bool {
-        self.copies.is_empty()
-    }
-
     /// A piece that stays until the call ends.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let iov_base = bytes.as_ptr().cast_mut().cast();

@@ -15,6 +15,11 @@ use std::net::SocketAddr;
 const RECV_BATCH: usize = 4;
 /// Time between two looks for UDP while verbs is in use, at least: each takes a system call.
 const UDP_EVERY_NS: u64 = 20_000;
+/// The same while shared memory is in use, and something has come by UDP in the last [`UDP_TALK_NS`]: the answer of a peer
+/// on another host is not to wait for peers on this one.
+const UDP_TALK_EVERY_NS: u64 = 2_000;
+/// See above.
+const UDP_TALK_NS: u64 = 10_000_000;
 /// A look in vain is repeated after so many times what it took, so that looks cost little.
 const UDP_PATIENCE: u64 = 16;
 /// Time between two such looks at most.
@@ -47,9 +52,15 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
             return (entries, true);
         }
         let packets = self.receive_udp_in_turn(now);
-        // Peers on other hosts are heard as soon as those on this one, while they have something to say.
-        let soon_ns = if packets > 0 { *now } else { *now + UDP_EVERY_NS };
-        self.carriers.udp_due_ns = self.carriers.udp_due_ns.min(soon_ns);
+        if packets > 0 {
+            self.carriers.udp_heard_ns = *now;
+        }
+        let pause_ns = match *now < self.carriers.udp_heard_ns + UDP_TALK_NS {
+            _ if packets > 0 => 0,
+            true => UDP_TALK_EVERY_NS,
+            false => UDP_EVERY_NS,
+        };
+        self.carriers.udp_due_ns = self.carriers.udp_due_ns.min(*now + pause_ns);
         (entries + packets, true)
     }
 
@@ -125,7 +136,7 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     fn is_worth_placing(&mut self) -> Option<bool> {
         let (port, guess) = (&mut self.carriers.port, &mut self.carriers.guess);
         let first = guess.expected[0];
-        let (right, bytes) = match port.look_ahead(&guess.plan, |head| first.tail_bytes(head)) {
+        let (right, bytes) = match port.look_ahead(&guess.plan, |head| first.is(head)) {
             Ok(Next::Nothing) => return None,
             Ok(Next::Planned { bytes }) => (bytes >= LOOK_WORTH_BYTES, bytes),
             Ok(Next::Other { bytes }) => (false, bytes),
@@ -154,12 +165,12 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
         let (link, clock, guess) = (&mut carriers.link, &carriers.clock, &mut carriers.guess);
         let expected = &guess.expected;
         let (mut bytes, mut read_at) = (0, None);
-        let is_expected = |place: usize, head: &[u8], tail: &[u8]| {
-            expected[place].is(head, tail) || mutant(Mutant::TrustsEveryGuess)
+        let is_expected = |place: usize, head: &[u8]| {
+            expected[place].is(head) || mutant(Mutant::TrustsEveryGuess)
         };
         let mut wipes = lease.is_of_a_region();
-        // What landed where something else was expected is not for those who may read the region. It is memory of the
-        // writer's process that is used for something else now, if a seal was broken.
+        // What landed where something else was expected is not for those who may read the region. A look ahead sees the
+        // first datagram of an arrival: those behind it may be another session's.
         // SAFETY: as below. No byte of the places has been received, and the port has the datagrams elsewhere.
         let wipe = || unsafe { guess.plan.wipe() };
         let take = |datagram: RxDatagram<'_>| {

@@ -47,8 +47,6 @@ struct Span {
     start: usize,
     end: usize,
     memory: Option<PinId>,
-    /// It is sealed, and its payload stays where it is.
-    sealed: bool,
 }
 
 /// A call that gathers memory. When it ends, and if it panics, the sender lets go of that memory.
@@ -197,7 +195,7 @@ impl Sender {
             false => Dst::from(SocketAddr::from(([0, 0, 0, 0], 0))),
         });
         let bursts: [Burst<'_>; N] = std::array::from_fn(|at| {
-            let Span { index, start, end, memory, sealed } = span(at);
+            let Span { index, start, end, memory } = span(at);
             let burst = &self.bursts[index];
             Burst {
                 dst: &to[at],
@@ -209,20 +207,13 @@ impl Sender {
                 done_segments: if index == self.first { self.done_segments } else { 0 },
                 may_fragment: burst.may_fragment,
                 memory,
-                sealed,
             }
         });
-        // The payload of a sealed one is an operation's or a region's, which are recalled when they end
-        // before the peer has acknowledged it.
-        // SAFETY: beside that, the pieces lie in this sender's own buffers, in memory of operations under
-        // way, which the application lends for reading, or in registered memory that the passes keep.
+        // SAFETY: the pieces lie in this sender's own buffers, in memory of operations under way, which the application
+        // lends for reading, or in registered memory that the passes keep.
         unsafe {
             match ways {
-                Ways::Udp(count) => {
-                    let report = port.send(&bursts[..count]);
-                    link.carried.udp_tx_uncopied_bytes += report.uncopied_bytes;
-                    report
-                }
+                Ways::Udp(count) => port.send(&bursts[..count]),
                 Ways::Verbs(count) => link.send(&self.to[..count], &bursts[..count], now),
             }
         }
@@ -264,14 +255,12 @@ impl Sender {
                 self.gone.extend(gone);
                 continue;
             }
-            let joins = too_many(&pieces.list[start..], burst.segment_bytes as usize);
-            if joins {
+            if too_many(&pieces.list[start..], burst.segment_bytes as usize) {
                 // SAFETY: `gather` found memory that is readable now.
                 unsafe { pieces.join_from(start, &mut linear[index]) };
             }
             let (end, memory) = (pieces.list.len(), pieces.memory_of_others());
-            let sealed = burst.sealed && pieces.are_of_others() && !joins;
-            self.spans[count] = Span { index, start, end, memory, sealed };
+            self.spans[count] = Span { index, start, end, memory };
             count += 1;
         }
         count

@@ -184,12 +184,6 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "An RDMA device sends registered memory without a copy from this many bytes on; auto means 16384, and 0, never, over Soft-RoCE",
     },
     Parameter {
-        name: "share_pages",
-        default: "1",
-        kind: Kind::Switch,
-        help: "Processes of one user on one host read each other's payloads of more than 32 KiB in place",
-    },
-    Parameter {
         name: "local",
         default: AUTO,
         kind: Kind::Choice(&[AUTO, "shm", "udp"]),

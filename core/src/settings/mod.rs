@@ -32,9 +32,6 @@ pub const SCHEME_DEFAULT: &str = "nscc";
 /// Default scheme where a controller would mistake busy processors for a busy network: on loopback, whose queues are
 /// the hosts' own buffers, and over Soft-RoCE.
 pub const SCHEME_HOSTS: &str = "erd";
-/// Its parameters where the peer makes the only copy: the sender waits for that copy, and acknowledging a quarter of
-/// the window takes time too (docs/cc/erd.md).
-const SHARED_OPTIONS: &str = "window_kib=2048";
 /// Default memory of an endpoint for unexpected messages, and the largest fraction of the address space that it may
 /// take.
 const UNEXPECTED_BYTES: u64 = 64 << 20;
@@ -121,8 +118,6 @@ pub struct Settings {
     pub spin_ns: u64,
     /// UDP GSO.
     pub gso: bool,
-    /// Peers on this host read long payloads in place.
-    pub share_pages: bool,
     /// Data of peers on this host goes through shared memory.
     pub local: bool,
     /// A peer on this host that is not reached so is worth a warning.
@@ -222,7 +217,6 @@ impl Settings {
             progress_idle_ns: from.number::<u64>("progress_idle_ms")? * 1_000_000,
             spin_ns: from.number::<u64>("spin_us")? * 1_000,
             gso: from.switch("gso")?,
-            share_pages: from.switch("share_pages")?,
             local: from.choice("local")? != "udp",
             local_warns: from.choice("local")? == "shm",
             local_dir: Some(from.text("local_dir")?.1)
@@ -259,8 +253,7 @@ impl Settings {
     /// The same with these keys.
     #[must_use]
     pub fn with_keys(self, keys: KeySource) -> Settings {
-        // Nobody reads memory that the key has not proven.
-        Settings { keys, share_pages: false, ..self }
+        Settings { keys, ..self }
     }
 
     /// Memory for unexpected messages in a process that may map `limit_bytes` in all.
@@ -276,19 +269,14 @@ impl Settings {
         self.paths.unwrap_or(if loopback { PATHS_LOOPBACK } else { PATHS_DEFAULT })
     }
 
-    /// Scheme to use on an interface; `by_hosts` if round trips there measure CPU load, `shares` if peers read payloads
-    /// in place.
+    /// Scheme to use on an interface; `by_hosts` if round trips there measure CPU load.
     ///
     /// # Panics
     /// Never: all defaults are of the table.
     #[must_use]
-    pub(crate) fn scheme_on(&self, by_hosts: bool, shares: bool) -> SchemeChoice {
-        let (name, options) = match by_hosts {
-            true if shares => (SCHEME_HOSTS, SHARED_OPTIONS),
-            true => (SCHEME_HOSTS, ""),
-            false => (SCHEME_DEFAULT, ""),
-        };
-        let default = || SchemeChoice::new(name, options).expect("it is a scheme");
+    pub(crate) fn scheme_on(&self, by_hosts: bool) -> SchemeChoice {
+        let name = if by_hosts { SCHEME_HOSTS } else { SCHEME_DEFAULT };
+        let default = || SchemeChoice::new(name, "").expect("it is a scheme");
         self.scheme.clone().unwrap_or_else(default)
     }
 }
@@ -306,7 +294,7 @@ mod tests {
         let settings = Settings::read(|_| Ok(None)).expect("defaults");
         assert_eq!((settings.paths, settings.mtu_bytes), (None, None));
         assert_eq!((settings.paths_on(false), settings.paths_on(true)), (4, 1));
-        let schemes = [false, true].map(|by_hosts| settings.scheme_on(by_hosts, by_hosts).name());
+        let schemes = [false, true].map(|by_hosts| settings.scheme_on(by_hosts).name());
         assert_eq!(schemes, ["nscc", "erd"]);
         assert_eq!(settings.peer_timeout_ns, 5_000_000_000);
         assert_eq!((settings.tx_size, settings.eager_bytes), (4096, 65_536));

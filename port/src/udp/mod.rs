@@ -13,7 +13,6 @@ mod plan;
 mod probe;
 mod route;
 mod rx;
-mod share;
 mod sockets;
 mod sockopt;
 mod split;
@@ -21,7 +20,6 @@ mod tx;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 pub use addr::Dst;
 pub use erd_types::Ecn;
@@ -31,7 +29,6 @@ pub use plan::Plan;
 pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, is_own, max_payload_bytes, path_mtu_bytes, route_source};
 pub use rx::{Next, RxDatagram, RxSocket, Taken};
-pub use share::{SHARED_MAX_BYTES, SHARED_MIN_BYTES, Shares};
 pub use sockets::Sockets;
 pub use tx::{SendReport, Stop, TxSockets};
 
@@ -69,8 +66,6 @@ pub struct PortOptions {
     pub timestamps: bool,
     /// A bad network, for tests. Then the port receives no payload straight into its place.
     pub faults: Option<FaultRates>,
-    /// The means to send sealed datagrams without a copy; `None` copies them.
-    pub shares: Option<Arc<Shares>>,
 }
 
 impl Default for PortOptions {
@@ -85,7 +80,6 @@ impl Default for PortOptions {
             ecn: true,
             timestamps: true,
             faults: None,
-            shares: None,
         }
     }
 }

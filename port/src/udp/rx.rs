@@ -176,15 +176,14 @@ impl RxSocket {
     }
 
     /// Looks at the next arrival, and leaves it there: whether it ends where a datagram of the plan does, and its first
-    /// datagram is the expected one. `tail_bytes` checks the bytes before the payload, and returns how many follow the
-    /// payload.
+    /// datagram is the expected one, which `is_expected` tells by the bytes before the payload.
     ///
     /// # Errors
     /// Error of `recv(2)`, other than an empty queue or an interruption.
     pub fn look_ahead(
         &mut self,
         plan: &Plan,
-        tail_bytes: impl FnOnce(&[u8]) -> Option<usize>,
+        is_expected: impl FnOnce(&[u8]) -> bool,
     ) -> io::Result<Next> {
         let (fd, head_bytes) = (self.socket.as_raw_fd(), plan.head_bytes());
         let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
@@ -198,8 +197,7 @@ impl RxSocket {
         // SAFETY: nothing writes the slot meanwhile. An arrival that is shorter than a head ends
         // nowhere in the plan.
         let head = unsafe { self.slots.bytes(0, 0, head_bytes) };
-        let end = tail_bytes(head).and_then(|tail| bytes.checked_sub(tail));
-        Ok(match end.is_some_and(|end| plan.ends_at(end)) {
+        Ok(match plan.ends_at(bytes) && is_expected(head) {
             true => Next::Planned { bytes },
             false => Next::Other { bytes },
         })
@@ -207,9 +205,8 @@ impl RxSocket {
 
     /// Takes one arrival, with its payloads received straight into the places of `plan`. For each datagram that lies as
     /// planned, `is_expected` tells whether it is the one meant for the place, by the place's index and the bytes
-    /// before and after the payload. Only a lone datagram may have bytes after it. If all are expected, `f` gets them
-    /// with [`RxDatagram::placed`]. Otherwise the port copies bytes back from the places first, and `f` gets whole
-    /// datagrams.
+    /// before the payload. If all are expected, `f` gets them with [`RxDatagram::placed`]. Otherwise the port copies
+    /// bytes back from the places first, and `f` gets whole datagrams.
     ///
     /// # Safety
     /// Every place of the plan is writable and readable until this returns. If code other than `f` writes there, it may
@@ -220,7 +217,7 @@ impl RxSocket {
     pub unsafe fn recv_planned(
         &mut self,
         plan: &Plan,
-        is_expected: impl FnMut(usize, &[u8], &[u8]) -> bool,
+        is_expected: impl FnMut(usize, &[u8]) -> bool,
         mut f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken> {
         let mut frame = Frame::new();
@@ -283,23 +280,18 @@ impl RxSocket {
         &self,
         arrival: &Arrival,
         plan: &Plan,
-        mut is_expected: impl FnMut(usize, &[u8], &[u8]) -> bool,
+        mut is_expected: impl FnMut(usize, &[u8]) -> bool,
     ) -> bool {
         let mut planned = plan.starts().enumerate();
         arrival.datagrams().all(|(start, bytes)| {
             let Some((index, (planned_start, place))) = planned.next() else { return false };
-            let end = plan.head_bytes() + place.len_bytes;
-            let Some(tail_bytes) = bytes.checked_sub(end) else { return false };
-            // SAFETY: the kernel wrote the slot, and nothing writes it meanwhile. The bytes before and after the
-            // payload are in the slot, at the same position as without a plan.
-            let (head, tail) = unsafe {
-                let head = self.slots.bytes(0, start, plan.head_bytes());
-                (head, self.slots.bytes(0, start + end, tail_bytes))
-            };
-            let is_alone = bytes == arrival.bytes;
-            planned_start == start
-                && (tail_bytes == 0 || is_alone && tail_bytes <= plan.head_bytes())
-                && is_expected(index, head, tail)
+            if planned_start != start || bytes != plan.head_bytes() + place.len_bytes {
+                return false;
+            }
+            // SAFETY: the kernel wrote the slot, and nothing writes it meanwhile. The bytes before the payload are in
+            // the slot, at the same position as without a plan.
+            let head = unsafe { self.slots.bytes(0, start, plan.head_bytes()) };
+            is_expected(index, head)
         })
     }
 }

@@ -29,15 +29,15 @@ impl Port for Sockets {
     fn look_ahead(
         &mut self,
         plan: &Plan,
-        tail_bytes: impl FnOnce(&[u8]) -> Option<usize>,
+        is_expected: impl FnOnce(&[u8]) -> bool,
     ) -> io::Result<Next> {
-        self.rx.look_ahead(plan, tail_bytes)
+        self.rx.look_ahead(plan, is_expected)
     }
 
     unsafe fn recv_planned(
         &mut self,
         plan: &Plan,
-        is_expected: impl FnMut(usize, &[u8], &[u8]) -> bool,
+        is_expected: impl FnMut(usize, &[u8]) -> bool,
         f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken> {
         // SAFETY: the caller's promise.

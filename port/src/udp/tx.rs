@@ -37,8 +37,6 @@ pub struct SendReport {
     pub bursts: usize,
     /// Datagrams sent of the burst after them. Only where bursts do not go in one piece.
     pub segments: u32,
-    /// Payload bytes that were not copied.
-    pub uncopied_bytes: u64,
     /// Reason why the burst after them was not sent whole; `None` when all were.
     pub stop: Option<Stop>,
     /// True if [`TxSockets::drain_errors`] has errors to report.
@@ -115,8 +113,7 @@ impl TxSockets {
     /// Sends `bursts` in order until one cannot be sent. Never blocks.
     ///
     /// # Safety
-    /// Each part of each `iov` is readable for its length during the call. The caller also keeps the promise of
-    /// [`Burst::sealed`] afterwards.
+    /// Each part of each `iov` is readable for its length during the call.
     pub unsafe fn send(&self, bursts: &[Burst<'_>]) -> SendReport {
         let mut report = SendReport::default();
         let mut failures = 0;
@@ -125,18 +122,8 @@ impl TxSockets {
             report.segments = report.segments.max(first.done_segments);
             let before = (report.bursts, report.segments);
             // SAFETY: the caller vouches for the parts.
-            let shared = unsafe { self.share(first) };
-            if let Some(Ok(bytes)) = shared {
-                report.bursts += 1;
-                report.uncopied_bytes += bytes;
-                failures = 0;
-                continue;
-            }
-            // SAFETY: as above.
             let result = unsafe {
-                if let Some(Err(errno)) = shared {
-                    Err(errno)
-                } else if whole && self.goes_whole(first) {
+                if whole && self.goes_whole(first) {
                     self.send_run(&bursts[report.bursts..], &mut report)
                 } else {
                     self.send_split(first, &mut report)
@@ -184,17 +171,6 @@ impl TxSockets {
         }
     }
 
-    /// Sends a sealed datagram without a copy; `None` if it must be copied.
-    ///
-    /// # Safety
-    /// As [`TxSockets::send`], and [`Burst::sealed`].
-    unsafe fn share(&self, burst: &Burst<'_>) -> Option<Result<u64, i32>> {
-        let shares = self.options.shares.as_ref().filter(|_| burst.sealed)?;
-        // That socket has one mark for all: no network lies between, whose switches would read it. SAFETY: the caller's
-        // promise.
-        if burst.may_fragment { None } else { unsafe { shares.send(burst.dst, burst.iov) } }
-    }
-
     fn goes_whole(&self, burst: &Burst<'_>) -> bool {
         let segments = burst.segments();
         // The kernel does not fragment the datagrams of a GSO send.
@@ -209,12 +185,10 @@ impl TxSockets {
     /// As [`TxSockets::send`].
     unsafe fn send_run(&self, bursts: &[Burst<'_>], report: &mut SendReport) -> Result<(), i32> {
         let (path, fragment) = (bursts[0].path, bursts[0].may_fragment);
-        let shares = self.options.shares.as_ref().is_some_and(|shares| shares.works());
         let mut messages = Messages::new();
         for burst in bursts.iter().take(MESSAGES) {
             let same = burst.path == path && burst.may_fragment == fragment;
-            let shared = burst.sealed && shares;
-            let joins = messages.count == 0 || (same && !shared && self.goes_whole(burst));
+            let joins = messages.count == 0 || (same && self.goes_whole(burst));
             if !joins {
                 break;
             }

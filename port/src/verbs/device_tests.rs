@@ -65,7 +65,6 @@ impl End {
             })
             .collect();
         let burst = Burst {
-            sealed: false,
             dst: &Dst::from(SocketAddr::from(([192, 0, 2, 1], 1))),
             path,
             ecn: Ecn::Ect0,

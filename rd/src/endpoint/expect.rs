@@ -2,10 +2,7 @@
 
 use super::Endpoint;
 use crate::host::RecvToken;
-use crate::wire::header::{
-    FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header, PacketKind, SEAL_BYTES,
-    seal_holds,
-};
+use crate::wire::header::{FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, PacketKind};
 
 /// A segment that comes next unless packets are lost or reordered, and the place of its payload. No byte of that place
 /// has arrived yet, so a port that guessed wrong does no harm by writing there.
@@ -26,23 +23,16 @@ impl Expected {
     /// Bytes of a segment before its payload.
     pub const HEAD_BYTES: usize = HEADER_BYTES;
 
-    /// If `head`, the first [`Expected::HEAD_BYTES`] of a datagram, is the segment's: the number of bytes after its
-    /// payload.
+    /// Whether `head`, the first [`Expected::HEAD_BYTES`] of a datagram that ends with its payload, is the segment's.
     #[must_use]
-    pub fn tail_bytes(&self, head: &[u8]) -> Option<usize> {
-        let h = Header::parse(head).ok()?;
-        let is_it = h.kind == PacketKind::Data
-            && h.long
-            && h.flags & (FLAG_EAGER | FLAG_PAYLOAD_CRC) == 0
-            && (h.session, h.msg_id) == (self.session, self.msg_id)
-            && (h.s_offset, h.s_len) == (self.s_offset, self.len_bytes);
-        is_it.then_some(if h.flags & FLAG_SEAL == 0 { 0 } else { SEAL_BYTES })
-    }
-
-    /// Whether a datagram is the segment with a valid payload, by the bytes before (`head`) and after it (`tail`).
-    #[must_use]
-    pub fn is(&self, head: &[u8], tail: &[u8]) -> bool {
-        self.tail_bytes(head) == Some(tail.len()) && (tail.is_empty() || seal_holds(tail))
+    pub fn is(&self, head: &[u8]) -> bool {
+        Header::parse(head).is_ok_and(|h| {
+            h.kind == PacketKind::Data
+                && h.long
+                && h.flags & (FLAG_EAGER | FLAG_PAYLOAD_CRC) == 0
+                && (h.session, h.msg_id) == (self.session, self.msg_id)
+                && (h.s_offset, h.s_len) == (self.s_offset, self.len_bytes)
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use crate::units::{KeyIndex, Nanos, Psn};
 use crate::wire::header::{Header, PacketKind};
 use crate::wire::setup::{
     Asker, FEATURE_HIDE, FEATURE_INFO_PATH, FEATURE_LANE, FEATURE_PAYLOAD_CRC, FEATURE_REMOTE,
-    FEATURE_SEALS, Goodbye, Greeting, Question,
+    Goodbye, Greeting, Question,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -32,10 +32,9 @@ use rand_chacha::rand_core::Rng;
 fn features(core: &Core, key: KeyIndex) -> u32 {
     let (cfg, keyed) = (&core.cfg, core.is_keyed());
     let hides = core.key(key).is_some_and(Keys::hides);
-    // A key proves payloads, and nobody may read memory that it has not proven.
-    let (checksum, seals) = (cfg.payload_checksum && !keyed, !keyed);
+    // A key proves payloads.
+    let checksum = cfg.payload_checksum && !keyed;
     FEATURE_REMOTE
-        | (if seals { FEATURE_SEALS } else { 0 })
         | (if cfg.info_path { FEATURE_INFO_PATH } else { 0 })
         | (if checksum { FEATURE_PAYLOAD_CRC } else { 0 })
         | (if hides { FEATURE_HIDE } else { 0 })
@@ -171,9 +170,6 @@ impl Peer {
         self.info_path = !by_lane && cfg.info_path && g.features & FEATURE_INFO_PATH != 0;
         let ours = features(core, self.id.key);
         self.payload_checksum = (ours | g.features) & FEATURE_PAYLOAD_CRC != 0;
-        let takes_seals = ours & g.features & FEATURE_SEALS != 0 && !self.payload_checksum;
-        self.seals = terms.seals.filter(|_| takes_seals && !by_lane);
-        self.doubted = true;
         self.requester = Requester::new(g.features & FEATURE_REMOTE != 0);
         self.tx.out.open(g);
         self.tx.flight.open(g.psn_window.clamp(1, BITS_MAX));
@@ -438,7 +434,6 @@ impl Peer {
         burst.path = path;
         self.live.sent_probe();
         self.stays_awake(now);
-        self.doubted = true;
         core.stats.probes += 1;
     }
 }

@@ -72,7 +72,6 @@ pub(crate) use rx::{Rx, tables};
 pub(crate) use session::Phase;
 pub(crate) use shared::Core;
 
-use crate::config::Seals;
 use crate::units::{Nanos, PeerAddress, PeerId};
 use acks::Acks;
 use alloc::boxed::Box;
@@ -110,10 +109,6 @@ pub(crate) struct Peer {
     telling: Option<Telling>,
     /// The next probe names the newest key.
     tells_key: bool,
-    /// The lengths of segments to seal for the peer.
-    pub seals: Option<Seals>,
-    /// The session is new, or the peer was silent: ask for the owner of its address before sealing the next segment.
-    pub doubted: bool,
     /// Path of the latest control packet that was not an acknowledgement.
     pub control_path: u16,
     /// Directed receives waiting for this peer.
@@ -159,8 +154,6 @@ impl Peer {
             proofs: None,
             telling: None,
             tells_key: false,
-            seals: None,
-            doubted: false,
             control_path: 0,
             watched: 0,
             kept: 0,

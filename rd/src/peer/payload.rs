@@ -5,7 +5,7 @@ use super::{Core, Op};
 use crate::host::Host;
 use crate::keys::TRAILER_BYTES;
 use crate::transmit::{Part, TxBurst};
-use crate::wire::header::{SEAL_BYTES, seal};
+use crate::wire::header::seal;
 
 /// The engine copies payloads up to this length into the header buffer, instead of having them gathered.
 const INLINE_BYTES: u32 = 512;
@@ -19,7 +19,6 @@ pub(super) struct Payload {
     pub(super) bytes: u32,
     /// Running checksum, when the session protects payloads.
     crc: Option<u32>,
-    sealed: bool,
     /// A key proves the datagram: its bytes stand together, and no longer change.
     proven: bool,
 }
@@ -32,14 +31,8 @@ impl Payload {
             pending: start,
             bytes: 0,
             crc: protected.then_some(0),
-            sealed: false,
             proven: false,
         }
-    }
-
-    /// The same, with a seal at its end.
-    pub(super) fn sealed(self, sealed: bool) -> Payload {
-        Payload { sealed, ..self }
     }
 
     /// The same, proven by a key.
@@ -92,11 +85,6 @@ impl Payload {
         if let Some(crc) = self.crc {
             burst.bytes.extend_from_slice(&crc.to_be_bytes());
             total += 4;
-        }
-        if self.sealed {
-            burst.bytes.extend_from_slice(&[0; SEAL_BYTES]);
-            burst.sealed = true;
-            total += SEAL_BYTES as u32;
         }
         match proofs {
             Some(proofs) => {

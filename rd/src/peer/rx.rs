@@ -22,8 +22,7 @@ use crate::stats::DropReason;
 use crate::units::{Ecn, Nanos, Psn};
 use crate::wire::ack::{ACK_BYTES, AckState};
 use crate::wire::header::{
-    FLAG_ACK, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, HEADER_BYTES, Header, SEAL_BYTES,
-    checksum_ok, seal_holds,
+    FLAG_ACK, FLAG_EAGER, FLAG_PAYLOAD_CRC, HEADER_BYTES, Header, checksum_ok,
 };
 use crate::wire::record::{EAGER_HEADER_BYTES, MsgHeader, Record, parse_eager_header};
 use crate::wire::setup::Greeting;
@@ -291,12 +290,8 @@ fn parse_body<'a>(
     let payload = r.take(expected).map_err(malformed)?;
     let trailer =
         if h.flags & FLAG_PAYLOAD_CRC != 0 { Some(r.u32().map_err(malformed)?) } else { None };
-    let seal = if h.flags & FLAG_SEAL != 0 { r.take(SEAL_BYTES).map_err(malformed)? } else { &[] };
     if !r.rest().is_empty() {
         return Err(DropReason::Malformed);
-    }
-    if h.flags & FLAG_SEAL != 0 && !seal_holds(seal) {
-        return Err(DropReason::Recalled);
     }
     match trailer {
         Some(sum)

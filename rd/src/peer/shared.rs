@@ -5,7 +5,7 @@ use super::rx::{Budget, SpareGaps};
 use super::session::SessionNames;
 use super::wrong_keys::WrongKeys;
 use crate::cc::Scheme;
-use crate::config::{Config, Near, Seals};
+use crate::config::{Config, Near};
 use crate::keys::{Keys, TRAILER_BYTES};
 use crate::stats::Stats;
 use crate::units::{KeyIndex, Nanos};
@@ -69,7 +69,6 @@ pub(crate) struct Terms<'a> {
     pub datagram_bytes: u16,
     pub paths: u16,
     pub link_bytes_per_s: u64,
-    pub seals: Option<Seals>,
     pub scheme: &'a dyn Scheme,
 }
 
@@ -111,14 +110,12 @@ impl Core {
                 datagram_bytes: near.datagram_bytes,
                 paths: near.paths,
                 link_bytes_per_s: near.link_bytes_per_s,
-                seals: near.seals,
                 scheme: &*near.scheme,
             },
             None => Terms {
                 datagram_bytes: self.cfg.datagram_bytes,
                 paths: self.cfg.paths,
                 link_bytes_per_s: self.cfg.link_bytes_per_s,
-                seals: self.cfg.seals,
                 scheme: &*self.scheme,
             },
         }

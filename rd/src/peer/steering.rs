@@ -128,10 +128,9 @@ impl Steering {
         (most / BURSTS_PER_WINDOW).min(window)
     }
 
-    /// Bytes after which a stream requests an acknowledgement, where the peer takes `psn_window` packets, of at most
-    /// `segment_bytes` of payload each.
-    pub fn request_bytes(&self, psn_window: u32, datagram_bytes: u16, segment_bytes: u16) -> u64 {
-        let packets = u64::from(psn_window) * u64::from(segment_bytes);
+    /// Bytes after which a stream requests an acknowledgement, where the peer takes `psn_window` packets.
+    pub fn request_bytes(&self, psn_window: u32, datagram_bytes: u16) -> u64 {
+        let packets = u64::from(psn_window) * u64::from(datagram_bytes);
         let window = self.window_bytes(datagram_bytes);
         window.min(u64::from(self.buffer_bytes)).min(packets) / 4
     }

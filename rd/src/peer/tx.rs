@@ -12,9 +12,7 @@ use crate::mutants::{Mutant, mutant};
 use crate::transmit::TxBurst;
 use crate::units::{Nanos, Psn};
 use crate::wire::ack::{ACK_BYTES, AckState};
-use crate::wire::header::{
-    FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, PacketKind, SEAL_BYTES,
-};
+use crate::wire::header::{FLAG_ACK_REQUEST, FLAG_AWAITED, HEADER_BYTES, Header, PacketKind};
 use crate::wire::record::{ACK_RECORD_BYTES, EAGER_HEADER_BYTES};
 
 /// Most datagrams in one burst (the smallest segmentation limit of a kernel that has it).
@@ -77,12 +75,12 @@ impl Peer {
                 let ack = self.riding_ack_beside(core, now, first, count);
                 let records = self.tx.flight.records(first, count);
                 let proofs = self.proofs.as_deref_mut();
-                let form = Form { checksum: self.payload_checksum, may_seal: false, proofs };
+                let form = Form { checksum: self.payload_checksum, proofs };
                 emit_bundle(core, host, burst, h, records, ack, form)
             }
             Content::Segment { .. } => {
                 let proofs = self.proofs.as_deref_mut();
-                let form = Form { checksum: self.payload_checksum, may_seal: false, proofs };
+                let form = Form { checksum: self.payload_checksum, proofs };
                 emit_segment(core, host, burst, h, entry.content, None, form)
             }
         };
@@ -156,7 +154,7 @@ impl Peer {
         let ack = self.riding_ack_beside(core, now, first, count);
         let records = self.tx.flight.records(first, count);
         let proofs = self.proofs.as_deref_mut();
-        let form = Form { checksum: self.payload_checksum, may_seal: false, proofs };
+        let form = Form { checksum: self.payload_checksum, proofs };
         let bytes = emit_bundle(core, host, burst, h, records, ack, form);
         self.tx.flight.push(now, bytes, path, Content::Bundle { first, count });
         self.tx.out.requests_ack(0, 0, true);
@@ -209,12 +207,8 @@ impl Peer {
         burst: &mut TxBurst,
     ) -> bool {
         let Some(mut t) = self.tx.out.next_transfer() else { return false };
-        if !self.may_send(now, self.longest_segment_bytes(t.eager)) {
-            return false;
-        }
-        let is_longer = !t.eager && self.settle_doubt(host);
-        let longest_bytes = self.longest_segment_bytes(t.eager);
-        if is_longer && !self.may_send(now, longest_bytes) {
+        let datagram_bytes = u64::from(self.datagram_bytes);
+        if !self.may_send(now, datagram_bytes) {
             return false;
         }
         let room = self.segment_room(t.eager);
@@ -223,14 +217,13 @@ impl Peer {
         let burst_bytes = steering.burst_bytes(self.datagram_bytes);
         let most = if is_try { 0 } else { burst_bytes.min(core.cfg.burst_bytes.into()) };
         let limit = steering.limit_bytes(now, &self.tx.flight, self.datagram_bytes);
-        while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS && !burst.sealed {
+        while t.done_bytes < t.len_bytes && burst.datagrams < BURST_DATAGRAMS {
             let len = (t.len_bytes - t.done_bytes).min(u64::from(room)) as u16;
             let (steering, flight) = (&self.tx.steering, &self.tx.flight);
             let over = burst.datagrams > 0
-                && (self.is_sealed_when(len, t.eager)
-                    || u64::from(burst.total_bytes) + longest_bytes > most
+                && (u64::from(burst.total_bytes) + datagram_bytes > most
                     || !flight.has_room()
-                    || !steering.takes_more(limit, flight, longest_bytes));
+                    || !steering.takes_more(limit, flight, datagram_bytes));
             if over {
                 break;
             }
@@ -242,43 +235,10 @@ impl Peer {
         true
     }
 
-    /// Bytes of the longest datagram with a segment: less than the path carries where segments are sealed.
-    fn longest_segment_bytes(&self, eager: bool) -> u64 {
-        let seal = if self.seals.is_some() && !eager { SEAL_BYTES as u16 } else { 0 };
-        let trailer = self.datagram_bytes - self.room_bytes();
-        let around = self.segment_header_bytes(eager) + seal + trailer;
-        u64::from(self.segment_room(eager) + around)
-    }
-
-    /// Bytes beside the payload in a segment: headers and a payload checksum.
-    fn segment_header_bytes(&self, eager: bool) -> u16 {
-        (HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 } + 4) as u16
-    }
-
-    /// Payload bytes of one segment.
+    /// Payload bytes of one segment: what headers and a payload checksum leave.
     fn segment_room(&self, eager: bool) -> u16 {
-        let room = self.room_bytes() - self.segment_header_bytes(eager);
-        match self.seals {
-            Some(seals) if !eager => seals.most_bytes.min(room - SEAL_BYTES as u16),
-            _ => room,
-        }
-    }
-
-    /// Asks for the owner of the peer's address, once it answers. True if segments have no seal from now on, so that they
-    /// are longer.
-    fn settle_doubt<H: Host>(&mut self, host: &mut H) -> bool {
-        if !self.doubted || !self.live.is_answering() || self.seals.is_none() {
-            return false;
-        }
-        self.doubted = false;
-        self.seals = self.seals.filter(|_| host.shares_memory(self.name));
-        self.seals.is_none()
-    }
-
-    /// Whether to seal a segment when it is first sent. Once it may be lost, a copy is better than waiting for one that
-    /// may still be read.
-    fn is_sealed_when(&self, len_bytes: u16, eager: bool) -> bool {
-        !eager && !self.doubted && self.seals.is_some_and(|seals| len_bytes >= seals.least_bytes)
+        let header = HEADER_BYTES + if eager { EAGER_HEADER_BYTES } else { 0 };
+        self.room_bytes() - header as u16 - 4
     }
 
     /// Sends the next segment of a transfer.
@@ -296,8 +256,7 @@ impl Peer {
         t.done_bytes += u64::from(len);
         let last = t.done_bytes == t.len_bytes;
         let psn_window = self.tx.flight.psn_window();
-        let room = self.segment_room(t.eager);
-        let most_bytes = self.tx.steering.request_bytes(psn_window, self.datagram_bytes, room);
+        let most_bytes = self.tx.steering.request_bytes(psn_window, self.datagram_bytes);
         let request = self.tx.out.requests_ack(len.into(), most_bytes, last);
         let awaited =
             last && t.eager && core.ops[t.op as usize].awaited && self.tx.out.queued() == 0;
@@ -316,14 +275,13 @@ impl Peer {
         op.sent_bytes += u64::from(len);
         let h = self.data_header(now, psn, path, 0, flags);
         // The last segment most often has room for an acknowledgement that waits.
-        let fits = usize::from(room) >= usize::from(len) + ACK_BYTES;
+        let fits = usize::from(self.segment_room(t.eager)) >= usize::from(len) + ACK_BYTES;
         let ack = match t.eager && last && fits {
             true => self.riding_ack(core, now),
             false => None,
         };
-        let may_seal = self.is_sealed_when(len, t.eager);
         let proofs = self.proofs.as_deref_mut();
-        let form = Form { checksum: self.payload_checksum, may_seal, proofs };
+        let form = Form { checksum: self.payload_checksum, proofs };
         let bytes = emit_segment(core, host, burst, h, content, ack, form);
         self.tx.flight.push(now, bytes, path, content);
         core.stats.tx_data += 1;

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::transmit::TxBurst;
 use crate::wire::ack::AckState;
 use crate::wire::header::{
-    FLAG_ACK, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, FLAG_VOID, HEADER_BYTES, Header,
+    FLAG_ACK, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_VOID, HEADER_BYTES, Header,
 };
 use crate::wire::record::{Record, emit_eager_header};
 
@@ -19,8 +19,6 @@ use crate::wire::record::{Record, emit_eager_header};
 pub(super) struct Form<'a> {
     /// The payload has a checksum.
     pub checksum: bool,
-    /// A segment that is sent for the first time has a seal.
-    pub may_seal: bool,
     /// With a key: everything is proven.
     pub proofs: Option<&'a mut Proofs>,
 }
@@ -78,13 +76,11 @@ pub(super) fn emit_segment<H: Host>(
     h.long = true;
     (h.msg_id, h.s_len, h.s_offset) = (msg_id, len, s_offset);
     let void = matches!(op.role, Role::Answer { withdrawn: true, .. });
-    let sealed = form.may_seal && h.attempt == 0 && !void;
     for (flag, is_set) in [
         (FLAG_EAGER, eager),
         (FLAG_PAYLOAD_CRC, form.checksum),
         (FLAG_VOID, void),
         (FLAG_ACK, ack.is_some()),
-        (FLAG_SEAL, sealed),
     ] {
         h.flags |= if is_set { flag } else { 0 };
     }
@@ -97,8 +93,7 @@ pub(super) fn emit_segment<H: Host>(
         ack.emit(&mut burst.bytes);
     }
     let region = burst.bytes.len() - start;
-    let payload = Payload::new(start, region, form.checksum).sealed(sealed);
-    let mut payload = payload.proven(form.proofs.is_some());
+    let mut payload = Payload::new(start, region, form.checksum).proven(form.proofs.is_some());
     match void {
         true => payload.add_zeros(core, burst, len),
         false => payload.add(host, burst, &op, offset_bytes, u32::from(len)),

@@ -1,7 +1,6 @@
 //! The common header: EETH's four fields first, then fields that UD hides (protocol.md §2.1).
 
 use super::{Malformed, Reader};
-use crate::mutants::{Mutant, mutant};
 use alloc::vec::Vec;
 
 /// Bytes of the common header.
@@ -88,12 +87,8 @@ pub const FLAG_EAGER: u8 = 0x04;
 pub const FLAG_VOID: u8 = 0x08;
 /// An acknowledgement state follows the message header of an eager segment.
 pub const FLAG_ACK: u8 = 0x10;
-/// A seal ends the datagram (protocol.md §2.3).
-pub const FLAG_SEAL: u8 = 0x20;
 /// The sender's application waits for the acknowledgement of a lone message (protocol.md §6.1).
 pub const FLAG_AWAITED: u8 = 0x40;
-/// Bytes of a seal: two equal halves.
-pub const SEAL_BYTES: usize = 8;
 
 /// The common header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,13 +207,6 @@ pub(crate) fn set_version(first: &mut u8, version: u8) {
 /// Whether a datagram's first byte names this kind, in whatever version.
 pub(crate) fn names_kind(first: u8, kind: PacketKind) -> bool {
     first & KIND_BITS == kind as u8
-}
-
-/// Whether a seal holds, so that the payload before it is valid.
-#[must_use]
-pub fn seal_holds(seal: &[u8]) -> bool {
-    seal.len() == SEAL_BYTES
-        && (seal[..SEAL_BYTES / 2] == seal[SEAL_BYTES / 2..] || mutant(Mutant::AcceptsBrokenSeals))
 }
 
 /// The header checksum of a header region: the common header with a zero checksum field and

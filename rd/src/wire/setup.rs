@@ -14,8 +14,6 @@ pub const FEATURE_INFO_PATH: u32 = 0x01;
 pub const FEATURE_PAYLOAD_CRC: u32 = 0x02;
 /// The writer takes requests to its memory and answers them (protocol.md §9).
 pub const FEATURE_REMOTE: u32 = 0x04;
-/// The writer takes sealed segments (protocol.md §2.3).
-pub const FEATURE_SEALS: u32 = 0x08;
 /// The writer has a key and wants payload hidden; either side's wish binds both (protocol.md §11.4).
 pub const FEATURE_HIDE: u32 = 0x10;
 

@@ -7,7 +7,7 @@ use erd_rd::cc::fixed::ERD;
 use erd_rd::units::{MILLISECOND, PeerAddress, SECOND};
 use erd_rd::wire::Reader;
 use erd_rd::wire::ack::{ACK_PROBE_ANSWER, AckState, emit_sections};
-use erd_rd::wire::header::{FLAG_SEAL, HEADER_BYTES, Header, PacketKind, SEAL_BYTES, seal};
+use erd_rd::wire::header::{HEADER_BYTES, Header, PacketKind, seal};
 use erd_rd::wire::record::Record;
 use erd_rd::wire::setup::{Asker, Goodbye, Greeting};
 use erd_rd::{
@@ -420,26 +420,4 @@ pub fn repeats_a_packet() {
     }
     assert_eq!(victim.engine.stats().rx_data, 1, "it is taken once");
     assert_eq!(victim.dropped(DropReason::Duplicate), 2);
-}
-
-/// Sends a packet whose seal is broken: its bytes are no longer what the sender wanted to be read.
-pub fn breaks_a_seal() {
-    let mut victim = Victim::new("10.0.0.1:1", |_| {});
-    let name = at(1, 9);
-    let theirs = enter(&mut victim, &mut greeting_from(name)).expect("a stranger may say hello");
-    let mut bytes = announcement(theirs.session, theirs.first_psn);
-    let mut h = Header::parse(&bytes).unwrap();
-    h.flags |= FLAG_SEAL;
-    let mut head = Vec::new();
-    h.emit(&mut head);
-    bytes[..HEADER_BYTES].copy_from_slice(&head);
-    seal(&mut bytes, 0, crc32c::crc32c_append);
-    let whole = [bytes.as_slice(), &[7; SEAL_BYTES]].concat();
-    let mut broken = whole.clone();
-    *broken.last_mut().unwrap() = 8;
-    victim.takes(name, &broken);
-    assert_eq!(victim.engine.stats().rx_data, 0, "its bytes were read");
-    assert_eq!(victim.dropped(DropReason::Recalled), 1);
-    victim.takes(name, &whole);
-    assert_eq!(victim.engine.stats().rx_data, 1, "with a whole seal it is taken");
 }

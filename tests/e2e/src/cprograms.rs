@@ -21,12 +21,6 @@ pub const FAULTS: (&str, &str) = ("FI_ERD_TEST_FAULTS", "loss=0.01,dup=0.01,reor
 /// 4000; some are lost in full socket buffers.
 const DROPS_MIN: u64 = 2000;
 
-/// Least bytes without a copy of the 65 MiB of messages in tests/c/shared.c and of its four answers: at most 6 MiB are
-/// in datagrams too short to share.
-const UNCOPIED_BYTES_MIN: u64 = 60 << 20;
-/// Datagrams that wait in a socket when their memory goes: 7 in each of four rounds of that program.
-const RECALLED_MIN: u64 = 8;
-
 /// Bytes that erd's counters show after the messages of tests/c/linked.c: 3 MiB and the shorter ones of one
 /// peer. The other's are 48 MiB more.
 const LINKED_BYTES: std::ops::Range<u64> = 3 << 20..4 << 20;
@@ -224,33 +218,6 @@ impl Suite<'_> {
             self.lossy(log, NCCL_SENDRECV)
         });
         self.program_step(report, "sockets and memory, 1 to 256 peers", MANY_PEERS);
-    }
-
-    /// Adds the steps of payloads that the receiver reads out of the sender's memory, which no peer with a key does.
-    pub fn shared_steps(&self, report: &mut Report) {
-        if !cfg!(target_arch = "x86_64") {
-            return;
-        }
-        report.step("payloads read where they lie", |log| self.shared(log, |job| job));
-        let name = "payloads read where they lie, at a card's address";
-        report.step_unless(name, netns::missing, |log| {
-            self.shared(log, |job| {
-                let job = job.env("CARD_ADDRESS", netns::CARD_ADDRESS);
-                netns::carded(job.env("FI_ERD_IFACE", "card"))
-            })
-        });
-    }
-
-    /// Checks that payloads went without a copy, and that some were recalled before they were read.
-    fn shared(&self, log: &Path, place: impl FnOnce(Job) -> Job) -> Result<Done> {
-        let counters = self.provider.counters(log);
-        let job = counters.give(self.job("tests/c/shared", &[])?);
-        let done = self.cases(place(job), log)?;
-        let sums = counters.read()?;
-        let (uncopied, recalled) = (sums.get("udp_tx_uncopied_bytes"), sums.get("drops.recalled"));
-        ensure!(uncopied >= UNCOPIED_BYTES_MIN, "{uncopied} bytes were not copied");
-        ensure!(recalled >= RECALLED_MIN, "{recalled} datagrams were recalled");
-        Ok(done)
     }
 
     /// Checks that the counters show the hostile datagrams of these cases as dropped.

@@ -66,24 +66,10 @@ pub fn routers_missing() -> Option<&'static str> {
     ANSWER.get_or_init(|| refused_beside(what, rules)).as_deref()
 }
 
-/// The address of a card in a namespace.
-pub const CARD_ADDRESS: &str = "198.51.100.1";
-
 /// `job` in a network namespace with nothing but a loopback.
 #[must_use]
 pub fn private(job: Job) -> Job {
     wrap(job, "ip link set lo up && exec \"$@\"")
-}
-
-/// `job` in such a namespace with a card as well, which has [`CARD_ADDRESS`].
-#[must_use]
-pub fn carded(job: Job) -> Job {
-    let script = format!(
-        "ip link set lo up && ip link add card mtu 1500 type veth peer name wire && \
-         ip address add {CARD_ADDRESS}/24 dev card && ip link set card up && \
-         ip link set wire up && exec \"$@\""
-    );
-    wrap(job, &script)
 }
 
 /// `job` in such a namespace, where of 10,000 received UDP packets `lost` are dropped at random. The count of dropped

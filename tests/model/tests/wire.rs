@@ -40,8 +40,7 @@ fn judge(packet: &Packet) -> PacketRead {
     if let Body::Data(data) = &read.body {
         let summed = read.header.has(flags::PAYLOAD_CHECKSUM);
         assert_eq!(data.payload_ok, summed.then_some(true), "{read:?}");
-        assert_eq!(data.seal_holds.is_some(), read.header.has(flags::SEALED), "{read:?}");
-        assert!(!packet.shared || read.header.has(flags::SEALED), "{read:?}");
+        assert!(!read.header.has(flags::RESERVED), "{read:?}");
     }
     read
 }
@@ -206,21 +205,19 @@ fn a_port_datagram_reads_by_its_length() {
 
 #[test]
 fn a_changed_end_shows() {
-    let mut ends = BTreeSet::new();
+    let mut changed = 0;
     for mut packet in samples().into_iter().filter(|packet| packet.plain.is_none()) {
         let Body::Data(before) = judge(&packet).body else { continue };
         *packet.bytes.last_mut().expect("it is not empty") ^= 1;
         let Body::Data(after) = read(&packet).expect("it has its length").body else {
             panic!("{packet:?} has another kind")
         };
-        match (before.seal_holds, before.payload_ok) {
-            (Some(true), _) => assert_eq!(after.seal_holds, Some(false), "{packet:?}"),
-            (None, Some(_)) => assert_eq!(after.payload_ok, Some(false), "{packet:?}"),
-            _ => continue,
+        if before.payload_ok.is_some() {
+            assert_eq!(after.payload_ok, Some(false), "{packet:?}");
+            changed += 1;
         }
-        ends.insert(before.seal_holds.is_some());
     }
-    assert_eq!(ends.len(), 2, "seals and payload checksums");
+    assert!(changed > 10, "{changed} payload checksums");
 }
 
 /// A bundle of one record with this header, and so many bytes behind it.

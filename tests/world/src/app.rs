@@ -107,8 +107,6 @@ pub struct HostLimits {
     pub withdrawal: f64,
     /// Answer to [`Host::datagram_limit_bytes`].
     pub datagram_limit_bytes: u16,
-    /// Peers read sealed payloads in place.
-    pub shares: bool,
     /// Nodes on the same host, a bit for each.
     pub near: u64,
     /// Answer to [`Host::datagram_limit_bytes`] for these.
@@ -572,9 +570,6 @@ impl Host for View<'_> {
         self.ledger.touches += 1;
         self.app.pen.note(self.now, || What::Sent { token: op, outcome });
         let rules = self.ledger.rules;
-        if outcome.is_err() {
-            self.ledger.recall(self.app.life);
-        }
         match op.0 & KIND {
             0 => {}
             ASK => {
@@ -672,10 +667,6 @@ impl Host for View<'_> {
 
     fn is_near(&mut self, name: SocketAddr) -> bool {
         self.app.limits.is_near(name)
-    }
-
-    fn shares_memory(&mut self, _: SocketAddr) -> bool {
-        self.app.limits.shares
     }
 
     fn has_room(&mut self, _: usize) -> bool {

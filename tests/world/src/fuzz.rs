@@ -337,7 +337,6 @@ impl Attack {
             info_path: false,
             may_fragment: false,
             bytes,
-            shared: None,
         };
         self.world.inject(datagram);
     }

@@ -3,8 +3,7 @@
 //! One ledger serves all endpoints, so it compares a report of one side with the facts of the other. A wrong report
 //! panics: the caller prints the seed.
 
-use super::memory::{KIND, Memory};
-use super::net::Shared;
+use super::memory::Memory;
 use super::pattern;
 use erd_rd::{Arrived, KeyMismatch, MsgRef, Nanos, OpError, PeerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,8 +185,6 @@ pub struct Ledger {
     named_next: BTreeSet<(Life, usize)>,
     /// Hellos that a process heard were refused for their key: the names in them, and why.
     pub refused: BTreeMap<Life, Vec<(SocketAddr, KeyMismatch)>>,
-    /// How often a process took back what it shared.
-    pub recalls: BTreeMap<Life, u64>,
     /// Receives that the engine may place into.
     pub open: BTreeSet<usize>,
     /// Receives that met eager messages and were not reported to their user, in the order in which
@@ -529,29 +526,6 @@ impl Ledger {
     /// Frees the contents of a buffer.
     pub fn drop_bytes(&mut self, id: usize) {
         self.recvs[id].bytes = Vec::new();
-    }
-
-    /// An operation of `life` fails, or memory leaves it: nobody may read from there any more.
-    pub fn recall(&mut self, life: Life) {
-        *self.recalls.entry(life).or_default() += 1;
-    }
-
-    /// Contents of a datagram when it is read: the memory of an ended operation has another use by now, and the
-    /// seal shows if its owner recalled it.
-    pub fn read_shared(&self, shared: &Shared, bytes: &mut [u8]) {
-        let id = shared.token as usize;
-        let ended = match shared.token & KIND {
-            0 => self.sends[id].ended.is_some(),
-            _ => !self.memory.is_there(shared.token),
-        };
-        let payload = shared.start..shared.start + shared.len_bytes;
-        if let (true, Some(payload)) = (ended, bytes.get_mut(payload)) {
-            payload.fill(0xee);
-        }
-        let recalled = self.recalls.get(&shared.life).copied().unwrap_or(0) != shared.recalls;
-        if let (true, Some(half)) = (recalled, bytes.get_mut(shared.start + shared.len_bytes)) {
-            *half ^= 1;
-        }
     }
 
     /// A process was killed: its operations are void.

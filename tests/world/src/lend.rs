@@ -2,13 +2,12 @@
 
 use super::app::View;
 use super::memory::KIND;
-use super::net::Shared;
 use super::pattern;
 use erd_core::region::Pass;
 use erd_core::run::Memory;
 use erd_core::run::pieces::Pieces;
 use erd_port::local::Lanes;
-use erd_rd::wire::header::{PacketKind, SEAL_BYTES};
+use erd_rd::wire::header::PacketKind;
 use erd_rd::{Expected, Part, SendToken, TxBurst};
 use std::ptr::NonNull;
 
@@ -31,7 +30,6 @@ impl Memory for View<'_> {
 
     fn gather(&self, burst: &TxBurst, pieces: &mut Pieces) -> Result<(), Option<SendToken>> {
         self.judge_burst(burst);
-        let mut first = None;
         for part in &burst.parts {
             match *part {
                 Part::Inline { start, len_bytes } => {
@@ -39,14 +37,10 @@ impl Memory for View<'_> {
                 }
                 Part::Payload { op, offset_bytes, len_bytes } => {
                     let payload = self.payload(op, offset_bytes, len_bytes)?;
-                    first = first.or(Some(payload.as_ptr().addr()));
                     pieces.push_bytes(&payload);
                     self.app.lend(payload);
                 }
             }
-        }
-        if let (Some(shared), Some(at)) = (self.share(burst), first) {
-            self.wire.borrow_mut().shared.insert(at, shared);
         }
         Ok(())
     }
@@ -110,24 +104,5 @@ impl View<'_> {
         let rules = self.ledger.rules;
         let forged = rules.forged || rules.lies && answers;
         assert!(known || forged, "{burst:?} goes to nobody");
-    }
-
-    /// The owner of a sealed datagram's payload, if the receiver reads it there.
-    fn share(&self, burst: &TxBurst) -> Option<Shared> {
-        // Few bytes are copied beside the head, and their seal holds as it is.
-        let [head, Part::Payload { op, len_bytes, .. }, seal] = burst.parts[..] else {
-            return None;
-        };
-        if !burst.sealed {
-            return None;
-        }
-        let life = self.app.life;
-        let recalls = self.ledger.recalls.get(&life).copied().unwrap_or(0);
-        let bytes = |part: Part| match part {
-            Part::Inline { len_bytes, .. } | Part::Payload { len_bytes, .. } => len_bytes as usize,
-        };
-        assert_eq!((burst.datagrams, bytes(seal)), (1, SEAL_BYTES), "{burst:?}");
-        let (start, len_bytes) = (bytes(head), len_bytes as usize);
-        Some(Shared { life, token: op.0, recalls, start, len_bytes })
     }
 }

@@ -331,12 +331,6 @@ impl Memory {
         }
     }
 
-    /// Whether what a token names has not ended, and its memory is there.
-    pub fn is_there(&self, token: u64) -> bool {
-        let withdrawn = |id: usize| self.asked[self.served[id].ask].withdrawn;
-        self.lives(token) && (token & KIND == ASK || !withdrawn((token & !KIND) as usize))
-    }
-
     /// The payload behind a token of a request or of an answer. False if the memory is gone.
     pub fn payload(&self, token: u64, offset_bytes: u64, out: &mut [u8]) -> bool {
         let id = (token & !KIND) as usize;

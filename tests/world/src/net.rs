@@ -1,7 +1,6 @@
 //! The network between the nodes: delay, loss, duplication, corruption, partitions.
 
 use super::adversary::{Adversary, Trick};
-use super::ledger::Life;
 use super::overlap::Tails;
 use super::rng::Rng;
 use erd_port::udp::NetError;
@@ -31,23 +30,6 @@ pub struct Datagram {
     pub may_fragment: bool,
     /// Contents.
     pub bytes: Vec<u8>,
-    /// Its payload is read when it is taken.
-    pub shared: Option<Shared>,
-}
-
-/// A payload that stays in its sender's memory (protocol.md §2.3).
-#[derive(Clone, Copy, Debug)]
-pub struct Shared {
-    /// Whose memory.
-    pub life: Life,
-    /// The operation that it belongs to.
-    pub token: u64,
-    /// The process's number of recalls at that time.
-    pub recalls: u64,
-    /// Its offset in the datagram.
-    pub start: usize,
-    /// Its length.
-    pub len_bytes: usize,
 }
 
 impl Datagram {

@@ -16,7 +16,7 @@ use erd_rd::keys::{KEYS_MAX, KeySet, Keys};
 use erd_rd::units::{Ecn, MICROSECOND};
 use erd_rd::{
     Config, Endpoint, KeyIndex, MsgRef, Nanos, Near, OpError, PeerAddress, PeerId, PostError,
-    RecvToken, Rma, RmaRequest, Seals, SendToken, WorkRequest,
+    RecvToken, Rma, RmaRequest, SendToken, WorkRequest,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -73,8 +73,6 @@ pub struct NearSetup {
     pub datagram_bytes: u16,
     /// Paths.
     pub paths: u16,
-    /// The sealed segments.
-    pub seals: Option<Seals>,
     /// Congestion control.
     pub scheme: TestScheme,
 }
@@ -195,9 +193,6 @@ impl Post {
 /// Calls between two checks of the engine's parts: a check at each call would make long runs twice as long.
 const CALLS_PER_CHECK: u32 = 4;
 
-/// Datagrams that one step takes at most while some of them are shared.
-const TAKEN_MAX: usize = 32;
-
 /// Rounds in a row after which a timer may still be due before it counts as a livelock.
 const STORM_ROUNDS: u32 = 100;
 
@@ -231,7 +226,6 @@ impl<'a> Driven for Running<'a> {
                 }
                 Deferred::Withdraw(token) => {
                     if view.ledger.memory.withdraw(token.0) {
-                        view.ledger.recall(view.app.life);
                         endpoint.withdraw(token, view);
                     }
                 }
@@ -254,7 +248,6 @@ impl<'a> Driven for Running<'a> {
     /// The host has told the ledger already. The port keeps no pointer after the step.
     fn publish(&mut self) {
         self.view.app.forget_lent();
-        self.view.wire.borrow_mut().shared.clear();
     }
 }
 
@@ -325,10 +318,10 @@ impl Node {
         let seed = self.rng.bits();
         let scheme = Box::new(self.setup.scheme);
         let mut endpoint = Endpoint::new(config, scheme, seed).expect("the settings are valid");
-        if let Some(NearSetup { datagram_bytes, paths, seals, scheme }) = self.setup.near {
+        if let Some(NearSetup { datagram_bytes, paths, scheme }) = self.setup.near {
             let scheme = Box::new(scheme);
             let (link_bytes_per_s, ecn) = (0, Ecn::Ect0);
-            let near = Near { datagram_bytes, paths, link_bytes_per_s, seals, ecn, scheme };
+            let near = Near { datagram_bytes, paths, link_bytes_per_s, ecn, scheme };
             endpoint.set_near(near).expect("the settings are valid");
         }
         self.endpoint = Some(endpoint);
@@ -591,25 +584,18 @@ impl Node {
     }
 
     /// Prepares the port for a step.
-    fn begin(&mut self, ledger: &Ledger) {
+    fn begin(&mut self) {
         let mut wire = self.wire.borrow_mut();
         let Setup { habits, limits, .. } = &self.setup;
         (wire.habits, wire.bursts_left) = (*habits, habits.bursts);
         wire.limit_bytes =
             wire.names.iter().map(|name| (*name, limits.limit_bytes(*name))).collect();
-        // The node reads a shared payload in the step that takes its datagram, as a kernel does. The port does not
-        // hand out a shared datagram behind these in this step.
-        for datagram in wire.inbox.iter_mut().take(TAKEN_MAX) {
-            if let Some(shared) = datagram.shared.take() {
-                ledger.read_shared(&shared, &mut datagram.bytes);
-            }
-        }
         self.app.keeps = habits.port_full > 0.0 || !self.carriers.sender.is_empty();
     }
 
     /// Runs one step of the loop, which puts the datagrams to send into [`Wire::out`].
     pub fn drive(&mut self, now: Nanos, ledger: &mut Ledger, names: &[SocketAddr]) {
-        self.begin(ledger);
+        self.begin();
         let arrived = self.running(now, ledger).progress();
         let mut posted = false;
         while let Some(post) = self.waiting_posts.front().copied() {
@@ -631,7 +617,7 @@ impl Node {
 
     /// Sends the bursts that may leave right after a post.
     pub fn transmit(&mut self, now: Nanos, ledger: &mut Ledger) {
-        self.begin(ledger);
+        self.begin();
         self.running(now, ledger).parts().transmit(now, false);
     }
 

@@ -3,8 +3,7 @@
 
 use erd_rd::wire::ack::ACK_BYTES;
 use erd_rd::wire::header::{
-    FLAG_ACK, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_SEAL, FLAG_VOID, HEADER_BYTES, Header, PacketKind,
-    seal,
+    FLAG_ACK, FLAG_EAGER, FLAG_PAYLOAD_CRC, FLAG_VOID, HEADER_BYTES, Header, PacketKind, seal,
 };
 use erd_rd::wire::record::EAGER_HEADER_BYTES;
 use std::collections::BTreeMap;
@@ -31,7 +30,7 @@ impl Tails {
     /// last bytes.
     pub fn pass(&mut self, bytes: &mut Vec<u8>, overlap: bool) {
         let Ok(mut h) = Header::parse(bytes) else { return };
-        if h.kind != PacketKind::Data || !h.long || h.flags & (FLAG_SEAL | FLAG_VOID) != 0 {
+        if h.kind != PacketKind::Data || !h.long || h.flags & FLAG_VOID != 0 {
             return;
         }
         let region = HEADER_BYTES

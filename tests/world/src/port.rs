@@ -1,6 +1,6 @@
 //! The ports of a node: the library's loop sends and receives through these instead of sockets.
 
-use super::net::{Datagram, IP_BYTES, Shared};
+use super::net::{Datagram, IP_BYTES};
 use super::node::Habits;
 use super::record::{Packet, Pen, What};
 use super::rng::Rng;
@@ -53,8 +53,6 @@ pub struct Wire {
     pub out: Vec<Vec<Datagram>>,
     /// Network errors of earlier sends.
     pub errors: Vec<(SocketAddr, NetError)>,
-    /// The sealed payloads of the bursts at hand, by address.
-    pub shared: BTreeMap<usize, Shared>,
     /// The port takes nothing until then.
     pub blocked_until: Nanos,
     /// The number of bursts that the port still takes in this step.
@@ -82,7 +80,6 @@ impl Wire {
             frames: VecDeque::new(),
             out: Vec::new(),
             errors: Vec::new(),
-            shared: BTreeMap::new(),
             blocked_until: 0,
             bursts_left: 0,
             limit_bytes: BTreeMap::new(),
@@ -117,7 +114,6 @@ impl Wire {
         self.frames.clear();
         self.out.clear();
         self.errors.clear();
-        self.shared.clear();
         (self.inbox_bytes, self.blocked_until) = (0, 0);
     }
 
@@ -131,17 +127,11 @@ impl Wire {
     }
 
     /// Writes that a datagram left for this name.
-    fn note_told(
-        &self,
-        at: Nanos,
-        to: SocketAddr,
-        bytes: &[u8],
-        (info_path, shared): (bool, bool),
-    ) {
+    fn note_told(&self, at: Nanos, to: SocketAddr, bytes: &[u8], info_path: bool) {
         let from = self.names[self.node];
         self.pen.note_packet(at, What::Told, || {
             let bytes = bytes.to_vec();
-            Packet { from, to, bytes, plain: None, trimmed: false, info_path, shared }
+            Packet { from, to, bytes, plain: None, trimmed: false, info_path }
         });
     }
 
@@ -151,7 +141,7 @@ impl Wire {
         let Datagram { trimmed, info_path, .. } = *arrived;
         self.pen.note_packet(at, What::Heard, || {
             let bytes = bytes.to_vec();
-            Packet { from, to, bytes, plain: None, trimmed, info_path, shared: false }
+            Packet { from, to, bytes, plain: None, trimmed, info_path }
         });
     }
 }
@@ -184,18 +174,12 @@ impl SimPort {
             return self.next.take();
         }
         let wire = &mut *self.wire.borrow_mut();
-        // The node has not read the payload from its owner yet, so the next step takes this datagram.
-        wire.inbox.front().filter(|datagram| datagram.shared.is_none())?;
         let mut first = wire.inbox.pop_front()?;
         let segment_bytes = first.bytes.len();
         let mut lengths = vec![segment_bytes];
         let joins = |first: &Datagram, next: &Datagram| {
             let alike = (first.from, first.path, first.ecn) == (next.from, next.path, next.ecn);
-            alike
-                && next.shared.is_none()
-                && next.bytes.len() <= segment_bytes
-                && !first.trimmed
-                && !next.trimmed
+            alike && next.bytes.len() <= segment_bytes && !first.trimmed && !next.trimmed
         };
         let most_bytes = if wire.rng.chance(wire.habits.gro) { ARRIVAL_BYTES } else { 0 };
         while let Some(next) = wire.inbox.front()
@@ -244,24 +228,16 @@ impl Arrival {
     }
 
     /// Whether each datagram lies as planned and is the expected one.
-    fn meets(
-        &self,
-        plan: &Plan,
-        is_expected: &mut impl FnMut(usize, &[u8], &[u8]) -> bool,
-    ) -> bool {
+    fn meets(&self, plan: &Plan, is_expected: &mut impl FnMut(usize, &[u8]) -> bool) -> bool {
         let mut places = plan.places().enumerate();
         self.datagrams().all(|(start, len_bytes)| {
             let Some((index, (planned_start, _, place_bytes))) = places.next() else {
                 return false;
             };
-            let end = plan.head_bytes() + place_bytes;
-            if planned_start != start || len_bytes < end {
-                return false;
-            }
-            let datagram = &self.first.bytes[start..start + len_bytes];
-            let (head, tail) = (&datagram[..plan.head_bytes()], &datagram[end..]);
-            let alone = self.lengths.len() == 1 && tail.len() <= plan.head_bytes();
-            (tail.is_empty() || alone) && is_expected(index, head, tail)
+            let head_bytes = plan.head_bytes();
+            planned_start == start
+                && len_bytes == head_bytes + place_bytes
+                && is_expected(index, &self.first.bytes[start..start + head_bytes])
         })
     }
 }
@@ -289,14 +265,14 @@ impl Port for SimPort {
     fn look_ahead(
         &mut self,
         plan: &Plan,
-        tail_bytes: impl FnOnce(&[u8]) -> Option<usize>,
+        is_expected: impl FnOnce(&[u8]) -> bool,
     ) -> io::Result<Next> {
         let Some(arrival) = self.pop() else { return Ok(Next::Nothing) };
         let bytes = arrival.first.bytes.len();
         let head = arrival.first.bytes.get(..plan.head_bytes());
-        let end = head.and_then(tail_bytes).and_then(|tail| bytes.checked_sub(tail));
+        let is_planned = plan.ends_at(bytes) && head.is_some_and(is_expected);
         self.next = Some(arrival);
-        Ok(match end.is_some_and(|end| plan.ends_at(end)) {
+        Ok(match is_planned {
             true => Next::Planned { bytes },
             false => Next::Other { bytes },
         })
@@ -305,7 +281,7 @@ impl Port for SimPort {
     unsafe fn recv_planned(
         &mut self,
         plan: &Plan,
-        mut is_expected: impl FnMut(usize, &[u8], &[u8]) -> bool,
+        mut is_expected: impl FnMut(usize, &[u8]) -> bool,
         mut f: impl FnMut(RxDatagram<'_>),
     ) -> io::Result<Taken> {
         let Some(arrival) = self.pop() else { return Ok(Taken::default()) };
@@ -399,12 +375,10 @@ impl Wire {
             bytes.extend_from_slice(part);
         }
         assert_eq!(bytes.len(), burst.total_bytes as usize, "the parts of a burst: {burst:?}");
-        let shared = burst.iov.get(1).filter(|_| burst.sealed && burst.iov.len() == 3);
-        let shared = shared.and_then(|payload| self.shared.get(&payload.iov_base.addr()).copied());
         let chunks = bytes.chunks(burst.segment_bytes as usize).skip(burst.done_segments as usize);
         let chunks = chunks.take(count as usize);
         for chunk in chunks.clone() {
-            self.note_told(now, burst.dst.addr(), chunk, (false, shared.is_some()));
+            self.note_told(now, burst.dst.addr(), chunk, false);
         }
         let Some(to) = self.index_of(burst.dst.addr()) else {
             self.strays += u64::from(count);
@@ -420,7 +394,6 @@ impl Wire {
             info_path: false,
             may_fragment: burst.may_fragment,
             bytes: chunk.to_vec(),
-            shared,
         });
         let datagrams: Vec<_> = datagrams.collect();
         assert_eq!(datagrams.len(), count as usize, "datagrams of {burst:?}");
@@ -465,7 +438,7 @@ impl FramePort for SimFrames {
         let mut wire = self.0.borrow_mut();
         let open = wire.habits.info_path;
         let Some(to) = wire.index_of(name).filter(|_| wire.rng.chance(open)) else { return false };
-        wire.note_told(self.1.now_ns(), name, bytes, (true, false));
+        wire.note_told(self.1.now_ns(), name, bytes, true);
         let frame = Datagram {
             from: wire.node,
             to,
@@ -476,7 +449,6 @@ impl FramePort for SimFrames {
             info_path: true,
             may_fragment: false,
             bytes: bytes.to_vec(),
-            shared: None,
         };
         wire.out.push(vec![frame]);
         true

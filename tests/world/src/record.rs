@@ -248,7 +248,7 @@ pub struct Packet {
     pub from: SocketAddr,
     /// The name that it goes to.
     pub to: SocketAddr,
-    /// All its bytes. Where `shared` is set, those after the header region are worth nothing.
+    /// All its bytes.
     pub bytes: Vec<u8>,
     /// With a key, a packet of a session as it was before the key changed it: without counter and proof, and readable.
     /// `None` for every other packet, and for one that no owner of a key wrote.
@@ -257,8 +257,6 @@ pub struct Packet {
     pub trimmed: bool,
     /// It goes over the information path.
     pub info_path: bool,
-    /// It was told while its payload stays in the writer's memory (protocol.md §2.3). Never set where it is heard.
-    pub shared: bool,
 }
 
 /// The record. Its clones are one.

@@ -28,7 +28,6 @@ pub fn setup(node: u8) -> Setup {
         hold_refusal: 0.0,
         withdrawal: 0.0,
         datagram_limit_bytes: config.datagram_bytes,
-        shares: false,
         near: 0,
         near_limit_bytes: 0,
     };

@@ -15,7 +15,7 @@ use super::sim::{Action, World};
 use erd_rd::cc::{AckPolicy, LossDetection};
 use erd_rd::keys::{KEYS_MAX, KeySet, Keys};
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
-use erd_rd::{Config, DropReason, Ecn, KeyIndex, Nanos, Seals, Stats};
+use erd_rd::{Config, DropReason, Ecn, KeyIndex, Nanos, Stats};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -181,8 +181,6 @@ fn config(rng: &mut Rng) -> Config {
     c.first_psn = rng.pick(&[None, Some(0), Some(u32::MAX), Some(u32::MAX - 300), Some(0xffff)]);
     c.payload_checksum = rng.chance(0.5);
     c.info_path = rng.chance(0.3);
-    let (least_bytes, most_bytes) = rng.pick(&[(1, 600), (600, 1200), (1, 4000), (4000, 60_000)]);
-    c.seals = rng.chance(0.9).then_some(Seals { least_bytes, most_bytes });
     c
 }
 
@@ -224,7 +222,6 @@ fn setup(rng: &mut Rng, weather: Weather) -> Setup {
             hold_refusal: if still { 0.0 } else { rng.pick(&[0.0, 0.0, 0.1]) },
             withdrawal: if still { 0.0 } else { 0.1 },
             datagram_limit_bytes: config.datagram_bytes.min(rng.pick(&[1232, 1472, 65507])),
-            shares: rng.chance(0.9),
             near: 0,
             near_limit_bytes: 0,
         },
@@ -283,10 +280,9 @@ fn settle(rng: &mut Rng, setups: &mut [Setup]) {
         }
         let datagram_bytes = rng.pick(&[1232, 8972, 65507, 65507]);
         let paths = rng.pick(&[1, 1, 2]).min(setup.config.paths);
-        let seals = setup.config.seals.filter(|_| rng.chance(0.8));
         let scheme = scheme(rng, datagram_bytes);
         setup.limits.near_limit_bytes = datagram_bytes.min(rng.pick(&[1232, 65507, 65507]));
-        setup.near = Some(NearSetup { datagram_bytes, paths, seals, scheme });
+        setup.near = Some(NearSetup { datagram_bytes, paths, scheme });
     }
 }
 
@@ -700,9 +696,7 @@ fn judge_still(o: &Options, report: &Report) {
     let repeated = stats.rtx_nack + stats.rtx_probe + stats.rtx_order;
     assert!(dropped - crossed <= repeated, "drops without faults: {stats:?}");
     if o.links.jitter_ns == 0 && o.links.path_step_ns == 0 && report.socket_drops == 0 {
-        // Datagrams recalled by a refused request are sent again, once.
-        let recalled = stats.drops_for(DropReason::Recalled);
-        assert_eq!(repeated, recalled, "repairs without faults: {stats:?}");
+        assert_eq!(repeated, 0, "repairs without faults: {stats:?}");
     }
 }
 

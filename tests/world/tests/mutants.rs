@@ -8,19 +8,20 @@ mod intruder;
 #[path = "../../../port/tests/world/mod.rs"]
 mod negotiation;
 use erd_rd::mutants::{Mutant, switch_off, switch_on};
+use erd_rd::units::MICROSECOND;
 use erd_world::campaign::Campaign;
 use erd_world::keyed;
+use erd_world::net::Faults;
 use erd_world::shipped::runs;
-use erd_world::swarm::{Options, run};
+use erd_world::swarm::{Options, Weather, run};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 /// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
-const ATTACKS: [(Mutant, fn()); 8] = [
+const ATTACKS: [(Mutant, fn()); 7] = [
     (Mutant::AdmitsStrangers, intruder::sends_unbidden),
     (Mutant::AcceptsDuplicates, intruder::repeats_a_packet),
-    (Mutant::AcceptsBrokenSeals, intruder::breaks_a_seal),
     (Mutant::RaisesLimitsOnAStaleAck, intruder::raises_limits_by_a_stale_acknowledgement),
     (Mutant::SkipsTheNewcomerQuota, intruder::takes_all_places),
     (Mutant::MixesUpItsKeys, keyed::another_jobs_member),
@@ -48,9 +49,26 @@ fn is_found_by(attack: fn(), mutant: Mutant) -> bool {
     found && catch_unwind(attack).is_ok()
 }
 
+/// A run whose long writes come in batches of short datagrams, some of which overtake others. One run in 80 then has a
+/// batch that begins with the datagram that a region expects and goes on with another; of all runs, one in thousands.
+fn in_batches(seed: u64) -> Options {
+    let mut options = runs::options(seed);
+    (options.weather, options.key, options.faults) = (Weather::Rough, None, Faults::default());
+    options.len_max_bytes = 1 << 16;
+    (options.links.jitter_ns, options.links.bytes_per_us) = (MICROSECOND, 2000);
+    for setup in &mut options.setups {
+        (setup.habits.gro, setup.habits.round_ns) = (1.0, 20 * MICROSECOND);
+        setup.limits.datagram_limit_bytes = 1232;
+        setup.lanes = None;
+    }
+    options
+}
+
 /// Runs a seed of the world whose nodes have the mutant's code.
 fn run_seed(mutant: Mutant, seed: u64) {
-    if Mutant::LIBRARY.contains(&mutant) {
+    if mutant == Mutant::WipesAfterHandingIn {
+        runs::run(&in_batches(seed));
+    } else if Mutant::LIBRARY.contains(&mutant) {
         runs::run(&runs::options(seed));
     } else if Mutant::NEGOTIATION.contains(&mutant) {
         let mut bytes = [0; 4096];

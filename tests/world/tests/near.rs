@@ -1,6 +1,5 @@
 //! Peers on this host beside others, at one endpoint.
 
-use erd_rd::Seals;
 use erd_rd::cc::AckPolicy;
 use erd_rd::units::Ecn;
 use erd_rd::wire::header::PacketKind;
@@ -29,8 +28,8 @@ fn neighbours(rules: Rules) -> World {
         setup.config.burst_bytes = u32::from(FAR_BYTES);
         if node < 2 {
             let scheme = setup.scheme;
-            let (datagram_bytes, paths, seals) = (NEAR_BYTES, 1, None);
-            setup.near = Some(NearSetup { datagram_bytes, paths, seals, scheme });
+            let (datagram_bytes, paths) = (NEAR_BYTES, 1);
+            setup.near = Some(NearSetup { datagram_bytes, paths, scheme });
             (setup.limits.near, setup.limits.near_limit_bytes) = (ONE_HOST, NEAR_BYTES);
             setup.scheme.policy = AckPolicy::PerPacket;
         }
@@ -135,23 +134,4 @@ fn where_a_peer_is_counts_anew_for_each_session() {
     let all = watch(&mut w);
     exchange(&mut w);
     all.borrow().values().for_each(assert_far);
-}
-
-/// Sealed segments may be much shorter than the path's datagrams. The sender counts them by their own length: it fills a
-/// window of one datagram with many of them, and asks for an acknowledgement before the window is full.
-#[test]
-fn short_segments_fill_the_window() {
-    let mut w = world(2, NO_FAILURE, |setup| {
-        setup.config.seals = Some(Seals { least_bytes: 1, most_bytes: 600 });
-        (setup.config.datagram_bytes, setup.limits.shares) = (NEAR_BYTES, true);
-        (setup.scheme.window_bytes, setup.scheme.policy) = (NEAR_BYTES.into(), AckPolicy::NackOnly);
-    });
-    let recv = w.want(1, MESSAGE_BYTES);
-    let send = w.post(0, 1, MESSAGE_BYTES);
-    w.settle(PATIENCE_NS);
-    assert_eq!(w.outcome(send), Some(Ok(())));
-    assert_eq!(w.result(recv), Some(Ok(MESSAGE_BYTES)));
-    let sender = w.stats(0);
-    assert!(sender.tx_data > MESSAGE_BYTES / 600, "{} packets", sender.tx_data);
-    assert_eq!(sender.probes, 0, "no acknowledgement came that was due");
 }

@@ -110,18 +110,11 @@ fn every_packet_that_a_process_tells_is_readable() {
             if let What::Told(packet) = entry.what {
                 judge_told(seed, &packet, &mut seen);
                 seen.extend(packet.info_path.then_some("over the information path"));
-                seen.extend(packet.shared.then_some("shared"));
             }
         }
     }
-    let wanted = [
-        "hidden",
-        "loose with a key",
-        "over the information path",
-        "proven",
-        "shared",
-        "without a key",
-    ];
+    let wanted =
+        ["hidden", "loose with a key", "over the information path", "proven", "without a key"];
     assert!(seen.iter().eq(&wanted), "{seen:?}");
 }
 

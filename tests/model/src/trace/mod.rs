@@ -294,7 +294,7 @@ impl Validator {
             }
             wire::Body::Ack(ack) => Body::Ack(self.ack_heard(node, h.session, ack)?),
             wire::Body::Data(data) => {
-                if data.payload_ok == Some(false) || data.seal_holds == Some(false) {
+                if data.payload_ok == Some(false) {
                     return None;
                 }
                 if matches!(data.carries, wire::Carried::Trimmed) {

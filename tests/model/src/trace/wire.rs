@@ -22,8 +22,6 @@ pub const HEADER_BYTES: usize = 32;
 const CHECKSUM_AT: usize = 28;
 /// Bytes of a payload checksum.
 const PAYLOAD_CHECKSUM_BYTES: usize = 4;
-/// Bytes of a seal (§2.3).
-const SEAL_BYTES: usize = 8;
 /// Bytes of a counter or a key's id, and of a proof (§11.1).
 const TRAILER_BYTES: usize = 8 + PROOF_BYTES;
 const PROOF_BYTES: usize = 16;
@@ -49,8 +47,8 @@ pub mod flags {
     pub const VOID: u8 = 0x08;
     /// An acknowledgement rides on an eager segment.
     pub const RIDES: u8 = 0x10;
-    /// A seal follows.
-    pub const SEALED: u8 = 0x20;
+    /// Reserved: a writer sends 0.
+    pub const RESERVED: u8 = 0x20;
     /// The sender's application waits.
     pub const AWAITED: u8 = 0x40;
 }
@@ -233,8 +231,6 @@ pub struct Data {
     pub carries: Carried,
     /// The payload checksum is right; `None` without one.
     pub payload_ok: Option<bool>,
-    /// The seal holds (§2.3); `None` without one.
-    pub seal_holds: Option<bool>,
 }
 
 /// See [`Data::carries`].
@@ -413,7 +409,7 @@ fn read_as(bytes: &[u8], proof: Proof, trimmed: bool) -> Result<PacketRead, Erro
         kinds::DATA if trimmed => {
             let carries = Carried::Trimmed;
             let region = region_of(&header).unwrap_or(usize::MAX);
-            (Body::Data(Data { carries, payload_ok: None, seal_holds: None }), region)
+            (Body::Data(Data { carries, payload_ok: None }), region)
         }
         kinds::DATA => data(&header, bytes).map(|(data, region)| (Body::Data(data), region))?,
         _ if bytes.len() - HEADER_BYTES != usize::from(header.s_len) => return Err(Error::Length),
@@ -484,14 +480,12 @@ fn data(header: &Header, bytes: &[u8]) -> Result<(Data, usize), Error> {
     let b = &mut Bytes(bytes.get(region..).ok_or(Error::Short)?);
     let payload = b.take(payload).map_err(|_| Error::Length)?;
     let sum = header.has(flags::PAYLOAD_CHECKSUM).then(|| b.take(PAYLOAD_CHECKSUM_BYTES));
-    let seal = header.has(flags::SEALED).then(|| b.take(SEAL_BYTES));
-    let (sum, seal) = (sum.transpose()?, seal.transpose()?);
+    let sum = sum.transpose()?;
     if !b.0.is_empty() {
         return Err(Error::Length);
     }
     let payload_ok = sum.map(|sum| sum == crc32c::crc32c(payload).to_be_bytes());
-    let seal_holds = seal.map(|seal| seal[..SEAL_BYTES / 2] == seal[SEAL_BYTES / 2..]);
-    Ok((Data { carries, payload_ok, seal_holds }, region))
+    Ok((Data { carries, payload_ok }, region))
 }
 
 /// What a packet of a long message carries.

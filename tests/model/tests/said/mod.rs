@@ -14,6 +14,13 @@ type Words = (u64, Option<u64>, Option<u64>, bool);
 /// What a request says: its kind, length and data.
 type Question = (u8, u64, Option<u64>);
 
+/// What a peer has used of the credit of a session.
+#[derive(Default)]
+struct Used {
+    orders: BTreeSet<u32>,
+    eager_bytes: u64,
+}
+
 /// What one process was asked to tell one peer, and heard of it.
 #[derive(Default)]
 struct Talk {
@@ -23,6 +30,9 @@ struct Talk {
     sent: BTreeSet<u32>,
     /// Session ids that the peer told.
     sessions: BTreeSet<u64>,
+    /// By the session id of the process: a welcome that is repeated beside the peer's first data tells credit that was
+    /// given back for these.
+    used: BTreeMap<u64, Used>,
     /// Messages and requests of the peer, by order and op.
     heard: BTreeSet<(u32, u32)>,
     /// The process's own messages that the peer has matched, by order.
@@ -181,11 +191,14 @@ impl Said {
                 talk.sessions.insert(greeting.session);
             }
             Body::Probe { .. } => talk.probed = true,
-            Body::Data(data) => match &data.carries {
-                Carried::Bundle(records) => records.iter().for_each(|record| talk.hear(record)),
-                Carried::EagerSegment { message, .. } => talk.hear_message(message),
-                Carried::Segment { .. } | Carried::Trimmed => {}
-            },
+            Body::Data(data) => {
+                talk.used.entry(read.header.session).or_default().note(&data.carries);
+                match &data.carries {
+                    Carried::Bundle(records) => records.iter().for_each(|record| talk.hear(record)),
+                    Carried::EagerSegment { message, .. } => talk.hear_message(message),
+                    Carried::Segment { .. } | Carried::Trimmed => {}
+                }
+            }
             _ => {}
         }
     }
@@ -197,11 +210,11 @@ impl Said {
         assert_eq!(packet.from, born.name);
         match &read.body {
             Body::Hello(greeting) => {
-                judge_greeting(&born, greeting);
+                judge_greeting(&born, greeting, talk.used.get(&greeting.session));
                 assert_eq!(read.header.session, 0, "{read:?}");
             }
             Body::Welcome(greeting) => {
-                judge_greeting(&born, greeting);
+                judge_greeting(&born, greeting, talk.used.get(&greeting.session));
                 assert!(talk.sessions.contains(&read.header.session), "{read:?}");
                 assert!(talk.sent.contains(&greeting.echoed), "{read:?}");
             }
@@ -233,19 +246,42 @@ impl Said {
     }
 }
 
-fn judge_greeting(born: &Born, greeting: &Greeting) {
+fn judge_greeting(born: &Born, greeting: &Greeting, used: Option<&Used>) {
     let sums = born.payload_checksum && born.keys.is_empty();
-    let features = [(2, sums), (4, true), (16, born.hides)];
+    let features = [(2, sums), (4, true), (8, false), (16, born.hides)];
     for (bit, offered) in features {
         assert_eq!(greeting.features & bit != 0, offered, "feature {bit} of {greeting:?}");
     }
     assert_eq!((greeting.name, greeting.epoch), (born.name, born.epoch));
     assert_eq!(greeting.random.is_some(), !born.keys.is_empty(), "{greeting:?}");
-    assert!(greeting.order_window <= born.unexpected_messages.max(16), "{greeting:?}");
-    assert!(greeting.eager_credit <= born.eager_credit_bytes, "{greeting:?}");
+    let (orders, bytes) = used.map_or((0, 0), |used| (used.orders.len() as u32, used.eager_bytes));
+    assert!(greeting.order_window <= born.unexpected_messages.max(16) + orders, "{greeting:?}");
+    let most_bytes = u64::from(born.eager_credit_bytes) + bytes;
+    assert!(u64::from(greeting.eager_credit) <= most_bytes, "{greeting:?}");
     assert!((1..=256).contains(&greeting.paths) && greeting.policy[0] <= 2, "{greeting:?}");
     assert!(greeting.psn_window <= 16384 && greeting.window >= 1024, "{greeting:?}");
     assert!(greeting.largest_datagram >= 1232, "{greeting:?}");
+}
+
+impl Used {
+    fn note(&mut self, carried: &Carried) {
+        match carried {
+            Carried::Bundle(records) => records.iter().for_each(|record| match record {
+                RecordRead::Eager(message) => self.note_eager(message),
+                RecordRead::Announcement(message) => _ = self.orders.insert(message.order),
+                RecordRead::Request(request) => _ = self.orders.insert(request.order),
+                _ => {}
+            }),
+            Carried::EagerSegment { message, .. } => self.note_eager(message),
+            Carried::Segment { .. } | Carried::Trimmed => {}
+        }
+    }
+
+    fn note_eager(&mut self, message: &Message) {
+        if self.orders.insert(message.order) {
+            self.eager_bytes += message.len;
+        }
+    }
 }
 
 impl Talk {

@@ -70,7 +70,6 @@ pub fn options(seed: u64) -> Options {
             false => IpAddr::V4(Ipv4Addr::new(127, 0, 0, node as u8 + 1)),
         };
         setup.config.name = SocketAddr::new(ip, port);
-        setup.config.seals = None;
     }
     let rng = &mut Rng::new(seed, 27);
     let host = rng.below(1 << options.setups.len());
