@@ -236,7 +236,9 @@ impl Counter {
 
     /// The application reads a part.
     fn show_read(&self, part: usize, value: u64) {
-        Self::show(&self.seen[part], value);
+        if !Self::show(&self.seen[part], value) {
+            self.watch.note_read();
+        }
         self.read[part].store(value, Ordering::Relaxed);
     }
 

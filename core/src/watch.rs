@@ -194,7 +194,7 @@ pub struct Watch {
     set: OnceLock<WaitSet>,
     /// Threads that are about to sleep, or do. They say so before they look for the last time.
     sleeping: AtomicU32,
-    /// Somebody may sleep on the fd, until the next look.
+    /// Somebody may sleep on the fd, until a read finds something.
     fd_waited: AtomicBool,
     /// Held while the set's timer is set.
     timer: Mutex<()>,
@@ -282,9 +282,6 @@ impl Watch {
     /// Lets every endpoint that has something to do progress, unless another thread works on it. True if something had
     /// arrived.
     pub fn progress(&self) -> bool {
-        if self.fd_waited.load(Ordering::Relaxed) {
-            self.fd_waited.store(false, Ordering::Relaxed);
-        }
         let members = self.members.read();
         let arrived = match (&members.look, self.set.get()) {
             (Some(look), Some(set)) => members.progress(look, set),
@@ -409,6 +406,13 @@ impl Watch {
     #[must_use]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed) > 0 || self.fd_waited.load(Ordering::Relaxed)
+    }
+
+    /// A read has found something: nobody sleeps on the fd who has not asked again.
+    pub(crate) fn note_read(&self) {
+        if self.fd_waited.load(Ordering::Relaxed) {
+            self.fd_waited.store(false, Ordering::Relaxed);
+        }
     }
 
     /// [`Watch::arm_timer`] for somebody who sleeps on the fd.

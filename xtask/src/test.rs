@@ -79,7 +79,9 @@ fn lane_steps(
     for core in if full { &cores[..] } else { &cores[1..] } {
         pingpong::steps(report, core, provider);
     }
-    Suite { layout, core: cores[1], provider }.lane_steps(report);
+    let suite = Suite { layout, core: cores[1], provider };
+    suite.lane_steps(report);
+    suite.apart_steps(report);
     let ranks = if full { &[2, 4][..] } else { &[2] };
     for kind in KINDS {
         let seconds = (kind != Kind::OpenMpi41).then_some(if full { "60" } else { "3" });

@@ -89,6 +89,7 @@ impl CompletionQueue {
             let mut queue = self.queue.lock();
             let taken = queue.take(count, &mut f);
             self.note(&queue);
+            self.watch.note_read();
             taken
         };
         let first = take();
@@ -149,6 +150,7 @@ impl CompletionQueue {
         let mut queue = self.queue.lock();
         let taken = queue.read(count, sink);
         self.note(&queue);
+        self.watch.note_read();
         taken
     }
 

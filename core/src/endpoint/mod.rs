@@ -471,10 +471,12 @@ impl Endpoint {
         arrived
     }
 
-    /// True if somebody sleeps until something arrives, or may do so on an fd.
+    /// True if somebody sleeps until something arrives, or may do so on an fd. The caller holds the endpoint's lock,
+    /// before which that of the list comes: while another thread changes the list, somebody may.
     #[must_use]
     fn is_waited_for(&self) -> bool {
-        self.watches.lock().iter().any(|watched| watched.watch().is_waited_for())
+        let watches = self.watches.try_lock();
+        watches.is_none_or(|all| all.iter().any(|watched| watched.watch().is_waited_for()))
     }
 
     /// True while a thread of the application sleeps until something arrives.

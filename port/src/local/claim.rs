@@ -17,11 +17,10 @@ impl Claim {
     /// # Errors
     /// There are not so many left.
     pub fn take(many: usize, most: usize) -> io::Result<Claim> {
-        let before = TAKEN.fetch_add(many, Ordering::Relaxed);
-        let claim = Claim(many);
-        match before.saturating_add(many) <= most {
-            true => Ok(claim),
-            false => Err(Errno::MFILE.into()),
+        let add = |taken: usize| taken.checked_add(many).filter(|sum| *sum <= most);
+        match TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(Claim(many)),
+            Err(_) => Err(Errno::MFILE.into()),
         }
     }
 

@@ -4,17 +4,19 @@
 use super::claim::Claim;
 use erd_sys::process::Process;
 use erd_sys::visit::{Credentials, credentials};
-use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -23,15 +25,32 @@ pub const FDS_MAX: usize = 3;
 
 /// Where an endpoint of this name is met: in the abstract names of the network namespace, or in a directory that
 /// several namespaces share.
-fn meeting_place(name: SocketAddr, dir: Option<&Path>) -> io::Result<SocketAddrUnix> {
-    Ok(match dir {
-        None => {
-            // SAFETY: it takes nothing and cannot fail.
-            let uid = unsafe { libc::geteuid() };
-            SocketAddrUnix::new_abstract_name(format!("erd-local-{uid}-{name}").as_bytes())?
+fn meeting_place(name: SocketAddr, dir: Option<&Path>) -> io::Result<Place> {
+    let Some(dir) = dir else {
+        // SAFETY: it takes nothing and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        let at = SocketAddrUnix::new_abstract_name(format!("erd-local-{uid}-{name}").as_bytes())?;
+        return Ok(Place { at, _dir: None });
+    };
+    let file = file_of(name, dir);
+    match SocketAddrUnix::new(&file) {
+        Ok(at) => Ok(Place { at, _dir: None }),
+        // The address of a socket has room for 108 bytes. A directory that is open has a short name, too.
+        Err(Errno::NAMETOOLONG) => {
+            let dir = rustix::fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            let short = PathBuf::from(format!("/proc/thread-self/fd/{}", dir.as_raw_fd()));
+            let at = SocketAddrUnix::new(file_of(name, &short))?;
+            Ok(Place { at, _dir: Some(dir) })
         }
-        Some(dir) => SocketAddrUnix::new(file_of(name, dir))?,
-    })
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where an endpoint is met.
+struct Place {
+    at: SocketAddrUnix,
+    /// The directory that the address names by its descriptor.
+    _dir: Option<OwnedFd>,
 }
 
 fn file_of(name: SocketAddr, dir: &Path) -> PathBuf {
@@ -43,13 +62,23 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// The listening sockets of this process.
-static LISTENERS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+/// The listening sockets of this process; -1 where none is. There is no lock that a forked child could find taken. A
+/// child keeps its copies of those beyond so many.
+static LISTENERS: [AtomicI32; 4096] = [const { AtomicI32::new(-1) }; 4096];
 
 /// In a forked child: its copies must not keep a name that others look for.
 fn forget_listeners() {
-    let Some(listeners) = LISTENERS.try_lock() else { return };
-    super::process::forget(listeners.iter().copied());
+    let listeners = LISTENERS.iter().map(|place| place.swap(-1, Ordering::Relaxed));
+    super::process::forget(listeners.filter(|listener| *listener >= 0));
+}
+
+/// Puts `to` where `from` is in the list.
+fn list(from: RawFd, to: RawFd) {
+    let swap = |place: &AtomicI32| {
+        place.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    // The first place that has it, if one does.
+    let _ = LISTENERS.iter().any(swap);
 }
 
 /// Where others meet an endpoint.
@@ -68,19 +97,19 @@ impl Listener {
     /// # Errors
     /// Somebody else does so already, or there are no sockets to be had.
     pub fn open(name: SocketAddr, dir: Option<&Path>) -> io::Result<Listener> {
-        let (socket, at) = (socket()?, meeting_place(name, dir)?);
+        let (socket, place) = (socket()?, meeting_place(name, dir)?);
         let file = dir.map(|dir| file_of(name, dir));
-        match rustix::net::bind(&socket, &at) {
+        match rustix::net::bind(&socket, &place.at) {
             // A file outlives its process.
-            Err(Errno::ADDRINUSE) if file.is_some() && !is_listening(&at)? => {
+            Err(Errno::ADDRINUSE) if file.is_some() && !is_listening(&place.at)? => {
                 std::fs::remove_file(file.as_deref().unwrap_or(Path::new("")))?;
-                rustix::net::bind(&socket, &at)?;
+                rustix::net::bind(&socket, &place.at)?;
             }
             bound => bound?,
         }
         rustix::net::listen(&socket, BACKLOG)?;
         erd_sys::process::at_fork(forget_listeners);
-        LISTENERS.lock().push(socket.as_raw_fd());
+        list(-1, socket.as_raw_fd());
         Ok(Listener { socket, file, owner: Process::current() })
     }
 
@@ -119,8 +148,7 @@ impl Drop for Listener {
         if !self.owner.is_current() {
             return;
         }
-        let own = self.socket.as_raw_fd();
-        LISTENERS.lock().retain(|listener| *listener != own);
+        list(self.socket.as_raw_fd(), -1);
         if let Some(file) = &self.file
             && let Err(error) = std::fs::remove_file(file)
         {
@@ -158,7 +186,19 @@ pub enum Said {
 pub struct Connection {
     socket: OwnedFd,
     who: Credentials,
+    owner: Process,
     _claim: Claim,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A forked child may have a copy, which must not keep it open, and must not end it.
+        if self.owner.is_current()
+            && let Err(error) = rustix::net::shutdown(&self.socket, Shutdown::Both)
+        {
+            tracing::trace!(%error, "a connection had ended already");
+        }
+    }
 }
 
 impl Connection {
@@ -173,8 +213,8 @@ impl Connection {
         most: usize,
     ) -> io::Result<Option<Connection>> {
         let claim = Claim::take(1, most)?;
-        let (socket, at) = (socket()?, meeting_place(name, dir)?);
-        match rustix::net::connect(&socket, &at) {
+        let (socket, place) = (socket()?, meeting_place(name, dir)?);
+        match rustix::net::connect(&socket, &place.at) {
             Ok(()) => Ok(Connection::with(socket, claim).ok()),
             Err(Errno::CONNREFUSED | Errno::NOENT | Errno::ACCESS) => Ok(None),
             Err(error) => Err(error.into()),
@@ -186,7 +226,10 @@ impl Connection {
         let own = unsafe { libc::geteuid() };
         let who = credentials(socket.as_fd())?;
         match who.uid == own && !crate::udp::owner::is_nobody(own) {
-            true => Ok(Connection { socket, who, _claim: claim }),
+            true => {
+                let owner = Process::current();
+                Ok(Connection { socket, who, owner, _claim: claim })
+            }
             false => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }
@@ -299,9 +342,15 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn a_directory_is_a_meeting_place_and_nothing_stays_there() {
-        let dir = std::env::temp_dir().join(format!("erd-courier-{}", std::process::id()));
-        std::fs::create_dir(&dir).expect("a directory");
-        let (listener, one, other) = pair(3, Some(&dir));
+        for long in ["", &"x".repeat(100)] {
+            let name = format!("erd-courier-{}{long}", std::process::id());
+            meet_in(&std::env::temp_dir().join(name));
+        }
+    }
+
+    fn meet_in(dir: &Path) {
+        std::fs::create_dir(dir).expect("a directory");
+        let (listener, one, other) = pair(3, Some(dir));
         assert!(
             Connection::open(name(3), None, MOST).expect("a socket").is_none(),
             "it is elsewhere"
@@ -312,8 +361,8 @@ mod tests {
         drop((listener, one, other));
         assert!(!file.exists());
         std::fs::rename(dir.join("left"), &file).expect("a file that was left over");
-        drop(pair(3, Some(&dir)));
-        std::fs::remove_dir(&dir).expect("nothing stays");
+        drop(pair(3, Some(dir)));
+        std::fs::remove_dir(dir).expect("nothing stays");
     }
 
     #[test]

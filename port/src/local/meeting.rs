@@ -18,7 +18,7 @@ pub(super) struct Meeting {
     /// `None` once the peer has said that an offer of its own is under way.
     pub connection: Option<Connection>,
     /// The descriptors that come with an offer of the peer's, or with its answer.
-    pub claim: Claim,
+    pub claim: Option<Claim>,
     /// When it ends at the latest.
     pub ends_at_ns: u64,
     /// The offer of this side, if it made one.

@@ -12,6 +12,7 @@ use super::offer::ProcessId;
 use super::ring::{Broken, Refused};
 use super::segment::Segment;
 use super::waker::Sleep;
+use erd_sys::clock::monotonic_ns;
 use erd_sys::wait::Bundle;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
@@ -44,6 +45,10 @@ const FULL_NS: u64 = 10_000_000;
 const LISTEN_NS: u64 = 1_000_000;
 /// The longest such time.
 const LISTEN_MAX_NS: u64 = 1_000_000_000;
+/// Within this time the number of a process that has ended is not that of another one: all other numbers come before.
+/// The system call that would tell takes as long as it takes to copy 4 KiB. A process that goes on with another program
+/// within this time has lent its buffers and let them go.
+const SURELY_NS: u64 = 100_000;
 /// Descriptors of an endpoint without links: the bell, the waker, two sets, the listener.
 const OWN_DESCRIPTORS: usize = 6;
 /// Time after the last entry, in or out, until an endpoint rests: one that does is woken by a system call.
@@ -75,8 +80,14 @@ struct Place {
     seen_by: Arc<Connection>,
     /// It is among [`LocalPort::unread`].
     listed: bool,
+    /// Sleepers wake when that closes. Otherwise the clock does.
+    sees: bool,
     /// Its first entry could not be taken in the last step.
     kept: bool,
+    /// When the ring was last seen to be empty.
+    empty_ns: u64,
+    /// When the peer's process lived, to go by its entries.
+    alive_ns: u64,
     /// When an entry is lost that waits for something else of its writer, who is no more.
     lost_at_ns: Option<u64>,
 }
@@ -204,8 +215,14 @@ impl LocalPort {
         let name = self.options.name;
         let opened = Listener::open(name, self.options.dir.as_deref());
         let added = opened.and_then(|opened| self.set.add(opened.fd()).map(|()| opened));
-        let added = added.inspect_err(|error| {
-            tracing::info!(%name, %error, "local peers cannot find this endpoint");
+        let added = added.inspect_err(|error| match &self.options.dir {
+            // It was said at the first try.
+            _ if pause_ns > LISTEN_NS => {}
+            None => tracing::info!(%name, %error, "local peers cannot find this endpoint"),
+            Some(dir) => {
+                let dir = dir.display();
+                tracing::warn!(%name, %dir, %error, "local peers cannot find this endpoint there");
+            }
         });
         self.listener = added.ok();
         self.listener.is_some()
@@ -222,9 +239,13 @@ impl LocalPort {
         LinkId { index: index as u32, generation }
     }
 
-    fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+    fn place(&mut self, id: LinkId) -> Option<&mut Place> {
         let place = self.places.get_mut(id.index as usize)?.as_mut()?;
-        (place.generation == id.generation).then_some(&mut place.link)
+        (place.generation == id.generation).then_some(place)
+    }
+
+    fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.place(id).map(|place| &mut place.link)
     }
 
     fn answer_bell(&mut self, now: u64, f: &mut dyn FnMut(LinkId, u8, &[u8]) -> Fate) -> usize {
@@ -275,6 +296,15 @@ impl LocalPort {
         let id = LinkId { index, generation: place.generation };
         let read =
             place.link.read(ENTRIES_PER_LOOK, &mut self.scratch, |kind, bytes| f(id, kind, bytes));
+        if let Ok((count, behind)) = read {
+            if count > 0 {
+                // The first of them has been written after that.
+                place.alive_ns = place.empty_ns;
+            }
+            if behind == Behind::Nothing {
+                place.empty_ns = now;
+            }
+        }
         match read {
             Ok((count, Behind::Nothing)) => count,
             Ok((count, Behind::More)) => {
@@ -364,37 +394,58 @@ impl LocalPort {
     }
 
     /// Notes the ends of links whose processes have ended, once everything that they wrote has been read.
-    fn look_for_deaths(&mut self) {
+    fn look_for_deaths(&mut self, now: u64) {
         for index in 0..self.places.capacity() as u32 {
             let Some(Some(place)) = self.places.get_mut(index as usize) else { continue };
             if place.link.process.is_alive() {
                 let stays = place.link.process.connection();
                 if let Some(stays) = stays.filter(|stays| !Arc::ptr_eq(stays, &place.seen_by)) {
                     let before = std::mem::replace(&mut place.seen_by, Arc::clone(&stays));
-                    self.unsee(&before);
-                    self.see(&stays);
+                    self.unsee_one(index, &before);
+                    self.see_one(index, &stays);
                 }
             } else if !place.link.has_news() {
                 // It may have closed the link before.
                 let end = if place.link.is_closed() { End::Closed } else { End::Died };
                 self.note_end(index, end);
-            } else if !place.link.is_watched() {
+            } else {
+                // It stays closed, and must not keep the sleeper awake while its last entry cannot be taken.
+                let seen_by = Arc::clone(&place.seen_by);
                 self.list(index);
+                self.unsee_one(index, &seen_by);
             }
+        }
+        let is_blind = self.places.iter().any(|(_, place)| place.as_ref().is_some_and(|p| !p.sees));
+        self.blind_at_ns = is_blind.then_some(now + BLIND_NS);
+    }
+
+    fn see_one(&mut self, index: u32, connection: &Connection) {
+        let sees = self.see(connection);
+        if let Some(Some(place)) = self.places.get_mut(index as usize) {
+            place.sees = sees;
         }
     }
 
-    /// Sleepers wake when this connection closes.
-    fn see(&mut self, connection: &Connection) {
-        let count = self.seen.entry(connection.fd().as_raw_fd()).or_default();
-        *count += 1;
-        if *count == 1
+    fn unsee_one(&mut self, index: u32, connection: &Connection) {
+        let place = self.places.get_mut(index as usize).and_then(Option::as_mut);
+        if place.is_some_and(|place| std::mem::take(&mut place.sees)) {
+            self.unsee(connection);
+        }
+    }
+
+    /// Sleepers wake when this connection closes, if this is true.
+    fn see(&mut self, connection: &Connection) -> bool {
+        let fd = connection.fd().as_raw_fd();
+        if !self.seen.contains_key(&fd)
             && let Err(error) = self.ends.add_end(connection.fd())
         {
             // The kernel bounds how many sets one descriptor wakes.
             tracing::debug!(%error, "the end of a local peer is looked for by the clock");
             self.blind_at_ns = Some(0);
+            return false;
         }
+        *self.seen.entry(fd).or_default() += 1;
+        true
     }
 
     fn unsee(&mut self, connection: &Connection) {
@@ -411,14 +462,16 @@ impl LocalPort {
     /// Takes a link out of the table.
     fn leave(&mut self, index: usize, end: End, f: &mut dyn FnMut(Event)) {
         let place = self.places.get_mut(index).and_then(Option::take);
-        let Some(Place { link, seen_by, generation, .. }) = place else { return };
+        let Some(Place { link, seen_by, sees, generation, .. }) = place else { return };
         let id = LinkId { index: index as u32, generation };
         self.places.remove(index);
         self.by_name.remove(&link.name);
         self.watched.retain(|other| *other as usize != index);
         self.unread.retain(|other| *other as usize != index);
         self.ended.retain(|(other, _)| *other as usize != index);
-        self.unsee(&seen_by);
+        if sees {
+            self.unsee(&seen_by);
+        }
         let name = link.name;
         // The ring says so before anybody gets memory back that the peer may read.
         drop(link);
@@ -526,7 +579,8 @@ impl Lanes for LocalPort {
         to: &mut [libc::iovec],
         len: usize,
     ) -> Pulled {
-        let Some(link) = self.link(id) else { return Pulled::Gone };
+        let Some(place) = self.place(id) else { return Pulled::Gone };
+        let (alive_ns, link) = (place.alive_ns, &mut place.link);
         if !link.process.is_readable() {
             return Pulled::Never;
         }
@@ -537,7 +591,10 @@ impl Lanes for LocalPort {
         match read {
             // What was read is what the peer wanted read, if it has kept its buffer until now, and its number was still its
             // own.
-            Ok(()) if !link.is_closed() && link.process.is_alive() => Pulled::Done,
+            Ok(()) if link.is_closed() => Pulled::Gone,
+            Ok(()) if monotonic_ns() < alive_ns + SURELY_NS || link.process.is_alive() => {
+                Pulled::Done
+            }
             Ok(()) => Pulled::Gone,
             Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
                 tracing::info!(peer = %link.name, %error, "bytes of a local peer go through its ring");
@@ -585,21 +642,19 @@ impl Lanes for LocalPort {
         for (index, end) in std::mem::take(&mut self.ended) {
             self.leave(index as usize, end, f);
         }
-        if now < self.look_at_ns && self.meetings.is_empty() {
+        let is_due = self.blind_at_ns.is_some_and(|at| at <= now);
+        let resumes = self.full_until_ns.is_some_and(|until| until <= now);
+        if now < self.look_at_ns && self.meetings.is_empty() && !is_due && !resumes {
             return;
         }
         self.look_at_ns = now + LOOK_NS;
         self.resume(now);
         self.listen(now);
         let is_late = self.meetings.iter().any(|m| m.ends_at_ns <= now || m.theirs.is_some());
-        let is_due = self.blind_at_ns.is_some_and(|at| at <= now);
         if is_late || is_due || self.set.is_ready() {
             self.meet(now, f);
-            if is_due {
-                self.blind_at_ns = (!self.seen.is_empty()).then_some(now + BLIND_NS);
-            }
             if is_due || self.ends.is_ready() {
-                self.look_for_deaths();
+                self.look_for_deaths(now);
             }
         }
     }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Another process.
 #[derive(Debug)]
@@ -38,6 +39,9 @@ pub enum Side {
     Acceptor,
 }
 
+/// Longest wait for the list of neighbours.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The neighbours of a process.
 type Neighbours = (Process, HashMap<(ProcessId, u32), Weak<Neighbour>>);
 
@@ -46,8 +50,9 @@ static ALL: Mutex<Option<Neighbours>> = Mutex::new(None);
 
 /// In a forked child: its copies of the connections must not keep them open when this process ends.
 fn forget_connections() {
-    let Some(all) = ALL.try_lock() else { return };
-    let Some((_, known)) = all.as_ref() else { return };
+    let Some(mut all) = ALL.try_lock() else { return };
+    // What the child opens later may get the same numbers.
+    let Some((_, known)) = all.take() else { return };
     for neighbour in known.values().filter_map(Weak::upgrade) {
         let Some(connections) = neighbour.connections.try_lock() else { continue };
         forget(connections.iter().map(|(_, connection)| connection.fd().as_raw_fd()));
@@ -84,7 +89,13 @@ impl Neighbour {
         if is_own {
             return (new(), Arc::new(connection));
         }
-        let mut all = ALL.lock();
+        // A process without a number here could be any, and a thread that a forked child lacks may have had the lock.
+        let all = (pid != 0).then(|| ALL.try_lock_for(LOCK_PATIENCE)).flatten();
+        let Some(mut all) = all else {
+            let (neighbour, connection) = (new(), Arc::new(connection));
+            neighbour.connections.lock().push((side, Arc::clone(&connection)));
+            return (neighbour, connection);
+        };
         // A forked child has met nobody.
         if all.as_ref().is_none_or(|(owner, _)| !owner.is_current()) {
             *all = Some((Process::current(), HashMap::new()));
@@ -163,7 +174,8 @@ impl Neighbour {
     }
 }
 
-fn is_closed(connection: &Connection) -> bool {
+/// True if the other side has gone.
+pub(super) fn is_closed(connection: &Connection) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(connection.fd(), PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
@@ -175,7 +187,7 @@ mod tests {
     use super::*;
     use crate::local::courier::Listener;
     use std::net::SocketAddr;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     fn connect(listener: &Listener, name: SocketAddr) -> (Connection, Connection) {
         let one = Connection::open(name, None, usize::MAX).expect("a socket").expect("it listens");

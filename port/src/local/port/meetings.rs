@@ -8,7 +8,7 @@ use crate::local::lanes::Event;
 use crate::local::link::{End, FIRST_BYTES, LINK_BYTES, Link, RING_BYTES, TheirBell, Way};
 use crate::local::meeting::{MEETINGS_MAX, Meeting, Ours, PATIENCE_NS};
 use crate::local::offer::{Answer, MESSAGE_BYTES, Offer, Verdict, stands};
-use crate::local::process::{Neighbour, Side};
+use crate::local::process::{Neighbour, Side, is_closed};
 use crate::local::segment::{self, Segment};
 use crate::local::waker::Waker;
 use std::io;
@@ -49,7 +49,7 @@ impl LocalPort {
                 let ours = Some(Ours { to: name, index, segment });
                 self.hold(Meeting {
                     connection: Some(connection),
-                    claim,
+                    claim: Some(claim),
                     ends_at_ns: now + PATIENCE_NS,
                     ours,
                     theirs: None,
@@ -140,6 +140,7 @@ impl LocalPort {
                     // Whoever finds no room learns so at once.
                     let Ok(claim) = Claim::take(FDS_MAX, most) else { continue };
                     let (ends_at_ns, connection) = (now + PATIENCE_NS, Some(connection));
+                    let claim = Some(claim);
                     self.hold(Meeting { connection, claim, ends_at_ns, ours: None, theirs: None });
                 }
                 Ok(None) => return,
@@ -199,6 +200,8 @@ impl LocalPort {
         let Ok([bell, wake]) = <[OwnedFd; 2]>::try_from(fds) else {
             return self.give_up(at, now, f);
         };
+        // What came is here, and what of it stays has a claim of its own.
+        self.meetings[at].claim = None;
         let theirs = match their_bell(&bell, wake, self.options.descriptors) {
             Ok(theirs) if answer.verdict == Verdict::Taken => theirs,
             _ => return self.give_up(at, now, f),
@@ -228,17 +231,16 @@ impl LocalPort {
         let process = self.options.process;
         let answer =
             |place: usize, verdict| Answer { process, place: place as u16, verdict }.encode();
-        if verdict != Verdict::Taken {
-            // Whoever does not hear of it sees the connection close.
-            let _ = connection.send(&answer(0, verdict), &[]);
-            return;
-        }
-        let Ok([file, bell, wake]) = <[OwnedFd; 3]>::try_from(fds) else { return };
         // What comes with an offer is here, and what of it stays has claims of its own.
         drop(claim);
-        let most = self.options.descriptors;
-        let opened = Segment::open(&file, LINK_BYTES);
-        let (Ok(segment), Ok(theirs)) = (opened, their_bell(&bell, wake, most)) else { return };
+        let parts = (verdict == Verdict::Taken).then(|| self.parts(fds)).flatten();
+        let Some((segment, theirs)) = parts.filter(|_| !is_closed(&connection)) else {
+            if verdict != Verdict::Taken {
+                // Whoever does not hear of it sees the connection close.
+                let _ = connection.send(&answer(0, verdict), &[]);
+            }
+            return self.end_crossed(offer.from, f);
+        };
         // Before the peer has its answer: it could take what this side has offered after that.
         let was_asked = self.withdraw(offer.from);
         let index = self.places.insert(None);
@@ -259,6 +261,21 @@ impl LocalPort {
         let theirs = (theirs, usize::from(offer.place));
         let link = Link::new(offer.from, process, (segment, Way::Second), theirs);
         self.join(index, link, seen_by, f);
+    }
+
+    /// The memory and the bell that came with an offer, if they are what they should be.
+    fn parts(&self, fds: Vec<OwnedFd>) -> Option<(Segment, TheirBell)> {
+        let [file, bell, wake] = <[OwnedFd; 3]>::try_from(fds).ok()?;
+        let theirs = their_bell(&bell, wake, self.options.descriptors).ok()?;
+        Some((Segment::open(&file, LINK_BYTES).ok()?, theirs))
+    }
+
+    /// The peer's offer came to nothing. If it was to stand in place of one of this side's, there is none.
+    fn end_crossed(&mut self, name: SocketAddr, f: &mut dyn FnMut(Event)) {
+        let is_void = |meeting: &Meeting| meeting.is_with(name) && meeting.connection.is_none();
+        if self.meetings.iter().any(is_void) && self.withdraw(name) {
+            f(Event::Refused(name));
+        }
     }
 
     /// True if there is a link with the endpoint of this name, and something to be read of it. It is looked at then.
@@ -321,11 +338,20 @@ impl LocalPort {
     ) {
         let name = link.name;
         self.generation = self.generation.wrapping_add(1);
-        self.see(&seen_by);
         let generation = self.generation;
-        self.places[index] =
-            Some(Place { link, generation, seen_by, listed: false, kept: false, lost_at_ns: None });
+        self.places[index] = Some(Place {
+            link,
+            generation,
+            seen_by: Arc::clone(&seen_by),
+            listed: false,
+            sees: false,
+            kept: false,
+            empty_ns: 0,
+            alive_ns: 0,
+            lost_at_ns: None,
+        });
         self.by_name.insert(name, index as u32);
+        self.see_one(index as u32, &seen_by);
         // The peer may have written before this side listened to its bell.
         self.list(index as u32);
         f(Event::Up(name, self.id(index)));
