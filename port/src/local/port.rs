@@ -11,7 +11,7 @@ use super::meeting::{MEETINGS_MAX, Meeting};
 use super::offer::ProcessId;
 use super::ring::{Broken, Refused};
 use super::segment::Segment;
-use super::waker::Sleep;
+use super::waker::{Sleep, Waker};
 use erd_sys::clock::monotonic_ns;
 use erd_sys::wait::Bundle;
 use slab::Slab;
@@ -49,8 +49,8 @@ const LISTEN_MAX_NS: u64 = 1_000_000_000;
 /// The system call that would tell takes as long as it takes to copy 4 KiB. A process that goes on with another program
 /// within this time has lent its buffers and let them go.
 const SURELY_NS: u64 = 100_000;
-/// Descriptors of an endpoint without links: the bell, the waker, two sets, the listener.
-const OWN_DESCRIPTORS: usize = 6;
+/// Descriptors of an endpoint without links: the bell, three of the pipe, two sets, the listener.
+const OWN_DESCRIPTORS: usize = 7;
 /// Time after the last entry, in or out, until an endpoint rests: one that does is woken by a system call.
 const BUSY_NS: u64 = 50_000;
 /// Links that are noted as having room between two steps. The others are tried again by the clock.
@@ -105,6 +105,8 @@ pub struct LocalPort {
     bell: Bell,
     bell_file: OwnedFd,
     sleep: Sleep,
+    /// Wakes this endpoint's own sleepers.
+    waker: Waker,
     /// All descriptors that wake a sleeper.
     set: Bundle,
     /// Those of them that tell of the end of a process.
@@ -159,6 +161,7 @@ impl LocalPort {
         let (page, bell_file) = Segment::create(BELL_BYTES)?;
         Segment::back(&bell_file, 0, BELL_BYTES)?;
         let (sleep, set, ends) = (Sleep::new()?, Bundle::new()?, Bundle::new()?);
+        let waker = sleep.waker()?;
         set.add(sleep.fd())?;
         set.add(ends.fd())?;
         let mut port = LocalPort {
@@ -169,6 +172,7 @@ impl LocalPort {
             bell: Bell::new(page),
             bell_file,
             sleep,
+            waker,
             set,
             ends,
             places: Slab::new(),
@@ -700,7 +704,7 @@ impl Lanes for LocalPort {
     fn rearm(&mut self) {
         if self.arm() {
             self.armed = true;
-            self.sleep.wake();
+            self.waker.wake();
         }
     }
 

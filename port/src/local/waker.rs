@@ -1,15 +1,18 @@
-//! Wakes the owner of a bell: one pair of datagram sockets, whose other end all its peers have.
+//! Wakes the owner of a bell: a pipe, into which its peers write.
 //!
-//! It is no eventfd. A peer could make the write to one wait, for ever: it may change the file's flags and its counter.
-//! Nothing makes the sender of a datagram wait that says it does not want to.
+//! Whoever shares a file with another process shares its flags: an eventfd, or the end of a pipe as it is handed over,
+//! could be made to keep its writer waiting for ever. So a peer opens the pipe anew, and has flags of its own. It opens
+//! it for reading, too: the kernel ends a process that writes into a pipe without a reader.
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::PipeFlags;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Datagrams that the owner takes back at once. The kernel holds few more.
-const DRAINS: usize = 16;
+/// Bytes that the owner takes back in one system call. Honest peers write one for each sleep.
+const DRAIN_BYTES: usize = 512;
+/// Most such calls in a row.
+const DRAINS_MAX: usize = 16;
 
 /// The owner's side.
 #[derive(Debug)]
@@ -19,14 +22,12 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// A new pair.
+    /// A new pipe.
     ///
     /// # Errors
     /// There are no descriptors to be had.
     pub fn new() -> io::Result<Sleep> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (unix, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
-        let (own, theirs) = rustix::net::socketpair(unix, kind, flags, None)?;
+        let (own, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Sleep { own, theirs })
     }
 
@@ -43,15 +44,20 @@ impl Sleep {
     }
 
     /// Wakes other threads of this process.
-    pub fn wake(&self) {
-        wake(self.theirs.as_fd());
+    ///
+    /// # Errors
+    /// It cannot be opened anew, without which this call could be made to wait.
+    pub fn waker(&self) -> io::Result<Waker> {
+        Waker::new(self.theirs.as_fd())
     }
 
     /// Takes back what has woken the owner.
     pub fn drain(&self) {
-        for _ in 0..DRAINS {
-            if rustix::net::recv(&self.own, &mut [0; 8], RecvFlags::DONTWAIT).is_err() {
-                return;
+        for _ in 0..DRAINS_MAX {
+            match rustix::io::read(&self.own, &mut [0; DRAIN_BYTES]) {
+                Ok(DRAIN_BYTES) => {}
+                // Most often nobody had to wake this side.
+                Ok(_) | Err(_) => return,
             }
         }
     }
@@ -65,27 +71,23 @@ impl Waker {
     /// For what a peer has handed over.
     ///
     /// # Errors
-    /// It is something else.
-    pub fn new(fd: OwnedFd) -> io::Result<Waker> {
-        let domain = rustix::net::sockopt::socket_domain(&fd)?;
-        let kind = rustix::net::sockopt::socket_type(&fd)?;
-        match domain == AddressFamily::UNIX && kind == SocketType::DGRAM {
-            true => Ok(Waker(fd)),
-            false => Err(io::ErrorKind::InvalidData.into()),
+    /// It is something else, or `/proc` is missing.
+    pub fn new(handed: BorrowedFd<'_>) -> io::Result<Waker> {
+        let path = format!("/proc/thread-self/fd/{}", handed.as_raw_fd());
+        // No file has such a name. To ask the file itself could take as long as its file system wants.
+        if !std::fs::read_link(&path)?.to_string_lossy().starts_with("pipe:[") {
+            return Err(io::ErrorKind::InvalidData.into());
         }
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(Waker(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
     /// Wakes the owner, if it sleeps.
     pub fn wake(&self) {
-        wake(self.0.as_fd());
-    }
-}
-
-fn wake(fd: BorrowedFd<'_>) {
-    match rustix::net::send(fd, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        // A full queue wakes as well.
-        Ok(_) | Err(Errno::AGAIN) => {}
-        Err(error) => tracing::trace!(%error, "a local peer cannot be woken"),
+        if let Err(error) = rustix::io::write(&self.0, &[1]) {
+            // A full pipe wakes as well.
+            tracing::trace!(%error, "a local peer's pipe takes nothing");
+        }
     }
 }
 
@@ -103,13 +105,12 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn nobody_waits_to_wake_another() {
-        let sleep = Sleep::new().expect("sockets");
-        let waker = Waker::new(sleep.for_peers().try_clone_to_owned().expect("a copy"));
-        let waker = waker.expect("it is one");
+        let sleep = Sleep::new().expect("a pipe");
+        let waker = sleep.waker().expect("opened anew");
         rustix::io::ioctl_fionbio(sleep.for_peers(), false)
             .expect("blocking, as a peer may make it");
         assert!(!is_woken(&sleep));
-        for _ in 0..10_000 {
+        for _ in 0..100_000 {
             waker.wake();
         }
         assert!(is_woken(&sleep));
@@ -117,18 +118,18 @@ mod tests {
             sleep.drain();
         }
         assert!(!is_woken(&sleep));
-        sleep.wake();
+        waker.wake();
         assert!(is_woken(&sleep));
         drop(sleep);
+        // Nobody reads any more, and this process lives on.
         waker.wake();
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
-    fn what_could_hold_the_sender_up_is_not_taken() {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        assert!(Waker::new(reader.into()).is_err() && Waker::new(writer.into()).is_err());
+    fn what_could_hold_the_writer_up_is_not_taken() {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
-        assert!(Waker::new(tcp.into()).is_err());
+        let file = std::fs::File::open("/dev/zero").expect("a file");
+        assert!(Waker::new(tcp.as_fd()).is_err() && Waker::new(file.as_fd()).is_err());
     }
 }

@@ -21,7 +21,7 @@ const ACCEPTS: usize = 64;
 
 /// The bell and the waker in a message, for which this side may take one of `most` descriptors.
 fn their_bell(bell: &OwnedFd, waker: OwnedFd, most: usize) -> io::Result<TheirBell> {
-    let (claim, waker) = (Claim::take(1, most)?, Waker::new(waker)?);
+    let (claim, waker) = (Claim::take(1, most)?, Waker::new(waker.as_fd())?);
     Ok(TheirBell { bell: Bell::new(Segment::open(bell, BELL_BYTES)?), waker, claim })
 }
 
