@@ -382,7 +382,7 @@ fn impostor() {
         let bytes = socket.read(&mut answer).unwrap_or(0);
         Answer::decode(&answer[..bytes]).map(|answer| answer.verdict)
     };
-    // Its own is in order, but for the memory that should have come with it.
+    // The offer in its own name lacks the memory alone, so it gets no answer.
     assert_eq!(offer_of(17), None);
     for from in [16, 15, 18] {
         assert_eq!(offer_of(from), Some(Verdict::Refused), "{from}");

@@ -523,7 +523,8 @@ impl LocalPort {
             && self.full_until_ns.take_if(|until| *until <= now).is_some()
             && let Err(error) = self.set.add(listener.fd())
         {
-            tracing::debug!(%error, "others are received by the clock alone");
+            tracing::debug!(%error, "others wait until this side hears of them again");
+            self.full_until_ns = Some(now + FULL_NS);
         }
     }
 }
@@ -534,7 +535,7 @@ impl Lanes for LocalPort {
             return Reach::Link(self.id(*index as usize));
         }
         let has_room = self.meetings.len() < MEETINGS_MAX && self.has_room();
-        // Who is not to be found could not prove its own name.
+        // An endpoint that nobody finds could not prove its name.
         if name == self.options.name || !self.listen(now) {
             return Reach::None;
         }

@@ -1,7 +1,7 @@
 //! Wakes the owner of a bell: a pipe, into which its peers write.
 //!
 //! Whoever shares a file with another process shares its flags: an eventfd, or the end of a pipe as it is handed over,
-//! could be made to keep its writer waiting for ever. So a peer opens the pipe anew, and has flags of its own. It opens
+//! could be made to keep its writer waiting without end. So a peer opens the pipe again, and has flags of its own. It opens
 //! it for reading, too: the kernel ends a process that writes into a pipe without a reader.
 
 use rustix::fs::{Mode, OFlags};
@@ -46,7 +46,7 @@ impl Sleep {
     /// Wakes other threads of this process.
     ///
     /// # Errors
-    /// It cannot be opened anew, without which this call could be made to wait.
+    /// The pipe cannot be opened again. Without that a write could be made to wait.
     pub fn waker(&self) -> io::Result<Waker> {
         Waker::new(self.theirs.as_fd())
     }
@@ -106,7 +106,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn nobody_waits_to_wake_another() {
         let sleep = Sleep::new().expect("a pipe");
-        let waker = sleep.waker().expect("opened anew");
+        let waker = sleep.waker().expect("opened again");
         rustix::io::ioctl_fionbio(sleep.for_peers(), false)
             .expect("blocking, as a peer may make it");
         assert!(!is_woken(&sleep));

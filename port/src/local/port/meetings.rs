@@ -87,7 +87,7 @@ impl LocalPort {
         if let Some(connection) = &meeting.connection
             && let Err(error) = self.set.add(connection.fd())
         {
-            tracing::debug!(%error, "a meeting is looked at by the clock alone");
+            tracing::debug!(%error, "what a meeting says wakes nobody");
         }
         self.meetings.push(meeting);
     }
