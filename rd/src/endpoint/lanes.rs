@@ -6,7 +6,7 @@ use crate::peer::{Phase, Stand};
 use crate::stats::DropReason;
 use crate::units::{Nanos, PeerId};
 use crate::wire::Malformed;
-use crate::wire::entry::{Entry, session_of};
+use crate::wire::entry::{Entry, Ids};
 use core::net::SocketAddr;
 
 /// What became of an entry.
@@ -35,15 +35,15 @@ impl Endpoint {
         (kind, bytes): (u8, &[u8]),
         host: &mut H,
     ) -> EntryFate {
-        let Some((session, rest)) = session_of(bytes) else { return EntryFate::Wrong };
+        let Some((ids, rest)) = Ids::read(bytes) else { return EntryFate::Wrong };
         self.core.now = now;
-        let Ok(index) = self.session_peer(session) else {
+        let Ok(index) = self.session_peer(ids.reader) else {
             // It was written before its writer heard of the session's end.
             self.core.stats.drop_packet(DropReason::UnknownSession);
             return EntryFate::Over;
         };
         let peer = &mut self.peers[index as usize];
-        match peer.stand_of(lane) {
+        match peer.stand_of(lane, ids.writer) {
             Stand::Data => {}
             // The peer has our greeting, and its own is still on its way.
             Stand::Greeting { fresh } => {

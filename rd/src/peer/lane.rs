@@ -13,7 +13,7 @@ use crate::host::{Host, Lane, Payload, Pull, Put, SendToken, Sources};
 use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::entry::{
-    Entry, LIMITS, RECORD, SEGMENT, SEGMENT_MAX_BYTES, SegmentHead, emit_limits,
+    Entry, Ids, LIMITS, RECORD, SEGMENT, SEGMENT_MAX_BYTES, SegmentHead, emit_limits,
 };
 use crate::wire::header::{Header, PacketKind};
 use crate::wire::record::RECORD_MAX_BYTES;
@@ -60,10 +60,11 @@ impl Peer {
         mine == Some(lane)
     }
 
-    /// What an entry of this lane is to the session now.
-    pub(crate) fn stand_of(&mut self, lane: Lane) -> Stand {
+    /// What an entry of this lane, by a writer whose id is `writer`, is to the session now.
+    pub(crate) fn stand_of(&mut self, lane: Lane, writer: u64) -> Stand {
+        let is_theirs = self.session.their_id() == writer;
         match self.session.phase() {
-            Phase::Open if self.lane.way == Some(lane) => Stand::Data,
+            Phase::Open if self.lane.way == Some(lane) && is_theirs => Stand::Data,
             Phase::Opening if self.lane.offer == Some(lane) => {
                 Stand::Greeting { fresh: !core::mem::replace(&mut self.lane.missed, true) }
             }
@@ -170,7 +171,8 @@ impl Peer {
     /// Begins the head of an entry.
     pub(super) fn begin_entry(&mut self) {
         self.lane.head.clear();
-        self.lane.head.extend_from_slice(&self.session.their_id().to_be_bytes());
+        let (reader, writer) = (self.session.their_id(), self.session.our_id());
+        Ids { reader, writer }.emit(&mut self.lane.head);
     }
 
     /// Writes the entry whose head is ready. False if there is no room.

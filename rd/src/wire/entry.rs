@@ -1,6 +1,6 @@
 //! Entries of the local lane: a session's records and segments between endpoints of one host (protocol.md §12.5).
 //!
-//! Each begins with the reader's session id. A record and its payload, or a segment's head and its payload, follow.
+//! Each begins with the session's ids, the reader's and the writer's. A record and its payload, or a segment's head and its payload, follow.
 
 use super::record::Record;
 use super::{Malformed, Reader};
@@ -21,8 +21,8 @@ pub const TAKEN: u8 = 5;
 
 /// Longest entry, in bytes.
 pub const ENTRY_MAX_BYTES: usize = 16 << 10;
-/// Bytes before a segment's payload, with the session id.
-pub const SEGMENT_HEAD_BYTES: usize = 16;
+/// Bytes before a segment's payload, with the session's ids.
+pub const SEGMENT_HEAD_BYTES: usize = 24;
 /// Longest payload of a segment, in bytes.
 pub const SEGMENT_MAX_BYTES: usize = ENTRY_MAX_BYTES - SEGMENT_HEAD_BYTES;
 
@@ -98,15 +98,35 @@ pub fn emit_taken(out: &mut Vec<u8>, answer: u32, order: u32, sends: bool) {
     out.extend_from_slice(&[u8::from(sends), 0, 0, 0]);
 }
 
-/// The session that an entry belongs to, and the rest of it.
-#[must_use]
-pub fn session_of(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (id, rest) = bytes.split_first_chunk()?;
-    Some((u64::from_be_bytes(*id), rest))
+/// The session that an entry belongs to, by its ids on both sides. One side may have begun again since the other took its
+/// greeting, so the reader's id alone does not tell two sessions apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ids {
+    /// The reader's.
+    pub reader: u64,
+    /// The writer's.
+    pub writer: u64,
+}
+
+impl Ids {
+    /// Appends the ids.
+    pub fn emit(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.reader.to_be_bytes());
+        out.extend_from_slice(&self.writer.to_be_bytes());
+    }
+
+    /// Reads the ids of an entry; also returns the rest of it.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<(Ids, &[u8])> {
+        let (reader, rest) = bytes.split_first_chunk()?;
+        let (writer, rest) = rest.split_first_chunk()?;
+        let ids = Ids { reader: u64::from_be_bytes(*reader), writer: u64::from_be_bytes(*writer) };
+        Some((ids, rest))
+    }
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an entry of this kind, behind its session id.
+    /// Reads an entry of this kind, behind its ids.
     ///
     /// # Errors
     /// [`Malformed`] if it is too short or too long, or of no known kind.
@@ -162,18 +182,19 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let record = Record::Matched { op: 7, order: 9 };
-        let mut bytes = alloc::vec![0; 7];
-        bytes.push(5);
+        let ids = Ids { reader: 5, writer: 1 << 40 };
+        let mut bytes = Vec::new();
+        ids.emit(&mut bytes);
         record.emit(&mut bytes);
-        let (session, rest) = session_of(&bytes).expect("an id");
-        assert_eq!(session, 5);
+        let (read, rest) = Ids::read(&bytes).expect("they are there");
+        assert_eq!(read, ids);
         assert_eq!(Entry::parse(RECORD, rest), Ok(Entry::Record(record, &[])));
         assert_eq!(Entry::parse(RECORD, &rest[..rest.len() - 1]), Err(Malformed));
         assert_eq!(Entry::parse(9, rest), Err(Malformed));
         let head = SegmentHead { msg_id: 0x8001, offset_bytes: 70_000 };
         let mut bytes = Vec::new();
         head.emit(&mut bytes);
-        assert_eq!(8 + bytes.len(), SEGMENT_HEAD_BYTES);
+        assert_eq!(16 + bytes.len(), SEGMENT_HEAD_BYTES);
         bytes.extend_from_slice(b"abc");
         assert_eq!(Entry::parse(SEGMENT, &bytes), Ok(Entry::Segment(head, b"abc")));
         assert_eq!(Entry::parse(SEGMENT, &bytes[..7]), Err(Malformed));
@@ -196,6 +217,6 @@ mod tests {
         let lent = Entry::Lent { msg_id: 0x8002, answer: 7, sources };
         assert_eq!(Entry::parse(LENT, &bytes), Ok(lent));
         assert_eq!(Entry::parse(LENT, &bytes[..23]), Err(Malformed));
-        assert_eq!(session_of(&[0; 7]), None);
+        assert_eq!(Ids::read(&[0; 15]), None);
     }
 }

@@ -22,6 +22,9 @@ const AGAIN_NS: Nanos = 50 * MICROSECOND;
 /// Time until what waits for something else of a writer who is no more is lost.
 const LOST_NS: Nanos = MILLISECOND;
 
+/// Bytes of the session's ids, with which an entry begins.
+const IDS_BYTES: usize = 16;
+
 /// How links behave.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneHabits {
@@ -232,10 +235,10 @@ impl Inner {
         match rng.below(6) {
             0 => entry.truncate(at),
             1 => entry.extend((0..rng.range(1, 64)).map(|_| rng.below(256) as u8)),
-            // The session stays right.
-            2 => entry.iter_mut().skip(8).for_each(|byte| *byte = rng.below(256) as u8),
+            // The ids stay right.
+            2 => entry.iter_mut().skip(IDS_BYTES).for_each(|byte| *byte = rng.below(256) as u8),
             3 => return rng.below(8) as u8,
-            4 => entry.iter_mut().skip(8.max(at)).take(8).for_each(|byte| *byte = 0xff),
+            4 => entry.iter_mut().skip(at.max(IDS_BYTES)).take(8).for_each(|byte| *byte = 0xff),
             _ => entry.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << rng.below(8)),
         }
         kind
