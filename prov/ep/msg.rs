@@ -36,21 +36,22 @@ impl Caller<'_> {
             let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };
             return self.trigger(Post::Send(SendRequest { buffers, tag, call }));
         }
-        errno::answer(self.post(|driver| {
-            let buffers = buffers.ok_or(Error::Invalid)?;
-            driver.post_send(&SendRequest { buffers, tag, call })
-        }))
+        errno::answer(
+            self.post(|driver| {
+                driver.post_send(buffers.as_ref().ok_or(Error::Invalid)?, tag, &call)
+            }),
+        )
     }
 
     /// Posts a receive; `None` stands for a list of the application's that is not valid.
-    pub(super) fn recv(&self, buffers: Option<Buffers>, request: RecvRequest) -> isize {
+    pub(super) fn recv(&self, buffers: Option<Buffers>, mut request: RecvRequest) -> isize {
         if request.flags.intersects(Flags::TRIGGER) {
             let Some(buffers) = buffers else { return -(FI_EINVAL as isize) };
             return self.trigger(Post::Recv(RecvRequest { buffers, ..request }));
         }
         errno::answer(self.post(|driver| {
-            let buffers = buffers.ok_or(Error::Invalid)?;
-            driver.post_recv(&RecvRequest { buffers, ..request })
+            request.buffers.set(buffers.as_ref().ok_or(Error::Invalid)?);
+            driver.post_recv(&request)
         }))
     }
 }

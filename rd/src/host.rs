@@ -218,6 +218,38 @@ pub enum Pull {
     Gone,
 }
 
+/// A message to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkRequest {
+    /// The receiver.
+    pub peer: PeerId,
+    /// The driver's name for the operation.
+    pub token: SendToken,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Tag, or `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// Remote completion data.
+    pub data: Option<u64>,
+    /// The engine calls [`Host::sent`] only after the peer matched the message.
+    pub match_complete: bool,
+    /// The application waits for [`Host::sent`].
+    pub awaited: bool,
+    /// The engine calls [`Host::sent`] only after the peer has the message. Over a network it always does.
+    pub delivery: bool,
+    /// The engine sends it only when everything before it to the same peer has ended.
+    pub fence: bool,
+}
+
+/// What became of a message that was written at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtOnce {
+    /// It has ended well. [`Host::sent`] is not called.
+    Over,
+    /// It ends when the peer has read it, as [`Host::sent`] says.
+    Unread,
+}
+
 /// What became of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {

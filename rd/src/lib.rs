@@ -37,8 +37,8 @@ pub use config::{Config, ConfigError, Near};
 pub use endpoint::{Endpoint, EntryFate, Expected, PostError, Rma, RmaRequest, WorkRequest};
 pub use erd_types::mutants;
 pub use host::{
-    Arrived, EndReason, Host, KeyMismatch, Lane, MsgRef, OpError, Operand, Payload, Pull, Put,
-    Reach, RecvToken, Remote, SOURCES_MAX, SendToken, Sources, Verdict,
+    Arrived, AtOnce, EndReason, Host, KeyMismatch, Lane, MsgRef, OpError, Operand, Payload, Pull,
+    Put, Reach, RecvToken, Remote, SOURCES_MAX, SendToken, Sources, Verdict,
 };
 pub use peer::{FlowView, MESSAGE_COST_BYTES, ORDERS_LEAST, Repeated};
 pub use stats::{DropReason, Stats};

@@ -1,6 +1,6 @@
 //! What erd asks of the operating system and the processor, besides carrying packets.
 //!
-//! - [`clock`], [`wait`]: time, and sleeping until a descriptor or a timer is ready;
+//! - [`clock`], [`ticks`], [`wait`]: time, and sleeping until a descriptor or a timer is ready;
 //! - [`guard`]: where panics end; [`at_exit`]: what ends with the process;
 //! - [`process`]: which process this is; [`own_memory`]: its memory that may be missing;
 //!   [`shared_words`]: memory that processes share; [`barrier`]: a barrier between threads whose
@@ -18,5 +18,6 @@ pub mod own_memory;
 pub mod process;
 pub mod secret;
 pub mod shared_words;
+pub mod ticks;
 pub mod visit;
 pub mod wait;

@@ -107,14 +107,14 @@ impl<O: Outside> Driver<O> {
     pub(super) fn admit(
         &mut self,
         call: &Call,
-        buffers: Buffers,
+        buffers: &Buffers,
         len_bytes: u64,
         payload: Payload,
     ) -> Result<(PeerId, Handle, &mut SendOp), Error> {
         self.check(call, len_bytes)?;
         let peer = self.peer_at(call.dest)?;
         let gives = payload != Payload::Other;
-        let early = gives && self.is_early((call, payload), &buffers, len_bytes, peer);
+        let early = gives && self.is_early((call, payload), buffers, len_bytes, peer);
         let owed = self.owed.take();
         let tx = self.host.tx_of(call.ctx);
         let asked =
@@ -127,20 +127,19 @@ impl<O: Outside> Driver<O> {
         }
         let Some((handle, op)) = self.host.sends.take() else { return Err(Error::Again) };
         let injected = call.flags.intersects(Flags::INJECT);
-        *op = SendOp {
-            lent: gives && (injected || early),
-            promised: injected || early,
-            early,
-            buffers,
-            bounce: std::mem::take(&mut op.bounce),
-            context: Context(call.context),
-            completion: asked && !call.silent,
-            peer: Some(peer),
-            len_bytes,
-            owed,
-            ctx: call.ctx,
-            ..SendOp::default()
-        };
+        // By fields: a whole one is long, and what is copied has just been written.
+        op.buffers.set(buffers);
+        op.bounced = false;
+        op.lent = gives && (injected || early);
+        op.context = Context(call.context);
+        op.flags = Flags::empty();
+        op.completion = asked && !call.silent;
+        op.promised = injected || early;
+        op.early = early;
+        op.peer = Some(peer);
+        op.len_bytes = len_bytes;
+        op.owed = owed;
+        op.ctx = call.ctx;
         Ok((peer, handle, op))
     }
 
@@ -236,9 +235,23 @@ impl<O: Outside> Driver<O> {
         if lent && !mutant(Mutant::SendsWithoutCopying) {
             self.host.copy(handle);
         }
+        self.publish_posted(call);
+        Ok(())
+    }
+
+    /// Ends a post whose message the peer has.
+    pub(super) fn written(&mut self, handle: Handle, call: &Call) {
+        if let Some(op) = self.host.sends.get(handle) {
+            tx_of(&mut self.host.tx, &mut self.host.more_tx, op.ctx).send_done(op);
+            self.host.end_send(handle);
+        }
+        self.publish_posted(call);
+    }
+
+    /// Hands over the completions of a post, if there are few or somebody may sleep.
+    fn publish_posted(&mut self, call: &Call) {
         if self.host.sends.live() <= FEW_SENDS || self.host.tx_of(call.ctx).may_be_slept_on() {
             self.publish();
         }
-        Ok(())
     }
 }

@@ -9,7 +9,6 @@ use super::{Endpoint, State};
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::run::Driven;
-use erd_sys::clock::monotonic_ns;
 
 /// An endpoint while its lock is held. Each call posts one operation, or returns the reason why not.
 pub struct Poster<'a> {
@@ -25,7 +24,7 @@ impl Poster<'_> {
     /// As [`Driver::post_send`].
     pub fn send(&mut self, request: &mut SendRequest) -> Result<(), Error> {
         request.call.flags |= self.more;
-        self.driver.post_send(request)
+        self.driver.post_send(&request.buffers, request.tag, &request.call)
     }
 
     /// Posts a receive.
@@ -88,7 +87,8 @@ impl Endpoint {
             let more = if index + 1 < count { Flags::MORE } else { Flags::empty() };
             if let Err(error) = post(index, &mut Poster { driver, more }) {
                 // The operations before it wait for it.
-                driver.parts().transmit(monotonic_ns(), true);
+                let now = driver.now_ns();
+                driver.parts().transmit(now, true);
                 driver.publish();
                 return Err((index, error));
             }

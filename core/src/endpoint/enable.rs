@@ -255,7 +255,8 @@ impl Driver {
         let OwnKeys { set: keys, newest, .. } = keys;
         let errors = (Arc::clone(&domain.net_errors), domain.net_errors.join(&endpoint.teller));
         let lanes = config.local.then(|| local_port(endpoint, name(domain, &rx))).flatten();
-        let carriers = Carriers::new(Sockets { rx, tx }, info_path, link, Monotonic, errors);
+        let carriers =
+            Carriers::new(Sockets { rx, tx }, info_path, link, Monotonic::default(), errors);
         let made = Made { engine, keys, carriers, scheme, config, bindings, regions, lanes };
         let mut driver = Driver::new(domain, made)?;
         if let Some((key, left_ns)) = newest {

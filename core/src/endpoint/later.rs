@@ -143,7 +143,7 @@ impl Later {
     fn post_to(&self, driver: &mut Driver) -> Result<(), Error> {
         driver.owed = self.owed.as_ref().map(|cntr| Box::new(Owed { cntr: cntr.clone() }));
         let posted = match &self.post {
-            Post::Send(request) => driver.post_send(request),
+            Post::Send(SendRequest { buffers, tag, call }) => driver.post_send(buffers, *tag, call),
             Post::Recv(request) => driver.post_recv(request),
             Post::Rma(request) => driver.post_rma(request),
         };

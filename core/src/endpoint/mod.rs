@@ -415,7 +415,8 @@ impl Endpoint {
             let posted = post(driver);
             // A caller that must try again has let the endpoint progress.
             if !matches!(posted, Ok(()) | Err(Error::Again)) {
-                driver.parts().transmit(monotonic_ns(), false);
+                let now = driver.now_ns();
+                driver.parts().transmit(now, false);
             }
             posted
         });

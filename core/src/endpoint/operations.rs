@@ -118,11 +118,21 @@ pub(super) struct RecvOp {
 }
 
 impl RecvOp {
-    /// A receive as requested.
-    pub(super) fn new(request: &RecvRequest, completion: bool) -> RecvOp {
-        let (buffers, context) = (request.buffers, Context(request.context));
-        let flags = request.completion_flags();
-        RecvOp { buffers, context, flags, completion, ..RecvOp::default() }
+    /// Becomes a receive as requested, and nothing of what it was before.
+    pub(super) fn begin(&mut self, request: &RecvRequest, completion: bool) {
+        // By fields: a whole one is long, and what is copied has just been written.
+        self.buffers.set(&request.buffers);
+        self.context = Context(request.context);
+        self.flags = request.completion_flags();
+        self.completion = completion;
+        self.parent = None;
+        self.shared = Part::default();
+        self.owed = None;
+        self.place = None;
+        self.peer = None;
+        self.tag = 0;
+        self.data = None;
+        self.len_bytes = 0;
     }
 
     pub(super) fn meets(&mut self, message: &Unexpected) {

@@ -73,7 +73,7 @@ impl<O: Outside> Driver<O> {
             Access::Write => Payload::Written,
             Access::Read | Access::Atomic(_) => Payload::Other,
         };
-        let (peer, handle, op) = self.admit(call, post.buffers, targets.len_bytes(), payload)?;
+        let (peer, handle, op) = self.admit(call, &post.buffers, targets.len_bytes(), payload)?;
         op.flags = post.completion_flags();
         if let Access::Atomic(_) = post.access {
             op.bounced = true;

@@ -6,7 +6,7 @@ use super::ops::Buffers;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::run::Outside;
-use erd_rd::{SendToken, WorkRequest};
+use erd_rd::{AtOnce, SendToken, WorkRequest};
 
 /// A send as the application posts it.
 #[derive(Clone, Copy)]
@@ -20,23 +20,27 @@ pub struct SendRequest {
 }
 
 impl<O: Outside> Driver<O> {
-    /// Posts a send.
+    /// Posts a send; `tag` is as in [`SendRequest`].
     ///
     /// # Errors
     /// Reason why nothing was posted.
-    pub fn post_send(&mut self, request: &SendRequest) -> Result<(), Error> {
-        let SendRequest { buffers, tag, call } = request;
+    pub fn post_send(
+        &mut self,
+        buffers: &Buffers,
+        tag: Option<u64>,
+        call: &Call,
+    ) -> Result<(), Error> {
         check_buffers(&[buffers])?;
         let len_bytes = buffers.len_bytes();
         let flags = call.flags;
-        let (peer, handle, op) = self.admit(call, *buffers, len_bytes, Payload::Sent)?;
+        let (peer, handle, op) = self.admit(call, buffers, len_bytes, Payload::Sent)?;
         let awaited = !op.early && !call.silent;
         op.flags = Flags::SEND | if tag.is_some() { Flags::TAGGED } else { Flags::MSG };
         let work = WorkRequest {
             peer,
             token: SendToken(handle.token()),
             len_bytes,
-            tag: *tag,
+            tag,
             data: call.data,
             match_complete: flags.intersects(Flags::MATCH_COMPLETE),
             awaited,
@@ -44,7 +48,18 @@ impl<O: Outside> Driver<O> {
             fence: flags.intersects(Flags::FENCE),
         };
         let now = self.now_ns();
-        let taken = self.engine.send(now, work);
+        let taken = match self.engine.write_now(now, &work, &mut self.host) {
+            Some(AtOnce::Over) => {
+                self.written(handle, call);
+                return Ok(());
+            }
+            Some(AtOnce::Unread) => {
+                // The bytes have left their place.
+                self.host.sends.get_mut(handle).iter_mut().for_each(|op| op.lent = false);
+                Ok(())
+            }
+            None => self.engine.send(now, work),
+        };
         self.posted(now, taken, handle, call)
     }
 }

@@ -3,7 +3,7 @@
 use erd_port::info_path::InfoPath;
 use erd_port::udp::Sockets;
 use erd_port::{FramePort, Port};
-use erd_sys::clock::monotonic_ns;
+use erd_sys::ticks::Ticks;
 
 /// A set of types that go together. The compiler makes a loop for each set, so a call of a port or of the clock
 /// costs no indirection.
@@ -32,12 +32,12 @@ impl Outside for Kernel {
     type Clock = Monotonic;
 }
 
-/// `CLOCK_MONOTONIC`.
-#[derive(Clone, Copy, Debug)]
-pub struct Monotonic;
+/// The time of `CLOCK_MONOTONIC`.
+#[derive(Debug, Default)]
+pub struct Monotonic(Ticks);
 
 impl Clock for Monotonic {
     fn now_ns(&self) -> u64 {
-        monotonic_ns()
+        self.0.now_ns()
     }
 }

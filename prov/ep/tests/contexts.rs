@@ -7,7 +7,6 @@ use super::node::{
 use erd_core::endpoint::call::Call;
 use erd_core::endpoint::limits::UNREAD_MAX;
 use erd_core::endpoint::ops::Buffers;
-use erd_core::endpoint::post_send::SendRequest;
 use erd_core::flags::Flags;
 use erd_core::run::Driven;
 use erd_ffi::fi::*;
@@ -185,7 +184,7 @@ fn a_buffer_of_many_is_released_though_the_endpoint_of_its_last_message_closes()
         // SAFETY: the text stays until the endpoint is closed, and is only read.
         let buffers = unsafe { Buffers::one(long.as_ptr().cast_mut().cast(), long.len()) };
         let call = Call::new(to[1], null_mut(), Flags::empty());
-        sender.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
+        sender.post_send(&buffers, None, &call).expect("posted");
         let end = Instant::now() + patience();
         while with_driver_of(b.second, |second| {
             let begun = second.engine.stats().rx_payload_bytes > 0;

@@ -9,7 +9,6 @@ use erd_core::endpoint::driver::Driver;
 use erd_core::endpoint::limits::UNREAD_MAX;
 use erd_core::endpoint::ops::{Buffers, Handle};
 use erd_core::endpoint::post_rma::RmaPost;
-use erd_core::endpoint::post_send::SendRequest;
 use erd_core::flags::Flags;
 use erd_core::region::{Piece, Region};
 use erd_core::run::guess::Lease;
@@ -244,7 +243,7 @@ fn message_waits(pair: &Pair, a: &mut Driver, to: SocketAddr) -> bool {
     // SAFETY: the text stays until the endpoint is closed, and is only read.
     let buffers = unsafe { Buffers::one(text.as_ptr().cast_mut().cast(), text.len()) };
     let call = Call::new(pair.a_to_b, null_mut(), Flags::COMPLETION | Flags::MORE);
-    a.post_send(&SendRequest { buffers, tag: None, call }).expect("posted");
+    a.post_send(&buffers, None, &call).expect("posted");
     let burst = a.carriers.sender.vacant().expect("nothing waits");
     assert!(a.engine.poll_transmit(monotonic_ns(), true, &mut a.host, burst));
     burst.to = to;

@@ -1,7 +1,7 @@
 //! Lanes: shared memory to peers on this host (protocol.md §12).
 
 use super::Endpoint;
-use crate::host::{EndReason, Host, Lane, OpError};
+use crate::host::{AtOnce, EndReason, Host, Lane, OpError, WorkRequest};
 use crate::peer::{Phase, Stand};
 use crate::stats::DropReason;
 use crate::units::{Nanos, PeerId};
@@ -27,6 +27,25 @@ pub enum EntryFate {
 }
 
 impl Endpoint {
+    /// Writes a message into the lane to its peer, if there is one with room, and nothing has to go before it. Most
+    /// messages to peers on this host go this way. `None` if nothing was done: [`Endpoint::send`] queues it.
+    pub fn write_now<H: Host>(
+        &mut self,
+        now: Nanos,
+        wr: &WorkRequest,
+        host: &mut H,
+    ) -> Option<AtOnce> {
+        self.check_post(wr.peer).ok()?;
+        let peer = &mut self.peers[wr.peer.index as usize];
+        let written = peer.write_now(&mut self.core, host, now, wr)?;
+        if written == AtOnce::Unread {
+            // It looks for how far the peer has read.
+            self.schedule.ready(peer);
+        }
+        self.schedule.reschedule(&self.core, peer);
+        Some(written)
+    }
+
     /// Takes an entry of a lane. Entries of one lane come in the order in which they were written.
     pub fn handle_entry<H: Host>(
         &mut self,
@@ -60,7 +79,10 @@ impl Endpoint {
         }
         let entry = Entry::parse(kind, rest).map_err(|Malformed| DropReason::Malformed);
         let taken = entry.and_then(|entry| peer.on_entry(&mut self.core, host, now, &entry));
-        self.schedule.ready(peer);
+        // Most entries leave nothing to be said.
+        if peer.may_have_more(now) {
+            self.schedule.ready(peer);
+        }
         self.schedule.reschedule(&self.core, peer);
         match taken {
             Ok(()) => EntryFate::Taken,

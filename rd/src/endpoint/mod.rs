@@ -19,7 +19,7 @@ mod schedule;
 
 use crate::cc::Scheme;
 use crate::config::{Config, ConfigError, Near};
-use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken, SendToken};
+use crate::host::{EndReason, Host, MsgRef, OpError, RecvToken};
 use crate::peer::{Core, FlowView, Op, Peer, Phase, Role};
 use crate::stats::Stats;
 use crate::transmit::TxBurst;
@@ -34,33 +34,11 @@ use schedule::{Peers, Schedule};
 use slab::Slab;
 
 pub use crate::arrival::RxMeta;
+pub use crate::host::WorkRequest;
 pub use expect::Expected;
 pub use lanes::EntryFate;
 pub use rma::{Rma, RmaRequest};
 pub use schedule::TIMERS_PER_CALL;
-
-/// A message to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WorkRequest {
-    /// The receiver.
-    pub peer: PeerId,
-    /// The driver's name for the operation.
-    pub token: SendToken,
-    /// Length in bytes.
-    pub len_bytes: u64,
-    /// Tag, or `None` for an untagged message.
-    pub tag: Option<u64>,
-    /// Remote completion data.
-    pub data: Option<u64>,
-    /// The engine calls [`Host::sent`] only after the peer matched the message.
-    pub match_complete: bool,
-    /// The application waits for [`Host::sent`].
-    pub awaited: bool,
-    /// The engine calls [`Host::sent`] only after the peer has the message. Over a network it always does.
-    pub delivery: bool,
-    /// The engine sends it only when everything before it to the same peer has ended.
-    pub fence: bool,
-}
 
 /// Reason for refusing a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -6,17 +6,17 @@ use super::bundle::{bundled, wire_record};
 use super::lane_side::{Pulling, Stand, Taken};
 
 use super::op::Role;
-use super::op::Task;
+use super::op::{Op, Task};
 use super::record::TxRecord;
 use super::{Core, Peer, Phase};
-use crate::host::{Host, Lane, Payload, Pull, Put, SendToken, Sources};
+use crate::host::{AtOnce, Host, Lane, Payload, Pull, Put, SendToken, Sources, WorkRequest};
 use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::entry::{
     Entry, Ids, LIMITS, RECORD, SEGMENT, SEGMENT_MAX_BYTES, SegmentHead, emit_limits,
 };
 use crate::wire::header::{Header, PacketKind};
-use crate::wire::record::RECORD_MAX_BYTES;
+use crate::wire::record::{MsgHeader, RECORD_MAX_BYTES, Record};
 
 /// Segments that one step writes to a peer. Others have their turn between two steps.
 const SEGMENTS_PER_STEP: u32 = 64;
@@ -231,7 +231,8 @@ impl Peer {
                     self.record_put(core, host, op);
                 }
             }
-            if self.fill_bundle(core, host) == 0 {
+            let wants = self.tx.out.wants_records() || self.responder.has_done();
+            if !wants || self.fill_bundle(core, host) == 0 {
                 return true;
             }
         }
@@ -258,17 +259,66 @@ impl Peer {
         wire_record(record, core, 0).emit(&mut self.lane.head);
         let payload = match sources_of(core, record) {
             Some(op) => Some(Payload::Sources(op)),
-            None => bundled(core, record).map(|(op, len_bytes)| {
-                core.stats.tx_payload_bytes += u64::from(len_bytes);
-                Payload::Bytes { op: op.token, offset_bytes: 0, len_bytes }
+            None => bundled(core, record).map(|(op, len_bytes)| Payload::Bytes {
+                op: op.token,
+                offset_bytes: 0,
+                len_bytes,
             }),
         };
         let written = self.try_put(host, lane, RECORD, payload);
         if written == Written::Yes {
             core.stats.lane_tx_entries += 1;
+            if let Some(Payload::Bytes { len_bytes, .. }) = payload {
+                core.stats.tx_payload_bytes += u64::from(len_bytes);
+            }
             self.written_at(core, now);
         }
         written
+    }
+
+    /// Writes a message that nothing is before, and that has room. `None` if it has to be queued.
+    pub(crate) fn write_now<H: Host>(
+        &mut self,
+        core: &mut Core,
+        host: &mut H,
+        now: Nanos,
+        wr: &WorkRequest,
+    ) -> Option<AtOnce> {
+        let lane = self.lane.way.filter(|_| self.is_clear(core, wr))?;
+        let order = self.tx.out.next_order();
+        self.begin_entry();
+        // Nobody names its operation: it asks for no notice.
+        let (op, match_notice) = (u32::MAX, false);
+        let (tag, data, len_bytes) = (wr.tag, wr.data, wr.len_bytes);
+        let header = MsgHeader { order, op, tag, data, match_notice, len_bytes };
+        Record::Eager(header).emit(&mut self.lane.head);
+        let (op, len_bytes) = (wr.token, len_bytes as u32);
+        let payload = Payload::Bytes { op, offset_bytes: 0, len_bytes };
+        if self.try_put(host, lane, RECORD, Some(payload)) != Written::Yes {
+            return None;
+        }
+        self.tx.out.wrote(len_bytes);
+        core.stats.tx_payload_bytes += u64::from(len_bytes);
+        core.stats.lane_tx_entries += 1;
+        self.written_at(core, now);
+        if !wr.delivery {
+            core.stats.messages_sent += 1;
+            return Some(AtOnce::Over);
+        }
+        let index = core.ops.insert(Op::written(wr, order)) as u32;
+        self.tx.out.began();
+        self.lane.unread.push_back((self.lane.written, index));
+        Some(AtOnce::Unread)
+    }
+
+    /// True if this message can be written at once: it is short, and what was posted before it is written.
+    fn is_clear(&self, core: &Core, wr: &WorkRequest) -> bool {
+        let waits = wr.match_complete || wr.fence || self.session.owes_welcome();
+        let is_first = !self.tx.out.wants_records() && self.tx.flight.first_record().is_none();
+        let is_short =
+            wr.len_bytes <= u64::from(core.cfg.eager_bytes) && self.goes_with_record(wr.len_bytes);
+        let has_credit = self.tx.out.has_order_credit() && self.tx.out.eager_fits(wr.len_bytes);
+        self.session.is_open() && !waits && is_first && is_short && has_credit
     }
 
     /// The peer is asked after, if it does not read.

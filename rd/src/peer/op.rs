@@ -1,6 +1,6 @@
 //! Operations: posts, and answers to the peer, until they end.
 
-use crate::host::{RecvToken, SendToken};
+use crate::host::{RecvToken, SendToken, WorkRequest};
 use crate::mutants::{Mutant, mutant};
 use crate::wire::remote::{Atomic, Form, Refusal, Targets};
 
@@ -55,6 +55,23 @@ impl Op {
             announced: false,
             fence: false,
             role,
+        }
+    }
+
+    /// A message of this send order that the peer has yet to read.
+    pub(super) fn written(wr: &WorkRequest, order: u32) -> Op {
+        Op {
+            tag: wr.tag,
+            data: wr.data,
+            awaited: wr.awaited,
+            delivery: wr.delivery,
+            order,
+            unacked: 1,
+            sent_bytes: wr.len_bytes,
+            wanted_bytes: Some(wr.len_bytes),
+            granted_bytes: wr.len_bytes,
+            announced: true,
+            ..Op::new(wr.token, wr.peer.index, wr.len_bytes, Role::Message)
         }
     }
 

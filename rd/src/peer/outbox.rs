@@ -122,6 +122,17 @@ impl Outbox {
         self.ops
     }
 
+    /// Notes an eager message of this length that went without being queued.
+    pub fn wrote(&mut self, len_bytes: u32) {
+        self.take_order();
+        self.eager_sent_bytes = self.eager_sent_bytes.wrapping_add(len_bytes);
+    }
+
+    /// Notes an operation that was not queued.
+    pub fn began(&mut self) {
+        self.ops += 1;
+    }
+
     /// Notes the end of an operation.
     pub fn ended(&mut self) {
         self.ops -= 1;
@@ -172,7 +183,12 @@ impl Outbox {
 
     /// True if something could be sent once the window allows.
     pub fn wants(&self) -> bool {
-        !(self.queue.is_empty() && self.control.is_empty() && self.transfers.is_empty())
+        self.wants_records() || !self.transfers.is_empty()
+    }
+
+    /// True if a bundle might have a record.
+    pub fn wants_records(&self) -> bool {
+        !(self.queue.is_empty() && self.control.is_empty())
     }
 
     /// True if messages wait for the peer's credit.

@@ -15,8 +15,8 @@ use erd_port::udp::NetError;
 use erd_rd::keys::{KEYS_MAX, KeySet, Keys};
 use erd_rd::units::{Ecn, MICROSECOND};
 use erd_rd::{
-    Config, Endpoint, KeyIndex, MsgRef, Nanos, Near, OpError, PeerAddress, PeerId, PostError,
-    RecvToken, Rma, RmaRequest, SendToken, WorkRequest,
+    AtOnce, Config, Endpoint, KeyIndex, MsgRef, Nanos, Near, OpError, PeerAddress, PeerId,
+    PostError, RecvToken, Rma, RmaRequest, SendToken, WorkRequest,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -504,6 +504,15 @@ impl Node {
         };
         let of = Peer { id: peer, address: Some(self.setup.address_of(out.to, name)) };
         self.pen.note(now, || What::Posted(posted_message(&request, of)));
+        // Some are queued that might go at once.
+        if self.setup.lanes.is_some() && self.rng.chance(0.7) {
+            let mut running = self.running(now, ledger);
+            if let Some(written) = running.endpoint.write_now(now, &request, &mut running.view) {
+                assert_eq!(written, AtOnce::Unread, "it ends when the peer has it");
+                running.settle();
+                return true;
+            }
+        }
         let endpoint = self.endpoint.as_mut().expect("the process lives");
         match endpoint.send(now, request) {
             Ok(()) => true,

@@ -4,7 +4,6 @@ use super::queue::{Posted, Queue, Unexpected};
 use super::under_way::UnderWay;
 use crate::cause::Cause;
 use crate::endpoint::limits::UNREAD_MAX;
-use crate::endpoint::operations::RecvOp;
 use crate::endpoint::ops::Handle;
 use crate::flags::Flags;
 use erd_rd::PeerId;
@@ -60,7 +59,8 @@ impl Own {
         let (recv, op) = taken?;
         let request = buffer.part(len_bytes);
         let completion = request.flags.intersects(Flags::COMPLETION);
-        *op = RecvOp { parent: Some(multi), ..RecvOp::new(&request, completion) };
+        op.begin(&request, completion);
+        op.parent = Some(multi);
         Some(recv)
     }
 

@@ -6,7 +6,6 @@ use super::queue::{Posted, Unexpected};
 use crate::cause::Cause;
 use crate::endpoint::call::check_buffers;
 use crate::endpoint::driver::Driver;
-use crate::endpoint::operations::RecvOp;
 use crate::endpoint::ops::Handle;
 use crate::endpoint::request::RecvRequest;
 use crate::error::Error;
@@ -78,10 +77,11 @@ impl<O: Outside> Driver<O> {
     /// # Errors
     /// [`Error::Again`].
     pub(super) fn take_recv(&mut self, request: &RecvRequest, part: Part) -> Result<Handle, Error> {
-        let made = RecvOp::new(request, self.completes(request));
+        let completion = self.completes(request);
         let owed = self.owed.take();
         let (recv, op) = self.host.under_way.recvs.take().ok_or(Error::Again)?;
-        *op = RecvOp { owed, shared: part, ..made };
+        op.begin(request, completion);
+        (op.owed, op.shared) = (owed, part);
         Ok(recv)
     }
 

@@ -15,7 +15,7 @@ use erd_core::completion::CompletionQueue;
 use erd_core::domain::{Domain, Spot, Terms};
 use erd_core::endpoint::bindings::Bindings;
 use erd_core::endpoint::driver::Driver;
-use erd_core::endpoint::{Call, EpConfig, Made, SendRequest};
+use erd_core::endpoint::{Call, EpConfig, Made};
 use erd_core::error::Error;
 use erd_core::keys::KeyTerms;
 use erd_core::peer_index::PeerIndex;
@@ -285,7 +285,7 @@ impl Process {
                 let flags = message.flags | more;
                 let call = Call::new(self.names[message.to], post.context(), flags);
                 let call = Call { data: message.data, silent: message.silent, ..call };
-                self.driver.post_send(&SendRequest { buffers, tag: message.tag, call })
+                self.driver.post_send(&buffers, message.tag, &call)
             }
             Post::Access(id) => {
                 let to = self.names[book.accesses.all[id].to];
