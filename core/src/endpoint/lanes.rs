@@ -161,7 +161,10 @@ impl EpHost {
         len_bytes: u64,
     ) -> Pull {
         let link = LinkId::numbered(lane.0);
-        // Within a look at the lane the port is elsewhere: the next step reads.
+        // Within a look at the lane the port is elsewhere: what follows it reads.
+        if self.local_port.is_none() {
+            return Pull::Gone;
+        }
         let (mut places, mut passes) = (Vec::with_capacity(4), Vec::new());
         if !self.places_of(to, offset_bytes, len_bytes, (&mut places, &mut passes)) {
             return Pull::Never;

@@ -20,6 +20,8 @@ const UDP_EVERY_NS: u64 = 20_000;
 const UDP_TALK_EVERY_NS: u64 = 2_000;
 /// See above.
 const UDP_TALK_NS: u64 = 10_000_000;
+/// The same while all sessions have shared memory. Only strangers write then.
+const UDP_QUIET_EVERY_NS: u64 = 100_000;
 /// A look in vain is repeated after so many times what it took, so that looks cost little.
 const UDP_PATIENCE: u64 = 16;
 /// Time between two such looks at most.
@@ -60,7 +62,11 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
             true => UDP_TALK_EVERY_NS,
             false => UDP_EVERY_NS,
         };
-        self.carriers.udp_due_ns = self.carriers.udp_due_ns.min(*now + pause_ns);
+        let due_ns = self.carriers.udp_due_ns.min(*now + pause_ns);
+        self.carriers.udp_due_ns = match packets == 0 && !self.engine.is_on_network() {
+            true => due_ns.max(*now + UDP_QUIET_EVERY_NS),
+            false => due_ns,
+        };
         (entries + packets, true)
     }
 

@@ -96,6 +96,12 @@ impl Endpoint {
         }
     }
 
+    /// True if datagrams are to be expected besides those of strangers and of sessions that have a lane.
+    #[must_use]
+    pub fn is_on_network(&self) -> bool {
+        self.core.on_network > 0
+    }
+
     /// Whether the bytes of a message of this length leave with it, as far as is known. Over a lane those of a long one stay
     /// where they are until the peer reads them.
     #[must_use]

@@ -495,6 +495,8 @@ impl Endpoint {
         assert_eq!(self.schedule.resting(), resting, "who rests keeps its turn");
         let queued: usize = self.peers.iter().map(|(_, peer)| peer.queued()).sum();
         assert_eq!(self.core.queued, queued, "what is queued is in a queue");
+        let on_network = self.peers.iter().filter(|(_, peer)| peer.is_on_network()).count();
+        assert_eq!(self.core.on_network, on_network, "those on the network are counted");
     }
 
     /// Counters.

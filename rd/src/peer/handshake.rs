@@ -11,7 +11,7 @@ use super::responder::Responder;
 use super::rtt::longest_spacing_ns;
 use super::sending::Sending;
 use super::session::{Challenge, Hello};
-use super::{Core, PathSize, Peer};
+use super::{Core, PathSize, Peer, Phase};
 use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
 use crate::host::{EndReason, Host, OpError, Reach};
@@ -78,6 +78,20 @@ impl Peer {
         self.tx.start(Psn(first), first);
         self.rx.open_credit(&core.cfg, &mut core.budget);
         self.live = Liveness::owing(now);
+        self.note_network(core);
+    }
+
+    /// Counts the session among those without a lane, or no more.
+    fn note_network(&mut self, core: &mut Core) {
+        let is = self.is_on_network();
+        let was = core::mem::replace(&mut self.on_network, is);
+        core.on_network += usize::from(is);
+        core.on_network -= usize::from(was);
+    }
+
+    /// True if the session, open or not yet, has no lane.
+    pub(crate) fn is_on_network(&self) -> bool {
+        self.session.phase() != Phase::Idle && !self.has_lane()
     }
 
     /// Gives up our session id.
@@ -179,6 +193,7 @@ impl Peer {
         self.touch(now);
         core.stats.sessions_opened += 1;
         core.stats.lanes_opened += u64::from(by_lane);
+        self.note_network(core);
         if !by_lane {
             self.begin_control(core, now, seed, g.window_bytes);
         }
@@ -319,7 +334,9 @@ impl Peer {
         self.size.close();
         self.live = Liveness::default();
         self.proofs = None;
-        if self.session.end() {
+        let had_session = self.session.end();
+        self.note_network(core);
+        if had_session {
             host.session_ended(self.id, self.session.number(), reason);
         }
     }

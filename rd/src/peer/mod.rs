@@ -123,6 +123,8 @@ pub(crate) struct Peer {
     lane: LaneSide,
     /// True if it sent data lately, and counts among [`Core::active_senders`].
     active: bool,
+    /// It counts among [`Core::on_network`].
+    on_network: bool,
     /// Time of the last activity of the flows.
     pub active_at: Nanos,
     /// Time to free their memory, and later the rest of the state for flows in use.
@@ -164,6 +166,7 @@ impl Peer {
             acks: Acks::default(),
             lane: LaneSide::default(),
             active: false,
+            on_network: false,
             active_at: 0,
             reclaim_at: None,
             ready: false,

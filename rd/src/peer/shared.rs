@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub asked: Slab<Asked>,
     /// Peers that sent data lately; they share the receive buffer.
     pub active_senders: u32,
+    /// Peers whose sessions, open or not yet, have no lane: datagrams are to be expected from them.
+    pub on_network: usize,
     /// See [`crate::Endpoint::set_ack_spacing`].
     pub ack_spacing_ns: Nanos,
     /// Records of the bundle being read; bounded by a datagram.
@@ -92,6 +94,7 @@ impl Core {
             queued: 0,
             asked: Slab::new(),
             active_senders: 0,
+            on_network: 0,
             ack_spacing_ns: 0,
             scratch: Vec::new(),
             opened: Vec::new(),
