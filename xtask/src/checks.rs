@@ -1,6 +1,6 @@
 //! Checks of the source: format, lints, documentation, dependencies, and cargo's own tests.
 
-use crate::{deps, dist};
+use crate::{built, deps, dist};
 use anyhow::{Context, Result, bail};
 use erd_e2e::layout::Layout;
 use erd_e2e::netns;
@@ -76,20 +76,18 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         count_tests(job.finish(log)?)
     });
     report.step("the provider without shared memory", |log| {
-        let job = layout.cargo(&["test", "--package", "erd", "--lib"]);
+        let job = built::tests(layout, log, "erd", "erd")?;
         // What needs a lane is left out.
-        let job = job.args(["--", "--skip", "ep::tests::lanes"]).env("FI_ERD_LOCAL", "udp");
+        let job = job.args(["--skip", "ep::tests::lanes"]).env("FI_ERD_LOCAL", "udp");
         count_tests(job.finish(log)?)
     });
     report.step("many threads at once, an Ethernet's datagrams", |log| {
-        let test = ["test", "--package", "erd", "--lib", STRESS];
-        let job = layout.cargo(&test).args(["--", "--exact"]);
+        let job = built::tests(layout, log, "erd", "erd")?.args([STRESS, "--exact"]);
         let job = job.env("FI_ERD_MTU", "1472").env("ERD_STRESS_SECONDS", STRESS_SECONDS);
         count_tests(job.finish(log)?)
     });
     report.step("mutants of the protocol", |log| {
-        let job = optimised(layout.cargo(&["test", "--package", "erd-world", "--test", "mutants"]));
-        let job = job.args(["--features", "mutants", "--", "--nocapture"]);
+        let job = built::mutants(layout, log, "erd-world")?.args(["--nocapture"]);
         // All mutants are hunted, whatever the caller's own environment says.
         let output = job.env("MUTANTS_ONLY", "").run(log)?;
         let is_found =
@@ -98,8 +96,7 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         Done::many(found, format!("{found} found"))
     });
     report.step("mutants of the protocol, by their traces", |log| {
-        let job = optimised(layout.cargo(&["test", "--package", "erd-model", "--test", "mutants"]));
-        let output = job.args(["--features", "mutants", "--", "--nocapture"]).run(log)?;
+        let output = built::mutants(layout, log, "erd-model")?.args(["--nocapture"]).run(log)?;
         let found = output.lines().filter(|line| line.contains(" found with seed ")).count();
         Done::many(found, format!("{found} found"))
     });
@@ -219,10 +216,8 @@ fn count_tests(ended: Ended) -> Result<Done> {
 
 /// Runs a package's program `test` under random faults from fresh seeds, in two processes.
 fn faults(layout: &Layout, log: &Path, (package, test): (&str, &str), seeds: u32) -> Result<Done> {
-    let build = optimised(layout.cargo(&["test", "--package", package, "--test", test]));
-    build.clone().args(["--no-run"]).run(log)?;
-    let run = build
-        .args(["swarm", "--", "--exact", "--nocapture"])
+    let run = built::tests(layout, log, package, test)?
+        .args(["swarm", "--exact", "--nocapture"])
         .env("FAULTS_SEEDS", (seeds / 2).to_string())
         .limit(Duration::from_secs(u64::from(seeds) + 600));
     let halves: Vec<(Running, PathBuf)> = ["a", "b"]

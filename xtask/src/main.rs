@@ -1,6 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 
 mod bench;
+mod built;
 mod checks;
 mod cost;
 mod demo;
