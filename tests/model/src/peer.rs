@@ -259,9 +259,9 @@ impl Peer {
         Rule::DataTaken
     }
 
-    /// Takes a counter (§11.4). False if it was taken.
-    pub fn take_counter(&mut self, counter: u32) -> bool {
-        self.taken.add(counter)
+    /// Takes a counter (§11.4). False if it was taken, or lies `ahead` or more beyond those that were.
+    pub fn take_counter(&mut self, counter: u32, ahead: u32) -> bool {
+        counter < self.taken.end().saturating_add(ahead) && self.taken.add(counter)
     }
 
     /// The goodbye of the peer: no hello of the ended session opens another (§3.1).

@@ -24,6 +24,8 @@ pub struct Process {
     pub epoch: u64,
     /// The job's key, if it has one.
     pub key: Option<Key>,
+    /// How far beyond those taken a counter may lie (§11.4).
+    pub counters_ahead: u32,
     /// It takes no more posts and hellos.
     pub closed: bool,
     /// What it knows of others.
@@ -63,6 +65,7 @@ impl Process {
             name,
             epoch,
             key,
+            counters_ahead: 1 << 22,
             closed: false,
             peers: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -288,7 +291,7 @@ impl Process {
     }
 
     fn check_of_session(&mut self, packet: &Packet) -> Result<(), Rule> {
-        let trusts = self.is(Bug::TrustsProofs);
+        let (trusts, ahead) = (self.is(Bug::TrustsProofs), self.counters_ahead);
         let anonymous = self.is(Bug::SecretWithoutIds);
         let found = self.by_header(packet);
         let peer = found.map(|name| self.peers.get_mut(&name).expect("it was found"));
@@ -298,7 +301,7 @@ impl Process {
                     if Some(secret) != peer.secret || (writer != peer.theirs.id && !anonymous) {
                         return if trusts { Ok(()) } else { Err(Rule::Forged) };
                     }
-                    if !peer.take_counter(counter) {
+                    if !peer.take_counter(counter, ahead) {
                         return Err(Rule::Replayed);
                     }
                     Ok(())

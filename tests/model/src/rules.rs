@@ -58,7 +58,7 @@ rules! {
     AckEarly: "8", "An acknowledgement of a session that is not open: dropped.";
     UnknownSession: "3.1", "A packet to an id that the reader did not choose for a session at hand: dropped.";
     Forged: "11.2", "A packet whose proof is wrong: dropped before anything else.";
-    Replayed: "11.4", "A counter that was taken: dropped.";
+    Replayed: "11.4", "A counter that was taken, or is far beyond those: dropped.";
     OtherKey: "11.2", "A packet of another key than the peer's: dropped.";
     Posted: "3.1", "The first message begins a session.";
     HelloSaid: "3.1", "An initiator says hello until it is answered.";

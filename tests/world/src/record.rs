@@ -7,7 +7,7 @@
 
 use super::ledger::Life;
 use super::nonces::Plains;
-use erd_rd::keys::KeyId;
+use erd_rd::keys::{KeyId, Keys, PHASE_BITS};
 use erd_rd::wire::header::KEYED_VERSION;
 use erd_rd::{
     Atomic, Config, EndReason, KeyIndex, MsgRef, Nanos, OpError, Order, PeerAddress, PeerId,
@@ -108,6 +108,8 @@ pub struct Born {
     pub keys: Vec<(KeyIndex, KeyId)>,
     /// It wants payload hidden, with one of the keys at least.
     pub hides: bool,
+    /// How far beyond those taken a counter may lie with the first key (protocol.md §11.4).
+    pub counters_ahead: u32,
     /// It wants payload checksums.
     pub payload_checksum: bool,
     /// It offers the information path.
@@ -136,6 +138,7 @@ impl Born {
             peer_timeout_ns: config.peer_timeout_ns,
             keys: keys.map(|(at, key)| (at, key.id())).collect(),
             hides,
+            counters_ahead: 1 << config.keys.get(KeyIndex(0)).map_or(PHASE_BITS, Keys::phase_bits),
             payload_checksum: config.payload_checksum,
             info_path: config.info_path,
             eager_bytes: config.eager_bytes,

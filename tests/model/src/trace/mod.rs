@@ -130,7 +130,10 @@ impl Validator {
         self.lives.push(life);
         let name = self.names.name(born.name);
         let key = (!born.keys.is_empty()).then_some(1);
-        let process = Process::new(name, born.epoch, key, self.names.first_id());
+        let process = Process {
+            counters_ahead: born.counters_ahead,
+            ..Process::new(name, born.epoch, key, self.names.first_id())
+        };
         let node = Node {
             process,
             flows: BTreeMap::new(),
