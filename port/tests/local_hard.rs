@@ -3,16 +3,22 @@
 //! A test that needs another process runs this program again, with the name of the function to be in an environment
 //! variable. That function does nothing in a plain run.
 
+use erd_port::local::claim::Claim;
 use erd_port::local::offer::{Answer, Offer, ProcessId, Verdict};
 use erd_port::local::ring::Refused;
 use erd_port::local::{End, Event, Fate, Lanes, LinkId, LocalPort, Options, Pulled, Reach};
 use erd_sys::clock::monotonic_ns;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockAddr, Socket, Type};
+use std::fmt::Debug;
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber};
 
 /// What a run of this program as another process has to do.
 const PART: &str = "ERD_LOCAL_PART";
@@ -49,7 +55,7 @@ fn start(function: &str, part: &str) -> Child {
     let program = std::env::current_exe().expect("this program");
     let mut run = Command::new(program);
     run.args([function, "--exact", "--nocapture"]).env(PART, part);
-    run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs")
+    run.stdout(Stdio::null()).spawn().expect("it runs")
 }
 
 /// Lets a port go on: what it read, and what happened.
@@ -201,13 +207,13 @@ fn a_peer_that_is_stopped_in_the_midst_of_an_entry_holds_nobody_up_and_goes_on()
     assert!(peer.wait().expect("a child").success(), "it saw the end");
 }
 
-/// Has the kernel refuse a system call to this thread, from here on.
-fn forbid(call: libc::c_long) {
+/// Has the kernel answer a system call of this thread with an error, from here on.
+fn forbid(call: libc::c_long, error: i32) {
     let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let mut steps = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 1),
-        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | error as u32, 0),
         step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
     ];
     let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
@@ -227,7 +233,7 @@ fn apart(f: impl FnOnce() + Send + 'static) {
 #[test]
 fn without_memfds_there_is_no_port_and_the_error_says_so() {
     apart(|| {
-        forbid(libc::SYS_memfd_create);
+        forbid(libc::SYS_memfd_create, libc::EPERM);
         let error = try_port(5).expect_err("no memory to share");
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     });
@@ -250,7 +256,7 @@ fn where_nobody_may_read_anothers_memory_the_answer_is_never() {
             (pulled, room)
         };
         assert_eq!(read(&mut one), (Pulled::Done, bytes));
-        forbid(libc::SYS_process_vm_readv);
+        forbid(libc::SYS_process_vm_readv, libc::EPERM);
         assert_eq!(read(&mut one).0, Pulled::Never);
         assert_eq!(read(&mut one).0, Pulled::Never, "and is not asked again");
     });
@@ -403,4 +409,228 @@ fn nobody_takes_the_place_of_another() {
     });
     assert!(ended.is_some_and(|status| status.success()));
     assert_eq!(hub.links(), 1);
+}
+
+/// Links two ports of this thread, of these numbers: each with its end of the link.
+fn linked(one: u16, other: u16) -> [(LocalPort, LinkId); 2] {
+    let (mut port_of_one, mut port_of_other) = (port(one), port(other));
+    until_asked(&mut port_of_one, name(other));
+    until(&mut port_of_other, |_, events| events.iter().any(|e| matches!(e, Event::Up(..))));
+    let (here, there) =
+        (link_with(&mut port_of_one, name(other)), link_with(&mut port_of_other, name(one)));
+    [(port_of_one, here), (port_of_other, there)]
+}
+
+/// The bytes of an entry, which its number decides, as it does their count.
+fn entry(number: u32, longest: usize) -> Vec<u8> {
+    let mix = u64::from(number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let len = (mix >> 32) as usize % (longest + 1);
+    (0..len).map(|at| (mix >> (at % 57)) as u8 ^ at as u8).collect()
+}
+
+/// Writes entries to one end of a link, and reads them at the other end. The ring is full again and again.
+fn stream(
+    (from, link): &mut (LocalPort, LinkId),
+    (to, _): &mut (LocalPort, LinkId),
+    longest: usize,
+) {
+    const COUNT: u32 = 2000;
+    let (mut written, mut read, mut fills) = (0, 0, 0);
+    while read < COUNT {
+        while written < COUNT {
+            match put(from, *link, &entry(written, longest)).expect("a link") {
+                Ok(_) => written += 1,
+                Err(refused) => {
+                    assert_eq!(refused, Refused::Full, "{written}");
+                    fills += 1;
+                    break;
+                }
+            }
+        }
+        for bytes in step(to).0 {
+            assert!(bytes == entry(read, longest), "{read}");
+            read += 1;
+        }
+    }
+    assert!(fills > 20, "{fills}");
+}
+
+#[test]
+fn a_ring_that_gets_no_more_memory_goes_on_in_what_it_has() {
+    // The memory of a new ring, and more.
+    for (at, before, longest) in [(0, 0, 3900), (2, 9000, 9000)] {
+        apart(move || {
+            let [mut one, mut other] = linked(19 + at, 20 + at);
+            for (port, link) in [&mut one, &mut other] {
+                put(port, *link, &vec![1; before]).expect("a link").expect("room");
+            }
+            assert_eq!((step(&mut one.0).0.len(), step(&mut other.0).0.len()), (1, 1));
+            forbid(libc::SYS_madvise, libc::ENOMEM);
+            for _ in 0..3 {
+                stream(&mut one, &mut other, longest);
+                stream(&mut other, &mut one, longest);
+                let more = put(&mut one.0, one.1, &[0; 12_000]);
+                assert_eq!(more, Some(Err(Refused::TooLong)), "there is no memory");
+            }
+        });
+    }
+}
+
+/// The descriptors of this process, and how many of them shared memory counts as its own.
+fn descriptors() -> (usize, Option<usize>) {
+    let open = std::fs::read_dir("/proc/self/fd").expect("a directory").count();
+    (open, (0..1 << 20).find(|most| Claim::has(0, *most)))
+}
+
+/// Lines that a program would log.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |_: &Field, value: &dyn Debug| line += &format!("{value:?} "));
+        self.0.lock().expect("one thread").push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Asks for links for which there is no memory, again and again. The port says why there is none, and keeps nothing.
+fn ask_in_vain(port: &mut LocalPort, name: SocketAddr, error: i32) {
+    const COUNT: usize = 50;
+    let (log, before) = (Log::default(), descriptors());
+    tracing::subscriber::with_default(log.clone(), || {
+        for _ in 0..COUNT {
+            assert_eq!(port.reach(name, monotonic_ns()), Reach::None);
+        }
+    });
+    let error = std::io::Error::from_raw_os_error(error).to_string();
+    let reasons = log
+        .0
+        .lock()
+        .expect("one thread")
+        .iter()
+        .filter(|line| line.contains("cannot offer a link") && line.contains(&error))
+        .count();
+    assert_eq!((reasons, descriptors()), (COUNT, before), "{error}, {log:?}", log = log.0);
+}
+
+/// A process that the kernel gives no memory for links.
+#[test]
+fn starved_process() {
+    let Some(case) = part().and_then(|part| part.parse::<usize>().ok()) else { return };
+    let (call, error) = STARVED[case];
+    let [mut one, mut other] = linked(23, 24);
+    let mut third = port(25);
+    forbid(call, error);
+    ask_in_vain(&mut one.0, name(25), error);
+    let before = descriptors();
+    for _ in 0..10 {
+        let refused = try_port(26).expect_err("no memory to share");
+        assert_eq!(refused.raw_os_error(), Some(error));
+    }
+    assert_eq!(descriptors(), before);
+    stream(&mut one, &mut other, 16 << 10);
+    stream(&mut other, &mut one, 16 << 10);
+    // It has met those that could offer it nothing.
+    until(&mut third, |_, events| {
+        assert_eq!(events, []);
+        descriptors() == before
+    });
+}
+
+/// System calls without which there are no links, and reasons for them to fail.
+const STARVED: [(libc::c_long, i32); 3] = [
+    (libc::SYS_fallocate, libc::ENOSPC),
+    (libc::SYS_fallocate, libc::ENOMEM),
+    (libc::SYS_memfd_create, libc::EMFILE),
+];
+
+#[test]
+fn who_gets_no_memory_for_a_link_says_so_and_keeps_those_that_it_has() {
+    for (case, starved) in STARVED.iter().enumerate() {
+        let ended = start("starved_process", &case.to_string()).wait().expect("a child");
+        assert!(ended.success(), "{starved:?}");
+    }
+}
+
+/// Sets how much more this process may map.
+fn allow(more_bytes: u64) {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a file");
+    let used =
+        status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().split(' ').next());
+    let kib: u64 = used.and_then(|kib| kib.parse().ok()).expect("a size");
+    let bytes = (kib << 10) + more_bytes;
+    let before = getrlimit(Resource::As);
+    setrlimit(Resource::As, Rlimit { current: Some(bytes), ..before }).expect("a limit");
+}
+
+/// A process whose address space has room for little, but not for a link.
+#[test]
+fn narrow_process() {
+    if part().is_none() {
+        return;
+    }
+    // A thread has room for small things of its own.
+    apart(|| {
+        let mut port = port(27);
+        let link = link_with(&mut port, name(28));
+        let before = descriptors();
+        allow(256 << 10);
+        ask_in_vain(&mut port, name(29), libc::ENOMEM);
+        for number in 0..500 {
+            let entry = entry(number, 16 << 10);
+            while put(&mut port, link, &entry).expect("a link").is_err() {
+                assert_eq!(step(&mut port).0.len(), 0);
+            }
+        }
+        until(&mut port, |read, events| {
+            let is_up_or_down = |event: &Event| matches!(event, Event::Up(..) | Event::Down(..));
+            assert!(!events.iter().any(is_up_or_down), "{events:?}");
+            !read.is_empty()
+        });
+        assert_eq!(descriptors(), before, "nothing of the offer that it could not map");
+        allow(64 << 20);
+        let second = link_with(&mut port, name(29));
+        put(&mut port, second, b"at last").expect("a link").expect("room");
+        until(&mut port, |_, events| events.iter().any(|e| matches!(e, Event::Down(..))));
+    });
+}
+
+#[test]
+fn a_peer_whose_address_space_is_full_gets_no_link_until_there_is_room() {
+    let (mut hub, mut second) = (port(28), port(29));
+    let mut peer = start("narrow_process", "");
+    until(&mut hub, |read, _| {
+        let is_all = read.len() == 500;
+        let mut expected = (0..).map(|number| entry(number, 16 << 10));
+        assert!(!is_all || read.iter().all(|read| expected.next().as_ref() == Some(read)));
+        is_all
+    });
+    until_asked(&mut second, name(27));
+    until(&mut second, |_, events| {
+        assert!(events.iter().all(|event| *event == Event::Refused(name(27))), "{events:?}");
+        !events.is_empty()
+    });
+    let link = link_with(&mut hub, name(27));
+    put(&mut hub, link, b"now there is room").expect("a link").expect("room");
+    until(&mut second, |read, _| read == [b"at last"]);
+    assert_eq!((hub.links(), second.links()), (1, 1));
+    drop((hub, second));
+    assert!(peer.wait().expect("a child").success());
 }
