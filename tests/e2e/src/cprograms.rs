@@ -39,6 +39,7 @@ const NCCL_RDMA: &str = "tests/c/nccl_rdma";
 const EARLY: &str = "tests/c/early";
 /// Most resident bytes of a peer on this host that has sent little.
 const LOCAL_PEER_BYTES: &str = "24576";
+const STOPPED_COPY: &str = "tests/c/stopped_copy";
 const MANY_PEERS: &str = "tests/c/many_peers";
 const COMPUTING: &str = "tests/c/computing_peer";
 const BAD_INPUT: &str = "tests/c/bad_input";
@@ -148,6 +149,7 @@ impl Suite<'_> {
     pub fn lane_steps(&self, report: &mut Report) {
         self.call_steps(report);
         self.add(report, "peers killed, stopped, restarted", |log| self.peer_deaths(log));
+        self.program_step(report, "processes stopped in the midst of a copy", STOPPED_COPY);
         // What was written before is with a process that is killed afterwards. NCCL's plugin forbids shared memory.
         self.add(report, "messages complete when copied, then a process ends", |log| {
             let cases = ["exits_at_once", "exits_though_nobody_answers"];
