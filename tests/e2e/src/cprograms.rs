@@ -40,6 +40,7 @@ const EARLY: &str = "tests/c/early";
 /// Most resident bytes of a peer on this host that has sent little.
 const LOCAL_PEER_BYTES: &str = "24576";
 const STOPPED_COPY: &str = "tests/c/stopped_copy";
+const FORKS_UNDER_LOAD: &str = "tests/c/forks_under_load";
 const MANY_PEERS: &str = "tests/c/many_peers";
 const COMPUTING: &str = "tests/c/computing_peer";
 const BAD_INPUT: &str = "tests/c/bad_input";
@@ -150,6 +151,7 @@ impl Suite<'_> {
         self.call_steps(report);
         self.add(report, "peers killed, stopped, restarted", |log| self.peer_deaths(log));
         self.program_step(report, "processes stopped in the midst of a copy", STOPPED_COPY);
+        self.program_step(report, "forks under load", FORKS_UNDER_LOAD);
         // What was written before is with a process that is killed afterwards. NCCL's plugin forbids shared memory.
         self.add(report, "messages complete when copied, then a process ends", |log| {
             let cases = ["exits_at_once", "exits_though_nobody_answers"];
