@@ -38,6 +38,10 @@ const MEMCHECKED: [(&str, &[&str]); 2] = [
 ];
 /// Duration of the stress test.
 const STRESS_SECONDS: &str = "25";
+/// The test of port/src/local of a peer that spoils what it shares, and how many words it spoils.
+const GARBAGE: &str =
+    "local::port::tests::garbage::garbage_in_every_word_that_is_shared_spoils_one_link";
+const GARBAGE_WRITES: (&str, &str) = ("ERD_GARBAGE_WRITES", "10000000");
 /// The stress test's largest datagrams: loopback's, and those of an Ethernet, where most messages take several.
 const MTUS: [&str; 2] = ["auto", "1472"];
 /// Faults of the stress test's network.
@@ -214,8 +218,18 @@ fn run(layout: &Layout, sanitizer: Sanitizer, log: &Path) -> Result<Done> {
         let ended = Job::new(program).dir(&layout.root).limit(RUN_LIMIT).finish(log)?;
         passed += verdict(ended)?.0;
     }
-    let library = of_package(&programs, LIBRARY)?;
     let mut told = Vec::new();
+    if sanitizer == Sanitizer::Address {
+        let garbage = Job::new(of_package(&programs, PORT)?)
+            .args([GARBAGE, "--exact", "--nocapture"])
+            .env(GARBAGE_WRITES.0, GARBAGE_WRITES.1)
+            .limit(RUN_LIMIT);
+        let (spoiled, output) = verdict(garbage.finish(log)?)?;
+        passed += spoiled;
+        let words = output.lines().find(|line| line.contains(" words spoiled: "));
+        told.push(words.context("the test told of no garbage")?.to_owned());
+    }
+    let library = of_package(&programs, LIBRARY)?;
     for mtu in MTUS {
         let stress = Job::new(library)
             .args([STRESS, "--exact", "--nocapture"])

@@ -1,3 +1,5 @@
+mod garbage;
+
 use super::*;
 use erd_sys::clock::monotonic_ns;
 
