@@ -17,8 +17,7 @@ use erd_ffi::fi::{
 };
 use erd_ffi::guard::guarded;
 use erd_rd::wire::remote::{ATOMIC_MAX_BYTES, TARGETS_MAX};
-use erd_rd::{Atomic, Form, Target};
-use libc::iovec;
+use erd_rd::{Atomic, Form, Target, Targets};
 use std::ffi::{c_int, c_void};
 
 /// All calls, for every endpoint.
@@ -50,18 +49,18 @@ impl Elements {
         Elements(part, 1)
     }
 
+    /// Adds the elements to `buffers`. `None` if the list is not valid.
+    ///
     /// # Safety
     /// The list is as long as it says, and each part as `fi_atomic(3)` asks for.
-    unsafe fn buffers(self, element_bytes: usize) -> Option<Buffers> {
+    unsafe fn add_to(self, buffers: &mut Buffers, element_bytes: usize) -> Option<()> {
         // SAFETY: the caller's promise.
-        let list = unsafe { list(self.0, self.1, IOV_LIMIT) }?;
-        let mut iov = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOV_LIMIT];
-        for (part, ioc) in iov.iter_mut().zip(list) {
-            let iov_len = ioc.count.checked_mul(element_bytes)?;
-            *part = iovec { iov_base: ioc.addr, iov_len };
+        for ioc in unsafe { list(self.0, self.1, IOV_LIMIT) }? {
+            let len_bytes = ioc.count.checked_mul(element_bytes)?;
+            // SAFETY: the caller's promise.
+            unsafe { buffers.add(ioc.addr, len_bytes) }.then_some(())?;
         }
-        // SAFETY: the caller's promise.
-        unsafe { Buffers::many(iov.as_ptr(), list.len()) }
+        Some(())
     }
 }
 
@@ -95,54 +94,86 @@ impl Request {
     /// # Safety
     /// All lists are as long as they say, and each part as `fi_atomic(3)` asks for.
     unsafe fn post(self, ep: Caller<'_>) -> isize {
-        let call = Call { ctx: ep.own.ctx, ..self.call };
+        let refused = |errno: c_int| -(errno as isize);
         // SAFETY: the caller's promise.
-        match unsafe { Request { call, ..self }.prepare() } {
-            Ok(post) if post.call.flags.intersects(Flags::TRIGGER) => {
-                ep.trigger(Post::Rma(Box::new(post)))
-            }
-            Ok(ask) => errno::answer(ep.post(|driver| driver.post_rma(&ask))),
-            Err(errno) => -(errno as isize),
+        let (operation, targets) = match unsafe { self.goal() } {
+            Ok(goal) => goal,
+            Err(errno) => return refused(errno),
+        };
+        let call = Call { ctx: ep.own.ctx, ..self.call };
+        // It is filled in where it is: a whole one is long.
+        let mut ask = RmaPost::write(Buffers::default(), targets, call);
+        // SAFETY: the caller's promise.
+        if let Err(errno) = unsafe { self.prepare(operation, &mut ask) } {
+            return refused(errno);
         }
+        if call.flags.intersects(Flags::TRIGGER) {
+            return ep.trigger(Post::Rma(Box::new(ask)));
+        }
+        errno::answer(ep.post(|driver| driver.post_rma(&ask)))
     }
 
+    /// The request as work that is posted later.
+    ///
     /// # Errors
     /// A positive error number.
     ///
     /// # Safety
     /// As [`Request::post`].
-    pub(super) unsafe fn prepare(self) -> Result<RmaPost, c_int> {
+    pub(super) unsafe fn post_later(&self) -> Result<Post, c_int> {
+        // SAFETY: the caller's promise.
+        let (operation, targets) = unsafe { self.goal() }?;
+        let mut ask = Box::new(RmaPost::write(Buffers::default(), targets, self.call));
+        // SAFETY: the caller's promise.
+        unsafe { self.prepare(operation, &mut ask) }.map(|()| Post::Rma(ask))
+    }
+
+    /// The operation, and where it is done.
+    ///
+    /// # Errors
+    /// A positive error number.
+    ///
+    /// # Safety
+    /// As [`Request::post`].
+    unsafe fn goal(&self) -> Result<(Operation, Targets), c_int> {
         let known = Operation::numbered(self.op, self.datatype, self.form);
         // FI_TAGGED is for buffers of receives.
-        let Some(operation) = known.filter(|_| !self.call.flags.contains(Flags::TAGGED)) else {
-            return Err(FI_EOPNOTSUPP);
-        };
+        let known = known.filter(|_| !self.call.flags.contains(Flags::TAGGED));
+        let operation = known.ok_or(FI_EOPNOTSUPP)?;
         let element_bytes = operation.element_bytes();
         // SAFETY: the caller's promise.
-        let (operand, comparand, result, targets) = unsafe {
-            (
-                if self.op == FI_ATOMIC_READ { Elements::NONE } else { self.operand }
-                    .buffers(element_bytes),
-                self.comparand.buffers(element_bytes),
-                self.result.buffers(element_bytes),
-                list(self.targets.0, self.targets.1, TARGETS_MAX),
-            )
-        };
+        let targets = unsafe { list(self.targets.0, self.targets.1, TARGETS_MAX) };
         let targets = targets.and_then(|list| {
             targets_of(list, |ioc| {
                 let len_bytes = ioc.count.checked_mul(element_bytes)? as u64;
                 Some(Target { addr: ioc.addr, len_bytes, key: ioc.key })
             })
         });
-        let (Some(operand), Some(comparand), Some(buffers), Some(targets)) =
-            (operand, comparand, result, targets)
-        else {
-            return Err(FI_EINVAL);
+        Ok((operation, targets.ok_or(FI_EINVAL)?))
+    }
+
+    /// Fills in everything but the targets and the call.
+    ///
+    /// # Errors
+    /// A positive error number.
+    ///
+    /// # Safety
+    /// As [`Request::post`].
+    unsafe fn prepare(&self, operation: Operation, ask: &mut RmaPost) -> Result<(), c_int> {
+        let element_bytes = operation.element_bytes();
+        let operand = if self.op == FI_ATOMIC_READ { Elements::NONE } else { self.operand };
+        // SAFETY: the caller's promise.
+        let given = unsafe {
+            operand
+                .add_to(&mut ask.operand, element_bytes)
+                .and_then(|()| self.comparand.add_to(&mut ask.comparand, element_bytes))
+                .and_then(|()| self.result.add_to(&mut ask.buffers, element_bytes))
         };
-        let len_bytes = targets.len_bytes();
-        let given_bytes = operand.len_bytes().saturating_add(comparand.len_bytes());
+        given.ok_or(FI_EINVAL)?;
+        let len_bytes = ask.targets.len_bytes();
+        let given_bytes = ask.operand.len_bytes().saturating_add(ask.comparand.len_bytes());
         let fits = operation.takes(len_bytes, given_bytes)
-            && (self.form == Form::Update || buffers.len_bytes() == len_bytes);
+            && (self.form == Form::Update || ask.buffers.len_bytes() == len_bytes);
         if !fits || len_bytes == 0 {
             tracing::info!("fi_atomic: the lists have different numbers of elements, or none");
             return Err(FI_EINVAL);
@@ -152,9 +183,9 @@ impl Request {
             tracing::info!(len_bytes, most, "fi_atomic: more elements than a request takes");
             return Err(FI_EMSGSIZE);
         }
-        let atomic = Atomic { op: self.op as u8, datatype: self.datatype as u8, form: self.form };
-        let (access, call) = (Access::Atomic(atomic), self.call);
-        Ok(RmaPost { access, buffers, operand, comparand, targets, call })
+        let (op, datatype) = (self.op as u8, self.datatype as u8);
+        ask.access = Access::Atomic(Atomic { op, datatype, form: self.form });
+        Ok(())
     }
 
     /// With the results of a message structure.

@@ -41,26 +41,18 @@ pub(crate) unsafe fn deferred_post<'a>(
             }
             FI_OP_ATOMIC => {
                 let op = &*work.op.atomic;
-                (
-                    op.ep,
-                    atomic::message(&op.msg, Form::Update, op.flags)
-                        .prepare()
-                        .map(|post| Post::Rma(Box::new(post))),
-                )
+                (op.ep, atomic::message(&op.msg, Form::Update, op.flags).post_later())
             }
             FI_OP_FETCH_ATOMIC => {
                 let op = &*work.op.fetch_atomic;
                 let request = atomic::message(&op.msg, Form::Fetch, op.flags);
-                (
-                    op.ep,
-                    request.with_result(&op.fetch).prepare().map(|post| Post::Rma(Box::new(post))),
-                )
+                (op.ep, request.with_result(&op.fetch).post_later())
             }
             FI_OP_COMPARE_ATOMIC => {
                 let op = &*work.op.compare_atomic;
                 let request = atomic::message(&op.msg, Form::Compare, op.flags);
                 let request = request.with_result(&op.fetch).with_comparand(&op.compare);
-                (op.ep, request.prepare().map(|post| Post::Rma(Box::new(post))))
+                (op.ep, request.post_later())
             }
             other => {
                 tracing::info!(op_type = other, "FI_QUEUE_WORK: unknown op_type");

@@ -226,9 +226,8 @@ impl<O: Outside> Driver<O> {
                 tx.send_done(op);
             }
         }
-        let is_due = self.engine.has_due() || !self.carriers.sender.is_empty();
-        if !call.flags.intersects(Flags::MORE) && is_due {
-            self.parts().transmit(now, false);
+        if !call.flags.intersects(Flags::MORE) {
+            self.transmit_posted(now, handle);
         }
         // A copy that was made meanwhile stays: a local peer may be reading it.
         let lent = lent && self.host.sends.get(handle).is_some_and(|op| op.lent);
@@ -237,6 +236,16 @@ impl<O: Outside> Driver<O> {
         }
         self.publish_posted(call);
         Ok(())
+    }
+
+    /// Sends what can go, most often the operation just posted alone.
+    fn transmit_posted(&mut self, now: u64, handle: Handle) {
+        if let Some(peer) = self.host.sends.get(handle).and_then(|op| op.peer) {
+            self.engine.flush_lane(now, peer, &mut self.host);
+        }
+        if self.engine.has_due() || !self.carriers.sender.is_empty() {
+            self.parts().transmit(now, false);
+        }
     }
 
     /// Ends a post whose message the peer has.

@@ -7,19 +7,20 @@ use super::complete::Report;
 use super::host::EpHost;
 use super::limits::{ORDERED_BYTES, UNREAD_MAX};
 use super::ops::{Handle, Kind};
-use super::served::{Served, Stretch};
+use super::served::{Served, Stretch, Stretches};
 use crate::atomics;
 use crate::flags::Flags;
 use crate::run::pieces::Pieces;
 use erd_rd::keys::{KeyId, Keys};
 use erd_rd::{Atomic, Form, Operand, PeerId, RecvToken, Refusal, Remote, SendToken};
 use erd_types::mutants::{Mutant, mutant};
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 impl EpHost {
     /// Memory that a request names, if it may be accessed so. A peer that is not admitted learns nothing of a key:
     /// the answer is as if there were none.
-    fn find(&mut self, remote: &Remote, right: Flags) -> Result<Vec<Stretch>, Refusal> {
+    fn find(&mut self, remote: &Remote, right: Flags) -> Result<Stretches, Refusal> {
         if !self.admits_access(remote) {
             return Err(Refusal::Key);
         }
@@ -115,7 +116,7 @@ impl EpHost {
                 ..Served::of(to, Flags::RMA | Flags::REMOTE_WRITE)
             };
             // Hold all regions before the first byte is written: a region that closes now waits.
-            let mut places = Vec::new();
+            let mut places = SmallVec::<[_; 1]>::new();
             served.each_part(0, served.len_bytes, |pass, at, len| {
                 places.push((pass, at, len as usize));
                 Ok(())
@@ -172,7 +173,7 @@ impl EpHost {
         let stretches = self.find(from, Flags::REMOTE_READ)?;
         let mut served = Served { stretches, ..Served::of(from, Flags::RMA | Flags::REMOTE_READ) };
         if served.len_bytes <= ORDERED_BYTES as u64 {
-            let mut copy = vec![0; served.len_bytes as usize];
+            let mut copy = smallvec![0; served.len_bytes as usize];
             served.read(0, &mut copy)?;
             served.copy = Some(copy);
         }
@@ -203,8 +204,7 @@ impl EpHost {
             let kinds = kind | right & Flags::REMOTE_WRITE;
             let mut served = Served { stretches, kinds, ..Served::of(at, Flags::ATOMIC | kind) };
             let len_bytes = served.len_bytes;
-            let mut places = Vec::new();
-            let mut passes = Vec::new();
+            let (mut places, mut passes) = (SmallVec::<[_; 1]>::new(), SmallVec::<[_; 1]>::new());
             served.each_part(0, len_bytes, |pass, offset_bytes, len| {
                 if !pass.is_there(offset_bytes, len, right.intersects(Flags::REMOTE_WRITE)) {
                     return Err(Refusal::Bounds);
@@ -217,7 +217,7 @@ impl EpHost {
             if !whole || !operation.takes(len_bytes, bytes.len() as u64) {
                 return Err(Refusal::Operation);
             }
-            let mut before = vec![0; len_bytes as usize];
+            let mut before = smallvec![0; len_bytes as usize];
             // SAFETY: the places lie in memory that the application registered for such access,
             // and the passes keep it so.
             unsafe { operation.apply(&places, bytes, &mut before) };

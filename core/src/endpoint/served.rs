@@ -5,6 +5,7 @@ use crate::flags::Flags;
 use crate::region::{Pass, Region};
 use erd_rd::{PeerId, Refusal, Remote};
 use erd_types::mutants::{Mutant, mutant};
+use smallvec::SmallVec;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -15,12 +16,18 @@ pub(super) struct Stretch {
     pub len_bytes: u64,
 }
 
+/// The stretches of a request: most have one.
+pub(super) type Stretches = SmallVec<[Stretch; 1]>;
+
+/// Bytes of an answer that are kept without an allocation: the result of most atomics.
+const SHORT_COPY_BYTES: usize = 16;
+
 /// An answer that is being sent, or a write whose bytes are coming.
 #[derive(Default)]
 pub(super) struct Served {
-    pub stretches: Vec<Stretch>,
+    pub stretches: Stretches,
     /// The answer itself, if it is short or was computed.
-    pub copy: Option<Vec<u8>>,
+    pub copy: Option<SmallVec<[u8; SHORT_COPY_BYTES]>>,
     /// [`Flags::RMA`] or [`Flags::ATOMIC`], and the kind of access as the endpoint counts it.
     pub flags: Flags,
     /// The kinds of access as regions count them: fetching an element changes it, too.

@@ -46,6 +46,21 @@ impl Endpoint {
         Some(written)
     }
 
+    /// Writes what is due to this peer into its lane, without a turn of all that are ready. False if it has none, or if
+    /// datagrams are due.
+    pub fn flush_lane<H: Host>(&mut self, now: Nanos, to: PeerId, host: &mut H) -> bool {
+        if self.known(to).is_none_or(|peer| !peer.writes_only()) {
+            return false;
+        }
+        let peer = &mut self.peers[to.index as usize];
+        peer.transmit_lane(&mut self.core, host, now);
+        if !peer.may_have_more(now) {
+            self.schedule.rest(peer);
+        }
+        self.schedule.reschedule(&self.core, peer);
+        true
+    }
+
     /// Takes an entry of a lane. Entries of one lane come in the order in which they were written.
     pub fn handle_entry<H: Host>(
         &mut self,

@@ -102,14 +102,15 @@ impl Peer {
         lingers
     }
 
+    /// True if the session is open and has a lane, and no datagram is due.
+    pub(crate) fn writes_only(&self) -> bool {
+        let owes = self.session.owes_welcome() || self.live.asks() || self.acks.is_urgent();
+        self.session.is_open() && self.has_lane() && !owes
+    }
+
     /// Writes what is due, as long as there is room.
-    pub(super) fn transmit_lane<H: Host>(
-        &mut self,
-        core: &mut Core,
-        host: &mut H,
-        now: Nanos,
-        lane: Lane,
-    ) {
+    pub(crate) fn transmit_lane<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        let Some(lane) = self.lane.way else { return };
         self.lane.retry_at = None;
         self.settle_read(core, host, lane);
         self.run_pulls(core, host, lane);

@@ -66,8 +66,8 @@ impl Peer {
             self.emit_ack(core, now, burst);
             return true;
         }
-        if let Some(lane) = self.lane.way {
-            self.transmit_lane(core, host, now, lane);
+        if self.has_lane() {
+            self.transmit_lane(core, host, now);
             return false;
         }
         if self.transmit_size(core, now, burst) || self.transmit_retry(core, host, now, burst) {
