@@ -138,6 +138,33 @@ mutants! {
         /// The target hears of a write before its bytes are in place.
         TellsOfAWriteBeforeItsEnd,
     }
+    /// Bugs of the data of a lane, which goes through shared memory.
+    LANES {
+        /// The reader takes an entry whose writer is in another session.
+        TakesEntriesOfAnyWriter,
+        /// The reader counts an entry of a session that is over as read.
+        CountsEntriesOfEndedSessions,
+        /// The reader drops the entries that came before their welcome.
+        DropsEntriesBeforeTheWelcome,
+        /// The writer takes an entry that found no room for written.
+        CountsEntriesWithoutRoom,
+        /// An operation with delivery complete ends when its entry is written.
+        DeliversWhenWritten,
+        /// The end of a session leaves its lane, though the peer has yet to read entries.
+        KeepsTheLaneOfAnEndedSession,
+        /// An endpoint that leaves gives buffers back that its peer may read.
+        LeavesBuffersReadable,
+        /// A greeting that has lost its lane still offers it.
+        OffersALostLane,
+        /// The receiver does not tell its new limits over a lane.
+        WithholdsLimitsOfALane,
+        /// A receiver takes the bytes that it has read for those of a writer that has closed the lane.
+        TakesBytesOfAClosedLane,
+        /// A message that is read in several steps begins with the same bytes in each.
+        ReadsFromTheStart,
+        /// The target counts an answer that it lent as given, though its memory has been closed.
+        LendsClosedMemory,
+    }
     /// Bugs of the verbs port's negotiation.
     NEGOTIATION {
         /// An endpoint takes an answer that it did not ask for.

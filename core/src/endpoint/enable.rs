@@ -236,6 +236,14 @@ impl<O: Outside> Driver<O> {
         self.carriers.link.forget_keys();
     }
 
+    /// Gives up everything that is under way, and starts the goodbyes. The application gets its memory back after this.
+    pub fn leave(&mut self) {
+        // Before the memory is given back that peers on this host may read.
+        self.engine.break_lanes(&mut self.host);
+        self.host.abandon();
+        self.close();
+    }
+
     /// Starts the goodbyes to all peers.
     pub fn close(&mut self) {
         let now = self.now_ns();

@@ -508,12 +508,7 @@ impl Endpoint {
         self.step_until(flush_ns, |driver| driver.host.promised == 0);
         let answers_ns = monotonic_ns() + GOODBYE_MAX_NS;
         self.step_until(answers_ns, |driver| !driver.engine.owes_answers());
-        self.if_enabled(|driver| {
-            // Before the memory is given back that peers on this host may read.
-            driver.engine.break_lanes(&mut driver.host);
-            driver.host.abandon();
-            driver.close();
-        });
+        self.if_enabled(Driver::leave);
         let end_ns = monotonic_ns() + GOODBYE_MAX_NS;
         self.step_until(end_ns, |driver| driver.engine.is_closed());
         self.if_enabled(|driver| driver.write_stats());

@@ -2,6 +2,7 @@
 
 use super::Endpoint;
 use crate::host::{AtOnce, EndReason, Host, Lane, OpError, WorkRequest};
+use crate::mutants::{Mutant, mutant};
 use crate::peer::{Phase, Stand};
 use crate::stats::DropReason;
 use crate::units::{Nanos, PeerId};
@@ -24,6 +25,14 @@ pub enum EntryFate {
     Over,
     /// It is not what an honest peer writes: the driver gives up the lane.
     Wrong,
+}
+
+/// The fate of an entry whose session is over.
+fn over() -> EntryFate {
+    match mutant(Mutant::CountsEntriesOfEndedSessions) {
+        true => EntryFate::Taken,
+        false => EntryFate::Over,
+    }
 }
 
 impl Endpoint {
@@ -74,12 +83,15 @@ impl Endpoint {
         let Ok(index) = self.session_peer(ids.reader) else {
             // It was written before its writer heard of the session's end.
             self.core.stats.drop_packet(DropReason::UnknownSession);
-            return EntryFate::Over;
+            return over();
         };
         let peer = &mut self.peers[index as usize];
         match peer.stand_of(lane, ids.writer) {
             Stand::Data => {}
             // The peer has our greeting, and its own is still on its way.
+            Stand::Greeting { .. } if mutant(Mutant::DropsEntriesBeforeTheWelcome) => {
+                return EntryFate::Taken;
+            }
             Stand::Greeting { fresh } => {
                 if fresh {
                     peer.miss_welcome(&self.core, now);
@@ -89,7 +101,7 @@ impl Endpoint {
             }
             Stand::Nothing => {
                 self.core.stats.drop_packet(DropReason::WrongState);
-                return EntryFate::Over;
+                return over();
             }
         }
         let entry = Entry::parse(kind, rest).map_err(|Malformed| DropReason::Malformed);
@@ -161,6 +173,7 @@ impl Endpoint {
                 Phase::Leaving => {
                     peer.end(&mut self.core, host, EndReason::Failed(OpError::Canceled));
                 }
+                Phase::Opening if mutant(Mutant::OffersALostLane) => {}
                 Phase::Opening => peer.lose_offer(&mut self.core, now),
                 Phase::Open | Phase::Idle => {}
             }

@@ -16,6 +16,7 @@ use crate::bitmap::BITS_MAX;
 use crate::cc::FlowParams;
 use crate::host::{EndReason, Host, OpError, Reach};
 use crate::keys::{KeyRef, Keys};
+use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use crate::transmit::TxBurst;
 use crate::units::{KeyIndex, Nanos, Psn};
@@ -313,6 +314,7 @@ impl Peer {
         // Before the application gets buffers back that the peer may read. What the peer has not read by now comes too
         // late, and nothing of another session may stand behind it.
         let breaks = matches!(reason, EndReason::Failed(_)) || self.has_unread(host);
+        let breaks = breaks && !mutant(Mutant::KeepsTheLaneOfAnEndedSession);
         if let Some(lane) = self.lane.way.filter(|_| breaks) {
             host.break_off(lane);
         }

@@ -10,6 +10,7 @@ use super::op::{Op, Task};
 use super::record::TxRecord;
 use super::{Core, Peer, Phase};
 use crate::host::{AtOnce, Host, Lane, Payload, Pull, Put, SendToken, Sources, WorkRequest};
+use crate::mutants::{Mutant, mutant};
 use crate::stats::DropReason;
 use crate::units::Nanos;
 use crate::wire::entry::{
@@ -62,7 +63,8 @@ impl Peer {
 
     /// What an entry of this lane, by a writer whose id is `writer`, is to the session now.
     pub(crate) fn stand_of(&mut self, lane: Lane, writer: u64) -> Stand {
-        let is_theirs = self.session.their_id() == writer;
+        let is_theirs =
+            self.session.their_id() == writer || mutant(Mutant::TakesEntriesOfAnyWriter);
         match self.session.phase() {
             Phase::Open if self.lane.way == Some(lane) && is_theirs => Stand::Data,
             Phase::Opening if self.lane.offer == Some(lane) => {
@@ -79,7 +81,8 @@ impl Peer {
 
     /// The application gets buffers back that the peer may read.
     pub(crate) fn break_lane<H: Host>(&self, host: &mut H) {
-        if let Some(lane) = self.lane.way.filter(|_| self.tx.out.ops() > 0) {
+        let reads = self.tx.out.ops() > 0 && !mutant(Mutant::LeavesBuffersReadable);
+        if let Some(lane) = self.lane.way.filter(|_| reads) {
             host.break_off(lane);
         }
     }
@@ -166,7 +169,7 @@ impl Peer {
 
     /// Notes that the peer should hear of new limits.
     pub(super) fn owe_limits(&mut self) {
-        self.lane.owes_limits = true;
+        self.lane.owes_limits = !mutant(Mutant::WithholdsLimitsOfALane);
     }
 
     /// Begins the head of an entry.
@@ -205,6 +208,7 @@ impl Peer {
                 Written::Yes
             }
             Put::Lost => Written::Lost,
+            Put::Full if mutant(Mutant::CountsEntriesWithoutRoom) => Written::Yes,
             // Of a lane that is no more the host says so in due course. Until then nothing can be written.
             Put::Full | Put::Gone => Written::No,
         }
@@ -241,7 +245,7 @@ impl Peer {
 
     /// An operation's record is written. It may have ended with that, or ends when the peer has read it.
     fn record_put<H: Host>(&mut self, core: &mut Core, host: &mut H, op: u32) {
-        if core.ops[op as usize].delivery {
+        if core.ops[op as usize].delivery && !mutant(Mutant::DeliversWhenWritten) {
             self.lane.unread.push_back((self.lane.written, op));
         } else {
             self.settle(core, host, op);
@@ -389,7 +393,12 @@ impl Peer {
         {
             let len = (incoming.wanted_bytes() - done_bytes).min(left);
             self.touch(core.now);
-            match host.pull(lane, &sources, done_bytes, incoming.to, len) {
+            let from_bytes = if mutant(Mutant::ReadsFromTheStart) { 0 } else { done_bytes };
+            let pulled = match host.pull(lane, &sources, from_bytes, incoming.to, len) {
+                Pull::Gone if mutant(Mutant::TakesBytesOfAClosedLane) => Pull::Done,
+                pulled => pulled,
+            };
+            match pulled {
                 Pull::Done if done_bytes + len == incoming.wanted_bytes() => {
                     core.stats.lane_pulled_bytes += len;
                     self.lane.pulls.pop_front();

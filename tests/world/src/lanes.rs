@@ -42,6 +42,8 @@ pub struct LaneHabits {
     pub pulls: bool,
     /// Chance that an entry is garbage: its writer is mad, or hostile.
     pub spoil: f64,
+    /// Chance that a side gives a link up at a look at it.
+    pub breaks: f64,
 }
 
 impl Default for LaneHabits {
@@ -55,6 +57,7 @@ impl Default for LaneHabits {
             absence: 0.0,
             pulls: true,
             spoil: 0.0,
+            breaks: 0.0,
         }
     }
 }
@@ -176,7 +179,8 @@ impl Hall {
     pub fn calm(&self) {
         let mut inner = self.inner();
         let habits = &mut inner.habits;
-        (habits.refusal, habits.absence, habits.spoil) = (0.0, 0.0, 0.0);
+        (habits.refusal, habits.absence) = (0.0, 0.0);
+        (habits.spoil, habits.breaks) = (0.0, 0.0);
     }
 
     /// Entries that were garbage.
@@ -382,6 +386,10 @@ impl Lanes for SimLanes {
         };
         let mut count = 0;
         for id in links {
+            if self.breaks(id) {
+                self.give_up(id, now);
+                continue;
+            }
             for _ in 0..ENTRIES_PER_LOOK {
                 let Some(entry) = self.next_entry(id, now) else { break };
                 match f(id, entry.1, &entry.2) {
@@ -401,11 +409,7 @@ impl Lanes for SimLanes {
                             "an honest entry of kind {}",
                             entry.1
                         );
-                        self.close(id);
-                        let mut inner = self.hall.inner();
-                        let name = inner.names[peer_of(id)];
-                        inner.events[me].push_back(Event::Down(name, id, End::Closed));
-                        inner.wakes.push((me, now));
+                        self.give_up(id, now);
                         break;
                     }
                 }
@@ -485,6 +489,22 @@ impl Lanes for SimLanes {
 }
 
 impl SimLanes {
+    /// Whether this side gives the link up now, for whatever reason.
+    fn breaks(&self, id: LinkId) -> bool {
+        let mut inner = self.hall.inner();
+        let chance = inner.habits.breaks;
+        inner.ways(self.me, id).is_some() && inner.rng.chance(chance)
+    }
+
+    /// Closes a link, and tells this side's engine.
+    fn give_up(&mut self, id: LinkId, now: Nanos) {
+        self.close(id);
+        let mut inner = self.hall.inner();
+        let (me, name) = (self.me, inner.names[peer_of(id)]);
+        inner.events[me].push_back(Event::Down(name, id, End::Closed));
+        inner.wakes.push((me, now));
+    }
+
     fn next_entry(&self, id: LinkId, now: Nanos) -> Option<(Nanos, u8, Vec<u8>)> {
         let mut inner = self.hall.inner();
         let (_, way) = inner.ways(self.me, id)?;

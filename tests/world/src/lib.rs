@@ -5,8 +5,8 @@
 //! truth and the judgement), [`memory`] (the same for requests to memory), [`net`] (faults), [`events`] (the event
 //! queue), [`record`] (what a model of the protocol reads of a run), [`overlap`] (bytes that come twice), [`adversary`]
 //! (whoever sees and adds), [`nonces`] (keys), [`keyed`] and [`campaign`] (attacks on them), [`swarm`] (random runs from
-//! a seed), [`shipped`] (the same of endpoints as they ship), [`seeds`] (the seeds to run), [`script`] (short worlds for
-//! scripted tests), [`controllers`] (congestion controllers without an engine), [`fuzz`] (the bodies of the fuzz
+//! a seed), [`one_host`] (those whose nodes share memory), [`shipped`] (the same of endpoints as they ship), [`seeds`] (the seeds to run), [`script`] (short worlds for
+//! scripted tests), [`neighbours`] (such of two nodes of one host), [`controllers`] (congestion controllers without an engine), [`fuzz`] (the bodies of the fuzz
 //! targets), [`toy`] (a key without secrets for them).
 
 pub mod adversary;
@@ -21,9 +21,11 @@ pub mod lanes;
 pub mod ledger;
 pub mod lend;
 pub mod memory;
+pub mod neighbours;
 pub mod net;
 pub mod node;
 pub mod nonces;
+pub mod one_host;
 pub mod overlap;
 pub mod pattern;
 pub mod port;

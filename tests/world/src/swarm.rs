@@ -2,12 +2,12 @@
 //! other's corners (swarm testing).
 
 use super::app::{Class, DISCARDED_CLASS, HostLimits};
-use super::lanes::LaneHabits;
 use super::ledger::{Outgoing, Rules};
 use super::memory;
 use super::net::{Faults, LONG_SPIKE_NS, Links};
 use super::node::{Habits, NearSetup, NextKey, Setup};
 use super::nonces::{Plains, WatchedKeys};
+use super::one_host::{NEAR_SEEDS, plan_partings, share};
 use super::record::Record;
 use super::rng::Rng;
 use super::scheme::TestScheme;
@@ -286,36 +286,27 @@ fn settle(rng: &mut Rng, setups: &mut [Setup]) {
     }
 }
 
-/// Lets the nodes of one host share memory, in half of the runs.
-pub(crate) fn share(rng: &mut Rng, setups: &mut [Setup]) {
-    if rng.chance(0.5) {
-        return;
-    }
-    let habits = LaneHabits {
-        ask_ns: rng.log_range(MICROSECOND, 5 * MILLISECOND),
-        delay_ns: rng.log_range(100, 100 * MICROSECOND),
-        capacity_bytes: rng.pick(&[1, 20 << 10, 256 << 10]),
-        refusal: rng.pick(&[0.0, 0.3]),
-        absence: rng.pick(&[0.0, 0.3]),
-        pulls: rng.chance(0.7),
-        spoil: 0.0,
-    };
-    setups.iter_mut().for_each(|setup| setup.lanes = Some(habits));
-}
-
 impl Options {
     /// The same where some nodes may be on one host.
     pub fn with_neighbours(seed: u64) -> Options {
+        match seed.is_multiple_of(NEAR_SEEDS) {
+            true => Options::new(seed).near(),
+            false => Options::scattered(seed),
+        }
+    }
+
+    /// The same where each node is on one host or another.
+    fn scattered(seed: u64) -> Options {
         let mut options = Options::new(seed);
         settle(&mut Rng::new(seed, 12), &mut options.setups);
-        share(&mut Rng::new(seed, 15), &mut options.setups);
+        share(&mut Rng::new(seed, 15), &mut options.setups, options.weather);
         options
     }
 
     /// The same for a run that is recorded: every datagram leaves at once, in the order in which its engine makes it. A
     /// process has one key at most, which stays as it is.
     pub fn for_traces(seed: u64) -> Options {
-        let mut options = Options::with_neighbours(seed);
+        let mut options = Options::scattered(seed);
         for setup in &mut options.setups {
             (setup.habits.port_full, setup.habits.singly) = (0.0, true);
             setup.lanes = None;
@@ -431,11 +422,11 @@ impl Options {
         (0..nodes).map(|node| (first + rng.below(self.renewal_ns()), node)).collect()
     }
 
-    fn nodes(&self) -> u64 {
+    pub(super) fn nodes(&self) -> u64 {
         self.setups.len() as u64
     }
 
-    fn rules(&self) -> Rules {
+    pub(super) fn rules(&self) -> Rules {
         let harsh = matches!(self.weather, Weather::Storm | Weather::Deadly);
         Rules {
             timeouts: harsh,
@@ -548,6 +539,7 @@ fn plan_disasters(o: &Options, world: &mut World, rng: &mut Rng) {
         let pair = (rng.below(o.nodes()) as usize, rng.below(o.nodes()) as usize);
         world.at(start + rng.below(o.span_ns), Action::Forget(pair.0, pair.1));
     }
+    plan_partings(o, world, start);
     if o.weather == Weather::Deadly {
         for _ in 0..rng.range(1, 3) {
             let node = rng.below(o.nodes()) as usize;

@@ -11,6 +11,7 @@ use erd_rd::mutants::{Mutant, switch_off, switch_on};
 use erd_rd::units::MICROSECOND;
 use erd_world::campaign::Campaign;
 use erd_world::keyed;
+use erd_world::neighbours;
 use erd_world::net::Faults;
 use erd_world::shipped::runs;
 use erd_world::swarm::{Options, Weather, run};
@@ -19,7 +20,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
 /// Mutants that an attack brings out: peers that keep to the protocol do not, or hardly.
-const ATTACKS: [(Mutant, fn()); 7] = [
+const ATTACKS: [(Mutant, fn()); 10] = [
     (Mutant::AdmitsStrangers, intruder::sends_unbidden),
     (Mutant::AcceptsDuplicates, intruder::repeats_a_packet),
     (Mutant::RaisesLimitsOnAStaleAck, intruder::raises_limits_by_a_stale_acknowledgement),
@@ -27,6 +28,9 @@ const ATTACKS: [(Mutant, fn()); 7] = [
     (Mutant::MixesUpItsKeys, keyed::another_jobs_member),
     (Mutant::TakesForgeries, || drop(FORGERIES.run())),
     (Mutant::TakesReplays, keyed::replays),
+    (Mutant::TakesEntriesOfAnyWriter, neighbours::entries_of_another_session),
+    (Mutant::WithholdsLimitsOfALane, neighbours::more_messages_than_may_wait),
+    (Mutant::LendsClosedMemory, runs::closes_what_it_lent),
 ];
 
 /// A short campaign against a key.
@@ -70,6 +74,9 @@ fn run_seed(mutant: Mutant, seed: u64) {
         runs::run(&in_batches(seed));
     } else if Mutant::LIBRARY.contains(&mutant) {
         runs::run(&runs::options(seed));
+    } else if Mutant::LANES.contains(&mutant) {
+        run(&Options::new(seed).near());
+        runs::run(&runs::options(seed).near());
     } else if Mutant::NEGOTIATION.contains(&mutant) {
         let mut bytes = [0; 4096];
         Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut bytes);

@@ -1,16 +1,15 @@
 //! Peers on this host beside others, at one endpoint.
 
-use erd_rd::OpError;
 use erd_rd::cc::AckPolicy;
-use erd_rd::units::{Ecn, MILLISECOND};
+use erd_rd::units::Ecn;
 use erd_rd::wire::header::PacketKind;
-use erd_world::lanes::LaneHabits;
 use erd_world::ledger::Rules;
+use erd_world::neighbours;
 use erd_world::net::Fate;
 use erd_world::node::{NearSetup, Setup};
 use erd_world::script::{ANY_FAILURE, NO_FAILURE, PATIENCE_NS, world};
 use erd_world::sim::{Action, World};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -138,43 +137,12 @@ fn where_a_peer_is_counts_anew_for_each_session() {
     all.borrow().values().for_each(assert_far);
 }
 
-/// Node 0 begins a second set-up, and node 1 takes a hello of its first one, which comes late. What node 0 has written into
-/// the lane since is of a session that node 1 is not in.
 #[test]
 fn an_entry_of_another_session_with_the_readers_id_is_not_taken() {
-    let mut w = world(2, ANY_FAILURE, |setup| {
-        setup.config.first_psn = None;
-        (setup.limits.near, setup.limits.near_limit_bytes) = (ONE_HOST, NEAR_BYTES);
-        setup.lanes = Some(LaneHabits::default());
-    });
-    let late_ns = w.nodes[0].setup.config.peer_timeout_ns + 200 * MILLISECOND;
-    let begun_again = Rc::new(Cell::new(false));
-    let (again, hellos) = (Rc::clone(&begun_again), Cell::new(0));
-    w.net.filter = Some(Box::new(move |datagram, h| match (datagram.from, h.kind) {
-        (0, PacketKind::Hello) if !again.get() => {
-            hellos.set(hellos.get() + 1);
-            // The first one asks for a challenge.
-            if hellos.get() == 1 { Fate::Pass } else { Fate::Delay(late_ns) }
-        }
-        (0, PacketKind::Hello | PacketKind::Welcome) => Fate::Drop,
-        _ => Fate::Pass,
-    }));
-    let first = w.post(0, 1, 64);
-    w.settle(PATIENCE_NS);
-    assert_eq!(w.outcome(first), Some(Err(OpError::PeerTimeout)));
-    begun_again.set(true);
-    w.drain(0);
-    let received = w.want(1, 64);
-    w.post(0, 1, 64);
-    w.post(1, 0, 64);
-    w.run_for(late_ns);
-    let taken = |w: &World, node| (w.stats(node).sessions_opened, w.stats(node).lane_rx_entries);
-    assert_eq!([taken(&w, 0), taken(&w, 1)], [(1, 0), (1, 0)], "each in a session of its own");
-    assert_eq!(w.stats(0).lane_tx_entries, 1, "and it has written");
-    w.net.filter = None;
-    w.settle(PATIENCE_NS);
-    assert_eq!(w.result(received), None, "it still waits");
-    w.post(0, 1, 64);
-    w.settle(PATIENCE_NS);
-    assert_eq!(w.result(received), Some(Ok(64)), "they find together again");
+    neighbours::entries_of_another_session();
+}
+
+#[test]
+fn a_lane_tells_new_limits() {
+    neighbours::more_messages_than_may_wait();
 }

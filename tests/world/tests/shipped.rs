@@ -3,7 +3,7 @@
 //! `erd_world::seeds` says which seeds.
 
 use erd_world::seeds::{self, Seeds};
-use erd_world::shipped::runs::{Report, options, run};
+use erd_world::shipped::runs::{Report, closes_what_it_lent, options, run};
 use erd_world::swarm::add_stats;
 
 fn run_seed(seed: u64) -> Report {
@@ -36,4 +36,9 @@ fn a_seed_replays_its_run() {
         let report = run_seed(seed);
         (report.digest, (report.events, report.stats))
     });
+}
+
+#[test]
+fn a_read_of_memory_that_was_closed_meanwhile_is_refused() {
+    closes_what_it_lent();
 }

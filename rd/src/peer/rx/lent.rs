@@ -3,6 +3,7 @@
 
 use super::links::{Incoming, Links, Purpose};
 use crate::host::{Host, Lane, Payload, Sources};
+use crate::mutants::{Mutant, mutant};
 use crate::peer::lane_side::{Place, Pulling, Taken};
 use crate::peer::outbox::Transfer;
 use crate::peer::record::TxRecord;
@@ -115,7 +116,8 @@ impl Peer {
             self.tx.out.answer(index, Some(transfer));
             return Ok(());
         }
-        let refusal = (!host.is_there(op.token)).then_some(Refusal::Key);
+        let is_there = host.is_there(op.token) || mutant(Mutant::LendsClosedMemory);
+        let refusal = (!is_there).then_some(Refusal::Key);
         op.sent_bytes = len_bytes;
         match refusal {
             Some(refusal) => core.stats.refuse(refusal),

@@ -194,6 +194,12 @@ impl Book {
         message.bytes.0.fill(REUSED);
     }
 
+    /// A process has closed its endpoint: it uses the buffers of its messages again.
+    pub fn reuse(&mut self, life: Life) {
+        let its = self.messages.iter_mut().filter(|message| message.from == life);
+        its.for_each(|message| message.bytes.0.fill(REUSED));
+    }
+
     /// Messages and accesses of a living process that have not ended.
     pub fn is_open(&self, lives: impl Fn(Life) -> bool) -> bool {
         let strict = self.rules == Rules::default();

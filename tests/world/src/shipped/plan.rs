@@ -71,6 +71,8 @@ pub enum Action {
     Cut(u64, Nanos),
     /// A node gets its next key.
     Renew(usize),
+    /// A process closes its endpoint and goes; another takes its place.
+    Leave(usize),
     /// A process dies.
     Kill(usize),
     /// A dead process is replaced.
@@ -268,5 +270,26 @@ pub fn disasters(o: &Options, rng: &mut Rng) -> Vec<(Nanos, Action)> {
             }
         }
     }
+    partings(o, &mut all);
     all
+}
+
+/// Ends of sessions while their lanes are in use. They are drawn apart, so that the rest of a seed is the same with and
+/// without them.
+fn partings(o: &Options, all: &mut Vec<(Nanos, Action)>) {
+    let has_lanes = o.setups.iter().any(|setup| setup.lanes.is_some());
+    if !has_lanes || matches!(o.weather, Weather::Still | Weather::Rough) {
+        return;
+    }
+    let rng = &mut Rng::new(o.seed, 28);
+    let node = |rng: &mut Rng| rng.below(o.setups.len() as u64) as usize;
+    for _ in 0..rng.pick(&[0, 2, 8]) {
+        let at = o.spread_ns + rng.below(o.span_ns);
+        // The second is longer than peers wait.
+        let stall_ns = rng.pick(&[o.span_ns / 8, o.timeout_ns * 3 / 2]);
+        all.push((at, Action::Stall(node(rng), at + stall_ns)));
+        if o.weather == Weather::Deadly {
+            all.push((at + rng.below(stall_ns), Action::Leave(node(rng))));
+        }
+    }
 }

@@ -60,6 +60,8 @@ pub struct Process {
     pub names: Vec<PeerIndex>,
     /// Posts that the library had no room for, in order: messages and accesses, and receives.
     waiting: [VecDeque<Post>; 2],
+    /// It has closed its endpoint, and goes when its peers have heard of that.
+    pub leaves: bool,
 }
 
 /// A node, whose processes follow each other.
@@ -156,7 +158,7 @@ impl Node {
         };
         let driver = Driver::new(&domain, made).expect("an AV is bound");
         let waiting = Default::default();
-        self.process = Some(Process { driver, cq, memory, names: indices, waiting });
+        self.process = Some(Process { driver, cq, memory, names: indices, waiting, leaves: false });
         self.life = life;
         self.wire.borrow_mut().clear();
         (self.stalled_until, self.storm) = (0, 0);
@@ -167,6 +169,15 @@ impl Node {
         self.process = None;
         self.wire.borrow_mut().clear();
         self.wake_at = Nanos::MAX;
+    }
+
+    /// The process closes its endpoint. Its application uses all its buffers again.
+    pub fn leave(&mut self, now: Nanos, book: &mut Book) {
+        self.begin(now);
+        let Some(process) = &mut self.process else { return };
+        process.driver.leave();
+        (process.leaves, process.waiting) = (true, Default::default());
+        book.reuse(self.life);
     }
 
     /// The key of the set-up takes the place of another.
@@ -223,6 +234,9 @@ impl Node {
         let life = self.life;
         let Some(process) = &mut self.process else { return };
         let arrived = process.driver.progress();
+        if process.leaves {
+            return;
+        }
         let read = process.read(self.rng.range(0, self.manners.reads) as usize, life, book);
         process.post_waiting(book);
         let Process { driver, .. } = process;
@@ -239,7 +253,7 @@ impl Node {
         let Some(process) = &mut self.process else { return Nanos::MAX };
         self.clock.0.set(now);
         let at = port::next_step(&mut process.driver, &self.wire.borrow(), soon);
-        let at = if process.cq.has_news() { soon } else { at };
+        let at = if process.cq.has_news() && !process.leaves { soon } else { at };
         let at = if process.is_waiting() { at.min(soon + RETRY_NS) } else { at };
         at.max(self.stalled_until)
     }
@@ -262,6 +276,9 @@ impl Process {
 
     /// The application has something to post or to read, or the library something to deliver.
     pub fn is_open(&self) -> bool {
+        if self.leaves {
+            return true;
+        }
         self.is_waiting() || self.driver.host.live_sends() > 0 || self.cq.has_news()
     }
 

@@ -1,17 +1,19 @@
 //! A run of shipped endpoints from its first event to its last.
 
-use super::accesses::Memory;
+use super::accesses::{Memory, What, Wrong};
 use super::book::Book;
 use super::plan::{self, Action};
-use super::process::Node;
+use super::process::{Node, Process};
 use super::receives::Form;
 use crate::app::Class;
 use crate::events::{Event, Events};
-use crate::lanes::Hall;
+use crate::lanes::{Hall, LaneHabits};
 use crate::ledger::{Life, Rules};
 use crate::net::{Datagram, Faults, Net};
+use crate::one_host::{NEAR_SEEDS, share};
 use crate::rng::Rng;
-use crate::swarm::{Options, Weather, add_stats, share};
+use crate::swarm::{Options, Weather, add_stats};
+use erd_core::flags::Flags;
 use erd_port::udp::{NetError, Unreachable};
 use erd_rd::units::{MICROSECOND, MILLISECOND, SECOND};
 use erd_rd::{Nanos, Stats};
@@ -71,12 +73,15 @@ pub fn options(seed: u64) -> Options {
         };
         setup.config.name = SocketAddr::new(ip, port);
     }
+    if seed.is_multiple_of(NEAR_SEEDS) {
+        return options.near();
+    }
     let rng = &mut Rng::new(seed, 27);
     let host = rng.below(1 << options.setups.len());
     for (node, setup) in options.setups.iter_mut().enumerate() {
         setup.limits.near = if host >> node & 1 != 0 { host } else { 0 };
     }
-    share(rng, &mut options.setups);
+    share(rng, &mut options.setups, options.weather);
     options
 }
 
@@ -105,6 +110,29 @@ pub fn run(o: &Options) -> Report {
         span_ns: run.now - start,
         digest: run.net.counts.digest,
     }
+}
+
+/// A process closes memory that a peer on its host has read, before it hears that the peer has.
+///
+/// # Panics
+/// If the read succeeds.
+pub fn closes_what_it_lent() {
+    let mut o = Options { weather: Weather::Still, key: None, ..options(1) };
+    o.faults = Faults::default();
+    o.setups.truncate(2);
+    let mut run = Run::new(&o.on_one_host(LaneHabits::default()));
+    run.events = Events::default();
+    let (what, len_bytes, flags) = (What::Read(0), 1 << 16, Flags::empty());
+    let (from, to, wrong, data) = (0, 1, Wrong::No, false);
+    run.act(Action::Access { from, to, what, len_bytes, wrong, flags, data });
+    while run.all_stats().lane_pulled_bytes == 0 {
+        assert!(run.step(2 * SECOND), "the peer reads where the bytes are");
+    }
+    run.nodes[to].process.iter().for_each(|process| process.memory.close());
+    // So the book expects that it is refused.
+    run.book.accesses.all[0].wrong = Wrong::Key;
+    run.run_for(SECOND);
+    assert!(run.book.accesses.all[0].ended.is_some(), "the read ends");
 }
 
 fn rules(o: &Options) -> Rules {
@@ -163,7 +191,7 @@ impl Run {
 
     fn lives(&self, life: Life) -> bool {
         let node = &self.nodes[life.node];
-        node.process.is_some() && node.life == life
+        node.process.as_ref().is_some_and(|process| !process.leaves) && node.life == life
     }
 
     fn wake(&mut self, node: usize, at: Nanos) {
@@ -242,6 +270,13 @@ impl Run {
             return self.wake(index, until);
         }
         node.drive(self.now, &mut self.book);
+        if let Some(Process { driver, leaves: true, .. }) = &node.process {
+            if driver.engine.is_closed() {
+                self.act(Action::Kill(index));
+                return self.act(Action::Restart(index));
+            }
+            return self.dispatch(index);
+        }
         self.look(index);
         self.dispatch(index);
     }
@@ -294,6 +329,13 @@ impl Run {
                 self.nodes[node].renew_key(self.now);
                 self.wake_soon(node);
             }
+            Action::Leave(node) => {
+                if self.acts(node) {
+                    self.nodes[node].leave(self.now, &mut self.book);
+                    self.dispatch(node);
+                    self.wake_soon(node);
+                }
+            }
             Action::Kill(node) => {
                 if let Some(process) = &self.nodes[node].process {
                     add_stats(&mut self.buried, process.driver.engine.stats());
@@ -310,11 +352,16 @@ impl Run {
         }
     }
 
+    /// Whether a node's application makes calls.
+    fn acts(&self, node: usize) -> bool {
+        self.lives(self.nodes[node].life) && self.now >= self.nodes[node].stalled_until
+    }
+
     /// An application posts. One that is dead or stalled does not.
     fn post(&mut self, action: Action) {
         let (nodes, now) = (&self.nodes, self.now);
         let node = action.node();
-        if nodes[node].process.is_none() || now < nodes[node].stalled_until {
+        if !self.acts(node) {
             return;
         }
         let least_bytes = nodes[node].manners.least_bytes;
@@ -341,8 +388,8 @@ impl Run {
     }
 
     fn cancel(&mut self, node: usize, id: usize) {
-        let node_now = self.now >= self.nodes[node].stalled_until;
-        if let (Some(process), true) = (&mut self.nodes[node].process, node_now) {
+        let acts = self.acts(node);
+        if let (Some(process), true) = (&mut self.nodes[node].process, acts) {
             process.cancel(&mut self.book, id);
             self.wake_soon(node);
         }
@@ -378,10 +425,10 @@ impl Run {
 
     /// Keeps a receive for tagged messages and one for the others posted.
     fn refill(&mut self, node: usize) {
-        if self.nodes[node].process.is_none() {
+        let life = self.nodes[node].life;
+        if !self.lives(life) {
             return;
         }
-        let life = self.nodes[node].life;
         for class in [Class::AnyTag, Class::Untagged] {
             let open = self.book.receives.all.iter().rev().take(64).any(|receive| {
                 let one = receive.form == Form::One && receive.source.is_none();
@@ -439,7 +486,7 @@ impl Run {
             let life = self.nodes[node].life;
             let left = |receive: &&super::receives::Receive| receive.owner == life && !receive.over;
             let mut left = self.book.receives.all.iter().filter(left);
-            let lives = self.nodes[node].process.is_some();
+            let lives = self.lives(life);
             assert!(!lives || left.next().is_none(), "a receive never ends at node {node}");
         }
         let living = self.nodes.iter().filter_map(|node| node.process.as_ref());
@@ -485,6 +532,7 @@ impl Action {
             | Action::Cancel(node)
             | Action::Stall(node, _)
             | Action::Renew(node)
+            | Action::Leave(node)
             | Action::Kill(node)
             | Action::Restart(node) => node,
             Action::Cut(..) => 0,
