@@ -139,6 +139,28 @@ fn what_was_written_before_a_link_was_closed_is_read() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+fn bytes_of_a_peer_that_has_closed_the_link_do_not_count() {
+    let (mut one, mut other, mut third) = (port(74, 1), port(75, 2), port(76, 2));
+    let (here, there) = join(&mut one, &mut other);
+    // The peer's process goes on.
+    join(&mut one, &mut third);
+    let mut theirs = *b"buffer";
+    let mut read = || {
+        let mut mine = [0_u8; 6];
+        let piece = |bytes: &mut [u8]| {
+            [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }]
+        };
+        let (mut from, mut to) = (piece(&mut theirs), piece(&mut mine));
+        // SAFETY: both buffers stay until the call returns.
+        (unsafe { one.pull(here, &mut from, &mut to, 6) }, mine)
+    };
+    assert_eq!(read(), (Pulled::Done, *b"buffer"));
+    other.close(there);
+    assert_eq!(read().0, Pulled::Gone, "the peer has its buffer back");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
 fn who_offers_again_has_forgotten_the_link_before() {
     let (mut one, mut other) = (port(9, 1), port(10, 2));
     let (here, there) = join(&mut one, &mut other);
