@@ -28,9 +28,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Most steps of one input; the rest of it is ignored.
-const STEPS_MAX: u32 = 150;
+pub(super) const STEPS_MAX: u32 = 150;
 /// Payload that one input may post.
-const PAYLOAD_MAX_BYTES: u64 = 4 << 20;
+pub(super) const PAYLOAD_MAX_BYTES: u64 = 4 << 20;
 /// Real datagrams remembered for replay and mutation.
 const RECORDED_MAX: usize = 64;
 
@@ -92,7 +92,7 @@ impl<'a> Input<'a> {
         *first
     }
 
-    fn bytes(&mut self, n: usize) -> &'a [u8] {
+    pub(super) fn bytes(&mut self, n: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(n.min(self.0.len()));
         self.0 = rest;
         head
@@ -103,17 +103,17 @@ impl<'a> Input<'a> {
     }
 
     /// Lengths around every limit of the protocol.
-    fn len_bytes(&mut self) -> u64 {
+    pub(super) fn len_bytes(&mut self) -> u64 {
         let near = [0, 1, 64, 512, 1300, 1472, 4096, 16 << 10, 17 << 10, 64 << 10, 300 << 10];
         near[self.below(near.len())] + u64::from(self.byte() % 4)
     }
 
-    fn span_ns(&mut self) -> Nanos {
+    pub(super) fn span_ns(&mut self) -> Nanos {
         let spans = [1, 20, 200, 1000, 10_000, 100_000, 1_100_000];
         spans[self.below(spans.len())] * MICROSECOND
     }
 
-    fn class(&mut self) -> Class {
+    pub(super) fn class(&mut self) -> Class {
         [Class::Untagged, Class::Tag(0), Class::Tag(1), Class::AnyTag][self.below(4)]
     }
 
@@ -131,7 +131,7 @@ impl<'a> Input<'a> {
     }
 
     /// A record whose numbers may be real ones. Bundled messages are short.
-    fn record(&mut self, near: u32) -> Record {
+    pub(super) fn record(&mut self, near: u32) -> Record {
         let msg = self.msg_header(near);
         let bytes = [0, 1, 1000, 1 << 20, 1 << 30, u64::MAX];
         let choice = self.byte();
@@ -217,7 +217,7 @@ impl<'a> Input<'a> {
     }
 
     /// A message, or a request to memory.
-    fn post(&mut self, to: usize, left_bytes: &mut u64) -> Post {
+    pub(super) fn post(&mut self, to: usize, left_bytes: &mut u64) -> Post {
         let out = self.message(to, left_bytes);
         if self.0.first().is_none_or(|byte| *byte < 0xc0) {
             return Post::Send(out);
@@ -518,22 +518,22 @@ impl Attack {
             _ => self.replace_next(input),
         }
     }
+}
 
-    /// The two still reach each other; after forgeries, in a new session.
-    fn finish(mut self) -> Stats {
-        let forged = self.world.ledger.rules.forged;
-        self.world.calm();
-        if forged {
-            self.world.run_for(5 * SECOND);
-            self.world.act(Action::Forget(0, 1));
-            self.world.act(Action::Forget(1, 0));
-            self.world.run_for(5 * SECOND);
-            self.world.ledger.rules = ANY_FAILURE;
-        }
-        self.world.settle(PATIENCE_NS);
-        reach_each_other(&mut self.world);
-        sum(&self.world)
+/// Two nodes still reach each other; after forgeries, in a new session.
+pub(super) fn finish(mut world: World) -> Stats {
+    let forged = world.ledger.rules.forged;
+    world.calm();
+    if forged {
+        world.run_for(5 * SECOND);
+        world.act(Action::Forget(0, 1));
+        world.act(Action::Forget(1, 0));
+        world.run_for(5 * SECOND);
+        world.ledger.rules = ANY_FAILURE;
     }
+    world.settle(PATIENCE_NS);
+    reach_each_other(&mut world);
+    sum(&world)
 }
 
 /// Statistics of all engines of a world together.
@@ -562,7 +562,7 @@ fn attack(data: &[u8], keyed: bool) -> Stats {
         }
         attack.step(&mut input);
     }
-    attack.finish()
+    finish(attack.world)
 }
 
 /// A list of operations and faults on three engines.

@@ -44,6 +44,8 @@ pub struct LaneHabits {
     pub spoil: f64,
     /// Chance that a side gives a link up at a look at it.
     pub breaks: f64,
+    /// Entries are remembered for a time.
+    pub remembers: bool,
 }
 
 impl Default for LaneHabits {
@@ -58,8 +60,25 @@ impl Default for LaneHabits {
             pulls: true,
             spoil: 0.0,
             breaks: 0.0,
+            remembers: false,
         }
     }
+}
+
+/// Entries that are remembered.
+const REMEMBERED: usize = 64;
+
+/// An entry, and between which nodes it was written.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The writer.
+    pub from: usize,
+    /// The reader.
+    pub to: usize,
+    /// The entry's kind.
+    pub kind: u8,
+    /// The entry.
+    pub bytes: Vec<u8>,
 }
 
 /// What one side of a link has written.
@@ -100,6 +119,8 @@ struct Inner {
     spoiled: u64,
     now: Nanos,
     habits: LaneHabits,
+    /// What was written lately, if anybody wants to know.
+    lately: Option<VecDeque<Written>>,
     rng: Rng,
 }
 
@@ -152,8 +173,27 @@ impl Hall {
             spoiled: 0,
             now: 0,
             habits,
+            lately: habits.remembers.then(VecDeque::new),
             rng,
         })))
+    }
+
+    /// See [`super::sim::World::written_lately`].
+    #[must_use]
+    pub fn written_lately(&self) -> Vec<Written> {
+        self.inner().lately.iter().flatten().cloned().collect()
+    }
+
+    /// See [`super::sim::World::forge_entry`].
+    pub fn forge(&self, entry: Written) {
+        let (mut inner, Written { from, to, kind, bytes }) = (self.inner(), entry);
+        let at = inner.now + inner.habits.delay_ns;
+        let Some(pair) = inner.pairs.get_mut(&key(from, to)) else { return };
+        let Some(way) = pair.ways.as_mut().map(|ways| &mut ways[side(from, to)]) else { return };
+        way.written += bytes.len() as u64 + HEADER_BYTES;
+        way.entries.push_back((at, kind, bytes));
+        inner.spoiled += 1;
+        inner.wakes.push((to, at));
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -326,6 +366,11 @@ impl Lanes for SimLanes {
         let mut entry = Vec::with_capacity(len);
         fill(&mut |piece: &[u8]| entry.extend_from_slice(piece));
         assert_eq!(entry.len(), len, "an entry is as long as was said");
+        if let Some(lately) = &mut inner.lately {
+            let (from, to, bytes) = (self.me, peer_of(id), entry.clone());
+            lately.truncate(REMEMBERED - 1);
+            lately.push_front(Written { from, to, kind, bytes });
+        }
         let kind = inner.spoil(kind, &mut entry);
         let entry_bytes = entry.len() as u64 + HEADER_BYTES;
         let (way, _) = inner.ways(self.me, id)?;

@@ -34,6 +34,7 @@ fn lanes(rng: &mut Rng, weather: Weather) -> LaneHabits {
         pulls: rng.chance(0.7),
         spoil: 0.0,
         breaks: if is_harsh { rng.pick(&[0.0, 0.001, 0.01]) } else { 0.0 },
+        remembers: false,
     }
 }
 

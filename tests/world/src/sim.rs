@@ -2,7 +2,7 @@
 
 use super::app::Class;
 use super::events::{Event, Events};
-use super::lanes::Hall;
+use super::lanes::{Hall, Written};
 use super::ledger::{Ledger, Outgoing, Rules};
 use super::memory::Plan;
 use super::net::{Datagram, Links, Net};
@@ -222,6 +222,23 @@ impl World {
         Some(recv)
     }
 
+    /// The entries that nodes have written lately, the newest first.
+    ///
+    /// # Panics
+    /// If the nodes share no memory.
+    #[must_use]
+    pub fn written_lately(&self) -> Vec<Written> {
+        self.hall.as_ref().expect("shared memory").written_lately()
+    }
+
+    /// An attacker writes an entry as one node, for another to read.
+    pub fn forge_entry(&mut self, entry: Written) {
+        if let Some(hall) = &self.hall {
+            hall.forge(entry);
+        }
+        self.wake_readers();
+    }
+
     /// Entries of lanes that were garbage.
     #[must_use]
     pub fn spoiled(&self) -> u64 {
@@ -343,6 +360,12 @@ impl World {
         };
         self.now = at;
         self.handle(event);
+        self.wake_readers();
+        true
+    }
+
+    /// Wakes the nodes whose lanes have something for them.
+    fn wake_readers(&mut self) {
         let wakes = self.hall.as_ref().map(Hall::take_wakes).unwrap_or_default();
         for (node, at) in wakes {
             if self.lives(node) {
@@ -350,7 +373,6 @@ impl World {
                 self.wake(node, at);
             }
         }
-        true
     }
 
     fn handle(&mut self, event: Event<Action>) {

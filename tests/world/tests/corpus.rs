@@ -2,7 +2,7 @@
 
 use erd_rd::{DropReason, Stats};
 use erd_world::swarm::add_stats;
-use erd_world::{controllers, fuzz};
+use erd_world::{controllers, fuzz, fuzz_lane};
 use std::path::Path;
 
 fn replay(target: &str, mut run: impl FnMut(&[u8])) {
@@ -68,6 +68,22 @@ fn keyed() {
         DropReason::Forged,
         DropReason::Replayed,
         DropReason::OtherKey,
+    ] {
+        assert!(sum.drops_for(reason) > 0, "no input of the corpus reaches {reason:?}");
+    }
+}
+
+/// Every reason for which an entry of a lane can be dropped is among the corpus.
+#[test]
+fn lane() {
+    let sum = replay_counted("lane", fuzz_lane::lane);
+    for reason in [
+        DropReason::Malformed,
+        DropReason::UnknownSession,
+        DropReason::WrongState,
+        DropReason::Message,
+        DropReason::Credit,
+        DropReason::NoBuffer,
     ] {
         assert!(sum.drops_for(reason) > 0, "no input of the corpus reaches {reason:?}");
     }
