@@ -237,6 +237,8 @@ impl<O: Outside> Driver<O> {
     pub(super) fn due_ns(&mut self) -> u64 {
         let now = self.now_ns();
         let host = &mut self.host;
+        // A datagram may be what makes the next step due.
+        self.carriers.udp_due_ns = 0;
         let mut local_ns = NEVER_NS;
         if let Some(port) = &mut host.local_port {
             // The next look polls a busy port again. A peer with news wakes a port that rests.

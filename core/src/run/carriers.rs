@@ -107,6 +107,8 @@ impl<O: Outside, M: Memory> Parts<'_, O, M> {
     /// The time of the next step if nothing arrives before. The fds report arrivals from here on.
     pub fn deadline_ns(&mut self) -> Option<u64> {
         let carriers = &mut *self.carriers;
+        // A datagram may be what ends the sleep.
+        carriers.udp_due_ns = 0;
         let local = self.host.local().and_then(Option::as_mut);
         let (is_armed, local_ns) = local.map_or((false, None), |port| (port.arm(), port.next_ns()));
         if carriers.link.arm() || is_armed {

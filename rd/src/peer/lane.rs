@@ -81,8 +81,7 @@ impl Peer {
 
     /// The application gets buffers back that the peer may read.
     pub(crate) fn break_lane<H: Host>(&self, host: &mut H) {
-        let reads = self.tx.out.ops() > 0 && !mutant(Mutant::LeavesBuffersReadable);
-        if let Some(lane) = self.lane.way.filter(|_| reads) {
+        if let Some(lane) = self.lane.way.filter(|_| self.tx.out.ops() > 0) {
             host.break_off(lane);
         }
     }
