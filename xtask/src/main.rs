@@ -91,6 +91,9 @@ pub struct BenchArgs {
     /// Alternating runs, of which the medians are taken
     #[arg(long, value_name = "COUNT")]
     runs: Option<usize>,
+    /// Only erd with 2 to 1,000 peers on this host, of which all but one are idle
+    #[arg(long)]
+    idle: bool,
 }
 
 fn main() -> ExitCode {

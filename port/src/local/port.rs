@@ -25,6 +25,8 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Links whose rings are looked at in each step. The peers of the others ring the bell.
 const WATCHED_MAX: usize = 4;
+/// Time without an entry until a ring is not looked at in each step any more.
+const WATCH_NS: u64 = 1_000_000;
 /// Entries of one link that a step reads.
 const ENTRIES_PER_LOOK: usize = 32;
 /// Time between two looks at rings that nobody rang for, one ring at a time: a peer that spoils the bell cannot keep
@@ -86,6 +88,8 @@ struct Place {
     kept: bool,
     /// When the ring was last seen to be empty.
     empty_ns: u64,
+    /// When entries were last read.
+    read_ns: u64,
     /// When the peer's process lived, to go by its entries.
     alive_ns: u64,
     /// When an entry is lost that waits for something else of its writer, who is no more.
@@ -304,6 +308,7 @@ impl LocalPort {
             if count > 0 {
                 // The first of them has been written after that.
                 place.alive_ns = place.empty_ns;
+                place.read_ns = now;
             }
             if behind == Behind::Nothing {
                 place.empty_ns = now;
@@ -352,12 +357,26 @@ impl LocalPort {
         self.watched.insert(0, index);
         if self.watched.len() > WATCHED_MAX
             && let Some(last) = self.watched.pop()
-            && let Some(Some(place)) = self.places.get_mut(last as usize)
         {
-            place.link.watch(false);
-            if place.link.has_news() {
-                self.list(last);
-            }
+            self.unwatch(last);
+        }
+    }
+
+    /// The peer rings for each entry from now on.
+    fn unwatch(&mut self, index: u32) {
+        let Some(Some(place)) = self.places.get_mut(index as usize) else { return };
+        place.link.watch(false);
+        if place.link.has_news() {
+            self.list(index);
+        }
+    }
+
+    /// Looks no more in each step at the ring of a link that has been idle: each such look takes as long as a tenth of a step.
+    fn unwatch_idle(&mut self, index: u32, now: u64) {
+        let Some(Some(place)) = self.places.get(index as usize) else { return };
+        if place.link.is_watched() && now > place.read_ns + WATCH_NS {
+            self.watched.retain(|other| *other != index);
+            self.unwatch(index);
         }
     }
 
@@ -503,6 +522,7 @@ impl LocalPort {
         for _ in 0..due.min(places as u64) {
             self.sweep = (self.sweep + 1) % places;
             count += self.look_closely(self.sweep as u32, now, f);
+            self.unwatch_idle(self.sweep as u32, now);
         }
         count
     }

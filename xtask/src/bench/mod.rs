@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: providers side by side, in alternating runs on the same libfabric.
 
 mod faces;
+mod idle;
 mod results;
 mod table;
 
@@ -56,6 +57,9 @@ const QUICK_HUB_ENDPOINTS: &[u64] = &[16, 256];
 /// # Errors
 /// If something needed is missing, or no provider could be measured.
 pub fn run(layout: &Layout, args: &BenchArgs) -> Result<()> {
+    if args.idle {
+        return idle::run(layout, args);
+    }
     let plan = Plan::new(layout, args)?;
     let results = measure(layout, &plan)?;
     table::print(&plan.providers, &plan.tests, &results);

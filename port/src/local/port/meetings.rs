@@ -347,6 +347,7 @@ impl LocalPort {
             sees: false,
             kept: false,
             empty_ns: 0,
+            read_ns: 0,
             alive_ns: 0,
             lost_at_ns: None,
         });
