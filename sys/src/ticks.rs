@@ -1,7 +1,7 @@
 //! A clock that most often reads the processor's counter instead of asking the vDSO, which costs two to three times as much
 //! (23 to 35 ns against 10).
 //!
-//! It is the same time as [`monotonic_ns`]. The counter only carries it on for [`CARRY_NS`] after a reading of that; so a
+//! It is the same time as [`monotonic_ns`]. The counter only carries it on for a millisecond after a reading of that; so a
 //! host that sleeps, a virtual machine that moves, or a clock that is slewed, puts it wrong for no longer than that, and
 //! by no more than the rate has changed. It serves where the kernel itself takes its time from this counter.
 
