@@ -569,8 +569,8 @@ fn who_gets_no_memory_for_a_link_says_so_and_keeps_those_that_it_has() {
     }
 }
 
-/// Sets how much more this process may map.
-fn allow(more_bytes: u64) {
+/// Limits this process's address space to what it has and so much more.
+fn limit_address_space(more_bytes: u64) {
     let status = std::fs::read_to_string("/proc/self/status").expect("a file");
     let used =
         status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().split(' ').next());
@@ -591,7 +591,7 @@ fn narrow_process() {
         let mut port = port(27);
         let link = link_with(&mut port, name(28));
         let before = descriptors();
-        allow(256 << 10);
+        limit_address_space(256 << 10);
         ask_in_vain(&mut port, name(29), libc::ENOMEM);
         for number in 0..500 {
             let entry = entry(number, 16 << 10);
@@ -605,7 +605,7 @@ fn narrow_process() {
             !read.is_empty()
         });
         assert_eq!(descriptors(), before, "nothing of the offer that it could not map");
-        allow(64 << 20);
+        limit_address_space(64 << 20);
         let second = link_with(&mut port, name(29));
         put(&mut port, second, b"at last").expect("a link").expect("room");
         until(&mut port, |_, events| events.iter().any(|e| matches!(e, Event::Down(..))));

@@ -152,6 +152,8 @@ mutants! {
         DeliversWhenWritten,
         /// The end of a session leaves its lane, though the peer has yet to read entries.
         KeepsTheLaneOfAnEndedSession,
+        /// An endpoint that leaves gives buffers back that its peer may read.
+        LeavesBuffersReadable,
         /// A greeting that has lost its lane still offers it.
         OffersALostLane,
         /// The receiver does not tell its new limits over a lane.

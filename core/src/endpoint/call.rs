@@ -127,12 +127,9 @@ impl<O: Outside> Driver<O> {
         }
         let Some((handle, op)) = self.host.sends.take() else { return Err(Error::Again) };
         let injected = call.flags.intersects(Flags::INJECT);
-        // By fields: a whole one is long, and what is copied has just been written.
-        op.buffers.set(buffers);
-        op.bounced = false;
+        op.begin(buffers);
         op.lent = gives && (injected || early);
         op.context = Context(call.context);
-        op.flags = Flags::empty();
         op.completion = asked && !call.silent;
         op.promised = injected || early;
         op.early = early;

@@ -237,8 +237,6 @@ impl<O: Outside> Driver<O> {
     pub(super) fn due_ns(&mut self) -> u64 {
         let now = self.now_ns();
         let host = &mut self.host;
-        // A datagram may be what makes the next step due.
-        self.carriers.udp_due_ns = 0;
         let mut local_ns = NEVER_NS;
         if let Some(port) = &mut host.local_port {
             // The next look polls a busy port again. A peer with news wakes a port that rests.
@@ -247,6 +245,8 @@ impl<O: Outside> Driver<O> {
             }
             local_ns = port.next_ns().unwrap_or(NEVER_NS);
         }
+        // From here on a datagram may be what makes the next step due.
+        self.carriers.udp_due_ns = 0;
         let timers = self.engine.poll_timeout().unwrap_or(NEVER_NS);
         let timers = timers.min(local_ns);
         let due_ns = timers.min(self.carriers.link.next_ns().unwrap_or(NEVER_NS));

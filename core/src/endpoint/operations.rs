@@ -58,6 +58,30 @@ pub(super) struct SendOp {
 }
 
 impl SendOp {
+    /// Becomes an operation of these buffers. Nothing of what it was before stays, except for the memory of its copy.
+    pub(super) fn begin(&mut self, lent_buffers: &Buffers) {
+        // By fields: see [`RecvOp::begin`].
+        let SendOp {
+            buffers,
+            bounce: _,
+            bounced,
+            lent,
+            context,
+            flags,
+            completion,
+            promised,
+            early,
+            peer,
+            len_bytes,
+            owed,
+            ctx,
+        } = self;
+        buffers.set(lent_buffers);
+        (*bounced, *lent, *completion, *promised, *early) = (false, false, false, false, false);
+        (*context, *flags, *peer) = (Context::default(), Flags::empty(), None);
+        (*len_bytes, *owed, *ctx) = (0, None, 0);
+    }
+
     pub(super) fn read(&self, offset_bytes: u64, out: &mut [u8]) {
         if self.bounced {
             let at = offset_bytes as usize;
@@ -121,18 +145,25 @@ impl RecvOp {
     /// Becomes a receive as requested, and nothing of what it was before.
     pub(super) fn begin(&mut self, request: &RecvRequest, completion: bool) {
         // By fields: a whole one is long, and what is copied has just been written.
-        self.buffers.set(&request.buffers);
-        self.context = Context(request.context);
-        self.flags = request.completion_flags();
-        self.completion = completion;
-        self.parent = None;
-        self.shared = Part::default();
-        self.owed = None;
-        self.place = None;
-        self.peer = None;
-        self.tag = 0;
-        self.data = None;
-        self.len_bytes = 0;
+        let RecvOp {
+            buffers,
+            context,
+            flags,
+            completion: reports,
+            parent,
+            shared,
+            owed,
+            place,
+            peer,
+            tag,
+            data,
+            len_bytes,
+        } = self;
+        buffers.set(&request.buffers);
+        (*context, *flags) = (Context(request.context), request.completion_flags());
+        (*reports, *parent, *shared) = (completion, None, Part::default());
+        (*owed, *place, *peer) = (None, None, None);
+        (*tag, *data, *len_bytes) = (0, None, 0);
     }
 
     pub(super) fn meets(&mut self, message: &Unexpected) {

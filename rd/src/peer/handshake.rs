@@ -90,7 +90,7 @@ impl Peer {
         core.on_network -= usize::from(was);
     }
 
-    /// True if the session, open or not yet, has no lane.
+    /// True while a session is set up, open or ended without a lane.
     pub(crate) fn is_on_network(&self) -> bool {
         self.session.phase() != Phase::Idle && !self.has_lane()
     }

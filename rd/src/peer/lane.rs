@@ -81,7 +81,8 @@ impl Peer {
 
     /// The application gets buffers back that the peer may read.
     pub(crate) fn break_lane<H: Host>(&self, host: &mut H) {
-        if let Some(lane) = self.lane.way.filter(|_| self.tx.out.ops() > 0) {
+        let reads = self.tx.out.ops() > 0 && !mutant(Mutant::LeavesBuffersReadable);
+        if let Some(lane) = self.lane.way.filter(|_| reads) {
             host.break_off(lane);
         }
     }

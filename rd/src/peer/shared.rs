@@ -43,7 +43,7 @@ pub(crate) struct Core {
     pub asked: Slab<Asked>,
     /// Peers that sent data lately; they share the receive buffer.
     pub active_senders: u32,
-    /// Peers whose sessions, open or not yet, have no lane: datagrams are to be expected from them.
+    /// Peers whose session has no lane, from its set-up to its end: datagrams are to be expected from them.
     pub on_network: usize,
     /// See [`crate::Endpoint::set_ack_spacing`].
     pub ack_spacing_ns: Nanos,

@@ -1,6 +1,7 @@
 //! Entries of the local lane: a session's records and segments between endpoints of one host (protocol.md §12.5).
 //!
-//! Each begins with the session's ids, the reader's and the writer's. A record and its payload, or a segment's head and its payload, follow.
+//! Each begins with the session's ids, the reader's and the writer's. A record and its payload, or a segment's head and
+//! its payload, follow.
 
 use super::record::Record;
 use super::{Malformed, Reader};
@@ -21,8 +22,10 @@ pub const TAKEN: u8 = 5;
 
 /// Longest entry, in bytes.
 pub const ENTRY_MAX_BYTES: usize = 16 << 10;
-/// Bytes before a segment's payload, with the session's ids.
-pub const SEGMENT_HEAD_BYTES: usize = 24;
+/// Bytes of the session's ids, with which an entry begins.
+pub const IDS_BYTES: usize = 16;
+/// Bytes before a segment's payload, with the ids.
+pub const SEGMENT_HEAD_BYTES: usize = IDS_BYTES + 8;
 /// Longest payload of a segment, in bytes.
 pub const SEGMENT_MAX_BYTES: usize = ENTRY_MAX_BYTES - SEGMENT_HEAD_BYTES;
 
@@ -194,7 +197,7 @@ mod tests {
         let head = SegmentHead { msg_id: 0x8001, offset_bytes: 70_000 };
         let mut bytes = Vec::new();
         head.emit(&mut bytes);
-        assert_eq!(16 + bytes.len(), SEGMENT_HEAD_BYTES);
+        assert_eq!(IDS_BYTES + bytes.len(), SEGMENT_HEAD_BYTES);
         bytes.extend_from_slice(b"abc");
         assert_eq!(Entry::parse(SEGMENT, &bytes), Ok(Entry::Segment(head, b"abc")));
         assert_eq!(Entry::parse(SEGMENT, &bytes[..7]), Err(Malformed));
@@ -217,6 +220,6 @@ mod tests {
         let lent = Entry::Lent { msg_id: 0x8002, answer: 7, sources };
         assert_eq!(Entry::parse(LENT, &bytes), Ok(lent));
         assert_eq!(Entry::parse(LENT, &bytes[..23]), Err(Malformed));
-        assert_eq!(Ids::read(&[0; 15]), None);
+        assert_eq!(Ids::read(&[0; IDS_BYTES - 1]), None);
     }
 }

@@ -8,13 +8,10 @@ use super::sim::{Action, World};
 use erd_rd::Stats;
 use erd_rd::units::MILLISECOND;
 use erd_rd::wire::entry::{
-    Entry, Ids, LENT, LIMITS, RECORD, SEGMENT, SegmentHead, TAKEN, emit_lent, emit_limits,
-    emit_taken,
+    Entry, IDS_BYTES, Ids, LENT, LIMITS, RECORD, SEGMENT, SegmentHead, TAKEN, emit_lent,
+    emit_limits, emit_taken,
 };
 use erd_rd::wire::record::Record;
-
-/// Bytes of the ids that an entry begins with.
-const IDS_BYTES: usize = 16;
 
 /// Both parsers on the same bytes. What they read is written, and must be the same.
 pub fn parse(kind: u8, bytes: &[u8]) {

@@ -6,6 +6,7 @@ use erd_port::local::ring::Refused;
 use erd_port::local::{End, Event, Fate, Fill, Lanes, LinkId, Pulled, Reach};
 use erd_rd::Nanos;
 use erd_rd::units::{MICROSECOND, MILLISECOND};
+use erd_rd::wire::entry::IDS_BYTES;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,9 +22,6 @@ const AGAIN_NS: Nanos = 50 * MICROSECOND;
 
 /// Time until what waits for something else of a writer who is no more is lost.
 const LOST_NS: Nanos = MILLISECOND;
-
-/// Bytes of the session's ids, with which an entry begins.
-const IDS_BYTES: usize = 16;
 
 /// How links behave.
 #[derive(Clone, Copy, Debug)]

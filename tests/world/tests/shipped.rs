@@ -3,7 +3,9 @@
 //! `erd_world::seeds` says which seeds.
 
 use erd_world::seeds::{self, Seeds};
-use erd_world::shipped::runs::{Report, closes_what_it_lent, options, run};
+use erd_world::shipped::runs::{
+    Report, closes_what_it_lent, leaves_while_it_is_read, options, run,
+};
 use erd_world::swarm::add_stats;
 
 fn run_seed(seed: u64) -> Report {
@@ -41,4 +43,9 @@ fn a_seed_replays_its_run() {
 #[test]
 fn a_read_of_memory_that_was_closed_meanwhile_is_refused() {
     closes_what_it_lent();
+}
+
+#[test]
+fn nobody_takes_the_buffers_of_who_has_left() {
+    leaves_while_it_is_read();
 }

@@ -117,11 +117,7 @@ pub fn run(o: &Options) -> Report {
 /// # Panics
 /// If the read succeeds.
 pub fn closes_what_it_lent() {
-    let mut o = Options { weather: Weather::Still, key: None, ..options(1) };
-    o.faults = Faults::default();
-    o.setups.truncate(2);
-    let mut run = Run::new(&o.on_one_host(LaneHabits::default()));
-    run.events = Events::default();
+    let mut run = Run::of_two(Weather::Still);
     let (what, len_bytes, flags) = (What::Read(0), 1 << 16, Flags::empty());
     let (from, to, wrong, data) = (0, 1, Wrong::No, false);
     run.act(Action::Access { from, to, what, len_bytes, wrong, flags, data });
@@ -133,6 +129,31 @@ pub fn closes_what_it_lent() {
     run.book.accesses.all[0].wrong = Wrong::Key;
     run.run_for(SECOND);
     assert!(run.book.accesses.all[0].ended.is_some(), "the read ends");
+}
+
+/// A process leaves while a peer on its host reads a long message of it, and uses its buffers again. The goodbye comes
+/// late.
+///
+/// # Panics
+/// If the peer takes other bytes than those of the message.
+pub fn leaves_while_it_is_read() {
+    // More than is read in one step, by far.
+    const LONG_BYTES: u64 = 40 << 20;
+    // Where all may end, as sessions do when a process leaves.
+    let mut run = Run::of_two(Weather::Deadly);
+    let (from, to) = (0, 1);
+    let (class, form) = (Class::Untagged, Form::One);
+    run.act(Action::Recv { node: to, source: None, class, room_bytes: LONG_BYTES, form });
+    let (class, data, flags, silent) = (None, false, Flags::empty(), false);
+    run.act(Action::Send { from, to, len_bytes: LONG_BYTES, class, data, flags, silent });
+    // By then the process has read what the peer wrote: an entry of an ended session gives up the lane, too.
+    while run.all_stats().lane_pulled_bytes < LONG_BYTES / 2 {
+        assert!(run.step(20 * SECOND), "the peer reads where the bytes are");
+    }
+    assert!(run.all_stats().lane_pulled_bytes < LONG_BYTES, "it is at it");
+    run.net.links.delay_ns = SECOND;
+    run.act(Action::Leave(from));
+    run.run_for(100 * MILLISECOND);
 }
 
 fn rules(o: &Options) -> Rules {
@@ -154,6 +175,17 @@ fn patience_ns(o: &Options) -> Nanos {
 }
 
 impl Run {
+    /// Two nodes of one host, without plans.
+    fn of_two(weather: Weather) -> Run {
+        let mut o = Options { weather, key: None, ..options(1) };
+        o.faults = Faults::default();
+        o.setups.truncate(2);
+        o.setups.iter_mut().for_each(|setup| setup.habits.round_ns = MICROSECOND);
+        let mut run = Run::new(&o.on_one_host(LaneHabits::default()));
+        run.events = Events::default();
+        run
+    }
+
     fn new(o: &Options) -> Run {
         let names: Vec<SocketAddr> = o.setups.iter().map(|setup| setup.config.name).collect();
         let mut net = Net::new(names.len(), o.links, Rng::new(o.seed, 1));
