@@ -2,8 +2,9 @@
 
 use crate::region::{Audience, Region};
 use erd_rd::keys::KeyId;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -37,6 +38,7 @@ pub struct KeyTerms {
 /// A domain's regions by key.
 pub struct KeyTable {
     terms: KeyTerms,
+    /// Each access by a peer looks here. Only this process chooses which keys are in it, so the quicker hash will do.
     regions: Mutex<HashMap<u64, Arc<Region>>>,
     /// The last [`GONE_MAX`] removed keys, with those who had them: they may still use them.
     gone: Mutex<VecDeque<(u64, Audience)>>,

@@ -172,6 +172,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "to Miri each reading takes as long as one that was interrupted")]
     fn who_sets_the_counter_does_not_turn_time_back() {
         let ticks = Ticks::by(Some(moved));
         let mut last_ns = 0;
@@ -183,7 +184,9 @@ mod tests {
                 assert!(now >= last_ns);
                 last_ns = now;
             }
-            assert!(ticks.last.get().1 > 0, "it trusts the counter again");
+            // A reading that was interrupted is followed by another one.
+            let trusts = (0..1000).any(|_| ticks.now_ns() > 0 && ticks.last.get().1 > 0);
+            assert!(trusts, "it trusts the counter again");
             // What is left of a step forward, which the counter told for a millisecond at most.
             compare_roughly(&ticks);
         }

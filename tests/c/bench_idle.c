@@ -11,10 +11,10 @@
 
 enum { BYTES = 64, RECVS = 64, COUNTS_MAX = 8, RUNS_MAX = 31, BATCH = 1000, POLL_BATCHES = 400, TRIP_BATCHES = 100 };
 enum { IDLE_TAG = 1, TALK_TAG = 2, QUIET_MS = 2500 };
-enum { POLL, MESSAGE, LINKS, RESIDENT, SHARED, FIGURES };
+enum { POLL, MESSAGE, LINKS, OWN, SHARED, FIGURES };
 
 static const char *const NAMES[FIGURES] = {
-    "ns of a poll in vain", "ns of a message", "links", "bytes resident in the hub for each idle peer",
+    "ns of a poll in vain", "ns of a message", "links", "bytes of the hub's own memory for each idle peer",
     "bytes of shared memory on this host for each idle peer",
 };
 
@@ -210,7 +210,7 @@ static void be_hub(const struct plan *plan, size_t peers, int talks, const struc
 {
     struct node_options options = {.provider = plan->provider, .address = plan->address, .queue_size = 1024};
     uint8_t name[NAME_BYTES], other[NAME_BYTES];
-    double resident, shared;
+    double own, shared;
     struct node node;
     fi_addr_t talker;
     pin_to_cpu(plan->cpus[0]);
@@ -220,14 +220,14 @@ static void be_hub(const struct plan *plan, size_t peers, int talks, const struc
     admit(&node, talks, name);
     talker = node_insert(&node, name);
     be_quiet(&node);
-    resident = kibibytes("/proc/self/smaps_rollup", "Rss:");
+    own = kibibytes("/proc/self/smaps_rollup", "Anonymous:");
     shared = kibibytes("/proc/meminfo", "Shmem:");
     for (size_t i = 0; i < plan->processes; i++) {
         if (idle[i].pid != 0)
             admit(&node, idle[i].oob, other);
     }
     be_quiet(&node);
-    figures[RESIDENT] = (kibibytes("/proc/self/smaps_rollup", "Rss:") - resident) / (double)(peers - 1);
+    figures[OWN] = (kibibytes("/proc/self/smaps_rollup", "Anonymous:") - own) / (double)(peers - 1);
     figures[SHARED] = (kibibytes("/proc/meminfo", "Shmem:") - shared) / (double)(peers - 1);
     figures[LINKS] = links();
     for (size_t i = 0; i < plan->processes; i++) {

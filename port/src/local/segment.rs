@@ -36,6 +36,9 @@ pub struct Segment {
     bytes: usize,
     /// The process that mapped it. A forked child does not have the mapping.
     owner: Process,
+    /// Of its file, whose number it shares with every other mapping of that.
+    #[cfg(erd_tsan)]
+    inode: u64,
 }
 
 // SAFETY: the mapping belongs to this value, and its bytes are reached by atomic words or by copies of raw memory.
@@ -83,7 +86,13 @@ impl Segment {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let segment = Segment { base, bytes, owner: Process::current() };
+        let segment = Segment {
+            base,
+            bytes,
+            owner: Process::current(),
+            #[cfg(erd_tsan)]
+            inode: rustix::fs::fstat(file)?.st_ino,
+        };
         for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
             // SAFETY: the mapping that was just made. Neither changes what this process sees.
             unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, advice)? };
@@ -178,11 +187,16 @@ impl<'a> Part<'a> {
 impl Memory for Part<'_> {
     #[inline]
     fn load(&self, at: usize) -> u64 {
-        self.word(at).load(Ordering::Acquire)
+        let value = self.word(at).load(Ordering::Acquire);
+        #[cfg(erd_tsan)]
+        stand_in::load(self, at);
+        value
     }
 
     #[inline]
     fn store(&self, at: usize, value: u64) {
+        #[cfg(erd_tsan)]
+        stand_in::store(self, at);
         self.word(at).store(value, Ordering::Release);
     }
 
@@ -207,6 +221,31 @@ impl Memory for Part<'_> {
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
         // What is checked is what was copied: the compiler may not read it a second time.
         std::sync::atomic::compiler_fence(Ordering::Acquire);
+    }
+}
+
+/// ThreadSanitizer takes two mappings of a file in one process for different memory, so it would report what a thread
+/// does before its store to a word, and another one after its load of the same word at the other mapping. For it alone,
+/// a word of the process's own memory stands for both.
+#[cfg(erd_tsan)]
+mod stand_in {
+    use super::{AtomicU64, Ordering, Part};
+
+    const WORDS: usize = 4096;
+    static STAND_INS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+    fn word(part: &Part<'_>, at: usize) -> &'static AtomicU64 {
+        let word = (part.at + at) as u64 / 8;
+        let place = part.segment.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(word);
+        &STAND_INS[place as usize % WORDS]
+    }
+
+    pub fn store(part: &Part<'_>, at: usize) {
+        word(part, at).fetch_add(1, Ordering::Release);
+    }
+
+    pub fn load(part: &Part<'_>, at: usize) {
+        word(part, at).load(Ordering::Acquire);
     }
 }
 
