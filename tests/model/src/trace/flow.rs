@@ -1,7 +1,7 @@
 //! Data, acknowledgements and operations between a process and one peer.
 
 use super::wire::{
-    self, Access, Ack, Body, Carried, Data, Header, Message, PacketRead, RecordRead, State,
+    self, Access, Ack, Body, Carried, Data, Header, Message, PacketRead, Proof, RecordRead, State,
 };
 use super::{Judged, Node, Validator};
 use crate::flow::AckState;
@@ -48,6 +48,9 @@ pub(super) struct Flow {
     /// Hellos and probes since the peer was heard last, and when that was, or when the session began.
     pub(super) asks: u32,
     pub(super) heard_at: Nanos,
+    /// One beyond the greatest counter of the peer's that was taken in this session. A session that is quiet gives its
+    /// window back: then it drops what lies below (§11.4), and hears nothing with it.
+    counters_end: u64,
     /// The PSN window that the peer told.
     psn_window: u32,
     /// The greatest end of sent packets that the peer's probes named.
@@ -213,6 +216,7 @@ impl Flow {
     pub(super) fn meet(&mut self, ours: Id, g: &wire::Greeting) {
         if self.met_as != ours {
             (self.met_as, self.their_first) = (ours, Some((g.first_psn, g.first_order)));
+            self.counters_end = 0;
             self.psn_window = g.psn_window.clamp(1, PSN_WINDOW_MAX);
         }
     }
@@ -220,7 +224,8 @@ impl Flow {
     /// The process hears a packet of the peer's session.
     pub(super) fn hear(&mut self, at: Nanos, read: &PacketRead, rule: Rule) {
         use Rule::{AckTaken, DataTaken, ProbeAnswered, WelcomeTaken};
-        if matches!(rule, AckTaken | DataTaken | ProbeAnswered | WelcomeTaken) {
+        let is_surely_taken = self.is_surely_taken(read, rule);
+        if is_surely_taken && matches!(rule, AckTaken | DataTaken | ProbeAnswered | WelcomeTaken) {
             (self.asks, self.heard_at) = (0, at);
         }
         if let (ProbeAnswered, Some((first, _))) = (rule, self.their_first) {
@@ -245,6 +250,21 @@ impl Flow {
             }
             _ => {}
         }
+    }
+
+    /// Whether the process takes a packet whatever it has done with its window of counters.
+    fn is_surely_taken(&mut self, read: &PacketRead, rule: Rule) -> bool {
+        use Rule::{AckImpossible, AckTaken, DataDuplicate, DataOutside, DataTaken, ProbeAnswered};
+        let is_proven = matches!(
+            rule,
+            AckTaken | AckImpossible | DataTaken | DataDuplicate | DataOutside | ProbeAnswered
+        );
+        let Proof::Counter(counter) = read.proof else { return true };
+        let is_latest = counter >= self.counters_end;
+        if is_proven && is_latest {
+            self.counters_end = counter + 1;
+        }
+        is_latest
     }
 
     fn hear_record(&mut self, record: &RecordRead) {
