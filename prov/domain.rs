@@ -4,7 +4,7 @@ use crate::auth_key;
 use crate::eq::{BoundEq, EqInner};
 use crate::fabric::FabricInner;
 use crate::object::{self, Class};
-use crate::{addr_format, errno};
+use crate::{addr_format, entry, errno};
 use erd_core::domain::{Domain, Spot, Terms};
 use erd_core::keys::KeyTerms;
 use erd_core::place;
@@ -103,7 +103,7 @@ unsafe fn read_request(info: &fi_info, api_version: u32) -> Option<Request> {
     };
     let source = source.ok().flatten();
     Some(Request {
-        iface: iface.map(|name| name.to_string_lossy().into_owned()),
+        iface: iface.map(|name| entry::manners().device(&name.to_string_lossy()).to_owned()),
         address: source.map(|source| source.ip()).filter(|ip| !ip.is_unspecified()),
         family: source
             .map(|source| Family::of(source.ip()))

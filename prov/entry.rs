@@ -1,15 +1,17 @@
 //! The entry point that libfabric loads: `fi_prov_ini`, the provider's description, its settings.
 
+use crate::manners::Manners;
 use crate::parameters;
 use erd_core::mistakes;
 use erd_core::settings::{KeySource, Settings};
 use erd_ffi::fi::{FI_EINVAL, NEWEST_API, Provider, fi_context, fi_info, fi_provider, fi_version};
 use erd_ffi::guard::guarded;
 use erd_ffi::{host, log};
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
+use std::sync::OnceLock;
 
 /// Version of the provider, from the package's.
-pub const PROVIDER_VERSION: u32 =
+const PROVIDER_VERSION: u32 =
     fi_version(decimal(env!("CARGO_PKG_VERSION_MAJOR")), decimal(env!("CARGO_PKG_VERSION_MINOR")));
 
 /// A number that Cargo has checked.
@@ -22,17 +24,55 @@ const fn decimal(text: &str) -> u16 {
     value
 }
 
-/// The provider. libfabric skips one whose `fi_version` is lower than an application asks for, so this is the newest
-/// known; it leaves everything newer than the application's version alone.
-static PROVIDER: Provider = Provider::new(fi_provider {
-    version: PROVIDER_VERSION,
-    fi_version: NEWEST_API,
-    context: fi_context::ZERO,
-    name: c"erd".as_ptr(),
-    getinfo,
-    fabric: crate::fabric::open,
-    cleanup,
-});
+/// The provider's own name.
+const OWN_NAME: &str = "erd";
+
+/// The provider under its own name. The log and the parameters are always those of this one.
+static PROVIDER: Provider = Provider::new(c"erd", description(PROVIDER_VERSION));
+
+/// The provider under another's name (`FI_ERD_PROV_NAME`).
+struct Renamed {
+    provider: Provider,
+    manners: Manners,
+}
+
+/// The choice of the name, `None` for erd's own. The first call of [`start`] makes it for the process: all libfabrics in
+/// it see one provider.
+static CHOICE: OnceLock<Option<Renamed>> = OnceLock::new();
+
+/// Version of the provider under another's name. Of two with one name libfabric hides the one with the lower version, and
+/// its own providers have that of libfabric times 100.
+const RENAMED_VERSION: u32 = fi_version(9999, 0);
+
+/// libfabric skips a provider whose `fi_version` is lower than an application asks for, so this is the newest known; erd
+/// leaves everything newer than the application's version alone.
+const fn description(version: u32) -> fi_provider {
+    fi_provider {
+        version,
+        fi_version: NEWEST_API,
+        context: fi_context::ZERO,
+        name: std::ptr::null(),
+        getinfo,
+        fabric: crate::fabric::open,
+        cleanup,
+    }
+}
+
+fn renamed() -> Option<&'static Renamed> {
+    CHOICE.get()?.as_ref()
+}
+
+/// The version that libfabric was told.
+#[must_use]
+pub fn version() -> u32 {
+    if renamed().is_some() { RENAMED_VERSION } else { PROVIDER_VERSION }
+}
+
+/// The manners that the provider's name brings.
+#[must_use]
+pub fn manners() -> Manners {
+    renamed().map_or(Manners::Plain, |renamed| renamed.manners)
+}
 
 /// Body of `fi_prov_ini`, which the shared object exports: registers log and parameters, and returns the provider.
 #[must_use]
@@ -43,7 +83,32 @@ pub fn start() -> *mut fi_provider {
     for error in parameters::define() {
         tracing::warn!(%error, "a parameter cannot be set");
     }
-    PROVIDER.as_ptr()
+    match CHOICE.get_or_init(choose) {
+        Some(renamed) => {
+            host::register(&renamed.provider);
+            renamed.provider.as_ptr()
+        }
+        None => PROVIDER.as_ptr(),
+    }
+}
+
+/// Reads the setting. A name that is not valid leaves erd its own, and a filter may then keep libfabric from ever asking
+/// erd for anything, so this is the place to tell.
+fn choose() -> Option<Renamed> {
+    let name = Settings::prov_name(parameters::read)
+        .inspect_err(|error| {
+            tracing::warn!("{error}");
+            mistakes::tell_bad(error, parameters::read);
+        })
+        .ok()?;
+    if name == OWN_NAME {
+        return None;
+    }
+    tracing::info!(name, "FI_ERD_PROV_NAME: erd has this name in libfabric");
+    let manners = Manners::of(&name);
+    // The name lives as long as the process, like the description.
+    let name = Box::leak(CString::new(name).ok()?.into_boxed_c_str());
+    Some(Renamed { provider: Provider::new(name, description(RENAMED_VERSION)), manners })
 }
 
 /// The parameters as they are now.

@@ -28,6 +28,7 @@ mod extension;
 pub mod fabric;
 mod flags;
 pub mod info;
+pub mod manners;
 pub mod mr;
 pub mod object;
 pub mod parameters;

@@ -3,6 +3,7 @@
 use crate::auth_key;
 use crate::av::AvFid;
 use crate::domain::DomainFid;
+use crate::entry;
 use crate::errno;
 use crate::object::{self, Class};
 use erd_core::counter::Counter;
@@ -209,8 +210,7 @@ unsafe fn register(
     let desc = inner.region().memory().map_or(0, PinId::number);
     let key = inner.key();
     let fid = object::base::<Registration>(attr.context, &FID_OPS);
-    // Never dereferenced: a number that may be stale, and then names nothing.
-    let mem_desc = std::ptr::without_provenance_mut(desc as usize);
+    let mem_desc = entry::manners().descriptor(desc);
     let abi = fid_mr { fid, mem_desc, key };
     // SAFETY: the caller gave a place for the new object.
     unsafe { *mr = object::publish(abi, inner) };

@@ -42,6 +42,7 @@ pub(crate) struct Host {
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();
+static REGISTERED: OnceLock<&'static Provider> = OnceLock::new();
 
 /// Finds the loaded libfabric and uses its log and parameters for `provider` from now on.
 ///
@@ -54,6 +55,18 @@ pub fn attach(provider: &'static Provider) -> bool {
         let _ = HOST.set(host);
     }
     HOST.get().is_some()
+}
+
+/// The description that libfabric registers, where it is not the one of [`attach`]: `FI_LOG_PROV` silences that one. The
+/// first call decides.
+pub fn register(provider: &'static Provider) {
+    // Another libfabric in this process registers the same.
+    let _ = REGISTERED.set(provider);
+}
+
+/// The description that libfabric has registered.
+pub(crate) fn registered(host: &Host) -> &'static Provider {
+    REGISTERED.get().copied().unwrap_or(host.provider)
 }
 
 /// The newest API of the libfabric that loaded us, if one did.

@@ -162,8 +162,9 @@ pub fn emit(level: Level, subsys: Subsys, func: &str, line: u32, message: fmt::A
 }
 
 fn host_enabled(host: &Host, level: Level, subsys: Subsys) -> bool {
+    let provider = host::registered(host);
     // SAFETY: the provider is static, and the enumerators are libfabric's.
-    unsafe { (host.log_enabled)(host.provider.as_ptr(), level as u32, subsys as u32) != 0 }
+    unsafe { (host.log_enabled)(provider.as_ptr(), level as u32, subsys as u32) != 0 }
 }
 
 fn host_emit(host: &Host, level: Level, subsys: Subsys, func: &CStr, line: u32, text: &CStr) {

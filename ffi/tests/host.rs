@@ -35,15 +35,18 @@ guarded! {
     unsafe extern "C" fn cleanup() {}
 }
 
-static PROVIDER: Provider = Provider::new(fi::fi_provider {
-    version: 1,
-    fi_version: fi::NEWEST_API,
-    context: fi::fi_context::ZERO,
-    name: c"erd".as_ptr(),
-    getinfo,
-    fabric,
-    cleanup,
-});
+static PROVIDER: Provider = Provider::new(
+    c"erd",
+    fi::fi_provider {
+        version: 1,
+        fi_version: fi::NEWEST_API,
+        context: fi::fi_context::ZERO,
+        name: std::ptr::null(),
+        getinfo,
+        fabric,
+        cleanup,
+    },
+);
 
 /// A handle of the installed libfabric; NULL without one.
 fn library() -> *mut c_void {

@@ -2,6 +2,7 @@
 
 use crate::auth_key;
 use crate::domain::DomainFid;
+use crate::entry;
 use erd_core::domain::Domain;
 use erd_core::endpoint::{EpConfig, MIN_MULTI_RECV_BYTES, MSG_BYTES_MAX};
 use erd_core::flags::Flags;
@@ -27,7 +28,7 @@ pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
         source_err: info.caps & FI_SOURCE_ERR != 0,
         queue_pair: None,
         tx_contexts: 0,
-        completes_early: true,
+        completes_early: entry::manners().completes_early(),
         tx_flags: Flags::empty(),
         rx_flags: Flags::empty(),
         local: true,
@@ -39,7 +40,7 @@ pub(crate) unsafe fn config_of(info: &fi_info, domain: &Domain) -> EpConfig {
             config.tx_size = size(tx.size, config.tx_size);
             config.inject_bytes = config.inject_bytes.min(tx.inject_size as u64);
             config.tx_flags = Flags::from_bits_retain(tx.op_flags);
-            config.completes_early = !config.tx_flags.intersects(Flags::LATE_LEVELS);
+            config.completes_early &= !config.tx_flags.intersects(Flags::LATE_LEVELS);
         }
         if let Some(rx) = info.rx_attr.as_ref() {
             config.rx_size = size(rx.size, config.rx_size);

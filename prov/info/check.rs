@@ -2,7 +2,8 @@
 
 use super::hints::Hints;
 use super::offer;
-use crate::entry::PROVIDER_VERSION;
+use crate::entry;
+use crate::manners::Manners;
 use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::settings::KEY_BYTES;
@@ -123,7 +124,7 @@ fn known(field: &'static str, asked: u32, last: u32) -> Checked {
 ///
 /// # Errors
 /// The first hint that cannot be met.
-pub fn check(hints: &Hints, version: u32) -> Checked {
+pub fn check(hints: &Hints, version: u32, manners: Manners) -> Checked {
     // First reject requests for other providers: layered ones ask for FI_EP_MSG or DGRAM.
     if !matches!(hints.ep.r#type, FI_EP_UNSPEC | FI_EP_RDM) {
         let asked = match hints.ep.r#type {
@@ -137,12 +138,12 @@ pub fn check(hints: &Hints, version: u32) -> Checked {
     if !crate::addr_format::is_known(hints.addr_format) {
         return refuse("addr_format", hints.addr_format, "FI_SOCKADDR, _IP, _IN and _IN6");
     }
-    if hints.prov_version > PROVIDER_VERSION {
-        return refuse("fabric_attr->prov_version", hints.prov_version, PROVIDER_VERSION);
+    if hints.prov_version > entry::version() {
+        return refuse("fabric_attr->prov_version", hints.prov_version, entry::version());
     }
     check_domain(hints, version)?;
     check_mr_mode(hints.domain.mr_mode, version)?;
-    check_ep(hints)?;
+    check_ep(hints, manners)?;
     check_tx(hints)?;
     check_rx(hints)
 }
@@ -217,13 +218,14 @@ fn check_mr_mode(asked: i32, version: u32) -> Checked {
     refuse("domain_attr->mr_mode", asked, "FI_MR_BASIC or FI_MR_SCALABLE alone, or modes since 1.5")
 }
 
-fn check_ep(hints: &Hints) -> Checked {
+fn check_ep(hints: &Hints, manners: Manners) -> Checked {
     let (asked, have) = (&hints.ep, &offer::EP);
-    if asked.protocol != FI_PROTO_UNSPEC && asked.protocol != have.protocol {
+    if asked.protocol == FI_PROTO_UNSPEC || asked.protocol == have.protocol {
+        let versions = (asked.protocol_version as usize, have.protocol_version as usize);
+        at_most("ep_attr->protocol_version", versions.0, versions.1)?;
+    } else if !manners.takes_protocols() {
         return refuse("ep_attr->protocol", asked.protocol, have.protocol);
     }
-    let versions = (asked.protocol_version as usize, have.protocol_version as usize);
-    at_most("ep_attr->protocol_version", versions.0, versions.1)?;
     at_most("ep_attr->max_msg_size", asked.max_msg_size, have.max_msg_size)?;
     for (field, asked, most) in [
         ("ep_attr->tx_ctx_cnt", asked.tx_ctx_cnt, TX_CONTEXTS_MAX),
@@ -275,7 +277,7 @@ mod tests {
     fn refused(version: u32, change: impl FnOnce(&mut Hints)) -> Option<&'static str> {
         let mut hints = Hints::none();
         change(&mut hints);
-        check(&hints, version).err().map(|refusal| refusal.field)
+        check(&hints, version, Manners::Plain).err().map(|refusal| refusal.field)
     }
 
     #[test]
@@ -321,9 +323,19 @@ mod tests {
     }
 
     #[test]
+    fn an_engine_may_name_the_protocol_of_the_provider_that_it_knows() {
+        let mut hints = Hints::none();
+        (hints.ep.protocol, hints.ep.protocol_version) = (FI_PROTO_RXD, 7);
+        let refused = |manners| check(&hints, NEW, manners).err().map(|refusal| refusal.field);
+        assert_eq!(refused(Manners::Plain), Some("ep_attr->protocol"));
+        assert_eq!(refused(Manners::Borrowed), None);
+        assert_eq!(refused(Manners::Efa), None);
+    }
+
+    #[test]
     fn the_log_names_capabilities() {
         let hints = Hints { caps: FI_MSG | FI_COLLECTIVE | 1 << 60, ..Hints::none() };
-        let text = check(&hints, NEW).expect_err("RMA").to_string();
+        let text = check(&hints, NEW, Manners::Plain).expect_err("RMA").to_string();
         assert!(
             text.starts_with("hints caps is FI_MSG|FI_COLLECTIVE|0x1000000000000000; "),
             "{text}"

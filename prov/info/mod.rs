@@ -7,6 +7,8 @@ mod nic;
 pub mod offer;
 mod place;
 
+use crate::entry;
+use crate::manners::Manners;
 use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::place::{Place, network};
@@ -15,9 +17,9 @@ use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
 use erd_ffi::fi::{
     FI_ATOMIC, FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_HMEM, FI_MR_ALLOCATED, FI_MR_BASIC,
-    FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MSG, FI_NAMED_RX_CTX, FI_PEER, FI_RMA,
-    FI_RMA_EVENT, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, fi_domain_attr,
-    fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
+    FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR, FI_MSG, FI_NAMED_RX_CTX, FI_PEER,
+    FI_PROTO_UNSPEC, FI_RMA, FI_RMA_EVENT, FI_SHARED_CONTEXT, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
+    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fi_version,
 };
 use erd_port::udp::{Interface, interfaces};
 use hints::Hints;
@@ -78,15 +80,18 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
         tracing::info!("fi_getinfo: {refusal}");
         FI_ENODATA
     };
-    check::check(hints, version).map_err(refused)?;
+    let manners = entry::manners();
+    check::check(hints, version, manners).map_err(refused)?;
     check::check_peer(hints, crate::peer::is_available()).map_err(refused)?;
     let settings = crate::entry::settings_with(keys_of(hints))?;
     check::check_hmem(hints, version, settings.hmem).map_err(refused)?;
-    let grant = Grant::new(&settings, hints, version);
+    let grant = Grant::new(&settings, hints, version, manners);
     let mut list = InfoList::new();
     let ports = erd_core::rdma::usable(&settings).map_err(crate::errno::of)?;
     let places = place::places(&settings, hints, query, interfaces(), &ports)?;
-    for place in place::for_peers(hints, places) {
+    let is_named = query.node.is_some() || query.service.is_some();
+    let places = manners.offered(hints, is_named, place::for_peers(hints, places));
+    for place in places {
         list.push(grant.info(&place, hints, &settings).map_err(|NoMemory| FI_ENOMEM)?);
     }
     Ok(list)
@@ -102,6 +107,7 @@ struct Grant {
     /// Modes beside those of `domain` where a device sends without copying.
     zero_copy_mode: c_int,
     tell_pci: bool,
+    manners: Manners,
 }
 
 /// The value asked for, or else the default.
@@ -137,7 +143,7 @@ fn part_caps(granted: u64, asked: u64, can_have: u64, primary: u64) -> u64 {
 }
 
 impl Grant {
-    fn new(settings: &Settings, hints: &Hints, version: u32) -> Grant {
+    fn new(settings: &Settings, hints: &Hints, version: u32, manners: Manners) -> Grant {
         let caps = granted_caps(hints.caps);
         let peers = caps & FI_PEER != 0;
         let iov_limit = if peers { offer::PEER_IOV_LIMIT } else { offer::RX.iov_limit };
@@ -166,7 +172,15 @@ impl Grant {
         let named = hints.caps & FI_NAMED_RX_CTX != 0;
         let scalable = named || several(counts.0) || several(counts.1);
         let contexts = if scalable { (TX_CONTEXTS_MAX, RX_CONTEXTS_MAX) } else { (1, 1) };
+        // The check has let it through.
+        let is_own = matches!(hints.ep.protocol, FI_PROTO_UNSPEC | offer::PROTOCOL);
+        let (protocol, protocol_version) = match is_own {
+            true => (offer::PROTOCOL, offer::PROTOCOL_VERSION),
+            false => (hints.ep.protocol, hints.ep.protocol_version),
+        };
         let ep = fi_ep_attr {
+            protocol,
+            protocol_version,
             tx_ctx_cnt: asked_or(counts.0, 1),
             rx_ctx_cnt: asked_or(counts.1, 1),
             ..offer::EP
@@ -180,14 +194,14 @@ impl Grant {
             control_progress: asked_or(hints.domain.control_progress, data_progress),
             data_progress,
             av_type: asked_or(hints.domain.av_type, have.av_type),
-            mr_mode: mr_mode(hints.domain.mr_mode, hints.caps, version),
+            mr_mode: mr_mode(hints.domain.mr_mode, hints.caps, version, manners),
             ..*have
         };
         // MPICH aborts on an address that its hwloc does not find, and that of its wheels finds
         // none.
         let tell_pci = settings.pci.unwrap_or_else(|| !erd_ffi::host::serves_mpich());
         let zero_copy_mode = zero_copy_mode(hints.domain.mr_mode, version);
-        Grant { caps, tx, rx, ep, domain, zero_copy_mode, tell_pci }
+        Grant { caps, tx, rx, ep, domain, zero_copy_mode, tell_pci, manners }
     }
 
     /// Where a device can send from registered memory, the attributes ask the application to register it.
@@ -218,17 +232,18 @@ impl Grant {
         }
         // The core fills in the provider's name and version, and the API version.
         info.set_fabric(&fi_fabric_attr::ZERO);
-        self.name(&mut info, place)?;
+        self.name(&mut info, place, hints.domain_name.as_deref())?;
         Ok(info)
     }
 
-    fn name(&self, info: &mut Info, place: &Place) -> Result<(), NoMemory> {
+    fn name(&self, info: &mut Info, place: &Place, hinted: Option<&str>) -> Result<(), NoMemory> {
         let entry: &Interface = &place.interface;
         info.set_src_addr(sockaddr::encode(place.src).as_bytes())?;
         if let Some(dest) = place.dest {
             info.set_dest_addr(sockaddr::encode(dest).as_bytes())?;
         }
-        info.set_domain_name(&place.domain_name())?;
+        let name = self.manners.domain_name(&place.domain_name(), hinted);
+        info.set_domain_name(&name)?;
         info.set_fabric_name(&network(entry))?;
         info.set_nic(nic::describe(entry, place.verbs.as_ref(), self.tell_pci)?);
         Ok(())
@@ -237,14 +252,16 @@ impl Grant {
 
 /// The provider needs no registration mode, and clears those that it does not need (`fi_mr(3)`), except
 /// `FI_MR_PROV_KEY`: an application that is ready for random keys gets them, since nobody can guess those. One that
-/// asks for `FI_RMA_EVENT` does not: libfabric's own fi_multi_mr claims to be ready, and is not. Applications older
+/// asks for `FI_RMA_EVENT` does not: libfabric's own fi_multi_mr claims to be ready, and is not. Engines that know erd
+/// by another name keep `FI_MR_VIRT_ADDR` where its manners say so. Applications older
 /// than 1.5 must get one of two modes, and newer ones that name one of the two get it back.
-fn mr_mode(asked: c_int, caps: u64, version: u32) -> c_int {
+fn mr_mode(asked: c_int, caps: u64, version: u32, manners: Manners) -> c_int {
+    let addresses = if manners.keeps_addresses() { FI_MR_VIRT_ADDR } else { 0 };
     let has_regions = caps == 0 || caps & (FI_RMA | FI_ATOMIC) != 0;
     match asked {
         FI_MR_BASIC | FI_MR_SCALABLE => asked,
         _ if version < fi_version(1, 5) => FI_MR_SCALABLE,
-        _ if has_regions && caps & FI_RMA_EVENT == 0 => asked & FI_MR_PROV_KEY,
+        _ if has_regions && caps & FI_RMA_EVENT == 0 => asked & (FI_MR_PROV_KEY | addresses),
         _ => 0,
     }
 }
@@ -268,7 +285,7 @@ mod tests {
         let settings = Settings::read(|_| Ok(None)).expect("defaults");
         let mut hints = Hints::none();
         change(&mut hints);
-        Grant::new(&settings, &hints, version)
+        Grant::new(&settings, &hints, version, Manners::Plain)
     }
 
     const NEW: u32 = fi_version(2, 6);
@@ -338,6 +355,19 @@ mod tests {
         assert_eq!((plain.caps | plain.domain.caps) & FI_PEER, 0);
         assert_eq!((plain.rx.size, plain.rx.iov_limit), (4096, offer::RX.iov_limit));
         assert_eq!(plain.domain.max_ep_auth_key, offer::DOMAIN.max_ep_auth_key);
+    }
+
+    #[test]
+    fn other_names_bring_what_engines_expect_of_them() {
+        let settings = Settings::read(|_| Ok(None)).expect("defaults");
+        let mut hints = Hints { caps: FI_MSG | FI_RMA, ..Hints::none() };
+        hints.domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+        hints.ep.protocol = FI_PROTO_RXD;
+        let grant = |manners| Grant::new(&settings, &hints, NEW, manners);
+        let mode = |manners| grant(manners).domain.mr_mode;
+        assert_eq!(mode(Manners::Efa), FI_MR_VIRT_ADDR | FI_MR_PROV_KEY);
+        assert_eq!(mode(Manners::Borrowed), FI_MR_PROV_KEY);
+        assert_eq!(grant(Manners::Borrowed).ep.protocol, FI_PROTO_RXD);
     }
 
     #[test]

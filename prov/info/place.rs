@@ -1,6 +1,7 @@
 //! The places that an application's hints, node and service select.
 
 use super::hints::Hints;
+use crate::entry;
 use erd_core::place::{self, Criteria, Place, Source};
 use erd_core::resolve;
 use erd_core::settings::Settings;
@@ -76,7 +77,7 @@ pub fn places(
     let offered = place::offered(settings, interfaces).map_err(crate::errno::of)?;
     let criteria = Criteria {
         family,
-        domain: hints.domain_name.as_deref(),
+        domain: hints.domain_name.as_deref().map(|name| entry::manners().device(name)),
         network: hints.fabric_name.as_deref(),
         source: source(hints, query, family)?,
         dests: destinations(hints, query, family)?,

@@ -47,10 +47,14 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         pingpong::memcheck_steps(&mut report, core, &provider);
         Suite { layout, core, provider: &provider }.steps(&mut report);
     }
+    for core in [&system, &wheel] {
+        pingpong::name_step(&mut report, core, &provider);
+    }
     pingpong::scheme_steps(&mut report, layout, &wheel, &provider);
     tool::steps(&mut report, layout, &system, &provider);
     let suite = Suite { layout, core: &wheel, provider: &provider };
     suite.peer_steps(&mut report);
+    suite.engine_steps(&mut report);
     suite.multipath_steps(&mut report, args.full);
     suite.path_mtu_steps(&mut report, args.full);
     vm::steps::steps(&mut report, layout, args.full);

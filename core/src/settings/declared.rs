@@ -292,6 +292,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "erd grants FI_HMEM, for host memory alone; auto means to hints such as those of NCCL's RDMA protocol",
     },
     Parameter {
+        name: "prov_name",
+        default: "erd",
+        kind: Kind::Text,
+        help: "erd has this name in libfabric, for engines that choose from a fixed table of names, and hides a provider that has it",
+    },
+    Parameter {
         name: "key_peers",
         default: "hosts",
         kind: Kind::Choice(&["hosts", "names", "any"]),

@@ -184,6 +184,8 @@ impl Settings {
     /// The first parameter whose value is not valid, or what `lookup` refuses.
     pub fn read(lookup: impl Fn(&'static Parameter) -> Found) -> Result<Settings, BadSetting> {
         let from = Reader { lookup };
+        // The provider has taken it when it started; a mistake in it is one, too.
+        from.prov_name()?;
         let settings = Settings {
             ifaces: from.list("iface")?,
             devices: from.list("device")?,
@@ -248,6 +250,14 @@ impl Settings {
             None => settings,
             Some(file) => settings.with_keys(KeySource::File(file)),
         })
+    }
+
+    /// The provider's name in libfabric, `FI_ERD_PROV_NAME`; `lookup` as for [`Settings::read`].
+    ///
+    /// # Errors
+    /// It is not valid.
+    pub fn prov_name(lookup: impl Fn(&'static Parameter) -> Found) -> Result<String, BadSetting> {
+        Reader { lookup }.prov_name()
     }
 
     /// The same with these keys.
@@ -354,6 +364,14 @@ mod tests {
     }
 
     #[test]
+    fn the_provider_has_another_name_if_told() {
+        let name = |value: Option<&str>| Settings::prov_name(|_| Ok(value.map(str::to_owned)));
+        assert_eq!(name(None), Ok("erd".to_owned()));
+        assert_eq!(name(Some(" EFA")), Ok("efa".to_owned()));
+        assert!(name(Some("lnx")).is_err() && name(Some(&"x".repeat(32))).is_err());
+    }
+
+    #[test]
     fn a_bad_value_names_the_parameter_and_what_is_valid() {
         for (name, value) in [
             ("paths", "0"),
@@ -375,6 +393,10 @@ mod tests {
             ("link_gbps", "10000.001"),
             ("link_gbps", "2."),
             ("link_gbps", "99999999999999999999.5"),
+            ("prov_name", ""),
+            ("prov_name", "verbs;ofi_rxm"),
+            ("prov_name", "ofi_rxm"),
+            ("prov_name", "shm"),
             ("test_faults", "loss=1.5"),
         ] {
             let error = with(name, value).expect_err(value);

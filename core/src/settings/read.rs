@@ -11,6 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 use thiserror::Error;
 
+/// Longest name of a provider.
+const PROV_NAME_BYTES_MAX: usize = 31;
+/// libfabric takes providers with such names for layers over others.
+const LAYER_PREFIXES: [&str; 3] = ["ofi_", "off_", "lnx"];
+/// Its provider serves local peers of others, which ask it even where it is hidden, and would get erd.
+const SHARED_MEMORY: &str = "shm";
+
 /// The text of a parameter, `None` if it is not set, or the error of reading it.
 pub type Found = Result<Option<String>, BadSetting>;
 
@@ -86,6 +93,25 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
             }
             Err(error) => error,
         }
+    }
+
+    /// A name for the provider in libfabric.
+    pub(super) fn prov_name(&self) -> Result<String, BadSetting> {
+        let (_, text) = self.text("prov_name")?;
+        let text = text.to_ascii_lowercase();
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let shaped = (1..=PROV_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_word);
+        let taken = LAYER_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
+        if shaped && !taken && text != SHARED_MEMORY {
+            return Ok(text);
+        }
+        Err(self.refuse(
+            "prov_name",
+            &format!(
+                "up to {PROV_NAME_BYTES_MAX} letters, digits and underscores, such as tcp or efa, \
+                 and no name of a layer or of shared memory"
+            ),
+        ))
     }
 
     pub(super) fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {

@@ -8,7 +8,7 @@ use super::object::fid_fabric;
 use super::structs::fi_context;
 use super::structs::{fi_fabric_attr, fi_info};
 use core::cell::UnsafeCell;
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 pub type fi_param_type = c_uint;
 pub type fi_log_subsys = c_uint;
@@ -74,12 +74,14 @@ pub struct Provider(UnsafeCell<fi_provider>);
 // SAFETY: Rust code never makes a reference into the cell, it only hands out the pointer; the
 // core writes `context` while it registers the provider, under its own lock.
 unsafe impl Sync for Provider {}
+// SAFETY: likewise; the name is static, and nothing else points to anything.
+unsafe impl Send for Provider {}
 
 impl Provider {
-    /// Wraps the description of a provider.
+    /// Wraps the description of a provider, with this name in place of its own.
     #[must_use]
-    pub const fn new(provider: fi_provider) -> Self {
-        Self(UnsafeCell::new(provider))
+    pub const fn new(name: &'static CStr, description: fi_provider) -> Self {
+        Self(UnsafeCell::new(fi_provider { name: name.as_ptr(), ..description }))
     }
 
     /// The pointer to return from `fi_prov_ini`.

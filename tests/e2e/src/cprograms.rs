@@ -34,6 +34,9 @@ const CONGESTION: &str = "tests/c/congestion";
 const PEER: &str = "tests/c/peer";
 /// The case there of a message under way.
 const HALF_THERE: &str = "closed_while_receiving";
+const ENGINES: &str = "tests/c/engines";
+/// Least bytes that erd's counters show after the cases of one name there.
+const ENGINE_BYTES_MIN: u64 = 2 << 20;
 const NCCL_SENDRECV: &str = "tests/c/nccl_sendrecv";
 const NCCL_RDMA: &str = "tests/c/nccl_rdma";
 const EARLY: &str = "tests/c/early";
@@ -193,6 +196,26 @@ impl Suite<'_> {
         });
         if self.core.name == WHEEL {
             self.program_step(report, &format!("NCCL's calls, RDMA, {on}"), NCCL_RDMA);
+        }
+    }
+
+    /// Adds the steps of engines that know other names: the cases of each name end with it. They ask for an API that the
+    /// system's libfabric may lack.
+    pub fn engine_steps(&self, report: &mut Report) {
+        for name in ["efa", "tcp"] {
+            let provider = self.provider.clone().called(name);
+            let suite = Suite { provider: &provider, ..*self };
+            let step = format!("engines that know {name}, {}", self.core.name);
+            suite.add(report, &step, |log| {
+                let counters = provider.counters(log);
+                let listed = suite.job(ENGINES, &["-l"])?.run(log)?;
+                let cases: Vec<&str> = listed.lines().filter(|case| case.ends_with(name)).collect();
+                // Beside all other providers.
+                let job = suite.job(ENGINES, &cases)?.under(["env", "-u", "FI_PROVIDER"]);
+                let done = suite.cases(counters.give(job), log)?;
+                counters.proof(ENGINE_BYTES_MIN)?;
+                Ok(done)
+            });
         }
     }
 

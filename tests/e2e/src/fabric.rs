@@ -60,6 +60,8 @@ pub struct Provider {
     dir: PathBuf,
     settings: Vec<(String, String)>,
     protection: Option<Protection>,
+    /// It is erd, whatever its name.
+    is_erd: bool,
     /// Its programs must have lanes.
     has_lanes: bool,
 }
@@ -73,6 +75,7 @@ impl Provider {
             dir: layout.provider_dir(),
             settings: Vec::new(),
             protection: None,
+            is_erd: name == ERD,
             has_lanes: false,
         }
     }
@@ -94,6 +97,13 @@ impl Provider {
     pub fn with(mut self, name: &str, value: &str) -> Provider {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// The same provider, with `name` in libfabric.
+    #[must_use]
+    pub fn called(self, name: &str) -> Provider {
+        let called = self.with("FI_ERD_PROV_NAME", name).with("FI_PROVIDER", name);
+        Provider { name: name.to_owned(), ..called }
     }
 
     /// The same with a job's key, from the file `key`.
@@ -155,7 +165,7 @@ impl Provider {
     /// Whether it is erd.
     #[must_use]
     pub fn is_erd(&self) -> bool {
-        self.name == ERD
+        self.is_erd
     }
 
     /// `job` with nothing but this provider, on loopback unless a setting says otherwise.

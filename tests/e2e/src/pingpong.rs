@@ -166,6 +166,13 @@ pub fn steps(report: &mut Report, core: &Core, provider: &Provider) {
     });
 }
 
+/// A step under the name of a provider that libfabric has itself, and hides.
+pub fn name_step(report: &mut Report, core: &Core, provider: &Provider) {
+    report.step(&format!("fi_pingpong, FI_ERD_PROV_NAME=tcp, {}", core.name), |log| {
+        all_sizes(core, &provider.clone().called("tcp"), log)
+    });
+}
+
 /// The names of the congestion control schemes, from the table of settings, which a test
 /// holds against the provider's.
 ///

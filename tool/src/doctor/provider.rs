@@ -1,6 +1,7 @@
 //! Checks whether libfabric finds the provider.
 
 use super::{Finding, Host};
+use erd_core::settings::Settings;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,10 @@ use std::time::{Duration, Instant};
 
 /// The file that libfabric loads.
 const FILE: &str = "liberd_fi.so";
-/// The provider's name.
-const NAME: &str = "erd";
+/// The provider's own name.
+const OWN_NAME: &str = "erd";
+/// Its version under another name, as `fi_info` prints it.
+const RENAMED_VERSION: &str = "9999.0";
 /// The function that libfabric calls in it.
 const ENTRY: &[u8] = b"fi_prov_ini";
 /// Longest wait for `fi_info`, and the pause between two checks for its end.
@@ -23,22 +26,29 @@ pub fn check(_: &Host) -> Vec<Finding> {
     let path = env::var("FI_PROVIDER_PATH").ok().filter(|path| !path.is_empty());
     let mut found: Vec<Finding> = path.as_deref().map(searched).into_iter().collect();
     let filter = env::var("FI_PROVIDER").ok().filter(|filter| !filter.trim().is_empty());
-    found.extend(filter.as_deref().map(filtered));
-    found.push(asked(path.is_some()));
+    let name = name();
+    found.extend(filter.as_deref().map(|filter| filtered(filter, &name)));
+    found.push(asked(path.is_some(), &name));
     found
+}
+
+/// The provider's name in libfabric. Another check covers one that is not valid.
+fn name() -> String {
+    let set = Settings::prov_name(|parameter| Ok(env::var(parameter.variable()).ok()));
+    set.unwrap_or_else(|_| OWN_NAME.to_owned())
 }
 
 /// The filter of `FI_PROVIDER`: the providers that it names, or with a `^` before the first all others. One name may
 /// have several layers, with semicolons between.
-fn filtered(filter: &str) -> Finding {
+fn filtered(filter: &str, own: &str) -> Finding {
     let (check, filter) = ("provider-filter", filter.trim());
     let (excludes, names) = match filter.strip_prefix('^') {
         Some(names) => (true, names),
         None => (false, filter),
     };
     let mut layers = names.split([',', ';']).map(str::trim);
-    match (excludes, layers.clone().any(|name| name.eq_ignore_ascii_case(NAME))) {
-        (false, true) => return Finding::ok(check, format!("FI_PROVIDER={filter} names erd")),
+    match (excludes, layers.clone().any(|name| name.eq_ignore_ascii_case(own))) {
+        (false, true) => return Finding::ok(check, format!("FI_PROVIDER={filter} names {own}")),
         (true, false) => return Finding::ok(check, format!("FI_PROVIDER={filter} leaves erd")),
         (true, true) => {
             let text = format!("FI_PROVIDER={filter} keeps programs from erd");
@@ -46,13 +56,15 @@ fn filtered(filter: &str) -> Finding {
         }
         (false, false) => {}
     }
-    let is_slip = |name: &str| strsim::osa_distance(&name.to_lowercase(), NAME) == 1;
+    let is_slip = |name: &str| strsim::osa_distance(&name.to_lowercase(), own) == 1;
     let slip = layers.find(|name| is_slip(name));
     let text = match slip {
-        Some(slip) => format!("FI_PROVIDER={filter}: no provider is called {slip}; erd was meant?"),
+        Some(slip) => {
+            format!("FI_PROVIDER={filter}: no provider is called {slip}; {own} was meant?")
+        }
         None => format!("FI_PROVIDER={filter} keeps programs from erd: they get those providers"),
     };
-    Finding::problem(check, text).fix(format!("export FI_PROVIDER={NAME}"))
+    Finding::problem(check, text).fix(format!("export FI_PROVIDER={own}"))
 }
 
 /// Searches where libfabric does: in directories separated by colons. An `@` before the first means that their order
@@ -108,11 +120,11 @@ fn beside_this_program() -> Option<PathBuf> {
     places.into_iter().find(|dir| loadable(&dir.join(FILE)).is_ok())
 }
 
-/// `fi_info -p erd`, which comes with libfabric.
-fn asked(has_path: bool) -> Finding {
+/// `fi_info -p NAME`, which comes with libfabric.
+fn asked(has_path: bool, name: &str) -> Finding {
     let check = "libfabric";
     // Another check covers the filter.
-    let ask = ["-p", NAME];
+    let ask = ["-p", name];
     let output = match limited(Command::new("fi_info").args(ask).env_remove("FI_PROVIDER")) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Finding::skipped(
@@ -120,23 +132,44 @@ fn asked(has_path: bool) -> Finding {
                 "fi_info is not installed: it would show whether libfabric finds erd",
             );
         }
-        Err(error) => return Finding::problem(check, format!("fi_info -p erd: {error}")),
+        Err(error) => return Finding::problem(check, format!("fi_info -p {name}: {error}")),
         Ok(output) => output,
     };
-    if output.contains("provider: erd") {
-        let domains = output.matches("provider: erd").count();
+    let domains = entries(&output, name);
+    if domains > 0 {
         return Finding::ok(check, format!("fi_info shows {domains} interfaces of erd"));
     }
     let finding = Finding::problem(
         check,
-        "fi_info -p erd shows nothing: libfabric does not find erd, or a setting is not valid",
+        format!(
+            "fi_info -p {name} shows nothing: libfabric does not find erd, or a setting is not valid"
+        ),
     );
     match beside_this_program() {
         Some(dir) if !has_path => finding.fix(format!("export FI_PROVIDER_PATH={}", dir.display())),
         None if !has_path => finding
             .fix(format!("install the package, or: export FI_PROVIDER_PATH=<directory of {FILE}>")),
-        _ => finding.fix("FI_LOG_LEVEL=info fi_info -p erd 2>&1 | grep -i -e erd -e provider"),
+        _ => finding
+            .fix(format!("FI_LOG_LEVEL=info fi_info -p {name} 2>&1 | grep -i -e erd -e provider")),
     }
+}
+
+/// Entries of erd in the output of `fi_info`. Under another name it is told from libfabric's own provider by its version.
+fn entries(output: &str, name: &str) -> usize {
+    let field = |line: &str, field: &str, value: &str| {
+        line.trim().strip_prefix(field).is_some_and(|rest| rest.trim() == value)
+    };
+    let mut entries = 0;
+    let mut is_named = false;
+    for line in output.lines() {
+        if line.trim_start().starts_with("provider:") {
+            is_named = field(line, "provider:", name);
+            entries += usize::from(is_named && name == OWN_NAME);
+        } else if is_named && name != OWN_NAME && field(line, "version:", RENAMED_VERSION) {
+            entries += 1;
+        }
+    }
+    entries
 }
 
 /// Runs a program for a bounded time; returns its output.
@@ -169,14 +202,28 @@ mod tests {
     #[test]
     fn a_filter_that_leaves_erd_out_is_told() {
         for good in ["erd", "tcp, ERD", "^tcp,udp", "erd;ofi_rxm"] {
-            assert_eq!(filtered(good).verdict, Verdict::Ok, "{good}");
+            assert_eq!(filtered(good, "erd").verdict, Verdict::Ok, "{good}");
         }
         for bad in ["tcp", "edr", "^erd", "udp;ofi_rxd"] {
-            assert_eq!(filtered(bad).verdict, Verdict::Problem, "{bad}");
+            assert_eq!(filtered(bad, "erd").verdict, Verdict::Problem, "{bad}");
         }
-        assert!(filtered("edr").text.ends_with("no provider is called edr; erd was meant?"));
-        assert_eq!(filtered("tcp").fix, ["export FI_PROVIDER=erd"]);
-        assert_eq!(filtered("^erd").fix, ["unset FI_PROVIDER"]);
+        assert!(filtered("edr", "erd").text.ends_with("no provider is called edr; erd was meant?"));
+        assert_eq!(filtered("tcp", "erd").fix, ["export FI_PROVIDER=erd"]);
+        assert_eq!(filtered("^erd", "erd").fix, ["unset FI_PROVIDER"]);
+        assert_eq!(filtered("tcp", "tcp").verdict, Verdict::Ok);
+        assert_eq!(filtered("erd", "tcp").fix, ["export FI_PROVIDER=tcp"]);
+    }
+
+    #[test]
+    fn erd_under_another_name_is_told_from_who_has_it() {
+        let entry = |name: &str, version: &str| {
+            format!("provider: {name}\n    fabric: 127.0.0.0/8\n    version: {version}\n")
+        };
+        let theirs = entry("tcp", "206.0") + &entry("tcp;ofi_rxm", "206.0");
+        assert_eq!(entries(&theirs, "tcp"), 0);
+        assert_eq!(entries(&(theirs + &entry("tcp", "9999.0")), "tcp"), 1);
+        assert_eq!(entries(&entry("erd", "0.1").repeat(2), "erd"), 2);
+        assert_eq!(entries(&entry("erd;ofi_rxm", "0.1"), "erd"), 0);
     }
 
     #[test]
