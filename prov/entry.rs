@@ -42,7 +42,7 @@ static CHOICE: OnceLock<Option<Renamed>> = OnceLock::new();
 
 /// Version of the provider under another's name. Of two with one name libfabric hides the one with the lower version, and
 /// its own providers have that of libfabric times 100.
-const RENAMED_VERSION: u32 = fi_version(9999, 0);
+pub const RENAMED_VERSION: u32 = fi_version(9999, 0);
 
 /// libfabric skips a provider whose `fi_version` is lower than an application asks for, so this is the newest known; erd
 /// leaves everything newer than the application's version alone.

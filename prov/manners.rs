@@ -112,8 +112,6 @@ mod tests {
     use super::*;
     use erd_ffi::fi::{FI_SOCKADDR, FI_SOCKADDR_IN};
     use erd_port::udp::Interface;
-    use erd_port::verbs::Port;
-    use erd_port::verbs::gid::{Gid, GidEntry, GidKind};
 
     fn place(name: &str, addr: &str) -> Place {
         let addr = addr.parse().expect("address");
@@ -166,29 +164,11 @@ mod tests {
 
     #[test]
     fn efa_has_a_device_and_not_its_interface_beside_it() {
-        let plain = place("eth0", "192.0.2.1");
-        let gid = GidEntry { index: 1, gid: Gid([0; 16]), kind: GidKind::RoceV2, ifindex: 2 };
-        let port = Port {
-            device: "mlx5_0".to_owned(),
-            number: 1,
-            ports: 1,
-            gid,
-            gids: vec![gid],
-            mtu_bytes: 4096,
-            speed_mbps: 0,
-            ethernet: true,
-            lid: 0,
-            flow_label_paths: false,
-            wr_max: 1024,
-            cqe_max: 1024,
-            vendor_id: 0,
-            part_id: 0,
-            firmware: String::new(),
-        };
-        let over_verbs = Place { verbs: Some(port), ..plain.clone() };
-        let all = vec![over_verbs, plain, place("eth1", "198.51.100.1")];
-        let names = Manners::Efa.offered(&Hints::none(), false, all);
-        let names: Vec<_> = names.iter().map(Place::domain_name).collect();
+        // As with a place over verbs, the name differs, and the address does not.
+        let all = ["mlx5_0", "eth0"].map(|name| place(name, "192.0.2.1"));
+        let all = all.into_iter().chain([place("eth1", "198.51.100.1")]).collect();
+        let places = Manners::Efa.offered(&Hints::none(), false, all);
+        let names: Vec<_> = places.iter().map(Place::domain_name).collect();
         assert_eq!(names, ["mlx5_0", "eth1"]);
     }
 

@@ -10,14 +10,9 @@ enum { BYTES = 1 << 20, SMALL_BYTES = 512, NAME_ROOM = 56, PROTO_XNET = 25, RECE
 
 static const uint32_t API = FI_VERSION(1, 18);
 
-/* An engine's endpoint with its queue, which tells immediate data, and its memory. */
+/* An engine's endpoint, whose queue tells immediate data, and its memory. */
 struct side {
-    struct fi_info *info;
-    struct fid_fabric *fabric;
-    struct fid_domain *domain;
-    struct fid_av *av;
-    struct fid_cq *cq;
-    struct fid_ep *ep;
+    struct node node;
     struct fid_mr *mr;
     fi_addr_t peer;
     uint8_t *bytes;
@@ -72,43 +67,28 @@ static char *first_domain(void)
     return name;
 }
 
-static void open_side(struct side *side, struct fi_info *info)
-{
-    struct fi_av_attr av = {.type = FI_AV_TABLE};
-    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_DATA, .size = 12288};
-    side->info = info;
-    must(fi_fabric(info->fabric_attr, &side->fabric, NULL), "fi_fabric");
-    must(fi_domain(side->fabric, info, &side->domain, NULL), "fi_domain");
-    must(fi_av_open(side->domain, &av, &side->av, NULL), "fi_av_open");
-    must(fi_cq_open(side->domain, &cq, &side->cq, NULL), "fi_cq_open");
-    must(fi_endpoint(side->domain, info, &side->ep, NULL), "fi_endpoint");
-    must(fi_ep_bind(side->ep, &side->av->fid, 0), "fi_ep_bind of the AV");
-    must(fi_ep_bind(side->ep, &side->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind of the CQ");
-    must(fi_enable(side->ep), "fi_enable");
-    side->bytes = calloc(1, BYTES);
-    check(side->bytes != NULL, "no memory");
-}
-
 /* Opens both sides by what `search` finds, and makes them known to each other. */
 static void open_sides(struct fi_info *(*search)(void))
 {
-    uint8_t names[2][NAME_ROOM] = {{0}};
+    static const struct node_options options = {.queue_size = 6144, .format = FI_CQ_FORMAT_DATA};
     for (int i = 0; i < 2; i++) {
-        struct fi_info *info = search();
-        size_t room = NAME_ROOM;
-        check(info != NULL, "no entry for the engine");
-        check(is_ours(info), "the provider is %s", info->fabric_attr->prov_name);
-        open_side(&sides[i], info);
-        must(fi_getname(&sides[i].ep->fid, names[i], &room), "fi_getname");
+        struct node *node = &sides[i].node;
+        node->info = search();
+        check(node->info != NULL, "no entry for the engine");
+        check(is_ours(node->info), "the provider is %s", node->info->fabric_attr->prov_name);
+        node_open_found(node, &options);
+        check(node->name_bytes <= NAME_ROOM, "a name of %zu bytes", node->name_bytes);
+        sides[i].bytes = calloc(1, BYTES);
+        check(sides[i].bytes != NULL, "no memory");
     }
     for (int i = 0; i < 2; i++)
-        check(fi_av_insert(sides[i].av, names[1 - i], 1, &sides[i].peer, 0, NULL) == 1, "fi_av_insert");
+        sides[i].peer = node_insert(&sides[i].node, sides[1 - i].node.name);
 }
 
 static void register_sides(uint64_t access, uint64_t (*key)(int))
 {
     for (int i = 0; i < 2; i++)
-        must(fi_mr_reg(sides[i].domain, sides[i].bytes, BYTES, access, 0, key(i), 0, &sides[i].mr, NULL), "fi_mr_reg");
+        must(fi_mr_reg(sides[i].node.domain, sides[i].bytes, BYTES, access, 0, key(i), 0, &sides[i].mr, NULL), "fi_mr_reg");
 }
 
 static uint64_t no_key(int side)
@@ -125,14 +105,9 @@ static uint64_t address_as_key(int side)
 static void close_sides(void)
 {
     for (int i = 0; i < 2; i++) {
-        must(fi_close(&sides[i].ep->fid), "fi_close of the endpoint");
         if (sides[i].mr)
             must(fi_close(&sides[i].mr->fid), "fi_close of the memory");
-        must(fi_close(&sides[i].cq->fid), "fi_close of the CQ");
-        must(fi_close(&sides[i].av->fid), "fi_close of the AV");
-        must(fi_close(&sides[i].domain->fid), "fi_close of the domain");
-        must(fi_close(&sides[i].fabric->fid), "fi_close of the fabric");
-        fi_freeinfo(sides[i].info);
+        node_close(&sides[i].node);
         free(sides[i].bytes);
     }
 }
@@ -142,8 +117,8 @@ static struct fi_cq_data_entry completion(int side)
 {
     struct fi_cq_data_entry entry, others;
     ssize_t got;
-    while ((got = fi_cq_read(sides[side].cq, &entry, 1)) == -FI_EAGAIN) {
-        ssize_t other = fi_cq_read(sides[1 - side].cq, &others, 0);
+    while ((got = fi_cq_read(sides[side].node.cq, &entry, 1)) == -FI_EAGAIN) {
+        ssize_t other = fi_cq_read(sides[1 - side].node.cq, &others, 0);
         check(other >= 0 || other == -FI_EAGAIN, "the other side: %s", fi_strerror((int)-other));
     }
     check(got == 1, "fi_cq_read: %s", fi_strerror((int)-got));
@@ -153,7 +128,7 @@ static struct fi_cq_data_entry completion(int side)
 /* Where a transfer of the peer's memory begins: its address, or the offset 0. */
 static uint64_t base_of_peer(void)
 {
-    bool by_address = sides[0].info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;
+    bool by_address = sides[0].node.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;
     return by_address ? (uint64_t)(uintptr_t)sides[1].bytes : 0;
 }
 
@@ -187,11 +162,11 @@ static void mooncake_efa(void)
         struct fi_context context;
         pattern_fill(sides[0].bytes, sizes[i], i + 1);
         memset(sides[1].bytes, 0, sizes[i]);
-        must(fi_write(sides[0].ep, sides[0].bytes, sizes[i], desc, sides[0].peer, at, key, &context), "fi_write");
+        must(fi_write(sides[0].node.ep, sides[0].bytes, sizes[i], desc, sides[0].peer, at, key, &context), "fi_write");
         check(completion(0).op_context == &context, "another operation's completion");
         pattern_check(sides[1].bytes, sizes[i], i + 1);
         pattern_fill(sides[1].bytes, sizes[i], i + 100);
-        must(fi_read(sides[0].ep, sides[0].bytes, sizes[i], desc, sides[0].peer, at, key, &context), "fi_read");
+        must(fi_read(sides[0].node.ep, sides[0].bytes, sizes[i], desc, sides[0].peer, at, key, &context), "fi_read");
         check(completion(0).op_context == &context, "another operation's completion");
         pattern_check(sides[0].bytes, sizes[i], i + 100);
     }
@@ -220,7 +195,7 @@ static void post_receives(int side)
         struct iovec iov = {received[side][i], SMALL_BYTES};
         struct fi_msg message = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
         message.context = &receives[side][i];
-        must(fi_recvmsg(sides[side].ep, &message, 0), "a receive ahead");
+        must(fi_recvmsg(sides[side].node.ep, &message, 0), "a receive ahead");
     }
 }
 
@@ -240,7 +215,7 @@ static void nixl_writes(void)
         message.context = &context;
         message.data = 0xabcd0000u + i;
         pattern_fill(sides[0].bytes, sizes[i], i + 7);
-        must(fi_writemsg(sides[0].ep, &message, FI_REMOTE_CQ_DATA), "fi_writemsg");
+        must(fi_writemsg(sides[0].node.ep, &message, FI_REMOTE_CQ_DATA), "fi_writemsg");
         struct fi_cq_data_entry there = completion(1);
         check((there.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)) == (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) &&
                   !(there.flags & (FI_RECV | FI_WRITE)),
@@ -260,7 +235,7 @@ static void nixl(uint64_t (*key)(int))
     post_receives(1);
     nixl_writes();
     pattern_fill(sides[0].bytes, SMALL_BYTES, 3);
-    must(fi_senddata(sides[0].ep, sides[0].bytes, SMALL_BYTES, fi_mr_desc(sides[0].mr), 0x1234, sides[0].peer, &context),
+    must(fi_senddata(sides[0].node.ep, sides[0].bytes, SMALL_BYTES, fi_mr_desc(sides[0].mr), 0x1234, sides[0].peer, &context),
          "fi_senddata");
     struct fi_cq_data_entry there = completion(1);
     check(there.flags & FI_RECV && there.data == 0x1234, "flags %#llx", (unsigned long long)there.flags);
@@ -336,9 +311,9 @@ static void mercury_tcp(void)
 {
     struct fi_context sent, awaited;
     open_sides(mercury_search);
-    must(fi_trecv(sides[1].ep, sides[1].bytes, BYTES, NULL, sides[1].peer, 42, 0, &awaited), "fi_trecv");
+    must(fi_trecv(sides[1].node.ep, sides[1].bytes, BYTES, NULL, sides[1].peer, 42, 0, &awaited), "fi_trecv");
     pattern_fill(sides[0].bytes, BYTES, 5);
-    must(fi_tsend(sides[0].ep, sides[0].bytes, BYTES, NULL, sides[0].peer, 42, &sent), "fi_tsend");
+    must(fi_tsend(sides[0].node.ep, sides[0].bytes, BYTES, NULL, sides[0].peer, 42, &sent), "fi_tsend");
     check(completion(1).op_context == &awaited, "another operation's completion");
     pattern_check(sides[1].bytes, BYTES, 5);
     check(completion(0).op_context == &sent, "another operation's completion");

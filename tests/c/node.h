@@ -53,6 +53,7 @@ struct node_options {
     uint64_t bind_flags;   /* added to those that bind the CQ */
     int mr_mode;           /* what the program is ready to do about registered memory */
     enum fi_wait_obj wait; /* of the CQ, by default FI_WAIT_NONE */
+    enum fi_cq_format format; /* of the CQ, by default FI_CQ_FORMAT_TAGGED */
 };
 
 /* One operation's context; the first member is what FI_CONTEXT2 asks for. */
@@ -166,6 +167,8 @@ static inline void node_open_found(struct node *node, const struct node_options 
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = options->wait};
+    if (options->format)
+        cq.format = options->format;
     cq.size = options->queue_size ? options->queue_size * 2 : 1024;
     must(fi_fabric(node->info->fabric_attr, &node->fabric, NULL), "fi_fabric");
     must(fi_domain(node->fabric, node->info, &node->domain, NULL), "fi_domain");

@@ -1,6 +1,7 @@
 //! Checks whether libfabric finds the provider.
 
 use super::{Finding, Host};
+use erd::entry::RENAMED_VERSION;
 use erd_core::settings::Settings;
 use std::env;
 use std::fs;
@@ -13,8 +14,6 @@ use std::time::{Duration, Instant};
 const FILE: &str = "liberd_fi.so";
 /// The provider's own name.
 const OWN_NAME: &str = "erd";
-/// Its version under another name, as `fi_info` prints it.
-const RENAMED_VERSION: &str = "9999.0";
 /// The function that libfabric calls in it.
 const ENTRY: &[u8] = b"fi_prov_ini";
 /// Longest wait for `fi_info`, and the pause between two checks for its end.
@@ -159,13 +158,15 @@ fn entries(output: &str, name: &str) -> usize {
     let field = |line: &str, field: &str, value: &str| {
         line.trim().strip_prefix(field).is_some_and(|rest| rest.trim() == value)
     };
+    // As `fi_info` prints it.
+    let renamed = format!("{}.{}", RENAMED_VERSION >> 16, RENAMED_VERSION & 0xffff);
     let mut entries = 0;
     let mut is_named = false;
     for line in output.lines() {
         if line.trim_start().starts_with("provider:") {
             is_named = field(line, "provider:", name);
             entries += usize::from(is_named && name == OWN_NAME);
-        } else if is_named && name != OWN_NAME && field(line, "version:", RENAMED_VERSION) {
+        } else if is_named && name != OWN_NAME && field(line, "version:", &renamed) {
             entries += 1;
         }
     }
