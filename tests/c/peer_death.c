@@ -1,6 +1,6 @@
 /* A peer dies under traffic: killed, stopped, cut off, or killed and started again at its address.
  * Every operation that owed an answer ends with an error, traffic to another peer goes on, and
- * nothing of the old session reaches a new process.
+ * no message whose send failed reaches a new process.
  *
  * A controller forks three processes: the observer sends to the victim and to a bystander. */
 #include "cases.h"
@@ -27,11 +27,19 @@ struct place {
     bool own_namespace;
 };
 
-/* Messages start with the generation of the victim that they are meant for. */
+enum { TO_BYSTANDER, TO_VICTIM };
+
+/* What a message begins with. Serial numbers begin with 1. Once sends have failed, later messages tell which. */
+struct head {
+    uint32_t stream, serial, failed[WINDOW];
+};
+
 struct sink {
     struct node node;
     uint8_t *buffers[WINDOW];
     struct op recvs[WINDOW];
+    /* Serial numbers: of the last messages that came before any told of failures, and of the sends that failed. */
+    uint32_t early[WINDOW], failed[WINDOW];
     uint64_t received;
 };
 
@@ -42,8 +50,26 @@ static void sink_post(struct sink *sink, int slot)
          "fi_trecv");
 }
 
-/* Receives until it is killed. Every message must be of this generation. */
-static void be_sink(int fd, const char *address, const char *service, uint64_t generation)
+/* Takes a message, which must be of this stream. What the observer posts after the death, and before it has read of it, may
+ * reach the successor; but then the send does not fail. */
+static void sink_take(struct sink *sink, const uint8_t *message, uint32_t stream)
+{
+    struct head head;
+    memcpy(&head, message, sizeof head);
+    check(head.stream == stream, "a message of stream %u has reached stream %u", head.stream, stream);
+    if (head.failed[0])
+        memcpy(sink->failed, head.failed, sizeof head.failed);
+    else
+        sink->early[sink->received++ % WINDOW] = head.serial;
+    for (int at = 0; at < WINDOW * WINDOW; at++) {
+        uint32_t failed = sink->failed[at / WINDOW];
+        check(failed == 0 || failed != sink->early[at % WINDOW], "message %u, whose send failed, has reached a new process",
+              failed);
+    }
+}
+
+/* Receives until it is killed. */
+static void be_sink(int fd, const char *address, const char *service, uint32_t stream)
 {
     struct node_options options = {.provider = provider, .address = address, .service = service};
     struct fi_cq_tagged_entry entry;
@@ -61,8 +87,7 @@ static void be_sink(int fd, const char *address, const char *service, uint64_t g
         if (node_poll(&sink.node, &op, &entry, NULL) != 1)
             continue;
         slot = (int)(op - sink.recvs);
-        check(memcmp(sink.buffers[slot], &generation, sizeof generation) == 0,
-              "a message for another process reached generation %llu", (unsigned long long)generation);
+        sink_take(&sink, sink.buffers[slot], stream);
         sink_post(&sink, slot);
     }
 }
@@ -71,8 +96,9 @@ static void be_sink(int fd, const char *address, const char *service, uint64_t g
 struct stream {
     fi_addr_t to;
     struct op ops[WINDOW];
-    uint8_t *bytes;
+    uint8_t *bytes[WINDOW];
     uint64_t sent, ended_well, ended_badly;
+    uint32_t failed[WINDOW]; /* serial numbers */
     bool stopped;
 };
 
@@ -81,17 +107,27 @@ struct observer {
     struct stream victim, bystander;
     struct op silent[2];
     uint8_t unused[2][SMALL];
+    bool again; /* the victim has a successor */
 };
 
-static void stream_start(struct stream *stream, fi_addr_t to, uint64_t generation)
+static void stream_start(struct stream *stream, fi_addr_t to, uint32_t number)
 {
     memset(stream, 0, sizeof *stream);
     stream->to = to;
-    stream->bytes = calloc(1, LARGE);
-    check(stream->bytes != NULL, "no memory");
-    memcpy(stream->bytes, &generation, sizeof generation);
-    for (int slot = 0; slot < WINDOW; slot++)
+    for (int slot = 0; slot < WINDOW; slot++) {
+        stream->bytes[slot] = calloc(1, LARGE);
+        check(stream->bytes[slot] != NULL, "no memory");
+        memcpy(stream->bytes[slot], &number, sizeof number);
         stream->ops[slot].state = 1;
+    }
+}
+
+/* Goes on after sends have failed, and tells of them. */
+static void stream_go_on(struct stream *stream)
+{
+    stream->stopped = false;
+    for (int slot = 0; slot < WINDOW; slot++)
+        memcpy(stream->bytes[slot] + offsetof(struct head, failed), stream->failed, sizeof stream->failed);
 }
 
 /* Fills the stream's window. */
@@ -99,11 +135,14 @@ static void stream_push(struct observer *me, struct stream *stream)
 {
     for (int slot = 0; slot < WINDOW && !stream->stopped; slot++) {
         size_t length = stream->sent % 3 == 0 ? LARGE : SMALL;
+        uint32_t serial;
         ssize_t rc;
         if (stream->ops[slot].state == 0)
             continue;
         stream->ops[slot].state = 0;
-        rc = fi_tsend(me->node.ep, stream->bytes, length, NULL, stream->to, TAG, &stream->ops[slot]);
+        serial = (uint32_t)stream->sent + 1;
+        memcpy(stream->bytes[slot] + offsetof(struct head, serial), &serial, sizeof serial);
+        rc = fi_tsend(me->node.ep, stream->bytes[slot], length, NULL, stream->to, TAG, &stream->ops[slot]);
         if (rc == -FI_EAGAIN) {
             stream->ops[slot].state = 1;
             return;
@@ -123,6 +162,18 @@ static bool holds(const struct stream *stream, const struct op *op)
     return op >= stream->ops && op < stream->ops + WINDOW;
 }
 
+static void stream_end(struct stream *stream, int slot, int rc)
+{
+    if (rc == 1) {
+        stream->ended_well++;
+        return;
+    }
+    check(stream->ended_badly < WINDOW, "more sends failed than were outstanding");
+    memcpy(&stream->failed[stream->ended_badly++], stream->bytes[slot] + offsetof(struct head, serial),
+           sizeof *stream->failed);
+    stream->stopped = true;
+}
+
 static void observer_step(struct observer *me)
 {
     struct fi_cq_tagged_entry entry;
@@ -137,11 +188,19 @@ static void observer_step(struct observer *me)
         must(rc, "a send to the bystander");
         me->bystander.ended_well++;
     } else if (holds(&me->victim, op)) {
-        *(rc == 1 ? &me->victim.ended_well : &me->victim.ended_badly) += 1;
-        me->victim.stopped |= rc < 0;
+        stream_end(&me->victim, (int)(op - me->victim.ops), rc);
     } else {
         check(rc < 0, "a receive of what nobody sent has succeeded");
+        me->victim.stopped |= me->again;
     }
+}
+
+/* True if all that the victim owed has ended. Sends complete once their bytes are copied, so there may have been none that
+ * could fail. Without a successor the next one does. */
+static bool saw_the_end(const struct observer *me)
+{
+    bool failed = me->victim.ended_badly > 0 || me->again;
+    return failed && outstanding(&me->victim) == 0 && me->silent[0].state && me->silent[1].state;
 }
 
 static void run_until(struct observer *me, const uint64_t *count, uint64_t target)
@@ -156,28 +215,30 @@ static void be_observer(int fd, const char *address, bool again)
     struct node_options options = {.provider = provider, .address = address, .caps = FI_DIRECTED_RECV};
     static struct observer me;
     struct letter names;
-    uint64_t start, word = 1;
+    uint64_t start, failed, word = 1;
+    me.again = again;
     node_open(&me.node, &options);
     oob_recv(fd, &names, sizeof names, &me.node);
-    stream_start(&me.victim, node_insert(&me.node, names.victim), 1);
-    stream_start(&me.bystander, node_insert(&me.node, names.bystander), 0);
+    stream_start(&me.victim, node_insert(&me.node, names.victim), TO_VICTIM);
+    stream_start(&me.bystander, node_insert(&me.node, names.bystander), TO_BYSTANDER);
     run_until(&me, &me.victim.ended_well, WARM_UP);
     for (int i = 0; i < 2; i++)
         must(fi_trecv(me.node.ep, me.unused[i], SMALL, NULL, me.victim.to, SILENT_TAG, 0, &me.silent[i]),
              "a directed receive");
     oob_send(fd, &word, sizeof word);
     start = now_ns();
-    while (me.victim.ended_badly == 0 || outstanding(&me.victim) || !me.silent[0].state || !me.silent[1].state)
+    while (!saw_the_end(&me))
         observer_step(&me);
     printf("  %llu sends failed, the last after %llu ms\n", (unsigned long long)me.victim.ended_badly,
            (unsigned long long)((now_ns() - start) / 1000000));
     run_until(&me, &me.bystander.ended_well, me.bystander.ended_well + AFTER);
     if (again) {
         oob_recv(fd, &word, sizeof word, NULL);
-        stream_start(&me.victim, me.victim.to, 2);
-        run_until(&me, &me.victim.ended_well, AFTER);
-        check(me.victim.ended_badly == 0, "%llu sends to the new process failed",
-              (unsigned long long)me.victim.ended_badly);
+        failed = me.victim.ended_badly;
+        stream_go_on(&me.victim);
+        run_until(&me, &me.victim.ended_well, me.victim.ended_well + AFTER);
+        check(me.victim.ended_badly == failed, "%llu sends to the new process failed",
+              (unsigned long long)(me.victim.ended_badly - failed));
     }
     fflush(stdout);
     /* Its counters tell what carried all this. */
@@ -216,17 +277,17 @@ static void run_victim(int fd, const struct place *place)
         /* The carrier comes a moment later. */
         shell("for i in $(seq 100); do ip link show erd1 | grep -q LOWER_UP && exit; sleep 0.05; done; exit 1");
     }
-    be_sink(fd, place->victim_address, place->victim_service, 1);
+    be_sink(fd, place->victim_address, place->victim_service, TO_VICTIM);
 }
 
 static void run_successor(int fd, const struct place *place)
 {
-    be_sink(fd, place->victim_address, place->victim_service, 2);
+    be_sink(fd, place->victim_address, place->victim_service, TO_VICTIM);
 }
 
 static void run_bystander(int fd, const struct place *place)
 {
-    be_sink(fd, place->others_address, NULL, 0);
+    be_sink(fd, place->others_address, NULL, TO_BYSTANDER);
 }
 
 static void run_observer(int fd, const struct place *place)
