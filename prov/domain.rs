@@ -121,7 +121,7 @@ fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
             && request.family.is_none_or(|family| family == Family::of(entry.addr))
             && request.address.is_none_or(|ip| place::owns(entry, ip))
     };
-    let found: Vec<Interface> = interfaces().into_iter().filter(fits).collect();
+    let found: Vec<Interface> = interfaces(&settings.sysfs).into_iter().filter(fits).collect();
     let named = |entry: &&Interface| request.iface.as_ref().is_none_or(|name| *name == entry.name);
     let local = |entry: &Interface| request.address.unwrap_or(entry.addr);
     let interface = found.iter().find(named);
@@ -130,7 +130,7 @@ fn pick_spot(request: &Request, settings: &Settings) -> Option<Spot> {
     }
     let ports = erd_core::rdma::usable(settings).ok()?;
     found.iter().find_map(|entry| {
-        let on = erd_core::rdma::on_interface(&ports, entry);
+        let on = erd_core::rdma::on_interface(settings, &ports, entry);
         let named = |port: &Port| request.iface.as_ref().is_none_or(|name| *name == port.name());
         let port = on.into_iter().find(named)?;
         Some(Spot { entry: entry.clone(), local: local(entry), port: Some(port) })

@@ -75,7 +75,11 @@ guarded! {
             let text = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy());
             (text.map(|text| text.into_owned()), (*attr).api_version)
         };
-        let Some(name) = name.filter(|name| crate::info::is_network(name)) else {
+        let settings = match crate::entry::settings() {
+            Ok(settings) => settings,
+            Err(errno) => return -errno,
+        };
+        let Some(name) = name.filter(|name| crate::info::is_fabric(&settings, name)) else {
             tracing::info!("fi_fabric: no interface is in the fabric that attr->name says");
             return -FI_ENODATA;
         };

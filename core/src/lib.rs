@@ -13,6 +13,7 @@ pub mod counter;
 pub mod domain;
 pub mod endpoint;
 pub mod error;
+pub mod fabric_names;
 pub mod flags;
 pub mod foreign;
 pub mod held;

@@ -2,6 +2,7 @@
 //! here. The choice sends nothing to a peer.
 
 use crate::error::Error;
+use crate::fabric_names::{masked, network};
 use crate::rdma;
 use crate::settings::{PortSetting, Settings};
 use crate::sockaddr::Family;
@@ -9,7 +10,7 @@ use erd_port::udp::{self, Interface};
 use erd_port::verbs::Port;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// A place for an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +30,12 @@ impl Place {
     #[must_use]
     pub fn domain_name(&self) -> String {
         self.verbs.as_ref().map_or_else(|| self.interface.name.clone(), Port::name)
+    }
+
+    /// Name of the fabric.
+    #[must_use]
+    pub fn fabric_name(&self, settings: &Settings) -> String {
+        settings.fabrics.of(&self.domain_name(), &self.interface)
     }
 }
 
@@ -69,33 +76,12 @@ pub struct Criteria<'a> {
     pub family: Option<Family>,
     /// The name of an interface or of an RDMA device.
     pub domain: Option<&'a str>,
-    /// The network, as [`network`] names it.
-    pub network: Option<&'a str>,
+    /// The name of a fabric.
+    pub fabric: Option<&'a str>,
     /// The local address.
     pub source: Source,
     /// The peers, of which any will do.
     pub dests: Vec<SocketAddr>,
-}
-
-/// Address bits of `ip` under a prefix.
-fn masked(ip: IpAddr, prefix: u8) -> IpAddr {
-    let prefix = u32::from(prefix);
-    match ip {
-        IpAddr::V4(ip) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix)).unwrap_or(0);
-            Ipv4Addr::from_bits(ip.to_bits() & mask).into()
-        }
-        IpAddr::V6(ip) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0);
-            Ipv6Addr::from_bits(ip.to_bits() & mask).into()
-        }
-    }
-}
-
-/// The network of an interface, which names the fabric: address and prefix.
-#[must_use]
-pub fn network(entry: &Interface) -> String {
-    format!("{}/{}", masked(entry.addr, entry.prefix), entry.prefix)
 }
 
 /// Whether an endpoint can be bound to `ip` on this interface. Loopback has its whole network.
@@ -163,8 +149,9 @@ fn settle(
     Some(place(Some(*dest)))
 }
 
-/// All places on the [`offered`] interfaces that meet the criteria, in order of preference. It asks only the routing
-/// table.
+/// All places on the [`offered`] interfaces that meet the criteria, in order of preference: one for each card, family of
+/// addresses and network. What an RDMA device carries, UDP sockets do not, unless the criteria name the interface or no
+/// device has its address. It asks only the routing table.
 #[must_use]
 pub fn places(
     settings: &Settings,
@@ -174,100 +161,37 @@ pub fn places(
 ) -> Vec<Place> {
     let dests: Vec<_> =
         criteria.dests.iter().map(|dest| (*dest, udp::route_source(*dest).ok())).collect();
-    let meant = |entry: &&Interface| {
-        criteria.family.is_none_or(|family| family == Family::of(entry.addr))
-            && criteria.network.is_none_or(|name| name == network(entry))
-    };
+    let meant =
+        |entry: &&Interface| criteria.family.is_none_or(|family| family == Family::of(entry.addr));
     let settled = offered.iter().filter(meant);
-    let plain: Vec<_> =
+    let mut plain: Vec<_> =
         settled.filter_map(|entry| settle(entry, &criteria.source, &dests)).collect();
     let over_verbs = plain.iter().flat_map(|place| {
-        let ports = rdma::on_interface(ports, &place.interface);
+        let ports = rdma::on_interface(settings, ports, &place.interface);
         ports.into_iter().map(|port| Place { verbs: Some(port), ..place.clone() })
     });
     let mut places: Vec<_> = over_verbs.collect();
+    let on_cards: BTreeSet<_> = places.iter().map(|place| place.interface.name.clone()).collect();
+    plain.retain(|place| {
+        let name = &place.interface.name;
+        !on_cards.contains(name) || criteria.domain == Some(name)
+    });
     if settings.port != PortSetting::Verbs {
         places.extend(plain);
     }
-    places.retain(|place| criteria.domain.is_none_or(|name| name == place.domain_name()));
+    places.retain(|place| {
+        criteria.domain.is_none_or(|name| name == place.domain_name())
+            && criteria.fabric.is_none_or(|name| name == place.fabric_name(settings))
+    });
+    if !matches!(criteria.source, Source::At(_)) {
+        let mut seen = BTreeSet::new();
+        places.retain(|place| {
+            let is_v4 = place.interface.addr.is_ipv4();
+            seen.insert((place.domain_name(), is_v4, network(&place.interface)))
+        });
+    }
     places
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn interface(name: &str, addr: &str, prefix: u8, speed_mbps: Option<u32>) -> Interface {
-        Interface {
-            name: name.to_owned(),
-            addr: addr.parse().expect("address"),
-            prefix,
-            mtu_bytes: 1500,
-            up: true,
-            loopback: name == "lo",
-            speed_mbps,
-        }
-    }
-
-    fn host() -> Vec<Interface> {
-        vec![
-            interface("lo", "127.0.0.1", 8, None),
-            interface("lo", "::1", 128, None),
-            interface("slow", "192.0.2.17", 24, Some(1000)),
-            interface("fast", "2001:db8::5", 64, Some(100_000)),
-            interface("fast", "198.51.100.5", 25, Some(100_000)),
-            interface("fast", "fe80::5", 64, Some(100_000)),
-            Interface { up: false, ..interface("down", "203.0.113.1", 24, Some(400_000)) },
-        ]
-    }
-
-    fn settings(iface: &str) -> Settings {
-        Settings::read(|parameter| Ok((parameter.name == "iface").then(|| iface.to_owned())))
-            .expect("settings")
-    }
-
-    #[test]
-    fn the_interface_setting_keeps_to_what_it_names_and_must_exist() {
-        let offered = |iface| {
-            offered(&settings(iface), host())
-                .map(|all| all.iter().map(|entry| entry.addr.to_string()).collect::<Vec<_>>())
-        };
-        assert_eq!(offered("slow,127.0.0.1"), Ok(vec!["192.0.2.17".into(), "127.0.0.1".into()]));
-        assert_eq!(offered("eth9"), Err(Error::NoData));
-        assert_eq!(offered("down"), Err(Error::NoData));
-    }
-
-    #[test]
-    fn a_network_is_called_by_address_and_prefix() {
-        let names: Vec<_> = host().iter().map(network).collect();
-        assert_eq!(names[0], "127.0.0.0/8");
-        assert_eq!(names[1], "::1/128");
-        assert_eq!(names[3], "2001:db8::/64");
-        assert_eq!(names[4], "198.51.100.0/25");
-        assert_eq!(network(&interface("x", "10.0.0.1", 0, None)), "0.0.0.0/0");
-    }
-
-    #[test]
-    fn criteria_narrow_the_choice() {
-        let settings = settings("");
-        let all = offered(&settings, host()).expect("interfaces");
-        let found = |criteria: &Criteria<'_>| {
-            let places = places(&settings, &all, criteria, &[]);
-            places.iter().map(|place| place.src.to_string()).collect::<Vec<_>>()
-        };
-        let at = |text: &str| Source::from(vec![text.parse().expect("address")]);
-        assert_eq!(found(&Criteria::default()).len(), 5);
-        assert_eq!(
-            found(&Criteria { domain: Some("slow"), ..Criteria::default() }),
-            ["192.0.2.17:0"]
-        );
-        let network = Some("198.51.100.0/25");
-        assert_eq!(found(&Criteria { network, ..Criteria::default() }), ["198.51.100.5:0"]);
-        let v6 = found(&Criteria { family: Some(Family::V6), ..Criteria::default() });
-        assert_eq!(v6, ["[2001:db8::5]:0", "[::1]:0"]);
-        let at_slow = Criteria { source: at("192.0.2.17:9"), ..Criteria::default() };
-        assert_eq!(found(&at_slow), ["192.0.2.17:9"]);
-        let anywhere = found(&Criteria { source: at("0.0.0.0:9"), ..Criteria::default() });
-        assert_eq!(anywhere[0], "198.51.100.5:9");
-    }
-}
+mod tests;

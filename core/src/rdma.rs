@@ -86,13 +86,13 @@ fn chosen(settings: &Settings, mut found: Vec<Port>) -> Result<Vec<Port>, Error>
 
 /// The port of `ports` that an interface's address belongs to, with the GID that is this address.
 #[must_use]
-pub fn on_interface(ports: &[Port], entry: &Interface) -> Vec<Port> {
-    ports.iter().filter_map(|port| on(port, entry)).collect()
+pub fn on_interface(settings: &Settings, ports: &[Port], entry: &Interface) -> Vec<Port> {
+    ports.iter().filter_map(|port| on(settings, port, entry)).collect()
 }
 
-fn on(port: &Port, entry: &Interface) -> Option<Port> {
+fn on(settings: &Settings, port: &Port, entry: &Interface) -> Option<Port> {
     if !port.ethernet {
-        return shares_card(&entry.name, &port.device).then(|| port.clone());
+        return shares_card(&settings.sysfs, &entry.name, &port.device).then(|| port.clone());
     }
     let is_this = |gid: &&erd_port::verbs::gid::GidEntry| {
         gid.kind == GidKind::RoceV2 && gid.gid.ip() == entry.addr
@@ -166,8 +166,8 @@ mod tests {
             speed_mbps: None,
         };
         let ports = [port("mlx5_0", 4096)];
-        let found = on_interface(&ports, &entry("192.0.2.9"));
+        let found = on_interface(&settings(""), &ports, &entry("192.0.2.9"));
         assert_eq!(found.iter().map(|port| port.gid.index).collect::<Vec<_>>(), [3]);
-        assert_eq!(on_interface(&ports, &entry("192.0.2.2")), []);
+        assert_eq!(on_interface(&settings(""), &ports, &entry("192.0.2.2")), []);
     }
 }

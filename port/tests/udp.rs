@@ -11,6 +11,7 @@ use erd_port::udp::{
     RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, is_own, max_payload_bytes,
     path_mtu_bytes, route_source,
 };
+use erd_sys::sysfs::Sysfs;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -475,7 +476,7 @@ fn options_out_of_range_are_named() {
 
 #[test]
 fn interfaces_and_routes_are_known() {
-    let found = interfaces();
+    let found = interfaces(&Sysfs::default());
     let lo = found.iter().find(|found| found.addr == V4).expect("127.0.0.1 is an interface's");
     assert!(lo.up && lo.loopback && lo.prefix == 8, "{lo:?}");
     let mtu_bytes = path_mtu_bytes(V4, SocketAddr::new(V4, 9)).unwrap();
@@ -507,7 +508,7 @@ fn is_link_local(addr: IpAddr) -> bool {
 #[test]
 fn own_addresses_are_those_of_this_namespace() {
     let own = |ip: &str| is_own(SocketAddr::new(ip.parse().unwrap(), 9));
-    let outside = interfaces().into_iter().map(|found| found.addr);
+    let outside = interfaces(&Sysfs::default()).into_iter().map(|found| found.addr);
     let outside: Vec<IpAddr> =
         outside.filter(|addr| !addr.is_loopback() && !is_link_local(*addr)).collect();
     let entered = in_namespace(65_536, || {

@@ -8,10 +8,10 @@ use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::settings::KEY_BYTES;
 use erd_ffi::fi::{
-    FI_ATOMIC, FI_AV_AUTH_KEY, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC,
-    FI_HMEM, FI_MR_BASIC, FI_MR_SCALABLE, FI_MR_UNSPEC, FI_MSG, FI_NAMED_RX_CTX, FI_PEER,
-    FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_RMA, FI_SHARED_CONTEXT,
-    FI_SOURCE_ERR, FI_TAGGED, FI_THREAD_ENDPOINT, fi_version,
+    FI_AV_AUTH_KEY, FI_AV_TABLE, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC, FI_HMEM,
+    FI_MR_BASIC, FI_MR_SCALABLE, FI_MR_UNSPEC, FI_NAMED_RX_CTX, FI_PEER,
+    FI_PROGRESS_CONTROL_UNIFIED, FI_PROTO_UNSPEC, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_SOURCE_ERR,
+    FI_THREAD_ENDPOINT, fi_version,
 };
 use std::fmt::Display;
 use thiserror::Error;
@@ -148,22 +148,19 @@ pub fn check(hints: &Hints, version: u32, manners: Manners) -> Checked {
     check_rx(hints)
 }
 
-/// Checks `FI_HMEM`, which erd has for host memory alone. To applications older than 1.18 it means GPU memory. Of the
-/// newer ones, those that pass GPU memory whenever they see it ask for tags or atomics too (MPI), or again without it
-/// (NCCL's SENDRECV protocol). NCCL's RDMA protocol asks for it and accepts nothing less.
+/// Checks `FI_HMEM`, which erd has for host memory alone, and grants only where its user says so: programs that see it
+/// pass GPU memory. To applications older than 1.18 it always means that.
 ///
 /// # Errors
 /// If it was asked for and is not granted.
-pub fn check_hmem(hints: &Hints, version: u32, setting: Option<bool>) -> Checked {
+pub fn check_hmem(hints: &Hints, version: u32, is_permitted: bool) -> Checked {
     if hints.caps & FI_HMEM == 0 {
         return Ok(());
     }
-    let transfers = hints.caps & (FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC);
-    let is_granted = setting.unwrap_or(transfers == FI_MSG | FI_RMA);
-    if is_granted && version >= fi_version(1, 18) {
+    if is_permitted && version >= fi_version(1, 18) {
         return Ok(());
     }
-    refuse("caps", "FI_HMEM", "host memory alone (FI_ERD_HMEM)")
+    refuse("caps", "FI_HMEM", "host memory alone (FI_ERD_HMEM=1)")
 }
 
 /// Checks `FI_PEER`, which needs a libfabric version with the interface that erd knows.
@@ -364,24 +361,18 @@ mod tests {
     }
 
     #[test]
-    fn hmem_is_granted_to_who_asks_for_messages_and_rma_alone() {
-        let rdma = FI_MSG | FI_RMA | FI_HMEM;
+    fn hmem_is_granted_by_the_setting_alone() {
         let new = fi_version(1, 18);
-        for (caps, version, setting, granted) in [
-            (rdma, new, None, true),
-            (rdma | FI_LOCAL_COMM | FI_REMOTE_COMM, new, None, true),
-            (rdma, fi_version(1, 17), None, false),
-            (rdma, fi_version(1, 17), Some(true), false),
-            (rdma, new, Some(false), false),
-            (rdma | FI_TAGGED, new, None, false),
-            (rdma | FI_TAGGED, new, Some(true), true),
-            (rdma | FI_ATOMIC, new, None, false),
-            (FI_MSG | FI_HMEM, new, None, false),
-            (FI_MSG | FI_TAGGED, new, Some(false), true),
+        for (caps, version, permitted, granted) in [
+            (FI_MSG | FI_RMA | FI_HMEM, new, false, false),
+            (FI_MSG | FI_RMA | FI_HMEM, new, true, true),
+            (FI_MSG | FI_RMA | FI_HMEM, fi_version(1, 17), true, false),
+            (FI_MSG | FI_TAGGED | FI_HMEM, new, true, true),
+            (FI_MSG | FI_TAGGED, new, false, true),
         ] {
             let hints = Hints { caps, ..Hints::none() };
-            let checked = check_hmem(&hints, version, setting);
-            assert_eq!(checked.is_ok(), granted, "{caps:#x} {version:#x} {setting:?}");
+            let checked = check_hmem(&hints, version, permitted);
+            assert_eq!(checked.is_ok(), granted, "{caps:#x} {version:#x} {permitted}");
         }
     }
 }

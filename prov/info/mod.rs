@@ -1,5 +1,5 @@
-//! `fi_getinfo(3)`: one `fi_info` for each address of each usable interface, and one ahead of these for
-//! each that belongs to an RDMA device.
+//! `fi_getinfo(3)`: one `fi_info` for each card, family of addresses and network. An RDMA device comes ahead of other
+//! interfaces, and in place of its own.
 
 pub mod check;
 pub mod hints;
@@ -11,7 +11,8 @@ use crate::entry;
 use crate::manners::Manners;
 use crate::sep::TX_CONTEXTS_MAX;
 use erd_core::av::RX_CONTEXTS_MAX;
-use erd_core::place::{Place, network};
+use erd_core::fabric_names::network;
+use erd_core::place::Place;
 use erd_core::settings::{KeySource, Settings};
 use erd_core::sockaddr::{self, Family};
 use erd_ffi::fi::alloc::{Info, InfoList, NoMemory};
@@ -26,10 +27,11 @@ use hints::Hints;
 use place::Query;
 use std::ffi::{c_char, c_int};
 
-/// Whether some interface is in the network of this name.
+/// Whether a fabric of this name may be here.
 #[must_use]
-pub fn is_network(name: &str) -> bool {
-    interfaces().iter().any(|entry| network(entry) == name)
+pub fn is_fabric(settings: &Settings, name: &str) -> bool {
+    let is_network = |entry: &Interface| network(entry) == name;
+    settings.fabrics.has(name) || interfaces(&settings.sysfs).iter().any(is_network)
 }
 
 /// Does `fi_getinfo`; `names` are node and service.
@@ -88,7 +90,7 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     let grant = Grant::new(&settings, hints, version, manners);
     let mut list = InfoList::new();
     let ports = erd_core::rdma::usable(&settings).map_err(crate::errno::of)?;
-    let places = place::places(&settings, hints, query, interfaces(), &ports)?;
+    let places = place::places(&settings, hints, query, interfaces(&settings.sysfs), &ports)?;
     let is_named = query.node.is_some() || query.service.is_some();
     let places = manners.offered(hints, is_named, place::for_peers(hints, places));
     for place in places {
@@ -232,20 +234,25 @@ impl Grant {
         }
         // The core fills in the provider's name and version, and the API version.
         info.set_fabric(&fi_fabric_attr::ZERO);
-        self.name(&mut info, place, hints.domain_name.as_deref())?;
+        self.name(&mut info, place, hints.domain_name.as_deref(), settings)?;
         Ok(info)
     }
 
-    fn name(&self, info: &mut Info, place: &Place, hinted: Option<&str>) -> Result<(), NoMemory> {
-        let entry: &Interface = &place.interface;
+    fn name(
+        &self,
+        info: &mut Info,
+        place: &Place,
+        hinted: Option<&str>,
+        settings: &Settings,
+    ) -> Result<(), NoMemory> {
         info.set_src_addr(sockaddr::encode(place.src).as_bytes())?;
         if let Some(dest) = place.dest {
             info.set_dest_addr(sockaddr::encode(dest).as_bytes())?;
         }
         let name = self.manners.domain_name(&place.domain_name(), hinted);
         info.set_domain_name(&name)?;
-        info.set_fabric_name(&network(entry))?;
-        info.set_nic(nic::describe(entry, place.verbs.as_ref(), self.tell_pci)?);
+        info.set_fabric_name(&place.fabric_name(settings))?;
+        info.set_nic(nic::describe(&settings.sysfs, place, self.tell_pci)?);
         Ok(())
     }
 }

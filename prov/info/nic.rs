@@ -1,36 +1,37 @@
 //! The card behind an interface, as sysfs describes it (`fi_nic(3)`).
 
+use erd_core::place::Place;
 use erd_ffi::fi::FI_LINK_UP;
 use erd_ffi::fi::alloc::NoMemory;
 use erd_ffi::fi::nic::{Nic, NicSpec, PciAddress};
-use erd_port::udp::Interface;
 use erd_port::verbs::Port;
+use erd_sys::sysfs::{Sysfs, text};
 use std::fs;
 use std::path::Path;
 
 /// `ARPHRD_*` of `/sys/class/net/<name>/type` that have a name.
 const NETWORK_TYPES: [(&str, &str); 2] = [("1", "Ethernet"), ("32", "InfiniBand")];
 
-/// Describes the card of an interface, with its place on the PCI bus if asked for; loopback has none.
+/// Describes the card of a place, with its place on the PCI bus if asked for. Loopback has none, nor has an interface
+/// without hardware (veth, a bridge of containers): programs take those that have one for ways out of this host.
 ///
 /// # Errors
 /// [`NoMemory`].
-pub fn describe(
-    entry: &Interface,
-    port: Option<&Port>,
-    tell_pci: bool,
-) -> Result<Option<Nic>, NoMemory> {
-    if entry.loopback {
+pub fn describe(sysfs: &Sysfs, place: &Place, tell_pci: bool) -> Result<Option<Nic>, NoMemory> {
+    let (entry, port) = (&place.interface, place.verbs.as_ref());
+    let device = match port {
+        Some(port) => sysfs.rdma_card(&port.device),
+        None => sysfs.card(&entry.name),
+    };
+    if entry.loopback || (port.is_none() && device.is_none()) {
         return Ok(None);
     }
-    let dir = Path::new("/sys/class/net").join(&entry.name);
-    let device = dir.join("device");
-    let text = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let device = device.unwrap_or_default();
     let link = |path: &Path| {
         let target = fs::read_link(path).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     };
-    let kind = text(&dir.join("type"));
+    let kind = text(&sysfs.interface(&entry.name).join("type"));
     let firmware = port.map(|port| port.firmware.as_str()).filter(|text| !text.is_empty());
     let speed_mbps = entry.speed_mbps.or(port.map(|port| port.speed_mbps)).unwrap_or(0);
     let name = port.map(Port::name);

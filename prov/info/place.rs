@@ -78,7 +78,7 @@ pub fn places(
     let criteria = Criteria {
         family,
         domain: hints.domain_name.as_deref().map(|name| entry::manners().device(name)),
-        network: hints.fabric_name.as_deref(),
+        fabric: hints.fabric_name.as_deref(),
         source: source(hints, query, family)?,
         dests: destinations(hints, query, family)?,
     };

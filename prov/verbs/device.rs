@@ -64,7 +64,7 @@ impl Device {
         let ports = erd_core::rdma::usable(&settings)
             .map_err(|error| Error::system("look for RDMA devices", error))?;
         // The only error is that there are none.
-        let offered = place::offered(&settings, interfaces()).unwrap_or_default();
+        let offered = place::offered(&settings, interfaces(&settings.sysfs)).unwrap_or_default();
         let places = place::places(&settings, &offered, criteria, &ports);
         Ok(places.into_iter().map(|place| Device { place }).collect())
     }

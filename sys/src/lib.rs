@@ -2,6 +2,7 @@
 //!
 //! - [`clock`], [`ticks`], [`wait`]: time, and sleeping until a descriptor or a timer is ready;
 //! - [`guard`]: where panics end; [`at_exit`]: what ends with the process;
+//! - [`sysfs`]: where the kernel describes devices;
 //! - [`process`]: which process this is; [`own_memory`]: its memory that may be missing;
 //!   [`shared_words`]: memory that processes share; [`barrier`]: a barrier between threads whose
 //!   frequent half is free;
@@ -18,6 +19,7 @@ pub mod own_memory;
 pub mod process;
 pub mod secret;
 pub mod shared_words;
+pub mod sysfs;
 pub mod ticks;
 pub mod visit;
 pub mod wait;

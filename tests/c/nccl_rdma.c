@@ -352,7 +352,18 @@ static const struct test_case TESTS[] = {
     {"transfers", transfers, 90},
 };
 
+/* Without the setting the plugin finds nothing for this protocol, and takes the other. */
+static void check_setting(void)
+{
+    struct fi_info *hints = rdma_hints(FI_THREAD_COMPLETION), *list = NULL;
+    unsetenv("FI_ERD_HMEM");
+    check(fi_getinfo(FI_VERSION(1, 18), NULL, NULL, 0, hints, &list) != 0, "FI_HMEM was granted unasked");
+    fi_freeinfo(hints);
+    setenv("FI_ERD_HMEM", "1", 1);
+}
+
 int main(int argc, char **argv)
 {
+    check_setting();
     return run_cases(TESTS, COUNT_OF(TESTS), argc, argv);
 }

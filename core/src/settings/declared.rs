@@ -118,6 +118,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Data travels over an RDMA device (verbs), over UDP (udp), or over a device where there is one (auto)",
     },
     Parameter {
+        name: "fabric",
+        default: "",
+        kind: Kind::Text,
+        help: "Fabrics have these names: one for all, domain=name for some, separated by commas; empty means the network's address and prefix. Engines use all interfaces of one fabric together",
+    },
+    Parameter {
         name: "paths",
         default: "auto",
         kind: Kind::AutoNumber { min: 1, max: 256 },
@@ -287,9 +293,9 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "hmem",
-        default: AUTO,
-        kind: Kind::Choice(&[AUTO, "yes", "no"]),
-        help: "erd grants FI_HMEM, for host memory alone; auto means to hints such as those of NCCL's RDMA protocol",
+        default: "0",
+        kind: Kind::Switch,
+        help: "erd grants FI_HMEM, for host memory alone, to programs that demand it",
     },
     Parameter {
         name: "prov_name",
@@ -344,5 +350,11 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "",
         kind: Kind::Text,
         help: "For tests only: erd loses, doubles and reorders arriving packets, as in loss=0.01,dup=0.01,reorder=0.1,seed=1",
+    },
+    Parameter {
+        name: "test_sysfs",
+        default: "/sys",
+        kind: Kind::Text,
+        help: "For tests only: erd reads the speeds and bus addresses of cards below this folder",
     },
 ];

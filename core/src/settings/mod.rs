@@ -11,10 +11,12 @@ pub use erd_crypto::JobKey;
 pub use erd_crypto::job::KEY_BYTES;
 pub use read::{BadSetting, Found};
 
+use crate::fabric_names::FabricNames;
 use crate::key_file::KeyFile;
 use crate::region::Audience;
 use crate::scheme::SchemeChoice;
 use erd_port::udp::FaultRates;
+use erd_sys::sysfs::Sysfs;
 use read::Reader;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,6 +78,8 @@ pub struct Settings {
     pub devices: Vec<String>,
     /// Carrier of data.
     pub port: PortSetting,
+    /// Names of fabrics.
+    pub fabrics: FabricNames,
     /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
     pub paths: Option<u16>,
     /// Congestion control scheme; `None` leaves it to the interface.
@@ -130,8 +134,8 @@ pub struct Settings {
     pub ecn: bool,
     /// Kernel receive time stamps.
     pub timestamps: bool,
-    /// Grant `FI_HMEM`; `None` leaves it to the other hints.
-    pub hmem: Option<bool>,
+    /// Grant `FI_HMEM`.
+    pub hmem: bool,
     /// Report the cards' PCI addresses; `None` leaves it to the application's hints.
     pub pci: Option<bool>,
     /// Initiators that may use the keys of applications.
@@ -150,6 +154,8 @@ pub struct Settings {
     pub quiet: bool,
     /// Faults below the engine, in tests.
     pub test_faults: Option<FaultRates>,
+    /// The kernel's description of devices.
+    pub sysfs: Sysfs,
 }
 
 /// The source of the keys of a domain's endpoints.
@@ -194,15 +200,15 @@ impl Settings {
                 "udp" => PortSetting::Udp,
                 _ => PortSetting::Auto,
             },
+            fabrics: from.fabrics("fabric")?,
             paths: from.auto_number("paths")?,
             scheme: from.scheme()?,
             base_rtt_us: from.auto_number("base_rtt_us")?,
             link_mbps: from.auto_thousandths("link_gbps")?,
             peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
-            info_path: if from.choice("info_path")? == "tcp" {
-                InfoPath::Tcp
-            } else {
-                InfoPath::Udp
+            info_path: match from.choice("info_path")? {
+                "tcp" => InfoPath::Tcp,
+                _ => InfoPath::Udp,
             },
             payload_checksum: from.choice("checksum")? == "payload",
             eager_bytes: from.number("eager_size")?,
@@ -221,13 +227,11 @@ impl Settings {
             gso: from.switch("gso")?,
             local: from.choice("local")? != "udp",
             local_warns: from.choice("local")? == "shm",
-            local_dir: Some(from.text("local_dir")?.1)
-                .filter(|dir| !dir.is_empty())
-                .map(PathBuf::from),
+            local_dir: from.folder("local_dir")?,
             gro: from.switch("gro")?,
             ecn: from.switch("ecn")?,
             timestamps: from.switch("timestamps")?,
-            hmem: from.decision("hmem")?,
+            hmem: from.switch("hmem")?,
             pci: from.decision("pci")?,
             key_peers: match from.choice("key_peers")? {
                 "names" => PeerRule::Names,
@@ -245,6 +249,7 @@ impl Settings {
             monitor: from.switch("monitor")?,
             quiet: from.switch("quiet")?,
             test_faults: from.faults("test_faults")?,
+            sysfs: from.folder("test_sysfs")?.map(Sysfs::at).unwrap_or_default(),
         };
         Ok(match from.key("key_file")? {
             None => settings,
@@ -397,6 +402,7 @@ mod tests {
             ("prov_name", "verbs;ofi_rxm"),
             ("prov_name", "ofi_rxm"),
             ("prov_name", "shm"),
+            ("fabric", "one,two"),
             ("test_faults", "loss=1.5"),
         ] {
             let error = with(name, value).expect_err(value);

@@ -4,10 +4,11 @@
 mod bounds;
 
 use super::declared::{AUTO, Kind, PARAMETERS, Parameter};
+use crate::fabric_names::FabricNames;
 use crate::key_file::KeyFile;
 use crate::scheme::SchemeChoice;
 use erd_port::udp::FaultRates;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -75,6 +76,12 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         FaultRates::parse(&text).map(Some).ok_or_else(refused)
     }
 
+    pub(super) fn fabrics(&self, name: &str) -> Result<FabricNames, BadSetting> {
+        let (_, text) = self.text(name)?;
+        let valid = "one name for all, or domain=name for some, such as mlx5_0=rail0,mlx5_1=rail1";
+        FabricNames::parse(&text).ok_or_else(|| self.refuse(name, valid))
+    }
+
     /// The file of a key that a parameter names.
     pub(super) fn key(&self, name: &str) -> Result<Option<Arc<KeyFile>>, BadSetting> {
         let (_, text) = self.text(name)?;
@@ -112,6 +119,12 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
                  and no name of a layer or of shared memory"
             ),
         ))
+    }
+
+    /// A folder, `None` if the text is empty.
+    pub(super) fn folder(&self, name: &str) -> Result<Option<PathBuf>, BadSetting> {
+        let (_, text) = self.text(name)?;
+        Ok(Some(text).filter(|text| !text.is_empty()).map(PathBuf::from))
     }
 
     pub(super) fn list(&self, name: &str) -> Result<Vec<String>, BadSetting> {

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 
 use super::addr::RawAddr;
 use super::{MAX_DATAGRAM_BYTES, sockopt};
+use erd_sys::sysfs::Sysfs;
 
 /// The MTU that the kernel reports for its own addresses, unless loopback has a smaller one.
 const OWN_MTU_BYTES: u32 = 65_535;
@@ -31,9 +32,9 @@ pub struct Interface {
     pub speed_mbps: Option<u32>,
 }
 
-/// The interfaces' addresses, in the kernel's order (`getifaddrs(3)`); empty on failure.
+/// The interfaces' addresses, in the kernel's order (`getifaddrs(3)`); empty on failure. Their speeds are those of `sysfs`.
 #[must_use]
-pub fn interfaces() -> Vec<Interface> {
+pub fn interfaces(sysfs: &Sysfs) -> Vec<Interface> {
     let mut found = Vec::new();
     let mut links = BTreeMap::new();
     each_address(|addr, entry| {
@@ -45,7 +46,7 @@ pub fn interfaces() -> Vec<Interface> {
         let flags = entry.ifa_flags as i32;
         let (mtu_bytes, speed_mbps) = *links
             .entry(name.clone())
-            .or_insert_with(|| (link_mtu_bytes(&name), speed_mbps(&name)));
+            .or_insert_with(|| (link_mtu_bytes(&name), sysfs.speed_mbps(&name)));
         found.push(Interface {
             addr,
             prefix: mask.map_or(0, prefix_bits),
@@ -107,21 +108,6 @@ fn link_mtu_bytes(name: &str) -> u32 {
         (rc, request.ifr_ifru.ifru_mtu)
     };
     if rc == 0 { u32::try_from(mtu).unwrap_or(0) } else { 0 }
-}
-
-fn speed_mbps(name: &str) -> Option<u32> {
-    let folder = format!("/sys/class/net/{name}");
-    // Devices with neither hardware nor another interface below (veth, TUN) invent their speed.
-    let is_real = std::fs::read_dir(&folder).ok()?.flatten().any(|entry| {
-        let name = entry.file_name();
-        name == "device" || name.as_encoded_bytes().starts_with(b"lower_")
-    });
-    if !is_real {
-        return None;
-    }
-    let text = std::fs::read_to_string(format!("{folder}/speed")).ok()?;
-    // Devices without a speed say -1, or fail the read.
-    text.trim().parse().ok()
 }
 
 /// The address that stands for every address of this host, in the family of `dst`.

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_int};
 use erd_ffi::ibv::Library;
 use erd_ffi::ibv::*;
 use erd_sys::process::Process;
-use std::fs;
+use erd_sys::sysfs::Sysfs;
 use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -297,9 +297,8 @@ pub fn ports() -> Result<(Vec<Port>, Vec<VerbsError>), VerbsError> {
 
 /// Whether an interface and a device are of the same card. InfiniBand needs this, where GIDs do not name the interface.
 #[must_use]
-pub fn shares_card(iface: &str, device: &str) -> bool {
-    let dir = format!("/sys/class/net/{iface}/device/infiniband/{device}");
-    fs::exists(dir).unwrap_or(false)
+pub fn shares_card(sysfs: &Sysfs, iface: &str, device: &str) -> bool {
+    sysfs.interface(iface).join("device/infiniband").join(device).exists()
 }
 
 /// Index of an interface.

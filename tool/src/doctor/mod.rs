@@ -101,7 +101,7 @@ impl Host {
         let settings = read_settings()
             .or_else(|_| Settings::read(|_| Ok(None)))
             .expect("the table's own defaults are valid");
-        let found = interfaces();
+        let found = interfaces(&settings.sysfs);
         let (choice, offered) = choose(&settings, found.clone(), None);
         let mut sites: Vec<Site> = Vec::new();
         for place in offered {

@@ -100,7 +100,7 @@ fn described(settings: &Settings, place: &place::Place) -> Place {
     Place {
         interface: entry.name.clone(),
         address: entry.addr,
-        network: place::network(entry),
+        network: place.fabric_name(settings),
         loopback: entry.loopback,
         device: place.verbs.as_ref().map(erd_port::verbs::Port::name),
         mtu_bytes: entry.mtu_bytes,

@@ -10,6 +10,7 @@ use choice::Place;
 use erd_core::settings::Settings;
 use erd_port::udp::{Capabilities, Interface, PortOptions, interfaces};
 use erd_port::verbs::{Port, gid::GidKind, ports};
+use erd_sys::sysfs::Sysfs;
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -98,12 +99,13 @@ pub fn run(args: &InfoArgs) -> Result<()> {
 impl Info {
     fn gather() -> Info {
         let (host, kernel) = system::host();
-        let found = interfaces();
         let (ports, no_devices) = match ports() {
             Ok((ports, refused)) => (ports, refused.first().map(ToString::to_string)),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let settings = read_settings();
+        let sysfs = settings.as_ref().map_or_else(|_| Sysfs::default(), |read| read.sysfs.clone());
+        let found = interfaces(&sysfs);
         let (choice, offered) = match &settings {
             Ok(settings) => choose(settings, found.clone(), no_devices.as_deref()),
             Err(error) => (Choice::none(error.to_string()), Vec::new()),
