@@ -4,7 +4,7 @@ use crate::auth_key;
 use crate::eq::{BoundEq, EqInner};
 use crate::fabric::FabricInner;
 use crate::object::{self, Class};
-use crate::{addr_format, entry, errno};
+use crate::{addr_format, entry, errno, traffic_class};
 use erd_core::domain::{Domain, Spot, Terms};
 use erd_core::keys::KeyTerms;
 use erd_core::place;
@@ -177,10 +177,16 @@ pub unsafe fn open(
         return -FI_ENODATA;
     };
     let mr_mode = request.attr.mr_mode;
+    let Some(dscp) = traffic_class::dscp(request.attr.tclass) else {
+        let tclass = format!("{:#x}", request.attr.tclass);
+        tracing::warn!(tclass, "fi_domain: domain_attr->tclass is none of fi_domain(3)'s classes");
+        return -FI_EINVAL;
+    };
     let terms = Terms {
         auto_progress: request.attr.data_progress == FI_PROGRESS_AUTO,
         stays: mr_mode & (FI_MR_ALLOCATED | FI_MR_BASIC) != 0,
         keys: key_terms(mr_mode),
+        dscp,
     };
     let opened = match Domain::new(settings, spot, &terms) {
         Ok(opened) => opened,

@@ -36,6 +36,7 @@ mod peer;
 pub mod poll;
 pub mod sep;
 pub mod shared;
+mod traffic_class;
 pub mod verbs;
 pub mod verbs_c;
 mod wait_obj;

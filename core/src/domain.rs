@@ -15,7 +15,7 @@ use crate::trigger::Work;
 use crate::uses::{Use, Users};
 use crate::watch::Watch;
 use erd_port::udp::{Interface, PortError, PortOptions, TxSockets};
-use erd_port::verbs::{self, Port, VerbsPort};
+use erd_port::verbs::{self, Port, Service, VerbsPort};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -62,6 +62,8 @@ pub struct Domain {
     near: Option<Near>,
     /// The verbs port, which carries data beside UDP.
     pub verbs: Option<Arc<VerbsPort>>,
+    /// The class of what it sends (DSCP).
+    pub(crate) dscp: u8,
     /// Least payload that the port sends from registered memory without a copy.
     pub zero_copy_bytes: Option<u64>,
     /// Registered memory is resident and stays mapped, so the port may register its pages.
@@ -93,7 +95,8 @@ impl Domain {
     pub fn new(settings: Settings, spot: Spot, terms: &Terms) -> Result<Arc<Domain>, Error> {
         let Spot { entry, local, port } = spot;
         let paths = plan::paths(&settings, &entry, port.as_ref());
-        let verbs = open_verbs(port.as_ref(), &settings, paths)?;
+        let dscp = settings.dscp.unwrap_or(terms.dscp);
+        let verbs = open_verbs(port.as_ref(), &settings, (paths, dscp))?;
         let zero_copy_bytes =
             plan::zero_copy_bytes(&settings, verbs.as_ref().map(|verbs| verbs.port()));
         let opened = verbs.as_ref().map(|verbs| verbs.port());
@@ -102,6 +105,7 @@ impl Domain {
         let scheme = settings.scheme_on(plan::is_by_hosts(&entry, opened));
         Ok(Arc::new(Domain {
             verbs,
+            dscp,
             zero_copy_bytes,
             pins: terms.stays,
             paths,
@@ -149,6 +153,8 @@ impl Domain {
             gro: self.settings.gro,
             ecn: self.settings.ecn,
             timestamps: self.settings.timestamps,
+            ports: self.settings.udp_ports,
+            dscp: self.dscp,
             faults: self.settings.test_faults,
             ..PortOptions::default()
         }
@@ -248,6 +254,8 @@ pub struct Terms {
     pub stays: bool,
     /// Rules for keys of registered memory.
     pub keys: KeyTerms,
+    /// The class of what the domain sends (DSCP, 0 to 63), unless the settings say another.
+    pub dscp: u8,
 }
 
 /// Opens the port of an RDMA device; `None`, with one warning, if that fails and UDP will do.
@@ -257,11 +265,15 @@ pub struct Terms {
 fn open_verbs(
     port: Option<&Port>,
     settings: &Settings,
-    paths: u16,
+    (paths, dscp): (u16, u8),
 ) -> Result<Option<Arc<VerbsPort>>, Error> {
     let Some(port) = port else { return Ok(None) };
-    let options =
-        verbs::Options { paths, recv_slots: RECV_SLOTS, qkey: crate::random::u64() as u32 };
+    let options = verbs::Options {
+        paths,
+        recv_slots: RECV_SLOTS,
+        qkey: crate::random::u64() as u32,
+        service: Service { dscp, level: settings.service_level, pkey: settings.pkey },
+    };
     match VerbsPort::open(port, &options) {
         Ok(open) => Ok(Some(Arc::new(open))),
         Err(error) if settings.port == PortSetting::Verbs => {

@@ -20,6 +20,7 @@ use erd_sys::process::Process;
 use erd_sys::visit::Visitor;
 use erd_sys::wait::{Interest, WaitSet};
 use parking_lot::{Condvar, Mutex};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -120,7 +121,7 @@ pub fn register(endpoint: &Arc<Endpoint>) {
     let seat = Seat::take();
     let mut slot = seat.helper.lock();
     if slot.as_ref().is_none_or(|helper| helper.stopped) {
-        *slot = start(seat);
+        *slot = start(seat, endpoint.domain.settings.progress_cpus);
     }
     if let Some(helper) = &mut *slot {
         helper.watched.push(Watched {
@@ -189,7 +190,7 @@ pub fn shutdown() {
 }
 
 /// The thread's state, once it runs. Without it only calls of the application progress.
-fn start(seat: &'static Seat) -> Option<Helper> {
+fn start(seat: &'static Seat, processors: Option<CpuSet>) -> Option<Helper> {
     let set = match WaitSet::new() {
         Ok(set) => Arc::new(set),
         Err(error) => {
@@ -205,6 +206,11 @@ fn start(seat: &'static Seat) -> Option<Helper> {
         seat.stopped.notify_all();
     };
     let body = move || {
+        if let Some(processors) = processors
+            && let Err(error) = sched_setaffinity(None, &processors)
+        {
+            tracing::warn!(%error, "FI_ERD_PROGRESS_CPUS: the helper thread cannot run there");
+        }
         run(seat, &theirs);
         ended();
     };

@@ -14,6 +14,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use erd_types::Ecn;
+use rustix::net::sockopt;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::FramePort;
@@ -114,6 +116,7 @@ fn most_connections() -> usize {
 pub struct InfoPath {
     epoll: OwnedFd,
     listener: Option<Socket>,
+    dscp: u8,
     listener_paused_until_ns: Option<u64>,
     /// By epoll token; a closed connection's place is taken again.
     connections: Vec<Option<Connection>>,
@@ -187,6 +190,7 @@ impl InfoPath {
         let path = Self {
             epoll,
             listener,
+            dscp: 0,
             listener_paused_until_ns: None,
             connections: Vec::new(),
             free: Vec::new(),
@@ -364,6 +368,19 @@ impl InfoPath {
         !self.process.is_current()
     }
 
+    /// Sends as this class (DSCP, 0 to 63).
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn in_class(mut self, dscp: u8) -> io::Result<Self> {
+        self.dscp = dscp;
+        // Connections that a listener accepts are of its class.
+        if let Some(listener) = &self.listener {
+            set_class(listener, listener.local_addr()?.is_ipv6(), dscp)?;
+        }
+        Ok(self)
+    }
+
     fn connect(&mut self, dst: SocketAddr) -> io::Result<usize> {
         if self.peers.len() >= MAX_CONNECTIONS {
             let now_ns = monotonic_ns();
@@ -379,6 +396,7 @@ impl InfoPath {
         let socket = Socket::new(Domain::for_address(dst), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
+        set_class(&socket, dst.is_ipv6(), self.dscp)?;
         if let Err(error) = socket.connect(&SockAddr::from(dst))
             && error.raw_os_error() != Some(libc::EINPROGRESS)
         {
@@ -670,6 +688,15 @@ fn next_frame(bytes: &[u8]) -> Framed<'_> {
         Some((frame, after)) => Framed::Frame(frame, after),
         None => Framed::Partial,
     }
+}
+
+fn set_class(socket: &Socket, v6: bool, dscp: u8) -> io::Result<()> {
+    let class = Ecn::NotEct.in_class(dscp);
+    match v6 {
+        true => sockopt::set_ipv6_tclass(socket, class.into())?,
+        false => sockopt::set_ip_tos(socket, class)?,
+    }
+    Ok(())
 }
 
 fn open_listener(addr: SocketAddr) -> io::Result<Socket> {

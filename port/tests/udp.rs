@@ -2,14 +2,15 @@
 #![cfg(not(miri))]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use erd_port::Burst;
 use erd_port::udp::{
-    Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Next, Plan, PortError, PortOptions, RxDatagram,
-    RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, is_own, max_payload_bytes,
-    path_mtu_bytes, route_source,
+    Dst, Ecn, MAX_DATAGRAM_BYTES, NetError, Next, Plan, PortError, PortOptions, PortRange,
+    RxDatagram, RxSocket, SendReport, Stop, TxSockets, Unreachable, interfaces, is_own,
+    max_payload_bytes, path_mtu_bytes, route_source,
 };
 use erd_sys::sysfs::Sysfs;
 
@@ -681,4 +682,78 @@ fn a_plan_has_room_for_one_arrival() {
     plan.clear();
     let pushed = (0..1000).take_while(|_| plan.push(at, 100)).count();
     assert_eq!(pushed, 128);
+}
+
+/// The TOS bytes of the next `count` datagrams.
+fn classes(socket: &UdpSocket, count: usize) -> Vec<u8> {
+    let next = || {
+        let (mut data, mut control) = ([0_u8; 64], [0_u64; 8]);
+        let mut part = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
+        // SAFETY: integers and pointers, for which zero is a valid value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        // SAFETY: the buffers outlive the call, and are as long as the message says; the kernel writes a byte of this
+        // type after the header.
+        unsafe {
+            assert!(libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) > 0, "an arrival");
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            assert_eq!(
+                ((*header).cmsg_level, (*header).cmsg_type),
+                (libc::IPPROTO_IP, libc::IP_TOS)
+            );
+            libc::CMSG_DATA(header).read()
+        }
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[test]
+fn packets_have_the_class_asked_for_and_their_own_mark() {
+    let to = UdpSocket::bind((V4, 0)).unwrap();
+    to.set_read_timeout(Some(PATIENCE)).unwrap();
+    let on = 1_i32;
+    // SAFETY: an int of the stated size.
+    let rc = unsafe {
+        let bytes = size_of::<i32>() as libc::socklen_t;
+        let value = (&raw const on).cast();
+        libc::setsockopt(to.as_raw_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, value, bytes)
+    };
+    assert_eq!(rc, 0);
+    let dst = Dst::from(to.local_addr().unwrap());
+    for (dscp, ecn, seen) in
+        [(46, true, [0xba, 0xb8]), (46, false, [0xb8, 0xb8]), (0, true, [2, 0])]
+    {
+        let tx = TxSockets::open(V4, &PortOptions { dscp, ecn, ..no_offload() }).unwrap();
+        for mark in [Ecn::Ect0, Ecn::NotEct] {
+            let parts = Parts::new(&[b"of a class"]);
+            let burst = Burst { ecn: mark, ..parts.burst(&dst, 10) };
+            assert_all_sent(send(&tx, &[burst]), 1);
+        }
+        assert_eq!(classes(&to, 2), seen, "DSCP {dscp}, ECN {ecn}");
+    }
+}
+
+#[test]
+fn sockets_take_the_ports_of_a_range_and_no_others() {
+    // Another test may have some of these at the moment: as many tries as there are ranges.
+    let range = (0..16).find_map(|nth| {
+        let first = 21_000 + nth * 8;
+        let free = (first..first + 4).all(|port| UdpSocket::bind((V4, port)).is_ok());
+        free.then_some((first, PortRange::parse(&format!("{first}-{}", first + 3)).unwrap()))
+    });
+    let (first, ports) = range.expect("four free ports in a row");
+    let options = PortOptions { ports: Some(ports), ..no_offload() };
+    let all: Vec<RxSocket> =
+        (0..4).map(|_| RxSocket::bind(SocketAddr::new(V4, 0), &options).unwrap()).collect();
+    let mut taken: Vec<u16> = all.iter().map(|rx| rx.local_addr().port()).collect();
+    taken.sort_unstable();
+    assert_eq!(taken, (first..first + 4).collect::<Vec<_>>());
+    let more = RxSocket::bind(SocketAddr::new(V4, 0), &options);
+    assert!(matches!(more, Err(PortError::Bind { .. })), "the range is taken");
+    let chosen = RxSocket::bind(SocketAddr::new(V4, first + 4), &options).unwrap();
+    assert_eq!(chosen.local_addr().port(), first + 4, "who names a port gets it");
+    drop(all);
+    assert!(TxSockets::open(V4, &PortOptions { paths: 4, ..options }).is_ok());
 }

@@ -5,6 +5,7 @@ use super::offer;
 use crate::entry;
 use crate::manners::Manners;
 use crate::sep::TX_CONTEXTS_MAX;
+use crate::traffic_class;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::settings::KEY_BYTES;
 use erd_ffi::fi::{
@@ -143,6 +144,8 @@ pub fn check(hints: &Hints, version: u32, manners: Manners) -> Checked {
     }
     check_domain(hints, version)?;
     check_mr_mode(hints.domain.mr_mode, version)?;
+    check_tclass("domain_attr->tclass", hints.domain.tclass)?;
+    check_tclass("tx_attr->tclass", hints.tx.tclass)?;
     check_ep(hints, manners)?;
     check_tx(hints)?;
     check_rx(hints)
@@ -213,6 +216,13 @@ fn check_mr_mode(asked: i32, version: u32) -> Checked {
     }
     let asked = format_args!("{asked:#x}");
     refuse("domain_attr->mr_mode", asked, "FI_MR_BASIC or FI_MR_SCALABLE alone, or modes since 1.5")
+}
+
+fn check_tclass(field: &'static str, tclass: u32) -> Checked {
+    match traffic_class::dscp(tclass) {
+        Some(_) => Ok(()),
+        None => refuse(field, format_args!("{tclass:#x}"), "a DSCP of 0 to 63, and FI_TC_*"),
+    }
 }
 
 fn check_ep(hints: &Hints, manners: Manners) -> Checked {
@@ -317,6 +327,7 @@ mod tests {
         assert_eq!(refused(NEW, |h| h.ep.protocol = FI_PROTO_RXD), Some("ep_attr->protocol"));
         assert_eq!(refused(NEW, |h| h.domain.caps = FI_RMA_PMEM), Some("domain_attr->caps"));
         assert_eq!(refused(NEW, |h| h.domain.threading = 9), Some("domain_attr->threading"));
+        assert_eq!(refused(NEW, |h| h.tx.tclass = FI_TC_DSCP | 64), Some("tx_attr->tclass"));
     }
 
     #[test]

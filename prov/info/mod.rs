@@ -10,6 +10,7 @@ mod place;
 use crate::entry;
 use crate::manners::Manners;
 use crate::sep::TX_CONTEXTS_MAX;
+use crate::traffic_class;
 use erd_core::av::RX_CONTEXTS_MAX;
 use erd_core::fabric_names::network;
 use erd_core::place::Place;
@@ -154,6 +155,7 @@ impl Grant {
         let tx = fi_tx_attr {
             caps: part_caps(caps, hints.tx.caps, tx_caps, tx_caps),
             op_flags: hints.tx.op_flags,
+            tclass: traffic_class::asked(hints.tx.tclass, hints.domain.tclass),
             size: asked_or(hints.tx.size, settings.tx_size),
             iov_limit,
             ..offer::TX
@@ -196,6 +198,7 @@ impl Grant {
             control_progress: asked_or(hints.domain.control_progress, data_progress),
             data_progress,
             av_type: asked_or(hints.domain.av_type, have.av_type),
+            tclass: tx.tclass,
             mr_mode: mr_mode(hints.domain.mr_mode, hints.caps, version, manners),
             ..*have
         };
@@ -341,6 +344,7 @@ mod tests {
             hints.domain.threading = FI_THREAD_DOMAIN;
             hints.domain.data_progress = FI_PROGRESS_AUTO;
             hints.domain.av_type = FI_AV_MAP;
+            hints.domain.tclass = FI_TC_BULK_DATA;
             hints.tx.op_flags = FI_COMPLETION | FI_DELIVERY_COMPLETE;
             hints.tx.size = 17;
         });
@@ -348,6 +352,7 @@ mod tests {
         assert_eq!(mpich.domain.control_progress, FI_PROGRESS_AUTO);
         assert_eq!(mpich.domain.data_progress, FI_PROGRESS_AUTO);
         assert_eq!(mpich.domain.av_type, FI_AV_MAP);
+        assert_eq!((mpich.domain.tclass, mpich.tx.tclass), (FI_TC_BULK_DATA, FI_TC_BULK_DATA));
         assert_eq!(mpich.tx.op_flags, FI_COMPLETION | FI_DELIVERY_COMPLETE);
         assert_eq!((mpich.tx.size, mpich.rx.size), (17, 4096));
     }

@@ -124,6 +124,7 @@ impl Context {
             auto_progress: true,
             stays: true,
             keys: KEYS,
+            dscp: 0,
         };
         let domain = Domain::new(settings, spot, &terms)
             .map_err(|error| Error::system("open the RDMA device", error))?;

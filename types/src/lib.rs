@@ -35,6 +35,12 @@ pub enum Ecn {
 }
 
 impl Ecn {
+    /// The TOS or traffic class byte of a packet with this mark and class (DSCP, 0 to 63).
+    #[must_use]
+    pub const fn in_class(self, dscp: u8) -> u8 {
+        dscp << 2 | self as u8
+    }
+
     /// The ECN bits of a TOS or traffic class byte.
     #[must_use]
     pub const fn from_tos(tos: u8) -> Self {

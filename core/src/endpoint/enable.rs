@@ -108,10 +108,13 @@ impl Parts {
         let tx = domain.tx_sockets().map_err(|error| port_error(&error))?;
         let info_path = match domain.settings.info_path {
             InfoPathSetting::Udp => None,
-            InfoPathSetting::Tcp => Some(InfoPath::new(Some(name)).map_err(|error| {
-                tracing::warn!(%name, %error, "cannot open the information path");
-                io_error(&error)
-            })?),
+            InfoPathSetting::Tcp => {
+                let opened = InfoPath::new(Some(name)).and_then(|path| path.in_class(domain.dscp));
+                Some(opened.map_err(|error| {
+                    tracing::warn!(%name, %error, "cannot open the information path");
+                    io_error(&error)
+                })?)
+            }
         };
         let ecn = domain.settings.ecn && scheme.uses_ecn();
         let member =

@@ -124,6 +124,30 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Fabrics have these names: one for all, domain=name for some, separated by commas; empty means the network's address and prefix. Engines use all interfaces of one fabric together",
     },
     Parameter {
+        name: "udp_ports",
+        default: "",
+        kind: Kind::Text,
+        help: "Sockets take UDP ports of this range, as in 20000-20999, where the application names none; empty means the kernel's choice",
+    },
+    Parameter {
+        name: "dscp",
+        default: AUTO,
+        kind: Kind::AutoNumber { min: 0, max: 63 },
+        help: "Packets have this DSCP; auto means that of the application's traffic class (tclass), or 0",
+    },
+    Parameter {
+        name: "service_level",
+        default: "0",
+        kind: Kind::Number { min: 0, max: 15 },
+        help: "An InfiniBand device sends at this service level",
+    },
+    Parameter {
+        name: "pkey",
+        default: AUTO,
+        kind: Kind::AutoNumber { min: 1, max: 65_535 },
+        help: "An RDMA device sends and receives in this partition (P_Key, such as 0x8001); auto means the first of its port",
+    },
+    Parameter {
         name: "paths",
         default: "auto",
         kind: Kind::AutoNumber { min: 1, max: 256 },
@@ -254,6 +278,12 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "10",
         kind: Kind::Number { min: 1, max: 1000 },
         help: "The helper thread steps in when the application makes no call for this many ms",
+    },
+    Parameter {
+        name: "progress_cpus",
+        default: "",
+        kind: Kind::Text,
+        help: "The helper thread runs on these processors, as in 0-3,8; empty means where the thread runs that opens the first endpoint",
     },
     Parameter {
         name: "spin_us",

@@ -15,9 +15,10 @@ use crate::fabric_names::FabricNames;
 use crate::key_file::KeyFile;
 use crate::region::Audience;
 use crate::scheme::SchemeChoice;
-use erd_port::udp::FaultRates;
+use erd_port::udp::{FaultRates, PortRange};
 use erd_sys::sysfs::Sysfs;
 use read::Reader;
+use rustix::thread::CpuSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -58,6 +59,17 @@ pub enum PeerRule {
     Any,
 }
 
+impl PeerRule {
+    /// The rule of a word of `FI_ERD_KEY_PEERS` or `FI_ERD_STRANGERS`.
+    fn of(word: &str) -> PeerRule {
+        match word {
+            "any" | "yes" => PeerRule::Any,
+            "names" | "no" => PeerRule::Names,
+            _ => PeerRule::Hosts,
+        }
+    }
+}
+
 /// Carrier of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortSetting {
@@ -80,6 +92,14 @@ pub struct Settings {
     pub port: PortSetting,
     /// Names of fabrics.
     pub fabrics: FabricNames,
+    /// Ports of sockets for which the application names none.
+    pub udp_ports: Option<PortRange>,
+    /// The class of packets (DSCP); `None` leaves it to the application.
+    pub dscp: Option<u8>,
+    /// The service level over InfiniBand.
+    pub service_level: u8,
+    /// The partition; `None` for the first of a port.
+    pub pkey: Option<u16>,
     /// Paths to spray over, 1 to 256; `None` leaves it to the interface.
     pub paths: Option<u16>,
     /// Congestion control scheme; `None` leaves it to the interface.
@@ -118,6 +138,8 @@ pub struct Settings {
     pub rto_min_ns: u64,
     /// Time without a call until the helper thread progresses.
     pub progress_idle_ns: u64,
+    /// The processors of the helper thread; `None` for those of the thread that starts it.
+    pub progress_cpus: Option<CpuSet>,
     /// See the table.
     pub spin_ns: u64,
     /// UDP GSO.
@@ -201,6 +223,10 @@ impl Settings {
                 _ => PortSetting::Auto,
             },
             fabrics: from.fabrics("fabric")?,
+            udp_ports: from.ports("udp_ports")?,
+            dscp: from.auto_number("dscp")?,
+            service_level: from.number("service_level")?,
+            pkey: from.auto_number("pkey")?,
             paths: from.auto_number("paths")?,
             scheme: from.scheme()?,
             base_rtt_us: from.auto_number("base_rtt_us")?,
@@ -223,6 +249,7 @@ impl Settings {
             scan_min_ns: from.number::<u64>("scan_min_us")? * 1000,
             rto_min_ns: from.number::<u64>("rto_min_us")? * 1000,
             progress_idle_ns: from.number::<u64>("progress_idle_ms")? * 1_000_000,
+            progress_cpus: from.processors("progress_cpus")?,
             spin_ns: from.number::<u64>("spin_us")? * 1_000,
             gso: from.switch("gso")?,
             local: from.choice("local")? != "udp",
@@ -233,16 +260,8 @@ impl Settings {
             timestamps: from.switch("timestamps")?,
             hmem: from.switch("hmem")?,
             pci: from.decision("pci")?,
-            key_peers: match from.choice("key_peers")? {
-                "names" => PeerRule::Names,
-                "any" => PeerRule::Any,
-                _ => PeerRule::Hosts,
-            },
-            strangers: match from.choice("strangers")? {
-                "hosts" => PeerRule::Hosts,
-                "no" => PeerRule::Names,
-                _ => PeerRule::Any,
-            },
+            key_peers: PeerRule::of(from.choice("key_peers")?),
+            strangers: PeerRule::of(from.choice("strangers")?),
             keys: KeySource::None,
             hides: from.choice("protection")? == "encrypt",
             stats: from.text("stats")?.1,
@@ -359,6 +378,14 @@ mod tests {
         assert_eq!(with("info_path", "TCP").map(|got| got.info_path), Ok(InfoPath::Tcp));
         assert_eq!(with("checksum", "payload").map(|got| got.payload_checksum), Ok(true));
         assert_eq!(with("gro", "off").map(|got| got.gro), Ok(false));
+        assert_eq!(with("pkey", "0x8001").map(|got| got.pkey), Ok(Some(0x8001)));
+        assert_eq!(with("dscp", "46").map(|got| got.dscp), Ok(Some(46)));
+        let processors = |text| {
+            let found = with("progress_cpus", text).expect("valid").progress_cpus;
+            found.map(|set| (0..16).filter(|at| set.is_set(*at)).collect::<Vec<_>>())
+        };
+        assert_eq!(processors(""), None);
+        assert_eq!(processors("0-2, 8"), Some(vec![0, 1, 2, 8]));
         assert_eq!(with("scan_min_us", "7").map(|got| got.scan_min_ns), Ok(7000));
         assert_eq!(with("link_gbps", "400").map(|got| got.link_mbps), Ok(Some(400_000)));
         assert_eq!(with("link_gbps", "2.5").map(|got| got.link_mbps), Ok(Some(2500)));
@@ -403,6 +430,10 @@ mod tests {
             ("prov_name", "ofi_rxm"),
             ("prov_name", "shm"),
             ("fabric", "one,two"),
+            ("udp_ports", "20000"),
+            ("pkey", "0x10000"),
+            ("progress_cpus", "3-1"),
+            ("progress_cpus", "100000"),
             ("test_faults", "loss=1.5"),
         ] {
             let error = with(name, value).expect_err(value);

@@ -7,7 +7,8 @@ use super::declared::{AUTO, Kind, PARAMETERS, Parameter};
 use crate::fabric_names::FabricNames;
 use crate::key_file::KeyFile;
 use crate::scheme::SchemeChoice;
-use erd_port::udp::FaultRates;
+use erd_port::udp::{FaultRates, PortRange};
+use rustix::thread::CpuSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
@@ -80,6 +81,25 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         let (_, text) = self.text(name)?;
         let valid = "one name for all, or domain=name for some, such as mlx5_0=rail0,mlx5_1=rail1";
         FabricNames::parse(&text).ok_or_else(|| self.refuse(name, valid))
+    }
+
+    pub(super) fn ports(&self, name: &str) -> Result<Option<PortRange>, BadSetting> {
+        let (_, text) = self.text(name)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let range = PortRange::parse(&text).map(Some);
+        range.ok_or_else(|| self.refuse(name, "two ports in order, such as 20000-20999"))
+    }
+
+    /// A list of processors, in the kernel's form.
+    pub(super) fn processors(&self, name: &str) -> Result<Option<CpuSet>, BadSetting> {
+        let (_, text) = self.text(name)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let valid = format!("numbers and ranges below {}, such as 0-3,8", CpuSet::MAX_CPU);
+        cpu_set(&text).map(Some).ok_or_else(|| self.refuse(name, &valid))
     }
 
     /// The file of a key that a parameter names.
@@ -193,10 +213,28 @@ fn parse_number<T: TryFrom<u64>>(
     let (Kind::Number { min, max } | Kind::AutoNumber { min, max }) = parameter.kind else {
         unreachable!("{} is not a number", parameter.name);
     };
-    let number = text.parse::<u64>().ok().filter(|number| (min..=max).contains(number));
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse::<u64>().ok(),
+    };
+    let number = parsed.filter(|number| (min..=max).contains(number));
     number
         .and_then(|number| T::try_from(number).ok())
         .ok_or_else(|| bad(parameter, text.to_owned()))
+}
+
+fn cpu_set(text: &str) -> Option<CpuSet> {
+    let mut set = CpuSet::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse().ok().filter(|at| *at < CpuSet::MAX_CPU);
+        let (first, last): (usize, usize) = (number(first)?, number(last)?);
+        if first > last {
+            return None;
+        }
+        (first..=last).for_each(|at| set.set(at));
+    }
+    (set.count() > 0).then_some(set)
 }
 
 /// A decimal number such as 2.5, in thousandths.

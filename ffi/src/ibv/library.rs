@@ -75,6 +75,7 @@ functions! {
     ibv_close_device: fn(*mut ibv_context) -> c_int;
     ibv_query_device: fn(*mut ibv_context, *mut ibv_device_attr) -> c_int;
     ibv_query_port: fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+    ibv_query_pkey: fn(*mut ibv_context, u8, c_int, *mut u16) -> c_int;
     _ibv_query_gid_table: fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
     ibv_alloc_pd: fn(*mut ibv_context) -> *mut ibv_pd;
     ibv_dealloc_pd: fn(*mut ibv_pd) -> c_int;

@@ -10,6 +10,7 @@ mod faults;
 mod gso;
 pub(crate) mod owner;
 mod plan;
+mod ports;
 mod probe;
 mod route;
 mod rx;
@@ -26,6 +27,7 @@ pub use erd_types::Ecn;
 pub use errqueue::{NetError, Unreachable};
 pub use faults::FaultRates;
 pub use plan::Plan;
+pub use ports::PortRange;
 pub use probe::{Capabilities, Trial};
 pub use route::{Interface, interfaces, is_own, max_payload_bytes, path_mtu_bytes, route_source};
 pub use rx::{Next, RxDatagram, RxSocket, Taken};
@@ -64,6 +66,10 @@ pub struct PortOptions {
     pub ecn: bool,
     /// Have the kernel stamp arrivals (`SO_TIMESTAMPNS`), for [`RxDatagram::hold_ns`].
     pub timestamps: bool,
+    /// Ports for those whose address names none; `None` leaves them to the kernel.
+    pub ports: Option<PortRange>,
+    /// The class of all that is sent (DSCP), 0 to 63.
+    pub dscp: u8,
     /// A bad network, for tests. Then the port receives no payload straight into its place.
     pub faults: Option<FaultRates>,
 }
@@ -79,6 +85,8 @@ impl Default for PortOptions {
             gro: true,
             ecn: true,
             timestamps: true,
+            ports: None,
+            dscp: 0,
             faults: None,
         }
     }

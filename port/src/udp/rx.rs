@@ -13,7 +13,7 @@ use super::addr::RawAddr;
 use super::faults::Faults;
 use super::plan::Plan;
 use super::sockopt::{self, Side};
-use super::{MAX_RECV_SLOTS, PortError, PortOptions, SLOT_BYTES, check_range};
+use super::{MAX_RECV_SLOTS, PortError, PortOptions, SLOT_BYTES, check_range, ports};
 use erd_sys::clock;
 
 const SLOTS: usize = MAX_RECV_SLOTS as usize;
@@ -73,7 +73,7 @@ impl RxSocket {
             socket.set_only_v6(true).map_err(fail("IPV6_V6ONLY"))?;
         }
         let stamps = ask_for_ancillary(&socket, addr, options);
-        socket.bind(&addr.into()).map_err(|source| PortError::Bind { addr, source })?;
+        ports::bind(&socket, addr, options.ports)?;
         let local = socket.local_addr().map_err(fail("getsockname"))?;
         let local = local.as_socket().unwrap_or(addr);
         let slots = Slots::map(options.recv_slots.into()).map_err(fail("mmap"))?;

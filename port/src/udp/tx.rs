@@ -15,7 +15,9 @@ use crate::Burst;
 use super::errqueue::{self, NetError};
 use super::sockopt::{self, Side};
 use super::split::Cursor;
-use super::{MAX_DATAGRAM_BYTES, MAX_PATHS, PortError, PortOptions, check_range, gso, route};
+use super::{
+    MAX_DATAGRAM_BYTES, MAX_PATHS, PortError, PortOptions, check_range, gso, ports, route,
+};
 
 /// Most messages of one system call.
 const MESSAGES: usize = 32;
@@ -70,6 +72,7 @@ pub struct TxSockets {
     gso_max_segments: u16,
     /// The sockets' own mark, which costs nothing per packet; `None` without ECN.
     default_ecn: Option<Ecn>,
+    dscp: u8,
     /// For each socket another one with its port, whose datagrams may be fragmented. The first such datagram opens it,
     /// on a path with a small MTU.
     fragmenting: Box<[OnceLock<Result<Socket, PortError>>]>,
@@ -93,6 +96,7 @@ impl TxSockets {
             gso: AtomicBool::new(gso_max_segments > 1),
             gso_max_segments,
             default_ecn: options.ecn.then_some(Ecn::Ect0),
+            dscp: options.dscp,
             fragmenting: (0..options.paths).map(|_| OnceLock::new()).collect(),
             options: options.clone(),
         })
@@ -233,8 +237,10 @@ impl TxSockets {
         Ok(())
     }
 
-    fn mark(&self, burst: &Burst<'_>) -> Option<Ecn> {
-        self.default_ecn.filter(|own| *own != burst.ecn).map(|_| burst.ecn)
+    /// The traffic class of a burst that differs from the sockets' own.
+    fn mark(&self, burst: &Burst<'_>) -> Option<u8> {
+        let ecn = self.default_ecn.filter(|own| *own != burst.ecn).map(|_| burst.ecn)?;
+        Some(ecn.in_class(self.dscp))
     }
 
     /// Judges a failed send of `burst`, the `failures`th in a row.
@@ -277,7 +283,7 @@ enum Verdict {
 fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Socket, PortError> {
     let addr = SocketAddr::new(local_ip, 0);
     let socket = prepare_socket(addr, options, false)?;
-    socket.bind(&addr.into()).map_err(|source| PortError::Bind { addr, source })?;
+    ports::bind(&socket, addr, options.ports)?;
     Ok(socket)
 }
 
@@ -333,8 +339,10 @@ fn prepare_socket(
     }
     set(level, discover, if fragments { cut } else { whole }, "IP_MTU_DISCOVER")?;
     set(level, errors, 1, "IP_RECVERR")?;
-    if options.ecn {
-        set(level, tos, Ecn::Ect0 as i32, "IP_TOS")?;
+    let ecn = if options.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+    let class = ecn.in_class(options.dscp);
+    if class != 0 {
+        set(level, tos, class.into(), "IP_TOS")?;
     }
     errqueue::refuse_packets(socket.as_fd()).map_err(fail("SO_ATTACH_FILTER"))?;
     Ok(socket)
@@ -367,7 +375,7 @@ impl Messages {
         &mut self,
         burst: &Burst<'_>,
         parts: &[libc::iovec],
-        mark: Option<Ecn>,
+        class: Option<u8>,
         segment_bytes: Option<u16>,
     ) {
         // SAFETY: a header is integers and pointers, for which zero is a valid value.
@@ -376,12 +384,12 @@ impl Messages {
         (message.msg_name, message.msg_namelen) = burst.dst.name();
         message.msg_iov = parts.as_ptr().cast_mut();
         message.msg_iovlen = parts.len();
-        if mark.is_some() || segment_bytes.is_some() {
+        if class.is_some() || segment_bytes.is_some() {
             let control = self.controls[self.count].write(Control([0; 48]));
             message.msg_control = (&raw mut *control).cast();
             message.msg_controllen = size_of::<Control>();
             let v6 = burst.dst.addr().is_ipv6();
-            message.msg_controllen = write_control(message, v6, mark, segment_bytes);
+            message.msg_controllen = write_control(message, v6, class, segment_bytes);
         }
         self.headers[self.count].write(header);
         self.count += 1;
@@ -411,7 +419,7 @@ impl Messages {
 fn write_control(
     message: &libc::msghdr,
     v6: bool,
-    mark: Option<Ecn>,
+    class: Option<u8>,
     segment_bytes: Option<u16>,
 ) -> usize {
     let mut used = 0;
@@ -419,14 +427,14 @@ fn write_control(
     // headers lie within it, and the data of each has room for its type.
     unsafe {
         let mut cmsg = libc::CMSG_FIRSTHDR(message);
-        if let Some(mark) = mark {
+        if let Some(class) = class {
             ((*cmsg).cmsg_level, (*cmsg).cmsg_type) = if v6 {
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
             } else {
                 (libc::IPPROTO_IP, libc::IP_TOS)
             };
             (*cmsg).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as usize;
-            libc::CMSG_DATA(cmsg).cast::<i32>().write_unaligned(mark as i32);
+            libc::CMSG_DATA(cmsg).cast::<i32>().write_unaligned(class.into());
             used += libc::CMSG_SPACE(size_of::<i32>() as u32) as usize;
             cmsg = libc::CMSG_NXTHDR(message, cmsg);
         }

@@ -136,6 +136,33 @@ impl Device {
         (rc == 0).then_some(attr)
     }
 
+    /// The place of a partition in a port's table, whatever its membership (the top bit); that of the first without one.
+    ///
+    /// # Errors
+    /// [`VerbsError::NoPartition`].
+    pub(super) fn pkey_index(&self, port: &Port, pkey: Option<u16>) -> Result<u16, VerbsError> {
+        const PARTITION: u16 = 0x7fff;
+        let Some(pkey) = pkey else { return Ok(0) };
+        let entries = self.port_attributes(port.number).map_or(0, |attr| attr.pkey_tbl_len);
+        let mut there = Vec::new();
+        for index in 0..entries {
+            let mut found = 0_u16;
+            // SAFETY: an open context, and a place for the answer.
+            let rc = unsafe {
+                let context = self.context.as_ptr();
+                (self.library.ibv_query_pkey)(context, port.number, index.into(), &raw mut found)
+            };
+            let found = u16::from_be(found);
+            if rc == 0 && found & PARTITION == pkey & PARTITION {
+                return Ok(index);
+            }
+            if rc == 0 && found & PARTITION != 0 {
+                there.push(format!("{found:#06x}"));
+            }
+        }
+        Err(VerbsError::NoPartition { port: port.name(), pkey, there: there.join(", ") })
+    }
+
     fn gids(&self) -> Vec<ibv_gid_entry> {
         let none =
             ibv_gid_entry { gid: [0; 2], gid_index: 0, port_num: 0, gid_type: 0, ndev_ifindex: 0 };

@@ -35,7 +35,12 @@ fn two_ends() -> [End; 2] {
     let (found, _) = ports().expect("RDMA devices");
     let [left, right, ..] = &found[..] else { panic!("two ports are needed: {found:?}") };
     [left, right].map(|port| {
-        let options = Options { paths: PATHS, recv_slots: 512, qkey: 77 };
+        let options = Options {
+            paths: PATHS,
+            recv_slots: 512,
+            qkey: 77,
+            service: crate::verbs::Service::default(),
+        };
         let port = Arc::new(VerbsPort::open(port, &options).expect("a port"));
         let member = Member::join(&port).expect("a member");
         End { port, member, got: Vec::new() }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub use device::{Port, ifindex, ports, shares_card};
 pub use pins::{PINS_MAX, Pin};
-pub use port::{Options, SETTLE_NS, VerbsPort};
+pub use port::{Options, SETTLE_NS, Service, VerbsPort};
 pub use receive::{Member, Source};
 pub use send::{SendStop, Sent};
 
@@ -48,6 +48,16 @@ pub enum VerbsError {
     NoDevice {
         /// The name asked for.
         name: String,
+    },
+    /// The port is in no such partition.
+    #[error("{port} has no P_Key {pkey:#06x}; it has {there}")]
+    NoPartition {
+        /// The port's name.
+        port: String,
+        /// The P_Key asked for.
+        pkey: u16,
+        /// Those of the port.
+        there: String,
     },
     /// The port has its most registrations.
     #[error("{max} pieces of memory are registered with the port, which takes no more")]

@@ -284,14 +284,24 @@ pub(super) struct Qp {
     pd: Arc<Pd>,
     _cqs: [Arc<Cq>; 2],
     qp: NonNull<ibv_qp>,
-    port: u8,
-    qkey: u32,
+    entry: Entry,
     /// Most bytes of an inline send.
     pub(super) inline_bytes: u32,
 }
 
 // SAFETY: as `Pd`.
 unsafe impl Send for Qp {}
+
+/// Where a queue pair enters the network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// Number of the port.
+    pub(super) port: u8,
+    /// Place of the partition in the port's table.
+    pub(super) pkey_index: u16,
+    /// Key of the queue pair.
+    pub(super) qkey: u32,
+}
 
 /// Parameters of a queue pair.
 pub(super) struct QpSpec<'a> {
@@ -301,8 +311,7 @@ pub(super) struct QpSpec<'a> {
     pub(super) recv_wr: u32,
     /// Requested inline bytes; the device may grant less or more.
     pub(super) inline_bytes: u32,
-    pub(super) port: u8,
-    pub(super) qkey: u32,
+    pub(super) entry: Entry,
 }
 
 impl Qp {
@@ -334,8 +343,7 @@ impl Qp {
             pd: Arc::clone(pd),
             _cqs: [Arc::clone(spec.send_cq), Arc::clone(spec.recv_cq)],
             qp,
-            port: spec.port,
-            qkey: spec.qkey,
+            entry: spec.entry,
             inline_bytes: attr.cap.max_inline_data,
         };
         made.make_ready()?;
@@ -371,8 +379,9 @@ impl Qp {
         let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
         self.modify("INIT", init, |attr| {
             attr.qp_state = IBV_QPS_INIT;
-            attr.port_num = self.port;
-            attr.qkey = self.qkey;
+            attr.port_num = self.entry.port;
+            attr.pkey_index = self.entry.pkey_index;
+            attr.qkey = self.entry.qkey;
         })?;
         self.modify("RTR", IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_RTR)?;
         self.modify("RTS", IBV_QP_STATE | IBV_QP_SQ_PSN, |attr| attr.qp_state = IBV_QPS_RTS)

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::negotiation::address::Address;
-use super::objects::{Channel, Cq, Mr, Pd, Qp, QpSpec, set_nonblocking};
+use super::objects::{Channel, Cq, Entry, Mr, Pd, Qp, QpSpec, set_nonblocking};
 use super::pins::{PINS_MAX, Pin};
 use super::receive::Receiver;
 use super::send::{Sender, Sent};
@@ -33,6 +33,19 @@ pub struct Options {
     pub recv_slots: u32,
     /// Key of the queue pairs, chosen at random; its top bit is not used.
     pub qkey: u32,
+    /// The service that switches are asked for.
+    pub service: Service,
+}
+
+/// How switches are to treat what a port sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Service {
+    /// The class in IP headers (DSCP), 0 to 63.
+    pub dscp: u8,
+    /// The service level of InfiniBand, 0 to 15.
+    pub level: u8,
+    /// The partition (P_Key); `None` for the first in the port's table.
+    pub pkey: Option<u16>,
 }
 
 /// Unreliable datagrams over one port of an RDMA device, for all endpoints of a domain.
@@ -69,8 +82,10 @@ impl VerbsPort {
         set_nonblocking(unsafe { (*pd.context()).async_fd })?;
         let channel = Channel::new(&pd)?;
         let qkey = options.qkey & 0x7fff_ffff;
-        let sender = Sender::new(&pd, port, options, qkey)?;
-        let receiver = open_receiver(&pd, port, options, &channel, qkey)?;
+        let pkey_index = pd.device.pkey_index(port, options.service.pkey)?;
+        let entry = Entry { port: port.number, pkey_index, qkey };
+        let sender = Sender::new(&pd, port, options, entry)?;
+        let receiver = open_receiver(&pd, port, options, &channel, entry)?;
         let mut senders = [0; QPS_MAX - 1];
         senders.iter_mut().zip(sender.numbers()).for_each(|(to, number)| *to = number);
         let address = Address {
@@ -293,12 +308,12 @@ fn open_receiver(
     port: &Port,
     options: &Options,
     channel: &Arc<Channel>,
-    qkey: u32,
+    entry: Entry,
 ) -> Result<Receiver, VerbsError> {
     let most = port.wr_max.min(port.cqe_max).max(SLOTS_MIN);
     let mut slots = options.recv_slots.clamp(SLOTS_MIN, most);
     loop {
-        match Receiver::new(pd, port, slots, channel, qkey) {
+        match Receiver::new(pd, port, slots, channel, entry) {
             Ok(receiver) => return Ok(receiver),
             Err(error) if slots <= SLOTS_MIN => return Err(error),
             Err(error) => {
@@ -315,11 +330,10 @@ pub(super) fn open_qp(
     send_cq: &Arc<Cq>,
     recv_cq: &Arc<Cq>,
     (send_wr, recv_wr): (u32, u32),
-    port: u8,
-    qkey: u32,
+    entry: Entry,
 ) -> Result<Qp, VerbsError> {
     let with = |inline_bytes| {
-        Qp::new(pd, &QpSpec { send_cq, recv_cq, send_wr, recv_wr, inline_bytes, port, qkey })
+        Qp::new(pd, &QpSpec { send_cq, recv_cq, send_wr, recv_wr, inline_bytes, entry })
     };
     // Some devices refuse in place of granting less.
     with(INLINE_BYTES).or_else(|_| with(0))

@@ -2,7 +2,7 @@
 //! posted receive is lost silently.
 
 use super::gid::Gid;
-use super::objects::{Channel, Cq, Pd, Qp, Slab};
+use super::objects::{Channel, Cq, Entry, Pd, Qp, Slab};
 use super::port::VerbsPort;
 use super::{Port, VerbsError};
 use erd_ffi::ibv::*;
@@ -131,12 +131,12 @@ impl Receiver {
         port: &Port,
         slots: u32,
         channel: &Arc<Channel>,
-        qkey: u32,
+        entry: Entry,
     ) -> Result<Receiver, VerbsError> {
         let cq = Cq::new(pd, slots, Some(channel))?;
         let slot_bytes = (GRH_BYTES + usize::from(port.mtu_bytes)).next_multiple_of(ALIGN_BYTES);
         let slab = Slab::new(pd, slot_bytes * slots as usize)?;
-        let qp = super::port::open_qp(pd, &cq, &cq, (1, slots), port.number, qkey)?;
+        let qp = super::port::open_qp(pd, &cq, &cq, (1, slots), entry)?;
         let mut receiver = Receiver {
             qp,
             slab,

@@ -4,9 +4,9 @@ use super::chain::Chain;
 use super::gather::Gather;
 use super::gid::Gid;
 use super::negotiation::address::Address;
-use super::objects::{Ah, Cq, Mr, Pd, Qp, Slab};
+use super::objects::{Ah, Cq, Entry, Mr, Pd, Qp, Slab};
 use super::pins::Pins;
-use super::{Options, Port, QPS_MAX, VerbsError};
+use super::{Options, Port, QPS_MAX, Service, VerbsError};
 use crate::{Burst, PinId};
 use core::ffi::{c_int, c_uint};
 use erd_ffi::ibv::*;
@@ -146,6 +146,7 @@ pub(super) struct Sender {
     port: u8,
     gid_index: u8,
     flow_label_paths: bool,
+    service: Service,
     reaped_ns: u64,
 }
 
@@ -154,14 +155,14 @@ impl Sender {
         pd: &Arc<Pd>,
         port: &Port,
         options: &Options,
-        qkey: u32,
+        entry: Entry,
     ) -> Result<Sender, VerbsError> {
         let paths = options.paths.clamp(1, QPS_MAX as u16 - 1);
         let cq = Cq::new(pd, DEPTH * u32::from(paths), None)?;
         let slot_bytes = usize::from(port.mtu_bytes);
         let mut queues = Vec::new();
         for _ in 0..paths {
-            let qp = super::port::open_qp(pd, &cq, &cq, (DEPTH, 1), port.number, qkey)?;
+            let qp = super::port::open_qp(pd, &cq, &cq, (DEPTH, 1), entry)?;
             let slab = Slab::new(pd, slot_bytes * DEPTH as usize)?;
             let standstill = Standstill::default();
             queues.push(Queue {
@@ -188,6 +189,7 @@ impl Sender {
             port: port.number,
             gid_index: port.gid.index,
             flow_label_paths: port.flow_label_paths,
+            service: options.service,
             reaped_ns: 0,
         })
     }
@@ -421,7 +423,7 @@ impl Sender {
             gid: to.gid,
             lid: to.lid,
             flow_label: if self.flow_label_paths { flow_label(burst.path) } else { 0 },
-            traffic_class: burst.ecn as u8,
+            traffic_class: burst.ecn.in_class(self.service.dscp),
         };
         let now = monotonic_ns();
         match self.ahs.get(&way) {
@@ -446,7 +448,7 @@ impl Sender {
         let attr = ibv_ah_attr {
             grh,
             dlid: to.lid,
-            sl: 0,
+            sl: self.service.level,
             src_path_bits: 0,
             static_rate: 0,
             is_global: 1,

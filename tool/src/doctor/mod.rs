@@ -10,6 +10,7 @@ mod local;
 mod network;
 mod provider;
 mod settings;
+mod spread;
 
 use crate::info::{choose, read_settings};
 use crate::system::System;
@@ -126,9 +127,10 @@ impl Host {
 /// Standard output cannot be written.
 pub fn run(args: &DoctorArgs) -> Result<bool> {
     let host = Host::look();
-    let checks: [fn(&Host) -> Vec<Finding>; 7] = [
+    let checks: [fn(&Host) -> Vec<Finding>; 8] = [
         settings::check,
         network::check,
+        spread::check,
         limits::check,
         local::check,
         kernel::check,

@@ -370,7 +370,7 @@ fn domain(setup: &Setup) -> Arc<Domain> {
         loopback: true,
         speed_mbps: None,
     };
-    let terms = Terms { auto_progress: false, stays: false, keys: KeyTerms::default() };
+    let terms = Terms { auto_progress: false, stays: false, keys: KeyTerms::default(), dscp: 0 };
     let spot = Spot { entry, local, port: None };
     Domain::new(settings, spot, &terms).expect("a domain without devices")
 }
