@@ -40,6 +40,8 @@ const ENGINE_BYTES_MIN: u64 = 2 << 20;
 const NCCL_SENDRECV: &str = "tests/c/nccl_sendrecv";
 const NCCL_RDMA: &str = "tests/c/nccl_rdma";
 const EARLY: &str = "tests/c/early";
+/// The ports that a firewall lets through.
+const RULED_PORTS: &str = "20000-20199";
 /// Most resident bytes of a peer on this host that has sent little.
 const LOCAL_PEER_BYTES: &str = "24576";
 const STOPPED_COPY: &str = "tests/c/stopped_copy";
@@ -231,6 +233,21 @@ impl Suite<'_> {
         self.cases(self.job("tests/c/peer_death", &cases)?, log)
     }
 
+    /// Adds the step of a network that lets one class and one range of ports through.
+    fn rules_step(&self, report: &mut Report) {
+        let name = "RMA and atomics, through a firewall, one class";
+        self.add_unless(report, name, netns::loss_missing, |log| {
+            let provider = self.provider.clone().with("FI_ERD_UDP_PORTS", RULED_PORTS);
+            let provider = provider.with("FI_ERD_DSCP", "46");
+            let suite = Suite { provider: &provider, ..*self };
+            let counters = provider.counters(log);
+            let job = counters.give(suite.job(MEMORY, &[])?);
+            let done = suite.cases_in(|job| netns::restricted(job, RULED_PORTS), job, log)?;
+            counters.proof(1 << 20)?;
+            Ok(done)
+        });
+    }
+
     /// Adds the steps of peers that die or compute.
     pub fn peer_steps(&self, report: &mut Report) {
         self.ending_steps(report);
@@ -245,6 +262,7 @@ impl Suite<'_> {
             self.lossy(log, NCCL_SENDRECV)
         });
         self.program_step(report, "sockets and memory, 1 to 256 peers", MANY_PEERS);
+        self.rules_step(report);
     }
 
     /// Checks that the counters show the hostile datagrams of these cases as dropped.

@@ -83,6 +83,25 @@ pub fn lossy(job: Job, lost: u32) -> Job {
     wrap(job, &script)
 }
 
+/// `job` in such a namespace, which drops all UDP but that of DSCP 46 between ports of this range.
+#[must_use]
+pub fn restricted(job: Job, ports: &str) -> Job {
+    let rule =
+        |rule: &str| format!("nft add rule inet rules in meta l4proto udp {rule} counter drop");
+    let rules = [
+        "ip dscp != 46".to_owned(),
+        format!("udp sport != {ports}"),
+        format!("udp dport != {ports}"),
+    ];
+    let rules: Vec<String> = rules.iter().map(|text| rule(text)).collect();
+    let script = format!(
+        "ip link set lo up && nft add table inet rules && \
+         nft add chain inet rules in '{{ type filter hook input priority 0; }}' && {} && exec \"$@\"",
+        rules.join(" && ")
+    );
+    wrap(job, &script)
+}
+
 /// `job` at the end of the words of a script of tests/netns, which makes namespaces with names. They are
 /// mounted, so it gets mounts of its own too.
 #[must_use]
