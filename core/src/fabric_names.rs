@@ -13,12 +13,13 @@ const NAMES_MAX: usize = 256;
 pub struct FabricNames {
     /// That of every interface but loopback.
     all: Option<String>,
-    /// Those of some domains.
+    /// Those of some domains, of which the first that fits counts.
     by_domain: Vec<(String, String)>,
 }
 
 impl FabricNames {
-    /// Reads `rail0`, or `mlx5_0=rail0,mlx5_1=rail1`, or both. `None` if the text is neither.
+    /// Reads `cluster`, or `mlx5_0=rail0,mlx5_1=rail1`, or both. A `*` at the end of a domain stands for any end. `None` if
+    /// the text is neither.
     #[must_use]
     pub fn parse(text: &str) -> Option<FabricNames> {
         let mut names = FabricNames::default();
@@ -40,7 +41,11 @@ impl FabricNames {
     /// reaches no other interface, so it has the name of all only if it is named itself.
     #[must_use]
     pub fn of(&self, domain: &str, entry: &Interface) -> String {
-        let own = self.by_domain.iter().find(|(named, _)| named == domain).map(|(_, name)| name);
+        let fits = |named: &str| match named.strip_suffix('*') {
+            Some(start) => domain.starts_with(start),
+            None => domain == named,
+        };
+        let own = self.by_domain.iter().find(|(named, _)| fits(named)).map(|(_, name)| name);
         let all = self.all.as_ref().filter(|_| !entry.loopback);
         own.or(all).cloned().unwrap_or_else(|| network(entry))
     }
@@ -122,6 +127,10 @@ mod tests {
         assert_eq!(name(rails, "mlx5_1", &eth0), "rail1");
         assert_eq!(name(rails, "eth0", &eth0), "192.0.2.0/24");
         assert_eq!(name("others,mlx5_0=rail0", "eth0", &eth0), "others");
+        let cards = "mlx5_0=first,mlx5_*=cluster";
+        assert_eq!(name(cards, "mlx5_0", &eth0), "first");
+        assert_eq!(name(cards, "mlx5_1", &eth0), "cluster");
+        assert_eq!(name(cards, "mgmt", &eth0), "192.0.2.0/24");
         let names = FabricNames::parse("others,mlx5_0=rail0").expect("valid");
         assert!(names.has("others") && names.has("rail0") && !names.has("mlx5_0"));
     }

@@ -14,7 +14,7 @@ mount -t devpts none /dev/pts
 mount -t tmpfs none /dev/shm
 
 network() {
-    for module in crc32_generic veth sch_netem rdma_rxe ib_uverbs rdma_ucm; do
+    for module in crc32_generic veth bonding 8021q bridge sch_netem rdma_rxe ib_uverbs rdma_ucm; do
         modprobe -d "$modules" "$module" || return
     done
     hostname vm

@@ -121,7 +121,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "fabric",
         default: "",
         kind: Kind::Text,
-        help: "Fabrics have these names: one for all, domain=name for some, separated by commas; empty means the network's address and prefix. Engines use all interfaces of one fabric together",
+        help: "Fabrics have these names: one for all, domain=name for some (mlx5_*=cluster), separated by commas; empty means the network's address and prefix. Engines use all interfaces of one fabric together",
     },
     Parameter {
         name: "udp_ports",

@@ -5,6 +5,7 @@
 //! guest's root is the host's, read only under an overlay in memory, so everything built or installed here is there
 //! under the same path. `tests/vm` has the scripts that run in it.
 
+mod nics;
 pub mod steps;
 
 use crate::layout::{Layout, empty};
@@ -42,6 +43,7 @@ const KEPT: &[&str] = &[
     "fs/overlayfs",
     "drivers/infiniband",
     "drivers/net/veth.ko",
+    "drivers/net/bonding",
     "drivers/virtio",
 ];
 /// Modules that the initramfs needs to mount the root.
@@ -197,7 +199,8 @@ fn fetch_kernel(dir: &Path, log: &Path) -> Result<String> {
         .with_context(|| format!("no package {KERNEL}: is this Debian?"))?
         .to_owned();
     let stamp = dir.join("kernel/release");
-    if fs::read_to_string(&stamp).is_ok_and(|have| have == package) {
+    let wanted = format!("{package} {}", KEPT.join(" "));
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
         return Ok(package);
     }
     println!("fetching linux-image-{package}");
@@ -206,17 +209,18 @@ fn fetch_kernel(dir: &Path, log: &Path) -> Result<String> {
         rm -rf kernel fetched && mkdir -p kernel fetched
         (cd fetched && apt-get download "linux-image-$1")
         release=$1
-        shift
+        wanted=$2
+        shift 2
         set -- $(for kept in "$@"; do echo "./lib/modules/$release/kernel/$kept"; done)
         dpkg-deb --fsys-tarfile fetched/*.deb | tar -C kernel -x \
             "./boot/vmlinuz-$release" "./lib/modules/$release/modules.builtin" \
             "./lib/modules/$release/modules.order" "$@"
         rm -r fetched
         depmod -b kernel "$release"
-        printf %s "$release" > kernel/release
+        printf %s "$wanted" > kernel/release
     "#;
     Job::new("sh")
-        .args(["-c", script, "sh", &package])
+        .args(["-c", script, "sh", &package, &wanted])
         .args(KEPT)
         .dir(dir)
         .limit(FETCH_LIMIT)

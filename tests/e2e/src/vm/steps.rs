@@ -2,7 +2,7 @@
 //! `tests/vm/verbs.sh`; each step then judges the results of one of its cases. The short tier leaves out mpi4py's
 //! tests, and MPI over networks that lose or delay packets.
 
-use super::{Machine, PACKAGES, Ran};
+use super::{Machine, PACKAGES, Ran, nics};
 use crate::fabric::Counters;
 use crate::layout::Layout;
 use crate::mpi::Kind;
@@ -31,6 +31,7 @@ const PROGRAMS: &[&str] = &[
     "tests/c/nccl_sendrecv",
     "tests/c/many_peers",
     "tests/c/peer_death",
+    "tests/c/nics",
 ];
 
 /// A shell's exit statuses for SIGILL, SIGABRT, SIGBUS and SIGSEGV.
@@ -180,6 +181,10 @@ pub fn steps(report: &mut Report, layout: &Layout, full: bool) {
         Ok(machine) => device_tests(get(machine, log)?),
         Err(why) => Ok(Done::Skipped(why.clone())),
     });
+    report.step("Soft-RoCE: a node of eight NICs, a VLAN and a bond", |log| match found() {
+        Ok(machine) => nics::judge(get(machine, log)?),
+        Err(why) => Ok(Done::Skipped(why.clone())),
+    });
     report.step("Soft-RoCE: captured packets", |log| match found() {
         Ok(machine) => captured(layout, get(machine, log)?, log),
         Err(why) => Ok(Done::Skipped(why.clone())),
@@ -200,9 +205,10 @@ fn boot(layout: &Layout, machine: &Machine, full: bool, log: &Path) -> Result<Ra
     let suite = if full { mpi4py::source(layout, log)?.join("test") } else { PathBuf::new() };
     let (device_tests, library_tests) = test_programs(layout, full, log)?;
     let script = format!(
-        "export PROVIDERS={} PROGRAMS={} MPICH={} SUITE={} DEVICE_TESTS={} LIBRARY_TESTS={} STRESS={}\n\
-         . tests/vm/verbs.sh\n",
+        "export PROVIDERS={} ERD={} PROGRAMS={} MPICH={} SUITE={} DEVICE_TESTS={} LIBRARY_TESTS={} STRESS={}\n\
+         . tests/vm/verbs.sh\n. tests/vm/nics.sh\n",
         layout.provider_dir().display(),
+        setup::build_tool(layout)?.display(),
         dir.display(),
         setup::venv(layout, Kind::Mpich.venv())?.display(),
         suite.display(),
