@@ -9,7 +9,7 @@ use erd_e2e::mpi::{KINDS, Kind};
 use erd_e2e::programs::Suite;
 use erd_e2e::report::{Done, Report};
 use erd_e2e::{
-    fabtests, keyed, mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm,
+    clients, fabtests, keyed, mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm,
 };
 
 /// Runs the tier in `args`; returns whether nothing failed.
@@ -64,6 +64,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
     if args.full {
         fabtests::step(&mut report, layout, &provider);
         mpi4py::steps(&mut report, layout, &provider);
+        clients::steps(&mut report, layout, &provider);
     }
     report.step("demo", |_| {
         demo::run(layout)?;
@@ -94,6 +95,7 @@ fn lane_steps(
     if full {
         fabtests::step(report, layout, provider);
         mpi4py::steps(report, layout, provider);
+        clients::steps(report, layout, provider);
     }
 }
 

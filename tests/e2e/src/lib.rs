@@ -10,6 +10,7 @@
 //! A step that cannot run here gives the reason, and counts as skipped. A step that checked nothing has failed.
 
 pub mod apart;
+pub mod clients;
 pub mod cprograms;
 pub mod fabric;
 pub mod fabtests;

@@ -1,0 +1,89 @@
+//! Sandia OpenSHMEM's own tests.
+
+use super::{Form, launcher, place};
+use crate::fabric::Provider;
+use crate::layout::Layout;
+use crate::process::{Job, last_lines};
+use crate::report::{Done, Report};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Variable with the directory in which somebody built it, and its tests.
+const PLACE: &str = "ERD_SOS";
+/// The directories of its tests.
+const DIRS: [&str; 4] = ["unit", "shmemx", "spec-example", "apps"];
+/// Most time for the tests of one directory.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// Seconds for one test: the longest takes 14 on two busy processors.
+const TEST_SECONDS: &str = "180";
+/// Least bytes that erd's counters show after the tests, which move 37 GB with two ranks.
+const BYTES_MIN: u64 = 1 << 30;
+
+/// Rank 1 is killed as soon as rank 0 has put 200 times. Its shell stays, so the launcher sees no dead process: rank 0
+/// must end by itself. Rank 0 writes to a file, because the launcher drops what a rank that aborts has just written.
+const KILLED: &str = r#"
+if [ "$PMI_RANK" = 0 ]; then
+    exec "$0" -t -l 1000000 -e 65536 2> "$1"
+fi
+"$0" -l 1000000 -e 65536 & rank=$!
+until grep -q 200 "$1"; do sleep 0.1; done
+kill -KILL $rank
+wait
+sleep 600
+"#;
+/// What its library says when an operation fails.
+const FAILED: &str = "Error in operation";
+
+/// Adds its steps.
+pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider) {
+    let missing = || place(PLACE).is_none().then_some("ERD_SOS names no built Sandia OpenSHMEM");
+    for form in Form::all(provider) {
+        for ranks in [2, 4] {
+            let name = format!("Sandia OpenSHMEM's tests, {ranks} ranks{}", form.traits());
+            report.step_unless(&name, missing, |log| tests(layout, &form, ranks, log));
+        }
+    }
+    let name = format!("Sandia OpenSHMEM, a rank killed{}", provider.traits());
+    report.step_unless(&name, missing, |log| killed(layout, provider, log));
+}
+
+fn tests_dir(name: &str) -> Result<PathBuf> {
+    Ok(place(PLACE).context(PLACE)?.join("modules/tests-sos/test").join(name))
+}
+
+fn tests(layout: &Layout, form: &Form, ranks: u32, log: &Path) -> Result<Done> {
+    let runner = launcher(layout, ranks)?.under(["timeout", TEST_SECONDS]).shown();
+    let counters = form.provider.counters(log);
+    let mut passed = 0;
+    for dir in DIRS {
+        let job = Job::new("make").args(["-k", "check"]).args([&format!("NPROCS={ranks}")]);
+        let job = job.args([&format!("TEST_RUNNER={runner}")]).dir(tests_dir(dir)?).limit(LIMIT);
+        let job = form.provider.give(job).env("SHMEM_OFI_PROVIDER", &form.provider.name);
+        let ended = counters.give(job).finish(log)?;
+        let is_failure = |line: &&str| line.starts_with("FAIL: ") || line.starts_with("ERROR: ");
+        let failed: Vec<&str> = ended.output.lines().filter(is_failure).collect();
+        ensure!(failed.is_empty(), "{}", failed.join("\n"));
+        let output = ended.success()?;
+        let here = output.lines().filter(|line| line.starts_with("PASS: ")).count();
+        ensure!(here > 0, "{dir}: no test ran\n{}", last_lines(&output, 15));
+        passed += here;
+    }
+    Done::many(passed, format!("{passed} tests pass; {}", form.proof(&counters, BYTES_MIN)?))
+}
+
+fn killed(layout: &Layout, provider: &Provider, log: &Path) -> Result<Done> {
+    let (program, said) = (tests_dir("unit")?.join("bigput"), log.with_extension("rank-0"));
+    let _ = fs::remove_file(&said);
+    let job = launcher(layout, 2)?.args(["sh", "-c", KILLED]).args([&program, &said]);
+    let job = provider.give(job).env("SHMEM_OFI_PROVIDER", &provider.name);
+    let ended = job.limit(Duration::from_secs(60)).finish(log)?;
+    ensure!(ended.status.is_some(), "rank 0 did not end within its time");
+    let said = fs::read_to_string(&said).context("rank 0 wrote nothing")?;
+    let line = said.lines().find(|line| line.contains(FAILED));
+    let Some(line) = line.filter(|_| !ended.is_success()) else {
+        bail!("rank 0 did not end with an error:\n{}", last_lines(&said, 15));
+    };
+    Done::one(line.trim())
+}
