@@ -1,7 +1,7 @@
 //! The calls of `fi_cq(3)`.
 
 use super::format::{self, Format};
-use super::{CqFid, Target};
+use super::{CqFid, SHOWN_BYTES_MAX, Target};
 use crate::domain::DomainFid;
 use crate::{errno, object, wait_obj};
 use erd_core::completion::CompletionQueue;
@@ -71,7 +71,7 @@ pub unsafe fn open(
         format,
         api_version: domain.api_version(),
         threshold,
-        shown: Mutex::default(),
+        shown: Mutex::new([0; SHOWN_BYTES_MAX]),
     });
     let abi = fid_cq { fid: object::base::<CqFid>(context, &FID_OPS), ops: &CQ_OPS };
     // SAFETY: the caller gave a place for the new object.
@@ -209,11 +209,11 @@ guarded! {
         let Some(mut entry) = cq.read_error() else { return -(FI_EAGAIN as isize) };
         let Some(failure) = entry.failure.take() else { return -(FI_EAGAIN as isize) };
         let error = format::error(&entry, &failure);
-        *shown = failure.text;
-        let empty = shown.is_empty();
+        let len_bytes = failure.text.len().min(SHOWN_BYTES_MAX);
+        shown[..len_bytes].copy_from_slice(&failure.text[..len_bytes]);
         let error = fi_cq_err_entry {
-            err_data: if empty { std::ptr::null_mut() } else { shown.as_mut_ptr().cast() },
-            err_data_size: shown.len(),
+            err_data: if len_bytes == 0 { std::ptr::null_mut() } else { shown.as_mut_ptr().cast() },
+            err_data_size: len_bytes,
             ..error
         };
         // SAFETY: the caller's entry, as long as its API version says.

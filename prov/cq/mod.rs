@@ -17,6 +17,9 @@ use std::ffi::c_void;
 use std::ops::Deref;
 use std::sync::Arc;
 
+/// Longest text of an error entry. An address of any kind is shorter, as text and as bytes.
+const SHOWN_BYTES_MAX: usize = 128;
+
 /// A completion queue, with its format for libfabric.
 pub struct CqFid {
     /// The queue.
@@ -25,8 +28,9 @@ pub struct CqFid {
     api_version: u32,
     /// Reads wait for the number of entries in `cond`.
     threshold: bool,
-    /// Text of the error entry read last, which C may still read.
-    shown: Mutex<Vec<u8>>,
+    /// Text of the error entry read last, which C may still read. Its place is the same for all entries:
+    /// a caller that uses one entry again hands its address back as a buffer of its own.
+    shown: Mutex<[u8; SHOWN_BYTES_MAX]>,
 }
 
 impl Deref for CqFid {

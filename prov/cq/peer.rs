@@ -44,7 +44,7 @@ pub(super) unsafe fn open(
         format: Format::Tagged,
         api_version: domain.api_version(),
         threshold: false,
-        shown: Mutex::default(),
+        shown: Mutex::new([0; super::SHOWN_BYTES_MAX]),
     });
     let fid = object::base::<CqFid>(std::ptr::null_mut(), &FID_OPS);
     // SAFETY: the caller gave a place for the new object.

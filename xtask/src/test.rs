@@ -9,7 +9,8 @@ use erd_e2e::mpi::{KINDS, Kind};
 use erd_e2e::programs::Suite;
 use erd_e2e::report::{Done, Report};
 use erd_e2e::{
-    clients, fabtests, keyed, mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs, vm,
+    clients, fabtests, keyed, kv, mpi, mpi4py, package, pingpong, sanitizers, setup, tool, verbs,
+    vm,
 };
 
 /// Runs the tier in `args`; returns whether nothing failed.
@@ -65,6 +66,7 @@ pub fn run(layout: &Layout, args: &TestArgs) -> Result<bool> {
         fabtests::step(&mut report, layout, &provider);
         mpi4py::steps(&mut report, layout, &provider);
         clients::steps(&mut report, layout, &provider);
+        kv::steps(&mut report, layout, &wheel, &provider);
     }
     report.step("demo", |_| {
         demo::run(layout)?;

@@ -89,6 +89,9 @@ pub unsafe fn read<T: Versioned>(src: *const T, api_version: u32) -> T {
 /// it fits, and else a pointer to ours; before that, always the pointer. `entry.err_data` must
 /// therefore live until the CQ is next read.
 ///
+/// Callers read one error after another into one entry, which then names our bytes as a buffer: that
+/// counts as none.
+///
 /// # Safety
 ///
 /// `dst` must point to the caller's entry and be writable as far as `api_version` reaches. From
@@ -99,7 +102,7 @@ pub unsafe fn write_cq_err(dst: *mut fi_cq_err_entry, entry: &fi_cq_err_entry, a
     if api_version >= fi_version(1, 5) {
         // SAFETY: the entry reaches at least to `err_data_size` since 1.5, and the caller set both.
         let (buf, room_bytes) = unsafe { ((*dst).err_data, (*dst).err_data_size) };
-        if room_bytes > 0 && !buf.is_null() {
+        if room_bytes > 0 && !buf.is_null() && buf != entry.err_data {
             let len_bytes = room_bytes.min(entry.err_data_size);
             copy_bytes(buf, entry.err_data, len_bytes);
             out.err_data = buf;
@@ -185,5 +188,20 @@ mod tests {
         // SAFETY: as above; there is no buffer.
         unsafe { write_cq_err(&raw mut dst, &entry, fi_version(1, 20)) };
         assert_eq!((dst.err_data, dst.src_addr), (entry.err_data, 42));
+    }
+
+    #[test]
+    fn an_entry_that_names_our_bytes_brings_no_buffer() {
+        let mut data = *b"reason";
+        let entry = fi_cq_err_entry {
+            err_data: data.as_mut_ptr().cast(),
+            err_data_size: data.len(),
+            ..fi_cq_err_entry::ZERO
+        };
+        // What the last error left: the place is the same, and the text was shorter.
+        let mut dst = fi_cq_err_entry { err_data_size: 4, ..entry };
+        // SAFETY: whole structures of ours, and bytes as many as stated.
+        unsafe { write_cq_err(&raw mut dst, &entry, fi_version(1, 20)) };
+        assert_eq!((dst.err_data, dst.err_data_size), (entry.err_data, 6));
     }
 }

@@ -111,6 +111,7 @@ pub struct Bad {
     pub tag: u64,
     pub err: c_int,
     pub prov_errno: c_int,
+    pub err_data: usize,
     pub err_data_size: usize,
     pub src_addr: fi_addr_t,
 }
@@ -544,6 +545,7 @@ impl Node {
             tag: entry.tag,
             err: entry.err,
             prov_errno: entry.prov_errno,
+            err_data: entry.err_data as usize,
             err_data_size: entry.err_data_size,
             src_addr: entry.src_addr,
         }

@@ -302,3 +302,16 @@ fn sends_to_a_closed_endpoint_fail_and_others_go_on() {
     assert!(c.next(&[&a]).is_ok() && a.next(&[&c]).is_ok());
     assert_eq!(got, [2; 8]);
 }
+
+#[test]
+fn all_errors_of_a_queue_show_their_texts_in_one_place() {
+    let Pair { a, b, a_to_b, .. } = Pair::new(Options::default());
+    drop(b);
+    let errors = [1, 2].map(|context| {
+        ok("send", a.send(&[1; 8], a_to_b, context));
+        a.next(&[]).expect_err("nobody listens")
+    });
+    assert!(errors[0].err_data_size > 0, "the peer's name");
+    // A program that reads both into one entry hands the first text's address back as a buffer.
+    assert_eq!(errors[0].err_data, errors[1].err_data);
+}

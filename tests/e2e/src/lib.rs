@@ -15,6 +15,7 @@ pub mod cprograms;
 pub mod fabric;
 pub mod fabtests;
 pub mod keyed;
+pub mod kv;
 pub mod layout;
 pub mod mpi;
 pub mod mpi4py;

@@ -97,7 +97,15 @@ fn is_installed(package: &str) -> bool {
 /// # Errors
 /// An environment that can't be made, packages that can't be had.
 pub fn venv(layout: &Layout, name: &str) -> Result<PathBuf> {
-    let wanted = layout.root.join(format!("tests/mpi/requirements-{name}.txt"));
+    venv_of(layout, name, &format!("tests/mpi/requirements-{name}.txt"), &[])
+}
+
+/// The same with the list `wanted` of the repository, and flags for pip.
+///
+/// # Errors
+/// As [`venv`].
+pub fn venv_of(layout: &Layout, name: &str, wanted: &str, flags: &[&str]) -> Result<PathBuf> {
+    let wanted = layout.root.join(wanted);
     let list =
         fs::read_to_string(&wanted).with_context(|| format!("reading {}", wanted.display()))?;
     let dir = layout.venv(name);
@@ -114,6 +122,7 @@ pub fn venv(layout: &Layout, name: &str) -> Result<PathBuf> {
     Job::new(dir.join("bin/pip"))
         .args(["install", "--disable-pip-version-check", "--requirement"])
         .args([&wanted])
+        .args(flags)
         .limit(VENV_LIMIT)
         .run(&log)?;
     fs::write(&stamp, list).with_context(|| format!("writing {}", stamp.display()))?;
