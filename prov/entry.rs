@@ -9,6 +9,7 @@ use erd_ffi::guard::guarded;
 use erd_ffi::{host, log};
 use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Version of the provider, from the package's.
 const PROVIDER_VERSION: u32 =
@@ -74,9 +75,14 @@ pub fn manners() -> Manners {
     renamed().map_or(Manners::Plain, |renamed| renamed.manners)
 }
 
+/// libfabrics of this process that have the provider: an MPI and NCCL's plugin often bring one each. The last one that
+/// gives it back ends the helper thread.
+static LIBFABRICS: AtomicUsize = AtomicUsize::new(0);
+
 /// Body of `fi_prov_ini`, which the shared object exports: registers log and parameters, and returns the provider.
 #[must_use]
 pub fn start() -> *mut fi_provider {
+    LIBFABRICS.fetch_add(1, Ordering::Relaxed);
     host::attach(&PROVIDER);
     // A Rust application may have installed a subscriber of its own before; it stays.
     let _ = log::install();
@@ -155,6 +161,9 @@ guarded! {
     }
 
     unsafe extern "C" fn cleanup() {
-        erd_core::progress::shutdown();
+        let before = LIBFABRICS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        if before.is_ok_and(|before| before == 1) {
+            erd_core::progress::shutdown();
+        }
     }
 }

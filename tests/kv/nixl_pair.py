@@ -9,6 +9,9 @@ import os
 import pair
 
 BACKEND = os.environ.get("KV_BACKEND", "LIBFABRIC")
+# The engines that use NIXL tell the peer of each transfer. Over libfabric the peer keeps a record of each write until it
+# is told, and goes through all of them for each arrival.
+NOTICE = b"moved"
 STATES = {"DONE": pair.DONE, "PROC": pair.BUSY, "ERR": pair.FAILED}
 
 
@@ -40,7 +43,7 @@ class Nixl:
         own = self.descriptors([(self.address + own, length) for own, _, length in pieces])
         other = self.descriptors([(self.peer_address + other, length) for _, other, length in pieces])
         try:
-            transfer = self.agent.initialize_xfer(op, own, other, self.peer)
+            transfer = self.agent.initialize_xfer(op, own, other, self.peer, NOTICE)
             return [transfer, self.agent.transfer(transfer)]
         except Exception as error:
             print(f"NIXL: {error}", flush=True)
@@ -63,6 +66,9 @@ class Nixl:
             self.agent.release_xfer_handle(transfer)
         except Exception as error:
             print(f"NIXL: {error}", flush=True)
+
+    def idle(self):
+        self.agent.get_new_notifs()
 
     def close(self):
         self.agent.deregister_memory(self.registered)

@@ -6,7 +6,7 @@ the constructor gets and registers:
 
     __init__(name, address, length)   card() -> what the peer must know   meet(card)
     start(op, pieces) -> handle       state(handle) -> BUSY, DONE or FAILED
-    close()
+    idle(), again and again while this side only serves the peer             close()
 
 `op` is WRITE or READ, and a piece is (own offset, peer's offset, length). An engine forgets a handle
 once its state is DONE or FAILED.
@@ -45,6 +45,9 @@ MEMORY = 2 * AREA + GUARD
 # Some providers complete a write before its bytes are in the peer's memory, which NIXL then tells by a
 # message of its own. The peer looks at the bytes again for this long; erd needs none of it.
 LATE_S = float(os.environ.get("KV_LATE_S", "0"))
+
+# Time between two calls of `idle`.
+IDLE_S = 0.002
 
 # The size of a transfer in mid-flight when its peer dies, and the time before that.
 KILL_SIZE, KILL_AFTER_S = 4 * MIB, 0.5
@@ -106,6 +109,8 @@ class Side:
     def answer(self):
         """What the peer answers, which may first ask for something itself. None ends the pair."""
         while True:
+            while not self.pipe.poll(IDLE_S):
+                self.engine.idle()
             kind, *values = self.pipe.recv()
             if kind == "done":
                 return values[0]

@@ -40,6 +40,9 @@ const ENGINE_BYTES_MIN: u64 = 2 << 20;
 const NCCL_SENDRECV: &str = "tests/c/nccl_sendrecv";
 const NCCL_RDMA: &str = "tests/c/nccl_rdma";
 const EARLY: &str = "tests/c/early";
+const TWO_CORES: &str = "tests/c/two_cores";
+/// Tells where the system's libfabric is.
+const SYSTEM_LIBRARY: &str = "ldconfig -p | sed -n 's/.*libfabric.so.1 .* => //p' | head -n 1";
 /// The ports that a firewall lets through.
 const RULED_PORTS: &str = "20000-20199";
 /// Most resident bytes of a peer on this host that has sent little.
@@ -233,6 +236,17 @@ impl Suite<'_> {
         self.cases(self.job("tests/c/peer_death", &cases)?, log)
     }
 
+    /// Adds the step of two libfabrics in one process: the system's, and the wheel's.
+    fn cores_step(&self, report: &mut Report) {
+        self.add(report, "two libfabrics in one process", |log| {
+            let wheel = self.core.library_dir.as_ref().context("it is the wheel's step")?;
+            let system = Job::new("sh").args(["-c", SYSTEM_LIBRARY]).run(log)?;
+            let both = format!("{}:{}", system.trim(), wheel.join("libfabric.so.1").display());
+            let job = self.job(TWO_CORES, &[])?.env("TWO_CORES", both).env("LD_LIBRARY_PATH", "");
+            self.cases(job, log)
+        });
+    }
+
     /// Adds the step of a network that lets one class and one range of ports through.
     fn rules_step(&self, report: &mut Report) {
         let name = "RMA and atomics, through a firewall, one class";
@@ -263,6 +277,7 @@ impl Suite<'_> {
         });
         self.program_step(report, "sockets and memory, 1 to 256 peers", MANY_PEERS);
         self.rules_step(report);
+        self.cores_step(report);
     }
 
     /// Checks that the counters show the hostile datagrams of these cases as dropped.
