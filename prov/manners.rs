@@ -3,6 +3,7 @@
 
 use crate::info::hints::Hints;
 use erd_core::place::Place;
+use erd_ffi::fi::{FI_MSG, FI_RMA};
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::net::SocketAddr;
@@ -72,6 +73,14 @@ impl Manners {
         self == Manners::Plain
     }
 
+    /// Whether hints with these transfers get `FI_HMEM` without the user's word. NIXL asks for it with messages and RMA
+    /// alone. A provider of another name that refuses it has memory of a GPU registered as the host's; one that grants it
+    /// may refuse that memory.
+    #[must_use]
+    pub fn grants_hmem(self, transfers: u64) -> bool {
+        self != Manners::Plain && transfers == FI_MSG | FI_RMA
+    }
+
     /// The descriptor of memory with this number; 0 if it has none.
     #[must_use]
     pub fn descriptor(self, number: u64) -> *mut c_void {
@@ -110,7 +119,7 @@ impl Manners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use erd_ffi::fi::{FI_SOCKADDR, FI_SOCKADDR_IN};
+    use erd_ffi::fi::{FI_SOCKADDR, FI_SOCKADDR_IN, FI_TAGGED};
     use erd_port::udp::Interface;
 
     fn place(name: &str, addr: &str) -> Place {
@@ -187,6 +196,13 @@ mod tests {
     fn operations_complete_early_under_erd_s_own_name_alone() {
         assert!(Manners::Plain.completes_early());
         assert!(!Manners::of("tcp").completes_early() && !Manners::of("efa").completes_early());
+    }
+
+    #[test]
+    fn engines_that_know_another_name_get_hmem() {
+        assert!(Manners::Efa.grants_hmem(FI_MSG | FI_RMA));
+        assert!(!Manners::Efa.grants_hmem(FI_MSG | FI_TAGGED));
+        assert!(!Manners::Plain.grants_hmem(FI_MSG | FI_RMA));
     }
 
     #[test]

@@ -60,6 +60,21 @@ unsafe impl Class for SepInner {
     }
 }
 
+/// Ports to begin a row of `count` at: the one asked for, or some of the range of the settings, or the kernel's choices.
+fn first_ports(domain: &Domain, asked: u16, count: usize) -> Vec<u16> {
+    match (asked, domain.settings.udp_ports) {
+        (0, Some(range)) => {
+            let rows: Vec<u16> = range.rows(count as u16).take(PORT_TRIES).collect();
+            if rows.is_empty() {
+                tracing::warn!(count, "FI_ERD_UDP_PORTS has not as many ports in a row");
+            }
+            rows
+        }
+        (0, None) => vec![0; PORT_TRIES],
+        _ => vec![asked],
+    }
+}
+
 /// Engines on ports in a row, from the port of `at` on; from any if that is 0.
 fn engines(
     domain: &Arc<Domain>,
@@ -116,10 +131,9 @@ pub unsafe fn open(
     };
     let config = EpConfig { key, ..config.scalable(tx_contexts) };
     let at = source.unwrap_or(SocketAddr::new(domain.local, 0));
-    let tries = if at.port() == 0 { PORT_TRIES } else { 1 };
     let mut opened = Err(IN_USE);
-    for _ in 0..tries {
-        opened = engines(&domain.domain, &config, at, rx_contexts);
+    for port in first_ports(&domain.domain, at.port(), rx_contexts) {
+        opened = engines(&domain.domain, &config, SocketAddr::new(at.ip(), port), rx_contexts);
         if opened.as_ref().err() != Some(&IN_USE) {
             break;
         }

@@ -150,8 +150,8 @@ fn settle(
 }
 
 /// All places on the [`offered`] interfaces that meet the criteria, in order of preference: one for each card, family of
-/// addresses and network. What an RDMA device carries, UDP sockets do not, unless the criteria name the interface or no
-/// device has its address. It asks only the routing table.
+/// addresses and network. UDP sockets have no place on an interface where an RDMA device has one, unless the criteria
+/// name the interface. It asks only the routing table.
 #[must_use]
 pub fn places(
     settings: &Settings,
@@ -164,25 +164,24 @@ pub fn places(
     let meant =
         |entry: &&Interface| criteria.family.is_none_or(|family| family == Family::of(entry.addr));
     let settled = offered.iter().filter(meant);
-    let mut plain: Vec<_> =
-        settled.filter_map(|entry| settle(entry, &criteria.source, &dests)).collect();
+    let plain = settled.filter_map(|entry| settle(entry, &criteria.source, &dests));
+    let mut plain: Vec<_> = plain.collect();
+    let in_fabric =
+        |place: &Place| criteria.fabric.is_none_or(|name| name == place.fabric_name(settings));
     let over_verbs = plain.iter().flat_map(|place| {
         let ports = rdma::on_interface(settings, ports, &place.interface);
         ports.into_iter().map(|port| Place { verbs: Some(port), ..place.clone() })
     });
-    let mut places: Vec<_> = over_verbs.collect();
+    let mut places: Vec<_> = over_verbs.filter(in_fabric).collect();
     let on_cards: BTreeSet<_> = places.iter().map(|place| place.interface.name.clone()).collect();
     plain.retain(|place| {
         let name = &place.interface.name;
-        !on_cards.contains(name) || criteria.domain == Some(name)
+        in_fabric(place) && (!on_cards.contains(name) || criteria.domain == Some(name))
     });
     if settings.port != PortSetting::Verbs {
         places.extend(plain);
     }
-    places.retain(|place| {
-        criteria.domain.is_none_or(|name| name == place.domain_name())
-            && criteria.fabric.is_none_or(|name| name == place.fabric_name(settings))
-    });
+    places.retain(|place| criteria.domain.is_none_or(|name| name == place.domain_name()));
     if !matches!(criteria.source, Source::At(_)) {
         let mut seen = BTreeSet::new();
         places.retain(|place| {

@@ -1,7 +1,8 @@
 //! The calls of `fi_cq(3)`.
 
 use super::format::{self, Format};
-use super::{CqFid, SHOWN_BYTES_MAX, Target};
+use super::shown::{SHOWN_BYTES_MAX, Shown, is_place};
+use super::{CqFid, Target};
 use crate::domain::DomainFid;
 use crate::{errno, object, wait_obj};
 use erd_core::completion::CompletionQueue;
@@ -13,7 +14,6 @@ use erd_ffi::fi::{
     fi_ops, fi_ops_cq, fid, fid_cq,
 };
 use erd_ffi::guard::guarded;
-use parking_lot::Mutex;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ pub unsafe fn open(
         format,
         api_version: domain.api_version(),
         threshold,
-        shown: Mutex::new([0; SHOWN_BYTES_MAX]),
+        shown: Shown::new(),
     });
     let abi = fid_cq { fid: object::base::<CqFid>(context, &FID_OPS), ops: &CQ_OPS };
     // SAFETY: the caller gave a place for the new object.
@@ -217,7 +217,7 @@ guarded! {
             ..error
         };
         // SAFETY: the caller's entry, as long as its API version says.
-        unsafe { compat::write_cq_err(buf, &error, cq.api_version) };
+        unsafe { compat::write_cq_err(buf, &error, cq.api_version, is_place) };
         1
     }
 

@@ -3,6 +3,7 @@
 mod calls;
 pub(crate) mod format;
 mod peer;
+mod shown;
 
 pub use calls::{open, trywait};
 
@@ -12,13 +13,10 @@ use erd_core::completion::queue::Entry;
 use erd_core::uses::Users;
 use erd_ffi::fi::{FI_CLASS_CQ, fi_addr_t, fid_cq};
 use format::Format;
-use parking_lot::Mutex;
+use shown::Shown;
 use std::ffi::c_void;
 use std::ops::Deref;
 use std::sync::Arc;
-
-/// Longest text of an error entry. An address of any kind is shorter, as text and as bytes.
-const SHOWN_BYTES_MAX: usize = 128;
 
 /// A completion queue, with its format for libfabric.
 pub struct CqFid {
@@ -28,9 +26,8 @@ pub struct CqFid {
     api_version: u32,
     /// Reads wait for the number of entries in `cond`.
     threshold: bool,
-    /// Text of the error entry read last, which C may still read. Its place is the same for all entries:
-    /// a caller that uses one entry again hands its address back as a buffer of its own.
-    shown: Mutex<[u8; SHOWN_BYTES_MAX]>,
+    /// Text of the error entry read last, which C may still read.
+    shown: Shown,
 }
 
 impl Deref for CqFid {

@@ -9,7 +9,6 @@ use erd_core::completion::CompletionQueue;
 use erd_core::watch::{WaitKind, Watch};
 use erd_ffi::fi::{FI_EINVAL, FI_EOTHER, NOSYS_CQ, NOSYS_FID, fi_ops, fi_ops_cq, fid_cq};
 use erd_ffi::guard::guarded;
-use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -44,7 +43,7 @@ pub(super) unsafe fn open(
         format: Format::Tagged,
         api_version: domain.api_version(),
         threshold: false,
-        shown: Mutex::new([0; super::SHOWN_BYTES_MAX]),
+        shown: super::shown::Shown::new(),
     });
     let fid = object::base::<CqFid>(std::ptr::null_mut(), &FID_OPS);
     // SAFETY: the caller gave a place for the new object.

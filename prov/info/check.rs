@@ -151,8 +151,8 @@ pub fn check(hints: &Hints, version: u32, manners: Manners) -> Checked {
     check_rx(hints)
 }
 
-/// Checks `FI_HMEM`, which erd has for host memory alone, and grants only where its user says so: programs that see it
-/// pass GPU memory. To applications older than 1.18 it always means that.
+/// Checks `FI_HMEM`, which erd has for host memory alone, and grants only where its user says so, by the setting or
+/// the provider's name: programs that see it pass GPU memory. To applications older than 1.18 it always means that.
 ///
 /// # Errors
 /// If it was asked for and is not granted.

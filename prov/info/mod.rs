@@ -87,7 +87,9 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     check::check(hints, version, manners).map_err(refused)?;
     check::check_peer(hints, crate::peer::is_available()).map_err(refused)?;
     let settings = crate::entry::settings_with(keys_of(hints))?;
-    check::check_hmem(hints, version, settings.hmem).map_err(refused)?;
+    let transfers = hints.caps & (FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC);
+    let has_hmem = settings.hmem || manners.grants_hmem(transfers);
+    check::check_hmem(hints, version, has_hmem).map_err(refused)?;
     let grant = Grant::new(&settings, hints, version, manners);
     let mut list = InfoList::new();
     let ports = erd_core::rdma::usable(&settings).map_err(crate::errno::of)?;

@@ -20,29 +20,30 @@ const NETWORK_TYPES: [(&str, &str); 2] = [("1", "Ethernet"), ("32", "InfiniBand"
 pub fn describe(sysfs: &Sysfs, place: &Place, tell_pci: bool) -> Result<Option<Nic>, NoMemory> {
     let (entry, port) = (&place.interface, place.verbs.as_ref());
     let device = match port {
-        Some(port) => sysfs.rdma_card(&port.device),
+        Some(port) => sysfs.rdma_card(&port.device).or_else(|| sysfs.card(&entry.name)),
         None => sysfs.card(&entry.name),
     };
     if entry.loopback || (port.is_none() && device.is_none()) {
         return Ok(None);
     }
-    let device = device.unwrap_or_default();
-    let link = |path: &Path| {
-        let target = fs::read_link(path).ok()?;
+    let of_card = |name: &str| text(&device.as_ref()?.join(name));
+    let driver = device.as_ref().and_then(|device| {
+        let target = fs::read_link(device.join("driver")).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
-    };
+    });
     let kind = text(&sysfs.interface(&entry.name).join("type"));
     let firmware = port.map(|port| port.firmware.as_str()).filter(|text| !text.is_empty());
     let speed_mbps = entry.speed_mbps.or(port.map(|port| port.speed_mbps)).unwrap_or(0);
     let name = port.map(Port::name);
-    let path = if tell_pci { fs::canonicalize(&device).ok() } else { None };
+    let path =
+        device.as_ref().filter(|_| tell_pci).and_then(|device| fs::canonicalize(device).ok());
     let known = NETWORK_TYPES.iter().find(|(number, _)| kind.as_deref() == Some(number));
     Nic::new(&NicSpec {
         name: Some(name.as_ref().unwrap_or(&entry.name)),
-        device_id: text(&device.join("device")).as_deref(),
-        device_version: text(&device.join("revision")).as_deref(),
-        vendor_id: text(&device.join("vendor")).as_deref(),
-        driver: link(&device.join("driver")).as_deref(),
+        device_id: of_card("device").as_deref(),
+        device_version: of_card("revision").as_deref(),
+        vendor_id: of_card("vendor").as_deref(),
+        driver: driver.as_deref(),
         firmware,
         pci: path.and_then(|path| pci_address(&path)),
         address: Some(&entry.addr.to_string()),

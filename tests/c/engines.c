@@ -173,7 +173,8 @@ static void mooncake_efa(void)
     close_sides();
 }
 
-/* NIXL, a rail: named by its domain alone. It would pass GPU memory to a provider with FI_HMEM, and asks again without. */
+/* NIXL, a rail: named by its domain alone. Without FI_HMEM it would take memory of a GPU for the host's, and find the first
+ * provider of all that has such a domain. */
 static struct fi_info *nixl_search(void)
 {
     bool is_tcp = strcmp(provider, "tcp") == 0;
@@ -182,8 +183,6 @@ static struct fi_info *nixl_search(void)
                                      is_tcp ? FI_MR_LOCAL | FI_MR_ALLOCATED : all);
     hints->domain_attr->threading = FI_THREAD_COMPLETION;
     hints->domain_attr->name = first_domain();
-    check(find(fi_dupinfo(hints)) == NULL, "FI_HMEM was granted");
-    hints->caps &= ~(uint64_t)FI_HMEM;
     return find(hints);
 }
 

@@ -188,6 +188,9 @@ fn an_address_that_no_device_has_goes_over_udp() {
     };
     assert_eq!(names(Some(Family::V6)), ["eth4"]);
     assert_eq!(names(None), ["mlx5_4"], "the card is there, and once");
+    let fabric = Some("2001:db8:4::/64");
+    let found = places(&settings, &offered, &Criteria { fabric, ..Criteria::default() }, &ports);
+    assert_eq!(found.iter().map(Place::domain_name).collect::<Vec<_>>(), ["eth4"]);
 }
 
 #[test]

@@ -92,6 +92,14 @@ impl<L: Fn(&'static Parameter) -> Found> Reader<L> {
         range.ok_or_else(|| self.refuse(name, "two ports in order, such as 20000-20999"))
     }
 
+    /// A partition: the top bit is its membership, and no more.
+    pub(super) fn partition(&self, name: &str) -> Result<Option<u16>, BadSetting> {
+        match self.auto_number::<u16>(name)? {
+            Some(0x8000) => Err(self.refuse(name, "a P_Key whose lower 15 bits are not all 0")),
+            partition => Ok(partition),
+        }
+    }
+
     /// A list of processors, in the kernel's form.
     pub(super) fn processors(&self, name: &str) -> Result<Option<CpuSet>, BadSetting> {
         let (_, text) = self.text(name)?;

@@ -90,19 +90,24 @@ pub unsafe fn read<T: Versioned>(src: *const T, api_version: u32) -> T {
 /// therefore live until the CQ is next read.
 ///
 /// Callers read one error after another into one entry, which then names our bytes as a buffer: that
-/// counts as none.
+/// counts as none. `is_ours` knows such bytes.
 ///
 /// # Safety
 ///
 /// `dst` must point to the caller's entry and be writable as far as `api_version` reaches. From
 /// API 1.5 on, `dst.err_data_size` must be initialised, and `dst.err_data` be writable for that
 /// many bytes. `entry.err_data` must be readable for `entry.err_data_size` bytes.
-pub unsafe fn write_cq_err(dst: *mut fi_cq_err_entry, entry: &fi_cq_err_entry, api_version: u32) {
+pub unsafe fn write_cq_err(
+    dst: *mut fi_cq_err_entry,
+    entry: &fi_cq_err_entry,
+    api_version: u32,
+    is_ours: impl FnOnce(*const c_void) -> bool,
+) {
     let mut out = *entry;
     if api_version >= fi_version(1, 5) {
         // SAFETY: the entry reaches at least to `err_data_size` since 1.5, and the caller set both.
         let (buf, room_bytes) = unsafe { ((*dst).err_data, (*dst).err_data_size) };
-        if room_bytes > 0 && !buf.is_null() && buf != entry.err_data {
+        if room_bytes > 0 && !buf.is_null() && !is_ours(buf) {
             let len_bytes = room_bytes.min(entry.err_data_size);
             copy_bytes(buf, entry.err_data, len_bytes);
             out.err_data = buf;
@@ -180,13 +185,13 @@ mod tests {
             ..fi_cq_err_entry::ZERO
         };
         // SAFETY: whole structures of ours, buffers as long as stated.
-        unsafe { write_cq_err(&raw mut dst, &entry, fi_version(1, 19)) };
+        unsafe { write_cq_err(&raw mut dst, &entry, fi_version(1, 19), |_| false) };
         assert_eq!(&room, b"reas");
         assert_eq!((dst.err, dst.err_data_size, dst.src_addr), (5, 4, 1));
 
         let mut dst = fi_cq_err_entry::ZERO;
         // SAFETY: as above; there is no buffer.
-        unsafe { write_cq_err(&raw mut dst, &entry, fi_version(1, 20)) };
+        unsafe { write_cq_err(&raw mut dst, &entry, fi_version(1, 20), |_| false) };
         assert_eq!((dst.err_data, dst.src_addr), (entry.err_data, 42));
     }
 
@@ -201,7 +206,11 @@ mod tests {
         // What the last error left: the place is the same, and the text was shorter.
         let mut dst = fi_cq_err_entry { err_data_size: 4, ..entry };
         // SAFETY: whole structures of ours, and bytes as many as stated.
-        unsafe { write_cq_err(&raw mut dst, &entry, fi_version(1, 20)) };
+        unsafe {
+            write_cq_err(&raw mut dst, &entry, fi_version(1, 20), |at| {
+                at == entry.err_data.cast_const()
+            })
+        };
         assert_eq!((dst.err_data, dst.err_data_size), (entry.err_data, 6));
     }
 }

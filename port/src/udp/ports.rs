@@ -24,6 +24,14 @@ impl PortRange {
         (first <= last).then_some(PortRange { first, last })
     }
 
+    /// First ports of rows of `count` in the range; rows do not overlap. Sockets in a row are bound to them by number.
+    pub fn rows(self, count: u16) -> impl Iterator<Item = u16> {
+        let (first, count) = (self.first.get(), u32::from(count.max(1)));
+        let rows = (u32::from(self.last.get() - first) + 1) / count;
+        let turn = turn();
+        (0..rows).map(move |nth| first + (turn.wrapping_add(nth) % rows * count) as u16)
+    }
+
     /// The ports, each once, from the `turn`th on.
     fn from(self, turn: u32) -> impl Iterator<Item = u16> {
         let (first, count) = (self.first.get(), u32::from(self.last.get() - self.first.get()) + 1);
@@ -33,6 +41,11 @@ impl PortRange {
 
 /// Where this process goes on: its next socket likely finds the next port free.
 static TURN: AtomicU32 = AtomicU32::new(0);
+
+/// Processes that start together begin at different ports.
+fn turn() -> u32 {
+    std::process::id().wrapping_mul(61).wrapping_add(TURN.fetch_add(1, Ordering::Relaxed))
+}
 
 /// Binds to `addr`. If its port is 0, the port is one of the range, or the kernel's choice where there is none.
 ///
@@ -48,14 +61,16 @@ pub(super) fn bind(
         socket.bind(&addr.into()).map_err(|source| PortError::Bind { addr, source })
     };
     let Some(range) = range.filter(|_| addr.port() == 0) else { return at(addr.port()) };
-    // Processes that start together begin at different ports.
-    let turn =
-        std::process::id().wrapping_mul(61).wrapping_add(TURN.fetch_add(1, Ordering::Relaxed));
     let mut last = Err(PortError::Bind { addr, source: io::ErrorKind::AddrInUse.into() });
-    for port in range.from(turn) {
+    for port in range.from(turn()) {
         last = at(port);
         match &last {
-            Err(PortError::Bind { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {}
+            // A range may begin below the ports that every user may have.
+            Err(PortError::Bind { source, .. })
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied
+                ) => {}
             _ => return last,
         }
     }
@@ -73,6 +88,11 @@ mod tests {
         }
         let range = PortRange::parse("20000 - 20002").expect("a range");
         assert_eq!(range.from(4).collect::<Vec<_>>(), [20001, 20002, 20000]);
+        let mut rows: Vec<u16> =
+            PortRange::parse("20000-20009").expect("a range").rows(4).collect();
+        rows.sort_unstable();
+        assert_eq!(rows, [20000, 20004], "20008 has no row of four");
+        assert_eq!(range.rows(4).count(), 0);
         let last = PortRange::parse("65535-65535").expect("a range");
         assert_eq!(last.from(u32::MAX).collect::<Vec<_>>(), [65535]);
     }

@@ -136,15 +136,16 @@ impl Device {
         (rc == 0).then_some(attr)
     }
 
-    /// The place of a partition in a port's table, whatever its membership (the top bit); that of the first without one.
+    /// The place of a partition in a port's table: with this membership (the top bit), or else with the other; that of the
+    /// first without one, and over Ethernet, which has none.
     ///
     /// # Errors
     /// [`VerbsError::NoPartition`].
     pub(super) fn pkey_index(&self, port: &Port, pkey: Option<u16>) -> Result<u16, VerbsError> {
         const PARTITION: u16 = 0x7fff;
-        let Some(pkey) = pkey else { return Ok(0) };
+        let Some(pkey) = pkey.filter(|_| !port.ethernet) else { return Ok(0) };
         let entries = self.port_attributes(port.number).map_or(0, |attr| attr.pkey_tbl_len);
-        let mut there = Vec::new();
+        let (mut there, mut other) = (Vec::new(), None);
         for index in 0..entries {
             let mut found = 0_u16;
             // SAFETY: an open context, and a place for the answer.
@@ -153,14 +154,19 @@ impl Device {
                 (self.library.ibv_query_pkey)(context, port.number, index.into(), &raw mut found)
             };
             let found = u16::from_be(found);
-            if rc == 0 && found & PARTITION == pkey & PARTITION {
+            if rc != 0 || found & PARTITION == 0 {
+                continue;
+            }
+            if found == pkey {
                 return Ok(index);
             }
-            if rc == 0 && found & PARTITION != 0 {
-                there.push(format!("{found:#06x}"));
+            if found & PARTITION == pkey & PARTITION {
+                other = Some(index);
             }
+            there.push(format!("{found:#06x}"));
         }
-        Err(VerbsError::NoPartition { port: port.name(), pkey, there: there.join(", ") })
+        let none = || VerbsError::NoPartition { port: port.name(), pkey, there: there.join(", ") };
+        other.ok_or_else(none)
     }
 
     fn gids(&self) -> Vec<ibv_gid_entry> {

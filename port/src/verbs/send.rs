@@ -189,7 +189,11 @@ impl Sender {
             port: port.number,
             gid_index: port.gid.index,
             flow_label_paths: port.flow_label_paths,
-            service: options.service,
+            // Ethernet's frames have their priority from the DSCP.
+            service: Service {
+                level: if port.ethernet { 0 } else { options.service.level },
+                ..options.service
+            },
             reaped_ns: 0,
         })
     }

@@ -83,6 +83,8 @@ pub struct Site {
     pub address: IpAddr,
     pub mtu_bytes: u32,
     pub loopback: bool,
+    /// An RDMA device carries data there.
+    pub rdma: bool,
 }
 
 /// Inputs of the checks.
@@ -113,6 +115,7 @@ impl Host {
                     address: place.address,
                     mtu_bytes: place.mtu_bytes,
                     loopback: place.loopback,
+                    rdma: place.device.is_some(),
                 });
             }
         }

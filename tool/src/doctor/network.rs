@@ -163,7 +163,13 @@ mod tests {
 
     fn site(interface: &str, mtu_bytes: u32) -> Site {
         let address = "192.0.2.1".parse().expect("address");
-        Site { interface: interface.to_owned(), address, mtu_bytes, loopback: interface == "lo" }
+        Site {
+            interface: interface.to_owned(),
+            address,
+            mtu_bytes,
+            loopback: interface == "lo",
+            rdma: false,
+        }
     }
 
     #[test]

@@ -11,7 +11,8 @@ const INTERFACES_MAX: usize = 16;
 
 /// Asks about each interface that can be used.
 pub fn check(host: &Host) -> Vec<Finding> {
-    let outside = host.sites.iter().filter(|site| !site.loopback);
+    // A device spreads its own arrivals.
+    let outside = host.sites.iter().filter(|site| !site.loopback && !site.rdma);
     let names: BTreeSet<_> = outside
         .map(|site| (site.interface.as_str(), if site.address.is_ipv6() { "udp6" } else { "udp4" }))
         .collect();
