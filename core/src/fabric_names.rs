@@ -87,18 +87,7 @@ pub fn network(entry: &Interface) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn interface(name: &str, addr: &str, prefix: u8) -> Interface {
-        Interface {
-            name: name.to_owned(),
-            addr: addr.parse().expect("address"),
-            prefix,
-            mtu_bytes: 1500,
-            up: true,
-            loopback: name == "lo",
-            speed_mbps: None,
-        }
-    }
+    use crate::samples::interface;
 
     #[test]
     fn a_network_is_called_by_address_and_prefix() {
@@ -109,13 +98,14 @@ mod tests {
             ("198.51.100.5", 25, "198.51.100.0/25"),
             ("10.0.0.1", 0, "0.0.0.0/0"),
         ] {
-            assert_eq!(network(&interface("x", addr, prefix)), name);
+            assert_eq!(network(&interface("x", addr, prefix, None)), name);
         }
     }
 
     #[test]
     fn names_are_for_all_or_for_one_domain() {
-        let (eth0, lo) = (interface("eth0", "192.0.2.1", 24), interface("lo", "127.0.0.1", 8));
+        let (eth0, lo) =
+            (interface("eth0", "192.0.2.1", 24, None), interface("lo", "127.0.0.1", 8, None));
         let name = |text: &str, domain: &str, entry: &Interface| {
             FabricNames::parse(text).expect("valid").of(domain, entry)
         };

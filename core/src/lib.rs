@@ -33,6 +33,8 @@ pub mod region;
 pub mod registration;
 pub mod resolve;
 pub mod run;
+#[cfg(test)]
+mod samples;
 pub mod scheme;
 pub mod settings;
 pub mod shared_receive;

@@ -104,33 +104,11 @@ fn on(settings: &Settings, port: &Port, entry: &Interface) -> Option<Port> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use erd_port::verbs::gid::{Gid, GidEntry};
-
-    fn gid(index: u8, address: &str) -> GidEntry {
-        let ip: std::net::Ipv4Addr = address.parse().expect("address");
-        let gid = Gid(ip.to_ipv6_mapped().octets());
-        GidEntry { index, gid, kind: GidKind::RoceV2, ifindex: 2 }
-    }
+    use crate::samples::{gid, interface};
 
     fn port(device: &str, mtu_bytes: u16) -> Port {
         let gids = vec![gid(1, "192.0.2.1"), gid(3, "192.0.2.9")];
-        Port {
-            device: device.to_owned(),
-            number: 1,
-            ports: 1,
-            gid: gids[0],
-            gids,
-            mtu_bytes,
-            speed_mbps: 0,
-            ethernet: true,
-            lid: 0,
-            flow_label_paths: false,
-            wr_max: 1024,
-            cqe_max: 1024,
-            vendor_id: 0,
-            part_id: 0,
-            firmware: String::new(),
-        }
+        crate::samples::port(device, mtu_bytes, gids)
     }
 
     fn settings(device: &str) -> Settings {
@@ -156,15 +134,7 @@ mod tests {
 
     #[test]
     fn an_address_has_the_gid_that_it_is() {
-        let entry = |addr: &str| Interface {
-            name: "eth0".to_owned(),
-            addr: addr.parse().expect("address"),
-            prefix: 24,
-            mtu_bytes: 4200,
-            up: true,
-            loopback: false,
-            speed_mbps: None,
-        };
+        let entry = |addr: &str| interface("eth0", addr, 24, None);
         let ports = [port("mlx5_0", 4096)];
         let found = on_interface(&settings(""), &ports, &entry("192.0.2.9"));
         assert_eq!(found.iter().map(|port| port.gid.index).collect::<Vec<_>>(), [3]);

@@ -14,16 +14,6 @@ struct core {
     uint32_t (*version)(void);
 };
 
-struct end {
-    struct fi_info *info;
-    struct fid_fabric *fabric;
-    struct fid_domain *domain;
-    struct fid_av *av;
-    struct fid_cq *cq;
-    struct fid_ep *ep;
-    uint8_t name[NAME_BYTES];
-};
-
 static void *symbol(struct core *core, const char *name)
 {
     void *found = dlsym(core->library, name);
@@ -43,7 +33,7 @@ static void core_open(struct core *core, const char *path)
     core->version = symbol(core, "fi_version");
 }
 
-static void end_open(struct core *core, struct end *end)
+static void end_open(struct core *core, struct node *end)
 {
     struct fi_info *hints = core->dupinfo(NULL);
     struct fi_av_attr av = {.type = FI_AV_TABLE};
@@ -66,7 +56,7 @@ static void end_open(struct core *core, struct end *end)
     must(fi_getname(&end->ep->fid, end->name, &bytes), "fi_getname");
 }
 
-static void end_close(struct core *core, struct end *end)
+static void end_close(struct core *core, struct node *end)
 {
     must(fi_close(&end->ep->fid), "fi_close of the endpoint");
     must(fi_close(&end->cq->fid), "fi_close of the queue");
@@ -99,7 +89,7 @@ static int helpers(void)
 }
 
 /* A message from one to the other, which makes no call until it is there. */
-static void send_to_idle(struct end *from, struct end *to)
+static void send_to_idle(struct node *from, struct node *to)
 {
     uint8_t out[64] = {7}, in[64] = {0};
     struct op send = {0}, recv = {0};
@@ -119,7 +109,7 @@ static void one_is_closed(void)
 {
     char *paths = strdup(getenv("TWO_CORES") ? getenv("TWO_CORES") : ""), *second = strchr(paths, ':');
     static struct core cores[2];
-    static struct end ends[2], other;
+    static struct node ends[2], other;
     check(second != NULL, "TWO_CORES names no two files");
     *second++ = '\0';
     core_open(&cores[0], paths);

@@ -1,19 +1,7 @@
 //! A host with ordinary interfaces, and one with eight RDMA NICs.
 
 use super::*;
-use erd_port::verbs::gid::{Gid, GidEntry, GidKind};
-
-fn interface(name: &str, addr: &str, prefix: u8, speed_mbps: Option<u32>) -> Interface {
-    Interface {
-        name: name.to_owned(),
-        addr: addr.parse().expect("address"),
-        prefix,
-        mtu_bytes: 1500,
-        up: true,
-        loopback: name == "lo",
-        speed_mbps,
-    }
-}
+use crate::samples::{gid, interface};
 
 fn host() -> Vec<Interface> {
     vec![
@@ -64,6 +52,11 @@ fn criteria_narrow_the_choice() {
     assert_eq!(anywhere[0], "198.51.100.5:9");
 }
 
+fn port(device: &str, addresses: &[String]) -> Port {
+    let gids = (0..).zip(addresses).map(|(index, address)| gid(index, address));
+    crate::samples::port(device, 4096, gids.collect())
+}
+
 /// A node with eight RDMA NICs in eight subnets, a VLAN on the first, two more cards in a bond, an interface for
 /// management, and a bridge of containers.
 fn node() -> (Vec<Interface>, Vec<Port>) {
@@ -86,36 +79,6 @@ fn node() -> (Vec<Interface>, Vec<Port>) {
     interfaces.push(interface("docker0", "172.17.0.1", 16, None));
     interfaces.push(interface("lo", "127.0.0.1", 8, None));
     (interfaces, ports)
-}
-
-fn gid(index: u8, address: &str) -> GidEntry {
-    let ip: IpAddr = address.parse().expect("address");
-    let octets = match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    };
-    GidEntry { index, gid: Gid(octets), kind: GidKind::RoceV2, ifindex: 1 }
-}
-
-fn port(device: &str, addresses: &[String]) -> Port {
-    let gids: Vec<_> = (0..).zip(addresses).map(|(index, address)| gid(index, address)).collect();
-    Port {
-        device: device.to_owned(),
-        number: 1,
-        ports: 1,
-        gid: gids[0],
-        gids,
-        mtu_bytes: 4096,
-        speed_mbps: 400_000,
-        ethernet: true,
-        lid: 0,
-        flow_label_paths: true,
-        wr_max: 1024,
-        cqe_max: 1024,
-        vendor_id: 0x02c9,
-        part_id: 0,
-        firmware: String::new(),
-    }
 }
 
 /// Domain, fabric and address of each place.

@@ -5,8 +5,8 @@ use crate::layout::Layout;
 use crate::netns;
 use crate::process::Job;
 use crate::report::{Done, Report};
+use crate::setup;
 use anyhow::{Context, Result, bail};
-use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub fn step(report: &mut Report, layout: &Layout, provider: &Provider) {
 }
 
 fn place() -> Option<PathBuf> {
-    env::var_os(PLACE).filter(|place| !place.is_empty()).map(PathBuf::from)
+    setup::named(PLACE)
 }
 
 fn lists(layout: &Layout, provider: &Provider, log: &Path) -> Result<Done> {

@@ -8,9 +8,9 @@ use crate::process::{Job, last_lines};
 use crate::report::{Done, Report};
 use crate::setup;
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fs};
 
 /// Variable with the directory of a libfabric.so.1 of version 2.6 or later: NIXL's wheel is linked with its
 /// symbols, and no package has it.
@@ -53,7 +53,7 @@ impl Engine {
 }
 
 fn library() -> Option<PathBuf> {
-    env::var_os(LIBRARY).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+    setup::named(LIBRARY)
 }
 
 /// Adds the steps of all engines; `core` is libfabric 2.0 or later.
@@ -118,14 +118,14 @@ impl Run<'_> {
         let job = Job::new(python).args([self.layout.root.join(self.engine.program())]);
         let job = self.core.give(self.provider.give(job)).env("PYTHONDONTWRITEBYTECODE", "1");
         match self.engine {
-            Engine::Nixl => self.with_stubs(job, log),
+            Engine::Nixl => self.with_stand_ins(job, log),
             Engine::Mooncake => Ok(self.with_topology(job)?.env("LD_PRELOAD", self.devices(log)?)),
             Engine::Store => self.with_topology(job),
         }
     }
 
     /// NIXL's libfabric, and what stands in for CUDA's libraries.
-    fn with_stubs(&self, job: Job, log: &Path) -> Result<Job> {
+    fn with_stand_ins(&self, job: Job, log: &Path) -> Result<Job> {
         let mut dirs = library().context(LIBRARY)?.into_os_string();
         for name in ["libcuda.so.1", "libcudart.so.12"] {
             let soname = format!("-Wl,-soname,{name}");

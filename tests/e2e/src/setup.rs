@@ -206,3 +206,9 @@ pub fn build_example(layout: &Layout, package: &str, name: &str, log: &Path) -> 
     build.run(log).with_context(|| format!("building the example {name}"))?;
     Ok(layout.target.join("release/examples").join(name))
 }
+
+/// The directory that a variable of the environment names.
+#[must_use]
+pub fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+}

@@ -10,21 +10,14 @@ use crate::fabric::{Counters, Provider};
 use crate::layout::Layout;
 use crate::process::Job;
 use crate::report::Report;
-use crate::setup;
+use crate::setup::{self, named as place};
 use anyhow::{Result, bail};
-use std::env;
-use std::path::PathBuf;
 
 /// Adds the steps of all clients.
 pub fn steps(report: &mut Report, layout: &Layout, provider: &Provider) {
     openshmem::steps(report, layout, provider);
     mercury::steps(report, provider);
     nccl::steps(report, layout, provider);
-}
-
-/// The directory that a variable names.
-fn place(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable).filter(|place| !place.is_empty()).map(PathBuf::from)
 }
 
 /// MPICH's launcher for `ranks` processes on this host. The clients' tests speak PMI with it.
