@@ -21,6 +21,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::FramePort;
 use erd_sys::clock::monotonic_ns;
 use erd_sys::process::Process;
+use erd_sys::unshared::Unshared;
 
 /// The largest frame. A longer control packet goes over UDP.
 pub const MAX_FRAME_BYTES: usize = 16 << 10;
@@ -115,7 +116,7 @@ fn most_connections() -> usize {
 #[derive(Debug)]
 pub struct InfoPath {
     epoll: OwnedFd,
-    listener: Option<Socket>,
+    listener: Option<Unshared<Socket>>,
     dscp: u8,
     listener_paused_until_ns: Option<u64>,
     /// By epoll token; a closed connection's place is taken again.
@@ -139,7 +140,7 @@ enum Peer {
 
 #[derive(Debug)]
 struct Connection {
-    socket: Socket,
+    socket: Unshared<Socket>,
     remote: SocketAddr,
     role: Role,
     /// Time of the last frame over it, or else of its opening.
@@ -394,6 +395,7 @@ impl InfoPath {
         }
         let _permit = Permit::new(most_connections()).ok_or(io::ErrorKind::QuotaExceeded)?;
         let socket = Socket::new(Domain::for_address(dst), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = Unshared::new(socket);
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         set_class(&socket, dst.is_ipv6(), self.dscp)?;
@@ -460,7 +462,7 @@ impl InfoPath {
         for _ in 0..ACCEPTS {
             let Some(listener) = &self.listener else { return };
             let (socket, remote) = match listener.accept() {
-                Ok((socket, remote)) => (socket, remote),
+                Ok((socket, remote)) => (Unshared::new(socket), remote),
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(0);
                     let fd_shortage = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
@@ -510,7 +512,7 @@ impl InfoPath {
         let Role::Inbound { partial, proven } = role else { return 0 };
         let held = partial.len();
         self.read_buffer[..held].copy_from_slice(partial);
-        let end = match (&*socket).read(&mut self.read_buffer[held..]) {
+        let end = match (&**socket).read(&mut self.read_buffer[held..]) {
             Ok(0) => None,
             Ok(bytes) => Some(held + bytes),
             Err(error) if is_transient(&error) => return 0,
@@ -560,7 +562,7 @@ impl InfoPath {
         }
         if alive && flags & libc::EPOLLIN != 0 {
             // The peer never sends here: it has closed, or does not speak the protocol.
-            match (&connection.socket).read(&mut self.read_buffer[..1]) {
+            match (&*connection.socket).read(&mut self.read_buffer[..1]) {
                 Err(error) if is_transient(&error) => {}
                 Ok(1) => {
                     self.drops.malformed += 1;
@@ -699,8 +701,9 @@ fn set_class(socket: &Socket, v6: bool, dscp: u8) -> io::Result<()> {
     Ok(())
 }
 
-fn open_listener(addr: SocketAddr) -> io::Result<Socket> {
+fn open_listener(addr: SocketAddr) -> io::Result<Unshared<Socket>> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Unshared::new(socket);
     socket.set_nonblocking(true)?;
     // A restarted endpoint takes its old port again while old connections time out.
     socket.set_reuse_address(true)?;
@@ -734,6 +737,7 @@ mod tests {
         let bytes: Vec<u8> = (0..4 * QUEUE_BYTES).map(|index| (index % 251) as u8).collect();
         let role = Role::Outbound { connecting: false, queue: bytes.clone() };
         let _permit = Permit::new(usize::MAX).unwrap();
+        let socket = Unshared::new(socket);
         let mut connection = Connection { socket, remote, role, used_ns: 0, _permit };
         let (mut got, mut piece) = (Vec::new(), [0; 1000]);
         let deadline_ns = monotonic_ns() + 10_000_000_000;

@@ -757,3 +757,39 @@ fn sockets_take_the_ports_of_a_range_and_no_others() {
     drop(all);
     assert!(TxSockets::open(V4, &PortOptions { paths: 4, ..options }).is_ok());
 }
+
+/// A child that was forked while the sockets were open lives on.
+#[test]
+fn a_port_is_free_again_though_a_forked_child_lives() {
+    let free = PortOptions::default();
+    let (tx, rx, _) = pair(V4, &free);
+    let ends: Vec<SocketAddr> = tx.fds().map(local_of).chain([rx.local_addr()]).collect();
+    // SAFETY: the child makes system calls alone, and is ended below.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child without touching what it shares with the parent.
+        unsafe {
+            libc::sleep(60);
+            libc::_exit(0);
+        }
+    }
+    drop((tx, rx));
+    // A program that another test starts has copies until it runs.
+    let end = Instant::now() + PATIENCE;
+    for addr in &ends {
+        while UdpSocket::bind(addr).is_err() {
+            assert!(Instant::now() < end, "{addr} is taken");
+        }
+    }
+    let mut status = 0;
+    // SAFETY: ends our child, and waits for it; the status outlives the call.
+    unsafe {
+        assert_eq!(libc::waitpid(child, &raw mut status, libc::WNOHANG), 0, "the child lives");
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, &raw mut status, 0);
+    }
+}
+
+fn local_of(fd: std::os::fd::BorrowedFd<'_>) -> SocketAddr {
+    socket2::SockRef::from(&fd).local_addr().unwrap().as_socket().unwrap()
+}

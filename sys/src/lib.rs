@@ -3,7 +3,7 @@
 //! - [`clock`], [`ticks`], [`wait`]: time, and sleeping until a descriptor or a timer is ready;
 //! - [`guard`]: where panics end; [`at_exit`]: what ends with the process;
 //! - [`sysfs`]: where the kernel describes devices;
-//! - [`process`]: which process this is; [`own_memory`]: its memory that may be missing;
+//! - [`process`]: which process this is; [`unshared`]: descriptors that forked children do not share; [`own_memory`]: its memory that may be missing;
 //!   [`shared_words`]: memory that processes share; [`barrier`]: a barrier between threads whose
 //!   frequent half is free;
 //! - [`checksum`]: CRC32C by the processor's instructions;
@@ -21,5 +21,6 @@ pub mod secret;
 pub mod shared_words;
 pub mod sysfs;
 pub mod ticks;
+pub mod unshared;
 pub mod visit;
 pub mod wait;

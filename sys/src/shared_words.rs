@@ -2,8 +2,10 @@
 //!
 //! Who has them open holds a shared lock on their file, which the kernel ends with the process. So
 //! the last one removes the name, and a name that nobody holds is left over from a crash and is
-//! made again.
+//! made again. A forked child does not hold the lock: it may read and write the words of its parent, but not lock them.
 
+use crate::process::Process;
+use crate::unshared::Unshared;
 use libc::c_int;
 use std::ffi::CString;
 use std::fs::File;
@@ -23,12 +25,12 @@ const READY: u64 = u64::from_be_bytes(*b"erdwords");
 
 /// See the module's text.
 pub struct SharedWords {
-    file: File,
+    file: Unshared<File>,
     name: CString,
     base: NonNull<AtomicU64>,
     count: usize,
     /// Memory of a fork is not this process's to remove.
-    process: u32,
+    process: Process,
 }
 
 // SAFETY: the mapping belongs to this value, and its words are atomic.
@@ -75,7 +77,7 @@ impl SharedWords {
         }
     }
 
-    fn make(file: File, name: &CString, count: usize) -> io::Result<Option<SharedWords>> {
+    fn make(file: Unshared<File>, name: &CString, count: usize) -> io::Result<Option<SharedWords>> {
         flock(&file, libc::LOCK_SH)?;
         if file.metadata()?.nlink() == 0 {
             // Another process took it for left over.
@@ -87,7 +89,7 @@ impl SharedWords {
         Ok(Some(words))
     }
 
-    fn join(file: File, name: &CString) -> io::Result<Option<SharedWords>> {
+    fn join(file: Unshared<File>, name: &CString) -> io::Result<Option<SharedWords>> {
         // SAFETY: the call takes nothing and cannot fail.
         if file.metadata()?.uid() != unsafe { libc::geteuid() } {
             // Whose it is could write what he likes, or make it shorter under our hands.
@@ -109,7 +111,7 @@ impl SharedWords {
         Ok(ready.then_some(words))
     }
 
-    fn map(file: File, name: &CString, count: usize) -> io::Result<SharedWords> {
+    fn map(file: Unshared<File>, name: &CString, count: usize) -> io::Result<SharedWords> {
         let bytes = (count + 1) * size_of::<u64>();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no other. The file is
@@ -122,7 +124,7 @@ impl SharedWords {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or(ErrorKind::OutOfMemory)?;
-        let (name, process) = (name.clone(), std::process::id());
+        let (name, process) = (name.clone(), Process::current());
         Ok(SharedWords { file, name, base, count, process })
     }
 
@@ -152,8 +154,11 @@ impl SharedWords {
     /// themselves.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says; `PermissionDenied` in a forked child of the process that opened the words.
     pub fn lock(&self) -> io::Result<WordsLock<'_>> {
+        if !self.process.is_current() {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
         self.set_lock(libc::F_WRLCK)?;
         Ok(WordsLock(self))
     }
@@ -182,8 +187,7 @@ impl Drop for WordsLock<'_> {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        let own = self.process == std::process::id();
-        if own && flock(&self.file, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
+        if self.process.is_current() && flock(&self.file, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
             remove(&self.file, &self.name);
         }
         let bytes = (self.count + 1) * size_of::<u64>();
@@ -192,11 +196,15 @@ impl Drop for SharedWords {
     }
 }
 
-fn shm_open(name: &CString, flags: c_int) -> io::Result<File> {
+fn shm_open(name: &CString, flags: c_int) -> io::Result<Unshared<File>> {
     // SAFETY: a C string; the file descriptor is new and this function's.
     unsafe {
         let fd = libc::shm_open(name.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC | flags, 0o600);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(File::from_raw_fd(fd)) }
+        if fd < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Unshared::new(File::from_raw_fd(fd)))
+        }
     }
 }
 
@@ -218,6 +226,7 @@ fn remove(file: &File, name: &CString) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
@@ -248,6 +257,41 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
+    fn a_child_that_outlives_its_parent_does_not_hold_the_name() {
+        let name = format!("erd-test-forked-{}", std::process::id());
+        let end_of = |pid| {
+            let mut status = -1;
+            // SAFETY: waits for our child; the status outlives the call.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            status
+        };
+        // SAFETY: the child opens words, forks, and leaves by _exit, as its own child does.
+        let parent = unsafe { libc::fork() };
+        if parent == 0 {
+            let words = SharedWords::open(&name, 4, true);
+            // SAFETY: as above.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    // Who reads what the test prints must not wait for its end.
+                    let _ = (libc::close(1), libc::close(2));
+                    let refused = words.is_ok_and(|words| words.lock().is_err());
+                    libc::_exit(libc::sleep(if refused { 60 } else { 0 }) as i32);
+                }
+                let began = libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG);
+                libc::_exit(i32::from(began != 0));
+            }
+        }
+        assert_eq!(end_of(parent), 0);
+        // The child gives it up before fork returns there, which may be later than in its parent.
+        let end = Instant::now() + Duration::from_secs(20);
+        while SharedWords::open(&name, 4, false).is_ok() {
+            assert!(Instant::now() < end, "it was left over");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "it makes system calls that Miri does not know")]
     fn who_comes_late_does_not_remove_the_name_of_others() {
         let name = format!("erd-test-late-{}", std::process::id());
         let c_name = CString::new(format!("/{name}")).expect("a name");
@@ -270,7 +314,7 @@ mod tests {
         }
         let name = format!("erd-test-owner-{}", std::process::id());
         let words = SharedWords::open(&name, 4, true).expect("made");
-        std::os::unix::fs::fchown(&words.file, Some(1), None).expect("root may");
+        std::os::unix::fs::fchown(&*words.file, Some(1), None).expect("root may");
         let refused = SharedWords::open(&name, 4, true).err().map(|error| error.kind());
         assert_eq!(refused, Some(ErrorKind::PermissionDenied));
     }

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use crate::unshared::Unshared;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 /// What the kernel is asked to hold of one answer, in bytes; it takes `net.core.wmem_max` at most.
@@ -39,7 +40,7 @@ pub struct Credentials {
 /// The socket to be visited at.
 #[derive(Debug)]
 pub struct Listener {
-    socket: UnixListener,
+    socket: Unshared<UnixListener>,
 }
 
 /// Someone who wants to be told.
@@ -54,7 +55,8 @@ impl Listener {
     /// # Errors
     /// The name is taken or longer than 107 bytes, or there are no sockets to be had.
     pub fn open(name: &str) -> io::Result<Listener> {
-        let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let socket =
+            Unshared::new(UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?);
         socket.set_nonblocking(true)?;
         Ok(Listener { socket })
     }

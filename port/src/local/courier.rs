@@ -3,6 +3,7 @@
 
 use super::claim::Claim;
 use erd_sys::process::Process;
+use erd_sys::unshared::Unshared;
 use erd_sys::visit::{Credentials, credentials};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -14,9 +15,8 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -57,34 +57,16 @@ fn file_of(name: SocketAddr, dir: &Path) -> PathBuf {
     dir.join(format!("erd-{}-{}", name.ip(), name.port()))
 }
 
-fn socket() -> io::Result<OwnedFd> {
+fn socket() -> io::Result<Unshared<OwnedFd>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-/// The listening sockets of this process; -1 where none is. There is no lock that a forked child could find taken. A
-/// child keeps its copies of those beyond so many.
-static LISTENERS: [AtomicI32; 4096] = [const { AtomicI32::new(-1) }; 4096];
-
-/// In a forked child: its copies must not keep a name that others look for.
-fn forget_listeners() {
-    let listeners = LISTENERS.iter().map(|place| place.swap(-1, Ordering::Relaxed));
-    super::process::forget(listeners.filter(|listener| *listener >= 0));
-}
-
-/// Puts `to` where `from` is in the list.
-fn list(from: RawFd, to: RawFd) {
-    let swap = |place: &AtomicI32| {
-        place.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    };
-    // The first place that has it, if one does.
-    let _ = LISTENERS.iter().any(swap);
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    Ok(Unshared::new(socket?))
 }
 
 /// Where others meet an endpoint.
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    socket: Unshared<OwnedFd>,
     /// A file to remove in the end.
     file: Option<PathBuf>,
     /// The process that removes it: not a forked child of that one.
@@ -108,8 +90,6 @@ impl Listener {
             bound => bound?,
         }
         rustix::net::listen(&socket, BACKLOG)?;
-        erd_sys::process::at_fork(forget_listeners);
-        list(-1, socket.as_raw_fd());
         Ok(Listener { socket, file, owner: Process::current() })
     }
 
@@ -130,6 +110,7 @@ impl Listener {
             match rustix::net::accept_with(&self.socket, flags) {
                 // Whoever finds no room learns so at once.
                 Ok(socket) => {
+                    let socket = Unshared::new(socket);
                     match Claim::take(1, most).and_then(|c| Connection::with(socket, c)) {
                         Ok(connection) => return Ok(Some(connection)),
                         Err(error) => tracing::debug!(%error, "somebody was turned away"),
@@ -148,7 +129,6 @@ impl Drop for Listener {
         if !self.owner.is_current() {
             return;
         }
-        list(self.socket.as_raw_fd(), -1);
         if let Some(file) = &self.file
             && let Err(error) = std::fs::remove_file(file)
         {
@@ -184,7 +164,7 @@ pub enum Said {
 /// A connection to a process of the same user.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    socket: Unshared<OwnedFd>,
     who: Credentials,
     owner: Process,
     _claim: Claim,
@@ -221,7 +201,7 @@ impl Connection {
         }
     }
 
-    fn with(socket: OwnedFd, claim: Claim) -> io::Result<Connection> {
+    fn with(socket: Unshared<OwnedFd>, claim: Claim) -> io::Result<Connection> {
         // SAFETY: it takes nothing and cannot fail.
         let own = unsafe { libc::geteuid() };
         let who = credentials(socket.as_fd())?;

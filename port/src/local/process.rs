@@ -8,9 +8,7 @@ use super::offer::ProcessId;
 use erd_sys::process::Process;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -48,27 +46,6 @@ type Neighbours = (Process, HashMap<(ProcessId, u32), Weak<Neighbour>>);
 /// Those of the process that last asked.
 static ALL: Mutex<Option<Neighbours>> = Mutex::new(None);
 
-/// In a forked child: its copies of the connections must not keep them open when this process ends.
-fn forget_connections() {
-    let Some(mut all) = ALL.try_lock() else { return };
-    // What the child opens later may get the same numbers.
-    let Some((_, known)) = all.take() else { return };
-    for neighbour in known.values().filter_map(Weak::upgrade) {
-        let Some(connections) = neighbour.connections.try_lock() else { continue };
-        forget(connections.iter().map(|(_, connection)| connection.fd().as_raw_fd()));
-    }
-}
-
-/// In a forked child: these descriptors name nothing any more. Their numbers stay taken, since copies of what owns them
-/// are there, too.
-pub(super) fn forget(fds: impl Iterator<Item = RawFd>) {
-    let Ok(null) = rustix::fs::open("/dev/null", OFlags::CLOEXEC, Mode::empty()) else { return };
-    for fd in fds {
-        // SAFETY: both are open; what was at this number is nobody's in this process.
-        unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
-    }
-}
-
 impl Neighbour {
     /// The process of this id, at the other end of `connection`, and the connection by which to see it end. `own` is the
     /// id of this one: another endpoint of it may be there.
@@ -78,7 +55,6 @@ impl Neighbour {
         connection: Connection,
         side: Side,
     ) -> (Arc<Neighbour>, Arc<Connection>) {
-        erd_sys::process::at_fork(forget_connections);
         let pid = connection.who().pid;
         let is_own = id == own && pid == std::process::id();
         let new = || {

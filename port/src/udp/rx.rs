@@ -15,6 +15,7 @@ use super::plan::Plan;
 use super::sockopt::{self, Side};
 use super::{MAX_RECV_SLOTS, PortError, PortOptions, SLOT_BYTES, check_range, ports};
 use erd_sys::clock;
+use erd_sys::unshared::Unshared;
 
 const SLOTS: usize = MAX_RECV_SLOTS as usize;
 
@@ -43,7 +44,7 @@ pub struct RxDatagram<'a> {
 /// An endpoint's one bound socket: its address is the endpoint's name.
 #[derive(Debug)]
 pub struct RxSocket {
-    socket: Socket,
+    socket: Unshared<Socket>,
     local: SocketAddr,
     slots: Slots,
     granted_bytes: usize,
@@ -67,6 +68,7 @@ impl RxSocket {
         check_range("recv_slots", options.recv_slots.into(), SLOTS)?;
         let fail = |call| move |source| PortError::Socket { call, source };
         let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))
+            .map(Unshared::new)
             .map_err(fail("socket"))?;
         let granted_bytes = sockopt::set_buffer(&socket, options.recv_buffer_bytes, Side::Recv)?;
         if addr.is_ipv6() {

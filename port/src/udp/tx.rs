@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Burst;
+use erd_sys::unshared::Unshared;
 
 use super::errqueue::{self, NetError};
 use super::sockopt::{self, Side};
@@ -65,7 +66,7 @@ pub enum Stop {
 /// A domain's send sockets, one source port and so one path each. Any number of threads may send.
 #[derive(Debug)]
 pub struct TxSockets {
-    sockets: Box<[Socket]>,
+    sockets: Box<[Unshared<Socket>]>,
     local_ip: IpAddr,
     /// Turned off for good once a device proves unable (`EIO`).
     gso: AtomicBool,
@@ -75,7 +76,7 @@ pub struct TxSockets {
     dscp: u8,
     /// For each socket another one with its port, whose datagrams may be fragmented. The first such datagram opens it,
     /// on a path with a small MTU.
-    fragmenting: Box<[OnceLock<Result<Socket, PortError>>]>,
+    fragmenting: Box<[OnceLock<Result<Unshared<Socket>, PortError>>]>,
     options: PortOptions,
 }
 
@@ -87,7 +88,7 @@ impl TxSockets {
     /// not this host's, [`PortError::Socket`] if set-up fails otherwise.
     pub fn open(local_ip: IpAddr, options: &PortOptions) -> Result<Self, PortError> {
         check_range("paths", options.paths.into(), MAX_PATHS.into())?;
-        let sockets: Result<Box<[Socket]>, PortError> =
+        let sockets: Result<Box<[Unshared<Socket>]>, PortError> =
             (0..options.paths).map(|_| open_socket(local_ip, options)).collect();
         let gso_max_segments = if options.gso { gso::max_segments() } else { 1 };
         Ok(Self {
@@ -280,7 +281,7 @@ enum Verdict {
 
 /// A send socket whose datagrams go whole or not at all. The kernel reports a path's MTU from ICMP, but does not act on
 /// it (`IP_PMTUDISC_PROBE`): anybody can forge such a message.
-fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Socket, PortError> {
+fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Unshared<Socket>, PortError> {
     let addr = SocketAddr::new(local_ip, 0);
     let socket = prepare_socket(addr, options, false)?;
     ports::bind(&socket, addr, options.ports)?;
@@ -289,7 +290,7 @@ fn open_socket(local_ip: IpAddr, options: &PortOptions) -> Result<Socket, PortEr
 
 /// Another send socket with the port of `usual`, so on the same path, whose datagrams may be
 /// fragmented.
-fn open_fragmenting(usual: &Socket, options: &PortOptions) -> Result<Socket, PortError> {
+fn open_fragmenting(usual: &Socket, options: &PortOptions) -> Result<Unshared<Socket>, PortError> {
     let fail = |call| move |source| PortError::Socket { call, source };
     let none = || io::Error::from(io::ErrorKind::InvalidData);
     let addr = usual.local_addr().map_err(fail("getsockname"))?;
@@ -306,9 +307,10 @@ fn prepare_socket(
     addr: SocketAddr,
     options: &PortOptions,
     fragments: bool,
-) -> Result<Socket, PortError> {
+) -> Result<Unshared<Socket>, PortError> {
     let fail = |call| move |source| PortError::Socket { call, source };
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))
+        .map(Unshared::new)
         .map_err(fail("socket"))?;
     sockopt::set_buffer(&socket, options.send_buffer_bytes, Side::Send)?;
     let (level, discover, [whole, cut], errors, tos) = match addr {

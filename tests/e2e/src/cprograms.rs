@@ -49,6 +49,7 @@ const RULED_PORTS: &str = "20000-20199";
 const LOCAL_PEER_BYTES: &str = "24576";
 const STOPPED_COPY: &str = "tests/c/stopped_copy";
 const FORKS_UNDER_LOAD: &str = "tests/c/forks_under_load";
+const FORKED_CHILDREN: &str = "tests/c/forked_children";
 const MANY_PEERS: &str = "tests/c/many_peers";
 const COMPUTING: &str = "tests/c/computing_peer";
 const BAD_INPUT: &str = "tests/c/bad_input";
@@ -184,6 +185,7 @@ impl Suite<'_> {
     /// Adds the steps of all calls.
     pub fn call_steps(&self, report: &mut Report) {
         let on = &self.core.name;
+        self.program_step(report, &format!("forked children, {on}"), FORKED_CHILDREN);
         self.program_step(report, &format!("every call, {on}"), MESSAGES);
         self.program_step(report, &format!("RMA and atomics, {on}"), MEMORY);
     }
