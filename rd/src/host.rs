@@ -328,6 +328,12 @@ pub trait Host {
         false
     }
 
+    /// Whether silent peers are to be waited for. The engine asks while a peer is silent for a tenth of the deadline or
+    /// longer, about as often as it probes it.
+    fn is_paused(&mut self) -> bool {
+        false
+    }
+
     /// How the data of a new session with the process called `name` goes. The engine asks when a session begins.
     fn reach(&mut self, _now: Nanos, _name: SocketAddr) -> Reach {
         Reach::Datagrams

@@ -18,6 +18,7 @@ use crate::completion::CompletionQueue;
 use crate::domain::Domain;
 use crate::error::Error;
 use crate::keys::KeyTable;
+use crate::pause::Pause;
 use crate::plan;
 use crate::run::link::Link;
 use crate::run::{Carriers, Driven, Monotonic, Outside};
@@ -192,6 +193,7 @@ impl<O: Outside> Driver<O> {
             settling: Settling::new(domain.verbs.clone()),
             refused: Refused::default(),
             local_port: lanes,
+            pause: Pause::new(domain.settings.pause_file.clone()),
             local_warns: domain.settings.local_warns,
             answer: Vec::new(),
         };

@@ -16,6 +16,7 @@ use crate::admission::Admitted;
 use crate::cause::Cause;
 use crate::completion::CompletionQueue;
 use crate::keys::KeyTable;
+use crate::pause::Pause;
 use crate::region::Pass;
 use crate::run::Memory;
 use crate::run::pieces::Pieces;
@@ -82,6 +83,7 @@ pub struct EpHost {
     pub(super) refused: Refused,
     /// Shared memory with peers on this host. The loop takes it out while it reads there.
     pub(super) local_port: Option<Box<dyn Lanes>>,
+    pub(super) pause: Pause,
     /// A peer on this host that it does not reach is worth a warning.
     pub(super) local_warns: bool,
     /// Bytes of an answer on its way to shared memory.
@@ -356,6 +358,10 @@ impl Host for EpHost {
 
     fn is_near(&mut self, name: SocketAddr) -> bool {
         udp::is_own(name)
+    }
+
+    fn is_paused(&mut self) -> bool {
+        self.pause.is_on()
     }
 
     fn reach(&mut self, now: Nanos, name: SocketAddr) -> Reach {

@@ -184,6 +184,12 @@ pub const PARAMETERS: &[Parameter] = &[
         help: "Operations fail when their peer owes an answer and stays silent for this many ms",
     },
     Parameter {
+        name: "pause_file",
+        default: "auto",
+        kind: Kind::Text,
+        help: "While a file of this name exists, no peer counts as dead; it must belong to the process's user, or to root. auto means /dev/shm/erd-pause-UID, with the user's number; none means that nothing pauses deadlines",
+    },
+    Parameter {
         name: "info_path",
         default: "udp",
         kind: Kind::Choice(&["udp", "tcp"]),

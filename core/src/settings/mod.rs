@@ -13,6 +13,7 @@ pub use read::{BadSetting, Found};
 
 use crate::fabric_names::FabricNames;
 use crate::key_file::KeyFile;
+use crate::pause;
 use crate::region::Audience;
 use crate::scheme::SchemeChoice;
 use erd_port::udp::{FaultRates, PortRange};
@@ -110,6 +111,8 @@ pub struct Settings {
     pub link_mbps: Option<u64>,
     /// Silence of a peer that owes an answer until it counts as dead.
     pub peer_timeout_ns: u64,
+    /// See [`crate::pause`].
+    pub pause_file: Option<PathBuf>,
     /// Carrier of control packets.
     pub info_path: InfoPath,
     /// CRC32C over the payload as well as the header.
@@ -232,6 +235,7 @@ impl Settings {
             base_rtt_us: from.auto_number("base_rtt_us")?,
             link_mbps: from.auto_thousandths("link_gbps")?,
             peer_timeout_ns: from.number::<u64>("peer_timeout_ms")? * 1_000_000,
+            pause_file: pause::file(&from.text("pause_file")?.1),
             info_path: match from.choice("info_path")? {
                 "tcp" => InfoPath::Tcp,
                 _ => InfoPath::Udp,

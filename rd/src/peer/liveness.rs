@@ -18,6 +18,9 @@ const PROBES_BEFORE_DEATH: u32 = 3;
 /// ICMP reports end a session after a silence of one part in so many of the deadline: whoever forges them must also keep
 /// the peer from answering for that long.
 const REFUSALS_PART: Nanos = 10;
+/// While deadlines are paused, a silence counts as no more than one part in so many of the deadline. So the peer has the
+/// rest of it when the pause ends, and probes do not come thick and fast.
+const PAUSED_PART: Nanos = 2;
 /// Probes that fit into the deadline while nothing is in flight.
 const KEEPALIVES_PER_DEADLINE: Nanos = 4;
 
@@ -181,6 +184,21 @@ impl Liveness {
         beyond > 0
     }
 
+    /// True if the silence is long enough for [`Liveness::death`], whatever ends it.
+    pub(super) fn is_long_silent(&self, cfg: &Config, now: Nanos) -> bool {
+        now >= self.silent_since() + cfg.peer_timeout_ns / REFUSALS_PART
+    }
+
+    /// The peer is to be waited for, however long that takes: counts the silence as a part of the deadline at most.
+    pub(super) fn pause(&mut self, cfg: &Config, now: Nanos) {
+        let least = now.saturating_sub(cfg.peer_timeout_ns / PAUSED_PART);
+        self.owed_since = self.owed_since.map(|since| since.max(least));
+    }
+
+    fn silent_since(&self) -> Nanos {
+        self.owed_since.unwrap_or(self.heard_at)
+    }
+
     /// Time at which the peer counts as dead unless it answers; [`Nanos::MAX`] before enough probes.
     pub(super) fn deadline(&self, cfg: &Config) -> Nanos {
         let since = self.owed_since.filter(|_| self.probes >= PROBES_BEFORE_DEATH);
@@ -192,8 +210,7 @@ impl Liveness {
     pub(super) fn death(&self, cfg: &Config, now: Nanos, is_open: bool) -> Option<OpError> {
         let often = |count: u32| count >= PROBES_BEFORE_DEATH;
         let asked = self.probes.saturating_add(self.asked);
-        let silent_since = self.owed_since.unwrap_or(self.heard_at);
-        let is_long = now >= silent_since + cfg.peer_timeout_ns / REFUSALS_PART;
+        let is_long = self.is_long_silent(cfg, now);
         let is_gone = is_open && often(asked) && often(self.refused) && is_long;
         match self.refused {
             0 if now >= self.deadline(cfg) => Some(OpError::PeerTimeout),
@@ -304,6 +321,26 @@ mod tests {
         assert_eq!(live.deadline(&cfg()), 7 + 12 * SECOND);
         assert_eq!(live.death(&cfg(), 7 + 12 * SECOND, false), Some(OpError::PeerTimeout));
         live.check(false);
+    }
+
+    #[test]
+    fn a_peer_that_is_waited_for_has_half_the_deadline_when_the_pause_ends() {
+        let mut live = Liveness::new(0);
+        live.sent(0, 10);
+        let (mut rounds, mut now) = (0, 0);
+        while now < 100 * SECOND {
+            now = live.probe_at().expect("a round follows");
+            if live.is_long_silent(&cfg(), now) {
+                live.pause(&cfg(), now);
+                assert_eq!(live.death(&cfg(), now, true), None);
+            }
+            round(&mut live, now, 6);
+            rounds += 1;
+        }
+        assert!(rounds < 250, "{rounds} rounds of probes");
+        let end = live.deadline(&cfg());
+        assert!((4 * SECOND..=5 * SECOND).contains(&(end - now)), "{}", end - now);
+        assert_eq!(live.death(&cfg(), end, true), Some(OpError::PeerTimeout));
     }
 
     #[test]

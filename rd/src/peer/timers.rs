@@ -109,6 +109,10 @@ impl Peer {
     }
 
     fn check_deadline<H: Host>(&mut self, core: &mut Core, host: &mut H, now: Nanos) {
+        if self.live.is_long_silent(&core.cfg, now) && host.is_paused() {
+            self.live.pause(&core.cfg, now);
+            return;
+        }
         if let Some(error) = self.live.death(&core.cfg, now, self.session.is_open()) {
             let error = self.session.explained(error);
             self.end(core, host, EndReason::Failed(error));

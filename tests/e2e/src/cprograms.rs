@@ -47,6 +47,7 @@ const SYSTEM_LIBRARY: &str = "ldconfig -p | sed -n 's/.*libfabric.so.1 .* => //p
 const RULED_PORTS: &str = "20000-20199";
 /// Most resident bytes of a peer on this host that has sent little.
 const LOCAL_PEER_BYTES: &str = "24576";
+const PAUSED_PEER: &str = "tests/c/paused_peer";
 const STOPPED_COPY: &str = "tests/c/stopped_copy";
 const FORKS_UNDER_LOAD: &str = "tests/c/forks_under_load";
 const FORKED_CHILDREN: &str = "tests/c/forked_children";
@@ -159,6 +160,7 @@ impl Suite<'_> {
     pub fn lane_steps(&self, report: &mut Report) {
         self.call_steps(report);
         self.add(report, "peers killed, stopped, restarted", |log| self.peer_deaths(log));
+        self.program_step(report, "stopped peers, with paused deadlines", PAUSED_PEER);
         self.program_step(report, "processes stopped in the midst of a copy", STOPPED_COPY);
         self.program_step(report, "forks under load", FORKS_UNDER_LOAD);
         // What was written before is with a process that is killed afterwards. NCCL's plugin forbids shared memory.
@@ -228,6 +230,7 @@ impl Suite<'_> {
 
     /// Adds the steps of processes that end.
     pub fn ending_steps(&self, report: &mut Report) {
+        self.program_step(report, "stopped peers, with paused deadlines", PAUSED_PEER);
         self.add(report, "peers killed, stopped, restarted", |log| self.peer_deaths(log));
         let name = "messages complete when copied, then a process ends";
         self.program_step(report, name, EARLY);
