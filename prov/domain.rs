@@ -195,7 +195,7 @@ pub unsafe fn open(
     let inner = Arc::new(DomainFid {
         domain: opened,
         // A caller may have put it there itself.
-        caps: request.caps & !if crate::peer::is_available() { 0 } else { FI_PEER },
+        caps: request.caps & !if fabric.takes_peers { 0 } else { FI_PEER },
         eq: Mutex::new(None),
         fabric: Arc::clone(fabric),
         _fabric_use: fabric.hold(),

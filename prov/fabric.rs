@@ -18,6 +18,9 @@ pub struct FabricInner {
     /// The API version that the application asked `fi_getinfo` for; the provider does not touch newer fields of its
     /// structures.
     pub api_version: u32,
+    /// The libfabric that opened it has the interface of `FI_PEER` that we know. An application opens domains without its
+    /// libfabric.
+    pub takes_peers: bool,
     users: Users,
 }
 
@@ -35,7 +38,8 @@ impl FabricInner {
     /// State of a fabric called `name`, for an application that asked for `api_version`.
     #[must_use]
     pub fn new(name: String, api_version: u32) -> Arc<FabricInner> {
-        Arc::new(FabricInner { name, api_version, users: Users::default() })
+        let takes_peers = crate::peer::is_available();
+        Arc::new(FabricInner { name, api_version, takes_peers, users: Users::default() })
     }
 
     /// Keeps the fabric open until the result is dropped.

@@ -170,8 +170,8 @@ pub fn check_hmem(hints: &Hints, version: u32, is_permitted: bool) -> Checked {
 ///
 /// # Errors
 /// If it was asked for and is not granted.
-pub fn check_peer(hints: &Hints, is_available: bool) -> Checked {
-    if (hints.caps | hints.domain.caps) & FI_PEER == 0 || is_available {
+pub fn check_peer(hints: &Hints, is_available: impl FnOnce() -> bool) -> Checked {
+    if (hints.caps | hints.domain.caps) & FI_PEER == 0 || is_available() {
         return Ok(());
     }
     refuse("caps", "FI_PEER", "it with libfabric 2.3 and later")

@@ -85,7 +85,7 @@ fn answer(version: u32, hints: &Hints, query: Query<'_>) -> Result<InfoList, c_i
     };
     let manners = entry::manners();
     check::check(hints, version, manners).map_err(refused)?;
-    check::check_peer(hints, crate::peer::is_available()).map_err(refused)?;
+    check::check_peer(hints, crate::peer::is_available).map_err(refused)?;
     let settings = crate::entry::settings_with(keys_of(hints))?;
     let transfers = hints.caps & (FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC);
     let has_hmem = settings.hmem || manners.grants_hmem(transfers);

@@ -17,13 +17,15 @@ mod srx;
 pub(crate) use srx::open as open_srx;
 
 use erd_ffi::fi::fi_version;
-use erd_ffi::host;
+use erd_ffi::{caller, host};
 
 /// The interface changed incompatibly in 1.19, 2.0 and 2.3, and not since.
 const SINCE: u32 = fi_version(2, 3);
 
-/// Whether the libfabric that loaded us has the interface in the form that we know.
+/// Whether the libfabric that calls us has the interface in the form that we know. Where something else calls, the one that
+/// loaded us counts.
 #[must_use]
 pub(crate) fn is_available() -> bool {
-    host::api_version().is_some_and(|version| version >= SINCE)
+    let version = caller::api_version().or_else(host::api_version);
+    version.is_some_and(|version| version >= SINCE)
 }

@@ -5,6 +5,26 @@
 #include <dirent.h>
 #include <dlfcn.h>
 
+/* Of fi_peer(3), as since libfabric 2.3; older headers have none, or another form. */
+#define PEER (1ULL << 43)
+
+struct peer_cq {
+    struct fid fid;
+    const void *const *owner_ops;
+};
+struct peer_cq_context {
+    size_t size;
+    struct peer_cq *cq;
+};
+
+/* A queue's owner, whose functions nobody calls. */
+static void never_called(void)
+{
+    die("the owner was called");
+}
+static const void *const OWNER_OPS[] = {(const void *)(3 * sizeof(void *)), (const void *)never_called, (const void *)never_called};
+static struct peer_cq owner_cq = {.owner_ops = OWNER_OPS};
+
 struct core {
     void *library;
     int (*getinfo)(uint32_t, const char *, const char *, uint64_t, const struct fi_info *, struct fi_info **);
@@ -129,7 +149,67 @@ static void one_is_closed(void)
         end_close(&cores[0], &ends[i]);
 }
 
-static const struct test_case TESTS[] = {{"one_is_closed", one_is_closed, 30}};
+/* Whether this libfabric has the form of FI_PEER that erd knows. */
+static bool takes_peers(const struct core *core)
+{
+    return FI_VERSION_GE(core->version(), FI_VERSION(2, 3));
+}
+
+/* What erd answers to a libfabric about FI_PEER is about that one, and so is what a domain of its takes. */
+static void check_peers(struct core *core)
+{
+    struct fi_info *hints = core->dupinfo(NULL), *info = NULL;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_cq *cq = NULL;
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_CONTEXT};
+    struct peer_cq_context context = {sizeof context, &owner_cq};
+    bool granted;
+    int rc;
+    hints->caps = FI_MSG | PEER;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->fabric_attr->prov_name = strdup(provider);
+    rc = core->getinfo(core->version(), NULL, NULL, 0, hints, &info);
+    granted = rc == 0 && (info->caps & PEER) != 0;
+    check(granted == takes_peers(core), "libfabric %u.%u: FI_PEER is %sgranted", FI_MAJOR(core->version()),
+          FI_MINOR(core->version()), granted ? "" : "not ");
+    if (rc != 0) {
+        hints->caps = FI_MSG;
+        must(core->getinfo(core->version(), NULL, NULL, 0, hints, &info), "fi_getinfo without FI_PEER");
+    }
+    core->freeinfo(hints);
+    /* A program may set it itself. */
+    info->caps |= PEER;
+    must(core->fabric(info->fabric_attr, &fabric, NULL), "fi_fabric");
+    must(fi_domain(fabric, info, &domain, NULL), "fi_domain");
+    attr.flags = PEER;
+    rc = fi_cq_open(domain, &attr, &cq, &context);
+    check(rc == (takes_peers(core) ? 0 : -FI_EINVAL), "libfabric %u.%u: fi_cq_open with FI_PEER: %s",
+          FI_MAJOR(core->version()), FI_MINOR(core->version()), fi_strerror(-rc));
+    if (cq)
+        must(fi_close(&cq->fid), "fi_close of the queue");
+    must(fi_close(&domain->fid), "fi_close of the domain");
+    must(fi_close(&fabric->fid), "fi_close of the fabric");
+    core->freeinfo(info);
+}
+
+/* One has the interface, the other does not, whichever was loaded first. */
+static void each_is_judged_by_itself(void)
+{
+    char *paths = strdup(getenv("TWO_CORES") ? getenv("TWO_CORES") : ""), *second = strchr(paths, ':');
+    static struct core cores[2];
+    check(second != NULL, "TWO_CORES names no two files");
+    *second++ = '\0';
+    core_open(&cores[0], paths);
+    core_open(&cores[1], second);
+    for (int i = 0; i < 4; i++)
+        check_peers(&cores[i % 2]);
+}
+
+static const struct test_case TESTS[] = {
+    {"one_is_closed", one_is_closed, 30},
+    {"each_is_judged_by_itself", each_is_judged_by_itself, 30},
+};
 
 int main(int argc, char **argv)
 {
