@@ -63,6 +63,9 @@ pub enum Stop {
     },
 }
 
+/// A socket, or why it could not be opened.
+type Opened = Result<Unshared<Socket>, PortError>;
+
 /// A domain's send sockets, one source port and so one path each. Any number of threads may send.
 #[derive(Debug)]
 pub struct TxSockets {
@@ -76,7 +79,7 @@ pub struct TxSockets {
     dscp: u8,
     /// For each socket another one with its port, whose datagrams may be fragmented. The first such datagram opens it,
     /// on a path with a small MTU.
-    fragmenting: Box<[OnceLock<Result<Unshared<Socket>, PortError>>]>,
+    fragmenting: Box<[OnceLock<Opened>]>,
     options: PortOptions,
 }
 
