@@ -22,6 +22,7 @@ pub mod keys;
 pub mod look;
 pub mod mistakes;
 pub mod monitor;
+pub mod patience;
 pub mod pause;
 pub mod peer_index;
 pub mod place;

@@ -14,6 +14,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::monitor::{self, Monitor};
+use crate::patience::Patience;
 use crate::polled::Polled;
 use erd_sys::clock::monotonic_ns;
 use erd_sys::process::Process;
@@ -89,8 +90,9 @@ struct Helper {
 struct Watched {
     endpoint: Arc<Endpoint>,
     calls: u64,
-    /// Time at which this number of calls was first seen.
-    since_ns: u64,
+    /// Time at which the thread steps in if there are no more calls.
+    due_ns: u64,
+    patience: Patience,
     /// Its fds while the thread sleeps on them.
     driven: Fds,
 }
@@ -127,7 +129,8 @@ pub fn register(endpoint: &Arc<Endpoint>) {
         helper.watched.push(Watched {
             endpoint: Arc::clone(endpoint),
             calls: endpoint.calls(),
-            since_ns: monotonic_ns(),
+            due_ns: monotonic_ns() + endpoint.patience_ns(),
+            patience: Patience::default(),
             driven: Fds::new(),
         });
         helper.open_monitor();
@@ -319,20 +322,24 @@ impl Watched {
         let patience_ns = self.endpoint.patience_ns();
         let calls = self.endpoint.calls();
         if calls != self.calls {
-            (self.calls, self.since_ns) = (calls, now);
+            self.calls = calls;
+            self.due_ns = now + self.patience_after_a_call(patience_ns);
             self.back_off(set);
-            return now + patience_ns;
+            return self.due_ns;
         }
-        if now < self.since_ns + patience_ns {
-            return self.since_ns + patience_ns;
+        if now < self.due_ns {
+            return self.due_ns;
         }
         let mut fds = Fds::new();
-        let Some(deadline_ns) = self.endpoint.attend(&mut |fd| fds.push(fd.as_raw_fd())) else {
+        let Some(step) = self.endpoint.attend(&mut |fd| fds.push(fd.as_raw_fd())) else {
             // A long call is under way, or its thread waits for a processor.
-            self.since_ns = now;
+            self.due_ns = now + patience_ns;
             self.back_off(set);
-            return now + patience_ns;
+            return self.due_ns;
         };
+        if step.arrived {
+            self.patience.found();
+        }
         // A thread that sleeps on the sockets wakes as soon as this one.
         if self.endpoint.has_sleepers() {
             self.back_off(set);
@@ -340,7 +347,14 @@ impl Watched {
             self.take_over(set, fds);
         }
         // 0 would mean a panic.
-        deadline_ns.map_or(now + patience_ns, |at| at.min(now + patience_ns)).max(1)
+        step.deadline_ns.map_or(now + patience_ns, |at| at.min(now + patience_ns)).max(1)
+    }
+
+    fn patience_after_a_call(&mut self, full_ns: u64) -> u64 {
+        match self.endpoint.domain.auto_progress {
+            true => self.patience.called(full_ns),
+            false => full_ns,
+        }
     }
 
     fn take_over(&mut self, set: &WaitSet, fds: Fds) {

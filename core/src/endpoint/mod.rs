@@ -80,6 +80,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+/// A step of the helper thread.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct HelperStep {
+    /// Something had arrived.
+    pub(crate) arrived: bool,
+    /// Time (ns) at which the next step is due, if any.
+    pub(crate) deadline_ns: Option<u64>,
+}
+
 /// Time without a call after which the helper thread steps in, where the application leaves
 /// progress to the provider.
 const AUTO_IDLE_NS: u64 = 1_000_000;
@@ -439,22 +448,21 @@ impl Endpoint {
 
     /// [`Endpoint::progress`] by the helper thread. It uses try_lock: a descheduled helper must not keep the
     /// application from its endpoint. (It posts work that counters have made due as the application would.) `None`
-    /// while the application is in a call. Otherwise the time at which the next step is due, if any; from here on the
-    /// fds, which `f` gets, report arrivals.
-    pub(crate) fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<Option<u64>> {
+    /// while the application is in a call. From here on the fds, which `f` gets, report arrivals.
+    pub(crate) fn attend(&self, f: &mut dyn FnMut(BorrowedFd<'_>)) -> Option<HelperStep> {
+        let mut step = HelperStep::default();
         if !self.is_usable() {
-            return Some(None);
+            return Some(step);
         }
         let mut guard = self.try_lock()?;
-        let mut deadline_ns = None;
         if let State::Enabled(driver) = &mut *guard {
-            driver.progress();
-            deadline_ns = driver.parts().deadline_ns();
+            step.arrived = driver.progress();
+            step.deadline_ns = driver.parts().deadline_ns();
             driver.each_fd(f);
         }
         drop(guard);
         self.work();
-        Some(deadline_ns)
+        Some(step)
     }
 
     /// [`Endpoint::progress`] that does not count as a call.
