@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::flags::Flags;
 use crate::key_file::Read;
 use crate::plan;
+use crate::run::link;
 use crate::settings::{INJECT_BYTES, KeySource, QUEUE_SIZE_MAX};
 use erd_crypto::{JobKey, Keyring};
 use erd_rd::config::{Config, Near};
@@ -22,9 +23,6 @@ const BURST_BYTES: u32 = 64 << 10;
 /// The same over Soft-RoCE, where a doorbell costs nearly as much as a datagram: `ib_send_bw -c UD` sends
 /// 45 MB/s with one datagram for each and twice that with 32 (docs/verbs.md).
 const BURST_SOFTWARE_BYTES: u32 = 128 << 10;
-
-/// Bytes of the engine's receive buffer that one posted receive counts for.
-const RECV_SLOT_WORTH_BYTES: usize = 2 << 10;
 
 /// Sizes and capabilities of one endpoint.
 #[derive(Clone, Debug)]
@@ -165,10 +163,9 @@ pub(super) fn engine_config(
     recv_buffer_bytes: usize,
 ) -> Config {
     let settings = &domain.settings;
-    // The engine counts 1 KiB per packet beside its bytes, and fills half the buffer at most. So this many bytes are
-    // never more packets than there are receives.
     let recv_buffer_bytes = match &domain.verbs {
-        Some(port) => port.recv_slots() as usize * RECV_SLOT_WORTH_BYTES,
+        // The link divides these among the endpoints of the domain.
+        Some(port) => link::recv_buffer_bytes(port) as usize,
         // The kernel releases space in quarters.
         None => recv_buffer_bytes / 4 * 3,
     };

@@ -7,7 +7,7 @@ use super::negotiation::{Negotiation, Unheard, log};
 use erd_port::udp::{Dst, SendReport, Stop};
 use erd_port::verbs::negotiation::address::{Address, PortDatagram};
 use erd_port::verbs::negotiation::peers::{Peers, Target, Via};
-use erd_port::verbs::{Member, SendStop};
+use erd_port::verbs::{Member, SendStop, VerbsPort};
 use erd_port::{Burst, Port};
 use erd_rd::keys::{KeySet, Keys};
 use erd_rd::units::KeyIndex;
@@ -21,6 +21,15 @@ use std::sync::Arc;
 const SENDS: usize = 16;
 /// An acknowledgement follows another after the time in which so many datagrams can be sent.
 const ACK_PATIENCE: u64 = 4;
+
+/// Bytes of the engine's receive buffer that one posted receive counts for. The engine counts 1 KiB per packet beside its
+/// bytes, and fills half the buffer at most. So this many bytes are never more packets than there are receives.
+const RECV_SLOT_WORTH_BYTES: u32 = 2 << 10;
+
+/// The receive buffer that a port's receives are, for all endpoints of its domain.
+pub(crate) fn recv_buffer_bytes(port: &VerbsPort) -> u32 {
+    port.recv_slots().saturating_mul(RECV_SLOT_WORTH_BYTES)
+}
 
 /// What the verbs port carried for an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +75,8 @@ impl Carried {
 pub struct Link {
     /// Without it, peers that ask get no answer.
     member: Option<Member>,
+    /// The receive buffer of all endpoints of the domain.
+    recv_buffer_bytes: u32,
     talk: Negotiation,
     /// Marks are sent.
     ecn: bool,
@@ -77,13 +88,15 @@ pub struct Link {
 
 impl Link {
     /// The link of the endpoint called `name`. `verbs` is the endpoint's share of an RDMA device, if there is one, and the
-    /// keys that prove what the endpoint says of it. With `ecn`, bursts over that device carry their marks.
+    /// keys that prove what the endpoint says of it. With `ecn`, switches may mark what goes over that device.
     pub fn new(verbs: Option<(Member, KeySet)>, name: SocketAddr, ecn: bool) -> Link {
         let (member, keys) = verbs.unzip();
         let own = member.as_ref().map_or(Address::NONE, Member::address);
+        let recv_buffer_bytes =
+            member.as_ref().map_or(0, |member| recv_buffer_bytes(member.port()));
         let peers = Peers::new(own, name, [crate::random::u64(), crate::random::u64()]);
         let talk = Negotiation::new(peers, name, keys.unwrap_or_default());
-        Link { member, talk, ecn, datagram_ns: 0, carried: Carried::default() }
+        Link { member, recv_buffer_bytes, talk, ecn, datagram_ns: 0, carried: Carried::default() }
     }
 
     /// A new key takes the place of another, which stays valid until [`Link::retire_keys`].
@@ -99,6 +112,13 @@ impl Link {
     /// Drops all keys: the link is not used any more.
     pub(crate) fn forget_keys(&mut self) {
         self.talk.forget_keys();
+    }
+
+    /// The endpoint's part of the port's receives, as bytes of buffer, while so many peers send to it; `None` without verbs.
+    pub(super) fn recv_share_bytes(&mut self, senders: u32) -> Option<u32> {
+        let whole = self.recv_buffer_bytes.into();
+        let share = self.member.as_mut()?.share(senders, whole);
+        Some(share as u32)
     }
 
     pub(crate) fn has_verbs(&self) -> bool {
@@ -245,9 +265,8 @@ impl Link {
         let Some(member) = &self.member else { return report };
         let (begun, before) = (monotonic_ns(), self.carried.tx_datagrams);
         for ((to, key), burst) in to.iter().zip(bursts) {
-            let ecn = if self.ecn { burst.ecn } else { Ecn::NotEct };
             // SAFETY: the caller's promise.
-            let sent = unsafe { member.port().send(to, &Burst { ecn, ..*burst }) };
+            let sent = unsafe { member.port().send(to, &Burst { ecn: self.mark(), ..*burst }) };
             self.carried.tx_datagrams += u64::from(sent.segments - burst.done_segments);
             self.carried.tx_uncopied_bytes += sent.uncopied_bytes;
             self.carried.tx_bytes += match sent.stop {
@@ -264,6 +283,7 @@ impl Link {
                     match stop {
                         SendStop::Blocked => break,
                         SendStop::Refused => self.talk.peers.refused(peer, now),
+                        SendStop::Resolving => self.talk.peers.resolving(peer, now),
                         SendStop::Unreachable => self.talk.peers.unreachable(peer, to.gid, now),
                     }
                     report.stop = None;
@@ -277,6 +297,11 @@ impl Link {
             self.datagram_ns = (self.datagram_ns * 7 + each_ns) / 8;
         }
         report
+    }
+
+    /// The mark of everything sent over verbs: another would take another address handle for each path of each host.
+    fn mark(&self) -> Ecn {
+        if self.ecn { Ecn::Ect0 } else { Ecn::NotEct }
     }
 
     /// Sends the questions, checks and answers that are due.
@@ -303,6 +328,7 @@ impl Link {
                     let _ = unsafe { udp.send(&[burst]) };
                 }
                 (Target::Verbs(address, peer), Some(member)) if member.port().is_usable() => {
+                    let burst = Burst { ecn: self.mark(), ..burst };
                     // SAFETY: as above.
                     let sent = unsafe { member.port().send(&address, &burst) };
                     if sent.stop == Some(SendStop::Unreachable) {

@@ -126,6 +126,11 @@ impl Device {
         (rc == 0).then_some(attr)
     }
 
+    /// Most address handles of all processes together; 0 if the device does not say.
+    pub(super) fn handles_max(&self) -> u32 {
+        self.attributes().map_or(0, |attr| attr.max_ah.try_into().unwrap_or(0))
+    }
+
     /// Attributes of a port.
     pub(super) fn port_attributes(&self, number: u8) -> Option<ibv_port_attr> {
         // SAFETY: as in `attributes`. The library's symbol may leave newer fields as they are.

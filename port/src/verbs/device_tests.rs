@@ -1,8 +1,9 @@
 //! Tests that need two ports of RDMA devices that reach each other. `cargo xtask test --full` runs them in
 //! the virtual machine, under AddressSanitizer.
 
+use super::negotiation::address::Address;
 use super::receive::{Member, Source};
-use super::{Options, Sent, VerbsPort, ports};
+use super::{Options, SendStop, Sent, VerbsPort, ports};
 use crate::udp::Dst;
 use crate::{Burst, PinId};
 use erd_sys::clock::monotonic_ns;
@@ -51,12 +52,31 @@ impl End {
     /// Sends `data` in datagrams of `segment_bytes`, as far as it goes.
     fn try_send(&self, to: &Member, path: u16, data: &[u8], segment_bytes: u32, done: u32) -> Sent {
         let sizes = Sizes { segment_bytes, done };
-        self.try_send_parts(to, path, &[data], sizes, None)
+        self.try_send_to(to.address(), path, &[data], sizes, None)
     }
 
+    /// Once the way there is known.
     fn try_send_parts(
         &self,
         to: &Member,
+        path: u16,
+        parts: &[&[u8]],
+        sizes: Sizes,
+        memory: Option<PinId>,
+    ) -> Sent {
+        let begun = Instant::now();
+        loop {
+            let sent = self.try_send_to(to.address(), path, parts, sizes, memory);
+            if sent.stop != Some(SendStop::Resolving) {
+                return sent;
+            }
+            assert!(begun.elapsed() < LIMIT, "no way is found");
+        }
+    }
+
+    fn try_send_to(
+        &self,
+        to: Address,
         path: u16,
         parts: &[&[u8]],
         sizes: Sizes,
@@ -81,7 +101,7 @@ impl End {
             memory,
         };
         // SAFETY: the parts are slices.
-        unsafe { self.port.send(&to.address(), &burst) }
+        unsafe { self.port.send(&to, &burst) }
     }
 
     /// Sends all of it, while `other` receives.
@@ -208,10 +228,48 @@ fn address_handles_are_made_anew_while_requests_name_the_old_ones() {
     let data = bytes(40 * 1000, 9);
     for _ in 0..20 {
         left.send(&mut right, 2, &data, 1000);
-        left.port.retire_handles();
+        left.port.age_handles();
         right.look();
     }
     assert_eq!(right.receive(20 * 40).len(), 20 * 40);
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn a_host_that_does_not_answer_delays_no_other() {
+    let [left, mut right] = two_ends();
+    left.send(&mut right, 0, b"before", 6);
+    right.receive(1);
+    // Another host of the right one's network, which nobody is.
+    let mut nobody = right.member.address();
+    nobody.gid.0[15] = 77;
+    let (begun, sizes) = (Instant::now(), Sizes { segment_bytes: 1, done: 0 });
+    let try_nobody = || left.try_send_to(nobody, 0, &[b"x"], sizes, None).stop;
+    assert_eq!(try_nobody(), Some(SendStop::Resolving), "nobody waits until it is known");
+    for path in 0..PATHS {
+        left.send(&mut right, path, b"meanwhile", 9);
+        right.receive(1);
+    }
+    while try_nobody() != Some(SendStop::Unreachable) {
+        assert!(begun.elapsed() < LIMIT, "it is looked for still");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    left.send(&mut right, 0, b"after", 5);
+    assert_eq!(right.receive(1)[0].0, b"after");
+}
+
+#[test]
+#[ignore = "needs RDMA devices"]
+fn a_port_closes_while_it_looks_for_a_host() {
+    let [left, right] = two_ends();
+    let mut nobody = right.member.address();
+    nobody.gid.0[15] = 78;
+    let sizes = Sizes { segment_bytes: 1, done: 0 };
+    assert_eq!(left.try_send_to(nobody, 0, &[b"x"], sizes, None).stop, Some(SendStop::Resolving));
+    drop((left, right));
+    let [left, mut right] = two_ends();
+    left.send(&mut right, 0, b"another", 7);
+    assert_eq!(right.receive(1)[0].0, b"another");
 }
 
 #[test]
@@ -384,7 +442,8 @@ fn queue_pairs_that_fail_one_after_another_all_come_back() {
 fn a_port_closes_with_datagrams_under_way() {
     for _ in 0..20 {
         let [left, right] = two_ends();
-        let sent = left.try_send(&right.member, 0, &bytes(LONG * 1000, 8), 1000, 0);
+        let (data, sizes) = (bytes(LONG * 1000, 8), Sizes { segment_bytes: 1000, done: 0 });
+        let sent = left.try_send_parts(&right.member, 0, &[&data], sizes, None);
         assert_eq!((sent.segments, sent.stop), (LONG as u32, None));
         drop((left, right));
     }

@@ -4,7 +4,7 @@
 //! serve all its endpoints and all their peers: one to receive, and one for each path to send. Start there.
 //!
 //! - `objects`: libibverbs' objects; `device`, [`gid`]: devices, ports and addresses;
-//! - `port`, `send`, `receive`: the queue pairs; `pins`: memory to send from without a copy;
+//! - `port`, `send`, `receive`: the queue pairs; `handles`, `maker`: the address handles of peers; `pins`: memory to send from without a copy;
 //! - [`negotiation`]: the exchange over UDP by which peers find each other here.
 
 mod chain;
@@ -13,6 +13,10 @@ mod device;
 mod device_tests;
 mod gather;
 pub mod gid;
+mod handles;
+#[cfg(test)]
+mod handles_tests;
+mod maker;
 pub mod negotiation;
 mod objects;
 mod pins;

@@ -460,10 +460,11 @@ pub(super) struct Ah {
 unsafe impl Send for Ah {}
 
 impl Ah {
-    pub(super) fn new(pd: &Arc<Pd>, mut attr: ibv_ah_attr) -> Result<Ah, VerbsError> {
+    /// May wait for the network, for a second or more.
+    pub(super) fn new(pd: &Arc<Pd>, mut attr: ibv_ah_attr) -> io::Result<Ah> {
         // SAFETY: a live protection domain; the attributes outlive the call.
         let ah = unsafe { (pd.device.library.ibv_create_ah)(pd.pd.as_ptr(), &raw mut attr) };
-        let ah = NonNull::new(ah).ok_or_else(|| VerbsError::last("ibv_create_ah", ""))?;
+        let ah = NonNull::new(ah).ok_or_else(io::Error::last_os_error)?;
         Ok(Ah { pd: Arc::clone(pd), ah })
     }
 }

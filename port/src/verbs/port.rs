@@ -1,10 +1,11 @@
 //! A domain's verbs port.
 
 use super::device::Device;
+use super::maker::Maker;
 use super::negotiation::address::Address;
-use super::objects::{Channel, Cq, Entry, Mr, Pd, Qp, QpSpec, set_nonblocking};
+use super::objects::{Ah, Channel, Cq, Entry, Mr, Pd, Qp, QpSpec, set_nonblocking};
 use super::pins::{PINS_MAX, Pin};
-use super::receive::Receiver;
+use super::receive::{Receiver, Senders};
 use super::send::{Sender, Sent};
 use super::{Port, QPS_MAX, VerbsError};
 use crate::{Burst, PinId};
@@ -13,6 +14,7 @@ use erd_sys::clock::monotonic_ns;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Least receive slots; with fewer a port is not useful.
 const SLOTS_MIN: u32 = 128;
@@ -20,6 +22,9 @@ const SLOTS_MIN: u32 = 128;
 const INLINE_BYTES: u32 = 188;
 /// Time within which datagrams from memory being released are sent, or dropped.
 pub const SETTLE_NS: u64 = 20_000_000;
+/// Longest wait for the first address handle to a host, and only while no other is being looked up. The usual case takes a
+/// system call; the rest is for hosts that do not answer at once, whose datagrams take UDP meanwhile.
+const SOON: Duration = Duration::from_millis(1);
 /// Time between two looks for events of the device.
 const EVENTS_NS: u64 = 10_000_000;
 
@@ -52,6 +57,8 @@ pub struct Service {
 pub struct VerbsPort {
     pub(super) receiver: Mutex<Receiver>,
     sender: Mutex<Sender>,
+    /// The maker of the sender's address handles.
+    maker: Arc<Maker<Ah>>,
     pub(super) channel: Arc<Channel>,
     pd: Arc<Pd>,
     port: Port,
@@ -62,6 +69,8 @@ pub struct VerbsPort {
     /// True while its receiving queue pair works.
     hears: AtomicBool,
     looked_ns: AtomicU64,
+    /// The peers that lately sent to its members.
+    pub(super) senders: Senders,
 }
 
 impl fmt::Debug for VerbsPort {
@@ -111,6 +120,7 @@ impl VerbsPort {
             "verbs port"
         );
         Ok(VerbsPort {
+            maker: Arc::clone(sender.maker()),
             receiver: Mutex::new(receiver),
             sender: Mutex::new(sender),
             channel,
@@ -121,6 +131,7 @@ impl VerbsPort {
             named: AtomicBool::new(true),
             hears: AtomicBool::new(true),
             looked_ns: AtomicU64::new(0),
+            senders: Senders::default(),
         })
     }
 
@@ -143,13 +154,18 @@ impl VerbsPort {
     }
 
     /// Sends the rest of a burst to a peer, as far as the path's queue takes it. Never blocks, except for the first
-    /// datagram to a peer, whose hardware address may need resolution.
+    /// datagram to a host: it waits up to 1 ms for the way there to be known, without the lock that other endpoints need.
     ///
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
     pub unsafe fn send(&self, to: &Address, burst: &Burst<'_>) -> Sent {
         // SAFETY: the caller's promise.
-        unsafe { self.sender().send(to, burst) }
+        let (sent, soon) = unsafe { self.sender().send(to, burst) };
+        if !soon || !self.maker.wait(SOON) {
+            return sent;
+        }
+        // SAFETY: as above.
+        unsafe { self.sender().send(to, burst) }.0
     }
 
     /// Registers `len_bytes` of the application's memory from `start`, so that the port sends bursts that name it
@@ -264,7 +280,7 @@ impl VerbsPort {
             let (device, gid) = (self.port.name(), self.port.gid.gid);
             tracing::warn!(device, %gid, there, "the port's GID has gone, or is there again");
         }
-        self.sender().retire_all();
+        self.sender().age_handles();
     }
 
     /// Name of the port, as [`Port::name`].
@@ -297,8 +313,8 @@ impl VerbsPort {
         sender.discard(&marks);
     }
 
-    pub(super) fn retire_handles(&self) {
-        self.sender.lock().expect("the sender").retire_all();
+    pub(super) fn age_handles(&self) {
+        self.sender.lock().expect("the sender").age_handles();
     }
 }
 

@@ -12,12 +12,11 @@ use erd_types::Ecn;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most completions of one look.
 const BATCH: usize = 32;
-/// Share (1/n) of the slots that may wait for one endpoint that does not look.
-const INBOX_SHARE: usize = 2;
 /// Time after which a failed queue pair is made ready again.
 const REVIVE_NS: u64 = 100_000_000;
 /// Slots begin at multiples of this.
@@ -96,6 +95,25 @@ impl Inbox {
     }
 }
 
+/// The peers that lately sent to any member of a port. Each has an equal share of the receives.
+#[derive(Debug, Default)]
+pub(super) struct Senders(AtomicU32);
+
+impl Senders {
+    /// Changes a member's number of senders, and returns its part of `whole`. A member without any counts as having one, since
+    /// it tells the next one the share.
+    fn share(&self, counted: &mut u32, senders: u32, whole: u64) -> u64 {
+        if senders != *counted {
+            // It wraps where the number falls.
+            self.0.fetch_add(senders.wrapping_sub(*counted), Ordering::Relaxed);
+            *counted = senders;
+        }
+        let own = u64::from(senders.max(1));
+        let others = self.0.load(Ordering::Relaxed).saturating_sub(senders);
+        whole * own / (own + u64::from(others))
+    }
+}
+
 /// The receiving half of a port.
 pub(super) struct Receiver {
     // Before the slab: no request may be left when the memory goes.
@@ -109,6 +127,8 @@ pub(super) struct Receiver {
     failed_ns: Option<u64>,
     /// Slots whose datagrams an endpoint has, or will get.
     held: Vec<bool>,
+    /// The number of these.
+    held_count: u32,
     /// The channel reports nothing any more: the device has gone.
     deaf: bool,
     members: HashMap<u32, Arc<Inbox>>,
@@ -146,6 +166,7 @@ impl Receiver {
             v4: port.gid.gid.ip().is_ipv4(),
             failed_ns: None,
             held: vec![false; slots as usize],
+            held_count: 0,
             deaf: false,
             members: HashMap::new(),
             next_tag: 1,
@@ -208,7 +229,8 @@ impl Receiver {
         let requests = &mut self.requests.0;
         requests.clear();
         for slot in slots {
-            self.held[slot as usize] = false;
+            let was_held = std::mem::take(&mut self.held[slot as usize]);
+            self.held_count -= u32::from(was_held);
             if !works {
                 continue;
             }
@@ -282,12 +304,15 @@ impl Receiver {
         if !fits {
             return Err(slot);
         }
-        self.held[slot as usize] = true;
+        let was_held = std::mem::replace(&mut self.held[slot as usize], true);
+        self.held_count += u32::from(!was_held);
         if to == tag {
             out.push(arrival);
             return Ok(());
         }
-        let room = self.slots as usize / INBOX_SHARE;
+        // As many for one endpoint that does not look as are left for all: half of the slots for one, a third for each of
+        // two. So some are always left.
+        let room = (self.slots - self.held_count) as usize;
         match self.members.get(&to) {
             Some(inbox) if inbox.push(arrival, room) => Ok(()),
             _ => Err(slot),
@@ -354,6 +379,8 @@ pub struct Member {
     bundle: Bundle,
     /// The channel's fd is in the bundle.
     hears: bool,
+    /// Those of [`VerbsPort::senders`] that send to it.
+    senders: u32,
 }
 
 impl Member {
@@ -376,7 +403,7 @@ impl Member {
         receiver.members.insert(tag, Arc::clone(&inbox));
         drop(receiver);
         let port = Arc::clone(port);
-        Ok(Member { port, tag, inbox, taken: Vec::new(), bundle, hears: true })
+        Ok(Member { port, tag, inbox, taken: Vec::new(), bundle, hears: true, senders: 0 })
     }
 
     /// The port.
@@ -389,6 +416,11 @@ impl Member {
     #[must_use]
     pub fn address(&self) -> super::negotiation::address::Address {
         super::negotiation::address::Address { tag: self.tag, ..self.port.address() }
+    }
+
+    /// The endpoint's part of `whole`, which is for all members of the port, while so many peers send to the endpoint.
+    pub fn share(&mut self, senders: u32, whole: u64) -> u64 {
+        self.port.senders.share(&mut self.senders, senders, whole)
     }
 
     /// The fd that reports arrivals, once [`Member::arm`] was called.
@@ -441,6 +473,7 @@ impl Drop for Member {
         if self.port.is_foreign() {
             return;
         }
+        self.share(0, 0);
         let mut receiver = lock(&self.port.receiver);
         receiver.members.remove(&self.tag);
         self.inbox.take(&mut self.taken);
@@ -485,6 +518,21 @@ mod tests {
         assert_eq!(read_header(&v6, false), Some((Gid([7; 16]), 0xa2)));
         assert_eq!(read_header(&v6, true), Some((Gid([7; 16]), 0xa2)));
         assert_eq!(read_header(&[0; GRH_BYTES], true), None);
+    }
+
+    #[test]
+    fn the_members_of_a_port_share_its_receives() {
+        let (all, whole) = (Senders::default(), 4 << 20);
+        let mut counted = [0; 3];
+        let mut share = |at: usize, senders| all.share(&mut counted[at], senders, whole);
+        assert_eq!([share(0, 0), share(1, 0), share(2, 0)], [whole; 3], "nobody sends");
+        assert_eq!(share(0, 6), whole);
+        assert_eq!((share(1, 0), share(1, 2)), (whole / 7, whole / 4));
+        assert_eq!((share(0, 6), share(2, 0)), (whole * 3 / 4, whole / 9));
+        // Each member gives a sender the same, and all together have no more than there is.
+        let shares = [share(0, 6) / 6, share(1, 2) / 2];
+        assert_eq!(shares, [whole / 8; 2]);
+        assert_eq!((share(0, 0), share(1, 2)), (whole / 3, whole));
     }
 
     #[test]

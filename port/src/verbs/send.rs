@@ -3,6 +3,8 @@
 use super::chain::Chain;
 use super::gather::Gather;
 use super::gid::Gid;
+use super::handles::{Found, Handles, Room, Way};
+use super::maker::Maker;
 use super::negotiation::address::Address;
 use super::objects::{Ah, Cq, Entry, Mr, Pd, Qp, Slab};
 use super::pins::Pins;
@@ -12,7 +14,6 @@ use core::ffi::{c_int, c_uint};
 use erd_ffi::ibv::*;
 use erd_sys::clock::monotonic_ns;
 use erd_types::Ecn;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,8 +23,6 @@ pub(super) const DEPTH: u32 = 128;
 const SIGNAL_EVERY: u32 = 32;
 /// Completions of queues taken with one call.
 const REAP: usize = 32;
-/// Most address handles kept.
-const AHS_MAX: usize = 4096;
 /// Time after which a failed queue pair is made ready again.
 const REVIVE_NS: u64 = 100_000_000;
 /// Time without completions after which a full queue is slow: its datagrams take another.
@@ -32,8 +31,6 @@ const SLOW_NS: u64 = 1_000_000;
 /// for a notice when there are fewer. The notice may come in between. Then a queue without further posts is never
 /// served again.
 const STUCK_NS: u64 = 100_000_000;
-/// Age at which the next use of an address handle makes it again: the peer's hardware address may have changed.
-const AH_AGE_NS: u64 = 30_000_000_000;
 /// Longest time between two looks for completions while some are due: they bring errors.
 const REAP_NS: u64 = 1_000_000;
 /// Shorter tails of datagrams are copied: the device fetches each piece separately.
@@ -60,6 +57,8 @@ pub enum SendStop {
     Blocked,
     /// Verbs cannot send it now.
     Refused,
+    /// The way to the peer is being looked up: UDP carries its datagrams meanwhile. Those to other peers can be sent.
+    Resolving,
     /// The peer's address is unreachable.
     Unreachable,
 }
@@ -113,25 +112,18 @@ impl Standstill {
 /// A retired address handle, kept for the requests of each queue that may name it.
 #[derive(Debug)]
 struct Retired {
-    _ah: Ah,
+    ah: Ah,
     /// Epoch and head of each queue when it was retired.
     heads: Marks,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Way {
-    gid: Gid,
-    lid: u16,
-    flow_label: u32,
-    traffic_class: u8,
 }
 
 /// The sending half of a port.
 pub(super) struct Sender {
     // Before the handles, which their requests name.
     queues: Vec<Queue>,
-    /// Handles with the time of their making.
-    ahs: HashMap<Way, (Ah, u64)>,
+    handles: Handles<Ah>,
+    /// Those out of use that requests name still: with those asked for, [`Room::spare`] at most, and the handles of a
+    /// host that stopped answering.
     retired: Vec<Retired>,
     /// After the queues, too.
     pins: Pins,
@@ -143,8 +135,6 @@ pub(super) struct Sender {
     /// Room for completions.
     done: Vec<ibv_wc>,
     slot_bytes: usize,
-    port: u8,
-    gid_index: u8,
     flow_label_paths: bool,
     service: Service,
     reaped_ns: u64,
@@ -175,9 +165,14 @@ impl Sender {
                 standstill,
             });
         }
+        // Ethernet's frames have their priority from the DSCP.
+        let level = if port.ethernet { 0 } else { options.service.level };
+        let service = Service { level, ..options.service };
+        let (of, gid_index, number) = (Arc::clone(pd), port.gid.index, port.number);
+        let maker = Maker::new(move |way| Ah::new(&of, attributes(way, gid_index, level, number)));
         Ok(Sender {
             queues,
-            ahs: HashMap::new(),
+            handles: Handles::new(Room::new(pd.device.handles_max()), maker),
             retired: Vec::new(),
             pins: Pins::default(),
             parked: Vec::new(),
@@ -186,14 +181,8 @@ impl Sender {
             chain: Chain::default(),
             done: ibv_wc::room(REAP),
             slot_bytes,
-            port: port.number,
-            gid_index: port.gid.index,
             flow_label_paths: port.flow_label_paths,
-            // Ethernet's frames have their priority from the DSCP.
-            service: Service {
-                level: if port.ethernet { 0 } else { options.service.level },
-                ..options.service
-            },
+            service,
             reaped_ns: 0,
         })
     }
@@ -206,26 +195,33 @@ impl Sender {
         self.queues.first().map_or(0, |queue| queue.qp.inline_bytes)
     }
 
-    /// Sends the rest of a burst, as far as the path's queue takes it.
+    /// The maker of its address handles.
+    pub(super) fn maker(&self) -> &Arc<Maker<Ah>> {
+        self.handles.maker()
+    }
+
+    /// Sends the rest of a burst, as far as the path's queue takes it. True beside [`SendStop::Resolving`] if the maker may
+    /// be done soon.
     ///
     /// # Safety
     /// Each part of the burst is readable for its length during the call.
-    pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>) -> Sent {
+    pub(super) unsafe fn send(&mut self, to: &Address, burst: &Burst<'_>) -> (Sent, bool) {
         let nothing =
             |stop| Sent { segments: burst.done_segments, uncopied_bytes: 0, stop: Some(stop) };
         if burst.segment_bytes as usize > self.slot_bytes {
-            return nothing(SendStop::Refused);
+            return (nothing(SendStop::Refused), false);
         }
         self.look_for_failures();
         let left = burst.segments() - burst.done_segments;
         let at = match self.queue_for(usize::from(burst.path) % self.queues.len(), left) {
             Ok(at) => at,
-            Err(stop) => return nothing(stop),
+            Err(stop) => return (nothing(stop), false),
         };
         let count = self.queues[at].room().min(left);
         let ah = match self.handle(to, burst) {
-            Ok(ah) => ah,
-            Err(stop) => return nothing(stop),
+            Found::Handle(ah) => ah.ah.as_ptr(),
+            Found::Wait { soon } => return (nothing(SendStop::Resolving), soon),
+            Found::Unreachable => return (nothing(SendStop::Unreachable), false),
         };
         let memory = burst.memory.and_then(|id| self.pins.find(id));
         // SAFETY: the caller's parts.
@@ -239,7 +235,7 @@ impl Sender {
             0 => Some(SendStop::Refused),
             _ => Some(SendStop::Blocked),
         };
-        Sent { segments: burst.done_segments + taken, uncopied_bytes, stop }
+        (Sent { segments: burst.done_segments + taken, uncopied_bytes, stop }, false)
     }
 
     fn look_for_failures(&mut self) {
@@ -337,7 +333,8 @@ impl Sender {
         }
         self.done = done;
         let queues = &self.queues;
-        self.retired.retain(|retired| is_any_before(queues, &retired.heads));
+        let settled = self.retired.extract_if(.., |retired| !is_any_before(queues, &retired.heads));
+        self.handles.maker().destroy(settled.map(|retired| retired.ah));
         self.parked.retain(|(_, named)| is_any_before(queues, named));
     }
 
@@ -386,22 +383,19 @@ impl Sender {
         }
     }
 
-    /// Retires all address handles: the next use makes each again.
-    pub(super) fn retire_all(&mut self) {
-        let ways: Vec<Way> = self.ahs.keys().copied().collect();
-        for way in ways {
-            self.retire(way);
-        }
+    /// Has each address handle made again at its next use.
+    pub(super) fn age_handles(&mut self) {
+        self.handles.age(monotonic_ns());
     }
 
-    /// Takes a handle out of use; it stays for the requests that name it.
-    fn retire(&mut self, way: Way) {
-        if let Some((ah, _)) = self.ahs.remove(&way) {
+    /// Takes over what the maker has made.
+    fn collect(&mut self, now: u64) {
+        for ah in self.handles.collect(now) {
             let mut heads: Marks = [(0, 0); QPS_MAX - 1];
             for (head, queue) in heads.iter_mut().zip(&self.queues) {
                 *head = (queue.epoch, queue.head);
             }
-            self.retired.push(Retired { _ah: ah, heads });
+            self.retired.push(Retired { ah, heads });
         }
     }
 
@@ -422,49 +416,15 @@ impl Sender {
         queue.failed_ns = Some(monotonic_ns());
     }
 
-    fn handle(&mut self, to: &Address, burst: &Burst<'_>) -> Result<*mut ibv_ah, SendStop> {
-        let way = Way {
-            gid: to.gid,
-            lid: to.lid,
-            flow_label: if self.flow_label_paths { flow_label(burst.path) } else { 0 },
-            traffic_class: burst.ecn.in_class(self.service.dscp),
-        };
+    /// The address handle for a burst.
+    fn handle(&mut self, to: &Address, burst: &Burst<'_>) -> Found<'_, Ah> {
         let now = monotonic_ns();
-        match self.ahs.get(&way) {
-            Some((ah, made_ns)) if now < made_ns + AH_AGE_NS => return Ok(ah.ah.as_ptr()),
-            Some(_) => self.retire(way),
-            None => {}
-        }
-        if self.ahs.len() + self.retired.len() >= AHS_MAX {
-            self.retire_all();
-            self.reap();
-            if self.ahs.len() + self.retired.len() >= AHS_MAX {
-                return Err(SendStop::Refused);
-            }
-        }
-        let grh = ibv_global_route {
-            dgid: words(to.gid),
-            flow_label: way.flow_label,
-            sgid_index: self.gid_index,
-            hop_limit: 64,
-            traffic_class: way.traffic_class,
-        };
-        let attr = ibv_ah_attr {
-            grh,
-            dlid: to.lid,
-            sl: self.service.level,
-            src_path_bits: 0,
-            static_rate: 0,
-            is_global: 1,
-            port_num: self.port,
-        };
-        match Ah::new(&self.pd, attr) {
-            Ok(ah) => Ok(self.ahs.entry(way).or_insert((ah, now)).0.ah.as_ptr()),
-            Err(error) => {
-                tracing::warn!(gid = %to.gid, %error, "no way to a peer over verbs");
-                Err(SendStop::Unreachable)
-            }
-        }
+        self.collect(now);
+        let flow_label = |path| if self.flow_label_paths { flow_label(path) } else { 0 };
+        let traffic_class = burst.ecn.in_class(self.service.dscp);
+        let first = Way { gid: to.gid, lid: to.lid, flow_label: flow_label(0), traffic_class };
+        let way = Way { flow_label: flow_label(burst.path), ..first };
+        self.handles.find(way, first, self.retired.len(), now)
     }
 
     /// Gathers the next `count` datagrams of a burst, and chains their requests. Large tails in `memory` stay there; it
@@ -569,6 +529,19 @@ fn request(
         qp_type: [0; 2],
         bind_mw: [0; 6],
     }
+}
+
+/// The attributes of an address handle of a port.
+fn attributes(way: Way, sgid_index: u8, level: u8, port_num: u8) -> ibv_ah_attr {
+    let grh = ibv_global_route {
+        dgid: words(way.gid),
+        flow_label: way.flow_label,
+        sgid_index,
+        hop_limit: 64,
+        traffic_class: way.traffic_class,
+    };
+    let (dlid, sl) = (way.lid, level);
+    ibv_ah_attr { grh, dlid, sl, src_path_bits: 0, static_rate: 0, is_global: 1, port_num }
 }
 
 /// A flow label for a path: never 0, which lets the device choose.

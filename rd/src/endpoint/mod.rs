@@ -311,6 +311,16 @@ impl Endpoint {
         }
     }
 
+    /// Peers that sent data lately: each has its share of the receive buffer.
+    pub fn active_senders(&self) -> u32 {
+        self.core.active_senders
+    }
+
+    /// Sets the receive buffering below the engine, of which peers hear with their next acknowledgements.
+    pub fn set_recv_buffer_bytes(&mut self, bytes: u32) {
+        self.core.cfg.recv_buffer_bytes = bytes;
+    }
+
     /// Sets the least spacing of unrequested acknowledgements of a stream, never more than 4 in a round trip, for ports
     /// on which a datagram costs the host much time. 0 at first.
     pub fn set_ack_spacing(&mut self, spacing_ns: Nanos) {

@@ -31,8 +31,10 @@ const SPACING_MAX_NS: u64 = 250_000_000;
 const TRIES_MAX: u32 = 10;
 const REST_NS: u64 = 1_000_000_000;
 /// Time until the next question to a peer that reports no verbs, does not answer, or has an unreachable address. It is
-/// long, since address resolution may stop the caller for a second.
+/// long, since address resolution takes a second, in which other addresses wait.
 const WITHOUT_NS: u64 = 10_000_000_000;
+/// Time for which datagrams take UDP while the way to a peer is being looked up.
+const DETOUR_NS: u64 = 1_000_000;
 /// Unreachable GIDs that are remembered. Finding one out may take a second, so more are hardly dead at a time.
 const DEAD_GIDS_MAX: usize = 64;
 /// Age of a confirmed address after which a new session asks again: the peer may be another process.
@@ -131,8 +133,16 @@ struct Way {
 enum State {
     Asking(Attempt),
     Checking(Attempt, Way),
-    Up { way: Way, since_ns: u64, probes: u32 },
-    Without { until_ns: u64 },
+    /// Reached over verbs, from `from_ns` on.
+    Up {
+        way: Way,
+        since_ns: u64,
+        probes: u32,
+        from_ns: u64,
+    },
+    Without {
+        until_ns: u64,
+    },
 }
 
 /// See the module's text.
@@ -190,7 +200,9 @@ impl Peers {
         random: impl FnOnce() -> u64,
     ) -> Option<Address> {
         match self.states.get(&peer).copied() {
-            Some(State::Up { way, .. }) => return Some(way.address),
+            Some(State::Up { way, from_ns, .. }) => {
+                return (now >= from_ns).then_some(way.address);
+            }
             Some(State::Without { until_ns }) if now >= until_ns => {}
             Some(_) => return None,
             None if !self.has_room(now) => return None,
@@ -258,6 +270,13 @@ impl Peers {
     /// Notes that no datagram to the peer can go over verbs now.
     pub fn refused(&mut self, peer: PeerAddress, now: u64) {
         self.leave(peer, now + REST_NS);
+    }
+
+    /// Notes that the way to the peer is being looked up: its datagrams take UDP for a moment.
+    pub fn resolving(&mut self, peer: PeerAddress, now: u64) {
+        if let Some(State::Up { from_ns, .. }) = self.states.get_mut(&peer) {
+            *from_ns = now + DETOUR_NS;
+        }
     }
 
     /// Notes that the peer's address is unreachable, which took its time to find out: whoever names that GID, it is left
@@ -378,8 +397,7 @@ impl Peers {
                 let to = Target::Udp(PeerAddress { name: to_name, key });
                 Ok((Some(self.outgoing(to, Kind::Answer, nonce, cookie)), None))
             }
-            // A false address would make us resolve hosts of a stranger's choice, which may stop us for a second each;
-            // a UD packet's source proves nothing.
+            // A false address would make us resolve hosts of a stranger's choice, which takes a second each; a UD packet's source proves nothing.
             (Kind::Check, Via::Verbs(from), _)
                 if address.is_some()
                     && self.own.is_some()
@@ -406,7 +424,7 @@ impl Peers {
             (Kind::Confirm, Via::Verbs(_), Some(State::Checking(attempt, way)))
                 if attempt.nonce == nonce || mutant(Mutant::TakesAnyConfirmation) =>
             {
-                self.enter(peer, State::Up { way, since_ns: now, probes: 0 });
+                self.enter(peer, State::Up { way, since_ns: now, probes: 0, from_ns: now });
                 Ok((None, Some(Change::Up(way.address))))
             }
             (Kind::Answer | Kind::Confirm, ..) => Err(Refusal::Unasked),

@@ -158,7 +158,7 @@ const FULL_CASES: &[Case] = &[
 ];
 
 /// Tests that the queue pairs have; see port/src/verbs/device_tests.rs.
-const DEVICE_TESTS: usize = 13;
+const DEVICE_TESTS: usize = 15;
 
 /// Adds the steps.
 pub fn steps(report: &mut Report, layout: &Layout, full: bool) {

@@ -159,6 +159,19 @@ fn an_address_of_another_kind_of_network_is_not_taken() {
 }
 
 #[test]
+fn a_peer_whose_way_is_looked_up_takes_udp_for_a_moment() {
+    let (mut a, mut b) = (peers(1), peers(2));
+    a.resolving(peer(2), 0);
+    a.route(peer(2), 0, || 1);
+    exchange(&mut a, &mut b, 0, true);
+    assert_eq!(a.route(peer(2), 0, || 1), Some(address(2)));
+    a.resolving(peer(2), MS);
+    assert_eq!(a.route(peer(2), 2 * MS - 1, || 1), None);
+    assert!(a.is_up(peer(2)) && a.next_ns().is_none(), "nobody is asked");
+    assert_eq!(a.route(peer(2), 2 * MS, || 1), Some(address(2)));
+}
+
+#[test]
 fn an_unreachable_address_is_left_alone_whoever_names_it() {
     let (mut a, gid) = (peers(1), address(2).gid);
     let other = SocketAddr::new(name(2).ip(), 1);
