@@ -1,10 +1,11 @@
 //! Mercury's own tests. Its table of names has no erd, so erd takes the name `tcp` (docs/libfabric.md).
 
+use super::kills::{self, Signs};
 use super::{Form, place};
 use crate::fabric::Provider;
-use crate::process::{Job, last_lines};
+use crate::process::Job;
 use crate::report::{Done, Report};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,20 +22,24 @@ const BYTES_MIN: u64 = 8 << 20;
 /// in a part of its log that this value leaves out.
 const LOG_PARTS: (&str, &str) = ("HG_LOG_SUBSYS", "hg_all,~hg_util");
 
-/// The server is killed once the client has begun to write. The client goes on to its next call after an error, so it
-/// is killed too when it has told one.
-const KILLED: &str = r#"
-cd "$1" && rm -f port.cfg server client
-"$0/hg_perf_server" --comm ofi --protocol tcp > server 2>&1 & server=$!
-until grep -q "Waiting for client" server; do sleep 0.1; done
-"$0/hg_bw_write" --comm ofi --protocol tcp --loop 1000000 \
-    --buf_size_min 1048576 --buf_size_max 1048576 > client 2>&1 & client=$!
-until grep -q "^# Size" client; do sleep 0.1; done
-kill -KILL $server
-until grep -q NA_HOSTUNREACH client; do sleep 0.1; done
-kill -KILL $client
-cat server client
+/// A server that reads from a client's memory, for several of its calls at a time.
+const PAIR: &str = r#"
+cd "$1"
+"$0/hg_perf_server" --comm ofi --protocol tcp > server 2>&1 & echo $! > server-number
+until grep -q "Waiting for client" server; do sleep 0.02; done
+"$0/hg_bw_write" --comm ofi --protocol tcp --loop 1000000 --handle 8 \
+    --buf_size_min 1048576 --buf_size_max 1048576 > client 2>&1 & echo $! > client-number
+wait
 "#;
+/// Another client of the same server.
+const NEXT: &str = r#"
+cd "$1" && exec "$0/hg_rate" --comm ofi --protocol tcp --loop 100 \
+    --buf_size_min 8 --buf_size_max 8
+"#;
+const SERVER: &str = "server";
+const CLIENT: &str = "client";
+/// What Mercury says of a dead peer.
+const FAILED: &str = "NA_HOSTUNREACH";
 
 /// Adds its steps.
 pub fn steps(report: &mut Report, provider: &Provider) {
@@ -44,8 +49,10 @@ pub fn steps(report: &mut Report, provider: &Provider) {
         let name = format!("Mercury's tests, called {NAME}{}", form.traits());
         report.step_unless(&name, missing, |log| tests(&form, log));
     }
-    let name = format!("Mercury, a server killed, called {NAME}{}", provider.traits());
-    report.step_unless(&name, missing, |log| killed(&provider, log));
+    for victim in [SERVER, CLIENT] {
+        let name = format!("Mercury, a {victim} killed, called {NAME}{}", provider.traits());
+        report.step_unless(&name, missing, |log| killed(&provider, victim, log));
+    }
 }
 
 fn tests(form: &Form, log: &Path) -> Result<Done> {
@@ -60,15 +67,20 @@ fn tests(form: &Form, log: &Path) -> Result<Done> {
     Done::many(passed, format!("{passed} tests pass; {}", form.proof(&counters, BYTES_MIN)?))
 }
 
-fn killed(provider: &Provider, log: &Path) -> Result<Done> {
-    let dir = crate::layout::empty(log.with_extension("dir"))?;
+/// Kills the `victim`. The client goes on to its next call after an error, and the server serves another client.
+fn killed(provider: &Provider, victim: &str, log: &Path) -> Result<Done> {
     let bin = place(PLACE).context(PLACE)?.join("bin");
-    let job = Job::new("sh").args(["-c", KILLED]).args([&bin, &dir]);
-    let ended = provider.give(job).limit(Duration::from_secs(60)).finish(log)?;
-    ensure!(ended.status.is_some(), "the client did not tell an error within its time");
-    let told = ended.output.lines().find(|line| line.contains("NA_HOSTUNREACH"));
-    let Some(told) = told else {
-        bail!("the client told no error:\n{}", last_lines(&ended.output, 15));
-    };
-    Done::one(told.trim())
+    let survivor = if victim == SERVER { CLIENT } else { SERVER };
+    kills::rounds(provider, log, |round| {
+        let mut pair = round.start(Job::new("sh").args(["-c", PAIR]).args([&bin, round.dir]))?;
+        let under_way = (CLIENT, "# Size", 1);
+        let number = format!("{victim}-number");
+        let signs = Signs { victim: &number, under_way, error: (survivor, FAILED) };
+        let told = round.kill(&mut pair, &signs)?;
+        if victim == CLIENT {
+            let next = Job::new("sh").args(["-c", NEXT]).args([&bin, round.dir]);
+            round.start(next)?.finish(log)?.success().context("the next client")?;
+        }
+        Ok(told)
+    })
 }

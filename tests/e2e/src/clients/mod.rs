@@ -1,6 +1,7 @@
 //! Clients of libfabric with their own tests, as their projects release them (docs/clients.md). No package has them:
 //! the environment names what somebody built.
 
+mod kills;
 mod mercury;
 mod nccl;
 mod openshmem;

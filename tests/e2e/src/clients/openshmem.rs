@@ -1,12 +1,12 @@
 //! Sandia OpenSHMEM's own tests.
 
+use super::kills::{self, Signs};
 use super::{Form, launcher, place};
 use crate::fabric::Provider;
 use crate::layout::Layout;
 use crate::process::{Job, last_lines};
 use crate::report::{Done, Report};
-use anyhow::{Context, Result, bail, ensure};
-use std::fs;
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,18 +21,19 @@ const TEST_SECONDS: &str = "180";
 /// Least bytes that erd's counters show after the tests, which move 37 GB with two ranks.
 const BYTES_MIN: u64 = 1 << 30;
 
-/// Rank 1 is killed as soon as rank 0 has put 200 times. Its shell stays, so the launcher sees no dead process: rank 0
+/// Rank 1 is killed once rank 0 has put some hundred times. Its shell stays, so the launcher sees no dead process: rank 0
 /// must end by itself. Rank 0 writes to a file, because the launcher drops what a rank that aborts has just written.
 const KILLED: &str = r#"
+cd "$1"
 if [ "$PMI_RANK" = 0 ]; then
-    exec "$0" -t -l 1000000 -e 65536 2> "$1"
+    exec "$0" -t -l 1000000 -e 65536 2> rank-0
 fi
-"$0" -l 1000000 -e 65536 & rank=$!
-until grep -q 200 "$1"; do sleep 0.1; done
-kill -KILL $rank
-wait
+"$0" -l 1000000 -e 65536 & echo $! > victim
 sleep 600
 "#;
+/// Rank 0 writes the number of its puts after as many of them. The rounds take one of the first marks in turn.
+const PUTS: u32 = 200;
+const MARKS: u32 = 5;
 /// What its library says when an operation fails.
 const FAILED: &str = "Error in operation";
 
@@ -74,16 +75,17 @@ fn tests(layout: &Layout, form: &Form, ranks: u32, log: &Path) -> Result<Done> {
 }
 
 fn killed(layout: &Layout, provider: &Provider, log: &Path) -> Result<Done> {
-    let (program, said) = (tests_dir("unit")?.join("bigput"), log.with_extension("rank-0"));
-    let _ = fs::remove_file(&said);
-    let job = launcher(layout, 2)?.args(["sh", "-c", KILLED]).args([&program, &said]);
-    let job = provider.give(job).env("SHMEM_OFI_PROVIDER", &provider.name);
-    let ended = job.limit(Duration::from_secs(60)).finish(log)?;
-    ensure!(ended.status.is_some(), "rank 0 did not end within its time");
-    let said = fs::read_to_string(&said).context("rank 0 wrote nothing")?;
-    let line = said.lines().find(|line| line.contains(FAILED));
-    let Some(line) = line.filter(|_| !ended.is_success()) else {
-        bail!("rank 0 did not end with an error:\n{}", last_lines(&said, 15));
-    };
-    Done::one(line.trim())
+    let program = tests_dir("unit")?.join("bigput");
+    kills::rounds(provider, log, |round| {
+        let job = launcher(layout, 2)?.args(["sh", "-c", KILLED]).args([&program, round.dir]);
+        let mut ranks = round.start(job.env("SHMEM_OFI_PROVIDER", &provider.name))?;
+        let mark = format!(".{}", PUTS * (1 + round.number % MARKS));
+        let under_way = ("rank-0", mark.as_str(), 1);
+        let signs = Signs { victim: "victim", under_way, error: ("rank-0", FAILED) };
+        let told = round.kill(&mut ranks, &signs)?;
+        let ended = ranks.finish(log)?;
+        ensure!(ended.status.is_some(), "rank 0 did not end within its time");
+        ensure!(!ended.is_success(), "rank 0 ended without an error");
+        Ok(told)
+    })
 }
