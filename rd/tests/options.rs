@@ -1,6 +1,7 @@
-//! The tables of options in docs/cc are those of the code: names, defaults, ranges, units, sources.
+//! The tables of options and profiles in docs/cc are those of the code: names, defaults, ranges, units, sources.
 
 use erd_rd::cc::options::OptionInfo;
+use erd_rd::cc::profiles::{PROFILES, Profiles, Setting};
 use erd_rd::cc::schemes;
 use std::fs;
 use std::path::Path;
@@ -66,4 +67,36 @@ fn every_passage_that_a_source_names_is_on_its_page() {
         }
     }
     assert!(passages > 20, "{passages}");
+}
+
+/// The table of a scheme's profiles as its page has it: the values, then the sources.
+fn profile_table(row: &Profiles) -> String {
+    let others = &row.names[1..];
+    let heads = row.names.join(" | ");
+    let sources: String = others.iter().map(|name| format!(" | {name}: source")).collect();
+    let mut table = format!("| option | {heads}{sources} |\n|");
+    table += &" --- |".repeat(1 + row.names.len() + others.len());
+    table += "\n";
+    for OptionInfo { name, default, .. } in options_of(row.scheme) {
+        let of = |all: &'static [Setting]| all.iter().find(|set| set.option == name);
+        let settings: Vec<_> = row.settings[1..].iter().filter_map(|all| of(all)).collect();
+        let values: String = settings.iter().map(|set| format!(" | {}", set.value)).collect();
+        let sources: String = settings.iter().map(|set| format!(" | {}", set.source)).collect();
+        table += &format!("| `{name}` | {default}{values}{sources} |\n");
+    }
+    table
+}
+
+#[test]
+fn every_page_lists_the_profiles_of_its_scheme() {
+    let mut missing = String::new();
+    for row in PROFILES {
+        let (page, table) = (read(page_of(row.scheme)), profile_table(row));
+        let section = page.split_once("\n## Profiles\n").map_or("", |(_, section)| section);
+        if !section.contains(&format!("\n\n{table}\n")) {
+            missing +=
+                &format!("docs/cc/{}.md must have, under Profiles:\n\n{table}\n", row.scheme);
+        }
+    }
+    assert!(missing.is_empty(), "{missing}");
 }

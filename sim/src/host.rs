@@ -1,9 +1,11 @@
-//! A host: one engine, the library's loop that runs it, the flows that it sends, and memory that only counts.
+//! A host: one engine, the library's loop that runs it, its tasks, and memory that only counts.
 
-use crate::ids::{HostId, LinkId, name_of};
+use crate::ids::{HostId, name_of};
 use crate::packet::{Packet, ZEROS};
 use crate::port::{SimClock, SimPort, Simulated};
-use crate::time::Picos;
+use crate::tasks::{Begun, Tasks, Times};
+use crate::time::{Picos, from_ns};
+use crate::work::{Op, Task, TaskId};
 use erd_core::region::Pass;
 use erd_core::run::link::Link;
 use erd_core::run::net_errors::NetErrors;
@@ -13,37 +15,27 @@ use erd_rd::{
     Arrived, EndReason, Endpoint, Expected, Host, Nanos, OpError, Part, PeerId, RecvToken,
     SendToken, TxBurst, Verdict, WorkRequest,
 };
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// An endless flow of messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Source {
-    /// To whom.
-    pub to: HostId,
-    /// Number of the flow in the whole network; it travels as the messages' tag.
-    pub flow: u32,
-    /// Length of each message in bytes.
-    pub message_bytes: u64,
-    /// Messages that are outstanding all the time.
-    pub outstanding: u32,
-    /// When it begins.
-    pub start: Picos,
-}
-
-/// Memory of a host: payload is counted by flow and not kept.
+/// Memory of a host: payload is counted by task and not kept.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Messages outstanding, by source.
-    open: Vec<u32>,
-    /// Payload bytes placed, by flow.
+    /// The receiving task of each message, by tag. It is asked for once a message.
+    tasks: Tasks,
+    /// Payload bytes placed, by receiving task.
     placed_bytes: Vec<u64>,
+    /// Tasks whose message was acknowledged, and whose message has arrived, since the loop last looked.
+    sent: Vec<TaskId>,
+    received: Vec<TaskId>,
     /// Operations that ended with an error.
     failures: u64,
-    /// A flow may lack messages: one has ended, or the engine did not take one.
-    hungry: bool,
 }
+
+/// The tag of a message that no task waits for.
+const STRANGER: u64 = u64::MAX;
 
 impl Host for Memory {
     fn read(&mut self, _: SendToken, _: u64, out: &mut [u8]) {
@@ -56,13 +48,14 @@ impl Host for Memory {
     }
 
     fn sent(&mut self, op: SendToken, outcome: Result<(), OpError>) {
-        self.open[op.0 as usize] -= 1;
-        self.hungry = true;
         self.failures += u64::from(outcome.is_err());
+        self.sent.push(TaskId(op.0 as u32));
     }
 
     fn arrived(&mut self, msg: &Arrived) -> Verdict {
-        Verdict::Matched(RecvToken(msg.tag.unwrap_or(0)), msg.len_bytes)
+        let task = msg.tag.and_then(|tag| self.tasks.receiver_of(tag as u32));
+        let token = task.map_or(STRANGER, |task| task.0.into());
+        Verdict::Matched(RecvToken(token), msg.len_bytes)
     }
 
     fn hold(&mut self, _: PeerId, _: u64) -> Option<RecvToken> {
@@ -70,15 +63,16 @@ impl Host for Memory {
     }
 
     fn place(&mut self, to: RecvToken, _: u64, bytes: &[u8]) {
-        let flow = to.0 as usize;
-        if self.placed_bytes.len() <= flow {
-            self.placed_bytes.resize(flow + 1, 0);
+        if let Some(placed) = self.placed_bytes.get_mut(to.0 as usize) {
+            *placed += bytes.len() as u64;
         }
-        self.placed_bytes[flow] += bytes.len() as u64;
     }
 
-    fn received(&mut self, _: RecvToken, outcome: Result<u64, OpError>) {
-        self.failures += u64::from(outcome.is_err());
+    fn received(&mut self, token: RecvToken, outcome: Result<u64, OpError>) {
+        self.failures += u64::from(outcome.is_err() || token.0 == STRANGER);
+        if token.0 != STRANGER {
+            self.received.push(TaskId(token.0 as u32));
+        }
     }
 
     fn session_ended(&mut self, _: PeerId, _: u32, _: EndReason) {}
@@ -122,17 +116,13 @@ pub struct SimHost {
     memory: Memory,
     carriers: Carriers<Simulated>,
     now: Picos,
-    sources: Vec<(Source, Option<PeerId>)>,
-    /// When the next flow starts; [`Picos::MAX`] for none.
-    next_start: Picos,
-    /// The link that it sends on.
-    uplink: LinkId,
+    /// Messages that the engine has not taken yet: it was full.
+    untaken: Vec<Begun>,
+    peers: HashMap<HostId, PeerId>,
     /// Datagrams that the uplink can take.
-    pub(crate) uplink_room: usize,
+    uplink_room: usize,
     /// When the event that wakes it was entered for; [`Picos::MAX`] for none.
     pub(crate) wake_at: Picos,
-    /// It is in the network's list of hosts that have something to do.
-    pub(crate) pending: bool,
 }
 
 impl Driven for SimHost {
@@ -144,11 +134,13 @@ impl Driven for SimHost {
         Parts { engine: endpoint, host: memory, carriers }
     }
 
-    /// Keeps all flows supplied.
+    /// Does what is due of the tasks.
     #[inline]
     fn settle(&mut self) {
-        if self.memory.hungry || self.now >= self.next_start {
-            self.supply_all();
+        let Memory { tasks, sent, received, .. } = &self.memory;
+        let is_due = tasks.next_due().is_some_and(|at| at <= self.now);
+        if is_due || !(sent.is_empty() && received.is_empty() && self.untaken.is_empty()) {
+            self.run_tasks();
         }
     }
 
@@ -161,38 +153,24 @@ impl Driven for SimHost {
 }
 
 impl SimHost {
-    /// The host of this number with an engine; `endpoint` bears the name that [`name_of`] gives.
+    /// The host of this number with an engine and its tasks; `endpoint` bears the name that [`name_of`] gives.
     #[must_use]
-    pub fn new(id: HostId, endpoint: Endpoint, uplink: LinkId) -> SimHost {
+    pub fn new(id: HostId, endpoint: Endpoint, tasks: Vec<Task>) -> SimHost {
         let net_errors = Arc::new(NetErrors::default());
         let inbox = net_errors.join(&Arc::default());
         let link = Link::new(None, name_of(id), false);
         let (port, clock) = (SimPort::default(), SimClock::default());
+        let placed_bytes = vec![0; tasks.len()];
         SimHost {
             carriers: Carriers::new(port, None, link, clock, (net_errors, inbox)),
             endpoint,
-            memory: Memory::default(),
+            memory: Memory { tasks: Tasks::new(tasks), placed_bytes, ..Memory::default() },
             now: 0,
-            sources: Vec::new(),
-            next_start: Picos::MAX,
-            uplink,
+            untaken: Vec::new(),
+            peers: HashMap::new(),
             uplink_room: 0,
             wake_at: Picos::MAX,
-            pending: false,
         }
-    }
-
-    /// Adds a flow.
-    pub fn add_source(&mut self, source: Source) {
-        self.sources.push((source, None));
-        self.next_start = self.next_start.min(source.start);
-        self.memory.open.push(0);
-    }
-
-    /// The link that it sends on.
-    #[must_use]
-    pub fn uplink(&self) -> LinkId {
-        self.uplink
     }
 
     /// Its engine.
@@ -201,10 +179,22 @@ impl SimHost {
         &self.endpoint
     }
 
-    /// Payload bytes of a flow that were placed here.
+    /// Payload bytes that a receiving task has got.
     #[must_use]
-    pub fn placed_bytes(&self, flow: u32) -> u64 {
-        self.memory.placed_bytes.get(flow as usize).copied().unwrap_or(0)
+    pub fn placed_bytes(&self, task: TaskId) -> u64 {
+        self.memory.placed_bytes[task.0 as usize]
+    }
+
+    /// When a task began and was done.
+    #[must_use]
+    pub fn times(&self, task: TaskId) -> Times {
+        self.memory.tasks.times(task)
+    }
+
+    /// Tasks that are not done, without streams.
+    #[must_use]
+    pub fn open_tasks(&self) -> usize {
+        self.memory.tasks.open()
     }
 
     /// Operations that ended with an error.
@@ -218,9 +208,10 @@ impl SimHost {
         std::mem::swap(self.carriers.port.arrivals.next(), packet);
     }
 
-    /// Runs one step of the library's loop. [`SimHost::leaving`] has the datagrams that leave.
-    pub(crate) fn step(&mut self, now: Picos, now_ns: Nanos) {
+    /// Runs one step of the library's loop. [`SimHost::leaving`] has the datagrams that leave, at most `room`.
+    pub(crate) fn step(&mut self, now: Picos, now_ns: Nanos, room: usize) {
         self.now = now;
+        self.uplink_room = room;
         self.carriers.clock.0 = now_ns;
         self.carriers.port.room = 0;
         if self.carriers.port.arrivals.is_empty() {
@@ -234,57 +225,67 @@ impl SimHost {
         self.carriers.port.leaving.drain()
     }
 
-    /// Starts flows that are due, and keeps all supplied.
+    /// Ends tasks that are done and begins those that are due.
     #[inline(never)]
-    fn supply_all(&mut self) {
-        self.next_start = Picos::MAX;
-        self.memory.hungry = false;
-        for at in 0..self.sources.len() {
-            let start = self.sources[at].0.start;
-            if start <= self.now {
-                self.memory.hungry |= !self.supply(self.carriers.clock.0, at);
-            } else {
-                self.next_start = self.next_start.min(start);
+    fn run_tasks(&mut self) {
+        while let Some(task) = self.memory.received.pop() {
+            self.memory.tasks.arrived(self.now, task);
+        }
+        while let Some(task) = self.memory.sent.pop() {
+            match self.memory.tasks.op(task) {
+                op @ Op::Stream { .. } => self.untaken.push(Begun { task, op }),
+                _ => self.memory.tasks.done(self.now, task),
             }
         }
+        while let Some(begun) = self.memory.tasks.begin(self.now) {
+            let times = if let Op::Stream { outstanding, .. } = begun.op { outstanding } else { 1 };
+            self.untaken.extend((0..times).map(|_| begun));
+        }
+        let mut waiting = std::mem::take(&mut self.untaken);
+        waiting.retain(|begun| !self.post(begun));
+        self.untaken = waiting;
     }
 
-    /// Posts the messages that a flow lacks; false if the engine does not take one now.
-    fn supply(&mut self, now_ns: Nanos, at: usize) -> bool {
-        let (source, known) = self.sources[at];
-        let peer = match known {
-            Some(peer) => peer,
-            None => {
-                let name = name_of(source.to);
-                let Ok(peer) = self.endpoint.peer(now_ns, name, &mut self.memory) else {
-                    return false;
-                };
-                self.sources[at].1 = Some(peer);
-                peer
-            }
+    /// Hands a message to the engine; false if it does not take one now.
+    fn post(&mut self, begun: &Begun) -> bool {
+        let (flow, to, len_bytes) = match begun.op {
+            Op::Send { flow, to, bytes } => (flow, to, bytes),
+            Op::Stream { flow, to, message_bytes, .. } => (flow, to, message_bytes),
+            _ => return true,
         };
-        while self.memory.open[at] < source.outstanding {
-            let wr = WorkRequest {
-                peer,
-                token: SendToken(at as u64),
-                len_bytes: source.message_bytes,
-                tag: Some(source.flow.into()),
-                data: None,
-                match_complete: false,
-                awaited: false,
-                delivery: false,
-                fence: false,
-            };
-            if self.endpoint.send(now_ns, wr).is_err() {
-                return false;
-            }
-            self.memory.open[at] += 1;
+        let now_ns = self.carriers.clock.0;
+        let Some(peer) = self.peer(now_ns, to) else { return false };
+        let wr = WorkRequest {
+            peer,
+            token: SendToken(begun.task.0.into()),
+            len_bytes,
+            tag: Some(flow.0.into()),
+            data: None,
+            match_complete: false,
+            awaited: false,
+            delivery: false,
+            fence: false,
+        };
+        self.endpoint.send(now_ns, wr).is_ok()
+    }
+
+    fn peer(&mut self, now_ns: Nanos, to: HostId) -> Option<PeerId> {
+        if let Some(peer) = self.peers.get(&to) {
+            return Some(*peer);
         }
-        true
+        let peer = self.endpoint.peer(now_ns, name_of(to), &mut self.memory).ok()?;
+        self.peers.insert(to, peer);
+        Some(peer)
+    }
+
+    /// It would have handed over more, had there been room.
+    pub(crate) fn has_more(&self) -> bool {
+        self.endpoint.has_ready() || !self.carriers.sender.is_empty()
     }
 
     /// When it wants to be woken, at the earliest.
-    pub(crate) fn next_wake_ns(&self) -> Option<Nanos> {
-        self.endpoint.poll_timeout()
+    pub(crate) fn next_wake(&self) -> Option<Picos> {
+        let due = self.memory.tasks.next_due();
+        self.endpoint.poll_timeout().map(from_ns).into_iter().chain(due).min()
     }
 }

@@ -3,25 +3,16 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// A host, by its place in [`crate::network::Network`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct HostId(pub u32);
 
 /// A link, by its place in [`crate::network::Network`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u32);
 
 /// A switch, by its place in [`crate::network::Network`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SwitchId(pub u32);
-
-/// Where a link ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Node {
-    /// At a host.
-    Host(HostId),
-    /// At a switch.
-    Switch(SwitchId),
-}
 
 /// The UDP port of every host.
 const PORT: u16 = 4791;

@@ -1,31 +1,38 @@
 //! A packet-level network simulator that runs the erd protocol engine itself in virtual time.
 //!
-//! The pieces do not know each other's internals, so they combine to whole fabrics: a [`link::Link`] queues, marks,
-//! trims, loses and delays packets; a [`switch::Switch`] picks the link on which a packet leaves; a [`host::SimHost`]
-//! runs one [`erd_rd::Endpoint`], by the loop that also runs it in the library, over a [`port::SimPort`];
-//! [`network::Network`] joins them and runs the events. [`topology`] builds networks, [`scenario`] runs flows over them
-//! and measures, [`trial`] breaks paths and measures how traffic reacts, [`tables`] prints what the repository keeps
-//! under `sim/tables`.
+//! [`fabric`] joins hosts, links and switches to a network and runs the events; its blueprints say what a network looks
+//! like. A [`queue::Queue`] marks, trims and loses packets. A [`host::SimHost`] runs one [`erd_rd::Endpoint`], by the loop
+//! that also runs it in the library, over a [`port::SimPort`], and does what its tasks say ([`work`]). [`patterns`] makes
+//! work: permutations, incasts, collectives, flows by a distribution. [`topology`] builds
+//! a bottleneck, [`scenario`] runs endless flows over it and measures, [`trial`] breaks paths and measures how traffic
+//! reacts, [`tables`] prints what the repository keeps under `sim/tables`.
 //!
 //! Nothing depends on the machine: one seed gives one run, to the last event.
 #![deny(unsafe_code)]
 
-pub mod events;
+pub mod calendar;
+pub mod experiment;
+pub mod fabric;
+pub mod hop;
 pub mod host;
 pub mod ids;
 pub mod link;
 pub mod meter;
-pub mod network;
 pub mod packet;
+pub mod patterns;
 #[allow(
     unsafe_code,
     reason = "the trait `Port` has unsafe methods: a burst names its bytes by pointers, for sendmsg(2)"
 )]
 pub mod port;
+#[allow(unsafe_code, reason = "a prefetch is an intrinsic of the processor")]
+mod prefetch;
+pub mod queue;
 pub mod scenario;
 pub mod schemes;
-pub mod switch;
 pub mod tables;
+pub mod tasks;
 pub mod time;
 pub mod topology;
 pub mod trial;
+pub mod work;

@@ -4,10 +4,17 @@ use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 use erd_rd::cc::options::OptionInfo;
 use erd_rd::config::PATHS_MAX;
+use erd_sim::experiment::{Begin, Engines, Experiment, FlowResult};
+use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::ids::HostId;
+use erd_sim::link::{LinkConfig, Red};
 use erd_sim::scenario::{SchemeMaker, Start};
 use erd_sim::schemes;
 use erd_sim::tables::{self, TABLES, Table};
+use erd_sim::time::{Picos, from_ns};
+use erd_sim::work::Work;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the erd engine over simulated networks.
@@ -29,6 +36,30 @@ enum Command {
     },
     /// Runs flows once, prints what they reach, and how fast the simulator is.
     Run(RunArgs),
+    /// Runs a permutation over a fat tree of three tiers, and prints how fast the simulator is.
+    Speed(SpeedArgs),
+}
+
+#[derive(clap::Args)]
+struct SpeedArgs {
+    /// Scheme of the flows.
+    #[arg(long, default_value = "nscc")]
+    scheme: String,
+    /// Hosts of each of the 16 pods; a multiple of 8.
+    #[arg(long, default_value_t = 64)]
+    pod: u32,
+    /// Bytes of each message.
+    #[arg(long, default_value_t = 2_000_000)]
+    bytes: u64,
+    /// Seed of everything.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Sessions have to be opened, and messages to be granted.
+    #[arg(long)]
+    cold: bool,
+    /// Threads.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
 }
 
 #[derive(clap::Args)]
@@ -68,11 +99,12 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Table { name, scheme } => table(&name, &scheme),
         Command::Run(args) => run(&args),
+        Command::Speed(args) => speed(&args),
     }
 }
 
 fn known(scheme: &str) -> anyhow::Result<()> {
-    ensure!(schemes::by_name(scheme).is_some(), "schemes are {:?}", schemes::NAMES);
+    schemes::named(scheme)?;
     Ok(())
 }
 
@@ -135,5 +167,74 @@ fn run(args: &RunArgs) -> anyhow::Result<()> {
     println!("{outcome:#?}");
     let events = outcome.events as f64 / seconds / 1e6;
     println!("{seconds:.2} s, {events:.2} million events a second");
+    Ok(())
+}
+
+/// Links of 200 Gb/s and 1 us; queues of a BDP that mark between 20 and 80 %.
+fn speed_tree(args: &SpeedArgs) -> Clos {
+    const BDP_BYTES: u64 = 300_000;
+    let link = LinkConfig {
+        bytes_per_s: Some(25_000_000_000),
+        buffer_bytes: BDP_BYTES,
+        red: Some(Red { min_bytes: BDP_BYTES / 5, max_bytes: BDP_BYTES * 4 / 5 }),
+        control_first: true,
+        ..LinkConfig::delay(from_ns(1_000))
+    };
+    let tier =
+        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
+    let tiers = vec![tier(8, 8), tier(args.pod / 8, args.pod / 8), tier(16, 0)];
+    Clos { tiers, hashed: true, seed: args.seed }
+}
+
+fn speed(args: &SpeedArgs) -> anyhow::Result<()> {
+    known(&args.scheme)?;
+    ensure!(
+        args.pod >= 8 && args.pod.is_multiple_of(8),
+        "--pod is a multiple of 8, not {}",
+        args.pod
+    );
+    let plan = speed_tree(args).build()?;
+    let hosts = plan.hosts();
+    let mut work = Work::new(hosts);
+    for from in 0..hosts {
+        // To the other half: every message crosses the top tier.
+        let to = (from * 5 + hosts / 2 + 3) % hosts;
+        if from != to {
+            work.message(HostId(from), HostId(to), args.bytes);
+        }
+    }
+    let engines = Engines {
+        scheme: with_settings(&args.scheme, &[])?,
+        paths: 64,
+        rto_min_ns: 100_000,
+        base_known: true,
+        trimming: false,
+        begin: if args.cold { Begin::Cold } else { Begin::Warm },
+    };
+    let began = Instant::now();
+    let experiment =
+        Experiment { plan: Arc::new(plan), work, engines, seed: args.seed, threads: args.threads };
+    let results = experiment.run(from_ns(1_000_000_000))?;
+    let seconds = began.elapsed().as_secs_f64();
+    let mut times: Vec<Picos> = results.flows.iter().map(FlowResult::completion_ps).collect();
+    times.sort_unstable();
+    let us = |at: usize| times[at] as f64 / 1e6;
+    println!("{hosts} hosts, {} messages of {} bytes", times.len(), args.bytes);
+    let last = times.len() - 1;
+    println!(
+        "completion, us: least {:.1}, median {:.1}, 99 % {:.1}, most {:.1}",
+        us(0),
+        us(last / 2),
+        us(last * 99 / 100),
+        us(last)
+    );
+    println!("{:?}", results.links);
+    let (packets, events) = (results.data_packets as f64, results.events as f64);
+    println!(
+        "{seconds:.2} s: {:.0} data packets a second, {:.1} events each, {:.2} million events a second",
+        packets / seconds,
+        events / packets,
+        events / seconds / 1e6
+    );
     Ok(())
 }

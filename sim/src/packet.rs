@@ -11,7 +11,7 @@ pub const FRAME_BYTES: u32 = 66;
 pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// A packet, by its place in the [`PacketPool`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketId(u32);
 
 /// A datagram under way. Payload that no one reads is not stored.
@@ -71,6 +71,22 @@ impl PacketPool {
             return PacketId(index);
         }
         self.slots.push(Packet { from, to, ..Packet::default() });
+        PacketId(self.slots.len() as u32 - 1)
+    }
+
+    /// Takes a packet out, with its bytes.
+    pub(crate) fn take_out(&mut self, id: PacketId) -> Packet {
+        self.free.push(id.0);
+        std::mem::take(&mut self.slots[id.0 as usize])
+    }
+
+    /// Takes a packet in.
+    pub(crate) fn put(&mut self, packet: Packet) -> PacketId {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = packet;
+            return PacketId(index);
+        }
+        self.slots.push(packet);
         PacketId(self.slots.len() as u32 - 1)
     }
 

@@ -1,13 +1,14 @@
 //! Scenarios: endless flows over a bottleneck, and the measurement of their results.
 
-use crate::host::Source;
+use crate::fabric::Fabric;
+use crate::fabric::blueprint::Spread;
+use crate::host::SimHost;
 use crate::ids::{HostId, LinkId};
 use crate::link::LinkCounters;
 use crate::meter::DepthMeter;
-use crate::network::Network;
-use crate::switch::Spread;
 use crate::time::{Picos, from_ns};
 use crate::topology::Bottleneck;
+use crate::work::{TaskId, Work};
 use erd_rd::cc::Scheme;
 use std::rc::Rc;
 
@@ -91,13 +92,13 @@ struct Snapshot {
 /// A network with its flows, in motion.
 pub struct Run {
     /// The network.
-    pub network: Network,
+    pub network: Fabric,
     /// Its paths.
     pub paths: Vec<LinkId>,
     /// Who receives.
     pub receiver: HostId,
-    /// How many flows there are.
-    pub flows: u32,
+    /// The receiver's task for each flow.
+    pub sinks: Vec<TaskId>,
 }
 
 impl Scenario {
@@ -146,25 +147,21 @@ impl Scenario {
     /// Builds the network and its flows.
     #[must_use]
     pub fn begin(&self) -> Run {
-        let (mut network, paths, receiver) = self.net.build(&*self.scheme);
-        for flow in 0..self.net.senders {
+        let receiver = HostId(self.net.senders);
+        let mut work = Work::new(self.net.senders + 1);
+        for sender in 0..self.net.senders {
             let start = match self.start {
                 Start::Simultaneous => 0,
                 Start::Staggered => {
-                    self.rtts(STAGGER_RTTS) * u64::from(flow) / u64::from(self.net.senders)
+                    self.rtts(STAGGER_RTTS) * u64::from(sender) / u64::from(self.net.senders)
                 }
             };
-            let source = Source {
-                to: receiver,
-                flow,
-                message_bytes: MESSAGE_BYTES,
-                outstanding: self.outstanding,
-                start,
-            };
-            network.host_mut(HostId(flow)).add_source(source);
-            network.wake(HostId(flow), start);
+            let flow = work.stream(HostId(sender), receiver, MESSAGE_BYTES, self.outstanding);
+            work.start_at(flow, start);
         }
-        Run { network, paths, receiver, flows: self.net.senders }
+        let sinks = work.flows().iter().map(|flow| flow.receive).collect();
+        let (network, paths, receiver) = self.net.build(&*self.scheme, work);
+        Run { network, paths, receiver, sinks }
     }
 
     /// Runs it and measures.
@@ -186,27 +183,27 @@ impl Run {
     #[must_use]
     pub fn placed_bytes(&self) -> Vec<u64> {
         let host = self.network.host(self.receiver);
-        (0..self.flows).map(|flow| host.placed_bytes(flow)).collect()
+        self.sinks.iter().map(|task| host.placed_bytes(*task)).collect()
     }
 
     /// Operations that ended with an error so far.
     #[must_use]
     pub fn failures(&self) -> u64 {
-        (0..=self.flows).map(|n| self.network.host(HostId(n)).failures()).sum()
+        self.network.hosts().map(SimHost::failures).sum()
     }
 
     fn snapshot(&self) -> Snapshot {
         let mut links = LinkCounters::default();
         for &path in &self.paths {
-            let counters = self.network.link(path).counters();
+            let counters = self.network.counters(path);
             links.offered += counters.offered;
             links.drops += counters.drops;
             links.trims += counters.trims;
             links.marks += counters.marks;
         }
         let mut rtx = [0; 3];
-        for n in 0..self.flows {
-            let stats = self.network.host(HostId(n)).endpoint().stats();
+        for host in self.network.hosts().take(self.receiver.0 as usize) {
+            let stats = host.endpoint().stats();
             for (sum, one) in rtx.iter_mut().zip([
                 stats.rtx_nack + stats.rtx_order + stats.rtx_trim,
                 stats.rtx_probe,
@@ -221,17 +218,17 @@ impl Run {
     fn reset_depths(&mut self) {
         let now = self.network.now();
         for &path in &self.paths {
-            self.network.link_mut(path).reset_depth(now);
+            self.network.queue_mut(path).reset_depth(now);
         }
     }
 
     fn outcome(&mut self, before: &Snapshot, after: &Snapshot, capacity_bytes: f64) -> Outcome {
         let now = self.network.now();
         for &path in &self.paths {
-            self.network.link_mut(path).settle_depth(now);
+            self.network.queue_mut(path).settle_depth(now);
         }
         let depths: Vec<&DepthMeter> =
-            self.paths.iter().map(|&path| self.network.link(path).depth()).collect();
+            self.paths.iter().filter_map(|&path| self.network.queue(path).depth()).collect();
         let placed: Vec<f64> = before
             .placed_bytes
             .iter()

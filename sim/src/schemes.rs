@@ -1,3 +1,36 @@
-//! Congestion control schemes by name: those of the engine.
+//! Congestion control schemes by name: those of the engine, as "nscc" or with a profile as "nscc:paper".
 
-pub use erd_rd::cc::schemes::{NAMES, by_name};
+use erd_rd::cc::Scheme;
+use erd_rd::cc::profiles::PRODUCT;
+use erd_rd::cc::schemes::by_profile;
+
+pub use erd_rd::cc::schemes::{NAMES, ProfileError};
+
+/// A scheme by its name and, after a colon, its profile.
+///
+/// # Errors
+/// There is no such scheme, or no such profile of it.
+pub fn named(text: &str) -> Result<Box<dyn Scheme>, ProfileError> {
+    let (name, profile) = text.split_once(':').unwrap_or((text, PRODUCT));
+    by_profile(name, profile)
+}
+
+/// The same; `None` for an unknown one.
+#[must_use]
+pub fn by_name(text: &str) -> Option<Box<dyn Scheme>> {
+    named(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_named_after_a_colon() {
+        let law =
+            |text| named(text).unwrap().options().iter().find(|o| o.name == "law").unwrap().value;
+        assert_eq!((law("nscc"), law("nscc:product"), law("nscc:htsim")), (0.0, 0.0, 2.0));
+        let error = named("strack:htsim").err().unwrap().to_string();
+        assert!(error.ends_with("valid: product, paper"), "{error}");
+    }
+}

@@ -1,15 +1,17 @@
 //! Network topologies.
 
+use crate::fabric::Fabric;
+use crate::fabric::blueprint::{Blueprint, LinkPlan, NodeId, Routes, Spread, SwitchPlan};
 use crate::host::SimHost;
-use crate::ids::name_of;
-use crate::ids::{HostId, LinkId, Node};
-use crate::link::{Jitter, Link, LinkConfig, Red};
-use crate::network::Network;
+use crate::ids::{HostId, LinkId, name_of};
+use crate::link::{Jitter, LinkConfig, Red};
 use crate::packet::FRAME_BYTES;
-use crate::switch::{Spread, Switch};
 use crate::time::{Picos, from_ns, serialization_ps};
+use crate::work::Work;
 use erd_rd::cc::Scheme;
 use erd_rd::{Config, Endpoint, Nanos};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Payload of a full segment, in bytes.
 pub const PAYLOAD_BYTES: u32 = 4096;
@@ -93,7 +95,8 @@ impl Bottleneck {
                 .map(|(min, max)| Red { min_bytes: bytes(min), max_bytes: bytes(max) }),
             trimming: self.trimming,
             jitter: self.jitter,
-            depth_unit_bytes: bytes(1.0),
+            depth_unit_bytes: Some(bytes(1.0)),
+            ..LinkConfig::delay(0)
         }
     }
 
@@ -109,32 +112,52 @@ impl Bottleneck {
         (from_ns(self.base_rtt_ns) - self.backward_ps()).saturating_sub(sending)
     }
 
-    /// Builds it: the network, the paths, and the receiver; senders have the numbers from 0 on.
-    #[must_use]
-    pub fn build(&self, scheme: &dyn Fn() -> Box<dyn Scheme>) -> (Network, Vec<LinkId>, HostId) {
-        let mut network = Network::default();
-        let receiver = HostId(self.senders);
-        let seeds = |n: u32| self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(n.into());
-        let ingress = network.add_switch(Switch::new(self.spread));
-        let egress = network.add_switch(Switch::new(self.spread));
-        let path = self.path_link();
-        let paths: Vec<LinkId> = (0..u32::from(self.paths))
-            .map(|n| network.add_link(Link::new(path, Node::Host(receiver), None, seeds(n))))
-            .collect();
-        network.switch_mut(ingress).add_route(receiver, &paths);
-        for n in 0..self.senders {
-            let id = HostId(n);
-            let up = Link::new(self.sender_link(), Node::Switch(ingress), Some(id), 0);
-            let up = network.add_link(up);
-            network.add_host(SimHost::new(id, self.endpoint(id, scheme()), up));
-            let down = Link::new(LinkConfig::delay(0), Node::Host(id), None, 0);
-            let down = network.add_link(down);
-            network.switch_mut(egress).add_route(id, &[down]);
+    /// The network, and its paths' links. Senders are the hosts from 0 on, the receiver is the last one.
+    fn plan(&self) -> (Blueprint, Range<u32>) {
+        let (receiver, hosts) = (self.senders, self.senders + 1);
+        let (ingress, egress) = (NodeId(hosts), NodeId(hosts + 1));
+        let mut links = vec![LinkPlan {
+            from: NodeId(receiver),
+            to: egress,
+            config: LinkConfig::delay(self.backward_ps()),
+        }];
+        for sender in (0..self.senders).map(NodeId) {
+            links.push(LinkPlan { from: sender, to: ingress, config: self.sender_link() });
+            links.push(LinkPlan { from: egress, to: sender, config: LinkConfig::delay(0) });
         }
-        let back = LinkConfig::delay(self.backward_ps());
-        let up = network.add_link(Link::new(back, Node::Switch(egress), Some(receiver), 0));
-        network.add_host(SimHost::new(receiver, self.endpoint(receiver, scheme()), up));
-        (network, paths, receiver)
+        for _ in 0..self.paths {
+            links.push(LinkPlan { from: ingress, to: NodeId(receiver), config: self.path_link() });
+        }
+        let paths = (0, self.paths.into());
+        let there = Routes::Table {
+            by_host: vec![paths; hosts as usize],
+            links: (0..self.paths.into()).collect(),
+        };
+        let back = Routes::Table {
+            by_host: (0..hosts).map(|host| (host, 1)).collect(),
+            links: (0..self.senders).collect(),
+        };
+        let switches = [there, back].map(|routes| SwitchPlan { spread: self.spread, routes });
+        let plan = Blueprint::new(hosts, switches.to_vec(), links);
+        let paths = plan.links_of(ingress);
+        (plan, paths)
+    }
+
+    /// Builds it: the network, the paths, and the receiver; senders have the numbers from 0 on. `work` is for as many
+    /// hosts.
+    #[must_use]
+    pub fn build(
+        &self,
+        scheme: &dyn Fn() -> Box<dyn Scheme>,
+        work: Work,
+    ) -> (Fabric, Vec<LinkId>, HostId) {
+        let (plan, paths) = self.plan();
+        let mut tasks = work.into_hosts().0.into_iter();
+        let fabric = Fabric::new(Arc::new(plan), 1, self.seed, |id| {
+            let tasks = tasks.next().expect("work for each host");
+            SimHost::new(id, self.endpoint(id, scheme()), tasks)
+        });
+        (fabric, paths.map(LinkId).collect(), HostId(self.senders))
     }
 
     fn endpoint(&self, host: HostId, scheme: Box<dyn Scheme>) -> Endpoint {

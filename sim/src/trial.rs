@@ -96,7 +96,7 @@ impl PathTrial {
 
 /// Bytes offered to one path, and to all.
 fn offered(run: &Run, path: LinkId) -> (u64, u64) {
-    let bytes = |id: LinkId| run.network.link(id).counters().offered_bytes;
+    let bytes = |id: LinkId| run.network.counters(id).offered_bytes;
     (bytes(path), run.paths.iter().map(|&id| bytes(id)).sum())
 }
 

@@ -42,7 +42,7 @@ pub static DCTCP: SchemeTable<DctcpOptions> = SchemeTable {
             LossDetection::Receiver
         }
     },
-    learns: true,
+    learns: |_| true,
     build: |options, params, seed| Box::new(Dctcp::new(options, params, seed)),
 };
 

@@ -2,7 +2,7 @@
 //! NACKs (docs/cc/erd.md). Two baselines draw a path for each burst, or for each flow, as a hash would
 //! (docs/cc/fixed.md).
 
-use super::options::{Field, Kib, OptionRow, row};
+use super::options::{Choice, Field, Kib, OptionRow, row};
 use super::paths;
 use super::scheme::SchemeTable;
 use super::{
@@ -17,11 +17,16 @@ use rand_pcg::Pcg32;
 pub struct FixedOptions {
     /// Bytes in flight per peer; at least one datagram.
     pub window_kib: Kib,
+    /// 0: the engine may move bursts away from a bad path. 1: it may not.
+    pub law: Choice,
 }
 
 /// Eight large datagrams stay in the processor's cache, and 512 KiB cover 20 us at 200 Gb/s.
-const fn options(source: &'static str) -> [OptionRow<FixedOptions>; 1] {
-    [row("window_kib", Field::Kib(|o| &mut o.window_kib), 512.0, [1.0, 1_048_576.0], source)]
+const fn options(source: &'static str) -> [OptionRow<FixedOptions>; 2] {
+    [
+        row("window_kib", Field::Kib(|o| &mut o.window_kib), 512.0, [1.0, 1_048_576.0], source),
+        row("law", Field::Choice(|o| &mut o.law), 0.0, [0.0, 1.0], "docs: Profiles"),
+    ]
 }
 
 /// ERD's best effort.
@@ -31,7 +36,7 @@ pub static ERD: SchemeTable<FixedOptions> = SchemeTable {
     start: FixedOptions::default,
     ack_policy: |_| AckPolicy::NackOnly,
     loss_detection: |_| LossDetection::Receiver,
-    learns: false,
+    learns: |_| false,
     build: |options, params, seed| {
         let rounds = PathRule::Rounds { path: 0, left: 0 };
         Box::new(Fixed::new(options, params, paths::rng(seed), rounds))
@@ -45,7 +50,7 @@ pub static SPRAY: SchemeTable<FixedOptions> = SchemeTable {
     start: FixedOptions::default,
     ack_policy: |_| AckPolicy::Coalesced { packets: ACK_PACKETS },
     loss_detection: |_| LossDetection::Receiver,
-    learns: false,
+    learns: |_| false,
     build: |options, params, seed| {
         Box::new(Fixed::new(options, params, paths::rng(seed), PathRule::Random))
     },
@@ -58,7 +63,7 @@ pub static SINGLE: SchemeTable<FixedOptions> = SchemeTable {
     start: FixedOptions::default,
     ack_policy: |_| AckPolicy::Coalesced { packets: ACK_PACKETS },
     loss_detection: |_| LossDetection::OutOfOrder { least_packets: REORDER_PACKETS },
-    learns: false,
+    learns: |_| false,
     build: |options, params, seed| {
         let mut rng = paths::rng(seed);
         let only = PathRule::Only(paths::uniform(&mut rng, params.paths.max(1)));
@@ -89,13 +94,15 @@ struct Fixed {
     rng: Pcg32,
     paths: u16,
     rule: PathRule,
+    may_move: bool,
 }
 
 impl Fixed {
     fn new(options: &FixedOptions, params: &FlowParams, rng: Pcg32, rule: PathRule) -> Fixed {
         let window_bytes = (options.window_kib.0 * 1024.0) as u64;
         let window_bytes = window_bytes.max(u64::from(params.datagram_bytes));
-        Fixed { window_bytes, rng, paths: params.paths.max(1), rule }
+        let may_move = !options.law.is_printed() && !matches!(rule, PathRule::Only(_));
+        Fixed { window_bytes, rng, paths: params.paths.max(1), rule, may_move }
     }
 }
 
@@ -136,7 +143,7 @@ impl Controller for Fixed {
     }
 
     fn may_move(&self) -> bool {
-        !matches!(self.rule, PathRule::Only(_))
+        self.may_move
     }
 
     fn ecn(&self) -> Ecn {
@@ -144,7 +151,8 @@ impl Controller for Fixed {
     }
 
     fn view(&self) -> View {
-        View { paths: if self.may_move() { self.paths } else { 1 }, ..View::default() }
+        let is_single = matches!(self.rule, PathRule::Only(_));
+        View { paths: if is_single { 1 } else { self.paths }, ..View::default() }
     }
 }
 

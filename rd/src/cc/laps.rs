@@ -2,13 +2,13 @@
 //! fastest path is slower than the slowest should be (docs/cc/laps.md). Sections, equations and
 //! algorithms cited here are the paper's.
 
+mod printed;
+mod rows;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use super::options::{
-    Bdps, Count, Field, Micros, OptionRow, Packets, REFERENCE_PACKET_BYTES, Share, TypicalRtts, row,
-};
+use super::options::REFERENCE_PACKET_BYTES;
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::scheme::SchemeTable;
 use super::{
@@ -18,48 +18,10 @@ use super::{
 use crate::units::{Ecn, Nanos, SECOND};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use printed::PrintedLaps;
+pub use rows::LapsOptions;
+use rows::OPTIONS;
 use table::{ChoiceTerms, PathTable};
-
-/// Options of LAPS.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LapsOptions {
-    /// Increases towards the expected rate before it doubles: N.
-    pub stages: Count,
-    /// Share of the rate that a decrease keeps.
-    pub keep: Share,
-    /// Queue that counts as none.
-    pub margin: Packets,
-    /// A path slower by so much gets a quarter: ln 4 / beta.
-    pub quarter: TypicalRtts,
-    /// Bytes in flight at most, in BDP of the rate.
-    pub window: Bdps,
-    /// Time without news from a path before it may be probed.
-    pub stale_us: Micros,
-    /// One burst in so many, drawn at random, may probe a stale path.
-    pub probe_every: Count,
-}
-
-const OPTIONS: [OptionRow<LapsOptions>; 7] = [
-    row("stages", Field::Count(|o| &mut o.stages), 5.0, [1.0, 100.0], "section III-F"),
-    row("keep", Field::Share(|o| &mut o.keep), 0.5, [0.1, 0.95], "algorithm 2, line 7"),
-    row(
-        "margin",
-        Field::Packets(|o| &mut o.margin),
-        15.0,
-        [1.0, 1000.0],
-        "section III-F: 5 at each switch; 3 switches are our choice",
-    ),
-    row("quarter", Field::TypicalRtts(|o| &mut o.quarter), 2.0, [0.01, 1e6], "docs: **beta**"),
-    row(
-        "window",
-        Field::Bdps(|o| &mut o.window),
-        2.0,
-        [1.0, 16.0],
-        "docs: Window, floor, idle restart",
-    ),
-    row("stale_us", Field::Micros(|o| &mut o.stale_us), 200.0, [1.0, 1e6], "docs: **probe**"),
-    row("probe_every", Field::Count(|o| &mut o.probe_every), 8.0, [1.0, 255.0], "docs: **probe**"),
-];
 
 /// LAPS.
 pub static LAPS: SchemeTable<LapsOptions> = SchemeTable {
@@ -68,8 +30,11 @@ pub static LAPS: SchemeTable<LapsOptions> = SchemeTable {
     start: LapsOptions::default,
     ack_policy: |_| AckPolicy::PerPacket,
     loss_detection: |_| LossDetection::PathOrder,
-    learns: true,
-    build: |options, params, seed| Box::new(Laps::new(options, params, seed)),
+    learns: |options| !options.law.is_printed(),
+    build: |options, params, seed| match options.law.is_printed() {
+        false => Box::new(Laps::new(options, params, seed)),
+        true => Box::new(PrintedLaps::new(options, params, seed)),
+    },
 };
 
 /// Halvings that make a quarter.

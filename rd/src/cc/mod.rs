@@ -11,6 +11,7 @@ pub mod nscc;
 pub mod options;
 pub mod paths;
 pub mod pipe;
+pub mod profiles;
 pub mod scheme;
 pub mod schemes;
 pub mod stamp;

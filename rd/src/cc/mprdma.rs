@@ -1,7 +1,10 @@
 //! MP-RDMA (Lu et al., NSDI 2018): one window for all paths, which each packet's mark moves. An acknowledgement sends
 //! the next packet on its own path, unless that path lags behind (docs/cc/mprdma.md).
 
-use super::options::{Field, OptionRow, Packets, Share, TypicalRtts, row};
+mod printed;
+mod rows;
+
+use super::options::TypicalRtts;
 use super::paths::{self, Uniform};
 use super::pipe::{Pipe, short_f32};
 use super::scheme::SchemeTable;
@@ -12,23 +15,9 @@ use super::{
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::vec;
-
-/// Options of MP-RDMA.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MpRdmaOptions {
-    /// Most packets that a path may lag behind the foremost one.
-    pub delta: Packets,
-    /// Probability that a burst tries a random path.
-    pub probe: Share,
-    /// Queueing delay that counts as a mark without ECN.
-    pub late: TypicalRtts,
-}
-
-const OPTIONS: [OptionRow<MpRdmaOptions>; 3] = [
-    row("delta", Field::Packets(|o| &mut o.delta), 64.0, [1.0, 65_535.0], "UDMP, figure 7"),
-    row("probe", Field::Share(|o| &mut o.probe), 0.01, [0.0, 1.0], "MP-RDMA, new path probing"),
-    row("late", Field::TypicalRtts(|o| &mut o.late), 1.0, [0.05, 32.0], "docs: counts as a mark"),
-];
+use printed::PrintedMpRdma;
+pub use rows::MpRdmaOptions;
+use rows::OPTIONS;
 
 /// MP-RDMA.
 pub static MPRDMA: SchemeTable<MpRdmaOptions> = SchemeTable {
@@ -37,8 +26,11 @@ pub static MPRDMA: SchemeTable<MpRdmaOptions> = SchemeTable {
     start: MpRdmaOptions::default,
     ack_policy: |_| AckPolicy::PerPacket,
     loss_detection: |_| LossDetection::Receiver,
-    learns: true,
-    build: |options, params, seed| Box::new(MpRdma::new(options, params, seed)),
+    learns: |options| !options.law.is_printed(),
+    build: |options, params, seed| match options.law.is_printed() {
+        false => Box::new(MpRdma::new(options, params, seed)),
+        true => Box::new(PrintedMpRdma::new(options, params, seed)),
+    },
 };
 
 /// Least window in packets.

@@ -2,12 +2,15 @@
 //! docs/cc/smartt.md). One controller with two sets of parameters: `nscc` follows the Ultra
 //! Ethernet Consortium's public simulator, `smartt` the paper (its sections are cited here).
 
+mod balancer;
+mod printed;
 mod rows;
 mod spread;
 #[cfg(test)]
 mod tests;
 
 use super::options::{REFERENCE_BDP_BYTES, REFERENCE_PACKET_BYTES, REFERENCE_RTT_NS};
+use super::paths::PATHS_MAX;
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::scheme::SchemeTable;
 use super::stamp::Stamp;
@@ -18,6 +21,7 @@ use super::{
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use printed::PrintedNscc;
 use rows::NsccForm;
 pub use rows::NsccOptions;
 use spread::PathSpread;
@@ -28,9 +32,16 @@ pub static NSCC: SchemeTable<NsccOptions> = SchemeTable {
     options: &rows::NSCC,
     start: NsccOptions::default,
     ack_policy: |_| AckPolicy::PerPacket,
-    loss_detection: |_| LossDetection::PathOrder,
-    learns: true,
-    build: |options, params, seed| Box::new(Nscc::new(options, params, seed)),
+    loss_detection: |options| match options.law.is_printed() {
+        false => LossDetection::PathOrder,
+        // By trims and timeouts alone, as far as the engine lets.
+        true => LossDetection::Receiver,
+    },
+    learns: |options| !options.law.is_printed(),
+    build: |options, params, seed| match options.law.is_printed() {
+        false => Box::new(Nscc::new(options, params, seed)),
+        true => Box::new(PrintedNscc::new(options, params, seed)),
+    },
 };
 
 /// SMaRTT, as in the paper.
@@ -62,8 +73,6 @@ const ADJUST_DATAGRAMS: i32 = 8;
 const MAX_WINDOW_DATAGRAMS: f32 = 2.0;
 /// Delay fed to the average by an ACK that is late but unmarked, in base round trips.
 const STALE_RTTS: f32 = 0.25;
-/// Most paths of a peer.
-const PATHS_MAX: u16 = 256;
 /// QuickAdapt's window does not run.
 const UNMEASURED: u8 = 1;
 /// QuickAdapt fired at `window_at`: ignore feedback on earlier packets.

@@ -56,6 +56,12 @@ impl Choice {
     pub fn number(self) -> u8 {
         self.0 as u8
     }
+
+    /// For the option `law`: whether the algorithm is the paper's, or a reference's, as printed. 0 is the product's.
+    #[must_use]
+    pub fn is_printed(self) -> bool {
+        self.0 > 0.0
+    }
 }
 
 impl ScaledPackets {

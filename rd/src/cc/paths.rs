@@ -5,6 +5,9 @@ use crate::units::Nanos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
+/// Most paths of a flow.
+pub const PATHS_MAX: u16 = 256;
+
 /// A uniform path below `paths`.
 #[must_use]
 pub fn uniform(rng: &mut Pcg32, paths: u16) -> u16 {

@@ -41,6 +41,9 @@ const BURSTS: f32 = 2.0;
 /// Bandwidth assumed before any measurement: 100 Gb/s, in bytes per ns.
 const LINK_UNKNOWN: f32 = 12.5;
 
+/// [`Pipe::samples`] of an estimate that takes each sample as it is; see [`Pipe::raw`].
+const RAW: u8 = u8::MAX;
+
 /// A mark was seen: the network marks.
 const MARKS: u8 = 1;
 /// The base round trip was given.
@@ -128,6 +131,18 @@ impl Pipe {
         pipe
     }
 
+    /// Estimates of a flow that reads the network as the papers do. Every sample counts as it is: there is no filter, no
+    /// jitter and no noise, and nothing to learn. The base is the given round trip or a lesser sample, for the whole
+    /// life of the flow. The network counts as one that marks, so an unmarked packet is never late by its delay. No
+    /// sample is [`Pipe::is_plain`].
+    #[must_use]
+    pub fn raw(params: &FlowParams) -> Pipe {
+        let mut pipe = Pipe::new(params);
+        pipe.samples = RAW;
+        pipe.flags = pipe.flags & !GIVEN | MARKS;
+        pipe
+    }
+
     /// Takes an acknowledgement's sample. Call it first, for each one. True if the base, the typical round trip, the
     /// noise or the bandwidth moved, so that derived values must move, too.
     #[inline]
@@ -187,6 +202,14 @@ impl Pipe {
         let mut moved = self.flags & NO_LINK != 0 && self.count(ack);
         let Some(rtt_ns) = rtt_ns else { return moved };
         let (rtt, sizes) = (greater(rtt_ns, 1.0), self.sizes);
+        if self.samples == RAW {
+            self.filtered_ns = rtt;
+            if rtt < self.least_ns {
+                self.lower(rtt);
+                moved = true;
+            }
+            return moved;
+        }
         if self.is_small(ack, rtt) {
             return moved;
         }

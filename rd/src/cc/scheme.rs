@@ -21,7 +21,7 @@ pub struct SchemeTable<O: 'static> {
     /// How its senders find lost packets.
     pub loss_detection: fn(&O) -> LossDetection,
     /// See [`Scheme::learns`].
-    pub learns: bool,
+    pub learns: fn(&O) -> bool,
     /// Makes the controller of one flow; the number is all the randomness it gets.
     pub build: fn(&Arc<O>, &FlowParams, u64) -> Box<dyn Controller>,
 }
@@ -67,7 +67,7 @@ impl<O: Clone + Send + Sync> Scheme for TableScheme<O> {
     }
 
     fn learns(&self) -> bool {
-        self.table.learns
+        (self.table.learns)(&self.options)
     }
 
     fn options(&self) -> Vec<OptionInfo> {

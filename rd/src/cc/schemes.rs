@@ -1,4 +1,5 @@
-//! The table of schemes, by their name in `FI_ERD_CC`. A new one is one more row.
+//! The table of schemes, by their name in `FI_ERD_CC`. A new one is one more row. `profiles.rs` has the constants of
+//! their profiles.
 
 use super::Scheme;
 use super::dctcp::DCTCP;
@@ -6,10 +7,13 @@ use super::fixed::{ERD, SINGLE, SPRAY};
 use super::laps::LAPS;
 use super::mprdma::MPRDMA;
 use super::nscc::{NSCC, SMARTT};
+use super::options::OptionError;
+use super::profiles::{PRODUCT, PROFILES};
 use super::strack::STRACK;
 use super::swift::SWIFT;
 use super::udmp::UDMP;
 use alloc::boxed::Box;
+use alloc::string::String;
 
 /// Name and default scheme.
 type Row = (&'static str, fn() -> Box<dyn Scheme>);
@@ -58,9 +62,65 @@ pub fn by_name(name: &str) -> Option<Box<dyn Scheme>> {
     TABLE.iter().find(|row| row.0 == name).map(|row| row.1())
 }
 
+/// Reason why there is no scheme of a name and a profile.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ProfileError {
+    /// No scheme has that name.
+    #[error("name \"{name}\" is no scheme; valid: {list}", list = NAMES.join(", "))]
+    Scheme {
+        /// What was asked for.
+        name: String,
+    },
+    /// The scheme has no such profile.
+    #[error("profile \"{profile}\" is none of {scheme}; valid: {list}", list = profiles(scheme).join(", "))]
+    Profile {
+        /// The scheme.
+        scheme: &'static str,
+        /// What was asked for.
+        profile: String,
+    },
+    /// A constant of the profile is none that the scheme takes.
+    #[error("option {option} of profile {profile}: {error}")]
+    Option {
+        /// The profile.
+        profile: &'static str,
+        /// The option.
+        option: &'static str,
+        /// Reason.
+        error: OptionError,
+    },
+}
+
+/// The profiles of a scheme: [`PRODUCT`], and those of its sources. Empty for an unknown name.
+#[must_use]
+pub fn profiles(name: &str) -> &'static [&'static str] {
+    if !NAMES.contains(&name) {
+        return &[];
+    }
+    PROFILES.iter().find(|row| row.scheme == name).map_or(&[PRODUCT], |row| row.names)
+}
+
+/// A scheme with the constants of a profile: [`PRODUCT`] is the same as [`by_name`].
+///
+/// # Errors
+/// There is no such scheme, or no such profile of it.
+pub fn by_profile(name: &str, profile: &str) -> Result<Box<dyn Scheme>, ProfileError> {
+    let mut scheme = by_name(name).ok_or_else(|| ProfileError::Scheme { name: name.into() })?;
+    let unknown = ProfileError::Profile { scheme: scheme.name(), profile: profile.into() };
+    let names = profiles(name);
+    let at = names.iter().position(|known| *known == profile).ok_or(unknown)?;
+    let row = PROFILES.iter().find(|row| row.scheme == name);
+    for setting in row.map_or(&[][..], |row| row.settings[at]) {
+        let (option, profile) = (setting.option, names[at]);
+        let failed = |error| ProfileError::Option { profile, option, error };
+        scheme.set(option, setting.value).map_err(failed)?;
+    }
+    Ok(scheme)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::options::{OptionError, OptionInfo};
+    use super::super::options::OptionInfo;
     use super::super::scheme::SchemeTable;
     use super::*;
     use alloc::format;
@@ -74,6 +134,43 @@ mod tests {
             assert_eq!(by_name(name).unwrap().name(), name);
         }
         assert!(by_name("cubic").is_none() && by_name("").is_none());
+    }
+
+    #[test]
+    fn every_profile_builds_and_sets_each_option_once() {
+        for row in PROFILES {
+            assert_eq!(row.names.len(), row.settings.len(), "{}", row.scheme);
+            assert_eq!((row.names[0], row.settings[0].len()), (PRODUCT, 0), "{}", row.scheme);
+            for (name, settings) in row.names.iter().zip(row.settings).skip(1) {
+                let options = by_profile(row.scheme, name).unwrap().options();
+                // All of them: what the product is tuned to next does not move a profile.
+                let mut expected: Vec<_> = options.iter().map(|option| option.name).collect();
+                let mut set: Vec<_> = settings.iter().map(|setting| setting.option).collect();
+                expected.sort_unstable();
+                set.sort_unstable();
+                assert_eq!(set, expected, "{}, {name}", row.scheme);
+                assert!(settings.iter().all(|setting| !setting.source.is_empty()), "{name}");
+                assert!(!by_profile(row.scheme, name).unwrap().learns(), "{}, {name}", row.scheme);
+            }
+        }
+    }
+
+    #[test]
+    fn the_product_is_what_the_name_alone_gives() {
+        for &name in NAMES {
+            assert_eq!(profiles(name)[0], PRODUCT);
+            let product = by_profile(name, PRODUCT).unwrap();
+            assert_eq!(product.options(), by_name(name).unwrap().options());
+        }
+    }
+
+    #[test]
+    fn an_unknown_scheme_or_profile_is_told_what_there_is() {
+        let scheme = by_profile("cubic", PRODUCT).err().unwrap().to_string();
+        assert!(scheme.contains("\"cubic\"") && scheme.contains("nscc, smartt"), "{scheme}");
+        let profile = by_profile("nscc", "linux").err().unwrap().to_string();
+        assert!(profile.ends_with("none of nscc; valid: product, paper, htsim"), "{profile}");
+        assert!(profiles("cubic").is_empty());
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! STrack: a window from delay, marks and the achieved rate; paths from marks (docs/cc/strack.md).
 
+mod printed;
+mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::options::{
-    BaseRtts, Bdps, Factor, Field, OptionRow, Packets, REFERENCE_RTT_NS, ScaledPackets, Share,
-    TargetDelays, row,
-};
-use super::paths::{EcnBitmap, LossyPath};
+use super::options::REFERENCE_RTT_NS;
+use super::paths::{EcnBitmap, LossyPath, PATHS_MAX};
 use super::pipe::{Pipe, greater, lesser, short_f32};
 use super::scheme::SchemeTable;
 use super::stamp::Stamp;
@@ -18,15 +17,14 @@ use super::{
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use printed::PrintedStrack;
+pub use rows::StrackOptions;
+use rows::{OPTIONS, PATHS_MIN};
 
 /// Longest span that stored times can tell from a shorter one: half of where their 32 bits wrap, 2.1 s. A longer one
 /// counts as this. After a pause that happens to be near 4.3 s or a multiple of it, work that is due once in a span is
 /// late by one span.
 const SPAN_MOST_NS: f32 = 2_147_483_648.0;
-/// Fewest paths to spray over, if the flow has them (algorithm 3, line 18).
-const PATHS_MIN: u64 = 8;
-/// Most paths that the bitmap holds.
-const PATHS_MAX: u16 = 256;
 /// The largest cut (algorithm 4, line 15) and, of the BDP, the largest growth in a round trip: more
 /// would undo every cut at once where round trips are long.
 const HALF: f32 = 0.5;
@@ -39,65 +37,6 @@ const EARLY_PART: f32 = 0.2;
 /// p99.5 of an exponential distribution in units of its mean.
 const P995: f32 = 5.3;
 
-/// Options of STrack. Growth is that of one window of acknowledgements, or of a round trip.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StrackOptions {
-    /// Target delay, noise apart.
-    pub target: BaseRtts,
-    /// High delay.
-    pub high: TargetDelays,
-    /// Weight of a new delay in the mean.
-    pub ewma: Share,
-    /// Growth below the target.
-    pub alpha: ScaledPackets,
-    /// Growth when a queue is gone.
-    pub beta: ScaledPackets,
-    /// Growth each round trip.
-    pub eta: ScaledPackets,
-    /// Multiplicative decrease.
-    pub gamma: Factor,
-    /// Packets for each SACK.
-    pub sack_packets: Packets,
-    /// Least out-of-order threshold.
-    pub order_packets: Packets,
-    /// Largest window, one packet on top.
-    pub max_bdp: Bdps,
-    /// Least difference of paths that counts; 0: only marks count.
-    pub apart: BaseRtts,
-}
-
-const OPTIONS: [OptionRow<StrackOptions>; 11] = [
-    row("target", Field::BaseRtts(|o| &mut o.target), 1.0, [0.1, 10.0], "table 1: target_Qdelay"),
-    row("high", Field::TargetDelays(|o| &mut o.high), 3.0, [1.0, 100.0], "table 1: Qhigh"),
-    row("ewma", Field::Share(|o| &mut o.ewma), 0.125, [0.001, 1.0], "table 1"),
-    row("alpha", Field::ScaledPackets(|o| &mut o.alpha), 4.0, [0.0, 1000.0], "table 1"),
-    row("beta", Field::ScaledPackets(|o| &mut o.beta), 5.0, [0.0, 1000.0], "table 1"),
-    row("eta", Field::ScaledPackets(|o| &mut o.eta), 0.15, [0.0, 1000.0], "table 1"),
-    row("gamma", Field::Factor(|o| &mut o.gamma), 0.8, [0.0, 1.0], "table 1"),
-    row(
-        "sack_packets",
-        Field::Packets(|o| &mut o.sack_packets),
-        2.0,
-        [1.0, 255.0],
-        "section 3.3.1; docs: Packets for each SACK",
-    ),
-    row(
-        "order_packets",
-        Field::Packets(|o| &mut o.order_packets),
-        5.0,
-        [1.0, 65_535.0],
-        "section 3.3.2: min_threshold",
-    ),
-    row(
-        "max_bdp",
-        Field::Bdps(|o| &mut o.max_bdp),
-        2.0,
-        [1.0, 3.0],
-        "section 3.2; docs: Largest window and a lone flow's queue",
-    ),
-    row("apart", Field::BaseRtts(|o| &mut o.apart), 0.5, [0.0, 10.0], "docs: By marks alone"),
-];
-
 /// STrack.
 pub static STRACK: SchemeTable<StrackOptions> = SchemeTable {
     name: "strack",
@@ -107,8 +46,11 @@ pub static STRACK: SchemeTable<StrackOptions> = SchemeTable {
     loss_detection: |options| LossDetection::OutOfOrder {
         least_packets: (options.order_packets.0 as u16).max(1),
     },
-    learns: true,
-    build: |options, params, _| Box::new(Strack::new(params, options)),
+    learns: |options| !options.law.is_printed(),
+    build: |options, params, _| match options.law.is_printed() {
+        false => Box::new(Strack::new(params, options)),
+        true => Box::new(PrintedStrack::new(params, options)),
+    },
 };
 
 /// The paths of a flow that has several.

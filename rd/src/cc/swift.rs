@@ -1,7 +1,9 @@
 //! Swift (Kumar et al., SIGCOMM 2020): additive increase and multiplicative decrease on delay, with a target that grows
 //! for small windows; paced below one packet. Oblivious spray (docs/cc/swift.md).
 
-use super::options::{Factor, Field, OptionRow, Packets, Share, TargetDelays, TypicalRtts, row};
+mod printed;
+mod rows;
+
 use super::paths::{self, Uniform};
 use super::pipe::Pipe;
 use super::scheme::SchemeTable;
@@ -12,30 +14,9 @@ use super::{
 use crate::units::{Ecn, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-
-/// Options of Swift.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SwiftOptions {
-    /// Additive increase for each round trip.
-    pub ai: Packets,
-    /// Weight of the excess delay in a decrease.
-    pub beta: Factor,
-    /// Largest part of the window that one decrease takes.
-    pub max_mdf: Share,
-    /// Base target of the queueing delay; at least the noise.
-    pub target: TypicalRtts,
-    /// Most that flow scaling adds to the base target.
-    pub fs_range: TargetDelays,
-}
-
-/// "htsim" is the default of that simulator's Swift, where the paper gives no number.
-const OPTIONS: [OptionRow<SwiftOptions>; 5] = [
-    row("ai", Field::Packets(|o| &mut o.ai), 1.0, [0.01, 64.0], "algorithm 1; 1 as TCP"),
-    row("beta", Field::Factor(|o| &mut o.beta), 0.8, [0.01, 1.0], "htsim"),
-    row("max_mdf", Field::Share(|o| &mut o.max_mdf), 0.5, [0.01, 0.9], "htsim"),
-    row("target", Field::TypicalRtts(|o| &mut o.target), 1.0, [0.05, 8.0], "docs: base target"),
-    row("fs_range", Field::TargetDelays(|o| &mut o.fs_range), 5.0, [0.0, 32.0], "htsim"),
-];
+use printed::PrintedSwift;
+pub use rows::SwiftOptions;
+use rows::{GAP_MAX_NS, OPTIONS};
 
 /// Swift.
 pub static SWIFT: SchemeTable<SwiftOptions> = SchemeTable {
@@ -44,8 +25,11 @@ pub static SWIFT: SchemeTable<SwiftOptions> = SchemeTable {
     start: SwiftOptions::default,
     ack_policy: |_| AckPolicy::PerPacket,
     loss_detection: |_| LossDetection::Receiver,
-    learns: true,
-    build: |options, params, seed| Box::new(Swift::new(options, params, seed)),
+    learns: |options| !options.law.is_printed(),
+    build: |options, params, seed| match options.law.is_printed() {
+        false => Box::new(Swift::new(options, params, seed)),
+        true => Box::new(PrintedSwift::new(options, params, seed)),
+    },
 };
 
 /// Windows between which flow scaling works, as 1 over their square roots: 0.1 and 100 packets
@@ -56,8 +40,6 @@ const FS_AT_MAX: f32 = 0.1;
 const PACKETS_MIN: f32 = 0.001;
 /// Timeouts in a row after which the window starts again (htsim's threshold of retransmissions).
 const TIMEOUTS_RESET: u32 = 5;
-/// Longest wait of a paced packet, in ns: a second, so that a flow is slow but never stuck.
-const GAP_MAX_NS: f32 = 1e9;
 
 /// One flow.
 #[derive(Clone, Debug)]
@@ -178,6 +160,7 @@ fn inverse_root(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::TypicalRtts;
     use super::*;
 
     const RTT: Nanos = 10_000;

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod ip;
+mod line;
 mod path;
 mod relay;
 
@@ -79,6 +80,7 @@ impl Args {
             buffer_bytes: self.buffer_bytes,
             red: red.map(|(min_bytes, max_bytes)| Red { min_bytes, max_bytes }),
             jitter: (self.jitter_us > 0).then_some(jitter),
+            depth_unit_bytes: Some(1),
             ..LinkConfig::delay(us(self.delay_us))
         }
     }

@@ -3,15 +3,17 @@
 //! Everything happens at the time that the model computes, even when the relay looks late: a relay
 //! that was not scheduled for a millisecond has lost no capacity, it only hands packets on late.
 
-use erd_sim::ids::{HostId, Node};
-use erd_sim::link::{Health, Link, LinkConfig, LinkCounters};
+use crate::line::Line;
+use erd_sim::hop::Hop;
+use erd_sim::link::{Health, LinkConfig, LinkCounters};
+use erd_sim::meter::DepthMeter;
 use erd_sim::packet::{PacketId, PacketPool};
 use erd_sim::time::Picos;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Path {
-    link: Link,
+    line: Line,
     /// When the packet being sent leaves the transmitter.
     sent_at: Option<Picos>,
     propagation_ps: Picos,
@@ -43,11 +45,11 @@ pub struct Seen {
 impl Path {
     /// An idle path that loses a share of the packets when it is well.
     pub fn new(config: LinkConfig, loss: f64, seed: u64) -> Path {
-        let mut link = Link::new(config, Node::Host(HostId(0)), None, seed);
+        let mut line = Line::new(config, seed);
         let normal = if loss > 0.0 { Health::Lossy { share: loss } } else { Health::Up };
-        link.set_health(0, normal, &mut PacketPool::default());
+        line.set_health(0, normal, &mut PacketPool::default());
         Path {
-            link,
+            line,
             sent_at: None,
             propagation_ps: config.propagation_ps,
             normal,
@@ -59,47 +61,47 @@ impl Path {
 
     /// A packet has come.
     pub fn offer(&mut self, now: Picos, id: PacketId, pool: &mut PacketPool) {
-        if self.link.enqueue(now, id, pool) && self.link.is_idle() {
-            self.sent_at = self.link.start(now, pool);
+        let hop = Hop::of(id, pool.get(id));
+        if self.line.offer(now, hop, pool) && self.line.is_idle() {
+            self.sent_at = self.line.start(now);
         }
     }
 
     /// When something happens next.
     pub fn next(&self) -> Option<Picos> {
-        self.sent_at.into_iter().chain(self.link.next_arrival()).min()
+        self.sent_at.into_iter().chain(self.line.next_arrival()).min()
     }
 
     /// No packet is through before this. What happens meanwhile can be looked up later.
     pub fn wake_at(&self) -> Option<Picos> {
         let being_sent = self.sent_at.map(|at| at + self.propagation_ps);
-        self.link.next_arrival().or(being_sent)
+        self.line.next_arrival().or(being_sent)
     }
 
     /// Lets happen what [`Path::next`] told; answers the packet that is through.
     pub fn step(&mut self, pool: &mut PacketPool) -> Option<PacketId> {
         let at = self.next()?;
         if self.sent_at == Some(at) {
-            if let Some(id) = self.link.finish(pool) {
-                self.link.launch(at, id);
-            }
-            self.sent_at = self.link.start(at, pool);
+            self.line.finish(at, pool);
+            self.sent_at = self.line.start(at);
             return None;
         }
-        let id = self.link.arrived(at)?;
+        let hop = self.line.arrived(at)?;
         self.delivered += 1;
-        self.delivered_bytes += u64::from(pool.get(id).wire_bytes());
-        Some(id)
+        self.delivered_bytes += u64::from(hop.wire_bytes);
+        hop.tell(pool.get_mut(hop.packet));
+        Some(hop.packet)
     }
 
     /// Loses everything from now on, or is well again.
     pub fn set_dead(&mut self, now: Picos, dead: bool, pool: &mut PacketPool) {
-        self.link.set_health(now, if dead { Health::Dead } else { self.normal }, pool);
+        self.line.set_health(now, if dead { Health::Dead } else { self.normal }, pool);
     }
 
     /// What it did since the last call.
     pub fn look(&mut self, now: Picos) -> Seen {
-        self.link.settle_depth(now);
-        let (before, after) = (self.before, self.link.counters());
+        self.line.queue_mut().settle_depth(now);
+        let (before, after) = (self.before, self.line.queue().counters());
         let seen = Seen {
             offered: after.offered - before.offered,
             delivered: std::mem::take(&mut self.delivered),
@@ -107,10 +109,10 @@ impl Path {
             drops: after.drops - before.drops,
             lost: after.lost - before.lost,
             marks: after.marks - before.marks,
-            queue_bytes: self.link.depth().mean_units(),
+            queue_bytes: self.line.queue().depth().map_or(0.0, DepthMeter::mean_units),
         };
         self.before = after;
-        self.link.reset_depth(now);
+        self.line.queue_mut().reset_depth(now);
         seen
     }
 }

@@ -1,7 +1,7 @@
 //! LAPS' path table (the paper's PIT): the state of each path, and the weighted choice.
 
 use crate::cc::options::Count;
-use crate::cc::paths;
+use crate::cc::paths::{self, PATHS_MAX};
 use crate::cc::pipe::{greater, lesser};
 use crate::cc::stamp::Stamp;
 use crate::cc::{AckSample, Loss, LossKind};
@@ -11,8 +11,6 @@ use alloc::vec;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-/// Most paths of a peer.
-const PATHS_MAX: u16 = 256;
 /// Weight of the fastest path.
 const FULL: u16 = u16::MAX;
 /// Unit of [`Path::at`], as a power of two in ns. 32 bits of it wrap after 549 s: a path that was

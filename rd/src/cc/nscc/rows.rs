@@ -1,7 +1,8 @@
 //! The options of NSCC and SMaRTT, and the differences of the two tables.
 
 use crate::cc::options::{
-    Bdps, Choice, Factor, Field, OptionRow, ScaledPackets, Share, TargetDelays, TypicalRtts, row,
+    Bdps, Choice, Factor, Field, Kib, OptionRow, ScaledPackets, Share, TargetDelays, TypicalRtts,
+    row,
 };
 
 /// Choice between the schemes, where they differ by more than a number.
@@ -42,6 +43,10 @@ pub struct NsccOptions {
     pub qa_delay: TargetDelays,
     /// 0 REPS, 1 oblivious, 2 ECN bitmap, 3 mixed.
     pub paths_by: Choice,
+    /// Only with a printed `law`: bytes that one acknowledgement stands for.
+    pub ack_kib: Kib,
+    /// 0 the product's, 1 the paper's as printed, 2 uet-htsim's.
+    pub law: Choice,
 }
 
 impl NsccOptions {
@@ -62,7 +67,7 @@ struct DifferingOptions {
     fast: Differing,
 }
 
-const fn rows(d: DifferingOptions) -> [OptionRow<NsccOptions>; 12] {
+const fn rows(d: DifferingOptions) -> [OptionRow<NsccOptions>; 14] {
     use Field as F;
     [
         row("target", F::TypicalRtts(|o| &mut o.target), d.target.0, [0.05, 10.0], d.target.1),
@@ -89,10 +94,12 @@ const fn rows(d: DifferingOptions) -> [OptionRow<NsccOptions>; 12] {
         row("qa_share", F::Share(|o| &mut o.qa_share), 0.125, [0.0, 1.0], "htsim"),
         row("qa_delay", F::TargetDelays(|o| &mut o.qa_delay), 4.0, [1.0, 100.0], "htsim"),
         row("paths_by", F::Choice(|o| &mut o.paths_by), 0.0, [0.0, 3.0], "docs: REPS"),
+        row("ack_kib", F::Kib(|o| &mut o.ack_kib), 0.0, [0.0, 1024.0], "docs: Profiles"),
+        row("law", F::Choice(|o| &mut o.law), 0.0, [0.0, 2.0], "docs: Profiles"),
     ]
 }
 
-pub(super) const NSCC: [OptionRow<NsccOptions>; 12] = rows(DifferingOptions {
+pub(super) const NSCC: [OptionRow<NsccOptions>; 14] = rows(DifferingOptions {
     target: (0.6, "docs: Measured; htsim: 1.0"),
     target_trim: (0.75, "htsim"),
     fair: (2.0, "docs: Measured; htsim: 5"),
@@ -101,7 +108,7 @@ pub(super) const NSCC: [OptionRow<NsccOptions>; 12] = rows(DifferingOptions {
     fast: (0.25, "htsim"),
 });
 
-pub(super) const SMARTT: [OptionRow<NsccOptions>; 12] = rows(DifferingOptions {
+pub(super) const SMARTT: [OptionRow<NsccOptions>; 14] = rows(DifferingOptions {
     target: (0.5, "III-a, III-J: trtt"),
     target_trim: (0.5, "III-a, III-J: trtt"),
     fair: (5.0, "htsim"),

@@ -3,6 +3,7 @@
 extern crate std;
 
 use super::*;
+use crate::cc::options::{Factor, Micros, Share, TypicalRtts};
 use crate::units::MILLISECOND;
 use rand_pcg::rand_core::Rng;
 

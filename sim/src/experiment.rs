@@ -1,0 +1,219 @@
+//! Work over a network, from its beginning to its end.
+
+use crate::fabric::Fabric;
+use crate::fabric::blueprint::{Blueprint, NodeId};
+use crate::host::SimHost;
+use crate::ids::{HostId, LinkId, name_of};
+use crate::link::LinkCounters;
+use crate::scenario::SchemeMaker;
+use crate::time::{Picos, from_ns, to_ns};
+use crate::topology::{DATAGRAM_BYTES, SEGMENT_WIRE_BYTES};
+use crate::work::{Flow, Work};
+use erd_rd::config::CREDIT_MAX;
+use erd_rd::{Config, Endpoint, Nanos};
+use std::sync::Arc;
+
+/// What the engine keeps free in a datagram for a payload checksum.
+const CHECKSUM_BYTES: u32 = 4;
+/// Bytes of an acknowledgement on a link, about.
+const ACK_WIRE_BYTES: u32 = 128;
+/// Time between two greetings of one host, and from the last one to the beginning.
+const GREETING_PS: Picos = from_ns(1_000);
+const AFTER_GREETINGS_PS: Picos = from_ns(1_000_000);
+/// Simulated time between two looks whether all is done.
+const SLICE_PS: Picos = from_ns(20_000);
+
+/// The engines of an experiment.
+#[derive(Clone)]
+pub struct Engines {
+    /// Congestion control.
+    pub scheme: SchemeMaker,
+    /// Path numbers (entropies) that they spray over.
+    pub paths: u16,
+    /// Shortest retransmission timeout and scan spacing.
+    pub rto_min_ns: Nanos,
+    /// They are told the base round trip between the hosts furthest apart.
+    pub base_known: bool,
+    /// Switches trim.
+    pub trimming: bool,
+    /// How messages begin.
+    pub begin: Begin,
+}
+
+/// How messages begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    /// Strangers meet: they open a session, and long messages ask first.
+    Cold,
+    /// Sessions are open, and all messages are granted, as the papers assume.
+    Warm,
+}
+
+/// Why an experiment ended without being done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{open} tasks were not done after {limit_ps} ps of simulated time, the first of them on host {host}"
+)]
+pub struct Unfinished {
+    open: usize,
+    limit_ps: Picos,
+    host: u32,
+}
+
+/// Work over a network.
+pub struct Experiment {
+    /// The network.
+    pub plan: Arc<Blueprint>,
+    /// What the hosts do.
+    pub work: Work,
+    /// How they do it.
+    pub engines: Engines,
+    /// All the randomness there is.
+    pub seed: u64,
+    /// Threads that run it at most. The results are the same for any number.
+    pub threads: usize,
+}
+
+/// How a message fared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowResult {
+    /// Which.
+    pub flow: Flow,
+    /// When the sender could begin.
+    pub began: Picos,
+    /// When the receiver had all of it.
+    pub arrived: Picos,
+    /// When the sender knew.
+    pub acknowledged: Picos,
+}
+
+impl FlowResult {
+    /// Completion time: from its beginning until the receiver had all of it.
+    #[must_use]
+    pub fn completion_ps(&self) -> Picos {
+        self.arrived - self.began
+    }
+}
+
+/// What came of an experiment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Results {
+    /// Every message, in the order of their numbers.
+    pub flows: Vec<FlowResult>,
+    /// Counters of all links together.
+    pub links: LinkCounters,
+    /// Data packets sent, with repeats.
+    pub data_packets: u64,
+    /// Events that the simulator ran.
+    pub events: u64,
+    /// When the last task was done.
+    pub ended: Picos,
+}
+
+impl Experiment {
+    /// Runs it until everything is done, for at most `limit_ps` of simulated time.
+    ///
+    /// # Errors
+    /// The time was not enough.
+    pub fn run(self, limit_ps: Picos) -> Result<Results, Unfinished> {
+        self.run_after(limit_ps, |_| ())
+    }
+
+    /// The same over a network that was changed before.
+    ///
+    /// # Errors
+    /// As [`Experiment::run`].
+    pub fn run_after(
+        self,
+        limit_ps: Picos,
+        change: impl FnOnce(&mut Fabric),
+    ) -> Result<Results, Unfinished> {
+        let flows = self.work.flows().to_vec();
+        let (mut fabric, begin_ps) = self.build();
+        fabric.run_until(begin_ps);
+        let limit_ps = begin_ps + limit_ps;
+        change(&mut fabric);
+        loop {
+            let now = fabric.now();
+            fabric.run_until((now + SLICE_PS).min(limit_ps));
+            let open = fabric.hosts().position(|host| host.open_tasks() > 0);
+            match open {
+                None => break,
+                Some(host) if now >= limit_ps => {
+                    let open = fabric.hosts().map(SimHost::open_tasks).sum();
+                    return Err(Unfinished { open, limit_ps, host: host as u32 });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(results(&fabric, flows))
+    }
+
+    /// The network, and when its work begins.
+    fn build(self) -> (Fabric, Picos) {
+        let Experiment { plan, mut work, engines, seed, threads } = self;
+        let begin_ps = match engines.begin {
+            Begin::Cold => 0,
+            Begin::Warm => work.greet_first(GREETING_PS, AFTER_GREETINGS_PS),
+        };
+        let base_rtt_ns = if engines.base_known { longest_rtt_ns(&plan) } else { 0 };
+        let mut tasks = work.into_hosts().0.into_iter();
+        let links = Arc::clone(&plan);
+        let fabric = Fabric::new(plan, threads, seed, |id| {
+            let uplink = &links.links()[links.links_of(NodeId(id.0)).start as usize];
+            let rate = uplink.config.bytes_per_s.unwrap_or(0);
+            let endpoint = engines.endpoint(id, base_rtt_ns, rate, seed);
+            SimHost::new(id, endpoint, tasks.next().unwrap_or_default())
+        });
+        (fabric, begin_ps)
+    }
+}
+
+impl Engines {
+    fn endpoint(&self, host: HostId, base_rtt_ns: Nanos, rate: u64, seed: u64) -> Endpoint {
+        // The simulated network changes no bytes, so checksums would find nothing.
+        let mut config = Config::new(name_of(host), 1, |seed, _| seed);
+        config.datagram_bytes = (DATAGRAM_BYTES + CHECKSUM_BYTES) as u16;
+        config.burst_bytes = DATAGRAM_BYTES;
+        config.paths = self.paths;
+        config.rto_min_ns = self.rto_min_ns;
+        config.scan_min_ns = self.rto_min_ns;
+        // No receiver's buffer is ever the bottleneck.
+        config.recv_buffer_bytes = u32::MAX;
+        config.link_bytes_per_s = rate;
+        config.base_rtt_ns = base_rtt_ns;
+        config.trimming = self.trimming;
+        if self.begin == Begin::Warm {
+            (config.eager_bytes, config.eager_credit_bytes) = (CREDIT_MAX, CREDIT_MAX);
+            config.unexpected_bytes = u64::MAX;
+        }
+        let seed = seed ^ (u64::from(host.0) + 1) << 32;
+        Endpoint::new(config, (self.scheme)(), seed).expect("the settings are within their ranges")
+    }
+}
+
+/// Round trip of a lone full segment and its acknowledgement between the first host and the last.
+fn longest_rtt_ns(plan: &Blueprint) -> Nanos {
+    let (first, last) = (HostId(0), HostId(plan.hosts() - 1));
+    let there = plan.lone_ps(first, last, SEGMENT_WIRE_BYTES);
+    to_ns(there + plan.lone_ps(last, first, ACK_WIRE_BYTES))
+}
+
+fn results(fabric: &Fabric, flows: Vec<Flow>) -> Results {
+    let flows: Vec<FlowResult> = flows
+        .into_iter()
+        .map(|flow| {
+            let sent = fabric.host(flow.from).times(flow.send);
+            let received = fabric.host(flow.to).times(flow.receive);
+            let (began, acknowledged) = (sent.began, sent.done);
+            FlowResult { flow, began, arrived: received.arrived, acknowledged }
+        })
+        .collect();
+    let mut links = LinkCounters::default();
+    for link in 0..fabric.plan().links().len() as u32 {
+        links.add(&fabric.counters(LinkId(link)));
+    }
+    let data_packets = fabric.hosts().map(|host| host.endpoint().stats().tx_data).sum();
+    let ended = flows.iter().map(|flow| flow.arrived.max(flow.acknowledged)).max().unwrap_or(0);
+    Results { flows, links, data_packets, events: fabric.events(), ended }
+}

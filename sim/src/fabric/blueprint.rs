@@ -1,0 +1,228 @@
+//! What a network looks like: hosts, switches with their routes, and the links between them.
+
+use crate::hop::Hop;
+use crate::ids::{HostId, LinkId, SwitchId};
+use crate::link::LinkConfig;
+
+/// Most hosts and switches together: a node's number has so many bits in an event's key.
+pub const NODES_MAX: u32 = 1 << 24;
+
+/// A node: hosts have the numbers from 0 on, switches those after them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct NodeId(pub u32);
+
+/// How a packet's path number picks one of several links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spread {
+    /// The path number modulo the number of links: every path has its own.
+    Modulo,
+    /// A hash of sender, receiver and path number (ECMP): some paths share a link. Each switch has a salt of its own.
+    Hashed {
+        /// What makes this switch differ from the others.
+        salt: u32,
+    },
+}
+
+impl Spread {
+    /// Which of `links` links a packet takes.
+    #[must_use]
+    pub fn pick(self, links: u32, hop: &Hop) -> u32 {
+        match self {
+            _ if links == 1 => 0,
+            Spread::Modulo => u32::from(hop.path) % links,
+            Spread::Hashed { salt } => {
+                let hash = mixed(u64::from(salt) << 16 ^ mixed(flow_of(hop)));
+                (((hash >> 32) * u64::from(links)) >> 32) as u32
+            }
+        }
+    }
+}
+
+/// What ECMP looks at.
+fn flow_of(hop: &Hop) -> u64 {
+    u64::from(hop.from.0) << 40 ^ u64::from(hop.to.0) << 16 ^ u64::from(hop.path)
+}
+
+/// A hash: the last step of SplitMix64.
+#[must_use]
+pub fn mixed(number: u64) -> u64 {
+    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Which of a switch's links lead to a host. They are counted from the switch's first one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Routes {
+    /// A switch of a tree: hosts below it by arithmetic, all others upwards. Its links down come first, those of one child
+    /// together.
+    Tree {
+        /// The first host below.
+        first_host: u32,
+        /// Hosts below.
+        hosts: u32,
+        /// Hosts below each child.
+        hosts_per_child: u32,
+        /// Links to each child.
+        links_per_child: u32,
+        /// Links upwards.
+        links_up: u32,
+    },
+    /// Links by host: any graph.
+    Table {
+        /// First link and number of links of each host, in `links`.
+        by_host: Vec<(u32, u32)>,
+        /// Links of the switch. Hosts that are reached alike share them.
+        links: Vec<u32>,
+    },
+}
+
+/// A switch. It has no queues of its own: those are its outgoing links'.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SwitchPlan {
+    /// How it chooses between links.
+    pub spread: Spread,
+    /// Which links lead where.
+    pub routes: Routes,
+}
+
+impl SwitchPlan {
+    /// The link for a packet, counted from the switch's first one.
+    ///
+    /// # Panics
+    /// No link leads to its receiver.
+    #[must_use]
+    pub fn route(&self, hop: &Hop) -> u32 {
+        match &self.routes {
+            Routes::Tree { first_host, hosts, hosts_per_child, links_per_child, links_up } => {
+                let below = hop.to.0.wrapping_sub(*first_host);
+                if below < *hosts {
+                    let child = below / hosts_per_child;
+                    return child * links_per_child + self.spread.pick(*links_per_child, hop);
+                }
+                let down = hosts / hosts_per_child * links_per_child;
+                down + self.spread.pick(*links_up, hop)
+            }
+            Routes::Table { by_host, links } => {
+                let (first, count) = by_host[hop.to.0 as usize];
+                links[(first + self.spread.pick(count, hop)) as usize]
+            }
+        }
+    }
+}
+
+/// One direction of a link.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LinkPlan {
+    /// Where it begins.
+    pub from: NodeId,
+    /// Where it ends.
+    pub to: NodeId,
+    /// What it is like.
+    pub config: LinkConfig,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Blueprint {
+    hosts: u32,
+    switches: Vec<SwitchPlan>,
+    links: Vec<LinkPlan>,
+    /// The first link of each node, and one more: the number of links.
+    first_links: Vec<u32>,
+}
+
+impl Blueprint {
+    /// Puts a network together. Of the links of one node the order stays.
+    ///
+    /// # Panics
+    /// A link begins or ends nowhere, a host has not exactly one link, or there are more than [`NODES_MAX`] nodes.
+    #[must_use]
+    pub fn new(hosts: u32, switches: Vec<SwitchPlan>, mut links: Vec<LinkPlan>) -> Blueprint {
+        let nodes = hosts + switches.len() as u32;
+        assert!(nodes <= NODES_MAX, "at most {NODES_MAX} hosts and switches");
+        assert!(
+            links.iter().all(|link| link.from.0 < nodes && link.to.0 < nodes),
+            "a link's ends exist"
+        );
+        links.sort_by_key(|link| link.from);
+        let mut first_links = vec![0; nodes as usize + 1];
+        for link in &links {
+            first_links[link.from.0 as usize + 1] += 1;
+        }
+        assert!(
+            first_links[1..=hosts as usize].iter().all(|count| *count == 1),
+            "a host has one link"
+        );
+        for node in 0..nodes as usize {
+            first_links[node + 1] += first_links[node];
+        }
+        Blueprint { hosts, switches, links, first_links }
+    }
+
+    /// How many hosts there are.
+    #[must_use]
+    pub fn hosts(&self) -> u32 {
+        self.hosts
+    }
+
+    /// How many hosts and switches there are.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        self.hosts + self.switches.len() as u32
+    }
+
+    /// The node of a switch.
+    #[must_use]
+    pub fn node_of(&self, switch: SwitchId) -> NodeId {
+        NodeId(self.hosts + switch.0)
+    }
+
+    /// The switches.
+    #[must_use]
+    pub fn switches(&self) -> &[SwitchPlan] {
+        &self.switches
+    }
+
+    /// The links, by where they begin.
+    #[must_use]
+    pub fn links(&self) -> &[LinkPlan] {
+        &self.links
+    }
+
+    /// The links that begin at a node, as a range of link numbers.
+    #[must_use]
+    pub fn links_of(&self, node: NodeId) -> std::ops::Range<u32> {
+        self.first_links[node.0 as usize]..self.first_links[node.0 as usize + 1]
+    }
+
+    /// The links that a packet takes, in order.
+    ///
+    /// # Panics
+    /// It goes round for ever.
+    #[must_use]
+    pub fn way(&self, hop: &Hop) -> Vec<LinkId> {
+        let mut way = Vec::new();
+        let mut node = NodeId(hop.from.0);
+        while node.0 != hop.to.0 {
+            let first = self.links_of(node).start;
+            let link = match node.0.checked_sub(self.hosts) {
+                None => first,
+                Some(switch) => first + self.switches[switch as usize].route(hop),
+            };
+            way.push(LinkId(link));
+            assert!(way.len() <= self.switches.len() + 1, "a packet of {:?} goes round", hop.from);
+            node = self.links[link as usize].to;
+        }
+        way
+    }
+
+    /// Time that a packet of so many bytes takes between two hosts when nothing waits, in ps.
+    #[must_use]
+    pub fn lone_ps(&self, from: HostId, to: HostId, wire_bytes: u32) -> crate::time::Picos {
+        let hop = Hop::probe(from, to, wire_bytes);
+        let links = self.way(&hop).into_iter().map(|id| &self.links[id.0 as usize].config);
+        links.map(|link| link.sending_ps(wire_bytes) + link.propagation_ps).sum()
+    }
+}

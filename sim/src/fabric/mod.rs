@@ -1,0 +1,167 @@
+//! Hosts, links and switches joined, and what runs them.
+//!
+//! A packet costs one event a hop: its arrival. A transmitter that something waits for costs another. Several threads may
+//! share a network: each runs its part for as long as nothing can come from another one, and then they exchange packets.
+//! The order of events depends on what happens alone, so the results are the same on any number of threads.
+
+pub mod blueprint;
+pub mod clos;
+mod layout;
+mod port;
+mod shard;
+
+use crate::host::SimHost;
+use crate::ids::{HostId, LinkId};
+use crate::link::{Health, LinkCounters};
+use crate::queue::Queue;
+use crate::time::Picos;
+use blueprint::{Blueprint, NodeId};
+use layout::Layout;
+use shard::{Shard, Transit};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+
+/// See the module.
+pub struct Fabric {
+    plan: Arc<Blueprint>,
+    layout: Arc<Layout>,
+    now: Picos,
+    shards: Vec<Shard>,
+}
+
+/// Packets on their way from each part to each other one.
+type Mail = Vec<Vec<Mutex<Vec<Transit>>>>;
+
+impl Fabric {
+    /// A network at rest, run by so many threads at most. `host` makes each host.
+    #[must_use]
+    pub fn new(
+        plan: Arc<Blueprint>,
+        threads: usize,
+        seed: u64,
+        mut host: impl FnMut(HostId) -> SimHost,
+    ) -> Fabric {
+        let layout = Arc::new(Layout::new(&plan, threads));
+        let shards = (0..layout.shards())
+            .map(|number| Shard::new(&plan, &layout, number, seed, &mut host))
+            .collect();
+        Fabric { plan, layout, now: 0, shards }
+    }
+
+    /// What it looks like.
+    #[must_use]
+    pub fn plan(&self) -> &Blueprint {
+        &self.plan
+    }
+
+    /// Virtual time.
+    #[must_use]
+    pub fn now(&self) -> Picos {
+        self.now
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.shards.iter().map(Shard::events).sum()
+    }
+
+    /// Packets under way.
+    #[must_use]
+    pub fn packets_under_way(&self) -> usize {
+        self.shards.iter().map(Shard::packets).sum()
+    }
+
+    /// The queue of a link.
+    #[must_use]
+    pub fn queue(&self, link: LinkId) -> &Queue {
+        let (shard, port) = self.layout.place_of(&self.plan, link);
+        self.shards[shard].queue(port)
+    }
+
+    /// The queue of a link, to be measured.
+    pub fn queue_mut(&mut self, link: LinkId) -> &mut Queue {
+        let (shard, port) = self.layout.place_of(&self.plan, link);
+        self.shards[shard].queue_mut(port)
+    }
+
+    /// Counters of a link.
+    #[must_use]
+    pub fn counters(&self, link: LinkId) -> LinkCounters {
+        let (shard, port) = self.layout.place_of(&self.plan, link);
+        self.shards[shard].counters(port)
+    }
+
+    /// A host.
+    #[must_use]
+    pub fn host(&self, id: HostId) -> &SimHost {
+        let node = NodeId(id.0);
+        self.shards[self.layout.shard(node)].host(node)
+    }
+
+    /// All hosts, in the order of their numbers.
+    pub fn hosts(&self) -> impl Iterator<Item = &SimHost> {
+        self.shards.iter().flat_map(Shard::hosts)
+    }
+
+    /// Breaks or heals a link.
+    pub fn set_health(&mut self, link: LinkId, health: Health) {
+        let (shard, port) = self.layout.place_of(&self.plan, link);
+        self.shards[shard].set_health(port, health);
+    }
+
+    /// Runs everything that happens up to `end`, which is the time afterwards.
+    pub fn run_until(&mut self, end: Picos) {
+        match &mut self.shards[..] {
+            [only] => only.run_until(end),
+            _ => self.run_shards(end),
+        }
+        self.now = end;
+    }
+
+    fn run_shards(&mut self, end: Picos) {
+        let count = self.shards.len();
+        let lookahead_ps = self.layout.lookahead_ps();
+        let mail: Mail =
+            (0..count).map(|_| (0..count).map(|_| Mutex::default()).collect()).collect();
+        let (barrier, next) = (Barrier::new(count), [const { AtomicU64::new(u64::MAX) }; 2]);
+        std::thread::scope(|scope| {
+            for (number, shard) in self.shards.iter_mut().enumerate() {
+                let (barrier, next, mail) = (&barrier, &next, &mail);
+                scope.spawn(move || {
+                    let mut turn = 0;
+                    loop {
+                        next[turn].fetch_min(shard.next_at().unwrap_or(u64::MAX), Ordering::SeqCst);
+                        barrier.wait();
+                        let first = next[turn].load(Ordering::SeqCst);
+                        if first > end {
+                            break;
+                        }
+                        // Nothing that another part does from `first` on arrives here before this is over.
+                        shard.run_until((first.saturating_add(lookahead_ps) - 1).min(end));
+                        post(shard, &mail[number]);
+                        // All have read it: the next turn but one uses it again.
+                        next[1 - turn].store(u64::MAX, Ordering::SeqCst);
+                        barrier.wait();
+                        for from in mail {
+                            let mut letters =
+                                from[number].lock().unwrap_or_else(PoisonError::into_inner);
+                            shard.take(&mut letters);
+                        }
+                        turn = 1 - turn;
+                    }
+                    shard.run_until(end);
+                });
+            }
+        });
+    }
+}
+
+/// Puts a part's packets where the other parts find them.
+fn post(shard: &mut Shard, to: &[Mutex<Vec<Transit>>]) {
+    for (out, to) in shard.outbox.iter_mut().zip(to) {
+        if !out.is_empty() {
+            to.lock().unwrap_or_else(PoisonError::into_inner).append(out);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! A part of a network: some hosts and switches with the links that begin there, and the loop that runs them.
+
+use super::blueprint::{Blueprint, LinkPlan, NodeId, mixed};
+use super::layout::Layout;
+use super::port::{Fate, Launch, Port, Waiting};
+use crate::calendar::{Calendar, Entry};
+use crate::hop::Hop;
+use crate::host::SimHost;
+use crate::ids::HostId;
+use crate::link::{Health, LinkCounters};
+use crate::packet::{Packet, PacketId, PacketPool};
+use crate::prefetch::prefetch;
+use crate::queue::Queue;
+use crate::time::{PS_PER_NS, Picos, to_ns};
+use std::sync::Arc;
+
+/// Packets that a host hands over at once to a link that takes any number.
+const ROOM_MAX: usize = 64;
+/// Packets that a host takes before it may answer, as a driver's receive batch.
+const ARRIVALS_PER_STEP: u32 = 32;
+/// Events between the one at hand and that whose memory is asked for.
+const AHEAD: usize = 3;
+/// Cache lines of a host that every step touches.
+const HOST_LINES: usize = 32;
+/// Bits of what orders the events of one kind at one node.
+const TIE_BITS: u32 = 38;
+/// Bits of the kind.
+const KIND_BITS: u32 = 2;
+
+/// Something that happens at a node.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// The transmitter of this link is free.
+    Free(u32),
+    /// A packet arrives.
+    Arrival(Hop),
+    /// A host has something to do: a timer is due, or work starts.
+    Wake,
+}
+
+impl What {
+    /// What orders it among all that happens at one instant: the node, the kind, and a number.
+    fn key(&self, node: NodeId, tie: u64) -> u64 {
+        let kind = match self {
+            What::Free(_) => 0,
+            What::Arrival(_) => 1,
+            What::Wake => 2,
+        };
+        (u64::from(node.0) << KIND_BITS | kind) << TIE_BITS | tie
+    }
+}
+
+/// The node where something happens.
+fn node_of(key: u64) -> NodeId {
+    NodeId((key >> (KIND_BITS + TIE_BITS)) as u32)
+}
+
+/// A packet on its way to another part.
+#[derive(Debug)]
+pub(super) struct Transit {
+    at: Picos,
+    key: u64,
+    hop: Hop,
+    packet: Packet,
+}
+
+/// See the module.
+pub(super) struct Shard {
+    plan: Arc<Blueprint>,
+    layout: Arc<Layout>,
+    /// Which part it is.
+    number: usize,
+    now: Picos,
+    calendar: Calendar<What>,
+    ports: Vec<Port>,
+    /// For each port its queue.
+    waiting: Vec<Waiting>,
+    hosts: Vec<SimHost>,
+    pool: PacketPool,
+    /// Packets that leave the host at hand.
+    leaving: Vec<PacketId>,
+    /// Something has happened to the host at hand.
+    pending: bool,
+    /// Packets that it has got without acting.
+    batch: u32,
+    /// Packets for each other part.
+    pub(super) outbox: Vec<Vec<Transit>>,
+}
+
+impl Shard {
+    pub(super) fn new(
+        plan: &Arc<Blueprint>,
+        layout: &Arc<Layout>,
+        number: usize,
+        seed: u64,
+        host: &mut impl FnMut(HostId) -> SimHost,
+    ) -> Shard {
+        let nodes = layout.nodes_of(number);
+        let links = nodes.iter().flat_map(|node| plan.links_of(*node));
+        let make = |id: u32| -> (Port, Waiting) {
+            let link: &LinkPlan = &plan.links()[id as usize];
+            Port::new(link, id, mixed(seed ^ u64::from(id)))
+        };
+        let (ports, waiting) = links.map(make).unzip();
+        let hosts = nodes.iter().filter(|node| node.0 < plan.hosts());
+        let mut shard = Shard {
+            number,
+            now: 0,
+            calendar: Calendar::default(),
+            ports,
+            waiting,
+            hosts: hosts.map(|node| host(HostId(node.0))).collect(),
+            pool: PacketPool::default(),
+            leaving: Vec::new(),
+            pending: false,
+            batch: 0,
+            outbox: (0..layout.shards()).map(|_| Vec::new()).collect(),
+            plan: Arc::clone(plan),
+            layout: Arc::clone(layout),
+        };
+        for node in nodes.iter().filter(|node| node.0 < plan.hosts()) {
+            if let Some(begin) = shard.host(*node).next_wake() {
+                shard.wake(*node, begin);
+            }
+        }
+        shard
+    }
+
+    /// Wakes a host at a time.
+    fn wake(&mut self, node: NodeId, at: Picos) {
+        let host = &mut self.hosts[self.layout.host(node)];
+        if at < host.wake_at {
+            host.wake_at = at;
+            self.enter(at, node, 0, What::Wake);
+        }
+    }
+
+    fn enter(&mut self, at: Picos, node: NodeId, tie: u64, what: What) {
+        self.calendar.push(at, what.key(node, tie), what);
+    }
+
+    /// Events so far.
+    pub(super) fn events(&self) -> u64 {
+        self.calendar.taken()
+    }
+
+    /// When the next event happens.
+    pub(super) fn next_at(&self) -> Option<Picos> {
+        self.calendar.next_at()
+    }
+
+    /// Packets under way.
+    pub(super) fn packets(&self) -> usize {
+        self.pool.in_use()
+    }
+
+    pub(super) fn hosts(&self) -> &[SimHost] {
+        &self.hosts
+    }
+
+    pub(super) fn host(&self, node: NodeId) -> &SimHost {
+        &self.hosts[self.layout.host(node)]
+    }
+
+    pub(super) fn queue(&self, port: usize) -> &Queue {
+        &self.waiting[port].queue
+    }
+
+    pub(super) fn queue_mut(&mut self, port: usize) -> &mut Queue {
+        &mut self.waiting[port].queue
+    }
+
+    pub(super) fn counters(&self, port: usize) -> LinkCounters {
+        self.ports[port].counters(&self.waiting[port])
+    }
+
+    pub(super) fn set_health(&mut self, port: usize, health: Health) {
+        let Shard { ports, waiting, pool, now, .. } = self;
+        let lost = |hop: Hop| pool.give_back(hop.packet);
+        ports[port].set_health(&mut waiting[port], *now, health, lost);
+    }
+
+    /// Takes packets from another part.
+    pub(super) fn take(&mut self, transits: &mut Vec<Transit>) {
+        for Transit { at, key, hop, packet } in transits.drain(..) {
+            let hop = Hop { packet: self.pool.put(packet), ..hop };
+            self.calendar.push(at, key, What::Arrival(hop));
+        }
+    }
+
+    /// Runs everything that happens up to `end`, which is the time afterwards.
+    pub(super) fn run_until(&mut self, end: Picos) {
+        while let Some(entry) = self.calendar.pop_until(end) {
+            let (node, what) = (node_of(entry.key), entry.event);
+            self.look_ahead();
+            debug_assert!(entry.at >= self.now, "time goes forward");
+            self.now = entry.at;
+            match what {
+                What::Arrival(hop) if node.0 < self.plan.hosts() => self.receive(node, &hop),
+                What::Arrival(hop) => self.forward(node, hop),
+                What::Free(port) => self.free(node, port as usize),
+                What::Wake => self.host_wake(node),
+            }
+            // A host takes what comes at one moment before it acts, as a driver takes a batch.
+            let goes_on = |next: &Entry<What>| next.at == entry.at && node_of(next.key) == node;
+            let is_full = self.batch == ARRIVALS_PER_STEP;
+            if self.pending && (is_full || !self.calendar.today().is_some_and(goes_on)) {
+                (self.pending, self.batch) = (false, 0);
+                self.run_host(node);
+            }
+        }
+        self.now = end;
+    }
+
+    /// Asks for the memory of events that come soon.
+    #[inline]
+    fn look_ahead(&self) {
+        if let Some(soon) = self.calendar.ahead(AHEAD) {
+            let node = node_of(soon.key);
+            match (soon.event, node.0.checked_sub(self.plan.hosts())) {
+                (What::Arrival(hop), Some(switch)) => {
+                    let link = self.plan.switches()[switch as usize].route(&hop);
+                    prefetch(&self.ports[self.layout.port(node, link)], 1);
+                }
+                (What::Arrival(hop), None) => {
+                    prefetch(self.pool.get(hop.packet), 2);
+                    prefetch(self.host(node), HOST_LINES);
+                }
+                (What::Free(port), _) => {
+                    prefetch(&self.ports[port as usize], 1);
+                    prefetch(&self.waiting[port as usize], 3);
+                }
+                (What::Wake, _) => prefetch(self.host(node), HOST_LINES),
+            }
+        }
+    }
+
+    fn receive(&mut self, node: NodeId, hop: &Hop) {
+        let packet = self.pool.get_mut(hop.packet);
+        hop.tell(packet);
+        self.hosts[self.layout.host(node)].receive(packet);
+        self.pool.give_back(hop.packet);
+        self.pending = true;
+        self.batch += 1;
+    }
+
+    fn forward(&mut self, node: NodeId, hop: Hop) {
+        let switch = &self.plan.switches()[(node.0 - self.plan.hosts()) as usize];
+        let port = self.layout.port(node, switch.route(&hop));
+        self.offer(node, port, hop);
+    }
+
+    /// A packet is at the beginning of a link.
+    fn offer(&mut self, node: NodeId, port: usize, hop: Hop) {
+        match self.ports[port].offer(&mut self.waiting[port], self.now, hop) {
+            Fate::Sent(launch) => self.launch(&launch),
+            Fate::Waits => self.await_free(node, port),
+            Fate::Lost => self.pool.give_back(hop.packet),
+        }
+    }
+
+    /// A packet is on the wire.
+    fn launch(&mut self, launch: &Launch) {
+        let Launch { hop, to, at, tie } = *launch;
+        let shard = self.layout.shard(to);
+        if shard == self.number {
+            return self.enter(at, to, tie, What::Arrival(hop));
+        }
+        let key = What::Arrival(hop).key(to, tie);
+        let packet = self.pool.take_out(hop.packet);
+        self.outbox[shard].push(Transit { at, key, hop, packet });
+    }
+
+    /// A transmitter is free: it sends what waits next. A host that had more to send is asked for it.
+    fn free(&mut self, node: NodeId, port: usize) {
+        let sent = self.ports[port].free(&mut self.waiting[port], self.now);
+        if let Some(launch) = sent {
+            self.launch(&launch);
+        }
+        if node.0 < self.plan.hosts() && self.host(node).has_more() {
+            self.pending = true;
+        } else if self.ports[port].has_queue() {
+            self.await_free(node, port);
+        }
+    }
+
+    /// Enters the event that a transmitter is free.
+    fn await_free(&mut self, node: NodeId, port: usize) {
+        let link = self.ports[port].link();
+        if let Some(at) = self.ports[port].await_free(self.now) {
+            self.enter(at, node, link.into(), What::Free(port as u32));
+        }
+    }
+
+    fn host_wake(&mut self, node: NodeId) {
+        let host = &mut self.hosts[self.layout.host(node)];
+        // An event that an earlier wake-up has overtaken is stale.
+        if host.wake_at == self.now {
+            host.wake_at = Picos::MAX;
+            self.pending = true;
+        }
+    }
+
+    /// Packets that a host may hand over now: what its link sends, and one that waits, so that the link is never idle
+    /// for want of the host.
+    fn room(&self, uplink: usize) -> usize {
+        let port = &self.ports[uplink];
+        match () {
+            () if port.only_delays() => ROOM_MAX,
+            () if port.has_queue() => 0,
+            () => 1 + usize::from(port.is_idle(self.now)),
+        }
+    }
+
+    /// Lets a host do what is due: timers, and sending while its link is idle.
+    fn run_host(&mut self, node: NodeId) {
+        let (uplink, at) = (self.layout.port(node, 0), self.layout.host(node));
+        loop {
+            let room = self.room(uplink);
+            let Shard { pool, leaving, hosts, .. } = self;
+            let host = &mut hosts[at];
+            host.step(self.now, to_ns(self.now), room);
+            for packet in host.leaving() {
+                let taken = pool.take(HostId(node.0), packet.to);
+                pool.get_mut(taken).exchange(packet);
+                leaving.push(taken);
+            }
+            if self.leaving.is_empty() {
+                break;
+            }
+            for at in 0..self.leaving.len() {
+                let packet = self.leaving[at];
+                let hop = Hop::of(packet, self.pool.get(packet));
+                self.offer(node, uplink, hop);
+            }
+            self.leaving.clear();
+            if self.room(uplink) == 0 {
+                break;
+            }
+        }
+        if self.hosts[at].has_more() && !self.ports[uplink].is_idle(self.now) {
+            self.await_free(node, uplink);
+        }
+        if let Some(at) = self.hosts[at].next_wake() {
+            // What is due but could not go waits for the link, which wakes the host.
+            self.wake(node, at.max(self.now + PS_PER_NS));
+        }
+    }
+}

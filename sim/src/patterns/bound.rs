@@ -1,0 +1,173 @@
+//! How fast a network could do work at best. It has two limits: what leaves a host and what reaches it takes time on the
+//! host's link, and a task cannot begin before those that it waits for are done. A mean completion time below the bound is a
+//! bug of the simulator.
+
+use super::site::HostLink;
+use crate::ids::HostId;
+use crate::time::Picos;
+use crate::work::{Flow, Op, Work};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The least times of work. Streams, which never end, are left out: their least time is 0.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// Least completion time of each message, from its beginning until the receiver has all of it.
+    pub flows_ps: Vec<Picos>,
+    /// Least mean of the completion times. Messages that start at a time known beforehand compete for the links; of others
+    /// only their own least times count.
+    pub mean_ps: Picos,
+    /// Earliest time at which the last message has arrived and the last computation is done.
+    pub whole_ps: Picos,
+}
+
+/// A message, as the bound sees it.
+#[derive(Clone, Copy, Default)]
+struct Item {
+    /// Earliest beginning.
+    begins: Picos,
+    /// Time that its packets take on a host's link.
+    sending: Picos,
+    /// Least time from the end of sending a packet until it has arrived.
+    rest: Picos,
+}
+
+impl Bound {
+    /// The bound of work over links of hosts. `lone_ps` tells how long a packet of so many bytes on the wire takes from one
+    /// host to another when nothing else is there, sending included.
+    ///
+    /// # Panics
+    /// Tasks wait for each other.
+    #[must_use]
+    pub fn of(
+        work: &Work,
+        link: &HostLink,
+        lone_ps: impl Fn(HostId, HostId, u32) -> Picos,
+    ) -> Bound {
+        let mut items: Vec<Item> =
+            work.flows().iter().map(|flow| item(flow, link, &lone_ps)).collect();
+        let last_done = earliest(work, &mut items);
+        let flows = work.flows().iter().zip(&items);
+        let [leaving, arriving] = [false, true].map(|arrives| {
+            let mut hosts: Vec<Vec<(Item, bool)>> = vec![Vec::new(); work.hosts() as usize];
+            for (flow, item) in flows.clone().filter(|(flow, _)| flow.bytes > 0) {
+                let host = if arrives { flow.to } else { flow.from };
+                let task = &work.tasks(flow.from)[flow.send.0 as usize];
+                hosts[host.0 as usize].push((*item, task.needs == 0));
+            }
+            hosts.iter().map(|items| one_link(items, arrives)).collect::<Vec<_>>()
+        });
+        let sum = |ends: &[Ends]| ends.iter().map(|ends| ends.completions).sum::<u128>();
+        let count = work.flows().iter().filter(|flow| flow.bytes > 0).count().max(1) as u128;
+        let mean_ps = sum(&leaving).max(sum(&arriving)) / count;
+        let busy = leaving.iter().chain(&arriving).map(|ends| ends.last);
+        Bound {
+            flows_ps: items.iter().map(|item| item.sending + item.rest).collect(),
+            mean_ps: mean_ps as Picos,
+            whole_ps: busy.max().unwrap_or(0).max(last_done),
+        }
+    }
+}
+
+fn item(flow: &Flow, link: &HostLink, lone_ps: impl Fn(HostId, HostId, u32) -> Picos) -> Item {
+    if flow.bytes == 0 {
+        return Item::default();
+    }
+    // Whichever packet is last: none is shorter than this one.
+    let wire_bytes = link.last_wire_bytes(flow.bytes);
+    let rest = lone_ps(flow.from, flow.to, wire_bytes).saturating_sub(link.packet_ps(wire_bytes));
+    Item { begins: 0, sending: link.sending_ps(flow.bytes), rest }
+}
+
+/// Enters the earliest beginnings, with links that take everything at once. Returns when the last task is done.
+fn earliest(work: &Work, items: &mut [Item]) -> Picos {
+    let order = work.in_order().expect("no task waits for itself");
+    let mut begins: Vec<Vec<Picos>> = (0..work.hosts())
+        .map(|host| work.tasks(HostId(host)).iter().map(|task| task.not_before).collect())
+        .collect();
+    let mut last = 0;
+    for (host, id) in order {
+        let task = &work.tasks(host)[id.0 as usize];
+        let began = begins[host.0 as usize][id.0 as usize];
+        let done = match task.op {
+            Op::Send { flow, .. } => {
+                let item = &mut items[flow.0 as usize];
+                item.begins = began;
+                began + item.sending + item.rest
+            }
+            Op::Receive { flow } => {
+                let Item { begins, sending, rest } = items[flow.0 as usize];
+                began.max(begins + sending + rest)
+            }
+            Op::Compute { time_ps } => began + time_ps,
+            Op::Stream { .. } | Op::Sink { .. } => continue,
+        };
+        last = last.max(done);
+        for then in &task.then {
+            let begins = &mut begins[host.0 as usize][then.0 as usize];
+            *begins = done.max(*begins);
+        }
+    }
+    last
+}
+
+/// What is known of the messages over one link.
+struct Ends {
+    /// Least sum of their completion times.
+    completions: u128,
+    /// Earliest arrival of the last one.
+    last: Picos,
+}
+
+/// The messages of one host's link, each with whether its beginning is known beforehand. The message with the least left to
+/// send goes first: no order gives a smaller sum.
+fn one_link(items: &[(Item, bool)], arrives: bool) -> Ends {
+    // A message occupies the link from its beginning on, or from when its first packet can be there.
+    let release = |item: &Item| item.begins + if arrives { item.rest } else { 0 };
+    let after = |item: &Item| if arrives { 0 } else { item.rest };
+    let mut all: Vec<Item> = items.iter().map(|(item, _)| *item).collect();
+    all.sort_by_key(release);
+    let mut busy_until = 0;
+    for item in &all {
+        busy_until = release(item).max(busy_until) + item.sending;
+    }
+    let least_after = all.iter().map(after).min().unwrap_or(0);
+    let mut known: Vec<Item> =
+        items.iter().filter(|(_, known)| *known).map(|(item, _)| *item).collect();
+    known.sort_by_key(release);
+    let others = items.iter().filter(|(_, known)| !known);
+    let others: u128 = others.map(|(item, _)| u128::from(item.sending + item.rest)).sum();
+    let ends = shortest_first(&known, release);
+    let completions = known.iter().zip(ends).map(|(item, end)| end + after(item) - item.begins);
+    Ends {
+        completions: others + completions.map(u128::from).sum::<u128>(),
+        last: if all.is_empty() { 0 } else { busy_until + least_after },
+    }
+}
+
+/// When each of the messages, which are in the order of their releases, has been sent if always the one goes that has least
+/// left.
+fn shortest_first(items: &[Item], release: impl Fn(&Item) -> Picos) -> Vec<Picos> {
+    let mut ends = vec![0; items.len()];
+    let mut left = BinaryHeap::new();
+    let (mut now, mut next) = (0, 0);
+    loop {
+        if left.is_empty() {
+            let Some(item) = items.get(next) else { return ends };
+            now = release(item).max(now);
+        }
+        while let Some(item) = items.get(next).filter(|item| release(item) <= now) {
+            left.push(Reverse((item.sending, next)));
+            next += 1;
+        }
+        let Some(Reverse((sending, at))) = left.pop() else { continue };
+        let until = items.get(next).map_or(Picos::MAX, &release);
+        let time = sending.min(until - now);
+        now += time;
+        if time == sending {
+            ends[at] = now;
+        } else {
+            left.push(Reverse((sending - time, at)));
+        }
+    }
+}

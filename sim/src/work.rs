@@ -1,0 +1,330 @@
+//! What hosts do: messages, computation, and what has to be done before what. Everything that the simulator runs is
+//! brought into this form: flows with start times, collectives, schedules of traced programs.
+
+use crate::ids::HostId;
+use crate::time::Picos;
+
+/// Most messages of one run: their numbers travel as tags.
+pub const FLOWS_MAX: usize = 1 << 30;
+
+/// A message, by its place among all of a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowId(pub u32);
+
+/// A task of a host, by its place in that host's list.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TaskId(pub u32);
+
+/// What a task does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Sends a message; done when the receiver has acknowledged all of it.
+    Send {
+        /// Which.
+        flow: FlowId,
+        /// To whom.
+        to: HostId,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Waits until a message has arrived.
+    Receive {
+        /// Which.
+        flow: FlowId,
+    },
+    /// Sends messages for ever.
+    Stream {
+        /// Number that all have.
+        flow: FlowId,
+        /// To whom.
+        to: HostId,
+        /// Length of each.
+        message_bytes: u64,
+        /// Messages that are outstanding all the time.
+        outstanding: u32,
+    },
+    /// Takes what a stream sends; it is never done.
+    Sink {
+        /// Which.
+        flow: FlowId,
+    },
+    /// Takes time, and no more.
+    Compute {
+        /// How much.
+        time_ps: Picos,
+    },
+}
+
+/// A task: what it does, when at the earliest, and what waits for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Task {
+    /// What it does.
+    pub op: Op,
+    /// It does not begin before.
+    pub not_before: Picos,
+    /// Tasks of this host that have to be done before.
+    pub needs: u32,
+    /// Tasks of this host that wait for it.
+    pub then: Vec<TaskId>,
+}
+
+/// A message of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// Who sends it.
+    pub from: HostId,
+    /// Who receives it.
+    pub to: HostId,
+    /// Its length; 0 for a stream.
+    pub bytes: u64,
+    /// The sender's task.
+    pub send: TaskId,
+    /// The receiver's task.
+    pub receive: TaskId,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    hosts: Vec<Vec<Task>>,
+    flows: Vec<Flow>,
+}
+
+impl Work {
+    /// Nothing to do, for so many hosts.
+    #[must_use]
+    pub fn new(hosts: u32) -> Work {
+        Work { hosts: vec![Vec::new(); hosts as usize], flows: Vec::new() }
+    }
+
+    /// How many hosts there are.
+    #[must_use]
+    pub fn hosts(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// All messages.
+    #[must_use]
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
+    }
+
+    /// Tasks of a host.
+    #[must_use]
+    pub fn tasks(&self, host: HostId) -> &[Task] {
+        &self.hosts[host.0 as usize]
+    }
+
+    /// Adds a message.
+    ///
+    /// # Panics
+    /// A host does not exist, sends to itself, or there are [`FLOWS_MAX`] messages.
+    pub fn message(&mut self, from: HostId, to: HostId, bytes: u64) -> FlowId {
+        self.join(from, to, bytes, |flow| (Op::Send { flow, to, bytes }, Op::Receive { flow }))
+    }
+
+    /// Adds a flow without an end.
+    ///
+    /// # Panics
+    /// As [`Work::message`].
+    pub fn stream(
+        &mut self,
+        from: HostId,
+        to: HostId,
+        message_bytes: u64,
+        outstanding: u32,
+    ) -> FlowId {
+        self.join(from, to, 0, |flow| {
+            (Op::Stream { flow, to, message_bytes, outstanding }, Op::Sink { flow })
+        })
+    }
+
+    fn join(
+        &mut self,
+        from: HostId,
+        to: HostId,
+        bytes: u64,
+        ops: impl Fn(FlowId) -> (Op, Op),
+    ) -> FlowId {
+        assert!(from != to, "{from:?} sends to itself");
+        assert!(self.flows.len() < FLOWS_MAX, "at most {FLOWS_MAX} messages");
+        let flow = FlowId(self.flows.len() as u32);
+        let ops = ops(flow);
+        let send = self.add(from, ops.0);
+        let receive = self.add(to, ops.1);
+        self.flows.push(Flow { from, to, bytes, send, receive });
+        flow
+    }
+
+    /// Adds time that a host computes.
+    pub fn compute(&mut self, host: HostId, time_ps: Picos) -> TaskId {
+        self.add(host, Op::Compute { time_ps })
+    }
+
+    fn add(&mut self, host: HostId, op: Op) -> TaskId {
+        let tasks = &mut self.hosts[host.0 as usize];
+        tasks.push(Task { op, not_before: 0, needs: 0, then: Vec::new() });
+        TaskId(tasks.len() as u32 - 1)
+    }
+
+    /// A host's task begins only when another one of this host is done.
+    ///
+    /// # Panics
+    /// There is no such task, or it would wait for itself.
+    pub fn after(&mut self, host: HostId, first: TaskId, then: TaskId) {
+        assert!(first != then, "a task cannot wait for itself");
+        let tasks = &mut self.hosts[host.0 as usize];
+        tasks[first.0 as usize].then.push(then);
+        tasks[then.0 as usize].needs += 1;
+    }
+
+    /// A message is not sent before a time.
+    pub fn start_at(&mut self, flow: FlowId, at: Picos) {
+        let Flow { from, send, .. } = self.flows[flow.0 as usize];
+        self.hosts[from.0 as usize][send.0 as usize].not_before = at;
+    }
+
+    /// A message is sent only after another one has arrived at its sender.
+    ///
+    /// # Panics
+    /// The other one is not for this sender.
+    pub fn send_after(&mut self, received: FlowId, sent: FlowId) {
+        let (first, then) = (self.flows[received.0 as usize], self.flows[sent.0 as usize]);
+        assert!(first.to == then.from, "a host knows only what has arrived at it");
+        self.after(then.from, first.receive, then.send);
+    }
+
+    /// Puts a greeting of one byte before everything else for each pair that exchanges messages, and begins the rest
+    /// `pause_ps` after the last greeting was sent. Greetings of one host leave one after the other. Returns when the
+    /// rest begins; the greetings are the last messages.
+    pub fn greet_first(&mut self, each_ps: Picos, pause_ps: Picos) -> Picos {
+        let mut pairs: Vec<(HostId, HostId)> =
+            self.flows.iter().map(|flow| (flow.from, flow.to)).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        let mut times = vec![0; self.hosts.len()];
+        let mut greetings = Vec::new();
+        for (from, to) in pairs {
+            let at: &mut Picos = &mut times[from.0 as usize];
+            greetings.push((from, to, *at));
+            *at += each_ps;
+        }
+        let begin = times.into_iter().max().unwrap_or(0) + pause_ps;
+        for task in self.hosts.iter_mut().flatten() {
+            task.not_before += begin;
+        }
+        for (from, to, at) in greetings {
+            let flow = self.message(from, to, 1);
+            self.start_at(flow, at);
+        }
+        begin
+    }
+
+    /// Tasks that can never begin, because they wait for each other: the host and one of them.
+    #[must_use]
+    pub fn circle(&self) -> Option<(HostId, TaskId)> {
+        self.in_order().err()
+    }
+
+    /// All tasks that can begin and end, each after everything that it waits for: tasks of its host, and for a receiving
+    /// one the sending one.
+    ///
+    /// # Errors
+    /// The host and one of the tasks that wait for each other.
+    pub fn in_order(&self) -> Result<Vec<(HostId, TaskId)>, (HostId, TaskId)> {
+        let waits_for_sender = |op| matches!(op, Op::Receive { .. } | Op::Sink { .. });
+        let needs_of = |task: &Task| task.needs + u32::from(waits_for_sender(task.op));
+        let mut needs: Vec<Vec<u32>> =
+            self.hosts.iter().map(|tasks| tasks.iter().map(needs_of).collect()).collect();
+        let mut order = Vec::new();
+        for (host, needs) in needs.iter().enumerate() {
+            let free = (0..needs.len()).filter(|at| needs[*at] == 0);
+            order.extend(free.map(|at| (HostId(host as u32), TaskId(at as u32))));
+        }
+        let mut next = 0;
+        while let Some((host, id)) = order.get(next).copied() {
+            next += 1;
+            let task = &self.hosts[host.0 as usize][id.0 as usize];
+            let sent = match task.op {
+                Op::Send { flow, .. } | Op::Stream { flow, .. } => {
+                    let flow = self.flows[flow.0 as usize];
+                    Some((flow.to, flow.receive))
+                }
+                _ => None,
+            };
+            for (host, then) in task.then.iter().map(|then| (host, *then)).chain(sent) {
+                let needs = &mut needs[host.0 as usize][then.0 as usize];
+                *needs -= 1;
+                if *needs == 0 {
+                    order.push((host, then));
+                }
+            }
+        }
+        let stuck = needs.iter().enumerate().find_map(|(host, needs)| {
+            let task = needs.iter().position(|needs| *needs > 0)?;
+            Some((HostId(host as u32), TaskId(task as u32)))
+        });
+        stuck.map_or(Ok(order), Err)
+    }
+
+    /// Hands each host its tasks.
+    pub(crate) fn into_hosts(self) -> (Vec<Vec<Task>>, Vec<Flow>) {
+        (self.hosts, self.flows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circle_is_found() {
+        let mut work = Work::new(2);
+        let (a, b) = (HostId(0), HostId(1));
+        let there = work.message(a, b, 10);
+        let back = work.message(b, a, 10);
+        work.send_after(there, back);
+        assert_eq!(work.circle(), None);
+        let [first, then] = [0, 0].map(|_| work.compute(a, 5));
+        work.after(a, first, then);
+        work.after(a, then, first);
+        assert_eq!(work.circle(), Some((a, first)));
+    }
+
+    /// Two hosts that each wait for the other's message before they send theirs.
+    #[test]
+    fn a_circle_over_hosts_is_found() {
+        let mut work = Work::new(2);
+        let there = work.message(HostId(0), HostId(1), 10);
+        let back = work.message(HostId(1), HostId(0), 10);
+        work.send_after(there, back);
+        assert_eq!(work.in_order().map(|order| order.len()), Ok(4));
+        work.send_after(back, there);
+        assert!(work.circle().is_some());
+    }
+
+    #[test]
+    fn greetings_come_before_everything_else() {
+        let mut work = Work::new(3);
+        for (from, to) in [(0, 1), (0, 2), (0, 1), (2, 0)] {
+            work.message(HostId(from), HostId(to), 1000);
+        }
+        let begin = work.greet_first(10, 100);
+        let starts = |work: &Work| -> Vec<(u32, u32, u64, Picos)> {
+            let start = |flow: &Flow| work.tasks(flow.from)[flow.send.0 as usize].not_before;
+            work.flows().iter().map(|f| (f.from.0, f.to.0, f.bytes, start(f))).collect()
+        };
+        let rest = [(0, 1, 1000, 120), (0, 2, 1000, 120), (0, 1, 1000, 120), (2, 0, 1000, 120)];
+        let greetings = [(0, 1, 1, 0), (0, 2, 1, 10), (2, 0, 1, 0)];
+        assert_eq!((begin, starts(&work)), (120, [&rest[..], &greetings[..]].concat()));
+    }
+
+    #[test]
+    #[should_panic(expected = "a host knows only what has arrived at it")]
+    fn a_host_does_not_know_what_others_got() {
+        let mut work = Work::new(3);
+        let one = work.message(HostId(0), HostId(1), 1);
+        let other = work.message(HostId(2), HostId(0), 1);
+        work.send_after(one, other);
+    }
+}

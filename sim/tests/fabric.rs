@@ -1,0 +1,197 @@
+//! Messages over trees of switches: every one arrives, none sooner than it can, and a run depends on its seed alone.
+
+use erd_rd::cc::schemes;
+use erd_sim::experiment::{Begin, Engines, Experiment, Results};
+use erd_sim::fabric::blueprint::Blueprint;
+use erd_sim::fabric::clos::{Clos, Tier};
+use erd_sim::ids::{HostId, LinkId};
+use erd_sim::link::{Health, Jitter, LinkConfig, Red};
+use erd_sim::time::{Picos, from_ns};
+use erd_sim::topology::{PAYLOAD_BYTES, SEGMENT_WIRE_BYTES};
+use erd_sim::work::Work;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const LINK_BYTES_PER_S: u64 = 12_500_000_000;
+const LIMIT_PS: Picos = from_ns(50_000_000);
+
+fn link() -> LinkConfig {
+    LinkConfig {
+        bytes_per_s: Some(LINK_BYTES_PER_S),
+        buffer_bytes: 150_000,
+        red: Some(Red { min_bytes: 30_000, max_bytes: 120_000 }),
+        control_first: true,
+        ..LinkConfig::delay(from_ns(500))
+    }
+}
+
+/// 32 hosts below 8 leaves in 4 pods, with half the links upwards that they could use.
+fn tree(link: LinkConfig) -> Blueprint {
+    let tier =
+        |children, links_up| Tier { children, links_per_child: 1, links_up, down: link, up: link };
+    let tiers = vec![tier(4, 2), tier(2, 2), tier(4, 0)];
+    Clos { tiers, hashed: true, seed: 3 }.build().expect("a tree")
+}
+
+/// Every host sends to the one half-way round.
+fn across(hosts: u32, bytes: u64) -> Work {
+    let mut work = Work::new(hosts);
+    for from in 0..hosts {
+        work.message(HostId(from), HostId((from + hosts / 2) % hosts), bytes);
+    }
+    work
+}
+
+fn experiment(scheme: &'static str, link: LinkConfig, work: Work) -> Experiment {
+    let engines = Engines {
+        scheme: Rc::new(move || schemes::by_name(scheme).expect("a scheme")),
+        paths: 16,
+        rto_min_ns: 100_000,
+        base_known: true,
+        trimming: link.trimming,
+        begin: Begin::Cold,
+    };
+    Experiment { plan: Arc::new(tree(link)), work, engines, seed: 9, threads: 1 }
+}
+
+fn run(experiment: Experiment) -> Results {
+    experiment.run(LIMIT_PS).expect("everything is done in time")
+}
+
+/// Time that the bytes of a message take on its sender's link.
+fn sending_ps(bytes: u64) -> Picos {
+    let segments = bytes.div_ceil(PAYLOAD_BYTES.into());
+    let wire = bytes + segments * u64::from(SEGMENT_WIRE_BYTES - PAYLOAD_BYTES);
+    wire * 1_000_000_000_000 / LINK_BYTES_PER_S
+}
+
+#[test]
+fn a_run_is_the_same_on_any_number_of_threads() {
+    let noise = Jitter { mean_ps: from_ns(3_000), spike_ps: from_ns(50_000), spikes_ppm: 1_000 };
+    for scheme in ["nscc", "strack", "spray"] {
+        for jitter in [None, Some(noise)] {
+            let link = LinkConfig { jitter, buffer_bytes: 60_000, ..link() };
+            let results = [1, 2, 5].map(|threads| {
+                let experiment = experiment(scheme, link, across(32, 1_500_000));
+                run(Experiment { threads, ..experiment })
+            });
+            let seen = results[0].links;
+            assert!(seen.marks + seen.drops > 0, "{scheme}: queues grow, {seen:?}");
+            assert!(results[1..].iter().all(|other| *other == results[0]), "{scheme}, {jitter:?}");
+        }
+    }
+}
+
+#[test]
+fn another_seed_gives_another_run() {
+    let one = run(experiment("nscc", link(), across(32, 300_000)));
+    let other = Experiment { seed: 10, ..experiment("nscc", link(), across(32, 300_000)) };
+    assert_ne!(run(other).flows, one.flows);
+}
+
+#[test]
+fn no_message_is_faster_than_its_links() {
+    for scheme in schemes::NAMES {
+        for bytes in [1, 4_096, 100_000] {
+            let results = run(experiment(scheme, link(), across(32, bytes)));
+            let plan = tree(link());
+            for flow in &results.flows {
+                let (from, to) = (flow.flow.from, flow.flow.to);
+                let least = sending_ps(bytes) + plan.lone_ps(from, to, 0);
+                assert!(flow.completion_ps() > least, "{scheme}: {flow:?} took less than {least}");
+                assert!(flow.acknowledged > flow.arrived, "{scheme}: {flow:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lone_long_message_fills_its_link() {
+    let bytes = 8_000_000;
+    let mut work = Work::new(32);
+    work.message(HostId(0), HostId(31), bytes);
+    let results = run(experiment("nscc", link(), work));
+    let took = results.flows[0].completion_ps();
+    // The session, the grant and the first round trips are all that it may lose.
+    assert!(took < sending_ps(bytes) + from_ns(400_000), "{took} ps");
+}
+
+#[test]
+fn open_sessions_and_granted_messages_save_their_round_trips() {
+    let completion = |begin| {
+        let mut work = Work::new(32);
+        let flow = work.message(HostId(0), HostId(31), 100_000);
+        work.start_at(flow, from_ns(5_000));
+        let mut experiment = experiment("spray", link(), work);
+        experiment.engines.begin = begin;
+        let [flow] = run(experiment).flows[..] else { panic!("greetings are not shown") };
+        flow.completion_ps()
+    };
+    let (cold, warm) = (completion(Begin::Cold), completion(Begin::Warm));
+    let round_trip = 2 * tree(link()).lone_ps(HostId(0), HostId(31), 0);
+    assert!(cold > warm + 2 * round_trip, "{cold} and {warm} ps");
+    assert!(warm < sending_ps(100_000) + round_trip + from_ns(5_000), "{warm} ps");
+}
+
+#[test]
+fn hosts_wait_for_what_they_need() {
+    // A message goes from host to host, and each computes before it hands it on.
+    let (hops, computing_ps) = (10, from_ns(7_000));
+    let mut work = Work::new(32);
+    let flows: Vec<_> =
+        (0..hops).map(|hop| work.message(HostId(hop * 3), HostId(hop * 3 + 3), 50_000)).collect();
+    for pair in flows.windows(2) {
+        let [first, then] = [pair[0], pair[1]].map(|flow| work.flows()[flow.0 as usize]);
+        let think = work.compute(then.from, computing_ps);
+        work.after(then.from, first.receive, think);
+        work.after(then.from, think, then.send);
+    }
+    let results = run(experiment("nscc", link(), work));
+    for pair in results.flows.windows(2) {
+        assert_eq!(pair[1].began, pair[0].arrived + computing_ps);
+    }
+}
+
+#[test]
+fn full_queues_drop_or_trim_and_everything_arrives() {
+    for trimming in [false, true] {
+        let link = LinkConfig { buffer_bytes: 30_000, trimming, ..link() };
+        let mut work = Work::new(32);
+        for from in 1..32 {
+            work.message(HostId(from), HostId(0), 200_000);
+        }
+        let Results { links, .. } = run(experiment("spray", link, work));
+        assert!(if trimming { links.trims > 0 } else { links.drops > 0 }, "{links:?}");
+    }
+}
+
+#[test]
+fn broken_links_cost_packets_and_no_message() {
+    let experiment = experiment("nscc", link(), across(32, 500_000));
+    let up = experiment.plan.links_of(experiment.plan.node_of(erd_sim::ids::SwitchId(0)));
+    // The first leaf has links to its four hosts and then two upwards.
+    let link = LinkId(up.start + 4);
+    for health in [Health::Dead, Health::Lossy { share: 0.2 }, Health::Slowed { times: 20 }] {
+        let broken = |fabric: &mut erd_sim::fabric::Fabric| fabric.set_health(link, health);
+        let whole = Experiment {
+            work: across(32, 500_000),
+            plan: Arc::clone(&experiment.plan),
+            engines: experiment.engines.clone(),
+            seed: 9,
+            threads: 2,
+        };
+        let results = whole.run_after(LIMIT_PS, broken).expect("everything is done in time");
+        assert_eq!(results.links.lost > 0, !matches!(health, Health::Slowed { .. }), "{health:?}");
+    }
+}
+
+#[test]
+fn what_cannot_end_in_time_is_told() {
+    let error = experiment("nscc", link(), across(32, 5_000_000))
+        .run(from_ns(50_000))
+        .expect_err("too short");
+    assert_eq!(
+        error.to_string(),
+        "64 tasks were not done after 50000000 ps of simulated time, the first of them on host 0"
+    );
+}
