@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-/// Receives that a port of an RDMA device keeps posted.
+/// Receives that a port of an RDMA device keeps posted, for all endpoints of its domain together.
 const RECV_SLOTS: u32 = 2048;
 
 /// State of a domain. Everything but the locks is fixed when it is opened.

@@ -10,7 +10,7 @@
 //!   a clock last passed it.
 
 use super::gid::Gid;
-use super::maker::{Job, Lane, Made, Maker};
+use super::maker::{Job, Lane, Made, Maker, Way};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -27,15 +27,6 @@ const SILENT_MAX: usize = 64;
 const KEPT_MAX: usize = 1 << 16;
 /// Most handles beside those: asked for, or out of use while requests name them.
 const SPARE_MAX: usize = 1 << 10;
-
-/// What a handle is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Way {
-    pub(super) gid: Gid,
-    pub(super) lid: u16,
-    pub(super) flow_label: u32,
-    pub(super) traffic_class: u8,
-}
 
 /// How many handles a port may have; together never more than the device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

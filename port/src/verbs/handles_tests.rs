@@ -1,8 +1,8 @@
 //! Tests of the address handles, with handles and a network of their own.
 
 use super::gid::Gid;
-use super::handles::{Found, Handles, Room, Way};
-use super::maker::Maker;
+use super::handles::{Found, Handles, Room};
+use super::maker::{Maker, Way};
 use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

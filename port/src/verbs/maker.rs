@@ -1,13 +1,13 @@
 //! Threads that make address handles, so that no sender waits for the network.
 //!
 //! The kernel resolves a peer's hardware address while it makes a handle. It waits up to a second for a host that does
-//! not answer; libibverbs, in front of an older kernel, waits 3 s. [`super::handles`] decides what is to be made, here it
+//! not answer; libibverbs, in front of an older kernel, waits 3 s. `handles` decides what is to be made, here it
 //! is made.
 //!
 //! There are two lanes with a thread each, which the first job starts. So a host that died delays how often handles are
 //! renewed, but not the first handle to another host. A thread holds the lock only between its jobs.
 
-use super::handles::Way;
+use super::gid::Gid;
 use erd_sys::process::Process;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -17,6 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// What a handle is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Way {
+    pub(super) gid: Gid,
+    pub(super) lid: u16,
+    pub(super) flow_label: u32,
+    pub(super) traffic_class: u8,
+}
 
 /// What a job is for; each has its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +51,11 @@ pub(super) struct Job {
 pub(super) type Made<H> = (Way, io::Result<H>);
 
 struct State<H> {
-    /// As many as [`super::handles`] has asked for and not taken yet, which it bounds.
+    /// As many as `handles` has asked for and not taken yet, which it bounds.
     jobs: [VecDeque<Way>; LANES],
     busy: [bool; LANES],
     done: Vec<Made<H>>,
-    /// Handles to destroy, which takes a system call each; [`super::handles`] bounds them.
+    /// Handles to destroy, which takes a system call each; `handles` bounds them.
     useless: Vec<H>,
     /// Those, and others that are just being destroyed.
     going: usize,

@@ -3,8 +3,8 @@
 use super::chain::Chain;
 use super::gather::Gather;
 use super::gid::Gid;
-use super::handles::{Found, Handles, Room, Way};
-use super::maker::Maker;
+use super::handles::{Found, Handles, Room};
+use super::maker::{Maker, Way};
 use super::negotiation::address::Address;
 use super::objects::{Ah, Cq, Entry, Mr, Pd, Qp, Slab};
 use super::pins::Pins;

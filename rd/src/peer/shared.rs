@@ -210,3 +210,24 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::fixed::ERD;
+
+    #[test]
+    fn senders_share_the_receive_buffer_and_have_two_datagrams_at_least() {
+        let name = "10.0.0.1:1".parse().expect("an address");
+        let config = Config { recv_buffer_bytes: 1 << 20, ..Config::new(name, 1, |seed, _| seed) };
+        let mut core = Core::new(config, Box::new(ERD.scheme()), 1);
+        let windows = [(0, 512 << 10), (1, 512 << 10), (4, 128 << 10), (1000, 8192)];
+        for (senders, bytes) in windows {
+            core.active_senders = senders;
+            assert_eq!(core.recv_window_bytes(4096), bytes, "{senders} senders");
+        }
+        // The part that is left for an endpoint beside many others may be nothing.
+        core.cfg.recv_buffer_bytes = 0;
+        assert_eq!(core.recv_window_bytes(4096), 8192);
+    }
+}
