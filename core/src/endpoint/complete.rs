@@ -61,6 +61,9 @@ pub(super) struct Direction {
     pub writes: Option<BoundCntr>,
     /// Completions of the present call, pushed under one lock at its end.
     pub done: Vec<Done>,
+    /// Counters of failures among them, raised once the queue has those: an application that a counter wakes reads the
+    /// error at once. As many as failures of the present call.
+    pub failing: Vec<Arc<Counter>>,
     /// The context of the endpoint, or of the transmit context.
     pub context: Context,
 }
@@ -114,8 +117,16 @@ impl Direction {
         self.done.push(Done { entry, peer });
     }
 
+    /// Gives the queue the completions of the present call, and then raises the counters of failures.
+    pub(super) fn publish(&mut self) {
+        if let Some(bound) = &self.cq {
+            bound.cq.push(self.done.drain(..).map(|done| done.entry));
+        }
+        self.failing.drain(..).for_each(|cntr| cntr.failed());
+    }
+
     /// The counter of operations whose completions have these flags.
-    fn counter(&self, flags: Flags) -> Option<&Counter> {
+    fn counter(&self, flags: Flags) -> Option<&Arc<Counter>> {
         let bound = if flags.intersects(Flags::READ | Flags::REMOTE_READ) {
             &self.reads
         } else if flags.intersects(Flags::WRITE | Flags::REMOTE_WRITE) {
@@ -123,7 +134,7 @@ impl Direction {
         } else {
             &self.cntr
         };
-        bound.as_ref().map(|bound| &*bound.cntr)
+        bound.as_ref().map(|bound| &bound.cntr)
     }
 
     /// Counts an operation of `len_bytes` whose completion has these flags.
@@ -154,13 +165,22 @@ impl Direction {
     }
 
     fn fail_send(&mut self, op: &SendOp, cause: Cause, context: *mut c_void) {
-        match (&op.owed, self.counter(op.flags)) {
-            (Some(owed), _) => owed.failed(),
-            (None, Some(cntr)) => cntr.failed(),
-            (None, None) => {}
-        }
+        let cntr = match &op.owed {
+            Some(owed) => owed.cntr.as_ref(),
+            None => self.counter(op.flags),
+        };
+        self.count_failure(cntr.cloned());
         let report = Report { cause: Some(cause), ..Report::new(context, op.flags) };
         self.push(report, op.peer);
+    }
+
+    /// Counts a failure, after its entry if there is a queue for one.
+    fn count_failure(&mut self, cntr: Option<Arc<Counter>>) {
+        match cntr {
+            Some(cntr) if self.cq.is_some() => self.failing.push(cntr),
+            Some(cntr) => cntr.failed(),
+            None => {}
+        }
     }
 
     pub(super) fn recv_done(&mut self, op: &RecvOp, more_flags: Flags) {
@@ -177,11 +197,11 @@ impl Direction {
 
     /// A truncated message has its length and overflow; other failures have neither.
     pub(super) fn recv_failed(&mut self, op: &RecvOp, cause: Cause, more_flags: Flags) {
-        match (&op.owed, &self.cntr) {
-            (Some(owed), _) => owed.failed(),
-            (None, Some(bound)) => bound.cntr.failed(),
-            (None, None) => {}
-        }
+        let cntr = match &op.owed {
+            Some(owed) => owed.cntr.as_ref(),
+            None => self.cntr.as_ref().map(|bound| &bound.cntr),
+        };
+        self.count_failure(cntr.cloned());
         let mut report = Report::of_recv(op);
         report.flags |= more_flags;
         if cause == Cause::Truncated {
@@ -230,5 +250,53 @@ impl Report {
             tag: op.tag,
             ..Report::new(op.context.0, op.flags)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Domain, Spot, Terms};
+    use crate::keys::KeyTerms;
+    use crate::settings::Settings;
+    use crate::watch::{WaitKind, Watch};
+    use erd_port::udp::Interface;
+
+    fn domain() -> Arc<Domain> {
+        let local = "127.0.0.1".parse().unwrap();
+        let entry = Interface {
+            name: "lo".to_owned(),
+            addr: local,
+            prefix: 8,
+            mtu_bytes: 65_536,
+            up: true,
+            loopback: true,
+            speed_mbps: None,
+        };
+        let terms =
+            Terms { auto_progress: false, stays: false, keys: KeyTerms::default(), dscp: 0 };
+        let settings = Settings::read(|_| Ok(None)).expect("settings");
+        Domain::new(settings, Spot { entry, local, port: None }, &terms).expect("a domain")
+    }
+
+    #[test]
+    fn a_counter_tells_of_a_failure_once_the_queue_has_it() {
+        let domain = domain();
+        let watch = Watch::new(WaitKind::Fd, 0, &domain.held);
+        let cntr = Counter::new(&domain, false, watch, None).expect("a counter");
+        let bound = || Some(BoundCntr::new(&cntr));
+        let direction = || Direction { cntr: bound(), writes: bound(), ..Direction::default() };
+        let cq = CompletionQueue::for_polling(&domain);
+        let mut queued = Direction { cq: Some(BoundCq::new(&cq, true)), ..direction() };
+        let write = SendOp { flags: Flags::WRITE, ..SendOp::default() };
+        queued.send_failed(&write, Cause::PeerUnreachable);
+        queued.recv_failed(&RecvOp::default(), Cause::PeerUnreachable, Flags::empty());
+        assert_eq!((cntr.read_errors(), cq.poll(2, |_| {})), (0, 0), "both come together");
+        queued.publish();
+        assert_eq!(cntr.read_errors(), 2);
+        assert_eq!(cq.poll(3, |entry| assert!(entry.failure.is_some())), 2);
+        // Nothing waits for a queue that is not there.
+        direction().send_failed(&write, Cause::PeerUnreachable);
+        assert_eq!(cntr.read_errors(), 3);
     }
 }

@@ -186,9 +186,7 @@ impl<O: Outside> Driver<O> {
                     failure.text = format!("{name}\0").into_bytes();
                 }
             }
-            if let Some(bound) = &direction.cq {
-                bound.cq.push(direction.done.drain(..).map(|done| done.entry));
-            }
+            direction.publish();
         }
     }
 

@@ -23,10 +23,6 @@ impl Owed {
         // Adds 1, even to a counter of bytes.
         self.cntr.iter().for_each(|cntr| cntr.add(1));
     }
-
-    pub(super) fn failed(&self) {
-        self.cntr.iter().for_each(|cntr| cntr.failed());
-    }
 }
 
 /// A send, or a request to a peer's memory, under way.

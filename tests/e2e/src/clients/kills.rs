@@ -25,9 +25,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ROUND_LIMIT: Duration = Duration::from_secs(180);
 /// Time between two looks at what they wrote.
 const POLL: Duration = Duration::from_millis(1);
-/// The rounds kill at moments of the traffic this far apart, and begin again after the span.
+/// The rounds kill at moments this far apart, and begin again after the step's span.
 const MOMENTS_APART_US: u32 = 7_919;
-const MOMENTS_SPAN_US: u32 = 50_000;
+/// The span of steps whose traffic never ends.
+pub const LONG_US: u32 = 50_000;
 /// What the map of a process has that shares erd's memory.
 const LANE: &str = "memfd:erd";
 
@@ -38,6 +39,8 @@ pub struct Signs<'a> {
     pub victim: &'a str,
     /// The text that this file has, this often, once the traffic is under way.
     pub under_way: (&'a str, &'a str, usize),
+    /// Most time from there to the kill, in microseconds.
+    pub span_us: u32,
     /// What the survivor's file says of the error.
     pub error: (&'a str, &'a str),
 }
@@ -109,7 +112,7 @@ impl Round<'_> {
     pub fn kill(&self, programs: &mut Running, signs: &Signs<'_>) -> Result<Told> {
         let (file, text, times) = signs.under_way;
         self.wait(programs, file, |written| written.matches(text).count() >= times)?;
-        let moment = self.number * MOMENTS_APART_US % MOMENTS_SPAN_US;
+        let moment = self.number * MOMENTS_APART_US % signs.span_us;
         thread::sleep(Duration::from_micros(moment.into()));
         let victim = self.victim(signs.victim)?;
         let start = Instant::now();

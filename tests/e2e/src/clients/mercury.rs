@@ -75,7 +75,8 @@ fn killed(provider: &Provider, victim: &str, log: &Path) -> Result<Done> {
         let mut pair = round.start(Job::new("sh").args(["-c", PAIR]).args([&bin, round.dir]))?;
         let under_way = (CLIENT, "# Size", 1);
         let number = format!("{victim}-number");
-        let signs = Signs { victim: &number, under_way, error: (survivor, FAILED) };
+        let error = (survivor, FAILED);
+        let signs = Signs { victim: &number, under_way, span_us: kills::LONG_US, error };
         let told = round.kill(&mut pair, &signs)?;
         if victim == CLIENT {
             let next = Job::new("sh").args(["-c", NEXT]).args([&bin, round.dir]);

@@ -76,9 +76,11 @@ fi
 stdbuf -oL "$0" > rank-1 & echo $! > victim
 sleep 600
 "#;
-/// What each rank writes for each size of its messages. The rounds kill at one of the sizes in turn.
+/// What each rank writes for each size of its messages, of which there are seven. The rounds kill at one of the first
+/// in turn, and soon: a sender that has sent all of them waits for the dead receiver in MPI alone.
 const SENDING: &str = "Polling for completion";
-const SIZES: u32 = 7;
+const SIZES: u32 = 4;
+const SPAN_US: u32 = 2_000;
 const FAILED: &str = "rank 0 failed";
 
 /// Adds its steps. The plugin forbids shared memory, so a provider with lanes has none.
@@ -149,7 +151,8 @@ impl Protocol {
             let mut ranks = round.start(self.give(layout, job, log)?)?;
             let times = 1 + round.number % SIZES;
             let under_way = ("rank-1", SENDING, times as usize);
-            let signs = Signs { victim: "victim", under_way, error: ("rank-0", FAILED) };
+            let error = ("rank-0", FAILED);
+            let signs = Signs { victim: "victim", under_way, span_us: SPAN_US, error };
             round.kill(&mut ranks, &signs)
         })
     }

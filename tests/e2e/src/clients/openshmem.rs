@@ -81,7 +81,8 @@ fn killed(layout: &Layout, provider: &Provider, log: &Path) -> Result<Done> {
         let mut ranks = round.start(job.env("SHMEM_OFI_PROVIDER", &provider.name))?;
         let mark = format!(".{}", PUTS * (1 + round.number % MARKS));
         let under_way = ("rank-0", mark.as_str(), 1);
-        let signs = Signs { victim: "victim", under_way, error: ("rank-0", FAILED) };
+        let error = ("rank-0", FAILED);
+        let signs = Signs { victim: "victim", under_way, span_us: kills::LONG_US, error };
         let told = round.kill(&mut ranks, &signs)?;
         let ended = ranks.finish(log)?;
         ensure!(ended.status.is_some(), "rank 0 did not end within its time");
